@@ -1,0 +1,3 @@
+module dsmd
+
+go 1.26

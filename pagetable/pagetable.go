@@ -1,0 +1,125 @@
+// Package pagetable holds this node's copies of shared pages and controls who can touch them.
+//
+// A page's bytes live in one memfd that belongs to the daemon. Programs on this node map that memfd;
+// the table decides, page by page, whether their accesses go through, and reports the accesses
+// that do not. It holds no protocol state: what a page's state should be is decided elsewhere, and
+// the table is told.
+//
+// There is one interface, Table, and one conformance suite, pagetabletest.Run, which every
+// implementation passes: the back end Uffd (userfaultfd), and the fake in pagetabletest.
+//
+// Concurrency: all methods belong to one goroutine, the reactor's, except WaitFD and Close.
+package pagetable
+
+import "errors"
+
+// Page is the number of a page in the region, from 0.
+type Page uint64
+
+// ProcID names an attached program; the caller chooses it and never reuses one.
+type ProcID uint32
+
+// AllProcs stands for every attached program.
+const AllProcs ProcID = 0
+
+var (
+	// ErrProcGone is returned when the program's address space no longer exists. The caller detaches it.
+	ErrProcGone = errors.New("pagetable: the program is gone")
+	// ErrNoMemory is returned when the memfd cannot grow: no memory, or its limit is reached.
+	ErrNoMemory = errors.New("pagetable: out of memory for shared pages")
+)
+
+// EventKind tells a fault from a completion.
+type EventKind uint8
+
+const (
+	// Fault: a thread of Proc waits for Page. The same fault may be reported many times.
+	Fault EventKind = iota
+	// Completed: the operation Op on Page, which returned Pending, is done.
+	Completed
+	// ProcGone: the program's address space no longer exists.
+	ProcGone
+)
+
+// Op names an operation, in completions and errors.
+type Op uint8
+
+const (
+	OpInstall Op = iota + 1
+	OpMakeWritable
+	OpDowngrade
+	OpRevoke
+	OpMap
+)
+
+// Event is something that happened to a page.
+type Event struct {
+	Kind   EventKind
+	Op     Op     // Completed only
+	Write  bool   // Fault only: the access was a store, or hit write protection
+	Proc   ProcID // Fault, ProcGone
+	Thread uint32 // Fault only: the thread's id as the kernel knows it
+	Page   Page
+	Err    error // Completed only
+}
+
+// Outcome says whether an operation is finished when its method returns.
+type Outcome uint8
+
+const (
+	// Done: the operation has taken effect in every attached program.
+	Done Outcome = iota
+	// Pending: it will have, when Poll reports Completed for it. At most one operation per page
+	// is pending at any time; the caller sees to that.
+	Pending
+)
+
+// Table is the set of pages on this node.
+//
+// A page is absent (no access), read-only or writable, the same in all attached programs, apart
+// from programs that have not touched it yet: their first access is reported as a fault although
+// the page is here, and Map settles it.
+type Table interface {
+	// PageBytes is the size of a page.
+	PageBytes() int
+	// Pages is the number of pages in the region.
+	Pages() uint64
+
+	// Attach adds a program, known by the userfaultfd descriptor that it opened for its own address
+	// space and by the address at which it has mapped the region. The table owns fd from here on, also when Attach fails.
+	Attach(proc ProcID, fd int, base uintptr) error
+	// Detach forgets a program. Pages stay.
+	Detach(proc ProcID)
+
+	// Poll fills events with what has happened and returns how many. It never blocks.
+	Poll(events []Event) (int, error)
+	// WaitFD is a descriptor that is readable (level-triggered) when Poll has something to report.
+	WaitFD() int
+
+	// Install makes an absent page present with the given contents (nil: all zeros) and wakes all
+	// threads that wait for it. data is read before Install returns. proc is the program whose
+	// thread waits; other programs' threads are woken and fault again.
+	Install(p Page, data []byte, writable bool, proc ProcID) (Outcome, error)
+	// MakeWritable makes a read-only page writable and wakes all threads that wait for it.
+	MakeWritable(p Page) (Outcome, error)
+	// Downgrade makes a writable page read-only. After it is done no store to the page can happen.
+	Downgrade(p Page) (Outcome, error)
+	// Revoke makes a page absent. If into is not nil it receives the page's last contents. After it is
+	// done no load from or store to the page can happen in any program.
+	// into must stay valid until the operation is done.
+	Revoke(p Page, into []byte) (Outcome, error)
+	// Map settles a fault of proc on a page that is present: maps it there, read-only or writable as the
+	// page is, and wakes the waiting threads. AllProcs: wakes threads of every program and maps nothing.
+	// A page that is absent is not an error: the threads are woken and fault again.
+	Map(p Page, writable bool, proc ProcID) (Outcome, error)
+
+	// Read copies a present page. Absent pages read as zeros.
+	Read(p Page, into []byte) error
+	// Drop makes a run of pages absent, whatever they were. For memory that is freed.
+	Drop(first Page, count uint64) error
+
+	// MemFD is the descriptor that programs map.
+	MemFD() int
+	// Close detaches all programs and drops all pages.
+	Close() error
+}

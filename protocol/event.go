@@ -1,0 +1,125 @@
+package protocol
+
+// EventKind tells events apart.
+type EventKind uint8
+
+const (
+	// EventFault: a thread of Client waits for Access to Object, a page. Client 0: nobody waits, the page is
+	// fetched in advance. The same fault may be reported any number of times.
+	EventFault EventKind = iota + 1
+	// EventMessage: Message has arrived from Message.From. Messages may arrive in any order, each exactly once.
+	EventMessage
+	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade or Revoke (named by Effect) on
+	// Object has taken effect.
+	EventCompleted
+	// EventHoldOver: the time of an EffectHold has passed.
+	EventHoldOver
+
+	// EventAcquire: Client asks for Access to Object, a lock; EffectComplete with Ticket answers.
+	EventAcquire
+	// EventRelease: Client gives back Access to Object, a lock, that it holds.
+	EventRelease
+	// EventArrive: Client arrives at barrier Object, with Parties, Rank and Payload; EffectComplete answers.
+	EventArrive
+	// EventName: Client binds or unbinds a name, as Payload says (see NameCall); EffectComplete answers.
+	EventName
+	// EventCancel: Client waits no longer for Ticket. EffectComplete with StatusCanceled answers, unless the
+	// ticket was completed already.
+	EventCancel
+	// EventClientGone: Client (with Rank) has ended. Its locks pass on marked with its death.
+	EventClientGone
+	// EventForgotten: the effect Forget is done.
+	EventForgotten
+
+	eventEnd
+)
+
+// Event is what happens to an engine. Only the fields that its kind names have meaning.
+type Event struct {
+	Kind    EventKind
+	Access  Access
+	Effect  EffectKind // EventCompleted
+	Thread  uint32     // EventFault: which thread, to notice that it makes no progress
+	Client  ClientID
+	Now     Time // always
+	Object  ObjectID
+	Ticket  Ticket
+	Parties uint32
+	Rank    uint32
+	Payload []byte
+	Message *Message
+}
+
+// EffectKind tells effects apart.
+type EffectKind uint8
+
+const (
+	// EffectSend: send Message. If Message.Flags has FlagData the page's contents go with it: those
+	// saved by the last Revoke of the page, or, if the page is still present, its contents now. The
+	// host may send FlagZero in place of contents that are all zeros.
+	EffectSend EffectKind = iota + 1
+	// EffectInstall: make the page present with Access. Its contents came with the Grant: with this
+	// event's message, or with the earlier one that EffectStash named. Zero: they are zeros.
+	// Threads that wait for the page are woken. EventCompleted follows.
+	EffectInstall
+	// EffectStash: keep the contents that came with this event's message until EffectInstall.
+	EffectStash
+	// EffectMap: the page is present with Access: settle a fault of Client, or wake all threads
+	// that wait for the page if Client is 0. EventCompleted follows.
+	EffectMap
+	// EffectMakeWritable: the page, present for reading, becomes writable. EventCompleted follows.
+	EffectMakeWritable
+	// EffectDowngrade: the page becomes read-only. EventCompleted follows.
+	EffectDowngrade
+	// EffectRevoke: the page becomes absent. Save: its contents are kept for the next EffectSend with FlagData.
+	// EventCompleted follows.
+	EffectRevoke
+	// EffectHold: report EventHoldOver for Object in After microseconds.
+	EffectHold
+	// EffectComplete: answer Ticket of Client with Status, Rank (StatusOwnerDied: of the dead owner) and Payload.
+	EffectComplete
+	// EffectForget: drop Count pages from Object on; EventForgotten follows.
+	EffectForget
+	// EffectReject: Message can not be explained by any state of a correct peer. Reason says why. The
+	// engine has ignored it; the host should part with Message.From.
+	EffectReject
+
+	effectEnd
+)
+
+// Effect is what an engine wants done. The host carries out the effects of one Step in order.
+type Effect struct {
+	Kind    EffectKind
+	Access  Access
+	Zero    bool
+	Save    bool
+	Status  Status
+	Client  ClientID
+	After   Time
+	Rank    uint32
+	Object  ObjectID
+	Count   uint64
+	Ticket  Ticket
+	Payload []byte
+	Reason  string
+	Message Message
+}
+
+// Status is the answer to a client's call.
+type Status uint8
+
+const (
+	StatusOK Status = iota
+	// StatusCanceled: the wait was ended by EventCancel.
+	StatusCanceled
+	// StatusOwnerDied: the lock is granted, but the program that held it last died holding it.
+	StatusOwnerDied
+	// StatusMismatch: another rank gave another type, length or number of parties. Payload says what it gave.
+	StatusMismatch
+	// StatusNoSpace: the region has no room for an allocation of this size.
+	StatusNoSpace
+	// StatusUnknown: the name is not bound, or the lock is not held.
+	StatusUnknown
+
+	statusEnd
+)

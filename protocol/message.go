@@ -1,0 +1,157 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Kind tells messages apart.
+type Kind uint8
+
+const (
+	// Request goes from a node that wants access to the object's home. FlagHasCopy: it holds a read
+	// copy, so that no contents need travel.
+	Request Kind = iota + 1
+	// Forward goes from the home to the node that supplies the object to Requester. For Read the supplier
+	// becomes (or stays) a reader; for Write it gives up its copy. Acks is passed on in the Grant.
+	Forward
+	// Invalidate goes from the home to a reader: give up the copy, then tell Requester.
+	Invalidate
+	// InvalidateAck goes from a reader that has given up its copy to the node that will write.
+	InvalidateAck
+	// Grant goes to the requester, from the supplier or the home. Contents: FlagData (the page
+	// travels beside the message), FlagZero (it is all zeros), or neither (the requester
+	// has it already). Acks says how many InvalidateAcks must arrive before the grant takes effect.
+	Grant
+	// Done goes from the requester to the home: the grant has taken effect.
+	Done
+
+	// BarrierArrive goes from a node to the barrier's home: Ticket has arrived, with a Payload to gather.
+	BarrierArrive
+	// BarrierCancel withdraws Ticket from a barrier, if it was not released yet.
+	BarrierCancel
+	// BarrierRelease goes from the home to each arrived ticket; Payload is all payloads, in the order of ranks.
+	BarrierRelease
+
+	// NameRequest goes to the directory of names: bind or unbind a name of shared memory.
+	NameRequest
+	// NameReply answers it.
+	NameReply
+	// Forget goes from the directory of names to all nodes: drop a run of pages that was freed.
+	Forget
+	// ForgetAck answers it.
+	ForgetAck
+
+	kindEnd
+)
+
+var kindNames = [kindEnd]string{
+	Request: "Request", Forward: "Forward", Invalidate: "Invalidate", InvalidateAck: "InvalidateAck",
+	Grant: "Grant", Done: "Done", BarrierArrive: "BarrierArrive", BarrierCancel: "BarrierCancel",
+	BarrierRelease: "BarrierRelease", NameRequest: "NameRequest", NameReply: "NameReply",
+	Forget: "Forget", ForgetAck: "ForgetAck",
+}
+
+func (k Kind) String() string {
+	if k < kindEnd && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Flags of a Message.
+type Flags uint8
+
+const (
+	FlagHasCopy   Flags = 1 << iota // Request: the requester holds a read copy
+	FlagData                        // Grant: the page's contents travel beside the message
+	FlagZero                        // Grant: the contents are all zeros
+	FlagOwnerDied                   // Grant of a lock: its last holder died holding it; Aux is that program's rank
+
+	flagsAll = FlagHasCopy | FlagData | FlagZero | FlagOwnerDied
+)
+
+// Message is what engines say to each other. Page contents never are part of it.
+type Message struct {
+	Kind      Kind
+	Access    Access // Request, Forward, Grant, Done
+	Flags     Flags
+	From, To  NodeID
+	Requester NodeID   // Forward, Invalidate: who gets the object
+	Acks      uint16   // Forward, Grant: InvalidateAcks that the requester must wait for
+	Status    Status   // BarrierRelease, NameReply
+	Object    ObjectID // or the hash of a barrier's name, or the first page of a run
+	Ticket    Ticket   // Barrier…, Name…
+	Aux       uint32   // Grant: see FlagOwnerDied. BarrierArrive: parties
+	Rank      uint32   // BarrierArrive: the arriving program's rank, which orders payloads
+	Payload   []byte   // Barrier…, Name…, Forget…; at most MaxPayload bytes
+}
+
+// headerBytes is the length of a Message without its payload on the wire.
+const headerBytes = 40
+
+// MaxPayload bounds Message.Payload, in bytes. A reduction over MaxNodes ranks with
+// MaxContribution bytes each is the largest.
+const MaxPayload = MaxNodes * MaxContribution
+
+// MaxContribution bounds what one party may bring to a reduction, in bytes.
+const MaxContribution = 64
+
+// ErrMalformed is wrapped by all errors of DecodeMessage.
+var ErrMalformed = errors.New("protocol: malformed message")
+
+// AppendMessage appends m in wire form (little-endian, fixed header, payload). To is not sent: it is
+// whoever receives.
+func AppendMessage(b []byte, m *Message) []byte {
+	b = append(b, byte(m.Kind), byte(m.Access), byte(m.Flags), byte(m.Status))
+	b = binary.LittleEndian.AppendUint16(b, uint16(m.From))
+	b = binary.LittleEndian.AppendUint16(b, uint16(m.Requester))
+	b = binary.LittleEndian.AppendUint16(b, m.Acks)
+	b = binary.LittleEndian.AppendUint16(b, 0)
+	b = binary.LittleEndian.AppendUint32(b, m.Aux)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.Object))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.Ticket))
+	b = binary.LittleEndian.AppendUint32(b, m.Rank)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Payload)))
+	return append(b, m.Payload...)
+}
+
+// DecodeMessage reads what AppendMessage wrote. It accepts nothing else, never panics, and checks all that can
+// be checked without state; Engine.Step checks the rest. m.Payload points into b.
+func DecodeMessage(b []byte) (Message, error) {
+	if len(b) < headerBytes {
+		return Message{}, fmt.Errorf("%w: %d bytes, a header has %d", ErrMalformed, len(b), headerBytes)
+	}
+	m := Message{
+		Kind: Kind(b[0]), Access: Access(b[1]), Flags: Flags(b[2]), Status: Status(b[3]),
+		From:      NodeID(binary.LittleEndian.Uint16(b[4:])),
+		Requester: NodeID(binary.LittleEndian.Uint16(b[6:])),
+		Acks:      binary.LittleEndian.Uint16(b[8:]),
+		Aux:       binary.LittleEndian.Uint32(b[12:]),
+		Object:    ObjectID(binary.LittleEndian.Uint64(b[16:])),
+		Ticket:    Ticket(binary.LittleEndian.Uint64(b[24:])),
+		Rank:      binary.LittleEndian.Uint32(b[32:]),
+	}
+	n := binary.LittleEndian.Uint32(b[36:])
+	switch {
+	case m.Kind == 0 || m.Kind >= kindEnd:
+		return Message{}, fmt.Errorf("%w: unknown kind %d", ErrMalformed, b[0])
+	case m.Access > Write:
+		return Message{}, fmt.Errorf("%w: %v with unknown access %d", ErrMalformed, m.Kind, b[1])
+	case m.Flags&^flagsAll != 0:
+		return Message{}, fmt.Errorf("%w: %v with unknown flags %#x", ErrMalformed, m.Kind, b[2])
+	case m.Status >= statusEnd:
+		return Message{}, fmt.Errorf("%w: %v with unknown status %d", ErrMalformed, m.Kind, b[3])
+	case binary.LittleEndian.Uint16(b[10:]) != 0:
+		return Message{}, fmt.Errorf("%w: %v with reserved bits set", ErrMalformed, m.Kind)
+	case m.Acks > MaxNodes:
+		return Message{}, fmt.Errorf("%w: %v with %d acks, a cluster has at most %d nodes", ErrMalformed, m.Kind, m.Acks, MaxNodes)
+	case n > MaxPayload || int(n) != len(b)-headerBytes:
+		return Message{}, fmt.Errorf("%w: %v says %d payload bytes and carries %d", ErrMalformed, m.Kind, n, len(b)-headerBytes)
+	}
+	if n > 0 {
+		m.Payload = b[headerBytes:]
+	}
+	return m, nil
+}

@@ -1,0 +1,123 @@
+// Package transport moves frames between the nodes of a cluster.
+//
+// A frame is a short control message and, optionally, one page of payload. The
+// package knows nothing about what either means: the coherence protocol, the
+// engine and the page table are strangers to it.
+//
+// There is one interface, Transport, and one conformance suite,
+// transporttest.Run, which every implementation passes:
+//
+//   - transport/tcp: one TCP connection for each pair of nodes.
+//   - transport/sim: an in-memory network with seeded delays and faults.
+//
+// The interface is polled rather than pushed, because the daemon is a
+// run-to-completion reactor: whoever receives a frame acts on it at once, on the
+// same thread, with no hand-over between goroutines. Polling also fits RDMA, where
+// a completion queue is polled and costs no system call, and where the payload
+// of a frame is written by the peer into a slot that the receiver registered once.
+//
+// Concurrency: Poll, Arm, Lease, Send and Flush belong to one goroutine, the
+// reactor's. WaitFD, Stats and Close may be called from any goroutine. No method
+// except Close blocks.
+package transport
+
+import "errors"
+
+// NodeID names a node of the cluster, from 0 to the number of nodes minus one.
+type NodeID uint16
+
+// MaxControlBytes bounds the control part of a frame. The largest control messages are
+// the answers of reductions (one contribution of every rank) and of allocations.
+const MaxControlBytes = 128 << 10
+
+var (
+	// ErrClosed is returned by Send and Poll after Close.
+	ErrClosed = errors.New("transport: closed")
+	// ErrPeerDown is returned by Send for a peer whose connection is gone for good.
+	ErrPeerDown = errors.New("transport: peer is down")
+	// ErrBacklog is returned by Send when a peer has left more unsent bytes behind than
+	// the protocol can ever have outstanding: the peer is stuck, or this is a bug.
+	ErrBacklog = errors.New("transport: too much is queued for this peer")
+)
+
+// Payload is the page that travels with a frame.
+//
+// A payload has one owner at any time. Lease gives it to the caller; Send takes it back.
+// A Handler may look at the payload it is given until Frame returns; to look at it
+// longer it calls Keep, and then Release exactly once when done.
+// On RDMA a payload is a slot of registered memory, on TCP a buffer of a pool.
+type Payload interface {
+	// Bytes is the page, always PageBytes long. The slice dies with the payload.
+	Bytes() []byte
+	// Keep makes the payload outlive the call of Handler.Frame it was passed to.
+	Keep()
+	// Release gives a kept or a leased-but-never-sent payload back.
+	Release()
+}
+
+// Handler receives what Poll finds. Its methods run on the goroutine that calls Poll and
+// may call Lease, Send and Flush, but neither Poll nor Close.
+type Handler interface {
+	// Frame is one frame of peer from, in the order in which from sent its frames to this
+	// node. control is valid until Frame returns. payload is nil if none was sent.
+	Frame(from NodeID, control []byte, payload Payload)
+	// PeerUp says that frames can now be exchanged with the peer. It is called once for each
+	// peer before its first frame.
+	PeerUp(peer NodeID)
+	// PeerDown says that the peer is lost for good: frames sent to it since an unknown point are
+	// lost, and none will come. It is called at most once for each peer. err says why.
+	PeerDown(peer NodeID, err error)
+}
+
+// Transport connects this node to all others.
+type Transport interface {
+	// Self is this node.
+	Self() NodeID
+	// Nodes is the number of nodes in the cluster, this one included.
+	Nodes() int
+	// PageBytes is the size of every payload.
+	PageBytes() int
+
+	// Lease returns a payload to be filled and sent to the given peer, never nil. Its
+	// contents are undefined.
+	Lease(to NodeID) Payload
+
+	// Send queues one frame. It copies control before it returns and takes over payload
+	// (also when it fails), which may be nil. It never blocks: what the network does not take now
+	// is sent by later calls of Flush or Poll. Frames to one peer arrive in the order
+	// of their sending, each exactly once, unless the peer goes down.
+	// Preconditions: to != Self(), len(control) in 1..MaxControlBytes.
+	Send(to NodeID, control []byte, payload Payload) error
+
+	// Flush hands all queued frames to the network, as far as it takes them without blocking.
+	Flush()
+
+	// Poll delivers what has arrived, at most max frames, and returns how many it delivered.
+	// It never blocks. The error is ErrClosed or a failure of the transport as a whole; the
+	// failure of one peer is reported by Handler.PeerDown.
+	Poll(h Handler, max int) (int, error)
+
+	// WaitFD is a descriptor that becomes readable (poll, epoll, level-triggered) when Poll has
+	// something to do, provided that Arm was called after the last Poll.
+	WaitFD() int
+
+	// Arm prepares to sleep on WaitFD. It returns true if there is work already, and then the
+	// caller polls again instead of sleeping.
+	Arm() bool
+
+	// Stats returns a copy of the counters.
+	Stats() Stats
+
+	// Close ends all connections after an attempt, of at most one second, to deliver what was
+	// sent. Leased and kept payloads may still be released afterwards.
+	Close() error
+}
+
+// Stats counts what a transport did since it started.
+type Stats struct {
+	FramesSent, FramesReceived     uint64
+	PayloadsSent, PayloadsReceived uint64
+	BytesSent, BytesReceived       uint64 // on the wire, headers included
+	SendCalls, ReceiveCalls        uint64 // system calls or work requests, to see batching
+	QueuedBytes                    uint64 // gauge: accepted by Send, not yet taken by the network
+}

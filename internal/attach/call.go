@@ -1,0 +1,288 @@
+package attach
+
+import (
+	"fmt"
+)
+
+// Op is what a Call asks for.
+type Op uint8
+
+const (
+	// OpAcquire: wait for the lock Object with Access. Reply: StatusOK, or StatusOwnerDied with Rank; both grant it.
+	OpAcquire Op = iota + 1
+	// OpRelease: give back the lock Object, held with Access. Ticket is 0; no Reply.
+	OpRelease
+	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload. Reply: all
+	// payloads in the order of ranks.
+	OpArrive
+	// OpBind: find or make the memory called Name: Count elements of ElemBytes each, of the type
+	// that TypeHash decides and Signature describes. Reply: AppendPages; or StatusMismatch with a text;
+	// or StatusNoSpace, with a text or nothing.
+	OpBind
+	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or StatusUnknown.
+	OpUnbind
+	// OpPrefetch: fetch Count pages from page number Object on, with Access. Reply when they are here.
+	OpPrefetch
+	// OpCancel: end the wait of the call Ticket. That call's Reply comes, no other.
+	OpCancel
+	// OpStats: tell the daemon's counters. Reply: AppendCounters.
+	OpStats
+
+	opEnd
+)
+
+var opNames = [opEnd]string{
+	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind",
+	OpPrefetch: "Prefetch", OpCancel: "Cancel", OpStats: "Stats",
+}
+
+func (o Op) String() string {
+	if o < opEnd && opNames[o] != "" {
+		return opNames[o]
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// Access is a right to a lock or a page. The numbers are those of protocol.Access.
+type Access uint8
+
+const (
+	Read  Access = 1 // shared with other readers
+	Write Access = 2 // alone
+)
+
+// MaxTicket is the largest ticket; 0 names no call.
+const MaxTicket = 1<<64 - 1
+
+// Call is a program's request. Which fields an Op uses is said there; all others are zero.
+type Call struct {
+	Op        Op
+	Access    Access // OpAcquire, OpRelease, OpPrefetch
+	Parties   uint32 // OpArrive, at least 1
+	Ticket    uint64 // all but OpRelease, never 0
+	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch: page number
+	Count     uint64 // OpBind: elements. OpPrefetch: pages, at least 1
+	ElemBytes uint64 // OpBind
+	TypeHash  uint64 // OpBind
+	Name      string // OpBind, OpUnbind: 1 to MaxName bytes
+	Signature string // OpBind: at most MaxSignature bytes
+	Payload   []byte // OpArrive: at most MaxContribution bytes. After decoding it points into the frame
+}
+
+// check tells what is wrong with a call.
+func (m *Call) check() error {
+	uses := opFields[m.Op]
+	switch {
+	case (m.Ticket != 0) != uses.ticket:
+		return fmt.Errorf("%w: %v with ticket %d", ErrMalformed, m.Op, m.Ticket)
+	case uses.access && m.Access != Read && m.Access != Write, !uses.access && m.Access != 0:
+		return fmt.Errorf("%w: %v with access %d", ErrMalformed, m.Op, m.Access)
+	case (m.Parties != 0) != (m.Op == OpArrive):
+		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
+	case m.Object != 0 && !uses.object:
+		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
+	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch, m.Op == OpPrefetch && m.Count == 0:
+		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
+	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
+		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
+	case (m.Name != "") != uses.name:
+		return fmt.Errorf("%w: %v with name %q", ErrMalformed, m.Op, m.Name)
+	case uses.name && m.Object != NameHash(NameMemory, m.Name):
+		return fmt.Errorf("%w: %v of %q with hash %#x, which is another name's", ErrMalformed, m.Op, m.Name, m.Object)
+	case len(m.Payload) != 0 && m.Op != OpArrive:
+		return fmt.Errorf("%w: %v with a payload", ErrMalformed, m.Op)
+	}
+	return nil
+}
+
+// opFields says which fields that several ops share an op uses.
+var opFields = [opEnd]struct{ ticket, access, object, name bool }{
+	OpAcquire:  {ticket: true, access: true, object: true},
+	OpRelease:  {access: true, object: true},
+	OpArrive:   {ticket: true, object: true},
+	OpBind:     {ticket: true, object: true, name: true},
+	OpUnbind:   {ticket: true, object: true, name: true},
+	OpPrefetch: {ticket: true, access: true, object: true},
+	OpCancel:   {ticket: true},
+	OpStats:    {ticket: true},
+}
+
+// AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the
+// library does wrong must have been caught before.
+func AppendCall(b []byte, m *Call) []byte {
+	if m.Op == 0 || m.Op >= opEnd {
+		panic(fmt.Sprintf("attach: call with unknown %v", m.Op))
+	}
+	if err := m.check(); err != nil {
+		panic(err)
+	}
+	start := len(b)
+	b = beginFrame(b, KindCall)
+	b = append(b, byte(m.Op), byte(m.Access), 0, 0)
+	b = le.AppendUint32(b, m.Parties)
+	for _, v := range [...]uint64{m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash} {
+		b = le.AppendUint64(b, v)
+	}
+	b = appendBytes(b, m.Name, MaxName)
+	b = appendBytes(b, m.Signature, MaxSignature)
+	b = appendBytes(b, m.Payload, MaxContribution)
+	return endFrame(b, start)
+}
+
+// DecodeCall reads the body of a Call.
+func DecodeCall(b []byte) (Call, error) {
+	r := body{b: b}
+	m := Call{Op: Op(r.u8()), Access: Access(r.u8())}
+	reserved := r.u16()
+	m.Parties = r.u32()
+	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash = r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
+	m.Name, m.Signature = r.text(MaxName), r.text(MaxSignature)
+	if p := r.bytes(MaxContribution); len(p) > 0 {
+		m.Payload = p
+	}
+	if err := r.end(KindCall); err != nil {
+		return Call{}, err
+	}
+	if m.Op == 0 || m.Op >= opEnd {
+		return Call{}, fmt.Errorf("%w: call with unknown %v", ErrMalformed, m.Op)
+	}
+	if reserved != 0 {
+		return Call{}, fmt.Errorf("%w: %v with reserved bits set", ErrMalformed, m.Op)
+	}
+	if err := m.check(); err != nil {
+		return Call{}, err
+	}
+	return m, nil
+}
+
+// Status is the outcome of a call. The numbers are those of protocol.Status; a test of the
+// daemon, which imports both, compares them.
+type Status uint8
+
+const (
+	StatusOK        Status = iota
+	StatusCanceled         // OpCancel ended the wait
+	StatusOwnerDied        // the lock is granted; the program that held it last, Rank, died holding it
+	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
+	StatusNoSpace          // the region has no room for this
+	StatusUnknown          // the name is not bound, or the pages are not part of the region
+
+	statusEnd
+)
+
+var statusNames = [statusEnd]string{
+	StatusOK: "ok", StatusCanceled: "canceled", StatusOwnerDied: "owner died",
+	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown",
+}
+
+func (s Status) String() string {
+	if s < statusEnd {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("Status(%d)", uint8(s))
+}
+
+// replyHeaderBytes is the length of a Reply's body without its payload.
+const replyHeaderBytes = 8 + 4 + 1 + 3
+
+// Reply is the answer to the call Ticket.
+type Reply struct {
+	Ticket  uint64
+	Status  Status
+	Rank    uint32 // StatusOwnerDied
+	Payload []byte // at most MaxPayload bytes. After decoding it points into the frame
+}
+
+// AppendReply appends m as a frame.
+func AppendReply(b []byte, m *Reply) []byte {
+	if m.Ticket == 0 || m.Status >= statusEnd {
+		panic(fmt.Sprintf("attach: reply to ticket %d with %v", m.Ticket, m.Status))
+	}
+	start := len(b)
+	b = beginFrame(b, KindReply)
+	b = le.AppendUint64(b, m.Ticket)
+	b = le.AppendUint32(b, m.Rank)
+	b = append(b, byte(m.Status), 0, 0, 0)
+	b = append(b, m.Payload...)
+	return endFrame(b, start)
+}
+
+// DecodeReply reads the body of a Reply.
+func DecodeReply(b []byte) (Reply, error) {
+	r := body{b: b}
+	m := Reply{Ticket: r.u64(), Rank: r.u32(), Status: Status(r.u8())}
+	reserved := r.u16() | uint16(r.u8())
+	switch {
+	case r.failed:
+		return Reply{}, fmt.Errorf("%w: Reply of %d bytes", ErrMalformed, len(b))
+	case m.Ticket == 0:
+		return Reply{}, fmt.Errorf("%w: Reply to no ticket", ErrMalformed)
+	case m.Status >= statusEnd:
+		return Reply{}, fmt.Errorf("%w: Reply with unknown %v", ErrMalformed, m.Status)
+	case reserved != 0:
+		return Reply{}, fmt.Errorf("%w: Reply with reserved bits set", ErrMalformed)
+	case len(r.b) > MaxPayload:
+		return Reply{}, fmt.Errorf("%w: Reply with %d bytes of payload, at most %d are allowed", ErrMalformed, len(r.b), MaxPayload)
+	}
+	if len(r.b) > 0 {
+		m.Payload = r.b
+	}
+	return m, nil
+}
+
+// AppendPages appends the payload that answers OpBind: a run of pages of the region.
+func AppendPages(b []byte, first, count uint64) []byte {
+	return le.AppendUint64(le.AppendUint64(b, first), count)
+}
+
+// DecodePages reads what AppendPages wrote. The caller checks the run against the region.
+func DecodePages(b []byte) (first, count uint64, err error) {
+	if len(b) != 16 {
+		return 0, 0, fmt.Errorf("%w: a run of pages in %d bytes, it takes 16", ErrMalformed, len(b))
+	}
+	return le.Uint64(b), le.Uint64(b[8:]), nil
+}
+
+// Counter is a named figure of a daemon.
+type Counter struct {
+	Name  string // 1 to 255 bytes
+	Value uint64
+}
+
+// MaxCounters bounds the counters in one reply.
+const MaxCounters = 240
+
+// AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a daemon
+// can add figures without a new version. It panics on more than MaxCounters and on names that are
+// empty or too long.
+func AppendCounters(b []byte, counters []Counter) []byte {
+	if len(counters) > MaxCounters {
+		panic(fmt.Sprintf("attach: %d counters, at most %d are allowed", len(counters), MaxCounters))
+	}
+	for _, c := range counters {
+		if len(c.Name) == 0 || len(c.Name) > 255 {
+			panic(fmt.Sprintf("attach: a counter's name has %d bytes, 1 to 255 are allowed", len(c.Name)))
+		}
+		b = append(b, byte(len(c.Name)))
+		b = append(b, c.Name...)
+		b = le.AppendUint64(b, c.Value)
+	}
+	return b
+}
+
+// DecodeCounters reads what AppendCounters wrote.
+func DecodeCounters(b []byte) ([]Counter, error) {
+	var counters []Counter
+	for r := (body{b: b}); len(r.b) > 0; {
+		name := string(r.take(int(r.u8())))
+		c := Counter{Name: name, Value: r.u64()}
+		switch {
+		case r.failed || name == "":
+			return nil, fmt.Errorf("%w: counter %d is cut short or has no name", ErrMalformed, len(counters))
+		case len(counters) == MaxCounters:
+			return nil, fmt.Errorf("%w: more than %d counters", ErrMalformed, MaxCounters)
+		}
+		counters = append(counters, c)
+	}
+	return counters, nil
+}

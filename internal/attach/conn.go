@@ -1,0 +1,135 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// maxSocketPath is the length of sockaddr_un.sun_path less the zero that ends it.
+const maxSocketPath = 107
+
+// CheckSocket tells whether a socket's name can be used, before the kernel says "invalid argument".
+func CheckSocket(socket string) error {
+	switch {
+	case socket == "" || socket == "@":
+		return errors.New("attach: the socket's name is empty")
+	case len(socket) > maxSocketPath:
+		return fmt.Errorf("attach: the socket's name %q has %d bytes; the kernel allows %d, use a shorter path or an abstract name (@NAME)",
+			socket, len(socket), maxSocketPath)
+	case strings.IndexByte(socket, 0) >= 0:
+		return fmt.Errorf("attach: the socket's name %q has a zero byte", socket)
+	}
+	return nil
+}
+
+// Conn is a program's end of a connection. ReadFrame and TakeFD belong to one goroutine; Write and
+// Close may be called from any.
+type Conn struct {
+	c      *net.UnixConn
+	stream Stream
+	write  sync.Mutex // keeps frames whole. Held while Write may block; nothing else is taken under it
+}
+
+// Dial connects to the daemon at socket.
+func Dial(ctx context.Context, socket string) (*Conn, error) {
+	if err := CheckSocket(socket); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("attach: connect: %w", err)
+	}
+	return NewConn(c.(*net.UnixConn)), nil
+}
+
+// NewConn makes a Conn of a connected stream socket, which it owns from here on.
+func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c} }
+
+// ReadFrame waits for the next frame. It is valid until the next call. The error is io.EOF when the peer has
+// closed between frames, and io.ErrUnexpectedEOF when it did within one.
+func (c *Conn) ReadFrame() (Frame, error) {
+	for {
+		f, ok, err := c.stream.Next()
+		if ok || err != nil {
+			return f, err
+		}
+		var oob [64]byte // more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
+		n, oobn, flags, _, err := c.c.ReadMsgUnix(c.stream.Space(), oob[:])
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = c.atEOF()
+			}
+			return Frame{}, err
+		}
+		if err := c.addControl(oob[:oobn], flags); err != nil {
+			return Frame{}, err
+		}
+		if n == 0 {
+			return Frame{}, c.atEOF()
+		}
+		c.stream.Advance(n)
+	}
+}
+
+func (c *Conn) addControl(oob []byte, flags int) error {
+	fds, err := parseFDs(oob)
+	if err != nil {
+		return err
+	}
+	if flags&syscall.MSG_CTRUNC != 0 {
+		closeAll(fds)
+		return errTruncated
+	}
+	return c.stream.AddFDs(fds)
+}
+
+// errTruncated: the peer sent too many descriptors, or this process may not open more.
+var errTruncated = fmt.Errorf("%w: descriptors were lost on the way: too many came, or the limit of open files is reached (ulimit -n)", ErrMalformed)
+
+func (c *Conn) atEOF() error {
+	if c.stream.Buffered() > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return io.EOF
+}
+
+// TakeFD hands over the descriptor that came with the frame last read.
+func (c *Conn) TakeFD() (int, error) { return c.stream.TakeFD() }
+
+// Write sends whole frames, and descriptors with the first of them. The descriptors stay the caller's.
+func (c *Conn) Write(frames []byte, fds ...int) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if len(fds) > 0 {
+		n, _, err := c.c.WriteMsgUnix(frames, syscall.UnixRights(fds...), nil)
+		if err != nil {
+			return err
+		}
+		frames = frames[n:]
+	}
+	_, err := c.c.Write(frames) // returns early only with an error
+	return err
+}
+
+// Socket calls f with the socket's descriptor, which stays open until f returns.
+func (c *Conn) Socket(f func(fd int)) error {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { f(int(fd)) })
+}
+
+// Close closes the connection; a ReadFrame that waits returns an error. Descriptors that nobody took
+// are closed by the reading goroutine's Discard.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// Discard closes the descriptors that have arrived and nobody took. The reading goroutine calls it last.
+func (c *Conn) Discard() { c.stream.Close() }

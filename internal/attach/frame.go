@@ -1,0 +1,191 @@
+package attach
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Version is the version of this protocol. Both sides must have the same: a program and its daemon are built
+// from the same release, so there is nothing to negotiate.
+const Version = 1
+
+const (
+	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
+	HeaderBytes = 8
+	// MaxPayload bounds Reply.Payload, in bytes: a reduction over 1024 ranks that bring
+	// MaxContribution each is the largest.
+	MaxPayload = 64 << 10
+	// MaxFrame bounds a frame with its header, in bytes. A receiver needs room for one frame only.
+	MaxFrame = HeaderBytes + replyHeaderBytes + MaxPayload
+	// MaxName bounds the name of an allocation, in bytes, so that its length fits a byte and a listing fits a line.
+	MaxName = 255
+	// MaxSignature bounds the readable description of a type, in bytes. Longer ones are cut; the
+	// hash beside them decides.
+	MaxSignature = 4 << 10
+	// MaxContribution bounds what one party brings to a barrier, in bytes.
+	MaxContribution = 64
+	// MaxText bounds texts for people (reasons, program names, transport names), in bytes.
+	MaxText = 1 << 10
+)
+
+// ErrMalformed is wrapped by every error about bytes that a correct peer would not have sent.
+var ErrMalformed = errors.New("attach: malformed frame")
+
+// Kind tells frames apart.
+type Kind uint8
+
+const (
+	KindHello   Kind = iota + 1 // program: who I am
+	KindTrap                    // program: my userfaultfd, attached
+	KindCall                    // program: do this
+	KindBye                     // program: I leave in order
+	KindWelcome                 // daemon: the cluster; memfd attached
+	KindRefuse                  // daemon: you can't attach, and why. The last frame
+	KindReady                   // daemon: your trap is served
+	KindReply                   // daemon: the answer to a call
+	KindLost                    // daemon: the cluster is broken, and why. The last frame
+
+	kindEnd
+)
+
+var kindNames = [kindEnd]string{
+	KindHello: "Hello", KindTrap: "Trap", KindCall: "Call", KindBye: "Bye", KindWelcome: "Welcome",
+	KindRefuse: "Refuse", KindReady: "Ready", KindReply: "Reply", KindLost: "Lost",
+}
+
+func (k Kind) String() string {
+	if k < kindEnd && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Frame is one frame as it arrived. Body points into the buffer that it was parsed from.
+type Frame struct {
+	Kind Kind
+	Body []byte
+}
+
+// Next parses the first frame of buf. ok is false when buf holds only part of a frame: read more
+// and call again. rest is what follows the frame. An error means that the stream can't be understood from
+// here on; it wraps ErrMalformed.
+func Next(buf []byte) (f Frame, rest []byte, ok bool, err error) {
+	if len(buf) < HeaderBytes {
+		return Frame{}, buf, false, nil
+	}
+	n := binary.LittleEndian.Uint32(buf)
+	kind := Kind(buf[4])
+	switch {
+	case kind == 0 || kind >= kindEnd:
+		return Frame{}, buf, false, fmt.Errorf("%w: unknown kind %d", ErrMalformed, buf[4])
+	case buf[5]|buf[6]|buf[7] != 0:
+		return Frame{}, buf, false, fmt.Errorf("%w: %v with reserved bits set", ErrMalformed, kind)
+	case n > MaxFrame-HeaderBytes:
+		return Frame{}, buf, false, fmt.Errorf("%w: %v of %d bytes, at most %d are allowed", ErrMalformed, kind, n, MaxFrame-HeaderBytes)
+	}
+	end := HeaderBytes + int(n)
+	if len(buf) < end {
+		return Frame{}, buf, false, nil
+	}
+	return Frame{Kind: kind, Body: buf[HeaderBytes:end:end]}, buf[end:], true, nil
+}
+
+// beginFrame appends a header whose length endFrame fills in.
+func beginFrame(b []byte, k Kind) []byte {
+	return append(b, 0, 0, 0, 0, byte(k), 0, 0, 0)
+}
+
+// endFrame completes the frame that begins at b[start].
+func endFrame(b []byte, start int) []byte {
+	n := len(b) - start - HeaderBytes
+	if n > MaxFrame-HeaderBytes {
+		panic(fmt.Sprintf("attach: encoded %v of %d bytes, at most %d are allowed", Kind(b[start+4]), n, MaxFrame-HeaderBytes))
+	}
+	binary.LittleEndian.PutUint32(b[start:], uint32(n))
+	return b
+}
+
+// body takes fields off the front of a frame's body. The first field that is not there makes it
+// failed; from then on all fields are zero, so that decoders check once, at the end.
+type body struct {
+	b      []byte
+	failed bool
+}
+
+func (r *body) take(n int) []byte {
+	if r.failed || n > len(r.b) {
+		r.failed = true
+		return nil
+	}
+	f := r.b[:n:n]
+	r.b = r.b[n:]
+	return f
+}
+
+func (r *body) u8() uint8 {
+	if f := r.take(1); f != nil {
+		return f[0]
+	}
+	return 0
+}
+
+func (r *body) u16() uint16 {
+	if f := r.take(2); f != nil {
+		return binary.LittleEndian.Uint16(f)
+	}
+	return 0
+}
+
+func (r *body) u32() uint32 {
+	if f := r.take(4); f != nil {
+		return binary.LittleEndian.Uint32(f)
+	}
+	return 0
+}
+
+func (r *body) u64() uint64 {
+	if f := r.take(8); f != nil {
+		return binary.LittleEndian.Uint64(f)
+	}
+	return 0
+}
+
+// bytes takes a field with a 16-bit length of at most max.
+func (r *body) bytes(max int) []byte {
+	n := int(r.u16())
+	if n > max {
+		r.failed = true
+	}
+	return r.take(n)
+}
+
+func (r *body) text(max int) string { return string(r.bytes(max)) }
+
+// end reports whether the fields taken were all there, and were all.
+func (r *body) end(k Kind) error {
+	if r.failed {
+		return fmt.Errorf("%w: %v is cut short or has a field that is too long", ErrMalformed, k)
+	}
+	if len(r.b) != 0 {
+		return fmt.Errorf("%w: %v with %d bytes after its last field", ErrMalformed, k, len(r.b))
+	}
+	return nil
+}
+
+// appendBytes appends a field that body.bytes takes.
+func appendBytes[S ~string | ~[]byte](b []byte, s S, max int) []byte {
+	if len(s) > max {
+		panic(fmt.Sprintf("attach: a field of %d bytes, at most %d are allowed", len(s), max))
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
+	return append(b, s...)
+}
+
+// clip shortens a text for people to what a frame may hold.
+func clip(s string, max int) string {
+	if len(s) <= max {
+		return s
+	}
+	return s[:max]
+}

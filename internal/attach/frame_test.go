@@ -1,0 +1,362 @@
+package attach
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// samples are frames of every kind, with the value that each decodes to.
+func samples() map[string]struct {
+	frame []byte
+	want  any
+} {
+	hello := Hello{Version: Version, PID: 4711, Rank: NoRank, Program: "sor"}
+	trap := Trap{UserModeOnly: true, Features: 1<<13 | 1}
+	welcome := Welcome{Version: Version, Node: 1, Nodes: 4, Rank: 1, Size: 4, RegionBase: 0x4000_0000_0000,
+		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
+	reply := Reply{Ticket: 9, Status: StatusOwnerDied, Rank: 3, Payload: []byte("xyz")}
+	all := map[string]struct {
+		frame []byte
+		want  any
+	}{
+		"hello":   {AppendHello(nil, &hello), hello},
+		"trap":    {AppendTrap(nil, &trap), trap},
+		"welcome": {AppendWelcome(nil, &welcome), welcome},
+		"refuse":  {AppendRefuse(nil, "no room"), "no room"},
+		"lost":    {AppendLost(nil, "node 2 died"), "node 2 died"},
+		"ready":   {AppendReady(nil), nil},
+		"bye":     {AppendBye(nil), nil},
+		"reply":   {AppendReply(nil, &reply), reply},
+	}
+	for _, c := range sampleCalls() {
+		all["call "+c.Op.String()] = struct {
+			frame []byte
+			want  any
+		}{AppendCall(nil, &c), c}
+	}
+	return all
+}
+
+func sampleCalls() []Call {
+	return []Call{
+		{Op: OpAcquire, Access: Write, Ticket: 1, Object: NameHash(NameLock, "queue")},
+		{Op: OpRelease, Access: Read, Object: NameHash(NameLock, "queue")},
+		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 4, Payload: []byte{1, 2}},
+		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
+		{Op: OpUnbind, Ticket: 4, Object: NameHash(NameMemory, "grid"), Name: "grid"},
+		{Op: OpPrefetch, Ticket: 5, Access: Read, Object: 0, Count: 3},
+		{Op: OpCancel, Ticket: 1},
+		{Op: OpStats, Ticket: MaxTicket},
+	}
+}
+
+// decode reads a frame of any kind.
+func decode(f Frame) (any, error) {
+	switch f.Kind {
+	case KindHello:
+		return DecodeHello(f.Body)
+	case KindTrap:
+		return DecodeTrap(f.Body)
+	case KindCall:
+		return DecodeCall(f.Body)
+	case KindWelcome:
+		return DecodeWelcome(f.Body)
+	case KindRefuse:
+		return DecodeRefuse(f.Body)
+	case KindLost:
+		return DecodeLost(f.Body)
+	case KindReply:
+		return DecodeReply(f.Body)
+	}
+	return nil, DecodeEmpty(f)
+}
+
+// encode is the inverse of decode.
+func encode(k Kind, v any) []byte {
+	switch v := v.(type) {
+	case Hello:
+		return AppendHello(nil, &v)
+	case Trap:
+		return AppendTrap(nil, &v)
+	case Call:
+		return AppendCall(nil, &v)
+	case Welcome:
+		return AppendWelcome(nil, &v)
+	case Reply:
+		return AppendReply(nil, &v)
+	case string:
+		return appendText(nil, k, v)
+	}
+	return endFrame(beginFrame(nil, k), 0)
+}
+
+func TestRoundTrip(t *testing.T) {
+	for name, s := range samples() {
+		f, rest, ok, err := Next(append(bytes.Clone(s.frame), 0xee))
+		if !ok || err != nil || !bytes.Equal(rest, []byte{0xee}) {
+			t.Fatalf("%s: Next: ok %v, err %v, %d bytes left", name, ok, err, len(rest))
+		}
+		got, err := decode(f)
+		if err != nil || !reflect.DeepEqual(got, s.want) {
+			t.Errorf("%s: decoded %+v, %v; want %+v", name, got, err, s.want)
+		}
+		for n := range f.Body {
+			if _, err := decode(Frame{f.Kind, f.Body[:n]}); f.Kind != KindReply && !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s: the first %d bytes decoded with error %v", name, n, err)
+			}
+		}
+		if _, err := decode(Frame{f.Kind, append(bytes.Clone(f.Body), 0)}); f.Kind != KindReply && !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: with a byte too many, decoded with error %v", name, err)
+		}
+	}
+}
+
+func TestStreamByteByByte(t *testing.T) {
+	var all []byte
+	var want []any
+	for _, s := range samples() {
+		all = append(all, s.frame...)
+		want = append(want, s.want)
+	}
+	var s Stream
+	var got []any
+	for _, c := range all {
+		s.Space()[0] = c
+		s.Advance(1)
+		f, ok, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			v, err := decode(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, ok := v.(Call); ok && c.Payload != nil {
+				c.Payload = bytes.Clone(c.Payload) // Space invalidates it
+				v = c
+			}
+			if r, ok := v.(Reply); ok {
+				r.Payload = bytes.Clone(r.Payload)
+				v = r
+			}
+			got = append(got, v)
+		}
+	}
+	if !reflect.DeepEqual(got, want) || s.Buffered() != 0 {
+		t.Errorf("got %+v\nwant %+v\nand %d bytes are left", got, want, s.Buffered())
+	}
+}
+
+// TestStreamIsBounded feeds the largest frame in pieces and looks at the buffer.
+func TestStreamIsBounded(t *testing.T) {
+	frame := AppendReply(nil, &Reply{Ticket: 1, Payload: make([]byte, MaxPayload)})
+	if len(frame) != MaxFrame {
+		t.Fatalf("the largest reply has %d bytes, MaxFrame is %d", len(frame), MaxFrame)
+	}
+	var s Stream
+	for round := range 3 {
+		taken := 0
+		for rest := frame; len(rest) > 0; {
+			n := copy(s.Space(), rest)
+			s.Advance(n)
+			rest = rest[n:]
+			if _, ok, err := s.Next(); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				taken++
+			}
+		}
+		if taken != 1 {
+			t.Fatalf("round %d: took %d frames, want 1", round, taken)
+		}
+	}
+	if cap(s.buf) > 2*MaxFrame+readAhead {
+		t.Errorf("the buffer has grown to %d bytes for frames of %d", cap(s.buf), MaxFrame)
+	}
+}
+
+func TestNextRefuses(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"kind 0":        {0, 0, 0, 0, 0, 0, 0, 0},
+		"kind too high": {0, 0, 0, 0, byte(kindEnd), 0, 0, 0},
+		"reserved":      {0, 0, 0, 0, byte(KindBye), 0, 1, 0},
+		"too long":      {0xff, 0xff, 0xff, 0xff, byte(KindReply), 0, 0, 0},
+	} {
+		if _, _, ok, err := Next(b); ok || !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: ok %v, error %v", name, ok, err)
+		}
+	}
+}
+
+func TestOldHelloStillTellsItsVersion(t *testing.T) {
+	f, _, _, _ := Next(AppendHello(nil, &Hello{Version: Version + 1, Rank: 0}))
+	if v, err := HelloVersion(f.Body); v != Version+1 || err != nil {
+		t.Errorf("version %d, %v", v, err)
+	}
+	if _, err := DecodeHello(f.Body); !errors.Is(err, ErrMalformed) {
+		t.Errorf("DecodeHello of another version: %v", err)
+	}
+	if _, err := HelloVersion([]byte{1, 2, 3}); !errors.Is(err, ErrMalformed) {
+		t.Errorf("HelloVersion of three bytes: %v", err)
+	}
+}
+
+func TestCallsThatMakeNoSense(t *testing.T) {
+	for name, c := range map[string]Call{
+		"release with ticket":    {Op: OpRelease, Access: Read, Ticket: 1},
+		"acquire without ticket": {Op: OpAcquire, Access: Read},
+		"acquire for nothing":    {Op: OpAcquire, Ticket: 1},
+		"barrier of nobody":      {Op: OpArrive, Ticket: 1},
+		"prefetch of nothing":    {Op: OpPrefetch, Access: Read, Ticket: 1},
+		"bind without name":      {Op: OpBind, Ticket: 1},
+		"bind under wrong hash":  {Op: OpBind, Ticket: 1, Name: "a", Object: NameHash(NameMemory, "b")},
+		"cancel with a name":     {Op: OpCancel, Ticket: 1, Name: "a"},
+		"stats with a payload":   {Op: OpStats, Ticket: 1, Payload: []byte{1}},
+		"stats with a type":      {Op: OpStats, Ticket: 1, Signature: "int"},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the encoder took it", name)
+				}
+			}()
+			AppendCall(nil, &c)
+		}()
+	}
+}
+
+func TestWelcomeToAnImpossibleCluster(t *testing.T) {
+	good := Welcome{Version: Version, Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1}
+	for name, spoil := range map[string]func(*Welcome){
+		"no nodes":       func(w *Welcome) { w.Nodes = 0 },
+		"node too high":  func(w *Welcome) { w.Node = 1 },
+		"rank too high":  func(w *Welcome) { w.Rank = 1 },
+		"page size":      func(w *Welcome) { w.PageBytes = 4097 },
+		"base":           func(w *Welcome) { w.RegionBase = 4097 },
+		"empty":          func(w *Welcome) { w.RegionBytes = 0 },
+		"beyond the end": func(w *Welcome) { w.RegionBytes = 1<<64 - 4096 },
+		"no stripe":      func(w *Welcome) { w.HomeStripe = 0 },
+	} {
+		w := good
+		spoil(&w)
+		f, _, _, _ := Next(AppendWelcome(nil, &w))
+		if _, err := DecodeWelcome(f.Body); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func TestPagesAndCounters(t *testing.T) {
+	first, count, err := DecodePages(AppendPages(nil, 7, 1<<40))
+	if first != 7 || count != 1<<40 || err != nil {
+		t.Errorf("pages %d, %d, %v", first, count, err)
+	}
+	if _, _, err := DecodePages(make([]byte, 15)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("15 bytes of pages: %v", err)
+	}
+	want := []Counter{{"faults_read", 12}, {"faults_write", 1 << 63}}
+	b := AppendCounters(nil, want)
+	if got, err := DecodeCounters(b); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("counters %v, %v", got, err)
+	}
+	if _, err := DecodeCounters(b[:len(b)-1]); !errors.Is(err, ErrMalformed) {
+		t.Errorf("counters cut short: %v", err)
+	}
+	most := make([]Counter, MaxCounters)
+	for i := range most {
+		most[i].Name = strings.Repeat("n", 255)
+	}
+	if n := len(AppendCounters(nil, most)); n > MaxPayload {
+		t.Errorf("MaxCounters counters take %d bytes, a reply holds %d", n, MaxPayload)
+	}
+}
+
+func TestNameHash(t *testing.T) {
+	// The empty name under kind k is one round of FNV-1a of k; "a" alone is in the reference's test vectors.
+	if h := NameHash('a', ""); h != 0xaf63dc4c8601ec8c {
+		t.Errorf("FNV-1a of \"a\" is %#x", h)
+	}
+	if h := NameHash('f', "oobar"); h != 0x85944171f73967e8 {
+		t.Errorf("FNV-1a of \"foobar\" is %#x", h)
+	}
+	if NameHash(NameLock, "x") == NameHash(NameBarrier, "x") {
+		t.Error("a lock and a barrier of the same name have the same hash")
+	}
+}
+
+func FuzzNext(f *testing.F) {
+	for _, s := range samples() {
+		f.Add(s.frame)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		whole := b
+		for {
+			fr, rest, ok, err := Next(b)
+			if err != nil && !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error %v is not ErrMalformed", err)
+			}
+			if !ok {
+				break
+			}
+			if HeaderBytes+len(fr.Body)+len(rest) != len(b) {
+				t.Fatalf("a frame of %d bytes was taken from %d and %d are left", len(fr.Body), len(b), len(rest))
+			}
+			b = rest
+		}
+		// The incremental parser finds the same end.
+		var s Stream
+		for left := whole; ; {
+			if _, ok, err := s.Next(); err != nil || (!ok && len(left) == 0) {
+				break
+			} else if !ok {
+				n := copy(s.Space()[:min(3, readAhead)], left)
+				s.Advance(n)
+				left = left[n:]
+			}
+		}
+	})
+}
+
+// FuzzDecode holds every decoder to: an error, or a value whose encoding is the input.
+func FuzzDecode(f *testing.F) {
+	for _, s := range samples() {
+		fr, _, _, _ := Next(s.frame)
+		f.Add(byte(fr.Kind), fr.Body)
+	}
+	f.Fuzz(func(t *testing.T, k byte, b []byte) {
+		fr := Frame{Kind(k), b}
+		v, err := decode(fr)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error %v is not ErrMalformed", err)
+			}
+			return
+		}
+		if len(b) > MaxFrame-HeaderBytes {
+			t.Skip() // Next never hands it on
+		}
+		if got := encode(fr.Kind, v); !bytes.Equal(got[HeaderBytes:], b) {
+			t.Fatalf("%v %+v encodes to %x, was decoded from %x", fr.Kind, v, got[HeaderBytes:], b)
+		}
+	})
+}
+
+func FuzzDecodePayloads(f *testing.F) {
+	f.Add(AppendPages(nil, 1, 2))
+	f.Add(AppendCounters(nil, []Counter{{"a", 1}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if first, count, err := DecodePages(b); err == nil && !bytes.Equal(AppendPages(nil, first, count), b) {
+			t.Fatalf("pages %d, %d from %x", first, count, b)
+		}
+		if c, err := DecodeCounters(b); err == nil && !bytes.Equal(AppendCounters(nil, c), b) {
+			t.Fatalf("counters %v from %x", c, b)
+		}
+		if _, err := HelloVersion(b); err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package attach
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+var le = binary.LittleEndian
+
+// NoRank is Hello.Rank of a program that was not told its rank: the daemon chooses one.
+const NoRank int32 = -1
+
+// Hello is a program's first frame. Its version comes first in the body and will in every future version, so that
+// a daemon can always say which version it met (HelloVersion).
+type Hello struct {
+	Version uint32
+	PID     uint32
+	Rank    int32  // or NoRank
+	Program string // for logs; cut to MaxText
+}
+
+// AppendHello appends m as a frame.
+func AppendHello(b []byte, m *Hello) []byte {
+	start := len(b)
+	b = beginFrame(b, KindHello)
+	b = le.AppendUint32(b, m.Version)
+	b = le.AppendUint32(b, m.PID)
+	b = le.AppendUint32(b, uint32(m.Rank))
+	b = appendBytes(b, clip(m.Program, MaxText), MaxText)
+	return endFrame(b, start)
+}
+
+// HelloVersion is the version in a Hello of this or any other version.
+func HelloVersion(b []byte) (uint32, error) {
+	r := body{b: b}
+	v := r.u32()
+	if r.failed {
+		return 0, fmt.Errorf("%w: Hello without a version", ErrMalformed)
+	}
+	return v, nil
+}
+
+// DecodeHello reads the body of a Hello. It wants this Version: ask HelloVersion first.
+func DecodeHello(b []byte) (Hello, error) {
+	r := body{b: b}
+	m := Hello{Version: r.u32(), PID: r.u32(), Rank: int32(r.u32()), Program: r.text(MaxText)}
+	if err := r.end(KindHello); err != nil {
+		return Hello{}, err
+	}
+	if m.Version != Version {
+		return Hello{}, fmt.Errorf("%w: Hello of version %d, this is version %d", ErrMalformed, m.Version, Version)
+	}
+	if m.Rank < NoRank {
+		return Hello{}, fmt.Errorf("%w: Hello with rank %d", ErrMalformed, m.Rank)
+	}
+	return m, nil
+}
+
+// Trap hands the daemon the program's userfaultfd, which is attached to the frame.
+type Trap struct {
+	UserModeOnly bool   // the descriptor reports no faults that happen inside system calls
+	Features     uint64 // UFFD_FEATURE_ bits that were enabled with UFFDIO_API
+}
+
+const trapUserModeOnly = 1
+
+// AppendTrap appends m as a frame.
+func AppendTrap(b []byte, m *Trap) []byte {
+	start := len(b)
+	b = beginFrame(b, KindTrap)
+	var flags byte
+	if m.UserModeOnly {
+		flags |= trapUserModeOnly
+	}
+	b = append(b, flags)
+	b = le.AppendUint64(b, m.Features)
+	return endFrame(b, start)
+}
+
+// DecodeTrap reads the body of a Trap.
+func DecodeTrap(b []byte) (Trap, error) {
+	r := body{b: b}
+	flags := r.u8()
+	m := Trap{UserModeOnly: flags&trapUserModeOnly != 0, Features: r.u64()}
+	if err := r.end(KindTrap); err != nil {
+		return Trap{}, err
+	}
+	if flags&^trapUserModeOnly != 0 {
+		return Trap{}, fmt.Errorf("%w: Trap with unknown flags %#x", ErrMalformed, flags)
+	}
+	return m, nil
+}
+
+// Welcome tells a program about its cluster. The memfd to map is attached to the frame.
+type Welcome struct {
+	Version     uint32 // the daemon's
+	Node        uint32 // this node, below Nodes
+	Nodes       uint32
+	Rank        uint32 // this program, below Size
+	Size        uint32 // programs that take part
+	RegionBase  uint64 // address of the region in every program, page-aligned
+	RegionBytes uint64 // whole pages
+	PageBytes   uint32 // a power of two
+	HomeStripe  uint32 // pages in a row which have the same home, for programs that place data
+	Trap        string // the trap back end, "uffd"
+	Transport   string // how nodes talk, for people
+}
+
+// AppendWelcome appends m as a frame.
+func AppendWelcome(b []byte, m *Welcome) []byte {
+	start := len(b)
+	b = beginFrame(b, KindWelcome)
+	for _, v := range [...]uint32{m.Version, m.Node, m.Nodes, m.Rank, m.Size, m.PageBytes, m.HomeStripe} {
+		b = le.AppendUint32(b, v)
+	}
+	b = le.AppendUint64(b, m.RegionBase)
+	b = le.AppendUint64(b, m.RegionBytes)
+	b = appendBytes(b, m.Trap, MaxText)
+	b = appendBytes(b, clip(m.Transport, MaxText), MaxText)
+	return endFrame(b, start)
+}
+
+// DecodeWelcome reads the body of a Welcome and checks that it describes a cluster which can exist.
+func DecodeWelcome(b []byte) (Welcome, error) {
+	r := body{b: b}
+	m := Welcome{
+		Version: r.u32(), Node: r.u32(), Nodes: r.u32(), Rank: r.u32(), Size: r.u32(), PageBytes: r.u32(), HomeStripe: r.u32(),
+		RegionBase: r.u64(), RegionBytes: r.u64(), Trap: r.text(MaxText), Transport: r.text(MaxText),
+	}
+	if err := r.end(KindWelcome); err != nil {
+		return Welcome{}, err
+	}
+	mask := uint64(m.PageBytes) - 1
+	switch {
+	case m.Nodes == 0 || m.Node >= m.Nodes:
+		return Welcome{}, fmt.Errorf("%w: Welcome to node %d of %d", ErrMalformed, m.Node, m.Nodes)
+	case m.Size == 0 || m.Rank >= m.Size:
+		return Welcome{}, fmt.Errorf("%w: Welcome to rank %d of %d", ErrMalformed, m.Rank, m.Size)
+	case m.PageBytes == 0 || uint64(m.PageBytes)&mask != 0:
+		return Welcome{}, fmt.Errorf("%w: Welcome with pages of %d bytes, not a power of two", ErrMalformed, m.PageBytes)
+	case m.HomeStripe == 0:
+		return Welcome{}, fmt.Errorf("%w: Welcome with a home stripe of no pages", ErrMalformed)
+	case m.RegionBase == 0 || m.RegionBytes == 0 || (m.RegionBase|m.RegionBytes)&mask != 0 || m.RegionBase+m.RegionBytes < m.RegionBase:
+		return Welcome{}, fmt.Errorf("%w: Welcome with a region of %d bytes at %#x, which is not a run of pages of %d bytes",
+			ErrMalformed, m.RegionBytes, m.RegionBase, m.PageBytes)
+	}
+	return m, nil
+}
+
+// appendText appends a frame whose body is one text for people, cut to MaxText.
+func appendText(b []byte, k Kind, text string) []byte {
+	start := len(b)
+	b = beginFrame(b, k)
+	b = appendBytes(b, clip(text, MaxText), MaxText)
+	return endFrame(b, start)
+}
+
+func decodeText(b []byte, k Kind) (string, error) {
+	r := body{b: b}
+	s := r.text(MaxText)
+	return s, r.end(k)
+}
+
+// AppendRefuse appends the frame with which a daemon turns a program away. reason is for people and says what to do.
+func AppendRefuse(b []byte, reason string) []byte { return appendText(b, KindRefuse, reason) }
+
+// DecodeRefuse reads the body of a Refuse.
+func DecodeRefuse(b []byte) (reason string, err error) { return decodeText(b, KindRefuse) }
+
+// AppendLost appends the frame that tells a program that the cluster is broken.
+func AppendLost(b []byte, reason string) []byte { return appendText(b, KindLost, reason) }
+
+// DecodeLost reads the body of a Lost.
+func DecodeLost(b []byte) (reason string, err error) { return decodeText(b, KindLost) }
+
+// AppendReady appends the frame that says that the program's faults are served from now on.
+func AppendReady(b []byte) []byte { return endFrame(beginFrame(b, KindReady), len(b)) }
+
+// AppendBye appends the frame with which a program leaves in order.
+func AppendBye(b []byte) []byte { return endFrame(beginFrame(b, KindBye), len(b)) }
+
+// DecodeEmpty checks the body of a frame that has none: Ready or Bye.
+func DecodeEmpty(f Frame) error {
+	r := body{b: f.Body}
+	return r.end(f.Kind)
+}

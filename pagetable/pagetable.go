@@ -59,6 +59,7 @@ type Event struct {
 	Write  bool   // Fault only: the access was a store, or hit write protection
 	Proc   ProcID // Fault, ProcGone
 	Thread uint32 // Fault only: the thread's id as the kernel knows it
+	Offset uint32 // Fault only: which byte of the page, 0 if the kernel does not say
 	Page   Page
 	Err    error // Completed only
 }

@@ -7,7 +7,9 @@ const (
 	// EventFault: a thread of Client waits for Access to Object, a page. Client 0: nobody waits, the page is
 	// fetched in advance. The same fault may be reported any number of times.
 	EventFault EventKind = iota + 1
-	// EventMessage: Message has arrived from Message.From. Messages may arrive in any order, each exactly once.
+	// EventMessage: Message has arrived from Message.From. Messages may arrive in any
+	// order, each exactly once; only what withdraws (a
+	// BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws.
 	EventMessage
 	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade or Revoke (named by Effect) on
 	// Object has taken effect.
@@ -39,7 +41,7 @@ type Event struct {
 	Kind    EventKind
 	Access  Access
 	Effect  EffectKind // EventCompleted
-	Thread  uint32     // EventFault: which thread, to notice that it makes no progress
+	Thread  uint32     // EventFault: which access (a hash of thread and address), to notice that it makes no progress
 	Client  ClientID
 	Now     Time // always
 	Object  ObjectID

@@ -1,0 +1,167 @@
+package protocol
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// barrier gathers arrivals at its home. It exists from the first arrival to the release.
+type barrier struct {
+	id       ObjectID
+	parties  uint32
+	size     int // bytes of each payload
+	arrivals []arrival
+}
+
+type arrival struct {
+	node    NodeID
+	ticket  Ticket
+	rank    uint32
+	payload []byte
+}
+
+// call is a ticket of a client of this node that waits for the answer of another node.
+type call struct {
+	client  ClientID
+	ticket  Ticket
+	object  ObjectID
+	barrier bool // else a name call
+}
+
+func (e *Engine) arrive(ev Event) {
+	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, object: ev.Object, barrier: true})
+	e.send(Message{Kind: BarrierArrive, To: e.home(ev.Object), Requester: e.cfg.Self, Object: ev.Object,
+		Ticket: ev.Ticket, Aux: ev.Parties, Rank: ev.Rank, Payload: ev.Payload})
+}
+
+func (e *Engine) findBarrier(id ObjectID) (int, bool) {
+	return slices.BinarySearchFunc(e.barriers, id, func(b *barrier, id ObjectID) int { return cmp.Compare(b.id, id) })
+}
+
+func (e *Engine) onBarrierArrive(m *Message) {
+	if e.home(m.Object) != e.cfg.Self || !m.Object.IsLock() {
+		e.reject(m, "this node is not the barrier's home")
+		return
+	}
+	if m.Aux == 0 || m.Aux > MaxParties || len(m.Payload) > MaxContribution {
+		e.reject(m, "a barrier with impossible parties or payload")
+		return
+	}
+	i, ok := e.findBarrier(m.Object)
+	if !ok {
+		e.barriers = slices.Insert(e.barriers, i, &barrier{id: m.Object})
+	}
+	b := e.barriers[i]
+	if !ok {
+		b.parties, b.size = m.Aux, len(m.Payload)
+	}
+	if b.parties != m.Aux || b.size != len(m.Payload) {
+		text := fmt.Sprintf("rank %d came with %d parties and %d bytes, others with %d parties and %d bytes",
+			m.Rank, m.Aux, len(m.Payload), b.parties, b.size)
+		e.send(Message{Kind: BarrierRelease, To: m.From, Object: m.Object, Ticket: m.Ticket, Status: StatusMismatch, Payload: []byte(text)})
+		return
+	}
+	// The payload is the transport's; it is kept until the release.
+	b.arrivals = append(b.arrivals, arrival{node: m.From, ticket: m.Ticket, rank: m.Rank, payload: slices.Clone(m.Payload)})
+	if len(b.arrivals) == int(b.parties) {
+		e.releaseBarrier(b)
+	}
+}
+
+// MaxParties bounds the parties of a barrier: every node may have this many for each of its ranks.
+const MaxParties = 1 << 16
+
+// releaseBarrier answers every arrival with all payloads in the order of ranks.
+func (e *Engine) releaseBarrier(b *barrier) {
+	in := b.arrivals
+	slices.SortFunc(in, func(x, y arrival) int {
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.node, y.node), cmp.Compare(x.ticket, y.ticket))
+	})
+	status, payload := StatusOK, []byte(nil)
+	if len(in)*b.size > MaxPayload {
+		status = StatusNoSpace
+	} else if b.size > 0 {
+		payload = make([]byte, 0, len(in)*b.size)
+		for i := range in {
+			payload = append(payload, in[i].payload...)
+		}
+	}
+	for i := range in {
+		e.send(Message{Kind: BarrierRelease, To: in[i].node, Object: b.id, Ticket: in[i].ticket, Status: status, Payload: payload})
+	}
+	e.dropBarrier(b)
+}
+
+func (e *Engine) dropBarrier(b *barrier) {
+	if i, ok := e.findBarrier(b.id); ok {
+		e.barriers = slices.Delete(e.barriers, i, i+1)
+	}
+}
+
+// onBarrierCancel withdraws an arrival. If it was released before, its node no longer waits for the release and
+// ignores it.
+//
+// Preconditions: the BarrierCancel did not overtake its BarrierArrive, which the transport's order between two
+// nodes ensures. This is the one place where the order of messages matters.
+func (e *Engine) onBarrierCancel(m *Message) {
+	i, ok := e.findBarrier(m.Object)
+	if !ok {
+		return
+	}
+	b := e.barriers[i]
+	j := slices.IndexFunc(b.arrivals, func(a arrival) bool { return a.node == m.From && a.ticket == m.Ticket })
+	if j < 0 {
+		return
+	}
+	b.arrivals = slices.Delete(b.arrivals, j, j+1)
+	if len(b.arrivals) == 0 {
+		e.dropBarrier(b)
+	}
+}
+
+// onReply answers the client whose call was waiting, if it still waits.
+func (e *Engine) onReply(m *Message) {
+	i := slices.IndexFunc(e.calls, func(c call) bool { return c.ticket == m.Ticket && c.object == m.Object })
+	if i < 0 {
+		return // canceled meanwhile
+	}
+	c := e.calls[i]
+	e.calls = slices.Delete(e.calls, i, i+1)
+	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: m.Status, Payload: m.Payload})
+}
+
+// cancel ends a client's wait, whatever it waits for.
+func (e *Engine) cancel(ev Event) {
+	if e.cancelLockWait(ev.Client, ev.Ticket) {
+		return
+	}
+	i := slices.IndexFunc(e.calls, func(c call) bool { return c.client == ev.Client && c.ticket == ev.Ticket })
+	if i < 0 {
+		return // completed before
+	}
+	c := e.calls[i]
+	e.withdraw(i)
+	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: StatusCanceled})
+}
+
+// withdraw forgets call i and takes back an arrival.
+func (e *Engine) withdraw(i int) {
+	c := e.calls[i]
+	e.calls = slices.Delete(e.calls, i, i+1)
+	if c.barrier {
+		e.send(Message{Kind: BarrierCancel, To: e.home(c.object), Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
+	}
+}
+
+// clientGone cleans up after a program that has ended, in whatever way.
+func (e *Engine) clientGone(ev Event) {
+	e.releaseAll(ev.Client, ev.Rank)
+	for i := len(e.calls) - 1; i >= 0; i-- {
+		if e.calls[i].client == ev.Client {
+			e.withdraw(i)
+		}
+	}
+	e.send(Message{Kind: NameRequest, To: directory, Requester: e.cfg.Self,
+		Payload: (&NameCall{Op: UnbindAll, Client: ev.Client}).Append(nil)})
+}

@@ -1,0 +1,43 @@
+// Package protocol decides who may read and write which page of the shared memory.
+//
+// It is a pure state machine: Engine.Step takes one event (a fault, a message, a completion)
+// and appends the effects that follow from it (send this, install that). There is no I/O, clock,
+// goroutine, randomness or iteration over a map in it, so the same code runs in three hosts: the
+// daemon (package node), the seeded simulator (protocol/simulator) and the exhaustive explorer
+// (protocol/modelcheck). internal/lint keeps it that way. A page's contents never enter it.
+//
+// # Roles
+//
+// Every page has a home, a fixed node that keeps its directory entry: the owner (the last writer),
+// the copyset (who has a copy) and the one transaction that is under way. A node that faults is the
+// requester; it asks the home, the home forwards the request to a supplier (the owner, or itself if it has a copy)
+// and has other readers invalidated. The supplier sends the page straight to the requester, readers
+// acknowledge straight to the requester, and the requester tells the home when it has the page:
+//
+//	requester --Request--> home --Forward-----> owner  --Grant---------> requester
+//	                            --Invalidate--> reader --InvalidateAck-> requester --Done--> home
+//
+// Roles are often on one node; a message to oneself is handled inside Step.
+//
+// Locks are objects of the same protocol: a lock is a page without contents whose access cannot be
+// taken while a program holds it. So a lock stays cached where it was last used, readers share it,
+// and the explorer checks both at once. Barriers and the names of allocations are simple request
+// and reply state machines beside it.
+//
+// # Files
+//
+//	types.go, message.go, event.go   what goes in and out
+//	engine.go                        Step: dispatch, sending, messages to oneself
+//	object.go, copyset.go            the state of one page or lock, and the table of them
+//	home.go                          the directory: transactions, queues
+//	holder.go                        requesting, installing, holding, giving up copies
+//	lock.go                          who on this node holds or waits for a lock
+//	barrier.go, names.go             barriers with gathered payloads; names of allocations
+//	inspect.go                       Clone, AppendState, Check: for explorer, simulator and status
+//
+// # Order and concurrency
+//
+// The protocol needs every message delivered exactly once, but in no particular order, except that what
+// withdraws (a BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws. An Engine is
+// not safe for concurrent use; its host serialises Step.
+package protocol

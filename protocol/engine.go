@@ -1,0 +1,226 @@
+package protocol
+
+import "fmt"
+
+// Config is what an Engine has to know. It is the same on all nodes but for Self.
+type Config struct {
+	Self  NodeID
+	Nodes int    // 1 to MaxNodes
+	Pages uint64 // pages in the region
+	// HomeStripe is how many neighbouring pages share a home: home(page) = page / HomeStripe mod Nodes.
+	HomeStripe uint64
+	// Hold is the base of the time, in microseconds, for which a page that was just gained can not be
+	// taken, so that the access that asked for it gets through; 0: pages are not held,
+	// and two nodes may steal one from each other for ever.
+	Hold Time
+	// MaxHold bounds the time when it grows because an access did not get through.
+	MaxHold Time
+}
+
+// Validate says what is wrong with a configuration.
+func (c *Config) Validate() error {
+	switch {
+	case c.Nodes < 1 || c.Nodes > MaxNodes:
+		return fmt.Errorf("protocol: %d nodes; a cluster has 1 to %d", c.Nodes, MaxNodes)
+	case int(c.Self) >= c.Nodes:
+		return fmt.Errorf("protocol: node id %d in a cluster of %d nodes; ids are 0 to %d", c.Self, c.Nodes, c.Nodes-1)
+	case c.Pages == 0 || c.Pages >= uint64(lockBit):
+		return fmt.Errorf("protocol: a region of %d pages", c.Pages)
+	case c.HomeStripe == 0:
+		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
+	case c.MaxHold < c.Hold:
+		return fmt.Errorf("protocol: MaxHold %d µs is less than Hold %d µs", c.MaxHold, c.Hold)
+	}
+	return nil
+}
+
+// Engine is one node's part of the protocol. It is not safe for concurrent use.
+type Engine struct {
+	cfg     Config
+	objects table
+
+	pendings     []*pending
+	freePendings []uint32
+
+	locks    []*lock    // those that are held, waited for or marked here; in ascending order of id
+	barriers []*barrier // those homed here with arrivals; in ascending order of id
+	calls    []call     // tickets of this node's clients that wait for another node; oldest first
+	names    names      // node 0 only
+	dead     []deadRun  // runs of pages that are being freed
+
+	now   Time
+	out   []Effect
+	local []Message // to this node itself, in order
+}
+
+// New returns an engine that knows no objects. It panics on a configuration that does not Validate.
+func New(cfg Config) *Engine {
+	if err := cfg.Validate(); err != nil {
+		panic(err)
+	}
+	return &Engine{cfg: cfg, names: newNames(cfg.Pages)}
+}
+
+// Step lets one event happen and appends to out what must be done, in order.
+//
+// Preconditions: events come one at a time; each effect that reports back (EffectInstall,
+// EffectMap, EffectMakeWritable, EffectDowngrade, EffectRevoke, EffectHold, EffectForget) is reported exactly once.
+// A violation by the host is a bug there and panics; one by a peer gives EffectReject.
+func (e *Engine) Step(ev Event, out []Effect) []Effect {
+	e.out, e.now = out, ev.Now
+	switch ev.Kind {
+	case EventFault:
+		e.fault(ev)
+	case EventMessage:
+		e.receive(ev.Message)
+	case EventCompleted:
+		e.completed(ev)
+	case EventHoldOver:
+		e.holdOver(ev.Object)
+	case EventAcquire:
+		e.acquire(ev)
+	case EventRelease:
+		e.release(ev)
+	case EventArrive:
+		e.arrive(ev)
+	case EventName:
+		e.name(ev)
+	case EventCancel:
+		e.cancel(ev)
+	case EventClientGone:
+		e.clientGone(ev)
+	case EventForgotten:
+		e.forgotten(ev)
+	default:
+		panic(fmt.Sprintf("protocol: event of unknown kind %d", ev.Kind))
+	}
+	for i := 0; i < len(e.local); i++ {
+		m := e.local[i]
+		e.deliver(&m)
+	}
+	clear(e.local)
+	e.local = e.local[:0]
+	out, e.out = e.out, nil
+	return out
+}
+
+// Access is what this node's copy of an object allows.
+func (e *Engine) Access(id ObjectID) Access {
+	if o := e.objects.find(id); o != nil {
+		return o.has()
+	}
+	return None
+}
+
+// Home is the node that keeps the directory entry of an object.
+func (c *Config) Home(id ObjectID) NodeID {
+	if id.IsLock() {
+		return NodeID(uint64(id&^lockBit) % uint64(c.Nodes))
+	}
+	return NodeID(id.Page() / c.HomeStripe % uint64(c.Nodes))
+}
+
+func (e *Engine) home(id ObjectID) NodeID { return e.cfg.Home(id) }
+
+// send sends m; one to this node itself is delivered before Step returns.
+func (e *Engine) send(m Message) {
+	m.From = e.cfg.Self
+	if m.To == e.cfg.Self {
+		e.local = append(e.local, m)
+		return
+	}
+	e.emit(Effect{Kind: EffectSend, Object: m.Object, Message: m})
+}
+
+func (e *Engine) emit(f Effect) { e.out = append(e.out, f) }
+
+// reject refuses a message that no correct peer could have sent. One from this node itself is a bug of ours.
+func (e *Engine) reject(m *Message, reason string) {
+	if m.From == e.cfg.Self {
+		panic(fmt.Sprintf("protocol: node %d sent itself %+v: %s", e.cfg.Self, *m, reason))
+	}
+	e.emit(Effect{Kind: EffectReject, Object: m.Object, Message: *m, Reason: reason})
+}
+
+// receive checks what can be checked of any message from a peer, then delivers it.
+func (e *Engine) receive(m *Message) {
+	switch {
+	case int(m.From) >= e.cfg.Nodes || m.From == e.cfg.Self:
+		e.emit(Effect{Kind: EffectReject, Object: m.Object, Message: *m, Reason: "the sender is not a peer"})
+	case int(m.Requester) >= e.cfg.Nodes:
+		e.reject(m, "the requester is not in the cluster")
+	case m.Kind <= Done && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
+		e.reject(m, "the page is outside the region")
+	default:
+		e.deliver(m)
+	}
+}
+
+func (e *Engine) deliver(m *Message) {
+	switch m.Kind {
+	case Request:
+		e.onRequest(m)
+	case Done:
+		e.onDone(m)
+	case Forward, Invalidate:
+		e.onTake(m)
+	case Grant:
+		e.onGrant(m)
+	case InvalidateAck:
+		e.onInvalidateAck(m)
+	case BarrierArrive:
+		e.onBarrierArrive(m)
+	case BarrierCancel:
+		e.onBarrierCancel(m)
+	case BarrierRelease, NameReply:
+		e.onReply(m)
+	case NameRequest:
+		e.onNameRequest(m)
+	case Forget:
+		e.onForget(m)
+	case ForgetAck:
+		e.onForgetAck(m)
+	default:
+		e.reject(m, "unknown kind")
+	}
+}
+
+// pendingOf returns the object's pending, a new one if nothing was under way.
+func (e *Engine) pendingOf(o *object) *pending {
+	if o.pending != 0 {
+		return e.pendings[o.pending-1]
+	}
+	var i uint32
+	if n := len(e.freePendings); n > 0 {
+		i, e.freePendings = e.freePendings[n-1], e.freePendings[:n-1]
+	} else {
+		i = uint32(len(e.pendings))
+		e.pendings = append(e.pendings, new(pending))
+	}
+	p := e.pendings[i]
+	*p = pending{inUse: true, queue: p.queue[:0]}
+	o.pending = i + 1
+	return p
+}
+
+// peek returns the object's pending, or nil.
+func (e *Engine) peek(o *object) *pending {
+	if o == nil || o.pending == 0 {
+		return nil
+	}
+	return e.pendings[o.pending-1]
+}
+
+// settle gives the object's pending back when nothing is under way any more.
+func (e *Engine) settle(o *object) {
+	p := e.peek(o)
+	if p == nil || !p.idle() {
+		return
+	}
+	p.inUse = false
+	e.freePendings = append(e.freePendings, o.pending-1)
+	o.pending = 0
+	if len(e.dead) > 0 {
+		e.dropDead()
+	}
+}

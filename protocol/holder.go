@@ -1,0 +1,283 @@
+package protocol
+
+// fault deals with an access to a page that the page table did not let through.
+func (e *Engine) fault(ev Event) {
+	if e.isDead(ev.Object) {
+		// The memory is being freed. Its users have unmapped it; whoever waits is woken and faults for good.
+		e.wakeDead(ev)
+		return
+	}
+	o := e.objects.get(ev.Object)
+	p := e.pendingOf(o)
+	defer e.settle(o)
+	switch {
+	case p.op != 0:
+		// To be looked at when the operation is over: a thread that faulted just after it took effect would be
+		// forgotten otherwise.
+		p.refault = max(p.refault, ev.Access)
+	case o.has() >= ev.Access:
+		if ev.Client != 0 {
+			e.startMap(o, p, ev.Client)
+		}
+	case p.want >= ev.Access:
+		// The grant will wake all threads.
+	case p.want != None:
+		// Less was asked for; ask again when it is here.
+		p.refault = ev.Access
+	default:
+		e.noteProgress(o, ev)
+		e.ask(o, p, ev.Access)
+	}
+}
+
+// startMap lets a client (0: every client) see that the page is here.
+func (e *Engine) startMap(o *object, p *pending, c ClientID) {
+	p.op = EffectMap
+	e.emit(Effect{Kind: EffectMap, Object: o.id, Access: o.has(), Client: c})
+}
+
+// noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
+// along: it seems to have lost the page before it got through.
+func (e *Engine) noteProgress(o *object, ev Event) {
+	last := uint16(ev.Thread ^ ev.Thread>>16)
+	if last == o.last && o.is(contestedFlag) {
+		o.setStreak(o.streak() + 1)
+	} else {
+		o.setStreak(0)
+	}
+	o.last = last
+	o.set(contestedFlag, false)
+}
+
+// streakPerDoubling is how many times in a row an access must fail to get through before its page is
+// held twice as long. More than 1, because a thread that spins on a contested word looks the same.
+const streakPerDoubling = 4
+
+// holdTime is how long the page is kept from others after it was gained.
+func (e *Engine) holdTime(o *object) Time {
+	t := e.cfg.Hold
+	for range o.streak() / streakPerDoubling {
+		if t *= 2; t >= e.cfg.MaxHold {
+			return e.cfg.MaxHold
+		}
+	}
+	return t
+}
+
+// ask requests access from the home.
+// Preconditions: nothing is asked for yet, and this node has less.
+func (e *Engine) ask(o *object, p *pending, access Access) {
+	p.want = access
+	m := Message{Kind: Request, To: e.home(o.id), Requester: e.cfg.Self, Object: o.id, Access: access}
+	if o.has() == Read {
+		m.Flags = FlagHasCopy
+	}
+	e.send(m)
+}
+
+// onGrant notes what the supplier or the home grants; it takes effect when all acknowledgements are in.
+func (e *Engine) onGrant(m *Message) {
+	o := e.objects.find(m.Object)
+	p := e.peek(o)
+	switch {
+	case p == nil || p.want == None || p.granted:
+		e.reject(m, "nothing was asked for")
+		return
+	case m.Access < p.want:
+		e.reject(m, "less is granted than was asked for")
+		return
+	case m.Flags&(FlagData|FlagZero) == 0 && o.has() != Read:
+		e.reject(m, "a grant without contents, and this node has no copy")
+		return
+	case m.Flags&FlagData != 0 && o.id.IsLock():
+		e.reject(m, "a lock has no contents")
+		return
+	}
+	p.granted, p.grant = true, m.Access
+	p.data, p.zero = m.Flags&FlagData != 0, m.Flags&FlagZero != 0
+	p.acks += int(m.Acks)
+	e.inheritMark(m)
+	if p.acks != 0 {
+		if p.data && o.has() == None {
+			e.emit(Effect{Kind: EffectStash, Object: o.id})
+		}
+		return
+	}
+	e.gain(o, p)
+}
+
+func (e *Engine) onInvalidateAck(m *Message) {
+	o := e.objects.find(m.Object)
+	p := e.peek(o)
+	switch {
+	case p == nil || p.want != Write || p.granted && p.acks <= 0:
+		e.reject(m, "no acknowledgement was expected")
+		return
+	case p.acks <= -e.cfg.Nodes:
+		e.reject(m, "more acknowledgements than nodes")
+		return
+	}
+	p.acks--
+	e.inheritMark(m)
+	if p.granted && p.acks == 0 {
+		e.gain(o, p)
+	}
+}
+
+// gain makes a complete grant take effect.
+func (e *Engine) gain(o *object, p *pending) {
+	switch {
+	case o.id.IsLock():
+		e.gained(o, p)
+		e.pump(o)
+	case o.has() != None:
+		p.op = EffectMakeWritable
+		e.emit(Effect{Kind: EffectMakeWritable, Object: o.id})
+	default:
+		p.op = EffectInstall
+		e.emit(Effect{Kind: EffectInstall, Object: o.id, Access: p.grant, Zero: p.zero})
+	}
+}
+
+// gained records the new access and ends the transaction.
+func (e *Engine) gained(o *object, p *pending) {
+	o.setAccess(p.grant)
+	o.since = e.now
+	o.set(heldFlag, e.cfg.Hold > 0 && !o.id.IsLock())
+	e.send(Message{Kind: Done, To: e.home(o.id), Object: o.id, Access: p.grant})
+	p.want, p.grant, p.granted, p.data, p.zero, p.acks = None, None, false, false, false, 0
+}
+
+// completed ends a local operation.
+func (e *Engine) completed(ev Event) {
+	o := e.objects.find(ev.Object)
+	p := e.peek(o)
+	if p == nil || p.op != ev.Effect || p.op == 0 {
+		panic("protocol: the host reports an operation as completed that was not under way on " + ev.Object.String())
+	}
+	p.op = 0
+	switch ev.Effect {
+	case EffectInstall, EffectMakeWritable:
+		e.gained(o, p)
+	case EffectDowngrade, EffectRevoke:
+		e.serve(o, p.serving)
+	}
+	e.lookAgain(o, p)
+	e.retryDeferred(o, p)
+	e.settle(o)
+}
+
+// lookAgain deals with the strongest access that faulted during an operation or a request for less.
+func (e *Engine) lookAgain(o *object, p *pending) {
+	f := p.refault
+	switch {
+	case f == None:
+		return
+	case o.has() >= f:
+		e.startMap(o, p, 0)
+	case p.want == None:
+		e.ask(o, p, f)
+	case p.want < f:
+		return // and look again when that request is over
+	}
+	p.refault = None
+}
+
+// onTake deals with a Forward or an Invalidate: somebody else gets the object.
+func (e *Engine) onTake(m *Message) {
+	if m.Requester == e.cfg.Self || m.From != e.home(m.Object) {
+		e.reject(m, "only the home takes objects away, and for others")
+		return
+	}
+	if m.Kind == Forward && m.Access == None {
+		e.reject(m, "a forward for no access")
+		return
+	}
+	o := e.objects.find(m.Object)
+	if o == nil || o.has() == None {
+		if m.Kind == Invalidate && e.cfg.Nodes > exactNodes {
+			// A coarse copyset names nodes that have no copy.
+			e.send(Message{Kind: InvalidateAck, To: m.Requester, Object: m.Object})
+			return
+		}
+		e.reject(m, "this node has no copy")
+		return
+	}
+	p := e.pendingOf(o)
+	defer e.settle(o)
+	switch {
+	case p.hasDeferred || p.op == EffectDowngrade:
+		e.reject(m, "the object is being taken already")
+	case m.Kind == Invalidate && o.has() == Write:
+		e.reject(m, "the owner is not invalidated, its page is forwarded")
+	case m.Kind == Forward && m.Access == Read && o.has() == Read:
+		e.serve(o, *m) // nobody loses anything
+	default:
+		p.deferred, p.hasDeferred = *m, true
+		if o.id.IsLock() {
+			e.beforeTake(o)
+		}
+		e.retryDeferred(o, p)
+	}
+}
+
+// retryDeferred lets go of the object if it is wanted elsewhere and nothing speaks against it.
+func (e *Engine) retryDeferred(o *object, p *pending) {
+	if !p.hasDeferred || p.op != 0 {
+		return
+	}
+	if o.id.IsLock() {
+		e.pump(o)
+		return
+	}
+	if o.is(heldFlag) {
+		if p.holdArmed {
+			return
+		}
+		hold := e.holdTime(o)
+		if elapsed := e.now - o.since; elapsed < hold {
+			o.set(contestedFlag, true)
+			p.holdArmed = true
+			e.emit(Effect{Kind: EffectHold, Object: o.id, After: hold - elapsed})
+			return
+		}
+	}
+	p.serving, p.hasDeferred = p.deferred, false
+	p.deferred = Message{}
+	o.set(heldFlag, false)
+	if p.serving.Kind == Forward && p.serving.Access == Read {
+		o.setAccess(Read)
+		p.op = EffectDowngrade
+		e.emit(Effect{Kind: EffectDowngrade, Object: o.id})
+		return
+	}
+	o.setAccess(None)
+	p.op = EffectRevoke
+	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward})
+}
+
+func (e *Engine) holdOver(id ObjectID) {
+	o := e.objects.find(id)
+	p := e.peek(o)
+	if p == nil || !p.holdArmed {
+		panic("protocol: the host reports the end of a hold that was not armed on " + id.String())
+	}
+	p.holdArmed = false
+	o.set(heldFlag, false)
+	e.retryDeferred(o, p)
+	e.settle(o)
+}
+
+// serve answers the Forward or Invalidate m after the local copy has been given up as far as it demands.
+func (e *Engine) serve(o *object, m Message) {
+	reply := Message{Kind: InvalidateAck, To: m.Requester, Requester: m.Requester, Object: o.id}
+	if m.Kind == Forward {
+		reply.Kind, reply.Access, reply.Acks = Grant, m.Access, m.Acks
+		reply.Flags = FlagData
+		if o.id.IsLock() {
+			reply.Flags = FlagZero
+		}
+	}
+	e.passMark(o, &reply)
+	e.send(reply)
+}

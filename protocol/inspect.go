@@ -1,0 +1,165 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Objects is how many pages and locks this node knows.
+func (e *Engine) Objects() int { return e.objects.count }
+
+// Pending is how many of them have something under way.
+func (e *Engine) Pending() int { return len(e.pendings) - len(e.freePendings) }
+
+// sortedIDs lists all objects in ascending order.
+func (e *Engine) sortedIDs() []ObjectID {
+	ids := e.objects.ids(0, 1<<64-1)
+	slices.Sort(ids)
+	return ids
+}
+
+// Clone returns an independent copy, for exploring what else could happen.
+func (e *Engine) Clone() *Engine {
+	c := &Engine{cfg: e.cfg, now: e.now}
+	c.objects = e.objects
+	c.objects.index = slices.Clone(e.objects.index)
+	c.objects.free = slices.Clone(e.objects.free)
+	c.objects.slabs = make([][]object, len(e.objects.slabs))
+	for i, s := range e.objects.slabs {
+		// Only the part in use: explorers hold thousands of engines with two objects each.
+		n := min(len(s), e.objects.used-i*slabObjects)
+		c.objects.slabs[i] = append(make([]object, 0, n), s[:n]...)
+	}
+	c.pendings = make([]*pending, len(e.pendings))
+	for i, p := range e.pendings {
+		q := *p
+		q.queue = slices.Clone(p.queue)
+		c.pendings[i] = &q
+	}
+	c.freePendings = slices.Clone(e.freePendings)
+	for _, l := range e.locks {
+		k := *l
+		k.readers, k.queue = slices.Clone(l.readers), slices.Clone(l.queue)
+		c.locks = append(c.locks, &k)
+	}
+	for _, b := range e.barriers {
+		k := *b
+		k.arrivals = slices.Clone(b.arrivals)
+		c.barriers = append(c.barriers, &k)
+	}
+	c.calls = slices.Clone(e.calls)
+	c.dead = slices.Clone(e.dead)
+	c.names.free = slices.Clone(e.names.free)
+	c.names.freeing = slices.Clone(e.names.freeing)
+	for _, b := range e.names.bound {
+		k := *b
+		k.users = slices.Clone(b.users)
+		c.names.bound = append(c.names.bound, &k)
+	}
+	return c
+}
+
+// AppendState appends an encoding of all that decides what the engine will do, the same for engines that will do
+// the same. Left out is what only decides how long pages are held: when access was gained and how often it was
+// in vain.
+func (e *Engine) AppendState(b []byte) []byte {
+	for _, id := range e.sortedIDs() {
+		b = e.appendObject(b, e.objects.find(id))
+	}
+	b = append(b, 'L')
+	for _, l := range e.locks {
+		b = fmt.Appendf(b, "%x %d %v %v %d %d;", uint64(l.id), l.writer, l.readers, l.queue, l.beforeTake, l.died)
+	}
+	for _, x := range e.barriers {
+		b = fmt.Appendf(b, "B%v;", *x)
+	}
+	b = fmt.Appendf(b, "C%v D%v F%v G%v", e.calls, e.dead, e.names.free, e.names.freeing)
+	for _, x := range e.names.bound {
+		b = fmt.Appendf(b, "N%v;", *x)
+	}
+	return b
+}
+
+func (e *Engine) appendObject(b []byte, o *object) []byte {
+	b = binary.AppendUvarint(b, uint64(o.id))
+	b = append(b, byte(o.access&(accessMask|exclusiveFlag|heldFlag)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(o.owner))
+	b = binary.AppendUvarint(b, o.sharers.w[0])
+	b = binary.AppendUvarint(b, o.sharers.w[1])
+	p := e.peek(o)
+	if p == nil {
+		return append(b, 0)
+	}
+	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.hasDeferred, p.holdArmed), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
+	b = binary.AppendVarint(b, int64(p.acks))
+	b = binary.AppendUvarint(b, uint64(p.requester))
+	b = binary.AppendVarint(b, int64(p.readers))
+	if p.op == EffectDowngrade || p.op == EffectRevoke {
+		b = AppendMessage(b, &p.serving)
+	}
+	if p.hasDeferred {
+		b = AppendMessage(b, &p.deferred)
+	}
+	b = append(b, byte(len(p.queue)))
+	for _, r := range p.queue {
+		b = binary.AppendUvarint(b, uint64(r.from))
+		b = append(b, byte(r.access), bits(r.hasCopy))
+	}
+	return b
+}
+
+func bits(flags ...bool) (b byte) {
+	for i, f := range flags {
+		if f {
+			b |= 1 << i
+		}
+	}
+	return b
+}
+
+// Check says what in the engine contradicts itself. It looks at everything: it is for tests.
+func (e *Engine) Check() error {
+	for _, id := range e.sortedIDs() {
+		o := e.objects.find(id)
+		if err := e.checkObject(o, e.peek(o)); err != nil {
+			return fmt.Errorf("protocol: node %d, %v: %w", e.cfg.Self, id, err)
+		}
+	}
+	for _, l := range e.locks {
+		if l.writer != 0 && len(l.readers) > 0 {
+			return fmt.Errorf("protocol: node %d, %v is held by writer %d and readers %v", e.cfg.Self, l.id, l.writer, l.readers)
+		}
+		has := e.Access(l.id)
+		if l.writer != 0 && has != Write || len(l.readers) > 0 && has == None {
+			return fmt.Errorf("protocol: node %d holds %v, but has only access %v to it", e.cfg.Self, l.id, has)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) checkObject(o *object, p *pending) error {
+	switch {
+	case e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
+		return fmt.Errorf("a directory entry away from home")
+	case o.owner != NoNode && !o.sharers.has(o.owner, e.cfg.Nodes):
+		return fmt.Errorf("owner %d is not in its copyset", o.owner)
+	case o.is(exclusiveFlag) && o.owner == NoNode:
+		return fmt.Errorf("exclusive without an owner")
+	case p == nil:
+		return nil
+	case p.idle():
+		return fmt.Errorf("something is pending, but nothing is")
+	case p.mode == homeReading && p.readers <= 0, p.mode != homeReading && p.readers != 0:
+		return fmt.Errorf("%d readers under way in mode %d", p.readers, p.mode)
+	case p.mode == homeIdle && len(p.queue) > 0:
+		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
+	case p.granted && p.want == None:
+		return fmt.Errorf("granted, but nothing was asked for")
+	case p.op == EffectMakeWritable && o.has() != Read:
+		return fmt.Errorf("made writable with access %v", o.has())
+	case p.op == EffectInstall && o.has() != None:
+		return fmt.Errorf("installed with access %v", o.has())
+	}
+	return nil
+}

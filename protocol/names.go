@@ -1,0 +1,321 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// directory is the node that keeps the names of allocations.
+const directory NodeID = 0
+
+// NameOp is what a NameCall asks for.
+type NameOp uint8
+
+const (
+	// Bind: give me the pages of this name; new zero pages if nobody has bound it.
+	Bind NameOp = iota + 1
+	// Unbind: this client uses the name no longer. When nobody does, the pages are dropped and reused.
+	Unbind
+	// UnbindAll: this client uses nothing any longer.
+	UnbindAll
+)
+
+// NameCall is the payload of EventName and of NameRequest.
+type NameCall struct {
+	Op        NameOp
+	Client    ClientID
+	Pages     uint64
+	Name      string // at most MaxName bytes
+	Signature string // of the elements' type and their number: all must agree; at most MaxSignature bytes
+}
+
+// Limits of a NameCall, in bytes.
+const (
+	MaxName      = 255
+	MaxSignature = 4096
+)
+
+// Append appends c in wire form.
+func (c *NameCall) Append(b []byte) []byte {
+	b = append(b, byte(c.Op))
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.Client))
+	b = binary.LittleEndian.AppendUint64(b, c.Pages)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Name)))
+	b = append(b, c.Name...)
+	return append(b, c.Signature...)
+}
+
+// DecodeNameCall reads what Append wrote.
+func DecodeNameCall(b []byte) (NameCall, error) {
+	const fixed = 15
+	if len(b) < fixed {
+		return NameCall{}, fmt.Errorf("%w: a name call of %d bytes", ErrMalformed, len(b))
+	}
+	c := NameCall{
+		Op:     NameOp(b[0]),
+		Client: ClientID(binary.LittleEndian.Uint32(b[1:])),
+		Pages:  binary.LittleEndian.Uint64(b[5:]),
+	}
+	n := int(binary.LittleEndian.Uint16(b[13:]))
+	if c.Op < Bind || c.Op > UnbindAll || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
+		return NameCall{}, fmt.Errorf("%w: name call with operation %d, a name of %d bytes, %d bytes in all", ErrMalformed, c.Op, n, len(b))
+	}
+	c.Name, c.Signature = string(b[fixed:fixed+n]), string(b[fixed+n:])
+	return c, nil
+}
+
+// AppendRun and DecodeRun are the payload of a NameReply: a run of pages.
+func AppendRun(b []byte, first, pages uint64) []byte {
+	b = binary.LittleEndian.AppendUint64(b, first)
+	return binary.LittleEndian.AppendUint64(b, pages)
+}
+
+// DecodeRun reads what AppendRun wrote.
+func DecodeRun(b []byte) (first, pages uint64, err error) {
+	if len(b) != 16 {
+		return 0, 0, fmt.Errorf("%w: a run of pages in %d bytes", ErrMalformed, len(b))
+	}
+	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), nil
+}
+
+// names is the directory of allocations. Only node 0 uses it.
+type names struct {
+	bound   []*binding // in ascending order of first page
+	free    []run      // in ascending order, never adjacent
+	freeing []freeing
+}
+
+type run struct{ first, count uint64 }
+
+type binding struct {
+	run
+	name, signature string
+	users           []user
+}
+
+type user struct {
+	node   NodeID
+	client ClientID
+}
+
+// freeing is a run of pages that all nodes are dropping. First all nodes stop asking for its pages and finish what
+// is under way (phase 1), then all forget them (phase 2); only then the run can be used again. One phase
+// would not do: a request still on its way could revive a directory entry that was dropped already.
+type freeing struct {
+	run
+	phase   uint32
+	missing int // acknowledgements
+}
+
+func newNames(pages uint64) names { return names{free: []run{{0, pages}}} }
+
+func (e *Engine) name(ev Event) {
+	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket})
+	e.send(Message{Kind: NameRequest, To: directory, Requester: e.cfg.Self, Ticket: ev.Ticket, Payload: ev.Payload})
+}
+
+func (e *Engine) onNameRequest(m *Message) {
+	c, err := DecodeNameCall(m.Payload)
+	if err != nil || e.cfg.Self != directory {
+		e.reject(m, "not a name call, or not for this node")
+		return
+	}
+	u := user{m.From, c.Client}
+	if c.Op == UnbindAll {
+		for _, b := range slices.Clone(e.names.bound) {
+			e.unbind(b, u)
+		}
+		return
+	}
+	reply := Message{Kind: NameReply, To: m.From, Ticket: m.Ticket}
+	b := e.names.lookup(c.Name)
+	switch {
+	case c.Op == Unbind && b == nil:
+		reply.Status = StatusUnknown
+	case c.Op == Unbind:
+		if !e.unbind(b, u) {
+			reply.Status = StatusUnknown
+		}
+	case b == nil:
+		reply.Status, reply.Payload = e.names.allocate(&c, u)
+	case b.signature != c.Signature || b.count != c.Pages:
+		reply.Status, reply.Payload = StatusMismatch, []byte(b.signature)
+	default:
+		b.users = append(b.users, u)
+		reply.Payload = AppendRun(nil, b.first, b.count)
+	}
+	e.send(reply)
+}
+
+func (n *names) lookup(name string) *binding {
+	if i := slices.IndexFunc(n.bound, func(b *binding) bool { return b.name == name }); i >= 0 {
+		return n.bound[i]
+	}
+	return nil
+}
+
+// allocate binds a new name to the first free run that is long enough.
+func (n *names) allocate(c *NameCall, u user) (Status, []byte) {
+	i := slices.IndexFunc(n.free, func(r run) bool { return r.count >= c.Pages })
+	if i < 0 || c.Pages == 0 {
+		return StatusNoSpace, nil
+	}
+	b := &binding{run: run{n.free[i].first, c.Pages}, name: c.Name, signature: c.Signature, users: []user{u}}
+	n.free[i].first += c.Pages
+	if n.free[i].count -= c.Pages; n.free[i].count == 0 {
+		n.free = slices.Delete(n.free, i, i+1)
+	}
+	j := slices.IndexFunc(n.bound, func(x *binding) bool { return x.first > b.first })
+	if j < 0 {
+		j = len(n.bound)
+	}
+	n.bound = slices.Insert(n.bound, j, b)
+	return StatusOK, AppendRun(nil, b.first, b.count)
+}
+
+// unbind removes one use of b by u and says whether there was one. After the last use the pages are dropped everywhere.
+func (e *Engine) unbind(b *binding, u user) bool {
+	i := slices.Index(b.users, u)
+	if i < 0 {
+		return false
+	}
+	b.users = slices.Delete(b.users, i, i+1)
+	if len(b.users) > 0 {
+		return true
+	}
+	j := slices.Index(e.names.bound, b)
+	e.names.bound = slices.Delete(e.names.bound, j, j+1)
+	e.names.freeing = append(e.names.freeing, freeing{run: b.run})
+	e.nextPhase(&e.names.freeing[len(e.names.freeing)-1])
+	return true
+}
+
+func (e *Engine) nextPhase(f *freeing) {
+	f.phase++
+	f.missing = e.cfg.Nodes
+	for n := range e.cfg.Nodes {
+		e.send(Message{Kind: Forget, To: NodeID(n), Requester: directory, Object: PageObject(f.first), Aux: f.phase,
+			Payload: AppendRun(nil, f.first, f.count)})
+	}
+}
+
+func (e *Engine) onForgetAck(m *Message) {
+	i := slices.IndexFunc(e.names.freeing, func(f freeing) bool {
+		return PageObject(f.first) == m.Object && f.phase == m.Aux && f.missing > 0
+	})
+	if i < 0 {
+		e.reject(m, "nothing is being freed there")
+		return
+	}
+	f := &e.names.freeing[i]
+	if f.missing--; f.missing > 0 {
+		return
+	}
+	if f.phase == 1 {
+		e.nextPhase(f)
+		return
+	}
+	r := f.run
+	e.names.freeing = slices.Delete(e.names.freeing, i, i+1)
+	e.names.giveBack(r)
+}
+
+// giveBack makes a run free again and joins it with its neighbours.
+func (n *names) giveBack(r run) {
+	i := slices.IndexFunc(n.free, func(x run) bool { return x.first > r.first })
+	if i < 0 {
+		i = len(n.free)
+	}
+	n.free = slices.Insert(n.free, i, r)
+	if i+1 < len(n.free) && n.free[i].first+n.free[i].count == n.free[i+1].first {
+		n.free[i].count += n.free[i+1].count
+		n.free = slices.Delete(n.free, i+1, i+2)
+	}
+	if i > 0 && n.free[i-1].first+n.free[i-1].count == n.free[i].first {
+		n.free[i-1].count += n.free[i].count
+		n.free = slices.Delete(n.free, i, i+1)
+	}
+}
+
+// deadRun is a run of pages that is being freed, on every node.
+type deadRun struct {
+	first    ObjectID
+	count    uint64
+	phase    uint32
+	busy     bool // this phase is not acknowledged yet
+	dropping bool // EffectForget is under way
+}
+
+func (e *Engine) onForget(m *Message) {
+	first, count, err := DecodeRun(m.Payload)
+	if err != nil || m.From != directory || PageObject(first) != m.Object || count > e.cfg.Pages || first > e.cfg.Pages-count {
+		e.reject(m, "not a run of pages of the region, or not from the directory of names")
+		return
+	}
+	i := slices.IndexFunc(e.dead, func(d deadRun) bool { return d.first == m.Object })
+	switch {
+	case m.Aux == 1 && i < 0:
+		e.dead = append(e.dead, deadRun{first: m.Object, count: count, phase: 1, busy: true})
+	case m.Aux == 2 && i >= 0 && e.dead[i].phase == 1 && !e.dead[i].busy && e.dead[i].count == count:
+		e.dead[i].phase, e.dead[i].busy = 2, true
+	default:
+		e.reject(m, "not the next step of freeing these pages")
+		return
+	}
+	e.dropDead()
+}
+
+// isDead says whether a page is being freed.
+func (e *Engine) isDead(id ObjectID) bool {
+	return slices.ContainsFunc(e.dead, func(d deadRun) bool { return id >= d.first && uint64(id-d.first) < d.count })
+}
+
+// wakeDead wakes a program that faulted on memory that is being freed.
+func (e *Engine) wakeDead(ev Event) {
+	if ev.Client == 0 {
+		return
+	}
+	o := e.objects.get(ev.Object)
+	switch p := e.pendingOf(o); {
+	case p.op != 0:
+		p.refault = max(p.refault, ev.Access)
+	case p.want == None:
+		e.startMap(o, p, 0)
+	}
+}
+
+// dropDead goes on with freeing where nothing is under way any more.
+func (e *Engine) dropDead() {
+	for i := range e.dead {
+		d := &e.dead[i]
+		if !d.busy || d.dropping || e.anyPending(d) {
+			continue
+		}
+		if d.phase == 1 {
+			d.busy = false
+			e.send(Message{Kind: ForgetAck, To: directory, Object: d.first, Aux: 1})
+			continue
+		}
+		d.dropping = true
+		for _, id := range e.objects.ids(d.first, d.count) {
+			e.objects.remove(id)
+		}
+		e.emit(Effect{Kind: EffectForget, Object: d.first, Count: d.count})
+	}
+}
+
+func (e *Engine) anyPending(d *deadRun) bool {
+	return slices.ContainsFunc(e.objects.ids(d.first, d.count), func(id ObjectID) bool {
+		return e.objects.find(id).pending != 0
+	})
+}
+
+func (e *Engine) forgotten(ev Event) {
+	i := slices.IndexFunc(e.dead, func(d deadRun) bool { return d.first == ev.Object && d.dropping })
+	if i < 0 {
+		panic("protocol: the host reports pages as forgotten that were not")
+	}
+	e.dead = slices.Delete(e.dead, i, i+1)
+	e.send(Message{Kind: ForgetAck, To: directory, Object: ev.Object, Aux: 2})
+}

@@ -1,0 +1,228 @@
+package protocol
+
+// object is what a node knows of a page or a lock, in both of its roles: as one who may hold
+// a copy, and, on the object's home, as the directory entry. It costs 40 bytes plus at most 11
+// in the table's index; everything needed only while something is under way is in its pending.
+type object struct {
+	id ObjectID
+
+	// Directory entry, on the home only.
+	// Invariant: owner == NoNode iff nobody has touched the object. The owner has a copy and is in
+	// sharers. exclusive iff the owner is the only holder and may write.
+	sharers copyset
+	owner   NodeID
+
+	pending uint32 // 1 + index of the object's pending, 0 if nothing is under way
+	since   Time   // when access was last gained
+	access  uint16 // packed: see the accessors below
+	last    uint16 // which access faulted last, to tell a thread that makes no progress
+}
+
+// object.access: bits 0-1 the Access this node has, then flags, then the streak in the high byte.
+const (
+	accessMask    = 3
+	exclusiveFlag = 1 << 2 // home: see object.exclusive
+	heldFlag      = 1 << 3 // access was gained and may not have been used yet: it can't be taken for a while
+	contestedFlag = 1 << 4 // access was wanted by others while it was held
+	streakShift   = 8
+	streakMax     = 255
+)
+
+func (o *object) has() Access { return Access(o.access & accessMask) }
+func (o *object) setAccess(a Access) {
+	o.access = o.access&^accessMask | uint16(a)
+}
+func (o *object) is(flag uint16) bool { return o.access&flag != 0 }
+func (o *object) set(flag uint16, on bool) {
+	o.access &^= flag
+	if on {
+		o.access |= flag
+	}
+}
+func (o *object) streak() int { return int(o.access >> streakShift) }
+func (o *object) setStreak(n int) {
+	o.access = o.access&(1<<streakShift-1) | uint16(min(n, streakMax))<<streakShift
+}
+
+// homeMode says which kind of transaction the home has under way.
+type homeMode uint8
+
+const (
+	homeIdle    homeMode = iota
+	homeReading          // reads of a shared object; any number may overlap
+	homeSole             // a write, a first touch, or a read that takes exclusiveness from the owner
+)
+
+// request waits at the home for its turn.
+type request struct {
+	from    NodeID
+	access  Access
+	hasCopy bool
+}
+
+// pending is what an object needs only while something is under way.
+type pending struct {
+	inUse bool
+
+	// As requester.
+	want    Access // asked of the home, not yet gained
+	refault Access // faulted meanwhile, to be looked at again when the operation or the request is over
+	granted bool   // the Grant has come
+	grant   Access // what it grants
+	data    bool   // contents came with it (a page's, in the host's hands)
+	zero    bool   // the contents are zeros
+	acks    int    // InvalidateAcks still to come; negative when they overtake the Grant
+
+	// As holder.
+	op          EffectKind // local operation under way, or 0
+	serving     Message    // the Forward or Invalidate that op serves
+	deferred    Message    // a Forward or Invalidate that has to wait
+	hasDeferred bool
+	holdArmed   bool // EffectHold was issued, EventHoldOver has not come
+
+	// As home.
+	mode      homeMode
+	requester NodeID    // homeSole: whose transaction it is
+	sole      Access    // homeSole: what it will have
+	readers   int       // homeReading: how many are under way
+	queue     []request // in order of arrival; at most one for each node
+}
+
+func (p *pending) idle() bool {
+	return p.want == None && p.op == 0 && !p.hasDeferred && !p.holdArmed && p.mode == homeIdle && len(p.queue) == 0
+}
+
+// table holds a node's objects: a dense slab that never moves an object, and an open-addressing
+// index of slots into it. Go's own maps would cost more than the 64 bytes an object may cost,
+// and would be tempting to iterate over.
+type table struct {
+	index []uint32 // 1 + slot, 0 if free; length a power of two
+	slabs [][]object
+	used  int      // slots handed out so far
+	free  []uint32 // slots given back
+	count int
+}
+
+const slabObjects = 256
+
+func hashID(id ObjectID) uint64 {
+	h := uint64(id) * 0x9e3779b97f4a7c15
+	return h ^ h>>29
+}
+
+func (t *table) at(slot uint32) *object { return &t.slabs[slot/slabObjects][slot%slabObjects] }
+
+// find returns the object, or nil.
+func (t *table) find(id ObjectID) *object {
+	if len(t.index) == 0 {
+		return nil
+	}
+	mask := uint64(len(t.index) - 1)
+	for i := hashID(id) & mask; ; i = (i + 1) & mask {
+		s := t.index[i]
+		if s == 0 {
+			return nil
+		}
+		if o := t.at(s - 1); o.id == id {
+			return o
+		}
+	}
+}
+
+// get returns the object, new if need be. Pointers stay valid until the object is removed.
+func (t *table) get(id ObjectID) *object {
+	if o := t.find(id); o != nil {
+		return o
+	}
+	if (t.count+1)*4 > len(t.index)*3 {
+		t.grow()
+	}
+	var slot uint32
+	if n := len(t.free); n > 0 {
+		slot, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		slot = uint32(t.used)
+		t.used++
+		if int(slot/slabObjects) == len(t.slabs) {
+			t.slabs = append(t.slabs, make([]object, slabObjects))
+		}
+	}
+	o := t.at(slot)
+	*o = object{id: id, owner: NoNode}
+	t.insert(id, slot)
+	t.count++
+	return o
+}
+
+func (t *table) insert(id ObjectID, slot uint32) {
+	mask := uint64(len(t.index) - 1)
+	i := hashID(id) & mask
+	for t.index[i] != 0 {
+		i = (i + 1) & mask
+	}
+	t.index[i] = slot + 1
+}
+
+func (t *table) grow() {
+	old := t.index
+	t.index = make([]uint32, max(16, 2*len(old)))
+	for _, s := range old {
+		if s != 0 {
+			t.insert(t.at(s-1).id, s-1)
+		}
+	}
+}
+
+// remove forgets an object. It closes the gap in the probe sequence behind it (no tombstones).
+func (t *table) remove(id ObjectID) {
+	mask := uint64(len(t.index) - 1)
+	i := hashID(id) & mask
+	for t.at(t.index[i]-1).id != id {
+		i = (i + 1) & mask
+	}
+	slot := t.index[i] - 1
+	for j := i; ; {
+		t.index[i] = 0
+		for {
+			j = (j + 1) & mask
+			if t.index[j] == 0 {
+				*t.at(slot) = object{}
+				t.free = append(t.free, slot)
+				t.count--
+				return
+			}
+			// The object at j may move to i unless its own place lies in (i, j].
+			if k := hashID(t.at(t.index[j]-1).id) & mask; (j-k)&mask >= (j-i)&mask {
+				break
+			}
+		}
+		t.index[i] = t.index[j]
+		i = j
+	}
+}
+
+// ids lists the pages in [first, first+count) that the table knows, in ascending order of slots or
+// numbers; which one depends on the table's history only.
+func (t *table) ids(first ObjectID, count uint64) []ObjectID {
+	var out []ObjectID
+	if count <= uint64(t.count) {
+		for id := first; uint64(id-first) < count; id++ {
+			if t.find(id) != nil {
+				out = append(out, id)
+			}
+		}
+		return out
+	}
+	live := make([]bool, t.used)
+	for _, s := range t.index {
+		if s != 0 {
+			live[s-1] = true
+		}
+	}
+	for slot := range t.used {
+		if o := t.at(uint32(slot)); live[slot] && o.id >= first && uint64(o.id-first) < count {
+			out = append(out, o.id)
+		}
+	}
+	return out
+}

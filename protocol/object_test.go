@@ -1,0 +1,109 @@
+package protocol
+
+import (
+	"reflect"
+	"runtime"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestTableAgainstMap drives the table and a Go map with the same operations.
+func TestTableAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tab table
+		ref := map[ObjectID]NodeID{}
+		for range rapid.IntRange(1, 400).Draw(t, "steps") {
+			id := ObjectID(rapid.Uint64Range(0, 60).Draw(t, "id"))
+			if rapid.IntRange(0, 2).Draw(t, "op") == 0 {
+				if _, ok := ref[id]; ok {
+					tab.remove(id)
+					delete(ref, id)
+				}
+			} else {
+				n := NodeID(rapid.Uint16().Draw(t, "n"))
+				tab.get(id).owner = n
+				ref[id] = n
+			}
+			if tab.count != len(ref) {
+				t.Fatalf("the table has %d objects, the map %d", tab.count, len(ref))
+			}
+			for id := ObjectID(0); id <= 60; id++ {
+				n, ok := ref[id]
+				if o := tab.find(id); (o != nil) != ok || ok && o.owner != n {
+					t.Fatalf("object %v: table says %v, map says %v %v", id, o, n, ok)
+				}
+			}
+		}
+		if got := len(tab.ids(0, 61)) + len(tab.ids(0, 1<<60)); got != 2*len(ref) {
+			t.Fatalf("ids lists %d objects in two ways, want %d", got, 2*len(ref))
+		}
+	})
+}
+
+// TestCopysetIsASuperset checks, for small and large clusters, that a copyset never forgets a member
+// and names no one else while it is exact.
+func TestCopysetIsASuperset(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := rapid.SampledFrom([]int{1, 2, 64, 128, 129, 500, MaxNodes}).Draw(t, "nodes")
+		members := rapid.SliceOfDistinct(rapid.Uint16Range(0, uint16(nodes-1)), rapid.ID).Draw(t, "members")
+		var s copyset
+		in := map[NodeID]bool{}
+		for _, m := range members {
+			s.add(NodeID(m), nodes)
+			s.add(NodeID(m), nodes)
+			in[NodeID(m)] = true
+		}
+		listed := map[NodeID]bool{}
+		for _, n := range s.appendTo(nil, nodes) {
+			if listed[n] {
+				t.Fatalf("node %d is listed twice", n)
+			}
+			listed[n] = true
+			if !in[n] && s.exact(nodes) {
+				t.Fatalf("an exact set lists %d, which was not added", n)
+			}
+		}
+		for n := range nodes {
+			id := NodeID(n)
+			if in[id] && (!listed[id] || !s.has(id, nodes)) {
+				t.Fatalf("member %d is forgotten", n)
+			}
+			if s.has(id, nodes) != listed[id] {
+				t.Fatalf("has(%d) = %v, listed: %v", n, s.has(id, nodes), listed[id])
+			}
+		}
+		if nodes <= exactNodes && !s.exact(nodes) {
+			t.Fatal("a small cluster's set is not exact")
+		}
+		s.only(0, nodes)
+		if got := s.appendTo(nil, nodes); len(got) != 1 || got[0] != 0 {
+			t.Fatalf("only(0) leaves %v", got)
+		}
+	})
+}
+
+// TestMetadataPerPage holds the table to its promise of at most 64 bytes for a page, at the loads where it is worst:
+// just after the index has grown.
+func TestMetadataPerPage(t *testing.T) {
+	if s := reflect.TypeFor[object]().Size(); s > 40 {
+		t.Fatalf("an object takes %d bytes", s)
+	}
+	for _, pages := range []int{slabObjects * 12, 49153, 196609} { // 3/4 of a power of two, plus one: the index has just doubled
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var tab table
+		for i := range pages {
+			tab.get(ObjectID(i * 977)) // sparse
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		per := float64(after.HeapAlloc-before.HeapAlloc) / float64(pages)
+		t.Logf("%d pages: %.1f bytes each", pages, per)
+		if per > 64 {
+			t.Errorf("%d pages cost %.1f bytes each, want at most 64", pages, per)
+		}
+		runtime.KeepAlive(&tab)
+	}
+}

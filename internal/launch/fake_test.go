@@ -1,0 +1,223 @@
+package launch
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary plays every part in a job: it runs itself as the supervisor under test, which runs it as
+// daemons, guard and programs. So each test has a real tree of processes that it can signal and kill.
+func TestMain(m *testing.M) {
+	// Under the race detector a process sleeps for a second before it exits, by default: too long for a tree of them.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "play-supervisor":
+			os.Exit(playSupervisor(os.Args[2]))
+		case "play-daemon":
+			os.Exit(playDaemon(os.Args[2:]))
+		case "play-guard":
+			Guard(os.Stdin, os.Args[2])
+			os.Exit(0)
+		case "play-program":
+			os.Exit(playProgram(os.Args[2]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+const self = "/proc/self/exe"
+
+// job is what a test tells the supervisor.
+type job struct {
+	Nodes   int
+	Program []string
+	Daemon  string // how the daemons behave
+	Grace   time.Duration
+	Metrics []string
+}
+
+func playSupervisor(arg string) int {
+	var j job
+	if err := json.Unmarshal([]byte(arg), &j); err != nil {
+		panic(err)
+	}
+	status, err := Run(Config{
+		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Metrics: j.Metrics,
+		Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"},
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dsmd:", err)
+	}
+	return status
+}
+
+// playDaemon tells each program that connects its id, the number of its peers and whether it was given a descriptor for metrics.
+func playDaemon(args []string) int {
+	mode := args[0]
+	flags := flag.NewFlagSet("play-daemon", flag.ContinueOnError)
+	id := flags.Int("id", -1, "")
+	peers := flags.String("peers", "", "")
+	ranks := flags.Int("ranks", 0, "")
+	cluster := flags.String("cluster", "", "")
+	listenFD := flags.Int("listen-fd", -1, "")
+	socketFD := flags.Int("socket-fd", -1, "")
+	metricsFD := flags.Int("metrics-fd", -1, "")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	data, err := net.FileListener(os.NewFile(uintptr(*listenFD), "listen"))
+	if err != nil {
+		panic(err)
+	}
+	addresses := strings.Split(*peers, ",")
+	if data.Addr().String() != addresses[*id] || *cluster == "" || *ranks != len(addresses) {
+		panic(fmt.Sprintf("listening on %v, peers %v, cluster %q, ranks %d", data.Addr(), addresses, *cluster, *ranks))
+	}
+	socket, err := net.FileListener(os.NewFile(uintptr(*socketFD), "socket"))
+	if err != nil {
+		panic(err)
+	}
+	if mode == "ignores-term" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	fmt.Fprintln(os.Stderr, "daemon is up")
+	for {
+		c, err := socket.Accept()
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(c, "%d %d %t\n", *id, len(addresses), *metricsFD >= 0)
+		if mode == "dies-at-attach" && *id == 1 {
+			os.Exit(3)
+		}
+		// The connection stays open for the life of the daemon: keep it from the garbage collector.
+		defer c.Close()
+	}
+}
+
+func playProgram(mode string) int {
+	rank := os.Getenv(EnvRank)
+	mode, on, _ := strings.Cut(mode, "@")
+	if on != "" && on != rank { // the part of another rank: wait to be ended
+		return await(syscall.SIGTERM)
+	}
+	switch mode {
+	case "hello":
+		fmt.Printf("out %s of %s\nsecond\n", rank, os.Getenv(EnvSize))
+		fmt.Fprintf(os.Stderr, "err %s\n", rank)
+		fmt.Print("partial")
+	case "attach":
+		return attach(rank)
+	case "exit-3":
+		return 3
+	case "abort":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		return await()
+	case "await-term":
+		return await(syscall.SIGTERM)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		fmt.Println("ready", os.Getpid())
+		return await()
+	case "signals":
+		return reportSignals()
+	case "long-line":
+		chunk := []byte(strings.Repeat("x", 1<<20))
+		for range 8 {
+			_, _ = os.Stdout.Write(chunk)
+		}
+	case "cat":
+		var word string
+		n, err := fmt.Scanln(&word)
+		fmt.Println(word, n, err)
+	case "leave", "leave-session":
+		return leave(mode == "leave-session", false)
+	case "family", "family-session":
+		return leave(mode == "family-session", true)
+	case "flood":
+		for {
+			if _, err := fmt.Println("flood"); err != nil {
+				return 4
+			}
+		}
+	default:
+		panic("unknown mode " + mode)
+	}
+	return 0
+}
+
+// attach connects to the daemon and waits until it is gone, if it is one that goes.
+func attach(rank string) int {
+	c, err := net.Dial("unix", os.Getenv(EnvSocket))
+	if err != nil {
+		fmt.Println(err)
+		return 5
+	}
+	defer c.Close()
+	var id, peers, metrics string
+	if _, err := fmt.Fscanln(c, &id, &peers, &metrics); err != nil {
+		fmt.Println(err)
+		return 6
+	}
+	fmt.Println("daemon", id, peers, metrics, id == rank)
+	if os.Getenv("FAKE_STAYS") != "" {
+		_, err := c.Read(make([]byte, 1))
+		fmt.Println("daemon gone:", err)
+		return 7
+	}
+	return 0
+}
+
+// await waits for one of the signals, for ever if there is none given, and succeeds.
+func await(signals ...os.Signal) int {
+	if len(signals) == 0 {
+		time.Sleep(time.Hour)
+	}
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, signals...)
+	fmt.Println("ready", os.Getpid())
+	<-got
+	return 0
+}
+
+func reportSignals() int {
+	got := make(chan os.Signal, 8)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	fmt.Println("ready", os.Getpid())
+	for sig := range got {
+		fmt.Println("got", int(sig.(syscall.Signal)))
+		if ends(sig) {
+			return 0
+		}
+	}
+	return 0
+}
+
+// leave starts a process that holds standard output open, and ends without it or waits with it.
+func leave(session, stay bool) int {
+	cmd := exec.Command("sleep", "3600")
+	cmd.Stdout = os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	fmt.Println("child " + strconv.Itoa(cmd.Process.Pid))
+	if stay {
+		return await()
+	}
+	return 0
+}

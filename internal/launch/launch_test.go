@@ -1,0 +1,571 @@
+package launch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds every wait of these tests. Nothing takes that long unless it hangs.
+const patience = 20 * time.Second
+
+// supervision is a running supervisor process.
+type supervision struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	mark   string // in the environment of every process of the job
+	lines  chan string
+	stderr bytes.Buffer // to be read after wait
+	out    []string     // lines taken so far
+}
+
+// supervise starts a job.
+func supervise(t *testing.T, j job, env ...string) *supervision {
+	t.Helper()
+	arg, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &supervision{t: t, mark: "LAUNCH_TEST=" + t.Name() + strconv.Itoa(os.Getpid()), lines: make(chan string, 1024)}
+	s.cmd = exec.Command(self, "play-supervisor", string(arg))
+	s.cmd.Env = append(append(os.Environ(), s.mark), env...)
+	s.cmd.Stderr = &s.stderr
+	// When the supervisor is killed, its standard error may be held open by the dying for a moment.
+	s.cmd.WaitDelay = patience
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.lines)
+		for r := bufio.NewReader(stdout); ; {
+			line, err := r.ReadString('\n')
+			if line != "" {
+				s.lines <- strings.TrimSuffix(line, "\n")
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		for _, pid := range s.job() {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	return s
+}
+
+// line returns the next line of the job's standard output, and fails if there is none.
+func (s *supervision) line() string {
+	s.t.Helper()
+	select {
+	case l, ok := <-s.lines:
+		if !ok {
+			s.t.Fatalf("output ended; stderr:\n%s", s.wait0())
+		}
+		s.out = append(s.out, l)
+		return l
+	case <-time.After(patience):
+		s.t.Fatalf("no output; so far %q", s.out)
+		return ""
+	}
+}
+
+func (s *supervision) wait0() string { _ = s.cmd.Wait(); return s.stderr.String() }
+
+// ready takes lines until n of them say that a program is ready, and returns the programs' process ids.
+func (s *supervision) ready(n int) (pids []int) {
+	s.t.Helper()
+	for len(pids) < n {
+		l := s.line()
+		if _, after, ok := strings.Cut(l, "ready "); ok {
+			pids = append(pids, number(s.t, after))
+		}
+		if _, after, ok := strings.Cut(l, "child "); ok {
+			pids = append(pids, number(s.t, after))
+		}
+	}
+	return pids
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (s *supervision) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait waits for the supervisor's end and returns its exit status and the rest of its output. Nothing may be left of the job.
+func (s *supervision) wait() int {
+	s.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case l, ok := <-s.lines:
+			if !ok {
+				s.lines = nil
+				_ = s.cmd.Wait()
+				if left := s.job(); len(left) > 0 {
+					s.t.Errorf("left behind: %s", describe(left))
+				}
+				state := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
+				if state.Signaled() {
+					return 128 + int(state.Signal())
+				}
+				return state.ExitStatus()
+			}
+			s.out = append(s.out, l)
+		case <-deadline:
+			s.t.Fatalf("the supervisor does not end; output so far %q", s.out)
+		}
+	}
+}
+
+// job lists the living processes of the job.
+func (s *supervision) job() (pids []int) {
+	for _, pid := range processes() {
+		if pid != os.Getpid() && marked(pid, []byte(s.mark)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func describe(pids []int) string {
+	var b strings.Builder
+	for _, pid := range pids {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		fmt.Fprintf(&b, "%d %q; ", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+	}
+	return b.String()
+}
+
+// gone waits for the end of processes that need not be our children.
+func gone(t *testing.T, pids []int) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // gone and reaped
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(deadline).Milliseconds()))
+		unix.Close(fd)
+		if n != 1 {
+			t.Errorf("still there: %s (%v)", describe([]int{pid}), err)
+		}
+	}
+}
+
+func (s *supervision) wantStatus(want int) {
+	s.t.Helper()
+	if got := s.wait(); got != want {
+		s.t.Errorf("status %d, want %d; output %q, stderr:\n%s", got, want, s.out, s.stderr.String())
+	}
+}
+
+func (s *supervision) wantError(want string) {
+	s.t.Helper()
+	if !strings.Contains(s.stderr.String(), want) {
+		s.t.Errorf("stderr lacks %q:\n%s", want, s.stderr.String())
+	}
+}
+
+func play(mode string) []string { return []string{self, "play-program", mode} }
+
+func TestOutputIsPrefixedByRank(t *testing.T) {
+	s := supervise(t, job{Nodes: 11, Program: play("hello")})
+	s.wantStatus(0)
+	for rank := range 11 {
+		var mine []string
+		prefix := fmt.Sprintf("[%2d] ", rank)
+		for _, l := range s.out {
+			if after, ok := strings.CutPrefix(l, prefix); ok {
+				mine = append(mine, after)
+			}
+		}
+		if want := []string{fmt.Sprintf("out %d of 11", rank), "second", "partial"}; !slices.Equal(mine, want) {
+			t.Errorf("rank %d printed %q, want %q", rank, mine, want)
+		}
+		s.wantError(fmt.Sprintf("[%2d] err %d\n", rank, rank))
+	}
+	if len(s.out) != 33 {
+		t.Errorf("%d lines, want 33: %q", len(s.out), s.out)
+	}
+}
+
+func TestProgramsReachTheirDaemonsAtOnce(t *testing.T) {
+	s := supervise(t, job{Nodes: 4, Program: play("attach"), Metrics: []string{":0"}})
+	s.wantStatus(0)
+	for rank := range 4 {
+		if want := fmt.Sprintf("[%d] daemon %d 4 true true", rank, rank); !slices.Contains(s.out, want) {
+			t.Errorf("output %q lacks %q", s.out, want)
+		}
+	}
+}
+
+func TestFirstFailureDecides(t *testing.T) {
+	for _, test := range []struct {
+		mode   string
+		status int
+		notice string
+	}{
+		{"exit-3@2", 3, "dsmd: rank 2 exited with status 3: ending the other ranks\n"},
+		{"abort@1", 128 + 9, "dsmd: rank 1 was killed by signal 9 (killed): ending the other ranks\n"},
+	} {
+		t.Run(test.mode, func(t *testing.T) {
+			s := supervise(t, job{Nodes: 3, Program: play(test.mode)})
+			s.wantStatus(test.status)
+			s.wantError(test.notice)
+		})
+	}
+}
+
+func TestStubbornProgramIsKilledAfterTheGrace(t *testing.T) {
+	// Rank 0 fails once rank 1 ignores SIGTERM, which its shell takes over from it.
+	const script = `trap '' TERM; if [ $DSM_RANK = 1 ]; then echo ready $$; exec sleep 3600; fi; read go; exit 9`
+	arg, _ := json.Marshal(job{Nodes: 2, Program: []string{"sh", "-c", script}, Grace: 50 * time.Millisecond})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd.Stdin = r
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if !strings.HasPrefix(line, "[1] ready ") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	fmt.Fprintln(w, "go")
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 9 {
+		t.Errorf("status %d, want 9", got)
+	}
+	if want := "dsmd: killing rank 1, still there"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("stderr lacks %q:\n%s", want, stderr.String())
+	}
+}
+
+func TestSignalsReachThePrograms(t *testing.T) {
+	for _, last := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(last.String(), func(t *testing.T) {
+			s := supervise(t, job{Nodes: 2, Program: play("signals")})
+			s.ready(2)
+			for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} {
+				s.signal(sig)
+				got := []string{s.line(), s.line()}
+				slices.Sort(got)
+				if want := []string{fmt.Sprintf("[0] got %d", sig), fmt.Sprintf("[1] got %d", sig)}; !slices.Equal(got, want) {
+					t.Fatalf("after %v: %q", sig, got)
+				}
+			}
+			s.signal(last)
+			s.wantStatus(0) // the programs took it as a reason to succeed
+		})
+	}
+}
+
+func TestInterruptEndsPrograms(t *testing.T) {
+	s := supervise(t, job{Nodes: 2, Program: []string{"sh", "-c", "echo ready $$; exec sleep 3600"}})
+	s.ready(2)
+	s.signal(syscall.SIGINT)
+	s.wantStatus(128 + int(syscall.SIGINT))
+	s.wantError("dsmd: interrupt: rank ")
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	s := supervise(t, job{Nodes: 2, Program: play("stubborn"), Grace: time.Hour})
+	s.ready(2)
+	s.signal(syscall.SIGINT)
+	// Both signals of a kind may be delivered as one, so the second is of another.
+	s.signal(syscall.SIGTERM)
+	status := s.wait()
+	if status != 128+int(syscall.SIGINT) && status != 128+int(syscall.SIGTERM) {
+		t.Errorf("status %d, want that of a signal; stderr:\n%s", status, s.stderr.String())
+	}
+	s.wantError("dsmd: killing rank 0, rank 1, still there")
+}
+
+func TestIgnoredHangupStaysIgnored(t *testing.T) {
+	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs see.
+	s := supervise(t, job{Nodes: 1, Program: play("hello")})
+	s.wantStatus(0)
+	arg, _ := json.Marshal(job{Nodes: 1, Program: []string{"sh", "-c", `trap 'echo usr; exit 0' USR1; echo ready $$; while :; do read x || sleep 0.01; done`}})
+	cmd := exec.Command("sh", "-c", `trap '' HUP; exec "$0" play-supervisor "$1"`, executable(t), string(arg))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	r := bufio.NewReader(stdout)
+	if line, err := r.ReadString('\n'); !strings.HasPrefix(line, "[0] ready ") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGHUP)
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	rest, _ := io.ReadAll(r)
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != 0 || string(rest) != "[0] usr\n" {
+		t.Errorf("status %d, output %q", got, rest)
+	}
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDeadDaemonEndsTheJob(t *testing.T) {
+	s := supervise(t, job{Nodes: 3, Program: play("attach"), Daemon: "dies-at-attach"}, "FAKE_STAYS=1")
+	s.wantStatus(StatusDaemon)
+	s.wantError("dsmd: the daemon of node 1 exited with status 3 while programs were running: ending the job\n")
+	s.wantError("[dsmd 0] daemon is up\n")
+}
+
+func TestStubbornDaemonIsKilled(t *testing.T) {
+	s := supervise(t, job{Nodes: 2, Program: play("attach"), Daemon: "ignores-term", Grace: 50 * time.Millisecond})
+	s.wantStatus(0)
+	s.wantError("dsmd: killing the daemon of node 0, the daemon of node 1, still there")
+}
+
+func TestProgramsLeaveNothingBehind(t *testing.T) {
+	for _, mode := range []string{"leave", "leave-session"} {
+		t.Run(mode, func(t *testing.T) {
+			s := supervise(t, job{Nodes: 2, Program: play(mode)})
+			pids := s.ready(2)
+			s.wantStatus(0)
+			for _, pid := range pids {
+				if err := unix.Kill(pid, 0); err != unix.ESRCH {
+					t.Errorf("process %d that a program left behind: %v, want it reaped", pid, err)
+				}
+			}
+		})
+	}
+}
+
+func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
+	for _, mode := range []string{"stubborn", "family", "family-session"} {
+		t.Run(mode, func(t *testing.T) {
+			s := supervise(t, job{Nodes: 2, Program: play(mode)})
+			s.ready(2)
+			everything := s.job()
+			// The supervisor, its guard, two daemons and two programs, at least.
+			if len(everything) < 6 {
+				t.Fatalf("the job is %s", describe(everything))
+			}
+			s.signal(syscall.SIGKILL)
+			gone(t, everything)
+			if left := s.job(); len(left) > 0 {
+				t.Errorf("left behind: %s", describe(left))
+			}
+		})
+	}
+}
+
+func TestLongLineIsCutNotKept(t *testing.T) {
+	s := supervise(t, job{Nodes: 1, Program: play("long-line")})
+	s.wantStatus(0)
+	var total int
+	for _, l := range s.out {
+		text, ok := strings.CutPrefix(l, "[0] ")
+		if !ok || len(text) > maxLineBytes || strings.Trim(text, "x") != "" {
+			t.Fatalf("a line of %d bytes, prefixed %t", len(l), ok)
+		}
+		total += len(text)
+	}
+	if total != 8<<20 {
+		t.Errorf("%d bytes came through, want %d", total, 8<<20)
+	}
+}
+
+func TestOnlyRankZeroReadsStandardInput(t *testing.T) {
+	arg, _ := json.Marshal(job{Nodes: 2, Program: play("cat")})
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd.Stdin = strings.NewReader("word\n")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	if want := []string{"[0] word 1 <nil>", "[1]  0 unexpected newline"}; lines[0] != want[0] || !strings.HasPrefix(lines[1], "[1]  0 ") {
+		t.Errorf("%q, want %q", lines, want)
+	}
+}
+
+func TestReaderThatHasSeenEnough(t *testing.T) {
+	arg, _ := json.Marshal(job{Nodes: 2, Program: play("flood"), Grace: time.Second})
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasSuffix(line, "flood\n") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	stdout.Close()
+	_ = cmd.Wait()
+	if got, want := cmd.ProcessState.ExitCode(), 128+int(syscall.SIGPIPE); got != want {
+		t.Errorf("status %d, want %d", got, want)
+	}
+}
+
+func TestProgramThatCannotBeRun(t *testing.T) {
+	plain := t.TempDir() + "/plain"
+	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir() + "/broken"
+	if err := os.WriteFile(broken, []byte("neither a script nor a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		program string
+		status  int
+		message string
+	}{
+		{"/does/not/exist", StatusNotFound, "/does/not/exist: no such program"},
+		{"no-such-program-anywhere", StatusNotFound, "no-such-program-anywhere: no such program"},
+		{plain, StatusNotExecutable, "cannot be executed"},
+		{broken, StatusNotExecutable, "exec format error"},
+	} {
+		s := supervise(t, job{Nodes: 2, Program: []string{test.program}})
+		s.wantStatus(test.status)
+		s.wantError(test.message)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, test := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Nodes: 0, Program: []string{"true"}}, "0 nodes"},
+		{Config{Nodes: 1}, "no program"},
+		{Config{Nodes: 3, Program: []string{"true"}, Metrics: []string{":1", ":2"}}, "2 metrics addresses for 3 nodes"},
+	} {
+		if status, err := Run(test.cfg); status == 0 || err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Run(%+v) = %d, %v; want an error with %q", test.cfg, status, err, test.want)
+		}
+	}
+}
+
+func TestMetricsAddress(t *testing.T) {
+	for _, test := range []struct {
+		addrs []string
+		node  int
+		want  string
+	}{
+		{[]string{":9100"}, 0, "127.0.0.1:9100"},
+		{[]string{":9100"}, 3, "127.0.0.1:9103"},
+		{[]string{":0"}, 3, "127.0.0.1:0"},
+		{[]string{"0.0.0.0:9100"}, 1, "0.0.0.0:9101"},
+		{[]string{":1", "[::1]:2"}, 1, "[::1]:2"},
+		{[]string{"9100"}, 0, ""},
+		{[]string{":none"}, 0, ""},
+	} {
+		got, err := metricsAddress(test.addrs, test.node)
+		if got != test.want || (err == nil) == (test.want == "") {
+			t.Errorf("metricsAddress(%q, %d) = %q, %v; want %q", test.addrs, test.node, got, err, test.want)
+		}
+	}
+}
+
+func TestPrefixer(t *testing.T) {
+	long := strings.Repeat("x", maxLineBytes)
+	for _, test := range []struct {
+		name string
+		in   []string
+		want string
+	}{
+		{"nothing", nil, ""},
+		{"a line in two parts", []string{"ab", "c\n"}, "> abc\n"},
+		{"many lines at once", []string{"a\n\nb\nc"}, "> a\n> \n> b\n> c\n"},
+		{"a line of exactly the bound", []string{long + "\nb\n"}, "> " + long + "\n> b\n"},
+		{"the bound, then its newline", []string{long, "\nb\n"}, "> " + long + "\n> b\n"},
+		{"one more than the bound", []string{long + "y\n"}, "> " + long + "\n> y\n"},
+	} {
+		p := prefixer{prefix: "> "}
+		var got []byte
+		for _, s := range test.in {
+			got = append(got, p.add([]byte(s))...)
+		}
+		got = append(got, p.rest()...)
+		if string(got) != test.want {
+			t.Errorf("%s: %.60q (%d bytes), want %.60q (%d)", test.name, got, len(got), test.want, len(test.want))
+		}
+	}
+}
+
+// A stream whose pipe somebody outside the job holds open ends when it is told to, with all that was written.
+func TestHurriedStreamIsDrained(t *testing.T) {
+	var out bytes.Buffer
+	st, w, err := newStream("> ", &sink{to: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	text := strings.Repeat("line\n", 5000) // more than one read
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	st.hurryUp()
+	var done sync.WaitGroup
+	done.Go(func() { st.pump(func(err error) { t.Error(err) }) })
+	done.Wait()
+	if want := strings.Repeat("> line\n", 5000); out.String() != want {
+		t.Errorf("%d bytes, want %d", out.Len(), len(want))
+	}
+}

@@ -1,0 +1,343 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxNotices bounds the supervisor's own lines that wait for a standard error that does not take them. There are
+// fewer in a job; were there more, they would be dropped, for the supervisor must not block on them.
+const maxNotices = 32
+
+// flushTime is how long the end of the job waits for a standard error that does not take the last lines.
+const flushTime = time.Second
+
+// orphanTime bounds the killing of what the programs left behind.
+const orphanTime = 5 * time.Second
+
+// eventKind says what a supervisor.events carries.
+type eventKind int
+
+const (
+	childEnded  eventKind = iota // exit says how; the process group may still be there
+	childReaped                  // the process group is gone
+	outputLost                   // standard output or error cannot be written any more
+)
+
+type event struct {
+	kind  eventKind
+	child *child
+	exit  exit
+	err   error
+}
+
+// supervisor is one running job. Its fields belong to the goroutine that runs loop, except the channels and sinks.
+type supervisor struct {
+	cfg            Config
+	starter        *starter
+	guard          *guard
+	stdout, stderr *sink
+	children       []*child
+
+	events  chan event
+	over    chan struct{} // closed when loop no longer receives events
+	hurry   chan struct{} // closed when nothing is given time any more
+	signals chan os.Signal
+	deaths  chan os.Signal // SIGCHLD; apart from signals, which it could crowd out
+	kill    *time.Timer    // armed when the rest of the job was asked to end
+	notices chan string
+	printed sync.WaitGroup
+
+	startErr    error // the job could not be started
+	failed      bool  // something has failed, and status is fixed
+	status      int
+	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
+	killing     bool           // hurry is closed
+	stopping    bool           // the daemons were asked to end, so their ending is no failure
+}
+
+func newSupervisor(cfg Config) *supervisor {
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
+	s := &supervisor{
+		cfg:     cfg,
+		starter: newStarter(),
+		stdout:  &sink{to: cfg.Stdout},
+		stderr:  &sink{to: cfg.Stderr},
+		events:  make(chan event),
+		over:    make(chan struct{}),
+		hurry:   make(chan struct{}),
+		signals: make(chan os.Signal, 16),
+		deaths:  make(chan os.Signal, 1),
+		kill:    time.NewTimer(0),
+		notices: make(chan string, maxNotices),
+	}
+	s.kill.Stop()
+	// SIGPIPE would kill this process at the first line after `dsmd run … | head` has seen enough; the failed write
+	// is noticed anyway. It stays unread.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	signal.Notify(s.deaths, syscall.SIGCHLD)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		// What was ignored from the start, as nohup does it, stays ignored.
+		if !signal.Ignored(sig) {
+			signal.Notify(s.signals, sig)
+		}
+	}
+	s.printed.Go(func() {
+		for line := range s.notices {
+			_ = s.stderr.write([]byte("dsmd: " + line + "\n"))
+		}
+	})
+	return s
+}
+
+// close gives back what newSupervisor took.
+func (s *supervisor) close() {
+	signal.Stop(s.signals)
+	signal.Stop(s.deaths)
+	close(s.over)
+	close(s.notices)
+	done := make(chan struct{})
+	go func() { s.printed.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(flushTime):
+	}
+	if s.guard != nil {
+		s.guard.dismiss()
+	}
+	s.starter.stop()
+}
+
+// post reports an event, to nobody when the job is over.
+func (s *supervisor) post(e event) {
+	select {
+	case s.events <- e:
+	case <-s.over:
+	}
+}
+
+// notice prints a line of the supervisor's own, without ever waiting for it.
+func (s *supervisor) notice(format string, args ...any) {
+	select {
+	case s.notices <- fmt.Sprintf(format, args...):
+	default:
+	}
+}
+
+// loop runs the job to its end.
+func (s *supervisor) loop() (int, error) {
+	for _, c := range s.children {
+		go c.watch(s)
+	}
+	if s.startErr != nil {
+		s.fail(startStatus(s.startErr))
+	}
+	for s.advance() {
+		select {
+		case e := <-s.events:
+			s.handle(e)
+		case sig := <-s.signals:
+			s.answer(sig.(syscall.Signal))
+		case <-s.deaths:
+			s.reapOrphans()
+		case <-s.kill.C:
+			s.killAll()
+		}
+	}
+	s.finish()
+	return s.status, s.startErr
+}
+
+// startStatus is the exit status for a job that could not be started.
+func startStatus(err error) int {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
+		return StatusNotExecutable
+	}
+	return StatusSystem
+}
+
+// advance asks the daemons to end once all programs have ended, and returns false once everything has.
+func (s *supervisor) advance() bool {
+	if s.remaining(program, func(c *child) bool { return !c.ended }) == 0 && !s.stopping {
+		s.stopping = true
+		s.each(daemon, func(c *child) { c.signal(syscall.SIGTERM) })
+		s.kill.Reset(s.cfg.Grace)
+	}
+	return s.remaining(program, func(c *child) bool { return !c.reaped })+
+		s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0
+}
+
+// each calls f for the children of a role whose process groups still exist.
+func (s *supervisor) each(r role, f func(*child)) {
+	for _, c := range s.children {
+		if c.role == r && !c.reaped {
+			f(c)
+		}
+	}
+}
+
+// remaining counts the children of a role for which f holds.
+func (s *supervisor) remaining(r role, f func(*child) bool) (n int) {
+	for _, c := range s.children {
+		if c.role == r && f(c) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *supervisor) handle(e event) {
+	switch e.kind {
+	case childEnded:
+		e.child.ended = true
+		if e.child.role == daemon {
+			s.daemonEnded(e.child, e.exit)
+		} else {
+			s.programEnded(e.child, e.exit)
+		}
+	case childReaped:
+		e.child.reaped = true
+		s.guard.remove(e.child.pid)
+		s.reapOrphans()
+	case outputLost:
+		if !s.failed {
+			s.notice("writing output: %v: ending the job", e.err)
+			s.fail(128 + int(syscall.SIGPIPE))
+		}
+	}
+}
+
+func (s *supervisor) programEnded(c *child, e exit) {
+	if s.failed || !e.failed() {
+		return
+	}
+	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause.
+	if d, de := s.deadDaemon(); d != nil {
+		s.daemonEnded(d, de)
+		return
+	}
+	status := e.status()
+	switch {
+	case s.interrupted != 0 && s.killing:
+		status = 128 + int(s.interrupted)
+		s.notice("%v: %v %v", s.interrupted, c, e)
+	case s.interrupted != 0:
+		s.notice("%v: %v %v", s.interrupted, c, e)
+	case s.remaining(program, func(c *child) bool { return !c.ended }) > 0:
+		s.notice("%v %v: ending the other ranks", c, e)
+	default:
+		s.notice("%v %v", c, e)
+	}
+	s.fail(status)
+}
+
+func (s *supervisor) daemonEnded(c *child, e exit) {
+	if s.failed || s.stopping {
+		return
+	}
+	s.notice("%v %v while programs were running: ending the job", c, e)
+	s.fail(StatusDaemon)
+}
+
+// deadDaemon looks for a daemon that has ended without our having been told yet.
+func (s *supervisor) deadDaemon() (*child, exit) {
+	for _, c := range s.children {
+		if c.role != daemon || c.reaped {
+			continue
+		}
+		if pid, e, err := peekExit(unix.P_PID, c.pid, unix.WNOHANG); err == nil && pid == c.pid {
+			return c, e
+		}
+	}
+	return nil, exit{}
+}
+
+// fail fixes the exit status, unless an earlier failure has, and asks the programs to end.
+func (s *supervisor) fail(status int) {
+	if s.failed {
+		return
+	}
+	s.failed, s.status = true, status
+	if s.interrupted == 0 {
+		s.each(program, func(c *child) { c.signal(syscall.SIGTERM) })
+		s.kill.Reset(s.cfg.Grace)
+	}
+}
+
+// answer does what a signal asks for.
+func (s *supervisor) answer(sig syscall.Signal) {
+	if ends(sig) {
+		if s.interrupted != 0 {
+			s.killAll()
+			return
+		}
+		s.interrupted = sig
+		s.kill.Reset(s.cfg.Grace)
+	}
+	s.each(program, func(c *child) { c.signal(sig) })
+}
+
+// ends tells the signals that ask a job to end from those that only its programs understand.
+func ends(sig os.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }
+
+// killAll kills the programs, and the daemons too if it is their turn to end.
+func (s *supervisor) killAll() {
+	if !s.killing {
+		s.killing = true
+		close(s.hurry)
+	}
+	var late []string
+	for _, c := range s.children {
+		if c.reaped || (c.role == daemon && !s.stopping) {
+			continue
+		}
+		if !c.ended {
+			late = append(late, c.String())
+		}
+		c.signal(syscall.SIGKILL)
+	}
+	if len(late) > 0 {
+		s.notice("killing %s, still there after having been asked to end", strings.Join(late, ", "))
+	}
+}
+
+// finish sees to what the programs left behind, and to the rest of their output. Preconditions: all children are reaped.
+func (s *supervisor) finish() {
+	s.guard.dismiss()
+	if left := endOrphans(time.Now().Add(orphanTime)); left > 0 {
+		s.notice("%d processes that the programs left behind could not be killed", left)
+	}
+	// Whoever could write is dead, so what is in the pipes now is all.
+	silent := make(chan struct{})
+	go func() {
+		for _, c := range s.children {
+			for _, st := range c.streams {
+				st.hurryUp()
+			}
+			<-c.silent
+		}
+		close(silent)
+	}()
+	for {
+		select {
+		case <-silent:
+			return
+		case <-s.events: // outputLost
+		case sig := <-s.signals:
+			// Our own output is stuck, and nobody wants the rest of it any more.
+			if ends(sig) {
+				return
+			}
+		}
+	}
+}

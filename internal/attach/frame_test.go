@@ -17,6 +17,7 @@ func samples() map[string]struct {
 	trap := Trap{UserModeOnly: true, Features: 1<<13 | 1}
 	welcome := Welcome{Version: Version, Node: 1, Nodes: 4, Rank: 1, Size: 4, RegionBase: 0x4000_0000_0000,
 		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
+	refuse := Refuse{Code: RefuseRank, Reason: "rank 3 is taken"}
 	reply := Reply{Ticket: 9, Status: StatusOwnerDied, Rank: 3, Payload: []byte("xyz")}
 	all := map[string]struct {
 		frame []byte
@@ -25,7 +26,7 @@ func samples() map[string]struct {
 		"hello":   {AppendHello(nil, &hello), hello},
 		"trap":    {AppendTrap(nil, &trap), trap},
 		"welcome": {AppendWelcome(nil, &welcome), welcome},
-		"refuse":  {AppendRefuse(nil, "no room"), "no room"},
+		"refuse":  {AppendRefuse(nil, &refuse), refuse},
 		"lost":    {AppendLost(nil, "node 2 died"), "node 2 died"},
 		"ready":   {AppendReady(nil), nil},
 		"bye":     {AppendBye(nil), nil},
@@ -85,10 +86,12 @@ func encode(k Kind, v any) []byte {
 		return AppendCall(nil, &v)
 	case Welcome:
 		return AppendWelcome(nil, &v)
+	case Refuse:
+		return AppendRefuse(nil, &v)
 	case Reply:
 		return AppendReply(nil, &v)
 	case string:
-		return appendText(nil, k, v)
+		return AppendLost(nil, v)
 	}
 	return endFrame(beginFrame(nil, k), 0)
 }

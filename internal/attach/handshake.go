@@ -147,31 +147,53 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	return m, nil
 }
 
-// appendText appends a frame whose body is one text for people, cut to MaxText.
-func appendText(b []byte, k Kind, text string) []byte {
+// RefuseCode says why a daemon turned a program away, for programs; Refuse.Reason says it for people.
+type RefuseCode uint8
+
+const (
+	RefuseOther   RefuseCode = iota
+	RefuseVersion            // the program speaks another version
+	RefuseRank               // the rank is taken, or no rank of this cluster
+	RefuseTrap               // the program's faults can't be served
+)
+
+// Refuse turns a program away.
+type Refuse struct {
+	Code   RefuseCode // a code that the receiver does not know means RefuseOther: the sender may be of another version
+	Reason string     // says what to do next; cut to MaxText
+}
+
+// AppendRefuse appends m as a frame.
+func AppendRefuse(b []byte, m *Refuse) []byte {
 	start := len(b)
-	b = beginFrame(b, k)
-	b = appendBytes(b, clip(text, MaxText), MaxText)
+	b = append(beginFrame(b, KindRefuse), byte(m.Code))
+	b = appendBytes(b, clip(m.Reason, MaxText), MaxText)
 	return endFrame(b, start)
 }
 
-func decodeText(b []byte, k Kind) (string, error) {
+// DecodeRefuse reads the body of a Refuse.
+func DecodeRefuse(b []byte) (Refuse, error) {
 	r := body{b: b}
-	s := r.text(MaxText)
-	return s, r.end(k)
+	m := Refuse{Code: RefuseCode(r.u8()), Reason: r.text(MaxText)}
+	if err := r.end(KindRefuse); err != nil {
+		return Refuse{}, err
+	}
+	return m, nil
 }
 
-// AppendRefuse appends the frame with which a daemon turns a program away. reason is for people and says what to do.
-func AppendRefuse(b []byte, reason string) []byte { return appendText(b, KindRefuse, reason) }
-
-// DecodeRefuse reads the body of a Refuse.
-func DecodeRefuse(b []byte) (reason string, err error) { return decodeText(b, KindRefuse) }
-
-// AppendLost appends the frame that tells a program that the cluster is broken.
-func AppendLost(b []byte, reason string) []byte { return appendText(b, KindLost, reason) }
+// AppendLost appends the frame that tells a program that the cluster is broken. reason is cut to MaxText.
+func AppendLost(b []byte, reason string) []byte {
+	start := len(b)
+	b = appendBytes(beginFrame(b, KindLost), clip(reason, MaxText), MaxText)
+	return endFrame(b, start)
+}
 
 // DecodeLost reads the body of a Lost.
-func DecodeLost(b []byte) (reason string, err error) { return decodeText(b, KindLost) }
+func DecodeLost(b []byte) (reason string, err error) {
+	r := body{b: b}
+	reason = r.text(MaxText)
+	return reason, r.end(KindLost)
+}
 
 // AppendReady appends the frame that says that the program's faults are served from now on.
 func AppendReady(b []byte) []byte { return endFrame(beginFrame(b, KindReady), len(b)) }

@@ -281,3 +281,13 @@ func TestListen(t *testing.T) {
 		t.Errorf("Dial with nobody listening: %v", err)
 	}
 }
+
+// connOf makes a Conn of an inherited socket.
+func connOf(f *os.File) (*Conn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c.(*net.UnixConn)), nil
+}

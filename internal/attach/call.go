@@ -2,6 +2,7 @@ package attach
 
 import (
 	"fmt"
+	"math/bits"
 )
 
 // Op is what a Call asks for.
@@ -16,8 +17,8 @@ const (
 	// payloads in the order of ranks.
 	OpArrive
 	// OpBind: find or make the memory called Name: Count elements of ElemBytes each, of the type
-	// that TypeHash decides and Signature describes. Reply: AppendPages; or StatusMismatch with a text;
-	// or StatusNoSpace, with a text or nothing.
+	// that TypeHash decides and Signature describes. All ranks must agree on Call.Identity. Reply:
+	// AppendPages, a run of Call.Pages pages; or StatusMismatch with the identity that the name has; or StatusNoSpace.
 	OpBind
 	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or StatusUnknown.
 	OpUnbind
@@ -93,6 +94,27 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with a payload", ErrMalformed, m.Op)
 	}
 	return nil
+}
+
+// Pages is how many pages of pageBytes an OpBind needs: at least one, also for no bytes, so that
+// ranks which disagree about an empty allocation learn of it. ok is false if the bytes overflow 64 bits.
+func (m *Call) Pages(pageBytes uint32) (pages uint64, ok bool) {
+	hi, lo := bits.Mul64(m.Count, m.ElemBytes)
+	pages = lo / uint64(pageBytes)
+	if lo%uint64(pageBytes) != 0 {
+		pages++
+	}
+	return max(pages, 1), hi == 0
+}
+
+// maxIdentity bounds Identity, in bytes.
+const maxIdentity = 4 << 10
+
+// Identity is what all ranks that bind a name must agree on, and reads well in an error: the number of
+// elements, the type, and its hash, which decides where the type is too long to be shown whole. At most 4 KiB.
+func (m *Call) Identity() string {
+	count, hash := fmt.Sprintf("%d elements of ", m.Count), fmt.Sprintf(" (%d bytes each, layout %016x)", m.ElemBytes, m.TypeHash)
+	return count + clip(m.Signature, maxIdentity-len(count)-len(hash)) + hash
 }
 
 // opFields says which fields that several ops share an op uses.

@@ -278,6 +278,24 @@ func TestPagesAndCounters(t *testing.T) {
 	}
 }
 
+func TestBindPagesAndIdentity(t *testing.T) {
+	for _, c := range []struct {
+		count, elem, pages uint64
+		ok                 bool
+	}{{0, 8, 1, true}, {5, 0, 1, true}, {512, 8, 1, true}, {513, 8, 2, true}, {1 << 62, 8, 1, false}} {
+		call := Call{Count: c.count, ElemBytes: c.elem}
+		if pages, ok := call.Pages(4096); ok != c.ok || (ok && pages != c.pages) {
+			t.Errorf("%d × %d bytes: %d pages, %v; want %d, %v", c.count, c.elem, pages, ok, c.pages, c.ok)
+		}
+	}
+	a := Call{Count: 1 << 60, ElemBytes: 1 << 60, TypeHash: 1, Signature: strings.Repeat("x", MaxSignature)}
+	b := a
+	b.TypeHash = 2
+	if n := len(a.Identity()); n > 4096 || a.Identity() == b.Identity() {
+		t.Errorf("identity of %d bytes; types that differ late have the same: %v", n, a.Identity() == b.Identity())
+	}
+}
+
 func TestNameHash(t *testing.T) {
 	// The empty name under kind k is one round of FNV-1a of k; "a" alone is in the reference's test vectors.
 	if h := NameHash('a', ""); h != 0xaf63dc4c8601ec8c {

@@ -16,9 +16,9 @@
 // a completion queue is polled and costs no system call, and where the payload
 // of a frame is written by the peer into a slot that the receiver registered once.
 //
-// Concurrency: Poll, Arm, Lease, Send and Flush belong to one goroutine, the
-// reactor's. WaitFD, Stats and Close may be called from any goroutine. No method
-// except Close blocks.
+// Concurrency: Poll, Arm, Lease, Send, Flush, Disconnect and the methods of payloads belong
+// to one goroutine, the reactor's. WaitFD, Stats and Close may be called from any goroutine. No
+// method except Close blocks.
 package transport
 
 import "errors"
@@ -44,7 +44,9 @@ var (
 //
 // A payload has one owner at any time. Lease gives it to the caller; Send takes it back.
 // A Handler may look at the payload it is given until Frame returns; to look at it
-// longer it calls Keep, and then Release exactly once when done.
+// longer it calls Keep, and then Release exactly once when done. Only a payload from Lease can
+// be sent, and only to the peer it was leased for. A method called by one who no longer
+// owns the payload is a bug that would hand out the contents of another page: it panics.
 // On RDMA a payload is a slot of registered memory, on TCP a buffer of a pool.
 type Payload interface {
 	// Bytes is the page, always PageBytes long. The slice dies with the payload.
@@ -85,8 +87,9 @@ type Transport interface {
 	// Send queues one frame. It copies control before it returns and takes over payload
 	// (also when it fails), which may be nil. It never blocks: what the network does not take now
 	// is sent by later calls of Flush or Poll. Frames to one peer arrive in the order
-	// of their sending, each exactly once, unless the peer goes down.
-	// Preconditions: to != Self(), len(control) in 1..MaxControlBytes.
+	// of their sending, each exactly once, unless the peer goes down. Frames sent before
+	// PeerUp wait for it. Errors: ErrClosed, ErrPeerDown, ErrBacklog; the frame was not queued then.
+	// Preconditions: to != Self(), len(control) in 1..MaxControlBytes, payload leased for to.
 	Send(to NodeID, control []byte, payload Payload) error
 
 	// Flush hands all queued frames to the network, as far as it takes them without blocking.
@@ -98,12 +101,18 @@ type Transport interface {
 	Poll(h Handler, max int) (int, error)
 
 	// WaitFD is a descriptor that becomes readable (poll, epoll, level-triggered) when Poll has
-	// something to do, provided that Arm was called after the last Poll.
+	// something to do, provided that Arm was called after the last Poll. Close makes it readable
+	// and leaves it open, so that a sleeping reactor wakes and finds out.
 	WaitFD() int
 
 	// Arm prepares to sleep on WaitFD. It returns true if there is work already, and then the
-	// caller polls again instead of sleeping.
+	// caller polls again instead of sleeping. It flushes: no frame is forgotten by one who sleeps.
 	Arm() bool
+
+	// Disconnect parts with a peer at once, because it does not behave. Frames on their way in either
+	// direction are lost; the next Poll reports PeerDown with the given reason. It does nothing for a
+	// peer that is down already, or after Close.
+	Disconnect(peer NodeID, reason error)
 
 	// Stats returns a copy of the counters.
 	Stats() Stats

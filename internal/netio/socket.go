@@ -1,0 +1,108 @@
+package netio
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Recv takes what has arrived on socket fd, at most len(b) bytes, without waiting. It
+// returns EAGAIN when nothing has, and 0 bytes with errno 0 when the other side has ended the
+// connection. Preconditions: len(b) > 0.
+func Recv(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// MaxVector bounds the pieces of one Vector. A larger one gains nothing: with pages of 4 KiB, 64 pairs of
+// header and page are 256 KiB, about what a socket takes at once. The kernel's own limit is 1,024.
+const MaxVector = 128
+
+// Vector gathers pieces of memory that one system call sends. The zero value is empty.
+type Vector struct {
+	message unix.Msghdr
+	pieces  [MaxVector]unix.Iovec
+	count   int
+}
+
+// Reset empties the vector. It forgets the pieces only when they are overwritten, so up
+// to MaxVector pieces stay reachable for the garbage collector.
+func (v *Vector) Reset() { v.count = 0 }
+
+// Add appends a piece and reports whether there was room. Empty pieces are left out.
+func (v *Vector) Add(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if v.count == MaxVector {
+		return false
+	}
+	v.pieces[v.count].Base = unsafe.SliceData(b)
+	v.pieces[v.count].SetLen(len(b))
+	v.count++
+	return true
+}
+
+// Send hands the pieces to socket fd without waiting and returns how many bytes it took. It
+// returns EAGAIN when the socket takes nothing now. A peer that is gone gives EPIPE, never a signal.
+// Preconditions: the vector is not empty.
+func (v *Vector) Send(fd int) (int, unix.Errno) {
+	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	var n uintptr
+	var errno unix.Errno
+	if v.count == 1 {
+		// Small frames are the common case, and sendto skips copying a vector into the kernel.
+		piece := &v.pieces[0]
+		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd),
+			uintptr(unsafe.Pointer(piece.Base)), uintptr(piece.Len), flags, 0, 0)
+	} else {
+		v.message.Iov = &v.pieces[0]
+		v.message.SetIovlen(v.count)
+		n, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd),
+			uintptr(unsafe.Pointer(&v.message)), flags)
+	}
+	runtime.KeepAlive(v)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// Detach takes the socket out of a Go connection: it returns a descriptor of its own, close-on-exec,
+// and closes c, which leaves the connection itself as it is. When it fails c is closed too.
+func Detach(c *net.TCPConn) (int, error) {
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, fmt.Errorf("netio: detach a socket: %w", err)
+	}
+	fd := -1
+	var dupErr error
+	err = raw.Control(func(own uintptr) {
+		fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if err == nil {
+		err = dupErr
+	}
+	if err != nil {
+		return -1, fmt.Errorf("netio: detach a socket: %w", err)
+	}
+	return fd, nil
+}
+
+// Unacknowledged is how many bytes of what was sent on TCP socket fd the other side's kernel has not
+// confirmed yet. Once it is zero, not even a reset of the connection takes them from the peer.
+func Unacknowledged(fd int) (int, error) {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // SIOCOUTQ has the same number.
+	if err != nil {
+		return 0, fmt.Errorf("netio: ask a socket what it has not delivered: %w", err)
+	}
+	return n, nil
+}

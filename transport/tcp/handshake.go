@@ -1,0 +1,146 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"dsmd/transport"
+)
+
+// WireVersion is the version of everything that nodes say to each other through this package and of what
+// they put into the frames. Nodes of different versions refuse each other.
+const WireVersion = 1
+
+// ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together: they
+// differ in version, cluster, number of nodes or page size. Trying again does not help.
+var ErrRefused = errors.New("refused")
+
+// errNotOurs says that whoever is on the other side speaks another protocol.
+var errNotOurs = errors.New("it does not speak dsmd's protocol; check the address")
+
+const (
+	// magic starts a greeting. Its last byte is not a character, so that no text protocol sends it.
+	magic = "dsmdtcp\x01"
+	// greetingPrefixBytes is magic, version u16, node u16, length of the rest u16. The prefix is the same in all
+	// versions, so that nodes of different versions can tell each other what differs.
+	greetingPrefixBytes = len(magic) + 6
+	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16, nodes u16,
+	// page size u32.
+	greetingFixedBytes = 8
+	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions may say
+	// more than this one; 1 KiB leaves room.
+	maxGreetingRest = 1024
+	// maxVerdictBytes bounds the text of a refusal.
+	maxVerdictBytes = 512
+)
+
+// MaxClusterBytes bounds the length of Config.Cluster.
+const MaxClusterBytes = 255
+
+// greeting is how a node introduces itself.
+type greeting struct {
+	version   uint16
+	node      transport.NodeID
+	addressee transport.NodeID // whom the sender believes to be talking to; its own number if it cannot know
+	nodes     uint16
+	pageBytes uint32
+	cluster   string
+}
+
+// appendGreeting appends g in wire form.
+func appendGreeting(b []byte, g greeting) []byte {
+	b = append(b, magic...)
+	b = binary.LittleEndian.AppendUint16(b, g.version)
+	b = binary.LittleEndian.AppendUint16(b, uint16(g.node))
+	b = binary.LittleEndian.AppendUint16(b, uint16(greetingFixedBytes+len(g.cluster)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(g.addressee))
+	b = binary.LittleEndian.AppendUint16(b, g.nodes)
+	b = binary.LittleEndian.AppendUint32(b, g.pageBytes)
+	return append(b, g.cluster...)
+}
+
+// readGreeting reads what appendGreeting wrote, and not a byte more: frames may follow. Of a
+// greeting in another version it understands the version and the node alone.
+func readGreeting(r io.Reader) (greeting, error) {
+	var buf [greetingPrefixBytes + maxGreetingRest]byte
+	prefix := buf[:greetingPrefixBytes]
+	if _, err := io.ReadFull(r, prefix); err != nil {
+		return greeting{}, err
+	}
+	if string(prefix[:len(magic)]) != magic {
+		return greeting{}, errNotOurs
+	}
+	fields := prefix[len(magic):]
+	g := greeting{
+		version: binary.LittleEndian.Uint16(fields),
+		node:    transport.NodeID(binary.LittleEndian.Uint16(fields[2:])),
+	}
+	restBytes := int(binary.LittleEndian.Uint16(fields[4:]))
+	if restBytes > maxGreetingRest {
+		return greeting{}, fmt.Errorf("its greeting has %d bytes, more than the %d allowed", restBytes, maxGreetingRest)
+	}
+	rest := buf[greetingPrefixBytes:][:restBytes]
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return greeting{}, err
+	}
+	if g.version != WireVersion {
+		return g, nil
+	}
+	if restBytes < greetingFixedBytes || restBytes > greetingFixedBytes+MaxClusterBytes {
+		return greeting{}, fmt.Errorf("its greeting has %d bytes, version %d has %d to %d",
+			restBytes, WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes)
+	}
+	g.addressee = transport.NodeID(binary.LittleEndian.Uint16(rest))
+	g.nodes = binary.LittleEndian.Uint16(rest[2:])
+	g.pageBytes = binary.LittleEndian.Uint32(rest[4:])
+	g.cluster = string(rest[greetingFixedBytes:])
+	return g, nil
+}
+
+// mismatch says why the senders of the two greetings cannot work together, in the words of the sender
+// of mine, or "" if they can.
+func mismatch(mine, theirs greeting) string {
+	switch {
+	case theirs.version != mine.version:
+		return fmt.Sprintf("it runs wire version %d, this node %d", theirs.version, mine.version)
+	case theirs.cluster != mine.cluster:
+		return fmt.Sprintf("it belongs to cluster %q, this node to %q", theirs.cluster, mine.cluster)
+	case theirs.nodes != mine.nodes:
+		return fmt.Sprintf("its cluster has %d nodes, this node's %d", theirs.nodes, mine.nodes)
+	case theirs.pageBytes != mine.pageBytes:
+		return fmt.Sprintf("its pages have %d bytes, this node's %d", theirs.pageBytes, mine.pageBytes)
+	}
+	return ""
+}
+
+// appendVerdict appends a verdict: "" accepts, anything else says why not. Longer ones are cut.
+func appendVerdict(b []byte, verdict string) []byte {
+	verdict = verdict[:min(len(verdict), maxVerdictBytes)]
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(verdict)))
+	return append(b, verdict...)
+}
+
+// readVerdict reads what appendVerdict wrote, and not a byte more. Of the text only printable ASCII is
+// kept: it ends up in this node's log.
+func readVerdict(r io.Reader) (string, error) {
+	var buf [2 + maxVerdictBytes]byte
+	if _, err := io.ReadFull(r, buf[:2]); err != nil {
+		return "", err
+	}
+	textBytes := int(binary.LittleEndian.Uint16(buf[:]))
+	if textBytes > maxVerdictBytes {
+		return "", fmt.Errorf("its verdict has %d bytes, more than the %d allowed", textBytes, maxVerdictBytes)
+	}
+	text := buf[2:][:textBytes]
+	if _, err := io.ReadFull(r, text); err != nil {
+		return "", err
+	}
+	for i, c := range text {
+		if c < ' ' || c > '~' {
+			text[i] = '?'
+		}
+	}
+	return string(text), nil
+}

@@ -1,0 +1,128 @@
+package transporttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/transport"
+)
+
+// patience bounds every wait of the suite. Nothing takes this long unless a wake-up was lost.
+const patience = 20 * time.Second
+
+// reactor is one node under test: a transport, and a handler that holds the transport to its
+// promises about the order of calls. It belongs to one goroutine.
+type reactor struct {
+	t       *testing.T
+	tr      transport.Transport
+	max     int // what Poll is called with
+	up      []bool
+	down    []error
+	onFrame func(from transport.NodeID, control []byte, payload transport.Payload)
+	frames  int // how many have arrived
+}
+
+func newReactor(t *testing.T, tr transport.Transport) *reactor {
+	return &reactor{t: t, tr: tr, max: 64, up: make([]bool, tr.Nodes()), down: make([]error, tr.Nodes())}
+}
+
+// Frame implements transport.Handler.
+func (r *reactor) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	if !r.up[from] || r.down[from] != nil {
+		r.t.Errorf("node %d: a frame from node %d, up: %v, down: %v", r.tr.Self(), from, r.up[from], r.down[from])
+	}
+	if payload != nil && len(payload.Bytes()) != r.tr.PageBytes() {
+		r.t.Errorf("node %d: a payload of %d bytes, want %d", r.tr.Self(), len(payload.Bytes()), r.tr.PageBytes())
+	}
+	r.frames++
+	if r.onFrame != nil {
+		r.onFrame(from, control, payload)
+	}
+}
+
+// PeerUp implements transport.Handler.
+func (r *reactor) PeerUp(peer transport.NodeID) {
+	if peer == r.tr.Self() || r.up[peer] || r.down[peer] != nil {
+		r.t.Errorf("node %d: PeerUp of node %d, up: %v, down: %v", r.tr.Self(), peer, r.up[peer], r.down[peer])
+	}
+	r.up[peer] = true
+}
+
+// PeerDown implements transport.Handler.
+func (r *reactor) PeerDown(peer transport.NodeID, err error) {
+	if err == nil || r.down[peer] != nil {
+		r.t.Errorf("node %d: PeerDown of node %d with reason %v, down before: %v", r.tr.Self(), peer, err, r.down[peer])
+		return
+	}
+	r.down[peer] = err
+}
+
+// poll polls once, which must succeed, and returns how many frames came.
+func (r *reactor) poll() int {
+	before := r.frames
+	n, err := r.tr.Poll(r, r.max)
+	if err != nil {
+		r.t.Errorf("node %d: Poll: %v", r.tr.Self(), err)
+	}
+	if n != r.frames-before || n > r.max {
+		r.t.Errorf("node %d: Poll(%d) returned %d and delivered %d frames", r.tr.Self(), r.max, n, r.frames-before)
+	}
+	return n
+}
+
+// runUntil polls, and sleeps on WaitFD when there is nothing to do, until done. what names what is waited for.
+func (r *reactor) runUntil(what string, done func() bool) bool {
+	deadline := time.Now().Add(patience)
+	for !done() {
+		if r.poll() > 0 || done() {
+			continue
+		}
+		if r.tr.Arm() {
+			if time.Now().After(deadline) {
+				r.t.Errorf("node %d: waited %v for %s, always with work to do", r.tr.Self(), patience, what)
+				return false
+			}
+			continue
+		}
+		if !sleep(r.tr, deadline) {
+			r.t.Errorf("node %d: nothing woke it in %v while it waited for %s", r.tr.Self(), patience, what)
+			return false
+		}
+	}
+	return true
+}
+
+// sleep waits until WaitFD is readable and reports false when the deadline comes first.
+func sleep(tr transport.Transport, deadline time.Time) bool {
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		fds := []unix.PollFd{{Fd: int32(tr.WaitFD()), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		if err != nil && err != unix.EINTR {
+			panic(fmt.Sprintf("transporttest: poll descriptor %d: %v", tr.WaitFD(), err))
+		}
+		if n > 0 {
+			return true
+		}
+	}
+}
+
+// byHand polls several nodes in turn, from one goroutine, until done.
+func byHand(t *testing.T, what string, nodes []*reactor, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); {
+		for _, r := range nodes {
+			r.tr.Flush()
+			r.poll()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package transporttest
+
+import (
+	"testing"
+
+	"dsmd/transport"
+)
+
+// Options says what cluster a test needs.
+type Options struct {
+	Nodes          int
+	PageBytes      int
+	MaxQueuedBytes int // what may wait for one peer before Send returns transport.ErrBacklog
+}
+
+// Factory makes a cluster whose nodes are, or are about to be, connected: the i-th transport is that of node i, and nobody
+// has called Poll yet. The suite closes the transports. A factory that fails calls t.Fatal.
+type Factory func(t *testing.T, o Options) []transport.Transport
+
+// pageBytes is the page size of most tests.
+const pageBytes = 4096
+
+// maxQueuedBytes is small so that the tests reach it soon, and holds some of the longest frames.
+const maxQueuedBytes = 1 << 20
+
+// Run runs the suite.
+func Run(t *testing.T, factory Factory) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Factory)
+	}{
+		{"Alone", testAlone},
+		{"AllToAll/3Nodes", func(t *testing.T, f Factory) { testAllToAll(t, f, 3, 400, pageBytes) }},
+		{"AllToAll/7Nodes", func(t *testing.T, f Factory) { testAllToAll(t, f, 7, 80, pageBytes) }},
+		{"AllToAll/LargePages", func(t *testing.T, f Factory) { testAllToAll(t, f, 2, 200, 64<<10) }},
+		{"AllToAll/OddPages", func(t *testing.T, f Factory) { testAllToAll(t, f, 2, 400, 1001) }},
+		{"OneGoroutine", testOneGoroutine},
+		{"AnswerFromHandler", testAnswerFromHandler},
+		{"SendBeforeUp", testSendBeforeUp},
+		{"Wakeups", testWakeups},
+		{"ArmSeesHeldBackFrames", testArmSeesHeldBackFrames},
+		{"ArmFlushes", testArmFlushes},
+		{"PollBounds", testPollBounds},
+		{"Keep", testKeep},
+		{"PayloadMisuse", testPayloadMisuse},
+		{"SendMisuse", testSendMisuse},
+		{"PeerDoesNotPoll", testPeerDoesNotPoll},
+		{"Flood", testFlood},
+		{"PeerCloses", testPeerCloses},
+		{"Disconnect", testDisconnect},
+		{"DisconnectFromHandler", testDisconnectFromHandler},
+		{"Close", testClose},
+		{"CloseWakesSleeper", testCloseWakesSleeper},
+		{"CloseDelivers", testCloseDelivers},
+		{"Stats", testStats},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
+	}
+}
+
+// cluster makes the nodes of one test.
+func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
+	t.Helper()
+	transports := factory(t, Options{Nodes: nodes, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes})
+	if len(transports) != nodes {
+		t.Fatalf("the factory made %d transports, want %d", len(transports), nodes)
+	}
+	reactors := make([]*reactor, nodes)
+	for i, tr := range transports {
+		t.Cleanup(func() {
+			if err := tr.Close(); err != nil {
+				t.Errorf("node %d: Close: %v", i, err)
+			}
+		})
+		if int(tr.Self()) != i || tr.Nodes() != nodes || tr.PageBytes() != pageBytes {
+			t.Fatalf("transport %d is node %d of %d with pages of %d bytes; want %d nodes and %d bytes",
+				i, tr.Self(), tr.Nodes(), tr.PageBytes(), nodes, pageBytes)
+		}
+		reactors[i] = newReactor(t, tr)
+	}
+	return reactors
+}
+
+// connected makes the nodes of one test and waits until all of them have reported all others.
+func connected(t *testing.T, factory Factory, nodes int) []*reactor {
+	t.Helper()
+	reactors := cluster(t, factory, nodes, pageBytes)
+	byHand(t, "every PeerUp", reactors, func() bool {
+		for i, r := range reactors {
+			for j, up := range r.up {
+				if !up && i != j {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	return reactors
+}
+
+// mustPanic runs f, which misuses a transport.
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s did not panic", what)
+		}
+	}()
+	f()
+}

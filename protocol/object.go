@@ -146,6 +146,11 @@ func (t *table) get(id ObjectID) *object {
 		if int(slot/slabObjects) == len(t.slabs) {
 			t.slabs = append(t.slabs, make([]object, slabObjects))
 		}
+		// A clone's last slab ends with its last object (see Engine.Clone). It grows here, before anybody
+		// points into it: no caller keeps one object while it gets another.
+		if s := &t.slabs[slot/slabObjects]; int(slot%slabObjects) == len(*s) {
+			*s = append(*s, object{})
+		}
 	}
 	o := t.at(slot)
 	*o = object{id: id, owner: NoNode}

@@ -1,0 +1,195 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"dsmd/protocol"
+)
+
+// MaxThreads bounds the threads of one node: sets of them are bits of one word.
+const MaxThreads = 64
+
+// ThreadSpec is one thread of a cluster.
+type ThreadSpec struct {
+	Node    protocol.NodeID
+	Client  protocol.ClientID // not 0; unique on its node only
+	Program Program
+}
+
+// Config describes a cluster of nodes and what its threads do. It is read-only once New has been called.
+type Config struct {
+	Nodes int
+	// Pages and HomeStripe are those of protocol.Config, in pages.
+	Pages, HomeStripe uint64
+	// Hold and MaxHold are those of protocol.Config, in microseconds.
+	Hold, MaxHold protocol.Time
+	// Duplicates is how often each fault may be reported again while its thread waits, and
+	// how often an access may fault although the page table allows it.
+	Duplicates uint8
+	// Strays: what is left of Duplicates may be spent while the thread does its next operation, as by a
+	// fault that sat in the kernel's queue until after it was resolved.
+	Strays bool
+	// Fused: the page table changes and the engine hears of it in one action.
+	Fused bool
+	// Early: an EventHoldOver may come at any time, not only when the hold has served its purpose.
+	Early   bool
+	Plant   Plant
+	Threads []ThreadSpec
+}
+
+// Engine is the configuration of the engine of one node.
+func (c *Config) Engine(self protocol.NodeID) protocol.Config {
+	return protocol.Config{
+		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold,
+	}
+}
+
+// Objects are all pages that the programs touch, in ascending order.
+func (c *Config) Objects() []protocol.ObjectID {
+	var all []protocol.ObjectID
+	for _, t := range c.Threads {
+		for _, op := range t.Program {
+			if o := op.Object(); !o.IsLock() {
+				all = append(all, o)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// allObjects are all pages and locks that the programs use, in ascending order.
+func (c *Config) allObjects() []protocol.ObjectID {
+	all := c.Objects()
+	for _, t := range c.Threads {
+		for _, op := range t.Program {
+			if op.Kind == OpLock || op.Kind == OpRLock {
+				all = append(all, op.Object())
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// parties are the indexes of the threads that take part in a barrier, in order of rank.
+func (c *Config) parties(number uint64) []int {
+	var all []int
+	for i, t := range c.Threads {
+		if slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBarrier && op.Number == number }) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// String is the form that ParseConfig reads.
+func (c *Config) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
+	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Plant)
+	for _, t := range c.Threads {
+		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
+	}
+	return b.String()
+}
+
+// ParseConfig reads what String wrote. Empty lines and lines that begin with # are skipped; a value that is
+// not given is zero. Errors wrap ErrSyntax and name the line.
+func ParseConfig(text string) (*Config, error) {
+	c := &Config{}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := c.parseLine(line); err != nil {
+			return nil, fmt.Errorf("%w: line %d, %q: %w", ErrSyntax, i+1, line, err)
+		}
+	}
+	return c, c.validate()
+}
+
+func (c *Config) parseLine(line string) error {
+	key, value, _ := strings.Cut(line, " ")
+	var err error
+	switch key {
+	case "nodes":
+		c.Nodes, err = strconv.Atoi(value)
+	case "pages":
+		c.Pages, err = strconv.ParseUint(value, 10, 63)
+	case "stripe":
+		c.HomeStripe, err = strconv.ParseUint(value, 10, 63)
+	case "hold":
+		err = parseTime(value, &c.Hold)
+	case "maxhold":
+		err = parseTime(value, &c.MaxHold)
+	case "duplicates":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 8)
+		c.Duplicates = uint8(n)
+	case "strays":
+		c.Strays, err = strconv.ParseBool(value)
+	case "fused":
+		c.Fused, err = strconv.ParseBool(value)
+	case "early":
+		c.Early, err = strconv.ParseBool(value)
+	case "plant":
+		c.Plant, err = ParsePlant(value)
+	case "thread":
+		err = c.parseThread(value)
+	default:
+		err = fmt.Errorf("%q is no setting", key)
+	}
+	return err
+}
+
+func parseTime(s string, t *protocol.Time) error {
+	n, err := strconv.ParseUint(s, 10, 32)
+	*t = protocol.Time(n)
+	return err
+}
+
+func (c *Config) parseThread(value string) error {
+	where, program, ok := strings.Cut(value, ":")
+	words := strings.Fields(where)
+	if !ok || len(words) != 2 {
+		return fmt.Errorf(`want "thread NODE CLIENT: PROGRAM"`)
+	}
+	node, err := strconv.ParseUint(words[0], 10, 16)
+	if err != nil {
+		return err
+	}
+	client, err := strconv.ParseUint(words[1], 10, 32)
+	if err != nil {
+		return err
+	}
+	p, err := ParseProgram(program)
+	c.Threads = append(c.Threads, ThreadSpec{Node: protocol.NodeID(node), Client: protocol.ClientID(client), Program: p})
+	return err
+}
+
+// validate says what is wrong with a configuration.
+func (c *Config) validate() error {
+	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 {
+		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d: want 1 to %d nodes, and at least one page in region and stripe",
+			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, protocol.MaxNodes)
+	}
+	count := map[protocol.NodeID]int{}
+	for i, t := range c.Threads {
+		count[t.Node]++
+		if int(t.Node) >= c.Nodes || t.Client == 0 || count[t.Node] > MaxThreads {
+			return fmt.Errorf("%w: thread %d is number %d of client %d on node %d: nodes go from 0 to %d, clients from 1, and a node has %d threads at most",
+				ErrSyntax, i, count[t.Node], t.Client, t.Node, c.Nodes-1, MaxThreads)
+		}
+		for _, op := range t.Program {
+			if o := op.Object(); !o.IsLock() && o.Page() >= c.Pages {
+				return fmt.Errorf("%w: thread %d: %v is beyond the %d pages of the region", ErrSyntax, i, op, c.Pages)
+			}
+		}
+	}
+	return nil
+}

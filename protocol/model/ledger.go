@@ -1,0 +1,359 @@
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"dsmd/protocol"
+)
+
+// Ledger is the observer of the whole cluster. It sees accesses, lock calls and barriers in the order in which they retire, and
+// knows what each of them must have seen. Order of retirement is the one global order of sequential consistency:
+// each thread's accesses are in it in program order, and each read returns the write before it.
+type Ledger struct {
+	config   *Config
+	pages    []protocol.ObjectID
+	versions []uint32 // beside pages: the writes so far
+	locks    []lockState
+	barriers []barrierState
+}
+
+type holder struct {
+	node   protocol.NodeID
+	client protocol.ClientID
+	access protocol.Access
+}
+
+type lockState struct {
+	number  uint64
+	holders []holder // ascending
+	// died is 1 + the rank of a client that died holding the lock alone, until the next holder has been told.
+	died uint32
+}
+
+type barrierState struct {
+	number  uint64
+	parties []int
+	// Invariant: passed[i] <= arrived[i] <= passed[i]+1, where i is a rank.
+	arrived, passed []uint8
+}
+
+// NewLedger returns the ledger of a cluster in which nothing has happened.
+func NewLedger(config *Config) *Ledger {
+	l := &Ledger{config: config, pages: config.Objects()}
+	l.versions = make([]uint32, len(l.pages))
+	for _, t := range config.Threads {
+		for _, op := range t.Program {
+			l.addOp(op)
+		}
+	}
+	slices.SortFunc(l.locks, func(a, b lockState) int { return compare(a.number, b.number) })
+	slices.SortFunc(l.barriers, func(a, b barrierState) int { return compare(a.number, b.number) })
+	return l
+}
+
+func (l *Ledger) addOp(op Op) {
+	switch op.Kind {
+	case OpLock, OpRLock:
+		if l.lock(op.Number) == nil {
+			l.locks = append(l.locks, lockState{number: op.Number})
+		}
+	case OpBarrier:
+		if l.barrier(op.Number) == nil {
+			parties := l.config.parties(op.Number)
+			l.barriers = append(l.barriers, barrierState{
+				number: op.Number, parties: parties, arrived: make([]uint8, len(parties)), passed: make([]uint8, len(parties)),
+			})
+		}
+	}
+}
+
+func (l *Ledger) lock(number uint64) *lockState {
+	i := slices.IndexFunc(l.locks, func(s lockState) bool { return s.number == number })
+	if i < 0 {
+		return nil
+	}
+	return &l.locks[i]
+}
+
+func (l *Ledger) barrier(number uint64) *barrierState {
+	i := slices.IndexFunc(l.barriers, func(s barrierState) bool { return s.number == number })
+	if i < 0 {
+		return nil
+	}
+	return &l.barriers[i]
+}
+
+// Clone makes an independent copy.
+func (l *Ledger) Clone() *Ledger {
+	c := *l
+	c.versions = slices.Clone(l.versions)
+	c.locks = slices.Clone(l.locks)
+	for i := range c.locks {
+		c.locks[i].holders = slices.Clone(c.locks[i].holders)
+	}
+	c.barriers = slices.Clone(l.barriers)
+	for i := range c.barriers {
+		c.barriers[i].arrived = slices.Clone(c.barriers[i].arrived)
+		c.barriers[i].passed = slices.Clone(c.barriers[i].passed)
+	}
+	return &c
+}
+
+// AppendState appends a canonical encoding.
+func (l *Ledger) AppendState(b []byte) []byte {
+	for _, v := range l.versions {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	for _, s := range l.locks {
+		b = binary.LittleEndian.AppendUint32(b, s.died)
+		b = append(b, byte(len(s.holders)))
+		for _, h := range s.holders {
+			b = binary.LittleEndian.AppendUint16(b, uint16(h.node))
+			b = binary.LittleEndian.AppendUint32(b, uint32(h.client))
+			b = append(b, byte(h.access))
+		}
+	}
+	for _, s := range l.barriers {
+		b = append(b, s.arrived...)
+		b = append(b, s.passed...)
+	}
+	return b
+}
+
+// Version is how often a page has been written.
+func (l *Ledger) Version(o protocol.ObjectID) uint32 {
+	i, ok := slices.BinarySearch(l.pages, o)
+	if !ok {
+		return 0
+	}
+	return l.versions[i]
+}
+
+// Apply takes note of a retirement, and says what is wrong with it.
+func (l *Ledger) Apply(r *Retirement) *Violation {
+	switch r.Kind {
+	case RetireAccess:
+		return l.access(r)
+	case RetireLock:
+		return l.acquired(r)
+	case RetireUnlock:
+		return l.lock(r.Op.Number).drop(r)
+	case RetireArrive:
+		l.barrier(r.Op.Number).arrived[l.rank(r)]++
+	case RetireWithdraw:
+		l.barrier(r.Op.Number).arrived[l.rank(r)]--
+	case RetirePass:
+		return l.pass(r)
+	case RetireDeath:
+		l.death(r)
+	}
+	return nil
+}
+
+func (l *Ledger) access(r *Retirement) *Violation {
+	i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+	if r.Contents != l.versions[i] {
+		return violated(RuleLastWrite, "thread %d on node %d: %v found version %d; the last write made version %d",
+			r.Thread, r.Node, r.Op, r.Contents, l.versions[i])
+	}
+	if r.Op.Kind == OpWrite {
+		l.versions[i]++
+	}
+	return nil
+}
+
+func (l *Ledger) acquired(r *Retirement) *Violation {
+	s := l.lock(r.Op.Number)
+	for _, h := range s.holders {
+		if h.access == protocol.Write || r.Op.Access() == protocol.Write {
+			return violated(RuleLock, "thread %d on node %d got %v while client %d on node %d holds it for %v",
+				r.Thread, r.Node, r.Op, h.client, h.node, h.access)
+		}
+	}
+	want := uint32(0)
+	if r.Status == protocol.StatusOwnerDied {
+		want = r.OwnerRank + 1
+	}
+	if s.died != want {
+		return violated(RuleLock, "thread %d on node %d got %v with status %d, rank %d; 1 + the rank of an owner who died holding it is %d",
+			r.Thread, r.Node, r.Op, r.Status, r.OwnerRank, s.died)
+	}
+	s.died = 0
+	s.holders = append(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
+	slices.SortFunc(s.holders, compareHolders)
+	return nil
+}
+
+func compareHolders(a, b holder) int {
+	if a.node != b.node {
+		return int(a.node) - int(b.node)
+	}
+	if a.client != b.client {
+		return compare(a.client, b.client)
+	}
+	return int(a.access) - int(b.access)
+}
+
+func (s *lockState) drop(r *Retirement) *Violation {
+	i := slices.Index(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
+	if i < 0 {
+		return violated(RuleLock, "thread %d on node %d: %v, which it does not hold", r.Thread, r.Node, r.Op)
+	}
+	s.holders = slices.Delete(s.holders, i, i+1)
+	return nil
+}
+
+// rank is the rank of a thread at a barrier.
+func (l *Ledger) rank(r *Retirement) int {
+	return slices.Index(l.barrier(r.Op.Number).parties, r.Thread)
+}
+
+// pass checks that everybody has arrived, and that the payload is everybody's.
+func (l *Ledger) pass(r *Retirement) *Violation {
+	s := l.barrier(r.Op.Number)
+	rank := l.rank(r)
+	s.passed[rank]++
+	var want []byte
+	for i, thread := range s.parties {
+		if s.arrived[i] < s.passed[rank] {
+			return violated(RuleBarrier, "thread %d on node %d passed %v the %dth time, and thread %d arrived there %d times only",
+				r.Thread, r.Node, r.Op, s.passed[rank], thread, s.arrived[i])
+		}
+		want = append(want, barrierPayload(uint32(i), l.position(thread, r.Op.Number, s.passed[rank]))...)
+	}
+	if !bytes.Equal(r.Payload, want) {
+		return violated(RuleBarrier, "thread %d on node %d passed %v with payload %x, want %x", r.Thread, r.Node, r.Op, r.Payload, want)
+	}
+	return nil
+}
+
+// position is where in its program a thread comes to a barrier the nth time.
+func (l *Ledger) position(thread int, number uint64, nth uint8) int {
+	for pc, op := range l.config.Threads[thread].Program {
+		if op.Kind == OpBarrier && op.Number == number {
+			if nth--; nth == 0 {
+				return pc
+			}
+		}
+	}
+	return -1
+}
+
+func (l *Ledger) death(r *Retirement) {
+	for i := range l.locks {
+		s := &l.locks[i]
+		s.holders = slices.DeleteFunc(s.holders, func(h holder) bool {
+			mine := h.node == r.Node && h.client == r.Client
+			if mine && h.access == protocol.Write {
+				s.died = r.Rank + 1
+			}
+			return mine
+		})
+	}
+}
+
+// CheckExclusive checks one page in the page tables of all nodes: one writer and nobody else, or any number of readers.
+func CheckExclusive(nodes []*Node, o protocol.ObjectID) *Violation {
+	writer, reader := -1, -1
+	for i, n := range nodes {
+		a := n.Access(o)
+		if a == protocol.None {
+			continue
+		}
+		if writer >= 0 || a == protocol.Write && reader >= 0 {
+			return exclusiveViolation(o, max(writer, reader), i)
+		}
+		if a == protocol.Write {
+			writer = i
+		} else {
+			reader = i
+		}
+	}
+	return nil
+}
+
+func exclusiveViolation(o protocol.ObjectID, a, b int) *Violation {
+	return violated(RuleExclusive, "%v is present on node %d and on node %d, on one of them writable", o, a, b)
+}
+
+// CheckQuiescent checks what must hold when nothing more happens by itself. inFlight is how many messages are on
+// their way.
+func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int) *Violation {
+	if inFlight > 0 {
+		return violated(RuleQuiescence, "%d messages have not arrived", inFlight)
+	}
+	for _, n := range nodes {
+		if v := n.checkQuiescent(ledger); v != nil {
+			return v
+		}
+	}
+	for _, o := range config.allObjects() {
+		if v := checkHolders(config, nodes, o); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// checkQuiescent checks one node.
+func (n *Node) checkQuiescent(ledger *Ledger) *Violation {
+	for i := range n.threads {
+		if t := &n.threads[i]; !t.done() {
+			return violated(RuleStuck, "thread %d on node %d does not get through %v", t.index, n.self, t.op())
+		}
+	}
+	if len(n.ops) > 0 || len(n.holds) > 0 {
+		return violated(RuleQuiescence, "node %d has %d operations and %d holds under way", n.self, len(n.ops), len(n.holds))
+	}
+	for i := range n.pages {
+		p := &n.pages[i]
+		switch {
+		case p.saved || p.stashed:
+			return violated(RuleContents, "node %d keeps contents of %v that nobody will ask for", n.self, p.object)
+		case p.access != n.engine.Access(p.object):
+			return violated(RuleHolders, "on node %d %v is %v in the page table and %v in the engine", n.self, p.object, p.access, n.engine.Access(p.object))
+		case p.access != protocol.None && p.contents != ledger.Version(p.object):
+			return violated(RuleLastWrite, "node %d holds version %d of %v; the last write made version %d", n.self, p.contents, p.object, ledger.Version(p.object))
+		}
+	}
+	return nil
+}
+
+// checkHolders checks the directory entry of a page or lock against what all nodes hold.
+func checkHolders(config *Config, nodes []*Node, o protocol.ObjectID) *Violation {
+	ec := config.Engine(0)
+	entry, ok := nodes[ec.Home(o)].engine.Entry(o)
+	var holders []protocol.NodeID
+	writers := 0
+	for _, n := range nodes {
+		if a := n.engine.Access(o); a != protocol.None {
+			holders = append(holders, n.self)
+			if a == protocol.Write {
+				writers++
+			}
+		}
+	}
+	if !ok && len(holders) == 0 {
+		return nil // never touched
+	}
+	wantWriters := 0
+	if entry.Exclusive {
+		wantWriters = 1
+	}
+	switch {
+	case !ok || (entry.Owner == protocol.NoNode) != (len(holders) == 0), writers != wantWriters, writers > 0 && len(holders) > 1,
+		len(holders) > 0 && !slices.Contains(holders, entry.Owner), !contains(entry.Sharers, holders),
+		config.Nodes <= exactNodes && len(holders) != len(entry.Sharers):
+		return violated(RuleHolders, "the directory says of %v: %+v; %d writers among holders %v", o, entry, writers, holders)
+	}
+	return nil
+}
+
+// exactNodes is the size of the largest cluster whose directories promise to list holders and nobody else.
+const exactNodes = 128
+
+func contains(all, some []protocol.NodeID) bool {
+	return !slices.ContainsFunc(some, func(n protocol.NodeID) bool { return !slices.Contains(all, n) })
+}

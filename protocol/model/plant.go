@@ -1,0 +1,83 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"dsmd/protocol"
+)
+
+// Plant is a bug put into the host or the network on purpose. The engine never knows.
+type Plant uint8
+
+const (
+	// NoPlant leaves everything as it should be.
+	NoPlant Plant = iota
+	// AckBeforeRevoke: the completion of a revoke reaches the engine before the page table changes.
+	AckBeforeRevoke
+	// LostInvalidation: the network answers Invalidate itself and never delivers it.
+	LostInvalidation
+	// DowngradeNotDone: a downgrade is reported complete and leaves the page writable.
+	DowngradeNotDone
+	// DuplicatedGrant: the network delivers every Grant twice.
+	DuplicatedGrant
+	// LostDone: the network loses every Done.
+	LostDone
+	// LostWake: installing a page wakes nobody.
+	LostWake
+	// StaleSave: a revoke saves the page as it was before the last write.
+	StaleSave
+	// ForgottenZero: a page of zeros is installed with whatever the frame held before, here one write too many.
+	ForgottenZero
+	// DuplicatedAck: the network delivers every InvalidateAck twice.
+	DuplicatedAck
+
+	plantEnd
+)
+
+var plantNames = [plantEnd]string{
+	NoPlant: "none", AckBeforeRevoke: "ack-before-revoke", LostInvalidation: "lost-invalidation",
+	DowngradeNotDone: "downgrade-not-done", DuplicatedGrant: "duplicated-grant", LostDone: "lost-done",
+	LostWake: "lost-wake", StaleSave: "stale-save", ForgottenZero: "forgotten-zero",
+	DuplicatedAck: "duplicated-ack",
+}
+
+// Plants are all planted bugs.
+func Plants() []Plant {
+	var all []Plant
+	for p := NoPlant + 1; p < plantEnd; p++ {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (p Plant) String() string {
+	if p < plantEnd {
+		return plantNames[p]
+	}
+	return fmt.Sprintf("Plant(%d)", uint8(p))
+}
+
+// ParsePlant reads what String wrote.
+func ParsePlant(s string) (Plant, error) {
+	if i := slices.Index(plantNames[:], s); i >= 0 {
+		return Plant(i), nil
+	}
+	return 0, fmt.Errorf("%w: planted bug %q is none of %v", ErrSyntax, s, plantNames)
+}
+
+// post appends what the network makes of one message: the message itself, unless a bug is planted there.
+func (p Plant) post(f Flight, out []Flight) []Flight {
+	m := f.Message
+	switch {
+	case p == LostInvalidation && m.Kind == protocol.Invalidate:
+		return append(out, Flight{Message: protocol.Message{
+			Kind: protocol.InvalidateAck, From: m.To, To: m.Requester, Object: m.Object,
+		}})
+	case p == DuplicatedGrant && m.Kind == protocol.Grant, p == DuplicatedAck && m.Kind == protocol.InvalidateAck:
+		return append(out, f, f)
+	case p == LostDone && m.Kind == protocol.Done:
+		return out
+	}
+	return append(out, f)
+}

@@ -99,8 +99,8 @@ func (e *Engine) dropBarrier(b *barrier) {
 	}
 }
 
-// onBarrierCancel withdraws an arrival. If it was released before, its node no longer waits for the release and
-// ignores it.
+// onBarrierCancel withdraws an arrival and says so. If it was released before, the release is on its way and answers the
+// call instead: so whoever is told that its wait was cancelled has not been counted, and may come again.
 //
 // Preconditions: the BarrierCancel did not overtake its BarrierArrive, which the transport's order between two
 // nodes ensures. This is the one place where the order of messages matters.
@@ -115,6 +115,7 @@ func (e *Engine) onBarrierCancel(m *Message) {
 		return
 	}
 	b.arrivals = slices.Delete(b.arrivals, j, j+1)
+	e.send(Message{Kind: BarrierRelease, To: m.From, Object: m.Object, Ticket: m.Ticket, Status: StatusCanceled})
 	if len(b.arrivals) == 0 {
 		e.dropBarrier(b)
 	}
@@ -140,8 +141,13 @@ func (e *Engine) cancel(ev Event) {
 	if i < 0 {
 		return // completed before
 	}
+	if c := e.calls[i]; c.barrier {
+		// Only the home knows whether the arrival has been counted.
+		e.sendBarrierCancel(c)
+		return
+	}
 	c := e.calls[i]
-	e.withdraw(i)
+	e.calls = slices.Delete(e.calls, i, i+1)
 	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: StatusCanceled})
 }
 
@@ -150,8 +156,12 @@ func (e *Engine) withdraw(i int) {
 	c := e.calls[i]
 	e.calls = slices.Delete(e.calls, i, i+1)
 	if c.barrier {
-		e.send(Message{Kind: BarrierCancel, To: e.home(c.object), Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
+		e.sendBarrierCancel(c)
 	}
+}
+
+func (e *Engine) sendBarrierCancel(c call) {
+	e.send(Message{Kind: BarrierCancel, To: e.home(c.object), Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
 }
 
 // clientGone cleans up after a program that has ended, in whatever way.

@@ -85,6 +85,14 @@ type Flight struct {
 	Contents uint32
 }
 
+// MustFollow says whether f may not overtake g. The protocol leans on the transport's order in one place only: a cancelled
+// arrival at a barrier does not overtake the arrival.
+func (f *Flight) MustFollow(g *Flight) bool {
+	a, b := &f.Message, &g.Message
+	return a.Kind == protocol.BarrierCancel && b.Kind == protocol.BarrierArrive &&
+		a.From == b.From && a.To == b.To && a.Ticket == b.Ticket && a.Object == b.Object
+}
+
 // String shows everything that tells one flight from another.
 func (f *Flight) String() string {
 	m := &f.Message

@@ -13,7 +13,8 @@ type Cluster struct {
 	Config *Config
 	Nodes  []*Node
 	Ledger *Ledger
-	// InFlight are the messages on their way, in the order in which they were sent. Any may arrive next.
+	// InFlight are the messages on their way, in the order in which they were sent. Any may arrive next that need not
+	// follow another (see Flight.MustFollow).
 	InFlight []Flight
 }
 
@@ -35,6 +36,9 @@ func (c *Cluster) Enabled() []Action {
 	var seen []string
 	for i := range c.InFlight {
 		f := c.InFlight[i]
+		if slices.ContainsFunc(c.InFlight, func(g Flight) bool { return f.MustFollow(&g) }) {
+			continue
+		}
 		if key := string(f.Append(nil)); !slices.Contains(seen, key) {
 			seen = append(seen, key)
 			all = append(all, Action{Kind: ActDeliver, Node: f.Message.To, Flight: &f})

@@ -173,7 +173,7 @@ func (x *explorer) successors(s uint32, visit func(t *transition, next []uint32,
 		}
 	}
 	for j, f := range flights {
-		if j > 0 && flights[j-1] == f {
+		if j > 0 && flights[j-1] == f || x.mustWait(f, flights) {
 			continue
 		}
 		i := int(x.flights.values[f].Message.To)
@@ -183,6 +183,15 @@ func (x *explorer) successors(s uint32, visit func(t *transition, next []uint32,
 			return
 		}
 	}
+}
+
+// mustWait says whether flight f has to follow another one that is still on its way.
+func (x *explorer) mustWait(f uint32, flights []uint32) bool {
+	behind := x.flights.values[f]
+	if behind.Message.Kind != protocol.BarrierCancel {
+		return false // the usual case, and the only message that has to
+	}
+	return slices.ContainsFunc(flights, func(g uint32) bool { return behind.MustFollow(x.flights.values[g]) })
 }
 
 // apply makes transition t of node i happen to a state, and takes the message at position arrived (-1: none)

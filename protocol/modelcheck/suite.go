@@ -1,0 +1,253 @@
+package modelcheck
+
+import (
+	"fmt"
+	"sync"
+
+	"dsmd/protocol"
+	"dsmd/protocol/model"
+)
+
+// Case is one configuration to explore.
+type Case struct {
+	// Family is what it has in common with others; results are summed up by it.
+	Family string
+	Config *model.Config
+}
+
+// Bound says how far to go.
+type Bound int
+
+const (
+	// Short takes seconds: the same families as Fixed, with fewer repeated faults.
+	Short Bound = iota
+	// Fixed is what must pass before a change to the engine goes in: a minute or two on two cores.
+	Fixed
+	// Deep takes the better part of an hour and several GB.
+	Deep
+)
+
+// base is a cluster with everything on that Bound allows.
+func (b Bound) base(nodes int) model.Config {
+	c := model.Config{Nodes: nodes, Pages: 16, HomeStripe: 1, Hold: 10, MaxHold: 100}
+	if b >= Fixed {
+		c.Duplicates = 1
+	}
+	return c
+}
+
+// threads puts one program on each of the first nodes.
+func threads(c model.Config, programs ...string) *model.Config {
+	for i, p := range programs {
+		c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(i), Client: 1, Program: model.MustParseProgram(p)})
+	}
+	return &c
+}
+
+// accesses lists all programs of n accesses to the given pages.
+func accesses(n int, pages ...uint64) []string {
+	if n == 0 {
+		return []string{""}
+	}
+	var all []string
+	for _, head := range accesses(n-1, pages...) {
+		for _, p := range pages {
+			for _, verb := range []string{"read", "write"} {
+				separator := ""
+				if head != "" {
+					separator = "; "
+				}
+				all = append(all, fmt.Sprintf("%s%s%s %d", head, separator, verb, p))
+			}
+		}
+	}
+	return all
+}
+
+// Suite lists all cases of a bound. None of them may have a finding.
+func Suite(b Bound) []Case {
+	var all []Case
+	all = append(all, b.twoNodesTwoPages()...)
+	all = append(all, b.threeNodesOnePage()...)
+	all = append(all, b.twoThreads()...)
+	all = append(all, b.locks()...)
+	all = append(all, b.barriers()...)
+	all = append(all, b.prefetches()...)
+	return all
+}
+
+// twoNodesTwoPages is every pair of programs of two accesses each. Home placements: each node is home of one page, one
+// node of both, or a third node of both.
+func (b Bound) twoNodesTwoPages() []Case {
+	var all []Case
+	for _, place := range []struct {
+		family string
+		nodes  int
+		pages  [2]uint64
+		strays bool
+	}{
+		{"2 nodes, 2 pages, 2 accesses each, a home each", 2, [2]uint64{0, 1}, true},
+		{"2 nodes, 2 pages, 2 accesses each, one home", 2, [2]uint64{0, 2}, false},
+		{"2 nodes, 2 pages, 2 accesses each, a third is home", 3, [2]uint64{2, 5}, false},
+	} {
+		c := b.base(place.nodes)
+		c.Strays = c.Duplicates > 0 && place.strays
+		programs := accesses(2, place.pages[0], place.pages[1])
+		for i, p := range programs {
+			for j, q := range programs {
+				// Where the nodes' roles are the same, who is called 0 and who is called 1 makes no difference.
+				if place.nodes == 3 && j < i {
+					continue
+				}
+				all = append(all, Case{place.family, threads(c, p, q)})
+			}
+		}
+	}
+	if b == Deep {
+		c := b.base(2)
+		for _, p := range accesses(3, 0, 1) {
+			for _, q := range accesses(2, 0, 1) {
+				all = append(all, Case{"2 nodes, 2 pages, 3 and 2 accesses", threads(c, p, q)})
+			}
+		}
+	}
+	return all
+}
+
+// threeNodesOnePage is every triple of programs of two accesses each, with the home on one of the three nodes, or on a fourth.
+func (b Bound) threeNodesOnePage() []Case {
+	var all []Case
+	for _, place := range []struct {
+		family     string
+		nodes      int
+		page       uint64
+		duplicates bool
+	}{
+		{"3 nodes, 1 page, 2 accesses each, home among them", 3, 0, true},
+		{"3 nodes, 1 page, 2 accesses each, a fourth is home", 4, 3, b == Deep},
+	} {
+		c := b.base(place.nodes)
+		if !place.duplicates {
+			c.Duplicates = 0
+		}
+		programs := accesses(2, place.page)
+		for i, p := range programs {
+			for j, q := range programs {
+				for k, r := range programs {
+					// Nodes that are not home play the same role.
+					if k < j || place.nodes == 4 && j < i {
+						continue
+					}
+					all = append(all, Case{place.family, threads(c, p, q, r)})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// twoThreads is nodes with two threads each, of one program or of two, on one page.
+func (b Bound) twoThreads() []Case {
+	var all []Case
+	programs := accesses(1, 1)
+	for _, second := range []protocol.ClientID{1, 2} {
+		for _, p := range programs {
+			for _, q := range programs {
+				for _, r := range accesses(2, 1) {
+					c := threads(b.base(2), p)
+					c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: second, Program: model.MustParseProgram(q)})
+					c.Threads = append(c.Threads, model.ThreadSpec{Node: 1, Client: 1, Program: model.MustParseProgram(r)})
+					all = append(all, Case{"2 nodes, 1 page, two threads on one of them", c})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// locks is locks, alone and around a page, with cancelled waits and with clients that die.
+func (b Bound) locks() []Case {
+	const increment = "lock 9; read 0; write 0; unlock 9"
+	none := b.base(3)
+	none.Duplicates = 0
+	two := none
+	two.Nodes = 2
+	var all []Case
+	add := func(family string, c *model.Config) { all = append(all, Case{family, c}) }
+	add("lock around a page", threads(two, increment, increment))
+	add("lock around a page", threads(none, increment, increment))
+	add("lock around a page", threads(none, increment, increment, "lock 9; write 0; unlock 9"))
+	add("lock taken twice", threads(two, "lock 9; unlock 9; lock 9; unlock 9", "lock 9; unlock 9; lock 9; unlock 9"))
+	add("lock taken twice", threads(none, "lock 9; unlock 9; lock 9; unlock 9", "lock 9; unlock 9; lock 9; unlock 9", "lock 9; unlock 9"))
+	for _, home := range []int{9, 10, 11} { // on each of the three nodes
+		for _, p := range []string{"lock %d; unlock %[1]d", "rlock %d; runlock %[1]d", "rlock %d; runlock %[1]d; lock %[1]d; unlock %[1]d"} {
+			for _, q := range []string{"lock %d; unlock %[1]d", "rlock %d; runlock %[1]d"} {
+				add("readers-writer lock", threads(none, fmt.Sprintf(p, home), fmt.Sprintf(q, home), fmt.Sprintf("rlock %d; runlock %[1]d; rlock %[1]d; runlock %[1]d", home)))
+			}
+		}
+		add("lock with cancelled waits", threads(none, fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("lock %d cancel 1; unlock %[1]d", home), fmt.Sprintf("rlock %d cancel 1; runlock %[1]d", home)))
+		add("lock whose holder dies", threads(none, fmt.Sprintf("lock %d; die", home), fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("lock %d; unlock %[1]d", home)))
+		add("lock whose holder dies", threads(none, fmt.Sprintf("lock %d; die", home), fmt.Sprintf("rlock %d; die", home), fmt.Sprintf("lock %d; unlock %[1]d", home)))
+	}
+	c := threads(two, "lock 9; unlock 9", "lock 9; unlock 9; rlock 9; runlock 9")
+	c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram("lock 9; unlock 9; rlock 9; runlock 9")})
+	add("lock shared by programs of a node", c)
+	c = threads(two, "lock 9; unlock 9", "lock 9; unlock 9")
+	// Client 2 dies while its other thread waits.
+	c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram("lock 9; unlock 9")})
+	c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram("die")})
+	add("lock whose waiter dies", c)
+	return all
+}
+
+func (b Bound) barriers() []Case {
+	two, three := b.base(2), b.base(3)
+	three.Duplicates = 0
+	var all []Case
+	for _, home := range []int{8, 9, 10} {
+		stop := fmt.Sprintf("barrier %d", home)
+		all = append(all,
+			Case{"barrier between accesses", threads(two, "write 0; "+stop+"; read 1", "write 1; "+stop+"; read 0")},
+			Case{"barrier passed twice", threads(three, stop+"; "+stop, stop+"; "+stop, stop+"; "+stop)},
+			Case{"barrier with a cancelled arrival", threads(two, stop+" cancel 2; "+stop, stop+" cancel 1; "+stop)},
+			Case{"barrier with a cancelled arrival", threads(three, stop+"; "+stop, stop+" cancel 1; "+stop, stop+" cancel 1; "+stop)},
+		)
+	}
+	return all
+}
+
+// prefetches is pages fetched on behalf of nobody, which holds must not make wait for ever.
+func (b Bound) prefetches() []Case {
+	var all []Case
+	for _, p := range []string{"prefetch-read 0; read 0", "prefetch-write 0; write 0", "prefetch-read 0; prefetch-write 0; read 0", "prefetch-write 0"} {
+		for _, q := range accesses(2, 0) {
+			all = append(all,
+				Case{"prefetch", threads(b.base(2), q, p)},
+				Case{"prefetch", threads(b.base(3), q, p, "write 0")})
+		}
+	}
+	return all
+}
+
+// Run explores cases on several goroutines, and calls report for each as it is done, one call at a time and in any order.
+// maxStates is that of Explore.
+func Run(cases []Case, workers, maxStates int, report func(Case, *Result)) {
+	queue := make(chan Case)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for c := range queue {
+				r := Explore(c.Config, maxStates)
+				mu.Lock()
+				report(c, r)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, c := range cases {
+		queue <- c
+	}
+	close(queue)
+	wg.Wait()
+}

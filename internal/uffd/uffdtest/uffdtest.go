@@ -1,0 +1,31 @@
+// Package uffdtest lets tests say that they need userfaultfd.
+package uffdtest
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"dsmd/internal/uffd"
+)
+
+// RequireEnv is the environment variable that lists, separated by commas, the features that this machine must have. With
+// "uffd" among them a test that needs userfaultfd and can't have it fails instead of being skipped.
+const RequireEnv = "DSMD_REQUIRE"
+
+// Require skips the test if this process can't open a userfaultfd in any way, and says why; see RequireEnv.
+// It returns the most capable mode that works.
+func Require(t testing.TB) uffd.Mode {
+	t.Helper()
+	fd, err := uffd.Open()
+	if err == nil {
+		defer fd.Close()
+		return fd.Mode()
+	}
+	if slices.Contains(strings.Split(os.Getenv(RequireEnv), ","), "uffd") {
+		t.Fatalf("%s demands it, but %v", RequireEnv, err)
+	}
+	t.Skipf("needs userfaultfd: %v", err)
+	return 0
+}

@@ -1,0 +1,120 @@
+package pagetable
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawCopyBytes is the longest read or write of the memfd that bypasses the Go scheduler; see package uffd for why that is
+// sound. Copying 64 KiB takes some 10 µs.
+const rawCopyBytes = 64 << 10
+
+// memfd is the file that holds the bytes of this node's pages. Pages that are absent are holes: they cost nothing.
+type memfd struct{ fd int }
+
+// newMemfd makes a sparse file of the given size. Its size is sealed: programs get the descriptor, and one that shortened
+// the file would make every other one die of SIGBUS.
+func newMemfd(bytes uint64) (memfd, error) {
+	fd, err := createMemfd()
+	if err != nil {
+		return memfd{-1}, fmt.Errorf("pagetable: create the memory file: %w", err)
+	}
+	m := memfd{fd}
+	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
+		m.close()
+		return memfd{-1}, fmt.Errorf("pagetable: make the memory file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", bytes, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+		m.close()
+		return memfd{-1}, fmt.Errorf("pagetable: seal the size of the memory file: %w", err)
+	}
+	return m, nil
+}
+
+// createMemfd asks for a file that can't be made executable, which sysctl vm.memfd_noexec=2 demands, and
+// does without on kernels before 6.3, which don't know the flag.
+func createMemfd() (int, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("dsmd-pages", flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate("dsmd-pages", flags)
+	}
+	return fd, err
+}
+
+// errLargeFolios: the kernel backs the memory file with pages larger than one page of the table.
+var errLargeFolios = errors.New("pagetable: this kernel fills memory files by huge pages, so writing one page makes its neighbours present; " +
+	"set /sys/kernel/mm/transparent_hugepage/shmem_enabled to advise or never, " +
+	"and likewise hugepages-*/shmem_enabled beside it to inherit, advise or never")
+
+// checkFolios writes one page and looks whether only that one became present: a page that appears unasked would be
+// taken for this node's copy. It leaves the file empty. Preconditions: nobody has mapped the file.
+func (m memfd) checkFolios(pageBytes int) error {
+	if errno := m.writeAt(make([]byte, pageBytes), 0); errno != 0 {
+		return fmt.Errorf("pagetable: try out the memory file: %w", errno)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(m.fd, &st); err != nil {
+		return fmt.Errorf("pagetable: measure the memory file: %w", err)
+	}
+	if errno := m.punch(0, uint64(pageBytes)); errno != 0 {
+		return fmt.Errorf("pagetable: punch a hole in the memory file: %w", errno)
+	}
+	if st.Blocks*512 > int64(pageBytes) {
+		return errLargeFolios
+	}
+	return nil
+}
+
+// readAt fills b from offset off. Holes read as zeros.
+func (m memfd) readAt(b []byte, off uint64) unix.Errno { return m.move(unix.SYS_PREAD64, b, off) }
+
+// writeAt writes b at offset off. It makes the pages present without mapping them anywhere.
+func (m memfd) writeAt(b []byte, off uint64) unix.Errno { return m.move(unix.SYS_PWRITE64, b, off) }
+
+func (m memfd) move(call uintptr, b []byte, off uint64) unix.Errno {
+	for len(b) > 0 {
+		part := b[:min(len(b), rawCopyBytes)]
+		n, _, errno := unix.RawSyscall6(call, uintptr(m.fd), uintptr(unsafe.Pointer(unsafe.SliceData(part))), uintptr(len(part)), uintptr(off), 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return errno
+		}
+		if n == 0 {
+			return unix.EIO // past the end of the file: the callers check the page number, and the size is sealed
+		}
+		b, off = b[n:], off+uint64(n)
+	}
+	return 0
+}
+
+// punch makes a range absent: the kernel unmaps it in every program, waits until no processor can use an old
+// translation, and frees the memory.
+func (m memfd) punch(off, length uint64) unix.Errno {
+	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	for {
+		var errno unix.Errno
+		if length <= rawCopyBytes {
+			_, _, errno = unix.RawSyscall6(unix.SYS_FALLOCATE, uintptr(m.fd), mode, uintptr(off), uintptr(length), 0, 0)
+		} else {
+			_, _, errno = unix.Syscall6(unix.SYS_FALLOCATE, uintptr(m.fd), mode, uintptr(off), uintptr(length), 0, 0)
+		}
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// present reports whether the page at offset off is in the file.
+func (m memfd) present(off uint64) bool {
+	at, err := unix.Seek(m.fd, int64(off), unix.SEEK_DATA)
+	return err == nil && uint64(at) < off+uint64(os.Getpagesize())
+}
+
+func (m memfd) close() error { return unix.Close(m.fd) }

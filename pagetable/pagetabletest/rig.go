@@ -1,0 +1,227 @@
+package pagetabletest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/pagetable"
+)
+
+// patience is how long the suite waits for what must happen. It bounds a failing run and measures nothing.
+const patience = 10 * time.Second
+
+// rig is the table's caller in the suite: it polls, remembers what each page is, and settles faults on pages that are
+// present as the node does. Everything runs on the test's goroutine.
+type rig struct {
+	testing.TB
+	fx     Fixture
+	table  pagetable.Table
+	pages  map[pagetable.Page]bool // present pages, and whether they are writable
+	faults []pagetable.Event       // faults on pages that can't be settled by Map
+	done   []pagetable.Event       // completions not asked for yet
+	gone   map[pagetable.ProcID]int
+	next   pagetable.ProcID
+}
+
+func newRig(t testing.TB, fx Fixture) *rig {
+	r := &rig{TB: t, fx: fx, table: fx.Table, pages: make(map[pagetable.Page]bool), gone: make(map[pagetable.ProcID]int)}
+	t.Cleanup(func() { r.table.Close() })
+	return r
+}
+
+// start starts a program. Its accesses that still wait when the test ends die with it.
+func (r *rig) start() (Program, pagetable.ProcID) {
+	r.Helper()
+	r.next++
+	p := r.fx.Start(r.TB, r.next)
+	return p, r.next
+}
+
+// pump polls once and sorts what came. settle says whether faults on present pages are mapped.
+func (r *rig) pump(settle bool) {
+	r.Helper()
+	var events [16]pagetable.Event
+	n, err := r.table.Poll(events[:])
+	if err != nil {
+		r.Fatalf("Poll: %v", err)
+	}
+	for _, ev := range events[:n] {
+		switch ev.Kind {
+		case pagetable.Completed:
+			r.done = append(r.done, ev)
+		case pagetable.ProcGone:
+			r.gone[ev.Proc]++
+		case pagetable.Fault:
+			writable, present := r.pages[ev.Page]
+			if settle && present && (writable || !ev.Write) {
+				r.Map(ev.Page, ev.Proc)
+				continue
+			}
+			r.faults = append(r.faults, ev)
+		}
+	}
+}
+
+// until pumps until ok, waiting for the table's descriptor in between.
+func (r *rig) until(what string, settle bool, ok func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			r.Fatalf("waited %v for %s; faults at hand: %+v", patience, what, r.faults)
+		}
+		waitReadable(r.TB, r.table.WaitFD(), 1) // briefly: an access ends without an event
+		r.pump(settle)
+	}
+}
+
+// waitReadable waits up to ms milliseconds for fd and tells whether it became readable.
+func waitReadable(t testing.TB, fd int, ms int) bool {
+	t.Helper()
+	set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(set, ms)
+	if err != nil && err != unix.EINTR {
+		t.Fatalf("poll: %v", err)
+	}
+	return n == 1
+}
+
+// fault waits for a fault of proc on page p that is a store or is not, and returns it.
+func (r *rig) fault(proc pagetable.ProcID, p pagetable.Page, write bool) pagetable.Event {
+	r.Helper()
+	var found pagetable.Event
+	r.until("a fault", false, func() bool {
+		for i, ev := range r.faults {
+			if ev.Proc == proc && ev.Page == p && ev.Write == write {
+				found = ev
+				r.faults = append(r.faults[:i], r.faults[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// value waits until an access has ended, settling on the way what can be settled, and returns what it loaded.
+func (r *rig) value(a *Access) uint64 {
+	r.Helper()
+	var got result
+	r.until("an access to end", true, func() bool {
+		select {
+		case got = <-a.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if got.err != nil {
+		r.Fatalf("access: %v", got.err)
+	}
+	return got.value
+}
+
+// waiting fails the test if the access has ended.
+func (r *rig) waiting(a *Access, why string) {
+	r.Helper()
+	select {
+	case res := <-a.done:
+		r.Fatalf("an access went through (%+v) although %s", res, why)
+	default:
+	}
+}
+
+// finish waits for an operation that is pending and fails the test if it failed.
+func (r *rig) finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("%v of page %d: %v", op, p, err)
+	}
+	if out == pagetable.Done {
+		return
+	}
+	r.until(op.String()+" to complete", false, func() bool {
+		for i, ev := range r.done {
+			if ev.Op == op && ev.Page == p {
+				err = ev.Err
+				r.done = append(r.done[:i], r.done[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		r.Fatalf("%v of page %d, when it completed: %v", op, p, err)
+	}
+}
+
+func (r *rig) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) {
+	r.Helper()
+	out, err := r.table.Install(p, data, writable, proc)
+	for i := range data {
+		data[i] = 0xEE // the table must have read it: nothing may come of what the caller does with it now
+	}
+	r.finish(pagetable.OpInstall, p, out, err)
+	r.pages[p] = writable
+}
+
+func (r *rig) MakeWritable(p pagetable.Page) {
+	r.Helper()
+	out, err := r.table.MakeWritable(p)
+	r.finish(pagetable.OpMakeWritable, p, out, err)
+	r.pages[p] = true
+}
+
+func (r *rig) Downgrade(p pagetable.Page) {
+	r.Helper()
+	out, err := r.table.Downgrade(p)
+	r.finish(pagetable.OpDowngrade, p, out, err)
+	r.pages[p] = false
+}
+
+// Revoke revokes a page and returns its last contents.
+func (r *rig) Revoke(p pagetable.Page) []byte {
+	r.Helper()
+	into := bytes.Repeat([]byte{0xDD}, r.table.PageBytes())
+	out, err := r.table.Revoke(p, into)
+	r.finish(pagetable.OpRevoke, p, out, err)
+	delete(r.pages, p)
+	return into
+}
+
+func (r *rig) Map(p pagetable.Page, proc pagetable.ProcID) {
+	r.Helper()
+	out, err := r.table.Map(p, r.pages[p], proc)
+	r.finish(pagetable.OpMap, p, out, err)
+}
+
+func (r *rig) Read(p pagetable.Page) []byte {
+	r.Helper()
+	into := bytes.Repeat([]byte{0xDD}, r.table.PageBytes())
+	if err := r.table.Read(p, into); err != nil {
+		r.Fatalf("Read of page %d: %v", p, err)
+	}
+	return into
+}
+
+// filled is a page whose words are all v.
+func (r *rig) filled(v uint64) []byte {
+	b := make([]byte, r.table.PageBytes())
+	for off := 0; off < len(b); off += 8 {
+		binary.NativeEndian.PutUint64(b[off:], v)
+	}
+	return b
+}
+
+func word(b []byte, off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
+
+// want fails the test if a loaded value is not what it must be.
+func (r *rig) want(got, want uint64, what string) {
+	r.Helper()
+	if got != want {
+		r.Fatalf("%s is %#x, want %#x", what, got, want)
+	}
+}

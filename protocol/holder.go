@@ -97,7 +97,7 @@ func (e *Engine) onGrant(m *Message) {
 	p.data, p.zero = m.Flags&FlagData != 0, m.Flags&FlagZero != 0
 	p.acks += int(m.Acks)
 	e.inheritMark(m)
-	if p.acks != 0 {
+	if p.acks != 0 || p.op != 0 {
 		if p.data && o.has() == None {
 			e.emit(Effect{Kind: EffectStash, Object: o.id})
 		}
@@ -119,12 +119,14 @@ func (e *Engine) onInvalidateAck(m *Message) {
 	}
 	p.acks--
 	e.inheritMark(m)
-	if p.granted && p.acks == 0 {
+	if p.granted && p.acks == 0 && p.op == 0 {
 		e.gain(o, p)
 	}
 }
 
 // gain makes a complete grant take effect.
+// Preconditions: no local operation is under way. A map can be, when the grant of more access arrives; the grant
+// then takes effect when it is completed.
 func (e *Engine) gain(o *object, p *pending) {
 	switch {
 	case o.id.IsLock():
@@ -161,6 +163,9 @@ func (e *Engine) completed(ev Event) {
 		e.gained(o, p)
 	case EffectDowngrade, EffectRevoke:
 		e.serve(o, p.serving)
+	}
+	if p.granted && p.acks == 0 {
+		e.gain(o, p)
 	}
 	e.lookAgain(o, p)
 	e.retryDeferred(o, p)
@@ -253,7 +258,7 @@ func (e *Engine) retryDeferred(o *object, p *pending) {
 	}
 	o.setAccess(None)
 	p.op = EffectRevoke
-	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward})
+	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward, Message: p.serving})
 }
 
 func (e *Engine) holdOver(id ObjectID) {

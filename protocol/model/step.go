@@ -120,6 +120,8 @@ func (n *Node) run(a Action, now protocol.Time, out *Outcome) {
 	case ActSpurious, ActAgain:
 		t.duplicates--
 		t.state = threadBlocked
+		// The page is not held for a thread that needs another wake-up before it can use it.
+		n.page(a.Op.Object()).waiters &^= 1 << a.Thread
 		n.fault(t, a.Op, now, out)
 	case ActStray:
 		t.strays--

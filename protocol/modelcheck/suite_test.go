@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"dsmd/protocol/model"
 )
 
 var deep = flag.Bool("deep", false, "explore the larger bound: pass -timeout 0 too")
@@ -29,6 +27,7 @@ func TestEveryInterleaving(t *testing.T) {
 	sum := map[string]*total{}
 	begin := time.Now()
 	cases := Suite(bound)
+	worst := map[string]*Finding{} // by family and rule, the shortest
 	Run(cases, runtime.GOMAXPROCS(0), maxStates, func(c Case, r *Result) {
 		if sum[c.Family] == nil {
 			sum[c.Family] = &total{}
@@ -36,11 +35,17 @@ func TestEveryInterleaving(t *testing.T) {
 		sum[c.Family].add(r)
 		switch {
 		case r.Finding != nil:
-			t.Errorf("%s: %v\n%s", c.Family, r.Finding.Violation, replayed(t, r.Finding))
+			key := c.Family + ": " + r.Finding.Violation.Rule
+			if w := worst[key]; w == nil || len(r.Finding.Scenario.Actions) < len(w.Scenario.Actions) {
+				worst[key] = r.Finding
+			}
 		case !r.Complete:
 			t.Errorf("%s: more than %d states in\n%v", c.Family, maxStates, c.Config)
 		}
 	})
+	for _, key := range slices.Sorted(maps.Keys(worst)) {
+		t.Errorf("%s\n%s", key, replayed(t, worst[key]))
+	}
 	all := total{}
 	for _, family := range slices.Sorted(maps.Keys(sum)) {
 		t.Logf("%-55s %v", family, sum[family])
@@ -80,5 +85,3 @@ func replayed(t *testing.T, f *Finding) string {
 	}
 	return text
 }
-
-var _ = model.NoPlant

@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+
+	"dsmd/internal/netio"
+	"dsmd/transport"
+)
+
+// ErrCut is wrapped by the reason of PeerDown after Network.Cut.
+var ErrCut = errors.New("sim: the connection was cut")
+
+// errPeerClosed is the reason of PeerDown when the peer was closed.
+var errPeerClosed = errors.New("sim: the peer has closed its transport")
+
+// errPeerParted is the reason of PeerDown when the peer has called Disconnect.
+var errPeerParted = errors.New("sim: the peer has disconnected")
+
+// defaultMaxQueuedBytes is Options.MaxQueuedBytes when none is given, the same as for transport/tcp.
+const defaultMaxQueuedBytes = 64 << 20
+
+// maxNodes is the largest network, the protocol's largest cluster.
+const maxNodes = 1024
+
+// Options are the properties of a network. The zero value has no delays.
+type Options struct {
+	// Seed is where everything random comes from.
+	Seed uint64
+	// MinDelay and MaxDelay bound the delay of a frame, in calls of Poll on the receiving node. Each frame's
+	// delay is drawn anew, but no frame overtakes another of the same link.
+	MinDelay, MaxDelay int
+	// MaxQueuedBytes bounds what may be under way from one node to another, flushed or not; then Send returns
+	// transport.ErrBacklog. 0: 64 MiB.
+	MaxQueuedBytes int
+}
+
+// Network connects nodes.
+type Network struct {
+	nodes          []*node
+	pageBytes      int
+	maxQueuedBytes int
+}
+
+// NewNetwork makes a network whose nodes are connected: their first Poll reports PeerUp for all others.
+// Preconditions: nodes in 1..1024, pageBytes > 0, 0 <= MinDelay <= MaxDelay. It panics when they don't hold, or
+// when the process is out of descriptors, of which each node needs one.
+func NewNetwork(nodes, pageBytes int, o Options) *Network {
+	if nodes < 1 || nodes > maxNodes || pageBytes < 1 {
+		panic(fmt.Sprintf("sim: a network of %d nodes with pages of %d bytes; 1 to %d nodes are possible", nodes, pageBytes, maxNodes))
+	}
+	if o.MaxQueuedBytes == 0 {
+		o.MaxQueuedBytes = defaultMaxQueuedBytes
+	}
+	n := &Network{pageBytes: pageBytes, maxQueuedBytes: o.MaxQueuedBytes}
+	for i := range nodes {
+		event, err := netio.NewEvent()
+		if err != nil {
+			panic(fmt.Sprintf("sim: node %d: %v", i, err))
+		}
+		self := &node{
+			network: n, id: transport.NodeID(i), event: event,
+			random:  rand.New(rand.NewPCG(o.Seed, uint64(i))),
+			pending: make([]pendingFrames, nodes),
+			links:   make([]link, nodes),
+		}
+		for from := range self.links {
+			l := &self.links[from]
+			l.random = rand.New(rand.NewPCG(o.Seed, uint64(from+1)<<32|uint64(i)))
+			l.setDelay(o.MinDelay, o.MaxDelay)
+		}
+		// The descriptor outlives Close, because somebody may sleep on it.
+		runtime.AddCleanup(self, func(e *netio.Event) { e.Close() }, event)
+		n.nodes = append(n.nodes, self)
+	}
+	return n
+}
+
+// Node is the transport of node i.
+func (n *Network) Node(i int) transport.Transport { return n.nodes[i] }
+
+// Cut ends the connection between two nodes, as a broken cable does: of the frames under way in each direction a random
+// number, the last ones, are lost; the others still arrive, and then PeerDown is reported to both. The reason wraps ErrCut.
+func (n *Network) Cut(a, b transport.NodeID) {
+	n.checkPair(a, b)
+	n.nodes[a].end(b, fmt.Errorf("%w: nodes %d and %d", ErrCut, a, b), loseSome)
+	n.nodes[b].end(a, fmt.Errorf("%w: nodes %d and %d", ErrCut, a, b), loseSome)
+}
+
+// Crash cuts a node off from all others. To them it is dead; it finds itself alone.
+func (n *Network) Crash(id transport.NodeID) {
+	for other := range n.nodes {
+		if transport.NodeID(other) != id {
+			n.Cut(id, transport.NodeID(other))
+		}
+	}
+}
+
+// Stall holds back all frames from one node to another until Resume. The other direction goes on.
+func (n *Network) Stall(from, to transport.NodeID) { n.setStalled(from, to, true) }
+
+// Resume lets frames arrive again after Stall.
+func (n *Network) Resume(from, to transport.NodeID) { n.setStalled(from, to, false) }
+
+func (n *Network) setStalled(from, to transport.NodeID, stalled bool) {
+	n.checkPair(from, to)
+	receiver := n.nodes[to]
+	receiver.inbox.Lock()
+	defer receiver.inbox.Unlock()
+	l := &receiver.links[from]
+	l.stalled = stalled && l.ended == nil
+	receiver.wakeLocked()
+}
+
+// Delay changes the delay of frames that are flushed from now on. Preconditions: 0 <= least <= most.
+func (n *Network) Delay(from, to transport.NodeID, least, most int) {
+	n.checkPair(from, to)
+	receiver := n.nodes[to]
+	receiver.inbox.Lock()
+	defer receiver.inbox.Unlock()
+	receiver.links[from].setDelay(least, most)
+}
+
+func (n *Network) checkPair(a, b transport.NodeID) {
+	if int(a) >= len(n.nodes) || int(b) >= len(n.nodes) || a == b {
+		panic(fmt.Sprintf("sim: no link between nodes %d and %d of %d", a, b, len(n.nodes)))
+	}
+}
+
+// link is one direction between two nodes, seen from the receiver. It is guarded by the receiver's inbox.
+type link struct {
+	random           *rand.Rand
+	minDelay, spread int
+	frames           []*frame // under way, in order; their due times ascend
+	bytes            int      // sum of frames' wire lengths
+	stalled          bool     // invariant: not set when ended is
+	ended            error    // why no more frames come after those under way; nil: the link is up
+	reported         bool     // PeerDown was called, or is about to be
+}
+
+func (l *link) setDelay(least, most int) {
+	if least < 0 || most < least {
+		panic(fmt.Sprintf("sim: a delay of %d to %d polls", least, most))
+	}
+	l.minDelay, l.spread = least, most-least
+}
+
+// push puts a frame under way. now is the receiver's time.
+func (l *link) push(f *frame, now uint64) {
+	f.due = now + uint64(l.minDelay+l.random.IntN(l.spread+1))
+	if last := len(l.frames) - 1; last >= 0 {
+		f.due = max(f.due, l.frames[last].due)
+	}
+	l.frames = append(l.frames, f)
+	l.bytes += f.wireBytes()
+}
+
+func (l *link) pop() *frame {
+	f := l.frames[0]
+	l.frames[0] = nil
+	l.frames = l.frames[1:]
+	l.bytes -= f.wireBytes()
+	return f
+}
+
+// keepFirst loses all frames but the first n.
+func (l *link) keepFirst(n int) {
+	for _, f := range l.frames[n:] {
+		l.bytes -= f.wireBytes()
+	}
+	clear(l.frames[n:])
+	l.frames = l.frames[:n]
+}
+
+// due says whether a frame has arrived.
+func (l *link) due(now uint64) bool {
+	return !l.stalled && len(l.frames) > 0 && l.frames[0].due <= now
+}
+
+// work says whether polling, once or several times, will bring something.
+func (l *link) work() bool {
+	return !l.stalled && len(l.frames) > 0 || l.downDue()
+}
+
+// downDue says whether PeerDown is to be reported now.
+func (l *link) downDue() bool { return l.ended != nil && !l.reported && len(l.frames) == 0 }
+
+// frameHeaderBytes is what a frame costs beside its contents, as on TCP, so that byte counts compare.
+const frameHeaderBytes = 8
+
+// frame is one frame under way.
+type frame struct {
+	control []byte
+	page    *page // nil: no payload
+	due     uint64
+}
+
+func (f *frame) wireBytes() int {
+	bytes := frameHeaderBytes + len(f.control)
+	if f.page != nil {
+		bytes += len(f.page.data)
+	}
+	return bytes
+}

@@ -1,0 +1,401 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"dsmd/internal/netio"
+	"dsmd/transport"
+)
+
+// node is the transport.Transport of one node.
+type node struct {
+	network *Network
+	id      transport.NodeID
+	event   *netio.Event
+
+	// closing is set before Close waits for busy. busy is held by the reactor while it is inside a method, and by
+	// Close for ever.
+	closing  atomic.Bool
+	busy     sync.Mutex
+	handling bool            // Poll runs: methods called by the Handler don't take busy again
+	pending  []pendingFrames // by receiver; guarded by busy
+	random   *rand.Rand      // whose turn it is in Poll; guarded by busy
+	greeted  bool            // PeerUp was reported; guarded by busy and inbox for writing, by either for reading
+
+	inbox     sync.Mutex
+	links     []link // by sender; guarded by inbox
+	polls     uint64 // the node's time; guarded by inbox
+	signalled bool   // event is readable; guarded by inbox
+
+	statsMu sync.Mutex
+	stats   transport.Stats // guarded by statsMu
+}
+
+// pendingFrames are frames to one peer that were not flushed.
+type pendingFrames struct {
+	frames []*frame
+	bytes  int
+}
+
+// Self implements transport.Transport.
+func (n *node) Self() transport.NodeID { return n.id }
+
+// Nodes implements transport.Transport.
+func (n *node) Nodes() int { return len(n.network.nodes) }
+
+// PageBytes implements transport.Transport.
+func (n *node) PageBytes() int { return n.network.pageBytes }
+
+// WaitFD implements transport.Transport. The descriptor stays open until the Network is garbage.
+func (n *node) WaitFD() int { return n.event.FD() }
+
+// enter begins a method of the reactor and reports whether it may go on: not after Close.
+func (n *node) enter() bool {
+	if n.handling {
+		return true
+	}
+	if n.closing.Load() {
+		return false
+	}
+	if n.busy.TryLock() {
+		return true
+	}
+	// Close sets closing before it takes busy, and nobody but it competes with the reactor.
+	if !n.closing.Load() {
+		panic(fmt.Sprintf("sim: two goroutines use node %d at once; its methods belong to one, the reactor's", n.id))
+	}
+	return false
+}
+
+func (n *node) leave() {
+	if !n.handling {
+		n.busy.Unlock()
+	}
+}
+
+// Lease implements transport.Transport.
+func (n *node) Lease(to transport.NodeID) transport.Payload {
+	n.network.checkPair(n.id, to)
+	return &page{node: n, to: to, data: make([]byte, n.network.pageBytes)}
+}
+
+// Send implements transport.Transport.
+func (n *node) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
+	n.network.checkPair(n.id, to)
+	if len(control) == 0 || len(control) > transport.MaxControlBytes {
+		panic(fmt.Sprintf("sim: Send of a control part of %d bytes; it must have 1 to %d",
+			len(control), transport.MaxControlBytes))
+	}
+	f := &frame{page: n.takeBack(to, payload)}
+	err := n.enqueue(to, f, control)
+	if err != nil && f.page != nil {
+		f.page.retire()
+	}
+	return err
+}
+
+// takeBack checks that payload is one that the caller may send to the peer; nil if there is none.
+func (n *node) takeBack(to transport.NodeID, payload transport.Payload) *page {
+	if payload == nil {
+		return nil
+	}
+	p, ok := payload.(*page)
+	if !ok || p.node != n {
+		panic(fmt.Sprintf("sim: Send to node %d of a payload (%T) that this transport has not leased", to, payload))
+	}
+	if p.state != pageLeased || p.to != to {
+		panic(fmt.Sprintf("sim: Send to node %d of a payload that is %s (for node %d); lease one for this peer",
+			to, pageStateNames[p.state], p.to))
+	}
+	return p
+}
+
+func (n *node) enqueue(to transport.NodeID, f *frame, control []byte) error {
+	if !n.enter() {
+		return transport.ErrClosed
+	}
+	defer n.leave()
+	if err := n.ended(to); err != nil {
+		return fmt.Errorf("sim: send to node %d: %w: %w", to, transport.ErrPeerDown, err)
+	}
+	f.control = bytes.Clone(control)
+	queue := &n.pending[to]
+	underWay := queue.bytes + n.network.nodes[to].bytesFrom(n.id)
+	if underWay+f.wireBytes() > n.network.maxQueuedBytes {
+		return fmt.Errorf("sim: send to node %d: %w: %d bytes are under way, %d are allowed",
+			to, transport.ErrBacklog, underWay, n.network.maxQueuedBytes)
+	}
+	if f.page != nil {
+		f.page.state = pageQueued
+	}
+	queue.frames = append(queue.frames, f)
+	queue.bytes += f.wireBytes()
+	n.count(func(s *transport.Stats) {
+		s.FramesSent++
+		s.PayloadsSent += payloads(f)
+		s.QueuedBytes += uint64(f.wireBytes())
+	})
+	return nil
+}
+
+// ended says why the connection to a peer has ended; nil if it has not.
+func (n *node) ended(peer transport.NodeID) error {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	return n.links[peer].ended
+}
+
+// bytesFrom is how many bytes are under way from a peer to this node.
+func (n *node) bytesFrom(peer transport.NodeID) int {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	return n.links[peer].bytes
+}
+
+func payloads(f *frame) uint64 {
+	if f.page == nil {
+		return 0
+	}
+	return 1
+}
+
+func (n *node) count(change func(*transport.Stats)) {
+	n.statsMu.Lock()
+	defer n.statsMu.Unlock()
+	change(&n.stats)
+}
+
+// Flush implements transport.Transport.
+func (n *node) Flush() {
+	if !n.enter() {
+		return
+	}
+	defer n.leave()
+	n.flush()
+}
+
+// flush puts what is pending under way.
+func (n *node) flush() {
+	for to := range n.pending {
+		queue := &n.pending[to]
+		if len(queue.frames) == 0 {
+			continue
+		}
+		n.network.nodes[to].arrive(n.id, queue.frames)
+		n.count(func(s *transport.Stats) {
+			s.SendCalls++
+			s.BytesSent += uint64(queue.bytes)
+			s.QueuedBytes -= uint64(queue.bytes)
+		})
+		clear(queue.frames)
+		*queue = pendingFrames{frames: queue.frames[:0]}
+	}
+}
+
+// arrive puts frames of a peer under way to this node. After the end of the connection they are lost.
+func (n *node) arrive(from transport.NodeID, frames []*frame) {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	l := &n.links[from]
+	if l.ended != nil {
+		return
+	}
+	for _, f := range frames {
+		l.push(f, n.polls)
+	}
+	n.wakeLocked()
+}
+
+func (n *node) wakeLocked() {
+	if !n.signalled {
+		n.signalled = true
+		n.event.Signal()
+	}
+}
+
+// Poll implements transport.Transport. Each call advances the node's time by one.
+func (n *node) Poll(h transport.Handler, max int) (int, error) {
+	if n.handling {
+		panic("sim: Poll called by a Handler")
+	}
+	if !n.enter() {
+		return 0, transport.ErrClosed
+	}
+	n.handling = true
+	defer func() {
+		n.handling = false
+		n.leave()
+	}()
+	n.inbox.Lock()
+	n.polls++
+	first := !n.greeted
+	n.greeted = true
+	n.inbox.Unlock()
+	n.count(func(s *transport.Stats) { s.ReceiveCalls++ })
+	if first {
+		n.greet(h)
+	}
+	delivered := 0
+	for delivered < max {
+		from, f := n.take()
+		if f == nil {
+			break
+		}
+		n.deliver(h, from, f)
+		delivered++
+	}
+	n.reportDown(h)
+	return delivered, nil
+}
+
+func (n *node) greet(h transport.Handler) {
+	for peer := range n.links {
+		if id := transport.NodeID(peer); id != n.id {
+			h.PeerUp(id)
+		}
+	}
+}
+
+// take removes one frame that has arrived, of a random sender.
+func (n *node) take() (from transport.NodeID, f *frame) {
+	turn := n.random.IntN(len(n.links))
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	for i := range n.links {
+		peer := (turn + i) % len(n.links)
+		if l := &n.links[peer]; l.due(n.polls) {
+			return transport.NodeID(peer), l.pop()
+		}
+	}
+	return 0, nil
+}
+
+// deliver passes a frame to the handler and takes back what the handler has not kept.
+func (n *node) deliver(h transport.Handler, from transport.NodeID, f *frame) {
+	n.count(func(s *transport.Stats) {
+		s.FramesReceived++
+		s.PayloadsReceived += payloads(f)
+		s.BytesReceived += uint64(f.wireBytes())
+	})
+	if f.page == nil {
+		h.Frame(from, f.control, nil)
+	} else {
+		f.page.node, f.page.state = n, pageBorrowed
+		h.Frame(from, f.control, f.page)
+		if f.page.state == pageBorrowed {
+			f.page.retire()
+		}
+	}
+	overwrite(f.control)
+}
+
+// reportDown tells the handler which peers are lost.
+func (n *node) reportDown(h transport.Handler) {
+	for peer := range n.links {
+		if err := n.takeDown(peer); err != nil {
+			h.PeerDown(transport.NodeID(peer), err)
+		}
+	}
+}
+
+func (n *node) takeDown(peer int) error {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	l := &n.links[peer]
+	if !l.downDue() {
+		return nil
+	}
+	l.reported = true
+	return l.ended
+}
+
+// Arm implements transport.Transport. Frames that are under way but not due are work: polling makes them due.
+func (n *node) Arm() bool {
+	if !n.enter() {
+		return true
+	}
+	defer n.leave()
+	n.flush()
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	if !n.greeted && len(n.links) > 1 {
+		return true
+	}
+	for i := range n.links {
+		if n.links[i].work() {
+			return true
+		}
+	}
+	if n.signalled {
+		n.signalled = false
+		n.event.Clear()
+	}
+	return false
+}
+
+// loss says what happens to the frames under way when a connection ends.
+type loss uint8
+
+const (
+	loseNothing loss = iota // the sender has closed in order
+	loseSome                // a random number of the last ones
+	loseAll                 // the receiver has parted
+)
+
+// end ends the connection to a peer, as far as this node's side goes.
+func (n *node) end(peer transport.NodeID, reason error, lost loss) {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	l := &n.links[peer]
+	if l.ended != nil {
+		return
+	}
+	l.ended, l.stalled = reason, false
+	switch lost {
+	case loseSome:
+		l.keepFirst(l.random.IntN(len(l.frames) + 1))
+	case loseAll:
+		l.keepFirst(0)
+	}
+	n.wakeLocked()
+}
+
+// Disconnect implements transport.Transport.
+func (n *node) Disconnect(peer transport.NodeID, reason error) {
+	n.network.checkPair(n.id, peer)
+	if !n.enter() {
+		return
+	}
+	defer n.leave()
+	n.end(peer, fmt.Errorf("sim: disconnected from node %d: %w", peer, reason), loseAll)
+	n.network.nodes[peer].end(n.id, fmt.Errorf("%w: node %d", errPeerParted, n.id), loseSome)
+}
+
+// Stats implements transport.Transport.
+func (n *node) Stats() transport.Stats {
+	n.statsMu.Lock()
+	defer n.statsMu.Unlock()
+	return n.stats
+}
+
+// Close implements transport.Transport.
+func (n *node) Close() error {
+	if n.closing.Swap(true) {
+		return nil
+	}
+	n.event.Signal()
+	n.busy.Lock()    // The reactor leaves the method it is in. Nobody unlocks: the node stays closed.
+	n.event.Signal() // The reactor's last Arm may have cleared the first one.
+	n.flush()
+	for _, peer := range n.network.nodes {
+		if peer != n {
+			n.end(peer.id, transport.ErrClosed, loseAll)
+			peer.end(n.id, fmt.Errorf("%w: node %d", errPeerClosed, n.id), loseNothing)
+		}
+	}
+	return nil
+}

@@ -112,6 +112,12 @@ func (e *Engine) Access(id ObjectID) Access {
 	return None
 }
 
+// Waiting says whether this node has asked for an object, or for more access to it, and not got it yet.
+func (e *Engine) Waiting(id ObjectID) bool {
+	p := e.peek(e.objects.find(id))
+	return p != nil && (p.want != None || p.refault != None)
+}
+
 // Home is the node that keeps the directory entry of an object.
 func (c *Config) Home(id ObjectID) NodeID {
 	if id.IsLock() {

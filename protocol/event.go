@@ -73,8 +73,8 @@ const (
 	EffectMakeWritable
 	// EffectDowngrade: the page becomes read-only. EventCompleted follows.
 	EffectDowngrade
-	// EffectRevoke: the page becomes absent. Save: its contents are kept for the next EffectSend with FlagData.
-	// EventCompleted follows.
+	// EffectRevoke: the page becomes absent. Save: its contents are kept for the next EffectSend of the page with
+	// FlagData, which goes to Message.Requester. EventCompleted follows.
 	EffectRevoke
 	// EffectHold: report EventHoldOver for Object in After microseconds.
 	EffectHold

@@ -1,0 +1,27 @@
+// Package node is the daemon of one node: it serves the page faults of the programs on this machine.
+//
+// It holds together four parts that don't know each other: protocol.Engine decides, pagetable.Table
+// controls what programs can touch, transport.Transport talks to other nodes, and internal/attach talks to
+// programs. All of them are driven by one thread, the reactor (reactor.go): it takes a fault, a
+// frame or a call, steps the engine, and carries out the effects itself (effects.go) before it looks for more.
+// A fault is thus served without any hand-over between threads, and needs no lock.
+//
+// # Waiting
+//
+// A thread that sleeps must be woken, and on a virtual machine waking an idle core costs more than all
+// the rest of a fault. So the reactor polls for a while before it sleeps. How long, it learns (spin.go): as long as
+// that has lately been enough to catch the next event, and not at all when the machine's cores are busy.
+//
+// # Files
+//
+//	node.go      configuration, New, Run
+//	reactor.go   the loop: what to look at, when to sleep
+//	spin.go      how long to poll before sleeping
+//	effects.go   carrying out what the engine decides
+//	programs.go  programs that attach, their calls and their end
+//	prefetch.go  fetching runs of pages before they are touched
+//	metrics.go   counters, histograms, Prometheus
+//
+// Concurrency: Run is called once. Everything else in the package belongs to the reactor, except
+// counters, which anybody may read.
+package node

@@ -1,0 +1,188 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+
+	"go.uber.org/zap"
+)
+
+// carryOut does what the engine wants done.
+func (n *Node) carryOut(f *protocol.Effect) {
+	page := pagetable.Page(f.Object.Page())
+	switch f.Kind {
+	case protocol.EffectSend:
+		n.send(&f.Message)
+	case protocol.EffectInstall:
+		n.install(page, f)
+	case protocol.EffectStash:
+		n.arrived.payload.Keep()
+		n.stash[page] = n.arrived.payload
+	case protocol.EffectMap:
+		out, err := n.table.Map(page, f.Access == protocol.Write, pagetable.ProcID(f.Client))
+		n.operated(page, f.Kind, out, err)
+	case protocol.EffectMakeWritable:
+		out, err := n.table.MakeWritable(page)
+		n.operated(page, f.Kind, out, err)
+	case protocol.EffectDowngrade:
+		n.count.downgrades.Add(1)
+		out, err := n.table.Downgrade(page)
+		n.operated(page, f.Kind, out, err)
+	case protocol.EffectRevoke:
+		n.revoke(page, f)
+	case protocol.EffectHold:
+		n.count.holds.Add(1)
+		n.timers.add(n.now+microseconds(f.After), f.Object)
+	case protocol.EffectComplete:
+		n.complete(f)
+	case protocol.EffectForget:
+		if err := n.table.Drop(page, f.Count); err != nil {
+			n.breakDown(fmt.Errorf("node: drop %d pages from page %d on: %w", f.Count, page, err))
+			return
+		}
+		n.step(protocol.Event{Kind: protocol.EventForgotten, Object: f.Object})
+	case protocol.EffectReject:
+		n.breakDown(fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
+			f.Message.From, f.Message.Kind, f.Message.Object, f.Reason))
+	default:
+		panic(fmt.Sprintf("node: effect of unknown kind %d", f.Kind))
+	}
+}
+
+// operated goes on when an operation of the page table has been started.
+func (n *Node) operated(page pagetable.Page, kind protocol.EffectKind, out pagetable.Outcome, err error) {
+	if err != nil {
+		n.breakDown(fmt.Errorf("node: page %d: %w", page, err))
+		return
+	}
+	if out == pagetable.Done {
+		n.operationDone(page, kind)
+	}
+}
+
+// operationDone tells the engine.
+func (n *Node) operationDone(page pagetable.Page, kind protocol.EffectKind) {
+	if kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable {
+		// The hold starts when the page is here, not when the reactor last looked at the clock.
+		n.now = n.clock()
+		n.observe(page)
+	}
+	n.step(protocol.Event{Kind: protocol.EventCompleted, Effect: kind, Object: protocol.PageObject(uint64(page))})
+	if kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable {
+		n.fetched(page)
+	}
+}
+
+// observe notes how long the page was waited for.
+func (n *Node) observe(page pagetable.Page) {
+	w, ok := n.waits[page]
+	if !ok {
+		return
+	}
+	delete(n.waits, page)
+	total := n.now - w.fault
+	n.count.faultNanos.Add(uint64(total))
+	n.latency.fault.Observe(total.Seconds())
+	if w.grant != 0 {
+		n.latency.remote.Observe((w.grant - w.fault).Seconds())
+		n.latency.install.Observe((n.now - w.grant).Seconds())
+	}
+}
+
+// send sends a message, with the page if its flags say so.
+func (n *Node) send(m *protocol.Message) {
+	var payload transport.Payload
+	if m.Flags&protocol.FlagData != 0 {
+		var err error
+		if payload, err = n.contents(m); err != nil {
+			n.breakDown(err)
+			return
+		}
+	}
+	n.control = protocol.AppendMessage(n.control[:0], m)
+	if err := n.net.Send(transport.NodeID(m.To), n.control, payload); err != nil {
+		n.breakDown(fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
+	}
+}
+
+// contents returns the page that goes with a message: as it was when it was revoked, or as it is. A
+// page of zeros is not sent; the message says so instead, and nil is returned.
+func (n *Node) contents(m *protocol.Message) (transport.Payload, error) {
+	page := pagetable.Page(m.Object.Page())
+	payload, ok := n.saved[page]
+	if ok {
+		delete(n.saved, page)
+	} else {
+		payload = n.net.Lease(transport.NodeID(m.To))
+		if err := n.table.Read(page, payload.Bytes()); err != nil {
+			payload.Release()
+			return nil, fmt.Errorf("node: read page %d: %w", page, err)
+		}
+	}
+	if isZero(payload.Bytes()) {
+		n.count.zeroPages.Add(1)
+		payload.Release()
+		m.Flags = m.Flags&^protocol.FlagData | protocol.FlagZero
+		return nil, nil
+	}
+	n.count.pagesSent.Add(1)
+	return payload, nil
+}
+
+// install makes a page present with the contents that came with the grant, now or earlier.
+func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
+	var data []byte
+	var kept transport.Payload
+	switch {
+	case f.Zero:
+		n.count.firstTouches.Add(1)
+	case n.arrived.payload != nil && n.arrived.page == page:
+		data = n.arrived.payload.Bytes()
+	default:
+		kept = n.stash[page]
+		delete(n.stash, page)
+		data = kept.Bytes()
+	}
+	out, err := n.table.Install(page, data, f.Access == protocol.Write, n.waiters.take(page))
+	if kept != nil {
+		kept.Release()
+	}
+	n.operated(page, f.Kind, out, err)
+}
+
+func (n *Node) revoke(page pagetable.Page, f *protocol.Effect) {
+	n.count.revokes.Add(1)
+	var into []byte
+	if f.Save {
+		payload := n.net.Lease(transport.NodeID(f.Message.Requester))
+		n.saved[page] = payload
+		into = payload.Bytes()
+	} else {
+		n.count.invalidations.Add(1)
+	}
+	out, err := n.table.Revoke(page, into)
+	n.operated(page, f.Kind, out, err)
+}
+
+// complete answers a program's call.
+func (n *Node) complete(f *protocol.Effect) {
+	if f.Status == protocol.StatusOwnerDied {
+		n.count.ownerDied.Add(1)
+		n.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
+	}
+	if p := n.programs[f.Client]; p != nil {
+		n.reply(p, uint64(f.Ticket), f)
+	}
+}
+
+func isZero(page []byte) bool { return bytes.Equal(page, zeros[:len(page)]) }
+
+// zeros is as long as the largest page that a transport carries.
+var zeros [2 << 20]byte
+
+func microseconds(t protocol.Time) time.Duration { return time.Duration(t) * time.Microsecond }

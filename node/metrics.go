@@ -1,0 +1,136 @@
+package node
+
+import (
+	"sync/atomic"
+	"time"
+
+	"dsmd/internal/attach"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters are what a node counts. The reactor writes them; anybody reads them.
+type counters struct {
+	readMisses, writeMisses, upgrades, maps          atomic.Uint64 // faults by what they needed
+	duplicates                                       atomic.Uint64 // faults that were being served already
+	firstTouches, zeroPages                          atomic.Uint64
+	pagesSent, pagesReceived                         atomic.Uint64
+	invalidations, downgrades, revokes, holds        atomic.Uint64
+	lockCalls, barrierCalls, nameCalls, prefetches   atomic.Uint64
+	prefetchedPages, sleeps, programsSeen, ownerDied atomic.Uint64
+
+	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
+	objects, pending, programs          atomic.Int64  // gauges
+}
+
+// metric names a counter once, for Prometheus and for the programs' Stats call.
+type metric struct {
+	name, help string
+	gauge      bool
+	read       func() uint64
+}
+
+func (n *Node) metrics() []metric {
+	c := &n.count
+	u := func(v *atomic.Uint64) func() uint64 { return v.Load }
+	g := func(v *atomic.Int64) func() uint64 { return func() uint64 { return uint64(max(v.Load(), 0)) } }
+	list := []metric{
+		{"faults_read", "Faults that needed a read copy from another node.", false, u(&c.readMisses)},
+		{"faults_write", "Faults that needed a writable copy.", false, u(&c.writeMisses)},
+		{"faults_upgrade", "Faults that made a read copy writable.", false, u(&c.upgrades)},
+		{"faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived.", false, u(&c.maps)},
+		{"faults_duplicate", "Faults reported again while they were being served.", false, u(&c.duplicates)},
+		{"first_touches", "Pages that this node was the first in the cluster to touch.", false, u(&c.firstTouches)},
+		{"zero_pages", "Pages of zeros that were sent without their contents.", false, u(&c.zeroPages)},
+		{"pages_sent", "Pages sent to other nodes.", false, u(&c.pagesSent)},
+		{"pages_received", "Pages received from other nodes.", false, u(&c.pagesReceived)},
+		{"invalidations", "Read copies given up because another node writes.", false, u(&c.invalidations)},
+		{"downgrades", "Writable copies made read-only because another node reads.", false, u(&c.downgrades)},
+		{"revokes", "Copies given up to another node.", false, u(&c.revokes)},
+		{"holds", "Times that a page was kept a moment longer because it had just arrived.", false, u(&c.holds)},
+		{"lock_calls", "Acquisitions of locks.", false, u(&c.lockCalls)},
+		{"barrier_calls", "Arrivals at barriers and reductions.", false, u(&c.barrierCalls)},
+		{"name_calls", "Allocations and frees.", false, u(&c.nameCalls)},
+		{"prefetch_calls", "Prefetch calls.", false, u(&c.prefetches)},
+		{"prefetched_pages", "Pages that prefetch calls asked for.", false, u(&c.prefetchedPages)},
+		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
+		{"sleeps", "Times that the reactor went to sleep.", false, u(&c.sleeps)},
+		{"programs_seen", "Programs that have attached.", false, u(&c.programsSeen)},
+		{"fault_wait_ns", "Time from faults to their resolution, summed over pages, in nanoseconds.", false, u(&c.faultNanos)},
+		{"lock_wait_ns", "Time that calls waited for locks, in nanoseconds.", false, u(&c.lockNanos)},
+		{"barrier_wait_ns", "Time that calls waited at barriers, in nanoseconds.", false, u(&c.barrierNanos)},
+		{"known_objects", "Pages and locks that this node knows.", true, g(&c.objects)},
+		{"pending_objects", "Pages and locks with something under way.", true, g(&c.pending)},
+		{"programs", "Programs attached now.", true, g(&c.programs)},
+	}
+	t := n.net.Stats
+	return append(list,
+		metric{"messages_sent", "Messages sent to other nodes.", false, func() uint64 { return t().FramesSent }},
+		metric{"messages_received", "Messages received from other nodes.", false, func() uint64 { return t().FramesReceived }},
+		metric{"bytes_sent", "Bytes sent to other nodes, headers included.", false, func() uint64 { return t().BytesSent }},
+		metric{"bytes_received", "Bytes received from other nodes, headers included.", false, func() uint64 { return t().BytesReceived }},
+		metric{"send_calls", "System calls that sent.", false, func() uint64 { return t().SendCalls }},
+		metric{"receive_calls", "System calls that received.", false, func() uint64 { return t().ReceiveCalls }},
+		metric{"send_queue_bytes", "Bytes queued for peers that do not take them.", true, func() uint64 { return t().QueuedBytes }},
+	)
+}
+
+// counterList is the answer to a program's Stats call.
+func (n *Node) counterList() []attach.Counter {
+	var list []attach.Counter
+	for _, m := range n.metrics() {
+		list = append(list, attach.Counter{Name: m.name, Value: m.read()})
+	}
+	return list
+}
+
+// histograms are latencies by stage, in seconds.
+type histograms struct {
+	fault   prometheus.Histogram // from the fault's report to the page's being here
+	remote  prometheus.Histogram // of it: from asking the home to the grant's arrival
+	install prometheus.Histogram // of it: from the grant's arrival to the page's being here
+}
+
+// latencyBuckets are from 1 µs, less than any fault, to 1 s, by factors of 2.
+var latencyBuckets = prometheus.ExponentialBuckets(1e-6, 2, 21)
+
+func newHistogram(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "dsmd", Name: name, Help: help, Buckets: latencyBuckets,
+	})
+}
+
+func newHistograms() histograms {
+	return histograms{
+		fault:   newHistogram("fault_seconds", "From a fault's report to the page's being here."),
+		remote:  newHistogram("fault_remote_seconds", "Of it, from the request to the grant's arrival."),
+		install: newHistogram("fault_install_seconds", "Of it, from the grant's arrival to the page's being here."),
+	}
+}
+
+// register makes the node's metrics known.
+func (n *Node) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	list := []prometheus.Collector{n.latency.fault, n.latency.remote, n.latency.install}
+	for _, m := range n.metrics() {
+		read := func() float64 { return float64(m.read()) }
+		if m.gauge {
+			list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "dsmd", Name: m.name, Help: m.help}, read))
+		} else {
+			list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "dsmd", Name: m.name + "_total", Help: m.help}, read))
+		}
+	}
+	for _, c := range list {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait is a page that this node waits for, with the times of its stages on the node's clock.
+type wait struct {
+	fault, grant time.Duration // grant: 0 until it has come
+}

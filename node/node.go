@@ -1,0 +1,328 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+	"dsmd/transport/tcp"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// Defaults and bounds of Config.
+const (
+	DefaultRegionBytes = 64 << 30
+	MaxRegionBytes     = pagetable.MaxRegionBytes
+	// DefaultRegionBase lies where neither Go's heap, nor its race detector, nor libraries, nor the stack put anything on
+	// amd64 and arm64 with 47 bits of addresses; 16 TiB fit before anything else.
+	DefaultRegionBase = 0x4000_0000_0000
+	// HomeStripe is how many neighbouring pages share a home: few enough that a small array has
+	// several homes, many enough that a run of pages is asked for at one place.
+	HomeStripe = 16
+	// DefaultHold is enough for a thread that was just woken on an idle core to repeat its access.
+	DefaultHold = 20 * time.Microsecond
+	// maxHold is enough for a thread that has to wait for a core first.
+	maxHold = 20 * time.Millisecond
+	// MaxRanks bounds the programs of a job.
+	MaxRanks = 1 << 16
+)
+
+// Config is what a node has to know. Nodes, Ranks, Cluster, Peers, RegionBytes and RegionBase are the same on all nodes.
+type Config struct {
+	Self, Nodes int               // this node's id, and how many there are (1 to protocol.MaxNodes)
+	Ranks       int               // programs that make up the job
+	Cluster     string            // peers that give another name are refused
+	Listener    net.Listener      // TCP, listening already; the node closes it
+	Peers       []string          // data address of each node by id
+	Socket      *net.UnixListener // where programs attach; the node closes it
+	RegionBytes uint64            // address space of the shared memory; 0: DefaultRegionBytes
+	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
+	Trap        string            // "auto" or "uffd"
+	Transport   string            // "auto" or "tcp"
+	Hold        time.Duration     // base of the hold window; 0: DefaultHold
+	Spin        time.Duration     // longest polling before sleep; 0: the default, negative: none
+	Log         *zap.Logger       // nil: no logs
+	Metrics     prometheus.Registerer
+}
+
+func (c *Config) setDefaults() error {
+	if c.RegionBytes == 0 {
+		c.RegionBytes = DefaultRegionBytes
+	}
+	if c.RegionBase == 0 {
+		c.RegionBase = DefaultRegionBase
+	}
+	if c.Hold == 0 {
+		c.Hold = DefaultHold
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	page := uint64(os.Getpagesize())
+	switch {
+	case c.Nodes < 1 || c.Nodes > protocol.MaxNodes:
+		return fmt.Errorf("node: a cluster of %d nodes; it has 1 to %d", c.Nodes, protocol.MaxNodes)
+	case c.Self < 0 || c.Self >= c.Nodes:
+		return fmt.Errorf("node: id %d in a cluster of %d nodes; ids are 0 to %d", c.Self, c.Nodes, c.Nodes-1)
+	case len(c.Peers) != c.Nodes:
+		return fmt.Errorf("node: %d peer addresses for %d nodes; give one for each node, this one included", len(c.Peers), c.Nodes)
+	case c.Ranks < 1 || c.Ranks > MaxRanks:
+		return fmt.Errorf("node: a job of %d programs; it has 1 to %d", c.Ranks, MaxRanks)
+	case c.RegionBytes%page != 0 || c.RegionBytes > MaxRegionBytes:
+		return fmt.Errorf("node: a region of %d bytes; it is a multiple of %d, at most %d (16 TiB)", c.RegionBytes, page, uint64(MaxRegionBytes))
+	case c.RegionBase%page != 0 || c.RegionBase+c.RegionBytes >= 1<<47:
+		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(1)<<47)
+	case c.Trap != "" && c.Trap != "auto" && c.Trap != "uffd":
+		return fmt.Errorf("node: trap back end %q; there are auto and uffd", c.Trap)
+	case c.Transport != "" && c.Transport != "auto" && c.Transport != "tcp":
+		return fmt.Errorf("node: transport %q; there are auto and tcp", c.Transport)
+	case c.Hold < 0 || c.Hold > maxHold:
+		return fmt.Errorf("node: a hold window of %v; it is at most %v", c.Hold, maxHold)
+	case c.Socket == nil:
+		return errors.New("node: no socket for programs to attach at")
+	}
+	return nil
+}
+
+// Node is one node's daemon. Make it with New, then Run it.
+type Node struct {
+	cfg   Config
+	log   *zap.Logger
+	start time.Time
+	now   time.Duration // since start; read once for each turn of the reactor
+
+	engine *protocol.Engine
+	table  pagetable.Table
+	net    transport.Transport
+	dial   func(context.Context) error // connects net to all peers
+
+	poller *netio.Poller
+	wake   *netio.Event
+	accept int // the listening socket of programs, non-blocking
+	spin   spinner
+	timers timers
+
+	posted struct {
+		sync.Mutex
+		stop bool
+	}
+	broken error // why the cluster cannot go on
+	gone   error // why a peer is lost; no program can attach any more
+
+	effects  []protocol.Effect // to be carried out, in order
+	done     int               // of effects: how many were
+	carrying bool              // step is at work on effects
+	control  []byte            // scratch for encoding messages
+	arrived  arrived           // the page that came with the frame being dealt with
+	saved    map[pagetable.Page]transport.Payload
+	stash    map[pagetable.Page]transport.Payload
+	events   []pagetable.Event
+	waits    map[pagetable.Page]wait
+	programs map[protocol.ClientID]*program
+	nextID   protocol.ClientID
+	trapped  int // programs whose faults are served
+	fetching fetching
+	waiters  waiters
+
+	count   counters
+	latency histograms
+}
+
+// arrived is a page that came with a frame.
+type arrived struct {
+	page    pagetable.Page
+	payload transport.Payload
+}
+
+// New makes a node. It takes over Listener and Socket, also when it fails.
+func New(cfg Config) (*Node, error) {
+	n, err := newNode(cfg)
+	if err != nil {
+		if cfg.Listener != nil {
+			cfg.Listener.Close()
+		}
+		if cfg.Socket != nil {
+			cfg.Socket.Close()
+		}
+	}
+	return n, err
+}
+
+func newNode(cfg Config) (*Node, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	table, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: cfg.RegionBytes / uint64(os.Getpagesize())})
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	log := cfg.Log
+	peers, err := tcp.New(tcp.Config{
+		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
+		PageBytes: table.PageBytes(), Log: func(line string) { log.Info(line) },
+	})
+	if err != nil {
+		table.Close()
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	n, err := assemble(cfg, table, peers)
+	if err != nil {
+		peers.Close()
+		table.Close()
+		return nil, err
+	}
+	n.dial = peers.Connect
+	return n, nil
+}
+
+// assemble puts a node together from its parts.
+func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*Node, error) {
+	poller, err := netio.NewPoller()
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	n := &Node{
+		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
+		engine: protocol.New(protocol.Config{
+			Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: table.Pages(), HomeStripe: HomeStripe,
+			Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(maxHold.Microseconds()),
+		}),
+		spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
+		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
+		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{},
+		latency: newHistograms(), fetching: newFetching(), waiters: newWaiters(),
+	}
+	if err := n.openDescriptors(); err != nil {
+		poller.Close()
+		return nil, err
+	}
+	if err := n.register(cfg.Metrics); err != nil {
+		n.closeDescriptors()
+		return nil, fmt.Errorf("node: register metrics: %w", err)
+	}
+	return n, nil
+}
+
+// Tokens of the reactor's descriptors in epoll. Programs have theirs, from 1.
+const (
+	tokenTable = -1 - iota
+	tokenNet
+	tokenAccept
+	tokenWake
+)
+
+func (n *Node) openDescriptors() (err error) {
+	if n.wake, err = netio.NewEvent(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if n.accept, err = detachListener(n.cfg.Socket); err != nil {
+		n.wake.Close()
+		return err
+	}
+	for fd, token := range map[int]int32{n.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, n.accept: tokenAccept, n.wake.FD(): tokenWake} {
+		if err := n.poller.Add(fd, token); err != nil {
+			unix.Close(n.accept)
+			n.wake.Close()
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *Node) closeDescriptors() {
+	unix.Close(n.accept)
+	n.wake.Close()
+	n.poller.Close()
+}
+
+// detachListener returns a descriptor of its own for the listening socket. The listener itself stays
+// open, so that closing it at the end removes a socket file.
+func detachListener(l *net.UnixListener) (int, error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return -1, fmt.Errorf("node: the socket for programs: %w", err)
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return -1, fmt.Errorf("node: the socket for programs: %w", err)
+	}
+	if dupErr != nil {
+		return -1, fmt.Errorf("node: the socket for programs: %w", dupErr)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("node: the socket for programs: %w", err)
+	}
+	return fd, nil
+}
+
+// Run serves until ctx ends (then it returns nil) or the cluster is broken (then why). It closes the node.
+// Programs that connect before all peers are there wait.
+func (n *Node) Run(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer n.close()
+	if n.dial != nil {
+		if err := n.dial(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("node: connect to the other nodes: %w", err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() {
+		n.posted.Lock()
+		n.posted.stop = true
+		n.posted.Unlock()
+		n.wake.Signal()
+	})
+	// The descriptor that a late call would signal must not be closed under it.
+	defer func() {
+		if !stop() {
+			n.posted.Lock()
+			n.posted.Unlock() //lint:ignore SA2001 waiting for the call to finish
+		}
+	}()
+	n.log.Info("serving", zap.Int("node", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
+		zap.String("trap", trapName), zap.String("trap_reason", "the only back end in this version"), zap.String("transport", transportName))
+	n.react()
+	return n.broken
+}
+
+const (
+	trapName      = "uffd"
+	transportName = "tcp"
+)
+
+func (n *Node) close() {
+	for _, p := range n.programs {
+		if n.broken != nil {
+			n.lost(p)
+		}
+		p.close()
+	}
+	n.net.Close()
+	n.table.Close()
+	n.cfg.Socket.Close()
+	n.closeDescriptors()
+}
+
+// breakDown ends the node because the cluster cannot go on. The first reason is the one that counts.
+func (n *Node) breakDown(err error) {
+	if n.broken == nil {
+		n.broken = err
+		n.log.Error("the cluster is broken", zap.Error(err))
+	}
+}

@@ -1,0 +1,475 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// program is a program that has connected.
+type program struct {
+	id     protocol.ClientID
+	fd     int
+	stream attach.Stream
+	out    []byte // frames not yet taken by the socket
+	pass   int    // descriptor to send with the first byte of out, or -1
+	stage  stage
+	rank   uint32
+	ranked bool // rank is taken by this program
+	pid    int
+	name   string
+	bye    bool
+	// waiting has the open calls that are measured, by ticket.
+	waiting map[uint64]callWait
+	fetches map[uint64]*fetch // open prefetches, by ticket
+	blocked bool              // its socket has no room; epoll tells when it has
+}
+
+type callWait struct {
+	op    attach.Op
+	since time.Duration
+}
+
+type stage uint8
+
+const (
+	stageNew     stage = iota // connected, nothing said
+	stageGreeted              // has been welcomed
+	stageTrapped              // its faults are served
+)
+
+const (
+	// maxOut bounds the answers that a program leaves unread, in bytes: some of the largest. A program that
+	// reads less fast than it asks is cut off.
+	maxOut = 8 * attach.MaxFrame
+	// maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
+	maxCalls = 1 << 20
+	// maxPrograms bounds the programs of one node.
+	maxPrograms = pagetable.MaxPrograms
+)
+
+// acceptPrograms takes the programs that have connected.
+func (n *Node) acceptPrograms() bool {
+	any := false
+	for {
+		fd, err := attach.Accept(n.accept)
+		if err != nil {
+			if !errors.Is(err, unix.EAGAIN) {
+				n.log.Warn("cannot accept a program", zap.Error(err))
+			}
+			return any
+		}
+		any = true
+		n.addProgram(fd)
+	}
+}
+
+func (n *Node) addProgram(fd int) {
+	n.nextID++
+	p := &program{id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]callWait{}, fetches: map[uint64]*fetch{}}
+	pid, uid, err := attach.Peer(fd)
+	p.pid = pid
+	switch {
+	case err != nil:
+		n.turnAway(p, "the daemon cannot tell whose process this is: "+err.Error())
+		return
+	case int(uid) != os.Geteuid() && uid != 0:
+		// Whoever attaches reads and writes the memory of everybody else in the job.
+		n.turnAway(p, fmt.Sprintf("this daemon belongs to user %d and you are user %d; run the program as the same user", os.Geteuid(), uid))
+		return
+	case len(n.programs) >= maxPrograms:
+		n.turnAway(p, fmt.Sprintf("%d programs are attached already", len(n.programs)))
+		return
+	}
+	if err := n.poller.Add(fd, int32(p.id)); err != nil {
+		n.turnAway(p, err.Error())
+		return
+	}
+	n.programs[p.id] = p
+	n.count.programs.Store(int64(len(n.programs)))
+	n.serveProgram(p, netio.Readiness{Readable: true})
+}
+
+// turnAway refuses a program that was not added.
+func (n *Node) turnAway(p *program, reason string) {
+	const code = attach.RefuseOther
+	n.log.Warn("program refused", zap.Int("pid", p.pid), zap.String("reason", reason))
+	// A fresh socket takes one small frame; if not, the program sees the end of the connection.
+	_, _ = attach.Send(p.fd, attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}), -1)
+	p.close()
+}
+
+// serveProgram reads and writes what the program's socket allows.
+func (n *Node) serveProgram(p *program, r netio.Readiness) {
+	if r.Writable {
+		n.writeOut(p)
+	}
+	if !r.Readable {
+		return
+	}
+	err := attach.Receive(p.fd, &p.stream)
+	if errors.Is(err, unix.EAGAIN) {
+		return
+	}
+	for err == nil {
+		f, ok, bad := p.stream.Next()
+		if bad != nil {
+			err = bad
+			break
+		}
+		if !ok {
+			return
+		}
+		err = n.programFrame(p, f)
+	}
+	if p.bye && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	n.removeProgram(p, err)
+}
+
+// errRefused ends the connection of a program that was told why.
+var errRefused = errors.New("refused")
+
+func (n *Node) refuse(p *program, code attach.RefuseCode, reason string) error {
+	n.write(p, attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}), -1)
+	return fmt.Errorf("%w: %s", errRefused, reason)
+}
+
+func (n *Node) programFrame(p *program, f attach.Frame) error {
+	switch {
+	case f.Kind == attach.KindHello && p.stage == stageNew:
+		return n.hello(p, f.Body)
+	case f.Kind == attach.KindTrap && p.stage == stageGreeted:
+		return n.trap(p, f.Body)
+	case f.Kind == attach.KindCall && p.stage != stageNew:
+		c, err := attach.DecodeCall(f.Body)
+		if err != nil {
+			return err
+		}
+		if p.stage != stageTrapped && c.Op != attach.OpStats {
+			return fmt.Errorf("%w: %v before Trap", attach.ErrMalformed, c.Op)
+		}
+		return n.call(p, &c)
+	case f.Kind == attach.KindBye:
+		p.bye = true
+		return attach.DecodeEmpty(f)
+	}
+	return fmt.Errorf("%w: %v out of turn", attach.ErrMalformed, f.Kind)
+}
+
+func (n *Node) hello(p *program, body []byte) error {
+	if v, err := attach.HelloVersion(body); err != nil {
+		return err
+	} else if v != attach.Version {
+		return n.refuse(p, attach.RefuseVersion, fmt.Sprintf("the program speaks version %d to its daemon, and this daemon version %d; build both from the same release", v, attach.Version))
+	}
+	h, err := attach.DecodeHello(body)
+	if err != nil {
+		return err
+	}
+	p.name = h.Program
+	if n.gone != nil {
+		return n.refuse(p, attach.RefuseOther, n.gone.Error())
+	}
+	switch {
+	case h.Rank == attach.NoRank:
+		p.rank = n.freeRank()
+	case int(h.Rank) >= n.cfg.Ranks:
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d in a job of %d programs; ranks are 0 to %d", h.Rank, n.cfg.Ranks, n.cfg.Ranks-1))
+	default:
+		p.rank = uint32(h.Rank)
+	}
+	p.stage = stageGreeted
+	n.write(p, attach.AppendWelcome(nil, &attach.Welcome{
+		Version: attach.Version, Node: uint32(n.cfg.Self), Nodes: uint32(n.cfg.Nodes), Rank: p.rank, Size: uint32(n.cfg.Ranks),
+		RegionBase: n.cfg.RegionBase, RegionBytes: n.cfg.RegionBytes, PageBytes: uint32(n.table.PageBytes()),
+		HomeStripe: HomeStripe, Trap: trapName, Transport: transportName,
+	}), n.table.MemFD())
+	return nil
+}
+
+// freeRank is the first rank of this node that no program has: ranks are dealt to nodes in turn.
+func (n *Node) freeRank() uint32 {
+	for r := uint32(n.cfg.Self); int(r) < n.cfg.Ranks; r += uint32(n.cfg.Nodes) {
+		if n.holderOf(r) == nil {
+			return r
+		}
+	}
+	return uint32(n.cfg.Self % n.cfg.Ranks)
+}
+
+func (n *Node) holderOf(rank uint32) *program {
+	for _, p := range n.programs {
+		if p.ranked && p.rank == rank {
+			return p
+		}
+	}
+	return nil
+}
+
+func (n *Node) trap(p *program, body []byte) error {
+	fd, err := p.stream.TakeFD()
+	if err != nil {
+		return err
+	}
+	if _, err := attach.DecodeTrap(body); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if other := n.holderOf(p.rank); other != nil {
+		unix.Close(fd)
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d is attached already, as process %d", p.rank, other.pid))
+	}
+	if err := n.table.Attach(pagetable.ProcID(p.id), fd, uintptr(n.cfg.RegionBase)); err != nil {
+		return n.refuse(p, attach.RefuseTrap, err.Error())
+	}
+	p.ranked = true
+	p.stage = stageTrapped
+	n.trapped++
+	n.waiters.attached(pagetable.ProcID(p.id))
+	n.count.programsSeen.Add(1)
+	n.write(p, attach.AppendReady(nil), -1)
+	n.log.Info("program attached", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
+	return nil
+}
+
+// untrap ends the serving of a program's faults.
+func (n *Node) untrap(id protocol.ClientID) {
+	p := n.programs[id]
+	if p == nil || p.stage != stageTrapped {
+		return
+	}
+	p.stage = stageGreeted
+	n.trapped--
+	n.table.Detach(pagetable.ProcID(id))
+	n.waiters.detached(pagetable.ProcID(id))
+}
+
+// removeProgram ends a connection, for whatever reason; err is nil if the program left in order.
+func (n *Node) removeProgram(p *program, err error) {
+	if n.programs[p.id] != p {
+		return
+	}
+	attached := p.ranked
+	n.untrap(p.id)
+	delete(n.programs, p.id)
+	n.count.programs.Store(int64(len(n.programs)))
+	// Removing comes before closing: the child of a fork may still hold the socket.
+	_ = n.poller.Remove(p.fd)
+	p.close()
+	n.fetching.dropProgram(p)
+	switch {
+	case !attached:
+		n.log.Debug("connection ended", zap.Int("pid", p.pid), zap.Error(err))
+		return
+	case err == nil:
+		n.log.Info("program left", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		n.log.Warn("program died; its pages stay, its locks pass on", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
+	default:
+		n.log.Warn("program cut off", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Error(err))
+	}
+	n.step(protocol.Event{Kind: protocol.EventClientGone, Client: p.id, Rank: p.rank})
+}
+
+func (p *program) close() {
+	unix.Close(p.fd)
+	p.stream.Close()
+}
+
+// lost tells a program that the cluster is broken.
+func (n *Node) lost(p *program) {
+	n.write(p, attach.AppendLost(nil, n.broken.Error()), -1)
+}
+
+// write sends a frame to a program, now or when its socket has room. fd (-1: none) goes with it.
+func (n *Node) write(p *program, frame []byte, fd int) {
+	if len(p.out)+len(frame) > maxOut {
+		// The next receive finds the socket shut, and the program is removed then.
+		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+		return
+	}
+	if fd >= 0 {
+		p.pass = fd
+	}
+	p.out = append(p.out, frame...)
+	n.writeOut(p)
+}
+
+func (n *Node) writeOut(p *program) {
+	for len(p.out) > 0 {
+		sent, err := attach.Send(p.fd, p.out, p.pass)
+		if errors.Is(err, unix.EAGAIN) {
+			n.watch(p, true)
+			return
+		}
+		if err != nil {
+			p.out = p.out[:0] // the receive will tell why
+			return
+		}
+		p.pass = -1
+		p.out = append(p.out[:0], p.out[sent:]...)
+	}
+	n.watch(p, false)
+}
+
+// watch asks to be told when the program's socket has room.
+func (n *Node) watch(p *program, writable bool) {
+	if p.blocked == writable {
+		return
+	}
+	p.blocked = writable
+	if err := n.poller.Watch(p.fd, int32(p.id), writable); err != nil {
+		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+	}
+}
+
+// call lets a program's call happen.
+func (n *Node) call(p *program, c *attach.Call) error {
+	if len(p.waiting)+len(p.fetches) >= maxCalls {
+		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
+	}
+	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil) && c.Op != attach.OpCancel {
+		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
+	}
+	ev := protocol.Event{Client: p.id, Ticket: n.ticket(p, c.Ticket), Rank: p.rank}
+	switch c.Op {
+	case attach.OpAcquire:
+		n.count.lockCalls.Add(1)
+		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
+	case attach.OpRelease:
+		ev.Kind, ev.Object, ev.Access, ev.Ticket = protocol.EventRelease, protocol.LockObject(c.Object), protocol.Access(c.Access), 0
+		n.step(ev)
+		return nil
+	case attach.OpArrive:
+		n.count.barrierCalls.Add(1)
+		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
+	case attach.OpBind, attach.OpUnbind:
+		n.count.nameCalls.Add(1)
+		payload, ok := n.nameCall(p, c)
+		if !ok {
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
+			return nil
+		}
+		ev.Kind, ev.Payload = protocol.EventName, payload
+	case attach.OpPrefetch:
+		n.startFetch(p, c)
+		return nil
+	case attach.OpCancel:
+		n.cancelCall(p, c.Ticket)
+		return nil
+	case attach.OpStats:
+		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
+		return nil
+	}
+	p.waiting[c.Ticket] = callWait{op: c.Op, since: n.now}
+	n.step(ev)
+	return nil
+}
+
+// Programs choose their tickets themselves, so the engine's are made unique on this node with the client's id.
+// A program that uses more than 40 bits of tickets sees its calls collide with its own, nobody else's.
+const ticketBits = 40
+
+func (n *Node) ticket(p *program, t uint64) protocol.Ticket {
+	return protocol.Ticket(uint64(p.id)<<ticketBits | t&(1<<ticketBits-1))
+}
+
+func (n *Node) cancelCall(p *program, ticket uint64) {
+	if f := p.fetches[ticket]; f != nil {
+		n.endFetch(f, attach.StatusCanceled)
+		return
+	}
+	if _, ok := p.waiting[ticket]; ok {
+		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: n.ticket(p, ticket)})
+	}
+}
+
+// nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
+func (n *Node) nameCall(p *program, c *attach.Call) ([]byte, bool) {
+	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
+	if c.Op == attach.OpBind {
+		size := max(c.ElemBytes, 1)
+		if c.Count > n.cfg.RegionBytes/size {
+			return nil, false
+		}
+		page := uint64(n.table.PageBytes())
+		call.Op = protocol.Bind
+		call.Pages = max((c.Count*c.ElemBytes+page-1)/page, 1)
+		// The hash decides, the rest is for people and may be cut.
+		tail := fmt.Sprintf(" × %d (%d bytes each, layout %016x)", c.Count, c.ElemBytes, c.TypeHash)
+		call.Signature = c.Signature[:min(len(c.Signature), protocol.MaxSignature-len(tail))] + tail
+	}
+	return call.Append(nil), true
+}
+
+// reply answers the call whose ticket the engine completed.
+func (n *Node) reply(p *program, ticket uint64, f *protocol.Effect) {
+	t := ticket & (1<<ticketBits - 1)
+	w, ok := p.waiting[t]
+	if !ok {
+		return
+	}
+	delete(p.waiting, t)
+	switch waited := uint64(n.clock() - w.since); w.op {
+	case attach.OpAcquire:
+		n.count.lockNanos.Add(waited)
+	case attach.OpArrive:
+		n.count.barrierNanos.Add(waited)
+	}
+	n.answer(p, &attach.Reply{Ticket: t, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
+}
+
+func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }
+
+// waiters remembers whose thread waits for a page, so that the page is mapped there at once. With one
+// program on the node there is nothing to remember.
+type waiters struct {
+	procs  []pagetable.ProcID
+	byPage map[pagetable.Page]pagetable.ProcID
+}
+
+func newWaiters() waiters { return waiters{byPage: map[pagetable.Page]pagetable.ProcID{}} }
+
+func (w *waiters) attached(id pagetable.ProcID) { w.procs = append(w.procs, id) }
+
+func (w *waiters) detached(id pagetable.ProcID) {
+	for i, p := range w.procs {
+		if p == id {
+			w.procs = append(w.procs[:i], w.procs[i+1:]...)
+			break
+		}
+	}
+	for page, p := range w.byPage {
+		if p == id {
+			delete(w.byPage, page)
+		}
+	}
+}
+
+func (w *waiters) note(page pagetable.Page, id pagetable.ProcID) {
+	if len(w.procs) > 1 {
+		w.byPage[page] = id
+	}
+}
+
+// take returns the program whose thread waits for a page, or AllProcs if none is known.
+func (w *waiters) take(page pagetable.Page) pagetable.ProcID {
+	if len(w.procs) == 1 {
+		return w.procs[0]
+	}
+	id := w.byPage[page] // AllProcs if there is none
+	delete(w.byPage, page)
+	return id
+}

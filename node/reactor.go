@@ -1,0 +1,313 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// framesPerTurn and faultsPerTurn (the length of Node.events) bound what is taken from one source
+	// before the others are looked at and what was sent is flushed.
+	framesPerTurn = 64
+	// looksPerCheck is how often faults and frames are looked for before epoll is asked about everything
+	// else. Programs' calls come through sockets, where a microsecond more does not show.
+	looksPerCheck = 4
+)
+
+// react is the reactor. Each turn looks at all sources and deals with what is there; after turns in which
+// nothing was there it polls on for a while, then sleeps.
+func (n *Node) react() {
+	last := n.clock() // when something happened last
+	for look := 0; n.broken == nil; look++ {
+		before := n.now
+		n.now = n.clock()
+		if n.turn(look%looksPerCheck == 0) {
+			last, look = n.now, 0
+			continue
+		}
+		n.spin.looked(n.now, n.now-before)
+		if n.now-last < n.spin.until(n.now) || n.timers.soon(n.now) {
+			continue
+		}
+		// Everything is looked at once more after Arm, so that nothing that came meanwhile is slept on.
+		if n.net.Arm() || n.turn(true) {
+			last = n.clock()
+			continue
+		}
+		if n.stopping() {
+			return
+		}
+		n.sleep()
+		last = n.clock()
+	}
+}
+
+func (n *Node) clock() time.Duration { return time.Since(n.start) }
+
+func (n *Node) stopping() bool {
+	n.posted.Lock()
+	defer n.posted.Unlock()
+	return n.posted.stop
+}
+
+// sleep waits until a descriptor is ready or a timer is due.
+func (n *Node) sleep() {
+	n.count.sleeps.Add(1)
+	n.count.objects.Store(int64(n.engine.Objects()))
+	n.count.pending.Store(int64(n.engine.Pending()))
+	before := n.clock()
+	n.poller.Wait(n.timers.timeout(before))
+	n.now = n.clock()
+	n.spin.slept(n.now - before)
+}
+
+// turn looks at faults, frames and timers, with check also at everything else, and says whether anything was there.
+func (n *Node) turn(check bool) bool {
+	busy := n.pollFaults()
+	busy = n.pollNet() || busy
+	busy = n.fireTimers() || busy
+	if check {
+		busy = n.checkRest() || busy
+	}
+	if busy {
+		n.net.Flush()
+	}
+	return busy
+}
+
+func (n *Node) pollFaults() bool {
+	if n.trapped == 0 {
+		return false
+	}
+	got, err := n.table.Poll(n.events)
+	if err != nil {
+		n.breakDown(fmt.Errorf("node: read faults: %w", err))
+		return false
+	}
+	for i := range n.events[:got] {
+		n.tableEvent(&n.events[i])
+	}
+	return got > 0
+}
+
+func (n *Node) pollNet() bool {
+	got, err := n.net.Poll(n, framesPerTurn)
+	if err != nil {
+		n.breakDown(fmt.Errorf("node: receive: %w", err))
+	}
+	return got > 0
+}
+
+func (n *Node) fireTimers() bool {
+	fired := false
+	for {
+		id, ok := n.timers.due(n.now)
+		if !ok {
+			return fired
+		}
+		fired = true
+		n.step(protocol.Event{Kind: protocol.EventHoldOver, Object: id})
+	}
+}
+
+// checkRest looks at the sockets of programs, at new programs and at the wish to end.
+func (n *Node) checkRest() bool {
+	busy := false
+	for i := range n.poller.Check() {
+		switch r := n.poller.At(i); r.Token {
+		case tokenTable, tokenNet: // the next look finds it
+		case tokenAccept:
+			busy = n.acceptPrograms() || busy
+		case tokenWake:
+			n.wake.Clear()
+		default:
+			if p := n.programs[protocol.ClientID(r.Token)]; p != nil {
+				n.serveProgram(p, r)
+				busy = true
+			}
+		}
+	}
+	return busy
+}
+
+// step lets an event happen and carries out what follows. Within carrying out it only queues: what follows
+// is then carried out after what was decided before.
+func (n *Node) step(ev protocol.Event) {
+	ev.Now = protocol.Time(n.now.Microseconds())
+	n.effects = n.engine.Step(ev, n.effects)
+	if n.carrying {
+		return
+	}
+	n.carrying = true
+	for n.done < len(n.effects) {
+		f := n.effects[n.done] // a copy: the slice grows meanwhile
+		n.done++
+		n.carryOut(&f)
+	}
+	n.effects, n.done, n.carrying = n.effects[:0], 0, false
+}
+
+// tableEvent deals with a fault or the end of a page table operation.
+func (n *Node) tableEvent(ev *pagetable.Event) {
+	switch ev.Kind {
+	case pagetable.Fault:
+		n.fault(ev)
+	case pagetable.Completed:
+		if ev.Err != nil {
+			n.breakDown(fmt.Errorf("node: page %d: %w", ev.Page, ev.Err))
+			return
+		}
+		n.operationDone(ev.Page, effectOf[ev.Op])
+	case pagetable.ProcGone:
+		// Its socket ends too, and tells whether it left in order.
+		n.untrap(protocol.ClientID(ev.Proc))
+	}
+}
+
+// effectOf names the effect that an operation carries out.
+var effectOf = [...]protocol.EffectKind{
+	pagetable.OpInstall: protocol.EffectInstall, pagetable.OpMakeWritable: protocol.EffectMakeWritable,
+	pagetable.OpDowngrade: protocol.EffectDowngrade, pagetable.OpRevoke: protocol.EffectRevoke,
+	pagetable.OpMap: protocol.EffectMap,
+}
+
+func (n *Node) fault(ev *pagetable.Event) {
+	id := protocol.PageObject(uint64(ev.Page))
+	access := protocol.Read
+	if ev.Write {
+		access = protocol.Write
+	}
+	has := n.engine.Access(id)
+	switch {
+	case has >= access:
+		n.count.maps.Add(1)
+	case n.engine.Waiting(id):
+		n.count.duplicates.Add(1)
+	default:
+		n.countMiss(has, access)
+		n.waits[ev.Page] = wait{fault: n.now}
+	}
+	n.waiters.note(ev.Page, ev.Proc)
+	n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
+		Thread: ev.Thread*0x9e3779b1 ^ ev.Offset})
+}
+
+func (n *Node) countMiss(has, access protocol.Access) {
+	switch {
+	case access == protocol.Read:
+		n.count.readMisses.Add(1)
+	case has == protocol.None:
+		n.count.writeMisses.Add(1)
+	default:
+		n.count.upgrades.Add(1)
+	}
+}
+
+// Frame implements transport.Handler.
+func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	m, err := protocol.DecodeMessage(control)
+	switch {
+	case err != nil:
+		n.breakDown(fmt.Errorf("node: from node %d: %w", from, err))
+		return
+	case m.From != protocol.NodeID(from):
+		n.breakDown(fmt.Errorf("node: node %d sent a message in the name of node %d", from, m.From))
+		return
+	case (payload != nil) != (m.Flags&protocol.FlagData != 0):
+		n.breakDown(fmt.Errorf("node: node %d sent a %v whose flags %#x do not say whether a page came with it", from, m.Kind, m.Flags))
+		return
+	}
+	m.To = protocol.NodeID(n.cfg.Self)
+	if m.Kind == protocol.Grant && !m.Object.IsLock() {
+		n.noteGrant(&m, payload)
+	}
+	n.step(protocol.Event{Kind: protocol.EventMessage, Message: &m})
+	n.arrived = arrived{}
+}
+
+func (n *Node) noteGrant(m *protocol.Message, payload transport.Payload) {
+	page := pagetable.Page(m.Object.Page())
+	if payload != nil {
+		n.count.pagesReceived.Add(1)
+		n.arrived = arrived{page, payload}
+	}
+	if w, ok := n.waits[page]; ok {
+		w.grant = n.now
+		n.waits[page] = w
+	}
+}
+
+// PeerUp implements transport.Handler.
+func (n *Node) PeerUp(peer transport.NodeID) {
+	n.log.Info("peer is up", zap.Uint16("peer", uint16(peer)))
+}
+
+// PeerDown implements transport.Handler. Without a program on this node nobody is hurt: at the end of
+// a job the daemons leave one after another.
+func (n *Node) PeerDown(peer transport.NodeID, err error) {
+	err = fmt.Errorf("node %d is lost: %w", peer, err)
+	if len(n.programs) > 0 {
+		n.breakDown(err)
+		return
+	}
+	n.log.Warn("peer is down", zap.Uint16("peer", uint16(peer)), zap.Error(err))
+	n.gone = err
+}
+
+// timers are the holds that are running. There are few: one for each page that was just gained and is wanted elsewhere.
+type timers struct {
+	list []timer
+	next time.Duration // when the first is due; meaningless if there are none
+}
+
+type timer struct {
+	at time.Duration
+	id protocol.ObjectID
+}
+
+// spinForTimer is how close a timer must be to be polled for; sleeping is not exact to less.
+const spinForTimer = 60 * time.Microsecond
+
+func (t *timers) add(at time.Duration, id protocol.ObjectID) {
+	if len(t.list) == 0 || at < t.next {
+		t.next = at
+	}
+	t.list = append(t.list, timer{at, id})
+}
+
+// due takes out a timer whose time has come.
+func (t *timers) due(now time.Duration) (protocol.ObjectID, bool) {
+	if len(t.list) == 0 || now < t.next {
+		return 0, false
+	}
+	first := 0
+	for i := range t.list {
+		if t.list[i].at < t.list[first].at {
+			first = i
+		}
+	}
+	if t.next = t.list[first].at; now < t.next {
+		return 0, false
+	}
+	id := t.list[first].id
+	t.list[first] = t.list[len(t.list)-1]
+	t.list = t.list[:len(t.list)-1]
+	return id, true
+}
+
+func (t *timers) soon(now time.Duration) bool { return len(t.list) > 0 && t.next-now < spinForTimer }
+
+// timeout is how long the reactor may sleep.
+func (t *timers) timeout(now time.Duration) time.Duration {
+	if len(t.list) == 0 {
+		return netio.Forever
+	}
+	return max(t.next-now-spinForTimer/2, 0)
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/bench/kernel"
+	"dsmd/bench/matmul"
+	"dsmd/bench/sor"
+)
+
+// kernels are the programs that `bench run` knows.
+var kernels = kernel.Registry{
+	sor.Kernel{},
+	matmul.Kernel{},
+}
+
+func listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the kernels and their sizes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "KERNEL\tTEST\tDEFAULT\tLARGE\tSIZE IS\tWHAT IT COMPUTES")
+			for _, k := range kernels {
+				s := k.Sizes()
+				fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s, %d to %d\t%s\n", k.Name(), s.Test, s.Default, s.Large, s.Parameter, s.Min, s.Max, k.Summary())
+			}
+			return w.Flush()
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package micro
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"dsmd/bench/floor"
+)
+
+const (
+	// pagesPerRun is the number of pages of a benchmark that times single accesses, and so its samples per run.
+	pagesPerRun = 256
+	// pagesPerPass is the number of pages of one sample of a benchmark that times passes: 4 MiB.
+	pagesPerPass = 1024
+	// passesPerRun is how many passes a run makes. Each needs its own pages.
+	passesPerRun = 4
+	// callsPerRun is the number of timed calls of a lock or barrier.
+	callsPerRun = 256
+	// gap is the computing between two accesses of read_miss_spaced.
+	gap = 100 * time.Microsecond
+)
+
+// MinNodes is how many nodes the microbenchmarks need: one that has a page and one that wants it.
+const MinNodes = 2
+
+// ErrUnknown is returned for a microbenchmark that does not exist.
+var ErrUnknown = errors.New("no such microbenchmark")
+
+// A Micro is one microbenchmark.
+type Micro struct {
+	// Name is a contract with those who read the JSON output.
+	Name string
+	// Summary says in one line what is timed.
+	Summary string
+	// Unit is "µs", for one operation, or "µs/page", for a pass over many pages divided by their number.
+	Unit string
+	// Busy says that every processor computes meanwhile, also while the floor is measured.
+	Busy bool
+	// Floor is what it is compared with. Measure it with Spin both false and true, and take the better.
+	Floor floor.Spec
+
+	measure func(*place) ([]float64, error)
+}
+
+// All lists the microbenchmarks in the order in which they are run.
+func All() []Micro {
+	single := func(path floor.Path) floor.Spec { return floor.Spec{Path: path, Samples: pagesPerRun} }
+	pass := func(path floor.Path) floor.Spec {
+		return floor.Spec{Path: path, Samples: passesPerRun, Pages: pagesPerPass}
+	}
+	fetch, storing, spaced := single(floor.Fetch), single(floor.Fetch), single(floor.Fetch)
+	storing.Store = true
+	spaced.Gap = gap
+	return []Micro{
+		{Name: "read_miss", Unit: "µs", Floor: fetch, measure: readMiss(0),
+			Summary: "rank 1 loads from pages that rank 0 has written, back to back"},
+		{Name: "read_miss_spaced", Unit: "µs", Floor: spaced, measure: readMiss(gap),
+			Summary: "the same with 100 µs of computing before each load"},
+		{Name: "read_miss_busy", Unit: "µs", Floor: fetch, Busy: true, measure: readMiss(0),
+			Summary: "the same back to back while another process computes on every core"},
+		{Name: "write_miss", Unit: "µs", Floor: storing, measure: writeMiss,
+			Summary: "rank 1 stores to pages that rank 0 has written"},
+		{Name: "upgrade", Unit: "µs", Floor: single(floor.Unprotect), measure: upgrade,
+			Summary: "rank 1 stores to pages that it and rank 0 have read-only"},
+		{Name: "invalidate", Unit: "µs", Floor: single(floor.Unprotect), measure: invalidate,
+			Summary: "rank 0 stores to its pages, of which every other node has a read-only copy"},
+		{Name: "scan", Unit: "µs/page", Floor: pass(floor.Stream), measure: scan,
+			Summary: "rank 1 reads 4 MiB that rank 0 has written, in order"},
+		{Name: "first_touch", Unit: "µs/page", Floor: pass(floor.Touch), measure: firstTouch,
+			Summary: "rank 1 stores to 4 MiB of pages that no node has touched, in order"},
+		{Name: "lock_local", Unit: "µs", Floor: floor.Spec{Path: floor.UnixRoundTrip, Samples: callsPerRun}, measure: lockLocal,
+			Summary: "rank 1 locks and unlocks a mutex that it held last"},
+		{Name: "lock_handoff", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: callsPerRun}, measure: lockHandoff,
+			Summary: "rank 1 locks a free mutex that rank 0 held last"},
+		{Name: "barrier", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: callsPerRun}, measure: barrier,
+			Summary: "all ranks meet at a barrier, back to back; rank 0 takes the time"},
+	}
+}
+
+// Names lists the microbenchmarks' names.
+func Names() []string {
+	var names []string
+	for _, m := range All() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// Choose returns the microbenchmarks of the given names, in the order of All; all if there are no names. A
+// name that does not exist gets an ErrUnknown that lists those that do.
+func Choose(names []string) ([]Micro, error) {
+	for _, name := range names {
+		if !slices.Contains(Names(), name) {
+			return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(Names(), ", "))
+		}
+	}
+	all := All()
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(m Micro) bool { return !slices.Contains(names, m.Name) }), nil
+}

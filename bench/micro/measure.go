@@ -1,0 +1,266 @@
+package micro
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"dsmd/bench/floor"
+	"dsmd/dsm"
+)
+
+// A Request names one run of one microbenchmark, for every rank.
+type Request struct {
+	Name string `json:"name"`
+	// Run counts from 0. No two requests of a cluster may have the same Name and Run.
+	Run int `json:"run"`
+}
+
+// A Reply is the samples that one rank took, in the unit of the Micro; most ranks take none.
+type Reply struct {
+	Samples []float64 `json:"samples"`
+}
+
+// Measure does this rank's part of one run. It is collective: all ranks of c call it with the same request.
+func Measure(ctx context.Context, c *dsm.Cluster, request Request) (Reply, error) {
+	chosen, err := Choose([]string{request.Name})
+	if err != nil {
+		return Reply{}, err
+	}
+	samples, err := chosen[0].measure(&place{ctx: ctx, cluster: c, request: request})
+	if err != nil {
+		return Reply{}, fmt.Errorf("%s, run %d: %w", request.Name, request.Run, err)
+	}
+	return Reply{samples}, nil
+}
+
+// A place is where a microbenchmark runs: one rank of one run.
+type place struct {
+	ctx     context.Context
+	cluster *dsm.Cluster
+	request Request
+}
+
+func (p *place) is(rank int) bool { return p.cluster.Rank() == rank }
+
+func (p *place) barrier() error { return p.cluster.Barrier(p.ctx) }
+
+// name is for shared objects of this run.
+func (p *place) name() string { return fmt.Sprintf("micro/%s/%d", p.request.Name, p.request.Run) }
+
+// order is a random order of all pages, another one in each run, the same on every rank. Single misses are
+// not measured in ascending order, so that fetching ahead can't pass for a fast miss; scan measures that.
+func (p *place) order(pages int) []int {
+	return rand.New(rand.NewPCG(1, uint64(p.request.Run))).Perm(pages)
+}
+
+// pages is a shared array that is used one word per page.
+type pages struct {
+	words []uint64
+	each  int // words per page
+}
+
+func (s pages) load(page int) uint64 { return s.words[page*s.each] }
+func (s pages) store(page int)       { s.words[page*s.each] = uint64(page) + 1 }
+func (s pages) count() int           { return len(s.words) / s.each }
+
+// onPages allocates pages, lets steps happen one after the other on all ranks, and frees them. A barrier
+// follows each step.
+func (p *place) onPages(count int, steps ...func(pages)) error {
+	each := p.cluster.PageBytes() / 8
+	words, err := dsm.Alloc[uint64](p.cluster, p.name(), count*each)
+	if err != nil {
+		return fmt.Errorf("allocating %d pages: %w", count, err)
+	}
+	for i, step := range steps {
+		step(pages{words, each})
+		if err := p.barrier(); err != nil {
+			return fmt.Errorf("barrier after step %d: %w", i, err)
+		}
+	}
+	if err := dsm.Free(p.cluster, words); err != nil {
+		return fmt.Errorf("freeing the pages: %w", err)
+	}
+	return nil
+}
+
+// at makes a step that only one rank does.
+func (p *place) at(rank int, step func(pages)) func(pages) {
+	return func(s pages) {
+		if p.is(rank) {
+			step(s)
+		}
+	}
+}
+
+// except makes a step that all ranks but one do.
+func (p *place) except(rank int, step func(pages)) func(pages) {
+	return func(s pages) {
+		if !p.is(rank) {
+			step(s)
+		}
+	}
+}
+
+func storeAll(s pages) {
+	for page := range s.count() {
+		s.store(page)
+	}
+}
+
+func loadAll(s pages) {
+	for page := range s.count() {
+		sink += s.load(page)
+	}
+}
+
+// sink keeps loads from being optimised away.
+var sink uint64
+
+// timeEach makes a step that accesses all pages in p's random order and appends the time of each access, in
+// microseconds, to samples.
+func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pages, page int)) func(pages) {
+	return func(s pages) {
+		for _, page := range p.order(s.count()) {
+			if gap > 0 {
+				floor.Compute(gap)
+			}
+			start := time.Now()
+			access(s, page)
+			*samples = append(*samples, microseconds(time.Since(start)))
+		}
+	}
+}
+
+// timePasses makes a step that does pass for each of passesPerRun equal parts of the pages and appends the time
+// per page, in microseconds, to samples.
+func timePasses(samples *[]float64, pass func(pages)) func(pages) {
+	return func(s pages) {
+		words := len(s.words) / passesPerRun
+		for i := range passesPerRun {
+			part := pages{s.words[i*words : (i+1)*words], s.each}
+			start := time.Now()
+			pass(part)
+			*samples = append(*samples, microseconds(time.Since(start))/float64(part.count()))
+		}
+	}
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func readMiss(gap time.Duration) func(*place) ([]float64, error) {
+	return func(p *place) (samples []float64, err error) {
+		err = p.onPages(pagesPerRun,
+			p.at(0, storeAll),
+			p.at(1, p.timeEach(&samples, gap, func(s pages, page int) { sink += s.load(page) })))
+		return samples, err
+	}
+}
+
+func writeMiss(p *place) (samples []float64, err error) {
+	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.at(1, p.timeEach(&samples, 0, pages.store)))
+	return samples, err
+}
+
+func upgrade(p *place) (samples []float64, err error) {
+	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.at(1, loadAll), p.at(1, p.timeEach(&samples, 0, pages.store)))
+	return samples, err
+}
+
+func invalidate(p *place) (samples []float64, err error) {
+	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.except(0, loadAll), p.at(0, p.timeEach(&samples, 0, pages.store)))
+	return samples, err
+}
+
+func scan(p *place) (samples []float64, err error) {
+	err = p.onPages(pagesPerPass*passesPerRun,
+		p.at(0, storeAll),
+		p.at(1, timePasses(&samples, func(s pages) {
+			for _, word := range s.words {
+				sink += word
+			}
+		})))
+	return samples, err
+}
+
+func firstTouch(p *place) (samples []float64, err error) {
+	err = p.onPages(pagesPerPass*passesPerRun, p.at(1, timePasses(&samples, storeAll)))
+	return samples, err
+}
+
+// locked locks and unlocks m and returns how long locking took, and both together, in microseconds.
+func (p *place) locked(m *dsm.Mutex) (lock, both float64, err error) {
+	start := time.Now()
+	if err := m.Lock(p.ctx); err != nil {
+		return 0, 0, fmt.Errorf("locking: %w", err)
+	}
+	lock = microseconds(time.Since(start))
+	if err := m.Unlock(); err != nil {
+		return 0, 0, fmt.Errorf("unlocking: %w", err)
+	}
+	return lock, microseconds(time.Since(start)), nil
+}
+
+func lockLocal(p *place) ([]float64, error) {
+	m, err := dsm.NewMutex(p.cluster, p.name())
+	if err != nil {
+		return nil, err
+	}
+	var samples []float64
+	if p.is(1) {
+		if _, _, err := p.locked(m); err != nil { // Brings the lock here.
+			return nil, err
+		}
+		for range callsPerRun {
+			_, both, err := p.locked(m)
+			if err != nil {
+				return nil, err
+			}
+			samples = append(samples, both)
+		}
+	}
+	return samples, p.barrier()
+}
+
+func lockHandoff(p *place) ([]float64, error) {
+	m, err := dsm.NewMutex(p.cluster, p.name())
+	if err != nil {
+		return nil, err
+	}
+	var samples []float64
+	for range callsPerRun {
+		for rank := range 2 {
+			if p.is(rank) {
+				lock, _, err := p.locked(m)
+				if err != nil {
+					return nil, err
+				}
+				if rank == 1 {
+					samples = append(samples, lock)
+				}
+			}
+			if err := p.barrier(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return samples, nil
+}
+
+func barrier(p *place) ([]float64, error) {
+	if err := p.barrier(); err != nil { // So that all ranks are here when the times begin.
+		return nil, err
+	}
+	var samples []float64
+	for range callsPerRun {
+		start := time.Now()
+		if err := p.barrier(); err != nil {
+			return nil, err
+		}
+		if p.is(0) {
+			samples = append(samples, microseconds(time.Since(start)))
+		}
+	}
+	return samples, nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"dsmd/bench/crew"
+)
+
+// maxNodes is the most nodes that the protocol's node sets are made for.
+const maxNodes = 1024
+
+// defaultTimeout is far more than any kernel needs at its default size, and less than people wait.
+const defaultTimeout = 10 * time.Minute
+
+// clusterOptions are the flags of the commands that start a cluster.
+type clusterOptions struct {
+	nodes           int
+	trap, transport string
+	dsmd            string
+	json            string
+	timeout         time.Duration
+	verbose         bool
+}
+
+func (o *clusterOptions) register(flags *pflag.FlagSet) {
+	flags.IntVarP(&o.nodes, "nodes", "n", 2, "number of nodes: daemons, each with one copy of the program")
+	flags.StringVar(&o.trap, "trap", "auto", "how daemons trap page faults: auto, uffd or sigsegv")
+	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
+	flags.StringVar(&o.dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
+	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
+}
+
+func (o *clusterOptions) check(minNodes int) error {
+	if o.nodes < minNodes || o.nodes > maxNodes {
+		return fmt.Errorf("-n %d: the number of nodes must be %d to %d", o.nodes, minNodes, maxNodes)
+	}
+	for _, choice := range []struct {
+		flag, value string
+		values      []string
+	}{
+		{"--trap", o.trap, []string{"auto", "uffd", "sigsegv"}},
+		{"--transport", o.transport, []string{"auto", "tcp", "rdma"}},
+	} {
+		if !slices.Contains(choice.values, choice.value) {
+			return fmt.Errorf("%s %q: use one of %s", choice.flag, choice.value, strings.Join(choice.values, ", "))
+		}
+	}
+	if o.timeout <= 0 {
+		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", o.timeout, defaultTimeout)
+	}
+	return nil
+}
+
+// errTimeout is the cause of a context that --timeout has ended.
+var errTimeout = errors.New("timed out")
+
+// bounded is ctx, ended by --timeout.
+func (o *clusterOptions) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, o.timeout))
+}
+
+// crew is how a cluster of these options runs the given worker.
+func (o *clusterOptions) crew(dsmd, dir string, worker []string) (crew.Options, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return crew.Options{}, fmt.Errorf("finding this executable: %w", err)
+	}
+	options := crew.Options{
+		Dsmd: dsmd, Nodes: o.nodes, Trap: o.trap, Transport: o.transport,
+		Worker: append([]string{self, workerName}, worker...),
+		Dir:    dir,
+	}
+	if o.verbose {
+		options.Echo = os.Stderr
+	}
+	return options, nil
+}
+
+// publish writes table to standard output and value to the file of --json; with `--json -` value alone goes to
+// standard output.
+func (o *clusterOptions) publish(stdout io.Writer, table string, value any) error {
+	if o.json != "-" {
+		if _, err := io.WriteString(stdout, table); err != nil {
+			return fmt.Errorf("writing the table: %w", err)
+		}
+	}
+	if o.json == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	text = append(text, '\n')
+	if o.json == "-" {
+		_, err = stdout.Write(text)
+	} else {
+		err = os.WriteFile(o.json, text, 0o666)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the result as JSON: %w", err)
+	}
+	return nil
+}

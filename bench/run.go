@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/bench/crew"
+	"dsmd/bench/kernel"
+)
+
+// maxThreads is the most goroutines per node that -t takes; more find no processor on any machine.
+const maxThreads = 1024
+
+// errNotVerified is returned when the cluster's result is not the right one.
+var errNotVerified = errors.New("the result is wrong")
+
+func runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run KERNEL",
+		Short: "Run a kernel on a cluster, verify its result, and compare its time",
+		Long: "Run a kernel three times: sequentially, by goroutines on ordinary memory, and on a cluster of nodes on this\n" +
+			"machine; check the cluster's result against the sequential one, and compare the times.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("run takes one kernel, not %d; there are: %v", len(args), kernels.Names())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.resolve(args[0]); err != nil {
+				return err
+			}
+			ctx, cancel := o.bounded(cmd.Context())
+			defer cancel()
+			return runKernel(ctx, &o, cmd)
+		},
+	}
+	o.register(cmd.Flags())
+	cmd.Flags().IntVarP(&o.threads, "threads", "t", 1, "goroutines per node")
+	cmd.Flags().StringVar(&o.size, "size", "default", "test, default, large, or a number (see `bench list`)")
+	return cmd
+}
+
+// runOptions are the flags of `bench run`, and what they stand for.
+type runOptions struct {
+	clusterOptions
+	threads int
+	size    string
+
+	kernel kernel.Kernel
+	n      int
+}
+
+// resolve checks the options and finds the kernel and the size.
+func (o *runOptions) resolve(name string) error {
+	k, err := kernels.Find(name)
+	if err != nil {
+		return err
+	}
+	if o.n, err = k.Sizes().Parse(o.size); err != nil {
+		return fmt.Errorf("--size: %s: %w", name, err)
+	}
+	o.kernel = k
+	if o.threads < 1 || o.threads > maxThreads {
+		return fmt.Errorf("-t %d: the number of goroutines per node must be 1 to %d", o.threads, maxThreads)
+	}
+	return o.check(1)
+}
+
+func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
+	dir, err := os.MkdirTemp("", "dsm-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the run: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	view := newDisplay(os.Stderr)
+	defer view.clear()
+	view.show("looking for dsmd", 0, 0)
+	dsmd, err := findDsmd(ctx, o.dsmd, dir)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	r, wrong, err := compare(ctx, o, dsmd, dir, view)
+	if err != nil {
+		return err
+	}
+	view.clear()
+	if err := o.publish(cmd.OutOrStdout(), r.table(), r); err != nil {
+		return err
+	}
+	if wrong != nil {
+		return fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong)
+	}
+	return nil
+}
+
+// compare runs the three versions. wrong says why the cluster's result is not the sequential one's.
+func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (r *report, wrong, err error) {
+	problem := o.kernel.Problem(o.n)
+	sequential, serial, err := alone(ctx, "sequential version", problem.Sequential, view)
+	if err != nil {
+		return nil, nil, err
+	}
+	total := o.nodes * o.threads
+	prepare := func() (kernel.Run, error) { return problem.Goroutines(total) }
+	goroutines, parallel, err := alone(ctx, "goroutine version", prepare, view)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := problem.Verify(sequential, goroutines); err != nil {
+		return nil, nil, fmt.Errorf("the goroutine version (%d goroutines, ordinary memory): %w: %w", total, errNotVerified, err)
+	}
+	shared, outcomes, err := onCluster(ctx, o, dsmd, dir, view)
+	if err != nil {
+		return nil, nil, err
+	}
+	wrong = problem.Verify(sequential, shared)
+	return newReport(o, outcomes, shared.Figures, wrong == nil, serial, parallel), wrong, nil
+}
+
+// solved is what a version computed, and the seconds that computing took.
+type solved struct {
+	result  kernel.Result
+	seconds float64
+	err     error
+}
+
+// alone runs a version in this process.
+func alone(ctx context.Context, what string, prepare func() (kernel.Run, error), view *display) (kernel.Result, float64, error) {
+	view.show(what, 0, 0)
+	done := make(chan solved, 1)
+	go func() { done <- solve(ctx, prepare) }()
+	// A version without barriers does not notice that ctx is done. This process ends soon after, so leaving
+	// the computing to itself is no leak.
+	var s solved
+	select {
+	case s = <-done:
+	case <-ctx.Done():
+		s.err = context.Cause(ctx)
+	}
+	if s.err != nil {
+		return kernel.Result{}, 0, fmt.Errorf("%s: %w", what, s.err)
+	}
+	return s.result, s.seconds, nil
+}
+
+func solve(ctx context.Context, prepare func() (kernel.Run, error)) (s solved) {
+	run, err := prepare()
+	if err != nil {
+		return solved{err: err}
+	}
+	runtime.GC() // What earlier versions left behind is not this one's.
+	start := time.Now()
+	if err := run.Compute(ctx, nil); err != nil {
+		return solved{err: err}
+	}
+	s.seconds = time.Since(start).Seconds()
+	s.result, s.err = run.Result(ctx)
+	return s
+}
+
+// onCluster runs the version on shared memory and returns its result and the outcome of every rank.
+func onCluster(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (kernel.Result, []outcome, error) {
+	outputPath := filepath.Join(dir, "output")
+	options, err := o.crew(dsmd, dir, []string{workerRun, o.kernel.Name(), strconv.Itoa(o.n), strconv.Itoa(o.threads), outputPath})
+	if err != nil {
+		return kernel.Result{}, nil, err
+	}
+	view.show("starting the cluster", 0, 0)
+	options.OnProgress = view.show
+	c, err := crew.Start(options)
+	if err != nil {
+		return kernel.Result{}, nil, err
+	}
+	defer c.Close()
+	replies, err := c.Collect(ctx)
+	if err != nil {
+		return kernel.Result{}, nil, err
+	}
+	if err := c.Finish(ctx); err != nil {
+		return kernel.Result{}, nil, err
+	}
+	outcomes := make([]outcome, len(replies))
+	for rank, reply := range replies {
+		if err := json.Unmarshal(reply, &outcomes[rank]); err != nil {
+			return kernel.Result{}, nil, fmt.Errorf("what rank %d reported: %w", rank, err)
+		}
+	}
+	output, err := readWords(outputPath)
+	if err != nil {
+		return kernel.Result{}, nil, err
+	}
+	return kernel.Result{Figures: outcomes[0].Figures, Output: output}, outcomes, nil
+}

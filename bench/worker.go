@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/bench/crew"
+	"dsmd/bench/kernel"
+	"dsmd/bench/micro"
+	"dsmd/dsm"
+)
+
+// Names by which the driver starts workers.
+const (
+	workerName  = "worker"
+	workerRun   = "run"
+	workerMicro = "micro"
+)
+
+// workerCommand is what the driver starts under `dsmd run`; people have no use for it.
+func workerCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: workerName, Short: "One rank of a measurement (started by the driver)", Hidden: true}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: workerRun + " KERNEL N THREADS OUTPUT CONTROL", Args: cobra.ExactArgs(5),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return onLine(cmd.Context(), args[4], func(ctx context.Context, line *crew.Line) error {
+					return runWorker(ctx, line, args[0], args[1], args[2], args[3])
+				})
+			},
+		},
+		&cobra.Command{
+			Use: workerMicro + " CONTROL", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return onLine(cmd.Context(), args[0], microWorker) },
+		})
+	return cmd
+}
+
+// onLine connects to the driver, does work, and tells the driver if it fails.
+func onLine(ctx context.Context, control string, work func(context.Context, *crew.Line) error) error {
+	rank, err := strconv.Atoi(os.Getenv("DSM_RANK"))
+	if err != nil {
+		return fmt.Errorf("DSM_RANK: %w (workers are started by the driver, under dsmd run)", err)
+	}
+	line, err := crew.Connect(ctx, control, rank)
+	if err != nil {
+		return err
+	}
+	defer line.Close()
+	if err := work(ctx, line); err != nil {
+		return errors.Join(err, line.Fail(err))
+	}
+	return nil
+}
+
+// joined does work in the cluster and leaves it.
+func joined(ctx context.Context, line *crew.Line, work func(*dsm.Cluster) error) error {
+	if err := line.Phase("joining the cluster"); err != nil {
+		return err
+	}
+	c, err := dsm.Join(ctx)
+	if err != nil {
+		return fmt.Errorf("joining the cluster: %w", err)
+	}
+	return errors.Join(work(c), c.Close())
+}
+
+// An outcome is what one rank reports of a run.
+type outcome struct {
+	// Seconds is from the barrier after the preparation to the barrier after the computing.
+	Seconds float64 `json:"seconds"`
+	// Counters is by how much the counters of this node's daemon grew in that time.
+	Counters map[string]uint64 `json:"counters"`
+	// Figures is the program's own figures; rank 0 only.
+	Figures map[string]any `json:"figures,omitempty"`
+}
+
+func runWorker(ctx context.Context, line *crew.Line, name, size, threadsText, outputPath string) error {
+	k, err := kernels.Find(name)
+	if err != nil {
+		return err
+	}
+	n, err := k.Sizes().Parse(size)
+	if err != nil {
+		return err
+	}
+	threads, err := strconv.Atoi(threadsText)
+	if err != nil {
+		return fmt.Errorf("the number of threads: %w", err)
+	}
+	giveThreadsProcessors(threads)
+	return joined(ctx, line, func(c *dsm.Cluster) error {
+		r := rank{ctx: ctx, line: line, cluster: c}
+		o, err := r.solve(k.Problem(n), threads, outputPath)
+		if err != nil {
+			return err
+		}
+		if err := line.Reply(o); err != nil {
+			return err
+		}
+		// The driver has everything when it ends the line. Leaving earlier would look like a failure.
+		if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("waiting for the driver: %w", err)
+		}
+		return nil
+	})
+}
+
+// giveThreadsProcessors lets every thread of the kernel wait for a page (a goroutine that does keeps its
+// processor, in the sense of GOMAXPROCS) and still leaves one for what else has to run. An explicit GOMAXPROCS is left alone.
+func giveThreadsProcessors(threads int) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(runtime.NumCPU(), threads+1))
+	}
+}
+
+// rank is one rank of a run.
+type rank struct {
+	ctx     context.Context
+	line    *crew.Line
+	cluster *dsm.Cluster
+}
+
+// together starts a phase when all ranks have come to it.
+func (r rank) together(phase string) error {
+	if err := r.line.Phase("waiting for the other ranks, before " + phase); err != nil {
+		return err
+	}
+	if err := r.cluster.Barrier(r.ctx); err != nil {
+		return fmt.Errorf("barrier before %s: %w", phase, err)
+	}
+	return r.line.Phase(phase)
+}
+
+func (r rank) solve(problem kernel.Problem, threads int, outputPath string) (outcome, error) {
+	if err := r.line.Phase("preparing"); err != nil {
+		return outcome{}, err
+	}
+	run, err := problem.Cluster(r.ctx, r.cluster, threads)
+	if err != nil {
+		return outcome{}, fmt.Errorf("preparing: %w", err)
+	}
+	o, err := r.compute(run)
+	if err != nil {
+		return outcome{}, err
+	}
+	if r.cluster.Rank() == 0 {
+		if o.Figures, err = r.collect(run, outputPath); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := r.together("ending"); err != nil {
+		return outcome{}, err
+	}
+	if err := run.Close(); err != nil {
+		return outcome{}, fmt.Errorf("freeing the memory: %w", err)
+	}
+	return o, nil
+}
+
+// compute times run.Compute. The counters are read outside the timed part, between barriers, so that
+// nothing but the computing counts on any node.
+func (r rank) compute(run kernel.Run) (outcome, error) {
+	runtime.GC() // What the preparation left behind is not the computing's.
+	if err := r.together("reading the counters"); err != nil {
+		return outcome{}, err
+	}
+	before, err := r.counters()
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.together("computing"); err != nil {
+		return outcome{}, err
+	}
+	start := time.Now()
+	if err := run.Compute(r.ctx, r.line.Progress); err != nil {
+		return outcome{}, fmt.Errorf("computing: %w", err)
+	}
+	if err := r.cluster.Barrier(r.ctx); err != nil {
+		return outcome{}, fmt.Errorf("barrier after computing: %w", err)
+	}
+	seconds := time.Since(start).Seconds()
+	after, err := r.counters()
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.together("reading the result"); err != nil {
+		return outcome{}, err
+	}
+	return outcome{Seconds: seconds, Counters: growth(before, after)}, nil
+}
+
+// collect reads the result, which faults in what other nodes have computed.
+func (r rank) collect(run kernel.Run, outputPath string) (map[string]any, error) {
+	result, err := run.Result(r.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the result: %w", err)
+	}
+	if err := writeWords(outputPath, result.Output); err != nil {
+		return nil, err
+	}
+	return result.Figures, nil
+}
+
+func microWorker(ctx context.Context, line *crew.Line) error {
+	return joined(ctx, line, func(c *dsm.Cluster) error {
+		// The first reply says that this rank has joined.
+		if err := line.Reply(micro.Reply{}); err != nil {
+			return err
+		}
+		for {
+			var request micro.Request
+			err := line.Next(&request)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := line.Phase(fmt.Sprintf("measuring %s, run %d", request.Name, request.Run)); err != nil {
+				return err
+			}
+			reply, err := micro.Measure(ctx, c, request)
+			if err != nil {
+				return err
+			}
+			if err := line.Reply(reply); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// counters reads the counters of this node's daemon.
+func (r rank) counters() (map[string]uint64, error) {
+	counters, err := r.cluster.Stats(r.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the daemon's counters: %w", err)
+	}
+	return counters, nil
+}

@@ -1,0 +1,265 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "dsmd"
+
+// allowed is the architecture: a package, or all packages below it (…/), and what of ours it may import. A
+// package may import what lies in its own tree. What is not listed may import nothing of ours.
+var allowed = []struct {
+	tree    string
+	imports []string
+}{
+	{"cmd/dsmd", []string{"node", "internal/launch", "internal/doctor", "internal/attach", "internal/uffd", "protocol", "transport/tcp"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/netio"}},
+	{"protocol", nil},
+	{"pagetable", []string{"internal/uffd"}},
+	{"transport", []string{"internal/netio"}},
+	{"dsm", []string{"internal/attach", "internal/uffd"}},
+	{"bench", []string{"dsm"}},
+	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
+	{"bench/floor", []string{"internal/uffd"}},
+	{"internal/attach", nil},
+	{"internal/doctor", []string{"internal/uffd"}},
+	{"internal/launch", []string{"internal/attach"}},
+	{"internal/lint", nil},
+	{"internal/netio", nil},
+	{"internal/uffd", nil},
+}
+
+// testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
+var testOnly = []string{"transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "protocol"}
+
+// protocolImports are the packages outside this module that protocol may import. None of them does I/O, tells the
+// time, or draws a random number.
+var protocolImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math/bits", "slices", "strconv", "strings"}
+
+// top is what may lie at the top of the repository.
+var top = []string{"go.mod", "go.sum", "dsm", "protocol", "pagetable", "transport", "node", "cmd", "bench", "docs", "internal", "README.md"}
+
+// meaningless are names that say nothing about what a package holds.
+var meaningless = []string{"util", "utils", "common", "manager", "helper", "helpers", "misc", "base", "shared"}
+
+type listed struct {
+	ImportPath, Dir, Name              string
+	GoFiles, CgoFiles, IgnoredGoFiles  []string
+	TestGoFiles, XTestGoFiles          []string
+	Imports, TestImports, XTestImports []string
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json", "./...")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list names only %d packages", len(all))
+	}
+	return all
+}
+
+func local(path string) (string, bool) { return strings.CutPrefix(path, module+"/") }
+
+// in says whether path is tree or lies below it.
+func in(path, tree string) bool { return path == tree || strings.HasPrefix(path, tree+"/") }
+
+// TestArchitecture checks every import between our packages against the table.
+func TestArchitecture(t *testing.T) {
+	for _, p := range packages(t) {
+		path, ok := local(p.ImportPath)
+		if !ok {
+			t.Errorf("%s is not in module %s", p.ImportPath, module)
+			continue
+		}
+		var trees, may []string
+		for _, a := range allowed {
+			if in(path, a.tree) {
+				trees, may = append(trees, a.tree), append(may, a.imports...)
+			}
+		}
+		if len(trees) == 0 {
+			t.Errorf("package %s is not in the table of packages: add it to the table, and to docs/architecture.md", path)
+			continue
+		}
+		check := func(imports []string, more []string) {
+			for _, i := range imports {
+				to, ours := local(i)
+				if !ours || slices.ContainsFunc(slices.Concat(trees, may, more), func(tree string) bool { return in(to, tree) }) {
+					continue
+				}
+				t.Errorf("%s imports %s, which the table does not allow", path, to)
+			}
+		}
+		check(p.Imports, nil)
+		check(slices.Concat(p.TestImports, p.XTestImports), testOnly)
+	}
+}
+
+// TestProtocolIsPure checks that nothing in protocol's engine can make two runs with the same events differ.
+func TestProtocolIsPure(t *testing.T) {
+	dir := filepath.Join(root(t), "protocol")
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var parsed []*ast.File
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	if _, err := conf.Check(module+"/protocol", fset, parsed, &info); err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, f := range parsed {
+		for _, i := range f.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			if !slices.Contains(protocolImports, path) {
+				t.Errorf("%v: protocol imports %s, which is not known to be pure", fset.Position(i.Pos()), path)
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			checked++
+			switch n := n.(type) {
+			case *ast.GoStmt, *ast.SelectStmt, *ast.SendStmt, *ast.ChanType:
+				t.Errorf("%v: concurrency in protocol", fset.Position(n.Pos()))
+			case *ast.RangeStmt:
+				if _, isMap := info.TypeOf(n.X).Underlying().(*types.Map); isMap {
+					t.Errorf("%v: iteration over a map in protocol", fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+	if checked < 1000 {
+		t.Fatalf("only %d nodes of syntax were looked at", checked)
+	}
+}
+
+// TestUnsafeIsConfined checks that unsafe, system calls and cgo stay in internal/, pagetable and *_unsafe.go files.
+// Tests may ask the kernel what they like, but not unsafely.
+func TestUnsafeIsConfined(t *testing.T) {
+	for _, p := range packages(t) {
+		path, _ := local(p.ImportPath)
+		if in(path, "internal") || in(path, "pagetable") {
+			continue
+		}
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			if strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_unsafe") || strings.HasSuffix(name, "_unsafe.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range f.Imports {
+				if i.Path.Value == `"unsafe"` || i.Path.Value == `"C"` {
+					t.Errorf("%s/%s imports %s; move what needs it to a file *_unsafe.go", path, name, i.Path.Value)
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				s, ok := n.(*ast.SelectorExpr)
+				if !ok || !strings.HasPrefix(s.Sel.Name, "Syscall") && !strings.HasPrefix(s.Sel.Name, "RawSyscall") {
+					return true
+				}
+				if x, ok := s.X.(*ast.Ident); ok && (x.Name == "unix" || x.Name == "syscall") {
+					if s.Sel.Name != "SyscallConn" {
+						t.Errorf("%s/%s makes a raw system call; move it to a file *_unsafe.go", path, name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// TestEveryPackageIsDocumented checks that a newcomer can read each package alone.
+func TestEveryPackageIsDocumented(t *testing.T) {
+	for _, p := range packages(t) {
+		path, _ := local(p.ImportPath)
+		if slices.Contains(meaningless, filepath.Base(path)) {
+			t.Errorf("the name of package %s says nothing about what it holds", path)
+		}
+		var longest string
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := f.Doc.Text(); len(text) > len(longest) {
+				longest = text
+			}
+		}
+		if len(p.GoFiles)+len(p.CgoFiles) > 0 && len(longest) < 80 {
+			t.Errorf("package %s has no package comment that says what it is for", path)
+		}
+	}
+}
+
+// TestTop checks what lies at the top of the repository.
+func TestTop(t *testing.T) {
+	entries, err := os.ReadDir(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(top, e.Name()) && !strings.HasPrefix(e.Name(), ".") {
+			if exec.Command("git", "-C", root(t), "check-ignore", "-q", e.Name()).Run() == nil {
+				continue
+			}
+			t.Errorf("%s lies at the top of the repository; it belongs into one of %s", e.Name(), strings.Join(top, ", "))
+		}
+	}
+}

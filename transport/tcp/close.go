@@ -76,36 +76,55 @@ func (t *Transport) drain() {
 // drainPeer makes what progress it can and returns the poll events to wait for, or 0 when the peer has everything or
 // can get nothing more.
 func (t *Transport) drainPeer(p *peer) int16 {
-	for !p.queue.empty() && p.sendFailure == nil {
-		p.queue.gather(&t.vector)
-		n, errno := t.vector.Send(p.fd)
-		if errno == unix.EAGAIN || errno == unix.ENOBUFS || errno == unix.ENOMEM {
-			break
-		}
-		if errno != 0 && errno != unix.EINTR {
-			p.sendFailure = errno
-		}
-		p.queue.advance(n)
-		t.counts.bytesSent.Add(uint64(n))
-		t.counts.queuedBytes.Add(-int64(n))
+	t.drainQueue(p)
+	if p.sendFailure == nil {
+		discardInput(p)
 	}
-	for p.sendFailure == nil {
-		n, errno := netio.Recv(p.fd, p.in.buf)
-		if errno != 0 || n == 0 {
-			if n == 0 && errno == 0 || errno != unix.EAGAIN {
-				p.sendFailure = errEnded
-			}
-			break
-		}
-	}
-	if p.sendFailure != nil {
+	switch {
+	case p.sendFailure != nil:
 		return 0
-	}
-	if !p.queue.empty() {
+	case !p.queue.empty():
 		return unix.POLLOUT
 	}
+	// A kernel may confirm up to 40 ms late, in the hope of an answer to send along. Ending the stream would not hurry it:
+	// Linux treats that like data.
 	if left, err := netio.Unacknowledged(p.fd); err != nil || left == 0 {
 		return 0
 	}
 	return unix.POLLRDHUP
+}
+
+// drainQueue sends what the socket takes.
+func (t *Transport) drainQueue(p *peer) {
+	for !p.queue.empty() && p.sendFailure == nil {
+		p.queue.gather(&t.vector)
+		n, errno := t.vector.Send(p.fd)
+		t.counts.sendCalls.Add(1)
+		switch errno {
+		case 0:
+			p.queue.advance(n)
+			t.counts.bytesSent.Add(uint64(n))
+			t.counts.queuedBytes.Add(-int64(n))
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			return
+		default:
+			p.sendFailure = errno
+		}
+	}
+}
+
+// discardInput throws away what has come, and notes the end of the connection.
+func discardInput(p *peer) {
+	for {
+		n, errno := netio.Recv(p.fd, p.in.buf)
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno == unix.EINTR || errno == 0 && n > 0:
+		default: // It has ended, so nobody reads what is left.
+			p.sendFailure = errEnded
+			return
+		}
+	}
 }

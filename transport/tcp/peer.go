@@ -185,6 +185,17 @@ func (t *Transport) failSending(p *peer, err error) {
 	}
 }
 
+// serve delivers what is here of a peer, or else asks its socket.
+func (t *Transport) serve(p *peer, h transport.Handler, max int) int {
+	switch {
+	case p.state != peerUp: // It was lost in this round, by what the handler did.
+		return 0
+	case p.hasFrame:
+		return t.deliver(p, h, max)
+	}
+	return t.receive(p, h, max)
+}
+
 // receive asks a peer's socket once and delivers what came. Preconditions: p.hasFrame is false.
 func (t *Transport) receive(p *peer, h transport.Handler, max int) int {
 	n, errno := netio.Recv(p.fd, p.in.space())

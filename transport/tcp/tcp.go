@@ -25,9 +25,9 @@ const (
 	// costs about as much as asking epoll, but epoll then costs another call for each socket
 	// that has something.
 	directPeers = 4
-	// maxHotStreak is how often in a row Poll may look only at the peer that was busy last. It
-	// bounds how long a flood from one peer can hold back the others.
-	maxHotStreak = 8
+	// maxStreak is how often in a row Poll may look only at what is here already and at the peer that was
+	// busy last. It bounds how long a flood from one peer can hold back the others.
+	maxStreak = 8
 	// eventToken is the token of the arrivals' eventfd in epoll; peers have their number, from 0.
 	eventToken = -1
 )
@@ -89,17 +89,17 @@ type Transport struct {
 	closing atomic.Bool
 	mu      sync.Mutex
 
-	peers     []*peer // by node; nil at self
-	up        []*peer // those in state peerUp, in no order
-	unsent    []*peer // those whose queue may not be empty (peer.listed)
-	lost      []*peer // those whose PeerDown was not reported yet
-	unread    int     // how many peers have a complete frame in their receive buffer (peer.hasFrame)
-	blocked   int     // how many peers are waited for until their socket has room (peer.blocked)
-	hot       *peer   // the one that sent last; nil: none
-	hotStreak int     // how often in a row Poll has looked at hot only
-	turn      int     // where in up Poll begins, so that everyone is first in turn
-	vector    netio.Vector
-	chunks    chunkPool
+	peers   []*peer // by node; nil at self
+	up      []*peer // those in state peerUp, in no order
+	unsent  []*peer // those whose queue may not be empty (peer.listed)
+	lost    []*peer // those whose PeerDown was not reported yet
+	unread  int     // how many peers have a complete frame in their receive buffer (peer.hasFrame)
+	blocked int     // how many peers are waited for until their socket has room (peer.blocked)
+	hot     *peer   // the one that sent last; nil: none
+	streak  int     // how often in a row Poll has not asked everyone
+	turn    int     // where in up Poll begins, so that everyone is first in turn
+	vector  netio.Vector
+	chunks  chunkPool
 
 	// handling is true while Poll runs, so that methods called by the Handler don't take mu
 	// again. It and the pool belong to the reactor's goroutine, also after Close.
@@ -362,29 +362,34 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 	return delivered, nil
 }
 
-// pollPeers delivers frames: those that are here already before the kernel is asked for others, those
-// of the hot peer before those of the rest.
+// pollPeers delivers frames: those that are here already before the kernel is asked for others, and those
+// of the hot peer before those of the rest. Every peer gets its turn when that has gone well too often in a row.
 func (t *Transport) pollPeers(h transport.Handler, max int) int {
 	if max <= 0 {
 		return 0
 	}
+	if t.streak < maxStreak && t.blocked == 0 {
+		if n := t.pollShortcut(h, max); n > 0 {
+			t.streak++
+			return n
+		}
+	}
+	t.streak = 0
+	if len(t.up) <= directPeers {
+		return t.pollDirect(h, max)
+	}
+	return t.pollReady(h, max)
+}
+
+// pollShortcut delivers what can be had without asking everyone.
+func (t *Transport) pollShortcut(h transport.Handler, max int) int {
 	if t.unread > 0 {
 		return t.deliverUnread(h, max)
 	}
-	hot := t.hot
-	if hot != nil && t.blocked == 0 && t.hotStreak < maxHotStreak {
-		if n := t.receive(hot, h, max); n > 0 {
-			t.hotStreak++
-			return n
-		}
-	} else {
-		hot = nil // It was not asked.
+	if t.hot != nil {
+		return t.serve(t.hot, h, max)
 	}
-	t.hotStreak = 0
-	if len(t.up) <= directPeers {
-		return t.pollDirect(h, max, hot)
-	}
-	return t.pollReady(h, max)
+	return 0
 }
 
 // deliverUnread delivers frames that an earlier receive brought, when max held them back.
@@ -399,9 +404,9 @@ func (t *Transport) deliverUnread(h transport.Handler, max int) int {
 	return delivered
 }
 
-// pollDirect asks every socket, apart from that of asked, which had nothing a moment ago. When a peer
-// is lost on the way, the order of up changes and one may be left out until the next Poll.
-func (t *Transport) pollDirect(h transport.Handler, max int, asked *peer) int {
+// pollDirect asks every socket. When a peer is lost on the way, the order of up changes and one may be left
+// out until the next Poll.
+func (t *Transport) pollDirect(h transport.Handler, max int) int {
 	delivered := 0
 	t.turn++
 	for i := 0; i < len(t.up) && delivered < max; i++ {
@@ -409,9 +414,7 @@ func (t *Transport) pollDirect(h transport.Handler, max int, asked *peer) int {
 		if p.blocked {
 			t.flushPeer(p)
 		}
-		if p != asked && p.state == peerUp {
-			delivered += t.receive(p, h, max-delivered)
-		}
+		delivered += t.serve(p, h, max-delivered)
 	}
 	return delivered
 }
@@ -428,8 +431,8 @@ func (t *Transport) pollReady(h transport.Handler, max int) int {
 		if ready.Writable && p.blocked {
 			t.flushPeer(p)
 		}
-		if ready.Readable && p.state == peerUp && delivered < max {
-			delivered += t.receive(p, h, max-delivered)
+		if ready.Readable && delivered < max {
+			delivered += t.serve(p, h, max-delivered)
 		}
 	}
 	return delivered

@@ -1,12 +1,11 @@
 package tcp_test
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"context"
 
 	"dsmd/transport"
 	"dsmd/transport/tcp"

@@ -87,7 +87,8 @@ func ended(err error) error {
 
 // program is P: it faults and takes the times.
 func program(spec Spec) error {
-	m, err := mapFresh(spec.Samples)
+	pages := spec.warmUps() + spec.Samples
+	m, err := mapFresh(pages)
 	if err != nil {
 		return err
 	}
@@ -100,15 +101,15 @@ func program(spec Spec) error {
 	}
 	access := func(page int) { m.load(page) }
 	if spec.Path == Unprotect {
-		for page := range spec.Samples {
+		for page := range pages {
 			m.load(page)
 		}
 	}
 	if spec.Store || spec.Path == Unprotect {
 		access = m.store
 	}
-	return report(timed(spec, 1, func(sample int) error {
-		access(sample)
+	return report(timed(spec, 1, func(page int) error {
+		access(page)
 		return nil
 	}))
 }
@@ -233,10 +234,10 @@ func toucher(spec Spec) error {
 	return report(samples, nil)
 }
 
-// timed does the operation spec.Samples times, with spec.Gap of computing before each, and returns the times
-// in microseconds divided by share.
-func timed(spec Spec, share int, operation func(sample int) error) ([]float64, error) {
-	samples := make([]float64, spec.Samples)
+// timed does the operation spec.warmUps() + spec.Samples times, counting from 0, with spec.Gap of computing before each
+// time, and returns the times after the warm-ups in microseconds, divided by share.
+func timed(spec Spec, share int, operation func(i int) error) ([]float64, error) {
+	samples := make([]float64, spec.warmUps()+spec.Samples)
 	for i := range samples {
 		if spec.Gap > 0 {
 			Compute(spec.Gap)
@@ -248,7 +249,7 @@ func timed(spec Spec, share int, operation func(sample int) error) ([]float64, e
 			return nil, err
 		}
 	}
-	return samples, nil
+	return samples[spec.warmUps():], nil
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

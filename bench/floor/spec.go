@@ -19,6 +19,10 @@ const writeBytes = 64 << 10
 // spinning takes the processor from the program when there are as many processes as processors.
 const SpinLimit = 50 * time.Microsecond
 
+// warmUps is how many operations precede the timed ones, so that the scheduler has placed the processes.
+// Paths whose samples are passes over many pages need none.
+const warmUps = 100
+
 // Bounds of a Spec, so that a wrong one fails before it fills the memory.
 const (
 	maxSamples = 1 << 20
@@ -81,6 +85,14 @@ func (s Spec) check() error {
 		return fmt.Errorf("%w: a gap of %v", ErrSpec, s.Gap)
 	}
 	return nil
+}
+
+// warmUps is how many operations are done before the first that is timed.
+func (s Spec) warmUps() int {
+	if s.Pages > 0 {
+		return 0
+	}
+	return warmUps
 }
 
 // replyBytes is what the server sends for one request.

@@ -53,6 +53,7 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 // Cluster prepares a run on shared slices.
 func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	r := &run{m: matrices{n: p.n}, first: threads * c.Rank(), threads: threads, total: threads * c.Size()}
+	r.prefetch = func(ctx context.Context, rows []float64) error { return dsm.Prefetch(ctx, c, rows, dsm.Read) }
 	for _, matrix := range []struct {
 		name string
 		into *[]float64
@@ -73,7 +74,9 @@ type run struct {
 	first   int
 	threads int
 	total   int
-	free    []func() error // none on ordinary memory
+	// prefetch brings rows of B here at once, not page by page as they are touched; nil on ordinary memory.
+	prefetch func(ctx context.Context, rows []float64) error
+	free     []func() error // none on ordinary memory
 }
 
 // initialise has each thread fill its own rows of all three matrices, so that pages start where they will
@@ -91,16 +94,32 @@ func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 		lo, hi := kernel.Block(r.m.n, r.total, r.first+thread)
 		panels := (r.m.n + panelRows - 1) / panelRows
 		for panel := range panels {
-			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
+			klo, khi := panel*panelRows, min((panel+1)*panelRows, r.m.n)
+			if err := r.fetch(ctx, klo, khi); err != nil {
+				return err
 			}
-			r.m.multiply(lo, hi, panel*panelRows, min((panel+1)*panelRows, r.m.n))
+			r.m.multiply(lo, hi, klo, khi)
 			if thread == 0 {
 				progress.Report(panel+1, panels)
 			}
 		}
 		return nil
 	})
+}
+
+// fetch brings rows klo to khi-1 of B here. Every thread asks for them: which comes first is not known, and for rows
+// that are here or on their way it costs next to nothing.
+func (r *run) fetch(ctx context.Context, klo, khi int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.prefetch == nil {
+		return nil
+	}
+	if err := r.prefetch(ctx, r.m.b[klo*r.m.n:khi*r.m.n]); err != nil {
+		return fmt.Errorf("fetching rows %d to %d of B: %w", klo, khi, err)
+	}
+	return nil
 }
 
 func (r *run) Result(context.Context) (kernel.Result, error) {

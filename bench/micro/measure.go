@@ -203,10 +203,7 @@ func (p *place) locked(m *dsm.Mutex) (lock, both float64, err error) {
 }
 
 func lockLocal(p *place) ([]float64, error) {
-	m, err := dsm.NewMutex(p.cluster, p.name())
-	if err != nil {
-		return nil, err
-	}
+	m := dsm.NewMutex(p.cluster, p.name())
 	var samples []float64
 	if p.is(1) {
 		if _, _, err := p.locked(m); err != nil { // Brings the lock here.
@@ -224,10 +221,7 @@ func lockLocal(p *place) ([]float64, error) {
 }
 
 func lockHandoff(p *place) ([]float64, error) {
-	m, err := dsm.NewMutex(p.cluster, p.name())
-	if err != nil {
-		return nil, err
-	}
+	m := dsm.NewMutex(p.cluster, p.name())
 	var samples []float64
 	for range callsPerRun {
 		for rank := range 2 {

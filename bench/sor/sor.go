@@ -73,13 +73,9 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 	if err != nil {
 		return nil, fmt.Errorf("allocating the grid: %w", err)
 	}
-	barrier, err := dsm.NewBarrier(c, "sor/barrier", threads*c.Size())
-	if err != nil {
-		return nil, fmt.Errorf("making the barrier: %w", err)
-	}
 	r := &run{
 		grid:    grid{edge: p.n, points: points},
-		barrier: barrier,
+		barrier: dsm.NewTeamBarrier(c, "sor/barrier", c.Size(), threads),
 		first:   threads * c.Rank(),
 		threads: threads,
 		total:   threads * c.Size(),

@@ -127,6 +127,12 @@ func (c *Conn) Socket(f func(fd int)) error {
 	return raw.Control(func(fd uintptr) { f(int(fd)) })
 }
 
+// Shutdown ends both directions of the connection, but what has already arrived can still be read. It closes nothing.
+func (c *Conn) Shutdown() {
+	c.c.CloseRead()
+	c.c.CloseWrite()
+}
+
 // Close closes the connection; a ReadFrame that waits returns an error. Descriptors that nobody took
 // are closed by the reading goroutine's Discard.
 func (c *Conn) Close() error { return c.c.Close() }

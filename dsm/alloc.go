@@ -1,0 +1,303 @@
+package dsm
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"dsmd/internal/attach"
+)
+
+// allocation is shared memory that this process has mapped.
+type allocation struct {
+	name   string
+	offset uintptr // in the region, in whole pages
+	bytes  uintptr // mapped, whole pages
+	what   layout
+	count  int // elements
+	uses   int // Allocs less Frees; guarded by Cluster.allocating
+}
+
+// AllocOption is an option of Alloc and Isolate.
+type AllocOption func(*allocating)
+
+type allocating struct{ ctx context.Context }
+
+// WithContext bounds the wait for the daemon, which asks the node that keeps the names. Without it Alloc waits as long as it takes,
+// which is a message there and back.
+func WithContext(ctx context.Context) AllocOption {
+	return func(a *allocating) { a.ctx = ctx }
+}
+
+// Alloc returns n zeroed values of type T in shared memory, at the same address in every program that
+// calls it with this name. The first call anywhere makes the memory; it does not wait for the others. All calls
+// must agree on T and n. The slice starts on a page of its own; its capacity is n.
+//
+// A second call in the same process returns the same slice; it needs a second Free. The
+// memory lives until every program has freed it or has ended.
+//
+// n may be 0 and T may have no size; the slice then has no memory, and Free of it does nothing.
+//
+// The name has 1 to 255 bytes. Errors: ErrType (T has pointers, strings or other things that can't be shared: the
+// error names the field), ErrMismatch (another rank gave another type or n), ErrNoSpace (n is
+// negative, or the memory does not fit into the region), ErrClosed, ErrLost.
+func Alloc[T any](c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
+	a := allocating{ctx: context.Background()}
+	for _, opt := range opts {
+		opt(&a)
+	}
+	l, err := layoutOf[T]()
+	var m *allocation
+	if err == nil {
+		m, err = c.allocate(a.ctx, name, l, n)
+	}
+	if err != nil {
+		return nil, failure(fmt.Sprintf("Alloc %q", name), err)
+	}
+	if n == 0 || l.size == 0 {
+		return make([]T, n), nil
+	}
+	return sliceAt[T](c.region.at(m.offset), n), nil
+}
+
+// Isolate returns a zeroed T in shared memory which shares its pages with nothing else, so that nobody who uses something else
+// makes its page travel. It is Alloc of one value; names, options and errors are the same.
+func Isolate[T any](c *Cluster, name string, opts ...AllocOption) (*T, error) {
+	s, err := Alloc[T](c, name, 1, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &s[0], nil
+}
+
+// allocate finds or maps the memory called name.
+func (c *Cluster) allocate(ctx context.Context, name string, l layout, n int) (*allocation, error) {
+	if err := c.checkRequest(name, l, n); err != nil {
+		return nil, err
+	}
+	if err := c.beginAllocating(ctx); err != nil {
+		return nil, err
+	}
+	defer c.endAllocating()
+	if m := c.memoryCalled(name); m != nil {
+		if m.what.hash != l.hash || m.count != n {
+			return nil, fmt.Errorf("%w: this process has allocated it as %d elements of %v, and now asks for %d elements of %v",
+				ErrMismatch, m.count, m.what, n, l)
+		}
+		m.uses++
+		return m, nil
+	}
+	m, err := c.bind(ctx, name, l, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.enter(m); err != nil {
+		return nil, c.giveUp(m, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memory = append(c.memory, m)
+	return m, nil
+}
+
+// checkRequest tells what is wrong with an allocation before anybody is asked.
+func (c *Cluster) checkRequest(name string, l layout, n int) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	if len(name) == 0 || len(name) > attach.MaxName {
+		return fmt.Errorf("the name has %d bytes; 1 to %d are allowed", len(name), attach.MaxName)
+	}
+	if n < 0 {
+		return fmt.Errorf("%w: the number of elements is %d, which is negative", ErrNoSpace, n)
+	}
+	hi, total := bits.Mul64(uint64(n), uint64(l.size))
+	if hi != 0 {
+		return fmt.Errorf("%w: %d elements of %d bytes are more bytes than 64 bits can count", ErrNoSpace, n, l.size)
+	}
+	if total > c.welcome.RegionBytes {
+		return fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the whole region has %d; start the daemons with a larger region",
+			ErrNoSpace, n, l.size, total, c.welcome.RegionBytes)
+	}
+	return nil
+}
+
+// beginAllocating waits for the turn to map and unmap memory.
+func (c *Cluster) beginAllocating(ctx context.Context) error {
+	select {
+	case c.allocating <- struct{}{}:
+	case <-c.done:
+		return c.err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := c.err(); err != nil {
+		<-c.allocating
+		return err
+	}
+	return nil
+}
+
+func (c *Cluster) endAllocating() { <-c.allocating }
+
+func (c *Cluster) memoryCalled(name string) *allocation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.memory {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// bind asks the cluster for the pages of a name.
+func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allocation, error) {
+	signature := l.String()
+	call := attach.Call{
+		Op: attach.OpBind, Object: attach.NameHash(attach.NameMemory, name), Name: name,
+		Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
+	}
+	r, err := c.do(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	switch r.Status {
+	case attach.StatusOK:
+	case attach.StatusMismatch:
+		return nil, fmt.Errorf("%w: this rank asks for %s, and another rank has allocated %s", ErrMismatch, call.Identity(), r.Payload)
+	case attach.StatusNoSpace:
+		return nil, fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the region of %d bytes has no such gap left; "+
+			"free something, or start the daemons with a larger region", ErrNoSpace, n, l.size, uint64(n)*uint64(l.size), c.welcome.RegionBytes)
+	default:
+		return nil, fmt.Errorf("the daemon answered with %v", r.Status)
+	}
+	first, count, err := attach.DecodePages(r.Payload)
+	if err != nil {
+		return nil, err
+	}
+	page := uint64(c.welcome.PageBytes)
+	all := c.welcome.RegionBytes / page
+	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
+		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
+	}
+	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, uses: 1}, nil
+}
+
+// enter maps an allocation and puts it under the daemon's control. From here on losing the daemon must end the process.
+func (c *Cluster) enter(m *allocation) error {
+	if c.watch == nil {
+		w, err := attach.WatchDaemon(c.conn, c.grace+watchMargin, ExitLost, lostMessage(c.Rank(), fmt.Errorf(
+			"%w: the daemon at %s has closed the connection, and every processor of the program waits for a page", ErrLost, c.socket)))
+		if err != nil {
+			return err
+		}
+		c.watch = w
+	}
+	c.mu.Lock()
+	c.mustExit = true
+	c.mu.Unlock()
+	// Lost between the check and here: the reading goroutine may have seen mustExit unset.
+	if err := c.err(); err != nil {
+		return err
+	}
+	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
+		return err
+	}
+	if err := c.trap.Register(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
+		if unmap := c.region.unmapRun(m.offset, m.bytes); unmap != nil {
+			return fmt.Errorf("%w (and %w)", err, unmap)
+		}
+		return err
+	}
+	return nil
+}
+
+// watchMargin is how much later than the reading goroutine the death watch ends the process: long enough for a goroutine
+// to be scheduled on a busy machine, short enough for a person.
+const watchMargin = time.Second
+
+// giveUp lets go of a name that was bound and could not be mapped.
+func (c *Cluster) giveUp(m *allocation, why error) error {
+	if err := c.unbind(context.Background(), m); err != nil {
+		return fmt.Errorf("%w (and the name stays bound: %w)", why, err)
+	}
+	return why
+}
+
+func (c *Cluster) unbind(ctx context.Context, m *allocation) error {
+	r, err := c.do(ctx, attach.Call{Op: attach.OpUnbind, Object: attach.NameHash(attach.NameMemory, m.name), Name: m.name})
+	if err == nil && r.Status != attach.StatusOK {
+		err = fmt.Errorf("the daemon answered with %v", r.Status)
+	}
+	return err
+}
+
+// Free gives back memory that Alloc returned; s must be the whole slice. From here on
+// this process must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they
+// free it too; the last Free anywhere makes the memory and the name free for others.
+//
+// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrClosed, ErrLost.
+// An empty s is not an error.
+func Free[T any](c *Cluster, s []T) error {
+	if err := c.err(); err != nil {
+		return failure("Free", err)
+	}
+	e := extent(s)
+	if e.bytes == 0 {
+		return nil
+	}
+	if err := c.beginAllocating(context.Background()); err != nil {
+		return failure("Free", err)
+	}
+	defer c.endAllocating()
+	offset := c.region.offsetOf(e.start)
+	m := c.memoryAt(offset)
+	if m == nil || m.offset != offset || uintptr(m.count)*m.what.size != e.bytes {
+		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))
+	}
+	if m.uses--; m.uses > 0 {
+		return nil
+	}
+	if err := c.leave(m); err != nil {
+		return failure(fmt.Sprintf("Free %q", m.name), err)
+	}
+	return nil
+}
+
+// FreeIsolated is Free for a value that Isolate returned.
+func FreeIsolated[T any](c *Cluster, p *T) error {
+	if p == nil {
+		return failure("FreeIsolated", fmt.Errorf("%w: the pointer is nil", ErrNotShared))
+	}
+	return Free(c, single(p))
+}
+
+// leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this process can still reach.
+func (c *Cluster) leave(m *allocation) error {
+	c.mu.Lock()
+	for i, x := range c.memory {
+		if x == m {
+			c.memory = append(c.memory[:i], c.memory[i+1:]...)
+			break
+		}
+	}
+	c.mu.Unlock()
+	if err := c.region.unmapRun(m.offset, m.bytes); err != nil {
+		return err
+	}
+	return c.unbind(context.Background(), m)
+}
+
+// memoryAt is the allocation that an offset in the region lies in, or nil.
+func (c *Cluster) memoryAt(offset uintptr) *allocation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.memory {
+		if offset-m.offset < m.bytes {
+			return m
+		}
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package dsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"dsmd/internal/attach"
+)
+
+// Barrier waits until every rank has called it. What any rank stored before, every rank sees after. One
+// goroutine of each rank takes part; to let several meet use NewBarrier or NewTeamBarrier.
+//
+// When ctx ends first, this rank has not arrived: the others go on waiting, and the error wraps ctx.Err().
+// Other errors: ErrInUse (another goroutine of this process is in it), ErrClosed, ErrLost.
+func (c *Cluster) Barrier(ctx context.Context) error {
+	hash := attach.NameHash(attach.NameBarrier, everyRank)
+	if !c.enterOnce(hash) {
+		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewTeamBarrier to let goroutines meet", ErrInUse))
+	}
+	defer c.leaveOnce(hash)
+	if _, err := c.arrive(ctx, hash, c.Size(), nil); err != nil {
+		return failure("Barrier", err)
+	}
+	return nil
+}
+
+// everyRank is the name of the barrier of all ranks. A user can't choose it: theirs are put behind "user/".
+const (
+	everyRank  = "all"
+	userPrefix = "user/"
+)
+
+// enterOnce notes that something which a rank does once at a time has begun.
+func (c *Cluster) enterOnce(hash uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, busy := c.busy[hash]; busy {
+		return false
+	}
+	c.busy[hash] = struct{}{}
+	return true
+}
+
+func (c *Cluster) leaveOnce(hash uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, hash)
+}
+
+// arrive waits at a barrier and returns what all parties have brought.
+func (c *Cluster) arrive(ctx context.Context, hash uint64, parties int, payload []byte) ([]byte, error) {
+	r, err := c.do(ctx, attach.Call{Op: attach.OpArrive, Object: hash, Parties: uint32(parties), Payload: payload})
+	if err != nil {
+		return nil, err
+	}
+	switch r.Status {
+	case attach.StatusOK:
+		return r.Payload, nil
+	case attach.StatusMismatch:
+		return nil, fmt.Errorf("%w: %s", ErrMismatch, r.Payload)
+	case attach.StatusNoSpace:
+		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, parties, len(payload), attach.MaxPayload)
+	}
+	return nil, fmt.Errorf("the daemon answered with %v", r.Status)
+}
+
+// MaxParties bounds the parties of a barrier.
+const MaxParties = 1 << 16
+
+// Barrier is a meeting point of goroutines anywhere in the cluster. Barriers of the same name are the same.
+// It can be used again at once, and must not be copied after its first use.
+type Barrier struct {
+	c       *Cluster
+	name    string
+	hash    uint64
+	parties int
+	local   int
+
+	mu   sync.Mutex // nothing else is taken, sent or awaited under it
+	team *team      // that gathers at present, or nil; guarded by mu
+}
+
+// team is the goroutines of this process that pass a barrier together.
+type team struct {
+	here   int  // guarded by Barrier.mu
+	full   bool // guarded by Barrier.mu
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when err is set
+	err    error
+}
+
+// NewBarrier returns the barrier called name of parties goroutines, which may be anywhere: two in this program and one in
+// another are three. It sends nothing. It panics if parties is not from 1 to MaxParties.
+func NewBarrier(c *Cluster, name string, parties int) *Barrier {
+	return NewTeamBarrier(c, name, parties, 1)
+}
+
+// NewTeamBarrier returns the barrier called name at which teams meet: one team in each of processes programs (or other
+// Barriers of that name), of local goroutines of this process, all of which wait at this very Barrier. The goroutines of
+// a team combine first, so that each process sends one message. local may differ from program to program. It panics if
+// processes is not from 1 to MaxParties, or local is below 1.
+func NewTeamBarrier(c *Cluster, name string, processes, local int) *Barrier {
+	if processes < 1 || processes > MaxParties || local < 1 {
+		panic(fmt.Sprintf("dsm: barrier %q of %d parties with teams of %d: 1 to %d parties and at least 1 in a team are possible", name, processes, local, MaxParties))
+	}
+	return &Barrier{c: c, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+name), parties: processes, local: local}
+}
+
+// Wait waits until all parties have arrived. What any of them stored before, all see after.
+//
+// When ctx ends first, the caller has not arrived, and the error wraps ctx.Err(). If its team was complete
+// by then, the whole team withdraws: Wait returns an error that wraps context.Canceled to the others, or nil to all
+// if the barrier had opened already.
+// Other errors: ErrMismatch (somebody gave another number of parties), ErrClosed, ErrLost.
+func (b *Barrier) Wait(ctx context.Context) error {
+	var err error
+	if b.local == 1 {
+		_, err = b.c.arrive(ctx, b.hash, b.parties, nil)
+	} else {
+		err = b.waitInTeam(ctx)
+	}
+	if err != nil {
+		return failure(fmt.Sprintf("Wait at barrier %q", b.name), err)
+	}
+	return nil
+}
+
+// errTeammate is why a team withdraws, for those who did not want to.
+var errTeammate = fmt.Errorf("another goroutine of the team gave up: %w", context.Canceled)
+
+func (b *Barrier) waitInTeam(ctx context.Context) error {
+	if err := errors.Join(b.c.err(), ctx.Err()); err != nil {
+		return err
+	}
+	t, last := b.join()
+	if last {
+		go func() {
+			_, t.err = b.c.arrive(t.ctx, b.hash, b.parties, nil)
+			t.cancel(nil)
+			close(t.done)
+		}()
+	}
+	select {
+	case <-t.done:
+	case <-b.c.done:
+		if b.leave(t) {
+			return b.c.err()
+		}
+		<-t.done // the call ends too
+	case <-ctx.Done():
+		if b.leave(t) {
+			return ctx.Err()
+		}
+		t.cancel(errTeammate)
+		<-t.done
+		if errors.Is(t.err, context.Canceled) {
+			return ctx.Err()
+		}
+		return t.err
+	}
+	if errors.Is(t.err, context.Canceled) {
+		return errTeammate
+	}
+	return t.err
+}
+
+// join adds the caller to the team that gathers, and says whether that completes it.
+func (b *Barrier) join() (t *team, last bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.team == nil {
+		b.team = &team{done: make(chan struct{})}
+		b.team.ctx, b.team.cancel = context.WithCancelCause(context.Background())
+	}
+	t = b.team
+	t.here++
+	if t.here == b.local {
+		t.full = true
+		b.team = nil
+	}
+	return t, t.full
+}
+
+// leave takes the caller out of its team, unless that is complete.
+func (b *Barrier) leave(t *team) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t.full {
+		return false
+	}
+	t.here--
+	return true
+}

@@ -1,0 +1,357 @@
+package dsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/uffd"
+)
+
+// Cluster is this program's membership in a cluster. All its methods, and all functions that take one, may be called
+// concurrently. After Close they return ErrClosed.
+//
+// Locks inside: allocating > mu. calls.mu is taken alone. None is held while something is sent or awaited, except
+// allocating, which is a channel and is waited for with a context.
+type Cluster struct {
+	welcome attach.Welcome
+	socket  string
+	grace   time.Duration
+	*calls
+	region *region
+	trap   *uffd.FD // kept open until Close: see the package comment, "When something breaks"
+
+	allocating chan struct{} // holds a token while memory is mapped or unmapped
+	watch      *attach.Watch // nil before the first allocation; guarded by allocating
+	tornDown   bool          // guarded by allocating
+	closing    chan struct{} // closed when Close begins to give everything back
+
+	mu       sync.Mutex
+	memory   []*allocation       // guarded by mu
+	held     map[uint64]*holding // locks by hash; guarded by mu
+	busy     map[uint64]struct{} // barriers and reductions of all ranks that are under way here, by hash; guarded by mu
+	mustExit bool                // shared memory was allocated, so losing the cluster ends the process; guarded by mu
+}
+
+// Option is an option of Join.
+type Option func(*joining) error
+
+// joining is what Join knows before it has met the daemon.
+type joining struct {
+	socket string
+	rank   int32
+	size   int // 0: not known
+	grace  time.Duration
+}
+
+// WithSocket names the daemon's socket: a path, or @NAME for an abstract one. It goes before DSM_SOCKET.
+func WithSocket(socket string) Option {
+	return func(j *joining) error { j.socket = socket; return nil }
+}
+
+// WithRank asks for a rank, from 0 to Size-1. It goes before DSM_RANK. Without either the daemon chooses.
+func WithRank(rank int) Option {
+	return func(j *joining) error {
+		if rank < 0 || int64(rank) > 1<<31-1 {
+			return fmt.Errorf("WithRank(%d): a rank is from 0 to the number of ranks less one", rank)
+		}
+		j.rank = int32(rank)
+		return nil
+	}
+}
+
+// WithLossGrace sets how long a program that has shared memory goes on after it has lost its cluster, before it
+// ends with ExitLost. In that time calls return errors that wrap ErrLost, and touching shared memory waits for the end.
+// The default is 0.
+func WithLossGrace(d time.Duration) Option {
+	return func(j *joining) error {
+		if d < 0 {
+			return fmt.Errorf("WithLossGrace(%v): the time is negative", d)
+		}
+		j.grace = d
+		return nil
+	}
+}
+
+// The variables that `dsmd run` sets for the programs that it starts.
+const (
+	envSocket = "DSM_SOCKET"
+	envRank   = "DSM_RANK"
+	envSize   = "DSM_SIZE"
+)
+
+// fromEnvironment reads what `dsmd run` has left.
+func fromEnvironment() (joining, error) {
+	j := joining{socket: os.Getenv(envSocket), rank: attach.NoRank}
+	if s := os.Getenv(envRank); s != "" {
+		n, err := strconv.ParseUint(s, 10, 31)
+		if err != nil {
+			return j, fmt.Errorf("the environment has %s=%q, which is no rank (0, 1, ...); unset it, or start the program with `dsmd run`", envRank, s)
+		}
+		j.rank = int32(n)
+	}
+	if s := os.Getenv(envSize); s != "" {
+		n, err := strconv.ParseUint(s, 10, 31)
+		if err != nil || n == 0 {
+			return j, fmt.Errorf("the environment has %s=%q, which is no number of ranks (1, 2, ...); unset it, or start the program with `dsmd run`", envSize, s)
+		}
+		j.size = int(n)
+	}
+	return j, nil
+}
+
+// Join makes this program part of a cluster: it connects to the daemon of this node, reserves the region of
+// addresses, and hands over the trapping of page faults. The daemon is found at DSM_SOCKET, which
+// `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says.
+//
+// It does not wait for the other ranks; Cluster.Barrier does. ctx bounds Join alone, not the life of the Cluster.
+//
+// Errors: ErrNoDaemon, ErrRefused, ErrVersion, ErrAddressTaken, ErrNoSpace (no room for the region's addresses), ErrNoTrap,
+// and ctx's.
+func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
+	j, err := fromEnvironment()
+	for i := 0; err == nil && i < len(opts); i++ {
+		err = opts[i](&j)
+	}
+	if err != nil {
+		return nil, failure("Join", err)
+	}
+	c, err := j.join(ctx)
+	if err != nil {
+		return nil, failure("Join", err)
+	}
+	return c, nil
+}
+
+func (j *joining) join(ctx context.Context) (*Cluster, error) {
+	conn, err := j.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Reading has no context: closing the connection ends it.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	c, err := j.shakeHands(conn)
+	if !stop() && err == nil {
+		// ctx ended just when all was done; the connection is closed or soon will be.
+		c.trap.Close()
+		err = errors.Join(ctx.Err(), c.region.retire())
+	}
+	if err != nil {
+		conn.Close()
+		conn.Discard()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("waiting for the daemon at %s: %w", j.socket, ctx.Err())
+		}
+		return nil, err
+	}
+	c.calls = newCalls(conn, c.onLost)
+	return c, nil
+}
+
+func (j *joining) connect(ctx context.Context) (*attach.Conn, error) {
+	if j.socket == "" {
+		return nil, fmt.Errorf("%w: %s is not set; start the program with `dsmd run -n N -- PROGRAM`, or name the socket of a daemon (`dsmd serve`) with dsm.WithSocket", ErrNoDaemon, envSocket)
+	}
+	conn, err := attach.Dial(ctx, j.socket)
+	if err == nil || ctx.Err() != nil {
+		return conn, err
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("%w listens at %s; start one with `dsmd serve`, or start the program with `dsmd run -n N -- PROGRAM` (%w)", ErrNoDaemon, j.socket, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return nil, fmt.Errorf("%w can be reached at %s: the socket belongs to the user who started the daemon; run the program as that user (%w)", ErrNoDaemon, j.socket, err)
+	}
+	return nil, fmt.Errorf("%w can be reached at %s: %w", ErrNoDaemon, j.socket, err)
+}
+
+// shakeHands does everything between connecting and the first call. On an error it leaves nothing but conn.
+func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
+	hello := attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: j.rank, Program: filepath.Base(os.Args[0])}
+	if err := conn.Write(attach.AppendHello(nil, &hello)); err != nil {
+		return nil, fmt.Errorf("greet the daemon at %s: %w", j.socket, err)
+	}
+	w, err := j.awaitWelcome(conn)
+	if err != nil {
+		return nil, err
+	}
+	file, err := conn.TakeFD()
+	if err != nil {
+		return nil, err
+	}
+	r, err := reserve(w.RegionBase, w.RegionBytes, file)
+	if err != nil {
+		return nil, err
+	}
+	trap, err := handOverTrap(conn, j.socket)
+	if err != nil {
+		return nil, errors.Join(err, r.retire())
+	}
+	return &Cluster{
+		welcome: w, socket: j.socket, grace: j.grace, region: r, trap: trap,
+		allocating: make(chan struct{}, 1),
+		closing:    make(chan struct{}),
+		held:       make(map[uint64]*holding),
+		busy:       make(map[uint64]struct{}),
+	}, nil
+}
+
+func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
+	f, err := awaitFrame(conn, j.socket, attach.KindWelcome)
+	if err != nil {
+		return attach.Welcome{}, err
+	}
+	w, err := attach.DecodeWelcome(f.Body)
+	switch {
+	case err != nil:
+		return w, fmt.Errorf("the daemon at %s: %w", j.socket, err)
+	case w.Version != attach.Version:
+		return w, fmt.Errorf("%w: it is version %d at %s, and this program version %d; build the program and dsmd from the same release", ErrVersion, w.Version, j.socket, attach.Version)
+	case w.Trap != "uffd":
+		return w, fmt.Errorf("%w: the daemon at %s wants the trap %q, and this program knows only \"uffd\"; start the daemon with --trap uffd", ErrNoTrap, j.socket, w.Trap)
+	case j.size != 0 && int(w.Size) != j.size:
+		return w, fmt.Errorf("the environment has %s=%d, and the cluster of the daemon at %s has %d ranks; unset %s, or start the program with `dsmd run`", envSize, j.size, j.socket, w.Size, envSize)
+	case j.rank != attach.NoRank && w.Rank != uint32(j.rank):
+		return w, fmt.Errorf("%w: it gave this program rank %d at %s, and rank %d was asked for; choose a rank below %d that no other program has", ErrRefused, w.Rank, j.socket, j.rank, w.Size)
+	}
+	return w, nil
+}
+
+// handOverTrap opens a userfaultfd and passes it to the daemon.
+func handOverTrap(conn *attach.Conn, socket string) (*uffd.FD, error) {
+	trap, err := uffd.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
+	}
+	m := attach.Trap{UserModeOnly: !trap.Mode().KernelFaults(), Features: uint64(trap.Features())}
+	if err = conn.Write(attach.AppendTrap(nil, &m), trap.Sysfd()); err == nil {
+		var f attach.Frame
+		if f, err = awaitFrame(conn, socket, attach.KindReady); err == nil {
+			err = attach.DecodeEmpty(f)
+		}
+	}
+	if err != nil {
+		trap.Close()
+		return nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
+	}
+	return trap, nil
+}
+
+// awaitFrame reads the one frame that a correct daemon sends next, unless it refuses.
+func awaitFrame(conn *attach.Conn, socket string, want attach.Kind) (attach.Frame, error) {
+	f, err := conn.ReadFrame()
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
+		return f, fmt.Errorf("%w: what listens at %s has closed the connection; is it a dsmd? see its log", ErrRefused, socket)
+	case err != nil:
+		return f, fmt.Errorf("read from the daemon at %s: %w", socket, err)
+	case f.Kind == attach.KindRefuse:
+		return f, refusal(f, socket)
+	case f.Kind == attach.KindLost:
+		reason, err := attach.DecodeLost(f.Body)
+		return f, fmt.Errorf("%w: %s", ErrLost, errors.Join(err, errors.New(reason)))
+	case f.Kind != want:
+		return f, fmt.Errorf("the daemon at %s sent %v, %v was due: it is faulty", socket, f.Kind, want)
+	}
+	return f, nil
+}
+
+func refusal(f attach.Frame, socket string) error {
+	m, err := attach.DecodeRefuse(f.Body)
+	if err != nil {
+		return fmt.Errorf("%w at %s: %w", ErrRefused, socket, err)
+	}
+	why := ErrRefused
+	switch m.Code {
+	case attach.RefuseVersion:
+		why = ErrVersion
+	case attach.RefuseTrap:
+		why = ErrNoTrap
+	}
+	return fmt.Errorf("%w: %s (daemon at %s)", why, m.Reason, socket)
+}
+
+// onLost is called by the reading goroutine.
+func (c *Cluster) onLost(reason error) {
+	c.mu.Lock()
+	exit := c.mustExit
+	c.mu.Unlock()
+	if !exit {
+		return
+	}
+	if c.grace > 0 {
+		select {
+		case <-time.After(c.grace):
+		case <-c.closing: // nothing of the memory is left that a thread could wait for
+			return
+		}
+	}
+	fmt.Fprint(os.Stderr, lostMessage(c.Rank(), reason))
+	os.Exit(ExitLost)
+}
+
+func lostMessage(rank int, reason error) string {
+	return fmt.Sprintf("dsm: rank %d: %v; its shared memory can't be used any more, so the program ends with status %d\n", rank, reason, ExitLost)
+}
+
+// Rank is the number of this program among all that take part, from 0 to Size-1.
+func (c *Cluster) Rank() int { return int(c.welcome.Rank) }
+
+// Size is the number of programs that take part.
+func (c *Cluster) Size() int { return int(c.welcome.Size) }
+
+// Node is the number of this program's node, from 0 to Nodes-1. Several programs may share a node.
+func (c *Cluster) Node() int { return int(c.welcome.Node) }
+
+// Nodes is the number of nodes, that is of daemons.
+func (c *Cluster) Nodes() int { return int(c.welcome.Nodes) }
+
+// PageBytes is the unit in which memory moves, in bytes: what different ranks write should not share a page.
+func (c *Cluster) PageBytes() int { return int(c.welcome.PageBytes) }
+
+// Transport says how nodes talk to each other, for people: "tcp", for example.
+func (c *Cluster) Transport() string { return c.welcome.Transport }
+
+// Close leaves the cluster. The shared memory must not be touched any more: a load or store there
+// raises SIGSEGV, and a goroutine that waits for a page at this moment does so too. Calls that wait return
+// ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns ErrClosed.
+func (c *Cluster) Close() error {
+	if err := c.end(ErrClosed); err != ErrClosed {
+		return errors.Join(failure("Close", err), c.tearDown())
+	}
+	return c.tearDown()
+}
+
+// tearDown gives everything back, once.
+func (c *Cluster) tearDown() error {
+	c.allocating <- struct{}{} // what is being mapped is finished first
+	defer func() { <-c.allocating }()
+	if c.tornDown {
+		return failure("Close", ErrClosed)
+	}
+	c.tornDown = true
+	close(c.closing)
+	if c.watch != nil {
+		c.watch.Stop()
+	}
+	err := c.region.retire()
+	// If the daemon is gone, nobody minds that this fails.
+	c.conn.Write(attach.AppendBye(nil))
+	c.conn.Close()
+	<-c.reader
+	// The kernel wakes threads that still wait in the region: they fault again, now without the trap.
+	c.trap.Close()
+	if err != nil {
+		return failure("Close", err)
+	}
+	return nil
+}

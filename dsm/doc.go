@@ -1,0 +1,69 @@
+// Package dsm gives copies of one parallel program, on many machines, one shared memory. Alloc returns an
+// ordinary slice, at the same address in every copy; loads and stores just work, and
+// sync/atomic works across machines.
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//
+//		"dsmd/dsm"
+//	)
+//
+//	func main() {
+//		ctx := context.Background()
+//		c, err := dsm.Join(ctx)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer c.Close()
+//		squares, err := dsm.Alloc[int](c, "squares", 1000)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		for i := c.Rank(); i < len(squares); i += c.Size() {
+//			squares[i] = i * i
+//		}
+//		if err := c.Barrier(ctx); err != nil {
+//			log.Fatal(err)
+//		}
+//		fmt.Println("rank", c.Rank(), "sees", squares[999])
+//	}
+//
+// Build it and start four copies, each with a daemon of its own:
+//
+//	go build -o squares . && dsmd run -n 4 -- ./squares
+//
+// # How it works
+//
+// A program does not move pages itself: the daemon of its node, dsmd, does. Join connects to the daemon,
+// receives the file that holds the node's copies of pages, reserves the region of addresses that all programs share, and
+// hands the daemon a userfaultfd, by which the kernel tells the daemon of every access to a page that is
+// not here. The thread that made the access sleeps until the daemon has fetched the page, and never notices.
+// So touching shared memory can take as long as a message to another machine and back; Prefetch fetches many pages
+// at once, and more goroutines than cores (GOMAXPROCS) overlap the waiting.
+//
+// # What may be shared
+//
+// Types without pointers: numbers, booleans, and arrays and structs of them. A Go pointer in shared memory would
+// point into the memory of one process, and that process's garbage collector would not see it. Alloc, Isolate and Reduce check
+// the type, and name the field that is wrong.
+//
+// # Memory model
+//
+// Across nodes memory is sequentially consistent; within a node it is as the processor has it; Go's rule that data
+// races are errors still holds for the compiler's sake. Use Mutex, RWMutex, Barrier, Reduce or sync/atomic to order
+// accesses. docs/memory-model.md says it in full.
+//
+// # When something breaks
+//
+// A program that dies takes no memory with it, and a lock that it held is handed on with ErrOwnerDied. When the daemon, or
+// another node's daemon, dies, shared memory is gone: calls return errors that wrap ErrLost, and a program that has
+// allocated shared memory ends with exit status ExitLost and a message on standard error, because a thread that
+// touches the memory can neither be given a value nor be told. WithLossGrace gives it time to say goodbye. The program keeps its
+// userfaultfd open all the time, so a load after the daemon's death waits for that end instead of reading zeros.
+//
+// A child process has no access to the shared memory. In one process, one Cluster can be open at a time for each region of addresses.
+package dsm

@@ -1,0 +1,62 @@
+package dsm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ExitLost is the exit status of a program that has allocated shared memory and has lost its cluster. It is
+// EX_SOFTWARE of sysexits.h.
+const ExitLost = 70
+
+// The errors that callers may want to tell apart, with errors.Is. The errors that are returned wrap them and
+// say what, where, and what to do.
+var (
+	// ErrClosed: the Cluster was closed.
+	ErrClosed = errors.New("the cluster was closed")
+	// ErrLost: the daemon of this node, or another node, is gone; see the package comment.
+	ErrLost = errors.New("the cluster is lost")
+	// ErrNoDaemon: no daemon is at the socket, or no socket is known.
+	ErrNoDaemon = errors.New("no daemon")
+	// ErrRefused: the daemon does not take this program, for instance because its rank is taken.
+	ErrRefused = errors.New("the daemon refused this program")
+	// ErrVersion: the daemon is of another version than this program.
+	ErrVersion = errors.New("the daemon speaks another version")
+	// ErrAddressTaken: the addresses of the shared region are in use in this process.
+	ErrAddressTaken = errors.New("the region's addresses are taken")
+	// ErrNoTrap: page faults can't be trapped in this process.
+	ErrNoTrap = errors.New("page faults can't be trapped")
+	// ErrType: a type cannot live in shared memory.
+	ErrType = errors.New("the type cannot be shared")
+	// ErrMismatch: another rank has given another type, length or number of parties for the same name.
+	ErrMismatch = errors.New("ranks disagree")
+	// ErrNoSpace: the request does not fit: in the region, or a reduction in a message.
+	ErrNoSpace = errors.New("it does not fit")
+	// ErrNotShared: the memory was not allocated by this Cluster, or was freed.
+	ErrNotShared = errors.New("this is not shared memory")
+	// ErrNotHeld: this process does not hold the lock that it gives back.
+	ErrNotHeld = errors.New("the lock is not held by this process")
+	// ErrInUse: this process has the same barrier or reduction under way already.
+	ErrInUse = errors.New("in use by another goroutine of this process")
+	// ErrOwnerDied: the lock is held now, and the program that held it before died holding it; see OwnerDiedError.
+	ErrOwnerDied = errors.New("the last owner of the lock died")
+)
+
+// OwnerDiedError is the error of a Lock or RLock that has succeeded: the caller holds the lock. The
+// program of rank Rank died while it held the lock, so what the lock protects may be
+// half changed. Repair it, or give up; in both cases unlock. Nobody else is told (as with the robust mutexes of POSIX, after
+// pthread_mutex_consistent). It wraps ErrOwnerDied.
+type OwnerDiedError struct {
+	Lock string // the lock's name
+	Rank int    // of the program that died
+}
+
+func (e *OwnerDiedError) Error() string {
+	return fmt.Sprintf("dsm: lock %q is held now, but %v: rank %d; check what the lock protects, then unlock", e.Lock, ErrOwnerDied, e.Rank)
+}
+
+// Unwrap makes errors.Is find ErrOwnerDied.
+func (e *OwnerDiedError) Unwrap() error { return ErrOwnerDied }
+
+// failure wraps an error with what was being done: "dsm: Alloc "grid": ...".
+func failure(what string, err error) error { return fmt.Errorf("dsm: %s: %w", what, err) }

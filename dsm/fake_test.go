@@ -1,0 +1,464 @@
+package dsm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/uffd"
+)
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+const (
+	testPage   = 4096
+	testRegion = 1 << 30
+	testBase   = 0x4000_0000_0000
+)
+
+// fake is a daemon, or all daemons of a cluster, without pages: it keeps names, locks and barriers. It serves page faults
+// only when told to (serve), and that only for programs in other processes.
+type fake struct {
+	t      *testing.T
+	socket string
+	listen *net.UnixListener
+
+	// Set before the first Join.
+	welcome attach.Welcome // Rank is filled in
+	spread  bool           // give each rank its own region, so that several fit into this process
+	refuse  *attach.Refuse
+	first   func(*attach.Conn)                                    // speaks in place of Welcome
+	answer  func(attach.Call) (reply attach.Reply, mine bool)     // comes before the fake's own answers
+	trapped func(program *fakeProgram, fd *uffd.FD, base uintptr) // gets each userfaultfd
+
+	mu       sync.Mutex // guards all below, and the fields of programs; held while frames are sent
+	programs []*fakeProgram
+	names    map[string]*fakeName
+	next     uint64 // page
+	locks    map[uint64]*fakeLock
+	barriers map[uint64][]fakeArrival
+	calls    []attach.Call // all that came
+	came     *sync.Cond    // signalled with each
+}
+
+type fakeProgram struct {
+	conn  *attach.Conn
+	rank  uint32
+	hello attach.Hello
+	trap  attach.Trap
+	fd    *uffd.FD
+	bye   bool
+	ended bool
+}
+
+type fakeName struct {
+	identity     string
+	first, pages uint64
+	users        int
+}
+
+type fakeLock struct {
+	writer  *fakeProgram
+	readers []*fakeProgram
+	queue   []fakeWaiter
+	died    *uint32
+}
+
+type fakeWaiter struct {
+	p    *fakeProgram
+	call attach.Call
+}
+
+type fakeArrival struct {
+	fakeWaiter
+	payload []byte
+}
+
+// newFake starts a daemon of a cluster of size ranks. The test's end stops it.
+func newFake(t *testing.T, size int) *fake {
+	t.Helper()
+	f := &fake{
+		t: t, socket: fmt.Sprintf("@dsm-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
+		welcome: attach.Welcome{Version: attach.Version, Nodes: 1, Size: uint32(size), RegionBase: testBase, RegionBytes: testRegion,
+			PageBytes: testPage, HomeStripe: 1, Trap: "uffd", Transport: "fake"},
+		names: make(map[string]*fakeName), locks: make(map[uint64]*fakeLock), barriers: make(map[uint64][]fakeArrival),
+	}
+	f.came = sync.NewCond(&f.mu)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.listen = l
+	file, err := unix.MemfdCreate("fake", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(file, testRegion); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			all.Go(func() { f.attend(attach.NewConn(c), file) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		f.die()
+		all.Wait()
+		unix.Close(file)
+	})
+	return f
+}
+
+// die closes all connections, as the kernel does for a daemon that is killed.
+func (f *fake) die() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.programs {
+		p.conn.Shutdown()
+		if p.fd != nil {
+			p.fd.Close()
+			p.fd = nil
+		}
+	}
+}
+
+// attend is the conversation with one program.
+func (f *fake) attend(conn *attach.Conn, file int) {
+	defer conn.Close()
+	defer conn.Discard()
+	p := &fakeProgram{conn: conn}
+	if !f.greet(p, file) {
+		return
+	}
+	for {
+		fr, err := conn.ReadFrame()
+		if err != nil {
+			f.gone(p)
+			return
+		}
+		switch fr.Kind {
+		case attach.KindBye:
+			f.mu.Lock()
+			p.bye = true
+			f.came.Broadcast()
+			f.mu.Unlock()
+		case attach.KindCall:
+			call, err := attach.DecodeCall(fr.Body)
+			if err != nil {
+				f.t.Errorf("the program sent: %v", err)
+				return
+			}
+			call.Payload = slices.Clone(call.Payload)
+			f.handle(p, call)
+		default:
+			f.t.Errorf("the program sent %v", fr.Kind)
+			return
+		}
+	}
+}
+
+func (f *fake) greet(p *fakeProgram, file int) bool {
+	fr, err := p.conn.ReadFrame()
+	if err != nil {
+		return false
+	}
+	if p.hello, err = attach.DecodeHello(fr.Body); err != nil || fr.Kind != attach.KindHello {
+		f.t.Errorf("the program began with %v: %v", fr.Kind, err)
+		return false
+	}
+	if f.refuse != nil {
+		p.conn.Write(attach.AppendRefuse(nil, f.refuse))
+		return false
+	}
+	if f.first != nil {
+		f.first(p.conn)
+		return false
+	}
+	f.mu.Lock()
+	w := f.welcome
+	w.Rank = uint32(len(f.programs)) % w.Size
+	if p.hello.Rank != attach.NoRank && uint32(p.hello.Rank) < w.Size {
+		w.Rank = uint32(p.hello.Rank)
+	}
+	if f.spread {
+		w.RegionBase += uint64(w.Rank) << 36
+	}
+	p.rank = w.Rank
+	f.programs = append(f.programs, p)
+	f.mu.Unlock()
+	p.conn.Write(attach.AppendWelcome(nil, &w), file)
+	if fr, err = p.conn.ReadFrame(); err != nil {
+		return false
+	}
+	if p.trap, err = attach.DecodeTrap(fr.Body); err != nil || fr.Kind != attach.KindTrap {
+		f.t.Errorf("the program sent %v for its trap: %v", fr.Kind, err)
+		return false
+	}
+	fd, err := p.conn.TakeFD()
+	if err != nil {
+		f.t.Error(err)
+		return false
+	}
+	f.mu.Lock()
+	p.fd = uffd.From(fd)
+	f.mu.Unlock()
+	if f.trapped != nil {
+		go f.trapped(p, p.fd, uintptr(w.RegionBase))
+	}
+	p.conn.Write(attach.AppendReady(nil))
+	return true
+}
+
+func (f *fake) gone(p *fakeProgram) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.ended = true
+	if p.fd != nil {
+		p.fd.Close()
+		p.fd = nil
+	}
+	for _, l := range f.locks {
+		l.queue = slices.DeleteFunc(l.queue, func(w fakeWaiter) bool { return w.p == p })
+		l.readers = slices.DeleteFunc(l.readers, func(r *fakeProgram) bool { return r == p })
+		if l.writer == p {
+			l.writer, l.died = nil, &p.rank
+		}
+		f.pump(l)
+	}
+	f.came.Broadcast()
+}
+
+func (f *fake) reply(p *fakeProgram, r attach.Reply) {
+	p.conn.Write(attach.AppendReply(nil, &r)) // a program that has ended needs no answer
+}
+
+func (f *fake) handle(p *fakeProgram, call attach.Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, call)
+	defer f.came.Broadcast()
+	if f.answer != nil {
+		if r, mine := f.answer(call); mine {
+			if r.Ticket != 0 {
+				f.reply(p, r)
+			}
+			return
+		}
+	}
+	switch call.Op {
+	case attach.OpAcquire:
+		l := f.lock(call.Object)
+		l.queue = append(l.queue, fakeWaiter{p, call})
+		f.pump(l)
+	case attach.OpRelease:
+		l := f.lock(call.Object)
+		if call.Access == attach.Write {
+			l.writer = nil
+		} else if i := slices.Index(l.readers, p); i >= 0 {
+			l.readers = slices.Delete(l.readers, i, i+1)
+		}
+		f.pump(l)
+	case attach.OpArrive:
+		f.arrive(p, call)
+	case attach.OpBind:
+		f.reply(p, f.bind(call))
+	case attach.OpUnbind:
+		r := attach.Reply{Ticket: call.Ticket, Status: attach.StatusUnknown}
+		if n := f.names[call.Name]; n != nil {
+			if n.users--; n.users == 0 {
+				delete(f.names, call.Name)
+			}
+			r.Status = attach.StatusOK
+		}
+		f.reply(p, r)
+	case attach.OpPrefetch:
+		f.reply(p, attach.Reply{Ticket: call.Ticket})
+	case attach.OpStats:
+		f.reply(p, attach.Reply{Ticket: call.Ticket, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 7}})})
+	case attach.OpCancel:
+		f.cancel(p, call.Ticket)
+	}
+}
+
+func (f *fake) bind(call attach.Call) attach.Reply {
+	r := attach.Reply{Ticket: call.Ticket}
+	n := f.names[call.Name]
+	if n == nil {
+		pages, _ := call.Pages(testPage)
+		if f.next+pages > testRegion/testPage {
+			r.Status = attach.StatusNoSpace
+			return r
+		}
+		n = &fakeName{identity: call.Identity(), first: f.next, pages: pages}
+		f.next += pages
+		f.names[call.Name] = n
+	}
+	if n.identity != call.Identity() {
+		r.Status, r.Payload = attach.StatusMismatch, []byte(n.identity)
+		return r
+	}
+	n.users++
+	r.Payload = attach.AppendPages(nil, n.first, n.pages)
+	return r
+}
+
+func (f *fake) lock(hash uint64) *fakeLock {
+	if f.locks[hash] == nil {
+		f.locks[hash] = new(fakeLock)
+	}
+	return f.locks[hash]
+}
+
+func (f *fake) pump(l *fakeLock) {
+	for len(l.queue) > 0 {
+		w := l.queue[0]
+		if l.writer != nil || (w.call.Access == attach.Write && len(l.readers) > 0) {
+			return
+		}
+		l.queue = l.queue[1:]
+		if w.call.Access == attach.Write {
+			l.writer = w.p
+		} else {
+			l.readers = append(l.readers, w.p)
+		}
+		r := attach.Reply{Ticket: w.call.Ticket}
+		if l.died != nil {
+			r.Status, r.Rank, l.died = attach.StatusOwnerDied, *l.died, nil
+		}
+		f.reply(w.p, r)
+	}
+}
+
+func (f *fake) arrive(p *fakeProgram, call attach.Call) {
+	in := f.barriers[call.Object]
+	if len(in) > 0 && in[0].call.Parties != call.Parties {
+		text := fmt.Sprintf("rank %d came with %d parties, others with %d", p.rank, call.Parties, in[0].call.Parties)
+		f.reply(p, attach.Reply{Ticket: call.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+		return
+	}
+	in = append(in, fakeArrival{fakeWaiter{p, call}, call.Payload})
+	f.barriers[call.Object] = in
+	if len(in) < int(call.Parties) {
+		return
+	}
+	delete(f.barriers, call.Object)
+	slices.SortStableFunc(in, func(a, b fakeArrival) int { return cmp.Compare(a.p.rank, b.p.rank) })
+	var all []byte
+	for _, a := range in {
+		all = append(all, a.payload...)
+	}
+	for _, a := range in {
+		f.reply(a.p, attach.Reply{Ticket: a.call.Ticket, Payload: all})
+	}
+}
+
+func (f *fake) cancel(p *fakeProgram, ticket uint64) {
+	found := false
+	for _, l := range f.locks {
+		l.queue = slices.DeleteFunc(l.queue, func(w fakeWaiter) bool {
+			mine := w.p == p && w.call.Ticket == ticket
+			found = found || mine
+			return mine
+		})
+		f.pump(l)
+	}
+	for hash, in := range f.barriers {
+		f.barriers[hash] = slices.DeleteFunc(in, func(a fakeArrival) bool {
+			mine := a.p == p && a.call.Ticket == ticket
+			found = found || mine
+			return mine
+		})
+	}
+	if found {
+		f.reply(p, attach.Reply{Ticket: ticket, Status: attach.StatusCanceled})
+	}
+}
+
+// await waits until what holds; f.mu is held while it is asked.
+func (f *fake) await(what string, holds func() bool) {
+	f.t.Helper()
+	late := time.AfterFunc(patience, func() { f.came.Broadcast() })
+	defer late.Stop()
+	deadline := time.Now().Add(patience)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !holds() {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("waited in vain for %s", what)
+		}
+		f.came.Wait()
+	}
+}
+
+// awaitCalls waits until n calls of a kind have come.
+func (f *fake) awaitCalls(op attach.Op, n int) {
+	f.t.Helper()
+	f.await(fmt.Sprintf("%d calls %v", n, op), func() bool { return f.countLocked(op) >= n })
+}
+
+func (f *fake) count(op attach.Op) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.countLocked(op)
+}
+
+func (f *fake) countLocked(op attach.Op) int {
+	n := 0
+	for _, c := range f.calls {
+		if c.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// join makes a program of this process; the test's end closes it.
+func (f *fake) join(opts ...Option) *Cluster {
+	f.t.Helper()
+	c, err := Join(within(f.t), append([]Option{WithSocket(f.socket)}, opts...)...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrLost) {
+			f.t.Error(err)
+		}
+	})
+	return c
+}
+
+// joinAll makes one program for each rank, in their order.
+func (f *fake) joinAll() []*Cluster {
+	f.t.Helper()
+	f.spread = true
+	all := make([]*Cluster, f.welcome.Size)
+	for rank := range all {
+		all[rank] = f.join(WithRank(rank))
+	}
+	return all
+}
+
+// within is a context that ends with the test, or when it takes too long.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

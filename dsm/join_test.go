@@ -1,0 +1,251 @@
+package dsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/uffd"
+)
+
+// wantError checks an error's sentinel and that its text has all of the parts.
+func wantError(t *testing.T, err, is error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, is) {
+		t.Errorf("error %v is not %v", err, is)
+		return
+	}
+	for _, part := range append(parts, "dsm: ") {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+}
+
+func TestJoin(t *testing.T) {
+	f := newFake(t, 3)
+	f.welcome.Node, f.welcome.Nodes = 1, 2
+	t.Setenv(envSocket, f.socket)
+	t.Setenv(envRank, "2")
+	t.Setenv(envSize, "3")
+	c, err := Join(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Rank() != 2 || c.Size() != 3 || c.Node() != 1 || c.Nodes() != 2 || c.PageBytes() != testPage || c.Transport() != "fake" {
+		t.Errorf("rank %d of %d on node %d of %d, pages of %d bytes, over %s", c.Rank(), c.Size(), c.Node(), c.Nodes(), c.PageBytes(), c.Transport())
+	}
+	stats, err := c.Stats(within(t))
+	if err != nil || stats["faults_read"] != 7 {
+		t.Errorf("Stats: %v, %v", stats, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	f.await("a clean end", func() bool { return f.programs[0].bye && f.programs[0].ended })
+	p := f.programs[0]
+	if p.hello.PID != uint32(os.Getpid()) || p.hello.Program != filepath.Base(os.Args[0]) {
+		t.Errorf("the daemon was told %+v", p.hello)
+	}
+	if uffd.Features(p.trap.Features)&uffd.Needed != uffd.Needed {
+		t.Errorf("the daemon was told of features %v", uffd.Features(p.trap.Features))
+	}
+}
+
+func TestJoinWithoutADaemon(t *testing.T) {
+	t.Setenv(envSocket, "")
+	_, err := Join(within(t))
+	wantError(t, err, ErrNoDaemon, envSocket, "dsmd run")
+
+	path := filepath.Join(t.TempDir(), "none.sock")
+	_, err = Join(within(t), WithSocket(path))
+	wantError(t, err, ErrNoDaemon, path, "dsmd serve", "dsmd run")
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the kernel's reason is lost: %v", err)
+	}
+
+	// A socket file that a dead daemon left.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	_, err = Join(within(t), WithSocket(path))
+	wantError(t, err, ErrNoDaemon, path, "dsmd serve")
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("the kernel's reason is lost: %v", err)
+	}
+	if _, err := Join(within(t), WithSocket(strings.Repeat("x", 200))); err == nil || !strings.Contains(err.Error(), "107") {
+		t.Errorf("a socket name of 200 bytes: %v", err)
+	}
+}
+
+func TestJoinWithABadEnvironment(t *testing.T) {
+	f := newFake(t, 2)
+	for _, c := range []struct{ name, value string }{{envRank, "first"}, {envRank, "-1"}, {envSize, "0"}, {envSize, "many"}, {envSize, "3"}} {
+		t.Run(c.name+"="+c.value, func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			_, err := Join(within(t), WithSocket(f.socket))
+			if err == nil || !strings.Contains(err.Error(), c.name+"=") || !strings.Contains(err.Error(), "unset") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if _, err := Join(within(t), WithRank(-1)); err == nil || !strings.Contains(err.Error(), "WithRank(-1)") {
+		t.Errorf("WithRank(-1): %v", err)
+	}
+	if _, err := Join(within(t), WithLossGrace(-1)); err == nil || !strings.Contains(err.Error(), "negative") {
+		t.Errorf("WithLossGrace(-1): %v", err)
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	for _, c := range []struct {
+		code attach.RefuseCode
+		want error
+	}{{attach.RefuseOther, ErrRefused}, {attach.RefuseRank, ErrRefused}, {attach.RefuseVersion, ErrVersion}, {attach.RefuseTrap, ErrNoTrap}, {99, ErrRefused}} {
+		t.Run(fmt.Sprint(c.code), func(t *testing.T) {
+			f := newFake(t, 1)
+			f.refuse = &attach.Refuse{Code: c.code, Reason: "because of the weather"}
+			_, err := Join(within(t), WithSocket(f.socket))
+			wantError(t, err, c.want, "because of the weather", f.socket)
+		})
+	}
+}
+
+func TestJoinWithAStrangeDaemon(t *testing.T) {
+	// Daemons whose Welcome can't be accepted.
+	for name, c := range map[string]struct {
+		spoil func(*attach.Welcome)
+		want  error
+		parts []string
+	}{
+		"version":         {func(w *attach.Welcome) { w.Version = 99 }, ErrVersion, []string{"99", fmt.Sprint(attach.Version), "same release"}},
+		"trap":            {func(w *attach.Welcome) { w.Trap = "sigsegv" }, ErrNoTrap, []string{"sigsegv", "--trap uffd"}},
+		"pages":           {func(w *attach.Welcome) { w.PageBytes = 4095 }, attach.ErrMalformed, []string{"4095"}},
+		"beyond the file": {func(w *attach.Welcome) { w.RegionBytes = testRegion + testPage }, nil, []string{"memory file", fmt.Sprint(testRegion)}},
+		"small pages": {func(w *attach.Welcome) { w.PageBytes, w.RegionBase, w.RegionBytes = 512, testBase+512, testPage }, nil,
+			[]string{"whole pages"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, 1)
+			c.spoil(&f.welcome)
+			_, err := Join(within(t), WithSocket(f.socket))
+			if err == nil {
+				t.Fatal("joined")
+			}
+			if c.want == nil {
+				c.want = err
+			}
+			wantError(t, err, c.want, c.parts...)
+		})
+	}
+	// Daemons that say something else first.
+	for name, c := range map[string]struct {
+		first func(*attach.Conn)
+		want  error
+		part  string
+	}{
+		"hangs up":   {func(*attach.Conn) {}, ErrRefused, "is it a dsmd"},
+		"no dsmd":    {func(c *attach.Conn) { c.Write([]byte("SSH-2.0-OpenSSH\r\n")) }, attach.ErrMalformed, "@"},
+		"Ready":      {func(c *attach.Conn) { c.Write(attach.AppendReady(nil)) }, nil, "Welcome was due"},
+		"Lost":       {func(c *attach.Conn) { c.Write(attach.AppendLost(nil, "node 3 died")) }, ErrLost, "node 3 died"},
+		"half":       {func(c *attach.Conn) { c.Write(attach.AppendLost(nil, "node 3 died")[:12]) }, nil, "unexpected EOF"},
+		"no file":    {func(c *attach.Conn) { w := goodWelcome(); c.Write(attach.AppendWelcome(nil, &w)) }, attach.ErrMalformed, "without its descriptor"},
+		"other rank": {func(c *attach.Conn) { w := goodWelcome(); w.Rank = 1; c.Write(attach.AppendWelcome(nil, &w)) }, ErrRefused, "rank 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, 1)
+			f.first = c.first
+			_, err := Join(within(t), WithSocket(f.socket), WithRank(0))
+			if err == nil {
+				t.Fatal("joined")
+			}
+			if c.want == nil {
+				c.want = err
+			}
+			wantError(t, err, c.want, c.part)
+		})
+	}
+}
+
+func goodWelcome() attach.Welcome {
+	return attach.Welcome{Version: attach.Version, Nodes: 1, Size: 2, RegionBase: testBase, RegionBytes: testRegion, PageBytes: testPage, HomeStripe: 1, Trap: "uffd"}
+}
+
+func TestJoinCanceled(t *testing.T) {
+	f := newFake(t, 1)
+	silent := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	f.first = func(*attach.Conn) { cancel(); <-silent }
+	_, err := Join(ctx, WithSocket(f.socket))
+	close(silent)
+	wantError(t, err, context.Canceled, f.socket)
+	if _, err := Join(ctx, WithSocket(f.socket)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Join with a context that had ended: %v", err)
+	}
+}
+
+func TestAddressesAreTaken(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.join()
+	_, err := Join(within(t), WithSocket(f.socket))
+	wantError(t, err, ErrAddressTaken, "Close it first")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := f.join() // a closed cluster's addresses can be used again
+	again.Close()
+
+	// Something that is not ours.
+	const elsewhere = testBase + 1<<44
+	mine, err := mmap(elsewhere+testPage, testPage, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|mapFixedNoreplace, -1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.MunmapPtr(mine, testPage)
+	f.welcome.RegionBase = elsewhere
+	_, err = Join(within(t), WithSocket(f.socket))
+	wantError(t, err, ErrAddressTaken, fmt.Sprintf("%#x", elsewhere), fmt.Sprintf("%x-%x ---p", elsewhere+testPage, elsewhere+2*testPage))
+}
+
+func TestJoinLeavesNothingBehind(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	f := newFake(t, 1)
+	f.join().Close() // what stays open for good, such as Go's poller, is open now
+	f.await("its end", func() bool { return f.programs[0].ended })
+	before := count()
+	for i := range 20 {
+		c := f.join()
+		if _, err := Alloc[int](c, "x", 1); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		f.await("its end", func() bool { return f.programs[i+1].ended })
+	}
+	f.welcome.Trap = "none" // fails late
+	for range 20 {
+		Join(within(t), WithSocket(f.socket))
+	}
+	f.listen.Close()
+	f.await("all ends", func() bool { return true })
+	if after := count(); after > before+2 { // the fake may still be closing its ends of the last ones
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}

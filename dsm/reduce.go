@@ -1,0 +1,89 @@
+package dsm
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"dsmd/internal/attach"
+)
+
+// MaxReduceBytes is the size of the largest value that Reduce takes. 8 more bytes travel with it, which
+// tell whether all ranks mean the same type.
+const MaxReduceBytes = attach.MaxContribution - 8
+
+// Reduce combines a value of every rank with op and returns the result to all of them. It is also a barrier: it waits
+// for every rank, and what any rank stored before, every rank sees after.
+//
+// Every rank folds all values itself, in the order of ranks: op(op(v0, v1), v2) and so on. So op must be the same
+// everywhere, and then every rank gets the same bits, also for floating point, where order matters. op needs
+// to be neither commutative nor associative. Sum, Min and Max are ready-made.
+//
+// One goroutine of each rank takes part for each name. T must be shareable as for Alloc and at
+// most MaxReduceBytes long; arrays and structs let one Reduce carry several figures.
+//
+// When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps ctx.Err().
+// Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T is too large),
+// ErrInUse (another goroutine of this process is in the same reduction), ErrClosed, ErrLost.
+func Reduce[T any](ctx context.Context, c *Cluster, name string, v T, op func(a, b T) T) (T, error) {
+	all, err := gather(ctx, c, name, v)
+	if err != nil {
+		var zero T
+		return zero, failure(fmt.Sprintf("Reduce %q", name), err)
+	}
+	result := all[0]
+	for _, next := range all[1:] {
+		result = op(result, next)
+	}
+	return result, nil
+}
+
+// gather returns the values of all ranks, in their order.
+func gather[T any](ctx context.Context, c *Cluster, name string, v T) ([]T, error) {
+	l, err := layoutOf[T]()
+	if err != nil {
+		return nil, err
+	}
+	if l.size > MaxReduceBytes {
+		return nil, fmt.Errorf("%w: a %v has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
+			ErrNoSpace, l.name, l.size, MaxReduceBytes)
+	}
+	hash := attach.NameHash(attach.NameReduce, name)
+	if !c.enterOnce(hash) {
+		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
+	}
+	defer c.leaveOnce(hash)
+	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
+	payload, err := c.arrive(ctx, hash, c.Size(), contribution)
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) != c.Size()*len(contribution) {
+		return nil, fmt.Errorf("the daemon sent %d bytes, %d ranks bring %d each: it is faulty", len(payload), c.Size(), len(contribution))
+	}
+	all := make([]T, c.Size())
+	for rank := range all {
+		part := payload[rank*len(contribution):][:len(contribution)]
+		if binary.LittleEndian.Uint64(part) != l.hash {
+			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %v", ErrMismatch, rank, c.Rank(), l)
+		}
+		copy(bytesOf(&all[rank]), part[8:])
+	}
+	return all, nil
+}
+
+// Number is what Sum adds up.
+type Number interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr |
+		~float32 | ~float64 | ~complex64 | ~complex128
+}
+
+// Sum is a + b, for Reduce.
+func Sum[T Number](a, b T) T { return a + b }
+
+// Min is the smaller of a and b, or NaN if either is, for Reduce.
+func Min[T cmp.Ordered](a, b T) T { return min(a, b) }
+
+// Max is the larger of a and b, or NaN if either is, for Reduce.
+func Max[T cmp.Ordered](a, b T) T { return max(a, b) }

@@ -94,8 +94,10 @@ func (f *Flight) MustFollow(g *Flight) bool {
 }
 
 // String shows everything that tells one flight from another.
-func (f *Flight) String() string {
-	m := &f.Message
+func (f *Flight) String() string { return format(&f.Message, fmt.Sprintf("data=%d", f.Contents)) }
+
+// format shows a message; data stands for the contents.
+func format(m *protocol.Message, data string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v n%d>n%d %v", m.Kind, m.From, m.To, m.Object)
 	if m.Access != protocol.None {
@@ -104,12 +106,9 @@ func (f *Flight) String() string {
 	if m.Kind == protocol.Forward || m.Kind == protocol.Invalidate {
 		fmt.Fprintf(&b, " for n%d", m.Requester)
 	}
-	for i, name := range []string{"has-copy", "data", "zero", "owner-died"} {
+	for i, name := range []string{"has-copy", data, "zero", "owner-died"} {
 		if m.Flags&(1<<i) != 0 {
 			fmt.Fprintf(&b, " %s", name)
-			if name == "data" {
-				fmt.Fprintf(&b, "=%d", f.Contents)
-			}
 		}
 	}
 	for _, field := range []struct {
@@ -144,9 +143,9 @@ var effectNames = [...]string{
 func FormatEffect(e *protocol.Effect) string {
 	switch e.Kind {
 	case protocol.EffectSend:
-		return "send " + (&Flight{Message: e.Message}).String()
+		return "send " + format(&e.Message, "data")
 	case protocol.EffectReject:
-		return fmt.Sprintf("reject %v: %s", &Flight{Message: e.Message}, e.Reason)
+		return fmt.Sprintf("reject %s: %s", format(&e.Message, "data"), e.Reason)
 	case protocol.EffectComplete:
 		s := fmt.Sprintf("answer client %d ticket %d status %d", e.Client, e.Ticket, e.Status)
 		if len(e.Payload) > 0 {

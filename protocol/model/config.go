@@ -35,7 +35,10 @@ type Config struct {
 	// Fused: the page table changes and the engine hears of it in one action.
 	Fused bool
 	// Early: an EventHoldOver may come at any time, not only when the hold has served its purpose.
-	Early   bool
+	Early bool
+	// Late: a message that takes a page away from a node where the hold has served its purpose arrives after the time of
+	// the hold. Without Late it arrives at once, so that the engine always waits for an EventHoldOver.
+	Late    bool
 	Plant   Plant
 	Threads []ThreadSpec
 }
@@ -90,7 +93,7 @@ func (c *Config) parties(number uint64) []int {
 func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
-	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Plant)
+	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
 	}
@@ -137,6 +140,8 @@ func (c *Config) parseLine(line string) error {
 		c.Fused, err = strconv.ParseBool(value)
 	case "early":
 		c.Early, err = strconv.ParseBool(value)
+	case "late":
+		c.Late, err = strconv.ParseBool(value)
 	case "plant":
 		c.Plant, err = ParsePlant(value)
 	case "thread":

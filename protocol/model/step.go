@@ -86,6 +86,9 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 	}()
 	switch a.Kind {
 	case ActDeliver:
+		if o := a.Flight.Message.Object; n.config.Late && !o.IsLock() && n.page(o).waiters == 0 {
+			now = max(now, n.config.MaxHold)
+		}
 		n.step(protocol.Event{Kind: protocol.EventMessage, Now: now, Object: a.Flight.Message.Object, Message: &a.Flight.Message}, a.Flight, out)
 	case ActPerform:
 		late := n.ops[n.firstOp(a.Object)].late

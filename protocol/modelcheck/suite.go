@@ -85,12 +85,15 @@ func (b Bound) twoNodesTwoPages() []Case {
 		nodes  int
 		pages  [2]uint64
 		strays bool
+		late   bool
 	}{
-		{"2 nodes, 2 pages, 2 accesses each, a home each", 2, [2]uint64{0, 1}, true},
-		{"2 nodes, 2 pages, 2 accesses each, one home", 2, [2]uint64{0, 2}, false},
-		{"2 nodes, 2 pages, 2 accesses each, a third is home", 3, [2]uint64{2, 5}, false},
+		{"2 nodes, 2 pages, 2 accesses each, a home each", 2, [2]uint64{0, 1}, true, false},
+		{"2 nodes, 2 pages, 2 accesses each, one home", 2, [2]uint64{0, 2}, false, false},
+		{"2 nodes, 2 pages, 2 accesses each, a third is home", 3, [2]uint64{2, 5}, false, false},
+		{"2 nodes, 2 pages, 2 accesses each, holds already over", 2, [2]uint64{0, 1}, false, true},
 	} {
 		c := b.base(place.nodes)
+		c.Late = place.late
 		c.Strays = c.Duplicates > 0 && place.strays
 		programs := accesses(2, place.pages[0], place.pages[1])
 		for i, p := range programs {
@@ -103,12 +106,17 @@ func (b Bound) twoNodesTwoPages() []Case {
 			}
 		}
 	}
+	if b == Short {
+		return all
+	}
+	c := b.base(2)
+	c.Duplicates = 0
 	if b == Deep {
-		c := b.base(2)
-		for _, p := range accesses(3, 0, 1) {
-			for _, q := range accesses(2, 0, 1) {
-				all = append(all, Case{"2 nodes, 2 pages, 3 and 2 accesses", threads(c, p, q)})
-			}
+		c.Duplicates = 1
+	}
+	for _, p := range accesses(3, 0, 1) {
+		for _, q := range accesses(3, 0, 1) {
+			all = append(all, Case{"2 nodes, 2 pages, 3 accesses each", threads(c, p, q)})
 		}
 	}
 	return all
@@ -122,11 +130,14 @@ func (b Bound) threeNodesOnePage() []Case {
 		nodes      int
 		page       uint64
 		duplicates bool
+		late       bool
 	}{
-		{"3 nodes, 1 page, 2 accesses each, home among them", 3, 0, true},
-		{"3 nodes, 1 page, 2 accesses each, a fourth is home", 4, 3, b == Deep},
+		{"3 nodes, 1 page, 2 accesses each, home among them", 3, 0, true, false},
+		{"3 nodes, 1 page, 2 accesses each, a fourth is home", 4, 3, b == Deep, false},
+		{"3 nodes, 1 page, 2 accesses each, holds already over", 3, 0, false, true},
 	} {
 		c := b.base(place.nodes)
+		c.Late = place.late
 		if !place.duplicates {
 			c.Duplicates = 0
 		}

@@ -1,0 +1,88 @@
+package modelcheck
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"dsmd/protocol/model"
+)
+
+// plantCases are small clusters in which every planted bug shows somewhere.
+func plantCases() []*model.Config {
+	base := Fixed.base(3)
+	base.Duplicates = 0
+	return []*model.Config{
+		threads(base, "write 0", "write 0"),
+		threads(base, "read 0", "read 0"),
+		threads(base, "write 1; read 1", "write 1"),
+		threads(base, "write 2; write 2", "write 2; read 2"),
+		threads(base, "read 0; read 0", "write 0; write 0"),
+		threads(base, "read 0", "read 0", "write 0"),
+		threads(base, "write 0", "read 0; write 0", "read 0"),
+	}
+}
+
+// shortest explores all plantCases with a change, and returns the shortest finding of all.
+func shortest(change func(*model.Config)) *Finding {
+	var best *Finding
+	for _, c := range plantCases() {
+		change(c)
+		f := Explore(c, 0).Finding
+		if f != nil && (best == nil || len(f.Scenario.Actions) < len(best.Scenario.Actions)) {
+			best = f
+		}
+	}
+	return best
+}
+
+// TestPlantedBugsAreFound: a check that no bug fails is no check. Each planted bug must lead to a violation; the shortest
+// way to it is kept in testdata.
+func TestPlantedBugsAreFound(t *testing.T) {
+	found := func(name string, change func(*model.Config)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shortest(change)
+			if f == nil {
+				t.Fatal("nothing was found")
+			}
+			t.Logf("found in %d actions: %v", len(f.Scenario.Actions), f.Violation)
+			f.Scenario.Comment = fmt.Sprintf("# Planted bug: %s. %s", name, f.Scenario.Comment[2:])
+			compareFile(t, filepath.Join("testdata", "planted-"+name+".txt"), replayed(t, f))
+		})
+	}
+	for _, p := range model.Plants() {
+		found(p.String(), func(c *model.Config) { c.Plant = p })
+	}
+	found("no-hold", func(c *model.Config) { c.Hold, c.MaxHold = 0, 0 })
+}
+
+// TestNothingIsFoundWithoutAPlant: the same clusters, left alone, are sound, so it is the plants that are found.
+func TestNothingIsFoundWithoutAPlant(t *testing.T) {
+	if f := shortest(func(*model.Config) {}); f != nil {
+		t.Errorf("%v\n%s", f.Violation, replayed(t, f))
+	}
+}
+
+// TestExploreStopsAtItsLimit: a limit that cuts states off must not look like a complete exploration.
+func TestExploreStopsAtItsLimit(t *testing.T) {
+	r := Explore(threads(Fixed.base(2), "write 0; write 1", "write 1; write 0"), 100)
+	if r.Complete || r.Finding != nil || r.States < 100 {
+		t.Errorf("explored %+v with a limit of 100 states", *r)
+	}
+}
+
+// TestExploreIsDeterministic: the numbers and the counterexample are the same each time.
+func TestExploreIsDeterministic(t *testing.T) {
+	run := func() string {
+		c := threads(Fixed.base(2), "write 0; write 1", "write 1; write 0")
+		r := Explore(c, 0)
+		c = threads(Fixed.base(2), "write 0; write 1", "write 1; write 0")
+		c.Plant = model.AckBeforeRevoke
+		p := Explore(c, 0)
+		return fmt.Sprintf("%+v\n%+v\n%v", *r, p.Finding.Violation, p.Finding.Scenario.Actions)
+	}
+	if first, second := run(), run(); first != second {
+		t.Errorf("two explorations of the same cluster differ:\n%s\n%s", first, second)
+	}
+}

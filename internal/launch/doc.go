@@ -11,8 +11,8 @@
 //
 // # Ending
 //
-// A job ends when all programs have ended, or when one of them, or a daemon, fails; then the rest is
-// asked to end (SIGTERM) and, after Config.Grace, killed. Four nets catch what could be left behind:
+// A job ends when all programs have ended, or when one of them, or a daemon, fails; then the other programs are
+// asked to end (SIGTERM) and, after Config.Grace, killed. The daemons are killed when no program is left. Four nets catch what could be left behind:
 //
 //   - Each child leads a process group of its own. The group is killed when its leader has ended and the
 //     output of the group has ended too, or after a short linger.

@@ -29,13 +29,14 @@ const (
 
 // Exit statuses that are not a program's own, as shells and sysexits.h have them.
 const (
+	StatusUsage         = 64 // the command line makes no sense (EX_USAGE)
 	StatusDaemon        = 70 // a daemon failed (EX_SOFTWARE)
 	StatusSystem        = 71 // the job could not be started (EX_OSERR)
 	StatusNotExecutable = 126
 	StatusNotFound      = 127
 )
 
-// DefaultGrace is how long programs and daemons have to end after they were asked to.
+// DefaultGrace is how long programs have to end after they were asked to.
 const DefaultGrace = 5 * time.Second
 
 // Config describes a job. Nodes, Program, Daemon and Guard are required.
@@ -60,7 +61,7 @@ type Config struct {
 	Stdout, Stderr io.Writer
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the node in a field.
 	BareDaemonLog bool
-	// Grace is the time between asking a process to end and killing it. 0 stands for DefaultGrace.
+	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
 }
 
@@ -76,7 +77,7 @@ type Config struct {
 // reaps every child of the process.
 func Run(cfg Config) (status int, err error) {
 	if err := cfg.check(); err != nil {
-		return 64, err // EX_USAGE
+		return StatusUsage, err
 	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {

@@ -369,10 +369,13 @@ func TestDeadDaemonEndsTheJob(t *testing.T) {
 	s.wantError("[dsmd 0] daemon is up\n")
 }
 
-func TestStubbornDaemonIsKilled(t *testing.T) {
-	s := supervise(t, job{Nodes: 2, Program: play("attach"), Daemon: "ignores-term", Grace: 50 * time.Millisecond})
+func TestDaemonsEndWithTheLastProgram(t *testing.T) {
+	// Ignoring SIGTERM does not help them, and they take no time that a grace would have to bound.
+	s := supervise(t, job{Nodes: 2, Program: play("attach"), Daemon: "ignores-term", Grace: time.Hour})
 	s.wantStatus(0)
-	s.wantError("dsmd: killing the daemon of node 0, the daemon of node 1, still there")
+	if strings.Contains(s.stderr.String(), "dsmd: ") {
+		t.Errorf("a job that went well says more than its daemons do:\n%s", s.stderr.String())
+	}
 }
 
 func TestProgramsLeaveNothingBehind(t *testing.T) {

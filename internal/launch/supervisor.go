@@ -166,12 +166,16 @@ func startStatus(err error) int {
 	return StatusSystem
 }
 
-// advance asks the daemons to end once all programs have ended, and returns false once everything has.
+// advance ends the daemons once all programs have ended, and returns false once everything has.
+//
+// The daemons are not asked: with the programs gone they have nothing to save, neither memory nor sockets outlive them, and
+// while they ended one after the other those still there would complain of the loss of those gone. For the same reason they
+// are all stopped before the first one dies.
 func (s *supervisor) advance() bool {
 	if s.remaining(program, func(c *child) bool { return !c.ended }) == 0 && !s.stopping {
 		s.stopping = true
-		s.each(daemon, func(c *child) { c.signal(syscall.SIGTERM) })
-		s.kill.Reset(s.cfg.Grace)
+		s.each(daemon, func(c *child) { c.signal(syscall.SIGSTOP) })
+		s.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
 	}
 	return s.remaining(program, func(c *child) bool { return !c.reaped })+
 		s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0
@@ -290,22 +294,19 @@ func (s *supervisor) answer(sig syscall.Signal) {
 // ends tells the signals that ask a job to end from those that only its programs understand.
 func ends(sig os.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }
 
-// killAll kills the programs, and the daemons too if it is their turn to end.
+// killAll kills the programs.
 func (s *supervisor) killAll() {
 	if !s.killing {
 		s.killing = true
 		close(s.hurry)
 	}
 	var late []string
-	for _, c := range s.children {
-		if c.reaped || (c.role == daemon && !s.stopping) {
-			continue
-		}
+	s.each(program, func(c *child) {
 		if !c.ended {
 			late = append(late, c.String())
 		}
 		c.signal(syscall.SIGKILL)
-	}
+	})
 	if len(late) > 0 {
 		s.notice("killing %s, still there after having been asked to end", strings.Join(late, ", "))
 	}

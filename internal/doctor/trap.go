@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/uffd"
+)
+
+// trapName is the finding that decides whether page faults can be trapped at all.
+const trapName = "page-fault trap"
+
+func kernel() Finding {
+	f := Finding{Name: "kernel"}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		f.Verdict, f.Detail = Unknown, err.Error()
+		return f
+	}
+	// Which version this is decides nothing: what it can do is tried below.
+	f.Verdict = OK
+	f.Detail = fmt.Sprintf("%s %s %s", unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
+	return f
+}
+
+// traps reports the ways to trap page faults: whether there is any, each of them, and how well they work.
+func traps(probe uffd.Report) []Finding {
+	any := Finding{Name: trapName, Required: true, Verdict: OK}
+	kernelFaults := false
+	var ways []Finding
+	for _, a := range probe.Attempts {
+		f := Finding{Name: a.Mode.String(), Verdict: OK}
+		switch {
+		case a.Err == nil && any.Detail == "":
+			any.Detail = "uffd, by the " + a.Mode.String()
+			f.Detail = "works, and is used"
+		case a.Err == nil:
+			f.Detail = "works"
+		default:
+			f.Verdict, f.Detail, f.Remedy = Missing, a.Err.Error(), a.Remedy
+		}
+		if a.Err == nil && a.Mode.KernelFaults() {
+			kernelFaults = true
+		}
+		ways = append(ways, f)
+	}
+	if !probe.Usable() {
+		any.Verdict, any.Detail = Missing, "no way to open a userfaultfd works"
+		any.Consequence = "dsmd cannot serve page faults"
+		any.Remedy = "one of those below; this build has no other trap (sigsegv is planned)"
+		return append([]Finding{any}, ways...)
+	}
+	if kernelFaults {
+		// One way that works suffices: no remedy for the others.
+		for i := range ways {
+			ways[i].Remedy = ""
+		}
+	} else {
+		any.Consequence = "a system call on a shared page that is not here (read and write of a file, say) fails with EFAULT: call Prefetch before it"
+		any.Remedy = "sysctl -w vm.unprivileged_userfaultfd=1, or see below"
+	}
+	return append(append([]Finding{any}, ways...), features(probe.Features), continueWP(probe))
+}
+
+func features(has uffd.Features) Finding {
+	f := Finding{Name: "userfaultfd features", Verdict: OK, Detail: (has & (uffd.Needed | uffd.Wanted)).String()}
+	if lacking := uffd.Wanted &^ has; lacking != 0 {
+		f.Verdict = Missing
+		f.Detail = "without " + lacking.String()
+		f.Consequence = "faults are not told apart by thread or exact address as well as they could be; everything works"
+		f.Remedy = "a newer kernel (Linux 6.6 has all)"
+	}
+	return f
+}
+
+func continueWP(probe uffd.Report) Finding {
+	f := Finding{Name: "mapping a present page read-only"}
+	switch probe.ContinueWP {
+	case uffd.Yes:
+		f.Verdict, f.Detail = OK, "UFFDIO_CONTINUE with write protection works"
+	case uffd.No:
+		f.Verdict, f.Detail = Missing, "UFFDIO_CONTINUE knows no write protection"
+		f.Consequence = "several programs that share the pages of one node fault more often"
+		f.Remedy = "Linux 6.4 or newer"
+	default:
+		f.Verdict, f.Detail = Unknown, fmt.Sprint(probe.ContinueWPErr)
+	}
+	return f
+}

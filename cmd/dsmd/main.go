@@ -1,0 +1,167 @@
+// Command dsmd is the daemon of a distributed shared memory, and everything around it.
+//
+//	dsmd run      run a program on a cluster of daemons on this machine
+//	dsmd serve    be one node of a cluster
+//	dsmd status   show what the daemons on this machine are doing
+//	dsmd doctor   find out whether this machine can run dsmd, and how well
+//	dsmd version  print the version
+//
+// This package is only the command lines: the daemon is package node, what `run` does is package
+// internal/launch, what `doctor` finds out is package internal/doctor.
+//
+// Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes no sense, 70
+// when a daemon failed under a running job, 1 for anything else that failed.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dsmd/internal/launch"
+)
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute runs a command line and returns the exit status. Errors go to standard error, once.
+func execute(args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	if message := err.Error(); message != "" {
+		fmt.Fprintln(os.Stderr, "dsmd: "+message)
+	}
+	var e *exitError
+	if errors.As(err, &e) {
+		return e.status
+	}
+	return 1
+}
+
+// exitError is an error with an exit status of its own. With err nil nothing is printed: whoever made it has
+// said what there was to say.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is for a command line that makes no sense.
+func usageError(cmd *cobra.Command, err error) error {
+	return &exitError{status: launch.StatusUsage, err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dsmd",
+		Short: "Shared memory across machines, moved page by page on demand",
+		Long: `dsmd gives the copies of one program, on one machine or many, one shared memory. Each
+node runs a daemon; programs link package dsm and attach to the daemon of their node.
+
+To begin, check the machine with "dsmd doctor", then run a program on a cluster of
+four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(cmd, fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0]))))
+			}
+			return nil
+		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(cmd, flagError(cmd, err))
+	})
+	root.AddCommand(newRun(), newServe(), newStatus(), newDoctor(), newVersion(), newGuard())
+	return root
+}
+
+// newGuard is the hidden command behind `dsmd run`'s guard process.
+func newGuard() *cobra.Command {
+	return &cobra.Command{
+		Use:    "guard TOKEN",
+		Hidden: true,
+		Args:   exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			launch.Guard(os.Stdin, args[0])
+			return nil
+		},
+	}
+}
+
+// noArgs and exactArgs are cobra's, with an error that names the argument.
+func noArgs(cmd *cobra.Command, args []string) error { return exactArgs(0)(cmd, args) }
+
+func exactArgs(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usageError(cmd, fmt.Errorf("unexpected argument %q", args[n]))
+		}
+		if len(args) < n {
+			return usageError(cmd, errors.New("an argument is missing"))
+		}
+		return nil
+	}
+}
+
+// flagError adds to the error about an unknown flag what the user may have meant.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	var near []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && (distance(name, f.Name) <= 2 || len(name) > 1 && strings.HasPrefix(f.Name, name)) {
+			near = append(near, "--"+f.Name)
+		}
+	})
+	return fmt.Errorf("%w%s", err, didYouMean(near))
+}
+
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return ": did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// distance is the number of letters to insert, delete or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,389 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dsmd/internal/launch"
+)
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+// The test binary is dsmd when this variable is set, so that the tests run the real thing, and `run` finds its daemons and
+// guard in it.
+const asCommand = "DSMD_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(execute(os.Args[1:]))
+	}
+	// Under the race detector a process sleeps for a second before it exits, by default.
+	for name, value := range map[string]string{asCommand: "1", "GORACE": "atexit_sleep_ms=0"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// dsmd prepares a dsmd process that is killed if it takes too long.
+func dsmd(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	timer := time.AfterFunc(patience, func() {
+		if cmd.Process != nil {
+			_ = cmd.Process.Kill()
+		}
+	})
+	t.Cleanup(func() { timer.Stop() })
+	cmd.WaitDelay = patience
+	return cmd
+}
+
+// finish runs it and returns its exit status and outputs.
+func finish(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	cmd := dsmd(t, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("dsmd %q: %v", args, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func TestCommandLineMistakes(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		want string
+	}{
+		{"stauts", `unknown command "stauts": did you mean status?`},
+		{"frobnicate", `unknown command "frobnicate"`},
+		{"run --metrisc :1 -- true", "unknown flag: --metrisc: did you mean --metrics?"},
+		{"run --log -- true", "unknown flag: --log: did you mean --log-format or --log-level?"},
+		{"run -n 2", "no program to run"},
+		{"run -n 0 -- true", "-n: 0 nodes: 1 to 1024 are possible"},
+		{"run -n x -- true", `invalid argument "x"`},
+		{"run -n 3 --metrics :1,:2 -- true", "2 metrics addresses for 3 nodes"},
+		{"run --trap sigsegv -- true", "does not have the sigsegv trap yet; available is uffd"},
+		{"run --trap none -- true", "there is no such trap"},
+		{"run --transport rdma -- true", "does not have the RDMA transport yet; available is tcp"},
+		{"run --transport none -- true", "there is no such transport"},
+		{"run --region 17TiB -- true", "--region 17TiB"},
+		{"run --region 0 -- true", "--region 0"},
+		{"run --region 4097 -- true", "not a whole number of pages"},
+		{"run --region much -- true", `"much" is no size`},
+		{"run --hold -1s -- true", "--hold -1s is negative"},
+		{"run --log-level loud -- true", "--log-level loud"},
+		{"run --log-format xml -- true", "--log-format xml"},
+		{"serve extra", `unexpected argument "extra"`},
+		{"serve --id 2 --peers a:1,b:2", "--id 2: the list of peers has places 0 to 1"},
+		{"serve --peers a:1,b", `address 1, "b"`},
+		{"serve --ranks -1", "--ranks -1"},
+		{"guard", "an argument is missing"},
+	} {
+		status, stdout, stderr := finish(t, strings.Fields(test.args)...)
+		if status != launch.StatusUsage || stdout != "" || !strings.HasPrefix(stderr, "dsmd: ") ||
+			!strings.Contains(stderr, test.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("dsmd %s: status %d, stdout %q, stderr %q; want one line with %q", test.args, status, stdout, stderr, test.want)
+		}
+	}
+}
+
+func TestHelpOfEveryCommand(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}, {"run", "--help"}, {"serve", "--help"}, {"status", "--help"}, {"doctor", "-h"}, {"help", "version"}} {
+		status, stdout, stderr := finish(t, args...)
+		if status != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("dsmd %q: status %d, stderr %q, stdout:\n%s", args, status, stderr, stdout)
+		}
+		if strings.Contains(stdout, "listen-fd") || strings.Contains(stdout, "guard") {
+			t.Errorf("dsmd %q shows what is hidden:\n%s", args, stdout)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	status, stdout, _ := finish(t, "version")
+	if status != 0 || !strings.HasPrefix(stdout, "dsmd ") || !strings.Contains(stdout, "go1.") {
+		t.Errorf("status %d: %s", status, stdout)
+	}
+	_, stdout, _ = finish(t, "version", "--json")
+	var v versions
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil || v.Attach == 0 || v.Go == "" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	status, stdout, stderr := finish(t, "doctor")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "dsmd can run here") {
+		t.Errorf("status %d, stderr %q:\n%s", status, stderr, stdout)
+	}
+	status, stdout, _ = finish(t, "doctor", "--json")
+	var report struct {
+		Usable   bool
+		Findings []struct{ Name, Verdict string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || !report.Usable || len(report.Findings) == 0 {
+		t.Errorf("status %d, %+v, %v", status, report, err)
+	}
+}
+
+// next reads a line of a running process.
+func next(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// A whole job: real daemons, whose status can be asked for while the programs run.
+func TestRunAndStatus(t *testing.T) {
+	// Both ranks wait for a line each from a pipe that this test writes.
+	fifo := filepath.Join(t.TempDir(), "go")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer start.Close()
+	cmd := dsmd(t, "run", "-n", "2", "--metrics", ":0", "--log-level", "info", "--",
+		"sh", "-c", `echo $DSM_SOCKET $DSM_SIZE; read x < "$0"`, fifo)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, logsEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = logsEnd
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logsEnd.Close()
+	out := bufio.NewReader(stdout)
+	lines := []string{next(t, out), next(t, out)}
+	slices.Sort(lines)
+	var sockets []string
+	for rank, line := range lines {
+		m := regexp.MustCompile(`^\[(\d)\] (@dsmd-[0-9a-f]+-(\d)) 2$`).FindStringSubmatch(line)
+		if m == nil || m[1] != m[3] || m[1] != string(rune('0'+rank)) {
+			t.Fatalf("%q", lines)
+		}
+		sockets = append(sockets, m[2])
+	}
+
+	for node, socket := range sockets {
+		status, text, stderr := finish(t, "status", "--json", "--socket", socket)
+		var list []daemonStatus
+		if err := json.Unmarshal([]byte(text), &list); err != nil || status != 0 || len(list) != 1 {
+			t.Fatalf("status %d, %v, stderr %q: %s", status, err, stderr, text)
+		}
+		if d := list[0]; int(d.Node) != node || d.Nodes != 2 || d.Ranks != 2 || d.Trap != "uffd" || d.Transport != "tcp" || len(d.Counters) == 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	// Other jobs may run on this machine, so only that these are among them can be asked.
+	_, text, _ := finish(t, "status")
+	for _, socket := range sockets {
+		if !strings.Contains(text, socket) {
+			t.Errorf("status does not find %s:\n%s", socket, text)
+		}
+	}
+
+	log := bufio.NewReader(logs)
+	address := metricsAddress(t, log)
+	go func() { _, _ = io.Copy(io.Discard, log) }()
+	for path, want := range map[string]string{"/metrics": "dsmd_faults_read_total", "/debug/pprof/": "goroutine"} {
+		if body := get(t, "http://"+address+path); !strings.Contains(body, want) {
+			t.Errorf("%s lacks %s:\n%s", path, want, body)
+		}
+	}
+
+	if _, err := start.WriteString("go\ngo\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("dsmd run: %v", err)
+	}
+	for _, socket := range sockets {
+		if status, _, stderr := finish(t, "status", "--socket", socket); status != 1 || !strings.Contains(stderr, "connection refused") {
+			t.Errorf("after the job: status %d, %q", status, stderr)
+		}
+	}
+}
+
+// metricsAddress reads the log up to the line that says where metrics are.
+func metricsAddress(t *testing.T, log *bufio.Reader) string {
+	t.Helper()
+	for {
+		if m := regexp.MustCompile(`metrics are served.*"address": "(127\.0\.0\.1:\d+)"`).FindStringSubmatch(next(t, log)); m != nil {
+			return m[1]
+		}
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Timeout: patience}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, response.Status, err)
+	}
+	return string(body)
+}
+
+func TestRunHandsOnTheStatus(t *testing.T) {
+	status, _, stderr := finish(t, "run", "-n", "2", "--", "sh", "-c", `[ $DSM_RANK = 0 ] || exit 42; exec sleep 3600`)
+	if want := "dsmd: rank 1 exited with status 42: ending the other ranks\n"; status != 42 || !strings.Contains(stderr, want) {
+		t.Errorf("status %d, want 42; stderr %q", status, stderr)
+	}
+	status, _, stderr = finish(t, "run", "--", "/no/such/program")
+	if status != launch.StatusNotFound || !strings.HasPrefix(stderr, "dsmd: ") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
+
+// A job whose daemons cannot do what they are told ends at once, although the programs wait for them.
+func TestDaemonThatCannotStart(t *testing.T) {
+	status, _, stderr := finish(t, "run", "-n", "2", "--hold", "1h", "--", "sleep", "3600")
+	if status != launch.StatusDaemon || !strings.Contains(stderr, "hold window") || !strings.Contains(stderr, "dsmd: the daemon of node ") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
+
+func TestServeOwnsItsSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	serve := func() (*exec.Cmd, string) {
+		cmd := dsmd(t, "serve", "--socket", socket)
+		stderr, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, next(t, bufio.NewReader(stderr))
+	}
+	first, line := serve()
+	if !strings.Contains(line, "serving") {
+		t.Fatal(line)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	second, line := serve()
+	if err := second.Wait(); err == nil || !strings.Contains(line, "another daemon serves there") {
+		t.Errorf("a second daemon at the same socket: %v, %q", err, line)
+	}
+
+	// A daemon that is killed leaves its socket file; the next one replaces it.
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	third, line := serve()
+	if !strings.Contains(line, "serving") {
+		t.Errorf("at a stale socket: %q", line)
+	}
+	if status, stdout, stderr := finish(t, "status", "--socket", socket); status != 0 || !strings.Contains(stdout, socket) {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	if err := third.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket file is still there: %v", err)
+	}
+}
+
+func TestStatusOfSomethingElse(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none")
+	status, _, stderr := finish(t, "status", "--socket", socket)
+	if status != 1 || !strings.Contains(stderr, socket) {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestListeningSockets(t *testing.T) {
+	const table = `Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01 100 @dsmd-bb-10
+0000000000000000: 00000002 00000000 00010000 0001 01 101 @dsmd-bb-9
+0000000000000000: 00000003 00000000 00000000 0001 03 102 @dsmd-bb-8
+0000000000000000: 00000002 00000000 00010000 0001 01 103 @dsmd-aa-0
+0000000000000000: 00000002 00000000 00010000 0001 01 104 @other
+0000000000000000: 00000002 00000000 00010000 0001 01 105 /run/x
+0000000000000000: 00000003 00000000 00000000 0001 03 106
+`
+	want := []string{"@dsmd-aa-0", "@dsmd-bb-9", "@dsmd-bb-10"}
+	if got := listeningSockets(table); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestByteSize(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want uint64
+		out  string
+	}{
+		{"0", 0, "0"}, {"4096", 4096, "4KiB"}, {"1000", 1000, "1000"}, {"64GiB", 64 << 30, "64GiB"}, {"64g", 64 << 30, "64GiB"},
+		{"512 MB", 512 << 20, "512MiB"}, {"16TiB", 16 << 40, "16TiB"}, {"3B", 3, "3"}, {"1536M", 1536 << 20, "1536MiB"},
+	} {
+		var s byteSize
+		if err := s.Set(test.in); err != nil || uint64(s) != test.want || s.String() != test.out {
+			t.Errorf("%q: %d, %s, %v; want %d, %s", test.in, uint64(s), s.String(), err, test.want, test.out)
+		}
+		// What is printed can be read back: `run` hands it on to the daemons like this.
+		var again byteSize
+		if err := again.Set(s.String()); err != nil || again != s {
+			t.Errorf("%s: %d, %v", s.String(), again, err)
+		}
+	}
+	for _, in := range []string{"", "G", "-1", "1.5G", "1X", "1GG", "1I", "1IB", "99999999999P", "64GiBs", "0x10"} {
+		var s byteSize
+		if err := s.Set(in); err == nil {
+			t.Errorf("%q was taken for %d", in, uint64(s))
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"trap", "trap", 0}, {"tarp", "trap", 2}, {"metrisc", "metrics", 2}, {"spin", "span", 1}} {
+		if got := distance(test.a, test.b); got != test.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}

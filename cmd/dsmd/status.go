@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/launch"
+)
+
+// askTimeout bounds the conversation with a daemon. One that takes longer is stuck, which is what the user wants to know.
+const askTimeout = 3 * time.Second
+
+// daemonStatus is what one daemon says of itself.
+type daemonStatus struct {
+	Socket      string            `json:"socket"`
+	Error       string            `json:"error,omitempty"` // if it did not answer; then all below is empty
+	Node        uint32            `json:"node"`
+	Nodes       uint32            `json:"nodes"`
+	Ranks       uint32            `json:"ranks"`
+	Trap        string            `json:"trap"`
+	Transport   string            `json:"transport"`
+	RegionBytes uint64            `json:"region_bytes"`
+	PageBytes   uint32            `json:"page_bytes"`
+	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
+}
+
+func newStatus() *cobra.Command {
+	var (
+		socket string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the daemons on this machine are doing",
+		Long: `Asks the daemons on this machine for their counters: that at --socket, or else those of all jobs that
+run here ("dsmd run") and the one at the default socket. The exit status is 1 if there is none, or
+one does not answer.`,
+		Example: `  dsmd status
+  dsmd status --json | jq '.[].counters.faults_read'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sockets := []string{socket}
+			if socket == "" {
+				var err error
+				if sockets, err = findSockets(); err != nil {
+					return err
+				}
+			}
+			return status(cmd.OutOrStdout(), sockets, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, with all counters")
+	return cmd
+}
+
+// status asks the daemons, all at once, and prints what they say.
+func status(w io.Writer, sockets []string, asJSON bool) error {
+	if len(sockets) == 0 {
+		return fmt.Errorf("no daemon runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", defaultSocket())
+	}
+	list := make([]daemonStatus, len(sockets))
+	var asking sync.WaitGroup
+	for i, socket := range sockets {
+		asking.Go(func() { list[i] = askOrExplain(socket) })
+	}
+	asking.Wait()
+	print := printStatus
+	if asJSON {
+		print = func(w io.Writer, list []daemonStatus) error { return writeJSON(w, list) }
+	}
+	if err := print(w, list); err != nil {
+		return err
+	}
+	if silent := slices.IndexFunc(list, func(d daemonStatus) bool { return d.Error != "" }); silent >= 0 {
+		return fmt.Errorf("the daemon at %s: %s", list[silent].Socket, list[silent].Error)
+	}
+	return nil
+}
+
+// findSockets lists the sockets at which daemons of this machine listen, as far as they can be found.
+func findSockets() ([]string, error) {
+	table, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("looking for daemons: %w: name one with --socket", err)
+	}
+	sockets := listeningSockets(string(table))
+	if _, err := os.Stat(defaultSocket()); err == nil {
+		sockets = append(sockets, defaultSocket())
+	}
+	return sockets, nil
+}
+
+// listeningSockets picks the jobs' abstract sockets out of /proc/net/unix, in the order of jobs and nodes.
+func listeningSockets(table string) (sockets []string) {
+	const accepting = 1 << 16 // __SO_ACCEPTCON, in the column Flags; connections have the name of their listener too
+	for line := range strings.Lines(table) {
+		// Num RefCount Protocol Flags Type St Inode Path
+		fields := strings.Fields(line)
+		if len(fields) != 8 || !strings.HasPrefix(fields[7], launch.SocketPrefix) {
+			continue
+		}
+		if flags, err := strconv.ParseUint(fields[3], 16, 32); err == nil && flags&accepting != 0 {
+			sockets = append(sockets, fields[7])
+		}
+	}
+	// Shorter names first puts node 10 behind node 9; all jobs' tokens have the same length.
+	slices.SortFunc(sockets, func(a, b string) int {
+		jobA, _, _ := strings.Cut(strings.TrimPrefix(a, launch.SocketPrefix), "-")
+		jobB, _, _ := strings.Cut(strings.TrimPrefix(b, launch.SocketPrefix), "-")
+		if jobA != jobB {
+			return strings.Compare(jobA, jobB)
+		}
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(sockets)
+}
+
+// askOrExplain puts an error into the answer, so that one silent daemon does not hide the others.
+func askOrExplain(socket string) daemonStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	d, err := ask(ctx, socket)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout)
+		}
+		return daemonStatus{Socket: socket, Error: err.Error()}
+	}
+	return d
+}
+
+// ask has the conversation of an observer with a daemon: one that says Hello, but never passes a userfaultfd, so that it takes part in nothing.
+func ask(ctx context.Context, socket string) (daemonStatus, error) {
+	c, err := attach.Dial(ctx, socket)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	defer c.Close()
+	defer c.Discard()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	hello := attach.AppendHello(nil, &attach.Hello{
+		Version: attach.Version, PID: uint32(os.Getpid()), Rank: attach.NoRank, Program: "dsmd status"})
+	if err := c.Write(hello); err != nil {
+		return daemonStatus{}, err
+	}
+	welcome, err := expect(c, attach.KindWelcome, attach.DecodeWelcome)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	if fd, err := c.TakeFD(); err == nil {
+		_ = os.NewFile(uintptr(fd), "memory").Close() // none of our business
+	}
+	const ticket = 1
+	if err := c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: ticket})); err != nil {
+		return daemonStatus{}, err
+	}
+	reply, err := expect(c, attach.KindReply, attach.DecodeReply)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	counters, err := attach.DecodeCounters(reply.Payload)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	_ = c.Write(attach.AppendBye(nil)) // a courtesy
+	d := daemonStatus{
+		Socket: socket, Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size, Trap: welcome.Trap, Transport: welcome.Transport,
+		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
+	}
+	for _, counter := range counters {
+		d.Counters[counter.Name] = counter.Value
+	}
+	return d, nil
+}
+
+// expect reads a frame of the given kind.
+func expect[T any](c *attach.Conn, kind attach.Kind, decode func([]byte) (T, error)) (T, error) {
+	var none T
+	f, err := c.ReadFrame()
+	switch {
+	case errors.Is(err, io.EOF):
+		return none, fmt.Errorf("it closed the connection instead of sending %v", kind)
+	case err != nil:
+		return none, err
+	case f.Kind == kind:
+		return decode(f.Body)
+	case f.Kind == attach.KindRefuse:
+		refuse, err := attach.DecodeRefuse(f.Body)
+		if err != nil {
+			return none, err
+		}
+		return none, fmt.Errorf("it refuses: %s", refuse.Reason)
+	case f.Kind == attach.KindLost:
+		reason, err := attach.DecodeLost(f.Body)
+		if err != nil {
+			return none, err
+		}
+		return none, fmt.Errorf("its cluster is broken: %s", reason)
+	default:
+		return none, fmt.Errorf("it sent %v instead of %v", f.Kind, kind)
+	}
+}
+
+// statusColumns are the counters in the table for people.
+var statusColumns = []struct{ title, counter string }{
+	{"PROGRAMS", "programs"}, {"READ-FAULTS", "faults_read"}, {"WRITE-FAULTS", "faults_write"}, {"UPGRADES", "faults_upgrade"},
+	{"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
+}
+
+func printStatus(w io.Writer, list []daemonStatus) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "NODE\tTRAP\tTRANSPORT\tREGION\t")
+	for _, c := range statusColumns {
+		fmt.Fprint(t, c.title+"\t")
+	}
+	fmt.Fprintln(t, "  SOCKET")
+	for _, d := range list {
+		if d.Error != "" {
+			fmt.Fprintf(t, "?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
+			continue
+		}
+		region := byteSize(d.RegionBytes)
+		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t", d.Node, d.Nodes, d.Trap, d.Transport, region.String())
+		for _, c := range statusColumns {
+			fmt.Fprintf(t, "%d\t", d.Counters[c.counter])
+		}
+		fmt.Fprintf(t, "  %s\n", d.Socket)
+	}
+	return t.Flush()
+}

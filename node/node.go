@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"dsmd/internal/netio"
@@ -114,12 +113,9 @@ type Node struct {
 	spin   spinner
 	timers timers
 
-	posted struct {
-		sync.Mutex
-		stop bool
-	}
-	broken error // why the cluster cannot go on
-	gone   error // why a peer is lost; no program can attach any more
+	stopped bool  // the reactor was asked to end
+	broken  error // why the cluster cannot go on
+	gone    error // why a peer is lost; no program can attach any more
 
 	effects  []protocol.Effect // to be carried out, in order
 	done     int               // of effects: how many were
@@ -282,17 +278,14 @@ func (n *Node) Run(ctx context.Context) error {
 			return fmt.Errorf("node: connect to the other nodes: %w", err)
 		}
 	}
+	signalled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		n.posted.Lock()
-		n.posted.stop = true
-		n.posted.Unlock()
 		n.wake.Signal()
+		close(signalled)
 	})
-	// The descriptor that a late call would signal must not be closed under it.
 	defer func() {
 		if !stop() {
-			n.posted.Lock()
-			n.posted.Unlock() //lint:ignore SA2001 waiting for the call to finish
+			<-signalled // the descriptor must not be closed under it
 		}
 	}()
 	n.log.Info("serving", zap.Int("node", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),

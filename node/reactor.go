@@ -21,65 +21,61 @@ const (
 	looksPerCheck = 4
 )
 
-// react is the reactor. Each turn looks at all sources and deals with what is there; after turns in which
-// nothing was there it polls on for a while, then sleeps.
+// react is the reactor. It deals with what is there; when nothing is, it polls on for a while, then sleeps.
+//
+// Nothing is looked at between the last event and the sleep that need not be: on a machine whose cores are all
+// busy, the thread that was just woken, here or on a peer, waits for the core that the reactor is on.
 func (n *Node) react() {
 	last := n.clock() // when something happened last
-	for look := 0; n.broken == nil; look++ {
+	for look := 1; n.broken == nil && !n.stopped; look++ {
 		before := n.now
 		n.now = n.clock()
-		if n.turn(look%looksPerCheck == 0) {
+		if n.now-last >= n.spin.until(n.now) && !n.timers.soon(n.now) {
+			n.sleep()
 			last, look = n.now, 0
 			continue
 		}
+		if n.look(look%looksPerCheck == 0) {
+			last = n.now
+			continue
+		}
 		n.spin.looked(n.now, n.now-before)
-		if n.now-last < n.spin.until(n.now) || n.timers.soon(n.now) {
-			continue
-		}
-		// Everything is looked at once more after Arm, so that nothing that came meanwhile is slept on.
-		if n.net.Arm() || n.turn(true) {
-			last = n.clock()
-			continue
-		}
-		if n.stopping() {
-			return
-		}
-		n.sleep()
-		last = n.clock()
 	}
 }
 
 func (n *Node) clock() time.Duration { return time.Since(n.start) }
 
-func (n *Node) stopping() bool {
-	n.posted.Lock()
-	defer n.posted.Unlock()
-	return n.posted.stop
-}
-
-// sleep waits until a descriptor is ready or a timer is due.
-func (n *Node) sleep() {
-	n.count.sleeps.Add(1)
-	n.count.objects.Store(int64(n.engine.Objects()))
-	n.count.pending.Store(int64(n.engine.Pending()))
-	before := n.clock()
-	n.poller.Wait(n.timers.timeout(before))
-	n.now = n.clock()
-	n.spin.slept(n.now - before)
-}
-
-// turn looks at faults, frames and timers, with check also at everything else, and says whether anything was there.
-func (n *Node) turn(check bool) bool {
+// look looks at faults, frames and timers, with check also at everything else, deals with what is there, and
+// says whether anything was.
+func (n *Node) look(check bool) bool {
 	busy := n.pollFaults()
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
 	if check {
-		busy = n.checkRest() || busy
+		busy = n.serveReady(n.poller.Check()) || busy
 	}
 	if busy {
 		n.net.Flush()
 	}
 	return busy
+}
+
+// sleep waits until a descriptor is ready or a timer is due, and deals with that.
+func (n *Node) sleep() {
+	if n.net.Arm() {
+		n.look(true)
+		return
+	}
+	n.count.sleeps.Add(1)
+	n.count.objects.Store(int64(n.engine.Objects()))
+	n.count.pending.Store(int64(n.engine.Pending()))
+	before := n.clock()
+	ready := n.poller.Wait(n.timers.timeout(before))
+	n.now = n.clock()
+	n.spin.slept(n.now - before)
+	n.serveReady(ready)
+	n.fireTimers()
+	n.net.Flush()
 }
 
 func (n *Node) pollFaults() bool {
@@ -117,16 +113,20 @@ func (n *Node) fireTimers() bool {
 	}
 }
 
-// checkRest looks at the sockets of programs, at new programs and at the wish to end.
-func (n *Node) checkRest() bool {
+// serveReady deals with the descriptors that the poller found ready, and says whether anything was there.
+func (n *Node) serveReady(ready int) bool {
 	busy := false
-	for i := range n.poller.Check() {
+	for i := range ready {
 		switch r := n.poller.At(i); r.Token {
-		case tokenTable, tokenNet: // the next look finds it
+		case tokenTable:
+			busy = n.pollFaults() || busy
+		case tokenNet:
+			busy = n.pollNet() || busy
 		case tokenAccept:
 			busy = n.acceptPrograms() || busy
 		case tokenWake:
 			n.wake.Clear()
+			n.stopped = true
 		default:
 			if p := n.programs[protocol.ClientID(r.Token)]; p != nil {
 				n.serveProgram(p, r)

@@ -35,9 +35,8 @@ type fake struct {
 	socket string
 	listen *net.UnixListener
 
-	// Set before the first Join.
+	// Set by the configuration given to newFake, later only with mu held.
 	welcome attach.Welcome // Rank is filled in
-	spread  bool           // give each rank its own region, so that several fit into this process
 	refuse  *attach.Refuse
 	first   func(*attach.Conn)                                    // speaks in place of Welcome
 	answer  func(attach.Call) (reply attach.Reply, mine bool)     // comes before the fake's own answers
@@ -86,8 +85,9 @@ type fakeArrival struct {
 	payload []byte
 }
 
-// newFake starts a daemon of a cluster of size ranks. The test's end stops it.
-func newFake(t *testing.T, size int) *fake {
+// newFake starts a daemon of a cluster of size ranks, after it was configured. The test's end stops it. If there is more than one
+// rank, each has its own region, so that all fit into this process.
+func newFake(t *testing.T, size int, configure ...func(*fake)) *fake {
 	t.Helper()
 	f := &fake{
 		t: t, socket: fmt.Sprintf("@dsm-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
@@ -96,6 +96,9 @@ func newFake(t *testing.T, size int) *fake {
 		names: make(map[string]*fakeName), locks: make(map[uint64]*fakeLock), barriers: make(map[uint64][]fakeArrival),
 	}
 	f.came = sync.NewCond(&f.mu)
+	for _, c := range configure {
+		c(f)
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -184,21 +187,23 @@ func (f *fake) greet(p *fakeProgram, file int) bool {
 		f.t.Errorf("the program began with %v: %v", fr.Kind, err)
 		return false
 	}
-	if f.refuse != nil {
-		p.conn.Write(attach.AppendRefuse(nil, f.refuse))
+	f.mu.Lock()
+	w, refuse, first := f.welcome, f.refuse, f.first
+	f.mu.Unlock()
+	if refuse != nil {
+		p.conn.Write(attach.AppendRefuse(nil, refuse))
 		return false
 	}
-	if f.first != nil {
-		f.first(p.conn)
+	if first != nil {
+		first(p.conn)
 		return false
 	}
 	f.mu.Lock()
-	w := f.welcome
 	w.Rank = uint32(len(f.programs)) % w.Size
 	if p.hello.Rank != attach.NoRank && uint32(p.hello.Rank) < w.Size {
 		w.Rank = uint32(p.hello.Rank)
 	}
-	if f.spread {
+	if w.Size > 1 {
 		w.RegionBase += uint64(w.Rank) << 36
 	}
 	p.rank = w.Rank
@@ -445,11 +450,17 @@ func (f *fake) join(opts ...Option) *Cluster {
 	return c
 }
 
+// program is the i-th that has joined.
+func (f *fake) program(i int) *fakeProgram {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.programs[i]
+}
+
 // joinAll makes one program for each rank, in their order.
 func (f *fake) joinAll() []*Cluster {
 	f.t.Helper()
-	f.spread = true
-	all := make([]*Cluster, f.welcome.Size)
+	all := make([]*Cluster, int(f.welcome.Size))
 	for rank := range all {
 		all[rank] = f.join(WithRank(rank))
 	}

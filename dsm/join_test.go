@@ -32,8 +32,7 @@ func wantError(t *testing.T, err, is error, parts ...string) {
 }
 
 func TestJoin(t *testing.T) {
-	f := newFake(t, 3)
-	f.welcome.Node, f.welcome.Nodes = 1, 2
+	f := newFake(t, 3, func(f *fake) { f.welcome.Node, f.welcome.Nodes = 1, 2 })
 	t.Setenv(envSocket, f.socket)
 	t.Setenv(envRank, "2")
 	t.Setenv(envSize, "3")
@@ -52,6 +51,8 @@ func TestJoin(t *testing.T) {
 		t.Error(err)
 	}
 	f.await("a clean end", func() bool { return f.programs[0].bye && f.programs[0].ended })
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	p := f.programs[0]
 	if p.hello.PID != uint32(os.Getpid()) || p.hello.Program != filepath.Base(os.Args[0]) {
 		t.Errorf("the daemon was told %+v", p.hello)
@@ -115,8 +116,7 @@ func TestJoinRefused(t *testing.T) {
 		want error
 	}{{attach.RefuseOther, ErrRefused}, {attach.RefuseRank, ErrRefused}, {attach.RefuseVersion, ErrVersion}, {attach.RefuseTrap, ErrNoTrap}, {99, ErrRefused}} {
 		t.Run(fmt.Sprint(c.code), func(t *testing.T) {
-			f := newFake(t, 1)
-			f.refuse = &attach.Refuse{Code: c.code, Reason: "because of the weather"}
+			f := newFake(t, 1, func(f *fake) { f.refuse = &attach.Refuse{Code: c.code, Reason: "because of the weather"} })
 			_, err := Join(within(t), WithSocket(f.socket))
 			wantError(t, err, c.want, "because of the weather", f.socket)
 		})
@@ -138,8 +138,7 @@ func TestJoinWithAStrangeDaemon(t *testing.T) {
 			[]string{"whole pages"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t, 1)
-			c.spoil(&f.welcome)
+			f := newFake(t, 1, func(f *fake) { c.spoil(&f.welcome) })
 			_, err := Join(within(t), WithSocket(f.socket))
 			if err == nil {
 				t.Fatal("joined")
@@ -165,8 +164,7 @@ func TestJoinWithAStrangeDaemon(t *testing.T) {
 		"other rank": {func(c *attach.Conn) { w := goodWelcome(); w.Rank = 1; c.Write(attach.AppendWelcome(nil, &w)) }, ErrRefused, "rank 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t, 1)
-			f.first = c.first
+			f := newFake(t, 1, func(f *fake) { f.first = c.first })
 			_, err := Join(within(t), WithSocket(f.socket), WithRank(0))
 			if err == nil {
 				t.Fatal("joined")
@@ -184,10 +182,9 @@ func goodWelcome() attach.Welcome {
 }
 
 func TestJoinCanceled(t *testing.T) {
-	f := newFake(t, 1)
 	silent := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
-	f.first = func(*attach.Conn) { cancel(); <-silent }
+	f := newFake(t, 1, func(f *fake) { f.first = func(*attach.Conn) { cancel(); <-silent } })
 	_, err := Join(ctx, WithSocket(f.socket))
 	close(silent)
 	wantError(t, err, context.Canceled, f.socket)
@@ -197,7 +194,7 @@ func TestJoinCanceled(t *testing.T) {
 }
 
 func TestAddressesAreTaken(t *testing.T) {
-	f := newFake(t, 2)
+	f := newFake(t, 1)
 	c := f.join()
 	_, err := Join(within(t), WithSocket(f.socket))
 	wantError(t, err, ErrAddressTaken, "Close it first")
@@ -214,7 +211,9 @@ func TestAddressesAreTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.MunmapPtr(mine, testPage)
+	f.mu.Lock()
 	f.welcome.RegionBase = elsewhere
+	f.mu.Unlock()
 	_, err = Join(within(t), WithSocket(f.socket))
 	wantError(t, err, ErrAddressTaken, fmt.Sprintf("%#x", elsewhere), fmt.Sprintf("%x-%x ---p", elsewhere+testPage, elsewhere+2*testPage))
 }
@@ -239,12 +238,13 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		c.Close()
 		f.await("its end", func() bool { return f.programs[i+1].ended })
 	}
-	f.welcome.Trap = "none" // fails late
+	f.mu.Lock()
+	f.welcome.Trap = "none"
+	f.mu.Unlock()
 	for range 20 {
 		Join(within(t), WithSocket(f.socket))
 	}
 	f.listen.Close()
-	f.await("all ends", func() bool { return true })
 	if after := count(); after > before+2 { // the fake may still be closing its ends of the last ones
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}

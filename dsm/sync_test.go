@@ -1,0 +1,411 @@
+package dsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"dsmd/internal/attach"
+)
+
+func TestMutex(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	ctx := within(t)
+	var mu sync.Mutex // the race detector can't see that the daemon orders these
+	inside, most := 0, 0
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			m := NewMutex(c[i%2], "counter")
+			for range 50 {
+				if err := m.Lock(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				inside++
+				most = max(most, inside)
+				mu.Unlock()
+				runtime.Gosched()
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				if err := m.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most != 1 {
+		t.Errorf("%d goroutines held the lock at once", most)
+	}
+}
+
+func TestRWMutex(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.join()
+	ctx := within(t)
+	m := NewRWMutex(c, "rw")
+	if err := errors.Join(m.RLock(ctx), m.RLock(ctx)); err != nil {
+		t.Fatal(err) // two readers at once
+	}
+	writing := make(chan error)
+	go func() { writing <- m.Lock(ctx) }()
+	f.awaitCalls(attach.OpAcquire, 3)
+	wantError(t, m.Unlock(), ErrNotHeld, `Unlock "rw"`)
+	if err := errors.Join(m.RUnlock(), m.RUnlock(), <-writing); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, m.RUnlock(), ErrNotHeld)
+	if err := m.Unlock(); err != nil {
+		t.Error(err)
+	}
+	wantError(t, m.Unlock(), ErrNotHeld)
+	wantError(t, NewMutex(c, "never locked").Unlock(), ErrNotHeld, "never locked")
+}
+
+func TestLockCanceled(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	mine, theirs := NewMutex(c[0], "m"), NewMutex(c[1], "m")
+	if err := theirs.Lock(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	got := make(chan error)
+	go func() { got <- mine.Lock(ctx) }()
+	f.awaitCalls(attach.OpAcquire, 2)
+	cancel()
+	wantError(t, <-got, context.Canceled, `Lock "m"`)
+	wantError(t, mine.Unlock(), ErrNotHeld)
+	if err := theirs.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := mine.Lock(within(t)); err != nil {
+		t.Errorf("the lock after a canceled Lock: %v", err)
+	}
+	before := f.count(attach.OpAcquire)
+	wantError(t, theirs.Lock(ctx), context.Canceled)
+	if n := f.count(attach.OpAcquire); n != before {
+		t.Error("a Lock whose context had ended asked the daemon")
+	}
+}
+
+// TestCancelTooLate: the daemon grants the lock while the cancellation is on its way. The caller must then
+// know that it holds the lock.
+func TestCancelTooLate(t *testing.T) {
+	f := newFake(t, 1, func(f *fake) {
+		var waiting uint64
+		f.answer = func(call attach.Call) (attach.Reply, bool) {
+			switch call.Op {
+			case attach.OpAcquire:
+				waiting = call.Ticket
+				return attach.Reply{}, true
+			case attach.OpCancel:
+				return attach.Reply{Ticket: waiting}, true
+			}
+			return attach.Reply{}, false
+		}
+	})
+	c := f.join()
+	m := NewMutex(c, "m")
+	ctx, cancel := context.WithCancel(within(t))
+	got := make(chan error)
+	go func() { got <- m.Lock(ctx) }()
+	f.awaitCalls(attach.OpAcquire, 1)
+	cancel()
+	if err := <-got; err != nil {
+		t.Errorf("Lock: %v", err)
+	}
+	if err := m.Unlock(); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+func TestOwnerDied(t *testing.T) {
+	f := newFake(t, 3)
+	c := f.joinAll()
+	dead, m := NewMutex(c[2], "m"), NewMutex(c[0], "m")
+	if err := dead.Lock(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error)
+	go func() { got <- m.Lock(within(t)) }()
+	f.awaitCalls(attach.OpAcquire, 2)
+	c[2].conn.Shutdown() // no Bye: it has died
+	err := <-got
+	wantError(t, err, ErrOwnerDied, "rank 2", `"m" is held`)
+	var died *OwnerDiedError
+	if !errors.As(err, &died) || died.Rank != 2 || died.Lock != "m" {
+		t.Errorf("error %#v", err)
+	}
+	if err := m.Unlock(); err != nil {
+		t.Errorf("the lock was not held: %v", err)
+	}
+	if err := m.Lock(within(t)); err != nil {
+		t.Errorf("the next Lock: %v", err)
+	}
+}
+
+func TestBarrierOfAllRanks(t *testing.T) {
+	f := newFake(t, 3)
+	c := f.joinAll()
+	ctx := within(t)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	passed := make([]int, 3)
+	for rank := range c {
+		all.Go(func() {
+			for round := range 20 {
+				if err := c[rank].Barrier(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				passed[rank] = round + 1
+				for _, other := range passed {
+					if other < round || other > round+2 {
+						t.Errorf("rank %d is in round %d, another has passed %d", rank, round, other)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+
+	go c[0].Barrier(ctx)
+	f.awaitCalls(attach.OpArrive, 61)
+	wantError(t, c[0].Barrier(ctx), ErrInUse, "NewTeamBarrier")
+	canceled, cancel := context.WithCancel(ctx)
+	got := make(chan error)
+	go func() { got <- c[1].Barrier(canceled) }()
+	f.awaitCalls(attach.OpArrive, 62)
+	cancel()
+	wantError(t, <-got, context.Canceled, "Barrier")
+	if err := c[1].Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBarrierMismatch(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	ctx, cancel := context.WithCancel(within(t))
+	got := make(chan error)
+	go func() { got <- NewBarrier(c[0], "b", 2).Wait(ctx) }()
+	f.awaitCalls(attach.OpArrive, 1)
+	wantError(t, NewBarrier(c[1], "b", 3).Wait(ctx), ErrMismatch, "3 parties", `barrier "b"`)
+	cancel()
+	wantError(t, <-got, context.Canceled)
+	for _, bad := range [][2]int{{0, 1}, {-1, 1}, {MaxParties + 1, 1}, {1, 0}} {
+		func() {
+			defer func() {
+				if s := fmt.Sprint(recover()); !strings.Contains(s, `barrier "bad"`) {
+					t.Errorf("NewTeamBarrier with %v: %s", bad, s)
+				}
+			}()
+			NewTeamBarrier(c[0], "bad", bad[0], bad[1])
+		}()
+	}
+}
+
+func TestTeamBarrier(t *testing.T) {
+	const rounds, local = 20, 4
+	f := newFake(t, 2)
+	c := f.joinAll()
+	ctx := within(t)
+	var all sync.WaitGroup
+	for rank := range c {
+		b := NewTeamBarrier(c[rank], "team", 2, local)
+		for range local {
+			all.Go(func() {
+				for range rounds {
+					if err := b.Wait(ctx); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if n := f.count(attach.OpArrive); n != 2*rounds {
+		t.Errorf("%d messages for %d rounds of 2 processes", n, rounds)
+	}
+}
+
+func TestTeamMemberGivesUp(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	b := NewTeamBarrier(c[0], "team", 2, 2)
+
+	// Alone: it withdraws itself only, and the team can still be completed by others.
+	alone, cancel := context.WithCancel(within(t))
+	got := make(chan error)
+	go func() { got <- b.Wait(alone) }()
+	cancel()
+	wantError(t, <-got, context.Canceled)
+
+	// Complete: the whole team withdraws.
+	impatient, cancel := context.WithCancel(within(t))
+	patient := make(chan error)
+	go func() { got <- b.Wait(impatient) }()
+	go func() { patient <- b.Wait(within(t)) }()
+	f.awaitCalls(attach.OpArrive, 1)
+	cancel()
+	wantError(t, <-got, context.Canceled)
+	wantError(t, <-patient, context.Canceled, "another goroutine of the team")
+	f.mu.Lock()
+	for _, in := range f.barriers {
+		if len(in) != 0 {
+			t.Errorf("%d arrivals are left at the daemon", len(in))
+		}
+	}
+	f.mu.Unlock()
+
+	// And the barrier works afterwards.
+	errs := make(chan error, 3)
+	for range 2 {
+		go func() { errs <- b.Wait(within(t)) }()
+	}
+	go func() { errs <- NewTeamBarrier(c[1], "team", 2, 1).Wait(within(t)) }()
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// reduceAll runs the same reduction on all ranks with values of v.
+func reduceAll[T any](t *testing.T, c []*Cluster, v []T, op func(a, b T) T) []T {
+	t.Helper()
+	results := make([]T, len(c))
+	var all sync.WaitGroup
+	for rank := range c {
+		all.Go(func() {
+			var err error
+			if results[rank], err = Reduce(within(t), c[rank], "r", v[rank], op); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return results
+}
+
+func TestReduce(t *testing.T) {
+	c := newFake(t, 3).joinAll()
+	for _, got := range reduceAll(t, c, []int{3, 5, 9}, Sum[int]) {
+		if got != 17 {
+			t.Errorf("sum %d", got)
+		}
+	}
+	for _, got := range reduceAll(t, c, []float64{3, math.Inf(-1), 9}, Min[float64]) {
+		if got != math.Inf(-1) {
+			t.Errorf("min %v", got)
+		}
+	}
+	for _, got := range reduceAll(t, c, []uint8{3, 250, 9}, Max[uint8]) {
+		if got != 250 {
+			t.Errorf("max %v", got)
+		}
+	}
+	// Neither commutative nor associative: the order is that of ranks.
+	type figures struct {
+		Last int32
+		Hash float64
+	}
+	op := func(a, b figures) figures { return figures{b.Last, a.Hash*0.1 + b.Hash} }
+	v := []figures{{1, 0.1}, {2, 0.7}, {3, 1e-9}}
+	want := op(op(v[0], v[1]), v[2])
+	for _, got := range reduceAll(t, c, v, op) {
+		if got != want {
+			t.Errorf("folded to %v, want %v", got, want)
+		}
+	}
+	for _, got := range reduceAll(t, c, make([]struct{}, 3), func(a, b struct{}) struct{} { return a }) {
+		_ = got // a value without size is a barrier
+	}
+}
+
+func TestReduceMisuse(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	_, err := Reduce(within(t), c[0], "big", [8]float64{}, func(a, b [8]float64) [8]float64 { return a })
+	wantError(t, err, ErrNoSpace, `Reduce "big"`, "64 bytes", "56")
+	_, err = Reduce(within(t), c[0], "text", "x", func(a, b string) string { return a })
+	wantError(t, err, ErrType, "string")
+
+	other := make(chan error)
+	go func() {
+		_, err := Reduce(within(t), c[1], "r", int64(1), Sum)
+		other <- err
+	}()
+	f.awaitCalls(attach.OpArrive, 1)
+	_, err = Reduce(within(t), c[1], "r", int64(1), Sum)
+	wantError(t, err, ErrInUse)
+	_, err = Reduce(within(t), c[0], "r", float64(1), Sum)
+	wantError(t, err, ErrMismatch, "another type", "float64")
+	wantError(t, <-other, ErrMismatch, "another type", "int64")
+}
+
+// TestLostWithoutMemory: no shared memory was allocated, so nothing can hang, and the process goes on with errors.
+func TestLostWithoutMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks func(*fake)
+		part   string
+	}{
+		"daemon dies":  {func(f *fake) { f.die() }, "closed the connection"},
+		"cluster lost": {func(f *fake) { f.program(0).conn.Write(attach.AppendLost(nil, "node 3 has died")) }, "node 3 has died"},
+		"daemon raves": {func(f *fake) { f.program(0).conn.Write([]byte("gibberish")) }, "malformed"},
+		"wrong frame":  {func(f *fake) { f.program(0).conn.Write(attach.AppendReady(nil)) }, "unexpected Ready"},
+		"wrong ticket": {func(f *fake) { f.program(0).conn.Write(attach.AppendReply(nil, &attach.Reply{Ticket: 99})) }, "call 99"},
+		"bad reply":    {func(f *fake) { f.program(0).conn.Write([]byte{0, 0, 0, 0, byte(attach.KindReply), 0, 0, 0}) }, "malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, 2)
+			p := f.join()
+			errs := make(chan error, 3)
+			go func() { errs <- p.Barrier(context.Background()) }()
+			go func() { errs <- NewTeamBarrier(p, "b", 2, 2).Wait(context.Background()) }()
+			go func() {
+				_, err := Reduce(context.Background(), p, "r", 1, Sum)
+				errs <- err
+			}()
+			f.awaitCalls(attach.OpArrive, 2)
+			c.breaks(f)
+			for range cap(errs) {
+				wantError(t, <-errs, ErrLost, c.part)
+			}
+			wantError(t, NewMutex(p, "m").Lock(context.Background()), ErrLost, c.part)
+			_, err := Alloc[int](p, "late", 1)
+			wantError(t, err, ErrLost, c.part)
+			wantError(t, p.Close(), ErrLost)
+			wantError(t, p.Close(), ErrClosed)
+		})
+	}
+}
+
+// TestCloseEndsWaits: calls that wait when Close is called return.
+func TestCloseEndsWaits(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.join()
+	errs := make(chan error, 2)
+	go func() { errs <- c.Barrier(context.Background()) }()
+	go func() { errs <- NewBarrier(c, "b", 2).Wait(context.Background()) }()
+	f.awaitCalls(attach.OpArrive, 2)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for range cap(errs) {
+		wantError(t, <-errs, ErrClosed)
+	}
+}

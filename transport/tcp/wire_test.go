@@ -199,18 +199,16 @@ func TestFloodIsFair(t *testing.T) {
 			if _, err := unix.Poll(fds, int(testTimeout.Milliseconds())); err != nil {
 				t.Fatal(err)
 			}
+			const patient = 200 // polls, a small part of the flood
 			before := len(h.from)
-			for polls := 0; ; polls++ {
-				if polls > (peers+1)*(maxStreak+1) {
-					t.Fatalf("after %d polls the second peer had no turn", polls)
+			for h.from[len(h.from)-1] != 2 {
+				if len(h.from)-before > patient {
+					t.Fatalf("after %d frames of the flood the second peer had no turn", len(h.from)-before)
 				}
 				pollOne()
-				if h.from[len(h.from)-1] == 2 {
-					break
-				}
 			}
-			if before+1 >= frames {
-				t.Errorf("the flood was over after %d frames; the test shows nothing", before)
+			if len(h.from) > frames/2 {
+				t.Errorf("the flood was nearly over after %d frames; the test shows nothing", len(h.from))
 			}
 		})
 	}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dsmd/bench/floor"
+	"dsmd/bench/kernel"
+	"dsmd/bench/micro"
+	"dsmd/dsm"
+)
+
+// driverEnv makes the test executable the driver, with the arguments it was given.
+const driverEnv = "BENCH_TEST_DRIVER"
+
+// dsmdPath is the dsmd that the tests use, built once.
+var dsmdPath string
+
+// TestMain lets the test executable play every part that the bench executable plays: its processes are
+// copies of whatever runs. All of them know the kernels made for the tests.
+func TestMain(m *testing.M) {
+	kernels = append(kernels, faulty{"liar", lie}, faulty{"sleeper", hang}, faulty{"failure", fail})
+	if os.Getenv(driverEnv) != "" || floor.IsProcess(os.Args) || len(os.Args) > 1 && os.Args[1] == workerName {
+		main()
+		return
+	}
+	os.Exit(testWithDsmd(m))
+}
+
+func testWithDsmd(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "bench-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if dsmdPath, err = findDsmd(context.Background(), "", dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// fault is what a faulty kernel does wrong on the cluster.
+type fault int
+
+const (
+	lie  fault = iota // one word of the output is wrong
+	hang              // computing never ends
+	fail              // computing fails on rank 1
+)
+
+// faulty is a kernel that computes n zeros, and on the cluster does something wrong.
+type faulty struct {
+	name  string
+	fault fault
+}
+
+func (f faulty) Name() string    { return f.name }
+func (f faulty) Summary() string { return "wrong on purpose" }
+func (f faulty) Sizes() kernel.Sizes {
+	return kernel.Sizes{Parameter: "words", Test: 4, Default: 4, Large: 4, Min: 1, Max: 10}
+}
+func (f faulty) Problem(n int) kernel.Problem {
+	return &faultyRun{faulty: f, output: make(kernel.Uint64s, n)}
+}
+
+type faultyRun struct {
+	faulty
+	output  kernel.Uint64s
+	cluster bool
+	rank    int
+}
+
+func (r *faultyRun) Sequential() (kernel.Run, error)    { return r, nil }
+func (r *faultyRun) Goroutines(int) (kernel.Run, error) { return r, nil }
+func (r *faultyRun) Cluster(_ context.Context, c *dsm.Cluster, _ int) (kernel.Run, error) {
+	return &faultyRun{faulty: r.faulty, output: r.output, cluster: true, rank: c.Rank()}, nil
+}
+func (r *faultyRun) Verify(want, got kernel.Result) error { return kernel.SameBits(want, got) }
+func (r *faultyRun) Close() error                         { return nil }
+
+func (r *faultyRun) Compute(ctx context.Context, progress kernel.Progress) error {
+	progress.Report(1, 2)
+	switch {
+	case r.cluster && r.fault == hang:
+		<-ctx.Done()
+	case r.cluster && r.fault == fail && r.rank == 1:
+		return errors.New("out of luck")
+	}
+	return nil
+}
+
+func (r *faultyRun) Result(context.Context) (kernel.Result, error) {
+	if r.cluster && r.fault == lie {
+		r.output[2] = 7
+	}
+	return kernel.Result{Figures: map[string]any{"fnv": "0"}, Output: r.output}, nil
+}
+
+// run executes the driver's command in this process and returns its standard output. Its temporary files must
+// be gone after that.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stdout bytes.Buffer
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(&stdout)
+	err := cmd.ExecuteContext(ctx)
+	if left, readErr := os.ReadDir(temp); readErr != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, readErr)
+	}
+	return stdout.String(), err
+}
+
+func TestRunVerifiesEveryKernel(t *testing.T) {
+	for _, name := range []string{"sor", "matmul"} {
+		for _, shape := range [][]string{{"-n", "1"}, {"-n", "2", "-t", "2"}, {"-n", "4"}} {
+			t.Run(name+strings.Join(shape, ""), func(t *testing.T) {
+				out, err := run(t, append([]string{"run", name, "--size", "test", "--json", "-", "--dsmd", dsmdPath}, shape...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got map[string]any
+				if err := json.Unmarshal([]byte(out), &got); err != nil {
+					t.Fatalf("standard output is not one JSON value: %v\n%s", err, out)
+				}
+				for _, field := range []string{"kernel", "nodes", "threads", "size", "trap", "transport", "verified", "seconds",
+					"seconds_serial", "seconds_goroutines", "speedup", "overhead", "faults", "bytes_moved", "messages", "result"} {
+					if _, ok := got[field]; !ok {
+						t.Errorf("the JSON output has no %q", field)
+					}
+				}
+				if got["verified"] != true || got["kernel"] != name || fmt.Sprint(got["nodes"]) != shape[1] || got["size"] != "test" {
+					t.Errorf("the JSON output says %s", out)
+				}
+				if fnv, ok := got["result"].(map[string]any)["fnv"].(string); !ok || len(fnv) != 16 {
+					t.Errorf("result.fnv is %v", got["result"])
+				}
+			})
+		}
+	}
+}
+
+// TestRunTableAndFile: without --json -, the table goes to standard output and the JSON value to the file.
+func TestRunTableAndFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out.json")
+	out, err := run(t, "run", "sor", "-n", "2", "--size", "33", "--json", file, "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"sor", "speed-up", "yes", "read faults", "fnv = "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table does not have %q:\n%s", want, out)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil || !r.Verified || r.N != 33 || r.Size != "33" || len(r.PerNode) != 2 {
+		t.Errorf("the file has %s, %v", text, err)
+	}
+}
+
+func TestWrongResultIsAFailure(t *testing.T) {
+	out, err := run(t, "run", "liar", "-n", "2", "--json", "-", "--dsmd", dsmdPath)
+	if !errors.Is(err, errNotVerified) || !strings.Contains(err.Error(), "first word 2") {
+		t.Errorf("the error is %v", err)
+	}
+	if !strings.Contains(out, `"verified": false`) {
+		t.Errorf("the result is still due, but standard output is %q", out)
+	}
+}
+
+func TestHangIsAFailureThatSaysWhere(t *testing.T) {
+	_, err := run(t, "run", "sleeper", "-n", "2", "--timeout", "3s", "--dsmd", dsmdPath)
+	if !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "rank 1 has been computing") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestFailureOfARankIsTold(t *testing.T) {
+	_, err := run(t, "run", "failure", "-n", "2", "--dsmd", dsmdPath)
+	if err == nil || !strings.Contains(err.Error(), "rank 1 failed while computing") || !strings.Contains(err.Error(), "out of luck") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestInterruptEndsEverything(t *testing.T) {
+	temp := t.TempDir()
+	cmd := exec.Command(os.Args[0], "run", "sleeper", "-n", "2", "-v", "--dsmd", dsmdPath)
+	cmd.Env = append(os.Environ(), driverEnv+"=1", "TMPDIR="+temp)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitWorkers(t, temp, 2)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit status says it
+	if status := cmd.ProcessState.ExitCode(); status != 128+int(syscall.SIGINT) {
+		t.Errorf("exit status %d, want 130", status)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	awaitWorkers(t, temp, 0)
+}
+
+// awaitWorkers waits until so many processes have temp in their command line.
+func awaitWorkers(t *testing.T, temp string, want int) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		got := 0
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range files {
+			// `dsmd run` has the workers' command line within its own.
+			line, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(line), temp) && !strings.HasPrefix(string(line), dsmdPath) {
+				got++
+			}
+		}
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d workers, waited for %d", got, want)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestBadUse(t *testing.T) {
+	for args, says := range map[string]string{
+		"":                         "",
+		"frobnicate":               "list, micro, run",
+		"run":                      "sor",
+		"run nix":                  "sor, matmul",
+		"run sor matmul":           "one kernel",
+		"run sor --size giant":     "default (2048)",
+		"run sor --size 2":         "3 to 65536",
+		"run sor -n 0":             "1 to 1024",
+		"run sor -n 1025":          "1 to 1024",
+		"run sor -t 0":             "1 to 1024",
+		"run sor --trap mouse":     "auto, uffd, sigsegv",
+		"run sor --transport mule": "auto, tcp, rdma",
+		"run sor --timeout -1s":    "positive",
+		"run sor --frob":           "--transport",
+		"run sor --dsmd /none":     "--dsmd",
+		"micro teleport":           "read_miss",
+		"micro -n 1":               "2 to 1024",
+		"micro --runs 0":           "--runs",
+		"list all":                 "all",
+	} {
+		_, err := run(t, strings.Fields(args)...)
+		if says == "" {
+			if err != nil {
+				t.Errorf("bench %s: %v", args, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("bench %s: the error %v does not say %q", args, err, says)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	out, err := run(t, "list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kernels {
+		if !strings.Contains(out, k.Name()) || !strings.Contains(out, k.Summary()) {
+			t.Errorf("the list lacks %s:\n%s", k.Name(), out)
+		}
+	}
+}
+
+// TestMicro measures everything once, and asserts nothing about the times but that there are some.
+func TestMicro(t *testing.T) {
+	out, err := run(t, "micro", "-n", "3", "--runs", "1", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []map[string]any
+	if err := json.Unmarshal([]byte(out), &lines); err != nil {
+		t.Fatalf("standard output is not one JSON list: %v\n%s", err, out)
+	}
+	if len(lines) != len(micro.Names()) {
+		t.Errorf("%d lines, want %d", len(lines), len(micro.Names()))
+	}
+	for i, line := range lines {
+		if line["name"] != micro.Names()[i] {
+			t.Errorf("line %d is %v", i, line["name"])
+		}
+		for _, field := range []string{"p50", "p99", "floor_p50", "ratio"} {
+			if v, ok := line[field].(float64); !ok || !(v > 0) {
+				t.Errorf("%v: %s is %v", line["name"], field, line[field])
+			}
+		}
+		if unit, ok := line["unit"].(string); !ok || unit == "" {
+			t.Errorf("%v: unit is %v", line["name"], line["unit"])
+		}
+	}
+}
+
+func TestMicroTable(t *testing.T) {
+	out, err := run(t, "micro", "first_touch", "--runs", "1", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "first_touch") || !strings.Contains(out, "MB/s") || strings.Contains(out, "read_miss") {
+		t.Errorf("the table is\n%s", out)
+	}
+}
+
+func TestWordsSurviveTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "words")
+	want := kernel.Float64s{0, math.Copysign(0, -1), 1.5, math.Inf(-1), math.Float64frombits(0x7ff8_0000_0000_0001)}
+	if err := writeWords(path, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readWords(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kernel.SameBits(kernel.Result{Output: want}, kernel.Result{Output: got}); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, make([]byte, 9), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readWords(path); err == nil {
+		t.Error("a file of 9 bytes was read as words")
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	got := growth(map[string]uint64{"faults_read": 3, "gauge": 9}, map[string]uint64{"faults_read": 10, "gauge": 4, "new": 2})
+	if got["faults_read"] != 7 || got["gauge"] != 0 || got["new"] != 2 {
+		t.Errorf("growth = %v", got)
+	}
+	if faults := faultsByKind(got); len(faults) != 1 || faults["read"] != 7 {
+		t.Errorf("faultsByKind = %v", faults)
+	}
+}
+
+func TestReportSumsUp(t *testing.T) {
+	o := &runOptions{clusterOptions: clusterOptions{nodes: 2}, threads: 1, kernel: kernels[0], n: 64, size: "64"}
+	r := newReport(o, []outcome{
+		{Seconds: 2, Counters: map[string]uint64{"faults_read": 1, "bytes_sent": 10, "messages_sent": 3}},
+		{Seconds: 4, Counters: map[string]uint64{"faults_read": 2, "bytes_sent": 20, "messages_sent": 4}},
+	}, nil, true, 8, 5)
+	if r.Seconds != 4 || r.Speedup != 2 || r.Overhead != 0.8 || r.Faults["read"] != 3 || r.BytesMoved != 30 || r.Messages != 7 {
+		t.Errorf("the report is %+v", r)
+	}
+}
+
+func TestFindDsmd(t *testing.T) {
+	if path, err := findDsmd(t.Context(), dsmdPath, ""); err != nil || path != dsmdPath {
+		t.Errorf("findDsmd(%s) = %s, %v", dsmdPath, path, err)
+	}
+	// Outside the module, without one on PATH.
+	t.Chdir(t.TempDir())
+	goPath, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(goPath))
+	if path, err := findDsmd(t.Context(), "", ""); !errors.Is(err, errNoDsmd) {
+		t.Errorf("findDsmd outside the module = %s, %v, want errNoDsmd", path, err)
+	}
+	t.Setenv("PATH", filepath.Dir(dsmdPath))
+	if path, err := findDsmd(t.Context(), "", ""); err != nil || path != dsmdPath {
+		t.Errorf("findDsmd with dsmd on PATH = %s, %v", path, err)
+	}
+}

@@ -366,7 +366,7 @@ func TestDeadDaemonEndsTheJob(t *testing.T) {
 	s := supervise(t, job{Nodes: 3, Program: play("attach"), Daemon: "dies-at-attach"}, "FAKE_STAYS=1")
 	s.wantStatus(StatusDaemon)
 	s.wantError("dsmd: the daemon of node 1 exited with status 3 while programs were running: ending the job\n")
-	s.wantError("[dsmd 0] daemon is up\n")
+	s.wantError("[dsmd 1] daemon is up\n")
 }
 
 func TestDaemonsEndWithTheLastProgram(t *testing.T) {

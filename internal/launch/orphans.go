@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,18 +76,44 @@ func childrenOf(parent int) (children []int) {
 	return children
 }
 
+// Positions in what stat returns (proc_pid_stat(5) counts from the process id on).
+const (
+	statParent = 1
+	statFlags  = 6
+)
+
+// stat returns the fields of /proc/PID/stat behind the name, nil for a process that is gone.
+func stat(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	// "pid (name) state …", where the name may contain anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) <= statFlags {
+		return nil
+	}
+	return fields
+}
+
 // parentOf is 0 for a process that is gone.
 func parentOf(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	fields := stat(pid)
+	if fields == nil {
 		return 0
 	}
-	// "pid (name) state ppid …", where the name may contain anything.
-	_, rest, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
-	fields := bytes.Fields(rest)
-	if !ok || len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.Atoi(string(fields[1]))
+	parent, _ := strconv.Atoi(fields[statParent])
 	return parent
+}
+
+// isExiting reports whether a child of this process has begun to exit, or has. The kernel sets the flag (PF_EXITING) before it closes the
+// process's descriptors, so whoever has seen its connection end finds it set.
+func isExiting(pid int) bool {
+	const exiting = 0x4
+	fields := stat(pid)
+	if fields == nil {
+		return false
+	}
+	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64)
+	return flags&exiting != 0
 }

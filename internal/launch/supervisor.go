@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxNotices bounds the supervisor's own lines that wait for a standard error that does not take them. There are
@@ -59,6 +57,7 @@ type supervisor struct {
 	startErr    error // the job could not be started
 	failed      bool  // something has failed, and status is fixed
 	status      int
+	suspect     *child         // the daemon whose end made a program fail, if one did
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	killing     bool           // hurry is closed
 	stopping    bool           // the daemons were asked to end, so their ending is no failure
@@ -225,9 +224,8 @@ func (s *supervisor) programEnded(c *child, e exit) {
 	if s.failed || !e.failed() {
 		return
 	}
-	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause.
-	if d, de := s.deadDaemon(); d != nil {
-		s.daemonEnded(d, de)
+	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause, and its end decides.
+	if s.suspect = s.dyingDaemon(); s.suspect != nil {
 		return
 	}
 	status := e.status()
@@ -246,24 +244,26 @@ func (s *supervisor) programEnded(c *child, e exit) {
 }
 
 func (s *supervisor) daemonEnded(c *child, e exit) {
-	if s.failed || s.stopping {
-		return
+	switch {
+	case s.stopping && c != s.suspect:
+	case !s.failed:
+		s.notice("%v %v while programs were running: ending the job", c, e)
+		s.fail(StatusDaemon)
+	case s.status != StatusDaemon:
+		// Not the first failure, but perhaps what led to it. (The daemons that end because of the first one are no news.)
+		s.notice("%v %v too", c, e)
 	}
-	s.notice("%v %v while programs were running: ending the job", c, e)
-	s.fail(StatusDaemon)
 }
 
-// deadDaemon looks for a daemon that has ended without our having been told yet.
-func (s *supervisor) deadDaemon() (*child, exit) {
+// dyingDaemon looks for a daemon that is ending, or has ended without our having been told yet. Its connections are closed some time
+// before it becomes a zombie, but after the kernel has marked it.
+func (s *supervisor) dyingDaemon() *child {
 	for _, c := range s.children {
-		if c.role != daemon || c.reaped {
-			continue
-		}
-		if pid, e, err := peekExit(unix.P_PID, c.pid, unix.WNOHANG); err == nil && pid == c.pid {
-			return c, e
+		if c.role == daemon && !c.reaped && isExiting(c.pid) {
+			return c
 		}
 	}
-	return nil, exit{}
+	return nil
 }
 
 // fail fixes the exit status, unless an earlier failure has, and asks the programs to end.

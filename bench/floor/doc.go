@@ -11,7 +11,8 @@
 // SpinLimit before they block. Which is faster depends on what the processors do meanwhile. Who reports
 // a floor should measure both and take the better, else a system that spins could seem to beat it.
 //
-// The package shares no code with the system that it is compared with, not even the wrappers of the userfaultfd
-// calls: a floor that ran through them would grow with their cost. The processes are copies of the running
-// executable, which must call Main first thing if IsProcess says so.
+// The userfaultfd calls are those of internal/uffd, which add nothing to the system calls, so that the floor and the
+// system ask the kernel in the same way (docs/decisions/0004-floors-may-trap.md); the package shares nothing else with
+// what it is compared with. The processes are copies of the running executable, which must call Main first thing if IsProcess
+// says so.
 package floor

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/uffd"
 )
 
 // processMark is the first argument of a process of a floor.
@@ -92,11 +94,11 @@ func program(spec Spec) error {
 	if err != nil {
 		return err
 	}
-	uffd, err := m.trap(spec.Spin)
+	fd, err := m.trap()
 	if err != nil {
 		return err
 	}
-	if err := unix.Sendmsg(inheritedFirst, []byte{0}, unix.UnixRights(uffd), nil, 0); err != nil {
+	if err := unix.Sendmsg(inheritedFirst, []byte{0}, unix.UnixRights(fd.Sysfd()), nil, 0); err != nil {
 		return fmt.Errorf("passing the userfaultfd: %w", err)
 	}
 	access := func(page int) { m.load(page) }
@@ -119,28 +121,31 @@ func daemon(spec Spec) error {
 	if err := unix.SetNonblock(inheritedFirst, false); err != nil {
 		return fmt.Errorf("making the connection blocking: %w", err)
 	}
-	uffd, err := receiveDescriptor(inheritedSecond)
+	n, err := receiveDescriptor(inheritedSecond)
 	if err != nil {
 		return err
 	}
-	request, reply := make([]byte, requestBytes), make([]byte, spec.replyBytes())
-	zeros := make([]byte, PageBytes)
+	t, err := newTrapReader(n, spec.Spin)
+	if err != nil {
+		return err
+	}
+	request, reply, zeros := make([]byte, requestBytes), make([]byte, spec.replyBytes()), make([]byte, PageBytes)
 	for {
-		f, err := readFault(uffd, spec.Spin)
+		f, err := t.next()
 		if err != nil {
 			return err
 		}
 		switch {
-		case spec.Path == Unprotect && !f.writeProtect:
+		case spec.Path == Unprotect && !f.Protected:
 			// The preparation, which is not timed.
-			err = install(uffd, f.addr, zeros, true)
+			err = t.install(f.Addr, zeros, uffd.WriteProtected)
 		case spec.Path == Unprotect:
 			if err = ask(inheritedFirst, request, reply, spec.Spin); err == nil {
-				err = unprotect(uffd, f.addr)
+				err = t.unprotect(f.Addr)
 			}
 		default:
 			if err = ask(inheritedFirst, request, reply, spec.Spin); err == nil {
-				err = install(uffd, f.addr, reply, false)
+				err = t.install(f.Addr, reply, 0)
 			}
 		}
 		if err != nil {

@@ -1,0 +1,85 @@
+package floor
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/uffd"
+)
+
+// trap registers m with a new userfaultfd. The caller says later how it wants to wait: uffd's descriptors do not block.
+func (m mapping) trap() (*uffd.FD, error) {
+	fd, err := uffd.Open()
+	if err != nil {
+		return nil, fmt.Errorf("opening a userfaultfd (`dsmd doctor` says what is missing): %w", err)
+	}
+	if err := fd.Register(m.addr(), uintptr(m.bytes)); err != nil {
+		return nil, err
+	}
+	return fd, nil
+}
+
+// A trapReader is D's side of a userfaultfd.
+type trapReader struct {
+	fd     *uffd.FD
+	spin   bool
+	buffer uffd.Buffer
+}
+
+// newTrapReader takes over a descriptor. Blocking, a read of it waits in the kernel; that is one system call less
+// than poll and read.
+func newTrapReader(n int, spin bool) (*trapReader, error) {
+	if err := unix.SetNonblock(n, spin); err != nil {
+		return nil, fmt.Errorf("setting how the userfaultfd waits: %w", err)
+	}
+	return &trapReader{fd: uffd.From(n), spin: spin}, nil
+}
+
+// next waits for the next fault.
+func (t *trapReader) next() (uffd.Fault, error) {
+	wait := newWait(t.spin)
+	for {
+		faults, err := t.fd.ReadFaults(&t.buffer, 1)
+		if err != nil {
+			return uffd.Fault{}, fmt.Errorf("reading the userfaultfd: %w", err)
+		}
+		if len(faults) > 0 {
+			f := faults[0]
+			f.Addr &^= PageBytes - 1
+			return f, nil
+		}
+		if t.spin && wait.exhausted() {
+			if err := pollIn(t.fd.Sysfd()); err != nil {
+				return uffd.Fault{}, err
+			}
+		}
+	}
+}
+
+// install copies page into the program at addr and wakes it.
+func (t *trapReader) install(addr uintptr, page []byte, mode uint64) error {
+	for {
+		_, errno := t.fd.Copy(addr, page, mode)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EAGAIN: // The address space is changing; the fault is still there.
+		default:
+			return fmt.Errorf("UFFDIO_COPY to %#x: %w", addr, errno)
+		}
+	}
+}
+
+// unprotect allows stores to the page at addr and wakes the program.
+func (t *trapReader) unprotect(addr uintptr) error {
+	for {
+		switch errno := t.fd.WriteProtect(addr, PageBytes, false, false); errno {
+		case 0:
+			return nil
+		case unix.EAGAIN:
+		default:
+			return fmt.Errorf("UFFDIO_WRITEPROTECT at %#x: %w", addr, errno)
+		}
+	}
+}

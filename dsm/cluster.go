@@ -300,7 +300,7 @@ func (c *Cluster) onLost(reason error) {
 }
 
 func lostMessage(rank int, reason error) string {
-	return fmt.Sprintf("dsm: rank %d: %v; its shared memory can't be used any more, so the program ends with status %d\n", rank, reason, ExitLost)
+	return fmt.Sprintf("dsm: rank %d: %v; without it the shared memory can't be used, so this program ends with status %d\n", rank, reason, ExitLost)
 }
 
 // Rank is the number of this program among all that take part, from 0 to Size-1.

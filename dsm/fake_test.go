@@ -38,9 +38,9 @@ type fake struct {
 	// Set by the configuration given to newFake, later only with mu held.
 	welcome attach.Welcome // Rank is filled in
 	refuse  *attach.Refuse
-	first   func(*attach.Conn)                                    // speaks in place of Welcome
-	answer  func(attach.Call) (reply attach.Reply, mine bool)     // comes before the fake's own answers
-	trapped func(program *fakeProgram, fd *uffd.FD, base uintptr) // gets each userfaultfd
+	first   func(*attach.Conn)                                // speaks in place of Welcome
+	answer  func(attach.Call) (reply attach.Reply, mine bool) // comes before the fake's own answers
+	trapped func(fd *uffd.FD, stop <-chan struct{})           // has each userfaultfd until stop is closed
 
 	mu       sync.Mutex // guards all below, and the fields of programs; held while frames are sent
 	programs []*fakeProgram
@@ -58,6 +58,8 @@ type fakeProgram struct {
 	hello attach.Hello
 	trap  attach.Trap
 	fd    *uffd.FD
+	stop  chan struct{} // closed when fd is to be given up
+	using sync.WaitGroup
 	bye   bool
 	ended bool
 }
@@ -136,10 +138,7 @@ func (f *fake) die() {
 	defer f.mu.Unlock()
 	for _, p := range f.programs {
 		p.conn.Shutdown()
-		if p.fd != nil {
-			p.fd.Close()
-			p.fd = nil
-		}
+		p.closeTrapLocked()
 	}
 }
 
@@ -223,23 +222,31 @@ func (f *fake) greet(p *fakeProgram, file int) bool {
 		return false
 	}
 	f.mu.Lock()
-	p.fd = uffd.From(fd)
-	f.mu.Unlock()
+	p.fd, p.stop = uffd.From(fd), make(chan struct{})
 	if f.trapped != nil {
-		go f.trapped(p, p.fd, uintptr(w.RegionBase))
+		p.using.Go(func() { f.trapped(p.fd, p.stop) })
 	}
+	f.mu.Unlock()
 	p.conn.Write(attach.AppendReady(nil))
 	return true
+}
+
+// closeTrapLocked gives up the program's userfaultfd. Whoever serves it does not take f.mu.
+func (p *fakeProgram) closeTrapLocked() {
+	if p.stop == nil {
+		return
+	}
+	close(p.stop)
+	p.using.Wait()
+	p.fd.Close()
+	p.stop = nil
 }
 
 func (f *fake) gone(p *fakeProgram) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p.ended = true
-	if p.fd != nil {
-		p.fd.Close()
-		p.fd = nil
-	}
+	p.closeTrapLocked()
 	for _, l := range f.locks {
 		l.queue = slices.DeleteFunc(l.queue, func(w fakeWaiter) bool { return w.p == p })
 		l.readers = slices.DeleteFunc(l.readers, func(r *fakeProgram) bool { return r == p })

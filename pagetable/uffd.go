@@ -14,6 +14,10 @@ import (
 // MaxRegionBytes is the largest region: 16 TiB, of the 128 TiB of address space that a program has.
 const MaxRegionBytes = 16 << 40
 
+// MaxPageBytes is the largest page: above 64 KiB false sharing and the time to move a page outweigh what is saved in faults, and
+// operations on one page would no longer be short (see package uffd).
+const MaxPageBytes = 64 << 10
+
 // Bounds of the Uffd back end.
 const (
 	// eagainTries is how often an ioctl that the kernel answers with EAGAIN is repeated at once. The address space is
@@ -44,7 +48,7 @@ var (
 type UffdConfig struct {
 	// Pages is the size of the region in pages; Pages × PageBytes is at most MaxRegionBytes.
 	Pages uint64
-	// PageBytes is the size of a page: a power of two, and a multiple of the operating system's. 0 is the operating system's.
+	// PageBytes is the size of a page: a power of two, from the operating system's up to MaxPageBytes. 0 is the operating system's.
 	PageBytes int
 }
 
@@ -107,6 +111,9 @@ func NewUffd(cfg UffdConfig) (*Uffd, error) {
 	}
 	if cfg.PageBytes < osPage || cfg.PageBytes&(cfg.PageBytes-1) != 0 {
 		return nil, fmt.Errorf("pagetable: a page of %d bytes: it must be a power of two and at least %d, the page size of this machine", cfg.PageBytes, osPage)
+	}
+	if cfg.PageBytes > MaxPageBytes {
+		return nil, fmt.Errorf("pagetable: a page of %d bytes: at most %d are allowed", cfg.PageBytes, MaxPageBytes)
 	}
 	if cfg.Pages == 0 || cfg.Pages > MaxRegionBytes/uint64(cfg.PageBytes) {
 		return nil, fmt.Errorf("pagetable: a region of %d pages of %d bytes: it must have at least one page and at most %d bytes",

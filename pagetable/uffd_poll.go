@@ -117,12 +117,16 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 	n := 0
 	for i := range faults {
 		f := &faults[i]
-		page := Page((f.Addr - pr.base) / u.pageBytes)
+		offset := f.Addr - pr.base
+		page := Page(offset / u.pageBytes)
 		if f.Addr < pr.base || uint64(page) >= u.pages {
 			u.release(pr, f)
 			continue
 		}
-		events[n] = Event{Kind: Fault, Proc: pr.id, Thread: f.Thread, Page: page, Write: f.Write || f.Protected}
+		events[n] = Event{
+			Kind: Fault, Proc: pr.id, Thread: f.Thread, Page: page,
+			Offset: uint32(offset % u.pageBytes), Write: f.Write || f.Protected,
+		}
 		n++
 	}
 	if err != nil {

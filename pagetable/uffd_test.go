@@ -1,8 +1,11 @@
 package pagetable_test
 
 import (
+	"errors"
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
@@ -20,4 +23,128 @@ func TestUffdConformsWithLargePages(t *testing.T) {
 		uffdtest.Require(t)
 		return fixtureOf(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages, PageBytes: 4 * os.Getpagesize()})
 	})
+}
+
+func TestNewUffdRefusesBadSizes(t *testing.T) {
+	osPage := os.Getpagesize()
+	for name, cfg := range map[string]pagetable.UffdConfig{
+		"no pages":              {Pages: 0},
+		"too large a region":    {Pages: pagetable.MaxRegionBytes/uint64(osPage) + 1},
+		"a size that overflows": {Pages: 1 << 63, PageBytes: osPage},
+		"half a page":           {Pages: 1, PageBytes: osPage / 2},
+		"not a power of two":    {Pages: 1, PageBytes: 3 * osPage},
+		"too large a page":      {Pages: 1, PageBytes: 2 * pagetable.MaxPageBytes},
+	} {
+		if u, err := pagetable.NewUffd(cfg); err == nil {
+			u.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestLargestRegionIsSparse: 16 TiB cost no memory until pages are touched, and nothing again when they are dropped.
+func TestLargestRegionIsSparse(t *testing.T) {
+	pages := uint64(pagetable.MaxRegionBytes / os.Getpagesize())
+	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: pages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	blocks := func() int64 {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Fstat(u.MemFD(), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks
+	}
+	if n := blocks(); n != 0 {
+		t.Errorf("an empty region holds %d blocks", n)
+	}
+	data := make([]byte, u.PageBytes())
+	data[0] = 1
+	last := pagetable.Page(pages - 1)
+	if out, err := u.Install(last, data, true, pagetable.AllProcs); out != pagetable.Done || err != nil {
+		t.Fatalf("Install of the last page: %d, %v", out, err)
+	}
+	into := make([]byte, u.PageBytes())
+	if err := u.Read(last, into); err != nil || into[0] != 1 {
+		t.Errorf("the last page reads %d, %v", into[0], err)
+	}
+	if n := blocks(); n != int64(u.PageBytes()/512) {
+		t.Errorf("one page holds %d blocks of 512 bytes", n)
+	}
+	if err := u.Drop(0, pages); err != nil {
+		t.Fatal(err)
+	}
+	if n := blocks(); n != 0 {
+		t.Errorf("a dropped region holds %d blocks", n)
+	}
+}
+
+// TestProgramsCannotResizeTheFile: a program that shortened it would make the others die of SIGBUS.
+func TestProgramsCannotResizeTheFile(t *testing.T) {
+	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	for _, size := range []int64{0, 1 << 20} {
+		if err := unix.Ftruncate(u.MemFD(), size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("ftruncate to %d bytes: %v, want EPERM", size, err)
+		}
+	}
+}
+
+// TestAttachRefusesOtherDescriptors: programs are separate processes, and may send anything.
+func TestAttachRefusesOtherDescriptors(t *testing.T) {
+	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Attach(1, fd, 0x10000); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("Attach of an eventfd: %v, want ENOTTY", err)
+	}
+	b := newLab(t)
+	_, program := startProgram(t, b.u, programOptions{})
+	if err := b.u.Attach(1, program, 0x1001); err == nil {
+		t.Error("Attach at an address that is no page boundary was accepted")
+	}
+	_, program = startProgram(t, b.u, programOptions{})
+	if err := b.u.Attach(1, program, ^uintptr(0)&^uintptr(u.PageBytes()-1)); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("Attach at an address of the kernel: %v, want EINVAL", err)
+	}
+}
+
+// TestNoAllocationPerOperation: the path of a fault makes no garbage.
+func TestNoAllocationPerOperation(t *testing.T) {
+	b := newLab(t)
+	_, id := b.start()
+	data, into := b.Filled(1), make([]byte, b.u.PageBytes())
+	events := make([]pagetable.Event, 16)
+	step := func(out pagetable.Outcome, err error) {
+		if out != pagetable.Done || err != nil {
+			t.Fatalf("outcome %d, %v", out, err)
+		}
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		step(b.u.Install(4, data, false, id))
+		step(b.u.Map(4, false, id))
+		step(b.u.MakeWritable(4))
+		step(b.u.Downgrade(4))
+		step(b.u.Revoke(4, into))
+		if err := b.u.Read(4, into); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.u.Poll(events); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations in a round of operations, want none", n)
+	}
 }

@@ -58,6 +58,7 @@ type fakeProc struct {
 type fakeWait struct {
 	proc   pagetable.ProcID
 	page   pagetable.Page
+	off    int
 	write  bool
 	thread uint32
 	woken  bool
@@ -192,21 +193,25 @@ func (f *Fake) postLocked(ev pagetable.Event) {
 // Load copies len(into) bytes at byte offset off of page p, in program proc. It blocks until the page is there, and returns
 // ErrProcGone if the program ends first.
 func (f *Fake) Load(proc pagetable.ProcID, p pagetable.Page, off int, into []byte) error {
-	return f.Access(proc, p, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
+	return f.access(proc, p, off, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
 }
 
 // Store is Load in the other direction.
 func (f *Fake) Store(proc pagetable.ProcID, p pagetable.Page, off int, data []byte) error {
-	return f.Access(proc, p, true, func(page []byte) { copy(page[off:off+len(data)], data) })
+	return f.access(proc, p, off, true, func(page []byte) { copy(page[off:off+len(data)], data) })
 }
 
 // Access calls do with the contents of page p as soon as program proc may load from it, or, with write, store to it: one
 // indivisible access, so that do can also be an atomic read-modify-write. do must not call the Fake.
 func (f *Fake) Access(proc pagetable.ProcID, p pagetable.Page, write bool, do func(page []byte)) error {
+	return f.access(proc, p, 0, write, do)
+}
+
+func (f *Fake) access(proc pagetable.ProcID, p pagetable.Page, off int, write bool, do func(page []byte)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.threads++
-	w := &fakeWait{proc: proc, page: p, write: write, thread: f.threads}
+	w := &fakeWait{proc: proc, page: p, off: off, write: write, thread: f.threads}
 	for {
 		prog := f.procs[proc]
 		if f.closed || prog == nil || prog.gone {
@@ -227,7 +232,7 @@ func (f *Fake) Access(proc pagetable.ProcID, p pagetable.Page, write bool, do fu
 }
 
 func (w *fakeWait) fault() pagetable.Event {
-	return pagetable.Event{Kind: pagetable.Fault, Proc: w.proc, Page: w.page, Write: w.write, Thread: w.thread}
+	return pagetable.Event{Kind: pagetable.Fault, Proc: w.proc, Page: w.page, Offset: uint32(w.off), Write: w.write, Thread: w.thread}
 }
 
 func (f *Fake) unwaitLocked(w *fakeWait) {

@@ -14,9 +14,9 @@ import (
 // patience is how long the suite waits for what must happen. It bounds a failing run and measures nothing.
 const patience = 10 * time.Second
 
-// rig is the table's caller in the suite: it polls, remembers what each page is, and settles faults on pages that are
-// present as the node does. Everything runs on the test's goroutine.
-type rig struct {
+// Rig is the table's caller in tests: it polls, remembers what each page is, and settles faults on pages that are
+// present as the node does. Whatever does not happen within a patience fails the test. Everything runs on the test's goroutine.
+type Rig struct {
 	testing.TB
 	fx     Fixture
 	table  pagetable.Table
@@ -27,14 +27,15 @@ type rig struct {
 	next   pagetable.ProcID
 }
 
-func newRig(t testing.TB, fx Fixture) *rig {
-	r := &rig{TB: t, fx: fx, table: fx.Table, pages: make(map[pagetable.Page]bool), gone: make(map[pagetable.ProcID]int)}
+// NewRig makes the caller of a fixture's table. It closes the table when the test ends.
+func NewRig(t testing.TB, fx Fixture) *Rig {
+	r := &Rig{TB: t, fx: fx, table: fx.Table, pages: make(map[pagetable.Page]bool), gone: make(map[pagetable.ProcID]int)}
 	t.Cleanup(func() { r.table.Close() })
 	return r
 }
 
-// start starts a program. Its accesses that still wait when the test ends die with it.
-func (r *rig) start() (Program, pagetable.ProcID) {
+// Start starts a program under the next number, from 1.
+func (r *Rig) Start() (Program, pagetable.ProcID) {
 	r.Helper()
 	r.next++
 	p := r.fx.Start(r.TB, r.next)
@@ -42,7 +43,7 @@ func (r *rig) start() (Program, pagetable.ProcID) {
 }
 
 // pump polls once and sorts what came. settle says whether faults on present pages are mapped.
-func (r *rig) pump(settle bool) {
+func (r *Rig) pump(settle bool) {
 	r.Helper()
 	var events [16]pagetable.Event
 	n, err := r.table.Poll(events[:])
@@ -67,11 +68,12 @@ func (r *rig) pump(settle bool) {
 }
 
 // until pumps until ok, waiting for the table's descriptor in between.
-func (r *rig) until(what string, settle bool, ok func() bool) {
+func (r *Rig) until(what string, settle bool, ok func() bool) {
 	r.Helper()
 	for deadline := time.Now().Add(patience); !ok(); {
 		if time.Now().After(deadline) {
-			r.Fatalf("waited %v for %s; faults at hand: %+v", patience, what, r.faults)
+			last := r.faults[max(0, len(r.faults)-4):]
+			r.Fatalf("waited %v for %s; %d faults at hand, the last of them %+v", patience, what, len(r.faults), last)
 		}
 		waitReadable(r.TB, r.table.WaitFD(), 1) // briefly: an access ends without an event
 		r.pump(settle)
@@ -89,8 +91,8 @@ func waitReadable(t testing.TB, fd int, ms int) bool {
 	return n == 1
 }
 
-// fault waits for a fault of proc on page p that is a store or is not, and returns it.
-func (r *rig) fault(proc pagetable.ProcID, p pagetable.Page, write bool) pagetable.Event {
+// Fault waits for a fault of proc on page p that is a store or is not, and returns it.
+func (r *Rig) Fault(proc pagetable.ProcID, p pagetable.Page, write bool) pagetable.Event {
 	r.Helper()
 	var found pagetable.Event
 	r.until("a fault", false, func() bool {
@@ -106,8 +108,18 @@ func (r *rig) fault(proc pagetable.ProcID, p pagetable.Page, write bool) pagetab
 	return found
 }
 
-// value waits until an access has ended, settling on the way what can be settled, and returns what it loaded.
-func (r *rig) value(a *Access) uint64 {
+// Value waits until an access has ended, settling on the way what can be settled, and returns what it loaded.
+func (r *Rig) Value(a *Access) uint64 {
+	r.Helper()
+	v, err := r.Result(a)
+	if err != nil {
+		r.Fatalf("access: %v", err)
+	}
+	return v
+}
+
+// Result is Value for accesses that may fail.
+func (r *Rig) Result(a *Access) (uint64, error) {
 	r.Helper()
 	var got result
 	r.until("an access to end", true, func() bool {
@@ -118,14 +130,11 @@ func (r *rig) value(a *Access) uint64 {
 			return false
 		}
 	})
-	if got.err != nil {
-		r.Fatalf("access: %v", got.err)
-	}
-	return got.value
+	return got.value, got.err
 }
 
-// waiting fails the test if the access has ended.
-func (r *rig) waiting(a *Access, why string) {
+// StillWaits fails the test if the access has ended.
+func (r *Rig) StillWaits(a *Access, why string) {
 	r.Helper()
 	select {
 	case res := <-a.done:
@@ -134,8 +143,8 @@ func (r *rig) waiting(a *Access, why string) {
 	}
 }
 
-// finish waits for an operation that is pending and fails the test if it failed.
-func (r *rig) finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, err error) {
+// Finish waits for an operation that is pending and fails the test if it failed.
+func (r *Rig) Finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatalf("%v of page %d: %v", op, p, err)
@@ -158,47 +167,52 @@ func (r *rig) finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, e
 	}
 }
 
-func (r *rig) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) {
+// Install installs a page and waits until it is done, then spoils data, which the table must have read.
+func (r *Rig) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) {
 	r.Helper()
 	out, err := r.table.Install(p, data, writable, proc)
 	for i := range data {
-		data[i] = 0xEE // the table must have read it: nothing may come of what the caller does with it now
+		data[i] = 0xEE
 	}
-	r.finish(pagetable.OpInstall, p, out, err)
+	r.Finish(pagetable.OpInstall, p, out, err)
 	r.pages[p] = writable
 }
 
-func (r *rig) MakeWritable(p pagetable.Page) {
+// MakeWritable makes a page writable and waits until it is done.
+func (r *Rig) MakeWritable(p pagetable.Page) {
 	r.Helper()
 	out, err := r.table.MakeWritable(p)
-	r.finish(pagetable.OpMakeWritable, p, out, err)
+	r.Finish(pagetable.OpMakeWritable, p, out, err)
 	r.pages[p] = true
 }
 
-func (r *rig) Downgrade(p pagetable.Page) {
+// Downgrade makes a page read-only and waits until it is done.
+func (r *Rig) Downgrade(p pagetable.Page) {
 	r.Helper()
 	out, err := r.table.Downgrade(p)
-	r.finish(pagetable.OpDowngrade, p, out, err)
+	r.Finish(pagetable.OpDowngrade, p, out, err)
 	r.pages[p] = false
 }
 
-// Revoke revokes a page and returns its last contents.
-func (r *rig) Revoke(p pagetable.Page) []byte {
+// Revoke revokes a page, waits until it is done, and returns its last contents.
+func (r *Rig) Revoke(p pagetable.Page) []byte {
 	r.Helper()
 	into := bytes.Repeat([]byte{0xDD}, r.table.PageBytes())
 	out, err := r.table.Revoke(p, into)
-	r.finish(pagetable.OpRevoke, p, out, err)
+	r.Finish(pagetable.OpRevoke, p, out, err)
 	delete(r.pages, p)
 	return into
 }
 
-func (r *rig) Map(p pagetable.Page, proc pagetable.ProcID) {
+// Map maps a page as it is and waits until it is done.
+func (r *Rig) Map(p pagetable.Page, proc pagetable.ProcID) {
 	r.Helper()
 	out, err := r.table.Map(p, r.pages[p], proc)
-	r.finish(pagetable.OpMap, p, out, err)
+	r.Finish(pagetable.OpMap, p, out, err)
 }
 
-func (r *rig) Read(p pagetable.Page) []byte {
+// Read is what the table says the page holds.
+func (r *Rig) Read(p pagetable.Page) []byte {
 	r.Helper()
 	into := bytes.Repeat([]byte{0xDD}, r.table.PageBytes())
 	if err := r.table.Read(p, into); err != nil {
@@ -207,8 +221,8 @@ func (r *rig) Read(p pagetable.Page) []byte {
 	return into
 }
 
-// filled is a page whose words are all v.
-func (r *rig) filled(v uint64) []byte {
+// Filled is a page whose words are all v.
+func (r *Rig) Filled(v uint64) []byte {
 	b := make([]byte, r.table.PageBytes())
 	for off := 0; off < len(b); off += 8 {
 		binary.NativeEndian.PutUint64(b[off:], v)
@@ -216,10 +230,11 @@ func (r *rig) filled(v uint64) []byte {
 	return b
 }
 
-func word(b []byte, off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
+// Word is the word at byte offset off.
+func Word(b []byte, off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 
-// want fails the test if a loaded value is not what it must be.
-func (r *rig) want(got, want uint64, what string) {
+// Want fails the test if a loaded value is not what it must be.
+func (r *Rig) Want(got, want uint64, what string) {
 	r.Helper()
 	if got != want {
 		r.Fatalf("%s is %#x, want %#x", what, got, want)

@@ -16,7 +16,7 @@ import (
 func Run(t *testing.T, newFixture func(t testing.TB) Fixture) {
 	for _, c := range []struct {
 		name string
-		run  func(*rig)
+		run  func(*Rig)
 	}{
 		{"InstallReadOnly", installReadOnly},
 		{"InstallWritable", installWritable},
@@ -48,349 +48,352 @@ func Run(t *testing.T, newFixture func(t testing.TB) Fixture) {
 		{"AfterClose", afterClose},
 		{"RandomHistory", randomHistory},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(newRig(t, newFixture(t))) })
+		t.Run(c.name, func(t *testing.T) { c.run(NewRig(t, newFixture(t))) })
 	}
 }
 
-func installReadOnly(r *rig) {
-	p, id := r.start()
+func installReadOnly(r *Rig) {
+	p, id := r.Start()
 	load := p.Load(3, 16)
-	r.fault(id, 3, false)
-	r.Install(3, r.filled(7), false, id)
-	r.want(r.value(load), 7, "the word loaded")
+	r.Fault(id, 3, false)
+	r.Install(3, r.Filled(7), false, id)
+	r.Want(r.Value(load), 7, "the word loaded")
 	store := p.Store(3, 16, 8)
-	r.fault(id, 3, true)
-	r.waiting(store, "the page is read-only")
-	r.want(word(r.Read(3), 16), 7, "the word in the table")
+	r.Fault(id, 3, true)
+	r.StillWaits(store, "the page is read-only")
+	r.Want(Word(r.Read(3), 16), 7, "the word in the table")
 }
 
-func installWritable(r *rig) {
-	p, id := r.start()
+func installWritable(r *Rig) {
+	p, id := r.Start()
 	store := p.Store(3, 8, 1)
-	r.fault(id, 3, true)
-	r.Install(3, r.filled(7), true, id)
-	r.value(store)
+	r.Fault(id, 3, true)
+	r.Install(3, r.Filled(7), true, id)
+	r.Value(store)
 	page := r.Read(3)
-	r.want(word(page, 8), 1, "the word stored")
-	r.want(word(page, 16), 7, "the word beside it")
-	r.value(p.Store(3, 16, 2))
-	r.want(r.value(p.Load(3, 16)), 2, "the second word stored")
+	r.Want(Word(page, 8), 1, "the word stored")
+	r.Want(Word(page, 16), 7, "the word beside it")
+	r.Value(p.Store(3, 16, 2))
+	r.Want(r.Value(p.Load(3, 16)), 2, "the second word stored")
 }
 
-func installZeros(r *rig) {
-	p, id := r.start()
+func installZeros(r *Rig) {
+	p, id := r.Start()
 	for i, writable := range []bool{false, true} {
 		page := pagetable.Page(i)
 		load := p.Load(page, 0)
-		r.fault(id, page, false)
+		r.Fault(id, page, false)
 		r.Install(page, nil, writable, id)
-		r.want(r.value(load), 0, "the word loaded")
+		r.Want(r.Value(load), 0, "the word loaded")
 		store := p.Store(page, 0, 5)
 		if !writable {
-			r.fault(id, page, true)
-			r.waiting(store, "zeros were installed read-only")
+			r.Fault(id, page, true)
+			r.StillWaits(store, "zeros were installed read-only")
 			r.MakeWritable(page)
 		}
-		r.value(store)
-		r.want(word(r.Read(page), 0), 5, "the word stored")
+		r.Value(store)
+		r.Want(Word(r.Read(page), 0), 5, "the word stored")
 	}
 }
 
-func installWakesAllWaiters(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
+func installWakesAllWaiters(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
 	var loads []*Access
 	for i := range 4 {
 		loads = append(loads, p.Load(5, 8*i), q.Load(5, 8*i))
 	}
 	for range 4 {
-		r.fault(pid, 5, false)
-		r.fault(qid, 5, false)
+		r.Fault(pid, 5, false)
+		r.Fault(qid, 5, false)
 	}
-	r.Install(5, r.filled(9), false, pid)
+	r.Install(5, r.Filled(9), false, pid)
 	for _, a := range loads {
-		r.want(r.value(a), 9, "the word loaded")
+		r.Want(r.Value(a), 9, "the word loaded")
 	}
 }
 
-func installForNobody(r *rig) {
-	p, id := r.start()
+func installForNobody(r *Rig) {
+	p, id := r.Start()
 	waits := p.Load(1, 0)
-	r.fault(id, 1, false)
-	r.Install(1, r.filled(4), false, pagetable.AllProcs) // somebody waits
-	r.want(r.value(waits), 4, "the word that was waited for")
-	r.Install(2, r.filled(5), true, pagetable.AllProcs) // nobody does
-	r.want(word(r.Read(2), 0), 5, "the word in the table")
-	r.value(p.Store(2, 8, 6))
-	r.want(word(r.Read(2), 8), 6, "the word stored")
+	r.Fault(id, 1, false)
+	r.Install(1, r.Filled(4), false, pagetable.AllProcs) // somebody waits
+	r.Want(r.Value(waits), 4, "the word that was waited for")
+	r.Install(2, r.Filled(5), true, pagetable.AllProcs) // nobody does
+	r.Want(Word(r.Read(2), 0), 5, "the word in the table")
+	r.Value(p.Store(2, 8, 6))
+	r.Want(Word(r.Read(2), 8), 6, "the word stored")
 	store := p.Store(1, 0, 9)
-	r.fault(id, 1, true)
-	r.waiting(store, "the page was installed read-only")
+	r.Fault(id, 1, true)
+	r.StillWaits(store, "the page was installed read-only")
 }
 
-func installForUnknownProgram(r *rig) {
-	r.Install(1, r.filled(4), false, 77) // it left between its fault and the answer
-	p, _ := r.start()
-	r.want(r.value(p.Load(1, 0)), 4, "the word loaded")
+func installForUnknownProgram(r *Rig) {
+	r.Install(1, r.Filled(4), false, 77) // it left between its fault and the answer
+	p, _ := r.Start()
+	r.Want(r.Value(p.Load(1, 0)), 4, "the word loaded")
 }
 
-func faultSaysWhetherItWrites(r *rig) {
-	p, id := r.start()
-	p.Load(1, 0)
-	p.Store(2, 0, 1)
-	one, two := r.fault(id, 1, false), r.fault(id, 2, true)
+func faultSaysWhetherItWrites(r *Rig) {
+	p, id := r.Start()
+	p.Load(1, 16)
+	p.Store(2, 24, 1)
+	one, two := r.Fault(id, 1, false), r.Fault(id, 2, true)
+	if one.Offset != 0 && one.Offset != 16 || two.Offset != 0 && two.Offset != 24 { // 0: before Linux 5.18
+		r.Errorf("the faults are at bytes %d and %d of their pages, want 16 and 24", one.Offset, two.Offset)
+	}
 	if one.Thread == two.Thread {
 		r.Errorf("two threads wait, and both faults name thread %d", one.Thread)
 	}
 }
 
-func makeWritableWakes(r *rig) {
-	p, id := r.start()
-	r.value(r.installed(p, id, 4, 1, false))
+func makeWritableWakes(r *Rig) {
+	p, id := r.Start()
+	r.Value(r.Installed(p, id, 4, 1, false))
 	a, b := p.Store(4, 0, 2), p.Store(4, 8, 3)
-	r.fault(id, 4, true)
-	r.fault(id, 4, true)
+	r.Fault(id, 4, true)
+	r.Fault(id, 4, true)
 	r.MakeWritable(4)
-	r.value(a)
-	r.value(b)
+	r.Value(a)
+	r.Value(b)
 	page := r.Read(4)
-	r.want(word(page, 0), 2, "the first word stored")
-	r.want(word(page, 8), 3, "the second word stored")
-	r.want(word(page, 16), 1, "the word beside them")
+	r.Want(Word(page, 0), 2, "the first word stored")
+	r.Want(Word(page, 8), 3, "the second word stored")
+	r.Want(Word(page, 16), 1, "the word beside them")
 }
 
-// installed has a program load from an absent page and installs that; the access ends soon.
-func (r *rig) installed(p Program, id pagetable.ProcID, page pagetable.Page, v uint64, writable bool) *Access {
+// Installed has a program load from an absent page and installs that; the access ends soon.
+func (r *Rig) Installed(p Program, id pagetable.ProcID, page pagetable.Page, v uint64, writable bool) *Access {
 	r.Helper()
 	a := p.Load(page, 0)
-	r.fault(id, page, false)
-	r.Install(page, r.filled(v), writable, id)
+	r.Fault(id, page, false)
+	r.Install(page, r.Filled(v), writable, id)
 	return a
 }
 
-func downgradeStopsStores(r *rig) {
-	p, id := r.start()
-	r.value(r.installed(p, id, 4, 1, true))
-	r.value(p.Store(4, 0, 2))
+func downgradeStopsStores(r *Rig) {
+	p, id := r.Start()
+	r.Value(r.Installed(p, id, 4, 1, true))
+	r.Value(p.Store(4, 0, 2))
 	r.Downgrade(4)
-	r.want(r.value(p.Load(4, 0)), 2, "the word after the downgrade")
+	r.Want(r.Value(p.Load(4, 0)), 2, "the word after the downgrade")
 	store := p.Store(4, 0, 3)
-	r.fault(id, 4, true)
-	r.waiting(store, "the page was downgraded")
-	r.want(word(r.Read(4), 0), 2, "the word in the table")
+	r.Fault(id, 4, true)
+	r.StillWaits(store, "the page was downgraded")
+	r.Want(Word(r.Read(4), 0), 2, "the word in the table")
 	r.MakeWritable(4)
-	r.value(store)
-	r.want(word(r.Read(4), 0), 3, "the word stored at last")
+	r.Value(store)
+	r.Want(Word(r.Read(4), 0), 3, "the word stored at last")
 }
 
-func revokeReturnsLastContents(r *rig) {
-	p, id := r.start()
+func revokeReturnsLastContents(r *Rig) {
+	p, id := r.Start()
 	for round := range uint64(3) {
-		r.value(r.installed(p, id, 4, 10*round, true))
-		r.value(p.Store(4, 8, 10*round+1))
+		r.Value(r.Installed(p, id, 4, 10*round, true))
+		r.Value(p.Store(4, 8, 10*round+1))
 		page := r.Revoke(4)
-		r.want(word(page, 0), 10*round, "the word installed")
-		r.want(word(page, 8), 10*round+1, "the word stored")
-		r.want(word(r.Read(4), 8), 0, "a word of the absent page")
+		r.Want(Word(page, 0), 10*round, "the word installed")
+		r.Want(Word(page, 8), 10*round+1, "the word stored")
+		r.Want(Word(r.Read(4), 8), 0, "a word of the absent page")
 	}
 	load := p.Load(4, 8)
-	r.fault(id, 4, false)
-	r.waiting(load, "the page was revoked")
+	r.Fault(id, 4, false)
+	r.StillWaits(load, "the page was revoked")
 }
 
-func revokeWithoutReader(r *rig) {
-	p, id := r.start()
-	r.value(r.installed(p, id, 4, 1, false))
+func revokeWithoutReader(r *Rig) {
+	p, id := r.Start()
+	r.Value(r.Installed(p, id, 4, 1, false))
 	out, err := r.table.Revoke(4, nil)
-	r.finish(pagetable.OpRevoke, 4, out, err)
+	r.Finish(pagetable.OpRevoke, 4, out, err)
 	delete(r.pages, 4)
 	load := p.Load(4, 0)
-	r.fault(id, 4, false)
-	r.waiting(load, "the page was revoked")
-	r.Install(4, r.filled(2), false, id)
-	r.want(r.value(load), 2, "the word of the new copy")
+	r.Fault(id, 4, false)
+	r.StillWaits(load, "the page was revoked")
+	r.Install(4, r.Filled(2), false, id)
+	r.Want(r.Value(load), 2, "the word of the new copy")
 }
 
 // revokeWakesWaiters: a store that waits for an upgrade when the page is taken away must be reported as a fault on an
 // absent page, or nobody would fetch the page for it.
-func revokeWakesWaiters(r *rig) {
-	p, id := r.start()
-	r.value(r.installed(p, id, 4, 1, false))
+func revokeWakesWaiters(r *Rig) {
+	p, id := r.Start()
+	r.Value(r.Installed(p, id, 4, 1, false))
 	store := p.Store(4, 0, 2)
-	r.fault(id, 4, true)
+	r.Fault(id, 4, true)
 	r.Revoke(4)
-	r.fault(id, 4, true)
-	r.waiting(store, "the page was revoked")
-	r.Install(4, r.filled(3), true, id)
-	r.value(store)
+	r.Fault(id, 4, true)
+	r.StillWaits(store, "the page was revoked")
+	r.Install(4, r.Filled(3), true, id)
+	r.Value(store)
 	page := r.Read(4)
-	r.want(word(page, 0), 2, "the word stored")
-	r.want(word(page, 8), 3, "the word beside it")
+	r.Want(Word(page, 0), 2, "the word stored")
+	r.Want(Word(page, 8), 3, "the word beside it")
 }
 
-func pagesAreSeparate(r *rig) {
-	p, id := r.start()
+func pagesAreSeparate(r *Rig) {
+	p, id := r.Start()
 	last := r.table.PageBytes() - 8
 	for _, page := range []pagetable.Page{0, 1, 2, RegionPages - 1} {
-		r.value(r.installed(p, id, page, uint64(100+page), true))
+		r.Value(r.Installed(p, id, page, uint64(100+page), true))
 	}
 	r.Revoke(1)
-	r.want(r.value(p.Load(0, last)), 100, "the last word before the revoked page")
-	r.want(r.value(p.Load(2, 0)), 102, "the first word after it")
+	r.Want(r.Value(p.Load(0, last)), 100, "the last word before the revoked page")
+	r.Want(r.Value(p.Load(2, 0)), 102, "the first word after it")
 	r.Downgrade(2)
-	r.value(p.Store(0, last, 7))
-	r.value(p.Store(RegionPages-1, last, 8))
-	r.want(word(r.Read(RegionPages-1), last), 8, "the last word of the region")
+	r.Value(p.Store(0, last, 7))
+	r.Value(p.Store(RegionPages-1, last, 8))
+	r.Want(Word(r.Read(RegionPages-1), last), 8, "the last word of the region")
 	load := p.Load(1, last)
-	r.fault(id, 1, false)
-	r.waiting(load, "its page was revoked")
+	r.Fault(id, 1, false)
+	r.StillWaits(load, "its page was revoked")
 }
 
-func programsShareOneCopy(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
-	r.value(r.installed(p, pid, 4, 1, true))
+func programsShareOneCopy(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
+	r.Value(r.Installed(p, pid, 4, 1, true))
 	load := q.Load(4, 0)
-	r.fault(qid, 4, false) // the page is here, but not mapped there
+	r.Fault(qid, 4, false) // the page is here, but not mapped there
 	r.Map(4, qid)
-	r.want(r.value(load), 1, "the word in the second program")
-	r.value(p.Store(4, 0, 2))
-	r.want(r.value(q.Load(4, 0)), 2, "the word that the first stored")
-	r.value(q.Store(4, 8, 3))
-	r.want(r.value(p.Load(4, 8)), 3, "the word that the second stored")
+	r.Want(r.Value(load), 1, "the word in the second program")
+	r.Value(p.Store(4, 0, 2))
+	r.Want(r.Value(q.Load(4, 0)), 2, "the word that the first stored")
+	r.Value(q.Store(4, 8, 3))
+	r.Want(r.Value(p.Load(4, 8)), 3, "the word that the second stored")
 }
 
-func operationsReachAllPrograms(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
-	late, lateID := r.start() // has not touched the page
-	r.value(r.installed(p, pid, 4, 1, true))
-	r.value(q.Store(4, 8, 2))
+func operationsReachAllPrograms(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
+	late, lateID := r.Start() // has not touched the page
+	r.Value(r.Installed(p, pid, 4, 1, true))
+	r.Value(q.Store(4, 8, 2))
 
 	r.Downgrade(4)
 	a, b, c := p.Store(4, 0, 3), q.Store(4, 8, 4), late.Store(4, 16, 5)
 	for _, id := range []pagetable.ProcID{pid, qid, lateID} {
-		r.fault(id, 4, true)
+		r.Fault(id, 4, true)
 	}
 	page := r.Read(4)
-	r.want(word(page, 0), 1, "the first program's word")
-	r.want(word(page, 8), 2, "the second program's word")
+	r.Want(Word(page, 0), 1, "the first program's word")
+	r.Want(Word(page, 8), 2, "the second program's word")
 
 	r.MakeWritable(4)
-	r.value(a)
-	r.value(b)
-	r.value(c)
+	r.Value(a)
+	r.Value(b)
+	r.Value(c)
 
 	page = r.Revoke(4)
-	r.want(word(page, 0), 3, "the first program's word")
-	r.want(word(page, 8), 4, "the second program's word")
-	r.want(word(page, 16), 5, "the third program's word")
+	r.Want(Word(page, 0), 3, "the first program's word")
+	r.Want(Word(page, 8), 4, "the second program's word")
+	r.Want(Word(page, 16), 5, "the third program's word")
 	for _, at := range []struct {
 		Program
 		id pagetable.ProcID
 	}{{p, pid}, {q, qid}, {late, lateID}} {
 		load := at.Load(4, 0)
-		r.fault(at.id, 4, false)
-		r.waiting(load, "the page was revoked")
+		r.Fault(at.id, 4, false)
+		r.StillWaits(load, "the page was revoked")
 	}
 }
 
-func mapOfAbsentPageWakes(r *rig) {
-	p, id := r.start()
+func mapOfAbsentPageWakes(r *Rig) {
+	p, id := r.Start()
 	load := p.Load(4, 0)
-	r.fault(id, 4, false)
+	r.Fault(id, 4, false)
 	for _, writable := range []bool{false, true} {
 		out, err := r.table.Map(4, writable, id)
-		r.finish(pagetable.OpMap, 4, out, err)
-		r.fault(id, 4, false)
+		r.Finish(pagetable.OpMap, 4, out, err)
+		r.Fault(id, 4, false)
 	}
-	r.waiting(load, "the page is absent")
+	r.StillWaits(load, "the page is absent")
 }
 
-func mapTwice(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
-	r.value(r.installed(p, pid, 4, 1, false))
+func mapTwice(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
+	r.Value(r.Installed(p, pid, 4, 1, false))
 	a, b := q.Load(4, 0), q.Load(4, 8)
-	r.fault(qid, 4, false)
-	r.fault(qid, 4, false)
+	r.Fault(qid, 4, false)
+	r.Fault(qid, 4, false)
 	r.Map(4, qid)
 	r.Map(4, qid)
 	r.Map(4, pid)
-	r.want(r.value(a)+r.value(b), 2, "the sum of two words")
+	r.Want(r.Value(a)+r.Value(b), 2, "the sum of two words")
 	store := q.Store(4, 0, 2)
-	r.fault(qid, 4, true)
-	r.waiting(store, "the page is read-only")
+	r.Fault(qid, 4, true)
+	r.StillWaits(store, "the page is read-only")
 	r.MakeWritable(4)
 	r.Map(4, qid)
 	r.Map(4, qid)
-	r.value(store)
-	r.want(r.value(p.Load(4, 0)), 2, "the word stored")
+	r.Value(store)
+	r.Want(r.Value(p.Load(4, 0)), 2, "the word stored")
 }
 
-func mapForAllWakesOnly(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
+func mapForAllWakesOnly(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
 	a, b := p.Load(4, 0), q.Load(4, 0)
-	r.fault(pid, 4, false)
-	r.fault(qid, 4, false)
+	r.Fault(pid, 4, false)
+	r.Fault(qid, 4, false)
 	out, err := r.table.Map(4, false, pagetable.AllProcs)
-	r.finish(pagetable.OpMap, 4, out, err)
-	r.fault(pid, 4, false)
-	r.fault(qid, 4, false)
-	r.waiting(a, "the page is absent")
-	r.waiting(b, "the page is absent")
+	r.Finish(pagetable.OpMap, 4, out, err)
+	r.Fault(pid, 4, false)
+	r.Fault(qid, 4, false)
+	r.StillWaits(a, "the page is absent")
+	r.StillWaits(b, "the page is absent")
 }
 
-func restartedFaultIsReportedAgain(r *rig) {
-	p, id := r.start()
+func restartedFaultIsReportedAgain(r *Rig) {
+	p, id := r.Start()
 	load := p.Load(4, 0)
-	first := r.fault(id, 4, false)
+	first := r.Fault(id, 4, false)
 	p.Restart()
-	again := r.fault(id, 4, false)
+	again := r.Fault(id, 4, false)
 	if first.Thread != again.Thread {
 		r.Errorf("the fault of thread %d was restarted and came from thread %d", first.Thread, again.Thread)
 	}
 	p.Restart()
-	r.Install(4, r.filled(1), false, id)
-	r.want(r.value(load), 1, "the word loaded")
+	r.Install(4, r.Filled(1), false, id)
+	r.Want(r.Value(load), 1, "the word loaded")
 	store := p.Store(4, 0, 2)
-	r.fault(id, 4, true)
+	r.Fault(id, 4, true)
 	p.Restart()
-	r.fault(id, 4, true)
+	r.Fault(id, 4, true)
 	r.MakeWritable(4)
-	r.value(store)
-	r.want(word(r.Read(4), 0), 2, "the word stored")
+	r.Value(store)
+	r.Want(Word(r.Read(4), 0), 2, "the word stored")
 }
 
-func detachKeepsPages(r *rig) {
-	p, pid := r.start()
-	r.value(r.installed(p, pid, 4, 1, true))
-	r.value(p.Store(4, 0, 2))
+func detachKeepsPages(r *Rig) {
+	p, pid := r.Start()
+	r.Value(r.Installed(p, pid, 4, 1, true))
+	r.Value(p.Store(4, 0, 2))
 	r.table.Detach(pid)
 	r.table.Detach(pid)
-	q, _ := r.start()
-	r.want(r.value(q.Load(4, 0)), 2, "the word that the first program left")
+	q, _ := r.Start()
+	r.Want(r.Value(q.Load(4, 0)), 2, "the word that the first program left")
 }
 
-func killedProgram(r *rig) {
-	p, pid := r.start()
-	q, qid := r.start()
-	r.value(r.installed(p, pid, 4, 1, true))
-	r.value(p.Store(4, 0, 2))
+func killedProgram(r *Rig) {
+	p, pid := r.Start()
+	q, qid := r.Start()
+	r.Value(r.Installed(p, pid, 4, 1, true))
+	r.Value(p.Store(4, 0, 2))
 	p.Load(5, 0)
-	r.fault(pid, 5, false)
+	r.Fault(pid, 5, false)
 	p.Kill()
-	r.Install(5, r.filled(3), false, pid) // the answer to the dead thread's fault
-	r.want(word(r.Read(4), 0), 2, "the dead program's word")
-	r.want(r.value(q.Load(4, 0)), 2, "the dead program's word, in another program")
-	r.want(r.value(q.Load(5, 0)), 3, "the page that the dead program waited for")
+	r.Install(5, r.Filled(3), false, pid) // the answer to the dead thread's fault
+	r.Want(Word(r.Read(4), 0), 2, "the dead program's word")
+	r.Want(r.Value(q.Load(4, 0)), 2, "the dead program's word, in another program")
+	r.Want(r.Value(q.Load(5, 0)), 3, "the page that the dead program waited for")
 	r.Downgrade(4)
 	store := q.Store(4, 0, 4)
-	r.fault(qid, 4, true)
+	r.Fault(qid, 4, true)
 	r.MakeWritable(4)
-	r.value(store)
-	r.want(word(r.Revoke(4), 0), 4, "the last word")
+	r.Value(store)
+	r.Want(Word(r.Revoke(4), 0), 4, "the last word")
 	r.until("the dead program to be reported", true, func() bool { return r.gone[pid] > 0 })
 	r.Revoke(5)
 	r.pump(true)
@@ -403,10 +406,10 @@ func killedProgram(r *rig) {
 	r.table.Detach(pid)
 }
 
-func dropRun(r *rig) {
-	p, id := r.start()
+func dropRun(r *Rig) {
+	p, id := r.Start()
 	for page := pagetable.Page(3); page < 9; page++ {
-		r.value(r.installed(p, id, page, uint64(page), true))
+		r.Value(r.Installed(p, id, page, uint64(page), true))
 	}
 	if err := r.table.Drop(4, 4); err != nil {
 		r.Fatal(err)
@@ -417,32 +420,32 @@ func dropRun(r *rig) {
 	for page := pagetable.Page(4); page < 8; page++ {
 		delete(r.pages, page)
 		load := p.Load(page, 0)
-		r.fault(id, page, false)
-		r.waiting(load, "its page was dropped")
-		r.want(word(r.Read(page), 0), 0, "a word of a dropped page")
+		r.Fault(id, page, false)
+		r.StillWaits(load, "its page was dropped")
+		r.Want(Word(r.Read(page), 0), 0, "a word of a dropped page")
 	}
-	r.want(r.value(p.Load(3, 0)), 3, "the word before the run")
-	r.want(r.value(p.Load(8, 0)), 8, "the word after it")
+	r.Want(r.Value(p.Load(3, 0)), 3, "the word before the run")
+	r.Want(r.Value(p.Load(8, 0)), 8, "the word after it")
 	if err := r.table.Drop(0, RegionPages); err != nil {
 		r.Fatal(err)
 	}
 	for page := pagetable.Page(4); page < 8; page++ { // woken, and still without a page
-		r.fault(id, page, false)
+		r.Fault(id, page, false)
 	}
 }
 
-func readOfAbsentPage(r *rig) {
-	if !bytes.Equal(r.Read(6), r.filled(0)) {
+func readOfAbsentPage(r *Rig) {
+	if !bytes.Equal(r.Read(6), r.Filled(0)) {
 		r.Error("an absent page does not read as zeros")
 	}
-	p, id := r.start()
+	p, id := r.Start()
 	load := p.Load(6, 0)
-	r.fault(id, 6, false)
-	r.waiting(load, "reading a page from the table does not make it present")
+	r.Fault(id, 6, false)
+	r.StillWaits(load, "reading a page from the table does not make it present")
 }
 
-func pollFillsWhatFits(r *rig) {
-	p, id := r.start()
+func pollFillsWhatFits(r *Rig) {
+	p, id := r.Start()
 	for page := range pagetable.Page(5) {
 		p.Load(page, 0)
 	}
@@ -466,9 +469,9 @@ func pollFillsWhatFits(r *rig) {
 	}
 }
 
-func waitFD(r *rig) {
-	p, _ := r.start()
-	r.start() // a second one, so that the descriptor stands for several
+func waitFD(r *Rig) {
+	p, _ := r.Start()
+	r.Start() // a second one, so that the descriptor stands for several
 	if waitReadable(r, r.table.WaitFD(), 0) {
 		r.Error("readable before anything happened")
 	}
@@ -485,8 +488,8 @@ func waitFD(r *rig) {
 	}
 }
 
-func attachTwice(r *rig) {
-	_, id := r.start()
+func attachTwice(r *Rig) {
+	_, id := r.Start()
 	for _, proc := range []pagetable.ProcID{id, pagetable.AllProcs} {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 		if err != nil {
@@ -501,7 +504,7 @@ func attachTwice(r *rig) {
 	}
 }
 
-func badArgumentsPanic(r *rig) {
+func badArgumentsPanic(r *Rig) {
 	for name, call := range map[string]func(){
 		"Install of a page beyond the region":      func() { r.table.Install(RegionPages, nil, true, 0) },
 		"Install of half a page":                   func() { r.table.Install(0, make([]byte, r.table.PageBytes()/2), true, 0) },
@@ -522,9 +525,9 @@ func badArgumentsPanic(r *rig) {
 	}
 }
 
-func afterClose(r *rig) {
-	p, id := r.start()
-	r.value(r.installed(p, id, 4, 1, true))
+func afterClose(r *Rig) {
+	p, id := r.Start()
+	r.Value(r.Installed(p, id, 4, 1, true))
 	p.Kill()
 	for range 2 {
 		if err := r.table.Close(); err != nil {
@@ -540,7 +543,7 @@ func afterClose(r *rig) {
 	_, mapped := r.table.Map(4, true, id)
 	for name, err := range map[string]error{
 		"Poll": poll, "Install": install, "MakeWritable": makeWritable, "Downgrade": downgrade, "Revoke": revoke, "Map": mapped,
-		"Read": r.table.Read(4, r.filled(0)), "Drop": r.table.Drop(0, 1), "Attach": r.table.Attach(99, -1, 0),
+		"Read": r.table.Read(4, r.Filled(0)), "Drop": r.table.Drop(0, 1), "Attach": r.table.Attach(99, -1, 0),
 	} {
 		if !errors.Is(err, pagetable.ErrClosed) {
 			r.Errorf("%s after Close: %v, want ErrClosed", name, err)
@@ -550,7 +553,7 @@ func afterClose(r *rig) {
 }
 
 // randomHistory does random accesses and operations one after the other and compares every value with a plain array.
-func randomHistory(r *rig) {
+func randomHistory(r *Rig) {
 	const pages, steps = 6, 400
 	seed := rand.Uint64()
 	defer func() {
@@ -561,7 +564,7 @@ func randomHistory(r *rig) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	progs := []Program{nil}
 	for range 2 {
-		p, _ := r.start()
+		p, _ := r.Start()
 		progs = append(progs, p)
 	}
 	var model [pages]uint64
@@ -571,7 +574,7 @@ func randomHistory(r *rig) {
 		writable, present := r.pages[page]
 		switch op := rng.IntN(6); {
 		case op == 0 && present:
-			r.want(word(r.Revoke(page), off), model[page], fmt.Sprintf("step %d: revoked page %d", step, page))
+			r.Want(Word(r.Revoke(page), off), model[page], fmt.Sprintf("step %d: revoked page %d", step, page))
 		case op == 1 && present && writable:
 			r.Downgrade(page)
 		case op == 2 && present:
@@ -580,25 +583,25 @@ func randomHistory(r *rig) {
 			store := progs[proc].Store(page, off, uint64(step))
 			r.grant(page, proc, true, model[page])
 			model[page] = uint64(step)
-			r.value(store)
+			r.Value(store)
 		default:
 			load := progs[proc].Load(page, off)
 			r.grant(page, proc, false, model[page])
-			r.want(r.value(load), model[page], fmt.Sprintf("step %d: page %d in program %d", step, page, proc))
+			r.Want(r.Value(load), model[page], fmt.Sprintf("step %d: page %d in program %d", step, page, proc))
 		}
 	}
 }
 
 // grant gives an access that was just made the page that it needs.
-func (r *rig) grant(page pagetable.Page, proc pagetable.ProcID, write bool, v uint64) {
+func (r *Rig) grant(page pagetable.Page, proc pagetable.ProcID, write bool, v uint64) {
 	r.Helper()
 	writable, present := r.pages[page]
 	switch {
 	case !present:
-		r.fault(proc, page, write)
-		r.Install(page, r.filled(v), write, proc)
+		r.Fault(proc, page, write)
+		r.Install(page, r.Filled(v), write, proc)
 	case write && !writable:
-		r.fault(proc, page, true)
+		r.Fault(proc, page, true)
 		r.MakeWritable(page)
 	}
 	r.faults = r.faults[:0] // repeats of what has just been settled

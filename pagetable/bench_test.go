@@ -1,0 +1,100 @@
+package pagetable_test
+
+import (
+	"testing"
+
+	"dsmd/pagetable"
+)
+
+// The benchmarks time the table's operations on a program that has the page mapped but does nothing, and whole misses: from
+// the load or store of a program that does nothing else to its end, with this process polling without a pause.
+
+func BenchmarkPollNothing(b *testing.B) {
+	lab := newLab(b)
+	lab.start()
+	events := make([]pagetable.Event, 16)
+	for b.Loop() {
+		if n, err := lab.u.Poll(events); n != 0 || err != nil {
+			b.Fatalf("%d events, %v", n, err)
+		}
+	}
+}
+
+func BenchmarkUpgradeDowngrade(b *testing.B) {
+	lab := newLab(b)
+	_, id := lab.start()
+	lab.Install(4, lab.Filled(1), false, id)
+	for b.Loop() {
+		done(b)(lab.u.MakeWritable(4))
+		done(b)(lab.u.Downgrade(4))
+	}
+}
+
+func BenchmarkInstallRevoke(b *testing.B) {
+	lab := newLab(b)
+	_, id := lab.start()
+	data, into := lab.Filled(1), make([]byte, lab.u.PageBytes())
+	for _, c := range []struct {
+		name       string
+		data, into []byte
+	}{{"data", data, into}, {"zeros", nil, into}, {"unread", data, nil}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				done(b)(lab.u.Install(4, c.data, true, id))
+				done(b)(lab.u.Revoke(4, c.into))
+			}
+		})
+	}
+}
+
+func BenchmarkReadMiss(b *testing.B) { benchmarkMiss(b, 0) }
+
+func BenchmarkWriteUpgrade(b *testing.B) { benchmarkMiss(b, 1) }
+
+// benchmarkMiss has a program touch all pages of the region over and over: missing ones, by loads, or read-only ones, by stores.
+func benchmarkMiss(b *testing.B, store int) {
+	const pages = 4096
+	fx := fixtureOf(b, pagetable.UffdConfig{Pages: pages})
+	u := fx.Table.(*pagetable.Uffd)
+	p := attachProgram(b, u, 1, programOptions{unpreempted: true})
+	data := make([]byte, u.PageBytes())
+	var events [16]pagetable.Event
+	for left := b.N; left > 0; {
+		b.StopTimer()
+		if err := u.Drop(0, pages); err != nil {
+			b.Fatal(err)
+		}
+		count := min(left, pages)
+		for i := range count {
+			if store != 0 {
+				done(b)(u.Install(pagetable.Page(i), data, false, 1))
+			}
+		}
+		b.StartTimer()
+		p.order(cmdScan, 0, store, uint64(count))
+		for answered := 0; answered < count; {
+			n, err := u.Poll(events[:])
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, ev := range events[:n] {
+				if store != 0 {
+					done(b)(u.MakeWritable(ev.Page))
+				} else {
+					done(b)(u.Install(ev.Page, data, false, 1))
+				}
+			}
+			answered += n
+		}
+		left -= count
+	}
+}
+
+// done fails the benchmark unless an operation is done.
+func done(b *testing.B) func(pagetable.Outcome, error) {
+	return func(out pagetable.Outcome, err error) {
+		if out != pagetable.Done || err != nil {
+			b.Fatalf("outcome %d, %v", out, err)
+		}
+	}
+}

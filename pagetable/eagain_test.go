@@ -1,0 +1,234 @@
+package pagetable_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/uffd"
+	"dsmd/internal/uffd/uffdtest"
+	"dsmd/pagetable"
+	"dsmd/pagetable/pagetabletest"
+)
+
+// flaky is the kernel with answers that it gives only in races.
+type flaky struct {
+	pagetable.Traps
+	eagain     int        // how many more times Copy, ZeroPage, Continue and WriteProtect answer EAGAIN
+	piecemeal  bool       // Copy and Continue do one page of the operating system, then answer EAGAIN
+	fail       unix.Errno // if not 0, what they answer
+	noContinue bool       // Continue refuses to map write-protected, as before Linux 6.4
+}
+
+func (f *flaky) answer() unix.Errno {
+	if f.fail != 0 {
+		return f.fail
+	}
+	if f.eagain > 0 {
+		f.eagain--
+		return unix.EAGAIN
+	}
+	return 0
+}
+
+func (f *flaky) Copy(dst uintptr, src []byte, mode uint64) (int, unix.Errno) {
+	if errno := f.answer(); errno != 0 {
+		return 0, errno
+	}
+	if part := os.Getpagesize(); f.piecemeal && len(src) > part {
+		n, errno := f.Traps.Copy(dst, src[:part], mode)
+		if errno == 0 {
+			errno = unix.EAGAIN
+		}
+		return n, errno
+	}
+	return f.Traps.Copy(dst, src, mode)
+}
+
+func (f *flaky) ZeroPage(dst, length uintptr, mode uint64) (int, unix.Errno) {
+	if errno := f.answer(); errno != 0 {
+		return 0, errno
+	}
+	return f.Traps.ZeroPage(dst, length, mode)
+}
+
+func (f *flaky) Continue(dst, length uintptr, mode uint64) (int, unix.Errno) {
+	if errno := f.answer(); errno != 0 {
+		return 0, errno
+	}
+	if f.noContinue && mode&uffd.WriteProtected != 0 {
+		return 0, unix.EINVAL
+	}
+	if part := uintptr(os.Getpagesize()); f.piecemeal && length > part {
+		n, errno := f.Traps.Continue(dst, part, mode)
+		if errno == 0 {
+			errno = unix.EAGAIN
+		}
+		return n, errno
+	}
+	return f.Traps.Continue(dst, length, mode)
+}
+
+func (f *flaky) WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno {
+	if errno := f.answer(); errno != 0 {
+		return errno
+	}
+	return f.Traps.WriteProtect(addr, length, on, dontWake)
+}
+
+// flakyFixture starts programs whose kernel is what set makes of it.
+func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) pagetabletest.Fixture {
+	uffdtest.Require(t)
+	fx := fixtureOf(t, cfg)
+	start := fx.Start
+	fx.Start = func(t testing.TB, proc pagetable.ProcID) pagetabletest.Program {
+		p := start(t, proc)
+		fx.Table.(*pagetable.Uffd).WrapTraps(proc, func(real pagetable.Traps) pagetable.Traps {
+			f := set
+			f.Traps = real
+			return &f
+		})
+		return p
+	}
+	return fx
+}
+
+// TestUffdConformsWhilePiecemeal: with pages of several of the operating system's, every copy and mapping stops half-way.
+func TestUffdConformsWhilePiecemeal(t *testing.T) {
+	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
+	})
+}
+
+// TestUffdConformsWithoutContinueWP: the back end of a kernel before 6.4.
+func TestUffdConformsWithoutContinueWP(t *testing.T) {
+	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages}, flaky{noContinue: true})
+	})
+}
+
+// TestUffdConformsWithEagain: every program's first ioctls are refused, often enough to make operations pending.
+func TestUffdConformsWithEagain(t *testing.T) {
+	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages}, flaky{eagain: 3*pagetable.EagainTries + 1})
+	})
+}
+
+// TestTrapEagainIsRetried: EAGAIN says that the address space is changing. An operation repeats at once, and if that does not help it becomes
+// pending and completes in Poll; it is never dropped, and takes effect once.
+func TestTrapEagainIsRetried(t *testing.T) {
+	for name, eagain := range map[string]int{"AtOnce": pagetable.EagainTries - 1, "Pending": 3 * pagetable.EagainTries} {
+		t.Run(name, func(t *testing.T) {
+			b := newLab(t)
+			p, id := b.start()
+			kernel := new(flaky)
+			b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+			want := pagetable.Done
+			if eagain >= pagetable.EagainTries {
+				want = pagetable.Pending
+			}
+			try := func(op pagetable.Op, do func() (pagetable.Outcome, error)) {
+				t.Helper()
+				kernel.eagain = eagain
+				out, err := do()
+				if out != want {
+					t.Errorf("%v returned %d after %d EAGAINs, want %d", op, out, eagain, want)
+				}
+				b.Finish(op, 4, out, err)
+				if kernel.eagain != 0 || b.u.PendingCount() != 0 {
+					t.Errorf("%v is done with %d EAGAINs to go and %d operations pending", op, kernel.eagain, b.u.PendingCount())
+				}
+			}
+			into := make([]byte, b.u.PageBytes())
+
+			load := p.Load(4, 0)
+			b.Fault(id, 4, false)
+			data := b.Filled(1)
+			try(pagetable.OpInstall, func() (pagetable.Outcome, error) {
+				out, err := b.u.Install(4, data, false, id)
+				clear(data) // it has been read, also if the outcome is Pending
+				return out, err
+			})
+			b.Want(b.Value(load), 1, "the word loaded")
+
+			store := p.Store(4, 0, 2)
+			b.Fault(id, 4, true)
+			try(pagetable.OpMakeWritable, func() (pagetable.Outcome, error) { return b.u.MakeWritable(4) })
+			b.Value(store)
+			try(pagetable.OpDowngrade, func() (pagetable.Outcome, error) { return b.u.Downgrade(4) })
+			store = p.Store(4, 0, 3)
+			b.Fault(id, 4, true)
+			b.StillWaits(store, "the page was downgraded")
+			try(pagetable.OpMap, func() (pagetable.Outcome, error) { return b.u.Map(4, false, id) })
+			b.Fault(id, 4, true)
+			try(pagetable.OpRevoke, func() (pagetable.Outcome, error) { return b.u.Revoke(4, into) })
+			b.Want(pagetabletest.Word(into, 0), 2, "the last word")
+			b.Fault(id, 4, true)
+			try(pagetable.OpInstall, func() (pagetable.Outcome, error) { return b.u.Install(4, nil, true, id) })
+			b.Value(store)
+			b.Want(pagetabletest.Word(b.Read(4), 0), 3, "the word stored at last")
+		})
+	}
+}
+
+// TestPendingIsBounded: when as many operations are pending as may be, the next one is repeated until it is done.
+func TestPendingIsBounded(t *testing.T) {
+	uffdtest.Require(t)
+	const pages = 1100
+	fx := fixtureOf(t, pagetable.UffdConfig{Pages: pages})
+	b := lab{pagetabletest.NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
+	_, id := b.start()
+	kernel := &flaky{eagain: 1 << 30}
+	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+	for b.u.PendingCount() < 1024 {
+		if out, err := b.u.Downgrade(pagetable.Page(b.u.PendingCount())); out != pagetable.Pending || err != nil {
+			t.Fatalf("Downgrade: %d, %v", out, err)
+		}
+	}
+	kernel.eagain = 10 * pagetable.EagainTries
+	if out, err := b.u.Downgrade(pages - 1); out != pagetable.Done || err != nil {
+		t.Fatalf("Downgrade when 1024 operations are pending: %d, %v; want it done", out, err)
+	}
+	for done, events := 0, make([]pagetable.Event, 100); done < 1024; {
+		n, err := b.u.Poll(events)
+		if err != nil || n == 0 {
+			t.Fatalf("after %d completions: %d events, %v", done, n, err)
+		}
+		for i, ev := range events[:n] {
+			if ev.Kind != pagetable.Completed || ev.Page != pagetable.Page(done+i) || ev.Err != nil {
+				t.Fatalf("event %+v, want the completion of page %d", ev, done+i)
+			}
+		}
+		done += n
+	}
+}
+
+// TestOneOperationPerPage: a second operation on a page whose first is pending is a bug of the caller.
+func TestOneOperationPerPage(t *testing.T) {
+	b := newLab(t)
+	_, id := b.start()
+	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, eagain: 1 << 30} })
+	b.u.Downgrade(4)
+	defer func() {
+		if recover() == nil {
+			t.Error("the second did not panic")
+		}
+	}()
+	b.u.Downgrade(4)
+}
+
+// TestOutOfMemory: what the kernel says when memory runs out reaches the caller as ErrNoMemory.
+func TestOutOfMemory(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.ENOMEM, unix.ENOSPC} {
+		b := newLab(t)
+		_, id := b.start()
+		b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, fail: errno} })
+		for _, data := range [][]byte{nil, b.Filled(1)} {
+			if _, err := b.u.Install(4, data, true, id); !errors.Is(err, pagetable.ErrNoMemory) || !errors.Is(err, errno) {
+				t.Errorf("Install: %v, want ErrNoMemory and %v", err, errno)
+			}
+		}
+	}
+}

@@ -14,11 +14,11 @@ import (
 // "uffd" among them a test that needs userfaultfd and can't have it fails instead of being skipped.
 const RequireEnv = "DSMD_REQUIRE"
 
-// Require skips the test if this process can't open a userfaultfd in any way, and says why; see RequireEnv.
-// It returns the most capable mode that works.
-func Require(t testing.TB) uffd.Mode {
+// Require skips the test if this process can't open a userfaultfd in any of modes (none given: all), and says why; see
+// RequireEnv. It returns the most capable mode that works.
+func Require(t testing.TB, modes ...uffd.Mode) uffd.Mode {
 	t.Helper()
-	fd, err := uffd.Open()
+	fd, err := uffd.Open(modes...)
 	if err == nil {
 		defer fd.Close()
 		return fd.Mode()

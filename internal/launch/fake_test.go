@@ -94,6 +94,9 @@ func playDaemon(args []string) int {
 	if mode == "ignores-term" {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	if mode == "killed-at-attach" && *id != 1 {
+		go giveUpWith(addresses[1])
+	}
 	fmt.Fprintln(os.Stderr, "daemon is up")
 	for {
 		c, err := socket.Accept()
@@ -104,9 +107,23 @@ func playDaemon(args []string) int {
 		if mode == "dies-at-attach" && *id == 1 {
 			os.Exit(3)
 		}
+		if mode == "killed-at-attach" && *id == 1 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			await()
+		}
 		// The connection stays open for the life of the daemon: keep it from the garbage collector.
 		defer c.Close()
 	}
+}
+
+// giveUpWith ends this daemon as soon as a peer is gone, as real ones do.
+func giveUpWith(peer string) {
+	c, err := net.Dial("tcp", peer)
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+	}
+	fmt.Fprintln(os.Stderr, "peer is lost:", err)
+	os.Exit(1)
 }
 
 func playProgram(mode string) int {

@@ -369,6 +369,13 @@ func TestDeadDaemonEndsTheJob(t *testing.T) {
 	s.wantError("[dsmd 1] daemon is up\n")
 }
 
+// The daemons that give up because a peer was killed, and the programs that fail because of it, do not take the blame.
+func TestKilledDaemonIsBlamed(t *testing.T) {
+	s := supervise(t, job{Nodes: 3, Program: play("attach"), Daemon: "killed-at-attach"}, "FAKE_STAYS=1")
+	s.wantStatus(StatusDaemon)
+	s.wantError("dsmd: the daemon of node 1 was killed by signal 9 (killed) while programs were running: ending the job\n")
+}
+
 func TestDaemonsEndWithTheLastProgram(t *testing.T) {
 	// Ignoring SIGTERM does not help them, and they take no time that a grace would have to bound.
 	s := supervise(t, job{Nodes: 2, Program: play("attach"), Daemon: "ignores-term", Grace: time.Hour})

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,8 +79,9 @@ func childrenOf(parent int) (children []int) {
 
 // Positions in what stat returns (proc_pid_stat(5) counts from the process id on).
 const (
-	statParent = 1
-	statFlags  = 6
+	statParent   = 1
+	statFlags    = 6
+	statExitCode = 49
 )
 
 // stat returns the fields of /proc/PID/stat behind the name, nil for a process that is gone.
@@ -90,7 +92,7 @@ func stat(pid int) []string {
 	}
 	// "pid (name) state …", where the name may contain anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) <= statFlags {
+	if len(fields) <= statExitCode {
 		return nil
 	}
 	return fields
@@ -106,14 +108,24 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// isExiting reports whether a child of this process has begun to exit, or has. The kernel sets the flag (PF_EXITING) before it closes the
-// process's descriptors, so whoever has seen its connection end finds it set.
-func isExiting(pid int) bool {
-	const exiting = 0x4
+// exiting reports whether a child of this process has begun to exit, or has, and how. The kernel notes both before it closes the
+// process's descriptors, so whoever has seen its connection end finds them; and it may be a while, for the memory has to be given
+// back, before the process can be waited for.
+func exiting(pid int) (exit, bool) {
+	const pfExiting = 0x4
 	fields := stat(pid)
 	if fields == nil {
-		return false
+		return exit{}, false
 	}
 	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64)
-	return flags&exiting != 0
+	code, _ := strconv.ParseUint(fields[statExitCode], 10, 32)
+	ws := syscall.WaitStatus(code)
+	switch {
+	case flags&pfExiting == 0:
+		return exit{}, false
+	case ws.Signaled():
+		return exit{signal: ws.Signal()}, true
+	default:
+		return exit{code: ws.ExitStatus()}, true
+	}
 }

@@ -57,7 +57,6 @@ type supervisor struct {
 	startErr    error // the job could not be started
 	failed      bool  // something has failed, and status is fixed
 	status      int
-	suspect     *child         // the daemon whose end made a program fail, if one did
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	killing     bool           // hurry is closed
 	stopping    bool           // the daemons were asked to end, so their ending is no failure
@@ -224,8 +223,9 @@ func (s *supervisor) programEnded(c *child, e exit) {
 	if s.failed || !e.failed() {
 		return
 	}
-	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause, and its end decides.
-	if s.suspect = s.dyingDaemon(); s.suspect != nil {
+	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause.
+	if d, end := s.dyingDaemon(); d != nil {
+		s.daemonEnded(d, end)
 		return
 	}
 	status := e.status()
@@ -245,8 +245,12 @@ func (s *supervisor) programEnded(c *child, e exit) {
 
 func (s *supervisor) daemonEnded(c *child, e exit) {
 	switch {
-	case s.stopping && c != s.suspect:
+	case s.stopping:
 	case !s.failed:
+		// When one daemon is killed the others give up, and may be noticed first.
+		if d, end := s.dyingDaemon(); d != nil && e.signal == 0 && end.signal != 0 {
+			c, e = d, end
+		}
 		s.notice("%v %v while programs were running: ending the job", c, e)
 		s.fail(StatusDaemon)
 	case s.status != StatusDaemon:
@@ -255,15 +259,17 @@ func (s *supervisor) daemonEnded(c *child, e exit) {
 	}
 }
 
-// dyingDaemon looks for a daemon that is ending, or has ended without our having been told yet. Its connections are closed some time
-// before it becomes a zombie, but after the kernel has marked it.
-func (s *supervisor) dyingDaemon() *child {
+// dyingDaemon looks for a daemon that is ending, or has ended without our having been told yet: one that was killed, or else any.
+func (s *supervisor) dyingDaemon() (dying *child, how exit) {
 	for _, c := range s.children {
-		if c.role == daemon && !c.reaped && isExiting(c.pid) {
-			return c
+		if c.role != daemon || c.reaped {
+			continue
+		}
+		if e, ok := exiting(c.pid); ok && (dying == nil || how.signal == 0) {
+			dying, how = c, e
 		}
 	}
-	return nil
+	return dying, how
 }
 
 // fail fixes the exit status, unless an earlier failure has, and asks the programs to end.

@@ -41,7 +41,9 @@ func (p *Poller) FD() int { return p.fd }
 func (p *Poller) Close() error { return unix.Close(p.fd) }
 
 // Add watches fd for input. token comes back in Readiness.
-func (p *Poller) Add(fd int, token int32) error { return p.control(unix.EPOLL_CTL_ADD, fd, token, false) }
+func (p *Poller) Add(fd int, token int32) error {
+	return p.control(unix.EPOLL_CTL_ADD, fd, token, false)
+}
 
 // Watch changes whether fd is watched for room to write as well as for input.
 func (p *Poller) Watch(fd int, token int32, writable bool) error {

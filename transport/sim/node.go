@@ -24,7 +24,7 @@ type node struct {
 	handling bool            // Poll runs: methods called by the Handler don't take busy again
 	pending  []pendingFrames // by receiver; guarded by busy
 	random   *rand.Rand      // whose turn it is in Poll; guarded by busy
-	greeted  bool            // PeerUp was reported; guarded by busy and inbox for writing, by either for reading
+	greeted  bool            // PeerUp was reported, or is about to be; guarded by busy
 
 	inbox     sync.Mutex
 	links     []link // by sender; guarded by inbox
@@ -230,13 +230,9 @@ func (n *node) Poll(h transport.Handler, max int) (int, error) {
 		n.handling = false
 		n.leave()
 	}()
-	n.inbox.Lock()
-	n.polls++
-	first := !n.greeted
-	n.greeted = true
-	n.inbox.Unlock()
-	n.count(func(s *transport.Stats) { s.ReceiveCalls++ })
-	if first {
+	n.advance()
+	if !n.greeted {
+		n.greeted = true
 		n.greet(h)
 	}
 	delivered := 0
@@ -250,6 +246,14 @@ func (n *node) Poll(h transport.Handler, max int) (int, error) {
 	}
 	n.reportDown(h)
 	return delivered, nil
+}
+
+// advance moves the node's time on by one poll.
+func (n *node) advance() {
+	n.count(func(s *transport.Stats) { s.ReceiveCalls++ })
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	n.polls++
 }
 
 func (n *node) greet(h transport.Handler) {

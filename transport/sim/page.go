@@ -10,8 +10,12 @@ import (
 const poison = 0xdb
 
 func overwrite(b []byte) {
-	for i := range b {
-		b[i] = poison
+	if len(b) == 0 {
+		return
+	}
+	b[0] = poison
+	for filled := 1; filled < len(b); filled *= 2 {
+		copy(b[filled:], b[:filled])
 	}
 }
 

@@ -29,6 +29,9 @@ const (
 // errNotTried is the reason for a peer that nothing was heard of yet.
 var errNotTried = errors.New("it has not connected yet")
 
+// errHandshakeRuns is why a caller is sent away that has another handshake under way.
+var errHandshakeRuns = errors.New("another handshake with it is under way")
+
 // arrivals are the connections that the reactor has not adopted yet.
 type arrivals struct {
 	waiting atomic.Bool // the list may not be empty
@@ -241,15 +244,16 @@ func (c *connecting) giveUp(err error) {
 	}
 }
 
-// claim reserves the one connection that a peer may have.
-func (c *connecting) claim(id transport.NodeID) bool {
+// claim reserves the one connection that a peer may have, if nobody has, and returns how it was before: claimFree
+// means that it is the caller's now.
+func (c *connecting) claim(id transport.NodeID) claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state[id] != claimFree {
-		return false
+	before := c.state[id]
+	if before == claimFree {
+		c.state[id] = claimPending
 	}
-	c.state[id] = claimPending
-	return true
+	return before
 }
 
 // unclaim gives the reservation back after the handshake has failed.
@@ -283,7 +287,7 @@ func (t *Transport) dial(ctx context.Context, id transport.NodeID, address strin
 		conn.Close()
 		return describe(id, conn, err)
 	}
-	if !t.connect.claim(id) {
+	if t.connect.claim(id) != claimFree {
 		panic(fmt.Sprintf("tcp: node %d has called node %d while another connection to it was made", t.self, id))
 	}
 	return t.handOver(conn, id)
@@ -419,15 +423,15 @@ func (t *Transport) answer(conn net.Conn) (greeting, error) {
 	}
 	mine := t.connect.mine
 	mine.addressee = theirs.node
-	why := mismatch(mine, theirs)
-	switch {
-	case why != "":
-	case theirs.addressee != t.self:
-		why = fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self)
-	case theirs.node <= t.self || int(theirs.node) >= len(t.peers):
-		why = fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self)
-	case !t.connect.claim(theirs.node):
-		why = fmt.Sprintf("a node %d was connected to this cluster before", theirs.node)
+	why := t.judge(mine, theirs)
+	if why == "" {
+		switch t.connect.claim(theirs.node) {
+		case claimPending:
+			// Its last attempt may have failed without our knowledge yet. Without a verdict it tries again.
+			return theirs, errHandshakeRuns
+		case claimTaken:
+			why = fmt.Sprintf("a node %d was connected to this cluster before; nodes that are lost do not come back", theirs.node)
+		}
 	}
 	_, err = conn.Write(appendVerdict(appendGreeting(nil, mine), why))
 	if why != "" {
@@ -440,6 +444,20 @@ func (t *Transport) answer(conn net.Conn) (greeting, error) {
 		t.connect.unclaim(theirs.node)
 	}
 	return theirs, err
+}
+
+// judge says why a caller is not welcome, or "" if it is.
+func (t *Transport) judge(mine, theirs greeting) string {
+	if why := mismatch(mine, theirs); why != "" {
+		return why
+	}
+	switch {
+	case theirs.addressee != t.self:
+		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self)
+	case theirs.node <= t.self || int(theirs.node) >= len(t.peers):
+		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self)
+	}
+	return ""
 }
 
 func readAcceptance(conn net.Conn) error {

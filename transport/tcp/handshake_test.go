@@ -248,6 +248,44 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestHandshakeTwiceAtOnce: a caller that comes again while its first handshake runs is sent away without a verdict, so that
+// it tries again, and is welcome once the first has failed.
+func TestHandshakeTwiceAtOnce(t *testing.T) {
+	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	result := make(chan error)
+	go func() { result <- nodes[0].Connect(ctx) }()
+	first, err := net.Dial("tcp", nodes[1].connect.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	mine := nodes[1].connect.mine
+	mine.addressee = 0
+	if _, err := first.Write(appendGreeting(nil, mine)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readGreeting(first); err != nil { // The connection is claimed, and waits for our verdict.
+		t.Fatal(err)
+	}
+	second, err := net.Dial("tcp", nodes[1].connect.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := nodes[1].introduce(second, 0); !errors.Is(err, io.EOF) {
+		t.Errorf("a second handshake at the same time: %v, want the end of the connection", err)
+	}
+	first.Close()
+	if err := nodes[1].Connect(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	two := []string{"a:1", "b:1"}
 	for want, config := range map[string]Config{

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -311,8 +310,10 @@ func (t *Transport) admit(p *peer, frameBytes int) error {
 		t.flushPeer(p)
 	}
 	switch {
-	case p.state == peerLost || p.sendFailure != nil:
-		return fmt.Errorf("tcp: send to node %d: %w: %w", p.id, transport.ErrPeerDown, errors.Join(p.reason, p.sendFailure))
+	case p.state == peerLost:
+		return fmt.Errorf("tcp: send to node %d: %w: %w", p.id, transport.ErrPeerDown, p.reason)
+	case p.sendFailure != nil:
+		return fmt.Errorf("tcp: send to node %d: %w: %w", p.id, transport.ErrPeerDown, p.sendFailure)
 	case p.queue.bytes+frameBytes > t.maxQueued:
 		return fmt.Errorf("tcp: send to node %d: %w: %d bytes wait, %d are allowed",
 			p.id, transport.ErrBacklog, p.queue.bytes, t.maxQueued)

@@ -1,0 +1,187 @@
+package netio
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// connection is a TCP connection over loopback as two descriptors.
+func connection(t *testing.T) (a, b int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialled, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds [2]int
+	for i, conn := range []net.Conn{dialled, accepted} {
+		if fds[i], err = Detach(conn.(*net.TCPConn)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fds[0], fds[1]
+}
+
+// waitReadable waits until fd can be read, with a deadline.
+func waitReadable(t *testing.T, fd int) {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 10_000); n != 1 || err != nil {
+		t.Fatalf("descriptor %d did not become readable: %v", fd, err)
+	}
+}
+
+func readable(t *testing.T, fd int) bool {
+	t.Helper()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+func TestSendAndReceive(t *testing.T) {
+	a, b := connection(t)
+	defer unix.Close(a)
+	buf := make([]byte, 1000)
+	if n, errno := Recv(b, buf); n != 0 || errno != unix.EAGAIN {
+		t.Errorf("Recv of nothing: %d, %v, want EAGAIN", n, errno)
+	}
+	var v Vector
+	var want []byte
+	for _, pieces := range [][]string{{"alone"}, {"one,", "", "two"}} {
+		v.Reset()
+		size := 0
+		for _, piece := range pieces {
+			if !v.Add([]byte(piece)) {
+				t.Fatal("an empty vector is full")
+			}
+			want = append(want, piece...)
+			size += len(piece)
+		}
+		if n, errno := v.Send(a); n != size || errno != 0 {
+			t.Fatalf("Send took %d bytes of %d: %v", n, size, errno)
+		}
+	}
+	var got []byte
+	for len(got) < len(want) {
+		waitReadable(t, b)
+		n, errno := Recv(b, buf)
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		got = append(got, buf[:n]...)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("received %q, want %q", got, want)
+	}
+	unix.Close(b)
+	waitReadable(t, a)
+	if n, errno := Recv(a, buf); n != 0 || errno != 0 {
+		t.Errorf("Recv at the end: %d, %v, want 0 bytes and no error", n, errno)
+	}
+}
+
+// TestSendFull: a socket that takes nothing more says EAGAIN and does not wait; one whose peer is gone says so without a signal.
+func TestSendFull(t *testing.T) {
+	a, b := connection(t)
+	defer unix.Close(a)
+	var v Vector
+	v.Add(make([]byte, 1<<20))
+	sent := 0
+	for {
+		n, errno := v.Send(a)
+		if errno == unix.EAGAIN {
+			break
+		}
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		if sent += n; sent > 1<<30 {
+			t.Fatal("a socket that nobody reads took a gigabyte")
+		}
+	}
+	if left, err := Unacknowledged(a); err != nil || left == 0 {
+		t.Errorf("%d bytes are unacknowledged of a full socket: %v", left, err)
+	}
+	unix.Close(b)
+	waitReadable(t, a) // The reset has come.
+	for range 2 {      // The first call may report the reset, from then on it is EPIPE.
+		if _, errno := v.Send(a); errno != unix.ECONNRESET && errno != unix.EPIPE {
+			t.Errorf("Send to a peer that is gone: %v, want ECONNRESET or EPIPE", errno)
+		}
+	}
+}
+
+func TestVectorIsBounded(t *testing.T) {
+	var v Vector
+	for i := range MaxVector {
+		if !v.Add([]byte{1}) {
+			t.Fatalf("a vector is full after %d pieces, want %d", i, MaxVector)
+		}
+	}
+	if v.Add([]byte{1}) {
+		t.Error("a vector took more than MaxVector pieces")
+	}
+}
+
+func TestPoller(t *testing.T) {
+	p, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	event, err := NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer event.Close()
+	a, b := connection(t)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	if err := p.Add(event.FD(), -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Add(a, 7); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Check(); n != 0 || readable(t, p.FD()) {
+		t.Errorf("%d descriptors are ready, want none", n)
+	}
+	event.Signal()
+	event.Signal()
+	if n := p.Check(); n != 1 || p.At(0) != (Readiness{Token: -1, Readable: true}) || !readable(t, p.FD()) {
+		t.Errorf("after Signal %d descriptors are ready, the first %+v", n, p.At(0))
+	}
+	event.Clear()
+	if n := p.Check(); n != 0 {
+		t.Errorf("after Clear %d descriptors are ready", n)
+	}
+	event.Clear() // Of an event that is clear: nothing happens, and nothing waits.
+	if err := p.Watch(a, 7, true); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Check(); n != 1 || p.At(0) != (Readiness{Token: 7, Writable: true}) {
+		t.Errorf("of a socket with room %d are ready, the first %+v", n, p.At(0))
+	}
+	if err := p.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Check(); n != 0 {
+		t.Errorf("after Remove %d descriptors are ready", n)
+	}
+	if err := p.Watch(a, 7, false); err == nil {
+		t.Error("Watch of a descriptor that was removed succeeded")
+	}
+}

@@ -38,8 +38,11 @@ var allowed = []struct {
 	{"bench/floor", []string{"internal/uffd"}},
 	{"internal/attach", nil},
 	{"internal/doctor", []string{"internal/uffd"}},
+	// The tests of the whole system use it as its users do: the daemon as a binary, the library by its API.
+	{"internal/e2e", []string{"dsm", "internal/attach", "internal/uffd/uffdtest"}},
 	{"internal/launch", []string{"internal/attach"}},
 	{"internal/lint", nil},
+	{"internal/litmus", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/netio", nil},
 	{"internal/uffd", nil},
 }

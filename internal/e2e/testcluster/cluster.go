@@ -1,0 +1,113 @@
+package testcluster
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// Cluster is some daemons, each a `dsmd serve` of its own.
+type Cluster struct {
+	Daemons []*Process
+	sockets []string
+	ranks   int
+}
+
+// serial makes the names of sockets different.
+var serial atomic.Int64
+
+// Serve starts a cluster for a job of so many ranks, with flags for `dsmd serve`.
+func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{ranks: ranks}
+	data, addrs := make([]*os.File, nodes), make([]string, nodes)
+	for i := range nodes {
+		data[i], addrs[i] = listenTCP(t)
+		defer data[i].Close()
+	}
+	for i := range nodes {
+		socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
+		programs := listenUnix(t, socket)
+		args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(addrs, ","), "--ranks", strconv.Itoa(ranks),
+			"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, flags...)
+		c.Daemons = append(c.Daemons, Start(t, Command{
+			Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data[i], programs}}))
+		programs.Close()
+		c.sockets = append(c.sockets, socket)
+	}
+	return c
+}
+
+// listenTCP opens a listening socket on a free port; the daemon inherits it, so nobody else can take the port.
+func listenTCP(t testing.TB) (*os.File, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, l.Addr().String()
+}
+
+func listenUnix(t testing.TB, socket string) *os.File {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Socket is where programs of a node attach.
+func (c *Cluster) Socket(node int) string { return c.sockets[node] }
+
+// Program starts a program as the given rank on the given node.
+func (c *Cluster) Program(t testing.TB, p *Program, node, rank int, args ...string) *Process {
+	t.Helper()
+	return Start(t, Command{
+		Name: fmt.Sprintf("%s of rank %d on node %d", p.name, rank, node), Path: program(t), Args: args,
+		Env: []string{envProgram + "=" + p.name, "DSM_SOCKET=" + c.sockets[node],
+			"DSM_RANK=" + strconv.Itoa(rank), "DSM_SIZE=" + strconv.Itoa(c.ranks)},
+	})
+}
+
+// Job says how to run copies of a program under `dsmd run`.
+type Job struct {
+	Nodes   int
+	Flags   []string // for `dsmd run`
+	Env     []string // NAME=VALUE, added to the test's own
+	Program *Program
+	Args    []string
+}
+
+// Run starts a job.
+func (j Job) Run(t testing.TB) *Process {
+	t.Helper()
+	args := append([]string{"run", "-n", strconv.Itoa(j.Nodes)}, j.Flags...)
+	args = append(append(args, "--", program(t)), j.Args...)
+	return Start(t, Command{
+		Name: fmt.Sprintf("job %s of %d nodes", j.Program.name, j.Nodes), Path: Dsmd(t), Args: args,
+		Env: append([]string{envProgram + "=" + j.Program.name}, j.Env...),
+	})
+}
+
+// Succeed runs a job to its end, and fails the test if it failed.
+func (j Job) Succeed(t testing.TB) *Process {
+	t.Helper()
+	p := j.Run(t)
+	p.Succeed(t)
+	return p
+}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"dsmd/internal/attach"
 )
@@ -25,14 +24,14 @@ func TestAlloc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(a) != 1000 || cap(a) != 1000 || uintptr(unsafe.Pointer(&a[0])) != testBase {
+	if len(a) != 1000 || cap(a) != 1000 || addressOf(&a[0]) != testBase {
 		t.Errorf("a has %d of %d elements at %p", len(a), cap(a), &a[0])
 	}
-	if uintptr(unsafe.Pointer(&b[0])) != testBase+2*testPage {
+	if addressOf(&b[0]) != testBase+2*testPage {
 		t.Errorf("b is at %p; a has two pages", &b[0])
 	}
 	p, err := Isolate[int64](c, "p")
-	if err != nil || uintptr(unsafe.Pointer(p)) != testBase+3*testPage {
+	if err != nil || addressOf(p) != testBase+3*testPage {
 		t.Errorf("the isolated value is at %p, %v", p, err)
 	}
 
@@ -184,7 +183,7 @@ func TestPrefetch(t *testing.T) {
 		t.Errorf("nothing: %v", err)
 	}
 	wantError(t, Prefetch(ctx, c, make([]byte, 3), Read), ErrNotShared)
-	wantError(t, Prefetch(ctx, c, unsafe.Slice(&s[0], 3*testPage+1), Read), ErrNotShared)
+	wantError(t, Prefetch(ctx, c, overlong(s), Read), ErrNotShared)
 	if err := Prefetch(ctx, c, s, 0); err == nil {
 		t.Error("access 0 was accepted")
 	}

@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -222,7 +221,7 @@ func programFlags(c *Cluster) {
 	p := must(Isolate[byte](c, "p"))
 	*p = 1
 	maps := must(os.ReadFile("/proc/self/smaps"))
-	_, mine, _ := strings.Cut(string(maps), fmt.Sprintf("%x-", uintptr(unsafe.Pointer(p))))
+	_, mine, _ := strings.Cut(string(maps), fmt.Sprintf("%x-", addressOf(p)))
 	_, flags, _ := strings.Cut(mine, "VmFlags:")
 	flags, _, _ = strings.Cut(flags, "\n")
 	fmt.Println(flags)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -71,7 +70,7 @@ func TestTypesThatCannotBeShared(t *testing.T) {
 	check(l, err, "it is a channel")
 	l, err = layoutOf[func()]()
 	check(l, err, "it is a function")
-	l, err = layoutOf[unsafe.Pointer]()
+	l, err = layoutOf[unsafePointer]()
 	check(l, err, "unsafe.Pointer")
 	l, err = layoutOf[atomic.Pointer[int]]()
 	check(l, err, "unsafe.Pointer")
@@ -81,7 +80,7 @@ func TestTypesThatCannotBeShared(t *testing.T) {
 
 func TestTypesThatCanBeShared(t *testing.T) {
 	l, err := layoutOf[good]()
-	if err != nil || l.size != unsafe.Sizeof(good{}) {
+	if err != nil || l.size != reflect.TypeFor[good]().Size() {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	if want := "dsm.good = struct{A@0 bool; B@8 struct{"; !strings.HasPrefix(l.String(), want) {

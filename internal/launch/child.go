@@ -56,6 +56,12 @@ func (c *child) signal(sig syscall.Signal) {
 	_ = unix.Kill(-c.pid, sig)
 }
 
+// awaitStop waits until all threads of a child that was sent SIGSTOP have stopped, or the child has ended.
+func awaitStop(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
 // starter starts processes from one thread that lives until stop: the parent-death signal of a child is sent
 // when the thread that forked it ends (prctl(2), PR_SET_PDEATHSIG).
 type starter struct {

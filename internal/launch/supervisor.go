@@ -173,6 +173,7 @@ func (s *supervisor) advance() bool {
 	if s.remaining(program, func(c *child) bool { return !c.ended }) == 0 && !s.stopping {
 		s.stopping = true
 		s.each(daemon, func(c *child) { c.signal(syscall.SIGSTOP) })
+		s.each(daemon, func(c *child) { awaitStop(c.pid) })
 		s.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
 	}
 	return s.remaining(program, func(c *child) bool { return !c.reaped })+

@@ -176,22 +176,22 @@ func TestTrapEagainIsRetried(t *testing.T) {
 // TestPendingIsBounded: when as many operations are pending as may be, the next one is repeated until it is done.
 func TestPendingIsBounded(t *testing.T) {
 	uffdtest.Require(t)
-	const pages = 1100
+	const pages = pagetable.MaxPending + 1
 	fx := fixtureOf(t, pagetable.UffdConfig{Pages: pages})
 	b := lab{pagetabletest.NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
 	_, id := b.start()
 	kernel := &flaky{eagain: 1 << 30}
 	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
-	for b.u.PendingCount() < 1024 {
+	for b.u.PendingCount() < pagetable.MaxPending {
 		if out, err := b.u.Downgrade(pagetable.Page(b.u.PendingCount())); out != pagetable.Pending || err != nil {
 			t.Fatalf("Downgrade: %d, %v", out, err)
 		}
 	}
 	kernel.eagain = 10 * pagetable.EagainTries
 	if out, err := b.u.Downgrade(pages - 1); out != pagetable.Done || err != nil {
-		t.Fatalf("Downgrade when 1024 operations are pending: %d, %v; want it done", out, err)
+		t.Fatalf("Downgrade when %d operations are pending: %d, %v; want it done", pagetable.MaxPending, out, err)
 	}
-	for done, events := 0, make([]pagetable.Event, 100); done < 1024; {
+	for done, events := 0, make([]pagetable.Event, 100); done < pagetable.MaxPending; {
 		n, err := b.u.Poll(events)
 		if err != nil || n == 0 {
 			t.Fatalf("after %d completions: %d events, %v", done, n, err)

@@ -28,4 +28,8 @@ func (u *Uffd) PutBehindItsBack(p Page, data []byte) error {
 // PendingCount is how many operations wait for Poll.
 func (u *Uffd) PendingCount() int { return len(u.pending) }
 
-const EagainTries = eagainTries
+// The bounds that tests exceed.
+const (
+	EagainTries = eagainTries
+	MaxPending  = maxPending
+)

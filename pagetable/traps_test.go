@@ -130,7 +130,8 @@ func TestTrapInstallOverZeroesOfAFailedSplit(t *testing.T) {
 // the page is now.
 func TestTrapWriteProtectEventAfterPunch(t *testing.T) {
 	b := newLab(t)
-	p, id := b.start()
+	const id = 1
+	p := attachProgram(t, b.u, id, programOptions{unpreempted: true}) // a restarted fault would be a fresh one
 	b.Value(b.Installed(p, id, 4, 1, false))
 	store := p.Store(4, 0, 2)
 	waitReadable(t, b.u.WaitFD())

@@ -25,7 +25,7 @@ type FakeConfig struct {
 // Fake is a Table in memory. Programs are simulated: a test attaches one with fd -1 and calls Load, Store and Access for it from any
 // goroutine; they block as a thread does that takes a page fault, until the table's user settles the fault.
 //
-// Load, Store, Access, Restart and Kill may be called by any goroutine. The methods of Table belong to one, as always.
+// Load, Store, Access, Restart, Kill and Attached may be called by any goroutine. The methods of Table belong to one, as always.
 type Fake struct {
 	cfg    FakeConfig
 	memFD  int
@@ -111,6 +111,14 @@ func (f *Fake) Attach(proc pagetable.ProcID, fd int, _ uintptr) error {
 	}
 	f.procs[proc] = &fakeProc{}
 	return nil
+}
+
+// Attached lists the programs that are attached, in ascending order. Any goroutine may call it: tests of the code that attaches
+// programs learn from it what their numbers are.
+func (f *Fake) Attached() []pagetable.ProcID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.procs))
 }
 
 // Detach forgets a program. Its accesses end with ErrProcGone.

@@ -1,4 +1,5 @@
-// Package uffdtest lets tests say that they need userfaultfd.
+// Package uffdtest lets tests say that they need userfaultfd: Require skips them where this process can't have it, records
+// why, and makes the skip a failure on machines that are known to have it.
 package uffdtest
 
 import (

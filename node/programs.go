@@ -396,6 +396,7 @@ func (n *Node) cancelCall(p *program, ticket uint64) {
 	}
 }
 
+		n.gauge()
 // nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
 func (n *Node) nameCall(p *program, c *attach.Call) ([]byte, bool) {
 	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}

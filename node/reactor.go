@@ -26,20 +26,24 @@ const (
 // Nothing is looked at between the last event and the sleep that need not be: on a machine whose cores are all
 // busy, the thread that was just woken, here or on a peer, waits for the core that the reactor is on.
 func (n *Node) react() {
-	last := n.clock() // when something happened last
+	idle := false           // the look before this one found nothing
+	var since time.Duration // when what happened last had been dealt with
 	for look := 1; n.broken == nil && !n.stopped; look++ {
 		before := n.now
 		n.now = n.clock()
-		if n.now-last >= n.spin.until(n.now) && !n.timers.soon(n.now) {
+		// Only the time from one vain look to the next is polling. A look that found something may have taken long, which
+		// neither uses up the time for polling nor says that the core was taken away.
+		if idle {
+			n.spin.looked(n.now, n.now-before)
+		} else {
+			since = n.now
+		}
+		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) {
 			n.sleep()
-			last, look = n.now, 0
+			idle, look = false, 0
 			continue
 		}
-		if n.look(look%looksPerCheck == 0) {
-			last = n.now
-			continue
-		}
-		n.spin.looked(n.now, n.now-before)
+		idle = !n.look(look%looksPerCheck == 0)
 	}
 }
 
@@ -48,7 +52,7 @@ func (n *Node) clock() time.Duration { return time.Since(n.start) }
 // look looks at faults, frames and timers, with check also at everything else, deals with what is there, and
 // says whether anything was.
 func (n *Node) look(check bool) bool {
-	busy := n.pollFaults()
+	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
 	if check {
@@ -67,8 +71,7 @@ func (n *Node) sleep() {
 		return
 	}
 	n.count.sleeps.Add(1)
-	n.count.objects.Store(int64(n.engine.Objects()))
-	n.count.pending.Store(int64(n.engine.Pending()))
+	n.gauge()
 	before := n.clock()
 	ready := n.poller.Wait(n.timers.timeout(before))
 	n.now = n.clock()
@@ -78,10 +81,13 @@ func (n *Node) sleep() {
 	n.net.Flush()
 }
 
-func (n *Node) pollFaults() bool {
-	if n.trapped == 0 {
-		return false
-	}
+// gauge makes the gauges that are the engine's readable to others.
+func (n *Node) gauge() {
+	n.count.objects.Store(int64(n.engine.Objects()))
+	n.count.pending.Store(int64(n.engine.Pending()))
+}
+
+func (n *Node) pollTable() bool {
 	got, err := n.table.Poll(n.events)
 	if err != nil {
 		n.breakDown(fmt.Errorf("node: read faults: %w", err))
@@ -119,7 +125,8 @@ func (n *Node) serveReady(ready int) bool {
 	for i := range ready {
 		switch r := n.poller.At(i); r.Token {
 		case tokenTable:
-			busy = n.pollFaults() || busy
+			// Also without a program: operations that began while there was one end here.
+			busy = n.pollTable() || busy
 		case tokenNet:
 			busy = n.pollNet() || busy
 		case tokenAccept:

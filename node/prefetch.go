@@ -13,17 +13,30 @@ type fetch struct {
 	access    protocol.Access
 	next, end pagetable.Page // not yet looked at
 	missing   int            // asked for and not here yet
-	over      bool
-	filling   bool
+	over      bool           // answered, or its program is gone
+	ready     bool           // fetching.ready has it
 }
 
 // fetchWindow is how many pages of one call are on their way at a time: enough to fill the network's
 // pipe (1 MiB), few enough that a thread's own fault does not wait long behind them.
 const fetchWindow = 256
 
-// fetching knows which open calls wait for a page.
+// fetchTurn is how many pages of a call are looked at before the reactor looks at other things. A call may name
+// every page of the region, and pages that are here, or have their home here, fill no window.
+const fetchTurn = 64
+
+// fetching knows which open calls wait for a page, and which can go on.
 type fetching struct {
 	byPage map[pagetable.Page][]*fetch
+	ready  []*fetch // in order of their turns; each once
+}
+
+// goOn puts a call in line.
+func (g *fetching) goOn(f *fetch) {
+	if !f.ready && !f.over {
+		f.ready = true
+		g.ready = append(g.ready, f)
+	}
 }
 
 func newFetching() fetching { return fetching{byPage: map[pagetable.Page][]*fetch{}} }
@@ -37,16 +50,30 @@ func (n *Node) startFetch(p *program, c *attach.Call) {
 	f := &fetch{p: p, ticket: c.Ticket, access: protocol.Access(c.Access),
 		next: pagetable.Page(c.Object), end: pagetable.Page(c.Object + c.Count)}
 	p.fetches[c.Ticket] = f
-	n.fill(f)
+	n.fetching.goOn(f)
 }
 
-// fill asks for pages until the window is full, and answers the call when all are here.
-func (n *Node) fill(f *fetch) {
-	if f.filling {
-		return // a page arrived while it was being asked for: the loop below goes on
+// fetchMore lets one of the calls that can go on have its turn, and says whether there was one.
+func (n *Node) fetchMore() bool {
+	g := &n.fetching
+	if len(g.ready) == 0 {
+		return false
 	}
-	f.filling = true
-	for f.next < f.end && f.missing < fetchWindow {
+	f := g.ready[0]
+	g.ready = append(g.ready[:0], g.ready[1:]...)
+	f.ready = false
+	n.fill(f)
+	return true
+}
+
+// fill asks for the next pages as far as the window allows, and answers the call when all are here.
+// Preconditions: step is not at work.
+func (n *Node) fill(f *fetch) {
+	for looked := 0; f.next < f.end && f.missing < fetchWindow; looked++ {
+		if looked == fetchTurn {
+			n.fetching.goOn(f)
+			return
+		}
 		page := f.next
 		f.next++
 		id := protocol.PageObject(uint64(page))
@@ -56,12 +83,15 @@ func (n *Node) fill(f *fetch) {
 		n.count.prefetchedPages.Add(1)
 		f.missing++
 		n.fetching.byPage[page] = append(n.fetching.byPage[page], f)
+		if n.engine.Access(id) == protocol.None {
+			n.waiters.note(page, pagetable.ProcID(f.p.id))
+		}
 		n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: f.access})
 		if n.engine.Access(id) < f.access && !n.engine.Waiting(id) {
 			n.fetched(page) // it is being freed: there is nothing to wait for
+			n.waiters.drop(page)
 		}
 	}
-	f.filling = false
 	if f.next == f.end && f.missing == 0 && !f.over {
 		n.endFetch(f, attach.StatusOK)
 	}
@@ -77,24 +107,20 @@ func (n *Node) fetched(page pagetable.Page) {
 	id := protocol.PageObject(uint64(page))
 	has, more := n.engine.Access(id), n.engine.Waiting(id)
 	kept := list[:0]
-	var served []*fetch
 	for _, f := range list {
-		if has < f.access && more {
+		switch {
+		case f.over:
+		case has < f.access && more:
 			kept = append(kept, f)
-		} else {
-			served = append(served, f)
+		default:
+			f.missing--
+			n.fetching.goOn(f)
 		}
 	}
 	if len(kept) > 0 {
 		n.fetching.byPage[page] = kept
 	} else {
 		delete(n.fetching.byPage, page)
-	}
-	for _, f := range served {
-		f.missing--
-		if !f.over {
-			n.fill(f)
-		}
 	}
 }
 

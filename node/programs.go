@@ -470,7 +470,14 @@ func (w *waiters) take(page pagetable.Page) pagetable.ProcID {
 	if len(w.procs) == 1 {
 		return w.procs[0]
 	}
-	id := w.byPage[page] // AllProcs if there is none
-	delete(w.byPage, page)
 	return id
+}
+	id := w.byPage[page] // AllProcs if there is none
+	w.drop(page)
+
+// drop forgets who waits for a page.
+func (w *waiters) drop(page pagetable.Page) {
+	if len(w.byPage) > 0 {
+		delete(w.byPage, page)
+	}
 }

@@ -38,7 +38,7 @@ func (n *Node) react() {
 		} else {
 			since = n.now
 		}
-		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) {
+		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && len(n.fetching.ready) == 0 {
 			n.sleep()
 			idle, look = false, 0
 			continue
@@ -55,6 +55,7 @@ func (n *Node) look(check bool) bool {
 	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
+	busy = n.fetchMore() || busy
 	if check {
 		busy = n.serveReady(n.poller.Check()) || busy
 	}

@@ -175,9 +175,7 @@ func (n *Node) complete(f *protocol.Effect) {
 		n.count.ownerDied.Add(1)
 		n.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
 	}
-	if p := n.programs[f.Client]; p != nil {
-		n.reply(p, uint64(f.Ticket), f)
-	}
+	n.reply(f)
 }
 
 func isZero(page []byte) bool { return bytes.Equal(page, zeros[:len(page)]) }

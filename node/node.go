@@ -128,9 +128,12 @@ type Node struct {
 	waits    map[pagetable.Page]wait
 	programs map[protocol.ClientID]*program
 	nextID   protocol.ClientID
-	trapped  int // programs whose faults are served
-	fetching fetching
-	waiters  waiters
+	// calls has the open calls of all programs that the engine answers, by the engine's tickets.
+	calls      map[protocol.Ticket]openCall
+	lastTicket protocol.Ticket
+	trapped    int // programs whose faults are served
+	fetching   fetching
+	waiters    waiters
 
 	count   counters
 	latency histograms
@@ -197,7 +200,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 		}),
 		spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
-		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{},
+		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		latency: newHistograms(), fetching: newFetching(), waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {

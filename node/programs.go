@@ -18,26 +18,29 @@ import (
 
 // program is a program that has connected.
 type program struct {
-	id     protocol.ClientID
-	fd     int
-	stream attach.Stream
-	out    []byte // frames not yet taken by the socket
-	pass   int    // descriptor to send with the first byte of out, or -1
-	stage  stage
-	rank   uint32
-	ranked bool // rank is taken by this program
-	pid    int
-	name   string
-	bye    bool
-	// waiting has the open calls that are measured, by ticket.
-	waiting map[uint64]callWait
-	fetches map[uint64]*fetch // open prefetches, by ticket
-	blocked bool              // its socket has no room; epoll tells when it has
+	id      protocol.ClientID
+	fd      int
+	stream  attach.Stream
+	out     []byte // frames not yet taken by the socket
+	pass    int    // descriptor to send with the first byte of out, or -1
+	stage   stage
+	rank    uint32
+	ranked  bool // rank is taken by this program
+	pid     int
+	name    string
+	bye     bool
+	waiting map[uint64]protocol.Ticket // open calls that the engine answers, by the program's ticket
+	fetches map[uint64]*fetch          // open prefetches, by the program's ticket
+	blocked bool                       // its socket has no room; epoll tells when it has
+	cut     error                      // why the node has shut the connection
 }
 
-type callWait struct {
-	op    attach.Op
-	since time.Duration
+// openCall is a call that the engine has not answered yet.
+type openCall struct {
+	p      *program
+	ticket uint64 // the program's
+	op     attach.Op
+	since  time.Duration
 }
 
 type stage uint8
@@ -76,7 +79,7 @@ func (n *Node) acceptPrograms() bool {
 
 func (n *Node) addProgram(fd int) {
 	n.nextID++
-	p := &program{id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]callWait{}, fetches: map[uint64]*fetch{}}
+	p := &program{id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}}
 	pid, uid, err := attach.Peer(fd)
 	p.pid = pid
 	switch {
@@ -284,6 +287,9 @@ func (n *Node) removeProgram(p *program, err error) {
 }
 
 func (p *program) close() {
+	for _, ticket := range p.waiting {
+		delete(n.calls, ticket)
+	}
 	unix.Close(p.fd)
 	p.stream.Close()
 }
@@ -343,13 +349,13 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil) && c.Op != attach.OpCancel {
 		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
 	}
-	ev := protocol.Event{Client: p.id, Ticket: n.ticket(p, c.Ticket), Rank: p.rank}
+	ev := protocol.Event{Client: p.id, Rank: p.rank}
 	switch c.Op {
 	case attach.OpAcquire:
 		n.count.lockCalls.Add(1)
 		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
 	case attach.OpRelease:
-		ev.Kind, ev.Object, ev.Access, ev.Ticket = protocol.EventRelease, protocol.LockObject(c.Object), protocol.Access(c.Access), 0
+		ev.Kind, ev.Object, ev.Access = protocol.EventRelease, protocol.LockObject(c.Object), protocol.Access(c.Access)
 		n.step(ev)
 		return nil
 	case attach.OpArrive:
@@ -369,21 +375,23 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	case attach.OpCancel:
 		n.cancelCall(p, c.Ticket)
 		return nil
+		if c.Parties > protocol.MaxParties {
+			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+			return nil
+		}
 	case attach.OpStats:
 		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
 		return nil
 	}
-	p.waiting[c.Ticket] = callWait{op: c.Op, since: n.now}
+	// Programs choose their tickets as they like; the engine's are never used twice on a node, so that an answer
+	// that comes late, for a call that was cancelled or whose program is gone, is nobody else's.
+	n.lastTicket++
+	ev.Ticket = n.lastTicket
+	p.waiting[c.Ticket] = ev.Ticket
+	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, since: n.now}
 	n.step(ev)
 	return nil
-}
-
-// Programs choose their tickets themselves, so the engine's are made unique on this node with the client's id.
-// A program that uses more than 40 bits of tickets sees its calls collide with its own, nobody else's.
-const ticketBits = 40
-
-func (n *Node) ticket(p *program, t uint64) protocol.Ticket {
-	return protocol.Ticket(uint64(p.id)<<ticketBits | t&(1<<ticketBits-1))
 }
 
 func (n *Node) cancelCall(p *program, ticket uint64) {
@@ -391,45 +399,40 @@ func (n *Node) cancelCall(p *program, ticket uint64) {
 		n.endFetch(f, attach.StatusCanceled)
 		return
 	}
-	if _, ok := p.waiting[ticket]; ok {
-		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: n.ticket(p, ticket)})
+	if t, ok := p.waiting[ticket]; ok {
+		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
 	}
 }
 
 		n.gauge()
 // nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
-func (n *Node) nameCall(p *program, c *attach.Call) ([]byte, bool) {
+func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
 	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
 	if c.Op == attach.OpBind {
-		size := max(c.ElemBytes, 1)
-		if c.Count > n.cfg.RegionBytes/size {
+		pages, ok := c.Pages(uint32(n.table.PageBytes()))
+		if !ok || pages > n.table.Pages() {
 			return nil, false
 		}
-		page := uint64(n.table.PageBytes())
-		call.Op = protocol.Bind
-		call.Pages = max((c.Count*c.ElemBytes+page-1)/page, 1)
-		// The hash decides, the rest is for people and may be cut.
-		tail := fmt.Sprintf(" × %d (%d bytes each, layout %016x)", c.Count, c.ElemBytes, c.TypeHash)
-		call.Signature = c.Signature[:min(len(c.Signature), protocol.MaxSignature-len(tail))] + tail
+		call.Op, call.Pages, call.Signature = protocol.Bind, pages, c.Identity()
 	}
 	return call.Append(nil), true
 }
 
-// reply answers the call whose ticket the engine completed.
-func (n *Node) reply(p *program, ticket uint64, f *protocol.Effect) {
-	t := ticket & (1<<ticketBits - 1)
-	w, ok := p.waiting[t]
+// reply answers the call whose ticket the engine completed, if its program is still there.
+func (n *Node) reply(f *protocol.Effect) {
+	c, ok := n.calls[f.Ticket]
 	if !ok {
 		return
 	}
-	delete(p.waiting, t)
-	switch waited := uint64(n.clock() - w.since); w.op {
+	delete(n.calls, f.Ticket)
+	delete(c.p.waiting, c.ticket)
+	switch waited := uint64(n.clock() - c.since); c.op {
 	case attach.OpAcquire:
 		n.count.lockNanos.Add(waited)
 	case attach.OpArrive:
 		n.count.barrierNanos.Add(waited)
 	}
-	n.answer(p, &attach.Reply{Ticket: t, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
+	n.answer(c.p, &attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
 }
 
 func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -105,7 +106,14 @@ func (n *Node) send(m *protocol.Message) {
 		}
 	}
 	n.control = protocol.AppendMessage(n.control[:0], m)
-	if err := n.net.Send(transport.NodeID(m.To), n.control, payload); err != nil {
+	err := n.net.Send(transport.NodeID(m.To), n.control, payload)
+	switch {
+	case err == nil:
+	case errors.Is(err, transport.ErrPeerDown) && m.Kind != protocol.Forward && m.Kind != protocol.Invalidate:
+		// What is lost was for that peer alone. A third node waits for what follows from the other two kinds; it learns from this
+		// node's end that it waits in vain.
+		n.lose(transport.NodeID(m.To), fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
+	default:
 		n.breakDown(fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
 	}
 }

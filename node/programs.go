@@ -221,6 +221,17 @@ func (n *Node) holderOf(rank uint32) *program {
 	return nil
 }
 
+// attached is how many programs have a rank. Others only ask questions, or are about to attach.
+func (n *Node) attached() int {
+	count := 0
+	for _, p := range n.programs {
+		if p.ranked {
+			count++
+		}
+	}
+	return count
+}
+
 func (n *Node) trap(p *program, body []byte) error {
 	fd, err := p.stream.TakeFD()
 	if err != nil {
@@ -229,6 +240,10 @@ func (n *Node) trap(p *program, body []byte) error {
 	if _, err := attach.DecodeTrap(body); err != nil {
 		unix.Close(fd)
 		return err
+	}
+	if n.gone != nil {
+		unix.Close(fd)
+		return n.refuse(p, attach.RefuseOther, n.gone.Error())
 	}
 	if other := n.holderOf(p.rank); other != nil {
 		unix.Close(fd)

@@ -257,16 +257,21 @@ func (n *Node) PeerUp(peer transport.NodeID) {
 	n.log.Info("peer is up", zap.Uint16("peer", uint16(peer)))
 }
 
-// PeerDown implements transport.Handler. Without a program on this node nobody is hurt: at the end of
-// a job the daemons leave one after another.
+// PeerDown implements transport.Handler.
 func (n *Node) PeerDown(peer transport.NodeID, err error) {
-	err = fmt.Errorf("node %d is lost: %w", peer, err)
-	if len(n.programs) > 0 {
+	n.lose(peer, fmt.Errorf("node: node %d is lost: %w", peer, err))
+}
+
+// lose goes on without a peer, which only a node without programs can: nobody is hurt then. At the end of a job, where the
+// daemons leave one after another, that is what happens on all of them.
+func (n *Node) lose(peer transport.NodeID, err error) {
+	switch {
+	case n.attached() > 0:
 		n.breakDown(err)
-		return
+	case n.gone == nil:
+		n.gone = err
+		n.log.Info("a peer has left; no program can attach any more", zap.Uint16("peer", uint16(peer)), zap.Error(err))
 	}
-	n.log.Warn("peer is down", zap.Uint16("peer", uint16(peer)), zap.Error(err))
-	n.gone = err
 }
 
 // timers are the holds that are running. There are few: one for each page that was just gained and is wanted elsewhere.

@@ -148,11 +148,15 @@ func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
 	var kept transport.Payload
 	switch {
 	case f.Zero:
-		n.count.firstTouches.Add(1)
+		n.count.zeroInstalls.Add(1)
 	case n.arrived.payload != nil && n.arrived.page == page:
 		data = n.arrived.payload.Bytes()
 	default:
-		kept = n.stash[page]
+		if kept = n.stash[page]; kept == nil {
+			// Only when a home takes a copy back on which it has just granted more access.
+			n.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, n.rules.Home(f.Object)))
+			return
+		}
 		delete(n.stash, page)
 		data = kept.Bytes()
 	}

@@ -13,7 +13,7 @@ import (
 type counters struct {
 	readMisses, writeMisses, upgrades, maps          atomic.Uint64 // faults by what they needed
 	duplicates                                       atomic.Uint64 // faults that were being served already
-	firstTouches, zeroPages                          atomic.Uint64
+	zeroInstalls, zeroPages                          atomic.Uint64
 	pagesSent, pagesReceived                         atomic.Uint64
 	invalidations, downgrades, revokes, holds        atomic.Uint64
 	lockCalls, barrierCalls, nameCalls, prefetches   atomic.Uint64
@@ -40,7 +40,7 @@ func (n *Node) metrics() []metric {
 		{"faults_upgrade", "Faults that made a read copy writable.", false, u(&c.upgrades)},
 		{"faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived.", false, u(&c.maps)},
 		{"faults_duplicate", "Faults reported again while they were being served.", false, u(&c.duplicates)},
-		{"first_touches", "Pages that this node was the first in the cluster to touch.", false, u(&c.firstTouches)},
+		{"zero_installs", "Pages that began here as zeros: nobody had touched them, or they were zeros where they came from.", false, u(&c.zeroInstalls)},
 		{"zero_pages", "Pages of zeros that were sent without their contents.", false, u(&c.zeroPages)},
 		{"pages_sent", "Pages sent to other nodes.", false, u(&c.pagesSent)},
 		{"pages_received", "Pages received from other nodes.", false, u(&c.pagesReceived)},

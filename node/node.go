@@ -103,6 +103,7 @@ type Node struct {
 	now   time.Duration // since start; read once for each turn of the reactor
 
 	engine *protocol.Engine
+	rules  protocol.Config // the engine's
 	table  pagetable.Table
 	net    transport.Transport
 	dial   func(context.Context) error // connects net to all peers
@@ -192,12 +193,13 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
+	rules := protocol.Config{
+		Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: table.Pages(), HomeStripe: HomeStripe,
+		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(maxHold.Microseconds()),
+	}
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
-		engine: protocol.New(protocol.Config{
-			Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: table.Pages(), HomeStripe: HomeStripe,
-			Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(maxHold.Microseconds()),
-		}),
+		engine: protocol.New(rules), rules: rules,
 		spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},

@@ -287,6 +287,9 @@ func (n *Node) removeProgram(p *program, err error) {
 	_ = n.poller.Remove(p.fd)
 	p.close()
 	n.fetching.dropProgram(p)
+	for _, ticket := range p.waiting {
+		delete(n.calls, ticket)
+	}
 	switch {
 	case !attached:
 		n.log.Debug("connection ended", zap.Int("pid", p.pid), zap.Error(err))
@@ -302,9 +305,6 @@ func (n *Node) removeProgram(p *program, err error) {
 }
 
 func (p *program) close() {
-	for _, ticket := range p.waiting {
-		delete(n.calls, ticket)
-	}
 	unix.Close(p.fd)
 	p.stream.Close()
 }
@@ -375,6 +375,11 @@ func (n *Node) call(p *program, c *attach.Call) error {
 		return nil
 	case attach.OpArrive:
 		n.count.barrierCalls.Add(1)
+		if c.Parties > protocol.MaxParties {
+			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+			return nil
+		}
 		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
 	case attach.OpBind, attach.OpUnbind:
 		n.count.nameCalls.Add(1)
@@ -390,12 +395,8 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	case attach.OpCancel:
 		n.cancelCall(p, c.Ticket)
 		return nil
-		if c.Parties > protocol.MaxParties {
-			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
-			return nil
-		}
 	case attach.OpStats:
+		n.gauge()
 		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
 		return nil
 	}
@@ -419,7 +420,6 @@ func (n *Node) cancelCall(p *program, ticket uint64) {
 	}
 }
 
-		n.gauge()
 // nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
 func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
 	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
@@ -452,11 +452,11 @@ func (n *Node) reply(f *protocol.Effect) {
 
 func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }
 
-// waiters remembers whose thread waits for a page, so that the page is mapped there at once. With one
+// waiters remembers whose thread waits for an absent page, so that the page is mapped there at once. With one
 // program on the node there is nothing to remember.
 type waiters struct {
 	procs  []pagetable.ProcID
-	byPage map[pagetable.Page]pagetable.ProcID
+	byPage map[pagetable.Page]pagetable.ProcID // pages that were asked for and are not installed yet
 }
 
 func newWaiters() waiters { return waiters{byPage: map[pagetable.Page]pagetable.ProcID{}} }
@@ -485,13 +485,13 @@ func (w *waiters) note(page pagetable.Page, id pagetable.ProcID) {
 
 // take returns the program whose thread waits for a page, or AllProcs if none is known.
 func (w *waiters) take(page pagetable.Page) pagetable.ProcID {
+	id := w.byPage[page] // AllProcs if there is none
+	w.drop(page)
 	if len(w.procs) == 1 {
 		return w.procs[0]
 	}
 	return id
 }
-	id := w.byPage[page] // AllProcs if there is none
-	w.drop(page)
 
 // drop forgets who waits for a page.
 func (w *waiters) drop(page pagetable.Page) {

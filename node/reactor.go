@@ -202,9 +202,16 @@ func (n *Node) fault(ev *pagetable.Event) {
 		n.countMiss(has, access)
 		n.waits[ev.Page] = wait{fault: n.now}
 	}
-	n.waiters.note(ev.Page, ev.Proc)
+	if has == protocol.None {
+		n.waiters.note(ev.Page, ev.Proc)
+	}
 	n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread*0x9e3779b1 ^ ev.Offset})
+	if has < access && !n.engine.Waiting(id) {
+		// It is here already, or is being freed: then nothing will come of it, and nobody is waited for.
+		delete(n.waits, ev.Page)
+		n.waiters.drop(ev.Page)
+	}
 }
 
 func (n *Node) countMiss(has, access protocol.Access) {
@@ -220,6 +227,9 @@ func (n *Node) countMiss(has, access protocol.Access) {
 
 // Frame implements transport.Handler.
 func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	if n.broken != nil {
+		return // a peer that broke the protocol may have more to say
+	}
 	m, err := protocol.DecodeMessage(control)
 	switch {
 	case err != nil:
@@ -230,6 +240,9 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 		return
 	case (payload != nil) != (m.Flags&protocol.FlagData != 0):
 		n.breakDown(fmt.Errorf("node: node %d sent a %v whose flags %#x do not say whether a page came with it", from, m.Kind, m.Flags))
+		return
+	case payload != nil && (m.Kind != protocol.Grant || m.Object.IsLock() || m.Flags&protocol.FlagZero != 0):
+		n.breakDown(fmt.Errorf("node: node %d sent a page with a %v for %v with flags %#x, where none belongs", from, m.Kind, m.Object, m.Flags))
 		return
 	}
 	m.To = protocol.NodeID(n.cfg.Self)

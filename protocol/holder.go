@@ -176,8 +176,8 @@ func (e *Engine) completed(ev Event) {
 func (e *Engine) lookAgain(o *object, p *pending) {
 	f := p.refault
 	switch {
-	case f == None:
-		return
+	case f == None || p.op != 0:
+		return // nothing, or not yet: the grant that waited for a map has begun an operation of its own
 	case o.has() >= f:
 		e.startMap(o, p, 0)
 	case p.want == None:

@@ -194,14 +194,20 @@ func (m *Message) lockAccess() Access {
 	return Write
 }
 
-// passMark makes the mark of a dead owner travel with the lock.
+// passMark makes the mark of a dead owner travel with the lock. Who shares the lock with a reader keeps the mark too: either of them
+// may be the first to give the lock to somebody. So several readers may be told of the death; after the first writer,
+// who collects all copies of the mark, nobody is.
 func (e *Engine) passMark(o *object, m *Message) {
 	if !o.id.IsLock() {
 		return
 	}
-	if l := e.peekLock(o.id); l != nil && l.died != 0 {
-		m.Flags |= FlagOwnerDied
-		m.Aux = l.died - 1
+	l := e.peekLock(o.id)
+	if l == nil || l.died == 0 {
+		return
+	}
+	m.Flags |= FlagOwnerDied
+	m.Aux = l.died - 1
+	if o.has() == None {
 		l.died = 0
 	}
 }

@@ -28,8 +28,10 @@ type holder struct {
 type lockState struct {
 	number  uint64
 	holders []holder // ascending
-	// died is 1 + the rank of a client that died holding the lock alone, until the next holder has been told.
-	died uint32
+	// died is 1 + the rank of a client that died holding the lock alone, until a holder has been told, and
+	// mark is the same, until a writer has been told: readers may be told more than once.
+	// Invariant: died is 0 or mark.
+	died, mark uint32
 }
 
 type barrierState struct {
@@ -108,6 +110,7 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	}
 	for _, s := range l.locks {
 		b = binary.LittleEndian.AppendUint32(b, s.died)
+		b = binary.LittleEndian.AppendUint32(b, s.mark)
 		b = append(b, byte(len(s.holders)))
 		for _, h := range s.holders {
 			b = binary.LittleEndian.AppendUint16(b, uint16(h.node))
@@ -172,15 +175,18 @@ func (l *Ledger) acquired(r *Retirement) *Violation {
 				r.Thread, r.Node, r.Op, h.client, h.node, h.access)
 		}
 	}
-	want := uint32(0)
+	told := uint32(0)
 	if r.Status == protocol.StatusOwnerDied {
-		want = r.OwnerRank + 1
+		told = r.OwnerRank + 1
 	}
-	if s.died != want {
+	if told != s.mark && (told != 0 || s.died != 0) {
 		return violated(RuleLock, "thread %d on node %d got %v with status %d, rank %d; 1 + the rank of an owner who died holding it is %d",
-			r.Thread, r.Node, r.Op, r.Status, r.OwnerRank, s.died)
+			r.Thread, r.Node, r.Op, r.Status, r.OwnerRank, s.mark)
 	}
 	s.died = 0
+	if r.Op.Access() == protocol.Write {
+		s.mark = 0
+	}
 	s.holders = append(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
 	slices.SortFunc(s.holders, compareHolders)
 	return nil
@@ -247,7 +253,7 @@ func (l *Ledger) death(r *Retirement) {
 		s.holders = slices.DeleteFunc(s.holders, func(h holder) bool {
 			mine := h.node == r.Node && h.client == r.Client
 			if mine && h.access == protocol.Write {
-				s.died = r.Rank + 1
+				s.died, s.mark = r.Rank+1, r.Rank+1
 			}
 			return mine
 		})

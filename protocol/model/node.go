@@ -258,12 +258,8 @@ func (n *Node) Local(out []Action) []Action {
 		out = n.threadActions(i, out)
 	}
 	for _, o := range n.opObjects() {
-		i := n.firstOp(o)
-		kind := ActPerform
-		if n.ops[i].performed {
-			kind = ActComplete
-		}
-		out = append(out, Action{Kind: kind, Node: n.self, Effect: n.ops[i].effect.Kind, Object: o})
+		a, _ := n.Operation(o)
+		out = append(out, a)
 	}
 	for i, h := range n.holds {
 		first := slices.IndexFunc(n.holds, func(g hold) bool { return g.object == h.object }) == i
@@ -272,6 +268,26 @@ func (n *Node) Local(out []Action) []Action {
 		}
 	}
 	return out
+}
+
+// Thread appends the actions that thread i of this node can take now. At most one of them is not optional.
+// Preconditions: 0 <= i < Threads().
+func (n *Node) Thread(i int, out []Action) []Action { return n.threadActions(i, out) }
+
+// Threads is how many threads the node has, dead ones included.
+func (n *Node) Threads() int { return len(n.threads) }
+
+// Operation is the next action on the operations ordered on a page; false if there is none.
+func (n *Node) Operation(o protocol.ObjectID) (Action, bool) {
+	i := n.firstOp(o)
+	if i < 0 {
+		return Action{}, false
+	}
+	kind := ActPerform
+	if n.ops[i].performed {
+		kind = ActComplete
+	}
+	return Action{Kind: kind, Node: n.self, Effect: n.ops[i].effect.Kind, Object: o}, true
 }
 
 func (n *Node) firstOp(o protocol.ObjectID) int {

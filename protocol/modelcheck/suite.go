@@ -160,12 +160,13 @@ func (b Bound) threeNodesOnePage() []Case {
 // twoThreads is nodes with two threads each, of one program or of two, on one page.
 func (b Bound) twoThreads() []Case {
 	var all []Case
-	programs := accesses(1, 1)
+	base := b.base(2)
+	base.Strays = base.Duplicates > 0
 	for _, second := range []protocol.ClientID{1, 2} {
-		for _, p := range programs {
-			for _, q := range programs {
-				for _, r := range accesses(2, 1) {
-					c := threads(b.base(2), p)
+		for _, p := range accesses(2, 1) {
+			for _, q := range accesses(1, 1) {
+				for _, r := range accesses(1, 1) {
+					c := threads(base, p)
 					c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: second, Program: model.MustParseProgram(q)})
 					c.Threads = append(c.Threads, model.ThreadSpec{Node: 1, Client: 1, Program: model.MustParseProgram(r)})
 					all = append(all, Case{"2 nodes, 1 page, two threads on one of them", c})
@@ -199,6 +200,16 @@ func (b Bound) locks() []Case {
 		add("lock with cancelled waits", threads(none, fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("lock %d cancel 1; unlock %[1]d", home), fmt.Sprintf("rlock %d cancel 1; runlock %[1]d", home)))
 		add("lock whose holder dies", threads(none, fmt.Sprintf("lock %d; die", home), fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("lock %d; unlock %[1]d", home)))
 		add("lock whose holder dies", threads(none, fmt.Sprintf("lock %d; die", home), fmt.Sprintf("rlock %d; die", home), fmt.Sprintf("lock %d; unlock %[1]d", home)))
+	}
+	for _, home := range []int{9, 10, 11} {
+		// The dead holder's node gives the lock to readers there and elsewhere, whose waits may be cancelled.
+		for _, q := range []string{"rlock %d cancel 1; runlock %[1]d", "lock %d cancel 1; unlock %[1]d"} {
+			for _, r := range []string{"rlock %d; runlock %[1]d", "lock %d; unlock %[1]d; rlock %[1]d; runlock %[1]d"} {
+				c := threads(none, fmt.Sprintf("lock %d; die", home), fmt.Sprintf(q, home), fmt.Sprintf(r, home))
+				c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram(fmt.Sprintf(r, home))})
+				add("lock whose holder dies", c)
+			}
+		}
 	}
 	c := threads(two, "lock 9; unlock 9", "lock 9; unlock 9; rlock 9; runlock 9")
 	c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram("lock 9; unlock 9; rlock 9; runlock 9")})

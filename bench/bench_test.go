@@ -394,3 +394,21 @@ func TestFindDsmd(t *testing.T) {
 		t.Errorf("findDsmd with dsmd on PATH = %s, %v", path, err)
 	}
 }
+
+// TestDocumented: docs/benchmarks.md says what each kernel and each microbenchmark is.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range micro.Names() {
+		if !strings.Contains(string(text), "| `"+name+"` |") {
+			t.Errorf("docs/benchmarks.md does not explain %s", name)
+		}
+	}
+	for _, name := range []string{"sor", "matmul"} {
+		if !strings.Contains(string(text), "**"+name+"**") {
+			t.Errorf("docs/benchmarks.md does not explain %s", name)
+		}
+	}
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // A display shows people how far a command is, on standard error, and nothing if that is not a
-// terminal. Its methods may be called by one goroutine at a time.
+// terminal. That it can't be drawn is no reason to stop measuring, so its errors are left alone. Its methods may be called by one goroutine at a time.
 type display struct {
 	bar   *progressbar.ProgressBar // nil: show nothing
 	phase string
@@ -39,18 +39,19 @@ func (d *display) show(phase string, done, total int) {
 	}
 	if phase != d.phase || total != d.total {
 		d.phase, d.total = phase, total
+		_ = d.bar.Clear() // else the end of a longer description would stay
 		d.bar.Reset()
 		d.bar.ChangeMax(max(total, 1))
 		d.bar.Describe(phase)
 	}
-	// A display that can't be drawn is no reason to stop measuring. The bar would vanish when it is full, so the
-	// last step is left to the next phase.
+	// The bar would vanish when it is full, so the last step is left to the next phase.
 	_ = d.bar.Set(min(done, max(total, 1)-1))
 }
 
-// clear removes the display.
+// clear removes the display for good: what is printed after that would mix with it.
 func (d *display) clear() {
 	if d.bar != nil {
 		_ = d.bar.Clear()
+		d.bar = nil
 	}
 }

@@ -136,11 +136,18 @@ type solved struct {
 	err     error
 }
 
-// alone runs a version in this process.
+// The versions without a cluster are run up to baselineRuns times, as long as that takes no longer than baselineBudget, and
+// the shortest time counts: what else this machine does must not make us look good.
+const (
+	baselineRuns   = 3
+	baselineBudget = 2 * time.Second
+)
+
+// alone runs a version in this process, and returns its result and its shortest time.
 func alone(ctx context.Context, what string, prepare func() (kernel.Run, error), view *display) (kernel.Result, float64, error) {
 	view.show(what, 0, 0)
 	done := make(chan solved, 1)
-	go func() { done <- solve(ctx, prepare) }()
+	go func() { done <- fastest(ctx, prepare) }()
 	// A version without barriers does not notice that ctx is done. This process ends soon after, so leaving
 	// the computing to itself is no leak.
 	var s solved
@@ -153,6 +160,18 @@ func alone(ctx context.Context, what string, prepare func() (kernel.Run, error),
 		return kernel.Result{}, 0, fmt.Errorf("%s: %w", what, s.err)
 	}
 	return s.result, s.seconds, nil
+}
+
+func fastest(ctx context.Context, prepare func() (kernel.Run, error)) solved {
+	start := time.Now()
+	best := solve(ctx, prepare)
+	for run := 1; run < baselineRuns && best.err == nil && time.Since(start) < baselineBudget; run++ {
+		next := solve(ctx, prepare)
+		if next.err != nil || next.seconds < best.seconds {
+			best = next
+		}
+	}
+	return best
 }
 
 func solve(ctx context.Context, prepare func() (kernel.Run, error)) (s solved) {

@@ -122,6 +122,8 @@ type Node struct {
 	done     int               // of effects: how many were
 	carrying bool              // step is at work on effects
 	control  []byte            // scratch for encoding messages
+	unsent   bool              // something was queued since the last flush
+	urgent   bool              // and somebody waits for it
 	arrived  arrived           // the page that came with the frame being dealt with
 	saved    map[pagetable.Page]transport.Payload
 	stash    map[pagetable.Page]transport.Payload

@@ -59,14 +59,24 @@ func (n *Node) look(check bool) bool {
 	if check {
 		busy = n.serveReady(n.poller.Check()) || busy
 	}
-	if busy {
-		n.net.Flush()
+	if !busy {
+		n.urgent = n.unsent
 	}
+	n.flush()
 	return busy
+}
+
+// flush sends what was queued, if somebody waits for it.
+func (n *Node) flush() {
+	if n.urgent {
+		n.net.Flush()
+		n.urgent, n.unsent = false, false
+	}
 }
 
 // sleep waits until a descriptor is ready or a timer is due, and deals with that.
 func (n *Node) sleep() {
+	n.urgent, n.unsent = false, false // Arm flushes
 	if n.net.Arm() {
 		n.look(true)
 		return
@@ -79,7 +89,7 @@ func (n *Node) sleep() {
 	n.spin.slept(n.now - before)
 	n.serveReady(ready)
 	n.fireTimers()
-	n.net.Flush()
+	n.flush()
 }
 
 // gauge makes the gauges that are the engine's readable to others.

@@ -387,7 +387,7 @@ func (t *Transport) pollShortcut(h transport.Handler, max int) int {
 	if t.unread > 0 {
 		return t.deliverUnread(h, max)
 	}
-	if t.hot != nil {
+	if t.hot != nil && len(t.up) > 1 { // with one peer, asking everyone is as short
 		return t.serve(t.hot, h, max)
 	}
 	return 0

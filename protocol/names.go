@@ -106,6 +106,9 @@ type freeing struct {
 	run
 	phase   uint32
 	missing int // acknowledgements
+	// reply answers the call that gave up the pages, once they can be used again: whoever is told that memory
+	// is free may ask for it at once. Its Kind is 0 if the last user died, and nobody waits.
+	reply Message
 }
 
 func newNames(pages uint64) names { return names{free: []run{{0, pages}}} }
@@ -124,7 +127,7 @@ func (e *Engine) onNameRequest(m *Message) {
 	u := user{m.From, c.Client}
 	if c.Op == UnbindAll {
 		for _, b := range slices.Clone(e.names.bound) {
-			e.unbind(b, u)
+			e.unbind(b, u, Message{})
 		}
 		return
 	}
@@ -134,15 +137,18 @@ func (e *Engine) onNameRequest(m *Message) {
 	case c.Op == Unbind && b == nil:
 		reply.Status = StatusUnknown
 	case c.Op == Unbind:
-		if !e.unbind(b, u) {
-			reply.Status = StatusUnknown
-		}
+		e.unbind(b, u, reply)
+		return
 	case b == nil:
 		reply.Status, reply.Payload = e.names.allocate(&c, u)
 	case b.signature != c.Signature || b.count != c.Pages:
 		reply.Status, reply.Payload = StatusMismatch, []byte(b.signature)
 	default:
-		b.users = append(b.users, u)
+		// A program binds a name once. When it cancels the call it cannot know whether the name was bound, and
+		// may ask again.
+		if !slices.Contains(b.users, u) {
+			b.users = append(b.users, u)
+		}
 		reply.Payload = AppendRun(nil, b.first, b.count)
 	}
 	e.send(reply)
@@ -174,21 +180,30 @@ func (n *names) allocate(c *NameCall, u user) (Status, []byte) {
 	return StatusOK, AppendRun(nil, b.first, b.count)
 }
 
-// unbind removes one use of b by u and says whether there was one. After the last use the pages are dropped everywhere.
-func (e *Engine) unbind(b *binding, u user) bool {
+// unbind removes one use of b by u and answers with reply, if it has a Kind. After the last use the pages are dropped
+// everywhere, and the answer waits for that.
+func (e *Engine) unbind(b *binding, u user, reply Message) {
 	i := slices.Index(b.users, u)
 	if i < 0 {
-		return false
+		reply.Status = StatusUnknown
+	} else {
+		b.users = slices.Delete(b.users, i, i+1)
 	}
-	b.users = slices.Delete(b.users, i, i+1)
-	if len(b.users) > 0 {
-		return true
+	if i < 0 || len(b.users) > 0 {
+		e.sendReply(reply)
+		return
 	}
 	j := slices.Index(e.names.bound, b)
 	e.names.bound = slices.Delete(e.names.bound, j, j+1)
-	e.names.freeing = append(e.names.freeing, freeing{run: b.run})
+	e.names.freeing = append(e.names.freeing, freeing{run: b.run, reply: reply})
 	e.nextPhase(&e.names.freeing[len(e.names.freeing)-1])
-	return true
+}
+
+// sendReply answers a call, unless nobody waits for the answer.
+func (e *Engine) sendReply(reply Message) {
+	if reply.Kind != 0 {
+		e.send(reply)
+	}
 }
 
 func (e *Engine) nextPhase(f *freeing) {
@@ -216,9 +231,10 @@ func (e *Engine) onForgetAck(m *Message) {
 		e.nextPhase(f)
 		return
 	}
-	r := f.run
+	done := *f
 	e.names.freeing = slices.Delete(e.names.freeing, i, i+1)
-	e.names.giveBack(r)
+	e.names.giveBack(done.run)
+	e.sendReply(done.reply)
 }
 
 // giveBack makes a run free again and joins it with its neighbours.

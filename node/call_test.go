@@ -1,0 +1,316 @@
+package node
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+)
+
+// TestStatusNumbers: programs and engines number accesses and answers alike.
+func TestStatusNumbers(t *testing.T) {
+	for ours, theirs := range map[attach.Status]protocol.Status{
+		attach.StatusOK: protocol.StatusOK, attach.StatusCanceled: protocol.StatusCanceled, attach.StatusOwnerDied: protocol.StatusOwnerDied,
+		attach.StatusMismatch: protocol.StatusMismatch, attach.StatusNoSpace: protocol.StatusNoSpace, attach.StatusUnknown: protocol.StatusUnknown,
+	} {
+		if uint8(ours) != uint8(theirs) {
+			t.Errorf("status %v is %d for programs and %d for engines", ours, ours, theirs)
+		}
+	}
+	if uint8(attach.Read) != uint8(protocol.Read) || uint8(attach.Write) != uint8(protocol.Write) {
+		t.Error("programs and engines number accesses differently")
+	}
+	if attach.MaxContribution > protocol.MaxContribution || protocol.MaxPayload > attach.MaxPayload || attach.MaxName > protocol.MaxName {
+		t.Error("programs may say what engines may not, or the other way round")
+	}
+	if first, count, err := attach.DecodePages(protocol.AppendRun(nil, 5, 7)); first != 5 || count != 7 || err != nil {
+		t.Errorf("a run of pages of an engine is read by programs as %d, %d, %v", first, count, err)
+	}
+}
+
+const lockName = 0x1234_5678_9abc_def0
+
+func TestLocks(t *testing.T) {
+	everyHost(t, 3, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		if r := a.acquire(lockName, attach.Write); r.Status != attach.StatusOK {
+			t.Fatalf("a free lock: %v", r.Status)
+		}
+		_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+		b.sync()
+		select {
+		case r := <-waiting:
+			t.Fatalf("the lock was given away while it was held: %v", r.Status)
+		default:
+		}
+		a.release(lockName, attach.Write)
+		if r := b.answer(waiting); r.Status != attach.StatusOK {
+			t.Fatalf("a lock that was given back: %v", r.Status)
+		}
+		b.release(lockName, attach.Write)
+		// Two readers share it.
+		if a.acquire(lockName, attach.Read).Status != attach.StatusOK || b.acquire(lockName, attach.Read).Status != attach.StatusOK {
+			t.Fatal("two readers do not share a lock")
+		}
+		ticket, waiting := a.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+		a.cancel(ticket)
+		if r := a.answer(waiting); r.Status != attach.StatusCanceled {
+			t.Fatalf("a cancelled wait: %v", r.Status)
+		}
+		a.release(lockName, attach.Read)
+		b.release(lockName, attach.Read)
+		b.release(lockName, attach.Read) // not held: nothing happens
+		if c.members[0].counter("lock_calls") != 3 || c.members[1].counter("lock_calls") != 2 {
+			t.Errorf("lock_calls: %d, %d", c.members[0].counter("lock_calls"), c.members[1].counter("lock_calls"))
+		}
+		c.quiet()
+	})
+}
+
+// TestLockOfDeadProgram: who gets a lock whose holder died is told who that was.
+func TestLockOfDeadProgram(t *testing.T) {
+	everyHost(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		a.acquire(lockName, attach.Write)
+		_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+		b.sync()
+		a.die()
+		if r := b.answer(waiting); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
+			t.Errorf("%v, rank %d; the owner, rank 0, died", r.Status, r.Rank)
+		}
+		c.members[1].want(map[string]uint64{"owner_deaths": 1})
+		c.quiet()
+	})
+}
+
+func TestBarrier(t *testing.T) {
+	everyHost(t, 3, func(t *testing.T, c *cluster) {
+		var ps []*prog
+		for _, m := range c.members {
+			ps = append(ps, m.join())
+		}
+		arrive := func(p *prog, payload string) (uint64, chan attach.Reply) {
+			return p.call(attach.Call{Op: attach.OpArrive, Object: lockName, Parties: 3, Payload: []byte(payload)})
+		}
+		for range 3 {
+			var answers []chan attach.Reply
+			for i := range ps {
+				_, answer := arrive(ps[2-i], string(rune('c'-i)))
+				answers = append(answers, answer)
+			}
+			for _, answer := range answers {
+				if r := ps[0].answer(answer); r.Status != attach.StatusOK || string(r.Payload) != "abc" {
+					t.Fatalf("%v, %q; want the payloads in the order of ranks", r.Status, r.Payload)
+				}
+			}
+		}
+		// One gives up, says so, and comes again: it is counted once.
+		ticket, first := arrive(ps[0], "x")
+		ps[0].cancel(ticket)
+		if r := ps[0].answer(first); r.Status != attach.StatusCanceled {
+			t.Fatalf("a cancelled arrival: %v", r.Status)
+		}
+		// One of another opinion is told so, and is not counted either.
+		_, second := arrive(ps[1], "y")
+		c.settle() // the arrival is at the home
+		if r := ps[2].do(attach.Call{Op: attach.OpArrive, Object: lockName, Parties: 2, Payload: []byte("z")}); r.Status != attach.StatusMismatch ||
+			!strings.Contains(string(r.Payload), "others with 3 parties") {
+			t.Fatalf("another number of parties: %v %q", r.Status, r.Payload)
+		}
+		_, third := arrive(ps[0], "x")
+		_, fourth := arrive(ps[2], "z")
+		for _, answer := range []chan attach.Reply{second, third, fourth} {
+			if r := ps[0].answer(answer); r.Status != attach.StatusOK || string(r.Payload) != "xyz" {
+				t.Fatalf("%v, %q; want %q", r.Status, r.Payload, "xyz")
+			}
+		}
+		c.quiet()
+	})
+}
+
+// TestImpossibleBarrier: what the protocol could not carry is refused by the first node, which would otherwise be taken for
+// one that breaks the protocol.
+func TestImpossibleBarrier(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	p := c.members[0].join()
+	for object := range uint64(2) { // homed here and there
+		r := p.do(attach.Call{Op: attach.OpArrive, Object: object, Parties: protocol.MaxParties + 1})
+		if r.Status != attach.StatusMismatch || !strings.Contains(string(r.Payload), "65537 parties") {
+			t.Errorf("%v: %q", r.Status, r.Payload)
+		}
+	}
+	c.quiet()
+}
+
+func TestBindAndUnbind(t *testing.T) {
+	everyHost(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		page := a.bind("grid", 3)
+		if other := b.bind("grid", 3); other != page {
+			t.Errorf("one name is page %d here and page %d there", page, other)
+		}
+		if other := b.bind("grid2", 3); other == page {
+			t.Errorf("two names are page %d", page)
+		}
+		r := b.do(attach.Call{Op: attach.OpBind, Name: "grid", Object: attach.NameHash(attach.NameMemory, "grid"), Count: 9, ElemBytes: 4, TypeHash: 2, Signature: "int32"})
+		call := bindCall("grid", 3*512)
+		if r.Status != attach.StatusMismatch || string(r.Payload) != call.Identity() {
+			t.Errorf("another type: %v %q, want the identity that the name has, %q", r.Status, r.Payload, call.Identity())
+		}
+		for _, count := range []uint64{testPages*512 + 1, 1 << 40, math.MaxUint64} {
+			if r := a.do(bindCall("huge", count)); r.Status != attach.StatusNoSpace {
+				t.Errorf("%d words: %v, want no space", count, r.Status)
+			}
+		}
+		if r := a.do(bindCall("rest", (testPages-6+1)*512)); r.Status != attach.StatusNoSpace {
+			t.Errorf("more than is left: %v, want no space", r.Status)
+		}
+		if r := a.do(unbindCall("nobody")); r.Status != attach.StatusUnknown {
+			t.Errorf("a name that nobody bound: %v", r.Status)
+		}
+		// Freed pages are zeros when they come back, wherever they were.
+		a.store(page, 0, 1)
+		b.store(page+1, 0, 2)
+		b.wantLoad(page, 0, 1)
+		a.ok(unbindCall("grid"))
+		b.ok(unbindCall("grid"))
+		c.settle()
+		if again := b.bind("grid", 3); again != page {
+			t.Errorf("freed pages were not used again: page %d instead of %d", again, page)
+		}
+		for i := range pagetable.Page(3) {
+			a.wantLoad(page+i, 0, 0)
+			b.wantLoad(page+i, 0, 0)
+		}
+		if c.members[0].counter("name_calls") == 0 {
+			t.Error("name_calls did not move")
+		}
+		c.quiet()
+	})
+}
+
+// TestFaultsWhileFreeing: threads of an erroneous program touch memory while it is freed. They get through or go on waiting,
+// but nothing is remembered of them and the pages come back as zeros.
+func TestFaultsWhileFreeing(t *testing.T) {
+	everyHost(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		for round := range 8 {
+			page := a.bind("x", 4)
+			b.bind("x", 4)
+			a.store(page, 0, 1)
+			b.store(page+1, 0, 1)
+			var accesses []chan error
+			_, one := a.call(unbindCall("x"))
+			_, two := b.call(unbindCall("x"))
+			for i := range pagetable.Page(4) {
+				accesses = append(accesses, a.access(page+i, round%2 == 0, func([]byte) {}), b.access(page+i, true, func([]byte) {}))
+			}
+			a.answer(one)
+			b.answer(two)
+			for _, access := range accesses {
+				a.settled(access)
+			}
+		}
+		c.quiet()
+	})
+}
+
+// TestLargeTickets: programs choose their tickets freely, and the answer carries the ticket that was chosen.
+func TestLargeTickets(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	p, q := c.members[0].join(), c.members[0].joinAs(1)
+	for _, ticket := range []uint64{1 << 40, 1<<40 + 1, 1 << 63, attach.MaxTicket} {
+		for _, call := range []attach.Call{
+			{Op: attach.OpAcquire, Object: lockName, Access: attach.Read}, {Op: attach.OpArrive, Object: 9, Parties: 1},
+			{Op: attach.OpPrefetch, Count: 2, Access: attach.Read}, {Op: attach.OpStats}, bindCall("x", 1), unbindCall("x"),
+		} {
+			call.Ticket = ticket
+			p.ok(call) // takeReplies fails for an answer to another ticket
+			q.ok(call)
+		}
+	}
+	c.quiet()
+}
+
+// TestLateAnswer: the answer to a cancelled call comes when the program has used the ticket again.
+func TestLateAnswer(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	p := c.members[1].join()
+	p.sync()
+	c.net.Stall(0, 1)
+	bind := bindCall("one", 512)
+	bind.Ticket = 77
+	_, answer := p.call(bind)
+	p.cancel(77)
+	if r := p.answer(answer); r.Status != attach.StatusCanceled {
+		t.Fatalf("a cancelled bind: %v", r.Status)
+	}
+	unknown := unbindCall("two")
+	unknown.Ticket = 77
+	_, answer = p.call(unknown)
+	p.sync()
+	c.net.Resume(0, 1)
+	if r := p.answer(answer); r.Status != attach.StatusUnknown {
+		t.Errorf("the call was answered with %v, by the answer to another one", r.Status)
+	}
+	c.quiet()
+}
+
+// TestDeathWithOpenCalls: a program that dies with calls of every kind open leaves nothing behind, and who waits for it at a barrier or for
+// a lock goes on.
+func TestDeathWithOpenCalls(t *testing.T) {
+	everyHost(t, 3, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		b.acquire(1, attach.Write)
+		a.acquire(2, attach.Write)
+		a.acquire(3, attach.Read)
+		page := b.bind("shared", 600)
+		for i := range pagetable.Page(600) {
+			b.store(page+i, 0, uint64(i))
+		}
+		a.call(attach.Call{Op: attach.OpAcquire, Object: 1, Access: attach.Write})
+		a.call(attach.Call{Op: attach.OpArrive, Object: 4, Parties: 2, Payload: []byte("dead")})
+		a.call(bindCall("late", 5))
+		a.call(unbindCall("nobody"))
+		a.call(attach.Call{Op: attach.OpPrefetch, Object: uint64(page), Count: 600, Access: attach.Write})
+		waiting := a.access(page+599, true, func(b []byte) { binary.NativeEndian.PutUint64(b, 0) })
+		a.sync()
+		a.die()
+		<-waiting
+		if r := b.acquire(2, attach.Write); r.Status != attach.StatusOwnerDied {
+			t.Errorf("the dead program's lock: %v", r.Status)
+		}
+		if r := b.acquire(3, attach.Write); r.Status != attach.StatusOK {
+			t.Errorf("the lock that the dead program had for reading: %v", r.Status)
+		}
+		eventually(t, "the program is gone", func() bool { return c.members[0].counter("programs") == 0 })
+		b.release(1, attach.Write) // node 0 still asks for it, though nobody there wants it any more
+		c.settle()
+		_, answer := b.call(attach.Call{Op: attach.OpArrive, Object: 4, Parties: 2, Payload: []byte("next")})
+		again := c.members[0].join()
+		again.ok(attach.Call{Op: attach.OpArrive, Object: 4, Parties: 2, Payload: []byte("also")})
+		if r := b.answer(answer); string(r.Payload) != "alsonext" {
+			t.Errorf("the barrier gathered %q", r.Payload)
+		}
+		for i := range pagetable.Page(599) {
+			b.wantLoad(page+i, 0, uint64(i))
+		}
+		c.quiet()
+	})
+}
+
+// TestCancelOfNothing: cancelling what is not open, or is over, does nothing.
+func TestCancelOfNothing(t *testing.T) {
+	c := start(t, setup{nodes: 1})
+	p := c.members[0].join()
+	p.cancel(99)
+	ticket, answer := p.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+	p.answer(answer)
+	p.cancel(ticket)
+	p.sync()
+	c.quiet()
+}

@@ -83,7 +83,7 @@ func (s *Scenario) Run() (string, *Violation, error) {
 			fmt.Fprintf(&b, "  %s\n", FormatEffect(&out.Effects[j]))
 		}
 		for j := range out.Retired {
-			fmt.Fprintf(&b, "  %s\n", formatRetirement(&out.Retired[j]))
+			fmt.Fprintf(&b, "  %s\n", out.Retired[j].String())
 		}
 		if v == nil {
 			continue
@@ -159,7 +159,8 @@ func appendFlights(b []byte, flights []Flight) []byte {
 	return b
 }
 
-func formatRetirement(r *Retirement) string {
+// String says what retired, without who: the action says that.
+func (r *Retirement) String() string {
 	switch r.Kind {
 	case RetireAccess:
 		return fmt.Sprintf("retired on version %d", r.Contents)

@@ -1,0 +1,170 @@
+package simulator
+
+import (
+	"math/rand/v2"
+
+	"dsmd/protocol"
+	"dsmd/protocol/model"
+)
+
+// Profile says what kind of cluster Generate makes. All counts are per run unless they say otherwise.
+type Profile struct {
+	Name    string
+	Nodes   int // 0: 2 to 64, as the seed will have it
+	Threads int // on each node
+	Ops     int // of each thread, about
+	Pages   uint64
+	Writes  int // percent of the accesses
+	// Hot is the percentage of accesses that go to the first page.
+	Hot int
+	// Sections, Prefetches are the percentages of operations that are lock sections, and prefetches.
+	Sections, Prefetches int
+	Locks                int
+	Rounds               int // barriers that all threads pass, but for those of clients that die
+	// Deaths is how many nodes have one more client, of two threads, that dies in the middle of its work.
+	Deaths int
+	// Cancels bounds how often one wait may be cancelled.
+	Cancels uint8
+	// Light: nothing is repeated and no thread stalls, for clusters that are large enough without.
+	Light bool
+}
+
+// Profiles are the clusters that the tests run.
+func Profiles() []Profile {
+	return []Profile{
+		{Name: "pair", Nodes: 2, Threads: 2, Ops: 150, Pages: 3, Writes: 50},
+		{Name: "mixed", Nodes: 8, Threads: 2, Ops: 60, Pages: 12, Writes: 40, Hot: 20, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 3, Cancels: 1},
+		{Name: "hot page, many readers", Nodes: 24, Threads: 2, Ops: 40, Pages: 4, Writes: 5, Hot: 80},
+		{Name: "hot page, many writers", Nodes: 12, Threads: 2, Ops: 25, Pages: 2, Writes: 80, Hot: 90},
+		{Name: "locks and deaths", Nodes: 8, Threads: 2, Ops: 40, Pages: 4, Writes: 40, Sections: 50, Locks: 2, Deaths: 6, Cancels: 2},
+		{Name: "barriers", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2},
+		{Name: "64 nodes", Nodes: 64, Threads: 1, Ops: 25, Pages: 32, Writes: 30, Hot: 20, Sections: 5, Prefetches: 5, Locks: 4, Rounds: 2, Cancels: 1, Deaths: 8},
+		{Name: "1024 nodes", Nodes: 1024, Threads: 1, Ops: 3, Pages: 4, Writes: 10, Rounds: 1, Light: true},
+		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
+	}
+}
+
+// Generate makes a run from a profile and a seed.
+func Generate(p Profile, seed uint64) Options {
+	g := generator{Profile: p, random: rand.New(rand.NewPCG(seed, 0x9e0e7a7e))}
+	if g.Nodes == 0 {
+		g.Nodes = 2 + g.random.IntN(63)
+	}
+	c := &model.Config{
+		Nodes: g.Nodes, Pages: 4 * max(p.Pages, 1), HomeStripe: 1 + g.random.Uint64N(2), Hold: 50, MaxHold: 20_000,
+		Duplicates: 2, Strays: true,
+	}
+	o := Options{Seed: seed, Config: c, Deadline: 20_000_000, Repeat: 20, Stall: 10, StallMax: 1000}
+	o.InjectUntil = 5000 + Micros(g.random.Uint64N(20_000)) // most runs last longer
+	if p.Light {
+		c.Duplicates, c.Strays, o.Repeat, o.Stall = 0, false, 0, 0
+		o.Deadline *= 10
+	}
+	if g.random.IntN(2) == 0 {
+		o.Start = ^protocol.Time(0) - 20_000 // the nodes' clocks wrap 20 ms later
+	}
+	for n := range g.Nodes {
+		for range p.Threads {
+			c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(n), Client: protocol.ClientID(1 + g.random.IntN(2)), Program: g.program()})
+		}
+	}
+	for i := range p.Deaths {
+		node := protocol.NodeID(i % g.Nodes)
+		worker, killer := g.mortal()
+		client := protocol.ClientID(3 + i)
+		c.Threads = append(c.Threads,
+			model.ThreadSpec{Node: node, Client: client, Program: worker},
+			model.ThreadSpec{Node: node, Client: client, Program: killer})
+	}
+	return o
+}
+
+type generator struct {
+	Profile
+	random *rand.Rand
+}
+
+// barrierNumber is apart from the numbers of locks, which are small.
+const barrierNumber = 1000
+
+// program is rounds of work with a barrier behind each.
+func (g *generator) program() model.Program {
+	var p model.Program
+	for range max(g.Rounds, 1) {
+		for range g.Ops / max(g.Rounds, 1) {
+			p = g.work(p)
+		}
+		if g.Rounds > 0 {
+			p = append(p, model.Op{Kind: model.OpBarrier, Number: barrierNumber, Cancels: g.cancels()})
+		}
+	}
+	return p
+}
+
+// work appends one access, prefetch, or lock section.
+func (g *generator) work(p model.Program) model.Program {
+	switch dice := g.random.IntN(100); {
+	case dice < g.Sections:
+		return g.section(p)
+	case dice < g.Sections+g.Prefetches:
+		kind := model.OpPrefetchRead
+		if g.random.IntN(2) == 0 {
+			kind = model.OpPrefetchWrite
+		}
+		return append(p, model.Op{Kind: kind, Number: g.page()})
+	default:
+		return g.access(p, g.page())
+	}
+}
+
+func (g *generator) access(p model.Program, page uint64) model.Program {
+	kind := model.OpRead
+	if g.random.IntN(100) < g.Writes {
+		kind = model.OpWrite
+	}
+	return append(p, model.Op{Kind: kind, Number: page})
+}
+
+// section appends accesses under a lock.
+func (g *generator) section(p model.Program) model.Program {
+	lock, unlock := model.OpLock, model.OpUnlock
+	if g.random.IntN(3) == 0 {
+		lock, unlock = model.OpRLock, model.OpRUnlock
+	}
+	number := g.random.Uint64N(uint64(g.Locks))
+	p = append(p, model.Op{Kind: lock, Number: number, Cancels: g.cancels()})
+	for range g.random.IntN(3) {
+		p = g.access(p, g.page())
+	}
+	return append(p, model.Op{Kind: unlock, Number: number})
+}
+
+func (g *generator) cancels() uint8 {
+	if g.Cancels == 0 || g.random.IntN(4) != 0 {
+		return 0
+	}
+	return g.Cancels
+}
+
+func (g *generator) page() uint64 {
+	if g.random.IntN(100) < g.Hot {
+		return 0
+	}
+	return g.random.Uint64N(g.Pages)
+}
+
+// mortal is the two threads of a client that dies: one works for longer than the other lets it.
+func (g *generator) mortal() (worker, killer model.Program) {
+	for range 1 + g.random.IntN(20) {
+		number := g.random.Uint64N(uint64(g.Locks))
+		worker = append(worker, model.Op{Kind: model.OpLock, Number: number})
+		for range 4 {
+			worker = g.access(worker, g.page())
+		}
+		worker = g.section(append(worker, model.Op{Kind: model.OpUnlock, Number: number}))
+	}
+	for range 1 + g.random.IntN(15) {
+		killer = g.access(killer, g.page())
+	}
+	return worker, append(killer, model.Op{Kind: model.OpDie})
+}

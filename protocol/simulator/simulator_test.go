@@ -1,0 +1,182 @@
+package simulator
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"dsmd/protocol"
+	"dsmd/protocol/model"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "the first seed of TestFreshSeeds; 0: a new one")
+	runs  = flag.Int("runs", 1, "how many seeds TestFreshSeeds tries, from -seed upwards")
+	trace = flag.String("save", "", "file for the trace of the last run that failed, or of the last")
+)
+
+// checkLimit is the patience with the linearizability of one page. It is normally decided in milliseconds.
+const checkLimit = time.Minute
+
+// simulate runs one profile with one seed and checks everything.
+func simulate(t *testing.T, p Profile, s uint64) {
+	t.Helper()
+	o := Generate(p, s)
+	r, err := Run(o)
+	if err == nil {
+		err = CheckLinearizable(r.History, checkLimit)
+	}
+	t.Logf("%s, seed %d: %d nodes, %d steps, %d accesses, %d faults, %d messages, %d µs, trace %016x",
+		p.Name, s, o.Config.Nodes, r.Steps, r.Accesses, r.Faults, r.Messages, r.Ended, r.TraceHash)
+	if *trace != "" && (err != nil || !t.Failed()) {
+		saveTrace(t, o)
+	}
+	if err != nil {
+		t.Errorf("%s, seed %d: %v", p.Name, s, err)
+	}
+}
+
+// saveTrace runs once more, which gives the same trace, and writes it to the file that -save names.
+func saveTrace(t *testing.T, o Options) {
+	f, err := os.Create(*trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Trace = f
+	_, _ = Run(o) // its result is known
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFixedSeeds(t *testing.T) {
+	for _, p := range Profiles() {
+		for s := uint64(1); s <= 3; s++ {
+			if p.Light && s > 1 {
+				continue
+			}
+			simulate(t, p, s)
+		}
+	}
+}
+
+// TestFreshSeeds tries what nobody has tried before. Its log names the seed.
+func TestFreshSeeds(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for i := range *runs {
+		for _, p := range Profiles() {
+			if p.Light && i > 0 {
+				continue
+			}
+			simulate(t, p, first+uint64(i))
+		}
+	}
+}
+
+// TestSameSeedSameTrace: a failure that can not be repeated can not be understood.
+func TestSameSeedSameTrace(t *testing.T) {
+	for _, p := range Profiles() {
+		if p.Light {
+			continue
+		}
+		var traces [2]bytes.Buffer
+		var reports [2]*Report
+		for i := range traces {
+			o := Generate(p, 7)
+			o.Trace = &traces[i]
+			var err error
+			if reports[i], err = Run(o); err != nil {
+				t.Fatalf("%s: %v", p.Name, err)
+			}
+		}
+		if !bytes.Equal(traces[0].Bytes(), traces[1].Bytes()) || reports[0].TraceHash != reports[1].TraceHash {
+			t.Errorf("%s: two runs of one seed differ", p.Name)
+		}
+		other, err := Run(Generate(p, 8))
+		if err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if other.TraceHash == reports[0].TraceHash {
+			t.Errorf("%s: seeds 7 and 8 give the same trace", p.Name)
+		}
+	}
+}
+
+// TestProfilesDoWhatTheySay: injections that never happen test nothing.
+func TestProfilesDoWhatTheySay(t *testing.T) {
+	for _, p := range Profiles() {
+		var text bytes.Buffer
+		for seed := uint64(1); seed <= 4 && (seed == 1 || p.Deaths > 0); seed++ { // few clients die at the worst moment
+			o := Generate(p, seed)
+			o.Trace = &text
+			if _, err := Run(o); err != nil {
+				t.Fatalf("%s: %v", p.Name, err)
+			}
+		}
+		for what, want := range map[string]bool{
+			"fault again": !p.Light, "fault spuriously": !p.Light, "fault late": !p.Light,
+			"die\n": p.Deaths > 0, "from the dead": p.Deaths > 0, "cancel: ": p.Cancels > 0, "hold over": true,
+			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0,
+		} {
+			if got := bytes.Contains(text.Bytes(), []byte(what)); want && !got {
+				t.Errorf("%s: no %q in %d bytes of trace", p.Name, what, text.Len())
+			}
+		}
+	}
+}
+
+// TestPlantedBugsAreFound: the simulator's checks can fail, each planted bug shows it. ForgottenZero shows
+// in the first access already, most others need two nodes to meet.
+func TestPlantedBugsAreFound(t *testing.T) {
+	for _, plant := range model.Plants() {
+		t.Run(plant.String(), func(t *testing.T) {
+			o := Generate(Profiles()[0], 1)
+			o.Config.Plant = plant
+			if plant == model.DuplicatedAck || plant == model.LostInvalidation {
+				o = Generate(Profiles()[1], 1)
+				o.Config.Plant = plant
+			}
+			_, err := Run(o)
+			var v *model.Violation
+			if !errors.As(err, &v) {
+				t.Fatalf("the run ended with %v", err)
+			}
+			t.Log(v)
+		})
+	}
+}
+
+// TestDeadlineIsKept: a run that takes longer than allowed is an error and not a long test.
+func TestDeadlineIsKept(t *testing.T) {
+	o := Generate(Profiles()[0], 1)
+	o.Deadline = 1000
+	if _, err := Run(o); !errors.Is(err, ErrNotLive) {
+		t.Errorf("the run ended with %v, want ErrNotLive", err)
+	}
+}
+
+func TestCheckLinearizable(t *testing.T) {
+	page := protocol.PageObject(4)
+	for name, c := range map[string]struct {
+		history []Access
+		want    error
+	}{
+		"nothing":             {nil, nil},
+		"read before a write": {[]Access{{page, 0, true, 1, 5, 6}, {page, 1, false, 0, 1, 2}}, nil},
+		"overlapping":         {[]Access{{page, 0, true, 1, 1, 9}, {page, 1, false, 0, 2, 3}, {page, 2, false, 1, 4, 5}}, nil},
+		"stale read":          {[]Access{{page, 0, true, 1, 1, 2}, {page, 1, false, 0, 3, 4}}, ErrNotLinearizable},
+		"read goes back": {[]Access{{page, 0, true, 1, 1, 9}, {page, 1, false, 1, 2, 3}, {page, 2, false, 0, 4, 5}},
+			ErrNotLinearizable},
+		"pages apart": {[]Access{{page, 0, true, 1, 1, 2}, {page + 1, 1, false, 0, 3, 4}}, nil},
+	} {
+		if err := CheckLinearizable(c.history, checkLimit); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

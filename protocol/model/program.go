@@ -125,7 +125,9 @@ func parseOp(words []string) (Op, error) {
 	switch {
 	case op.Kind == 0:
 		return Op{}, fmt.Errorf("is none of %s", strings.TrimSpace(strings.Join(opNames[:], " ")))
-	case op.Kind == OpDie && len(words) == 1:
+	case op.Kind == OpDie && len(words) > 1:
+		return Op{}, errors.New("has nothing behind it")
+	case op.Kind == OpDie:
 		return op, nil
 	case len(words) != 2 && len(words) != 4:
 		return Op{}, errors.New(`wants a number, then "cancel" and a number if it may be cancelled`)

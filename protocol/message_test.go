@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -132,4 +133,17 @@ func FuzzDecodeMessage(f *testing.F) {
 			t.Fatalf("%s encodes as\n%x, came as\n%x", fmt.Sprintf("%+v", m), back, wire)
 		}
 	})
+}
+
+// TestDocumentationNamesEveryMessage: docs/protocol.md has a table of messages, which a new kind would be missing from.
+func TestDocumentationNamesEveryMessage(t *testing.T) {
+	text, err := os.ReadFile("../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := Kind(1); k < kindEnd; k++ {
+		if !bytes.Contains(text, []byte("`"+k.String()+"`")) {
+			t.Errorf("docs/protocol.md does not name %v", k)
+		}
+	}
 }

@@ -202,14 +202,31 @@ func (n *Node) hello(p *program, body []byte) error {
 	return nil
 }
 
-// freeRank is the first rank of this node that no program has: ranks are dealt to nodes in turn.
+// freeRank is the first rank of this node that no program has or was offered: ranks are dealt to nodes in turn. When all were
+// offered, one is offered again that nobody has taken yet; an observer, for one, never takes its own.
 func (n *Node) freeRank() uint32 {
+	again := uint32(n.cfg.Self % n.cfg.Ranks)
+	found := false
 	for r := uint32(n.cfg.Self); int(r) < n.cfg.Ranks; r += uint32(n.cfg.Nodes) {
-		if n.holderOf(r) == nil {
+		switch {
+		case n.holderOf(r) != nil:
+		case !n.offered(r):
 			return r
+		case !found:
+			again, found = r, true
 		}
 	}
-	return uint32(n.cfg.Self % n.cfg.Ranks)
+	return again
+}
+
+// offered says whether a program was welcomed with a rank and has not attached yet.
+func (n *Node) offered(rank uint32) bool {
+	for _, p := range n.programs {
+		if p.stage == stageGreeted && !p.ranked && p.rank == rank {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *Node) holderOf(rank uint32) *program {

@@ -74,13 +74,20 @@ func listenUnix(t testing.TB, socket string) *os.File {
 // Socket is where programs of a node attach.
 func (c *Cluster) Socket(node int) string { return c.sockets[node] }
 
-// Program starts a program as the given rank on the given node.
+// AnyRank leaves the choice of a rank to the daemon.
+const AnyRank = -1
+
+// Program starts a program as the given rank, or AnyRank, on the given node.
 func (c *Cluster) Program(t testing.TB, p *Program, node, rank int, args ...string) *Process {
 	t.Helper()
+	asked := ""
+	if rank != AnyRank {
+		asked = strconv.Itoa(rank)
+	}
 	return Start(t, Command{
 		Name: fmt.Sprintf("%s of rank %d on node %d", p.name, rank, node), Path: program(t), Args: args,
 		Env: []string{envProgram + "=" + p.name, "DSM_SOCKET=" + c.sockets[node],
-			"DSM_RANK=" + strconv.Itoa(rank), "DSM_SIZE=" + strconv.Itoa(c.ranks)},
+			"DSM_RANK=" + asked, "DSM_SIZE=" + strconv.Itoa(c.ranks)},
 	})
 }
 

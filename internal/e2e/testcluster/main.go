@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -125,4 +128,27 @@ func Having(variable string) (list []string) {
 		}
 	}
 	return list
+}
+
+// ordinary is the user and the group "nobody".
+const ordinary = 65534
+
+// RequireEnv is the environment variable that lists, separated by commas, what this machine must have. With "root" among
+// it a test that can only run as root fails for others instead of being skipped.
+const RequireEnv = "DSMD_REQUIRE"
+
+// AsUser starts the tests of this binary whose names match a pattern once more, as an ordinary user. Only root can do that;
+// for anybody else the test is skipped, being one that is run as an ordinary user anyway.
+func AsUser(t testing.TB, pattern string) *Process {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if slices.Contains(strings.Split(os.Getenv(RequireEnv), ","), "root") {
+			t.Fatalf("%s demands root, and this is user %d", RequireEnv, os.Geteuid())
+		}
+		t.Skipf("needs root to become an ordinary user; user %d is one", os.Geteuid())
+	}
+	return Start(t, Command{
+		Name: "the tests as an ordinary user", Path: program(t), Args: []string{"-test.v", "-test.count=1", "-test.run=" + pattern},
+		Env: []string{envDir + "=" + Dir(t)}, User: &syscall.Credential{Uid: ordinary, Gid: ordinary},
+	})
 }

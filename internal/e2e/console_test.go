@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"dsmd/dsm"
+	"dsmd/internal/e2e/testcluster"
+	"dsmd/internal/uffd/uffdtest"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }
+
+// serve starts daemons, if this machine can trap page faults at all.
+func serve(t *testing.T, nodes, ranks int, flags ...string) *testcluster.Cluster {
+	t.Helper()
+	uffdtest.Require(t)
+	return testcluster.Serve(t, nodes, ranks, flags...)
+}
+
+// console joins the cluster, says so, and then obeys the test's lines, each with a line of answer. It closes the cluster
+// when there are no more lines.
+var console = testcluster.Define("console", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		s.Say("error: %v", err)
+		return err
+	}
+	s.Say("rank %d of %d", c.Rank(), c.Size())
+	desk := desk{ctx: s.Ctx, c: c, memory: map[string][]uint64{}}
+	for {
+		line, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return c.Close()
+		}
+		if err != nil {
+			return err
+		}
+		s.Say("%s", desk.obey(strings.Fields(line)))
+	}
+})
+
+// join starts a console and waits until it has joined.
+func join(t *testing.T, c *testcluster.Cluster, node, rank, ranks int) *testcluster.Process {
+	t.Helper()
+	p := c.Program(t, console, node, rank)
+	p.Expect(t, fmt.Sprintf("rank %d of %d", rank, ranks))
+	return p
+}
+
+// desk is what a console works with.
+type desk struct {
+	ctx    context.Context
+	c      *dsm.Cluster
+	memory map[string][]uint64
+}
+
+// obey does what a line says: a verb, most often the name of something, and numbers.
+func (d *desk) obey(line []string) string {
+	verb, name, n := line[0], "", [2]uint64{}
+	if len(line) > 1 {
+		name = line[1]
+	}
+	for i := 2; i < len(line); i++ {
+		var err error
+		if n[i-2], err = strconv.ParseUint(line[i], 10, 64); err != nil {
+			return "error: " + err.Error()
+		}
+	}
+	answer, err := d.memoryVerb(verb, name, n)
+	if err == errNotMine {
+		answer, err = d.syncVerb(verb, name, n)
+	}
+	var died *dsm.OwnerDiedError
+	switch {
+	case errors.As(err, &died):
+		return fmt.Sprintf("owner died: rank %d", died.Rank)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "too late"
+	case err != nil:
+		return "error: " + err.Error()
+	case answer == "":
+		return "ok"
+	}
+	return answer
+}
+
+var errNotMine = errors.New("no such verb")
+
+// memoryVerb does what is about memory. Memory is counted in words of 8 bytes, but allocated in pages.
+func (d *desk) memoryVerb(verb, name string, n [2]uint64) (answer string, err error) {
+	m := d.memory[name]
+	switch verb {
+	case "alloc":
+		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8)
+	case "free":
+		err = dsm.Free(d.c, m)
+		delete(d.memory, name)
+	case "get":
+		return fmt.Sprint(atomic.LoadUint64(&m[n[0]])), nil
+	case "put":
+		atomic.StoreUint64(&m[n[0]], n[1])
+	case "add":
+		return fmt.Sprint(atomic.AddUint64(&m[n[0]], n[1])), nil
+	case "fill": // each word with a value of its own
+		for i := range m {
+			m[i] = n[0] + uint64(i)
+		}
+	case "check":
+		for i, v := range m {
+			if v != n[0]+uint64(i) {
+				return fmt.Sprintf("word %d is %d", i, v), nil
+			}
+		}
+	case "zero":
+		for i, v := range m {
+			if v != 0 {
+				return fmt.Sprintf("word %d is %d", i, v), nil
+			}
+		}
+	case "address":
+		return fmt.Sprintf("%p", m), nil
+	case "pipe":
+		err = pipe(m, n[0])
+	case "prefetch": // for access n[0], within n[1] milliseconds
+		ctx, cancel := d.within(n[1])
+		defer cancel()
+		err = dsm.Prefetch(ctx, d.c, m, dsm.Access(n[0]))
+	default:
+		return "", errNotMine
+	}
+	return "", err
+}
+
+// syncVerb does what is about locks, barriers and counters. Times are in milliseconds.
+func (d *desk) syncVerb(verb, name string, n [2]uint64) (answer string, err error) {
+	ctx, cancel := d.within(n[0])
+	defer cancel()
+	switch verb {
+	case "lock":
+		err = dsm.NewMutex(d.c, name).Lock(ctx)
+	case "unlock":
+		err = dsm.NewMutex(d.c, name).Unlock()
+	case "rlock":
+		err = dsm.NewRWMutex(d.c, name).RLock(ctx)
+	case "runlock":
+		err = dsm.NewRWMutex(d.c, name).RUnlock()
+	case "barrier":
+		err = d.c.Barrier(ctx)
+	case "sum":
+		var v int
+		v, err = dsm.Reduce(ctx, d.c, name, 1<<(8*d.c.Rank()), dsm.Sum)
+		answer = fmt.Sprintf("%x", v)
+	case "counter":
+		stats, err := d.c.Stats(ctx)
+		return fmt.Sprint(stats[name]), err
+	case "pid":
+		return fmt.Sprint(os.Getpid()), nil
+	default:
+		return "", fmt.Errorf("verb %q: %w", verb, errNotMine)
+	}
+	if err != nil {
+		answer = ""
+	}
+	return answer, err
+}
+
+// within is a context that ends after some milliseconds, or with the program for 0.
+func (d *desk) within(ms uint64) (context.Context, context.CancelFunc) {
+	if ms == 0 {
+		return d.ctx, func() {}
+	}
+	return context.WithTimeout(d.ctx, time.Duration(ms)*time.Millisecond)
+}
+
+// pipe writes memory that was filled with the given value into a pipe, and checks what arrives. The kernel reads the
+// memory, in write(2).
+func pipe(m []uint64, value uint64) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	defer w.Close()
+	if _, err := w.Write(unsafe.Slice((*byte)(unsafe.Pointer(&m[0])), 8*len(m))); err != nil {
+		return err
+	}
+	got := make([]byte, 8*len(m))
+	if _, err := io.ReadFull(r, got); err != nil {
+		return err
+	}
+	for i := range m {
+		if v := binary.NativeEndian.Uint64(got[8*i:]); v != value+uint64(i) {
+			return fmt.Errorf("word %d arrives as %d", i, v)
+		}
+	}
+	return nil
+}
+
+// counter asks a console for a counter of its daemon.
+func counter(t *testing.T, p *testcluster.Process, name string) uint64 {
+	t.Helper()
+	text := p.Ask(t, "counter %s", name)
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("counter %s: %q", name, text)
+	}
+	return n
+}

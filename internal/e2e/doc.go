@@ -1,0 +1,14 @@
+// Package e2e tests the whole system as its users meet it: the dsmd binary, and programs that link package dsm.
+// All of it is in the tests; package testcluster, below, starts and leads the processes.
+//
+// What each file is about:
+//
+//	console_test.go   a program that does what a test tells it, line by line
+//	death_test.go     programs and daemons that are killed
+//	sharing_test.go   several programs on a node, atomics, runs of the collector, growing stacks
+//	memory_test.go    allocations: bad use, freeing, prefetching
+//	sync_test.go      locks, barriers and reductions, and contexts that end them
+//	hostile_test.go   a program that breaks the rules of the socket
+//	run_test.go       `dsmd run`
+//	user_test.go      all that matters once more, as an ordinary user
+package e2e

@@ -125,6 +125,7 @@ type Node struct {
 	unsent   bool              // something was queued since the last flush
 	urgent   bool              // and somebody waits for it
 	arrived  arrived           // the page that came with the frame being dealt with
+	message  protocol.Message  // the one being dealt with: here, because a variable would be allocated for each
 	saved    map[pagetable.Page]transport.Payload
 	stash    map[pagetable.Page]transport.Payload
 	events   []pagetable.Event

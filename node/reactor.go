@@ -259,7 +259,9 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 	if m.Kind == protocol.Grant && !m.Object.IsLock() {
 		n.noteGrant(&m, payload)
 	}
-	n.step(protocol.Event{Kind: protocol.EventMessage, Message: &m})
+	n.message = m
+	n.step(protocol.Event{Kind: protocol.EventMessage, Message: &n.message})
+	n.message.Payload = nil // it dies with the frame
 	n.arrived = arrived{}
 }
 

@@ -1,0 +1,143 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"dsmd/internal/netio"
+	"dsmd/protocol"
+
+	"pgregory.net/rapid"
+)
+
+// vain lets a spinner poll in vain for its whole budget, then sleep for d.
+func vain(s *spinner, sleeps int, d time.Duration) {
+	for range sleeps {
+		s.slept(d)
+	}
+}
+
+func TestSpinnerLearnsNotToPoll(t *testing.T) {
+	s := newSpinner(0)
+	if s.until(0) != defaultSpin {
+		t.Errorf("a new spinner polls for %v, want %v", s.until(0), defaultSpin)
+	}
+	vain(&s, 1, time.Second)
+	if got := s.until(0); got >= defaultSpin || got == 0 {
+		t.Errorf("after one long sleep it polls for %v, want less than %v, but some", got, defaultSpin)
+	}
+	vain(&s, 10, time.Second)
+	if got := s.until(0); got != 0 {
+		t.Errorf("after many long sleeps it still polls for %v", got)
+	}
+}
+
+func TestSpinnerLearnsToPoll(t *testing.T) {
+	s := newSpinner(0)
+	vain(&s, 10, time.Second)
+	vain(&s, 1, defaultSpin/2)
+	if got := s.until(0); got < minSpin {
+		t.Errorf("after a sleep that polling could have spared it polls for %v, want at least %v", got, minSpin)
+	}
+	vain(&s, 10, defaultSpin/2)
+	if got := s.until(0); got != defaultSpin {
+		t.Errorf("after many short sleeps it polls for %v, want %v", got, defaultSpin)
+	}
+	vain(&s, 10, 2*defaultSpin) // neither short nor long: it stays as it is
+	if got := s.until(0); got != defaultSpin {
+		t.Errorf("after middling sleeps it polls for %v, want %v", got, defaultSpin)
+	}
+}
+
+func TestSpinnerPausesWhenItsCoreIsStolen(t *testing.T) {
+	s := newSpinner(0)
+	s.looked(time.Second, stolenAfter)
+	if s.until(time.Second) != defaultSpin {
+		t.Error("it paused although it had its core")
+	}
+	s.looked(time.Second, stolenAfter+1)
+	for _, at := range []time.Duration{time.Second, time.Second + spinPause - 1} {
+		if s.until(at) != 0 {
+			t.Errorf("it polls %v after its core was stolen", at-time.Second)
+		}
+	}
+	if s.until(time.Second+spinPause) != defaultSpin {
+		t.Error("it does not poll again after the pause")
+	}
+}
+
+func TestSpinnerLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := time.Duration(rapid.Int64Range(-10, int64(time.Millisecond)).Draw(t, "limit"))
+		s := newSpinner(limit)
+		want := limit
+		switch {
+		case limit < 0:
+			want = 0
+		case limit == 0:
+			want = defaultSpin
+		}
+		for range rapid.IntRange(0, 50).Draw(t, "sleeps") {
+			s.slept(time.Duration(rapid.Int64Range(0, int64(10*time.Millisecond)).Draw(t, "sleep")))
+			if got := s.until(0); got < 0 || got > want {
+				t.Fatalf("it polls for %v, the limit is %v", got, want)
+			}
+		}
+	})
+}
+
+// TestTimers compares the timers with a plain list.
+func TestTimers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tested timers
+		model := map[protocol.ObjectID]time.Duration{}
+		now, next := time.Duration(0), protocol.ObjectID(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				at := now + time.Duration(rapid.Int64Range(-5, 200_000).Draw(t, "in"))
+				tested.add(at, next)
+				model[next] = at
+				next++
+			},
+			"pass": func(t *rapid.T) {
+				now += time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "time"))
+				last := time.Duration(-1 << 62)
+				for {
+					id, ok := tested.due(now)
+					if !ok {
+						break
+					}
+					at, known := model[id]
+					if !known || at > now || at < last {
+						t.Fatalf("at %v timer %v fired, which was set to %v (%v), after one of %v", now, id, at, known, last)
+					}
+					last = at
+					delete(model, id)
+				}
+			},
+			"": func(t *rapid.T) { agree(t, &tested, model, now) },
+		})
+	})
+}
+
+// agree checks what the reactor asks timers before it sleeps, after all that were due have fired.
+func agree(t *rapid.T, tested *timers, model map[protocol.ObjectID]time.Duration, now time.Duration) {
+	first, any := time.Duration(0), false
+	for _, at := range model {
+		if !any || at < first {
+			first, any = at, true
+		}
+	}
+	if any && first <= now {
+		return // due() has not been asked since it was set
+	}
+	if got, want := tested.soon(now), any && first-now < spinForTimer; got != want {
+		t.Fatalf("at %v the first timer is at %v (%v), and soon is %v", now, first, any, got)
+	}
+	switch got := tested.timeout(now); {
+	case !any && got != netio.Forever, any && got < 0:
+		t.Fatalf("at %v the first timer is at %v (%v), and the timeout is %v", now, first, any, got)
+	case any && now+got > first:
+		t.Fatalf("at %v the reactor may sleep for %v and miss the timer at %v", now, got, first)
+	}
+}

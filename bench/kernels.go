@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dsmd/bench/barnes"
+	"dsmd/bench/fft"
 	"dsmd/bench/kernel"
 	"dsmd/bench/matmul"
 	"dsmd/bench/sor"
@@ -13,6 +15,8 @@ import (
 
 // kernels are the programs that `bench run` knows.
 var kernels = kernel.Registry{
+	fft.Kernel{},
+	barnes.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},
 }

@@ -9,6 +9,7 @@ import (
 	"dsmd/bench/barnes"
 	"dsmd/bench/fft"
 	"dsmd/bench/kernel"
+	"dsmd/bench/lu"
 	"dsmd/bench/matmul"
 	"dsmd/bench/sor"
 )
@@ -16,6 +17,8 @@ import (
 // kernels are the programs that `bench run` knows.
 var kernels = kernel.Registry{
 	fft.Kernel{},
+	lu.Kernel{},
+	lu.Kernel{Plain: true},
 	barnes.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},

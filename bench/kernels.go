@@ -11,6 +11,7 @@ import (
 	"dsmd/bench/kernel"
 	"dsmd/bench/lu"
 	"dsmd/bench/matmul"
+	"dsmd/bench/radix"
 	"dsmd/bench/sor"
 )
 
@@ -19,6 +20,7 @@ var kernels = kernel.Registry{
 	fft.Kernel{},
 	lu.Kernel{},
 	lu.Kernel{Plain: true},
+	radix.Kernel{},
 	barnes.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},

@@ -11,6 +11,7 @@ import (
 	"dsmd/bench/kernel"
 	"dsmd/bench/lu"
 	"dsmd/bench/matmul"
+	"dsmd/bench/ocean"
 	"dsmd/bench/radix"
 	"dsmd/bench/sor"
 )
@@ -21,6 +22,7 @@ var kernels = kernel.Registry{
 	lu.Kernel{},
 	lu.Kernel{Plain: true},
 	radix.Kernel{},
+	ocean.Kernel{},
 	barnes.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},

@@ -1,0 +1,139 @@
+package ocean
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"dsmd/bench/kernel"
+)
+
+// The threads' partial sums round differently for every division of the grid. These are the differences from
+// the sequential result that are allowed, about a hundred times what was found for up to 33 threads and edges up to 1026.
+const (
+	// figureTolerance is relative. Several figures are sums in which much cancels; that they vary from the ninth
+	// digit on with the number of processors is what the original's reference output says, too.
+	figureTolerance = 1e-7
+	// pointTolerance is relative to a layer's largest point.
+	pointTolerance = 1e-9
+)
+
+// The figures of the original program by the grid's edge, for one processor.
+//
+//go:embed testdata/reference.json
+var referenceJSON []byte
+
+func references() (map[string]map[string]float64, error) {
+	var r map[string]map[string]float64
+	if err := json.Unmarshal(referenceJSON, &r); err != nil {
+		return nil, fmt.Errorf("testdata/reference.json: %w", err)
+	}
+	return r, nil
+}
+
+// Verify compares with the figures of the original program if there are some for this size, and with the
+// sequential result. Iterations and work must be the same; for the rest see figureTolerance and pointTolerance.
+func (p problem) Verify(sequential, got kernel.Result) error {
+	all, err := references()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		compareFigures("the original's", all[strconv.Itoa(p.n)], got.Figures),
+		compareFigures("the sequential version's", numbers(sequential.Figures), got.Figures),
+		p.comparePoints(sequential.Output, got.Output),
+	)
+}
+
+// numbers are the figures that can be compared: all but the checksums.
+func numbers(figures map[string]any) map[string]float64 {
+	n := make(map[string]float64)
+	for name, figure := range figures {
+		if x, ok := figure.(float64); ok {
+			n[name] = x
+		}
+	}
+	return n
+}
+
+// compareFigures names the first figure that is missing or wrong.
+func compareFigures(whose string, want map[string]float64, got map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		x, ok := got[name].(float64)
+		if !ok {
+			return fmt.Errorf("figure %q is missing", name)
+		}
+		exact := strings.HasSuffix(name, " iter") || strings.HasSuffix(name, " work")
+		if !near(x, want[name], exact) {
+			return fmt.Errorf("figure %q is %v, %s is %v", name, x, whose, want[name])
+		}
+	}
+	return nil
+}
+
+// near is false if x is no number.
+func near(x, want float64, exact bool) bool {
+	return x == want || !exact && math.Abs(x-want) <= figureTolerance*math.Abs(want)
+}
+
+// comparePoints names the point that is farthest from what it should be.
+func (p problem) comparePoints(want, got kernel.Words) error {
+	if got.Len() != 2*p.n*p.n || want.Len() != got.Len() {
+		return fmt.Errorf("the output has %d points, the sequential version's %d, and two layers are %d", got.Len(), want.Len(), 2*p.n*p.n)
+	}
+	for layer := range 2 {
+		largest, worst, at := 0.0, 0.0, 0
+		for i := layer * p.n * p.n; i < (layer+1)*p.n*p.n; i++ {
+			w, g := math.Float64frombits(want.At(i)), math.Float64frombits(got.At(i))
+			largest = max(largest, math.Abs(w))
+			off := math.Abs(w - g)
+			if math.IsNaN(off) {
+				off = math.Inf(1)
+			}
+			if off > worst {
+				worst, at = off, i%(p.n*p.n)
+			}
+		}
+		if worst > pointTolerance*largest {
+			return fmt.Errorf("layer %d: the point at row %d, column %d is off by %g from the sequential version's; the largest is %g",
+				layer, at/p.n, at%p.n, worst, largest)
+		}
+	}
+	return nil
+}
+
+// figures names numbers as the original's output does. The multigrid method's lines are numbered from 00.
+func figures(solves []solve, psiai, psibi float64, output []float64, edge int) map[string]any {
+	f := map[string]any{"psiai": psiai, "psibi": psibi}
+	for i, s := range solves {
+		f[fmt.Sprintf("solve %02d iter", i)] = float64(s.iterations)
+		f[fmt.Sprintf("solve %02d residual norm", i)] = s.residual
+		f[fmt.Sprintf("solve %02d work", i)] = s.work
+	}
+	for layer := range 2 {
+		points := output[layer*edge*edge : (layer+1)*edge*edge]
+		name := fmt.Sprintf("psi[layer %d] ", layer)
+		f[name+"sum"], f[name+"sumabs"], f[name+"min"], f[name+"max"] = statistics(points, edge)
+		f[name+"fnv"] = kernel.FNV(kernel.Float64s(points))
+	}
+	return f
+}
+
+// statistics is of the interior points.
+func statistics(layer []float64, edge int) (sum, sumabs, low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for i := 1; i < edge-1; i++ {
+		for _, x := range layer[i*edge+1 : (i+1)*edge-1] {
+			sum += x
+			sumabs += math.Abs(x)
+			low, high = min(low, x), max(high, x)
+		}
+	}
+	return sum, sumabs, low, high
+}

@@ -81,7 +81,8 @@ func prepare() (dir string, own bool, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, true, err
 	}
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "dsmd"), "dsmd/cmd/dsmd").CombinedOutput(); err != nil {
+	args := append(append([]string{"build"}, buildFlags...), "-o", filepath.Join(dir, "dsmd"), "dsmd/cmd/dsmd")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return dir, true, fmt.Errorf("testcluster: building dsmd: %w\n%s", err, out)
 	}
 	return dir, true, copySelf(filepath.Join(dir, "program"))

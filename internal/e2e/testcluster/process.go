@@ -90,7 +90,8 @@ func Start(t testing.TB, c Command) *Process {
 	p := &Process{name: c.Name, cmd: exec.Command(c.Path, c.Args...), ended: make(chan struct{})}
 	p.stdout.more, p.stderr.more = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.Env = append(os.Environ(), c.Env...)
+	// Under the race detector each process would sleep for a second before it ends.
+	p.cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), c.Env...)
 	p.cmd.ExtraFiles = c.Files
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: c.User}
 	p.cmd.WaitDelay = Patience // an orphan that holds the output must not hold up the test
@@ -105,6 +106,9 @@ func Start(t testing.TB, c Command) *Process {
 	t.Cleanup(func() {
 		p.Signal(syscall.SIGKILL)
 		<-p.ended
+		if strings.Contains(p.stderr.String(), "WARNING: DATA RACE") {
+			t.Errorf("the race detector has found something in %s", p.name)
+		}
 		if t.Failed() {
 			t.Logf("%s ended with %v, and printed\n%s%s", p.name, p.cmd.ProcessState, indented(p.stdout.String()), indented(p.stderr.String()))
 		}

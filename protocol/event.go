@@ -67,7 +67,7 @@ const (
 	// EffectStash: keep the contents that came with this event's message until EffectInstall.
 	EffectStash
 	// EffectMap: the page is present with Access: settle a fault of Client, or wake all threads
-	// that wait for the page if Client is 0. EventCompleted follows.
+	// that wait for the page if Client is 0. Access None: the page is being freed, only wake who waits. EventCompleted follows.
 	EffectMap
 	// EffectMakeWritable: the page, present for reading, becomes writable. EventCompleted follows.
 	EffectMakeWritable
@@ -114,7 +114,8 @@ const (
 	StatusOK Status = iota
 	// StatusCanceled: the wait was ended by EventCancel.
 	StatusCanceled
-	// StatusOwnerDied: the lock is granted, but the program that held it last died holding it.
+	// StatusOwnerDied: the lock is granted, but the program that held it last for writing died holding it, and
+	// no writer has been told yet. (Several readers may be told.)
 	StatusOwnerDied
 	// StatusMismatch: another rank gave another type, length or number of parties. Payload says what it gave.
 	StatusMismatch

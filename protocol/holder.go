@@ -178,8 +178,8 @@ func (e *Engine) lookAgain(o *object, p *pending) {
 	switch {
 	case f == None || p.op != 0:
 		return // nothing, or not yet: the grant that waited for a map has begun an operation of its own
-	case o.has() >= f:
-		e.startMap(o, p, 0)
+	case o.has() >= f, e.isDead(o.id) && p.want == None:
+		e.startMap(o, p, 0) // on memory that is being freed nothing is asked for: see wakeDead
 	case p.want == None:
 		e.ask(o, p, f)
 	case p.want < f:

@@ -100,8 +100,10 @@ type user struct {
 }
 
 // freeing is a run of pages that all nodes are dropping. First all nodes stop asking for its pages and finish what
-// is under way (phase 1), then all forget them (phase 2); only then the run can be used again. One phase
-// would not do: a request still on its way could revive a directory entry that was dropped already.
+// is under way (phase 1), then all forget them (phase 2), then all may ask again (phase 3); only then the run can
+// be used again. Fewer phases would not do. Without the first, a request still on its way could revive a directory
+// entry that was dropped already; without the third, so could a node that has forgotten, with a fault reported
+// late, while another still has its copy.
 type freeing struct {
 	run
 	phase   uint32
@@ -206,6 +208,9 @@ func (e *Engine) sendReply(reply Message) {
 	}
 }
 
+// lastPhase is the last phase of freeing.
+const lastPhase = 3
+
 func (e *Engine) nextPhase(f *freeing) {
 	f.phase++
 	f.missing = e.cfg.Nodes
@@ -227,7 +232,7 @@ func (e *Engine) onForgetAck(m *Message) {
 	if f.missing--; f.missing > 0 {
 		return
 	}
-	if f.phase == 1 {
+	if f.phase < lastPhase {
 		e.nextPhase(f)
 		return
 	}
@@ -275,6 +280,10 @@ func (e *Engine) onForget(m *Message) {
 		e.dead = append(e.dead, deadRun{first: m.Object, count: count, phase: 1, busy: true})
 	case m.Aux == 2 && i >= 0 && e.dead[i].phase == 1 && !e.dead[i].busy && e.dead[i].count == count:
 		e.dead[i].phase, e.dead[i].busy = 2, true
+	case m.Aux == lastPhase && i >= 0 && e.dead[i].phase == 2 && !e.dead[i].busy && e.dead[i].count == count:
+		e.dead = slices.Delete(e.dead, i, i+1)
+		e.send(Message{Kind: ForgetAck, To: directory, Object: m.Object, Aux: lastPhase})
+		return
 	default:
 		e.reject(m, "not the next step of freeing these pages")
 		return
@@ -332,6 +341,6 @@ func (e *Engine) forgotten(ev Event) {
 	if i < 0 {
 		panic("protocol: the host reports pages as forgotten that were not")
 	}
-	e.dead = slices.Delete(e.dead, i, i+1)
+	e.dead[i].busy, e.dead[i].dropping = false, false
 	e.send(Message{Kind: ForgetAck, To: directory, Object: ev.Object, Aux: 2})
 }

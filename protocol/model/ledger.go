@@ -17,6 +17,13 @@ type Ledger struct {
 	versions []uint32 // beside pages: the writes so far
 	locks    []lockState
 	barriers []barrierState
+	names    []nameState
+}
+
+// nameState counts the clients that have bound a name.
+type nameState struct {
+	number uint64
+	users  uint8
 }
 
 type holder struct {
@@ -61,6 +68,10 @@ func (l *Ledger) addOp(op Op) {
 		if l.lock(op.Number) == nil {
 			l.locks = append(l.locks, lockState{number: op.Number})
 		}
+	case OpBind:
+		if l.name(op.Number) == nil {
+			l.names = append(l.names, nameState{number: op.Number})
+		}
 	case OpBarrier:
 		if l.barrier(op.Number) == nil {
 			parties := l.config.parties(op.Number)
@@ -87,6 +98,14 @@ func (l *Ledger) barrier(number uint64) *barrierState {
 	return &l.barriers[i]
 }
 
+func (l *Ledger) name(number uint64) *nameState {
+	i := slices.IndexFunc(l.names, func(s nameState) bool { return s.number == number })
+	if i < 0 {
+		return nil
+	}
+	return &l.names[i]
+}
+
 // Clone makes an independent copy.
 func (l *Ledger) Clone() *Ledger {
 	c := *l
@@ -95,6 +114,7 @@ func (l *Ledger) Clone() *Ledger {
 	for i := range c.locks {
 		c.locks[i].holders = slices.Clone(c.locks[i].holders)
 	}
+	c.names = slices.Clone(l.names)
 	c.barriers = slices.Clone(l.barriers)
 	for i := range c.barriers {
 		c.barriers[i].arrived = slices.Clone(c.barriers[i].arrived)
@@ -121,6 +141,9 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	for _, s := range l.barriers {
 		b = append(b, s.arrived...)
 		b = append(b, s.passed...)
+	}
+	for _, s := range l.names {
+		b = append(b, s.users)
 	}
 	return b
 }
@@ -149,6 +172,10 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 		l.barrier(r.Op.Number).arrived[l.rank(r)]--
 	case RetirePass:
 		return l.pass(r)
+	case RetireBind:
+		l.bind(r)
+	case RetireUnbind:
+		l.name(r.Op.Number).users--
 	case RetireDeath:
 		l.death(r)
 	}
@@ -245,6 +272,19 @@ func (l *Ledger) position(thread int, number uint64, nth uint8) int {
 		}
 	}
 	return -1
+}
+
+// bind makes the pages of a name new if nobody had it.
+func (l *Ledger) bind(r *Retirement) {
+	s := l.name(r.Op.Number)
+	if s.users++; s.users > 1 {
+		return
+	}
+	for i, o := range l.pages {
+		if o.Page() >= s.number && o.Page() < s.number+boundPages {
+			l.versions[i] = 0
+		}
+	}
 }
 
 func (l *Ledger) death(r *Retirement) {

@@ -323,7 +323,7 @@ func (n *Node) threadActions(i int, out []Action) []Action {
 		add(ActDie, op)
 	case t.state == threadReady:
 		add(ActCall, op)
-	case t.attempt < op.Cancels && !t.cancelled:
+	case op.Kind != OpBind && op.Kind != OpUnbind && t.attempt < op.Cancels && !t.cancelled:
 		add(ActCancel, op)
 	}
 	return out

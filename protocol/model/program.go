@@ -29,13 +29,17 @@ const (
 	OpRUnlock
 	// OpBarrier waits for all threads whose programs name the same barrier.
 	OpBarrier
+	// OpBind binds a name to a run of two pages, which must be Number and the next; OpUnbind gives it up. Programs need a
+	// barrier between the one and the other, both ways: without it nobody could tell whether the memory is new, or which.
+	OpBind
+	OpUnbind
 	// OpDie ends the whole client of this thread, whatever its threads were about to do.
 	OpDie
 )
 
 var opNames = [...]string{
 	OpRead: "read", OpWrite: "write", OpPrefetchRead: "prefetch-read", OpPrefetchWrite: "prefetch-write",
-	OpLock: "lock", OpRLock: "rlock", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpDie: "die",
+	OpLock: "lock", OpRLock: "rlock", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpDie: "die",
 }
 
 // Op is one step of a program.

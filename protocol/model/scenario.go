@@ -177,6 +177,10 @@ func (r *Retirement) String() string {
 		return "withdrawn"
 	case RetirePass:
 		return fmt.Sprintf("passed with %x", r.Payload)
+	case RetireBind:
+		return "bound"
+	case RetireUnbind:
+		return "unbound"
 	default:
 		return "died"
 	}

@@ -24,6 +24,9 @@ const (
 	RetireWithdraw
 	// RetirePass: a thread left a barrier, with Payload.
 	RetirePass
+	// RetireBind: a client has bound a name, or (RetireUnbind) given it up.
+	RetireBind
+	RetireUnbind
 	// RetireDeath: a client ended.
 	RetireDeath
 )
@@ -202,6 +205,9 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 	case OpLock, OpRLock:
 		ev.Kind = protocol.EventAcquire
 		t.state = threadWaiting
+	case OpBind, OpUnbind:
+		ev.Kind, ev.Payload = protocol.EventName, nameCall(op, t.spec.Client)
+		t.state = threadWaiting
 	case OpBarrier:
 		ev.Kind = protocol.EventArrive
 		parties := n.config.parties(op.Number)
@@ -211,6 +217,17 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 		t.state = threadWaiting
 	}
 	n.step(ev, nil, out)
+}
+
+// boundPages is how many pages a name of the model has.
+const boundPages = 2
+
+func nameCall(op Op, c protocol.ClientID) []byte {
+	call := protocol.NameCall{Op: protocol.Bind, Client: c, Pages: boundPages, Name: fmt.Sprint(op.Number), Signature: "model"}
+	if op.Kind == OpUnbind {
+		call.Op = protocol.Unbind
+	}
+	return call.Append(nil)
 }
 
 // barrierPayload is what the thread with this rank brings to the barrier in its operation number pc.
@@ -252,7 +269,7 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 			return
 		}
 		p.stashed, p.stash = true, incoming.Contents
-	case protocol.EffectInstall, protocol.EffectMap, protocol.EffectMakeWritable, protocol.EffectDowngrade, protocol.EffectRevoke:
+	case protocol.EffectInstall, protocol.EffectMap, protocol.EffectMakeWritable, protocol.EffectDowngrade, protocol.EffectRevoke, protocol.EffectForget:
 		n.order(e, incoming, out)
 	case protocol.EffectHold:
 		n.holds = append(n.holds, hold{object: e.Object, due: ev.Now + e.After})
@@ -319,11 +336,18 @@ func (n *Node) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 // perform makes the page table change.
 func (n *Node) perform(i int, out *Outcome) {
 	op := &n.ops[i]
+	if op.effect.Kind == protocol.EffectForget {
+		n.forget(op, out)
+		return
+	}
 	p := n.page(op.effect.Object)
 	want, gain := protocol.None, false
 	switch op.effect.Kind {
 	case protocol.EffectMap:
 		want, gain = op.effect.Access, true
+		if want == protocol.None {
+			want = p.access // memory that is being freed: whoever waits is only woken
+		}
 	case protocol.EffectMakeWritable:
 		want, gain = protocol.Read, true
 	case protocol.EffectDowngrade:
@@ -351,6 +375,22 @@ func (n *Node) perform(i int, out *Outcome) {
 	if op.late {
 		n.ops = slices.Delete(n.ops, i, i+1)
 	}
+}
+
+// forget drops a run of pages with everything kept of them.
+func (n *Node) forget(op *operation, out *Outcome) {
+	for o := op.effect.Object; uint64(o-op.effect.Object) < op.effect.Count; o++ {
+		i, ok := n.search(o)
+		if !ok {
+			continue
+		}
+		if n.pages[i].saved || n.pages[i].stashed {
+			out.violate(RuleContents, "node %d forgets %v while contents of it are kept", n.self, o)
+		}
+		n.pages[i] = page{object: o}
+		out.Changed = append(out.Changed, o)
+	}
+	op.performed = true
 }
 
 // change does to the page table what an operation says.
@@ -399,6 +439,10 @@ func (n *Node) complete(i int, now protocol.Time, out *Outcome) {
 	} else {
 		n.ops = slices.Delete(n.ops, i, i+1)
 	}
+	if op.effect.Kind == protocol.EffectForget {
+		n.step(protocol.Event{Kind: protocol.EventForgotten, Now: now, Object: op.effect.Object}, nil, out)
+		return
+	}
 	n.step(protocol.Event{Kind: protocol.EventCompleted, Now: now, Effect: op.effect.Kind, Access: op.effect.Access, Object: op.effect.Object}, nil, out)
 }
 
@@ -414,6 +458,8 @@ func (n *Node) answer(e *protocol.Effect, out *Outcome) {
 	t := &n.threads[i]
 	barrier := t.op().Kind == OpBarrier
 	switch {
+	case t.op().Kind == OpBind || t.op().Kind == OpUnbind:
+		n.answerName(t, e, out)
 	case e.Status == protocol.StatusCanceled && t.cancelled:
 		if barrier {
 			out.Retired = append(out.Retired, n.retirement(RetireWithdraw, t, Retirement{}))
@@ -433,4 +479,21 @@ func (n *Node) answer(e *protocol.Effect, out *Outcome) {
 	default:
 		out.violate(RuleAnswer, "node %d: %s, to a call of %v", n.self, FormatEffect(e), t.op())
 	}
+}
+
+// answerName ends a bind or an unbind.
+func (n *Node) answerName(t *thread, e *protocol.Effect, out *Outcome) {
+	op, kind := t.op(), RetireUnbind
+	if op.Kind == OpBind {
+		kind = RetireBind
+		first, pages, err := protocol.DecodeRun(e.Payload)
+		if err != nil || first != op.Number || pages != boundPages {
+			out.violate(RuleAnswer, "node %d: %v gives page %d and %d in all, error %v", n.self, op, first, pages, err)
+		}
+	}
+	if e.Status != protocol.StatusOK {
+		out.violate(RuleAnswer, "node %d: %s, to a call of %v", n.self, FormatEffect(e), op)
+	}
+	out.Retired = append(out.Retired, n.retirement(kind, t, Retirement{}))
+	n.advance(t, out)
 }

@@ -73,6 +73,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.locks()...)
 	all = append(all, b.barriers()...)
 	all = append(all, b.prefetches()...)
+	all = append(all, b.names()...)
 	return all
 }
 
@@ -246,6 +247,23 @@ func (b Bound) prefetches() []Case {
 			all = append(all,
 				Case{"prefetch", threads(b.base(2), q, p)},
 				Case{"prefetch", threads(b.base(3), q, p, "write 0")})
+		}
+	}
+	return all
+}
+
+// names is memory that is bound, used, given up by all, and bound anew: nothing of its first life may be seen in the second. Page 0
+// has its home where the names are kept, page 1 on the other node. Faults of the first life come late.
+func (b Bound) names() []Case {
+	base := b.base(2)
+	base.Strays = base.Duplicates > 0
+	var all []Case
+	for _, p := range accesses(1, 0, 1) {
+		for _, q := range accesses(1, 0, 1) {
+			const again = "unbind 0; barrier 8; bind 0; "
+			all = append(all,
+				Case{"memory freed and bound anew", threads(base, "bind 0; barrier 7; "+p+"; "+again+q, "bind 0; barrier 7; "+q+"; "+again+p)},
+				Case{"memory freed and bound anew", threads(base, "bind 0; barrier 7; write 0; write 1; "+again+q, "bind 0; barrier 7; prefetch-read 1; "+again+p)})
 		}
 	}
 	return all

@@ -10,5 +10,6 @@
 //	sync_test.go      locks, barriers and reductions, and contexts that end them
 //	hostile_test.go   a program that breaks the rules of the socket
 //	run_test.go       `dsmd run`
+//	stress_test.go    many programs that give up, allocate, fork, stop and die at the same time
 //	user_test.go      all that matters once more, as an ordinary user
 package e2e

@@ -13,7 +13,8 @@ import (
 // Cluster is some daemons, each a `dsmd serve` of its own.
 type Cluster struct {
 	Daemons []*Process
-	sockets []string
+	sockets []string // where programs attach
+	addrs   []string // where peers connect
 	ranks   int
 }
 
@@ -29,6 +30,7 @@ func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 		data[i], addrs[i] = listenTCP(t)
 		defer data[i].Close()
 	}
+	c.addrs = addrs
 	for i := range nodes {
 		socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
 		programs := listenUnix(t, socket)
@@ -73,6 +75,9 @@ func listenUnix(t testing.TB, socket string) *os.File {
 
 // Socket is where programs of a node attach.
 func (c *Cluster) Socket(node int) string { return c.sockets[node] }
+
+// Address is the TCP address at which a node's daemon takes connections from its peers.
+func (c *Cluster) Address(node int) string { return c.addrs[node] }
 
 // AnyRank leaves the choice of a rank to the daemon.
 const AnyRank = -1

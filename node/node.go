@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"dsmd/internal/attach"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -111,6 +112,8 @@ type Node struct {
 	poller *netio.Poller
 	wake   *netio.Event
 	accept int // the listening socket of programs, non-blocking
+	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other users.
+	peer   func(fd int) (pid int, uid uint32, err error)
 	spin   spinner
 	timers timers
 
@@ -203,7 +206,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
 		engine: protocol.New(rules), rules: rules,
-		spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
+		peer: attach.Peer, spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		latency: newHistograms(), fetching: newFetching(), waiters: newWaiters(),

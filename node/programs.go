@@ -80,7 +80,7 @@ func (n *Node) acceptPrograms() bool {
 func (n *Node) addProgram(fd int) {
 	n.nextID++
 	p := &program{id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}}
-	pid, uid, err := attach.Peer(fd)
+	pid, uid, err := n.peer(fd)
 	p.pid = pid
 	switch {
 	case err != nil:
@@ -124,7 +124,7 @@ func (n *Node) serveProgram(p *program, r netio.Readiness) {
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
-	for err == nil {
+	for err == nil && p.cut == nil {
 		f, ok, bad := p.stream.Next()
 		if bad != nil {
 			err = bad
@@ -135,7 +135,10 @@ func (n *Node) serveProgram(p *program, r netio.Readiness) {
 		}
 		err = n.programFrame(p, f)
 	}
-	if p.bye && errors.Is(err, io.EOF) {
+	switch {
+	case p.cut != nil:
+		err = p.cut
+	case p.bye && errors.Is(err, io.EOF):
 		err = nil
 	}
 	n.removeProgram(p, err)
@@ -151,6 +154,8 @@ func (n *Node) refuse(p *program, code attach.RefuseCode, reason string) error {
 
 func (n *Node) programFrame(p *program, f attach.Frame) error {
 	switch {
+	case p.bye:
+		return fmt.Errorf("%w: %v after Bye", attach.ErrMalformed, f.Kind)
 	case f.Kind == attach.KindHello && p.stage == stageNew:
 		return n.hello(p, f.Body)
 	case f.Kind == attach.KindTrap && p.stage == stageGreeted:
@@ -334,8 +339,7 @@ func (n *Node) lost(p *program) {
 // write sends a frame to a program, now or when its socket has room. fd (-1: none) goes with it.
 func (n *Node) write(p *program, frame []byte, fd int) {
 	if len(p.out)+len(frame) > maxOut {
-		// The next receive finds the socket shut, and the program is removed then.
-		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+		n.cutOff(p, fmt.Errorf("it leaves more than %d bytes of answers unread", maxOut))
 		return
 	}
 	if fd >= 0 {
@@ -369,6 +373,14 @@ func (n *Node) watch(p *program, writable bool) {
 	}
 	p.blocked = writable
 	if err := n.poller.Watch(p.fd, int32(p.id), writable); err != nil {
+		n.cutOff(p, err)
+	}
+}
+
+// cutOff ends the conversation with a program from within. The next receive finds the socket shut, and removes the program.
+func (n *Node) cutOff(p *program, why error) {
+	if p.cut == nil {
+		p.cut = why
 		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 	}
 }

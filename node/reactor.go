@@ -59,7 +59,7 @@ func (n *Node) look(check bool) bool {
 	if check {
 		busy = n.serveReady(n.poller.Check()) || busy
 	}
-	if !busy {
+	if !busy || check { // who has much to do must not keep others waiting for ever either
 		n.urgent = n.unsent
 	}
 	n.flush()

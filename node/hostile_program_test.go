@@ -1,0 +1,391 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/attach"
+
+	"golang.org/x/sys/unix"
+)
+
+func wantRefused(t *testing.T, r *attach.Refuse, code attach.RefuseCode, reason string) {
+	t.Helper()
+	if r == nil {
+		t.Fatalf("not refused, although %s", reason)
+	}
+	if r.Code != code || !strings.Contains(r.Reason, reason) {
+		t.Errorf("refused with code %d, %q; want code %d and %q", r.Code, r.Reason, code, reason)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 3})
+	m := c.members[0]
+	a := m.joinAs(0)
+
+	t.Run("version", func(t *testing.T) {
+		frame := hello(1)
+		frame[attach.HeaderBytes]++
+		conn := m.dial()
+		_, r := greet(t, conn, frame)
+		wantRefused(t, r, attach.RefuseVersion, fmt.Sprintf("speaks version %d", attach.Version+1))
+		closedBy(t, conn)
+	})
+	t.Run("rank out of range", func(t *testing.T) {
+		conn := m.dial()
+		_, r := greet(t, conn, hello(3))
+		wantRefused(t, r, attach.RefuseRank, "rank 3 in a job of 3")
+		closedBy(t, conn)
+	})
+	t.Run("rank taken", func(t *testing.T) {
+		conn := m.dial()
+		if _, r := greet(t, conn, hello(0)); r != nil {
+			t.Fatal(r.Reason)
+		}
+		wantRefused(t, handOver(t, conn), attach.RefuseRank, "rank 0 is attached already")
+		closedBy(t, conn)
+	})
+	t.Run("ranks are dealt", func(t *testing.T) {
+		second := m.join()
+		if second.welcome.Rank != 2 {
+			t.Errorf("the second program of node 0 of 2 has rank %d, want 2", second.welcome.Rank)
+		}
+		conn := m.dial()
+		if _, r := greet(t, conn, hello(attach.NoRank)); r != nil {
+			t.Fatal(r.Reason)
+		}
+		wantRefused(t, handOver(t, conn), attach.RefuseRank, "is attached already")
+		second.leave()
+		eventually(t, "the rank is free", func() bool { return m.counter("programs") == 1 })
+		m.joinAs(2).leave()
+	})
+	a.wantLoad(0, 0, 0)
+	c.quiet()
+}
+
+// TestRanksOfUndecidedPrograms: two programs that are welcomed before either attaches are told different ranks.
+func TestRanksOfUndecidedPrograms(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	m := c.members[0]
+	one, two, three := m.dial(), m.dial(), m.dial()
+	w1, _ := greet(t, one, hello(attach.NoRank))
+	w2, _ := greet(t, two, hello(attach.NoRank))
+	w3, _ := greet(t, three, hello(attach.NoRank)) // one that only asks for counters, say
+	if w1.Rank == w2.Rank {
+		t.Errorf("two programs were told that they are rank %d", w1.Rank)
+	}
+	if w3.Rank > 1 {
+		t.Errorf("the third was told that it is rank %d of 2", w3.Rank)
+	}
+	for _, conn := range []*attach.Conn{two, one} {
+		if r := handOver(t, conn); r != nil {
+			t.Errorf("refused: %s", r.Reason)
+		}
+	}
+}
+
+func TestOtherUsersAreTurnedAway(t *testing.T) {
+	answer := func(uid uint32, err error) func(*Node) {
+		return func(n *Node) { n.peer = func(int) (int, uint32, error) { return 1, uid, err } }
+	}
+	other := uint32(os.Geteuid() + 1)
+	for name, is := range map[string]struct {
+		before func(*Node)
+		reason string
+	}{
+		"another user":   {answer(other, nil), fmt.Sprintf("you are user %d; run the program as the same user", other)},
+		"who can't tell": {answer(0, errors.New("no idea")), "no idea"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, setup{nodes: 1, before: is.before})
+			conn := c.members[0].dial()
+			f := read(t, conn)
+			r, err := attach.DecodeRefuse(f.Body)
+			if f.Kind != attach.KindRefuse || err != nil {
+				t.Fatalf("%v, %v", f.Kind, err)
+			}
+			wantRefused(t, &r, attach.RefuseOther, is.reason)
+			closedBy(t, conn)
+			c.members[0].want(map[string]uint64{"programs": 0, "programs_seen": 0})
+		})
+	}
+	t.Run("root", func(t *testing.T) {
+		c := start(t, setup{nodes: 1, before: answer(0, nil)})
+		c.members[0].join()
+		c.quiet()
+	})
+}
+
+// TestOutOfTurn: frames in every stage in which they don't belong, and frames that are none, end the connection and nothing else.
+func TestOutOfTurn(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	m := c.members[0]
+	witness := m.joinAs(1)
+	call := func(c attach.Call) []byte { return attach.AppendCall(nil, &c) }
+	acquire := call(attach.Call{Op: attach.OpAcquire, Ticket: 5, Object: 1, Access: attach.Write})
+	arrive := call(attach.Call{Op: attach.OpArrive, Ticket: 5, Object: 1, Parties: 2})
+	trap := attach.AppendTrap(nil, &attach.Trap{})
+	for name, is := range map[string]struct {
+		greeted, trapped bool
+		frames           []byte
+	}{
+		"call before Hello":                  {frames: acquire},
+		"stats before Hello":                 {frames: call(attach.Call{Op: attach.OpStats, Ticket: 1})},
+		"Trap before Hello":                  {frames: trap},
+		"call before Trap":                   {greeted: true, frames: acquire},
+		"Release before Trap":                {greeted: true, frames: call(attach.Call{Op: attach.OpRelease, Object: 1, Access: attach.Read})},
+		"Hello twice":                        {greeted: true, frames: hello(0)},
+		"Trap without descriptor":            {greeted: true, frames: trap},
+		"Trap twice":                         {trapped: true, frames: trap},
+		"Hello after Trap":                   {trapped: true, frames: hello(0)},
+		"Welcome":                            {trapped: true, frames: attach.AppendWelcome(nil, &witness.welcome)},
+		"Lost":                               {trapped: true, frames: attach.AppendLost(nil, "you")},
+		"Ready":                              {trapped: true, frames: attach.AppendReady(nil)},
+		"a ticket that is open":              {trapped: true, frames: append(bytes.Clone(arrive), arrive...)},
+		"a ticket that is open, other call":  {trapped: true, frames: append(bytes.Clone(arrive), acquire...)},
+		"a call after Bye":                   {trapped: true, frames: append(attach.AppendBye(nil), acquire...)},
+		"Bye with a body":                    {trapped: true, frames: []byte{1, 0, 0, 0, byte(attach.KindBye), 0, 0, 0, 7}},
+		"a frame of no kind":                 {trapped: true, frames: []byte{0, 0, 0, 0, 0, 0, 0, 0}},
+		"a frame that is too long":           {trapped: true, frames: []byte{0xff, 0xff, 0xff, 0xff, byte(attach.KindCall), 0, 0, 0}},
+		"a call that is cut short":           {trapped: true, frames: []byte{1, 0, 0, 0, byte(attach.KindCall), 0, 0, 0, byte(attach.OpStats)}},
+		"Hello that is cut short":            {frames: []byte{2, 0, 0, 0, byte(attach.KindHello), 0, 0, 0, 1, 0}},
+		"Hello of this version, cut short":   {frames: []byte{4, 0, 0, 0, byte(attach.KindHello), 0, 0, 0, attach.Version, 0, 0, 0}},
+		"Hello that is cut off in the midst": {frames: hello(0)[:10]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := m.dial()
+			if is.greeted || is.trapped {
+				if _, r := greet(t, conn, hello(0)); r != nil {
+					t.Fatal(r.Reason)
+				}
+			}
+			if is.trapped {
+				if r := handOver(t, conn); r != nil {
+					t.Fatal(r.Reason)
+				}
+			}
+			write(t, conn, is.frames)
+			if name == "Hello that is cut off in the midst" {
+				conn.Close()
+			} else {
+				closedBy(t, conn)
+			}
+			eventually(t, "the program is gone", func() bool { return m.counter("programs") == 1 })
+		})
+	}
+	witness.store(0, 0, 1)
+	witness.ok(attach.Call{Op: attach.OpAcquire, Object: 1, Access: attach.Write})
+	c.quiet()
+}
+
+// TestDescriptorFlood: descriptors that belong to no frame are closed, and so is the connection.
+func TestDescriptorFlood(t *testing.T) {
+	c := start(t, setup{nodes: 1})
+	m := c.members[0]
+	before := openSockets(t)
+	conn := m.dial()
+	greet(t, conn, hello(0))
+	call := attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: 1})
+	flood, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if conn.Write(call, flood, flood, flood) != nil {
+			break
+		}
+	}
+	unix.Close(flood)
+	closedBy(t, conn)
+	conn.Close()
+	eventually(t, "all descriptors are closed", func() bool { return openSockets(t) == before })
+	c.quiet()
+}
+
+// TestSlowReader: a program that makes calls and never reads the answers is cut off before it costs much memory; one that reads
+// slowly gets them all.
+func TestSlowReader(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	m := c.members[0]
+	conn := m.dial()
+	greet(t, conn, hello(0))
+	handOver(t, conn)
+	var err error
+	for ticket := uint64(1); err == nil; ticket++ {
+		err = conn.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: ticket}))
+	}
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("writing to the node failed with %v", err)
+	}
+	eventually(t, "the program is cut off", func() bool { return m.counter("programs") == 0 })
+
+	p := m.dial()
+	greet(t, p, hello(0))
+	handOver(t, p)
+	const calls = 300 // more than a socket holds, less than maxOut
+	for ticket := range uint64(calls) {
+		write(t, p, attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: ticket + 1}))
+	}
+	time.Sleep(time.Millisecond)
+	for i := range uint64(calls) {
+		if r, err := attach.DecodeReply(read(t, p).Body); err != nil || r.Ticket != i+1 {
+			t.Fatalf("answer %d is to call %d: %v", i+1, r.Ticket, err)
+		}
+	}
+	p.Close()
+	c.quiet()
+}
+
+// TestManyConnections: programs come and go without a word.
+func TestManyConnections(t *testing.T) {
+	c := start(t, setup{nodes: 1})
+	before := openSockets(t)
+	for i := range 200 {
+		conn := c.members[0].dial()
+		if i%2 == 0 {
+			write(t, conn, hello(attach.NoRank)[:i%20])
+		}
+		conn.Close()
+	}
+	eventually(t, "all have gone", func() bool { return c.members[0].counter("programs") == 0 && openSockets(t) == before })
+	c.members[0].want(map[string]uint64{"programs_seen": 0})
+	c.quiet()
+}
+
+// openSockets is how many sockets this process has open. Other descriptors come and go with the garbage of earlier tests.
+func openSockets(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, fd := range list {
+		if is, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(is, "socket:") {
+			count++
+		}
+	}
+	return count
+}
+
+// randomCall is one of a program that says whatever its decoder lets through.
+func randomCall(rng *rand.Rand) []byte {
+	names := []string{"a", "b", strings.Repeat("n", attach.MaxName)}
+	c := attach.Call{Op: attach.Op(1 + rng.IntN(8)), Ticket: 1 + rng.Uint64N(6)}
+	if rng.IntN(8) == 0 {
+		c.Ticket = rng.Uint64() | 1
+	}
+	small := rng.Uint64N(4)
+	switch c.Op {
+	case attach.OpAcquire, attach.OpRelease:
+		c.Object, c.Access = small, attach.Access(1+rng.IntN(2))
+	case attach.OpArrive:
+		c.Object, c.Parties, c.Payload = small, 1+uint32(rng.IntN(3)), make([]byte, rng.IntN(attach.MaxContribution+1))
+		if rng.IntN(8) == 0 {
+			c.Parties = rng.Uint32() | 1
+		}
+	case attach.OpBind:
+		c.Name = names[rng.IntN(3)]
+		c.Count, c.ElemBytes, c.TypeHash = rng.Uint64()>>rng.IntN(64), rng.Uint64()>>rng.IntN(64), small
+		c.Signature = strings.Repeat("s", rng.IntN(2)*attach.MaxSignature)
+	case attach.OpUnbind:
+		c.Name = names[rng.IntN(3)]
+	case attach.OpPrefetch:
+		c.Object, c.Count, c.Access = rng.Uint64N(2*testPages), 1+rng.Uint64N(2*testPages), attach.Access(1+rng.IntN(2))
+	}
+	if c.Name != "" {
+		c.Object = attach.NameHash(attach.NameMemory, c.Name)
+	}
+	if c.Op == attach.OpRelease {
+		c.Ticket = 0
+	}
+	return attach.AppendCall(nil, &c)
+}
+
+// TestRandomCalls: programs that make random valid calls, reuse tickets, leave and die do no harm to one that behaves.
+func TestRandomCalls(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	c := start(t, setup{nodes: 3, ranks: 30, async: true, net: simDelays(seed)})
+	witness := c.members[2].joinAs(29)
+	witness.bind("mine", 4)
+	for round := range 60 {
+		m := c.members[rng.IntN(3)]
+		conn := m.dial()
+		if _, r := greet(t, conn, hello(int32(round%20))); r != nil {
+			t.Fatal(r.Reason)
+		}
+		if r := handOver(t, conn); r != nil && r.Code != attach.RefuseRank {
+			t.Fatal(r.Reason)
+		}
+		go io.Copy(io.Discard, frames{conn})
+		var said []byte
+		for range rng.IntN(40) {
+			said = append(said, randomCall(rng)...)
+		}
+		if rng.IntN(2) == 0 {
+			said = attach.AppendBye(said)
+		}
+		_ = conn.Write(said) // the node may have cut it off
+		if rng.IntN(4) > 0 {
+			conn.Close()
+		}
+		witness.store(0, 0, uint64(round))
+		witness.wantLoad(0, 0, uint64(round))
+	}
+	witness.sync()
+	for i, m := range c.members {
+		select {
+		case <-m.done:
+			t.Fatalf("node %d ended: %v", i, m.err)
+		default:
+		}
+	}
+}
+
+// frames reads and discards what a node says.
+type frames struct{ *attach.Conn }
+
+func (f frames) Read([]byte) (int, error) {
+	if _, err := f.ReadFrame(); err != nil {
+		return 0, io.EOF
+	}
+	return 0, nil
+}
+
+// FuzzConversation lets a program say anything to a node: the node must neither crash nor end, and serve the next program.
+func FuzzConversation(f *testing.F) {
+	trap := attach.AppendTrap(nil, &attach.Trap{})
+	f.Add(hello(0), byte(0))
+	f.Add(append(hello(0), trap...), byte(1))
+	f.Add(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: 1}), byte(1))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		f.Add(append(randomCall(rng), randomCall(rng)...), byte(2))
+	}
+	m := start(f, setup{nodes: 1, ranks: 1 << 10}).members[0]
+	f.Fuzz(func(t *testing.T, said []byte, stage byte) {
+		m := &member{TB: t, node: m.node, socket: m.socket}
+		conn := m.dial()
+		defer conn.Close()
+		if stage%3 > 0 {
+			greet(t, conn, hello(attach.NoRank))
+		}
+		if stage%3 > 1 {
+			handOver(t, conn)
+		}
+		_ = conn.Write(said) // the node may have cut it off
+		if stats := m.ask(); stats["programs"] == 0 {
+			t.Error("the program that asks is not counted")
+		}
+	})
+}

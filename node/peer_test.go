@@ -1,0 +1,295 @@
+package node
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/protocol"
+	"dsmd/transport"
+	"dsmd/transport/sim"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// rogue is a peer of one node under test: a transport that the test drives itself.
+type rogue struct {
+	testing.TB
+	net  transport.Transport
+	host *cluster
+	self protocol.NodeID
+	last protocol.Message // that the node sent to this peer
+	got  int
+}
+
+// Frame implements transport.Handler.
+func (r *rogue) Frame(_ transport.NodeID, control []byte, _ transport.Payload) {
+	m, err := protocol.DecodeMessage(control)
+	if err != nil {
+		r.Error(err)
+	}
+	m.Payload = nil
+	r.last = m
+	r.got++
+}
+
+// PeerUp implements transport.Handler.
+func (r *rogue) PeerUp(transport.NodeID) {}
+
+// PeerDown implements transport.Handler.
+func (r *rogue) PeerDown(transport.NodeID, error) {}
+
+// among starts node 0 of three; the others are rogues.
+func among(t testing.TB) (*cluster, []*rogue) {
+	t.Helper()
+	s := setup{nodes: 3}
+	c := &cluster{TB: t, net: sim.NewNetwork(s.nodes, 4096, s.net)}
+	c.members = append(c.members, c.startNode(0, s))
+	t.Cleanup(c.stop)
+	var rogues []*rogue
+	for i := range 2 {
+		r := &rogue{TB: t, net: c.net.Node(i + 1), host: c, self: protocol.NodeID(i + 1)}
+		if _, err := r.net.Poll(r, 1); err != nil {
+			t.Fatal(err)
+		}
+		rogues = append(rogues, r)
+	}
+	return c, rogues
+}
+
+// say sends a message to node 0, as it is, with a page if so wanted.
+func (r *rogue) say(m protocol.Message, page bool) {
+	r.Helper()
+	r.sayBytes(protocol.AppendMessage(nil, &m), page)
+}
+
+func (r *rogue) sayBytes(control []byte, page bool) {
+	r.Helper()
+	var payload transport.Payload
+	if page {
+		payload = r.net.Lease(0)
+	}
+	if err := r.net.Send(0, control, payload); err != nil && !errors.Is(err, transport.ErrPeerDown) {
+		r.Fatal(err)
+	}
+	r.net.Flush()
+}
+
+// hear waits for the next message from node 0.
+func (r *rogue) hear() protocol.Message {
+	r.Helper()
+	before := r.got
+	eventually(r, "node 0 answers", func() bool {
+		if _, err := r.net.Poll(r, 1); err != nil {
+			r.Fatal(err)
+		}
+		return r.got > before
+	})
+	return r.last
+}
+
+// TestMalformedMessages: whatever no correct peer says ends the node with an error that names the peer, and programs are told.
+func TestMalformedMessages(t *testing.T) {
+	page := func(home uint64) protocol.ObjectID { return protocol.PageObject(home * HomeStripe) }
+	type message = protocol.Message
+	for name, is := range map[string]struct {
+		raw    []byte
+		m      message
+		page   bool
+		reason string
+	}{
+		"no message":                    {raw: []byte{1, 2, 3}, reason: "from node 2: protocol: malformed message"},
+		"unknown kind":                  {raw: make([]byte, 40), reason: "from node 2: protocol: malformed message"},
+		"in the name of another":        {m: message{Kind: protocol.Request, From: 1, Requester: 1, Object: page(0), Access: protocol.Read}, reason: "node 2 sent a message in the name of node 1"},
+		"in the name of the node":       {m: message{Kind: protocol.Request, From: 0, Object: page(0), Access: protocol.Read}, reason: "node 2 sent a message in the name of node 0"},
+		"a page with a request":         {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(0), Access: protocol.Read}, page: true, reason: "node 2 sent a Request whose flags"},
+		"a page with a request, said":   {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData}, page: true, reason: "node 2 sent a page with a Request"},
+		"no page with a grant":          {m: message{Kind: protocol.Grant, From: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData}, reason: "node 2 sent a Grant whose flags"},
+		"a page that is zeros":          {m: message{Kind: protocol.Grant, From: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData | protocol.FlagZero}, page: true, reason: "node 2 sent a page with a Grant"},
+		"a lock with contents":          {m: message{Kind: protocol.Grant, From: 2, Object: protocol.LockObject(3), Access: protocol.Write, Flags: protocol.FlagData}, page: true, reason: "node 2 sent a page with a Grant"},
+		"a grant of what nobody wanted": {m: message{Kind: protocol.Grant, From: 2, Object: page(1), Access: protocol.Read, Flags: protocol.FlagData}, page: true, reason: "node 2 broke the protocol with Grant for page:16"},
+		"a page outside the region":     {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(testPages), Access: protocol.Read}, reason: "node 2 broke the protocol"},
+		"a request at the wrong home":   {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(1), Access: protocol.Read}, reason: "not the object's home"},
+		"an impossible barrier":         {m: message{Kind: protocol.BarrierArrive, From: 2, Object: protocol.LockObject(0), Aux: protocol.MaxParties + 1}, reason: "node 2 broke the protocol with BarrierArrive"},
+		"a name call that is none":      {m: message{Kind: protocol.NameRequest, From: 2, Payload: []byte{9}}, reason: "node 2 broke the protocol with NameRequest"},
+		"pages freed by a stranger":     {m: message{Kind: protocol.Forget, From: 2, Object: page(0), Aux: 1, Payload: protocol.AppendRun(nil, 0, 5)}, reason: "node 2 broke the protocol with Forget"},
+		"a requester not in the job":    {m: message{Kind: protocol.Forward, From: 2, Requester: 3, Object: page(0), Access: protocol.Read}, reason: "node 2 broke the protocol with Forward"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, rogues := among(t)
+			p := c.members[0].join()
+			if is.raw == nil {
+				is.raw = protocol.AppendMessage(nil, &is.m)
+			}
+			rogues[1].sayBytes(is.raw, is.page)
+			rogues[1].say(message{Kind: protocol.Request, From: 1}, false) // what follows does not change the reason
+			p.wantLost(is.reason)
+			if err := c.members[0].ended(); err == nil || !strings.Contains(err.Error(), is.reason) {
+				t.Errorf("the node ended with %v, want %q", err, is.reason)
+			}
+		})
+	}
+}
+
+// TestGrantWithoutContents: a home upgrades a copy, takes it away at once, and so leaves the node with a grant whose contents never
+// came.
+func TestGrantWithoutContents(t *testing.T) {
+	c, rogues := among(t)
+	m, home := c.members[0], rogues[0]
+	p := m.join()
+	object := protocol.PageObject(HomeStripe) // home: node 1
+	load := p.access(HomeStripe, false, func([]byte) {})
+	home.hear()
+	home.say(protocol.Message{Kind: protocol.Grant, From: 1, Object: object, Access: protocol.Read, Flags: protocol.FlagZero}, false)
+	p.settled(load)
+	home.hear() // Done
+	p.access(HomeStripe, true, func([]byte) {})
+	for home.hear().Kind != protocol.Request {
+	}
+	home.say(protocol.Message{Kind: protocol.Grant, From: 1, Object: object, Access: protocol.Write, Acks: 1}, false)
+	home.say(protocol.Message{Kind: protocol.Invalidate, From: 1, Requester: 2, Object: object}, false)
+	for rogues[1].hear().Kind != protocol.InvalidateAck {
+	}
+	rogues[1].say(protocol.Message{Kind: protocol.InvalidateAck, From: 2, Object: object}, false)
+	p.wantLost("without its contents")
+	if err := m.ended(); err == nil || !strings.Contains(err.Error(), "page 16 was granted by node 1 without its contents") {
+		t.Errorf("the node ended with %v", err)
+	}
+}
+
+// TestPeerLost: programs are told which node is lost and why.
+func TestPeerLost(t *testing.T) {
+	c := start(t, setup{nodes: 3})
+	a, b := c.members[0].join(), c.members[1].join()
+	waiting := a.access(c.pageAt(2, 0), true, func([]byte) {})
+	a.settled(waiting)
+	c.net.Crash(2)
+	for i, p := range []*prog{a, b} {
+		p.wantLost(" is lost") // node 2, or the other of these two, which has ended because of node 2
+		if err := c.members[i].ended(); err == nil || !strings.Contains(err.Error(), p.lost) {
+			t.Errorf("node %d ended with %v and told its program %q", i, err, p.lost)
+		}
+	}
+	if !errors.Is(c.members[0].err, sim.ErrCut) && !errors.Is(c.members[1].err, sim.ErrCut) {
+		t.Errorf("nobody has noticed the loss itself: %v, %v", c.members[0].err, c.members[1].err)
+	}
+	// Node 2 has no programs. It goes on, and tells those that come why they can not attach.
+	conn := c.members[2].dial()
+	eventually(t, "node 2 knows", func() bool {
+		conn.Close()
+		conn = c.members[2].dial()
+		_, r := greet(t, conn, hello(attach.NoRank))
+		return r != nil && r.Code == attach.RefuseOther && strings.Contains(r.Reason, "is lost")
+	})
+	closedBy(t, conn)
+	c.members[2].cancel()
+	if err := c.members[2].ended(); err != nil {
+		t.Errorf("the node without programs ended with %v", err)
+	}
+}
+
+// TestLostBetweenWelcomeAndTrap: a program that is about to attach when a peer is lost is refused, not left to wait for ever.
+func TestLostBetweenWelcomeAndTrap(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	conn := c.members[0].dial()
+	if _, r := greet(t, conn, hello(attach.NoRank)); r != nil {
+		t.Fatal(r.Reason)
+	}
+	c.net.Crash(1)
+	eventually(t, "the loss is noticed", func() bool {
+		probe := c.members[0].dial()
+		defer probe.Close()
+		_, r := greet(t, probe, hello(attach.NoRank))
+		return r != nil
+	})
+	wantRefused(t, handOver(t, conn), attach.RefuseOther, "node 1 is lost")
+}
+
+// TestOrderlyEndOfJob: all programs leave, then the daemons one after another. No node takes that for a failure, and none warns.
+func TestOrderlyEndOfJob(t *testing.T) {
+	for round := range 20 {
+		core, logs := observer.New(zapcore.DebugLevel)
+		c := start(t, setup{nodes: 3, net: simDelays(uint64(round)), change: func(cfg *Config) { cfg.Log = zap.New(core) }})
+		var ps []*prog
+		for i, m := range c.members {
+			p := m.join()
+			p.bind("x", 20)
+			p.store(c.pageAt(i, 0), 0, 1)
+			p.store(c.pageAt((i+1)%3, 0), 0, 1)
+			ps = append(ps, p)
+		}
+		observerConn := c.members[1].dial() // somebody looks at the counters meanwhile
+		greet(t, observerConn, hello(attach.NoRank))
+		for _, p := range ps {
+			p.leave()
+		}
+		for i, m := range c.members {
+			eventually(t, "all programs have left", func() bool { return m.counter("programs") == uint64(i%2) }) // but the one that looks
+		}
+		for i := range c.members {
+			m := c.members[(i+round)%3]
+			m.cancel()
+			if err := m.ended(); err != nil {
+				t.Errorf("round %d: node %d: %v", round, (i+round)%3, err)
+			}
+		}
+		for _, entry := range logs.All() {
+			if entry.Level > zapcore.InfoLevel {
+				t.Errorf("round %d: %v %q %v", round, entry.Level, entry.Message, entry.ContextMap())
+			}
+		}
+		if logs.FilterMessageSnippet("a peer has left").Len() == 0 {
+			t.Error("nothing says that a peer has left")
+		}
+	}
+}
+
+// FuzzPeer lets a peer say anything to a node that has a page, a lock and a wait of each kind: the node either goes on or ends with an
+// error that names the peer.
+func FuzzPeer(f *testing.F) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for kind := protocol.Request; kind <= protocol.ForgetAck; kind++ {
+		for range 3 {
+			m := protocol.Message{
+				Kind: kind, Access: protocol.Access(1 + rng.IntN(2)), From: 1, Requester: protocol.NodeID(rng.IntN(3)), Acks: uint16(rng.IntN(3)),
+				Object: protocol.PageObject(rng.Uint64N(40)), Ticket: protocol.Ticket(rng.IntN(4)), Aux: uint32(rng.IntN(4)),
+				Flags: protocol.Flags(rng.IntN(16)),
+			}
+			if rng.IntN(3) == 0 {
+				m.Object = protocol.LockObject(rng.Uint64N(3))
+			}
+			b := protocol.AppendMessage(nil, &m)
+			f.Add(append([]byte{byte(len(b))}, b...))
+		}
+	}
+	f.Fuzz(func(t *testing.T, said []byte) {
+		c, rogues := among(t)
+		m := c.members[0]
+		p := m.join()
+		p.access(0, true, func([]byte) {})
+		p.access(HomeStripe, true, func([]byte) {})
+		p.access(HomeStripe+1, false, func([]byte) {})
+		p.call(attach.Call{Op: attach.OpAcquire, Object: 1, Access: attach.Write})
+		p.call(attach.Call{Op: attach.OpArrive, Object: 2, Parties: 2})
+		for i := 0; len(said) > 1; i++ {
+			n := min(int(said[0]), len(said)-1)
+			control := said[1 : 1+n]
+			said = said[1+n:]
+			if n == 0 {
+				continue
+			}
+			if n > 5 {
+				control[4], control[5] = byte(1+i%2), 0 // the sender's name: it is checked elsewhere
+			}
+			rogues[i%2].sayBytes(control, n > 2 && protocol.Flags(control[2])&protocol.FlagData != 0)
+		}
+		m.cancel()
+		if err := m.ended(); err != nil && !strings.Contains(err.Error(), "node 1") && !strings.Contains(err.Error(), "node 2") {
+			t.Errorf("the error names no peer: %v", err)
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
@@ -62,9 +63,11 @@ type setup struct {
 	Pages, PageBytes uint64
 	Mode             uint64 // uffd.Mode to open in, 0 for any
 	Registered       uint64 // map and register all pages at once
+	Sigsegv          uint64 // trap by package sigsegv instead
+	MaxSplits        uint64 // sigsegv.Config.MaxSplits
 }
 
-const setupBytes = 32
+const setupBytes = 48
 
 // hello is its answer: where it reserved the region, or, if not 0, how it failed.
 type hello struct {
@@ -108,6 +111,7 @@ type child struct {
 	setup  setup
 	memfd  int
 	fd     *uffd.FD
+	segv   *sigsegv.Trap // instead of fd
 	sendMu sync.Mutex
 
 	mu      sync.Mutex
@@ -138,14 +142,19 @@ func childMain() error {
 		}
 		return unix.Sendmsg(c.sock, encode(hello{Errno: uint64(errno)}), nil, nil, 0)
 	}
-	rights := unix.UnixRights(c.fd.Sysfd())
-	if err := unix.Sendmsg(c.sock, encode(hello{Base: uint64(c.base), Mode: uint64(c.fd.Mode())}), rights, nil, 0); err != nil {
-		return err
-	}
-	return c.serve()
+	return errors.Join(c.handOver(), c.serve())
 }
 
-// attach reserves the region and opens the userfaultfd.
+// handOver passes back what the table needs.
+func (c *child) handOver() error {
+	if c.segv != nil {
+		defer c.segv.HandedOver()
+		return unix.Sendmsg(c.sock, encode(hello{Base: uint64(c.base)}), unix.UnixRights(c.segv.Handover()), nil, 0)
+	}
+	return unix.Sendmsg(c.sock, encode(hello{Base: uint64(c.base), Mode: uint64(c.fd.Mode())}), unix.UnixRights(c.fd.Sysfd()), nil, 0)
+}
+
+// attach reserves the region and opens the trap.
 func (c *child) attach() error {
 	size := uintptr(c.setup.Pages * c.setup.PageBytes)
 	base, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -157,7 +166,12 @@ func (c *child) attach() error {
 	if c.setup.Mode != 0 {
 		modes = []uffd.Mode{uffd.Mode(c.setup.Mode)}
 	}
-	if c.fd, err = uffd.Open(modes...); err != nil {
+	if c.setup.Sigsegv != 0 {
+		c.segv, err = sigsegv.Open(sigsegv.Config{Base: c.base, Bytes: size, PageBytes: uintptr(c.setup.PageBytes), MaxSplits: c.setup.MaxSplits})
+	} else {
+		c.fd, err = uffd.Open(modes...)
+	}
+	if err != nil {
 		return err
 	}
 	if c.setup.Registered != 0 {
@@ -168,13 +182,19 @@ func (c *child) attach() error {
 
 func (c *child) register(first, count uint64) error {
 	off, size := first*c.setup.PageBytes, uintptr(count*c.setup.PageBytes)
-	at := c.at(off)
-	if _, err := unix.MmapPtr(c.memfd, int64(off), at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+	at, prot := c.at(off), unix.PROT_READ|unix.PROT_WRITE
+	if c.segv != nil {
+		prot = unix.PROT_NONE
+	}
+	if _, err := unix.MmapPtr(c.memfd, int64(off), at, size, prot, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 		return err
 	}
 	region := unsafe.Slice((*byte)(at), size)
 	if err := unix.Madvise(region, unix.MADV_DONTFORK); err != nil {
 		return err
+	}
+	if c.segv != nil {
+		return c.segv.Register(uintptr(at), size)
 	}
 	return c.fd.Register(uintptr(at), size)
 }
@@ -360,6 +380,7 @@ type programOptions struct {
 	mode         uffd.Mode
 	unregistered bool
 	unpreempted  bool // Go's scheduler sends its threads no signals
+	maxSplits    uint64
 }
 
 var errProgramEnded = errors.New("the test program has ended")
@@ -389,7 +410,10 @@ func startProgram(t testing.TB, table pagetable.Table, opt programOptions) (*tes
 		t.Fatal(err)
 	}
 	p := &testProgram{t: t, cmd: cmd, sock: pair[0], accesses: make(map[uint64]*pagetabletest.Access), read: make(chan struct{})}
-	s := setup{Pages: table.Pages(), PageBytes: uint64(table.PageBytes()), Mode: uint64(opt.mode), Registered: 1}
+	s := setup{Pages: table.Pages(), PageBytes: uint64(table.PageBytes()), Mode: uint64(opt.mode), Registered: 1, MaxSplits: opt.maxSplits}
+	if _, ok := table.(*pagetable.Sigsegv); ok {
+		s.Sigsegv = 1
+	}
 	if opt.unregistered {
 		s.Registered = 0
 	}
@@ -418,7 +442,7 @@ func (p *testProgram) greet(s setup, memFD int) (int, error) {
 	var h hello
 	decode(buf, &h)
 	if h.Errno != 0 {
-		return -1, fmt.Errorf("open or register a userfaultfd: %w", unix.Errno(h.Errno))
+		return -1, fmt.Errorf("open a trap or register with it: %w", unix.Errno(h.Errno))
 	}
 	p.base, p.mode = uintptr(h.Base), uffd.Mode(h.Mode)
 	return oneRight(oob[:oobn])
@@ -519,7 +543,7 @@ func fixtureOf(t testing.TB, cfg pagetable.UffdConfig) pagetabletest.Fixture {
 	}}
 }
 
-func attachProgram(t testing.TB, u *pagetable.Uffd, proc pagetable.ProcID, opt programOptions) *testProgram {
+func attachProgram(t testing.TB, u pagetable.Table, proc pagetable.ProcID, opt programOptions) *testProgram {
 	t.Helper()
 	p, fd := startProgram(t, u, opt)
 	if err := u.Attach(proc, fd, p.base); err != nil {

@@ -105,31 +105,13 @@ type traps interface {
 // NewUffd makes a table with all pages absent and no program attached. Errors: a size out of range, the memory file cannot
 // be had, or the kernel's settings for huge pages make pages present that nobody asked for.
 func NewUffd(cfg UffdConfig) (*Uffd, error) {
-	osPage := os.Getpagesize()
-	if cfg.PageBytes == 0 {
-		cfg.PageBytes = osPage
-	}
-	if cfg.PageBytes < osPage || cfg.PageBytes&(cfg.PageBytes-1) != 0 {
-		return nil, fmt.Errorf("pagetable: a page of %d bytes: it must be a power of two and at least %d, the page size of this machine", cfg.PageBytes, osPage)
-	}
-	if cfg.PageBytes > MaxPageBytes {
-		return nil, fmt.Errorf("pagetable: a page of %d bytes: at most %d are allowed", cfg.PageBytes, MaxPageBytes)
-	}
-	if cfg.Pages == 0 || cfg.Pages > MaxRegionBytes/uint64(cfg.PageBytes) {
-		return nil, fmt.Errorf("pagetable: a region of %d pages of %d bytes: it must have at least one page and at most %d bytes",
-			cfg.Pages, cfg.PageBytes, uint64(MaxRegionBytes))
-	}
-	mem, err := newMemfd(cfg.Pages * uint64(cfg.PageBytes))
+	mem, pageBytes, err := newPages(cfg.Pages, cfg.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := mem.checkFolios(cfg.PageBytes); err != nil {
-		mem.close()
-		return nil, err
-	}
 	u := &Uffd{
-		pages: cfg.Pages, pageBytes: uintptr(cfg.PageBytes), osPage: uintptr(osPage), mem: mem,
-		pending: make([]job, 0, maxPending), zeros: make([]byte, cfg.PageBytes),
+		pages: cfg.Pages, pageBytes: uintptr(pageBytes), osPage: uintptr(os.Getpagesize()), mem: mem,
+		pending: make([]job, 0, maxPending), zeros: make([]byte, pageBytes),
 	}
 	if err := u.openPollers(); err != nil {
 		mem.close()

@@ -30,9 +30,9 @@ var allowed = []struct {
 	{"cmd/dsmd", []string{"node", "internal/launch", "internal/doctor", "internal/attach", "internal/uffd", "protocol", "transport/tcp"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/netio"}},
 	{"protocol", nil},
-	{"pagetable", []string{"internal/uffd"}},
+	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio"}},
-	{"dsm", []string{"internal/attach", "internal/uffd"}},
+	{"dsm", []string{"internal/attach", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
@@ -44,11 +44,12 @@ var allowed = []struct {
 	{"internal/lint", nil},
 	{"internal/litmus", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/netio", nil},
+	{"internal/sigsegv", nil},
 	{"internal/uffd", nil},
 }
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
-var testOnly = []string{"transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "protocol"}
+var testOnly = []string{"transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
 // protocolImports are the packages outside this module that protocol may import. None of them does I/O, tells the
 // time, or draws a random number.

@@ -177,7 +177,7 @@ func (j *joining) connect(ctx context.Context) (*attach.Conn, error) {
 // shakeHands does everything between connecting and the first call. On an error it leaves nothing but conn.
 func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	hello := attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: j.rank, Program: filepath.Base(os.Args[0])}
-	if err := conn.Write(attach.AppendHello(nil, &hello)); err != nil {
+	if err := tell(conn, attach.AppendHello(nil, &hello)); err != nil {
 		return nil, fmt.Errorf("greet the daemon at %s: %w", j.socket, err)
 	}
 	w, err := j.awaitWelcome(conn)
@@ -233,7 +233,7 @@ func handOverTrap(conn *attach.Conn, socket string) (*uffd.FD, error) {
 		return nil, fmt.Errorf("%w: %w; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
 	}
 	m := attach.Trap{UserModeOnly: !trap.Mode().KernelFaults(), Features: uint64(trap.Features())}
-	if err = conn.Write(attach.AppendTrap(nil, &m), trap.Sysfd()); err == nil {
+	if err = tell(conn, attach.AppendTrap(nil, &m), trap.Sysfd()); err == nil {
 		var f attach.Frame
 		if f, err = awaitFrame(conn, socket, attach.KindReady); err == nil {
 			err = attach.DecodeEmpty(f)
@@ -244,6 +244,15 @@ func handOverTrap(conn *attach.Conn, socket string) (*uffd.FD, error) {
 		return nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
 	}
 	return trap, nil
+}
+
+// tell sends a frame of the handshake. That the daemon has closed the connection is no error yet: it may have refused the
+// program before, and then its reason is what comes to be read next.
+func tell(conn *attach.Conn, frame []byte, fds ...int) error {
+	if err := conn.Write(frame, fds...); err != nil && !errors.Is(err, unix.EPIPE) {
+		return err
+	}
+	return nil
 }
 
 // awaitFrame reads the one frame that a correct daemon sends next, unless it refuses.

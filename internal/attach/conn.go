@@ -112,7 +112,9 @@ func (c *Conn) Write(frames []byte, fds ...int) error {
 		if err != nil {
 			return err
 		}
-		frames = frames[n:]
+		if frames = frames[n:]; len(frames) == 0 {
+			return nil // writing nothing would fail if the peer has closed since
+		}
 	}
 	_, err := c.c.Write(frames) // returns early only with an error
 	return err

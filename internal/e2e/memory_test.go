@@ -3,11 +3,13 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
 
 	"dsmd/dsm"
+	"dsmd/internal/attach"
 	"dsmd/internal/e2e/testcluster"
 	"dsmd/internal/uffd/uffdtest"
 )
@@ -156,6 +158,38 @@ func TestJoinFails(t *testing.T) {
 	first.Do(t, "1", "counter programs")
 	c.Daemons[0].Kill(t)
 	c.Program(t, stranger, 0, 1).Expect(t, "no daemon")
+}
+
+// knocker tries to join many times where it is not wanted.
+var knocker = testcluster.Define("knocker", func(s *testcluster.Self) error {
+	for range 200 {
+		if _, err := dsm.Join(s.Ctx); !errors.Is(err, dsm.ErrRefused) || !strings.Contains(err.Error(), "go away") {
+			return fmt.Errorf("Join returned %v, want the reason of the refusal", err)
+		}
+	}
+	return nil
+})
+
+// TestTurnedAway has a program greet a daemon that has refused it already and closed the connection: whether or not the
+// greeting can still be sent, the program says what the reason was.
+func TestTurnedAway(t *testing.T) {
+	c := serve(t, 1, 1)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Socket(0) + "-doorman", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write(attach.AppendRefuse(nil, &attach.Refuse{Code: attach.RefuseOther, Reason: "go away"}))
+			conn.Close()
+		}
+	}()
+	c.ProgramAt(t, knocker, l.Addr().String(), 0).Succeed(t)
 }
 
 // TestRanksAreDealt starts programs that were given no rank, all at once: each gets one of its own.

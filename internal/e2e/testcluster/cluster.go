@@ -1,6 +1,7 @@
 package testcluster
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Cluster is some daemons, each a `dsmd serve` of its own.
@@ -85,13 +87,19 @@ const AnyRank = -1
 // Program starts a program as the given rank, or AnyRank, on the given node.
 func (c *Cluster) Program(t testing.TB, p *Program, node, rank int, args ...string) *Process {
 	t.Helper()
+	return c.ProgramAt(t, p, c.sockets[node], rank, args...)
+}
+
+// ProgramAt starts a program that is told of the given socket.
+func (c *Cluster) ProgramAt(t testing.TB, p *Program, socket string, rank int, args ...string) *Process {
+	t.Helper()
 	asked := ""
 	if rank != AnyRank {
 		asked = strconv.Itoa(rank)
 	}
 	return Start(t, Command{
-		Name: fmt.Sprintf("%s of rank %d on node %d", p.name, rank, node), Path: program(t), Args: args,
-		Env: []string{envProgram + "=" + p.name, "DSM_SOCKET=" + c.sockets[node],
+		Name: fmt.Sprintf("%s of rank %d at %s", p.name, rank, socket), Path: program(t), Args: args,
+		Env: []string{envProgram + "=" + p.name, envLimit + "=" + (Patience + programGrace).String(), "DSM_SOCKET=" + socket,
 			"DSM_RANK=" + asked, "DSM_SIZE=" + strconv.Itoa(c.ranks)},
 	})
 }
@@ -103,6 +111,7 @@ type Job struct {
 	Env     []string // NAME=VALUE, added to the test's own
 	Program *Program
 	Args    []string
+	Limit   time.Duration // how long Succeed waits; 0: Patience
 }
 
 // Run starts a job.
@@ -112,14 +121,16 @@ func (j Job) Run(t testing.TB) *Process {
 	args = append(append(args, "--", program(t)), j.Args...)
 	return Start(t, Command{
 		Name: fmt.Sprintf("job %s of %d nodes", j.Program.name, j.Nodes), Path: Dsmd(t), Args: args,
-		Env: append([]string{envProgram + "=" + j.Program.name}, j.Env...),
+		Env: append([]string{envProgram + "=" + j.Program.name, envLimit + "=" + (j.limit() + programGrace).String()}, j.Env...),
 	})
 }
+
+func (j Job) limit() time.Duration { return cmp.Or(j.Limit, Patience) }
 
 // Succeed runs a job to its end, and fails the test if it failed.
 func (j Job) Succeed(t testing.TB) *Process {
 	t.Helper()
 	p := j.Run(t)
-	p.Succeed(t)
+	p.succeedWithin(t, j.limit())
 	return p
 }

@@ -18,6 +18,7 @@ import (
 
 const (
 	envProgram = "DSMD_TEST_PROGRAM" // in a program: its name in programs
+	envLimit   = "DSMD_TEST_LIMIT"   // in a program: when Self.Ctx ends
 	envMark    = "DSMD_TEST_MARK"    // in everything that a test binary starts: who started it
 	envDir     = "DSMD_TEST_DIR"     // in a test binary that another has started: where the binaries lie
 )

@@ -227,15 +227,20 @@ func (p *Process) End() { _ = p.stdin.Close() }
 // Wait waits for the end of the process and returns its exit status, 128 plus the signal if one killed it.
 func (p *Process) Wait(t testing.TB) int {
 	t.Helper()
+	return p.waitWithin(t, Patience)
+}
+
+func (p *Process) waitWithin(t testing.TB, limit time.Duration) int {
+	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(Patience):
+	case <-time.After(limit):
 		p.Signal(syscall.SIGQUIT) // Go's runtime says where its goroutines are
 		select {
 		case <-p.ended:
 		case <-time.After(time.Second):
 		}
-		t.Fatalf("%s has not ended within %v", p.name, Patience)
+		t.Fatalf("%s has not ended within %v", p.name, limit)
 	}
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
@@ -263,8 +268,13 @@ func (p *Process) Errors() string { return p.stderr.String() }
 // Succeed waits for the end of the process and fails the test if it failed.
 func (p *Process) Succeed(t testing.TB) {
 	t.Helper()
+	p.succeedWithin(t, Patience)
+}
+
+func (p *Process) succeedWithin(t testing.TB, limit time.Duration) {
+	t.Helper()
 	p.End()
-	if status := p.Wait(t); status != 0 {
+	if status := p.waitWithin(t, limit); status != 0 {
 		t.Fatalf("%s ended with status %d", p.name, status)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// programLimit is how long a program may run. It is the inner bound: the test that started it gives up first.
-const programLimit = 2 * time.Minute
+// programGrace is by how much a program's own limit is longer than what the test waits for in the end: it is there for
+// programs whose test has gone, and the test has more to tell.
+const programGrace = time.Minute
 
 // Program is something that copies of the test binary can do.
 type Program struct {
@@ -46,7 +47,12 @@ func runProgram(name string) int {
 		fmt.Fprintf(os.Stderr, "testcluster: there is no program %q\n", name)
 		return 2
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	limit, err := time.ParseDuration(os.Getenv(envLimit))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "testcluster: %v\n", err)
+		return 2
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := p.run(&Self{Ctx: ctx, Args: os.Args[1:], in: bufio.NewScanner(os.Stdin)}); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

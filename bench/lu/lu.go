@@ -64,8 +64,14 @@ func (k Kernel) Summary() string {
 }
 
 // Sizes returns the sizes; the parameter is the number of rows.
-func (Kernel) Sizes() kernel.Sizes {
-	return kernel.Sizes{Parameter: "matrix edge", Test: 128, Default: 512, Large: 2048, Min: 1, Max: 1 << 15}
+func (k Kernel) Sizes() kernel.Sizes {
+	sizes := kernel.Sizes{Parameter: "matrix edge", Test: 128, Default: 512, Large: 2048, Min: 1, Max: 1 << 15}
+	if k.Plain {
+		// In a plain array the faults grow with the third power of the edge, as the computing does, so that computing outweighs
+		// them at no size. At 2048 there are some millions of them.
+		sizes.Large = 1024
+	}
+	return sizes
 }
 
 // Problem returns the factorisation of an n by n matrix.

@@ -7,13 +7,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/bench/barnes"
+	"dsmd/bench/ep"
 	"dsmd/bench/fft"
+	"dsmd/bench/is"
 	"dsmd/bench/kernel"
 	"dsmd/bench/lu"
 	"dsmd/bench/matmul"
 	"dsmd/bench/ocean"
 	"dsmd/bench/radix"
 	"dsmd/bench/sor"
+	"dsmd/bench/tsp"
 )
 
 // kernels are the programs that `bench run` knows.
@@ -26,6 +29,9 @@ var kernels = kernel.Registry{
 	barnes.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},
+	tsp.Kernel{},
+	ep.Kernel{},
+	is.Kernel{},
 }
 
 func listCommand() *cobra.Command {

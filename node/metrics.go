@@ -108,7 +108,7 @@ func newHistograms() histograms {
 	}
 }
 
-// register makes the node's metrics known.
+// register makes the node's metrics known, all or, when it fails, none. unregister takes them back.
 func (n *Node) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
@@ -124,10 +124,19 @@ func (n *Node) register(r prometheus.Registerer) error {
 	}
 	for _, c := range list {
 		if err := r.Register(c); err != nil {
+			n.unregister(r)
 			return err
 		}
+		n.registered = append(n.registered, c)
 	}
 	return nil
+}
+
+func (n *Node) unregister(r prometheus.Registerer) {
+	for _, c := range n.registered {
+		r.Unregister(c)
+	}
+	n.registered = nil
 }
 
 // wait is a page that this node waits for, with the times of its stages on the node's clock.

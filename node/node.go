@@ -142,8 +142,9 @@ type Node struct {
 	fetching   fetching
 	waiters    waiters
 
-	count   counters
-	latency histograms
+	count      counters
+	latency    histograms
+	registered []prometheus.Collector // in cfg.Metrics
 }
 
 // arrived is a page that came with a frame.
@@ -317,6 +318,7 @@ func (n *Node) close() {
 		}
 		p.close()
 	}
+	n.unregister(n.cfg.Metrics)
 	n.net.Close()
 	n.table.Close()
 	n.cfg.Socket.Close()

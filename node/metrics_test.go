@@ -1,0 +1,144 @@
+package node
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+	"dsmd/transport"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// stuck is a transport some of whose frames its peer does not take.
+type stuck struct{ transport.Transport }
+
+func (s stuck) Stats() transport.Stats {
+	stats := s.Transport.Stats()
+	stats.QueuedBytes = 7
+	return stats
+}
+
+// TestEveryCounterMoves drives a cluster through everything that is counted and lists what did not move.
+func TestEveryCounterMoves(t *testing.T) {
+	c := start(t, setup{
+		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = maxHold },
+		wrap: func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
+	})
+	moved := map[string]bool{}
+	look := func() {
+		for _, m := range c.members {
+			for name, value := range m.ask() {
+				moved[name] = moved[name] || value > 0
+			}
+		}
+	}
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[0].join()
+	page := a.bind("x", 40)
+	a.store(page, 0, 1)
+	d.load(page, 0)       // map
+	b.load(page, 0)       // read miss, downgrade
+	b.store(page, 0, 2)   // upgrade, invalidation
+	a.store(page, 0, 0)   // write miss, revoke, hold
+	a.store(page, 0, 0)   //
+	b.store(page+1, 0, 0) // zeros
+	a.load(page+1, 0)
+	a.prefetch(page+2, 30, attach.Write)
+	a.acquire(lockName, attach.Write)
+	_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+	b.sync()
+	look() // while something is under way
+	a.die()
+	b.answer(waiting)
+	_, one := b.call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2})
+	_, two := d.call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2})
+	b.answer(one)
+	d.answer(two)
+	// A duplicate: the fault is restarted while its answer is held back.
+	far := c.pageAt(0, 100)
+	d.store(far, 0, 1)
+	c.net.Stall(0, 1)
+	load := b.access(far, false, func([]byte) {})
+	eventually(t, "the fault is counted", func() bool { return c.members[1].counter("pending_objects") > 0 })
+	b.table.Restart(b.id)
+	eventually(t, "the duplicate is counted", func() bool { return c.members[1].counter("faults_duplicate") > 0 })
+	c.net.Resume(0, 1)
+	b.settled(load)
+	look()
+	for _, m := range c.members[0].node.metrics() {
+		if !moved[m.name] {
+			t.Errorf("nothing moves %s (%s)", m.name, m.help)
+		}
+	}
+	if len(moved) > attach.MaxCounters {
+		t.Errorf("%d counters; a program's Stats call can be told %d", len(moved), attach.MaxCounters)
+	}
+	c.quiet()
+}
+
+// sample is a line with a value in Prometheus' text format.
+var sample = regexp.MustCompile(`^dsmd_[a-z_]+({le="[-+.0-9a-zInf]+"})? [-+.0-9e]+\n$`)
+
+// TestScrape reads the metrics as Prometheus does.
+func TestScrape(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	c := start(t, setup{nodes: 2, change: func(cfg *Config) {
+		if cfg.Self == 0 {
+			cfg.Metrics = registry
+		}
+	}})
+	a, b := c.members[0].join(), c.members[1].join()
+	for i := range pagetable.Page(5) {
+		b.store(i, 0, 1)
+		a.wantLoad(i, 0, 1)
+	}
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	defer server.Close()
+	answer, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "# HELP dsmd_") && !strings.HasPrefix(line, "# TYPE dsmd_") && !sample.MatchString(line) {
+			t.Errorf("a line of the scrape is neither comment nor sample: %q", line)
+		}
+	}
+	for _, line := range []string{
+		"dsmd_faults_read_total 5", "dsmd_pages_received_total 5", "dsmd_programs 1", "dsmd_fault_seconds_count 5",
+		"dsmd_fault_remote_seconds_count 5", "dsmd_fault_install_seconds_count 5", "# TYPE dsmd_known_objects gauge",
+		`dsmd_fault_seconds_bucket{le="+Inf"} 5`,
+	} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("the scrape does not say %q", line)
+		}
+	}
+	c.quiet()
+	// A node that has ended leaves its place to the next, and names that are taken are an error.
+	if families, err := registry.Gather(); err != nil || len(families) != 0 {
+		t.Errorf("%d metrics are registered after the node's end: %v", len(families), err)
+	}
+}
+
+// TestMetricsTwice: two nodes can not share a registry, and the one that fails takes nothing of it.
+func TestMetricsTwice(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "dsmd", Name: "programs"}, func() float64 { return 0 }))
+	c := start(t, setup{nodes: 1})
+	if err := c.members[0].node.register(registry); err == nil {
+		t.Error("a name that is taken was taken again")
+	}
+	if families, err := registry.Gather(); err != nil || len(families) != 1 {
+		t.Errorf("%d metrics are registered after a failure: %v", len(families), err)
+	}
+}

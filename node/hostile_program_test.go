@@ -260,6 +260,51 @@ func TestManyConnections(t *testing.T) {
 	c.quiet()
 }
 
+// TestOutOfDescriptors: a program that comes when the node may not open any more descriptors is told so and is not left to wait.
+func TestOutOfDescriptors(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	m := c.members[0]
+	first := m.joinAs(0)
+	second, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(second)
+	lowest, err := unix.Dup(second) // all numbers below are in use
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(lowest)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(second, &unix.SockaddrUnix{Name: m.socket})
+	var said [256]byte
+	n, readErr := unix.Read(second, said[:]) // waits for the node
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || readErr != nil {
+		t.Fatal(err, readErr)
+	}
+	f, _, ok, err := attach.Next(said[:n])
+	if !ok || err != nil || f.Kind != attach.KindRefuse {
+		t.Fatalf("%v %v %v", f.Kind, ok, err)
+	}
+	r, err := attach.DecodeRefuse(f.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, &r, attach.RefuseOther, "ulimit -n")
+	first.sync()
+	m.joinAs(1)
+	c.quiet()
+}
+
 // openSockets is how many sockets this process has open. Other descriptors come and go with the garbage of earlier tests.
 func openSockets(t testing.TB) int {
 	t.Helper()

@@ -112,6 +112,7 @@ type Node struct {
 	poller *netio.Poller
 	wake   *netio.Event
 	accept int // the listening socket of programs, non-blocking
+	spare  int // a descriptor set aside, see acceptSpare
 	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other users.
 	peer   func(fd int) (pid int, uid uint32, err error)
 	spin   spinner
@@ -239,8 +240,10 @@ func (n *Node) openDescriptors() (err error) {
 		n.wake.Close()
 		return err
 	}
+	n.openSpare()
 	for fd, token := range map[int]int32{n.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, n.accept: tokenAccept, n.wake.FD(): tokenWake} {
 		if err := n.poller.Add(fd, token); err != nil {
+			n.closeSpare()
 			unix.Close(n.accept)
 			n.wake.Close()
 			return fmt.Errorf("node: %w", err)
@@ -250,6 +253,7 @@ func (n *Node) openDescriptors() (err error) {
 }
 
 func (n *Node) closeDescriptors() {
+	n.closeSpare()
 	unix.Close(n.accept)
 	n.wake.Close()
 	n.poller.Close()

@@ -66,20 +66,60 @@ func (n *Node) acceptPrograms() bool {
 	any := false
 	for {
 		fd, err := attach.Accept(n.accept)
-		if err != nil {
-			if !errors.Is(err, unix.EAGAIN) {
-				n.log.Warn("cannot accept a program", zap.Error(err))
+		switch {
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			if !n.acceptSpare() {
+				return any
 			}
+		case errors.Is(err, unix.EAGAIN):
 			return any
+		case err != nil:
+			n.log.Warn("cannot accept a program", zap.Error(err))
+			return any
+		default:
+			n.addProgram(fd)
 		}
 		any = true
-		n.addProgram(fd)
+	}
+}
+
+// acceptSpare turns a program away when there is no descriptor left to accept it with, by giving up a spare one for the
+// moment. If the program were left to wait, its connection would keep the reactor awake for as long as it waits.
+func (n *Node) acceptSpare() bool {
+	n.closeSpare()
+	fd, err := attach.Accept(n.accept)
+	if err == nil {
+		n.turnAway(n.newProgram(fd), "this daemon has too many open files; raise the limit (ulimit -n) and start it again")
+	}
+	n.openSpare()
+	return err == nil
+}
+
+// openSpare sets a descriptor aside for acceptSpare. If there is none, n.spare is -1 and the next acceptSpare does without.
+func (n *Node) openSpare() {
+	fd, err := unix.FcntlInt(uintptr(n.wake.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		fd = -1
+	}
+	n.spare = fd
+}
+
+func (n *Node) closeSpare() {
+	if n.spare >= 0 {
+		unix.Close(n.spare)
+		n.spare = -1
+	}
+}
+
+func (n *Node) newProgram(fd int) *program {
+	n.nextID++
+	return &program{
+		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{},
 	}
 }
 
 func (n *Node) addProgram(fd int) {
-	n.nextID++
-	p := &program{id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}}
+	p := n.newProgram(fd)
 	pid, uid, err := n.peer(fd)
 	p.pid = pid
 	switch {

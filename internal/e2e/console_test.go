@@ -101,8 +101,10 @@ var errNotMine = errors.New("no such verb")
 func (d *desk) memoryVerb(verb, name string, n [2]uint64) (answer string, err error) {
 	m := d.memory[name]
 	switch verb {
-	case "alloc":
-		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8)
+	case "alloc": // n[0] pages, within n[1] milliseconds
+		ctx, cancel := d.within(n[1])
+		defer cancel()
+		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.WithContext(ctx))
 	case "free":
 		err = dsm.Free(d.c, m)
 		delete(d.memory, name)

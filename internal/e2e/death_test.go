@@ -211,6 +211,22 @@ func TestDaemonEndsInOrder(t *testing.T) {
 	}
 }
 
+// TestMissingPeer starts one daemon of two. A program can't join yet, and the daemon can be ended.
+func TestMissingPeer(t *testing.T) {
+	uffdtest.Require(t)
+	// Nobody listens at port 1 of this machine, for which only root could.
+	c := testcluster.Alone(t, "--id", "0", "--peers", "127.0.0.1:0,127.0.0.1:1", "--ranks", "2", "--metrics", "127.0.0.1:0")
+	c.Daemons[0].AwaitLog(t, "metrics are served") // what it does before it looks for its peers
+	early := c.Program(t, console, 0, 0)
+	c.Daemons[0].Signal(syscall.SIGTERM)
+	if line := early.Hear(t); !strings.HasPrefix(line, "error: dsm: Join: ") {
+		t.Errorf("a program joined half a cluster, and said %q", line)
+	}
+	if status := c.Daemons[0].Wait(t); status != 0 {
+		t.Errorf("the daemon ended with status %d", status)
+	}
+}
+
 // TestSocketFile checks what happens to a daemon's socket file: only its user can connect, a daemon that ends in order
 // removes it, and what a killed one has left does not keep the next one from starting.
 func TestSocketFile(t *testing.T) {

@@ -282,6 +282,21 @@ func TestFreeForgets(t *testing.T) {
 	b.Succeed(t)
 }
 
+// TestCanceledAlloc stops the daemon that keeps the names while an allocation waits for it. When the allocation was given up, repeated and
+// freed, the name and its memory are free: the region has room for nothing beside them.
+func TestCanceledAlloc(t *testing.T) {
+	c := serve(t, 2, 2, "--region", "256KiB")
+	far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
+	c.Daemons[0].Signal(syscall.SIGSTOP)
+	near.Do(t, "too late", "alloc data 40 30")
+	c.Daemons[0].Signal(syscall.SIGCONT)
+	near.Do(t, "ok", "alloc data 40")
+	near.Do(t, "ok", "free data")
+	far.Do(t, "ok", "alloc other 40")
+	far.Succeed(t)
+	near.Succeed(t)
+}
+
 // TestPrefetch checks that pages which were prefetched are touched without a fault.
 func TestPrefetch(t *testing.T) {
 	c := serve(t, 2, 2)

@@ -46,6 +46,17 @@ func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 	return c
 }
 
+// Alone starts one daemon with the given flags for `dsmd serve`, of a job of two ranks.
+func Alone(t testing.TB, flags ...string) *Cluster {
+	t.Helper()
+	socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
+	programs := listenUnix(t, socket)
+	defer programs.Close()
+	args := append([]string{"serve", "--socket-fd", "3", "--log-level", "debug"}, flags...)
+	daemon := Start(t, Command{Name: "the daemon", Path: Dsmd(t), Args: args, Files: []*os.File{programs}})
+	return &Cluster{Daemons: []*Process{daemon}, sockets: []string{socket}, ranks: 2}
+}
+
 // listenTCP opens a listening socket on a free port; the daemon inherits it, so nobody else can take the port.
 func listenTCP(t testing.TB) (*os.File, string) {
 	t.Helper()

@@ -152,6 +152,7 @@ func (r *run) initialise() error {
 				re := source.Float64()
 				row[j] = complex(re, source.Float64())
 			}
+			clear(r.scratch.row(i))
 			r.twiddles[i] = twiddles(i, edge)
 		}
 		return nil

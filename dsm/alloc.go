@@ -202,10 +202,10 @@ func (c *Cluster) enter(m *allocation) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
+	if err := c.region.mapRun(m.offset, m.bytes, c.trap.protection()); err != nil {
 		return err
 	}
-	if err := c.trap.Register(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
+	if err := c.trap.register(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
 		if unmap := c.region.unmapRun(m.offset, m.bytes); unmap != nil {
 			return fmt.Errorf("%w (and %w)", err, unmap)
 		}
@@ -284,6 +284,9 @@ func (c *Cluster) leave(m *allocation) error {
 		}
 	}
 	c.mu.Unlock()
+	if err := c.trap.unregister(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
+		return err
+	}
 	if err := c.region.unmapRun(m.offset, m.bytes); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
-	"dsmd/internal/uffd"
 )
 
 // Cluster is this program's membership in a cluster. All its methods, and all functions that take one, may be called
@@ -28,7 +27,7 @@ type Cluster struct {
 	grace   time.Duration
 	*calls
 	region *region
-	trap   *uffd.FD // kept open until Close: see the package comment, "When something breaks"
+	trap   trap // kept open until Close: see the package comment, "When something breaks"
 
 	allocating chan struct{} // holds a token while memory is mapped or unmapped
 	watch      *attach.Watch // nil before the first allocation; guarded by allocating
@@ -142,8 +141,8 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 	c, err := j.shakeHands(conn)
 	if !stop() && err == nil {
 		// ctx ended just when all was done; the connection is closed or soon will be.
-		c.trap.Close()
-		err = errors.Join(ctx.Err(), c.region.retire())
+		c.trap.retire()
+		err = errors.Join(ctx.Err(), c.region.retire(), c.trap.close())
 	}
 	if err != nil {
 		conn.Close()
@@ -192,7 +191,7 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	trap, err := handOverTrap(conn, j.socket)
+	trap, err := handOverTrap(conn, j.socket, &w)
 	if err != nil {
 		return nil, errors.Join(err, r.retire())
 	}
@@ -216,8 +215,9 @@ func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
 		return w, fmt.Errorf("the daemon at %s: %w", j.socket, err)
 	case w.Version != attach.Version:
 		return w, fmt.Errorf("%w: it is version %d at %s, and this program version %d; build the program and dsmd from the same release", ErrVersion, w.Version, j.socket, attach.Version)
-	case w.Trap != "uffd":
-		return w, fmt.Errorf("%w: the daemon at %s wants the trap %q, and this program knows only \"uffd\"; start the daemon with --trap uffd", ErrNoTrap, j.socket, w.Trap)
+	case w.Trap != trapUffd && w.Trap != trapSigsegv:
+		return w, fmt.Errorf("%w: the daemon at %s wants the trap %q, and this program knows only %q and %q; start the daemon with --trap uffd",
+			ErrNoTrap, j.socket, w.Trap, trapUffd, trapSigsegv)
 	case j.size != 0 && int(w.Size) != j.size:
 		return w, fmt.Errorf("the environment has %s=%d, and the cluster of the daemon at %s has %d ranks; unset %s, or start the program with `dsmd run`", envSize, j.size, j.socket, w.Size, envSize)
 	case j.rank != attach.NoRank && w.Rank != uint32(j.rank):
@@ -226,24 +226,25 @@ func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
 	return w, nil
 }
 
-// handOverTrap opens a userfaultfd and passes it to the daemon.
-func handOverTrap(conn *attach.Conn, socket string) (*uffd.FD, error) {
-	trap, err := uffd.Open()
+// handOverTrap opens the trap and passes the daemon its side.
+func handOverTrap(conn *attach.Conn, socket string, w *attach.Welcome) (trap, error) {
+	t, err := openTrap(w)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
+		return nil, err
 	}
-	m := attach.Trap{UserModeOnly: !trap.Mode().KernelFaults(), Features: uint64(trap.Features())}
-	if err = tell(conn, attach.AppendTrap(nil, &m), trap.Sysfd()); err == nil {
+	fd, m := t.handover()
+	if err = tell(conn, attach.AppendTrap(nil, &m), fd); err == nil {
 		var f attach.Frame
 		if f, err = awaitFrame(conn, socket, attach.KindReady); err == nil {
 			err = attach.DecodeEmpty(f)
 		}
 	}
+	t.handedOver()
 	if err != nil {
-		trap.Close()
+		t.close()
 		return nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
 	}
-	return trap, nil
+	return t, nil
 }
 
 // tell sends a frame of the handshake. That the daemon has closed the connection is no error yet: it may have refused the
@@ -327,6 +328,9 @@ func (c *Cluster) Nodes() int { return int(c.welcome.Nodes) }
 // PageBytes is the unit in which memory moves, in bytes: what different ranks write should not share a page.
 func (c *Cluster) PageBytes() int { return int(c.welcome.PageBytes) }
 
+// Trap says how accesses to pages that are not here are caught, for people: "uffd" or "sigsegv".
+func (c *Cluster) Trap() string { return c.welcome.Trap }
+
 // Transport says how nodes talk to each other, for people: "tcp", for example.
 func (c *Cluster) Transport() string { return c.welcome.Transport }
 
@@ -352,14 +356,13 @@ func (c *Cluster) tearDown() error {
 	if c.watch != nil {
 		c.watch.Stop()
 	}
+	c.trap.retire()
 	err := c.region.retire()
 	// If the daemon is gone, nobody minds that this fails.
 	c.conn.Write(attach.AppendBye(nil))
 	c.conn.Close()
 	<-c.reader
-	// The kernel wakes threads that still wait in the region: they fault again, now without the trap.
-	c.trap.Close()
-	if err != nil {
+	if err = errors.Join(err, c.trap.close()); err != nil {
 		return failure("Close", err)
 	}
 	return nil

@@ -131,7 +131,7 @@ func TestJoinWithAStrangeDaemon(t *testing.T) {
 		parts []string
 	}{
 		"version":         {func(w *attach.Welcome) { w.Version = 99 }, ErrVersion, []string{"99", fmt.Sprint(attach.Version), "same release"}},
-		"trap":            {func(w *attach.Welcome) { w.Trap = "sigsegv" }, ErrNoTrap, []string{"sigsegv", "--trap uffd"}},
+		"trap":            {func(w *attach.Welcome) { w.Trap = "mouse" }, ErrNoTrap, []string{"mouse", "--trap uffd"}},
 		"pages":           {func(w *attach.Welcome) { w.PageBytes = 4095 }, attach.ErrMalformed, []string{"4095"}},
 		"beyond the file": {func(w *attach.Welcome) { w.RegionBytes = testRegion + testPage }, nil, []string{"memory file", fmt.Sprint(testRegion)}},
 		"small pages": {func(w *attach.Welcome) { w.PageBytes, w.RegionBase, w.RegionBytes = 512, testBase+512, testPage }, nil,

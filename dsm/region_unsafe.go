@@ -138,12 +138,12 @@ func firstMapping(maps io.Reader, from, to uint64) string {
 	return "something"
 }
 
-// mapRun makes a run of the file's pages accessible at its place. Nothing may touch it before it is
+// mapRun maps a run of the file's pages at its place, with the protection that the trap wants. Nothing may touch it before it is
 // registered for faults. Children do not inherit it: they would share pages whose state nobody tracks for them.
 // Core dumps leave it out: dumping would fetch every page of the cluster.
-func (r *region) mapRun(offset, bytes uintptr) error {
+func (r *region) mapRun(offset, bytes uintptr, protection int) error {
 	addr := uintptr(r.base) + offset
-	if _, err := mmap(addr, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.file, offset); err != nil {
+	if _, err := mmap(addr, bytes, protection, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.file, offset); err != nil {
 		return fmt.Errorf("map %d bytes at %#x: %w", bytes, addr, os.NewSyscallError("mmap", err))
 	}
 	for _, advice := range [...]uintptr{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {

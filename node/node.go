@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"dsmd/internal/attach"
@@ -49,7 +50,7 @@ type Config struct {
 	Socket      *net.UnixListener // where programs attach; the node closes it
 	RegionBytes uint64            // address space of the shared memory; 0: DefaultRegionBytes
 	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
-	Trap        string            // "auto" or "uffd"
+	Trap        string            // one of pagetable.TrapNames; "": "auto"
 	Transport   string            // "auto" or "tcp"
 	Hold        time.Duration     // base of the hold window; 0: DefaultHold
 	Spin        time.Duration     // longest polling before sleep; 0: the default, negative: none
@@ -84,8 +85,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a region of %d bytes; it is a multiple of %d, at most %d (16 TiB)", c.RegionBytes, page, uint64(MaxRegionBytes))
 	case c.RegionBase%page != 0 || c.RegionBase+c.RegionBytes >= 1<<47:
 		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(1)<<47)
-	case c.Trap != "" && c.Trap != "auto" && c.Trap != "uffd":
-		return fmt.Errorf("node: trap back end %q; there are auto and uffd", c.Trap)
+	case c.Trap != "" && !slices.Contains(pagetable.TrapNames, c.Trap):
+		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
 	case c.Transport != "" && c.Transport != "auto" && c.Transport != "tcp":
 		return fmt.Errorf("node: transport %q; there are auto and tcp", c.Transport)
 	case c.Hold < 0 || c.Hold > maxHold:
@@ -106,6 +107,7 @@ type Node struct {
 	engine *protocol.Engine
 	rules  protocol.Config // the engine's
 	table  pagetable.Table
+	choice pagetable.Choice // of the table
 	net    transport.Transport
 	dial   func(context.Context) error // connects net to all peers
 
@@ -172,7 +174,7 @@ func newNode(cfg Config) (*Node, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	table, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: cfg.RegionBytes / uint64(os.Getpagesize())})
+	table, choice, err := pagetable.Open(cfg.Trap, cfg.RegionBytes/uint64(os.Getpagesize()), 0)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
@@ -191,7 +193,7 @@ func newNode(cfg Config) (*Node, error) {
 		table.Close()
 		return nil, err
 	}
-	n.dial = peers.Connect
+	n.dial, n.choice = peers.Connect, choice
 	return n, nil
 }
 
@@ -207,7 +209,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 	}
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
-		engine: protocol.New(rules), rules: rules,
+		engine: protocol.New(rules), rules: rules, choice: pagetable.Choice{Trap: pagetable.TrapUffd},
 		peer: attach.Peer, spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
@@ -305,15 +307,12 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}()
 	n.log.Info("serving", zap.Int("node", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
-		zap.String("trap", trapName), zap.String("trap_reason", "the only back end in this version"), zap.String("transport", transportName))
+		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", transportName))
 	n.react()
 	return n.broken
 }
 
-const (
-	trapName      = "uffd"
-	transportName = "tcp"
-)
+const transportName = "tcp"
 
 func (n *Node) close() {
 	for _, p := range n.programs {

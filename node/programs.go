@@ -242,7 +242,7 @@ func (n *Node) hello(p *program, body []byte) error {
 	n.write(p, attach.AppendWelcome(nil, &attach.Welcome{
 		Version: attach.Version, Node: uint32(n.cfg.Self), Nodes: uint32(n.cfg.Nodes), Rank: p.rank, Size: uint32(n.cfg.Ranks),
 		RegionBase: n.cfg.RegionBase, RegionBytes: n.cfg.RegionBytes, PageBytes: uint32(n.table.PageBytes()),
-		HomeStripe: HomeStripe, Trap: trapName, Transport: transportName,
+		HomeStripe: HomeStripe, Trap: n.choice.Trap, Transport: transportName,
 	}), n.table.MemFD())
 	return nil
 }
@@ -299,9 +299,14 @@ func (n *Node) trap(p *program, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := attach.DecodeTrap(body); err != nil {
+	t, err := attach.DecodeTrap(body)
+	if err != nil {
 		unix.Close(fd)
 		return err
+	}
+	if wants := n.choice.Trap == pagetable.TrapSigsegv; t.Sigsegv != wants {
+		unix.Close(fd)
+		return fmt.Errorf("%w: Trap with sigsegv=%v to a node that traps by %s", attach.ErrMalformed, t.Sigsegv, n.choice.Trap)
 	}
 	if n.gone != nil {
 		unix.Close(fd)

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -10,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"dsmd/node"
+	"dsmd/pagetable"
 	"dsmd/protocol"
 )
 
@@ -24,7 +27,7 @@ type nodeFlags struct {
 
 func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
 	f.region = node.DefaultRegionBytes
-	flags.StringVar(&f.trap, "trap", "auto", "how page faults are trapped: auto or uffd (sigsegv is planned)")
+	flags.StringVar(&f.trap, "trap", "auto", "how page faults are trapped: uffd, sigsegv (slower; where userfaultfd is forbidden), or auto, which chooses")
 	flags.StringVar(&f.transport, "transport", "auto", "how pages move between nodes: auto or tcp (rdma is planned)")
 	flags.Var(&f.region, "region", "address space for shared memory, up to 16TiB, the same on all nodes; memory is used when it is touched")
 	flags.DurationVar(&f.hold, "hold", 0, "how long a page that has just arrived is kept at least (0: the default)")
@@ -35,12 +38,8 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
 
 // check finds mistakes before anything is started.
 func (f *nodeFlags) check() error {
-	switch f.trap {
-	case "auto", "uffd":
-	case "sigsegv":
-		return fmt.Errorf("--trap sigsegv: this build does not have the sigsegv trap yet; available is uffd, which auto chooses")
-	default:
-		return fmt.Errorf("--trap %s: there is no such trap; available are auto and uffd", f.trap)
+	if !slices.Contains(pagetable.TrapNames, f.trap) {
+		return fmt.Errorf("--trap %s: there is no such trap; available are %s", f.trap, strings.Join(pagetable.TrapNames, ", "))
 	}
 	switch f.transport {
 	case "auto", "tcp":

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of this protocol. Both sides must have the same: a program and its daemon are built
 // from the same release, so there is nothing to negotiate.
-const Version = 1
+const Version = 2
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
@@ -37,7 +37,7 @@ type Kind uint8
 
 const (
 	KindHello   Kind = iota + 1 // program: who I am
-	KindTrap                    // program: my userfaultfd, attached
+	KindTrap                    // program: my userfaultfd or sigsegv trap, attached
 	KindCall                    // program: do this
 	KindBye                     // program: I leave in order
 	KindWelcome                 // daemon: the cluster; memfd attached

@@ -14,7 +14,7 @@ func samples() map[string]struct {
 	want  any
 } {
 	hello := Hello{Version: Version, PID: 4711, Rank: NoRank, Program: "sor"}
-	trap := Trap{UserModeOnly: true, Features: 1<<13 | 1}
+	trap := Trap{Sigsegv: true, UserModeOnly: true, Features: 1<<13 | 1}
 	welcome := Welcome{Version: Version, Node: 1, Nodes: 4, Rank: 1, Size: 4, RegionBase: 0x4000_0000_0000,
 		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
 	refuse := Refuse{Code: RefuseRank, Reason: "rank 3 is taken"}

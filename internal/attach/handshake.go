@@ -56,13 +56,18 @@ func DecodeHello(b []byte) (Hello, error) {
 	return m, nil
 }
 
-// Trap hands the daemon the program's userfaultfd, which is attached to the frame.
+// Trap hands the daemon its side of the program's trap, a descriptor which is attached to the frame: a userfaultfd, or, with Sigsegv,
+// the socket that package sigsegv makes.
 type Trap struct {
+	Sigsegv      bool   // Welcome.Trap was "sigsegv"
 	UserModeOnly bool   // the descriptor reports no faults that happen inside system calls
 	Features     uint64 // UFFD_FEATURE_ bits that were enabled with UFFDIO_API
 }
 
-const trapUserModeOnly = 1
+const (
+	trapUserModeOnly = 1 << iota
+	trapSigsegv
+)
 
 // AppendTrap appends m as a frame.
 func AppendTrap(b []byte, m *Trap) []byte {
@@ -71,6 +76,9 @@ func AppendTrap(b []byte, m *Trap) []byte {
 	var flags byte
 	if m.UserModeOnly {
 		flags |= trapUserModeOnly
+	}
+	if m.Sigsegv {
+		flags |= trapSigsegv
 	}
 	b = append(b, flags)
 	b = le.AppendUint64(b, m.Features)
@@ -81,11 +89,11 @@ func AppendTrap(b []byte, m *Trap) []byte {
 func DecodeTrap(b []byte) (Trap, error) {
 	r := body{b: b}
 	flags := r.u8()
-	m := Trap{UserModeOnly: flags&trapUserModeOnly != 0, Features: r.u64()}
+	m := Trap{UserModeOnly: flags&trapUserModeOnly != 0, Sigsegv: flags&trapSigsegv != 0, Features: r.u64()}
 	if err := r.end(KindTrap); err != nil {
 		return Trap{}, err
 	}
-	if flags&^trapUserModeOnly != 0 {
+	if flags&^(trapUserModeOnly|trapSigsegv) != 0 {
 		return Trap{}, fmt.Errorf("%w: Trap with unknown flags %#x", ErrMalformed, flags)
 	}
 	return m, nil
@@ -102,7 +110,7 @@ type Welcome struct {
 	RegionBytes uint64 // whole pages
 	PageBytes   uint32 // a power of two
 	HomeStripe  uint32 // pages in a row which have the same home, for programs that place data
-	Trap        string // the trap back end, "uffd"
+	Trap        string // the trap back end, "uffd" or "sigsegv"
 	Transport   string // how nodes talk, for people
 }
 

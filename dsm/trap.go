@@ -1,0 +1,79 @@
+package dsm
+
+import (
+	"fmt"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/sigsegv"
+	"dsmd/internal/uffd"
+
+	"golang.org/x/sys/unix"
+)
+
+// trap is how accesses to pages that are not here are caught in this process: a back end's side of the program. The daemon
+// says which one.
+type trap interface {
+	// handover is the descriptor that the daemon gets, and the frame that it comes with.
+	handover() (fd int, frame attach.Trap)
+	// handedOver is called when the daemon has it.
+	handedOver()
+	// protection is how runs are mapped before they are registered.
+	protection() int
+	// register puts a run that was just mapped under the trap; unregister is called before it is unmapped.
+	register(addr, bytes uintptr) error
+	unregister(addr, bytes uintptr) error
+	// retire is called before the whole region is unmapped.
+	retire()
+	// close is called after that. Threads that still wait get their segmentation fault.
+	close() error
+}
+
+// Names of the back ends in Welcome.Trap.
+const (
+	trapUffd    = "uffd"
+	trapSigsegv = "sigsegv"
+)
+
+// openTrap opens the trap that the daemon wants.
+func openTrap(w *attach.Welcome) (trap, error) {
+	if w.Trap == trapSigsegv {
+		t, err := sigsegv.Open(sigsegv.Config{Base: uintptr(w.RegionBase), Bytes: uintptr(w.RegionBytes), PageBytes: uintptr(w.PageBytes)})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoTrap, err)
+		}
+		return segvTrap{t}, nil
+	}
+	fd, err := uffd.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; or start the daemon with --trap sigsegv; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
+	}
+	return uffdTrap{fd}, nil
+}
+
+// uffdTrap traps by userfaultfd: the kernel tells the daemon.
+type uffdTrap struct{ fd *uffd.FD }
+
+func (t uffdTrap) handover() (int, attach.Trap) {
+	return t.fd.Sysfd(), attach.Trap{UserModeOnly: !t.fd.Mode().KernelFaults(), Features: uint64(t.fd.Features())}
+}
+func (t uffdTrap) handedOver()                          {} // its copy keeps the registrations alive
+func (t uffdTrap) protection() int                      { return unix.PROT_READ | unix.PROT_WRITE }
+func (t uffdTrap) register(addr, bytes uintptr) error   { return t.fd.Register(addr, bytes) }
+func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
+func (t uffdTrap) retire()                              {}
+
+// The kernel wakes threads that still wait in the region: they fault again, now without the trap.
+func (t uffdTrap) close() error { return t.fd.Close() }
+
+// segvTrap traps by memory protection: a signal handler tells the daemon.
+type segvTrap struct{ t *sigsegv.Trap }
+
+func (t segvTrap) handover() (int, attach.Trap) {
+	return t.t.Handover(), attach.Trap{Sigsegv: true, UserModeOnly: true}
+}
+func (t segvTrap) handedOver()                          { t.t.HandedOver() }
+func (t segvTrap) protection() int                      { return unix.PROT_NONE }
+func (t segvTrap) register(addr, bytes uintptr) error   { return t.t.Register(addr, bytes) }
+func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
+func (t segvTrap) retire()                              { t.t.Retire() }
+func (t segvTrap) close() error                         { return t.t.Close() }

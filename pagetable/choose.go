@@ -1,0 +1,64 @@
+package pagetable
+
+import (
+	"fmt"
+
+	"dsmd/internal/uffd"
+)
+
+// The names of the back ends, as command lines and the Welcome frame have them.
+const (
+	TrapAuto    = "auto"
+	TrapUffd    = "uffd"
+	TrapSigsegv = "sigsegv"
+)
+
+// TrapNames lists what Open takes.
+var TrapNames = []string{TrapAuto, TrapUffd, TrapSigsegv}
+
+// Choice says which back end a table has, and why.
+type Choice struct {
+	Trap   string // TrapUffd or TrapSigsegv
+	Reason string // for the log
+}
+
+// Open makes a table with the named back end; "" is TrapAuto. That is uffd if this process can open a userfaultfd in
+// any way, and else sigsegv. All programs of a node have the same back end, the node's. They run as the daemon's user on the
+// daemon's machine, so what it can open they can, as a rule; one that can't is told so when it joins.
+func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
+	c := Choice{Trap: trap, Reason: "asked for"}
+	switch trap {
+	case "", TrapAuto:
+		c = choose(uffd.Open())
+	case TrapUffd, TrapSigsegv:
+	default:
+		return nil, c, fmt.Errorf("pagetable: trap back end %q; there are %q", trap, TrapNames)
+	}
+	if c.Trap == TrapSigsegv {
+		t, err := NewSigsegv(SigsegvConfig{Pages: pages, PageBytes: pageBytes})
+		if err != nil {
+			return nil, c, err
+		}
+		return t, c, nil
+	}
+	t, err := NewUffd(UffdConfig{Pages: pages, PageBytes: pageBytes})
+	if err != nil {
+		return nil, c, err
+	}
+	return t, c, nil
+}
+
+// choose draws the conclusion from an attempt to open a userfaultfd.
+func choose(fd *uffd.FD, err error) Choice {
+	if err != nil {
+		return Choice{TrapSigsegv, err.Error()}
+	}
+	defer fd.Close()
+	c := Choice{TrapUffd, "it works, by the " + fd.Mode().String()}
+	if !fd.Mode().KernelFaults() {
+		for _, a := range fd.Failed() {
+			c.Reason += fmt.Sprintf("; not by the %s: %v (%s)", a.Mode, a.Err, a.Remedy)
+		}
+	}
+	return c
+}

@@ -13,8 +13,8 @@ import (
 // ring is one direction between two nodes of one goroutine. It never allocates after its first round: what allocates in these
 // tests is the node.
 type ring struct {
-	frames     [64]ringFrame
-	head, tail int
+	frames              [64]ringFrame
+	head, flushed, tail int // delivered up to head, on their way up to flushed, sent up to tail
 }
 
 type ringFrame struct {
@@ -64,7 +64,7 @@ func (r *ringNet) Send(_ transport.NodeID, control []byte, payload transport.Pay
 
 func (r *ringNet) Poll(h transport.Handler, max int) (int, error) {
 	delivered := 0
-	for ; delivered < max && r.in.head < r.in.tail; delivered++ {
+	for ; delivered < max && r.in.head < r.in.flushed; delivered++ {
 		f := &r.in.frames[r.in.head%len(r.in.frames)]
 		r.in.head++
 		if f.payload == nil {
@@ -80,9 +80,12 @@ func (r *ringNet) Poll(h transport.Handler, max int) (int, error) {
 	return delivered, nil
 }
 
-func (r *ringNet) Flush()                             {}
-func (r *ringNet) WaitFD() int                        { return r.fd }
-func (r *ringNet) Arm() bool                          { return r.in.head < r.in.tail }
+func (r *ringNet) Flush()      { r.out.flushed = r.out.tail }
+func (r *ringNet) WaitFD() int { return r.fd }
+func (r *ringNet) Arm() bool {
+	r.Flush()
+	return r.in.head < r.in.flushed
+}
 func (r *ringNet) Disconnect(transport.NodeID, error) {}
 func (r *ringNet) Stats() transport.Stats             { return transport.Stats{} }
 func (r *ringNet) Close() error                       { return unix.Close(r.fd) }
@@ -166,7 +169,10 @@ func (p *pair) gain(who int, page pagetable.Page, write bool) {
 	p.thread++ // the same thread again would seem not to get through, and its pages be held longer and longer
 	p.nodes[who].now = p.nodes[who].clock()
 	p.nodes[who].tableEvent(&ev)
-	for p.nodes[who].engine.Access(protocol.PageObject(uint64(page))) < want {
+	for looks := 0; p.nodes[who].engine.Access(protocol.PageObject(uint64(page))) < want; looks++ {
+		if looks == 1<<20 { // longer than any hold
+			panic("the page does not come")
+		}
 		p.look()
 	}
 }
@@ -209,6 +215,36 @@ func TestFaultPathDoesNotAllocate(t *testing.T) {
 			t.Errorf("node %d has seen only %d upgrades and %d write misses", i, n.count.upgrades.Load(), n.count.writeMisses.Load())
 		}
 	}
+}
+
+// TestFlush: what somebody waits for leaves at the end of the look that sent it; a Done may wait for company, but not for ever.
+func TestFlush(t *testing.T) {
+	n := newPair(t).nodes[0]
+	out := n.net.(*ringNet).out
+	send := func(k protocol.Kind) { n.send(&protocol.Message{Kind: k, To: 1, Access: protocol.Read}) }
+	want := func(when string, flushed int) {
+		t.Helper()
+		if out.flushed != flushed {
+			t.Errorf("%s: %d messages have left, want %d", when, out.flushed, flushed)
+		}
+	}
+	send(protocol.Done)
+	n.flush()
+	want("only a Done", 0)
+	send(protocol.Request)
+	n.flush()
+	want("a Done and a Request", 2)
+	send(protocol.Done)
+	n.look(false)
+	want("a Done and an idle look", 3)
+	send(protocol.Done)
+	n.fetching.goOn(&fetch{p: &program{}, over: false})
+	n.fetching.ready[0].over = true // a turn that does nothing but counts as one
+	n.look(false)
+	want("a Done and a busy look", 3)
+	n.fetching.ready = append(n.fetching.ready, &fetch{over: true})
+	n.look(true)
+	want("a Done and a busy look with a check", 4)
 }
 
 // BenchmarkFaults is what the node itself costs: three faults, of which each moves a page or a right between two nodes, without network,

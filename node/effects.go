@@ -109,6 +109,9 @@ func (n *Node) send(m *protocol.Message) {
 	err := n.net.Send(transport.NodeID(m.To), n.control, payload)
 	switch {
 	case err == nil:
+		// Nobody waits for a Done but others who want the same object.
+		n.unsent = true
+		n.urgent = n.urgent || m.Kind != protocol.Done
 	case errors.Is(err, transport.ErrPeerDown) && m.Kind != protocol.Forward && m.Kind != protocol.Invalidate:
 		// What is lost was for that peer alone. A third node waits for what follows from the other two kinds; it learns from this
 		// node's end that it waits in vain.

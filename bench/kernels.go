@@ -15,8 +15,10 @@ import (
 	"dsmd/bench/matmul"
 	"dsmd/bench/ocean"
 	"dsmd/bench/radix"
+	"dsmd/bench/raytrace"
 	"dsmd/bench/sor"
 	"dsmd/bench/tsp"
+	"dsmd/bench/water"
 )
 
 // kernels are the programs that `bench run` knows.
@@ -26,7 +28,9 @@ var kernels = kernel.Registry{
 	lu.Kernel{Plain: true},
 	radix.Kernel{},
 	ocean.Kernel{},
+	water.Kernel{},
 	barnes.Kernel{},
+	raytrace.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},
 	tsp.Kernel{},

@@ -287,7 +287,7 @@ func TestFreeForgets(t *testing.T) {
 func TestCanceledAlloc(t *testing.T) {
 	c := serve(t, 2, 2, "--region", "256KiB")
 	far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
-	c.Daemons[0].Signal(syscall.SIGSTOP)
+	c.Daemons[0].Stop(t)
 	near.Do(t, "too late", "alloc data 40 30")
 	c.Daemons[0].Signal(syscall.SIGCONT)
 	near.Do(t, "ok", "alloc data 40")
@@ -335,7 +335,7 @@ func TestPrefetchEndsWithContext(t *testing.T) {
 		p.Do(t, "ok", "alloc data 40")
 	}
 	far.Do(t, "ok", "fill data 9")
-	c.Daemons[0].Signal(syscall.SIGSTOP)
+	c.Daemons[0].Stop(t)
 	near.Do(t, "too late", "prefetch data %d 30", dsm.Read)
 	c.Daemons[0].Signal(syscall.SIGCONT)
 	near.Do(t, "ok", "check data 9")

@@ -216,7 +216,7 @@ func TestStoppedProgram(t *testing.T) {
 	for _, p := range all {
 		p.Expect(t, "hammering")
 	}
-	all[0].Signal(syscall.SIGSTOP)
+	all[0].Stop(t)
 	for _, p := range all[1:] {
 		p.Do(t, "done", "stop") // after the faults that were under way
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -37,7 +38,7 @@ func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 		socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
 		programs := listenUnix(t, socket)
 		args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(addrs, ","), "--ranks", strconv.Itoa(ranks),
-			"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, flags...)
+			"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
 		c.Daemons = append(c.Daemons, Start(t, Command{
 			Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data[i], programs}}))
 		programs.Close()
@@ -56,6 +57,12 @@ func Alone(t testing.TB, flags ...string) *Cluster {
 	daemon := Start(t, Command{Name: "the daemon", Path: Dsmd(t), Args: args, Files: []*os.File{programs}})
 	return &Cluster{Daemons: []*Process{daemon}, sockets: []string{socket}, ranks: 2}
 }
+
+// FlagsEnv is the environment variable with flags, separated by spaces, that all daemons get in addition: for running all
+// tests with another trap, for example.
+const FlagsEnv = "DSMD_TEST_FLAGS"
+
+func moreFlags() []string { return strings.Fields(os.Getenv(FlagsEnv)) }
 
 // listenTCP opens a listening socket on a free port; the daemon inherits it, so nobody else can take the port.
 func listenTCP(t testing.TB) (*os.File, string) {
@@ -128,7 +135,7 @@ type Job struct {
 // Run starts a job.
 func (j Job) Run(t testing.TB) *Process {
 	t.Helper()
-	args := append([]string{"run", "-n", strconv.Itoa(j.Nodes)}, j.Flags...)
+	args := slices.Concat([]string{"run", "-n", strconv.Itoa(j.Nodes)}, moreFlags(), j.Flags)
 	args = append(append(args, "--", program(t)), j.Args...)
 	return Start(t, Command{
 		Name: fmt.Sprintf("job %s of %d nodes", j.Program.name, j.Nodes), Path: Dsmd(t), Args: args,

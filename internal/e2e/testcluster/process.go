@@ -1,10 +1,13 @@
 package testcluster
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,6 +141,22 @@ func (p *Process) Signal(sig syscall.Signal) {
 
 // SignalAlone sends a signal to the process, but not to its group.
 func (p *Process) SignalAlone(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+
+// Stop stops the process with SIGSTOP and waits until all its threads have stopped; SIGCONT lets it go on.
+func (p *Process) Stop(t testing.TB) {
+	t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	Eventually(t, p.name+" stops", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("%s has no threads: %v", p.name, err)
+		}
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path) // "tid (name) state …", and the name may contain anything
+			return err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T "))
+		})
+	})
+}
 
 // Kill kills the process and waits for its end.
 func (p *Process) Kill(t testing.TB) {

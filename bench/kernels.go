@@ -24,6 +24,7 @@ import (
 // kernels are the programs that `bench run` knows.
 var kernels = kernel.Registry{
 	fft.Kernel{},
+	fft.Kernel{Prefetch: true},
 	lu.Kernel{},
 	lu.Kernel{Plain: true},
 	radix.Kernel{},

@@ -7,6 +7,10 @@
 // communicate: a thread reads a part of every row of all others and writes its own rows. So
 // all pages are written by one thread, and in each of three transpositions every page is read by several.
 //
+// There are two kernels. "fft" touches what it needs, and so takes its page faults one after the other. "fft-prefetch" is the same
+// program, which has what it needs fetched before each transposition (dsm.Prefetch): the same pages and bytes,
+// many at a time.
+//
 // What is kept of the original, so that results compare: the input (drand48 from seed 0), the
 // order of the operations on each number, and pi taken as 3.1416. The result does not depend on the number of
 // threads, bit for bit. The original's own bits depend on its C library's sine and cosine; see tolerance.
@@ -38,14 +42,26 @@ var splash3Text []byte
 
 var splash3 = facts.Parse(splash3Text)
 
-// Kernel is the benchmark "fft". Its output is the transform, each number as two words, the real part first.
-type Kernel struct{}
+// Kernel is the benchmark "fft" or "fft-prefetch". Its output is the transform, each number as two words, the real part
+// first.
+type Kernel struct {
+	// Prefetch has shared memory fetched before each transposition: "fft-prefetch".
+	Prefetch bool
+}
 
-// Name returns "fft".
-func (Kernel) Name() string { return "fft" }
+// Name returns "fft" or "fft-prefetch".
+func (k Kernel) Name() string {
+	if k.Prefetch {
+		return "fft-prefetch"
+	}
+	return "fft"
+}
 
 // Summary describes the kernel in one line.
-func (Kernel) Summary() string {
+func (k Kernel) Summary() string {
+	if k.Prefetch {
+		return "fft which asks for the pages of each transposition beforehand, instead of faulting on them"
+	}
 	return "one-dimensional complex FFT by the six-step method: three blocked transpositions, rows divided into blocks"
 }
 
@@ -61,9 +77,12 @@ func (Kernel) Sizes() kernel.Sizes {
 }
 
 // Problem returns the transform of 2^m numbers.
-func (Kernel) Problem(m int) kernel.Problem { return problem{m: m} }
+func (k Kernel) Problem(m int) kernel.Problem { return problem{m: m, prefetch: k.Prefetch} }
 
-type problem struct{ m int }
+type problem struct {
+	m        int
+	prefetch bool
+}
 
 // edge is the number of rows and of columns of the matrix.
 func (p problem) edge() int { return 1 << (p.m / 2) }
@@ -97,6 +116,7 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 		barrier: kernel.NewBarrier(threads),
 		threads: threads,
 		total:   threads,
+		fetch:   noFetch,
 		free:    func() error { return nil },
 	}
 	return r, r.initialise()
@@ -114,6 +134,10 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("allocating the transposed matrix: %w", err), dsm.Free(c, x))
 	}
+	fetch := noFetch
+	if p.prefetch {
+		fetch = prefetcher{c}.transposition
+	}
 	r := &run{
 		x:       matrix{l, x},
 		scratch: matrix{l, scratch},
@@ -121,6 +145,7 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		first:   threads * c.Rank(),
 		threads: threads,
 		total:   total,
+		fetch:   fetch,
 		free:    func() error { return errors.Join(dsm.Free(c, x), dsm.Free(c, scratch)) },
 	}
 	return r, r.initialise()
@@ -135,6 +160,7 @@ type run struct {
 	first      int
 	threads    int
 	total      int
+	fetch      fetcher
 	free       func() error
 }
 
@@ -164,9 +190,14 @@ const steps = 3
 
 func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 	return kernel.Spawn(ctx, r.threads, func(ctx context.Context, thread int) error {
-		t := transform{x: r.x, scratch: r.scratch, roots: r.roots, twiddles: r.twiddles, thread: r.first + thread, total: r.total}
-		for step, work := range []func(){t.first, t.second, t.third} {
-			work()
+		t := transform{
+			x: r.x, scratch: r.scratch, roots: r.roots, twiddles: r.twiddles,
+			thread: r.first + thread, total: r.total, fetch: r.fetch,
+		}
+		for step, work := range []func(context.Context) error{t.first, t.second, t.third} {
+			if err := work(ctx); err != nil {
+				return fmt.Errorf("step %d: %w", step+1, err)
+			}
 			if err := r.barrier.Wait(ctx); err != nil {
 				return fmt.Errorf("barrier after step %d: %w", step+1, err)
 			}
@@ -179,7 +210,7 @@ func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 }
 
 // Result also transforms back, on ordinary memory and by one thread: the original's own test.
-func (r *run) Result(context.Context) (kernel.Result, error) {
+func (r *run) Result(ctx context.Context) (kernel.Result, error) {
 	l := newLayout(r.x.edge, 1, ordinaryAlign)
 	spectrum := matrix{l, make([]complex128, l.length)}
 	output := make(kernel.Float64s, 0, 2*l.edge*l.edge)
@@ -193,7 +224,11 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 	figures := spectrumFigures(spectrum)
 	before := checkSumOfInput(l.edge)
 	figures["checksum"] = before
-	figures["checksum_difference"] = before - checkSum(inverse(spectrum, r.roots))
+	back, err := inverse(ctx, spectrum, r.roots)
+	if err != nil {
+		return kernel.Result{}, fmt.Errorf("transforming back: %w", err)
+	}
+	figures["checksum_difference"] = before - checkSum(back)
 	return kernel.Result{Figures: figures, Output: output}, nil
 }
 

@@ -41,6 +41,11 @@ func (m matrix) row(i int) []complex128 {
 	return m.elements[at : at+m.edge : at+m.edge]
 }
 
+// rows is the memory of rows lo to hi-1, which are one thread's, and more than none.
+func (m matrix) rows(lo, hi int) []complex128 {
+	return m.elements[m.offsets[lo] : m.offsets[hi-1]+m.edge]
+}
+
 // tile is the edge of the squares in which transpose works: the lines of a cache that a tile needs from
 // both matrices, 32 KiB, stay in it.
 const tile = 32

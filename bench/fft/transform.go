@@ -1,6 +1,9 @@
 package fft
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math/bits"
 
 	"dsmd/bench/kernel"
@@ -12,28 +15,49 @@ type transform struct {
 	roots         []complex128
 	twiddles      [][]complex128
 	thread, total int
+	fetch         fetcher
+}
+
+// A fetcher has the memory fetched that the given thread touches in transpose(to, from, thread).
+type fetcher func(ctx context.Context, to, from matrix, thread int) error
+
+// noFetch leaves it to the page faults, or there are none.
+func noFetch(context.Context, matrix, matrix, int) error { return nil }
+
+func (t transform) transpose(ctx context.Context, to, from matrix) error {
+	if err := t.fetch(ctx, to, from, t.thread); err != nil {
+		return fmt.Errorf("fetching what the transposition needs: %w", err)
+	}
+	transpose(to, from, t.thread)
+	return nil
 }
 
 // first transposes x into scratch, transforms the rows there and multiplies them by their twiddle factors.
-func (t transform) first() {
-	transpose(t.scratch, t.x, t.thread)
+func (t transform) first(ctx context.Context) error {
+	if err := t.transpose(ctx, t.scratch, t.x); err != nil {
+		return err
+	}
 	for i, hi := t.rows(); i < hi; i++ {
 		row := t.scratch.row(i)
 		transformRow(row, t.roots)
 		multiply(row, t.twiddles[i])
 	}
+	return nil
 }
 
 // second transposes scratch into x and transforms the rows there.
-func (t transform) second() {
-	transpose(t.x, t.scratch, t.thread)
+func (t transform) second(ctx context.Context) error {
+	if err := t.transpose(ctx, t.x, t.scratch); err != nil {
+		return err
+	}
 	for i, hi := t.rows(); i < hi; i++ {
 		transformRow(t.x.row(i), t.roots)
 	}
+	return nil
 }
 
 // third transposes x into scratch, which is then the result.
-func (t transform) third() { transpose(t.scratch, t.x, t.thread) }
+func (t transform) third(ctx context.Context) error { return t.transpose(ctx, t.scratch, t.x) }
 
 func (t transform) rows() (lo, hi int) { return kernel.Block(t.x.edge, t.total, t.thread) }
 
@@ -83,7 +107,7 @@ func reverse(row []complex128) {
 }
 
 // inverse computes the inverse transform of spectrum, whose memory it uses. roots are those of the forward transform.
-func inverse(spectrum matrix, roots []complex128) matrix {
+func inverse(ctx context.Context, spectrum matrix, roots []complex128) (matrix, error) {
 	edge := spectrum.edge
 	t := transform{
 		x:        spectrum,
@@ -91,20 +115,21 @@ func inverse(spectrum matrix, roots []complex128) matrix {
 		roots:    conjugates(roots),
 		twiddles: make([][]complex128, edge),
 		total:    1,
+		fetch:    noFetch,
 	}
 	for i := range edge {
 		t.twiddles[i] = conjugates(twiddles(i, edge))
 	}
-	t.first()
-	t.second()
+	if err := errors.Join(t.first(ctx), t.second(ctx)); err != nil {
+		return matrix{}, err
+	}
 	n := float64(edge * edge)
 	for i := range edge {
 		for j, row := 0, t.x.row(i); j < edge; j++ {
 			row[j] = complex(real(row[j])/n, imag(row[j])/n)
 		}
 	}
-	t.third()
-	return t.scratch
+	return t.scratch, t.third(ctx)
 }
 
 func conjugates(zs []complex128) []complex128 {

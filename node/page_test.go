@@ -94,12 +94,13 @@ func TestHoldDefersThenServes(t *testing.T) {
 	c := start(t, setup{nodes: 2, change: func(cfg *Config) { cfg.Hold = maxHold }})
 	a, b := c.members[0].join(), c.members[1].join()
 	page := c.pageAt(0, 0)
-	a.store(page, 0, 1)
-	b.store(page, 0, 2) // a has had the page for less than the hold, unless this machine is very slow
-	a.store(page, 0, 3)
-	if held := c.members[0].counter("holds") + c.members[1].counter("holds"); held == 0 {
-		t.Error("a page that had just been gained was given away at once")
-	}
+	// On a machine that is very slow at the moment a hold is over before the page is wanted elsewhere.
+	eventually(t, "a page that had just been gained is kept from others", func() bool {
+		a.store(page, 0, 1)
+		b.store(page, 0, 2)
+		return c.members[0].counter("holds") > 0 && c.members[1].counter("holds") > 0
+	})
+	a.wantLoad(page, 0, 2)
 	c.quiet()
 }
 

@@ -42,9 +42,9 @@ func TestEveryCounterMoves(t *testing.T) {
 	a, b, d := c.members[0].join(), c.members[1].join(), c.members[0].join()
 	page := a.bind("x", 40)
 	a.store(page, 0, 1)
-	d.load(page, 0)       // map
-	b.load(page, 0)       // read miss, downgrade
-	b.store(page, 0, 2)   // upgrade, invalidation
+	d.load(page, 0)     // map
+	b.load(page, 0)     // read miss, downgrade
+	b.store(page, 0, 2) // upgrade, invalidation
 	eventually(t, "a page is held", func() bool {
 		a.store(page, 0, 0) // write miss, revoke
 		b.store(page, 0, 2)

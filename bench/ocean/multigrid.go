@@ -24,11 +24,12 @@ type solve struct {
 	work       float64 // in relaxations of the finest level
 }
 
-// level returns how to find a grid of the multigrid method in other threads.
+// q returns how to find a level's solution in other threads.
 func (w *worker) q(level int) func(thread int) *grid {
 	return func(thread int) *grid { return &w.all[thread].q[level] }
 }
 
+// residual returns how to find the residual at a level's points in other threads.
 func (w *worker) residual(level int) func(thread int) *grid {
 	return func(thread int) *grid { return &w.all[thread].residual[level] }
 }

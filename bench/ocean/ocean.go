@@ -15,14 +15,15 @@
 // Where this port differs from the original is how the copies are made. There a thread reads its neighbours'
 // rectangles. On pages that is expensive: a column of a rectangle touches all of its pages, and while the
 // reader copies the points of one colour the owner relaxes the other colour on the same pages. Here
-// a thread publishes its outermost rows and columns in a frame, a compact copy which for rectangles of up to 128
-// by 128 points takes a page, and the neighbours read that. The rectangles themselves never travel.
+// a thread publishes its outermost rows and columns in a frame, a compact copy of about a page for a rectangle of 128
+// by 128 points, and the neighbours read that. The rectangles themselves never travel.
 //
 // # What depends on the number of threads
 //
 // Every point is computed from the same values in the same order however the grid is divided. The exceptions are
 // two integrals over the basin, sums of the threads' partial sums, which depend on the division in the last
-// bits. With one thread the result has the same bits as the original with one processor. With more, it is the same in every
+// bits. With one thread the result has the same bits as the original with one processor, but for the few grids where
+// the C library rounds a sine of the wind wrongly. With more, it is the same in every
 // run with that many threads, and differs from the sequential result by rounding, which Problem.Verify bounds.
 package ocean
 

@@ -40,7 +40,7 @@ var (
 	density     = 0.9980          // grams per cubic centimeter
 	timeStep    = 1.5e-16 / 1e-15 // in timeUnit
 	cutoff      = 6.212752        // the longest distance at which molecules act on each other
-	squareLimit = cutoff * cutoff //
+	squareLimit = cutoff * cutoff
 	oxygenShare = 1 - 0.4568259   // of the oxygen atom's place in the center's
 	eachShare   = 0.5 * 0.4568259 // of each hydrogen atom's
 )

@@ -52,6 +52,9 @@ func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) e
 	if err == nil && r.Status != attach.StatusOK {
 		err = fmt.Errorf("the daemon answered with %v", r.Status)
 	}
+	if err == nil {
+		c.trap.fetched(uintptr(c.region.at(first*page)), (last-first+1)*page)
+	}
 	return err
 }
 

@@ -22,6 +22,8 @@ type trap interface {
 	// register puts a run that was just mapped under the trap; unregister is called before it is unmapped.
 	register(addr, bytes uintptr) error
 	unregister(addr, bytes uintptr) error
+	// fetched is called when the daemon has fetched the pages of a run, so that system calls can use them at once.
+	fetched(addr, bytes uintptr)
 	// retire is called before the whole region is unmapped.
 	retire()
 	// close is called after that. Threads that still wait get their segmentation fault.
@@ -60,6 +62,7 @@ func (t uffdTrap) handedOver()                          {} // its copy keeps the
 func (t uffdTrap) protection() int                      { return unix.PROT_READ | unix.PROT_WRITE }
 func (t uffdTrap) register(addr, bytes uintptr) error   { return t.fd.Register(addr, bytes) }
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
+func (t uffdTrap) fetched(addr, bytes uintptr)          {}             // the daemon has mapped them
 func (t uffdTrap) retire()                              {}
 
 // The kernel wakes threads that still wait in the region: they fault again, now without the trap.
@@ -75,5 +78,6 @@ func (t segvTrap) handedOver()                          { t.t.HandedOver() }
 func (t segvTrap) protection() int                      { return unix.PROT_NONE }
 func (t segvTrap) register(addr, bytes uintptr) error   { return t.t.Register(addr, bytes) }
 func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
+func (t segvTrap) fetched(addr, bytes uintptr)          { t.t.Map(addr, bytes) }
 func (t segvTrap) retire()                              { t.t.Retire() }
 func (t segvTrap) close() error                         { return t.t.Close() }

@@ -604,6 +604,21 @@ int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end) {
 	return err;
 }
 
+void dsm_trap_map(struct dsm_trap *t, uint64_t first, uint64_t end) {
+	for (uint64_t p = first; p < end && p < t->pages; p++) {
+		uint32_t w = atomic_load(&t->words[p]);
+		if (granted(w) <= applied(w))
+			continue;
+		// Held for each run anew: the agent must not wait for all of them.
+		sigset_t mask;
+		hold(t, &mask);
+		enum outcome o = apply(t, p, granted(w));
+		release(t, &mask);
+		if (o == FOREIGN)
+			return;
+	}
+}
+
 void dsm_trap_retire(struct dsm_trap *t) {
 	sigset_t mask;
 	hold(t, &mask);

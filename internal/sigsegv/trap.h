@@ -32,6 +32,9 @@ int dsm_trap_open(struct dsm_trap **out, uintptr_t base, uint64_t pages, uint64_
 int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end);
 int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end);
 
+// dsm_trap_map maps what the daemon has granted of pages [first, end) and is not mapped yet, as touching each would.
+void dsm_trap_map(struct dsm_trap *t, uint64_t first, uint64_t end);
+
 // dsm_trap_retire ends the serving of faults: from now on they are ordinary segmentation faults, also those that wait.
 void dsm_trap_retire(struct dsm_trap *t);
 

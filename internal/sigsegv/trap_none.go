@@ -23,6 +23,9 @@ func (t *Trap) Register(addr, bytes uintptr) error { return ErrNoCgo }
 // Unregister is never called, as there is no Trap.
 func (t *Trap) Unregister(addr, bytes uintptr) error { return ErrNoCgo }
 
+// Map is never called, as there is no Trap.
+func (t *Trap) Map(addr, bytes uintptr) {}
+
 // Retire is never called, as there is no Trap.
 func (t *Trap) Retire() {}
 

@@ -17,6 +17,8 @@
 //	requester --Request--> home --Forward-----> owner  --Grant---------> requester
 //	                            --Invalidate--> reader --InvalidateAck-> requester --Done--> home
 //
+// When the home itself grants, sending the Grant ends the transaction, and there is no Done.
+//
 // Roles are often on one node; a message to oneself is handled inside Step.
 //
 // Locks are objects of the same protocol: a lock is a page without contents whose access cannot be
@@ -37,7 +39,8 @@
 //
 // # Order and concurrency
 //
-// The protocol needs every message delivered exactly once, but in no particular order, except that what
-// withdraws (a BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws. An Engine is
-// not safe for concurrent use; its host serialises Step.
+// The protocol needs every message delivered exactly once, but in no particular order, with two exceptions
+// between the same two nodes: what withdraws (a BarrierCancel, an unbinding NameRequest) must not
+// overtake what it withdraws, and what takes an object away (a Forward, an Invalidate) must not overtake a
+// Grant of it. An Engine is not safe for concurrent use; its host serialises Step.
 package protocol

@@ -8,8 +8,9 @@ const (
 	// fetched in advance. The same fault may be reported any number of times.
 	EventFault EventKind = iota + 1
 	// EventMessage: Message has arrived from Message.From. Messages may arrive in any
-	// order, each exactly once; only what withdraws (a
-	// BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws.
+	// order, each exactly once; but what withdraws (a
+	// BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws, and what takes an object away (a Forward,
+	// an Invalidate) must not overtake a Grant of it that the same node sent before.
 	EventMessage
 	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade or Revoke (named by Effect) on
 	// Object has taken effect.

@@ -95,6 +95,7 @@ func (e *Engine) onGrant(m *Message) {
 	}
 	p.granted, p.grant = true, m.Access
 	p.data, p.zero = m.Flags&FlagData != 0, m.Flags&FlagZero != 0
+	p.owesDone = m.From != e.home(o.id)
 	p.acks += int(m.Acks)
 	e.inheritMark(m)
 	if p.acks != 0 || p.op != 0 {
@@ -146,7 +147,9 @@ func (e *Engine) gained(o *object, p *pending) {
 	o.setAccess(p.grant)
 	o.since = e.now
 	o.set(heldFlag, e.cfg.Hold > 0 && !o.id.IsLock())
-	e.send(Message{Kind: Done, To: e.home(o.id), Object: o.id, Access: p.grant})
+	if p.owesDone {
+		e.send(Message{Kind: Done, To: e.home(o.id), Object: o.id, Access: p.grant})
+	}
 	p.want, p.grant, p.granted, p.data, p.zero, p.acks = None, None, false, false, false, 0
 }
 
@@ -199,7 +202,7 @@ func (e *Engine) onTake(m *Message) {
 		return
 	}
 	o := e.objects.find(m.Object)
-	if o == nil || o.has() == None {
+	if o == nil || o.has() == None && !e.granted(o) {
 		if m.Kind == Invalidate && e.cfg.Nodes > exactNodes {
 			// A coarse copyset names nodes that have no copy.
 			e.send(Message{Kind: InvalidateAck, To: m.Requester, Object: m.Object})
@@ -215,7 +218,7 @@ func (e *Engine) onTake(m *Message) {
 		e.reject(m, "the object is being taken already")
 	case m.Kind == Invalidate && o.has() == Write:
 		e.reject(m, "the owner is not invalidated, its page is forwarded")
-	case m.Kind == Forward && m.Access == Read && o.has() == Read:
+	case m.Kind == Forward && m.Access == Read && o.has() == Read && !p.granted:
 		e.serve(o, *m) // nobody loses anything
 	default:
 		p.deferred, p.hasDeferred = *m, true
@@ -226,9 +229,16 @@ func (e *Engine) onTake(m *Message) {
 	}
 }
 
-// retryDeferred lets go of the object if it is wanted elsewhere and nothing speaks against it.
+// granted says whether a grant has come and not taken effect yet.
+func (e *Engine) granted(o *object) bool {
+	p := e.peek(o)
+	return p != nil && p.granted
+}
+
+// retryDeferred lets go of the object if it is wanted elsewhere and nothing speaks against it. What was granted and has not
+// taken effect yet takes effect first: the home has moved on, and takes away what it has just given.
 func (e *Engine) retryDeferred(o *object, p *pending) {
-	if !p.hasDeferred || p.op != 0 {
+	if !p.hasDeferred || p.op != 0 || p.granted {
 		return
 	}
 	if o.id.IsLock() {
@@ -273,8 +283,18 @@ func (e *Engine) holdOver(id ObjectID) {
 	e.settle(o)
 }
 
-// serve answers the Forward or Invalidate m after the local copy has been given up as far as it demands.
+// serve answers the Forward or Invalidate m after the local copy has been given up as far as it demands. If this node is the
+// home, its Grant ends the transaction.
 func (e *Engine) serve(o *object, m Message) {
+	e.supply(o, m)
+	if p := e.peek(o); m.Kind == Forward && m.From == e.cfg.Self && p != nil && p.mode == homeSole {
+		e.end(o, p)
+		e.startQueued(o, p)
+	}
+}
+
+// supply sends what answers a Forward or an Invalidate.
+func (e *Engine) supply(o *object, m Message) {
 	reply := Message{Kind: InvalidateAck, To: m.Requester, Requester: m.Requester, Object: o.id}
 	if m.Kind == Forward {
 		reply.Kind, reply.Access, reply.Acks = Grant, m.Access, m.Acks

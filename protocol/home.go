@@ -59,15 +59,21 @@ func (p *pending) beginSole(r request, access Access) {
 func (e *Engine) startFirstTouch(o *object, p *pending, r request) {
 	p.beginSole(r, Write)
 	e.send(Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Flags: FlagZero})
+	e.end(o, p)
 }
 
-// startSharedRead adds a reader to a shared object. Any number of these overlap: nothing changes for the
-// others. The home supplies the page itself if it has it, which saves a hop.
+// startSharedRead adds a reader to a shared object. Nothing changes for the others, so any number of these
+// overlap. The home supplies the page itself if it has it, which saves a hop and the Done.
 func (e *Engine) startSharedRead(o *object, p *pending, r request) {
+	supplier := e.supplier(o)
+	o.sharers.add(r.from, e.cfg.Nodes)
+	if supplier == e.cfg.Self {
+		e.supply(o, Message{Kind: Forward, Requester: r.from, Access: Read})
+		return
+	}
 	p.mode = homeReading
 	p.readers++
-	o.sharers.add(r.from, e.cfg.Nodes)
-	e.send(Message{Kind: Forward, To: e.supplier(o), Requester: r.from, Object: o.id, Access: Read})
+	e.send(Message{Kind: Forward, To: supplier, Requester: r.from, Object: o.id, Access: Read})
 }
 
 // startSoleRead makes an exclusive owner share its page.
@@ -97,14 +103,16 @@ func (e *Engine) startWrite(o *object, p *pending, r request) {
 	}
 	if upgrade {
 		e.send(Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Acks: invalidated})
+		e.end(o, p)
 		return
 	}
 	e.send(Message{Kind: Forward, To: supplier, Requester: r.from, Object: o.id, Access: Write, Acks: invalidated})
 }
 
 // supplier is the node to send the object from: the home if it has a copy, else the owner, who always has.
+// The home's copy counts only if the directory names it: it may be on its way out, for a writer that is waiting for it.
 func (e *Engine) supplier(o *object) NodeID {
-	if o.has() != None {
+	if o.has() != None && o.sharers.exact(e.cfg.Nodes) && o.sharers.has(e.cfg.Self, e.cfg.Nodes) {
 		return e.cfg.Self
 	}
 	return o.owner
@@ -125,21 +133,29 @@ func (e *Engine) onDone(m *Message) {
 		e.reject(m, "only reads are under way")
 		return
 	}
-	switch {
-	case p.mode == homeReading:
+	if p.mode == homeReading {
 		if p.readers--; p.readers == 0 {
 			p.mode = homeIdle
 		}
-	case p.sole == Read:
-		o.set(exclusiveFlag, false)
-		o.sharers.add(p.requester, e.cfg.Nodes)
-		p.mode = homeIdle
-	default:
-		o.owner = p.requester
-		o.sharers.only(p.requester, e.cfg.Nodes)
-		o.set(exclusiveFlag, true)
-		p.mode = homeIdle
+	} else {
+		e.end(o, p)
 	}
 	e.startQueued(o, p)
 	e.settle(o)
+}
+
+// end notes in the directory what the sole transaction under way has changed.
+//
+// It is called when the requester says Done; or, if the Grant is the home's own, when that is sent: whatever the home sends the
+// requester about the object from then on arrives behind the Grant, and the requester lets it wait until the grant has taken effect.
+func (e *Engine) end(o *object, p *pending) {
+	if p.sole == Read {
+		o.set(exclusiveFlag, false)
+		o.sharers.add(p.requester, e.cfg.Nodes)
+	} else {
+		o.owner = p.requester
+		o.sharers.only(p.requester, e.cfg.Nodes)
+		o.set(exclusiveFlag, true)
+	}
+	p.mode = homeIdle
 }

@@ -91,7 +91,7 @@ func (e *Engine) appendObject(b []byte, o *object) []byte {
 	if p == nil {
 		return append(b, 0)
 	}
-	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.hasDeferred, p.holdArmed), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
+	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.owesDone, p.hasDeferred, p.holdArmed), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
 	b = binary.AppendVarint(b, int64(p.readers))

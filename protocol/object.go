@@ -71,7 +71,9 @@ type pending struct {
 	grant   Access // what it grants
 	data    bool   // contents came with it (a page's, in the host's hands)
 	zero    bool   // the contents are zeros
-	acks    int    // InvalidateAcks still to come; negative when they overtake the Grant
+	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant is its own.
+	owesDone bool
+	acks     int // InvalidateAcks still to come; negative when they overtake the Grant
 
 	// As holder.
 	op          EffectKind // local operation under way, or 0

@@ -85,12 +85,26 @@ type Flight struct {
 	Contents uint32
 }
 
-// MustFollow says whether f may not overtake g. The protocol leans on the transport's order in one place only: a cancelled
-// arrival at a barrier does not overtake the arrival.
+// MustFollow says whether f may not overtake g. The protocol leans on the transport's order in two places only: a cancelled
+// arrival at a barrier does not overtake the arrival, and what takes an object away does not overtake the home's own Grant of it.
 func (f *Flight) MustFollow(g *Flight) bool {
 	a, b := &f.Message, &g.Message
-	return a.Kind == protocol.BarrierCancel && b.Kind == protocol.BarrierArrive &&
-		a.From == b.From && a.To == b.To && a.Ticket == b.Ticket && a.Object == b.Object
+	if a.From != b.From || a.To != b.To || a.Object != b.Object {
+		return false
+	}
+	switch a.Kind {
+	case protocol.BarrierCancel:
+		return b.Kind == protocol.BarrierArrive && a.Ticket == b.Ticket
+	case protocol.Forward, protocol.Invalidate:
+		return b.Kind == protocol.Grant
+	}
+	return false
+}
+
+// Ordered says whether there are messages that f may not overtake: a quick test before MustFollow.
+func (f *Flight) Ordered() bool {
+	k := f.Message.Kind
+	return k == protocol.BarrierCancel || k == protocol.Forward || k == protocol.Invalidate
 }
 
 // String shows everything that tells one flight from another.

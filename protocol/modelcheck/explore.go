@@ -188,8 +188,8 @@ func (x *explorer) successors(s uint32, visit func(t *transition, next []uint32,
 // mustWait says whether flight f has to follow another one that is still on its way.
 func (x *explorer) mustWait(f uint32, flights []uint32) bool {
 	behind := x.flights.values[f]
-	if behind.Message.Kind != protocol.BarrierCancel {
-		return false // the usual case, and the only message that has to
+	if !behind.Ordered() {
+		return false
 	}
 	return slices.ContainsFunc(flights, func(g uint32) bool { return behind.MustFollow(x.flights.values[g]) })
 }

@@ -229,8 +229,8 @@ func (r *run) choose(e *event) (model.Action, bool) {
 
 // mustWait says whether a message has to follow one that is still on its way.
 func (r *run) mustWait(f *model.Flight) bool {
-	if f.Message.Kind != protocol.BarrierCancel {
-		return false // the only message that has to
+	if !f.Ordered() {
+		return false
 	}
 	return slices.ContainsFunc(r.queue, func(e *event) bool { return e.kind == deliver && f.MustFollow(e.flight) })
 }

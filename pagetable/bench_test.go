@@ -91,7 +91,7 @@ func benchmarkMiss(b *testing.B, store int) {
 }
 
 // done fails the benchmark unless an operation is done.
-func done(b *testing.B) func(pagetable.Outcome, error) {
+func done(b testing.TB) func(pagetable.Outcome, error) {
 	return func(out pagetable.Outcome, err error) {
 		if out != pagetable.Done || err != nil {
 			b.Fatalf("outcome %d, %v", out, err)

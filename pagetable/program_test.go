@@ -44,6 +44,11 @@ const (
 	cmdFork      // fork a process that only waits, and say whether it inherited the region
 	cmdGarbage   // collect garbage
 	cmdScan      // load from Value pages, one after the other, from Page on; store to them if Off is 1
+	// The rest is in sigsegv_program_test.go.
+	cmdPanics // count the ways in which ordinary faults panic and are recovered
+	cmdCrash  // fault in C code
+	cmdStorm  // Value additions by each of Off goroutines over Page pages, in a runtime that is up to everything
+	cmdStats  // how often mappings were joined
 )
 
 // packet is an order or, with Errno, its answer.
@@ -284,6 +289,8 @@ func (c *child) perform(p *packet) error {
 			return err
 		}
 		p.Value = binary.NativeEndian.Uint64(out[:])
+	default:
+		return c.performMore(p)
 	}
 	return nil
 }
@@ -368,6 +375,8 @@ type testProgram struct {
 	sock int
 	base uintptr
 	mode uffd.Mode
+	// stderr is what it has printed; to be read after Kill.
+	stderr *bytes.Buffer
 
 	mu       sync.Mutex
 	lastID   uint64
@@ -409,7 +418,7 @@ func startProgram(t testing.TB, table pagetable.Table, opt programOptions) (*tes
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &testProgram{t: t, cmd: cmd, sock: pair[0], accesses: make(map[uint64]*pagetabletest.Access), read: make(chan struct{})}
+	p := &testProgram{t: t, cmd: cmd, stderr: &stderr, sock: pair[0], accesses: make(map[uint64]*pagetabletest.Access), read: make(chan struct{})}
 	s := setup{Pages: table.Pages(), PageBytes: uint64(table.PageBytes()), Mode: uint64(opt.mode), Registered: 1, MaxSplits: opt.maxSplits}
 	if _, ok := table.(*pagetable.Sigsegv); ok {
 		s.Sigsegv = 1
@@ -478,6 +487,16 @@ func (p *testProgram) readAnswers() {
 			a.Finish(got.Value, nil)
 		}
 	}
+}
+
+// answer waits for an access in a goroutine of its own.
+func (p *testProgram) answer(a *pagetabletest.Access) chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Await()
+		ended <- err
+	}()
+	return ended
 }
 
 // order tells the child to do something; its answer ends the access.

@@ -41,6 +41,12 @@ type result struct {
 // NewAccess makes an access that the fixture finishes later.
 func NewAccess() *Access { return &Access{done: make(chan result, 1)} }
 
+// Await waits for the end of the access. It does not poll the table: somebody else must.
+func (a *Access) Await() (uint64, error) {
+	r := <-a.done
+	return r.value, r.err
+}
+
 // Finish ends the access: with the value loaded, or, for an access that could not be made, with an error. Called once, by any
 // goroutine.
 func (a *Access) Finish(value uint64, err error) { a.done <- result{value, err} }

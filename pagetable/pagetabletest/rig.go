@@ -34,6 +34,9 @@ func NewRig(t testing.TB, fx Fixture) *Rig {
 	return r
 }
 
+// Table is the table under test.
+func (r *Rig) Table() pagetable.Table { return r.table }
+
 // Start starts a program under the next number, from 1.
 func (r *Rig) Start() (Program, pagetable.ProcID) {
 	r.Helper()

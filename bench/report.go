@@ -145,7 +145,7 @@ func yesNo(b bool) string {
 func newReport(o *runOptions, outcomes []outcome, shared map[string]any, verified bool, serial, goroutines float64) *report {
 	r := &report{
 		Kernel: o.kernel.Name(), Nodes: o.nodes, Threads: o.threads, Size: o.size, N: o.n,
-		Trap: o.trap, Transport: outcomes[0].Transport,
+		Trap: outcomes[0].Trap, Transport: outcomes[0].Transport,
 		Verified:      verified,
 		SecondsSerial: serial, SecondsGoroutines: goroutines,
 		Result: shared,

@@ -79,7 +79,8 @@ type outcome struct {
 	Seconds float64 `json:"seconds"`
 	// Counters is by how much the counters of this node's daemon grew in that time.
 	Counters map[string]uint64 `json:"counters"`
-	// Transport is how pages move.
+	// Trap is how faults are caught, and Transport how pages move.
+	Trap      string `json:"trap"`
 	Transport string `json:"transport"`
 	// Figures is the program's own figures; rank 0 only.
 	Figures map[string]any `json:"figures,omitempty"`
@@ -197,7 +198,7 @@ func (r rank) compute(run kernel.Run) (outcome, error) {
 	if err := r.together("reading the result"); err != nil {
 		return outcome{}, err
 	}
-	return outcome{Seconds: seconds, Counters: growth(before, after), Transport: r.cluster.Transport()}, nil
+	return outcome{Seconds: seconds, Counters: growth(before, after), Trap: r.cluster.Trap(), Transport: r.cluster.Transport()}, nil
 }
 
 // collect reads the result, which faults in what other nodes have computed.

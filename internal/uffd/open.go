@@ -23,6 +23,9 @@ const (
 	ModeUserOnly
 )
 
+// DeviceRequest is the number of the ioctl that ModeDevice needs, for those who filter system calls.
+const DeviceRequest = cmdDeviceNew
+
 // AllModes are all ways to open a userfaultfd, the most capable first.
 var AllModes = []Mode{ModeSyscall, ModeDevice, ModeUserOnly}
 

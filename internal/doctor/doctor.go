@@ -56,7 +56,7 @@ func Examine() Report {
 	files := os.DirFS("/")
 	probe := uffd.Probe()
 	findings := []Finding{kernel()}
-	findings = append(findings, traps(probe)...)
+	findings = append(findings, traps(probe, probeSigsegv())...)
 	findings = append(findings,
 		memfd(), region(), descriptors(),
 		openFiles(), mapCount(files), memory(files), cores(),
@@ -72,7 +72,7 @@ func summarize(findings []Finding) Report {
 			r.Usable = false
 		}
 		if f.Name == trapName && f.Verdict == OK {
-			r.Trap = "uffd"
+			r.Trap, _, _ = strings.Cut(f.Detail, ",") // "uffd, by ..." or "sigsegv, as ..."
 		}
 	}
 	return r

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
 )
 
@@ -64,7 +66,8 @@ func TestTraps(t *testing.T) {
 
 	none := uffd.Report{Attempts: []uffd.Attempt{
 		attempt(uffd.ModeSyscall, denied), attempt(uffd.ModeDevice, denied), attempt(uffd.ModeUserOnly, denied)}}
-	findings := traps(none)
+	tooFew := fmt.Errorf("%w: 64", sigsegv.ErrMaps)
+	findings := traps(none, tooFew)
 	if f := find(t, findings, trapName); f.Verdict != Missing || !f.Required || f.Remedy == "" {
 		t.Errorf("nothing works: %+v", f)
 	}
@@ -74,10 +77,22 @@ func TestTraps(t *testing.T) {
 	if r := summarize(findings); r.Usable || r.Trap != "" || !strings.Contains(r.conclusion(), trapName) {
 		t.Errorf("nothing works: %+v: %s", r, r.conclusion())
 	}
+	for _, tried := range []error{nil, sigsegv.ErrNoCgo} {
+		findings = traps(none, tried)
+		if f := find(t, findings, trapName); f.Verdict != OK || !strings.Contains(f.Consequence, "cgo") || f.Remedy == "" {
+			t.Errorf("only sigsegv works (%v): %+v", tried, f)
+		}
+		if f := find(t, findings, segvName); f.Verdict == Missing || !strings.Contains(f.Detail, "cgo") {
+			t.Errorf("only sigsegv works (%v): %+v", tried, f)
+		}
+		if r := summarize(findings); !r.Usable || r.Trap != "sigsegv" {
+			t.Errorf("only sigsegv works (%v): %+v", tried, r)
+		}
+	}
 
 	user := uffd.Report{Features: all, ContinueWP: uffd.Yes, Attempts: []uffd.Attempt{
 		attempt(uffd.ModeSyscall, denied), attempt(uffd.ModeDevice, denied), attempt(uffd.ModeUserOnly, nil)}}
-	findings = traps(user)
+	findings = traps(user, tooFew)
 	if f := find(t, findings, trapName); f.Verdict != OK || !strings.Contains(f.Consequence, "Prefetch") || f.Remedy == "" {
 		t.Errorf("user mode only: %+v", f)
 	}
@@ -87,7 +102,7 @@ func TestTraps(t *testing.T) {
 
 	device := uffd.Report{Features: uffd.Needed, ContinueWP: uffd.No, Attempts: []uffd.Attempt{
 		attempt(uffd.ModeSyscall, denied), attempt(uffd.ModeDevice, nil), attempt(uffd.ModeUserOnly, nil)}}
-	findings = traps(device)
+	findings = traps(device, nil)
 	if f := find(t, findings, trapName); f.Verdict != OK || f.Consequence != "" || !strings.Contains(f.Detail, "/dev/userfaultfd") {
 		t.Errorf("by the device: %+v", f)
 	}

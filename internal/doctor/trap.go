@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
 )
 
@@ -24,8 +26,42 @@ func kernel() Finding {
 	return f
 }
 
-// traps reports the ways to trap page faults: whether there is any, each of them, and how well they work.
-func traps(probe uffd.Report) []Finding {
+// segvName is the finding about the trap that needs no userfaultfd.
+const segvName = "sigsegv trap"
+
+// probeSigsegv tries to set up the sigsegv trap on a small piece of address space that nobody touches.
+func probeSigsegv() error {
+	const page = 64 << 10 // a multiple of every page size
+	at, err := unix.MmapPtr(-1, 0, nil, page, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return fmt.Errorf("reserve addresses: %w", err)
+	}
+	t, err := sigsegv.Open(sigsegv.Config{Base: uintptr(at), Bytes: page, PageBytes: page})
+	if err == nil {
+		err = t.Close()
+	}
+	return errors.Join(err, unix.MunmapPtr(at, page))
+}
+
+// segv says whether the sigsegv trap can be had: err is how trying it went.
+func segv(err error) Finding {
+	f := Finding{Name: segvName, Verdict: OK, Detail: "works, in programs that are built with cgo"}
+	switch {
+	case errors.Is(err, sigsegv.ErrNoCgo):
+		// It was not tried. What programs can do does not depend on how dsmd was built.
+		f.Verdict, f.Detail = Unknown, "this dsmd was built without cgo and can't try it; programs that are built with cgo can have it"
+	case err != nil:
+		f.Verdict, f.Detail = Missing, err.Error()
+		f.Consequence = "--trap sigsegv does not work"
+		f.Remedy = "sysctl -w vm.max_map_count=65530, and ulimit -n and -v as above"
+	}
+	return f
+}
+
+// traps reports the ways to trap page faults: whether there is any, each of them, and how well they work. sigsegv is how
+// trying the way without userfaultfd went.
+func traps(probe uffd.Report, sigsegv error) []Finding {
+	other := segv(sigsegv)
 	any := Finding{Name: trapName, Required: true, Verdict: OK}
 	kernelFaults := false
 	var ways []Finding
@@ -46,10 +82,15 @@ func traps(probe uffd.Report) []Finding {
 		ways = append(ways, f)
 	}
 	if !probe.Usable() {
-		any.Verdict, any.Detail = Missing, "no way to open a userfaultfd works"
-		any.Consequence = "dsmd cannot serve page faults"
-		any.Remedy = "one of those below; this build has no other trap (sigsegv is planned)"
-		return append([]Finding{any}, ways...)
+		any.Remedy = "one of those below"
+		if other.Verdict == Missing {
+			any.Verdict, any.Detail = Missing, "no way to open a userfaultfd works, and the sigsegv trap does not either"
+			any.Consequence = "dsmd cannot serve page faults"
+		} else {
+			any.Detail = "sigsegv, as no way to open a userfaultfd works"
+			any.Consequence = "programs must be built with cgo, faults take longer, and a system call on a shared page that is not here fails with EFAULT: call Prefetch before it"
+		}
+		return append(append([]Finding{any}, ways...), other)
 	}
 	if kernelFaults {
 		// One way that works suffices: no remedy for the others.
@@ -60,7 +101,7 @@ func traps(probe uffd.Report) []Finding {
 		any.Consequence = "a system call on a shared page that is not here (read and write of a file, say) fails with EFAULT: call Prefetch before it"
 		any.Remedy = "sysctl -w vm.unprivileged_userfaultfd=1, or see below"
 	}
-	return append(append([]Finding{any}, ways...), features(probe.Features), continueWP(probe))
+	return append(append([]Finding{any}, ways...), features(probe.Features), continueWP(probe), other)
 }
 
 func features(has uffd.Features) Finding {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/bench/barnes"
+	"dsmd/bench/cholesky"
 	"dsmd/bench/ep"
 	"dsmd/bench/fft"
 	"dsmd/bench/is"
@@ -32,6 +33,7 @@ var kernels = kernel.Registry{
 	water.Kernel{},
 	barnes.Kernel{},
 	raytrace.Kernel{},
+	cholesky.Kernel{},
 	sor.Kernel{},
 	matmul.Kernel{},
 	tsp.Kernel{},

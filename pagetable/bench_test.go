@@ -47,15 +47,69 @@ func BenchmarkInstallRevoke(b *testing.B) {
 	}
 }
 
-func BenchmarkReadMiss(b *testing.B) { benchmarkMiss(b, 0) }
+func BenchmarkReadMiss(b *testing.B) {
+	eachTable(b, func(b *testing.B, t pagetable.Table) { benchmarkMiss(b, t, 0) })
+}
 
-func BenchmarkWriteUpgrade(b *testing.B) { benchmarkMiss(b, 1) }
+func BenchmarkWriteUpgrade(b *testing.B) {
+	eachTable(b, func(b *testing.B, t pagetable.Table) { benchmarkMiss(b, t, 1) })
+}
+
+// BenchmarkRevokeMapped times taking away a page that the program has written to since it got it, and giving it back: what an
+// agent's help costs.
+func BenchmarkRevokeMapped(b *testing.B) {
+	eachTable(b, func(b *testing.B, u pagetable.Table) {
+		p := attachProgram(b, u, 1, programOptions{unpreempted: true})
+		into := make([]byte, u.PageBytes())
+		for left := b.N; left > 0; {
+			b.StopTimer()
+			count := min(left, missPages)
+			for i := range count {
+				done(b)(u.Install(pagetable.Page(i), nil, true, 1))
+			}
+			scanned := p.answer(p.order(cmdScan, 0, 1, uint64(count)))
+			if err := <-scanned; err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			for i := range count {
+				finish(b, u, pagetable.OpRevoke, pagetable.Page(i))(u.Revoke(pagetable.Page(i), into))
+			}
+			left -= count
+		}
+	})
+}
+
+// finish polls until an operation that may be pending is done.
+func finish(b *testing.B, u pagetable.Table, op pagetable.Op, page pagetable.Page) func(pagetable.Outcome, error) {
+	return func(out pagetable.Outcome, err error) {
+		var events [1]pagetable.Event
+		for out == pagetable.Pending && err == nil {
+			var n int
+			if n, err = u.Poll(events[:]); n == 1 && events[0].Kind == pagetable.Completed && events[0].Op == op && events[0].Page == page {
+				out, err = pagetable.Done, events[0].Err
+			}
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// missPages is how many pages a program touches before they are all taken away again.
+const missPages = 4096
+
+// eachTable runs a benchmark on each back end.
+func eachTable(b *testing.B, run func(*testing.B, pagetable.Table)) {
+	b.Run("uffd", func(b *testing.B) { run(b, fixtureOf(b, pagetable.UffdConfig{Pages: missPages}).Table) })
+	b.Run("sigsegv", func(b *testing.B) {
+		run(b, sigsegvFixture(b, pagetable.SigsegvConfig{Pages: missPages}, programOptions{}).Table)
+	})
+}
 
 // benchmarkMiss has a program touch all pages of the region over and over: missing ones, by loads, or read-only ones, by stores.
-func benchmarkMiss(b *testing.B, store int) {
-	const pages = 4096
-	fx := fixtureOf(b, pagetable.UffdConfig{Pages: pages})
-	u := fx.Table.(*pagetable.Uffd)
+func benchmarkMiss(b *testing.B, u pagetable.Table, store int) {
+	const pages = missPages
 	p := attachProgram(b, u, 1, programOptions{unpreempted: true})
 	data := make([]byte, u.PageBytes())
 	var events [16]pagetable.Event

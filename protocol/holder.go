@@ -216,7 +216,7 @@ func (e *Engine) onTake(m *Message) {
 	switch {
 	case p.hasDeferred || p.op == EffectDowngrade:
 		e.reject(m, "the object is being taken already")
-	case m.Kind == Invalidate && o.has() == Write:
+	case m.Kind == Invalidate && (o.has() == Write || p.granted && p.grant == Write):
 		e.reject(m, "the owner is not invalidated, its page is forwarded")
 	case m.Kind == Forward && m.Access == Read && o.has() == Read && !p.granted:
 		e.serve(o, *m) // nobody loses anything

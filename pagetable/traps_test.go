@@ -299,6 +299,22 @@ func TestTrapProgramDiesWaiting(t *testing.T) {
 	b.Want(pagetabletest.Word(b.Revoke(4), 0), 2, "the dead program's word, revoked")
 }
 
+// TestDetachBeforeTheEndIsReported: a program that is detached before its end was reported leaves nothing to report, or the
+// reactor would never sleep again.
+func TestDetachBeforeTheEndIsReported(t *testing.T) {
+	b := newLab(t)
+	p, pid := b.start()
+	b.Value(b.Installed(p, pid, 4, 1, true))
+	p.Kill()
+	b.Install(5, b.Filled(3), true, pid) // finds the end
+	waitReadable(t, b.u.WaitFD())
+	b.u.Detach(pid)
+	set := []unix.PollFd{{Fd: int32(b.u.WaitFD()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(set, 0); n != 0 || err != nil {
+		t.Errorf("WaitFD is readable without anything to report: %d, %v", n, err)
+	}
+}
+
 // TestTrapAttachOfDeadProgram: a program can die between sending its descriptor and being attached.
 func TestTrapAttachOfDeadProgram(t *testing.T) {
 	b := newLab(t)

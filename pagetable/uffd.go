@@ -221,6 +221,7 @@ func (u *Uffd) Detach(proc ProcID) {
 		}
 		u.forget(pr)
 		u.programs = append(u.programs[:i], u.programs[i+1:]...)
+		u.setAlarm() // its end needs no report any more
 		return
 	}
 }

@@ -5,6 +5,9 @@
 // the bodies among the threads so that all have about the same work and each a compact region (costzones), computes the
 // force on each body by walking the tree, where a far cell counts as one mass, and moves the bodies.
 //
+// The tree is made in two stages: each thread builds one of its own bodies, without locks, and merges it into the tree of all,
+// taking the lock of a cell for each octant that it changes.
+//
 // On pages this means: the tree is written by the threads that build it, each of which has an arena of cells and of
 // leaves, and then read by all, nearly whole. The bodies are written once in a step by their threads. These
 // change from step to step, and neighbours in space are not neighbours in the array, so that most pages of
@@ -260,12 +263,10 @@ func (r *run) boundingBox() box {
 	return newBox(all.low, all.high)
 }
 
-// build inserts this thread's bodies, the ones of the step before, which are near each other: so threads seldom meet.
+// build inserts this thread's bodies, the ones of the step before, which are near each other.
 func (w *worker) build(ctx context.Context) error {
-	for _, number := range w.mine {
-		if err := w.builder.insert(ctx, number); err != nil {
-			return fmt.Errorf("building the tree: %w", err)
-		}
+	if err := w.builder.build(ctx, w.mine); err != nil {
+		return fmt.Errorf("building the tree: %w", err)
 	}
 	w.run.notes[w.k].deepest = int64(w.builder.deepest())
 	if err := w.run.barrier.Wait(ctx); err != nil {

@@ -181,18 +181,134 @@ func (b *builder) newLeaf() (int32, error) {
 	return i, nil
 }
 
-// insert puts a body into the tree. It descends without locks through cells that are there, which is right since
-// a child that is a cell never changes while the tree is built, and takes the lock of the cell that it changes.
-func (b *builder) insert(ctx context.Context, number int32) error {
+// build makes a tree of the given bodies that only this thread sees, and then merges it into the tree of all. Nearly all
+// insertions happen so without a lock or another node's page, because the bodies of a thread are near each other. (Shan and
+// Singh call this PARTREE: "Parallel tree building on a range of shared address space multiprocessors", IPPS 1998. The
+// original program inserts each body into the tree of all.)
+func (b *builder) build(ctx context.Context, bodies []int32) error {
+	private, err := b.newCell(0)
+	if err != nil {
+		return err
+	}
+	for _, number := range bodies {
+		if err := b.insert(ctx, number, private, 0, b.unshared); err != nil {
+			return err
+		}
+	}
+	return b.mergeCell(ctx, private, root, 0)
+}
+
+// locking says which lock protects a cell: one of all threads', or none for a cell that only this thread sees.
+type locking func(cell int32) kernel.Mutex
+
+func (b *builder) shared(cell int32) kernel.Mutex { return b.locks[int(cell)%len(b.locks)] }
+
+func (b *builder) unshared(int32) kernel.Mutex { return noLock{} }
+
+// noLock protects what only one thread sees.
+type noLock struct{}
+
+func (noLock) Lock(context.Context) error { return nil }
+func (noLock) Unlock() error              { return nil }
+
+// mergeCell moves what is in cell from, which only this thread sees, into cell into, which all see. Both are at the given level
+// and stand for the same cube. It begins with another octant in each thread, so that they do not meet at once.
+func (b *builder) mergeCell(ctx context.Context, from, into int32, level int) error {
+	octants := len(b.cells[from].sub)
+	for i := range octants {
+		octant := (i + int(b.first)/arenaGranule) % octants
+		mine := b.cells[from].child(octant)
+		b.cells[from].setChild(octant, 0)
+		if mine == 0 {
+			continue
+		}
+		if err := b.merge(ctx, mine, into, octant, level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merge moves the node mine, which only this thread sees, to an octant of cell into, which all see and which is at the given level.
+func (b *builder) merge(ctx context.Context, mine ref, into int32, octant, level int) error {
+	there := b.cells[into].child(octant)
+	if there <= 0 {
+		var err error
+		if there, err = b.mergeBelow(ctx, mine, into, octant, level); err != nil {
+			return err
+		}
+	}
+	switch {
+	case there == 0:
+		return nil
+	case mine > 0:
+		return b.mergeCell(ctx, mine.cell(), there.cell(), level+1)
+	}
+	for _, number := range b.leaves[mine.leaf()].empty() {
+		if err := b.insert(ctx, number, there.cell(), level+1, b.shared); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeBelow does it where there is no cell. If there is one by now, it is returned, and nothing was moved.
+func (b *builder) mergeBelow(ctx context.Context, mine ref, into int32, octant, level int) (there ref, err error) {
+	lock := b.shared(into)
+	if err := lock.Lock(ctx); err != nil {
+		return 0, fmt.Errorf("locking cell %d: %w", into, err)
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	above := &b.cells[into]
+	there = above.child(octant)
+	switch {
+	case there > 0:
+		return there, nil
+	case there == 0:
+		above.setChild(octant, mine)
+		return 0, nil
+	case mine > 0:
+		// The leaf that is there goes into the cell that comes, which nobody else sees yet.
+		for _, number := range b.leaves[there.leaf()].empty() {
+			if err := b.insert(ctx, number, mine.cell(), level+1, b.unshared); err != nil {
+				return 0, err
+			}
+		}
+		above.setChild(octant, mine)
+		return 0, nil
+	}
+	own, other := &b.leaves[mine.leaf()], &b.leaves[there.leaf()]
+	if own.count+other.count <= leafBodies {
+		for _, number := range own.empty() {
+			other.put(number)
+		}
+		return 0, nil
+	}
+	divided, err := b.divide(there.leaf(), level+1)
+	if err != nil {
+		return 0, err
+	}
+	for _, number := range own.empty() {
+		if err := b.insert(ctx, number, divided, level+1, b.unshared); err != nil {
+			return 0, err
+		}
+	}
+	above.setChild(octant, cellRef(divided))
+	return 0, nil
+}
+
+// insert puts a body into the tree below a cell of the given level. It descends without locks through cells that are there, which
+// is right since a child that is a cell never changes while the tree is built, and takes the lock of the cell that it changes.
+func (b *builder) insert(ctx context.Context, number, parent int32, level int, locks locking) error {
 	at, err := b.box.locate(b.bodies[number].pos)
 	if err != nil {
 		return fmt.Errorf("body %d: %w", number, err)
 	}
-	for parent, level := int32(root), 0; ; level++ {
+	for ; ; level++ {
 		octant := at.octant(level)
 		child := b.cells[parent].child(octant)
 		if child <= 0 {
-			if child, err = b.insertBelow(ctx, number, parent, octant, level); err != nil {
+			if child, err = b.insertBelow(ctx, number, parent, octant, level, locks(parent)); err != nil {
 				return err
 			}
 		}
@@ -203,10 +319,9 @@ func (b *builder) insert(ctx context.Context, number int32) error {
 	}
 }
 
-// insertBelow puts the body into the leaf that is the octant of cell parent, at the given level. If
+// insertBelow puts the body into the leaf that is the octant of cell parent, at the given level and protected by lock. If
 // there is a cell by now, or must be because the leaf is full, the body is not inserted and the cell is returned.
-func (b *builder) insertBelow(ctx context.Context, number, parent int32, octant, level int) (child ref, err error) {
-	lock := b.locks[int(parent)%len(b.locks)]
+func (b *builder) insertBelow(ctx context.Context, number, parent int32, octant, level int, lock kernel.Mutex) (child ref, err error) {
 	if err := lock.Lock(ctx); err != nil {
 		return 0, fmt.Errorf("locking cell %d: %w", parent, err)
 	}
@@ -241,20 +356,26 @@ func (l *leaf) put(number int32) {
 	l.count++
 }
 
-// divide makes a cell of the given level with the bodies of a full leaf. The leaf itself becomes one of
-// the cell's leaves. Nobody else sees the cell before it is complete.
-func (b *builder) divide(full int32, level int) (int32, error) {
+// empty takes all bodies out of the leaf and returns them.
+func (l *leaf) empty() []int32 {
+	bodies := l.bodies
+	count := l.count
+	l.count = 0
+	return bodies[:count]
+}
+
+// divide makes a cell of the given level with the bodies of a leaf. The leaf itself becomes one of the
+// cell's leaves. Nobody else sees the cell before it is complete.
+func (b *builder) divide(leaf int32, level int) (int32, error) {
 	if level == coordinateBits {
-		return 0, fmt.Errorf("more than %d bodies at one point: %v", leafBodies, b.bodies[b.leaves[full].bodies[0]].pos)
+		return 0, fmt.Errorf("more than %d bodies at one point: %v", leafBodies, b.bodies[b.leaves[leaf].bodies[0]].pos)
 	}
 	made, err := b.newCell(level)
 	if err != nil {
 		return 0, err
 	}
-	bodies := b.leaves[full].bodies
-	b.leaves[full].count = 0
 	reused := false
-	for _, number := range bodies {
+	for _, number := range b.leaves[leaf].empty() {
 		at, err := b.box.locate(b.bodies[number].pos)
 		if err != nil {
 			return 0, fmt.Errorf("body %d: %w", number, err)
@@ -262,7 +383,7 @@ func (b *builder) divide(full int32, level int) (int32, error) {
 		octant := at.octant(level)
 		child := b.cells[made].child(octant)
 		if child == 0 {
-			into := full
+			into := leaf
 			if reused {
 				if into, err = b.newLeaf(); err != nil {
 					return 0, err
@@ -293,6 +414,9 @@ func (b *builder) deepest() int {
 func (b *builder) weighLeaves() {
 	for _, i := range b.leavesMade {
 		l := &b.leaves[i]
+		if l.count == 0 {
+			continue // It was merged into another node, and belongs to no cell.
+		}
 		bodies := l.bodies[:l.count]
 		slices.Sort(bodies)
 		for _, number := range bodies {
@@ -323,7 +447,9 @@ func (b *builder) weighCells(level int) {
 			c.cost += cost
 			c.pos = add(c.pos, scale(pos, mass))
 		}
-		c.pos = over(c.pos, c.mass)
+		if c.mass > 0 { // Cells that were merged into others are empty.
+			c.pos = over(c.pos, c.mass)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ const (
 	cmdPanics // count the ways in which ordinary faults panic and are recovered
 	cmdCrash  // fault in C code
 	cmdStorm  // Value additions by each of Off goroutines over Page pages, in a runtime that is up to everything
+	cmdUnmap  // unmap the page behind the trap's back
 	cmdStats  // how often mappings were joined
 )
 

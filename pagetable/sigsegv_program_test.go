@@ -33,6 +33,8 @@ func (c *child) performMore(p *packet) error {
 		sigsegvtest.Crash()
 	case cmdStorm:
 		return c.storm(int(p.Page), int(p.Off), int(p.Value))
+	case cmdUnmap:
+		return unix.MunmapPtr(c.at(p.Page*c.setup.PageBytes), uintptr(c.setup.PageBytes))
 	case cmdStats:
 		p.Value = c.segv.Evictions()
 	}
@@ -150,6 +152,26 @@ func TestSigsegvForeignCrash(t *testing.T) {
 	if said := p.stderr.String(); !strings.Contains(said, "SIGSEGV: segmentation violation") || !strings.Contains(said, "signal arrived during cgo execution") {
 		t.Errorf("the program said:\n%s", said)
 	}
+}
+
+// TestSigsegvUnmapped: a program that unmaps shared memory by itself hurts nobody else, and loses the rest of it as others do.
+func TestSigsegvUnmapped(t *testing.T) {
+	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	started, id := r.Start()
+	p := started.(*testProgram)
+	for page := pagetable.Page(3); page < 7; page++ {
+		r.Value(r.Installed(p, id, page, uint64(page), true))
+		r.Value(p.Store(page, 8, uint64(page)))
+	}
+	r.Value(p.order(cmdUnmap, 4, 0, 0))
+	for page := pagetable.Page(3); page < 7; page++ {
+		r.Want(pagetabletest.Word(r.Revoke(page), 8), uint64(page), "the last word")
+	}
+	load := p.Load(6, 0)
+	r.Fault(id, 6, false)
+	r.StillWaits(load, "the page was revoked")
+	r.Install(6, r.Filled(9), false, id)
+	r.Want(r.Value(load), 9, "the word loaded")
 }
 
 // server settles faults over few pages and takes pages away at random.

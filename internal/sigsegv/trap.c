@@ -138,6 +138,11 @@ static void give(struct dsm_trap *t) {
 		syscall(SYS_futex, &t->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+static void complain(const char *text) {
+	ssize_t ignored = write(2, text, strlen(text));
+	(void)ignored;
+}
+
 // wake_daemon makes the eventfd readable, unless it is and the daemon has not seen it.
 static void wake_daemon(struct dsm_trap *t) {
 	if (atomic_exchange(&t->header->signalled, 1) == 0) {
@@ -176,11 +181,26 @@ static uint64_t boundaries(struct dsm_trap *t, struct range *r, uint64_t first, 
 	return n;
 }
 
+// strip takes all access to [first, end), in which the program may have unmapped something: there the call fails, and goes no further.
+static void strip(struct dsm_trap *t, uint64_t first, uint64_t end) {
+	unsigned char resident[64 << 10 >> 12]; // a page has at most 64 KiB
+	if (protect(t, first, end, NONE) == 0)
+		return;
+	if (end - first > 1) {
+		uint64_t middle = first + (end - first) / 2;
+		strip(t, first, middle);
+		strip(t, middle, end);
+	} else if (mincore((void *)(t->base + first * t->page_bytes), t->page_bytes, resident) == 0) {
+		// It is mapped, and can't be taken away: others would see stores that they must not. Every mapping is whole by now.
+		complain("dsm: the access to shared memory can't be taken away, so the program ends\n");
+		_exit(70);
+	}
+}
+
 // take_all takes all access away, in one call that needs no mapping more than there are. Whatever is touched
 // next is mapped again by the handler, without the daemon.
 static void take_all(struct dsm_trap *t) {
-	if (protect(t, 0, t->pages, NONE) != 0)
-		abort(); // nothing was split, so only a region that is no longer ours can fail
+	strip(t, 0, t->pages);
 	for (size_t i = 0; i < t->count; i++)
 		for (uint64_t p = t->ranges[i].first; p < t->ranges[i].end; p++)
 			if (applied(atomic_load(&t->words[p])) != NONE)
@@ -243,11 +263,6 @@ static int claim(struct dsm_trap *t, uint64_t page, unsigned level) {
 			return 0;
 	} while (!atomic_compare_exchange_weak(&t->words[page], &w, with_applied(w, level)));
 	return 1;
-}
-
-static void complain(const char *text) {
-	ssize_t ignored = write(2, text, strlen(text));
-	(void)ignored;
 }
 
 enum outcome { FOREIGN, RETRY, WAIT };

@@ -45,6 +45,16 @@
 // So touching shared memory can take as long as a message to another machine and back; Prefetch fetches many pages
 // at once, and more goroutines than cores (GOMAXPROCS) overlap the waiting.
 //
+// Where userfaultfd is forbidden, as in many containers, the daemon asks its programs to trap by memory protection and SIGSEGV instead
+// (Cluster.Trap says which it is). That needs a program built with cgo; faults take longer, and a program that is
+// stopped holds up those who want its pages.
+//
+// # System calls
+//
+// A system call may be given shared memory: file.Write(slice), for example. If the daemon traps by userfaultfd and may trap the
+// kernel's own faults, as root's does, it just works. Else it fails with EFAULT when it meets a page that is not here. Prefetch the
+// slice first, and repeat the call on EFAULT: another rank may have taken a page away in between. `dsmd doctor` says which it is here.
+//
 // # What may be shared
 //
 // Types without pointers: numbers, booleans, and arrays and structs of them. A Go pointer in shared memory would

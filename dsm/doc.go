@@ -52,8 +52,8 @@
 // # System calls
 //
 // A system call may be given shared memory: file.Write(slice), for example. If the daemon traps by userfaultfd and may trap the
-// kernel's own faults, as root's does, it just works. Else it fails with EFAULT when it meets a page that is not here. Prefetch the
-// slice first, and repeat the call on EFAULT: another rank may have taken a page away in between. `dsmd doctor` says which it is here.
+// kernel's own faults, as root's does, it just works. Else it fails with EFAULT when it meets a page that is not here. Pin the
+// slice for the time of the call, and it works everywhere. `dsmd doctor` says which it is here.
 //
 // # What may be shared
 //

@@ -32,30 +32,52 @@ func Prefetch[T any](ctx context.Context, c *Cluster, s []T, access Access) erro
 }
 
 func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) error {
-	if err := c.err(); err != nil {
+	run, err := c.pagesOf(e, access)
+	if err != nil || run.count == 0 {
 		return err
 	}
+	_, err = c.fetch(ctx, attach.OpPrefetch, run, access)
+	return err
+}
+
+// pageRun is a run of pages of the region.
+type pageRun struct{ first, count uintptr }
+
+// pagesOf is the pages that a stretch of memory lies on.
+func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
+	if err := c.err(); err != nil {
+		return pageRun{}, err
+	}
 	if access != Read && access != Write {
-		return fmt.Errorf("access %d is neither Read nor Write", access)
+		return pageRun{}, fmt.Errorf("access %d is neither Read nor Write", access)
 	}
 	if e.bytes == 0 {
-		return nil
+		return pageRun{}, nil
 	}
 	offset := c.region.offsetOf(e.start)
 	m := c.memoryAt(offset)
 	if m == nil || m.offset+m.bytes-offset < e.bytes {
-		return fmt.Errorf("%w: %d bytes at %p; Prefetch takes part of a slice that Alloc returned", ErrNotShared, e.bytes, e.start)
+		return pageRun{}, fmt.Errorf("%w: %d bytes at %p; what is wanted is part of a slice that Alloc returned", ErrNotShared, e.bytes, e.start)
 	}
 	page := uintptr(c.welcome.PageBytes)
 	first, last := offset/page, (offset+e.bytes-1)/page
-	r, err := c.do(ctx, attach.Call{Op: attach.OpPrefetch, Object: uint64(first), Count: uint64(last - first + 1), Access: attach.Access(access)})
-	if err == nil && r.Status != attach.StatusOK {
-		err = fmt.Errorf("the daemon answered with %v", r.Status)
+	return pageRun{first, last - first + 1}, nil
+}
+
+// fetch asks the daemon for pages, and returns the ticket of the call.
+func (c *Cluster) fetch(ctx context.Context, op attach.Op, run pageRun, access Access) (uint64, error) {
+	r, err := c.do(ctx, attach.Call{Op: op, Object: uint64(run.first), Count: uint64(run.count), Access: attach.Access(access)})
+	switch {
+	case err != nil:
+		return 0, err
+	case r.Status == attach.StatusNoSpace:
+		return 0, fmt.Errorf("%w: this program would hold more pages than a daemon lets one hold; pin less at a time, and unpin what is done with", ErrNoSpace)
+	case r.Status != attach.StatusOK:
+		return 0, fmt.Errorf("the daemon answered with %v", r.Status)
 	}
-	if err == nil {
-		c.trap.fetched(uintptr(c.region.at(first*page)), (last-first+1)*page)
-	}
-	return err
+	page := uintptr(c.welcome.PageBytes)
+	c.trap.fetched(uintptr(c.region.at(run.first*page)), run.count*page)
+	return r.Ticket, nil
 }
 
 // Stats returns the counters of this node's daemon by name: faults by kind, messages, bytes and others, as

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -176,6 +177,18 @@ func (r *region) retire() error {
 
 // at is the address at an offset into the region.
 func (r *region) at(offset uintptr) unsafe.Pointer { return unsafe.Add(r.base, offset) }
+
+// touch makes one access to each page of a run, of pageBytes each: a load, or an addition of nothing, which to the processor is a store.
+func (r *region) touch(offset, bytes, pageBytes uintptr, write bool) {
+	for end := offset + bytes; offset < end; offset += pageBytes {
+		word := (*uint32)(r.at(offset))
+		if write {
+			atomic.AddUint32(word, 0)
+		} else {
+			atomic.LoadUint32(word)
+		}
+	}
+}
 
 // offsetOf is where p lies in the region; at least r.bytes if it does not.
 func (r *region) offsetOf(p unsafe.Pointer) uintptr { return uintptr(p) - uintptr(r.base) }

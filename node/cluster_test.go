@@ -219,7 +219,7 @@ func (c *cluster) quiet() {
 		for what, left := range map[string]int{
 			"pages revoked and not sent": len(n.saved), "pages that wait to be installed": len(n.stash), "faults being timed": len(n.waits),
 			"pages that are prefetched": len(n.fetching.byPage), "prefetches to go on with": len(n.fetching.ready),
-			"threads that wait": len(n.waiters.byPage), "open calls": len(n.calls), "holds": len(n.timers.list),
+			"threads that wait": len(n.waiters.byPage), "pinned pages": len(n.pins), "open calls": len(n.calls), "holds": len(n.timers.list),
 			"objects with something under way": n.engine.Pending(),
 		} {
 			if left != 0 {

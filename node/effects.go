@@ -16,6 +16,9 @@ import (
 // carryOut does what the engine wants done.
 func (n *Node) carryOut(f *protocol.Effect) {
 	page := pagetable.Page(f.Object.Page())
+	if len(n.pins) > 0 && n.putOff(page, f) {
+		return
+	}
 	switch f.Kind {
 	case protocol.EffectSend:
 		n.send(&f.Message)

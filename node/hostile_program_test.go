@@ -324,7 +324,7 @@ func openSockets(t testing.TB) int {
 // randomCall is one of a program that says whatever its decoder lets through.
 func randomCall(rng *rand.Rand) []byte {
 	names := []string{"a", "b", strings.Repeat("n", attach.MaxName)}
-	c := attach.Call{Op: attach.Op(1 + rng.IntN(8)), Ticket: 1 + rng.Uint64N(6)}
+	c := attach.Call{Op: attach.Op(1 + rng.IntN(10)), Ticket: 1 + rng.Uint64N(6)}
 	if rng.IntN(8) == 0 {
 		c.Ticket = rng.Uint64() | 1
 	}
@@ -345,11 +345,15 @@ func randomCall(rng *rand.Rand) []byte {
 		c.Name = names[rng.IntN(3)]
 	case attach.OpPrefetch:
 		c.Object, c.Count, c.Access = rng.Uint64N(2*testPages), 1+rng.Uint64N(2*testPages), attach.Access(1+rng.IntN(2))
+	case attach.OpPin: // not of the first pages: a program that behaves has those, and would wait as long as the pin lasts
+		c.Object, c.Count, c.Access = 64+rng.Uint64N(2*testPages), 1+rng.Uint64N(testPages), attach.Access(1+rng.IntN(2))
+	case attach.OpUnpin:
+		c.Object = c.Ticket
 	}
 	if c.Name != "" {
 		c.Object = attach.NameHash(attach.NameMemory, c.Name)
 	}
-	if c.Op == attach.OpRelease {
+	if c.Op == attach.OpRelease || c.Op == attach.OpUnpin {
 		c.Ticket = 0
 	}
 	return attach.AppendCall(nil, &c)

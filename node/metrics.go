@@ -17,6 +17,7 @@ type counters struct {
 	pagesSent, pagesReceived                         atomic.Uint64
 	invalidations, downgrades, revokes, holds        atomic.Uint64
 	lockCalls, barrierCalls, nameCalls, prefetches   atomic.Uint64
+	pins, pinWaits                                   atomic.Uint64
 	prefetchedPages, sleeps, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
@@ -53,6 +54,8 @@ func (n *Node) metrics() []metric {
 		{"name_calls", "Allocations and frees.", false, u(&c.nameCalls)},
 		{"prefetch_calls", "Prefetch calls.", false, u(&c.prefetches)},
 		{"prefetched_pages", "Pages that prefetch calls asked for.", false, u(&c.prefetchedPages)},
+		{"pin_calls", "Pin calls.", false, u(&c.pins)},
+		{"pin_waits", "Pages that another node wanted and had to wait for, because a program had pinned them.", false, u(&c.pinWaits)},
 		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
 		{"sleeps", "Times that the reactor went to sleep.", false, u(&c.sleeps)},
 		{"programs_seen", "Programs that have attached.", false, u(&c.programsSeen)},

@@ -63,6 +63,11 @@ func TestEveryCounterMoves(t *testing.T) {
 	_, two := d.call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2})
 	b.answer(one)
 	d.answer(two)
+	ticket := d.pin(page+4, 1, attach.Write)
+	wanted := b.access(page+4, false, func([]byte) {})
+	eventually(t, "a pinned page is wanted", func() bool { return putOff(c.members[0]) > 0 })
+	d.unpin(ticket)
+	b.settled(wanted)
 	// A duplicate: the fault is restarted while its answer is held back.
 	far := c.pageAt(0, 100)
 	d.store(far, 0, 1)

@@ -143,6 +143,7 @@ type Node struct {
 	lastTicket protocol.Ticket
 	trapped    int // programs whose faults are served
 	fetching   fetching
+	pins       pins
 	waiters    waiters
 
 	count      counters
@@ -213,7 +214,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 		peer: attach.Peer, spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		latency: newHistograms(), fetching: newFetching(), waiters: newWaiters(),
+		latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

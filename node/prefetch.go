@@ -15,6 +15,11 @@ type fetch struct {
 	missing   int            // asked for and not here yet
 	over      bool           // answered, or its program is gone
 	ready     bool           // fetching.ready has it
+
+	// Of a Pin call only, see startPin.
+	pin         bool
+	freed       bool           // one of its pages is being freed
+	first, held pagetable.Page // pages [first, held) are pinned
 }
 
 // fetchWindow is how many pages of one call are on their way at a time: enough to fill the network's
@@ -88,11 +93,16 @@ func (n *Node) fill(f *fetch) {
 		}
 		n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: f.access})
 		if n.engine.Access(id) < f.access && !n.engine.Waiting(id) {
+			f.freed = true
 			n.fetched(page) // it is being freed: there is nothing to wait for
 			n.waiters.drop(page)
 		}
 	}
-	if f.next == f.end && f.missing == 0 && !f.over {
+	switch {
+	case f.next < f.end || f.missing > 0 || f.over:
+	case f.pin && f.freed:
+		n.endFetch(f, attach.StatusUnknown)
+	case !f.pin || n.hold(f):
 		n.endFetch(f, attach.StatusOK)
 	}
 }
@@ -128,6 +138,9 @@ func (n *Node) fetched(page pagetable.Page) {
 func (n *Node) endFetch(f *fetch, status attach.Status) {
 	f.over, f.next = true, f.end
 	delete(f.p.fetches, f.ticket)
+	if f.pin && status != attach.StatusOK {
+		n.abandonPin(f)
+	}
 	n.answer(f.p, &attach.Reply{Ticket: f.ticket, Status: status})
 }
 

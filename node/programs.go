@@ -31,6 +31,8 @@ type program struct {
 	bye     bool
 	waiting map[uint64]protocol.Ticket // open calls that the engine answers, by the program's ticket
 	fetches map[uint64]*fetch          // open prefetches, by the program's ticket
+	pins    map[uint64]pin             // what its answered Pin calls hold, by their tickets
+	pinned  int                        // pages that its Pin calls hold or want, at most maxPinned
 	blocked bool                       // its socket has no room; epoll tells when it has
 	cut     error                      // why the node has shut the connection
 }
@@ -114,7 +116,7 @@ func (n *Node) closeSpare() {
 func (n *Node) newProgram(fd int) *program {
 	n.nextID++
 	return &program{
-		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{},
+		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]pin{},
 	}
 }
 
@@ -306,7 +308,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	}
 	if wants := n.choice.Trap == pagetable.TrapSigsegv; t.Sigsegv != wants {
 		unix.Close(fd)
-		return fmt.Errorf("%w: Trap with sigsegv=%v to a node that traps by %s", attach.ErrMalformed, t.Sigsegv, n.choice.Trap)
+		return n.refuse(p, attach.RefuseTrap, fmt.Sprintf("this node traps by %s, as it said, and the program by another way", n.choice.Trap))
 	}
 	if n.gone != nil {
 		unix.Close(fd)
@@ -353,6 +355,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	// Removing comes before closing: the child of a fork may still hold the socket.
 	_ = n.poller.Remove(p.fd)
 	p.close()
+	n.dropPins(p)
 	n.fetching.dropProgram(p)
 	for _, ticket := range p.waiting {
 		delete(n.calls, ticket)
@@ -435,7 +438,7 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	if len(p.waiting)+len(p.fetches) >= maxCalls {
 		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
 	}
-	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil) && c.Op != attach.OpCancel {
+	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket].end != 0) && c.Op != attach.OpCancel {
 		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
 	}
 	ev := protocol.Event{Client: p.id, Rank: p.rank}
@@ -466,6 +469,11 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	case attach.OpPrefetch:
 		n.startFetch(p, c)
 		return nil
+	case attach.OpPin:
+		n.startPin(p, c)
+		return nil
+	case attach.OpUnpin:
+		return n.unpin(p, c.Object)
 	case attach.OpCancel:
 		n.cancelCall(p, c.Ticket)
 		return nil

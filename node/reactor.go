@@ -182,6 +182,9 @@ func (n *Node) tableEvent(ev *pagetable.Event) {
 			n.breakDown(fmt.Errorf("node: page %d: %w", ev.Page, ev.Err))
 			return
 		}
+		if len(n.pins) > 0 && n.pinnedMapped(ev) {
+			return
+		}
 		n.operationDone(ev.Page, effectOf[ev.Op])
 	case pagetable.ProcGone:
 		// Its socket ends too, and tells whether it left in order.
@@ -197,6 +200,9 @@ var effectOf = [...]protocol.EffectKind{
 }
 
 func (n *Node) fault(ev *pagetable.Event) {
+	if len(n.pins) > 0 && n.faultOnPinned(ev) {
+		return
+	}
 	id := protocol.PageObject(uint64(ev.Page))
 	access := protocol.Read
 	if ev.Write {
@@ -216,7 +222,7 @@ func (n *Node) fault(ev *pagetable.Event) {
 		n.waiters.note(ev.Page, ev.Proc)
 	}
 	n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
-		Thread: ev.Thread*0x9e3779b1 ^ ev.Offset})
+		Thread: ev.Thread, Offset: ev.Offset})
 	if has < access && !n.engine.Waiting(id) {
 		// It is here already, or is being freed: then nothing will come of it, and nobody is waited for.
 		delete(n.waits, ev.Page)

@@ -24,6 +24,11 @@ const (
 	OpUnbind
 	// OpPrefetch: fetch Count pages from page number Object on, with Access. Reply when they are here.
 	OpPrefetch
+	// OpPin: OpPrefetch, and the pages stay here until OpUnpin. Reply when all are held: StatusOK; StatusNoSpace if the
+	// program would hold too many; StatusUnknown if they are no allocated part of the region.
+	OpPin
+	// OpUnpin: give back what the OpPin with the ticket Object holds. Ticket is 0; no Reply.
+	OpUnpin
 	// OpCancel: end the wait of the call Ticket. That call's Reply comes, no other.
 	OpCancel
 	// OpStats: tell the daemon's counters. Reply: AppendCounters.
@@ -34,7 +39,7 @@ const (
 
 var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind",
-	OpPrefetch: "Prefetch", OpCancel: "Cancel", OpStats: "Stats",
+	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats",
 }
 
 func (o Op) String() string {
@@ -58,11 +63,11 @@ const MaxTicket = 1<<64 - 1
 // Call is a program's request. Which fields an Op uses is said there; all others are zero.
 type Call struct {
 	Op        Op
-	Access    Access // OpAcquire, OpRelease, OpPrefetch
+	Access    Access // OpAcquire, OpRelease, OpPrefetch, OpPin
 	Parties   uint32 // OpArrive, at least 1
-	Ticket    uint64 // all but OpRelease, never 0
-	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch: page number
-	Count     uint64 // OpBind: elements. OpPrefetch: pages, at least 1
+	Ticket    uint64 // all but OpRelease and OpUnpin, never 0
+	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch, OpPin: page number; OpUnpin: ticket
+	Count     uint64 // OpBind: elements. OpPrefetch, OpPin: pages, at least 1
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
 	Name      string // OpBind, OpUnbind: 1 to MaxName bytes
@@ -82,7 +87,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
 	case m.Object != 0 && !uses.object:
 		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
-	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch, m.Op == OpPrefetch && m.Count == 0:
+	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch && m.Op != OpPin, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0:
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
@@ -125,6 +130,8 @@ var opFields = [opEnd]struct{ ticket, access, object, name bool }{
 	OpBind:     {ticket: true, object: true, name: true},
 	OpUnbind:   {ticket: true, object: true, name: true},
 	OpPrefetch: {ticket: true, access: true, object: true},
+	OpPin:      {ticket: true, access: true, object: true},
+	OpUnpin:    {object: true},
 	OpCancel:   {ticket: true},
 	OpStats:    {ticket: true},
 }

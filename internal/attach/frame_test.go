@@ -49,6 +49,8 @@ func sampleCalls() []Call {
 		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
 		{Op: OpUnbind, Ticket: 4, Object: NameHash(NameMemory, "grid"), Name: "grid"},
 		{Op: OpPrefetch, Ticket: 5, Access: Read, Object: 0, Count: 3},
+		{Op: OpPin, Ticket: 6, Access: Write, Object: 7, Count: 1},
+		{Op: OpUnpin, Object: 6},
 		{Op: OpCancel, Ticket: 1},
 		{Op: OpStats, Ticket: MaxTicket},
 	}
@@ -215,6 +217,9 @@ func TestCallsThatMakeNoSense(t *testing.T) {
 		"acquire for nothing":    {Op: OpAcquire, Ticket: 1},
 		"barrier of nobody":      {Op: OpArrive, Ticket: 1},
 		"prefetch of nothing":    {Op: OpPrefetch, Access: Read, Ticket: 1},
+		"pin of nothing":         {Op: OpPin, Access: Read, Ticket: 1},
+		"pin without access":     {Op: OpPin, Ticket: 1, Count: 1},
+		"unpin with a ticket":    {Op: OpUnpin, Ticket: 1, Object: 2},
 		"bind without name":      {Op: OpBind, Ticket: 1},
 		"bind under wrong hash":  {Op: OpBind, Ticket: 1, Name: "a", Object: NameHash(NameMemory, "b")},
 		"cancel with a name":     {Op: OpCancel, Ticket: 1, Name: "a"},

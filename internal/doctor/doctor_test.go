@@ -93,7 +93,7 @@ func TestTraps(t *testing.T) {
 	user := uffd.Report{Features: all, ContinueWP: uffd.Yes, Attempts: []uffd.Attempt{
 		attempt(uffd.ModeSyscall, denied), attempt(uffd.ModeDevice, denied), attempt(uffd.ModeUserOnly, nil)}}
 	findings = traps(user, tooFew)
-	if f := find(t, findings, trapName); f.Verdict != OK || !strings.Contains(f.Consequence, "Prefetch") || f.Remedy == "" {
+	if f := find(t, findings, trapName); f.Verdict != OK || !strings.Contains(f.Consequence, "Pin") || f.Remedy == "" {
 		t.Errorf("user mode only: %+v", f)
 	}
 	if r := summarize(findings); !r.Usable || r.Trap != "uffd" {

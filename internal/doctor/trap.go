@@ -88,7 +88,7 @@ func traps(probe uffd.Report, sigsegv error) []Finding {
 			any.Consequence = "dsmd cannot serve page faults"
 		} else {
 			any.Detail = "sigsegv, as no way to open a userfaultfd works"
-			any.Consequence = "programs must be built with cgo, faults take longer, and a system call on a shared page that is not here fails with EFAULT: call Prefetch before it"
+			any.Consequence = "programs must be built with cgo, faults take longer, and a system call on a shared page that is not here fails with EFAULT: hold the page by Pin"
 		}
 		return append(append([]Finding{any}, ways...), other)
 	}
@@ -98,7 +98,7 @@ func traps(probe uffd.Report, sigsegv error) []Finding {
 			ways[i].Remedy = ""
 		}
 	} else {
-		any.Consequence = "a system call on a shared page that is not here (read and write of a file, say) fails with EFAULT: call Prefetch before it"
+		any.Consequence = "a system call on a shared page that is not here (read and write of a file, say) fails with EFAULT: hold the page by Pin"
 		any.Remedy = "sysctl -w vm.unprivileged_userfaultfd=1, or see below"
 	}
 	return append(append([]Finding{any}, ways...), features(probe.Features), continueWP(probe), other)

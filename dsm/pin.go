@@ -1,0 +1,44 @@
+package dsm
+
+import (
+	"context"
+	"sync"
+
+	"dsmd/internal/attach"
+)
+
+// Pin fetches the pages of s, which is part of a slice from Alloc, and keeps them here until unpin is called. Meanwhile system calls can
+// be given s whatever the trap is: with Read, calls that read from it, such as file.Write(s); with Write, also calls that write to it,
+// such as io.ReadFull(conn, s). Without Pin such calls fail with EFAULT where the trap can't catch faults inside system
+// calls, if a page is not here; see the package comment, "System calls".
+//
+// Other ranks that want the pages wait until unpin, with Read only those that want to store, and so does a goroutine of this program that stores to what
+// is pinned for reading. So pin for short, and never wait for another rank meanwhile: it may wait for the
+// pages. To pin several slices at once, do it in the same order in all ranks. When the program ends its pins do. unpin before Free.
+//
+// unpin may be called from any goroutine; a second call does nothing.
+//
+// Errors: ErrNotShared (s is not within one allocation), ErrNoSpace (a program can hold 16,384 pages at a time), ctx's, ErrClosed, ErrLost. With
+// an error nothing is pinned and unpin is nil. An empty s is not an error.
+func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin func() error, err error) {
+	run, err := c.pagesOf(extent(s), access)
+	if err != nil {
+		return nil, failure("Pin", err)
+	}
+	if run.count == 0 {
+		return func() error { return nil }, nil
+	}
+	ticket, err := c.fetch(ctx, attach.OpPin, run, access)
+	if err != nil {
+		return nil, failure("Pin", err)
+	}
+	// What another program of this node has brought here need not be mapped in this one. It can't go away any more.
+	page := uintptr(c.welcome.PageBytes)
+	c.region.touch(run.first*page, run.count*page, page, access == Write)
+	return sync.OnceValue(func() error {
+		if err := c.send(attach.Call{Op: attach.OpUnpin, Object: ticket}); err != nil {
+			return failure("unpin", err)
+		}
+		return nil
+	}), nil
+}

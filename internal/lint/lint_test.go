@@ -45,6 +45,7 @@ var allowed = []struct {
 	{"internal/litmus", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/netio", nil},
 	{"internal/sigsegv", nil},
+	{"internal/torture", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/uffd", nil},
 }
 

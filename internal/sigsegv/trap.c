@@ -327,7 +327,7 @@ static int is_write(void *context) {
 	return (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #elif defined(__aarch64__)
 	// A list of records, each with a magic number and a size; ESR_MAGIC holds the syndrome, whose bit 6 is WnR.
-	uint8_t *at = uc->uc_mcontext.__reserved, *end = at + sizeof uc->uc_mcontext.__reserved;
+	uint8_t *at = (uint8_t *)uc->uc_mcontext.__reserved, *end = at + sizeof uc->uc_mcontext.__reserved;
 	while (at + 16 <= end) {
 		uint32_t magic, size;
 		memcpy(&magic, at, 4);

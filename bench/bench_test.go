@@ -18,6 +18,7 @@ import (
 	"dsmd/bench/floor"
 	"dsmd/bench/kernel"
 	"dsmd/bench/micro"
+	"dsmd/bench/report"
 	"dsmd/dsm"
 )
 
@@ -141,7 +142,8 @@ func TestRunVerifiesEveryKernel(t *testing.T) {
 					t.Fatalf("standard output is not one JSON value: %v\n%s", err, out)
 				}
 				for _, field := range []string{"kernel", "nodes", "threads", "size", "trap", "transport", "verified", "seconds",
-					"seconds_serial", "seconds_goroutines", "speedup", "overhead", "faults", "bytes_moved", "messages", "result"} {
+					"seconds_serial", "seconds_goroutines", "speedup", "overhead", "faults", "bytes_moved", "messages", "result",
+					"lock_calls", "barrier_calls", "seconds_faults", "seconds_locks", "seconds_barriers", "per_node"} {
 					if _, ok := got[field]; !ok {
 						t.Errorf("the JSON output has no %q", field)
 					}
@@ -173,7 +175,7 @@ func TestRunTableAndFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r report
+	var r report.Result
 	if err := json.Unmarshal(text, &r); err != nil || !r.Verified || r.N != 33 || r.Size != "33" || len(r.PerNode) != 2 {
 		t.Errorf("the file has %s, %v", text, err)
 	}
@@ -250,25 +252,33 @@ func awaitWorkers(t *testing.T, temp string, want int) {
 
 func TestBadUse(t *testing.T) {
 	for args, says := range map[string]string{
-		"":                         "",
-		"frobnicate":               "list, micro, run",
-		"run":                      "sor",
-		"run nix":                  "sor, matmul",
-		"run sor matmul":           "one kernel",
-		"run sor --size giant":     "default (2048)",
-		"run sor --size 2":         "3 to 65536",
-		"run sor -n 0":             "1 to 1024",
-		"run sor -n 1025":          "1 to 1024",
-		"run sor -t 0":             "1 to 1024",
-		"run sor --trap mouse":     "auto, uffd, sigsegv",
-		"run sor --transport mule": "auto, tcp, rdma",
-		"run sor --timeout -1s":    "positive",
-		"run sor --frob":           "--transport",
-		"run sor --dsmd /none":     "--dsmd",
-		"micro teleport":           "read_miss",
-		"micro -n 1":               "2 to 1024",
-		"micro --runs 0":           "--runs",
-		"list all":                 "all",
+		"":                                 "",
+		"frobnicate":                       "list, micro, report, run",
+		"run":                              "sor",
+		"run nix":                          "sor, matmul",
+		"run sor matmul":                   "one kernel",
+		"run sor --size giant":             "default (2048)",
+		"run sor --size 2":                 "3 to 65536",
+		"run sor -n 0":                     "1 to 1024",
+		"run sor -n 1025":                  "1 to 1024",
+		"run sor -t 0":                     "1 to 1024",
+		"run sor --trap mouse":             "auto, uffd, sigsegv",
+		"run sor --transport mule":         "auto, tcp, rdma",
+		"run sor --timeout -1s":            "positive",
+		"run sor --frob":                   "--transport",
+		"run sor --dsmd /none":             "--dsmd",
+		"micro teleport":                   "read_miss",
+		"micro -n 1":                       "2 to 1024",
+		"micro --runs 0":                   "--runs",
+		"list all":                         "all",
+		"report":                           "--out",
+		"report --out x --kernels nix":     "sor, matmul",
+		"report --out x --kernels sor,sor": "twice",
+		"report --out x --size 127":        "fft",
+		"report --out x -n 0":              "1 to 1024",
+		"report --out x --traps mouse":     "auto, uffd, sigsegv",
+		"report --out x --repeat 0":        "--repeat",
+		"report --out x --transports=":     "nothing to run",
 	} {
 		_, err := run(t, strings.Fields(args)...)
 		if says == "" {
@@ -359,19 +369,25 @@ func TestGrowth(t *testing.T) {
 	if got["faults_read"] != 7 || got["gauge"] != 0 || got["new"] != 2 {
 		t.Errorf("growth = %v", got)
 	}
-	if faults := faultsByKind(got); len(faults) != 1 || faults["read"] != 7 {
-		t.Errorf("faultsByKind = %v", faults)
-	}
 }
 
-func TestReportSumsUp(t *testing.T) {
-	o := &runOptions{clusterOptions: clusterOptions{nodes: 2}, threads: 1, kernel: kernels[0], n: 64, size: "64"}
-	r := newReport(o, []outcome{
-		{Seconds: 2, Counters: map[string]uint64{"faults_read": 1, "bytes_sent": 10, "messages_sent": 3}},
-		{Seconds: 4, Counters: map[string]uint64{"faults_read": 2, "bytes_sent": 20, "messages_sent": 4}},
-	}, nil, true, 8, 5)
-	if r.Seconds != 4 || r.Speedup != 2 || r.Overhead != 0.8 || r.Faults["read"] != 3 || r.BytesMoved != 30 || r.Messages != 7 {
-		t.Errorf("the report is %+v", r)
+// TestBarrierBeforeComputingIsNotCounted: the timed part has the kernel's barriers and the one that ends it.
+func TestBarrierBeforeComputingIsNotCounted(t *testing.T) {
+	out, err := run(t, "run", "matmul", "-n", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range r.PerNode {
+		if n.Barriers != 1 || n.SecondsBarriers > n.Seconds {
+			t.Errorf("node %d: %d barriers, %v s of %v s", n.Rank, n.Barriers, n.SecondsBarriers, n.Seconds)
+		}
+	}
+	if got := withoutBarrier(map[string]uint64{"barrier_calls": 3, "barrier_wait_ns": 10}, 40); got["barrier_calls"] != 2 || got["barrier_wait_ns"] != 0 {
+		t.Errorf("withoutBarrier = %v", got)
 	}
 }
 

@@ -1,10 +1,12 @@
 // Command bench measures the shared memory: whole programs, each checked against its sequential version and timed
 // beside the same program on ordinary memory (`bench run`), and single operations, each beside the
-// least that such an operation can cost on this machine (`bench micro`). docs/benchmarks.md says what each
+// least that such an operation can cost on this machine (`bench micro`). `bench report` runs many programs in many ways
+// and makes tables and plots of it. docs/benchmarks.md says what each
 // figure means.
 //
 //	go run ./bench list
 //	go run ./bench run sor -n 4
+//	go run ./bench report --out DIR
 //	go run ./bench micro -n 2
 //
 // The command is the driver: it computes the sequential and the goroutine version itself, and starts `dsmd run`
@@ -94,7 +96,7 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; the flags of `%s` are: %s", err, cmd.CommandPath(), strings.Join(flagNames(cmd), ", "))
 	})
-	root.AddCommand(listCommand(), runCommand(), microCommand(), workerCommand())
+	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), workerCommand())
 	return root
 }
 

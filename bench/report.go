@@ -1,157 +1,301 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
-	"text/tabwriter"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/bench/report"
 )
 
-// faultPrefix begins the names of the daemon's counters of faults; what follows is the kind.
-const faultPrefix = "faults_"
-
-// Counters of the daemon that a report sums up.
 const (
-	counterBytesSent    = "bytes_sent"
-	counterMessagesSent = "messages_sent"
+	// defaultCaseTimeout is twice what any kernel may take at its default size.
+	defaultCaseTimeout = 2 * time.Minute
+	// caseGrace is how long a run may take to end after its timeout, or when it is told to, before it is killed.
+	caseGrace = 15 * time.Second
+	// maxRepeat bounds --repeat.
+	maxRepeat = 1000
+	// maxReason is how much of what a failed run says is kept, in bytes.
+	maxReason = 2 << 10
 )
 
-// A report is the result of `bench run`, as the JSON output has it.
-type report struct {
-	Kernel  string `json:"kernel"`
-	Nodes   int    `json:"nodes"`
-	Threads int    `json:"threads"`
-	// Size is as it was asked for, N the number that it stands for.
-	Size      string `json:"size"`
-	N         int    `json:"n"`
-	Trap      string `json:"trap"`
-	Transport string `json:"transport"`
-	Verified  bool   `json:"verified"`
+// errRunsFailed is returned when a report has failed runs.
+var errRunsFailed = errors.New("runs failed")
 
-	Seconds           float64 `json:"seconds"`
-	SecondsSerial     float64 `json:"seconds_serial"`
-	SecondsGoroutines float64 `json:"seconds_goroutines"`
-	// Speedup is serial time by ours, Overhead ours by that of as many goroutines on ordinary memory.
-	Speedup  float64 `json:"speedup"`
-	Overhead float64 `json:"overhead"`
-
-	// Faults by kind, bytes and messages that daemons sent, all nodes together, in the timed part.
-	Faults     map[string]uint64 `json:"faults"`
-	BytesMoved uint64            `json:"bytes_moved"`
-	Messages   uint64            `json:"messages"`
-	Result     map[string]any    `json:"result"`
-
-	PerNode []nodeReport `json:"per_node"`
-}
-
-// nodeReport is one node's part of a report.
-type nodeReport struct {
-	Rank     int               `json:"rank"`
-	Seconds  float64           `json:"seconds"`
-	Counters map[string]uint64 `json:"counters"`
-}
-
-// growth is by how much each counter has grown. A gauge that has fallen has grown by nothing.
-func growth(before, after map[string]uint64) map[string]uint64 {
-	grown := make(map[string]uint64, len(after))
-	for name, value := range after {
-		grown[name] = value - min(before[name], value)
+func reportCommand() *cobra.Command {
+	var o reportOptions
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Run many kernels in many ways, and make a folder with tables and plots",
+		Long: "Run kernels × numbers of nodes × traps × transports, each as `bench run` does, and write a folder: a page of HTML,\n" +
+			"a Markdown table, plots as PNG and SVG, and all results as JSON.\n\n" +
+			"Each result is stored as soon as there is one. After an interruption, the same command goes on where it stopped; runs\n" +
+			"that failed, or were made by another build, are made again.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return makeReport(cmd.Context(), &o, cmd)
+		},
 	}
-	return grown
+	flags := cmd.Flags()
+	flags.StringSliceVar(&o.sweep.Kernels, "kernels", kernels.Names(), "kernels (see `bench list`)")
+	flags.IntSliceVarP(&o.sweep.Nodes, "nodes", "n", []int{1, 2, 4}, "numbers of nodes")
+	flags.StringSliceVar(&o.sweep.Traps, "traps", []string{"uffd", "sigsegv"}, "how daemons trap page faults: auto, uffd, sigsegv")
+	flags.StringSliceVar(&o.sweep.Transports, "transports", []string{"tcp"}, "how pages move: auto, tcp, rdma")
+	flags.StringVar(&o.sweep.Size, "size", "test", "test, default, large, or a number that is a size of all kernels")
+	flags.IntVarP(&o.sweep.Threads, "threads", "t", 1, "goroutines per node")
+	flags.IntVar(&o.sweep.Repeat, "repeat", 1, "how often everything is run; the report shows medians")
+	flags.StringVar(&o.out, "out", "", "the folder, which is made if there is none (required)")
+	flags.BoolVar(&o.fresh, "fresh", false, "start over: don't use results that the folder has")
+	flags.StringVar(&o.dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
+	flags.DurationVar(&o.timeout, "timeout", defaultCaseTimeout, "end a run after this time, as a failure")
+	return cmd
 }
 
-// faultsByKind picks the counters of faults.
-func faultsByKind(counters map[string]uint64) map[string]uint64 {
-	faults := make(map[string]uint64)
-	for name, value := range counters {
-		if kind, ok := strings.CutPrefix(name, faultPrefix); ok {
-			faults[kind] = value
+// reportOptions are the flags of `bench report`.
+type reportOptions struct {
+	sweep   report.Sweep
+	out     string
+	fresh   bool
+	dsmd    string
+	timeout time.Duration
+}
+
+// check refuses what some run would refuse.
+func (o *reportOptions) check() error {
+	if o.out == "" {
+		return errors.New("--out: name the folder for the report")
+	}
+	if o.sweep.Repeat < 1 || o.sweep.Repeat > maxRepeat {
+		return fmt.Errorf("--repeat %d: use 1 to %d", o.sweep.Repeat, maxRepeat)
+	}
+	cases := o.sweep.Cases()
+	if len(cases) == 0 {
+		return errors.New("nothing to run: --kernels, --nodes, --traps and --transports each need a value")
+	}
+	seen := make(map[report.Case]bool, len(cases))
+	for _, c := range cases {
+		if seen[c] {
+			return fmt.Errorf("%v is asked for twice", c)
+		}
+		seen[c] = true
+		run := runOptions{
+			clusterOptions: clusterOptions{nodes: c.Nodes, trap: c.Trap, transport: c.Transport, timeout: o.timeout},
+			threads:        c.Threads, size: c.Size,
+		}
+		if err := run.resolve(c.Kernel); err != nil {
+			return fmt.Errorf("%v: %w", c, err)
 		}
 	}
-	return faults
+	return nil
 }
 
-// sumUp makes the parts of the report that come from the ranks.
-func (r *report) sumUp(outcomes []outcome) {
-	r.Faults = make(map[string]uint64)
-	for rank, o := range outcomes {
-		r.Seconds = max(r.Seconds, o.Seconds)
-		r.BytesMoved += o.Counters[counterBytesSent]
-		r.Messages += o.Counters[counterMessagesSent]
-		for kind, count := range faultsByKind(o.Counters) {
-			r.Faults[kind] += count
+// A sweeper does the runs of a sweep.
+type sweeper struct {
+	options *reportOptions
+	folder  *report.Folder
+	self    string // the path of this executable
+	dsmd    string
+	dir     string // for temporary files
+	build   string
+	view    *display
+	lines   io.Writer // what was done, a line each; nothing if there is a display
+}
+
+func makeReport(ctx context.Context, o *reportOptions, cmd *cobra.Command) error {
+	dir, err := os.MkdirTemp("", "dsm-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the runs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	s := &sweeper{options: o, dir: dir, view: newDisplay(os.Stderr), lines: cmd.ErrOrStderr()}
+	defer s.view.clear()
+	if s.view.bar != nil {
+		s.lines = io.Discard
+	}
+	if err := s.prepare(ctx); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	outcomes, err := s.sweep(ctx)
+	if err != nil {
+		return err
+	}
+	s.view.show("drawing", 0, 0)
+	if err := s.folder.Write(about(ctx), outcomes); err != nil {
+		return err
+	}
+	s.view.clear()
+	fmt.Fprintln(cmd.OutOrStdout(), s.folder.Page())
+	return failures(outcomes)
+}
+
+func (s *sweeper) prepare(ctx context.Context) (err error) {
+	s.view.show("looking for dsmd", 0, 0)
+	if s.folder, err = report.Open(s.options.out); err != nil {
+		return err
+	}
+	if s.self, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this executable: %w", err)
+	}
+	if s.dsmd, err = findDsmd(ctx, s.options.dsmd, s.dir); err != nil {
+		return err
+	}
+	s.build, err = fingerprint(s.self, s.dsmd)
+	return err
+}
+
+// fingerprint identifies executables by their contents.
+func fingerprint(paths ...string) (string, error) {
+	hash := sha256.New()
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("identifying the build: %w", err)
 		}
-		r.PerNode = append(r.PerNode, nodeReport{Rank: rank, Seconds: o.Seconds, Counters: o.Counters})
+		_, err = io.Copy(hash, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return "", fmt.Errorf("identifying the build by %s: %w", path, err)
+		}
 	}
+	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// table is the report for people: what was run, the times, and what each node did.
-func (r *report) table() string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "kernel\tnodes\tthreads\tsize\ttrap\ttransport\tverified\tseconds\tserial s\tgoroutines s\tspeed-up\toverhead\t\n")
-	fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%.4f\t%.4f\t%.4f\t%.2f\t%.2f\t\n",
-		r.Kernel, r.Nodes, r.Threads, r.sizeText(), r.Trap, r.Transport, yesNo(r.Verified),
-		r.Seconds, r.SecondsSerial, r.SecondsGoroutines, r.Speedup, r.Overhead)
-	w.Flush()
-
-	text.WriteByte('\n')
-	kinds := slices.Sorted(maps.Keys(r.Faults))
-	fmt.Fprintf(w, "node\tseconds\t")
-	for _, kind := range kinds {
-		fmt.Fprintf(w, "%s faults\t", kind)
+// sweep returns the outcomes of all cases, in order: those that the folder has, and those of the runs that are left.
+func (s *sweeper) sweep(ctx context.Context) ([]report.Outcome, error) {
+	cases := s.options.sweep.Cases()
+	outcomes := make([]report.Outcome, len(cases))
+	var left []int
+	for i, c := range cases {
+		finished, err := s.earlier(c, &outcomes[i])
+		if err != nil {
+			return nil, err
+		}
+		if !finished {
+			left = append(left, i)
+		}
 	}
-	fmt.Fprintf(w, "sent\tmessages\t\n")
-	for _, n := range r.PerNode {
-		faults := faultsByKind(n.Counters)
-		fmt.Fprintf(w, "%d\t%.4f\t", n.Rank, n.Seconds)
-		writeCounts(w, kinds, faults, n.Counters[counterBytesSent], n.Counters[counterMessagesSent])
+	if reused := len(cases) - len(left); reused > 0 {
+		fmt.Fprintf(s.lines, "%d of %d runs are in %s already\n", reused, len(cases), s.options.out)
 	}
-	fmt.Fprintf(w, "all\t%.4f\t", r.Seconds)
-	writeCounts(w, kinds, r.Faults, r.BytesMoved, r.Messages)
-	w.Flush()
-
-	text.WriteByte('\n')
-	for _, name := range slices.Sorted(maps.Keys(r.Result)) {
-		fmt.Fprintf(&text, "%s = %v\n", name, r.Result[name])
+	for done, i := range left {
+		position := len(cases) - len(left) + done
+		s.view.show(cases[i].String(), position, len(cases))
+		o := s.run(ctx, cases[i])
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w after %d of %d runs; the same command without --fresh goes on from there", context.Cause(ctx), position, len(cases))
+		}
+		if err := s.folder.Keep(o); err != nil {
+			return nil, err
+		}
+		outcomes[i] = o
+		fmt.Fprintf(s.lines, "%d/%d %v: %s\n", position+1, len(cases), cases[i], brief(o))
 	}
-	return text.String()
+	return outcomes, nil
 }
 
-func writeCounts(w *tabwriter.Writer, kinds []string, faults map[string]uint64, bytes, messages uint64) {
-	for _, kind := range kinds {
-		fmt.Fprintf(w, "%d\t", faults[kind])
+// earlier finds the outcome of a case that is finished. With --fresh none is, and the folder forgets it at once, so that
+// what an interrupted fresh start leaves is fresh.
+func (s *sweeper) earlier(c report.Case, into *report.Outcome) (bool, error) {
+	if s.options.fresh {
+		return false, s.folder.Discard(c)
 	}
-	fmt.Fprintf(w, "%.1f MB\t%d\t\n", float64(bytes)/1e6, messages)
+	o, finished, err := s.folder.Finished(c, s.build)
+	if finished {
+		*into = o
+	}
+	return finished, err
 }
 
-// sizeText is the size with its number, when it was asked for by name.
-func (r *report) sizeText() string {
-	number := fmt.Sprint(r.N)
-	if r.Size == number {
-		return number
+// brief is an outcome in a few words.
+func brief(o report.Outcome) string {
+	if o.Failure != "" {
+		first, _, _ := strings.Cut(o.Failure, "\n")
+		return "FAILED: " + first
 	}
-	return fmt.Sprintf("%s (%s)", r.Size, number)
+	return fmt.Sprintf("verified, %.4f s", o.Result.Seconds)
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
+// run does one run in a process of its own: so each starts from the same state, and one that hangs, exhausts memory or dies is
+// just another outcome.
+func (s *sweeper) run(ctx context.Context, c report.Case) report.Outcome {
+	o := report.Outcome{Case: c, Build: s.build, Began: time.Now(), Load: loadAverage()}
+	file := filepath.Join(s.dir, "result.json")
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		o.Failure = fmt.Sprintf("removing the result of the run before: %v", err)
+		return o
 	}
-	return "NO"
+	said, err := s.start(ctx, []string{
+		"run", c.Kernel, "-n", strconv.Itoa(c.Nodes), "-t", strconv.Itoa(c.Threads), "--size", c.Size, "--trap", c.Trap, "--transport", c.Transport,
+		"--timeout", s.options.timeout.String(), "--dsmd", s.dsmd, "--json", file,
+	})
+	if err != nil {
+		o.Failure = cmp.Or(last(said, maxReason), err.Error())
+	}
+	// A wrong result is there all the same.
+	text, readErr := os.ReadFile(file)
+	if readErr == nil {
+		readErr = json.Unmarshal(text, &o.Result)
+	}
+	if err == nil && readErr != nil {
+		o.Failure = fmt.Sprintf("reading the result: %v", readErr)
+	}
+	return o
 }
 
-func newReport(o *runOptions, outcomes []outcome, shared map[string]any, verified bool, serial, goroutines float64) *report {
-	r := &report{
-		Kernel: o.kernel.Name(), Nodes: o.nodes, Threads: o.threads, Size: o.size, N: o.n,
-		Trap: outcomes[0].Trap, Transport: outcomes[0].Transport,
-		Verified:      verified,
-		SecondsSerial: serial, SecondsGoroutines: goroutines,
-		Result: shared,
+// start runs this executable and returns what it wrote to standard error.
+func (s *sweeper) start(ctx context.Context, args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.timeout+caseGrace)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, s.self, args...)
+	cmd.Stderr = &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = caseGrace
+	// A process group of its own, so that a terminal's Ctrl-C reaches this process only; Cancel passes it on. If this process is
+	// killed, the kernel ends the run. It does so when the thread that has started it ends, so this goroutine keeps its thread.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	return strings.TrimPrefix(strings.TrimSpace(said.String()), "bench: "), err
+}
+
+// last is the end of a text, of at most so many bytes.
+func last(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	r.sumUp(outcomes)
-	r.Speedup = r.SecondsSerial / r.Seconds
-	r.Overhead = r.Seconds / r.SecondsGoroutines
-	return r
+	return "…" + strings.ToValidUTF8(text[len(text)-most:], "")
+}
+
+// failures is an error if there are any.
+func failures(outcomes []report.Outcome) error {
+	failed := 0
+	for _, o := range outcomes {
+		if o.Failure != "" {
+			failed++
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d %w; the report says why", failed, len(outcomes), errRunsFailed)
 }

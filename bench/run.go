@@ -16,6 +16,7 @@ import (
 
 	"dsmd/bench/crew"
 	"dsmd/bench/kernel"
+	"dsmd/bench/report"
 )
 
 // maxThreads is the most goroutines per node that -t takes; more find no processor on any machine.
@@ -96,7 +97,7 @@ func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
 		return err
 	}
 	view.clear()
-	if err := o.publish(cmd.OutOrStdout(), r.table(), r); err != nil {
+	if err := o.publish(cmd.OutOrStdout(), resultTable(r), r); err != nil {
 		return err
 	}
 	if wrong != nil {
@@ -106,7 +107,7 @@ func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
 }
 
 // compare runs the three versions. wrong says why the cluster's result is not the sequential one's.
-func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (r *report, wrong, err error) {
+func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (r *report.Result, wrong, err error) {
 	problem := o.kernel.Problem(o.n)
 	sequential, serial, err := alone(ctx, "sequential version", problem.Sequential, view)
 	if err != nil {
@@ -126,7 +127,7 @@ func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display
 		return nil, nil, err
 	}
 	wrong = problem.Verify(sequential, shared)
-	return newReport(o, outcomes, shared.Figures, wrong == nil, serial, parallel), wrong, nil
+	return newResult(o, outcomes, shared.Figures, wrong == nil, serial, parallel), wrong, nil
 }
 
 // solved is what a version computed, and the seconds that computing took.

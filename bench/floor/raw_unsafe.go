@@ -92,7 +92,7 @@ var errEnd = errors.New("the peer has closed the connection")
 func pollIn(fd int) error {
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	for {
-		_, _, errno := unix.RawSyscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&p)), 1, ^uintptr(0))
+		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0) // arm64 has no poll
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:

@@ -222,7 +222,7 @@ func (n *Node) fault(ev *pagetable.Event) {
 		n.waiters.note(ev.Page, ev.Proc)
 	}
 	n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
-		Thread: ev.Thread*0x9e3779b1 ^ ev.Offset})
+		Thread: ev.Thread, Offset: ev.Offset})
 	if has < access && !n.engine.Waiting(id) {
 		// It is here already, or is being freed: then nothing will come of it, and nobody is waited for.
 		delete(n.waits, ev.Page)

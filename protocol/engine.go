@@ -48,6 +48,8 @@ type Engine struct {
 	names    names      // node 0 only
 	dead     []deadRun  // runs of pages that are being freed
 
+	footsteps []footstep // of the threads that fault here; at most maxFootsteps
+
 	now   Time
 	out   []Effect
 	local []Message // to this node itself, in order

@@ -42,7 +42,8 @@ type Event struct {
 	Kind    EventKind
 	Access  Access
 	Effect  EffectKind // EventCompleted
-	Thread  uint32     // EventFault: which access (a hash of thread and address), to notice that it makes no progress
+	Thread  uint32     // EventFault: which thread of the node, never 0; to notice which access has got through
+	Offset  uint32     // EventFault: where in the page, if that is known
 	Client  ClientID
 	Now     Time // always
 	Object  ObjectID

@@ -7,6 +7,7 @@ func (e *Engine) fault(ev Event) {
 		e.wakeDead(ev)
 		return
 	}
+	e.movedOn(ev)
 	o := e.objects.get(ev.Object)
 	p := e.pendingOf(o)
 	defer e.settle(o)
@@ -39,7 +40,8 @@ func (e *Engine) startMap(o *object, p *pending, c ClientID) {
 // noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
 // along: it seems to have lost the page before it got through.
 func (e *Engine) noteProgress(o *object, ev Event) {
-	last := uint16(ev.Thread ^ ev.Thread>>16)
+	h := ev.Thread*0x9e3779b1 ^ ev.Offset*0x85ebca6b
+	last := uint16(h ^ h>>16)
 	if last == o.last && o.is(contestedFlag) {
 		o.setStreak(o.streak() + 1)
 	} else {
@@ -47,6 +49,47 @@ func (e *Engine) noteProgress(o *object, ev Event) {
 	}
 	o.last = last
 	o.set(contestedFlag, false)
+}
+
+// footstep is where a thread faulted last.
+type footstep struct {
+	thread uint32
+	object ObjectID
+}
+
+// maxFootsteps bounds the threads whose last fault is remembered. Of others it is not noticed that they have moved on, and
+// their pages are held for the whole time.
+const maxFootsteps = 64
+
+// movedOn ends the hold of the page that a thread faulted on before, when it faults elsewhere: the access for which that page
+// came has got through, and to keep the page from others any longer would only make them wait.
+//
+// One instruction can need two pages at once, and then a fault on the second does not mean that it is through with the
+// first. So a page on which the same access has failed before is kept for its time.
+func (e *Engine) movedOn(ev Event) {
+	if ev.Thread == 0 {
+		return
+	}
+	i := 0
+	for i < len(e.footsteps) && e.footsteps[i].thread != ev.Thread {
+		i++
+	}
+	switch {
+	case i < len(e.footsteps):
+		before := e.footsteps[i].object
+		e.footsteps[i].object = ev.Object
+		if o := e.objects.find(before); before != ev.Object && o != nil && o.is(heldFlag) && o.streak() == 0 {
+			o.set(heldFlag, false)
+			if p := e.peek(o); p != nil {
+				e.retryDeferred(o, p)
+				e.settle(o)
+			}
+		}
+	case i < maxFootsteps:
+		e.footsteps = append(e.footsteps, footstep{ev.Thread, ev.Object})
+	default:
+		e.footsteps[ev.Thread%maxFootsteps] = footstep{ev.Thread, ev.Object}
+	}
 }
 
 // streakPerDoubling is how many times in a row an access must fail to get through before its page is
@@ -252,7 +295,7 @@ func (e *Engine) retryDeferred(o *object, p *pending) {
 		hold := e.holdTime(o)
 		if elapsed := e.now - o.since; elapsed < hold {
 			o.set(contestedFlag, true)
-			p.holdArmed = true
+			p.holdArmed, p.armedFor = true, o.since
 			e.emit(Effect{Kind: EffectHold, Object: o.id, After: hold - elapsed})
 			return
 		}
@@ -278,7 +321,9 @@ func (e *Engine) holdOver(id ObjectID) {
 		panic("protocol: the host reports the end of a hold that was not armed on " + id.String())
 	}
 	p.holdArmed = false
-	o.set(heldFlag, false)
+	if o.since == p.armedFor { // else the page has gone and come again since, and is held anew
+		o.set(heldFlag, false)
+	}
 	e.retryDeferred(o, p)
 	e.settle(o)
 }

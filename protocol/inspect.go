@@ -50,6 +50,7 @@ func (e *Engine) Clone() *Engine {
 	}
 	c.calls = slices.Clone(e.calls)
 	c.dead = slices.Clone(e.dead)
+	c.footsteps = slices.Clone(e.footsteps)
 	c.names.free = slices.Clone(e.names.free)
 	c.names.freeing = slices.Clone(e.names.freeing)
 	for _, b := range e.names.bound {
@@ -66,6 +67,10 @@ func (e *Engine) Clone() *Engine {
 func (e *Engine) AppendState(b []byte) []byte {
 	for _, id := range e.sortedIDs() {
 		b = e.appendObject(b, e.objects.find(id))
+	}
+	for _, f := range e.footsteps {
+		b = binary.AppendUvarint(append(b, 'T'), uint64(f.thread))
+		b = binary.AppendUvarint(b, uint64(f.object))
 	}
 	b = append(b, 'L')
 	for _, l := range e.locks {

@@ -81,6 +81,7 @@ type pending struct {
 	deferred    Message    // a Forward or Invalidate that has to wait
 	hasDeferred bool
 	holdArmed   bool // EffectHold was issued, EventHoldOver has not come
+	armedFor    Time // holdArmed: when the access was gained that it protects
 
 	// As home.
 	mode      homeMode

@@ -112,7 +112,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 func TestProfilesDoWhatTheySay(t *testing.T) {
 	for _, p := range Profiles() {
 		var text bytes.Buffer
-		for seed := uint64(1); seed <= 4 && (seed == 1 || p.Deaths > 0); seed++ { // few clients die at the worst moment
+		for seed := uint64(1); seed <= 4 && (seed == 1 || p.Deaths > 0 || p.Cancels > 0); seed++ { // few clients die, or give up, at the worst moment
 			o := Generate(p, seed)
 			o.Trace = &text
 			if _, err := Run(o); err != nil {

@@ -50,7 +50,8 @@ func insideModule(ctx context.Context) bool {
 
 func buildDsmd(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "dsmd")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, module+"/cmd/dsmd")
+	// Without the state of the repository in it, the executable depends on the code only: a report asks whether it is the same.
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path, module+"/cmd/dsmd")
 	// Interrupted, go removes its own temporary files; killed, it could not.
 	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }
 	build.WaitDelay = buildGrace

@@ -276,8 +276,11 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 	unsigned level = granted(w);
 	if (level < need || atomic_load(&t->abandoned))
 		return WAIT;
-	if (applied(w) >= need)
-		return RETRY; // another thread was faster
+	if (applied(w) >= need) {
+		// Another thread was faster, and then the call changes nothing; or the program has changed the protection by itself,
+		// and the access would fault for ever.
+		return protect(t, page, page + 1, applied(w)) == 0 ? RETRY : FOREIGN;
+	}
 	if (t->splits + 2 > t->max_splits)
 		evict(t);
 	uint64_t was = boundaries(t, r, page, page + 1);

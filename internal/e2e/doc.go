@@ -9,6 +9,8 @@
 //	memory_test.go    allocations: bad use, freeing, prefetching
 //	sync_test.go      locks, barriers and reductions, and contexts that end them
 //	hostile_test.go   a program that breaks the rules of the socket
+//	mapping_test.go   programs that change their mapping of shared memory, and their children
+//	node_test.go      what programs of one node share, and what is left of one that is killed
 //	run_test.go       `dsmd run`
 //	stress_test.go    many programs that give up, allocate, fork, stop and die at the same time
 //	pin_test.go       system calls on memory that is pinned

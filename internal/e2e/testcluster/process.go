@@ -203,6 +203,13 @@ func (p *Process) hear(from *transcript) (string, error) {
 	}
 }
 
+// Pending says whether the process has printed a line that the test has not taken.
+func (p *Process) Pending() bool {
+	p.stdout.mu.Lock()
+	defer p.stdout.mu.Unlock()
+	return p.stdout.read < len(p.stdout.lines)
+}
+
 // Expect fails the test if the next line is not this one.
 func (p *Process) Expect(t testing.TB, want string) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -12,12 +13,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// drawings are the plots of a report: the speed-ups, and for each setup where the time went and what moved.
+// drawings are the plots of a report: the speed-ups, and for each setup in which something succeeded, where the time went and
+// what moved.
 func drawings(all []row) []drawing {
 	plots := []drawing{speedupDrawing(all)}
 	for _, s := range distinct(all, row.setup) {
 		some := where(all, func(r row) bool { return r.setup() == s })
-		plots = append(plots, timeDrawing(s, some), trafficDrawing(s, some))
+		if slices.ContainsFunc(some, func(r row) bool { return len(r.good()) > 0 }) {
+			plots = append(plots, timeDrawing(s, some), trafficDrawing(s, some))
+		}
 	}
 	return plots
 }
@@ -197,8 +201,7 @@ func drawTimes(c draw.Canvas, title string, slots []*row) error {
 		values := make(plotter.Values, len(slots))
 		for i, r := range slots {
 			if r != nil {
-				share, _ := r.median(func(result *Result) float64 { return part.share(result.Shares()) })
-				values[len(slots)-1-i] = 100 * share
+				values[len(slots)-1-i] = 100 * part.share(medianShares(r))
 			}
 		}
 		bars, err := plotter.NewBarChart(values, barHeight)
@@ -221,6 +224,25 @@ func drawTimes(c draw.Canvas, title string, slots []*row) error {
 	drawLegend(c, marks)
 	p.Draw(draw.Crop(c, 0, 0, 0, -22))
 	return nil
+}
+
+// medianShares are the medians of the shares, made to add up to 1 again; all are 0 if no run has succeeded.
+func medianShares(r *row) Shares {
+	median := func(share func(Shares) float64) float64 {
+		m, _ := r.median(func(result *Result) float64 { return share(result.Shares()) })
+		return m
+	}
+	s := Shares{
+		Computing: median(func(s Shares) float64 { return s.Computing }),
+		Faults:    median(func(s Shares) float64 { return s.Faults }),
+		Locks:     median(func(s Shares) float64 { return s.Locks }),
+		Barriers:  median(func(s Shares) float64 { return s.Barriers }),
+	}
+	whole := s.Computing + s.Faults + s.Locks + s.Barriers
+	if whole == 0 {
+		return s
+	}
+	return Shares{s.Computing / whole, s.Faults / whole, s.Locks / whole, s.Barriers / whole}
 }
 
 // labelBars names each bar on its left and writes its seconds on its right.

@@ -100,6 +100,24 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestBarsAreFull: the medians of parts of different wholes do not add up by themselves.
+func TestBarsAreFull(t *testing.T) {
+	c := Case{Kernel: "fft", Nodes: 2, Threads: 1}
+	r := row{Case: c}
+	for faults := range 3 {
+		o := Outcome{Case: c, Result: result(c)}
+		o.Result.SecondsFaults, o.Result.SecondsBarriers = float64(faults), float64(faults%2)*5
+		r.outcomes = append(r.outcomes, o)
+	}
+	s := medianShares(&r)
+	if sum := s.Computing + s.Faults + s.Locks + s.Barriers; sum < 1-1e-12 || sum > 1+1e-12 || s.Computing == 1 {
+		t.Errorf("%+v add up to %v", s, sum)
+	}
+	if s := medianShares(&row{Case: c}); s != (Shares{}) {
+		t.Errorf("of no runs: %+v", s)
+	}
+}
+
 func TestCasesRepeatTheWholeSweep(t *testing.T) {
 	cases := someSweep.Cases()
 	if len(cases) != 16 || cases[0].Attempt != 1 || cases[7].Attempt != 1 || cases[8].Attempt != 2 {
@@ -287,6 +305,9 @@ func TestWrite(t *testing.T) {
 	if !strings.Contains(page, "&lt;script&gt;") || strings.Count(page, `<tr class="failed">`) != 4 {
 		t.Errorf("the page does not show failed runs:\n%s", page)
 	}
+	if strings.Count(page, "&lt;script&gt;") != 1 {
+		t.Error("a reason is told more than once")
+	}
 	var all []Outcome
 	if err := json.Unmarshal(read(allName), &all); err != nil || len(all) != 16 {
 		t.Errorf("results.json has %d outcomes, %v", len(all), err)
@@ -330,8 +351,12 @@ func checkImages(t *testing.T, bitmap, vectors []byte) {
 // TestPlotsOfLittle: a sweep of which nothing succeeded, or with one row, is still drawn.
 func TestPlotsOfLittle(t *testing.T) {
 	c := someSweep.Cases()[0]
-	for _, o := range []Outcome{{Case: c, Failure: "bad luck"}, {Case: c, Result: result(c)}} {
-		for _, d := range drawings(rows([]Outcome{o})) {
+	for i, o := range []Outcome{{Case: c, Failure: "bad luck"}, {Case: c, Result: result(c)}} {
+		plots := drawings(rows([]Outcome{o}))
+		if len(plots) != 1+2*i {
+			t.Errorf("failure %q: %d plots", o.Failure, len(plots))
+		}
+		for _, d := range plots {
 			if err := errors.Join(d.write(io.Discard, "png"), d.write(io.Discard, "svg")); err != nil {
 				t.Errorf("failure %q: %v", o.Failure, err)
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,7 +35,11 @@ type shownPlot struct {
 	Width                  int
 }
 
-type failure struct{ Case, Reason string }
+// A failure is a reason, and the cases that failed for it.
+type failure struct {
+	Reason string
+	Cases  []string
+}
 
 //go:embed page.html
 var pageText string
@@ -89,7 +94,7 @@ func (f *Folder) draw(d drawing) error {
 func newPage(about About, outcomes []Outcome) page {
 	p := page{About: about, Tables: tables(rows(outcomes))}
 	first, last := outcomes[0].Began, outcomes[0].Began
-	low, high := outcomes[0].Load, outcomes[0].Load
+	low, high, failed := outcomes[0].Load, outcomes[0].Load, 0
 	for _, o := range outcomes {
 		if o.Began.Before(first) {
 			first = o.Began
@@ -99,12 +104,23 @@ func newPage(about About, outcomes []Outcome) page {
 		}
 		low, high = min(low, o.Load), max(high, o.Load)
 		if o.Failure != "" {
-			p.Failures = append(p.Failures, failure{fmt.Sprintf("%v (run %d)", o.Case, o.Case.Attempt), o.Failure})
+			failed++
+			p.fail(o)
 		}
 	}
 	p.Measured = fmt.Sprintf("%s to %s, load average %.1f to %.1f", first.Format(time.DateTime), last.Format(time.DateTime), low, high)
-	p.Summary = fmt.Sprintf("%s, %d verified, %d failed.", count(len(outcomes), "run"), len(outcomes)-len(p.Failures), len(p.Failures))
+	p.Summary = fmt.Sprintf("%s, %d verified, %d failed.", count(len(outcomes), "run"), len(outcomes)-failed, failed)
 	return p
+}
+
+// fail adds a failed case. What fails for one reason, such as a trap that this machine does not have, often fails in many cases.
+func (p *page) fail(o Outcome) {
+	i := slices.IndexFunc(p.Failures, func(f failure) bool { return f.Reason == o.Failure })
+	if i < 0 {
+		i = len(p.Failures)
+		p.Failures = append(p.Failures, failure{Reason: o.Failure})
+	}
+	p.Failures[i].Cases = append(p.Failures[i].Cases, fmt.Sprintf("%v (run %d)", o.Case, o.Case.Attempt))
 }
 
 // markdown is the text of the page as Markdown, without the plots.
@@ -121,7 +137,11 @@ func (p page) markdown() string {
 	if len(p.Failures) > 0 {
 		text.WriteString("## Failed runs\n\n")
 		for _, f := range p.Failures {
-			fmt.Fprintf(&text, "- %s: %s\n", f.Case, inline(f.Reason))
+			fmt.Fprintf(&text, "%s:\n\n", inline(f.Reason))
+			for _, c := range f.Cases {
+				fmt.Fprintf(&text, "- %s\n", c)
+			}
+			text.WriteByte('\n')
 		}
 	}
 	return text.String()

@@ -62,7 +62,9 @@ func (n *Node) hold(f *fetch) bool {
 			x = &pinned{}
 			n.pins[f.held] = x
 		}
-		x.writable = has == protocol.Write
+		if x.putOff == nil { // else the engine believes already what is to come
+			x.writable = has == protocol.Write
+		}
 		if f.access == protocol.Write {
 			x.writes++
 		} else {

@@ -81,6 +81,29 @@ func TestPinIsSharedOnNode(t *testing.T) {
 	}
 }
 
+// TestPinBesideAPin: a program that pins a page for reading, after another node has asked for it, takes nothing from the program
+// that has pinned it for writing.
+func TestPinBesideAPin(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		c := start(t, setup{nodes: 2, ranks: 3, async: async})
+		a, b := c.members[0].joinAs(0), c.members[1].joinAs(1)
+		neighbour := c.members[0].joinAs(2)
+		page := c.pageAt(1, 0)
+		a.store(page, 0, 5) // so that it is mapped here, and not in the other program
+		writing := neighbour.pin(page, 1, attach.Write)
+		load := b.access(page, false, func([]byte) {})
+		eventually(t, "the daemon is asked for the page", func() bool { return putOff(c.members[0]) == 1 })
+		reading := a.pin(page, 1, attach.Read)
+		neighbour.store(page, 0, 6)
+		waits(t, "the page is pinned for writing", load)
+		neighbour.unpin(writing)
+		b.settled(load)
+		a.unpin(reading)
+		b.wantLoad(page, 0, 6)
+		c.quiet()
+	}
+}
+
 // TestPinsEndWithTheirProgram: neither a pin nor one that is being waited for outlives its program or its call.
 func TestPinsEndWithTheirProgram(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {

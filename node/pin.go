@@ -144,6 +144,8 @@ func (n *Node) putOff(page pagetable.Page, f *protocol.Effect) bool {
 		return false
 	}
 	switch f.Kind {
+	case protocol.EffectInstall: // the memory was freed although it was pinned, and is somebody else's now
+		x.writable = f.Access == protocol.Write
 	case protocol.EffectMakeWritable:
 		x.writable = true
 	case protocol.EffectDowngrade, protocol.EffectRevoke:

@@ -104,6 +104,35 @@ func TestPinBesideAPin(t *testing.T) {
 	}
 }
 
+// TestPinOfFreedMemory: a program that frees what it has pinned keeps others waiting, but its pin gives nobody more access than
+// the node has.
+func TestPinOfFreedMemory(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		c := start(t, setup{nodes: 2, ranks: 3, async: async})
+		a, b := c.members[0].joinAs(0), c.members[1].joinAs(1)
+		neighbour := c.members[0].joinAs(2)
+		page := a.bind("old", 1)
+		ticket := a.pin(page, 1, attach.Write)
+		a.ok(unbindCall("old"))
+		if again := b.bind("new", 1); again != page {
+			t.Fatalf("page %d was freed and page %d was given for it", page, again)
+		}
+		b.store(page, 0, 1)
+		neighbour.wantLoad(page, 0, 1)
+		two := b.access(page, true, func(x []byte) { binary.NativeEndian.PutUint64(x, 2) })
+		eventually(t, "the daemon is asked for the page", func() bool { return putOff(c.members[0]) == 1 })
+		three := neighbour.access(page, true, func(x []byte) { binary.NativeEndian.PutUint64(x[8:], 3) })
+		neighbour.sync()
+		waits(t, "another node is about to store", three)
+		a.unpin(ticket)
+		b.settled(two)
+		neighbour.settled(three)
+		b.wantLoad(page, 0, 2)
+		b.wantLoad(page, 8, 3)
+		c.quiet()
+	}
+}
+
 // TestPinsEndWithTheirProgram: neither a pin nor one that is being waited for outlives its program or its call.
 func TestPinsEndWithTheirProgram(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {

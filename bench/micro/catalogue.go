@@ -22,9 +22,14 @@ const (
 	// floorSamples is the number of samples per run of a floor that times single operations. It is more than
 	// ours, because a floor has nothing to prepare, so that they cost little.
 	floorSamples = 1000
+	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of Overlaps: more than any GOMAXPROCS there.
+	overlapReaders = 64
 	// gap is the computing between two accesses of read_miss_spaced.
 	gap = 100 * time.Microsecond
 )
+
+// Overlap is the name that stands for all benchmarks of Overlaps.
+const Overlap = "overlap"
 
 // MinNodes is how many nodes the microbenchmarks need: one that has a page and one that wants it.
 const MinNodes = 2
@@ -83,26 +88,52 @@ func All() []Micro {
 	}
 }
 
-// Names lists the microbenchmarks' names.
-func Names() []string {
-	var names []string
-	for _, m := range All() {
+// Overlaps lists the microbenchmarks of how waiting for pages overlaps, one for each GOMAXPROCS of the reader, with and without
+// Prefetch. They are run on demand only.
+func Overlaps() []Micro {
+	var list []Micro
+	for _, prefetch := range []bool{false, true} {
+		for _, procs := range []int{1, 2, 8, 32} {
+			m := Micro{
+				Name: fmt.Sprintf("overlap_%d", procs), Unit: "µs/page", Floor: floor.Spec{Path: floor.Fetch, Samples: floorSamples},
+				Summary: fmt.Sprintf("%d goroutines of rank 1 load from random pages of rank 0 with GOMAXPROCS=%d", overlapReaders, procs),
+				measure: overlap(procs, prefetch),
+			}
+			if prefetch {
+				m.Name = fmt.Sprintf("overlap_prefetch_%d", procs)
+				m.Summary = fmt.Sprintf("the same with GOMAXPROCS=%d and a Prefetch of each page before its load", procs)
+			}
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// Names lists the names of the microbenchmarks that are run when none is named.
+func Names() []string { return names(All()) }
+
+func names(list []Micro) (names []string) {
+	for _, m := range list {
 		names = append(names, m.Name)
 	}
 	return names
 }
 
-// Choose returns the microbenchmarks of the given names, in the order of All; all if there are no names. A
-// name that does not exist gets an ErrUnknown that lists those that do.
-func Choose(names []string) ([]Micro, error) {
-	for _, name := range names {
-		if !slices.Contains(Names(), name) {
-			return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(Names(), ", "))
+// Choose returns the microbenchmarks of the given names, in the order of All and then of Overlaps; All if there are no names.
+// Overlap names all of Overlaps. A name that does not exist gets an ErrUnknown that lists those that do.
+func Choose(wanted []string) ([]Micro, error) {
+	if len(wanted) == 0 {
+		return All(), nil
+	}
+	overlaps := names(Overlaps())
+	if slices.Contains(wanted, Overlap) {
+		wanted = slices.DeleteFunc(slices.Concat(wanted, overlaps), func(name string) bool { return name == Overlap })
+	}
+	all := slices.Concat(All(), Overlaps())
+	for _, name := range wanted {
+		if !slices.Contains(names(all), name) {
+			return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(slices.Concat(Names(), []string{Overlap}, overlaps), ", "))
 		}
 	}
-	all := All()
-	if len(names) == 0 {
-		return all, nil
-	}
-	return slices.DeleteFunc(all, func(m Micro) bool { return !slices.Contains(names, m.Name) }), nil
+	return slices.DeleteFunc(all, func(m Micro) bool { return !slices.Contains(wanted, m.Name) }), nil
 }

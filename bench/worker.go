@@ -66,7 +66,7 @@ func joined(ctx context.Context, line *crew.Line, work func(*dsm.Cluster) error)
 	if err := line.Phase("joining the cluster"); err != nil {
 		return err
 	}
-	c, err := dsm.Join(ctx)
+	c, err := dsm.Join(ctx, dsm.WithProcs(0)) // that is giveThreadsProcessors' choice, or a microbenchmark's
 	if err != nil {
 		return fmt.Errorf("joining the cluster: %w", err)
 	}

@@ -50,6 +50,7 @@ type joining struct {
 	rank   int32
 	size   int // 0: not known
 	grace  time.Duration
+	procs  *int // GOMAXPROCS from WithProcs; nil: what Join finds right
 }
 
 // WithSocket names the daemon's socket: a path, or @NAME for an abstract one. It goes before DSM_SOCKET.
@@ -112,6 +113,8 @@ func fromEnvironment() (joining, error) {
 // addresses, and hands over the trapping of page faults. The daemon is found at DSM_SOCKET, which
 // `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says.
 //
+// It raises GOMAXPROCS, so that more goroutines than there are processors can wait for pages; see WithProcs.
+//
 // It does not wait for the other ranks; Cluster.Barrier does. ctx bounds Join alone, not the life of the Cluster.
 //
 // Errors: ErrNoDaemon, ErrRefused, ErrVersion, ErrAddressTaken, ErrNoSpace (no room for the region's addresses), ErrNoTrap,
@@ -153,6 +156,7 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	c.calls = newCalls(conn, c.onLost)
+	setProcs(j.procs)
 	return c, nil
 }
 

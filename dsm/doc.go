@@ -43,7 +43,7 @@
 // hands the daemon a userfaultfd, by which the kernel tells the daemon of every access to a page that is
 // not here. The thread that made the access sleeps until the daemon has fetched the page, and never notices.
 // So touching shared memory can take as long as a message to another machine and back; Prefetch fetches many pages
-// at once, and more goroutines than cores (GOMAXPROCS) overlap the waiting.
+// at once, and more goroutines than cores overlap the waiting: for them Join raises GOMAXPROCS (WithProcs).
 //
 // Where userfaultfd is forbidden, as in many containers, the daemon asks its programs to trap by memory protection and SIGSEGV instead
 // (Cluster.Trap says which it is). That needs a program built with cgo; faults take longer, and a program that is

@@ -43,7 +43,11 @@ func (n *Node) react() {
 			idle, look = false, 0
 			continue
 		}
-		idle = !n.look(look%looksPerCheck == 0)
+		if idle = !n.look(look%looksPerCheck == 0); idle {
+			// The thread that was just woken may wait for this very core, and the scheduler lets it wait until this one's
+			// slice is over, some milliseconds.
+			netio.Yield()
+		}
 	}
 }
 

@@ -76,8 +76,15 @@ func (n *Node) operationDone(page pagetable.Page, kind protocol.EffectKind) {
 		n.now = n.clock()
 		n.observe(page)
 	}
-	n.step(protocol.Event{Kind: protocol.EventCompleted, Effect: kind, Object: protocol.PageObject(uint64(page))})
-	if kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable {
+	id := protocol.PageObject(uint64(page))
+	n.step(protocol.Event{Kind: protocol.EventCompleted, Effect: kind, Object: id})
+	switch {
+	case kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable:
+		n.fetched(page)
+	case kind == protocol.EffectMap && !n.engine.Waiting(id):
+		// It was here already, or is being freed: then the engine wakes who waits and asks for nothing.
+		delete(n.waits, page)
+		n.waiters.drop(page)
 		n.fetched(page)
 	}
 }

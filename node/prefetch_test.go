@@ -167,6 +167,35 @@ func TestPrefetchWhileFreeing(t *testing.T) {
 	})
 }
 
+// TestPrefetchOfMemoryFreedMeanwhile: a prefetch and a pin that wait for the end of an operation on a page are not
+// forgotten when the page is freed before that end.
+func TestPrefetchOfMemoryFreedMeanwhile(t *testing.T) {
+	everyHost(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		page := a.bind("x", 1)
+		b.bind("x", 1)
+		held := a.pin(page, 1, attach.Write)
+		store := b.access(page, true, func([]byte) {})
+		eventually(t, "the daemon is asked for the page", func() bool { return putOff(c.members[0]) == 1 })
+		_, one := a.prefetch(page, 1, attach.Read)
+		_, two := a.call(attach.Call{Op: attach.OpPin, Object: uint64(page), Count: 1, Access: attach.Read})
+		a.ok(unbindCall("x"))
+		// Node 0 has begun to free the page when it has told the other node.
+		before := c.members[1].counter("messages_received")
+		b.call(unbindCall("x"))
+		eventually(t, "the page is being freed", func() bool { return c.members[1].counter("messages_received") > before })
+		a.unpin(held)
+		b.settled(store)
+		if r := a.answer(one); r.Status != attach.StatusOK {
+			t.Errorf("the prefetch was answered with %v", r.Status)
+		}
+		if r := a.answer(two); r.Status != attach.StatusUnknown {
+			t.Errorf("the pin was answered with %v", r.Status)
+		}
+		c.quiet()
+	})
+}
+
 // TestPrefetchOutside: pages that the region does not have.
 func TestPrefetchOutside(t *testing.T) {
 	c := start(t, setup{nodes: 1})

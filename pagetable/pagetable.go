@@ -37,7 +37,8 @@ const (
 	Fault EventKind = iota
 	// Completed: the operation Op on Page, which returned Pending, is done.
 	Completed
-	// ProcGone: the program's address space no longer exists.
+	// ProcGone: the program's address space no longer exists, or its faults can't be served any more, because it breaks the
+	// rules. The caller detaches it.
 	ProcGone
 )
 

@@ -1,6 +1,7 @@
 package pagetable
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -129,7 +130,12 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 		}
 		n++
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, uffd.ErrNotAFault):
+		// It has opened its userfaultfd by rules of its own, and is served no more. Pages that it can touch still it could also
+		// reach by mapping the file that it was given.
+		u.markGone(pr)
+	case err != nil:
 		return n, fmt.Errorf("pagetable: read the faults of program %d: %w", pr.id, err)
 	}
 	return n, nil

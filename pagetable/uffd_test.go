@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -146,5 +147,53 @@ func TestNoAllocationPerOperation(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations in a round of operations, want none", n)
+	}
+}
+
+// TestOtherEventsThanFaults: a program whose userfaultfd reports something else than faults is reported gone, and others are served.
+func TestOtherEventsThanFaults(t *testing.T) {
+	uffdtest.Require(t)
+	b := newLab(t)
+	size := pagetabletest.RegionPages * os.Getpagesize()
+	mem, err := unix.Mmap(b.u.MemFD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	for proc := pagetable.ProcID(1); proc < 4; proc += 2 { // alone at first, then beside another
+		fd := uffdtest.OpenWithEvents(t)
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+		if err := fd.Register(base, uintptr(size)); err != nil {
+			t.Fatal(err)
+		}
+		ours, err := unix.Dup(fd.Sysfd())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.u.Attach(proc, ours, base); err != nil {
+			t.Fatal(err)
+		}
+		given := make(chan error, 1)
+		go func() { given <- unix.Madvise(mem, unix.MADV_DONTNEED) }()
+		waitReadable(t, b.u.WaitFD())
+		var events [8]pagetable.Event
+		for n := 0; n == 0; {
+			if n, err = b.u.Poll(events[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := (pagetable.Event{Kind: pagetable.ProcGone, Proc: proc}); events[0] != want {
+			t.Errorf("got %+v, want %+v", events[0], want)
+		}
+		b.u.Detach(proc)
+		if err := <-given; err != nil {
+			t.Errorf("madvise: %v", err)
+		}
+		fd.Close()
+		p := attachProgram(t, b.u, proc+1, programOptions{})
+		load := p.Load(pagetable.Page(proc), 0)
+		b.Fault(proc+1, pagetable.Page(proc), false)
+		b.Install(pagetable.Page(proc), b.Filled(7), false, proc+1)
+		b.Want(b.Value(load), 7, "what was installed for the program that behaves")
 	}
 }

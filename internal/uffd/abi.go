@@ -69,6 +69,7 @@ const messageBytes = int(unsafe.Sizeof(message{}))
 
 const (
 	eventPageFault = 0x12
+	eventFork      = 0x13
 
 	registerMissing = 1 << 0
 	registerWP      = 1 << 1

@@ -202,7 +202,7 @@ type Buffer struct {
 }
 
 // ErrNotAFault is returned by ReadFaults for a message that is not a page fault. No event of another kind is ever
-// enabled by Open, so the descriptor was opened by somebody else's rules.
+// enabled by Open, so the descriptor was opened by somebody else's rules. Faults that were read with it are lost.
 var ErrNotAFault = errors.New("uffd: message is not a page fault")
 
 // ReadFaults reads up to limit pending faults (at most MaxFaults) in one system call, without blocking. The result lies in b, until
@@ -225,6 +225,7 @@ func (f *FD) ReadFaults(b *Buffer, limit int) ([]Fault, error) {
 	for i := range b.raw[:count] {
 		m := &b.raw[i]
 		if m.event != eventPageFault {
+			closeForks(b.raw[i:count])
 			return b.faults[:i], ErrNotAFault
 		}
 		b.faults[i] = Fault{
@@ -236,4 +237,13 @@ func (f *FD) ReadFaults(b *Buffer, limit int) ([]Fault, error) {
 		}
 	}
 	return b.faults[:count], nil
+}
+
+// closeForks closes the descriptors that came with messages about forks: the kernel opens them for whoever reads the message.
+func closeForks(messages []message) {
+	for i := range messages {
+		if m := &messages[i]; m.event == eventFork {
+			unix.Close(int(uint32(m.flags))) // in the place of a fault's flags
+		}
+	}
 }

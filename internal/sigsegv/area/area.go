@@ -187,8 +187,8 @@ func (a *Area) Post(command uint64) bool {
 	return true
 }
 
-// Done is how many commands the agent has carried out.
-func (a *Area) Done() uint64 { return a.u64(doneOffset).Load() }
+// Done is how many commands the agent has carried out, as the program says: never more than were given.
+func (a *Area) Done() uint64 { return min(a.u64(doneOffset).Load(), a.posted) }
 
 // word is the word of a page.
 func (a *Area) word(page uint64) *atomic.Uint32 { return a.u32(WordsOffset + 4*page) }

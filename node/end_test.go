@@ -164,6 +164,7 @@ func TestBadConfig(t *testing.T) {
 			"a region of 1 bytes":        func(c *Config) { c.RegionBytes = 1 },
 			"a region of 17592186048512": func(c *Config) { c.RegionBytes = MaxRegionBytes + 4096 },
 			"at 0x7":                     func(c *Config) { c.RegionBase = 7 },
+			"at 0xfffffffffffff000":      func(c *Config) { c.RegionBase = 1<<64 - 4096 },
 			"trap back end \"x\"":        func(c *Config) { c.Trap = "x" },
 			"transport \"x\"":            func(c *Config) { c.Transport = "x" },
 			"a hold window of 1s":        func(c *Config) { c.Hold = time.Second },

@@ -29,6 +29,8 @@ const (
 	// DefaultRegionBase lies where neither Go's heap, nor its race detector, nor libraries, nor the stack put anything on
 	// amd64 and arm64 with 47 bits of addresses; 16 TiB fit before anything else.
 	DefaultRegionBase = 0x4000_0000_0000
+	// addressesEnd is the first address that some machine that we run on does not give to programs.
+	addressesEnd = 1 << 47
 	// HomeStripe is how many neighbouring pages share a home: few enough that a small array has
 	// several homes, many enough that a run of pages is asked for at one place.
 	HomeStripe = 16
@@ -83,8 +85,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a job of %d programs; it has 1 to %d", c.Ranks, MaxRanks)
 	case c.RegionBytes%page != 0 || c.RegionBytes > MaxRegionBytes:
 		return fmt.Errorf("node: a region of %d bytes; it is a multiple of %d, at most %d (16 TiB)", c.RegionBytes, page, uint64(MaxRegionBytes))
-	case c.RegionBase%page != 0 || c.RegionBase+c.RegionBytes >= 1<<47:
-		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(1)<<47)
+	case c.RegionBase%page != 0 || c.RegionBase >= addressesEnd-c.RegionBytes:
+		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(addressesEnd))
 	case c.Trap != "" && !slices.Contains(pagetable.TrapNames, c.Trap):
 		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
 	case c.Transport != "" && c.Transport != "auto" && c.Transport != "tcp":

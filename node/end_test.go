@@ -168,6 +168,7 @@ func TestBadConfig(t *testing.T) {
 			"trap back end \"x\"":        func(c *Config) { c.Trap = "x" },
 			"transport \"x\"":            func(c *Config) { c.Transport = "x" },
 			"a hold window of 1s":        func(c *Config) { c.Hold = time.Second },
+			"a hold window of 1ns":       func(c *Config) { c.Hold = 1 },
 			"register metrics":           func(c *Config) { c.Metrics = full{} },
 			"listen":                     func(c *Config) { c.Listener, c.Nodes, c.Peers = nil, 2, []string{"127.0.0.1:1", "127.0.0.1:2"} },
 		} {

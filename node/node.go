@@ -54,7 +54,7 @@ type Config struct {
 	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
 	Trap        string            // one of pagetable.TrapNames; "": "auto"
 	Transport   string            // "auto" or "tcp"
-	Hold        time.Duration     // base of the hold window; 0: DefaultHold
+	Hold        time.Duration     // base of the hold window, at least 1µs; 0: DefaultHold
 	Spin        time.Duration     // longest polling before sleep; 0: the default, negative: none
 	Log         *zap.Logger       // nil: no logs
 	Metrics     prometheus.Registerer
@@ -91,8 +91,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
 	case c.Transport != "" && c.Transport != "auto" && c.Transport != "tcp":
 		return fmt.Errorf("node: transport %q; there are auto and tcp", c.Transport)
-	case c.Hold < 0 || c.Hold > maxHold:
-		return fmt.Errorf("node: a hold window of %v; it is at most %v", c.Hold, maxHold)
+	case c.Hold < time.Microsecond || c.Hold > maxHold:
+		return fmt.Errorf("node: a hold window of %v; it is from 1µs to %v", c.Hold, maxHold)
 	case c.Socket == nil:
 		return errors.New("node: no socket for programs to attach at")
 	}

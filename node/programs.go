@@ -352,14 +352,16 @@ func (n *Node) removeProgram(p *program, err error) {
 	n.untrap(p.id)
 	delete(n.programs, p.id)
 	n.count.programs.Store(int64(len(n.programs)))
-	// Removing comes before closing: the child of a fork may still hold the socket.
-	_ = n.poller.Remove(p.fd)
-	p.close()
-	n.dropPins(p)
-	n.fetching.dropProgram(p)
+	// From here on nothing is written to it: what the end of its pins brings about may end a call, and the number of its
+	// socket may soon be somebody else's.
 	for _, ticket := range p.waiting {
 		delete(n.calls, ticket)
 	}
+	n.dropPins(p)
+	n.fetching.dropProgram(p)
+	// Removing comes before closing: the child of a fork may still hold the socket.
+	_ = n.poller.Remove(p.fd)
+	p.close()
 	switch {
 	case !attached:
 		n.log.Debug("connection ended", zap.Int("pid", p.pid), zap.Error(err))

@@ -16,8 +16,8 @@ const (
 	maxWaitingFDs = 2
 )
 
-// Stream turns the bytes and descriptors that arrive on one connection into frames. It buffers at
-// most MaxFrame + readAhead bytes. The zero Stream is ready. It is not safe for concurrent use.
+// Stream turns the bytes and descriptors that arrive on one connection into frames. It buffers
+// less than 2 * MaxFrame bytes. The zero Stream is ready. It is not safe for concurrent use.
 //
 // Use: fill Space, say how much with Advance, and call Next until it has no more; or let
 // Receive do the first two.

@@ -104,14 +104,16 @@ func TestKilledWaitingForPage(t *testing.T) {
 // nobody is told of a death, and everybody gets the lock.
 func TestKilledWaitingForLock(t *testing.T) {
 	c := serve(t, 2, 5)
-	holder, victim, beside, far := join(t, c, 0, 0, 5), join(t, c, 1, 1, 5), join(t, c, 1, 2, 5), join(t, c, 0, 3, 5)
+	holder, victim, beside, far, clerk := join(t, c, 0, 0, 5), join(t, c, 1, 1, 5), join(t, c, 1, 2, 5), join(t, c, 0, 3, 5), join(t, c, 1, 4, 5)
 	holder.Do(t, "ok", "lock door")
-	calls := counter(t, beside, "lock_calls")
+	calls := counter(t, clerk, "lock_calls")
 	victim.Say(t, "lock door")
-	testcluster.Eventually(t, "the victim waits for the lock", func() bool { return counter(t, beside, "lock_calls") > calls })
+	testcluster.Eventually(t, "the victim waits for the lock", func() bool { return counter(t, clerk, "lock_calls") > calls })
 	beside.Say(t, "lock door")
 	far.Say(t, "lock door")
 	victim.Kill(t)
+	// Before its daemon knows, it could still be given the lock, and would then have died holding it.
+	testcluster.Eventually(t, "its death is known", func() bool { return counter(t, clerk, "programs") == 2 })
 	holder.Do(t, "ok", "unlock door")
 	for _, p := range []*testcluster.Process{beside, far} {
 		defer p.Succeed(t)
@@ -123,6 +125,7 @@ func TestKilledWaitingForLock(t *testing.T) {
 	}
 	holder.Do(t, "ok", "lock door")
 	holder.Succeed(t)
+	clerk.Succeed(t)
 }
 
 // firstToSpeak waits until one of two programs has said more than it was asked for before.

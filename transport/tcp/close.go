@@ -76,7 +76,11 @@ func (t *Transport) drain() {
 // drainPeer makes what progress it can and returns the poll events to wait for, or 0 when the peer has everything or
 // can get nothing more.
 func (t *Transport) drainPeer(p *peer) int16 {
-	t.drainQueue(p)
+	if p.sendFailure == nil {
+		if errno := t.sendQueued(p); errno != 0 && errno != unix.EAGAIN {
+			p.sendFailure = errno
+		}
+	}
 	if p.sendFailure == nil {
 		discardInput(p)
 	}
@@ -92,26 +96,6 @@ func (t *Transport) drainPeer(p *peer) int16 {
 		return 0
 	}
 	return unix.POLLRDHUP
-}
-
-// drainQueue sends what the socket takes.
-func (t *Transport) drainQueue(p *peer) {
-	for !p.queue.empty() && p.sendFailure == nil {
-		p.queue.gather(&t.vector)
-		n, errno := t.vector.Send(p.fd)
-		t.counts.sendCalls.Add(1)
-		switch errno {
-		case 0:
-			p.queue.advance(n)
-			t.counts.bytesSent.Add(uint64(n))
-			t.counts.queuedBytes.Add(-int64(n))
-		case unix.EINTR:
-		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
-			return
-		default:
-			p.sendFailure = errno
-		}
-	}
 }
 
 // discardInput throws away what has come, and notes the end of the connection.

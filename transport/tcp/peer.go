@@ -153,6 +153,19 @@ func (t *Transport) flushPeer(p *peer) {
 	if p.state != peerUp || p.sendFailure != nil {
 		return
 	}
+	switch errno := t.sendQueued(p); errno {
+	case 0:
+		t.setBlocked(p, false)
+	case unix.EAGAIN:
+		t.setBlocked(p, true)
+	default:
+		t.failSending(p, errno)
+	}
+}
+
+// sendQueued sends what waits for a peer. It returns 0 when nothing is left, EAGAIN when the socket takes no more
+// now, and any other error when it never will.
+func (t *Transport) sendQueued(p *peer) unix.Errno {
 	for !p.queue.empty() {
 		p.queue.gather(&t.vector)
 		n, errno := t.vector.Send(p.fd)
@@ -164,14 +177,12 @@ func (t *Transport) flushPeer(p *peer) {
 			t.counts.queuedBytes.Add(-int64(n))
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
-			t.setBlocked(p, true)
-			return
+			return unix.EAGAIN
 		default:
-			t.failSending(p, errno)
-			return
+			return errno
 		}
 	}
-	t.setBlocked(p, false)
+	return 0
 }
 
 // failSending ends sending to a peer. It may have sent us frames that we have not received, so the peer is

@@ -16,33 +16,6 @@ const rawCopyBytes = 64 << 10
 // memfd is the file that holds the bytes of this node's pages. Pages that are absent are holes: they cost nothing.
 type memfd struct{ fd int }
 
-// newPages makes the file of a table, checked, and returns the size of a page, which is the operating system's if pageBytes is 0.
-func newPages(pages uint64, pageBytes int) (memfd, int, error) {
-	none, osPage := memfd{-1}, os.Getpagesize()
-	if pageBytes == 0 {
-		pageBytes = osPage
-	}
-	if pageBytes < osPage || pageBytes&(pageBytes-1) != 0 {
-		return none, 0, fmt.Errorf("pagetable: a page of %d bytes: it must be a power of two and at least %d, the page size of this machine", pageBytes, osPage)
-	}
-	if pageBytes > MaxPageBytes {
-		return none, 0, fmt.Errorf("pagetable: a page of %d bytes: at most %d are allowed", pageBytes, MaxPageBytes)
-	}
-	if pages == 0 || pages > MaxRegionBytes/uint64(pageBytes) {
-		return none, 0, fmt.Errorf("pagetable: a region of %d pages of %d bytes: it must have at least one page and at most %d bytes",
-			pages, pageBytes, uint64(MaxRegionBytes))
-	}
-	mem, err := newMemfd(pages * uint64(pageBytes))
-	if err != nil {
-		return none, 0, err
-	}
-	if err := mem.checkFolios(pageBytes); err != nil {
-		mem.close()
-		return none, 0, err
-	}
-	return mem, pageBytes, nil
-}
-
 // newMemfd makes a sparse file of the given size. Its size is sealed: programs get the descriptor, and one that shortened
 // the file would make every other one die of SIGBUS.
 func newMemfd(bytes uint64) (memfd, error) {

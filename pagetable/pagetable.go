@@ -6,7 +6,8 @@
 // the table is told.
 //
 // There is one interface, Table, and one conformance suite, pagetabletest.Run, which every
-// implementation passes: the back end Uffd (userfaultfd), and the fake in pagetabletest.
+// implementation passes: the back ends Uffd (userfaultfd) and Sigsegv (memory protection and a signal handler in the program),
+// and the fake in pagetabletest. Open chooses the back end.
 //
 // Concurrency: all methods belong to one goroutine, the reactor's, except WaitFD and Close.
 package pagetable
@@ -87,8 +88,9 @@ type Table interface {
 	// Pages is the number of pages in the region.
 	Pages() uint64
 
-	// Attach adds a program, known by the userfaultfd descriptor that it opened for its own address
-	// space and by the address at which it has mapped the region. The table owns fd from here on, also when Attach fails.
+	// Attach adds a program, known by the descriptor that its side of the trap has made (a userfaultfd for its own address
+	// space, or the socket of package internal/sigsegv) and by the address at which it has mapped the region. The table
+	// owns fd from here on, also when Attach fails.
 	Attach(proc ProcID, fd int, base uintptr) error
 	// Detach forgets a program. Pages stay.
 	Detach(proc ProcID)

@@ -40,12 +40,9 @@ type SigsegvConfig struct {
 // All methods belong to one goroutine, except WaitFD, MemFD, PageBytes and Pages, which any may call. Close is called when
 // the others have come to rest.
 type Sigsegv struct {
-	pages     uint64
-	pageBytes int
-	mem       memfd
-	epoll     int
-	closed    bool
-	level     []area.Level8 // what each page is; mapped, so what is never touched costs nothing
+	store
+	epoll int
+	level []area.Level8 // what each page is; mapped, so what is never touched costs nothing
 
 	programs []*segvProgram
 	goneNews []ProcID // programs found gone and not reported yet; at most one entry per program
@@ -54,7 +51,6 @@ type Sigsegv struct {
 	spare    []*segvJob        // done with, kept for their memory
 	vain     int               // polls in a row that found nothing
 	ready    [readyPrograms]unix.EpollEvent
-	zeros    []byte
 }
 
 var _ Table = (*Sigsegv)(nil)
@@ -88,14 +84,14 @@ type segvWait struct {
 // NewSigsegv makes a table with all pages absent and no program attached. Errors: a size out of range, the memory file cannot
 // be had, or the kernel's settings for huge pages make pages present that nobody asked for.
 func NewSigsegv(cfg SigsegvConfig) (*Sigsegv, error) {
-	mem, pageBytes, err := newPages(cfg.Pages, cfg.PageBytes)
+	st, err := newStore(cfg.Pages, cfg.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sigsegv{pages: cfg.Pages, pageBytes: pageBytes, mem: mem, epoll: -1, busy: make(map[Page]struct{}), zeros: make([]byte, pageBytes)}
+	s := &Sigsegv{store: st, epoll: -1, busy: make(map[Page]struct{})}
 	p, err := unix.MmapPtr(-1, 0, nil, uintptr(cfg.Pages), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		mem.close()
+		st.mem.close()
 		return nil, fmt.Errorf("pagetable: map a byte for each of %d pages: %w", cfg.Pages, err)
 	}
 	s.level = unsafe.Slice((*area.Level8)(p), cfg.Pages)
@@ -105,15 +101,6 @@ func NewSigsegv(cfg SigsegvConfig) (*Sigsegv, error) {
 	}
 	return s, nil
 }
-
-// PageBytes is the size of a page in bytes.
-func (s *Sigsegv) PageBytes() int { return s.pageBytes }
-
-// Pages is the number of pages in the region.
-func (s *Sigsegv) Pages() uint64 { return s.pages }
-
-// MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is sealed.
-func (s *Sigsegv) MemFD() int { return s.mem.fd }
 
 // WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor over all programs.
 func (s *Sigsegv) WaitFD() int { return s.epoll }
@@ -279,20 +266,4 @@ func (s *Sigsegv) command(pr *segvProgram, c uint64) uint64 {
 		pr.backlog = append(pr.backlog, c)
 	}
 	return pr.queued
-}
-
-// offset is where the file has page p.
-func (s *Sigsegv) offset(p Page) uint64 { return uint64(p) * uint64(s.pageBytes) }
-
-// check panics on arguments that only a bug of the caller can produce: acting on them would hand out other memory.
-func (s *Sigsegv) check(op Op, p Page) {
-	if uint64(p) >= s.pages {
-		panic(fmt.Sprintf("pagetable: %v of page %d of a region of %d pages", op, p, s.pages))
-	}
-}
-
-func (s *Sigsegv) checkBytes(op Op, p Page, b []byte) {
-	if b != nil && len(b) != s.pageBytes {
-		panic(fmt.Sprintf("pagetable: %v of page %d with %d bytes; a page has %d", op, p, len(b), s.pageBytes))
-	}
 }

@@ -333,28 +333,12 @@ func (s *Sigsegv) markGone(id ProcID) {
 	s.goneNews = append(s.goneNews, id)
 }
 
-// Read copies a present page; see Table. Only a writer's stores of the moment can make it a mixture of old and new.
-func (s *Sigsegv) Read(p Page, into []byte) error {
-	if s.closed {
-		return ErrClosed
-	}
-	if uint64(p) >= s.pages || len(into) != s.pageBytes {
-		panic(fmt.Sprintf("pagetable: read of page %d of %d into %d bytes; a page has %d", p, s.pages, len(into), s.pageBytes))
-	}
-	if errno := s.mem.readAt(into, s.offset(p)); errno != 0 {
-		return fmt.Errorf("pagetable: read page %d: %w", p, errno)
-	}
-	return nil
-}
-
 // Drop makes a run of pages absent; see Table. It waits for programs that still have some of them mapped.
 func (s *Sigsegv) Drop(first Page, count uint64) error {
 	if s.closed {
 		return ErrClosed
 	}
-	if uint64(first) > s.pages || count > s.pages-uint64(first) {
-		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, s.pages))
-	}
+	s.checkRun(first, count)
 	if count == 0 {
 		return nil
 	}
@@ -376,8 +360,8 @@ func (s *Sigsegv) Drop(first Page, count uint64) error {
 			return err
 		}
 	}
-	if errno := s.mem.punch(s.offset(first), count*uint64(s.pageBytes)); errno != 0 {
-		return fmt.Errorf("pagetable: drop %d pages from page %d: %w", count, first, errno)
+	if err := s.punchRun(first, count); err != nil {
+		return err
 	}
 	for _, pr := range s.programs {
 		for p := first; p < first+Page(count); p++ {

@@ -58,13 +58,10 @@ type UffdConfig struct {
 // All methods belong to one goroutine, except WaitFD, MemFD, PageBytes and Pages, which any may call. Close is
 // called when the others have come to rest.
 type Uffd struct {
-	pages     uint64
-	pageBytes uintptr
-	osPage    uintptr
-	mem       memfd
-	epoll     int
-	alarm     int // timerfd in the epoll set: readable when a pending operation or a ProcGone is due
-	closed    bool
+	store
+	osPage uintptr
+	epoll  int
+	alarm  int // timerfd in the epoll set: readable when a pending operation or a ProcGone is due
 
 	programs []*program
 	goneNews []ProcID // programs found gone and not reported yet; at most one entry per program
@@ -105,16 +102,15 @@ type traps interface {
 // NewUffd makes a table with all pages absent and no program attached. Errors: a size out of range, the memory file cannot
 // be had, or the kernel's settings for huge pages make pages present that nobody asked for.
 func NewUffd(cfg UffdConfig) (*Uffd, error) {
-	mem, pageBytes, err := newPages(cfg.Pages, cfg.PageBytes)
+	st, err := newStore(cfg.Pages, cfg.PageBytes)
 	if err != nil {
 		return nil, err
 	}
 	u := &Uffd{
-		pages: cfg.Pages, pageBytes: uintptr(pageBytes), osPage: uintptr(os.Getpagesize()), mem: mem,
-		pending: make([]job, 0, maxPending), zeros: make([]byte, pageBytes),
+		store: st, osPage: uintptr(os.Getpagesize()), pending: make([]job, 0, maxPending), zeros: make([]byte, st.pageBytes),
 	}
 	if err := u.openPollers(); err != nil {
-		mem.close()
+		st.mem.close()
 		return nil, err
 	}
 	return u, nil
@@ -145,15 +141,6 @@ func (u *Uffd) watch(fd int, id ProcID) error {
 	}
 	return nil
 }
-
-// PageBytes is the size of a page in bytes.
-func (u *Uffd) PageBytes() int { return int(u.pageBytes) }
-
-// Pages is the number of pages in the region.
-func (u *Uffd) Pages() uint64 { return u.pages }
-
-// MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is sealed.
-func (u *Uffd) MemFD() int { return u.mem.fd }
 
 // WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor over all programs.
 func (u *Uffd) WaitFD() int { return u.epoll }
@@ -268,22 +255,6 @@ func (u *Uffd) program(id ProcID) *program {
 
 // addr is where program pr has page p.
 func (u *Uffd) addr(pr *program, p Page) uintptr { return pr.base + uintptr(p)*u.pageBytes }
-
-// offset is where the file has page p.
-func (u *Uffd) offset(p Page) uint64 { return uint64(p) * uint64(u.pageBytes) }
-
-// check panics on arguments that only a bug of the caller can produce: acting on them would hand out other memory.
-func (u *Uffd) check(op Op, p Page) {
-	if uint64(p) >= u.pages {
-		panic(fmt.Sprintf("pagetable: %v of page %d of a region of %d pages", op, p, u.pages))
-	}
-}
-
-func (u *Uffd) checkBytes(op Op, p Page, b []byte) {
-	if b != nil && uintptr(len(b)) != u.pageBytes {
-		panic(fmt.Sprintf("pagetable: %v of page %d with %d bytes; a page has %d", op, p, len(b), u.pageBytes))
-	}
-}
 
 // fail is the error of operation op on page p.
 func fail(op Op, p Page, errno unix.Errno) error {

@@ -338,33 +338,17 @@ func (u *Uffd) mapByCopy(pr *program, p Page) unix.Errno {
 	return errno
 }
 
-// Read copies a present page; see Table. Only a writer's stores of the moment can make it a mixture of old and new.
-func (u *Uffd) Read(p Page, into []byte) error {
-	if u.closed {
-		return ErrClosed
-	}
-	if uint64(p) >= u.pages || uintptr(len(into)) != u.pageBytes {
-		panic(fmt.Sprintf("pagetable: read of page %d of %d into %d bytes; a page has %d", p, u.pages, len(into), u.pageBytes))
-	}
-	if errno := u.mem.readAt(into, u.offset(p)); errno != 0 {
-		return fmt.Errorf("pagetable: read page %d: %w", p, errno)
-	}
-	return nil
-}
-
 // Drop makes a run of pages absent; see Table. Threads that wait for them are woken and fault again.
 func (u *Uffd) Drop(first Page, count uint64) error {
 	if u.closed {
 		return ErrClosed
 	}
-	if uint64(first) > u.pages || count > u.pages-uint64(first) {
-		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, u.pages))
-	}
+	u.checkRun(first, count)
 	if count == 0 {
 		return nil
 	}
-	if errno := u.mem.punch(u.offset(first), count*uint64(u.pageBytes)); errno != 0 {
-		return fmt.Errorf("pagetable: drop %d pages from page %d: %w", count, first, errno)
+	if err := u.punchRun(first, count); err != nil {
+		return err
 	}
 	for _, pr := range u.programs {
 		if pr.gone {

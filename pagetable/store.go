@@ -1,0 +1,96 @@
+package pagetable
+
+import (
+	"fmt"
+	"os"
+)
+
+// store is what both back ends have: the file with the bytes of the pages, its dimensions, and the checks of what callers give.
+type store struct {
+	pages     uint64
+	pageBytes uintptr
+	mem       memfd
+	closed    bool
+}
+
+// newStore makes the store of a table, checked. A page has the operating system's size if pageBytes is 0.
+func newStore(pages uint64, pageBytes int) (store, error) {
+	osPage := os.Getpagesize()
+	if pageBytes == 0 {
+		pageBytes = osPage
+	}
+	if pageBytes < osPage || pageBytes&(pageBytes-1) != 0 {
+		return store{}, fmt.Errorf("pagetable: a page of %d bytes: it must be a power of two and at least %d, the page size of this machine", pageBytes, osPage)
+	}
+	if pageBytes > MaxPageBytes {
+		return store{}, fmt.Errorf("pagetable: a page of %d bytes: at most %d are allowed", pageBytes, MaxPageBytes)
+	}
+	if pages == 0 || pages > MaxRegionBytes/uint64(pageBytes) {
+		return store{}, fmt.Errorf("pagetable: a region of %d pages of %d bytes: it must have at least one page and at most %d bytes",
+			pages, pageBytes, uint64(MaxRegionBytes))
+	}
+	mem, err := newMemfd(pages * uint64(pageBytes))
+	if err != nil {
+		return store{}, err
+	}
+	if err := mem.checkFolios(pageBytes); err != nil {
+		mem.close()
+		return store{}, err
+	}
+	return store{pages: pages, pageBytes: uintptr(pageBytes), mem: mem}, nil
+}
+
+// PageBytes is the size of a page in bytes.
+func (s *store) PageBytes() int { return int(s.pageBytes) }
+
+// Pages is the number of pages in the region.
+func (s *store) Pages() uint64 { return s.pages }
+
+// MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is sealed.
+func (s *store) MemFD() int { return s.mem.fd }
+
+// Read copies a present page; see Table. Only a writer's stores of the moment can make it a mixture of old and new.
+func (s *store) Read(p Page, into []byte) error {
+	if s.closed {
+		return ErrClosed
+	}
+	if uint64(p) >= s.pages || uintptr(len(into)) != s.pageBytes {
+		panic(fmt.Sprintf("pagetable: read of page %d of %d into %d bytes; a page has %d", p, s.pages, len(into), s.pageBytes))
+	}
+	if errno := s.mem.readAt(into, s.offset(p)); errno != 0 {
+		return fmt.Errorf("pagetable: read page %d: %w", p, errno)
+	}
+	return nil
+}
+
+// offset is where the file has page p.
+func (s *store) offset(p Page) uint64 { return uint64(p) * uint64(s.pageBytes) }
+
+// check panics on arguments that only a bug of the caller can produce: acting on them would hand out other memory.
+func (s *store) check(op Op, p Page) {
+	if uint64(p) >= s.pages {
+		panic(fmt.Sprintf("pagetable: %v of page %d of a region of %d pages", op, p, s.pages))
+	}
+}
+
+// checkBytes does the same for the contents of a page, which may be nil.
+func (s *store) checkBytes(op Op, p Page, b []byte) {
+	if b != nil && uintptr(len(b)) != s.pageBytes {
+		panic(fmt.Sprintf("pagetable: %v of page %d with %d bytes; a page has %d", op, p, len(b), s.pageBytes))
+	}
+}
+
+// checkRun does the same for a run of pages that is dropped.
+func (s *store) checkRun(first Page, count uint64) {
+	if uint64(first) > s.pages || count > s.pages-uint64(first) {
+		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, s.pages))
+	}
+}
+
+// punchRun makes a run of pages absent in the file.
+func (s *store) punchRun(first Page, count uint64) error {
+	if errno := s.mem.punch(s.offset(first), count*uint64(s.pageBytes)); errno != 0 {
+		return fmt.Errorf("pagetable: drop %d pages from page %d: %w", count, first, errno)
+	}
+	return nil
+}

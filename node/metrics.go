@@ -106,8 +106,8 @@ func newHistogram(name, help string) prometheus.Histogram {
 func newHistograms() histograms {
 	return histograms{
 		fault:   newHistogram("fault_seconds", "From a fault's report to the page's being here."),
-		remote:  newHistogram("fault_remote_seconds", "Of it, from the request to the grant's arrival."),
-		install: newHistogram("fault_install_seconds", "Of it, from the grant's arrival to the page's being here."),
+		remote:  newHistogram("fault_remote_seconds", "The part of dsmd_fault_seconds from the request to the grant's arrival."),
+		install: newHistogram("fault_install_seconds", "The part of dsmd_fault_seconds from the grant's arrival to the page's being here."),
 	}
 }
 

@@ -309,7 +309,7 @@ func (n *Node) Run(ctx context.Context) error {
 			<-signalled // the descriptor must not be closed under it
 		}
 	}()
-	n.log.Info("serving", zap.Int("node", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
+	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
 		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", transportName))
 	n.react()
 	return n.broken

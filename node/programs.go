@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/netio"
@@ -37,14 +36,6 @@ type program struct {
 	cut     error                      // why the node has shut the connection
 }
 
-// openCall is a call that the engine has not answered yet.
-type openCall struct {
-	p      *program
-	ticket uint64 // the program's
-	op     attach.Op
-	since  time.Duration
-}
-
 type stage uint8
 
 const (
@@ -57,8 +48,6 @@ const (
 	// maxOut bounds the answers that a program leaves unread, in bytes: some of the largest. A program that
 	// reads less fast than it asks is cut off.
 	maxOut = 8 * attach.MaxFrame
-	// maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
-	maxCalls = 1 << 20
 	// maxPrograms bounds the programs of one node.
 	maxPrograms = pagetable.MaxPrograms
 )
@@ -141,7 +130,6 @@ func (n *Node) addProgram(fd int) {
 		return
 	}
 	n.programs[p.id] = p
-	n.count.programs.Store(int64(len(n.programs)))
 	n.serveProgram(p, netio.Readiness{Readable: true})
 }
 
@@ -325,6 +313,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	p.stage = stageTrapped
 	n.trapped++
 	n.waiters.attached(pagetable.ProcID(p.id))
+	n.count.programs.Store(int64(n.attached()))
 	n.count.programsSeen.Add(1)
 	n.write(p, attach.AppendReady(nil), -1)
 	n.log.Info("program attached", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
@@ -351,7 +340,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	attached := p.ranked
 	n.untrap(p.id)
 	delete(n.programs, p.id)
-	n.count.programs.Store(int64(len(n.programs)))
+	n.count.programs.Store(int64(n.attached()))
 	// From here on nothing is written to it: what the end of its pins brings about may end a call, and the number of its
 	// socket may soon be somebody else's.
 	for _, ticket := range p.waiting {
@@ -432,154 +421,5 @@ func (n *Node) cutOff(p *program, why error) {
 	if p.cut == nil {
 		p.cut = why
 		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
-	}
-}
-
-// call lets a program's call happen.
-func (n *Node) call(p *program, c *attach.Call) error {
-	if len(p.waiting)+len(p.fetches) >= maxCalls {
-		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
-	}
-	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket].end != 0) && c.Op != attach.OpCancel {
-		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
-	}
-	ev := protocol.Event{Client: p.id, Rank: p.rank}
-	switch c.Op {
-	case attach.OpAcquire:
-		n.count.lockCalls.Add(1)
-		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
-	case attach.OpRelease:
-		ev.Kind, ev.Object, ev.Access = protocol.EventRelease, protocol.LockObject(c.Object), protocol.Access(c.Access)
-		n.step(ev)
-		return nil
-	case attach.OpArrive:
-		n.count.barrierCalls.Add(1)
-		if c.Parties > protocol.MaxParties {
-			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
-			return nil
-		}
-		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
-	case attach.OpBind, attach.OpUnbind:
-		n.count.nameCalls.Add(1)
-		payload, ok := n.nameCall(p, c)
-		if !ok {
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
-			return nil
-		}
-		ev.Kind, ev.Payload = protocol.EventName, payload
-	case attach.OpPrefetch:
-		n.startFetch(p, c)
-		return nil
-	case attach.OpPin:
-		n.startPin(p, c)
-		return nil
-	case attach.OpUnpin:
-		return n.unpin(p, c.Object)
-	case attach.OpCancel:
-		n.cancelCall(p, c.Ticket)
-		return nil
-	case attach.OpStats:
-		n.gauge()
-		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
-		return nil
-	}
-	// Programs choose their tickets as they like; the engine's are never used twice on a node, so that an answer
-	// that comes late, for a call that was cancelled or whose program is gone, is nobody else's.
-	n.lastTicket++
-	ev.Ticket = n.lastTicket
-	p.waiting[c.Ticket] = ev.Ticket
-	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, since: n.now}
-	n.step(ev)
-	return nil
-}
-
-func (n *Node) cancelCall(p *program, ticket uint64) {
-	if f := p.fetches[ticket]; f != nil {
-		n.endFetch(f, attach.StatusCanceled)
-		return
-	}
-	if t, ok := p.waiting[ticket]; ok {
-		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
-	}
-}
-
-// nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
-func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
-	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
-	if c.Op == attach.OpBind {
-		pages, ok := c.Pages(uint32(n.table.PageBytes()))
-		if !ok || pages > n.table.Pages() {
-			return nil, false
-		}
-		call.Op, call.Pages, call.Signature = protocol.Bind, pages, c.Identity()
-	}
-	return call.Append(nil), true
-}
-
-// reply answers the call whose ticket the engine completed, if its program is still there.
-func (n *Node) reply(f *protocol.Effect) {
-	c, ok := n.calls[f.Ticket]
-	if !ok {
-		return
-	}
-	delete(n.calls, f.Ticket)
-	delete(c.p.waiting, c.ticket)
-	switch waited := uint64(n.clock() - c.since); c.op {
-	case attach.OpAcquire:
-		n.count.lockNanos.Add(waited)
-	case attach.OpArrive:
-		n.count.barrierNanos.Add(waited)
-	}
-	n.answer(c.p, &attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
-}
-
-func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }
-
-// waiters remembers whose thread waits for an absent page, so that the page is mapped there at once. With one
-// program on the node there is nothing to remember.
-type waiters struct {
-	procs  []pagetable.ProcID
-	byPage map[pagetable.Page]pagetable.ProcID // pages that were asked for and are not installed yet
-}
-
-func newWaiters() waiters { return waiters{byPage: map[pagetable.Page]pagetable.ProcID{}} }
-
-func (w *waiters) attached(id pagetable.ProcID) { w.procs = append(w.procs, id) }
-
-func (w *waiters) detached(id pagetable.ProcID) {
-	for i, p := range w.procs {
-		if p == id {
-			w.procs = append(w.procs[:i], w.procs[i+1:]...)
-			break
-		}
-	}
-	for page, p := range w.byPage {
-		if p == id {
-			delete(w.byPage, page)
-		}
-	}
-}
-
-func (w *waiters) note(page pagetable.Page, id pagetable.ProcID) {
-	if len(w.procs) > 1 {
-		w.byPage[page] = id
-	}
-}
-
-// take returns the program whose thread waits for a page, or AllProcs if none is known.
-func (w *waiters) take(page pagetable.Page) pagetable.ProcID {
-	id := w.byPage[page] // AllProcs if there is none
-	w.drop(page)
-	if len(w.procs) == 1 {
-		return w.procs[0]
-	}
-	return id
-}
-
-// drop forgets who waits for a page.
-func (w *waiters) drop(page pagetable.Page) {
-	if len(w.byPage) > 0 {
-		delete(w.byPage, page)
 	}
 }

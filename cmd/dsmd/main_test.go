@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -202,6 +203,10 @@ func TestRunAndStatus(t *testing.T) {
 		if d := list[0]; int(d.Node) != node || d.Nodes != 2 || d.Ranks != 2 || d.Trap != "uffd" || d.Transport != "tcp" || len(d.Counters) == 0 {
 			t.Errorf("%+v", d)
 		}
+		// The shells have not attached, and who asks for the status does not count itself.
+		if n, ok := list[0].Counters["programs"]; !ok || n != 0 {
+			t.Errorf("%d programs are attached (counted: %v), want 0", n, ok)
+		}
 	}
 	// Other jobs may run on this machine, so only that these are among them can be asked.
 	_, text, _ := finish(t, "status")
@@ -330,6 +335,32 @@ func TestStatusOfSomethingElse(t *testing.T) {
 	status, _, stderr := finish(t, "status", "--socket", socket)
 	if status != 1 || !strings.Contains(stderr, socket) {
 		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+// TestStatusLeavesOutOtherUsers: a daemon of somebody else is recognised before it is asked; root and its owner do ask.
+func TestStatusLeavesOutOtherUsers(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "daemon")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // hangs up, which is no answer
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	owner := os.Geteuid()
+	for user, foreign := range map[int]bool{0: false, owner: false, owner + 1: true} {
+		d := askOrExplain(socket, user)
+		if d.Error == "" || d.foreign != foreign {
+			t.Errorf("user %d asks a daemon of user %d: foreign is %v, error %q", user, owner, d.foreign, d.Error)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ kills them. Nothing stays behind, no process and no file, however the job ends.
 Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`,
 		Example: `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
-  dsmd run -n 2 -- go run ./examples/counter`,
+  dsmd run -n 2 -- go run .`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError(cmd, errors.New("no program to run: dsmd run -n N -- PROG ARGS"))

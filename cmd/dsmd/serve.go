@@ -47,7 +47,9 @@ func newServe() *cobra.Command {
 		Long: `Runs the daemon of one node. The nodes of a cluster are given the same list of peers, and each its
 own place in it (--id, from 0). Programs on this machine attach at --socket.
 
-SIGTERM or Ctrl-C ends the daemon, and with it the cluster: the pages that it owns are gone.`,
+SIGTERM or Ctrl-C ends the daemon, and with it the cluster: the pages that it owns are gone. The
+daemons of other nodes end too if they have programs; those without stay but take no programs any
+more: end them, and start all nodes anew.`,
 		Example: `  dsmd serve                                       # a cluster of one node
   dsmd serve --id 0 --peers 10.0.0.1:7400,10.0.0.2:7400   # on 10.0.0.1
   dsmd serve --id 1 --peers 10.0.0.1:7400,10.0.0.2:7400   # on 10.0.0.2`,

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -34,6 +35,8 @@ type daemonStatus struct {
 	RegionBytes uint64            `json:"region_bytes"`
 	PageBytes   uint32            `json:"page_bytes"`
 	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
+
+	foreign bool // it belongs to another user, and would not answer
 }
 
 func newStatus() *cobra.Command {
@@ -45,20 +48,21 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show what the daemons on this machine are doing",
 		Long: `Asks the daemons on this machine for their counters: that at --socket, or else those of all jobs that
-run here ("dsmd run") and the one at the default socket. The exit status is 1 if there is none, or
-one does not answer.`,
+run here ("dsmd run") and the one at the default socket. Those of other users answer only root, and
+are left out. The exit status is 1 if there is none, or one does not answer.`,
 		Example: `  dsmd status
   dsmd status --json | jq '.[].counters.faults_read'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sockets := []string{socket}
-			if socket == "" {
-				var err error
-				if sockets, err = findSockets(); err != nil {
-					return err
-				}
+			if socket != "" {
+				return status(cmd.OutOrStdout(), askAll([]string{socket}), asJSON)
 			}
-			return status(cmd.OutOrStdout(), sockets, asJSON)
+			sockets, err := findSockets()
+			if err != nil {
+				return err
+			}
+			list := slices.DeleteFunc(askAll(sockets), func(d daemonStatus) bool { return d.foreign })
+			return status(cmd.OutOrStdout(), list, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME)")
@@ -66,17 +70,22 @@ one does not answer.`,
 	return cmd
 }
 
-// status asks the daemons, all at once, and prints what they say.
-func status(w io.Writer, sockets []string, asJSON bool) error {
-	if len(sockets) == 0 {
-		return fmt.Errorf("no daemon runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", defaultSocket())
-	}
+// askAll asks the daemons, all at once.
+func askAll(sockets []string) []daemonStatus {
 	list := make([]daemonStatus, len(sockets))
 	var asking sync.WaitGroup
 	for i, socket := range sockets {
-		asking.Go(func() { list[i] = askOrExplain(socket) })
+		asking.Go(func() { list[i] = askOrExplain(socket, os.Geteuid()) })
 	}
 	asking.Wait()
+	return list
+}
+
+// status prints what daemons have said.
+func status(w io.Writer, list []daemonStatus, asJSON bool) error {
+	if len(list) == 0 {
+		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", defaultSocket())
+	}
 	print := printStatus
 	if asJSON {
 		print = func(w io.Writer, list []daemonStatus) error { return writeJSON(w, list) }
@@ -131,22 +140,28 @@ func listeningSockets(table string) (sockets []string) {
 	return slices.Compact(sockets)
 }
 
-// askOrExplain puts an error into the answer, so that one silent daemon does not hide the others.
-func askOrExplain(socket string) daemonStatus {
+// askOrExplain asks on behalf of a user. It puts an error into the answer, so that one silent daemon does not hide the others.
+func askOrExplain(socket string, user int) daemonStatus {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	d, err := ask(ctx, socket)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout)
-		}
-		return daemonStatus{Socket: socket, Error: err.Error()}
+	d, err := ask(ctx, socket, user)
+	if err == nil {
+		return d
 	}
-	return d
+	switch {
+	case ctx.Err() != nil:
+		err = fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		err = fmt.Errorf("%w: it has ended, or never ran; without --socket the daemons that run here are shown", err)
+	}
+	return daemonStatus{Socket: socket, Error: err.Error(), foreign: errors.Is(err, errForeign)}
 }
 
+// errForeign: a daemon is not asked, because it answers nobody but root and the user who runs it.
+var errForeign = errors.New("it belongs to another user")
+
 // ask has the conversation of an observer with a daemon: one that says Hello, but never passes a userfaultfd, so that it takes part in nothing.
-func ask(ctx context.Context, socket string) (daemonStatus, error) {
+func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	c, err := attach.Dial(ctx, socket)
 	if err != nil {
 		return daemonStatus{}, err
@@ -154,6 +169,11 @@ func ask(ctx context.Context, socket string) (daemonStatus, error) {
 	defer c.Close()
 	defer c.Discard()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if owner, err := ownerOf(c); err != nil {
+		return daemonStatus{}, err
+	} else if user != 0 && user != owner {
+		return daemonStatus{}, fmt.Errorf("%w (%d)", errForeign, owner)
+	}
 	hello := attach.AppendHello(nil, &attach.Hello{
 		Version: attach.Version, PID: uint32(os.Getpid()), Rank: attach.NoRank, Program: "dsmd status"})
 	if err := c.Write(hello); err != nil {
@@ -187,6 +207,16 @@ func ask(ctx context.Context, socket string) (daemonStatus, error) {
 		d.Counters[counter.Name] = counter.Value
 	}
 	return d, nil
+}
+
+// ownerOf is the user who runs the daemon at the other end.
+func ownerOf(c *attach.Conn) (user int, err error) {
+	outer := c.Socket(func(fd int) {
+		var uid uint32
+		_, uid, err = attach.Peer(fd)
+		user = int(uid)
+	})
+	return user, errors.Join(outer, err)
 }
 
 // expect reads a frame of the given kind.

@@ -121,10 +121,23 @@ func lookFailure(name string, err error) (int, error) {
 	case errors.Is(err, exec.ErrDot):
 		return StatusNotFound, fmt.Errorf("launch: %s is in the current directory, which is not searched: write ./%s", name, name)
 	case errors.Is(err, os.ErrPermission):
-		return StatusNotExecutable, fmt.Errorf("launch: %s cannot be executed: %w (chmod +x?)", name, errors.Unwrap(err))
+		return StatusNotExecutable, fmt.Errorf("launch: %s cannot be executed: %w (chmod +x?)", name, cause(err))
 	default:
-		return StatusNotFound, fmt.Errorf("launch: %s: no such program: %w", name, err)
+		return StatusNotFound, fmt.Errorf("launch: %s: no such program: %w", name, cause(err))
 	}
+}
+
+// cause takes from an error of exec.LookPath what repeats the program's name.
+func cause(err error) error {
+	var look *exec.Error
+	if errors.As(err, &look) {
+		err = look.Err
+	}
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return err
 }
 
 // endpoints are a job's listening sockets, by node.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func runCommand() *cobra.Command {
 			"machine; check the cluster's result against the sequential one, and compare the times.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("run takes one kernel, not %d; there are: %v", len(args), kernels.Names())
+				return fmt.Errorf("run takes one kernel, not %d; there are: %s", len(args), strings.Join(kernels.Names(), ", "))
 			}
 			return nil
 		},
@@ -49,7 +50,7 @@ func runCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags())
 	cmd.Flags().IntVarP(&o.threads, "threads", "t", 1, "goroutines per node")
-	cmd.Flags().StringVar(&o.size, "size", "default", "test, default, large, or a number (see `bench list`)")
+	cmd.Flags().StringVar(&o.size, "size", "default", "test, default, large, or a number (see bench list)")
 	return cmd
 }
 

@@ -18,8 +18,11 @@
 //	reactor.go   the loop: what to look at, when to sleep
 //	spin.go      how long to poll before sleeping
 //	effects.go   carrying out what the engine decides
-//	programs.go  programs that attach, their calls and their end
+//	programs.go  programs that attach, and their end
+//	calls.go     what programs ask for
 //	prefetch.go  fetching runs of pages before they are touched
+//	pin.go       keeping pages here for system calls
+//	waiters.go   which of several programs an arriving page is mapped into
 //	metrics.go   counters, histograms, Prometheus
 //
 // Concurrency: Run is called once. Everything else in the package belongs to the reactor, except

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/protocol"
+)
+
+// openCall is a call that the engine has not answered yet.
+type openCall struct {
+	p      *program
+	ticket uint64 // the program's
+	op     attach.Op
+	since  time.Duration
+}
+
+// maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
+const maxCalls = 1 << 20
+
+// call lets a program's call happen.
+func (n *Node) call(p *program, c *attach.Call) error {
+	if len(p.waiting)+len(p.fetches) >= maxCalls {
+		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
+	}
+	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket].end != 0) && c.Op != attach.OpCancel {
+		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
+	}
+	switch c.Op {
+	case attach.OpRelease:
+		n.step(protocol.Event{Kind: protocol.EventRelease, Client: p.id, Rank: p.rank, Object: protocol.LockObject(c.Object), Access: protocol.Access(c.Access)})
+	case attach.OpPrefetch:
+		n.startFetch(p, c)
+	case attach.OpPin:
+		n.startPin(p, c)
+	case attach.OpUnpin:
+		return n.unpin(p, c.Object)
+	case attach.OpCancel:
+		n.cancelCall(p, c.Ticket)
+	case attach.OpStats:
+		n.gauge()
+		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
+	default:
+		n.ask(p, c)
+	}
+	return nil
+}
+
+// ask puts a call to the engine, which answers it.
+func (n *Node) ask(p *program, c *attach.Call) {
+	ev := protocol.Event{Client: p.id, Rank: p.rank}
+	switch c.Op {
+	case attach.OpAcquire:
+		n.count.lockCalls.Add(1)
+		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
+	case attach.OpArrive:
+		n.count.barrierCalls.Add(1)
+		if c.Parties > protocol.MaxParties {
+			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+			return
+		}
+		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
+	case attach.OpBind, attach.OpUnbind:
+		n.count.nameCalls.Add(1)
+		payload, ok := n.nameCall(p, c)
+		if !ok {
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
+			return
+		}
+		ev.Kind, ev.Payload = protocol.EventName, payload
+	default:
+		panic(fmt.Sprintf("node: the engine answers no %v", c.Op))
+	}
+	// Programs choose their tickets as they like; the engine's are never used twice on a node, so that an answer
+	// that comes late, for a call that was cancelled or whose program is gone, is nobody else's.
+	n.lastTicket++
+	ev.Ticket = n.lastTicket
+	p.waiting[c.Ticket] = ev.Ticket
+	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, since: n.now}
+	n.step(ev)
+}
+
+func (n *Node) cancelCall(p *program, ticket uint64) {
+	if f := p.fetches[ticket]; f != nil {
+		n.endFetch(f, attach.StatusCanceled)
+		return
+	}
+	if t, ok := p.waiting[ticket]; ok {
+		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
+	}
+}
+
+// nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
+func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
+	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
+	if c.Op == attach.OpBind {
+		pages, ok := c.Pages(uint32(n.table.PageBytes()))
+		if !ok || pages > n.table.Pages() {
+			return nil, false
+		}
+		call.Op, call.Pages, call.Signature = protocol.Bind, pages, c.Identity()
+	}
+	return call.Append(nil), true
+}
+
+// reply answers the call whose ticket the engine completed, if its program is still there.
+func (n *Node) reply(f *protocol.Effect) {
+	c, ok := n.calls[f.Ticket]
+	if !ok {
+		return
+	}
+	delete(n.calls, f.Ticket)
+	delete(c.p.waiting, c.ticket)
+	switch waited := uint64(n.clock() - c.since); c.op {
+	case attach.OpAcquire:
+		n.count.lockNanos.Add(waited)
+	case attach.OpArrive:
+		n.count.barrierNanos.Add(waited)
+	}
+	n.answer(c.p, &attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
+}
+
+func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }

@@ -130,7 +130,6 @@ func (n *Node) addProgram(fd int) {
 		return
 	}
 	n.programs[p.id] = p
-	n.count.programs.Store(int64(len(n.programs)))
 	n.serveProgram(p, netio.Readiness{Readable: true})
 }
 
@@ -314,6 +313,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	p.stage = stageTrapped
 	n.trapped++
 	n.waiters.attached(pagetable.ProcID(p.id))
+	n.count.programs.Store(int64(n.attached()))
 	n.count.programsSeen.Add(1)
 	n.write(p, attach.AppendReady(nil), -1)
 	n.log.Info("program attached", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
@@ -340,7 +340,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	attached := p.ranked
 	n.untrap(p.id)
 	delete(n.programs, p.id)
-	n.count.programs.Store(int64(len(n.programs)))
+	n.count.programs.Store(int64(n.attached()))
 	// From here on nothing is written to it: what the end of its pins brings about may end a call, and the number of its
 	// socket may soon be somebody else's.
 	for _, ticket := range p.waiting {

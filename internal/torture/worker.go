@@ -2,12 +2,15 @@ package torture
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"dsmd/dsm"
 )
@@ -62,8 +65,10 @@ func (w *worker) step() error {
 		return w.guarded(firstOne + n%2)
 	case n < 94:
 		return w.shared()
-	case n < 98:
+	case n < 97:
 		return w.prefetch()
+	case n < 99:
+		return w.pinned()
 	default:
 		return w.scratch(fmt.Sprintf("scratch %d", w.r.IntN(3)))
 	}
@@ -255,6 +260,37 @@ func (w *worker) prefetch() error {
 		access = dsm.Write
 	}
 	return dsm.Prefetch(w.ctx, w.c, w.memory.values[first:first+n], access)
+}
+
+// pinned pins some words for reading and has the kernel read them, in a system call. Nobody can store to them meanwhile.
+func (w *worker) pinned() (err error) {
+	first := w.r.IntN(len(w.memory.values) - 2*blockWords)
+	run := w.memory.values[first:][:2*blockWords]
+	unpin, err := dsm.Pin(w.ctx, w.c, run, dsm.Read)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unpin()) }()
+	var floors [2 * blockWords]uint32
+	var before, piped [2 * blockWords]uint64
+	w.memory.floors(first, floors[:])
+	copy(before[:], run)
+	from, to, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	defer to.Close()
+	if _, err := to.Write(unsafe.Slice((*byte)(unsafe.Pointer(&run[0])), 8*len(run))); err != nil {
+		return fmt.Errorf("write(2) of pinned words: %w", err)
+	}
+	if err := binary.Read(from, binary.NativeEndian, &piped); err != nil {
+		return err
+	}
+	if piped != before {
+		return fmt.Errorf("words from %d on changed from %x to %x while they were pinned", first, before, piped)
+	}
+	return w.memory.check(first, piped[:], floors[:])
 }
 
 // scratch allocates memory that others allocate too, marks it, and frees it.

@@ -46,6 +46,7 @@ type job struct {
 	Program []string
 	Daemon  string // how the daemons behave
 	Grace   time.Duration
+	Remind  time.Duration
 	Metrics []string
 }
 
@@ -55,7 +56,7 @@ func playSupervisor(arg string) int {
 		panic(err)
 	}
 	status, err := Run(Config{
-		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Metrics: j.Metrics,
+		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: j.Remind, Metrics: j.Metrics,
 		Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"},
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})

@@ -39,6 +39,9 @@ const (
 // DefaultGrace is how long programs have to end after they were asked to.
 const DefaultGrace = 5 * time.Second
 
+// DefaultRemind is how long after a program's success the user is told that others still run.
+const DefaultRemind = 10 * time.Second
+
 // Config describes a job. Nodes, Program, Daemon and Guard are required.
 type Config struct {
 	// Nodes is the number of daemons and of programs, at least 1.
@@ -63,6 +66,9 @@ type Config struct {
 	BareDaemonLog bool
 	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
+	// Remind is the time from the first program's success until cfg.Stderr says, once, that others still run: a rank that has
+	// ended comes to no barrier, and those who wait for it there wait for ever. 0 stands for DefaultRemind.
+	Remind time.Duration
 }
 
 // Run runs a job to its end and returns its exit status: 0 if all programs succeeded, else that of the first

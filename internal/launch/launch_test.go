@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -447,6 +448,42 @@ func TestOnlyRankZeroReadsStandardInput(t *testing.T) {
 	slices.Sort(lines)
 	if want := []string{"[0] word 1 <nil>", "[1]  0 unexpected newline"}; lines[0] != want[0] || !strings.HasPrefix(lines[1], "[1]  0 ") {
 		t.Errorf("%q, want %q", lines, want)
+	}
+}
+
+// TestRanksThatGoOnAreNamed: rank 0 waits for input while the others have ended, and the user hears of it.
+func TestRanksThatGoOnAreNamed(t *testing.T) {
+	arg, _ := json.Marshal(job{Nodes: 3, Program: play("cat"), Remind: time.Millisecond})
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
+	said := regexp.MustCompile(`^dsmd: [12] of 3 ranks have ended; still running: rank [012]`)
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !said.MatchString(lines.Text()) {
+	}
+	if lines.Text() == "" {
+		t.Error("nobody says that ranks still run")
+	}
+	if _, err := io.WriteString(stdin, "word\n"); err != nil {
+		t.Error(err)
+	}
+	for lines.Scan() {
+		if said.MatchString(lines.Text()) {
+			t.Errorf("said again: %s", lines.Text())
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the job failed: %v", err)
 	}
 }
 

@@ -51,9 +51,11 @@ type supervisor struct {
 	signals chan os.Signal
 	deaths  chan os.Signal // SIGCHLD; apart from signals, which it could crowd out
 	kill    *time.Timer    // armed when the rest of the job was asked to end
+	remind  *time.Timer    // armed when the first program has succeeded
 	notices chan string
 	printed sync.WaitGroup
 
+	reminding   bool  // remind was armed
 	startErr    error // the job could not be started
 	failed      bool  // something has failed, and status is fixed
 	status      int
@@ -66,6 +68,9 @@ func newSupervisor(cfg Config) *supervisor {
 	if cfg.Grace == 0 {
 		cfg.Grace = DefaultGrace
 	}
+	if cfg.Remind == 0 {
+		cfg.Remind = DefaultRemind
+	}
 	s := &supervisor{
 		cfg:     cfg,
 		starter: newStarter(),
@@ -77,9 +82,11 @@ func newSupervisor(cfg Config) *supervisor {
 		signals: make(chan os.Signal, 16),
 		deaths:  make(chan os.Signal, 1),
 		kill:    time.NewTimer(0),
+		remind:  time.NewTimer(0),
 		notices: make(chan string, maxNotices),
 	}
 	s.kill.Stop()
+	s.remind.Stop()
 	// SIGPIPE would kill this process at the first line after `dsmd run … | head` has seen enough; the failed write
 	// is noticed anyway. It stays unread.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -150,6 +157,8 @@ func (s *supervisor) loop() (int, error) {
 			s.reapOrphans()
 		case <-s.kill.C:
 			s.killAll()
+		case <-s.remind.C:
+			s.sayWhoRuns()
 		}
 	}
 	s.finish()
@@ -221,7 +230,14 @@ func (s *supervisor) handle(e event) {
 }
 
 func (s *supervisor) programEnded(c *child, e exit) {
-	if s.failed || !e.failed() {
+	if s.failed {
+		return
+	}
+	if !e.failed() {
+		if !s.reminding {
+			s.reminding = true
+			s.remind.Reset(s.cfg.Remind)
+		}
 		return
 	}
 	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause.
@@ -258,6 +274,29 @@ func (s *supervisor) daemonEnded(c *child, e exit) {
 		// Not the first failure, but perhaps what led to it. (The daemons that end because of the first one are no news.)
 		s.notice("%v %v too", c, e)
 	}
+}
+
+// sayWhoRuns tells the user which programs go on after others have succeeded. Most often that is well, but it is also what a
+// program that returned too early looks like: the others wait for it at a barrier, in silence.
+func (s *supervisor) sayWhoRuns() {
+	if s.failed || s.interrupted != 0 {
+		return
+	}
+	var running []string
+	s.each(program, func(c *child) {
+		if !c.ended {
+			running = append(running, c.String())
+		}
+	})
+	if len(running) == 0 {
+		return
+	}
+	who := running[0]
+	if more := len(running) - 1; more > 0 {
+		who = fmt.Sprintf("%s and %d more", who, more)
+	}
+	s.notice("%d of %d ranks have ended; still running: %s. A barrier that waits for a rank that has ended never opens; Ctrl-C ends the job",
+		s.cfg.Nodes-len(running), s.cfg.Nodes, who)
 }
 
 // dyingDaemon looks for a daemon that is ending, or has ended without our having been told yet: one that was killed, or else any.

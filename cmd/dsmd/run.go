@@ -32,7 +32,8 @@ The job ends when all programs have ended. When one fails, the others are ended,
 exit status is that of the failure (128 plus the signal for a killed program; 70 if it was a
 daemon that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
 kills them. When some have ended and others have not after ten seconds, a line says so, once: a
-barrier that waits for a program that has ended never opens. Nothing stays behind, no process and no file, however the job ends.
+barrier that waits for a program that has ended never opens. Nothing stays behind, no process
+and no file, however the job ends.
 
 Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`,
 		Example: `  dsmd run -n 4 -- ./solve --grid 4096

@@ -40,8 +40,7 @@ func (e *Engine) startMap(o *object, p *pending, c ClientID) {
 // noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
 // along: it seems to have lost the page before it got through.
 func (e *Engine) noteProgress(o *object, ev Event) {
-	h := ev.Thread*0x9e3779b1 ^ ev.Offset*0x85ebca6b
-	last := uint16(h ^ h>>16)
+	last := ev.which()
 	if last == o.last && o.is(contestedFlag) {
 		o.setStreak(o.streak() + 1)
 	} else {
@@ -51,9 +50,16 @@ func (e *Engine) noteProgress(o *object, ev Event) {
 	o.set(contestedFlag, false)
 }
 
+// which tells accesses apart, as far as 16 bits can: the thread and where in the page.
+func (ev *Event) which() uint16 {
+	h := ev.Thread*0x9e3779b1 ^ ev.Offset*0x85ebca6b
+	return uint16(h ^ h>>16)
+}
+
 // footstep is where a thread faulted last.
 type footstep struct {
 	thread uint32
+	which  uint16
 	object ObjectID
 }
 
@@ -74,21 +80,31 @@ func (e *Engine) movedOn(ev Event) {
 	for i < len(e.footsteps) && e.footsteps[i].thread != ev.Thread {
 		i++
 	}
+	step := footstep{ev.Thread, ev.which(), ev.Object}
 	switch {
 	case i < len(e.footsteps):
-		before := e.footsteps[i].object
-		e.footsteps[i].object = ev.Object
-		if o := e.objects.find(before); before != ev.Object && o != nil && o.is(heldFlag) && o.streak() == 0 {
-			o.set(heldFlag, false)
-			if p := e.peek(o); p != nil {
-				e.retryDeferred(o, p)
-				e.settle(o)
-			}
+		before := e.footsteps[i]
+		e.footsteps[i] = step
+		if before.object != step.object {
+			e.gotThrough(before)
 		}
 	case i < maxFootsteps:
-		e.footsteps = append(e.footsteps, footstep{ev.Thread, ev.Object})
+		e.footsteps = append(e.footsteps, step)
 	default:
-		e.footsteps[ev.Thread%maxFootsteps] = footstep{ev.Thread, ev.Object}
+		e.footsteps[ev.Thread%maxFootsteps] = step
+	}
+}
+
+// gotThrough ends the hold of a page if it was for that access.
+func (e *Engine) gotThrough(f footstep) {
+	o := e.objects.find(f.object)
+	if o == nil || !o.is(heldFlag) || o.last != f.which || o.streak() > 0 {
+		return
+	}
+	o.set(heldFlag, false)
+	if p := e.peek(o); p != nil {
+		e.retryDeferred(o, p)
+		e.settle(o)
 	}
 }
 

@@ -62,15 +62,11 @@ func (e *Engine) Clone() *Engine {
 }
 
 // AppendState appends an encoding of all that decides what the engine will do, the same for engines that will do
-// the same. Left out is what only decides how long pages are held: when access was gained and how often it was
-// in vain.
+// the same. Left out is what only decides how long pages are held: when access was gained, how often it was in vain, and
+// which thread has moved on. To an explorer a hold may end at any time after the access has got through.
 func (e *Engine) AppendState(b []byte) []byte {
 	for _, id := range e.sortedIDs() {
 		b = e.appendObject(b, e.objects.find(id))
-	}
-	for _, f := range e.footsteps {
-		b = binary.AppendUvarint(append(b, 'T'), uint64(f.thread))
-		b = binary.AppendUvarint(b, uint64(f.object))
 	}
 	b = append(b, 'L')
 	for _, l := range e.locks {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"dsmd/internal/attach"
@@ -17,6 +18,7 @@ type allocation struct {
 	what   layout
 	count  int // elements
 	uses   int // Allocs less Frees; guarded by Cluster.allocating
+	pins   int // Pins of parts of it that are not over; guarded by Cluster.mu
 }
 
 // AllocOption is an option of Alloc and Isolate.
@@ -238,8 +240,8 @@ func (c *Cluster) unbind(ctx context.Context, m *allocation) error {
 // this process must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they
 // free it too; the last Free anywhere makes the memory and the name free for others.
 //
-// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrClosed, ErrLost.
-// An empty s is not an error.
+// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it is pinned, see Pin; nothing is
+// freed then), ErrClosed, ErrLost. An empty s is not an error.
 func Free[T any](c *Cluster, s []T) error {
 	if err := c.err(); err != nil {
 		return failure("Free", err)
@@ -257,8 +259,12 @@ func Free[T any](c *Cluster, s []T) error {
 	if m == nil || m.offset != offset || uintptr(m.count)*m.what.size != e.bytes {
 		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))
 	}
-	if m.uses--; m.uses > 0 {
+	if m.uses > 1 {
+		m.uses--
 		return nil
+	}
+	if !c.forget(m) {
+		return failure(fmt.Sprintf("Free %q", m.name), fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse))
 	}
 	if err := c.leave(m); err != nil {
 		return failure(fmt.Sprintf("Free %q", m.name), err)
@@ -274,16 +280,19 @@ func FreeIsolated[T any](c *Cluster, p *T) error {
 	return Free(c, single(p))
 }
 
+// forget takes an allocation off the list, so that no new Pin finds it, and says whether it did: not while one is under way.
+func (c *Cluster) forget(m *allocation) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.pins > 0 {
+		return false
+	}
+	c.memory = slices.DeleteFunc(c.memory, func(x *allocation) bool { return x == m })
+	return true
+}
+
 // leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this process can still reach.
 func (c *Cluster) leave(m *allocation) error {
-	c.mu.Lock()
-	for i, x := range c.memory {
-		if x == m {
-			c.memory = append(c.memory[:i], c.memory[i+1:]...)
-			break
-		}
-	}
-	c.mu.Unlock()
 	if err := c.trap.unregister(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
 		return err
 	}

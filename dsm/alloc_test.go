@@ -154,6 +154,38 @@ func TestFreeWhatIsNotAllocated(t *testing.T) {
 	}
 }
 
+// TestFreeOfPinned: memory that is pinned, once or twice, stays as it is, and what was freed can't be pinned.
+func TestFreeOfPinned(t *testing.T) {
+	c := newFake(t, 1).join()
+	s, err := Alloc[int](c, "s", 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.memoryCalled("s")
+	for range 2 {
+		if !c.keep(m) {
+			t.Fatal("memory that is there can't be pinned")
+		}
+	}
+	wantError(t, Free(c, s), ErrInUse, "Free \"s\"", "pinned")
+	c.letGo(m)
+	wantError(t, Free(c, s), ErrInUse)
+	if again, err := Alloc[int](c, "s", 1024); err != nil || &again[0] != &s[0] {
+		t.Errorf("the memory is not there any more: %v", err)
+	}
+	if err := Free(c, s); err != nil { // the second Alloc's
+		t.Error(err)
+	}
+	c.letGo(m)
+	if err := Free(c, s); err != nil {
+		t.Error(err)
+	}
+	if c.keep(m) {
+		t.Error("memory that was freed can be pinned")
+	}
+	wantError(t, Free(c, s), ErrNotShared)
+}
+
 func TestPrefetch(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()

@@ -36,7 +36,7 @@ var (
 	ErrNotShared = errors.New("this is not shared memory")
 	// ErrNotHeld: this process does not hold the lock that it gives back.
 	ErrNotHeld = errors.New("the lock is not held by this process")
-	// ErrInUse: this process has the same barrier or reduction under way already.
+	// ErrInUse: this process has the same barrier or reduction under way already, or has pinned what it wants to free.
 	ErrInUse = errors.New("in use by another goroutine of this process")
 	// ErrOwnerDied: the lock is held now, and the program that held it before died holding it; see OwnerDiedError.
 	ErrOwnerDied = errors.New("the last owner of the lock died")

@@ -2,6 +2,8 @@ package dsm
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 
 	"dsmd/internal/attach"
@@ -14,7 +16,7 @@ import (
 //
 // Other ranks that want the pages wait until unpin, with Read only those that want to store, and so does a goroutine of this program that stores to what
 // is pinned for reading. So pin for short, and never wait for another rank meanwhile: it may wait for the
-// pages. To pin several slices at once, do it in the same order in all ranks. When the program ends its pins do. unpin before Free.
+// pages. To pin several slices at once, do it in the same order in all ranks. When the program ends its pins do. What is pinned can't be freed.
 //
 // unpin may be called from any goroutine; a second call does nothing.
 //
@@ -28,17 +30,40 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	if run.count == 0 {
 		return func() error { return nil }, nil
 	}
+	if !c.keep(run.of) {
+		return nil, failure("Pin", fmt.Errorf("%w: it was freed just now", ErrNotShared))
+	}
 	ticket, err := c.fetch(ctx, attach.OpPin, run, access)
 	if err != nil {
+		c.letGo(run.of)
 		return nil, failure("Pin", err)
 	}
 	// What another program of this node has brought here need not be mapped in this one. It can't go away any more.
 	page := uintptr(c.welcome.PageBytes)
 	c.region.touch(run.first*page, run.count*page, page, access == Write)
 	return sync.OnceValue(func() error {
+		defer c.letGo(run.of) // after the daemon was told, which must not learn of a Free first
 		if err := c.send(attach.Call{Op: attach.OpUnpin, Object: ticket}); err != nil {
 			return failure("unpin", err)
 		}
 		return nil
 	}), nil
+}
+
+// keep notes that an allocation is pinned once more, and says whether it is still there.
+func (c *Cluster) keep(m *allocation) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.memory, m) {
+		return false
+	}
+	m.pins++
+	return true
+}
+
+// letGo notes that a Pin is over.
+func (c *Cluster) letGo(m *allocation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.pins--
 }

@@ -41,7 +41,10 @@ func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) e
 }
 
 // pageRun is a run of pages of the region.
-type pageRun struct{ first, count uintptr }
+type pageRun struct {
+	first, count uintptr
+	of           *allocation // which they are part of; nil if there are none
+}
 
 // pagesOf is the pages that a stretch of memory lies on.
 func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
@@ -61,7 +64,7 @@ func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
 	}
 	page := uintptr(c.welcome.PageBytes)
 	first, last := offset/page, (offset+e.bytes-1)/page
-	return pageRun{first, last - first + 1}, nil
+	return pageRun{first, last - first + 1, m}, nil
 }
 
 // fetch asks the daemon for pages, and returns the ticket of the call.

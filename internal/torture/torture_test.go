@@ -364,7 +364,6 @@ func (g *campaign) compareUsage() {
 
 // compareDaemon waits until a daemon knows as little as at the first rest.
 func (g *campaign) compareDaemon(node int) {
-	const ours = 1 // who asks is a program too
 	var is map[string]uint64
 	defer func() {
 		if g.t.Failed() {
@@ -373,6 +372,6 @@ func (g *campaign) compareDaemon(node int) {
 	}()
 	testcluster.Eventually(g.t, fmt.Sprintf("daemon %d knows no more than %d objects and has nothing under way", node, g.known[node]), func() bool {
 		is = daemonCounters(g.t, g.c.Socket(node))
-		return is["known_objects"] <= g.known[node] && is["pending_objects"] == 0 && is["programs"] == stayersPerNode+ours
+		return is["known_objects"] <= g.known[node] && is["pending_objects"] == 0 && is["programs"] == stayersPerNode
 	})
 }

@@ -99,9 +99,11 @@ func (b *bareTable) Attach(pagetable.ProcID, int, uintptr) error { return nil }
 func (b *bareTable) Detach(pagetable.ProcID)                     {}
 func (b *bareTable) Poll([]pagetable.Event) (int, error)         { return 0, nil }
 func (b *bareTable) WaitFD() int                                 { return b.fd }
-func (b *bareTable) Drop(pagetable.Page, uint64) error           { return nil }
-func (b *bareTable) MemFD() int                                  { return b.fd }
-func (b *bareTable) Close() error                                { return unix.Close(b.fd) }
+func (b *bareTable) Drop(pagetable.Page, uint64) (pagetable.Outcome, error) {
+	return pagetable.Done, nil
+}
+func (b *bareTable) MemFD() int   { return b.fd }
+func (b *bareTable) Close() error { return unix.Close(b.fd) }
 func (b *bareTable) MakeWritable(pagetable.Page) (pagetable.Outcome, error) {
 	return pagetable.Done, nil
 }

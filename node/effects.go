@@ -45,11 +45,8 @@ func (n *Node) carryOut(f *protocol.Effect) {
 	case protocol.EffectComplete:
 		n.complete(f)
 	case protocol.EffectForget:
-		if err := n.table.Drop(page, f.Count); err != nil {
-			n.breakDown(fmt.Errorf("node: drop %d pages from page %d on: %w", f.Count, page, err))
-			return
-		}
-		n.step(protocol.Event{Kind: protocol.EventForgotten, Object: f.Object})
+		out, err := n.table.Drop(page, f.Count)
+		n.operated(page, f.Kind, out, err)
 	case protocol.EffectReject:
 		n.breakDown(fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
 			f.Message.From, f.Message.Kind, f.Message.Object, f.Reason))
@@ -77,6 +74,10 @@ func (n *Node) operationDone(page pagetable.Page, kind protocol.EffectKind) {
 		n.observe(page)
 	}
 	id := protocol.PageObject(uint64(page))
+	if kind == protocol.EffectForget {
+		n.step(protocol.Event{Kind: protocol.EventForgotten, Object: id})
+		return
+	}
 	n.step(protocol.Event{Kind: protocol.EventCompleted, Effect: kind, Object: id})
 	switch {
 	case kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable:

@@ -200,7 +200,7 @@ func (n *Node) tableEvent(ev *pagetable.Event) {
 var effectOf = [...]protocol.EffectKind{
 	pagetable.OpInstall: protocol.EffectInstall, pagetable.OpMakeWritable: protocol.EffectMakeWritable,
 	pagetable.OpDowngrade: protocol.EffectDowngrade, pagetable.OpRevoke: protocol.EffectRevoke,
-	pagetable.OpMap: protocol.EffectMap,
+	pagetable.OpMap: protocol.EffectMap, pagetable.OpDrop: protocol.EffectForget,
 }
 
 func (n *Node) fault(ev *pagetable.Event) {

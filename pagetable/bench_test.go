@@ -115,9 +115,7 @@ func benchmarkMiss(b *testing.B, u pagetable.Table, store int) {
 	var events [16]pagetable.Event
 	for left := b.N; left > 0; {
 		b.StopTimer()
-		if err := u.Drop(0, pages); err != nil {
-			b.Fatal(err)
-		}
+		finish(b, u, pagetable.OpDrop, 0)(u.Drop(0, pages))
 		count := min(left, pages)
 		for i := range count {
 			if store != 0 {

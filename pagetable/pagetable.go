@@ -52,6 +52,7 @@ const (
 	OpDowngrade
 	OpRevoke
 	OpMap
+	OpDrop
 )
 
 // Event is something that happened to a page.
@@ -119,8 +120,9 @@ type Table interface {
 
 	// Read copies a present page. Absent pages read as zeros.
 	Read(p Page, into []byte) error
-	// Drop makes a run of pages absent, whatever they were. For memory that is freed.
-	Drop(first Page, count uint64) error
+	// Drop makes a run of pages absent, whatever they were, and wakes threads that wait for them. For memory that is freed. The
+	// completion of a pending one names the first page. Until then the run may only be mapped (Map), which wakes.
+	Drop(first Page, count uint64) (Outcome, error)
 
 	// MemFD is the descriptor that programs map.
 	MemFD() int

@@ -546,6 +546,23 @@ func (p *testProgram) Kill() {
 	unix.Close(p.sock)
 }
 
+// stop returns when all threads of the child have stopped.
+func (p *testProgram) stop(t testing.TB) {
+	if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatalf("stop a test program: %v", err)
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(p.cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("a stopped test program reports %v, %v", status, err)
+	}
+}
+
+func (p *testProgram) resume(t testing.TB) {
+	if err := p.cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatalf("let a test program go on: %v", err)
+	}
+}
+
 // newFixture is the real back end under test.
 func newFixture(t testing.TB) pagetabletest.Fixture {
 	uffdtest.Require(t)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,9 +16,6 @@ const (
 	// looksPerHangup is how many vain polls there may be until the kernel is asked whether a program has died. A
 	// poll that finds nothing is otherwise free of system calls.
 	looksPerHangup = 64
-	// dropPause is how long Drop waits between two looks whether all programs have given up their access. They have unmapped what is
-	// dropped, as a rule, and then it does not wait at all.
-	dropPause = 50 * time.Microsecond
 )
 
 // SigsegvConfig configures NewSigsegv.
@@ -67,10 +63,11 @@ type segvProgram struct {
 	gone    bool     // its address space has ended
 }
 
-// segvJob is a Downgrade or Revoke that waits for programs.
+// segvJob is a Downgrade, Revoke or Drop that waits for programs.
 type segvJob struct {
 	op    Op
 	page  Page
+	count uint64 // OpDrop: how many pages from page on
 	into  []byte
 	waits []segvWait
 }

@@ -3,7 +3,6 @@ package pagetable
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -144,6 +143,9 @@ func (s *Sigsegv) take(waits []segvWait, p Page, level area.Level) []segvWait {
 // finish does what is left of a job once no program has the access any more.
 func (s *Sigsegv) finish(j *segvJob) error {
 	defer func() { s.spare = append(s.spare, j) }()
+	if j.op == OpDrop {
+		return s.finishDrop(j)
+	}
 	if j.op != OpRevoke {
 		return nil
 	}
@@ -256,6 +258,9 @@ func (s *Sigsegv) settle(events []Event) int {
 		}
 		events[n] = Event{Kind: Completed, Op: j.op, Page: j.page, Err: s.finish(j)}
 		n++
+		if j.op == OpDrop {
+			continue // it has woken who waits
+		}
 		delete(s.busy, j.page)
 		// Faults on it were not reported meanwhile.
 		for _, pr := range s.programs {
@@ -333,38 +338,38 @@ func (s *Sigsegv) markGone(id ProcID) {
 	s.goneNews = append(s.goneNews, id)
 }
 
-// Drop makes a run of pages absent; see Table. It waits for programs that still have some of them mapped.
-func (s *Sigsegv) Drop(first Page, count uint64) error {
+// Drop makes a run of pages absent; see Table. It is Pending if a program has touched some of them and not unmapped them, or is about to end.
+func (s *Sigsegv) Drop(first Page, count uint64) (Outcome, error) {
 	if s.closed {
-		return ErrClosed
+		return Done, ErrClosed
 	}
 	s.checkRun(first, count)
 	if count == 0 {
-		return nil
+		return Done, nil
 	}
-	var waits []segvWait
+	j := s.newJob(OpDrop, first, nil)
+	j.count = count
 	for p := first; p < first+Page(count); p++ {
 		if s.level[p] == absent {
 			continue // no program has it
 		}
 		s.level[p] = absent
-		waits = s.take(waits, p, area.None)
+		j.waits = s.take(j.waits, p, area.None)
 	}
-	for j := (&segvJob{waits: waits}); !j.acknowledged(); time.Sleep(dropPause) {
-		for _, pr := range s.programs {
-			for len(pr.backlog) > 0 && pr.area.Post(pr.backlog[0]) {
-				pr.backlog = append(pr.backlog[:0], pr.backlog[1:]...)
-			}
-		}
-		if err := s.checkReady(); err != nil { // a program may have died meanwhile
-			return err
-		}
+	if j.acknowledged() {
+		return Done, s.finish(j)
 	}
-	if err := s.punchRun(first, count); err != nil {
+	s.pending = append(s.pending, j)
+	return Pending, nil
+}
+
+// finishDrop gives up the contents of a run of pages that no program can touch any more.
+func (s *Sigsegv) finishDrop(j *segvJob) error {
+	if err := s.punchRun(j.page, j.count); err != nil {
 		return err
 	}
 	for _, pr := range s.programs {
-		for p := first; p < first+Page(count); p++ {
+		for p := j.page; p < j.page+Page(j.count); p++ {
 			if !pr.gone && pr.area.Touched(uint64(p)) {
 				s.wake(pr, p)
 			}

@@ -406,3 +406,21 @@ func TestSigsegvDetachOfLivingProgram(t *testing.T) {
 	r.Want(pagetabletest.Word(r.Read(4), 0), 5, "the word in the table")
 	r.StillWaits(store, "its program was detached")
 }
+
+// TestSigsegvDropDoesNotWait: memory can be freed while a program that has touched it is stopped. The operation ends when the program goes on,
+// and the table's owner does not wait for that.
+func TestSigsegvDropDoesNotWait(t *testing.T) {
+	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	started, id := r.Start()
+	p := started.(*testProgram)
+	r.Value(r.Installed(p, id, 4, 1, true))
+	r.Value(p.Store(4, 0, 2))
+	p.stop(t)
+	out, err := r.Table().Drop(4, 2)
+	if out != pagetable.Pending || err != nil {
+		t.Fatalf("Drop with a stopped program: %v, %v; want it to be pending", out, err)
+	}
+	p.resume(t)
+	r.Finish(pagetable.OpDrop, 4, out, err)
+	r.Want(pagetabletest.Word(r.Read(4), 0), 0, "a word of a dropped page")
+}

@@ -272,4 +272,4 @@ func (o Op) String() string {
 	return opNames[o]
 }
 
-var opNames = [...]string{OpInstall: "install", OpMakeWritable: "make writable", OpDowngrade: "downgrade", OpRevoke: "revoke", OpMap: "map"}
+var opNames = [...]string{OpInstall: "install", OpMakeWritable: "make writable", OpDowngrade: "downgrade", OpRevoke: "revoke", OpMap: "map", OpDrop: "drop"}

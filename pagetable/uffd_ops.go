@@ -339,16 +339,16 @@ func (u *Uffd) mapByCopy(pr *program, p Page) unix.Errno {
 }
 
 // Drop makes a run of pages absent; see Table. Threads that wait for them are woken and fault again.
-func (u *Uffd) Drop(first Page, count uint64) error {
+func (u *Uffd) Drop(first Page, count uint64) (Outcome, error) {
 	if u.closed {
-		return ErrClosed
+		return Done, ErrClosed
 	}
 	u.checkRun(first, count)
 	if count == 0 {
-		return nil
+		return Done, nil
 	}
 	if err := u.punchRun(first, count); err != nil {
-		return err
+		return Done, err
 	}
 	for _, pr := range u.programs {
 		if pr.gone {
@@ -358,5 +358,5 @@ func (u *Uffd) Drop(first Page, count uint64) error {
 			panic(fmt.Sprintf("pagetable: wake %d pages from page %d of program %d: %v", count, first, pr.id, errno))
 		}
 	}
-	return nil
+	return Done, nil
 }

@@ -75,9 +75,7 @@ func TestLargestRegionIsSparse(t *testing.T) {
 	if n := blocks(); n != int64(u.PageBytes()/512) {
 		t.Errorf("one page holds %d blocks of 512 bytes", n)
 	}
-	if err := u.Drop(0, pages); err != nil {
-		t.Fatal(err)
-	}
+	done(t)(u.Drop(0, pages))
 	if n := blocks(); n != 0 {
 		t.Errorf("a dropped region holds %d blocks", n)
 	}

@@ -392,27 +392,32 @@ func (f *Fake) readLocked(p pagetable.Page, into []byte) {
 }
 
 // Drop makes a run of pages absent.
-func (f *Fake) Drop(first pagetable.Page, count uint64) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return pagetable.ErrClosed
-	}
+func (f *Fake) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, error) {
 	if uint64(first) > f.cfg.Pages || count > f.cfg.Pages-uint64(first) {
 		panic(fmt.Sprintf("pagetabletest: drop of %d pages from page %d of a region of %d", count, first, f.cfg.Pages))
 	}
-	for p := range f.pages {
-		if p >= first && uint64(p-first) < count {
-			delete(f.pages, p)
-		}
+	if count == 0 && !f.isClosed() {
+		return pagetable.Done, nil
 	}
-	for _, w := range f.waits {
-		if w.page >= first && uint64(w.page-first) < count {
-			w.woken = true
+	return f.run(pagetable.OpDrop, first, func() {
+		for p := range f.pages {
+			if p >= first && uint64(p-first) < count {
+				delete(f.pages, p)
+			}
 		}
-	}
-	f.settled.Broadcast()
-	return nil
+		for _, w := range f.waits {
+			if w.page >= first && uint64(w.page-first) < count {
+				w.woken = true
+			}
+		}
+		f.settled.Broadcast()
+	})
+}
+
+func (f *Fake) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
 }
 
 // Close ends all programs and drops all pages. A second call does nothing.

@@ -411,12 +411,10 @@ func dropRun(r *Rig) {
 	for page := pagetable.Page(3); page < 9; page++ {
 		r.Value(r.Installed(p, id, page, uint64(page), true))
 	}
-	if err := r.table.Drop(4, 4); err != nil {
-		r.Fatal(err)
-	}
-	if err := r.table.Drop(4, 0); err != nil {
-		r.Fatal(err)
-	}
+	out, err := r.table.Drop(4, 4)
+	r.Finish(pagetable.OpDrop, 4, out, err)
+	out, err = r.table.Drop(4, 0)
+	r.Finish(pagetable.OpDrop, 4, out, err)
 	for page := pagetable.Page(4); page < 8; page++ {
 		delete(r.pages, page)
 		load := p.Load(page, 0)
@@ -426,9 +424,8 @@ func dropRun(r *Rig) {
 	}
 	r.Want(r.Value(p.Load(3, 0)), 3, "the word before the run")
 	r.Want(r.Value(p.Load(8, 0)), 8, "the word after it")
-	if err := r.table.Drop(0, RegionPages); err != nil {
-		r.Fatal(err)
-	}
+	out, err = r.table.Drop(0, RegionPages)
+	r.Finish(pagetable.OpDrop, 0, out, err)
 	for page := pagetable.Page(4); page < 8; page++ { // woken, and still without a page
 		r.Fault(id, page, false)
 	}
@@ -544,9 +541,10 @@ func afterClose(r *Rig) {
 	_, downgrade := r.table.Downgrade(4)
 	_, revoke := r.table.Revoke(4, nil)
 	_, mapped := r.table.Map(4, true, id)
+	_, dropped := r.table.Drop(0, 1)
 	for name, err := range map[string]error{
 		"Poll": poll, "Install": install, "MakeWritable": makeWritable, "Downgrade": downgrade, "Revoke": revoke, "Map": mapped,
-		"Read": r.table.Read(4, r.Filled(0)), "Drop": r.table.Drop(0, 1), "Attach": r.table.Attach(99, -1, 0),
+		"Read": r.table.Read(4, r.Filled(0)), "Drop": dropped, "Attach": r.table.Attach(99, -1, 0),
 	} {
 		if !errors.Is(err, pagetable.ErrClosed) {
 			r.Errorf("%s after Close: %v, want ErrClosed", name, err)

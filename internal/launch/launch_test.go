@@ -326,6 +326,21 @@ func TestSecondInterruptKills(t *testing.T) {
 	s.wantError("dsmd: killing rank 0, rank 1, still there")
 }
 
+// TestEchoOfASignal: the same signal twice in a row, as timeout(1) sends it, leaves the programs their grace.
+func TestEchoOfASignal(t *testing.T) {
+	s := newSupervisor(Config{Grace: time.Hour})
+	s.answer(syscall.SIGTERM)
+	s.answer(syscall.SIGTERM)
+	if s.killing {
+		t.Error("an echo of the signal that ended the job kills")
+	}
+	s.asked = s.asked.Add(-echoTime)
+	s.answer(syscall.SIGTERM)
+	if !s.killing {
+		t.Error("a second signal, later, does not kill")
+	}
+}
+
 func TestIgnoredHangupStaysIgnored(t *testing.T) {
 	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs see.
 	s := supervise(t, job{Nodes: 1, Program: play("hello")})

@@ -18,6 +18,10 @@ const maxNotices = 32
 // flushTime is how long the end of the job waits for a standard error that does not take the last lines.
 const flushTime = time.Second
 
+// echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal to the process and to its
+// group, one right behind the other. Nobody presses Ctrl-C twice in this time.
+const echoTime = 100 * time.Millisecond
+
 // orphanTime bounds the killing of what the programs left behind.
 const orphanTime = 5 * time.Second
 
@@ -60,6 +64,7 @@ type supervisor struct {
 	failed      bool  // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
+	asked       time.Time      // when it did
 	killing     bool           // hurry is closed
 	stopping    bool           // the daemons were asked to end, so their ending is no failure
 }
@@ -327,11 +332,14 @@ func (s *supervisor) fail(status int) {
 // answer does what a signal asks for.
 func (s *supervisor) answer(sig syscall.Signal) {
 	if ends(sig) {
-		if s.interrupted != 0 {
+		switch {
+		case sig == s.interrupted && time.Since(s.asked) < echoTime:
+			return
+		case s.interrupted != 0:
 			s.killAll()
 			return
 		}
-		s.interrupted = sig
+		s.interrupted, s.asked = sig, time.Now()
 		s.kill.Reset(s.cfg.Grace)
 	}
 	s.each(program, func(c *child) { c.signal(sig) })

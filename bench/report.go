@@ -56,7 +56,7 @@ func reportCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.sweep.Kernels, "kernels", kernels.Names(), "kernels (see `bench list`)")
+	flags.StringSliceVar(&o.sweep.Kernels, "kernels", kernels.Names(), "`names` of kernels, see bench list")
 	flags.IntSliceVarP(&o.sweep.Nodes, "nodes", "n", []int{1, 2, 4}, "numbers of nodes")
 	flags.StringSliceVar(&o.sweep.Traps, "traps", []string{"uffd", "sigsegv"}, "how daemons trap page faults: auto, uffd, sigsegv")
 	flags.StringSliceVar(&o.sweep.Transports, "transports", []string{"tcp"}, "how pages move: auto, tcp, rdma")

@@ -30,7 +30,8 @@ const alive = "alive"
 type process struct {
 	ctx     context.Context
 	c       *dsm.Cluster
-	stayers int // ranks below this are not killed
+	stayers int  // ranks below this are not killed
+	pins    bool // workers pin words, too
 	memory  *reader
 	book    *ledger
 	all     []*worker
@@ -40,7 +41,7 @@ type process struct {
 	wrong chan error     // the first error of any goroutine
 }
 
-// program is what the test starts: with the number of ranks that stay and a seed. It obeys these lines: "rest" stops its
+// program is what the test starts: with the number of ranks that stay, a seed, and whether to pin. It obeys these lines: "rest" stops its
 // workers, "check N" examines all memory after N processes were killed, "go" starts the workers again, "leave" ends it.
 var program = testcluster.Define("torture", func(s *testcluster.Self) error {
 	// SIGQUIT shows all threads, and then dumps core, which nobody wants.
@@ -49,7 +50,8 @@ var program = testcluster.Define("torture", func(s *testcluster.Self) error {
 	}
 	stayers, err := strconv.Atoi(s.Args[0])
 	seed, err2 := strconv.ParseUint(s.Args[1], 10, 64)
-	if err := errors.Join(err, err2); err != nil {
+	pins, err3 := strconv.ParseBool(s.Args[2])
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
 	// Not s.Ctx, which ends after a while: torture may take hours. The process dies with the test.
@@ -57,6 +59,7 @@ var program = testcluster.Define("torture", func(s *testcluster.Self) error {
 	if err != nil {
 		return err
 	}
+	p.pins = pins
 	p.start(s)
 	s.Say("begun")
 	lines := make(chan string)

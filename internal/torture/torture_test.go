@@ -21,6 +21,7 @@ var (
 	span     = flag.Duration("torture.for", 5*time.Second, "how long each back end is tortured")
 	only     = flag.String("torture.trap", "", "torture this back end only: uffd or sigsegv")
 	seedFlag = flag.Uint64("torture.seed", 0, "of what goroutines do and when processes come and go; 0: a fresh one")
+	pins     = flag.Bool("torture.pins", false, "pin words, too: a program whose collector stops a goroutine that pins, while another is in copy to the same page, hangs")
 	nodes    = flag.Int("torture.nodes", 2, "daemons")
 )
 
@@ -125,7 +126,7 @@ func newCampaign(t *testing.T, trap string, nodes int, seed uint64) *campaign {
 
 // start starts a process of a rank, whose node follows from the rank.
 func (g *campaign) start(rank int) *victim {
-	p := g.c.Program(g.t, program, rank%len(g.c.Daemons), rank, strconv.Itoa(len(g.c.Daemons)*stayersPerNode), strconv.FormatUint(g.r.Uint64(), 10))
+	p := g.c.Program(g.t, program, rank%len(g.c.Daemons), rank, strconv.Itoa(len(g.c.Daemons)*stayersPerNode), strconv.FormatUint(g.r.Uint64(), 10), strconv.FormatBool(*pins))
 	return &victim{Process: p, since: time.Now()}
 }
 
@@ -147,12 +148,12 @@ func (g *campaign) answer(v *victim, prefix string) string {
 
 // run is the whole torture.
 func (g *campaign) run(span time.Duration) {
-	for end, first := time.Now().Add(span), true; time.Now().Before(end); first = false {
-		part := min(restEvery, time.Until(end))
-		if first {
-			part = min(restEvery, span/2)
-		}
-		g.torment(part)
+	// The first rest is what the later ones are compared with, so there are two at least.
+	end := time.Now().Add(span)
+	g.torment(min(restEvery, span/2))
+	g.rest()
+	for again := true; again; again = time.Now().Before(end) {
+		g.torment(min(restEvery, max(span/4, time.Until(end))))
 		g.rest()
 	}
 	for _, v := range g.stay {

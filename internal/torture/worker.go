@@ -67,7 +67,7 @@ func (w *worker) step() error {
 		return w.shared()
 	case n < 97:
 		return w.prefetch()
-	case n < 99:
+	case n < 99 && w.pins:
 		return w.pinned()
 	default:
 		return w.scratch(fmt.Sprintf("scratch %d", w.r.IntN(3)))
@@ -263,25 +263,25 @@ func (w *worker) prefetch() error {
 }
 
 // pinned pins some words for reading and has the kernel read them, in a system call. Nobody can store to them meanwhile.
-func (w *worker) pinned() (err error) {
+func (w *worker) pinned() error {
 	first := w.r.IntN(len(w.memory.values) - 2*blockWords)
 	run := w.memory.values[first:][:2*blockWords]
-	unpin, err := dsm.Pin(w.ctx, w.c, run, dsm.Read)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unpin()) }()
-	var floors [2 * blockWords]uint32
-	var before, piped [2 * blockWords]uint64
-	w.memory.floors(first, floors[:])
-	copy(before[:], run)
 	from, to, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	defer to.Close()
-	if _, err := to.Write(unsafe.Slice((*byte)(unsafe.Pointer(&run[0])), 8*len(run))); err != nil {
+	var floors [2 * blockWords]uint32
+	var before, piped [2 * blockWords]uint64
+	w.memory.floors(first, floors[:]) // nothing but what is pinned may be touched after Pin
+	unpin, err := dsm.Pin(w.ctx, w.c, run, dsm.Read)
+	if err != nil {
+		return err
+	}
+	copy(before[:], run)
+	_, err = to.Write(unsafe.Slice((*byte)(unsafe.Pointer(&run[0])), 8*len(run)))
+	if err := errors.Join(err, unpin()); err != nil {
 		return fmt.Errorf("write(2) of pinned words: %w", err)
 	}
 	if err := binary.Read(from, binary.NativeEndian, &piped); err != nil {

@@ -15,8 +15,9 @@ import (
 // calls, if a page is not here; see the package comment, "System calls".
 //
 // Other ranks that want the pages wait until unpin, with Read only those that want to store, and so does a goroutine of this program that stores to what
-// is pinned for reading. So pin for short, and never wait for another rank meanwhile: it may wait for the
-// pages. To pin several slices at once, do it in the same order in all ranks. When the program ends its pins do. What is pinned can't be freed.
+// is pinned for reading. They wait for at most about a second: then the pin of that page is broken, and system calls may fail with
+// EFAULT as without Pin. So pin for short, and do not wait for another rank meanwhile: it may wait for the
+// pages. When the program ends its pins do. What is pinned can't be freed.
 //
 // unpin may be called from any goroutine; a second call does nothing.
 //

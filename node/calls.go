@@ -24,7 +24,7 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	if len(p.waiting)+len(p.fetches) >= maxCalls {
 		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
 	}
-	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket].end != 0) && c.Op != attach.OpCancel {
+	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket] != nil) && c.Op != attach.OpCancel {
 		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
 	}
 	switch c.Op {

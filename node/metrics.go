@@ -17,7 +17,7 @@ type counters struct {
 	pagesSent, pagesReceived                         atomic.Uint64
 	invalidations, downgrades, revokes, holds        atomic.Uint64
 	lockCalls, barrierCalls, nameCalls, prefetches   atomic.Uint64
-	pins, pinWaits                                   atomic.Uint64
+	pins, pinWaits, pinBreaks                        atomic.Uint64
 	prefetchedPages, sleeps, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
@@ -56,6 +56,7 @@ func (n *Node) metrics() []metric {
 		{"prefetched_pages", "Pages that prefetch calls asked for.", false, u(&c.prefetchedPages)},
 		{"pin_calls", "Pin calls.", false, u(&c.pins)},
 		{"pin_waits", "Pages that another node wanted and had to wait for, because a program had pinned them.", false, u(&c.pinWaits)},
+		{"pin_breaks", "Pins that were broken because others had waited too long for the page.", false, u(&c.pinBreaks)},
 		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
 		{"sleeps", "Times that the reactor went to sleep.", false, u(&c.sleeps)},
 		{"programs_seen", "Programs that have attached.", false, u(&c.programsSeen)},

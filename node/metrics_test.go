@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
@@ -29,7 +30,8 @@ func (s stuck) Stats() transport.Stats {
 func TestEveryCounterMoves(t *testing.T) {
 	c := start(t, setup{
 		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = maxHold },
-		wrap: func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
+		before: func(n *Node) { n.patience = time.Millisecond },
+		wrap:   func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
 	})
 	moved := map[string]bool{}
 	look := func() {
@@ -65,9 +67,8 @@ func TestEveryCounterMoves(t *testing.T) {
 	d.answer(two)
 	ticket := d.pin(page+4, 1, attach.Write)
 	wanted := b.access(page+4, false, func([]byte) {})
-	eventually(t, "a pinned page is wanted", func() bool { return putOff(c.members[0]) > 0 })
+	b.settled(wanted) // when the pin was broken
 	d.unpin(ticket)
-	b.settled(wanted)
 	// A duplicate: the fault is restarted while its answer is held back.
 	far := c.pageAt(0, 100)
 	d.store(far, 0, 1)

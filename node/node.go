@@ -118,9 +118,11 @@ type Node struct {
 	accept int // the listening socket of programs, non-blocking
 	spare  int // a descriptor set aside, see acceptSpare
 	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other users.
-	peer   func(fd int) (pid int, uid uint32, err error)
-	spin   spinner
-	timers timers
+	peer     func(fd int) (pid int, uid uint32, err error)
+	spin     spinner
+	timers   timers        // holds that end
+	breaks   timers        // pins that others have waited for long enough
+	patience time.Duration // how long that is
 
 	stopped bool  // the reactor was asked to end
 	broken  error // why the cluster cannot go on
@@ -216,7 +218,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 		peer: attach.Peer, spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
+		patience: pinPatience, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

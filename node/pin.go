@@ -2,14 +2,22 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+
+	"go.uber.org/zap"
 )
 
 // maxPinned bounds the pages that one program has pinned: others wait for them.
 const maxPinned = 1 << 14
+
+// pinPatience is how long others wait for a pinned page before the pin is broken. It must have an end: a goroutine that stores to what its own
+// program has pinned for reading waits for the pin, and a garbage collection waits for that goroutine and lets no other run, so
+// the one that would end the pin does not. A system call that takes longer while others want the page fails with EFAULT, as without Pin.
+const pinPatience = time.Second
 
 // pins are the pages that programs hold here, for system calls on them. To the engine a pinned page is one whose Downgrade or
 // Revoke takes long: what takes a page away from a pin is put off until the pin ends, and is then carried out as
@@ -21,6 +29,7 @@ type pinned struct {
 	reads, writes int
 	writable      bool // what the page is in the table, as long as it is held
 	putOff        *protocol.Effect
+	since         time.Duration // putOff: since when
 	// mapping: the table settles a fault on the page, while putOff waits; more are in faults.
 	mapping bool
 	faults  []pagetable.ProcID
@@ -30,6 +39,7 @@ type pinned struct {
 type pin struct {
 	first, end pagetable.Page
 	access     protocol.Access
+	broken     map[pagetable.Page]bool // pages that it holds no longer, because others had waited too long
 }
 
 // startPin fetches pages and holds them. It is a prefetch that at its end takes hold of the pages one after the other,
@@ -71,7 +81,7 @@ func (n *Node) hold(f *fetch) bool {
 			x.reads++
 		}
 	}
-	f.p.pins[f.ticket] = pin{f.first, f.end, f.access}
+	f.p.pins[f.ticket] = &pin{f.first, f.end, f.access, f.broken}
 	return true
 }
 
@@ -90,7 +100,7 @@ func (n *Node) unpin(p *program, ticket uint64) error {
 // abandonPin gives back what a Pin call that was not answered holds.
 func (n *Node) abandonPin(f *fetch) {
 	f.p.pinned -= int(f.end - f.first)
-	n.letGo(pin{f.first, f.held, f.access})
+	n.letGo(&pin{f.first, f.held, f.access, f.broken})
 }
 
 // dropPins gives back everything that a program that has gone holds.
@@ -106,8 +116,11 @@ func (n *Node) dropPins(p *program) {
 	p.pins = nil
 }
 
-func (n *Node) letGo(held pin) {
+func (n *Node) letGo(held *pin) {
 	for page := held.first; page < held.end; page++ {
+		if held.broken[page] {
+			continue
+		}
 		x := n.pins[page]
 		if held.access == protocol.Write {
 			x.writes--
@@ -152,12 +165,48 @@ func (n *Node) putOff(page pagetable.Page, f *protocol.Effect) bool {
 		if x.forbids(f.Kind) {
 			n.count.pinWaits.Add(1)
 			later := *f
-			x.putOff = &later
+			x.putOff, x.since = &later, n.now
+			n.breaks.add(n.now+n.patience, f.Object)
 			return true
 		}
 		x.writable = false
 	}
 	return false
+}
+
+// breakPin ends all pins of a page that somebody has waited for long enough.
+func (n *Node) breakPin(page pagetable.Page) {
+	x := n.pins[page]
+	if x == nil || x.putOff == nil || n.now < x.since+n.patience {
+		return // it has ended by itself; if it is wanted again, there is another timer
+	}
+	n.count.pinBreaks.Add(1)
+	n.log.Warn("a pin was broken because others had waited for its page too long", zap.Uint64("page", uint64(page)), zap.Duration("waited", n.patience))
+	for _, p := range n.programs {
+		for _, held := range p.pins {
+			held.lose(page, held.end)
+		}
+		for _, f := range p.fetches {
+			if f.pin {
+				held := pin{first: f.first, broken: f.broken}
+				held.lose(page, f.held)
+				f.broken = held.broken
+			}
+		}
+	}
+	x.reads, x.writes = 0, 0
+	n.resume(page, x)
+}
+
+// lose notes that a pin, which has hold of the pages up to end, does not hold this one any longer.
+func (h *pin) lose(page, end pagetable.Page) {
+	if page < h.first || page >= end {
+		return
+	}
+	if h.broken == nil {
+		h.broken = map[pagetable.Page]bool{}
+	}
+	h.broken[page] = true
 }
 
 // faultOnPinned settles a fault on a page that the engine believes to be on its way out and that is still here: without that,

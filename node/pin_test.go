@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
@@ -54,6 +55,31 @@ func TestPin(t *testing.T) {
 		a.wantLoad(page, 0, 3)
 		c.quiet()
 	})
+}
+
+// TestPinIsBroken: who waits for a pinned page waits for the node's patience, not for ever; also a thread of the pinning program itself, which
+// may be what keeps it from ending the pin.
+func TestPinIsBroken(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		c := start(t, setup{nodes: 2, async: async, before: func(n *Node) { n.patience = 20 * time.Millisecond }})
+		a, b := c.members[0].join(), c.members[1].join()
+		page := c.pageAt(1, 0)
+		b.store(page, 0, 1)
+		ticket := a.pin(page, 2, attach.Read)
+		mine := a.access(page, true, func(x []byte) { binary.NativeEndian.PutUint64(x, 2) })
+		theirs := b.access(page, true, func(x []byte) { binary.NativeEndian.PutUint64(x, 3) })
+		a.settled(mine)
+		b.settled(theirs)
+		if got := c.members[0].counter("pin_breaks"); got == 0 {
+			t.Error("no pin was broken")
+		}
+		a.unpin(ticket)
+		again := a.pin(page, 2, attach.Write)
+		a.store(page, 0, 4)
+		a.unpin(again)
+		b.wantLoad(page, 0, 4)
+		c.quiet()
+	}
 }
 
 // putOff is how many operations have had to wait for the end of a pin.

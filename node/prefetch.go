@@ -18,8 +18,9 @@ type fetch struct {
 
 	// Of a Pin call only, see startPin.
 	pin         bool
-	freed       bool           // one of its pages is being freed
-	first, held pagetable.Page // pages [first, held) are pinned
+	freed       bool                    // one of its pages is being freed
+	first, held pagetable.Page          // pages [first, held) are pinned
+	broken      map[pagetable.Page]bool // of them, those whose pin was broken
 }
 
 // fetchWindow is how many pages of one call are on their way at a time: enough to fill the network's

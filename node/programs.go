@@ -30,7 +30,7 @@ type program struct {
 	bye     bool
 	waiting map[uint64]protocol.Ticket // open calls that the engine answers, by the program's ticket
 	fetches map[uint64]*fetch          // open prefetches, by the program's ticket
-	pins    map[uint64]pin             // what its answered Pin calls hold, by their tickets
+	pins    map[uint64]*pin            // what its answered Pin calls hold, by their tickets
 	pinned  int                        // pages that its Pin calls hold or want, at most maxPinned
 	blocked bool                       // its socket has no room; epoll tells when it has
 	cut     error                      // why the node has shut the connection
@@ -105,7 +105,7 @@ func (n *Node) closeSpare() {
 func (n *Node) newProgram(fd int) *program {
 	n.nextID++
 	return &program{
-		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]pin{},
+		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
 	}
 }
 

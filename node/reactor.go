@@ -59,6 +59,7 @@ func (n *Node) look(check bool) bool {
 	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
+	busy = n.breakPins() || busy
 	busy = n.fetchMore() || busy
 	if check {
 		busy = n.serveReady(n.poller.Check()) || busy
@@ -88,7 +89,7 @@ func (n *Node) sleep() {
 	n.count.sleeps.Add(1)
 	n.gauge()
 	before := n.clock()
-	ready := n.poller.Wait(n.timers.timeout(before))
+	ready := n.poller.Wait(sooner(n.timers.timeout(before), n.breaks.timeout(before)))
 	n.now = n.clock()
 	n.spin.slept(n.now - before)
 	n.serveReady(ready)
@@ -132,6 +133,14 @@ func (n *Node) fireTimers() bool {
 		fired = true
 		n.step(protocol.Event{Kind: protocol.EventHoldOver, Object: id})
 	}
+}
+
+func (n *Node) breakPins() bool {
+	id, ok := n.breaks.due(n.now)
+	if ok {
+		n.breakPin(pagetable.Page(id.Page()))
+	}
+	return ok
 }
 
 // serveReady deals with the descriptors that the poller found ready, and says whether anything was there.
@@ -309,7 +318,16 @@ func (n *Node) lose(peer transport.NodeID, err error) {
 	}
 }
 
-// timers are the holds that are running. There are few: one for each page that was just gained and is wanted elsewhere.
+// sooner is the shorter of two timeouts, either of which may be netio.Forever.
+func sooner(a, b time.Duration) time.Duration {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// timers are the holds that are running, or the pins that somebody waits for. There are few: one for each page that was just gained, or is
+// pinned, and is wanted elsewhere.
 type timers struct {
 	list []timer
 	next time.Duration // when the first is due; meaningless if there are none

@@ -116,7 +116,7 @@ func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var stdout bytes.Buffer
 	cmd := command()

@@ -9,13 +9,16 @@ import (
 	"dsmd/internal/attach"
 )
 
+// PinPatience is how long others wait for a pinned page before the pin is broken; see Pin.
+const PinPatience = attach.PinPatience
+
 // Pin fetches the pages of s, which is part of a slice from Alloc, and keeps them here until unpin is called. Meanwhile system calls can
 // be given s whatever the trap is: with Read, calls that read from it, such as file.Write(s); with Write, also calls that write to it,
 // such as io.ReadFull(conn, s). Without Pin such calls fail with EFAULT where the trap can't catch faults inside system
 // calls, if a page is not here; see the package comment, "System calls".
 //
 // Other ranks that want the pages wait until unpin, with Read only those that want to store, and so does a goroutine of this program that stores to what
-// is pinned for reading. They wait for at most about a second: then the pin of that page is broken, and system calls may fail with
+// is pinned for reading. They wait for at most PinPatience: then the pin of that page is broken, and system calls may fail with
 // EFAULT as without Pin. So pin for short, and do not wait for another rank meanwhile: it may wait for the
 // pages. When the program ends its pins do. What is pinned can't be freed.
 //

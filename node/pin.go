@@ -17,7 +17,7 @@ const maxPinned = 1 << 14
 // pinPatience is how long others wait for a pinned page before the pin is broken. It must have an end: a goroutine that stores to what its own
 // program has pinned for reading waits for the pin, and a garbage collection waits for that goroutine and lets no other run, so
 // the one that would end the pin does not. A system call that takes longer while others want the page fails with EFAULT, as without Pin.
-const pinPatience = time.Second
+const pinPatience = attach.PinPatience
 
 // pins are the pages that programs hold here, for system calls on them. To the engine a pinned page is one whose Downgrade or
 // Revoke takes long: what takes a page away from a pin is put off until the pin ends, and is then carried out as

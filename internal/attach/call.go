@@ -3,6 +3,7 @@ package attach
 import (
 	"fmt"
 	"math/bits"
+	"time"
 )
 
 // Op is what a Call asks for.
@@ -56,6 +57,9 @@ const (
 	Read  Access = 1 // shared with other readers
 	Write Access = 2 // alone
 )
+
+// PinPatience is how long others wait for a page that OpPin holds before the daemon breaks the pin.
+const PinPatience = time.Second
 
 // MaxTicket is the largest ticket; 0 names no call.
 const MaxTicket = 1<<64 - 1

@@ -21,7 +21,7 @@ var (
 	span     = flag.Duration("torture.for", 5*time.Second, "how long each back end is tortured")
 	only     = flag.String("torture.trap", "", "torture this back end only: uffd or sigsegv")
 	seedFlag = flag.Uint64("torture.seed", 0, "of what goroutines do and when processes come and go; 0: a fresh one")
-	pins     = flag.Bool("torture.pins", false, "pin words, too: a program whose collector stops a goroutine that pins, while another is in copy to the same page, hangs")
+	pins     = flag.Bool("torture.pins", true, "pin words, too")
 	nodes    = flag.Int("torture.nodes", 2, "daemons")
 )
 

@@ -275,12 +275,16 @@ func (w *worker) pinned() error {
 	var floors [2 * blockWords]uint32
 	var before, piped [2 * blockWords]uint64
 	w.memory.floors(first, floors[:]) // nothing but what is pinned may be touched after Pin
+	begun := time.Now()
 	unpin, err := dsm.Pin(w.ctx, w.c, run, dsm.Read)
 	if err != nil {
 		return err
 	}
 	copy(before[:], run)
 	_, err = to.Write(unsafe.Slice((*byte)(unsafe.Pointer(&run[0])), 8*len(run)))
+	if time.Since(begun) > dsm.PinPatience {
+		return unpin() // others may have waited too long, and the pin was broken
+	}
 	if err := errors.Join(err, unpin()); err != nil {
 		return fmt.Errorf("write(2) of pinned words: %w", err)
 	}

@@ -314,3 +314,26 @@ func TestCancelOfNothing(t *testing.T) {
 	p.sync()
 	c.quiet()
 }
+
+// TestEndIsSeenBeforeLastWords: the page table may notice that a program has ended before what it said last is read. A lock that
+// it gave back was given back, and nobody is told that its holder died.
+func TestEndIsSeenBeforeLastWords(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		c := start(t, setup{nodes: 2, ranks: 3, async: async})
+		a, b, d := c.members[0].joinAs(0), c.members[1].joinAs(1), c.members[0].joinAs(2)
+		page := a.bind("x", 1)
+		a.store(page, 0, 1)
+		if r := a.acquire(lockName, attach.Write); r.Status != attach.StatusOK {
+			t.Fatalf("the lock was granted with %v", r.Status)
+		}
+		a.table.Kill(a.id)
+		b.store(page, 0, 2) // takes the page from all programs of node 0, which notices that one has gone
+		d.wantLoad(page, 0, 2)
+		a.release(lockName, attach.Write)
+		a.leave()
+		if r := d.acquire(lockName, attach.Write); r.Status != attach.StatusOK {
+			t.Errorf("a lock that was given back is granted with %v", r.Status)
+		}
+		d.release(lockName, attach.Write)
+	}
+}

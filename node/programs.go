@@ -23,6 +23,7 @@ type program struct {
 	out     []byte // frames not yet taken by the socket
 	pass    int    // descriptor to send with the first byte of out, or -1
 	stage   stage
+	served  bool // its faults are served
 	rank    uint32
 	ranked  bool // rank is taken by this program
 	pid     int
@@ -41,7 +42,7 @@ type stage uint8
 const (
 	stageNew     stage = iota // connected, nothing said
 	stageGreeted              // has been welcomed
-	stageTrapped              // its faults are served
+	stageTrapped              // has handed over its trap, and may call
 )
 
 const (
@@ -310,7 +311,7 @@ func (n *Node) trap(p *program, body []byte) error {
 		return n.refuse(p, attach.RefuseTrap, err.Error())
 	}
 	p.ranked = true
-	p.stage = stageTrapped
+	p.stage, p.served = stageTrapped, true
 	n.trapped++
 	n.waiters.attached(pagetable.ProcID(p.id))
 	n.count.programs.Store(int64(n.attached()))
@@ -320,13 +321,14 @@ func (n *Node) trap(p *program, body []byte) error {
 	return nil
 }
 
-// untrap ends the serving of a program's faults.
+// untrap ends the serving of a program's faults. What the program has said and was not read yet still counts: the page table may notice the
+// end of a program before its last words are read.
 func (n *Node) untrap(id protocol.ClientID) {
 	p := n.programs[id]
-	if p == nil || p.stage != stageTrapped {
+	if p == nil || !p.served {
 		return
 	}
-	p.stage = stageGreeted
+	p.served = false
 	n.trapped--
 	n.table.Detach(pagetable.ProcID(id))
 	n.waiters.detached(pagetable.ProcID(id))

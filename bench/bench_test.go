@@ -20,6 +20,8 @@ import (
 	"dsmd/bench/micro"
 	"dsmd/bench/report"
 	"dsmd/dsm"
+
+	"dsmd/internal/uffd/uffdtest"
 )
 
 // driverEnv makes the test executable the driver, with the arguments it was given.
@@ -307,6 +309,7 @@ func TestList(t *testing.T) {
 
 // TestMicro measures everything once, and asserts nothing about the times but that there are some.
 func TestMicro(t *testing.T) {
+	uffdtest.Require(t)
 	out, err := run(t, "micro", "-n", "3", "--runs", "1", "--json", "-", "--dsmd", dsmdPath)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/uffd"
+
+	"dsmd/internal/uffd/uffdtest"
 )
 
 // patience bounds every wait of these tests.
@@ -88,9 +90,10 @@ type fakeArrival struct {
 }
 
 // newFake starts a daemon of a cluster of size ranks, after it was configured. The test's end stops it. If there is more than one
-// rank, each has its own region, so that all fit into this process.
+// rank, each has its own region, so that all fit into this process. It wants the uffd trap; with the other one package e2e tests dsm.
 func newFake(t *testing.T, size int, configure ...func(*fake)) *fake {
 	t.Helper()
+	uffdtest.Require(t)
 	f := &fake{
 		t: t, socket: fmt.Sprintf("@dsm-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
 		welcome: attach.Welcome{Version: attach.Version, Nodes: 1, Size: uint32(size), RegionBase: testBase, RegionBytes: testRegion,

@@ -20,6 +20,8 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/uffd"
+
+	"dsmd/internal/uffd/uffdtest"
 )
 
 // The tests here touch shared memory, so they run a program in another process, whose page faults the fake
@@ -176,6 +178,7 @@ func programLoadAndStore(c *Cluster) {
 }
 
 func TestProgramLoadsAndStores(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1, func(f *fake) { f.trapped = serve(t) })
 	status, out, stderr := f.start("load and store").end()
 	if status != 0 || out != "8386560 8000\n" {
@@ -210,6 +213,7 @@ func programLeave(c *Cluster) {
 // TestFreedAndClosedMemoryFaults: a stray access must end in SIGSEGV, not in memory that
 // belongs to somebody else.
 func TestFreedAndClosedMemoryFaults(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1, func(f *fake) { f.trapped = serve(t) })
 	status, out, stderr := f.start("leave").end()
 	if status != 0 || out != "false true false true\n" {
@@ -229,6 +233,7 @@ func programFlags(c *Cluster) {
 
 // TestMappingIsNotInheritedOrDumped looks at what the kernel says of the mapping.
 func TestMappingIsNotInheritedOrDumped(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1, func(f *fake) { f.trapped = serve(t) })
 	status, out, stderr := f.start("flags").end()
 	flags := strings.Fields(out)
@@ -251,6 +256,7 @@ func programStuck(c *Cluster) {
 // TestProgramIsStuckWhenTheDaemonDies: a thread that waits for a page when the daemon dies must neither hang for ever
 // nor go on with zeros, also when no other goroutine can run.
 func TestProgramIsStuckWhenTheDaemonDies(t *testing.T) {
+	uffdtest.Require(t)
 	faulted := make(chan struct{})
 	var once sync.Once
 	f := newFake(t, 1, func(f *fake) {
@@ -279,6 +285,7 @@ func programWait(c *Cluster) {
 }
 
 func TestProgramEndsWhenTheClusterIsLost(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1)
 	p := f.start("wait")
 	f.awaitCalls(attach.OpArrive, 1)
@@ -305,6 +312,7 @@ func programGrace(c *Cluster) {
 // TestNoZerosAfterTheDaemonDied: in the time of grace the load must go on waiting. The kernel would let it go through, with a
 // page of zeros, if the program had not kept its userfaultfd.
 func TestNoZerosAfterTheDaemonDied(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1)
 	p := f.start("grace")
 	f.awaitCalls(attach.OpArrive, 1)
@@ -324,6 +332,7 @@ func programCloseInTime(c *Cluster) {
 
 // TestCloseAfterLossIsAnOrderlyEnd: a program that closes within the grace goes on without shared memory.
 func TestCloseAfterLossIsAnOrderlyEnd(t *testing.T) {
+	uffdtest.Require(t)
 	f := newFake(t, 1)
 	p := f.start("close in time")
 	f.awaitCalls(attach.OpArrive, 1)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dsmd/internal/uffd/uffdtest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,6 +23,7 @@ func TestMain(m *testing.M) {
 
 // TestEveryPath runs every floor both ways of waiting. It asserts nothing about the times but that time passed.
 func TestEveryPath(t *testing.T) {
+	uffdtest.Require(t)
 	for _, spec := range []Spec{
 		{Path: Fetch},
 		{Path: Fetch, Store: true},
@@ -71,6 +74,7 @@ func TestBadSpecs(t *testing.T) {
 
 // TestCancelEndsProcesses cancels a measurement that would take very long.
 func TestCancelEndsProcesses(t *testing.T) {
+	uffdtest.Require(t)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errors.New("enough"))
 	defer cancel()
 	_, err := Measure(ctx, Spec{Path: Fetch, Samples: 1000, Gap: time.Minute})

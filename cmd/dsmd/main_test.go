@@ -200,7 +200,7 @@ func TestRunAndStatus(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &list); err != nil || status != 0 || len(list) != 1 {
 			t.Fatalf("status %d, %v, stderr %q: %s", status, err, stderr, text)
 		}
-		if d := list[0]; int(d.Node) != node || d.Nodes != 2 || d.Ranks != 2 || d.Trap != "uffd" || d.Transport != "tcp" || len(d.Counters) == 0 {
+		if d := list[0]; int(d.Node) != node || d.Nodes != 2 || d.Ranks != 2 || d.Trap != "uffd" && d.Trap != "sigsegv" || d.Transport != "tcp" || len(d.Counters) == 0 {
 			t.Errorf("%+v", d)
 		}
 		// The shells have not attached, and who asks for the status does not count itself.

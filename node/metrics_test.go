@@ -43,6 +43,7 @@ func TestEveryCounterMoves(t *testing.T) {
 	}
 	a, b, d := c.members[0].join(), c.members[1].join(), c.members[0].join()
 	page := a.bind("x", 40)
+	b.bind("x", 40) // or the pages are freed when a dies
 	a.store(page, 0, 1)
 	d.load(page, 0)     // map
 	b.load(page, 0)     // read miss, downgrade

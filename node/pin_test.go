@@ -61,7 +61,10 @@ func TestPin(t *testing.T) {
 // may be what keeps it from ending the pin.
 func TestPinIsBroken(t *testing.T) {
 	for _, async := range []bool{false, true} {
-		c := start(t, setup{nodes: 2, async: async, before: func(n *Node) { n.patience = 20 * time.Millisecond }})
+		c := start(t, setup{
+			nodes: 2, async: async, before: func(n *Node) { n.patience = 20 * time.Millisecond },
+			change: func(cfg *Config) { cfg.Spin = -1 }, // as a daemon that has had nothing to do for long
+		})
 		a, b := c.members[0].join(), c.members[1].join()
 		page := c.pageAt(1, 0)
 		b.store(page, 0, 1)

@@ -59,7 +59,6 @@ func (n *Node) look(check bool) bool {
 	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
-	busy = n.breakPins() || busy
 	busy = n.fetchMore() || busy
 	if check {
 		busy = n.serveReady(n.poller.Check()) || busy
@@ -123,24 +122,18 @@ func (n *Node) pollNet() bool {
 	return got > 0
 }
 
+// fireTimers ends the holds and breaks the pins whose time has come, and says whether there were any.
 func (n *Node) fireTimers() bool {
 	fired := false
-	for {
-		id, ok := n.timers.due(n.now)
-		if !ok {
-			return fired
-		}
+	for id, ok := n.timers.due(n.now); ok; id, ok = n.timers.due(n.now) {
 		fired = true
 		n.step(protocol.Event{Kind: protocol.EventHoldOver, Object: id})
 	}
-}
-
-func (n *Node) breakPins() bool {
-	id, ok := n.breaks.due(n.now)
-	if ok {
+	for id, ok := n.breaks.due(n.now); ok; id, ok = n.breaks.due(n.now) {
+		fired = true
 		n.breakPin(pagetable.Page(id.Page()))
 	}
-	return ok
+	return fired
 }
 
 // serveReady deals with the descriptors that the poller found ready, and says whether anything was there.

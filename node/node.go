@@ -215,7 +215,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
 		engine: protocol.New(rules), rules: rules, choice: pagetable.Choice{Trap: pagetable.TrapUffd},
-		peer: attach.Peer, spin: newSpinner(cfg.Spin), events: make([]pagetable.Event, 64),
+		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		patience: pinPatience, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),

@@ -33,10 +33,10 @@ func (n *Node) react() {
 		n.now = n.clock()
 		// Only the time from one vain look to the next is polling. A look that found something may have taken long, which
 		// neither uses up the time for polling nor says that the core was taken away.
-		if idle {
-			n.spin.looked(n.now, n.now-before)
-		} else {
+		if !idle {
 			since = n.now
+		} else if n.spin.looked(n.now, n.now-before, netio.Displaced) {
+			n.changeCore()
 		}
 		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && len(n.fetching.ready) == 0 {
 			n.sleep()
@@ -48,6 +48,15 @@ func (n *Node) react() {
 			// slice is over, some milliseconds.
 			netio.Yield()
 		}
+	}
+}
+
+// changeCore moves the reactor's thread. Where that is forbidden, it stays where it is.
+func (n *Node) changeCore() {
+	if moved, err := netio.ChangeCore(); err != nil {
+		n.log.Debug("the reactor cannot choose its core", zap.Error(err))
+	} else if moved {
+		n.count.moves.Add(1)
 	}
 }
 

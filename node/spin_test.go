@@ -18,7 +18,7 @@ func vain(s *spinner, sleeps int, d time.Duration) {
 }
 
 func TestSpinnerLearnsNotToPoll(t *testing.T) {
-	s := newSpinner(0)
+	s := newSpinner(0, 0)
 	if s.until(0) != defaultSpin {
 		t.Errorf("a new spinner polls for %v, want %v", s.until(0), defaultSpin)
 	}
@@ -33,7 +33,7 @@ func TestSpinnerLearnsNotToPoll(t *testing.T) {
 }
 
 func TestSpinnerLearnsToPoll(t *testing.T) {
-	s := newSpinner(0)
+	s := newSpinner(0, 0)
 	vain(&s, 10, time.Second)
 	vain(&s, 1, defaultSpin/2)
 	if got := s.until(0); got < minSpin {
@@ -50,26 +50,124 @@ func TestSpinnerLearnsToPoll(t *testing.T) {
 }
 
 func TestSpinnerPausesWhenItsCoreIsStolen(t *testing.T) {
-	s := newSpinner(0)
-	s.looked(time.Second, stolenAfter)
+	s := newSpinner(0, 0)
+	s.looked(time.Second, stolenAfter, none)
 	if s.until(time.Second) != defaultSpin {
 		t.Error("it paused although it had its core")
 	}
-	s.looked(time.Second, stolenAfter+1)
-	for _, at := range []time.Duration{time.Second, time.Second + spinPause - 1} {
+	s.looked(time.Second, stolenAfter+1, none)
+	for _, at := range []time.Duration{time.Second, time.Second + minPause - 1} {
 		if s.until(at) != 0 {
 			t.Errorf("it polls %v after its core was stolen", at-time.Second)
 		}
 	}
-	if s.until(time.Second+spinPause) != defaultSpin {
+	if at := time.Second + 2*minPause + pausePerLoss*stolenAfter; s.until(at) != defaultSpin {
 		t.Error("it does not poll again after the pause")
+	}
+}
+
+func TestSpinnerPausesLongerTheMoreItLoses(t *testing.T) {
+	for _, kept := range []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second} {
+		s := newSpinner(0, 0)
+		s.looked(time.Second, kept, none)
+		want := min(pausePerLoss*kept, maxPause)
+		if s.until(time.Second+want-1) != 0 || s.until(time.Second+want) != defaultSpin {
+			t.Errorf("after it lost its core for %v it does not pause for %v", kept, want)
+		}
+	}
+}
+
+// none is a core that nobody else takes.
+func none() int64 { return 0 }
+
+// crowd lets somebody take the core at each of enough vain looks to notice, and says whether the spinner moves.
+func crowd(s *spinner, now time.Duration) (move bool) {
+	taken := int64(0)
+	for range 1 + s.window {
+		move = s.looked(now, minSpin, func() int64 { taken++; return taken * s.window })
+	}
+	return move
+}
+
+func TestSpinnerMovesFromACrowdedCore(t *testing.T) {
+	s := newSpinner(0, 0)
+	now := time.Second
+	taken := int64(0)
+	for look := range 10 * s.window { // a program that runs between two events takes the core only now and then
+		if look%2 == 0 {
+			taken++
+		}
+		if s.looked(now, minSpin, func() int64 { return taken }) {
+			t.Fatal("it moves although it has its core most of the time")
+		}
+	}
+	s.vain = 0
+	if !crowd(&s, now) {
+		t.Fatal("it stays on a core that it lost at each look")
+	}
+	if s.until(now) != defaultSpin {
+		t.Error("it does not poll on its new core")
+	}
+	if crowd(&s, now+settle-1) {
+		t.Error("it moves again at once")
+	}
+	if s.until(now+settle-1) != defaultSpin {
+		t.Error("one move in vain stops its polling")
+	}
+	if !crowd(&s, now+settle) {
+		t.Error("it stays for ever on its new core")
+	}
+}
+
+func TestSpinnersDoNotLeaveOneCoreTogether(t *testing.T) {
+	first, second := newSpinner(0, 0), newSpinner(0, 1)
+	taken, turns := int64(0), 0
+	for ; ; turns++ { // they look in turns, and each takes the core from the other
+		taken++
+		now := time.Second + time.Duration(turns)*minSpin
+		if first.looked(now, minSpin, func() int64 { return taken }) {
+			break
+		}
+		if second.looked(now, minSpin, func() int64 { return taken }) {
+			t.Fatal("the second moves before the first, which is quicker to notice")
+		}
+	}
+	for range 10 * second.window { // now it is alone
+		if second.looked(time.Second, minSpin, func() int64 { return taken }) {
+			t.Fatalf("the second left the core too, after the first had left it at turn %d", turns)
+		}
+	}
+}
+
+func TestSpinnerPausesWhereAllCoresAreCrowded(t *testing.T) {
+	s := newSpinner(0, 0)
+	now := time.Second
+	crowd(&s, now)
+	for range movesInVain {
+		now += settle
+		if !crowd(&s, now) {
+			t.Fatal("it gives up after too few moves")
+		}
+	}
+	crowd(&s, now+1)
+	if s.until(now+1) != 0 || s.until(now+crowdedPause) != 0 {
+		t.Error("it polls although moving did not help")
+	}
+	now += crowdedPause + 1
+	if s.until(now) != defaultSpin {
+		t.Error("it never polls again")
+	}
+	crowd(&s, now) // moves, after a long quiet time
+	crowd(&s, now+1)
+	if s.until(now+1) != defaultSpin {
+		t.Error("old moves count for ever")
 	}
 }
 
 func TestSpinnerLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := time.Duration(rapid.Int64Range(-10, int64(time.Millisecond)).Draw(t, "limit"))
-		s := newSpinner(limit)
+		s := newSpinner(limit, 0)
 		want := limit
 		switch {
 		case limit < 0:

@@ -3,7 +3,9 @@ package netio
 import (
 	"bytes"
 	"net"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -184,4 +186,83 @@ func TestPoller(t *testing.T) {
 	if err := p.Watch(a, 7, false); err == nil {
 		t.Error("Watch of a descriptor that was removed succeeded")
 	}
+}
+
+func TestChangeCoreGoesRoundAndLeavesTheThreadFree(t *testing.T) {
+	runtime.LockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := ChangeCore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := before.Count() > 1; moved != want {
+		t.Errorf("ChangeCore said %v with %d cores", moved, before.Count())
+	}
+	var after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &after); err != nil {
+		t.Fatal(err)
+	}
+	if after != before {
+		t.Error("the thread may not use the same cores as before")
+	}
+	runtime.UnlockOSThread() // only now: a thread whose cores are wrong dies with its goroutine
+}
+
+func TestCoreAfter(t *testing.T) {
+	var allowed unix.CPUSet
+	for _, c := range []int{2, 3, 500} {
+		allowed.Set(c)
+	}
+	for core, want := range map[int]int{0: 2, 2: 3, 3: 500, 500: 2, 1023: 2} {
+		if got := coreAfter(core, &allowed); got != want {
+			t.Errorf("the core after %d is %d, want %d", core, got, want)
+		}
+	}
+}
+
+func TestDisplacedCountsWhoTakesTheCore(t *testing.T) {
+	runtime.LockOSThread()
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	one.Set(currentCore())
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	stop, rival := make(chan struct{}), make(chan error)
+	go func() { // a thread of its own, on the same core
+		runtime.LockOSThread() // never unlocked: it ends with its core set
+		err := unix.SchedSetaffinity(0, &one)
+		rival <- err
+		for {
+			select {
+			case <-stop:
+				rival <- nil
+				return
+			default:
+				Yield()
+			}
+		}
+	}()
+	if err := <-rival; err != nil {
+		t.Fatal(err)
+	}
+	before := Displaced()
+	deadline := time.Now().Add(10 * time.Second)
+	for Displaced() < before+10 && time.Now().Before(deadline) {
+		Yield()
+	}
+	if got := Displaced() - before; got < 10 {
+		t.Errorf("displaced %d times in 10 s beside a thread that yields on the same core, want at least 10", got)
+	}
+	if err := unix.SchedSetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	<-rival
+	runtime.UnlockOSThread()
 }

@@ -1,0 +1,59 @@
+package netio
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Yield lets whoever is ready to run on this core run first. It costs a third of a microsecond when nobody is.
+func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// Displaced counts how often another thread ran on the calling thread's core in its place although it could have
+// gone on, Yields that somebody used included. Asking costs a quarter of a microsecond.
+func Displaced() int64 {
+	var usage unix.Rusage
+	unix.RawSyscall(unix.SYS_GETRUSAGE, unix.RUSAGE_THREAD, uintptr(unsafe.Pointer(&usage)), 0)
+	return int64(usage.Nivcsw)
+}
+
+// ChangeCore moves the calling thread, which must be locked to its goroutine, to the next core that it may run on,
+// and leaves it to the scheduler from there. It returns false if there is no other core. It costs some 10 µs.
+//
+// The scheduler looks for an idle core when it wakes a thread, but on a machine of few cores only while these have little
+// to do, and threads that poll look like much. Two that poll in turns on one core would then stay there while another core idles.
+func ChangeCore() (bool, error) {
+	var allowed, next unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return false, fmt.Errorf("netio: asking which cores this thread may use: %w", err)
+	}
+	if allowed.Count() < 2 {
+		return false, nil
+	}
+	next.Set(coreAfter(currentCore(), &allowed))
+	if err := unix.SchedSetaffinity(0, &next); err != nil {
+		return false, fmt.Errorf("netio: moving this thread to another core: %w", err)
+	}
+	if err := unix.SchedSetaffinity(0, &allowed); err != nil {
+		return true, fmt.Errorf("netio: letting this thread use all its cores again: %w", err)
+	}
+	return true, nil
+}
+
+// coreAfter is the next allowed core after core, going round.
+func coreAfter(core int, allowed *unix.CPUSet) int {
+	cores := 8 * int(unsafe.Sizeof(*allowed))
+	for i := 1; i < cores; i++ {
+		if c := (core + i) % cores; allowed.IsSet(c) {
+			return c
+		}
+	}
+	return core
+}
+
+func currentCore() int {
+	var core uint32
+	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&core)), 0, 0)
+	return int(core)
+}

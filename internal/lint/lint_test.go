@@ -27,7 +27,7 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/uffd", "protocol", "transport/tcp"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/uffd", "protocol", "transport/tcp"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/netio"}},
 	{"protocol", nil},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
@@ -37,6 +37,7 @@ var allowed = []struct {
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
 	{"internal/attach", nil},
+	{"internal/certs", nil},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by its API.
 	{"internal/e2e", []string{"dsm", "internal/attach", "internal/uffd/uffdtest"}},

@@ -1,0 +1,225 @@
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// File names in the directory of an authority, and in that of a node, which has a copy of the first.
+const (
+	AuthorityFile    = "ca.pem"
+	AuthorityKeyFile = "ca-key.pem"
+)
+
+// Validity of certificates unless something else is asked for.
+const (
+	AuthorityValidity = 10 * 365 * 24 * time.Hour
+	NodeValidity      = 365 * 24 * time.Hour
+	// MaxValidity keeps dates within what certificates can say.
+	MaxValidity = 100 * 365 * 24 * time.Hour
+)
+
+// skew is how far the clocks of a cluster may be apart: certificates begin to be valid that long before they are made.
+const skew = time.Hour
+
+// Authority signs the certificates of one cluster.
+type Authority struct {
+	cluster string
+	cert    *x509.Certificate
+	certPEM []byte
+	key     *ecdsa.PrivateKey
+}
+
+// Cluster is the name of the cluster whose nodes the authority makes certificates for.
+func (a *Authority) Cluster() string { return a.cluster }
+
+// Certificate is the authority's own.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
+// NewAuthority makes the authority of a cluster and writes it to AuthorityFile and AuthorityKeyFile in dir, which it makes if need be.
+// It is valid from now on for that long. Files that exist stay and give an error that wraps fs.ErrExist, unless force.
+func NewAuthority(dir, cluster string, valid time.Duration, force bool) (*Authority, error) {
+	if err := (Identity{cluster, AnyNode}).check(); err != nil {
+		return nil, err
+	}
+	uri, err := Identity{cluster, AnyNode}.uri()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: commonName("dsmd authority of " + cluster)},
+		URIs:                  []*url.URL{uri},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true, // what it signs signs nothing
+	}
+	key, certPEM, err := create(template, valid, nil)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	err = writeFiles(dir, force, file{AuthorityKeyFile, keyPEM}, file{AuthorityFile, certPEM})
+	if err != nil {
+		return nil, err
+	}
+	return OpenAuthority(dir)
+}
+
+// OpenAuthority reads what NewAuthority has written to dir.
+func OpenAuthority(dir string) (*Authority, error) {
+	pair, err := loadPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w; make an authority with \"dsmd cert ca --out %s\"", err, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	id, err := IdentityOf(pair.Leaf)
+	switch {
+	case !pair.Leaf.IsCA || !ok:
+		return nil, fmt.Errorf("certs: %s is no authority that \"dsmd cert ca\" made", filepath.Join(dir, AuthorityFile))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, AuthorityFile), err)
+	}
+	if err := inDate(filepath.Join(dir, AuthorityFile), pair.Leaf, time.Now()); err != nil {
+		return nil, err
+	}
+	return &Authority{id.Cluster, pair.Leaf, encodeCert(pair.Leaf.Raw), key}, nil
+}
+
+// Node is what a node's certificate is to say.
+type Node struct {
+	ID    int           // 0 to 65534, or AnyNode
+	Hosts []string      // names and addresses for tools that check them; dsmd does not
+	Valid time.Duration // from now; 0: NodeValidity. It is cut where the authority's own ends
+}
+
+// NodeFiles are the names of the certificate and the key of a node.
+func NodeFiles(id int) (cert, key string) {
+	if id == AnyNode {
+		return "node.pem", "node-key.pem"
+	}
+	return fmt.Sprintf("node-%d.pem", id), fmt.Sprintf("node-%d-key.pem", id)
+}
+
+// Issue makes a certificate for a node, and writes it, its key (NodeFiles) and a copy of the authority's certificate to dir,
+// which it makes if need be. Files that exist stay and give an error that wraps fs.ErrExist, unless force, or the copy is
+// the same.
+func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, error) {
+	id := Identity{a.cluster, n.ID}
+	if err := id.check(); err != nil {
+		return nil, err
+	}
+	uri, err := id.uri()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: commonName(fmt.Sprintf("dsmd node of %s", a.cluster))},
+		URIs:                  []*url.URL{uri},
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // of two nodes, either may dial
+		BasicConstraintsValid: true,
+	}
+	if n.ID != AnyNode {
+		template.Subject.CommonName = commonName(fmt.Sprintf("dsmd node %d of %s", n.ID, a.cluster))
+	}
+	if err := addHosts(template, n.Hosts); err != nil {
+		return nil, err
+	}
+	if n.Valid == 0 {
+		n.Valid = NodeValidity
+	}
+	key, certPEM, err := create(template, n.Valid, a)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	certFile, keyFile := NodeFiles(n.ID)
+	if err := writeFiles(dir, force, file{AuthorityFile, a.certPEM}, file{keyFile, keyPEM}, file{certFile, certPEM}); err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(certPEM)
+	return x509.ParseCertificate(block.Bytes)
+}
+
+func addHosts(template *x509.Certificate, hosts []string) error {
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+			continue
+		}
+		if h == "" || len(h) > 253 || strings.ContainsFunc(h, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:@,"`, r) }) {
+			return fmt.Errorf("certs: host %q is neither a name nor an address; write it without a port, and names outside ASCII in their xn-- form", h)
+		}
+		template.DNSNames = append(template.DNSNames, h)
+	}
+	return nil
+}
+
+// create makes a key and a certificate for it, signed by an authority, or by itself if there is none.
+func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ecdsa.PrivateKey, []byte, error) {
+	if valid <= 0 || valid > MaxValidity {
+		return nil, nil, fmt.Errorf("certs: a certificate that is valid for %v; it can be from 1ns to %v", valid, MaxValidity)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("certs: make a key: %w", err)
+	}
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(valid)
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+		if template.NotAfter.After(parent.NotAfter) {
+			template.NotAfter = parent.NotAfter
+		}
+		if template.NotBefore.Before(parent.NotBefore) {
+			template.NotBefore = parent.NotBefore
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("certs: make a certificate: %w", err)
+	}
+	return key, encodeCert(der), nil
+}
+
+// commonName cuts a name to the 64 characters that X.509 allows. It is for people; nothing looks at it.
+func commonName(s string) string {
+	runes := []rune(strings.ToValidUTF8(s, "?"))
+	return string(slices.Clip(runes[:min(len(runes), 64)]))
+}
+
+func encodeCert(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("certs: encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}

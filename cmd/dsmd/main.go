@@ -4,10 +4,12 @@
 //	dsmd serve    be one node of a cluster
 //	dsmd status   show what the daemons on this machine are doing
 //	dsmd doctor   find out whether this machine can run dsmd, and how well
+//	dsmd cert     make the certificates and keys of a cluster
 //	dsmd version  print the version
 //
 // This package is only the command lines: the daemon is package node, what `run` does is package
-// internal/launch, what `doctor` finds out is package internal/doctor.
+// internal/launch, what `doctor` finds out is package internal/doctor,
+// and the certificates are those of package internal/certs.
 //
 // Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes no sense, 70
 // when a daemon failed under a running job, 1 for anything else that failed.
@@ -90,7 +92,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newStatus(), newDoctor(), newVersion(), newGuard())
+	root.AddCommand(newRun(), newServe(), newStatus(), newDoctor(), newCert(), newVersion(), newGuard())
 	return root
 }
 

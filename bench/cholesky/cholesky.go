@@ -1,8 +1,13 @@
 // Package cholesky is the sparse Cholesky factorisation benchmark, after the program of that name in SPLASH-2 (Woo
 // et al., ISCA 1995; the method is in E. Rothberg's thesis, Stanford 1992).
 //
-// The matrix belongs to a cubic grid, every point of which is connected with its six neighbours, ordered by nested dissection. The
-// factor is computed in panels, dense blocks of up to 32 columns. Each panel has an owner, a thread, which does all that changes it. When a
+// The matrix is read from a file in the original's format, or belongs to a cubic grid, every point of which is connected with its six neighbours,
+// ordered by nested dissection. As in the original the file says only where elements are, and in which order they are eliminated; their numbers
+// follow from that. Columns with nearly the same rows are eliminated together (supernodes), and which ones these are is decided as in
+// the original.
+//
+// The factor is computed in panels, dense blocks of up to 32 columns. (The original divides columns' rows into blocks as well.) Each panel has an owner, a
+// thread, which does all that changes it. When a
 // panel is finished, its owner puts its number into the inbox of each thread that owns a panel which it changes. These
 // subtract from their panels what the finished one contributes; and a panel that has got all contributions is finished in turn.
 //
@@ -18,9 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"sync/atomic"
-	"time"
+	"io"
 
 	"dsmd/bench/kernel"
 	"dsmd/dsm"
@@ -34,7 +37,7 @@ func (Kernel) Name() string { return "cholesky" }
 
 // Summary describes the kernel in one line.
 func (Kernel) Summary() string {
-	return "sparse Cholesky factorisation of a cubic grid's matrix, dense panels, finished ones announced in inboxes"
+	return "sparse Cholesky factorisation of a cubic grid's matrix or one in a file, dense panels, finished ones announced in inboxes"
 }
 
 // Sizes returns the sizes; the parameter is the grid's edge: 24 has about as many equations as the original's input tk29.
@@ -43,32 +46,31 @@ func (Kernel) Sizes() kernel.Sizes {
 }
 
 // Problem returns the problem with n*n*n equations.
-func (Kernel) Problem(n int) kernel.Problem { return problem{n: n} }
+func (Kernel) Problem(n int) kernel.Problem { return problem{grid(n)} }
 
-type problem struct{ n int }
-
-// mostError is by how much the solution of a system of equations may differ from the known one. The condition of the matrix is at most
-// some hundreds, whatever the grid's size, since the diagonal outweighs the rest by a fixed amount.
-const mostError = 1e-11
-
-// Verify compares with the sequential version bit for bit, and checks that the factor solves equations.
-func (problem) Verify(sequential, got kernel.Result) error {
-	if err := kernel.SameBits(sequential, got); err != nil {
-		return err
+// ReadProblem returns the problem in a file of the original's format, and the number of its equations. What is wrong with a file
+// is an ErrFormat.
+func (Kernel) ReadProblem(from io.Reader) (kernel.Problem, int, error) {
+	m, err := readMatrix(from)
+	if err != nil {
+		return nil, 0, err
 	}
-	if worst, ok := got.Figures["error"].(float64); !ok || !(worst <= mostError) {
-		return fmt.Errorf("solving equations with the factor gives an error of %v, more than %v", got.Figures["error"], mostError)
-	}
-	return nil
+	return problem{m}, m.size(), nil
 }
+
+type problem struct{ *matrix }
 
 // Sequential prepares the factorisation by one thread, which sends nothing to anybody.
 func (p problem) Sequential() (kernel.Run, error) { return p.Goroutines(1) }
 
 // Goroutines prepares a run on ordinary memory.
 func (p problem) Goroutines(threads int) (kernel.Run, error) {
-	s := analyse(p.n, threads)
+	s, err := analyse(p.matrix, threads)
+	if err != nil {
+		return nil, err
+	}
 	r := &run{
+		input:   p.matrix,
 		factor:  factor{structure: s, numbers: make([]float64, s.memory)},
 		arrived: make([]counter, threads),
 		inboxes: make([]int32, threads*inboxRoom(s)),
@@ -84,8 +86,12 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 // Cluster prepares a run on shared memory.
 func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	total := threads * c.Size()
-	s := analyse(p.n, total)
+	s, err := analyse(p.matrix, total)
+	if err != nil {
+		return nil, err
+	}
 	r := &run{
+		input:  p.matrix,
 		factor: factor{structure: s},
 		first:  threads * c.Rank(), threads: threads, total: total,
 		fetch: func(ctx context.Context, block []float64) error { return dsm.Prefetch(ctx, c, block, dsm.Read) },
@@ -111,223 +117,4 @@ func share[T any](r *run, c *dsm.Cluster, name string, n int, into *[]T) error {
 	*into = elements
 	r.free = append(r.free, func() error { return dsm.Free(c, elements) })
 	return nil
-}
-
-// inboxRoom is the length of an inbox: every panel can arrive there once. It is a multiple of a page of 4 KiB.
-func inboxRoom(s *structure) int {
-	const granule = 1024
-	return (len(s.panels) + granule - 1) / granule * granule
-}
-
-// A counter is how many panels have arrived in an inbox, on a page of its own (of up to 4 KiB).
-type counter struct {
-	n int64 // changed under the inbox's lock, and read atomically by its owner
-	_ [4096 - 8]byte
-}
-
-// A run is this process's threads, which are first to first+threads-1 of total.
-type run struct {
-	factor
-	arrived []counter // by thread
-	inboxes []int32   // of all threads, one after another, each inboxRoom long
-	locks   []kernel.Mutex
-	first   int
-	threads int
-	total   int
-	// fetch brings a panel here at once, not page by page as it is touched; nil on ordinary memory.
-	fetch func(ctx context.Context, block []float64) error
-	free  []func() error // none on ordinary memory
-}
-
-// initialise has each thread store the matrix's elements in its panels, so that pages start where they will be written.
-func (r *run) initialise() error {
-	return kernel.Spawn(context.Background(), r.threads, func(_ context.Context, thread int) error {
-		k := r.first + thread
-		atomic.StoreInt64(&r.arrived[k].n, 0)
-		for i := range r.panels {
-			if p := &r.panels[i]; p.owner == k {
-				r.fill(p)
-			}
-		}
-		return nil
-	})
-}
-
-func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
-	return kernel.Spawn(ctx, r.threads, func(ctx context.Context, thread int) error {
-		w := newWorker(r, r.first+thread)
-		if thread != 0 {
-			return w.work(ctx, nil)
-		}
-		return w.work(ctx, progress)
-	})
-}
-
-// A worker is one thread of a run, number k of all nodes' threads. Everything in it is its own.
-type worker struct {
-	*run
-	k        int
-	finished []bool  // panels that this thread knows to be finished
-	applied  []int   // how many sources each of its panels has been changed by
-	ready    []int32 // its panels that can go on, in order of arrival
-	read     int     // how much of its inbox it has read
-	left     int     // how many of its panels are not finished
-}
-
-func newWorker(r *run, k int) *worker {
-	w := &worker{run: r, k: k, finished: make([]bool, len(r.panels)), applied: make([]int, len(r.panels))}
-	for i := range r.panels {
-		if p := &r.panels[i]; p.owner == k {
-			w.left++
-			if len(p.sources) == 0 {
-				w.ready = append(w.ready, int32(i))
-			}
-		}
-	}
-	return w
-}
-
-// Waiting for a panel begins with shortestNap and becomes longer, up to longestNap. A nap leaves the core to
-// whoever computes the panel.
-const (
-	shortestNap = 5 * time.Microsecond
-	longestNap  = 200 * time.Microsecond
-)
-
-// work finishes the thread's panels.
-func (w *worker) work(ctx context.Context, progress kernel.Progress) error {
-	own, nap := w.left, shortestNap
-	for w.left > 0 {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := w.receive(ctx); err != nil {
-			return err
-		}
-		if len(w.ready) == 0 {
-			time.Sleep(nap)
-			nap = min(2*nap, longestNap)
-			continue
-		}
-		nap = shortestNap
-		number := w.ready[0]
-		w.ready = w.ready[1:]
-		if err := w.goOn(ctx, number); err != nil {
-			return err
-		}
-		progress.Report(own-w.left, own)
-	}
-	return nil
-}
-
-// receive takes note of the panels that have arrived in the inbox.
-func (w *worker) receive(ctx context.Context) error {
-	room := len(w.inboxes) / w.total
-	for end := int(atomic.LoadInt64(&w.arrived[w.k].n)); w.read < end; w.read++ {
-		number := w.inboxes[w.k*room+w.read]
-		p := &w.panels[number]
-		if elsewhere := p.owner/w.threads != w.k/w.threads; elsewhere && w.fetch != nil {
-			if err := w.fetch(ctx, w.block(p)); err != nil {
-				return fmt.Errorf("fetching panel %d: %w", number, err)
-			}
-		}
-		w.note(number)
-	}
-	return nil
-}
-
-// note takes note that a panel is finished. The thread's panels that are waiting for just this one can go on.
-func (w *worker) note(number int32) {
-	w.finished[number] = true
-	for _, target := range w.panels[number].targets {
-		if p := &w.panels[target]; p.owner == w.k && p.sources[w.applied[target]] == number {
-			w.ready = append(w.ready, target)
-		}
-	}
-}
-
-// goOn applies to a panel the contributions that are next and there, and finishes it if these were the last.
-func (w *worker) goOn(ctx context.Context, number int32) error {
-	p := &w.panels[number]
-	for w.applied[number] < len(p.sources) {
-		source := p.sources[w.applied[number]]
-		if !w.finished[source] {
-			return nil
-		}
-		w.update(p, &w.panels[source])
-		w.applied[number]++
-	}
-	if err := w.eliminate(p); err != nil {
-		return err
-	}
-	w.left--
-	if err := w.announce(ctx, number); err != nil {
-		return fmt.Errorf("announcing panel %d: %w", number, err)
-	}
-	w.note(number)
-	return nil
-}
-
-// announce puts a finished panel into the inboxes of the other threads that need it.
-func (w *worker) announce(ctx context.Context, number int32) error {
-	told := make(map[int]bool, w.total)
-	for _, target := range w.panels[number].targets {
-		owner := w.panels[target].owner
-		if owner == w.k || told[owner] {
-			continue
-		}
-		told[owner] = true
-		if err := w.put(ctx, owner, number); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *run) put(ctx context.Context, k int, number int32) (err error) {
-	if err := r.locks[k].Lock(ctx); err != nil {
-		return fmt.Errorf("locking inbox %d: %w", k, err)
-	}
-	defer func() { err = errors.Join(err, r.locks[k].Unlock()) }()
-	room := len(r.inboxes) / r.total
-	n := atomic.LoadInt64(&r.arrived[k].n)
-	r.inboxes[k*room+int(n)] = number
-	// The number must be there before it counts: the owner reads without the lock.
-	atomic.StoreInt64(&r.arrived[k].n, n+1)
-	return nil
-}
-
-// Result returns the factor, and as figures its size and by how much the solution of a system of equations
-// differs from the known one, in which all unknowns are 1.
-func (r *run) Result(context.Context) (kernel.Result, error) {
-	equations := len(r.point)
-	ones := make([]float64, equations)
-	for i := range ones {
-		ones[i] = 1
-	}
-	solution := r.apply(ones)
-	r.solve(solution)
-	worst := 0.0
-	for _, x := range solution {
-		worst = max(worst, math.Abs(x-1))
-	}
-	var output kernel.Float64s
-	for i := range r.panels {
-		output = append(output, r.block(&r.panels[i])...)
-	}
-	return kernel.Result{
-		Figures: map[string]any{
-			"equations": float64(equations), "panels": float64(len(r.panels)), "numbers": float64(len(output)),
-			"error": worst, "fnv": kernel.FNV(output),
-		},
-		Output: output,
-	}, nil
-}
-
-func (r *run) Close() error {
-	var errs []error
-	for _, free := range r.free {
-		errs = append(errs, free())
-	}
-	return errors.Join(errs...)
 }

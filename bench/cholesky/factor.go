@@ -23,12 +23,14 @@ func (f factor) fill(p *panel) {
 	clear(block)
 	for column := p.first; column < p.end; column++ {
 		c := column - p.first
-		block[c*width+c] = f.diagonal(column)
-		f.neighbours(column, func(other int) {
-			if other > column {
-				block[p.rowOf(int32(other), 0)*width+c] = -f.conductance(column, other)
+		block[c*width+c] = f.diagonal
+		at := c
+		for _, row := range f.neighbours(column) {
+			if int(row) > column {
+				at = p.rowOf(row, at)
+				block[at*width+c] = -1
 			}
-		})
+		}
 	}
 }
 
@@ -145,15 +147,4 @@ func (f factor) solve(b []float64) {
 			b[p.first+c] = x / block[c*width+c]
 		}
 	}
-}
-
-// apply is the matrix times x, by column.
-func (d *dissection) apply(x []float64) []float64 {
-	product := make([]float64, len(x))
-	for column := range x {
-		sum := float64(d.diagonal(column) * x[column])
-		d.neighbours(column, func(other int) { sum -= float64(d.conductance(column, other) * x[other]) })
-		product[column] = sum
-	}
-	return product
 }

@@ -1,6 +1,11 @@
 package cholesky
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+
+	"dsmd/bench/kernel"
+)
 
 const (
 	// panelWidth is the most columns of a panel: the original's default.
@@ -31,67 +36,105 @@ func (p *panel) size() int { return p.width() * len(p.rows) }
 // A structure says what is where in the factor. It is small and the same in all processes, each of which
 // computes it for itself.
 type structure struct {
-	*dissection
-	panels []panel
-	memory int // float64s for all panels
+	*matrix         // with its rows and columns in the order in which they are eliminated
+	order   []int32 // the number in the input of each column
+	panels  []panel
+	memory  int // float64s for all panels
+	extent  extent
 }
 
-// analyse finds out where the factor can be other than zero (symbolic factorisation).
-func analyse(edge, threads int) *structure {
-	s := &structure{dissection: dissect(edge, threads)}
-	below := make([][]int32, len(s.parts)) // each part's rows below its own columns
-	panelOf := make([]int32, len(s.point))
-	for i := range s.parts {
-		below[i] = s.rowsBelow(i, below)
-		s.split(&s.parts[i], below[i], panelOf)
-		for _, child := range s.parts[i].children {
+// An extent is how much there is to compute. The original prints the same figures before and after it joins supernodes.
+type extent struct {
+	supernodesBefore, supernodes int
+	operationsBefore, operations float64
+	nonzeros                     int // of the factor, those included that are stored although they are zero
+}
+
+// analyse finds out where the factor can be other than zero (symbolic factorisation), and divides it among threads.
+func analyse(input *matrix, threads int) (*structure, error) {
+	parent := input.eliminationTree()
+	counts, err := input.columnCounts(parent, maxNonzeros)
+	if err != nil {
+		return nil, err
+	}
+	s := &structure{}
+	found := findSupernodes(parent, counts)
+	s.extent.supernodesBefore = len(found)
+	for i := range found {
+		s.extent.operationsBefore += found[i].operations()
+	}
+	nodes := amalgamate(found)
+	s.extent.supernodes = len(nodes)
+	for i := range nodes {
+		s.extent.operations += nodes[i].operations()
+		s.extent.nonzeros += nodes[i].nonzeros()
+		s.order = append(s.order, nodes[i].columns...)
+	}
+	if s.extent.nonzeros > maxNonzeros {
+		return nil, fmt.Errorf("%w: with joined supernodes it has %d elements, more than %d", ErrFill, s.extent.nonzeros, maxNonzeros)
+	}
+	s.matrix = input.permuted(s.order)
+	s.findPanels(nodes, dealOut(nodes, threads))
+	s.place(threads)
+	return s, nil
+}
+
+// findPanels makes the panels of all supernodes.
+func (s *structure) findPanels(nodes []supernode, owners []owners) {
+	below := make([][]int32, len(nodes)) // each supernode's rows below its own columns
+	panelOf := make([]int32, s.size())
+	first := 0
+	for i := range nodes {
+		end := first + nodes[i].width()
+		below[i] = s.rowsBelow(&nodes[i], first, end, below)
+		s.split(first, end, below[i], owners[i], panelOf)
+		for _, child := range nodes[i].children {
 			below[child] = nil
 		}
+		first = end
 	}
 	s.connect(panelOf)
-	s.place(threads)
-	return s
 }
 
-// rowsBelow are the rows that elimination of a part's columns touches: the neighbours that come later, and what
-// elimination of its children has touched beyond the part itself.
-func (s *structure) rowsBelow(number int, below [][]int32) []int32 {
-	p := &s.parts[number]
+// rowsBelow are the rows that elimination of a supernode's columns, first to end-1, touches: the neighbours that come later, and what
+// elimination of its children has touched beyond the supernode itself.
+func (s *structure) rowsBelow(node *supernode, first, end int, below [][]int32) []int32 {
 	var rows []int32
-	for _, child := range p.children {
-		for _, row := range below[child] {
-			if int(row) >= p.end {
-				rows = append(rows, row)
-			}
+	add := func(row int32) {
+		if int(row) >= end {
+			rows = append(rows, row)
 		}
 	}
-	for column := p.first; column < p.end; column++ {
-		s.neighbours(column, func(other int) {
-			if other >= p.end {
-				rows = append(rows, int32(other))
-			}
-		})
+	for _, child := range node.children {
+		for _, row := range below[child] {
+			add(row)
+		}
+	}
+	for column := first; column < end; column++ {
+		for _, row := range s.neighbours(column) {
+			add(row)
+		}
 	}
 	slices.Sort(rows)
 	return slices.Compact(rows)
 }
 
-// split makes the panels of a part, of nearly equal width, dealt out to its owners in turn.
-func (s *structure) split(p *part, below []int32, panelOf []int32) {
-	rows := make([]int32, 0, p.end-p.first+len(below))
-	for column := p.first; column < p.end; column++ {
+// split makes the panels of a supernode's columns, first to end-1, of nearly equal width, dealt out to its owners in turn.
+func (s *structure) split(first, end int, below []int32, owners owners, panelOf []int32) {
+	rows := make([]int32, 0, end-first+len(below))
+	for column := first; column < end; column++ {
 		rows = append(rows, int32(column))
 	}
 	rows = append(rows, below...)
-	count := (p.end - p.first + panelWidth - 1) / panelWidth
+	count := (end - first + panelWidth - 1) / panelWidth
 	for k := range count {
-		first, end := (p.end-p.first)*k/count, (p.end-p.first)*(k+1)/count
-		for column := first; column < end; column++ {
-			panelOf[p.first+column] = int32(len(s.panels))
+		from, to := kernel.Block(end-first, count, k)
+		for column := from; column < to; column++ {
+			panelOf[first+column] = int32(len(s.panels))
 		}
 		s.panels = append(s.panels, panel{
-			first: p.first + first, end: p.first + end, rows: rows[first:],
-			owner: p.owners[0] + k%(p.owners[1]-p.owners[0]),
+			first: first + from, end: first + to, rows: rows[from:],
+			owner: owners.first + k%(owners.end-owners.first),
 		})
 	}
 }

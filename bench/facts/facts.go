@@ -27,7 +27,11 @@ func Parse(text []byte) Facts {
 // size. Figures without a fact are not looked at. Numbers agree if they differ by no more than tolerance times the fact's
 // absolute value, or if they have the same 15 digits, which is what the original prints.
 func (f Facts) Check(size int, figures map[string]any, tolerance float64) error {
-	facts := f[size]
+	return Compare(f[size], figures, tolerance)
+}
+
+// Compare is Check with the facts of one run, which may be none.
+func Compare(facts, figures map[string]any, tolerance float64) error {
 	names := make([]string, 0, len(facts))
 	for name := range facts {
 		names = append(names, name)

@@ -45,7 +45,7 @@ type Finding struct {
 type Report struct {
 	// Usable says whether dsmd can run here: all that is required is there.
 	Usable bool `json:"usable"`
-	// Trap and Transport are what "auto" would choose; Trap is empty if there is none.
+	// Trap and Transport are what "auto" would choose; Trap is empty if there is none. RDMA is for peers that have it too.
 	Trap      string    `json:"trap"`
 	Transport string    `json:"transport"`
 	Findings  []Finding `json:"findings"`
@@ -60,7 +60,8 @@ func Examine() Report {
 	findings = append(findings,
 		memfd(), region(), descriptors(),
 		openFiles(), mapCount(files), memory(files), cores(),
-		hugePages(files), loopback(), rdma(files))
+		hugePages(files), loopback())
+	findings = append(findings, rdmaFindings(files, tryDevice)...)
 	return summarize(findings)
 }
 
@@ -73,6 +74,9 @@ func summarize(findings []Finding) Report {
 		}
 		if f.Name == trapName && f.Verdict == OK {
 			r.Trap, _, _ = strings.Cut(f.Detail, ",") // "uffd, by ..." or "sigsegv, as ..."
+		}
+		if f.Name == rdmaName && f.Verdict == OK {
+			r.Transport = "rdma"
 		}
 	}
 	return r

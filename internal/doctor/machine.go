@@ -315,21 +315,3 @@ func roundTrip() (time.Duration, error) {
 	}
 	return best, nil
 }
-
-func rdma(files fs.FS) Finding {
-	f := Finding{Name: "RDMA", Verdict: Missing, Consequence: "pages move by TCP"}
-	devices, err := fs.ReadDir(files, "sys/class/infiniband")
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		f.Verdict, f.Detail = Unknown, err.Error()
-	case len(devices) == 0:
-		f.Detail = "no RDMA device"
-	default:
-		var names []string
-		for _, d := range devices {
-			names = append(names, d.Name())
-		}
-		f.Detail = "this build has no RDMA transport yet; devices: " + strings.Join(names, ", ")
-	}
-	return f
-}

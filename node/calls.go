@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/pagetable"
 	"dsmd/protocol"
 )
 
@@ -118,8 +119,20 @@ func (n *Node) reply(f *protocol.Effect) {
 		n.count.lockNanos.Add(waited)
 	case attach.OpArrive:
 		n.count.barrierNanos.Add(waited)
+	case attach.OpBind:
+		n.noteExtent(f)
 	}
 	n.answer(c.p, &attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
+}
+
+// noteExtent remembers where an allocation lies.
+func (n *Node) noteExtent(f *protocol.Effect) {
+	if f.Status != protocol.StatusOK {
+		return
+	}
+	if first, count, err := protocol.DecodeRun(f.Payload); err == nil { // else the program finds out
+		n.extents.add(pagetable.Page(first), count)
+	}
 }
 
 func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }

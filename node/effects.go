@@ -45,6 +45,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 	case protocol.EffectComplete:
 		n.complete(f)
 	case protocol.EffectForget:
+		n.extents.drop(page)
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)
 	case protocol.EffectReject:

@@ -11,14 +11,14 @@ import (
 
 // counters are what a node counts. The reactor writes them; anybody reads them.
 type counters struct {
-	readMisses, writeMisses, upgrades, maps                 atomic.Uint64 // faults by what they needed
-	duplicates                                              atomic.Uint64 // faults that were being served already
-	zeroInstalls, zeroPages                                 atomic.Uint64
-	pagesSent, pagesReceived                                atomic.Uint64
-	invalidations, downgrades, revokes, holds               atomic.Uint64
-	lockCalls, barrierCalls, nameCalls, prefetches          atomic.Uint64
-	pins, pinWaits, pinBreaks                               atomic.Uint64
-	prefetchedPages, sleeps, moves, programsSeen, ownerDied atomic.Uint64
+	readMisses, writeMisses, upgrades, maps                             atomic.Uint64 // faults by what they needed
+	duplicates                                                          atomic.Uint64 // faults that were being served already
+	zeroInstalls, zeroPages                                             atomic.Uint64
+	pagesSent, pagesReceived                                            atomic.Uint64
+	invalidations, downgrades, revokes, holds                           atomic.Uint64
+	lockCalls, barrierCalls, nameCalls, prefetches                      atomic.Uint64
+	pins, pinWaits, pinBreaks                                           atomic.Uint64
+	prefetchedPages, aheadPages, sleeps, moves, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
 	objects, pending, programs          atomic.Int64  // gauges
@@ -58,6 +58,7 @@ func (n *Node) metrics() []metric {
 		{"pin_waits", "Pages that another node wanted and had to wait for, because a program had pinned them.", false, u(&c.pinWaits)},
 		{"pin_breaks", "Pins that were broken because others had waited too long for the page.", false, u(&c.pinBreaks)},
 		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
+		{"ahead_pages", "Pages that were asked for ahead of a thread that goes over a run of pages.", false, u(&c.aheadPages)},
 		{"sleeps", "Times that the reactor went to sleep.", false, u(&c.sleeps)},
 		{"core_changes", "Times that the reactor moved to another core, away from others that polled or computed on its own.", false, u(&c.moves)},
 		{"programs_seen", "Programs that have attached.", false, u(&c.programsSeen)},

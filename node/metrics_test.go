@@ -30,8 +30,13 @@ func (s stuck) Stats() transport.Stats {
 func TestEveryCounterMoves(t *testing.T) {
 	c := start(t, setup{
 		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = maxHold },
-		before: func(n *Node) { n.patience = time.Millisecond },
-		wrap:   func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
+		before: func(n *Node) {
+			n.patience = time.Millisecond
+			taken := int64(0)
+			n.displaced = func() int64 { taken += 100; return taken } // somebody else polls on this core
+			n.moveCore = func() (bool, error) { return true, nil }
+		},
+		wrap: func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
 	})
 	moved := map[string]bool{}
 	look := func() {
@@ -45,9 +50,10 @@ func TestEveryCounterMoves(t *testing.T) {
 	page := a.bind("x", 40)
 	b.bind("x", 40) // or the pages are freed when a dies
 	a.store(page, 0, 1)
-	d.load(page, 0)     // map
-	b.load(page, 0)     // read miss, downgrade
-	b.store(page, 0, 2) // upgrade, invalidation
+	b.walk(1, page+10, 10, true, func(int, []byte) {}) // a run
+	d.load(page, 0)                                    // map
+	b.load(page, 0)                                    // read miss, downgrade
+	b.store(page, 0, 2)                                // upgrade, invalidation
 	eventually(t, "a page is held", func() bool {
 		a.store(page, 0, 0) // write miss, revoke
 		b.store(page, 0, 2)

@@ -124,6 +124,10 @@ type Node struct {
 	breaks   timers        // pins that others have waited for long enough
 	patience time.Duration // how long that is
 
+	// How the reactor learns that it shares its core, and leaves it: seams for tests, of netio's functions.
+	displaced func() int64
+	moveCore  func() (bool, error)
+
 	stopped bool  // the reactor was asked to end
 	broken  error // why the cluster cannot go on
 	gone    error // why a peer is lost; no program can attach any more
@@ -149,6 +153,8 @@ type Node struct {
 	fetching   fetching
 	pins       pins
 	waiters    waiters
+	streams    streams
+	extents    extents
 
 	count      counters
 	latency    histograms
@@ -218,7 +224,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		patience: pinPatience, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
+		patience: pinPatience, displaced: netio.Displaced, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

@@ -35,7 +35,7 @@ func (n *Node) react() {
 		// neither uses up the time for polling nor says that the core was taken away.
 		if !idle {
 			since = n.now
-		} else if n.spin.looked(n.now, n.now-before, netio.Displaced) {
+		} else if n.spin.looked(n.now, n.now-before, n.displaced) {
 			n.changeCore()
 		}
 		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && len(n.fetching.ready) == 0 {
@@ -53,7 +53,7 @@ func (n *Node) react() {
 
 // changeCore moves the reactor's thread. Where that is forbidden, it stays where it is.
 func (n *Node) changeCore() {
-	if moved, err := netio.ChangeCore(); err != nil {
+	if moved, err := n.moveCore(); err != nil {
 		n.log.Debug("the reactor cannot choose its core", zap.Error(err))
 	} else if moved {
 		n.count.moves.Add(1)
@@ -232,6 +232,7 @@ func (n *Node) fault(ev *pagetable.Event) {
 	default:
 		n.countMiss(has, access)
 		n.waits[ev.Page] = wait{fault: n.now}
+		n.ahead(ev, access)
 	}
 	if has == protocol.None {
 		n.waiters.note(ev.Page, ev.Proc)

@@ -201,25 +201,36 @@ func (f *Fake) postLocked(ev pagetable.Event) {
 // Load copies len(into) bytes at byte offset off of page p, in program proc. It blocks until the page is there, and returns
 // ErrProcGone if the program ends first.
 func (f *Fake) Load(proc pagetable.ProcID, p pagetable.Page, off int, into []byte) error {
-	return f.access(proc, p, off, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
+	return f.access(proc, f.newThread(), p, off, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
 }
 
 // Store is Load in the other direction.
 func (f *Fake) Store(proc pagetable.ProcID, p pagetable.Page, off int, data []byte) error {
-	return f.access(proc, p, off, true, func(page []byte) { copy(page[off:off+len(data)], data) })
+	return f.access(proc, f.newThread(), p, off, true, func(page []byte) { copy(page[off:off+len(data)], data) })
 }
 
 // Access calls do with the contents of page p as soon as program proc may load from it, or, with write, store to it: one
-// indivisible access, so that do can also be an atomic read-modify-write. do must not call the Fake.
+// indivisible access, so that do can also be an atomic read-modify-write. do must not call the Fake. Each call is a thread of its own.
 func (f *Fake) Access(proc pagetable.ProcID, p pagetable.Page, write bool, do func(page []byte)) error {
-	return f.access(proc, p, 0, write, do)
+	return f.access(proc, f.newThread(), p, 0, write, do)
 }
 
-func (f *Fake) access(proc pagetable.ProcID, p pagetable.Page, off int, write bool, do func(page []byte)) error {
+// AccessBy is Access by a thread that the caller names, from 1<<31 up, so that one thread can make several accesses.
+func (f *Fake) AccessBy(thread uint32, proc pagetable.ProcID, p pagetable.Page, write bool, do func(page []byte)) error {
+	return f.access(proc, thread, p, 0, write, do)
+}
+
+func (f *Fake) newThread() uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.threads++
-	w := &fakeWait{proc: proc, page: p, off: off, write: write, thread: f.threads}
+	return f.threads
+}
+
+func (f *Fake) access(proc pagetable.ProcID, thread uint32, p pagetable.Page, off int, write bool, do func(page []byte)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := &fakeWait{proc: proc, page: p, off: off, write: write, thread: thread}
 	for {
 		prog := f.procs[proc]
 		if f.closed || prog == nil || prog.gone {

@@ -48,10 +48,11 @@ var allowed = []struct {
 	{"internal/sigsegv", nil},
 	{"internal/torture", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/uffd", nil},
+	{"internal/verbs", nil},
 }
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
-var testOnly = []string{"transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
 // protocolImports are the packages outside this module that protocol may import. None of them does I/O, tells the
 // time, or draws a random number.

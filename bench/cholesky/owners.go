@@ -9,7 +9,8 @@ type owners struct{ first, end int }
 // one thread's alone, with all that is below it.
 //
 // The threads are thought of as the line from 0 to their number. The whole tree takes all of it, and branches divide what the
-// supernode above them has, in proportion to their work. A supernode's threads are those of which it has more than half.
+// supernode above them has, in proportion to their work. A supernode's threads are those of which it has more than half. What nearly
+// ends between two threads ends there, so that what is below does not change hands for the sake of little.
 func dealOut(nodes []supernode, threads int) []owners {
 	work := make([]float64, len(nodes)) // of the branch that ends with this supernode
 	roots := 0.0
@@ -35,10 +36,28 @@ func dealOut(nodes []supernode, threads int) []owners {
 		from.low = high
 		shares[i] = nearest(low, high, threads)
 		if below := work[i] - nodes[i].operations(); below > 0 {
+			low, high = settled(low, high)
 			left[i] = stretch{low: low, perWork: (high - low) / below}
 		}
 	}
 	return shares
+}
+
+// littleWork is the part of a thread's work that is not worth to have it share a branch.
+const littleWork = 1.0 / 8
+
+// settled is a stretch that ends between two threads where it nearly does, unless nothing of it would be left.
+func settled(low, high float64) (float64, float64) {
+	settle := func(x float64) float64 {
+		if whole := math.Round(x); math.Abs(x-whole) <= littleWork {
+			return whole
+		}
+		return x
+	}
+	if l, h := settle(low), settle(high); l < h {
+		return l, h
+	}
+	return low, high
 }
 
 // nearest are the threads of which a stretch of the line has more than half, or else the one in which its middle lies.

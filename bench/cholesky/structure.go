@@ -153,13 +153,18 @@ func (s *structure) connect(panelOf []int32) {
 	}
 }
 
-// place puts the panels of each owner together, and large panels on pages of their own.
+// place puts the panels of each owner together, and large panels on pages of their own. Panels that others read come after those
+// that none does: a page that is fetched while its owner still writes to it must be fetched again.
 func (s *structure) place(threads int) {
 	align := func() { s.memory = (s.memory + pageNumbers - 1) / pageNumbers * pageNumbers }
 	for owner := range threads {
-		align()
-		for i := range s.panels {
-			if p := &s.panels[i]; p.owner == owner {
+		for _, shared := range []bool{false, true} {
+			align()
+			for i := range s.panels {
+				p := &s.panels[i]
+				if p.owner != owner || s.leaves(p) != shared {
+					continue
+				}
 				if p.size() >= pageNumbers {
 					align()
 				}
@@ -169,4 +174,9 @@ func (s *structure) place(threads int) {
 		}
 	}
 	align()
+}
+
+// leaves is whether another thread than its owner needs a panel.
+func (s *structure) leaves(p *panel) bool {
+	return slices.ContainsFunc(p.targets, func(target int32) bool { return s.panels[target].owner != p.owner })
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/bench/cholesky"
 	"dsmd/bench/floor"
 	"dsmd/bench/kernel"
 	"dsmd/bench/micro"
@@ -180,6 +182,55 @@ func TestRunTableAndFile(t *testing.T) {
 	var r report.Result
 	if err := json.Unmarshal(text, &r); err != nil || !r.Verified || r.N != 33 || r.Size != "33" || len(r.PerNode) != 2 {
 		t.Errorf("the file has %s, %v", text, err)
+	}
+}
+
+// anInput is the matrix of two unknowns that are connected, in the format that cholesky reads.
+const anInput = `two unknowns
+             2             1             1             0             0
+PSA                        2             2             3             0
+(3I5)           (3I5)
+    1    3    4
+    1    2    2
+`
+
+// TestRunInput: all ranks read the file, also one that is named from here.
+func TestRunInput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("two.O", []byte(anInput), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(t, "run", "cholesky", "-n", "2", "--input", "two.O", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Verified || r.Size != "two.O" || r.N != 2 || r.Figures["elements"] != 3.0 {
+		t.Errorf("the result is %s", out)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	damaged := filepath.Join(t.TempDir(), "damaged.O")
+	if err := os.WriteFile(damaged, []byte(strings.Replace(anInput, "PSA", "RUA", 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		want error
+		says string
+	}{
+		{[]string{"run", "sor", "--input", damaged}, errNoInput, "kernels with inputs are: cholesky"},
+		{[]string{"run", "cholesky", "--input", damaged}, cholesky.ErrFormat, damaged + `: not a symmetric matrix in Harwell-Boeing format: line 3: the type is "RUA"`},
+		{[]string{"run", "cholesky", "--input", damaged + ".none"}, fs.ErrNotExist, "--input"},
+		{[]string{"run", "cholesky", "--input", damaged, "--size", "test"}, errSizeAndInput, "use one of them"},
+	} {
+		if _, err := run(t, tc.args...); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%v: the error %v is not %v, or does not say %q", tc.args, err, tc.want, tc.says)
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func (o *reportOptions) check() error {
 		seen[c] = true
 		run := runOptions{
 			clusterOptions: clusterOptions{nodes: c.Nodes, trap: c.Trap, transport: c.Transport, timeout: o.timeout},
-			threads:        c.Threads, size: c.Size,
+			task:           task{size: c.Size}, threads: c.Threads,
 		}
 		if err := run.resolve(c.Kernel); err != nil {
 			return fmt.Errorf("%v: %w", c, err)

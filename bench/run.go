@@ -26,6 +26,9 @@ const maxThreads = 1024
 // errNotVerified is returned when the cluster's result is not the right one.
 var errNotVerified = errors.New("the result is wrong")
 
+// errSizeAndInput is returned when both are given.
+var errSizeAndInput = errors.New("--size and --input: use one of them, the input says how large it is")
+
 func runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
@@ -40,6 +43,9 @@ func runCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.input != "" && cmd.Flags().Changed("size") {
+				return errSizeAndInput
+			}
 			if err := o.resolve(args[0]); err != nil {
 				return err
 			}
@@ -51,29 +57,36 @@ func runCommand() *cobra.Command {
 	o.register(cmd.Flags())
 	cmd.Flags().IntVarP(&o.threads, "threads", "t", 1, "goroutines per node")
 	cmd.Flags().StringVar(&o.size, "size", "default", "test, default, large, or a number (see bench list)")
+	cmd.Flags().StringVar(&o.input, "input", "", "solve the problem in this file, in the original program's format, instead of one of a size ("+
+		strings.Join(kernels.ThatRead(), ", ")+")")
 	return cmd
 }
 
 // runOptions are the flags of `bench run`, and what they stand for.
 type runOptions struct {
 	clusterOptions
+	task
 	threads int
-	size    string
 
-	kernel kernel.Kernel
-	n      int
+	solved kernel.Problem
+	n      int // the number that stands for its size
 }
 
-// resolve checks the options and finds the kernel and the size.
-func (o *runOptions) resolve(name string) error {
-	k, err := kernels.Find(name)
-	if err != nil {
+// resolve checks the options and finds the kernel and the problem.
+func (o *runOptions) resolve(name string) (err error) {
+	if o.kernel, err = kernels.Find(name); err != nil {
 		return err
 	}
-	if o.n, err = k.Sizes().Parse(o.size); err != nil {
-		return fmt.Errorf("--size: %s: %w", name, err)
+	if o.input != "" {
+		// The workers need not have this working directory.
+		if o.input, err = filepath.Abs(o.input); err != nil {
+			return fmt.Errorf("--input: %w", err)
+		}
+		o.size = filepath.Base(o.input)
 	}
-	o.kernel = k
+	if o.solved, o.n, err = o.task.problem(); err != nil {
+		return err
+	}
 	if o.threads < 1 || o.threads > maxThreads {
 		return fmt.Errorf("-t %d: the number of goroutines per node must be 1 to %d", o.threads, maxThreads)
 	}
@@ -109,7 +122,7 @@ func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
 
 // compare runs the three versions. wrong says why the cluster's result is not the sequential one's.
 func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (r *report.Result, wrong, err error) {
-	problem := o.kernel.Problem(o.n)
+	problem := o.solved
 	sequential, serial, err := alone(ctx, "sequential version", problem.Sequential, view)
 	if err != nil {
 		return nil, nil, err
@@ -194,7 +207,9 @@ func solve(ctx context.Context, prepare func() (kernel.Run, error)) (s solved) {
 // onCluster runs the version on shared memory and returns its result and the outcome of every rank.
 func onCluster(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (kernel.Result, []outcome, error) {
 	outputPath := filepath.Join(dir, "output")
-	options, err := o.crew(dsmd, dir, []string{workerRun, o.kernel.Name(), strconv.Itoa(o.n), strconv.Itoa(o.threads), outputPath})
+	options, err := o.crew(dsmd, dir, []string{
+		workerRun, "--" + workerInput + "=" + o.input, o.kernel.Name(), o.size, strconv.Itoa(o.threads), outputPath,
+	})
 	if err != nil {
 		return kernel.Result{}, nil, err
 	}

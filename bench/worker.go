@@ -23,20 +23,28 @@ const (
 	workerName  = "worker"
 	workerRun   = "run"
 	workerMicro = "micro"
+	workerInput = "input" // a flag of workerRun
 )
 
 // workerCommand is what the driver starts under `dsmd run`; people have no use for it.
 func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: workerName, Short: "One rank of a measurement (started by the driver)", Hidden: true}
-	cmd.AddCommand(
-		&cobra.Command{
-			Use: workerRun + " KERNEL N THREADS OUTPUT CONTROL", Args: cobra.ExactArgs(5),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return onLine(cmd.Context(), args[4], func(ctx context.Context, line *crew.Line) error {
-					return runWorker(ctx, line, args[0], args[1], args[2], args[3])
-				})
-			},
+	var input string
+	run := &cobra.Command{
+		Use: workerRun + " KERNEL SIZE THREADS OUTPUT CONTROL", Args: cobra.ExactArgs(5),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onLine(cmd.Context(), args[4], func(ctx context.Context, line *crew.Line) error {
+				k, err := kernels.Find(args[0])
+				if err != nil {
+					return err
+				}
+				return runWorker(ctx, line, task{kernel: k, size: args[1], input: input}, args[2], args[3])
+			})
 		},
+	}
+	run.Flags().StringVar(&input, workerInput, "", "solve the problem in this file, instead of one of SIZE")
+	cmd.AddCommand(
+		run,
 		&cobra.Command{
 			Use: workerMicro + " CONTROL", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return onLine(cmd.Context(), args[0], microWorker) },
@@ -86,12 +94,8 @@ type outcome struct {
 	Figures map[string]any `json:"figures,omitempty"`
 }
 
-func runWorker(ctx context.Context, line *crew.Line, name, size, threadsText, outputPath string) error {
-	k, err := kernels.Find(name)
-	if err != nil {
-		return err
-	}
-	n, err := k.Sizes().Parse(size)
+func runWorker(ctx context.Context, line *crew.Line, t task, threadsText, outputPath string) error {
+	problem, _, err := t.problem()
 	if err != nil {
 		return err
 	}
@@ -102,7 +106,7 @@ func runWorker(ctx context.Context, line *crew.Line, name, size, threadsText, ou
 	giveThreadsProcessors(threads)
 	return joined(ctx, line, func(c *dsm.Cluster) error {
 		r := rank{ctx: ctx, line: line, cluster: c}
-		o, err := r.solve(k.Problem(n), threads, outputPath)
+		o, err := r.solve(problem, threads, outputPath)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"io"
 
 	"dsmd/dsm"
 )
@@ -16,6 +17,14 @@ type Kernel interface {
 	Sizes() Sizes
 	// Problem makes an instance of the given size, which lies within Sizes. It allocates nothing large.
 	Problem(n int) Problem
+}
+
+// An InputReader is a Kernel that also solves problems which it reads from a file, in the original program's format.
+type InputReader interface {
+	Kernel
+	// ReadProblem returns the problem in a file, and the number that stands for its size in results. The error says where
+	// the file is wrong, and what is expected there.
+	ReadProblem(from io.Reader) (p Problem, n int, err error)
 }
 
 // A Problem is a kernel of one size. The three versions may not run at the same time.

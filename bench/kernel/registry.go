@@ -22,6 +22,17 @@ func (r Registry) Find(name string) (Kernel, error) {
 	return r[i], nil
 }
 
+// ThatRead lists the names of the kernels that read problems from files.
+func (r Registry) ThatRead() []string {
+	var names []string
+	for _, k := range r {
+		if _, ok := k.(InputReader); ok {
+			names = append(names, k.Name())
+		}
+	}
+	return names
+}
+
 // Names lists the kernels' names.
 func (r Registry) Names() []string {
 	names := make([]string, len(r))

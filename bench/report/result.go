@@ -25,7 +25,7 @@ type Result struct {
 	Kernel  string `json:"kernel"`
 	Nodes   int    `json:"nodes"`
 	Threads int    `json:"threads"` // per node
-	// Size is as it was asked for, N the number that it stands for.
+	// Size is as it was asked for, N the number that it stands for. With an input, Size is the file's name.
 	Size      string `json:"size"`
 	N         int    `json:"n"`
 	Trap      string `json:"trap"`

@@ -11,7 +11,4 @@
 //	DIR/results.json         all outcomes, in the order of the sweep
 //	DIR/results/CASE.json    one outcome each
 //	DIR/plots/NAME.png, .svg the plots
-//
-// Plots carry no meaning by colour alone: lines differ by their marks, and areas by their lightness, so that they can be
-// read in grey.
 package report

@@ -5,18 +5,19 @@ import (
 	"image/color"
 	"math"
 	"slices"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"dsmd/bench/chart"
 )
 
 // drawings are the plots of a report: the speed-ups, and for each setup in which something succeeded, where the time went and
 // what moved.
-func drawings(all []row) []drawing {
-	plots := []drawing{speedupDrawing(all)}
+func drawings(all []row) []chart.Drawing {
+	plots := []chart.Drawing{speedupDrawing(all)}
 	for _, s := range distinct(all, row.setup) {
 		some := where(all, func(r row) bool { return r.setup() == s })
 		if slices.ContainsFunc(some, func(r row) bool { return len(r.good()) > 0 }) {
@@ -35,15 +36,15 @@ const panelColumns = 4
 
 func panelLines(panels int) int { return (panels + panelColumns - 1) / panelColumns }
 
-func speedupDrawing(all []row) drawing {
+func speedupDrawing(all []row) chart.Drawing {
 	kernels := distinct(all, kernelName)
-	return drawing{
-		name:  "speedup",
-		title: "Speed-up over the sequential version, against nodes",
-		about: "One panel per kernel, both axes logarithmic. The grey line is the ideal, as many times as fast as there are threads; " +
+	return chart.Drawing{
+		Name:  "speedup",
+		Title: "Speed-up over the sequential version, against nodes",
+		About: "One panel per kernel, both axes logarithmic. The grey line is the ideal, as many times as fast as there are threads; " +
 			"open squares are as many goroutines on ordinary memory, which is what this machine's processors allow.",
-		width: 940, height: 66 + 150*vg.Length(panelLines(len(kernels))),
-		draw: func(c draw.Canvas) error { return drawSpeedups(c, all, kernels) },
+		Width: 940, Height: 66 + 150*vg.Length(panelLines(len(kernels))),
+		Draw: func(c draw.Canvas) error { return drawSpeedups(c, all, kernels) },
 	}
 }
 
@@ -57,20 +58,20 @@ func drawSpeedups(c draw.Canvas, all []row, kernels []string) error {
 	}
 	low, high = math.Pow10(int(math.Floor(math.Log10(low)))), high*1.3
 	panels := make([]*plot.Plot, len(kernels))
-	var marks []mark
+	var marks []chart.Mark
 	for i, kernel := range kernels {
 		p, shown, err := speedupPanel(kernel, where(all, func(r row) bool { return r.Kernel == kernel }))
 		if err != nil {
 			return err
 		}
 		p.Y.Min, p.Y.Max = low, high
-		p.Y.Tick.Marker = decades(low, high, plain)
+		p.Y.Tick.Marker = chart.Decades(low, high, chart.Plain)
 		if panels[i] = p; len(shown) > len(marks) {
 			marks = shown
 		}
 	}
-	c = drawTitle(c, "Speed-up over the sequential version, against nodes")
-	drawLegend(c, marks)
+	c = chart.DrawTitle(c, "Speed-up over the sequential version, against nodes")
+	chart.DrawLegend(c, marks)
 	// The panels have the same labels, so their axes have the same length.
 	tiles := draw.Tiles{Cols: panelColumns, Rows: panelLines(len(kernels)), PadX: 14, PadY: 12}
 	for i, p := range panels {
@@ -79,25 +80,22 @@ func drawSpeedups(c draw.Canvas, all []row, kernels []string) error {
 	return nil
 }
 
-// plain writes a power of ten in full.
-func plain(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
-
 func goroutineSpeedup(r *Result) float64 { return r.SecondsSerial / r.SecondsGoroutines }
 
-func speedupPanel(kernel string, some []row) (*plot.Plot, []mark, error) {
-	p := newPlot()
-	p.Title.Text, p.Title.TextStyle.Font.Size = kernel, labelSize+1
+func speedupPanel(kernel string, some []row) (*plot.Plot, []chart.Mark, error) {
+	p := chart.New()
+	p.Title.Text, p.Title.TextStyle.Font.Size = kernel, chart.LabelSize+1
 	p.X.Label.Text, p.Y.Label.Text = "nodes", "speed-up"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	numbers := distinct(some, nodes)
 	p.X.Min, p.X.Max = float64(numbers[0])/1.2, float64(numbers[0])*1.2
-	var at ticks
+	var at chart.Ticks
 	for _, n := range numbers {
 		p.X.Min, p.X.Max = min(p.X.Min, float64(n)/1.2), max(p.X.Max, float64(n)*1.2)
 		at = append(at, plot.Tick{Value: float64(n), Label: fmt.Sprint(n)})
 	}
 	p.X.Tick.Marker = at
-	p.Add(grid(true, true))
+	p.Add(chart.Grid(true, true))
 
 	var threads plotter.XYs
 	for _, n := range numbers {
@@ -107,20 +105,20 @@ func speedupPanel(kernel string, some []row) (*plot.Plot, []mark, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	best.LineStyle = draw.LineStyle{Color: ideal, Width: 1}
+	best.LineStyle = draw.LineStyle{Color: chart.Ideal, Width: 1}
 	p.Add(best)
-	marks := []mark{{"ideal", []plot.Thumbnailer{best}}}
+	marks := []chart.Mark{{Name: "ideal", Thumbs: []plot.Thumbnailer{best}}}
 
-	local := draw.GlyphStyle{Color: ink, Radius: 3.5, Shape: draw.SquareGlyph{}}
+	local := draw.GlyphStyle{Color: chart.Ink, Radius: 3.5, Shape: draw.SquareGlyph{}}
 	first := where(some, func(r row) bool { return r.setup() == some[0].setup() })
-	m, err := addSeries(p, "goroutines", first, goroutineSpeedup, draw.LineStyle{Color: ink, Width: 0.7}, local)
+	m, err := addSeries(p, "goroutines", first, goroutineSpeedup, draw.LineStyle{Color: chart.Ink, Width: 0.7}, local)
 	if err != nil {
 		return nil, nil, err
 	}
 	marks = append(marks, m...)
 	for i, s := range distinct(some, row.setup) {
 		its := where(some, func(r row) bool { return r.setup() == s })
-		m, err := addSeries(p, s.String(), its, func(r *Result) float64 { return r.Speedup }, line(i), glyph(i))
+		m, err := addSeries(p, s.String(), its, func(r *Result) float64 { return r.Speedup }, chart.Line(i), chart.Glyph(i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -131,7 +129,7 @@ func speedupPanel(kernel string, some []row) (*plot.Plot, []mark, error) {
 
 // addSeries adds the medians of a figure against nodes. Rows without a result have no point; without points there is no
 // series, and no mark.
-func addSeries(p *plot.Plot, name string, some []row, figure func(*Result) float64, l draw.LineStyle, g draw.GlyphStyle) ([]mark, error) {
+func addSeries(p *plot.Plot, name string, some []row, figure func(*Result) float64, l draw.LineStyle, g draw.GlyphStyle) ([]chart.Mark, error) {
 	var points plotter.XYs
 	for _, r := range some {
 		if y, ok := r.median(figure); ok && y > 0 {
@@ -147,7 +145,7 @@ func addSeries(p *plot.Plot, name string, some []row, figure func(*Result) float
 	}
 	lines.LineStyle, scatter.GlyphStyle = l, g
 	p.Add(lines, scatter)
-	return []mark{{name, []plot.Thumbnailer{lines, scatter}}}, nil
+	return []chart.Mark{{Name: name, Thumbs: []plot.Thumbnailer{lines, scatter}}}, nil
 }
 
 // parts are the parts of a bar, from the left. Their lightness differs by at least a fifth of the way from black to white.
@@ -167,15 +165,15 @@ const (
 	barPitch  = vg.Length(14)
 )
 
-func timeDrawing(s setup, some []row) drawing {
+func timeDrawing(s setup, some []row) chart.Drawing {
 	slots := barSlots(some)
 	title := fmt.Sprintf("Where the time goes (%v)", s)
-	return drawing{
-		name:  fmt.Sprintf("time-%s-%s", s.trap, s.transport),
-		title: title,
-		about: "Each bar is the time of a run, on the average of its threads. The seconds are beside it.",
-		width: 760, height: 110 + barPitch*vg.Length(len(slots)),
-		draw: func(c draw.Canvas) error { return drawTimes(c, title, slots) },
+	return chart.Drawing{
+		Name:  fmt.Sprintf("time-%s-%s", s.trap, s.transport),
+		Title: title,
+		About: "Each bar is the time of a run, on the average of its threads. The seconds are beside it.",
+		Width: 760, Height: 110 + barPitch*vg.Length(len(slots)),
+		Draw: func(c draw.Canvas) error { return drawTimes(c, title, slots) },
 	}
 }
 
@@ -192,10 +190,10 @@ func barSlots(some []row) []*row {
 }
 
 func drawTimes(c draw.Canvas, title string, slots []*row) error {
-	p := newPlot()
+	p := chart.New()
 	p.X.Label.Text = "% of the time"
-	p.X.Tick.Marker = ticks{{Value: 0, Label: "0"}, {Value: 25, Label: "25"}, {Value: 50, Label: "50"}, {Value: 75, Label: "75"}, {Value: 100, Label: "100"}}
-	var marks []mark
+	p.X.Tick.Marker = chart.Ticks{{Value: 0, Label: "0"}, {Value: 25, Label: "25"}, {Value: 50, Label: "50"}, {Value: 75, Label: "75"}, {Value: 100, Label: "100"}}
+	var marks []chart.Mark
 	var below *plotter.BarChart
 	for _, part := range parts {
 		values := make(plotter.Values, len(slots))
@@ -213,15 +211,15 @@ func drawTimes(c draw.Canvas, title string, slots []*row) error {
 			bars.StackOn(below)
 		}
 		p.Add(bars)
-		marks, below = append(marks, mark{part.name, []plot.Thumbnailer{bars}}), bars
+		marks, below = append(marks, chart.Mark{Name: part.name, Thumbs: []plot.Thumbnailer{bars}}), bars
 	}
 	if err := labelBars(p, slots); err != nil {
 		return err
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 112, -0.7, float64(len(slots))-0.3
 	p.Y.LineStyle.Width, p.Y.Tick.LineStyle.Width = 0, 0
-	c = drawTitle(c, title)
-	drawLegend(c, marks)
+	c = chart.DrawTitle(c, title)
+	chart.DrawLegend(c, marks)
 	p.Draw(draw.Crop(c, 0, 0, 0, -22))
 	return nil
 }
@@ -247,7 +245,7 @@ func medianShares(r *row) Shares {
 
 // labelBars names each bar on its left and writes its seconds on its right.
 func labelBars(p *plot.Plot, slots []*row) error {
-	var names ticks
+	var names chart.Ticks
 	var labels plotter.XYLabels
 	last := ""
 	for i, r := range slots {
@@ -278,7 +276,7 @@ func labelBars(p *plot.Plot, slots []*row) error {
 		return err
 	}
 	for i := range text.TextStyle {
-		style(&text.TextStyle[i], tickSize)
+		chart.Style(&text.TextStyle[i], chart.TickSize)
 		text.TextStyle[i].YAlign = draw.YCenter
 	}
 	text.Offset.Y = 1.5 // centred text is centred by its line, not by its digits
@@ -286,16 +284,16 @@ func labelBars(p *plot.Plot, slots []*row) error {
 	return nil
 }
 
-func trafficDrawing(s setup, some []row) drawing {
+func trafficDrawing(s setup, some []row) chart.Drawing {
 	kernels := distinct(some, kernelName)
 	title := fmt.Sprintf("Faults, and bytes moved, per kernel (%v)", s)
-	return drawing{
-		name:  fmt.Sprintf("traffic-%s-%s", s.trap, s.transport),
-		title: title,
-		about: "Both axes are logarithmic, with a place of its own for 0. Faults are those that other nodes had to do with, on all nodes together; " +
+	return chart.Drawing{
+		Name:  fmt.Sprintf("traffic-%s-%s", s.trap, s.transport),
+		Title: title,
+		About: "Both axes are logarithmic, with a place of its own for 0. Faults are those that other nodes had to do with, on all nodes together; " +
 			"bytes are what all nodes sent, headers included.",
-		width: 900, height: 120 + 24*vg.Length(len(kernels)),
-		draw: func(c draw.Canvas) error { return drawTraffic(c, title, some, kernels) },
+		Width: 900, Height: 120 + 24*vg.Length(len(kernels)),
+		Draw: func(c draw.Canvas) error { return drawTraffic(c, title, some, kernels) },
 	}
 }
 
@@ -308,8 +306,8 @@ func drawTraffic(c draw.Canvas, title string, some []row, kernels []string) erro
 	if err != nil {
 		return err
 	}
-	c = drawTitle(c, title)
-	drawLegend(c, marks)
+	c = chart.DrawTitle(c, title)
+	chart.DrawLegend(c, marks)
 	panels := [][]*plot.Plot{{faults, bytes}}
 	for i, cell := range plot.Align(panels, draw.Tiles{Cols: 2, Rows: 1, PadX: 15}, draw.Crop(c, 0, 0, 0, -22))[0] {
 		panels[0][i].Draw(cell)
@@ -319,13 +317,13 @@ func drawTraffic(c draw.Canvas, title string, some []row, kernels []string) erro
 
 // dots plots a figure of each kernel, with a mark per number of nodes. Figures below least, which are zeros in practice,
 // have a place of their own at the left.
-func dots(label string, some []row, kernels []string, figure func(*Result) float64, least float64, write func(float64) string) (*plot.Plot, []mark, error) {
-	p := newPlot()
+func dots(label string, some []row, kernels []string, figure func(*Result) float64, least float64, write func(float64) string) (*plot.Plot, []chart.Mark, error) {
+	p := chart.New()
 	p.X.Label.Text = label
 	p.X.Scale = plot.LogScale{}
 	zero, high := least/10, 10*least
-	var marks []mark
-	p.Add(grid(true, true))
+	var marks []chart.Mark
+	p.Add(chart.Grid(true, true))
 	numbers := distinct(some, nodes)
 	for i, n := range numbers {
 		// Marks of one kernel are not at the same height, or equal figures would hide each other.
@@ -344,13 +342,13 @@ func dots(label string, some []row, kernels []string, figure func(*Result) float
 		if err != nil {
 			return nil, nil, err
 		}
-		scatter.GlyphStyle = glyph(i)
+		scatter.GlyphStyle = chart.Glyph(i)
 		p.Add(scatter)
-		marks = append(marks, mark{count(n, "node"), []plot.Thumbnailer{scatter}})
+		marks = append(marks, chart.Mark{Name: count(n, "node"), Thumbs: []plot.Thumbnailer{scatter}})
 	}
 	p.X.Min, p.X.Max = zero/1.5, high*1.5
-	p.X.Tick.Marker = append(ticks{{Value: zero, Label: "0"}}, decades(least, high, write)...)
-	var names ticks
+	p.X.Tick.Marker = append(chart.Ticks{{Value: zero, Label: "0"}}, chart.Decades(least, high, write)...)
+	var names chart.Ticks
 	for _, kernel := range kernels {
 		names = append(names, plot.Tick{Value: height(kernels, kernel), Label: kernel})
 	}
@@ -377,15 +375,15 @@ func amount(x float64) string {
 		prefix string
 	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
 		if x >= scale.unit {
-			return plain(x/scale.unit) + scale.prefix
+			return chart.Plain(x/scale.unit) + scale.prefix
 		}
 	}
-	return plain(x)
+	return chart.Plain(x)
 }
 
 func amountOfBytes(x float64) string {
 	if x < 1e3 {
-		return plain(x) + " B"
+		return chart.Plain(x) + " B"
 	}
 	return amount(x) + "B"
 }

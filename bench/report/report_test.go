@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dsmd/bench/chart"
 )
 
 // result is canned: what fft might measure with so many nodes.
@@ -357,12 +359,14 @@ func TestPlotsOfLittle(t *testing.T) {
 			t.Errorf("failure %q: %d plots", o.Failure, len(plots))
 		}
 		for _, d := range plots {
-			if err := errors.Join(d.write(io.Discard, "png"), d.write(io.Discard, "svg")); err != nil {
-				t.Errorf("failure %q: %v", o.Failure, err)
+			for _, format := range chart.Formats() {
+				if image, err := d.Encode(format); err != nil || len(image) == 0 {
+					t.Errorf("failure %q: %d bytes of %s, %v", o.Failure, len(image), format, err)
+				}
 			}
 		}
 	}
-	if err := drawings(rows(outcomes()))[0].write(io.Discard, "gif"); err == nil {
+	if _, err := drawings(rows(outcomes()))[0].Encode("gif"); err == nil {
 		t.Error("gif was drawn")
 	}
 }
@@ -372,7 +376,7 @@ func TestNumbersForPeople(t *testing.T) {
 		significant(1234.5): "1234", significant(12.345): "12.3", significant(0.5): "0.50", significant(0.00123): "0.00123",
 		writeSeconds(0.00002449): "0.000024", writeSeconds(1.5): "1.5000",
 		amount(1): "1", amount(1e4): "10 k", amount(1e9): "1 G", amountOfBytes(100): "100 B", amountOfBytes(1e6): "1 MB",
-		plain(1e-5): "0.00001", count(1, "node"): "1 node", count(2, "node"): "2 nodes",
+		chart.Plain(1e-5): "0.00001", count(1, "node"): "1 node", count(2, "node"): "2 nodes",
 		fmt.Sprint(Case{Kernel: "fft", Nodes: 1, Trap: "uffd", Transport: "tcp", Size: "test"}): "fft on 1 node, uffd, tcp, size test",
 		chosen("auto", "uffd"): "auto (uffd)", inline("a|b\nc<d"): `a\|b c&lt;d`,
 	} {

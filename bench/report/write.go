@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"dsmd/bench/chart"
 )
 
 // About says how the figures of a report came about.
@@ -64,8 +66,8 @@ func (f *Folder) Write(about About, outcomes []Outcome) error {
 			return err
 		}
 		p.Plots = append(p.Plots, shownPlot{
-			Title: d.title, About: d.about, Width: int(d.width),
-			PNG: plotPath(d, formatPNG), SVG: plotPath(d, formatSVG),
+			Title: d.Title, About: d.About, Width: int(d.Width),
+			PNG: plotPath(d, chart.PNG), SVG: plotPath(d, chart.SVG),
 		})
 	}
 	var html bytes.Buffer
@@ -76,15 +78,15 @@ func (f *Folder) Write(about About, outcomes []Outcome) error {
 }
 
 // plotPath is relative to the folder, and to the page, which lies in it.
-func plotPath(d drawing, format string) string { return plotsName + "/" + d.name + "." + format }
+func plotPath(d chart.Drawing, format string) string { return plotsName + "/" + d.Name + "." + format }
 
-func (f *Folder) draw(d drawing) error {
-	for _, format := range []string{formatPNG, formatSVG} {
-		var image bytes.Buffer
-		if err := d.write(&image, format); err != nil {
+func (f *Folder) draw(d chart.Drawing) error {
+	for _, format := range chart.Formats() {
+		image, err := d.Encode(format)
+		if err != nil {
 			return err
 		}
-		if err := replace(filepath.Join(f.path, filepath.FromSlash(plotPath(d, format))), image.Bytes()); err != nil {
+		if err := replace(filepath.Join(f.path, filepath.FromSlash(plotPath(d, format))), image); err != nil {
 			return err
 		}
 	}

@@ -7,8 +7,11 @@
 // There is one interface, Transport, and one conformance suite,
 // transporttest.Run, which every implementation passes:
 //
-//   - transport/tcp: one TCP connection for each pair of nodes.
+//   - transport/tcp: TCP, one connection at a time for each pair of nodes.
 //   - transport/sim: an in-memory network with seeded delays and faults.
+//
+// Connections are not part of the interface. One that breaks is made again, and nothing but time is lost: frames arrive exactly once and
+// in order all the same, for which transporttest.RunCuts is the suite. A peer is lost only when it is not there any more.
 //
 // The interface is polled rather than pushed, because the daemon is a
 // run-to-completion reactor: whoever receives a frame acts on it at once, on the
@@ -33,9 +36,9 @@ const MaxControlBytes = 128 << 10
 var (
 	// ErrClosed is returned by Send and Poll after Close.
 	ErrClosed = errors.New("transport: closed")
-	// ErrPeerDown is returned by Send for a peer whose connection is gone for good.
+	// ErrPeerDown is returned by Send for a peer that is lost for good.
 	ErrPeerDown = errors.New("transport: peer is down")
-	// ErrBacklog is returned by Send when a peer has left more unsent bytes behind than
+	// ErrBacklog is returned by Send when a peer has left more bytes unsent or unconfirmed than
 	// the protocol can ever have outstanding: the peer is stuck, or this is a bug.
 	ErrBacklog = errors.New("transport: too much is queued for this peer")
 )
@@ -67,7 +70,9 @@ type Handler interface {
 	// peer before its first frame.
 	PeerUp(peer NodeID)
 	// PeerDown says that the peer is lost for good: frames sent to it since an unknown point are
-	// lost, and none will come. It is called at most once for each peer. err says why.
+	// lost, and none will come. It is called at most once for each peer. err says why: the peer has closed its transport, its
+	// process has ended or was replaced by another, it sent what is no frame, it or this node has called
+	// Disconnect, or it was out of reach for too long. The end of a connection alone is no reason.
 	PeerDown(peer NodeID, err error)
 }
 
@@ -117,8 +122,8 @@ type Transport interface {
 	// Stats returns a copy of the counters.
 	Stats() Stats
 
-	// Close ends all connections after an attempt, of at most one second, to deliver what was
-	// sent. Leased and kept payloads may still be released afterwards.
+	// Close takes leave of all peers after an attempt, of at most one second, to deliver what was
+	// sent; it waits until they have confirmed that. Leased and kept payloads may still be released afterwards.
 	Close() error
 }
 

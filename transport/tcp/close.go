@@ -1,19 +1,18 @@
 package tcp
 
 import (
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"dsmd/internal/netio"
+	"dsmd/transport"
 )
 
 const (
 	// drainTimeout bounds how long Close tries to deliver what was sent.
 	drainTimeout = time.Second
-	// drainPause is how long Close waits for a change before it looks again. The kernel does not
-	// report that a peer has confirmed bytes, so there is nothing better to wait for.
+	// drainPause is how long Close waits for a change before it looks again whether a connection was made again, which
+	// no socket reports.
 	drainPause = time.Millisecond
 )
 
@@ -22,93 +21,79 @@ func (t *Transport) Close() error {
 	if t.closing.Swap(true) {
 		return nil
 	}
-	c := &t.connect
-	c.stop()
 	t.wait.event.Signal()
-	t.mu.Lock() // The reactor leaves the method it is in. Nobody unlocks: the transport stays closed.
-	c.work.Wait()
-	t.welcomeSilently()
+	t.mu.Lock()           // The reactor leaves the method it is in. Nobody unlocks: the transport stays closed.
 	t.wait.event.Signal() // The first signal may have been cleared since. From here on nobody does that.
 	t.drain()
+	t.connect.stop()
+	t.connect.work.Wait()
+	for _, a := range t.arrivals.take(nil) {
+		if a.kind == arrivedConnection {
+			unix.Close(a.fd)
+		}
+	}
 	for _, p := range t.up {
 		unix.Close(p.fd)
 	}
 	return nil
 }
 
-// welcomeSilently connects the peers that the reactor has not adopted, for what it has sent to them.
-func (t *Transport) welcomeSilently() {
-	for _, a := range t.arrivals.take(t.wait.event) {
-		p := t.peers[a.id]
-		if p.state != peerAwaited {
-			unix.Close(a.fd)
-			continue
-		}
-		if err := t.welcome(p, a.fd); err != nil {
-			t.log(fmt.Sprintf("tcp: close: %v", err))
-		}
-	}
-}
+// silent is the Handler of a transport that closes.
+type silent struct{}
 
-// drain sends what is queued and waits until the peers' kernels have it. What arrives meanwhile is thrown
-// away, for two reasons: a peer that cannot send may not read either, and a socket closed with
-// unread input resets the connection, which can take from the peer what it has not read.
+func (silent) Frame(transport.NodeID, []byte, transport.Payload) {}
+func (silent) PeerUp(transport.NodeID)                           {}
+func (silent) PeerDown(transport.NodeID, error)                  {}
+
+// drain says goodbye to every peer and waits until all have confirmed that, and with it everything before. Connections that are cut
+// meanwhile are made again. What arrives is thrown away: a peer that cannot send may not read either.
 func (t *Transport) drain() {
-	deadline := time.Now().Add(drainTimeout)
-	for _, p := range t.up {
-		p.queue.orphaned = true
+	t.draining = true
+	for _, p := range t.peers {
+		if p != nil {
+			p.queue.orphaned = true
+		}
 	}
-	for {
-		var undelivered []unix.PollFd
-		for _, p := range t.up {
-			if events := t.drainPeer(p); events != 0 {
-				undelivered = append(undelivered, unix.PollFd{Fd: int32(p.fd), Events: events})
+	greeted := make([]bool, len(t.peers))
+	for deadline := time.Now().Add(drainTimeout); ; {
+		t.adopt(t.arrivals.take(nil), silent{}) // The event stays signalled: a reactor that sleeps is to wake.
+		var waiting []unix.PollFd
+		open := false
+		for i, p := range t.peers {
+			if p == nil || p.state != peerUp && p.state != peerSevered {
+				continue
+			}
+			if !greeted[i] {
+				greeted[i] = true
+				t.note(p, frameGoodbye)
+			}
+			events := t.drainPeer(p)
+			if p.queue.held() == 0 || p.state == peerLost {
+				continue
+			}
+			open = true
+			if p.state == peerUp {
+				waiting = append(waiting, unix.PollFd{Fd: int32(p.fd), Events: events})
 			}
 		}
-		if len(undelivered) == 0 || time.Now().After(deadline) {
+		if !open || time.Now().After(deadline) {
 			return
 		}
 		// An error here is EINTR, and then the loop looks again.
-		unix.Poll(undelivered, int(drainPause/time.Millisecond))
+		unix.Poll(waiting, int(drainPause/time.Millisecond))
 	}
 }
 
-// drainPeer makes what progress it can and returns the poll events to wait for, or 0 when the peer has everything or
-// can get nothing more.
+// drainPeer makes what progress it can and returns the poll events to wait for.
 func (t *Transport) drainPeer(p *peer) int16 {
-	if p.sendFailure == nil {
-		if errno := t.sendQueued(p); errno != 0 && errno != unix.EAGAIN {
-			p.sendFailure = errno
-		}
+	t.flushPeer(p)
+	for more := true; more && p.state == peerUp; {
+		before := p.received.Load()
+		t.serve(p, silent{}, 1)
+		more = p.received.Load() != before
 	}
-	if p.sendFailure == nil {
-		discardInput(p)
+	if p.queue.empty() {
+		return unix.POLLIN
 	}
-	switch {
-	case p.sendFailure != nil:
-		return 0
-	case !p.queue.empty():
-		return unix.POLLOUT
-	}
-	// A kernel may confirm up to 40 ms late, in the hope of an answer to send along. Ending the stream would not hurry it:
-	// Linux treats that like data.
-	if left, err := netio.Unacknowledged(p.fd); err != nil || left == 0 {
-		return 0
-	}
-	return unix.POLLRDHUP
-}
-
-// discardInput throws away what has come, and notes the end of the connection.
-func discardInput(p *peer) {
-	for {
-		n, errno := netio.Recv(p.fd, p.in.buf)
-		switch {
-		case errno == unix.EAGAIN:
-			return
-		case errno == unix.EINTR || errno == 0 && n > 0:
-		default: // It has ended, so nobody reads what is left.
-			p.sendFailure = errEnded
-			return
-		}
-	}
+	return unix.POLLIN | unix.POLLOUT
 }

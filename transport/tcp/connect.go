@@ -2,13 +2,16 @@ package tcp
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"dsmd/internal/netio"
 	"dsmd/transport"
@@ -17,8 +20,6 @@ import (
 const (
 	// handshakeTimeout bounds a greeting, so that one who connects and says nothing goes away again.
 	handshakeTimeout = 5 * time.Second
-	// maxHandshakes bounds how many greetings are answered at once; more wait in the kernel's queue.
-	maxHandshakes = 64
 	// Between two attempts to dial a peer that does not answer yet, the pause doubles from
 	// firstPause to longestPause: nodes of one start find each other at once, and one
 	// that is missing for long is not bothered more than once a second.
@@ -29,86 +30,37 @@ const (
 // errNotTried is the reason for a peer that nothing was heard of yet.
 var errNotTried = errors.New("it has not connected yet")
 
-// errHandshakeRuns is why a caller is sent away that has another handshake under way.
-var errHandshakeRuns = errors.New("another handshake with it is under way")
-
-// arrivals are the connections that the reactor has not adopted yet.
-type arrivals struct {
-	waiting atomic.Bool // the list may not be empty
-
-	mu   sync.Mutex
-	list []arrival // guarded by mu; at most one for each peer
-}
-
-// arrival is a connection that has passed the handshake.
-type arrival struct {
-	id transport.NodeID
-	fd int
-}
-
-// add hands over a connection and signals event, which stays signalled until take. Both are done
-// under the lock, so that the event is never left signalled over an empty list: the reactor could
-// not sleep any more.
-func (a *arrivals) add(id transport.NodeID, fd int, event *netio.Event) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.list = append(a.list, arrival{id, fd})
-	a.waiting.Store(true)
-	event.Signal()
-}
-
-// take empties the list and clears event.
-func (a *arrivals) take(event *netio.Event) []arrival {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	list := a.list
-	a.list = nil
-	a.waiting.Store(false)
-	event.Clear()
-	return list
-}
-
-// connecting is the state of Connect and its goroutines.
+// connecting is what the goroutines that make connections share.
 type connecting struct {
 	listener  net.Listener
 	addresses []string
 	mine      greeting
+	giveUp    time.Duration
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // everything that Connect has started
+	work   sync.WaitGroup // everything that was started
 
 	mu       sync.Mutex
 	started  bool
-	missing  int     // peers that never connected
-	state    []claim // by node
-	reasons  []error // by node: why the last attempt failed
+	missing  int       // peers that never connected
+	sessions []session // by node
 	complete chan struct{}
 	refused  chan struct{} // closed at the first refusal of a peer that we dialled
 	refusal  error
 }
 
-// claim says whether a peer has a connection, or is about to.
-type claim uint8
-
-const (
-	claimFree claim = iota
-	claimPending
-	claimTaken // for good: a lost peer does not come back
-)
-
 func (c *connecting) init(config Config) {
-	c.listener, c.addresses = config.Listener, config.Peers
+	c.listener, c.addresses, c.giveUp = config.Listener, config.Peers, config.GiveUp
 	c.mine = greeting{
-		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)),
-		pageBytes: uint32(config.PageBytes), cluster: config.Cluster,
+		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
+		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster,
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.missing = len(config.Peers) - 1
-	c.state = make([]claim, len(config.Peers))
-	c.reasons = make([]error, len(config.Peers))
-	for i := range c.reasons {
-		c.reasons[i] = errNotTried
+	c.sessions = make([]session, len(config.Peers))
+	for i := range c.sessions {
+		c.sessions[i].reason = errNotTried
 	}
 	c.complete = make(chan struct{})
 	c.refused = make(chan struct{})
@@ -117,12 +69,20 @@ func (c *connecting) init(config Config) {
 	}
 }
 
+// newIncarnation draws a number that no other Transport has, and that is not 0.
+func newIncarnation() uint64 {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // it never fails: the program crashes instead
+	return binary.LittleEndian.Uint64(random[:]) | 1
+}
+
 // Connect connects this node to all others and waits until it is. Peers that are not there yet are
 // tried again until ctx ends; then the error says for each missing peer what is wrong with
 // it. A peer that this node has dialled and that can never fit ends Connect at once,
 // with an error that wraps ErrRefused. Connect is called once. Poll may run at the same time.
 //
-// Afterwards the transport goes on accepting, but only to tell whoever comes why it is not welcome.
+// Afterwards the transport goes on accepting: peers whose connection was cut, and those that are to be told why they are not
+// welcome.
 func (t *Transport) Connect(ctx context.Context) error {
 	c := &t.connect
 	ctx, cancel := context.WithCancel(ctx)
@@ -184,10 +144,10 @@ func (c *connecting) explain(ended error) error {
 	}
 	var missing []string
 	var causes []error
-	for i, state := range c.state {
-		if state != claimTaken && i != int(c.mine.node) {
-			missing = append(missing, fmt.Sprintf("node %d at %s: %v", i, c.addresses[i], c.reasons[i]))
-			causes = append(causes, c.reasons[i])
+	for i := range c.sessions {
+		if s := &c.sessions[i]; s.incarnation == 0 && i != int(c.mine.node) {
+			missing = append(missing, fmt.Sprintf("node %d at %s: %v", i, c.addresses[i], s.reason))
+			causes = append(causes, s.reason)
 		}
 	}
 	return &connectError{
@@ -207,16 +167,15 @@ func (e *connectError) Unwrap() []error { return e.causes }
 
 // dialUntilConnected dials a peer with a lower number until it is connected, refused, or ctx ends.
 func (t *Transport) dialUntilConnected(ctx context.Context, id transport.NodeID) {
-	address := t.connect.addresses[id]
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := t.dial(ctx, id, address)
+		err := t.call(ctx, id, purposeCall)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		t.connect.note(id, err)
 		if errors.Is(err, ErrRefused) {
 			t.log(err.Error())
-			t.connect.giveUp(err)
+			t.connect.refuse(err)
 			return
 		}
 		select {
@@ -231,11 +190,11 @@ func (t *Transport) dialUntilConnected(ctx context.Context, id transport.NodeID)
 func (c *connecting) note(id transport.NodeID, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reasons[id] = err
+	c.sessions[id].reason = err
 }
 
-// giveUp ends Connect with a refusal.
-func (c *connecting) giveUp(err error) {
+// refuse ends Connect with a refusal.
+func (c *connecting) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refusal == nil {
@@ -244,59 +203,76 @@ func (c *connecting) giveUp(err error) {
 	}
 }
 
-// claim reserves the one connection that a peer may have, if nobody has, and returns how it was before: claimFree
-// means that it is the caller's now.
-func (c *connecting) claim(id transport.NodeID) claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.state[id]
-	if before == claimFree {
-		c.state[id] = claimPending
-	}
-	return before
-}
-
-// unclaim gives the reservation back after the handshake has failed.
-func (c *connecting) unclaim(id transport.NodeID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state[id] = claimFree
-}
-
-// become turns the reservation into a connection.
-func (c *connecting) become(id transport.NodeID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state[id] = claimTaken
-	c.missing--
-	if c.missing == 0 {
-		close(c.complete)
-	}
-}
-
-// dial tries once to connect to a peer with a lower number.
-func (t *Transport) dial(ctx context.Context, id transport.NodeID, address string) error {
+// call connects to a peer once, with the given purpose. Only a call in the narrow sense leaves a connection.
+func (t *Transport) call(ctx context.Context, id transport.NodeID, why purpose) error {
 	dialer := net.Dialer{Timeout: handshakeTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", t.connect.addresses[id])
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if err := t.introduce(conn, id); err != nil {
+	mine := t.greet(id, why)
+	theirs, err := t.introduce(conn, mine)
+	if err != nil || why == purposeAsk {
 		conn.Close()
-		return describe(id, conn, err)
+		if err != nil {
+			return describe(id, conn, err)
+		}
+		return nil
 	}
-	if t.connect.claim(id) != claimFree {
-		panic(fmt.Sprintf("tcp: node %d has called node %d while another connection to it was made", t.self, id))
+	return t.handOver(conn, mine, theirs)
+}
+
+// introduce is the calling side of the handshake: greet, be greeted and judged, judge.
+func (t *Transport) introduce(conn net.Conn, mine greeting) (greeting, error) {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return greeting{}, err
 	}
-	return t.handOver(conn, id)
+	if _, err := conn.Write(appendGreeting(nil, mine)); err != nil {
+		return greeting{}, err
+	}
+	theirs, err := readGreeting(conn)
+	if err != nil {
+		return greeting{}, err
+	}
+	if why := mismatch(mine, theirs); why != "" {
+		return greeting{}, refusal(why)
+	}
+	if theirs.node != mine.addressee {
+		return greeting{}, refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
+	}
+	if err := t.connect.acquainted(theirs); err != nil {
+		return greeting{}, err
+	}
+	verdict, err := readVerdict(conn)
+	switch {
+	case err != nil:
+		return greeting{}, err
+	case verdict != "":
+		return greeting{}, verdictError(verdict)
+	case theirs.call != mine.call || theirs.purpose != mine.purpose:
+		return greeting{}, fmt.Errorf("it answers call %d (purpose %d), and this was call %d (purpose %d)",
+			theirs.call, theirs.purpose, mine.call, mine.purpose)
+	case mine.purpose == purposeAsk:
+		return theirs, nil
+	}
+	_, err = conn.Write(appendVerdict(nil, ""))
+	return theirs, err
 }
 
 // verdictError is the other side's refusal.
 type verdictError string
 
 func (v verdictError) Error() string { return string(v) }
+
+// refusal is why this node does not want the other.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// Is makes a refusal one of those that trying again does not help against.
+func (r refusal) Is(target error) bool { return target == ErrRefused }
 
 // describe says whom a failed handshake was with and which side has refused.
 func describe(id transport.NodeID, conn net.Conn, err error) error {
@@ -311,176 +287,20 @@ func describe(id transport.NodeID, conn net.Conn, err error) error {
 	return fmt.Errorf("tcp: handshake with node %d at %v: %w", id, conn.RemoteAddr(), err)
 }
 
-// describeCaller is describe for one who has called, and may not have said who it is.
-func describeCaller(theirs greeting, conn net.Conn, err error) error {
-	if theirs == (greeting{}) {
-		return fmt.Errorf("tcp: refused a caller at %v: %w", conn.RemoteAddr(), err)
-	}
-	return describe(theirs.node, conn, err)
-}
-
-// refusal is why this node does not want the other.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// introduce is the dialling side of the handshake: greet, be greeted and judged, judge.
-func (t *Transport) introduce(conn net.Conn, id transport.NodeID) error {
-	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return err
-	}
-	mine := t.connect.mine
-	mine.addressee = id
-	if _, err := conn.Write(appendGreeting(nil, mine)); err != nil {
-		return err
-	}
-	theirs, err := readGreeting(conn)
-	if err != nil {
-		return err
-	}
-	if why := mismatch(mine, theirs); why != "" {
-		return refusal(why)
-	}
-	if theirs.node != id {
-		return refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
-	}
-	verdict, err := readVerdict(conn)
-	if err != nil {
-		return err
-	}
-	if verdict != "" {
-		return verdictError(verdict)
-	}
-	_, err = conn.Write(appendVerdict(nil, ""))
-	return err
-}
-
-// accept answers whoever connects, until Close.
-func (t *Transport) accept() {
-	c := &t.connect
-	slots := make(chan struct{}, maxHandshakes)
-	for pause := firstPause; ; {
-		conn, err := c.listener.Accept()
-		if err != nil {
-			if c.ctx.Err() != nil {
-				return
-			}
-			// Out of descriptors, say. It may pass.
-			t.log(fmt.Sprintf("tcp: accept on %v: %v", c.listener.Addr(), err))
-			select {
-			case <-time.After(pause):
-			case <-c.ctx.Done():
-				return
-			}
-			pause = min(2*pause, longestPause)
-			continue
-		}
-		pause = firstPause
-		select {
-		case slots <- struct{}{}:
-		case <-c.ctx.Done():
-			conn.Close()
-			return
-		}
-		c.work.Go(func() {
-			defer func() { <-slots }()
-			t.welcomeCaller(conn)
-		})
-	}
-}
-
-// welcomeCaller is the accepting side of the handshake, with its outcome.
-func (t *Transport) welcomeCaller(conn net.Conn) {
-	c := &t.connect
-	stop := context.AfterFunc(c.ctx, func() { conn.Close() })
-	defer stop()
-	theirs, err := t.answer(conn)
-	if err == nil {
-		err = t.handOver(conn, theirs.node)
-	} else {
-		conn.Close()
-		err = describeCaller(theirs, conn, err)
-	}
-	if err == nil || c.ctx.Err() != nil {
-		return
-	}
-	t.log(err.Error())
-	// theirs is zero when the caller could not say who it is; node 0 never calls.
-	if theirs.node > t.self && int(theirs.node) < len(t.peers) {
-		c.note(theirs.node, err)
-	}
-}
-
-// answer reads a caller's greeting, answers with this node's and the verdict, and waits for the caller's verdict.
-// When it succeeds the caller's connection is claimed.
-func (t *Transport) answer(conn net.Conn) (greeting, error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return greeting{}, err
-	}
-	theirs, err := readGreeting(conn)
-	if err != nil {
-		return theirs, err
-	}
-	mine := t.connect.mine
-	mine.addressee = theirs.node
-	why := t.judge(mine, theirs)
-	if why == "" {
-		switch t.connect.claim(theirs.node) {
-		case claimPending:
-			// Its last attempt may have failed without our knowledge yet. Without a verdict it tries again.
-			return theirs, errHandshakeRuns
-		case claimTaken:
-			why = fmt.Sprintf("a node %d was connected to this cluster before; nodes that are lost do not come back", theirs.node)
-		}
-	}
-	_, err = conn.Write(appendVerdict(appendGreeting(nil, mine), why))
-	if why != "" {
-		return theirs, refusal(why)
-	}
-	if err == nil {
-		err = readAcceptance(conn)
-	}
-	if err != nil {
-		t.connect.unclaim(theirs.node)
-	}
-	return theirs, err
-}
-
-// judge says why a caller is not welcome, or "" if it is.
-func (t *Transport) judge(mine, theirs greeting) string {
-	if why := mismatch(mine, theirs); why != "" {
-		return why
-	}
-	switch {
-	case theirs.addressee != t.self:
-		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self)
-	case theirs.node <= t.self || int(theirs.node) >= len(t.peers):
-		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self)
-	}
-	return ""
-}
-
-func readAcceptance(conn net.Conn) error {
-	verdict, err := readVerdict(conn)
-	if err != nil {
-		return err
-	}
-	if verdict != "" {
-		return verdictError(verdict)
-	}
-	return nil
-}
-
-// handOver takes a connection out of Go's network poller and gives it to the reactor. The peer's
-// connection must be claimed.
-func (t *Transport) handOver(conn net.Conn, id transport.NodeID) error {
+// handOver takes a connection out of Go's network poller and gives it to the reactor, if it is to be used.
+func (t *Transport) handOver(conn net.Conn, mine, theirs greeting) error {
 	fd, err := detach(conn)
 	if err != nil {
-		t.connect.unclaim(id)
-		return fmt.Errorf("tcp: node %d at %v: %w", id, conn.RemoteAddr(), err)
+		return fmt.Errorf("tcp: node %d at %v: %w", theirs.node, conn.RemoteAddr(), err)
 	}
-	t.arrivals.add(id, fd, t.wait.event)
-	t.connect.become(id)
+	if err := t.connect.settle(theirs); err != nil {
+		unix.Close(fd)
+		return describe(theirs.node, conn, err)
+	}
+	t.arrivals.add(arrival{
+		kind: arrivedConnection, id: theirs.node, call: theirs.call,
+		fd: fd, sendFrom: theirs.received, recvAt: mine.received,
+	}, t.wait.event)
 	return nil
 }
 

@@ -1,34 +1,53 @@
-// Package tcp carries frames between nodes over TCP, one connection for each pair of nodes.
+// Package tcp carries frames between nodes over TCP, one connection at a time for each pair of nodes.
 //
 // # Life of a connection
 //
 // New makes a Transport around a socket that already listens. Connect starts ordinary
-// goroutines: each node dials the nodes with lower numbers and accepts those with higher ones,
-// so that a pair never dials both ways. The two exchange a greeting (handshake.go) and
+// goroutines: each node calls the nodes with lower numbers and accepts those with higher ones,
+// so that a pair never calls both ways. The two exchange a greeting (handshake.go) and
 // part again, each with an error that says what differs, when they are not of the same
 // cluster. After that the descriptor is taken out of Go's network poller and handed to the
 // reactor's side, which learns of it in its next Poll and reports Handler.PeerUp. From
 // there on no goroutine but the reactor's touches it. Frames sent earlier wait in the peer's queue.
 //
-// A connection that ends is not made again: the peer is reported lost, once, and stays so.
+// # When a connection breaks
+//
+// What one node sends another is one stream of bytes over all their connections. A node keeps what it has sent until the other has confirmed
+// it (sendqueue.go), and each greeting says how many bytes have come, so that the next connection goes on at the very byte, in the
+// middle of a frame if need be. What comes twice, because the old connection brought more meanwhile, is skipped.
+// Confirmations travel in the headers of frames; a frame of its own is spent on one only after 64 KiB that were not answered.
+//
+// The node that has called calls again, at once and then with growing pauses (restore.go). The other waits for it, and asks
+// at the peer's address when the call does not come: a peer that has not noticed the end of a connection learns of it that way. A
+// peer is lost, which is reported once and for ever, when
+//
+//   - it says goodbye, as Close does;
+//   - its machine says that nobody listens at its address any more;
+//   - another process answers or calls as this node: each Transport draws an incarnation, which greetings carry;
+//   - the bytes that it sends are no frames, or confirm what was never sent;
+//   - one of the two has called Disconnect;
+//   - it was out of reach for Config.GiveUp.
+//
+// A peer that is merely slow, or stopped, keeps its connection: its kernel answers for it.
 //
 // # On the wire
 //
-// A frame is a header of eight bytes, the control part, and the page if there is one:
+// A frame is a header of sixteen bytes, the control part, and the page if there is one (frame.go):
 //
-//	control length  u32, little-endian, 1 to transport.MaxControlBytes
-//	payload length  u32, little-endian, 0 or the size of a page
+//	kind            u32, little-endian: control, control and page, confirmation, goodbye
+//	control length  u32, 1 to transport.MaxControlBytes, or 0 for the last two kinds
+//	confirmed       u64, how many bytes of the receiver's stream the sender has
 //	control
-//	payload
+//	page
 //
-// Anything else ends the connection (frame.go). The lengths are checked before anything is
+// Anything else ends the peer. The lengths are checked before anything is
 // reserved for them, so that a broken peer cannot make this node allocate.
 //
 // # Cost
 //
 // Sending copies the control part, never the page: Flush gives the kernel a vector of headers and
-// pages in one call. Receiving takes one call for all that has arrived from a peer, and frames are
-// delivered where they lie in the receive buffer; Keep is the one thing that copies a page. In
+// pages in one call, and a page goes back to the pool when it is confirmed. Receiving takes one call for all that has arrived from a peer,
+// and frames are delivered where they lie in the receive buffer; Keep is the one thing that copies a page. In
 // steady state neither side allocates. With few peers Poll goes straight to the sockets; with
 // more it asks epoll first, apart from the peer that was busy last.
 //
@@ -36,6 +55,7 @@
 //
 // There is one lock, Transport.mu, and it is not for waiting: the reactor holds it while it is inside
 // a method, and gives it up when it leaves. Close takes it and keeps it. Whoever finds it taken
-// therefore knows that the transport is closed. Connect's goroutines share with the
-// reactor only the list of arrivals, under arrivalsMu, which is never held together with another lock.
+// therefore knows that the transport is closed. The goroutines that make connections share among themselves connecting.mu,
+// which the reactor takes only when it loses a connection or a peer, and with the reactor the list of arrivals, under arrivals.mu, and
+// peer.received, which is atomic. The order is Transport.mu, then one of the other two; those are never held together.
 package tcp

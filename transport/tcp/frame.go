@@ -12,13 +12,29 @@ import (
 var ErrMalformed = errors.New("tcp: malformed frame")
 
 // frameHeaderBytes is the length of a frame's header on the wire.
-const frameHeaderBytes = 8
+const frameHeaderBytes = 16
+
+// frameKind says what follows the header, and what it is for.
+type frameKind uint8
+
+const (
+	frameControl frameKind = iota // a control part
+	framePage                     // a control part and a page
+	frameAck                      // nothing: the header's confirmation is the message
+	frameGoodbye                  // nothing: the sender closes, and this is the last it says
+	frameKinds                    // how many kinds there are
+)
+
+// carries says whether frames of this kind have a control part and are for the Handler.
+func (k frameKind) carries() bool { return k <= framePage }
 
 // frame is one frame in the receive buffer. Its slices point into the buffer.
 type frame struct {
-	control []byte
-	page    []byte // nil: no payload
-	bytes   int    // on the wire, header included; 0: the frame has not arrived completely
+	kind      frameKind
+	confirmed uint64 // how many bytes of the receiver's stream the sender has received
+	control   []byte
+	page      []byte // nil: no payload
+	bytes     int    // on the wire, header included; 0: the frame has not arrived completely
 }
 
 // maxFrameBytes is the length of the longest frame.
@@ -26,10 +42,11 @@ func maxFrameBytes(pageBytes int) int {
 	return frameHeaderBytes + transport.MaxControlBytes + pageBytes
 }
 
-// appendFrameHeader appends the header of a frame. page says whether a payload follows.
-func appendFrameHeader(b []byte, controlBytes, payloadBytes int) []byte {
+// appendFrameHeader appends the header of a frame.
+func appendFrameHeader(b []byte, kind frameKind, controlBytes int, confirmed uint64) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(kind)) // three bytes of it are reserved, and zero
 	b = binary.LittleEndian.AppendUint32(b, uint32(controlBytes))
-	return binary.LittleEndian.AppendUint32(b, uint32(payloadBytes))
+	return binary.LittleEndian.AppendUint64(b, confirmed)
 }
 
 // decodeFrame reads the frame at the start of b. A frame of which only a part is in b is no error: its
@@ -38,23 +55,31 @@ func decodeFrame(b []byte, pageBytes int) (frame, error) {
 	if len(b) < frameHeaderBytes {
 		return frame{}, nil
 	}
-	controlBytes := binary.LittleEndian.Uint32(b)
-	payloadBytes := binary.LittleEndian.Uint32(b[4:])
-	if controlBytes == 0 || controlBytes > transport.MaxControlBytes {
-		return frame{}, fmt.Errorf("%w: it announces a control part of %d bytes, allowed are 1 to %d",
-			ErrMalformed, controlBytes, transport.MaxControlBytes)
+	kind := binary.LittleEndian.Uint32(b)
+	controlBytes := binary.LittleEndian.Uint32(b[4:])
+	if kind >= uint32(frameKinds) {
+		return frame{}, fmt.Errorf("%w: its kind is %d, and there are 0 to %d", ErrMalformed, kind, frameKinds-1)
 	}
-	if payloadBytes != 0 && payloadBytes != uint32(pageBytes) {
-		return frame{}, fmt.Errorf("%w: it announces a payload of %d bytes, allowed are 0 and the page size %d",
-			ErrMalformed, payloadBytes, pageBytes)
+	f := frame{kind: frameKind(kind), confirmed: binary.LittleEndian.Uint64(b[8:])}
+	least, most := 1, transport.MaxControlBytes
+	if !f.kind.carries() {
+		least, most = 0, 0
+	}
+	if controlBytes < uint32(least) || controlBytes > uint32(most) {
+		return frame{}, fmt.Errorf("%w: it is of kind %d and announces a control part of %d bytes, allowed are %d to %d",
+			ErrMalformed, kind, controlBytes, least, most)
 	}
 	controlEnd := frameHeaderBytes + int(controlBytes)
-	frameEnd := controlEnd + int(payloadBytes)
+	frameEnd := controlEnd
+	if f.kind == framePage {
+		frameEnd += pageBytes
+	}
 	if len(b) < frameEnd {
 		return frame{}, nil
 	}
-	f := frame{control: b[frameHeaderBytes:controlEnd:controlEnd], bytes: frameEnd}
-	if payloadBytes != 0 {
+	f.bytes = frameEnd
+	f.control = b[frameHeaderBytes:controlEnd:controlEnd]
+	if f.kind == framePage {
 		f.page = b[controlEnd:frameEnd:frameEnd]
 	}
 	return f, nil

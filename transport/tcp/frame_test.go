@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"testing"
 	"testing/iotest"
 
@@ -15,12 +16,15 @@ const testPageBytes = 64
 // FuzzFrame: any input, however it is cut into pieces, gives the same frames or an error, never a panic; frames are
 // written again as they were read.
 func FuzzFrame(f *testing.F) {
-	good := append(appendFrameHeader(nil, 3, testPageBytes), make([]byte, 3+testPageBytes)...)
+	good := append(appendFrameHeader(nil, framePage, 3, 7), make([]byte, 3+testPageBytes)...)
 	f.Add(good, uint8(1))
-	f.Add(append(append([]byte{}, good...), appendFrameHeader(nil, 1, 0)...), uint8(9))
-	f.Add(appendFrameHeader(nil, transport.MaxControlBytes+1, 0), uint8(3))
-	f.Add(appendFrameHeader(nil, 0, 0), uint8(3))
-	f.Add(appendFrameHeader(nil, 1, testPageBytes-1), uint8(3))
+	f.Add(append(append([]byte{}, good...), appendFrameHeader(nil, frameControl, 1, 0)...), uint8(9))
+	f.Add(appendFrameHeader(nil, frameControl, transport.MaxControlBytes+1, 0), uint8(3))
+	f.Add(appendFrameHeader(nil, frameControl, 0, 0), uint8(3))
+	f.Add(append(appendFrameHeader(nil, frameAck, 0, 1<<63), good...), uint8(3))
+	f.Add(appendFrameHeader(nil, frameGoodbye, 0, 0), uint8(1))
+	f.Add(appendFrameHeader(nil, frameAck, 1, 0), uint8(3))
+	f.Add(appendFrameHeader(nil, frameKinds, 1, 0), uint8(3))
 	f.Fuzz(func(t *testing.T, input []byte, piece uint8) {
 		whole, wholeErr := readFrames(t, bytes.NewReader(input))
 		pieces, piecesErr := readFrames(t, &pieceReader{bytes.NewReader(input), int(piece) + 1})
@@ -67,13 +71,24 @@ func readFrames(t *testing.T, r io.Reader) ([]byte, error) {
 				break
 			}
 			in.start += f.bytes
-			frames = appendFrameHeader(frames, len(f.control), len(f.page))
+			frames = appendFrameHeader(frames, f.kind, len(f.control), f.confirmed)
 			frames = append(append(frames, f.control...), f.page...)
 		}
 		if err != nil {
 			return frames, nil
 		}
 	}
+}
+
+// next copies what the queue would send next, at most n bytes.
+func (q *sendQueue) next(n int) []byte {
+	var b []byte
+	offset := q.offset
+	for _, s := range q.segments[q.cursor:] {
+		b = append(b, s.data[offset:]...)
+		offset = 0
+	}
+	return b[:min(n, len(b))]
 }
 
 // TestSendQueueBoundaries: control parts that end at, before and after the end of a chunk come out as they went in, however
@@ -96,23 +111,72 @@ func TestSendQueueBoundaries(t *testing.T) {
 			q.attach(p)
 			want = append(want, p.own...)
 		}
-		var got []byte
-		for !q.empty() {
-			left := min(taken, q.bytes)
-			for _, s := range q.segments[q.head:] {
-				n := min(left, len(s.data))
-				got = append(got, s.data[:n]...)
-				left -= n
+		for from := 0; !q.empty(); from += taken {
+			n := min(taken, q.unsent())
+			if from%17 == 0 || n > 7 {
+				if got := q.next(n); !bytes.Equal(got, want[from:from+n]) {
+					t.Fatalf("taken by %d: the %d bytes from %d on differ from what went in", taken, n, from)
+				}
 			}
-			q.advance(min(taken, q.bytes))
+			q.advance(n)
 		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("taken by %d: %d bytes came out, %d went in, or they differ", taken, len(got), len(want))
+		if len(pages.spare) != 0 {
+			t.Errorf("taken by %d: %d pages returned before they were confirmed", taken, len(pages.spare))
+		}
+		for q.held() > 0 {
+			q.confirm(q.confirmed + uint64(min(taken, q.held())))
 		}
 		if len(pages.spare) != 7 || len(q.segments) != 0 || q.tail != nil || len(chunks.spare) == 0 {
 			t.Errorf("taken by %d: %d pages of 7 returned, %d segments and tail %v are left, %d chunks returned",
 				taken, len(pages.spare), len(q.segments), q.tail, len(chunks.spare))
 		}
+	}
+}
+
+// TestSendQueueAgainstBytes compares a queue with a plain slice of bytes while everything that can happen to it does, in random order.
+func TestSendQueueAgainstBytes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var chunks chunkPool
+	pages := pagePool{pageBytes: testPageBytes}
+	q := sendQueue{chunks: &chunks}
+	var stream []byte
+	for range 50_000 {
+		switch random.IntN(6) {
+		case 0, 1:
+			b := make([]byte, 1+random.IntN(3*testPageBytes))
+			for i := range b {
+				b[i] = byte(random.Uint32())
+			}
+			q.write(b)
+			stream = append(stream, b...)
+		case 2:
+			p := pages.get()
+			p.reserve()
+			for i := range p.own {
+				p.own[i] = byte(random.Uint32())
+			}
+			q.attach(p)
+			stream = append(stream, p.own...)
+		case 3:
+			q.advance(random.IntN(min(q.unsent(), 1000) + 1))
+		case 4:
+			q.confirm(q.confirmed + uint64(random.IntN(int(q.sent-q.confirmed)+1)))
+		case 5:
+			if random.IntN(4) == 0 {
+				q.rewind()
+			}
+		}
+		if q.end != uint64(len(stream)) || q.held() != len(stream)-int(q.confirmed) {
+			t.Fatalf("the queue ends at %d and holds %d bytes, want %d and %d", q.end, q.held(), len(stream), len(stream)-int(q.confirmed))
+		}
+		if got := q.next(300); !bytes.Equal(got, stream[q.sent:min(len(stream), int(q.sent)+300)]) {
+			t.Fatalf("what comes next at byte %d differs from what went in", q.sent)
+		}
+	}
+	q.advance(q.unsent())
+	q.confirm(q.sent)
+	if len(q.segments) != 0 || q.tail != nil {
+		t.Errorf("%d segments and tail %v are left", len(q.segments), q.tail)
 	}
 }
 

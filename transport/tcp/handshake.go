@@ -11,7 +11,7 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of what
 // they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 1
+const WireVersion = 2
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together: they
 // differ in version, cluster, number of nodes or page size. Trying again does not help.
@@ -27,8 +27,8 @@ const (
 	// versions, so that nodes of different versions can tell each other what differs.
 	greetingPrefixBytes = len(magic) + 6
 	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16, nodes u16,
-	// page size u32.
-	greetingFixedBytes = 8
+	// page size u32, purpose u8, listens u8, and four numbers of u64: incarnation, expected, call, received.
+	greetingFixedBytes = 42
 	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions may say
 	// more than this one; 1 KiB leaves room.
 	maxGreetingRest = 1024
@@ -39,14 +39,36 @@ const (
 // MaxClusterBytes bounds the length of Config.Cluster.
 const MaxClusterBytes = 255
 
+// purpose is what a caller wants.
+type purpose uint8
+
+const (
+	// purposeCall is to make a connection. Nodes with higher numbers call those with lower ones.
+	purposeCall purpose = iota
+	// purposeAsk is to find out what became of a peer that does not call again. Nodes with lower numbers ask. No connection comes
+	// of it, but a peer that has not noticed the end of the last one learns of it.
+	purposeAsk
+	purposes // how many there are
+)
+
 // greeting is how a node introduces itself.
 type greeting struct {
-	version   uint16
-	node      transport.NodeID
-	addressee transport.NodeID // whom the sender believes to be talking to; its own number if it cannot know
-	nodes     uint16
-	pageBytes uint32
-	cluster   string
+	version     uint16
+	node        transport.NodeID
+	addressee   transport.NodeID // whom the sender believes to be talking to; its own number if it cannot know
+	nodes       uint16
+	pageBytes   uint32
+	purpose     purpose // the answer to a greeting has the same
+	listens     bool    // others can connect to the sender
+	incarnation uint64  // drawn by each Transport anew, never 0: tells a node from its successor
+	expected    uint64  // the addressee's incarnation; 0: the sender has never been connected to it
+	// call is the number of this attempt, counted by the caller from 1, and in the answer the same number. Of two connections
+	// the one with the higher number is valid. Who asks names the last one that it knows of.
+	call uint64
+	// received is how many bytes of the addressee's stream the sender has: the stream goes on behind them. What arrives
+	// meanwhile by an earlier connection is skipped when it comes again.
+	received uint64
+	cluster  string
 }
 
 // appendGreeting appends g in wire form.
@@ -58,6 +80,13 @@ func appendGreeting(b []byte, g greeting) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(g.addressee))
 	b = binary.LittleEndian.AppendUint16(b, g.nodes)
 	b = binary.LittleEndian.AppendUint32(b, g.pageBytes)
+	b = append(b, byte(g.purpose), 0)
+	if g.listens {
+		b[len(b)-1] = 1
+	}
+	for _, number := range []uint64{g.incarnation, g.expected, g.call, g.received} {
+		b = binary.LittleEndian.AppendUint64(b, number)
+	}
 	return append(b, g.cluster...)
 }
 
@@ -92,11 +121,27 @@ func readGreeting(r io.Reader) (greeting, error) {
 		return greeting{}, fmt.Errorf("its greeting has %d bytes, version %d has %d to %d",
 			restBytes, WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes)
 	}
+	if err := g.decodeRest(rest); err != nil {
+		return greeting{}, err
+	}
+	return g, nil
+}
+
+// decodeRest reads what follows the prefix. Preconditions: len(rest) >= greetingFixedBytes.
+func (g *greeting) decodeRest(rest []byte) error {
 	g.addressee = transport.NodeID(binary.LittleEndian.Uint16(rest))
 	g.nodes = binary.LittleEndian.Uint16(rest[2:])
 	g.pageBytes = binary.LittleEndian.Uint32(rest[4:])
+	g.purpose, g.listens = purpose(rest[8]), rest[9] == 1
+	for i, number := range []*uint64{&g.incarnation, &g.expected, &g.call, &g.received} {
+		*number = binary.LittleEndian.Uint64(rest[10+8*i:])
+	}
 	g.cluster = string(rest[greetingFixedBytes:])
-	return g, nil
+	if g.purpose >= purposes || rest[9] > 1 || g.incarnation == 0 {
+		return fmt.Errorf("its greeting has purpose %d, flag %d and incarnation %d, which version %d does not know",
+			g.purpose, rest[9], g.incarnation, WireVersion)
+	}
+	return nil
 }
 
 // mismatch says why the senders of the two greetings cannot work together, in the words of the sender

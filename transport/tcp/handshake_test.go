@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -40,9 +41,14 @@ func pair(t *testing.T, configs [2]Config) [2]*Transport {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { tr.Close() })
 		nodes[i] = tr
 	}
+	t.Cleanup(func() {
+		var other sync.WaitGroup
+		other.Go(func() { nodes[0].Close() }) // Each waits for the other to take leave.
+		nodes[1].Close()
+		other.Wait()
+	})
 	return nodes
 }
 
@@ -56,8 +62,8 @@ func TestRefusal(t *testing.T) {
 		says0  string // what node 0, which is called, says
 		says1  string // what node 1, which calls, says
 	}{
-		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = 2 },
-			says0: "refused: it runs wire version 2, this node 1", says1: "refused: it runs wire version 1, this node 2"},
+		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = 3 },
+			says0: "refused: it runs wire version 3, this node 2", says1: "refused: it runs wire version 2, this node 3"},
 		{name: "Cluster", other: Config{Cluster: "b", PageBytes: 4096},
 			says0: `refused: it belongs to cluster "b", this node to "a"`, says1: `refused: it belongs to cluster "a", this node to "b"`},
 		{name: "Nodes", other: Config{Cluster: "a", PageBytes: 4096, Peers: make([]string, 3)},
@@ -135,7 +141,7 @@ func TestConnectNamesTheMissing(t *testing.T) {
 	go func() { result <- tr.Connect(ctx) }()
 	for deadline := time.Now().Add(testTimeout); ; {
 		tr.connect.mu.Lock()
-		tried := tr.connect.reasons[0] != errNotTried
+		tried := tr.connect.sessions[0].reason != errNotTried
 		tr.connect.mu.Unlock()
 		if tried {
 			break
@@ -179,7 +185,7 @@ func TestLatePeer(t *testing.T) {
 	go func() { result <- early.Connect(ctx) }()
 	for {
 		early.connect.mu.Lock()
-		tried := early.connect.reasons[0] != errNotTried
+		tried := early.connect.sessions[0].reason != errNotTried
 		early.connect.mu.Unlock()
 		if tried || ctx.Err() != nil {
 			break
@@ -202,7 +208,7 @@ func TestLatePeer(t *testing.T) {
 	}
 }
 
-// TestStrangers: who speaks another protocol, says nothing more, or comes a second time does no harm.
+// TestStrangers: who speaks another protocol, says nothing more, or comes in the name of another does no harm.
 func TestStrangers(t *testing.T) {
 	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
 	logged := make(chan string, 100)
@@ -241,48 +247,59 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	err = nodes[1].introduce(again, 0)
+	stranger := nodes[1].greet(0, purposeCall)
+	stranger.incarnation, stranger.expected = newIncarnation(), 0
+	_, err = nodes[1].introduce(again, stranger)
 	var theirs verdictError
 	if !errors.As(err, &theirs) || !strings.Contains(err.Error(), "was connected to this cluster before") {
-		t.Errorf("a second connection of the same node: %v", err)
+		t.Errorf("another process in the name of a connected node: %v", err)
+	}
+	if err := nodes[0].Send(1, []byte("still there"), nil); err != nil {
+		t.Errorf("a stranger has ended a connection: %v", err)
 	}
 }
 
-// TestHandshakeTwiceAtOnce: a caller that comes again while its first handshake runs is sent away without a verdict, so that
-// it tries again, and is welcome once the first has failed.
+// TestHandshakeTwiceAtOnce: of two handshakes of one peer that run at once the later call wins, in whichever order they end.
 func TestHandshakeTwiceAtOnce(t *testing.T) {
-	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	result := make(chan error)
-	go func() { result <- nodes[0].Connect(ctx) }()
-	first, err := net.Dial("tcp", nodes[1].connect.addresses[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	mine := nodes[1].connect.mine
-	mine.addressee = 0
-	if _, err := first.Write(appendGreeting(nil, mine)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readGreeting(first); err != nil { // The connection is claimed, and waits for our verdict.
-		t.Fatal(err)
-	}
-	second, err := net.Dial("tcp", nodes[1].connect.addresses[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer second.Close()
-	if err := nodes[1].introduce(second, 0); !errors.Is(err, io.EOF) {
-		t.Errorf("a second handshake at the same time: %v, want the end of the connection", err)
-	}
-	first.Close()
-	if err := nodes[1].Connect(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err != nil {
-		t.Error(err)
+	for _, firstEnds := range []string{"First", "Last"} {
+		t.Run("FirstEnds"+firstEnds, func(t *testing.T) {
+			tr, peers := withRawPeers(t, 1)
+			h, p := newRecorder(), peers[0]
+			pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+			p.call()
+			first := p.conn
+			p.call()
+			second := p.conn
+			order := []net.Conn{first, second}
+			if firstEnds == "Last" {
+				order = []net.Conn{second, first}
+			}
+			for _, conn := range order {
+				if _, err := conn.Write(appendVerdict(nil, "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := second.Write(frameBytes("by the second")); err != nil {
+				t.Fatal(err)
+			}
+			pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })
+			ended := make(chan error, 1)
+			go func() {
+				_, err := first.Read(make([]byte, 1))
+				ended <- err
+			}()
+			for deadline := time.Now().Add(testTimeout); len(ended) == 0 && time.Now().Before(deadline); {
+				if _, err := tr.Poll(h, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-ended; err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the first connection is still open: %v", err)
+			}
+			if h.up[1] != 1 || h.down[1] != nil {
+				t.Errorf("the peer was reported up %d times, down: %v", h.up[1], h.down[1])
+			}
+		})
 	}
 }
 
@@ -296,6 +313,9 @@ func TestConfigIsChecked(t *testing.T) {
 		"name has 256":      {Self: 1, Peers: two, PageBytes: 64, Cluster: strings.Repeat("x", 256)},
 		"not be negative":   {Self: 1, Peers: two, PageBytes: 64, MaxQueuedBytes: -1},
 		"longest frame":     {Self: 1, Peers: two, PageBytes: 64, MaxQueuedBytes: 1000},
+		"not confirmed":     {Self: 1, Peers: two, PageBytes: 64, MaxQueuedBytes: maxFrameBytes(64)},
+		"GiveUp is 1ms":     {Self: 1, Peers: two, PageBytes: 64, GiveUp: time.Millisecond},
+		"GiveUp is 25h":     {Self: 1, Peers: two, PageBytes: 64, GiveUp: 25 * time.Hour},
 		"needs a listener":  {Self: 0, Peers: two, PageBytes: 64},
 	} {
 		if _, err := New(config); err == nil || !strings.Contains(err.Error(), want) {
@@ -306,7 +326,8 @@ func TestConfigIsChecked(t *testing.T) {
 
 // TestHandshakeReadsNoFurther: what follows a greeting or a verdict on the connection is left for its reader.
 func TestHandshakeReadsNoFurther(t *testing.T) {
-	mine := greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c"}
+	mine := greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c",
+		purpose: purposeAsk, listens: true, incarnation: 7, expected: 8, call: 9, received: 10}
 	r := bytes.NewReader(append(appendVerdict(appendGreeting(nil, mine), "no"), "frames"...))
 	if got, err := readGreeting(r); err != nil || got != mine {
 		t.Errorf("greeting %+v, %v, want %+v", got, err, mine)
@@ -321,7 +342,8 @@ func TestHandshakeReadsNoFurther(t *testing.T) {
 
 // FuzzGreeting: any input gives an error or a greeting that is written the same way again.
 func FuzzGreeting(f *testing.F) {
-	f.Add(appendGreeting(nil, greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c"}))
+	f.Add(appendGreeting(nil, greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096,
+		incarnation: 1, cluster: "c"}))
 	f.Add(appendGreeting(nil, greeting{version: WireVersion + 1, node: 3}))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, input []byte) {

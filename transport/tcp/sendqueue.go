@@ -9,7 +9,7 @@ const (
 	// maxSpareChunks bounds how many unused chunks are held back for reuse (2 MiB); more go to the
 	// garbage collector. A peer that keeps up needs one at a time.
 	maxSpareChunks = 64
-	// segmentsBeforeMove is how many sent segments may lie at the front of a queue before the others
+	// segmentsBeforeMove is how many confirmed segments may lie at the front of a queue before the others
 	// are moved over them. Moving only when they are also the larger part costs each segment
 	// at most one move.
 	segmentsBeforeMove = 64
@@ -44,26 +44,40 @@ func (pool *chunkPool) put(c *chunk) {
 
 // segment is a piece of a queue that lies in one place: a part of a chunk, or a whole page.
 type segment struct {
-	data  []byte // what is left to send
+	data  []byte // what the peer has not confirmed
 	chunk *chunk // exactly one of chunk and page is set
 	page  *page
 }
 
-// sendQueue is what waits to be sent to one peer, in order. Its methods allocate only while it
-// grows longer than it ever was.
+// sendQueue is the stream of bytes to one peer: what it has not confirmed, and of that what still has to be sent. Positions count
+// the bytes of the stream from its start, over all connections. What was sent stays until it is confirmed, because it is sent again when
+// the connection breaks. The queue's methods allocate only while it grows longer than it ever was.
 type sendQueue struct {
 	chunks   *chunkPool
-	segments []segment // those from head on are queued
+	segments []segment // those from head on are not confirmed
 	head     int
 	tail     *chunk // where the next control part goes; nil: take a new chunk
-	bytes    int    // sum of the lengths of all queued segments
-	orphaned bool   // sent pages are not given back: Close sends them, and the pool is the reactor's
+	orphaned bool   // confirmed pages are not given back: Close runs, and the pool is the reactor's
+
+	// Invariant: confirmed <= sent <= end.
+	confirmed, sent, end uint64
+
+	// The first byte to send is number offset of segment cursor. Invariant: head <= cursor <= len(segments).
+	cursor, offset int
 }
 
-func (q *sendQueue) empty() bool { return q.bytes == 0 }
+// empty says whether everything was sent.
+func (q *sendQueue) empty() bool { return q.sent == q.end }
+
+// unsent is how many bytes have to be sent.
+func (q *sendQueue) unsent() int { return int(q.end - q.sent) }
+
+// held is how many bytes the peer has not confirmed.
+func (q *sendQueue) held() int { return int(q.end - q.confirmed) }
 
 // write appends a copy of b.
 func (q *sendQueue) write(b []byte) {
+	q.end += uint64(len(b))
 	for len(b) > 0 {
 		if q.tail == nil || q.tail.used == chunkBytes {
 			q.tail = q.chunks.get()
@@ -71,6 +85,9 @@ func (q *sendQueue) write(b []byte) {
 		c := q.tail
 		n := copy(c.buf[c.used:], b)
 		if last := q.last(); last != nil && last.chunk == c {
+			if q.cursor == len(q.segments) { // All of it was sent, and now it grows.
+				q.cursor, q.offset = q.cursor-1, len(last.data)
+			}
 			// A chunk is filled from front to back, so the new bytes follow those of its last segment.
 			last.data = last.data[:len(last.data)+n]
 		} else {
@@ -78,7 +95,6 @@ func (q *sendQueue) write(b []byte) {
 			c.segments++
 		}
 		c.used += n
-		q.bytes += n
 		b = b[n:]
 	}
 }
@@ -86,7 +102,7 @@ func (q *sendQueue) write(b []byte) {
 // attach appends a page without copying it and owns it from here on.
 func (q *sendQueue) attach(p *page) {
 	q.segments = append(q.segments, segment{data: p.own, page: p})
-	q.bytes += len(p.own)
+	q.end += uint64(len(p.own))
 }
 
 func (q *sendQueue) last() *segment {
@@ -96,35 +112,55 @@ func (q *sendQueue) last() *segment {
 	return &q.segments[len(q.segments)-1]
 }
 
-// gather fills v with as much of the front of the queue as it takes.
+// gather fills v with as much of what is to be sent next as it takes.
 func (q *sendQueue) gather(v *netio.Vector) {
 	v.Reset()
-	for i := q.head; i < len(q.segments) && v.Add(q.segments[i].data); i++ {
+	offset := q.offset
+	for i := q.cursor; i < len(q.segments) && v.Add(q.segments[i].data[offset:]); i++ {
+		offset = 0
 	}
 }
 
-// advance removes n bytes from the front, which have been sent.
-// Preconditions: n <= q.bytes.
+// advance notes that the next n bytes were sent.
+// Preconditions: n <= q.unsent().
 func (q *sendQueue) advance(n int) {
-	q.bytes -= n
+	q.sent += uint64(n)
+	for n += q.offset; q.cursor < len(q.segments) && n >= len(q.segments[q.cursor].data); q.cursor++ {
+		n -= len(q.segments[q.cursor].data)
+	}
+	q.offset = n
+}
+
+// confirm gives back what comes before a position, which the peer has received.
+// Preconditions: q.confirmed <= position <= q.sent.
+func (q *sendQueue) confirm(position uint64) {
+	n := int(position - q.confirmed)
+	q.confirmed = position
 	for n > 0 {
 		s := &q.segments[q.head]
 		if n < len(s.data) {
 			s.data = s.data[n:]
+			if q.cursor == q.head {
+				q.offset -= n
+			}
 			break
 		}
 		n -= len(s.data)
-		q.dropFirst()
+		q.dropFirst() // All of it was sent, so the cursor stands behind it.
 	}
 	q.closeGap()
 }
+
+// rewind makes everything that is not confirmed be sent again.
+func (q *sendQueue) rewind() { q.sent, q.cursor, q.offset = q.confirmed, q.head, 0 }
 
 // discard removes everything.
 func (q *sendQueue) discard() {
 	for q.head < len(q.segments) {
 		q.dropFirst()
 	}
-	q.bytes = 0
+	q.confirmed = q.end
+	q.rewind()
 	q.closeGap()
 }
 
@@ -149,12 +185,13 @@ func (q *sendQueue) dropFirst() {
 }
 
 func (q *sendQueue) closeGap() {
-	switch queued := len(q.segments) - q.head; {
-	case queued == 0:
-		q.segments, q.head = q.segments[:0], 0
-	case q.head >= segmentsBeforeMove && q.head > queued:
-		copy(q.segments, q.segments[q.head:])
-		clear(q.segments[queued:])
-		q.segments, q.head = q.segments[:queued], 0
+	left := len(q.segments) - q.head
+	if left > 0 && (q.head < segmentsBeforeMove || q.head <= left) {
+		return
 	}
+	copy(q.segments, q.segments[q.head:])
+	clear(q.segments[left:])
+	q.segments = q.segments[:left]
+	q.cursor -= q.head
+	q.head = 0
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"dsmd/internal/netio"
 	"dsmd/transport"
@@ -16,7 +17,7 @@ import (
 const (
 	// DefaultMaxQueuedBytes is Config.MaxQueuedBytes when none is given. A node owes a peer at most one
 	// page for each fault that is outstanding there; 64 MiB are 16,000 pages of 4 KiB, more
-	// than a node has threads. A peer that leaves more behind has stopped reading.
+	// than a node has threads. A peer that leaves more behind has stopped reading, or is out of reach.
 	DefaultMaxQueuedBytes = 64 << 20
 	// MaxPageBytes is the largest page: that of a huge page on amd64 and arm64.
 	MaxPageBytes = 2 << 20
@@ -37,8 +38,9 @@ const (
 type Config struct {
 	// Self is this node.
 	Self transport.NodeID
-	// Listener accepts the peers with higher numbers. It listens already and may be inherited from the
-	// parent process. The transport closes it. The node with the highest number needs none.
+	// Listener accepts the peers with higher numbers, and lets those with lower ones find out whether this node is alive. It
+	// listens already and may be inherited from the parent process. The transport closes it. The node with the highest number needs
+	// none, but then its death is noticed only after GiveUp.
 	Listener net.Listener
 	// Peers has the address of every node, by number ("host:port"); that of Self is not used.
 	Peers []string
@@ -46,9 +48,12 @@ type Config struct {
 	Cluster string
 	// PageBytes is the size of every payload, 1 to MaxPageBytes.
 	PageBytes int
-	// MaxQueuedBytes bounds what may wait to be sent to one peer, headers included; then Send
-	// returns transport.ErrBacklog. 0: DefaultMaxQueuedBytes.
+	// MaxQueuedBytes bounds what is kept for one peer because it was not sent or not confirmed, headers included; then Send
+	// returns transport.ErrBacklog. It must hold the longest frame and 64 KiB more. 0: DefaultMaxQueuedBytes.
 	MaxQueuedBytes int
+	// GiveUp is how long a peer that was connected may be out of reach before it is lost, MinGiveUp to MaxGiveUp. A peer whose
+	// process has ended is lost sooner, as soon as its machine says that nobody listens at its address. 0: DefaultGiveUp.
+	GiveUp time.Duration
 	// TLS makes connections mutually authenticated and encrypted. It has this node's certificate, and in both
 	// RootCAs and ClientCAs the authorities whose certificates peers must show. The transport sets the rest: TLS 1.3 alone,
 	// and both sides must show a certificate. nil: connections are plain.
@@ -74,9 +79,12 @@ func (c *Config) check() error {
 		return fmt.Errorf("tcp: the cluster's name has %d bytes; it must have at most %d", len(c.Cluster), MaxClusterBytes)
 	case c.MaxQueuedBytes < 0:
 		return fmt.Errorf("tcp: MaxQueuedBytes is %d; it must not be negative", c.MaxQueuedBytes)
-	case c.MaxQueuedBytes != 0 && c.MaxQueuedBytes < maxFrameBytes(c.PageBytes):
-		return fmt.Errorf("tcp: MaxQueuedBytes is %d; it must hold the longest frame, %d bytes",
-			c.MaxQueuedBytes, maxFrameBytes(c.PageBytes))
+	case c.MaxQueuedBytes != 0 && c.MaxQueuedBytes < maxFrameBytes(c.PageBytes)+confirmEvery:
+		// A peer may leave almost confirmEvery bytes unconfirmed for ever, and then a frame must still be possible.
+		return fmt.Errorf("tcp: MaxQueuedBytes is %d; it must hold the longest frame, %d bytes, and %d bytes that are not confirmed",
+			c.MaxQueuedBytes, maxFrameBytes(c.PageBytes), confirmEvery)
+	case c.GiveUp != 0 && (c.GiveUp < MinGiveUp || c.GiveUp > MaxGiveUp):
+		return fmt.Errorf("tcp: GiveUp is %v; it must be %v to %v", c.GiveUp, MinGiveUp, MaxGiveUp)
 	case c.TLS != nil:
 		return errors.New("tcp: TLS is configured, and this version cannot encrypt yet")
 	case c.Listener == nil && int(c.Self) < len(c.Peers)-1:
@@ -111,6 +119,8 @@ type Transport struct {
 	turn    int     // where in up Poll begins, so that everyone is first in turn
 	vector  netio.Vector
 	chunks  chunkPool
+	// draining is true when Close has begun: frames that come are thrown away.
+	draining bool
 
 	// handling is true while Poll runs, so that methods called by the Handler don't take mu
 	// again. It and the pool belong to the reactor's goroutine, also after Close.
@@ -182,6 +192,9 @@ func newTransport(c Config) (*Transport, error) {
 	t := &Transport{
 		self: c.Self, pageBytes: c.PageBytes, maxQueued: c.MaxQueuedBytes, log: c.Log, wait: wait,
 		peers: make([]*peer, len(c.Peers)),
+	}
+	if c.GiveUp == 0 {
+		c.GiveUp = DefaultGiveUp
 	}
 	runtime.AddCleanup(t, (*waiting).close, wait)
 	if t.maxQueued == 0 {
@@ -291,16 +304,14 @@ func (t *Transport) enqueue(p *peer, control []byte, page *page) error {
 		return transport.ErrClosed
 	}
 	defer t.leave()
-	payloadBytes := 0
+	kind, frameBytes := frameControl, frameHeaderBytes+len(control)
 	if page != nil {
-		payloadBytes = t.pageBytes
+		kind, frameBytes = framePage, frameBytes+t.pageBytes
 	}
-	frameBytes := frameHeaderBytes + len(control) + payloadBytes
 	if err := t.admit(p, frameBytes); err != nil {
 		return err
 	}
-	var header [frameHeaderBytes]byte
-	p.queue.write(appendFrameHeader(header[:0], len(control), payloadBytes))
+	t.header(p, kind, len(control))
 	p.queue.write(control)
 	if page != nil {
 		page.state, page.data = pageQueued, nil
@@ -309,26 +320,18 @@ func (t *Transport) enqueue(p *peer, control []byte, page *page) error {
 	}
 	t.counts.framesSent.Add(1)
 	t.counts.queuedBytes.Add(int64(frameBytes))
-	if !p.listed {
-		p.listed = true
-		t.unsent = append(t.unsent, p)
-	}
+	t.list(p)
 	return nil
 }
 
 // admit says whether a frame of this length may be queued for the peer.
 func (t *Transport) admit(p *peer, frameBytes int) error {
-	if p.queue.bytes+frameBytes > t.maxQueued {
-		t.flushPeer(p)
-	}
 	switch {
 	case p.state == peerLost:
 		return fmt.Errorf("tcp: send to node %d: %w: %w", p.id, transport.ErrPeerDown, p.reason)
-	case p.sendFailure != nil:
-		return fmt.Errorf("tcp: send to node %d: %w: %w", p.id, transport.ErrPeerDown, p.sendFailure)
-	case p.queue.bytes+frameBytes > t.maxQueued:
-		return fmt.Errorf("tcp: send to node %d: %w: %d bytes wait, %d are allowed",
-			p.id, transport.ErrBacklog, p.queue.bytes, t.maxQueued)
+	case p.queue.held()+frameBytes > t.maxQueued:
+		return fmt.Errorf("tcp: send to node %d: %w: %d bytes wait or are not confirmed, %d are allowed",
+			p.id, transport.ErrBacklog, p.queue.held(), t.maxQueued)
 	}
 	return nil
 }
@@ -366,7 +369,7 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 		t.leave()
 	}()
 	if t.arrivals.waiting.Load() {
-		t.adopt(h)
+		t.adopt(t.arrivals.take(t.wait.event), h)
 	}
 	delivered := t.pollPeers(h, max)
 	if len(t.lost) > 0 {

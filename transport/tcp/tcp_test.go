@@ -42,9 +42,15 @@ func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Trans
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { tr.Close() })
 		transports[i] = tr
 	}
+	t.Cleanup(func() {
+		var all sync.WaitGroup
+		for _, tr := range transports {
+			all.Go(func() { tr.Close() }) // Each waits for the others to take leave.
+		}
+		all.Wait()
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var all sync.WaitGroup

@@ -1,8 +1,10 @@
 package tcp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -35,38 +37,88 @@ func (r *recorder) Frame(from transport.NodeID, control []byte, payload transpor
 func (r *recorder) PeerUp(peer transport.NodeID)              { r.up[peer]++ }
 func (r *recorder) PeerDown(peer transport.NodeID, err error) { r.down[peer] = err }
 
-// withRawPeers makes node 0 of a cluster whose other nodes are bare connections, past the handshake, so that tests
-// can put any bytes on the wire.
-func withRawPeers(t testing.TB, peers int) (*Transport, []net.Conn) {
+// rawPeer is a peer of a node under test that the test plays itself, byte by byte.
+type rawPeer struct {
+	t    testing.TB
+	tr   *Transport
+	mine greeting // what it says in its next call
+	conn net.Conn // its last connection
+}
+
+// withRawPeers makes node 0 of a cluster whose other nodes are raw peers, connected.
+func withRawPeers(t testing.TB, peers int) (*Transport, []*rawPeer) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := New(Config{Self: 0, Listener: l, Peers: make([]string, peers+1), PageBytes: testPageBytes})
+	tr, err := New(Config{Self: 0, Listener: l, Peers: make([]string, peers+1), PageBytes: testPageBytes, GiveUp: MinGiveUp})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tr.Close() })
-	var conns []net.Conn
+	t.Cleanup(func() {
+		for i := range peers { // which do not answer a goodbye
+			tr.Disconnect(transport.NodeID(i+1), errors.New("the test is over"))
+		}
+		tr.Close()
+	})
+	connected := make(chan error, 1)
+	go func() { connected <- tr.Connect(t.Context()) }()
+	var raw []*rawPeer
 	for i := range peers {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		fd, err := detach(accepted)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr.arrivals.add(transport.NodeID(i+1), fd, tr.wait.event)
-		conns = append(conns, conn)
+		p := &rawPeer{t: t, tr: tr, mine: tr.connect.mine}
+		p.mine.node, p.mine.incarnation, p.mine.listens = transport.NodeID(i+1), newIncarnation(), false
+		p.callAgain()
+		raw = append(raw, p)
 	}
-	return tr, conns
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	return tr, raw
+}
+
+// call makes a connection, and returns the node's greeting and its verdict. The caller's own verdict is not sent.
+func (p *rawPeer) call() (theirs greeting, verdict string) {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", p.tr.connect.listener.Addr().String())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
+		p.t.Fatal(err)
+	}
+	p.conn = conn
+	p.mine.call++
+	if _, err := conn.Write(appendGreeting(nil, p.mine)); err != nil {
+		p.t.Fatal(err)
+	}
+	if theirs, err = readGreeting(conn); err != nil {
+		p.t.Fatal(err)
+	}
+	if verdict, err = readVerdict(conn); err != nil {
+		p.t.Fatal(err)
+	}
+	return theirs, verdict
+}
+
+// callAgain makes a connection, which the node must want, and returns the node's greeting.
+func (p *rawPeer) callAgain() greeting {
+	p.t.Helper()
+	theirs, verdict := p.call()
+	if verdict != "" {
+		p.t.Fatalf("the node does not want its peer: %s", verdict)
+	}
+	p.mine.expected = theirs.incarnation
+	p.write(appendVerdict(nil, ""))
+	return theirs
+}
+
+func (p *rawPeer) write(b []byte) {
+	p.t.Helper()
+	if _, err := p.conn.Write(b); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // pollUntil polls, asleep on WaitFD in between, until done.
@@ -91,48 +143,40 @@ func pollUntil(t testing.TB, tr *Transport, h transport.Handler, done func() boo
 }
 
 func frameBytes(control string) []byte {
-	return append(appendFrameHeader(nil, len(control), 0), control...)
+	return append(appendFrameHeader(nil, frameControl, len(control), 0), control...)
 }
 
-// TestBrokenPeer: whatever a peer puts on the wire, it alone is lost, what it sent before is delivered, and the reason says
-// what was wrong.
+// TestBrokenPeer: whatever a peer puts on the wire, it alone is lost, what it sent before is delivered, the reason says
+// what was wrong, and the peer is told when it comes again.
 func TestBrokenPeer(t *testing.T) {
 	for name, test := range map[string]struct {
 		input  []byte
-		reset  bool
 		is     error
 		reason string
 	}{
-		"NoControl":    {input: appendFrameHeader(nil, 0, 0), is: ErrMalformed, reason: "control part of 0 bytes"},
-		"HugeControl":  {input: appendFrameHeader(nil, 1<<31, 0), is: ErrMalformed, reason: "2147483648 bytes"},
-		"OddPayload":   {input: appendFrameHeader(nil, 1, testPageBytes+1), is: ErrMalformed, reason: "payload of 65 bytes"},
-		"End":          {input: nil, is: errEnded, reason: "node 1: it has closed"},
-		"EndInHeader":  {input: []byte{1, 0, 0}, is: errEnded, reason: "3 bytes into a frame"},
-		"EndInPayload": {input: append(appendFrameHeader(nil, 1, testPageBytes), 1, 2), is: errEnded, reason: "10 bytes into a frame"},
-		"Reset":        {reset: true, is: unix.ECONNRESET, reason: "reset by peer"},
+		"UnknownKind": {input: appendFrameHeader(nil, frameKinds, 1, 0), is: ErrMalformed, reason: "its kind is 4"},
+		"NoControl":   {input: appendFrameHeader(nil, frameControl, 0, 0), is: ErrMalformed, reason: "control part of 0 bytes"},
+		"HugeControl": {input: appendFrameHeader(nil, frameControl, 1<<31, 0), is: ErrMalformed, reason: "2147483648 bytes"},
+		"LongAck":     {input: appendFrameHeader(nil, frameAck, 5, 0), is: ErrMalformed, reason: "control part of 5 bytes, allowed are 0 to 0"},
+		"ConfirmsTooMuch": {input: append(appendFrameHeader(nil, frameControl, 1, 1), 'x'), is: ErrMalformed,
+			reason: "it confirms 1 bytes, and 0 were sent"},
+		"Goodbye": {input: appendFrameHeader(nil, frameGoodbye, 0, 0), is: errGoodbye, reason: "node 1: it has closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr, conns := withRawPeers(t, 2)
+			tr, peers := withRawPeers(t, 2)
 			h := newRecorder()
-			if _, err := conns[0].Write(append(frameBytes("before"), test.input...)); err != nil {
-				t.Fatal(err)
-			}
-			pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })
-			if test.reset {
-				if err := conns[0].(*net.TCPConn).SetLinger(0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if test.is != ErrMalformed {
-				conns[0].Close()
-			}
+			peers[0].write(append(frameBytes("before"), test.input...))
 			pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+			if len(h.from) != 1 {
+				t.Errorf("%d frames were delivered, and one was sent", len(h.from))
+			}
 			if !errors.Is(h.down[1], test.is) || !strings.Contains(h.down[1].Error(), test.reason) {
 				t.Errorf("PeerDown says %v, want %q", h.down[1], test.reason)
 			}
-			if _, err := conns[1].Write(frameBytes("after")); err != nil {
-				t.Fatal(err)
+			if _, verdict := peers[0].call(); !strings.Contains(verdict, "node 0 has parted with it: tcp: node 1: ") {
+				t.Errorf("when it calls again it is told %q", verdict)
 			}
+			peers[1].write(frameBytes("after"))
 			pollUntil(t, tr, h, func() bool { return len(h.from) == 2 })
 			if h.down[2] != nil {
 				t.Errorf("the other peer is down as well: %v", h.down[2])
@@ -141,30 +185,182 @@ func TestBrokenPeer(t *testing.T) {
 	}
 }
 
-// TestSendFailureKeepsInput: a peer that has sent its last frames and gone is lost only after they were delivered, although
-// sending to it fails before.
-func TestSendFailureKeepsInput(t *testing.T) {
-	tr, conns := withRawPeers(t, 1)
-	h := newRecorder()
+// TestCutAtEveryByte: a connection ends after each possible byte of some frames, in order or by a reset. The peer is told how
+// much has come, sends the rest, and the frames arrive whole.
+func TestCutAtEveryByte(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	frames := append(frameBytes("one"), appendFrameHeader(nil, framePage, 2, 0)...)
+	frames = append(append(frames, "ab"...), make([]byte, testPageBytes)...)
+	frames = append(frames, frameBytes("three")...)
+	var sent uint64 // in all
+	for cut := range len(frames) {
+		before := len(h.from)
+		p.write(frames[:cut])
+		if cut%2 == 1 {
+			if err := p.conn.(*net.TCPConn).SetLinger(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.conn.Close()
+		pollUntil(t, tr, h, func() bool { return tr.peers[1].state == peerSevered })
+		received := p.callAgain().received
+		// A reset may overtake what was sent before it.
+		if received < sent || received > sent+uint64(cut) || cut%2 == 0 && received != sent+uint64(cut) {
+			t.Fatalf("cut at byte %d of the frames: it has %d bytes of the stream, and %d and those were sent", cut, received, sent)
+		}
+		p.write(frames[received-sent:])
+		sent += uint64(len(frames))
+		pollUntil(t, tr, h, func() bool { return len(h.from) == before+3 })
+	}
+	if h.up[1] != 1 || h.down[1] != nil {
+		t.Errorf("the peer was reported up %d times, down: %v", h.up[1], h.down[1])
+	}
+}
+
+// TestSentOnceMore: what a peer has not confirmed comes again, from the byte on that it asks for, and nothing else does.
+func TestSentOnceMore(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
-	if _, err := conns[0].Write(append(frameBytes("last"), frameBytes("words")...)); err != nil {
+	var want []byte
+	for i := range 3 {
+		page := tr.Lease(1)
+		for j := range page.Bytes() {
+			page.Bytes()[j] = byte(i + j)
+		}
+		want = append(want, appendFrameHeader(nil, framePage, 1, 0)...)
+		want = append(append(want, 'x'), page.Bytes()...)
+		if err := tr.Send(1, []byte("x"), page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.Flush()
+	for received := range len(want) {
+		p.mine.received = uint64(received)
+		p.callAgain()
+		again := make([]byte, len(want)-received)
+		pollUntil(t, tr, h, func() bool { return tr.peers[1].call == p.mine.call })
+		if _, err := io.ReadFull(p.conn, again); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(again, want[received:]) {
+			t.Fatalf("from byte %d on something else came", received)
+		}
+	}
+	if spare := len(tr.pool.spare); spare != 2 {
+		t.Errorf("%d pages of 3 are back, and all but the last byte was confirmed", spare)
+	}
+	p.mine.received = uint64(len(want)) + 1
+	p.callAgain()
+	pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+	if !errors.Is(h.down[1], ErrMalformed) {
+		t.Errorf("a peer that asks for bytes that were never sent is down with %v", h.down[1])
+	}
+}
+
+// TestSkipsWhatHasCome: a peer that was told in its handshake how much has come, before the last bytes of the old connection were received,
+// sends those again. They are delivered once.
+func TestSkipsWhatHasCome(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+	old := p.conn
+	theirs, _ := p.call()
+	frames := append(frameBytes("first"), frameBytes("second")...)
+	if _, err := old.Write(frames[:len(frames)-3]); err != nil {
 		t.Fatal(err)
 	}
-	conns[0].Close()
-	var err error
-	for deadline := time.Now().Add(testTimeout); err == nil && time.Now().Before(deadline); {
-		err = tr.Send(1, []byte("are you there"), tr.Lease(1))
-		tr.Flush()
+	pollUntil(t, tr, h, func() bool { return tr.peers[1].received.Load() == uint64(len(frames)-3) })
+	if theirs.received != 0 {
+		t.Fatalf("the handshake says that %d bytes have come, before any was sent", theirs.received)
 	}
-	if !errors.Is(err, transport.ErrPeerDown) {
-		t.Fatalf("Send to a peer that is gone: %v, want ErrPeerDown", err)
+	p.write(append(appendVerdict(nil, ""), frames...))
+	pollUntil(t, tr, h, func() bool { return len(h.from) == 2 })
+	p.write(frameBytes("third"))
+	pollUntil(t, tr, h, func() bool { return len(h.from) == 3 })
+	if want := len("first" + "second" + "third"); h.bytes != want {
+		t.Errorf("%d bytes of control parts were delivered, want %d", h.bytes, want)
+	}
+}
+
+// TestConfirmsWithoutTraffic: a peer that sends much and gets nothing is told what has come, often enough but not for every frame.
+func TestConfirmsWithoutTraffic(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	const frames = 200
+	frame := frameBytes(strings.Repeat("x", 4000))
+	for i := range frames {
+		p.write(frame)
+		pollUntil(t, tr, h, func() bool { return len(h.from) == i+1 })
+	}
+	stats := tr.Stats()
+	if most := uint64(frames*len(frame)/confirmEvery + 1); stats.SendCalls > most {
+		t.Errorf("%d calls to confirm %d bytes, want at most %d", stats.SendCalls, frames*len(frame), most)
+	}
+	acks := make([]byte, stats.BytesSent)
+	if _, err := io.ReadFull(p.conn, acks); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	for len(acks) > 0 {
+		f, err := decodeFrame(acks, testPageBytes)
+		if err != nil || f.kind != frameAck || f.confirmed <= last {
+			t.Fatalf("%+v after a confirmation of %d bytes, %v", f, last, err)
+		}
+		last, acks = f.confirmed, acks[f.bytes:]
+	}
+	if left := frames*len(frame) - int(last); left >= confirmEvery {
+		t.Errorf("%d bytes are not confirmed, want less than %d", left, confirmEvery)
+	}
+}
+
+// TestGivesUp: a peer that does not come back is lost when the time is over, and until then frames for it are kept.
+func TestGivesUp(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	p.write(append(frameBytes("last"), frameBytes("words")...))
+	p.conn.Close()
+	pollUntil(t, tr, h, func() bool { return tr.peers[1].state == peerSevered })
+	if err := tr.Send(1, []byte("are you there"), tr.Lease(1)); err != nil {
+		t.Errorf("Send to a peer whose connection is being made again: %v", err)
+	}
+	pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+	if !strings.Contains(h.down[1].Error(), "could not be reached for 1s") {
+		t.Errorf("PeerDown says %v", h.down[1])
+	}
+	if len(h.from) != 2 {
+		t.Errorf("%d frames of a peer's last 2 were delivered", len(h.from))
+	}
+	if err := tr.Send(1, []byte("are you there"), nil); !errors.Is(err, transport.ErrPeerDown) {
+		t.Errorf("Send to a peer that is gone: %v, want ErrPeerDown", err)
 	}
 	if queued := tr.Stats().QueuedBytes; queued != 0 {
 		t.Errorf("%d bytes are queued for a peer that is gone", queued)
 	}
+}
+
+// TestOtherIncarnation: whoever calls as a peer without being it is refused. It is the end of the peer only if that has no connection.
+func TestOtherIncarnation(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+	other := *p
+	other.mine.incarnation, other.mine.expected, other.mine.call = newIncarnation(), 0, 0
+	if _, verdict := other.call(); !strings.Contains(verdict, "nodes that are lost do not come back") {
+		t.Errorf("another process in the name of a peer is told %q", verdict)
+	}
+	p.write(frameBytes("still here"))
+	pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })
+	if h.down[1] != nil {
+		t.Fatalf("a stranger has ended a connection: %v", h.down[1])
+	}
+	p.conn.Close()
+	pollUntil(t, tr, h, func() bool { return tr.peers[1].state == peerSevered })
+	other.call()
 	pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
-	if len(h.from) != 2 {
-		t.Errorf("%d frames of a peer's last 2 were delivered", len(h.from))
+	if !errors.Is(h.down[1], ErrRefused) || !strings.Contains(h.down[1].Error(), "it was started anew") {
+		t.Errorf("PeerDown says %v", h.down[1])
 	}
 }
 
@@ -172,7 +368,7 @@ func TestSendFailureKeepsInput(t *testing.T) {
 func TestFloodIsFair(t *testing.T) {
 	for _, peers := range []int{2, directPeers + 2} {
 		t.Run(fmt.Sprintf("%dPeers", peers), func(t *testing.T) {
-			tr, conns := withRawPeers(t, peers)
+			tr, raw := withRawPeers(t, peers)
 			h := newRecorder()
 			pollUntil(t, tr, h, func() bool { return len(h.up) == peers })
 			const frames = 5000
@@ -180,9 +376,7 @@ func TestFloodIsFair(t *testing.T) {
 			for range frames {
 				flood = append(flood, frameBytes("flood")...)
 			}
-			if _, err := conns[0].Write(flood); err != nil {
-				t.Fatal(err)
-			}
+			raw[0].write(flood)
 			pollOne := func() {
 				if _, err := tr.Poll(h, 1); err != nil {
 					t.Fatal(err)
@@ -191,9 +385,7 @@ func TestFloodIsFair(t *testing.T) {
 			for len(h.from) == 0 {
 				pollOne()
 			}
-			if _, err := conns[1].Write(frameBytes("rare")); err != nil {
-				t.Fatal(err)
-			}
+			raw[1].write(frameBytes("rare"))
 			// Written, it is on its way to the other socket; until poll(2) has seen it there it need not be delivered.
 			fds := []unix.PollFd{{Fd: int32(tr.peers[2].fd), Events: unix.POLLIN}}
 			if _, err := unix.Poll(fds, int(testTimeout.Milliseconds())); err != nil {

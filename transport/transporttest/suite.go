@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"sync"
 	"testing"
 
 	"dsmd/transport"
@@ -65,13 +66,9 @@ func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
 	if len(transports) != nodes {
 		t.Fatalf("the factory made %d transports, want %d", len(transports), nodes)
 	}
+	t.Cleanup(func() { closeAll(t, transports) })
 	reactors := make([]*reactor, nodes)
 	for i, tr := range transports {
-		t.Cleanup(func() {
-			if err := tr.Close(); err != nil {
-				t.Errorf("node %d: Close: %v", i, err)
-			}
-		})
 		if int(tr.Self()) != i || tr.Nodes() != nodes || tr.PageBytes() != pageBytes {
 			t.Fatalf("transport %d is node %d of %d with pages of %d bytes; want %d nodes and %d bytes",
 				i, tr.Self(), tr.Nodes(), tr.PageBytes(), nodes, pageBytes)
@@ -79,6 +76,19 @@ func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
 		reactors[i] = newReactor(t, tr)
 	}
 	return reactors
+}
+
+// closeAll closes all at once, because each waits for the others to take leave.
+func closeAll(t *testing.T, transports []transport.Transport) {
+	var all sync.WaitGroup
+	for i, tr := range transports {
+		all.Go(func() {
+			if err := tr.Close(); err != nil {
+				t.Errorf("node %d: Close: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // connected makes the nodes of one test and waits until all of them have reported all others.

@@ -1,0 +1,153 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"dsmd/transport"
+)
+
+// ErrMalformed is wrapped by the reason of Handler.PeerDown when a peer has sent what this package does not understand.
+var ErrMalformed = errors.New("rdma: malformed message")
+
+// version is the version of all that this package says to its peers.
+const version = 1
+
+// Hello is what a node says of itself in the greeting of the base transport, when it has a device and wants to use it.
+var Hello = []byte{'r', 'd', 'm', 'a', version}
+
+// header stands before each piece of a control part, on every path.
+//
+//	number  u64  of the message, from 1, in each direction of a pair; 0: an acknowledgement alone
+//	ack     u64  the sender has dealt with all messages up to this number
+//	slot    u32  in which of the receiver's slots for this peer the page lies; noSlot if there is none there
+//	flags   u32
+type header struct {
+	number, ack uint64
+	slot, flags uint32
+}
+
+const (
+	headerBytes = 24
+	pieceBytes  = blockBytes - headerBytes // of a control part, in one message
+	noSlot      = 1<<32 - 1
+
+	flagMore = 1 // the control part goes on in the next message
+	flagPage = 2 // a page belongs to the message
+	flagsAll = flagMore | flagPage
+)
+
+func (h header) put(b []byte) {
+	binary.LittleEndian.PutUint64(b, h.number)
+	binary.LittleEndian.PutUint64(b[8:], h.ack)
+	binary.LittleEndian.PutUint32(b[16:], h.slot)
+	binary.LittleEndian.PutUint32(b[20:], h.flags)
+}
+
+// readHeader reads the header of a message and returns what follows it.
+func readHeader(b []byte) (h header, piece []byte, err error) {
+	if len(b) < headerBytes {
+		return header{}, nil, fmt.Errorf("%w: %d bytes, a header has %d", ErrMalformed, len(b), headerBytes)
+	}
+	h = header{
+		number: binary.LittleEndian.Uint64(b), ack: binary.LittleEndian.Uint64(b[8:]),
+		slot: binary.LittleEndian.Uint32(b[16:]), flags: binary.LittleEndian.Uint32(b[20:]),
+	}
+	piece = b[headerBytes:]
+	switch {
+	case h.flags&^flagsAll != 0:
+		return header{}, nil, fmt.Errorf("%w: unknown flags %#x", ErrMalformed, h.flags)
+	case h.flags == flagsAll:
+		return header{}, nil, fmt.Errorf("%w: a page before the end of its control part", ErrMalformed)
+	case h.number == 0 && (len(piece) > 0 || h.flags != 0):
+		return header{}, nil, fmt.Errorf("%w: an acknowledgement with %d bytes and flags %#x", ErrMalformed, len(piece), h.flags)
+	case h.number != 0 && (len(piece) == 0 || len(piece) > pieceBytes):
+		return header{}, nil, fmt.Errorf("%w: %d bytes of control part in a message, 1 to %d are possible", ErrMalformed, len(piece), pieceBytes)
+	case h.flags&flagPage == 0 && h.slot != noSlot:
+		return header{}, nil, fmt.Errorf("%w: slot %d without a page", ErrMalformed, h.slot)
+	}
+	return h, piece, nil
+}
+
+// note says what a frame on the base transport is, in its first byte.
+type note byte
+
+const (
+	noteMessage note = 1 + iota // a message with its header; its page is the frame's payload
+	noteOffer                   // terms: this side has a queue pair and asks for one
+	noteAnswer                  // terms: here it is
+	noteReady                   // generation: the queue pair of the one who offered can receive
+	noteBroken                  // generation, text: the queue pair does not work; or there will be none
+)
+
+// maxTextBytes bounds the text of noteBroken.
+const maxTextBytes = 300
+
+// terms is what a node tells a peer of its queue pair and of the memory that the peer may write.
+//
+//	generation u32, window u16, slots u16, address u64, key u32, then what the device's side adds
+type terms struct {
+	generation uint32 // which attempt of the pair this belongs to
+	window     int    // messages that the peer may have on their way
+	slots      int    // pages that it may have on their way
+	address    uint64 // of the first slot
+	key        uint32
+	device     []byte // see endpoint.describe
+}
+
+const termsBytes = 1 + 4 + 2 + 2 + 8 + 4
+
+func appendTerms(b []byte, n note, t terms) []byte {
+	b = append(b, byte(n))
+	b = binary.LittleEndian.AppendUint32(b, t.generation)
+	b = binary.LittleEndian.AppendUint16(b, uint16(t.window))
+	b = binary.LittleEndian.AppendUint16(b, uint16(t.slots))
+	b = binary.LittleEndian.AppendUint64(b, t.address)
+	b = binary.LittleEndian.AppendUint32(b, t.key)
+	return append(b, t.device...)
+}
+
+// readTerms reads what appendTerms wrote, note included.
+func readTerms(b []byte) (terms, error) {
+	if len(b) < termsBytes {
+		return terms{}, fmt.Errorf("%w: terms of %d bytes, at least %d are needed", ErrMalformed, len(b), termsBytes)
+	}
+	t := terms{
+		generation: binary.LittleEndian.Uint32(b[1:]),
+		window:     int(binary.LittleEndian.Uint16(b[5:])),
+		slots:      int(binary.LittleEndian.Uint16(b[7:])),
+		address:    binary.LittleEndian.Uint64(b[9:]),
+		key:        binary.LittleEndian.Uint32(b[17:]),
+		device:     b[termsBytes:],
+	}
+	if t.window < 1 || t.slots < 1 {
+		return terms{}, fmt.Errorf("%w: terms with a window of %d messages and %d slots", ErrMalformed, t.window, t.slots)
+	}
+	return t, nil
+}
+
+func appendGeneration(b []byte, n note, generation uint32, text string) []byte {
+	b = binary.LittleEndian.AppendUint32(append(b, byte(n)), generation)
+	return append(b, text[:min(len(text), maxTextBytes)]...)
+}
+
+// readGeneration reads what appendGeneration wrote. Of the text only printable ASCII is kept: it ends up in the log.
+func readGeneration(b []byte) (generation uint32, text string, err error) {
+	if len(b) < 5 || len(b) > 5+maxTextBytes {
+		return 0, "", fmt.Errorf("%w: a note of %d bytes, 5 to %d are possible", ErrMalformed, len(b), 5+maxTextBytes)
+	}
+	printable := make([]byte, 0, len(b)-5)
+	for _, c := range b[5:] {
+		if c < ' ' || c > '~' {
+			c = '?'
+		}
+		printable = append(printable, c)
+	}
+	return binary.LittleEndian.Uint32(b[1:]), string(printable), nil
+}
+
+// Precondition of the split of control parts: the longest one has fewer pieces than fit into a queue of any size.
+const _ = uint(maxPieces - transport.MaxControlBytes/pieceBytes)
+
+const maxPieces = (transport.MaxControlBytes + pieceBytes - 1) / pieceBytes

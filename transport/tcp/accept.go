@@ -1,0 +1,143 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// maxHandshakes bounds how many greetings are answered at once; more wait in the kernel's queue.
+const maxHandshakes = 64
+
+// errAsked is how a handshake ends whose caller only wanted to know.
+var errAsked = errors.New("it has got its answer")
+
+// accept answers whoever connects, until Close.
+func (t *Transport) accept() {
+	c := &t.connect
+	slots := make(chan struct{}, maxHandshakes)
+	for pause := firstPause; ; {
+		conn, err := c.listener.Accept()
+		if err != nil {
+			if c.ctx.Err() != nil {
+				return
+			}
+			// Out of descriptors, say. It may pass.
+			t.log(fmt.Sprintf("tcp: accept on %v: %v", c.listener.Addr(), err))
+			select {
+			case <-time.After(pause):
+			case <-c.ctx.Done():
+				return
+			}
+			pause = min(2*pause, longestPause)
+			continue
+		}
+		pause = firstPause
+		select {
+		case slots <- struct{}{}:
+		case <-c.ctx.Done():
+			conn.Close()
+			return
+		}
+		c.work.Go(func() {
+			defer func() { <-slots }()
+			t.welcomeCaller(conn)
+		})
+	}
+}
+
+// welcomeCaller is the accepting side of the handshake, with its outcome.
+func (t *Transport) welcomeCaller(conn net.Conn) {
+	c := &t.connect
+	stop := context.AfterFunc(c.ctx, func() { conn.Close() })
+	defer stop()
+	mine, theirs, err := t.answer(conn)
+	if err == nil {
+		err = t.handOver(conn, mine, theirs)
+	} else {
+		conn.Close()
+		if errors.Is(err, errAsked) {
+			return
+		}
+		err = describeCaller(theirs, conn, err)
+	}
+	if err == nil || c.ctx.Err() != nil {
+		return
+	}
+	t.log(err.Error())
+	// theirs is zero when the caller could not say who it is; node 0 never calls.
+	if theirs.node > t.self && int(theirs.node) < len(t.peers) {
+		c.note(theirs.node, err)
+	}
+}
+
+// describeCaller is describe for one who has called, and may not have said who it is.
+func describeCaller(theirs greeting, conn net.Conn, err error) error {
+	if theirs == (greeting{}) {
+		return fmt.Errorf("tcp: refused a caller at %v: %w", conn.RemoteAddr(), err)
+	}
+	return describe(theirs.node, conn, err)
+}
+
+// answer reads a caller's greeting, answers with this node's and the verdict, and waits for the caller's verdict.
+func (t *Transport) answer(conn net.Conn) (mine, theirs greeting, err error) {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return mine, theirs, err
+	}
+	if theirs, err = readGreeting(conn); err != nil {
+		return mine, theirs, err
+	}
+	mine = t.connect.mine
+	mine.addressee, mine.purpose, mine.call = theirs.node, theirs.purpose, theirs.call
+	why, news := t.judge(mine, theirs)
+	if why == "" {
+		mine.expected = theirs.incarnation
+		mine.received = t.peers[theirs.node].received.Load()
+	}
+	_, err = conn.Write(appendVerdict(appendGreeting(nil, mine), why))
+	if news != nil {
+		t.arrivals.add(*news, t.wait.event)
+	}
+	switch {
+	case why != "":
+		return mine, theirs, refusal(why)
+	case err == nil && theirs.purpose == purposeAsk:
+		return mine, theirs, errAsked
+	case err == nil:
+		err = readAcceptance(conn)
+	}
+	return mine, theirs, err
+}
+
+// judge says why a caller is not welcome, or "" if it is, and what the reactor should know of it; nil: nothing.
+func (t *Transport) judge(mine, theirs greeting) (why string, news *arrival) {
+	if why := mismatch(mine, theirs); why != "" {
+		return why, nil
+	}
+	calls := theirs.node > t.self
+	switch {
+	case theirs.addressee != t.self:
+		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self), nil
+	case theirs.node == t.self || int(theirs.node) >= len(t.peers) || calls != (theirs.purpose == purposeCall):
+		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self), nil
+	}
+	if why, news = t.connect.judgeKnown(theirs); why == "" && theirs.purpose == purposeAsk {
+		news = &arrival{kind: arrivedBreak, id: theirs.node, call: theirs.call}
+	}
+	return why, news
+}
+
+// readAcceptance waits for the caller's verdict.
+func readAcceptance(conn io.Reader) error {
+	verdict, err := readVerdict(conn)
+	if err != nil {
+		return err
+	}
+	if verdict != "" {
+		return verdictError(verdict)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package tcp
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/netio"
+	"dsmd/transport"
+)
+
+// arrivals are what goroutines have found out and the reactor has to act on.
+type arrivals struct {
+	waiting atomic.Bool // the list may not be empty
+
+	mu   sync.Mutex
+	list []arrival // guarded by mu; at most one of each kind for each peer
+}
+
+// arrivalKind says what has arrived.
+type arrivalKind uint8
+
+const (
+	arrivedConnection arrivalKind = iota // a connection that has passed the handshake
+	arrivedEnd                           // the certainty that the peer does not come back
+	arrivedBreak                         // the news that the peer has lost its end of a connection
+	arrivedDoubt                         // a reason to find out whether a connection still works
+)
+
+// arrival is a piece of news about a peer.
+type arrival struct {
+	kind arrivalKind
+	id   transport.NodeID
+	call uint64 // arrivedConnection, arrivedBreak: the connection's number
+
+	// arrivedConnection: the connection, and from where each side's stream goes on.
+	fd               int
+	sendFrom, recvAt uint64
+
+	err error // arrivedEnd: why
+}
+
+// add hands over news and signals event, which stays signalled until take. Both are done
+// under the lock, so that the event is never left signalled over an empty list: the reactor could
+// not sleep any more. Later news replaces earlier of the same kind: a reactor that is stopped does not gather descriptors.
+func (a *arrivals) add(news arrival, event *netio.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting.Store(true)
+	event.Signal()
+	for i, old := range a.list {
+		if old.kind != news.kind || old.id != news.id {
+			continue
+		}
+		if news.kind == arrivedConnection {
+			if news.call < old.call {
+				old, news = news, old
+			}
+			unix.Close(old.fd)
+		}
+		a.list[i] = news
+		return
+	}
+	a.list = append(a.list, news)
+}
+
+// take empties the list and clears event, unless it is nil.
+func (a *arrivals) take(event *netio.Event) []arrival {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := a.list
+	a.list = nil
+	a.waiting.Store(false)
+	if event != nil {
+		event.Clear()
+	}
+	return list
+}

@@ -3,30 +3,15 @@ package barnes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 func TestAgreesWithTheOriginal(t *testing.T) {
 	p := Kernel{}.Problem(1024)
@@ -34,7 +19,7 @@ func TestAgreesWithTheOriginal(t *testing.T) {
 		t.Fatal("the figures of the original program are missing")
 	}
 	r, err := p.Sequential()
-	result := solve(t, r, err)
+	result := kerneltest.Solve(t, r, err)
 	if err := p.Verify(result, result); err != nil {
 		t.Error(err)
 	}
@@ -54,15 +39,7 @@ func TestAgreesWithTheOriginal(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than bodies.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{2, 3, 11, 150, 1024} {
-		p := Kernel{}.Problem(n)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 13} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("%d bodies, %d threads: %v", n, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("%d bodies", n), Kernel{}.Problem(n), 1, 2, 3, 4, 13)
 	}
 }
 

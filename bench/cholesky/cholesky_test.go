@@ -14,24 +14,9 @@ import (
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 	"dsmd/bench/rand48"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // dense is the matrix with elements everywhere.
 func dense(n int) *matrix {
@@ -98,7 +83,7 @@ func TestIsTheFactor(t *testing.T) {
 		"dense": dense(100), "scattered": scattered(250, 3), "more scattered": scattered(250, 4),
 	} {
 		prepared, err := problem{m}.Goroutines(2)
-		solve(t, prepared, err)
+		kerneltest.Solve(t, prepared, err)
 		want := plainFactor(m)
 		prepared.(*run).each(func(row, column int, x float64) {
 			// Above the diagonal is zero: elements there are stored without need, as the original does.
@@ -148,13 +133,13 @@ func TestAgreesWithTheOriginal(t *testing.T) {
 		}
 		p := problem{m}
 		r, err := p.Sequential()
-		want := solve(t, r, err)
+		want := kerneltest.Solve(t, r, err)
 		if err := p.Verify(want, want); err != nil || want.Figures["original_known"] != true {
 			t.Errorf("%s: %v, figures %v", name, err, want.Figures)
 		}
 		for _, threads := range []int{2, 3} {
 			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
+			if err := p.Verify(want, kerneltest.Solve(t, r, err)); err != nil {
 				t.Errorf("%s, %d threads: %v", name, threads, err)
 			}
 		}
@@ -171,7 +156,7 @@ func TestVerifyNotices(t *testing.T) {
 		}
 	}
 	r, err := p.Sequential()
-	right := solve(t, r, err)
+	right := kerneltest.Solve(t, r, err)
 	notices := func(name string, wrong any) {
 		figures := maps.Clone(right.Figures)
 		figures[name] = wrong
@@ -194,15 +179,7 @@ func TestAnyNumberOfThreads(t *testing.T) {
 	for name, m := range map[string]*matrix{
 		"grid 1": grid(1), "grid 2": grid(2), "grid 4": grid(4), "grid 10": grid(10), "dense": dense(200), "scattered": scattered(500, 1),
 	} {
-		p := problem{m}
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 7, 40} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("%s, %d threads: %v", name, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, name, problem{m}, 1, 2, 3, 4, 7, 40)
 	}
 }
 

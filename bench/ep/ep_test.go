@@ -3,38 +3,21 @@ package ep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 	"dsmd/bench/nasrand"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestPublishedSums computes NAS's class S.
 func TestPublishedSums(t *testing.T) {
 	const classS = 24
 	p := Kernel{}.Problem(classS)
 	r, err := p.Goroutines(2)
-	got := solve(t, r, err)
+	got := kerneltest.Solve(t, r, err)
 	if err := p.Verify(got, got); err != nil {
 		t.Error(err)
 	}
@@ -50,15 +33,7 @@ func TestPublishedSums(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than batches.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, m := range []int{16, 18} {
-		p := Kernel{}.Problem(m)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 7} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("M = %d, %d threads: %v", m, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("M = %d", m), Kernel{}.Problem(m), 1, 2, 3, 4, 7)
 	}
 }
 

@@ -9,26 +9,8 @@ import (
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestOriginalsFigures compares with the original program at all sizes of the reference. At M = 8, all of glibc's twiddle
 // factors are correctly rounded, so that even the bits agree.
@@ -36,7 +18,7 @@ func TestOriginalsFigures(t *testing.T) {
 	for m := range splash3 {
 		p := Kernel{}.Problem(m)
 		r, err := p.Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		if err := p.Verify(got, got); err != nil {
 			t.Errorf("M = %d: %v", m, err)
 		}
@@ -46,15 +28,7 @@ func TestOriginalsFigures(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than rows and numbers that divide nothing.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, m := range []int{2, 4, 6, 10, 12} {
-		p := Kernel{}.Problem(m)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 5} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("M = %d, %d threads: %v", m, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("M = %d", m), Kernel{}.Problem(m), 1, 2, 3, 4, 5)
 	}
 }
 
@@ -70,7 +44,7 @@ func TestIsTheTransform(t *testing.T) {
 	for i := range 8 {
 		copy(input[8*i:], r.(*run).x.row(i))
 	}
-	got := solve(t, r, nil)
+	got := kerneltest.Solve(t, r, nil)
 	for k := range 64 {
 		want := complex(0, 0)
 		for j, z := range input {
@@ -87,7 +61,7 @@ func TestIsTheTransform(t *testing.T) {
 func TestVerifyNotices(t *testing.T) {
 	p := Kernel{}.Problem(8)
 	r, err := p.Sequential()
-	right := solve(t, r, err)
+	right := kerneltest.Solve(t, r, err)
 	for _, figure := range []string{"checksum_difference", "sum_re", "Xlast_im"} {
 		wrong := kernel.Result{Figures: map[string]any{}, Output: right.Output}
 		for name, value := range right.Figures {

@@ -2,38 +2,21 @@ package is
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestPublishedRanks computes NAS's classes S and W.
 func TestPublishedRanks(t *testing.T) {
 	for _, l := range []int{16, 20} {
 		p := Kernel{}.Problem(l)
 		r, err := p.Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		if err := p.Verify(got, got); err != nil {
 			t.Errorf("L = %d: %v", l, err)
 		}
@@ -46,15 +29,7 @@ func TestPublishedRanks(t *testing.T) {
 // TestAnyNumberOfThreads includes numbers that divide nothing, and more threads than values.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, l := range []int{10, 16} {
-		p := Kernel{}.Problem(l)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 7, 70} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("L = %d, %d threads: %v", l, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("L = %d", l), Kernel{}.Problem(l), 1, 2, 3, 4, 7, 70)
 	}
 }
 
@@ -62,7 +37,7 @@ func TestAnyNumberOfThreads(t *testing.T) {
 func TestRanksCountLowerKeys(t *testing.T) {
 	for _, l := range []int{10, 13} {
 		r, err := Kernel{}.Problem(l).Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		keys := slices.Clone(r.(*run).keys)
 		slices.Sort(keys)
 		for value := range r.(*run).ranks {
@@ -91,7 +66,7 @@ func TestPartsOfTheInputFit(t *testing.T) {
 func TestVerifyNotices(t *testing.T) {
 	p := Kernel{}.Problem(16)
 	r, err := p.Sequential()
-	right := solve(t, r, err)
+	right := kerneltest.Solve(t, r, err)
 	output := slices.Clone(right.Output.(kernel.Uint64s))
 	output[500]++
 	if p.Verify(right, kernel.Result{Figures: right.Figures, Output: output}) == nil {

@@ -6,26 +6,8 @@ import (
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 var both = []Kernel{{}, {Plain: true}}
 
@@ -35,7 +17,7 @@ func TestOriginalsFigures(t *testing.T) {
 		for n := range splash3 {
 			p := k.Problem(n)
 			r, err := p.Sequential()
-			got := solve(t, r, err)
+			got := kerneltest.Solve(t, r, err)
 			if err := p.Verify(got, got); err != nil {
 				t.Errorf("%s, n = %d: %v", k.Name(), n, err)
 			}
@@ -47,12 +29,12 @@ func TestOriginalsFigures(t *testing.T) {
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{1, 15, 16, 17, 64, 100} {
 		r, err := Kernel{}.Problem(n).Sequential()
-		want := solve(t, r, err)
+		want := kerneltest.Solve(t, r, err)
 		for _, k := range both {
 			for _, threads := range []int{1, 2, 3, 4, 6, 9} {
 				p := k.Problem(n)
 				r, err := p.Goroutines(threads)
-				if err := p.Verify(want, solve(t, r, err)); err != nil {
+				if err := p.Verify(want, kerneltest.Solve(t, r, err)); err != nil {
 					t.Errorf("%s, n = %d, %d threads: %v", k.Name(), n, threads, err)
 				}
 			}
@@ -68,7 +50,7 @@ func TestIsTheFactorisation(t *testing.T) {
 		t.Fatal(err)
 	}
 	input := append([]float64(nil), r.(*run).elements...)
-	got := solve(t, r, nil).Output.(kernel.Float64s)
+	got := kerneltest.Solve(t, r, nil).Output.(kernel.Float64s)
 	for i := range n {
 		for j := range n {
 			sum := 0.0
@@ -90,7 +72,7 @@ func TestIsTheFactorisation(t *testing.T) {
 func TestVerifyNotices(t *testing.T) {
 	p := Kernel{}.Problem(64)
 	r, err := p.Sequential()
-	right := solve(t, r, err)
+	right := kerneltest.Solve(t, r, err)
 	for figure, value := range map[string]any{"max_diff": math.NaN(), "fnv": "0", "sumabs": 1e9, "a10": nil} {
 		wrong := kernel.Result{Figures: map[string]any{}, Output: right.Output}
 		for name, value := range right.Figures {

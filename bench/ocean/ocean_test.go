@@ -7,23 +7,8 @@ import (
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solved runs one version and returns its result.
-func solved(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestSequentialIsTheOriginal compares both layers bit for bit with the original program on one processor.
 func TestSequentialIsTheOriginal(t *testing.T) {
@@ -37,7 +22,7 @@ func TestSequentialIsTheOriginal(t *testing.T) {
 		130: {"fa28f74ee7613ba2", "9223c47ead4469c2"},
 	} {
 		r, err := Kernel{}.Problem(n).Sequential()
-		got := solved(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		for layer, fnv := range want {
 			if is := got.Figures[fmt.Sprintf("psi[layer %d] fnv", layer)]; is != fnv {
 				t.Errorf("edge %d, layer %d: fnv %v, want %v", n, layer, is, fnv)
@@ -58,7 +43,7 @@ func TestReference(t *testing.T) {
 		}
 		p := Kernel{}.Problem(n)
 		r, err := p.Sequential()
-		result := solved(t, r, err)
+		result := kerneltest.Solve(t, r, err)
 		if err := p.Verify(result, result); err != nil {
 			t.Errorf("edge %d: %v", n, err)
 		}
@@ -71,15 +56,15 @@ func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{4, 18, 66} {
 		p := Kernel{}.Problem(n)
 		r, err := p.Sequential()
-		want := solved(t, r, err)
+		want := kerneltest.Solve(t, r, err)
 		for _, threads := range []int{1, 2, 3, 4, 6, 9, 13} {
 			r, err := p.Goroutines(threads)
-			first := solved(t, r, err)
+			first := kerneltest.Solve(t, r, err)
 			if err := p.Verify(want, first); err != nil {
 				t.Errorf("edge %d, %d threads: %v", n, threads, err)
 			}
 			r, err = p.Goroutines(threads)
-			if err := kernel.SameBits(first, solved(t, r, err)); err != nil {
+			if err := kernel.SameBits(first, kerneltest.Solve(t, r, err)); err != nil {
 				t.Errorf("edge %d, %d threads, a second time: %v", n, threads, err)
 			}
 		}
@@ -89,7 +74,7 @@ func TestAnyNumberOfThreads(t *testing.T) {
 func TestVerifyFindsErrors(t *testing.T) {
 	p := Kernel{}.Problem(66)
 	r, err := p.Sequential()
-	want := solved(t, r, err)
+	want := kerneltest.Solve(t, r, err)
 	for name, tc := range map[string]struct {
 		spoil func(f map[string]any, psi kernel.Float64s)
 		says  string

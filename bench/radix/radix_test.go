@@ -3,37 +3,20 @@ package radix
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestOriginalsFigures compares with the original program at all sizes of the reference.
 func TestOriginalsFigures(t *testing.T) {
 	for n := range splash3 {
 		p := Kernel{}.Problem(n)
 		r, err := p.Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		if err := p.Verify(got, got); err != nil {
 			t.Errorf("%d keys: %v", n, err)
 		}
@@ -64,15 +47,7 @@ func TestInputIsTheOriginals(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than keys, and trees with nodes that have no sibling.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{1, 2, 1000, 16384} {
-		p := Kernel{}.Problem(n)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 5, 6, 7, 11} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("%d keys, %d threads: %v", n, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("%d keys", n), Kernel{}.Problem(n), 1, 2, 3, 4, 5, 6, 7, 11)
 	}
 }
 
@@ -82,7 +57,7 @@ func TestIsASort(t *testing.T) {
 	fill(keys, 0)
 	slices.Sort(keys)
 	r, err := Kernel{}.Problem(n).Sequential()
-	got := solve(t, r, err)
+	got := kerneltest.Solve(t, r, err)
 	for i, key := range keys {
 		if got.Output.At(i) != uint64(key) {
 			t.Fatalf("key %d is %d, want %d", i, got.Output.At(i), key)
@@ -125,7 +100,7 @@ func TestTreePlaces(t *testing.T) {
 func TestVerifyNotices(t *testing.T) {
 	p := Kernel{}.Problem(65536)
 	r, err := p.Sequential()
-	right := solve(t, r, err)
+	right := kerneltest.Solve(t, r, err)
 	keys := slices.Clone(right.Output.(kernel.Uint64s))
 	keys[7], keys[70] = keys[70], keys[7]
 	unsorted := kernel.Result{Figures: right.Figures, Output: keys}

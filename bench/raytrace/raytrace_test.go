@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 	"pgregory.net/rapid"
 )
 
@@ -29,35 +29,19 @@ sphere 0.4 0.4 0.4 0.2
 sphere 0.6 0.3 0.3 0.15
 `
 
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
-
 // TestAnyNumberOfThreads includes pictures that blocks and bundles do not divide, and more threads than blocks.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{8, 13, 30} {
 		for name, text := range map[string][]byte{"balls": ballsText, "glass": []byte(glassText)} {
 			p := problem{n: n, text: text}
 			r, err := p.Sequential()
-			want := solve(t, r, err)
+			want := kerneltest.Solve(t, r, err)
 			for _, threads := range []int{1, 2, 3, 4, 101} {
 				if name == "balls" && threads > 3 {
 					continue // Building the grids of the balls takes a while under the race detector.
 				}
 				r, err := p.Goroutines(threads)
-				if err := p.Verify(want, solve(t, r, err)); err != nil {
+				if err := p.Verify(want, kerneltest.Solve(t, r, err)); err != nil {
 					t.Errorf("%s, %d pixels, %d threads: %v", name, n, threads, err)
 				}
 			}

@@ -1,27 +1,12 @@
 package sor
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
-	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // reference is the method written as plainly as possible, on a copy, without rows or blocks.
 func reference(n int) []float64 {
@@ -50,7 +35,7 @@ func reference(n int) []float64 {
 func TestSequentialIsTheMethod(t *testing.T) {
 	for _, n := range []int{3, 4, 5, 64, 127} {
 		r, err := Kernel{}.Problem(n).Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		want := reference(n)
 		for i, w := range want {
 			if got.Output.At(i) != math.Float64bits(w) {
@@ -63,15 +48,7 @@ func TestSequentialIsTheMethod(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than rows.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{3, 17, 128} {
-		p := Kernel{}.Problem(n)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 8, 33} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("edge %d, %d threads: %v", n, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("edge %d", n), Kernel{}.Problem(n), 1, 2, 3, 8, 33)
 	}
 }
 

@@ -3,29 +3,15 @@ package tsp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 	"pgregory.net/rapid"
 )
-
-// solve runs one version and returns its result.
-func solve(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // shortest is the length of the shortest round trip by dynamic programming over sets (Held and Karp), which
 // has nothing in common with branch and bound.
@@ -57,7 +43,7 @@ func shortest(m *cityMap) int32 {
 func TestFindsTheShortest(t *testing.T) {
 	for n := 3; n <= 14; n++ {
 		r, err := Kernel{}.Problem(n).Sequential()
-		got := solve(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		m := newMap(n)
 		if want := float64(shortest(m)); got.Figures["length"] != want {
 			t.Errorf("%d cities: length %v, want %v", n, got.Figures["length"], want)
@@ -77,15 +63,7 @@ func TestFindsTheShortest(t *testing.T) {
 
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{3, 4, 5, 14, 16} {
-		p := Kernel{}.Problem(n)
-		r, err := p.Sequential()
-		want := solve(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 9} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solve(t, r, err)); err != nil {
-				t.Errorf("%d cities, %d threads: %v", n, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("%d cities", n), Kernel{}.Problem(n), 1, 2, 3, 4, 9)
 	}
 }
 
@@ -108,7 +86,7 @@ func TestTiesHaveOneWinner(t *testing.T) {
 			m.nearest[i] = m.byDistance(i)
 		}
 		r.cities = m
-		return solve(t, r, r.initialise())
+		return kerneltest.Solve(t, r, r.initialise())
 	}
 	want := onGrid(1)
 	if want.Figures["length"] != 1200.0 {

@@ -8,23 +8,8 @@ import (
 	"testing"
 
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
 )
-
-// solved runs one version and returns its result.
-func solved(t *testing.T, r kernel.Run, err error) kernel.Result {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Compute(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.Result(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
 
 // TestReference lets Verify compare with what the original prints.
 func TestReference(t *testing.T) {
@@ -38,7 +23,7 @@ func TestReference(t *testing.T) {
 		}
 		p := Kernel{}.Problem(n)
 		r, err := p.Sequential()
-		result := solved(t, r, err)
+		result := kerneltest.Solve(t, r, err)
 		if err := p.Verify(result, result); err != nil {
 			t.Errorf("%d molecules: %v", n, err)
 		}
@@ -70,7 +55,7 @@ func TestOriginalAtOtherSizes(t *testing.T) {
 			continue
 		}
 		r, err := Kernel{}.Problem(n).Goroutines(2)
-		got := solved(t, r, err)
+		got := kerneltest.Solve(t, r, err)
 		for name, x := range want {
 			if is := got.Figures[name].(float64); math.Abs(is-x) > 1e-11*max(1, math.Abs(x)) {
 				t.Errorf("%d molecules: %s is %.15g, want %.15g", n, name, is, x)
@@ -82,15 +67,7 @@ func TestOriginalAtOtherSizes(t *testing.T) {
 // TestAnyNumberOfThreads includes more threads than molecules, and numbers that are even and odd.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{8, 27, 64} {
-		p := Kernel{}.Problem(n)
-		r, err := p.Sequential()
-		want := solved(t, r, err)
-		for _, threads := range []int{1, 2, 3, 4, 7, 33} {
-			r, err := p.Goroutines(threads)
-			if err := p.Verify(want, solved(t, r, err)); err != nil {
-				t.Errorf("%d molecules, %d threads: %v", n, threads, err)
-			}
-		}
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("%d molecules", n), Kernel{}.Problem(n), 1, 2, 3, 4, 7, 33)
 	}
 }
 
@@ -188,7 +165,7 @@ func TestPairForcesAreTheEnergysGradient(t *testing.T) {
 func TestVerifyFindsErrors(t *testing.T) {
 	p := Kernel{}.Problem(64)
 	r, err := p.Sequential()
-	want := solved(t, r, err)
+	want := kerneltest.Solve(t, r, err)
 	for name, tc := range map[string]struct {
 		spoil func(f map[string]any, places kernel.Float64s)
 		says  string

@@ -29,7 +29,7 @@ func (s stuck) Stats() transport.Stats {
 // TestEveryCounterMoves drives a cluster through everything that is counted and lists what did not move.
 func TestEveryCounterMoves(t *testing.T) {
 	c := start(t, setup{
-		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = maxHold },
+		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = MaxHold },
 		before: func(n *Node) {
 			n.patience = time.Millisecond
 			taken := int64(0)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -36,11 +37,16 @@ const (
 	HomeStripe = 16
 	// DefaultHold is enough for a thread that was just woken on an idle core to repeat its access.
 	DefaultHold = 20 * time.Microsecond
-	// maxHold is enough for a thread that has to wait for a core first.
-	maxHold = 20 * time.Millisecond
+	// MinHold is the resolution of the engine's clock.
+	MinHold = time.Microsecond
+	// MaxHold is enough for a thread that has to wait for a core first.
+	MaxHold = 20 * time.Millisecond
 	// MaxRanks bounds the programs of a job.
 	MaxRanks = 1 << 16
 )
+
+// TransportNames are what Config.Transport can be.
+var TransportNames = []string{"auto", transportName}
 
 // Config is what a node has to know. Nodes, Ranks, Cluster, Peers, RegionBytes and RegionBase are the same on all nodes.
 type Config struct {
@@ -53,11 +59,14 @@ type Config struct {
 	RegionBytes uint64            // address space of the shared memory; 0: DefaultRegionBytes
 	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
 	Trap        string            // one of pagetable.TrapNames; "": "auto"
-	Transport   string            // "auto" or "tcp"
-	Hold        time.Duration     // base of the hold window, at least 1µs; 0: DefaultHold
-	Spin        time.Duration     // longest polling before sleep; 0: the default, negative: none
-	Log         *zap.Logger       // nil: no logs
-	Metrics     prometheus.Registerer
+	// TLS and VerifyPeer are the transport's, see tcp.Config. nil: connections are plain.
+	TLS        *tls.Config
+	VerifyPeer func(transport.NodeID, tls.ConnectionState) error
+	Transport  string        // one of TransportNames; "": "auto"
+	Hold       time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
+	Spin       time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	Log        *zap.Logger   // nil: no logs
+	Metrics    prometheus.Registerer
 }
 
 func (c *Config) setDefaults() error {
@@ -89,10 +98,10 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(addressesEnd))
 	case c.Trap != "" && !slices.Contains(pagetable.TrapNames, c.Trap):
 		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
-	case c.Transport != "" && c.Transport != "auto" && c.Transport != "tcp":
-		return fmt.Errorf("node: transport %q; there are auto and tcp", c.Transport)
-	case c.Hold < time.Microsecond || c.Hold > maxHold:
-		return fmt.Errorf("node: a hold window of %v; it is from 1µs to %v", c.Hold, maxHold)
+	case c.Transport != "" && !slices.Contains(TransportNames, c.Transport):
+		return fmt.Errorf("node: transport %q; there are %q", c.Transport, TransportNames)
+	case c.Hold < MinHold || c.Hold > MaxHold:
+		return fmt.Errorf("node: a hold window of %v; it is from %v to %v", c.Hold, MinHold, MaxHold)
 	case c.Socket == nil:
 		return errors.New("node: no socket for programs to attach at")
 	}
@@ -128,9 +137,13 @@ type Node struct {
 	displaced func() int64
 	moveCore  func() (bool, error)
 
-	stopped bool  // the reactor was asked to end
-	broken  error // why the cluster cannot go on
-	gone    error // why a peer is lost; no program can attach any more
+	failures failures // peers that somebody else has found lost
+
+	stopped  bool          // the reactor was asked to end
+	broken   error         // why the cluster cannot go on
+	gone     error         // why a peer is lost; no program can attach any more
+	goneAt   time.Duration // when it was lost
+	farewell time.Duration // how long a node without programs stays after that
 
 	effects  []protocol.Effect // to be carried out, in order
 	done     int               // of effects: how many were
@@ -192,7 +205,7 @@ func newNode(cfg Config) (*Node, error) {
 	log := cfg.Log
 	peers, err := tcp.New(tcp.Config{
 		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
-		PageBytes: table.PageBytes(), Log: func(line string) { log.Info(line) },
+		PageBytes: table.PageBytes(), TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Log: func(line string) { log.Info(line) },
 	})
 	if err != nil {
 		table.Close()
@@ -216,7 +229,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 	}
 	rules := protocol.Config{
 		Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: table.Pages(), HomeStripe: HomeStripe,
-		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(maxHold.Microseconds()),
+		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(MaxHold.Microseconds()),
 	}
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
@@ -224,7 +237,7 @@ func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*No
 		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		patience: pinPatience, displaced: netio.Displaced, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
+		patience: pinPatience, farewell: farewell, displaced: netio.Displaced, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()
@@ -300,15 +313,16 @@ func (n *Node) Run(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	defer n.close()
 	if n.dial != nil {
-		if err := n.dial(ctx); err != nil {
+		if err := n.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("node: connect to the other nodes: %w", err)
+			return err
 		}
 	}
 	signalled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		n.failures.stop()
 		n.wake.Signal()
 		close(signalled)
 	})
@@ -321,6 +335,22 @@ func (n *Node) Run(ctx context.Context) error {
 		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", transportName))
 	n.react()
 	return n.broken
+}
+
+// connect connects to all peers. One that is reported lost meanwhile is not waited for.
+func (n *Node) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.failures.during(func(f failure) { cancel(f.err) })
+	err := n.dial(ctx)
+	n.failures.during(nil)
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	return fmt.Errorf("node: connect to the other nodes: %w", err)
 }
 
 const transportName = "tcp"
@@ -336,6 +366,7 @@ func (n *Node) close() {
 	n.net.Close()
 	n.table.Close()
 	n.cfg.Socket.Close()
+	n.failures.end()
 	n.closeDescriptors()
 }
 

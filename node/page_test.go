@@ -91,7 +91,7 @@ func TestZeroPagesTravelWithoutContents(t *testing.T) {
 // TestHoldDefersThenServes makes two nodes want one page all the time. Each access gets through, because a page that
 // was just gained is kept for a moment.
 func TestHoldDefersThenServes(t *testing.T) {
-	c := start(t, setup{nodes: 2, change: func(cfg *Config) { cfg.Hold = maxHold }})
+	c := start(t, setup{nodes: 2, change: func(cfg *Config) { cfg.Hold = MaxHold }})
 	a, b := c.members[0].join(), c.members[1].join()
 	page := c.pageAt(0, 0)
 	// On a machine that is very slow at the moment a hold is over before the page is wanted elsewhere.

@@ -97,11 +97,12 @@ func (n *Node) sleep() {
 	n.count.sleeps.Add(1)
 	n.gauge()
 	before := n.clock()
-	ready := n.poller.Wait(sooner(n.timers.timeout(before), n.breaks.timeout(before)))
+	ready := n.poller.Wait(sooner(n.farewellIn(before), sooner(n.timers.timeout(before), n.breaks.timeout(before))))
 	n.now = n.clock()
 	n.spin.slept(n.now - before)
 	n.serveReady(ready)
 	n.fireTimers()
+	n.sayFarewell()
 	n.flush()
 }
 
@@ -158,8 +159,7 @@ func (n *Node) serveReady(ready int) bool {
 		case tokenAccept:
 			busy = n.acceptPrograms() || busy
 		case tokenWake:
-			n.wake.Clear()
-			n.stopped = true
+			n.woken()
 		default:
 			if p := n.programs[protocol.ClientID(r.Token)]; p != nil {
 				n.serveProgram(p, r)
@@ -302,23 +302,6 @@ func (n *Node) noteGrant(m *protocol.Message, payload transport.Payload) {
 // PeerUp implements transport.Handler.
 func (n *Node) PeerUp(peer transport.NodeID) {
 	n.log.Info("peer is up", zap.Uint16("peer", uint16(peer)))
-}
-
-// PeerDown implements transport.Handler.
-func (n *Node) PeerDown(peer transport.NodeID, err error) {
-	n.lose(peer, fmt.Errorf("node: node %d is lost: %w", peer, err))
-}
-
-// lose goes on without a peer, which only a node without programs can: nobody is hurt then. At the end of a job, where the
-// daemons leave one after another, that is what happens on all of them.
-func (n *Node) lose(peer transport.NodeID, err error) {
-	switch {
-	case n.attached() > 0:
-		n.breakDown(err)
-	case n.gone == nil:
-		n.gone = err
-		n.log.Info("a peer has left; no program can attach any more", zap.Uint16("peer", uint16(peer)), zap.Error(err))
-	}
 }
 
 // sooner is the shorter of two timeouts, either of which may be netio.Forever.

@@ -25,8 +25,8 @@ type spinner struct {
 }
 
 const (
-	// defaultSpin is what polling may cost at most, about two wake-ups of an idle virtual core.
-	defaultSpin = 50 * time.Microsecond
+	// DefaultSpin is Config.Spin when none is given: what polling may cost at most, about two wake-ups of an idle virtual core.
+	DefaultSpin = 50 * time.Microsecond
 	// minSpin is the least budget that is worth polling for: a few empty looks.
 	minSpin = 2 * time.Microsecond
 	// stolenAfter is the time between two looks after which somebody else must have computed on the core. A look takes 1 to 2 µs, and what a
@@ -48,13 +48,13 @@ const (
 	crowdedPause = time.Millisecond
 )
 
-// newSpinner polls for at most limit; 0 means defaultSpin, and less than 0 not at all.
+// newSpinner polls for at most limit; 0 means DefaultSpin, and less than 0 not at all.
 func newSpinner(limit time.Duration, rank int) spinner {
 	switch {
 	case limit < 0:
 		limit = 0
 	case limit == 0:
-		limit = defaultSpin
+		limit = DefaultSpin
 	}
 	return spinner{max: limit, budget: limit, window: crowdedLooks + rankLooks*int64(rank%fourRanks)}
 }

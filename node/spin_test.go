@@ -19,12 +19,12 @@ func vain(s *spinner, sleeps int, d time.Duration) {
 
 func TestSpinnerLearnsNotToPoll(t *testing.T) {
 	s := newSpinner(0, 0)
-	if s.until(0) != defaultSpin {
-		t.Errorf("a new spinner polls for %v, want %v", s.until(0), defaultSpin)
+	if s.until(0) != DefaultSpin {
+		t.Errorf("a new spinner polls for %v, want %v", s.until(0), DefaultSpin)
 	}
 	vain(&s, 1, time.Second)
-	if got := s.until(0); got >= defaultSpin || got == 0 {
-		t.Errorf("after one long sleep it polls for %v, want less than %v, but some", got, defaultSpin)
+	if got := s.until(0); got >= DefaultSpin || got == 0 {
+		t.Errorf("after one long sleep it polls for %v, want less than %v, but some", got, DefaultSpin)
 	}
 	vain(&s, 10, time.Second)
 	if got := s.until(0); got != 0 {
@@ -35,24 +35,24 @@ func TestSpinnerLearnsNotToPoll(t *testing.T) {
 func TestSpinnerLearnsToPoll(t *testing.T) {
 	s := newSpinner(0, 0)
 	vain(&s, 10, time.Second)
-	vain(&s, 1, defaultSpin/2)
+	vain(&s, 1, DefaultSpin/2)
 	if got := s.until(0); got < minSpin {
 		t.Errorf("after a sleep that polling could have spared it polls for %v, want at least %v", got, minSpin)
 	}
-	vain(&s, 10, defaultSpin/2)
-	if got := s.until(0); got != defaultSpin {
-		t.Errorf("after many short sleeps it polls for %v, want %v", got, defaultSpin)
+	vain(&s, 10, DefaultSpin/2)
+	if got := s.until(0); got != DefaultSpin {
+		t.Errorf("after many short sleeps it polls for %v, want %v", got, DefaultSpin)
 	}
-	vain(&s, 10, 2*defaultSpin) // neither short nor long: it stays as it is
-	if got := s.until(0); got != defaultSpin {
-		t.Errorf("after middling sleeps it polls for %v, want %v", got, defaultSpin)
+	vain(&s, 10, 2*DefaultSpin) // neither short nor long: it stays as it is
+	if got := s.until(0); got != DefaultSpin {
+		t.Errorf("after middling sleeps it polls for %v, want %v", got, DefaultSpin)
 	}
 }
 
 func TestSpinnerPausesWhenItsCoreIsStolen(t *testing.T) {
 	s := newSpinner(0, 0)
 	s.looked(time.Second, stolenAfter, none)
-	if s.until(time.Second) != defaultSpin {
+	if s.until(time.Second) != DefaultSpin {
 		t.Error("it paused although it had its core")
 	}
 	s.looked(time.Second, stolenAfter+1, none)
@@ -61,7 +61,7 @@ func TestSpinnerPausesWhenItsCoreIsStolen(t *testing.T) {
 			t.Errorf("it polls %v after its core was stolen", at-time.Second)
 		}
 	}
-	if at := time.Second + 2*minPause + pausePerLoss*stolenAfter; s.until(at) != defaultSpin {
+	if at := time.Second + 2*minPause + pausePerLoss*stolenAfter; s.until(at) != DefaultSpin {
 		t.Error("it does not poll again after the pause")
 	}
 }
@@ -71,7 +71,7 @@ func TestSpinnerPausesLongerTheMoreItLoses(t *testing.T) {
 		s := newSpinner(0, 0)
 		s.looked(time.Second, kept, none)
 		want := min(pausePerLoss*kept, maxPause)
-		if s.until(time.Second+want-1) != 0 || s.until(time.Second+want) != defaultSpin {
+		if s.until(time.Second+want-1) != 0 || s.until(time.Second+want) != DefaultSpin {
 			t.Errorf("after it lost its core for %v it does not pause for %v", kept, want)
 		}
 	}
@@ -105,13 +105,13 @@ func TestSpinnerMovesFromACrowdedCore(t *testing.T) {
 	if !crowd(&s, now) {
 		t.Fatal("it stays on a core that it lost at each look")
 	}
-	if s.until(now) != defaultSpin {
+	if s.until(now) != DefaultSpin {
 		t.Error("it does not poll on its new core")
 	}
 	if crowd(&s, now+settle-1) {
 		t.Error("it moves again at once")
 	}
-	if s.until(now+settle-1) != defaultSpin {
+	if s.until(now+settle-1) != DefaultSpin {
 		t.Error("one move in vain stops its polling")
 	}
 	if !crowd(&s, now+settle) {
@@ -154,12 +154,12 @@ func TestSpinnerPausesWhereAllCoresAreCrowded(t *testing.T) {
 		t.Error("it polls although moving did not help")
 	}
 	now += crowdedPause + 1
-	if s.until(now) != defaultSpin {
+	if s.until(now) != DefaultSpin {
 		t.Error("it never polls again")
 	}
 	crowd(&s, now) // moves, after a long quiet time
 	crowd(&s, now+1)
-	if s.until(now+1) != defaultSpin {
+	if s.until(now+1) != DefaultSpin {
 		t.Error("old moves count for ever")
 	}
 }
@@ -173,7 +173,7 @@ func TestSpinnerLimits(t *testing.T) {
 		case limit < 0:
 			want = 0
 		case limit == 0:
-			want = defaultSpin
+			want = DefaultSpin
 		}
 		for range rapid.IntRange(0, 50).Draw(t, "sleeps") {
 			s.slept(time.Duration(rapid.Int64Range(0, int64(10*time.Millisecond)).Draw(t, "sleep")))

@@ -2,6 +2,7 @@
 //
 //	dsmd run      run a program on a cluster of daemons on this machine
 //	dsmd serve    be one node of a cluster
+//	dsmd config   check the configuration of this machine's daemon
 //	dsmd status   show what the daemons on this machine are doing
 //	dsmd doctor   find out whether this machine can run dsmd, and how well
 //	dsmd cert     make the certificates and keys of a cluster
@@ -25,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 )
 
 func main() { os.Exit(execute(os.Args[1:])) }
@@ -92,7 +94,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newStatus(), newDoctor(), newCert(), newVersion(), newGuard())
+	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDoctor(), newCert(), newVersion(), newGuard())
 	return root
 }
 
@@ -133,7 +135,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	name := unknown.GetSpecifiedName()
 	var near []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && (distance(name, f.Name) <= 2 || len(name) > 1 && strings.HasPrefix(f.Name, name)) {
+		if !f.Hidden && (settings.Distance(name, f.Name) <= 2 || len(name) > 1 && strings.HasPrefix(f.Name, name)) {
 			near = append(near, "--"+f.Name)
 		}
 	})
@@ -145,25 +147,4 @@ func didYouMean(names []string) string {
 		return ""
 	}
 	return ": did you mean " + strings.Join(names, " or ") + "?"
-}
-
-// distance is the number of letters to insert, delete or replace to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -82,20 +82,29 @@ func TestCommandLineMistakes(t *testing.T) {
 		{"run -n 0 -- true", "-n: 0 nodes: 1 to 1024 are possible"},
 		{"run -n x -- true", `invalid argument "x"`},
 		{"run -n 3 --metrics :1,:2 -- true", "2 metrics addresses for 3 nodes"},
-		{"run --trap none -- true", "there is no such trap; available are auto, uffd, sigsegv"},
-		{"run --transport rdma -- true", "does not have the RDMA transport yet; available is tcp"},
-		{"run --transport none -- true", "there is no such transport"},
-		{"run --region 17TiB -- true", "--region 17TiB"},
-		{"run --region 0 -- true", "--region 0"},
-		{"run --region 4097 -- true", "not a whole number of pages"},
+		{"run --trap none -- true", `"none" for "--trap" flag: "none" is not possible; available are auto, uffd, sigsegv`},
+		{"run --transport rdma -- true", `"rdma" for "--transport" flag: "rdma" is not possible; available are auto, tcp`},
+		{"run --transport none -- true", `"none" is not possible; available are auto, tcp`},
+		{"run --region 17TiB -- true", `"--region" flag: 17TiB is not possible: 1 page (4096 bytes) to 16TiB`},
+		{"run --region 0 -- true", `"--region" flag: 0 is not possible`},
+		{"run --region 4097 -- true", "4097 is not a whole number of pages"},
 		{"run --region much -- true", `"much" is no size`},
-		{"run --hold -1s -- true", "--hold -1s is negative"},
-		{"run --log-level loud -- true", "--log-level loud"},
-		{"run --log-format xml -- true", "--log-format xml"},
+		{"run --hold -1s -- true", `"--hold" flag: -1s is not possible: 1µs to 20ms`},
+		{"run --log-level loud -- true", `"loud" is not possible; available are debug, info, warn, error`},
+		{"run --log-format xml -- true", `"xml" is not possible; available are console, json`},
 		{"serve extra", `unexpected argument "extra"`},
 		{"serve --id 2 --peers a:1,b:2", "--id 2: the list of peers has places 0 to 1"},
 		{"serve --peers a:1,b", `address 1, "b"`},
-		{"serve --ranks -1", "--ranks -1"},
+		{"serve --ranks -1", `"-1" is not possible: 1 to 65536`},
+		{"serve --peers a:1,b:2", "--peers without --id"},
+		{"serve --nodes 3 --peers a:1,b:2 --id 0", "--nodes 3: the list of peers has 2"},
+		{"serve --nodes 3", "name some with --join, or list all with --peers"},
+		{"serve --join a", "--join without --nodes"},
+		{"serve --nodes 2 --join a --peers a:1", "either found or listed"},
+		{"serve --nodes 2 --join a --id 2", "--id 2: ids of 2 nodes are 0 to 1"},
+		{"serve --tls-ca x", "--tls-ca, --tls-cert and --tls-key belong together"},
+		{"serve --dead-after 1s", "1s is not possible: 2s to 1h0m0s"},
+		{"serve --config /no/such/file", "the configuration file cannot be read"},
 		{"guard", "an argument is missing"},
 	} {
 		status, stdout, stderr := finish(t, strings.Fields(test.args)...)
@@ -274,11 +283,20 @@ func TestRunHandsOnTheStatus(t *testing.T) {
 	}
 }
 
-// A job whose daemons cannot do what they are told ends at once, although the programs wait for them.
+// A job whose daemons cannot do what they are told ends at once, although the programs wait for them. Here they may not make a file as large as the
+// region.
 func TestDaemonThatCannotStart(t *testing.T) {
-	status, _, stderr := finish(t, "run", "-n", "2", "--hold", "1h", "--", "sleep", "3600")
-	if status != launch.StatusDaemon || !strings.Contains(stderr, "hold window") || !strings.Contains(stderr, "dsmd: the daemon of node ") {
-		t.Errorf("status %d, stderr %q", status, stderr)
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := dsmd(t)
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `ulimit -f 1 && exec "$0" run -n 2 -- sleep 3600`, path}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	_ = cmd.Run() // it fails, and how is looked at
+	if status := cmd.ProcessState.ExitCode(); status != launch.StatusDaemon || !strings.Contains(stderr.String(), "dsmd: the daemon of node ") {
+		t.Errorf("status %d, stderr %q", status, stderr.String())
 	}
 }
 
@@ -377,43 +395,5 @@ func TestListeningSockets(t *testing.T) {
 	want := []string{"@dsmd-aa-0", "@dsmd-bb-9", "@dsmd-bb-10"}
 	if got := listeningSockets(table); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func TestByteSize(t *testing.T) {
-	for _, test := range []struct {
-		in   string
-		want uint64
-		out  string
-	}{
-		{"0", 0, "0"}, {"4096", 4096, "4KiB"}, {"1000", 1000, "1000"}, {"64GiB", 64 << 30, "64GiB"}, {"64g", 64 << 30, "64GiB"},
-		{"512 MB", 512 << 20, "512MiB"}, {"16TiB", 16 << 40, "16TiB"}, {"3B", 3, "3"}, {"1536M", 1536 << 20, "1536MiB"},
-	} {
-		var s byteSize
-		if err := s.Set(test.in); err != nil || uint64(s) != test.want || s.String() != test.out {
-			t.Errorf("%q: %d, %s, %v; want %d, %s", test.in, uint64(s), s.String(), err, test.want, test.out)
-		}
-		// What is printed can be read back: `run` hands it on to the daemons like this.
-		var again byteSize
-		if err := again.Set(s.String()); err != nil || again != s {
-			t.Errorf("%s: %d, %v", s.String(), again, err)
-		}
-	}
-	for _, in := range []string{"", "G", "-1", "1.5G", "1X", "1GG", "1I", "1IB", "99999999999P", "64GiBs", "0x10"} {
-		var s byteSize
-		if err := s.Set(in); err == nil {
-			t.Errorf("%q was taken for %d", in, uint64(s))
-		}
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"trap", "trap", 0}, {"tarp", "trap", 2}, {"metrisc", "metrics", 2}, {"spin", "span", 1}} {
-		if got := distance(test.a, test.b); got != test.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
-		}
 	}
 }

@@ -46,9 +46,6 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := shared.check(); err != nil {
-				return usageError(cmd, err)
-			}
 			if err := checkNodes(nodes); err != nil {
 				return usageError(cmd, fmt.Errorf("-n: %w", err))
 			}
@@ -56,7 +53,7 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 				Nodes: nodes, Program: args, Metrics: metrics, Grace: grace,
 				Daemon:        append([]string{self, "serve"}, shared.args()...),
 				Guard:         []string{self, "guard"},
-				BareDaemonLog: shared.logFormat == "json",
+				BareDaemonLog: shared.values.LogFormat == "json",
 				Stdin:         os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			})
 		},

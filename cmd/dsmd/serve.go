@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,7 +10,6 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,145 +21,136 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 	"dsmd/node"
 )
 
 // headerTimeout bounds how long a client of the metrics server may take to say what it wants.
 const headerTimeout = 10 * time.Second
 
-// serveFlags are the flags of `serve` alone.
-type serveFlags struct {
-	id, ranks                     int
-	peers                         []string
-	listen, socket, cluster       string
-	metrics                       string
-	listenFD, socketFD, metricsFD int // inherited from `run`; -1: none
-}
+// inherited are the listening sockets that a daemon was started with; -1: none.
+type inherited struct{ listen, socket, metrics int }
 
 func newServe() *cobra.Command {
 	var (
-		shared nodeFlags
-		own    serveFlags
+		config configuration
+		fds    inherited
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Be one node of a cluster",
-		Long: `Runs the daemon of one node. The nodes of a cluster are given the same list of peers, and each its
-own place in it (--id, from 0). Programs on this machine attach at --socket.
+		Long: `Runs the daemon of one node. Programs on this machine attach at --socket, at any time.
+
+The nodes of a cluster find each other when each is told how many they are (--nodes) and the
+address of at least one other (--join), or they are listed: all are given the same --peers,
+and each its own place in it (--id, from 0).
+
+Settings are flags, variables of the environment (DSMD_…), or lines of a configuration file;
+"dsmd config check" shows what results, and docs/configuration.md has the whole table.
 
 SIGTERM or Ctrl-C ends the daemon, and with it the cluster: the pages that it owns are gone. The
-daemons of other nodes end too if they have programs; those without stay but take no programs any
-more: end them, and start all nodes anew.`,
-		Example: `  dsmd serve                                       # a cluster of one node
-  dsmd serve --id 0 --peers 10.0.0.1:7400,10.0.0.2:7400   # on 10.0.0.1
-  dsmd serve --id 1 --peers 10.0.0.1:7400,10.0.0.2:7400   # on 10.0.0.2`,
+daemons of other nodes then end too, with an error that names the node: start all of them anew.`,
+		Example: `  dsmd serve                                        # a cluster of one node
+  dsmd serve --nodes 3 --join a,b --tls-ca …        # on each of three machines
+  dsmd serve --id 0 --peers 10.0.0.1:7400,10.0.0.2:7400 --tls-ca …   # on 10.0.0.1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(shared.check(), own.check()); err != nil {
+			if err := config.load(cmd.Flags()); err != nil {
 				return usageError(cmd, err)
 			}
-			return serve(&shared, &own)
+			return serve(config.values, fds)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&own.id, "id", 0, "this node's place in the list of peers, from 0")
-	flags.StringSliceVar(&own.peers, "peers", nil, "TCP address of each node, this one included, separated by commas")
-	flags.StringVar(&own.listen, "listen", "", "TCP `ADDR`ess to listen at for peers (default: the own one of --peers)")
-	flags.StringVar(&own.socket, "socket", defaultSocket(), "Unix socket for programs, a path or an abstract name (@NAME)")
-	flags.IntVar(&own.ranks, "ranks", 0, "number of programs in the job (default: one for each node)")
-	flags.StringVar(&own.cluster, "cluster", "default", "name of the cluster; nodes of another name are refused")
-	flags.StringVar(&own.metrics, "metrics", "", "TCP `ADDR`ess of an HTTP server with /metrics and /debug/pprof; :PORT is for this machine only")
-	shared.register(flags, "info")
-	for name, fd := range map[string]*int{"listen-fd": &own.listenFD, "socket-fd": &own.socketFD, "metrics-fd": &own.metricsFD} {
+	config.register(flags)
+	for name, fd := range map[string]*int{"listen-fd": &fds.listen, "socket-fd": &fds.socket, "metrics-fd": &fds.metrics} {
 		flags.IntVar(fd, name, -1, "inherited listening socket")
 		_ = flags.MarkHidden(name) // the flag exists
 	}
 	return cmd
 }
 
-// defaultSocket is where a daemon that is told nothing else listens for its user's programs.
-func defaultSocket() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return dir + "/dsmd.sock"
-	}
-	return fmt.Sprintf("%s/dsmd-%d.sock", os.TempDir(), os.Getuid())
-}
-
-func (f *serveFlags) check() error {
-	if len(f.peers) == 0 {
-		// A cluster of one node has nobody to listen for.
-		f.peers = []string{"127.0.0.1:0"}
-	}
-	if err := checkNodes(len(f.peers)); err != nil {
-		return fmt.Errorf("--peers: %w", err)
-	}
-	for i, peer := range f.peers {
-		f.peers[i] = strings.TrimSpace(peer)
-		if _, _, err := net.SplitHostPort(f.peers[i]); err != nil {
-			return fmt.Errorf("--peers: address %d, %q: %w: write HOST:PORT", i, peer, err)
-		}
-	}
-	if f.id < 0 || f.id >= len(f.peers) {
-		return fmt.Errorf("--id %d: the list of peers has places 0 to %d", f.id, len(f.peers)-1)
-	}
-	if f.listen == "" {
-		f.listen = f.peers[f.id]
-	}
-	if f.ranks == 0 {
-		f.ranks = len(f.peers)
-	}
-	if f.ranks < 1 || f.ranks > node.MaxRanks {
-		return fmt.Errorf("--ranks %d: 1 to %d are possible", f.ranks, node.MaxRanks)
-	}
-	return nil
-}
-
 // serve runs the daemon until a signal ends it.
-func serve(shared *nodeFlags, own *serveFlags) error {
+func serve(v *settings.Values, fds inherited) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal kills, should the first not suffice.
 	context.AfterFunc(ctx, stop)
 
-	log, err := shared.logger()
+	log, err := newLogger(v)
 	if err != nil {
 		return fmt.Errorf("the log: %w", err)
 	}
 	defer func() { _ = log.Sync() }() // a terminal or pipe cannot be synced, and need not be
-	if shared.logFormat == "json" {
-		// On a console the prefix that `run` gives to every line says which node it is.
-		log = log.With(zap.Int("node", own.id))
-	}
-
-	data, err := listen(own.listenFD, own.listen)
-	if err != nil {
-		return fmt.Errorf("listening for peers: %w", err)
-	}
-	socket, err := listenSocket(own.socketFD, own.socket)
-	if err != nil {
-		data.Close()
-		return fmt.Errorf("listening for programs: %w", err)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	n, err := node.New(node.Config{
-		Self: own.id, Nodes: len(own.peers), Ranks: own.ranks, Cluster: own.cluster,
-		Listener: data, Peers: own.peers, Socket: socket,
-		RegionBytes: uint64(shared.region), Trap: shared.trap, Transport: shared.transport,
-		Hold: shared.hold, Spin: shared.spin, Log: log, Metrics: registry,
-	})
+	s, err := openSockets(v, fds)
 	if err != nil {
 		return err
 	}
-	if own.metrics != "" || own.metricsFD >= 0 {
-		server, err := serveMetrics(own, registry, log)
+	secrets, err := loadSecrets(v, s.data, log)
+	if err != nil {
+		s.close()
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if v.Metrics != "" || fds.metrics >= 0 {
+		server, err := serveMetrics(v, fds.metrics, secrets, registry, log)
 		if err != nil {
+			s.close()
 			return err
 		}
 		defer server.Close()
 	}
+	place, err := findPlace(ctx, v, s.data, secrets, registry, log)
+	if err != nil {
+		s.close()
+		if ctx.Err() != nil {
+			return nil // it was told to end before there was a cluster
+		}
+		return err
+	}
+	defer place.leave()
+	if v.LogFormat == "json" {
+		// On a console the prefix that `run` gives to every line says which node it is.
+		log = log.With(zap.Int("node", place.id))
+	}
+	n, err := node.New(node.Config{
+		Self: place.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: place.cluster,
+		Listener: s.data, Peers: place.peers, Socket: s.programs,
+		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport,
+		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
+		Hold: v.Hold, Spin: v.Spin, Log: log, Metrics: registry,
+	})
+	if err != nil {
+		return err
+	}
+	place.watch(n)
 	return n.Run(ctx)
+}
+
+// sockets are what a daemon listens at for nodes and programs.
+type sockets struct {
+	data     net.Listener
+	programs *net.UnixListener
+}
+
+func openSockets(v *settings.Values, fds inherited) (sockets, error) {
+	data, err := listen(fds.listen, v.Listen)
+	if err != nil {
+		return sockets{}, fmt.Errorf("listening for peers: %w", err)
+	}
+	programs, err := listenSocket(fds.socket, v.Socket)
+	if err != nil {
+		data.Close()
+		return sockets{}, fmt.Errorf("listening for programs: %w", err)
+	}
+	return sockets{data, programs}, nil
+}
+
+func (s *sockets) close() {
+	s.data.Close()
+	s.programs.Close()
 }
 
 // listen opens a TCP listener, or takes over the inherited one.
@@ -206,18 +197,28 @@ func listenSocket(fd int, socket string) (*net.UnixListener, error) {
 	return programs, nil
 }
 
-// serveMetrics starts the HTTP server for metrics and profiles.
-func serveMetrics(own *serveFlags, registry *prometheus.Registry, log *zap.Logger) (*http.Server, error) {
-	addr := own.metrics
-	if own.metricsFD < 0 {
+// serveMetrics starts the HTTP server for metrics and profiles. Beyond this machine it serves nobody without a certificate of the
+// cluster: a profile tells more of a program than strangers should know.
+func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *prometheus.Registry, log *zap.Logger) (*http.Server, error) {
+	addr := v.Metrics
+	if fd < 0 {
 		var err error
 		if addr, err = launch.LoopbackUnlessSaid(addr); err != nil {
 			return nil, fmt.Errorf("--metrics: %w", err)
 		}
 	}
-	l, err := listen(own.metricsFD, addr)
+	l, err := listen(fd, addr)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	if !onlyHere(l.Addr()) {
+		switch {
+		case secrets.tls != nil:
+			l = tls.NewListener(l, secrets.tls)
+		case !v.Insecure:
+			l.Close()
+			return nil, exposed("metrics", l.Addr(), "give certificates (--tls-ca, --tls-cert, --tls-key)")
+		}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

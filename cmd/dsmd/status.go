@@ -18,6 +18,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 )
 
 // askTimeout bounds the conversation with a daemon. One that takes longer is stuck, which is what the user wants to know.
@@ -84,7 +85,7 @@ func askAll(sockets []string) []daemonStatus {
 // status prints what daemons have said.
 func status(w io.Writer, list []daemonStatus, asJSON bool) error {
 	if len(list) == 0 {
-		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", defaultSocket())
+		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
 	}
 	print := printStatus
 	if asJSON {
@@ -106,8 +107,8 @@ func findSockets() ([]string, error) {
 		return nil, fmt.Errorf("looking for daemons: %w: name one with --socket", err)
 	}
 	sockets := listeningSockets(string(table))
-	if _, err := os.Stat(defaultSocket()); err == nil {
-		sockets = append(sockets, defaultSocket())
+	if _, err := os.Stat(settings.DefaultSocket()); err == nil {
+		sockets = append(sockets, settings.DefaultSocket())
 	}
 	return sockets, nil
 }
@@ -265,7 +266,7 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 			fmt.Fprintf(t, "?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
 			continue
 		}
-		region := byteSize(d.RegionBytes)
+		region := settings.Bytes(d.RegionBytes)
 		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t", d.Node, d.Nodes, d.Trap, d.Transport, region.String())
 		for _, c := range statusColumns {
 			fmt.Fprintf(t, "%d\t", d.Counters[c.counter])

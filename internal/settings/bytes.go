@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// byteSize is a flag's value: a number of bytes, written 64GiB, 512M, 4096. Units are powers of 1024 whether
+// Bytes is a number of bytes, written 64GiB, 512M, 4096. Units are powers of 1024 whether
 // written G, GB or GiB, as memory is counted.
-type byteSize uint64
+type Bytes uint64
 
 // sizeUnits are the letters of the units, each 1024 times the one before it.
 const sizeUnits = "KMGTP"
@@ -18,7 +18,7 @@ const sizeUnits = "KMGTP"
 var sizeSyntax = regexp.MustCompile(`^([0-9]+) ?(?:([` + sizeUnits + `])I?)?B?$`)
 
 // Set parses a size.
-func (s *byteSize) Set(text string) error {
+func (s *Bytes) Set(text string) error {
 	parts := sizeSyntax.FindStringSubmatch(strings.ToUpper(text))
 	if parts == nil {
 		return fmt.Errorf("%q is no size: write a number and a unit, like 64GiB or 512M", text)
@@ -31,13 +31,13 @@ func (s *byteSize) Set(text string) error {
 	if err != nil || n > math.MaxUint64>>shift {
 		return fmt.Errorf("%q is more than 64 bits of bytes", text)
 	}
-	*s = byteSize(n << shift)
+	*s = Bytes(n << shift)
 	return nil
 }
 
 // String is the shortest way to write the number exactly.
-func (s *byteSize) String() string {
-	n, unit := uint64(*s), -1
+func (s Bytes) String() string {
+	n, unit := uint64(s), -1
 	for n != 0 && n%1024 == 0 && unit+1 < len(sizeUnits) {
 		n /= 1024
 		unit++
@@ -47,6 +47,3 @@ func (s *byteSize) String() string {
 	}
 	return strconv.FormatUint(n, 10) + sizeUnits[unit:unit+1] + "iB"
 }
-
-// Type is what --help shows for the value.
-func (s *byteSize) Type() string { return "SIZE" }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"dsmd/internal/certs"
+	"dsmd/internal/membership"
+	"dsmd/internal/settings"
+	"dsmd/node"
+	"dsmd/transport"
+	"dsmd/transport/tcp"
+)
+
+// place is this node's place among the nodes of its cluster.
+type place struct {
+	id      int
+	peers   []string // data address of each node, by id
+	cluster string   // what nodes call it among themselves
+	group   *membership.Group
+}
+
+// findPlace reads the place from the settings, or waits until the cluster is complete.
+func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*place, error) {
+	if err := idFromCertificate(v, s); err != nil {
+		return nil, err
+	}
+	p := &place{id: v.ID, peers: v.Peers, cluster: v.Cluster}
+	if !v.Static() {
+		group, err := joinGroup(ctx, v, data.Addr(), s, registry, log)
+		if err != nil {
+			return nil, err
+		}
+		table := group.Table()
+		p.group, p.id, p.peers = group, group.Self(), make([]string, len(table.Nodes))
+		for i, n := range table.Nodes {
+			p.peers[i] = n.Data
+		}
+		// With the digest, two nodes that have not agreed on one and the same set of nodes refuse each other's connections.
+		p.cluster += "/" + table.Digest()
+	}
+	if s.tls != nil {
+		if err := certs.CheckOwn(s.tls, v.Cluster, p.id); err != nil {
+			p.leave()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// idFromCertificate takes the id of a node that was not told its own from its certificate, if that names one.
+func idFromCertificate(v *settings.Values, s *secrets) error {
+	if s.tls == nil || v.ID != settings.AutoID {
+		return nil
+	}
+	identity, err := certs.IdentityOf(s.tls.Certificates[0].Leaf)
+	if err == nil && identity.Node != certs.AnyNode {
+		v.ID = identity.Node
+	}
+	return err
+}
+
+func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*membership.Group, error) {
+	reach, err := membership.Reach(ctx, v.Advertise, data, v.Join)
+	if err != nil {
+		return nil, fmt.Errorf("--advertise: %w", err)
+	}
+	bind, err := net.ResolveTCPAddr("tcp", v.Gossip)
+	if err != nil {
+		return nil, fmt.Errorf("--gossip %q: %w", v.Gossip, err)
+	}
+	if len(s.gossip) == 0 && !onlyHere(bind) && !v.Insecure {
+		return nil, exposed("gossip", bind, "give a key (--gossip-key-file; dsmd cert gossip-key makes one)")
+	}
+	host := ""
+	if len(bind.IP) > 0 {
+		host = bind.IP.String()
+	}
+	return membership.Form(ctx, membership.Config{
+		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Data: reach.Data, Transports: node.TransportNames[1:],
+		Agree: agreements(v, s),
+		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: s.gossip,
+		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: log, Metrics: registry,
+	})
+}
+
+// agreements are the settings on which all nodes must agree. Whatever the protocol takes for granted must be among them.
+func agreements(v *settings.Values, s *secrets) []membership.Agreement {
+	encryption := "off"
+	if s.tls != nil {
+		encryption = "on"
+	}
+	return []membership.Agreement{
+		{Name: "protocol version", Value: strconv.Itoa(tcp.WireVersion)},
+		{Name: "number of nodes", Value: strconv.Itoa(v.Nodes)},
+		{Name: "page size", Value: settings.Bytes(os.Getpagesize()).String()},
+		{Name: "region", Value: v.Region.String()},
+		{Name: "region base", Value: fmt.Sprintf("%#x", uint64(node.DefaultRegionBase))},
+		{Name: "home stripe", Value: strconv.Itoa(node.HomeStripe)},
+		{Name: "number of ranks", Value: strconv.Itoa(v.Ranks)},
+		{Name: "transport", Value: v.Transport},
+		{Name: "TLS", Value: encryption},
+	}
+}
+
+// watch lets the node know of nodes that are lost.
+func (p *place) watch(n *node.Node) {
+	if p.group == nil {
+		return
+	}
+	p.group.Watch(func(l membership.Loss) { n.PeerFailed(transport.NodeID(l.Node.ID), l) })
+}
+
+func (p *place) leave() {
+	if p.group != nil {
+		p.group.Leave()
+	}
+}

@@ -1,0 +1,191 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"go.uber.org/zap"
+)
+
+// maxRefusals bounds Group.refusals: as many as conversations that can end at the same time.
+const maxRefusals = 16
+
+// gossip is what memberlist calls: it is the Group without the methods that others see. All of them are called from memberlist's goroutines, some with
+// its lock held, so none of them calls memberlist.
+type gossip struct{ *Group }
+
+func (g *Group) setDelegates(c *memberlist.Config) {
+	d := gossip{g}
+	c.Delegate, c.Events, c.Merge, c.Alive = d, d, d, d
+	c.LogOutput = nil
+	c.Logger = log.New(&translator{g}, "", 0)
+}
+
+// suspicionMult makes memberlist suspect a node for as long as is left of deadAfter when the first probe was in vain. memberlist
+// multiplies it by the logarithm of the number of nodes.
+func suspicionMult(deadAfter time.Duration, nodes int) int {
+	scale := max(1, math.Log10(max(1, float64(nodes))))
+	return max(1, int(math.Round((deadAfter-probeInterval).Seconds()/(scale*probeInterval.Seconds()))))
+}
+
+// NodeMeta implements memberlist.Delegate.
+func (g gossip) NodeMeta(int) []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return appendMember(nil, &g.self)
+}
+
+// NotifyMsg implements memberlist.Delegate.
+func (g gossip) NotifyMsg(b []byte) {
+	m, err := decodeMessage(b)
+	if err != nil {
+		g.log.Warn("a message was not understood", zap.Error(err))
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case m.kind == leaving:
+		g.departed[m.from] = true
+		g.gone(m.from)
+	case len(g.inbox) < maxInbox:
+		g.inbox = append(g.inbox, m)
+	}
+	g.signal()
+}
+
+// GetBroadcasts implements memberlist.Delegate.
+func (gossip) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (gossip) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (gossip) MergeRemoteState([]byte, bool) {}
+
+// NotifyMerge implements memberlist.MergeDelegate: two nodes meet, each with all that it knows. Both sides are asked, so both find the same fault.
+func (g gossip) NotifyMerge(peers []*memberlist.Node) error {
+	for _, peer := range peers {
+		if peer.State == memberlist.StateDead || peer.State == memberlist.StateLeft {
+			continue
+		}
+		if why := g.unfit(peer); why != "" {
+			err := fmt.Errorf("the node at %s: %s", peer.Address(), why)
+			g.refuse(err.Error())
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse notes and logs that somebody was turned down.
+func (g gossip) refuse(text string) {
+	g.count.refusals.Inc()
+	g.log.Warn("refused", zap.String("reason", text))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.refusals) == maxRefusals {
+		g.refusals = slices.Delete(g.refusals, 0, 1)
+	}
+	g.refusals = append(g.refusals, text)
+}
+
+// NotifyAlive implements memberlist.AliveDelegate: it keeps out those who come by way of others.
+func (g gossip) NotifyAlive(peer *memberlist.Node) error {
+	if why := g.unfit(peer); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
+// unfit says why a node cannot be in this node's cluster, or "" if it can.
+func (g gossip) unfit(peer *memberlist.Node) string {
+	m, err := decodeMember(peer.Meta)
+	if err != nil {
+		return err.Error()
+	}
+	if m.name() != peer.Name {
+		return fmt.Sprintf("it is called %q and says that it is %q", peer.Name, m.name())
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if why := mismatch(&g.self, &m); why != "" {
+		return why
+	}
+	t := g.formation.table
+	switch {
+	case t == nil && m.sealed != (digest{}) && (g.formation.bound == nil || g.formation.bound.table.digest != m.sealed):
+		return fmt.Sprintf("its cluster %q is complete with %d nodes, and this node at %s is none of them; stop a node, or start all with a larger --nodes",
+			m.cluster, g.cfg.Nodes, g.self.data)
+	case t != nil && t.find(peer.Name) == nil:
+		return fmt.Sprintf("it takes data at %s, and this cluster %q is complete with %d nodes, of which it is none", m.data, m.cluster, g.cfg.Nodes)
+	}
+	return ""
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (g gossip) NotifyJoin(n *memberlist.Node) { g.heard(n) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (g gossip) NotifyUpdate(n *memberlist.Node) { g.heard(n) }
+
+func (g gossip) heard(n *memberlist.Node) {
+	m, err := decodeMember(n.Meta)
+	if err != nil {
+		return // NotifyAlive has said so
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.departed[n.Name] {
+		return // what it said before is still going round
+	}
+	if _, known := g.formation.known[n.Name]; !known {
+		g.log.Info("node found", zap.String("data", m.data), zap.String("gossip", n.Address()), zap.String("transports", m.transports))
+	}
+	g.addresses[n.Name] = n.FullAddress()
+	if n.Name != g.self.name() {
+		g.formation.join(m)
+	}
+	g.signal()
+}
+
+// NotifyLeave implements memberlist.EventDelegate: the node has left or is dead.
+func (g gossip) NotifyLeave(n *memberlist.Node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone(n.Name)
+	g.signal()
+}
+
+// gone notes the end of a node, once. Called with mu.
+func (g gossip) gone(name string) {
+	if _, known := g.formation.known[name]; !known || name == g.self.name() {
+		return
+	}
+	delete(g.addresses, name)
+	g.formation.leave(name)
+	left := g.departed[name]
+	if left {
+		g.count.departures.Inc()
+	} else {
+		g.count.deaths.Inc()
+	}
+	t := g.formation.table
+	if t == nil {
+		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", left))
+		return
+	}
+	if n := t.find(name); n != nil && !g.closed {
+		l := Loss{Node: *n, Left: left}
+		if !left {
+			l.After = g.cfg.DeadAfter
+		}
+		g.lost = append(g.lost, l)
+		g.log.Warn("node lost", zap.Int("id", n.ID), zap.String("data", n.Data), zap.Bool("left", left))
+	}
+}

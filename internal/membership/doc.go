@@ -1,0 +1,36 @@
+// Package membership finds the nodes of a cluster and notices when one is gone.
+//
+// Each node is told how many nodes the cluster has and the address of some. They gossip by github.com/hashicorp/memberlist
+// until as many know each other, agree on who has which number, and only then start; from there on the set of nodes is closed.
+//
+//	g, err := membership.Form(ctx, membership.Config{...})   // waits until the cluster is complete
+//	t := g.Table()                                           // everybody's number and address, the same on all nodes
+//	g.Watch(func(l membership.Loss) { ... })                 // a node has died or left
+//	defer g.Leave()                                          // tells the others that this end is meant
+//
+// # Who is let in
+//
+// What a node says of itself (member.go) travels with the gossip: its cluster, where it takes data, and the settings on which all nodes
+// must agree. Two nodes that meet compare; if they differ, both refuse, and each says in its log or error what the difference
+// is. A node with another gossip key is not understood at all, which both sides say too.
+//
+// # How the set of nodes is decided
+//
+// Every node sees others come and go at different times, so if each started when it has counted enough, two could start with different
+// sets. Instead one node decides (formation.go). The one that was started first proposes the set, with a
+// number for each node, to all in it; a node that accepts is bound to that proposal until its author withdraws it; when
+// all have accepted, the author commits, and everybody starts with that table. An author withdraws a proposal when somebody in it
+// is lost, and never once it has committed. So no two nodes that have started have different tables, and a node of one table is in no
+// other. If the author dies in between, those that are bound to it give up: they cannot know whether it had
+// committed. All of this is a pure state machine, which a test runs under loss, reordering and crashes.
+//
+// A node is known by its data address and the time at which it was started, its incarnation: one that was started anew is another node, and is
+// not let into a cluster that is complete.
+//
+// # When a node is gone
+//
+// memberlist probes: a node that does not answer is suspected, and after Config.DeadAfter taken for dead. One that is told to end says so first
+// (Leave), which is how the two are told apart.
+//
+// Locks: Group.mu is taken alone, or inside memberlist's own, whose callbacks take it. So nothing of memberlist is called under it.
+package membership

@@ -1,0 +1,406 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+const (
+	// tickInterval is how often what may have been lost is said again.
+	tickInterval = 250 * time.Millisecond
+	// probeInterval is how often a node asks one of the others whether it is alive, and probeTimeout how long it waits before it asks
+	// others to ask.
+	probeInterval = time.Second
+	probeTimeout  = 500 * time.Millisecond
+	// streamTimeout bounds a conversation over TCP: what is said is short.
+	streamTimeout = 5 * time.Second
+	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is right too.
+	leaveTimeout = time.Second
+	// maxSends bounds the messages that are being sent at once; others are said again at a later tick.
+	maxSends = 16
+	// maxInbox bounds the messages that wait to be dealt with; more are dropped, and come again.
+	maxInbox = 4 * maxTable
+	// gossipInterval is short, because a node that starts waits for what is gossiped.
+	gossipInterval = 100 * time.Millisecond
+)
+
+// MinDeadAfter is the shortest Config.DeadAfter: a probe that is not answered, and time to object.
+const MinDeadAfter = 2 * probeInterval
+
+// Config says who this node is and how to find the others.
+type Config struct {
+	Cluster    string      // 1 to MaxCluster bytes; nodes of other names are refused
+	Nodes      int         // how many make up the cluster, 1 to 1024
+	ID         int         // the number that this node must have, below Nodes, or Auto
+	Data       string      // where others reach this node's data port, HOST:PORT, at most MaxAddress bytes
+	Transports []string    // that it has, for people
+	Agree      []Agreement // on which all nodes must agree, in the same order; at most 16, of at most 64 bytes each
+
+	Bind      string   // HOST:PORT to listen at for gossip, TCP and UDP; HOST is an IP address, or empty for all
+	Advertise string   // IP address at which others reach Bind; "": memberlist finds one
+	Join      []string // HOST:PORT of some nodes' gossip; HOST may be a name of several addresses; this node may be among them
+	Keys      [][]byte // that gossip is encrypted with, the first one; 16, 24 or 32 bytes each; none: not encrypted
+
+	Timeout   time.Duration // how long Form waits; more than 0
+	DeadAfter time.Duration // how long a node is silent before it is taken for dead, at least MinDeadAfter
+
+	// Resolve looks up the addresses of a name. nil: net.DefaultResolver.LookupHost.
+	Resolve func(ctx context.Context, host string) ([]string, error)
+	Log     *zap.Logger           // nil: no logs
+	Metrics prometheus.Registerer // nil: no metrics
+}
+
+// Loss is the end of a node that was part of the complete cluster.
+type Loss struct {
+	Node  Node
+	Left  bool          // it said that it was told to end
+	After time.Duration // for how long it had been silent, about; 0 if Left
+}
+
+// Error says it for people.
+func (l Loss) Error() string {
+	if l.Left {
+		return fmt.Sprintf("membership: node %d at %s has left: it was told to end", l.Node.ID, l.Node.Data)
+	}
+	return fmt.Sprintf("membership: node %d at %s is dead: it has answered nobody for %v", l.Node.ID, l.Node.Data, l.After)
+}
+
+// Group is this node's membership. Make it with Form. Its methods may be called from any goroutine.
+type Group struct {
+	cfg     Config
+	log     *zap.Logger
+	list    *memberlist.Memberlist
+	count   *counters
+	formed  chan struct{}  // closed when the formation has ended
+	closing chan struct{}  // closed by close
+	work    sync.WaitGroup // goroutines that end after closing
+	sends   chan struct{}  // a token for each message that is being sent
+	wake    chan struct{}  // holds a token when there is something for the loop
+
+	mu        sync.Mutex
+	self      member
+	formation *formation
+	addresses map[string]memberlist.Address // of gossip, by name; guarded by mu
+	inbox     []message                     // guarded by mu
+	refusals  []string                      // texts that NotifyMerge has returned lately, at most maxRefusals; guarded by mu
+	departed  map[string]bool               // by name: said that they leave; guarded by mu
+	lost      []Loss                        // not yet told to watch; guarded by mu
+	watch     func(Loss)                    // guarded by mu
+	closed    bool                          // guarded by mu
+}
+
+// Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes know that all are there.
+//
+// Errors: ErrRefused (this node and the cluster do not fit together: another cluster, other settings, another gossip key, or
+// the cluster is complete without it), ErrTimeout, ctx's, and those of listening.
+func Form(ctx context.Context, cfg Config) (*Group, error) {
+	g, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.form(ctx); err != nil {
+		g.Leave()
+		return nil, err
+	}
+	return g, nil
+}
+
+// ErrTimeout is wrapped by the error of Form when not all nodes were there in time.
+var ErrTimeout = errors.New("membership: the cluster is not complete")
+
+func (g *Group) form(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, g.cfg.Timeout, ErrTimeout)
+	defer cancel()
+	seeking := make(chan error, 1)
+	seekCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	g.work.Go(func() { seeking <- g.seek(seekCtx) })
+	for {
+		select {
+		case <-g.formed:
+			return g.outcome()
+		case err := <-seeking:
+			if err != nil {
+				return err
+			}
+			seeking = nil // it ends only with the context or an error
+		case <-ctx.Done():
+			return fmt.Errorf("%w after %v: %s", context.Cause(ctx), g.cfg.Timeout, g.status())
+		}
+	}
+}
+
+func (g *Group) outcome() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.formation.err != nil {
+		return g.formation.err
+	}
+	g.log.Info("the cluster is complete", zap.Int("nodes", g.cfg.Nodes), zap.Int("id", g.formation.table.find(g.self.name()).ID),
+		zap.String("digest", g.formation.table.Digest()))
+	return nil
+}
+
+func (g *Group) status() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.formation.status()
+}
+
+// Table is all nodes of the cluster.
+func (g *Group) Table() *Table {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.formation.table
+}
+
+// Self is this node's number.
+func (g *Group) Self() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.formation.table.find(g.self.name()).ID
+}
+
+// Watch has tell called for each node that is lost, also for those that were lost before, each once. It is called from one goroutine.
+// Watch is called once.
+func (g *Group) Watch(tell func(Loss)) {
+	g.mu.Lock()
+	g.watch = tell
+	g.mu.Unlock()
+	g.signal()
+}
+
+// Leave tells the others that this node was told to end, and ends its membership. It takes about a second at most, and more calls do nothing.
+func (g *Group) Leave() {
+	g.mu.Lock()
+	again := g.closed
+	g.closed = true
+	var others []memberlist.Address
+	for name, a := range g.addresses {
+		if name != g.self.name() {
+			others = append(others, a)
+		}
+	}
+	g.mu.Unlock()
+	if again {
+		return
+	}
+	close(g.closing)
+	g.sayGoodbye(others)
+	_ = g.list.Leave(leaveTimeout) // who does not hear it finds out
+	_ = g.list.Shutdown()          // it never fails
+	g.work.Wait()
+	g.count.unregister(g.cfg.Metrics)
+}
+
+// sayGoodbye tells all at once, and waits for a bounded time.
+func (g *Group) sayGoodbye(others []memberlist.Address) {
+	text := appendMessage(nil, &message{kind: leaving, from: g.self.name()})
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		var all sync.WaitGroup
+		limit := make(chan struct{}, maxSends)
+		for _, a := range others {
+			limit <- struct{}{}
+			all.Go(func() {
+				_ = g.list.SendReliable(nodeAt(a), text)
+				<-limit
+			})
+		}
+		all.Wait()
+	}()
+	select {
+	case <-said:
+	case <-time.After(leaveTimeout):
+	}
+}
+
+// open starts to gossip, alone.
+func open(cfg Config) (*Group, error) {
+	g := &Group{
+		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]bool{},
+	}
+	if g.log == nil {
+		g.log = zap.NewNop()
+	}
+	if g.cfg.Resolve == nil {
+		g.cfg.Resolve = net.DefaultResolver.LookupHost
+	}
+	g.self = member{
+		incarnation: uint64(time.Now().UnixNano()), id: cfg.ID, cluster: cfg.Cluster, data: cfg.Data,
+		transports: strings.Join(cfg.Transports, ","), agree: cfg.Agree,
+	}
+	if err := g.self.fits(); err != nil {
+		return nil, err
+	}
+	// A place that an earlier node has is worth waiting for until that node, if it was killed, must have been found dead.
+	patience := int((2*cfg.DeadAfter + streamTimeout) / tickInterval)
+	g.formation = newFormation(g.self, cfg.Nodes, patience)
+	var err error
+	if g.count, err = newCounters(cfg.Metrics, g.alive); err != nil {
+		return nil, err
+	}
+	list, err := g.listConfig()
+	if err != nil {
+		g.count.unregister(cfg.Metrics)
+		return nil, err
+	}
+	if g.list, err = memberlist.Create(list); err != nil {
+		g.count.unregister(cfg.Metrics)
+		return nil, fmt.Errorf("membership: listening for gossip at %s: %w", cfg.Bind, err)
+	}
+	self := g.list.LocalNode()
+	g.log.Info("gossiping", zap.String("address", self.Address()), zap.String("data", cfg.Data), zap.Bool("encrypted", len(cfg.Keys) > 0))
+	g.work.Go(g.loop)
+	g.signal()
+	return g, nil
+}
+
+// listConfig is what memberlist is told.
+func (g *Group) listConfig() (*memberlist.Config, error) {
+	host, portText, err := net.SplitHostPort(g.cfg.Bind)
+	if err != nil {
+		return nil, fmt.Errorf("membership: the address for gossip, %q: %w: write HOST:PORT or :PORT", g.cfg.Bind, err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("membership: the address for gossip, %q: the port is no number: %w", g.cfg.Bind, err)
+	}
+	c := memberlist.DefaultLANConfig()
+	c.Name = g.self.name()
+	c.BindAddr, c.BindPort, c.AdvertisePort = cmp.Or(host, "0.0.0.0"), int(port), int(port)
+	c.AdvertiseAddr = g.cfg.Advertise
+	c.TCPTimeout = streamTimeout
+	c.GossipInterval = gossipInterval
+	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
+	// The time of suspicion is what is left of DeadAfter after the probe that was not answered. It neither grows nor shrinks with what
+	// others say, so that it means what its name says.
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicionMult(g.cfg.DeadAfter, g.cfg.Nodes), 1
+	g.setDelegates(c)
+	if len(g.cfg.Keys) > 0 {
+		if c.Keyring, err = memberlist.NewKeyring(g.cfg.Keys[1:], g.cfg.Keys[0]); err != nil {
+			return nil, fmt.Errorf("membership: gossip keys: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// loop deals with what happens, until close.
+func (g *Group) loop() {
+	ticker := time.NewTicker(tickInterval)
+	defer ticker.Stop()
+	decided := false
+	for {
+		tick := false
+		select {
+		case <-g.closing:
+			return
+		case <-g.wake:
+		case <-ticker.C:
+			tick = true
+		}
+		out, ended := g.turn(tick)
+		for _, o := range out {
+			g.send(o)
+		}
+		if ended && !decided {
+			decided = true
+			g.publish()
+			close(g.formed)
+		}
+		g.tellLosses()
+	}
+}
+
+// turn lets the formation deal with what has come, and returns what is to be sent, and whether it has ended.
+func (g *Group) turn(tick bool) (out []outgoing, ended bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.inbox {
+		g.formation.receive(&g.inbox[i])
+	}
+	g.inbox = g.inbox[:0]
+	if tick {
+		g.formation.tick()
+	}
+	out, g.formation.out = g.formation.out, nil
+	if t := g.formation.table; t != nil {
+		g.self.sealed = t.digest
+	}
+	return out, g.formation.ended()
+}
+
+// send sends a message beside the loop: whoever does not answer must not hold up the others.
+func (g *Group) send(o outgoing) {
+	g.mu.Lock()
+	to, known := g.addresses[o.to]
+	g.mu.Unlock()
+	if !known {
+		return
+	}
+	select {
+	case g.sends <- struct{}{}:
+	default:
+		return // the next tick says it again
+	}
+	g.work.Go(func() {
+		defer func() { <-g.sends }()
+		if err := g.list.SendReliable(nodeAt(to), appendMessage(nil, &o.message)); err != nil {
+			g.log.Debug("a message was not delivered", zap.Stringer("kind", o.message.kind), zap.String("to", to.Addr), zap.Error(err))
+		}
+	})
+}
+
+// nodeAt is what memberlist wants to be told of a receiver.
+func nodeAt(a memberlist.Address) *memberlist.Node {
+	host, port, _ := net.SplitHostPort(a.Addr) // memberlist has made it
+	n, _ := strconv.ParseUint(port, 10, 16)
+	return &memberlist.Node{Name: a.Name, Addr: net.ParseIP(host), Port: uint16(n)}
+}
+
+// publish gossips that this node has started, or that it will not.
+func (g *Group) publish() {
+	g.work.Go(func() {
+		_ = g.list.UpdateNode(leaveTimeout) // whoever has not heard it by then will, by the next exchange of states
+	})
+}
+
+func (g *Group) tellLosses() {
+	g.mu.Lock()
+	tell := g.watch
+	var lost []Loss
+	if tell != nil {
+		lost, g.lost = g.lost, nil
+	}
+	g.mu.Unlock()
+	for _, l := range lost {
+		tell(l)
+	}
+}
+
+func (g *Group) signal() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// alive is how many nodes are known, this one included.
+func (g *Group) alive() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return float64(len(g.formation.known))
+}

@@ -1,0 +1,42 @@
+package membership
+
+import (
+	"regexp"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+// translator is where memberlist logs. What an operator must know is said in this project's words, the rest is for those who debug.
+type translator struct{ *Group }
+
+var (
+	suspicion  = regexp.MustCompile(`Suspect (\S+) has failed`)
+	unreadable = regexp.MustCompile(`(?i)(?:encrypt|decrypt).* (?:from=)(\S+)`)
+)
+
+// keyDiffers says what errors of memberlist about encryption mean.
+const keyDiffers = "the gossip key differs or is missing"
+
+// Write takes a line, such as "[WARN] memberlist: …".
+func (t *translator) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if m := suspicion.FindStringSubmatch(text); m != nil {
+		t.count.suspicions.Inc()
+		t.log.Warn("node suspected: it does not answer", zap.String("node", m[1]), zap.Duration("dead_after", t.cfg.DeadAfter))
+		return len(line), nil
+	}
+	if m := unreadable.FindStringSubmatch(text); m != nil {
+		t.count.refusals.Inc()
+		t.log.Warn("refused", zap.String("reason", keyDiffers), zap.String("from", m[1]))
+		return len(line), nil
+	}
+	t.log.Debug(text)
+	return len(line), nil
+}
+
+// aboutKeys says whether an error of memberlist's means that the two sides have different keys.
+func aboutKeys(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "encrypt") || strings.Contains(text, "decrypt")
+}

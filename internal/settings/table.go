@@ -1,0 +1,218 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"dsmd/node"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport/tcp"
+)
+
+// Scope says which commands have a setting as a flag.
+type Scope uint8
+
+const (
+	// Run is what `dsmd run` has too, and hands on to the daemons that it starts.
+	Run Scope = iota
+	// Serve is what only a daemon by itself has.
+	Serve
+)
+
+// Setting is a row of the table.
+type Setting struct {
+	Name    string
+	Scope   Scope
+	Default string // as it is written; see also Derived
+	Derived string // what an empty Default stands for, in words; "": for nothing
+	Range   string // what is possible, for people; the value's parser decides
+	Meaning string // a phrase, for --help and the documentation
+	value   func(*Values) pflag.Value
+}
+
+// All is every setting, in the order in which people are told of them.
+var All = []Setting{
+	{Name: "cluster", Scope: Serve, Default: "default", Range: fmt.Sprintf("1 to %d printable characters", MaxCluster),
+		Meaning: "name of the cluster; nodes of another name are refused",
+		value:   func(v *Values) pflag.Value { return text{&v.Cluster, "NAME", checkCluster} }},
+	{Name: "nodes", Scope: Serve, Derived: "as many as --peers has, or 1", Range: fmt.Sprintf("1 to %d", protocol.MaxNodes),
+		Meaning: "how many nodes make up the cluster, for --join",
+		value:   func(v *Values) pflag.Value { return number{&v.Nodes, 1, protocol.MaxNodes, "", 0} }},
+	{Name: "id", Scope: Serve, Default: "auto", Range: "0 to nodes - 1, or auto",
+		Meaning: "this node's number; with --peers its place in the list; auto: assigned when all nodes are known",
+		value:   func(v *Values) pflag.Value { return number{&v.ID, 0, protocol.MaxNodes - 1, "auto", AutoID} }},
+	{Name: "join", Scope: Serve, Range: "HOST or HOST:PORT, separated by commas; port " + DefaultGossipPort + " unless said",
+		Meaning: "gossip address of some node of the cluster, or a name that stands for several; the own one may be among them",
+		value:   func(v *Values) pflag.Value { return list{v, "join", &v.Join, "HOSTS"} }},
+	{Name: "peers", Scope: Serve, Range: "HOST:PORT of each node, separated by commas",
+		Meaning: "data address of each node, this one included, where the nodes are listed instead of found",
+		value:   func(v *Values) pflag.Value { return list{v, "peers", &v.Peers, "ADDRS"} }},
+	{Name: "listen", Scope: Serve, Derived: "the own one of --peers; with --join :" + DefaultDataPort, Range: "HOST:PORT or :PORT",
+		Meaning: "TCP address to listen at for pages",
+		value:   func(v *Values) pflag.Value { return text{&v.Listen, "ADDR", checkAddress} }},
+	{Name: "gossip", Scope: Serve, Derived: "the host of --listen, port " + DefaultGossipPort, Range: "HOST:PORT or :PORT; HOST is an IP address",
+		Meaning: "TCP and UDP address to listen at for gossip, with --join",
+		value:   func(v *Values) pflag.Value { return text{&v.Gossip, "ADDR", checkAddress} }},
+	{Name: "advertise", Scope: Serve, Derived: "found from --listen, or from the way to --join", Range: "HOST or HOST:PORT",
+		Meaning: "how others reach this node, with --join, where that is not where it listens",
+		value:   func(v *Values) pflag.Value { return text{&v.Advertise, "ADDR", nil} }},
+	{Name: "join-timeout", Scope: Serve, Default: "5m0s", Range: "1s to 24h",
+		Meaning: "how long to wait until all nodes are known, with --join",
+		value:   func(v *Values) pflag.Value { return span{&v.JoinTimeout, time.Second, 24 * time.Hour} }},
+	{Name: "dead-after", Scope: Serve, Default: time.Duration(tcp.DefaultGiveUp).String(), Range: "2s to 1h",
+		Meaning: "how long a node may be out of reach before it is taken for dead; one that was joined must also answer within that time",
+		value:   func(v *Values) pflag.Value { return span{&v.DeadAfter, 2 * time.Second, time.Hour} }},
+	{Name: "socket", Scope: Serve, Default: DefaultSocket(), Range: "a path, or @NAME for an abstract name",
+		Meaning: "Unix socket for programs",
+		value:   func(v *Values) pflag.Value { return text{&v.Socket, "SOCKET", checkGiven} }},
+	{Name: "ranks", Scope: Serve, Derived: "one for each node", Range: fmt.Sprintf("1 to %d", node.MaxRanks),
+		Meaning: "number of programs in a job that says nothing about its size",
+		value:   func(v *Values) pflag.Value { return number{&v.Ranks, 1, node.MaxRanks, "", 0} }},
+	{Name: "metrics", Scope: Serve, Range: "HOST:PORT, or :PORT for this machine only",
+		Meaning: "TCP address of an HTTP server with /metrics and /debug/pprof; beyond this machine it asks for certificates as nodes do",
+		value:   func(v *Values) pflag.Value { return text{&v.Metrics, "ADDR", checkAddress} }},
+
+	{Name: "tls-ca", Scope: Serve, Range: "a file",
+		Meaning: "certificate of the cluster's authority, which has signed those of all nodes (dsmd cert)",
+		value:   func(v *Values) pflag.Value { return text{&v.TLSCA, "FILE", nil} }},
+	{Name: "tls-cert", Scope: Serve, Range: "a file",
+		Meaning: "this node's certificate",
+		value:   func(v *Values) pflag.Value { return text{&v.TLSCert, "FILE", nil} }},
+	{Name: "tls-key", Scope: Serve, Range: "a file",
+		Meaning: "the private key of this node's certificate",
+		value:   func(v *Values) pflag.Value { return text{&v.TLSKey, "FILE", nil} }},
+	{Name: "gossip-key-file", Scope: Serve, Range: "a file with base64 keys of 16, 24 or 32 bytes, one a line; the first one encrypts",
+		Meaning: "keys that gossip is encrypted with",
+		value:   func(v *Values) pflag.Value { return text{&v.GossipKeyFile, "FILE", nil} }},
+	{Name: "insecure", Scope: Serve, Default: "false", Range: "true or false",
+		Meaning: "listen beyond this machine without certificates or gossip keys: whoever reaches the ports can read and write all memory",
+		value:   func(v *Values) pflag.Value { return truth{&v.Insecure} }},
+
+	{Name: "trap", Default: "auto", Range: strings.Join(pagetable.TrapNames, ", "),
+		Meaning: "how page faults are trapped: uffd, sigsegv (slower; where userfaultfd is forbidden), or auto, which chooses",
+		value:   func(v *Values) pflag.Value { return choice{&v.Trap, pagetable.TrapNames} }},
+	{Name: "transport", Default: "auto", Range: strings.Join(node.TransportNames, ", "),
+		Meaning: "how pages move between nodes",
+		value:   func(v *Values) pflag.Value { return choice{&v.Transport, node.TransportNames} }},
+	{Name: "region", Default: Bytes(node.DefaultRegionBytes).String(), Range: "whole pages, up to " + Bytes(node.MaxRegionBytes).String(),
+		Meaning: "address space for shared memory, the same on all nodes; memory is used when it is touched",
+		value:   func(v *Values) pflag.Value { return size{&v.Region, node.MaxRegionBytes} }},
+	{Name: "hold", Default: node.DefaultHold.String(), Range: fmt.Sprintf("%v to %v", node.MinHold, node.MaxHold),
+		Meaning: "how long a page that has just arrived is kept at least",
+		value:   func(v *Values) pflag.Value { return span{&v.Hold, node.MinHold, node.MaxHold} }},
+	{Name: "spin", Default: node.DefaultSpin.String(), Range: "negative (never) to 1s",
+		Meaning: "how long the daemon polls at most before it sleeps",
+		value:   func(v *Values) pflag.Value { return span{&v.Spin, -time.Second, time.Second} }},
+	{Name: "log-level", Default: "info", Range: strings.Join(logLevels, ", "),
+		Meaning: "what is logged",
+		value:   func(v *Values) pflag.Value { return choice{&v.LogLevel, logLevels} }},
+	{Name: "log-format", Default: "console", Range: strings.Join(logFormats, ", "),
+		Meaning: "how it is logged",
+		value:   func(v *Values) pflag.Value { return choice{&v.LogFormat, logFormats} }},
+}
+
+var (
+	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{"console", "json"}
+)
+
+// MaxCluster bounds the length of a cluster's name, in bytes. Together with the digest of the nodes that is put behind it, it
+// must fit into what the nodes tell each other.
+const MaxCluster = 100
+
+// A cluster's name and the digest behind it must fit into the greeting of the transport.
+const _ = uint(tcp.MaxClusterBytes - MaxCluster - 64)
+
+func checkCluster(s string) error {
+	if len(s) < 1 || len(s) > MaxCluster {
+		return fmt.Errorf("a name of %d bytes; 1 to %d are possible", len(s), MaxCluster)
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c > '~' {
+			return fmt.Errorf("%q has a character that is not possible: use printable ASCII without spaces", s)
+		}
+	}
+	return nil
+}
+
+// checkAddress wants a port, which is what people forget. The rest is found out by listening.
+func checkAddress(s string) error {
+	if s != "" && !strings.Contains(s, ":") {
+		return fmt.Errorf("%q has no port: write HOST:PORT or :PORT", s)
+	}
+	return nil
+}
+
+func checkGiven(s string) error {
+	if s == "" || s == "@" {
+		return fmt.Errorf("%q is no name of a socket", s)
+	}
+	return nil
+}
+
+// DefaultSocket is where a daemon that is told nothing else listens for its user's programs.
+func DefaultSocket() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return dir + "/dsmd.sock"
+	}
+	return fmt.Sprintf("%s/dsmd-%d.sock", os.TempDir(), os.Getuid())
+}
+
+// find is the row of a setting that exists.
+func find(name string) *Setting {
+	s := lookup(name)
+	if s == nil {
+		panic("settings: there is no " + name)
+	}
+	return s
+}
+
+func lookup(name string) *Setting {
+	for i := range All {
+		if All[i].Name == name {
+			return &All[i]
+		}
+	}
+	return nil
+}
+
+// Flag and Variable are what the setting is called on the command line and in the environment.
+func (s *Setting) Flag() string { return "--" + s.Name }
+
+// Variable is documented at Flag.
+func (s *Setting) Variable() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+const envPrefix = "DSMD_"
+
+// Unit is the unit of the setting's value, for people.
+func (s *Setting) Unit() string {
+	switch s.value(blank()).Type() {
+	case "SIZE":
+		return "bytes, with K, M, G or T"
+	case "DURATION":
+		return "time, with µs, ms, s, m or h"
+	case "N":
+		return "number"
+	case "bool":
+		return "truth"
+	case "HOSTS", "ADDRS":
+		return "list"
+	}
+	return "text"
+}
+
+// usage is the line in --help. pflag adds the default.
+func (s *Setting) usage() string {
+	usage := s.Meaning
+	if s.Derived != "" {
+		usage += " (default: " + s.Derived + ")"
+	}
+	return usage
+}

@@ -100,7 +100,7 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 }
 
 // Cluster prepares a run on shared slices.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	total := threads * c.Size()
 	r := &run{
 		barrier: dsm.NewTeamBarrier(c, "barnes/barrier", c.Size(), threads),
@@ -110,29 +110,18 @@ func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel
 	}
 	arena := arenaNodes(p.n)
 	err := errors.Join(
-		share(r, c, "bodies", p.n, &r.bodies),
-		share(r, c, "motions", p.n, &r.motions),
-		share(r, c, "cells", total*arena, &r.cells),
-		share(r, c, "leaves", total*arena, &r.leaves),
-		share(r, c, "notes", total, &r.notes))
+		kernel.Share(ctx, &r.Memory, c, "barnes/bodies", p.n, &r.bodies),
+		kernel.Share(ctx, &r.Memory, c, "barnes/motions", p.n, &r.motions),
+		kernel.Share(ctx, &r.Memory, c, "barnes/cells", total*arena, &r.cells),
+		kernel.Share(ctx, &r.Memory, c, "barnes/leaves", total*arena, &r.leaves),
+		kernel.Share(ctx, &r.Memory, c, "barnes/notes", total, &r.notes))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.Close())
 	}
 	for i := range cellLocks {
 		r.locks = append(r.locks, dsm.NewMutex(c, fmt.Sprintf("barnes/cell/%d", i)))
 	}
 	return r, r.initialise()
-}
-
-// share allocates one shared slice of a run.
-func share[T any](r *run, c *dsm.Cluster, name string, n int, into *[]T) error {
-	elements, err := dsm.Alloc[T](c, "barnes/"+name, n)
-	if err != nil {
-		return fmt.Errorf("allocating the %s: %w", name, err)
-	}
-	*into = elements
-	r.free = append(r.free, func() error { return dsm.Free(c, elements) })
-	return nil
 }
 
 // noteBytes is at least a page of any page size in use up to 4 KiB; with larger pages notes share pages, which
@@ -148,6 +137,7 @@ type note struct {
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	tree
 	motions []motion
 	notes   []note
@@ -155,7 +145,6 @@ type run struct {
 	first   int
 	threads int
 	total   int
-	free    []func() error // none on ordinary memory
 }
 
 // initialise has each thread store its block of the bodies, and note their extent.
@@ -348,12 +337,4 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 		},
 		Output: output,
 	}, nil
-}
-
-func (r *run) Close() error {
-	var errs []error
-	for _, free := range r.free {
-		errs = append(errs, free())
-	}
-	return errors.Join(errs...)
 }

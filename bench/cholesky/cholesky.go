@@ -84,7 +84,7 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 }
 
 // Cluster prepares a run on shared memory.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	total := threads * c.Size()
 	s, err := analyse(p.matrix, total)
 	if err != nil {
@@ -97,24 +97,13 @@ func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel
 		fetch: func(ctx context.Context, block []float64) error { return dsm.Prefetch(ctx, c, block, dsm.Read) },
 	}
 	if err := errors.Join(
-		share(r, c, "numbers", s.memory, &r.numbers),
-		share(r, c, "arrived", total, &r.arrived),
-		share(r, c, "inboxes", total*inboxRoom(s), &r.inboxes)); err != nil {
-		return nil, err
+		kernel.Share(ctx, &r.Memory, c, "cholesky/numbers", s.memory, &r.numbers),
+		kernel.Share(ctx, &r.Memory, c, "cholesky/arrived", total, &r.arrived),
+		kernel.Share(ctx, &r.Memory, c, "cholesky/inboxes", total*inboxRoom(s), &r.inboxes)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	for k := range total {
 		r.locks = append(r.locks, dsm.NewMutex(c, fmt.Sprintf("cholesky/inbox/%d", k)))
 	}
 	return r, r.initialise()
-}
-
-// share allocates one shared slice of a run.
-func share[T any](r *run, c *dsm.Cluster, name string, n int, into *[]T) error {
-	elements, err := dsm.Alloc[T](c, "cholesky/"+name, n)
-	if err != nil {
-		return fmt.Errorf("allocating the %s: %w", name, err)
-	}
-	*into = elements
-	r.free = append(r.free, func() error { return dsm.Free(c, elements) })
-	return nil
 }

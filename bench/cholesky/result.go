@@ -3,7 +3,6 @@ package cholesky
 import (
 	"context"
 	_ "embed" // for the figures of the original program
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -21,19 +20,17 @@ var splash3Text []byte
 // splash3 is the original's figures, by the fingerprint of the matrix.
 var splash3 = parseFacts(splash3Text)
 
-// parseFacts reads what the original computed. It panics if the text is damaged: it is part of the program.
+// A knownMatrix is one on which the original was run.
+type knownMatrix struct {
+	Input   string // what the matrix is, for people
+	Matrix  string // its fingerprint
+	Figures map[string]any
+}
+
 func parseFacts(text []byte) map[string]map[string]any {
-	var all []struct {
-		Input   string // what the matrix is, for people
-		Matrix  string // its fingerprint
-		Figures map[string]any
-	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		panic(fmt.Sprintf("cholesky: the embedded figures are damaged: %v", err))
-	}
 	byMatrix := make(map[string]map[string]any)
-	for _, known := range all {
-		byMatrix[known.Matrix] = known.Figures
+	for _, k := range facts.Read[[]knownMatrix](text) {
+		byMatrix[k.Matrix] = k.Figures
 	}
 	return byMatrix
 }

@@ -24,6 +24,7 @@ type counter struct {
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	factor
 	input   *matrix
 	arrived []counter // by thread
@@ -34,7 +35,6 @@ type run struct {
 	total   int
 	// fetch brings a panel here at once, not page by page as it is touched; nil on ordinary memory.
 	fetch func(ctx context.Context, block []float64) error
-	free  []func() error // none on ordinary memory
 }
 
 // initialise has each thread store the matrix's elements in its panels, so that pages start where they will be written.
@@ -193,12 +193,4 @@ func (r *run) put(ctx context.Context, k int, number int32) (err error) {
 	// The number must be there before it counts: the owner reads without the lock.
 	atomic.StoreInt64(&r.arrived[k].n, n+1)
 	return nil
-}
-
-func (r *run) Close() error {
-	var errs []error
-	for _, free := range r.free {
-		errs = append(errs, free())
-	}
-	return errors.Join(errs...)
 }

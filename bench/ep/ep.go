@@ -78,32 +78,25 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 		batches: make([]batch, p.batches()),
 		threads: threads,
 		total:   threads,
-		free:    func() error { return nil },
 	}, nil
 }
 
 // Cluster prepares a run on a shared slice.
 func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
-	batches, err := dsm.Alloc[batch](c, "ep/batches", p.batches(), dsm.WithContext(ctx))
-	if err != nil {
-		return nil, fmt.Errorf("allocating the batches' sums: %w", err)
+	r := &run{first: threads * c.Rank(), threads: threads, total: threads * c.Size()}
+	if err := kernel.Share(ctx, &r.Memory, c, "ep/batches", p.batches(), &r.batches); err != nil {
+		return nil, err
 	}
-	return &run{
-		batches: batches,
-		first:   threads * c.Rank(),
-		threads: threads,
-		total:   threads * c.Size(),
-		free:    func() error { return dsm.Free(c, batches) },
-	}, nil
+	return r, nil
 }
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	batches []batch
 	first   int
 	threads int
 	total   int
-	free    func() error
 }
 
 // A batch is what has been found out about the pairs of a batch.
@@ -172,5 +165,3 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 	figures["gc"] = pairs
 	return kernel.Result{Figures: figures, Output: output}, nil
 }
-
-func (r *run) Close() error { return r.free() }

@@ -13,10 +13,13 @@ import (
 // Facts are figures by size and by name: strings, which must be equal, or numbers.
 type Facts map[int]map[string]any
 
-// Parse reads facts. It panics if text is not JSON of the form {"SIZE": {"NAME": FIGURE}}: the text is part of
+// Parse reads facts of the form {"SIZE": {"NAME": FIGURE}}. It panics if text is something else, as Read does.
+func Parse(text []byte) Facts { return Read[Facts](text) }
+
+// Read reads facts of any form from JSON. It panics if text is not of this form: the text is part of
 // the program, and the kernel's tests would not start.
-func Parse(text []byte) Facts {
-	var facts Facts
+func Read[T any](text []byte) T {
+	var facts T
 	if err := json.Unmarshal(text, &facts); err != nil {
 		panic(fmt.Sprintf("facts: the embedded file is damaged: %v", err))
 	}

@@ -110,7 +110,6 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 		barrier: kernel.NewBarrier(threads),
 		threads: threads,
 		total:   threads,
-		free:    func() error { return nil },
 	}
 	return r, r.initialise()
 }
@@ -126,23 +125,12 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		threads: threads,
 		total:   total,
 	}
-	r.free = func() error {
-		return errors.Join(dsm.Free(c, r.keys), dsm.Free(c, r.ranks), dsm.Free(c, r.totals), dsm.Free(c, r.tables))
-	}
-	for _, array := range []struct {
-		name   string
-		slice  *[]int32
-		length int
-	}{
-		{"is/keys", &r.keys, p.keys()},
-		{"is/ranks", &r.ranks, p.values()},
-		{"is/totals", &r.totals, total},
-		{"is/tables", &r.tables, total * r.stride},
-	} {
-		var err error
-		if *array.slice, err = dsm.Alloc[int32](c, array.name, array.length, dsm.WithContext(ctx)); err != nil {
-			return nil, errors.Join(fmt.Errorf("allocating %s: %w", array.name, err), r.free())
-		}
+	if err := errors.Join(
+		kernel.Share(ctx, &r.Memory, c, "is/keys", p.keys(), &r.keys),
+		kernel.Share(ctx, &r.Memory, c, "is/ranks", p.values(), &r.ranks),
+		kernel.Share(ctx, &r.Memory, c, "is/totals", total, &r.totals),
+		kernel.Share(ctx, &r.Memory, c, "is/tables", total*r.stride, &r.tables)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, r.initialise()
 }
@@ -155,6 +143,7 @@ func pages(n, pageBytes int) int {
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	problem
 	keys   []int32
 	ranks  []int32 // by value: the number of keys below it
@@ -166,7 +155,6 @@ type run struct {
 	first   int
 	threads int
 	total   int
-	free    func() error
 
 	published int // ranks that are as NAS publishes them; used by thread 0 of rank 0 only
 }
@@ -335,5 +323,3 @@ func sorts(ranks, keys []int32) bool {
 	}
 	return true
 }
-
-func (r *run) Close() error { return r.free() }

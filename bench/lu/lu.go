@@ -118,7 +118,6 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 		barrier:  kernel.NewBarrier(threads),
 		threads:  threads,
 		total:    threads,
-		free:     func() error { return nil },
 	}
 	return r, r.initialise()
 }
@@ -127,31 +126,28 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	total := threads * c.Size()
 	l := p.layout(total, c.PageBytes())
-	elements, err := dsm.Alloc[float64](c, "lu/matrix", l.length(), dsm.WithContext(ctx))
-	if err != nil {
-		return nil, fmt.Errorf("allocating the matrix: %w", err)
-	}
 	r := &run{
-		layout:   l,
-		elements: elements,
-		barrier:  dsm.NewTeamBarrier(c, "lu/barrier", c.Size(), threads),
-		first:    threads * c.Rank(),
-		threads:  threads,
-		total:    total,
-		free:     func() error { return dsm.Free(c, elements) },
+		layout:  l,
+		barrier: dsm.NewTeamBarrier(c, "lu/barrier", c.Size(), threads),
+		first:   threads * c.Rank(),
+		threads: threads,
+		total:   total,
+	}
+	if err := kernel.Share(ctx, &r.Memory, c, "lu/matrix", l.length(), &r.elements); err != nil {
+		return nil, err
 	}
 	return r, r.initialise()
 }
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	layout
 	elements []float64
 	barrier  kernel.Barrier
 	first    int
 	threads  int
 	total    int
-	free     func() error
 }
 
 // initialise has each thread make its part of the input, divided so that no page has two writers yet.
@@ -190,5 +186,3 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 	output := columnByColumn(r.layout, r.elements)
 	return kernel.Result{Figures: factorFigures(output, r.edge()), Output: output}, nil
 }
-
-func (r *run) Close() error { return r.free() }

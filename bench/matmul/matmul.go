@@ -10,6 +10,7 @@ package matmul
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"dsmd/bench/kernel"
@@ -51,32 +52,27 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 }
 
 // Cluster prepares a run on shared slices.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	r := &run{m: matrices{n: p.n}, first: threads * c.Rank(), threads: threads, total: threads * c.Size()}
 	r.prefetch = func(ctx context.Context, rows []float64) error { return dsm.Prefetch(ctx, c, rows, dsm.Read) }
-	for _, matrix := range []struct {
-		name string
-		into *[]float64
-	}{{"matmul/a", &r.m.a}, {"matmul/b", &r.m.b}, {"matmul/c", &r.m.c}} {
-		elements, err := dsm.Alloc[float64](c, matrix.name, p.n*p.n)
-		if err != nil {
-			return nil, fmt.Errorf("allocating %s: %w", matrix.name, err)
-		}
-		*matrix.into = elements
-		r.free = append(r.free, func() error { return dsm.Free(c, elements) })
+	if err := errors.Join(
+		kernel.Share(ctx, &r.Memory, c, "matmul/a", p.n*p.n, &r.m.a),
+		kernel.Share(ctx, &r.Memory, c, "matmul/b", p.n*p.n, &r.m.b),
+		kernel.Share(ctx, &r.Memory, c, "matmul/c", p.n*p.n, &r.m.c)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, r.initialise()
 }
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	m       matrices
 	first   int
 	threads int
 	total   int
 	// prefetch brings rows of B here at once, not page by page as they are touched; nil on ordinary memory.
 	prefetch func(ctx context.Context, rows []float64) error
-	free     []func() error // none on ordinary memory
 }
 
 // initialise has each thread fill its own rows of all three matrices, so that pages start where they will
@@ -129,13 +125,4 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 		sum += x
 	}
 	return kernel.Result{Figures: map[string]any{"fnv": kernel.FNV(output), "sum": sum}, Output: output}, nil
-}
-
-func (r *run) Close() error {
-	for _, free := range r.free {
-		if err := free(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -82,44 +82,42 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 	const pageWords = 512 // as on pages, so that threads don't share cache lines
 	layout := division.layout(pageWords)
 	t := newTeam(threads, threads, 0, make([]float64, threads), kernel.NewBarrier(threads), nil)
-	return newRun(division, layout, make([]float64, layout.words), t, nil), nil
+	return newRun(division, layout, make([]float64, layout.words), t, kernel.Memory{}), nil
 }
 
 // Cluster prepares a run on a shared slice.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	total := threads * c.Size()
 	division := divide(p.n, total)
 	layout := division.layout(max(1, c.PageBytes()/8))
-	words, err := dsm.Alloc[float64](c, "ocean/grids", layout.words)
-	if err != nil {
-		return nil, fmt.Errorf("allocating the grids: %w", err)
-	}
-	partial, err := dsm.Alloc[float64](c, "ocean/partial sums", total)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("allocating the partial sums: %w", err), dsm.Free(c, words))
+	var memory kernel.Memory
+	var words, partial []float64
+	if err := errors.Join(
+		kernel.Share(ctx, &memory, c, "ocean/grids", layout.words, &words),
+		kernel.Share(ctx, &memory, c, "ocean/partial sums", total, &partial)); err != nil {
+		return nil, errors.Join(err, memory.Close())
 	}
 	t := newTeam(threads, total, threads*c.Rank(), partial,
 		dsm.NewTeamBarrier(c, "ocean/barrier", c.Size(), threads),
 		func(ctx context.Context, x float64) (float64, error) {
 			return dsm.Reduce(ctx, c, "ocean/error", x, dsm.Max[float64])
 		})
-	free := func() error { return errors.Join(dsm.Free(c, words), dsm.Free(c, partial)) }
-	return newRun(division, layout, words, t, free), nil
+	return newRun(division, layout, words, t, memory), nil
 }
 
 // A run is this process's threads.
 type run struct {
+	kernel.Memory
 	division division
 	team     *team
 	basins   []basin // of all threads, also those of other processes
 	// solves and psiai and psibi are what thread 0 found, in the process that has it.
 	solves       []solve
 	psiai, psibi float64
-	free         func() error // nil on ordinary memory
 }
 
-func newRun(d division, l layout, words []float64, t *team, free func() error) *run {
-	r := &run{division: d, team: t, free: free, basins: d.basins(l, words)}
+func newRun(d division, l layout, words []float64, t *team, memory kernel.Memory) *run {
+	r := &run{Memory: memory, division: d, team: t, basins: d.basins(l, words)}
 	for thread := range t.local {
 		// The pages start where they will be used.
 		newWorker(r, t.first+thread).initialise()
@@ -157,11 +155,4 @@ func (r *run) gather(layer int) []float64 {
 		}
 	}
 	return whole
-}
-
-func (r *run) Close() error {
-	if r.free == nil {
-		return nil
-	}
-	return r.free()
 }

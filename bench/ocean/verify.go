@@ -2,15 +2,14 @@ package ocean
 
 import (
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
+	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
 )
 
@@ -29,23 +28,13 @@ const (
 //go:embed testdata/reference.json
 var referenceJSON []byte
 
-func references() (map[string]map[string]float64, error) {
-	var r map[string]map[string]float64
-	if err := json.Unmarshal(referenceJSON, &r); err != nil {
-		return nil, fmt.Errorf("testdata/reference.json: %w", err)
-	}
-	return r, nil
-}
+var original = facts.Read[map[int]map[string]float64](referenceJSON)
 
 // Verify compares with the figures of the original program if there are some for this size, and with the
 // sequential result. Iterations and work must be the same; for the rest see figureTolerance and pointTolerance.
 func (p problem) Verify(sequential, got kernel.Result) error {
-	all, err := references()
-	if err != nil {
-		return err
-	}
 	return errors.Join(
-		compareFigures("the original's", all[strconv.Itoa(p.n)], got.Figures),
+		compareFigures("the original's", original[p.n], got.Figures),
 		compareFigures("the sequential version's", numbers(sequential.Figures), got.Figures),
 		p.comparePoints(sequential.Output, got.Output),
 	)

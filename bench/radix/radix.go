@@ -84,7 +84,6 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 		barrier: kernel.NewBarrier(threads),
 		threads: threads,
 		total:   threads,
-		free:    func() error { return nil },
 	}
 	return r, r.initialise()
 }
@@ -99,15 +98,11 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		total:   total,
 	}
 	var nodes []sums
-	r.free = func() error { return errors.Join(dsm.Free(c, r.keys[0]), dsm.Free(c, r.keys[1]), dsm.Free(c, nodes)) }
-	var err error
-	for i := range r.keys {
-		if r.keys[i], err = dsm.Alloc[int64](c, fmt.Sprintf("radix/keys%d", i), p.n, dsm.WithContext(ctx)); err != nil {
-			return nil, errors.Join(fmt.Errorf("allocating array %d of the keys: %w", i, err), r.free())
-		}
-	}
-	if nodes, err = dsm.Alloc[sums](c, "radix/tree", treeSize(total), dsm.WithContext(ctx)); err != nil {
-		return nil, errors.Join(fmt.Errorf("allocating the tree: %w", err), r.free())
+	if err := errors.Join(
+		kernel.Share(ctx, &r.Memory, c, "radix/keys0", p.n, &r.keys[0]),
+		kernel.Share(ctx, &r.Memory, c, "radix/keys1", p.n, &r.keys[1]),
+		kernel.Share(ctx, &r.Memory, c, "radix/tree", treeSize(total), &nodes)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	r.tree = newTree(nodes, total, func(node int) kernel.Barrier {
 		return dsm.NewBarrier(c, fmt.Sprintf("radix/node%d", node), 2)
@@ -117,13 +112,13 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	keys    [2][]int64 // pass k sorts from keys[k%2] into the other
 	tree    *tree
 	barrier kernel.Barrier
 	first   int
 	threads int
 	total   int
-	free    func() error
 }
 
 // initialise has each thread make its own keys, so that pages start where they will be used.
@@ -214,5 +209,3 @@ func keyFigures(keys kernel.Uint64s) map[string]any {
 		"first": float64(keys[0]), "median": float64(keys[len(keys)/2]), "last": float64(keys[len(keys)-1]),
 	}
 }
-
-func (r *run) Close() error { return r.free() }

@@ -85,7 +85,7 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 
 // Cluster prepares a run on shared memory. Every rank builds the grids, so that all know how much memory they take; rank 0 stores
 // them.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	shown, err := parseScene(p.text)
 	if err != nil {
 		return nil, err
@@ -99,14 +99,14 @@ func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel
 		first:  threads * c.Rank(), threads: threads, total: total,
 	}
 	if err := errors.Join(
-		share(r, c, "primitives", len(shown.primitives), &r.view.primitives),
-		share(r, c, "grids", len(built.grids), &r.view.grids),
-		share(r, c, "cells", len(built.cells), &r.view.cells),
-		share(r, c, "lists", len(built.lists), &r.view.lists),
-		share(r, c, "pixels", l.size(), &r.pixels),
-		share(r, c, "waiting", total, &r.waiting),
-		share(r, c, "bundles", total*queueRoom(l, total), &r.bundles)); err != nil {
-		return nil, err
+		kernel.Share(ctx, &r.Memory, c, "raytrace/primitives", len(shown.primitives), &r.view.primitives),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/grids", len(built.grids), &r.view.grids),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/cells", len(built.cells), &r.view.cells),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/lists", len(built.lists), &r.view.lists),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/pixels", l.size(), &r.pixels),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/waiting", total, &r.waiting),
+		kernel.Share(ctx, &r.Memory, c, "raytrace/bundles", total*queueRoom(l, total), &r.bundles)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	if c.Rank() == 0 {
 		copy(r.view.primitives, shown.primitives)
@@ -118,17 +118,6 @@ func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel
 		r.locks = append(r.locks, dsm.NewMutex(c, fmt.Sprintf("raytrace/queue/%d", k)))
 	}
 	return r, r.initialise()
-}
-
-// share allocates one shared slice of a run.
-func share[T any](r *run, c *dsm.Cluster, name string, n int, into *[]T) error {
-	elements, err := dsm.Alloc[T](c, "raytrace/"+name, n)
-	if err != nil {
-		return fmt.Errorf("allocating the %s: %w", name, err)
-	}
-	*into = elements
-	r.free = append(r.free, func() error { return dsm.Free(c, elements) })
-	return nil
 }
 
 // queueGranule is the number of bundles of which a queue's memory is a multiple: 4 KiB.
@@ -150,6 +139,7 @@ type counter struct {
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	layout  layout
 	view    view
 	pixels  []vector
@@ -159,7 +149,6 @@ type run struct {
 	first   int
 	threads int
 	total   int
-	free    []func() error // none on ordinary memory
 }
 
 // initialise has each thread fill its queue with the blocks that are its in turn.
@@ -261,12 +250,4 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 		Figures: map[string]any{"md5": fmt.Sprintf("%x", md5.Sum(r.layout.encode(r.pixels))), "fnv": kernel.FNV(output)},
 		Output:  output,
 	}, nil
-}
-
-func (r *run) Close() error {
-	var errs []error
-	for _, free := range r.free {
-		errs = append(errs, free())
-	}
-	return errors.Join(errs...)
 }

@@ -69,29 +69,27 @@ func (p problem) Goroutines(threads int) (kernel.Run, error) {
 
 // Cluster prepares a run on a shared slice.
 func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
-	points, err := dsm.Alloc[float64](c, "sor/grid", p.n*p.n)
-	if err != nil {
-		return nil, fmt.Errorf("allocating the grid: %w", err)
-	}
 	r := &run{
-		grid:    grid{edge: p.n, points: points},
+		grid:    grid{edge: p.n},
 		barrier: dsm.NewTeamBarrier(c, "sor/barrier", c.Size(), threads),
 		first:   threads * c.Rank(),
 		threads: threads,
 		total:   threads * c.Size(),
-		free:    func() error { return dsm.Free(c, points) },
+	}
+	if err := kernel.Share(ctx, &r.Memory, c, "sor/grid", p.n*p.n, &r.grid.points); err != nil {
+		return nil, err
 	}
 	return r, r.initialise()
 }
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	grid    grid
 	barrier kernel.Barrier
 	first   int
 	threads int
 	total   int
-	free    func() error // nil on ordinary memory
 }
 
 // initialise has each thread fill its own rows, so that pages start where they will be used.
@@ -142,11 +140,4 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 		Figures: map[string]any{"fnv": kernel.FNV(output), "sum": sum, "iterations": float64(iterations)},
 		Output:  output,
 	}, nil
-}
-
-func (r *run) Close() error {
-	if r.free == nil {
-		return nil
-	}
-	return r.free()
 }

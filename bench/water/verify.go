@@ -2,7 +2,6 @@ package water
 
 import (
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
 )
 
@@ -27,23 +27,13 @@ const (
 //go:embed testdata/reference.json
 var referenceJSON []byte
 
-func references() (map[string]map[string]string, error) {
-	var r map[string]map[string]string
-	if err := json.Unmarshal(referenceJSON, &r); err != nil {
-		return nil, fmt.Errorf("testdata/reference.json: %w", err)
-	}
-	return r, nil
-}
+var original = facts.Read[map[int]map[string]string](referenceJSON)
 
 // Verify compares the figures with the original's, in all decimals that it prints, if there are some for this size, and
 // figures and places with the sequential result.
 func (p problem) Verify(sequential, got kernel.Result) error {
-	all, err := references()
-	if err != nil {
-		return err
-	}
 	return errors.Join(
-		comparePrinted(all[strconv.Itoa(p.n)], got.Figures),
+		comparePrinted(original[p.n], got.Figures),
 		compareFigures(sequential.Figures, got.Figures),
 		p.comparePlaces(sequential.Output, got.Output),
 	)

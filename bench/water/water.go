@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 
 	"dsmd/bench/kernel"
 	"dsmd/dsm"
@@ -84,16 +83,16 @@ func (p problem) Sequential() (kernel.Run, error) { return p.Goroutines(1) }
 func (p problem) Goroutines(threads int) (kernel.Run, error) {
 	r := &run{
 		system: newSystem(p.n), threads: threads, total: threads, barrier: kernel.NewBarrier(threads),
-		places: make([]place, p.n), forces: make([]vectors, p.n), sums: new(sums), sumsLock: new(localLock),
+		places: make([]place, p.n), forces: make([]vectors, p.n), sums: new(sums), sumsLock: kernel.NewMutex(),
 	}
 	for range lockCount(p.n) {
-		r.forceLocks = append(r.forceLocks, new(localLock))
+		r.forceLocks = append(r.forceLocks, kernel.NewMutex())
 	}
 	return r, r.initialise()
 }
 
 // Cluster prepares a run on shared memory.
-func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
+func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kernel.Run, error) {
 	r := &run{
 		system: newSystem(p.n), first: threads * c.Rank(), threads: threads, total: threads * c.Size(),
 		barrier:  dsm.NewTeamBarrier(c, "water/barrier", c.Size(), threads),
@@ -103,45 +102,19 @@ func (p problem) Cluster(_ context.Context, c *dsm.Cluster, threads int) (kernel
 	for i := range lockCount(p.n) {
 		r.forceLocks = append(r.forceLocks, dsm.NewMutex(c, fmt.Sprintf("water/forces/%d", i)))
 	}
-	var err error
-	if r.places, err = dsm.Alloc[place](c, "water/places", p.n); err != nil {
-		return nil, fmt.Errorf("allocating the places: %w", err)
-	}
-	if r.forces, err = dsm.Alloc[vectors](c, "water/forces", p.n); err != nil {
-		return nil, errors.Join(fmt.Errorf("allocating the forces: %w", err), dsm.Free(c, r.places))
-	}
-	if r.sums, err = dsm.Isolate[sums](c, "water/sums"); err != nil {
-		return nil, errors.Join(fmt.Errorf("allocating the sums: %w", err), dsm.Free(c, r.places), dsm.Free(c, r.forces))
-	}
-	r.free = func() error {
-		return errors.Join(dsm.Free(c, r.places), dsm.Free(c, r.forces), dsm.FreeIsolated(c, r.sums))
+	if err := errors.Join(
+		kernel.Share(ctx, &r.Memory, c, "water/places", p.n, &r.places),
+		kernel.Share(ctx, &r.Memory, c, "water/forces", p.n, &r.forces),
+		kernel.ShareAlone(ctx, &r.Memory, c, "water/sums", &r.sums)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, r.initialise()
 }
 
 func lockCount(molecules int) int { return (molecules + lockSpan - 1) / lockSpan }
 
-// A lock is a *dsm.Mutex, or one for goroutines on ordinary memory.
-type lock interface {
-	Lock(ctx context.Context) error
-	Unlock() error
-}
-
-// localLock is sync.Mutex as a lock. It does not look at the context: whoever has it gives it back soon.
-type localLock struct{ mu sync.Mutex }
-
-func (l *localLock) Lock(context.Context) error {
-	l.mu.Lock()
-	return nil
-}
-
-func (l *localLock) Unlock() error {
-	l.mu.Unlock()
-	return nil
-}
-
 // locked does what it is given while it holds the lock.
-func locked(ctx context.Context, l lock, do func()) error {
+func locked(ctx context.Context, l kernel.Mutex, do func()) error {
 	if err := l.Lock(ctx); err != nil {
 		return err
 	}
@@ -151,6 +124,7 @@ func locked(ctx context.Context, l lock, do func()) error {
 
 // A run is this process's threads, which are first to first+threads-1 of total.
 type run struct {
+	kernel.Memory
 	system     *system
 	first      int
 	threads    int
@@ -158,13 +132,12 @@ type run struct {
 	barrier    kernel.Barrier
 	places     []place
 	forces     []vectors
-	forceLocks []lock // number i guards forces[i*lockSpan:(i+1)*lockSpan] while they are added to
+	forceLocks []kernel.Mutex // number i guards forces[i*lockSpan:(i+1)*lockSpan] while they are added to
 	sums       *sums
-	sumsLock   lock
+	sumsLock   kernel.Mutex
 	// prefetch brings places here at once, not page by page as they are touched; nil on ordinary memory.
 	prefetch func(ctx context.Context, places []place) error
 	workers  []*worker // of this process
-	free     func() error
 }
 
 // initialise has each thread put its own molecules on the lattice, so that pages start where they will be used.
@@ -209,11 +182,4 @@ func (r *run) Result(context.Context) (kernel.Result, error) {
 		e.figures(i+1, figures)
 	}
 	return kernel.Result{Figures: figures, Output: output}, nil
-}
-
-func (r *run) Close() error {
-	if r.free == nil {
-		return nil
-	}
-	return r.free()
 }

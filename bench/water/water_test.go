@@ -13,13 +13,9 @@ import (
 
 // TestReference lets Verify compare with what the original prints.
 func TestReference(t *testing.T) {
-	all, err := references()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, n := range []int{64, 512} {
-		if len(all[fmt.Sprint(n)]) != 7*steps {
-			t.Fatalf("%d molecules: %d reference figures, want %d", n, len(all[fmt.Sprint(n)]), 7*steps)
+		if len(original[n]) != 7*steps {
+			t.Fatalf("%d molecules: %d reference figures, want %d", n, len(original[n]), 7*steps)
 		}
 		p := Kernel{}.Problem(n)
 		r, err := p.Sequential()

@@ -59,6 +59,7 @@ type Config struct {
 	RegionBytes uint64            // address space of the shared memory; 0: DefaultRegionBytes
 	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
 	Trap        string            // one of pagetable.TrapNames; "": "auto"
+	GiveUp      time.Duration     // how long a peer may be out of reach before it is lost; 0: tcp.DefaultGiveUp
 	// TLS and VerifyPeer are the transport's, see tcp.Config. nil: connections are plain.
 	TLS        *tls.Config
 	VerifyPeer func(transport.NodeID, tls.ConnectionState) error

@@ -32,13 +32,19 @@ func listenAll(t testing.TB, nodes int) ([]net.Listener, []string) {
 func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Transport {
 	t.Helper()
 	listeners, addresses := listenAll(t, nodes)
+	return connectAll(t, func(i int) tcp.Config {
+		return tcp.Config{Listener: listeners[i], Peers: addresses, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes}
+	}, nodes)
+}
+
+// connectAll makes the nodes of a cluster from their configurations, whose Self, Cluster and Log it sets, and connects them.
+func connectAll(t testing.TB, config func(i int) tcp.Config, nodes int) []*tcp.Transport {
+	t.Helper()
 	transports := make([]*tcp.Transport, nodes)
 	for i := range transports {
-		tr, err := tcp.New(tcp.Config{
-			Self: transport.NodeID(i), Listener: listeners[i], Peers: addresses,
-			Cluster: t.Name(), PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes,
-			Log: func(line string) { t.Log(line) },
-		})
+		c := config(i)
+		c.Self, c.Cluster, c.Log = transport.NodeID(i), t.Name(), func(line string) { t.Log(time.Now().Format("05.000"), i, line) }
+		tr, err := tcp.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,10 +76,20 @@ func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Trans
 
 func TestConformance(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
-		var nodes []transport.Transport
-		for _, tr := range newCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes) {
-			nodes = append(nodes, tr)
-		}
-		return nodes
+		return asInterface(newCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes))
 	})
+}
+
+func TestCuts(t *testing.T) {
+	transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
+		nodes, cutter := newProxiedCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes)
+		return asInterface(nodes), cutter
+	})
+}
+
+func asInterface(transports []*tcp.Transport) (nodes []transport.Transport) {
+	for _, tr := range transports {
+		nodes = append(nodes, tr)
+	}
+	return nodes
 }

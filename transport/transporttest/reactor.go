@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +94,23 @@ func (r *reactor) runUntil(what string, done func() bool) bool {
 		}
 	}
 	return true
+}
+
+// serveUntil polls, and sleeps for a moment when there is nothing to do, until others are ready: a node that has nothing to
+// wait for itself must go on, because others need its confirmations.
+func (r *reactor) serveUntil(others *sync.WaitGroup) {
+	ready := make(chan struct{})
+	go func() { others.Wait(); close(ready) }()
+	for {
+		select {
+		case <-ready:
+			return
+		default:
+		}
+		if r.poll() == 0 && !r.tr.Arm() {
+			sleep(r.tr, time.Now().Add(time.Millisecond))
+		}
+	}
 }
 
 // sleep waits until WaitFD is readable and reports false when the deadline comes first.

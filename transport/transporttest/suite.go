@@ -95,6 +95,13 @@ func closeAll(t *testing.T, transports []transport.Transport) {
 func connected(t *testing.T, factory Factory, nodes int) []*reactor {
 	t.Helper()
 	reactors := cluster(t, factory, nodes, pageBytes)
+	awaitConnected(t, reactors)
+	return reactors
+}
+
+// awaitConnected waits until all nodes have reported all others.
+func awaitConnected(t *testing.T, reactors []*reactor) {
+	t.Helper()
 	byHand(t, "every PeerUp", reactors, func() bool {
 		for i, r := range reactors {
 			for j, up := range r.up {
@@ -105,7 +112,6 @@ func connected(t *testing.T, factory Factory, nodes int) []*reactor {
 		}
 		return true
 	})
-	return reactors
 }
 
 // mustPanic runs f, which misuses a transport.

@@ -94,7 +94,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDoctor(), newCert(), newVersion(), newGuard())
+	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDoctor(), newCert(), newVersion(), newGuard(), newRunAgent())
 	return root
 }
 

@@ -15,28 +15,41 @@ import (
 // being on PATH.
 const self = "/proc/self/exe"
 
+// commands are how `run` and its agents start processes of dsmd.
+var commands = launch.Commands{Daemon: []string{self, "serve"}, Guard: []string{self, "guard"}}
+
 func newRun() *cobra.Command {
 	var (
 		shared  nodeFlags
+		where   runPlace
 		nodes   int
 		metrics []string
+		env     []string
 		grace   time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "run -n N [flags] -- PROG [ARGS…]",
-		Short: "Run N copies of a program on a cluster of N daemons on this machine",
-		Long: `Runs N daemons and N copies of a program, each attached to a daemon of its own, on this machine.
+		Use:   "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
+		Short: "Run copies of a program on a cluster of daemons, on this machine or on many",
+		Long: `Runs daemons and copies of a program, each attached to a daemon. With -n all are on this machine:
+N daemons and N programs. With --hosts they are on other machines, reached by ssh without a
+password: one daemon on each, and as many programs as the host has slots (HOST:SLOTS, 1 if not
+said). Under srun they are on the nodes of the Slurm allocation: one for each task.
 
 Each line that a program prints is preceded by its rank; rank 0 reads standard input.
 The job ends when all programs have ended. When one fails, the others are ended, and the
 exit status is that of the failure (128 plus the signal for a killed program; 70 if it was a
-daemon that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
+daemon or a machine that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
 kills them. When some have ended and others have not after ten seconds, a line says so, once: a
 barrier that waits for a program that has ended never opens. Nothing stays behind, no process
-and no file, however the job ends.
+and no file, on any machine, however the job ends.
+
+On hosts the same version of dsmd and the program have to be there already, and the program runs in
+the same directory as here (--dir names another). It finds the host's environment, and of this
+one what --env names. The nodes' connections are encrypted, with certificates that are made for this job alone.
 
 Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`,
 		Example: `  dsmd run -n 4 -- ./solve --grid 4096
+  dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
   dsmd run -n 2 -- go run .`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -46,23 +59,29 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkNodes(nodes); err != nil {
-				return usageError(cmd, fmt.Errorf("-n: %w", err))
+			variables, err := chosen(env)
+			if err != nil {
+				return usageError(cmd, fmt.Errorf("--env: %w", err))
 			}
-			return run(launch.Config{
-				Nodes: nodes, Program: args, Metrics: metrics, Grace: grace,
-				Daemon:        append([]string{self, "serve"}, shared.args()...),
-				Guard:         []string{self, "guard"},
+			cfg := launch.Config{
+				Commands: commands,
+				Nodes:    nodes, Program: args, DaemonFlags: shared.args(), Env: variables, Metrics: metrics, Grace: grace,
 				BareDaemonLog: shared.values.LogFormat == "json",
 				Stdin:         os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-			})
+			}
+			if err := where.apply(cmd, &cfg); err != nil {
+				return usageError(cmd, err)
+			}
+			return run(cfg)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROG is PROG's
-	flags.IntVarP(&nodes, "nodes", "n", 1, "number of nodes: daemons, and copies of the program")
+	flags.IntVarP(&nodes, "nodes", "n", 1, "number of nodes on this machine: daemons, and copies of the program")
 	flags.StringSliceVar(&metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
+	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
+	where.register(flags)
 	shared.register(flags, "warn")
 	return cmd
 }

@@ -61,6 +61,13 @@ func readVersions() versions {
 }
 
 func (v versions) print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "dsmd %s\nprograms attach with protocol version %d\nbuilt with %s for %s\n",
+		v.line(), v.Attach, v.Go, v.Platform)
+	return err
+}
+
+// line tells this build of dsmd from others.
+func (v versions) line() string {
 	revision := v.Revision
 	if revision == "" {
 		revision = "unknown"
@@ -68,9 +75,7 @@ func (v versions) print(w io.Writer) error {
 	if v.Modified {
 		revision += ", modified"
 	}
-	_, err := fmt.Fprintf(w, "dsmd %s (revision %s)\nprograms attach with protocol version %d\nbuilt with %s for %s\n",
-		v.Module, revision, v.Attach, v.Go, v.Platform)
-	return err
+	return fmt.Sprintf("%s (revision %s)", v.Module, revision)
 }
 
 // writeJSON writes one value, indented for people who look at it.

@@ -10,26 +10,26 @@ import (
 
 // exit says how a process ended.
 type exit struct {
-	code   int            // exit status, if signal is 0
-	signal syscall.Signal // the signal that killed it, or 0
+	Code   int            `json:"code"`   // exit status, if Signal is 0
+	Signal syscall.Signal `json:"signal"` // the signal that killed it, or 0
 }
 
 // failed tells a failure from success.
-func (e exit) failed() bool { return e.code != 0 || e.signal != 0 }
+func (e exit) failed() bool { return e.Code != 0 || e.Signal != 0 }
 
 // status is the exit status that a shell reports: 128 plus the number of the signal for a killed process.
 func (e exit) status() int {
-	if e.signal != 0 {
-		return 128 + int(e.signal)
+	if e.Signal != 0 {
+		return 128 + int(e.Signal)
 	}
-	return e.code
+	return e.Code
 }
 
 func (e exit) String() string {
-	if e.signal != 0 {
-		return fmt.Sprintf("was killed by signal %d (%v)", int(e.signal), e.signal)
+	if e.Signal != 0 {
+		return fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
 	}
-	return fmt.Sprintf("exited with status %d", e.code)
+	return fmt.Sprintf("exited with status %d", e.Code)
 }
 
 // childInfo is the part of siginfo_t that waitid(2) fills, as 64-bit Linux lays it out (SIGCHLD fields of
@@ -59,7 +59,7 @@ func peekExit(idType, id, options int) (pid int, e exit, err error) {
 	c := (*childInfo)(unsafe.Pointer(&info))
 	const exited = 1 // CLD_EXITED; CLD_KILLED and CLD_DUMPED carry the signal instead
 	if c.code == exited {
-		return int(c.pid), exit{code: int(c.status)}, nil
+		return int(c.pid), exit{Code: int(c.status)}, nil
 	}
-	return int(c.pid), exit{signal: syscall.Signal(c.status)}, nil
+	return int(c.pid), exit{Signal: syscall.Signal(c.status)}, nil
 }

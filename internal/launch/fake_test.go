@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		case "play-guard":
 			Guard(os.Stdin, os.Args[2])
 			os.Exit(0)
+		case "play-agent":
+			os.Exit(playAgent(os.Args[2], os.Args[3]))
+		case "play-ssh":
+			os.Exit(playSSH(os.Args[2:]))
 		case "play-program":
 			os.Exit(playProgram(os.Args[2]))
 		}
@@ -48,6 +52,9 @@ type job struct {
 	Grace   time.Duration
 	Remind  time.Duration
 	Metrics []string
+	Hosts   []string // instead of Nodes; see playSSH
+	Env     []string
+	Dir     string
 }
 
 func playSupervisor(arg string) int {
@@ -55,15 +62,69 @@ func playSupervisor(arg string) int {
 	if err := json.Unmarshal([]byte(arg), &j); err != nil {
 		panic(err)
 	}
+	hosts, err := ParseHosts(j.Hosts)
+	if err != nil {
+		panic(err)
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
 	status, err := Run(Config{
+		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
 		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: j.Remind, Metrics: j.Metrics,
-		Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"},
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Commands: Commands{Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"}},
+		Stdin:    os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)
 	}
 	return status
+}
+
+// playSSH is ssh to hosts whose names say how they behave; that of an ordinary one begins with "host". The agent is a child of ssh's,
+// as it would be of sshd on the host, and so outlives it.
+func playSSH(args []string) int {
+	mode, host := args[0], args[len(args)-2]
+	version := "1"
+	switch host {
+	case "unknown":
+		fmt.Fprintln(os.Stderr, "Host key verification failed.")
+		return sshFailed
+	case "without-dsmd":
+		return StatusNotFound
+	case "silent":
+		return await()
+	case "other":
+		version = "2"
+	case "host-talks":
+		fmt.Println("welcome to this machine")
+		fmt.Print("$ ")
+	case "host-babbles":
+		fmt.Print("dsmd-agent 1\n\x07\x00\x00\x00\x00garbage")
+		return await()
+	}
+	cmd := exec.Command(self, "play-agent", mode, version)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	// sshd's end of the connection: only the agent has it.
+	os.Stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		return sshFailed
+	}
+	return 0
+}
+
+func playAgent(mode, version string) int {
+	err := Agent(os.Stdin, os.Stdout, AgentConfig{Version: version, Address: "127.0.0.1",
+		Commands: Commands{Daemon: []string{self, "play-daemon", mode}, Guard: []string{self, "play-guard"}}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dsmd:", err)
+		return 1
+	}
+	return 0
 }
 
 // playDaemon tells each program that connects its id, the number of its peers and whether it was given a descriptor for metrics.
@@ -85,7 +146,7 @@ func playDaemon(args []string) int {
 		panic(err)
 	}
 	addresses := strings.Split(*peers, ",")
-	if data.Addr().String() != addresses[*id] || *cluster == "" || *ranks != len(addresses) {
+	if data.Addr().String() != addresses[*id] || *cluster == "" || *ranks < len(addresses) {
 		panic(fmt.Sprintf("listening on %v, peers %v, cluster %q, ranks %d", data.Addr(), addresses, *cluster, *ranks))
 	}
 	socket, err := net.FileListener(os.NewFile(uintptr(*socketFD), "socket"))
@@ -140,6 +201,13 @@ func playProgram(mode string) int {
 		fmt.Print("partial")
 	case "attach":
 		return attach(rank)
+	case "where":
+		dir, err := os.Getwd()
+		fmt.Println(os.Getenv(EnvSize), os.Getenv("FAKE_CHOSEN"), dir, err)
+	case "kill-agent": // which is the parent
+		fmt.Println("ready", os.Getpid())
+		_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+		return await()
 	case "exit-3":
 		return 3
 	case "abort":

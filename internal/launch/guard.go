@@ -25,13 +25,13 @@ type guard struct {
 }
 
 // startGuard starts the guard process. Its standard input is a pipe that only the supervisor's process holds open.
-func (s *supervisor) startGuard(token string) (*guard, error) {
+func startGuard(line []string, token string) (*guard, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("launch: making a pipe for the guard: %w", err)
+		return nil, fmt.Errorf("launch: making a pipe for the guard: %w", explainLimit(err))
 	}
 	defer r.Close()
-	g := &guard{cmd: command(s.cfg.Guard), tell: w}
+	g := &guard{cmd: command(line), tell: w}
 	g.cmd.Args = append(g.cmd.Args, token)
 	g.cmd.Stdin = r
 	// A session of its own: no signal of the terminal reaches it. Its outputs are /dev/null, so that it
@@ -39,7 +39,7 @@ func (s *supervisor) startGuard(token string) (*guard, error) {
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := g.cmd.Start(); err != nil {
 		w.Close()
-		return nil, fmt.Errorf("launch: starting the guard: %w", err)
+		return nil, fmt.Errorf("launch: starting the guard: %w", explainLimit(err))
 	}
 	return g, nil
 }

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // SocketPrefix begins the name of every abstract Unix socket that a job's daemons listen on. What follows is
@@ -30,7 +29,7 @@ const (
 // Exit statuses that are not a program's own, as shells and sysexits.h have them.
 const (
 	StatusUsage         = 64 // the command line makes no sense (EX_USAGE)
-	StatusDaemon        = 70 // a daemon failed (EX_SOFTWARE)
+	StatusDaemon        = 70 // a daemon failed, or its machine was lost (EX_SOFTWARE)
 	StatusSystem        = 71 // the job could not be started (EX_OSERR)
 	StatusNotExecutable = 126
 	StatusNotFound      = 127
@@ -42,25 +41,41 @@ const DefaultGrace = 5 * time.Second
 // DefaultRemind is how long after a program's success the user is told that others still run.
 const DefaultRemind = 10 * time.Second
 
-// Config describes a job. Nodes, Program, Daemon and Guard are required.
-type Config struct {
-	// Nodes is the number of daemons and of programs, at least 1.
-	Nodes int
-	// Program is the command line of the programs. Program[0] is looked for as a shell would.
-	Program []string
-	// Daemon is the command line of a daemon, to which Run appends, for node i of the job:
-	// --id i, --peers (the TCP address of each node), --ranks, --cluster, --listen-fd (a listening TCP socket),
-	// --socket-fd (a listening Unix socket) and, if Metrics is set, --metrics-fd (a listening TCP socket).
+// Commands are the command lines by which a machine starts processes of dsmd itself. Both are required.
+type Commands struct {
+	// Daemon is the command line of a daemon, to which are appended the flags for a node of the job: Config.DaemonFlags,
+	// --id, --peers (the TCP address of each node), --ranks, --cluster, --listen-fd (a listening TCP socket),
+	// --socket-fd (a listening Unix socket), if Config.Metrics is set --metrics-fd (a listening TCP socket), and, when the
+	// nodes' connections are encrypted, those of Security.
 	Daemon []string
 	// Guard is the command line of a process that calls Guard.
 	Guard []string
+}
+
+// Config describes a job. Program, Commands and one of Nodes and Hosts are required.
+type Config struct {
+	Commands Commands
+	// Nodes is the number of daemons and of programs, at least 1, of a job on this machine.
+	Nodes int
+	// Hosts are the machines of a job that runs elsewhere: a daemon on each, and as many programs as it has slots. They are reached
+	// by Remote. Then Nodes is 0.
+	Hosts  []Host
+	Remote Remote
+	// Program is the command line of the programs. Program[0] is looked for as a shell would, on the machine where it is to run.
+	Program []string
+	// DaemonFlags are further flags for all daemons.
+	DaemonFlags []string
+	// Dir is the working directory of the programs; "" stands for that of this process.
+	Dir string
+	// Env are environment variables for the programs, NAME=VALUE. On this machine they are added to this process's own.
+	Env []string
 	// Metrics are the TCP addresses for the daemons' metrics: none, one for each node, or one for node 0, and then
 	// node i gets the port i above it. Port 0 stands for any free one.
 	Metrics []string
 	// Stdin goes to rank 0, nil stands for nothing. The other ranks' standard input is /dev/null.
 	Stdin *os.File
 	// Stdout and Stderr receive the programs' output, line by line behind "[rank] ". Stderr also receives the
-	// daemons' output behind "[dsmd node] " and the supervisor's own lines behind "dsmd: ".
+	// daemons' output behind "[dsmd node] ", that of connections to hosts behind "[host] ", and the supervisor's own lines behind "dsmd: ".
 	Stdout, Stderr io.Writer
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the node in a field.
 	BareDaemonLog bool
@@ -82,45 +97,141 @@ type Config struct {
 // Run is for a process that does nothing else: it becomes the subreaper of its descendants, and at the end kills and
 // reaps every child of the process.
 func Run(cfg Config) (status int, err error) {
-	if err := cfg.check(); err != nil {
+	plan, err := cfg.plan()
+	if err != nil {
 		return StatusUsage, err
 	}
-	path, err := exec.LookPath(cfg.Program[0])
-	if err != nil {
-		return lookFailure(cfg.Program[0], err)
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return StatusSystem, fmt.Errorf("launch: becoming the subreaper of the job: %w", err)
-	}
-	s := newSupervisor(cfg)
+	s := newSupervisor(cfg, plan)
 	defer s.close()
-	job, err := newEndpoints(cfg)
-	if err != nil {
-		return StatusSystem, err
+	if len(cfg.Hosts) == 0 {
+		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
+		defer here.close()
+		s.machines = []machine{here}
+		return s.loop()
 	}
-	if s.guard, err = s.startGuard(job.token); err != nil {
-		job.close()
-		return StatusSystem, err
+	connections := newStarter()
+	defer connections.stop()
+	for _, host := range cfg.Hosts {
+		m := newRemote(host.Name, s.post, s.stdout, s.stderr)
+		m.dialSSH(cfg.Remote, connections)
+		s.machines = append(s.machines, m)
 	}
-	if err := s.startAll(path, job); err != nil {
-		s.startErr = err
-	}
-	job.close() // the daemons have them now, and when a daemon dies its peers must notice
 	return s.loop()
 }
 
-func (cfg *Config) check() error {
-	switch {
-	case cfg.Nodes < 1:
-		return fmt.Errorf("launch: %d nodes: a job has at least 1", cfg.Nodes)
-	case len(cfg.Program) == 0:
-		return errors.New("launch: no program to run")
-	case len(cfg.Metrics) > 1 && len(cfg.Metrics) != cfg.Nodes:
-		return fmt.Errorf("launch: %d metrics addresses for %d nodes: give one for each node, or one whose port is counted up",
-			len(cfg.Metrics), cfg.Nodes)
-	}
-	return nil
+// loopback is where the nodes of a job on one machine listen.
+const loopback = "127.0.0.1"
+
+// plan is what runs where: a decision that is made before any machine is reached.
+type plan struct {
+	token   string
+	metrics []string // by node, or nil
+	places  []place  // by machine
+	ranks   int
 }
+
+// place is what runs on one machine.
+type place struct {
+	name  string // of the machine; "" for this one
+	nodes []int
+	ranks []int // programs
+	homes []int // of ranks: the node to whose daemon each attaches
+}
+
+func (cfg *Config) plan() (*plan, error) {
+	nodes := cfg.Nodes + len(cfg.Hosts)
+	switch {
+	case cfg.Nodes != 0 && len(cfg.Hosts) != 0:
+		return nil, errors.New("launch: a job runs on this machine or on hosts: give a number of nodes or the hosts")
+	case nodes < 1:
+		return nil, fmt.Errorf("launch: %d nodes: a job has at least 1", nodes)
+	case len(cfg.Program) == 0:
+		return nil, errors.New("launch: no program to run")
+	case len(cfg.Metrics) > 1 && len(cfg.Metrics) != nodes:
+		return nil, fmt.Errorf("launch: %d metrics addresses for %d nodes: give one for each node, or one whose port is counted up",
+			len(cfg.Metrics), nodes)
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	p := &plan{token: hex.EncodeToString(random[:])}
+	var err error
+	if p.metrics, err = metricsAddresses(cfg.Metrics, nodes); err != nil {
+		return nil, err
+	}
+	if len(cfg.Hosts) == 0 {
+		all := make([]int, nodes)
+		for i := range all {
+			all[i] = i
+		}
+		p.places, p.ranks = []place{{nodes: all, ranks: all, homes: all}}, nodes
+		return p, nil
+	}
+	for node, host := range cfg.Hosts {
+		at := place{name: host.Name, nodes: []int{node}}
+		for range host.Slots {
+			at.ranks, at.homes = append(at.ranks, p.ranks), append(at.homes, node)
+			p.ranks++
+		}
+		p.places = append(p.places, at)
+	}
+	return p, nil
+}
+
+// nodes is the number of nodes.
+func (p *plan) nodes() (n int) {
+	for _, at := range p.places {
+		n += len(at.nodes)
+	}
+	return n
+}
+
+// children is the number of daemons and programs.
+func (p *plan) children() int { return p.nodes() + p.ranks }
+
+// openOrder is what a machine has to know first.
+func (p *plan) openOrder(cfg *Config, at place) openOrder {
+	o := openOrder{Token: p.token, Nodes: at.nodes, Program: cfg.Program[0], Dir: cfg.Dir}
+	if at.name == "" {
+		o.Data = loopback + ":0"
+	} else {
+		o.Data, o.Network = chooseAddress, cfg.Remote.Network
+	}
+	if p.metrics != nil {
+		for _, node := range at.nodes {
+			o.Metrics = append(o.Metrics, p.metrics[node])
+		}
+	}
+	return o
+}
+
+// startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files of each node.
+func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string, keys [][]secretFile) startOrder {
+	o := startOrder{Env: cfg.Env}
+	for _, node := range at.nodes {
+		prefix := fmt.Sprintf("[dsmd %*d] ", width(p.nodes()), node)
+		if cfg.BareDaemonLog {
+			prefix = ""
+		}
+		args := append(slices.Concat(cfg.DaemonFlags, flags), "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","),
+			"--ranks", strconv.Itoa(p.ranks), "--cluster", p.token)
+		d := childOrder{ID: childID{daemon, node}, Prefix: prefix, Args: args, Node: node}
+		if keys != nil {
+			d.Files = keys[node]
+		}
+		o.Children = append(o.Children, d)
+	}
+	for i, rank := range at.ranks {
+		o.Children = append(o.Children, childOrder{
+			ID: childID{program, rank}, Prefix: fmt.Sprintf("[%*d] ", width(p.ranks), rank), Args: cfg.Program, Node: at.homes[i],
+			Env:   []string{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)},
+			Input: rank == 0,
+		})
+	}
+	return o
+}
+
+// width is the number of digits of the highest of n numbers from 0.
+func width(n int) int { return len(strconv.Itoa(n - 1)) }
 
 func lookFailure(name string, err error) (int, error) {
 	switch {
@@ -146,169 +257,5 @@ func cause(err error) error {
 	return err
 }
 
-// endpoints are a job's listening sockets, by node.
-type endpoints struct {
-	token   string // random; names the cluster and the sockets
-	data    []*os.File
-	sockets []*os.File
-	metrics []*os.File // empty if there are none
-	peers   []string   // address of data[i]
-}
-
-func newEndpoints(cfg Config) (_ *endpoints, err error) {
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
-	e := &endpoints{token: hex.EncodeToString(random[:])}
-	defer func() {
-		if err != nil {
-			e.close()
-		}
-	}()
-	for i := range cfg.Nodes {
-		f, addr, err := listenTCP("127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("launch: a port for node %d: %w", i, err)
-		}
-		e.data, e.peers = append(e.data, f), append(e.peers, addr)
-		if f, err = listenUnix(e.socket(i)); err != nil {
-			return nil, fmt.Errorf("launch: a socket for the program of node %d: %w", i, err)
-		}
-		e.sockets = append(e.sockets, f)
-		if len(cfg.Metrics) == 0 {
-			continue
-		}
-		addr, err = metricsAddress(cfg.Metrics, i)
-		if err != nil {
-			return nil, err
-		}
-		if f, _, err = listenTCP(addr); err != nil {
-			return nil, fmt.Errorf("launch: the metrics of node %d: %w", i, err)
-		}
-		e.metrics = append(e.metrics, f)
-	}
-	return e, nil
-}
-
-// socket is the name of node i's socket.
-func (e *endpoints) socket(i int) string { return SocketPrefix + e.token + "-" + strconv.Itoa(i) }
-
-func (e *endpoints) close() {
-	for _, fs := range [][]*os.File{e.data, e.sockets, e.metrics} {
-		for _, f := range fs {
-			f.Close()
-		}
-	}
-}
-
-// metricsAddress is the address for node i (see Config.Metrics).
-func metricsAddress(addrs []string, i int) (string, error) {
-	if len(addrs) > 1 {
-		return LoopbackUnlessSaid(addrs[i])
-	}
-	addr, err := LoopbackUnlessSaid(addrs[0])
-	if err != nil {
-		return "", err
-	}
-	host, portText, _ := net.SplitHostPort(addr)
-	port, err := net.LookupPort("tcp", portText)
-	if err != nil {
-		return "", fmt.Errorf("launch: metrics address %q: %w", addrs[0], err)
-	}
-	if port == 0 {
-		return addr, nil
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port+i)), nil
-}
-
-// LoopbackUnlessSaid completes an address that leaves out the host with the loopback address: metrics and profiles are
-// for this machine unless somebody says otherwise, with a name, an address or 0.0.0.0.
-func LoopbackUnlessSaid(addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", fmt.Errorf("launch: address %q: %w: write HOST:PORT or :PORT", addr, err)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-func listenTCP(addr string) (*os.File, string, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, "", err
-	}
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	return f, l.Addr().String(), err
-}
-
-func listenUnix(name string) (*os.File, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	return l.File()
-}
-
-// startAll starts the daemons, then the programs. Each start takes the time of a fork and an exec; the
-// processes come up concurrently.
-func (s *supervisor) startAll(path string, job *endpoints) error {
-	for i := range s.cfg.Nodes {
-		prefix := fmt.Sprintf("[dsmd %*d] ", s.rankWidth(), i)
-		if s.cfg.BareDaemonLog {
-			prefix = ""
-		}
-		c := &child{role: daemon, index: i, cmd: daemonCommand(s.cfg, job, i)}
-		// A daemon has nothing to say on its standard output; if it does, it must not look like a program's.
-		if err := s.spawn(c, prefix, s.stderr, s.stderr); err != nil {
-			return err
-		}
-	}
-	stdin, err := s.openStdin()
-	if err != nil {
-		return err
-	}
-	defer stdin.close()
-	for i := range s.cfg.Nodes {
-		cmd := &exec.Cmd{Path: path, Args: s.cfg.Program}
-		cmd.Env = append(os.Environ(), EnvSocket+"="+job.socket(i),
-			EnvRank+"="+strconv.Itoa(i), EnvSize+"="+strconv.Itoa(s.cfg.Nodes))
-		if i == 0 && stdin.file != nil {
-			cmd.Stdin = stdin.file
-		}
-		c := &child{role: program, index: i, cmd: cmd}
-		if err := s.spawn(c, fmt.Sprintf("[%*d] ", s.rankWidth(), i), s.stdout, s.stderr); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rankWidth is the number of digits of the highest rank.
-func (s *supervisor) rankWidth() int { return len(strconv.Itoa(s.cfg.Nodes - 1)) }
-
-func daemonCommand(cfg Config, job *endpoints, i int) *exec.Cmd {
-	cmd := command(cfg.Daemon)
-	pass := func(flag string, f *os.File) {
-		// The first three descriptors are the standard ones.
-		cmd.Args = append(cmd.Args, flag, strconv.Itoa(3+len(cmd.ExtraFiles)))
-		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
-	}
-	cmd.Args = append(cmd.Args,
-		"--id", strconv.Itoa(i), "--peers", strings.Join(job.peers, ","),
-		"--ranks", strconv.Itoa(cfg.Nodes), "--cluster", job.token)
-	pass("--listen-fd", job.data[i])
-	pass("--socket-fd", job.sockets[i])
-	if len(job.metrics) > 0 {
-		pass("--metrics-fd", job.metrics[i])
-	}
-	return cmd
-}
-
-// command is a command line without a search for the program: the daemon and the guard are this very executable,
-// wherever it is, also when its file has been deleted since (as `go run` does).
-func command(line []string) *exec.Cmd {
-	return &exec.Cmd{Path: line[0], Args: append([]string(nil), line...)}
-}
+// signals that Run passes on to the programs.
+var signals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}

@@ -328,7 +328,7 @@ func TestSecondInterruptKills(t *testing.T) {
 
 // TestEchoOfASignal: the same signal twice in a row, as timeout(1) sends it, leaves the programs their grace.
 func TestEchoOfASignal(t *testing.T) {
-	s := newSupervisor(Config{Grace: time.Hour})
+	s := newSupervisor(Config{Grace: time.Hour}, &plan{})
 	s.answer(syscall.SIGTERM)
 	s.answer(syscall.SIGTERM)
 	if s.killing {

@@ -13,25 +13,28 @@ import (
 )
 
 // reapOrphans reaps processes of the job that became children of this one because their parent died, so that they do
-// not pile up as zombies during a long job. The job's own children are left to child.watch, which hides
-// orphans behind them only until it has reaped them.
-func (s *supervisor) reapOrphans() {
+// not pile up as zombies during a long job. The job's own processes are left to local.watch; they hide orphans behind
+// them only until it has reaped them.
+func (l *local) reapOrphans() {
+	// Nothing is started meanwhile, so every process of our own is known.
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for {
 		pid, _, err := peekExit(unix.P_ALL, 0, unix.WNOHANG)
-		if err != nil || pid == 0 || s.isOwn(pid) {
+		if err != nil || pid == 0 || l.isOwnLocked(pid) {
 			return
 		}
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}
 }
 
-// isOwn tells the job's own children from orphans.
-func (s *supervisor) isOwn(pid int) bool {
-	if pid == s.guard.cmd.Process.Pid {
+// isOwnLocked tells the job's own processes from orphans. The guard, and before it is known everything, counts as own.
+func (l *local) isOwnLocked(pid int) bool {
+	if l.guard == nil || pid == l.guard.cmd.Process.Pid {
 		return true
 	}
-	for _, c := range s.children {
-		if c.pid == pid && !c.reaped {
+	for _, p := range l.processes {
+		if p.pid == pid && p.exists() {
 			return true
 		}
 	}
@@ -124,8 +127,8 @@ func exiting(pid int) (exit, bool) {
 	case flags&pfExiting == 0:
 		return exit{}, false
 	case ws.Signaled():
-		return exit{signal: ws.Signal()}, true
+		return exit{Signal: ws.Signal()}, true
 	default:
-		return exit{code: ws.ExitStatus()}, true
+		return exit{Code: ws.ExitStatus()}, true
 	}
 }

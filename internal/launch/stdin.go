@@ -24,8 +24,7 @@ func (in input) close() {
 // are not in its foreground process group, for Ctrl-C must reach the supervisor alone, and the kernel stops a
 // process that reads from the background. So the supervisor reads the terminal and passes it on through a pipe, unless
 // it was itself started in the background.
-func (s *supervisor) openStdin() (input, error) {
-	terminal := s.cfg.Stdin
+func openStdin(terminal *os.File) (input, error) {
 	if terminal == nil {
 		return input{}, nil
 	}

@@ -22,54 +22,86 @@ const flushTime = time.Second
 // group, one right behind the other. Nobody presses Ctrl-C twice in this time.
 const echoTime = 100 * time.Millisecond
 
-// orphanTime bounds the killing of what the programs left behind.
-const orphanTime = 5 * time.Second
+// verdictTime is how long a machine may take to say whether one of its daemons is ending. A machine that takes longer is not waited for:
+// then the failure that was noticed first takes the blame.
+const verdictTime = time.Second
 
-// eventKind says what a supervisor.events carries.
-type eventKind int
+// child is a daemon or a program, on whichever machine.
+type child struct {
+	childID
+	at     *member
+	ended  bool // the leader of its group has ended
+	reaped bool // the group is gone
+}
+
+func (c *child) String() string {
+	if c.at.place.name == "" {
+		return c.childID.String()
+	}
+	return c.childID.String() + " on " + c.at.place.name
+}
+
+// member is a machine of the job, and how far it is.
+type member struct {
+	machine
+	place     place
+	addresses []string // at which its nodes listen; nil until it is open
+	halted    bool
+	asked     bool // to name its dying daemon, and it has not answered
+	ending    bool // it was told to finish
+	gone      bool // it has finished, or is lost
+}
+
+// failure is what may be to blame for the end of a job.
+type failure struct {
+	weight blame
+	child  *child // nil: the machine is lost
+	exit   exit
+	text   string // without a child
+}
+
+// blame orders failures that are noticed together. One leads to those before it: a program fails when its daemon ends; a daemon gives up when
+// another was killed; and all of a machine that is lost.
+type blame int
 
 const (
-	childEnded  eventKind = iota // exit says how; the process group may still be there
-	childReaped                  // the process group is gone
-	outputLost                   // standard output or error cannot be written any more
+	programFailed blame = iota
+	daemonExited
+	daemonKilled
+	machineLost
 )
-
-type event struct {
-	kind  eventKind
-	child *child
-	exit  exit
-	err   error
-}
 
 // supervisor is one running job. Its fields belong to the goroutine that runs loop, except the channels and sinks.
 type supervisor struct {
 	cfg            Config
-	starter        *starter
-	guard          *guard
+	plan           *plan
+	machines       []machine // by place; set before loop
 	stdout, stderr *sink
+	members        []*member
 	children       []*child
 
-	events  chan event
-	over    chan struct{} // closed when loop no longer receives events
-	hurry   chan struct{} // closed when nothing is given time any more
+	events  chan event // with room for all that can come, so that no machine waits
 	signals chan os.Signal
-	deaths  chan os.Signal // SIGCHLD; apart from signals, which it could crowd out
-	kill    *time.Timer    // armed when the rest of the job was asked to end
-	remind  *time.Timer    // armed when the first program has succeeded
+	kill    *time.Timer // armed when the rest of the job was asked to end
+	remind  *time.Timer // armed when the first program has succeeded
+	verdict *time.Timer // armed while suspect is
 	notices chan string
 	printed sync.WaitGroup
 
+	started     bool  // children has all of the job
 	reminding   bool  // remind was armed
 	startErr    error // the job could not be started
-	failed      bool  // something has failed, and status is fixed
+	suspect     *failure
+	failed      bool // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	asked       time.Time      // when it did
-	killing     bool           // hurry is closed
-	stopping    bool           // the daemons were asked to end, so their ending is no failure
+	killing     bool           // nothing is given time any more
+	halting     bool           // the daemons were asked to stand still, so what they do is no failure
+	stopping    bool           // and were killed
 }
 
-func newSupervisor(cfg Config) *supervisor {
+func newSupervisor(cfg Config, p *plan) *supervisor {
 	if cfg.Grace == 0 {
 		cfg.Grace = DefaultGrace
 	}
@@ -78,25 +110,21 @@ func newSupervisor(cfg Config) *supervisor {
 	}
 	s := &supervisor{
 		cfg:     cfg,
-		starter: newStarter(),
+		plan:    p,
 		stdout:  &sink{to: cfg.Stdout},
 		stderr:  &sink{to: cfg.Stderr},
-		events:  make(chan event),
-		over:    make(chan struct{}),
-		hurry:   make(chan struct{}),
+		events:  make(chan event, eventRoom(len(p.places), p.children())),
 		signals: make(chan os.Signal, 16),
-		deaths:  make(chan os.Signal, 1),
 		kill:    time.NewTimer(0),
 		remind:  time.NewTimer(0),
+		verdict: time.NewTimer(0),
 		notices: make(chan string, maxNotices),
 	}
 	s.kill.Stop()
 	s.remind.Stop()
-	// SIGPIPE would kill this process at the first line after `dsmd run … | head` has seen enough; the failed write
-	// is noticed anyway. It stays unread.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	signal.Notify(s.deaths, syscall.SIGCHLD)
-	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+	s.verdict.Stop()
+	takeSIGPIPE()
+	for _, sig := range signals {
 		// What was ignored from the start, as nohup does it, stays ignored.
 		if !signal.Ignored(sig) {
 			signal.Notify(s.signals, sig)
@@ -110,11 +138,13 @@ func newSupervisor(cfg Config) *supervisor {
 	return s
 }
 
+// takeSIGPIPE keeps SIGPIPE from killing this process at the first line after `dsmd run … | head` has seen enough; the failed write
+// is noticed anyway. It is not ignored, for programs would inherit that, and stays unread.
+func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
 // close gives back what newSupervisor took.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
-	signal.Stop(s.deaths)
-	close(s.over)
 	close(s.notices)
 	done := make(chan struct{})
 	go func() { s.printed.Wait(); close(done) }()
@@ -122,19 +152,10 @@ func (s *supervisor) close() {
 	case <-done:
 	case <-time.After(flushTime):
 	}
-	if s.guard != nil {
-		s.guard.dismiss()
-	}
-	s.starter.stop()
 }
 
-// post reports an event, to nobody when the job is over.
-func (s *supervisor) post(e event) {
-	select {
-	case s.events <- e:
-	case <-s.over:
-	}
-}
+// post reports an event. It never waits, for there is room for all that can come.
+func (s *supervisor) post(e event) { s.events <- e }
 
 // notice prints a line of the supervisor's own, without ever waiting for it.
 func (s *supervisor) notice(format string, args ...any) {
@@ -146,58 +167,142 @@ func (s *supervisor) notice(format string, args ...any) {
 
 // loop runs the job to its end.
 func (s *supervisor) loop() (int, error) {
-	for _, c := range s.children {
-		go c.watch(s)
-	}
-	if s.startErr != nil {
-		s.fail(startStatus(s.startErr))
+	for i, m := range s.machines {
+		at := &member{machine: m, place: s.plan.places[i]}
+		s.members = append(s.members, at)
+		m.open(s.plan.openOrder(&s.cfg, at.place))
 	}
 	for s.advance() {
 		select {
 		case e := <-s.events:
 			s.handle(e)
 		case sig := <-s.signals:
+			if s.ending() && ends(sig) {
+				// Our own output is stuck, and nobody wants the rest of it any more.
+				return s.status, s.startErr
+			}
 			s.answer(sig.(syscall.Signal))
-		case <-s.deaths:
-			s.reapOrphans()
 		case <-s.kill.C:
 			s.killAll()
 		case <-s.remind.C:
 			s.sayWhoRuns()
+		case <-s.verdict.C:
+			s.convict()
 		}
 	}
-	s.finish()
 	return s.status, s.startErr
 }
 
-// startStatus is the exit status for a job that could not be started.
-func startStatus(err error) int {
-	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
-		return StatusNotExecutable
+// ending says whether nothing is left but the rest of the output.
+func (s *supervisor) ending() bool {
+	for _, m := range s.members {
+		if !m.ending && !m.gone {
+			return false
+		}
 	}
-	return StatusSystem
+	return true
 }
 
-// advance ends the daemons once all programs have ended, and returns false once everything has.
+// advance does what the state of the job calls for, and returns false once nothing is left of it.
 //
-// The daemons are not asked: with the programs gone they have nothing to save, neither memory nor sockets outlive them, and
-// while they ended one after the other those still there would complain of the loss of those gone. For the same reason they
-// are all stopped before the first one dies.
+// The daemons are not asked to end: with the programs gone they have nothing to save, neither memory nor sockets outlive them, and
+// while they ended one after the other those still there would complain of the loss of those gone. For the same reason all of them
+// are stopped, on all machines, before the first one dies.
 func (s *supervisor) advance() bool {
-	if s.remaining(program, func(c *child) bool { return !c.ended }) == 0 && !s.stopping {
+	if !s.started && s.startErr == nil && s.interrupted == 0 {
+		if !s.every(func(m *member) bool { return m.addresses != nil }) {
+			return true
+		}
+		s.startAll()
+	}
+	// A failure that is not decided on yet needs the daemons to be found out about.
+	if s.suspect == nil && s.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
+		s.endDaemons()
+	}
+	if s.suspect != nil || s.remaining(program, func(c *child) bool { return !c.reaped })+s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
+		return true
+	}
+	for _, m := range s.members {
+		if !m.ending && !m.gone {
+			m.ending = true
+			m.finish()
+		}
+	}
+	return !s.every(func(m *member) bool { return m.gone })
+}
+
+// every says whether f holds for all machines.
+func (s *supervisor) every(f func(*member) bool) bool {
+	for _, m := range s.members {
+		if !f(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// endDaemons stops the daemons, and kills them once all have stopped.
+func (s *supervisor) endDaemons() {
+	if !s.halting {
+		s.halting = true
+		for _, m := range s.members {
+			if s.started && !m.gone {
+				m.halt()
+			}
+		}
+	}
+	if !s.stopping && s.every(func(m *member) bool { return m.halted || m.gone || !s.started }) {
 		s.stopping = true
-		s.each(daemon, func(c *child) { c.signal(syscall.SIGSTOP) })
-		s.each(daemon, func(c *child) { awaitStop(c.pid) })
 		s.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
 	}
-	return s.remaining(program, func(c *child) bool { return !c.reaped })+
-		s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0
 }
+
+// startAll starts the daemons, then the programs, on all machines at once. Preconditions: all machines are open.
+func (s *supervisor) startAll() {
+	s.started = true
+	peers := make([]string, s.plan.nodes())
+	for _, m := range s.members {
+		for i, node := range m.place.nodes {
+			peers[node] = m.addresses[i]
+		}
+	}
+	flags, keys, err := s.cfg.protect(s.plan, peers)
+	if err != nil {
+		s.refuse(StatusSystem, err)
+		return
+	}
+	for _, m := range s.members {
+		order := s.plan.startOrder(&s.cfg, m.place, peers, flags, keys)
+		var in input
+		for _, c := range order.Children {
+			s.children = append(s.children, &child{childID: c.ID, at: m})
+			if c.Input {
+				if in, err = openStdin(s.cfg.Stdin); err != nil {
+					s.refuse(StatusSystem, err)
+				}
+			}
+		}
+		m.start(order, in)
+	}
+}
+
+// refuse says why the job cannot be started. The first reason is the answer to the user, and has the status.
+func (s *supervisor) refuse(status int, err error) {
+	if s.startErr != nil {
+		s.notice("%v", err)
+		return
+	}
+	s.startErr = err
+	s.fail(status)
+}
+
+// signal sends a signal to every process of a child's group.
+func (c *child) signal(sig syscall.Signal) { c.at.signal(c.childID, sig) }
 
 // each calls f for the children of a role whose process groups still exist.
 func (s *supervisor) each(r role, f func(*child)) {
 	for _, c := range s.children {
-		if c.role == r && !c.reaped {
+		if c.Role == r && !c.reaped {
 			f(c)
 		}
 	}
@@ -206,31 +311,69 @@ func (s *supervisor) each(r role, f func(*child)) {
 // remaining counts the children of a role for which f holds.
 func (s *supervisor) remaining(r role, f func(*child) bool) (n int) {
 	for _, c := range s.children {
-		if c.role == r && f(c) {
+		if c.Role == r && f(c) {
 			n++
 		}
 	}
 	return n
 }
 
+// find returns the child of an event, nil if there is none.
+func (s *supervisor) find(id childID) *child {
+	for _, c := range s.children {
+		if c.childID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// sender is the member that an event comes from. Local events name no machine: there is only one.
+func (s *supervisor) sender(e event) *member {
+	for _, m := range s.members {
+		if m.machine == e.from {
+			return m
+		}
+	}
+	return s.members[0]
+}
+
 func (s *supervisor) handle(e event) {
-	switch e.kind {
+	m, c := s.sender(e), s.find(e.Child)
+	switch e.Kind {
+	case opened:
+		m.addresses = e.Addresses
+	case failed:
+		s.refuse(e.Status, errors.New(e.Err))
 	case childEnded:
-		e.child.ended = true
-		if e.child.role == daemon {
-			s.daemonEnded(e.child, e.exit)
+		c.ended = true
+		if c.Role == daemon {
+			s.daemonEnded(c, e.Exit)
 		} else {
-			s.programEnded(e.child, e.exit)
+			s.programEnded(c, e.Exit)
 		}
 	case childReaped:
-		e.child.reaped = true
-		s.guard.remove(e.child.pid)
-		s.reapOrphans()
+		c.ended, c.reaped = true, true
+	case suspected:
+		m.asked = false
+		if e.Found {
+			s.accuse(daemonFailure(c, e.Exit))
+		}
+		s.convictIfAllHaveAnswered()
+	case halted:
+		m.halted = true
+	case finished:
+		m.gone = true
+		if e.Left > 0 {
+			s.notice("%d processes that the programs left behind could not be killed", e.Left)
+		}
 	case outputLost:
 		if !s.failed {
-			s.notice("writing output: %v: ending the job", e.err)
+			s.notice("writing output: %v: ending the job", e.Err)
 			s.fail(128 + int(syscall.SIGPIPE))
 		}
+	case lost:
+		s.machineLost(m, e.Err)
 	}
 }
 
@@ -238,47 +381,115 @@ func (s *supervisor) programEnded(c *child, e exit) {
 	if s.failed {
 		return
 	}
-	if !e.failed() {
-		if !s.reminding {
-			s.reminding = true
-			s.remind.Reset(s.cfg.Remind)
-		}
-		return
+	if e.failed() {
+		s.accuse(failure{weight: programFailed, child: c, exit: e})
+	} else if !s.reminding {
+		s.reminding = true
+		s.remind.Reset(s.cfg.Remind)
 	}
-	// A program fails when its daemon dies, and may be noticed first. The daemon is the cause.
-	if d, end := s.dyingDaemon(); d != nil {
-		s.daemonEnded(d, end)
-		return
-	}
-	status := e.status()
-	switch {
-	case s.interrupted != 0 && s.killing:
-		status = 128 + int(s.interrupted)
-		s.notice("%v: %v %v", s.interrupted, c, e)
-	case s.interrupted != 0:
-		s.notice("%v: %v %v", s.interrupted, c, e)
-	case s.remaining(program, func(c *child) bool { return !c.ended }) > 0:
-		s.notice("%v %v: ending the other ranks", c, e)
-	default:
-		s.notice("%v %v", c, e)
-	}
-	s.fail(status)
 }
 
 func (s *supervisor) daemonEnded(c *child, e exit) {
 	switch {
 	case s.stopping:
 	case !s.failed:
-		// When one daemon is killed the others give up, and may be noticed first.
-		if d, end := s.dyingDaemon(); d != nil && e.signal == 0 && end.signal != 0 {
-			c, e = d, end
-		}
-		s.notice("%v %v while programs were running: ending the job", c, e)
-		s.fail(StatusDaemon)
+		s.accuse(daemonFailure(c, e))
 	case s.status != StatusDaemon:
 		// Not the first failure, but perhaps what led to it. (The daemons that end because of the first one are no news.)
 		s.notice("%v %v too", c, e)
 	}
+}
+
+func daemonFailure(c *child, e exit) failure {
+	if e.Signal != 0 {
+		return failure{weight: daemonKilled, child: c, exit: e}
+	}
+	return failure{weight: daemonExited, child: c, exit: e}
+}
+
+// machineLost takes note that nothing more will be heard of a machine, nor of its children.
+func (s *supervisor) machineLost(m *member, why string) {
+	m.gone = true
+	for _, c := range s.children {
+		if c.at == m {
+			c.ended, c.reaped = true, true
+		}
+	}
+	m.asked = false
+	switch {
+	case m.ending:
+		// It was told to finish, and has, at the latest now.
+	case !s.started:
+		s.refuse(StatusSystem, errors.New(why))
+	case !s.failed:
+		s.accuse(failure{weight: machineLost, text: why})
+	case s.suspect == nil && s.status != StatusDaemon:
+		s.notice("%s", why)
+	}
+	s.convictIfAllHaveAnswered()
+}
+
+// accuse takes note of a failure. When one thing fails others soon fail because of it, and any of them may be noticed first. So every machine is asked
+// what is about to end there, before the blame is laid.
+func (s *supervisor) accuse(f failure) {
+	switch {
+	case s.failed:
+	case s.suspect == nil:
+		s.suspect = &f
+		s.verdict.Reset(verdictTime)
+		for _, m := range s.members {
+			if !m.gone {
+				m.asked = true
+				m.ask()
+			}
+		}
+		s.convictIfAllHaveAnswered()
+	case f.weight > s.suspect.weight:
+		s.suspect = &f
+	}
+}
+
+func (s *supervisor) convictIfAllHaveAnswered() {
+	if s.suspect != nil && s.every(func(m *member) bool { return !m.asked }) {
+		s.convict()
+	}
+}
+
+// convict lays the blame, and ends the job.
+func (s *supervisor) convict() {
+	f := s.suspect
+	if f == nil {
+		return
+	}
+	s.suspect = nil
+	s.verdict.Stop()
+	status := StatusDaemon
+	switch {
+	case f.weight == machineLost:
+		s.notice("%s: ending the job", f.text)
+	case f.weight != programFailed:
+		s.notice("%v %v while programs were running: ending the job", f.child, f.exit)
+	default:
+		status = s.blameProgram(f.child, f.exit)
+	}
+	s.fail(status)
+}
+
+// blameProgram says which program has failed, and returns the job's exit status.
+func (s *supervisor) blameProgram(c *child, e exit) (status int) {
+	status = e.status()
+	switch {
+	case s.interrupted != 0:
+		if s.killing {
+			status = 128 + int(s.interrupted)
+		}
+		s.notice("%v: %v %v", s.interrupted, c, e)
+	case s.remaining(program, func(c *child) bool { return !c.ended }) > 0:
+		s.notice("%v %v: ending the other ranks", c, e)
+	default:
+		s.notice("%v %v", c, e)
+	}
+	return status
 }
 
 // sayWhoRuns tells the user which programs go on after others have succeeded. Most often that is well, but it is also what a
@@ -301,20 +512,7 @@ func (s *supervisor) sayWhoRuns() {
 		who = fmt.Sprintf("%s and %d more", who, more)
 	}
 	s.notice("%d of %d ranks have ended; still running: %s. A barrier that waits for a rank that has ended never opens; Ctrl-C ends the job",
-		s.cfg.Nodes-len(running), s.cfg.Nodes, who)
-}
-
-// dyingDaemon looks for a daemon that is ending, or has ended without our having been told yet: one that was killed, or else any.
-func (s *supervisor) dyingDaemon() (dying *child, how exit) {
-	for _, c := range s.children {
-		if c.role != daemon || c.reaped {
-			continue
-		}
-		if e, ok := exiting(c.pid); ok && (dying == nil || how.signal == 0) {
-			dying, how = c, e
-		}
-	}
-	return dying, how
+		s.plan.ranks-len(running), s.plan.ranks, who)
 }
 
 // fail fixes the exit status, unless an earlier failure has, and asks the programs to end.
@@ -340,6 +538,9 @@ func (s *supervisor) answer(sig syscall.Signal) {
 			return
 		}
 		s.interrupted, s.asked = sig, time.Now()
+		if !s.started {
+			s.fail(128 + int(sig))
+		}
 		s.kill.Reset(s.cfg.Grace)
 	}
 	s.each(program, func(c *child) { c.signal(sig) })
@@ -352,7 +553,11 @@ func ends(sig os.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.
 func (s *supervisor) killAll() {
 	if !s.killing {
 		s.killing = true
-		close(s.hurry)
+		for _, m := range s.members {
+			if !m.gone {
+				m.hurry()
+			}
+		}
 	}
 	var late []string
 	s.each(program, func(c *child) {
@@ -363,36 +568,5 @@ func (s *supervisor) killAll() {
 	})
 	if len(late) > 0 {
 		s.notice("killing %s, still there after having been asked to end", strings.Join(late, ", "))
-	}
-}
-
-// finish sees to what the programs left behind, and to the rest of their output. Preconditions: all children are reaped.
-func (s *supervisor) finish() {
-	s.guard.dismiss()
-	if left := endOrphans(time.Now().Add(orphanTime)); left > 0 {
-		s.notice("%d processes that the programs left behind could not be killed", left)
-	}
-	// Whoever could write is dead, so what is in the pipes now is all.
-	silent := make(chan struct{})
-	go func() {
-		for _, c := range s.children {
-			for _, st := range c.streams {
-				st.hurryUp()
-			}
-			<-c.silent
-		}
-		close(silent)
-	}()
-	for {
-		select {
-		case <-silent:
-			return
-		case <-s.events: // outputLost
-		case sig := <-s.signals:
-			// Our own output is stuck, and nobody wants the rest of it any more.
-			if ends(sig) {
-				return
-			}
-		}
 	}
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dsmd/internal/launch"
+)
+
+// runPlace are the flags of `run` that say where.
+type runPlace struct {
+	hosts     []string
+	hostsFile string
+	dir       string
+	ssh, dsmd string
+	network   string
+	timeout   time.Duration
+	insecure  bool
+}
+
+// envSSH is the environment variable for --ssh.
+const envSSH = "DSMD_SSH"
+
+func (p *runPlace) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&p.hosts, "hosts", nil, "machines to run on, `HOST` or HOST:SLOTS each, separated by commas")
+	flags.StringVar(&p.hostsFile, "hosts-file", "", "`FILE` with the machines to run on, one a line")
+	flags.StringVar(&p.dir, "dir", "", "working directory of the programs (default: this one)")
+	flags.StringVar(&p.ssh, "ssh", "", "ssh `COMMAND` for --hosts, with options, as a shell reads it (default: $"+envSSH+", or ssh)")
+	flags.StringVar(&p.dsmd, "remote-dsmd", "dsmd", "`PATH` of dsmd on the hosts")
+	flags.StringVar(&p.network, "data-network", "", "network of the nodes' connections, as `ADDRESS/BITS` (default: that by which the hosts are reached)")
+	flags.DurationVar(&p.timeout, "connect-timeout", launch.DefaultConnectTimeout, "how long to try to reach a host")
+	flags.BoolVar(&p.insecure, "insecure", false, "let the nodes' connections between machines be plain text")
+}
+
+// apply completes the configuration of a job.
+func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) error {
+	hosts, err := p.readHosts()
+	if err != nil {
+		return err
+	}
+	flags := cmd.Flags()
+	if len(hosts) == 0 {
+		if err := checkNodes(cfg.Nodes); err != nil {
+			return fmt.Errorf("-n: %w", err)
+		}
+		for _, name := range []string{"ssh", "remote-dsmd", "data-network", "connect-timeout", "insecure"} {
+			if flags.Changed(name) {
+				return fmt.Errorf("--%s is for --hosts: this job stays on this machine", name)
+			}
+		}
+		cfg.Dir = p.dir
+		return nil
+	}
+	if flags.Changed("nodes") {
+		return errors.New("-n is for this machine; with --hosts each host has one node, and HOST:SLOTS says how many programs")
+	}
+	if err := checkNodes(len(hosts)); err != nil {
+		return fmt.Errorf("--hosts: %w", err)
+	}
+	if cfg.Dir = p.dir; cfg.Dir == "" {
+		if cfg.Dir, err = os.Getwd(); err != nil {
+			return fmt.Errorf("the working directory: %w", err)
+		}
+	}
+	ssh := p.ssh
+	if ssh == "" {
+		ssh = os.Getenv(envSSH)
+	}
+	cfg.Nodes, cfg.Hosts = 0, hosts
+	cfg.Remote = launch.Remote{SSH: ssh, Dsmd: p.dsmd, Version: readVersions().line(), Network: p.network,
+		Insecure: p.insecure, ConnectTimeout: p.timeout}
+	return nil
+}
+
+func (p *runPlace) readHosts() ([]launch.Host, error) {
+	switch {
+	case len(p.hosts) > 0 && p.hostsFile != "":
+		return nil, errors.New("--hosts and --hosts-file both name the machines: give one of them")
+	case p.hostsFile != "":
+		f, err := os.Open(p.hostsFile)
+		if err != nil {
+			return nil, fmt.Errorf("--hosts-file: %w", err)
+		}
+		defer f.Close()
+		hosts, err := launch.ReadHosts(f)
+		if err == nil && len(hosts) == 0 {
+			err = errors.New("no host in it")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--hosts-file %s: %w", p.hostsFile, err)
+		}
+		return hosts, nil
+	default:
+		hosts, err := launch.ParseHosts(p.hosts)
+		if err != nil {
+			return nil, fmt.Errorf("--hosts: %w", err)
+		}
+		return hosts, nil
+	}
+}
+
+// chosen completes the names of environment variables with their values here. A variable that is not set is an error: it is
+// more likely misspelt than meant.
+func chosen(names []string) (variables []string, err error) {
+	for _, name := range names {
+		v, err := variable(name)
+		if err != nil {
+			return nil, err
+		}
+		variables = append(variables, v)
+	}
+	return variables, nil
+}
+
+// variable completes the name of an environment variable with its value here, unless it has one.
+func variable(name string) (string, error) {
+	key, _, given := strings.Cut(name, "=")
+	switch value, set := os.LookupEnv(key); {
+	case key == "":
+		return "", fmt.Errorf("%q: write NAME or NAME=VALUE", name)
+	case given:
+		return name, nil
+	case !set:
+		return "", fmt.Errorf("%s is not set here: write %s=VALUE", name, name)
+	default:
+		return key + "=" + value, nil
+	}
+}
+
+// newRunAgent is the hidden command that `run` starts on each of its hosts.
+func newRunAgent() *cobra.Command {
+	return &cobra.Command{
+		Use:    "run-agent",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return launch.Agent(os.Stdin, os.Stdout, launch.AgentConfig{
+				Commands: commands, Version: readVersions().line(), Address: launch.SSHAddress()})
+		},
+	}
+}

@@ -1,0 +1,339 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphanTime bounds the killing of what the programs left behind.
+const orphanTime = 5 * time.Second
+
+// local is the machine that this process runs on.
+type local struct {
+	commands       Commands
+	address        string // for openOrder.Data when it leaves the choice to the machine
+	post           func(event)
+	stdout, stderr *sink
+	starter        *starter
+	deaths         chan os.Signal // SIGCHLD
+	over           chan struct{}  // closed by close
+	hurried        chan struct{}  // closed by hurry
+	hurryOnce      sync.Once
+
+	path      string // of the program
+	endpoints *endpoints
+
+	mu        sync.Mutex // taken before a process's
+	guard     *guard     // guarded by mu; nil before open
+	processes []*process // guarded by mu. A new process is added under the lock that it was started under
+}
+
+// newLocal makes the machine that this process runs on. Its events go to post, which does not block, and what the children print to
+// the sinks.
+//
+// It is for a process that does nothing else: it becomes the subreaper of its descendants, and at the end kills and reaps every
+// child of the process.
+func newLocal(commands Commands, address string, post func(event), stdout, stderr *sink) *local {
+	l := &local{
+		commands: commands, address: address, post: post, stdout: stdout, stderr: stderr,
+		starter: newStarter(),
+		deaths:  make(chan os.Signal, 1),
+		over:    make(chan struct{}),
+		hurried: make(chan struct{}),
+	}
+	signal.Notify(l.deaths, syscall.SIGCHLD)
+	go func() {
+		for {
+			select {
+			case <-l.deaths:
+				l.reapOrphans()
+			case <-l.over:
+				return
+			}
+		}
+	}()
+	return l
+}
+
+// close gives back what newLocal and open took. What still runs of the job is killed by the kernel.
+func (l *local) close() {
+	signal.Stop(l.deaths)
+	close(l.over)
+	l.dismissGuard()
+	l.starter.stop()
+}
+
+func (l *local) dismissGuard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.guard != nil {
+		l.guard.dismiss()
+		l.guard = nil
+	}
+}
+
+func (l *local) open(order openOrder) {
+	addresses, status, err := l.prepare(order)
+	if err != nil {
+		l.post(event{Kind: failed, Status: status, Err: err.Error()})
+		return
+	}
+	l.post(event{Kind: opened, Addresses: addresses})
+}
+
+func (l *local) prepare(order openOrder) (addresses []string, status int, err error) {
+	if order.Dir != "" {
+		if err := os.Chdir(order.Dir); err != nil {
+			return nil, StatusSystem, fmt.Errorf("launch: the working directory: %w: make it there too, or name another with --dir", err)
+		}
+	}
+	if l.path, err = exec.LookPath(order.Program); err != nil {
+		status, err := lookFailure(order.Program, err)
+		return nil, status, err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, StatusSystem, fmt.Errorf("launch: becoming the subreaper of the job: %w", err)
+	}
+	if order.Data == chooseAddress {
+		if order.Data, err = chooseData(l.address, order.Network); err != nil {
+			return nil, StatusSystem, err
+		}
+	}
+	if l.endpoints, err = newEndpoints(order); err != nil {
+		return nil, StatusSystem, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.guard, err = startGuard(l.commands.Guard, order.Token); err != nil {
+		l.endpoints.close()
+		return nil, StatusSystem, err
+	}
+	return l.endpoints.addresses, 0, nil
+}
+
+// start starts the children. Each start takes the time of a fork and an exec; the processes come up concurrently.
+func (l *local) start(order startOrder, stdin input) {
+	defer stdin.close()
+	for i, child := range order.Children {
+		p, err := l.spawn(order, child, stdin.file)
+		if err != nil {
+			l.post(event{Kind: failed, Status: startStatus(err), Err: err.Error()})
+			for _, unborn := range order.Children[i:] {
+				l.post(event{Kind: childReaped, Child: unborn.ID})
+			}
+			break
+		}
+		go l.watch(p)
+	}
+	// The daemons have them now, and when a daemon dies its peers must notice.
+	l.endpoints.close()
+}
+
+// canStart says whether an order that came from elsewhere makes sense: the machine is open, and the nodes are its own.
+func (l *local) canStart(order startOrder) bool {
+	if l.endpoints == nil || len(order.Children) > maxAgentChildren {
+		return false
+	}
+	for _, c := range order.Children {
+		if !slices.Contains(l.endpoints.nodes, c.Node) || c.ID.Role != daemon && (c.ID.Role != program || len(c.Args) == 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// startStatus is the exit status for a job that could not be started.
+func startStatus(err error) int {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
+		return StatusNotExecutable
+	}
+	return StatusSystem
+}
+
+// spawn starts a child.
+func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*process, error) {
+	p := &process{id: child.ID, silent: make(chan struct{})}
+	stdout := l.stdout
+	var secrets []*os.File
+	if child.ID.Role == daemon {
+		var err error
+		if p.cmd, secrets, err = l.daemonCommand(child); err != nil {
+			return nil, err
+		}
+		defer closeAll(secrets)
+		// A daemon has nothing to say on its standard output; if it does, it must not look like a program's.
+		stdout = l.stderr
+	} else {
+		p.cmd = l.programCommand(order, child)
+		if child.Input && stdin != nil {
+			p.cmd.Stdin = stdin
+		}
+	}
+	ends, err := p.connect(child.Prefix, stdout, l.stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(ends)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.starter.start(p.cmd); err != nil {
+		p.abandon()
+		return nil, fmt.Errorf("launch: starting %v: %w", p.id, explainLimit(err))
+	}
+	p.pid = p.cmd.Process.Pid
+	l.guard.add(p.pid)
+	l.processes = append(l.processes, p)
+	return p, nil
+}
+
+func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {
+	cmd := &exec.Cmd{Path: l.path, Args: child.Args}
+	cmd.Env = append(append(append(os.Environ(), order.Env...), child.Env...), EnvSocket+"="+l.endpoints.socket(child.Node))
+	return cmd
+}
+
+// daemonCommand is a daemon's command line. The caller closes the files once the daemon has them.
+func (l *local) daemonCommand(child childOrder) (_ *exec.Cmd, secrets []*os.File, err error) {
+	cmd := command(append(append([]string(nil), l.commands.Daemon...), child.Args...))
+	pass := func(f *os.File) int {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		return 2 + len(cmd.ExtraFiles) // the first three descriptors are the standard ones
+	}
+	at := l.endpoints.of(child.Node)
+	cmd.Args = append(cmd.Args, "--listen-fd", strconv.Itoa(pass(at.data)), "--socket-fd", strconv.Itoa(pass(at.socket)))
+	if at.metrics != nil {
+		cmd.Args = append(cmd.Args, "--metrics-fd", strconv.Itoa(pass(at.metrics)))
+	}
+	for _, s := range child.Files {
+		f, err := inMemory(s)
+		if err != nil {
+			closeAll(secrets)
+			return nil, nil, err
+		}
+		secrets = append(secrets, f)
+		cmd.Args = append(cmd.Args, s.Flag, "/proc/self/fd/"+strconv.Itoa(pass(f)))
+	}
+	return cmd, secrets, nil
+}
+
+// inMemory makes a file that exists only as long as somebody has it open.
+func inMemory(s secretFile) (*os.File, error) {
+	fd, err := unix.MemfdCreate(s.Flag, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("launch: a file in memory for %s: %w", s.Flag, explainLimit(err))
+	}
+	f := os.NewFile(uintptr(fd), s.Flag)
+	_, err = f.Write(s.Content)
+	// Whoever reads keys wants to see that nobody else can.
+	if err = errors.Join(err, f.Chmod(0o600)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("launch: a file in memory for %s: %w", s.Flag, err)
+	}
+	return f, nil
+}
+
+// command is a command line without a search for the program: the daemon and the guard are this very executable,
+// wherever it is, also when its file has been deleted since (as `go run` does).
+func command(line []string) *exec.Cmd {
+	return &exec.Cmd{Path: line[0], Args: append([]string(nil), line...)}
+}
+
+// watch reports a process's end, sees to the end of its group, and reports that too.
+func (l *local) watch(p *process) {
+	go p.forward(func(err error) { l.post(event{Kind: outputLost, Err: err.Error()}) })
+	_, e, err := peekExit(unix.P_PID, p.pid, 0)
+	if err != nil {
+		// Nobody else waits for this process, so it must be there.
+		panic(fmt.Sprintf("launch: waiting for %v, process %d: %v", p.id, p.pid, err))
+	}
+	l.post(event{Kind: childEnded, Child: p.id, Exit: e})
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	select {
+	case <-p.silent:
+	case <-timer.C:
+	case <-l.hurried:
+	}
+	p.reap()
+	l.mu.Lock()
+	if l.guard != nil {
+		l.guard.remove(p.pid)
+	}
+	l.mu.Unlock()
+	l.reapOrphans()
+	l.post(event{Kind: childReaped, Child: p.id})
+}
+
+// all returns the processes of a role.
+func (l *local) all(r role) (list []*process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.processes {
+		if p.id.Role == r {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (l *local) signal(id childID, sig syscall.Signal) {
+	for _, p := range l.all(id.Role) {
+		if p.id == id {
+			p.signal(sig)
+		}
+	}
+}
+
+// ask looks for a daemon that is ending, or has ended without our having said so yet: one that was killed, or else any.
+func (l *local) ask() {
+	answer := event{Kind: suspected}
+	for _, p := range l.all(daemon) {
+		if !p.exists() {
+			continue
+		}
+		if e, ok := exiting(p.pid); ok && (!answer.Found || answer.Exit.Signal == 0) {
+			answer.Found, answer.Child, answer.Exit = true, p.id, e
+		}
+	}
+	l.post(answer)
+}
+
+func (l *local) halt() {
+	daemons := l.all(daemon)
+	for _, p := range daemons {
+		p.signal(syscall.SIGSTOP)
+	}
+	for _, p := range daemons {
+		p.awaitStop()
+	}
+	l.post(event{Kind: halted})
+}
+
+func (l *local) hurry() { l.hurryOnce.Do(func() { close(l.hurried) }) }
+
+// finish waits for the output in a goroutine: nobody may ever read it.
+func (l *local) finish() {
+	l.dismissGuard()
+	left := endOrphans(time.Now().Add(orphanTime))
+	processes := append(l.all(daemon), l.all(program)...)
+	go func() {
+		// Whoever could write is dead, so what is in the pipes now is all.
+		for _, p := range processes {
+			for _, st := range p.streams {
+				st.hurryUp()
+			}
+			<-p.silent
+		}
+		l.post(event{Kind: finished, Left: left})
+	}()
+}

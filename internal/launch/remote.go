@@ -1,0 +1,351 @@
+package launch
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// maxOrders bounds the orders that wait to be sent to a machine. A machine that leaves so many waiting has stopped reading, and is
+// given up. There are few in a job, apart from signals.
+const maxOrders = 1024
+
+// remote is a machine at the other end of a connection, where an agent does what it is told.
+type remote struct {
+	name           string
+	report         func(event)
+	stdout, stderr *sink
+	link           link
+	orders         chan frame
+	channel        *channel   // to the agent
+	stdin          *allowance // of the job's input
+	outputs        sync.WaitGroup
+	out, err       *incoming
+
+	mu       sync.Mutex
+	nodes    int                // that open was told of; guarded by mu
+	due      map[eventKind]int  // how often the agent may still report what is not about a child; guarded by mu
+	children map[childID]status // that start was told of; guarded by mu
+	isOpen   bool               // opened was reported; guarded by mu
+	reported bool               // finished or lost was reported, and nothing more will be; guarded by mu
+}
+
+// status is how far a child is, as its agent has reported.
+type status int
+
+const (
+	statusBegun status = iota
+	statusEnded
+	statusReaped
+)
+
+// link is the connection to an agent.
+type link interface {
+	io.Reader
+	io.Writer
+	// cut ends the connection. What the agent has started ends with it. It may be called at any time, and again.
+	cut()
+	// wait returns when nothing is left of the connection, after cut, on this machine; soon, whatever the other side does.
+	wait()
+	// explain says, once the connection has ended, why it did and what to do about it, and the exit status for a job that could not be
+	// started because of that. greeted says whether the agent was heard at all.
+	explain(err error, greeted bool) (why string, status int)
+}
+
+// frame is one that waits to be sent.
+type frame struct {
+	kind frameKind
+	body []byte
+}
+
+// newRemote makes a machine whose reports go to post, which does not block, and what the children print to the sinks.
+func newRemote(name string, post func(event), stdout, stderr *sink) *remote {
+	r := &remote{
+		name: name, stdout: stdout, stderr: stderr,
+		orders: make(chan frame, maxOrders),
+		stdin:  newAllowance(),
+		out:    newIncoming(), err: newIncoming(),
+		due:      map[eventKind]int{failed: 2, finished: 1}, // for opening and for starting
+		children: map[childID]status{},
+	}
+	r.report = func(e event) { e.from = r; post(e) }
+	return r
+}
+
+// connect begins the conversation. version is this side's.
+func (r *remote) connect(l link, version string) {
+	r.link = l
+	r.channel = &channel{w: l}
+	go r.send()
+	for _, o := range []struct {
+		from   *incoming
+		to     *sink
+		credit frameKind
+	}{{r.out, r.stdout, frameStdoutCredit}, {r.err, r.stderr, frameStderrCredit}} {
+		r.outputs.Go(func() {
+			o.from.drain(true, func(lines []byte) {
+				if err := o.to.write(lines); err != nil {
+					r.sayOutputLost(err)
+				}
+			}, func(n int) { r.put(frame{o.credit, encodeCredit(n)}) })
+		})
+	}
+	go func() {
+		greeted, err := r.converse(version)
+		r.out.end()
+		r.err.end()
+		r.stdin.close()
+		r.link.cut()
+		r.end(greeted, err)
+	}()
+}
+
+// send writes what waits in orders.
+func (r *remote) send() {
+	for f := range r.orders {
+		if r.channel.send(f.kind, f.body) != nil {
+			r.link.cut()
+			// converse notices, and says so. What is still ordered goes nowhere.
+			for range r.orders {
+			}
+			return
+		}
+	}
+}
+
+// put sends a frame soon, without waiting for it.
+func (r *remote) put(f frame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reported {
+		return
+	}
+	select {
+	case r.orders <- f:
+	default:
+		r.link.cut()
+	}
+}
+
+func (r *remote) order(o order) { r.put(frame{frameOrder, mustEncode(o)}) }
+
+// versionError: the two sides could not work together.
+type versionError struct{ here, there string }
+
+func (e *versionError) Error() string {
+	return fmt.Sprintf("its dsmd is another version: it is %s there and %s here; install the same on both, or name the right one with --remote-dsmd", e.there, e.here)
+}
+
+// converse reads what the agent says until the connection ends. The error is nil if everything was said.
+func (r *remote) converse(version string) (greeted bool, err error) {
+	from := bufio.NewReader(r.link)
+	there, err := readGreeting(from, func(line string) {
+		_ = r.stderr.write(fmt.Appendf(nil, "[%s] %s\n", r.name, line))
+	})
+	if err != nil {
+		return false, err
+	}
+	if there != version {
+		return true, &versionError{version, there}
+	}
+	for {
+		kind, body, err := readFrame(from)
+		if err != nil {
+			return true, err
+		}
+		if done, err := r.take(kind, body); done || err != nil {
+			return true, err
+		}
+	}
+}
+
+// take deals with a frame, and says whether it was the last.
+func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
+	switch kind {
+	case frameEvent:
+		e, err := decode[event](body)
+		if err != nil {
+			return false, err
+		}
+		return r.pass(e)
+	case frameStdout:
+		return false, r.out.add(body)
+	case frameStderr:
+		return false, r.err.add(body)
+	case frameStdinCredit:
+		return false, r.stdin.credit(body)
+	default:
+		return false, fmt.Errorf("%w: kind %d from an agent", errFrame, kind)
+	}
+}
+
+// pass reports an event of the agent's.
+func (r *remote) pass(e event) (done bool, err error) {
+	if !r.admit(e) {
+		return false, fmt.Errorf("%w: event %d, which the agent has no reason to report", errFrame, e.Kind)
+	}
+	switch e.Kind {
+	case failed:
+		e.Err = "launch: on " + r.name + ": " + strings.TrimPrefix(e.Err, "launch: ")
+	case finished:
+		// Reported by end, when the output has been passed on.
+		return true, nil
+	}
+	r.report(e)
+	return false, nil
+}
+
+// admit says whether an event makes sense now. So the supervisor gets no more of them than it has room for, and none about others' children.
+func (r *remote) admit(e event) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, known := r.children[e.Child]
+	switch e.Kind {
+	case childEnded:
+		if known = known && now == statusBegun; known {
+			r.children[e.Child] = statusEnded
+		}
+		return known
+	case childReaped:
+		if known = known && now != statusReaped; known {
+			r.children[e.Child] = statusReaped
+		}
+		return known
+	case opened:
+		if len(e.Addresses) != r.nodes || slices.ContainsFunc(e.Addresses, badAddress) {
+			return false
+		}
+		r.isOpen = true
+	case suspected:
+		if e.Found && (!known || e.Child.Role != daemon) {
+			return false
+		}
+	}
+	r.due[e.Kind]--
+	return r.due[e.Kind] >= 0
+}
+
+// badAddress says whether an address can be no node's. They become a list, separated by commas.
+func badAddress(addr string) bool {
+	_, err := netip.ParseAddrPort(addr)
+	return err != nil
+}
+
+// expect says that the agent may report something once more.
+func (r *remote) expect(kind eventKind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due[kind]++
+}
+
+// end makes the machine's last report.
+func (r *remote) end(greeted bool, err error) {
+	last := event{Kind: finished}
+	if err != nil {
+		why, status := r.link.explain(err, greeted)
+		last = event{Kind: lost, Status: status, Err: fmt.Sprintf("launch: on %s: %s", r.name, why)}
+	}
+	r.outputs.Wait()
+	r.link.wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reported = true
+	close(r.orders)
+	r.report(last)
+}
+
+// sayOutputLost is for both outputs. There is room for both reports.
+func (r *remote) sayOutputLost(err error) { r.report(event{Kind: outputLost, Err: err.Error()}) }
+
+func (r *remote) open(o openOrder) {
+	r.mu.Lock()
+	r.nodes = len(o.Nodes)
+	r.mu.Unlock()
+	r.expect(opened)
+	r.order(order{Open: &o})
+}
+
+func (r *remote) start(o startOrder, in input) {
+	r.mu.Lock()
+	for _, c := range o.Children {
+		r.children[c.ID] = statusBegun
+	}
+	r.mu.Unlock()
+	r.order(order{Start: &o})
+	if in.file != nil {
+		go r.feed(in)
+	}
+}
+
+// feed sends the job's standard input, as far as rank 0 takes it.
+func (r *remote) feed(in input) {
+	defer in.close()
+	buf := make([]byte, 32<<10)
+	for {
+		n := r.stdin.take(len(buf))
+		if n == 0 {
+			return
+		}
+		got, err := in.file.Read(buf[:n])
+		r.stdin.add(n - got)
+		if got > 0 {
+			r.put(frame{frameStdin, append([]byte(nil), buf[:got]...)})
+		}
+		if err != nil {
+			r.put(frame{frameStdinEnd, nil})
+			return
+		}
+	}
+}
+
+func (r *remote) signal(to childID, sig syscall.Signal) {
+	r.order(order{Signal: &signalOrder{to, sig}})
+}
+
+func (r *remote) ask() {
+	r.expect(suspected)
+	r.order(order{Ask: true})
+}
+
+func (r *remote) halt() {
+	r.expect(halted)
+	r.order(order{Halt: true})
+}
+
+func (r *remote) hurry() { r.order(order{Hurry: true}) }
+
+// finish ends a conversation that never began at once: the agent may be far from being heard.
+func (r *remote) finish() {
+	r.mu.Lock()
+	isOpen := r.isOpen
+	r.mu.Unlock()
+	if !isOpen {
+		r.link.cut()
+		return
+	}
+	r.order(order{Finish: true})
+}
+
+// socketLink is a connection by a socket.
+type socketLink struct {
+	net.Conn
+	name string
+}
+
+func (l *socketLink) cut()  { l.Close() }
+func (l *socketLink) wait() {}
+
+func (l *socketLink) explain(err error, _ bool) (string, int) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
+		return "the connection to its dsmd has ended", StatusSystem
+	}
+	return err.Error(), StatusSystem
+}

@@ -1,0 +1,321 @@
+package launch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestRemoteOutputIsPrefixedByRank(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b:2", "host-talks"}, Program: play("hello")})
+	s.wantStatus(0)
+	for rank := range 4 {
+		for _, text := range []string{fmt.Sprintf("out %d of 4", rank), "second", "partial"} {
+			if want := fmt.Sprintf("[%d] %s", rank, text); !slices.Contains(s.out, want) {
+				t.Errorf("output %q lacks %q", s.out, want)
+			}
+		}
+		s.wantError(fmt.Sprintf("[%d] err %d\n", rank, rank))
+	}
+	for node := range 3 {
+		s.wantError(fmt.Sprintf("[dsmd %d] daemon is up\n", node))
+	}
+	// What a login shell prints is no part of the job.
+	s.wantError("[host-talks] welcome to this machine\n")
+	if len(s.out) != 12 {
+		t.Errorf("%d lines, want 12: %q", len(s.out), s.out)
+	}
+}
+
+func TestRemoteProgramsAttachToTheirHostsDaemon(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a:2", "host-b"}, Program: play("attach"), Metrics: []string{":0"}})
+	s.wantStatus(0)
+	slices.Sort(s.out)
+	if want := []string{"[0] daemon 0 2 true true", "[1] daemon 0 2 true false", "[2] daemon 1 2 true false"}; !slices.Equal(s.out, want) {
+		t.Errorf("output %q, want %q", s.out, want)
+	}
+}
+
+func TestRemoteDirectoryAndEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("where"), Dir: dir, Env: []string{"FAKE_CHOSEN=a b"}})
+	s.wantStatus(0)
+	if want := "[0] 1 a b " + dir + " <nil>"; !slices.Equal(s.out, []string{want}) {
+		t.Errorf("output %q, want %q", s.out, want)
+	}
+}
+
+// TestRemoteRefusals: a job that cannot start says which host is to blame and what to do, and leaves nothing behind.
+func TestRemoteRefusals(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		job    job
+		status int
+		says   []string
+	}{
+		{"host key", job{Hosts: []string{"host-a", "unknown"}, Program: play("hello")}, StatusSystem,
+			[]string{"[unknown] Host key verification failed.", "on unknown: its host key is not known", "known_hosts"}},
+		{"no dsmd", job{Hosts: []string{"without-dsmd", "host-a"}, Program: play("hello")}, StatusSystem,
+			[]string{"on without-dsmd: there is no dsmd", "--remote-dsmd"}},
+		{"other version", job{Hosts: []string{"host-a", "other"}, Program: play("hello")}, StatusSystem,
+			[]string{"on other: its dsmd is another version: it is 2 there and 1 here"}},
+		{"nonsense", job{Hosts: []string{"host-babbles"}, Program: play("hello")}, StatusSystem, []string{"on host-babbles: ", errFrame.Error()}},
+		{"no program", job{Hosts: []string{"host-a", "host-b"}, Program: []string{"./nix"}}, StatusNotFound, []string{"on host-", ": ./nix: no such program"}},
+		{"no directory", job{Hosts: []string{"host-a"}, Program: play("hello"), Dir: "/nix"}, StatusSystem, []string{"on host-a: the working directory", "--dir"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := supervise(t, test.job)
+			s.wantStatus(test.status)
+			for _, want := range test.says {
+				s.wantError(want)
+			}
+			if len(s.out) != 0 {
+				t.Errorf("a job that was not started printed %q", s.out)
+			}
+		})
+	}
+}
+
+func TestRemoteFirstFailureDecides(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b", "host-c"}, Program: play("exit-3@2")})
+	s.wantStatus(3)
+	s.wantError("dsmd: rank 2 on host-c exited with status 3: ending the other ranks\n")
+}
+
+// The daemons on other machines that give up because a peer was killed, and the programs that fail because of it, do not take the blame.
+func TestRemoteKilledDaemonIsBlamed(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b", "host-c"}, Program: play("attach"), Daemon: "killed-at-attach"}, "FAKE_STAYS=1")
+	s.wantStatus(StatusDaemon)
+	s.wantError("dsmd: the daemon of node 1 on host-b was killed by signal 9 (killed) while programs were running: ending the job\n")
+}
+
+func TestRemoteSignals(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("signals")})
+	s.ready(2)
+	s.signal(syscall.SIGUSR1)
+	got := []string{s.line(), s.line()}
+	slices.Sort(got)
+	if want := []string{"[0] got 10", "[1] got 10"}; !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	s.signal(syscall.SIGINT)
+	s.wantStatus(0) // the programs took it as a reason to succeed
+}
+
+func TestRemoteSecondInterruptKills(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("stubborn"), Grace: time.Hour})
+	s.ready(2)
+	s.signal(syscall.SIGINT)
+	s.signal(syscall.SIGTERM)
+	if status := s.wait(); status != 128+int(syscall.SIGINT) && status != 128+int(syscall.SIGTERM) {
+		t.Errorf("status %d, want that of a signal; stderr:\n%s", status, s.stderr.String())
+	}
+	s.wantError("dsmd: killing rank 0 on host-a, rank 1 on host-b, still there")
+}
+
+// TestInterruptWhileConnecting: a host that does not answer does not hold up Ctrl-C.
+func TestInterruptWhileConnecting(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello")})
+	// The supervisor takes signals before it reaches for hosts, and their first words come through it.
+	s.awaitProcesses(5) // supervisor, two ssh, one agent, and that the guard's place is taken by nobody yet: the silent host's ssh counts
+	s.signal(syscall.SIGINT)
+	s.wantStatus(128 + int(syscall.SIGINT))
+}
+
+// awaitProcesses waits until the job has n processes.
+func (s *supervision) awaitProcesses(n int) {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); len(s.job()) < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the job is %s", describe(s.job()))
+		}
+	}
+}
+
+// TestRemoteKilledLauncherLeavesNothingBehind: neither does one of its ssh.
+func TestRemoteKilledLauncherLeavesNothingBehind(t *testing.T) {
+	for _, mode := range []string{"stubborn", "family-session"} {
+		t.Run(mode, func(t *testing.T) {
+			s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play(mode)})
+			s.ready(2)
+			everything := s.job()
+			// The supervisor, and for each host ssh, the agent, its guard, a daemon and a program.
+			if len(everything) < 11 {
+				t.Fatalf("the job is %s", describe(everything))
+			}
+			s.signal(syscall.SIGKILL)
+			gone(t, everything)
+			if left := s.job(); len(left) > 0 {
+				t.Errorf("left behind: %s", describe(left))
+			}
+		})
+	}
+}
+
+// TestLostHostEndsTheJob: the agent of a host dies, which looks from here as if the host did.
+func TestLostHostEndsTheJob(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b", "host-c"}, Program: play("kill-agent@1"), Grace: time.Hour})
+	s.wantStatus(StatusDaemon)
+	s.wantError("dsmd: launch: on host-b: the connection is lost")
+	s.wantError(": ending the job\n")
+}
+
+// TestFullOutputDoesNotHoldUpSignals: nobody reads the job's output, and it can still be ended.
+func TestFullOutputDoesNotHoldUpSignals(t *testing.T) {
+	arg, _ := json.Marshal(job{Hosts: []string{"host-a", "host-b"}, Program: play("flood")})
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasSuffix(line, "flood\n") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	// The second one says that nobody wants the rest of the output any more.
+	time.AfterFunc(3*echoTime, func() { _ = cmd.Process.Signal(syscall.SIGINT) })
+	_, _ = cmd.Process.Wait()
+	if left := unix.Kill(cmd.Process.Pid, 0); left != unix.ESRCH {
+		t.Errorf("the supervisor is still there: %v", left)
+	}
+}
+
+func TestRemoteInputReachesRankZero(t *testing.T) {
+	// More than the window, so that credit has to come back.
+	const size = 3 * windowBytes
+	arg, _ := json.Marshal(job{Hosts: []string{"host-a", "host-b"}, Program: []string{"wc", "-c"}})
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd.Stdin = bytes.NewReader(make([]byte, size))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	if want := []string{fmt.Sprintf("[0] %d", size), "[1] 0"}; !slices.Equal(lines, want) {
+		t.Errorf("%q, want %q", lines, want)
+	}
+}
+
+func TestRemoteLongLine(t *testing.T) {
+	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("long-line")})
+	s.wantStatus(0)
+	total := 0
+	for _, l := range s.out {
+		text, ok := strings.CutPrefix(l, "[0] ")
+		if !ok || strings.Trim(text, "x") != "" {
+			t.Fatalf("a line of %d bytes, prefixed %t", len(l), ok)
+		}
+		total += len(text)
+	}
+	if total != 8<<20 {
+		t.Errorf("%d bytes came through, want %d", total, 8<<20)
+	}
+}
+
+func TestParseHosts(t *testing.T) {
+	got, err := ParseHosts([]string{"ann", " bob:2", "eve@carol:3", "ann", "[fd00::1]:4", "fd00::2", "[fd00::3]"})
+	want := []Host{{"ann", 2}, {"bob", 2}, {"eve@carol", 3}, {"fd00::1", 4}, {"fd00::2", 1}, {"fd00::3", 1}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for _, bad := range []string{"", ":2", "ann:0", "ann:x", "ann:-1", "-oProxyCommand=x", "[fd00::1]x", "a b", "ann:100000"} {
+		if got, err := ParseHosts([]string{bad}); err == nil {
+			t.Errorf("%q gives %v, want an error", bad, got)
+		}
+	}
+	if got, err := ParseHosts([]string{"ann:1500", "ann:1500"}); err == nil {
+		t.Errorf("too many slots give %v, want an error", got)
+	}
+}
+
+func TestReadHosts(t *testing.T) {
+	got, err := ReadHosts(strings.NewReader("# the cluster\nann slots=4\n\nbob:2 # the other\n"))
+	if want := []Host{{"ann", 4}, {"bob", 2}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got, err := ReadHosts(strings.NewReader("ann\nbob cores=3\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("%v, %v; want an error about line 2", got, err)
+	}
+}
+
+// FuzzAgent lets an agent hear anything. It must not fail, and only an order to open a job makes it do something; those are left out.
+func FuzzAgent(f *testing.F) {
+	frame := func(kind frameKind, body string) []byte {
+		var b bytes.Buffer
+		_ = writeFrame(&b, kind, []byte(body))
+		return b.Bytes()
+	}
+	f.Add(frame(frameOrder, `{"signal":{"to":{"role":0,"index":3},"signal":9}}`))
+	f.Add(append(frame(frameOrder, `{"ask":true}`), frame(frameOrder, `{"start":{"children":[{"id":{"role":1},"node":3}]}}`)...))
+	f.Add(frame(frameStdoutCredit, "\xff\xff\xff\xff"))
+	f.Add(frame(frameStdin, "input"))
+	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		if bytes.Contains(said, []byte("open")) || bytes.Contains(bytes.ToLower(said), []byte("open")) {
+			t.Skip()
+		}
+		a := &agent{channel: &channel{w: io.Discard}, stdout: newAllowance(), stderr: newAllowance(), here: &local{post: func(event) {}, hurried: make(chan struct{})}}
+		for r := bufio.NewReader(bytes.NewReader(said)); ; {
+			kind, body, err := readFrame(r)
+			if err != nil {
+				return
+			}
+			if o, _ := decode[order](body); kind == frameOrder && (o.Open != nil || o.Finish) {
+				return
+			}
+			if err := a.take(kind, body); err != nil && !errors.Is(err, errFrame) {
+				t.Fatalf("%v", err)
+			}
+		}
+	})
+}
+
+// FuzzLauncher lets a launcher hear anything from an agent.
+func FuzzLauncher(f *testing.F) {
+	var b bytes.Buffer
+	_, _ = b.WriteString("noise\n" + greeting + "1\n")
+	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: opened, Addresses: []string{"127.0.0.1:1"}}))
+	_ = writeFrame(&b, frameStdout, []byte("[0] text\n"))
+	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: childEnded, Child: childID{program, 7}}))
+	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: finished}))
+	f.Add(b.Bytes())
+	f.Add([]byte(greeting + "2\n"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		cfg := Config{Hosts: []Host{{"host", 1}}, Program: []string{"x"}, Stdout: io.Discard, Stderr: io.Discard, Remote: Remote{Version: "1"}}
+		p, err := cfg.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSupervisor(cfg, p)
+		defer s.close()
+		m := newRemote("host", s.post, s.stdout, s.stderr)
+		m.connect(&scripted{Reader: bytes.NewReader(said)}, "1") // it may say everything before it is asked
+		s.machines = []machine{m}
+		_, _ = s.loop()
+	})
+}
+
+// scripted is a link to an agent that says what it wants.
+type scripted struct{ io.Reader }
+
+func (*scripted) Write(b []byte) (int, error)             { return len(b), nil }
+func (*scripted) cut()                                    {}
+func (*scripted) wait()                                   {}
+func (*scripted) explain(err error, _ bool) (string, int) { return err.Error(), StatusSystem }

@@ -249,3 +249,43 @@ func TestDeadProgramsPages(t *testing.T) {
 		c.quiet()
 	})
 }
+
+// TestMigration: pages that one node after another reads and writes are soon granted for both at once; pages that one node writes and another
+// reads never are.
+func TestMigration(t *testing.T) {
+	const rounds = 40
+	everyHost(t, 3, func(t *testing.T, c *cluster) {
+		a, b := c.members[0].join(), c.members[1].join()
+		for home := range 3 {
+			page := c.pageAt(home, 0)
+			before := c.members[1].counter("faults_upgrade")
+			for i := range uint64(rounds) {
+				for turn, p := range []*prog{a, b} {
+					v := p.load(page, 0)
+					if want := 2*i + uint64(turn); v != want {
+						t.Fatalf("round %d: %d, want %d", i, v, want)
+					}
+					p.store(page, 0, v+1)
+				}
+			}
+			if n := c.members[1].counter("faults_upgrade") - before; n > rounds/3 {
+				t.Errorf("home %d: %d upgrades in %d rounds of reading and writing in turns", home, n, rounds)
+			}
+
+			// The page has migrated; now b only reads, and must not cost a its copy each time.
+			for i := range uint64(rounds) {
+				a.store(page, 0, i)
+				b.wantLoad(page, 0, i)
+			}
+			misses := c.members[0].counter("faults_write")
+			for i := range uint64(rounds) {
+				a.store(page, 0, i)
+				b.wantLoad(page, 0, i)
+			}
+			if n := c.members[0].counter("faults_write") - misses; n != 0 {
+				t.Errorf("home %d: a lost the page %d times to one who only reads", home, n)
+			}
+		}
+		c.quiet()
+	})
+}

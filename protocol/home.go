@@ -41,7 +41,7 @@ func (e *Engine) startQueued(o *object, p *pending) {
 			e.startFirstTouch(o, p, r)
 		case shared:
 			e.startSharedRead(o, p, r)
-		case r.access == Read:
+		case r.access == Read && !o.migrates():
 			e.startSoleRead(o, p, r)
 		default:
 			e.startWrite(o, p, r)
@@ -102,6 +102,7 @@ func (e *Engine) startWrite(o *object, p *pending, r request) {
 		e.send(Message{Kind: Invalidate, To: n, Requester: r.from, Object: o.id})
 	}
 	if upgrade {
+		o.upgraded(r.from != o.owner && invalidated == 1 && !o.id.IsLock())
 		e.send(Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Acks: invalidated})
 		e.end(o, p)
 		return

@@ -84,7 +84,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 
 func (e *Engine) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, uint64(o.id))
-	b = append(b, byte(o.access&(accessMask|exclusiveFlag|heldFlag)))
+	b = append(b, byte(o.access&(accessMask|exclusiveFlag|heldFlag|migrantMask)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(o.owner))
 	b = binary.AppendUvarint(b, o.sharers.w[0])
 	b = binary.AppendUvarint(b, o.sharers.w[1])

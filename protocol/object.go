@@ -24,6 +24,8 @@ const (
 	exclusiveFlag = 1 << 2 // home: see object.exclusive
 	heldFlag      = 1 << 3 // access was gained and may not have been used yet: it can't be taken for a while
 	contestedFlag = 1 << 4 // access was wanted by others while it was held
+	migrantShift  = 5      // home: three bits, see object.migrated
+	migrantMask   = 7 << migrantShift
 	streakShift   = 8
 	streakMax     = 255
 )
@@ -42,6 +44,40 @@ func (o *object) set(flag uint16, on bool) {
 func (o *object) streak() int { return int(o.access >> streakShift) }
 func (o *object) setStreak(n int) {
 	o.access = o.access&(1<<streakShift-1) | uint16(min(n, streakMax))<<streakShift
+}
+
+// An object migrates if one node after another reads and then writes it. The home sees that in upgrades: a reader asks to write, and nobody
+// else has a copy but the owner. Once it has seen it twice, it grants readers exclusiveness at once, which saves each of them the
+// upgrade and the owner's invalidation. Whether they make use of it the home can't see. So after some of them it lets one read
+// only, and goes on if that one writes again.
+//
+// migrant is 0 at first, 1 when an upgrade looked like a migration, and then 2 plus the number of readers that will be granted more than they ask for.
+const mostMigrant = migrantMask >> migrantShift
+
+func (o *object) migrant() int { return int(o.access & migrantMask >> migrantShift) }
+func (o *object) setMigrant(m int) {
+	o.access = o.access&^migrantMask | uint16(m)<<migrantShift
+}
+
+// upgraded notes an upgrade that looked like a migration, or not.
+func (o *object) upgraded(migration bool) {
+	switch {
+	case !migration:
+		o.setMigrant(0)
+	case o.migrant() == 0:
+		o.setMigrant(1)
+	default:
+		o.setMigrant(mostMigrant)
+	}
+}
+
+// migrates says whether to grant a reader exclusiveness, and counts that.
+func (o *object) migrates() bool {
+	if o.migrant() <= 2 {
+		return false
+	}
+	o.setMigrant(o.migrant() - 1)
+	return true
 }
 
 // homeMode says which kind of transaction the home has under way.

@@ -107,3 +107,34 @@ func TestMetadataPerPage(t *testing.T) {
 		runtime.KeepAlive(&tab)
 	}
 }
+
+// TestMigrant: two upgrades that look like a migration are believed, for some readers; then one has to show it again.
+func TestMigrant(t *testing.T) {
+	o := object{access: accessMask | exclusiveFlag | heldFlag | contestedFlag}
+	o.setStreak(streakMax)
+	before := o.access
+	if o.migrates() {
+		t.Error("an object migrates before anything has happened")
+	}
+	o.upgraded(true)
+	if o.migrates() {
+		t.Error("one upgrade is believed")
+	}
+	for range 3 {
+		o.upgraded(true)
+		granted := 0
+		for o.migrates() {
+			granted++
+		}
+		if granted != mostMigrant-2 {
+			t.Errorf("%d readers are granted more than they asked for, want %d", granted, mostMigrant-2)
+		}
+	}
+	o.upgraded(false)
+	if o.upgraded(true); o.migrates() {
+		t.Error("an object that stopped migrating is believed at once when it begins again")
+	}
+	if o.setMigrant(0); o.access != before {
+		t.Errorf("the other bits were %#x and are %#x", before, o.access)
+	}
+}

@@ -37,13 +37,31 @@ func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Trans
 	}, nodes)
 }
 
+// newProxiedCluster makes and connects the nodes of a cluster with proxies between them.
+func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) ([]*tcp.Transport, transporttest.Cutter) {
+	t.Helper()
+	var transports []*tcp.Transport
+	proxies := transporttest.NewProxies(t, func(a, b transport.NodeID) { transports[a].Break(b) })
+	listeners, addresses := listenAll(t, nodes)
+	transports = connectAll(t, func(i int) tcp.Config {
+		seen := make([]string, nodes)
+		for j := range seen {
+			if j != i {
+				seen[j] = proxies.Between(transport.NodeID(i), transport.NodeID(j), addresses[j])
+			}
+		}
+		return tcp.Config{Listener: listeners[i], Peers: seen, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes, GiveUp: time.Minute}
+	}, nodes)
+	return transports, proxies
+}
+
 // connectAll makes the nodes of a cluster from their configurations, whose Self, Cluster and Log it sets, and connects them.
 func connectAll(t testing.TB, config func(i int) tcp.Config, nodes int) []*tcp.Transport {
 	t.Helper()
 	transports := make([]*tcp.Transport, nodes)
 	for i := range transports {
 		c := config(i)
-		c.Self, c.Cluster, c.Log = transport.NodeID(i), t.Name(), func(line string) { t.Log(time.Now().Format("05.000"), i, line) }
+		c.Self, c.Cluster, c.Log = transport.NodeID(i), t.Name(), func(line string) { t.Log(line) }
 		tr, err := tcp.New(c)
 		if err != nil {
 			t.Fatal(err)

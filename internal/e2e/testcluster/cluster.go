@@ -27,6 +27,13 @@ var serial atomic.Int64
 // Serve starts a cluster for a job of so many ranks, with flags for `dsmd serve`.
 func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 	t.Helper()
+	return ServeVia(t, nodes, ranks, func(_, _ int, address string) string { return address }, flags...)
+}
+
+// ServeVia is Serve with something between the daemons: via returns the address at which one node is told to reach another,
+// whose own address is given.
+func ServeVia(t testing.TB, nodes, ranks int, via func(node, other int, address string) string, flags ...string) *Cluster {
+	t.Helper()
 	c := &Cluster{ranks: ranks}
 	data, addrs := make([]*os.File, nodes), make([]string, nodes)
 	for i := range nodes {
@@ -37,7 +44,13 @@ func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 	for i := range nodes {
 		socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
 		programs := listenUnix(t, socket)
-		args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(addrs, ","), "--ranks", strconv.Itoa(ranks),
+		seen := slices.Clone(addrs)
+		for j := range seen {
+			if j != i {
+				seen[j] = via(i, j, addrs[j])
+			}
+		}
+		args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(seen, ","), "--ranks", strconv.Itoa(ranks),
 			"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
 		c.Daemons = append(c.Daemons, Start(t, Command{
 			Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data[i], programs}}))

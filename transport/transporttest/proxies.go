@@ -1,4 +1,4 @@
-package tcp_test
+package transporttest
 
 import (
 	"io"
@@ -9,35 +9,44 @@ import (
 	"time"
 
 	"dsmd/transport"
-	"dsmd/transport/tcp"
 )
 
-// proxies stand between the nodes of a cluster: each node reaches each other through one of its own. They are the transporttest.Cutter
-// of this package's tests.
-type proxies struct {
-	t       testing.TB
-	nodes   []*tcp.Transport // for cuts from within
+// Proxies stand between the nodes of a cluster that talk by TCP: each node reaches each other through one of its own. They are a
+// Cutter. What passes through them is forwarded byte by byte, whatever it is.
+type Proxies struct {
+	t      testing.TB
+	within func(a, b transport.NodeID)
+
 	mu      sync.Mutex
 	fragile bool              // guarded by mu
 	random  *rand.Rand        // guarded by mu
 	open    map[*proxied]bool // guarded by mu
 	closed  bool              // guarded by mu
+	cuts    int               // guarded by mu
+}
+
+// NewProxies makes the proxies of a test, of which there are none yet. They end with the test. within, if there is
+// one, has node a end its connection to node b itself; it is one of the ways to cut.
+func NewProxies(t testing.TB, within func(a, b transport.NodeID)) *Proxies {
+	x := &Proxies{t: t, within: within, open: map[*proxied]bool{}, random: rand.New(rand.NewPCG(9, 9))}
+	t.Cleanup(x.end)
+	return x
 }
 
 // proxied is a connection through a proxy.
 type proxied struct {
-	owner  *proxies
+	owner  *Proxies
 	a, b   transport.NodeID
 	calls  *net.TCPConn // to the node that has called
 	called *net.TCPConn
-	// What may still pass in each direction, from and to the caller; -1: everything. Guarded by proxies.mu.
+	// What may still pass in each direction, from and to the caller; -1: everything. Guarded by Proxies.mu.
 	budget [2]int
-	// slow holds back what passes by up to two milliseconds. Guarded by proxies.mu.
+	// slow holds back what passes by up to two milliseconds. Guarded by Proxies.mu.
 	slow bool
 }
 
-// between makes a proxy for the calls of one node to another, at the given address, and returns its own address.
-func (x *proxies) between(caller, called transport.NodeID, address string) string {
+// Between makes a proxy for the calls of one node to another, at the given address, and returns its own address.
+func (x *Proxies) Between(caller, called transport.NodeID, address string) string {
 	x.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +65,7 @@ func (x *proxies) between(caller, called transport.NodeID, address string) strin
 	return l.Addr().String()
 }
 
-func (x *proxies) serve(calls *net.TCPConn, a, b transport.NodeID, address string) {
+func (x *Proxies) serve(calls *net.TCPConn, a, b transport.NodeID, address string) {
 	called, err := net.Dial("tcp", address)
 	if err != nil {
 		calls.SetLinger(0)
@@ -138,11 +147,18 @@ func (c *proxied) reset() {
 	c.called.Close()
 }
 
-// Cut implements transporttest.Cutter.
-func (x *proxies) Cut(a, b transport.NodeID, random *rand.Rand) {
+// Cuts is how many connections were cut through the proxies.
+func (x *Proxies) Cuts() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cuts
+}
+
+// Cut implements Cutter.
+func (x *Proxies) Cut(a, b transport.NodeID, random *rand.Rand) {
 	way, direction, bytes := random.IntN(7), random.IntN(2), random.IntN(20_000)
-	if way == 0 { // from within
-		x.nodes[a].Break(b)
+	if way == 0 && x.within != nil {
+		x.within(a, b)
 		return
 	}
 	x.mu.Lock()
@@ -151,8 +167,9 @@ func (x *proxies) Cut(a, b transport.NodeID, random *rand.Rand) {
 		if (c.a != a || c.b != b) && (c.a != b || c.b != a) {
 			continue
 		}
+		x.cuts++
 		switch way {
-		case 1: // a reset
+		case 0, 1: // a reset
 			c.reset()
 		case 2: // the end, in both directions
 			c.calls.Close()
@@ -170,37 +187,19 @@ func (x *proxies) Cut(a, b transport.NodeID, random *rand.Rand) {
 	}
 }
 
-// Fragile implements transporttest.Cutter.
-func (x *proxies) Fragile(on bool) {
+// Fragile implements Cutter.
+func (x *Proxies) Fragile(on bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.fragile = on
 }
 
 // end closes all connections.
-func (x *proxies) end() {
+func (x *Proxies) end() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
 	for c := range x.open {
 		c.reset()
 	}
-}
-
-// newProxiedCluster makes and connects the nodes of a cluster with proxies between them.
-func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) ([]*tcp.Transport, *proxies) {
-	t.Helper()
-	x := &proxies{t: t, open: map[*proxied]bool{}, random: rand.New(rand.NewPCG(9, 9))}
-	t.Cleanup(x.end)
-	listeners, addresses := listenAll(t, nodes)
-	x.nodes = connectAll(t, func(i int) tcp.Config {
-		seen := make([]string, nodes)
-		for j := range seen {
-			if j != i {
-				seen[j] = x.between(transport.NodeID(i), transport.NodeID(j), addresses[j])
-			}
-		}
-		return tcp.Config{Listener: listeners[i], Peers: seen, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes, GiveUp: time.Minute}
-	}, nodes)
-	return x.nodes, x
 }

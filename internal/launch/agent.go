@@ -59,8 +59,8 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 		}
 	default:
 	}
-	if a.here.endpoints == nil {
-		return nil // nothing has been begun
+	if !a.started {
+		return a.abort() // the launcher has changed its mind, and needs no explanation
 	}
 	return errors.Join(err, a.abort())
 }

@@ -135,6 +135,13 @@ func (c *Cluster) ProgramAt(t testing.TB, p *Program, socket string, rank int, a
 	})
 }
 
+// Elsewhere is what it takes to run the program where the test binary's environment is not known: its path, and the environment
+// variables that it needs, NAME=VALUE.
+func (p *Program) Elsewhere(t testing.TB) (path string, env []string) {
+	t.Helper()
+	return program(t), []string{envProgram + "=" + p.name, envLimit + "=" + (Patience + programGrace).String()}
+}
+
 // Job says how to run copies of a program under `dsmd run`.
 type Job struct {
 	Nodes   int

@@ -202,8 +202,12 @@ func (n *Node) tableEvent(ev *pagetable.Event) {
 		}
 		n.operationDone(ev.Page, effectOf[ev.Op])
 	case pagetable.ProcGone:
-		// Its socket ends too, and tells whether it left in order.
-		n.untrap(protocol.ClientID(ev.Proc))
+		// If it has ended its socket ends too, and tells whether it left in order.
+		id := protocol.ClientID(ev.Proc)
+		n.untrap(id)
+		if p := n.programs[id]; p != nil && ev.Err != nil {
+			n.cutOff(p, ev.Err)
+		}
 	}
 }
 

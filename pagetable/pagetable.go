@@ -64,7 +64,7 @@ type Event struct {
 	Thread uint32 // Fault only: the thread's id as the kernel knows it
 	Offset uint32 // Fault only: which byte of the page, 0 if the kernel does not say
 	Page   Page
-	Err    error // Completed only
+	Err    error // Completed: why it failed. ProcGone: what the program has broken, nil if it has ended
 }
 
 // Outcome says whether an operation is finished when its method returns.

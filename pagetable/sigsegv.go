@@ -166,6 +166,10 @@ func (pr *segvProgram) receive() (file int, err error) {
 		return -1, errors.Join(fmt.Errorf("its trap socket brought %d descriptors and version %d, want 2 and %d", len(fds), byte1[0], area.Version), err)
 	}
 	pr.events = fds[1]
+	if is, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", pr.events)); err != nil || is != "anon_inode:[eventfd]" {
+		unix.Close(fds[0]) // reading from anything else could block
+		return -1, errors.Join(fmt.Errorf("its trap socket brought %q, want an eventfd", is), err)
+	}
 	if err := unix.SetNonblock(pr.events, true); err != nil {
 		unix.Close(fds[0])
 		return -1, fmt.Errorf("its eventfd: %w", err)

@@ -303,9 +303,18 @@ func (s *Sigsegv) drain(pr *segvProgram) {
 		return
 	}
 	var count [8]byte
-	if n, _ := unix.Read(pr.events, count[:]); n == len(count) {
+	if readNoWait(pr.events, count[:]) == len(count) {
 		pr.area.Unsignal()
 	}
+}
+
+// readNoWait reads from an eventfd that the program has a copy of, and with which it shares O_NONBLOCK: it can clear it at any time.
+func readNoWait(fd int, b []byte) int {
+	n, err := unix.Preadv2(fd, [][]byte{b}, -1, unix.RWF_NOWAIT)
+	if err == unix.EOPNOTSUPP { // before Linux 5.8
+		n, _ = unix.Read(fd, b)
+	}
+	return n
 }
 
 // checkReady looks for programs that have ended.

@@ -82,7 +82,8 @@ type program struct {
 	id    ProcID
 	base  uintptr
 	traps traps
-	gone  bool // its address space has ended
+	gone  bool  // its address space has ended, or it is served no more
+	why   error // gone although its address space has not ended: what it has broken
 }
 
 // traps is what Uffd needs of a userfaultfd: the seam at which tests inject the kernel's rarer answers.

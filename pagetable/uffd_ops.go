@@ -135,7 +135,9 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 		// in either case; what was asked for replaces it.
 		mapLater = proc
 	default:
-		return Done, fail(OpInstall, p, errno)
+		if pr == nil || !u.blame(pr, "install a page", errno) {
+			return Done, fail(OpInstall, p, errno)
+		}
 	}
 	if errno := u.mem.writeAt(rest, u.offset(p)+uint64(filled)); errno != 0 {
 		return Done, fail(OpInstall, p, errno)
@@ -202,6 +204,9 @@ func (u *Uffd) protectIn(pr *program, p Page, on bool) unix.Errno {
 		return 0
 	case unix.ESRCH:
 		u.markGone(pr)
+		return 0
+	}
+	if u.blame(pr, "protect a page", errno) {
 		return 0
 	}
 	return errno
@@ -284,8 +289,11 @@ func (u *Uffd) mapIn(pr *program, p Page, writable bool) unix.Errno {
 				u.noContinueWP = true // refused before it did anything: the mode is unknown to this kernel
 				return u.mapByCopy(pr, p)
 			}
-			return errno
+			fallthrough
 		default:
+			if u.blame(pr, "map a page", errno) {
+				return 0
+			}
 			return errno
 		}
 	}

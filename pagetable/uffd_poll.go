@@ -54,6 +54,9 @@ func (u *Uffd) settle(events []Event) int {
 	told := 0
 	for told < len(u.goneNews) && n < len(events) {
 		events[n] = Event{Kind: ProcGone, Proc: u.goneNews[told]}
+		if pr := u.program(u.goneNews[told]); pr != nil {
+			events[n].Err = pr.why
+		}
 		n++
 		told++
 	}
@@ -87,6 +90,26 @@ func (u *Uffd) markGone(pr *program) {
 	u.setAlarm()
 }
 
+// giveUp serves a program no more, because of what it has done to its trap or its memory. Others are not hurt. Pages that it can still
+// touch it could also reach by mapping the file that it was given.
+func (u *Uffd) giveUp(pr *program, why error) {
+	if !pr.gone {
+		pr.why = fmt.Errorf("pagetable: program %d has broken its trap: %w", pr.id, why)
+	}
+	u.markGone(pr)
+}
+
+// blame gives a program up if an operation on its address space has failed for its own sake: it has mapped something else
+// at the region, or registered it otherwise than it was told. It says whether it did.
+func (u *Uffd) blame(pr *program, what string, errno unix.Errno) bool {
+	switch errno {
+	case 0, unix.EAGAIN, unix.ENOMEM, unix.ENOSPC:
+		return false // nobody's fault, or everybody's
+	}
+	u.giveUp(pr, fmt.Errorf("%s: %w", what, errno))
+	return true
+}
+
 // readReady asks epoll which programs have faults and reads those. The kernel moves what it has reported
 // to the end of its list, so no program starves behind others.
 func (u *Uffd) readReady(events []Event) (int, error) {
@@ -102,6 +125,10 @@ func (u *Uffd) readReady(events []Event) (int, error) {
 		pr := u.program(ProcID(r.Fd))
 		if pr == nil || n == len(events) {
 			continue // the alarm, which Poll looks at first in any case; or no room, and it stays readable
+		}
+		if r.Events&unix.EPOLLERR != 0 && !pr.gone { // so the kernel says that reading would block; it stays readable for ever
+			u.giveUp(pr, errors.New("it has made its userfaultfd a blocking one"))
+			continue
 		}
 		m, err := u.readFaults(pr, events[n:])
 		n += m
@@ -132,11 +159,10 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 	}
 	switch {
 	case errors.Is(err, uffd.ErrNotAFault):
-		// It has opened its userfaultfd by rules of its own, and is served no more. Pages that it can touch still it could also
-		// reach by mapping the file that it was given.
-		u.markGone(pr)
+		// It has opened its userfaultfd by rules of its own.
+		u.giveUp(pr, err)
 	case err != nil:
-		return n, fmt.Errorf("pagetable: read the faults of program %d: %w", pr.id, err)
+		u.giveUp(pr, fmt.Errorf("read its faults: %w", err))
 	}
 	return n, nil
 }

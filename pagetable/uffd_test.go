@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
@@ -180,8 +181,8 @@ func TestOtherEventsThanFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if want := (pagetable.Event{Kind: pagetable.ProcGone, Proc: proc}); events[0] != want {
-			t.Errorf("got %+v, want %+v", events[0], want)
+		if ev := events[0]; ev.Kind != pagetable.ProcGone || ev.Proc != proc || !errors.Is(ev.Err, uffd.ErrNotAFault) {
+			t.Errorf("got %+v, want that program %d is gone, and why", ev, proc)
 		}
 		b.u.Detach(proc)
 		if err := <-given; err != nil {

@@ -14,14 +14,15 @@ import (
 // which is what the runtime itself waits before it considers a system call slow.
 const rawLimitBytes = 64 << 10
 
-// FD is a userfaultfd. Its methods may be called concurrently; the kernel serialises them. Only Close
-// must not run at the same time as another method, because the number could be reused.
+// FD is a userfaultfd. Its methods may be called concurrently, but ReadFaults by one goroutine at a time; the kernel serialises
+// them. Only Close must not run at the same time as another method, because the number could be reused.
 type FD struct {
 	fd       int
 	mode     Mode // 0 when received from elsewhere
 	features Features
 	failed   []Attempt
 	closed   atomic.Bool
+	plain    bool // this kernel knows no other way not to block than O_NONBLOCK (before Linux 6.10)
 }
 
 // From wraps a descriptor that somebody else opened and agreed on features for: one received over a
@@ -213,7 +214,7 @@ func (f *FD) ReadFaults(b *Buffer, limit int) ([]Fault, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(f.fd), uintptr(unsafe.Pointer(&b.raw)), uintptr(limit*messageBytes))
+	n, errno := f.read(b, limit*messageBytes)
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR:
@@ -237,6 +238,23 @@ func (f *FD) ReadFaults(b *Buffer, limit int) ([]Fault, error) {
 		}
 	}
 	return b.faults[:count], nil
+}
+
+// read never blocks. O_NONBLOCK alone would not see to that: the flag belongs to the open file, and so also to the program that
+// has sent the descriptor, which can clear it at any time.
+func (f *FD) read(b *Buffer, length int) (uintptr, unix.Errno) {
+	if !f.plain {
+		v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&b.raw))}
+		v.SetLen(length)
+		const position, noWait = ^uintptr(0), 0x8 // RWF_NOWAIT
+		n, _, errno := unix.RawSyscall6(unix.SYS_PREADV2, uintptr(f.fd), uintptr(unsafe.Pointer(&v)), 1, position, position, noWait)
+		if errno != unix.EOPNOTSUPP && errno != unix.ENOSYS {
+			return n, errno
+		}
+		f.plain = true
+	}
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(f.fd), uintptr(unsafe.Pointer(&b.raw)), uintptr(length))
+	return n, errno
 }
 
 // closeForks closes the descriptors that came with messages about forks: the kernel opens them for whoever reads the message.

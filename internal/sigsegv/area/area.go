@@ -122,6 +122,14 @@ func Open(file int, pages, pageBytes uint64) (*Area, error) {
 	if err := unix.Fstat(file, &st); err != nil {
 		return nil, fmt.Errorf("area: fstat: %w", err)
 	}
+	// A memory file of huge pages has none behind it but what the administrator has set aside: touching it raises SIGBUS.
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(file, &fs); err != nil {
+		return nil, fmt.Errorf("area: fstatfs: %w", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return nil, fmt.Errorf("%w: it is of another file system, %#x", ErrBad, fs.Type)
+	}
 	size := Size(pages)
 	if st.Size < 0 || uint64(st.Size) < size {
 		return nil, fmt.Errorf("%w: it has %d bytes, %d are needed for %d pages", ErrBad, st.Size, size, pages)

@@ -54,7 +54,7 @@ func (c *connecting) init(config Config) {
 	c.listener, c.addresses, c.giveUp = config.Listener, config.Peers, config.GiveUp
 	c.mine = greeting{
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
-		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster,
+		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster, hello: string(config.Hello),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.missing = len(config.Peers) - 1

@@ -11,7 +11,7 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of what
 // they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 2
+const WireVersion = 3
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together: they
 // differ in version, cluster, number of nodes or page size. Trying again does not help.
@@ -27,8 +27,9 @@ const (
 	// versions, so that nodes of different versions can tell each other what differs.
 	greetingPrefixBytes = len(magic) + 6
 	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16, nodes u16,
-	// page size u32, purpose u8, listens u8, and four numbers of u64: incarnation, expected, call, received.
-	greetingFixedBytes = 42
+	// page size u32, purpose u8, listens u8, four numbers of u64: incarnation, expected, call, received; and the length of what
+	// follows the name, u8.
+	greetingFixedBytes = 43
 	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions may say
 	// more than this one; 1 KiB leaves room.
 	maxGreetingRest = 1024
@@ -38,6 +39,9 @@ const (
 
 // MaxClusterBytes bounds the length of Config.Cluster.
 const MaxClusterBytes = 255
+
+// MaxHelloBytes bounds the length of Config.Hello.
+const MaxHelloBytes = 64
 
 // purpose is what a caller wants.
 type purpose uint8
@@ -69,6 +73,7 @@ type greeting struct {
 	// meanwhile by an earlier connection is skipped when it comes again.
 	received uint64
 	cluster  string
+	hello    string // see Config.Hello
 }
 
 // appendGreeting appends g in wire form.
@@ -76,7 +81,7 @@ func appendGreeting(b []byte, g greeting) []byte {
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint16(b, g.version)
 	b = binary.LittleEndian.AppendUint16(b, uint16(g.node))
-	b = binary.LittleEndian.AppendUint16(b, uint16(greetingFixedBytes+len(g.cluster)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(greetingFixedBytes+len(g.cluster)+len(g.hello)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(g.addressee))
 	b = binary.LittleEndian.AppendUint16(b, g.nodes)
 	b = binary.LittleEndian.AppendUint32(b, g.pageBytes)
@@ -87,7 +92,9 @@ func appendGreeting(b []byte, g greeting) []byte {
 	for _, number := range []uint64{g.incarnation, g.expected, g.call, g.received} {
 		b = binary.LittleEndian.AppendUint64(b, number)
 	}
-	return append(b, g.cluster...)
+	b = append(b, byte(len(g.hello)))
+	b = append(b, g.cluster...)
+	return append(b, g.hello...)
 }
 
 // readGreeting reads what appendGreeting wrote, and not a byte more: frames may follow. Of a
@@ -117,9 +124,9 @@ func readGreeting(r io.Reader) (greeting, error) {
 	if g.version != WireVersion {
 		return g, nil
 	}
-	if restBytes < greetingFixedBytes || restBytes > greetingFixedBytes+MaxClusterBytes {
+	if restBytes < greetingFixedBytes || restBytes > greetingFixedBytes+MaxClusterBytes+MaxHelloBytes {
 		return greeting{}, fmt.Errorf("its greeting has %d bytes, version %d has %d to %d",
-			restBytes, WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes)
+			restBytes, WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes+MaxHelloBytes)
 	}
 	if err := g.decodeRest(rest); err != nil {
 		return greeting{}, err
@@ -136,7 +143,14 @@ func (g *greeting) decodeRest(rest []byte) error {
 	for i, number := range []*uint64{&g.incarnation, &g.expected, &g.call, &g.received} {
 		*number = binary.LittleEndian.Uint64(rest[10+8*i:])
 	}
-	g.cluster = string(rest[greetingFixedBytes:])
+	helloBytes := int(rest[greetingFixedBytes-1])
+	clusterBytes := len(rest) - greetingFixedBytes - helloBytes
+	if helloBytes > MaxHelloBytes || clusterBytes < 0 || clusterBytes > MaxClusterBytes {
+		return fmt.Errorf("its greeting names a cluster in %d bytes, which may have %d, and adds %d, which may be %d",
+			clusterBytes, MaxClusterBytes, helloBytes, MaxHelloBytes)
+	}
+	g.cluster = string(rest[greetingFixedBytes:][:clusterBytes])
+	g.hello = string(rest[greetingFixedBytes+clusterBytes:])
 	if g.purpose >= purposes || rest[9] > 1 || g.incarnation == 0 {
 		return fmt.Errorf("its greeting has purpose %d, flag %d and incarnation %d, which version %d does not know",
 			g.purpose, rest[9], g.incarnation, WireVersion)

@@ -62,8 +62,8 @@ func TestRefusal(t *testing.T) {
 		says0  string // what node 0, which is called, says
 		says1  string // what node 1, which calls, says
 	}{
-		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = 3 },
-			says0: "refused: it runs wire version 3, this node 2", says1: "refused: it runs wire version 2, this node 3"},
+		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = 4 },
+			says0: "refused: it runs wire version 4, this node 3", says1: "refused: it runs wire version 3, this node 4"},
 		{name: "Cluster", other: Config{Cluster: "b", PageBytes: 4096},
 			says0: `refused: it belongs to cluster "b", this node to "a"`, says1: `refused: it belongs to cluster "a", this node to "b"`},
 		{name: "Nodes", other: Config{Cluster: "a", PageBytes: 4096, Peers: make([]string, 3)},
@@ -327,7 +327,7 @@ func TestConfigIsChecked(t *testing.T) {
 // TestHandshakeReadsNoFurther: what follows a greeting or a verdict on the connection is left for its reader.
 func TestHandshakeReadsNoFurther(t *testing.T) {
 	mine := greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c",
-		purpose: purposeAsk, listens: true, incarnation: 7, expected: 8, call: 9, received: 10}
+		purpose: purposeAsk, listens: true, incarnation: 7, expected: 8, call: 9, received: 10, hello: "hello"}
 	r := bytes.NewReader(append(appendVerdict(appendGreeting(nil, mine), "no"), "frames"...))
 	if got, err := readGreeting(r); err != nil || got != mine {
 		t.Errorf("greeting %+v, %v, want %+v", got, err, mine)
@@ -343,7 +343,7 @@ func TestHandshakeReadsNoFurther(t *testing.T) {
 // FuzzGreeting: any input gives an error or a greeting that is written the same way again.
 func FuzzGreeting(f *testing.F) {
 	f.Add(appendGreeting(nil, greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096,
-		incarnation: 1, cluster: "c"}))
+		incarnation: 1, cluster: "c", hello: "hello"}))
 	f.Add(appendGreeting(nil, greeting{version: WireVersion + 1, node: 3}))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, input []byte) {

@@ -10,6 +10,7 @@ import (
 type session struct {
 	incarnation uint64 // the peer's, since the first connection; 0: there was none
 	listens     bool   // the peer can be called
+	hello       string // the peer's Config.Hello
 	tried       uint64 // number of the last call that this node has made
 	made        uint64 // number of the last connection that was made
 	reason      error  // before the first connection: why the last attempt failed
@@ -43,7 +44,20 @@ func (c *connecting) settle(theirs greeting) error {
 		}
 	}
 	s.incarnation, s.listens, s.made = theirs.incarnation, theirs.listens, theirs.call
+	s.hello = theirs.hello
 	s.endSevered()
+	return nil
+}
+
+// PeerHello is the Config.Hello of a peer, nil if it has none. It is that of the first connection and every later one,
+// and may be called from any goroutine after PeerUp.
+func (t *Transport) PeerHello(peer transport.NodeID) []byte {
+	c := &t.connect
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if hello := c.sessions[peer].hello; hello != "" {
+		return []byte(hello)
+	}
 	return nil
 }
 

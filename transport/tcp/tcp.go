@@ -46,6 +46,9 @@ type Config struct {
 	Peers []string
 	// Cluster names the cluster, in at most MaxClusterBytes bytes. Nodes of other clusters are refused.
 	Cluster string
+	// Hello is what this node tells each peer of itself when they connect, at most MaxHelloBytes; the peer gets it by PeerHello. What
+	// it means is not this package's business: a layer above says by it that it is there.
+	Hello []byte
 	// PageBytes is the size of every payload, 1 to MaxPageBytes.
 	PageBytes int
 	// MaxQueuedBytes bounds what is kept for one peer because it was not sent or not confirmed, headers included; then Send
@@ -77,6 +80,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("tcp: a page size of %d bytes; it must be 1 to %d", c.PageBytes, MaxPageBytes)
 	case len(c.Cluster) > MaxClusterBytes:
 		return fmt.Errorf("tcp: the cluster's name has %d bytes; it must have at most %d", len(c.Cluster), MaxClusterBytes)
+	case len(c.Hello) > MaxHelloBytes:
+		return fmt.Errorf("tcp: Hello has %d bytes; it must have at most %d", len(c.Hello), MaxHelloBytes)
 	case c.MaxQueuedBytes < 0:
 		return fmt.Errorf("tcp: MaxQueuedBytes is %d; it must not be negative", c.MaxQueuedBytes)
 	case c.MaxQueuedBytes != 0 && c.MaxQueuedBytes < maxFrameBytes(c.PageBytes)+confirmEvery:

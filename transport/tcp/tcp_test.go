@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -110,4 +111,20 @@ func asInterface(transports []*tcp.Transport) (nodes []transport.Transport) {
 		nodes = append(nodes, tr)
 	}
 	return nodes
+}
+
+// TestHello: each node learns what the others say of themselves.
+func TestHello(t *testing.T) {
+	listeners, addresses := listenAll(t, 3)
+	hellos := [][]byte{[]byte("I am 0"), nil, []byte("I am 2")}
+	transports := connectAll(t, func(i int) tcp.Config {
+		return tcp.Config{Listener: listeners[i], Peers: addresses, PageBytes: 64, Hello: hellos[i]}
+	}, 3)
+	for i, tr := range transports {
+		for peer, want := range hellos {
+			if got := tr.PeerHello(transport.NodeID(peer)); peer != i && !bytes.Equal(got, want) {
+				t.Errorf("node %d has heard %q from node %d, want %q", i, got, peer, want)
+			}
+		}
+	}
 }

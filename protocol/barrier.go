@@ -48,6 +48,11 @@ func (e *Engine) onBarrierArrive(m *Message) {
 		e.reject(m, "a barrier with impossible parties or payload")
 		return
 	}
+	if e.arrived >= e.limits.arrivals {
+		text := fmt.Sprintf("%d arrivals wait at the home of this barrier already", e.arrived)
+		e.send(Message{Kind: BarrierRelease, To: m.From, Object: m.Object, Ticket: m.Ticket, Status: StatusNoSpace, Payload: []byte(text)})
+		return
+	}
 	i, ok := e.findBarrier(m.Object)
 	if !ok {
 		e.barriers = slices.Insert(e.barriers, i, &barrier{id: m.Object})
@@ -64,6 +69,7 @@ func (e *Engine) onBarrierArrive(m *Message) {
 	}
 	// The payload is the transport's; it is kept until the release.
 	b.arrivals = append(b.arrivals, arrival{node: m.From, ticket: m.Ticket, rank: m.Rank, payload: slices.Clone(m.Payload)})
+	e.arrived++
 	if len(b.arrivals) == int(b.parties) {
 		e.releaseBarrier(b)
 	}
@@ -90,6 +96,7 @@ func (e *Engine) releaseBarrier(b *barrier) {
 	for i := range in {
 		e.send(Message{Kind: BarrierRelease, To: in[i].node, Object: b.id, Ticket: in[i].ticket, Status: status, Payload: payload})
 	}
+	e.arrived -= len(in)
 	e.dropBarrier(b)
 }
 
@@ -115,6 +122,7 @@ func (e *Engine) onBarrierCancel(m *Message) {
 		return
 	}
 	b.arrivals = slices.Delete(b.arrivals, j, j+1)
+	e.arrived--
 	e.send(Message{Kind: BarrierRelease, To: m.From, Object: m.Object, Ticket: m.Ticket, Status: StatusCanceled})
 	if len(b.arrivals) == 0 {
 		e.dropBarrier(b)
@@ -128,8 +136,33 @@ func (e *Engine) onReply(m *Message) {
 		return // canceled meanwhile
 	}
 	c := e.calls[i]
+	if why := e.noReply(&c, m); why != "" {
+		e.reject(m, why)
+		return
+	}
 	e.calls = slices.Delete(e.calls, i, i+1)
 	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: m.Status, Payload: m.Payload})
+}
+
+// noReply says why a message cannot answer a call: "" if it can.
+func (e *Engine) noReply(c *call, m *Message) string {
+	from := directory
+	if c.barrier {
+		from = e.home(c.object)
+	}
+	switch {
+	case m.From != from || c.barrier != (m.Kind == BarrierRelease):
+		return "the call that it answers went to another node, or was another"
+	case m.Status == StatusOwnerDied:
+		return "no lock was asked for"
+	case c.barrier || m.Status != StatusOK || len(m.Payload) == 0:
+		return ""
+	}
+	// Programs map what they are told.
+	if first, count, err := DecodeRun(m.Payload); err != nil || count > e.cfg.Pages || first > e.cfg.Pages-count {
+		return "not a run of pages of the region"
+	}
+	return ""
 }
 
 // cancel ends a client's wait, whatever it waits for.

@@ -35,6 +35,7 @@
 //	holder.go                        requesting, installing, holding, giving up copies
 //	lock.go                          who on this node holds or waits for a lock
 //	barrier.go, names.go             barriers with gathered payloads; names of allocations
+//	limits.go, nodeset.go            how much is remembered at most; exact sets of nodes
 //	inspect.go                       Clone, AppendState, Check: for explorer, simulator and status
 //
 // # Order and concurrency

@@ -50,6 +50,10 @@ type Engine struct {
 
 	footsteps []footstep // of the threads that fault here; at most maxFootsteps
 
+	limits  limits
+	holders []holder // clients that hold locks or wait for them
+	arrived int      // arrivals of all barriers
+
 	now   Time
 	out   []Effect
 	local []Message // to this node itself, in order
@@ -60,7 +64,7 @@ func New(cfg Config) *Engine {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
-	return &Engine{cfg: cfg, names: newNames(cfg.Pages)}
+	return &Engine{cfg: cfg, names: newNames(cfg.Pages), limits: allLimits}
 }
 
 // Step lets one event happen and appends to out what must be done, in order.
@@ -206,7 +210,7 @@ func (e *Engine) pendingOf(o *object) *pending {
 		e.pendings = append(e.pendings, new(pending))
 	}
 	p := e.pendings[i]
-	*p = pending{inUse: true, queue: p.queue[:0]}
+	*p = pending{inUse: true, queue: p.queue[:0], reading: p.reading[:0]}
 	o.pending = i + 1
 	return p
 }

@@ -121,7 +121,8 @@ const (
 	StatusOwnerDied
 	// StatusMismatch: another rank gave another type, length or number of parties. Payload says what it gave.
 	StatusMismatch
-	// StatusNoSpace: the region has no room for an allocation of this size.
+	// StatusNoSpace: the region has no room for an allocation of this size; or one of the limits of this package is reached, and
+	// Payload says which. A reduction that is too large for one message has no Payload.
 	StatusNoSpace
 	// StatusUnknown: the name is not bound, or the lock is not held.
 	StatusUnknown

@@ -1,5 +1,7 @@
 package protocol
 
+import "slices"
+
 // fault deals with an access to a page that the page table did not let through.
 func (e *Engine) fault(ev Event) {
 	if e.isDead(ev.Object) {
@@ -145,11 +147,21 @@ func (e *Engine) onGrant(m *Message) {
 	case m.Access < p.want:
 		e.reject(m, "less is granted than was asked for")
 		return
+	case p.want == Read && m.Acks != 0 || int(m.Acks) >= e.cfg.Nodes:
+		e.reject(m, "nobody has to give up as many copies for it")
+		return
+	case m.From != e.cfg.Self && e.home(o.id) == e.cfg.Self && !p.suppliedBy(m, e.cfg.Self, o.owner):
+		e.reject(m, "this node, the object's home, has not asked for that")
+		return
 	case m.Flags&(FlagData|FlagZero) == 0 && o.has() != Read:
 		e.reject(m, "a grant without contents, and this node has no copy")
 		return
 	case m.Flags&FlagData != 0 && o.id.IsLock():
 		e.reject(m, "a lock has no contents")
+		return
+	}
+	if p.acks+int(m.Acks) < 0 {
+		e.reject(&Message{Kind: InvalidateAck, From: p.acker, Object: o.id}, "more copies were given up than there were")
 		return
 	}
 	p.granted, p.grant = true, m.Access
@@ -166,6 +178,18 @@ func (e *Engine) onGrant(m *Message) {
 	e.gain(o, p)
 }
 
+// suppliedBy says, at the home of an object, whether a Grant to the home itself is the one that its own transaction waits for. As
+// long as the home has a copy to give up, for the transaction before, the supplier cannot have anything to give.
+func (p *pending) suppliedBy(m *Message, self, owner NodeID) bool {
+	if p.giving() {
+		return false
+	}
+	if p.mode == homeReading {
+		return m.From == owner && m.Access == Read && slices.Contains(p.reading, self)
+	}
+	return p.mode == homeSole && p.requester == self && m.From == p.supplier && m.Access == p.sole && m.Acks == p.invalidated
+}
+
 func (e *Engine) onInvalidateAck(m *Message) {
 	o := e.objects.find(m.Object)
 	p := e.peek(o)
@@ -178,6 +202,7 @@ func (e *Engine) onInvalidateAck(m *Message) {
 		return
 	}
 	p.acks--
+	p.acker = m.From
 	e.inheritMark(m)
 	if p.granted && p.acks == 0 && p.op == 0 {
 		e.gain(o, p)

@@ -1,5 +1,7 @@
 package protocol
 
+import "slices"
+
 // onRequest queues a request at the home and starts what can start.
 func (e *Engine) onRequest(m *Message) {
 	if e.home(m.Object) != e.cfg.Self {
@@ -8,6 +10,10 @@ func (e *Engine) onRequest(m *Message) {
 	}
 	if m.Access != Read && m.Access != Write {
 		e.reject(m, "a request for no access")
+		return
+	}
+	if why := e.noRequest(m); why != "" {
+		e.reject(m, why)
 		return
 	}
 	o := e.objects.get(m.Object)
@@ -23,6 +29,20 @@ func (e *Engine) onRequest(m *Message) {
 	e.settle(o)
 }
 
+// noRequest says why a home does not take a request from a peer: "" if it does.
+func (e *Engine) noRequest(m *Message) string {
+	switch {
+	case m.From == e.cfg.Self:
+	case !e.knowsOrCan(m.Object):
+		return "this node knows as many locks as it can"
+	case e.Pending() >= e.limits.pending && e.peek(e.objects.find(m.Object)) == nil:
+		return "as much is under way at this node as can be"
+	case e.isForgotten(m.Object):
+		return "the page is being freed, and the requester has said that it asks for it no more"
+	}
+	return ""
+}
+
 // startQueued starts requests from the head of the queue for as long as they are compatible with what
 // is under way: one sole transaction, or any number of reads of a shared object.
 func (e *Engine) startQueued(o *object, p *pending) {
@@ -35,7 +55,7 @@ func (e *Engine) startQueued(o *object, p *pending) {
 		}
 		started++
 		switch {
-		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read):
+		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read), shared && slices.Contains(p.reading, r.from):
 			e.reject(&Message{Kind: Request, From: r.from, Access: r.access, Object: o.id}, "the requester has that access already")
 		case o.owner == NoNode:
 			e.startFirstTouch(o, p, r)
@@ -50,14 +70,14 @@ func (e *Engine) startQueued(o *object, p *pending) {
 	p.queue = append(p.queue[:0], p.queue[started:]...)
 }
 
-func (p *pending) beginSole(r request, access Access) {
-	p.mode, p.requester, p.sole = homeSole, r.from, access
+func (p *pending) beginSole(r request, access Access, supplier NodeID) {
+	p.mode, p.requester, p.sole, p.supplier, p.invalidated = homeSole, r.from, access, supplier, 0
 }
 
 // startFirstTouch gives an object that nobody has touched to whoever touches it first, for writing
 // even if it only wants to read: what is untouched is mostly about to be initialised.
 func (e *Engine) startFirstTouch(o *object, p *pending, r request) {
-	p.beginSole(r, Write)
+	p.beginSole(r, Write, e.cfg.Self)
 	e.send(Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Flags: FlagZero})
 	e.end(o, p)
 }
@@ -72,13 +92,13 @@ func (e *Engine) startSharedRead(o *object, p *pending, r request) {
 		return
 	}
 	p.mode = homeReading
-	p.readers++
+	p.reading = append(p.reading, r.from)
 	e.send(Message{Kind: Forward, To: supplier, Requester: r.from, Object: o.id, Access: Read})
 }
 
 // startSoleRead makes an exclusive owner share its page.
 func (e *Engine) startSoleRead(o *object, p *pending, r request) {
-	p.beginSole(r, Read)
+	p.beginSole(r, Read, o.owner)
 	e.send(Message{Kind: Forward, To: o.owner, Requester: r.from, Object: o.id, Access: Read})
 }
 
@@ -86,8 +106,8 @@ func (e *Engine) startSoleRead(o *object, p *pending, r request) {
 // contents travel. A coarse copyset can't say whether r still has its copy: r may have
 // lost it to a write that was ahead of it in the queue. Then contents travel.
 func (e *Engine) startWrite(o *object, p *pending, r request) {
-	p.beginSole(r, Write)
 	supplier := e.supplier(o)
+	p.beginSole(r, Write, supplier)
 	upgrade := r.hasCopy && o.sharers.exact(e.cfg.Nodes) && o.sharers.has(r.from, e.cfg.Nodes)
 	if r.from == o.owner {
 		upgrade = true
@@ -107,6 +127,7 @@ func (e *Engine) startWrite(o *object, p *pending, r request) {
 		e.end(o, p)
 		return
 	}
+	p.invalidated = invalidated
 	e.send(Message{Kind: Forward, To: supplier, Requester: r.from, Object: o.id, Access: Write, Acks: invalidated})
 }
 
@@ -130,12 +151,17 @@ func (e *Engine) onDone(m *Message) {
 	case p.mode == homeSole && (m.From != p.requester || m.Access != p.sole):
 		e.reject(m, "the transaction under way is another")
 		return
-	case p.mode == homeReading && m.Access != Read:
-		e.reject(m, "only reads are under way")
+	case p.mode == homeSole && (p.supplier == e.cfg.Self || p.giving()):
+		e.reject(m, "this node itself has not yet given up what the requester says it has")
+		return
+	case p.mode == homeReading && (m.Access != Read || !slices.Contains(p.reading, m.From)):
+		e.reject(m, "no such read is under way")
 		return
 	}
 	if p.mode == homeReading {
-		if p.readers--; p.readers == 0 {
+		i := slices.Index(p.reading, m.From)
+		p.reading = slices.Delete(p.reading, i, i+1)
+		if len(p.reading) == 0 {
 			p.mode = homeIdle
 		}
 	} else {

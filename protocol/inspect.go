@@ -21,7 +21,7 @@ func (e *Engine) sortedIDs() []ObjectID {
 
 // Clone returns an independent copy, for exploring what else could happen.
 func (e *Engine) Clone() *Engine {
-	c := &Engine{cfg: e.cfg, now: e.now}
+	c := &Engine{cfg: e.cfg, now: e.now, limits: e.limits, arrived: e.arrived}
 	c.objects = e.objects
 	c.objects.index = slices.Clone(e.objects.index)
 	c.objects.free = slices.Clone(e.objects.free)
@@ -34,7 +34,7 @@ func (e *Engine) Clone() *Engine {
 	c.pendings = make([]*pending, len(e.pendings))
 	for i, p := range e.pendings {
 		q := *p
-		q.queue = slices.Clone(p.queue)
+		q.queue, q.reading = slices.Clone(p.queue), slices.Clone(p.reading)
 		c.pendings[i] = &q
 	}
 	c.freePendings = slices.Clone(e.freePendings)
@@ -51,8 +51,13 @@ func (e *Engine) Clone() *Engine {
 	c.calls = slices.Clone(e.calls)
 	c.dead = slices.Clone(e.dead)
 	c.footsteps = slices.Clone(e.footsteps)
+	c.holders = slices.Clone(e.holders)
 	c.names.free = slices.Clone(e.names.free)
-	c.names.freeing = slices.Clone(e.names.freeing)
+	c.names.uses = e.names.uses
+	for _, f := range e.names.freeing {
+		f.missing = slices.Clone(f.missing)
+		c.names.freeing = append(c.names.freeing, f)
+	}
 	for _, b := range e.names.bound {
 		k := *b
 		k.users = slices.Clone(b.users)
@@ -95,7 +100,14 @@ func (e *Engine) appendObject(b []byte, o *object) []byte {
 	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.owesDone, p.hasDeferred, p.holdArmed), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
-	b = binary.AppendVarint(b, int64(p.readers))
+	b = append(b, byte(len(p.reading)))
+	for _, n := range p.reading {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	if p.mode == homeSole {
+		b = binary.AppendUvarint(b, uint64(p.supplier))
+		b = binary.AppendUvarint(b, uint64(p.invalidated))
+	}
 	if p.op == EffectDowngrade || p.op == EffectRevoke {
 		b = AppendMessage(b, &p.serving)
 	}
@@ -151,8 +163,8 @@ func (e *Engine) checkObject(o *object, p *pending) error {
 		return nil
 	case p.idle():
 		return fmt.Errorf("something is pending, but nothing is")
-	case p.mode == homeReading && p.readers <= 0, p.mode != homeReading && p.readers != 0:
-		return fmt.Errorf("%d readers under way in mode %d", p.readers, p.mode)
+	case (p.mode == homeReading) != (len(p.reading) > 0):
+		return fmt.Errorf("%d readers under way in mode %d", len(p.reading), p.mode)
 	case p.mode == homeIdle && len(p.queue) > 0:
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
 	case p.granted && p.want == None:

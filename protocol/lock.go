@@ -65,6 +65,11 @@ func (e *Engine) dropLock(l *lock) {
 }
 
 func (e *Engine) acquire(ev Event) {
+	if why := e.noLock(ev.Object, ev.Client); why != "" {
+		e.emit(Effect{Kind: EffectComplete, Object: ev.Object, Client: ev.Client, Ticket: ev.Ticket, Status: StatusNoSpace, Payload: []byte(why)})
+		return
+	}
+	e.count(ev.Client, 1)
 	l := e.getLock(ev.Object)
 	l.queue = append(l.queue, waiter{client: ev.Client, ticket: ev.Ticket, access: ev.Access})
 	e.pump(e.objects.get(ev.Object))
@@ -84,6 +89,7 @@ func (e *Engine) release(ev Event) {
 		e.emit(Effect{Kind: EffectComplete, Object: ev.Object, Client: ev.Client, Ticket: ev.Ticket, Status: status})
 	}
 	if held {
+		e.count(ev.Client, -1)
 		e.pump(e.objects.get(ev.Object))
 	}
 }
@@ -227,6 +233,7 @@ func (e *Engine) cancelLockWait(c ClientID, t Ticket) bool {
 			continue
 		}
 		l.leaveQueue(i)
+		e.count(c, -1)
 		e.emit(Effect{Kind: EffectComplete, Object: l.id, Client: c, Ticket: t, Status: StatusCanceled})
 		e.pump(e.objects.get(l.id))
 		return true
@@ -247,12 +254,15 @@ func (e *Engine) releaseAll(c ClientID, rank uint32) {
 		for i := len(l.queue) - 1; i >= 0; i-- {
 			if l.queue[i].client == c {
 				l.leaveQueue(i)
+				e.count(c, -1)
 			}
 		}
 		if l.drop(c, Write) {
 			l.died = rank + 1
+			e.count(c, -1)
 		}
 		for l.drop(c, Read) {
+			e.count(c, -1)
 		}
 		e.pump(e.objects.get(l.id))
 	}

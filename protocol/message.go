@@ -60,6 +60,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
+// hasPayload says whether messages of the kind have a payload.
+func (k Kind) hasPayload() bool {
+	switch k {
+	case BarrierArrive, BarrierRelease, NameRequest, NameReply, Forget:
+		return true
+	}
+	return false
+}
+
 // Flags of a Message.
 type Flags uint8
 
@@ -147,6 +156,8 @@ func DecodeMessage(b []byte) (Message, error) {
 		return Message{}, fmt.Errorf("%w: %v with reserved bits set", ErrMalformed, m.Kind)
 	case m.Acks > MaxNodes:
 		return Message{}, fmt.Errorf("%w: %v with %d acks, a cluster has at most %d nodes", ErrMalformed, m.Kind, m.Acks, MaxNodes)
+	case n > 0 && !m.Kind.hasPayload():
+		return Message{}, fmt.Errorf("%w: %v with a payload of %d bytes", ErrMalformed, m.Kind, n)
 	case n > MaxPayload || int(n) != len(b)-headerBytes:
 		return Message{}, fmt.Errorf("%w: %v says %d payload bytes and carries %d", ErrMalformed, m.Kind, n, len(b)-headerBytes)
 	}

@@ -84,6 +84,7 @@ type names struct {
 	bound   []*binding // in ascending order of first page
 	free    []run      // in ascending order, never adjacent
 	freeing []freeing
+	uses    int // of all that are bound
 }
 
 type run struct{ first, count uint64 }
@@ -107,7 +108,7 @@ type user struct {
 type freeing struct {
 	run
 	phase   uint32
-	missing int // acknowledgements
+	missing nodeSet // who has not acknowledged the phase
 	// reply answers the call that gave up the pages, once they can be used again: whoever is told that memory
 	// is free may ask for it at once. Its Kind is 0 if the last user died, and nobody waits.
 	reply Message
@@ -142,14 +143,21 @@ func (e *Engine) onNameRequest(m *Message) {
 		e.unbind(b, u, reply)
 		return
 	case b == nil:
-		reply.Status, reply.Payload = e.names.allocate(&c, u)
+		reply.Status, reply.Payload = e.allocate(&c, u)
 	case b.signature != c.Signature || b.count != c.Pages:
 		reply.Status, reply.Payload = StatusMismatch, []byte(b.signature)
 	default:
 		// A program binds a name once. When it cancels the call it cannot know whether the name was bound, and
 		// may ask again.
-		if !slices.Contains(b.users, u) {
+		switch {
+		case slices.Contains(b.users, u):
+		case e.names.uses >= e.limits.uses:
+			reply.Status, reply.Payload = StatusNoSpace, fmt.Appendf(nil, "memory has %d uses by name already", e.names.uses)
+			e.send(reply)
+			return
+		default:
 			b.users = append(b.users, u)
+			e.names.uses++
 		}
 		reply.Payload = AppendRun(nil, b.first, b.count)
 	}
@@ -164,7 +172,11 @@ func (n *names) lookup(name string) *binding {
 }
 
 // allocate binds a new name to the first free run that is long enough.
-func (n *names) allocate(c *NameCall, u user) (Status, []byte) {
+func (e *Engine) allocate(c *NameCall, u user) (Status, []byte) {
+	n := &e.names
+	if len(n.bound)+len(n.freeing) >= e.limits.names || n.uses >= e.limits.uses {
+		return StatusNoSpace, fmt.Appendf(nil, "%d names with %d uses are bound already; free some", len(n.bound)+len(n.freeing), n.uses)
+	}
 	i := slices.IndexFunc(n.free, func(r run) bool { return r.count >= c.Pages })
 	if i < 0 || c.Pages == 0 {
 		return StatusNoSpace, nil
@@ -179,6 +191,7 @@ func (n *names) allocate(c *NameCall, u user) (Status, []byte) {
 		j = len(n.bound)
 	}
 	n.bound = slices.Insert(n.bound, j, b)
+	n.uses++
 	return StatusOK, AppendRun(nil, b.first, b.count)
 }
 
@@ -190,6 +203,7 @@ func (e *Engine) unbind(b *binding, u user, reply Message) {
 		reply.Status = StatusUnknown
 	} else {
 		b.users = slices.Delete(b.users, i, i+1)
+		e.names.uses--
 	}
 	if i < 0 || len(b.users) > 0 {
 		e.sendReply(reply)
@@ -213,7 +227,7 @@ const lastPhase = 3
 
 func (e *Engine) nextPhase(f *freeing) {
 	f.phase++
-	f.missing = e.cfg.Nodes
+	f.missing = allNodes(e.cfg.Nodes)
 	for n := range e.cfg.Nodes {
 		e.send(Message{Kind: Forget, To: NodeID(n), Requester: directory, Object: PageObject(f.first), Aux: f.phase,
 			Payload: AppendRun(nil, f.first, f.count)})
@@ -222,14 +236,14 @@ func (e *Engine) nextPhase(f *freeing) {
 
 func (e *Engine) onForgetAck(m *Message) {
 	i := slices.IndexFunc(e.names.freeing, func(f freeing) bool {
-		return PageObject(f.first) == m.Object && f.phase == m.Aux && f.missing > 0
+		return PageObject(f.first) == m.Object && f.phase == m.Aux
 	})
-	if i < 0 {
-		e.reject(m, "nothing is being freed there")
+	if i < 0 || !e.names.freeing[i].missing.remove(m.From) {
+		e.reject(m, "nothing is being freed there, or it was acknowledged already")
 		return
 	}
 	f := &e.names.freeing[i]
-	if f.missing--; f.missing > 0 {
+	if !f.missing.empty() {
 		return
 	}
 	if f.phase < lastPhase {
@@ -270,13 +284,13 @@ type deadRun struct {
 
 func (e *Engine) onForget(m *Message) {
 	first, count, err := DecodeRun(m.Payload)
-	if err != nil || m.From != directory || PageObject(first) != m.Object || count > e.cfg.Pages || first > e.cfg.Pages-count {
+	if err != nil || m.From != directory || PageObject(first) != m.Object || count == 0 || count > e.cfg.Pages || first > e.cfg.Pages-count {
 		e.reject(m, "not a run of pages of the region, or not from the directory of names")
 		return
 	}
 	i := slices.IndexFunc(e.dead, func(d deadRun) bool { return d.first == m.Object })
 	switch {
-	case m.Aux == 1 && i < 0:
+	case m.Aux == 1 && !e.overlapsDead(first, count) && len(e.dead) < e.limits.names:
 		e.dead = append(e.dead, deadRun{first: m.Object, count: count, phase: 1, busy: true})
 	case m.Aux == 2 && i >= 0 && e.dead[i].phase == 1 && !e.dead[i].busy && e.dead[i].count == count:
 		e.dead[i].phase, e.dead[i].busy = 2, true
@@ -289,6 +303,21 @@ func (e *Engine) onForget(m *Message) {
 		return
 	}
 	e.dropDead()
+}
+
+// overlapsDead says whether one of the pages is being freed already.
+func (e *Engine) overlapsDead(first, count uint64) bool {
+	return slices.ContainsFunc(e.dead, func(d deadRun) bool {
+		return first < d.first.Page()+d.count && d.first.Page() < first+count
+	})
+}
+
+// isForgotten says whether a page is being freed at a point at which no node can ask for it: all have said that they won't, and this one
+// has not yet said that it has dropped it, without which none may ask again.
+func (e *Engine) isForgotten(id ObjectID) bool {
+	return slices.ContainsFunc(e.dead, func(d deadRun) bool {
+		return d.phase == 2 && d.busy && id >= d.first && uint64(id-d.first) < d.count
+	})
 }
 
 // isDead says whether a page is being freed.

@@ -109,7 +109,8 @@ type pending struct {
 	zero    bool   // the contents are zeros
 	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant is its own.
 	owesDone bool
-	acks     int // InvalidateAcks still to come; negative when they overtake the Grant
+	acks     int    // InvalidateAcks still to come; negative when they overtake the Grant
+	acker    NodeID // who sent the last of them, to name somebody if there are too many
 
 	// As holder.
 	op          EffectKind // local operation under way, or 0
@@ -121,10 +122,18 @@ type pending struct {
 
 	// As home.
 	mode      homeMode
-	requester NodeID    // homeSole: whose transaction it is
-	sole      Access    // homeSole: what it will have
-	readers   int       // homeReading: how many are under way
-	queue     []request // in order of arrival; at most one for each node
+	requester NodeID // homeSole: whose transaction it is
+	sole      Access // homeSole: what it will have
+	// supplier and invalidated are those of the Forward of a homeSole. If the home is the supplier itself, no Done comes.
+	supplier    NodeID
+	invalidated uint16
+	reading     []NodeID  // homeReading: who will say Done, each once
+	queue       []request // in order of arrival; at most one for each node
+}
+
+// giving says whether this node's own copy is being given up, or will be.
+func (p *pending) giving() bool {
+	return p.hasDeferred || p.op == EffectDowngrade || p.op == EffectRevoke
 }
 
 func (p *pending) idle() bool {
@@ -140,6 +149,7 @@ type table struct {
 	used  int      // slots handed out so far
 	free  []uint32 // slots given back
 	count int
+	locks int // of count; locks are never removed
 }
 
 const slabObjects = 256
@@ -195,6 +205,9 @@ func (t *table) get(id ObjectID) *object {
 	*o = object{id: id, owner: NoNode}
 	t.insert(id, slot)
 	t.count++
+	if id.IsLock() {
+		t.locks++
+	}
 	return o
 }
 
@@ -217,7 +230,7 @@ func (t *table) grow() {
 	}
 }
 
-// remove forgets an object. It closes the gap in the probe sequence behind it (no tombstones).
+// remove forgets an object, which is a page. It closes the gap in the probe sequence behind it (no tombstones).
 func (t *table) remove(id ObjectID) {
 	mask := uint64(len(t.index) - 1)
 	i := hashID(id) & mask

@@ -1,0 +1,465 @@
+package protocol
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"testing"
+)
+
+var liesSeed = flag.Uint64("lies.seed", 0, "run TestRandomLies with this seed alone")
+
+// besiegedHost is an honest host with several pages, locks, barriers and names, whose peers lie at random. Siege visits every
+// state of one object; this goes where several play together.
+type besiegedHost struct {
+	rng    *rand.Rand
+	e      *Engine
+	pages  map[ObjectID]Access
+	ops    []Effect // under way: pages, or runs that are being forgotten
+	armed  []ObjectID
+	stash  map[ObjectID]bool
+	open   map[Ticket]ClientID
+	ticket Ticket
+	sent   []Message // by the engine, a few; honest answers to them are the best lies
+}
+
+func newBesiegedHost(seed uint64, self NodeID, nodes int) *besiegedHost {
+	e := New(Config{Self: self, Nodes: nodes, Pages: 12, HomeStripe: 2, Hold: 1, MaxHold: 4})
+	e.limits = limits{locks: 6, held: 5, pending: 8, arrivals: 5, names: 4, uses: 6}
+	return &besiegedHost{rng: rand.New(rand.NewPCG(seed, uint64(self))), e: e, pages: map[ObjectID]Access{}, stash: map[ObjectID]bool{}, open: map[Ticket]ClientID{}}
+}
+
+func (h *besiegedHost) one(n int) int { return h.rng.IntN(n) }
+
+func (h *besiegedHost) object() ObjectID {
+	switch h.one(8) {
+	case 0, 1:
+		return LockObject(h.rng.Uint64N(10))
+	case 2:
+		return [...]ObjectID{11, 12, 13, 1 << 62, lockBit - 1}[h.one(5)]
+	}
+	return PageObject(h.rng.Uint64N(12))
+}
+
+// node is mostly one of the cluster.
+func (h *besiegedHost) node() NodeID {
+	if h.one(30) == 0 {
+		return [...]NodeID{NoNode, NodeID(h.e.cfg.Nodes), MaxNodes}[h.one(3)]
+	}
+	return NodeID(h.one(min(h.e.cfg.Nodes, 4)))
+}
+
+func (h *besiegedHost) payload() []byte {
+	switch h.one(6) {
+	case 0:
+		return nil
+	case 1:
+		return make([]byte, [...]int{1, 15, 16, 17, MaxContribution, MaxContribution + 1, MaxPayload}[h.one(7)])
+	case 2, 3:
+		c := NameCall{Op: NameOp(h.one(5)), Client: ClientID(h.one(4)), Pages: h.rng.Uint64N(5), Name: string(rune('a' + h.one(6)))}
+		if h.one(10) == 0 {
+			c.Pages = 1<<64 - 1
+		}
+		return c.Append(nil)
+	}
+	first, count := h.rng.Uint64N(13), h.rng.Uint64N(5)
+	if h.one(10) == 0 {
+		first, count = h.rng.Uint64(), h.rng.Uint64()
+	}
+	return AppendRun(nil, first, count)
+}
+
+// lie is any message at all, or one that fits what the engine has said.
+func (h *besiegedHost) lie() Message {
+	from := h.node()
+	for from == h.e.cfg.Self {
+		from = h.node()
+	}
+	m := Message{
+		Kind: Kind(1 + h.one(int(kindEnd))), Access: Access(h.one(3)), From: from, Requester: h.node(), Object: h.object(),
+		Ticket: Ticket(h.one(12)), Aux: uint32(h.one(5)), Rank: uint32(h.one(4)), Status: Status(h.one(int(statusEnd))),
+	}
+	if h.one(3) == 0 {
+		m.Flags = Flags(h.one(int(flagsAll) + 1))
+	}
+	if h.one(3) == 0 {
+		m.Acks = [...]uint16{1, 2, uint16(h.e.cfg.Nodes), MaxNodes}[h.one(4)]
+	}
+	if h.one(50) == 0 {
+		m.Aux, m.Rank, m.Ticket = 1<<32-1, 1<<32-1, 1<<64-1
+	}
+	if m.Kind.hasPayload() {
+		m.Payload = h.payload()
+	}
+	if len(h.sent) > 0 && h.one(2) == 0 {
+		h.answer(&m, &h.sent[h.one(len(h.sent))])
+	}
+	if m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+		m.Flags &^= FlagData // the host of the engine refuses those
+	}
+	return m
+}
+
+// answer makes m what a peer might answer to a message of the engine's.
+func (h *besiegedHost) answer(m, to *Message) {
+	m.Object, m.Ticket, m.Access = to.Object, to.Ticket, to.Access
+	m.From = to.To
+	switch to.Kind {
+	case Request:
+		m.Kind = [...]Kind{Grant, Forward, Invalidate, InvalidateAck}[h.one(4)]
+		if m.Kind == Grant {
+			m.Flags = FlagZero
+		}
+	case Forward, Invalidate:
+		m.From, m.Kind = to.Requester, Done
+	case Grant:
+		m.Kind = [...]Kind{Done, InvalidateAck, Forward, Request}[h.one(4)]
+	case BarrierArrive, BarrierCancel:
+		m.Kind = BarrierRelease
+	case NameRequest:
+		m.Kind, m.Status = NameReply, StatusOK
+	case Forget:
+		m.Kind, m.Aux = ForgetAck, to.Aux
+	case ForgetAck:
+		m.Kind, m.Aux, m.Payload = Forget, to.Aux+1, AppendRun(nil, uint64(to.Object), 1)
+	}
+	if m.From == h.e.cfg.Self {
+		m.From = NodeID((int(m.From) + 1) % h.e.cfg.Nodes)
+	}
+	if !m.Kind.hasPayload() {
+		m.Payload = nil
+	} else if m.Payload == nil {
+		m.Payload = h.payload()
+	}
+}
+
+// own lets something happen that the honest host brings about.
+func (h *besiegedHost) own() Event {
+	client := ClientID(1 + h.one(3))
+	switch k := h.one(12); {
+	case k < 3 && len(h.ops) > 0:
+		i := h.one(len(h.ops))
+		f := h.ops[i]
+		h.ops = append(h.ops[:i], h.ops[i+1:]...)
+		if f.Kind == EffectForget {
+			return Event{Kind: EventForgotten, Object: f.Object}
+		}
+		return Event{Kind: EventCompleted, Effect: f.Kind, Object: f.Object}
+	case k == 3 && len(h.armed) > 0:
+		i := h.one(len(h.armed))
+		id := h.armed[i]
+		h.armed = append(h.armed[:i], h.armed[i+1:]...)
+		return Event{Kind: EventHoldOver, Object: id}
+	case k < 8:
+		return Event{Kind: EventFault, Access: Access(1 + h.one(2)), Object: PageObject(h.rng.Uint64N(12)), Client: ClientID(h.one(4)), Thread: uint32(h.one(3))}
+	case k == 8:
+		return Event{Kind: EventRelease, Client: client, Object: LockObject(h.rng.Uint64N(10)), Access: Access(1 + h.one(2))}
+	case k == 9 && h.one(4) == 0:
+		for t, c := range h.open { // a client that has gone waits for nothing
+			if c == client {
+				delete(h.open, t)
+			}
+		}
+		return Event{Kind: EventClientGone, Client: client, Rank: uint32(client)}
+	case k == 9:
+		return Event{Kind: EventCancel, Client: client, Ticket: Ticket(h.rng.Uint64N(uint64(h.ticket) + 1))}
+	}
+	h.ticket++
+	h.open[h.ticket] = client
+	ev := Event{Client: client, Ticket: h.ticket, Object: LockObject(h.rng.Uint64N(10)), Access: Access(1 + h.one(2))}
+	switch h.one(3) {
+	case 0:
+		ev.Kind = EventAcquire
+	case 1:
+		ev.Kind, ev.Parties, ev.Rank, ev.Payload = EventArrive, uint32(1+h.one(3)), uint32(h.one(3)), make([]byte, h.one(3))
+	default:
+		call := NameCall{Op: Bind, Client: client, Pages: 1 + h.rng.Uint64N(4), Name: string(rune('a' + h.one(6)))}
+		if h.one(2) == 0 {
+			call = NameCall{Op: Unbind, Client: client, Name: call.Name}
+		}
+		ev.Kind, ev.Object, ev.Payload = EventName, 0, call.Append(nil)
+	}
+	return ev
+}
+
+// step lets an event happen and carries out its effects.
+func (h *besiegedHost) step(ev Event) (rejected bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	ev.Now = Time(h.one(8))
+	for _, f := range h.e.Step(ev, nil) {
+		if f.Kind == EffectReject {
+			if f.Message.From == h.e.cfg.Self {
+				return false, fmt.Errorf("the node rejects its own %v: %s", f.Message.Kind, f.Reason)
+			}
+			rejected = ev.Kind == EventMessage && f.Message.Kind == ev.Message.Kind && f.Message.From == ev.Message.From
+			continue
+		}
+		if err := h.carryOut(&f); err != nil {
+			return rejected, err
+		}
+	}
+	return rejected, h.check()
+}
+
+func (h *besiegedHost) carryOut(f *Effect) error {
+	has, after := h.pages[f.Object], None
+	possible := true
+	switch f.Kind {
+	case EffectInstall:
+		delete(h.stash, f.Object)
+		possible, after = has == None, f.Access
+	case EffectMap:
+		after = has
+	case EffectMakeWritable:
+		possible, after = has == Read, Write
+	case EffectDowngrade:
+		possible, after = has != None, Read
+	case EffectRevoke:
+		possible = has != None && int(f.Message.Requester) < h.e.cfg.Nodes && f.Message.Requester != h.e.cfg.Self
+	case EffectForget:
+		return h.forget(f)
+	case EffectStash:
+		if h.stash[f.Object] {
+			return fmt.Errorf("%v is stashed twice", f.Object)
+		}
+		h.stash[f.Object] = true
+		return nil
+	case EffectHold:
+		h.armed = append(h.armed, f.Object)
+		return nil
+	case EffectComplete:
+		if h.open[f.Ticket] != f.Client {
+			return fmt.Errorf("ticket %d of client %d is completed, it is open for %d", f.Ticket, f.Client, h.open[f.Ticket])
+		}
+		delete(h.open, f.Ticket)
+		return nil
+	case EffectSend:
+		if int(f.Message.To) >= h.e.cfg.Nodes || f.Message.To == h.e.cfg.Self {
+			return fmt.Errorf("a %v is sent to %d", f.Message.Kind, f.Message.To)
+		}
+		if len(h.sent) == 20 {
+			h.sent = h.sent[1:]
+		}
+		h.sent = append(h.sent, f.Message)
+		return nil
+	default:
+		return fmt.Errorf("effect %d", f.Kind)
+	}
+	for _, op := range h.ops {
+		if op.Kind != EffectForget && op.Object == f.Object || op.Kind == EffectForget && f.Kind != EffectMap && f.Object >= op.Object && uint64(f.Object-op.Object) < op.Count {
+			possible = false
+		}
+	}
+	if !possible || f.Object.IsLock() || f.Object.Page() >= h.e.cfg.Pages {
+		return fmt.Errorf("effect %d on %v with access %v, while under way is %v", f.Kind, f.Object, has, h.ops)
+	}
+	h.pages[f.Object] = after
+	h.ops = append(h.ops, *f)
+	return nil
+}
+
+func (h *besiegedHost) forget(f *Effect) error {
+	if f.Object.IsLock() || f.Count == 0 || f.Object.Page()+f.Count > h.e.cfg.Pages {
+		return fmt.Errorf("pages %v+%d are forgotten", f.Object, f.Count)
+	}
+	for _, op := range h.ops {
+		if op.Object < f.Object+ObjectID(f.Count) && f.Object < op.Object+ObjectID(max(op.Count, 1)) {
+			return fmt.Errorf("pages %v+%d are forgotten while effect %d is under way on %v+%d", f.Object, f.Count, op.Kind, op.Object, op.Count)
+		}
+	}
+	for i := range f.Count {
+		h.pages[f.Object+ObjectID(i)] = None
+	}
+	h.ops = append(h.ops, *f)
+	return nil
+}
+
+// check says what contradicts itself or is more than it may be.
+func (h *besiegedHost) check() error {
+	e, l := h.e, &h.e.limits
+	arrivals, uses := 0, 0
+	for _, b := range e.barriers {
+		arrivals += len(b.arrivals)
+	}
+	for _, b := range e.names.bound {
+		uses += len(b.users)
+	}
+	held := map[ClientID]int{}
+	for _, k := range e.locks {
+		for _, w := range k.queue {
+			held[w.client]++
+		}
+		for _, c := range k.readers {
+			held[c]++
+		}
+		if k.writer != 0 {
+			held[k.writer]++
+		}
+	}
+	for _, c := range e.holders {
+		if held[c.client] != c.held || c.held > l.held {
+			return fmt.Errorf("client %d is counted to hold %d, it holds %d of %d", c.client, c.held, held[c.client], l.held)
+		}
+		delete(held, c.client)
+	}
+	switch {
+	case len(held) > 0:
+		return fmt.Errorf("not counted are the locks of %v", held)
+	case arrivals != e.arrived || arrivals > l.arrivals:
+		return fmt.Errorf("%d arrivals, %d counted, %d possible", arrivals, e.arrived, l.arrivals)
+	case uses != e.names.uses || uses > l.uses || len(e.names.bound)+len(e.names.freeing) > l.names || len(e.dead) > l.names:
+		return fmt.Errorf("%d uses, %d counted, %d names, %d runs being freed", uses, e.names.uses, len(e.names.bound), len(e.dead))
+	case e.objects.locks > l.locks || e.objects.count-e.objects.locks > int(e.cfg.Pages):
+		return fmt.Errorf("%d objects, of them %d locks", e.objects.count, e.objects.locks)
+	case len(e.calls) > len(h.open):
+		return fmt.Errorf("%d calls wait of %d", len(e.calls), len(h.open))
+	}
+	return e.Check()
+}
+
+// TestRandomLies: whatever peers say to a node with pages, locks, barriers and names, it neither panics nor contradicts itself, grows
+// beyond its limits, or wants something done that its host could not do; and what it rejects changes nothing.
+func TestRandomLies(t *testing.T) {
+	seeds, steps := uint64(400), 400
+	if testing.Short() {
+		seeds = 100
+	}
+	first := rand.Uint64()
+	if *liesSeed != 0 {
+		first, seeds = *liesSeed, 1
+	}
+	accepted, said := 0, 0
+	for seed := first; seed != first+seeds; seed++ {
+		nodes := [...]int{2, 3, 4, 200}[seed%4]
+		h := newBesiegedHost(seed, NodeID(seed/4%2), nodes)
+		for step := range steps {
+			if h.one(2) == 0 {
+				if _, err := h.step(h.own()); err != nil {
+					t.Fatalf("-lies.seed %d, step %d: %v", seed, step, err)
+				}
+				continue
+			}
+			m := h.lie()
+			before := string(h.e.AppendState(nil))
+			rejected, err := h.step(Event{Kind: EventMessage, Message: &m})
+			if err == nil && rejected && string(h.e.AppendState(nil)) != before {
+				err = errors.New("it was rejected, and has changed something")
+			}
+			if err != nil {
+				t.Fatalf("-lies.seed %d, step %d: %+v: %v", seed, step, m, err)
+			}
+			if said++; !rejected {
+				accepted++
+			}
+		}
+	}
+	t.Logf("seeds from %d: %d lies, of which %d were believed", first, said, accepted)
+	if *liesSeed == 0 && accepted < said/50 {
+		t.Errorf("only %d of %d lies were believed: they are too simple", accepted, said)
+	}
+}
+
+// TestMutatedConversation: honest nodes talk to each other and to one whose messages are honest, but now and then changed in a field, said
+// twice, or left out. The honest nodes bear it as they bear lies.
+func TestMutatedConversation(t *testing.T) {
+	seeds, steps := uint64(400), 500
+	if testing.Short() {
+		seeds = 60
+	}
+	first := rand.Uint64()
+	if *liesSeed != 0 {
+		first, seeds = *liesSeed, 1
+	}
+	delivered, mutated := 0, 0
+	for seed := first; seed != first+seeds; seed++ {
+		const nodes = 3
+		liar := NodeID(seed % nodes)
+		rng := rand.New(rand.NewPCG(seed, 77))
+		var hosts []*besiegedHost
+		for n := range NodeID(nodes) {
+			hosts = append(hosts, newBesiegedHost(seed, n, nodes))
+			hosts[n].e.limits = allLimits
+		}
+		var onWay []Message // messages between two nodes stay in order
+		step := func(h *besiegedHost, ev Event) {
+			h.sent = h.sent[:0]
+			if _, err := h.step(ev); err != nil {
+				if h.e.cfg.Self != liar {
+					t.Fatalf("-lies.seed %d: node %d: %v", seed, h.e.cfg.Self, err)
+				}
+			}
+			onWay = append(onWay, h.sent...)
+		}
+		for range steps {
+			if len(onWay) == 0 || rng.IntN(3) == 0 {
+				if h := hosts[rng.IntN(nodes)]; h.e.cfg.Self != liar || rng.IntN(2) == 0 {
+					step(h, h.own())
+				}
+				continue
+			}
+			m := onWay[0]
+			onWay = onWay[1:]
+			delivered++
+			if m.To == liar { // it hears only what is true, so that it has something true to distort
+				step(hosts[liar], Event{Kind: EventMessage, Message: &m})
+				continue
+			}
+			if m.From == liar && rng.IntN(12) == 0 {
+				mutated++
+				switch rng.IntN(6) {
+				case 0:
+					continue
+				case 1:
+					step(hosts[m.To], Event{Kind: EventMessage, Message: &m})
+				default:
+					hosts[m.To].mutate(&m)
+				}
+			}
+			step(hosts[m.To], Event{Kind: EventMessage, Message: &m})
+		}
+	}
+	t.Logf("seeds from %d: %d messages, %d of them mutated", first, delivered, mutated)
+	if mutated < int(seeds)/4 {
+		t.Errorf("only %d messages were mutated", mutated)
+	}
+}
+
+// mutate changes one field of a message to the host, as far as its host would let it through.
+func (h *besiegedHost) mutate(m *Message) {
+	other := h.lie()
+	switch h.one(9) {
+	case 0:
+		m.Kind = other.Kind
+	case 1:
+		m.Access = other.Access
+	case 2:
+		m.Flags ^= FlagHasCopy << h.one(4)
+	case 3:
+		m.Requester = other.Requester
+	case 4:
+		m.Acks = other.Acks + 1
+	case 5:
+		m.Object = other.Object
+	case 6:
+		m.Ticket = other.Ticket
+	case 7:
+		m.Aux, m.Rank = other.Aux+1, other.Rank
+	case 8:
+		m.Status = other.Status
+		if m.Kind.hasPayload() {
+			m.Payload = h.payload()
+		}
+	}
+	if !m.Kind.hasPayload() {
+		m.Payload = nil
+	}
+	if m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+		m.Flags &^= FlagData
+	}
+}

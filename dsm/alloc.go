@@ -170,6 +170,9 @@ func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allo
 	case attach.StatusMismatch:
 		return nil, fmt.Errorf("%w: this rank asks for %s, and another rank has allocated %s", ErrMismatch, call.Identity(), r.Payload)
 	case attach.StatusNoSpace:
+		if len(r.Payload) > 0 { // the daemon says what there is too much of
+			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
+		}
 		return nil, fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the region of %d bytes has no such gap left; "+
 			"free something, or start the daemons with a larger region", ErrNoSpace, n, l.size, uint64(n)*uint64(l.size), c.welcome.RegionBytes)
 	default:

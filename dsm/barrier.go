@@ -61,6 +61,9 @@ func (c *Cluster) arrive(ctx context.Context, hash uint64, parties int, payload 
 	case attach.StatusMismatch:
 		return nil, fmt.Errorf("%w: %s", ErrMismatch, r.Payload)
 	case attach.StatusNoSpace:
+		if len(r.Payload) > 0 { // the daemon says what there is too much of
+			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
+		}
 		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, parties, len(payload), attach.MaxPayload)
 	}
 	return nil, fmt.Errorf("the daemon answered with %v", r.Status)

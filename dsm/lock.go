@@ -69,6 +69,9 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	if err != nil {
 		return l.failed(what, err)
 	}
+	if r.Status == attach.StatusNoSpace {
+		return l.failed(what, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload))
+	}
 	if r.Status != attach.StatusOK && r.Status != attach.StatusOwnerDied {
 		return l.failed(what, fmt.Errorf("the daemon answered with %v", r.Status))
 	}

@@ -18,7 +18,7 @@ type openCall struct {
 }
 
 // maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
-const maxCalls = 1 << 20
+const maxCalls = protocol.MaxHeld
 
 // call lets a program's call happen.
 func (n *Node) call(p *program, c *attach.Call) error {

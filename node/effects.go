@@ -49,7 +49,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)
 	case protocol.EffectReject:
-		n.breakDown(fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
+		n.part(transport.NodeID(f.Message.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
 			f.Message.From, f.Message.Kind, f.Message.Object, f.Reason))
 	default:
 		panic(fmt.Sprintf("node: effect of unknown kind %d", f.Kind))

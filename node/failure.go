@@ -97,6 +97,13 @@ func (n *Node) PeerDown(peer transport.NodeID, err error) {
 	n.lose(peer, fmt.Errorf("node: node %d is lost: %w", peer, err))
 }
 
+// part parts with a peer that does not keep to the protocol: nothing that it says from here on can be believed.
+func (n *Node) part(peer transport.NodeID, why error) {
+	n.log.Error("a peer has broken the protocol, and is parted with", zap.Uint16("peer", uint16(peer)), zap.Error(why))
+	n.net.Disconnect(peer, why)
+	n.lose(peer, why) // at once: the transport would report the loss later, and others might be blamed before
+}
+
 // farewell is how long a node without programs stays when a peer is lost. Where all nodes of a cluster are told to end, one is
 // the first, and the others should end because they were told to, not with an error because of the first.
 const farewell = 2 * time.Second

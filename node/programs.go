@@ -104,7 +104,11 @@ func (n *Node) closeSpare() {
 }
 
 func (n *Node) newProgram(fd int) *program {
-	n.nextID++
+	// The reactor knows programs by 31 bits, and 0 is none. Nobody reconnects so often that a number comes up again while
+	// anything is left of its first use but the connection itself.
+	for n.nextID = (n.nextID + 1) & (1<<31 - 1); n.nextID == 0 || n.programs[n.nextID] != nil; {
+		n.nextID = (n.nextID + 1) & (1<<31 - 1)
+	}
 	return &program{
 		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
 	}
@@ -122,7 +126,7 @@ func (n *Node) addProgram(fd int) {
 		// Whoever attaches reads and writes the memory of everybody else in the job.
 		n.turnAway(p, fmt.Sprintf("this daemon belongs to user %d and you are user %d; run the program as the same user", os.Geteuid(), uid))
 		return
-	case len(n.programs) >= maxPrograms:
+	case len(n.programs) >= maxPrograms && !n.makeRoom():
 		n.turnAway(p, fmt.Sprintf("%d programs are attached already", len(n.programs)))
 		return
 	}
@@ -132,6 +136,22 @@ func (n *Node) addProgram(fd int) {
 	}
 	n.programs[p.id] = p
 	n.serveProgram(p, netio.Readiness{Readable: true})
+}
+
+// makeRoom ends the oldest of the connections that have not attached, if there is one: whoever connects and says nothing, or
+// not all that it should, must not keep others out for ever.
+func (n *Node) makeRoom() bool {
+	var oldest *program
+	for _, p := range n.programs {
+		if !p.ranked && (oldest == nil || p.id < oldest.id) {
+			oldest = p
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	n.removeProgram(oldest, fmt.Errorf("%d connections are open, and this one is the oldest of those that are not attached", len(n.programs)))
+	return true
 }
 
 // turnAway refuses a program that was not added.

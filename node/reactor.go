@@ -269,16 +269,16 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 	m, err := protocol.DecodeMessage(control)
 	switch {
 	case err != nil:
-		n.breakDown(fmt.Errorf("node: from node %d: %w", from, err))
+		n.part(from, fmt.Errorf("node: from node %d: %w", from, err))
 		return
 	case m.From != protocol.NodeID(from):
-		n.breakDown(fmt.Errorf("node: node %d sent a message in the name of node %d", from, m.From))
+		n.part(from, fmt.Errorf("node: node %d sent a message in the name of node %d", from, m.From))
 		return
 	case (payload != nil) != (m.Flags&protocol.FlagData != 0):
-		n.breakDown(fmt.Errorf("node: node %d sent a %v whose flags %#x do not say whether a page came with it", from, m.Kind, m.Flags))
+		n.part(from, fmt.Errorf("node: node %d sent a %v whose flags %#x do not say whether a page came with it", from, m.Kind, m.Flags))
 		return
 	case payload != nil && (m.Kind != protocol.Grant || m.Object.IsLock() || m.Flags&protocol.FlagZero != 0):
-		n.breakDown(fmt.Errorf("node: node %d sent a page with a %v for %v with flags %#x, where none belongs", from, m.Kind, m.Object, m.Flags))
+		n.part(from, fmt.Errorf("node: node %d sent a page with a %v for %v with flags %#x, where none belongs", from, m.Kind, m.Object, m.Flags))
 		return
 	}
 	m.To = protocol.NodeID(n.cfg.Self)

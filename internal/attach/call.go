@@ -197,7 +197,7 @@ const (
 	StatusCanceled         // OpCancel ended the wait
 	StatusOwnerDied        // the lock is granted; the program that held it last, Rank, died holding it
 	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
-	StatusNoSpace          // the region has no room for this
+	StatusNoSpace          // the region has no room for this; or, if there is a payload, a limit is reached, and the text says which
 	StatusUnknown          // the name is not bound, or the pages are not part of the region
 
 	statusEnd

@@ -1,0 +1,68 @@
+package protocol
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzNameCall: a name call is decoded only if it is exactly how that call is written.
+func FuzzNameCall(f *testing.F) {
+	for _, c := range []NameCall{{Op: Bind, Client: 7, Pages: 3, Name: "a", Signature: "s"}, {Op: Unbind, Name: "b"}, {Op: UnbindAll, Client: 1<<32 - 1}} {
+		f.Add(c.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeNameCall(b)
+		if err != nil {
+			return
+		}
+		if again := c.Append(nil); !bytes.Equal(again, b) {
+			t.Errorf("%x is %+v, and written anew %x", b, c, again)
+		}
+	})
+}
+
+// FuzzEngine lets two peers say to an engine whatever gets through the decoder, while its host goes on with what hosts do.
+// Each step takes the first byte: events of the host's own, or the length of what is said.
+func FuzzEngine(f *testing.F) {
+	for _, m := range lies(PageObject(0)) {
+		b := AppendMessage(nil, &m)
+		f.Add(append([]byte{0, 0, 2, 3, byte(len(b))}, b...), uint64(1))
+	}
+	h := newBesiegedHost(1, 0, 3)
+	for range 30 {
+		var b []byte
+		for range 6 {
+			m := h.lie()
+			if wire := AppendMessage(nil, &m); len(wire) < 256 {
+				b = append(append(b, 1, byte(len(wire))), wire...)
+			}
+		}
+		f.Add(b, uint64(2))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
+		h := newBesiegedHost(seed, NodeID(seed%2), 3)
+		for len(b) > 0 {
+			n := int(b[0])
+			b = b[1:]
+			if n < headerBytes || n > len(b) {
+				if _, err := h.step(h.own()); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			m, err := DecodeMessage(b[:n])
+			b = b[n:]
+			if err != nil || m.From == h.e.cfg.Self || m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+				continue // its host lets none of these through
+			}
+			before := string(h.e.AppendState(nil))
+			rejected, err := h.step(Event{Kind: EventMessage, Message: &m})
+			if err != nil {
+				t.Fatalf("%+v: %v", m, err)
+			}
+			if rejected && string(h.e.AppendState(nil)) != before {
+				t.Fatalf("%+v was rejected, and has changed something", m)
+			}
+		}
+	})
+}

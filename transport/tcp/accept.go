@@ -50,19 +50,23 @@ func (t *Transport) accept() {
 }
 
 // welcomeCaller is the accepting side of the handshake, with its outcome.
-func (t *Transport) welcomeCaller(conn net.Conn) {
+func (t *Transport) welcomeCaller(raw net.Conn) {
 	c := &t.connect
-	stop := context.AfterFunc(c.ctx, func() { conn.Close() })
+	stop := context.AfterFunc(c.ctx, func() { raw.Close() })
 	defer stop()
-	mine, theirs, err := t.answer(conn)
+	var mine, theirs greeting
+	conn, s, err := t.secured(raw, false)
 	if err == nil {
-		err = t.handOver(conn, mine, theirs)
+		mine, theirs, err = t.answer(conn, s)
+	}
+	if err == nil {
+		err = t.handOver(raw, s, mine, theirs)
 	} else {
-		conn.Close()
+		raw.Close()
 		if errors.Is(err, errAsked) {
 			return
 		}
-		err = describeCaller(theirs, conn, err)
+		err = describeCaller(theirs, raw, err)
 	}
 	if err == nil || c.ctx.Err() != nil {
 		return
@@ -83,16 +87,13 @@ func describeCaller(theirs greeting, conn net.Conn, err error) error {
 }
 
 // answer reads a caller's greeting, answers with this node's and the verdict, and waits for the caller's verdict.
-func (t *Transport) answer(conn net.Conn) (mine, theirs greeting, err error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return mine, theirs, err
-	}
+func (t *Transport) answer(conn io.ReadWriter, s *secure) (mine, theirs greeting, err error) {
 	if theirs, err = readGreeting(conn); err != nil {
 		return mine, theirs, err
 	}
 	mine = t.connect.mine
 	mine.addressee, mine.purpose, mine.call = theirs.node, theirs.purpose, theirs.call
-	why, news := t.judge(mine, theirs)
+	why, news := t.judge(mine, theirs, s)
 	if why == "" {
 		mine.expected = theirs.incarnation
 		mine.received = t.peers[theirs.node].received.Load()
@@ -113,7 +114,7 @@ func (t *Transport) answer(conn net.Conn) (mine, theirs greeting, err error) {
 }
 
 // judge says why a caller is not welcome, or "" if it is, and what the reactor should know of it; nil: nothing.
-func (t *Transport) judge(mine, theirs greeting) (why string, news *arrival) {
+func (t *Transport) judge(mine, theirs greeting, s *secure) (why string, news *arrival) {
 	if why := mismatch(mine, theirs); why != "" {
 		return why, nil
 	}
@@ -123,6 +124,9 @@ func (t *Transport) judge(mine, theirs greeting) (why string, news *arrival) {
 		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self), nil
 	case theirs.node == t.self || int(theirs.node) >= len(t.peers) || calls != (theirs.purpose == purposeCall):
 		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self), nil
+	}
+	if why := t.connect.verify(theirs.node, s); why != "" {
+		return why, nil
 	}
 	if why, news = t.connect.judgeKnown(theirs); why == "" && theirs.purpose == purposeAsk {
 		news = &arrival{kind: arrivedBreak, id: theirs.node, call: theirs.call}

@@ -36,6 +36,7 @@ type arrival struct {
 
 	// arrivedConnection: the connection, and from where each side's stream goes on.
 	fd               int
+	secure           *secure // nil: plain
 	sendFrom, recvAt uint64
 
 	err error // arrivedEnd: why

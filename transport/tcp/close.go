@@ -92,7 +92,7 @@ func (t *Transport) drainPeer(p *peer) int16 {
 		t.serve(p, silent{}, 1)
 		more = p.received.Load() != before
 	}
-	if p.queue.empty() {
+	if p.flushed() {
 		return unix.POLLIN
 	}
 	return unix.POLLIN | unix.POLLOUT

@@ -3,9 +3,11 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -37,6 +39,9 @@ type connecting struct {
 	mine      greeting
 	giveUp    time.Duration
 
+	server, client *tls.Config // nil: connections are plain
+	verifyPeer     func(transport.NodeID, tls.ConnectionState) error
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that was started
@@ -56,6 +61,7 @@ func (c *connecting) init(config Config) {
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
 		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster, hello: string(config.Hello),
 	}
+	c.configureTLS(&config)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.missing = len(config.Peers) - 1
 	c.sessions = make([]session, len(config.Peers))
@@ -206,33 +212,37 @@ func (c *connecting) refuse(err error) {
 // call connects to a peer once, with the given purpose. Only a call in the narrow sense leaves a connection.
 func (t *Transport) call(ctx context.Context, id transport.NodeID, why purpose) error {
 	dialer := net.Dialer{Timeout: handshakeTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", t.connect.addresses[id])
+	raw, err := dialer.DialContext(ctx, "tcp", t.connect.addresses[id])
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
-	mine := t.greet(id, why)
-	theirs, err := t.introduce(conn, mine)
+	var mine, theirs greeting
+	conn, s, err := t.secured(raw, true)
+	if err == nil {
+		mine = t.greet(id, why)
+		theirs, err = t.introduce(conn, s, mine)
+	}
 	if err != nil || why == purposeAsk {
-		conn.Close()
+		raw.Close()
 		if err != nil {
-			return describe(id, conn, err)
+			return describe(id, raw, err)
 		}
 		return nil
 	}
-	return t.handOver(conn, mine, theirs)
+	return t.handOver(raw, s, mine, theirs)
 }
 
 // introduce is the calling side of the handshake: greet, be greeted and judged, judge.
-func (t *Transport) introduce(conn net.Conn, mine greeting) (greeting, error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return greeting{}, err
-	}
+func (t *Transport) introduce(conn io.ReadWriter, s *secure, mine greeting) (greeting, error) {
 	if _, err := conn.Write(appendGreeting(nil, mine)); err != nil {
 		return greeting{}, err
 	}
 	theirs, err := readGreeting(conn)
+	if isAlert(err) { // In TLS 1.3 the side that has called learns only now what the other thinks of its certificate.
+		err = t.connect.explainTLS(err)
+	}
 	if err != nil {
 		return greeting{}, err
 	}
@@ -241,6 +251,13 @@ func (t *Transport) introduce(conn net.Conn, mine greeting) (greeting, error) {
 	}
 	if theirs.node != mine.addressee {
 		return greeting{}, refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
+	}
+	// Only who may be the peer can have news of it: that it was started anew, or does not want this node.
+	if why := t.connect.verify(theirs.node, s); why != "" {
+		if mine.purpose == purposeCall {
+			_, _ = conn.Write(appendVerdict(nil, why)) // for its log
+		}
+		return greeting{}, impostor(why)
 	}
 	if err := t.connect.acquainted(theirs); err != nil {
 		return greeting{}, err
@@ -277,18 +294,17 @@ func (r refusal) Is(target error) bool { return target == ErrRefused }
 // describe says whom a failed handshake was with and which side has refused.
 func describe(id transport.NodeID, conn net.Conn, err error) error {
 	var theirs verdictError
-	var mine refusal
 	switch {
 	case errors.As(err, &theirs):
-		return fmt.Errorf("tcp: node %d at %v %w this node: %s", id, conn.RemoteAddr(), ErrRefused, theirs)
-	case errors.As(err, &mine):
-		return fmt.Errorf("tcp: node %d at %v %w: %s", id, conn.RemoteAddr(), ErrRefused, mine)
+		return fmt.Errorf("tcp: node %d at %v %w this node: %w", id, conn.RemoteAddr(), ErrRefused, theirs)
+	case errors.Is(err, ErrRefused):
+		return fmt.Errorf("tcp: node %d at %v %w: %w", id, conn.RemoteAddr(), ErrRefused, err)
 	}
 	return fmt.Errorf("tcp: handshake with node %d at %v: %w", id, conn.RemoteAddr(), err)
 }
 
 // handOver takes a connection out of Go's network poller and gives it to the reactor, if it is to be used.
-func (t *Transport) handOver(conn net.Conn, mine, theirs greeting) error {
+func (t *Transport) handOver(conn net.Conn, s *secure, mine, theirs greeting) error {
 	fd, err := detach(conn)
 	if err != nil {
 		return fmt.Errorf("tcp: node %d at %v: %w", theirs.node, conn.RemoteAddr(), err)
@@ -297,9 +313,12 @@ func (t *Transport) handOver(conn net.Conn, mine, theirs greeting) error {
 		unix.Close(fd)
 		return describe(theirs.node, conn, err)
 	}
+	if s != nil {
+		s.take()
+	}
 	t.arrivals.add(arrival{
 		kind: arrivedConnection, id: theirs.node, call: theirs.call,
-		fd: fd, sendFrom: theirs.received, recvAt: mine.received,
+		fd: fd, secure: s, sendFrom: theirs.received, recvAt: mine.received,
 	}, t.wait.event)
 	return nil
 }

@@ -82,13 +82,8 @@ func readFrames(t *testing.T, r io.Reader) ([]byte, error) {
 
 // next copies what the queue would send next, at most n bytes.
 func (q *sendQueue) next(n int) []byte {
-	var b []byte
-	offset := q.offset
-	for _, s := range q.segments[q.cursor:] {
-		b = append(b, s.data[offset:]...)
-		offset = 0
-	}
-	return b[:min(n, len(b))]
+	b := make([]byte, n)
+	return b[:q.copyNext(b)]
 }
 
 // TestSendQueueBoundaries: control parts that end at, before and after the end of a chunk come out as they went in, however

@@ -102,8 +102,14 @@ func appendGreeting(b []byte, g greeting) []byte {
 func readGreeting(r io.Reader) (greeting, error) {
 	var buf [greetingPrefixBytes + maxGreetingRest]byte
 	prefix := buf[:greetingPrefixBytes]
-	if _, err := io.ReadFull(r, prefix); err != nil {
+	if n, err := io.ReadFull(r, prefix); err != nil {
+		if speaksTLS(prefix[:n]) {
+			return greeting{}, errSpeaksTLS
+		}
 		return greeting{}, err
+	}
+	if speaksTLS(prefix) {
+		return greeting{}, errSpeaksTLS
 	}
 	if string(prefix[:len(magic)]) != magic {
 		return greeting{}, errNotOurs

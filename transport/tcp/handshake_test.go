@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -62,8 +63,9 @@ func TestRefusal(t *testing.T) {
 		says0  string // what node 0, which is called, says
 		says1  string // what node 1, which calls, says
 	}{
-		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = 4 },
-			says0: "refused: it runs wire version 4, this node 3", says1: "refused: it runs wire version 3, this node 4"},
+		{name: "Version", other: fits, change: func(n *Transport) { n.connect.mine.version = WireVersion + 1 },
+			says0: fmt.Sprintf("refused: it runs wire version %d, this node %d", WireVersion+1, WireVersion),
+			says1: fmt.Sprintf("refused: it runs wire version %d, this node %d", WireVersion, WireVersion+1)},
 		{name: "Cluster", other: Config{Cluster: "b", PageBytes: 4096},
 			says0: `refused: it belongs to cluster "b", this node to "a"`, says1: `refused: it belongs to cluster "a", this node to "b"`},
 		{name: "Nodes", other: Config{Cluster: "a", PageBytes: 4096, Peers: make([]string, 3)},
@@ -249,7 +251,7 @@ func TestStrangers(t *testing.T) {
 	defer again.Close()
 	stranger := nodes[1].greet(0, purposeCall)
 	stranger.incarnation, stranger.expected = newIncarnation(), 0
-	_, err = nodes[1].introduce(again, stranger)
+	_, err = nodes[1].introduce(again, nil, stranger)
 	var theirs verdictError
 	if !errors.As(err, &theirs) || !strings.Contains(err.Error(), "was connected to this cluster before") {
 		t.Errorf("another process in the name of a connected node: %v", err)

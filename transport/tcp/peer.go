@@ -31,8 +31,9 @@ const (
 type peer struct {
 	id    transport.NodeID
 	state peerState
-	fd    int    // valid in state peerUp
-	call  uint64 // number of the connection, or of the last one
+	fd    int     // valid in state peerUp
+	tls   *secure // in state peerUp: what encrypts and decrypts; nil: the connection is plain
+	call  uint64  // number of the connection, or of the last one
 
 	queue   sendQueue
 	listed  bool // the peer is in Transport.unsent
@@ -103,6 +104,11 @@ func (t *Transport) adoptConnection(p *peer, a arrival, h transport.Handler) {
 		t.log(fmt.Sprintf("tcp: node %d is connected again; %d bytes are sent once more", p.id, p.queue.unsent()))
 	}
 	t.flushPeer(p)
+	if p.tls != nil && !p.hasFrame && p.state == peerUp {
+		// The handshake may have read ahead, and nothing would say that there is something.
+		n, err := p.tls.decrypt(p.in.space())
+		t.receivedSecurely(p, h, 0, n, err)
+	}
 }
 
 // plug gives a peer a connection.
@@ -119,7 +125,7 @@ func (t *Transport) plug(p *peer, a arrival) error {
 	p.queue.rewind()
 	t.counts.queuedBytes.Add(int64(p.queue.unsent() - before))
 	t.list(p)
-	p.fd, p.call, p.state = a.fd, a.call, peerUp
+	p.fd, p.tls, p.call, p.state = a.fd, a.secure, a.call, peerUp
 	p.skip = p.received.Load() - a.recvAt
 	t.up = append(t.up, p)
 	return nil
@@ -134,7 +140,7 @@ func (t *Transport) unplug(p *peer) {
 	unix.Close(p.fd)
 	t.up = slices.DeleteFunc(t.up, func(other *peer) bool { return other == p })
 	t.setBlockedCount(p, false)
-	p.fd, p.sendFailure = -1, nil
+	p.fd, p.tls, p.sendFailure = -1, nil, nil
 	if t.hot == p {
 		t.hot = nil
 	}

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -30,10 +31,15 @@ func (t *Transport) serve(p *peer, h transport.Handler, max int) int {
 // receive asks a peer's socket once and delivers what came. Preconditions: p.hasFrame is false, p.state is peerUp.
 func (t *Transport) receive(p *peer, h transport.Handler, max int) int {
 	space := p.in.space()
+	if p.tls != nil {
+		t.counts.receiveCalls.Add(1)
+		n, err := p.tls.receive(p.fd, space)
+		return t.receivedSecurely(p, h, max, n, err)
+	}
 	n, errno := netio.Recv(p.fd, space)
 	t.counts.receiveCalls.Add(1)
 	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOMEM || errno == unix.ENOBUFS:
+	case passes(errno):
 		return 0
 	case errno != 0:
 		t.sever(p, errno)
@@ -42,9 +48,35 @@ func (t *Transport) receive(p *peer, h transport.Handler, max int) int {
 		t.sever(p, errEnded)
 		return 0
 	}
+	return t.take(p, h, max, n)
+}
+
+// passes says whether a receive has failed only for now.
+func passes(errno unix.Errno) bool {
+	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOMEM || errno == unix.ENOBUFS
+}
+
+// receivedSecurely is the end of receive under TLS: n bytes were decrypted into the space of p.in, or why none were.
+func (t *Transport) receivedSecurely(p *peer, h transport.Handler, max, n int, err error) int {
+	if !p.tls.idle() {
+		t.flushPeer(p) // TLS has answered something by itself.
+	}
+	var errno unix.Errno
+	switch {
+	case err == nil:
+		return t.take(p, h, max, n)
+	case errors.As(err, &errno) && passes(errno):
+	default:
+		t.sever(p, err)
+	}
+	return 0
+}
+
+// take delivers frames when n more bytes lie in the space of p.in.
+func (t *Transport) take(p *peer, h transport.Handler, max, n int) int {
 	t.counts.bytesReceived.Add(uint64(n))
 	if p.skip > 0 {
-		n = p.skipKnown(space[:n])
+		n = p.skipKnown(p.in.buf[p.in.end:][:n])
 	}
 	p.in.end += n
 	p.received.Store(p.received.Load() + uint64(n))

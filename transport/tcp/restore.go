@@ -71,7 +71,7 @@ func (t *Transport) restoring(ctx context.Context, id transport.NodeID, severed 
 		switch {
 		case err == nil && why == purposeCall:
 			return nil
-		case errors.Is(err, ErrRefused):
+		case errors.Is(err, ErrRefused) && !isImpostor(err):
 			return err
 		case refused.enough(err, time.Now()):
 			return fmt.Errorf("tcp: node %d: its connection has ended and nobody listens at %s any more, so its process has ended: %w",
@@ -80,6 +80,12 @@ func (t *Transport) restoring(ctx context.Context, id transport.NodeID, severed 
 			last = err
 		}
 	}
+}
+
+// isImpostor says whether an attempt has failed because whoever was there was not the peer.
+func isImpostor(err error) bool {
+	var i impostor
+	return errors.As(err, &i)
 }
 
 // canAsk says whether there is an address at which a peer may be asked.

@@ -56,7 +56,7 @@ func (t *Transport) flush() {
 	left := t.unsent[:0]
 	for _, p := range t.unsent {
 		t.flushPeer(p)
-		if p.queue.empty() {
+		if p.flushed() {
 			p.listed = false
 		} else {
 			left = append(left, p)
@@ -71,14 +71,44 @@ func (t *Transport) flushPeer(p *peer) {
 	if p.state != peerUp || p.sendFailure != nil {
 		return
 	}
-	switch errno := t.sendQueued(p); errno {
-	case 0:
+	var err error = unix.Errno(0)
+	if p.tls != nil {
+		err = t.sendSecurely(p)
+	} else {
+		err = t.sendQueued(p)
+	}
+	switch err {
+	case unix.Errno(0):
 		t.setBlocked(p, false)
 	case unix.EAGAIN:
 		t.setBlocked(p, true)
 	default:
-		t.failSending(p, errno)
+		t.failSending(p, err)
 	}
+}
+
+// flushed says whether nothing waits for a peer, or for its connection.
+func (p *peer) flushed() bool { return p.queue.empty() && p.tls.idle() }
+
+// sendSecurely is sendQueued under TLS. What TLS has encrypted counts as sent.
+func (t *Transport) sendSecurely(p *peer) error {
+	for !p.flushed() {
+		n, err := p.tls.encrypt(&p.queue)
+		t.counts.bytesSent.Add(uint64(n))
+		t.counts.queuedBytes.Add(-int64(n))
+		if err != nil {
+			return err
+		}
+		t.counts.sendCalls.Add(1)
+		switch errno := p.tls.send(p.fd, &t.vector); errno {
+		case 0, unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			return unix.EAGAIN
+		default:
+			return errno
+		}
+	}
+	return unix.Errno(0)
 }
 
 // sendQueued sends what waits for a peer. It returns 0 when nothing is left, EAGAIN when the socket takes no more

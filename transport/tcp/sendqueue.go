@@ -121,6 +121,16 @@ func (q *sendQueue) gather(v *netio.Vector) {
 	}
 }
 
+// copyNext copies what is to be sent next into b and returns how much that was.
+func (q *sendQueue) copyNext(b []byte) int {
+	n, offset := 0, q.offset
+	for i := q.cursor; i < len(q.segments) && n < len(b); i++ {
+		n += copy(b[n:], q.segments[i].data[offset:])
+		offset = 0
+	}
+	return n
+}
+
 // advance notes that the next n bytes were sent.
 // Preconditions: n <= q.unsent().
 func (q *sendQueue) advance(n int) {

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -57,9 +56,10 @@ type Config struct {
 	// GiveUp is how long a peer that was connected may be out of reach before it is lost, MinGiveUp to MaxGiveUp. A peer whose
 	// process has ended is lost sooner, as soon as its machine says that nobody listens at its address. 0: DefaultGiveUp.
 	GiveUp time.Duration
-	// TLS makes connections mutually authenticated and encrypted. It has this node's certificate, and in both
+	// TLS makes connections mutually authenticated and encrypted. It has this node's certificate, for servers and for clients, and in both
 	// RootCAs and ClientCAs the authorities whose certificates peers must show. The transport sets the rest: TLS 1.3 alone,
-	// and both sides must show a certificate. nil: connections are plain.
+	// both sides must show a certificate, and names in certificates mean nothing but what VerifyPeer makes of them. nil: connections
+	// are plain, and so must be those of all peers.
 	TLS *tls.Config
 	// VerifyPeer decides, after the certificate of a peer was verified and the peer has said which node it is, whether it
 	// may be that node. Its error is what this node logs and the peer is told. It is called from several goroutines.
@@ -90,12 +90,10 @@ func (c *Config) check() error {
 			c.MaxQueuedBytes, maxFrameBytes(c.PageBytes), confirmEvery)
 	case c.GiveUp != 0 && (c.GiveUp < MinGiveUp || c.GiveUp > MaxGiveUp):
 		return fmt.Errorf("tcp: GiveUp is %v; it must be %v to %v", c.GiveUp, MinGiveUp, MaxGiveUp)
-	case c.TLS != nil:
-		return errors.New("tcp: TLS is configured, and this version cannot encrypt yet")
 	case c.Listener == nil && int(c.Self) < len(c.Peers)-1:
 		return fmt.Errorf("tcp: node %d of %d needs a listener, for the nodes with higher numbers", c.Self, len(c.Peers))
 	}
-	return nil
+	return checkTLS(c.TLS)
 }
 
 // Transport is a transport.Transport over TCP. Make one with New.

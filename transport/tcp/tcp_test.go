@@ -32,14 +32,32 @@ func listenAll(t testing.TB, nodes int) ([]net.Listener, []string) {
 // newCluster makes and connects all nodes of a cluster.
 func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Transport {
 	t.Helper()
+	return newClusterWith(t, nodes, pageBytes, maxQueuedBytes, plain)
+}
+
+// security gives a node its part in TLS.
+type security func(*tcp.Config)
+
+func plain(*tcp.Config) {}
+
+// underTLS gives all nodes certificates of one authority.
+func underTLS(t testing.TB) security {
+	authority := tcp.NewAuthority(t, "the cluster's authority")
+	return func(c *tcp.Config) { c.TLS, c.VerifyPeer = authority.Node(c.Self), tcp.VerifyName }
+}
+
+func newClusterWith(t testing.TB, nodes, pageBytes, maxQueuedBytes int, secure security) []*tcp.Transport {
+	t.Helper()
 	listeners, addresses := listenAll(t, nodes)
 	return connectAll(t, func(i int) tcp.Config {
-		return tcp.Config{Listener: listeners[i], Peers: addresses, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes}
+		c := tcp.Config{Self: transport.NodeID(i), Listener: listeners[i], Peers: addresses, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes}
+		secure(&c)
+		return c
 	}, nodes)
 }
 
 // newProxiedCluster makes and connects the nodes of a cluster with proxies between them.
-func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) ([]*tcp.Transport, transporttest.Cutter) {
+func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int, secure security) ([]*tcp.Transport, transporttest.Cutter) {
 	t.Helper()
 	var transports []*tcp.Transport
 	proxies := transporttest.NewProxies(t, func(a, b transport.NodeID) { transports[a].Break(b) })
@@ -51,7 +69,9 @@ func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) ([]*t
 				seen[j] = proxies.Between(transport.NodeID(i), transport.NodeID(j), addresses[j])
 			}
 		}
-		return tcp.Config{Listener: listeners[i], Peers: seen, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes, GiveUp: time.Minute}
+		c := tcp.Config{Self: transport.NodeID(i), Listener: listeners[i], Peers: seen, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes, GiveUp: time.Minute}
+		secure(&c)
+		return c
 	}, nodes)
 	return transports, proxies
 }
@@ -99,9 +119,19 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestCuts(t *testing.T) {
+func TestConformanceUnderTLS(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
+		return asInterface(newClusterWith(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes, underTLS(t)))
+	})
+}
+
+func TestCuts(t *testing.T) { testCuts(t, func(testing.TB) security { return plain }) }
+
+func TestCutsUnderTLS(t *testing.T) { testCuts(t, underTLS) }
+
+func testCuts(t *testing.T, secure func(testing.TB) security) {
 	transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
-		nodes, cutter := newProxiedCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes)
+		nodes, cutter := newProxiedCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes, secure(t))
 		return asInterface(nodes), cutter
 	})
 }

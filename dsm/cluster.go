@@ -165,8 +165,15 @@ func (j *joining) connect(ctx context.Context) (*attach.Conn, error) {
 		return nil, fmt.Errorf("%w: %s is not set; start the program with `dsmd run -n N -- PROGRAM`, or name the socket of a daemon (`dsmd serve`) with dsm.WithSocket", ErrNoDaemon, envSocket)
 	}
 	conn, err := attach.Dial(ctx, j.socket)
-	if err == nil || ctx.Err() != nil {
-		return conn, err
+	if err == nil {
+		if err := conn.CheckDaemon(); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("%w can be trusted at %s: %w", ErrNoDaemon, j.socket, err)
+		}
+		return conn, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):

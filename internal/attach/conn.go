@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,6 +119,24 @@ func (c *Conn) Write(frames []byte, fds ...int) error {
 	}
 	_, err := c.c.Write(frames) // returns early only with an error
 	return err
+}
+
+// ErrForeign is wrapped by the error of CheckDaemon about a daemon of another user.
+var ErrForeign = errors.New("attach: the daemon belongs to another user")
+
+// CheckDaemon says whether the daemon at the other end is this user's or root's. One of another user has only put its socket where
+// this one's was expected, and would read and write the program's memory. The kernel tells whose it is.
+func (c *Conn) CheckDaemon() error {
+	var uid uint32
+	var failed error
+	err := c.Socket(func(fd int) { _, uid, failed = Peer(fd) })
+	switch {
+	case err != nil || failed != nil:
+		return fmt.Errorf("attach: whose daemon is it: %w", errors.Join(err, failed))
+	case uid != 0 && int(uid) != os.Geteuid():
+		return fmt.Errorf("%w: to user %d, and this program runs as user %d; run both as the same", ErrForeign, uid, os.Geteuid())
+	}
+	return nil
 }
 
 // Socket calls f with the socket's descriptor, which stays open until f returns.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,12 +17,16 @@ const backlog = 128
 
 // Listen opens a non-blocking listening socket. A socket file that a daemon which no longer runs has left at the
 // path is replaced; one that somebody listens at is not. A socket file is made for its owner only: whoever
-// may connect may read and write the shared memory. The caller closes the descriptor, and removes the file.
+// may connect may read and write the shared memory. It must not be in a directory where others can put another in its place. An
+// abstract socket has no mode: there, whom to talk to, either side decides by Peer. The caller closes the descriptor, and removes the file.
 func Listen(socket string) (fd int, err error) {
 	if err := CheckSocket(socket); err != nil {
 		return -1, err
 	}
 	if socket[0] != '@' {
+		if err := checkDirectory(filepath.Dir(socket)); err != nil {
+			return -1, err
+		}
 		if err := removeStale(socket); err != nil {
 			return -1, err
 		}
@@ -45,6 +50,26 @@ func Listen(socket string) (fd int, err error) {
 		return -1, fmt.Errorf("attach: listen at %s: %w", socket, os.NewSyscallError("listen", err))
 	}
 	return fd, nil
+}
+
+// checkDirectory refuses a directory in which another user could replace the socket by one of his own, at which programs would then
+// attach. In a sticky one, like /tmp, he cannot. Members of the own group can be let in: many systems give each user one of his own.
+func checkDirectory(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return fmt.Errorf("attach: listen in %s: %w", dir, os.NewSyscallError("stat", err))
+	}
+	writable := uint32(unix.S_IWOTH)
+	if int(st.Gid) != os.Getegid() {
+		writable |= unix.S_IWGRP
+	}
+	switch {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("attach: listen in %s: the directory belongs to user %d, who could put another socket there; choose one of your own", dir, st.Uid)
+	case st.Mode&writable != 0 && st.Mode&unix.S_ISVTX == 0:
+		return fmt.Errorf("attach: listen in %s: others could put another socket there; run: chmod go-w %[1]s, or choose another directory", dir)
+	}
+	return nil
 }
 
 // removeStale removes a socket file at which nobody listens.

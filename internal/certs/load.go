@@ -16,6 +16,8 @@ const renewBefore = 30 * 24 * time.Hour
 // Load makes a TLS configuration of a node's files: caFile has the certificates of the authorities whose nodes are let in (usually
 // one), certFile the node's own, keyFile its key. The configuration serves both directions: TLS 1.3 alone, both sides show a
 // certificate, and both check the other's against the authorities. Who the peer is within the cluster, VerifyNode checks.
+// A client must not look for the name that it has dialled in the certificate, because peers are known by cluster and node:
+// the transport sets InsecureSkipVerify for it, and VerifyConnection checks all that crypto/tls checks then no more.
 //
 // Everything that could fail later for the sake of the files fails here: files that do not belong together, that are out of
 // date, or whose key other users can get at. The errors say what to do.
@@ -56,9 +58,6 @@ func configuration(pair tls.Certificate, authorities *x509.CertPool) *tls.Config
 		RootCAs:      authorities,
 		ClientCAs:    authorities,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
-		// The name that a client has dialled is not looked for in the certificate: peers are known by cluster and node. The rest of
-		// what crypto/tls would check, VerifyConnection does.
-		InsecureSkipVerify: true,
 		// A resumed session would outlive the certificate it began with, and connections are few.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {

@@ -278,7 +278,8 @@ func (i *ConnID) Reject() error {
 	return connError(rc, err, "reject a connection")
 }
 
-// Disconnect tells the peer that the connection has ended; Disconnected follows on both sides.
+// Disconnect tells the peer that the connection has ended. The peer gets Disconnected and answers with Disconnect; then
+// Disconnected comes here.
 func (i *ConnID) Disconnect() error {
 	rc, err := C.rdma_disconnect(i.id)
 	return connError(rc, err, "disconnect")

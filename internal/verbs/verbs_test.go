@@ -370,9 +370,9 @@ func TestConnectionManager(t *testing.T) {
 	next(verbs.Established)
 	exercise(t, a, b)
 	try(id.Disconnect())
-	for range 2 {
-		next(verbs.Disconnected)
-	}
+	next(verbs.Disconnected)
+	try(request.ID.Disconnect())
+	next(verbs.Disconnected)
 	try(errors.Join(id.Close(), request.ID.Close(), listener.Close(), channel.Close()))
 }
 

@@ -77,6 +77,7 @@ type pagePool struct {
 	slots     region  // the local slots, peer after peer
 	perPeer   int     // how many each peer has, the bounce slot included
 	free      [][]int // by node: free slots, counted from the peer's first
+	bounced   []bool  // by node: the bounce slot is taken
 	spare     []*page // invariant: at most maxSparePages, all in state pageSpare
 }
 
@@ -85,7 +86,8 @@ type pagePool struct {
 func (pool *pagePool) bounce() int { return pool.perPeer - 1 }
 
 func newPagePool(nodes int, self transport.NodeID, pageBytes int, s Sizes) pagePool {
-	pool := pagePool{pageBytes: pageBytes, slotBytes: s.SlotBytes, perPeer: s.Slots + 1, free: make([][]int, nodes)}
+	pool := pagePool{pageBytes: pageBytes, slotBytes: s.SlotBytes, perPeer: s.Slots + 1, free: make([][]int, nodes),
+		bounced: make([]bool, nodes)}
 	for i := range pool.free {
 		if i == int(self) {
 			continue
@@ -141,10 +143,32 @@ func (pool *pagePool) takeSlot(to transport.NodeID) (int, bool) {
 	return slot, true
 }
 
+// settle makes sure that the data of a queued page lies in a slot, from where the device can send it. It returns false
+// if that has to wait until the peer has acknowledged another page.
+func (pool *pagePool) settle(p *page, peerIndex int) bool {
+	if p.slot != noLocalSlot {
+		return true
+	}
+	slot, ok := pool.takeSlot(p.to)
+	if !ok {
+		if pool.bounced[p.to] {
+			return false
+		}
+		slot = pool.bounce()
+		pool.bounced[p.to] = true
+	}
+	p.slot = slot
+	p.data = pool.bytesOf(peerIndex, slot)
+	copy(p.data, p.own)
+	return true
+}
+
 // put takes a page back, whatever its state was, and its slot.
 func (pool *pagePool) put(p *page) {
 	if p.slot != noLocalSlot {
-		if p.slot != pool.bounce() {
+		if p.slot == pool.bounce() {
+			pool.bounced[p.to] = false
+		} else {
 			pool.free[p.to] = append(pool.free[p.to], p.slot)
 		}
 		p.slot = noLocalSlot

@@ -15,7 +15,8 @@ const (
 	// together, so with more peers each has a smaller window.
 	maxBlocks = 8 << 10
 	// ackReserve is how many acknowledgements may be on their way to a peer besides the window. One is sent only after half of the
-	// peer's window of messages or of pages was used up, which happens twice in a window of either, and once more for rounding.
+	// peer's window of messages or of pages was used up, which happens twice in a window of either, and once more for rounding;
+	// or when the peer asks for one, which it does not do again before it has it.
 	ackReserve = 6
 	// slackBlocks are receives beyond what all windows need. A connection that breaks in the middle of a message may swallow one.
 	slackBlocks = 64

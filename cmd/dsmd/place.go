@@ -47,7 +47,7 @@ func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *se
 	}
 	if s.tls != nil {
 		if err := certs.CheckOwn(s.tls, v.Cluster, p.id); err != nil {
-			p.leave()
+			p.leave(err)
 			return nil, err
 		}
 	}
@@ -117,8 +117,9 @@ func (p *place) watch(n *node.Node) {
 	p.group.Watch(func(l membership.Loss) { n.PeerFailed(transport.NodeID(l.Node.ID), l) })
 }
 
-func (p *place) leave() {
+// leave tells the other nodes that this one ends, and why, or, with nil, that it was told to.
+func (p *place) leave(why error) {
 	if p.group != nil {
-		p.group.Leave()
+		p.group.Leave(why)
 	}
 }

@@ -110,7 +110,6 @@ func serve(v *settings.Values, fds inherited) error {
 		}
 		return err
 	}
-	defer place.leave()
 	if v.LogFormat == "json" {
 		// On a console the prefix that `run` gives to every line says which node it is.
 		log = log.With(zap.Int("node", place.id))
@@ -123,10 +122,20 @@ func serve(v *settings.Values, fds inherited) error {
 		Hold: v.Hold, Spin: v.Spin, Log: log, Metrics: registry,
 	})
 	if err != nil {
+		place.leave(err)
 		return err
 	}
 	place.watch(n)
-	return n.Run(ctx)
+	// The others are told before the connections to them end, or they would wonder.
+	running, end := context.WithCancel(context.Background())
+	defer end()
+	context.AfterFunc(ctx, func() {
+		place.leave(nil)
+		end()
+	})
+	err = n.Run(running)
+	place.leave(err)
+	return err
 }
 
 // sockets are what a daemon listens at for nodes and programs.

@@ -51,7 +51,7 @@ func (g gossip) NotifyMsg(b []byte) {
 	defer g.mu.Unlock()
 	switch {
 	case m.kind == leaving:
-		g.departed[m.from] = true
+		g.departed[m.from] = m.reason
 		g.gone(m.from)
 	case len(g.inbox) < maxInbox:
 		g.inbox = append(g.inbox, m)
@@ -141,7 +141,7 @@ func (g gossip) heard(n *memberlist.Node) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.departed[n.Name] {
+	if _, departed := g.departed[n.Name]; departed {
 		return // what it said before is still going round
 	}
 	if _, known := g.formation.known[n.Name]; !known {
@@ -169,7 +169,7 @@ func (g gossip) gone(name string) {
 	}
 	delete(g.addresses, name)
 	g.formation.leave(name)
-	left := g.departed[name]
+	why, left := g.departed[name]
 	if left {
 		g.count.departures.Inc()
 	} else {
@@ -181,11 +181,11 @@ func (g gossip) gone(name string) {
 		return
 	}
 	if n := t.find(name); n != nil && !g.closed {
-		l := Loss{Node: *n, Left: left}
+		l := Loss{Node: *n, Left: left, Why: why}
 		if !left {
 			l.After = g.cfg.DeadAfter
 		}
 		g.lost = append(g.lost, l)
-		g.log.Warn("node lost", zap.Int("id", n.ID), zap.String("data", n.Data), zap.Bool("left", left))
+		g.log.Warn("node lost", zap.Int("id", n.ID), zap.String("data", n.Data), zap.Bool("left", left), zap.String("why", why))
 	}
 }

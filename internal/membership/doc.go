@@ -6,7 +6,7 @@
 //	g, err := membership.Form(ctx, membership.Config{...})   // waits until the cluster is complete
 //	t := g.Table()                                           // everybody's number and address, the same on all nodes
 //	g.Watch(func(l membership.Loss) { ... })                 // a node has died or left
-//	defer g.Leave()                                          // tells the others that this end is meant
+//	defer g.Leave(nil)                                       // tells the others that this end is meant
 //
 // # Who is let in
 //
@@ -29,8 +29,8 @@
 //
 // # When a node is gone
 //
-// memberlist probes: a node that does not answer is suspected, and after Config.DeadAfter taken for dead. One that is told to end says so first
-// (Leave), which is how the two are told apart.
+// memberlist probes: a node that does not answer is suspected, and after Config.DeadAfter taken for dead. One that ends in order says so first, and
+// why (Leave), which is how the two are told apart.
 //
 // Locks: Group.mu is taken alone, or inside memberlist's own, whose callbacks take it. So nothing of memberlist is called under it.
 package membership

@@ -64,12 +64,16 @@ type Config struct {
 // Loss is the end of a node that was part of the complete cluster.
 type Loss struct {
 	Node  Node
-	Left  bool          // it said that it was told to end
+	Left  bool          // it has said that it ends
+	Why   string        // if Left: why it ends by itself; "": it was told to
 	After time.Duration // for how long it had been silent, about; 0 if Left
 }
 
 // Error says it for people.
 func (l Loss) Error() string {
+	if l.Left && l.Why != "" {
+		return fmt.Sprintf("membership: node %d at %s has ended: %s", l.Node.ID, l.Node.Data, l.Why)
+	}
 	if l.Left {
 		return fmt.Sprintf("membership: node %d at %s has left: it was told to end", l.Node.ID, l.Node.Data)
 	}
@@ -94,7 +98,7 @@ type Group struct {
 	addresses map[string]memberlist.Address // of gossip, by name; guarded by mu
 	inbox     []message                     // guarded by mu
 	refusals  []string                      // texts that NotifyMerge has returned lately, at most maxRefusals; guarded by mu
-	departed  map[string]bool               // by name: said that they leave; guarded by mu
+	departed  map[string]string             // by name: said that they leave, and why; guarded by mu
 	lost      []Loss                        // not yet told to watch; guarded by mu
 	watch     func(Loss)                    // guarded by mu
 	closed    bool                          // guarded by mu
@@ -110,7 +114,7 @@ func Form(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, err
 	}
 	if err := g.form(ctx); err != nil {
-		g.Leave()
+		g.Leave(err)
 		return nil, err
 	}
 	return g, nil
@@ -181,8 +185,9 @@ func (g *Group) Watch(tell func(Loss)) {
 	g.signal()
 }
 
-// Leave tells the others that this node was told to end, and ends its membership. It takes about a second at most, and more calls do nothing.
-func (g *Group) Leave() {
+// Leave tells the others that this node ends, because of why or, if that is nil, because it was told to, and ends its membership. It takes some
+// seconds at most, and more calls do nothing.
+func (g *Group) Leave(why error) {
 	g.mu.Lock()
 	again := g.closed
 	g.closed = true
@@ -197,7 +202,7 @@ func (g *Group) Leave() {
 		return
 	}
 	close(g.closing)
-	g.sayGoodbye(others)
+	g.sayGoodbye(others, why)
 	_ = g.list.Leave(leaveTimeout) // who does not hear it finds out
 	_ = g.list.Shutdown()          // it never fails
 	g.work.Wait()
@@ -205,8 +210,12 @@ func (g *Group) Leave() {
 }
 
 // sayGoodbye tells all at once, and waits for a bounded time.
-func (g *Group) sayGoodbye(others []memberlist.Address) {
-	text := appendMessage(nil, &message{kind: leaving, from: g.self.name()})
+func (g *Group) sayGoodbye(others []memberlist.Address, why error) {
+	m := message{kind: leaving, from: g.self.name()}
+	if why != nil {
+		m.reason = printable(why.Error())
+	}
+	text := appendMessage(nil, &m)
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
@@ -231,7 +240,7 @@ func (g *Group) sayGoodbye(others []memberlist.Address) {
 func open(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
-		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]bool{},
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]string{},
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()

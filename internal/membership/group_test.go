@@ -65,7 +65,7 @@ func begin(t *testing.T, cfg Config) *attempt {
 		cancel()
 		<-a.done
 		if a.group != nil {
-			a.group.Leave()
+			a.group.Leave(nil)
 		}
 		if t.Failed() {
 			for _, e := range logs.All() {
@@ -148,8 +148,8 @@ func TestForm(t *testing.T) {
 		}
 		digests = append(digests, all[0].group.Table().Digest())
 		for _, a := range all {
-			a.group.Leave()
-			a.group.Leave() // does nothing
+			a.group.Leave(nil)
+			a.group.Leave(nil) // does nothing
 		}
 	}
 	if digests[0] == digests[1] {
@@ -309,7 +309,7 @@ func TestLosses(t *testing.T) {
 			return Loss{}
 		}
 	}
-	all[3].group.Leave()
+	all[3].group.Leave(nil)
 	if l := next(); l.Node.ID != 3 || !l.Left || !strings.Contains(l.Error(), "has left: it was told to end") {
 		t.Errorf("%+v: %v", l, l)
 	}
@@ -326,9 +326,9 @@ func TestLosses(t *testing.T) {
 	for range 2 {
 		<-late
 	}
-	all[1].group.Leave()
-	if l := next(); l.Node.ID != 1 || !l.Left {
-		t.Errorf("%+v", l)
+	all[1].group.Leave(errors.New("the roof\nis on fire"))
+	if l := next(); l.Node.ID != 1 || !l.Left || !strings.HasSuffix(l.Error(), "has ended: the roof?is on fire") {
+		t.Errorf("%+v: %v", l, l)
 	}
 	if len(heard) > 0 {
 		t.Errorf("%v was told too", <-heard)

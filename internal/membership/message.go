@@ -20,7 +20,7 @@ const (
 	commit
 	// done: I have heard the commit.
 	done
-	// leaving: I was told to end.
+	// leaving: I end.
 	leaving
 
 	kindEnd
@@ -36,6 +36,20 @@ const maxTable = 1024
 // maxName bounds a node's name, in bytes: its address and incarnation.
 const maxName = MaxAddress + 17
 
+// maxReason bounds message.reason.
+const maxReason = 240
+
+// printable makes a reason of any text.
+func printable(text string) string {
+	b := []byte(text)
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			b[i] = '?'
+		}
+	}
+	return string(b[:min(len(b), maxReason)])
+}
+
 // message is what nodes say to each other besides gossip. Each is sent by a connection of its own, so they can overtake each other.
 type message struct {
 	kind   kind
@@ -43,6 +57,7 @@ type message struct {
 	from   string // name of the sender
 	digest digest // of the table; zero for withdraw and leaving
 	nodes  []Node // propose: the table
+	reason string // leaving: why, "" if it was told to; at most maxReason bytes
 }
 
 // appendMessage appends m in wire form.
@@ -54,6 +69,9 @@ func appendMessage(b []byte, m *message) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.nodes)))
 	for i := range m.nodes {
 		b = appendText(appendText(b, m.nodes[i].name), m.nodes[i].Data)
+	}
+	if m.kind == leaving {
+		b = appendText(b, m.reason)
 	}
 	return b
 }
@@ -81,6 +99,9 @@ func decodeMessage(b []byte) (message, error) {
 			return message{}, fmt.Errorf("%w: a node at %q, which is no address", ErrMalformed, n.Data)
 		}
 		m.nodes = append(m.nodes, n)
+	}
+	if k == leaving {
+		m.reason = r.text(maxReason)
 	}
 	if r.failed || len(r.b) != 0 {
 		return message{}, fmt.Errorf("%w: a %v of %d bytes", ErrMalformed, k, len(b))

@@ -24,7 +24,7 @@ func TestWireForms(t *testing.T) {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}
 	}
-	for _, m := range []message{sampleMessage(), {kind: accept, round: 1, from: "a:1#2"}, {kind: leaving, from: "b"}} {
+	for _, m := range []message{sampleMessage(), {kind: accept, round: 1, from: "a:1#2"}, {kind: leaving, from: "b", reason: "enough"}} {
 		if got, err := decodeMessage(appendMessage(nil, &m)); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}

@@ -36,6 +36,8 @@ var allowed = []struct {
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
+	// The simulation of large clusters runs the protocol itself; it has nothing to do with a cluster that runs.
+	{"bench/sim", []string{"protocol"}},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},

@@ -1,0 +1,166 @@
+package chart
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// A Curve is a named series of points of a plot. Points that are not positive have no place on a logarithmic axis and are left out.
+type Curve struct {
+	Name   string
+	Points plotter.XYs
+}
+
+// A Panel is one plot of several beside each other, over a logarithmic axis of powers of two.
+type Panel struct {
+	Title string
+	X, Y  string // labels of the axes, with their units
+	// Linear: the vertical axis is linear and begins at 0. Else it is logarithmic.
+	Linear bool
+	Curves []Curve
+}
+
+const (
+	// marksPerLine is how many marks a line of a legend holds, and legendLine how high it is.
+	marksPerLine, legendLine = 4, 16
+	// panelGap is between the legend and the panels.
+	panelGap = 8
+	// mostTicks is how many powers of two an axis names at most.
+	mostTicks = 11
+)
+
+// DrawPanels draws panels beside each other, and above them a title and a legend for all. A curve of the same name looks the same in all of them.
+func DrawPanels(c draw.Canvas, title string, panels []Panel) error {
+	names := curveNames(panels)
+	marks := make([]Mark, len(names))
+	plots := make([][]*plot.Plot, 1)
+	for _, p := range panels {
+		one, err := drawPanel(p, names, marks)
+		if err != nil {
+			return err
+		}
+		plots[0] = append(plots[0], one)
+	}
+	c = DrawTitle(c, title)
+	for from := 0; from < len(marks); from += marksPerLine {
+		line := slices.Clone(marks[from:min(from+marksPerLine, len(marks))])
+		for len(line) < min(marksPerLine, len(marks)) {
+			line = append(line, Mark{}) // so that the marks of all lines stand below each other
+		}
+		DrawLegend(c, line)
+		c = draw.Crop(c, 0, 0, 0, -legendLine)
+	}
+	tiles := draw.Tiles{Cols: len(panels), Rows: 1, PadX: 14}
+	c = draw.Crop(c, 0, 0, 0, -panelGap)
+	if slices.ContainsFunc(panels, func(p Panel) bool { return p.Title != "" }) {
+		for i, p := range panels {
+			drawPanelTitle(tiles.At(c, i, 0), p.Title)
+		}
+		c = draw.Crop(c, 0, 0, 0, -2*LabelSize)
+	}
+	for i, cell := range plot.Align(plots, tiles, c)[0] {
+		plots[0][i].Draw(cell)
+	}
+	return nil
+}
+
+// drawPanelTitle writes a panel's title in the middle of the top of c. A plot's own title would be at a height that depends on its letters.
+func drawPanelTitle(c draw.Canvas, title string) {
+	var s text.Style
+	Style(&s, LabelSize)
+	s.Handler, s.XAlign, s.YAlign = plot.DefaultTextHandler, text.XCenter, text.YTop
+	c.FillText(s, vg.Point{X: (c.Min.X + c.Max.X) / 2, Y: c.Max.Y}, title)
+}
+
+// drawPanel makes one plot, and the marks of its curves.
+func drawPanel(p Panel, names []string, marks []Mark) (*plot.Plot, error) {
+	one := New()
+	one.X.Label.Text, one.Y.Label.Text = p.X, p.Y
+	low, high := bounds(p)
+	one.X.Scale = plot.LogScale{}
+	one.X.Min, one.X.Max = low.X/1.3, high.X*1.3
+	one.X.Tick.Marker = powersOfTwo(low.X, high.X)
+	if p.Linear {
+		one.Y.Min, one.Y.Max = 0, high.Y*1.1
+	} else {
+		one.Y.Scale = plot.LogScale{}
+		one.Y.Min, one.Y.Max = math.Pow10(int(math.Floor(math.Log10(low.Y)))), math.Pow10(int(math.Ceil(math.Log10(high.Y*1.05))))
+		one.Y.Tick.Marker = Decades(one.Y.Min, one.Y.Max, Plain)
+	}
+	one.Add(Grid(true, true))
+	for _, curve := range p.Curves {
+		points := visible(p, curve)
+		if len(points) == 0 {
+			continue
+		}
+		line, glyphs, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return nil, fmt.Errorf("the curve %q: %w", curve.Name, err)
+		}
+		style := slices.Index(names, curve.Name)
+		line.LineStyle, glyphs.GlyphStyle = Line(style), Glyph(style)
+		one.Add(line, glyphs)
+		marks[style] = Mark{Name: curve.Name, Thumbs: []plot.Thumbnailer{line, glyphs}}
+	}
+	return one, nil
+}
+
+// visible are the points of a curve that its panel has a place for.
+func visible(p Panel, c Curve) plotter.XYs {
+	var points plotter.XYs
+	for _, point := range c.Points {
+		if point.X > 0 && (p.Linear || point.Y > 0) {
+			points = append(points, point)
+		}
+	}
+	return points
+}
+
+// curveNames lists the names of all curves once.
+func curveNames(panels []Panel) []string {
+	var names []string
+	for _, p := range panels {
+		for _, c := range p.Curves {
+			if !slices.Contains(names, c.Name) {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	return names
+}
+
+// bounds are the least and the greatest coordinates of what is visible in a panel; 1 and 10 if nothing is.
+func bounds(p Panel) (low, high plotter.XY) {
+	low, high = plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
+	for _, c := range p.Curves {
+		for _, point := range visible(p, c) {
+			low = plotter.XY{X: min(low.X, point.X), Y: min(low.Y, point.Y)}
+			high = plotter.XY{X: max(high.X, point.X), Y: max(high.Y, point.Y)}
+		}
+	}
+	if high.X == 0 {
+		return plotter.XY{X: 1, Y: 1}, plotter.XY{X: 10, Y: 10}
+	}
+	if high.Y == 0 {
+		high.Y = 1
+	}
+	return low, high
+}
+
+// powersOfTwo are at most mostTicks ticks from low to high, in full.
+func powersOfTwo(low, high float64) Ticks {
+	first, last := int(math.Ceil(math.Log2(low))), int(math.Floor(math.Log2(high)))
+	step := max(1, (last-first+mostTicks-2)/(mostTicks-1))
+	var ticks Ticks
+	for e := first; e <= last; e += step {
+		ticks = append(ticks, plot.Tick{Value: math.Exp2(float64(e)), Label: Plain(math.Exp2(float64(e)))})
+	}
+	return ticks
+}

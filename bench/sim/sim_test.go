@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/bench/chart"
+	"dsmd/protocol"
+)
+
+func nothing(string, int, int) {}
+
+// run simulates some sections of clusters of up to n nodes.
+func run(t *testing.T, n int, sections ...Section) *Result {
+	t.Helper()
+	o := DefaultOptions()
+	o.MaxNodes, o.Sections = n, sections
+	r, err := Run(context.Background(), o, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestSameSeedSameResult: the whole result depends on the options alone, and the seed is one of them.
+func TestSameSeedSameResult(t *testing.T) {
+	o := DefaultOptions()
+	o.MaxNodes = 32
+	encode := func() []byte {
+		r, err := Run(context.Background(), o, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Options.Seed = 0
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first := encode()
+	if !bytes.Equal(first, encode()) {
+		t.Error("the same options gave two results")
+	}
+	o.Seed = 2
+	if bytes.Equal(first, encode()) {
+		t.Error("another seed gave the same result")
+	}
+}
+
+// TestFaultCosts compares with what docs/protocol.md says: the numbers of messages of each transaction, counted by hand.
+func TestFaultCosts(t *testing.T) {
+	for _, p := range run(t, 64, Faults).Faults {
+		switch p.Pattern {
+		case Private: // Request and Grant, neither of them if the home is the node itself
+			if p.Faults != p.Nodes*blockPages || p.MessagesPerFault > 2 || p.BytesPerFault != p.MessagesPerFault*(frameBytes+headerBytes) {
+				t.Errorf("first touches: %+v", p)
+			}
+		case ReadShared: // one node wrote the table and has no fault
+			if p.Faults != (p.Nodes-1)*tablePages {
+				t.Errorf("reads of a shared table: %+v", p)
+			}
+		case ProducerConsumer: // half of the faults move a page; an upgrade invalidates one copy
+			if p.Faults != p.Nodes*producerPages*producerRounds*2 || math.Abs(p.BytesPerFault-pageBytes/2) > 300 {
+				t.Errorf("producers and consumers: %+v", p)
+			}
+		}
+		if p.MessagesPerFault > 5 || p.P99 < p.P50 || p.P50 <= 0 || p.HomeLoad > float64(p.Nodes) || p.DaemonBusy <= 0 || p.DaemonBusy > 1 {
+			t.Errorf("impossible: %+v", p)
+		}
+	}
+}
+
+// TestTimeOfOneMiss adds up the costs of a read miss by hand: two nodes, nobody else does anything.
+func TestTimeOfOneMiss(t *testing.T) {
+	r := run(t, 2, Hot)
+	if len(r.Hot) == 0 {
+		t.Fatal("no points")
+	}
+	c := DefaultCosts()
+	small, page := c.onLink(frameBytes+headerBytes), c.onLink(frameBytes+headerBytes+pageBytes)
+	want := c.Trap + // the reader is home: Forward to the owner
+		c.Send + small + c.Latency + c.Receive +
+		c.Downgrade + c.Send + c.ReadPage + page + c.Latency + c.Receive +
+		c.Install
+	if got := r.Hot[0].ReadP50; math.Abs(got-inMicros(want)) > 0.01 {
+		t.Errorf("a read miss takes %.3f µs, its parts %.3f", got, inMicros(want))
+	}
+	if r.Hot[0].ReadMessages != 2 {
+		t.Errorf("a read miss at its home takes %d messages", r.Hot[0].ReadMessages)
+	}
+}
+
+// TestCostsAreCosts: each of them slows something down, so none is forgotten.
+func TestCostsAreCosts(t *testing.T) {
+	total := func(o Options) (sum float64) {
+		r, err := Run(context.Background(), o, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.Faults {
+			sum += p.P50 + p.P99
+		}
+		for _, p := range r.Sync {
+			sum += p.Micros
+		}
+		for _, p := range r.Hot {
+			sum += p.ReadAll + p.Write
+		}
+		return sum
+	}
+	o := DefaultOptions()
+	o.MaxNodes = 4
+	before := total(o)
+	for name, change := range map[string]func(*Costs){
+		"latency": func(c *Costs) { c.Latency *= 4 }, "bandwidth": func(c *Costs) { c.Bandwidth /= 4 }, "send": func(c *Costs) { c.Send *= 4 },
+		"receive": func(c *Costs) { c.Receive *= 4 }, "trap": func(c *Costs) { c.Trap *= 4 }, "call": func(c *Costs) { c.Call *= 4 },
+		"install": func(c *Costs) { c.Install *= 4 }, "make-writable": func(c *Costs) { c.MakeWritable *= 4 },
+		"downgrade": func(c *Costs) { c.Downgrade *= 4 }, "revoke": func(c *Costs) { c.Revoke *= 4 }, "read-page": func(c *Costs) { c.ReadPage *= 4 },
+	} {
+		dear := o
+		change(&dear.Costs)
+		if after := total(dear); after <= before {
+			t.Errorf("with %s four times as dear everything takes %.1f µs, and %.1f without", name, after, before)
+		}
+	}
+}
+
+// TestHotPage: everybody is served, and a write invalidates all copies but the writer's. Up to the size at which node sets stop being exact, nobody else.
+func TestHotPage(t *testing.T) {
+	for _, p := range run(t, 64, Hot).Hot {
+		if p.Needless != 0 || p.Invalidations != p.Readers { // the owner's copy and all readers' but the writer's
+			t.Errorf("%d readers: %d invalidations, %d of them needless", p.Readers, p.Invalidations, p.Needless)
+		}
+		if want := 2 + 2*p.Invalidations; p.WriteMessages != want {
+			t.Errorf("%d readers: the write took %d messages, want %d: Request, Grant, invalidations and their acknowledgements", p.Readers, p.WriteMessages, want)
+		}
+	}
+	for _, p := range run(t, 256, Hot).Hot {
+		if copies := p.Readers; p.Invalidations-p.Needless > copies || p.Invalidations-p.Needless < copies-1 {
+			t.Errorf("%d readers of 256 nodes: %d invalidations, %d of them needless", p.Readers, p.Invalidations, p.Needless)
+		}
+	}
+}
+
+// TestMemoryOfKnownPages holds engines to at most 64 bytes for a page that was touched, in each role. Together with what TestMetadataPerPage of package protocol says of the table's worst
+// loads, that is 256 MiB for 16 GiB of pages.
+func TestMemoryOfKnownPages(t *testing.T) {
+	const pages, region = 1 << 18, 1 << 28
+	for _, role := range Roles() {
+		m, err := MeasureMemory(role, pages, region)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", m)
+		if m.BytesPerPage > 64 {
+			t.Errorf("%s: %.1f bytes for each of %d pages, want at most 64", role, m.BytesPerPage, pages)
+		}
+		if m.BytesPerPage < 16 {
+			t.Errorf("%s: %.1f bytes for each page; less than a directory entry has, so something else was measured", role, m.BytesPerPage)
+		}
+	}
+	if _, err := MeasureMemory(HomeRole, 2, 1); err == nil {
+		t.Error("two pages of one were measured")
+	}
+}
+
+func TestRefusedOptions(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"no section": func(o *Options) { o.Sections = nil }, "unknown section": func(o *Options) { o.Sections = []Section{"x"} },
+		"one node": func(o *Options) { o.MaxNodes = 1 }, "not a power of two": func(o *Options) { o.MaxNodes = 6 },
+		"too many nodes": func(o *Options) { o.MaxNodes = 2 * protocol.MaxNodes }, "no stripe": func(o *Options) { o.HomeStripe = 0 },
+		"negative hold": func(o *Options) { o.Hold = -1 }, "hold above its bound": func(o *Options) { o.MaxHold = o.Hold - 1 },
+		"negative computing": func(o *Options) { o.Compute = -1 }, "no bandwidth": func(o *Options) { o.Costs.Bandwidth = 0 },
+		"bandwidth not a number": func(o *Options) { o.Costs.Bandwidth = math.NaN() }, "a negative cost": func(o *Options) { o.Costs.Send = -1 },
+		"a cost in the wrong unit": func(o *Options) { o.Costs.Trap = time.Hour },
+	} {
+		o := DefaultOptions()
+		change(&o)
+		if _, err := Run(context.Background(), o, nothing); err == nil || !strings.HasPrefix(err.Error(), "sim: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(reason)
+	if _, err := Run(ctx, DefaultOptions(), nothing); !errors.Is(err, reason) {
+		t.Errorf("a cancelled run ended with %v", err)
+	}
+}
+
+// TestWriteTo: every section has its tables and plots, and the JSON is the result.
+func TestWriteTo(t *testing.T) {
+	r, dir := run(t, 8, SectionNames()...), t.TempDir()
+	if err := r.WriteTo(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, resultName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read Result
+	if err := json.Unmarshal(text, &read); err != nil || len(read.Faults) != len(r.Faults) || len(read.Sync) != len(r.Sync) || len(read.Hot) != len(r.Hot) {
+		t.Errorf("%s has %d, %d and %d points, error %v", resultName, len(read.Faults), len(read.Sync), len(read.Hot), err)
+	}
+	if len(r.Drawings()) != 6 {
+		t.Errorf("%d plots", len(r.Drawings()))
+	}
+	for _, d := range r.Drawings() {
+		for _, format := range chart.Formats() {
+			if info, err := os.Stat(filepath.Join(dir, plotPrefix+d.Name+"."+format)); err != nil || info.Size() < 1000 {
+				t.Errorf("plot %s as %s: %v", d.Name, format, err)
+			}
+		}
+	}
+	for _, p := range Patterns() {
+		if !strings.Contains(r.Markdown(), "| "+string(p)+" |") || !strings.Contains(r.Text(), string(p)) {
+			t.Errorf("no row of %s in the tables", p)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"dsmd/protocol/model"
+)
+
+// Operations that SyncPoint may name.
+const (
+	// OpBarrier is a barrier of all nodes without contributions, and OpReduction one to which each brings eight bytes.
+	OpBarrier, OpReduction = "barrier", "reduction"
+	// OpFreeLock takes a lock that is free and was held last at another node.
+	OpFreeLock = "free lock"
+	// OpContendedLock takes a lock that all nodes want at once: the time is that from one holder to the next.
+	OpContendedLock = "contended lock"
+)
+
+// SyncPoint is what one operation costs on one number of nodes.
+type SyncPoint struct {
+	Operation string  `json:"operation"`
+	Nodes     int     `json:"nodes"`
+	Micros    float64 `json:"us"`
+	// Messages and Bytes of one operation: of one barrier, of one turn at a lock.
+	Messages float64 `json:"messages"`
+	Bytes    float64 `json:"bytes"`
+	// Busiest is how long the busiest reactor works for one operation, in µs.
+	Busiest float64 `json:"busiest_us"`
+	// Tree is what a barrier would take with the same costs if it were a tree of treeArity; computed, not simulated. 0 for locks.
+	Tree float64 `json:"tree_us,omitempty"`
+}
+
+const (
+	// barrierRounds is how many barriers are timed, one after the other.
+	barrierRounds = 5
+	// reductionBytes is what each rank brings to a reduction: a number.
+	reductionBytes = 8
+	// lockTurns is how often each node takes the contended lock.
+	lockTurns = 4
+	// lockSpacing is between two nodes' turns at a free lock: far more than one takes.
+	lockSpacing = time.Millisecond
+	// treeArity is the number of children of a node in the tree that barriers are compared with.
+	treeArity = 4
+)
+
+func (r *Result) barrierSteps() []step {
+	var steps []step
+	for _, n := range r.Options.clusters() {
+		steps = append(steps, step{fmt.Sprintf("barrier, %d nodes", n), func() error { return r.barriers(OpBarrier, 0, n) }})
+	}
+	for _, n := range r.Options.clusters() {
+		steps = append(steps, step{fmt.Sprintf("reduction, %d nodes", n), func() error { return r.barriers(OpReduction, reductionBytes, n) }})
+	}
+	return steps
+}
+
+func (r *Result) barriers(operation string, contribution, nodes int) error {
+	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes), contribution: contribution}
+	for node := range e.programs {
+		for range barrierRounds {
+			e.programs[node] = append(e.programs[node], model.Op{Kind: model.OpBarrier, Number: turnBarrier})
+		}
+	}
+	phases, err := simulate(&r.Options, e)
+	if err != nil {
+		return err
+	}
+	c := phases[0]
+	r.Sync = append(r.Sync, SyncPoint{
+		Operation: operation, Nodes: nodes, Micros: inMicros(c.ended-c.began) / barrierRounds,
+		Messages: per(c.onBarriers(), barrierRounds), Bytes: per(c.syncBytes, barrierRounds),
+		Busiest: inMicros(slices.Max(c.busy)) / barrierRounds, Tree: inMicros(r.Options.Costs.treeBarrier(nodes, contribution)),
+	})
+	return nil
+}
+
+// treeBarrier is what a barrier of n nodes would take as a tree: in each level a node receives a message of each child and sends one on, and later the other way round. What ranks bring goes
+// up once and down to every child in full.
+func (c *Costs) treeBarrier(n, contribution int) time.Duration {
+	children := min(treeArity, n-1)
+	levels := 0
+	for reached := 1; reached < n; reached *= treeArity {
+		levels++
+	}
+	message := c.onLink(frameBytes + headerBytes)
+	all := c.onLink(n * contribution)
+	up := c.Send + c.Latency + message + time.Duration(children)*c.Receive
+	down := time.Duration(children)*(max(c.Send, message+all)) + c.Latency + c.Receive
+	return c.Call + all + time.Duration(levels)*(up+down)
+}
+
+func (r *Result) lockSteps() []step {
+	var steps []step
+	for _, n := range r.Options.clusters() {
+		steps = append(steps, step{fmt.Sprintf("free lock, %d nodes", n), func() error { return r.locks(OpFreeLock, 1, lockSpacing, n) }})
+	}
+	for _, n := range r.Options.clusters() {
+		steps = append(steps, step{fmt.Sprintf("contended lock, %d nodes", n), func() error { return r.locks(OpContendedLock, lockTurns, 0, n) }})
+	}
+	return steps
+}
+
+// locks lets all nodes take one lock some times, each beginning a while after the one before. Its home is the last node.
+func (r *Result) locks(operation string, turns int, spacing time.Duration, nodes int) error {
+	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes), start: make([]time.Duration, nodes)}
+	for node := range e.programs {
+		e.start[node] = time.Duration(node) * spacing
+		for range turns {
+			e.programs[node] = append(e.programs[node],
+				model.Op{Kind: model.OpLock, Number: uint64(nodes - 1)}, model.Op{Kind: model.OpUnlock, Number: uint64(nodes - 1)})
+		}
+	}
+	phases, err := simulate(&r.Options, e)
+	if err != nil {
+		return err
+	}
+	c := phases[0]
+	point := SyncPoint{
+		Operation: operation, Nodes: nodes, Micros: c.latency(model.RetireLock, 50),
+		Messages: per(c.onLocks, c.Locks), Bytes: per(c.lockBytes, c.Locks), Busiest: inMicros(slices.Max(c.busy)) / float64(c.Locks),
+	}
+	if operation == OpContendedLock {
+		point.Micros = inMicros(c.ended-c.began) / float64(c.Locks)
+	}
+	r.Sync = append(r.Sync, point)
+	return nil
+}

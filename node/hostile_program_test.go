@@ -2,13 +2,11 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -437,45 +435,6 @@ func FuzzConversation(f *testing.F) {
 		_ = conn.Write(said) // the node may have cut it off
 		m.ask()              // it still serves others
 	})
-}
-
-// TestAnotherUser: somebody else on this machine, who can reach an abstract socket like everybody, is turned away by what the kernel says of
-// him.
-func TestAnotherUser(t *testing.T) {
-	c := start(t, setup{nodes: 1})
-	m := c.members[0]
-	if os.Getuid() != 0 {
-		m.join() // only root can be somebody else; the own user is let in
-		c.quiet()
-		return
-	}
-	const nobody = 65534
-	said := make(chan string)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread is another user's, and ends with this
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
-			said <- errno.Error()
-			return
-		}
-		conn, err := attach.Dial(context.Background(), m.socket)
-		if err != nil {
-			said <- err.Error()
-			return
-		}
-		defer conn.Close()
-		f, err := readFrame(conn)
-		if err != nil || f.Kind != attach.KindRefuse {
-			said <- fmt.Sprintf("%v, %v", f.Kind, err)
-			return
-		}
-		r, err := attach.DecodeRefuse(f.Body)
-		said <- fmt.Sprintf("%s%v", r.Reason, err)
-	}()
-	if got := <-said; !strings.Contains(got, "this daemon belongs to user 0 and you are user 65534") {
-		t.Errorf("another user is told %q", got)
-	}
-	m.want(map[string]uint64{"programs": 0, "programs_seen": 0})
-	c.quiet()
 }
 
 // TestSilentConnections: connections that say nothing, or not enough, as many as there can be, keep nobody out.

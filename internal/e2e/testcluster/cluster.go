@@ -60,6 +60,9 @@ func ServeVia(t testing.TB, nodes, ranks int, via func(node, other int, address 
 	return c
 }
 
+// Of is a cluster whose daemons the test has started itself, with a job of so many ranks: for the programs that attach there.
+func Of(ranks int, sockets ...string) *Cluster { return &Cluster{ranks: ranks, sockets: sockets} }
+
 // Alone starts one daemon with the given flags for `dsmd serve`, of a job of two ranks.
 func Alone(t testing.TB, flags ...string) *Cluster {
 	t.Helper()

@@ -1,0 +1,138 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/internal/attach"
+	"dsmd/internal/e2e/testcluster"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }
+
+// honest is a program that counts in shared memory under a lock: "add N" counts N times, "sum" tells the count.
+var honest = testcluster.Define("honest", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	words, err := dsm.Alloc[uint64](c, "words", 1024) // two pages, whose home is node 0
+	if err != nil {
+		return err
+	}
+	s.Say("ready")
+	lock := dsm.NewMutex(c, s.Args[0])
+	for {
+		line, err := s.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return c.Close()
+		case err != nil:
+			return err
+		}
+		var n int
+		if _, err := fmt.Sscanf(line, "add %d", &n); err != nil {
+			return err
+		}
+		for range n {
+			if err := lock.Lock(s.Ctx); err != nil {
+				return err
+			}
+			words[0]++
+			words[1023] += 2
+			if err := lock.Unlock(); err != nil {
+				return err
+			}
+		}
+		if err := lock.Lock(s.Ctx); err != nil {
+			return err
+		}
+		s.Say("%d %d", words[0], words[1023])
+		if err := lock.Unlock(); err != nil {
+			return err
+		}
+	}
+})
+
+// lockAt is the name of a lock whose home is the given node.
+func lockAt(node, nodes uint64) string {
+	for i := 0; ; i++ {
+		// As protocol.Config.Home has it: the hash without its top bit.
+		if name := fmt.Sprint("lock", i); attach.NameHash(attach.NameLock, name)<<1>>1%nodes == node {
+			return name
+		}
+	}
+}
+
+// cluster is some daemons of a cluster, of which the test itself may be a node.
+type cluster struct {
+	ranks   int
+	daemons []*testcluster.Process
+	sockets []string
+	peers   []string
+	spare   []net.Listener // of the nodes that are no daemons
+}
+
+var serial atomic.Int64
+
+// gather starts the first nodes of a cluster, for a job of so many ranks; the other nodes are the test's.
+func gather(t *testing.T, daemons, nodes, ranks int, flags ...string) *cluster {
+	t.Helper()
+	c := &cluster{ranks: ranks}
+	var data []*net.TCPListener
+	for range nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, l.(*net.TCPListener))
+		c.peers = append(c.peers, l.Addr().String())
+	}
+	for i, l := range data {
+		if i >= daemons {
+			t.Cleanup(func() { l.Close() })
+			c.spare = append(c.spare, l)
+			continue
+		}
+		f, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		socket := fmt.Sprintf("@dsmd-hostile-%d-%d", os.Getpid(), serial.Add(1))
+		args := []string{"serve", "--id", fmt.Sprint(i), "--peers", strings.Join(c.peers, ","), "--ranks", fmt.Sprint(ranks), "--listen-fd", "3", "--socket", socket}
+		args = append(args, flags...)
+		c.sockets = append(c.sockets, socket)
+		c.daemons = append(c.daemons, testcluster.Start(t, testcluster.Command{
+			Name: fmt.Sprintf("daemon %d", i), Path: testcluster.Dsmd(t), Args: args, Files: []*os.File{f}}))
+		f.Close()
+	}
+	return c
+}
+
+// program starts an honest program on a node.
+func (c *cluster) program(t *testing.T, node int, lock string) *testcluster.Process {
+	t.Helper()
+	return testcluster.Of(c.ranks, c.sockets...).Program(t, honest, node, node, lock)
+}
+
+// alarms are what the log of a daemon must never have.
+var alarms = []string{"panic:", "fatal error:", "SIGSEGV", "SIGBUS", "goroutine "}
+
+// sound checks that a daemon has not crashed, whatever else has become of it.
+func sound(t *testing.T, p *testcluster.Process) {
+	t.Helper()
+	for _, a := range alarms {
+		if strings.Contains(p.Errors(), a) {
+			t.Errorf("the daemon has crashed:\n%s", p.Errors())
+			return
+		}
+	}
+}

@@ -69,8 +69,12 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 				BareDaemonLog: shared.values.LogFormat == "json",
 				Stdin:         os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			}
-			if err := where.apply(cmd, &cfg); err != nil {
+			attend, err := where.apply(cmd, &cfg)
+			switch {
+			case err != nil:
 				return usageError(cmd, err)
+			case attend != nil:
+				return attend()
 			}
 			return run(cfg)
 		},

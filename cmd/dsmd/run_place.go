@@ -22,6 +22,7 @@ type runPlace struct {
 	network   string
 	timeout   time.Duration
 	insecure  bool
+	meet      string
 }
 
 // envSSH is the environment variable for --ssh.
@@ -35,47 +36,54 @@ func (p *runPlace) register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.dsmd, "remote-dsmd", "dsmd", "`PATH` of dsmd on the hosts")
 	flags.StringVar(&p.network, "data-network", "", "network of the nodes' connections, as `ADDRESS/BITS` (default: that by which the hosts are reached)")
 	flags.DurationVar(&p.timeout, "connect-timeout", launch.DefaultConnectTimeout, "how long to try to reach a host")
+	flags.StringVar(&p.meet, "meet", "", "`DIRECTORY` that all machines share, for tasks of Slurm to find each other (default: ~/.dsmd)")
 	flags.BoolVar(&p.insecure, "insecure", false, "let the nodes' connections between machines be plain text")
 }
 
-// apply completes the configuration of a job.
-func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) error {
+// apply completes the configuration of a job. attend, if it is not nil, is what this process has to do instead of running it.
+func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) (attend func() error, err error) {
 	hosts, err := p.readHosts()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	flags := cmd.Flags()
+	if task := slurmTask(os.Getenv); len(hosts) == 0 && task != nil && !flags.Changed("nodes") {
+		return p.applyMeeting(task, cfg)
+	}
 	if len(hosts) == 0 {
 		if err := checkNodes(cfg.Nodes); err != nil {
-			return fmt.Errorf("-n: %w", err)
+			return nil, fmt.Errorf("-n: %w", err)
 		}
 		for _, name := range []string{"ssh", "remote-dsmd", "data-network", "connect-timeout", "insecure"} {
 			if flags.Changed(name) {
-				return fmt.Errorf("--%s is for --hosts: this job stays on this machine", name)
+				return nil, fmt.Errorf("--%s is for --hosts: this job stays on this machine", name)
 			}
 		}
 		cfg.Dir = p.dir
-		return nil
+		return nil, nil
 	}
 	if flags.Changed("nodes") {
-		return errors.New("-n is for this machine; with --hosts each host has one node, and HOST:SLOTS says how many programs")
+		return nil, errors.New("-n is for this machine; with --hosts each host has one node, and HOST:SLOTS says how many programs")
 	}
 	if err := checkNodes(len(hosts)); err != nil {
-		return fmt.Errorf("--hosts: %w", err)
+		return nil, fmt.Errorf("--hosts: %w", err)
 	}
 	if cfg.Dir = p.dir; cfg.Dir == "" {
 		if cfg.Dir, err = os.Getwd(); err != nil {
-			return fmt.Errorf("the working directory: %w", err)
+			return nil, fmt.Errorf("the working directory: %w", err)
 		}
 	}
 	ssh := p.ssh
 	if ssh == "" {
 		ssh = os.Getenv(envSSH)
 	}
-	cfg.Nodes, cfg.Hosts = 0, hosts
-	cfg.Remote = launch.Remote{SSH: ssh, Dsmd: p.dsmd, Version: readVersions().line(), Network: p.network,
-		Insecure: p.insecure, ConnectTimeout: p.timeout}
-	return nil
+	cfg.Nodes, cfg.Hosts, cfg.Remote = 0, hosts, p.remote()
+	cfg.Remote.SSH = ssh
+	return nil, nil
+}
+
+func (p *runPlace) remote() launch.Remote {
+	return launch.Remote{Dsmd: p.dsmd, Version: readVersions().line(), Network: p.network, Insecure: p.insecure, ConnectTimeout: p.timeout}
 }
 
 func (p *runPlace) readHosts() ([]launch.Host, error) {
@@ -130,18 +138,5 @@ func variable(name string) (string, error) {
 		return "", fmt.Errorf("%s is not set here: write %s=VALUE", name, name)
 	default:
 		return key + "=" + value, nil
-	}
-}
-
-// newRunAgent is the hidden command that `run` starts on each of its hosts.
-func newRunAgent() *cobra.Command {
-	return &cobra.Command{
-		Use:    "run-agent",
-		Hidden: true,
-		Args:   noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return launch.Agent(os.Stdin, os.Stdout, launch.AgentConfig{
-				Commands: commands, Version: readVersions().line(), Address: launch.SSHAddress()})
-		},
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dsmd/internal/certs"
 )
 
 // The test binary plays every part in a job: it runs itself as the supervisor under test, which runs it as
@@ -33,6 +35,8 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		case "play-agent":
 			os.Exit(playAgent(os.Args[2], os.Args[3]))
+		case "play-attend":
+			os.Exit(playAttend(os.Args[2], os.Args[3], os.Args[4]))
 		case "play-ssh":
 			os.Exit(playSSH(os.Args[2:]))
 		case "play-program":
@@ -55,6 +59,8 @@ type job struct {
 	Hosts   []string // instead of Nodes; see playSSH
 	Env     []string
 	Dir     string
+	Meet    string // directory of a meeting of Tasks processes, of which the supervisor is the first
+	Tasks   int
 }
 
 func playSupervisor(arg string) int {
@@ -70,11 +76,20 @@ func playSupervisor(arg string) int {
 	if err != nil {
 		panic(err)
 	}
+	commands := Commands{Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"},
+		Attend: []string{self, "play-attend", j.Meet, strconv.Itoa(j.Tasks), "0"}}
+	var meeting *Meeting
+	if j.Meet != "" {
+		meeting = &Meeting{Dir: j.Meet, Name: "meeting", Tasks: j.Tasks, Timeout: patience / 10}
+		for range j.Tasks {
+			hosts = append(hosts, Host{"host", 1})
+		}
+	}
 	status, err := Run(Config{
+		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
 		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: j.Remind, Metrics: j.Metrics,
-		Commands: Commands{Daemon: []string{self, "play-daemon", j.Daemon}, Guard: []string{self, "play-guard"}},
-		Stdin:    os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)
@@ -117,6 +132,25 @@ func playSSH(args []string) int {
 	return 0
 }
 
+// playAttend is one of the tasks of a meeting.
+func playAttend(dir, tasks, number string) int {
+	n, err := strconv.Atoi(tasks)
+	if err != nil {
+		panic(err)
+	}
+	task, err := strconv.Atoi(number)
+	if err != nil {
+		panic(err)
+	}
+	m := Meeting{Dir: dir, Name: "meeting", Tasks: n, Timeout: patience / 10}
+	if err := m.Attend(task, "node-"+number, AgentConfig{Version: "1",
+		Commands: Commands{Daemon: []string{self, "play-daemon", ""}, Guard: []string{self, "play-guard"}}}); err != nil {
+		fmt.Fprintln(os.Stderr, "dsmd:", err)
+		return 1
+	}
+	return 0
+}
+
 func playAgent(mode, version string) int {
 	err := Agent(os.Stdin, os.Stdout, AgentConfig{Version: version, Address: "127.0.0.1",
 		Commands: Commands{Daemon: []string{self, "play-daemon", mode}, Guard: []string{self, "play-guard"}}})
@@ -138,6 +172,10 @@ func playDaemon(args []string) int {
 	listenFD := flags.Int("listen-fd", -1, "")
 	socketFD := flags.Int("socket-fd", -1, "")
 	metricsFD := flags.Int("metrics-fd", -1, "")
+	var keys [3]string
+	for i, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
+		flags.StringVar(&keys[i], name, "", "")
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
 	}
@@ -146,6 +184,13 @@ func playDaemon(args []string) int {
 		panic(err)
 	}
 	addresses := strings.Split(*peers, ",")
+	if keys[0] != "" {
+		if _, err := certs.Load(keys[0], keys[1], keys[2]); err != nil {
+			panic(err)
+		}
+	} else if !onLoopback(addresses[0]) {
+		panic("other machines reach a daemon without keys")
+	}
 	if data.Addr().String() != addresses[*id] || *cluster == "" || *ranks < len(addresses) {
 		panic(fmt.Sprintf("listening on %v, peers %v, cluster %q, ranks %d", data.Addr(), addresses, *cluster, *ranks))
 	}

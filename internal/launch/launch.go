@@ -41,7 +41,7 @@ const DefaultGrace = 5 * time.Second
 // DefaultRemind is how long after a program's success the user is told that others still run.
 const DefaultRemind = 10 * time.Second
 
-// Commands are the command lines by which a machine starts processes of dsmd itself. Both are required.
+// Commands are the command lines by which a machine starts processes of dsmd itself. The first two are required.
 type Commands struct {
 	// Daemon is the command line of a daemon, to which are appended the flags for a node of the job: Config.DaemonFlags,
 	// --id, --peers (the TCP address of each node), --ranks, --cluster, --listen-fd (a listening TCP socket),
@@ -50,6 +50,8 @@ type Commands struct {
 	Daemon []string
 	// Guard is the command line of a process that calls Guard.
 	Guard []string
+	// Attend is the command line of a process that calls Meeting.Attend as task 0; for the launcher of a Meeting.
+	Attend []string
 }
 
 // Config describes a job. Program, Commands and one of Nodes and Hosts are required.
@@ -61,6 +63,8 @@ type Config struct {
 	// by Remote. Then Nodes is 0.
 	Hosts  []Host
 	Remote Remote
+	// Meeting, if not nil, has the machines come by themselves instead. Hosts then only name them, one for each task.
+	Meeting *Meeting
 	// Program is the command line of the programs. Program[0] is looked for as a shell would, on the machine where it is to run.
 	Program []string
 	// DaemonFlags are further flags for all daemons.
@@ -108,6 +112,9 @@ func Run(cfg Config) (status int, err error) {
 		defer here.close()
 		s.machines = []machine{here}
 		return s.loop()
+	}
+	if cfg.Meeting != nil {
+		return runMeeting(cfg, plan, s)
 	}
 	connections := newStarter()
 	defer connections.stop()

@@ -31,6 +31,8 @@ type supervision struct {
 	lines  chan string
 	stderr bytes.Buffer // to be read after wait
 	out    []string     // lines taken so far
+
+	guarded bool // a guard cleans up, so that something may be there for a moment after the supervisor has ended
 }
 
 // supervise starts a job.
@@ -133,7 +135,10 @@ func (s *supervision) wait() int {
 			if !ok {
 				s.lines = nil
 				_ = s.cmd.Wait()
-				if left := s.job(); len(left) > 0 {
+				left := s.job()
+				if s.guarded {
+					gone(s.t, left)
+				} else if len(left) > 0 {
 					s.t.Errorf("left behind: %s", describe(left))
 				}
 				state := s.cmd.ProcessState.Sys().(syscall.WaitStatus)

@@ -111,6 +111,7 @@ type event struct {
 	Exit      exit      `json:"exit"`
 	Found     bool      `json:"found,omitempty"`
 	Addresses []string  `json:"addresses,omitempty"`
+	Name      string    `json:"-"` // of a machine that has come by itself
 	Left      int       `json:"left,omitempty"`
 	Status    int       `json:"status,omitempty"`
 	Err       string    `json:"err,omitempty"`

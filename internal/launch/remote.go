@@ -2,12 +2,9 @@ package launch
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +17,7 @@ const maxOrders = 1024
 
 // remote is a machine at the other end of a connection, where an agent does what it is told.
 type remote struct {
-	name           string
+	name           string // belongs to converse
 	report         func(event)
 	stdout, stderr *sink
 	link           link
@@ -55,6 +52,8 @@ type link interface {
 	cut()
 	// wait returns when nothing is left of the connection, after cut, on this machine; soon, whatever the other side does.
 	wait()
+	// machine is the name that the machine at the other end has given itself; "" if it was asked for by name.
+	machine() string
 	// explain says, once the connection has ended, why it did and what to do about it, and the exit status for a job that could not be
 	// started because of that. greeted says whether the agent was heard at all.
 	explain(err error, greeted bool) (why string, status int)
@@ -189,6 +188,9 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 
 // pass reports an event of the agent's.
 func (r *remote) pass(e event) (done bool, err error) {
+	if e.Kind == opened && r.link.machine() != "" {
+		r.name, e.Name = r.link.machine(), r.link.machine()
+	}
 	if !r.admit(e) {
 		return false, fmt.Errorf("%w: event %d, which the agent has no reason to report", errFrame, e.Kind)
 	}
@@ -332,20 +334,4 @@ func (r *remote) finish() {
 		return
 	}
 	r.order(order{Finish: true})
-}
-
-// socketLink is a connection by a socket.
-type socketLink struct {
-	net.Conn
-	name string
-}
-
-func (l *socketLink) cut()  { l.Close() }
-func (l *socketLink) wait() {}
-
-func (l *socketLink) explain(err error, _ bool) (string, int) {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
-		return "the connection to its dsmd has ended", StatusSystem
-	}
-	return err.Error(), StatusSystem
 }

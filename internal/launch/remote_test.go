@@ -166,6 +166,7 @@ func TestRemoteKilledLauncherLeavesNothingBehind(t *testing.T) {
 // TestLostHostEndsTheJob: the agent of a host dies, which looks from here as if the host did.
 func TestLostHostEndsTheJob(t *testing.T) {
 	s := supervise(t, job{Hosts: []string{"host-a", "host-b", "host-c"}, Program: play("kill-agent@1"), Grace: time.Hour})
+	s.guarded = true
 	s.wantStatus(StatusDaemon)
 	s.wantError("dsmd: launch: on host-b: the connection is lost")
 	s.wantError(": ending the job\n")
@@ -317,5 +318,6 @@ type scripted struct{ io.Reader }
 
 func (*scripted) Write(b []byte) (int, error)             { return len(b), nil }
 func (*scripted) cut()                                    {}
+func (*scripted) machine() string                         { return "" }
 func (*scripted) wait()                                   {}
 func (*scripted) explain(err error, _ bool) (string, int) { return err.Error(), StatusSystem }

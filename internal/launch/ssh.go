@@ -85,6 +85,7 @@ func (l *deadLink) Read([]byte) (int, error)          { return 0, l.err }
 func (l *deadLink) Write([]byte) (int, error)         { return 0, l.err }
 func (l *deadLink) cut()                              {}
 func (l *deadLink) wait()                             {}
+func (l *deadLink) machine() string                   { return "" }
 func (l *deadLink) explain(error, bool) (string, int) { return l.err.Error(), StatusSystem }
 
 func startSSH(cfg Remote, host string, stderr *sink, starter *starter) (*sshLink, error) {
@@ -160,6 +161,8 @@ func (l *sshLink) cut() {
 }
 
 func (l *sshLink) wait() { <-l.ended }
+
+func (l *sshLink) machine() string { return "" }
 
 // sshFailed is ssh's exit status when it could not connect, lost the connection, or the remote command was killed by a signal.
 const sshFailed = 255

@@ -343,6 +343,9 @@ func (s *supervisor) handle(e event) {
 	switch e.Kind {
 	case opened:
 		m.addresses = e.Addresses
+		if e.Name != "" {
+			m.place.name = e.Name
+		}
 	case failed:
 		s.refuse(e.Status, errors.New(e.Err))
 	case childEnded:

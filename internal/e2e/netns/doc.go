@@ -16,7 +16,7 @@
 // copy on write of this machine's (an overlay whose upper layer is in memory), so that a test may install into /usr/local/bin or
 // /etc and follow instructions for real machines word for word; nobody else sees it. Machines have addresses 10.77.0.1, 10.77.0.2, …
 // on their eth0 and know each other by name (/etc/hosts). The kernel, its clock and its memory are shared, and so are the files that
-// existed here when the machine was started: a test makes binaries before that.
+// existed here when the machine was started: a test makes binaries before that, or in the directory that all share (Network.Shared).
 //
 // The switch is a bridge in a network namespace that belongs to nobody else. Nothing is made in the namespaces of the test itself.
 //

@@ -24,8 +24,8 @@ type Machine struct {
 	alive   io.Closer // the init's standard input: it ends with it
 }
 
-// bootMachine runs as the machine's first process, in namespaces of its own, with the host name and /etc/hosts as arguments. It makes the file system,
-// says that the machine is up, and waits for the end of its input.
+// bootMachine runs as the machine's first process, in namespaces of its own, with the host name, /etc/hosts and the shared directory as arguments. It
+// makes the file system, says that the machine is up, and waits for the end of its input.
 const bootMachine = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /mnt
@@ -35,6 +35,8 @@ mount -t proc proc /mnt/root/proc
 mount -t sysfs sysfs /mnt/root/sys
 mount --rbind /dev /mnt/root/dev
 mount -t tmpfs tmpfs /mnt/root/run
+mkdir -p "/mnt/root$3"
+mount --bind "$3" "/mnt/root$3"
 hostname "$1"
 cd /mnt/root
 pivot_root . mnt

@@ -27,6 +27,14 @@ func TestMachines(t *testing.T) {
 		t.Errorf("this machine has bob's file")
 	}
 
+	ann.WriteFile(t, net.Shared+"/note", "for all", 0o644)
+	if got := bob.Run(t, "cat "+net.Shared+"/note"); got != "for all" {
+		t.Errorf("bob reads %q in the shared directory", got)
+	}
+	if got, err := os.ReadFile(net.Shared + "/note"); string(got) != "for all" {
+		t.Errorf("the test reads %q, %v in the shared directory", got, err)
+	}
+
 	reach := "exec 3<>/dev/tcp/bob/9"
 	if out, err := ann.Try("timeout 5 bash -c '" + reach + "'"); err == nil || !strings.Contains(out, "refused") {
 		t.Errorf("a port of bob's where nobody listens: %v, %q; it should refuse", err, out)

@@ -18,6 +18,7 @@ const maxMachines = 254
 // Network is some machines and the switch that connects them.
 type Network struct {
 	Machines []*Machine
+	Shared   string // a directory that all machines and the test have in common, at the same path, as if by NFS
 	bridge   *Machine
 }
 
@@ -28,7 +29,7 @@ func Start(t testing.TB, names ...string) *Network {
 	if len(names) > maxMachines {
 		t.Fatalf("netns: %d machines; %d are possible", len(names), maxMachines)
 	}
-	n := &Network{}
+	n := &Network{Shared: t.TempDir()}
 	t.Cleanup(n.powerOff)
 	if err := n.start(names); err != nil {
 		if errors.Is(err, syscall.EPERM) {
@@ -49,7 +50,7 @@ func (n *Network) start(names []string) (err error) {
 	}
 	const own = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 	for i, name := range names {
-		m, err := boot(name, own, bootMachine, name, hosts)
+		m, err := boot(name, own, bootMachine, name, hosts, n.Shared)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 UsePAM no
+Subsystem sftp internal-sftp
 `
 
 // ServeSSH starts an sshd on every machine, and makes root on each of them known to all: keys, authorized keys and known hosts. The host and

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"dsmd/internal/launch"
+)
+
+// task is this process's place among those that srun has started.
+type task struct {
+	number, tasks int
+	job           string // of all jobs and steps on the cluster
+	node          string // name of this machine
+}
+
+// slurmTask reads what srun says (srun(1), OUTPUT ENVIRONMENT VARIABLES); nil if this process is no task of several. The shell of an
+// allocation is none: only srun sets SLURM_STEP_NUM_TASKS.
+func slurmTask(env func(string) string) *task {
+	tasks, err := strconv.Atoi(env("SLURM_STEP_NUM_TASKS"))
+	if err != nil || tasks < 2 {
+		return nil
+	}
+	number, err := strconv.Atoi(env("SLURM_PROCID"))
+	if err != nil || number < 0 || number >= tasks {
+		return nil
+	}
+	return &task{number: number, tasks: tasks, job: env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID"), node: env("SLURMD_NODENAME")}
+}
+
+// applyMeeting completes the configuration of a job whose machines come by themselves. attend is not nil in all tasks but the first: it is what they do
+// instead of running the job, namely what the first one says.
+func (p *runPlace) applyMeeting(t *task, cfg *launch.Config) (attend func() error, err error) {
+	dir := p.meet
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, fmt.Errorf("--meet: %w", err)
+		}
+		dir = filepath.Join(home, ".dsmd")
+	}
+	if err := checkNodes(t.tasks); err != nil {
+		return nil, fmt.Errorf("the tasks of this step: %w", err)
+	}
+	meeting := launch.Meeting{Dir: dir, Name: "slurm-" + t.job, Tasks: t.tasks}
+	if t.number > 0 {
+		return func() error { return meeting.Attend(t.number, t.node, agentConfig()) }, nil
+	}
+	cfg.Nodes, cfg.Meeting, cfg.Remote = 0, &meeting, p.remote()
+	for i := range t.tasks {
+		cfg.Hosts = append(cfg.Hosts, launch.Host{Name: "task " + strconv.Itoa(i), Slots: 1})
+	}
+	cfg.Commands.Attend = []string{self, "run-agent", "--meet", dir, "--meeting", meeting.Name, "--name", t.node}
+	// The others have been started where they are to run.
+	cfg.Dir = p.dir
+	return nil, nil
+}

@@ -1,0 +1,88 @@
+package launch
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// attend starts one of the tasks of a meeting, as a batch system would: beside the launcher.
+func attend(t *testing.T, dir string, tasks, task int) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(self, "play-attend", dir, strconv.Itoa(tasks), strconv.Itoa(task))
+	cmd.Stderr = new(bytes.Buffer)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+func TestMeeting(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "shared")
+	early := attend(t, dir, 3, 2) // before there is a launcher
+	s := supervise(t, job{Meet: dir, Tasks: 3, Program: play("attach")})
+	late := attend(t, dir, 3, 1)
+	s.wantStatus(0)
+	slices.Sort(s.out)
+	if want := []string{"[0] daemon 0 3 false true", "[1] daemon 1 3 false true", "[2] daemon 2 3 false true"}; !slices.Equal(s.out, want) {
+		t.Errorf("output %q, want %q", s.out, want)
+	}
+	for _, task := range []*exec.Cmd{early, late} {
+		if err := task.Wait(); err != nil {
+			t.Errorf("%v: %s", err, task.Stderr)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left in the directory (%v)", left, err)
+	}
+}
+
+// TestMeetingReplacesAnOlder: what a launcher that was killed has left behind misleads nobody.
+func TestMeetingReplacesAnOlder(t *testing.T) {
+	dir := t.TempDir()
+	m := Meeting{Dir: dir, Name: "meeting"}
+	keys, err := jobKeys("meeting", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nobody listens at port 9, and if somebody did it would be with other keys.
+	if err := m.invite(&invitation{[]string{"127.0.0.1:9"}, keys[0][0].Content, keys[0][1].Content, keys[0][2].Content}); err != nil {
+		t.Fatal(err)
+	}
+	attend(t, dir, 2, 1)
+	s := supervise(t, job{Meet: dir, Tasks: 2, Program: play("exit-3@1")})
+	s.wantStatus(3)
+	s.wantError("dsmd: rank 1 on node-1 exited with status 3: ending the other ranks\n")
+}
+
+// TestMeetingThatNobodyComesTo: who is missing is said, and nothing stays.
+func TestMeetingThatNobodyComesTo(t *testing.T) {
+	dir := t.TempDir()
+	s := supervise(t, job{Meet: dir, Tasks: 3, Program: play("hello")})
+	s.wantStatus(StatusSystem)
+	s.wantError("missing are 1, 2; was each started with dsmd run")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left in the directory (%v)", left, err)
+	}
+}
+
+// TestLostLauncher: a task whose launcher dies ends everything of its machine, and fails.
+func TestLostLauncher(t *testing.T) {
+	dir := t.TempDir()
+	s := supervise(t, job{Meet: dir, Tasks: 2, Program: play("stubborn")})
+	other := attend(t, dir, 2, 1)
+	pids := s.ready(2)
+	s.signal(syscall.SIGKILL)
+	if err := other.Wait(); err == nil || !strings.Contains(other.Stderr.(*bytes.Buffer).String(), errConnection.Error()) {
+		t.Errorf("%v: %s", err, other.Stderr)
+	}
+	gone(t, pids)
+}

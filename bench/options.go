@@ -88,15 +88,20 @@ func (o *clusterOptions) crew(dsmd, dir string, worker []string) (crew.Options, 
 	return options, nil
 }
 
-// publish writes table to standard output and value to the file of --json; with `--json -` value alone goes to
-// standard output.
+// publish writes table to standard output and value to the file of --json.
 func (o *clusterOptions) publish(stdout io.Writer, table string, value any) error {
-	if o.json != "-" {
+	return publish(stdout, o.json, table, value)
+}
+
+// publish writes table to standard output and value as JSON to a file, if there is one; with - for the file, value alone goes to
+// standard output.
+func publish(stdout io.Writer, file, table string, value any) error {
+	if file != "-" {
 		if _, err := io.WriteString(stdout, table); err != nil {
 			return fmt.Errorf("writing the table: %w", err)
 		}
 	}
-	if o.json == "" {
+	if file == "" {
 		return nil
 	}
 	text, err := json.MarshalIndent(value, "", "  ")
@@ -104,10 +109,10 @@ func (o *clusterOptions) publish(stdout io.Writer, table string, value any) erro
 		return fmt.Errorf("encoding the result: %w", err)
 	}
 	text = append(text, '\n')
-	if o.json == "-" {
+	if file == "-" {
 		_, err = stdout.Write(text)
 	} else {
-		err = os.WriteFile(o.json, text, 0o666)
+		err = os.WriteFile(file, text, 0o666)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the result as JSON: %w", err)

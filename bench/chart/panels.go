@@ -154,13 +154,24 @@ func bounds(p Panel) (low, high plotter.XY) {
 	return low, high
 }
 
-// powersOfTwo are at most mostTicks ticks from low to high, in full.
+// powersOfTwo are at most mostTicks ticks from low to high.
 func powersOfTwo(low, high float64) Ticks {
-	first, last := int(math.Ceil(math.Log2(low))), int(math.Floor(math.Log2(high)))
+	first, last := max(0, int(math.Ceil(math.Log2(low)))), int(math.Floor(math.Log2(high)))
 	step := max(1, (last-first+mostTicks-2)/(mostTicks-1))
 	var ticks Ticks
 	for e := first; e <= last; e += step {
-		ticks = append(ticks, plot.Tick{Value: math.Exp2(float64(e)), Label: Plain(math.Exp2(float64(e)))})
+		ticks = append(ticks, plot.Tick{Value: math.Exp2(float64(e)), Label: inBinary(1 << e)})
 	}
 	return ticks
+}
+
+// inBinary writes a power of two: small ones in full, and those that would run into their neighbours with the prefixes of the IEC.
+func inBinary(n int) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%d Mi", n>>20)
+	case n >= 1<<12:
+		return fmt.Sprintf("%d Ki", n>>10)
+	}
+	return fmt.Sprint(n)
 }

@@ -31,11 +31,13 @@ var allowed = []struct {
 	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/netio"}},
 	{"protocol", nil},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
-	{"transport", []string{"internal/netio"}},
+	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/attach", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
+	// The fabric is what lies below the shared memory, and is measured without it.
+	{"bench/fabric", []string{"internal/netio", "internal/verbs", "transport"}},
 	// The simulation of large clusters runs the protocol itself; it has nothing to do with a cluster that runs.
 	{"bench/sim", []string{"protocol"}},
 	{"internal/attach", nil},

@@ -1,0 +1,284 @@
+package fabric
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"image/png"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/verbs"
+)
+
+// brief options measure as little as there can be.
+func brief(sections ...Section) Options {
+	return Options{Sections: sections, Sizes: []int{8, 4096}, Page: 4096, Control: 64, Time: time.Millisecond, Runs: 2, TCP: true}
+}
+
+func local(t *testing.T) *Session {
+	t.Helper()
+	t.Cleanup(Quiet())
+	s, err := Local(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// TestTCP: all sections that TCP has, with figures that are possible.
+func TestTCP(t *testing.T) {
+	s := local(t)
+	steps := 0
+	r, err := Run(t.Context(), s, brief(SectionNames()...), func(_ string, done, total int) {
+		if steps++; done >= total {
+			t.Errorf("step %d of %d", done, total)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if steps == 0 || len(r.of(Latencies)) != 2 || len(r.of(Bandwidths)) != 2 || len(r.of(Queues)) != 7 || len(r.of(Designs)) != 0 || len(r.Registrations) != 0 {
+		t.Fatalf("%d steps, %+v", steps, r)
+	}
+	for _, p := range r.Points {
+		if p.Samples < minSamples || p.Kind != TCP || p.Operation != Send || p.Lost != 0 {
+			t.Errorf("%+v", p)
+		}
+		if p.Section == Latencies && (p.P50 <= 0 || p.P99 < p.P50 || p.Mean <= 0) || p.Section != Latencies && (p.MBPerSecond <= 0 || p.PerSecond <= 0) {
+			t.Errorf("%+v", p)
+		}
+	}
+	var names []string
+	for _, f := range r.Fetches {
+		names = append(names, f.Name)
+		if f.P50 <= 0 || f.Low > f.P50 || f.High < f.P50 || f.Runs != 2 || f.Fabric != "TCP" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(names) != 5 || names[2] != sumName || names[4] != "transport/tcp" || r.Fetches[2].Ratio != 0 || r.Fetches[4].Ratio <= 0 {
+		t.Errorf("fetches %q, %+v", names, r.Fetches)
+	}
+}
+
+// TestOtherMachine: the ends reach each other by an address, and sessions follow each other.
+func TestOtherMachine(t *testing.T) {
+	t.Cleanup(Quiet())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, listener, "") }()
+	for range 2 {
+		s, err := Dial(ctx, listener.Addr().String(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(ctx, s, brief(Latencies, Fetches), func(string, int, int) {})
+		if err != nil {
+			t.Error(err)
+		}
+		if len(r.Fetches) != 4 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "both ends on this machine") {
+			t.Errorf("fetches %+v, notes %q", r.Fetches, r.Notes)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// TestFailures: what can't be measured is refused, by either end, and the session goes on.
+func TestFailures(t *testing.T) {
+	s := local(t)
+	good := Spec{Kind: TCP, Operation: Send, Measure: Latency, Bytes: 64, Connections: 1, Time: time.Millisecond}
+	for name, spoil := range map[string]func(*Spec){
+		"no such operation": func(s *Spec) { s.Operation = Read },
+		"no such kind":      func(s *Spec) { s.Kind = "carrier pigeon" },
+		"no such measure":   func(s *Spec) { s.Measure = "beauty" },
+		"too short":         func(s *Spec) { s.Bytes = MinBytes - 1 },
+		"too long":          func(s *Spec) { s.Bytes = MaxBytes + 1 },
+		"too many":          func(s *Spec) { s.Measure, s.Connections = Bandwidth, MaxConnections+1 },
+		"no connection":     func(s *Spec) { s.Connections = 0 },
+		"two for a latency": func(s *Spec) { s.Connections = 2 },
+		"no time":           func(s *Spec) { s.Time = 0 },
+		"an empty request":  func(s *Spec) { s.Operation = AnswerSend },
+		"an odd atomic":     func(s *Spec) { s.Kind, s.Operation, s.Bytes = RC, FetchAdd, 64 },
+		"an empty design":   func(s *Spec) { s.Kind, s.Operation = RC, Pool },
+		"an empty cache":    func(s *Spec) { s.Kind, s.Operation, s.Pages = RC, Cache, 1 },
+		"a fetch that pours": func(s *Spec) {
+			s.Operation, s.Request, s.Measure = AnswerSend, 8, Bandwidth
+		},
+	} {
+		spec := good
+		spoil(&spec)
+		if _, err := s.Measure(spec); !errors.Is(err, errSpec) {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The other end must not trust this one.
+		if _, err := s.ask(question{Spec: &spec}); err == nil || !strings.Contains(err.Error(), errSpec.Error()) {
+			t.Errorf("%s: the other end: %v", name, err)
+		}
+	}
+	if _, err := s.ask(question{Stop: true}); err != nil {
+		t.Errorf("a stop of nothing: %v", err)
+	}
+	if _, err := s.Measure(good); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(*Options){
+		"size":    func(o *Options) { o.Sizes = []int{1} },
+		"page":    func(o *Options) { o.Page = MaxBytes + 1 },
+		"control": func(o *Options) { o.Control = o.Page + 1 },
+		"time":    func(o *Options) { o.Time = 0 },
+		"runs":    func(o *Options) { o.Runs = 0 },
+		"section": func(o *Options) { o.Sections = []Section{"weather"} },
+	} {
+		o := brief(Latencies)
+		spoil(&o)
+		if _, err := Run(t.Context(), s, o, func(string, int, int) { t.Errorf("%s: was measured", name) }); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errStopped)
+	if _, err := Run(ctx, s, brief(Latencies), func(string, int, int) {}); !errors.Is(err, errStopped) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestStrangers: who does not speak this language is noticed by either end.
+func TestStrangers(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Write([]byte("220 mail.example.com ESMTP\r\n"))
+			conn.Close()
+		}
+	}()
+	if _, err := Dial(t.Context(), listener.Addr().String(), ""); err == nil || !strings.Contains(err.Error(), "is no `bench fabric --listen`") {
+		t.Errorf("a mail server: %v", err)
+	}
+	nobody := listener.Addr().String()
+	listener.Close()
+	if _, err := Dial(t.Context(), nobody, ""); err == nil || !strings.Contains(err.Error(), "does `bench fabric --listen` run there?") {
+		t.Errorf("nobody: %v", err)
+	}
+	near, far := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		serveSession(t.Context(), far, &maker{})
+	}()
+	near.Close()
+	<-done
+}
+
+// full is a result with something of everything.
+func full() Result {
+	r := Result{Origin: Origin{Command: "bench fabric", Machine: "this one"}, Notes: []string{"a note"},
+		Devices:       []verbs.DeviceInfo{{Name: "rxe0"}},
+		Registrations: []Registration{{Bytes: 4096, Samples: 5, Register: 20, Deregister: 7}, {Bytes: 4 << 20, Huge: true, Samples: 5, Register: 40, Deregister: 9}},
+		Fetches:       []Fetch{{Fabric: "RDMA", Name: "one-sided: read", P50: 70, P99: 90, Low: 60, High: 80, Runs: 3, Ratio: 1.25}},
+	}
+	can := Capabilities{Kinds: []Kind{RC, UC, UD}, Datagram: 1024, HasAtomic: true}
+	for i, p := range brief(SectionNames()...).plan(can) {
+		point := newLatency(p.spec, []time.Duration{time.Duration(10+i) * time.Microsecond, time.Millisecond})
+		if p.spec.Measure == Bandwidth {
+			point = newBandwidth(p.spec, 100, 90, time.Millisecond)
+		}
+		point.Section = p.section
+		r.Points = append(r.Points, point)
+	}
+	return r
+}
+
+func TestText(t *testing.T) {
+	for format, text := range map[string]string{"text": full().Text(), "markdown": full().Markdown()} {
+		for _, want := range []string{"RC write with immediate", "UC send", "UD send", "RC fetch and add", "TCP send", "(-10.0%)", "pool of slots", "registration cache",
+			"512 pages", "2 MiB", "one-sided: read", "60.0–80.0", "1.25", "a note", "64"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %q:\n%s", format, want, text)
+			}
+		}
+		if strings.Contains(text, "UC read") || strings.Contains(text, "UC fetch and add") || strings.Contains(text, "NaN") {
+			t.Errorf("%s:\n%s", format, text)
+		}
+	}
+	if text := (Result{}).Text(); text != "" {
+		t.Errorf("of nothing: %q", text)
+	}
+}
+
+// TestPlan: what a device lacks is not asked for, and is noted.
+func TestPlan(t *testing.T) {
+	o := brief(Latencies)
+	poor := Capabilities{Kinds: []Kind{RC, UD}, Datagram: 1024}
+	for _, p := range o.plan(poor) {
+		if err := p.spec.check(); err != nil || p.spec.Kind == UC || p.spec.Operation.isAtomic() || p.spec.Kind == UD && p.spec.Bytes > 1024 {
+			t.Errorf("%v, %v", p.spec, err)
+		}
+	}
+	if notes := strings.Join(poor.notes(), "; "); !strings.Contains(notes, "no UC queue pairs") || !strings.Contains(notes, "no atomic operations") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+func TestWriteTo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := full().WriteTo(dir); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch filepath.Ext(e.Name()) {
+		case ".png":
+			if _, err := png.Decode(bytes.NewReader(text)); err != nil {
+				t.Errorf("%s: %v", e.Name(), err)
+			}
+		case ".json":
+			var back Result
+			if err := json.Unmarshal(text, &back); err != nil || len(back.Points) != len(full().Points) {
+				t.Errorf("%d points came back, %v", len(back.Points), err)
+			}
+		}
+	}
+	for _, want := range []string{"fabric.json", "fabric.md", "fabric-latency.png", "fabric-latency.svg", "fabric-bandwidth.png", "fabric-queues.svg", "fabric-registration.png"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no %s among %q", want, names)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"dsmd/transport"
+)
+
+// A Fetch is one way to get a page, or one of the operations that a page fetch is made of: the medians, over the runs, of
+// each run's figures.
+type Fetch struct {
+	Fabric string  `json:"fabric"` // RDMA or TCP
+	Name   string  `json:"name"`
+	P50    float64 `json:"p50_us"`
+	P99    float64 `json:"p99_us"`
+	Low    float64 `json:"p50_us_least"` // of the runs
+	High   float64 `json:"p50_us_greatest"`
+	Runs   int     `json:"runs"`
+	// Ratio is P50 over that of the sum of the two operations that a fetch consists of at least: half a round trip with the page, and
+	// half a round trip with a message.
+	Ratio float64 `json:"ratio,omitempty"`
+}
+
+// sumName is the row that the others are compared with.
+const sumName = "the sum of these two"
+
+// A method is one row of a fabric's table of fetches.
+type method struct {
+	name    string
+	measure func() (Point, error)
+	samples []Point // of the runs
+}
+
+// fetches measures page fetches by all fabrics of the options. The rows of a fabric alternate, so that what changes on the machine meanwhile
+// falls on all of them.
+func (s *Session) fetches(ctx context.Context, o Options, step func(string, int, int)) (all []Fetch, notes []string, err error) {
+	for _, fabric := range []struct {
+		name    string
+		wanted  bool
+		methods []*method
+	}{{"RDMA", o.RDMA, s.rdmaMethods(o)}, {"TCP", o.TCP, s.tcpMethods(o)}} {
+		if !fabric.wanted {
+			continue
+		}
+		if s.local == nil {
+			notes = append(notes, "fetches through transport/"+map[string]string{"RDMA": "rdma", "TCP": "tcp"}[fabric.name]+" are measured only with both ends on this machine")
+			fabric.methods = slices.DeleteFunc(fabric.methods, func(m *method) bool { return m.name == transportName(fabric.name) })
+		}
+		for run := range o.Runs {
+			for i, m := range fabric.methods {
+				if ctx.Err() != nil {
+					return all, notes, context.Cause(ctx)
+				}
+				step("fetch by "+fabric.name+": "+m.name, run*len(fabric.methods)+i, o.Runs*len(fabric.methods))
+				p, err := m.measure()
+				if err != nil {
+					return all, notes, err
+				}
+				m.samples = append(m.samples, p)
+			}
+		}
+		all = append(all, rowsOf(fabric.name, fabric.methods)...)
+	}
+	return all, notes, nil
+}
+
+func transportName(fabric string) string {
+	return map[string]string{"RDMA": "transport/rdma", "TCP": "transport/tcp"}[fabric]
+}
+
+// spec makes a method that measures a latency between the session's ends.
+func (s *Session) spec(o Options, name string, kind Kind, op Operation, bytes int) *method {
+	spec := Spec{Kind: kind, Operation: op, Measure: Latency, Bytes: bytes, Connections: 1, Time: o.Time}
+	if op.isFetch() {
+		spec.Request = o.Control
+	}
+	return &method{name: name, measure: func() (Point, error) { return s.Measure(spec) }}
+}
+
+// The first two methods are those whose sum the others are compared with.
+func (s *Session) rdmaMethods(o Options) []*method {
+	return []*method{
+		s.spec(o, fmt.Sprintf("write of %d bytes, half a round trip (ib_write_lat)", o.Page), RC, Write, o.Page),
+		s.spec(o, fmt.Sprintf("send of %d bytes, half a round trip (ib_send_lat)", o.Control), RC, Send, o.Control),
+		s.spec(o, "one-sided: read", RC, Read, o.Page),
+		s.spec(o, "two-sided: send; write with immediate", RC, AnswerWriteImm, o.Page),
+		s.spec(o, "two-sided: send; write, send", RC, AnswerWriteSend, o.Page),
+		s.spec(o, "two-sided: send; send", RC, AnswerSend, o.Page),
+		{name: transportName("RDMA"), measure: func() (Point, error) { return transportFetch(s.rdmaPair, o) }},
+	}
+}
+
+func (s *Session) tcpMethods(o Options) []*method {
+	return []*method{
+		s.spec(o, fmt.Sprintf("%d bytes, half a round trip", o.Page), TCP, Send, o.Page),
+		s.spec(o, fmt.Sprintf("%d bytes, half a round trip", o.Control), TCP, Send, o.Control),
+		s.spec(o, "two bare sockets, polled", TCP, AnswerSend, o.Page),
+		{name: transportName("TCP"), measure: func() (Point, error) { return transportFetch(tcpPair, o) }},
+	}
+}
+
+// rowsOf summarises the runs of a fabric's methods.
+func rowsOf(fabric string, methods []*method) []Fetch {
+	var all []Fetch
+	add := func(name string, p50, p99 []float64, floor float64) {
+		slices.Sort(p50)
+		slices.Sort(p99)
+		f := Fetch{Fabric: fabric, Name: name, P50: p50[len(p50)/2], P99: p99[len(p99)/2], Low: p50[0], High: p50[len(p50)-1], Runs: len(p50)}
+		if floor > 0 {
+			f.Ratio = f.P50 / floor
+		}
+		all = append(all, f)
+	}
+	var sum50, sum99 []float64
+	for i, m := range methods {
+		var p50, p99 []float64
+		for run, p := range m.samples {
+			p50, p99 = append(p50, p.P50), append(p99, p.P99)
+			if i == 1 {
+				sum50, sum99 = append(sum50, p.P50+methods[0].samples[run].P50), append(sum99, p.P99+methods[0].samples[run].P99)
+			}
+		}
+		floor := 0.0
+		if i > 1 {
+			floor = all[2].P50
+		}
+		add(m.name, p50, p99, floor)
+		if i == 1 {
+			add(sumName, sum50, sum99, 0)
+		}
+	}
+	return all
+}
+
+// transportFetch measures how long a page takes through a pair of transports: node 0 asks, node 1 copies the page into a leased payload
+// and sends it with a message.
+func transportFetch(makePair func(pageBytes int) (pair, error), o Options) (p Point, err error) {
+	nodes, err := makePair(o.Page)
+	if err != nil {
+		return p, err
+	}
+	// Both at once, because each may wait for the other to take leave.
+	defer func() { err = errors.Join(err, atOnce(func(i int) error { return nodes.nodes[i].Close() })) }()
+	asks := &fetcher{tr: nodes.nodes[0], control: make([]byte, o.Control)}
+	has := &supplier{tr: nodes.nodes[1], page: make([]byte, o.Page), control: make([]byte, o.Control)}
+	var stop atomic.Bool
+	var other sync.WaitGroup
+	var errServe error
+	other.Go(func() {
+		errServe = onThread(serving, func() error { return stopped(has.serve(&stop)) })
+	})
+	err = onThread(driving, func() (err error) {
+		p, err = asks.drive(o)
+		return err
+	})
+	stop.Store(true)
+	other.Wait()
+	if err := errors.Join(err, errServe); err != nil {
+		return p, err
+	}
+	return p, nodes.check(asks.pages)
+}
+
+// pollBatch is how many frames are taken at once.
+const pollBatch = 64
+
+// fetcher is the node that asks for pages. It belongs to one goroutine.
+type fetcher struct {
+	tr      transport.Transport
+	control []byte
+	up      bool
+	pages   int // that have come
+	err     error
+}
+
+func (f *fetcher) drive(o Options) (Point, error) {
+	if err := f.await(func() bool { return f.up }); err != nil {
+		return Point{}, err
+	}
+	return sample(Spec{Measure: Latency, Bytes: o.Page, Connections: 1, Time: o.Time}, 1, func() error {
+		want := f.pages + 1
+		if err := f.tr.Send(1, f.control, nil); err != nil {
+			return err
+		}
+		f.tr.Flush()
+		return f.await(func() bool { return f.pages == want })
+	})
+}
+
+func (f *fetcher) await(done func() bool) error {
+	return spin(nil, patience, func() (bool, error) {
+		if done() {
+			return true, nil
+		}
+		_, err := f.tr.Poll(f, pollBatch)
+		return done(), errors.Join(err, f.err)
+	})
+}
+
+// Frame implements transport.Handler.
+func (f *fetcher) Frame(_ transport.NodeID, _ []byte, payload transport.Payload) {
+	if payload != nil {
+		f.pages++
+	}
+}
+
+// PeerUp implements transport.Handler.
+func (f *fetcher) PeerUp(transport.NodeID) { f.up = true }
+
+// PeerDown implements transport.Handler.
+func (f *fetcher) PeerDown(_ transport.NodeID, err error) { f.err = err }
+
+// supplier is the node that has the pages. It belongs to one goroutine.
+type supplier struct {
+	tr            transport.Transport
+	page, control []byte
+	err           error
+}
+
+func (s *supplier) serve(stop *atomic.Bool) error {
+	return spin(stop, MaxTime+patience, func() (bool, error) {
+		_, err := s.tr.Poll(s, pollBatch)
+		return false, errors.Join(err, s.err)
+	})
+}
+
+// Frame implements transport.Handler.
+func (s *supplier) Frame(from transport.NodeID, _ []byte, _ transport.Payload) {
+	payload := s.tr.Lease(from)
+	copy(payload.Bytes(), s.page)
+	if err := s.tr.Send(from, s.control, payload); err != nil {
+		s.err = err
+	}
+	s.tr.Flush()
+}
+
+// PeerUp implements transport.Handler.
+func (s *supplier) PeerUp(transport.NodeID) {}
+
+// PeerDown implements transport.Handler.
+func (s *supplier) PeerDown(_ transport.NodeID, err error) { s.err = err }
+
+// stopped is err, unless it says that the measurement is over.
+func stopped(err error) error {
+	if errors.Is(err, errStopped) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+//go:build rdma && cgo
+
+package fabric
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/verbs/verbstest"
+)
+
+// TestRDMA measures everything, and holds the figures to what the operations are: how many registrations a design makes, which
+// kinds lose nothing, and which operations there are.
+func TestRDMA(t *testing.T) {
+	verbstest.Require(t)
+	s := local(t)
+	o := brief(SectionNames()...)
+	o.TCP, o.RDMA = false, true
+	can, err := s.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), s, o, func(string, int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(o.plan(can)); len(r.Points) != want || len(r.Devices) == 0 {
+		t.Errorf("%d points of %d, %d devices", len(r.Points), want, len(r.Devices))
+	}
+	for _, p := range r.Points {
+		if p.Samples < minSamples || p.Kind == RC && p.Lost != 0 || p.Section == Latencies && p.P50 <= 0 {
+			t.Errorf("%+v", p)
+		}
+		if p.Section == Queues && p.MBPerSecond <= 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, p := range r.of(Designs) {
+		low, high := 0.0, 0.0
+		switch {
+		case p.Operation == EachTransfer:
+			low, high = 2, 2
+		case p.Operation == Cache && p.Pages > cachedPages: // half of the pages are in neither cache
+			low, high = 0.2, 2
+		}
+		if p.Registrations < low || p.Registrations > high || p.P50 <= 0 {
+			t.Errorf("%d registrations per fetch at least and %d at most are wanted: %+v", int(low), int(high), p)
+		}
+	}
+	for _, g := range r.Registrations {
+		if g.Register <= 0 || g.Deregister <= 0 || g.Samples < minRegistrations {
+			t.Errorf("%+v", g)
+		}
+	}
+	if len(r.Registrations) < len(registrationSizes()) {
+		t.Errorf("registrations of %d sizes", len(r.Registrations))
+	}
+}
+
+// TestChoice: a device is named, or the next best one is taken.
+func TestChoice(t *testing.T) {
+	devices := verbstest.Require(t)
+	for i := range 3 {
+		if d, err := choose("", i); err != nil || d.Name != devices[min(i, len(devices)-1)].Name {
+			t.Errorf("device %d is %q, %v", i, d.Name, err)
+		}
+	}
+	if _, err := choose("nonesuch0", 0); err == nil || !strings.Contains(err.Error(), devices[0].Name) {
+		t.Errorf("no such device: %v", err)
+	}
+	t.Cleanup(Quiet())
+	s, err := Local(t.Context(), "nonesuch0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Measure(Spec{Kind: RC, Operation: Read, Measure: Latency, Bytes: 64, Connections: 1, Time: time.Millisecond}); err == nil {
+		t.Error("a device that is not there was measured")
+	}
+}

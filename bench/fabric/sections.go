@@ -1,0 +1,265 @@
+package fabric
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"dsmd/internal/verbs"
+)
+
+// Section is a part of the benchmark.
+type Section string
+
+// The sections.
+const (
+	Latencies     Section = "latency"
+	Bandwidths    Section = "bandwidth"
+	Queues        Section = "queues"
+	RegisterCosts Section = "registration"
+	Designs       Section = "designs"
+	Fetches       Section = "fetch"
+)
+
+// Sections are all of them with what they measure, in the order in which they are measured.
+var Sections = []struct {
+	Section Section
+	Summary string
+}{
+	{Latencies, "latency of each operation, by message size"},
+	{Bandwidths, "bandwidth of each operation, by message size"},
+	{Queues, "bandwidth of writes, or of TCP, over 1 to 64 connections"},
+	{RegisterCosts, "cost of registering memory and of ending that, by size (RDMA)"},
+	{Designs, "page fetches with a pool of registered slots, registration per transfer, and a registration cache (RDMA)"},
+	{Fetches, "a page fetch through the transport, beside the operations that it is made of"},
+}
+
+// SectionNames lists the sections.
+func SectionNames() []Section {
+	var names []Section
+	for _, s := range Sections {
+		names = append(names, s.Section)
+	}
+	return names
+}
+
+const (
+	// cachedPages is how many registrations the cache of Designs holds.
+	cachedPages = 256
+	// minRegistration and maxRegistration are the sizes between which registration is measured, each four times the one before.
+	minRegistration, maxRegistration = 4 << 10, 64 << 20
+)
+
+// workingSets are those of the cache: one that fits, and one of which half does. A pool, and registration per transfer, don't depend on it.
+var workingSets = []int{cachedPages / 2, 2 * cachedPages}
+
+// DefaultSizes of messages.
+var DefaultSizes = []int{8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20}
+
+// Options say what is measured.
+type Options struct {
+	Sections []Section
+	Sizes    []int         // of messages, in bytes
+	Page     int           // bytes of a page
+	Control  int           // bytes of the messages about one
+	Time     time.Duration // of each measurement
+	Runs     int           // how often the parts of Fetches alternate
+	TCP      bool
+	RDMA     bool
+}
+
+func (o Options) check() error {
+	for _, size := range slices.Concat(o.Sizes, []int{o.Page}) {
+		if size < MinBytes || size > MaxBytes {
+			return fmt.Errorf("messages of %d bytes: use %d to %d", size, MinBytes, MaxBytes)
+		}
+	}
+	for _, s := range o.Sections {
+		if !slices.Contains(SectionNames(), s) {
+			return fmt.Errorf("there is no section %q; there are %v", s, SectionNames())
+		}
+	}
+	if o.Control < MinBytes || o.Control > o.Page {
+		return fmt.Errorf("messages about a page of %d bytes: use %d to the page's %d", o.Control, MinBytes, o.Page)
+	}
+	if o.Time <= 0 || o.Time > MaxTime {
+		return fmt.Errorf("measuring for %v: use up to %v", o.Time, MaxTime)
+	}
+	if o.Runs < 1 {
+		return fmt.Errorf("%d runs: use 1 or more", o.Runs)
+	}
+	return nil
+}
+
+// A Result is all that was measured.
+type Result struct {
+	Origin        Origin             `json:"origin"`
+	Devices       []verbs.DeviceInfo `json:"devices,omitempty"`
+	Notes         []string           `json:"notes,omitempty"`
+	Points        []Point            `json:"points,omitempty"`
+	Registrations []Registration     `json:"registrations,omitempty"`
+	Fetches       []Fetch            `json:"fetches,omitempty"`
+}
+
+// Origin says how a result came about.
+type Origin struct {
+	Command string    `json:"command"`
+	Commit  string    `json:"commit"`
+	Machine string    `json:"machine"`
+	Go      string    `json:"go"`
+	Began   time.Time `json:"began"`
+}
+
+// Run measures what the options say. step is called before each measurement, with how many there are. It takes some seconds for
+// each section, and should run between Quiet and its restore.
+func Run(ctx context.Context, s *Session, o Options, step func(what string, done, total int)) (Result, error) {
+	var r Result
+	if err := o.check(); err != nil {
+		return r, err
+	}
+	var can Capabilities
+	if o.RDMA {
+		var err error
+		if can, err = s.Capabilities(); err != nil {
+			return r, err
+		}
+		if r.Devices, err = Devices(); err != nil {
+			return r, err
+		}
+		r.Notes = can.notes()
+	}
+	plan := o.plan(can)
+	for i, p := range plan {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
+		step(p.spec.String(), i, len(plan))
+		point, err := s.Measure(p.spec)
+		if err != nil {
+			return r, cmp.Or(context.Cause(ctx), err)
+		}
+		point.Section = p.section
+		r.Points = append(r.Points, point)
+	}
+	if o.RDMA && slices.Contains(o.Sections, RegisterCosts) {
+		step("registrations", len(plan), len(plan)+1)
+		var err error
+		if r.Registrations, err = s.Registrations(registrationSizes()); err != nil {
+			return r, err
+		}
+		if !slices.ContainsFunc(r.Registrations, func(r Registration) bool { return r.Huge }) {
+			r.Notes = append(r.Notes, "no huge pages are reserved (vm.nr_hugepages), so their registration was not measured")
+		}
+	}
+	if slices.Contains(o.Sections, Fetches) {
+		fetches, notes, err := s.fetches(ctx, o, step)
+		r.Fetches, r.Notes = fetches, append(r.Notes, notes...)
+		if err != nil {
+			return r, cmp.Or(context.Cause(ctx), err)
+		}
+	}
+	return r, nil
+}
+
+// planned is a measurement and the section that it belongs to.
+type planned struct {
+	section Section
+	spec    Spec
+}
+
+// plan lists the measurements of all sections that consist of independent ones.
+func (o Options) plan(can Capabilities) []planned {
+	kinds := can.Kinds
+	if o.TCP {
+		kinds = append(slices.Clip(kinds), TCP)
+	}
+	var all []planned
+	add := func(section Section, spec Spec) {
+		spec.Time = o.Time
+		all = append(all, planned{section, spec})
+	}
+	for _, section := range o.Sections {
+		switch section {
+		case Latencies, Bandwidths:
+			measure := map[Section]Measure{Latencies: Latency, Bandwidths: Bandwidth}[section]
+			for _, kind := range kinds {
+				o.eachSize(kind, can, func(op Operation, size int) {
+					add(section, Spec{Kind: kind, Operation: op, Measure: measure, Bytes: size, Connections: 1})
+				})
+			}
+		case Queues:
+			for _, kind := range kinds {
+				op := map[Kind]Operation{RC: Write, TCP: Send}[kind]
+				for n := 1; op != "" && n <= MaxConnections; n *= 2 {
+					add(section, Spec{Kind: kind, Operation: op, Measure: Bandwidth, Bytes: o.Page, Connections: n})
+				}
+			}
+		case Designs:
+			if !slices.Contains(kinds, RC) {
+				continue
+			}
+			spec := Spec{Kind: RC, Measure: Latency, Bytes: o.Page, Connections: 1, Pages: workingSets[0]}
+			for _, spec.Operation = range []Operation{Pool, EachTransfer} {
+				add(section, spec)
+			}
+			for _, pages := range workingSets {
+				spec.Operation, spec.Pages, spec.Cached = Cache, pages, cachedPages
+				add(section, spec)
+			}
+		}
+	}
+	return all
+}
+
+// eachSize calls f for all operations and sizes of a kind.
+func (o Options) eachSize(kind Kind, can Capabilities, f func(Operation, int)) {
+	for _, op := range offers[kind] {
+		switch {
+		case op.isFetch() || op.isDesign() || op.isAtomic() && !can.HasAtomic:
+		case op.isAtomic():
+			f(op, atomicBytes)
+		default:
+			for _, size := range o.Sizes {
+				if kind != UD || size <= can.Datagram {
+					f(op, size)
+				}
+			}
+		}
+	}
+}
+
+// Capabilities are what the driving end's device can be asked for.
+type Capabilities struct {
+	Kinds     []Kind
+	Datagram  int // the longest, in bytes
+	HasAtomic bool
+}
+
+// notes says what the device lacks.
+func (c Capabilities) notes() []string {
+	var notes []string
+	for _, kind := range []Kind{RC, UC, UD} {
+		if !slices.Contains(c.Kinds, kind) {
+			notes = append(notes, fmt.Sprintf("the device has no %s queue pairs", kind))
+		}
+	}
+	if !c.HasAtomic {
+		notes = append(notes, "the device has no atomic operations")
+	}
+	return notes
+}
+
+func registrationSizes() []int {
+	var sizes []int
+	for size := minRegistration; size <= maxRegistration; size *= 4 {
+		sizes = append(sizes, size)
+	}
+	return sizes
+}
+
+// median is that of durations, in microseconds.
+func median(all []time.Duration) float64 {
+	return microseconds(slices.Sorted(slices.Values(all))[len(all)/2])
+}

@@ -1,0 +1,301 @@
+package fabric
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dsmd/internal/verbs"
+)
+
+const (
+	// patience is how long one end waits for the other, beyond the time of a measurement, before it gives up.
+	patience = 30 * time.Second
+	// greeting is the first thing that the ends say, so that a stranger is noticed.
+	greeting = "dsmd bench fabric 1"
+)
+
+// ErrNoRDMA says that measurements of RDMA cannot be made here; the error that wraps it says why and what to do.
+var ErrNoRDMA = errors.New("no RDMA here")
+
+// An end is one side of a measurement. Both sides make one, connect it, and then drive or serve it. It belongs to one
+// goroutine, which is locked to its thread.
+type end interface {
+	// hello is what the other end must know.
+	hello() hello
+	// connect makes the connections to the other end. Its connect may run before or after.
+	connect(hello) error
+	// drive measures.
+	drive() (Point, error)
+	// serve does the other end's part until stop is set.
+	serve(stop *atomic.Bool) (served, error)
+	// close gives everything back. It may be called at any time.
+	close() error
+}
+
+// A hello is how an end is reached.
+type hello struct {
+	Port   int              `json:"port,omitempty"`   // TCP: where it listens
+	Ends   []verbs.Endpoint `json:"ends,omitempty"`   // RDMA: its queue pairs
+	Region region           `json:"region,omitempty"` // RDMA: its memory
+}
+
+// A region is memory that the other end may use.
+type region struct {
+	Source uint64 `json:"source"` // where messages come from
+	Target uint64 `json:"target"` // where they go to
+	Key    uint32 `json:"key"`
+}
+
+// served is what the serving end has counted.
+type served struct {
+	Messages      uint64 `json:"messages"`
+	Registrations uint64 `json:"registrations"`
+}
+
+// What the ends say on their control connection: first the greeting, then for each measurement a question with a Spec, its answer, a
+// question with Stop, and its answer.
+type (
+	question struct {
+		Greeting string `json:"greeting,omitempty"`
+		Spec     *Spec  `json:"spec,omitempty"`
+		Hello    hello  `json:"hello"`
+		Stop     bool   `json:"stop,omitempty"`
+	}
+	answer struct {
+		Greeting string `json:"greeting,omitempty"`
+		Error    string `json:"error,omitempty"`
+		Hello    hello  `json:"hello"`
+		Served   served `json:"served"`
+	}
+)
+
+// A control is the control connection, seen from either end.
+type control struct {
+	conn net.Conn
+	*json.Encoder
+	*json.Decoder
+}
+
+func newControl(conn net.Conn) *control {
+	return &control{conn, json.NewEncoder(conn), json.NewDecoder(conn)}
+}
+
+// A Session is the driving end. It belongs to one goroutine.
+type Session struct {
+	control    *control
+	maker      maker
+	peerDevice string          // of the other end, if it is in this process
+	local      *sync.WaitGroup // the serving end, if it is in this process
+}
+
+// Local makes a session whose other end is in this process: RDMA goes from device to peerDevice, which may be the same; empty names stand
+// for the first usable device, and for the next one or the same.
+func Local(ctx context.Context, device, peerDevice string) (*Session, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listening for the other end: %w", err)
+	}
+	var other sync.WaitGroup
+	other.Go(func() {
+		defer listener.Close()
+		if conn, err := listener.Accept(); err == nil {
+			serveSession(ctx, conn, &maker{device: peerDevice, prefer: 1})
+		}
+	})
+	s, err := Dial(ctx, listener.Addr().String(), device)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	s.local, s.peerDevice = &other, peerDevice
+	return s, nil
+}
+
+// Dial makes a session with the end that Serve runs at an address.
+func Dial(ctx context.Context, address, device string) (*Session, error) {
+	dialer := net.Dialer{Timeout: patience}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the other end at %s: %w; does `bench fabric --listen` run there?", address, err)
+	}
+	s := &Session{control: newControl(conn), maker: maker{device: device}}
+	if err := s.maker.at(conn, false); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if a, err := s.ask(question{Greeting: greeting}); err != nil || a.Greeting != greeting {
+		conn.Close()
+		return nil, errors.Join(fmt.Errorf("%s is no `bench fabric --listen` of this version", address), err)
+	}
+	return s, nil
+}
+
+// Interrupt makes the measurement that runs fail. Any goroutine may call it; the session can only be closed then.
+func (s *Session) Interrupt() { s.control.conn.Close() }
+
+// Close ends the session and waits for the other end if it is in this process.
+func (s *Session) Close() error {
+	err := s.maker.close()
+	if e := s.control.conn.Close(); !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	if s.local != nil {
+		s.local.Wait()
+	}
+	return err
+}
+
+func (s *Session) ask(q question) (answer, error) {
+	var a answer
+	err := s.control.conn.SetDeadline(time.Now().Add(patience))
+	if err == nil {
+		err = s.control.Encode(q)
+	}
+	if err == nil {
+		err = s.control.Decode(&a)
+	}
+	if err != nil {
+		return a, fmt.Errorf("asking the other end: %w", err)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("the other end: %s", a.Error)
+	}
+	return a, nil
+}
+
+// Measure makes one measurement.
+func (s *Session) Measure(spec Spec) (Point, error) {
+	var p Point
+	err := onThread(driving, func() (err error) {
+		p, err = s.measure(spec)
+		return err
+	})
+	if err != nil {
+		return p, fmt.Errorf("%v: %w", spec, err)
+	}
+	return p, nil
+}
+
+func (s *Session) measure(spec Spec) (p Point, err error) {
+	if err := spec.check(); err != nil {
+		return p, err
+	}
+	e, err := s.maker.make(spec)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	a, err := s.ask(question{Spec: &spec, Hello: e.hello()})
+	if err != nil {
+		return p, err
+	}
+	if err = e.connect(a.Hello); err == nil {
+		p, err = e.drive()
+	}
+	// The other end must be told in any case, or it would take the next question for this one.
+	a, errStop := s.ask(question{Stop: true})
+	if err := errors.Join(err, errStop); err != nil {
+		return p, err
+	}
+	return p.with(spec, a.Served), nil
+}
+
+// with adds what the serving end has counted.
+func (p Point) with(spec Spec, s served) Point {
+	if spec.Measure == Bandwidth && (spec.Kind == UC || spec.Kind == UD) && spec.Operation != Write {
+		took := time.Duration(float64(p.Samples) / p.PerSecond * float64(time.Second))
+		return newBandwidth(spec, uint64(p.Samples), s.Messages, took)
+	}
+	if spec.Operation.isDesign() && s.Messages > 0 {
+		p.Registrations += float64(s.Registrations) / float64(s.Messages)
+	}
+	return p
+}
+
+// Serve serves sessions, one after the other, until ctx ends. RDMA uses the device of the given name; empty stands for the first
+// usable one.
+func Serve(ctx context.Context, listener net.Listener, device string) error {
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
+	defer stop()
+	for {
+		conn, err := listener.Accept()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("accepting a session: %w", err)
+		}
+		serveSession(ctx, conn, &maker{device: device})
+	}
+}
+
+// serveSession serves one session to its end. What goes wrong is told to the other end, which alone has somebody to tell it to.
+func serveSession(ctx context.Context, conn net.Conn, m *maker) {
+	defer m.close()
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	c := newControl(conn)
+	var q question
+	if m.at(conn, true) != nil {
+		return
+	}
+	if c.Decode(&q) != nil || q.Greeting != greeting || c.Encode(answer{Greeting: greeting}) != nil {
+		return
+	}
+	for {
+		var q question
+		if err := c.Decode(&q); err != nil {
+			return
+		}
+		if q.Spec == nil {
+			// The measurement that is to stop has failed here already.
+			if c.Encode(answer{}) != nil {
+				return
+			}
+			continue
+		}
+		if err := serveOne(c, q, m); err != nil && c.Encode(answer{Error: err.Error()}) != nil {
+			return
+		}
+	}
+}
+
+// serveOne serves a measurement and answers its Stop. Its error is not told to the other end yet.
+func serveOne(c *control, q question, m *maker) error {
+	if err := q.Spec.check(); err != nil {
+		return err
+	}
+	e, err := m.make(*q.Spec)
+	if err != nil {
+		return err
+	}
+	if err := c.Encode(answer{Hello: e.hello()}); err != nil {
+		return errors.Join(err, e.close())
+	}
+	var stop atomic.Bool
+	var result served
+	done := make(chan error, 1)
+	go func() {
+		done <- onThread(serving, func() error {
+			err := e.connect(q.Hello)
+			if err == nil {
+				result, err = e.serve(&stop)
+			}
+			return errors.Join(err, e.close())
+		})
+	}()
+	var end question
+	err = c.Decode(&end)
+	stop.Store(true)
+	if err := errors.Join(<-done, err); err != nil {
+		return err
+	}
+	return c.Encode(answer{Served: result})
+}

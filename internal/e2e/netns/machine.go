@@ -14,7 +14,7 @@ import (
 )
 
 // patience bounds every wait of this package. It is far beyond what anything takes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Machine is a machine of a network. Its methods may be called from any goroutine, those with t from that of the test.
 type Machine struct {

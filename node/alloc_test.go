@@ -150,7 +150,7 @@ func newPair(t testing.TB) *pair {
 		if err := cfg.setDefaults(); err != nil {
 			t.Fatal(err)
 		}
-		n, err := assemble(cfg, &bareTable{fds[0]}, &ringNet{self: transport.NodeID(i), in: lines[0], out: lines[1], fd: fds[1]})
+		n, err := assemble(cfg, &bareTable{fds[0]}, &network{Transport: &ringNet{self: transport.NodeID(i), in: lines[0], out: lines[1], fd: fds[1]}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestFaultPathDoesNotAllocate(t *testing.T) {
 // TestFlush: what somebody waits for leaves at the end of the look that sent it; a Done may wait for company, but not for ever.
 func TestFlush(t *testing.T) {
 	n := newPair(t).nodes[0]
-	out := n.net.(*ringNet).out
+	out := n.net.Transport.(*ringNet).out
 	send := func(k protocol.Kind) { n.send(&protocol.Message{Kind: k, To: 1, Access: protocol.Read}) }
 	want := func(when string, flushed int) {
 		t.Helper()

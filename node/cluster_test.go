@@ -115,7 +115,7 @@ func (c *cluster) startNode(i int, s setup) *member {
 		table = s.table(i, table)
 	}
 	var err error
-	if m.node, err = assemble(cfg, table, peers); err != nil {
+	if m.node, err = assemble(cfg, table, &network{Transport: peers}); err != nil {
 		c.Fatal(err)
 	}
 	if s.before != nil {

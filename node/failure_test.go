@@ -58,11 +58,11 @@ func TestPeerFailedWhileConnecting(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer wake.Close()
-			n := &Node{cfg: Config{Nodes: 2}, wake: wake}
+			n := &Node{cfg: Config{Nodes: 2}, wake: wake, net: &network{}}
 			if before {
 				n.PeerFailed(1, errVerdict)
 			}
-			n.dial = func(ctx context.Context) error {
+			n.net.connect = func(ctx context.Context) error {
 				n.PeerFailed(1, errVerdict)
 				<-ctx.Done()
 				return ctx.Err()

@@ -70,6 +70,7 @@ func (n *Node) metrics() []metric {
 		{"programs", "Programs attached now.", true, g(&c.programs)},
 	}
 	t := n.net.Stats
+	list = append(list, n.net.linkMetrics()...)
 	return append(list,
 		metric{"messages_sent", "Messages sent to other nodes.", false, func() uint64 { return t().FramesSent }},
 		metric{"messages_received", "Messages received from other nodes.", false, func() uint64 { return t().FramesReceived }},

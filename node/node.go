@@ -16,7 +16,6 @@ import (
 	"dsmd/pagetable"
 	"dsmd/protocol"
 	"dsmd/transport"
-	"dsmd/transport/tcp"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -45,9 +44,6 @@ const (
 	MaxRanks = 1 << 16
 )
 
-// TransportNames are what Config.Transport can be.
-var TransportNames = []string{"auto", transportName}
-
 // Config is what a node has to know. Nodes, Ranks, Cluster, Peers, RegionBytes and RegionBase are the same on all nodes.
 type Config struct {
 	Self, Nodes int               // this node's id, and how many there are (1 to protocol.MaxNodes)
@@ -63,11 +59,14 @@ type Config struct {
 	// TLS and VerifyPeer are the transport's, see tcp.Config. nil: connections are plain.
 	TLS        *tls.Config
 	VerifyPeer func(transport.NodeID, tls.ConnectionState) error
-	Transport  string        // one of TransportNames; "": "auto"
-	Hold       time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
-	Spin       time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
-	Log        *zap.Logger   // nil: no logs
-	Metrics    prometheus.Registerer
+	Transport  string // one of TransportNames; "": "auto"
+	RDMADevice string // which one, by its name; "": the one with this node's address, else the first that works
+	// RDMAPoolBytes bounds the memory registered for RDMA; 0: DefaultRDMAPoolBytes.
+	RDMAPoolBytes uint64
+	Hold          time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
+	Spin          time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	Log           *zap.Logger   // nil: no logs
+	Metrics       prometheus.Registerer
 }
 
 func (c *Config) setDefaults() error {
@@ -99,8 +98,10 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(addressesEnd))
 	case c.Trap != "" && !slices.Contains(pagetable.TrapNames, c.Trap):
 		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
-	case c.Transport != "" && !slices.Contains(TransportNames, c.Transport):
+	case !knownTransport(c.Transport):
 		return fmt.Errorf("node: transport %q; there are %q", c.Transport, TransportNames)
+	case c.RDMAPoolBytes > MaxRDMAPoolBytes:
+		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
 	case c.Hold < MinHold || c.Hold > MaxHold:
 		return fmt.Errorf("node: a hold window of %v; it is from %v to %v", c.Hold, MinHold, MaxHold)
 	case c.Socket == nil:
@@ -120,8 +121,7 @@ type Node struct {
 	rules  protocol.Config // the engine's
 	table  pagetable.Table
 	choice pagetable.Choice // of the table
-	net    transport.Transport
-	dial   func(context.Context) error // connects net to all peers
+	net    *network
 
 	poller *netio.Poller
 	wake   *netio.Event
@@ -203,11 +203,7 @@ func newNode(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	log := cfg.Log
-	peers, err := tcp.New(tcp.Config{
-		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
-		PageBytes: table.PageBytes(), TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Log: func(line string) { log.Info(line) },
-	})
+	peers, err := openNetwork(&cfg, table.PageBytes())
 	if err != nil {
 		table.Close()
 		return nil, fmt.Errorf("node: %w", err)
@@ -218,12 +214,12 @@ func newNode(cfg Config) (*Node, error) {
 		table.Close()
 		return nil, err
 	}
-	n.dial, n.choice = peers.Connect, choice
+	n.choice = choice
 	return n, nil
 }
 
 // assemble puts a node together from its parts.
-func assemble(cfg Config, table pagetable.Table, peers transport.Transport) (*Node, error) {
+func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) {
 	poller, err := netio.NewPoller()
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
@@ -313,7 +309,7 @@ func (n *Node) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer n.close()
-	if n.dial != nil {
+	if n.net.connect != nil {
 		if err := n.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -333,7 +329,7 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}()
 	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
-		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", transportName))
+		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason))
 	n.react()
 	return n.broken
 }
@@ -343,7 +339,7 @@ func (n *Node) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n.failures.during(func(f failure) { cancel(f.err) })
-	err := n.dial(ctx)
+	err := n.net.connect(ctx)
 	n.failures.during(nil)
 	if err == nil {
 		return nil
@@ -353,8 +349,6 @@ func (n *Node) connect(ctx context.Context) error {
 	}
 	return fmt.Errorf("node: connect to the other nodes: %w", err)
 }
-
-const transportName = "tcp"
 
 func (n *Node) close() {
 	for _, p := range n.programs {

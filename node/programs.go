@@ -253,7 +253,7 @@ func (n *Node) hello(p *program, body []byte) error {
 	n.write(p, attach.AppendWelcome(nil, &attach.Welcome{
 		Version: attach.Version, Node: uint32(n.cfg.Self), Nodes: uint32(n.cfg.Nodes), Rank: p.rank, Size: uint32(n.cfg.Ranks),
 		RegionBase: n.cfg.RegionBase, RegionBytes: n.cfg.RegionBytes, PageBytes: uint32(n.table.PageBytes()),
-		HomeStripe: HomeStripe, Trap: n.choice.Trap, Transport: transportName,
+		HomeStripe: HomeStripe, Trap: n.choice.Trap, Transport: n.net.name(),
 	}), n.table.MemFD())
 	return nil
 }

@@ -83,7 +83,7 @@ func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secret
 		host = bind.IP.String()
 	}
 	return membership.Form(ctx, membership.Config{
-		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Data: reach.Data, Transports: node.TransportNames[1:],
+		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Data: reach.Data, Transports: node.Transports(),
 		Agree: agreements(v, s),
 		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: s.gossip,
 		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: log, Metrics: registry,

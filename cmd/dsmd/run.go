@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/internal/launch"
+	"dsmd/node"
 )
 
 // self is this executable, also when it has been moved or deleted since it started (as `go run` does), and without
@@ -75,6 +76,10 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 				return usageError(cmd, err)
 			case attend != nil:
 				return attend()
+			}
+			// Every daemon would find out as well, and end the job some time after its start.
+			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {
+				return usageError(cmd, err)
 			}
 			return run(cfg)
 		},

@@ -117,7 +117,7 @@ func serve(v *settings.Values, fds inherited) error {
 	n, err := node.New(node.Config{
 		Self: place.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: place.cluster,
 		Listener: s.data, Peers: place.peers, Socket: s.programs,
-		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport,
+		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
 		Hold: v.Hold, Spin: v.Spin, Log: log, Metrics: registry,
 	})

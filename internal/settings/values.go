@@ -37,6 +37,8 @@ type Values struct {
 	DeadAfter   time.Duration
 
 	Trap, Transport     string
+	RDMADevice          string // "": choose
+	RDMAPool            Bytes
 	Region              Bytes
 	Hold, Spin          time.Duration
 	LogLevel, LogFormat string

@@ -8,9 +8,12 @@ import (
 	"dsmd/internal/verbs"
 )
 
-// ErrNoDevice is wrapped by the error of Probe when this node cannot use RDMA. errors.Is(err, verbs.ErrNotBuilt) says that the
-// reason is the build.
+// ErrNoDevice is wrapped by the error of Probe when this node cannot use RDMA. See also
+// ErrNotBuilt.
 var ErrNoDevice = errors.New("no usable RDMA device")
+
+// ErrNotBuilt is wrapped by the error of Probe when the reason is the build.
+var ErrNotBuilt = verbs.ErrNotBuilt
 
 // Device is a device with the port and the address that are used of it.
 type Device struct {

@@ -11,7 +11,10 @@ import (
 	"dsmd/transport/transporttest"
 )
 
-// devices opens a device for a node, the machine's devices in turn.
+// smallPool makes windows of pages small, so that they are used up, and the start short, where a device is emulated.
+const smallPool = 4 << 20
+
+// openDevice opens a device for a node, the machine's devices in turn.
 func openDevice(t testing.TB, node int, trusted bool) fabric {
 	t.Helper()
 	all := verbstest.Require(t)
@@ -33,7 +36,7 @@ func TestDeviceConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			verbstest.Require(t)
 			transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
-				nodes := newCluster(t, o, DefaultPoolBytes, func(i int) fabric { return openDevice(t, i, trusted) })
+				nodes := newCluster(t, o, smallPool, func(i int) fabric { return openDevice(t, i, trusted) })
 				return asInterface(nodes)
 			})
 		})
@@ -46,7 +49,7 @@ func TestDeviceCuts(t *testing.T) {
 			verbstest.Require(t)
 			transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
 				by := newBreaker()
-				return asInterface(newCluster(t, o, DefaultPoolBytes, func(i int) fabric {
+				return asInterface(newCluster(t, o, smallPool, func(i int) fabric {
 					return &breakableFabric{openDevice(t, i, trusted), by, transport.NodeID(i)}
 				})), by
 			})

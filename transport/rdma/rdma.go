@@ -20,9 +20,9 @@ const (
 	// system call for each peer; what comes there when all peers are reached by RDMA is only news of their connections.
 	basePause = 64
 	// setupPatience is how long a peer's first frames wait for a queue pair before they take the base transport.
-	setupPatience = 3 * time.Second
+	setupPatience = 5 * time.Second
 	// requiredPatience is the same if RDMA is required; then the peer is given up.
-	requiredPatience = 10 * time.Second
+	requiredPatience = 30 * time.Second
 	// After a connection has failed, the next attempt comes after firstPause, and the pause doubles up to longestPause. There
 	// is no last attempt: the frames travel meanwhile, on the base transport.
 	firstPause   = 50 * time.Millisecond
@@ -177,7 +177,7 @@ type counters struct {
 	messagesSent, messagesReceived   atomic.Uint64 // by RDMA
 	posts, completions               atomic.Uint64
 	linksUp, linksFailed, linksTried atomic.Int64
-	queuedBytes                      atomic.Int64
+	queuedBytes, plain               atomic.Int64
 }
 
 // New makes a transport over the base transport and a device. It takes over the base transport, also when it fails.
@@ -469,6 +469,7 @@ func (t *Transport) Stats() transport.Stats {
 // LinkStats counts what went by RDMA alone since the start.
 type LinkStats struct {
 	Links              int    // peers that are reached by RDMA now
+	Plain              int    // peers that don't know RDMA
 	LinksFailed        uint64 // queue pairs that were given up
 	LinksTried         uint64 // queue pairs made
 	MessagesSent       uint64 // a frame has one message for each pieceBytes of its control part
@@ -486,7 +487,7 @@ type LinkStats struct {
 func (t *Transport) LinkStats() LinkStats {
 	c := &t.counts
 	return LinkStats{
-		Links: int(c.linksUp.Load()), LinksFailed: uint64(c.linksFailed.Load()), LinksTried: uint64(c.linksTried.Load()),
+		Links: int(c.linksUp.Load()), Plain: int(c.plain.Load()), LinksFailed: uint64(c.linksFailed.Load()), LinksTried: uint64(c.linksTried.Load()),
 		MessagesSent: c.messagesSent.Load(), MessagesReceived: c.messagesReceived.Load(),
 		PayloadsSent: c.writtenSent.Load(), PayloadsReceived: c.writtenReceived.Load(),
 		BytesSent: c.bytesSent.Load(), BytesReceived: c.bytesReceived.Load(),

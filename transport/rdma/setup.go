@@ -24,6 +24,7 @@ func (t *Transport) connected(p *peer) {
 		}
 		t.log(fmt.Sprintf("rdma: node %d is reached by TCP: %s", p.id, reason))
 		t.setPath(p, pathPlain)
+		t.counts.plain.Add(1)
 		t.report(p)
 		return
 	}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"dsmd/transport"
+	"dsmd/transport/rdma"
+	"dsmd/transport/tcp"
+)
+
+// The transports that Config.Transport names.
+const (
+	transportAuto = "auto" // RDMA to the peers where both sides have a usable device, TCP to the others
+	transportTCP  = "tcp"
+	transportRDMA = "rdma" // the same as auto, but a peer that can't be reached by RDMA ends the cluster
+)
+
+// TransportNames are what Config.Transport can be.
+var TransportNames = []string{transportAuto, transportTCP, transportRDMA}
+
+// Bounds of Config.RDMAPoolBytes.
+const (
+	DefaultRDMAPoolBytes = rdma.DefaultPoolBytes
+	MaxRDMAPoolBytes     = 64 << 30
+)
+
+// network is how a node reaches its peers.
+type network struct {
+	transport.Transport
+	connect func(context.Context) error // connects to all peers
+	links   func() rdma.LinkStats       // nil: TCP alone
+	reason  string                      // why it is what it is, for the log
+}
+
+// openNetwork makes the transport that the configuration asks for, and takes over cfg.Listener when it succeeds.
+func openNetwork(cfg *Config, pageBytes int) (*network, error) {
+	device, reason, err := chooseDevice(cfg)
+	if err != nil {
+		return nil, err
+	}
+	log := func(line string) { cfg.Log.Info(line) }
+	base := tcp.Config{
+		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
+		PageBytes: pageBytes, TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Log: log,
+	}
+	if device != nil {
+		base.Hello = rdma.Hello
+	}
+	peers, err := tcp.New(base)
+	if err != nil {
+		return nil, err
+	}
+	if device == nil {
+		return &network{Transport: peers, connect: peers.Connect, reason: reason}, nil
+	}
+	fast, err := rdma.New(rdma.Config{
+		Base: peers, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: tcp.DefaultMaxQueuedBytes,
+		Required: cfg.Transport == transportRDMA, Trusted: cfg.TLS != nil, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &network{Transport: fast, connect: peers.Connect, links: fast.LinkStats, reason: reason}, nil
+}
+
+// chooseDevice finds the RDMA device to use. nil: none, which is an error only where RDMA is required.
+func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
+	switch {
+	case cfg.Transport == transportTCP:
+		return nil, "it was asked for", nil
+	case cfg.Nodes == 1 && cfg.Transport != transportRDMA:
+		return nil, "there are no other nodes", nil
+	}
+	var local netip.Addr
+	if at, err := netip.ParseAddrPort(cfg.Peers[cfg.Self]); err == nil {
+		local = at.Addr()
+	}
+	device, err := rdma.Probe(cfg.RDMADevice, local)
+	switch {
+	case err == nil:
+		return &device, "device " + device.String(), nil
+	case cfg.Transport == transportRDMA:
+		return nil, "", fmt.Errorf("--transport rdma: %w", err)
+	case cfg.RDMADevice != "":
+		return nil, "", fmt.Errorf("--rdma-device %s: %w", cfg.RDMADevice, err)
+	}
+	return nil, err.Error(), nil
+}
+
+// CheckTransport says why this machine can't have the transport that is asked for, with the device of that name if it is not "".
+func CheckTransport(name, device string) error {
+	_, _, err := chooseDevice(&Config{Transport: name, RDMADevice: device, Nodes: 2, Peers: make([]string, 2)})
+	return err
+}
+
+// name says how peers are reached, for people.
+func (n *network) name() string {
+	if n.links == nil {
+		return transportTCP
+	}
+	switch plain := n.links().Plain; plain {
+	case 0:
+		return transportRDMA
+	case n.Nodes() - 1:
+		return transportTCP
+	default:
+		return transportRDMA + " and " + transportTCP
+	}
+}
+
+// linkMetrics are what is counted of RDMA, if it is used.
+func (n *network) linkMetrics() []metric {
+	if n.links == nil {
+		return nil
+	}
+	read := func(f func(rdma.LinkStats) uint64) func() uint64 { return func() uint64 { return f(n.links()) } }
+	return []metric{
+		{"rdma_links", "Peers that are reached by RDMA now.", true, read(func(s rdma.LinkStats) uint64 { return uint64(s.Links) })},
+		{"rdma_links_failed", "Queue pairs that have failed after they had worked.", false, read(func(s rdma.LinkStats) uint64 { return s.LinksFailed })},
+		{"rdma_messages_sent", "Messages sent by RDMA; a frame is one or several.", false, read(func(s rdma.LinkStats) uint64 { return s.MessagesSent })},
+		{"rdma_messages_received", "Messages received by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.MessagesReceived })},
+		{"rdma_pages_sent", "Pages written into a peer's memory by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.PayloadsSent })},
+		{"rdma_pages_received", "Pages that peers have written here by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.PayloadsReceived })},
+		{"rdma_bytes_sent", "Bytes sent by RDMA, of those in bytes_sent.", false, read(func(s rdma.LinkStats) uint64 { return s.BytesSent })},
+		{"rdma_bytes_received", "Bytes received by RDMA, of those in bytes_received.", false, read(func(s rdma.LinkStats) uint64 { return s.BytesReceived })},
+		{"rdma_registered_bytes", "Memory that is registered with the RDMA device, all of it at the start.", true, read(func(s rdma.LinkStats) uint64 { return uint64(s.RegisteredBytes) })},
+	}
+}
+
+// Transports are the transports that this machine has.
+func Transports() []string {
+	if _, err := rdma.Probe("", netip.Addr{}); err != nil {
+		return []string{transportTCP}
+	}
+	return []string{transportTCP, transportRDMA}
+}
+
+// knownTransport says whether a name is one of TransportNames, or "" for the default.
+func knownTransport(name string) bool { return name == "" || slices.Contains(TransportNames, name) }

@@ -134,9 +134,7 @@ type Node struct {
 	breaks   timers        // pins that others have waited for long enough
 	patience time.Duration // how long that is
 
-	// How the reactor learns that it shares its core, and leaves it: seams for tests, of netio's functions.
-	displaced func() int64
-	moveCore  func() (bool, error)
+	moveCore func() (bool, error) // netio.ChangeCore: a seam for tests
 
 	failures failures // peers that somebody else has found lost
 
@@ -234,7 +232,7 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		patience: pinPatience, farewell: farewell, displaced: netio.Displaced, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
+		patience: pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

@@ -35,7 +35,7 @@ func (n *Node) react() {
 		// neither uses up the time for polling nor says that the core was taken away.
 		if !idle {
 			since = n.now
-		} else if n.spin.looked(n.now, n.now-before, n.displaced) {
+		} else if n.spin.looked(n.now, n.now-before, netio.Displaced) {
 			n.changeCore()
 		}
 		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && len(n.fetching.ready) == 0 {

@@ -114,8 +114,8 @@ func TestSendFull(t *testing.T) {
 			t.Fatal("a socket that nobody reads took a gigabyte")
 		}
 	}
-	if left, err := Unacknowledged(a); err != nil || left == 0 {
-		t.Errorf("%d bytes are unacknowledged of a full socket: %v", left, err)
+	if silent, err := Silence(a); err != nil || silent > 0 {
+		t.Errorf("a peer that does not read is silent for %v, %v; its kernel is not", silent, err)
 	}
 	unix.Close(b)
 	waitReadable(t, a) // The reset has come.
@@ -123,6 +123,38 @@ func TestSendFull(t *testing.T) {
 		if _, errno := v.Send(a); errno != unix.ECONNRESET && errno != unix.EPIPE {
 			t.Errorf("Send to a peer that is gone: %v, want ECONNRESET or EPIPE", errno)
 		}
+	}
+}
+
+// TestSilence: what a kernel does not answer is noticed.
+func TestSilence(t *testing.T) {
+	a, b := connection(t)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	dropAll := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+	if err := unix.SetsockoptSockFprog(b, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll}); err != nil {
+		t.Fatal(err)
+	}
+	if err := KeepAlive(a, time.Second, time.Second, 3); err != nil {
+		t.Fatal(err)
+	}
+	var v Vector
+	v.Add([]byte("is anybody there"))
+	if _, errno := v.Send(a); errno != 0 {
+		t.Fatal(errno)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		silent, err := Silence(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if silent >= 50*time.Millisecond {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a peer that has not answered is silent for %v", silent)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

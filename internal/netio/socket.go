@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -97,12 +98,35 @@ func Detach(c *net.TCPConn) (int, error) {
 	return fd, nil
 }
 
-// Unacknowledged is how many bytes of what was sent on TCP socket fd the other side's kernel has not
-// confirmed yet. Once it is zero, not even a reset of the connection takes them from the peer.
-func Unacknowledged(fd int) (int, error) {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // SIOCOUTQ has the same number.
+// unansweredProbes is how many questions in a row whether there is room the other side's kernel must leave unanswered before it counts as
+// silent. One may just be on its way.
+const unansweredProbes = 3
+
+// Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd. It is 0 when there is nothing to answer, and
+// also when the process there does not read: its kernel says so, as often as it is asked.
+func Silence(fd int) (time.Duration, error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
-		return 0, fmt.Errorf("netio: ask a socket what it has not delivered: %w", err)
+		return 0, fmt.Errorf("netio: ask a socket what was not answered: %w", err)
 	}
-	return n, nil
+	if info.Unacked == 0 && info.Probes < unansweredProbes {
+		return 0, nil
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond, nil
+}
+
+// KeepAlive has the kernel ask the other side of TCP socket fd whether it is there when nothing has passed for idle, and again every
+// interval, until it has not answered count times: then the socket fails. idle and interval are whole seconds.
+func KeepAlive(fd int, idle, interval time.Duration, count int) error {
+	for option, value := range map[int]int{
+		unix.TCP_KEEPIDLE: int(idle / time.Second), unix.TCP_KEEPINTVL: int(interval / time.Second), unix.TCP_KEEPCNT: count,
+	} {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, option, value); err != nil {
+			return fmt.Errorf("netio: have a socket kept alive: %w", err)
+		}
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); err != nil {
+		return fmt.Errorf("netio: have a socket kept alive: %w", err)
+	}
+	return nil
 }

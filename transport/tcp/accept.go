@@ -6,11 +6,38 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"sync"
 	"time"
 )
 
-// maxHandshakes bounds how many greetings are answered at once; more wait in the kernel's queue.
+// maxHandshakes bounds how many callers are answered at once. Who has waited longest makes room for the next, because a
+// handshake that is meant takes milliseconds: callers who say nothing cannot keep out those who do.
 const maxHandshakes = 64
+
+// lobby holds the callers whose handshake runs.
+type lobby struct {
+	mu      sync.Mutex
+	callers []net.Conn // oldest first; guarded by mu
+}
+
+// enter adds a caller and shows the door to the one who has waited longest if there are too many.
+func (l *lobby) enter(caller net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.callers) == maxHandshakes {
+		l.callers[0].Close() // Its handshake fails, and then it leaves.
+		l.callers = l.callers[1:]
+	}
+	l.callers = append(l.callers, caller)
+}
+
+// leave removes a caller, who may have been removed before.
+func (l *lobby) leave(caller net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.callers = slices.DeleteFunc(l.callers, func(other net.Conn) bool { return other == caller })
+}
 
 // errAsked is how a handshake ends whose caller only wanted to know.
 var errAsked = errors.New("it has got its answer")
@@ -18,7 +45,7 @@ var errAsked = errors.New("it has got its answer")
 // accept answers whoever connects, until Close.
 func (t *Transport) accept() {
 	c := &t.connect
-	slots := make(chan struct{}, maxHandshakes)
+	var callers lobby
 	for pause := firstPause; ; {
 		conn, err := c.listener.Accept()
 		if err != nil {
@@ -36,14 +63,9 @@ func (t *Transport) accept() {
 			continue
 		}
 		pause = firstPause
-		select {
-		case slots <- struct{}{}:
-		case <-c.ctx.Done():
-			conn.Close()
-			return
-		}
+		callers.enter(conn)
 		c.work.Go(func() {
-			defer func() { <-slots }()
+			defer callers.leave(conn)
 			t.welcomeCaller(conn)
 		})
 	}

@@ -26,6 +26,7 @@ const (
 	arrivedEnd                           // the certainty that the peer does not come back
 	arrivedBreak                         // the news that the peer has lost its end of a connection
 	arrivedDoubt                         // a reason to find out whether a connection still works
+	arrivedTick                          // time to see whether any connection has fallen silent; of no peer in particular
 )
 
 // arrival is a piece of news about a peer.

@@ -31,6 +31,76 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
+// BenchmarkByHand times the same request and answer with both nodes on one thread, in turns: what the code costs, whatever else
+// runs on the machine, and without any waiting. OneWay sends pages that nobody answers.
+func BenchmarkByHand(b *testing.B) {
+	for _, test := range []struct {
+		name           string
+		bytes          int
+		oneWay, secure bool
+	}{{name: "16B"}, {name: "Page", bytes: 4096}, {name: "OneWay", bytes: 4096, oneWay: true}, {name: "PageUnderTLS", bytes: 4096, secure: true}} {
+		b.Run(test.name, func(b *testing.B) {
+			secure := plain
+			if test.secure {
+				secure = underTLS(b)
+			}
+			benchByHand(b, newClusterWith(b, 2, max(test.bytes, 64), 0, secure), test.bytes, test.oneWay)
+		})
+	}
+}
+
+func benchByHand(b *testing.B, nodes []*tcp.Transport, pageBytes int, oneWay bool) {
+	server := &echo{tr: nodes[0], peer: 1, answer: !oneWay}
+	if pageBytes > 0 {
+		server.page = make([]byte, pageBytes)
+	}
+	client := &echo{tr: nodes[1], peer: 0}
+	control := make([]byte, 16)
+	for _, e := range []*echo{server, client} { // to take over the connection
+		if _, err := e.tr.Poll(e, 64); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	before, rounds := processorTime(b), 0
+	for ; b.Loop(); rounds++ {
+		var payload transport.Payload
+		if oneWay {
+			payload = client.tr.Lease(0)
+		}
+		client.send(control, payload)
+		for before := server.frames; server.frames == before && server.err == nil; {
+			if _, err := server.tr.Poll(server, 64); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for before := client.frames; !oneWay && client.frames == before && client.err == nil; {
+			if _, err := client.tr.Poll(client, 64); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if oneWay { // It hears of what has arrived.
+			if _, err := client.tr.Poll(client, 64); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(processorTime(b)-before)/float64(rounds), "cpu-ns/op")
+	if server.err != nil || client.err != nil {
+		b.Fatal(server.err, client.err)
+	}
+}
+
+// processorTime is how much this process has computed, in nanoseconds. Unlike the time, it does not grow while others have the core.
+func processorTime(b *testing.B) int64 {
+	b.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return usage.Utime.Nano() + usage.Stime.Nano()
+}
+
 // echo is one side of the round trips over a Transport.
 type echo struct {
 	tr     *tcp.Transport

@@ -27,6 +27,11 @@ const (
 	// that is missing for long is not bothered more than once a second.
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
+	// A connection on which nothing passes is asked whether the other machine is there after keepAliveIdle, and is broken when that is not
+	// answered keepAliveCount times, every keepAliveInterval.
+	keepAliveIdle     = 5 * time.Second
+	keepAliveInterval = 2 * time.Second
+	keepAliveCount    = 3
 )
 
 // errNotTried is the reason for a peer that nothing was heard of yet.
@@ -122,6 +127,9 @@ func (t *Transport) startConnecting(ctx context.Context) error {
 		return fmt.Errorf("tcp: connect node %d: Connect was called before; it is called once", t.self)
 	}
 	c.started = true
+	if len(t.peers) > 1 {
+		c.work.Go(t.watch)
+	}
 	for i := range t.self {
 		c.work.Go(func() { t.dialUntilConnected(ctx, i) })
 	}
@@ -334,5 +342,13 @@ func detach(conn net.Conn) (int, error) {
 		tcp.Close()
 		return -1, err
 	}
-	return netio.Detach(tcp)
+	fd, err := netio.Detach(tcp)
+	if err != nil {
+		return -1, err
+	}
+	if err := netio.KeepAlive(fd, keepAliveIdle, keepAliveInterval, keepAliveCount); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

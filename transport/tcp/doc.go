@@ -28,7 +28,14 @@
 //   - one of the two has called Disconnect;
 //   - it was out of reach for Config.GiveUp.
 //
-// A peer that is merely slow, or stopped, keeps its connection: its kernel answers for it.
+// A peer that is merely slow, or stopped, keeps its connection: its kernel answers for it. A machine that does not answer at all, though
+// nothing ends the connection, is noticed after a third of GiveUp.
+//
+// # Under TLS
+//
+// With Config.TLS the greetings and frames pass through crypto/tls (secure.go). The goroutine that makes a connection does the handshake;
+// afterwards crypto/tls reads from one buffer and writes to another, which the reactor fills from the socket and empties into it. Counters of
+// bytes count what is encrypted, not what that becomes.
 //
 // # On the wire
 //

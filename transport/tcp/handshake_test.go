@@ -261,6 +261,33 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestSilentCallers: those who connect and say nothing, however many, do not keep out a peer, and are sent away.
+func TestSilentCallers(t *testing.T) {
+	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
+	ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // They would be sent away for their silence after that.
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { result <- nodes[0].Connect(ctx) }()
+	var silent []net.Conn
+	for range 2 * maxHandshakes {
+		conn, err := net.Dial("tcp", nodes[1].connect.addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		silent = append(silent, conn)
+	}
+	if err := errors.Join(nodes[1].Connect(ctx), <-result); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent[0].SetReadDeadline(time.Now().Add(handshakeTimeout / 2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first silent caller is still waited for: %v", err)
+	}
+}
+
 // TestHandshakeTwiceAtOnce: of two handshakes of one peer that run at once the later call wins, in whichever order they end.
 func TestHandshakeTwiceAtOnce(t *testing.T) {
 	for _, firstEnds := range []string{"First", "Last"} {

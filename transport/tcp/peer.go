@@ -57,8 +57,10 @@ type peer struct {
 // adopt acts on what goroutines have found out.
 func (t *Transport) adopt(news []arrival, h transport.Handler) {
 	for _, a := range news {
-		p := t.peers[a.id]
+		p := t.peers[a.id] // nil for a tick
 		switch a.kind {
+		case arrivedTick:
+			t.breakSilent()
 		case arrivedConnection:
 			t.adoptConnection(p, a, h)
 		case arrivedEnd:

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/netio"
 	"dsmd/transport"
 )
 
@@ -30,6 +31,37 @@ const (
 	// askAfter is how long a peer that has to call may take before it is asked what has become of it.
 	askAfter = 100 * time.Millisecond
 )
+
+// silenceChecks is how often in Config.GiveUp the reactor is asked to look for connections that have fallen silent.
+const silenceChecks = 6
+
+// watch has the reactor look for silent connections now and then, until Close.
+func (t *Transport) watch() {
+	ticks := time.NewTicker(t.connect.giveUp / silenceChecks)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-t.connect.ctx.Done():
+			return
+		case <-ticks.C:
+			t.arrivals.add(arrival{kind: arrivedTick, id: t.self}, t.wait.event)
+		}
+	}
+}
+
+// breakSilent hangs up on the peers whose machines have not answered for a third of Config.GiveUp: a cable was pulled, say, or the machine has
+// lost its power, and nobody is there to end the connection. TCP itself would try for a quarter of an hour. A peer that
+// is out of reach for a moment only is then connected again; one that is stopped is not silent.
+func (t *Transport) breakSilent() {
+	for _, p := range t.up {
+		silent, err := netio.Silence(p.fd)
+		if err != nil {
+			t.log(fmt.Sprintf("tcp: node %d: %v", p.id, err))
+		} else if silent > t.connect.giveUp/3 {
+			t.failSending(p, fmt.Errorf("its machine has not answered for %v", silent))
+		}
+	}
+}
 
 // restore sees to it that a peer whose connection was lost is connected again, or given up. It is called by the reactor.
 func (t *Transport) restore(id transport.NodeID, call uint64) {

@@ -340,6 +340,42 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// TestSilentMachine: a connection whose other end does not even answer as a machine is broken, although nothing ends it, and made again; what
+// was sent comes by the next one. A peer that only does not read keeps its connection.
+func TestSilentMachine(t *testing.T) {
+	tr, peers := withRawPeers(t, 2)
+	h := newRecorder()
+	pollUntil(t, tr, h, func() bool { return len(h.up) == 2 })
+	raw, err := peers[0].conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var filterErr error
+	if err := raw.Control(func(fd uintptr) {
+		dropAll := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+		filterErr = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll})
+	}); err != nil || filterErr != nil {
+		t.Fatal(err, filterErr)
+	}
+	for !errors.Is(err, transport.ErrBacklog) { // More than the socket of the one that does not read can take.
+		err = tr.Send(2, make([]byte, transport.MaxControlBytes), nil)
+		tr.Flush()
+	}
+	if err := tr.Send(1, []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, tr, h, func() bool { return tr.peers[1].state == peerSevered })
+	peers[0].callAgain()
+	pollUntil(t, tr, h, func() bool { return tr.peers[1].state == peerUp })
+	got := make([]byte, frameHeaderBytes+1)
+	if _, err := io.ReadFull(peers[0].conn, got); err != nil || got[frameHeaderBytes] != 'x' {
+		t.Errorf("%x has come by the next connection: %v", got, err)
+	}
+	if state := tr.peers[2].state; state != peerUp || len(h.down) > 0 {
+		t.Errorf("the peer that does not read is in state %d; down: %v", state, h.down)
+	}
+}
+
 // TestOtherIncarnation: whoever calls as a peer without being it is refused. It is the end of the peer only if that has no connection.
 func TestOtherIncarnation(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,6 +30,14 @@ func openOffice(t *testing.T) *office {
 		testcluster.Eventually(t, m.Name+" is idle", func() bool { o.idle[m] = running(t, m); return !strings.Contains(o.idle[m], "dsmd") })
 	}
 	return o
+}
+
+// onMachinesOnce leaves a test of machines out of runs that are there for something else: they take long, and are the same in all.
+func onMachinesOnce(t *testing.T) {
+	t.Helper()
+	if testing.Short() || os.Getenv(testcluster.FlagsEnv) != "" {
+		t.Skip("machines are for the whole tests, without further flags")
+	}
 }
 
 // running lists what runs on a machine, but for sessions of ssh that are about to end.
@@ -68,6 +77,7 @@ func (o *office) wantIdle(t *testing.T) {
 
 // TestRunOnHosts runs jobs on three machines by ssh, with encrypted connections between them.
 func TestRunOnHosts(t *testing.T) {
+	onMachinesOnce(t)
 	o := openOffice(t)
 	const hosts = "ann,bob:2,eve"
 	t.Run("success", func(t *testing.T) {
@@ -119,6 +129,7 @@ func (o *office) signal(t *testing.T, sig syscall.Signal) {
 
 // TestRunOnHostsRefused: what goes wrong with real ssh, dsmd and hosts is said with the host and the remedy.
 func TestRunOnHostsRefused(t *testing.T) {
+	onMachinesOnce(t)
 	o := openOffice(t)
 	ann, bob := o.net.Machines[0], o.net.Machines[1]
 	refused := func(status int, says ...string) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +14,6 @@ import (
 	"dsmd/internal/e2e/netns"
 	"dsmd/internal/e2e/testcluster"
 )
-
-var suiteKernels = flag.String("suite.kernels", "sor,ocean", "kernels of TestSuiteOnMachines, separated by commas; all: every one")
 
 // onMachines stands for dsmd in bench: instead of starting daemons it starts the workers on machines whose daemons run already.
 const onMachines = `#!/bin/bash
@@ -76,9 +73,10 @@ func (c *cluster) stop(t *testing.T) {
 	}
 }
 
-// TestSuiteOnMachines runs benchmarks at test size on three machines whose daemons have found each other by gossip and encrypt
+// TestSuiteOnMachines runs all benchmarks at test size on three machines whose daemons have found each other by gossip and encrypt
 // everything. The results are verified by bench against the same computation in one process.
 func TestSuiteOnMachines(t *testing.T) {
+	onMachinesOnce(t)
 	// Built before the machines start, which then have it.
 	bench := filepath.Join(testcluster.Dir(t), "bench")
 	if out, err := exec.Command("go", "build", "-o", bench, "dsmd/bench").CombinedOutput(); err != nil {
@@ -94,7 +92,7 @@ func TestSuiteOnMachines(t *testing.T) {
 	if err := os.WriteFile(dsmd, fmt.Appendf(nil, onMachines, strings.Join(pids, " "), len(pids)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, kernel := range chosenKernels(t, bench) {
+	for _, kernel := range allKernels(t, bench) {
 		t.Run(kernel, func(t *testing.T) {
 			// A cluster of its own: what a kernel allocates stays.
 			c.start(t)
@@ -113,21 +111,19 @@ func TestSuiteOnMachines(t *testing.T) {
 	}
 }
 
-// chosenKernels are those of the flag.
-func chosenKernels(t *testing.T, bench string) []string {
+// allKernels are the names that bench lists.
+func allKernels(t *testing.T, bench string) (names []string) {
 	t.Helper()
-	if *suiteKernels != "all" {
-		return strings.Split(*suiteKernels, ",")
-	}
 	out, err := exec.Command(bench, "list").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for line := range strings.Lines(string(out)) {
-		if name, _, _ := strings.Cut(line, " "); name != "" && name == strings.ToLower(name) {
-			names = append(names, strings.TrimSpace(name))
-		}
+	_, table, _ := strings.Cut(string(out), "\n") // behind the titles
+	for line := range strings.Lines(table) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	if len(names) < 10 {
+		t.Fatalf("bench lists only %q", names)
 	}
 	return names
 }

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"dsmd/internal/launch"
+)
+
+// TestPlacesThatMakeNoSense: flags that contradict each other are refused before anything is reached.
+func TestPlacesThatMakeNoSense(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(empty, []byte("# nobody\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		flags []string
+		says  string
+	}{
+		{[]string{"--hosts", "a", "-n", "2"}, "HOST:SLOTS"},
+		{[]string{"--hosts", "a:none"}, "no number of slots"},
+		{[]string{"--hosts", "a", "--hosts-file", empty}, "give one of them"},
+		{[]string{"--hosts-file", empty}, "no host in it"},
+		{[]string{"--hosts-file", empty + "x"}, "no such file"},
+		{[]string{"-n", "2", "--insecure"}, "--insecure is for --hosts"},
+		{[]string{"--env", "DSMD_TEST_IS_NOT_SET"}, "is not set here"},
+		{[]string{"--env", "=x"}, "NAME=VALUE"},
+	} {
+		args := append(append([]string{"run"}, test.flags...), "--", "true")
+		status, stdout, stderr := finish(t, args...)
+		if status != launch.StatusUsage || stdout != "" || !strings.Contains(stderr, test.says) {
+			t.Errorf("dsmd %q: status %d, %q, %q; want %q", args, status, stdout, stderr, test.says)
+		}
+	}
+}
+
+func TestSlurmTask(t *testing.T) {
+	env := map[string]string{"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURMD_NODENAME": "ann"}
+	lookup := func(name string) string { return env[name] }
+	if got, want := slurmTask(lookup), (task{3, 4, "17.0", "ann"}); got == nil || *got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for name, value := range map[string]string{
+		"SLURM_STEP_NUM_TASKS": "1", // a shell in an allocation: its jobs are local
+		"SLURM_PROCID":         "4",
+	} {
+		was := env[name]
+		env[name] = value
+		if got := slurmTask(lookup); got != nil {
+			t.Errorf("with %s=%s: %+v, want none", name, value, got)
+		}
+		env[name] = was
+	}
+	delete(env, "SLURM_STEP_NUM_TASKS")
+	if got := slurmTask(lookup); got != nil {
+		t.Errorf("without srun: %+v, want none", got)
+	}
+}

@@ -1,0 +1,267 @@
+package settings
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "rewrite the table in docs/configuration.md")
+
+// TestDocumentation compares the table that people read with the one that counts.
+func TestDocumentation(t *testing.T) {
+	const file = "../../docs/configuration.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- settings: go test ./internal/settings -update -->\n", "<!-- end of settings -->\n"
+	before, rest, ok := strings.Cut(string(text), begin)
+	table, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	if table == Markdown() {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s shows another table; rewrite it with go test ./internal/settings -update", file)
+	}
+	if err := os.WriteFile(file, []byte(before+begin+Markdown()+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes a configuration file.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "dsmd.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// load reads settings from a command line, a file and an environment.
+func load(t *testing.T, args []string, file string, env map[string]string) (*Values, error) {
+	t.Helper()
+	v := New()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	v.Register(flags, Serve)
+	if err := flags.Parse(args); err != nil {
+		return v, err
+	}
+	return v, v.Load(flags, Sources{File: file, Lookup: func(name string) (string, bool) {
+		s, ok := env[name]
+		return s, ok
+	}})
+}
+
+// TestPrecedence: flag, environment, file, default; and it is known which it was.
+func TestPrecedence(t *testing.T) {
+	file := write(t, "# comment\nregion: 1GiB\nhold: 30µs\njoin: [a, b:7]\nid: 2\ninsecure: yes\n")
+	v, err := load(t, []string{"--region", "4GiB", "--join=x", "--join=y,z"}, file, map[string]string{"DSMD_REGION": "2GiB", "DSMD_HOLD": "40µs", "DSMD_LOG_LEVEL": "debug"})
+	if err == nil || !strings.Contains(err.Error(), file+":6: insecure") {
+		t.Errorf("YAML 1.1's yes is no truth: %v", err)
+	}
+	file = write(t, "# comment\nregion: 1GiB\nhold: 30µs\njoin: [a, b:7]\nid: 2\ninsecure: true\n")
+	if v, err = load(t, []string{"--region", "4GiB", "--join=x", "--join=y,z"}, file, map[string]string{"DSMD_REGION": "2GiB", "DSMD_HOLD": "40µs", "DSMD_LOG_LEVEL": "debug"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]string{
+		"region":    {"4GiB", "flag --region"},
+		"join":      {"x,y,z", "flag --join"},
+		"hold":      {"40µs", "environment DSMD_HOLD"},
+		"log-level": {"debug", "environment DSMD_LOG_LEVEL"},
+		"id":        {"2", file + ":5"},
+		"insecure":  {"true", file + ":6"},
+		"cluster":   {"default", "default"},
+	} {
+		if got := [2]string{v.Text(name), v.Origin(name)}; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if v, err = load(t, nil, file, map[string]string{"DSMD_JOIN": "e"}); err != nil || !slices.Equal(v.Join, []string{"e"}) {
+		t.Errorf("a list in the environment replaces the file's: %q, %v", v.Join, err)
+	}
+}
+
+// TestMistakesInFiles: each is named with its line, and what is allowed.
+func TestMistakesInFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"nods: 3":                     ":1: nods: there is no such setting: did you mean nodes?",
+		"log_level: info":             "did you mean log-level?",
+		"cluster: a\n\nfrobnicate: 1": ":3: frobnicate: there is no such setting (dsmd config check",
+		"nodes: many":                 `:1: nodes: "many" is not possible: 1 to 1024`,
+		"nodes: 0":                    "1 to 1024",
+		"nodes: 1025":                 "1 to 1024",
+		"nodes: [1, 2]":               `"1,2" is not possible`,
+		"id: -1":                      "0 to 1023, or auto",
+		"region: 17TiB":               "to 16TiB",
+		"region: 4097":                "not a whole number of pages",
+		"hold: 20":                    "no duration",
+		"hold: 1h":                    "1µs to 20ms",
+		"trap: none":                  "available are auto, uffd, sigsegv",
+		"insecure: maybe":             "neither true nor false",
+		"cluster: \"a b\"":            "without spaces",
+		"listen: host":                "has no port",
+		"socket: \"@\"":               "no name of a socket",
+		"trap: auto\ntrap: uffd":      ":2: trap: it is set twice, the first time at ",
+		"trap:":                       "it has no value",
+		"trap: {a: b}":                "neither plain nor a list",
+		"join: [a, [b]]":              "not plain",
+		"join: [\"a,b\"]":             "has a comma",
+		"- a\n- b":                    ":1: the file is not a list of `name: value`",
+		"a: b: c":                     "mapping values are not allowed",
+		"join: [" + strings.Repeat("a, ", 4097) + "a]": "at most 4096",
+		strings.Repeat("#", maxFileBytes+1):            "more than 1048576 bytes",
+	} {
+		file := write(t, text)
+		_, err := load(t, nil, file, nil)
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+	}
+	_, err := load(t, nil, write(t, "a: 1\nb: 2\nnodes: 0"), map[string]string{"DSMD_ID": "x"})
+	for _, want := range []string{":1: a", ":2: b"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+	// Also what counts for nothing must be right.
+	if _, err := load(t, []string{"--nodes=2"}, write(t, "nodes: 0"), nil); err == nil {
+		t.Error("a wrong value under a flag is taken")
+	}
+	if _, err := load(t, nil, "", map[string]string{"DSMD_NODES": "x"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "environment DSMD_NODES: nodes:") {
+		t.Error(err)
+	}
+	if _, err := load(t, nil, "/no/such/file", nil); !errors.Is(err, ErrConfig) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if v, err := load(t, nil, write(t, "# nothing\n"), nil); err != nil || v.Region != New().Region {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+// TestTableIsWhole: every setting has all that people must know, its default is possible, and what is printed can be read back: `run` hands it on so.
+func TestTableIsWhole(t *testing.T) {
+	v := New()
+	again := New()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	again.Register(flags, Serve)
+	if err := flags.Parse(v.Args(Serve)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range All {
+		s := &All[i]
+		if s.Range == "" || s.Meaning == "" || s.Unit() == "" || s.Default != "" && s.Derived != "" {
+			t.Errorf("%s: %+v", s.Name, s)
+		}
+		if v.Text(s.Name) != again.Text(s.Name) {
+			t.Errorf("%s: %q is read back as %q", s.Name, v.Text(s.Name), again.Text(s.Name))
+		}
+		if flags.Lookup(s.Name) == nil || lookup(s.Name) != s {
+			t.Errorf("%s is no flag, or there twice", s.Name)
+		}
+	}
+	run := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	New().Register(run, Run)
+	if run.Lookup("trap") == nil || run.Lookup("join") != nil {
+		t.Error("run has not the flags that it shares")
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	got := Unknown([]string{"HOME=/", "DSMD_NODES=3", "DSMD_LOG_LEVEL=info", "DSMD_NODS=3", "DSMD_=x"})
+	if want := []string{"DSMD_NODS", "DSMD_"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestCheck: values that are right one by one, and together are or are not.
+func TestCheck(t *testing.T) {
+	for _, test := range []struct {
+		args, want string
+		look       func(*Values) bool
+	}{
+		{"", "", func(v *Values) bool {
+			return v.Nodes == 1 && v.ID == 0 && v.Ranks == 1 && v.Static() && v.Listen == "127.0.0.1:0"
+		}},
+		{"--peers=a:1,b:2 --id=1", "", func(v *Values) bool { return v.Nodes == 2 && v.Listen == "b:2" && v.Ranks == 2 }},
+		{"--peers=a:1,b:2 --id=2", "has places 0 to 1", nil},
+		{"--peers=a:1,b --id=0", `address 1, "b"`, nil},
+		{"--join=a,b:9,[fd00::1] --nodes=3", "", func(v *Values) bool {
+			return v.ID == AutoID && v.Listen == ":7400" && v.Gossip == ":7401" && slices.Equal(v.Join, []string{"a:7401", "b:9", "[fd00::1]:7401"})
+		}},
+		{"--join=a --nodes=3 --listen=10.0.0.1:1 --ranks=7", "", func(v *Values) bool { return v.Gossip == "10.0.0.1:7401" && v.Ranks == 7 }},
+		{"--join=a", "--join without --nodes", nil},
+		{"--join=a --nodes=2 --id=2", "ids of 2 nodes are 0 to 1", nil},
+		{"--tls-ca=x --tls-key=y", "belong together", nil},
+		{"--tls-ca=x --tls-key=y --tls-cert=z", "", (*Values).TLS},
+	} {
+		v, err := load(t, strings.Fields(test.args), "", nil)
+		if err == nil {
+			err = v.Check()
+		}
+		if test.want == "" && (err != nil || !test.look(v)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, %+v", test.args, err, v)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want uint64
+		out  string
+	}{
+		{"0", 0, "0"}, {"4096", 4096, "4KiB"}, {"1000", 1000, "1000"}, {"64GiB", 64 << 30, "64GiB"}, {"64g", 64 << 30, "64GiB"},
+		{"512 MB", 512 << 20, "512MiB"}, {"16TiB", 16 << 40, "16TiB"}, {"3B", 3, "3"}, {"1536M", 1536 << 20, "1536MiB"},
+	} {
+		var s, again Bytes
+		if err := s.Set(test.in); err != nil || uint64(s) != test.want || s.String() != test.out {
+			t.Errorf("%q: %d, %s, %v; want %d, %s", test.in, uint64(s), s.String(), err, test.want, test.out)
+		}
+		if err := again.Set(s.String()); err != nil || again != s {
+			t.Errorf("%s: %d, %v", s.String(), again, err)
+		}
+	}
+	for _, in := range []string{"", "G", "-1", "1.5G", "1X", "1GG", "1I", "1IB", "99999999999P", "64GiBs", "0x10"} {
+		var s Bytes
+		if err := s.Set(in); err == nil {
+			t.Errorf("%q was taken for %d", in, uint64(s))
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"trap", "trap", 0}, {"tarp", "trap", 2}, {"metrisc", "metrics", 2}, {"spin", "span", 1}} {
+		if got := Distance(test.a, test.b); got != test.want {
+			t.Errorf("Distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}
+
+// FuzzFile lets a file say anything: it is understood or refused, in order.
+func FuzzFile(f *testing.F) {
+	f.Add("nodes: 3\njoin: [a, b]\n")
+	f.Add("a: &x [*x]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		entries, err := parse("f", strings.NewReader(text))
+		if err != nil && !errors.Is(err, ErrConfig) {
+			t.Error(err)
+		}
+		for name := range entries {
+			find(name)
+		}
+	})
+}

@@ -156,7 +156,7 @@ func newPair(t testing.TB) *pair {
 		}
 		n.waiters.attached(1)
 		p.nodes[i] = n
-		t.Cleanup(n.close)
+		t.Cleanup(func() { n.close(nil) })
 	}
 	return &p
 }

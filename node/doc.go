@@ -19,12 +19,13 @@
 //	spin.go      how long to poll before sleeping
 //	effects.go   carrying out what the engine decides
 //	programs.go  programs that attach, and their end
+//	failure.go   peers that are lost, in whoever's opinion
 //	calls.go     what programs ask for
 //	prefetch.go  fetching runs of pages before they are touched
 //	pin.go       keeping pages here for system calls
 //	waiters.go   which of several programs an arriving page is mapped into
 //	metrics.go   counters, histograms, Prometheus
 //
-// Concurrency: Run is called once. Everything else in the package belongs to the reactor, except
-// counters, which anybody may read.
+// Concurrency: Run is called once. PeerFailed may be called from any goroutine. Everything else in the package belongs to the
+// reactor, except counters, which anybody may read.
 package node

@@ -65,8 +65,11 @@ type Config struct {
 	RDMAPoolBytes uint64
 	Hold          time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
 	Spin          time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
-	Log           *zap.Logger   // nil: no logs
-	Metrics       prometheus.Registerer
+	// Farewell is called when the node ends, before its connections do, so that the other nodes can be told why they end: with Run's error,
+	// or nil if the node was told to. It is not called when New fails. nil: they find out.
+	Farewell func(why error)
+	Log      *zap.Logger // nil: no logs
+	Metrics  prometheus.Registerer
 }
 
 func (c *Config) setDefaults() error {
@@ -303,10 +306,10 @@ func detachListener(l *net.UnixListener) (int, error) {
 
 // Run serves until ctx ends (then it returns nil) or the cluster is broken (then why). It closes the node.
 // Programs that connect before all peers are there wait.
-func (n *Node) Run(ctx context.Context) error {
+func (n *Node) Run(ctx context.Context) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer n.close()
+	defer func() { n.close(err) }()
 	if n.net.connect != nil {
 		if err := n.connect(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -348,12 +351,16 @@ func (n *Node) connect(ctx context.Context) error {
 	return fmt.Errorf("node: connect to the other nodes: %w", err)
 }
 
-func (n *Node) close() {
+// close ends everything, in an order in which nobody is left to wonder: programs, other nodes, connections.
+func (n *Node) close(why error) {
 	for _, p := range n.programs {
 		if n.broken != nil {
 			n.lost(p)
 		}
 		p.close()
+	}
+	if n.cfg.Farewell != nil {
+		n.cfg.Farewell(why)
 	}
 	n.unregister(n.cfg.Metrics)
 	n.net.Close()

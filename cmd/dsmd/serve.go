@@ -119,23 +119,14 @@ func serve(v *settings.Values, fds inherited) error {
 		Listener: s.data, Peers: place.peers, Socket: s.programs,
 		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
-		Hold: v.Hold, Spin: v.Spin, Log: log, Metrics: registry,
+		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Log: log, Metrics: registry,
 	})
 	if err != nil {
 		place.leave(err)
 		return err
 	}
 	place.watch(n)
-	// The others are told before the connections to them end, or they would wonder.
-	running, end := context.WithCancel(context.Background())
-	defer end()
-	context.AfterFunc(ctx, func() {
-		place.leave(nil)
-		end()
-	})
-	err = n.Run(running)
-	place.leave(err)
-	return err
+	return n.Run(ctx)
 }
 
 // sockets are what a daemon listens at for nodes and programs.

@@ -36,17 +36,17 @@ static int dsmd_get_cm_event(struct rdma_event_channel *channel, struct dsmd_cm_
 	return 0;
 }
 
-static int dsmd_cm_connect(struct rdma_cm_id *id, uint32_t qpn, const void *data, int length, int accept, int responder, int initiator)
+static int dsmd_cm_connect(struct rdma_cm_id *id, uint32_t qpn, const void *data, int length, int accept, int reads, int retries, int rnr_retries)
 {
 	struct rdma_conn_param p;
 
 	memset(&p, 0, sizeof p);
 	p.private_data = data;
 	p.private_data_len = length;
-	p.responder_resources = responder;
-	p.initiator_depth = initiator;
-	p.retry_count = 7;
-	p.rnr_retry_count = 7;
+	p.responder_resources = reads;
+	p.initiator_depth = reads;
+	p.retry_count = retries;
+	p.rnr_retry_count = rnr_retries;
 	p.srq = 1;
 	p.qp_num = qpn;
 	return (accept ? rdma_accept(id, &p) : rdma_connect(id, &p)) ? errno : 0;
@@ -259,7 +259,7 @@ func (i *ConnID) request(q *QP, private []byte, reads int, accept C.int, what st
 		return fmt.Errorf("verbs: %s: %d bytes of private data, at most %d are possible", what, len(private), MaxPrivateBytes)
 	}
 	data := append(make([]byte, 0, MaxPrivateBytes), private...)
-	errno := C.dsmd_cm_connect(i.id, C.uint32_t(q.QPN()), unsafe.Pointer(unsafe.SliceData(data)), C.int(len(data)), accept, C.int(reads), C.int(reads))
+	errno := C.dsmd_cm_connect(i.id, C.uint32_t(q.QPN()), unsafe.Pointer(unsafe.SliceData(data)), C.int(len(data)), accept, C.int(reads), retries, rnrForever)
 	if errno != 0 {
 		return fmt.Errorf("verbs: %s: %w", what, unix.Errno(errno))
 	}

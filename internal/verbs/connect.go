@@ -14,10 +14,11 @@ import (
 )
 
 // Timers of a reliable connection. A packet that is not acknowledged is sent again after 4.096 µs × 2^ackTimeout = 67 ms (some
-// devices wait up to four times as long), retries times; so a dead path is noticed after half a second to two.
+// devices wait up to four times as long), retries times; so a dead path is noticed after half a second to two. Not 7 times,
+// the greatest number: Linux's Soft-RoCE takes that for ever (rxe_comp.c).
 const (
 	ackTimeout = 14
-	retries    = 7
+	retries    = 6
 	// rnrForever: a peer without a receive ready is tried for ever. Credits make that rare; it is never a failure.
 	rnrForever = 7
 	// rnrDelay is the code of 0.64 ms, which a peer waits before it tries again.

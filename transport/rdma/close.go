@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dsmd/internal/verbs"
+	"dsmd/transport"
 )
 
 const (
@@ -13,6 +14,8 @@ const (
 	drainTimeout = time.Second
 	// drainPause is between two looks at the device meanwhile.
 	drainPause = 50 * time.Microsecond
+	// drainFrames is how many frames of the base transport are dealt with at a time meanwhile.
+	drainFrames = 64
 )
 
 // Close implements transport.Transport.
@@ -38,20 +41,24 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// drain sends what waits, and returns when the peers' devices have all of it. That is enough: a peer looks for what its device
-// has received before it reports that this node is gone.
+// drain sends what waits, and returns when the peers have acknowledged what went by RDMA. That their devices have it is not enough: a queue
+// pair that fails now loses what its owner has not looked at. What goes on the base transport is for the base to deliver.
 func (t *Transport) drain() {
+	t.discardInput()
 	for _, p := range t.peers {
 		if p != nil && p.path == pathChoose && p.lost == nil {
 			t.setPath(p, pathBase)
 		}
+		if p != nil && p.lost == nil && p.ackSent < p.dealt {
+			t.sendAck(p, 0) // If the peer closes as well, it waits for this.
+		}
 	}
-	last := make(map[*link]bool)
+	asked := make(map[*link]bool)
 	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(drainPause) {
 		done := true
 		for _, p := range t.peers {
 			if p != nil && p.lost == nil {
-				done = t.drainPeer(p, last) && done
+				done = t.drainPeer(p, asked) && done
 			}
 		}
 		t.base.Flush()
@@ -59,12 +66,36 @@ func (t *Transport) drain() {
 			return
 		}
 		t.discardInput()
+		if _, err := t.base.Poll((*drainHandler)(t), drainFrames); err != nil {
+			return // It has ended, and nobody is reached any more.
+		}
 	}
 }
 
-// drainPeer makes what progress it can, and returns true if the peer has everything or can get nothing more. last notes
-// which queue pairs were asked for a completion of all that they have sent.
-func (t *Transport) drainPeer(p *peer, last map[*link]bool) bool {
+// drainHandler is the Handler of the base transport while this one closes.
+type drainHandler Transport
+
+// PeerUp implements transport.Handler.
+func (*drainHandler) PeerUp(transport.NodeID) {}
+
+// PeerDown implements transport.Handler.
+func (d *drainHandler) PeerDown(id transport.NodeID, err error) { d.peers[id].lost = err }
+
+// Frame implements transport.Handler.
+func (d *drainHandler) Frame(from transport.NodeID, frame []byte, _ transport.Payload) {
+	t := (*Transport)(d)
+	p := t.peers[from]
+	if p.path == pathPlain || note(frame[0]) != noteMessage {
+		return
+	}
+	if h, _, err := readHeader(frame[1:]); err == nil {
+		t.dismiss(p, h)
+	}
+}
+
+// drainPeer makes what progress it can, and returns true if the peer has everything or can get nothing more. asked notes
+// on which queue pairs an acknowledgement was asked for.
+func (t *Transport) drainPeer(p *peer, asked map[*link]bool) bool {
 	t.flushPeer(p)
 	l := p.link
 	switch {
@@ -72,14 +103,13 @@ func (t *Transport) drainPeer(p *peer, last map[*link]bool) bool {
 		return true
 	case !p.queue.empty() || p.sent < p.last:
 		return false
-	case p.path != pathLink || t.broken != nil:
+	case p.path != pathLink || p.acked == p.last:
 		return true
 	}
-	if !last[l] && !t.sendAck(p, true) {
-		return false
+	if !asked[l] {
+		asked[l] = t.sendAck(p, flagAck)
 	}
-	last[l] = true
-	return l.retired == l.posted
+	return false
 }
 
 // discardInput deals with acknowledgements and completions, and with nothing else.
@@ -102,9 +132,20 @@ func (t *Transport) discard(c *verbs.Completion) {
 	block := c.ID &^ recvMark
 	if l := t.links[c.QPN]; l != nil && l.peer.link == l {
 		if h, _, err := readHeader(t.recvBlock(block, int(c.Bytes))); err == nil {
-			// What is wrong with it no longer matters.
-			_ = t.takeAck(l.peer, h.ack)
+			t.dismiss(l.peer, h)
 		}
 	}
 	t.spend(block)
+}
+
+// dismiss takes a message as dealt with that nobody will look at, so that a peer that closes as well need not wait for that.
+func (t *Transport) dismiss(p *peer, h header) {
+	// What is wrong with it no longer matters.
+	_ = t.takeAck(p, h.ack)
+	if h.number == p.received+1 {
+		p.received, p.dealt = h.number, h.number
+	}
+	if h.flags&flagAck != 0 {
+		t.sendAck(p, 0)
+	}
 }

@@ -109,6 +109,7 @@ func (t *Transport) arrive(l *link, block uint64, bytes int) {
 	switch {
 	case h.number <= p.received: // An acknowledgement, or it came on another path before.
 		t.spend(block)
+		t.asked(p, h)
 	case h.number > p.received+1:
 		t.hold(p, block, bytes)
 	default:
@@ -159,13 +160,21 @@ func (t *Transport) deliverBlock(p *peer, block uint64, h header, piece []byte) 
 	t.deal(p, h)
 }
 
+// asked notes that a peer waits for an acknowledgement, if it does. It gets one at the end of this Poll.
+func (t *Transport) asked(p *peer, h header) {
+	if h.flags&flagAck != 0 {
+		p.wantAck = true
+		t.touch(p)
+	}
+}
+
 // deal notes that a message's memory is free.
 func (t *Transport) deal(p *peer, h header) {
 	p.dealt = h.number
 	if h.flags&flagPage != 0 {
 		p.pages++
-		p.wantAck = p.wantAck || h.flags&flagAck != 0
 	}
+	t.asked(p, h)
 	t.touch(p)
 }
 
@@ -293,6 +302,7 @@ func (t *Transport) baseMessage(p *peer, b []byte, payload transport.Payload) er
 	case err != nil:
 		return err
 	case h.number <= p.received: // An acknowledgement, or it came on a queue pair before.
+		t.asked(p, h)
 		return nil
 	case h.number > p.received+1:
 		return fmt.Errorf("%w: message %d after %d", ErrMalformed, h.number, p.received)

@@ -305,7 +305,7 @@ func (t *Transport) postMessages(p *peer) bool {
 		return false
 	}
 	t.acknowledged(p)
-	if err := t.post(l, false); err != nil {
+	if err := t.post(l); err != nil {
 		t.breakLink(p, err, true)
 		return false
 	}
@@ -367,14 +367,13 @@ func (t *Transport) sendRequest(p *peer, l *link, blockIndex, bytes int) verbs.S
 	return r
 }
 
-// post posts t.requests. Of every signalEvery requests the one that ends a message has a completion, which retires those before it;
-// with last set, the last one has.
-func (t *Transport) post(l *link, last bool) error {
+// post posts t.requests. Of every signalEvery requests the one that ends a message has a completion, which retires those before it.
+func (t *Transport) post(l *link) error {
 	for i := range t.requests {
 		l.posted++
 		l.unsignalled++
 		r := &t.requests[i]
-		if r.Op == verbs.OpSend && l.unsignalled >= signalEvery || last && i == len(t.requests)-1 {
+		if r.Op == verbs.OpSend && l.unsignalled >= signalEvery {
 			r.Flags |= verbs.Signaled
 			r.ID = l.posted
 			l.unsignalled = 0
@@ -396,7 +395,7 @@ func (t *Transport) ackDue(p *peer) bool {
 func (t *Transport) acknowledge() {
 	left := t.touched[:0]
 	for _, p := range t.touched {
-		if t.ackDue(p) && p.lost == nil && !t.sendAck(p, false) {
+		if t.ackDue(p) && p.lost == nil && !t.sendAck(p, 0) {
 			left = append(left, p)
 			continue
 		}
@@ -406,11 +405,11 @@ func (t *Transport) acknowledge() {
 	t.touched = left
 }
 
-// sendAck sends an acknowledgement alone. With signalled set, its completion tells that the peer has received all before it.
-func (t *Transport) sendAck(p *peer, signalled bool) bool {
+// sendAck sends an acknowledgement alone; with flagAck, it asks for one. It returns false if there is no room for it now.
+func (t *Transport) sendAck(p *peer, flags uint32) bool {
 	switch p.path {
 	case pathBase, pathChoose:
-		return t.sendOnBase(p, header{}, nil, nil)
+		return t.sendOnBase(p, header{flags: flags}, nil, nil)
 	case pathLink:
 	default:
 		return true // Nothing was received on it.
@@ -421,11 +420,11 @@ func (t *Transport) sendAck(p *peer, signalled bool) bool {
 		return false
 	}
 	l.acks++
-	header{ack: p.dealt, slot: noSlot}.put(t.block(p, index))
+	header{ack: p.dealt, slot: noSlot, flags: flags}.put(t.block(p, index))
 	t.requests = append(t.requests[:0], t.sendRequest(p, l, index, headerBytes))
 	t.acknowledged(p)
 	t.counts.bytesSent.Add(headerBytes)
-	if err := t.post(l, signalled); err != nil {
+	if err := t.post(l); err != nil {
 		t.breakLink(p, err, true)
 		return false
 	}

@@ -35,7 +35,7 @@ const (
 
 	flagMore = 1 // the control part goes on in the next message
 	flagPage = 2 // a page belongs to the message
-	flagAck  = 4 // the sender waits for the acknowledgement of this page; see pagePool.bounce
+	flagAck  = 4 // the sender waits for an acknowledgement; see pagePool.bounce and Transport.drain
 	flagsAll = flagMore | flagPage | flagAck
 )
 
@@ -59,14 +59,12 @@ func readHeader(b []byte) (h header, piece []byte, err error) {
 	switch {
 	case h.flags&^flagsAll != 0:
 		return header{}, nil, fmt.Errorf("%w: unknown flags %#x", ErrMalformed, h.flags)
-	case h.flags&flagMore != 0 && h.flags != flagMore:
+	case h.flags&flagMore != 0 && h.flags&flagPage != 0:
 		return header{}, nil, fmt.Errorf("%w: a page before the end of its control part", ErrMalformed)
-	case h.number == 0 && (len(piece) > 0 || h.flags != 0):
+	case h.number == 0 && (len(piece) > 0 || h.flags&^flagAck != 0):
 		return header{}, nil, fmt.Errorf("%w: an acknowledgement with %d bytes and flags %#x", ErrMalformed, len(piece), h.flags)
 	case h.number != 0 && (len(piece) == 0 || len(piece) > pieceBytes):
 		return header{}, nil, fmt.Errorf("%w: %d bytes of control part in a message, 1 to %d are possible", ErrMalformed, len(piece), pieceBytes)
-	case h.flags&flagPage == 0 && h.flags&flagAck != 0:
-		return header{}, nil, fmt.Errorf("%w: a page to be acknowledged, and no page", ErrMalformed)
 	case h.flags&flagPage == 0 && h.slot != noSlot:
 		return header{}, nil, fmt.Errorf("%w: slot %d without a page", ErrMalformed, h.slot)
 	}

@@ -1,101 +1,129 @@
 package protocol
 
-// copyset is a set of nodes in 16 bytes, whatever the size of the cluster.
+// copyset is a set of nodes in 16 bytes, whatever the size of the cluster. It belongs to a directory entry, so the node that keeps it is the home.
 //
 // Up to exactNodes nodes it is a bitmap. In larger clusters it lists up to pointerCount nodes,
 // and when there are more it becomes coarse: one bit for each group of nodes, so that it may name
 // nodes that are not in it. Invalidating such a node is harmless; it says that it has no
 // copy. (Gupta, Weber and Mowry, "Reducing memory and traffic requirements for scalable
-// directory-based cache coherence schemes", 1990.) The size is fixed because a page known to a node
+// directory-based cache coherence schemes", 1990.) Of the home it is certain even then, by a bit of its own: a home that knows that it has a copy
+// supplies all readers itself. The size is fixed because a page known to a node
 // may cost at most 64 bytes there.
 type copyset struct{ w [2]uint64 }
 
+// Large clusters use the low 60 bits of both words, either for pointers or as one array of bits, and the high bits of the second word as a tag: how many pointers
+// there are, or coarseTag.
 const (
 	exactNodes   = 128
-	pointerCount = 7
-	coarseBits   = 112
-	coarseTag    = 0xffff
+	pointerBits  = 10 // as many as a NodeID below MaxNodes needs
+	pointerCount = 2 * pointersPerWord
+	coarseBits   = 2*wordBits - 1 // of groups; the last bit is the home's
+	coarseTag    = 1<<(64-wordBits) - 1
+
+	wordBits        = 60
+	pointersPerWord = wordBits / pointerBits
 )
+
+// Does not compile unless the tag tells all numbers of pointers from coarseTag, and a pointer tells all nodes apart.
+var _ = [1]struct{}{}[(pointerCount/coarseTag)+(MaxNodes-1)>>pointerBits]
 
 func groupSize(nodes int) int { return (nodes + coarseBits - 1) / coarseBits }
 
-// Large clusters use the words as eight 16-bit fields; the last one counts pointers, or is coarseTag.
-func (s *copyset) field(i int) uint16 { return uint16(s.w[i/4] >> (16 * (i % 4))) }
-func (s *copyset) setField(i int, v uint16) {
-	shift := 16 * (i % 4)
-	s.w[i/4] = s.w[i/4]&^(0xffff<<shift) | uint64(v)<<shift
+func (s *copyset) tag() int { return int(s.w[1] >> wordBits) }
+func (s *copyset) setTag(t int) {
+	s.w[1] = s.w[1]&(1<<wordBits-1) | uint64(t)<<wordBits
+}
+
+func (s *copyset) pointer(i int) NodeID {
+	return NodeID(s.w[i/pointersPerWord] >> (i % pointersPerWord * pointerBits) & (1<<pointerBits - 1))
+}
+
+// addPointer appends a node. Preconditions: there are less than pointerCount, so that the place is free and zero.
+func (s *copyset) addPointer(n NodeID) {
+	i := s.tag()
+	s.w[i/pointersPerWord] |= uint64(n) << (i % pointersPerWord * pointerBits)
+	s.setTag(i + 1)
+}
+
+// coarseBit is the place of a node's bit in a coarse set: the word and the mask.
+func coarseBit(n NodeID, c *Config) (word int, mask uint64) {
+	bit := coarseBits
+	if n != c.Self {
+		bit = int(n) / groupSize(c.Nodes)
+	}
+	return bit / wordBits, 1 << (bit % wordBits)
 }
 
 // exact says whether the set names its members and nobody else.
-func (s *copyset) exact(nodes int) bool {
-	return nodes <= exactNodes || s.field(pointerCount) != coarseTag
+func (s *copyset) exact(c *Config) bool { return c.Nodes <= exactNodes || s.tag() != coarseTag }
+
+// certain says whether n is a member for sure.
+func (s *copyset) certain(n NodeID, c *Config) bool {
+	return s.has(n, c) && (s.exact(c) || n == c.Self)
 }
 
-// has says whether n may be a member; if the set is exact, whether it is.
-func (s *copyset) has(n NodeID, nodes int) bool {
-	if nodes <= exactNodes {
+// has says whether n may be a member; if the set is exact or n is the home, whether it is.
+func (s *copyset) has(n NodeID, c *Config) bool {
+	if c.Nodes <= exactNodes {
 		return s.w[n/64]>>(n%64)&1 != 0
 	}
-	count := s.field(pointerCount)
-	if count == coarseTag {
-		g := int(n) / groupSize(nodes)
-		return s.w[g/64]>>(g%64)&1 != 0
+	if s.tag() == coarseTag {
+		word, mask := coarseBit(n, c)
+		return s.w[word]&mask != 0
 	}
-	for i := range int(count) {
-		if s.field(i) == uint16(n) {
+	for i := range s.tag() {
+		if s.pointer(i) == n {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *copyset) add(n NodeID, nodes int) {
-	if nodes <= exactNodes {
+func (s *copyset) add(n NodeID, c *Config) {
+	if c.Nodes <= exactNodes {
 		s.w[n/64] |= 1 << (n % 64)
 		return
 	}
-	if s.has(n, nodes) {
+	if s.has(n, c) {
 		return
 	}
-	count := s.field(pointerCount)
-	switch {
-	case count == coarseTag:
-		g := int(n) / groupSize(nodes)
-		s.w[g/64] |= 1 << (g % 64)
-	case count < pointerCount:
-		s.setField(int(count), uint16(n))
-		s.setField(pointerCount, count+1)
+	switch t := s.tag(); {
+	case t == coarseTag:
+		word, mask := coarseBit(n, c)
+		s.w[word] |= mask
+	case t < pointerCount:
+		s.addPointer(n)
 	default:
 		var old [pointerCount]NodeID
 		for i := range old {
-			old[i] = NodeID(s.field(i))
+			old[i] = s.pointer(i)
 		}
 		*s = copyset{}
-		s.setField(pointerCount, coarseTag)
+		s.setTag(coarseTag)
 		for _, m := range old {
-			s.add(m, nodes)
+			s.add(m, c)
 		}
-		s.add(n, nodes)
+		s.add(n, c)
 	}
 }
 
 // only makes n the one member.
-func (s *copyset) only(n NodeID, nodes int) {
+func (s *copyset) only(n NodeID, c *Config) {
 	*s = copyset{}
-	s.add(n, nodes)
+	s.add(n, c)
 }
 
 // appendTo appends the possible members in ascending order where the set is a bitmap, else in the
 // order of their joining.
-func (s *copyset) appendTo(out []NodeID, nodes int) []NodeID {
-	if nodes > exactNodes && s.exact(nodes) {
-		for i := range int(s.field(pointerCount)) {
-			out = append(out, NodeID(s.field(i)))
+func (s *copyset) appendTo(out []NodeID, c *Config) []NodeID {
+	if c.Nodes > exactNodes && s.exact(c) {
+		for i := range s.tag() {
+			out = append(out, s.pointer(i))
 		}
 		return out
 	}
-	for n := range nodes {
-		if s.has(NodeID(n), nodes) {
+	for n := range c.Nodes {
+		if s.has(NodeID(n), c) {
 			out = append(out, NodeID(n))
 		}
 	}

@@ -16,5 +16,5 @@ func (e *Engine) Entry(id ObjectID) (Entry, bool) {
 	if o == nil || e.peek(o) != nil && e.peek(o).mode != homeIdle {
 		return Entry{Owner: NoNode}, false
 	}
-	return Entry{Owner: o.owner, Exclusive: o.is(exclusiveFlag), Sharers: o.sharers.appendTo(nil, e.cfg.Nodes)}, true
+	return Entry{Owner: o.owner, Exclusive: o.is(exclusiveFlag), Sharers: o.sharers.appendTo(nil, &e.cfg)}, true
 }

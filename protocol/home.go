@@ -86,7 +86,7 @@ func (e *Engine) startFirstTouch(o *object, p *pending, r request) {
 // overlap. The home supplies the page itself if it has it, which saves a hop and the Done.
 func (e *Engine) startSharedRead(o *object, p *pending, r request) {
 	supplier := e.supplier(o)
-	o.sharers.add(r.from, e.cfg.Nodes)
+	o.sharers.add(r.from, &e.cfg)
 	if supplier == e.cfg.Self {
 		e.supply(o, Message{Kind: Forward, Requester: r.from, Access: Read})
 		return
@@ -103,18 +103,18 @@ func (e *Engine) startSoleRead(o *object, p *pending, r request) {
 }
 
 // startWrite takes the object from everybody else and gives it to r. If r keeps its read copy no
-// contents travel. A coarse copyset can't say whether r still has its copy: r may have
+// contents travel. A coarse copyset can't say whether r, if it is not the home, still has its copy: r may have
 // lost it to a write that was ahead of it in the queue. Then contents travel.
 func (e *Engine) startWrite(o *object, p *pending, r request) {
 	supplier := e.supplier(o)
 	p.beginSole(r, Write, supplier)
-	upgrade := r.hasCopy && o.sharers.exact(e.cfg.Nodes) && o.sharers.has(r.from, e.cfg.Nodes)
+	upgrade := r.hasCopy && o.sharers.certain(r.from, &e.cfg)
 	if r.from == o.owner {
 		upgrade = true
 	}
 	var scratch [16]NodeID
 	invalidated := uint16(0)
-	for _, n := range o.sharers.appendTo(scratch[:0], e.cfg.Nodes) {
+	for _, n := range o.sharers.appendTo(scratch[:0], &e.cfg) {
 		if n == r.from || !upgrade && n == supplier {
 			continue
 		}
@@ -134,7 +134,7 @@ func (e *Engine) startWrite(o *object, p *pending, r request) {
 // supplier is the node to send the object from: the home if it has a copy, else the owner, who always has.
 // The home's copy counts only if the directory names it: it may be on its way out, for a writer that is waiting for it.
 func (e *Engine) supplier(o *object) NodeID {
-	if o.has() != None && o.sharers.exact(e.cfg.Nodes) && o.sharers.has(e.cfg.Self, e.cfg.Nodes) {
+	if o.has() != None && o.sharers.certain(e.cfg.Self, &e.cfg) {
 		return e.cfg.Self
 	}
 	return o.owner
@@ -178,10 +178,10 @@ func (e *Engine) onDone(m *Message) {
 func (e *Engine) end(o *object, p *pending) {
 	if p.sole == Read {
 		o.set(exclusiveFlag, false)
-		o.sharers.add(p.requester, e.cfg.Nodes)
+		o.sharers.add(p.requester, &e.cfg)
 	} else {
 		o.owner = p.requester
-		o.sharers.only(p.requester, e.cfg.Nodes)
+		o.sharers.only(p.requester, &e.cfg)
 		o.set(exclusiveFlag, true)
 	}
 	p.mode = homeIdle

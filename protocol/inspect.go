@@ -155,7 +155,7 @@ func (e *Engine) checkObject(o *object, p *pending) error {
 	switch {
 	case e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
 		return fmt.Errorf("a directory entry away from home")
-	case o.owner != NoNode && !o.sharers.has(o.owner, e.cfg.Nodes):
+	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg):
 		return fmt.Errorf("owner %d is not in its copyset", o.owner)
 	case o.is(exclusiveFlag) && o.owner == NoNode:
 		return fmt.Errorf("exclusive without an owner")

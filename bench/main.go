@@ -1,7 +1,8 @@
 // Command bench measures the shared memory: whole programs, each checked against its sequential version and timed
 // beside the same program on ordinary memory (`bench run`), and single operations, each beside the
 // least that such an operation can cost on this machine (`bench micro`). `bench report` runs many programs in many ways
-// and makes tables and plots of it. `bench fabric` measures the network below. docs/benchmarks.md says what each
+// and makes tables and plots of it. `bench fabric` measures the network below, and
+// `bench sim` simulates clusters that are larger than this machine. docs/benchmarks.md says what each
 // figure means.
 //
 //	go run ./bench list
@@ -9,6 +10,7 @@
 //	go run ./bench report --out DIR
 //	go run ./bench micro -n 2
 //	go run ./bench fabric
+//	go run ./bench sim
 //
 // The command is the driver: it computes the sequential and the goroutine version itself, and starts `dsmd run`
 // with one copy of its own executable per node, the workers, for the rest. Every figure is
@@ -97,7 +99,7 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; the flags of `%s` are: %s", err, cmd.CommandPath(), strings.Join(flagNames(cmd), ", "))
 	})
-	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), fabricCommand(), workerCommand())
+	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), fabricCommand(), simCommand(), workerCommand())
 	return root
 }
 

@@ -21,7 +21,9 @@ type Curve struct {
 // A Panel is one plot of several beside each other, over a logarithmic axis of powers of two.
 type Panel struct {
 	Title string
-	X, Y  string // labels of the axes, with their units
+	// X is the label of the horizontal axis. Y is what the vertical axis is, with its unit: it stands behind the title, because the plotting library makes room for a label as if
+	// a logarithmic axis were linear.
+	X, Y string
 	// Linear: the vertical axis is linear and begins at 0. Else it is logarithmic.
 	Linear bool
 	Curves []Curve
@@ -40,13 +42,13 @@ const (
 func DrawPanels(c draw.Canvas, title string, panels []Panel) error {
 	names := curveNames(panels)
 	marks := make([]Mark, len(names))
-	plots := make([][]*plot.Plot, 1)
+	var plots []*plot.Plot
 	for _, p := range panels {
 		one, err := drawPanel(p, names, marks)
 		if err != nil {
 			return err
 		}
-		plots[0] = append(plots[0], one)
+		plots = append(plots, one)
 	}
 	c = DrawTitle(c, title)
 	for from := 0; from < len(marks); from += marksPerLine {
@@ -59,16 +61,20 @@ func DrawPanels(c draw.Canvas, title string, panels []Panel) error {
 	}
 	tiles := draw.Tiles{Cols: len(panels), Rows: 1, PadX: 14}
 	c = draw.Crop(c, 0, 0, 0, -panelGap)
-	if slices.ContainsFunc(panels, func(p Panel) bool { return p.Title != "" }) {
-		for i, p := range panels {
-			drawPanelTitle(tiles.At(c, i, 0), p.Title)
-		}
-		c = draw.Crop(c, 0, 0, 0, -2*LabelSize)
-	}
-	for i, cell := range plot.Align(plots, tiles, c)[0] {
-		plots[0][i].Draw(cell)
+	for i, p := range plots {
+		cell := tiles.At(c, i, 0)
+		drawPanelTitle(cell, panels[i].heading())
+		p.Draw(draw.Crop(cell, 0, 0, 0, -2*LabelSize))
 	}
 	return nil
+}
+
+// heading is what stands above a panel.
+func (p Panel) heading() string {
+	if p.Title == "" || p.Y == "" {
+		return p.Title + p.Y
+	}
+	return p.Title + ", " + p.Y
 }
 
 // drawPanelTitle writes a panel's title in the middle of the top of c. A plot's own title would be at a height that depends on its letters.
@@ -82,7 +88,7 @@ func drawPanelTitle(c draw.Canvas, title string) {
 // drawPanel makes one plot, and the marks of its curves.
 func drawPanel(p Panel, names []string, marks []Mark) (*plot.Plot, error) {
 	one := New()
-	one.X.Label.Text, one.Y.Label.Text = p.X, p.Y
+	one.X.Label.Text = p.X
 	low, high := bounds(p)
 	one.X.Scale = plot.LogScale{}
 	one.X.Min, one.X.Max = low.X/1.3, high.X*1.3

@@ -18,7 +18,7 @@ type counts struct {
 	lockBytes int // of those about locks
 	syncBytes int // and about barriers
 
-	invalidated int   // pages that went because of an Invalidate
+	invalidated int   // copies that went because of an Invalidate, but for those at their homes, to which none is sent
 	supplied    []int // pages that each node has sent
 	// atHome is how many messages each node has received as the home of a page, and busy how long its reactor was at work.
 	atHome []int

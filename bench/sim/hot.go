@@ -14,8 +14,8 @@ import (
 type HotPoint struct {
 	Nodes   int `json:"nodes"`
 	Readers int `json:"readers"` // those that the page came to: the owner, who had it, is not among them
-	// Together: the readers are neighbours in the order of nodes; else they are anywhere.
-	Together bool `json:"together"`
+	// Way is where the readers are.
+	Way Way `json:"way"`
 
 	// ReadAll is from the first reader's fault to when the last one has read, and ReadP50 how long half of them waited at most, in µs.
 	ReadAll float64 `json:"read_all_us"`
@@ -30,10 +30,22 @@ type HotPoint struct {
 	Write         float64 `json:"write_us"`
 	WriteMessages int     `json:"write_messages"`
 	WriteBytes    int     `json:"write_bytes"`
-	// Invalidations were sent, of which Needless to nodes without a copy.
+	// Invalidations were sent to other nodes, of which Needless to nodes without a copy.
 	Invalidations int `json:"invalidations"`
 	Needless      int `json:"needless"`
 }
+
+// A Way is where the readers of the hot page are.
+type Way string
+
+const (
+	// Scattered: anywhere in the cluster.
+	Scattered Way = "scattered readers"
+	// Neighbours: one behind the other in the order of nodes.
+	Neighbours Way = "neighbouring readers"
+	// HomeFirst: anywhere, and the page's home has read it before them.
+	HomeFirst Way = "scattered, home has a copy"
+)
 
 const (
 	// hotHome, hotOwner are roles of nodes; hotPage's home is the first.
@@ -48,10 +60,13 @@ const (
 func (r *Result) hotSteps() []step {
 	var steps []step
 	nodes := r.Options.MaxNodes
-	for _, together := range []bool{false, true} {
+	for _, way := range []Way{Scattered, Neighbours, HomeFirst} {
+		if nodes == 2 && way == HomeFirst {
+			continue // then the home is the reader
+		}
 		for _, readers := range hotReaders(nodes) {
-			name := fmt.Sprintf("hot page, %d readers of %d nodes", readers, nodes)
-			steps = append(steps, step{name, func() error { return r.hot(nodes, readers, together) }})
+			name := fmt.Sprintf("hot page, %d of %d nodes, %s", readers, nodes, way)
+			steps = append(steps, step{name, func() error { return r.hot(nodes, readers, way) }})
 		}
 	}
 	return steps
@@ -67,13 +82,17 @@ func hotReaders(nodes int) []int {
 	return append(all, most)
 }
 
-func (r *Result) hot(nodes, readers int, together bool) error {
-	chosen := chooseReaders(&r.Options, nodes, readers, together)
+func (r *Result) hot(nodes, readers int, way Way) error {
+	chosen := chooseReaders(&r.Options, nodes, readers, way)
 	e := &experiment{
 		programs: make([]model.Program, nodes), pages: uint64(nodes), start: make([]time.Duration, nodes),
 		phases: []time.Duration{hotRead, hotWrite},
 	}
 	e.programs[hotOwner] = model.Program{{Kind: model.OpWrite, Number: hotPage}}
+	if way == HomeFirst {
+		e.programs[hotHome] = model.Program{{Kind: model.OpRead, Number: hotPage}}
+		e.start[hotHome] = hotRead / 2
+	}
 	for _, n := range chosen {
 		e.programs[n] = model.Program{{Kind: model.OpRead, Number: hotPage}}
 		e.start[n] = hotRead
@@ -91,7 +110,7 @@ func (r *Result) hot(nodes, readers int, together bool) error {
 	read, write := phases[1], phases[2]
 	invalidations := write.messages[protocol.Invalidate]
 	r.Hot = append(r.Hot, HotPoint{
-		Nodes: nodes, Readers: readers, Together: together,
+		Nodes: nodes, Readers: readers, Way: way,
 		ReadAll: inMicros(read.ended - hotRead), ReadP50: read.latency(model.RetireAccess, 50),
 		ReadMessages: read.onPages(), ReadBytes: read.bytes, Supplied: slices.Max(read.supplied),
 		Write: write.latency(model.RetireAccess, 50), WriteMessages: write.onPages(), WriteBytes: write.bytes,
@@ -101,7 +120,7 @@ func (r *Result) hot(nodes, readers int, together bool) error {
 }
 
 // chooseReaders are nodes that are neither home nor owner, in a cluster of more than two.
-func chooseReaders(o *Options, nodes, readers int, together bool) []int {
+func chooseReaders(o *Options, nodes, readers int, way Way) []int {
 	if nodes == 2 {
 		return []int{hotHome}
 	}
@@ -109,7 +128,7 @@ func chooseReaders(o *Options, nodes, readers int, together bool) []int {
 	for n := hotOwner + 1; n < nodes; n++ {
 		candidates = append(candidates, n)
 	}
-	if !together {
+	if way != Neighbours {
 		o.random().Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	}
 	return candidates[:readers]

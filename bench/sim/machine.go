@@ -97,7 +97,7 @@ func (s *simulation) do(m *machine, a model.Action, at time.Duration) error {
 		s.retired(m, &out.Retired[i], at)
 	}
 	for i := range out.Effects {
-		if f := &out.Effects[i]; f.Kind == protocol.EffectRevoke && !f.Save {
+		if f := &out.Effects[i]; f.Kind == protocol.EffectRevoke && !f.Save && s.rules.Home(f.Object) != m.node.Self() {
 			s.count().invalidated++
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -14,41 +15,41 @@ import (
 func (r *Result) Drawings() []chart.Drawing {
 	var all []chart.Drawing
 	add := func(name, title, about string, panels ...chart.Panel) {
-		if len(panels[0].Curves) > 0 {
+		if slices.ContainsFunc(panels[0].Curves, func(c chart.Curve) bool { return len(c.Points) > 0 }) {
 			all = append(all, chart.Drawing{Name: name, Title: title, About: about, Width: 80 + 330*vg.Length(len(panels)), Height: 340,
 				Draw: func(c draw.Canvas) error { return chart.DrawPanels(c, title, panels) }})
 		}
 	}
 	faults := func(i int) []chart.Curve { return curves(r.faultRows(faultFigures[i].figure)) }
-	const nodes = "nodes"
-	add("faults", "Messages and bytes that a fault costs, by the way in which pages are shared",
+	panel := func(title string, curves []chart.Curve) chart.Panel {
+		return chart.Panel{Title: title, X: "nodes", Curves: curves}
+	}
+	linear := func(p chart.Panel) chart.Panel { p.Linear = true; return p }
+	took := func(p SyncPoint) float64 { return p.Micros }
+	add("faults", "What a fault costs, by the way in which pages are shared",
 		"Level curves mean that a fault costs the same in a large cluster as in a small one.",
-		chart.Panel{X: nodes, Y: "messages per fault", Linear: true, Curves: faults(0)},
-		chart.Panel{X: nodes, Y: "bytes per fault", Linear: true, Curves: faults(1)})
+		linear(panel("messages per fault", faults(0))), linear(panel("bytes per fault", faults(1))))
 	add("latency", "Time from a fault until the access gets through",
 		"Both axes are logarithmic. A curve that rises in proportion to the nodes belongs to pages that all of them want at once.",
-		chart.Panel{Title: "median", X: nodes, Y: "µs", Curves: faults(2)},
-		chart.Panel{Title: "99th percentile", X: nodes, Y: "µs", Curves: faults(3)})
+		panel("median, µs", faults(2)), panel("99th percentile, µs", faults(3)))
 	add("balance", "How evenly work is spread: the busiest node over the mean of all (1: evenly)",
 		"Both axes are logarithmic. Where a curve is the number of nodes, one node does everything.",
-		chart.Panel{Title: "messages received as home", X: nodes, Y: "busiest home / mean", Curves: faults(4)},
-		chart.Panel{Title: "working time of daemons", X: nodes, Y: "busiest daemon / mean", Curves: faults(5)})
+		panel("messages received as home: busiest / mean", faults(4)), panel("working time of the daemon: busiest / mean", faults(5)))
 	add("barriers", "Barriers and reductions of all nodes", "Both axes are logarithmic. The tree is computed with the same costs, not simulated.",
-		chart.Panel{Title: "time", X: nodes, Y: "µs per barrier", Curves: append(r.syncCurves(func(p SyncPoint) float64 { return p.Micros }, OpBarrier, OpReduction),
-			r.treeCurve())},
-		chart.Panel{Title: "bytes sent", X: nodes, Y: "bytes per barrier", Curves: r.syncCurves(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction)})
+		panel("µs per barrier", append(r.syncCurves(took, OpBarrier, OpReduction), r.treeCurve())),
+		panel("bytes sent per barrier", r.syncCurves(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction)))
 	add("locks", "A lock that is free at another node, and one that all nodes want", "Level curves mean that a lock costs the same in a large cluster as in a small one.",
-		chart.Panel{Title: "time", X: nodes, Y: "µs per turn", Linear: true, Curves: r.syncCurves(func(p SyncPoint) float64 { return p.Micros }, OpFreeLock, OpContendedLock)},
-		chart.Panel{Title: "messages", X: nodes, Y: "messages per turn", Linear: true, Curves: r.syncCurves(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock)})
-	if len(r.Hot) > 0 {
-		hot := func(i int) []chart.Curve { return curves(r.hotRows(hotFigures[i].figure)) }
-		readers := fmt.Sprintf("readers, of %d nodes", r.Hot[0].Nodes)
-		add("hot", "One page that many nodes read at once, and that one of them then writes",
-			"Both axes are logarithmic. Readers are anywhere in the cluster, or neighbours in the order of nodes.",
-			chart.Panel{Title: "until all have read", X: readers, Y: "µs", Curves: hot(0)},
-			chart.Panel{Title: "the write", X: readers, Y: "µs", Curves: hot(3)},
-			chart.Panel{Title: "the write", X: readers, Y: "invalidations", Curves: hot(5)})
+		linear(panel("µs per turn", r.syncCurves(took, OpFreeLock, OpContendedLock))),
+		linear(panel("messages per turn", r.syncCurves(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))
+	if len(r.Hot) == 0 {
+		return all
 	}
+	hot := func(title string, i int) chart.Panel {
+		return chart.Panel{Title: title, X: "readers", Curves: curves(r.hotRows(hotFigures[i].figure))}
+	}
+	add("hot", fmt.Sprintf("One page of a cluster of %d nodes that many read at once, and that one of them then writes", r.Hot[0].Nodes),
+		"Both axes are logarithmic. Readers are anywhere in the cluster, or neighbours in the order of nodes; or anywhere, with a copy at the page's home before.",
+		hot("until all have read, µs", 0), hot("the write, µs", 3), hot("invalidations of the write", 5))
 	return all
 }
 

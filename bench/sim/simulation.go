@@ -78,6 +78,7 @@ type simulation struct {
 	what     *experiment
 	phases   []time.Duration // those of what, and the gate
 	config   *model.Config
+	rules    protocol.Config // the engines'
 	random   *rand.Rand
 	ledger   *model.Ledger
 	machines []*machine
@@ -100,7 +101,7 @@ func simulate(o *Options, what *experiment) ([]*counts, error) {
 	for i, p := range what.programs {
 		config.Threads = append(config.Threads, model.ThreadSpec{Node: protocol.NodeID(i), Client: 1, Program: p})
 	}
-	s := &simulation{options: o, what: what, phases: what.phases, config: config, random: o.random(), ledger: model.NewLedger(config)}
+	s := &simulation{options: o, what: what, phases: what.phases, config: config, rules: config.Engine(0), random: o.random(), ledger: model.NewLedger(config)}
 	for i := range what.programs {
 		s.machines = append(s.machines, &machine{node: model.NewNode(config, protocol.NodeID(i)), waits: notWaiting})
 		e := event{kind: runThread, node: protocol.NodeID(i)}

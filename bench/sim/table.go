@@ -114,20 +114,10 @@ var hotFigures = []struct {
 	{"Hot page: of them, to nodes without a copy", "", func(p HotPoint) float64 { return float64(p.Needless) }},
 }
 
-// Names of the two ways in which readers of the hot page lie.
-const (
-	scattered = "scattered readers"
-	neighbour = "neighbouring readers"
-)
-
 func (r *Result) hotRows(figure func(HotPoint) float64) []row {
 	var rows []row
 	for _, p := range r.Hot {
-		name := scattered
-		if p.Together {
-			name = neighbour
-		}
-		rows = put(rows, name, p.Readers, figure(p))
+		rows = put(rows, string(p.Way), p.Readers, figure(p))
 	}
 	return rows
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dsmd/bench/sim"
+)
+
+func simCommand() *cobra.Command {
+	var o simOptions
+	cmd := &cobra.Command{
+		Use:   "sim [SECTION...]",
+		Short: "Simulate clusters of up to 1,024 nodes: messages, bytes and time",
+		Long:  simHelp(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.resolve(args); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, o.timeout))
+			defer cancel()
+			return simulate(ctx, &o, cmd.OutOrStdout())
+		},
+	}
+	o.register(cmd.Flags())
+	cmd.AddCommand(simMemoryCommand(), simStartupCommand())
+	return cmd
+}
+
+func simHelp() string {
+	var text strings.Builder
+	text.WriteString("Run the real protocol of every node in virtual time, over a network with the costs that are given. All sections are simulated, if none is named:\n\n")
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, s := range sim.Sections {
+		fmt.Fprintf(w, "  %s\t%s\n", s.Section, s.Summary)
+	}
+	w.Flush()
+	text.WriteString("\nThe same flags give the same result. docs/scale.md says what each figure means, and where the costs come from.")
+	return text.String()
+}
+
+// simOptions are the arguments and flags of `bench sim`.
+type simOptions struct {
+	options   sim.Options
+	json, out string
+	timeout   time.Duration
+}
+
+func (o *simOptions) register(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	o.options = sim.DefaultOptions()
+	flags.IntVarP(&o.options.MaxNodes, "nodes", "n", o.options.MaxNodes, "the largest `number` of nodes, a power of two; the smaller ones are simulated too")
+	flags.Uint64Var(&o.options.Seed, "seed", o.options.Seed, "decides which pages are accessed, and how long threads compute")
+	flags.Uint64Var(&o.options.HomeStripe, "stripe", o.options.HomeStripe, "how many neighbouring `pages` share a home")
+	flags.DurationVar(&o.options.Hold, "hold", o.options.Hold, "how long a node keeps a page that it has just got")
+	flags.DurationVar(&o.options.MaxHold, "max-hold", o.options.MaxHold, "the same at most, when accesses do not get through")
+	flags.DurationVar(&o.options.Compute, "compute", o.options.Compute, "how long threads compute between two accesses, on the average")
+	c := &o.options.Costs
+	flags.Float64Var(&c.Bandwidth, "bandwidth", c.Bandwidth, "of each node's link, each way, in `bytes` per second")
+	for _, cost := range []struct {
+		name  string
+		value *time.Duration
+		what  string
+	}{
+		{"latency", &c.Latency, "how long a message travels, beside what its bytes take"},
+		{"send", &c.Send, "a daemon's time to send a message"},
+		{"receive", &c.Receive, "a daemon's time to receive a message"},
+		{"trap", &c.Trap, "from an access to its fault at the daemon, and back"},
+		{"call", &c.Call, "from a program's call to the daemon, and back"},
+		{"install", &c.Install, "time to fill a page and map it"},
+		{"make-writable", &c.MakeWritable, "time to make a page writable"},
+		{"downgrade", &c.Downgrade, "time to write-protect a page"},
+		{"revoke", &c.Revoke, "time to take a page away"},
+		{"read-page", &c.ReadPage, "time to read a page that is to be sent"},
+	} {
+		flags.DurationVar(cost.value, cost.name, *cost.value, cost.what)
+	}
+	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	flags.StringVar(&o.out, "out", "", "write tables, plots and JSON to this `folder`")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+}
+
+func (o *simOptions) resolve(args []string) error {
+	if len(args) > 0 {
+		o.options.Sections = nil
+	}
+	for _, name := range args {
+		o.options.Sections = append(o.options.Sections, sim.Section(name))
+	}
+	if o.timeout <= 0 {
+		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", o.timeout, defaultTimeout)
+	}
+	return o.options.Validate()
+}
+
+func simulate(ctx context.Context, o *simOptions, stdout io.Writer) error {
+	view := newDisplay(os.Stderr)
+	defer view.clear()
+	result, err := sim.Run(ctx, o.options, view.show)
+	if err != nil {
+		return err
+	}
+	view.clear()
+	if o.out != "" {
+		if err := result.WriteTo(o.out); err != nil {
+			return err
+		}
+	}
+	return publish(stdout, o.json, result.Text(), result)
+}
+
+const (
+	// knownBytes and knownRegion are the sizes for which the daemon promises to stay under a gigabyte of metadata.
+	knownBytes, knownRegion = 16 << 30, 1 << 40
+	smallPage               = 4096
+	// mostKnown bounds --pages: what knows more needs more memory than the promise allows.
+	mostKnown = 1 << 24
+)
+
+func simMemoryCommand() *cobra.Command {
+	pages, file := knownBytes/smallPage, ""
+	cmd := &cobra.Command{
+		Use:   "memory",
+		Short: "Measure what an engine takes in memory that knows many pages of a region of 1 TiB",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pages < 1 || pages > mostKnown {
+				return fmt.Errorf("--pages %d: use 1 to %d", pages, mostKnown)
+			}
+			var all []sim.Memory
+			for _, role := range sim.Roles() {
+				debug.FreeOSMemory() // what the one before has left
+				m, err := sim.MeasureMemory(role, pages, knownRegion/smallPage)
+				if err != nil {
+					return err
+				}
+				all = append(all, m)
+			}
+			return publish(cmd.OutOrStdout(), file, memoryTable(all), all)
+		},
+	}
+	cmd.Flags().IntVar(&pages, "pages", pages, "how many `pages` have been touched, spread over the region")
+	cmd.Flags().StringVar(&file, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	return cmd
+}
+
+func memoryTable(all []sim.Memory) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "role\tpages known\tof region\tMiB\tbytes/page\theap at most, MiB\t")
+	for _, m := range all {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t\n", m.Role, m.Pages, m.RegionPages, float64(m.HeapBytes)/(1<<20), m.BytesPerPage, float64(m.PeakBytes)/(1<<20))
+	}
+	w.Flush()
+	return text.String()
+}

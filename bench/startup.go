@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// defaultStarts is how often each size is tried, in turns.
+	defaultStarts = 11
+	maxStarts     = 1000
+	// startTimeout is far more than a daemon takes to start, and stopGrace to end.
+	startTimeout, stopGrace = 20 * time.Second, 10 * time.Second
+	// servingLine is what a daemon logs when programs can attach.
+	servingLine = "serving"
+)
+
+// startupRegions are the sizes that are compared, as a flag of dsmd: the first is what the others are divided by.
+var startupRegions = []string{"1GiB", "1TiB"}
+
+// Startup is how long a daemon takes to start with a region of some size.
+type Startup struct {
+	Trap   string `json:"trap"`
+	Region string `json:"region"`
+	// Seconds are from starting the process to the moment at which programs can attach: of each run, in order.
+	Seconds []float64 `json:"seconds"`
+	Median  float64   `json:"median_seconds"`
+	// Ratio is Median over that of the first region.
+	Ratio float64 `json:"ratio"`
+	// ResidentKiB is the daemon's memory then, of the last run.
+	ResidentKiB int `json:"resident_kib"`
+}
+
+func simStartupCommand() *cobra.Command {
+	runs, dsmd, file := defaultStarts, "", ""
+	cmd := &cobra.Command{
+		Use:   "startup",
+		Short: "Measure how long a daemon takes to start, with a region of " + strings.Join(startupRegions, " and of "),
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if runs < 1 || runs > maxStarts {
+				return fmt.Errorf("--runs %d: use 1 to %d", runs, maxStarts)
+			}
+			dir, err := os.MkdirTemp("", "dsm-bench-")
+			if err != nil {
+				return fmt.Errorf("making a directory for the run: %w", err)
+			}
+			defer os.RemoveAll(dir)
+			path, err := findDsmd(cmd.Context(), dsmd, dir)
+			if err != nil {
+				return err
+			}
+			all, err := measureStartup(cmd.Context(), path, dir, runs)
+			if err != nil {
+				return err
+			}
+			return publish(cmd.OutOrStdout(), file, startupTable(all), all)
+		},
+	}
+	cmd.Flags().IntVar(&runs, "runs", runs, "how often each size is tried, in turns")
+	cmd.Flags().StringVar(&dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
+	cmd.Flags().StringVar(&file, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	return cmd
+}
+
+// measureStartup starts daemons one after the other. The sizes alternate, because machines change their speed.
+func measureStartup(ctx context.Context, dsmd, dir string, runs int) ([]Startup, error) {
+	var all []Startup
+	for _, trap := range []string{"uffd", "sigsegv"} {
+		first := len(all)
+		for _, region := range startupRegions {
+			all = append(all, Startup{Trap: trap, Region: region})
+		}
+		for range runs {
+			for i := first; i < len(all); i++ {
+				if err := all[i].startOnce(ctx, dsmd, dir); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for i := first; i < len(all); i++ {
+			sorted := slices.Sorted(slices.Values(all[i].Seconds))
+			all[i].Median = sorted[len(sorted)/2]
+			all[i].Ratio = all[i].Median / all[first].Median
+		}
+	}
+	return all, nil
+}
+
+// startOnce starts a daemon, waits until it serves, and ends it.
+func (s *Startup) startOnce(ctx context.Context, dsmd, dir string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%w after %v", errTimeout, startTimeout))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, dsmd, "serve", "--region", s.Region, "--trap", s.Trap, "--listen", "127.0.0.1:0",
+		"--socket", filepath.Join(dir, "startup.sock"), "--log-format", "json")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("starting dsmd: %w", err)
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting dsmd: %w", err)
+	}
+	var said []string
+	lines := bufio.NewScanner(stderr)
+	serving := false
+	for !serving && lines.Scan() {
+		said = append(said, lines.Text())
+		serving = strings.Contains(lines.Text(), `"`+servingLine+`"`)
+	}
+	took := time.Since(began)
+	if serving {
+		s.ResidentKiB = residentKiB(cmd.Process.Pid)
+	}
+	cancel()
+	for lines.Scan() { // the pipe must be empty before Wait
+	}
+	err = cmd.Wait()
+	if !serving {
+		return fmt.Errorf("dsmd serve --region %s --trap %s did not start: %w; it said:\n%s", s.Region, s.Trap, err, strings.Join(said, "\n"))
+	}
+	s.Seconds = append(s.Seconds, took.Seconds())
+	return nil
+}
+
+// residentKiB is a process's memory; 0 if the kernel does not say.
+func residentKiB(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int
+		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
+			return kib
+		}
+	}
+	return 0
+}
+
+func startupTable(all []Startup) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "trap\tregion\tmedian ms\t(of runs)\tratio\tresident MiB\t")
+	for _, s := range all {
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t(%.1f–%.1f)\t%.2f\t%.1f\t\n", s.Trap, s.Region, 1000*s.Median, 1000*slices.Min(s.Seconds), 1000*slices.Max(s.Seconds), s.Ratio, float64(s.ResidentKiB)/1024)
+	}
+	w.Flush()
+	return text.String()
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"dsmd/internal/attach"
@@ -24,7 +25,10 @@ type allocation struct {
 // AllocOption is an option of Alloc and Isolate.
 type AllocOption func(*allocating)
 
-type allocating struct{ ctx context.Context }
+type allocating struct {
+	ctx  context.Context
+	keep bool
+}
 
 // WithContext bounds the wait for the daemon, which asks the node that keeps the names. Without it Alloc waits as long as it takes,
 // which is a message there and back.
@@ -32,16 +36,23 @@ func WithContext(ctx context.Context) AllocOption {
 	return func(a *allocating) { a.ctx = ctx }
 }
 
+// Keep lets the memory stay when no program uses it any more, with what is in it, until Discard: a program that comes later, or
+// one of another job if the name begins with Everywhere, finds it by its name. It stays as long as the daemons do. It is enough that one of the programs says so.
+func Keep() AllocOption {
+	return func(a *allocating) { a.keep = true }
+}
+
 // Alloc returns n zeroed values of type T in shared memory, at the same address in every program that
 // calls it with this name. The first call anywhere makes the memory; it does not wait for the others. All calls
 // must agree on T and n. The slice starts on a page of its own; its capacity is n.
 //
 // A second call in the same process returns the same slice; it needs a second Free. The
-// memory lives until every program has freed it or has ended.
+// memory lives until every program has freed it or has ended; with Keep, until Discard. Each job has its own names, but for those
+// that begin with Everywhere: they are the same in all programs of the cluster.
 //
 // n may be 0 and T may have no size; the slice then has no memory, and Free of it does nothing.
 //
-// The name has 1 to 255 bytes. Errors: ErrType (T has pointers, strings or other things that can't be shared: the
+// The name has 1 to MaxName bytes. Errors: ErrType (T has pointers, strings or other things that can't be shared: the
 // error names the field), ErrMismatch (another rank gave another type or n), ErrNoSpace (n is
 // negative, or the memory does not fit into the region), ErrClosed, ErrLost.
 func Alloc[T any](c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
@@ -52,7 +63,7 @@ func Alloc[T any](c *Cluster, name string, n int, opts ...AllocOption) ([]T, err
 	l, err := layoutOf[T]()
 	var m *allocation
 	if err == nil {
-		m, err = c.allocate(a.ctx, name, l, n)
+		m, err = c.allocate(&a, name, l, n)
 	}
 	if err != nil {
 		return nil, failure(fmt.Sprintf("Alloc %q", name), err)
@@ -74,11 +85,11 @@ func Isolate[T any](c *Cluster, name string, opts ...AllocOption) (*T, error) {
 }
 
 // allocate finds or maps the memory called name.
-func (c *Cluster) allocate(ctx context.Context, name string, l layout, n int) (*allocation, error) {
+func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*allocation, error) {
 	if err := c.checkRequest(name, l, n); err != nil {
 		return nil, err
 	}
-	if err := c.beginAllocating(ctx); err != nil {
+	if err := c.beginAllocating(a.ctx); err != nil {
 		return nil, err
 	}
 	defer c.endAllocating()
@@ -87,12 +98,22 @@ func (c *Cluster) allocate(ctx context.Context, name string, l layout, n int) (*
 			return nil, fmt.Errorf("%w: this process has allocated it as %d elements of %v, and now asks for %d elements of %v",
 				ErrMismatch, m.count, m.what, n, l)
 		}
+		if a.keep {
+			if err := c.aboutName(a.ctx, attach.OpKeep, name); err != nil {
+				return nil, err
+			}
+		}
 		m.uses++
 		return m, nil
 	}
-	m, err := c.bind(ctx, name, l, n)
+	m, err := c.bind(a.ctx, name, l, n)
 	if err != nil {
 		return nil, err
+	}
+	if a.keep {
+		if err := c.aboutName(a.ctx, attach.OpKeep, name); err != nil {
+			return nil, c.giveUp(m, err)
+		}
 	}
 	if err := c.enter(m); err != nil {
 		return nil, c.giveUp(m, err)
@@ -108,8 +129,8 @@ func (c *Cluster) checkRequest(name string, l layout, n int) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if len(name) == 0 || len(name) > attach.MaxName {
-		return fmt.Errorf("the name has %d bytes; 1 to %d are allowed", len(name), attach.MaxName)
+	if err := checkName(name); err != nil {
+		return err
 	}
 	if n < 0 {
 		return fmt.Errorf("%w: the number of elements is %d, which is negative", ErrNoSpace, n)
@@ -121,6 +142,16 @@ func (c *Cluster) checkRequest(name string, l layout, n int) error {
 	if total > c.welcome.RegionBytes {
 		return fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the whole region has %d; start the daemons with a larger region",
 			ErrNoSpace, n, l.size, total, c.welcome.RegionBytes)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if len(name) == 0 || len(name) > MaxName {
+		return fmt.Errorf("the name has %d bytes; 1 to %d are allowed", len(name), MaxName)
+	}
+	if strings.HasPrefix(name, jobMark) {
+		return fmt.Errorf("the name %q begins with a zero byte, as only those do that the library makes", name)
 	}
 	return nil
 }
@@ -157,8 +188,9 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 // bind asks the cluster for the pages of a name.
 func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
+	scoped := c.scoped(name)
 	call := attach.Call{
-		Op: attach.OpBind, Object: attach.NameHash(attach.NameMemory, name), Name: name,
+		Op: attach.OpBind, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
 		Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
 	}
 	r, err := c.do(ctx, call)
@@ -168,7 +200,7 @@ func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allo
 	switch r.Status {
 	case attach.StatusOK:
 	case attach.StatusMismatch:
-		return nil, fmt.Errorf("%w: this rank asks for %s, and another rank has allocated %s", ErrMismatch, call.Identity(), r.Payload)
+		return nil, fmt.Errorf("%w: this program asks for %s, and another has allocated %s", ErrMismatch, call.Identity(), r.Payload)
 	case attach.StatusNoSpace:
 		if len(r.Payload) > 0 { // the daemon says what there is too much of
 			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
@@ -232,16 +264,43 @@ func (c *Cluster) giveUp(m *allocation, why error) error {
 }
 
 func (c *Cluster) unbind(ctx context.Context, m *allocation) error {
-	r, err := c.do(ctx, attach.Call{Op: attach.OpUnbind, Object: attach.NameHash(attach.NameMemory, m.name), Name: m.name})
-	if err == nil && r.Status != attach.StatusOK {
-		err = fmt.Errorf("the daemon answered with %v", r.Status)
+	return c.aboutName(ctx, attach.OpUnbind, m.name)
+}
+
+// aboutName makes a call that has nothing but the name of memory.
+func (c *Cluster) aboutName(ctx context.Context, op attach.Op, name string) error {
+	scoped := c.scoped(name)
+	r, err := c.do(ctx, attach.Call{Op: op, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped})
+	switch {
+	case err != nil:
+		return err
+	case r.Status == attach.StatusUnknown:
+		return fmt.Errorf("%w: nothing is called %q", ErrUnknown, name)
+	case r.Status != attach.StatusOK:
+		return fmt.Errorf("the daemon answered with %v", r.Status)
 	}
-	return err
+	return nil
+}
+
+// Discard takes back what Keep asked for: the memory called name ends with the last program that uses it, at once if none
+// does. Any program may call it, also one that has not allocated the memory. It waits until the pages are free, or ctx ends; then whether it was
+// discarded is not known.
+//
+// Errors: ErrUnknown (there is no memory of that name), ErrClosed, ErrLost, ctx's.
+func Discard(ctx context.Context, c *Cluster, name string) error {
+	err := checkName(name)
+	if err == nil {
+		err = c.aboutName(ctx, attach.OpDiscard, name)
+	}
+	if err != nil {
+		return failure(fmt.Sprintf("Discard %q", name), err)
+	}
+	return nil
 }
 
 // Free gives back memory that Alloc returned; s must be the whole slice. From here on
 // this process must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they
-// free it too; the last Free anywhere makes the memory and the name free for others.
+// free it too; the last Free anywhere makes the memory and the name free for others, unless it is to be kept (see Keep).
 //
 // Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it is pinned, see Pin; nothing is
 // freed then), ErrClosed, ErrLost. An empty s is not an error.

@@ -9,13 +9,13 @@ import (
 	"dsmd/internal/attach"
 )
 
-// Barrier waits until every rank has called it. What any rank stored before, every rank sees after. One
+// Barrier waits until every rank of the job has called it. What any rank stored before, every rank sees after. One
 // goroutine of each rank takes part; to let several meet use NewBarrier or NewTeamBarrier.
 //
 // When ctx ends first, this rank has not arrived: the others go on waiting, and the error wraps ctx.Err().
 // Other errors: ErrInUse (another goroutine of this process is in it), ErrClosed, ErrLost.
 func (c *Cluster) Barrier(ctx context.Context) error {
-	hash := attach.NameHash(attach.NameBarrier, everyRank)
+	hash := attach.NameHash(attach.NameBarrier, c.within(everyRank))
 	if !c.enterOnce(hash) {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewTeamBarrier to let goroutines meet", ErrInUse))
 	}
@@ -109,7 +109,7 @@ func NewTeamBarrier(c *Cluster, name string, processes, local int) *Barrier {
 	if processes < 1 || processes > MaxParties || local < 1 {
 		panic(fmt.Sprintf("dsm: barrier %q of %d parties with teams of %d: 1 to %d parties and at least 1 in a team are possible", name, processes, local, MaxParties))
 	}
-	return &Barrier{c: c, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+name), parties: processes, local: local}
+	return &Barrier{c: c, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+c.scoped(name)), parties: processes, local: local}
 }
 
 // Wait waits until all parties have arrived. What any of them stored before, all see after.

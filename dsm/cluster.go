@@ -24,6 +24,7 @@ import (
 type Cluster struct {
 	welcome attach.Welcome
 	socket  string
+	job     string
 	grace   time.Duration
 	*calls
 	region *region
@@ -48,6 +49,7 @@ type Option func(*joining) error
 type joining struct {
 	socket string
 	rank   int32
+	job    string
 	size   int // 0: not known
 	grace  time.Duration
 	procs  *int // GOMAXPROCS from WithProcs; nil: what Join finds right
@@ -89,9 +91,12 @@ const (
 	envSize   = "DSM_SIZE"
 )
 
+// envJob names the job, for programs that share a cluster with others.
+const envJob = "DSM_JOB"
+
 // fromEnvironment reads what `dsmd run` has left.
 func fromEnvironment() (joining, error) {
-	j := joining{socket: os.Getenv(envSocket), rank: attach.NoRank}
+	j := joining{socket: os.Getenv(envSocket), job: os.Getenv(envJob), rank: attach.NoRank}
 	if s := os.Getenv(envRank); s != "" {
 		n, err := strconv.ParseUint(s, 10, 31)
 		if err != nil {
@@ -111,7 +116,8 @@ func fromEnvironment() (joining, error) {
 
 // Join makes this program part of a cluster: it connects to the daemon of this node, reserves the region of
 // addresses, and hands over the trapping of page faults. The daemon is found at DSM_SOCKET, which
-// `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says.
+// `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says. It may join at any time, and
+// with DSM_JOB or WithJob it joins beside programs that know nothing of it.
 //
 // It raises GOMAXPROCS, so that more goroutines than there are processors can wait for pages; see WithProcs.
 //
@@ -123,6 +129,9 @@ func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
 	j, err := fromEnvironment()
 	for i := 0; err == nil && i < len(opts); i++ {
 		err = opts[i](&j)
+	}
+	if err == nil {
+		err = checkJob(j.job)
 	}
 	if err != nil {
 		return nil, failure("Join", err)
@@ -186,7 +195,10 @@ func (j *joining) connect(ctx context.Context) (*attach.Conn, error) {
 
 // shakeHands does everything between connecting and the first call. On an error it leaves nothing but conn.
 func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
-	hello := attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: j.rank, Program: filepath.Base(os.Args[0])}
+	hello := attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: j.rank, Job: j.job, Program: filepath.Base(os.Args[0])}
+	if j.job != "" {
+		hello.Size = uint32(j.size) // the job without a name has the size that the daemon was told
+	}
 	if err := tell(conn, attach.AppendHello(nil, &hello)); err != nil {
 		return nil, fmt.Errorf("greet the daemon at %s: %w", j.socket, err)
 	}
@@ -207,7 +219,7 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 		return nil, errors.Join(err, r.retire())
 	}
 	return &Cluster{
-		welcome: w, socket: j.socket, grace: j.grace, region: r, trap: trap,
+		welcome: w, socket: j.socket, job: j.job, grace: j.grace, region: r, trap: trap,
 		allocating: make(chan struct{}, 1),
 		closing:    make(chan struct{}),
 		held:       make(map[uint64]*holding),
@@ -229,8 +241,10 @@ func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
 	case w.Trap != trapUffd && w.Trap != trapSigsegv:
 		return w, fmt.Errorf("%w: the daemon at %s wants the trap %q, and this program knows only %q and %q; start the daemon with --trap uffd",
 			ErrNoTrap, j.socket, w.Trap, trapUffd, trapSigsegv)
+	case j.size != 0 && int(w.Size) != j.size && j.job == "":
+		return w, fmt.Errorf("the environment has %s=%d, and the job of the daemon at %s has %d ranks; unset %s, start the program with `dsmd run`, or give it a job of its own (%s)", envSize, j.size, j.socket, w.Size, envSize, envJob)
 	case j.size != 0 && int(w.Size) != j.size:
-		return w, fmt.Errorf("the environment has %s=%d, and the cluster of the daemon at %s has %d ranks; unset %s, or start the program with `dsmd run`", envSize, j.size, j.socket, w.Size, envSize)
+		return w, fmt.Errorf("job %q was to have %d ranks, and the daemon at %s gave it %d: it is faulty", j.job, j.size, j.socket, w.Size)
 	case j.rank != attach.NoRank && w.Rank != uint32(j.rank):
 		return w, fmt.Errorf("%w: it gave this program rank %d at %s, and rank %d was asked for; choose a rank below %d that no other program has", ErrRefused, w.Rank, j.socket, j.rank, w.Size)
 	}
@@ -324,10 +338,10 @@ func lostMessage(rank int, reason error) string {
 	return fmt.Sprintf("dsm: rank %d: %v; without it the shared memory can't be used, so this program ends with status %d\n", rank, reason, ExitLost)
 }
 
-// Rank is the number of this program among all that take part, from 0 to Size-1.
+// Rank is the number of this program in its job, from 0 to Size-1.
 func (c *Cluster) Rank() int { return int(c.welcome.Rank) }
 
-// Size is the number of programs that take part.
+// Size is the number of programs of the job.
 func (c *Cluster) Size() int { return int(c.welcome.Size) }
 
 // Node is the number of this program's node, from 0 to Nodes-1. Several programs may share a node.

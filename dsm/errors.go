@@ -32,6 +32,8 @@ var (
 	ErrMismatch = errors.New("ranks disagree")
 	// ErrNoSpace: the request does not fit: in the region, or a reduction in a message.
 	ErrNoSpace = errors.New("it does not fit")
+	// ErrUnknown: there is no memory of that name.
+	ErrUnknown = errors.New("unknown name")
 	// ErrNotShared: the memory was not allocated by this Cluster, or was freed.
 	ErrNotShared = errors.New("this is not shared memory")
 	// ErrNotHeld: this process does not hold the lock that it gives back.

@@ -70,6 +70,7 @@ type fakeName struct {
 	identity     string
 	first, pages uint64
 	users        int
+	kept         bool
 }
 
 type fakeLock struct {
@@ -200,6 +201,9 @@ func (f *fake) greet(p *fakeProgram, file int) bool {
 		first(p.conn)
 		return false
 	}
+	if p.hello.Size != 0 {
+		w.Size = p.hello.Size
+	}
 	f.mu.Lock()
 	w.Rank = uint32(len(f.programs)) % w.Size
 	if p.hello.Rank != attach.NoRank && uint32(p.hello.Rank) < w.Size {
@@ -298,9 +302,16 @@ func (f *fake) handle(p *fakeProgram, call attach.Call) {
 	case attach.OpUnbind:
 		r := attach.Reply{Ticket: call.Ticket, Status: attach.StatusUnknown}
 		if n := f.names[call.Name]; n != nil {
-			if n.users--; n.users == 0 {
-				delete(f.names, call.Name)
-			}
+			n.users--
+			f.dropUnused(call.Name)
+			r.Status = attach.StatusOK
+		}
+		f.reply(p, r)
+	case attach.OpKeep, attach.OpDiscard:
+		r := attach.Reply{Ticket: call.Ticket, Status: attach.StatusUnknown}
+		if n := f.names[call.Name]; n != nil {
+			n.kept = call.Op == attach.OpKeep
+			f.dropUnused(call.Name)
 			r.Status = attach.StatusOK
 		}
 		f.reply(p, r)
@@ -310,6 +321,13 @@ func (f *fake) handle(p *fakeProgram, call attach.Call) {
 		f.reply(p, attach.Reply{Ticket: call.Ticket, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 7}})})
 	case attach.OpCancel:
 		f.cancel(p, call.Ticket)
+	}
+}
+
+// dropUnused forgets a name that nobody uses, unless it is kept.
+func (f *fake) dropUnused(name string) {
+	if n := f.names[name]; n.users == 0 && !n.kept {
+		delete(f.names, name)
 	}
 }
 

@@ -21,7 +21,7 @@ type lock struct {
 }
 
 func newLock(c *Cluster, name string) lock {
-	return lock{c: c, name: name, hash: attach.NameHash(attach.NameLock, name)}
+	return lock{c: c, name: name, hash: attach.NameHash(attach.NameLock, c.scoped(name))}
 }
 
 // Mutex is a lock that one goroutine of the whole cluster holds at a time. Mutexes of the same name are the same lock, in

@@ -13,7 +13,7 @@ import (
 // tell whether all ranks mean the same type.
 const MaxReduceBytes = attach.MaxContribution - 8
 
-// Reduce combines a value of every rank with op and returns the result to all of them. It is also a barrier: it waits
+// Reduce combines a value of every rank of the job with op and returns the result to all of them. It is also a barrier: it waits
 // for every rank, and what any rank stored before, every rank sees after.
 //
 // Every rank folds all values itself, in the order of ranks: op(op(v0, v1), v2) and so on. So op must be the same
@@ -49,7 +49,7 @@ func gather[T any](ctx context.Context, c *Cluster, name string, v T) ([]T, erro
 		return nil, fmt.Errorf("%w: a %v has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
 			ErrNoSpace, l.name, l.size, MaxReduceBytes)
 	}
-	hash := attach.NameHash(attach.NameReduce, name)
+	hash := attach.NameHash(attach.NameReduce, c.within(name))
 	if !c.enterOnce(hash) {
 		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
 	}

@@ -63,7 +63,7 @@ func (n *Node) ask(p *program, c *attach.Call) {
 			return
 		}
 		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
-	case attach.OpBind, attach.OpUnbind:
+	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
 		n.count.nameCalls.Add(1)
 		payload, ok := n.nameCall(p, c)
 		if !ok {
@@ -93,15 +93,20 @@ func (n *Node) cancelCall(p *program, ticket uint64) {
 	}
 }
 
+// nameOps are the calls about names in the words of the directory.
+var nameOps = map[attach.Op]protocol.NameOp{
+	attach.OpBind: protocol.Bind, attach.OpUnbind: protocol.Unbind, attach.OpKeep: protocol.Keep, attach.OpDiscard: protocol.Discard,
+}
+
 // nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
 func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
-	call := protocol.NameCall{Op: protocol.Unbind, Client: p.id, Name: c.Name}
+	call := protocol.NameCall{Op: nameOps[c.Op], Client: p.id, Name: c.Name}
 	if c.Op == attach.OpBind {
 		pages, ok := c.Pages(uint32(n.table.PageBytes()))
 		if !ok || pages > n.table.Pages() {
 			return nil, false
 		}
-		call.Op, call.Pages, call.Signature = protocol.Bind, pages, c.Identity()
+		call.Pages, call.Signature = pages, c.Identity()
 	}
 	return call.Append(nil), true
 }

@@ -341,7 +341,7 @@ func randomCall(rng *rand.Rand) []byte {
 		c.Name = names[rng.IntN(3)]
 		c.Count, c.ElemBytes, c.TypeHash = rng.Uint64()>>rng.IntN(64), rng.Uint64()>>rng.IntN(64), small
 		c.Signature = strings.Repeat("s", rng.IntN(2)*attach.MaxSignature)
-	case attach.OpUnbind:
+	case attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
 		c.Name = names[rng.IntN(3)]
 	case attach.OpPrefetch:
 		c.Object, c.Count, c.Access = rng.Uint64N(2*testPages), 1+rng.Uint64N(2*testPages), attach.Access(1+rng.IntN(2))

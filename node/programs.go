@@ -23,7 +23,9 @@ type program struct {
 	out     []byte // frames not yet taken by the socket
 	pass    int    // descriptor to send with the first byte of out, or -1
 	stage   stage
-	served  bool // its faults are served
+	served  bool   // its faults are served
+	job     string // "": that of all programs which say nothing
+	size    uint32 // programs of the job
 	rank    uint32
 	ranked  bool // rank is taken by this program
 	pid     int
@@ -241,32 +243,38 @@ func (n *Node) hello(p *program, body []byte) error {
 	if n.gone != nil {
 		return n.refuse(p, attach.RefuseOther, n.gone.Error())
 	}
+	p.job, p.size = h.Job, h.Size
+	if p.size == 0 {
+		p.size = uint32(n.cfg.Ranks)
+	}
 	switch {
+	case p.size > MaxRanks:
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("a job of %d programs; 1 to %d are possible", p.size, MaxRanks))
 	case h.Rank == attach.NoRank:
-		p.rank = n.freeRank()
-	case int(h.Rank) >= n.cfg.Ranks:
-		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d in a job of %d programs; ranks are 0 to %d", h.Rank, n.cfg.Ranks, n.cfg.Ranks-1))
+		p.rank = n.freeRank(p)
+	case uint32(h.Rank) >= p.size:
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d in a job of %d programs; ranks are 0 to %d", h.Rank, p.size, p.size-1))
 	default:
 		p.rank = uint32(h.Rank)
 	}
 	p.stage = stageGreeted
 	n.write(p, attach.AppendWelcome(nil, &attach.Welcome{
-		Version: attach.Version, Node: uint32(n.cfg.Self), Nodes: uint32(n.cfg.Nodes), Rank: p.rank, Size: uint32(n.cfg.Ranks),
+		Version: attach.Version, Node: uint32(n.cfg.Self), Nodes: uint32(n.cfg.Nodes), Rank: p.rank, Size: p.size,
 		RegionBase: n.cfg.RegionBase, RegionBytes: n.cfg.RegionBytes, PageBytes: uint32(n.table.PageBytes()),
 		HomeStripe: HomeStripe, Trap: n.choice.Trap, Transport: n.net.name(),
 	}), n.table.MemFD())
 	return nil
 }
 
-// freeRank is the first rank of this node that no program has or was offered: ranks are dealt to nodes in turn. When all were
+// freeRank is the first rank of this node that no program of p's job has or was offered: ranks are dealt to nodes in turn. When all were
 // offered, one is offered again that nobody has taken yet; an observer, for one, never takes its own.
-func (n *Node) freeRank() uint32 {
-	again := uint32(n.cfg.Self % n.cfg.Ranks)
+func (n *Node) freeRank(p *program) uint32 {
+	again := uint32(n.cfg.Self) % p.size
 	found := false
-	for r := uint32(n.cfg.Self); int(r) < n.cfg.Ranks; r += uint32(n.cfg.Nodes) {
+	for r := uint32(n.cfg.Self); r < p.size; r += uint32(n.cfg.Nodes) {
 		switch {
-		case n.holderOf(r) != nil:
-		case !n.offered(r):
+		case n.holderOf(p.job, r) != nil:
+		case !n.offered(p.job, r):
 			return r
 		case !found:
 			again, found = r, true
@@ -275,20 +283,30 @@ func (n *Node) freeRank() uint32 {
 	return again
 }
 
-// offered says whether a program was welcomed with a rank and has not attached yet.
-func (n *Node) offered(rank uint32) bool {
+// offered says whether a program was welcomed with a rank of a job and has not attached yet.
+func (n *Node) offered(job string, rank uint32) bool {
 	for _, p := range n.programs {
-		if p.stage == stageGreeted && !p.ranked && p.rank == rank {
+		if p.stage == stageGreeted && !p.ranked && p.job == job && p.rank == rank {
 			return true
 		}
 	}
 	return false
 }
 
-func (n *Node) holderOf(rank uint32) *program {
+func (n *Node) holderOf(job string, rank uint32) *program {
 	for _, p := range n.programs {
-		if p.ranked && p.rank == rank {
+		if p.ranked && p.job == job && p.rank == rank {
 			return p
+		}
+	}
+	return nil
+}
+
+// otherSize is a program of p's job that believes the job to have another size, or nil.
+func (n *Node) otherSize(p *program) *program {
+	for _, other := range n.programs {
+		if other.ranked && other.job == p.job && other.size != p.size {
+			return other
 		}
 	}
 	return nil
@@ -323,9 +341,13 @@ func (n *Node) trap(p *program, body []byte) error {
 		unix.Close(fd)
 		return n.refuse(p, attach.RefuseOther, n.gone.Error())
 	}
-	if other := n.holderOf(p.rank); other != nil {
+	if other := n.otherSize(p); other != nil {
 		unix.Close(fd)
-		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d is attached already, as process %d", p.rank, other.pid))
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("job %q has %d programs for process %d, which is attached, and %d for this one", p.job, other.size, other.pid, p.size))
+	}
+	if other := n.holderOf(p.job, p.rank); other != nil {
+		unix.Close(fd)
+		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d is attached already, as process %d; a program that has nothing to do with it needs a job of its own (DSM_JOB)", p.rank, other.pid))
 	}
 	if err := n.table.Attach(pagetable.ProcID(p.id), fd, uintptr(n.cfg.RegionBase)); err != nil {
 		return n.refuse(p, attach.RefuseTrap, err.Error())
@@ -337,7 +359,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	n.count.programs.Store(int64(n.attached()))
 	n.count.programsSeen.Add(1)
 	n.write(p, attach.AppendReady(nil), -1)
-	n.log.Info("program attached", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
+	n.log.Info("program attached", zap.String("job", p.job), zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
 	return nil
 }
 

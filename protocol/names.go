@@ -19,6 +19,10 @@ const (
 	Unbind
 	// UnbindAll: this client uses nothing any longer.
 	UnbindAll
+	// Keep: the pages of this name, which this client uses, stay when nobody uses them.
+	Keep
+	// Discard: the pages of this name need not stay. When nobody uses them, they are dropped and reused.
+	Discard
 )
 
 // NameCall is the payload of EventName and of NameRequest.
@@ -32,7 +36,7 @@ type NameCall struct {
 
 // Limits of a NameCall, in bytes.
 const (
-	MaxName      = 255
+	MaxName      = 320
 	MaxSignature = 4096
 )
 
@@ -58,7 +62,7 @@ func DecodeNameCall(b []byte) (NameCall, error) {
 		Pages:  binary.LittleEndian.Uint64(b[5:]),
 	}
 	n := int(binary.LittleEndian.Uint16(b[13:]))
-	if c.Op < Bind || c.Op > UnbindAll || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
+	if c.Op < Bind || c.Op > Discard || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
 		return NameCall{}, fmt.Errorf("%w: name call with operation %d, a name of %d bytes, %d bytes in all", ErrMalformed, c.Op, n, len(b))
 	}
 	c.Name, c.Signature = string(b[fixed:fixed+n]), string(b[fixed+n:])
@@ -93,6 +97,7 @@ type binding struct {
 	run
 	name, signature string
 	users           []user
+	kept            bool // stays without users
 }
 
 type user struct {
@@ -137,10 +142,16 @@ func (e *Engine) onNameRequest(m *Message) {
 	reply := Message{Kind: NameReply, To: m.From, Ticket: m.Ticket}
 	b := e.names.lookup(c.Name)
 	switch {
-	case c.Op == Unbind && b == nil:
+	case c.Op != Bind && b == nil, c.Op == Keep && !slices.Contains(b.users, u):
 		reply.Status = StatusUnknown
 	case c.Op == Unbind:
 		e.unbind(b, u, reply)
+		return
+	case c.Op == Keep:
+		b.kept = true
+	case c.Op == Discard:
+		b.kept = false
+		e.dropUnused(b, reply)
 		return
 	case b == nil:
 		reply.Status, reply.Payload = e.allocate(&c, u)
@@ -195,17 +206,22 @@ func (e *Engine) allocate(c *NameCall, u user) (Status, []byte) {
 	return StatusOK, AppendRun(nil, b.first, b.count)
 }
 
-// unbind removes one use of b by u and answers with reply, if it has a Kind. After the last use the pages are dropped
-// everywhere, and the answer waits for that.
+// unbind removes one use of b by u and answers with reply, if it has a Kind.
 func (e *Engine) unbind(b *binding, u user, reply Message) {
 	i := slices.Index(b.users, u)
 	if i < 0 {
 		reply.Status = StatusUnknown
-	} else {
-		b.users = slices.Delete(b.users, i, i+1)
-		e.names.uses--
+		e.sendReply(reply)
+		return
 	}
-	if i < 0 || len(b.users) > 0 {
+	b.users = slices.Delete(b.users, i, i+1)
+	e.names.uses--
+	e.dropUnused(b, reply)
+}
+
+// dropUnused answers with reply, if it has a Kind. If nobody uses b and it need not stay, its pages are dropped everywhere before.
+func (e *Engine) dropUnused(b *binding, reply Message) {
+	if len(b.users) > 0 || b.kept {
 		e.sendReply(reply)
 		return
 	}

@@ -23,6 +23,12 @@ const (
 	OpBind
 	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or StatusUnknown.
 	OpUnbind
+	// OpKeep: the memory called Name, which this program has bound, stays when nobody uses it any more, until OpDiscard.
+	// Reply: StatusOK or StatusUnknown.
+	OpKeep
+	// OpDiscard: the memory called Name need not stay, whoever uses it. Reply, after the pages are free if nobody does:
+	// StatusOK or StatusUnknown.
+	OpDiscard
 	// OpPrefetch: fetch Count pages from page number Object on, with Access. Reply when they are here.
 	OpPrefetch
 	// OpPin: OpPrefetch, and the pages stay here until OpUnpin. Reply when all are held: StatusOK; StatusNoSpace if the
@@ -39,7 +45,7 @@ const (
 )
 
 var opNames = [opEnd]string{
-	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind",
+	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats",
 }
 
@@ -74,7 +80,7 @@ type Call struct {
 	Count     uint64 // OpBind: elements. OpPrefetch, OpPin: pages, at least 1
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
-	Name      string // OpBind, OpUnbind: 1 to MaxName bytes
+	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes
 	Signature string // OpBind: at most MaxSignature bytes
 	Payload   []byte // OpArrive: at most MaxContribution bytes. After decoding it points into the frame
 }
@@ -133,6 +139,8 @@ var opFields = [opEnd]struct{ ticket, access, object, name bool }{
 	OpArrive:   {ticket: true, object: true},
 	OpBind:     {ticket: true, object: true, name: true},
 	OpUnbind:   {ticket: true, object: true, name: true},
+	OpKeep:     {ticket: true, object: true, name: true},
+	OpDiscard:  {ticket: true, object: true, name: true},
 	OpPrefetch: {ticket: true, access: true, object: true},
 	OpPin:      {ticket: true, access: true, object: true},
 	OpUnpin:    {object: true},

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of this protocol. Both sides must have the same: a program and its daemon are built
 // from the same release, so there is nothing to negotiate.
-const Version = 2
+const Version = 3
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
@@ -18,8 +18,10 @@ const (
 	MaxPayload = 64 << 10
 	// MaxFrame bounds a frame with its header, in bytes. A receiver needs room for one frame only.
 	MaxFrame = HeaderBytes + replyHeaderBytes + MaxPayload
-	// MaxName bounds the name of an allocation, in bytes, so that its length fits a byte and a listing fits a line.
-	MaxName = 255
+	// MaxName bounds the name of an allocation, in bytes: what a user may choose, and the name of a job before it.
+	MaxName = 320
+	// MaxJob bounds the name of a job, in bytes.
+	MaxJob = 63
 	// MaxSignature bounds the readable description of a type, in bytes. Longer ones are cut; the
 	// hash beside them decides.
 	MaxSignature = 4 << 10

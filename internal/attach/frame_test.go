@@ -13,7 +13,7 @@ func samples() map[string]struct {
 	frame []byte
 	want  any
 } {
-	hello := Hello{Version: Version, PID: 4711, Rank: NoRank, Program: "sor"}
+	hello := Hello{Version: Version, PID: 4711, Rank: NoRank, Size: 12, Job: "weather", Program: "sor"}
 	trap := Trap{Sigsegv: true, UserModeOnly: true, Features: 1<<13 | 1}
 	welcome := Welcome{Version: Version, Node: 1, Nodes: 4, Rank: 1, Size: 4, RegionBase: 0x4000_0000_0000,
 		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
@@ -47,6 +47,8 @@ func sampleCalls() []Call {
 		{Op: OpRelease, Access: Read, Object: NameHash(NameLock, "queue")},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 4, Payload: []byte{1, 2}},
 		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
+		{Op: OpKeep, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},
+		{Op: OpDiscard, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},
 		{Op: OpUnbind, Ticket: 4, Object: NameHash(NameMemory, "grid"), Name: "grid"},
 		{Op: OpPrefetch, Ticket: 5, Access: Read, Object: 0, Count: 3},
 		{Op: OpPin, Ticket: 6, Access: Write, Object: 7, Count: 1},

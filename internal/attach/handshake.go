@@ -16,6 +16,8 @@ type Hello struct {
 	Version uint32
 	PID     uint32
 	Rank    int32  // or NoRank
+	Size    uint32 // programs of the job, if Job has a name; 0: as many as the daemon was told
+	Job     string // at most MaxJob bytes; "": the one that all programs belong to which say nothing
 	Program string // for logs; cut to MaxText
 }
 
@@ -26,6 +28,8 @@ func AppendHello(b []byte, m *Hello) []byte {
 	b = le.AppendUint32(b, m.Version)
 	b = le.AppendUint32(b, m.PID)
 	b = le.AppendUint32(b, uint32(m.Rank))
+	b = le.AppendUint32(b, m.Size)
+	b = appendBytes(b, m.Job, MaxJob)
 	b = appendBytes(b, clip(m.Program, MaxText), MaxText)
 	return endFrame(b, start)
 }
@@ -43,7 +47,7 @@ func HelloVersion(b []byte) (uint32, error) {
 // DecodeHello reads the body of a Hello. It wants this Version: ask HelloVersion first.
 func DecodeHello(b []byte) (Hello, error) {
 	r := body{b: b}
-	m := Hello{Version: r.u32(), PID: r.u32(), Rank: int32(r.u32()), Program: r.text(MaxText)}
+	m := Hello{Version: r.u32(), PID: r.u32(), Rank: int32(r.u32()), Size: r.u32(), Job: r.text(MaxJob), Program: r.text(MaxText)}
 	if err := r.end(KindHello); err != nil {
 		return Hello{}, err
 	}
@@ -52,6 +56,9 @@ func DecodeHello(b []byte) (Hello, error) {
 	}
 	if m.Rank < NoRank {
 		return Hello{}, fmt.Errorf("%w: Hello with rank %d", ErrMalformed, m.Rank)
+	}
+	if m.Job == "" && m.Size != 0 {
+		return Hello{}, fmt.Errorf("%w: Hello with a size of %d and no job", ErrMalformed, m.Size)
 	}
 	return m, nil
 }

@@ -28,7 +28,7 @@ type place struct {
 
 // findPlace reads the place from the settings, or waits until the cluster is complete.
 func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*place, error) {
-	if err := idFromCertificate(v, s); err != nil {
+	if err := checkIdentity(v, s); err != nil {
 		return nil, err
 	}
 	p := &place{id: v.ID, peers: v.Peers, cluster: v.Cluster}
@@ -45,25 +45,27 @@ func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *se
 		// With the digest, two nodes that have not agreed on one and the same set of nodes refuse each other's connections.
 		p.cluster += "/" + table.Digest()
 	}
-	if s.tls != nil {
-		if err := certs.CheckOwn(s.tls, v.Cluster, p.id); err != nil {
-			p.leave(err)
-			return nil, err
-		}
-	}
 	return p, nil
 }
 
-// idFromCertificate takes the id of a node that was not told its own from its certificate, if that names one.
-func idFromCertificate(v *settings.Values, s *secrets) error {
-	if s.tls == nil || v.ID != settings.AutoID {
+// checkIdentity finds out here, and not by the peers, whether the certificate is that of this node. A node that was not told its id takes
+// the one that its certificate names, if it names one.
+func checkIdentity(v *settings.Values, s *secrets) error {
+	if s.tls == nil {
 		return nil
 	}
 	identity, err := certs.IdentityOf(s.tls.Certificates[0].Leaf)
-	if err == nil && identity.Node != certs.AnyNode {
+	if err != nil {
+		return err
+	}
+	if v.ID == settings.AutoID && identity.Node != certs.AnyNode {
 		v.ID = identity.Node
 	}
-	return err
+	if v.ID >= v.Nodes {
+		return fmt.Errorf("the certificate %s is that of node %d, and ids of %d nodes are 0 to %d", v.TLSCert, v.ID, v.Nodes, v.Nodes-1)
+	}
+	// A certificate for any node is good for whichever this one becomes.
+	return certs.CheckOwn(s.tls, v.Cluster, max(v.ID, 0))
 }
 
 func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*membership.Group, error) {

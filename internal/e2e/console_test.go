@@ -105,6 +105,10 @@ func (d *desk) memoryVerb(verb, name string, n [2]uint64) (answer string, err er
 		ctx, cancel := d.within(n[1])
 		defer cancel()
 		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.WithContext(ctx))
+	case "keep":
+		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.Keep())
+	case "discard":
+		err = dsm.Discard(d.ctx, d.c, name)
 	case "free":
 		err = dsm.Free(d.c, m)
 		delete(d.memory, name)

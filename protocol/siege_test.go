@@ -25,10 +25,10 @@ const (
 	besieged     = 3 // nodes; node 0 is the honest one
 	siegeClient  = 1
 	siegeTicket  = 9
-	siegeMaximum = 400_000 // states; far more than there are
+	siegeMaximum = 3_000_000 // states; more than there can be: of a page at home 155,000 times the few states of migration
 )
 
-var siegeAll = flag.Bool("siege.all", false, "visit every state that lies can bring about, in minutes, and not only the nearest")
+var siegeAll = flag.Bool("siege.all", false, "visit every state that lies can bring about, in an hour, and not only the nearest: pass -timeout 0 too")
 
 // siegeStates is how many states of each kind of object are visited.
 func siegeStates() int {

@@ -164,7 +164,10 @@ uncompress() {
 	tail -c +$((start + 1)) "$image" | head -c "$length" >"$2.packed" || : # tail has more to write than head takes
 	case $(od -An -tx1 -N4 "$2.packed" | tr -d ' ') in
 	fd377a58) xz -dc "$2.packed" >"$2" ;;
-	28b52ffd) zstd -dcq "$2.packed" >"$2" ;;
+	28b52ffd)
+		command -v zstd >/dev/null || die "the kernel of $suite needs zstd; as root: apt-get install zstd"
+		zstd -dcq "$2.packed" >"$2"
+		;;
 	*) cp "$image" "$2" ;;
 	esac
 	rm -f "$2.packed"

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,6 +19,7 @@ type agent struct {
 	stdout, stderr *allowance
 	stdin          *incoming // nil unless rank 0 is here
 	started        bool
+	finishing      atomic.Bool // the last event has been, or is being, sent
 	events         chan event
 }
 
@@ -52,12 +54,8 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	over := make(chan bool, 1)
 	go func() { over <- a.report() }()
 	err := a.obey(bufio.NewReader(from))
-	select {
-	case complete := <-over:
-		if complete {
-			return nil // and there was nothing left to be said
-		}
-	default:
+	if a.finishing.Load() && <-over {
+		return nil // the launcher has heard that nothing is left
 	}
 	if !a.started {
 		return a.abort() // the launcher has changed its mind, and needs no explanation
@@ -72,6 +70,9 @@ const maxAgentChildren = 1 << 12
 func (a *agent) report() (complete bool) {
 	for {
 		e := <-a.events
+		if e.Kind == finished {
+			a.finishing.Store(true) // before the launcher can hear of it, and hang up
+		}
 		if a.channel.send(frameEvent, mustEncode(e)) != nil {
 			return false
 		}

@@ -20,11 +20,11 @@ import (
 
 const (
 	// defaultPoint is how long each measurement of the fabric lasts.
-	defaultPoint = 200 * time.Millisecond
+	defaultPoint = 100 * time.Millisecond
 	// defaultPage is the size of a page, and defaultControl that of a message about one: a request or a grant of the protocol.
 	defaultPage, defaultControl = 4096, 64
-	// defaultFetchRuns is how often the parts of a page fetch alternate.
-	defaultFetchRuns = 5
+	// defaultFabricRuns is how often everything is measured.
+	defaultFabricRuns = 5
 )
 
 func fabricCommand() *cobra.Command {
@@ -55,7 +55,7 @@ func fabricCommand() *cobra.Command {
 	flags.IntVar(&o.options.Page, "page", defaultPage, "bytes of a page, in the other sections")
 	flags.IntVar(&o.options.Control, "control", defaultControl, "bytes of a message about a page, in fetch")
 	flags.DurationVar(&o.options.Time, "time", defaultPoint, "how long each measurement lasts")
-	flags.IntVar(&o.options.Runs, "runs", defaultFetchRuns, "how often the parts of fetch alternate")
+	flags.IntVar(&o.options.Runs, "runs", defaultFabricRuns, "how often everything is measured: the best run counts, and of fetch the median")
 	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
 	flags.StringVar(&o.out, "out", "", "write tables, plots and JSON to this `folder`")
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")

@@ -22,8 +22,9 @@ type Fetch struct {
 	High   float64 `json:"p50_us_greatest"`
 	Runs   int     `json:"runs"`
 	// Ratio is P50 over that of the sum of the two operations that a fetch consists of at least: half a round trip with the page, and
-	// half a round trip with a message.
+	// half a round trip with a message. Least is the same of Low, over the sum of the Lows: of the runs that were disturbed least.
 	Ratio float64 `json:"ratio,omitempty"`
+	Least float64 `json:"ratio_least,omitempty"`
 }
 
 // sumName is the row that the others are compared with.
@@ -107,12 +108,12 @@ func (s *Session) tcpMethods(o Options) []*method {
 // rowsOf summarises the runs of a fabric's methods.
 func rowsOf(fabric string, methods []*method) []Fetch {
 	var all []Fetch
-	add := func(name string, p50, p99 []float64, floor float64) {
+	add := func(name string, p50, p99 []float64) {
 		slices.Sort(p50)
 		slices.Sort(p99)
 		f := Fetch{Fabric: fabric, Name: name, P50: p50[len(p50)/2], P99: p99[len(p99)/2], Low: p50[0], High: p50[len(p50)-1], Runs: len(p50)}
-		if floor > 0 {
-			f.Ratio = f.P50 / floor
+		if len(all) > 2 { // the first two, and their sum
+			f.Ratio, f.Least = f.P50/all[2].P50, f.Low/(all[0].Low+all[1].Low)
 		}
 		all = append(all, f)
 	}
@@ -125,13 +126,9 @@ func rowsOf(fabric string, methods []*method) []Fetch {
 				sum50, sum99 = append(sum50, p.P50+methods[0].samples[run].P50), append(sum99, p.P99+methods[0].samples[run].P99)
 			}
 		}
-		floor := 0.0
-		if i > 1 {
-			floor = all[2].P50
-		}
-		add(m.name, p50, p99, floor)
+		add(m.name, p50, p99)
 		if i == 1 {
-			add(sumName, sum50, sum99, 0)
+			add(sumName, sum50, sum99)
 		}
 	}
 	return all

@@ -65,7 +65,7 @@ type Options struct {
 	Page     int           // bytes of a page
 	Control  int           // bytes of the messages about one
 	Time     time.Duration // of each measurement
-	Runs     int           // how often the parts of Fetches alternate
+	Runs     int           // how often everything is measured
 	TCP      bool
 	RDMA     bool
 }
@@ -130,22 +130,12 @@ func Run(ctx context.Context, s *Session, o Options, step func(what string, done
 		}
 		r.Notes = can.notes()
 	}
-	plan := o.plan(can)
-	for i, p := range plan {
-		if ctx.Err() != nil {
-			return r, context.Cause(ctx)
-		}
-		step(p.spec.String(), i, len(plan))
-		point, err := s.Measure(p.spec)
-		if err != nil {
-			return r, cmp.Or(context.Cause(ctx), err)
-		}
-		point.Section = p.section
-		r.Points = append(r.Points, point)
+	var err error
+	if r.Points, err = s.points(ctx, o.plan(can), o.Runs, step); err != nil {
+		return r, err
 	}
 	if o.RDMA && slices.Contains(o.Sections, RegisterCosts) {
-		step("registrations", len(plan), len(plan)+1)
-		var err error
+		step("registrations", 0, 1)
 		if r.Registrations, err = s.Registrations(registrationSizes()); err != nil {
 			return r, err
 		}
@@ -161,6 +151,28 @@ func Run(ctx context.Context, s *Session, o Options, step func(what string, done
 		}
 	}
 	return r, nil
+}
+
+// points makes all measurements of a plan several times, and keeps the best of each. The whole plan is repeated, so that a while in which the
+// machine does something else does not fall on all runs of one measurement.
+func (s *Session) points(ctx context.Context, plan []planned, runs int, step func(string, int, int)) ([]Point, error) {
+	best := make([]Point, len(plan))
+	for run := range runs {
+		for i, p := range plan {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			step(p.spec.String(), run*len(plan)+i, runs*len(plan))
+			point, err := s.Measure(p.spec)
+			if err != nil {
+				return nil, cmp.Or(context.Cause(ctx), err)
+			}
+			if point.Section = p.section; run == 0 || point.better(best[i]) {
+				best[i] = point
+			}
+		}
+	}
+	return best, nil
 }
 
 // planned is a measurement and the section that it belongs to.

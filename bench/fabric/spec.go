@@ -171,6 +171,14 @@ func newLatency(s Spec, samples []time.Duration) Point {
 	return p
 }
 
+// better says whether a run of the same measurement was disturbed less by what else the machine did.
+func (p Point) better(q Point) bool {
+	if p.MBPerSecond > 0 || q.MBPerSecond > 0 {
+		return p.MBPerSecond > q.MBPerSecond
+	}
+	return p.P50 < q.P50
+}
+
 // newBandwidth is what sent messages, of which so many have arrived, come to in a time.
 func newBandwidth(s Spec, sent, arrived uint64, took time.Duration) Point {
 	p := Point{Kind: s.Kind, Operation: s.Operation, Bytes: s.Bytes, Connections: s.Connections, Samples: int(sent)}

@@ -117,9 +117,30 @@ func gather(t *testing.T, daemons, nodes, ranks int, flags ...string) *cluster {
 	return c
 }
 
+// socket is where programs of a node attach, once somebody listens there.
+func (c *cluster) socket(t *testing.T, node int) string {
+	t.Helper()
+	name := c.sockets[node]
+	testcluster.Eventually(t, "a daemon listens at "+name, func() bool {
+		all, err := os.ReadFile("/proc/net/unix")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(all)) {
+			const flags, listening, path = 3, "00010000", 7 // fields, as proc(5) has them
+			if f := strings.Fields(line); len(f) > path && f[flags] == listening && f[path] == name {
+				return true
+			}
+		}
+		return false
+	})
+	return name
+}
+
 // program starts an honest program on a node.
 func (c *cluster) program(t *testing.T, node int, lock string) *testcluster.Process {
 	t.Helper()
+	c.socket(t, node)
 	return testcluster.Of(c.ranks, c.sockets...).Program(t, honest, node, node, lock)
 }
 

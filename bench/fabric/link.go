@@ -167,7 +167,8 @@ func (l *link) arrived() (int, verbs.Completion, error) {
 	for i := range n {
 		c := &l.completions[i]
 		if c.Status != verbs.Success {
-			return 0, *c, fmt.Errorf("receiving: %v", c.Status)
+			// If the queue pair has failed, one of the requests knows why.
+			return 0, *c, errors.Join(fmt.Errorf("receiving: %v", c.Status), l.reap())
 		}
 	}
 	last := l.completions[n-1]

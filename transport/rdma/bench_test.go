@@ -34,7 +34,7 @@ func (a *answerer) Frame(from transport.NodeID, _ []byte, payload transport.Payl
 
 // BenchmarkFetch is what this package itself costs in a fetch of a page: the device is a fake, which copies the page.
 func BenchmarkFetch(b *testing.B) {
-	all := newFakeFabrics(nil, false)
+	all := newFakeFabrics(b, false)
 	nodes := newCluster(b, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric { return all.device() })
 	var ends [2]*answerer
 	for i, tr := range nodes {

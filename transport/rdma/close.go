@@ -12,6 +12,9 @@ import (
 const (
 	// drainTimeout bounds how long Close waits for the peers to take what was sent.
 	drainTimeout = time.Second
+	// linkTimeout is how long queue pairs have for that. A device takes longer than Close may to find out that its packets are lost, so
+	// that what is not acknowledged then goes on the base transport.
+	linkTimeout = drainTimeout / 4
 	// drainPause is between two looks at the device meanwhile.
 	drainPause = 50 * time.Microsecond
 	// drainFrames is how many frames of the base transport are dealt with at a time meanwhile.
@@ -54,15 +57,22 @@ func (t *Transport) drain() {
 		}
 	}
 	asked := make(map[*link]bool)
-	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(drainPause) {
+	for start := time.Now(); ; time.Sleep(drainPause) {
 		done := true
+		late := time.Since(start) > linkTimeout
 		for _, p := range t.peers {
-			if p != nil && p.lost == nil {
-				done = t.drainPeer(p, asked) && done
+			if p == nil || p.lost != nil {
+				continue
+			}
+			if drained := t.drainPeer(p, asked); !drained {
+				done = false
+				if late && p.path == pathLink {
+					t.breakLink(p, errSlowEnd, true)
+				}
 			}
 		}
-		t.base.Flush()
-		if done || time.Now().After(deadline) {
+		t.flush()
+		if done || time.Since(start) > drainTimeout {
 			return
 		}
 		t.discardInput()
@@ -71,6 +81,8 @@ func (t *Transport) drain() {
 		}
 	}
 }
+
+var errSlowEnd = errors.New("rdma: it has not acknowledged everything in time, and this node ends")
 
 // drainHandler is the Handler of the base transport while this one closes.
 type drainHandler Transport
@@ -131,8 +143,10 @@ func (t *Transport) discard(c *verbs.Completion) {
 	}
 	block := c.ID &^ recvMark
 	if l := t.links[c.QPN]; l != nil && l.peer.link == l {
-		if h, _, err := readHeader(t.recvBlock(block, int(c.Bytes))); err == nil {
-			t.dismiss(l.peer, h)
+		if message, err := t.messageOf(l.peer, block, c); err == nil {
+			if h, _, err := readHeader(message); err == nil {
+				t.dismiss(l.peer, h)
+			}
 		}
 	}
 	t.spend(block)

@@ -8,6 +8,8 @@ import "dsmd/internal/verbs"
 type fabric interface {
 	// name says which device it is, for the log.
 	name() string
+	// immediate says whether requests may be writes with immediate.
+	immediate() bool
 	// allocate makes registered memory. If remote is set, peers may write to it. It is called at the start only.
 	allocate(bytes int, remote bool) (region, error)
 	// open makes the queues. It is called once, after allocate.

@@ -48,6 +48,9 @@ type device struct {
 	send    int
 	ends    map[uint32]*queuePair
 
+	// way is how this node proposes to set queue pairs up. It begins with the connection manager, if that may be used, and changes when
+	// an attempt fails: Linux's Soft-RoCE, for one, answers no requests any more once it had to send one over a link that was down.
+	way      byte
 	manager  *verbs.ConnChannel // nil: queue pairs are set up directly
 	listener *verbs.ConnID
 	address  netip.AddrPort // of the listener
@@ -69,7 +72,7 @@ func openFabric(d Device, trusted bool) (fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rdma: %w", err)
 	}
-	f := &device{Device: d, dev: dev, inline: wantInline, ends: make(map[uint32]*queuePair)}
+	f := &device{Device: d, dev: dev, inline: wantInline, ends: make(map[uint32]*queuePair), way: setupDirect}
 	if f.pd, err = dev.NewPD(); err == nil {
 		f.channel, err = dev.NewChannel()
 	}
@@ -94,10 +97,25 @@ func (f *device) listen() error {
 	at := f.GID.Addr.Unmap()
 	port, err := f.listener.Listen(netip.AddrPortFrom(at, 0), listenBacklog)
 	f.address = netip.AddrPortFrom(at, port)
+	f.way = setupManager
 	return err
 }
 
+// failed notes that an attempt to set a queue pair up in some way has come to nothing.
+func (f *device) failed(way byte) {
+	switch {
+	case f.manager == nil || f.Info.IWARP || way != f.way: // There is one way, or another is tried already.
+	case way == setupManager:
+		f.way = setupDirect
+	default:
+		f.way = setupManager
+	}
+}
+
 func (f *device) name() string { return f.String() }
+
+// immediate is false on iWARP, whose protocol has no such write.
+func (f *device) immediate() bool { return !f.Info.IWARP }
 
 func (f *device) allocate(bytes int, remote bool) (region, error) {
 	memory, err := verbs.Map(bytes, true)
@@ -221,6 +239,7 @@ func (f *device) managed(e verbs.ConnEvent, report func(endpoint, occurrence, er
 			err = e.ID.Establish()
 		}
 		if err == nil {
+			q.ready = true
 			report(q, occurReady, nil)
 		}
 	case verbs.Established, verbs.TimewaitExit:
@@ -260,10 +279,34 @@ func (f *device) requested(e verbs.ConnEvent, report func(endpoint, occurrence, 
 	}
 }
 
+// refresh looks the address up again: a link that was down may have it at another place of the table, or the device may have lost it.
+func (f *device) refresh() error {
+	info, err := f.dev.Info()
+	if err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	for _, p := range info.Ports {
+		if p.Number != f.Port.Number {
+			continue
+		}
+		for _, g := range p.GIDs {
+			if g.Addr == f.GID.Addr && g.Type == f.GID.Type && p.State == verbs.PortActive {
+				f.Port, f.GID = p, g
+				return nil
+			}
+		}
+		return fmt.Errorf("rdma: port %d of device %s is %s, or has no longer the address %v", p.Number, f.Info.Name, p.State, f.GID.Addr.Unmap())
+	}
+	return fmt.Errorf("rdma: device %s has no longer a port %d", f.Info.Name, f.Port.Number)
+}
+
 func (f *device) endpoint() (endpoint, error) {
-	q := &queuePair{f: f}
+	if err := f.refresh(); err != nil {
+		return nil, err
+	}
+	q := &queuePair{f: f, way: f.way}
 	for {
-		qp, err := f.pd.NewQP(verbs.QPConfig{Type: verbs.RC, SendCQ: f.cq, RecvCQ: f.cq, SRQ: f.srq, MaxSend: f.send, MaxInline: f.inline})
+		qp, err := f.pd.NewQP(verbs.QPConfig{Type: verbs.RC, SendCQ: f.cq, RecvCQ: f.cq, SRQ: f.srq, MaxSend: f.send, MaxSGE: verbs.MaxSGE, MaxInline: f.inline})
 		if errors.Is(err, unix.EINVAL) && f.inline > 0 {
 			f.inline /= 2
 			continue
@@ -325,6 +368,9 @@ type queuePair struct {
 	id        *verbs.ConnID // of the connection manager; nil: none yet
 	token     [tokenBytes]byte
 	peerToken [tokenBytes]byte
+	way       byte // how it is set up: as the one who makes the offer proposes
+	tried     bool // this side has begun to connect it
+	ready     bool // and has succeeded
 	failed    bool
 }
 
@@ -336,7 +382,7 @@ func (q *queuePair) maxInline() int { return q.qp.MaxInline() }
 // size u16; for setupManager: address 16 bytes, port u16, token.
 func (q *queuePair) describe() []byte {
 	f := q.f
-	if f.manager != nil {
+	if q.way == setupManager {
 		ip := f.address.Addr().As16()
 		b := append([]byte{setupManager}, ip[:]...)
 		b = binary.LittleEndian.AppendUint16(b, f.address.Port())
@@ -356,23 +402,32 @@ const (
 	managerBytes = 1 + 16 + 2 + tokenBytes
 )
 
-// check says whether a peer's description is of the way that this node uses.
+// check says whether a peer's description is of the way in which the queue pair is set up.
 func (q *queuePair) check(peer []byte) error {
-	want, bytes := setupDirect, directBytes
-	if q.f.manager != nil {
-		want, bytes = setupManager, managerBytes
+	bytes := directBytes
+	if q.way == setupManager {
+		bytes = managerBytes
 	}
-	if len(peer) != bytes || peer[0] != want {
-		return fmt.Errorf("rdma: %w: a description of a queue pair of %d bytes; do all nodes use TLS, or none?", ErrMalformed, len(peer))
+	if len(peer) != bytes || peer[0] != q.way {
+		return fmt.Errorf("rdma: %w: a description of a queue pair of %d bytes, for another way to set it up", ErrMalformed, len(peer))
 	}
 	return nil
 }
 
 func (q *queuePair) accept(peer []byte) error {
+	if len(peer) > 0 {
+		q.way = peer[0]
+	}
+	switch {
+	case q.way == setupManager && q.f.manager == nil:
+		return errors.New("rdma: the peer wants to connect by librdmacm, which TLS does not protect; do all nodes use TLS, or none?")
+	case q.way == setupDirect && q.f.Info.IWARP:
+		return errors.New("rdma: the peer wants to connect without librdmacm, which iWARP cannot")
+	}
 	if err := q.check(peer); err != nil {
 		return err
 	}
-	if q.f.manager != nil {
+	if q.way == setupManager {
 		q.f.tokens[q.token] = q
 		return nil
 	}
@@ -383,8 +438,11 @@ func (q *queuePair) connect(peer []byte) (bool, error) {
 	if err := q.check(peer); err != nil {
 		return false, err
 	}
-	if q.f.manager == nil {
-		return true, q.join(peer)
+	q.tried = true
+	if q.way == setupDirect {
+		err := q.join(peer)
+		q.ready = err == nil
+		return q.ready, err
 	}
 	to := netip.AddrPortFrom(netip.AddrFrom16([16]byte(peer[1:17])).Unmap(), binary.LittleEndian.Uint16(peer[17:]))
 	copy(q.peerToken[:], peer[19:])
@@ -433,6 +491,9 @@ func (q *queuePair) fail() {
 		return
 	}
 	q.failed = true
+	if q.tried && !q.ready {
+		q.f.failed(q.way)
+	}
 	// A queue pair that can't even fail is closed soon, which ends it as well.
 	_ = q.qp.Fail()
 	q.forget()

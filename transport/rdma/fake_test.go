@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 // fakeFabrics are devices whose memory is in one process: a request is carried out when it is posted. They hold the package to
 // what a device demands: a message that finds no receive, or memory outside of what is registered, fails the test.
 type fakeFabrics struct {
-	t *testing.T
-	// slow makes connect report at the next setup, as the connection manager does.
+	t testing.TB
+	// slow makes connect report at the next setup, as the connection manager does, and has no writes with immediate, as on iWARP.
 	slow bool
 
 	mu      sync.Mutex // guards everything below, of all fakes of the network
@@ -31,7 +32,7 @@ type fakeRegion struct {
 	remote bool
 }
 
-func newFakeFabrics(t *testing.T, slow bool) *fakeFabrics {
+func newFakeFabrics(t testing.TB, slow bool) *fakeFabrics {
 	return &fakeFabrics{t: t, slow: slow, regions: make(map[uint32]fakeRegion), ends: make(map[uint32]*fakeEnd), nextKey: 1, nextEnd: 100}
 }
 
@@ -66,14 +67,17 @@ func (all *fakeFabrics) device() *fakeFabric {
 
 func (f *fakeFabric) name() string { return "fake0" }
 
+// immediate differs between the networks, so that both kinds are tested.
+func (f *fakeFabric) immediate() bool { return !f.all.slow }
+
 // allocate gives each region its own range of addresses, whose upper half is the key.
-func (f *fakeFabric) allocate(bytes int, remote bool) (region, error) {
+func (f *fakeFabric) allocate(size int, remote bool) (region, error) {
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
 	key := f.all.nextKey
 	f.all.nextKey++
 	f.registered++
-	b := make([]byte, bytes)
+	b := make([]byte, size)
 	f.all.regions[key] = fakeRegion{f, b, remote}
 	return region{bytes: b, addr: uint64(key) << 32, lkey: key, rkey: key}, nil
 }
@@ -213,6 +217,9 @@ func (e *fakeEnd) describe() []byte { return binary.LittleEndian.AppendUint32(ni
 func (e *fakeEnd) accept(peer []byte) error {
 	e.f.all.mu.Lock()
 	defer e.f.all.mu.Unlock()
+	if len(peer) != 4 {
+		return fmt.Errorf("%w: %d bytes are no fake", ErrMalformed, len(peer))
+	}
 	e.peer = binary.LittleEndian.Uint32(peer)
 	return nil
 }
@@ -252,22 +259,29 @@ func (e *fakeEnd) carryOut(r verbs.SendRequest) verbs.Status {
 		return verbs.RetryExceeded
 	}
 	data := e.f.local(r.SGE[0])
-	if r.Op == verbs.OpWrite {
+	if r.SGEs == 2 {
+		data = append(bytes.Clone(data), e.f.local(r.SGE[1])...)
+	}
+	if r.Op == verbs.OpWrite || r.Op == verbs.OpWriteImm {
 		to, err := e.f.all.memory(r.RemoteAddr, len(data), r.RKey, func(r fakeRegion) bool { return r.remote && r.owner == peer.f })
 		if err != nil {
 			e.f.all.t.Errorf("a write: %v", err)
 			return verbs.RetryExceeded
 		}
 		copy(to, data)
+		if r.Op == verbs.OpWriteImm {
+			return peer.take(nil, verbs.Completion{Op: verbs.WCRecvImm, Imm: r.Imm, Flags: verbs.HasImm})
+		}
 		return verbs.Success
 	}
 	if r.Flags&verbs.Inline != 0 && len(data) > e.maxInline() {
 		e.f.all.t.Errorf("%d bytes are inline, %d are possible", len(data), e.maxInline())
 	}
-	return peer.take(data)
+	return peer.take(data, verbs.Completion{Op: verbs.WCRecv, Bytes: uint32(len(data))})
 }
 
-func (e *fakeEnd) take(data []byte) verbs.Status {
+// take uses a receive up for a message, or for the news of a write.
+func (e *fakeEnd) take(data []byte, c verbs.Completion) verbs.Status {
 	f := e.f
 	if len(f.receives) == 0 {
 		f.all.t.Error("a message finds no receive")
@@ -276,7 +290,8 @@ func (e *fakeEnd) take(data []byte) verbs.Status {
 	r := f.receives[0]
 	f.receives = f.receives[1:]
 	copy(f.local(r.SGE), data)
-	f.complete(verbs.Completion{ID: r.ID, Op: verbs.WCRecv, Bytes: uint32(len(data)), QPN: e.n})
+	c.ID, c.QPN = r.ID, e.n
+	f.complete(c)
 	return verbs.Success
 }
 

@@ -30,6 +30,7 @@ type peer struct {
 	index int // among the peers, from 0: where its blocks and slots lie
 
 	path     path
+	plain    bool  // path is pathPlain. It is the reactor's, also after Close
 	reported bool  // PeerUp was reported
 	cut      bool  // Disconnect was called: nothing of it is delivered any more
 	lost     error // the base transport has lost it, or Disconnect has; nil: not
@@ -63,7 +64,8 @@ type peer struct {
 	pause      time.Duration
 	since      time.Time // when the base transport was connected
 	decide     bool      // no queue pair will come soon: the base transport may have to do
-	complaint  string    // the last attempt's failure, which is logged once
+	complaint  string    // the last attempt's failure that was logged
+	complaints int       // how many were, since the last queue pair worked
 }
 
 // flight is a message in the ring.
@@ -75,8 +77,8 @@ type flight struct {
 
 // held is a message that waits for its predecessors.
 type held struct {
-	block uint64
-	bytes int
+	block   uint64 // the receive that it has used up
+	message []byte // in the block, or behind the page in a slot
 }
 
 // link is one queue pair to a peer.

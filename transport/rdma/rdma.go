@@ -27,6 +27,8 @@ const (
 	// is no last attempt: the frames travel meanwhile, on the base transport.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
+	// maxComplaints bounds how many failed attempts in a row are logged: the reasons repeat.
+	maxComplaints = 4
 	// drainPatience bounds how long a failed queue pair is kept for completions that may still come.
 	drainPatience = time.Second
 )
@@ -99,6 +101,7 @@ type Transport struct {
 	spare                             [][]byte            // buffers of pieceBytes, at most maxSparePieces
 	armed                             bool                // the device will make its descriptor readable, or has done so
 	slept                             bool                // Arm has let the caller sleep
+	baseWaits                         bool                // something was given to the base transport since its last Flush
 	sinceBase                         int                 // Polls since the base transport was asked
 	broken                            error               // why the device is no longer used
 	clock                             clock
@@ -423,9 +426,10 @@ func (t *Transport) finish() {
 	if err := t.repost(); err != nil {
 		t.breakDevice(err)
 	}
+	if len(t.touched) > 0 {
+		t.acknowledge()
+	}
 	t.flush() // An acknowledgement may have let more go.
-	t.acknowledge()
-	t.base.Flush()
 }
 
 // Disconnect implements transport.Transport.

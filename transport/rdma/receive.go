@@ -75,7 +75,7 @@ func (t *Transport) complete(c *verbs.Completion) {
 			t.spend(block)
 			return
 		}
-		t.arrive(l, block, int(c.Bytes))
+		t.arrive(l, block, c)
 	case l == nil:
 	case c.Status == verbs.Success:
 		l.retired = c.ID
@@ -85,10 +85,15 @@ func (t *Transport) complete(c *verbs.Completion) {
 	}
 }
 
-// arrive takes a message that a peer has sent into one of the blocks.
-func (t *Transport) arrive(l *link, block uint64, bytes int) {
+// arrive takes a message that a peer has sent into one of the blocks, or written behind a page.
+func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
-	h, piece, err := readHeader(t.recvBlock(block, bytes))
+	message, err := t.messageOf(p, block, c)
+	var h header
+	var piece []byte
+	if err == nil {
+		h, piece, err = readHeader(message)
+	}
 	if err == nil {
 		err = t.takeAck(p, h.ack)
 	}
@@ -98,7 +103,7 @@ func (t *Transport) arrive(l *link, block uint64, bytes int) {
 		return
 	}
 	t.counts.messagesReceived.Add(1)
-	t.counts.bytesReceived.Add(uint64(bytes))
+	t.counts.bytesReceived.Add(uint64(len(message)))
 	if h.flags&flagPage != 0 {
 		t.counts.writtenReceived.Add(1)
 		t.counts.bytesReceived.Add(uint64(t.pageBytes))
@@ -111,28 +116,42 @@ func (t *Transport) arrive(l *link, block uint64, bytes int) {
 		t.spend(block)
 		t.asked(p, h)
 	case h.number > p.received+1:
-		t.hold(p, block, bytes)
+		t.hold(p, block, message)
 	default:
 		t.deliverBlock(p, block, h, piece)
 	}
 }
 
-func (t *Transport) recvBlock(block uint64, bytes int) []byte {
-	at := int(block) * blockBytes
-	return t.recvBlocks.bytes[at : at+min(bytes, blockBytes)]
+// messageOf finds the message that a completion is about.
+func (t *Transport) messageOf(p *peer, block uint64, c *verbs.Completion) ([]byte, error) {
+	if c.Op == verbs.WCRecv {
+		at := int(block) * blockBytes
+		return t.recvBlocks.bytes[at : at+min(int(c.Bytes), blockBytes)], nil
+	}
+	slot, bytes := readImmediate(c.Imm)
+	if c.Op != verbs.WCRecvImm || slot >= t.sizes.Slots || bytes > trailerBytes {
+		return nil, fmt.Errorf("%w: operation %d, %d bytes behind slot %d of %d", ErrMalformed, c.Op, bytes, slot, t.sizes.Slots)
+	}
+	at := t.recvSlot(p, slot) + t.pageBytes
+	return t.recvSlots.bytes[at : at+bytes], nil
+}
+
+// recvSlot is where in the region a peer's slot begins.
+func (t *Transport) recvSlot(p *peer, slot int) int {
+	return (p.index*t.sizes.Slots + slot) * t.sizes.SlotBytes
 }
 
 // hold keeps a message until its predecessors have come on the base transport.
-func (t *Transport) hold(p *peer, block uint64, bytes int) {
+func (t *Transport) hold(p *peer, block uint64, message []byte) {
 	if len(p.held) >= t.sizes.Window {
 		t.spend(block)
 		t.misbehaves(p, fmt.Errorf("%w: more messages than its window of %d", ErrMalformed, t.sizes.Window))
 		return
 	}
-	p.held = append(p.held, held{block, bytes})
+	p.held = append(p.held, held{block, message})
 }
 
-// deliverBlock deals with the next message of a peer, which lies in a block.
+// deliverBlock deals with the next message of a peer, which has used up a block.
 func (t *Transport) deliverBlock(p *peer, block uint64, h header, piece []byte) {
 	var data []byte
 	if h.flags&flagPage != 0 {
@@ -141,7 +160,7 @@ func (t *Transport) deliverBlock(p *peer, block uint64, h header, piece []byte) 
 			t.misbehaves(p, fmt.Errorf("%w: slot %d of %d", ErrMalformed, h.slot, t.sizes.Slots))
 			return
 		}
-		at := (p.index*t.sizes.Slots + int(h.slot)) * t.sizes.SlotBytes
+		at := t.recvSlot(p, int(h.slot))
 		data = t.recvSlots.bytes[at : at+t.pageBytes : at+t.pageBytes]
 	}
 	p.received = h.number
@@ -227,7 +246,7 @@ func (t *Transport) receiveReady() {
 		p := t.ready[0]
 		for t.delivered < t.limit && len(p.held) > 0 {
 			first := p.held[0]
-			h, piece, err := readHeader(t.recvBlock(first.block, first.bytes))
+			h, piece, err := readHeader(first.message)
 			if err != nil {
 				panic(fmt.Sprintf("rdma: a message that was understood when it came no longer is: %v", err))
 			}

@@ -11,7 +11,7 @@ import (
 // peer's memory; or an ordinary buffer, if this peer has left many pages unread.
 func (t *Transport) Lease(to transport.NodeID) transport.Payload {
 	p := t.peer(to)
-	if p.path == pathPlain {
+	if p.plain {
 		return t.base.Lease(to)
 	}
 	return t.pool.lease(to, p.index)
@@ -23,8 +23,8 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 	if len(control) == 0 || len(control) > transport.MaxControlBytes {
 		panic(fmt.Sprintf("rdma: Send of a control part of %d bytes; it must have 1 to %d", len(control), transport.MaxControlBytes))
 	}
-	if _, ours := payload.(*page); payload != nil && !ours && p.path == pathPlain {
-		return t.base.Send(to, control, payload)
+	if _, ours := payload.(*page); payload != nil && !ours && p.plain {
+		return t.passOn(to, control, payload)
 	}
 	page := t.takeBack(to, payload)
 	err := t.enqueue(p, control, page)
@@ -32,6 +32,17 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 		t.pool.put(page)
 	}
 	return err
+}
+
+// passOn gives a frame to the base transport as it is.
+func (t *Transport) passOn(to transport.NodeID, control []byte, payload transport.Payload) error {
+	if !t.enter() { // The base may still be at work for Close.
+		payload.Release()
+		return transport.ErrClosed
+	}
+	defer t.leave()
+	t.baseWaits = true
+	return t.base.Send(to, control, payload)
 }
 
 // takeBack checks that payload is one that the caller may send to the peer; nil if there is none.
@@ -110,6 +121,7 @@ func (t *Transport) push(p *peer, piece []byte, more bool, page *page) {
 // sendPlain sends a frame to a peer that does not know RDMA. Its page, if any, was leased before that was known.
 func (t *Transport) sendPlain(p *peer, control []byte, page *page) error {
 	payload := t.toBase(p, page)
+	t.baseWaits = true
 	if err := t.base.Send(p.id, control, payload); err != nil {
 		return err
 	}
@@ -159,6 +171,16 @@ func (t *Transport) block(p *peer, index int) []byte {
 
 // flush sends to every peer that something waits for, and forgets those that nothing is left for.
 func (t *Transport) flush() {
+	if len(t.unsent) > 0 {
+		t.flushPeers()
+	}
+	if t.baseWaits {
+		t.baseWaits = false
+		t.base.Flush()
+	}
+}
+
+func (t *Transport) flushPeers() {
 	list := t.unsent
 	t.unsent = t.others[:0]
 	for _, p := range list {
@@ -170,7 +192,6 @@ func (t *Transport) flush() {
 	}
 	clear(list)
 	t.others = list
-	t.base.Flush()
 }
 
 // flushPeer sends what waits for a peer, as far as it goes now.
@@ -262,6 +283,7 @@ func (t *Transport) sendOnBase(p *peer, h header, piece []byte, page *page) bool
 
 // giveBase sends a frame of this package on the base transport.
 func (t *Transport) giveBase(p *peer, frame []byte, payload transport.Payload) bool {
+	t.baseWaits = true
 	err := t.base.Send(p.id, frame, payload)
 	if err != nil {
 		return false // The peer is lost, or has a backlog, and then it is tried again.
@@ -327,8 +349,8 @@ func (t *Transport) mayPost(p *peer, l *link) bool {
 	return l.posted+uint64(len(t.requests))+2 <= l.retired+uint64(t.sizes.SendRequests-signalEvery)
 }
 
-// appendMessage appends the requests of a message: the page, if there is one, into the peer's slot, and behind it the message,
-// which therefore finds the page there.
+// appendMessage appends the requests of a message. A page goes into the peer's slot, and a short message goes there too, behind the
+// page, with an immediate value that says so; another one is sent after the page, and therefore finds it there.
 func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	f := &p.ring[number%uint64(len(p.ring))]
 	index := t.ringBlock(p, number)
@@ -338,22 +360,30 @@ func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 		panic(fmt.Sprintf("rdma: the block of message %d for node %d: number %d: %v", number, p.id, f.number, err))
 	}
 	h.ack, h.slot = p.dealt, noSlot
+	message := t.sendRequest(p, l, index, f.bytes)
 	if f.page != nil {
 		h.slot = uint32(l.nextSlot)
 		if f.page.slot == t.pool.bounce() {
 			h.flags |= flagAck
 		}
-		t.requests = append(t.requests, verbs.SendRequest{
+		write := verbs.SendRequest{
 			Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.nextSlot*t.sizes.SlotBytes), RKey: l.terms.key,
 			SGE: [verbs.MaxSGE]verbs.SGE{t.pool.slots.sge(t.pool.place(p.index, f.page.slot), t.pageBytes)},
-		})
+		}
+		if f.bytes <= trailerBytes && t.fabric.immediate() {
+			write.Op, write.Imm = verbs.OpWriteImm, immediate(l.nextSlot, f.bytes)
+			write.SGEs, write.SGE[1] = 2, message.SGE[0]
+			message = write
+		} else {
+			t.requests = append(t.requests, write)
+		}
 		l.nextSlot = (l.nextSlot + 1) % l.terms.slots
 		l.pages++
 		t.counts.writtenSent.Add(1)
 		t.counts.bytesSent.Add(uint64(t.pageBytes))
 	}
 	h.put(block)
-	t.requests = append(t.requests, t.sendRequest(p, l, index, f.bytes))
+	t.requests = append(t.requests, message)
 	t.sentBytes(p, f.bytes, f.page)
 	t.counts.messagesSent.Add(1)
 	t.counts.bytesSent.Add(uint64(f.bytes))
@@ -373,7 +403,7 @@ func (t *Transport) post(l *link) error {
 		l.posted++
 		l.unsignalled++
 		r := &t.requests[i]
-		if r.Op == verbs.OpSend && l.unsignalled >= signalEvery {
+		if r.Op != verbs.OpWrite && l.unsignalled >= signalEvery {
 			r.Flags |= verbs.Signaled
 			r.ID = l.posted
 			l.unsignalled = 0

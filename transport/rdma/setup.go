@@ -24,6 +24,7 @@ func (t *Transport) connected(p *peer) {
 		}
 		t.log(fmt.Sprintf("rdma: node %d is reached by TCP: %s", p.id, reason))
 		t.setPath(p, pathPlain)
+		p.plain = true
 		t.counts.plain.Add(1)
 		t.report(p)
 		return
@@ -40,6 +41,7 @@ func (t *Transport) connected(p *peer) {
 func (t *Transport) offer(p *peer) {
 	p.generation++
 	if err := t.makeLink(p); err != nil {
+		t.tellBroken(p, err) // It waits for an offer.
 		t.attemptFailed(p, err)
 		return
 	}
@@ -92,14 +94,19 @@ func (t *Transport) noted(p *peer, frame []byte) error {
 		if err != nil {
 			return err
 		}
-		if generation != p.generation || p.link == nil {
+		reason := fmt.Errorf("rdma: node %d says: %s", p.id, text)
+		switch {
+		case p.link == nil && n == noteBroken:
+			t.attemptFailed(p, reason)
+			return nil
+		case generation != p.generation || p.link == nil:
 			return nil // It is about a queue pair that has been given up here as well.
 		}
 		if n == noteReady {
 			t.linkUp(p)
 			return nil
 		}
-		t.breakLink(p, fmt.Errorf("rdma: node %d says: %s", p.id, text), false)
+		t.breakLink(p, reason, false)
 		return nil
 	default:
 		return fmt.Errorf("%w: an unknown note %d", ErrMalformed, n)
@@ -167,6 +174,7 @@ func (t *Transport) linkUp(p *peer) {
 	l.up = true
 	t.setPath(p, pathLink)
 	p.pause, p.due, p.decide, p.complaint = firstPause, time.Time{}, false, ""
+	p.complaints = 0
 	t.counts.linksUp.Add(1)
 	t.log(fmt.Sprintf("rdma: node %d is reached by RDMA, from device %s", p.id, t.fabric.name()))
 	t.report(p)
@@ -184,6 +192,7 @@ func (t *Transport) breakLink(p *peer, reason error, tell bool) {
 	if wasUp {
 		t.counts.linksFailed.Add(1)
 		t.log(fmt.Sprintf("rdma: node %d is reached by TCP for now, its queue pair has failed: %v", p.id, reason))
+		p.complaint = fmt.Sprint(reason)
 	}
 	t.attemptFailed(p, reason)
 }
@@ -226,6 +235,9 @@ func (t *Transport) unlink(p *peer) {
 		t.spend(h.block)
 	}
 	p.held = p.held[:0]
+	// The last acknowledgement may have been lost with the queue pair, and the peer may wait for it.
+	p.wantAck = true
+	t.touch(p)
 	t.list(p)
 }
 
@@ -234,8 +246,9 @@ func (t *Transport) attemptFailed(p *peer, reason error) {
 	if p.lost != nil {
 		return
 	}
-	if text := fmt.Sprint(reason); p.path == pathChoose && text != p.complaint {
+	if text := fmt.Sprint(reason); text != p.complaint && p.complaints < maxComplaints {
 		p.complaint = text
+		p.complaints++
 		t.log(fmt.Sprintf("rdma: no queue pair to node %d: %s", p.id, text))
 	}
 	p.decide = true

@@ -39,6 +39,12 @@ const (
 	flagsAll = flagMore | flagPage | flagAck
 )
 
+// An immediate value says where a page was written that has its message behind it.
+func immediate(slot, messageBytes int) uint32 { return uint32(slot)<<16 | uint32(messageBytes) }
+
+// readImmediate reads what immediate wrote.
+func readImmediate(v uint32) (slot, messageBytes int) { return int(v >> 16), int(v & 0xffff) }
+
 func (h header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b, h.number)
 	binary.LittleEndian.PutUint64(b[8:], h.ack)

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"sync"
 
 	"dsmd/transport"
 )
@@ -69,14 +70,19 @@ func (p *page) reserve() {
 	}
 }
 
-// pagePool holds spare pages. It belongs to the reactor's goroutine, also after Close.
+// pagePool holds spare pages. Any goroutine may use it: a layer above that closes sends its last frames from there, while the reactor
+// still gives pages back.
 type pagePool struct {
 	pageBytes int
-	spare     []*page // invariant: at most maxSparePages, all in state pageSpare
+
+	mu    sync.Mutex
+	spare []*page // guarded by mu. Invariant: at most maxSparePages, all in state pageSpare
 }
 
 // get returns a page, for the caller to bring into another state.
 func (pool *pagePool) get() *page {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
 	last := len(pool.spare) - 1
 	if last < 0 {
 		return &page{pool: pool}
@@ -90,6 +96,8 @@ func (pool *pagePool) get() *page {
 func (pool *pagePool) put(p *page) {
 	p.state = pageSpare
 	p.data = nil
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
 	if len(pool.spare) < maxSparePages {
 		pool.spare = append(pool.spare, p)
 	}

@@ -126,7 +126,7 @@ type Transport struct {
 	draining bool
 
 	// handling is true while Poll runs, so that methods called by the Handler don't take mu
-	// again. It and the pool belong to the reactor's goroutine, also after Close.
+	// again. It belongs to the reactor's goroutine, also after Close.
 	handling bool
 	pool     pagePool
 	borrowed *page // the payload that is passed to Handler.Frame next; nil: take a new one

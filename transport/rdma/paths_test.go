@@ -1,0 +1,357 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/verbs"
+	"dsmd/transport"
+	"dsmd/transport/tcp"
+	"dsmd/transport/transporttest"
+)
+
+// stubborn is a device that makes no queue pair.
+type stubborn struct{ fabric }
+
+func (stubborn) endpoint() (endpoint, error) { return nil, errInjected }
+
+// TestWithoutQueuePairs: where no queue pair can be made, the base transport carries everything, with the same promises.
+func TestWithoutQueuePairs(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
+		all := newFakeFabrics(t, false)
+		return asInterface(newCluster(t, o, DefaultPoolBytes, func(int) fabric { return stubborn{all.device()} }))
+	})
+}
+
+// TestMixed: nodes without RDMA and nodes with it are one cluster.
+func TestMixed(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
+		return newMixed(t, o, false)
+	})
+}
+
+// newMixed makes a cluster whose node 1 has no RDMA.
+func newMixed(t testing.TB, o transporttest.Options, required bool) (nodes []transport.Transport) {
+	t.Helper()
+	all := newFakeFabrics(t, false)
+	for i, base := range newBases(t, o.Nodes, o.PageBytes, func(i int) []byte {
+		if i == 1 {
+			return nil
+		}
+		return Hello
+	}) {
+		if i == 1 {
+			nodes = append(nodes, base)
+			continue
+		}
+		tr, err := newTransport(Config{Base: base, MaxQueuedBytes: o.MaxQueuedBytes, Required: required}, all.device())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, tr)
+	}
+	return nodes
+}
+
+// observer is a Handler that writes down what it is told.
+type observer struct {
+	up, frames map[transport.NodeID]int
+	down       map[transport.NodeID]error
+}
+
+func newObserver() *observer {
+	return &observer{map[transport.NodeID]int{}, map[transport.NodeID]int{}, map[transport.NodeID]error{}}
+}
+
+func (o *observer) PeerUp(peer transport.NodeID)                               { o.up[peer]++ }
+func (o *observer) PeerDown(peer transport.NodeID, err error)                  { o.down[peer] = err }
+func (o *observer) Frame(from transport.NodeID, _ []byte, _ transport.Payload) { o.frames[from]++ }
+
+// pollUntil polls transports in turn until done.
+func pollUntil(t testing.TB, what string, nodes []transport.Transport, observers []*observer, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s", what)
+		}
+		for i, tr := range nodes {
+			tr.Flush()
+			if _, err := tr.Poll(observers[i], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func closeAll(t testing.TB, nodes []transport.Transport) {
+	t.Cleanup(func() {
+		done := make(chan error, len(nodes))
+		for _, tr := range nodes {
+			go func() { done <- tr.Close() }()
+		}
+		for range nodes {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func observe(n int) (all []*observer) {
+	for range n {
+		all = append(all, newObserver())
+	}
+	return all
+}
+
+// TestRequired: where RDMA is required, a peer without it is given up, and the reason says so.
+func TestRequired(t *testing.T) {
+	nodes := newMixed(t, transporttest.Options{Nodes: 3, PageBytes: 64, MaxQueuedBytes: 1 << 20}, true)
+	closeAll(t, nodes)
+	seen := observe(3)
+	pollUntil(t, "the verdict", nodes, seen, func() bool { return seen[0].down[1] != nil && seen[2].down[1] != nil && seen[0].up[2] > 0 })
+	for _, i := range []int{0, 2} {
+		if !errors.Is(seen[i].down[1], ErrRequired) {
+			t.Errorf("node %d gave node 1 up because of %v, want ErrRequired", i, seen[i].down[1])
+		}
+	}
+}
+
+// TestLinkStats: the counters tell what went by RDMA, and that nothing was registered for it.
+func TestLinkStats(t *testing.T) {
+	all := newFakeFabrics(t, false)
+	var devices []*fakeFabric
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric {
+		devices = append(devices, all.device())
+		return devices[len(devices)-1]
+	})
+	before := devices[0].registered
+	seen := observe(2)
+	pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+	const frames = 500
+	for sent := 0; sent < frames; {
+		for range 20 {
+			if err := nodes[0].Send(1, []byte("a page"), nodes[0].Lease(1)); err != nil {
+				t.Fatal(err)
+			}
+			sent++
+		}
+		pollUntil(t, "pages", asInterface(nodes), seen, func() bool { return seen[1].frames[0] == sent })
+	}
+	out, in := nodes[0].LinkStats(), nodes[1].LinkStats()
+	if out.Links != 1 || out.PayloadsSent != frames || in.PayloadsReceived != frames || out.MessagesSent != frames || out.BytesSent != in.BytesReceived {
+		t.Errorf("node 0 has counted %+v\nnode 1 has counted %+v\nwant %d pages by RDMA", out, in, frames)
+	}
+	if out.RegisteredBytes == 0 || out.RegisteredBytes != nodes[0].Sizes().Registered {
+		t.Errorf("%d bytes are registered, the sizes say %d", out.RegisteredBytes, nodes[0].Sizes().Registered)
+	}
+	if after := devices[0].registered; after != before {
+		t.Errorf("%d regions were registered for %d pages", after-before, frames)
+	}
+}
+
+// dying is a device whose queue fails when told so.
+type dying struct {
+	*fakeFabric
+	dead bool
+}
+
+func (d *dying) poll(out []verbs.Completion) (int, error) {
+	if d.dead {
+		return 0, errInjected
+	}
+	return d.fakeFabric.poll(out)
+}
+
+// TestDeviceFails: when the device itself fails, everything goes on without it.
+func TestDeviceFails(t *testing.T) {
+	all := newFakeFabrics(t, false)
+	failing := &dying{fakeFabric: all.device()}
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(i int) fabric {
+		if i == 0 {
+			return failing
+		}
+		return all.device()
+	})
+	seen := observe(2)
+	pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+	for i := range 40 {
+		failing.dead = i >= 20
+		for from, tr := range nodes {
+			to := transport.NodeID(1 - from)
+			if err := tr.Send(to, []byte("x"), tr.Lease(to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pollUntil(t, fmt.Sprintf("frame %d", i), asInterface(nodes), seen, func() bool { return seen[0].frames[1] == i+1 && seen[1].frames[0] == i+1 })
+	}
+	if len(seen[0].down)+len(seen[1].down) > 0 {
+		t.Errorf("peers are down: %v, %v", seen[0].down, seen[1].down)
+	}
+	if links := nodes[0].LinkStats().Links; links != 0 {
+		t.Errorf("%d peers are reached by a device that is dead", links)
+	}
+}
+
+// TestHostilePeer: what a peer says that speaks the language wrongly ends the peer, not this node.
+func TestHostilePeer(t *testing.T) {
+	offer := func(generation uint32) []byte {
+		return appendTerms(nil, noteOffer, terms{generation: generation, window: 1, slots: 1})
+	}
+	message := func(h header, piece string) []byte {
+		b := make([]byte, headerBytes)
+		h.put(b)
+		return append(append([]byte{byte(noteMessage)}, b...), piece...)
+	}
+	for name, frames := range map[string][][]byte{
+		"unknown note":             {{99}},
+		"short terms":              {{byte(noteOffer), 1}},
+		"no window":                {appendTerms(nil, noteOffer, terms{generation: 1, slots: 1})},
+		"short note":               {{byte(noteReady), 1}},
+		"the same offer again":     {offer(1), offer(1)},
+		"short message":            {{byte(noteMessage), 1, 2, 3}},
+		"a gap":                    {message(header{number: 2, slot: noSlot}, "x")},
+		"acknowledges the future":  {message(header{number: 1, ack: 5, slot: noSlot}, "x")},
+		"a page that is not there": {message(header{number: 1, slot: noSlot, flags: flagPage}, "x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := newFakeFabrics(t, false)
+			bases := newBases(t, 2, 64, func(int) []byte { return Hello })
+			tr, err := newTransport(Config{Base: bases[0], MaxQueuedBytes: 1 << 20}, all.device())
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := []transport.Transport{tr, bases[1]}
+			closeAll(t, nodes)
+			seen := observe(2)
+			for _, f := range frames {
+				if err := bases[1].Send(0, f, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pollUntil(t, "PeerDown", nodes, seen, func() bool { return seen[0].down[1] != nil })
+			if !errors.Is(seen[0].down[1], ErrMalformed) {
+				t.Errorf("the peer is down because of %v, want ErrMalformed", seen[0].down[1])
+			}
+		})
+	}
+}
+
+func TestChooseDevice(t *testing.T) {
+	limits := verbs.Limits{MaxSRQs: 1}
+	port := func(state verbs.PortState, addresses ...string) []verbs.PortInfo {
+		p := verbs.PortInfo{Number: 1, State: state}
+		for i, a := range addresses {
+			p.GIDs = append(p.GIDs, verbs.GID{Index: i, Addr: netip.MustParseAddr(a), Type: verbs.GIDRoCEv2})
+		}
+		return []verbs.PortInfo{p}
+	}
+	all := []verbs.DeviceInfo{
+		{Name: "down", Limits: limits, Ports: port(verbs.PortDown, "::ffff:10.0.0.1")},
+		{Name: "first", Limits: limits, Ports: port(verbs.PortActive, "fe80::1", "::ffff:10.0.0.2")},
+		{Name: "second", Limits: limits, Ports: port(verbs.PortActive, "::ffff:10.0.0.3", "::ffff:10.0.0.4")},
+		{Name: "odd", Ports: port(verbs.PortActive, "::ffff:10.0.0.5")},
+	}
+	for _, test := range []struct{ name, local, device, address string }{
+		{"", "", "first", "10.0.0.2"},
+		{"", "10.0.0.4", "second", "10.0.0.4"},
+		{"", "192.168.0.1", "first", "10.0.0.2"},
+		{"second", "10.0.0.2", "second", "10.0.0.3"},
+	} {
+		var local netip.Addr
+		if test.local != "" {
+			local = netip.MustParseAddr(test.local)
+		}
+		d, err := choose(all, test.name, local)
+		if err != nil || d.Info.Name != test.device || d.GID.Addr.Unmap().String() != test.address {
+			t.Errorf("choose %q near %q: %v, %v; want %s at %s", test.name, test.local, d, err, test.device, test.address)
+		}
+	}
+	for name, want := range map[string]string{"none": `"none"`, "down": "no active port", "odd": "no shared receive queues"} {
+		if _, err := choose(all, name, netip.Addr{}); !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), want) {
+			t.Errorf("choose %q: %v, want ErrNoDevice and %s", name, err, want)
+		}
+	}
+	if _, err := choose(nil, "", netip.Addr{}); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("choose where there is none: %v, want ErrNoDevice", err)
+	}
+}
+
+// TestNewRefuses: configurations that cannot work are refused with what to do.
+func TestNewRefuses(t *testing.T) {
+	all := newFakeFabrics(t, false)
+	for want, c := range map[string]Config{
+		"raise --rdma-pool":           {PoolBytes: 1000, MaxQueuedBytes: tcp.DefaultMaxQueuedBytes},
+		"must hold the longest frame": {MaxQueuedBytes: 1000},
+	} {
+		c.Base = newBases(t, 2, 64, func(int) []byte { return Hello })[0]
+		if _, err := newTransport(c, all.device()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+	}
+}
+
+// deaf is a device that loses acknowledgements that go alone, as a queue pair does that fails soon after.
+type deaf struct {
+	fabric
+	on *bool
+}
+
+type deafEnd struct {
+	*fakeEnd
+	on *bool
+}
+
+func (d deaf) endpoint() (endpoint, error) {
+	e, err := d.fabric.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	return &deafEnd{e.(*fakeEnd), d.on}, nil
+}
+
+func (d deaf) setup(report func(endpoint, occurrence, error)) error {
+	return d.fabric.setup(func(endpoint, occurrence, error) {}) // Nothing is closed before the end.
+}
+
+func (e *deafEnd) post(requests []verbs.SendRequest) error {
+	if *e.on && len(requests) == 1 && requests[0].SGE[0].Length == headerBytes {
+		return nil
+	}
+	return e.fakeEnd.post(requests)
+}
+
+// TestLostAcknowledgement: one that was lost with a queue pair, after exactly a window, does not keep the peer waiting for ever.
+func TestLostAcknowledgement(t *testing.T) {
+	all, lost := newFakeFabrics(t, false), false
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 64, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric {
+		return deaf{all.device(), &lost}
+	})
+	seen := observe(2)
+	pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+	sent := 0
+	send := func(n int) {
+		t.Helper()
+		for range n {
+			if err := nodes[0].Send(1, []byte("x"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent += n
+		pollUntil(t, fmt.Sprintf("frame %d", sent), asInterface(nodes), seen, func() bool { return seen[1].frames[0] == sent })
+	}
+	lost = true
+	send(nodes[0].Sizes().Window)
+	lost = false
+	nodes[0].mu.Lock()
+	nodes[0].breakLink(nodes[0].peers[1], errInjected, true)
+	nodes[0].mu.Unlock()
+	pollUntil(t, "another queue pair", asInterface(nodes), seen, func() bool {
+		return nodes[0].LinkStats().LinksTried > 1 && nodes[0].LinkStats().Links == 1 && nodes[1].LinkStats().Links == 1
+	})
+	send(1)
+}

@@ -20,13 +20,12 @@ import (
 var (
 	rounds = flag.Int("litmus.rounds", 240, "rounds of each litmus test on each size of cluster; the long run has 20000 and more")
 	seed   = flag.Uint64("litmus.seed", 1, "of the placements, delays and states of pages")
+	// A round takes less than 1 ms on a machine that does nothing else.
+	roundLimit = flag.Duration("litmus.round", 10*time.Millisecond, "what a round may take on average; more for a machine that is emulated")
 )
 
 // longRun is the number of rounds from which a test must have shown more than one outcome.
 const longRun = 20000
-
-// roundLimit is what a round may take on average, on a machine that is busy with other things; it takes less than 1 ms.
-const roundLimit = 10 * time.Millisecond
 
 func TestMain(m *testing.M) { testcluster.Main(m) }
 
@@ -77,7 +76,7 @@ func TestShapes(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			job := testcluster.Job{
 				Nodes: nodes, Program: runAll, Args: []string{strconv.Itoa(*rounds), strconv.FormatUint(*seed, 10)},
-				Limit: testcluster.Patience + time.Duration(*rounds*len(Shapes))*roundLimit,
+				Limit: testcluster.Patience + time.Duration(*rounds*len(Shapes))**roundLimit,
 			}
 			judge(t, results(t, job.Succeed(t).Output()))
 		})

@@ -3,6 +3,7 @@ package netio
 import (
 	"bytes"
 	"net"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -132,7 +133,11 @@ func TestSilence(t *testing.T) {
 	defer unix.Close(a)
 	defer unix.Close(b)
 	dropAll := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
-	if err := unix.SetsockoptSockFprog(b, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll}); err != nil {
+	err := unix.SetsockoptSockFprog(b, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll})
+	if err == unix.EPERM && os.Geteuid() != 0 {
+		t.Skip("a kernel whose memory for filters is used up gives them to root only")
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := KeepAlive(a, time.Second, time.Second, 3); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -354,8 +355,14 @@ func TestSilentMachine(t *testing.T) {
 	if err := raw.Control(func(fd uintptr) {
 		dropAll := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 		filterErr = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll})
-	}); err != nil || filterErr != nil {
-		t.Fatal(err, filterErr)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if filterErr == unix.EPERM && os.Geteuid() != 0 {
+		t.Skip("a kernel whose memory for filters is used up gives them to root only")
+	}
+	if filterErr != nil {
+		t.Fatal(filterErr)
 	}
 	for !errors.Is(err, transport.ErrBacklog) { // More than the socket of the one that does not read can take.
 		err = tr.Send(2, make([]byte, transport.MaxControlBytes), nil)

@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 	dropAll := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	err := unix.SetsockoptSockFprog(b, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll})
 	if err == unix.EPERM && os.Geteuid() != 0 {
-		t.Skip("a kernel whose memory for filters is used up gives them to root only")
+		t.Skip("this kernel lets only root filter what a socket receives")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -359,7 +359,7 @@ func TestSilentMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if filterErr == unix.EPERM && os.Geteuid() != 0 {
-		t.Skip("a kernel whose memory for filters is used up gives them to root only")
+		t.Skip("this kernel lets only root filter what a socket receives")
 	}
 	if filterErr != nil {
 		t.Fatal(filterErr)

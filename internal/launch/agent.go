@@ -89,8 +89,8 @@ var errConnection = errors.New("launch: the connection to the launcher has ended
 func (a *agent) obey(from *bufio.Reader) error {
 	for {
 		kind, body, err := readFrame(from)
-		if errors.Is(err, io.EOF) {
-			return errConnection
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return errConnection // reset, when the launcher was killed with something unread
 		}
 		if err != nil {
 			return err

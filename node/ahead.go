@@ -96,13 +96,7 @@ func (n *Node) ahead(ev *pagetable.Event, access protocol.Access) {
 			continue
 		}
 		n.count.aheadPages.Add(1)
-		if n.engine.Access(id) == protocol.None {
-			n.waiters.note(page, ev.Proc)
-		}
-		n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access})
-		if n.engine.Access(id) < access && !n.engine.Waiting(id) { // it is being freed
-			n.waiters.drop(page)
-		}
+		n.fetchPage(page, access, ev.Proc)
 	}
 	t.next = end
 }

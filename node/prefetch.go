@@ -89,14 +89,9 @@ func (n *Node) fill(f *fetch) {
 		n.count.prefetchedPages.Add(1)
 		f.missing++
 		n.fetching.byPage[page] = append(n.fetching.byPage[page], f)
-		if n.engine.Access(id) == protocol.None {
-			n.waiters.note(page, pagetable.ProcID(f.p.id))
-		}
-		n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: f.access})
-		if n.engine.Access(id) < f.access && !n.engine.Waiting(id) {
+		if !n.fetchPage(page, f.access, pagetable.ProcID(f.p.id)) {
 			f.freed = true
-			n.fetched(page) // it is being freed: there is nothing to wait for
-			n.waiters.drop(page)
+			n.fetched(page) // there is nothing to wait for
 		}
 	}
 	switch {
@@ -106,6 +101,21 @@ func (n *Node) fill(f *fetch) {
 	case !f.pin || n.hold(f):
 		n.endFetch(f, attach.StatusOK)
 	}
+}
+
+// fetchPage asks for a page that no thread has faulted on, to be mapped in proc. It returns false if the page is being freed: then
+// it will not come.
+func (n *Node) fetchPage(page pagetable.Page, access protocol.Access, proc pagetable.ProcID) bool {
+	id := protocol.PageObject(uint64(page))
+	if n.engine.Access(id) == protocol.None {
+		n.waiters.note(page, proc)
+	}
+	n.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access})
+	if n.engine.Access(id) >= access || n.engine.Waiting(id) {
+		return true
+	}
+	n.waiters.drop(page)
+	return false
 }
 
 // fetched tells the calls that wait for a page that it has come. One that needs more access to it than that goes on

@@ -218,20 +218,20 @@ func TestWriteTo(t *testing.T) {
 	if err := r.WriteTo(dir); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, resultName))
+	text, err := os.ReadFile(filepath.Join(dir, "sim.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var read Result
 	if err := json.Unmarshal(text, &read); err != nil || len(read.Faults) != len(r.Faults) || len(read.Sync) != len(r.Sync) || len(read.Hot) != len(r.Hot) {
-		t.Errorf("%s has %d, %d and %d points, error %v", resultName, len(read.Faults), len(read.Sync), len(read.Hot), err)
+		t.Errorf("sim.json has %d, %d and %d points, error %v", len(read.Faults), len(read.Sync), len(read.Hot), err)
 	}
 	if len(r.Drawings()) != 6 {
 		t.Errorf("%d plots", len(r.Drawings()))
 	}
 	for _, d := range r.Drawings() {
 		for _, format := range chart.Formats() {
-			if info, err := os.Stat(filepath.Join(dir, plotPrefix+d.Name+"."+format)); err != nil || info.Size() < 1000 {
+			if info, err := os.Stat(filepath.Join(dir, "sim-"+d.Name+"."+format)); err != nil || info.Size() < 1000 {
 				t.Errorf("plot %s as %s: %v", d.Name, format, err)
 			}
 		}

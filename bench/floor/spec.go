@@ -19,9 +19,9 @@ const writeBytes = 64 << 10
 // spinning takes the processor from the program when there are as many processes as processors.
 const SpinLimit = 50 * time.Microsecond
 
-// warmUps is how many operations precede the timed ones, so that the scheduler has placed the processes.
+// WarmUps is how many operations precede the timed ones, so that the scheduler has placed the processes.
 // Paths whose samples are passes over many pages need none.
-const warmUps = 100
+const WarmUps = 100
 
 // Bounds of a Spec, so that a wrong one fails before it fills the memory.
 const (
@@ -92,7 +92,7 @@ func (s Spec) warmUps() int {
 	if s.Pages > 0 {
 		return 0
 	}
-	return warmUps
+	return WarmUps
 }
 
 // replyBytes is what the server sends for one request.

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// pagesPerRun is the number of pages of a benchmark that times single accesses, and so its samples per run.
-	pagesPerRun = 256
+	// samplesPerRun is how many operations a benchmark of single ones times in a run, and its floor too. As many as for the floor precede them.
+	samplesPerRun = 1000
+	// pagesPerRun is the number of pages of a benchmark that times single accesses.
+	pagesPerRun = floor.WarmUps + samplesPerRun
 	// pagesPerPass is the number of pages of one sample of a benchmark that times passes: 4 MiB.
 	pagesPerPass = 1024
 	// passesPerRun is how many passes a run makes. Each needs its own pages.
 	passesPerRun = 4
-	// callsPerRun is the number of timed calls of a lock or barrier.
-	callsPerRun = 256
-	// floorSamples is the number of samples per run of a floor that times single operations. It is more than
-	// ours, because a floor has nothing to prepare, so that they cost little.
-	floorSamples = 1000
+	// callsPerRun is how often a benchmark of single calls locks a lock or comes to a barrier.
+	callsPerRun = floor.WarmUps + samplesPerRun
 	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of Overlaps: more than any GOMAXPROCS there.
 	overlapReaders = 64
 	// gap is the computing between two accesses of read_miss_spaced.
@@ -55,7 +54,7 @@ type Micro struct {
 
 // All lists the microbenchmarks in the order in which they are run.
 func All() []Micro {
-	single := func(path floor.Path) floor.Spec { return floor.Spec{Path: path, Samples: floorSamples} }
+	single := func(path floor.Path) floor.Spec { return floor.Spec{Path: path, Samples: samplesPerRun} }
 	pass := func(path floor.Path) floor.Spec {
 		return floor.Spec{Path: path, Samples: passesPerRun, Pages: pagesPerPass}
 	}
@@ -79,11 +78,11 @@ func All() []Micro {
 			Summary: "rank 1 reads 4 MiB that rank 0 has written, in order"},
 		{Name: "first_touch", Unit: "µs/page", Floor: pass(floor.Touch), measure: firstTouch,
 			Summary: "rank 1 stores to 4 MiB of pages that no node has touched, in order"},
-		{Name: "lock_local", Unit: "µs", Floor: floor.Spec{Path: floor.UnixRoundTrip, Samples: floorSamples}, measure: lockLocal,
+		{Name: "lock_local", Unit: "µs", Floor: floor.Spec{Path: floor.UnixRoundTrip, Samples: samplesPerRun}, measure: lockLocal,
 			Summary: "rank 1 locks and unlocks a mutex that it held last"},
-		{Name: "lock_handoff", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: floorSamples}, measure: lockHandoff,
+		{Name: "lock_handoff", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: samplesPerRun}, measure: lockHandoff,
 			Summary: "rank 1 locks a free mutex that rank 0 held last"},
-		{Name: "barrier", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: floorSamples}, measure: barrier,
+		{Name: "barrier", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: samplesPerRun}, measure: barrier,
 			Summary: "all ranks meet at a barrier, back to back; rank 0 takes the time"},
 	}
 }
@@ -95,7 +94,7 @@ func Overlaps() []Micro {
 	for _, prefetch := range []bool{false, true} {
 		for _, procs := range []int{1, 2, 8, 32} {
 			m := Micro{
-				Name: fmt.Sprintf("overlap_%d", procs), Unit: "µs/page", Floor: floor.Spec{Path: floor.Fetch, Samples: floorSamples},
+				Name: fmt.Sprintf("overlap_%d", procs), Unit: "µs/page", Floor: floor.Spec{Path: floor.Fetch, Samples: samplesPerRun},
 				Summary: fmt.Sprintf("%d goroutines of rank 1 load from random pages of rank 0 with GOMAXPROCS=%d", overlapReaders, procs),
 				measure: overlap(procs, prefetch),
 			}

@@ -118,6 +118,9 @@ func loadAll(s pages) {
 // sink keeps loads from being optimised away.
 var sink uint64
 
+// timed are the samples that follow the warm-up, of the rank that took any.
+func timed(samples []float64) []float64 { return samples[min(floor.WarmUps, len(samples)):] }
+
 // timeEach makes a step that accesses all pages in p's random order and appends the time of each access, in
 // microseconds, to samples.
 func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pages, page int)) func(pages) {
@@ -154,23 +157,23 @@ func readMiss(gap time.Duration) func(*place) ([]float64, error) {
 		err = p.onPages(pagesPerRun,
 			p.at(0, storeAll),
 			p.at(1, p.timeEach(&samples, gap, func(s pages, page int) { sink += s.load(page) })))
-		return samples, err
+		return timed(samples), err
 	}
 }
 
 func writeMiss(p *place) (samples []float64, err error) {
 	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.at(1, p.timeEach(&samples, 0, pages.store)))
-	return samples, err
+	return timed(samples), err
 }
 
 func upgrade(p *place) (samples []float64, err error) {
 	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.at(1, loadAll), p.at(1, p.timeEach(&samples, 0, pages.store)))
-	return samples, err
+	return timed(samples), err
 }
 
 func invalidate(p *place) (samples []float64, err error) {
 	err = p.onPages(pagesPerRun, p.at(0, storeAll), p.except(0, loadAll), p.at(0, p.timeEach(&samples, 0, pages.store)))
-	return samples, err
+	return timed(samples), err
 }
 
 func scan(p *place) (samples []float64, err error) {
@@ -217,7 +220,7 @@ func lockLocal(p *place) ([]float64, error) {
 			samples = append(samples, both)
 		}
 	}
-	return samples, p.barrier()
+	return timed(samples), p.barrier()
 }
 
 func lockHandoff(p *place) ([]float64, error) {
@@ -239,7 +242,7 @@ func lockHandoff(p *place) ([]float64, error) {
 			}
 		}
 	}
-	return samples, nil
+	return timed(samples), nil
 }
 
 func barrier(p *place) ([]float64, error) {
@@ -256,5 +259,5 @@ func barrier(p *place) ([]float64, error) {
 			samples = append(samples, microseconds(time.Since(start)))
 		}
 	}
-	return samples, nil
+	return timed(samples), nil
 }

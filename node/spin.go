@@ -16,6 +16,8 @@ type spinner struct {
 	max      time.Duration // 0: never poll
 	budget   time.Duration
 	pausedTo time.Duration // clock reading until which polling is off
+	losses   time.Duration // for how long others have had the core, less a part of the time that has passed since
+	lastLoss time.Duration // clock reading when that was so
 
 	window    int64         // how many vain looks in a row must have lost the core before it is crowded
 	vain      int64         // looks without an event since displaced was read
@@ -33,8 +35,10 @@ const (
 	// program does between two faults in a row, or another reactor for one message, 5 to 20.
 	stolenAfter = 50 * time.Microsecond
 	// A pause is for how long polling is off when somebody computes on the core: pausePerLoss times as long as they kept it, so that
-	// finding out again costs at most a sixteenth of the time, and at least minPause, because an interrupt looks the same.
-	minPause, maxPause, pausePerLoss = 200 * time.Microsecond, 100 * time.Millisecond, 16
+	// finding out again costs at most a sixteenth of the time. An interrupt, or a hypervisor that has other guests too, looks the same, but is
+	// shorter than a slice of the scheduler: while no more than toleratedLoss is lost, and no more than a sixteenth of the time, polling goes on.
+	// To sleep would cost each of the next events a wake-up, and wake-ups bring reactors together on one core.
+	toleratedLoss, maxPause, pausePerLoss = 250 * time.Microsecond, 100 * time.Millisecond, 16
 	// crowdedLooks is how many vain looks, one after another, must have lost the core to somebody, with or without events between them. A
 	// program that runs from one remote fault to the next takes it at one vain look of many. A node waits for rankLooks more looks
 	// for each of the nodes before it that may be on this machine, up to fourRanks, so that not all of them leave the same core together.
@@ -80,9 +84,18 @@ func (s *spinner) looked(now, apart time.Duration, displaced func() int64) (move
 		}
 	}
 	if apart > stolenAfter {
-		s.pausedTo = now + max(minPause, min(pausePerLoss*apart, maxPause))
+		s.lost(now, apart)
 	}
 	return move
+}
+
+// lost says that somebody has had the core for as long as that.
+func (s *spinner) lost(now, kept time.Duration) {
+	s.losses = max(s.losses-(now-s.lastLoss)/pausePerLoss, 0) + min(kept, maxPause/pausePerLoss)
+	s.lastLoss = now
+	if s.losses > toleratedLoss {
+		s.pausedTo = now + min(pausePerLoss*s.losses, maxPause)
+	}
 }
 
 // crowded says that another thread polls on this core. It returns whether to move to another.

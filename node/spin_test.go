@@ -51,18 +51,28 @@ func TestSpinnerLearnsToPoll(t *testing.T) {
 
 func TestSpinnerPausesWhenItsCoreIsStolen(t *testing.T) {
 	s := newSpinner(0, 0)
-	s.looked(time.Second, stolenAfter, none)
-	if s.until(time.Second) != DefaultSpin {
-		t.Error("it paused although it had its core")
-	}
-	s.looked(time.Second, stolenAfter+1, none)
-	for _, at := range []time.Duration{time.Second, time.Second + minPause - 1} {
-		if s.until(at) != 0 {
-			t.Errorf("it polls %v after its core was stolen", at-time.Second)
+	now := time.Second
+	for range 100 { // interrupts
+		now += 2 * pausePerLoss * stolenAfter
+		s.looked(now, 2*stolenAfter, none)
+		if s.until(now) != DefaultSpin {
+			t.Fatal("it paused although it has its core nearly all the time")
 		}
 	}
-	if at := time.Second + 2*minPause + pausePerLoss*stolenAfter; s.until(at) != DefaultSpin {
-		t.Error("it does not poll again after the pause")
+	s.looked(now, toleratedLoss+1, none)
+	if s.until(now) != 0 {
+		t.Error("it polls after its core was stolen")
+	}
+	s = newSpinner(0, 0)
+	for range toleratedLoss / (2 * stolenAfter) {
+		s.looked(now, 2*stolenAfter, none)
+	}
+	if s.until(now) != DefaultSpin {
+		t.Error("it paused although little was lost")
+	}
+	s.looked(now, 2*stolenAfter, none)
+	if s.until(now) != 0 {
+		t.Error("it polls although small losses have become many")
 	}
 }
 

@@ -70,6 +70,7 @@ func (n *Node) look(check bool) bool {
 	busy = n.fireTimers() || busy
 	busy = n.fetchMore() || busy
 	if check {
+		n.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = n.serveReady(n.poller.Check()) || busy
 	}
 	if !busy || check { // who has much to do must not keep others waiting for ever either

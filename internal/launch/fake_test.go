@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 			os.Exit(playProgram(os.Args[2]))
 		}
 	}
+	// If nohup runs the tests, what they start would ignore SIGHUP too, as it should. A signal that is caught here is theirs again.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
 }
 

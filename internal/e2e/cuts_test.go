@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"dsmd/bench/ocean"
 	"dsmd/bench/sor"
 	"dsmd/dsm"
+	"dsmd/internal/certs"
 	"dsmd/internal/e2e/testcluster"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/transport"
@@ -33,8 +35,8 @@ var computed = testcluster.Define("computed", func(s *testcluster.Self) error {
 	if err != nil {
 		return err
 	}
-	kernels := []kernel.Kernel{sor.Kernel{}, ocean.Kernel{}}
-	problem := kernels[slices.IndexFunc(kernels, func(k kernel.Kernel) bool { return k.Name() == s.Args[0] })].Problem(size)
+	known := []kernel.Kernel{sor.Kernel{}, ocean.Kernel{}}
+	problem := known[slices.IndexFunc(known, func(k kernel.Kernel) bool { return k.Name() == s.Args[0] })].Problem(size)
 	c, err := dsm.Join(s.Ctx)
 	if err != nil {
 		return err
@@ -88,34 +90,79 @@ func verify(ctx context.Context, problem kernel.Problem, run kernel.Run) error {
 	return problem.Verify(want, got)
 }
 
-// TestCuts runs whole programs on four daemons while the connections between these are cut, every 50 ms on average, in every way that a
-// network has: the results are exact, every time.
-func TestCuts(t *testing.T) {
-	uffdtest.Require(t)
-	for _, k := range []struct {
-		name string
-		size int // a run takes some seconds
-	}{{"sor", 1024}, {"ocean", 130}} {
-		t.Run(k.name, func(t *testing.T) {
-			least := 2
-			if testing.Short() {
-				least = 1
-			}
-			end := time.Now().Add(*cutsFor)
-			runs, cuts := 0, 0
-			for ; runs < least || time.Now().Before(end); runs++ {
-				cuts += runWithCuts(t, k.name, strconv.Itoa(k.size), uint64(runs))
-			}
-			t.Logf("%d runs of %s were right, with %d cuts", runs, k.name, cuts)
-			if cuts == 0 {
-				t.Error("nothing was cut, so this has shown nothing")
-			}
-		})
+// kernels are the programs that run whole while something happens to their daemons, and at which size: a run takes some seconds.
+var kernels = []struct {
+	name string
+	size int
+}{{"sor", 1024}, {"ocean", 130}}
+
+// compute runs a kernel on all nodes of a cluster to its end, which must be right. Meanwhile disturb runs, until its channel is closed.
+func compute(t *testing.T, c *testcluster.Cluster, nodes int, name string, size int, disturb func(over <-chan struct{})) {
+	t.Helper()
+	over := make(chan struct{})
+	var disturbing sync.WaitGroup
+	disturbing.Go(func() { disturb(over) })
+	defer disturbing.Wait()
+	defer close(over)
+	var programs []*testcluster.Process
+	for rank := range nodes {
+		programs = append(programs, c.Program(t, computed, rank, rank, name, strconv.Itoa(size)))
+	}
+	for _, p := range programs {
+		p.Succeed(t)
 	}
 }
 
+// TestCuts runs whole programs on four daemons while the connections between these are cut, every 50 ms on average, in every way that a
+// network has: the results are exact, every time. The same with TLS, which a cut may meet in the middle of a record or of a handshake.
+func TestCuts(t *testing.T) {
+	uffdtest.Require(t)
+	for _, security := range []struct {
+		name  string
+		flags func(t *testing.T) []string
+	}{
+		{"Plain", func(*testing.T) []string { return nil }},
+		{"TLS", certificates},
+	} {
+		for _, k := range kernels {
+			t.Run(security.name+"/"+k.name, func(t *testing.T) {
+				flags := security.flags(t)
+				least := 2
+				if testing.Short() {
+					least = 1
+				}
+				end := time.Now().Add(*cutsFor)
+				runs, cuts := 0, 0
+				for ; runs < least || time.Now().Before(end); runs++ {
+					cuts += runWithCuts(t, k.name, k.size, uint64(runs), flags)
+				}
+				t.Logf("%d runs of %s were right, with %d cuts", runs, k.name, cuts)
+				if cuts == 0 {
+					t.Error("nothing was cut, so this has shown nothing")
+				}
+			})
+		}
+	}
+}
+
+// certificates makes those of a cluster, and returns the flags with which its daemons have them.
+func certificates(t *testing.T) []string {
+	t.Helper()
+	const cluster = "cuts"
+	dir := t.TempDir()
+	authority, err := certs.NewAuthority(dir, cluster, certs.AuthorityValidity, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := authority.Issue(dir, certs.Node{ID: certs.AnyNode}, false); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certs.NodeFiles(certs.AnyNode)
+	return []string{"--cluster", cluster, "--tls-ca", filepath.Join(dir, certs.AuthorityFile), "--tls-cert", filepath.Join(dir, cert), "--tls-key", filepath.Join(dir, key)}
+}
+
 // runWithCuts runs a kernel once and returns how many connections were cut meanwhile.
-func runWithCuts(t *testing.T, name, size string, seed uint64) (cuts int) {
+func runWithCuts(t *testing.T, name string, size int, seed uint64, flags []string) (cuts int) {
 	t.Helper()
 	// A subtest of its own, so that the daemons of this run end with it.
 	t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -123,10 +170,8 @@ func runWithCuts(t *testing.T, name, size string, seed uint64) (cuts int) {
 		proxies := transporttest.NewProxies(t, nil)
 		c := testcluster.ServeVia(t, nodes, nodes, func(node, other int, address string) string {
 			return proxies.Between(transport.NodeID(node), transport.NodeID(other), address)
-		})
-		over := make(chan struct{})
-		var cutting sync.WaitGroup
-		cutting.Go(func() {
+		}, flags...)
+		compute(t, c, nodes, name, size, func(over <-chan struct{}) {
 			random := rand.New(rand.NewPCG(seed, 4))
 			for {
 				select {
@@ -138,15 +183,6 @@ func runWithCuts(t *testing.T, name, size string, seed uint64) (cuts int) {
 				proxies.Cut(transport.NodeID(a), transport.NodeID((a+1+random.IntN(nodes-1))%nodes), random)
 			}
 		})
-		var programs []*testcluster.Process
-		for rank := range nodes {
-			programs = append(programs, c.Program(t, computed, rank, rank, name, size))
-		}
-		for _, p := range programs {
-			p.Succeed(t)
-		}
-		close(over)
-		cutting.Wait()
 		cuts = proxies.Cuts()
 	})
 	return cuts

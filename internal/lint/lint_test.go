@@ -45,7 +45,7 @@ var allowed = []struct {
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by its API.
 	// Two of the kernels run while the daemons' connections are cut, because they verify every word that they compute.
-	{"internal/e2e", []string{"dsm", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/sor", "bench/ocean", "transport"}},
+	{"internal/e2e", []string{"dsm", "node", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/sor", "bench/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/e2e/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs"}},

@@ -7,6 +7,8 @@
 //		bob.WriteFile(t, "/etc/greeting", "hello\n", 0o644) // on bob alone
 //		ann.Run(t, "ping -c 1 bob")                          // fails the test if it fails
 //		net.Disconnect(t, bob)
+//		net.Connect(t, bob)
+//		net.Filter(t).Sever(t, ann, bob) // bob hears nothing of ann, and ann hears bob
 //		bob.PowerOff()
 //	}
 //
@@ -27,6 +29,7 @@
 //
 // # What it needs
 //
-// Root, and the programs ip (iproute2) and nsenter, mount and pivot_root (util-linux); for ServeSSH also sshd (openssh-server).
+// Root, and the programs ip (iproute2) and nsenter, mount and pivot_root (util-linux); for ServeSSH also sshd (openssh-server),
+// and for Filter nft (nftables).
 // Where something is missing the test is skipped, unless the environment variable DSMD_REQUIRE names netns: then it fails.
 package netns

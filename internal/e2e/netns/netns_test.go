@@ -1,6 +1,7 @@
 package netns_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -60,4 +61,65 @@ func TestSSH(t *testing.T) {
 	if got := strings.TrimSpace(net.Machines[0].Run(t, "ssh -o BatchMode=yes bob hostname")); got != "bob" {
 		t.Errorf("ssh to bob reaches %q", got)
 	}
+}
+
+// reaches says whether a connection to a port where nobody listens is refused, for which packets have to go both ways.
+func reaches(t *testing.T, from, to *netns.Machine) bool {
+	t.Helper()
+	out, err := from.Try("timeout 1 bash -c 'exec 3<>/dev/tcp/" + to.Name + "/9'")
+	return err != nil && strings.Contains(out, "refused")
+}
+
+// TestWays: a way between two machines is severed, loses and is slow, while the others are as before.
+func TestWays(t *testing.T) {
+	net := netns.Start(t, "ann", "bob", "eve")
+	ann, bob, eve := net.Machines[0], net.Machines[1], net.Machines[2]
+	filter := net.Filter(t)
+	for _, way := range [][2]*netns.Machine{{ann, bob}, {bob, ann}} {
+		filter.Sever(t, way[0], way[1])
+		if reaches(t, ann, bob) || reaches(t, bob, ann) {
+			t.Errorf("%s and %s reach each other though one of the ways is severed", ann.Name, bob.Name)
+		}
+		if !reaches(t, eve, ann) || !reaches(t, bob, eve) {
+			t.Errorf("%s does not reach the others though its ways are whole", eve.Name)
+		}
+		filter.Restore(t, way[0], way[1])
+		if !reaches(t, ann, bob) {
+			t.Error("the way was restored, and nothing passes")
+		}
+	}
+	if came := hears(t, bob, ann); came < datagrams {
+		t.Errorf("%d of %d datagrams came by a way that is whole", came, datagrams)
+	}
+	filter.Lose(t, ann, bob)
+	if came := hears(t, bob, ann); came >= datagrams {
+		t.Error("a way that loses has lost nothing")
+	}
+	filter.Restore(t, ann, bob)
+	net.Slow(t, bob, 100)
+	if came := hears(t, bob, ann); came >= datagrams {
+		t.Errorf("all of %d datagrams came by a way that has room for a few of them", datagrams)
+	}
+	net.Fast(t, bob)
+	if came := hears(t, bob, ann); came < datagrams {
+		t.Errorf("%d of %d datagrams came by a way that is whole again", came, datagrams)
+	}
+}
+
+// datagrams is how many hears sends. The chance that a way which loses lets them all pass is 1 in 10^19.
+const datagrams = 200
+
+// hears is how many frames come to a machine when another sends it datagrams, of 1000 bytes, as fast as it can.
+func hears(t *testing.T, to, from *netns.Machine) (frames int) {
+	t.Helper()
+	count := func() (n int) {
+		if _, err := fmt.Sscan(to.Run(t, "cat /sys/class/net/eth0/statistics/rx_packets"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	// That nobody listens comes back as the error of a later write, which then has sent nothing.
+	from.Run(t, fmt.Sprintf("send() { printf %%01000d 0 >&3; }; exec 3>/dev/udp/%s/9; for i in {1..%d}; do send || send; done 2>/dev/null", to.Name, datagrams))
+	return count() - before
 }

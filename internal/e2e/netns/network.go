@@ -85,8 +85,11 @@ func (n *Network) plugIn(i int) error {
 func port(i int) string { return "port" + strconv.Itoa(i) }
 
 // ip is a command of ip(8) in the switch's network namespace.
-func (n *Network) ip(args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(n.bridge.init.Process.Pid), "--net", "--", "ip"}, args...)...)
+func (n *Network) ip(args ...string) *exec.Cmd { return n.onSwitch("ip", args...) }
+
+// onSwitch is a command in the switch's network namespace.
+func (n *Network) onSwitch(program string, args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(n.bridge.init.Process.Pid), "--net", "--", program}, args...)...)
 }
 
 // Disconnect pulls a machine's cable: what is sent to it or by it is lost, and its connections hear nothing of it.

@@ -45,15 +45,17 @@ func microCommand() *cobra.Command {
 
 func microHelp() string {
 	var text strings.Builder
-	text.WriteString("Measure single operations (all but the overlaps, if none is named), each in turns with its floor, the least that such an\n" +
+	text.WriteString("Measure single operations (those up to the first group, if none is named), each in turns with its floor, the least that such an\n" +
 		"operation can cost on this machine. The ratio is that of the medians.\n\n")
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, m := range micro.All() {
 		fmt.Fprintf(w, "  %s\t%s\n", m.Name, m.Summary)
 	}
-	fmt.Fprintf(w, "  %s\tonly if named: all of the following, of which each can be named too\n", micro.Overlap)
-	for _, m := range micro.Overlaps() {
-		fmt.Fprintf(w, "  %s\t%s\n", m.Name, m.Summary)
+	for _, g := range micro.Groups() {
+		fmt.Fprintf(w, "  %s\tonly if named: all of the following, of which each can be named too\n", g.Name)
+		for _, m := range g.Micros {
+			fmt.Fprintf(w, "  %s\t%s\n", m.Name, m.Summary)
+		}
 	}
 	w.Flush()
 	return strings.TrimRight(text.String(), "\n")

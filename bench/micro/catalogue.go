@@ -21,17 +21,27 @@ const (
 	passesPerRun = 4
 	// callsPerRun is how often a benchmark of single calls locks a lock or comes to a barrier.
 	callsPerRun = floor.WarmUps + samplesPerRun
-	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of Overlaps: more than any GOMAXPROCS there.
+	// scanPages and touchPages are the pages of the one pass of the benchmarks of bulk movement: 256 MiB and 1 GiB.
+	scanPages, touchPages = 64 << 10, 256 << 10
+	// readsAtATime is how many single reads a sample of reads_idle and reads_busy has, and readsPerRun how many a run times.
+	readsAtATime, readsPerRun = 64, 1024
+	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of the group Overlap: more than any GOMAXPROCS there.
 	overlapReaders = 64
 	// gap is the computing between two accesses of read_miss_spaced.
 	gap = 100 * time.Microsecond
 )
 
-// Overlap is the name that stands for all benchmarks of Overlaps.
-const Overlap = "overlap"
+// The groups of microbenchmarks that are run on demand only; each name stands for all of its group.
+const (
+	Overlap = "overlap"
+	Bulk    = "bulk"
+)
 
 // MinNodes is how many nodes the microbenchmarks need: one that has a page and one that wants it.
 const MinNodes = 2
+
+// perPage is the unit of passes.
+const perPage = "µs/page"
 
 // ErrUnknown is returned for a microbenchmark that does not exist.
 var ErrUnknown = errors.New("no such microbenchmark")
@@ -74,9 +84,9 @@ func All() []Micro {
 			Summary: "rank 1 stores to pages that it and rank 0 have read-only"},
 		{Name: "invalidate", Unit: "µs", Floor: single(floor.Unprotect), measure: invalidate,
 			Summary: "rank 0 stores to its pages, of which every other node has a read-only copy"},
-		{Name: "scan", Unit: "µs/page", Floor: pass(floor.Stream), measure: scan,
+		{Name: "scan", Unit: perPage, Floor: pass(floor.Stream), measure: scan(pagesPerPass*passesPerRun, passesPerRun),
 			Summary: "rank 1 reads 4 MiB that rank 0 has written, in order"},
-		{Name: "first_touch", Unit: "µs/page", Floor: pass(floor.Touch), measure: firstTouch,
+		{Name: "first_touch", Unit: perPage, Floor: pass(floor.Touch), measure: firstTouch(pagesPerPass*passesPerRun, passesPerRun),
 			Summary: "rank 1 stores to 4 MiB of pages that no node has touched, in order"},
 		{Name: "lock_local", Unit: "µs", Floor: floor.Spec{Path: floor.UnixRoundTrip, Samples: samplesPerRun}, measure: lockLocal,
 			Summary: "rank 1 locks and unlocks a mutex that it held last"},
@@ -87,14 +97,39 @@ func All() []Micro {
 	}
 }
 
-// Overlaps lists the microbenchmarks of how waiting for pages overlaps, one for each GOMAXPROCS of the reader, with and without
-// Prefetch. They are run on demand only.
-func Overlaps() []Micro {
+// A Group is microbenchmarks that are run on demand only.
+type Group struct {
+	Name   string // stands for all of them
+	Micros []Micro
+}
+
+// Groups lists the groups.
+func Groups() []Group { return []Group{{Overlap, overlaps()}, {Bulk, bulk()}} }
+
+// bulk lists the microbenchmarks that move more memory than those which are always run, or keep every core busy.
+func bulk() []Micro {
+	whole := func(path floor.Path, pages int) floor.Spec { return floor.Spec{Path: path, Samples: 1, Pages: pages} }
+	fetch := floor.Spec{Path: floor.Fetch, Samples: samplesPerRun}
+	return []Micro{
+		{Name: "scan_256m", Unit: perPage, Floor: whole(floor.Stream, scanPages), measure: scan(scanPages, 1),
+			Summary: "rank 1 reads 256 MiB that rank 0 has written, in order"},
+		{Name: "first_touch_1g", Unit: perPage, Floor: whole(floor.Touch, touchPages), measure: firstTouch(touchPages, 1),
+			Summary: "rank 1 stores to 1 GiB of pages that no node has touched, in order"},
+		{Name: "reads_idle", Unit: perPage, Floor: fetch, measure: reads(false),
+			Summary: fmt.Sprintf("rank 1 loads from pages of rank 0, which does nothing, in random order; %d loads a sample", readsAtATime)},
+		{Name: "reads_busy", Unit: perPage, Floor: fetch, measure: reads(true),
+			Summary: "the same while the program of rank 0 computes on every core; its floor is without that load"},
+	}
+}
+
+// overlaps lists the microbenchmarks of how waiting for pages overlaps, one for each GOMAXPROCS of the reader, with and without
+// Prefetch.
+func overlaps() []Micro {
 	var list []Micro
 	for _, prefetch := range []bool{false, true} {
 		for _, procs := range []int{1, 2, 8, 32} {
 			m := Micro{
-				Name: fmt.Sprintf("overlap_%d", procs), Unit: "µs/page", Floor: floor.Spec{Path: floor.Fetch, Samples: samplesPerRun},
+				Name: fmt.Sprintf("overlap_%d", procs), Unit: perPage, Floor: floor.Spec{Path: floor.Fetch, Samples: samplesPerRun},
 				Summary: fmt.Sprintf("%d goroutines of rank 1 load from random pages of rank 0 with GOMAXPROCS=%d", overlapReaders, procs),
 				measure: overlap(procs, prefetch),
 			}
@@ -118,20 +153,23 @@ func names(list []Micro) (names []string) {
 	return names
 }
 
-// Choose returns the microbenchmarks of the given names, in the order of All and then of Overlaps; All if there are no names.
-// Overlap names all of Overlaps. A name that does not exist gets an ErrUnknown that lists those that do.
+// Choose returns the microbenchmarks of the given names, in the order of All and then of Groups; All if there are no names.
+// The name of a group names all of it. A name that does not exist gets an ErrUnknown that lists those that do.
 func Choose(wanted []string) ([]Micro, error) {
 	if len(wanted) == 0 {
 		return All(), nil
 	}
-	overlaps := names(Overlaps())
-	if slices.Contains(wanted, Overlap) {
-		wanted = slices.DeleteFunc(slices.Concat(wanted, overlaps), func(name string) bool { return name == Overlap })
+	all, known := All(), Names()
+	for _, g := range Groups() {
+		known = append(known, g.Name)
+		if slices.Contains(wanted, g.Name) {
+			wanted = slices.Concat(wanted, names(g.Micros))
+		}
+		all, known = append(all, g.Micros...), append(known, names(g.Micros)...)
 	}
-	all := slices.Concat(All(), Overlaps())
 	for _, name := range wanted {
-		if !slices.Contains(names(all), name) {
-			return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(slices.Concat(Names(), []string{Overlap}, overlaps), ", "))
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(m Micro) bool { return !slices.Contains(wanted, m.Name) }), nil

@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"dsmd/bench/floor"
@@ -136,12 +140,12 @@ func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pa
 	}
 }
 
-// timePasses makes a step that does pass for each of passesPerRun equal parts of the pages and appends the time
+// timePasses makes a step that does pass for each of so many equal parts of the pages and appends the time
 // per page, in microseconds, to samples.
-func timePasses(samples *[]float64, pass func(pages)) func(pages) {
+func timePasses(passes int, samples *[]float64, pass func(pages)) func(pages) {
 	return func(s pages) {
-		words := len(s.words) / passesPerRun
-		for i := range passesPerRun {
+		words := len(s.words) / passes
+		for i := range passes {
 			part := pages{s.words[i*words : (i+1)*words], s.each}
 			start := time.Now()
 			pass(part)
@@ -176,20 +180,69 @@ func invalidate(p *place) (samples []float64, err error) {
 	return timed(samples), err
 }
 
-func scan(p *place) (samples []float64, err error) {
-	err = p.onPages(pagesPerPass*passesPerRun,
-		p.at(0, storeAll),
-		p.at(1, timePasses(&samples, func(s pages) {
-			for _, word := range s.words {
-				sink += word
-			}
-		})))
-	return samples, err
+func scan(pagesPerRun, passes int) func(*place) ([]float64, error) {
+	return func(p *place) (samples []float64, err error) {
+		err = p.onPages(pagesPerRun,
+			p.at(0, storeAll),
+			p.at(1, timePasses(passes, &samples, func(s pages) {
+				for _, word := range s.words {
+					sink += word
+				}
+			})))
+		return samples, err
+	}
 }
 
-func firstTouch(p *place) (samples []float64, err error) {
-	err = p.onPages(pagesPerPass*passesPerRun, p.at(1, timePasses(&samples, storeAll)))
-	return samples, err
+func firstTouch(pagesPerRun, passes int) func(*place) ([]float64, error) {
+	return func(p *place) (samples []float64, err error) {
+		err = p.onPages(pagesPerRun, p.at(1, timePasses(passes, &samples, storeAll)))
+		return samples, err
+	}
+}
+
+// reads times single loads, readsAtATime together, with the program of rank 0 computing on every core or at rest.
+func reads(busy bool) func(*place) ([]float64, error) {
+	return func(p *place) (samples []float64, err error) {
+		stop := func() {}
+		err = p.onPages(readsPerRun,
+			p.at(0, storeAll),
+			p.at(0, func(pages) {
+				if busy {
+					stop = computeEverywhere()
+				}
+			}),
+			p.at(1, func(s pages) {
+				for some := range slices.Chunk(p.order(s.count()), readsAtATime) {
+					start := time.Now()
+					for _, page := range some {
+						sink += s.load(page)
+					}
+					samples = append(samples, microseconds(time.Since(start))/float64(len(some)))
+				}
+			}))
+		stop()
+		return samples, err
+	}
+}
+
+// computeEverywhere computes in as many goroutines as there are cores, until stop is called.
+func computeEverywhere() (stop func()) {
+	var over atomic.Bool
+	var all sync.WaitGroup
+	// One P more, so that the barrier at which this rank waits is answered at once.
+	procs := runtime.GOMAXPROCS(runtime.NumCPU() + 1)
+	for range runtime.NumCPU() {
+		all.Go(func() {
+			for !over.Load() {
+				floor.Compute(gap)
+			}
+		})
+	}
+	return func() {
+		over.Store(true)
+		all.Wait()
+		runtime.GOMAXPROCS(procs)
+	}
 }
 
 // locked locks and unlocks m and returns how long locking took, and both together, in microseconds.

@@ -29,9 +29,11 @@ func TestChoose(t *testing.T) {
 	if err != nil || len(two) != 2 || two[0].Name != "read_miss" || two[1].Name != "scan" {
 		t.Errorf("Choose(scan, read_miss) = %v, %v", two, err)
 	}
-	overlaps, err := Choose([]string{Overlap, "scan"})
-	if err != nil || len(overlaps) != 1+len(Overlaps()) || overlaps[0].Name != "scan" || overlaps[1].Name != "overlap_1" || overlaps[8].Name != "overlap_prefetch_32" {
-		t.Errorf("Choose(%s, scan) = %v, %v, want scan and all of Overlaps", Overlap, overlaps, err)
+	for _, g := range Groups() {
+		group, err := Choose([]string{g.Name, "scan"})
+		if err != nil || len(group) != 1+len(g.Micros) || group[0].Name != "scan" || group[1].Name != g.Micros[0].Name {
+			t.Errorf("Choose(%s, scan) = %v, %v, want scan and all of the group", g.Name, group, err)
+		}
 	}
 	if one, err := Choose([]string{"overlap_8"}); err != nil || len(one) != 1 || one[0].Name != "overlap_8" {
 		t.Errorf("Choose(overlap_8) = %v, %v", one, err)

@@ -16,7 +16,7 @@ import (
 func overlap(procs int, prefetch bool) func(*place) ([]float64, error) {
 	return func(p *place) (samples []float64, err error) {
 		var failed error
-		read := p.at(1, timePasses(&samples, func(s pages) { failed = errors.Join(failed, p.readTogether(s, prefetch)) }))
+		read := p.at(1, timePasses(passesPerRun, &samples, func(s pages) { failed = errors.Join(failed, p.readTogether(s, prefetch)) }))
 		err = p.onPages(pagesPerPass*passesPerRun, p.at(0, storeAll), func(s pages) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			read(s)

@@ -13,6 +13,9 @@ import (
 // sound. Copying 64 KiB takes some 10 µs.
 const rawCopyBytes = 64 << 10
 
+// minPageBytes is the smallest page that any system has.
+const minPageBytes = 4 << 10
+
 // memfd is the file that holds the bytes of this node's pages. Pages that are absent are holes: they cost nothing.
 type memfd struct{ fd int }
 
@@ -90,6 +93,33 @@ func (m memfd) move(call uintptr, b []byte, off uint64) unix.Errno {
 			return unix.EIO // past the end of the file: the callers check the page number, and the size is sealed
 		}
 		b, off = b[n:], off+uint64(n)
+	}
+	return 0
+}
+
+// scatterAt fills the slices, none of them empty and all together short enough to bypass the scheduler, with what lies from offset off on.
+func (m memfd) scatterAt(into [][]byte, off uint64) unix.Errno {
+	var vector [MaxRunBytes / minPageBytes]unix.Iovec
+	for i, b := range into {
+		vector[i].Base = unsafe.SliceData(b)
+		vector[i].SetLen(len(b))
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_PREADV, uintptr(m.fd), uintptr(unsafe.Pointer(&vector)), uintptr(len(into)), uintptr(off), 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return errno
+	}
+	// The kernel may stop early, at a signal for one. What is left is read piece by piece.
+	done := 0
+	if errno == 0 {
+		done = int(n)
+	}
+	for _, b := range into {
+		skip := min(done, len(b))
+		done -= skip
+		if errno := m.readAt(b[skip:], off+uint64(skip)); errno != 0 {
+			return errno
+		}
+		off += uint64(len(b))
 	}
 	return 0
 }

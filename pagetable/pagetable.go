@@ -78,6 +78,22 @@ const (
 	Pending
 )
 
+// MaxRunBytes bounds the pages of a Run together. By then nearly all is saved that can be saved by doing many pages at once, and one call
+// is still short (see package uffd).
+const MaxRunBytes = 64 << 10
+
+// Run is an operation on neighbouring pages.
+type Run struct {
+	Op    Op // OpInstall, OpMakeWritable, OpDowngrade or OpRevoke
+	First Page
+	Count int // at least 1; Count × PageBytes is at most MaxRunBytes
+
+	Writable bool     // OpInstall: for each page as in Table.Install
+	Proc     ProcID   // OpInstall
+	Data     []byte   // OpInstall: the contents, one page behind the other; nil: all zeros
+	Into     [][]byte // OpRevoke: for each page as in Table.Revoke; nil: nobody wants any
+}
+
 // Table is the set of pages on this node.
 //
 // A page is absent (no access), read-only or writable, the same in all attached programs, apart
@@ -113,13 +129,18 @@ type Table interface {
 	// done no load from or store to the page can happen in any program.
 	// into must stay valid until the operation is done.
 	Revoke(p Page, into []byte) (Outcome, error)
+	// Operate does to each page of a run what Install, MakeWritable, Downgrade or Revoke does to one, in hardly more system calls, where the
+	// trap allows it. outcomes, as long as the run, says of each page whether it is done; each that is pending gets an event of
+	// its own. If there is an error some of the pages may be done.
+	Operate(run *Run, outcomes []Outcome) error
 	// Map settles a fault of proc on a page that is present: maps it there, read-only or writable as the
 	// page is, and wakes the waiting threads. AllProcs: wakes threads of every program and maps nothing.
 	// A page that is absent is not an error: the threads are woken and fault again.
 	Map(p Page, writable bool, proc ProcID) (Outcome, error)
 
-	// Read copies a present page. Absent pages read as zeros.
-	Read(p Page, into []byte) error
+	// Read copies neighbouring pages that are present, from first on, each into a slice of its own. Absent pages read as zeros. Together they have at
+	// most MaxRunBytes.
+	Read(first Page, into ...[]byte) error
 	// Drop makes a run of pages absent, whatever they were, and wakes threads that wait for them. For memory that is freed. The
 	// completion of a pending one names the first page. Until then the run may only be mapped (Map), which wakes.
 	Drop(first Page, count uint64) (Outcome, error)

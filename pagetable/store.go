@@ -3,6 +3,8 @@ package pagetable
 import (
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // store is what both back ends have: the file with the bytes of the pages, its dimensions, and the checks of what callers give.
@@ -49,18 +51,24 @@ func (s *store) Pages() uint64 { return s.pages }
 // MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is sealed.
 func (s *store) MemFD() int { return s.mem.fd }
 
-// Read copies a present page; see Table. Only a writer's stores of the moment can make it a mixture of old and new.
-func (s *store) Read(p Page, into []byte) error {
+// Read copies present pages; see Table. Only a writer's stores of the moment can make one a mixture of old and new.
+func (s *store) Read(first Page, into ...[]byte) error {
 	if s.closed {
 		return ErrClosed
 	}
-	if uint64(p) >= s.pages || uintptr(len(into)) != s.pageBytes {
-		panic(fmt.Sprintf("pagetable: read of page %d of %d into %d bytes; a page has %d", p, s.pages, len(into), s.pageBytes))
-	}
-	if errno := s.mem.readAt(into, s.offset(p)); errno != 0 {
-		return fmt.Errorf("pagetable: read page %d: %w", p, errno)
+	CheckRead(first, into, s.pages, int(s.pageBytes))
+	if errno := s.readRun(first, into); errno != 0 {
+		return fmt.Errorf("pagetable: read %d pages from page %d: %w", len(into), first, errno)
 	}
 	return nil
+}
+
+// readRun copies neighbouring pages.
+func (s *store) readRun(first Page, into [][]byte) unix.Errno {
+	if len(into) == 1 {
+		return s.mem.readAt(into[0], s.offset(first))
+	}
+	return s.mem.scatterAt(into, s.offset(first))
 }
 
 // offset is where the file has page p.

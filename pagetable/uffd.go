@@ -67,7 +67,7 @@ type Uffd struct {
 	goneNews []ProcID // programs found gone and not reported yet; at most one entry per program
 	pending  []job
 	buffer   uffd.Buffer
-	zeros    []byte // one page, read only
+	zeros    []byte // the longest run of pages, read only
 	scratch  []byte // one page, allocated at first use by mapByCopy
 	ready    [readyPrograms]unix.EpollEvent
 
@@ -108,7 +108,7 @@ func NewUffd(cfg UffdConfig) (*Uffd, error) {
 		return nil, err
 	}
 	u := &Uffd{
-		store: st, osPage: uintptr(os.Getpagesize()), pending: make([]job, 0, maxPending), zeros: make([]byte, st.pageBytes),
+		store: st, osPage: uintptr(os.Getpagesize()), pending: make([]job, 0, maxPending), zeros: make([]byte, MaxRunBytes),
 	}
 	if err := u.openPollers(); err != nil {
 		st.mem.close()

@@ -55,9 +55,9 @@ func (u *Uffd) keep(j job) {
 func (u *Uffd) perform(j job) unix.Errno {
 	switch j.op {
 	case OpMakeWritable:
-		return u.protect(j.page, false)
+		return u.protect(j.page, 1, false)
 	case OpDowngrade:
-		return u.protect(j.page, true)
+		return u.protect(j.page, 1, true)
 	case OpRevoke:
 		return u.revoke(j.page, j.into)
 	case OpMap:
@@ -66,7 +66,7 @@ func (u *Uffd) perform(j job) unix.Errno {
 		if errno := u.mapIn(u.program(j.proc), j.page, j.writable); errno != 0 {
 			return errno
 		}
-		u.wake(j.page, nil)
+		u.wake(j.page, 1, nil)
 		return 0
 	}
 	panic(fmt.Sprintf("pagetable: job %v of page %d", j.op, j.page))
@@ -95,7 +95,7 @@ func (u *Uffd) Revoke(p Page, into []byte) (Outcome, error) {
 func (u *Uffd) Map(p Page, writable bool, proc ProcID) (Outcome, error) {
 	u.check(OpMap, p)
 	if proc == AllProcs && !u.closed {
-		u.wake(p, nil)
+		u.wake(p, 1, nil)
 		return Done, nil
 	}
 	return u.run(job{op: OpMap, page: p, writable: writable, proc: proc})
@@ -109,16 +109,26 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 	if u.closed {
 		return Done, ErrClosed
 	}
-	pr := u.program(proc)
-	if pr != nil && pr.gone {
-		pr = nil
-	}
-	filled, errno := u.fill(pr, p, data, writable)
+	pr := u.living(proc)
+	filled, errno := u.fill(pr, p, 1, data, writable)
 	if errno == 0 {
-		u.wake(p, pr)
+		u.wake(p, 1, pr)
 		return Done, nil
 	}
-	rest := u.zeros[filled:]
+	return u.installRest(pr, p, data, writable, filled, errno)
+}
+
+// living is an attached program that can be operated on, nil if there is none of this number.
+func (u *Uffd) living(proc ProcID) *program {
+	if pr := u.program(proc); pr != nil && !pr.gone {
+		return pr
+	}
+	return nil
+}
+
+// installRest ends an Install of which fill has done only so many bytes, because of errno.
+func (u *Uffd) installRest(pr *program, p Page, data []byte, writable bool, filled int, errno unix.Errno) (Outcome, error) {
+	rest := u.zeros[filled:u.pageBytes]
 	if data != nil {
 		rest = data[filled:]
 	}
@@ -128,12 +138,12 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 	case unix.ESRCH:
 		u.markGone(pr)
 	case unix.EAGAIN:
-		mapLater = proc
+		mapLater = pr.id
 	case unix.EEXIST:
 		// The page was absent, so its bytes can't be there: unless the kernel failed to split a huge page when it
 		// was punched (it leaves zeros then), or somebody wrote to the file behind our back. No program maps it
 		// in either case; what was asked for replaces it.
-		mapLater = proc
+		mapLater = pr.id
 	default:
 		if pr == nil || !u.blame(pr, "install a page", errno) {
 			return Done, fail(OpInstall, p, errno)
@@ -145,15 +155,16 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 	return u.run(job{op: OpInstall, page: p, writable: writable, proc: mapLater})
 }
 
-// fill fills and maps a missing page in a program and wakes the threads that wait there. It returns how many bytes it
+// fill fills and maps missing pages, neighbours, in a program and wakes the threads that wait there. It returns how many bytes it
 // got done: those may be mapped writable and changed by now, so they must not be written again.
-func (u *Uffd) fill(pr *program, p Page, data []byte, writable bool) (int, unix.Errno) {
+func (u *Uffd) fill(pr *program, p Page, count int, data []byte, writable bool) (int, unix.Errno) {
 	if pr == nil {
 		return 0, unix.ENOENT
 	}
 	zero := data == nil && writable // the kernel can't map zeros write-protected, so those are copied
+	length := uintptr(count) * u.pageBytes
 	if data == nil {
-		data = u.zeros
+		data = u.zeros[:length]
 	}
 	mode := uint64(0)
 	if !writable {
@@ -164,7 +175,7 @@ func (u *Uffd) fill(pr *program, p Page, data []byte, writable bool) (int, unix.
 		var n int
 		var errno unix.Errno
 		if zero {
-			n, errno = pr.traps.ZeroPage(at+uintptr(done), u.pageBytes-uintptr(done), 0)
+			n, errno = pr.traps.ZeroPage(at+uintptr(done), length-uintptr(done), 0)
 		} else {
 			n, errno = pr.traps.Copy(at+uintptr(done), data[done:], mode)
 		}
@@ -181,26 +192,30 @@ func (u *Uffd) fill(pr *program, p Page, data []byte, writable bool) (int, unix.
 	}
 }
 
-// protect makes stores to a page fault, or lets them through and wakes who waits, in every program.
-func (u *Uffd) protect(p Page, on bool) unix.Errno {
+// protect makes stores to neighbouring pages fault, or lets them through and wakes who waits, in every program.
+func (u *Uffd) protect(p Page, count int, on bool) unix.Errno {
 	for _, pr := range u.programs {
-		if errno := u.protectIn(pr, p, on); errno != 0 {
+		if errno := u.protectIn(pr, p, count, on); errno != 0 {
 			return errno
 		}
 	}
 	return 0
 }
 
-func (u *Uffd) protectIn(pr *program, p Page, on bool) unix.Errno {
+// protectIn does that in one program. Of several pages it may have done some when it fails.
+func (u *Uffd) protectIn(pr *program, p Page, count int, on bool) unix.Errno {
 	if pr.gone {
 		return 0
 	}
 	errno := unix.EAGAIN
 	for tries := 0; errno == unix.EAGAIN && tries < eagainTries; tries++ {
-		errno = pr.traps.WriteProtect(u.addr(pr, p), u.pageBytes, on, false)
+		errno = pr.traps.WriteProtect(u.addr(pr, p), uintptr(count)*u.pageBytes, on, false)
 	}
 	switch errno {
 	case unix.ENOENT: // it has not mapped this part of the region, so it has no access to cut off or give
+		if count > 1 {
+			return errno // perhaps it has mapped another part
+		}
 		return 0
 	case unix.ESRCH:
 		u.markGone(pr)
@@ -216,7 +231,7 @@ func (u *Uffd) protectIn(pr *program, p Page, on bool) unix.Errno {
 // could fall between reading and punching and be lost. Without a reader of the contents, punching does it all.
 func (u *Uffd) revoke(p Page, into []byte) unix.Errno {
 	if into != nil {
-		if errno := u.protect(p, true); errno != 0 {
+		if errno := u.protect(p, 1, true); errno != 0 {
 			return errno
 		}
 		if errno := u.mem.readAt(into, u.offset(p)); errno != 0 {
@@ -226,26 +241,26 @@ func (u *Uffd) revoke(p Page, into []byte) unix.Errno {
 	if errno := u.mem.punch(u.offset(p), uint64(u.pageBytes)); errno != 0 {
 		return errno
 	}
-	u.wake(p, nil)
+	u.wake(p, 1, nil)
 	return 0
 }
 
-// wake wakes the threads that wait for a page in all programs but one.
-func (u *Uffd) wake(p Page, except *program) {
+// wake wakes the threads that wait for one of so many pages in all programs but one.
+func (u *Uffd) wake(p Page, count uint64, except *program) {
 	for _, pr := range u.programs {
-		if pr != except && !pr.gone {
-			u.wakeIn(pr, p)
+		if pr != except {
+			u.wakeIn(pr, p, count)
 		}
 	}
 }
 
-func (u *Uffd) wakeIn(pr *program, p Page) {
+func (u *Uffd) wakeIn(pr *program, p Page, count uint64) {
 	if pr.gone {
 		return // found so by the step before
 	}
-	if errno := pr.traps.Wake(u.addr(pr, p), u.pageBytes); errno != 0 {
+	if errno := pr.traps.Wake(u.addr(pr, p), uintptr(count)*u.pageBytes); errno != 0 {
 		// Waking asks nothing of the address space, and Attach has tried it on the whole region.
-		panic(fmt.Sprintf("pagetable: wake page %d of program %d at %#x: %v", p, pr.id, u.addr(pr, p), errno))
+		panic(fmt.Sprintf("pagetable: wake %d pages from page %d of program %d at %#x: %v", count, p, pr.id, u.addr(pr, p), errno))
 	}
 }
 
@@ -279,7 +294,7 @@ func (u *Uffd) mapIn(pr *program, p Page, writable bool) unix.Errno {
 			existed = true
 			done += u.osPage
 		case unix.EFAULT, unix.ENOENT: // gone from the file, or unmapped by the program: the threads see for themselves
-			u.wakeIn(pr, p)
+			u.wakeIn(pr, p, 1)
 			return 0
 		case unix.ESRCH:
 			u.markGone(pr)
@@ -301,9 +316,9 @@ func (u *Uffd) mapIn(pr *program, p Page, writable bool) unix.Errno {
 		return 0
 	}
 	// What was mapped may be protected otherwise than the page is now. Lifting the protection also wakes, setting it doesn't.
-	errno := u.protectIn(pr, p, !writable)
+	errno := u.protectIn(pr, p, 1, !writable)
 	if errno == 0 && !writable {
-		u.wakeIn(pr, p)
+		u.wakeIn(pr, p, 1)
 	}
 	return errno
 }
@@ -314,7 +329,7 @@ func (u *Uffd) mapIn(pr *program, p Page, writable bool) unix.Errno {
 func (u *Uffd) mapByCopy(pr *program, p Page) unix.Errno {
 	off := u.offset(p)
 	if !u.mem.present(off) {
-		u.wakeIn(pr, p)
+		u.wakeIn(pr, p, 1)
 		return 0
 	}
 	if u.scratch == nil {
@@ -326,16 +341,16 @@ func (u *Uffd) mapByCopy(pr *program, p Page) unix.Errno {
 	if errno := u.mem.punch(off, uint64(u.pageBytes)); errno != 0 {
 		return errno
 	}
-	done, errno := u.fill(pr, p, u.scratch, false)
+	done, errno := u.fill(pr, p, 1, u.scratch, false)
 	if errno != 0 {
 		if back := u.mem.writeAt(u.scratch[done:], off+uint64(done)); back != 0 {
 			panic(fmt.Sprintf("pagetable: page %d is lost: it can't be put back into the file: %v", p, back))
 		}
 	}
-	u.wake(p, pr)
+	u.wake(p, 1, pr)
 	switch errno {
 	case unix.ENOENT:
-		u.wakeIn(pr, p)
+		u.wakeIn(pr, p, 1)
 		return 0
 	case unix.ESRCH:
 		u.markGone(pr)
@@ -358,13 +373,6 @@ func (u *Uffd) Drop(first Page, count uint64) (Outcome, error) {
 	if err := u.punchRun(first, count); err != nil {
 		return Done, err
 	}
-	for _, pr := range u.programs {
-		if pr.gone {
-			continue
-		}
-		if errno := pr.traps.Wake(u.addr(pr, first), uintptr(count)*u.pageBytes); errno != 0 {
-			panic(fmt.Sprintf("pagetable: wake %d pages from page %d of program %d: %v", count, first, pr.id, errno))
-		}
-	}
+	u.wake(first, count, nil)
 	return Done, nil
 }

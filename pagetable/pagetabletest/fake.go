@@ -383,14 +383,22 @@ func (f *Fake) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (page
 	})
 }
 
-// Read copies a page; absent pages read as zeros.
-func (f *Fake) Read(p pagetable.Page, into []byte) error {
+// Operate does an operation on each page of a run.
+func (f *Fake) Operate(r *pagetable.Run, outcomes []pagetable.Outcome) error {
+	return pagetable.OneByOne(f, r, outcomes)
+}
+
+// Read copies pages; absent ones read as zeros.
+func (f *Fake) Read(first pagetable.Page, into ...[]byte) error {
+	pagetable.CheckRead(first, into, f.cfg.Pages, f.cfg.PageBytes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return pagetable.ErrClosed
 	}
-	f.readLocked(p, into)
+	for i, b := range into {
+		f.readLocked(first+pagetable.Page(i), b)
+	}
 	return nil
 }
 

@@ -50,6 +50,7 @@ func Run(t *testing.T, newFixture func(t testing.TB) Fixture) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(NewRig(t, newFixture(t))) })
 	}
+	testRuns(t, newFixture)
 }
 
 func installReadOnly(r *Rig) {

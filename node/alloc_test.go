@@ -119,9 +119,15 @@ func (b *bareTable) Revoke(_ pagetable.Page, into []byte) (pagetable.Outcome, er
 	return pagetable.Done, b.Read(0, into)
 }
 
-func (b *bareTable) Read(_ pagetable.Page, into []byte) error {
-	for i := range into {
-		into[i] = 1
+func (b *bareTable) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) error {
+	return pagetable.OneByOne(b, run, outcomes)
+}
+
+func (b *bareTable) Read(_ pagetable.Page, into ...[]byte) error {
+	for _, page := range into {
+		for i := range page {
+			page[i] = 1
+		}
 	}
 	return nil
 }

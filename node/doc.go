@@ -21,6 +21,7 @@
 //	programs.go  programs that attach, and their end
 //	failure.go   peers that are lost, in whoever's opinion
 //	calls.go     what programs ask for
+//	runs.go      doing to neighbouring pages together what one turn brings for each
 //	prefetch.go  fetching runs of pages before they are touched
 //	pin.go       keeping pages here for system calls
 //	waiters.go   which of several programs an arriving page is mapped into

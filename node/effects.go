@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,15 +27,14 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		n.arrived.payload.Keep()
 		n.stash[page] = n.arrived.payload
 	case protocol.EffectMap:
+		n.perform()
 		out, err := n.table.Map(page, f.Access == protocol.Write, pagetable.ProcID(f.Client))
 		n.operated(page, f.Kind, out, err)
 	case protocol.EffectMakeWritable:
-		out, err := n.table.MakeWritable(page)
-		n.operated(page, f.Kind, out, err)
+		n.operate(pagetable.OpMakeWritable, page, false, 0, nil, nil)
 	case protocol.EffectDowngrade:
 		n.count.downgrades.Add(1)
-		out, err := n.table.Downgrade(page)
-		n.operated(page, f.Kind, out, err)
+		n.operate(pagetable.OpDowngrade, page, false, 0, nil, nil)
 	case protocol.EffectRevoke:
 		n.revoke(page, f)
 	case protocol.EffectHold:
@@ -46,6 +44,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		n.complete(f)
 	case protocol.EffectForget:
 		n.extents.drop(page)
+		n.perform()
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)
 	case protocol.EffectReject:
@@ -109,52 +108,12 @@ func (n *Node) observe(page pagetable.Page) {
 
 // send sends a message, with the page if its flags say so.
 func (n *Node) send(m *protocol.Message) {
-	var payload transport.Payload
 	if m.Flags&protocol.FlagData != 0 {
-		var err error
-		if payload, err = n.contents(m); err != nil {
-			n.breakDown(err)
-			return
-		}
+		n.sendPage(m)
+		return
 	}
-	n.control = protocol.AppendMessage(n.control[:0], m)
-	err := n.net.Send(transport.NodeID(m.To), n.control, payload)
-	switch {
-	case err == nil:
-		// Nobody waits for a Done but others who want the same object.
-		n.unsent = true
-		n.urgent = n.urgent || m.Kind != protocol.Done
-	case errors.Is(err, transport.ErrPeerDown) && m.Kind != protocol.Forward && m.Kind != protocol.Invalidate:
-		// What is lost was for that peer alone. A third node waits for what follows from the other two kinds; it learns from this
-		// node's end that it waits in vain.
-		n.lose(transport.NodeID(m.To), fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
-	default:
-		n.breakDown(fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
-	}
-}
-
-// contents returns the page that goes with a message: as it was when it was revoked, or as it is. A
-// page of zeros is not sent; the message says so instead, and nil is returned.
-func (n *Node) contents(m *protocol.Message) (transport.Payload, error) {
-	page := pagetable.Page(m.Object.Page())
-	payload, ok := n.saved[page]
-	if ok {
-		delete(n.saved, page)
-	} else {
-		payload = n.net.Lease(transport.NodeID(m.To))
-		if err := n.table.Read(page, payload.Bytes()); err != nil {
-			payload.Release()
-			return nil, fmt.Errorf("node: read page %d: %w", page, err)
-		}
-	}
-	if isZero(payload.Bytes()) {
-		n.count.zeroPages.Add(1)
-		payload.Release()
-		m.Flags = m.Flags&^protocol.FlagData | protocol.FlagZero
-		return nil, nil
-	}
-	n.count.pagesSent.Add(1)
-	return payload, nil
+	n.sendGrants()
+	n.post(m, nil)
 }
 
 // install makes a page present with the contents that came with the grant, now or earlier.
@@ -175,11 +134,10 @@ func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
 		delete(n.stash, page)
 		data = kept.Bytes()
 	}
-	out, err := n.table.Install(page, data, f.Access == protocol.Write, n.waiters.take(page))
+	n.operate(pagetable.OpInstall, page, f.Access == protocol.Write, n.waiters.take(page), data, nil)
 	if kept != nil {
 		kept.Release()
 	}
-	n.operated(page, f.Kind, out, err)
 }
 
 func (n *Node) revoke(page pagetable.Page, f *protocol.Effect) {
@@ -192,8 +150,7 @@ func (n *Node) revoke(page pagetable.Page, f *protocol.Effect) {
 	} else {
 		n.count.invalidations.Add(1)
 	}
-	out, err := n.table.Revoke(page, into)
-	n.operated(page, f.Kind, out, err)
+	n.operate(pagetable.OpRevoke, page, false, 0, nil, into)
 }
 
 // complete answers a program's call.

@@ -18,6 +18,7 @@ type counters struct {
 	invalidations, downgrades, revokes, holds                           atomic.Uint64
 	lockCalls, barrierCalls, nameCalls, prefetches                      atomic.Uint64
 	pins, pinWaits, pinBreaks                                           atomic.Uint64
+	runs, runPages                                                      atomic.Uint64
 	prefetchedPages, aheadPages, sleeps, moves, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
@@ -59,6 +60,8 @@ func (n *Node) metrics() []metric {
 		{"pin_breaks", "Pins that were broken because others had waited too long for the page.", false, u(&c.pinBreaks)},
 		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
 		{"ahead_pages", "Pages that were asked for ahead of a thread that goes over a run of pages.", false, u(&c.aheadPages)},
+		{"runs", "Operations that were done to several neighbouring pages at once.", false, u(&c.runs)},
+		{"run_pages", "Pages to which they were done.", false, u(&c.runPages)},
 		{"sleeps", "Times that the reactor went to sleep.", false, u(&c.sleeps)},
 		{"core_changes", "Times that the reactor moved to another core, away from others that polled or computed on its own.", false, u(&c.moves)},
 		{"programs_seen", "Programs that have attached.", false, u(&c.programsSeen)},

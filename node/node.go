@@ -170,6 +170,7 @@ type Node struct {
 	waiters    waiters
 	streams    streams
 	extents    extents
+	runs       runs
 
 	count      counters
 	latency    histograms
@@ -235,7 +236,7 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		patience: pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(),
+		patience: pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), runs: newRuns(table.PageBytes()),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

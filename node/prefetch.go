@@ -68,7 +68,9 @@ func (n *Node) fetchMore() bool {
 	f := g.ready[0]
 	g.ready = append(g.ready[:0], g.ready[1:]...)
 	f.ready = false
+	n.gather()
 	n.fill(f)
+	n.settle()
 	return true
 }
 

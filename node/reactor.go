@@ -119,14 +119,18 @@ func (n *Node) pollTable() bool {
 		n.breakDown(fmt.Errorf("node: read faults: %w", err))
 		return false
 	}
+	n.gather()
 	for i := range n.events[:got] {
 		n.tableEvent(&n.events[i])
 	}
+	n.settle()
 	return got > 0
 }
 
 func (n *Node) pollNet() bool {
+	n.gather()
 	got, err := n.net.Poll(n, framesPerTurn)
+	n.settle()
 	if err != nil {
 		n.breakDown(fmt.Errorf("node: receive: %w", err))
 	}
@@ -135,7 +139,11 @@ func (n *Node) pollNet() bool {
 
 // fireTimers ends the holds and breaks the pins whose time has come, and says whether there were any.
 func (n *Node) fireTimers() bool {
+	if len(n.timers.list)+len(n.breaks.list) == 0 {
+		return false
+	}
 	fired := false
+	n.gather()
 	for id, ok := n.timers.due(n.now); ok; id, ok = n.timers.due(n.now) {
 		fired = true
 		n.step(protocol.Event{Kind: protocol.EventHoldOver, Object: id})
@@ -144,6 +152,7 @@ func (n *Node) fireTimers() bool {
 		fired = true
 		n.breakPin(pagetable.Page(id.Page()))
 	}
+	n.settle()
 	return fired
 }
 
@@ -176,10 +185,17 @@ func (n *Node) serveReady(ready int) bool {
 func (n *Node) step(ev protocol.Event) {
 	ev.Now = protocol.Time(n.now.Microseconds())
 	n.effects = n.engine.Step(ev, n.effects)
+	n.together(func() {})
+}
+
+// together lets several events happen and carries out what follows from all of them afterwards.
+func (n *Node) together(events func()) {
 	if n.carrying {
+		events()
 		return
 	}
 	n.carrying = true
+	events()
 	for n.done < len(n.effects) {
 		f := n.effects[n.done] // a copy: the slice grows meanwhile
 		n.done++

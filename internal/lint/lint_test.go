@@ -40,6 +40,7 @@ var allowed = []struct {
 	{"bench/fabric", []string{"internal/netio", "internal/verbs", "transport"}},
 	// The simulation of large clusters runs the protocol itself; it has nothing to do with a cluster that runs.
 	{"bench/sim", []string{"protocol"}},
+	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
@@ -64,9 +65,11 @@ var allowed = []struct {
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
 var testOnly = []string{"internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
-// protocolImports are the packages outside this module that protocol may import. None of them does I/O, tells the
-// time, or draws a random number.
-var protocolImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math/bits", "slices", "strconv", "strings"}
+// pure are the packages that decide and leave it to their hosts to act, and pureImports are the packages outside this module that they may
+// import. None of those does I/O, tells the time, or draws a random number.
+var pure = []string{"protocol", "internal/agreement"}
+
+var pureImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math/bits", "slices", "strconv", "strings"}
 
 // top is what may lie at the top of the repository.
 var top = []string{"go.mod", "go.sum", "dsm", "protocol", "pagetable", "transport", "node", "cmd", "bench", "docs", "internal", "README.md"}
@@ -155,9 +158,16 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// TestProtocolIsPure checks that nothing in protocol's engine can make two runs with the same events differ.
-func TestProtocolIsPure(t *testing.T) {
-	dir := filepath.Join(root(t), "protocol")
+// TestPurity checks that nothing in the packages that decide can make two runs with the same events differ.
+func TestPurity(t *testing.T) {
+	for _, path := range pure {
+		t.Run(path, func(t *testing.T) { isPure(t, path) })
+	}
+}
+
+func isPure(t *testing.T, path string) {
+	t.Helper()
+	dir := filepath.Join(root(t), path)
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -176,25 +186,25 @@ func TestProtocolIsPure(t *testing.T) {
 	}
 	info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
 	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
-	if _, err := conf.Check(module+"/protocol", fset, parsed, &info); err != nil {
+	if _, err := conf.Check(module+"/"+path, fset, parsed, &info); err != nil {
 		t.Fatal(err)
 	}
 	checked := 0
 	for _, f := range parsed {
 		for _, i := range f.Imports {
-			path, _ := strconv.Unquote(i.Path.Value)
-			if !slices.Contains(protocolImports, path) {
-				t.Errorf("%v: protocol imports %s, which is not known to be pure", fset.Position(i.Pos()), path)
+			imported, _ := strconv.Unquote(i.Path.Value)
+			if !slices.Contains(pureImports, imported) {
+				t.Errorf("%v: %s imports %s, which is not known to be pure", fset.Position(i.Pos()), path, imported)
 			}
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			checked++
 			switch n := n.(type) {
 			case *ast.GoStmt, *ast.SelectStmt, *ast.SendStmt, *ast.ChanType:
-				t.Errorf("%v: concurrency in protocol", fset.Position(n.Pos()))
+				t.Errorf("%v: concurrency in %s", fset.Position(n.Pos()), path)
 			case *ast.RangeStmt:
 				if _, isMap := info.TypeOf(n.X).Underlying().(*types.Map); isMap {
-					t.Errorf("%v: iteration over a map in protocol", fset.Position(n.Pos()))
+					t.Errorf("%v: iteration over a map in %s", fset.Position(n.Pos()), path)
 				}
 			}
 			return true

@@ -1,0 +1,216 @@
+package agreement
+
+import "slices"
+
+const (
+	// patience is how many ticks an attempt is waited for before it is taken to have failed, and by how many the first attempts of
+	// different nodes are apart.
+	patience = 4
+	// maxStagger bounds how many nodes wait for those before them. Those that come later try at once with the last of them.
+	maxStagger = 8
+	// maxDoublings bounds how often the patience doubles when attempts fail, so that a network that has healed is noticed.
+	maxDoublings = 6
+)
+
+// decision is a node's part in deciding the next view.
+//
+// What must hold: promised only grows; voted <= promised; voted is 0 if and only if value is nil.
+type decision struct {
+	promised ballot   // nothing below is accepted any more
+	voted    ballot   // at which value was accepted
+	value    []NodeID // nil: nothing was accepted
+	seen     uint64   // the highest round that anybody was heard of
+
+	own    *attempt // what this node is trying
+	failed int      // own attempts that came to nothing
+	pause  int      // ticks until the next; 0: none is planned
+	age    int      // ticks since the own attempt, or another's last message
+}
+
+// attempt is a ballot of this node's own.
+type attempt struct {
+	ballot   ballot
+	promised []NodeID // who has
+	best     ballot   // the highest at which one of them had accepted something
+	value    []NodeID // what that was; once proposed: what is
+	proposed bool
+	accepted []NodeID // who has
+}
+
+// consider does what the suspicions demand: nothing, block, or try to have a view without them decided.
+func (s *State) consider() {
+	rest := without(s.members, s.suspects)
+	if possible := len(rest) == len(s.members) || isQuorum(rest, s.base); possible == s.blocked {
+		s.blocked = !possible
+		kind := Quorum
+		if s.blocked {
+			kind = NoQuorum
+		}
+		s.out = append(s.out, Output{Kind: kind})
+	}
+	if s.blocked || len(rest) == len(s.members) {
+		s.next.own, s.next.pause = nil, 0
+		return
+	}
+	if s.next.own != nil || s.next.pause > 0 {
+		return
+	}
+	// Those that suspect the same members start one after the other, the lowest number at once. Who has begun gets a chance.
+	s.next.pause = min(slices.Index(rest, s.self), maxStagger) * patience
+	if s.next.promised != 0 {
+		s.next.pause += patience
+	}
+	if s.next.pause == 0 {
+		s.try()
+	}
+}
+
+// try starts a ballot.
+func (s *State) try() {
+	s.next.age = 0
+	s.next.seen++
+	own := &attempt{ballot: makeBallot(s.next.seen, s.self)}
+	s.next.own = own
+	m := message{kind: prepare, epoch: s.epoch + 1, ballot: own.ballot}
+	s.broadcast(s.members, m)
+	s.vote(s.self, &m)
+}
+
+// retreat gives up the own attempt, and leaves others time that is different for each node and attempt.
+func (s *State) retreat() {
+	if s.next.own != nil {
+		s.next.failed++
+	}
+	s.next.own, s.next.age = nil, 0
+	spread := uint64(patience) << min(s.next.failed, maxDoublings)
+	s.next.pause = patience + int(scatter(uint64(s.self)<<32|uint64(s.next.failed))%spread)
+}
+
+// scatter turns numbers that are close into numbers that are not (the finalizer of MurmurHash3).
+func scatter(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// vote deals with a message about the next epoch, of a member or this node itself.
+func (s *State) vote(from NodeID, m *message) {
+	s.next.seen = max(s.next.seen, m.ballot.round())
+	switch m.kind {
+	case prepare:
+		s.onPrepare(from, m)
+	case promise:
+		s.onPromise(from, m)
+	case accept:
+		s.onAccept(from, m)
+	case accepted:
+		s.onAccepted(from, m)
+	case refuse:
+		if own := s.next.own; own != nil && own.ballot < m.ballot {
+			s.retreat()
+		}
+	}
+}
+
+// answer sends to another node, or deals at once with what this node tells itself.
+func (s *State) answer(to NodeID, m message) {
+	if to == s.self {
+		s.vote(s.self, &m)
+		return
+	}
+	s.send(to, m)
+}
+
+// follow notes that a ballot of another node is under way, which gets a chance.
+func (s *State) follow(from NodeID) {
+	s.next.age = 0
+	if from != s.self && (s.next.own != nil || s.next.pause > 0) {
+		s.retreat()
+	}
+}
+
+func (s *State) onPrepare(from NodeID, m *message) {
+	if m.ballot < s.next.promised {
+		s.answer(from, message{kind: refuse, epoch: m.epoch, ballot: s.next.promised})
+		return
+	}
+	if m.ballot > s.next.promised {
+		s.next.promised = m.ballot
+		s.follow(from)
+	}
+	if m.ballot == s.next.voted {
+		return // it came twice; the attempt is beyond promises
+	}
+	s.answer(from, message{kind: promise, epoch: m.epoch, ballot: m.ballot, voted: s.next.voted, members: s.next.value})
+}
+
+func (s *State) onPromise(from NodeID, m *message) {
+	own := s.next.own
+	if own == nil || own.ballot != m.ballot || own.proposed {
+		return
+	}
+	own.promised = insert(own.promised, from)
+	if m.voted > own.best {
+		own.best, own.value = m.voted, m.members
+	}
+	if isQuorum(own.promised, s.members) {
+		s.propose(own)
+	}
+}
+
+// propose asks to accept what was perhaps decided already, or else those whom this node does not suspect: consider has made sure that they are a
+// quorum of base.
+func (s *State) propose(own *attempt) {
+	if own.value == nil {
+		own.value = without(s.members, s.suspects)
+	}
+	own.proposed = true
+	m := message{kind: accept, epoch: s.epoch + 1, ballot: own.ballot, members: own.value}
+	s.broadcast(s.members, m)
+	s.vote(s.self, &m)
+}
+
+func (s *State) onAccept(from NodeID, m *message) {
+	if m.ballot < s.next.promised {
+		s.answer(from, message{kind: refuse, epoch: m.epoch, ballot: s.next.promised})
+		return
+	}
+	if m.ballot > s.next.promised {
+		s.follow(from)
+	}
+	s.next.promised, s.next.voted, s.next.value, s.next.age = m.ballot, m.ballot, m.members, 0
+	s.answer(from, message{kind: accepted, epoch: m.epoch, ballot: m.ballot})
+}
+
+func (s *State) onAccepted(from NodeID, m *message) {
+	own := s.next.own
+	if own == nil || own.ballot != m.ballot || !own.proposed {
+		return
+	}
+	own.accepted = insert(own.accepted, from)
+	if isQuorum(own.accepted, s.members) {
+		members := own.value
+		s.broadcast(s.members, message{kind: decided, epoch: m.epoch, members: members}) // also to those that it leaves out
+		s.enter(m.epoch, members)
+	}
+}
+
+// learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View.
+func (s *State) learn(m *message) {
+	if contains(m.members, s.self) {
+		s.broadcast(m.members, *m)
+	}
+	s.enter(m.epoch, m.members)
+}
+
+// enter goes on in a view that was decided, or ends this node's part.
+func (s *State) enter(epoch uint32, members []NodeID) {
+	if !contains(members, s.self) {
+		s.excluded, s.next = true, decision{}
+		s.out = append(s.out, Output{Kind: Excluded, Epoch: epoch, Members: slices.Clone(members)})
+		return
+	}
+	s.epoch, s.members, s.next = epoch, members, decision{}
+	s.out = append(s.out, Output{Kind: View, Epoch: epoch, Members: slices.Clone(members)})
+	s.consider()
+}

@@ -1,0 +1,51 @@
+package agreement
+
+import "slices"
+
+// NodeID names a node, from 0 to MaxNodes-1.
+type NodeID uint16
+
+// MaxNodes bounds the members of a view.
+const MaxNodes = 1024
+
+// isQuorum says whether those of part that are in view decide for it: more than half of it, or half of it with its lowest number.
+// Preconditions: both are sorted, without repetitions.
+func isQuorum(part, view []NodeID) bool {
+	count := 0
+	for _, n := range part {
+		if contains(view, n) {
+			count++
+		}
+	}
+	return 2*count > len(view) || 2*count == len(view) && len(view) > 0 && contains(part, view[0])
+}
+
+func contains(sorted []NodeID, n NodeID) bool {
+	_, found := slices.BinarySearch(sorted, n)
+	return found
+}
+
+// insert adds a node to a sorted list, once.
+func insert(sorted []NodeID, n NodeID) []NodeID {
+	at, found := slices.BinarySearch(sorted, n)
+	if found {
+		return sorted
+	}
+	return slices.Insert(sorted, at, n)
+}
+
+// without returns the members of view that are not in left.
+func without(view, left []NodeID) []NodeID {
+	var rest []NodeID
+	for _, n := range view {
+		if !contains(left, n) {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
+// isSubset says whether all of part are in view.
+func isSubset(part, view []NodeID) bool {
+	return !slices.ContainsFunc(part, func(n NodeID) bool { return !contains(view, n) })
+}

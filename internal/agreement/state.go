@@ -1,0 +1,194 @@
+package agreement
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrNonsense is wrapped by the errors of State.Message for a message that no node which keeps to the rules can have sent.
+var ErrNonsense = errors.New("agreement: a message that makes no sense")
+
+// OutputKind says what an Output is.
+type OutputKind uint8
+
+const (
+	// Send asks to send Message to node To. It may be lost, above all to a node that is suspected.
+	Send OutputKind = iota + 1
+	// View says that the view of Epoch was decided and has these Members, this node among them. What is sent to those members before this
+	// output is the decision: a host whose messages to a peer arrive in order may rely on that they know it before anything it sends later.
+	View
+	// NoQuorum says that those whom this node does not suspect are no quorum: it must not grant anything any more. It is not repeated.
+	NoQuorum
+	// Quorum takes NoQuorum back: others have decided a view in which this node can go on.
+	Quorum
+	// Excluded says that others have decided a view, of Epoch and with Members, that this node is not in: it must end. It is the last output.
+	Excluded
+)
+
+// Output is something that the host is to do or to know. Message and Members are the host's to keep.
+type Output struct {
+	Kind    OutputKind
+	To      NodeID   // Send
+	Message []byte   // Send
+	Epoch   uint32   // View and Excluded
+	Members []NodeID // View and Excluded; sorted
+}
+
+// State is one node's part in the agreement. Each method appends what is to be done to out, in that order, and returns it.
+//
+// Concurrency: none; all methods belong to one goroutine.
+type State struct {
+	self NodeID
+
+	epoch    uint32
+	members  []NodeID // of epoch; self is one. Never changed in place
+	base     []NodeID // members of the last view known to have been entered by all of them; a superset of members
+	suspects []NodeID // sorted; self is none. Some may have been left out already
+
+	blocked  bool // NoQuorum was the last word
+	excluded bool
+
+	next decision // of epoch+1
+
+	out []Output // of the call that runs
+}
+
+// New starts a node in epoch 0, which all its members have entered. Preconditions: members are 1 to MaxNodes, sorted, without repetitions,
+// and self is one.
+func New(self NodeID, members []NodeID) *State {
+	m := message{kind: decided, epoch: 1, members: members}
+	if _, err := decodeMessage(appendMessage(nil, &m)); err != nil || !contains(members, self) {
+		panic(fmt.Sprintf("agreement: node %d among %v: %v", self, members, err))
+	}
+	members = slices.Clone(members)
+	return &State{self: self, members: members, base: members}
+}
+
+// Epoch is the number of the present view.
+func (s *State) Epoch() uint32 { return s.epoch }
+
+// Members returns a copy of the members of the present view, sorted.
+func (s *State) Members() []NodeID { return slices.Clone(s.members) }
+
+// Suspects says whether this node suspects n, be it still a member or not.
+func (s *State) Suspects(n NodeID) bool { return contains(s.suspects, n) }
+
+// Suspect tells that a node is lost, or seems to be. It cannot be taken back. Also a node that is wrongly suspected is left out, if others agree
+// before it has them left out.
+func (s *State) Suspect(n NodeID, out []Output) []Output {
+	if n == s.self || s.excluded || contains(s.suspects, n) {
+		return out
+	}
+	s.out = out
+	s.suspects = insert(s.suspects, n)
+	s.consider()
+	return s.out
+}
+
+// Resumed tells that each member of the view of this epoch has told this node that it has entered it, and hence left all older views. It
+// means nothing when another view has been decided since.
+func (s *State) Resumed(epoch uint32, out []Output) []Output {
+	if epoch != s.epoch || s.excluded {
+		return out
+	}
+	s.out = out
+	s.base = s.members
+	s.consider()
+	return s.out
+}
+
+// Message deals with what a node's Send has brought. An error wraps ErrMalformed or ErrNonsense: the sender does not keep to the rules, and nothing
+// has changed.
+func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
+	m, err := decodeMessage(b)
+	if err != nil {
+		return out, err
+	}
+	if err := s.sensible(from, &m); err != nil {
+		return out, err
+	}
+	if s.excluded {
+		return out, nil
+	}
+	s.out = out
+	switch {
+	case m.kind == decided && m.epoch > s.epoch:
+		s.learn(&m)
+	case m.epoch <= s.epoch: // it is behind; or late
+		if m.kind == prepare || m.kind == accept || m.kind == query {
+			s.send(from, message{kind: decided, epoch: s.epoch, members: s.members})
+		}
+	case m.epoch > s.epoch+1:
+		s.send(from, message{kind: query, epoch: s.epoch + 1})
+	default:
+		s.vote(from, &m)
+	}
+	return s.out, nil
+}
+
+// sensible says what is wrong with a message, if anything can be known to be.
+func (s *State) sensible(from NodeID, m *message) error {
+	wrong := ""
+	switch {
+	case from == s.self:
+		wrong = "it comes from this node"
+	case m.epoch == s.epoch && m.kind == decided && !slices.Equal(m.members, s.members):
+		wrong = fmt.Sprintf("another view was decided, with %v", s.members)
+	case m.epoch <= s.epoch:
+		return nil
+	case !isSubset(m.members, s.members):
+		wrong = fmt.Sprintf("not all of them are in the view of epoch %d, %v", s.epoch, s.members)
+	case m.epoch > s.epoch+1 || m.kind == decided || m.kind == query:
+		return nil
+	case !contains(s.members, from):
+		wrong = fmt.Sprintf("the node is not in the view of epoch %d, %v", s.epoch, s.members)
+	case m.members != nil && (len(m.members) == len(s.members) || !isQuorum(m.members, s.members)):
+		wrong = fmt.Sprintf("they cannot follow the view of epoch %d, %v", s.epoch, s.members)
+	}
+	if wrong == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: node %d says %v for epoch %d with members %v; %s", ErrNonsense, from, m.kind, m.epoch, m.members, wrong)
+}
+
+// Idle says that nothing depends on Tick at present.
+func (s *State) Idle() bool {
+	return s.excluded || s.next.own == nil && s.next.pause == 0 && s.next.promised == 0
+}
+
+// Tick tells that time has passed: at least as long as messages usually take there and back. It repeats what may have been lost.
+func (s *State) Tick(out []Output) []Output {
+	if s.Idle() {
+		return out
+	}
+	s.out = out
+	s.next.age++
+	switch {
+	case s.next.own != nil:
+		if s.next.age >= patience<<min(s.next.failed, maxDoublings) {
+			s.retreat()
+		}
+	case s.next.pause > 0:
+		if s.next.pause--; s.next.pause == 0 {
+			s.try()
+		}
+	case s.next.age >= 2*patience:
+		s.next.age = 0
+		s.broadcast(s.members, message{kind: query, epoch: s.epoch + 1})
+	}
+	return s.out
+}
+
+// send asks for a message to be sent.
+func (s *State) send(to NodeID, m message) {
+	s.out = append(s.out, Output{Kind: Send, To: to, Message: appendMessage(nil, &m)})
+}
+
+func (s *State) broadcast(to []NodeID, m message) {
+	for _, n := range to {
+		if n != s.self {
+			s.send(n, m)
+		}
+	}
+}

@@ -38,31 +38,33 @@ func (n *Network) Filter(t testing.TB) Filter {
 // Sever loses everything that one machine sends another.
 func (f Filter) Sever(t testing.TB, from, to *Machine) {
 	t.Helper()
-	f.change(t, "add", "severed", from, to)
+	f.nft(t, f.element("add", "severed", from, to))
 }
 
 // Lose loses LossPercent of it, by chance.
 func (f Filter) Lose(t testing.TB, from, to *Machine) {
 	t.Helper()
-	f.change(t, "add", "losing", from, to)
+	f.nft(t, f.element("add", "losing", from, to))
 }
 
 // Restore lets everything pass that one machine sends another.
 func (f Filter) Restore(t testing.TB, from, to *Machine) {
 	t.Helper()
+	script := ""
 	for _, set := range []string{"severed", "losing"} {
 		// Deleting what is not there would fail, adding what is there does nothing.
-		f.change(t, "add", set, from, to)
-		f.change(t, "delete", set, from, to)
+		script += f.element("add", set, from, to) + f.element("delete", set, from, to)
 	}
+	f.nft(t, script)
 }
 
-func (f Filter) change(t testing.TB, verb, set string, from, to *Machine) {
-	t.Helper()
-	ways := port(slices.Index(f.n.Machines, from)) + " . " + port(slices.Index(f.n.Machines, to))
-	f.nft(t, fmt.Sprintf("%s element bridge filter %s { %s }", verb, set, ways))
+// element is the command that adds the way between two machines to a set, or deletes it.
+func (f Filter) element(verb, set string, from, to *Machine) string {
+	way := port(slices.Index(f.n.Machines, from)) + " . " + port(slices.Index(f.n.Machines, to))
+	return fmt.Sprintf("%s element bridge filter %s { %s }\n", verb, set, way)
 }
 
+// nft has nft(8) carry out a script, all of it or nothing.
 func (f Filter) nft(t testing.TB, script string) {
 	t.Helper()
 	cmd := f.n.onSwitch("nft", "-f", "-")

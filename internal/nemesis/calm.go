@@ -1,0 +1,104 @@
+package nemesis
+
+import (
+	"slices"
+	"syscall"
+	"time"
+
+	"dsmd/internal/e2e/testcluster"
+)
+
+// calm waits until everybody gets on, now that all faults are over.
+func (c *campaign) calm() {
+	c.t.Helper()
+	if len(c.wrong) > 0 {
+		return
+	}
+	mended, began := now(), time.Now()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	for {
+		waiting := slices.DeleteFunc(c.present(), func(p *resident) bool { return c.getsOn(p, mended) })
+		c.watch()
+		took := time.Since(began)
+		switch {
+		case len(c.wrong) > 0:
+			return
+		case len(waiting) == 0:
+			c.report.calmed(took)
+			return
+		case took > c.Progress:
+			for _, p := range waiting {
+				c.violate("%s has got nothing done within %v of the last fault", p.name, c.Progress)
+			}
+			c.showStacks()
+			return
+		}
+		<-ticks.C
+	}
+}
+
+// getsOn says whether every thread of a program has done something since.
+func (c *campaign) getsOn(p *resident, since int64) bool {
+	if err := p.history.follow(); err != nil {
+		c.violate("%w", err)
+		return true
+	}
+	for thread := range p.workload.Threads {
+		if p.history.last[thread] <= since {
+			return false
+		}
+	}
+	return true
+}
+
+// joined says whether a program is there.
+func (p *resident) joined() bool {
+	if !p.begun && p.Pending() {
+		p.Expect(p.t, sayBegun)
+		p.begun = true
+	}
+	return p.begun
+}
+
+// showStacks has everything say what the daemons count and where all goroutines are, for the logs, of which all ends.
+func (c *campaign) showStacks() {
+	for _, h := range c.hosts {
+		out, err := h.Try("timeout 5 " + testcluster.Dsmd(c.t) + " status --json --socket " + socket)
+		c.report.say("status of " + h.Name + ": " + out)
+		if err != nil {
+			c.report.say(err.Error())
+		}
+	}
+	for _, p := range c.logs {
+		p.signal(syscall.SIGQUIT)
+		p.signal(syscall.SIGCONT)
+	}
+	for _, p := range c.logs {
+		p.endsWithin(stacksWithin)
+	}
+}
+
+// stacksWithin is how long a process may take to print its stacks.
+const stacksWithin = 5 * time.Second
+
+// finish has all programs read everything once more and leave, and all daemons end in order.
+func (c *campaign) finish() {
+	c.t.Helper()
+	for _, p := range c.present() {
+		p.Say(c.t, sayFinish)
+	}
+	for _, p := range c.present() {
+		if status := p.Wait(c.t); status != 0 {
+			c.violate("%s has ended with status %d when it was told to leave: %s", p.name, status, lastLines(p.Errors()))
+		}
+	}
+	for _, h := range c.hosts {
+		h.daemon.signal(syscall.SIGTERM)
+	}
+	for _, h := range c.hosts {
+		if status := h.daemon.Wait(c.t); status != 0 {
+			c.violate("the %s has ended with status %d when it was told to: %s", h.daemon.name, status, lastLines(h.daemon.Errors()))
+		}
+	}
+}

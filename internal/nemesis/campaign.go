@@ -1,0 +1,203 @@
+package nemesis
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/e2e/netns"
+	"dsmd/internal/e2e/testcluster"
+)
+
+const (
+	// tick is how often the harness looks after everything.
+	tick = 10 * time.Millisecond
+	// socket is where programs attach, on every machine.
+	socket = "/run/dsmd.sock"
+	// deadAfter is how long a daemon may be out of reach before the others give it up. It is more than faults last that are to be survived, even when several
+	// of them follow each other.
+	deadAfter = 15 * time.Second
+)
+
+// Plan says what a campaign does.
+type Plan struct {
+	Seed      uint64
+	Span      time.Duration // of faults, without the calms between
+	Faults    []Fault
+	Workloads []*Workload
+	Hosts     int           // 2 or more
+	Progress  time.Duration // within which everybody must get on after the last fault
+}
+
+// campaign is a cluster of machines, with the programs that work there and what was done to them.
+type campaign struct {
+	Plan
+	t      testing.TB
+	r      *rand.Rand
+	net    *netns.Network
+	filter netns.Filter
+	shared string // the directory with the histories
+	hosts  []*host
+	start  int64             // of the first era
+	life   int               // of the cluster, from 0; all daemons and programs are started anew in each
+	lives  int               // of programs
+	past   [][]*history      // of all programs that ever were, by the cluster's life
+	teams  map[*Workload]int // how often a team was replaced
+	dead   *host             // whose daemon was killed last
+	report report
+	logs   []*process // everything that was ever started
+	wrong  []error
+}
+
+// host is a machine with its daemon and programs.
+type host struct {
+	*netns.Machine
+	rank     int
+	daemon   *process
+	programs []*resident // in the order of workloads; nil: it was killed
+	harmed   map[string]bool
+}
+
+// resident is a program of a host, and what it has done so far.
+type resident struct {
+	*process
+	workload *Workload
+	host     *host
+	history  *history
+	begun    bool
+}
+
+// hostNames are what machines are called.
+var hostNames = []string{"ann", "bob", "eve", "joe", "kim", "lee", "max"}
+
+// newCampaign starts the machines, daemons and programs.
+func newCampaign(t testing.TB, plan Plan) *campaign {
+	t.Helper()
+	if plan.Hosts < 2 || plan.Hosts > len(hostNames) {
+		t.Fatalf("nemesis: %d hosts; 2 to %d are possible", plan.Hosts, len(hostNames))
+	}
+	c := &campaign{Plan: plan, t: t, r: rand.New(rand.NewPCG(plan.Seed, 0)), start: now(), teams: map[*Workload]int{}}
+	// Stacks of all threads for what hangs. Machines have the binaries that are there before them.
+	t.Setenv("GOTRACEBACK", "all")
+	testcluster.Dsmd(t)
+	c.net = netns.Start(t, hostNames[:plan.Hosts]...)
+	c.filter, c.shared = c.net.Filter(t), c.net.Shared
+	for i, m := range c.net.Machines {
+		c.hosts = append(c.hosts, &host{Machine: m, rank: i, programs: make([]*resident, len(plan.Workloads)), harmed: map[string]bool{}})
+	}
+	c.startAll()
+	return c
+}
+
+// startAll starts all daemons, and a program of each workload on every host.
+func (c *campaign) startAll() {
+	c.t.Helper()
+	c.past = append(c.past, nil)
+	for _, h := range c.hosts {
+		c.startDaemon(h)
+	}
+	for _, h := range c.hosts {
+		h.daemon.AwaitLog(c.t, "serving")
+	}
+	for _, h := range c.hosts {
+		for i := range c.Workloads {
+			c.startProgram(h, i)
+		}
+	}
+}
+
+// startDaemon starts a host's daemon.
+func (c *campaign) startDaemon(h *host) {
+	c.t.Helper()
+	var names []string
+	for _, other := range c.hosts {
+		names = append(names, other.Name)
+	}
+	args := append([]string{testcluster.Dsmd(c.t), "serve", "--cluster", "nemesis", "--nodes", strconv.Itoa(c.Hosts), "--id", strconv.Itoa(h.rank), "--join", strings.Join(names, ","),
+		"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--log-level", "debug"}, strings.Fields(os.Getenv(testcluster.FlagsEnv))...)
+	h.daemon = startOn(c.t, h.Machine, fmt.Sprintf("daemon of %s, life %d", h.Name, c.life), nil, args...)
+	c.logs = append(c.logs, h.daemon)
+}
+
+// startProgram starts a host's program of a workload.
+func (c *campaign) startProgram(h *host, index int) {
+	c.t.Helper()
+	w := c.Workloads[index]
+	c.lives++
+	name := fmt.Sprintf("%s-%s-%d", w.Name, h.Name, c.lives)
+	o := order{History: filepath.Join(c.shared, name+".history"), Seed: c.r.Uint64(), Start: c.start}
+	text, err := json.Marshal(o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	path, env := w.program.Elsewhere(c.t)
+	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(h.rank), "DSM_SIZE="+strconv.Itoa(c.Hosts))
+	p := &resident{
+		process: startOn(c.t, h.Machine, name, env, path, string(text)), workload: w, host: h,
+		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}),
+	}
+	c.past[c.life] = append(c.past[c.life], p.history)
+	h.programs[index] = p
+	c.logs = append(c.logs, p.process)
+}
+
+// job is what the ranks of a workload call their job. That of a team that was replaced is another's: what it had allocated is not the new one's.
+func (c *campaign) job(w *Workload) string { return fmt.Sprintf("%s-%d", w.Name, c.teams[w]) }
+
+// present are all programs that are there.
+func (c *campaign) present() (list []*resident) {
+	for _, h := range c.hosts {
+		for _, p := range h.programs {
+			if p != nil {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// violate notes that something is wrong.
+func (c *campaign) violate(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Errorf(format, args...))
+}
+
+// watch looks whether everything is there that should be.
+func (c *campaign) watch() {
+	for _, p := range c.present() {
+		if !p.Running() {
+			c.violate("%s has ended with status %d though nobody has told it to: %s", p.name, p.Wait(c.t), lastLines(p.Errors()))
+		}
+	}
+	for _, h := range c.hosts {
+		if !h.daemon.Running() {
+			c.violate("the %s has ended with status %d though nobody has told it to: %s", h.daemon.name, h.daemon.Wait(c.t), lastLines(h.daemon.Errors()))
+		}
+	}
+}
+
+// lastLines is how an output ends.
+func lastLines(text string) string {
+	const enough = 400
+	return strings.TrimSpace(text[max(0, len(text)-enough):])
+}
+
+// Run carries out a campaign: storms of faults, each followed by a calm in which everybody has to get on, and in the end all histories are checked. It
+// fails the test if anything is wrong, and says where the histories and logs lie then.
+func Run(t testing.TB, plan Plan) {
+	t.Helper()
+	c := newCampaign(t, plan)
+	defer c.judge() // also when a step of the campaign itself fails the test
+	for end := time.Now().Add(plan.Span); len(c.wrong) == 0 && time.Now().Before(end); {
+		c.storm(min(stormSpan, time.Until(end)))
+		c.calm()
+	}
+	if len(c.wrong) == 0 {
+		c.finish()
+	}
+}

@@ -1,0 +1,48 @@
+// Package nemesis runs programs on several machines while it does to these what happens to real ones, and finds out whether anybody ever read what is wrong,
+// or waited for ever.
+//
+//	go test ./internal/nemesis                                          a storm of each kind of fault
+//	go test ./internal/nemesis -run TestNemesis -v -timeout 0 -nemesis.for 10m
+//	go test ./internal/nemesis -run TestNemesis -v -timeout 0 -nemesis.for 10m -nemesis.seed 7 -nemesis.faults cut,pause
+//
+// The machines are network namespaces (package netns), each with a daemon and a program of every workload; the daemons find each other by gossip. The seed is
+// printed. It decides which faults come, to whom, and for how long; what is under way at that moment depends on the machine's timing too, so a seed makes a
+// failure likely again, not certain.
+//
+// # Workloads
+//
+// They are programs on the API of package dsm (Workload):
+//
+//	register  reads, writes, and compares and sets words under locks
+//	counter   adds to words, under locks and by atomic operations
+//	locks     takes locks, some with a limit of its patience, and the next fencing number with each
+//	sor       solves an equation, all ranks together, and compares the result with the sequential one's
+//
+// Programs write down when every operation begins and ends (history.go), so that the history is whole if they are killed. All read the same clock, the kernel's. They go on to
+// fresh words and locks every 20 s.
+//
+// # Faults
+//
+// Each kind is a type with a name (Faults, faults.go):
+//
+//	cut            nothing passes between two hosts
+//	oneway         nothing passes from one host to another
+//	isolate        a host's cable is pulled
+//	lose           some of what two hosts send each other is lost
+//	slow           a host gets a few Mbit/s, and loses what does not fit
+//	pause          a daemon is stopped by SIGSTOP
+//	pause-program  and so is a program
+//	kill-program   a program is killed, and another takes its rank
+//	kill           a daemon is killed
+//
+// They come at random moments for at most 15 s, up to three at a time (storm.go). Then all are mended, and every thread of every program has to
+// get something done within 10 s (calm.go). What has to follow the death of a daemon is in burial.go, and nowhere else.
+//
+// # Judgement
+//
+// The operations at each place have to be those of a register, a sum or a lock that is used by one client at a time (models.go), each between its call and its return:
+// porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never. Besides,
+// no program and no daemon ends without being told to, sor computes the same bits as the sequential version, and no thread hangs after the last fault. The
+// report says what was done and how long the longest operation took. If anything is wrong the histories, the logs of all processes, porcupine's
+// drawings and the list of faults stay in a folder, which the report names.
+package nemesis

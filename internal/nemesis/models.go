@@ -1,0 +1,154 @@
+package nemesis
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// models is how places behave that are used by one client at a time, by their kind. What nobody has seen the end of may have happened: a model allows it
+// at any time, and lets it do nothing where it could have done nothing. There is none for progress, which has no value.
+var models = map[string]porcupine.Model{
+	"register": {Init: func() any { return uint64(0) }, Step: stepRegister},
+	"sum":      {Init: func() any { return uint64(0) }, Step: stepSum},
+	"lock":     {Init: func() any { return nobody }, Step: stepLock},
+	"progress": {},
+}
+
+func stepRegister(state, input, _ any) (bool, any) {
+	value, o := state.(uint64), input.(Operation)
+	switch o.Do {
+	case read:
+		return !o.known() || o.Got == value, value
+	case write:
+		return true, o.New
+	case swap:
+		matches := value == o.Old
+		if o.known() && matches != (o.Got == 1) {
+			return false, value
+		}
+		if matches {
+			return true, o.New
+		}
+		return true, value
+	}
+	return false, value
+}
+
+func stepSum(state, input, _ any) (bool, any) {
+	value, o := state.(uint64), input.(Operation)
+	switch o.Do {
+	case read:
+		return !o.known() || o.Got == value, value
+	case add:
+		return !o.known() || o.Got == value+1, value + 1
+	}
+	return false, value
+}
+
+// nobody holds a lock that is free.
+var nobody = client{Workload: -1, Rank: -1}
+
+func stepLock(state, input, _ any) (bool, any) {
+	holder, o := state.(client), input.(Operation)
+	switch {
+	case o.Do == release && holder == o.client:
+		return true, nobody
+	case o.Do == acquire && o.known() && o.Got == fromDead:
+		// Who holds it is dead, so a life of that rank that is still at work shows in the next thing that it does with the lock.
+		return holder != nobody && holder.Rank == o.Dead, o.client
+	case o.Do == acquire && holder == nobody:
+		return true, o.client
+	}
+	return !o.known(), holder // it was not given the lock, or has lost it, when it died
+}
+
+// checkLimit bounds the check of one place. What takes longer is a violation, because nothing was checked.
+const checkLimit = time.Minute
+
+// errNotLinearizable is wrapped when the operations at a place can't have happened one after another, each between its call and its return.
+var errNotLinearizable = errors.New("no order of these operations explains what they found")
+
+// violation is a place whose operations are not explained.
+type violation struct {
+	place      string
+	operations []Operation
+	err        error
+}
+
+// check checks the operations at each place by themselves.
+func check(all []Operation, limit time.Duration) (violations []violation) {
+	byPlace := map[string][]Operation{}
+	for _, o := range all {
+		byPlace[o.Place] = append(byPlace[o.Place], o)
+	}
+	for _, p := range slices.Sorted(maps.Keys(byPlace)) {
+		if err := checkPlace(byPlace[p], limit); err != nil {
+			violations = append(violations, violation{p, byPlace[p], fmt.Errorf("%s, %d operations: %w", p, len(byPlace[p]), err)})
+		}
+	}
+	return violations
+}
+
+func checkPlace(all []Operation, limit time.Duration) error {
+	model, known := models[all[0].kind()]
+	if !known {
+		return errors.New("there is no model for places of its kind")
+	}
+	if model.Step == nil {
+		return nil
+	}
+	switch porcupine.CheckOperationsTimeout(model, forPorcupine(all), limit) {
+	case porcupine.Illegal:
+		return errNotLinearizable
+	case porcupine.Unknown:
+		return fmt.Errorf("%w, or so it may be: it could not be checked within %v", errNotLinearizable, limit)
+	}
+	return nil
+}
+
+// forPorcupine is the operations at a place as porcupine takes them, which draws each client as a line.
+func forPorcupine(all []Operation) []porcupine.Operation {
+	lines := map[client]int{}
+	operations := make([]porcupine.Operation, len(all))
+	for i, o := range all {
+		if _, drawn := lines[o.client]; !drawn {
+			lines[o.client] = len(lines)
+		}
+		operations[i] = porcupine.Operation{ClientId: lines[o.client], Input: o, Call: o.Call, Return: o.Return}
+	}
+	return operations
+}
+
+// describe is an operation in words, for the drawing.
+func describe(input, _ any) string {
+	o := input.(Operation)
+	text := fmt.Sprintf("%s of rank %d, life %d, thread %d", o.Do, o.client.Rank, o.client.Life, o.client.Thread)
+	if o.Do == write || o.Do == swap {
+		text += fmt.Sprintf(": %d to %d", o.Old, o.New)
+	}
+	switch {
+	case !o.known():
+		text += ", maybe"
+	case o.Do == acquire && o.Got == fromDead:
+		text += fmt.Sprintf(", from dead rank %d", o.Dead)
+	case o.Do == read, o.Do == swap, o.Do == add:
+		text += fmt.Sprintf(", got %d", o.Got)
+	}
+	return text
+}
+
+// draw writes, as a page for a browser, how far porcupine gets with the operations at a place. Preconditions: their places have a model with steps.
+func draw(all []Operation, limit time.Duration, path string) error {
+	model := models[all[0].kind()]
+	model.DescribeOperation = describe
+	_, info := porcupine.CheckOperationsVerbose(model, forPorcupine(all), limit)
+	if err := porcupine.VisualizePath(model, info, path); err != nil {
+		return fmt.Errorf("nemesis: drawing %s: %w", all[0].Place, err)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package nemesis
+
+import (
+	"math"
+	"strings"
+)
+
+// What operations do, by the kind of the place at which they do it. A place is called KIND/NAME; models has the kinds.
+const (
+	read    = "read"    // register: Got is the value. sum: Got is the value
+	write   = "write"   // register: becomes New
+	swap    = "swap"    // register: becomes New if it is Old; Got is 1 if it was
+	add     = "add"     // sum: becomes one more; Got is the new value
+	acquire = "acquire" // lock: the client has it then; Got is fromDead if the last owner died holding it, and Rank says who that was
+	release = "release" // lock: the client has had it
+	step    = "step"    // progress: something was computed, which says by itself whether it is right
+)
+
+// fromDead is the Got of an acquire that came with the news of a death.
+const fromDead = 1
+
+// unknown is the Return of an operation of which nobody has seen the end: it may have happened at any time since its call, or never.
+const unknown = math.MaxInt64
+
+// client is a goroutine of a program. A program that takes the place of a dead one has another life.
+type client struct{ Workload, Rank, Life, Thread int }
+
+// Operation is something that a client did at a place in shared memory, or to a lock.
+type Operation struct {
+	client client
+	Place  string `json:"place"`
+	Do     string `json:"do"`
+	Old    uint64 `json:"old,omitempty"`
+	New    uint64 `json:"new,omitempty"`
+	Result
+	Call   int64 // on the clock of now
+	Return int64 // unknown if it was not seen
+}
+
+// Result is what came of an operation.
+type Result struct {
+	Got  uint64 `json:"got,omitempty"`
+	Dead int    `json:"dead,omitempty"` // the rank of the dead, where Got is fromDead
+}
+
+// kind is the part of the place that says how it behaves.
+func (o Operation) kind() string {
+	kind, _, _ := strings.Cut(o.Place, "/")
+	return kind
+}
+
+// known says whether the end of the operation was seen.
+func (o Operation) known() bool { return o.Return != unknown }

@@ -1,0 +1,91 @@
+package nemesis
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"dsmd/dsm"
+)
+
+const (
+	// spreadPages is over how many pages the words of an era are spread.
+	spreadPages = 4
+	// spreadWords is how many words there are in an era: three on each page, so that neighbours are in each other's way.
+	spreadWords = 3 * spreadPages
+)
+
+// spread is words that lie far apart, and on each page some close together; there are fresh ones for every era.
+type spread struct {
+	words     []uint64
+	pageWords int
+}
+
+func newSpread(m *member, name string) (spread, error) {
+	s := spread{pageWords: m.c.PageBytes() / 8}
+	var err error
+	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords)
+	return s, err
+}
+
+// word is one of the words of an era.
+func (s spread) word(era, i int) *uint64 {
+	page := era*spreadPages + i%spreadPages
+	return &s.words[page*s.pageWords+i/spreadPages]
+}
+
+// registerWorkload reads, writes, and compares and sets words, each under a lock of its own.
+var registerWorkload = define(&Workload{Name: "register", Threads: 2, work: func(m *member) (job, error) {
+	words, err := newSpread(m, "registers")
+	w := registers{m, words}
+	return job{w.step, w.finish}, err
+}})
+
+type registers struct {
+	m     *member
+	words spread
+}
+
+// distinct is how many values writes choose from: few, so that comparing often succeeds.
+const distinct = 5
+
+// step does an operation at some word of this era.
+func (w registers) step(thread int, r *rand.Rand) error {
+	o := Operation{New: r.Uint64N(distinct), Old: r.Uint64N(distinct)}
+	switch r.IntN(4) {
+	case 0:
+		o.Do = write
+		// A value that nobody else writes tells most about who has seen it.
+		o.New, o.Old = 1+r.Uint64(), 0
+	case 1, 2:
+		o.Do = read
+		o.New, o.Old = 0, 0
+	default:
+		o.Do = swap
+	}
+	return w.do(thread, w.m.era(), r.IntN(spreadWords), o)
+}
+
+// do does an operation under the lock of the word. A holder that died has written the word or has not: there is nothing to repair.
+func (w registers) do(thread, era, i int, o Operation) error {
+	word, lock := w.words.word(era, i), dsm.NewMutex(w.m.c, fmt.Sprintf("register %d/%d", era, i))
+	o.Place = fmt.Sprintf("register/%d/%d", era, i)
+	return w.m.record.do(thread, o, func() (result Result, err error) {
+		return result, w.m.under(lock, func() {
+			switch o.Do {
+			case read:
+				result.Got = *word
+			case write:
+				*word = o.New
+			case swap:
+				if *word == o.Old {
+					*word, result.Got = o.New, 1
+				}
+			}
+		})
+	})
+}
+
+// finish reads the words of this era and the one before.
+func (w registers) finish() error {
+	return w.m.ofLateEras(func(era, i int) error { return w.do(lastThread, era, i, Operation{Do: read}) })
+}

@@ -1,0 +1,89 @@
+package nemesis
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	// stormSpan is how long faults come one upon another before all are mended.
+	stormSpan = 15 * time.Second
+	// pauseAtMost lies between two faults.
+	pauseAtMost = time.Second
+	// lastsAtMost is how long a fault lasts: so long that everybody notices, and much shorter than what makes a daemon give another up.
+	lastsAtMost = 3 * time.Second
+	// atOnce is how many faults there are at a time, at most.
+	atOnce = 3
+)
+
+// harm is a fault that was done and not mended.
+type harm struct {
+	what  string
+	until time.Time
+	mend  func()
+}
+
+// storm makes faults at random moments for a while. When it returns all are mended.
+func (c *campaign) storm(span time.Duration) {
+	c.t.Helper()
+	var harms []harm
+	var deck []Fault
+	next := time.Now()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	for end := time.Now().Add(span); len(c.wrong) == 0 && time.Now().Before(end); <-ticks.C {
+		harms = slices.DeleteFunc(harms, func(h harm) bool {
+			over := time.Now().After(h.until)
+			if over {
+				c.mend(h)
+			}
+			return over
+		})
+		c.watch()
+		if len(harms) == atOnce || time.Now().Before(next) || len(c.wrong) > 0 {
+			continue
+		}
+		next = time.Now().Add(time.Duration(c.r.Int64N(int64(pauseAtMost))))
+		// As with cards: no kind comes twice before every other has come.
+		if len(deck) == 0 {
+			deck = slices.Clone(c.Faults)
+			c.r.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		fault := deck[0]
+		deck = deck[1:]
+		lasts := time.Duration(c.r.Int64N(int64(lastsAtMost)))
+		what, mend := fault.strike(c)
+		if what == "" {
+			continue
+		}
+		c.report.fault(fault.Name(), what)
+		if mend == nil { // others can only be waited for when everything else is whole
+			c.mendAll(harms)
+			harms = nil
+			c.bury()
+			continue
+		}
+		harms = append(harms, harm{what, time.Now().Add(lasts), mend})
+	}
+	c.mendAll(harms)
+}
+
+func (c *campaign) mend(h harm) {
+	c.report.say("over: " + h.what)
+	h.mend()
+}
+
+func (c *campaign) mendAll(harms []harm) {
+	for _, h := range harms {
+		c.mend(h)
+	}
+}
+
+// pick chooses one of some, if there are any.
+func pick[T any](r *rand.Rand, list []T) (one T, ok bool) {
+	if len(list) == 0 {
+		return one, false
+	}
+	return list[r.IntN(len(list))], true
+}

@@ -107,6 +107,7 @@ func (b *bareTable) Close() error { return unix.Close(b.fd) }
 func (b *bareTable) MakeWritable(pagetable.Page) (pagetable.Outcome, error) {
 	return pagetable.Done, nil
 }
+func (b *bareTable) Lose(pagetable.Page) (pagetable.Outcome, error)      { return pagetable.Done, nil }
 func (b *bareTable) Downgrade(pagetable.Page) (pagetable.Outcome, error) { return pagetable.Done, nil }
 func (b *bareTable) Install(pagetable.Page, []byte, bool, pagetable.ProcID) (pagetable.Outcome, error) {
 	return pagetable.Done, nil

@@ -20,6 +20,7 @@ type flaky struct {
 	piecemeal  bool       // Copy and Continue do one page of the operating system, then answer EAGAIN
 	fail       unix.Errno // if not 0, what they answer
 	noContinue bool       // Continue refuses to map write-protected, as before Linux 6.4
+	noPoison   bool       // Poison is unknown, as before Linux 6.6
 }
 
 func (f *flaky) answer() unix.Errno {
@@ -76,6 +77,23 @@ func (f *flaky) WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno
 		return errno
 	}
 	return f.Traps.WriteProtect(addr, length, on, dontWake)
+}
+
+func (f *flaky) Poison(dst, length uintptr) (int, unix.Errno) {
+	if f.noPoison {
+		return 0, unix.EINVAL
+	}
+	if errno := f.answer(); errno != 0 {
+		return 0, errno
+	}
+	if part := uintptr(os.Getpagesize()); f.piecemeal && length > part {
+		n, errno := f.Traps.Poison(dst, part)
+		if errno == 0 {
+			errno = unix.EAGAIN
+		}
+		return n, errno
+	}
+	return f.Traps.Poison(dst, length)
 }
 
 // flakyFixture starts programs whose kernel is what set makes of it.

@@ -26,6 +26,9 @@ const AllProcs ProcID = 0
 var (
 	// ErrProcGone is returned when the program's address space no longer exists. The caller detaches it.
 	ErrProcGone = errors.New("pagetable: the program is gone")
+	// ErrNoPoison is wrapped by Event.Err of a program that was given up because it waits for a page that is lost and can't be told: the
+	// kernel can't make the access a memory fault (before Linux 6.6, with the Uffd back end).
+	ErrNoPoison = errors.New("pagetable: this kernel can't make an access to a lost page fail (it lacks UFFDIO_POISON, which Linux 6.6 brought)")
 	// ErrNoMemory is returned when the memfd cannot grow: no memory, or its limit is reached.
 	ErrNoMemory = errors.New("pagetable: out of memory for shared pages")
 )
@@ -53,6 +56,7 @@ const (
 	OpRevoke
 	OpMap
 	OpDrop
+	OpLose
 )
 
 // Event is something that happened to a page.
@@ -98,7 +102,7 @@ type Run struct {
 //
 // A page is absent (no access), read-only or writable, the same in all attached programs, apart
 // from programs that have not touched it yet: their first access is reported as a fault although
-// the page is here, and Map settles it.
+// the page is here, and Map settles it. An absent page may be lost (Lose): then accesses fail instead of waiting.
 type Table interface {
 	// PageBytes is the size of a page.
 	PageBytes() int
@@ -144,6 +148,14 @@ type Table interface {
 	// Drop makes a run of pages absent, whatever they were, and wakes threads that wait for them. For memory that is freed. The
 	// completion of a pending one names the first page. Until then the run may only be mapped (Map), which wakes.
 	Drop(first Page, count uint64) (Outcome, error)
+
+	// Lose declares an absent page lost: nobody has its contents any more. From now on no access of any program waits for it. Those of
+	// threads that wait already, and all later ones, also of programs that are attached later, are memory faults: signals (SIGBUS or SIGSEGV, by the back
+	// end) at the address of the access, which a Go program can turn into a panic (runtime/debug.SetPanicOnFault), and EFAULT in system calls. They
+	// are not reported. A program that can't be told so is reported gone, with ErrNoPoison, and must be ended.
+	//
+	// Install undoes it. Drop does too, for programs that map the run anew, as they do with memory that was freed and is given to them again.
+	Lose(p Page) (Outcome, error)
 
 	// MemFD is the descriptor that programs map.
 	MemFD() int

@@ -43,6 +43,7 @@ const (
 	cmdPopulate  // madvise(MADV_POPULATE_READ), or _WRITE if Value is 1
 	cmdFork      // fork a process that only waits, and say whether it inherited the region
 	cmdGarbage   // collect garbage
+	cmdRemap     // map and register the whole region anew
 	cmdScan      // load from Value pages, one after the other, from Page on; store to them if Off is 1
 	// The rest is in sigsegv_program_test.go.
 	cmdPanics // count the ways in which ordinary faults panic and are recovered
@@ -257,9 +258,16 @@ func (c *child) perform(p *packet) error {
 	word := unsafe.Slice((*byte)(at), 8)
 	switch p.Command {
 	case cmdLoad:
-		p.Value = load((*uint64)(at))
+		return c.unlessLost(at, func() { p.Value = load((*uint64)(at)) })
 	case cmdStore:
-		store((*uint64)(at), p.Value)
+		return c.unlessLost(at, func() { store((*uint64)(at), p.Value) })
+	case cmdRemap:
+		if c.segv != nil {
+			if err := c.segv.Unregister(c.base, uintptr(c.setup.Pages*c.setup.PageBytes)); err != nil {
+				return err
+			}
+		}
+		return c.register(0, c.setup.Pages)
 	case cmdRegister:
 		return c.register(p.Page, p.Value)
 	case cmdPopulate:
@@ -293,6 +301,28 @@ func (c *child) perform(p *packet) error {
 	default:
 		return c.performMore(p)
 	}
+	return nil
+}
+
+// errnoLost stands for a memory fault at the address of an access, which is what an access to a lost page comes to.
+const errnoLost = unix.EHWPOISON
+
+// unlessLost makes an access at an address, and turns a memory fault there into errnoLost. Other faults are as always.
+func (c *child) unlessLost(at unsafe.Pointer, access func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }:
+			if fault.Addr() != uintptr(at) {
+				panic(fault)
+			}
+			err = errnoLost
+		default:
+			panic(fault)
+		}
+	}()
+	access()
 	return nil
 }
 
@@ -482,10 +512,13 @@ func (p *testProgram) readAnswers() {
 		a := p.accesses[got.ID]
 		delete(p.accesses, got.ID)
 		p.mu.Unlock()
-		if got.Errno != 0 {
-			a.Finish(0, unix.Errno(got.Errno))
-		} else {
+		switch unix.Errno(got.Errno) {
+		case 0:
 			a.Finish(got.Value, nil)
+		case errnoLost:
+			a.Finish(0, pagetabletest.ErrLost)
+		default:
+			a.Finish(0, unix.Errno(got.Errno))
 		}
 	}
 }
@@ -530,6 +563,12 @@ func (p *testProgram) Store(page pagetable.Page, off int, v uint64) *pagetablete
 func (p *testProgram) Restart() {
 	if _, err := unix.Write(p.sock, encode(packet{Command: cmdRestart})); err != nil {
 		p.t.Errorf("restart the accesses of a test program: %v", err)
+	}
+}
+
+func (p *testProgram) Remap() {
+	if _, err := p.order(cmdRemap, 0, 0, 0).Await(); err != nil {
+		p.t.Errorf("map the region of a test program anew: %v", err)
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *Sigsegv) Operate(r *Run, outcomes []Outcome) error {
 // or a program has mapped the run in part: then the pages get their turns one by one.
 func (u *Uffd) Operate(r *Run, outcomes []Outcome) error {
 	r.Check(outcomes, u.pages, int(u.pageBytes))
-	if r.Count == 1 || u.closed {
+	if r.Count == 1 || u.closed || r.Op == OpInstall && u.lost.hasSome(r.First, uint64(r.Count)) {
 		return OneByOne(u, r, outcomes)
 	}
 	clear(outcomes) // Done

@@ -41,6 +41,9 @@ func (s *Sigsegv) Install(p Page, data []byte, writable bool, proc ProcID) (Outc
 		}
 	}
 	s.level[p] = levelOf(writable)
+	if s.lost.remove(p) {
+		s.unlose(p)
+	}
 	for _, pr := range s.programs {
 		if pr.id == proc && !pr.leaving {
 			pr.area.Grant(uint64(p), area.Level(s.level[p]))
@@ -49,6 +52,31 @@ func (s *Sigsegv) Install(p Page, data []byte, writable bool, proc ProcID) (Outc
 		}
 	}
 	return Done, nil
+}
+
+// Lose declares an absent page lost; see Table. It is Done at once. Threads that wait for it are woken and fault again, and only then, when
+// it is known which programs touch the page, is the access made to fail there.
+func (s *Sigsegv) Lose(p Page) (Outcome, error) {
+	s.check(OpLose, p)
+	if s.closed {
+		return Done, ErrClosed
+	}
+	s.checkIdle(OpLose, p)
+	s.checkAbsent(p)
+	s.lost.add(p)
+	for _, pr := range s.programs {
+		s.wake(pr, p)
+	}
+	return Done, nil
+}
+
+// unlose takes back what programs were told about a page that was lost.
+func (s *Sigsegv) unlose(p Page) {
+	for _, pr := range s.programs {
+		if !pr.leaving && !pr.gone {
+			pr.area.Grant(uint64(p), area.None)
+		}
+	}
 }
 
 // wake makes the threads of a program that wait for a page look again. Only threads of programs that were here when the
@@ -290,6 +318,10 @@ func (s *Sigsegv) takeFaults(pr *segvProgram, events []Event) int {
 				continue
 			}
 		}
+		if s.lost.has(Page(f.Page)) {
+			pr.area.Grant(f.Page, area.Lost)
+			continue
+		}
 		events[n] = Event{Kind: Fault, Proc: pr.id, Thread: f.Thread, Page: Page(f.Page), Offset: f.Offset % uint32(s.pageBytes), Write: f.Write}
 		n++
 	}
@@ -358,6 +390,7 @@ func (s *Sigsegv) Drop(first Page, count uint64) (Outcome, error) {
 	}
 	j := s.newJob(OpDrop, first, nil)
 	j.count = count
+	s.lost.removeRun(first, count)
 	for p := first; p < first+Page(count); p++ {
 		if s.level[p] == absent {
 			continue // no program has it
@@ -379,8 +412,8 @@ func (s *Sigsegv) finishDrop(j *segvJob) error {
 	}
 	for _, pr := range s.programs {
 		for p := j.page; p < j.page+Page(j.count); p++ {
-			if !pr.gone && pr.area.Touched(uint64(p)) {
-				s.wake(pr, p)
+			if !pr.leaving && !pr.gone && pr.area.Touched(uint64(p)) {
+				pr.area.Grant(uint64(p), area.None) // what it is anyway, unless the page was lost; and it wakes
 			}
 		}
 	}

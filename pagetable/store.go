@@ -12,6 +12,7 @@ type store struct {
 	pages     uint64
 	pageBytes uintptr
 	mem       memfd
+	lost      pageSet // absent pages whose contents nobody has, see Table.Lose
 	closed    bool
 }
 
@@ -92,6 +93,13 @@ func (s *store) checkBytes(op Op, p Page, b []byte) {
 func (s *store) checkRun(first Page, count uint64) {
 	if uint64(first) > s.pages || count > s.pages-uint64(first) {
 		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, s.pages))
+	}
+}
+
+// checkAbsent panics if a page that is to be declared lost is here.
+func (s *store) checkAbsent(p Page) {
+	if s.mem.present(s.offset(p)) {
+		panic(fmt.Sprintf("pagetable: page %d is to be lost, and it is here", p))
 	}
 }
 

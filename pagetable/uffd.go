@@ -53,7 +53,8 @@ type UffdConfig struct {
 }
 
 // Uffd is the Table over userfaultfd. A memfd holds the pages; a page is absent when it is a hole there. Accesses are
-// cut off by the page-table entries of the attached programs: write-protected, or not there at all. It keeps no state per page.
+// cut off by the page-table entries of the attached programs: write-protected, or not there at all. It keeps no state per page, but for
+// those that are lost.
 //
 // All methods belong to one goroutine, except WaitFD, MemFD, PageBytes and Pages, which any may call. Close is
 // called when the others have come to rest.
@@ -92,6 +93,7 @@ type traps interface {
 	Copy(dst uintptr, src []byte, mode uint64) (int, unix.Errno)
 	ZeroPage(dst, length uintptr, mode uint64) (int, unix.Errno)
 	Continue(dst, length uintptr, mode uint64) (int, unix.Errno)
+	Poison(dst, length uintptr) (int, unix.Errno)
 	WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno
 	Wake(addr, length uintptr) unix.Errno
 	Unregister(addr, length uintptr) unix.Errno
@@ -273,4 +275,4 @@ func (o Op) String() string {
 	return opNames[o]
 }
 
-var opNames = [...]string{OpInstall: "install", OpMakeWritable: "make writable", OpDowngrade: "downgrade", OpRevoke: "revoke", OpMap: "map", OpDrop: "drop"}
+var opNames = [...]string{OpInstall: "install", OpMakeWritable: "make writable", OpDowngrade: "downgrade", OpRevoke: "revoke", OpMap: "map", OpDrop: "drop", OpLose: "lose"}

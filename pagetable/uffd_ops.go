@@ -17,6 +17,7 @@ type job struct {
 	writable bool   // OpInstall, OpMap
 	into     []byte // OpRevoke: where the contents go, or nil
 	proc     ProcID // OpInstall, OpMap: where to map it
+	cure     bool   // OpInstall: the page was lost, so it is mapped in all programs, over what makes accesses there fail
 }
 
 // run performs a job, and keeps it for Poll if an address space does not settle in time.
@@ -63,7 +64,7 @@ func (u *Uffd) perform(j job) unix.Errno {
 	case OpMap:
 		return u.mapIn(u.program(j.proc), j.page, j.writable)
 	case OpInstall: // the contents are in the file already
-		if errno := u.mapIn(u.program(j.proc), j.page, j.writable); errno != 0 {
+		if errno := u.mapInstalled(j); errno != 0 {
 			return errno
 		}
 		u.wake(j.page, 1, nil)
@@ -108,6 +109,9 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 	u.checkBytes(OpInstall, p, data)
 	if u.closed {
 		return Done, ErrClosed
+	}
+	if u.lost.remove(p) {
+		return u.cure(p, data, writable)
 	}
 	pr := u.living(proc)
 	filled, errno := u.fill(pr, p, 1, data, writable)
@@ -373,6 +377,7 @@ func (u *Uffd) Drop(first Page, count uint64) (Outcome, error) {
 	if err := u.punchRun(first, count); err != nil {
 		return Done, err
 	}
+	u.lost.removeRun(first, count)
 	u.wake(first, count, nil)
 	return Done, nil
 }

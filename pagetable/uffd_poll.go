@@ -94,7 +94,7 @@ func (u *Uffd) markGone(pr *program) {
 // touch it could also reach by mapping the file that it was given.
 func (u *Uffd) giveUp(pr *program, why error) {
 	if !pr.gone {
-		pr.why = fmt.Errorf("pagetable: program %d has broken its trap: %w", pr.id, why)
+		pr.why = fmt.Errorf("pagetable: program %d can't be served any more: %w", pr.id, why)
 	}
 	u.markGone(pr)
 }
@@ -149,6 +149,10 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 		page := Page(offset / u.pageBytes)
 		if f.Addr < pr.base || uint64(page) >= u.pages {
 			u.release(pr, f)
+			continue
+		}
+		if u.lost.has(page) {
+			u.poison(pr, page)
 			continue
 		}
 		events[n] = Event{

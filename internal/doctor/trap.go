@@ -110,6 +110,9 @@ func features(has uffd.Features) Finding {
 		f.Verdict = Missing
 		f.Detail = "without " + lacking.String()
 		f.Consequence = "faults are not told apart by thread or exact address as well as they could be; everything works"
+		if lacking&uffd.FeaturePoison != 0 {
+			f.Consequence += ", but that a program which touches a page that was lost with its node is ended, and can't catch it"
+		}
 		f.Remedy = "a newer kernel (Linux 6.6 has all)"
 	}
 	return f

@@ -24,6 +24,9 @@
 // The handler was installed over Go's and calls it for every other address, with the same arguments, stack and signal mask.
 // A nil dereference panics as ever, debug.SetPanicOnFault works, and a crash in C code ends the program with Go's message.
 //
+// So it is with an access to a page that the daemon has declared lost, because nobody has its contents any more: the handler does not wait, and
+// hands the signal on.
+//
 // While a thread waits in the handler its signals are blocked. Every few milliseconds it looks whether one is there, and if so
 // goes back to the access, where the signal is delivered and the fault taken again: that is how the collector and the scheduler
 // preempt it. So the same fault may be posted many times.

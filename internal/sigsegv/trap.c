@@ -107,7 +107,8 @@ static int installed;           // guarded by slots_lock
 
 // ---- small things ----
 
-static unsigned granted(uint32_t w) { return w & DSM_GRANTED_MASK; }
+static int lost(uint32_t w) { return (w & DSM_GRANTED_MASK) == DSM_LOST; }
+static unsigned granted(uint32_t w) { return lost(w) ? NONE : w & DSM_GRANTED_MASK; }
 static unsigned applied(uint32_t w) { return w >> DSM_APPLIED_SHIFT & 3; }
 static uint32_t generation(uint32_t w) { return w / DSM_GEN_STEP; }
 static uint32_t with_applied(uint32_t w, unsigned level) { return (w & ~(uint32_t)(3 << DSM_APPLIED_SHIFT)) | level << DSM_APPLIED_SHIFT; }
@@ -274,6 +275,8 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 		return FOREIGN;
 	uint32_t w = atomic_load(&t->words[page]);
 	unsigned level = granted(w);
+	if (lost(w))
+		return FOREIGN; // there is nothing to wait for
 	if (level < need || atomic_load(&t->abandoned))
 		return WAIT;
 	if (applied(w) >= need) {

@@ -35,6 +35,7 @@ var (
 	_ = [1]struct{}{}[C.DSM_APPLIED_SHIFT-area.AppliedShift]
 	_ = [1]struct{}{}[C.DSM_WAITERS-area.Waiters]
 	_ = [1]struct{}{}[C.DSM_GEN_STEP-area.GenStep]
+	_ = [1]struct{}{}[C.DSM_LOST-area.Lost]
 )
 
 const (

@@ -18,6 +18,8 @@ enum {
 	DSM_APPLIED_SHIFT = 2,
 	DSM_WAITERS = 1 << 4,
 	DSM_GEN_STEP = 1 << 5,
+
+	DSM_LOST = 3, // granted: nobody has the page's contents any more
 };
 
 struct dsm_trap;

@@ -21,6 +21,7 @@ const (
 	cmdZeroPage     = (ioctlRead|ioctlWrite)<<30 | unsafe.Sizeof(progressArg{})<<16 | ioctlType<<8 | 0x04
 	cmdWriteProtect = (ioctlRead|ioctlWrite)<<30 | unsafe.Sizeof(protectArg{})<<16 | ioctlType<<8 | 0x06
 	cmdContinue     = (ioctlRead|ioctlWrite)<<30 | unsafe.Sizeof(progressArg{})<<16 | ioctlType<<8 | 0x07
+	cmdPoison       = (ioctlRead|ioctlWrite)<<30 | unsafe.Sizeof(progressArg{})<<16 | ioctlType<<8 | 0x08
 
 	cmdDeviceNew = ioctlType << 8 // USERFAULTFD_IOC_NEW, on /dev/userfaultfd
 )
@@ -43,7 +44,7 @@ type copyArg struct {
 	copied    int64
 }
 
-// progressArg serves ZEROPAGE and CONTINUE: both take a range and a mode and report bytes done.
+// progressArg serves ZEROPAGE, CONTINUE and POISON: all take a range and a mode and report bytes done.
 type progressArg struct {
 	rangeArg
 	mode uint64

@@ -119,6 +119,18 @@ func (f *FD) Continue(dst, length uintptr, mode uint64) (int, unix.Errno) {
 	return progress(arg.done, int(length), errno), errno
 }
 
+// Poison makes every access to missing pages at dst raise SIGBUS (in a system call: EFAULT), from now on, and wakes the threads that wait
+// there, so that they are the first. Only this address space is concerned; the file is not. It lasts until the program maps the range anew
+// or gives it up by madvise(MADV_DONTNEED), or Copy, ZeroPage or Continue put a page there, which Linux 6.18 allows.
+//
+// It returns the bytes done like Copy. EINVAL: the kernel has no FeaturePoison (before Linux 6.6). EEXIST: the first page not done is mapped,
+// poisoned already, or has a mark left of its write protection, which WriteProtect off removes. ENOENT, ESRCH and EAGAIN as in Copy.
+func (f *FD) Poison(dst, length uintptr) (int, unix.Errno) {
+	arg := progressArg{rangeArg: rangeArg{uint64(dst), uint64(length)}}
+	errno := f.ioctl(cmdPoison, unsafe.Pointer(&arg), length)
+	return progress(arg.done, int(length), errno), errno
+}
+
 // progress is how much of a range an ioctl did: the field that it fills holds the bytes done, or a
 // negative errno, and when the arguments themselves were refused nothing at all.
 func progress(done int64, length int, errno unix.Errno) int {

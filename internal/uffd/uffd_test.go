@@ -191,6 +191,34 @@ func TestContinue(t *testing.T) {
 	want(t, "map a page that is mapped", 0, unix.EEXIST)(r.fd.Continue(r.at(1), pageBytes, 0))
 }
 
+func TestPoison(t *testing.T) {
+	r := newRegion(t, 8)
+	if r.fd.Features()&uffd.FeaturePoison == 0 {
+		want(t, "poison a page on a kernel that can't", 0, unix.EINVAL)(r.fd.Poison(r.at(0), pageBytes))
+		return
+	}
+	want(t, "poison two pages", 2, 0)(r.fd.Poison(r.at(0), 2*pageBytes))
+	want(t, "poison a poisoned page", 0, unix.EEXIST)(r.fd.Poison(r.at(1), 2*pageBytes))
+	want(t, "fill a page", 1, 0)(r.fd.Copy(r.at(3), filled(1, 5), uffd.WriteProtected|uffd.DontWake))
+	want(t, "poison a page that is mapped", 0, unix.EEXIST)(r.fd.Poison(r.at(3), pageBytes))
+	if err := unix.Fallocate(r.file, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 3*int64(pageBytes), int64(pageBytes)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "poison a page of which the mark of write protection is left", 0, unix.EEXIST)(r.fd.Poison(r.at(3), pageBytes))
+	if errno := r.fd.WriteProtect(r.at(3), pageBytes, false, true); errno != 0 {
+		t.Fatal(errno)
+	}
+	want(t, "poison it without the mark", 1, 0)(r.fd.Poison(r.at(3), pageBytes))
+	want(t, "fill a poisoned page", 1, 0)(r.fd.Copy(r.at(0), filled(1, 6), uffd.DontWake))
+	if got := *(*byte)(pointer(r.at(0))); got != 6 {
+		t.Errorf("a page that was poisoned and is filled holds %d", got)
+	}
+	want(t, "poison what is not registered", 0, unix.ENOENT)(r.fd.Poison(r.at(8), pageBytes))
+}
+
+// pointer is an address of a region, which lies outside Go's memory.
+func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }
+
 func TestWriteProtectAndWake(t *testing.T) {
 	r := newRegion(t, 4)
 	for _, c := range []struct{ on, dontWake bool }{{true, false}, {false, true}, {false, false}, {true, true}} {

@@ -25,7 +25,7 @@ type FakeConfig struct {
 // Fake is a Table in memory. Programs are simulated: a test attaches one with fd -1 and calls Load, Store and Access for it from any
 // goroutine; they block as a thread does that takes a page fault, until the table's user settles the fault.
 //
-// Load, Store, Access, Restart, Kill and Attached may be called by any goroutine. The methods of Table belong to one, as always.
+// Load, Store, Access, Restart, Remap, Kill and Attached may be called by any goroutine. The methods of Table belong to one, as always.
 type Fake struct {
 	cfg    FakeConfig
 	memFD  int
@@ -35,6 +35,7 @@ type Fake struct {
 	settled sync.Cond // some waiting access was woken; guarded by mu
 	closed  bool
 	pages   map[pagetable.Page]*fakePage
+	lost    map[pagetable.Page]bool // of the absent pages
 	procs   map[pagetable.ProcID]*fakeProc
 	waits   []*fakeWait       // accesses that wait, in order of arrival
 	events  []pagetable.Event // not yet polled; at most one fault for each wait and restart, one completion for each operation
@@ -71,7 +72,7 @@ func NewFake(cfg FakeConfig) *Fake {
 	if cfg.PageBytes == 0 {
 		cfg.PageBytes = 4096
 	}
-	f := &Fake{cfg: cfg, pages: make(map[pagetable.Page]*fakePage), procs: make(map[pagetable.ProcID]*fakeProc)}
+	f := &Fake{cfg: cfg, pages: make(map[pagetable.Page]*fakePage), lost: make(map[pagetable.Page]bool), procs: make(map[pagetable.ProcID]*fakeProc)}
 	f.settled.L = &f.mu
 	var err error
 	if f.waitFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -199,7 +200,7 @@ func (f *Fake) postLocked(ev pagetable.Event) {
 }
 
 // Load copies len(into) bytes at byte offset off of page p, in program proc. It blocks until the page is there, and returns
-// ErrProcGone if the program ends first.
+// ErrProcGone if the program ends first, and ErrLost if the page is lost.
 func (f *Fake) Load(proc pagetable.ProcID, p pagetable.Page, off int, into []byte) error {
 	return f.access(proc, f.newThread(), p, off, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
 }
@@ -240,6 +241,9 @@ func (f *Fake) access(proc pagetable.ProcID, thread uint32, p pagetable.Page, of
 			do(pg.bytes)
 			return nil
 		}
+		if f.lost[p] {
+			return ErrLost
+		}
 		w.woken = false
 		f.waits = append(f.waits, w)
 		f.postLocked(w.fault())
@@ -271,6 +275,15 @@ func (f *Fake) Restart(proc pagetable.ProcID) {
 		if w.proc == proc && !w.woken {
 			f.postLocked(w.fault())
 		}
+	}
+}
+
+// Remap takes all mappings of a program away: its next access to each page is reported as a fault.
+func (f *Fake) Remap(proc pagetable.ProcID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, pg := range f.pages {
+		delete(pg.mapped, proc)
 	}
 }
 
@@ -329,6 +342,7 @@ func (f *Fake) Install(p pagetable.Page, data []byte, writable bool, proc pageta
 		f.noticeLocked()
 		pg := &fakePage{bytes: contents, writable: writable, mapped: make(map[pagetable.ProcID]bool)}
 		f.pages[p] = pg
+		delete(f.lost, p)
 		if f.procs[proc] != nil {
 			pg.mapped[proc] = true
 		}
@@ -424,12 +438,29 @@ func (f *Fake) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, erro
 				delete(f.pages, p)
 			}
 		}
+		for p := range f.lost {
+			if p >= first && uint64(p-first) < count {
+				delete(f.lost, p)
+			}
+		}
 		for _, w := range f.waits {
 			if w.page >= first && uint64(w.page-first) < count {
 				w.woken = true
 			}
 		}
 		f.settled.Broadcast()
+	})
+}
+
+// Lose declares an absent page lost. It panics if the page is present: it is a bug of the caller.
+func (f *Fake) Lose(p pagetable.Page) (pagetable.Outcome, error) {
+	return f.run(pagetable.OpLose, p, func() {
+		if f.pages[p] != nil {
+			panic(fmt.Sprintf("pagetabletest: page %d is to be lost, and it is present", p))
+		}
+		f.noticeLocked()
+		f.lost[p] = true
+		f.wakeLocked(p, pagetable.AllProcs)
 	})
 }
 

@@ -53,4 +53,5 @@ func (p fakeProgram) Store(page pagetable.Page, off int, v uint64) *Access {
 }
 
 func (p fakeProgram) Restart() { p.fake.Restart(p.proc) }
+func (p fakeProgram) Remap()   { p.fake.Remap(p.proc) }
 func (p fakeProgram) Kill()    { p.fake.Kill(p.proc) }

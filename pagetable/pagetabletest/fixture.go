@@ -1,6 +1,7 @@
 package pagetabletest
 
 import (
+	"errors"
 	"testing"
 
 	"dsmd/pagetable"
@@ -17,6 +18,10 @@ type Fixture struct {
 	Start func(t testing.TB, proc pagetable.ProcID) Program
 }
 
+// ErrLost is how an access ends that met a page which is lost: where there is hardware, by a memory fault at its address, from which the program
+// has recovered.
+var ErrLost = errors.New("pagetabletest: the page is lost")
+
 // Program is a program attached to the table: something that loads and stores. Each access is
 // made by a thread of its own, so any number can wait at a time. Methods don't wait for the access.
 type Program interface {
@@ -26,6 +31,8 @@ type Program interface {
 	Store(p pagetable.Page, off int, v uint64) *Access
 	// Restart makes every access that waits start over, as a signal does: each faults once more.
 	Restart()
+	// Remap maps the whole region anew, as a program does with memory that was freed and is given to it again. It returns when that is done.
+	Remap()
 	// Kill ends the program at once, also its accesses that wait. It returns when the program is gone.
 	Kill()
 }

@@ -3,6 +3,7 @@ package pagetabletest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
@@ -205,6 +206,21 @@ func (r *Rig) Revoke(p pagetable.Page) []byte {
 	r.Finish(pagetable.OpRevoke, p, out, err)
 	delete(r.pages, p)
 	return into
+}
+
+// Lose declares a page lost and waits until it is done.
+func (r *Rig) Lose(p pagetable.Page) {
+	r.Helper()
+	out, err := r.table.Lose(p)
+	r.Finish(pagetable.OpLose, p, out, err)
+}
+
+// Fails waits until an access has ended, and fails the test unless it ended because its page is lost.
+func (r *Rig) Fails(a *Access, what string) {
+	r.Helper()
+	if v, err := r.Result(a); !errors.Is(err, ErrLost) {
+		r.Fatalf("%s ended with %#x, %v; want ErrLost", what, v, err)
+	}
 }
 
 // Map maps a page as it is and waits until it is done.

@@ -36,7 +36,7 @@ import (
 // The layout. trap.h has the same, and package sigsegv does not compile if they differ.
 const (
 	Magic   = 0x64736d5365677631 // at 0
-	Version = 1
+	Version = 2
 
 	signalledOffset = 64  // uint32: the program has written to the eventfd and the daemon has not read it
 	tailOffset      = 128 // uint64: faults posted by the program
@@ -54,7 +54,7 @@ const (
 
 // The bits of a word.
 const (
-	GrantedMask  = 3 << 0 // Level that the daemon grants
+	GrantedMask  = 3 << 0 // Level that the daemon grants, or Lost
 	AppliedShift = 2      // two bits: Level that the program has applied
 	AppliedMask  = 3 << AppliedShift
 	Waiters      = 1 << 4 // a thread sleeps on the word
@@ -68,6 +68,8 @@ const (
 	None Level = iota
 	ReadOnly
 	Writable
+	// Lost is not an access, and only granted: the page's contents are gone, so that an access to it does not wait but is a segmentation fault.
+	Lost
 )
 
 // Level8 is a Level in a byte, for tables of them.
@@ -207,15 +209,20 @@ func (a *Area) Grant(page uint64, level Level) (applied Level) {
 	return a.change(page, func(uint32) uint32 { return uint32(level) })
 }
 
-// Limit is Grant that never grants more than the program has.
+// Limit is Grant that never grants more than the program has. A page that is lost stays so.
 func (a *Area) Limit(page uint64, level Level) (applied Level) {
-	return a.change(page, func(granted uint32) uint32 { return min(granted, uint32(level)) })
+	return a.change(page, func(granted uint32) uint32 {
+		if Level(granted) == Lost {
+			return granted
+		}
+		return min(granted, uint32(level))
+	})
 }
 
-// Raise is Grant for a page that the program has, and wakes only if it does not.
+// Raise is Grant for a page that the program has, and wakes only if it does not, or the page is lost.
 func (a *Area) Raise(page uint64, level Level) {
 	a.change(page, func(granted uint32) uint32 {
-		if Level(granted) == None {
+		if Level(granted) == None || Level(granted) == Lost {
 			return granted
 		}
 		return uint32(level)

@@ -157,6 +157,11 @@ func TestWord(t *testing.T) {
 		{func() { a.Limit(page, area.ReadOnly) }, area.ReadOnly},
 		{func() { a.Limit(page, area.Writable) }, area.ReadOnly},
 		{func() { a.Limit(page, area.None) }, area.None},
+		{func() { a.Grant(page, area.Lost) }, area.Lost},
+		{func() { a.Raise(page, area.Writable) }, area.Lost},
+		{func() { a.Limit(page, area.ReadOnly) }, area.Lost},
+		{func() { a.Wake(page) }, area.Lost},
+		{func() { a.Grant(page, area.None) }, area.None},
 	} {
 		step.do()
 		if want := uint32(i+1)*area.GenStep | uint32(area.Writable)<<area.AppliedShift | uint32(step.want); *word != want {

@@ -10,12 +10,14 @@ import (
 	"syscall"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 )
 
 // calls is the conversation with the daemon after the handshake: open calls, and the goroutine that takes the
 // replies. Its errors have no prefix; callers add what they were doing.
 type calls struct {
 	conn *attach.Conn
+	page *controlpage.Page
 
 	mu     sync.Mutex // guards the fields below; nothing is sent, received or called under it
 	open   map[uint64]chan attach.Reply
@@ -27,8 +29,8 @@ type calls struct {
 }
 
 // newCalls starts reading replies. onLost is called once, by the reading goroutine, when the cluster is lost before end.
-func newCalls(conn *attach.Conn, onLost func(error)) *calls {
-	c := &calls{conn: conn, open: make(map[uint64]chan attach.Reply), done: make(chan struct{}), reader: make(chan struct{})}
+func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *calls {
+	c := &calls{conn: conn, page: page, open: make(map[uint64]chan attach.Reply), done: make(chan struct{}), reader: make(chan struct{})}
 	go func() {
 		defer close(c.reader)
 		defer conn.Discard()
@@ -79,6 +81,8 @@ func (c *calls) deliver(r attach.Reply) error {
 
 // end makes all calls fail with err from now on, unless they already fail with another error, which it returns.
 func (c *calls) end(err error) error {
+	// From here on locks are taken by calls, which fail. If that is not possible, Close reports why.
+	_ = c.page.Retire()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 )
 
 // Cluster is this program's membership in a cluster. All its methods, and all functions that take one, may be called
@@ -29,6 +30,7 @@ type Cluster struct {
 	*calls
 	region *region
 	trap   trap // kept open until Close: see the package comment, "When something breaks"
+	page   *controlpage.Page
 
 	allocating chan struct{} // holds a token while memory is mapped or unmapped
 	watch      *attach.Watch // nil before the first allocation; guarded by allocating
@@ -164,7 +166,7 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 		}
 		return nil, err
 	}
-	c.calls = newCalls(conn, c.onLost)
+	c.calls = newCalls(conn, c.page, c.onLost)
 	setProcs(j.procs)
 	return c, nil
 }
@@ -214,12 +216,12 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	trap, err := handOverTrap(conn, j.socket, &w)
+	trap, page, err := handOverTrap(conn, j.socket, &w)
 	if err != nil {
 		return nil, errors.Join(err, r.retire())
 	}
 	return &Cluster{
-		welcome: w, socket: j.socket, job: j.job, grace: j.grace, region: r, trap: trap,
+		welcome: w, socket: j.socket, job: j.job, grace: j.grace, region: r, trap: trap, page: page,
 		allocating: make(chan struct{}, 1),
 		closing:    make(chan struct{}),
 		held:       make(map[uint64]*holding),
@@ -251,25 +253,38 @@ func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
 	return w, nil
 }
 
-// handOverTrap opens the trap and passes the daemon its side.
-func handOverTrap(conn *attach.Conn, socket string, w *attach.Welcome) (trap, error) {
+// handOverTrap opens the trap, passes the daemon its side, and takes the control page.
+func handOverTrap(conn *attach.Conn, socket string, w *attach.Welcome) (trap, *controlpage.Page, error) {
 	t, err := openTrap(w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fd, m := t.handover()
+	var page *controlpage.Page
 	if err = tell(conn, attach.AppendTrap(nil, &m), fd); err == nil {
-		var f attach.Frame
-		if f, err = awaitFrame(conn, socket, attach.KindReady); err == nil {
-			err = attach.DecodeEmpty(f)
-		}
+		page, err = awaitReady(conn, socket)
 	}
 	t.handedOver()
 	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
+		return nil, nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
 	}
-	return t, nil
+	return t, page, nil
+}
+
+func awaitReady(conn *attach.Conn, socket string) (*controlpage.Page, error) {
+	f, err := awaitFrame(conn, socket, attach.KindReady)
+	if err != nil {
+		return nil, err
+	}
+	if err := attach.DecodeEmpty(f); err != nil {
+		return nil, err
+	}
+	fd, err := conn.TakeFD()
+	if err != nil {
+		return nil, err
+	}
+	return controlpage.Map(fd)
 }
 
 // tell sends a frame of the handshake. That the daemon has closed the connection is no error yet: it may have refused the
@@ -382,7 +397,7 @@ func (c *Cluster) tearDown() error {
 		c.watch.Stop()
 	}
 	c.trap.retire()
-	err := c.region.retire()
+	err := errors.Join(c.page.Retire(), c.region.retire())
 	// If the daemon is gone, nobody minds that this fails.
 	c.conn.Write(attach.AppendBye(nil))
 	c.conn.Close()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 	"dsmd/internal/uffd"
 
 	"dsmd/internal/uffd/uffdtest"
@@ -38,11 +39,12 @@ type fake struct {
 	listen *net.UnixListener
 
 	// Set by the configuration given to newFake, later only with mu held.
-	welcome attach.Welcome // Rank is filled in
-	refuse  *attach.Refuse
-	first   func(*attach.Conn)                                // speaks in place of Welcome
-	answer  func(attach.Call) (reply attach.Reply, mine bool) // comes before the fake's own answers
-	trapped func(fd *uffd.FD, stop <-chan struct{})           // has each userfaultfd until stop is closed
+	welcome  attach.Welcome // Rank is filled in
+	refuse   *attach.Refuse
+	pageless bool                                              // sends no control page
+	first    func(*attach.Conn)                                // speaks in place of Welcome
+	answer   func(attach.Call) (reply attach.Reply, mine bool) // comes before the fake's own answers
+	trapped  func(fd *uffd.FD, stop <-chan struct{})           // has each userfaultfd until stop is closed
 
 	mu       sync.Mutex // guards all below, and the fields of programs; held while frames are sent
 	programs []*fakeProgram
@@ -60,6 +62,7 @@ type fakeProgram struct {
 	hello attach.Hello
 	trap  attach.Trap
 	fd    *uffd.FD
+	page  *controlpage.Page
 	stop  chan struct{} // closed when fd is to be given up
 	using sync.WaitGroup
 	bye   bool
@@ -151,6 +154,11 @@ func (f *fake) attend(conn *attach.Conn, file int) {
 	defer conn.Close()
 	defer conn.Discard()
 	p := &fakeProgram{conn: conn}
+	defer func() {
+		if p.page != nil {
+			p.page.Close()
+		}
+	}()
 	if !f.greet(p, file) {
 		return
 	}
@@ -234,7 +242,19 @@ func (f *fake) greet(p *fakeProgram, file int) bool {
 		p.using.Go(func() { f.trapped(p.fd, p.stop) })
 	}
 	f.mu.Unlock()
-	p.conn.Write(attach.AppendReady(nil))
+	page, err := controlpage.Create()
+	if err != nil {
+		f.t.Error(err)
+		return false
+	}
+	f.mu.Lock()
+	p.page = page
+	f.mu.Unlock()
+	if f.pageless {
+		p.conn.Write(attach.AppendReady(nil))
+		return true
+	}
+	p.conn.Write(attach.AppendReady(nil), page.FD())
 	return true
 }
 

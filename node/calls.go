@@ -30,7 +30,7 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	}
 	switch c.Op {
 	case attach.OpRelease:
-		n.step(protocol.Event{Kind: protocol.EventRelease, Client: p.id, Rank: p.rank, Object: protocol.LockObject(c.Object), Access: protocol.Access(c.Access)})
+		n.releaseCall(p, c)
 	case attach.OpPrefetch:
 		n.startFetch(p, c)
 	case attach.OpPin:
@@ -54,6 +54,7 @@ func (n *Node) ask(p *program, c *attach.Call) {
 	switch c.Op {
 	case attach.OpAcquire:
 		n.count.lockCalls.Add(1)
+		n.recall(protocol.LockObject(c.Object))
 		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
 	case attach.OpArrive:
 		n.count.barrierCalls.Add(1)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
 	"dsmd/protocol"
@@ -219,7 +220,7 @@ func (c *cluster) quiet() {
 		for what, left := range map[string]int{
 			"pages revoked and not sent": len(n.saved), "pages that wait to be installed": len(n.stash), "faults being timed": len(n.waits),
 			"pages that are prefetched": len(n.fetching.byPage), "prefetches to go on with": len(n.fetching.ready),
-			"threads that wait": len(n.waiters.byPage), "pinned pages": len(n.pins), "open calls": len(n.calls), "holds": len(n.timers.list),
+			"threads that wait": len(n.waiters.byPage), "pinned pages": len(n.pins), "open calls": len(n.calls), "published locks": len(n.published), "holds": len(n.timers.list),
 			"objects with something under way": n.engine.Pending(),
 		} {
 			if left != 0 {
@@ -268,6 +269,9 @@ type prog struct {
 	table   *pagetabletest.Fake
 	id      pagetable.ProcID
 	welcome attach.Welcome
+
+	page     *controlpage.Page
+	scribble []byte // the same
 
 	mu     sync.Mutex
 	ticket uint64                       // the last one used
@@ -320,7 +324,8 @@ func greet(t testing.TB, conn *attach.Conn, frame []byte) (w attach.Welcome, r *
 	return w, nil
 }
 
-// handOver sends Trap and takes the answer, Ready or a Refuse. The fake table only closes the descriptor.
+// handOver sends Trap and takes the answer, Ready or a Refuse. The fake table only closes the descriptor. The control page that comes with Ready stays
+// with conn for the caller to take.
 func handOver(t testing.TB, conn *attach.Conn) *attach.Refuse {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -398,9 +403,26 @@ func (m *member) joinAs(rank int32) *prog {
 	}
 	ids := m.table.Attached()
 	p.id = ids[len(ids)-1]
+	p.takePage()
 	m.programs = append(m.programs, p)
 	go p.takeReplies()
 	return p
+}
+
+// takePage maps the control page that came with Ready, once as programs do, and once as one that will scribble.
+func (p *prog) takePage() {
+	p.Helper()
+	fd, err := p.conn.TakeFD()
+	if err != nil {
+		p.Fatal(err)
+	}
+	if p.scribble, err = unix.Mmap(fd, 0, controlpage.Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { unix.Munmap(p.scribble) })
+	if p.page, err = controlpage.Map(fd); err != nil {
+		p.Fatal(err)
+	}
 }
 
 func (p *prog) takeReplies() {

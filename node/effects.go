@@ -155,6 +155,10 @@ func (n *Node) revoke(page pagetable.Page, f *protocol.Effect) {
 
 // complete answers a program's call.
 func (n *Node) complete(f *protocol.Effect) {
+	if n.own.ticket != 0 && f.Ticket == n.own.ticket {
+		n.own.status, n.own.answered = f.Status, true
+		return
+	}
 	if f.Status == protocol.StatusOwnerDied {
 		n.count.ownerDied.Add(1)
 		n.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))

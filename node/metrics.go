@@ -19,6 +19,7 @@ type counters struct {
 	lockCalls, barrierCalls, nameCalls, prefetches                      atomic.Uint64
 	pins, pinWaits, pinBreaks                                           atomic.Uint64
 	runs, runPages                                                      atomic.Uint64
+	wordsPublished, wordsRecalled                                       atomic.Uint64
 	prefetchedPages, aheadPages, sleeps, moves, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
@@ -50,8 +51,10 @@ func (n *Node) metrics() []metric {
 		{"downgrades", "Writable copies made read-only because another node reads.", false, u(&c.downgrades)},
 		{"revokes", "Copies given up to another node.", false, u(&c.revokes)},
 		{"holds", "Times that a page was kept a moment longer because it had just arrived.", false, u(&c.holds)},
-		{"lock_calls", "Acquisitions of locks.", false, u(&c.lockCalls)},
+		{"lock_calls", "Acquisitions of locks by calls; others are not counted.", false, u(&c.lockCalls)},
 		{"barrier_calls", "Arrivals at barriers and reductions.", false, u(&c.barrierCalls)},
+		{"locks_published", "Times that a lock which stayed here was put where its program takes it without a call.", false, u(&c.wordsPublished)},
+		{"locks_recalled", "Times that somebody else wanted such a lock.", false, u(&c.wordsRecalled)},
 		{"name_calls", "Allocations and frees.", false, u(&c.nameCalls)},
 		{"prefetch_calls", "Prefetch calls.", false, u(&c.prefetches)},
 		{"prefetched_pages", "Pages that prefetch calls asked for.", false, u(&c.prefetchedPages)},

@@ -67,6 +67,9 @@ func TestEveryCounterMoves(t *testing.T) {
 	look() // while something is under way
 	a.die()
 	b.answer(waiting)
+	b.release(lockName, attach.Write)
+	b.sync()
+	d.had(lockName) // the lock was published at b
 	_, one := b.call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2})
 	_, two := d.call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2})
 	b.answer(one)

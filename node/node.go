@@ -164,6 +164,8 @@ type Node struct {
 	// calls has the open calls of all programs that the engine answers, by the engine's tickets.
 	calls      map[protocol.Ticket]openCall
 	lastTicket protocol.Ticket
+	own        ownCall
+	published  map[protocol.ObjectID]*published
 	trapped    int // programs whose faults are served
 	fetching   fetching
 	pins       pins
@@ -236,7 +238,8 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		peer: attach.Peer, spin: newSpinner(cfg.Spin, cfg.Self), events: make([]pagetable.Event, 64),
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
-		patience: pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), runs: newRuns(table.PageBytes()),
+		published: map[protocol.ObjectID]*published{},
+		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), runs: newRuns(table.PageBytes()),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

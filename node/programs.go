@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -35,6 +36,8 @@ type program struct {
 	fetches map[uint64]*fetch          // open prefetches, by the program's ticket
 	pins    map[uint64]*pin            // what its answered Pin calls hold, by their tickets
 	pinned  int                        // pages that its Pin calls hold or want, at most maxPinned
+	page    *controlpage.Page          // nil before it is served
+	words   map[int]*published         // the locks on its page, by their places
 	blocked bool                       // its socket has no room; epoll tells when it has
 	cut     error                      // why the node has shut the connection
 }
@@ -113,6 +116,7 @@ func (n *Node) newProgram(fd int) *program {
 	}
 	return &program{
 		id: n.nextID, fd: fd, pass: -1, waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
+		words: map[int]*published{},
 	}
 }
 
@@ -349,6 +353,10 @@ func (n *Node) trap(p *program, body []byte) error {
 		unix.Close(fd)
 		return n.refuse(p, attach.RefuseRank, fmt.Sprintf("rank %d is attached already, as process %d; a program that has nothing to do with it needs a job of its own (DSM_JOB)", p.rank, other.pid))
 	}
+	if p.page, err = controlpage.Create(); err != nil {
+		unix.Close(fd)
+		return n.refuse(p, attach.RefuseOther, err.Error())
+	}
 	if err := n.table.Attach(pagetable.ProcID(p.id), fd, uintptr(n.cfg.RegionBase)); err != nil {
 		return n.refuse(p, attach.RefuseTrap, err.Error())
 	}
@@ -358,7 +366,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	n.waiters.attached(pagetable.ProcID(p.id))
 	n.count.programs.Store(int64(n.attached()))
 	n.count.programsSeen.Add(1)
-	n.write(p, attach.AppendReady(nil), -1)
+	n.write(p, attach.AppendReady(nil), p.page.FD())
 	n.log.Info("program attached", zap.String("job", p.job), zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
 	return nil
 }
@@ -390,6 +398,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	for _, ticket := range p.waiting {
 		delete(n.calls, ticket)
 	}
+	n.withdrawWords(p)
 	n.dropPins(p)
 	n.fetching.dropProgram(p)
 	// Removing comes before closing: the child of a fork may still hold the socket.
@@ -410,6 +419,9 @@ func (n *Node) removeProgram(p *program, err error) {
 }
 
 func (p *program) close() {
+	if p.page != nil {
+		p.page.Close()
+	}
 	unix.Close(p.fd)
 	p.stream.Close()
 }

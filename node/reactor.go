@@ -302,6 +302,9 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 	if m.Kind == protocol.Grant && !m.Object.IsLock() {
 		n.noteGrant(&m, payload)
 	}
+	if m.Object.IsLock() {
+		n.recall(m.Object) // every message about a lock that can be taken here says that another node wants it
+	}
 	n.message = m
 	n.step(protocol.Event{Kind: protocol.EventMessage, Message: &n.message})
 	n.message.Payload = nil // it dies with the frame

@@ -89,7 +89,7 @@ func All() []Micro {
 		{Name: "first_touch", Unit: perPage, Floor: pass(floor.Touch), measure: firstTouch(pagesPerPass*passesPerRun, passesPerRun),
 			Summary: "rank 1 stores to 4 MiB of pages that no node has touched, in order"},
 		{Name: "lock_local", Unit: "µs", Floor: floor.Spec{Path: floor.UnixRoundTrip, Samples: samplesPerRun}, measure: lockLocal,
-			Summary: "rank 1 locks and unlocks a mutex that it held last"},
+			Summary: "rank 1 locks and unlocks a mutex that it held last; the floor is a round trip to its daemon"},
 		{Name: "lock_handoff", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: samplesPerRun}, measure: lockHandoff,
 			Summary: "rank 1 locks a free mutex that rank 0 held last"},
 		{Name: "barrier", Unit: "µs", Floor: floor.Spec{Path: floor.RoundTrip, Samples: samplesPerRun}, measure: barrier,

@@ -8,7 +8,7 @@
 //	Hello{version, pid, rank, job}     ->
 //	                                       <- Welcome{...} with the memfd, or Refuse{reason}
 //	Trap{mode} with the userfaultfd    ->
-//	                                       <- Ready, or Refuse{reason}
+//	                                       <- Ready with the control page, or Refuse{reason}
 //	Call{ticket, op, ...}              ->
 //	                                       <- Reply{ticket, status, payload}
 //	...                                    ...
@@ -19,6 +19,9 @@
 // Release and Cancel are not answered (a canceled call is, with StatusCanceled or with what had already
 // been decided). The daemon sends Lost at any time to say that the cluster is broken; it is the last
 // frame. A connection that ends without Bye means that the program has died.
+//
+// A lock that stays at the node is taken and given back without any of this, on the control page (package controlpage). What a
+// program can't do there it does by calls; it sends Release also for a lock that it has taken there and that was recalled.
 //
 // A descriptor travels with the first byte of the frame that it belongs to. The kernel never
 // delivers the bytes after such a frame together with bytes before it, so descriptors arrive in the order

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of this protocol. Both sides must have the same: a program and its daemon are built
 // from the same release, so there is nothing to negotiate.
-const Version = 3
+const Version = 4
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
@@ -44,7 +44,7 @@ const (
 	KindBye                     // program: I leave in order
 	KindWelcome                 // daemon: the cluster; memfd attached
 	KindRefuse                  // daemon: you can't attach, and why. The last frame
-	KindReady                   // daemon: your trap is served
+	KindReady                   // daemon: your trap is served; control page attached
 	KindReply                   // daemon: the answer to a call
 	KindLost                    // daemon: the cluster is broken, and why. The last frame
 

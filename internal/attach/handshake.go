@@ -210,7 +210,7 @@ func DecodeLost(b []byte) (reason string, err error) {
 	return reason, r.end(KindLost)
 }
 
-// AppendReady appends the frame that says that the program's faults are served from now on.
+// AppendReady appends the frame that says that the program's faults are served from now on. The program's control page is attached to it.
 func AppendReady(b []byte) []byte { return endFrame(beginFrame(b, KindReady), len(b)) }
 
 // AppendBye appends the frame with which a program leaves in order.

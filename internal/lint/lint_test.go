@@ -28,11 +28,11 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/netio"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/controlpage", "internal/netio"}},
 	{"protocol", nil},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/attach", "internal/uffd", "internal/sigsegv"}},
+	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
@@ -43,6 +43,7 @@ var allowed = []struct {
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
+	{"internal/controlpage", nil},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by its API.
 	// Two of the kernels run while the daemons' connections are cut, because they verify every word that they compute.

@@ -1,0 +1,162 @@
+package controlpage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// slot is a word with a cache line of its own: goroutines that use different locks are on different cores.
+type slot struct {
+	word atomic.Uint64
+	_    [56]byte
+}
+
+type table [Slots]slot
+
+// Bytes is the size of a page's file.
+const Bytes = int(unsafe.Sizeof(table{}))
+
+// Page is a mapping of a program's control page: the daemon's, made by Create, or the program's, made by Map. What a method says about who
+// may call it is all that a Page asks for; the program's methods may be called concurrently.
+type Page struct {
+	table *table
+	fd    int // the daemon's file, or -1
+	edges edges
+}
+
+// Create makes a page. It is called by the daemon, whose the page's file is until Close.
+func Create() (*Page, error) {
+	fd, err := createFile()
+	if err != nil {
+		return nil, err
+	}
+	t, err := mapFile(fd)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &Page{table: t, fd: fd}, nil
+}
+
+// createFile makes a file of Bytes zeros, of a size that nobody can change: to touch what a shortened file no longer has would end the
+// daemon.
+func createFile() (int, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	// Where vm.memfd_noexec demands it, the file must say that it is not executable; kernels before 6.3 don't know that.
+	fd, err := unix.MemfdCreate("dsmd-control", flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate("dsmd-control", flags)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("controlpage: create the file: %w", os.NewSyscallError("memfd_create", err))
+	}
+	if err := unix.Ftruncate(fd, int64(Bytes)); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("controlpage: make the file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", Bytes, os.NewSyscallError("ftruncate", err))
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("controlpage: seal the file's size: %w", os.NewSyscallError("F_ADD_SEALS", err))
+	}
+	return fd, nil
+}
+
+func mapFile(fd int) (*table, error) {
+	p, err := unix.MmapPtr(fd, 0, nil, uintptr(Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("controlpage: map the file: %w", os.NewSyscallError("mmap", err))
+	}
+	return (*table)(p), nil
+}
+
+// Map maps the file that the daemon has sent. It is called by the program, and owns fd, also when it fails. The page is unmapped when nobody can
+// use it any more.
+func Map(fd int) (*Page, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("controlpage: %w", os.NewSyscallError("fstat", err))
+	}
+	if st.Size != int64(Bytes) {
+		return nil, fmt.Errorf("controlpage: the daemon's file has %d bytes, not %d: the daemon is faulty", st.Size, Bytes)
+	}
+	t, err := mapFile(fd)
+	if err != nil {
+		return nil, err
+	}
+	p := unsafe.Pointer(t)
+	// A child would take and give back its parent's locks.
+	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(p), uintptr(Bytes), unix.MADV_DONTFORK); errno != 0 {
+		unix.MunmapPtr(p, uintptr(Bytes))
+		return nil, fmt.Errorf("controlpage: keep the page from children: %w", os.NewSyscallError("madvise", errno))
+	}
+	page := &Page{table: t, fd: -1, edges: newEdges()}
+	runtime.AddCleanup(page, func(t *table) { unix.MunmapPtr(unsafe.Pointer(t), uintptr(Bytes)) }, t)
+	return page, nil
+}
+
+// FD is the file, for the program. It is the daemon's to call.
+func (p *Page) FD() int { return p.fd }
+
+// Close unmaps the page and closes its file. The daemon calls it, once, when it has withdrawn all words.
+func (p *Page) Close() error {
+	unix.Close(p.fd)
+	if err := unix.MunmapPtr(unsafe.Pointer(p.table), uintptr(Bytes)); err != nil {
+		return fmt.Errorf("controlpage: %w", os.NewSyscallError("munmap", err))
+	}
+	return nil
+}
+
+// Retire ends the program's use of the page, while other goroutines may be using it: from here on no lock is published in what they
+// see. What they hold by their words stays held in the daemon's eyes. It may be called again.
+func (p *Page) Retire() error {
+	at := uintptr(unsafe.Pointer(p.table))
+	_, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED, ^uintptr(0), 0)
+	runtime.KeepAlive(p)
+	if errno != 0 {
+		return fmt.Errorf("controlpage: retire: %w", os.NewSyscallError("mmap", errno))
+	}
+	return nil
+}
+
+func (p *Page) at(hash uint64) *atomic.Uint64 { return &p.table[Slot(hash)].word }
+
+// Take takes a lock for the program, if it is published and free, and says whether it has.
+func (p *Page) Take(hash uint64) bool {
+	taken := take(p.at(hash), hash)
+	if taken {
+		p.edges.acquired(hash)
+	}
+	runtime.KeepAlive(p) // and with it the mapping
+	return taken
+}
+
+// GiveBack gives back a lock that the program has taken by Take.
+func (p *Page) GiveBack(hash uint64) GivenBack {
+	p.edges.released(hash)
+	given := giveBack(p.at(hash), hash)
+	runtime.KeepAlive(p)
+	return given
+}
+
+// Acquired tells the race detector that the program has got a lock in another way than by Take.
+func (p *Page) Acquired(hash uint64) { p.edges.acquired(hash) }
+
+// Releasing tells the race detector that the program gives a lock back in another way than by GiveBack.
+func (p *Page) Releasing(hash uint64) { p.edges.released(hash) }
+
+// Publish lets the program take a lock by Take. It is the daemon's. Preconditions: nothing is published in the lock's Slot.
+func (p *Page) Publish(hash uint64) { publish(p.at(hash), hash) }
+
+// Recall takes a lock back from the program, or has it give it back. It is the daemon's. Preconditions: the lock is published, and not recalled.
+func (p *Page) Recall(hash uint64) Found { return recall(p.at(hash), hash) }
+
+// Withdraw takes a lock back from a program that has ended, or that has said that it gives it back, and says whether it was free. A lock that was
+// recalled is not, until the program has said so. It is the daemon's. Preconditions: the lock is published.
+func (p *Page) Withdraw(hash uint64) bool { return withdraw(p.at(hash), hash) }

@@ -102,7 +102,7 @@ func (d *designEnd) fetch(i int) error {
 		return err
 	}
 	o.put(d.rig.source())
-	if err := d.post(0, 1, d.request(Send, orderBytes), false); err != nil {
+	if err := d.post(0, []verbs.SendRequest{d.request(Send, orderBytes)}, false); err != nil {
 		return err
 	}
 	if err := d.receiveOne(nil, patience); err != nil {
@@ -161,7 +161,7 @@ func (d *designEnd) supply(stop *atomic.Bool, o order) error {
 		r.SGE[0].Addr, r.SGE[0].LKey = mr.Addr(), mr.LKey()
 		r.RemoteAddr, r.RKey = o.addr, o.key
 	}
-	if err := d.post(0, 1, r, true); err != nil {
+	if err := d.post(0, []verbs.SendRequest{r}, true); err != nil {
 		return err
 	}
 	// The slot, or the registration, is in use until then.

@@ -90,7 +90,9 @@ func (s *Session) rdmaMethods(o Options) []*method {
 		s.spec(o, fmt.Sprintf("send of %d bytes, half a round trip (ib_send_lat)", o.Control), RC, Send, o.Control),
 		s.spec(o, "one-sided: read", RC, Read, o.Page),
 		s.spec(o, "two-sided: send; write with immediate", RC, AnswerWriteImm, o.Page),
+		s.spec(o, "two-sided: send; write with immediate of page and message", RC, AnswerWriteImm, o.Page+o.Control),
 		s.spec(o, "two-sided: send; write, send", RC, AnswerWriteSend, o.Page),
+		s.spec(o, "two-sided: send; send, write with immediate", RC, AnswerSendWrite, o.Page),
 		s.spec(o, "two-sided: send; send", RC, AnswerSend, o.Page),
 		{name: transportName("RDMA"), measure: func() (Point, error) { return transportFetch(s.rdmaPair, o) }},
 	}

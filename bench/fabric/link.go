@@ -204,12 +204,12 @@ func (l *link) request(op Operation, n int) verbs.SendRequest {
 	return r
 }
 
-// post posts n requests, at most signalEvery, on a queue pair with room for them. signal asks for a completion of the last in any case.
-func (l *link) post(qp, n int, request verbs.SendRequest, signal bool) error {
+// post posts requests, at most signalEvery, on a queue pair with room for them. signal asks for a completion of the last in any case.
+func (l *link) post(qp int, requests []verbs.SendRequest, signal bool) error {
 	q := &l.qps[qp]
+	n := copy(l.chain[:], requests)
 	for i := range n {
 		r := &l.chain[i]
-		*r = request
 		q.unsignaled++
 		if q.unsignaled == signalEvery || signal && i == n-1 {
 			r.Flags |= verbs.Signaled

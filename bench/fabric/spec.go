@@ -33,9 +33,10 @@ const (
 
 // Fetches of a page, by what the answer to a request consists of. The one-sided fetch is Read.
 const (
-	AnswerWriteImm  Operation = "send; write with immediate" // the page, which brings its own message
-	AnswerWriteSend Operation = "send; write, send"          // the page, and a message of the request's size
-	AnswerSend      Operation = "send; send"                 // a message that holds the page
+	AnswerWriteImm  Operation = "send; write with immediate"       // the page, which brings its own message
+	AnswerWriteSend Operation = "send; write, send"                // the page, and a message of the request's size
+	AnswerSendWrite Operation = "send; send, write with immediate" // the same in the other order
+	AnswerSend      Operation = "send; send"                       // a message that holds the page
 )
 
 // Designs of registered memory for pages.
@@ -88,7 +89,7 @@ var errSpec = errors.New("no such measurement")
 
 // isFetch says whether the operation is an answer to a request.
 func (o Operation) isFetch() bool {
-	return o == AnswerWriteImm || o == AnswerWriteSend || o == AnswerSend
+	return o == AnswerWriteImm || o == AnswerWriteSend || o == AnswerSendWrite || o == AnswerSend
 }
 
 func (o Operation) isDesign() bool { return o == Pool || o == EachTransfer || o == Cache }
@@ -100,7 +101,7 @@ func (o Operation) oneSided() bool { return o == Read || o.isAtomic() }
 
 // offers lists what each kind of connection can do, by the verbs specification.
 var offers = map[Kind][]Operation{
-	RC:  {Write, WriteImm, Read, Send, FetchAdd, CompareSwap, AnswerWriteImm, AnswerWriteSend, AnswerSend, Pool, EachTransfer, Cache},
+	RC:  {Write, WriteImm, Read, Send, FetchAdd, CompareSwap, AnswerWriteImm, AnswerWriteSend, AnswerSendWrite, AnswerSend, Pool, EachTransfer, Cache},
 	UC:  {Write, WriteImm, Send},
 	UD:  {Send},
 	TCP: {Send, AnswerSend},

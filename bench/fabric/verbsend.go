@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,10 +34,12 @@ func (r *rig) newEnd(spec Spec) (end, error) {
 // verbsEnd is an end of an operation of RDMA.
 type verbsEnd struct {
 	*link
-	number uint32 // of the last message
+	number  uint32 // of the last message
+	driving bool   // this end asks, and the other answers
 }
 
 func (e *verbsEnd) drive() (Point, error) {
+	e.driving = true
 	switch op := e.spec.Operation; {
 	case e.spec.Measure == Bandwidth:
 		return e.flood()
@@ -51,7 +54,7 @@ func (e *verbsEnd) drive() (Point, error) {
 
 // complete does an operation that has an answer of its own.
 func (e *verbsEnd) complete() error {
-	if err := e.post(0, 1, e.request(e.spec.Operation, e.spec.Bytes), true); err != nil {
+	if err := e.post(0, []verbs.SendRequest{e.request(e.spec.Operation, e.spec.Bytes)}, true); err != nil {
 		return err
 	}
 	return e.await(nil, 0, 0)
@@ -81,13 +84,27 @@ func (e *verbsEnd) trip(op Operation, bytes int) error {
 
 // send sends a message with a number.
 func (e *verbsEnd) send(stop *atomic.Bool, op Operation, bytes int, number uint32) error {
-	if err := e.await(stop, 0, sendDepth-1); err != nil {
+	return e.sendAll(stop, number, part{op, bytes})
+}
+
+// part is one of the requests that a message consists of.
+type part struct {
+	op    Operation
+	bytes int
+}
+
+// sendAll sends a message of several parts, at most as many as are signalled together, which are posted at once.
+func (e *verbsEnd) sendAll(stop *atomic.Bool, number uint32, parts ...part) error {
+	if err := e.await(stop, 0, sendDepth-len(parts)); err != nil {
 		return err
 	}
-	stamp(e.rig.source()[:bytes], number)
-	r := e.request(op, bytes)
-	r.Imm = number
-	return e.post(0, 1, r, false)
+	var requests [signalEvery]verbs.SendRequest
+	for i, p := range parts {
+		stamp(e.rig.source()[:p.bytes], number)
+		requests[i] = e.request(p.op, p.bytes)
+		requests[i].Imm = number
+	}
+	return e.post(0, requests[:len(parts)], false)
 }
 
 // news returns the number of the message that has come last by the measurement's operation; it may be one that is known already.
@@ -101,6 +118,9 @@ func (e *verbsEnd) news() (uint32, error) {
 	}
 	if c.Flags&verbs.HasImm != 0 {
 		return c.Imm, nil
+	}
+	if e.driving && e.spec.Operation == AnswerSendWrite {
+		return 0, nil // The page comes behind it.
 	}
 	message := e.rig.inbox()[:c.Bytes]
 	return stampOf(message), nil
@@ -145,10 +165,9 @@ func (e *verbsEnd) answer(stop *atomic.Bool) error {
 	case AnswerSend:
 		return e.send(stop, Send, bytes, e.number)
 	case AnswerWriteSend:
-		if err := e.send(stop, Write, bytes, e.number); err != nil {
-			return err
-		}
-		return e.send(stop, Send, e.spec.Request, e.number)
+		return e.sendAll(stop, e.number, part{Write, bytes}, part{Send, e.spec.Request})
+	case AnswerSendWrite:
+		return e.sendAll(stop, e.number, part{Send, e.spec.Request}, part{WriteImm, bytes})
 	default:
 		return e.send(stop, op, bytes, e.number)
 	}
@@ -157,7 +176,7 @@ func (e *verbsEnd) answer(stop *atomic.Bool) error {
 // flood keeps requests outstanding on all queue pairs for a time.
 func (e *verbsEnd) flood() (Point, error) {
 	chain := max(1, min(signalEvery, floodBytes/e.spec.Bytes))
-	request := e.request(e.spec.Operation, e.spec.Bytes)
+	requests := slices.Repeat([]verbs.SendRequest{e.request(e.spec.Operation, e.spec.Bytes)}, chain)
 	var sent uint64
 	began := time.Now()
 	for watch := (stopwatch{began, e.spec.Time}); !watch.enough(int(sent)); {
@@ -165,7 +184,7 @@ func (e *verbsEnd) flood() (Point, error) {
 			if err := e.await(nil, qp, floodChains*chain-chain); err != nil {
 				return Point{}, err
 			}
-			if err := e.post(qp, chain, request, true); err != nil {
+			if err := e.post(qp, requests, true); err != nil {
 				return Point{}, err
 			}
 			sent += uint64(chain)

@@ -198,7 +198,7 @@ func (s *State) onAccepted(from NodeID, m *message) {
 // learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View.
 func (s *State) learn(m *message) {
 	if contains(m.members, s.self) {
-		s.broadcast(m.members, *m)
+		s.broadcast(s.members, *m)
 	}
 	s.enter(m.epoch, m.members)
 }

@@ -13,56 +13,82 @@ import (
 	"dsmd/internal/controlpage"
 )
 
-// calls is the conversation with the daemon after the handshake: open calls, and the goroutine that takes the
-// replies. Its errors have no prefix; callers add what they were doing.
+// calls is the conversation with the daemon after the handshake: open calls, and who takes the replies. Its errors have no prefix; callers
+// add what they were doing.
+//
+// The replies are taken by the callers themselves: one of those who wait has the turn to read, hands the others theirs, and passes
+// the turn on when it has its own. So a reply wakes the very thread that waits for it. When nobody waits, nothing is read: what the
+// daemon says unasked it says before it ends the connection, and the end is watched for.
 type calls struct {
-	conn *attach.Conn
-	page *controlpage.Page
+	conn   *attach.Conn
+	page   *controlpage.Page
+	onLost func(error)
 
 	mu     sync.Mutex // guards the fields below; nothing is sent, received or called under it
 	open   map[uint64]chan attach.Reply
 	ticket uint64 // the last one used
 	ended  error  // why no call can be made: ErrClosed or an error that wraps ErrLost
 
+	turn   chan struct{} // has a token when nobody reads
 	done   chan struct{} // closed when ended is set
-	reader chan struct{} // closed when the reading goroutine has ended
+	reader chan struct{} // closed when nobody reads any more, nor will
 }
 
-// newCalls starts reading replies. onLost is called once, by the reading goroutine, when the cluster is lost before end.
+// newCalls takes over a connection that was unpolled. onLost is called once, by a goroutine of its own, when the cluster is lost before end.
 func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *calls {
-	c := &calls{conn: conn, page: page, open: make(map[uint64]chan attach.Reply), done: make(chan struct{}), reader: make(chan struct{})}
-	go func() {
-		defer close(c.reader)
-		defer conn.Discard()
-		if err := c.end(c.read()); errors.Is(err, ErrLost) {
-			onLost(err)
-		}
-	}()
+	c := &calls{
+		conn: conn, page: page, onLost: onLost, open: make(map[uint64]chan attach.Reply),
+		turn: make(chan struct{}, 1), done: make(chan struct{}), reader: make(chan struct{}),
+	}
+	c.turn <- struct{}{}
+	go c.watchEnd()
 	return c
 }
 
-// read takes replies until the connection ends, and says why it did.
-func (c *calls) read() error {
-	for {
-		f, err := c.conn.ReadFrame()
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-			return fmt.Errorf("%w: the daemon has closed the connection, so it has ended or has been killed; see its log", ErrLost)
-		case err != nil:
-			return fmt.Errorf("%w: reading from the daemon: %w", ErrLost, err)
-		case f.Kind == attach.KindLost:
-			reason, err := attach.DecodeLost(f.Body)
-			return fmt.Errorf("%w: %s", ErrLost, errors.Join(err, errors.New(reason)))
-		case f.Kind != attach.KindReply:
-			return fmt.Errorf("%w: the daemon sent an unexpected %v", ErrLost, f.Kind)
-		}
-		reply, err := attach.DecodeReply(f.Body)
-		if err == nil {
-			err = c.deliver(reply)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrLost, err)
-		}
+// watchEnd reads the daemon's last words when the connection has ended and nobody else has read them.
+func (c *calls) watchEnd() {
+	defer close(c.reader)
+	_ = c.conn.AwaitEnd() // why it returns, reading tells
+	<-c.turn              // who has it finds the end too; it is not passed on any more
+	for c.err() == nil {
+		c.read()
+	}
+	c.conn.Discard()
+}
+
+// read takes one reply, or the end of the connection. Preconditions: it is the caller's turn.
+func (c *calls) read() {
+	r, err := c.readReply()
+	if err == nil {
+		err = c.deliver(r)
+	}
+	if err != nil {
+		c.lose(err)
+	}
+}
+
+// readReply waits for a reply, or says why no more will come.
+func (c *calls) readReply() (attach.Reply, error) {
+	f, err := c.conn.ReadFrame()
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return attach.Reply{}, errors.New("the daemon has closed the connection, so it has ended or has been killed; see its log")
+	case err != nil:
+		return attach.Reply{}, fmt.Errorf("reading from the daemon: %w", err)
+	case f.Kind == attach.KindLost:
+		reason, err := attach.DecodeLost(f.Body)
+		return attach.Reply{}, errors.Join(err, errors.New(reason))
+	case f.Kind != attach.KindReply:
+		return attach.Reply{}, fmt.Errorf("the daemon sent an unexpected %v", f.Kind)
+	}
+	return attach.DecodeReply(f.Body)
+}
+
+// lose makes all calls fail because the cluster is lost, unless they already do.
+func (c *calls) lose(why error) {
+	why = fmt.Errorf("%w: %w", ErrLost, why)
+	if c.end(why) == why {
+		go c.onLost(why)
 	}
 }
 
@@ -79,7 +105,8 @@ func (c *calls) deliver(r attach.Reply) error {
 	return nil
 }
 
-// end makes all calls fail with err from now on, unless they already fail with another error, which it returns.
+// end makes all calls fail with err from now on, unless they already fail with another error, which it returns. Who reads goes on until it is
+// interrupted.
 func (c *calls) end(err error) error {
 	// From here on locks are taken by calls, which fail. If that is not possible, Close reports why.
 	_ = c.page.Retire()
@@ -129,42 +156,47 @@ func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) 
 	if err := c.send(call); err != nil {
 		return attach.Reply{}, err
 	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { _ = c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket}) })
+		defer stop()
+	}
+	return c.await(ctx, waiting)
+}
+
+// await waits for the reply of a call, and reads when it is the caller's turn.
+func (c *calls) await(ctx context.Context, waiting chan attach.Reply) (attach.Reply, error) {
 	select {
 	case r := <-waiting:
-		return c.settled(r, nil)
+		return settled(ctx, r)
 	case <-c.done:
-		return c.settledOrEnded(waiting)
-	case <-ctx.Done():
+		return c.settledOrEnded(ctx, waiting)
+	case <-c.turn:
 	}
-	if err := c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket}); err != nil {
-		return attach.Reply{}, err
+	for len(waiting) == 0 && c.err() == nil {
+		c.read()
 	}
-	select {
-	case r := <-waiting:
-		return c.settled(r, ctx.Err())
-	case <-c.done:
-		return c.settledOrEnded(waiting)
-	}
+	c.turn <- struct{}{}
+	return c.settledOrEnded(ctx, waiting)
 }
 
 // settledOrEnded prefers a reply that came before the end.
-func (c *calls) settledOrEnded(waiting chan attach.Reply) (attach.Reply, error) {
+func (c *calls) settledOrEnded(ctx context.Context, waiting chan attach.Reply) (attach.Reply, error) {
 	select {
 	case r := <-waiting:
-		return c.settled(r, nil)
+		return settled(ctx, r)
 	default:
 		return attach.Reply{}, c.err()
 	}
 }
 
-func (c *calls) settled(r attach.Reply, canceled error) (attach.Reply, error) {
+func settled(ctx context.Context, r attach.Reply) (attach.Reply, error) {
 	if r.Status != attach.StatusCanceled {
 		return r, nil
 	}
-	if canceled == nil {
-		canceled = errors.New("the daemon has canceled the call unasked: it is ending")
+	if err := ctx.Err(); err != nil {
+		return attach.Reply{}, err
 	}
-	return attach.Reply{}, canceled
+	return attach.Reply{}, errors.New("the daemon has canceled the call unasked: it is ending")
 }
 
 // send sends one call, which may be one without a reply.
@@ -173,7 +205,7 @@ func (c *calls) send(call attach.Call) error {
 		return err
 	}
 	if err := c.conn.Write(attach.AppendCall(nil, &call)); err != nil {
-		// The reading goroutine learns of it too, and knows more: the daemon's last words may still be in the socket.
+		// Who reads learns of it too, and knows more: the daemon's last words may still be in the socket.
 		c.conn.Shutdown()
 		<-c.done
 		return c.err()

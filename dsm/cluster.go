@@ -166,6 +166,13 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 		}
 		return nil, err
 	}
+	if err := conn.Unpoll(); err != nil {
+		c.trap.retire()
+		err = errors.Join(err, c.page.Retire(), c.region.retire(), c.trap.close())
+		conn.Close()
+		conn.Discard()
+		return nil, err
+	}
 	c.calls = newCalls(conn, c.page, c.onLost)
 	setProcs(j.procs)
 	return c, nil
@@ -330,7 +337,7 @@ func refusal(f attach.Frame, socket string) error {
 	return fmt.Errorf("%w: %s (daemon at %s)", why, m.Reason, socket)
 }
 
-// onLost is called by the reading goroutine.
+// onLost is called when the cluster is lost.
 func (c *Cluster) onLost(reason error) {
 	c.mu.Lock()
 	exit := c.mustExit
@@ -378,10 +385,12 @@ func (c *Cluster) Transport() string { return c.welcome.Transport }
 // raises SIGSEGV, and a goroutine that waits for a page at this moment does so too. Calls that wait return
 // ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns ErrClosed.
 func (c *Cluster) Close() error {
-	if err := c.end(ErrClosed); err != ErrClosed {
-		return errors.Join(failure("Close", err), c.tearDown())
+	ended := c.end(ErrClosed)
+	err := c.conn.Interrupt()
+	if ended != ErrClosed {
+		err = errors.Join(failure("Close", ended), err)
 	}
-	return c.tearDown()
+	return errors.Join(err, c.tearDown())
 }
 
 // tearDown gives everything back, once.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxSocketPath is the length of sockaddr_un.sun_path less the zero that ends it.
@@ -29,10 +31,11 @@ func CheckSocket(socket string) error {
 	return nil
 }
 
-// Conn is a program's end of a connection. ReadFrame and TakeFD belong to one goroutine; Write and
+// Conn is a program's end of a connection. ReadFrame and TakeFD belong to one goroutine at a time; Write and
 // Close may be called from any.
 type Conn struct {
 	c      *net.UnixConn
+	own    *own // after Unpoll; c is closed then
 	stream Stream
 	write  sync.Mutex // keeps frames whole. Held while Write may block; nothing else is taken under it
 }
@@ -60,6 +63,12 @@ func (c *Conn) ReadFrame() (Frame, error) {
 		f, ok, err := c.stream.Next()
 		if ok || err != nil {
 			return f, err
+		}
+		if c.own != nil {
+			if err := c.own.receive(&c.stream); err != nil {
+				return Frame{}, err
+			}
+			continue
 		}
 		var oob [64]byte // more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
 		n, oobn, flags, _, err := c.c.ReadMsgUnix(c.stream.Space(), oob[:])
@@ -104,10 +113,14 @@ func (c *Conn) atEOF() error {
 // TakeFD hands over the descriptor that came with the frame last read.
 func (c *Conn) TakeFD() (int, error) { return c.stream.TakeFD() }
 
-// Write sends whole frames, and descriptors with the first of them. The descriptors stay the caller's.
+// Write sends whole frames, and descriptors with the first of them; after Unpoll there can be none. The descriptors stay the caller's.
 func (c *Conn) Write(frames []byte, fds ...int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
+	if c.own != nil {
+		_, err := c.own.file.Write(frames)
+		return err
+	}
 	if len(fds) > 0 {
 		n, _, err := c.c.WriteMsgUnix(frames, syscall.UnixRights(fds...), nil)
 		if err != nil {
@@ -141,6 +154,9 @@ func (c *Conn) CheckDaemon() error {
 
 // Socket calls f with the socket's descriptor, which stays open until f returns.
 func (c *Conn) Socket(f func(fd int)) error {
+	if c.own != nil {
+		return c.own.do(func(socket, _ int) error { f(socket); return nil })
+	}
 	raw, err := c.c.SyscallConn()
 	if err != nil {
 		return err
@@ -150,13 +166,22 @@ func (c *Conn) Socket(f func(fd int)) error {
 
 // Shutdown ends both directions of the connection, but what has already arrived can still be read. It closes nothing.
 func (c *Conn) Shutdown() {
+	if c.own != nil {
+		_ = c.Socket(func(fd int) { unix.Shutdown(fd, unix.SHUT_RDWR) })
+		return
+	}
 	c.c.CloseRead()
 	c.c.CloseWrite()
 }
 
-// Close closes the connection; a ReadFrame that waits returns an error. Descriptors that nobody took
+// Close closes the connection; a ReadFrame that waits returns an error, but after Unpoll, when it has to be interrupted first. Descriptors that nobody took
 // are closed by the reading goroutine's Discard.
-func (c *Conn) Close() error { return c.c.Close() }
+func (c *Conn) Close() error {
+	if c.own != nil {
+		return errors.Join(c.own.file.Close(), c.own.stop.Close())
+	}
+	return c.c.Close()
+}
 
 // Discard closes the descriptors that have arrived and nobody took. The reading goroutine calls it last.
 func (c *Conn) Discard() { c.stream.Close() }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ const (
 	streamTimeout = 5 * time.Second
 	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is right too.
 	leaveTimeout = time.Second
+	// exchanges is how many times within Config.DeadAfter a node exchanges all that it knows with another.
+	exchanges = 6
 	// maxSends bounds the messages that are being sent at once; others are said again at a later tick.
 	maxSends = 16
 	// maxInbox bounds the messages that wait to be dealt with; more are dropped, and come again.
@@ -91,6 +94,8 @@ type Group struct {
 	work    sync.WaitGroup // goroutines that end after closing
 	sends   chan struct{}  // a token for each message that is being sent
 	wake    chan struct{}  // holds a token when there is something for the loop
+
+	exchanged string // with whom states were exchanged last; belongs to the loop
 
 	mu        sync.Mutex
 	self      member
@@ -311,12 +316,16 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 func (g *Group) loop() {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
+	exchange := time.NewTicker(g.cfg.DeadAfter / exchanges)
+	defer exchange.Stop()
 	decided := false
 	for {
 		tick := false
 		select {
 		case <-g.closing:
 			return
+		case <-exchange.C:
+			g.exchange()
 		case <-g.wake:
 		case <-ticker.C:
 			tick = true
@@ -369,6 +378,41 @@ func (g *Group) send(o outgoing) {
 		defer func() { <-g.sends }()
 		if err := g.list.SendReliable(nodeAt(to), appendMessage(nil, &o.message)); err != nil {
 			g.log.Debug("a message was not delivered", zap.Stringer("kind", o.message.kind), zap.String("to", to.Addr), zap.Error(err))
+		}
+	})
+}
+
+// exchange exchanges all that is known with another node, in turn, whether it is suspected or not, once the cluster is complete.
+//
+// A suspicion ends when its object says something newer. That is gossiped a few times and then never again, and may be lost in the same trouble of the network
+// that made others suspicious; and who hears of an older suspicion does not object. So what was lost has to come in another way before the suspicion comes
+// true. memberlist's own exchanges are half a minute apart and leave out who is suspected. (TestLostObjection in internal/e2e)
+func (g *Group) exchange() {
+	g.mu.Lock()
+	var names []string
+	for name := range g.addresses {
+		if name != g.self.name() && g.formation.table != nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		g.mu.Unlock()
+		return
+	}
+	slices.Sort(names)
+	next, _ := slices.BinarySearch(names, g.exchanged+"\x00") // the first one behind
+	g.exchanged = names[next%len(names)]
+	to := g.addresses[g.exchanged]
+	g.mu.Unlock()
+	select {
+	case g.sends <- struct{}{}:
+	default:
+		return // the next turn comes soon
+	}
+	g.work.Go(func() {
+		defer func() { <-g.sends }()
+		if _, err := g.list.Join([]string{to.Addr}); err != nil {
+			g.log.Debug("states were not exchanged", zap.String("with", to.Addr), zap.Error(err))
 		}
 	})
 }

@@ -13,14 +13,20 @@ import (
 // goroutine of each rank takes part; to let several meet use NewBarrier or NewTeamBarrier.
 //
 // When ctx ends first, this rank has not arrived: the others go on waiting, and the error wraps ctx.Err().
-// Other errors: ErrInUse (another goroutine of this process is in it), ErrClosed, ErrLost.
-func (c *Cluster) Barrier(ctx context.Context) error {
-	hash := attach.NameHash(attach.NameBarrier, c.within(everyRank))
+// Other errors: ErrInUse (another goroutine of this process is in it), ErrNodeLost (a rank is lost, so that not all can come: see Survivors),
+// ErrClosed, ErrLost.
+func (c *Cluster) Barrier(ctx context.Context) error { return meet(ctx, c) }
+
+// meet waits until every rank of a group has called it.
+func meet(ctx context.Context, among Group) error {
+	g := among.group()
+	c := g.c
+	hash := attach.NameHash(attach.NameBarrier, c.within(everyRank)+g.suffix)
 	if !c.enterOnce(hash) {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewTeamBarrier to let goroutines meet", ErrInUse))
 	}
 	defer c.leaveOnce(hash)
-	if _, err := c.arrive(ctx, hash, c.Size(), nil); err != nil {
+	if _, err := g.arrive(ctx, hash, among.Size(), nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
@@ -50,8 +56,8 @@ func (c *Cluster) leaveOnce(hash uint64) {
 }
 
 // arrive waits at a barrier and returns what all parties have brought.
-func (c *Cluster) arrive(ctx context.Context, hash uint64, parties int, payload []byte) ([]byte, error) {
-	r, err := c.do(ctx, attach.Call{Op: attach.OpArrive, Object: hash, Parties: uint32(parties), Payload: payload})
+func (g group) arrive(ctx context.Context, hash uint64, parties int, payload []byte) ([]byte, error) {
+	r, err := g.c.do(ctx, attach.Call{Op: attach.OpArrive, Object: hash, Parties: uint32(parties), Count: uint64(g.losses), Payload: payload})
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +82,7 @@ const MaxParties = 1 << 16
 // It can be used again at once, and must not be copied after its first use.
 type Barrier struct {
 	c       *Cluster
+	g       group
 	name    string
 	hash    uint64
 	parties int
@@ -97,19 +104,23 @@ type team struct {
 
 // NewBarrier returns the barrier called name of parties goroutines, which may be anywhere: two in this program and one in
 // another are three. It sends nothing. It panics if parties is not from 1 to MaxParties.
-func NewBarrier(c *Cluster, name string, parties int) *Barrier {
-	return NewTeamBarrier(c, name, parties, 1)
+//
+// among is the Cluster, or when ranks are lost the Survivors: at a barrier that was made for more ranks than are left everybody gets ErrNodeLost, whether
+// one of its parties is lost or not, because that is not known.
+func NewBarrier(among Group, name string, parties int) *Barrier {
+	return NewTeamBarrier(among, name, parties, 1)
 }
 
 // NewTeamBarrier returns the barrier called name at which teams meet: one team in each of processes programs (or other
 // Barriers of that name), of local goroutines of this process, all of which wait at this very Barrier. The goroutines of
 // a team combine first, so that each process sends one message. local may differ from program to program. It panics if
 // processes is not from 1 to MaxParties, or local is below 1.
-func NewTeamBarrier(c *Cluster, name string, processes, local int) *Barrier {
+func NewTeamBarrier(among Group, name string, processes, local int) *Barrier {
 	if processes < 1 || processes > MaxParties || local < 1 {
 		panic(fmt.Sprintf("dsm: barrier %q of %d parties with teams of %d: 1 to %d parties and at least 1 in a team are possible", name, processes, local, MaxParties))
 	}
-	return &Barrier{c: c, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+c.scoped(name)), parties: processes, local: local}
+	g := among.group()
+	return &Barrier{c: g.c, g: g, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)), parties: processes, local: local}
 }
 
 // Wait waits until all parties have arrived. What any of them stored before, all see after.
@@ -117,11 +128,11 @@ func NewTeamBarrier(c *Cluster, name string, processes, local int) *Barrier {
 // When ctx ends first, the caller has not arrived, and the error wraps ctx.Err(). If its team was complete
 // by then, the whole team withdraws: Wait returns an error that wraps context.Canceled to the others, or nil to all
 // if the barrier had opened already.
-// Other errors: ErrMismatch (somebody gave another number of parties), ErrClosed, ErrLost.
+// Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost, see NewBarrier), ErrClosed, ErrLost.
 func (b *Barrier) Wait(ctx context.Context) error {
 	var err error
 	if b.local == 1 {
-		_, err = b.c.arrive(ctx, b.hash, b.parties, nil)
+		_, err = b.g.arrive(ctx, b.hash, b.parties, nil)
 	} else {
 		err = b.waitInTeam(ctx)
 	}
@@ -141,7 +152,7 @@ func (b *Barrier) waitInTeam(ctx context.Context) error {
 	t, last := b.join()
 	if last {
 		go func() {
-			_, t.err = b.c.arrive(t.ctx, b.hash, b.parties, nil)
+			_, t.err = b.g.arrive(t.ctx, b.hash, b.parties, nil)
 			t.cancel(nil)
 			close(t.done)
 		}()

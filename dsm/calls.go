@@ -143,7 +143,7 @@ func (c *calls) begin() (uint64, chan attach.Reply, error) {
 // do makes a call and waits for its reply. When ctx ends first, it asks the daemon to cancel the
 // call and waits for what the daemon says: either the call had taken effect already, then it
 // succeeds after all, or it has none, and the error is ctx's. So nothing is left behind, such as a lock that nobody
-// knows of. The reply's status is never StatusCanceled.
+// knows of. The reply's status is never StatusCanceled nor StatusNodeLost, which are errors.
 func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return attach.Reply{}, err
@@ -190,6 +190,9 @@ func (c *calls) settledOrEnded(ctx context.Context, waiting chan attach.Reply) (
 }
 
 func settled(ctx context.Context, r attach.Reply) (attach.Reply, error) {
+	if r.Status == attach.StatusNodeLost {
+		return attach.Reply{}, fmt.Errorf("%w: %s", ErrNodeLost, r.Payload)
+	}
 	if r.Status != attach.StatusCanceled {
 		return r, nil
 	}

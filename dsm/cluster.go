@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -174,6 +175,9 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	c.calls = newCalls(conn, c.page, c.onLost)
+	joined.Lock()
+	joined.all = append(joined.all, c)
+	joined.Unlock()
 	setProcs(j.procs)
 	return c, nil
 }
@@ -401,6 +405,9 @@ func (c *Cluster) tearDown() error {
 		return failure("Close", ErrClosed)
 	}
 	c.tornDown = true
+	joined.Lock()
+	joined.all = slices.DeleteFunc(joined.all, func(x *Cluster) bool { return x == c })
+	joined.Unlock()
 	close(c.closing)
 	if c.watch != nil {
 		c.watch.Stop()

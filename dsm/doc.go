@@ -69,11 +69,16 @@
 //
 // # When something breaks
 //
-// A program that dies takes no memory with it, and a lock that it held is handed on with ErrOwnerDied. When the daemon, or
-// another node's daemon, dies, shared memory is gone: calls return errors that wrap ErrLost, and a program that has
+// A program that dies takes no memory with it, and a lock that it held is handed on with ErrOwnerDied. When the daemon of its node dies, or
+// another node's daemon without which the cluster can't go on, shared memory is gone: calls return errors that wrap ErrLost, and a program that has
 // allocated shared memory ends with exit status ExitLost and a message on standard error, because a thread that
 // touches the memory can neither be given a value nor be told. WithLossGrace gives it time to say goodbye. The program keeps its
 // userfaultfd open all the time, so a load after the daemon's death waits for that end instead of reading zeros.
+//
+// Daemons that are to survive the loss of others (see docs/consistency.md) go on without a node that is lost, and so can programs. Barriers and reductions that might
+// wait for one of its ranks return ErrNodeLost; Cluster.Survivors are those that are left, who go on among themselves. Locks that were there pass on with
+// ErrOwnerDied. Pages that others have a copy of stay. A page whose only copy was there is lost, and touching it is a memory fault: Guard turns that
+// into a *PageLostError, and without Guard it ends the program. It never reads as zeros, nor as it was before.
 //
 // A child process has no access to the shared memory. In one process, one Cluster can be open at a time for each region of addresses.
 package dsm

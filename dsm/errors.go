@@ -42,18 +42,27 @@ var (
 	ErrInUse = errors.New("in use by another goroutine of this process")
 	// ErrOwnerDied: the lock is held now, and the program that held it before died holding it; see OwnerDiedError.
 	ErrOwnerDied = errors.New("the last owner of the lock died")
+	// ErrPageLost: the only copy of a page was on a node that is lost; see PageLostError.
+	ErrPageLost = errors.New("the page is lost")
+	// ErrNodeLost: a node is lost, and with it a rank that was waited for, or something that the call needs. The cluster goes on without it; see
+	// Cluster.Survivors.
+	ErrNodeLost = errors.New("a node is lost")
 )
 
 // OwnerDiedError is the error of a Lock or RLock that has succeeded: the caller holds the lock. The
-// program of rank Rank died while it held the lock, so what the lock protects may be
+// program of rank Rank died while it held the lock, or the lock was at a Node that is lost, so what the lock protects may be
 // half changed. Repair it, or give up; in both cases unlock. Nobody else is told (as with the robust mutexes of POSIX, after
 // pthread_mutex_consistent). It wraps ErrOwnerDied.
 type OwnerDiedError struct {
 	Lock string // the lock's name
-	Rank int    // of the program that died
+	Rank int    // of the program that died; -1 if its whole node was lost
+	Node int    // the node that was lost, -1 if only the program died. Whether one of its programs held the lock is not known
 }
 
 func (e *OwnerDiedError) Error() string {
+	if e.Node >= 0 {
+		return fmt.Sprintf("dsm: lock %q is held now, but it was last at node %d, which is lost: perhaps %v; check what the lock protects, then unlock", e.Lock, e.Node, ErrOwnerDied)
+	}
 	return fmt.Sprintf("dsm: lock %q is held now, but %v: rank %d; check what the lock protects, then unlock", e.Lock, ErrOwnerDied, e.Rank)
 }
 

@@ -218,3 +218,34 @@ func ExampleCluster_Stats() {
 		fmt.Println(name, value)
 	}
 }
+
+// A step of a computation that can be repeated without what was lost with a node: those that are left agree on who they are, give the memory up,
+// and begin the step again from what they have saved.
+func ExampleGuard() {
+	var grid []float64 // from dsm.Alloc
+	err := dsm.Guard(func() {
+		for i := range grid {
+			grid[i]++
+		}
+	})
+	var lost *dsm.PageLostError
+	if errors.As(err, &lost) {
+		log.Printf("byte %d of %s was lost with node %d: back to the last checkpoint", lost.Offset, lost.Name, lost.Node)
+	}
+}
+
+// Ranks that are left when others were lost meet among themselves, and divide the work anew.
+func ExampleCluster_Survivors() {
+	err := c.Barrier(ctx)
+	if errors.Is(err, dsm.ErrNodeLost) {
+		left, err := c.Survivors(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := left.Barrier(ctx); err != nil {
+			log.Fatal(err)
+		}
+		mine := 1000 / left.Size()
+		fmt.Println("goes on with", mine*left.Index(), "to", mine*(left.Index()+1))
+	}
+}

@@ -61,6 +61,14 @@ func (c *Cluster) scoped(name string) string {
 	return c.within(name)
 }
 
+// scoped is what the cluster calls a barrier of this group that this program calls name.
+func (g group) scoped(name string) string {
+	if strings.HasPrefix(name, Everywhere) {
+		return name // programs of other jobs may come, which have lost other ranks
+	}
+	return g.c.within(name) + g.suffix
+}
+
 // within is what the cluster calls something that belongs to the job whatever its name.
 func (c *Cluster) within(name string) string {
 	if c.job == "" {

@@ -83,7 +83,10 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	l.c.take(l.hash, access)
 	l.c.page.Acquired(l.hash)
 	if r.Status == attach.StatusOwnerDied {
-		return &OwnerDiedError{Lock: l.name, Rank: int(r.Rank)}
+		if node, lost := attach.OwnerNode(r.Rank); lost {
+			return &OwnerDiedError{Lock: l.name, Rank: -1, Node: node}
+		}
+		return &OwnerDiedError{Lock: l.name, Rank: int(r.Rank), Node: -1}
 	}
 	return nil
 }

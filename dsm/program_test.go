@@ -37,6 +37,8 @@ var programs = map[string]func(*Cluster){
 	"wait":           programWait,
 	"grace":          programGrace,
 	"close in time":  programCloseInTime,
+	"guard":          programGuard,
+	"unguarded":      programUnguarded,
 }
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,8 @@ import (
 // tell whether all ranks mean the same type.
 const MaxReduceBytes = attach.MaxContribution - 8
 
-// Reduce combines a value of every rank of the job with op and returns the result to all of them. It is also a barrier: it waits
+// Reduce combines a value of every rank of among with op and returns the result to all of them: of the job, if that is the Cluster, or of
+// those that are left, if it is the Survivors. It is also a barrier: it waits
 // for every rank, and what any rank stored before, every rank sees after.
 //
 // Every rank folds all values itself, in the order of ranks: op(op(v0, v1), v2) and so on. So op must be the same
@@ -25,9 +26,9 @@ const MaxReduceBytes = attach.MaxContribution - 8
 //
 // When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps ctx.Err().
 // Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T is too large),
-// ErrInUse (another goroutine of this process is in the same reduction), ErrClosed, ErrLost.
-func Reduce[T any](ctx context.Context, c *Cluster, name string, v T, op func(a, b T) T) (T, error) {
-	all, err := gather(ctx, c, name, v)
+// ErrInUse (another goroutine of this process is in the same reduction), ErrNodeLost (a rank is lost, so that not all can come), ErrClosed, ErrLost.
+func Reduce[T any](ctx context.Context, among Group, name string, v T, op func(a, b T) T) (T, error) {
+	all, err := gather(ctx, among, name, v)
 	if err != nil {
 		var zero T
 		return zero, failure(fmt.Sprintf("Reduce %q", name), err)
@@ -40,7 +41,9 @@ func Reduce[T any](ctx context.Context, c *Cluster, name string, v T, op func(a,
 }
 
 // gather returns the values of all ranks, in their order.
-func gather[T any](ctx context.Context, c *Cluster, name string, v T) ([]T, error) {
+func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, error) {
+	g, size := among.group(), among.Size()
+	c := g.c
 	l, err := layoutOf[T]()
 	if err != nil {
 		return nil, err
@@ -49,26 +52,26 @@ func gather[T any](ctx context.Context, c *Cluster, name string, v T) ([]T, erro
 		return nil, fmt.Errorf("%w: a %v has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
 			ErrNoSpace, l.name, l.size, MaxReduceBytes)
 	}
-	hash := attach.NameHash(attach.NameReduce, c.within(name))
+	hash := attach.NameHash(attach.NameReduce, c.within(name)+g.suffix)
 	if !c.enterOnce(hash) {
 		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
 	}
 	defer c.leaveOnce(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
-	payload, err := c.arrive(ctx, hash, c.Size(), contribution)
+	payload, err := g.arrive(ctx, hash, size, contribution)
 	if err != nil {
 		return nil, err
 	}
-	if len(payload) != c.Size()*len(contribution) {
-		return nil, fmt.Errorf("the daemon sent %d bytes, %d ranks bring %d each: it is faulty", len(payload), c.Size(), len(contribution))
+	if len(payload) != size*len(contribution) {
+		return nil, fmt.Errorf("the daemon sent %d bytes, %d ranks bring %d each: it is faulty", len(payload), size, len(contribution))
 	}
-	all := make([]T, c.Size())
-	for rank := range all {
-		part := payload[rank*len(contribution):][:len(contribution)]
+	all := make([]T, size)
+	for i := range all {
+		part := payload[i*len(contribution):][:len(contribution)]
 		if binary.LittleEndian.Uint64(part) != l.hash {
-			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %v", ErrMismatch, rank, c.Rank(), l)
+			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %v", ErrMismatch, g.rank(i), c.Rank(), l)
 		}
-		copy(bytesOf(&all[rank]), part[8:])
+		copy(bytesOf(&all[i]), part[8:])
 	}
 	return all, nil
 }

@@ -42,6 +42,10 @@ func (n *Node) call(p *program, c *attach.Call) error {
 	case attach.OpStats:
 		n.gauge()
 		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
+	case attach.OpLostPage:
+		n.answerLostPage(p, c)
+	case attach.OpLostRanks:
+		n.answerLostRanks(p, c)
 	default:
 		n.ask(p, c)
 	}
@@ -61,6 +65,9 @@ func (n *Node) ask(p *program, c *attach.Call) {
 		if c.Parties > protocol.MaxParties {
 			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
 			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+			return
+		}
+		if n.arrivesInVain(p, c) {
 			return
 		}
 		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)

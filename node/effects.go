@@ -44,6 +44,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		n.complete(f)
 	case protocol.EffectForget:
 		n.extents.drop(page)
+		n.lostPages.forget(page, f.Count)
 		n.perform()
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)

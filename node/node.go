@@ -172,6 +172,7 @@ type Node struct {
 	waiters    waiters
 	streams    streams
 	extents    extents
+	lostPages  lostPages
 	runs       runs
 
 	count      counters
@@ -239,7 +240,7 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		published: map[protocol.ObjectID]*published{},
-		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), runs: newRuns(table.PageBytes()),
+		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), lostPages: lostPages{}, runs: newRuns(table.PageBytes()),
 	}
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()

@@ -38,6 +38,7 @@ type program struct {
 	pinned  int                        // pages that its Pin calls hold or want, at most maxPinned
 	page    *controlpage.Page          // nil before it is served
 	words   map[int]*published         // the locks on its page, by their places
+	lost    map[uint32]protocol.NodeID // ranks of its job that were lost since it attached, and their nodes
 	blocked bool                       // its socket has no room; epoll tells when it has
 	cut     error                      // why the node has shut the connection
 }

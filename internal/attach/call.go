@@ -15,7 +15,7 @@ const (
 	// OpRelease: give back the lock Object, held with Access. Ticket is 0; no Reply.
 	OpRelease
 	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload. Reply: all
-	// payloads in the order of ranks.
+	// payloads in the order of ranks; StatusNodeLost, at once, if more ranks of the job are lost than Count, which the program knows of.
 	OpArrive
 	// OpBind: find or make the memory called Name: Count elements of ElemBytes each, of the type
 	// that TypeHash decides and Signature describes. All ranks must agree on Call.Identity. Reply:
@@ -40,13 +40,18 @@ const (
 	OpCancel
 	// OpStats: tell the daemon's counters. Reply: AppendCounters.
 	OpStats
+	// OpLostPage: is the page with number Object lost? Reply: StatusOK with the node in Rank that had its only copy, or StatusUnknown if it
+	// is not known to be lost.
+	OpLostPage
+	// OpLostRanks: which ranks of the program's job were lost with their nodes since it attached? Reply: AppendRanks.
+	OpLostRanks
 
 	opEnd
 )
 
 var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
-	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats",
+	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 }
 
 func (o Op) String() string {
@@ -76,8 +81,8 @@ type Call struct {
 	Access    Access // OpAcquire, OpRelease, OpPrefetch, OpPin
 	Parties   uint32 // OpArrive, at least 1
 	Ticket    uint64 // all but OpRelease and OpUnpin, never 0
-	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch, OpPin: page number; OpUnpin: ticket
-	Count     uint64 // OpBind: elements. OpPrefetch, OpPin: pages, at least 1
+	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number; OpUnpin: ticket
+	Count     uint64 // OpBind: elements. OpPrefetch, OpPin: pages, at least 1. OpArrive: ranks known to be lost
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes
@@ -97,7 +102,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
 	case m.Object != 0 && !uses.object:
 		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
-	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch && m.Op != OpPin, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0:
+	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch && m.Op != OpPin && m.Op != OpArrive, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0:
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
@@ -146,6 +151,9 @@ var opFields = [opEnd]struct{ ticket, access, object, name bool }{
 	OpUnpin:    {object: true},
 	OpCancel:   {ticket: true},
 	OpStats:    {ticket: true},
+
+	OpLostPage:  {ticket: true, object: true},
+	OpLostRanks: {ticket: true},
 }
 
 // AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the
@@ -203,17 +211,18 @@ type Status uint8
 const (
 	StatusOK        Status = iota
 	StatusCanceled         // OpCancel ended the wait
-	StatusOwnerDied        // the lock is granted; the program that held it last, Rank, died holding it
+	StatusOwnerDied        // the lock is granted; the program that held it last, Rank, died holding it, or died with its node (OwnerNode)
 	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
 	StatusNoSpace          // the region has no room for this; or, if there is a payload, a limit is reached, and the text says which
 	StatusUnknown          // the name is not bound, or the pages are not part of the region
+	StatusNodeLost         // a node was lost, and with it a rank of the job, a page, or the knowledge of who has passed a barrier; the payload is a text
 
 	statusEnd
 )
 
 var statusNames = [statusEnd]string{
 	StatusOK: "ok", StatusCanceled: "canceled", StatusOwnerDied: "owner died",
-	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown",
+	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown", StatusNodeLost: "node lost",
 }
 
 func (s Status) String() string {
@@ -230,7 +239,7 @@ const replyHeaderBytes = 8 + 4 + 1 + 3
 type Reply struct {
 	Ticket  uint64
 	Status  Status
-	Rank    uint32 // StatusOwnerDied
+	Rank    uint32 // StatusOwnerDied; OpLostPage: the node
 	Payload []byte // at most MaxPayload bytes. After decoding it points into the frame
 }
 
@@ -282,6 +291,45 @@ func DecodePages(b []byte) (first, count uint64, err error) {
 		return 0, 0, fmt.Errorf("%w: a run of pages in %d bytes, it takes 16", ErrMalformed, len(b))
 	}
 	return le.Uint64(b), le.Uint64(b[8:]), nil
+}
+
+// OwnerNode is the node that was lost, perhaps with a program that held the lock, which StatusOwnerDied names by such a Rank; false if it names
+// a program's rank.
+func OwnerNode(rank uint32) (node int, lost bool) {
+	const whole = 1 << 31
+	return int(rank &^ whole), rank&whole != 0
+}
+
+// MaxRank is the largest rank that a job can have.
+const MaxRank = 1<<16 - 1
+
+// AppendRanks appends the payload that answers OpLostRanks: a bit for each rank, at most 8 KiB. It panics if one is above MaxRank.
+func AppendRanks(b []byte, ranks []uint32) []byte {
+	start := len(b)
+	for _, rank := range ranks {
+		if rank > MaxRank {
+			panic(fmt.Sprintf("attach: rank %d, at most %d is possible", rank, MaxRank))
+		}
+		for len(b)-start <= int(rank/8) {
+			b = append(b, 0)
+		}
+		b[start+int(rank/8)] |= 1 << (rank % 8)
+	}
+	return b
+}
+
+// DecodeRanks reads what AppendRanks wrote. The ranks are in ascending order.
+func DecodeRanks(b []byte) ([]uint32, error) {
+	if len(b) > (MaxRank+1)/8 || len(b) > 0 && b[len(b)-1] == 0 {
+		return nil, fmt.Errorf("%w: a set of ranks of %d bytes, with zeros at its end or too many", ErrMalformed, len(b))
+	}
+	var ranks []uint32
+	for i, bits8 := range b {
+		for ; bits8 != 0; bits8 &= bits8 - 1 {
+			ranks = append(ranks, uint32(8*i+bits.TrailingZeros8(bits8)))
+		}
+	}
+	return ranks, nil
 }
 
 // Counter is a named figure of a daemon.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,9 @@ func sampleCalls() []Call {
 		{Op: OpUnpin, Object: 6},
 		{Op: OpCancel, Ticket: 1},
 		{Op: OpStats, Ticket: MaxTicket},
+		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
+		{Op: OpLostPage, Ticket: 7, Object: 5},
+		{Op: OpLostRanks, Ticket: 8},
 	}
 }
 
@@ -285,6 +289,26 @@ func TestPagesAndCounters(t *testing.T) {
 	}
 }
 
+func TestRanks(t *testing.T) {
+	for _, want := range [][]uint32{nil, {0}, {7, 8}, {1, 2, 63, 64, 1000}, {0, MaxRank}} {
+		b := AppendRanks([]byte{9}, want)
+		if got, err := DecodeRanks(b[1:]); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v became %v, %v", want, got, err)
+		}
+	}
+	for name, b := range map[string][]byte{"zeros at its end": {1, 0}, "too many ranks": append(make([]byte, (MaxRank+1)/8), 1)} {
+		if got, err := DecodeRanks(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("a set with %s became %v, %v", name, got, err)
+		}
+	}
+	if node, lost := OwnerNode(1<<31 | 5); node != 5 || !lost {
+		t.Errorf("the owner's node is %d, %v", node, lost)
+	}
+	if _, lost := OwnerNode(MaxRank); lost {
+		t.Error("a rank is taken for a node")
+	}
+}
+
 func TestBindPagesAndIdentity(t *testing.T) {
 	for _, c := range []struct {
 		count, elem, pages uint64
@@ -376,12 +400,16 @@ func FuzzDecode(f *testing.F) {
 func FuzzDecodePayloads(f *testing.F) {
 	f.Add(AppendPages(nil, 1, 2))
 	f.Add(AppendCounters(nil, []Counter{{"a", 1}}))
+	f.Add(AppendRanks(nil, []uint32{0, 3, 17}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if first, count, err := DecodePages(b); err == nil && !bytes.Equal(AppendPages(nil, first, count), b) {
 			t.Fatalf("pages %d, %d from %x", first, count, b)
 		}
 		if c, err := DecodeCounters(b); err == nil && !bytes.Equal(AppendCounters(nil, c), b) {
 			t.Fatalf("counters %v from %x", c, b)
+		}
+		if ranks, err := DecodeRanks(b); err == nil && !bytes.Equal(AppendRanks(nil, ranks), b) {
+			t.Fatalf("ranks %v from %x", ranks, b)
 		}
 		if _, err := HelloVersion(b); err != nil && !errors.Is(err, ErrMalformed) {
 			t.Fatalf("error %v is not ErrMalformed", err)

@@ -17,6 +17,7 @@ func (c *campaign) calm() {
 	mended, began := now(), time.Now()
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
+	last := "nobody"
 	for {
 		waiting := slices.DeleteFunc(c.present(), func(p *resident) bool { return c.getsOn(p, mended) })
 		c.watch()
@@ -25,7 +26,7 @@ func (c *campaign) calm() {
 		case len(c.wrong) > 0:
 			return
 		case len(waiting) == 0:
-			c.report.calmed(took)
+			c.report.calmed(took, last)
 			return
 		case took > c.Progress:
 			for _, p := range waiting {
@@ -34,6 +35,7 @@ func (c *campaign) calm() {
 			c.showStacks()
 			return
 		}
+		last = waiting[0].name
 		<-ticks.C
 	}
 }

@@ -40,9 +40,10 @@ func (r *report) fault(name, what string) {
 	r.say(name + ": " + what)
 }
 
-func (r *report) calmed(took time.Duration) {
+// calmed notes that everybody got on after a storm, and who was the last.
+func (r *report) calmed(took time.Duration, last string) {
 	r.worst = max(r.worst, took)
-	r.say(fmt.Sprintf("everybody gets on, %v after the last fault", took))
+	r.say(fmt.Sprintf("everybody gets on, %v after the last fault, %s as the last", took, last))
 }
 
 func (r *report) buried(took time.Duration) {

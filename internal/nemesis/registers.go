@@ -23,7 +23,8 @@ type spread struct {
 func newSpread(m *member, name string) (spread, error) {
 	s := spread{pageWords: m.c.PageBytes() / 8}
 	var err error
-	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords)
+	// It has to outlive its programs, all of which may be dead at the same time.
+	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords, dsm.Keep())
 	return s, err
 }
 

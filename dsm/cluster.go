@@ -312,7 +312,8 @@ func awaitFrame(conn *attach.Conn, socket string, want attach.Kind) (attach.Fram
 	f, err := conn.ReadFrame()
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
-		return f, fmt.Errorf("%w: what listens at %s has closed the connection; is it a dsmd? see its log", ErrRefused, socket)
+		// A daemon that refuses says so. This one may have been killed the moment before.
+		return f, fmt.Errorf("%w: what listened at %s has closed the connection without a word: it has ended, or is it a dsmd? see its log", ErrNoDaemon, socket)
 	case err != nil:
 		return f, fmt.Errorf("read from the daemon at %s: %w", socket, err)
 	case f.Kind == attach.KindRefuse:

@@ -16,7 +16,7 @@ var (
 	ErrClosed = errors.New("the cluster was closed")
 	// ErrLost: the daemon of this node, or another node, is gone; see the package comment.
 	ErrLost = errors.New("the cluster is lost")
-	// ErrNoDaemon: no daemon is at the socket, or no socket is known.
+	// ErrNoDaemon: no daemon is at the socket, or it has ended before it took this program, or no socket is known.
 	ErrNoDaemon = errors.New("no daemon")
 	// ErrRefused: the daemon does not take this program, for instance because its rank is taken.
 	ErrRefused = errors.New("the daemon refused this program")

@@ -155,7 +155,7 @@ func TestJoinWithAStrangeDaemon(t *testing.T) {
 		want  error
 		part  string
 	}{
-		"hangs up":   {func(*attach.Conn) {}, ErrRefused, "is it a dsmd"},
+		"hangs up":   {func(*attach.Conn) {}, ErrNoDaemon, "is it a dsmd"},
 		"no dsmd":    {func(c *attach.Conn) { c.Write([]byte("SSH-2.0-OpenSSH\r\n")) }, attach.ErrMalformed, "@"},
 		"Ready":      {func(c *attach.Conn) { c.Write(attach.AppendReady(nil)) }, nil, "Welcome was due"},
 		"Lost":       {func(c *attach.Conn) { c.Write(attach.AppendLost(nil, "node 3 died")) }, ErrLost, "node 3 died"},

@@ -15,11 +15,9 @@ import (
 // the thread goes on exactly where the last run ended.
 
 const (
-	// maxAhead bounds how many pages are asked for ahead at a time: 256 KiB of pages of 4 KiB, for which the thread waits as long as for a few faults.
-	maxAhead = 64
-	// refill is the least that is asked for while a thread goes on: few enough that it hardly comes to where nothing is on its way, many enough
-	// that they are dealt with together.
-	refill = maxAhead / 4
+	// maxAhead bounds how many pages are asked for ahead at a time: as many as a Prefetch call has on their way, 1 MiB of pages of 4 KiB. The thread waits for
+	// them for about a millisecond, and only one that has just used half as many does.
+	maxAhead = fetchWindow
 	// firstNeed is how many faults must have followed their neighbours before anything is asked for ahead. The number doubles, up to mostNeed, each
 	// time that a run ended before it had used what was asked for, and halves when one went on.
 	firstNeed, mostNeed = 2, 16
@@ -31,11 +29,10 @@ const (
 type stream struct {
 	thread uint32
 	access protocol.Access
-	// reached is the page of its last fault, and next the one behind what was asked for: there it will fault next, if it goes on.
-	reached, next pagetable.Page
-	window        uint64 // how many pages were asked for ahead of the last one
-	run           int    // how many faults have followed their neighbours since the last one that did not
-	need          int    // see firstNeed
+	next   pagetable.Page // where it will fault next, if it goes on
+	window uint64         // how many pages were asked for ahead of the last one
+	run    int            // how many faults have followed their neighbours since the last one that did not
+	need   int            // see firstNeed
 }
 
 // streams are the threads' runs.
@@ -79,58 +76,28 @@ func (t *stream) follow(page pagetable.Page, access protocol.Access) {
 		}
 		t.window, t.run = 0, 0
 	}
-	t.access, t.reached, t.next = access, page, page+1
+	t.access, t.next = access, page+1
 }
 
-// steady says that the thread has gone over a run for long: then it is not kept waiting until all that was asked for is here, but
-// more is asked for while it goes on.
-func (t *stream) steady() bool { return t.window == maxAhead }
-
-// pass notes a fault on a page that is on its way already, and says whether to ask for more. The thread has caught up with what arrives, and
-// from there on the window is to be full again.
-func (t *stream) pass(page pagetable.Page, access protocol.Access) bool {
-	if !t.steady() || access != t.access || page <= t.reached || page >= t.next {
-		return false
-	}
-	t.reached = page
-	return page+1+maxAhead-t.next >= refill
-}
-
-// followed returns the stream of a thread that has just missed a page, nil if nothing is to be asked for ahead.
-func (n *Node) followed(ev *pagetable.Event, access protocol.Access) *stream {
+// ahead asks for the pages behind the one that a thread has just missed, if it goes over a run. The caller asks for the missed page itself
+// afterwards: it then arrives last, and the thread does not fault on those that are still on their way.
+func (n *Node) ahead(ev *pagetable.Event, access protocol.Access) {
 	if ev.Thread == 0 {
-		return nil // the kernel does not say whose fault it is
+		return // the kernel does not say whose fault it is
 	}
 	t := n.streams.of(ev.Thread)
-	if t.follow(ev.Page, access); t.window == 0 {
-		return nil
+	t.follow(ev.Page, access)
+	if t.window == 0 {
+		return
 	}
-	return t
-}
-
-// passed does the same for a fault on a page that is on its way.
-func (n *Node) passed(ev *pagetable.Event, access protocol.Access) *stream {
-	if ev.Thread == 0 {
-		return nil
-	}
-	if t := n.streams.of(ev.Thread); t.pass(ev.Page, access) {
-		return t
-	}
-	return nil
-}
-
-// ahead asks for the pages of a stream's window that were not asked for. The caller asks for the missed page itself afterwards, if the
-// stream is not steady: that page then arrives last, and the thread does not fault on those that are still on their way. If it is
-// steady it is better to fault on some: it says by that how far it is.
-func (n *Node) ahead(t *stream, proc pagetable.ProcID) {
-	end := max(t.next, min(t.reached+1+pagetable.Page(t.window), n.extents.end(t.reached)))
-	for page := t.next; page < end; page++ {
+	end := max(ev.Page+1, min(ev.Page+1+pagetable.Page(t.window), n.extents.end(ev.Page)))
+	for page := ev.Page + 1; page < end; page++ {
 		id := protocol.PageObject(uint64(page))
-		if n.engine.Access(id) >= t.access || n.engine.Waiting(id) {
+		if n.engine.Access(id) >= access || n.engine.Waiting(id) {
 			continue
 		}
 		n.count.aheadPages.Add(1)
-		n.fetchPage(page, t.access, proc)
+		n.fetchPage(page, access, ev.Proc)
 	}
 	t.next = end
 }

@@ -133,39 +133,6 @@ func TestStreamLearns(t *testing.T) {
 	}
 }
 
-// TestStreamGoesOn: a thread that has caught up with what is on its way has more asked for, if it goes over a run for long already.
-func TestStreamGoesOn(t *testing.T) {
-	begin := func(window uint64) stream {
-		return stream{access: protocol.Read, reached: 100, next: 101 + pagetable.Page(window), window: window}
-	}
-	for _, c := range []struct {
-		name   string
-		window uint64
-		page   pagetable.Page
-		access protocol.Access
-		want   bool
-	}{
-		{"far enough", maxAhead, 100 + refill, protocol.Read, true},
-		{"the last page on its way", maxAhead, 100 + maxAhead, protocol.Read, true},
-		{"not far enough", maxAhead, 100 + refill - 1, protocol.Read, false},
-		{"the same page again", maxAhead, 100, protocol.Read, false},
-		{"a page before", maxAhead, 99, protocol.Read, false},
-		{"a page that was not asked for", maxAhead, 101 + maxAhead, protocol.Read, false},
-		{"a store", maxAhead, 100 + refill, protocol.Write, false},
-		{"a short run", maxAhead / 2, 100 + refill, protocol.Read, false},
-	} {
-		st := begin(c.window)
-		if got := st.pass(c.page, c.access); got != c.want {
-			t.Errorf("%s: asks for more: %v, want %v", c.name, got, c.want)
-		}
-	}
-	st := begin(maxAhead)
-	st.pass(100+refill/2, protocol.Read)
-	if st.pass(100+refill-1, protocol.Read) || !st.pass(100+refill, protocol.Read) {
-		t.Error("what lacks of the window is not counted from what was asked for")
-	}
-}
-
 func TestStreamsAreBounded(t *testing.T) {
 	var s streams
 	for thread := range uint32(3 * maxStreams) {

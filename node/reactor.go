@@ -245,20 +245,15 @@ func (n *Node) fault(ev *pagetable.Event) {
 		access = protocol.Write
 	}
 	has := n.engine.Access(id)
-	var t *stream // of which more pages are to be asked for
 	switch {
 	case has >= access:
 		n.count.maps.Add(1)
 	case n.engine.Waiting(id):
 		n.count.duplicates.Add(1)
-		t = n.passed(ev, access)
 	default:
 		n.countMiss(has, access)
 		n.waits[ev.Page] = wait{fault: n.now}
-		if t = n.followed(ev, access); t != nil && !t.steady() {
-			n.ahead(t, ev.Proc)
-			t = nil
-		}
+		n.ahead(ev, access)
 	}
 	if has == protocol.None {
 		n.waiters.note(ev.Page, ev.Proc)
@@ -269,9 +264,6 @@ func (n *Node) fault(ev *pagetable.Event) {
 		// It is here already, or is being freed: then nothing will come of it, and nobody is waited for.
 		delete(n.waits, ev.Page)
 		n.waiters.drop(ev.Page)
-	}
-	if t != nil {
-		n.ahead(t, ev.Proc)
 	}
 }
 

@@ -74,6 +74,10 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	if err != nil {
 		return l.failed(what, err)
 	}
+	if r.Status == attach.StatusByWord && access == attach.Write {
+		l.c.page.Acquired(l.hash)
+		return nil
+	}
 	if r.Status == attach.StatusNoSpace {
 		return l.failed(what, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload))
 	}

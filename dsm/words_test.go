@@ -67,6 +67,33 @@ func TestMutexByWord(t *testing.T) {
 	}
 }
 
+// TestGrantedByWord: a lock that was asked for and granted by its word is given back there.
+func TestGrantedByWord(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.join()
+	m := NewMutex(c, "m")
+	page := f.publish(m)
+	if !page.Take(m.l.hash) { // so that the program asks
+		t.Fatal("the lock was not free")
+	}
+	f.mu.Lock()
+	f.answer = func(call attach.Call) (attach.Reply, bool) {
+		return attach.Reply{Ticket: call.Ticket, Status: attach.StatusByWord}, call.Op == attach.OpAcquire
+	}
+	f.mu.Unlock()
+	if err := m.Lock(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{nil, ErrNotHeld} {
+		if err := m.Unlock(); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if n := f.count(attach.OpRelease); n != 0 {
+		t.Errorf("%d messages for it", n)
+	}
+}
+
 // TestGoroutinesByWord: goroutines that share a published lock exclude each other, and the race detector knows it, whichever way each
 // of them has got it.
 func TestGoroutinesByWord(t *testing.T) {

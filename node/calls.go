@@ -58,6 +58,10 @@ func (n *Node) ask(p *program, c *attach.Call) {
 	switch c.Op {
 	case attach.OpAcquire:
 		n.count.lockCalls.Add(1)
+		if n.takeWord(p, c) {
+			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusByWord})
+			return
+		}
 		n.recall(protocol.LockObject(c.Object))
 		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
 	case attach.OpArrive:

@@ -57,6 +57,13 @@ func (n *Node) publish(p *program, object protocol.ObjectID, hash uint64) {
 	n.count.wordsPublished.Add(1)
 }
 
+// takeWord takes a lock for the program that could have taken it itself, and says whether it has. A program that locks again right after it has
+// unlocked asks before the lock is published; were the word taken back for it, it would do so each time.
+func (n *Node) takeWord(p *program, c *attach.Call) bool {
+	w := n.published[protocol.LockObject(c.Object)]
+	return w != nil && w.p == p && !w.recalled && w.hash == c.Object && c.Access == attach.Write && p.page.Take(w.hash)
+}
+
 // vacate makes a place on a control page free for another lock, and says whether it is. A lock that is held there is only asked for.
 func (n *Node) vacate(p *program, slot int) bool {
 	if w := p.words[slot]; w != nil {

@@ -72,6 +72,32 @@ func TestPublishedLock(t *testing.T) {
 	})
 }
 
+// TestAskedForWhilePublished: a program that asked before it could see that the lock is published gets it by its word.
+func TestAskedForWhilePublished(t *testing.T) {
+	c := start(t, setup{nodes: 1})
+	m := c.members[0]
+	p := m.join()
+	p.had(lockName)
+	if r := p.acquire(lockName, attach.Write); r.Status != attach.StatusByWord {
+		t.Fatalf("a lock that is published: %v", r.Status)
+	}
+	_, second := p.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+	p.sync()
+	p.unlocks(lockName, controlpage.Recalled)
+	if r := p.answer(second); r.Status != attach.StatusOK {
+		t.Fatalf("a lock that was given back: %v", r.Status)
+	}
+	p.release(lockName, attach.Write)
+	p.sync()
+	// A reader can't have it by its word.
+	if r := p.acquire(lockName, attach.Read); r.Status != attach.StatusOK {
+		t.Fatalf("a reader: %v", r.Status)
+	}
+	p.release(lockName, attach.Read)
+	m.want(map[string]uint64{"lock_calls": 4, "locks_published": 2, "locks_recalled": 2})
+	c.quiet()
+}
+
 // TestPublishedLockAmongPrograms: what one program takes by its word, others of its node ask for, and its own goroutines that come second.
 func TestPublishedLockAmongPrograms(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
@@ -236,4 +262,39 @@ func TestMovingLock(t *testing.T) {
 		}
 		c.quiet()
 	})
+}
+
+// TestStrictTurn: two nodes that both want a lock all the time have it in turn, and each turn costs two messages: that the one wants it
+// again, and that it is handed over.
+func TestStrictTurn(t *testing.T) {
+	for home := range uint64(2) {
+		c := start(t, setup{nodes: 2})
+		ps := []*prog{c.members[0].join(), c.members[1].join()}
+		messages := func(what string) uint64 { return c.members[0].counter(what) + c.members[1].counter(what) }
+		want := func(p *prog) chan attach.Reply {
+			_, answer := p.call(attach.Call{Op: attach.OpAcquire, Object: home, Access: attach.Write})
+			return answer
+		}
+		if r := ps[0].answer(want(ps[0])); r.Status != attach.StatusOK {
+			t.Fatal(r.Status)
+		}
+		before := messages("messages_sent")
+		waiting := want(ps[1])
+		for turn := range uint64(100) {
+			holder, next := ps[turn%2], ps[(turn+1)%2]
+			eventually(t, "the wish has arrived, with one message", func() bool {
+				return messages("messages_received") == before+2*turn+1 && messages("messages_sent") == before+2*turn+1
+			})
+			holder.release(home, attach.Write)
+			again := want(holder)
+			if r := next.answer(waiting); r.Status != attach.StatusOK {
+				t.Fatal(r.Status)
+			}
+			if len(again) > 0 {
+				t.Fatalf("turn %d: the node that had the lock has it again", turn)
+			}
+			waiting = again
+		}
+		c.stop()
+	}
 }

@@ -10,7 +10,7 @@ import (
 type Op uint8
 
 const (
-	// OpAcquire: wait for the lock Object with Access. Reply: StatusOK, or StatusOwnerDied with Rank; both grant it.
+	// OpAcquire: wait for the lock Object with Access. Reply: StatusOK, StatusByWord, or StatusOwnerDied with Rank; all grant it.
 	OpAcquire Op = iota + 1
 	// OpRelease: give back the lock Object, held with Access. Ticket is 0; no Reply.
 	OpRelease
@@ -215,6 +215,7 @@ const (
 	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
 	StatusNoSpace          // the region has no room for this; or, if there is a payload, a limit is reached, and the text says which
 	StatusUnknown          // the name is not bound, or the pages are not part of the region
+	StatusByWord           // OpAcquire: the lock is granted, by the word for it on the program's control page, and is given back there. No protocol.Status
 	StatusNodeLost         // a node was lost, and with it a rank of the job, a page, or the knowledge of who has passed a barrier; the payload is a text
 
 	statusEnd
@@ -222,7 +223,8 @@ const (
 
 var statusNames = [statusEnd]string{
 	StatusOK: "ok", StatusCanceled: "canceled", StatusOwnerDied: "owner died",
-	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown", StatusNodeLost: "node lost",
+	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown",
+	StatusByWord: "by its word", StatusNodeLost: "node lost",
 }
 
 func (s Status) String() string {

@@ -13,5 +13,16 @@ type edges struct{ bytes *[Slots]byte }
 
 func newEdges() edges { return edges{new([Slots]byte)} }
 
-func (e edges) acquired(hash uint64) { runtime.RaceAcquire(unsafe.Pointer(&e.bytes[Slot(hash)])) }
-func (e edges) released(hash uint64) { runtime.RaceReleaseMerge(unsafe.Pointer(&e.bytes[Slot(hash)])) }
+func (e edges) acquired(hash uint64) {
+	if e.bytes == nil {
+		return // the daemon, whose memory is no matter of the lock
+	}
+	runtime.RaceAcquire(unsafe.Pointer(&e.bytes[Slot(hash)]))
+}
+
+func (e edges) released(hash uint64) {
+	if e.bytes == nil {
+		return
+	}
+	runtime.RaceReleaseMerge(unsafe.Pointer(&e.bytes[Slot(hash)]))
+}

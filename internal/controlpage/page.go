@@ -127,7 +127,7 @@ func (p *Page) Retire() error {
 
 func (p *Page) at(hash uint64) *atomic.Uint64 { return &p.table[Slot(hash)].word }
 
-// Take takes a lock for the program, if it is published and free, and says whether it has.
+// Take takes a lock for the program, if it is published and free, and says whether it has. The daemon may do so too, and tell the program.
 func (p *Page) Take(hash uint64) bool {
 	taken := take(p.at(hash), hash)
 	if taken {

@@ -1,35 +1,12 @@
 package nemesis
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 
 	"dsmd/dsm"
 )
-
-// under does something while it holds a lock, whether its last owner died or not.
-func (m *member) under(lock *dsm.Mutex, something func()) error {
-	if err := lock.Lock(m.ctx); err != nil && !errors.Is(err, dsm.ErrOwnerDied) {
-		return err
-	}
-	something()
-	return lock.Unlock()
-}
-
-// ofLateEras calls visit for each word of the present era and the one before, which late operations may still have been at.
-func (m *member) ofLateEras(visit func(era, i int) error) error {
-	present := m.era()
-	for era := max(present-1, 0); era <= present; era++ {
-		for i := range spreadWords {
-			if err := visit(era, i); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // counterWorkload adds to words: to some by atomic operations without any lock, to the others by reading and writing under a lock.
 var counterWorkload = define(&Workload{Name: "counter", Threads: 2, work: func(m *member) (job, error) {

@@ -52,14 +52,24 @@ func (m *member) era() int {
 	return int(min((now()-m.order.Start)/int64(eraSpan), maxEras-1))
 }
 
+// under does something while it holds a lock, whether its last owner died or not.
+func (m *member) under(lock *dsm.Mutex, something func()) error {
+	if err := lock.Lock(m.ctx); err != nil && !errors.Is(err, dsm.ErrOwnerDied) {
+		return err
+	}
+	something()
+	return lock.Unlock()
+}
+
 // Workload is something that a program does on every host.
 type Workload struct {
-	Name    string
-	Threads int
+	Name    string // by what it is chosen
+	Threads int    // of each program
 	// Team says that all ranks need each other: none can be replaced when it dies.
 	Team    bool
 	program *testcluster.Program
-	work    func(m *member) (job, error)
+	// work prepares what the threads of a program do.
+	work func(m *member) (job, error)
 }
 
 // job is the work of a member.

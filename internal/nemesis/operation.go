@@ -28,10 +28,10 @@ type client struct{ Workload, Rank, Life, Thread int }
 // Operation is something that a client did at a place in shared memory, or to a lock.
 type Operation struct {
 	client client
-	Place  string `json:"place"`
-	Do     string `json:"do"`
-	Old    uint64 `json:"old,omitempty"`
-	New    uint64 `json:"new,omitempty"`
+	Place  string
+	Do     string
+	Old    uint64
+	New    uint64
 	Result
 	Call   int64 // on the clock of now
 	Return int64 // unknown if it was not seen

@@ -34,6 +34,19 @@ func (s spread) word(era, i int) *uint64 {
 	return &s.words[page*s.pageWords+i/spreadPages]
 }
 
+// ofLateEras calls visit for each word of the present era and the one before, which late operations may still have been at.
+func (m *member) ofLateEras(visit func(era, i int) error) error {
+	present := m.era()
+	for era := max(present-1, 0); era <= present; era++ {
+		for i := range spreadWords {
+			if err := visit(era, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // registerWorkload reads, writes, and compares and sets words, each under a lock of its own.
 var registerWorkload = define(&Workload{Name: "register", Threads: 2, work: func(m *member) (job, error) {
 	words, err := newSpread(m, "registers")

@@ -215,8 +215,8 @@ const (
 	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
 	StatusNoSpace          // the region has no room for this; or, if there is a payload, a limit is reached, and the text says which
 	StatusUnknown          // the name is not bound, or the pages are not part of the region
-	StatusByWord           // OpAcquire: the lock is granted, by the word for it on the program's control page, and is given back there. No protocol.Status
 	StatusNodeLost         // a node was lost, and with it a rank of the job, a page, or the knowledge of who has passed a barrier; the payload is a text
+	StatusByWord           // OpAcquire: the lock is granted, by the word for it on the program's control page, and is given back there. No protocol.Status
 
 	statusEnd
 )

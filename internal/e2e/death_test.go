@@ -30,11 +30,20 @@ func TestKilledProgram(t *testing.T) {
 	}
 	victim.Do(t, "ok", "fill data 1000")
 	victim.Do(t, "ok", "lock door")
+	// Locks that the victim takes again by their words: one that it holds when it dies, and one that it does not.
+	for _, lock := range []string{"gate", "hatch"} {
+		victim.Do(t, "ok", "lock %s", lock)
+		victim.Do(t, "ok", "unlock %s", lock)
+		victim.Do(t, "ok", "lock %s", lock)
+	}
+	victim.Do(t, "ok", "unlock hatch")
 	witness.Do(t, "too late", "lock door 20")
 	witness.Say(t, "lock door") // waits when the holder dies
 	victim.Kill(t)
 
 	witness.Expect(t, "owner died: rank 0")
+	witness.Do(t, "owner died: rank 0", "lock gate")
+	witness.Do(t, "ok", "lock hatch")
 	witness.Do(t, "ok", "check data 1000")
 	witness.Do(t, "ok", "unlock door")
 	witness.Do(t, "ok", "lock door") // nobody is told twice

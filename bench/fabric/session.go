@@ -157,11 +157,21 @@ func (s *Session) ask(q question) (answer, error) {
 	if err == nil {
 		err = s.control.Encode(q)
 	}
+	if err != nil {
+		return a, fmt.Errorf("asking the other end: %w", err)
+	}
+	return s.hear()
+}
+
+// hear waits for what the other end says next.
+func (s *Session) hear() (answer, error) {
+	var a answer
+	err := s.control.conn.SetDeadline(time.Now().Add(patience))
 	if err == nil {
 		err = s.control.Decode(&a)
 	}
 	if err != nil {
-		return a, fmt.Errorf("asking the other end: %w", err)
+		return a, fmt.Errorf("waiting for the other end: %w", err)
 	}
 	if a.Error != "" {
 		return a, fmt.Errorf("the other end: %s", a.Error)
@@ -195,7 +205,10 @@ func (s *Session) measure(spec Spec) (p Point, err error) {
 	if err != nil {
 		return p, err
 	}
-	if err = e.connect(a.Hello); err == nil {
+	// What is sent before the other end is connected, too, would be lost, and its sender gives up after some attempts.
+	err = e.connect(a.Hello)
+	_, errPeer := s.hear()
+	if err = errors.Join(err, errPeer); err == nil {
 		p, err = e.drive()
 	}
 	// The other end must be told in any case, or it would take the next question for this one.
@@ -267,7 +280,8 @@ func serveSession(ctx context.Context, conn net.Conn, m *maker) {
 	}
 }
 
-// serveOne serves a measurement and answers its Stop. Its error is not told to the other end yet.
+// serveOne serves a measurement: it answers its question, says when it is connected, and answers its Stop. Its error is not told to the
+// other end yet.
 func serveOne(c *control, q question, m *maker) error {
 	if err := q.Spec.check(); err != nil {
 		return err
@@ -281,16 +295,29 @@ func serveOne(c *control, q question, m *maker) error {
 	}
 	var stop atomic.Bool
 	var result served
-	done := make(chan error, 1)
+	connected, done := make(chan error, 1), make(chan error, 1)
 	go func() {
 		done <- onThread(serving, func() error {
 			err := e.connect(q.Hello)
+			connected <- err
 			if err == nil {
 				result, err = e.serve(&stop)
 			}
 			return errors.Join(err, e.close())
 		})
 	}()
+	select {
+	case err := <-done: // It has not come as far as to connect, or has failed at once.
+		return err
+	case err := <-connected:
+		if err != nil {
+			return <-done
+		}
+	}
+	if err := c.Encode(answer{}); err != nil {
+		stop.Store(true)
+		return errors.Join(<-done, err)
+	}
 	var end question
 	err = c.Decode(&end)
 	stop.Store(true)

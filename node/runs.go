@@ -21,6 +21,10 @@ import (
 // maxRunPages bounds a run, where pages have the least size.
 const maxRunPages = pagetable.MaxRunBytes / (4 << 10)
 
+// longRun is how many pages take about as long as a system call that sends: before so many are operated on what waits to be sent leaves, and the peer need not
+// wait. Before fewer it waits for what will follow from them: mostly for the same peer, which gets both together.
+const longRun = 4
+
 // runs is what waits in the current turn.
 type runs struct {
 	gathering bool
@@ -56,7 +60,9 @@ func (n *Node) gather() { n.runs.gathering = true }
 func (n *Node) settle() {
 	r := &n.runs
 	for r.op.Count > 0 || len(r.grants) > 0 {
-		n.flush() // a peer need not wait for what is done here
+		if r.op.Count >= longRun {
+			n.flush()
+		}
 		n.perform()
 		n.sendGrants()
 	}

@@ -197,3 +197,21 @@ func TestFullRunLeavesAtOnce(t *testing.T) {
 		t.Errorf("the table was asked for %q, want %q", d.calls, want)
 	}
 }
+
+// TestLongRunComesAfterMessages: what waits to be sent leaves before a long run is operated on, and stays together with what follows from a short one.
+func TestLongRunComesAfterMessages(t *testing.T) {
+	for _, count := range []int{1, longRun - 1, longRun} {
+		n := newPair(t).nodes[0]
+		keepDiary(n).pending = true
+		n.gather()
+		n.send(&protocol.Message{Kind: protocol.Request, To: 1, Requester: 0, Access: protocol.Read, Object: protocol.PageObject(30)})
+		for page := range pagetable.Page(count) {
+			n.operate(pagetable.OpDowngrade, page, false, 0, nil, nil)
+		}
+		n.settle()
+		left := n.net.Transport.(*ringNet).out.flushed
+		if want := count / longRun; left != want {
+			t.Errorf("with a run of %d pages %d messages have left before the end of the look, want %d", count, left, want)
+		}
+	}
+}

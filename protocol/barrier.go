@@ -26,12 +26,17 @@ type call struct {
 	client  ClientID
 	ticket  Ticket
 	object  ObjectID
-	barrier bool // else a name call
+	barrier bool   // else a name call
+	to      NodeID // who answers
+	op      NameOp // of a name call
+	name    string
+	payload []byte
 }
 
 func (e *Engine) arrive(ev Event) {
-	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, object: ev.Object, barrier: true})
-	e.send(Message{Kind: BarrierArrive, To: e.home(ev.Object), Requester: e.cfg.Self, Object: ev.Object,
+	home := e.home(ev.Object)
+	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, object: ev.Object, barrier: true, to: home})
+	e.send(Message{Kind: BarrierArrive, To: home, Requester: e.cfg.Self, Object: ev.Object,
 		Ticket: ev.Ticket, Aux: ev.Parties, Rank: ev.Rank, Payload: ev.Payload})
 }
 
@@ -141,17 +146,16 @@ func (e *Engine) onReply(m *Message) {
 		return
 	}
 	e.calls = slices.Delete(e.calls, i, i+1)
+	if !c.barrier {
+		e.noteUse(&c, m)
+	}
 	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: m.Status, Payload: m.Payload})
 }
 
 // noReply says why a message cannot answer a call: "" if it can.
 func (e *Engine) noReply(c *call, m *Message) string {
-	from := directory
-	if c.barrier {
-		from = e.home(c.object)
-	}
 	switch {
-	case m.From != from || c.barrier != (m.Kind == BarrierRelease):
+	case m.From != c.to || c.barrier != (m.Kind == BarrierRelease):
 		return "the call that it answers went to another node, or was another"
 	case m.Status == StatusOwnerDied:
 		return "no lock was asked for"
@@ -194,7 +198,7 @@ func (e *Engine) withdraw(i int) {
 }
 
 func (e *Engine) sendBarrierCancel(c call) {
-	e.send(Message{Kind: BarrierCancel, To: e.home(c.object), Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
+	e.send(Message{Kind: BarrierCancel, To: c.to, Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
 }
 
 // clientGone cleans up after a program that has ended, in whatever way.
@@ -205,6 +209,7 @@ func (e *Engine) clientGone(ev Event) {
 			e.withdraw(i)
 		}
 	}
-	e.send(Message{Kind: NameRequest, To: directory, Requester: e.cfg.Self,
+	e.uses = slices.DeleteFunc(e.uses, func(u use) bool { return u.client == ev.Client })
+	e.send(Message{Kind: NameRequest, To: e.directory(), Requester: e.cfg.Self,
 		Payload: (&NameCall{Op: UnbindAll, Client: ev.Client}).Append(nil)})
 }

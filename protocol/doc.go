@@ -35,13 +35,14 @@
 //	holder.go                        requesting, installing, holding, giving up copies
 //	lock.go                          who on this node holds or waits for a lock
 //	barrier.go, names.go             barriers with gathered payloads; names of allocations
+//	epoch.go, rebuild.go             when nodes are lost: recovery, and the directory made anew
 //	limits.go, nodeset.go            how much is remembered at most; exact sets of nodes
 //	inspect.go                       Clone, AppendState, Check: for explorer, simulator and status
 //
 // # Order and concurrency
 //
-// The protocol needs every message delivered exactly once, but in no particular order, with two exceptions
+// The protocol needs every message delivered exactly once, but in no particular order, with three exceptions
 // between the same two nodes: what withdraws (a BarrierCancel, an unbinding NameRequest) must not
-// overtake what it withdraws, and what takes an object away (a Forward, an Invalidate) must not overtake a
-// Grant of it. An Engine is not safe for concurrent use; its host serialises Step.
+// overtake what it withdraws, what takes an object away (a Forward, an Invalidate) must not overtake a
+// Grant of it, and an EpochMark neither overtakes nor is overtaken. An Engine is not safe for concurrent use; its host serialises Step.
 package protocol

@@ -47,6 +47,10 @@ type Engine struct {
 	calls    []call     // tickets of this node's clients that wait for another node; oldest first
 	names    names      // node 0 only
 	dead     []deadRun  // runs of pages that are being freed
+	uses     []use      // names that programs of this node use
+
+	view     view
+	suspects []suspect // pages that may be lost although this home knows nothing of them
 
 	footsteps []footstep // of the threads that fault here; at most maxFootsteps
 
@@ -64,13 +68,13 @@ func New(cfg Config) *Engine {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
-	return &Engine{cfg: cfg, names: newNames(cfg.Pages), limits: allLimits}
+	return &Engine{cfg: cfg, names: newNames(cfg.Pages, cfg.Self == 0), limits: allLimits}
 }
 
 // Step lets one event happen and appends to out what must be done, in order.
 //
 // Preconditions: events come one at a time; each effect that reports back (EffectInstall,
-// EffectMap, EffectMakeWritable, EffectDowngrade, EffectRevoke, EffectHold, EffectForget) is reported exactly once.
+// EffectMap, EffectMakeWritable, EffectDowngrade, EffectRevoke, EffectLost, EffectHold, EffectForget) is reported exactly once.
 // A violation by the host is a bug there and panics; one by a peer gives EffectReject.
 func (e *Engine) Step(ev Event, out []Effect) []Effect {
 	e.out, e.now = out, ev.Now
@@ -97,10 +101,18 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.clientGone(ev)
 	case EventForgotten:
 		e.forgotten(ev)
+	case EventEpoch:
+		e.newEpoch(ev)
 	default:
 		panic(fmt.Sprintf("protocol: event of unknown kind %d", ev.Kind))
 	}
-	for i := 0; i < len(e.local); i++ {
+	for i := 0; ; i++ {
+		if i == len(e.local) && e.view.phase != running {
+			e.advance()
+		}
+		if i == len(e.local) {
+			break
+		}
 		m := e.local[i]
 		e.deliver(&m)
 	}
@@ -124,15 +136,13 @@ func (e *Engine) Waiting(id ObjectID) bool {
 	return p != nil && (p.want != None || p.refault != None)
 }
 
-// Home is the node that keeps the directory entry of an object.
+// Home is the node that keeps the directory entry of an object, as long as no node is lost.
 func (c *Config) Home(id ObjectID) NodeID {
 	if id.IsLock() {
 		return NodeID(uint64(id&^lockBit) % uint64(c.Nodes))
 	}
 	return NodeID(id.Page() / c.HomeStripe % uint64(c.Nodes))
 }
-
-func (e *Engine) home(id ObjectID) NodeID { return e.cfg.Home(id) }
 
 // send sends m; one to this node itself is delivered before Step returns.
 func (e *Engine) send(m Message) {
@@ -159,9 +169,11 @@ func (e *Engine) receive(m *Message) {
 	switch {
 	case int(m.From) >= e.cfg.Nodes || m.From == e.cfg.Self:
 		e.emit(Effect{Kind: EffectReject, Object: m.Object, Message: *m, Reason: "the sender is not a peer"})
+	case !e.isMember(m.From):
+		// It was on its way when its sender was lost. Others have gone on without it.
 	case int(m.Requester) >= e.cfg.Nodes:
 		e.reject(m, "the requester is not in the cluster")
-	case m.Kind <= Done && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
+	case (m.Kind <= Done || m.Kind == Lost) && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
 		e.reject(m, "the page is outside the region")
 	default:
 		e.deliver(m)
@@ -169,6 +181,9 @@ func (e *Engine) receive(m *Message) {
 }
 
 func (e *Engine) deliver(m *Message) {
+	if e.view.phase != running && e.recovering(m) {
+		return
+	}
 	switch m.Kind {
 	case Request:
 		e.onRequest(m)
@@ -192,6 +207,16 @@ func (e *Engine) deliver(m *Message) {
 		e.onForget(m)
 	case ForgetAck:
 		e.onForgetAck(m)
+	case Lost:
+		e.onLost(m)
+	case EpochMark:
+		e.onEpochMark(m)
+	case ReportHeld:
+		e.onReport(m)
+	case ReportBound:
+		e.onBound(m)
+	case EpochReady:
+		e.onEpochReady(m)
 	default:
 		e.reject(m, "unknown kind")
 	}

@@ -12,7 +12,7 @@ const (
 	// BarrierCancel, an unbinding NameRequest) must not overtake what it withdraws, and what takes an object away (a Forward,
 	// an Invalidate) must not overtake a Grant of it that the same node sent before.
 	EventMessage
-	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade or Revoke (named by Effect) on
+	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade, Revoke or Lost (named by Effect) on
 	// Object has taken effect.
 	EventCompleted
 	// EventHoldOver: the time of an EffectHold has passed.
@@ -34,6 +34,11 @@ const (
 	// EventForgotten: the effect Forget is done.
 	EventForgotten
 
+	// EventEpoch: nodes were lost, and those that remain have agreed that they are Members, this one among them, and to call that Epoch. Nothing that comes
+	// from others counts from here on. EffectResumed follows when the protocol has recovered, unless another EventEpoch comes before.
+	// Epochs grow, and who was lost does not come back.
+	EventEpoch
+
 	eventEnd
 )
 
@@ -52,6 +57,8 @@ type Event struct {
 	Rank    uint32
 	Payload []byte
 	Message *Message
+	Epoch   uint32   // EventEpoch: greater than that of all before
+	Members []NodeID // EventEpoch: in ascending order
 }
 
 // EffectKind tells effects apart.
@@ -63,7 +70,8 @@ const (
 	// host may send FlagZero in place of contents that are all zeros.
 	EffectSend EffectKind = iota + 1
 	// EffectInstall: make the page present with Access. Its contents came with the Grant: with this
-	// event's message, or with the earlier one that EffectStash named. Zero: they are zeros.
+	// event's message, or with the earlier one that EffectStash named. Zero: they are zeros. Save: they are those saved by the last Revoke of
+	// the page, which nobody needs any more.
 	// Threads that wait for the page are woken. EventCompleted follows.
 	EffectInstall
 	// EffectStash: keep the contents that came with this event's message until EffectInstall.
@@ -87,6 +95,11 @@ const (
 	// EffectReject: Message can not be explained by any state of a correct peer. Reason says why. The
 	// engine has ignored it; the host should part with Message.From.
 	EffectReject
+	// EffectLost: the only copy of the page was on node Rank, which is lost. All threads that wait for the page, and all that touch it from here
+	// on, are told so by a fault, until it is freed. EventCompleted follows.
+	EffectLost
+	// EffectResumed: the recovery that began with EventEpoch is over on this node; Count is the epoch.
+	EffectResumed
 
 	effectEnd
 )
@@ -117,7 +130,8 @@ const (
 	// StatusCanceled: the wait was ended by EventCancel.
 	StatusCanceled
 	// StatusOwnerDied: the lock is granted, but the program that held it last for writing died holding it, and
-	// no writer has been told yet. (Several readers may be told.)
+	// no writer has been told yet. (Several readers may be told.) If its whole node was lost, the rank is LostRank of that node, and
+	// whether one of its programs held the lock, or had held it last, is not known.
 	StatusOwnerDied
 	// StatusMismatch: another rank gave another type, length or number of parties. Payload says what it gave.
 	StatusMismatch
@@ -126,6 +140,16 @@ const (
 	StatusNoSpace
 	// StatusUnknown: the name is not bound, or the lock is not held.
 	StatusUnknown
+	// StatusNodeLost: a node was lost that had a part in this: nobody can tell who has passed the barrier.
+	StatusNodeLost
 
 	statusEnd
 )
+
+const lostRank = 1 << 31
+
+// LostRank stands for the rank of a program that may have died with its node, in StatusOwnerDied.
+func LostRank(n NodeID) uint32 { return lostRank | uint32(n) }
+
+// LostNode is the node of which LostRank made the rank; false if it was made of none.
+func LostNode(rank uint32) (NodeID, bool) { return NodeID(rank &^ lostRank), rank&lostRank != 0 }

@@ -129,6 +129,9 @@ func (e *Engine) holdTime(o *object) Time {
 // Preconditions: nothing is asked for yet, and this node has less.
 func (e *Engine) ask(o *object, p *pending, access Access) {
 	p.want = access
+	if e.view.phase != running {
+		return // it is sent when the recovery is over
+	}
 	m := Message{Kind: Request, To: e.home(o.id), Requester: e.cfg.Self, Object: o.id, Access: access}
 	if o.has() == Read {
 		m.Flags = FlagHasCopy
@@ -190,6 +193,24 @@ func (p *pending) suppliedBy(m *Message, self, owner NodeID) bool {
 	return p.mode == homeSole && p.requester == self && m.From == p.supplier && m.Access == p.sole && m.Acks == p.invalidated
 }
 
+// onLost notes that the home has nothing to grant.
+func (e *Engine) onLost(m *Message) {
+	o := e.objects.find(m.Object)
+	p := e.peek(o)
+	if p == nil || p.want == None || p.granted || m.From != e.home(m.Object) || m.Object.IsLock() || o.has() != None ||
+		m.Rank >= uint32(e.cfg.Nodes) || e.isMember(NodeID(m.Rank)) {
+		e.reject(m, "nothing was asked for, or of another node, or it is here, or the node is not lost")
+		return
+	}
+	if p.op != 0 { // a thread was woken for nothing, and will fault again
+		p.want, p.refault = None, max(p.want, p.refault)
+		return
+	}
+	p.want, p.op = None, EffectLost
+	e.emit(Effect{Kind: EffectLost, Object: o.id, Rank: m.Rank})
+	e.settle(o)
+}
+
 func (e *Engine) onInvalidateAck(m *Message) {
 	o := e.objects.find(m.Object)
 	p := e.peek(o)
@@ -231,10 +252,10 @@ func (e *Engine) gained(o *object, p *pending) {
 	o.setAccess(p.grant)
 	o.since = e.now
 	o.set(heldFlag, e.cfg.Hold > 0 && !o.id.IsLock())
-	if p.owesDone {
+	if p.owesDone && e.view.changes() {
 		e.send(Message{Kind: Done, To: e.home(o.id), Object: o.id, Access: p.grant})
 	}
-	p.want, p.grant, p.granted, p.data, p.zero, p.acks = None, None, false, false, false, 0
+	p.forgetGrant(p.grant)
 }
 
 // completed ends a local operation.
@@ -249,9 +270,16 @@ func (e *Engine) completed(ev Event) {
 	case EffectInstall, EffectMakeWritable:
 		e.gained(o, p)
 	case EffectDowngrade, EffectRevoke:
-		e.serve(o, p.serving)
+		if e.isMember(p.serving.Requester) {
+			e.serve(o, p.serving)
+		} else {
+			e.keepForNobody(o, p, ev.Effect)
+		}
 	}
-	if p.granted && p.acks == 0 {
+	switch {
+	case !e.view.changes():
+		e.salvage(o, p)
+	case p.granted && p.acks == 0:
 		e.gain(o, p)
 	}
 	e.lookAgain(o, p)
@@ -322,7 +350,7 @@ func (e *Engine) granted(o *object) bool {
 // retryDeferred lets go of the object if it is wanted elsewhere and nothing speaks against it. What was granted and has not
 // taken effect yet takes effect first: the home has moved on, and takes away what it has just given.
 func (e *Engine) retryDeferred(o *object, p *pending) {
-	if !p.hasDeferred || p.op != 0 || p.granted {
+	if !p.hasDeferred || p.op != 0 || p.granted || !e.view.changes() {
 		return
 	}
 	if o.id.IsLock() {
@@ -373,7 +401,7 @@ func (e *Engine) holdOver(id ObjectID) {
 // home, its Grant ends the transaction.
 func (e *Engine) serve(o *object, m Message) {
 	e.supply(o, m)
-	if p := e.peek(o); m.Kind == Forward && m.From == e.cfg.Self && p != nil && p.mode == homeSole {
+	if p := e.peek(o); m.Kind == Forward && m.From == e.cfg.Self && p != nil && p.mode == homeSole && e.view.changes() {
 		e.end(o, p)
 		e.startQueued(o, p)
 	}

@@ -46,15 +46,23 @@ func (e *Engine) noRequest(m *Message) string {
 // startQueued starts requests from the head of the queue for as long as they are compatible with what
 // is under way: one sole transaction, or any number of reads of a shared object.
 func (e *Engine) startQueued(o *object, p *pending) {
+	if !e.view.changes() {
+		return
+	}
 	started := 0
 	for started < len(p.queue) {
 		r := p.queue[started]
-		shared := r.access == Read && o.owner != NoNode && !o.is(exclusiveFlag)
+		shared := r.access == Read && o.owner != NoNode && !o.lost() && !o.is(exclusiveFlag)
 		if p.mode == homeSole || p.mode == homeReading && !shared {
 			break
 		}
 		started++
+		if o.owner == NoNode {
+			e.lookForLoss(o)
+		}
 		switch {
+		case o.lost():
+			e.send(Message{Kind: Lost, To: r.from, Requester: r.from, Object: o.id, Rank: uint32(o.owner)})
 		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read), shared && slices.Contains(p.reading, r.from):
 			e.reject(&Message{Kind: Request, From: r.from, Access: r.access, Object: o.id}, "the requester has that access already")
 		case o.owner == NoNode:
@@ -70,6 +78,19 @@ func (e *Engine) startQueued(o *object, p *pending) {
 	p.queue = append(p.queue[:0], p.queue[started:]...)
 }
 
+// lookForLoss notes, of an object that this home takes for untouched, if it may have been in use and what was known of it was lost.
+func (e *Engine) lookForLoss(o *object) {
+	switch node, lost := e.lostHome(o.id); {
+	case !lost:
+	case !o.id.IsLock():
+		o.owner = node // with an empty copyset: see lost
+	default:
+		if l := e.getLock(o.id); l.died == 0 {
+			l.died = LostRank(node) + 1
+		}
+	}
+}
+
 func (p *pending) beginSole(r request, access Access, supplier NodeID) {
 	p.mode, p.requester, p.sole, p.supplier, p.invalidated = homeSole, r.from, access, supplier, 0
 }
@@ -78,7 +99,9 @@ func (p *pending) beginSole(r request, access Access, supplier NodeID) {
 // even if it only wants to read: what is untouched is mostly about to be initialised.
 func (e *Engine) startFirstTouch(o *object, p *pending, r request) {
 	p.beginSole(r, Write, e.cfg.Self)
-	e.send(Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Flags: FlagZero})
+	m := Message{Kind: Grant, To: r.from, Requester: r.from, Object: o.id, Access: Write, Flags: FlagZero}
+	e.passMark(o, &m) // of a node that is lost, which had it last
+	e.send(m)
 	e.end(o, p)
 }
 

@@ -52,6 +52,10 @@ func (e *Engine) Clone() *Engine {
 	c.dead = slices.Clone(e.dead)
 	c.footsteps = slices.Clone(e.footsteps)
 	c.holders = slices.Clone(e.holders)
+	c.uses = slices.Clone(e.uses)
+	c.view = e.view.clone()
+	c.suspects = slices.Clone(e.suspects)
+	c.names.here = e.names.here
 	c.names.free = slices.Clone(e.names.free)
 	c.names.uses = e.names.uses
 	for _, f := range e.names.freeing {
@@ -83,6 +87,9 @@ func (e *Engine) AppendState(b []byte) []byte {
 	b = fmt.Appendf(b, "C%v D%v F%v G%v", e.calls, e.dead, e.names.free, e.names.freeing)
 	for _, x := range e.names.bound {
 		b = fmt.Appendf(b, "N%v;", *x)
+	}
+	if e.view.marked != nil {
+		b = fmt.Appendf(b, "E%v S%v U%v", e.view, e.suspects, e.uses)
 	}
 	return b
 }
@@ -155,7 +162,7 @@ func (e *Engine) checkObject(o *object, p *pending) error {
 	switch {
 	case e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
 		return fmt.Errorf("a directory entry away from home")
-	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg):
+	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg) && !o.lost():
 		return fmt.Errorf("owner %d is not in its copyset", o.owner)
 	case o.is(exclusiveFlag) && o.owner == NoNode:
 		return fmt.Errorf("exclusive without an owner")

@@ -130,7 +130,7 @@ func (e *Engine) pump(o *object) {
 	if l := e.peekLock(o.id); l != nil {
 		e.serveWaiters(o, p, l)
 	}
-	if p.hasDeferred && !p.granted && e.mayLetGo(o, p) {
+	if p.hasDeferred && !p.granted && e.view.changes() && e.mayLetGo(o, p) {
 		m := p.deferred
 		p.deferred, p.hasDeferred = Message{}, false
 		if m.Kind == Forward && m.Access == Read {

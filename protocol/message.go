@@ -43,6 +43,17 @@ const (
 	// ForgetAck answers it.
 	ForgetAck
 
+	// Lost goes from the home to the requester in place of a Grant: the only copy of the page was on node Rank, which is lost.
+	Lost
+	// EpochMark goes from each member of a new view to each other: what I say from here on is said in epoch Aux.
+	EpochMark
+	// ReportHeld goes from each member to each: what it holds of the objects whose home that is in epoch Aux. Ticket is how many of them there are.
+	ReportHeld
+	// ReportBound goes from the directory of names to all members: the runs of memory that were in use. Ticket is how many of them there are.
+	ReportBound
+	// EpochReady goes from each member to each: my part of the directory stands in epoch Aux.
+	EpochReady
+
 	kindEnd
 )
 
@@ -50,7 +61,7 @@ var kindNames = [kindEnd]string{
 	Request: "Request", Forward: "Forward", Invalidate: "Invalidate", InvalidateAck: "InvalidateAck",
 	Grant: "Grant", Done: "Done", BarrierArrive: "BarrierArrive", BarrierCancel: "BarrierCancel",
 	BarrierRelease: "BarrierRelease", NameRequest: "NameRequest", NameReply: "NameReply",
-	Forget: "Forget", ForgetAck: "ForgetAck",
+	Forget: "Forget", ForgetAck: "ForgetAck", Lost: "Lost", EpochMark: "EpochMark", ReportHeld: "ReportHeld", ReportBound: "ReportBound", EpochReady: "EpochReady",
 }
 
 func (k Kind) String() string {
@@ -63,7 +74,7 @@ func (k Kind) String() string {
 // hasPayload says whether messages of the kind have a payload.
 func (k Kind) hasPayload() bool {
 	switch k {
-	case BarrierArrive, BarrierRelease, NameRequest, NameReply, Forget:
+	case BarrierArrive, BarrierRelease, NameRequest, NameReply, Forget, ReportHeld, ReportBound:
 		return true
 	}
 	return false
@@ -91,10 +102,10 @@ type Message struct {
 	Acks      uint16   // Forward, Grant: InvalidateAcks that the requester must wait for
 	Status    Status   // BarrierRelease, NameReply
 	Object    ObjectID // or the hash of a barrier's name, or the first page of a run
-	Ticket    Ticket   // Barrier…, Name…
-	Aux       uint32   // Grant: see FlagOwnerDied. BarrierArrive: parties
-	Rank      uint32   // BarrierArrive: the arriving program's rank, which orders payloads
-	Payload   []byte   // Barrier…, Name…, Forget…; at most MaxPayload bytes
+	Ticket    Ticket   // Barrier…, Name…; Report…: how many there are
+	Aux       uint32   // Grant: see FlagOwnerDied. BarrierArrive: parties. EpochMark, Report…, EpochReady: the epoch
+	Rank      uint32   // BarrierArrive: the arriving program's rank, which orders payloads. Lost: the node
+	Payload   []byte   // Barrier…, Name…, Forget…, Report…; at most MaxPayload bytes
 }
 
 // headerBytes is the length of a Message without its payload on the wire.

@@ -32,6 +32,11 @@ func sampleMessages() []Message {
 		{Kind: NameReply, Status: statusEnd - 1, Object: page, Ticket: 8},
 		{Kind: Forget, Object: page, Payload: make([]byte, 8)},
 		{Kind: ForgetAck, Object: page, From: 1},
+		{Kind: Lost, Object: page, From: 1, Rank: 7},
+		{Kind: EpochMark, From: 1, Aux: 1<<32 - 1},
+		{Kind: ReportHeld, From: 1, Aux: 1, Ticket: 2, Payload: []byte{1, 2, 3}},
+		{Kind: ReportBound, From: 1, Aux: 1, Ticket: 1, Payload: make([]byte, 32)},
+		{Kind: EpochReady, From: 1, Aux: 1},
 	}
 }
 

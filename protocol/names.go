@@ -6,9 +6,6 @@ import (
 	"slices"
 )
 
-// directory is the node that keeps the names of allocations.
-const directory NodeID = 0
-
 // NameOp is what a NameCall asks for.
 type NameOp uint8
 
@@ -83,8 +80,9 @@ func DecodeRun(b []byte) (first, pages uint64, err error) {
 	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), nil
 }
 
-// names is the directory of allocations. Only node 0 uses it.
+// names is the directory of allocations. Only one node uses it, the lowest.
 type names struct {
+	here    bool       // this is that node
 	bound   []*binding // in ascending order of first page
 	free    []run      // in ascending order, never adjacent
 	freeing []freeing
@@ -119,16 +117,21 @@ type freeing struct {
 	reply Message
 }
 
-func newNames(pages uint64) names { return names{free: []run{{0, pages}}} }
+func newNames(pages uint64, here bool) names { return names{here: here, free: []run{{0, pages}}} }
 
 func (e *Engine) name(ev Event) {
-	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket})
-	e.send(Message{Kind: NameRequest, To: directory, Requester: e.cfg.Self, Ticket: ev.Ticket, Payload: ev.Payload})
+	c, err := DecodeNameCall(ev.Payload)
+	if err != nil {
+		panic("protocol: the host sends what is no name call: " + err.Error())
+	}
+	to := e.directory()
+	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, to: to, op: c.Op, name: c.Name, payload: slices.Clone(ev.Payload)})
+	e.send(Message{Kind: NameRequest, To: to, Requester: e.cfg.Self, Ticket: ev.Ticket, Payload: ev.Payload})
 }
 
 func (e *Engine) onNameRequest(m *Message) {
 	c, err := DecodeNameCall(m.Payload)
-	if err != nil || e.cfg.Self != directory {
+	if err != nil || e.cfg.Self != e.directory() {
 		e.reject(m, "not a name call, or not for this node")
 		return
 	}
@@ -197,13 +200,17 @@ func (e *Engine) allocate(c *NameCall, u user) (Status, []byte) {
 	if n.free[i].count -= c.Pages; n.free[i].count == 0 {
 		n.free = slices.Delete(n.free, i, i+1)
 	}
+	n.insert(b)
+	n.uses++
+	return StatusOK, AppendRun(nil, b.first, b.count)
+}
+
+func (n *names) insert(b *binding) {
 	j := slices.IndexFunc(n.bound, func(x *binding) bool { return x.first > b.first })
 	if j < 0 {
 		j = len(n.bound)
 	}
 	n.bound = slices.Insert(n.bound, j, b)
-	n.uses++
-	return StatusOK, AppendRun(nil, b.first, b.count)
 }
 
 // unbind removes one use of b by u and answers with reply, if it has a Kind.
@@ -243,9 +250,9 @@ const lastPhase = 3
 
 func (e *Engine) nextPhase(f *freeing) {
 	f.phase++
-	f.missing = allNodes(e.cfg.Nodes)
-	for n := range e.cfg.Nodes {
-		e.send(Message{Kind: Forget, To: NodeID(n), Requester: directory, Object: PageObject(f.first), Aux: f.phase,
+	f.missing = e.allMembers()
+	for _, n := range e.memberList() {
+		e.send(Message{Kind: Forget, To: n, Requester: e.cfg.Self, Object: PageObject(f.first), Aux: f.phase,
 			Payload: AppendRun(nil, f.first, f.count)})
 	}
 }
@@ -300,7 +307,7 @@ type deadRun struct {
 
 func (e *Engine) onForget(m *Message) {
 	first, count, err := DecodeRun(m.Payload)
-	if err != nil || m.From != directory || PageObject(first) != m.Object || count == 0 || count > e.cfg.Pages || first > e.cfg.Pages-count {
+	if err != nil || m.From != e.directory() || PageObject(first) != m.Object || count == 0 || count > e.cfg.Pages || first > e.cfg.Pages-count {
 		e.reject(m, "not a run of pages of the region, or not from the directory of names")
 		return
 	}
@@ -312,7 +319,7 @@ func (e *Engine) onForget(m *Message) {
 		e.dead[i].phase, e.dead[i].busy = 2, true
 	case m.Aux == lastPhase && i >= 0 && e.dead[i].phase == 2 && !e.dead[i].busy && e.dead[i].count == count:
 		e.dead = slices.Delete(e.dead, i, i+1)
-		e.send(Message{Kind: ForgetAck, To: directory, Object: m.Object, Aux: lastPhase})
+		e.send(Message{Kind: ForgetAck, To: e.directory(), Object: m.Object, Aux: lastPhase})
 		return
 	default:
 		e.reject(m, "not the next step of freeing these pages")
@@ -357,6 +364,9 @@ func (e *Engine) wakeDead(ev Event) {
 
 // dropDead goes on with freeing where nothing is under way any more.
 func (e *Engine) dropDead() {
+	if !e.view.changes() {
+		return
+	}
 	for i := range e.dead {
 		d := &e.dead[i]
 		if !d.busy || d.dropping || e.anyPending(d) {
@@ -364,10 +374,11 @@ func (e *Engine) dropDead() {
 		}
 		if d.phase == 1 {
 			d.busy = false
-			e.send(Message{Kind: ForgetAck, To: directory, Object: d.first, Aux: 1})
+			e.send(Message{Kind: ForgetAck, To: e.directory(), Object: d.first, Aux: 1})
 			continue
 		}
 		d.dropping = true
+		e.clearSuspects(d.first.Page(), d.count)
 		for _, id := range e.objects.ids(d.first, d.count) {
 			e.objects.remove(id)
 		}
@@ -387,5 +398,7 @@ func (e *Engine) forgotten(ev Event) {
 		panic("protocol: the host reports pages as forgotten that were not")
 	}
 	e.dead[i].busy, e.dead[i].dropping = false, false
-	e.send(Message{Kind: ForgetAck, To: directory, Object: ev.Object, Aux: 2})
+	if e.view.changes() { // else all begins anew
+		e.send(Message{Kind: ForgetAck, To: e.directory(), Object: ev.Object, Aux: 2})
+	}
 }

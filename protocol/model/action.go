@@ -36,19 +36,24 @@ const (
 	ActComplete
 	// ActHoldOver: the time of a hold is over.
 	ActHoldOver
+	// ActCrash: the node is lost.
+	ActCrash
+	// ActEpoch: the node learns which nodes are left.
+	ActEpoch
 )
 
 var actionNames = [...]string{
 	ActFault: "fault", ActAgain: "fault again", ActSpurious: "fault spuriously", ActStray: "fault late",
 	ActAccess: "access", ActCall: "call", ActCancel: "cancel", ActDie: "die", ActDeliver: "deliver",
 	ActPerform: "perform", ActComplete: "complete", ActHoldOver: "hold over",
+	ActCrash: "crash", ActEpoch: "go on with",
 }
 
 func (k ActionKind) String() string { return actionNames[k] }
 
 // Optional says whether the action may also never happen: a thread that waits must not need it.
 func (k ActionKind) Optional() bool {
-	return k == ActAgain || k == ActSpurious || k == ActStray || k == ActCancel
+	return k == ActAgain || k == ActSpurious || k == ActStray || k == ActCancel || k == ActCrash
 }
 
 // Action is one thing that happens at one node.
@@ -60,6 +65,8 @@ type Action struct {
 	Effect protocol.EffectKind // ActPerform, ActComplete
 	Object protocol.ObjectID   // ActPerform, ActComplete, ActHoldOver
 	Flight *Flight             // ActDeliver
+	Epoch  uint32              // ActEpoch
+	Left   []protocol.NodeID   // ActEpoch
 }
 
 // String tells the action apart from all others that are possible in the same state; two messages that are equal
@@ -72,6 +79,10 @@ func (a Action) String() string {
 		return fmt.Sprintf("n%d %v %s %v", a.Node, a.Kind, effectNames[a.Effect], a.Object)
 	case ActHoldOver:
 		return fmt.Sprintf("n%d %v %v", a.Node, a.Kind, a.Object)
+	case ActCrash:
+		return fmt.Sprintf("n%d %v", a.Node, a.Kind)
+	case ActEpoch:
+		return fmt.Sprintf("n%d %v %v, epoch %d", a.Node, a.Kind, a.Left, a.Epoch)
 	case ActAccess, ActCall, ActDie:
 		return fmt.Sprintf("n%d.t%d %v", a.Node, a.Thread, a.Op)
 	default:
@@ -85,11 +96,22 @@ type Flight struct {
 	Contents uint32
 }
 
-// MustFollow says whether f may not overtake g. The protocol leans on the transport's order in two places only: a cancelled
-// arrival at a barrier does not overtake the arrival, and what takes an object away does not overtake the home's own Grant of it.
+// MustFollow says whether f may not overtake g. The protocol leans on the transport's order in three places only: a cancelled
+// arrival at a barrier does not overtake the arrival, what takes an object away does not overtake the home's own Grant of it, and an EpochMark
+// overtakes nothing that was said before, and is not overtaken by what is said after it.
 func (f *Flight) MustFollow(g *Flight) bool {
 	a, b := &f.Message, &g.Message
-	if a.From != b.From || a.To != b.To || a.Object != b.Object {
+	if a.From != b.From || a.To != b.To {
+		return false
+	}
+	switch {
+	case a.Kind == protocol.EpochMark && b.Kind >= protocol.EpochMark:
+		return b.Aux < a.Aux
+	case a.Kind == protocol.EpochMark:
+		return true
+	case a.Kind > protocol.EpochMark && b.Kind == protocol.EpochMark:
+		return b.Aux <= a.Aux
+	case a.Object != b.Object:
 		return false
 	}
 	switch a.Kind {
@@ -104,7 +126,7 @@ func (f *Flight) MustFollow(g *Flight) bool {
 // Ordered says whether there are messages that f may not overtake: a quick test before MustFollow.
 func (f *Flight) Ordered() bool {
 	k := f.Message.Kind
-	return k == protocol.BarrierCancel || k == protocol.Forward || k == protocol.Invalidate
+	return k == protocol.BarrierCancel || k == protocol.Forward || k == protocol.Invalidate || k >= protocol.EpochMark
 }
 
 // String shows everything that tells one flight from another.
@@ -150,7 +172,7 @@ var effectNames = [...]string{
 	protocol.EffectSend: "send", protocol.EffectInstall: "install", protocol.EffectStash: "stash",
 	protocol.EffectMap: "map", protocol.EffectMakeWritable: "make-writable", protocol.EffectDowngrade: "downgrade",
 	protocol.EffectRevoke: "revoke", protocol.EffectHold: "hold", protocol.EffectComplete: "answer",
-	protocol.EffectForget: "forget", protocol.EffectReject: "reject",
+	protocol.EffectForget: "forget", protocol.EffectReject: "reject", protocol.EffectLost: "lose", protocol.EffectResumed: "resume",
 }
 
 // FormatEffect says in one line what an engine wants done.
@@ -168,6 +190,9 @@ func FormatEffect(e *protocol.Effect) string {
 		return s
 	case protocol.EffectHold:
 		return fmt.Sprintf("hold %v for %d µs", e.Object, e.After)
+	}
+	if e.Kind == protocol.EffectResumed {
+		return fmt.Sprintf("resume, epoch %d", e.Count)
 	}
 	s := fmt.Sprintf("%s %v", effectNames[e.Kind], e.Object)
 	if e.Access != protocol.None {

@@ -21,9 +21,7 @@ type Cluster struct {
 // NewCluster returns a cluster in which nothing has happened.
 func NewCluster(config *Config) *Cluster {
 	c := &Cluster{Config: config, Ledger: NewLedger(config)}
-	for i := range config.Nodes {
-		c.Nodes = append(c.Nodes, NewNode(config, protocol.NodeID(i)))
-	}
+	c.Nodes = NewNodes(config)
 	return c
 }
 
@@ -32,6 +30,11 @@ func (c *Cluster) Enabled() []Action {
 	var all []Action
 	for _, n := range c.Nodes {
 		all = n.Local(all)
+	}
+	for i := range c.Nodes {
+		if a, ok := NextEpoch(c.Nodes, i); ok {
+			all = append(all, a)
+		}
 	}
 	var seen []string
 	for i := range c.InFlight {
@@ -57,6 +60,11 @@ func (c *Cluster) Do(a Action, now protocol.Time, out *Outcome) *Violation {
 	c.InFlight = append(c.InFlight, out.Sent...)
 	for i := range out.Retired {
 		if v := c.Ledger.Apply(&out.Retired[i]); v != nil && out.Violation == nil {
+			out.Violation = v
+		}
+	}
+	for _, o := range out.Lost {
+		if v := CheckLost(c.Nodes, o); v != nil && out.Violation == nil {
 			out.Violation = v
 		}
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,6 +42,9 @@ type Config struct {
 	Late    bool
 	Plant   Plant
 	Threads []ThreadSpec
+	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others then learn, one by one, that it is. All pages are
+	// memory that every node has bound.
+	Crash []protocol.NodeID
 }
 
 // Engine is the configuration of the engine of one node.
@@ -94,6 +98,9 @@ func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
 	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
+	if len(c.Crash) > 0 {
+		fmt.Fprintf(&b, "crash %s\n", strings.Trim(fmt.Sprint(c.Crash), "[]"))
+	}
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
 	}
@@ -146,6 +153,11 @@ func (c *Config) parseLine(line string) error {
 		c.Plant, err = ParsePlant(value)
 	case "thread":
 		err = c.parseThread(value)
+	case "crash":
+		for _, word := range strings.Fields(value) {
+			n, bad := strconv.ParseUint(word, 10, 16)
+			c.Crash, err = append(c.Crash, protocol.NodeID(n)), errors.Join(err, bad)
+		}
 	default:
 		err = fmt.Errorf("%q is no setting", key)
 	}
@@ -182,6 +194,9 @@ func (c *Config) validate() error {
 	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 {
 		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d: want 1 to %d nodes, and at least one page in region and stripe",
 			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, protocol.MaxNodes)
+	}
+	if slices.ContainsFunc(c.Crash, func(n protocol.NodeID) bool { return int(n) >= c.Nodes }) || len(c.Crash) >= c.Nodes {
+		return fmt.Errorf("%w: nodes %v may crash: at least one of %d has to remain", ErrSyntax, c.Crash, c.Nodes)
 	}
 	count := map[protocol.NodeID]int{}
 	for i, t := range c.Threads {

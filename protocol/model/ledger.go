@@ -15,6 +15,7 @@ type Ledger struct {
 	config   *Config
 	pages    []protocol.ObjectID
 	versions []uint32 // beside pages: the writes so far
+	lost     []bool   // beside pages: a thread was told that it is lost
 	locks    []lockState
 	barriers []barrierState
 	names    []nameState
@@ -39,6 +40,8 @@ type lockState struct {
 	// mark is the same, until a writer has been told: readers may be told more than once.
 	// Invariant: died is 0 or mark.
 	died, mark uint32
+	// crashes is how many nodes were lost, less the writers that were told that one of them may have had the lock: as far as anybody can tell it may.
+	crashes uint8
 }
 
 type barrierState struct {
@@ -51,7 +54,7 @@ type barrierState struct {
 // NewLedger returns the ledger of a cluster in which nothing has happened.
 func NewLedger(config *Config) *Ledger {
 	l := &Ledger{config: config, pages: config.Objects()}
-	l.versions = make([]uint32, len(l.pages))
+	l.versions, l.lost = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
 	for _, t := range config.Threads {
 		for _, op := range t.Program {
 			l.addOp(op)
@@ -109,7 +112,7 @@ func (l *Ledger) name(number uint64) *nameState {
 // Clone makes an independent copy.
 func (l *Ledger) Clone() *Ledger {
 	c := *l
-	c.versions = slices.Clone(l.versions)
+	c.versions, c.lost = slices.Clone(l.versions), slices.Clone(l.lost)
 	c.locks = slices.Clone(l.locks)
 	for i := range c.locks {
 		c.locks[i].holders = slices.Clone(c.locks[i].holders)
@@ -128,7 +131,11 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	for _, v := range l.versions {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
+	for _, lost := range l.lost {
+		b = append(b, flag(lost))
+	}
 	for _, s := range l.locks {
+		b = append(b, s.crashes)
 		b = binary.LittleEndian.AppendUint32(b, s.died)
 		b = binary.LittleEndian.AppendUint32(b, s.mark)
 		b = append(b, byte(len(s.holders)))
@@ -178,12 +185,20 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 		l.name(r.Op.Number).users--
 	case RetireDeath:
 		l.death(r)
+	case RetireCrash:
+		l.crash(r)
+	case RetireLost:
+		i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+		l.lost[i] = true
 	}
 	return nil
 }
 
 func (l *Ledger) access(r *Retirement) *Violation {
 	i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+	if l.lost[i] {
+		return violated(RuleLost, "thread %d on node %d: %v found version %d of a page that was lost", r.Thread, r.Node, r.Op, r.Contents)
+	}
 	if r.Contents != l.versions[i] {
 		return violated(RuleLastWrite, "thread %d on node %d: %v found version %d; the last write made version %d",
 			r.Thread, r.Node, r.Op, r.Contents, l.versions[i])
@@ -206,13 +221,18 @@ func (l *Ledger) acquired(r *Retirement) *Violation {
 	if r.Status == protocol.StatusOwnerDied {
 		told = r.OwnerRank + 1
 	}
-	if told != s.mark && (told != 0 || s.died != 0) {
+	_, node := protocol.LostNode(r.OwnerRank)
+	byCrash := told != 0 && node && s.crashes > 0
+	if told != s.mark && !byCrash && (told != 0 || s.died != 0) {
 		return violated(RuleLock, "thread %d on node %d got %v with status %d, rank %d; 1 + the rank of an owner who died holding it is %d",
 			r.Thread, r.Node, r.Op, r.Status, r.OwnerRank, s.mark)
 	}
 	s.died = 0
 	if r.Op.Access() == protocol.Write {
 		s.mark = 0
+		if byCrash {
+			s.crashes--
+		}
 	}
 	s.holders = append(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
 	slices.SortFunc(s.holders, compareHolders)
@@ -300,6 +320,21 @@ func (l *Ledger) death(r *Retirement) {
 	}
 }
 
+// crash loses a node with its programs. Whoever may have held a lock there did, as far as anybody can tell.
+func (l *Ledger) crash(r *Retirement) {
+	for i := range l.locks {
+		s := &l.locks[i]
+		s.crashes++
+		s.holders = slices.DeleteFunc(s.holders, func(h holder) bool {
+			if h.node == r.Node && h.access == protocol.Write {
+				s.died = protocol.LostRank(r.Node) + 1
+				s.mark = s.died
+			}
+			return h.node == r.Node
+		})
+	}
+}
+
 // CheckExclusive checks one page in the page tables of all nodes: one writer and nobody else, or any number of readers.
 func CheckExclusive(nodes []*Node, o protocol.ObjectID) *Violation {
 	writer, reader := -1, -1
@@ -330,13 +365,13 @@ func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int)
 	if inFlight > 0 {
 		return violated(RuleQuiescence, "%d messages have not arrived", inFlight)
 	}
-	for _, n := range nodes {
+	for _, n := range alive(nodes) {
 		if v := n.checkQuiescent(ledger); v != nil {
 			return v
 		}
 	}
 	for _, o := range config.allObjects() {
-		if v := checkHolders(config, nodes, o); v != nil {
+		if v := checkHolders(config, nodes, ledger, o); v != nil {
 			return v
 		}
 	}
@@ -368,12 +403,13 @@ func (n *Node) checkQuiescent(ledger *Ledger) *Violation {
 }
 
 // checkHolders checks the directory entry of a page or lock against what all nodes hold.
-func checkHolders(config *Config, nodes []*Node, o protocol.ObjectID) *Violation {
-	ec := config.Engine(0)
-	entry, ok := nodes[ec.Home(o)].engine.Entry(o)
+func checkHolders(config *Config, nodes []*Node, ledger *Ledger, o protocol.ObjectID) *Violation {
+	left := alive(nodes)
+	home := nodes[left[0].engine.Home(o)]
+	entry, ok := home.engine.Entry(o)
 	var holders []protocol.NodeID
 	writers := 0
-	for _, n := range nodes {
+	for _, n := range left {
 		if a := n.engine.Access(o); a != protocol.None {
 			holders = append(holders, n.self)
 			if a == protocol.Write {
@@ -381,8 +417,8 @@ func checkHolders(config *Config, nodes []*Node, o protocol.ObjectID) *Violation
 			}
 		}
 	}
-	if !ok && len(holders) == 0 {
-		return nil // never touched
+	if len(holders) == 0 && (!ok || entry.Lost || entry.Owner == protocol.NoNode && o.IsLock()) {
+		return checkForgotten(home, ledger, o) // never touched, or lost
 	}
 	wantWriters := 0
 	if entry.Exclusive {

@@ -37,6 +37,7 @@ const (
 	RuleQuiescence  = "work was left over"
 	RuleHolders     = "the engine and the page table disagree"
 	RuleNoProgress  = "nodes can go round in circles for ever"
+	RuleLost        = "a page was lost, or was not"
 	RuleUnsupported = "an effect that no program of the model asks for"
 )
 
@@ -110,6 +111,7 @@ type Node struct {
 	ops     []operation // in the order in which the engine gave them
 	holds   []hold      // in the order in which the engine gave them
 	effects []protocol.Effect
+	down    bool // the node is lost
 }
 
 // NewNode makes node self of the cluster.
@@ -131,6 +133,9 @@ func NewNode(config *Config, self protocol.NodeID) *Node {
 
 // Clone makes an independent copy.
 func (n *Node) Clone() *Node {
+	if n.down {
+		return &Node{config: n.config, self: n.self, threads: slices.Clone(n.threads), down: true}
+	}
 	return &Node{
 		config: n.config, self: n.self, engine: n.engine.Clone(), pages: slices.Clone(n.pages),
 		threads: slices.Clone(n.threads), ops: slices.Clone(n.ops), holds: slices.Clone(n.holds),
@@ -161,6 +166,9 @@ func (n *Node) Access(o protocol.ObjectID) protocol.Access {
 // AppendState appends a canonical encoding of the node: nodes that behave alike in all eternity are meant to
 // encode alike, and nodes that encode alike do behave alike. The programs are not in it.
 func (n *Node) AppendState(b []byte) []byte {
+	if n.down {
+		return append(b, 'X')
+	}
 	mark := len(b)
 	b = append(b, 0, 0, 0, 0)
 	b = n.engine.AppendState(b)
@@ -254,6 +262,12 @@ func (n *Node) page(o protocol.ObjectID) *page {
 
 // Local appends the actions that can happen at this node now, other than the arrival of messages.
 func (n *Node) Local(out []Action) []Action {
+	if n.down {
+		return out
+	}
+	if slices.Contains(n.config.Crash, n.self) {
+		out = append(out, Action{Kind: ActCrash, Node: n.self})
+	}
 	for i := range n.threads {
 		out = n.threadActions(i, out)
 	}

@@ -31,6 +31,10 @@ const (
 	ForgottenZero
 	// DuplicatedAck: the network delivers every InvalidateAck twice.
 	DuplicatedAck
+	// StaleHolder: who reports, after a node was lost, that it once knew an object is taken for one that holds it.
+	StaleHolder
+	// ForgottenHolder: what members report of what they hold is lost.
+	ForgottenHolder
 
 	plantEnd
 )
@@ -39,7 +43,7 @@ var plantNames = [plantEnd]string{
 	NoPlant: "none", AckBeforeRevoke: "ack-before-revoke", LostInvalidation: "lost-invalidation",
 	DowngradeNotDone: "downgrade-not-done", DuplicatedGrant: "duplicated-grant", LostDone: "lost-done",
 	LostWake: "lost-wake", StaleSave: "stale-save", ForgottenZero: "forgotten-zero",
-	DuplicatedAck: "duplicated-ack",
+	DuplicatedAck: "duplicated-ack", StaleHolder: "stale-holder", ForgottenHolder: "forgotten-holder",
 }
 
 // Plants are all planted bugs.
@@ -79,5 +83,22 @@ func (p Plant) post(f Flight, out []Flight) []Flight {
 	case p == LostDone && m.Kind == protocol.Done:
 		return out
 	}
+	if m.Kind == protocol.ReportHeld {
+		f.Message.Payload = p.report(m.Payload)
+	}
 	return append(out, f)
+}
+
+// report is what the network makes of a report.
+func (p Plant) report(payload []byte) []byte {
+	if p != StaleHolder && p != ForgottenHolder {
+		return payload
+	}
+	var out []byte
+	protocol.EachHolding(payload, func(o protocol.ObjectID, a protocol.Access) {
+		if p == StaleHolder {
+			out = protocol.AppendHolding(out, o, max(a, protocol.Read))
+		}
+	})
+	return out
 }

@@ -181,6 +181,10 @@ func (r *Retirement) String() string {
 		return "bound"
 	case RetireUnbind:
 		return "unbound"
+	case RetireCrash:
+		return "lost"
+	case RetireLost:
+		return "told that it is lost"
 	default:
 		return "died"
 	}

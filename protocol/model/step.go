@@ -29,6 +29,10 @@ const (
 	RetireUnbind
 	// RetireDeath: a client ended.
 	RetireDeath
+	// RetireCrash: a node was lost.
+	RetireCrash
+	// RetireLost: a thread was told that the page it wanted is lost.
+	RetireLost
 )
 
 // Retirement is something that one node did and that makes sense only beside what other nodes do: see Ledger.
@@ -59,6 +63,7 @@ type Outcome struct {
 	Holds    []HoldOrder
 	Runnable []int               // threads (indexes on the node) that have become ready
 	Changed  []protocol.ObjectID // pages whose access in the page table may have changed
+	Lost     []protocol.ObjectID // pages of which threads were told that they are lost
 	Retired  []Retirement
 	// Violation is the first thing that the node itself found wrong, or nil.
 	Violation *Violation
@@ -67,7 +72,7 @@ type Outcome struct {
 func (out *Outcome) reset() {
 	*out = Outcome{
 		Effects: out.Effects[:0], Sent: out.Sent[:0], Ordered: out.Ordered[:0], Holds: out.Holds[:0],
-		Runnable: out.Runnable[:0], Changed: out.Changed[:0], Retired: out.Retired[:0],
+		Runnable: out.Runnable[:0], Changed: out.Changed[:0], Lost: out.Lost[:0], Retired: out.Retired[:0],
 	}
 }
 
@@ -82,6 +87,9 @@ func (out *Outcome) violate(rule, format string, args ...any) {
 // violation the node may be in any state. An engine that panics counts as a violation too.
 func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 	out.reset()
+	if n.down {
+		return // whatever comes goes nowhere
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			out.violate(RuleEngine, "node %d, %v: panic: %v", n.self, a, r)
@@ -109,6 +117,11 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 		}
 		n.holds = slices.Delete(n.holds, i, i+1)
 		n.step(protocol.Event{Kind: protocol.EventHoldOver, Now: now, Object: a.Object}, nil, out)
+	case ActCrash:
+		n.crash(out)
+		return
+	case ActEpoch:
+		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left}, nil, out)
 	default:
 		n.run(a, now, out)
 	}
@@ -269,13 +282,14 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 			return
 		}
 		p.stashed, p.stash = true, incoming.Contents
-	case protocol.EffectInstall, protocol.EffectMap, protocol.EffectMakeWritable, protocol.EffectDowngrade, protocol.EffectRevoke, protocol.EffectForget:
+	case protocol.EffectInstall, protocol.EffectMap, protocol.EffectMakeWritable, protocol.EffectDowngrade, protocol.EffectRevoke, protocol.EffectForget, protocol.EffectLost:
 		n.order(e, incoming, out)
 	case protocol.EffectHold:
 		n.holds = append(n.holds, hold{object: e.Object, due: ev.Now + e.After})
 		out.Holds = append(out.Holds, HoldOrder{Object: e.Object, After: e.After})
 	case protocol.EffectComplete:
 		n.answer(e, out)
+	case protocol.EffectResumed:
 	case protocol.EffectReject:
 		out.violate(RuleRejected, "node %d rejects %v: %s", n.self, incoming, e.Reason)
 	default:
@@ -310,6 +324,11 @@ func (n *Node) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 	p := n.page(e.Object)
 	switch {
 	case e.Kind != protocol.EffectInstall:
+	case e.Save:
+		if !p.saved {
+			out.violate(RuleContents, "node %d is to take %v back, of which nothing is saved", n.self, e.Object)
+		}
+		op.contents, p.saved, p.save = p.save, false, 0
 	case e.Zero:
 		if n.config.Plant == ForgottenZero {
 			op.contents = 1
@@ -341,6 +360,10 @@ func (n *Node) perform(i int, out *Outcome) {
 		return
 	}
 	p := n.page(op.effect.Object)
+	if op.effect.Kind == protocol.EffectLost {
+		n.lose(op, p, out)
+		return
+	}
 	want, gain := protocol.None, false
 	switch op.effect.Kind {
 	case protocol.EffectMap:

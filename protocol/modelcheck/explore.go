@@ -73,6 +73,7 @@ type nodeState struct {
 	local     []model.Action
 	after     []*transition // beside local; nil: not tried yet
 	delivered map[uint32]*transition
+	epochs    map[string]*transition
 	// idle says that all local actions are optional.
 	idle bool
 	// access is what the page table allows, beside explorer.pages.
@@ -87,6 +88,7 @@ type transition struct {
 	sent      []uint32
 	retired   []model.Retirement
 	changed   bool // the page table changed
+	lost      []protocol.ObjectID
 	violation *model.Violation
 }
 
@@ -107,8 +109,8 @@ func Explore(config *model.Config, maxStates int) *Result {
 	}
 	x := &explorer{config: config, pages: config.Objects()}
 	start := []uint32{x.ledger(model.NewLedger(config))}
-	for i := range config.Nodes {
-		start = append(start, x.node(model.NewNode(config, protocol.NodeID(i))))
+	for _, n := range model.NewNodes(config) {
+		start = append(start, x.node(n))
 	}
 	x.reach(start, noState, 0)
 	result := &Result{}
@@ -172,6 +174,20 @@ func (x *explorer) successors(s uint32, visit func(t *transition, next []uint32,
 			}
 		}
 	}
+	if len(x.config.Crash) > 0 {
+		members := x.modelNodes(nodes)
+		for i, id := range nodes {
+			a, ok := model.NextEpoch(members, i)
+			if !ok {
+				continue
+			}
+			t := x.epoch(id, a)
+			next, v := x.apply(state, i, t, -1)
+			if !visit(t, next, v) {
+				return
+			}
+		}
+	}
 	for j, f := range flights {
 		if j > 0 && flights[j-1] == f || x.mustWait(f, flights) {
 			continue
@@ -219,6 +235,11 @@ func (x *explorer) apply(state []uint32, i int, t *transition, arrived int) ([]u
 	next = append(next, t.sent...)
 	slices.Sort(next[head:])
 	x.scratch = next
+	for _, o := range t.lost {
+		if v := model.CheckLost(x.modelNodes(next[1:head]), o); v != nil {
+			return nil, v
+		}
+	}
 	if t.changed {
 		if v := x.checkExclusive(next[1:head]); v != nil {
 			return nil, v
@@ -290,6 +311,19 @@ func (x *explorer) delivery(node, flight uint32) *transition {
 	return t
 }
 
+// epoch is the transition of a node that learns who is left.
+func (x *explorer) epoch(node uint32, a model.Action) *transition {
+	ns := x.nodes.values[node]
+	if ns.epochs == nil {
+		ns.epochs = map[string]*transition{}
+	}
+	key := a.String()
+	if ns.epochs[key] == nil {
+		ns.epochs[key] = x.run(ns, a)
+	}
+	return ns.epochs[key]
+}
+
 // run lets the engine have an action that it has not met in this state before.
 func (x *explorer) run(ns *nodeState, a model.Action) *transition {
 	x.transitions++
@@ -297,7 +331,7 @@ func (x *explorer) run(ns *nodeState, a model.Action) *transition {
 	n.Do(a, 0, &x.outcome)
 	t := &transition{
 		number: x.transitions, action: a, violation: x.outcome.Violation,
-		retired: slices.Clone(x.outcome.Retired), changed: len(x.outcome.Changed) > 0,
+		retired: slices.Clone(x.outcome.Retired), lost: slices.Clone(x.outcome.Lost), changed: len(x.outcome.Changed) > 0,
 	}
 	if t.violation == nil {
 		t.next = x.node(n)

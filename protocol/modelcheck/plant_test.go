@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"dsmd/protocol"
 	"dsmd/protocol/model"
 )
 
@@ -12,6 +13,8 @@ import (
 func plantCases() []*model.Config {
 	base := Fixed.base(3)
 	base.Duplicates = 0
+	crash := base
+	crash.Crash = []protocol.NodeID{1}
 	return []*model.Config{
 		threads(base, "write 0", "write 0"),
 		threads(base, "read 0", "read 0"),
@@ -20,6 +23,7 @@ func plantCases() []*model.Config {
 		threads(base, "read 0; read 0", "write 0; write 0"),
 		threads(base, "read 0", "read 0", "write 0"),
 		threads(base, "write 0", "read 0; write 0", "read 0"),
+		threads(crash, "write 1", "read 0", "write 1; write 1"),
 	}
 }
 

@@ -2,6 +2,7 @@ package modelcheck
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"dsmd/protocol"
@@ -74,6 +75,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.barriers()...)
 	all = append(all, b.prefetches()...)
 	all = append(all, b.names()...)
+	all = append(all, b.crashes()...)
 	return all
 }
 
@@ -266,6 +268,66 @@ func (b Bound) names() []Case {
 				Case{"memory freed and bound anew", threads(base, "bind 0; barrier 7; write 0; write 1; "+again+q, "bind 0; barrier 7; prefetch-read 1; "+again+p)})
 		}
 	}
+	return all
+}
+
+// crashes is a node that is lost at any point, and two of them.
+func (b Bound) crashes() []Case {
+	var all []Case
+	base := func(nodes int, victims ...protocol.NodeID) model.Config {
+		c := b.base(nodes)
+		c.Crash, c.Pages = victims, 8
+		if b < Deep {
+			c.Duplicates = 0
+		}
+		return c
+	}
+	programs := accesses(2, 0)
+	if b == Short {
+		programs = accesses(1, 0)
+	}
+	for _, victim := range []protocol.NodeID{0, 1} { // the home, another
+		for _, p := range programs {
+			for _, q := range programs {
+				for j, r := range programs {
+					if victim == 0 && slices.Index(programs, q) > j {
+						continue // the two that remain play the same role
+					}
+					all = append(all, Case{"3 nodes, 1 page, 2 accesses each, one node lost", threads(base(3, victim), p, q, r)})
+				}
+			}
+		}
+	}
+	each := 1
+	if b == Deep {
+		each = 2
+	}
+	for _, p := range accesses(each, 2, 3) { // the home of page 2 has no program, page 3 is another's
+		for _, q := range accesses(2, 2, 3) {
+			all = append(all, Case{"2 nodes, 2 pages, one node lost", threads(base(3, 2), p, q)}, Case{"2 nodes, 2 pages, one node lost", threads(base(3, 0), p, q)})
+		}
+	}
+	for _, victims := range [][]protocol.NodeID{{0, 1}, {0, 3}, {1, 2}} {
+		for _, p := range accesses(1, 0) {
+			for _, q := range accesses(1, 0) {
+				all = append(all, Case{"4 nodes, 1 page, two of them lost", threads(base(4, victims...), p, q)})
+			}
+		}
+	}
+	for _, victim := range []protocol.NodeID{0, 1, 2} {
+		c := base(3, victim)
+		for _, home := range []int{9, 10} {
+			alone, shared := fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("rlock %d; runlock %[1]d", home)
+			all = append(all,
+				Case{"lock, one node lost", threads(c, alone, alone, alone)},
+				Case{"lock, one node lost", threads(c, alone, shared, shared)},
+				Case{"lock, one node lost", threads(c, alone+"; "+shared, alone, shared)},
+				Case{"lock whose holder dies, one node lost", threads(c, fmt.Sprintf("lock %d; die", home), shared, alone)},
+				Case{"lock around a page, one node lost", threads(c, fmt.Sprintf("lock %d; write 0; unlock %[1]d", home), fmt.Sprintf("lock %d; write 0; unlock %[1]d", home), alone)})
+		}
+	}
+	all = append(all, Case{"prefetch, one node lost", threads(base(3, 0), "prefetch-write 0; write 0", "prefetch-read 0; write 0", "read 0")},
+		Case{"prefetch, one node lost", threads(base(3, 1), "prefetch-write 0; write 0", "prefetch-read 0; write 0", "read 0")})
 	return all
 }
 

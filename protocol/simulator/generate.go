@@ -25,6 +25,8 @@ type Profile struct {
 	Deaths int
 	// Cancels bounds how often one wait may be cancelled.
 	Cancels uint8
+	// Losses is how many nodes are lost, none of them before the first 2 milliseconds are over.
+	Losses int
 	// Light: nothing is repeated and no thread stalls, for clusters that are large enough without.
 	Light bool
 }
@@ -40,6 +42,9 @@ func Profiles() []Profile {
 		{Name: "barriers", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2},
 		{Name: "64 nodes", Nodes: 64, Threads: 1, Ops: 25, Pages: 32, Writes: 30, Hot: 20, Sections: 5, Prefetches: 5, Locks: 4, Rounds: 2, Cancels: 1, Deaths: 8},
 		{Name: "1024 nodes", Nodes: 1024, Threads: 1, Ops: 3, Pages: 4, Writes: 10, Rounds: 1, Light: true},
+		{Name: "losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 3},
+		{Name: "losses and deaths", Nodes: 12, Threads: 2, Ops: 50, Pages: 6, Writes: 50, Hot: 40, Sections: 40, Locks: 2, Deaths: 8, Losses: 2},
+		{Name: "many losses", Nodes: 32, Threads: 1, Ops: 60, Pages: 24, Writes: 40, Sections: 15, Locks: 4, Losses: 12},
 		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
 	}
 }
@@ -59,6 +64,10 @@ func Generate(p Profile, seed uint64) Options {
 	if p.Light {
 		c.Duplicates, c.Strays, o.Repeat, o.Stall = 0, false, 0, 0
 		o.Deadline *= 10
+	}
+	for _, n := range g.random.Perm(g.Nodes)[:p.Losses] {
+		c.Crash = append(c.Crash, protocol.NodeID(n))
+		o.Crashes = append(o.Crashes, Crash{protocol.NodeID(n), 2000 + Micros(g.random.Uint64N(20_000))})
 	}
 	if g.random.IntN(2) == 0 {
 		o.Start = ^protocol.Time(0) - 20_000 // the nodes' clocks wrap 20 ms later

@@ -35,9 +35,20 @@ type Options struct {
 	// Stall is the probability, in percent, that a thread loses the processor for up to StallMax before its next step.
 	Stall    int
 	StallMax Micros
+	// Crashes are nodes that are lost, each at its time. They are in Config.Crash too.
+	Crashes []Crash
 	// Trace gets a line for each action, and one for each effect; nil: nobody.
 	Trace io.Writer
 }
+
+// Crash is the loss of a node. The others learn of it one by one, each in LearnWithin.
+type Crash struct {
+	Node protocol.NodeID
+	At   Micros
+}
+
+// LearnWithin bounds how long it takes a node to learn who is left.
+const LearnWithin Micros = 3000
 
 // Report is what a run that found nothing wrong has seen.
 type Report struct {
@@ -45,6 +56,7 @@ type Report struct {
 	Accesses  int    // reads and writes that retired
 	Faults    int    // as reported to engines, repeated ones included
 	Messages  int    // that arrived
+	Lost      int    // pages that a node was told to be lost, each time
 	Ended     Micros // when the last action happened
 	TraceHash uint64 // FNV-1a of the trace
 	// History is every retired access, for the linearizability checker.
@@ -85,6 +97,8 @@ const (
 	operate                     // an ordered operation happens, or its completion is reported
 	endHold
 	deliver
+	crash
+	learn // who is left
 )
 
 type eventQueue []*event
@@ -152,13 +166,15 @@ func (r *run) prepare() {
 	for i, t := range c.Threads {
 		r.threads[t.Node] = append(r.threads[t.Node], i)
 	}
-	for i := range c.Nodes {
-		n := model.NewNode(c, protocol.NodeID(i))
+	for _, n := range model.NewNodes(c) {
 		r.nodes = append(r.nodes, n)
 		r.turns = append(r.turns, make([]uint32, n.Threads()))
 		for t := range n.Threads() {
 			r.scheduleThread(n.Self(), t)
 		}
+	}
+	for _, x := range r.options.Crashes {
+		r.schedule(event{at: x.At, kind: crash, node: x.Node})
 	}
 }
 
@@ -194,7 +210,17 @@ func (r *run) firstUnfinished() error {
 // choose is the action that an event stands for, if it is still possible.
 func (r *run) choose(e *event) (model.Action, bool) {
 	n := r.nodes[e.node]
+	if n.Down() {
+		if e.kind == deliver {
+			r.inFlight--
+		}
+		return model.Action{}, false
+	}
 	switch e.kind {
+	case crash:
+		return model.Action{Kind: model.ActCrash, Node: e.node}, true
+	case learn:
+		return model.NextEpoch(r.nodes, int(e.node))
 	case runThread:
 		if r.turns[e.node][e.thread] != e.turn {
 			return model.Action{}, false
@@ -263,6 +289,12 @@ func (r *run) check() *model.Violation {
 		}
 		r.record(&r.outcome.Retired[i])
 	}
+	for _, o := range r.outcome.Lost {
+		r.report.Lost++
+		if v := model.CheckLost(r.nodes, o); v != nil {
+			return v
+		}
+	}
 	for _, o := range r.outcome.Changed {
 		if v := model.CheckExclusive(r.nodes, o); v != nil {
 			return v
@@ -298,6 +330,10 @@ func (r *run) follow(a model.Action) {
 	switch a.Kind {
 	case model.ActFault, model.ActAgain, model.ActSpurious, model.ActStray:
 		r.report.Faults++
+	case model.ActCrash:
+		for _, n := range r.nodes {
+			r.schedule(event{at: r.now + 50 + r.upTo(LearnWithin), kind: learn, node: n.Self()})
+		}
 	case model.ActPerform:
 		r.schedule(event{at: r.now + r.upTo(8), kind: operate, node: a.Node, object: a.Object})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -112,7 +113,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 func TestProfilesDoWhatTheySay(t *testing.T) {
 	for _, p := range Profiles() {
 		var text bytes.Buffer
-		for seed := uint64(1); seed <= 4 && (seed == 1 || p.Deaths > 0 || p.Cancels > 0); seed++ { // few clients die, or give up, at the worst moment
+		for seed := uint64(1); seed <= 4 && (seed == 1 || p.Deaths > 0 || p.Cancels > 0 || p.Losses > 0); seed++ { // few clients die, or give up, at the worst moment
 			o := Generate(p, seed)
 			o.Trace = &text
 			if _, err := Run(o); err != nil {
@@ -122,6 +123,7 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 		for what, want := range map[string]bool{
 			"fault again": !p.Light, "fault spuriously": !p.Light, "fault late": !p.Light,
 			"die\n": p.Deaths > 0, "from the dead": p.Deaths > 0, "cancel: ": p.Cancels > 0, "hold over": true,
+			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0, "resume, epoch": p.Losses > 0,
 			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0,
 		} {
 			if got := bytes.Contains(text.Bytes(), []byte(what)); want && !got {
@@ -137,11 +139,13 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, plant := range model.Plants() {
 		t.Run(plant.String(), func(t *testing.T) {
 			o := Generate(Profiles()[0], 1)
-			o.Config.Plant = plant
-			if plant == model.DuplicatedAck || plant == model.LostInvalidation || plant == model.LostDone {
+			switch plant {
+			case model.StaleHolder, model.ForgottenHolder:
+				o = Generate(named("losses"), 1)
+			case model.DuplicatedAck, model.LostInvalidation, model.LostDone:
 				o = Generate(Profiles()[1], 1)
-				o.Config.Plant = plant
 			}
+			o.Config.Plant = plant
 			_, err := Run(o)
 			var v *model.Violation
 			if !errors.As(err, &v) {
@@ -150,6 +154,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			t.Log(v)
 		})
 	}
+}
+
+func named(name string) Profile {
+	all := Profiles()
+	return all[slices.IndexFunc(all, func(p Profile) bool { return p.Name == name })]
 }
 
 // TestDeadlineIsKept: a run that takes longer than allowed is an error and not a long test.

@@ -15,7 +15,7 @@ import (
 func TestStatusNumbers(t *testing.T) {
 	for ours, theirs := range map[attach.Status]protocol.Status{
 		attach.StatusOK: protocol.StatusOK, attach.StatusCanceled: protocol.StatusCanceled, attach.StatusOwnerDied: protocol.StatusOwnerDied,
-		attach.StatusMismatch: protocol.StatusMismatch, attach.StatusNoSpace: protocol.StatusNoSpace, attach.StatusUnknown: protocol.StatusUnknown,
+		attach.StatusMismatch: protocol.StatusMismatch, attach.StatusNoSpace: protocol.StatusNoSpace, attach.StatusUnknown: protocol.StatusUnknown, attach.StatusNodeLost: protocol.StatusNodeLost,
 	} {
 		if uint8(ours) != uint8(theirs) {
 			t.Errorf("status %v is %d for programs and %d for engines", ours, ours, theirs)

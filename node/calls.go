@@ -15,6 +15,8 @@ type openCall struct {
 	ticket uint64 // the program's
 	op     attach.Op
 	since  time.Duration
+	losses uint64 // OpArrive: how many ranks the program knows to be lost
+	ended  bool   // the program is to be told that a rank of its job is lost, if nothing else has happened
 }
 
 // maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
@@ -91,8 +93,8 @@ func (n *Node) ask(p *program, c *attach.Call) {
 	n.lastTicket++
 	ev.Ticket = n.lastTicket
 	p.waiting[c.Ticket] = ev.Ticket
-	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, since: n.now}
-	n.step(ev)
+	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, losses: c.Count, since: n.now}
+	n.putCall(ev)
 }
 
 func (n *Node) cancelCall(p *program, ticket uint64) {
@@ -100,7 +102,7 @@ func (n *Node) cancelCall(p *program, ticket uint64) {
 		n.endFetch(f, attach.StatusCanceled)
 		return
 	}
-	if t, ok := p.waiting[ticket]; ok {
+	if t, ok := p.waiting[ticket]; ok && !n.cancelHeld(t) {
 		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
 	}
 }
@@ -139,7 +141,11 @@ func (n *Node) reply(f *protocol.Effect) {
 	case attach.OpBind:
 		n.noteExtent(f)
 	}
-	n.answer(c.p, &attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload})
+	r := attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload}
+	if c.ended && f.Status == protocol.StatusCanceled || f.Status == protocol.StatusNodeLost {
+		r.Status, r.Payload = attach.StatusNodeLost, []byte(n.whoIsLost(c.p))
+	}
+	n.answer(c.p, &r)
 }
 
 // noteExtent remembers where an allocation lies.

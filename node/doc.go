@@ -20,6 +20,8 @@
 //	effects.go   carrying out what the engine decides
 //	programs.go  programs that attach, and their end
 //	failure.go   peers that are lost, in whoever's opinion
+//	survive.go   going on without them
+//	roster.go    which ranks are lost with them
 //	calls.go     what programs ask for
 //	runs.go      doing to neighbouring pages together what one turn brings for each
 //	prefetch.go  fetching runs of pages before they are touched

@@ -24,6 +24,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 	case protocol.EffectInstall:
 		n.install(page, f)
 	case protocol.EffectStash:
+		n.unstash(page)
 		n.arrived.payload.Keep()
 		n.stash[page] = n.arrived.payload
 	case protocol.EffectMap:
@@ -48,6 +49,10 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		n.perform()
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)
+	case protocol.EffectLost:
+		n.losePage(page, protocol.NodeID(f.Rank))
+	case protocol.EffectResumed:
+		n.resumed(uint32(f.Count))
 	case protocol.EffectReject:
 		n.part(transport.NodeID(f.Message.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
 			f.Message.From, f.Message.Kind, f.Message.Object, f.Reason))
@@ -83,8 +88,8 @@ func (n *Node) operationDone(page pagetable.Page, kind protocol.EffectKind) {
 	switch {
 	case kind == protocol.EffectInstall || kind == protocol.EffectMakeWritable:
 		n.fetched(page)
-	case kind == protocol.EffectMap && !n.engine.Waiting(id):
-		// It was here already, or is being freed: then the engine wakes who waits and asks for nothing.
+	case (kind == protocol.EffectMap || kind == protocol.EffectLost) && !n.engine.Waiting(id):
+		// It was here already, or is being freed or lost: then the engine asks for nothing, and who waits is woken.
 		delete(n.waits, page)
 		n.waiters.drop(page)
 		n.fetched(page)
@@ -117,19 +122,25 @@ func (n *Node) send(m *protocol.Message) {
 	n.post(m, nil)
 }
 
-// install makes a page present with the contents that came with the grant, now or earlier.
+// install makes a page present with the contents that came with the grant, now or earlier, or that it had here when it was revoked for a
+// node that is lost.
 func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
 	var data []byte
 	var kept transport.Payload
 	switch {
 	case f.Zero:
 		n.count.zeroInstalls.Add(1)
+	case f.Save:
+		kept = n.saved[page]
+		delete(n.saved, page)
+		data = kept.Bytes()
 	case n.arrived.payload != nil && n.arrived.page == page:
 		data = n.arrived.payload.Bytes()
+		n.unstash(page)
 	default:
 		if kept = n.stash[page]; kept == nil {
 			// Only when a home takes a copy back on which it has just granted more access.
-			n.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, n.rules.Home(f.Object)))
+			n.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, n.engine.Home(f.Object)))
 			return
 		}
 		delete(n.stash, page)
@@ -138,6 +149,14 @@ func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
 	n.operate(pagetable.OpInstall, page, f.Access == protocol.Write, n.waiters.take(page), data, nil)
 	if kept != nil {
 		kept.Release()
+	}
+}
+
+// unstash gives up what was kept for a grant that a recovery has cut short, when a later one comes.
+func (n *Node) unstash(page pagetable.Page) {
+	if kept := n.stash[page]; kept != nil {
+		kept.Release()
+		delete(n.stash, page)
 	}
 }
 
@@ -162,7 +181,11 @@ func (n *Node) complete(f *protocol.Effect) {
 	}
 	if f.Status == protocol.StatusOwnerDied {
 		n.count.ownerDied.Add(1)
-		n.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
+		if id, lost := protocol.LostNode(f.Rank); lost {
+			n.log.Warn("a lock passes on that was at a node which is lost", zap.Stringer("lock", f.Object), zap.Uint16("peer", uint16(id)))
+		} else {
+			n.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
+		}
 	}
 	n.reply(f)
 }

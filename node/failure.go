@@ -101,17 +101,21 @@ func (n *Node) PeerDown(peer transport.NodeID, err error) {
 func (n *Node) part(peer transport.NodeID, why error) {
 	n.log.Error("a peer has broken the protocol, and is parted with", zap.Uint16("peer", uint16(peer)), zap.Error(why))
 	n.net.Disconnect(peer, why)
-	n.lose(peer, why) // at once: the transport would report the loss later, and others might be blamed before
+	if !n.survives() {
+		n.lose(peer, why) // at once: the transport reports the loss later, and others might be blamed before
+	}
 }
 
 // farewell is how long a node without programs stays when a peer is lost. Where all nodes of a cluster are told to end, one is
 // the first, and the others should end because they were told to, not with an error because of the first.
 const farewell = 2 * time.Second
 
-// lose deals with the loss of a peer. A node with programs ends at once, so that they do. One without programs hurts nobody by staying until farewell is
+// lose deals with the loss of a peer. Unless it can go on without it, a node with programs ends at once, so that they do. One without programs hurts nobody by staying until farewell is
 // over; it takes no programs any more, and then it ends too, so that whoever watches over it starts it anew.
 func (n *Node) lose(peer transport.NodeID, err error) {
 	switch {
+	case n.survives():
+		n.suspect(peer, err)
 	case n.attached() > 0:
 		n.breakDown(err)
 	case n.gone == nil:

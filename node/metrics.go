@@ -24,6 +24,8 @@ type counters struct {
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
 	objects, pending, programs          atomic.Int64  // gauges
+	nodesLost, pagesLost, recoveries    atomic.Uint64
+	epoch, members, noQuorum            atomic.Int64 // gauges
 }
 
 // metric names a counter once, for Prometheus and for the programs' Stats call.
@@ -74,6 +76,12 @@ func (n *Node) metrics() []metric {
 		{"known_objects", "Pages and locks that this node knows.", true, g(&c.objects)},
 		{"pending_objects", "Pages and locks with something under way.", true, g(&c.pending)},
 		{"programs", "Programs attached now.", true, g(&c.programs)},
+		{"epoch", "The view of the cluster that this node is in: 0 until nodes are lost, and one more with each time that the others went on.", true, g(&c.epoch)},
+		{"members", "Nodes in that view, this one included.", true, g(&c.members)},
+		{"nodes_lost", "Nodes without which this one has gone on.", false, u(&c.nodesLost)},
+		{"recoveries", "Recoveries from the loss of nodes that are over.", false, u(&c.recoveries)},
+		{"pages_lost", "Pages that programs of this node wanted and whose only copy was on a node that is lost.", false, u(&c.pagesLost)},
+		{"no_quorum", "1 while programs wait because too few nodes are left, else 0.", true, g(&c.noQuorum)},
 	}
 	t := n.net.Stats
 	list = append(list, n.net.linkMetrics()...)
@@ -102,22 +110,29 @@ type histograms struct {
 	fault   prometheus.Histogram // from the fault's report to the page's being here
 	remote  prometheus.Histogram // of it: from asking the home to the grant's arrival
 	install prometheus.Histogram // of it: from the grant's arrival to the page's being here
+
+	recovery prometheus.Histogram // from the decision to go on without a node until that is done
 }
 
 // latencyBuckets are from 1 µs, less than any fault, to 1 s, by factors of 2.
 var latencyBuckets = prometheus.ExponentialBuckets(1e-6, 2, 21)
 
-func newHistogram(name, help string) prometheus.Histogram {
+// recoveryBuckets are from 1 ms to 65 s, by factors of 2.
+var recoveryBuckets = prometheus.ExponentialBuckets(1e-3, 2, 17)
+
+func newHistogram(name, help string, buckets []float64) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: "dsmd", Name: name, Help: help, Buckets: latencyBuckets,
+		Namespace: "dsmd", Name: name, Help: help, Buckets: buckets,
 	})
 }
 
 func newHistograms() histograms {
 	return histograms{
-		fault:   newHistogram("fault_seconds", "From a fault's report to the page's being here."),
-		remote:  newHistogram("fault_remote_seconds", "The part of dsmd_fault_seconds from the request to the grant's arrival."),
-		install: newHistogram("fault_install_seconds", "The part of dsmd_fault_seconds from the grant's arrival to the page's being here."),
+		fault:   newHistogram("fault_seconds", "From a fault's report to the page's being here.", latencyBuckets),
+		remote:  newHistogram("fault_remote_seconds", "The part of dsmd_fault_seconds from the request to the grant's arrival.", latencyBuckets),
+		install: newHistogram("fault_install_seconds", "The part of dsmd_fault_seconds from the grant's arrival to the page's being here.", latencyBuckets),
+
+		recovery: newHistogram("recovery_seconds", "From the decision of the nodes that are left to go on until their memory is whole again.", recoveryBuckets),
 	}
 }
 
@@ -126,7 +141,7 @@ func (n *Node) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	list := []prometheus.Collector{n.latency.fault, n.latency.remote, n.latency.install}
+	list := []prometheus.Collector{n.latency.fault, n.latency.remote, n.latency.install, n.latency.recovery}
 	for _, m := range n.metrics() {
 		read := func() float64 { return float64(m.read()) }
 		if m.gauge {

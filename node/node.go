@@ -63,8 +63,13 @@ type Config struct {
 	RDMADevice string // which one, by its name; "": the one with this node's address, else the first that works
 	// RDMAPoolBytes bounds the memory registered for RDMA; 0: DefaultRDMAPoolBytes.
 	RDMAPoolBytes uint64
-	Hold          time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
-	Spin          time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	// Survive has the node go on without peers that are lost, as long as the nodes that are left are a quorum (see internal/agreement). Otherwise the
+	// loss of any ends all nodes, with their programs. It must be the same on all nodes.
+	Survive bool
+	// NoQuorum, one of NoQuorumPolicies, says what happens to programs when Survive does not help, because too few nodes are left. "": "block".
+	NoQuorum string
+	Hold     time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
+	Spin     time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
 	// Farewell is called when the node ends, before its connections do, so that the other nodes can be told why they end: with Run's error,
 	// or nil if the node was told to. It is not called when New fails. nil: they find out.
 	Farewell func(why error)
@@ -105,6 +110,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: transport %q; there are %q", c.Transport, TransportNames)
 	case c.RDMAPoolBytes > MaxRDMAPoolBytes:
 		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
+	case c.NoQuorum != "" && !slices.Contains(NoQuorumPolicies, c.NoQuorum):
+		return fmt.Errorf("node: %q for when too few nodes are left; there are %q", c.NoQuorum, NoQuorumPolicies)
 	case c.Hold < MinHold || c.Hold > MaxHold:
 		return fmt.Errorf("node: a hold window of %v; it is from %v to %v", c.Hold, MinHold, MaxHold)
 	case c.Socket == nil:
@@ -140,6 +147,7 @@ type Node struct {
 	moveCore func() (bool, error) // netio.ChangeCore: a seam for tests
 
 	failures failures // peers that somebody else has found lost
+	survival survival
 
 	stopped  bool          // the reactor was asked to end
 	broken   error         // why the cluster cannot go on
@@ -240,8 +248,10 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		published: map[protocol.ObjectID]*published{},
-		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), lostPages: lostPages{}, runs: newRuns(table.PageBytes()),
+		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), lostPages: lostPages{},
+		survival: newSurvival(&cfg), runs: newRuns(table.PageBytes()),
 	}
+	n.count.members.Store(int64(cfg.Nodes))
 	if err := n.openDescriptors(); err != nil {
 		poller.Close()
 		return nil, err

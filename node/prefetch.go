@@ -19,6 +19,7 @@ type fetch struct {
 	// Of a Pin call only, see startPin.
 	pin         bool
 	freed       bool                    // one of its pages is being freed
+	lost        string                  // why one of its pages will not come; "": nothing of the kind
 	first, held pagetable.Page          // pages [first, held) are pinned
 	broken      map[pagetable.Page]bool // of them, those whose pin was broken
 }
@@ -59,10 +60,13 @@ func (n *Node) startFetch(p *program, c *attach.Call) {
 	n.fetching.goOn(f)
 }
 
+// canFetch says whether there is a call that can go on.
+func (n *Node) canFetch() bool { return len(n.fetching.ready) > 0 && !n.survival.blocked }
+
 // fetchMore lets one of the calls that can go on have its turn, and says whether there was one.
 func (n *Node) fetchMore() bool {
 	g := &n.fetching
-	if len(g.ready) == 0 {
+	if !n.canFetch() {
 		return false
 	}
 	f := g.ready[0]
@@ -100,6 +104,8 @@ func (n *Node) fill(f *fetch) {
 	case f.next < f.end || f.missing > 0 || f.over:
 	case f.pin && f.freed:
 		n.endFetch(f, attach.StatusUnknown)
+	case f.pin && f.lost != "":
+		n.endFetch(f, attach.StatusNodeLost)
 	case !f.pin || n.hold(f):
 		n.endFetch(f, attach.StatusOK)
 	}
@@ -154,7 +160,11 @@ func (n *Node) endFetch(f *fetch, status attach.Status) {
 	if f.pin && status != attach.StatusOK {
 		n.abandonPin(f)
 	}
-	n.answer(f.p, &attach.Reply{Ticket: f.ticket, Status: status})
+	r := attach.Reply{Ticket: f.ticket, Status: status}
+	if status == attach.StatusNodeLost {
+		r.Payload = []byte(f.lost)
+	}
+	n.answer(f.p, &r)
 }
 
 // dropProgram forgets the calls of a program that has gone.

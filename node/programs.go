@@ -367,6 +367,7 @@ func (n *Node) trap(p *program, body []byte) error {
 	n.waiters.attached(pagetable.ProcID(p.id))
 	n.count.programs.Store(int64(n.attached()))
 	n.count.programsSeen.Add(1)
+	n.announce(p, rankAttached)
 	n.write(p, attach.AppendReady(nil), p.page.FD())
 	n.log.Info("program attached", zap.String("job", p.job), zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.String("program", p.name))
 	return nil
@@ -402,6 +403,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	n.withdrawWords(p)
 	n.dropPins(p)
 	n.fetching.dropProgram(p)
+	n.dropHeld(p.id)
 	// Removing comes before closing: the child of a fork may still hold the socket.
 	_ = n.poller.Remove(p.fd)
 	p.close()
@@ -416,6 +418,8 @@ func (n *Node) removeProgram(p *program, err error) {
 	default:
 		n.log.Warn("program cut off", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Error(err))
 	}
+	n.announce(p, rankLeft)
+	n.idleWithoutQuorum()
 	n.step(protocol.Event{Kind: protocol.EventClientGone, Client: p.id, Rank: p.rank})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"dsmd/internal/agreement"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -38,7 +39,7 @@ func (n *Node) react() {
 		} else if n.spin.looked(n.now, n.now-before, netio.Displaced) {
 			n.changeCore()
 		}
-		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && len(n.fetching.ready) == 0 {
+		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && !n.canFetch() {
 			n.sleep()
 			idle, look = false, 0
 			continue
@@ -68,6 +69,7 @@ func (n *Node) look(check bool) bool {
 	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
+	busy = n.tickAgreement() || busy
 	busy = n.fetchMore() || busy
 	if check {
 		n.flush() // a peer that waits for a page need not wait for what epoll says as well
@@ -98,11 +100,12 @@ func (n *Node) sleep() {
 	n.count.sleeps.Add(1)
 	n.gauge()
 	before := n.clock()
-	ready := n.poller.Wait(sooner(n.farewellIn(before), sooner(n.timers.timeout(before), n.breaks.timeout(before))))
+	ready := n.poller.Wait(sooner(sooner(n.farewellIn(before), n.tickIn(before)), sooner(n.timers.timeout(before), n.breaks.timeout(before))))
 	n.now = n.clock()
 	n.spin.slept(n.now - before)
 	n.serveReady(ready)
 	n.fireTimers()
+	n.tickAgreement()
 	n.sayFarewell()
 	n.flush()
 }
@@ -232,11 +235,11 @@ func (n *Node) tableEvent(ev *pagetable.Event) {
 var effectOf = [...]protocol.EffectKind{
 	pagetable.OpInstall: protocol.EffectInstall, pagetable.OpMakeWritable: protocol.EffectMakeWritable,
 	pagetable.OpDowngrade: protocol.EffectDowngrade, pagetable.OpRevoke: protocol.EffectRevoke,
-	pagetable.OpMap: protocol.EffectMap, pagetable.OpDrop: protocol.EffectForget,
+	pagetable.OpMap: protocol.EffectMap, pagetable.OpDrop: protocol.EffectForget, pagetable.OpLose: protocol.EffectLost,
 }
 
 func (n *Node) fault(ev *pagetable.Event) {
-	if len(n.pins) > 0 && n.faultOnPinned(ev) {
+	if len(n.pins) > 0 && n.faultOnPinned(ev) || n.holdFault(ev) {
 		return
 	}
 	id := protocol.PageObject(uint64(ev.Page))
@@ -282,6 +285,13 @@ func (n *Node) countMiss(has, access protocol.Access) {
 func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
 	if n.broken != nil {
 		return // a peer that broke the protocol may have more to say
+	}
+	if control[0]&agreement.Mark != 0 {
+		n.survivalFrame(from, control, payload)
+		return
+	}
+	if n.leftOut(from) {
+		return
 	}
 	m, err := protocol.DecodeMessage(control)
 	switch {

@@ -237,6 +237,8 @@ func (n *Node) post(m *protocol.Message, payload transport.Payload) {
 		// Nobody waits for a Done but others who want the same object.
 		n.unsent = true
 		n.urgent = n.urgent || m.Kind != protocol.Done
+	case n.survives():
+		n.unsendable(transport.NodeID(m.To), fmt.Errorf("node: send %v to node %d: %w", m.Kind, m.To, err))
 	case errors.Is(err, transport.ErrPeerDown) && m.Kind != protocol.Forward && m.Kind != protocol.Invalidate:
 		// What is lost was for that peer alone. A third node waits for what follows from the other two kinds; it learns from this
 		// node's end that it waits in vain.

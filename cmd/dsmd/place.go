@@ -108,6 +108,7 @@ func agreements(v *settings.Values, s *secrets) []membership.Agreement {
 		{Name: "number of ranks", Value: strconv.Itoa(v.Ranks)},
 		{Name: "transport", Value: v.Transport},
 		{Name: "TLS", Value: encryption},
+		{Name: "survive", Value: strconv.FormatBool(v.Survive)},
 	}
 }
 

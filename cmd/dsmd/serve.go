@@ -119,6 +119,7 @@ func serve(v *settings.Values, fds inherited) error {
 		Listener: s.data, Peers: place.peers, Socket: s.programs,
 		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
+		Survive: v.Survive, NoQuorum: v.NoQuorum,
 		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Log: log, Metrics: registry,
 	})
 	if err != nil {

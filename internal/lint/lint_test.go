@@ -28,7 +28,7 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/attach", "internal/controlpage", "internal/netio"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/netio"}},
 	{"protocol", nil},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},

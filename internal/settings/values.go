@@ -35,6 +35,8 @@ type Values struct {
 
 	JoinTimeout time.Duration
 	DeadAfter   time.Duration
+	Survive     bool
+	NoQuorum    string
 
 	Trap, Transport     string
 	RDMADevice          string // "": choose

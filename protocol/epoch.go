@@ -188,9 +188,13 @@ func (e *Engine) recovering(m *Message) bool {
 
 // onDrained deals with a message about an object that comes while nothing may change.
 func (e *Engine) onDrained(m *Message) {
+	if e.view.phase > draining {
+		e.reject(m, "its sender has said that it says no more in the epoch before")
+		return
+	}
 	o := e.objects.find(m.Object)
 	p := e.peek(o)
-	if m.Kind == InvalidateAck && m.Flags&FlagOwnerDied != 0 && m.Object.IsLock() && p != nil && p.want != None {
+	if m.Kind == InvalidateAck && m.Flags&FlagOwnerDied != 0 && m.Object.IsLock() && p != nil && p.want == Write {
 		// The mark of a dead owner goes with a copy: whoever has the one has the other.
 		e.inheritMark(m)
 		o.setAccess(max(o.has(), Read))
@@ -281,15 +285,16 @@ func (e *Engine) onEpochReady(m *Message) {
 	v := &e.view
 	if v.readied == nil {
 		v.readied = e.allMembers()
-	}
-	if !v.readied.remove(m.From) {
+	} else if !v.readied.has(m.From) {
 		e.reject(m, "it was ready already")
+		return
 	}
+	v.readied.remove(m.From)
 }
 
 // hold keeps a message of barriers or names until the recovery is over.
 func (e *Engine) hold(m *Message) {
-	if len(e.view.held) >= e.limits.arrivals {
+	if len(e.view.held) >= e.limits.arrivals && m.From != e.cfg.Self { // this node's own programs have bounds of their own
 		e.reject(m, "as much waits for the end of a recovery as can")
 		return
 	}

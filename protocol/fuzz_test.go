@@ -60,7 +60,7 @@ func FuzzEngine(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%+v: %v", m, err)
 			}
-			if rejected && string(h.e.AppendState(nil)) != before {
+			if rejected && m.Kind != ReportHeld && string(h.e.AppendState(nil)) != before {
 				t.Fatalf("%+v was rejected, and has changed something", m)
 			}
 		}

@@ -197,9 +197,8 @@ func (p *pending) suppliedBy(m *Message, self, owner NodeID) bool {
 func (e *Engine) onLost(m *Message) {
 	o := e.objects.find(m.Object)
 	p := e.peek(o)
-	if p == nil || p.want == None || p.granted || m.From != e.home(m.Object) || m.Object.IsLock() || o.has() != None ||
-		m.Rank >= uint32(e.cfg.Nodes) || e.isMember(NodeID(m.Rank)) {
-		e.reject(m, "nothing was asked for, or of another node, or it is here, or the node is not lost")
+	if p == nil || p.want == None || p.granted || m.From != e.home(m.Object) || m.Object.IsLock() || o.has() != None || m.Rank >= uint32(e.cfg.Nodes) {
+		e.reject(m, "nothing was asked for, or of another node, or it is here, or there is no such node")
 		return
 	}
 	if p.op != 0 { // a thread was woken for nothing, and will fault again

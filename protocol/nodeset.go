@@ -12,6 +12,9 @@ func allNodes(n int) nodeSet {
 	return s
 }
 
+// has says whether a node is in.
+func (s nodeSet) has(n NodeID) bool { return s[n/64]>>(n%64)&1 != 0 }
+
 // remove takes out a node and says whether it was in.
 func (s nodeSet) remove(n NodeID) bool {
 	word, bit := &s[n/64], uint64(1)<<(n%64)

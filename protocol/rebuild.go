@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -238,7 +239,10 @@ func (e *Engine) applyReports() {
 			p.requester = NoNode // see lose
 		}
 	})
-	slices.SortStableFunc(v.reports, func(a, b report) int { return int(a.from) - int(b.from) })
+	// This node believes itself first. If others contradict it, or each other, they lie.
+	slices.SortStableFunc(v.reports, func(a, b report) int {
+		return cmp.Compare(e.order(a.from), e.order(b.from))
+	})
 	for _, id := range e.sortedIDs() {
 		o := e.objects.find(id)
 		o.sharers = copyset{}
@@ -270,16 +274,41 @@ func (e *Engine) applyReports() {
 	v.reports = nil
 	e.dead = nil
 	e.dropArrivals()
+	for i := range e.names.freeing {
+		e.names.freeing[i].phase, e.names.freeing[i].missing = 0, make(nodeSet, len(e.allMembers()))
+	}
 	if e.directory() == e.cfg.Self {
 		e.applyNames(names, users, top)
 		e.sendBound()
 	}
 }
 
-// applyHolder enters in the directory what one member has of an object. They come in ascending order of members.
+// order puts this node before all others.
+func (e *Engine) order(n NodeID) int {
+	if n == e.cfg.Self {
+		return -1
+	}
+	return int(n)
+}
+
+// contradicts refuses what a member has reported.
+func (e *Engine) contradicts(from NodeID, id ObjectID, why string) {
+	if from == e.cfg.Self {
+		return // it was lied to before: a directory of names has given it the same memory twice
+	}
+	e.reject(&Message{Kind: ReportHeld, From: from, Object: id, Aux: e.view.epoch}, why)
+}
+
+// applyHolder enters in the directory what one member has of an object.
 func (e *Engine) applyHolder(from NodeID, x *entry) {
+	if !e.knowsOrCan(x.id) {
+		e.contradicts(from, x.id, "this node knows as many locks as it can")
+		return
+	}
 	o := e.objects.get(x.id)
 	switch {
+	case x.access != None && o.owner != NoNode && !o.lost() && (o.is(exclusiveFlag) || x.access == Write):
+		e.contradicts(from, x.id, "it has a copy beside somebody who has the only one")
 	case x.access == None:
 		// Somebody had it once. If it turns out that nobody has it now, it is lost, unless this node has known better since an epoch whose end the
 		// reporter has not seen.
@@ -305,7 +334,8 @@ func (e *Engine) lose(o *object) {
 		// It was on its way there, or was there already.
 		o.owner, written = p.requester, written || p.sole == Write
 	case e.isMember(o.owner):
-		o.owner, written = e.lostNode(), true
+		// It gave it away, to whom the home has not heard.
+		o.owner, written = e.lostNode(o.owner), true
 	}
 	if !o.id.IsLock() {
 		o.set(exclusiveFlag, false)
@@ -320,8 +350,8 @@ func (e *Engine) lose(o *object) {
 	o.set(exclusiveFlag, false)
 }
 
-// lostNode is a node that was lost since the last recovery that was completed.
-func (e *Engine) lostNode() NodeID {
+// lostNode is a node that was lost since the last recovery that was completed, or without one, the node that is given.
+func (e *Engine) lostNode(or NodeID) NodeID {
 	for _, members := range e.view.before {
 		for _, n := range members {
 			if !e.isMember(n) {
@@ -329,7 +359,7 @@ func (e *Engine) lostNode() NodeID {
 			}
 		}
 	}
-	return NoNode - 1 // a view without a loss
+	return or
 }
 
 // dropArrivals forgets who has come to barriers from nodes that are lost.
@@ -356,6 +386,11 @@ func (e *Engine) applyNames(reported []entry, users []NodeID, top uint64) {
 		for i := range reported {
 			x := &reported[i]
 			b := n.lookup(x.call.Name)
+			switch {
+			case b != nil && b.run != x.run, b == nil && n.overlaps(x.run), len(n.bound) >= e.limits.names, n.uses >= e.limits.uses:
+				e.contradicts(users[i], PageObject(x.first), "others have that memory under another name, or that name for other memory, or there are too many")
+				continue
+			}
 			if b == nil {
 				b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature}
 				n.insert(b)
@@ -372,6 +407,10 @@ func (e *Engine) applyNames(reported []entry, users []NodeID, top uint64) {
 		b.users = slices.DeleteFunc(b.users, func(u user) bool { return !e.isMember(u.node) })
 		n.uses += len(b.users)
 	}
+}
+
+func (n *names) overlaps(r run) bool {
+	return slices.ContainsFunc(n.bound, func(b *binding) bool { return r.first < b.first+b.count && b.first < r.first+r.count })
 }
 
 // sendBound tells all members which memory was in use.
@@ -432,7 +471,6 @@ func (e *Engine) restartFreeing() {
 		return
 	}
 	for i := range n.freeing {
-		n.freeing[i].phase = 0
 		e.nextPhase(&n.freeing[i])
 	}
 	for _, b := range slices.Clone(n.bound) {
@@ -461,8 +499,9 @@ func (e *Engine) noteUse(c *call, m *Message) {
 	i := slices.IndexFunc(e.uses, func(u use) bool { return u.client == c.client && u.name() == c.name })
 	switch {
 	case c.op == Bind && m.Status == StatusOK && i < 0:
-		first, count, _ := DecodeRun(m.Payload)
-		e.uses = append(e.uses, use{client: c.client, run: run{first, count}, call: c.payload})
+		if first, count, err := DecodeRun(m.Payload); err == nil && count > 0 {
+			e.uses = append(e.uses, use{client: c.client, run: run{first, count}, call: c.payload})
+		}
 	case i < 0 || m.Status != StatusOK:
 	case c.op == Unbind:
 		e.uses = slices.Delete(e.uses, i, i+1)

@@ -107,7 +107,10 @@ type extents struct {
 	list []extent // in ascending order, disjoint
 }
 
-type extent struct{ first, end pagetable.Page }
+type extent struct {
+	first, end pagetable.Page
+	name       string // of the allocation, for people
+}
 
 // search returns the first extent that ends after page.
 func (x *extents) search(page pagetable.Page) int {
@@ -115,14 +118,14 @@ func (x *extents) search(page pagetable.Page) int {
 }
 
 // add notes an allocation. Known ones are ignored.
-func (x *extents) add(first pagetable.Page, count uint64) {
+func (x *extents) add(first pagetable.Page, count uint64, name string) {
 	i := x.search(first)
 	if count == 0 || i < len(x.list) && x.list[i].first <= first {
 		return
 	}
 	x.list = append(x.list, extent{})
 	copy(x.list[i+1:], x.list[i:])
-	x.list[i] = extent{first, first + pagetable.Page(count)}
+	x.list[i] = extent{first, first + pagetable.Page(count), name}
 }
 
 // drop forgets the allocation that begins at a page.
@@ -130,6 +133,14 @@ func (x *extents) drop(first pagetable.Page) {
 	if i := x.search(first); i < len(x.list) && x.list[i].first == first {
 		x.list = append(x.list[:i], x.list[i+1:]...)
 	}
+}
+
+// name is what the allocation with a page is called; "" if it is in none that this node knows.
+func (x *extents) name(page pagetable.Page) string {
+	if i := x.search(page); i < len(x.list) && x.list[i].first <= page {
+		return x.list[i].name
+	}
+	return ""
 }
 
 // end is where the allocation with a page ends; the page itself if it is in none.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"dsmd/pagetable"
@@ -151,13 +152,13 @@ func TestExtents(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				first, count := pagetable.Page(rapid.IntRange(0, 60).Draw(t, "first")), uint64(rapid.IntRange(0, 8).Draw(t, "count"))
-				e := extent{first, first + pagetable.Page(count)}
+				e := extent{first, first + pagetable.Page(count), fmt.Sprint(first)}
 				for p := e.first; p < e.end; p++ {
 					if _, taken := owner[p]; taken && owner[p] != e {
 						return // the directory of names gives no page out twice
 					}
 				}
-				x.add(first, count)
+				x.add(first, count, e.name)
 				for p := e.first; p < e.end; p++ {
 					owner[p] = e
 				}
@@ -179,6 +180,9 @@ func TestExtents(t *testing.T) {
 					}
 					if got := x.end(p); got != want {
 						t.Fatalf("the allocation with page %d ends at %d, want %d (%v)", p, got, want, x.list)
+					}
+					if got := x.name(p); got != owner[p].name {
+						t.Fatalf("the allocation with page %d is called %q, want %q (%v)", p, got, owner[p].name, x.list)
 					}
 				}
 			},

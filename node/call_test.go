@@ -24,6 +24,9 @@ func TestStatusNumbers(t *testing.T) {
 	if uint8(attach.Read) != uint8(protocol.Read) || uint8(attach.Write) != uint8(protocol.Write) {
 		t.Error("programs and engines number accesses differently")
 	}
+	if node, lost := attach.OwnerNode(protocol.LostRank(7)); node != 7 || !lost || MaxRanks != attach.MaxRank+1 {
+		t.Errorf("the owner of a lock that died with node 7 is read by programs as %d, %v; there are %d ranks", node, lost, attach.MaxRank+1)
+	}
 	if attach.MaxContribution > protocol.MaxContribution || protocol.MaxPayload > attach.MaxPayload || attach.MaxName > protocol.MaxName {
 		t.Error("programs may say what engines may not, or the other way round")
 	}

@@ -14,6 +14,7 @@ type openCall struct {
 	p      *program
 	ticket uint64 // the program's
 	op     attach.Op
+	name   string // OpBind: of the memory
 	since  time.Duration
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
 	ended  bool   // the program is to be told that a rank of its job is lost, if nothing else has happened
@@ -93,7 +94,7 @@ func (n *Node) ask(p *program, c *attach.Call) {
 	n.lastTicket++
 	ev.Ticket = n.lastTicket
 	p.waiting[c.Ticket] = ev.Ticket
-	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, losses: c.Count, since: n.now}
+	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, name: c.Name, losses: c.Count, since: n.now}
 	n.putCall(ev)
 }
 
@@ -139,7 +140,7 @@ func (n *Node) reply(f *protocol.Effect) {
 	case attach.OpArrive:
 		n.count.barrierNanos.Add(waited)
 	case attach.OpBind:
-		n.noteExtent(f)
+		n.noteExtent(f, c.name)
 	}
 	r := attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload}
 	if c.ended && f.Status == protocol.StatusCanceled || f.Status == protocol.StatusNodeLost {
@@ -149,12 +150,12 @@ func (n *Node) reply(f *protocol.Effect) {
 }
 
 // noteExtent remembers where an allocation lies.
-func (n *Node) noteExtent(f *protocol.Effect) {
+func (n *Node) noteExtent(f *protocol.Effect, name string) {
 	if f.Status != protocol.StatusOK {
 		return
 	}
 	if first, count, err := protocol.DecodeRun(f.Payload); err == nil { // else the program finds out
-		n.extents.add(pagetable.Page(first), count)
+		n.extents.add(pagetable.Page(first), count, name)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+
+	"go.uber.org/zap"
 )
 
 // lostPages are the pages of which a program of this node has learned that they are lost, and the nodes that had their only copies. Programs ask
@@ -19,6 +21,29 @@ type lostPages map[pagetable.Page]protocol.NodeID
 func (l lostPages) forget(first pagetable.Page, count uint64) {
 	maps.DeleteFunc(l, func(p pagetable.Page, _ protocol.NodeID) bool { return p >= first && uint64(p-first) < count })
 }
+
+// losePage has all accesses to a page fail whose only copy was on a node that is lost.
+func (n *Node) losePage(page pagetable.Page, with protocol.NodeID) {
+	if _, known := n.lostPages[page]; !known {
+		n.lostPages[page] = with
+		n.count.pagesLost.Add(1)
+		// One line for each recovery: programs may touch thousands.
+		if epoch, _ := n.engine.Epoch(); epoch != n.lossLogged {
+			n.lossLogged = epoch
+			n.log.Warn("a page is lost that a program wants: its only copy was on a node that is lost; accesses to it, and to others like it, fail",
+				zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(n.extents.name(page))), zap.String("node", n.nameOf(with)), zap.Uint32("epoch", epoch))
+		}
+	}
+	for _, f := range n.fetching.byPage[page] {
+		f.lost = fmt.Sprintf("%s had the only copy of page %d", n.nameOf(with), page)
+	}
+	n.perform()
+	out, err := n.table.Lose(page)
+	n.operated(page, protocol.EffectLost, out, err)
+}
+
+// plainName is what a program has called memory, without the job that it is of.
+func plainName(name string) string { return name[strings.LastIndexByte(name, 0)+1:] }
 
 // loseRank notes that a rank of p's job was lost with its node, since p attached. From now on p waits at no barrier unless it knows of that.
 func (p *program) loseRank(rank uint32, with protocol.NodeID) {

@@ -181,6 +181,7 @@ type Node struct {
 	streams    streams
 	extents    extents
 	lostPages  lostPages
+	lossLogged uint32 // the last epoch in which a lost page was logged
 	runs       runs
 
 	count      counters

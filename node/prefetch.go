@@ -102,10 +102,10 @@ func (n *Node) fill(f *fetch) {
 	}
 	switch {
 	case f.next < f.end || f.missing > 0 || f.over:
+	case f.lost != "":
+		n.endFetch(f, attach.StatusNodeLost)
 	case f.pin && f.freed:
 		n.endFetch(f, attach.StatusUnknown)
-	case f.pin && f.lost != "":
-		n.endFetch(f, attach.StatusNodeLost)
 	case !f.pin || n.hold(f):
 		n.endFetch(f, attach.StatusOK)
 	}

@@ -84,7 +84,7 @@ func TestNeighboursTogether(t *testing.T) {
 			for _, n := range p.nodes {
 				n.rules.Hold = 0 // holds are waiting, and would part what comes together
 				n.engine = protocol.New(n.rules)
-				n.extents.add(0, pages)
+				n.extents.add(0, pages, "")
 			}
 			for page := range pagetable.Page(pages) {
 				p.gain(0, page, true)

@@ -239,19 +239,6 @@ func epochEvent(o *agreement.Output) protocol.Event {
 	return ev
 }
 
-// losePage has all accesses to a page fail whose only copy was on a node that is lost.
-func (n *Node) losePage(page pagetable.Page, had protocol.NodeID) {
-	n.count.pagesLost.Add(1)
-	n.lostPages[page] = had
-	n.log.Debug("a page is lost: its only copy was on a node that is lost", zap.Uint64("page", uint64(page)), zap.Uint16("peer", uint16(had)))
-	for _, f := range n.fetching.byPage[page] {
-		f.lost = fmt.Sprintf("%s had the only copy of page %d", n.nameOf(had), page)
-	}
-	n.perform()
-	out, err := n.table.Lose(page)
-	n.operated(page, protocol.EffectLost, out, err)
-}
-
 // resumed deals with the end of a recovery, unless another one has begun meanwhile.
 func (n *Node) resumed(epoch uint32) {
 	s := &n.survival

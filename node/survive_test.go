@@ -145,7 +145,7 @@ func TestLostPages(t *testing.T) {
 	c.recovered(1, 0, 1)
 	b := c.members[1].join()
 	call := attach.Call{Op: attach.OpPrefetch, Object: uint64(first), Count: HomeStripe, Access: attach.Read}
-	if r := b.do(call); r.Status != attach.StatusOK {
+	if r := b.do(call); r.Status != attach.StatusNodeLost {
 		t.Errorf("a prefetch of pages of which one is lost ends with %v", r.Status)
 	}
 	call.Op = attach.OpPin

@@ -77,12 +77,19 @@ func (d *desk) obey(line []string) string {
 			return "error: " + err.Error()
 		}
 	}
-	answer, err := d.memoryVerb(verb, name, n)
+	var answer string
+	var err error
+	if caught := dsm.Guard(func() { answer, err = d.memoryVerb(verb, name, n) }); caught != nil {
+		err = caught
+	}
 	if err == errNotMine {
 		answer, err = d.syncVerb(verb, name, n)
 	}
 	var died *dsm.OwnerDiedError
+	var lost *dsm.PageLostError
 	switch {
+	case errors.As(err, &lost):
+		return fmt.Sprintf("lost with node %d: byte %d of %s", lost.Node, lost.Offset, lost.Name)
 	case errors.As(err, &died):
 		return fmt.Sprintf("owner died: rank %d", died.Rank)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -167,6 +174,8 @@ func (d *desk) syncVerb(verb, name string, n [2]uint64) (answer string, err erro
 		var v int
 		v, err = dsm.Reduce(ctx, d.c, name, 1<<(8*d.c.Rank()), dsm.Sum)
 		answer = fmt.Sprintf("%x", v)
+	case "survivors": // meet, and add up ones
+		return d.survivors(ctx)
 	case "counter":
 		stats, err := d.c.Stats(ctx)
 		return fmt.Sprint(stats[name]), err
@@ -179,6 +188,19 @@ func (d *desk) syncVerb(verb, name string, n [2]uint64) (answer string, err erro
 		answer = ""
 	}
 	return answer, err
+}
+
+// survivors meets those that are left, and says who they are and what they add up to.
+func (d *desk) survivors(ctx context.Context) (string, error) {
+	left, err := d.c.Survivors(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := left.Barrier(ctx); err != nil {
+		return "", err
+	}
+	sum, err := dsm.Reduce(ctx, left, "ones", 1, dsm.Sum)
+	return fmt.Sprint(left.Ranks(), sum), err
 }
 
 // within is a context that ends after some milliseconds, or with the program for 0.

@@ -308,8 +308,8 @@ func (e *Engine) onTake(m *Message) {
 		e.reject(m, "only the home takes objects away, and for others")
 		return
 	}
-	if m.Kind == Forward && m.Access == None {
-		e.reject(m, "a forward for no access")
+	if m.Kind == Forward && m.Access == None || !e.isMember(m.Requester) {
+		e.reject(m, "a forward for no access, or an object taken for a node that is lost")
 		return
 	}
 	o := e.objects.find(m.Object)

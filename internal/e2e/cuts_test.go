@@ -113,17 +113,20 @@ func compute(t *testing.T, c *testcluster.Cluster, nodes int, name string, size 
 	}
 }
 
+// securities are the ways in which daemons talk to each other, with the flags for them.
+var securities = []struct {
+	name  string
+	flags func(t *testing.T) []string
+}{
+	{"Plain", func(*testing.T) []string { return nil }},
+	{"TLS", certificates},
+}
+
 // TestCuts runs whole programs on four daemons while the connections between these are cut, every 50 ms on average, in every way that a
 // network has: the results are exact, every time. The same with TLS, which a cut may meet in the middle of a record or of a handshake.
 func TestCuts(t *testing.T) {
 	uffdtest.Require(t)
-	for _, security := range []struct {
-		name  string
-		flags func(t *testing.T) []string
-	}{
-		{"Plain", func(*testing.T) []string { return nil }},
-		{"TLS", certificates},
-	} {
+	for _, security := range securities {
 		for _, k := range kernels {
 			t.Run(security.name+"/"+k.name, func(t *testing.T) {
 				flags := security.flags(t)

@@ -47,13 +47,7 @@ func requireLinks(t *testing.T) (devices [2]string, netdev string) {
 // and up: the results are exact, with TLS and without.
 func TestCutLinks(t *testing.T) {
 	devices, netdev := requireLinks(t)
-	for _, security := range []struct {
-		name  string
-		flags func(t *testing.T) []string
-	}{
-		{"Plain", func(*testing.T) []string { return nil }},
-		{"TLS", certificates},
-	} {
+	for _, security := range securities {
 		for _, k := range kernels {
 			t.Run(security.name+"/"+k.name, func(t *testing.T) {
 				flags := append([]string{"--transport", "rdma", "--dead-after", "1m"}, security.flags(t)...)

@@ -268,18 +268,7 @@ func runAfterClose(r *Rig) {
 // randomRuns does random operations on runs, and accesses in between, and compares every value with a plain array.
 func randomRuns(r *Rig) {
 	const pages, steps = 12, 300
-	seed := rand.Uint64()
-	defer func() {
-		if r.Failed() {
-			r.Logf("seed %d", seed)
-		}
-	}()
-	rng := rand.New(rand.NewPCG(seed, 1))
-	progs := []Program{nil}
-	for range 2 {
-		p, _ := r.Start()
-		progs = append(progs, p)
-	}
+	rng, progs := r.chance(1)
 	var model [pages]uint64
 	for step := range steps {
 		proc := pagetable.ProcID(1 + rng.IntN(2))

@@ -712,21 +712,27 @@ func afterClose(r *Rig) {
 	r.table.Detach(id)
 }
 
-// randomHistory does random accesses and operations one after the other and compares every value with a plain array.
-func randomHistory(r *Rig) {
-	const pages, steps = 6, 400
+// chance starts the programs 1 and 2 of a random test, and returns them by their numbers with a source of randomness, whose seed is printed if
+// the test fails.
+func (r *Rig) chance(stream uint64) (*rand.Rand, []Program) {
 	seed := rand.Uint64()
-	defer func() {
+	r.Cleanup(func() {
 		if r.Failed() {
 			r.Logf("seed %d", seed)
 		}
-	}()
-	rng := rand.New(rand.NewPCG(seed, 0))
+	})
 	progs := []Program{nil}
 	for range 2 {
 		p, _ := r.Start()
 		progs = append(progs, p)
 	}
+	return rand.New(rand.NewPCG(seed, stream)), progs
+}
+
+// randomHistory does random accesses and operations one after the other and compares every value with a plain array.
+func randomHistory(r *Rig) {
+	const pages, steps = 6, 400
+	rng, progs := r.chance(0)
 	var model [pages]uint64
 	for step := range steps {
 		page, proc := pagetable.Page(rng.IntN(pages)), pagetable.ProcID(1+rng.IntN(2))

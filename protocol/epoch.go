@@ -408,10 +408,18 @@ func (e *Engine) lostHome(id ObjectID) (NodeID, bool) {
 		if id.IsLock() != (s.count == 0) || !id.IsLock() && (id.Page() < s.first || id.Page() >= s.first+s.count) {
 			continue
 		}
-		for _, members := range s.before {
-			if h := e.cfg.homeAmong(id, members); !isIn(s.after, h) {
-				return h, true
-			}
+		if home, lost := e.cfg.homeLost(id, s.before, s.after); lost {
+			return home, true
+		}
+	}
+	return NoNode, false
+}
+
+// homeLost is a node that was an object's home in one of the views before and is none of those after; false if there is none.
+func (c *Config) homeLost(id ObjectID, before [][]NodeID, after []NodeID) (NodeID, bool) {
+	for _, members := range before {
+		if h := c.homeAmong(id, members); !isIn(after, h) {
+			return h, true
 		}
 	}
 	return NoNode, false

@@ -96,12 +96,7 @@ func (e *Engine) sendReports() {
 
 // formerHome is a node with which the directory entry of an object was lost since the last recovery that was completed; false if there is none.
 func (e *Engine) formerHome(id ObjectID) (NodeID, bool) {
-	for _, members := range e.view.before {
-		if h := e.cfg.homeAmong(id, members); !e.isMember(h) {
-			return h, true
-		}
-	}
-	return NoNode, false
+	return e.cfg.homeLost(id, e.view.before, e.view.members)
 }
 
 // reportNames says which names programs of this node use. Those that they are giving up are not: if the directory of names is lost, nobody knows
@@ -275,7 +270,9 @@ func (e *Engine) applyReports() {
 	e.dead = nil
 	e.dropArrivals()
 	for i := range e.names.freeing {
-		e.names.freeing[i].phase, e.names.freeing[i].missing = 0, make(nodeSet, len(e.allMembers()))
+		f := &e.names.freeing[i]
+		f.phase = 0
+		clear(f.missing)
 	}
 	if e.directory() == e.cfg.Self {
 		e.applyNames(names, users, top)

@@ -155,14 +155,17 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 		case 3:
 			q.advance(random.IntN(min(q.unsent(), 1000) + 1))
 		case 4:
-			q.confirm(q.confirmed + uint64(random.IntN(int(q.sent-q.confirmed)+1)))
+			q.confirm(q.confirmed + uint64(random.IntN(int(q.reached-q.confirmed)+1)))
 		case 5:
 			if random.IntN(4) == 0 {
-				q.rewind()
+				q.resume(q.confirmed + uint64(random.IntN(int(q.reached-q.confirmed)+1)))
 			}
 		}
 		if q.end != uint64(len(stream)) || q.held() != len(stream)-int(q.confirmed) {
 			t.Fatalf("the queue ends at %d and holds %d bytes, want %d and %d", q.end, q.held(), len(stream), len(stream)-int(q.confirmed))
+		}
+		if q.confirmed != min(max(q.known, q.confirmed), q.sent) {
+			t.Fatalf("%d bytes were sent, the peer has %d, and %d are confirmed", q.sent, q.known, q.confirmed)
 		}
 		if got := q.next(300); !bytes.Equal(got, stream[q.sent:min(len(stream), int(q.sent)+300)]) {
 			t.Fatalf("what comes next at byte %d differs from what went in", q.sent)

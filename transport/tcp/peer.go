@@ -86,10 +86,10 @@ func (t *Transport) adoptConnection(p *peer, a arrival, h transport.Handler) {
 		unix.Close(a.fd)
 		return
 	}
-	if a.sendFrom < p.queue.confirmed || a.sendFrom > p.queue.sent {
+	if a.sendFrom < p.queue.confirmed || a.sendFrom > p.queue.reached {
 		unix.Close(a.fd)
 		t.lose(p, fmt.Errorf("tcp: node %d: %w: it wants to go on at byte %d of a stream of which it has confirmed %d and was sent %d",
-			p.id, ErrMalformed, a.sendFrom, p.queue.confirmed, p.queue.sent))
+			p.id, ErrMalformed, a.sendFrom, p.queue.confirmed, p.queue.reached))
 		return
 	}
 	before := p.state
@@ -123,8 +123,7 @@ func (t *Transport) plug(p *peer, a arrival) error {
 		p.in = newReceiveBuffer(t.pageBytes)
 	}
 	before := p.queue.unsent()
-	p.queue.confirm(a.sendFrom)
-	p.queue.rewind()
+	p.queue.resume(a.sendFrom)
 	t.counts.queuedBytes.Add(int64(p.queue.unsent() - before))
 	t.list(p)
 	p.fd, p.tls, p.call, p.state = a.fd, a.secure, a.call, peerUp

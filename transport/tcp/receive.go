@@ -128,14 +128,11 @@ func (t *Transport) deliver(p *peer, h transport.Handler, max int) int {
 // takeConfirmation lets go of what the peer has, and says whether that can be true. Frames that are sent once more carry old
 // confirmations.
 func (t *Transport) takeConfirmation(p *peer, confirmed uint64) bool {
-	switch {
-	case confirmed <= p.queue.confirmed:
-	case confirmed <= p.queue.sent:
-		p.queue.confirm(confirmed)
-	default:
-		t.lose(p, fmt.Errorf("tcp: node %d: %w: it confirms %d bytes, and %d were sent", p.id, ErrMalformed, confirmed, p.queue.sent))
+	if confirmed > p.queue.reached {
+		t.lose(p, fmt.Errorf("tcp: node %d: %w: it confirms %d bytes, and %d were sent", p.id, ErrMalformed, confirmed, p.queue.reached))
 		return false
 	}
+	p.queue.confirm(confirmed)
 	return true
 }
 

@@ -59,8 +59,12 @@ type sendQueue struct {
 	tail     *chunk // where the next control part goes; nil: take a new chunk
 	orphaned bool   // confirmed pages are not given back: Close runs, and the pool is the reactor's
 
-	// Invariant: confirmed <= sent <= end.
-	confirmed, sent, end uint64
+	// sent is what the connection that there is has taken, reached what any connection ever has: the peer may have it all.
+	// Invariant: confirmed <= sent <= reached <= end.
+	confirmed, sent, reached, end uint64
+	// known is what the peer is known to have. It runs ahead of confirmed when a new connection was offered less than an earlier
+	// one brought later: then it is sent again all the same, because the new one counts from where its greeting said. Invariant: known <= reached.
+	known uint64
 
 	// The first byte to send is number offset of segment cursor. Invariant: head <= cursor <= len(segments).
 	cursor, offset int
@@ -134,16 +138,45 @@ func (q *sendQueue) copyNext(b []byte) int {
 // advance notes that the next n bytes were sent.
 // Preconditions: n <= q.unsent().
 func (q *sendQueue) advance(n int) {
+	q.pass(n)
+	if q.known > q.confirmed {
+		q.release(min(q.known, q.sent))
+	}
+}
+
+// pass moves the first byte to send.
+func (q *sendQueue) pass(n int) {
 	q.sent += uint64(n)
+	q.reached = max(q.reached, q.sent)
 	for n += q.offset; q.cursor < len(q.segments) && n >= len(q.segments[q.cursor].data); q.cursor++ {
 		n -= len(q.segments[q.cursor].data)
 	}
 	q.offset = n
 }
 
-// confirm gives back what comes before a position, which the peer has received.
-// Preconditions: q.confirmed <= position <= q.sent.
+// confirm notes that the peer has received what comes before a position, and gives back what was sent of it.
+// Preconditions: position <= q.reached.
 func (q *sendQueue) confirm(position uint64) {
+	if position > q.known {
+		q.known = position
+		q.release(min(position, q.sent))
+	}
+}
+
+// resume begins a new connection at a position, up to which the peer has everything.
+// Preconditions: q.confirmed <= position <= q.reached.
+func (q *sendQueue) resume(position uint64) {
+	if position > q.sent {
+		q.pass(int(position - q.sent))
+	}
+	q.known = max(q.known, position)
+	q.release(position)
+	q.rewind()
+}
+
+// release gives back what comes before a position.
+// Preconditions: q.confirmed <= position <= q.sent.
+func (q *sendQueue) release(position uint64) {
 	n := int(position - q.confirmed)
 	q.confirmed = position
 	for n > 0 {
@@ -169,7 +202,7 @@ func (q *sendQueue) discard() {
 	for q.head < len(q.segments) {
 		q.dropFirst()
 	}
-	q.confirmed = q.end
+	q.confirmed, q.reached, q.known = q.end, q.end, q.end
 	q.rewind()
 	q.closeGap()
 }

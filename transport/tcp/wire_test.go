@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,6 +121,22 @@ func (p *rawPeer) write(b []byte) {
 	if _, err := p.conn.Write(b); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// read takes n bytes of the node's stream.
+func (p *rawPeer) read(tr *Transport, h transport.Handler, n uint64) {
+	p.t.Helper()
+	var taken atomic.Bool
+	go func(conn net.Conn) {
+		if _, err := io.CopyN(io.Discard, conn, int64(n)); err != nil {
+			p.t.Error(err)
+		}
+		taken.Store(true)
+	}(p.conn)
+	pollUntil(p.t, tr, h, func() bool {
+		time.Sleep(time.Millisecond) // Nobody signals that it was read.
+		return taken.Load()
+	})
 }
 
 // pollUntil polls, asleep on WaitFD in between, until done.
@@ -257,6 +274,55 @@ func TestSentOnceMore(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
 	if !errors.Is(h.down[1], ErrMalformed) {
 		t.Errorf("a peer that asks for bytes that were never sent is down with %v", h.down[1])
+	}
+}
+
+// TestKnowsWhatItEverSent: a handshake quotes what has come, and then more comes by the connection before. When the connection
+// that was made has taken less than that, the peer may have more than it was sent by this one: it says so in a confirmation, or
+// in the next handshake. Neither is a lie, and the stream goes on where it should.
+func TestKnowsWhatItEverSent(t *testing.T) {
+	for _, how := range []string{"ByConfirmation", "ByCall"} {
+		t.Run(how, func(t *testing.T) {
+			tr, peers := withRawPeers(t, 1)
+			h, p, queue := newRecorder(), peers[0], &tr.peers[1].queue
+			pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+			control := bytes.Repeat([]byte("x"), transport.MaxControlBytes)
+			const most = 16 << 20 // more than sockets hold
+			for queue.end < most {
+				if err := tr.Send(1, control, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := queue.end
+			tr.Flush()
+			p.read(tr, h, all)
+
+			p.callAgain() // It says that nothing has come, and reads nothing.
+			pollUntil(t, tr, h, func() bool { return tr.peers[1].call == p.mine.call })
+			if queue.sent == all {
+				t.Fatalf("the sockets took all of %d bytes", all)
+			}
+			if how == "ByConfirmation" {
+				p.write(append(appendFrameHeader(nil, frameControl, 1, all), 'x'))
+				pollUntil(t, tr, h, func() bool { return len(h.from) == 1 || h.down[1] != nil })
+				p.read(tr, h, all)
+			} else {
+				p.mine.received = all
+				p.callAgain()
+				pollUntil(t, tr, h, func() bool { return tr.peers[1].call == p.mine.call || h.down[1] != nil })
+			}
+			if h.down[1] != nil || queue.held() != 0 {
+				t.Fatalf("%d bytes are held, down: %v", queue.held(), h.down[1])
+			}
+			if err := tr.Send(1, []byte("next"), nil); err != nil {
+				t.Fatal(err)
+			}
+			tr.Flush()
+			next := make([]byte, len(frameBytes("next")))
+			if _, err := io.ReadFull(p.conn, next); err != nil || !bytes.HasSuffix(next, []byte("next")) {
+				t.Errorf("behind what it had came %q, %v", next, err)
+			}
+		})
 	}
 }
 

@@ -10,13 +10,20 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// sweepPasses bounds how often the guard looks for processes of the job. A process that forks while it is being looked
-// for may be missed by one pass; its child is found by the next, unless it forks faster than /proc can be read.
-const sweepPasses = 20
+const (
+	// sweepPasses bounds how often the guard looks for processes of the job. A process that forks while it is being looked
+	// for may be missed by one pass; its child is found by the next, unless it forks faster than /proc can be read.
+	sweepPasses = 20
+	// emptyPasses is how many passes in a row, sweepPause apart, must find nothing. In the middle of execve a process has no
+	// environment to read, and on a busy machine it may stay there for some milliseconds.
+	emptyPasses = 3
+	sweepPause  = 10 * time.Millisecond
+)
 
 // guard is the supervisor's side of the guard process.
 type guard struct {
@@ -76,10 +83,13 @@ func Guard(from io.Reader, token string) {
 		}
 	}
 	mark := []byte(EnvSocket + "=" + SocketPrefix + token + "-")
-	for range sweepPasses {
-		if sweep(mark) == 0 {
-			return
+	for pass, empty := 0, 0; pass < sweepPasses && empty < emptyPasses; pass++ {
+		if sweep(mark) > 0 {
+			empty = 0
+			continue
 		}
+		empty++
+		time.Sleep(sweepPause)
 	}
 }
 

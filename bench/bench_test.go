@@ -21,6 +21,7 @@ import (
 	"dsmd/bench/kernel"
 	"dsmd/bench/micro"
 	"dsmd/bench/report"
+	"dsmd/bench/stages"
 	"dsmd/dsm"
 
 	"dsmd/internal/uffd/uffdtest"
@@ -306,7 +307,7 @@ func awaitWorkers(t *testing.T, temp string, want int) {
 func TestBadUse(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                                 "",
-		"frobnicate":                       "list, micro, report, run",
+		"frobnicate":                       "list, micro, report, run, sim, stages",
 		"run":                              "sor",
 		"run nix":                          "sor, matmul",
 		"run sor matmul":                   "one kernel",
@@ -323,6 +324,8 @@ func TestBadUse(t *testing.T) {
 		"micro teleport":                   "read_miss",
 		"micro -n 1":                       "2 to 1024",
 		"micro --runs 0":                   "--runs",
+		"stages --runs 0":                  "--runs",
+		"stages --trap mouse":              "auto, uffd, sigsegv",
 		"list all":                         "all",
 		"report":                           "--out",
 		"report --out x --kernels nix":     "sor, matmul",
@@ -384,6 +387,36 @@ func TestMicro(t *testing.T) {
 		if unit, ok := line["unit"].(string); !ok || unit == "" {
 			t.Errorf("%v: unit is %v", line["name"], line["unit"])
 		}
+	}
+}
+
+// TestStages takes real faults apart, and asserts nothing about the times but that stages have some.
+func TestStages(t *testing.T) {
+	uffdtest.Require(t)
+	dir := t.TempDir()
+	out, err := run(t, "stages", "--runs", "1", "--json", "-", "--out", dir, "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result stages.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		t.Fatalf("standard output is not one JSON value: %v\n%s", err, out)
+	}
+	if len(result.Operations) != len(stagesMicros) {
+		t.Fatalf("%d operations, want %d", len(result.Operations), len(stagesMicros))
+	}
+	for _, o := range result.Operations {
+		if o.Samples == 0 || o.Samples < o.LeftOut {
+			t.Errorf("%s: %d accesses were taken apart, and %d left out", o.Name, o.Samples, o.LeftOut)
+		}
+		for _, s := range o.Stages[:len(o.Stages)-1] {
+			if !(s.P50 > 0) {
+				t.Errorf("%s: %q takes %v µs", o.Name, s.Name, s.P50)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "stages-faults.svg")); err != nil {
+		t.Errorf("the chart: %v", err)
 	}
 }
 

@@ -34,6 +34,11 @@ type clusterOptions struct {
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
 	flags.IntVarP(&o.nodes, "nodes", "n", 2, "number of nodes: daemons, each with one copy of the program")
+	o.registerShared(flags)
+}
+
+// registerShared registers all but -n, for a command that knows how many nodes it needs.
+func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.trap, "trap", "auto", "how daemons trap page faults: auto, uffd or sigsegv")
 	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
 	flags.StringVar(&o.dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")

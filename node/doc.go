@@ -28,6 +28,7 @@
 //	pin.go       keeping pages here for system calls
 //	waiters.go   which of several programs an arriving page is mapped into
 //	metrics.go   counters, histograms, Prometheus
+//	stages.go    when faults passed which stage, for measurements
 //
 // Concurrency: Run is called once. PeerFailed may be called from any goroutine. Everything else in the package belongs to the
 // reactor, except counters, which anybody may read.

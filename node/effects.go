@@ -79,6 +79,7 @@ func (n *Node) operationDone(page pagetable.Page, kind protocol.EffectKind) {
 		n.now = n.clock()
 		n.observe(page)
 	}
+	n.passed(page, StageDone, kind)
 	id := protocol.PageObject(uint64(page))
 	if kind == protocol.EffectForget {
 		n.step(protocol.Event{Kind: protocol.EventForgotten, Object: id})

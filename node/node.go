@@ -73,8 +73,10 @@ type Config struct {
 	// Farewell is called when the node ends, before its connections do, so that the other nodes can be told why they end: with Run's error,
 	// or nil if the node was told to. It is not called when New fails. nil: they find out.
 	Farewell func(why error)
-	Log      *zap.Logger // nil: no logs
-	Metrics  prometheus.Registerer
+	// Stages is filled with the stages that faults pass. It is the node's until that has ended. nil: nobody wants to know.
+	Stages  *StageLog
+	Log     *zap.Logger // nil: no logs
+	Metrics prometheus.Registerer
 }
 
 func (c *Config) setDefaults() error {
@@ -186,6 +188,7 @@ type Node struct {
 
 	count      counters
 	latency    histograms
+	stages     *StageLog              // nil: nobody wants to know
 	registered []prometheus.Collector // in cfg.Metrics
 }
 
@@ -250,7 +253,11 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 		waits: map[pagetable.Page]wait{}, programs: map[protocol.ClientID]*program{}, calls: map[protocol.Ticket]openCall{},
 		published: map[protocol.ObjectID]*published{},
 		patience:  pinPatience, farewell: farewell, moveCore: netio.ChangeCore, latency: newHistograms(), fetching: newFetching(), pins: pins{}, waiters: newWaiters(), lostPages: lostPages{},
-		survival: newSurvival(&cfg), runs: newRuns(table.PageBytes()),
+		survival: newSurvival(&cfg), runs: newRuns(table.PageBytes()), stages: cfg.Stages,
+	}
+	if err := n.stages.begin(n.start); err != nil {
+		poller.Close()
+		return nil, err
 	}
 	n.count.members.Store(int64(cfg.Nodes))
 	if err := n.openDescriptors(); err != nil {

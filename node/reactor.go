@@ -86,6 +86,7 @@ func (n *Node) look(check bool) bool {
 func (n *Node) flush() {
 	if n.urgent {
 		n.net.Flush()
+		n.passedOn()
 		n.urgent, n.unsent = false, false
 	}
 }
@@ -93,7 +94,9 @@ func (n *Node) flush() {
 // sleep waits until a descriptor is ready or a timer is due, and deals with that.
 func (n *Node) sleep() {
 	n.urgent, n.unsent = false, false // Arm flushes
-	if n.net.Arm() {
+	armed := n.net.Arm()
+	n.passedOn()
+	if armed {
 		n.look(true)
 		return
 	}
@@ -211,6 +214,7 @@ func (n *Node) together(events func()) {
 func (n *Node) tableEvent(ev *pagetable.Event) {
 	switch ev.Kind {
 	case pagetable.Fault:
+		n.passed(ev.Page, StageFault, noEffect)
 		n.fault(ev)
 	case pagetable.Completed:
 		if ev.Err != nil {
@@ -309,6 +313,7 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 		return
 	}
 	m.To = protocol.NodeID(n.cfg.Self)
+	n.passedBy(&m, StageReceived)
 	if m.Kind == protocol.Grant && !m.Object.IsLock() {
 		n.noteGrant(&m, payload)
 	}

@@ -230,6 +230,7 @@ func (n *Node) unlessZero(m *protocol.Message, payload transport.Payload) transp
 
 // post gives a message to the network, with a page or nil.
 func (n *Node) post(m *protocol.Message, payload transport.Payload) {
+	n.passedBy(m, StagePosted)
 	n.control = protocol.AppendMessage(n.control[:0], m)
 	err := n.net.Send(transport.NodeID(m.To), n.control, payload)
 	switch {

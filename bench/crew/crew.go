@@ -37,6 +37,8 @@ type Options struct {
 	Nodes int
 	// Trap and Transport are passed on to `dsmd run`; empty for its defaults.
 	Trap, Transport string
+	// Flags are further arguments of `dsmd run`.
+	Flags []string
 	// Worker is the worker's command line. The path for Connect is appended to it.
 	Worker []string
 	// Dir is an existing directory for the socket.
@@ -117,6 +119,7 @@ func (c *Crew) launch(socket string) error {
 	if c.options.Transport != "" {
 		args = append(args, "--transport", c.options.Transport)
 	}
+	args = append(args, c.options.Flags...)
 	args = append(append(append(args, "--"), c.options.Worker...), socket)
 	c.cmd = exec.Command(c.options.Dsmd, args...)
 	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output

@@ -12,6 +12,8 @@ import (
 
 	"dsmd/bench/floor"
 	"dsmd/dsm"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Request names one run of one microbenchmark, for every rank.
@@ -19,11 +21,16 @@ type Request struct {
 	Name string `json:"name"`
 	// Run counts from 0. No two requests of a cluster may have the same Name and Run.
 	Run int `json:"run"`
+	// Starts asks for Reply.Starts.
+	Starts bool `json:"starts,omitempty"`
 }
 
 // A Reply is the samples that one rank took, in the unit of the Micro; most ranks take none.
 type Reply struct {
 	Samples []float64 `json:"samples"`
+	// Starts says when the operation of each sample began, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. Only
+	// benchmarks of single accesses tell.
+	Starts []int64 `json:"starts,omitempty"`
 }
 
 // Measure does this rank's part of one run. It is collective: all ranks of c call it with the same request.
@@ -32,11 +39,30 @@ func Measure(ctx context.Context, c *dsm.Cluster, request Request) (Reply, error
 	if err != nil {
 		return Reply{}, err
 	}
-	samples, err := chosen[0].measure(&place{ctx: ctx, cluster: c, request: request})
+	p := &place{ctx: ctx, cluster: c, request: request}
+	samples, err := chosen[0].measure(p)
 	if err != nil {
 		return Reply{}, fmt.Errorf("%s, run %d: %w", request.Name, request.Run, err)
 	}
-	return Reply{samples}, nil
+	reply := Reply{Samples: samples}
+	if request.Starts {
+		reply.Starts, err = monotonic(timed(p.starts))
+	}
+	return reply, err
+}
+
+// monotonic are times as CLOCK_MONOTONIC has them.
+func monotonic(times []time.Time) ([]int64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return nil, fmt.Errorf("reading CLOCK_MONOTONIC: %w", err)
+	}
+	here := time.Now()
+	nanos := make([]int64, len(times))
+	for i, t := range times {
+		nanos[i] = now.Nano() - int64(here.Sub(t))
+	}
+	return nanos, nil
 }
 
 // A place is where a microbenchmark runs: one rank of one run.
@@ -44,6 +70,7 @@ type place struct {
 	ctx     context.Context
 	cluster *dsm.Cluster
 	request Request
+	starts  []time.Time // when each access began that timeEach has timed
 }
 
 func (p *place) is(rank int) bool { return p.cluster.Rank() == rank }
@@ -123,12 +150,13 @@ func loadAll(s pages) {
 var sink uint64
 
 // timed are the samples that follow the warm-up, of the rank that took any.
-func timed(samples []float64) []float64 { return samples[min(floor.WarmUps, len(samples)):] }
+func timed[T any](samples []T) []T { return samples[min(floor.WarmUps, len(samples)):] }
 
 // timeEach makes a step that accesses all pages in p's random order and appends the time of each access, in
 // microseconds, to samples.
 func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pages, page int)) func(pages) {
 	return func(s pages) {
+		p.starts = make([]time.Time, 0, s.count())
 		for _, page := range p.order(s.count()) {
 			if gap > 0 {
 				floor.Compute(gap)
@@ -136,6 +164,7 @@ func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pa
 			start := time.Now()
 			access(s, page)
 			*samples = append(*samples, microseconds(time.Since(start)))
+			p.starts = append(p.starts, start)
 		}
 	}
 }

@@ -94,8 +94,13 @@ func serve(v *settings.Values, fds inherited) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	stages, err := newStages(v)
+	if err != nil {
+		s.close()
+		return err
+	}
 	if v.Metrics != "" || fds.metrics >= 0 {
-		server, err := serveMetrics(v, fds.metrics, secrets, registry, log)
+		server, err := serveMetrics(v, fds.metrics, secrets, registry, stages, log)
 		if err != nil {
 			s.close()
 			return err
@@ -120,7 +125,7 @@ func serve(v *settings.Values, fds inherited) error {
 		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
 		Survive: v.Survive, NoQuorum: v.NoQuorum,
-		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Log: log, Metrics: registry,
+		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Stages: stages, Log: log, Metrics: registry,
 	})
 	if err != nil {
 		place.leave(err)
@@ -128,6 +133,14 @@ func serve(v *settings.Values, fds inherited) error {
 	}
 	place.watch(n)
 	return n.Run(ctx)
+}
+
+// newStages makes the log of stages that the settings ask for, nil if they do not.
+func newStages(v *settings.Values) (*node.StageLog, error) {
+	if v.Stages == 0 {
+		return nil, nil
+	}
+	return node.NewStageLog(v.Stages)
 }
 
 // sockets are what a daemon listens at for nodes and programs.
@@ -200,7 +213,7 @@ func listenSocket(fd int, socket string) (*net.UnixListener, error) {
 
 // serveMetrics starts the HTTP server for metrics and profiles. Beyond this machine it serves nobody without a certificate of the
 // cluster: a profile tells more of a program than strangers should know.
-func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *prometheus.Registry, log *zap.Logger) (*http.Server, error) {
+func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *prometheus.Registry, stages *node.StageLog, log *zap.Logger) (*http.Server, error) {
 	addr := v.Metrics
 	if fd < 0 {
 		var err error
@@ -223,6 +236,9 @@ func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *promet
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if stages != nil {
+		mux.Handle("/debug/stages", stages)
+	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

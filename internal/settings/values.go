@@ -43,6 +43,7 @@ type Values struct {
 	RDMAPool            Bytes
 	Region              Bytes
 	Hold, Spin          time.Duration
+	Stages              int
 	LogLevel, LogFormat string
 
 	origins map[string]string // by name of the setting; missing: the default

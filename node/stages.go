@@ -1,0 +1,150 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"dsmd/pagetable"
+	"dsmd/protocol"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stage is a point that a fault passes in the daemons that deal with it. Its text is a contract with those who read a log that was written.
+type Stage string
+
+// The stages that a daemon notes.
+const (
+	StageFault    Stage = "fault"    // a fault was read from the program's trap
+	StagePosted   Stage = "posted"   // a message about the page was decided and queued
+	StageSent     Stage = "sent"     // the kernel has taken it
+	StageReceived Stage = "received" // a message about the page was received
+	StageDone     Stage = "done"     // an operation of the page table on the page has taken effect
+)
+
+// MaxStages bounds the capacity of a StageLog: 768 MiB.
+const MaxStages = 1 << 24
+
+// StageRecord says that a page has passed a stage.
+type StageRecord struct {
+	// Nanos is when, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+	Nanos int64  `json:"ns"`
+	Page  uint64 `json:"page"`
+	Stage Stage  `json:"stage"`
+	What  string `json:"what,omitempty"` // the kind of the message, or the operation
+}
+
+// StageLog has the stages that pages have passed lately in one node, for those who want to know where the time of a fault goes. Its memory is
+// reserved from the start; when it is full the oldest records give way. The node that it is given to (Config.Stages) fills it, and any goroutine may read it
+// meanwhile. A nil *StageLog notes nothing, and costs a comparison.
+type StageLog struct {
+	offset time.Duration // from the node's clock to CLOCK_MONOTONIC
+	queued []StageRecord // posted and not sent yet; at most maxQueued, others are not noted as sent
+
+	mu      sync.Mutex
+	records []StageRecord // guarded by mu
+	count   int           // of all that were noted, also those that have given way; guarded by mu
+}
+
+// maxQueued bounds the messages of one flush whose sending is noted.
+const maxQueued = 64
+
+// NewStageLog makes a log of so many records, 1 to MaxStages.
+func NewStageLog(capacity int) (*StageLog, error) {
+	if capacity < 1 || capacity > MaxStages {
+		return nil, fmt.Errorf("node: a log of %d stages; 1 to %d are possible", capacity, MaxStages)
+	}
+	l := &StageLog{records: make([]StageRecord, capacity), queued: make([]StageRecord, 0, maxQueued)}
+	for i := range l.records {
+		l.records[i].Page = 1 // so that no record is the first to touch its memory when it is noted
+	}
+	return l, nil
+}
+
+// begin sets the log to a node's clock, which has started at start.
+func (l *StageLog) begin(start time.Time) error {
+	if l == nil {
+		return nil
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("node: read CLOCK_MONOTONIC: %w", err)
+	}
+	l.offset = time.Duration(now.Nano()) - time.Since(start)
+	return nil
+}
+
+// Records lists what was noted, oldest first.
+func (l *StageLog) Records() []StageRecord {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count <= len(l.records) {
+		return slices.Clone(l.records[:l.count])
+	}
+	first := l.count % len(l.records)
+	return slices.Concat(l.records[first:], l.records[:first])
+}
+
+// ServeHTTP answers with the records as JSON, one a line.
+func (l *StageLog) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := json.NewEncoder(w)
+	for _, r := range l.Records() {
+		if out.Encode(r) != nil {
+			return // whoever asked has gone
+		}
+	}
+}
+
+func (l *StageLog) add(r StageRecord) {
+	l.mu.Lock()
+	l.records[l.count%len(l.records)] = r
+	l.count++
+	l.mu.Unlock()
+}
+
+// noEffect is of stages that are none of an operation.
+const noEffect = protocol.EffectKind(0)
+
+// passed notes a stage of a page, and of the operation that carries out an effect.
+func (n *Node) passed(page pagetable.Page, s Stage, kind protocol.EffectKind) {
+	if n.stages == nil {
+		return
+	}
+	r := StageRecord{Nanos: n.monotonic(), Page: uint64(page), Stage: s}
+	if op := slices.Index(effectOf[:], kind); s == StageDone && op > 0 {
+		r.What = pagetable.Op(op).String()
+	}
+	n.stages.add(r)
+}
+
+// passedBy notes a stage of a message, if it is about a page.
+func (n *Node) passedBy(m *protocol.Message, s Stage) {
+	if n.stages == nil || m.Object.IsLock() {
+		return
+	}
+	r := StageRecord{Nanos: n.monotonic(), Page: m.Object.Page(), Stage: s, What: m.Kind.String()}
+	n.stages.add(r)
+	if s == StagePosted && len(n.stages.queued) < maxQueued {
+		n.stages.queued = append(n.stages.queued, r)
+	}
+}
+
+// passedOn notes that what was posted is with the kernel.
+func (n *Node) passedOn() {
+	if n.stages == nil || len(n.stages.queued) == 0 {
+		return
+	}
+	now := n.monotonic()
+	for _, r := range n.stages.queued {
+		r.Nanos, r.Stage = now, StageSent
+		n.stages.add(r)
+	}
+	n.stages.queued = n.stages.queued[:0]
+}
+
+func (n *Node) monotonic() int64 { return int64(n.clock() + n.stages.offset) }

@@ -180,7 +180,7 @@ type Node struct {
 	fetching   fetching
 	pins       pins
 	waiters    waiters
-	streams    streams
+	trackers   trackers
 	extents    extents
 	lostPages  lostPages
 	lossLogged uint32 // the last epoch in which a lost page was logged
@@ -354,6 +354,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}()
 	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
 		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason))
+	if err := netio.ShortSlice(); err != nil {
+		n.log.Debug("the reactor waits for a whole slice of a program that computes", zap.Error(err))
+	}
 	n.react()
 	return n.broken
 }

@@ -2,6 +2,7 @@ package netio
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -312,4 +313,30 @@ func TestDisplacedCountsWhoTakesTheCore(t *testing.T) {
 	close(stop)
 	<-rival
 	runtime.UnlockOSThread()
+}
+
+func TestShortSlice(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: it ends with its slice
+		before, err := unix.SchedGetAttr(0, 0)
+		if err == nil {
+			err = ShortSlice()
+		}
+		var after *unix.SchedAttr
+		if err == nil {
+			after, err = unix.SchedGetAttr(0, 0)
+		}
+		switch {
+		case err != nil:
+		case after.Policy != before.Policy || after.Nice != before.Nice:
+			err = fmt.Errorf("the policy is %d and the niceness %d, they were %d and %d", after.Policy, after.Nice, before.Policy, before.Nice)
+		case before.Runtime != 0 && before.Policy == unix.SCHED_NORMAL && after.Runtime != shortestSlice: // before Linux 6.12 there are no slices, and it is 0
+			err = fmt.Errorf("the slice is %d ns, want %d", after.Runtime, shortestSlice)
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

@@ -88,59 +88,94 @@ func TestAheadStaysInTheAllocation(t *testing.T) {
 	c.quiet()
 }
 
-// TestStreamLearns: how much is asked for ahead grows with a run, and what begins like a run and is none makes it careful.
-func TestStreamLearns(t *testing.T) {
-	var s streams
-	page := pagetable.Page(1000)
-	touch := func(run int) (ahead uint64) { // run faults, each where the last window ended
-		st := s.of(7)
-		for range run {
-			st.follow(page, protocol.Read)
-			page = st.next + pagetable.Page(st.window)
-			st.next = page
-			ahead += st.window
+// hike is a thread that goes on where what was asked for ends.
+type hike struct {
+	w    *tracker
+	page pagetable.Page
+}
+
+// touch takes faults at a distance, and returns how many pages were asked for ahead.
+func (h *hike) touch(faults int, stride int64) (ahead int) {
+	for range faults {
+		s := h.w.follow(h.page, protocol.Read)
+		s.next += pagetable.Page(s.stride * int64(s.window))
+		ahead += s.window
+		h.page += pagetable.Page(stride * int64(1+s.window))
+	}
+	return ahead
+}
+
+// TestRunsAreLearned: how much is asked for ahead grows with a run, and what begins like a run and is none makes it careful.
+func TestRunsAreLearned(t *testing.T) {
+	for _, stride := range []int64{1, -1, 5, -maxStride, maxStride} {
+		w := trackers{}
+		h := hike{w: w.of(7), page: 1 << 40}
+		begins := func() int { return 1 + (&stream{stride: stride}).needs(h.w.need) }
+		if got := h.touch(begins(), stride); got != 1 {
+			t.Errorf("stride %d: at first %d pages are asked for ahead, want 1", stride, got)
 		}
-		return ahead
+		if got := h.touch(3, stride); got != 2+4+8 {
+			t.Errorf("stride %d: the next three faults ask for %d ahead, want 14", stride, got)
+		}
+		if got := h.touch(10, stride); got < 2*maxAhead || got > 10*maxAhead {
+			t.Errorf("stride %d: ten more ask for %d ahead, want the most, %d, for some", stride, got, maxAhead)
+		}
+		for range 40 { // runs that end as soon as something is asked for
+			h.page += 5000
+			h.touch(begins(), stride)
+		}
+		if h.w.need != mostNeed {
+			t.Errorf("stride %d: after many short runs %d faults in a row are needed, want %d", stride, h.w.need, mostNeed)
+		}
+		h.page += 5000
+		if got := h.touch(mostNeed, stride); got != 0 {
+			t.Errorf("stride %d: %d pages were asked for after %d faults in a row", stride, got, mostNeed)
+		}
+		h.touch(10, stride)
+		if h.w.need != firstNeed {
+			t.Errorf("stride %d: after a long run %d faults in a row are needed, want %d", stride, h.w.need, firstNeed)
+		}
 	}
-	if got := touch(1 + firstNeed); got != 1 {
-		t.Errorf("after %d pages in a row %d are asked for ahead, want 1", 1+firstNeed, got)
+}
+
+// TestRunsDoNotMeet: a thread that goes over several arrays in turns, or loads and stores, is in several runs, and each goes on.
+func TestRunsDoNotMeet(t *testing.T) {
+	w := trackers{}
+	var hikes [maxStreams]hike
+	for i := range hikes {
+		hikes[i] = hike{w: w.of(7), page: pagetable.Page(1000000 * (i + 1))}
 	}
-	if got := touch(3); got != 2+4+8 {
-		t.Errorf("the next three faults ask for %d ahead, want 14", got)
+	asked := 0
+	for range 10 {
+		for i := range hikes {
+			asked += hikes[i].touch(1, int64(i+1))
+		}
 	}
-	touch(10)
-	if got := s.of(7).window; got != maxAhead {
-		t.Errorf("a long run asks for %d ahead, want %d", got, maxAhead)
+	if want := len(hikes) * (1 + 2 + 4 + 8 + 16 + 32); asked < want {
+		t.Errorf("%d runs of 10 faults have asked for %d pages, want %d", len(hikes), asked, want)
 	}
-	for range 20 { // runs that end as soon as something is asked for
-		page += 500
-		touch(1 + s.of(7).need)
-	}
-	if got := s.of(7).need; got != mostNeed {
-		t.Errorf("after many short runs %d faults in a row are needed, want %d", got, mostNeed)
-	}
-	page += 500
-	if got := touch(mostNeed); got != 0 {
-		t.Errorf("%d pages were asked for after %d faults in a row", got, mostNeed)
-	}
-	touch(10)
-	if got := s.of(7).need; got != firstNeed {
-		t.Errorf("after a long run %d faults in a row are needed, want %d", got, firstNeed)
-	}
-	st := s.of(7)
-	st.follow(page, protocol.Write)
-	if st.window != 0 {
+	s := hikes[0].w.follow(hikes[0].page, protocol.Write)
+	if s.window != 0 {
 		t.Error("a store after a run of loads goes on with the run")
 	}
 }
 
-func TestStreamsAreBounded(t *testing.T) {
-	var s streams
-	for thread := range uint32(3 * maxStreams) {
-		s.of(thread+1).follow(5, protocol.Read)
+// TestFarFaultsAreNoRun: pages that lie far apart don't belong together, however equal the distances.
+func TestFarFaultsAreNoRun(t *testing.T) {
+	w := trackers{}
+	h := hike{w: w.of(7), page: 5}
+	if got := h.touch(100, maxStride+1); got != 0 {
+		t.Errorf("%d pages were asked for ahead", got)
 	}
-	if len(s.list) != maxStreams {
-		t.Errorf("%d threads are remembered, want %d", len(s.list), maxStreams)
+}
+
+func TestTrackersAreBounded(t *testing.T) {
+	var w trackers
+	for thread := range uint32(3 * maxThreads) {
+		w.of(thread+1).follow(5, protocol.Read)
+	}
+	if len(w.list) != maxThreads {
+		t.Errorf("%d threads are remembered, want %d", len(w.list), maxThreads)
 	}
 }
 
@@ -174,15 +209,12 @@ func TestExtents(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				for p := range pagetable.Page(70) {
-					want := p
-					if e, ok := owner[p]; ok {
-						want = e.end
+					want, ok := owner[p]
+					if !ok {
+						want = extent{first: p, end: p + 1}
 					}
-					if got := x.end(p); got != want {
-						t.Fatalf("the allocation with page %d ends at %d, want %d (%v)", p, got, want, x.list)
-					}
-					if got := x.name(p); got != owner[p].name {
-						t.Fatalf("the allocation with page %d is called %q, want %q (%v)", p, got, owner[p].name, x.list)
+					if got := x.of(p); got != want {
+						t.Fatalf("page %d is in %v, want %v (%v)", p, got, want, x.list)
 					}
 				}
 			},

@@ -31,7 +31,7 @@ func (n *Node) losePage(page pagetable.Page, with protocol.NodeID) {
 		if epoch, _ := n.engine.Epoch(); epoch != n.lossLogged {
 			n.lossLogged = epoch
 			n.log.Warn("a page is lost that a program wants: its only copy was on a node that is lost; accesses to it, and to others like it, fail",
-				zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(n.extents.name(page))), zap.String("node", n.nameOf(with)), zap.Uint32("epoch", epoch))
+				zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(n.extents.of(page).name)), zap.String("node", n.nameOf(with)), zap.Uint32("epoch", epoch))
 		}
 	}
 	for _, f := range n.fetching.byPage[page] {

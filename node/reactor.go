@@ -260,7 +260,7 @@ func (n *Node) fault(ev *pagetable.Event) {
 	default:
 		n.countMiss(has, access)
 		n.waits[ev.Page] = wait{fault: n.now}
-		n.ahead(ev, access)
+		n.ahead(ev, has, access)
 	}
 	if has == protocol.None {
 		n.waiters.note(ev.Page, ev.Proc)

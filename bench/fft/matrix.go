@@ -2,15 +2,11 @@ package fft
 
 import "dsmd/bench/kernel"
 
-const (
-	elementBytes = 16
-	// padding lengthens each row by a cache line, so that the elements of a column do not all compete for the same
-	// lines of a cache: without it they are a power of two apart.
-	padding = 64 / elementBytes
-)
+const elementBytes = 16
 
 // A layout says where in a slice the rows of a square matrix are. The rows of a thread are contiguous and
-// begin at an aligned place, so that no page has two writers.
+// begin at an aligned place, so that no page has two writers. Rows are not padded: their lengths are powers of two, so that with as many threads what each
+// needs of a row begins and ends with a page, if it is that long.
 type layout struct {
 	edge    int
 	threads int
@@ -25,7 +21,7 @@ func newLayout(edge, threads, alignBytes int) layout {
 		l.length = (l.length + align - 1) / align * align
 		for lo, hi := kernel.Block(edge, threads, thread); lo < hi; lo++ {
 			l.offsets[lo] = l.length
-			l.length += edge + padding
+			l.length += edge
 		}
 	}
 	return l
@@ -46,28 +42,37 @@ func (m matrix) rows(lo, hi int) []complex128 {
 	return m.elements[m.offsets[lo] : m.offsets[hi-1]+m.edge]
 }
 
-// tile is the edge of the squares in which transpose works: the lines of a cache that a tile needs from
-// both matrices, 32 KiB, stay in it.
+// tile is the edge of the squares in which transpose works: a line of the cache for each of its rows and the buffer, 16 KiB, stay in it.
 const tile = 32
 
+// buffer holds a tile on its way. The elements of a column are a power of two apart, and would compete for the same lines of a cache: in the
+// buffer they don't, and between it and the matrices rows are copied.
+type buffer [tile][tile]complex128
+
 // transpose writes the given thread's rows of to, which are the columns of from. It visits the other threads' rows
-// starting after its own, so that not all threads read from the same one at the same time.
+// starting after its own, so that not all threads read from the same one at the same time. What it reads of another thread's, it reads column of tiles
+// by column of tiles, and so page for page at equal distances.
 func transpose(to, from matrix, thread int) {
+	var b buffer
 	lo, hi := kernel.Block(to.edge, to.threads, thread)
 	for k := range to.threads {
 		first, last := kernel.Block(to.edge, to.threads, (thread+1+k)%to.threads)
-		for v := first; v < last; v += tile {
-			for h := lo; h < hi; h += tile {
-				transposeTile(to, from, v, min(v+tile, last), h, min(h+tile, hi))
+		for h := lo; h < hi; h += tile {
+			for v := first; v < last; v += tile {
+				b.transpose(to, from, v, min(v+tile, last), h, min(h+tile, hi))
 			}
 		}
 	}
 }
 
-func transposeTile(to, from matrix, v, vEnd, h, hEnd int) {
-	for ; v < vEnd; v++ {
-		for j, z := range from.row(v)[h:hEnd] {
-			to.elements[to.offsets[h+j]+v] = z
+// transpose does so with the elements in rows v to vEnd-1 and columns h to hEnd-1 of from.
+func (b *buffer) transpose(to, from matrix, v, vEnd, h, hEnd int) {
+	for i := v; i < vEnd; i++ {
+		for j, z := range from.row(i)[h:hEnd] {
+			b[j][i-v] = z
 		}
+	}
+	for j := h; j < hEnd; j++ {
+		copy(to.row(j)[v:vEnd], b[j-h][:])
 	}
 }

@@ -142,6 +142,15 @@ func (d division) layout(pageWords int) layout {
 	return l
 }
 
+// memory is what a thread has of the slice.
+func (l layout) memory(words []float64, thread int) []float64 {
+	end := l.words
+	if thread+1 < len(l.points) {
+		end = l.points[thread+1]
+	}
+	return words[l.points[thread]:end]
+}
+
 // basins cuts the slice as laid out.
 func (d division) basins(l layout, words []float64) []basin {
 	all := make([]basin, d.threads)

@@ -119,7 +119,8 @@ type run struct {
 func newRun(d division, l layout, words []float64, t *team, memory kernel.Memory) *run {
 	r := &run{Memory: memory, division: d, team: t, basins: d.basins(l, words)}
 	for thread := range t.local {
-		// The pages start where they will be used.
+		// The pages start where they will be used. As in the original, that is no part of the computing.
+		clear(l.memory(words, t.first+thread))
 		newWorker(r, t.first+thread).initialise()
 	}
 	return r

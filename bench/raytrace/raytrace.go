@@ -151,13 +151,15 @@ type run struct {
 	total   int
 }
 
-// initialise has each thread fill its queue with the blocks that are its in turn.
+// initialise has each thread fill its queue with the blocks that are its in turn, and make these blocks of the picture black, as the original
+// does with all of it. So their pages start where they will be used.
 func (r *run) initialise() error {
 	return kernel.Spawn(context.Background(), r.threads, func(_ context.Context, thread int) error {
 		k := r.first + thread
 		queue := r.queue(k)[:0]
 		for block := k; block < r.layout.blocks(); block += r.total {
 			queue = r.layout.bundles(queue, block)
+			clear(r.pixels[block*r.layout.blockSize:][:r.layout.blockSize])
 		}
 		atomic.StoreInt64(&r.waiting[k].n, int64(len(queue)))
 		return nil

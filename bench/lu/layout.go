@@ -15,6 +15,8 @@ type layout interface {
 	owner(i, j int) int
 	// block is block (i, j) of the matrix in elements.
 	block(elements []float64, i, j int) block
+	// below is the memory of those blocks below diagonal block k that are in rows of a thread's blocks, if they are another's and lie together.
+	below(elements []float64, k, thread int) []float64
 	// input is what the thread makes of the input: rectangles that together, for all threads, cover the matrix once.
 	input(elements []float64, thread int) []block
 }
@@ -118,6 +120,19 @@ func (l contiguous) block(elements []float64, i, j int) block {
 	return b
 }
 
+func (l contiguous) below(elements []float64, k, thread int) []float64 {
+	first := k + 1 // in the thread's rows
+	for first%l.acrossRows != thread/l.acrossColumns {
+		first++
+	}
+	if first >= l.blocks() || l.owner(first, k) == thread {
+		return nil
+	}
+	last := l.blocks() - 1 - (l.blocks()-1-first)%l.acrossRows
+	end := l.starts[last+k*l.blocks()] + l.extent(last)*l.extent(k)
+	return elements[l.starts[first+k*l.blocks()]:end]
+}
+
 func (l contiguous) input(elements []float64, thread int) (parts []block) {
 	l.owned(thread, func(i, j int) { parts = append(parts, l.block(elements, i, j)) })
 	return parts
@@ -142,6 +157,9 @@ func (l plain) block(elements []float64, i, j int) block {
 	b.columns, b.stride = elements[start:start+(b.cols-1)*l.n+b.rows], l.n
 	return b
 }
+
+// below is nothing: blocks are scattered over the pages of their columns.
+func (l plain) below([]float64, int, int) []float64 { return nil }
 
 // input divides the matrix into blocks of neighbouring columns.
 func (l plain) input(elements []float64, thread int) []block {

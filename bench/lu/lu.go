@@ -133,6 +133,7 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		threads: threads,
 		total:   total,
 	}
+	r.fetch = func(ctx context.Context, elements []float64) error { return dsm.Prefetch(ctx, c, elements, dsm.Read) }
 	if err := kernel.Share(ctx, &r.Memory, c, "lu/matrix", l.length(), &r.elements); err != nil {
 		return nil, err
 	}
@@ -148,6 +149,8 @@ type run struct {
 	first    int
 	threads  int
 	total    int
+	// fetch brings elements here at once, not page by page as they are touched; nil on ordinary memory.
+	fetch func(ctx context.Context, elements []float64) error
 }
 
 // initialise has each thread make its part of the input, divided so that no page has two writers yet.
@@ -171,6 +174,9 @@ func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 					return fmt.Errorf("barrier of step %d: %w", k, err)
 				}
 			}
+			if err := r.fetchPerimeter(ctx, k, f.thread); err != nil {
+				return err
+			}
 			// No barrier follows: the next diagonal and perimeter blocks are modified by those who will divide them,
 			// and what is read here, the present perimeter, is not written any more.
 			f.modifyInterior(k)
@@ -180,6 +186,21 @@ func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 		}
 		return nil
 	})
+}
+
+// fetchPerimeter fetches what a thread needs of the blocks below diagonal block k, where they lie together.
+func (r *run) fetchPerimeter(ctx context.Context, k, thread int) error {
+	if r.fetch == nil {
+		return nil
+	}
+	below := r.below(r.elements, k, thread)
+	if len(below) == 0 {
+		return nil
+	}
+	if err := r.fetch(ctx, below); err != nil {
+		return fmt.Errorf("fetching the blocks below diagonal block %d: %w", k, err)
+	}
+	return nil
 }
 
 func (r *run) Result(context.Context) (kernel.Result, error) {

@@ -138,3 +138,39 @@ func TestSharingOfPages(t *testing.T) {
 		}
 	}
 }
+
+// TestBelowIsWhatIsRead: of the blocks below the diagonal a thread has fetched those which it will read and another has written, and nothing else.
+func TestBelowIsWhatIsRead(t *testing.T) {
+	const n = 150 // ten blocks, the last of them smaller
+	for _, threads := range []int{1, 2, 3, 4, 6, 9} {
+		l := newContiguous(n, threads, ordinaryAlign)
+		elements := make([]float64, l.length())
+		for thread := range threads {
+			for k := range l.blocks() {
+				clear(elements)
+				below := l.below(elements, k, thread)
+				for i := range below {
+					below[i] = 1
+				}
+				fetched := 0
+				for i := k + 1; i < l.blocks(); i++ {
+					reads := false
+					for j := k + 1; j < l.blocks(); j++ {
+						reads = reads || l.owner(i, j) == thread
+					}
+					// A thread without a block behind the diagonal's column has none to modify, and fetches those of its rows in vain.
+					b := l.block(elements, i, k)
+					if reads && l.owner(i, k) != thread && b.columns[0] != 1 {
+						t.Errorf("%d threads: thread %d does not fetch block (%d, %d)", threads, thread, i, k)
+					}
+					if b.columns[0] == 1 {
+						fetched += len(b.columns)
+					}
+				}
+				if fetched != len(below) {
+					t.Errorf("%d threads: thread %d fetches %d elements at step %d, of which %d are below the diagonal", threads, thread, len(below), k, fetched)
+				}
+			}
+		}
+	}
+}

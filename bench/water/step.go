@@ -189,6 +189,9 @@ func (w *worker) interact(ctx context.Context) error {
 	if err := w.wait(ctx); err != nil {
 		return err
 	}
+	if err := w.claim(ctx, w.lo, w.hi); err != nil {
+		return err
+	}
 	for mol := w.lo; mol < w.hi; mol++ {
 		for dir := range 3 {
 			f := &w.run.forces[mol][dir]
@@ -225,6 +228,17 @@ func (w *worker) fetch(ctx context.Context) error {
 	return nil
 }
 
+// claim brings the forces on molecules lo to hi-1 here at once, to be added to, not page by page as they are touched.
+func (w *worker) claim(ctx context.Context, lo, hi int) error {
+	if w.run.claim == nil || lo == hi {
+		return nil
+	}
+	if err := w.run.claim(ctx, w.run.forces[lo:hi]); err != nil {
+		return fmt.Errorf("fetching the forces on %d molecules: %w", hi-lo, err)
+	}
+	return nil
+}
+
 // eachPair calls f for the pairs of this thread's molecules that are not too far apart.
 func (w *worker) eachPair(f func(a, b int, p *pair)) {
 	n := w.run.system.n
@@ -252,13 +266,28 @@ func partners(n, mol int) int {
 	return half
 }
 
-// deposit adds what this thread's pairs exerted to the forces, as many molecules at a time as a lock guards.
+// deposit adds what this thread's pairs exerted to the forces, a thread's molecules after another's, beginning with its own.
 func (w *worker) deposit(ctx context.Context) error {
 	n, end := w.run.system.n, w.lo+w.reach()
-	for at := w.lo; at < end; {
-		first := at % n
+	for k, at := w.index, w.lo; at < end; k = (k + 1) % w.run.total {
+		lo, hi := kernel.Block(n, w.run.total, k)
+		hi = min(hi, lo+end-at)
+		if err := w.depositOn(ctx, lo, hi); err != nil {
+			return err
+		}
+		at += hi - lo
+	}
+	return nil
+}
+
+// depositOn adds to the forces on molecules lo to hi-1, as many at a time as a lock guards.
+func (w *worker) depositOn(ctx context.Context, lo, hi int) error {
+	if err := w.claim(ctx, lo, hi); err != nil {
+		return err
+	}
+	for first := lo; first < hi; {
 		number := first / lockSpan
-		count := min((number+1)*lockSpan, n, first+end-at) - first
+		count := min((number+1)*lockSpan, hi) - first
 		err := locked(ctx, w.run.forceLocks[number], func() {
 			for mol := first; mol < first+count; mol++ {
 				w.run.forces[mol].add(&w.exerted[mol])
@@ -267,7 +296,7 @@ func (w *worker) deposit(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("adding to the forces on molecules %d to %d: %w", first, first+count-1, err)
 		}
-		at += count
+		first += count
 	}
 	return nil
 }

@@ -98,6 +98,7 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		barrier:  dsm.NewTeamBarrier(c, "water/barrier", c.Size(), threads),
 		sumsLock: dsm.NewMutex(c, "water/sums"),
 		prefetch: func(ctx context.Context, places []place) error { return dsm.Prefetch(ctx, c, places, dsm.Read) },
+		claim:    func(ctx context.Context, forces []vectors) error { return dsm.Prefetch(ctx, c, forces, dsm.Write) },
 	}
 	for i := range lockCount(p.n) {
 		r.forceLocks = append(r.forceLocks, dsm.NewMutex(c, fmt.Sprintf("water/forces/%d", i)))
@@ -137,7 +138,9 @@ type run struct {
 	sumsLock   kernel.Mutex
 	// prefetch brings places here at once, not page by page as they are touched; nil on ordinary memory.
 	prefetch func(ctx context.Context, places []place) error
-	workers  []*worker // of this process
+	// claim does so with forces, to be written.
+	claim   func(ctx context.Context, forces []vectors) error
+	workers []*worker // of this process
 }
 
 // initialise has each thread put its own molecules on the lattice, so that pages start where they will be used.

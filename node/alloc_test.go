@@ -87,6 +87,7 @@ func (r *ringNet) Arm() bool {
 	return r.in.head < r.in.flushed
 }
 func (r *ringNet) Disconnect(transport.NodeID, error) {}
+func (r *ringNet) Readmit(transport.NodeID)           {}
 func (r *ringNet) Stats() transport.Stats             { return transport.Stats{} }
 func (r *ringNet) Close() error                       { return unix.Close(r.fd) }
 

@@ -13,13 +13,20 @@
 // Connections are not part of the interface. One that breaks is made again, and nothing but time is lost: frames arrive exactly once and
 // in order all the same, for which transporttest.RunCuts is the suite. A peer is lost only when it is not there any more.
 //
+// # Incarnations
+//
+// A node's number outlives its process. Each Transport is one incarnation of its node, and it is incarnations that are connected
+// and lost: PeerUp and PeerDown come at most once for each. One that is lost does not come back. Another one may, a new process under the same
+// number, after Transport.Readmit; for that transporttest.RunReturns is the suite. Whether a cluster wants that is for the layers above
+// to decide. One that ends with the loss of any node never calls Readmit.
+//
 // The interface is polled rather than pushed, because the daemon is a
 // run-to-completion reactor: whoever receives a frame acts on it at once, on the
 // same thread, with no hand-over between goroutines. Polling also fits RDMA, where
 // a completion queue is polled and costs no system call, and where the payload
 // of a frame is written by the peer into a slot that the receiver registered once.
 //
-// Concurrency: Poll, Arm, Lease, Send, Flush, Disconnect and the methods of payloads belong
+// Concurrency: Poll, Arm, Lease, Send, Flush, Disconnect, Readmit and the methods of payloads belong
 // to one goroutine, the reactor's. WaitFD, Stats and Close may be called from any goroutine. No
 // method except Close blocks.
 package transport
@@ -36,7 +43,7 @@ const MaxControlBytes = 128 << 10
 var (
 	// ErrClosed is returned by Send and Poll after Close.
 	ErrClosed = errors.New("transport: closed")
-	// ErrPeerDown is returned by Send for a peer that is lost for good.
+	// ErrPeerDown is returned by Send for a peer that is lost, until it is readmitted.
 	ErrPeerDown = errors.New("transport: peer is down")
 	// ErrBacklog is returned by Send when a peer has left more bytes unsent or unconfirmed than
 	// the protocol can ever have outstanding: the peer is stuck, or this is a bug.
@@ -66,11 +73,12 @@ type Handler interface {
 	// Frame is one frame of peer from, in the order in which from sent its frames to this
 	// node. control is valid until Frame returns. payload is nil if none was sent.
 	Frame(from NodeID, control []byte, payload Payload)
-	// PeerUp says that frames can now be exchanged with the peer. It is called once for each
-	// peer before its first frame.
+	// PeerUp says that frames can now be exchanged with the peer. It is called once for each incarnation of the
+	// peer, before its first frame.
 	PeerUp(peer NodeID)
-	// PeerDown says that the peer is lost for good: frames sent to it since an unknown point are
-	// lost, and none will come. It is called at most once for each peer. err says why: the peer has closed its transport, its
+	// PeerDown says that this incarnation of the peer is lost for good: frames sent to it since an unknown point are
+	// lost, and none will come. It is called at most once for each incarnation, and without PeerUp before it if the host has called
+	// Disconnect for a peer that was not connected. err says why: the peer has closed its transport, its
 	// process has ended or was replaced by another, it sent what is no frame, it or this node has called
 	// Disconnect, or it was out of reach for too long. The end of a connection alone is no reason.
 	PeerDown(peer NodeID, err error)
@@ -118,6 +126,17 @@ type Transport interface {
 	// direction are lost; the next Poll reports PeerDown with the given reason. It does nothing for a
 	// peer that is down already, or after Close.
 	Disconnect(peer NodeID, reason error)
+
+	// Readmit lets a peer come back. From now on another incarnation of it is welcome, and is to this node a peer that was never connected:
+	// frames sent before PeerUp wait for it, the first frame that arrives is the first it has sent, and nothing that was sent to or by the
+	// lost incarnation is delivered. That one stays unwelcome, and is told why it was lost if it tries to connect again: two incarnations that have
+	// lost each other never meet again, even if each readmits the other's node.
+	//
+	// Whoever has to make the connection, of the two, tries on for as long as the transport lives. A peer that does not come causes no PeerDown,
+	// however long that takes; Disconnect reports one, and ends the attempts. After PeerDown of the incarnation that has come, or of the one that
+	// was waited for, Readmit may be called again. Preconditions: PeerDown was called for the peer, or is being called, and Readmit was not since; no payload is
+	// sent that was leased for the peer before. It does nothing after Close.
+	Readmit(peer NodeID)
 
 	// Stats returns a copy of the counters.
 	Stats() Stats

@@ -162,6 +162,25 @@ func (t *Transport) reportLost() {
 	t.ending = t.ending[:0]
 }
 
+// Readmit implements transport.Transport. The queue pair of the lost incarnation has ended when PeerDown is reported (unlink), so its
+// blocks and slots can be its successor's. Completions that are still to come belong to the former peer, and give their receives back.
+func (t *Transport) Readmit(id transport.NodeID) {
+	lost := t.peer(id)
+	if !t.enter() {
+		return
+	}
+	defer t.leave()
+	if !lost.gone {
+		panic(fmt.Sprintf("rdma: Readmit of node %d, whose PeerDown was not reported", id))
+	}
+	if lost.plain {
+		t.counts.plain.Add(-1)
+	}
+	t.peers[id] = newPeer(id, t.self, t.sizes.Window)
+	t.base.Readmit(id)
+	t.sinceBase = basePause
+}
+
 func (t *Transport) discardQueue(p *peer) {
 	for !p.queue.empty() {
 		t.recycle(p.queue.pop())

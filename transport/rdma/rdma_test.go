@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -15,19 +16,30 @@ import (
 // newBases makes and connects transports to put queue pairs on. hello says what each says of itself.
 func newBases(t testing.TB, nodes, pageBytes int, hello func(i int) []byte) []*tcp.Transport {
 	t.Helper()
-	listeners, addresses := make([]net.Listener, nodes), make([]string, nodes)
-	for i := range listeners {
+	return connectBases(t, baseConfigs(t, nodes, pageBytes), hello)
+}
+
+// baseConfigs are the configurations of transports that reach each other.
+func baseConfigs(t testing.TB, nodes, pageBytes int) []tcp.Config {
+	t.Helper()
+	configs, addresses := make([]tcp.Config, nodes), make([]string, nodes)
+	for i := range configs {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		listeners[i], addresses[i] = l, l.Addr().String()
+		addresses[i] = l.Addr().String()
+		configs[i] = tcp.Config{Self: transport.NodeID(i), Listener: l, Peers: addresses, Cluster: t.Name(), PageBytes: pageBytes}
 	}
-	bases := make([]*tcp.Transport, nodes)
-	for i := range bases {
-		base, err := tcp.New(tcp.Config{
-			Self: transport.NodeID(i), Listener: listeners[i], Peers: addresses, Cluster: t.Name(), PageBytes: pageBytes, Hello: hello(i),
-		})
+	return configs
+}
+
+func connectBases(t testing.TB, configs []tcp.Config, hello func(i int) []byte) []*tcp.Transport {
+	t.Helper()
+	bases := make([]*tcp.Transport, len(configs))
+	for i, c := range configs {
+		c.Hello = hello(i)
+		base, err := tcp.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,16 +65,18 @@ func newBases(t testing.TB, nodes, pageBytes int, hello func(i int) []byte) []*t
 // newCluster makes nodes with the devices that are given.
 func newCluster(t testing.TB, o transporttest.Options, poolBytes int, device func(i int) fabric) []*Transport {
 	t.Helper()
-	bases := newBases(t, o.Nodes, o.PageBytes, func(int) []byte { return Hello })
-	nodes := make([]*Transport, o.Nodes)
+	return layerOver(t, newBases(t, o.Nodes, o.PageBytes, always), o, poolBytes, device)
+}
+
+// always is what a node says of itself that has a device.
+func always(int) []byte { return Hello }
+
+// layerOver makes nodes of connected bases.
+func layerOver(t testing.TB, bases []*tcp.Transport, o transporttest.Options, poolBytes int, device func(i int) fabric) []*Transport {
+	t.Helper()
+	nodes := make([]*Transport, len(bases))
 	for i, base := range bases {
-		tr, err := newTransport(Config{
-			Base: base, PoolBytes: poolBytes, MaxQueuedBytes: o.MaxQueuedBytes, Log: func(line string) { t.Logf("node %d: %s", i, line) },
-		}, device(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes[i] = tr
+		nodes[i] = layer(t, base, o, poolBytes, device(i))
 	}
 	t.Cleanup(func() {
 		var all sync.WaitGroup
@@ -72,6 +86,17 @@ func newCluster(t testing.TB, o transporttest.Options, poolBytes int, device fun
 		all.Wait()
 	})
 	return nodes
+}
+
+func layer(t testing.TB, base *tcp.Transport, o transporttest.Options, poolBytes int, device fabric) *Transport {
+	t.Helper()
+	tr, err := newTransport(Config{
+		Base: base, PoolBytes: poolBytes, MaxQueuedBytes: o.MaxQueuedBytes, Log: func(line string) { t.Logf("node %d: %s", base.Self(), line) },
+	}, device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
 }
 
 func asInterface(nodes []*Transport) (all []transport.Transport) {
@@ -90,6 +115,68 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestReturns(t *testing.T) {
+	for name, slow := range map[string]bool{"Direct": false, "Manager": true} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+				all := newFakeFabrics(t, slow)
+				return newReturning(t, o, func(int) fabric { return all.device() })
+			})
+		})
+	}
+}
+
+func TestReturnsCut(t *testing.T) {
+	transporttest.RunReturnsCut(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+		all, by := newFakeFabrics(t, true), newBreaker()
+		r := newReturning(t, o, func(i int) fabric { return &breakableFabric{all.device(), by, transport.NodeID(i)} })
+		r.Cutter = by
+		return r
+	})
+}
+
+// newReturning makes a cluster whose nodes come back: the second time without RDMA, the others with it.
+func newReturning(t *testing.T, o transporttest.Options, device func(i int) fabric) transporttest.Returning {
+	configs := baseConfigs(t, o.Nodes, o.PageBytes)
+	nodes := asInterface(layerOver(t, connectBases(t, configs, always), o, DefaultPoolBytes, device))
+	returned := 0
+	return transporttest.Returning{Nodes: nodes, Revive: func(id transport.NodeID) transport.Transport {
+		returned++
+		plain := returned == 2
+		c := configs[id]
+		if !plain {
+			c.Hello = Hello
+		}
+		base := reviveBase(t, c)
+		if plain {
+			return base
+		}
+		return layer(t, base, o, DefaultPoolBytes, device(int(id)))
+	}}
+}
+
+// reviveBase starts a node anew, at the address of the one that has ended.
+func reviveBase(t *testing.T, c tcp.Config) *tcp.Transport {
+	t.Helper()
+	l, err := net.Listen("tcp", c.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listener, c.Joining = l, true
+	base, err := tcp.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connecting sync.WaitGroup
+	connecting.Go(func() {
+		if err := base.Connect(t.Context()); err != nil && t.Context().Err() == nil && !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("node %d, started anew: %v", c.Self, err)
+		}
+	})
+	t.Cleanup(connecting.Wait)
+	return base
 }
 
 func TestCuts(t *testing.T) {

@@ -16,7 +16,7 @@
 //
 // Network.Cut ends the connection of two nodes and loses a random part of what is under way. Network.Stall
 // and Network.Resume hold a link back, Network.Delay changes how slow it is. They act from outside: nodes under test
-// see them only through transport.Transport.
+// see them only through transport.Transport. Network.Restart kills a node and starts it anew, as another incarnation.
 //
 // # Misuse
 //
@@ -27,6 +27,6 @@
 // # Concurrency and locks
 //
 // Methods of Network may be called from any goroutine, those of a node as transport.Transport says. The lock order is
-// node.busy, then one node's inbox, then stats; two inboxes are never locked together, and none while a
+// node.busy, Network.mu, a node's inbox, stats. Two inboxes are locked together only under Network.mu, and none while a
 // Handler runs.
 package sim

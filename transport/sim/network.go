@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 
 	"dsmd/internal/netio"
 	"dsmd/transport"
@@ -39,9 +40,11 @@ type Options struct {
 
 // Network connects nodes.
 type Network struct {
-	nodes          []*node
-	pageBytes      int
-	maxQueuedBytes int
+	options   Options
+	pageBytes int
+
+	mu    sync.Mutex // also held while two nodes are connected
+	nodes []*node    // the last incarnation of each; guarded by mu
 }
 
 // NewNetwork makes a network whose nodes are connected: their first Poll reports PeerUp for all others.
@@ -54,48 +57,94 @@ func NewNetwork(nodes, pageBytes int, o Options) *Network {
 	if o.MaxQueuedBytes == 0 {
 		o.MaxQueuedBytes = defaultMaxQueuedBytes
 	}
-	n := &Network{pageBytes: pageBytes, maxQueuedBytes: o.MaxQueuedBytes}
-	for i := range nodes {
-		event, err := netio.NewEvent()
-		if err != nil {
-			panic(fmt.Sprintf("sim: node %d: %v", i, err))
+	n := &Network{options: o, pageBytes: pageBytes, nodes: make([]*node, nodes)}
+	for i := range n.nodes {
+		n.nodes[i] = n.newNode(transport.NodeID(i), 1)
+	}
+	for i, a := range n.nodes {
+		for _, b := range n.nodes[:i] {
+			n.connectLocked(a, b) // Nobody else has the network yet.
 		}
-		self := &node{
-			network: n, id: transport.NodeID(i), event: event,
-			random:  rand.New(rand.NewPCG(o.Seed, uint64(i))),
-			pending: make([]pendingFrames, nodes),
-			links:   make([]link, nodes),
-		}
-		for from := range self.links {
-			l := &self.links[from]
-			l.random = rand.New(rand.NewPCG(o.Seed, uint64(from+1)<<32|uint64(i)))
-			l.setDelay(o.MinDelay, o.MaxDelay)
-		}
-		// The descriptor outlives Close, because somebody may sleep on it.
-		runtime.AddCleanup(self, func(e *netio.Event) { e.Close() }, event)
-		n.nodes = append(n.nodes, self)
 	}
 	return n
 }
 
-// Node is the transport of node i.
-func (n *Network) Node(i int) transport.Transport { return n.nodes[i] }
+// newNode makes an incarnation of a node that is connected to nobody.
+func (n *Network) newNode(id transport.NodeID, incarnation uint64) *node {
+	event, err := netio.NewEvent()
+	if err != nil {
+		panic(fmt.Sprintf("sim: node %d: %v", id, err))
+	}
+	self := &node{
+		network: n, id: id, incarnation: incarnation, event: event,
+		random:  rand.New(rand.NewPCG(n.options.Seed, uint64(id)|(incarnation-1)<<32)),
+		pending: make([]pendingFrames, len(n.nodes)),
+		links:   make([]link, len(n.nodes)),
+	}
+	for from := range self.links {
+		l := &self.links[from]
+		l.random = rand.New(rand.NewPCG(n.options.Seed, uint64(from+1)<<32|uint64(id)))
+		l.setDelay(n.options.MinDelay, n.options.MaxDelay)
+	}
+	// The descriptor outlives Close, because somebody may sleep on it.
+	runtime.AddCleanup(self, func(e *netio.Event) { e.Close() }, event)
+	return self
+}
+
+// Node is the transport of node i, that of its last incarnation.
+func (n *Network) Node(i int) transport.Transport { return n.node(transport.NodeID(i)) }
+
+func (n *Network) node(id transport.NodeID) *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.nodes[id]
+}
+
+// Restart kills a node, as Crash does, and starts it anew. It returns the transport of the new incarnation, which is connected to each
+// other node as soon as that has readmitted it, or is a new incarnation itself. Preconditions: nobody restarts the node at the same time.
+func (n *Network) Restart(id transport.NodeID) transport.Transport {
+	former := n.node(id)
+	self := n.newNode(id, former.incarnation+1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nodes[id] = self // From here on nobody is connected to the former one.
+	former.cutOff()
+	for _, other := range n.nodes {
+		n.connectLocked(self, other)
+	}
+	return self
+}
+
+// connectLocked connects two nodes if each waits for the other. Both inboxes are locked, so that no frame arrives before both know.
+// Preconditions: mu is held, but by NewNetwork.
+func (n *Network) connectLocked(a, b *node) {
+	if a == b {
+		return
+	}
+	a.inbox.Lock()
+	defer a.inbox.Unlock()
+	b.inbox.Lock()
+	defer b.inbox.Unlock()
+	ofA, ofB := &b.links[a.id], &a.links[b.id]
+	if !ofA.awaits(a) || !ofB.awaits(b) {
+		return
+	}
+	ofA.from, ofB.from = a, b
+	a.wakeLocked()
+	b.wakeLocked()
+}
 
 // Cut ends the connection between two nodes, as a broken cable does: of the frames under way in each direction a random
-// number, the last ones, are lost; the others still arrive, and then PeerDown is reported to both. The reason wraps ErrCut.
+// number, the last ones, are lost; the others still arrive, and then PeerDown is reported to both. The reason wraps ErrCut. It does nothing
+// to nodes that are not connected.
 func (n *Network) Cut(a, b transport.NodeID) {
 	n.checkPair(a, b)
-	n.nodes[a].end(b, fmt.Errorf("%w: nodes %d and %d", ErrCut, a, b), loseSome)
-	n.nodes[b].end(a, fmt.Errorf("%w: nodes %d and %d", ErrCut, a, b), loseSome)
+	n.node(a).cut(b)
 }
 
 // Crash cuts a node off from all others. To them it is dead; it finds itself alone.
 func (n *Network) Crash(id transport.NodeID) {
-	for other := range n.nodes {
-		if transport.NodeID(other) != id {
-			n.Cut(id, transport.NodeID(other))
-		}
-	}
+	n.node(id).cutOff()
 }
 
 // Stall holds back all frames from one node to another until Resume. The other direction goes on.
@@ -106,7 +155,7 @@ func (n *Network) Resume(from, to transport.NodeID) { n.setStalled(from, to, fal
 
 func (n *Network) setStalled(from, to transport.NodeID, stalled bool) {
 	n.checkPair(from, to)
-	receiver := n.nodes[to]
+	receiver := n.node(to)
 	receiver.inbox.Lock()
 	defer receiver.inbox.Unlock()
 	l := &receiver.links[from]
@@ -117,20 +166,26 @@ func (n *Network) setStalled(from, to transport.NodeID, stalled bool) {
 // Delay changes the delay of frames that are flushed from now on. Preconditions: 0 <= least <= most.
 func (n *Network) Delay(from, to transport.NodeID, least, most int) {
 	n.checkPair(from, to)
-	receiver := n.nodes[to]
+	receiver := n.node(to)
 	receiver.inbox.Lock()
 	defer receiver.inbox.Unlock()
 	receiver.links[from].setDelay(least, most)
 }
 
 func (n *Network) checkPair(a, b transport.NodeID) {
-	if int(a) >= len(n.nodes) || int(b) >= len(n.nodes) || a == b {
-		panic(fmt.Sprintf("sim: no link between nodes %d and %d of %d", a, b, len(n.nodes)))
+	if int(a) >= n.size() || int(b) >= n.size() || a == b {
+		panic(fmt.Sprintf("sim: no link between nodes %d and %d of %d", a, b, n.size()))
 	}
 }
 
+// size is the number of nodes.
+func (n *Network) size() int { return len(n.nodes) }
+
 // link is one direction between two nodes, seen from the receiver. It is guarded by the receiver's inbox.
 type link struct {
+	from             *node  // the incarnation of the sender that is connected, or was at last; nil: none was, since Readmit
+	former           uint64 // incarnations up to this one are lost, and not connected again
+	up               bool   // PeerUp was called, or is about to be
 	random           *rand.Rand
 	minDelay, spread int
 	frames           []*frame // under way, in order; their due times ascend
@@ -174,18 +229,28 @@ func (l *link) keepFirst(n int) {
 	l.frames = l.frames[:n]
 }
 
-// due says whether a frame has arrived.
+// awaits says whether the receiver waits for an incarnation of the sender.
+func (l *link) awaits(from *node) bool {
+	return l.from == nil && l.ended == nil && from.incarnation > l.former
+}
+
+// due says whether a frame has arrived that may be delivered.
 func (l *link) due(now uint64) bool {
-	return !l.stalled && len(l.frames) > 0 && l.frames[0].due <= now
+	return l.up && !l.stalled && len(l.frames) > 0 && l.frames[0].due <= now
 }
 
 // work says whether polling, once or several times, will bring something.
 func (l *link) work() bool {
-	return !l.stalled && len(l.frames) > 0 || l.downDue()
+	return !l.stalled && len(l.frames) > 0 || l.upDue() || l.downDue()
 }
 
+// upDue says whether PeerUp is to be reported now.
+func (l *link) upDue() bool { return l.from != nil && !l.up }
+
 // downDue says whether PeerDown is to be reported now.
-func (l *link) downDue() bool { return l.ended != nil && !l.reported && len(l.frames) == 0 }
+func (l *link) downDue() bool {
+	return l.ended != nil && !l.reported && len(l.frames) == 0 && !l.upDue()
+}
 
 // frameHeaderBytes is what a frame costs beside its contents, as on TCP, so that byte counts compare.
 const frameHeaderBytes = 8

@@ -13,9 +13,10 @@ import (
 
 // node is the transport.Transport of one node.
 type node struct {
-	network *Network
-	id      transport.NodeID
-	event   *netio.Event
+	network     *Network
+	id          transport.NodeID
+	incarnation uint64 // from 1
+	event       *netio.Event
 
 	// closing is set before Close waits for busy. busy is held by the reactor while it is inside a method, and by
 	// Close for ever.
@@ -24,7 +25,6 @@ type node struct {
 	handling bool            // Poll runs: methods called by the Handler don't take busy again
 	pending  []pendingFrames // by receiver; guarded by busy
 	random   *rand.Rand      // whose turn it is in Poll; guarded by busy
-	greeted  bool            // PeerUp was reported, or is about to be; guarded by busy
 
 	inbox     sync.Mutex
 	links     []link // by sender; guarded by inbox
@@ -45,7 +45,7 @@ type pendingFrames struct {
 func (n *node) Self() transport.NodeID { return n.id }
 
 // Nodes implements transport.Transport.
-func (n *node) Nodes() int { return len(n.network.nodes) }
+func (n *node) Nodes() int { return n.network.size() }
 
 // PageBytes implements transport.Transport.
 func (n *node) PageBytes() int { return n.network.pageBytes }
@@ -124,10 +124,12 @@ func (n *node) enqueue(to transport.NodeID, f *frame, control []byte) error {
 	}
 	f.control = bytes.Clone(control)
 	queue := &n.pending[to]
-	underWay := queue.bytes + n.network.nodes[to].bytesFrom(n.id)
-	if underWay+f.wireBytes() > n.network.maxQueuedBytes {
-		return fmt.Errorf("sim: send to node %d: %w: %d bytes are under way, %d are allowed",
-			to, transport.ErrBacklog, underWay, n.network.maxQueuedBytes)
+	underWay := queue.bytes
+	if receiver := n.partner(to); receiver != nil {
+		underWay += receiver.bytesFrom(n.id)
+	}
+	if limit := n.network.options.MaxQueuedBytes; underWay+f.wireBytes() > limit {
+		return fmt.Errorf("sim: send to node %d: %w: %d bytes are under way, %d are allowed", to, transport.ErrBacklog, underWay, limit)
 	}
 	if f.page != nil {
 		f.page.state = pageQueued
@@ -147,6 +149,13 @@ func (n *node) ended(peer transport.NodeID) error {
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
 	return n.links[peer].ended
+}
+
+// partner is the incarnation of a peer that this node is connected to, or was at last; nil: none.
+func (n *node) partner(peer transport.NodeID) *node {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	return n.links[peer].from
 }
 
 // bytesFrom is how many bytes are under way from a peer to this node.
@@ -185,7 +194,11 @@ func (n *node) flush() {
 		if len(queue.frames) == 0 {
 			continue
 		}
-		n.network.nodes[to].arrive(n.id, queue.frames)
+		receiver := n.partner(transport.NodeID(to))
+		if receiver == nil {
+			continue // The frames wait for it.
+		}
+		receiver.arrive(n, queue.frames)
 		n.count(func(s *transport.Stats) {
 			s.SendCalls++
 			s.BytesSent += uint64(queue.bytes)
@@ -197,11 +210,11 @@ func (n *node) flush() {
 }
 
 // arrive puts frames of a peer under way to this node. After the end of the connection they are lost.
-func (n *node) arrive(from transport.NodeID, frames []*frame) {
+func (n *node) arrive(from *node, frames []*frame) {
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
-	l := &n.links[from]
-	if l.ended != nil {
+	l := &n.links[from.id]
+	if l.from != from || l.ended != nil {
 		return
 	}
 	for _, f := range frames {
@@ -231,10 +244,7 @@ func (n *node) Poll(h transport.Handler, max int) (int, error) {
 		n.leave()
 	}()
 	n.advance()
-	if !n.greeted {
-		n.greeted = true
-		n.greet(h)
-	}
+	n.reportUp(h)
 	delivered := 0
 	for delivered < max {
 		from, f := n.take()
@@ -256,12 +266,22 @@ func (n *node) advance() {
 	n.polls++
 }
 
-func (n *node) greet(h transport.Handler) {
+// reportUp tells the handler which peers are connected.
+func (n *node) reportUp(h transport.Handler) {
 	for peer := range n.links {
-		if id := transport.NodeID(peer); id != n.id {
-			h.PeerUp(id)
+		if n.takeUp(peer) {
+			h.PeerUp(transport.NodeID(peer))
 		}
 	}
+}
+
+func (n *node) takeUp(peer int) bool {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	l := &n.links[peer]
+	due := l.upDue()
+	l.up = l.up || due
+	return due
 }
 
 // take removes one frame that has arrived, of a random sender.
@@ -326,9 +346,6 @@ func (n *node) Arm() bool {
 	n.flush()
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
-	if !n.greeted && len(n.links) > 1 {
-		return true
-	}
 	for i := range n.links {
 		if n.links[i].work() {
 			return true
@@ -350,10 +367,39 @@ const (
 	loseAll                 // the receiver has parted
 )
 
-// end ends the connection to a peer, as far as this node's side goes.
-func (n *node) end(peer transport.NodeID, reason error, lost loss) {
+// endWith ends the connection to an incarnation of a peer, as far as this node's side goes.
+func (n *node) endWith(peer *node, reason error, lost loss) {
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
+	if n.links[peer.id].from == peer {
+		n.endLocked(peer.id, reason, lost)
+	}
+}
+
+// cut ends the connection to a peer from outside, on both sides.
+func (n *node) cut(peer transport.NodeID) {
+	if other := n.partner(peer); other != nil {
+		reason := fmt.Errorf("%w: nodes %d and %d", ErrCut, n.id, peer)
+		n.endWith(other, reason, loseSome)
+		other.endWith(n, reason, loseSome)
+	}
+}
+
+// cutOff ends all its connections.
+func (n *node) cutOff() {
+	for peer := range n.links {
+		n.cut(transport.NodeID(peer))
+	}
+}
+
+// end parts with a peer, whether it is connected or not.
+func (n *node) end(peer transport.NodeID, reason error) {
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	n.endLocked(peer, reason, loseAll)
+}
+
+func (n *node) endLocked(peer transport.NodeID, reason error, lost loss) {
 	l := &n.links[peer]
 	if l.ended != nil {
 		return
@@ -375,8 +421,48 @@ func (n *node) Disconnect(peer transport.NodeID, reason error) {
 		return
 	}
 	defer n.leave()
-	n.end(peer, fmt.Errorf("sim: disconnected from node %d: %w", peer, reason), loseAll)
-	n.network.nodes[peer].end(n.id, fmt.Errorf("%w: node %d", errPeerParted, n.id), loseSome)
+	n.end(peer, fmt.Errorf("sim: disconnected from node %d: %w", peer, reason))
+	n.drop(&n.pending[peer])
+	if other := n.partner(peer); other != nil {
+		other.endWith(n, fmt.Errorf("%w: node %d: %v", errPeerParted, n.id, reason), loseSome)
+	}
+}
+
+// Readmit implements transport.Transport.
+func (n *node) Readmit(peer transport.NodeID) {
+	n.network.checkPair(n.id, peer)
+	if !n.enter() {
+		return
+	}
+	defer n.leave()
+	n.forget(peer)
+	n.network.mu.Lock()
+	defer n.network.mu.Unlock()
+	if n.network.nodes[n.id] == n { // else this node was killed
+		n.network.connectLocked(n, n.network.nodes[peer])
+	}
+}
+
+// forget makes a peer that is lost one that was never connected.
+func (n *node) forget(peer transport.NodeID) {
+	n.drop(&n.pending[peer])
+	n.inbox.Lock()
+	defer n.inbox.Unlock()
+	l := &n.links[peer]
+	if !l.reported {
+		panic(fmt.Sprintf("sim: Readmit of node %d, whose PeerDown was not reported; the end: %v", peer, l.ended))
+	}
+	if l.from != nil {
+		l.former = l.from.incarnation
+	}
+	l.from, l.up, l.ended, l.reported = nil, false, nil, false
+}
+
+// drop loses frames that were not flushed.
+func (n *node) drop(queue *pendingFrames) {
+	n.count(func(s *transport.Stats) { s.QueuedBytes -= uint64(queue.bytes) })
+	clear(queue.frames)
+	*queue = pendingFrames{frames: queue.frames[:0]}
 }
 
 // Stats implements transport.Transport.
@@ -395,10 +481,14 @@ func (n *node) Close() error {
 	n.busy.Lock()    // The reactor leaves the method it is in. Nobody unlocks: the node stays closed.
 	n.event.Signal() // The reactor's last Arm may have cleared the first one.
 	n.flush()
-	for _, peer := range n.network.nodes {
-		if peer != n {
-			n.end(peer.id, transport.ErrClosed, loseAll)
-			peer.end(n.id, fmt.Errorf("%w: node %d", errPeerClosed, n.id), loseNothing)
+	for i := range n.links {
+		peer := transport.NodeID(i)
+		if peer == n.id {
+			continue
+		}
+		n.end(peer, transport.ErrClosed)
+		if other := n.partner(peer); other != nil {
+			other.endWith(n, fmt.Errorf("%w: node %d", errPeerClosed, n.id), loseNothing)
 		}
 	}
 	return nil

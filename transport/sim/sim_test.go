@@ -29,6 +29,23 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestReturns(t *testing.T) {
+	for _, delays := range [][2]int{{0, 0}, {1, 20}} {
+		t.Run(fmt.Sprintf("Delay%d-%d", delays[0], delays[1]), func(t *testing.T) {
+			transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+				network := sim.NewNetwork(o.Nodes, o.PageBytes, sim.Options{
+					Seed: 1, MinDelay: delays[0], MaxDelay: delays[1], MaxQueuedBytes: o.MaxQueuedBytes,
+				})
+				var nodes []transport.Transport
+				for i := range o.Nodes {
+					nodes = append(nodes, network.Node(i))
+				}
+				return transporttest.Returning{Nodes: nodes, Kill: network.Crash, Revive: network.Restart}
+			})
+		})
+	}
+}
+
 // trace is a handler that writes down what it is told.
 type trace struct {
 	self  transport.NodeID

@@ -77,12 +77,13 @@ func (t *Transport) welcomeCaller(raw net.Conn) {
 	stop := context.AfterFunc(c.ctx, func() { raw.Close() })
 	defer stop()
 	var mine, theirs greeting
-	conn, s, err := t.secured(raw, false)
+	var s *session
+	conn, sec, err := t.secured(raw, false)
 	if err == nil {
-		mine, theirs, err = t.answer(conn, s)
+		s, mine, theirs, err = t.answer(conn, sec)
 	}
 	if err == nil {
-		err = t.handOver(raw, s, mine, theirs)
+		err = t.handOver(raw, sec, s, mine, theirs)
 	} else {
 		raw.Close()
 		if errors.Is(err, errAsked) {
@@ -109,61 +110,67 @@ func describeCaller(theirs greeting, conn net.Conn, err error) error {
 }
 
 // answer reads a caller's greeting, answers with this node's and the verdict, and waits for the caller's verdict.
-func (t *Transport) answer(conn io.ReadWriter, s *secure) (mine, theirs greeting, err error) {
+func (t *Transport) answer(conn io.ReadWriter, sec *secure) (s *session, mine, theirs greeting, err error) {
 	if theirs, err = readGreeting(conn); err != nil {
-		return mine, theirs, err
+		return nil, mine, theirs, err
 	}
 	mine = t.connect.mine
 	mine.addressee, mine.purpose, mine.call = theirs.node, theirs.purpose, theirs.call
-	why, news := t.judge(mine, theirs, s)
-	if why == "" {
+	s, v, news := t.judge(theirs, sec)
+	if s != nil {
 		mine.expected = theirs.incarnation
-		mine.received = t.peers[theirs.node].received.Load()
+		mine.received = s.peer.received.Load()
 	}
-	_, err = conn.Write(appendVerdict(appendGreeting(nil, mine), why))
+	_, err = conn.Write(appendVerdict(appendGreeting(nil, mine), v))
 	if news != nil {
 		t.arrivals.add(*news, t.wait.event)
 	}
 	switch {
-	case why != "":
-		return mine, theirs, refusal(why)
+	case s == nil:
+		return nil, mine, theirs, refusal(v.why)
 	case err == nil && theirs.purpose == purposeAsk:
-		return mine, theirs, errAsked
+		return nil, mine, theirs, errAsked
 	case err == nil:
 		err = readAcceptance(conn)
 	}
-	return mine, theirs, err
+	return s, mine, theirs, err
 }
 
-// judge says why a caller is not welcome, or "" if it is, and what the reactor should know of it; nil: nothing.
-func (t *Transport) judge(mine, theirs greeting, s *secure) (why string, news *arrival) {
-	if why := mismatch(mine, theirs); why != "" {
-		return why, nil
+// judge decides whether a caller is welcome, which it is if the session is not nil, and what the reactor should know of it; nil: nothing.
+func (t *Transport) judge(theirs greeting, sec *secure) (s *session, v verdict, news *arrival) {
+	if why := t.unfit(theirs, sec); why != "" {
+		return nil, verdict{why: why}, nil
+	}
+	s, v, news = t.connect.judgeKnown(theirs)
+	if s != nil && theirs.purpose == purposeAsk {
+		news = &arrival{kind: arrivedBreak, peer: s.peer, call: theirs.call}
+	}
+	return s, v, news
+}
+
+// unfit says why a caller cannot be a peer, or "".
+func (t *Transport) unfit(theirs greeting, sec *secure) string {
+	if why := mismatch(t.connect.mine, theirs); why != "" {
+		return why
 	}
 	calls := theirs.node > t.self
 	switch {
 	case theirs.addressee != t.self:
-		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self), nil
+		return fmt.Sprintf("it looked for node %d and found node %d; check its list of addresses", theirs.addressee, t.self)
 	case theirs.node == t.self || int(theirs.node) >= len(t.peers) || calls != (theirs.purpose == purposeCall):
-		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self), nil
+		return fmt.Sprintf("it says it is node %d, but only nodes with higher numbers than %d call this one", theirs.node, t.self)
 	}
-	if why := t.connect.verify(theirs.node, s); why != "" {
-		return why, nil
-	}
-	if why, news = t.connect.judgeKnown(theirs); why == "" && theirs.purpose == purposeAsk {
-		news = &arrival{kind: arrivedBreak, id: theirs.node, call: theirs.call}
-	}
-	return why, news
+	return t.connect.verify(theirs.node, sec)
 }
 
 // readAcceptance waits for the caller's verdict.
 func readAcceptance(conn io.Reader) error {
-	verdict, err := readVerdict(conn)
+	v, err := readVerdict(conn)
 	if err != nil {
 		return err
 	}
-	if verdict != "" {
-		return verdictError(verdict)
+	if v.why != "" {
+		return verdictError(v)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/netio"
-	"dsmd/transport"
 )
 
 // arrivals are what goroutines have found out and the reactor has to act on.
@@ -32,7 +31,7 @@ const (
 // arrival is a piece of news about a peer.
 type arrival struct {
 	kind arrivalKind
-	id   transport.NodeID
+	peer *peer  // whom it is about; one that was readmitted since is lost, and news of it is void. nil: arrivedTick
 	call uint64 // arrivedConnection, arrivedBreak: the connection's number
 
 	// arrivedConnection: the connection, and from where each side's stream goes on.
@@ -52,7 +51,7 @@ func (a *arrivals) add(news arrival, event *netio.Event) {
 	a.waiting.Store(true)
 	event.Signal()
 	for i, old := range a.list {
-		if old.kind != news.kind || old.id != news.id {
+		if old.kind != news.kind || old.peer != news.peer {
 			continue
 		}
 		if news.kind == arrivedConnection {

@@ -25,6 +25,12 @@ func (t *Transport) Close() error {
 	t.mu.Lock()           // The reactor leaves the method it is in. Nobody unlocks: the transport stays closed.
 	t.wait.event.Signal() // The first signal may have been cleared since. From here on nobody does that.
 	t.drain()
+	t.release()
+	return nil
+}
+
+// release ends all goroutines and connections. Preconditions: closing is set, mu is held.
+func (t *Transport) release() {
 	t.connect.stop()
 	t.connect.work.Wait()
 	for _, a := range t.arrivals.take(nil) {
@@ -35,7 +41,6 @@ func (t *Transport) Close() error {
 	for _, p := range t.up {
 		unix.Close(p.fd)
 	}
-	return nil
 }
 
 // silent is the Handler of a transport that closes.

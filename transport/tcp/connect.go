@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,10 +40,10 @@ var errNotTried = errors.New("it has not connected yet")
 
 // connecting is what the goroutines that make connections share.
 type connecting struct {
-	listener  net.Listener
-	addresses []string
-	mine      greeting
-	giveUp    time.Duration
+	listener net.Listener
+	mine     greeting
+	giveUp   time.Duration
+	joining  bool
 
 	server, client *tls.Config // nil: connections are plain
 	verifyPeer     func(transport.NodeID, tls.ConnectionState) error
@@ -51,27 +52,33 @@ type connecting struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that was started
 
-	mu       sync.Mutex
-	started  bool
-	missing  int       // peers that never connected
-	sessions []session // by node
-	complete chan struct{}
-	refused  chan struct{} // closed at the first refusal of a peer that we dialled
-	refusal  error
+	mu        sync.Mutex
+	started   bool
+	addresses []string   // by node
+	missing   int        // how many peers that never connected Connect waits for; it may get below 0
+	sessions  []*session // by node; nil at self
+	complete  chan struct{}
+	refused   chan struct{} // closed at the first refusal of a peer that we dialled
+	refusal   error
 }
 
-func (c *connecting) init(config Config) {
-	c.listener, c.addresses, c.giveUp = config.Listener, config.Peers, config.GiveUp
+func (c *connecting) init(config Config, peers []*peer) {
+	c.listener, c.addresses, c.giveUp, c.joining = config.Listener, slices.Clone(config.Peers), config.GiveUp, config.Joining
 	c.mine = greeting{
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
 		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster, hello: string(config.Hello),
 	}
 	c.configureTLS(&config)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.missing = len(config.Peers) - 1
-	c.sessions = make([]session, len(config.Peers))
-	for i := range c.sessions {
-		c.sessions[i].reason = errNotTried
+	c.missing = len(peers) - 1
+	if c.joining {
+		c.missing = min(c.missing, 1)
+	}
+	c.sessions = make([]*session, len(peers))
+	for i, p := range peers {
+		if p != nil {
+			c.sessions[i] = &session{peer: p, reason: errNotTried}
+		}
 	}
 	c.complete = make(chan struct{})
 	c.refused = make(chan struct{})
@@ -91,6 +98,12 @@ func newIncarnation() uint64 {
 // tried again until ctx ends; then the error says for each missing peer what is wrong with
 // it. A peer that this node has dialled and that can never fit ends Connect at once,
 // with an error that wraps ErrRefused. Connect is called once. Poll may run at the same time.
+//
+// With Config.Joining it returns as soon as one peer is connected, and the others are called, or may call, until Close. Members of the
+// cluster refuse this node until they have lost the node that it replaces and have called Readmit; that they do so now is no error.
+// If all of them do, for whatever reason, Connect waits until ctx ends, and its error says what each of them has said last. A peer
+// that can never fit, because it is of another version, cluster, number of nodes or page size, or because one of the two does not accept the other's
+// certificate, ends Connect with ErrRefused all the same.
 //
 // Afterwards the transport goes on accepting: peers whose connection was cut, and those that are to be told why they are not
 // welcome.
@@ -130,8 +143,12 @@ func (t *Transport) startConnecting(ctx context.Context) error {
 	if len(t.peers) > 1 {
 		c.work.Go(t.watch)
 	}
-	for i := range t.self {
-		c.work.Go(func() { t.dialUntilConnected(ctx, i) })
+	for _, s := range c.sessions[:t.self] {
+		if c.joining {
+			c.keepCallingLocked(t, s)
+		} else {
+			c.work.Go(func() { t.dialUntilConnected(ctx, s) })
+		}
 	}
 	if c.listener != nil {
 		c.work.Go(t.accept)
@@ -158,8 +175,8 @@ func (c *connecting) explain(ended error) error {
 	}
 	var missing []string
 	var causes []error
-	for i := range c.sessions {
-		if s := &c.sessions[i]; s.incarnation == 0 && i != int(c.mine.node) {
+	for i, s := range c.sessions {
+		if s != nil && !s.met {
 			missing = append(missing, fmt.Sprintf("node %d at %s: %v", i, c.addresses[i], s.reason))
 			causes = append(causes, s.reason)
 		}
@@ -180,13 +197,13 @@ func (e *connectError) Error() string   { return e.text }
 func (e *connectError) Unwrap() []error { return e.causes }
 
 // dialUntilConnected dials a peer with a lower number until it is connected, refused, or ctx ends.
-func (t *Transport) dialUntilConnected(ctx context.Context, id transport.NodeID) {
+func (t *Transport) dialUntilConnected(ctx context.Context, s *session) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := t.call(ctx, id, purposeCall)
+		err := t.call(ctx, s, purposeCall)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		t.connect.note(id, err)
+		t.connect.note(s.peer.id, err)
 		if errors.Is(err, ErrRefused) {
 			t.log(err.Error())
 			t.connect.refuse(err)
@@ -218,19 +235,20 @@ func (c *connecting) refuse(err error) {
 }
 
 // call connects to a peer once, with the given purpose. Only a call in the narrow sense leaves a connection.
-func (t *Transport) call(ctx context.Context, id transport.NodeID, why purpose) error {
+func (t *Transport) call(ctx context.Context, s *session, why purpose) error {
+	id := s.peer.id
 	dialer := net.Dialer{Timeout: handshakeTimeout}
-	raw, err := dialer.DialContext(ctx, "tcp", t.connect.addresses[id])
+	raw, err := dialer.DialContext(ctx, "tcp", t.connect.address(id))
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	var mine, theirs greeting
-	conn, s, err := t.secured(raw, true)
+	conn, sec, err := t.secured(raw, true)
 	if err == nil {
-		mine = t.greet(id, why)
-		theirs, err = t.introduce(conn, s, mine)
+		mine = t.greet(s, why)
+		theirs, err = t.introduce(conn, sec, s, mine)
 	}
 	if err != nil || why == purposeAsk {
 		raw.Close()
@@ -239,11 +257,11 @@ func (t *Transport) call(ctx context.Context, id transport.NodeID, why purpose) 
 		}
 		return nil
 	}
-	return t.handOver(raw, s, mine, theirs)
+	return t.handOver(raw, sec, s, mine, theirs)
 }
 
 // introduce is the calling side of the handshake: greet, be greeted and judged, judge.
-func (t *Transport) introduce(conn io.ReadWriter, s *secure, mine greeting) (greeting, error) {
+func (t *Transport) introduce(conn io.ReadWriter, sec *secure, s *session, mine greeting) (greeting, error) {
 	if _, err := conn.Write(appendGreeting(nil, mine)); err != nil {
 		return greeting{}, err
 	}
@@ -261,35 +279,44 @@ func (t *Transport) introduce(conn io.ReadWriter, s *secure, mine greeting) (gre
 		return greeting{}, refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
 	}
 	// Only who may be the peer can have news of it: that it was started anew, or does not want this node.
-	if why := t.connect.verify(theirs.node, s); why != "" {
+	if why := t.connect.verify(theirs.node, sec); why != "" {
 		if mine.purpose == purposeCall {
-			_, _ = conn.Write(appendVerdict(nil, why)) // for its log
+			_, _ = conn.Write(appendVerdict(nil, verdict{why: why})) // for its log
 		}
 		return greeting{}, impostor(why)
 	}
-	if err := t.connect.acquainted(theirs); err != nil {
+	if err := t.connect.acquainted(s, theirs); err != nil {
+		if mine.purpose == purposeCall {
+			_, _ = conn.Write(appendVerdict(nil, verdict{why: err.Error()})) // for its log
+		}
 		return greeting{}, err
 	}
-	verdict, err := readVerdict(conn)
+	v, err := readVerdict(conn)
 	switch {
 	case err != nil:
 		return greeting{}, err
-	case verdict != "":
-		return greeting{}, verdictError(verdict)
+	case v.why != "":
+		return greeting{}, verdictError(v)
 	case theirs.call != mine.call || theirs.purpose != mine.purpose:
 		return greeting{}, fmt.Errorf("it answers call %d (purpose %d), and this was call %d (purpose %d)",
 			theirs.call, theirs.purpose, mine.call, mine.purpose)
 	case mine.purpose == purposeAsk:
 		return theirs, nil
 	}
-	_, err = conn.Write(appendVerdict(nil, ""))
+	_, err = conn.Write(appendVerdict(nil, verdict{}))
 	return theirs, err
 }
 
 // verdictError is the other side's refusal.
-type verdictError string
+type verdictError verdict
 
-func (v verdictError) Error() string { return string(v) }
+func (v verdictError) Error() string { return v.why }
+
+// Is tells refusals that may be withdrawn from others.
+func (v verdictError) Is(target error) bool { return target == errLater && v.later }
+
+// errLater is what a refusal by a peer is that does not know yet whether it may let this node in.
+var errLater = errors.New("not yet")
 
 // refusal is why this node does not want the other.
 type refusal string
@@ -312,21 +339,21 @@ func describe(id transport.NodeID, conn net.Conn, err error) error {
 }
 
 // handOver takes a connection out of Go's network poller and gives it to the reactor, if it is to be used.
-func (t *Transport) handOver(conn net.Conn, s *secure, mine, theirs greeting) error {
+func (t *Transport) handOver(conn net.Conn, sec *secure, s *session, mine, theirs greeting) error {
 	fd, err := detach(conn)
 	if err != nil {
 		return fmt.Errorf("tcp: node %d at %v: %w", theirs.node, conn.RemoteAddr(), err)
 	}
-	if err := t.connect.settle(theirs); err != nil {
+	if err := t.connect.settle(s, theirs); err != nil {
 		unix.Close(fd)
 		return describe(theirs.node, conn, err)
 	}
-	if s != nil {
-		s.take()
+	if sec != nil {
+		sec.take()
 	}
 	t.arrivals.add(arrival{
-		kind: arrivedConnection, id: theirs.node, call: theirs.call,
-		fd: fd, secure: s, sendFrom: theirs.received, recvAt: mine.received,
+		kind: arrivedConnection, peer: s.peer, call: theirs.call,
+		fd: fd, secure: sec, sendFrom: theirs.received, recvAt: mine.received,
 	}, t.wait.event)
 	return nil
 }

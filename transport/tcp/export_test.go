@@ -2,10 +2,19 @@ package tcp
 
 import "dsmd/transport"
 
+// Kill ends a transport as the end of its process does: nobody is told.
+func (t *Transport) Kill() {
+	t.closing.Store(true)
+	t.wait.event.Signal()
+	t.mu.Lock()
+	t.release()
+}
+
 // Break has the reactor hang up on a peer, as it does when the peer says that its end of the connection is gone.
 func (t *Transport) Break(id transport.NodeID) {
 	t.connect.mu.Lock()
-	call := t.connect.sessions[id].made
+	s := t.connect.sessions[id]
+	call, peer := s.made, s.peer
 	t.connect.mu.Unlock()
-	t.arrivals.add(arrival{kind: arrivedBreak, id: id, call: call}, t.wait.event)
+	t.arrivals.add(arrival{kind: arrivedBreak, peer: peer, call: call}, t.wait.event)
 }

@@ -11,7 +11,7 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of what
 // they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 3
+const WireVersion = 4
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together: they
 // differ in version, cluster, number of nodes or page size. Trying again does not help.
@@ -33,6 +33,8 @@ const (
 	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions may say
 	// more than this one; 1 KiB leaves room.
 	maxGreetingRest = 1024
+	// verdictPrefixBytes is the part of a verdict before its text.
+	verdictPrefixBytes = 3
 	// maxVerdictBytes bounds the text of a refusal.
 	maxVerdictBytes = 512
 )
@@ -180,32 +182,45 @@ func mismatch(mine, theirs greeting) string {
 	return ""
 }
 
-// appendVerdict appends a verdict: "" accepts, anything else says why not. Longer ones are cut.
-func appendVerdict(b []byte, verdict string) []byte {
-	verdict = verdict[:min(len(verdict), maxVerdictBytes)]
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(verdict)))
-	return append(b, verdict...)
+// verdict is what one side of a handshake makes of the other. The zero value accepts.
+type verdict struct {
+	why   string // it is not accepted; "": it is
+	later bool   // it may be accepted later, with nothing changed but what this side knows of its peers
+}
+
+// appendVerdict appends a verdict: length of the text u16, later u8, text. Longer texts are cut.
+func appendVerdict(b []byte, v verdict) []byte {
+	text := v.why[:min(len(v.why), maxVerdictBytes)]
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
+	b = append(b, 0)
+	if v.later {
+		b[len(b)-1] = 1
+	}
+	return append(b, text...)
 }
 
 // readVerdict reads what appendVerdict wrote, and not a byte more. Of the text only printable ASCII is
 // kept: it ends up in this node's log.
-func readVerdict(r io.Reader) (string, error) {
-	var buf [2 + maxVerdictBytes]byte
-	if _, err := io.ReadFull(r, buf[:2]); err != nil {
-		return "", err
+func readVerdict(r io.Reader) (verdict, error) {
+	var buf [verdictPrefixBytes + maxVerdictBytes]byte
+	if _, err := io.ReadFull(r, buf[:verdictPrefixBytes]); err != nil {
+		return verdict{}, err
 	}
 	textBytes := int(binary.LittleEndian.Uint16(buf[:]))
 	if textBytes > maxVerdictBytes {
-		return "", fmt.Errorf("its verdict has %d bytes, more than the %d allowed", textBytes, maxVerdictBytes)
+		return verdict{}, fmt.Errorf("its verdict has %d bytes, more than the %d allowed", textBytes, maxVerdictBytes)
 	}
-	text := buf[2:][:textBytes]
+	if buf[2] > 1 || buf[2] == 1 && textBytes == 0 {
+		return verdict{}, fmt.Errorf("its verdict of %d bytes has flag %d, which version %d does not know", textBytes, buf[2], WireVersion)
+	}
+	text := buf[verdictPrefixBytes:][:textBytes]
 	if _, err := io.ReadFull(r, text); err != nil {
-		return "", err
+		return verdict{}, err
 	}
 	for i, c := range text {
 		if c < ' ' || c > '~' {
 			text[i] = '?'
 		}
 	}
-	return string(text), nil
+	return verdict{why: string(text), later: buf[2] == 1}, nil
 }

@@ -249,9 +249,10 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	stranger := nodes[1].greet(0, purposeCall)
+	session := nodes[1].connect.sessions[0]
+	stranger := nodes[1].greet(session, purposeCall)
 	stranger.incarnation, stranger.expected = newIncarnation(), 0
-	_, err = nodes[1].introduce(again, nil, stranger)
+	_, err = nodes[1].introduce(again, nil, session, stranger)
 	var theirs verdictError
 	if !errors.As(err, &theirs) || !strings.Contains(err.Error(), "was connected to this cluster before") {
 		t.Errorf("another process in the name of a connected node: %v", err)
@@ -304,7 +305,7 @@ func TestHandshakeTwiceAtOnce(t *testing.T) {
 				order = []net.Conn{second, first}
 			}
 			for _, conn := range order {
-				if _, err := conn.Write(appendVerdict(nil, "")); err != nil {
+				if _, err := conn.Write(appendVerdict(nil, verdict{})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -357,12 +358,13 @@ func TestConfigIsChecked(t *testing.T) {
 func TestHandshakeReadsNoFurther(t *testing.T) {
 	mine := greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c",
 		purpose: purposeAsk, listens: true, incarnation: 7, expected: 8, call: 9, received: 10, hello: "hello"}
-	r := bytes.NewReader(append(appendVerdict(appendGreeting(nil, mine), "no"), "frames"...))
+	no := verdict{why: "no", later: true}
+	r := bytes.NewReader(append(appendVerdict(appendGreeting(nil, mine), no), "frames"...))
 	if got, err := readGreeting(r); err != nil || got != mine {
 		t.Errorf("greeting %+v, %v, want %+v", got, err, mine)
 	}
-	if verdict, err := readVerdict(r); err != nil || verdict != "no" {
-		t.Errorf("verdict %q, %v", verdict, err)
+	if got, err := readVerdict(r); err != nil || got != no {
+		t.Errorf("verdict %+v, %v, want %+v", got, err, no)
 	}
 	if rest, _ := io.ReadAll(r); string(rest) != "frames" {
 		t.Errorf("%q is left on the connection, want %q", rest, "frames")
@@ -389,18 +391,19 @@ func FuzzGreeting(f *testing.F) {
 
 // FuzzVerdict: any input gives an error or a text that is short and printable.
 func FuzzVerdict(f *testing.F) {
-	f.Add(appendVerdict(nil, "no"))
+	f.Add(appendVerdict(nil, verdict{why: "no"}))
+	f.Add(appendVerdict(nil, verdict{why: "no", later: true}))
 	f.Add([]byte{0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		text, err := readVerdict(bytes.NewReader(input))
+		v, err := readVerdict(bytes.NewReader(input))
 		if err != nil {
 			return
 		}
-		if len(text) > maxVerdictBytes || len(text) != int(input[0])|int(input[1])<<8 {
-			t.Errorf("%x was read as %d bytes", input, len(text))
+		if len(v.why) > maxVerdictBytes || len(v.why) != int(input[0])|int(input[1])<<8 || v.later != (input[2] == 1) || v.later && v.why == "" {
+			t.Errorf("%x was read as %d bytes, later: %v", input, len(v.why), v.later)
 		}
-		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
-			t.Errorf("the text %q can not be printed", text)
+		if strings.ContainsFunc(v.why, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("the text %q can not be printed", v.why)
 		}
 	})
 }

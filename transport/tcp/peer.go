@@ -24,10 +24,10 @@ const (
 	peerAwaited peerState = iota // no connection yet; frames are queued
 	peerUp                       // PeerUp was reported, and there is a connection
 	peerSevered                  // PeerUp was reported, and the connection is being made again
-	peerLost                     // for good
+	peerLost                     // for good: a peer that is readmitted is another one
 )
 
-// peer is another node as the reactor sees it. It is guarded by Transport.mu, except received.
+// peer is another node as the reactor sees it, from the start or Readmit until it is lost. It is guarded by Transport.mu, except received.
 type peer struct {
 	id    transport.NodeID
 	state peerState
@@ -52,13 +52,13 @@ type peer struct {
 	// sendFailure is why sending has failed. The connection is given up only when what it has brought is received as well.
 	sendFailure error
 	reason      error // state peerLost: why
+	reported    bool  // state peerLost: PeerDown was called, or is about to be
 }
 
 // adopt acts on what goroutines have found out.
 func (t *Transport) adopt(news []arrival, h transport.Handler) {
 	for _, a := range news {
-		p := t.peers[a.id] // nil for a tick
-		switch a.kind {
+		switch p := a.peer; a.kind {
 		case arrivedTick:
 			t.breakSilent()
 		case arrivedConnection:
@@ -163,6 +163,11 @@ func (t *Transport) hangUp(p *peer) {
 	if err := unix.Shutdown(p.fd, unix.SHUT_RDWR); err != nil && !errors.Is(err, unix.ENOTCONN) {
 		t.log(fmt.Sprintf("tcp: node %d: shut down the socket: %v", p.id, err))
 	}
+}
+
+// newPeer is a peer of which nothing was heard yet.
+func (t *Transport) newPeer(id transport.NodeID) *peer {
+	return &peer{id: id, fd: -1, queue: sendQueue{chunks: &t.chunks}}
 }
 
 // lose gives a peer up. Its PeerDown is reported by the Poll that runs or the next.

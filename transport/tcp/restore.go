@@ -44,7 +44,7 @@ func (t *Transport) watch() {
 		case <-t.connect.ctx.Done():
 			return
 		case <-ticks.C:
-			t.arrivals.add(arrival{kind: arrivedTick, id: t.self}, t.wait.event)
+			t.arrivals.add(arrival{kind: arrivedTick}, t.wait.event)
 		}
 	}
 }
@@ -65,22 +65,23 @@ func (t *Transport) breakSilent() {
 
 // restore sees to it that a peer whose connection was lost is connected again, or given up. It is called by the reactor.
 func (t *Transport) restore(id transport.NodeID, call uint64) {
-	severed := t.connect.sever(id, call)
+	s, severed := t.connect.sever(id, call)
 	if severed == nil {
 		return
 	}
 	t.connect.work.Go(func() {
 		ctx, cancel := context.WithTimeout(t.connect.ctx, t.connect.giveUp)
 		defer cancel()
-		if err := t.restoring(ctx, id, severed); err != nil && t.connect.ctx.Err() == nil {
-			t.arrivals.add(arrival{kind: arrivedEnd, id: id, err: err}, t.wait.event)
+		if err := t.restoring(ctx, s, severed); err != nil && t.connect.ctx.Err() == nil {
+			t.arrivals.add(arrival{kind: arrivedEnd, peer: s.peer, err: err}, t.wait.event)
 		}
 	})
 }
 
 // restoring calls a peer with a lower number, and waits for the call of one with a higher one. It returns nil when severed is closed, or
 // why the peer is given up.
-func (t *Transport) restoring(ctx context.Context, id transport.NodeID, severed <-chan struct{}) error {
+func (t *Transport) restoring(ctx context.Context, s *session, severed <-chan struct{}) error {
+	id := s.peer.id
 	why, pause := purposeCall, time.Duration(0)
 	if id > t.self {
 		why, pause = purposeAsk, askAfter
@@ -96,10 +97,10 @@ func (t *Transport) restoring(ctx context.Context, id transport.NodeID, severed 
 		case <-time.After(pause):
 		}
 		pause = min(max(2*pause, firstPause), longestRestorePause)
-		if why == purposeAsk && !t.connect.canAsk(id) {
+		if why == purposeAsk && !t.connect.canAsk(s) {
 			continue
 		}
-		err := t.call(ctx, id, why)
+		err := t.call(ctx, s, why)
 		switch {
 		case err == nil && why == purposeCall:
 			return nil
@@ -107,7 +108,7 @@ func (t *Transport) restoring(ctx context.Context, id transport.NodeID, severed 
 			return err
 		case refused.enough(err, time.Now()):
 			return fmt.Errorf("tcp: node %d: its connection has ended and nobody listens at %s any more, so its process has ended: %w",
-				id, t.connect.addresses[id], err)
+				id, t.connect.address(id), err)
 		case err != nil && ctx.Err() == nil:
 			last = err
 		}
@@ -121,10 +122,10 @@ func isImpostor(err error) bool {
 }
 
 // canAsk says whether there is an address at which a peer may be asked.
-func (c *connecting) canAsk(id transport.NodeID) bool {
+func (c *connecting) canAsk(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sessions[id].listens && c.addresses[id] != ""
+	return s.listens && c.addresses[s.peer.id] != ""
 }
 
 // refusals counts how often in a row it was heard that nobody listens.

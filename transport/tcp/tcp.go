@@ -61,6 +61,10 @@ type Config struct {
 	// both sides must show a certificate, and names in certificates mean nothing but what VerifyPeer makes of them. nil: connections
 	// are plain, and so must be those of all peers.
 	TLS *tls.Config
+	// Joining says that this node is started into a cluster that runs, under the number of a node that the others have lost. Then
+	// Connect returns as soon as one peer is connected, and a peer that does not know yet that it may let this node in (Readmit) is
+	// called again. See Connect.
+	Joining bool
 	// VerifyPeer decides, after the certificate of a peer was verified and the peer has said which node it is, whether it
 	// may be that node. Its error is what this node logs and the peer is told. It is called from several goroutines.
 	// nil: every certificate that the authorities have signed will do. Without TLS it is never called.
@@ -209,10 +213,10 @@ func newTransport(c Config) (*Transport, error) {
 	t.pool.pageBytes = c.PageBytes
 	for i := range t.peers {
 		if id := transport.NodeID(i); id != c.Self {
-			t.peers[i] = &peer{id: id, fd: -1, queue: sendQueue{chunks: &t.chunks}}
+			t.peers[i] = t.newPeer(id)
 		}
 	}
-	t.connect.init(c)
+	t.connect.init(c, t.peers)
 	return t, nil
 }
 
@@ -460,7 +464,9 @@ func (t *Transport) pollReady(h transport.Handler, max int) int {
 // reportLost tells the handler which peers are lost. It may lose more by what it does in response.
 func (t *Transport) reportLost(h transport.Handler) {
 	for i := 0; i < len(t.lost); i++ {
-		h.PeerDown(t.lost[i].id, t.lost[i].reason)
+		p := t.lost[i]
+		p.reported = true
+		h.PeerDown(p.id, p.reason)
 	}
 	clear(t.lost)
 	t.lost = t.lost[:0]

@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -61,19 +62,31 @@ func newProxiedCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int, secur
 	t.Helper()
 	var transports []*tcp.Transport
 	proxies := transporttest.NewProxies(t, func(a, b transport.NodeID) { transports[a].Break(b) })
-	listeners, addresses := listenAll(t, nodes)
+	configs := proxiedConfigs(t, proxies, nodes, secure)
 	transports = connectAll(t, func(i int) tcp.Config {
+		c := configs[i]
+		c.PageBytes, c.MaxQueuedBytes = pageBytes, maxQueuedBytes
+		return c
+	}, nodes)
+	return transports, proxies
+}
+
+// proxiedConfigs are the configurations of nodes that reach each other through proxies.
+func proxiedConfigs(t testing.TB, proxies *transporttest.Proxies, nodes int, secure security) (configs []tcp.Config) {
+	t.Helper()
+	listeners, addresses := listenAll(t, nodes)
+	for i := range nodes {
 		seen := make([]string, nodes)
 		for j := range seen {
 			if j != i {
 				seen[j] = proxies.Between(transport.NodeID(i), transport.NodeID(j), addresses[j])
 			}
 		}
-		c := tcp.Config{Self: transport.NodeID(i), Listener: listeners[i], Peers: seen, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes, GiveUp: time.Minute}
+		c := tcp.Config{Self: transport.NodeID(i), Listener: listeners[i], Peers: seen, GiveUp: time.Minute}
 		secure(&c)
-		return c
-	}, nodes)
-	return transports, proxies
+		configs = append(configs, c)
+	}
+	return configs
 }
 
 // connectAll makes the nodes of a cluster from their configurations, whose Self, Cluster and Log it sets, and connects them.
@@ -134,6 +147,71 @@ func testCuts(t *testing.T, secure func(testing.TB) security) {
 		nodes, cutter := newProxiedCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes, secure(t))
 		return asInterface(nodes), cutter
 	})
+}
+
+func TestReturns(t *testing.T) { testReturns(t, func(testing.TB) security { return plain }) }
+
+func TestReturnsUnderTLS(t *testing.T) { testReturns(t, underTLS) }
+
+func testReturns(t *testing.T, secure func(testing.TB) security) {
+	transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+		secure := secure(t)
+		listeners, addresses := listenAll(t, o.Nodes)
+		var configs []tcp.Config
+		for i, l := range listeners {
+			c := tcp.Config{Self: transport.NodeID(i), Listener: l, Peers: addresses}
+			secure(&c)
+			configs = append(configs, c)
+		}
+		return newReturning(t, o, configs)
+	})
+}
+
+func TestReturnsCut(t *testing.T) {
+	transporttest.RunReturnsCut(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+		proxies := transporttest.NewProxies(t, nil)
+		r := newReturning(t, o, proxiedConfigs(t, proxies, o.Nodes, plain))
+		r.Cutter = proxies
+		return r
+	})
+}
+
+// newReturning makes and connects a cluster whose nodes can end, and be started anew at their addresses.
+func newReturning(t *testing.T, o transporttest.Options, configs []tcp.Config) transporttest.Returning {
+	for i := range configs {
+		configs[i].PageBytes, configs[i].MaxQueuedBytes = o.PageBytes, o.MaxQueuedBytes
+	}
+	transports := connectAll(t, func(i int) tcp.Config { return configs[i] }, len(configs))
+	return transporttest.Returning{
+		Nodes: asInterface(transports),
+		Kill:  func(id transport.NodeID) { transports[id].Kill() },
+		Revive: func(id transport.NodeID) transport.Transport {
+			transports[id] = revive(t, configs[id])
+			return transports[id]
+		},
+	}
+}
+
+// revive starts a node anew, at the address of the one that has ended.
+func revive(t *testing.T, c tcp.Config) *tcp.Transport {
+	t.Helper()
+	l, err := net.Listen("tcp", c.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listener, c.Joining, c.Cluster, c.Log = l, true, t.Name(), func(line string) { t.Log(line) }
+	tr, err := tcp.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connecting sync.WaitGroup
+	connecting.Go(func() {
+		if err := tr.Connect(t.Context()); err != nil && t.Context().Err() == nil && !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("node %d, started anew: %v", c.Self, err)
+		}
+	})
+	t.Cleanup(connecting.Wait)
+	return tr
 }
 
 func asInterface(transports []*tcp.Transport) (nodes []transport.Transport) {

@@ -79,8 +79,8 @@ func withRawPeers(t testing.TB, peers int) (*Transport, []*rawPeer) {
 	return tr, raw
 }
 
-// call makes a connection, and returns the node's greeting and its verdict. The caller's own verdict is not sent.
-func (p *rawPeer) call() (theirs greeting, verdict string) {
+// call makes a connection, and returns the node's greeting and why it does not want this peer, or "". The caller's own verdict is not sent.
+func (p *rawPeer) call() (theirs greeting, why string) {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", p.tr.connect.listener.Addr().String())
 	if err != nil {
@@ -98,21 +98,22 @@ func (p *rawPeer) call() (theirs greeting, verdict string) {
 	if theirs, err = readGreeting(conn); err != nil {
 		p.t.Fatal(err)
 	}
-	if verdict, err = readVerdict(conn); err != nil {
+	v, err := readVerdict(conn)
+	if err != nil {
 		p.t.Fatal(err)
 	}
-	return theirs, verdict
+	return theirs, v.why
 }
 
 // callAgain makes a connection, which the node must want, and returns the node's greeting.
 func (p *rawPeer) callAgain() greeting {
 	p.t.Helper()
-	theirs, verdict := p.call()
-	if verdict != "" {
-		p.t.Fatalf("the node does not want its peer: %s", verdict)
+	theirs, why := p.call()
+	if why != "" {
+		p.t.Fatalf("the node does not want its peer: %s", why)
 	}
 	p.mine.expected = theirs.incarnation
-	p.write(appendVerdict(nil, ""))
+	p.write(appendVerdict(nil, verdict{}))
 	return theirs
 }
 
@@ -191,8 +192,8 @@ func TestBrokenPeer(t *testing.T) {
 			if !errors.Is(h.down[1], test.is) || !strings.Contains(h.down[1].Error(), test.reason) {
 				t.Errorf("PeerDown says %v, want %q", h.down[1], test.reason)
 			}
-			if _, verdict := peers[0].call(); !strings.Contains(verdict, "node 0 has parted with it: tcp: node 1: ") {
-				t.Errorf("when it calls again it is told %q", verdict)
+			if _, why := peers[0].call(); !strings.Contains(why, "node 0 has parted with it: tcp: node 1: ") {
+				t.Errorf("when it calls again it is told %q", why)
 			}
 			peers[1].write(frameBytes("after"))
 			pollUntil(t, tr, h, func() bool { return len(h.from) == 2 })
@@ -342,7 +343,7 @@ func TestSkipsWhatHasCome(t *testing.T) {
 	if theirs.received != 0 {
 		t.Fatalf("the handshake says that %d bytes have come, before any was sent", theirs.received)
 	}
-	p.write(append(appendVerdict(nil, ""), frames...))
+	p.write(append(appendVerdict(nil, verdict{}), frames...))
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 2 })
 	p.write(frameBytes("third"))
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 3 })
@@ -456,8 +457,8 @@ func TestOtherIncarnation(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
 	other := *p
 	other.mine.incarnation, other.mine.expected, other.mine.call = newIncarnation(), 0, 0
-	if _, verdict := other.call(); !strings.Contains(verdict, "nodes that are lost do not come back") {
-		t.Errorf("another process in the name of a peer is told %q", verdict)
+	if _, why := other.call(); !strings.Contains(why, "one that is started anew is let in when") {
+		t.Errorf("another process in the name of a peer is told %q", why)
 	}
 	p.write(frameBytes("still here"))
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })

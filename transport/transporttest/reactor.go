@@ -23,6 +23,7 @@ type reactor struct {
 	up      []bool
 	down    []error
 	onFrame func(from transport.NodeID, control []byte, payload transport.Payload)
+	onDown  func(peer transport.NodeID)
 	frames  int // how many have arrived
 }
 
@@ -59,6 +60,15 @@ func (r *reactor) PeerDown(peer transport.NodeID, err error) {
 		return
 	}
 	r.down[peer] = err
+	if r.onDown != nil {
+		r.onDown(peer)
+	}
+}
+
+// readmit lets a peer come back, and holds the transport to its promises about the next incarnation.
+func (r *reactor) readmit(peer transport.NodeID) {
+	r.tr.Readmit(peer)
+	r.up[peer], r.down[peer] = false, nil
 }
 
 // poll polls once, which must succeed, and returns how many frames came.

@@ -20,9 +20,12 @@ type stream struct {
 	index     int // number of the current frame, from 1
 }
 
-func newStream(from, to, pageBytes int) *stream {
+func newStream(from, to, pageBytes int) *stream { return newStreamOf(0, from, to, pageBytes) }
+
+// newStreamOf is another sequence for each round, of which there are at most 1<<32.
+func newStreamOf(round, from, to, pageBytes int) *stream {
 	return &stream{
-		random:    rand.New(rand.NewPCG(uint64(from)+1, uint64(to)+1)),
+		random:    rand.New(rand.NewPCG(uint64(from)+1, uint64(round)<<32|uint64(to)+1)),
 		pageBytes: pageBytes,
 		control:   make([]byte, 0, transport.MaxControlBytes),
 		pageSpace: make([]byte, pageBytes),

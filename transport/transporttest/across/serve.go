@@ -115,6 +115,8 @@ func (s *server) answer(c call) (r reply) {
 		r.Armed = s.tr.Arm()
 	case callDisconnect:
 		s.tr.Disconnect(c.Peer, errors.New("the stand-in parts with it"))
+	case callReadmit:
+		s.tr.Readmit(c.Peer)
 	case callStats:
 		r.Stats = s.tr.Stats()
 	case callClose:

@@ -225,6 +225,12 @@ func (s *standIn) Disconnect(peer transport.NodeID, reason error) {
 	}
 }
 
+// Readmit implements transport.Transport.
+func (s *standIn) Readmit(peer transport.NodeID) {
+	s.call(call{Method: callReadmit, Peer: peer})
+	delete(s.parted, peer)
+}
+
 // Stats implements transport.Transport.
 func (s *standIn) Stats() transport.Stats { return s.call(call{Method: callStats}).Stats }
 

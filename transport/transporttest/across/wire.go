@@ -38,6 +38,7 @@ const (
 	callPoll
 	callArm
 	callDisconnect
+	callReadmit
 	callStats
 	callClose
 )

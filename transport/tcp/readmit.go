@@ -1,0 +1,123 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"dsmd/transport"
+)
+
+// maxFormer bounds how many lost incarnations of a peer this node remembers, so that each is told why it is not welcome. One that is lost and still runs
+// calls for Config.GiveUp at most, and has ended its part long before so many others have come and gone.
+const maxFormer = 16
+
+// former is an incarnation of a peer that was lost.
+type former struct {
+	incarnation uint64
+	why         string // for its ears
+}
+
+// formerly says why an incarnation of the peer was lost, or "" if it was not.
+func (s *session) formerly(incarnation uint64) string {
+	for _, f := range s.former {
+		if f.incarnation == incarnation {
+			return f.why
+		}
+	}
+	return ""
+}
+
+// Readmit implements transport.Transport. A peer with a lower number is called, at first at once and after a while once a second; one line is logged
+// when what it answers changes.
+func (t *Transport) Readmit(peer transport.NodeID) {
+	lost := t.peer(peer)
+	if !t.enter() {
+		return
+	}
+	defer t.leave()
+	if !lost.reported {
+		panic(fmt.Sprintf("tcp: Readmit of node %d, whose PeerDown was not reported; it is in state %d", peer, lost.state))
+	}
+	p := t.newPeer(peer)
+	t.peers[peer] = p
+	t.connect.readmit(t, p)
+	t.log(fmt.Sprintf("tcp: node %d may come back", peer))
+}
+
+// readmit begins another session with a peer that was lost.
+func (c *connecting) readmit(t *Transport, p *peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := c.sessions[p.id]
+	s := &session{peer: p, met: lost.met, former: lost.former, reason: errNotTried}
+	if lost.incarnation != 0 {
+		s.former = append(slices.Clone(lost.former), former{lost.incarnation, lost.over})
+		s.former = s.former[max(0, len(s.former)-maxFormer):]
+	}
+	c.sessions[p.id] = s
+	if p.id < t.self && c.started { // else Connect calls it
+		c.keepCallingLocked(t, s)
+	}
+}
+
+// keepCallingLocked has a peer called until it is connected or lost. Preconditions: nobody calls it; mu is held.
+func (c *connecting) keepCallingLocked(t *Transport, s *session) {
+	wanted := make(chan struct{})
+	s.wanted = wanted
+	c.work.Go(func() { t.keepCalling(s, wanted) })
+}
+
+// keepCalling calls a peer until wanted is closed. Nothing that it hears ends that: the peer is not there yet, or its former incarnation still
+// is, or it does not know yet that it may let this node in.
+func (t *Transport) keepCalling(s *session, wanted <-chan struct{}) {
+	c := &t.connect
+	heard := ""
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := t.call(c.ctx, s, purposeCall)
+		if err == nil || c.ctx.Err() != nil {
+			return
+		}
+		c.note(s.peer.id, err)
+		if now := gist(err); now != heard {
+			heard = now
+			t.log(fmt.Sprintf("tcp: node %d is called until it is connected: %v", s.peer.id, err))
+		}
+		if errors.Is(err, ErrRefused) && !errors.Is(err, errLater) {
+			c.refuse(err) // Connect may wait for this node to get in, and it will not.
+		}
+		select {
+		case <-time.After(pause):
+		case <-wanted:
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// gist is an error without what differs each time, as this node's port does.
+func gist(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}
+
+// SetAddress says where a peer is called from now on. A connection that there is stays. It may be called from any goroutine.
+func (t *Transport) SetAddress(peer transport.NodeID, address string) {
+	c := &t.connect
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addresses[peer] = address
+}
+
+// address is where a peer is called.
+func (c *connecting) address(id transport.NodeID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addresses[id]
+}

@@ -94,11 +94,11 @@ func (t *Transport) welcomeCaller(raw net.Conn) {
 	if err == nil || c.ctx.Err() != nil {
 		return
 	}
-	t.log(err.Error())
 	// theirs is zero when the caller could not say who it is; node 0 never calls.
 	if theirs.node > t.self && int(theirs.node) < len(t.peers) {
 		c.note(theirs.node, err)
 	}
+	t.log(err.Error())
 }
 
 // describeCaller is describe for one who has called, and may not have said who it is.

@@ -19,7 +19,7 @@
 //
 // The node that has called calls again, at once and then with growing pauses (restore.go). The other waits for it, and asks
 // at the peer's address when the call does not come: a peer that has not noticed the end of a connection learns of it that way. A
-// peer is lost, which is reported once and for ever, when
+// peer is lost, which is reported once, when
 //
 //   - it says goodbye, as Close does;
 //   - its machine says that nobody listens at its address any more;
@@ -30,6 +30,14 @@
 //
 // A peer that is merely slow, or stopped, keeps its connection: its kernel answers for it. A machine that does not answer at all, though
 // nothing ends the connection, is noticed after a third of GiveUp.
+//
+// # When a node comes back
+//
+// A peer that is lost stays so: its incarnation is refused, and told why. After Readmit another incarnation may take its place. The reactor's half
+// of the peer and the goroutines' half, its session, are then made anew (readmit.go), and with them both streams; what goroutines still find out for the
+// former halves comes to nothing. The numbers decide who calls, as ever: a node calls the peer that it has readmitted if that has a lower number,
+// and else waits. The node that comes back is started with Config.Joining. Members refuse it as long as they have not lost its former incarnation,
+// for which its call may be the evidence, and have not readmitted it. A refusal says whether it is of that kind, and then the node calls again.
 //
 // # Under TLS
 //

@@ -4,7 +4,9 @@ import "dsmd/transport"
 
 // Kill ends a transport as the end of its process does: nobody is told.
 func (t *Transport) Kill() {
-	t.closing.Store(true)
+	if t.closing.Swap(true) {
+		return
+	}
 	t.wait.event.Signal()
 	t.mu.Lock()
 	t.release()

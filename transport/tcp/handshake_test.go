@@ -54,7 +54,12 @@ func pair(t *testing.T, configs [2]Config) [2]*Transport {
 }
 
 // TestRefusal: nodes that do not fit part with an error on both sides, each in its own words.
-func TestRefusal(t *testing.T) {
+func TestRefusal(t *testing.T) { testRefusal(t, false) }
+
+// TestJoiningRefusal: the same is final for a node that joins a cluster which runs.
+func TestJoiningRefusal(t *testing.T) { testRefusal(t, true) }
+
+func testRefusal(t *testing.T, joining bool) {
 	fits := Config{Cluster: "a", PageBytes: 4096}
 	for _, test := range []struct {
 		name   string
@@ -77,6 +82,7 @@ func TestRefusal(t *testing.T) {
 			says1: "refused this node: it says it is node 0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			test.other.Joining = joining
 			nodes := pair(t, [2]Config{fits, test.other})
 			logged := make(chan string, 100)
 			nodes[0].log = func(line string) { logged <- line }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -38,10 +39,7 @@ func TestUnauthenticated(t *testing.T) {
 			return c
 		}
 	}
-	for name, test := range map[string]struct {
-		node0, node1 func(transport.NodeID) *tls.Config
-		says0, says1 []string // what node 0, which is called, logs, and what node 1, which calls, returns
-	}{
+	for name, test := range map[string]unauthenticated{
 		"CalledByOther": {ours.Node, trusting(others),
 			[]string{`its certificate (for "CN=node-1", signed by "CN=another authority"`, "give both nodes certificates of the same authority"},
 			[]string{"it does not accept this node's TLS", `check this node's certificate file (for "CN=node-1", signed by "CN=another authority"`}},
@@ -67,35 +65,45 @@ func TestUnauthenticated(t *testing.T) {
 			[]string{"refused this node: its certificate", `is not one of node 0: it is for "node-7"`},
 			[]string{`its certificate (for "CN=node-7"`, `is not one of node 0: it is for "node-7"`}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			logged := make(chan string, 1000)
-			nodes := pair(t, [2]Config{
-				{PageBytes: 64, TLS: test.node0(0), VerifyPeer: VerifyName, Log: func(line string) { logged <- line }},
-				{PageBytes: 64, TLS: test.node1(1), VerifyPeer: VerifyName},
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // The first attempt tells all.
-			defer cancel()
-			var called sync.WaitGroup
-			called.Go(func() { nodes[0].Connect(ctx) })
-			err := nodes[1].Connect(ctx)
-			if err == nil {
-				t.Fatal("the nodes are connected")
-			}
-			for _, want := range test.says1 {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the calling node says\n%v\nwant %q", err, want)
-				}
-			}
-			line := <-logged
-			for _, want := range test.says0 {
-				if !strings.Contains(line, want) {
-					t.Errorf("the called node logs\n%s\nwant %q", line, want)
-				}
-			}
-			cancel()
-			called.Wait()
-		})
+		for _, joining := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/Joining=%v", name, joining), func(t *testing.T) { testUnauthenticated(t, joining, test) })
+		}
 	}
+}
+
+// unauthenticated is a pair of nodes of which at least one does not believe the other.
+type unauthenticated struct {
+	node0, node1 func(transport.NodeID) *tls.Config
+	says0, says1 []string // what node 0, which is called, logs, and what node 1, which calls, returns
+}
+
+func testUnauthenticated(t *testing.T, joining bool, test unauthenticated) {
+	logged := make(chan string, 1000)
+	nodes := pair(t, [2]Config{
+		{PageBytes: 64, TLS: test.node0(0), VerifyPeer: VerifyName, Log: func(line string) { logged <- line }},
+		{PageBytes: 64, TLS: test.node1(1), VerifyPeer: VerifyName, Joining: joining},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // The first attempt tells all.
+	defer cancel()
+	var called sync.WaitGroup
+	called.Go(func() { nodes[0].Connect(ctx) })
+	err := nodes[1].Connect(ctx)
+	if err == nil {
+		t.Fatal("the nodes are connected")
+	}
+	for _, want := range test.says1 {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the calling node says\n%v\nwant %q", err, want)
+		}
+	}
+	line := <-logged
+	for _, want := range test.says0 {
+		if !strings.Contains(line, want) {
+			t.Errorf("the called node logs\n%s\nwant %q", line, want)
+		}
+	}
+	cancel()
+	called.Wait()
 }
 
 // TestConfigOfTLSIsChecked: a configuration that would let strangers in is refused.

@@ -1,0 +1,278 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"dsmd/transport"
+)
+
+// listen opens a port on the loopback interface.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// start makes a node and connects it in the background. The outcome is in the channel. The end of the test closes it.
+func start(t *testing.T, c Config) (*Transport, <-chan error) {
+	t.Helper()
+	tr, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := make(chan error, 1)
+	var connecting sync.WaitGroup
+	connecting.Go(func() { outcome <- tr.Connect(t.Context()) })
+	t.Cleanup(func() {
+		tr.Kill() // Nobody is polled who could take leave.
+		connecting.Wait()
+	})
+	return tr, outcome
+}
+
+// TestJoiningConnects: a node that joins has connected when one peer is. The others follow when they can.
+func TestJoiningConnects(t *testing.T) {
+	listeners := []net.Listener{listen(t), listen(t), listen(t)}
+	var addresses []string
+	for _, l := range listeners {
+		addresses = append(addresses, l.Addr().String())
+	}
+	listeners[0].Close() // It comes last.
+	config := func(id transport.NodeID) Config {
+		return Config{Self: id, Listener: listeners[id], Peers: addresses, PageBytes: testPageBytes, Joining: true}
+	}
+	node1, connected1 := start(t, config(1))
+	node2, connected2 := start(t, config(2))
+	for _, connected := range []<-chan error{connected1, connected2} {
+		if err := <-connected; err != nil {
+			t.Fatal(err)
+		}
+	}
+	h1, h2 := newRecorder(), newRecorder()
+	pollUntil(t, node1, h1, func() bool { return h1.up[2] == 1 })
+	pollUntil(t, node2, h2, func() bool { return h2.up[1] == 1 })
+	l, err := net.Listen("tcp", addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	listeners[0] = l
+	_, connected0 := start(t, config(0))
+	if err := <-connected0; err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, node1, h1, func() bool { return h1.up[0] == 1 })
+	pollUntil(t, node2, h2, func() bool { return h2.up[0] == 1 })
+}
+
+// TestJoiningIsPatient: a node that joins before the others have lost its former incarnation is refused, calls again, and is let in when
+// they have. Connect says what it was told if that takes too long.
+func TestJoiningIsPatient(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h := newRecorder()
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+	config := Config{Self: 1, Peers: []string{tr.connect.listener.Addr().String(), ""}, PageBytes: testPageBytes, Joining: true}
+
+	hasty, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- hasty.Connect(ctx) }()
+	awaitReason(t, hasty, 0, "one that is started anew is let in when")
+	cancel()
+	err = <-result
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrRefused) || !errors.Is(err, errLater) ||
+		!strings.Contains(err.Error(), "one that is started anew is let in when") {
+		t.Errorf("Connect of a node that was not let in: %v", err)
+	}
+	hasty.Kill()
+
+	patient, connected := start(t, config)
+	awaitReason(t, patient, 0, "one that is started anew is let in when")
+	if h.down[1] != nil {
+		t.Fatalf("a caller has ended a connection: %v", h.down[1])
+	}
+	peers[0].conn.Close()
+	pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+	tr.Readmit(1)
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 2 })
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitReason waits until the last attempt to connect to a peer has failed with a text.
+func awaitReason(t *testing.T, tr *Transport, peer transport.NodeID, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
+		tr.connect.mu.Lock()
+		reason := tr.connect.sessions[peer].reason
+		tr.connect.mu.Unlock()
+		if strings.Contains(reason.Error(), text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the last attempt has failed with %v, want %q", reason, text)
+		}
+	}
+}
+
+// TestReadmitIsQuiet: a peer that was readmitted is called again and again, and a line is logged only when it answers something else.
+func TestReadmitIsQuiet(t *testing.T) {
+	place := listen(t)
+	var logged struct {
+		sync.Mutex
+		lines []string
+	}
+	lines := func(text string) (n int) {
+		logged.Lock()
+		defer logged.Unlock()
+		for _, line := range logged.lines {
+			if strings.Contains(line, text) {
+				n++
+			}
+		}
+		return n
+	}
+	tr, _ := start(t, Config{Self: 1, Peers: []string{place.Addr().String(), ""}, PageBytes: testPageBytes, Joining: true, Log: func(line string) {
+		logged.Lock()
+		defer logged.Unlock()
+		logged.lines = append(logged.lines, line)
+	}})
+	h := newRecorder()
+	tr.Disconnect(0, errors.New("enough"))
+	pollUntil(t, tr, h, func() bool { return h.down[0] != nil })
+	tr.Readmit(0)
+	const calls = 5
+	for range calls { // The first was perhaps made before the peer was lost.
+		conn, err := place.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readGreeting(conn); err != nil { // What is unread makes of an end a reset.
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	const line = "node 0 is called until it is connected"
+	if n := lines(line); n < 1 || n > 2 { // One for each of the two who have called.
+		t.Errorf("%d calls were logged in %d lines:\n%s", calls, n, strings.Join(logged.lines, "\n"))
+	}
+	before := lines(line)
+	place.Close()
+	awaitReason(t, tr, 0, "connection refused")
+	for deadline := time.Now().Add(testTimeout); lines(line) == before && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	if n := lines(line); n != before+1 || lines("connection refused") != 1 {
+		t.Errorf("nobody listens any more, and %d lines say so", n-before)
+	}
+}
+
+// TestSetAddress: a node that comes back at another address is found when that is known.
+func TestSetAddress(t *testing.T) {
+	first, second, own := listen(t), listen(t), listen(t)
+	addresses := []string{first.Addr().String(), own.Addr().String()}
+	config := Config{Self: 0, Listener: first, Peers: addresses, PageBytes: testPageBytes, Joining: true}
+	former, _ := start(t, config)
+	tr, connected := start(t, Config{Self: 1, Listener: own, Peers: slices.Clone(addresses), PageBytes: testPageBytes})
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	h := newRecorder()
+	pollUntil(t, tr, h, func() bool { return h.up[0] == 1 })
+	former.Kill()
+	pollUntil(t, tr, h, func() bool { return h.down[0] != nil })
+	tr.Readmit(0)
+	awaitReason(t, tr, 0, "connection refused")
+	config.Listener = second
+	_, connected = start(t, config)
+	tr.SetAddress(0, second.Addr().String())
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, tr, h, func() bool { return h.up[0] == 2 })
+}
+
+// TestFormerIncarnations: each of the incarnations that were lost is told why, as far as they are remembered.
+func TestFormerIncarnations(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	var all []greeting
+	for i := range maxFormer + 3 {
+		pollUntil(t, tr, h, func() bool { return h.up[1] == i+1 })
+		all = append(all, p.mine)
+		tr.Disconnect(1, fmt.Errorf("reason %d.", i))
+		pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+		delete(h.down, 1)
+		tr.Readmit(1)
+		p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+		p.callAgain()
+	}
+	if n := len(tr.connect.sessions[1].former); n != maxFormer {
+		t.Errorf("%d incarnations are remembered, want %d", n, maxFormer)
+	}
+	pollUntil(t, tr, h, func() bool { return h.up[1] == maxFormer+4 })
+	present, conn := p.mine, p.conn
+	for i, mine := range all[len(all)-maxFormer:] {
+		p.mine = mine
+		if _, why := p.call(); !strings.Contains(why, fmt.Sprintf("reason %d.", i+3)) {
+			t.Errorf("the incarnation that was lost for reason %d is told %q", i+3, why)
+		}
+	}
+	p.mine, p.conn = present, conn
+	p.write(frameBytes("the present one is still there"))
+	pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })
+}
+
+// TestReadmitOvertakesHandshake: a handshake that was under way when the peer was lost connects nobody, although the peer is readmitted.
+func TestReadmitOvertakesHandshake(t *testing.T) {
+	tr, peers := withRawPeers(t, 1)
+	h, p := newRecorder(), peers[0]
+	lose := func() {
+		tr.Disconnect(1, errors.New("enough"))
+		pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
+		delete(h.down, 1)
+	}
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
+	lose()
+	tr.Readmit(1)
+	for _, again := range []bool{false, true} { // of an incarnation that was never connected, and of one that was
+		if again {
+			p.callAgain()
+			pollUntil(t, tr, h, func() bool { return h.up[1] == 2 })
+		} else {
+			p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+		}
+		if _, why := p.call(); why != "" {
+			t.Fatalf("it is not welcome: %s", why)
+		}
+		lose()
+		tr.Readmit(1)
+		p.write(appendVerdict(nil, verdict{}))
+		if n, err := p.conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes came by a connection that was overtaken", n)
+		} else if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("a connection that was overtaken: %v", err)
+		}
+	}
+	if h.up[1] != 2 {
+		t.Errorf("the peer was reported up %d times, want 2", h.up[1])
+	}
+	p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+	p.callAgain()
+	pollUntil(t, tr, h, func() bool { return h.up[1] == 3 })
+}

@@ -43,6 +43,17 @@ func TestDeviceConformance(t *testing.T) {
 	}
 }
 
+func TestDeviceReturns(t *testing.T) {
+	for name, trusted := range setups {
+		t.Run(name, func(t *testing.T) {
+			verbstest.Require(t)
+			transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
+				return newReturning(t, o, smallPool, func(i int) fabric { return openDevice(t, i, trusted) })
+			})
+		})
+	}
+}
+
 func TestDeviceCuts(t *testing.T) {
 	for name, trusted := range setups {
 		t.Run(name, func(t *testing.T) {

@@ -30,6 +30,9 @@
 // another queue pair, both sides have ended the last one: no late write can hit a slot that is used again. Whether a peer is
 // alive is never decided here: the base reports it lost, or not.
 //
+// A peer that comes back after it was lost (Readmit) begins as one that was never connected, with numbers from 1, in the same blocks and slots: the queue
+// pair to its former incarnation has ended before the loss was reported.
+//
 // # Setting up
 //
 // The node with the higher number makes a queue pair and offers it in a frame on the base, the other makes one and answers, and the first

@@ -122,7 +122,7 @@ func TestReturns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
 				all := newFakeFabrics(t, slow)
-				return newReturning(t, o, func(int) fabric { return all.device() })
+				return newReturning(t, o, DefaultPoolBytes, func(int) fabric { return all.device() })
 			})
 		})
 	}
@@ -131,16 +131,16 @@ func TestReturns(t *testing.T) {
 func TestReturnsCut(t *testing.T) {
 	transporttest.RunReturnsCut(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
 		all, by := newFakeFabrics(t, true), newBreaker()
-		r := newReturning(t, o, func(i int) fabric { return &breakableFabric{all.device(), by, transport.NodeID(i)} })
+		r := newReturning(t, o, DefaultPoolBytes, func(i int) fabric { return &breakableFabric{all.device(), by, transport.NodeID(i)} })
 		r.Cutter = by
 		return r
 	})
 }
 
 // newReturning makes a cluster whose nodes come back: the second time without RDMA, the others with it.
-func newReturning(t *testing.T, o transporttest.Options, device func(i int) fabric) transporttest.Returning {
+func newReturning(t *testing.T, o transporttest.Options, poolBytes int, device func(i int) fabric) transporttest.Returning {
 	configs := baseConfigs(t, o.Nodes, o.PageBytes)
-	nodes := asInterface(layerOver(t, connectBases(t, configs, always), o, DefaultPoolBytes, device))
+	nodes := asInterface(layerOver(t, connectBases(t, configs, always), o, poolBytes, device))
 	returned := 0
 	return transporttest.Returning{Nodes: nodes, Revive: func(id transport.NodeID) transport.Transport {
 		returned++
@@ -153,7 +153,7 @@ func newReturning(t *testing.T, o transporttest.Options, device func(i int) fabr
 		if plain {
 			return base
 		}
-		return layer(t, base, o, DefaultPoolBytes, device(int(id)))
+		return layer(t, base, o, poolBytes, device(int(id)))
 	}}
 }
 

@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -69,6 +70,10 @@ func pageLost(addr uintptr) *PageLostError {
 		return nil // freed, or never allocated: a mistake of the program
 	}
 	r, err := c.do(context.Background(), attach.Call{Op: attach.OpLostPage, Object: uint64(offset) / uint64(c.welcome.PageBytes)})
+	if errors.Is(err, ErrLost) {
+		// By now all is lost, and nobody knows why the access failed. It waits for the end of the program, as any access does.
+		<-c.closing
+	}
 	if err != nil || r.Status != attach.StatusOK {
 		return nil
 	}

@@ -137,6 +137,29 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// programGuardAtLast touches a lost page.
+func programGuardAtLast(c *Cluster) {
+	s := must(Alloc[byte](c, "s", 4*testPage))
+	fmt.Println("guarded", Guard(func() { s[lostTestPage*testPage] = 1 }))
+}
+
+// TestGuardWithoutDaemon: when the daemon has ended before it could say that a page is lost, the program ends as it does at every access then.
+func TestGuardWithoutDaemon(t *testing.T) {
+	requirePoison(t)
+	f := newFake(t, 1, losePages(t), func(f *fake) {
+		f.answer = func(call attach.Call) (attach.Reply, bool) {
+			if call.Op == attach.OpLostPage {
+				go f.die()
+			}
+			return attach.Reply{}, call.Op == attach.OpLostPage // it is not answered
+		}
+	})
+	status, out, stderr := f.start("guard at last").end()
+	if status != ExitLost || out != "" {
+		t.Errorf("status %d, output %q\n%s", status, out, stderr)
+	}
+}
+
 // programUnguarded touches a lost page without a Guard.
 func programUnguarded(c *Cluster) {
 	s := must(Alloc[byte](c, "s", 4*testPage))

@@ -38,6 +38,7 @@ var programs = map[string]func(*Cluster){
 	"grace":          programGrace,
 	"close in time":  programCloseInTime,
 	"guard":          programGuard,
+	"guard at last":  programGuardAtLast,
 	"unguarded":      programUnguarded,
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"dsmd/dsm"
 )
 
 // Barrier makes threads wait for each other. *dsm.Barrier is one for threads of all nodes, and
@@ -48,7 +50,7 @@ func (b *localBarrier) Wait(ctx context.Context) error {
 
 // Spawn runs body once per thread, 0 to threads-1, each in a goroutine, and returns when all have
 // returned. The first error cancels the context of the others, so that none waits at a barrier that
-// will not fill. All errors are joined.
+// will not fill. All errors are joined. A thread that touches a lost page of shared memory ends there, with a *dsm.PageLostError.
 func Spawn(ctx context.Context, threads int, body func(ctx context.Context, thread int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -56,7 +58,11 @@ func Spawn(ctx context.Context, threads int, body func(ctx context.Context, thre
 	var all sync.WaitGroup
 	for thread := range threads {
 		all.Go(func() {
-			if err := body(ctx, thread); err != nil {
+			var err error
+			if lost := dsm.Guard(func() { err = body(ctx, thread) }); lost != nil {
+				err = lost
+			}
+			if err != nil {
 				errs[thread] = err
 				cancel(err)
 			}

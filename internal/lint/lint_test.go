@@ -55,7 +55,7 @@ var allowed = []struct {
 	{"internal/litmus", []string{"dsm", "internal/e2e/testcluster"}},
 	{"internal/membership", nil},
 	// The programs that live through faults are programs like any other; one of them computes what can be verified bit by bit.
-	{"internal/nemesis", []string{"dsm", "internal/e2e/testcluster", "internal/e2e/netns", "bench/kernel", "bench/sor"}},
+	{"internal/nemesis", []string{"dsm", "node", "internal/e2e/testcluster", "internal/e2e/netns", "bench/kernel", "bench/sor"}},
 	{"internal/netio", nil},
 	// The table of settings takes its ranges from those who know them.
 	{"internal/settings", []string{"node", "pagetable", "protocol", "transport/tcp"}},

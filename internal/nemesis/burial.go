@@ -8,44 +8,92 @@ import (
 	"dsmd/dsm"
 )
 
-// bury is what follows the death of a daemon, c.dead, when no other fault is left. This is the one place that knows what the system promises then, and what is asked
-// of it today: nobody hangs. Within the limit of progress all programs end with dsm.ExitLost, those of other hosts say which node was lost, and all
-// other daemons end with an error. Then the cluster is started anew, with memory that has nothing of the old one.
-//
-// Where survivors go on after a death it has to start the dead host's daemon again, and its programs, and to ask nothing of the others: calm
-// finds out whether they get on.
+const (
+	// blocks is the policy of daemons that keep their programs waiting where too few are left. By the other one they end.
+	blocks = "block"
+	// saysBlocked is in the log of a daemon that does.
+	saysBlocked = "nothing is granted any more"
+)
+
+// blocked says whether the daemon has said that too few are left, and keeps its programs waiting.
+func (h *host) blocked() bool { return strings.Contains(h.daemon.Errors(), saysBlocked) }
+
+// bury is what follows a loss after which too few hosts are left to go on, when no other fault is left. By the policy "end" all
+// programs end, within the limit of progress, with dsm.ExitLost, and say which node was lost, and all daemons end with an error. By
+// "block" the daemons say that they grant nothing any more; then they and their programs are killed. In the end the cluster is started anew.
 func (c *campaign) bury() {
 	c.t.Helper()
 	began := time.Now()
-	left := func() time.Duration { return max(0, c.Progress-time.Since(began)) }
-	for _, p := range c.present() {
-		if !p.endsWithin(left()) {
-			c.violate("%s has not ended within %v of the death of the %s", p.name, c.Progress, c.dead.daemon.name)
-			c.showStacks()
-			return
-		}
-		status, said := p.Wait(c.t), p.Errors()
-		if status != dsm.ExitLost {
-			c.violate("%s has ended with status %d, not %d, after the death of the %s: %s", p.name, status, dsm.ExitLost, c.dead.daemon.name, lastLines(said))
-		}
-		if names := fmt.Sprintf("node %d ", c.dead.rank); p.host != c.dead && p.joined() && !strings.Contains(said, names) {
-			c.violate("%s does not say that %sis lost: %s", p.name, names, lastLines(said))
+	last := c.hosts[c.past[c.life].last().host]
+	for _, h := range c.left() {
+		if c.policy == blocks {
+			c.buryBlocked(h, last)
+		} else {
+			c.buryEnded(h, last)
 		}
 	}
 	for _, h := range c.hosts {
-		if h == c.dead {
-			continue
-		}
-		if !h.daemon.endsWithin(left()) {
-			c.violate("the %s has not ended within %v of the death of the %s", h.daemon.name, c.Progress, c.dead.daemon.name)
-			c.showStacks()
-			return
-		}
-		if status := h.daemon.Wait(c.t); status != 1 {
-			c.violate("the %s has ended with status %d, not 1, after the death of the %s: %s", h.daemon.name, status, c.dead.daemon.name, lastLines(h.daemon.Errors()))
+		if h.lost != nil && !c.within(c.Progress, func() bool { c.mournOn(h); return !h.inhabited() }) {
+			c.violate("programs of %s have not ended within %v", h.Name, c.Progress)
 		}
 	}
 	c.report.buried(time.Since(began))
-	c.life++
-	c.startAll()
+	if len(c.wrong) == 0 {
+		c.begin()
+		return
+	}
+	c.showStacks()
+}
+
+// within waits until something is so, or something is wrong, or a limit is over, and says whether it is so.
+func (c *campaign) within(limit time.Duration, is func() bool) bool {
+	for end := time.Now().Add(limit); !is(); time.Sleep(tick) {
+		if len(c.wrong) > 0 || time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// buryBlocked ends a host that is left where too few are, and has nobody end.
+func (c *campaign) buryBlocked(h, last *host) {
+	if !c.within(c.Progress, h.blocked) {
+		c.violate("the %s does not say within %v of the loss of %s that it blocks", h.daemon.name, c.Progress, last.Name)
+		return
+	}
+	for _, p := range h.programs {
+		if p != nil && !p.Running() {
+			c.violate("%s has ended with status %d after the loss of %s: %s", p.name, p.Wait(c.t), last.Name, lastLines(p.Errors()))
+		} else if p != nil {
+			p.kill()
+		}
+	}
+	h.daemon.kill()
+}
+
+// buryEnded waits for the end of a host that is left where too few are, and says so.
+func (c *campaign) buryEnded(h, last *host) {
+	for _, p := range h.programs {
+		if p == nil {
+			continue
+		}
+		if !p.endsWithin(c.Progress) {
+			c.violate("%s has not ended within %v of the loss of %s", p.name, c.Progress, last.Name)
+			return
+		}
+		status, said := p.Wait(c.t), p.Errors()
+		if status != dsm.ExitLost && !(status == exitBereaved && p.workload.Team) {
+			c.violate("%s has ended with status %d, not %d, after the loss of %s: %s", p.name, status, dsm.ExitLost, last.Name, lastLines(said))
+		}
+		if names := fmt.Sprintf("node %d ", last.rank); p.joined() && !strings.Contains(said, names) {
+			c.violate("%s does not say that %sis lost: %s", p.name, names, lastLines(said))
+		}
+	}
+	if !h.daemon.endsWithin(c.Progress) {
+		c.violate("the %s has not ended within %v of the loss of %s", h.daemon.name, c.Progress, last.Name)
+		return
+	}
+	if status := h.daemon.Wait(c.t); status != 1 {
+		c.violate("the %s has ended with status %d, not 1, after the loss of %s: %s", h.daemon.name, status, last.Name, lastLines(h.daemon.Errors()))
+	}
 }

@@ -1,7 +1,6 @@
 package nemesis
 
 import (
-	"slices"
 	"syscall"
 	"time"
 
@@ -19,25 +18,48 @@ func (c *campaign) calm() {
 	defer ticks.Stop()
 	last := "nobody"
 	for {
-		waiting := slices.DeleteFunc(c.present(), func(p *resident) bool { return c.getsOn(p, mended) })
 		c.watch()
+		late := c.late(mended)
 		took := time.Since(began)
 		switch {
 		case len(c.wrong) > 0:
 			return
-		case len(waiting) == 0:
+		case len(late) == 0:
 			c.report.calmed(took, last)
 			return
 		case took > c.Progress:
-			for _, p := range waiting {
-				c.violate("%s has got nothing done within %v of the last fault", p.name, c.Progress)
+			for _, complaint := range late {
+				c.violate("%s within %v of the last fault", complaint, c.Progress)
 			}
 			c.showStacks()
 			return
 		}
-		last = waiting[0].name
+		last = late[0]
 		<-ticks.C
 	}
+}
+
+// late are complaints about all that was not done yet since a time.
+func (c *campaign) late(since int64) (complaints []string) {
+	for _, p := range c.present() {
+		if !c.getsOn(p, since) {
+			complaints = append(complaints, p.name+" has got nothing done")
+		}
+	}
+	if c.unsettled() {
+		complaints = append(complaints, "those that are left have not gone on")
+	}
+	for i, w := range c.Workloads {
+		if c.orphaned[i] {
+			complaints = append(complaints, "what is left of the team of "+w.Name+" has not ended")
+		}
+	}
+	for _, h := range c.hosts {
+		if h.lost != nil && h.inhabited() {
+			complaints = append(complaints, "not all has ended on "+h.Name+", which is lost,")
+		}
+	}
+	return complaints
 }
 
 // getsOn says whether every thread of a program has done something since.
@@ -95,10 +117,10 @@ func (c *campaign) finish() {
 			c.violate("%s has ended with status %d when it was told to leave: %s", p.name, status, lastLines(p.Errors()))
 		}
 	}
-	for _, h := range c.hosts {
+	for _, h := range c.left() {
 		h.daemon.signal(syscall.SIGTERM)
 	}
-	for _, h := range c.hosts {
+	for _, h := range c.left() {
 		if status := h.daemon.Wait(c.t); status != 0 {
 			c.violate("the %s has ended with status %d when it was told to: %s", h.daemon.name, status, lastLines(h.daemon.Errors()))
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"dsmd/internal/e2e/netns"
 	"dsmd/internal/e2e/testcluster"
+	"dsmd/node"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 	// deadAfter is how long a daemon may be out of reach before the others give it up. It is more than faults last that are to be survived, even when several
 	// of them follow each other.
 	deadAfter = 15 * time.Second
+	// givenUpWithin is how long it takes at most until they have: nobody may have noticed for a while that it is out of reach.
+	givenUpWithin = 2 * deadAfter
 )
 
 // Plan says what a campaign does.
@@ -47,12 +51,22 @@ type campaign struct {
 	start  int64             // of the first era
 	life   int               // of the cluster, from 0; all daemons and programs are started anew in each
 	lives  int               // of programs
-	past   [][]*history      // of all programs that ever were, by the cluster's life
+	past   []past            // by the cluster's life
 	teams  map[*Workload]int // how often a team was replaced
-	dead   *host             // whose daemon was killed last
-	report report
-	logs   []*process // everything that was ever started
-	wrong  []error
+	policy string            // of daemons that are too few, in this life
+	view   []*host           // who went on together at last, all of them with all others
+	harms  []harm            // that are done and not mended
+	// orphaned says of each workload whether it is a team that has lost ranks, and is replaced when all others have ended.
+	orphaned []bool
+	report   report
+	logs     []*process // everything that was ever started
+	wrong    []error
+}
+
+// past is what was in a life of the cluster.
+type past struct {
+	histories []*history // of all programs that ever were
+	deaths    deaths
 }
 
 // host is a machine with its daemon and programs.
@@ -60,8 +74,9 @@ type host struct {
 	*netns.Machine
 	rank     int
 	daemon   *process
-	programs []*resident // in the order of workloads; nil: it was killed
+	programs []*resident // in the order of workloads; nil: it was killed, or has ended because of a loss
 	harmed   map[string]bool
+	lost     *death // nil: it is there
 }
 
 // resident is a program of a host, and what it has done so far.
@@ -71,6 +86,7 @@ type resident struct {
 	host     *host
 	history  *history
 	begun    bool
+	losses   int // of hosts in this life, when it was started
 }
 
 // hostNames are what machines are called.
@@ -98,8 +114,11 @@ func newCampaign(t testing.TB, plan Plan) *campaign {
 // startAll starts all daemons, and a program of each workload on every host.
 func (c *campaign) startAll() {
 	c.t.Helper()
-	c.past = append(c.past, nil)
+	c.past = append(c.past, past{})
+	c.policy, _ = pick(c.r, node.NoQuorumPolicies)
+	c.view, c.orphaned = slices.Clone(c.hosts), make([]bool, len(c.Workloads))
 	for _, h := range c.hosts {
+		h.lost, h.harmed = nil, map[string]bool{}
 		c.startDaemon(h)
 	}
 	for _, h := range c.hosts {
@@ -120,12 +139,12 @@ func (c *campaign) startDaemon(h *host) {
 		names = append(names, other.Name)
 	}
 	args := append([]string{testcluster.Dsmd(c.t), "serve", "--cluster", "nemesis", "--nodes", strconv.Itoa(c.Hosts), "--id", strconv.Itoa(h.rank), "--join", strings.Join(names, ","),
-		"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--log-level", "debug"}, strings.Fields(os.Getenv(testcluster.FlagsEnv))...)
+		"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug"}, strings.Fields(os.Getenv(testcluster.FlagsEnv))...)
 	h.daemon = startOn(c.t, h.Machine, fmt.Sprintf("daemon of %s, life %d", h.Name, c.life), nil, args...)
 	c.logs = append(c.logs, h.daemon)
 }
 
-// startProgram starts a host's program of a workload.
+// startProgram starts a host's program of a workload. The ranks of a team are the hosts that are left.
 func (c *campaign) startProgram(h *host, index int) {
 	c.t.Helper()
 	w := c.Workloads[index]
@@ -137,12 +156,17 @@ func (c *campaign) startProgram(h *host, index int) {
 		c.t.Fatal(err)
 	}
 	path, env := w.program.Elsewhere(c.t)
-	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(h.rank), "DSM_SIZE="+strconv.Itoa(c.Hosts))
+	rank, size := h.rank, c.Hosts
+	if w.Team {
+		rank, size = slices.Index(c.left(), h), len(c.left())
+	}
+	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(rank), "DSM_SIZE="+strconv.Itoa(size))
 	p := &resident{
 		process: startOn(c.t, h.Machine, name, env, path, string(text)), workload: w, host: h,
-		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}),
+		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}), losses: len(c.past[c.life].deaths),
 	}
-	c.past[c.life] = append(c.past[c.life], p.history)
+	now := &c.past[c.life]
+	now.histories = append(now.histories, p.history)
 	h.programs[index] = p
 	c.logs = append(c.logs, p.process)
 }
@@ -150,9 +174,14 @@ func (c *campaign) startProgram(h *host, index int) {
 // job is what the ranks of a workload call their job. That of a team that was replaced is another's: what it had allocated is not the new one's.
 func (c *campaign) job(w *Workload) string { return fmt.Sprintf("%s-%d", w.Name, c.teams[w]) }
 
-// present are all programs that are there.
+// left are the hosts that are not lost.
+func (c *campaign) left() []*host {
+	return slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return h.lost != nil })
+}
+
+// present are all programs that are there, on hosts that are.
 func (c *campaign) present() (list []*resident) {
-	for _, h := range c.hosts {
+	for _, h := range c.left() {
 		for _, p := range h.programs {
 			if p != nil {
 				list = append(list, p)
@@ -167,14 +196,15 @@ func (c *campaign) violate(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Errorf(format, args...))
 }
 
-// watch looks whether everything is there that should be.
+// watch looks whether everything is there that should be, and deals with what follows from losses.
 func (c *campaign) watch() {
+	c.mourn()
 	for _, p := range c.present() {
 		if !p.Running() {
 			c.violate("%s has ended with status %d though nobody has told it to: %s", p.name, p.Wait(c.t), lastLines(p.Errors()))
 		}
 	}
-	for _, h := range c.hosts {
+	for _, h := range c.left() {
 		if !h.daemon.Running() {
 			c.violate("the %s has ended with status %d though nobody has told it to: %s", h.daemon.name, h.daemon.Wait(c.t), lastLines(h.daemon.Errors()))
 		}
@@ -194,6 +224,9 @@ func Run(t testing.TB, plan Plan) {
 	c := newCampaign(t, plan)
 	defer c.judge() // also when a step of the campaign itself fails the test
 	for end := time.Now().Add(plan.Span); len(c.wrong) == 0 && time.Now().Before(end); {
+		if len(c.left()) < c.Hosts {
+			c.renew()
+		}
 		c.storm(min(stormSpan, time.Until(end)))
 		c.calm()
 	}

@@ -43,9 +43,9 @@ func (w counters) do(thread, era, i int, does string) error {
 				result.Got = *word
 			})
 		case does == add:
-			result.Got = atomic.AddUint64(word, 1)
+			err = dsm.Guard(func() { result.Got = atomic.AddUint64(word, 1) })
 		default:
-			result.Got = atomic.LoadUint64(word)
+			err = dsm.Guard(func() { result.Got = atomic.LoadUint64(word) })
 		}
 		return result, err
 	})

@@ -34,14 +34,21 @@
 //	pause-program  and so is a program
 //	kill-program   a program is killed, and another takes its rank
 //	kill           a daemon is killed
+//	expel          a host is out of reach, of all others or of one, until they have gone on without it
 //
-// They come at random moments for at most 15 s, up to three at a time (storm.go). Then all are mended, and every thread of every program has to
-// get something done within 10 s (calm.go). What has to follow the death of a daemon is in burial.go, and nowhere else.
+// They come at random moments for at most 15 s, up to three at a time (storm.go); expel comes alone and takes longer. Then all are mended, and every thread of every program has to
+// get something done within 10 s (calm.go).
+//
+// The daemons survive the loss of others (--survive). What has to follow a loss is in losses.go: the programs of the hosts that are left go on while
+// other faults happen to them. Where too few are left, all end or wait, as the policy says that was drawn for this life of the cluster (burial.go). After a storm in which
+// a host was lost, and when too few are left, the cluster is started anew with all hosts.
 //
 // # Judgement
 //
 // The operations at each place have to be those of a register, a sum or a lock that is used by one client at a time (models.go), each between its call and its return:
-// porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never. Besides,
+// porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never; so may what was done on a host when it was being
+// lost. An operation may meet a lost page, and a lock may come with the news that a lost node may have had it, only if some
+// operation of a lost host may have been the last that needed it (deaths.go). Besides,
 // no program and no daemon ends without being told to, sor computes the same bits as the sequential version, and no thread hangs after the last fault. The
 // report says what was done and how long the longest operation took. If anything is wrong the histories, the logs of all processes, porcupine's
 // drawings and the list of faults stay in a folder, which the report names.

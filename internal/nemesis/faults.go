@@ -11,16 +11,25 @@ import (
 type Fault interface {
 	// Name is by what the kind is chosen.
 	Name() string
-	// strike harms somebody by chance, and says what it has done; "" if there was nobody whom it could harm. mend ends it; nil if it has ended a
-	// daemon, for which bury is called next.
+	// strike harms somebody by chance, and says what it has done; "" if there was nobody whom it could harm. mend ends it; nil if that cannot be: a host is
+	// lost then, see campaign.lose.
 	strike(c *campaign) (what string, mend func())
 }
 
 // Faults are all kinds. One more is one more entry.
-var Faults = []Fault{cut{}, oneWay{}, isolate{}, lose{}, slow{}, pauseDaemon{}, pauseProgram{}, killProgram{}, killDaemon{}}
+var Faults = []Fault{cut{}, oneWay{}, isolate{}, lose{}, slow{}, pauseDaemon{}, pauseProgram{}, killProgram{}, killDaemon{}, expel{}}
 
-// Choose finds kinds by their names, separated by commas.
+// Brief are the kinds that take seconds.
+var Brief = Faults[:len(Faults)-1]
+
+// allFaults stands for the names of all kinds.
+const allFaults = "all"
+
+// Choose finds kinds by their names, separated by commas; "all" are all.
 func Choose(names string) (chosen []Fault, err error) {
+	if names == allFaults {
+		return Faults, nil
+	}
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name() == name })
 		if i < 0 {
@@ -42,7 +51,7 @@ func Names(kinds []Fault) string {
 
 // whole are the hosts to which a kind of harm is not done at the moment.
 func (c *campaign) whole(kind string) []*host {
-	return slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return h.harmed[kind] })
+	return slices.DeleteFunc(c.left(), func(h *host) bool { return h.harmed[kind] })
 }
 
 // harm does a kind of harm to a host that does not have it, and mends it later.
@@ -59,10 +68,14 @@ func (c *campaign) harm(kind string, do func(h *host) (what string, mend func())
 	}
 }
 
-// two are two hosts, in any order.
-func (c *campaign) two() (a, b *host) {
-	i := c.r.IntN(len(c.hosts))
-	return c.hosts[i], c.hosts[(i+1+c.r.IntN(len(c.hosts)-1))%len(c.hosts)]
+// two are two hosts, in any order, if there are any.
+func (c *campaign) two() (a, b *host, ok bool) {
+	left := c.left()
+	if len(left) < 2 {
+		return nil, nil, false
+	}
+	i := c.r.IntN(len(left))
+	return left[i], left[(i+1+c.r.IntN(len(left)-1))%len(left)], true
 }
 
 // cut loses everything between two hosts.
@@ -70,10 +83,18 @@ type cut struct{}
 
 func (cut) Name() string { return "cut" }
 func (cut) strike(c *campaign) (string, func()) {
-	a, b := c.two()
+	a, b, ok := c.two()
+	if !ok {
+		return "", nil
+	}
+	c.sever(a, b)
+	return fmt.Sprintf("nothing passes between %s and %s", a.Name, b.Name), func() { c.restore(a, b) }
+}
+
+// sever loses everything between two hosts.
+func (c *campaign) sever(a, b *host) {
 	c.filter.Sever(c.t, a.Machine, b.Machine)
 	c.filter.Sever(c.t, b.Machine, a.Machine)
-	return fmt.Sprintf("nothing passes between %s and %s", a.Name, b.Name), func() { c.restore(a, b) }
 }
 
 // restore lets everything pass between two hosts, whatever was done to it.
@@ -87,7 +108,10 @@ type oneWay struct{}
 
 func (oneWay) Name() string { return "oneway" }
 func (oneWay) strike(c *campaign) (string, func()) {
-	a, b := c.two()
+	a, b, ok := c.two()
+	if !ok {
+		return "", nil
+	}
 	c.filter.Sever(c.t, a.Machine, b.Machine)
 	return fmt.Sprintf("nothing passes from %s to %s", a.Name, b.Name), func() { c.restore(a, b) }
 }
@@ -108,7 +132,10 @@ type lose struct{}
 
 func (lose) Name() string { return "lose" }
 func (lose) strike(c *campaign) (string, func()) {
-	a, b := c.two()
+	a, b, ok := c.two()
+	if !ok {
+		return "", nil
+	}
 	c.filter.Lose(c.t, a.Machine, b.Machine)
 	c.filter.Lose(c.t, b.Machine, a.Machine)
 	return fmt.Sprintf("frames between %s and %s are lost", a.Name, b.Name), func() { c.restore(a, b) }
@@ -177,10 +204,11 @@ func (killProgram) strike(c *campaign) (string, func()) {
 			return // everything was started anew meanwhile
 		}
 		if p.workload.Team {
-			c.teams[p.workload]++
+			c.replace(p.history.who.Workload)
+			return
 		}
-		for _, v := range victims {
-			c.startProgram(v.host, v.history.who.Workload)
+		if p.host.lost == nil {
+			c.startProgram(p.host, p.history.who.Workload)
 		}
 	}
 }
@@ -190,8 +218,42 @@ type killDaemon struct{}
 
 func (killDaemon) Name() string { return "kill" }
 func (killDaemon) strike(c *campaign) (string, func()) {
-	h := c.hosts[c.r.IntN(len(c.hosts))]
+	h, ok := c.doomed(false)
+	if !ok {
+		return "", nil
+	}
+	since := now()
 	h.daemon.kill()
-	c.dead = h
+	c.lose(h, since)
 	return h.daemon.name + " is killed", nil
+}
+
+// expel keeps a host out of the others' reach until they have gone on without it. It has no cable, or one of the others does not reach it; then it is not known
+// before which of the two is left out. Everything else is mended before.
+type expel struct{}
+
+func (expel) Name() string { return "expel" }
+func (expel) strike(c *campaign) (string, func()) {
+	h, ok := c.doomed(true)
+	if !ok {
+		return "", nil
+	}
+	c.mendAll()
+	since := now()
+	if left := c.left(); len(left) > 2 && c.r.IntN(2) == 0 {
+		a, b, _ := c.two()
+		what := fmt.Sprintf("nothing passes between %s and %s until one is left out", a.Name, b.Name)
+		c.report.say("expel: " + what)
+		c.sever(a, b)
+		c.awaitExpulsion(since, a, b)
+		c.restore(a, b)
+		return what, nil
+	}
+	what := fmt.Sprintf("%s has no cable until it is left out", h.Name)
+	c.report.say("expel: " + what)
+	c.net.Disconnect(c.t, h.Machine)
+	c.lose(h, since)
+	c.awaitRecovery(givenUpWithin + c.Progress)
+	c.net.Connect(c.t, h.Machine)
+	return what, nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dsmd/dsm"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -57,13 +59,17 @@ func newRecorder(path string) (*recorder, error) {
 var errVoid = errors.New("the operation has not happened")
 
 // do records an operation while its body carries it out. If that returns an error nobody knows whether it has happened, which is what the history
-// then says, and do returns the error; but for one that wraps errVoid, which is none.
+// then says, and do returns the error; but for one that wraps errVoid, and for a page that is lost: those are results.
 func (r *recorder) do(thread int, o Operation, body func() (Result, error)) error {
 	e := event{Number: r.last.Add(1), Thread: thread, At: now(), Place: o.Place, Do: o.Do, Old: o.Old, New: o.New}
 	if err := r.write(e); err != nil {
 		return err
 	}
 	result, err := body()
+	var lost *dsm.PageLostError
+	if errors.As(err, &lost) {
+		result, err = Result{Lost: true, Dead: lost.Node}, nil
+	}
 	if err != nil && !errors.Is(err, errVoid) {
 		return fmt.Errorf("%s at %s: %w", o.Do, o.Place, err)
 	}
@@ -155,14 +161,12 @@ func (h *history) take(e event) error {
 	}
 	delete(h.open, e.Number)
 	h.last[o.client.Thread] = e.At
-	if !e.Void {
-		o.Result, o.Return = e.Result, e.At
-		h.ended = append(h.ended, o)
-	}
+	o.Result, o.Return, o.Void = e.Result, e.At, e.Void
+	h.ended = append(h.ended, o)
 	return nil
 }
 
-// operations are all operations so far, those whose end is not known included.
+// operations are all operations so far, those included whose end is not known, and those that have not happened.
 func (h *history) operations() []Operation {
 	all := h.ended[:len(h.ended):len(h.ended)]
 	for _, o := range h.open {
@@ -174,7 +178,7 @@ func (h *history) operations() []Operation {
 // slowest is the operation that took longest, of those that ended.
 func slowest(all []Operation) (o Operation) {
 	for _, x := range all {
-		if x.known() && x.took() > o.took() {
+		if x.known() && !x.Void && x.took() > o.took() {
 			o = x
 		}
 	}

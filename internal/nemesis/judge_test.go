@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dsmd/dsm"
 )
 
 // story makes a history by hand: each operation is called and returns at the given times.
@@ -67,13 +69,70 @@ func TestJudgement(t *testing.T) {
 		{"progress", story{}.at(0, 1, ann, "progress/sor", step, 0, 0, 0), false},
 		{"a place of no kind", story{}.at(0, 1, ann, "stack/0", step, 0, 0, 0), true},
 	} {
-		if got := check(test.story, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story, nil, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}
 	two := append(story{}.at(0, 1, ann, x, write, 0, 7, 0), story{}.at(2, 3, bob, "register/0/1", read, 0, 0, 7)...)
-	if got := check(two, time.Minute); len(got) != 1 || got[0].place != "register/0/1" {
+	if got := check(two, nil, time.Minute); len(got) != 1 || got[0].place != "register/0/1" {
 		t.Errorf("of two places one is wrong, and the judgement is %v", got)
+	}
+}
+
+// lost is an operation that met a page which was lost with a node.
+func (s story) lost(call, ret int64, who client, place, do string, node int) story {
+	return append(s, Operation{client: who, Place: place, Do: do, Result: Result{Lost: true, Dead: node}, Call: call, Return: ret})
+}
+
+// fromLost is an acquire that came with the news of the loss of a node.
+func (s story) fromLost(call, ret int64, who client, place string, node int) story {
+	return append(s, Operation{client: who, Place: place, Do: acquire, Result: Result{Got: fromLost, Dead: node}, Call: call, Return: ret})
+}
+
+// tried is an acquire that has not waited long enough.
+func (s story) tried(call, ret int64, who client, place string) story {
+	return append(s, Operation{client: who, Place: place, Do: acquire, Call: call, Return: ret, Void: true})
+}
+
+// TestJudgementOfLosses: eve's host is lost at 10, and the others have gone on without it at 20.
+func TestJudgementOfLosses(t *testing.T) {
+	ann, bob, eve := by(0, 1), by(1, 2), by(2, 3)
+	const x, y, far, n, l = "register/0/0", "register/0/4", "register/0/3", "sum/0/0", "lock/0/0"
+	for _, test := range []struct {
+		name  string
+		story story
+		wrong bool
+	}{
+		{"what it wrote last", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 2).lost(32, 33, bob, x, write, 2), false},
+		{"a neighbour on the page", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(2, 3, eve, y, write, 0, 8, 0).lost(30, 31, ann, x, read, 2), false},
+		{"what it had read last may have moved there", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(2, 3, eve, x, read, 0, 0, 7).lost(30, 31, ann, x, read, 2), false},
+		{"what nobody has touched", story{}.lost(30, 31, ann, x, read, 2), false},
+		{"what it was about to touch", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(9, unknown, eve, x, read, 0, 0, 0).lost(30, 31, ann, x, read, 2), false},
+		{"what it was reading ahead", story{}.at(0, 1, bob, far, write, 0, 7, 0).at(2, 3, eve, x, read, 0, 0, 0).lost(30, 31, ann, far, read, 2), false},
+		{"what another has used since", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, x, read, 0, 0, 7).lost(30, 31, ann, x, read, 2), true},
+		{"a neighbour of that", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, y, read, 0, 0, 0).lost(30, 31, ann, x, read, 2), true},
+		{"with a node that is there", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 1), true},
+		{"before the node was", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(4, 5, ann, x, read, 2), true},
+		{"found again", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 2).at(32, 33, bob, x, read, 0, 0, 8), true},
+		{"zeros instead", story{}.at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, bob, x, read, 0, 0, 0), true},
+		{"old contents instead", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, ann, x, read, 0, 0, 7), true},
+		{"lost after it was used without the node", story{}.at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, bob, x, read, 0, 0, 8).lost(32, 33, ann, x, read, 2), true},
+		{"a sum", story{}.at(2, 3, eve, n, add, 0, 0, 1).lost(30, 31, ann, n, add, 2).at(32, 33, ann, n, add, 0, 0, 2), true},
+		{"what is done in vain on the lost host", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(12, 13, eve, x, write, 0, 8, 0).at(14, 15, eve, x, read, 0, 0, 8).at(30, 31, ann, x, read, 0, 0, 7), false},
+
+		{"a lock that was held there", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).fromLost(30, 31, bob, l, 2), false},
+		{"a lock that was free there", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(2, 3, eve, l, release, 0, 0, 0).fromLost(30, 31, bob, l, 2), false},
+		{"a lock that it may have got too late", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).at(2, 3, bob, l, release, 0, 0, 0).tried(4, 5, eve, l).fromLost(30, 31, bob, l, 2), false},
+		{"a lock that was given back there too late", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(11, 12, eve, l, release, 0, 0, 0).fromLost(30, 31, bob, l, 2), false},
+		{"a lock that nobody has used", story{}.fromLost(30, 31, bob, l, 2), false},
+		{"a lock that was held there, without a word", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(30, 31, bob, l, acquire, 0, 0, 0), true},
+		{"a lock that is held by somebody else", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).fromLost(30, 31, ann, l, 2).at(32, 33, bob, l, release, 0, 0, 0), true},
+		{"a lock that somebody else has had since", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(2, 3, eve, l, release, 0, 0, 0).at(4, 5, bob, l, acquire, 0, 0, 0).at(6, 7, bob, l, release, 0, 0, 0).fromLost(30, 31, ann, l, 2), true},
+		{"a lock, told twice", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).fromLost(30, 31, bob, l, 2).at(32, 33, bob, l, release, 0, 0, 0).fromLost(34, 35, ann, l, 2), true},
+	} {
+		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}}, time.Minute); len(got) > 0 != test.wrong {
+			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
+		}
 	}
 }
 
@@ -112,14 +171,20 @@ func TestHistory(t *testing.T) {
 	if err := r.do(0, o, func() (Result, error) { return Result{}, fmt.Errorf("too late: %w", errVoid) }); err != nil {
 		t.Errorf("what has not happened is no error, and not %v", err)
 	}
-	if all := read(); len(all) != 1 {
-		t.Errorf("what has not happened is in the history: %v", all)
+	if all := read(); len(all) != 2 || !all[1].Void {
+		t.Errorf("what has not happened is in the history as %v", all)
+	}
+	if err := r.do(0, o, func() (Result, error) { return Result{}, fmt.Errorf("at a door: %w", &dsm.PageLostError{Node: 2}) }); err != nil {
+		t.Errorf("a page that is lost is no error, and not %v", err)
+	}
+	if all := read(); len(all) != 3 || all[2].Result != (Result{Lost: true, Dead: 2}) || !all[2].known() {
+		t.Errorf("what met a lost page is in the history as %v", all)
 	}
 	gone := errors.New("gone")
 	if err := r.do(0, o, func() (Result, error) { return Result{}, gone }); !errors.Is(err, gone) {
 		t.Errorf("an operation that fails returns %v", err)
 	}
-	if all := read(); len(all) != 2 || all[1].known() {
+	if all := read(); len(all) != 4 || all[3].known() {
 		t.Errorf("after an operation that has failed the history is %v", all)
 	}
 	if _, err := r.stepped(0, "progress/sor", now()); err != nil {
@@ -129,7 +194,7 @@ func TestHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if all := read(); len(all) != 3 {
+		if all := read(); len(all) != 5 {
 			t.Errorf("with half a line at its end the history is %v", all)
 		}
 	}
@@ -157,6 +222,9 @@ func TestChoose(t *testing.T) {
 	chosen, err := Choose(Names(Faults))
 	if err != nil || Names(chosen) != Names(Faults) || len(chosen) != len(Faults) {
 		t.Errorf("all kinds: %v, %v", chosen, err)
+	}
+	if chosen, err := Choose("all"); err != nil || Names(chosen) != Names(Faults) {
+		t.Errorf("all: %v, %v", chosen, err)
 	}
 	if _, err := Choose("cut,flood"); err == nil || !strings.Contains(err.Error(), `"flood"`) || !strings.Contains(err.Error(), "pause-program") {
 		t.Errorf("a kind that there is not: %v", err)
@@ -187,7 +255,7 @@ func TestEvidence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.past = [][]*history{{newHistory(path, client{})}}
+	c.past = []past{{histories: []*history{newHistory(path, client{})}}}
 	c.report.fault("cut", "nothing passes")
 	c.judge()
 	if !strings.Contains(quiet.said, "register/0/0, 2 operations") {

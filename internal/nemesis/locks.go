@@ -51,20 +51,34 @@ func (w locks) pass(thread, era, door int, patience, hold time.Duration) error {
 	}); err != nil || !held {
 		return err
 	}
+	if err := w.fence(thread, era, door, hold); err != nil {
+		return fmt.Errorf("at %s: %w", name, err)
+	}
+	return w.m.record.do(thread, Operation{Place: name, Do: release}, func() (Result, error) { return Result{}, lock.Unlock() })
+}
+
+// fence takes the next fencing number of a lock that is held, and finds it again after a while. There is no number any more if the page is lost.
+func (w locks) fence(thread, era, door int, hold time.Duration) error {
 	fence := w.fences.word(era, door)
 	var number uint64
 	if err := w.m.record.do(thread, Operation{Place: fmt.Sprintf("sum/fence/%d/%d", era, door), Do: add}, func() (Result, error) {
-		number = *fence + 1
-		*fence = number
-		return Result{Got: number}, nil
+		err := dsm.Guard(func() {
+			number = *fence + 1
+			*fence = number
+		})
+		return Result{Got: number}, err
 	}); err != nil {
 		return err
 	}
 	time.Sleep(hold)
-	if got := *fence; got != number {
-		return fmt.Errorf("%w: at %s it found number %d, and it has %d itself", errTwoHolders, name, got, number)
+	got := number
+	if err := dsm.Guard(func() { got = *fence }); err != nil && !errors.Is(err, dsm.ErrPageLost) {
+		return err
 	}
-	return w.m.record.do(thread, Operation{Place: name, Do: release}, func() (Result, error) { return Result{}, lock.Unlock() })
+	if got != number {
+		return fmt.Errorf("%w: it found number %d, and it has %d itself", errTwoHolders, got, number)
+	}
+	return nil
 }
 
 // errTwoHolders is how a program ends that is not alone with its lock.
@@ -80,6 +94,8 @@ func (w locks) acquire(lock *dsm.Mutex, patience time.Duration) (held bool, resu
 	err = lock.Lock(ctx)
 	var died *dsm.OwnerDiedError
 	switch {
+	case errors.As(err, &died) && died.Node >= 0:
+		return true, Result{Got: fromLost, Dead: died.Node}, nil
 	case errors.As(err, &died):
 		return true, Result{Got: fromDead, Dead: died.Rank}, nil
 	case errors.Is(err, context.DeadlineExceeded):

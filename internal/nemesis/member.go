@@ -52,20 +52,23 @@ func (m *member) era() int {
 	return int(min((now()-m.order.Start)/int64(eraSpan), maxEras-1))
 }
 
-// under does something while it holds a lock, whether its last owner died or not.
+// under does something while it holds a lock, whether its last owner died or not. If that meets a page which is lost, the error says so.
 func (m *member) under(lock *dsm.Mutex, something func()) error {
 	if err := lock.Lock(m.ctx); err != nil && !errors.Is(err, dsm.ErrOwnerDied) {
 		return err
 	}
-	something()
-	return lock.Unlock()
+	lost := dsm.Guard(something)
+	if err := lock.Unlock(); err != nil {
+		return err
+	}
+	return lost
 }
 
 // Workload is something that a program does on every host.
 type Workload struct {
 	Name    string // by what it is chosen
 	Threads int    // of each program
-	// Team says that all ranks need each other: none can be replaced when it dies.
+	// Team says that all ranks need each other: when one dies all are replaced, by as many as there are hosts left.
 	Team    bool
 	program *testcluster.Program
 	// work prepares what the threads of a program do.
@@ -80,6 +83,9 @@ type job struct {
 	finish func() error
 }
 
+// exitBereaved is the exit status of a program of a team that has lost a rank, or pages, with a node: EX_TEMPFAIL of sysexits.h.
+const exitBereaved = 75
+
 // lastThread is the thread of what a program does in the end, when its threads have returned.
 const lastThread = 0
 
@@ -90,12 +96,19 @@ var workloads = []*Workload{registerWorkload, counterWorkload, locksWorkload, so
 func define(w *Workload) *Workload {
 	w.program = testcluster.Define("nemesis-"+w.Name, func(s *testcluster.Self) error {
 		err := w.run(s)
-		if errors.Is(err, dsm.ErrLost) || errors.Is(err, dsm.ErrNoDaemon) {
+		status := 0
+		switch {
+		case errors.Is(err, dsm.ErrLost), errors.Is(err, dsm.ErrNoDaemon):
 			// As the library ends a program that has shared memory, at whatever moment the loss finds it.
-			fmt.Fprintf(os.Stderr, "nemesis: %v\n", err)
-			os.Exit(dsm.ExitLost)
+			status = dsm.ExitLost
+		case w.Team && (errors.Is(err, dsm.ErrNodeLost) || errors.Is(err, dsm.ErrPageLost)):
+			status = exitBereaved
+		default:
+			return err
 		}
-		return err
+		fmt.Fprintf(os.Stderr, "nemesis: %v\n", err)
+		os.Exit(status)
+		return nil
 	})
 	return w
 }

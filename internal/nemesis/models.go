@@ -13,14 +13,34 @@ import (
 // models is how places behave that are used by one client at a time, by their kind. What nobody has seen the end of may have happened: a model allows it
 // at any time, and lets it do nothing where it could have done nothing. There is none for progress, which has no value.
 var models = map[string]porcupine.Model{
-	"register": {Init: func() any { return uint64(0) }, Step: stepRegister},
-	"sum":      {Init: func() any { return uint64(0) }, Step: stepSum},
+	"register": {Init: func() any { return word{} }, Step: stepWord(stepRegister)},
+	"sum":      {Init: func() any { return word{} }, Step: stepWord(stepSum)},
 	"lock":     {Init: func() any { return nobody }, Step: stepLock},
 	"progress": {},
 }
 
-func stepRegister(state, input, _ any) (bool, any) {
-	value, o := state.(uint64), input.(Operation)
+// word is a place in shared memory. Once it is lost nothing is there that can be read or written.
+type word struct {
+	value uint64
+	lost  bool
+}
+
+// stepWord is the model of a word that can be lost, of which step says what becomes of the value.
+func stepWord(step func(value uint64, o Operation) (bool, uint64)) func(state, input, _ any) (bool, any) {
+	return func(state, input, _ any) (bool, any) {
+		w, o := state.(word), input.(Operation)
+		switch {
+		case o.Lost:
+			return true, word{lost: true}
+		case w.lost:
+			return !o.known(), w
+		}
+		possible, value := step(w.value, o)
+		return possible, word{value: value}
+	}
+}
+
+func stepRegister(value uint64, o Operation) (bool, uint64) {
 	switch o.Do {
 	case read:
 		return !o.known() || o.Got == value, value
@@ -39,8 +59,7 @@ func stepRegister(state, input, _ any) (bool, any) {
 	return false, value
 }
 
-func stepSum(state, input, _ any) (bool, any) {
-	value, o := state.(uint64), input.(Operation)
+func stepSum(value uint64, o Operation) (bool, uint64) {
 	switch o.Do {
 	case read:
 		return !o.known() || o.Got == value, value
@@ -61,6 +80,9 @@ func stepLock(state, input, _ any) (bool, any) {
 	case o.Do == acquire && o.known() && o.Got == fromDead:
 		// Who holds it is dead, so a life of that rank that is still at work shows in the next thing that it does with the lock.
 		return holder != nobody && holder.Rank == o.Dead, o.client
+	case o.Do == acquire && o.known() && o.Got == fromLost:
+		// That node had the lock last, or another lost one had, so whoever held it was there, or nobody did.
+		return holder == nobody || o.lost>>holder.Rank&1 != 0, o.client
 	case o.Do == acquire && holder == nobody:
 		return true, o.client
 	}
@@ -80,11 +102,15 @@ type violation struct {
 	err        error
 }
 
-// check checks the operations at each place by themselves.
-func check(all []Operation, limit time.Duration) (violations []violation) {
+// check checks the operations at each place by themselves, and whether what was lost may have been lost with these hosts.
+func check(all []Operation, lost deaths, limit time.Duration) (violations []violation) {
+	all = lost.doubt(all)
+	violations = lost.unjustified(all)
 	byPlace := map[string][]Operation{}
 	for _, o := range all {
-		byPlace[o.Place] = append(byPlace[o.Place], o)
+		if !o.Void {
+			byPlace[o.Place] = append(byPlace[o.Place], o)
+		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(byPlace)) {
 		if err := checkPlace(byPlace[p], limit); err != nil {
@@ -134,8 +160,12 @@ func describe(input, _ any) string {
 	switch {
 	case !o.known():
 		text += ", maybe"
+	case o.Lost:
+		text += fmt.Sprintf(", lost with node %d", o.Dead)
 	case o.Do == acquire && o.Got == fromDead:
 		text += fmt.Sprintf(", from dead rank %d", o.Dead)
+	case o.Do == acquire && o.Got == fromLost:
+		text += fmt.Sprintf(", from lost node %d", o.Dead)
 	case o.Do == read, o.Do == swap, o.Do == add:
 		text += fmt.Sprintf(", got %d", o.Got)
 	}

@@ -16,7 +16,7 @@ import (
 var (
 	span      = flag.Duration("nemesis.for", 0, "how long faults are made; 0: as long as it takes to see each kind")
 	seedFlag  = flag.Uint64("nemesis.seed", 0, "of what happens when and to whom; 0: a fresh one")
-	faults    = flag.String("nemesis.faults", Names(Faults), "kinds of faults")
+	faults    = flag.String("nemesis.faults", Names(Brief), "kinds of faults, or all")
 	works     = flag.String("nemesis.workloads", "register,counter,locks,sor", "what programs do")
 	hostsFlag = flag.Int("nemesis.hosts", 3, "machines")
 	progress  = flag.Duration("nemesis.progress", 10*time.Second, "within which everybody must get on after the last fault")

@@ -11,13 +11,16 @@ const (
 	write   = "write"   // register: becomes New
 	swap    = "swap"    // register: becomes New if it is Old; Got is 1 if it was
 	add     = "add"     // sum: becomes one more; Got is the new value
-	acquire = "acquire" // lock: the client has it then; Got is fromDead if the last owner died holding it, and Rank says who that was
+	acquire = "acquire" // lock: the client has it then; Got is fromDead or fromLost if the last owner died holding it, or may have, and Dead says who that was
 	release = "release" // lock: the client has had it
 	step    = "step"    // progress: something was computed, which says by itself whether it is right
 )
 
-// fromDead is the Got of an acquire that came with the news of a death.
-const fromDead = 1
+// What an acquire has Got that came with the news of a death.
+const (
+	fromDead = 1 // of a program; Dead is its rank
+	fromLost = 2 // of a node; Dead is its number
+)
 
 // unknown is the Return of an operation of which nobody has seen the end: it may have happened at any time since its call, or never.
 const unknown = math.MaxInt64
@@ -35,12 +38,17 @@ type Operation struct {
 	Result
 	Call   int64 // on the clock of now
 	Return int64 // unknown if it was not seen
+	// Void says that it has surely not happened, though it was tried.
+	Void bool
+	// lost are the hosts, a bit each, that had been lost before it returned. It is set when it is judged.
+	lost uint64
 }
 
 // Result is what came of an operation.
 type Result struct {
 	Got  uint64 `json:"got,omitempty"`
-	Dead int    `json:"dead,omitempty"` // the rank of the dead, where Got is fromDead
+	Lost bool   `json:"lost,omitempty"` // the page is lost: nothing was read or written
+	Dead int    `json:"dead,omitempty"` // the rank or the node of the dead, where Got is fromDead or fromLost, or Lost is set
 }
 
 // kind is the part of the place that says how it behaves.

@@ -30,9 +30,11 @@ func newSpread(m *member, name string) (spread, error) {
 
 // word is one of the words of an era.
 func (s spread) word(era, i int) *uint64 {
-	page := era*spreadPages + i%spreadPages
-	return &s.words[page*s.pageWords+i/spreadPages]
+	return &s.words[pageOf(era, i)*s.pageWords+i/spreadPages]
 }
+
+// pageOf is the page of a word.
+func pageOf(era, i int) int { return era*spreadPages + i%spreadPages }
 
 // ofLateEras calls visit for each word of the present era and the one before, which late operations may still have been at.
 func (m *member) ofLateEras(visit func(era, i int) error) error {

@@ -18,10 +18,14 @@ type report struct {
 	faults map[string]int
 	done   map[string]int // operations by kind
 	maybe  int            // operations whose end nobody has seen
+	gone   int            // that were told of the loss of a page
+	news   int            // that were told of the loss of a node that had a lock
 	places int
 	stall  Operation     // that which took longest
 	worst  time.Duration // until everybody got on after a storm
-	grave  time.Duration // until everybody had ended after a daemon's death
+	grave  time.Duration // until everybody had ended after a loss with which too few were left
+	losses int
+	slow   time.Duration // until those that were left went on without one that was lost
 }
 
 // say adds a line to the log.
@@ -43,12 +47,19 @@ func (r *report) fault(name, what string) {
 // calmed notes that everybody got on after a storm, and who was the last.
 func (r *report) calmed(took time.Duration, last string) {
 	r.worst = max(r.worst, took)
-	r.say(fmt.Sprintf("everybody gets on, %v after the last fault, %s as the last", took, last))
+	r.say(fmt.Sprintf("everybody gets on, %v after the last fault; until then %s", took, last))
 }
 
 func (r *report) buried(took time.Duration) {
 	r.grave = max(r.grave, took)
-	r.say(fmt.Sprintf("everybody has ended, %v after the daemon's death", took))
+	r.say(fmt.Sprintf("too few are left, and everybody has ended or waits, after %v", took))
+}
+
+// settled notes that all that are left have gone on without one that is lost.
+func (r *report) settled(name string, took time.Duration) {
+	r.losses++
+	r.slow = max(r.slow, took)
+	r.say(fmt.Sprintf("the others have gone on without %s, after %v", name, took))
 }
 
 // count adds the operations of a life of the cluster.
@@ -59,10 +70,17 @@ func (r *report) count(all []Operation) {
 	places := map[string]bool{}
 	for _, o := range all {
 		places[o.Place] = true
-		if o.known() {
-			r.done[o.kind()]++
-		} else {
+		switch {
+		case o.Void:
+		case !o.known():
 			r.maybe++
+		case o.Lost:
+			r.gone++
+		default:
+			r.done[o.kind()]++
+		}
+		if o.tellsOfLoss() && !o.Lost {
+			r.news++
 		}
 	}
 	r.places += len(places)
@@ -95,8 +113,12 @@ func (c *campaign) text() string {
 		fmt.Fprintf(&b, "longest stall: %v, %s of the %s on %s\n", r.stall.took().Round(time.Millisecond), r.stall.Place, c.Workloads[r.stall.client.Workload].Name, hostNames[r.stall.client.Rank])
 	}
 	fmt.Fprintf(&b, "everybody got on within %v of the last fault", r.worst.Round(time.Millisecond))
+	if r.losses > 0 {
+		fmt.Fprintf(&b, "\n%d hosts were lost, and the others went on, within %v at most; %d operations met lost pages, %d locks of lost nodes",
+			r.losses, r.slow.Round(time.Millisecond), r.gone, r.news)
+	}
 	if r.grave > 0 {
-		fmt.Fprintf(&b, ", and had ended within %v of a daemon's death", r.grave.Round(time.Millisecond))
+		fmt.Fprintf(&b, "\nwhere too few were left everybody had ended, or waited, within %v", r.grave.Round(time.Millisecond))
 	}
 	return b.String()
 }
@@ -107,14 +129,14 @@ func (c *campaign) judge() {
 	var drawn []violation
 	for _, life := range c.past {
 		var all []Operation
-		for _, h := range life {
+		for _, h := range life.histories {
 			if err := h.follow(); err != nil {
 				c.violate("%w", err)
 			}
 			all = append(all, h.operations()...)
 		}
 		c.report.count(all)
-		for _, v := range check(all, checkLimit) {
+		for _, v := range check(all, life.deaths, checkLimit) {
 			c.violate("%w", v.err)
 			drawn = append(drawn, v)
 		}

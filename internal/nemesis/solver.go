@@ -89,9 +89,14 @@ func (w *solver) solve(thread int) error {
 
 // verify compares what a run has computed with what the sequential version computes.
 func (w *solver) verify(ctx context.Context, run kernel.Run) error {
-	got, err := run.Result(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the result: %w", err)
-	}
-	return w.problem.Verify(w.want, got)
+	var wrong error
+	lost := dsm.Guard(func() {
+		got, err := run.Result(ctx)
+		if err != nil {
+			wrong = fmt.Errorf("reading the result: %w", err)
+			return
+		}
+		wrong = w.problem.Verify(w.want, got)
+	})
+	return errors.Join(lost, wrong)
 }

@@ -27,13 +27,12 @@ type harm struct {
 // storm makes faults at random moments for a while. When it returns all are mended.
 func (c *campaign) storm(span time.Duration) {
 	c.t.Helper()
-	var harms []harm
 	var deck []Fault
 	next := time.Now()
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for end := time.Now().Add(span); len(c.wrong) == 0 && time.Now().Before(end); <-ticks.C {
-		harms = slices.DeleteFunc(harms, func(h harm) bool {
+		c.harms = slices.DeleteFunc(c.harms, func(h harm) bool {
 			over := time.Now().After(h.until)
 			if over {
 				c.mend(h)
@@ -41,7 +40,7 @@ func (c *campaign) storm(span time.Duration) {
 			return over
 		})
 		c.watch()
-		if len(harms) == atOnce || time.Now().Before(next) || len(c.wrong) > 0 {
+		if len(c.harms) >= atOnce || time.Now().Before(next) || len(c.wrong) > 0 {
 			continue
 		}
 		next = time.Now().Add(time.Duration(c.r.Int64N(int64(pauseAtMost))))
@@ -50,23 +49,28 @@ func (c *campaign) storm(span time.Duration) {
 			deck = slices.Clone(c.Faults)
 			c.r.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
-		fault := deck[0]
+		c.strike(deck[0])
 		deck = deck[1:]
-		lasts := time.Duration(c.r.Int64N(int64(lastsAtMost)))
-		what, mend := fault.strike(c)
-		if what == "" {
-			continue
-		}
-		c.report.fault(fault.Name(), what)
-		if mend == nil { // others can only be waited for when everything else is whole
-			c.mendAll(harms)
-			harms = nil
-			c.bury()
-			continue
-		}
-		harms = append(harms, harm{what, time.Now().Add(lasts), mend})
 	}
-	c.mendAll(harms)
+	c.mendAll()
+}
+
+// strike makes a fault of a kind, if there is anybody whom it can harm.
+func (c *campaign) strike(kind Fault) {
+	c.t.Helper()
+	lasts := time.Duration(c.r.Int64N(int64(lastsAtMost)))
+	what, mend := kind.strike(c)
+	if what == "" {
+		return
+	}
+	c.report.fault(kind.Name(), what)
+	if mend != nil {
+		c.harms = append(c.harms, harm{what, time.Now().Add(lasts), mend})
+	}
+	if len(c.wrong) == 0 && !isQuorum(c.left(), c.view) { // that others end can only be waited for when everything else is whole
+		c.mendAll()
+		c.bury()
+	}
 }
 
 func (c *campaign) mend(h harm) {
@@ -74,10 +78,11 @@ func (c *campaign) mend(h harm) {
 	h.mend()
 }
 
-func (c *campaign) mendAll(harms []harm) {
-	for _, h := range harms {
+func (c *campaign) mendAll() {
+	for _, h := range c.harms {
 		c.mend(h)
 	}
+	c.harms = nil
 }
 
 // pick chooses one of some, if there are any.

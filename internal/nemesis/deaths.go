@@ -1,0 +1,144 @@
+package nemesis
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// death is the loss of a host: its daemon was killed, or the others have gone on without it.
+type death struct {
+	host int
+	at   int64 // from when on nothing that happens on the host need reach anybody else
+	// settled is when all hosts that are left had gone on without it: nothing that was done there can reach anybody from then on. It is unknown at first.
+	settled int64
+	noted   time.Time // when the harness did
+	ended   time.Time // when the harness has seen the end of the daemon
+}
+
+// deaths are the hosts that were lost in a life of the cluster.
+type deaths []*death
+
+// of is the loss of a host, or nil.
+func (d deaths) of(host int) *death {
+	for _, x := range d {
+		if x.host == host {
+			return x
+		}
+	}
+	return nil
+}
+
+// last is the latest. Preconditions: there is one.
+func (p past) last() *death { return p.deaths[len(p.deaths)-1] }
+
+// doubt returns the operations as the hosts that are left may see them. What was done on a host that was lost already may never have happened, whatever its programs have found: those of
+// a host that is cut off go on with the pages that they have.
+func (d deaths) doubt(all []Operation) []Operation {
+	doubted := make([]Operation, 0, len(all))
+	for _, o := range all {
+		if x := d.of(o.client.Rank); x != nil && o.Return > x.at {
+			o.Result, o.Return = Result{}, unknown
+		}
+		for _, x := range d {
+			if x.at < o.Return {
+				o.lost |= 1 << x.host
+			}
+		}
+		doubted = append(doubted, o)
+	}
+	return doubted
+}
+
+// errUnjustified is wrapped where a client was told of a loss that cannot have been.
+var errUnjustified = errors.New("it cannot be lost")
+
+// unjustified finds those that were told that a page is lost, or that a lock was at a node that is lost, without reason. There is one only if some lost host may have used the thing after every
+// host that is left: who is left has what it used last. Preconditions: all were doubted.
+func (d deaths) unjustified(all []Operation) (violations []violation) {
+	things := map[thing][]Operation{}
+	for _, o := range all {
+		if t, is := thingOf(o); is {
+			things[t] = append(things[t], o)
+		}
+	}
+	for t, uses := range things {
+		for _, o := range uses {
+			if !o.tellsOfLoss() {
+				continue
+			}
+			if err := d.justify(o, uses, things, t); err != nil {
+				same := slices.DeleteFunc(slices.Clone(uses), func(x Operation) bool { return x.Void || x.Place != o.Place })
+				violations = append(violations, violation{o.Place, same, fmt.Errorf("%s, %s: %w", o.Place, describe(o, nil), err)})
+			}
+		}
+	}
+	return violations
+}
+
+// tellsOfLoss says whether the client was told that something was lost with a node.
+func (o Operation) tellsOfLoss() bool {
+	return o.known() && !o.Void && (o.Lost || o.Do == acquire && o.Got == fromLost)
+}
+
+// justify says why the loss of which an operation tells cannot have been. uses are those of the same thing.
+func (d deaths) justify(o Operation, uses []Operation, things map[thing][]Operation, t thing) error {
+	if o.lost>>o.Dead&1 == 0 {
+		return fmt.Errorf("%w: node %d was not lost", errUnjustified, o.Dead)
+	}
+	end := int64(math.MinInt64) // of all that lost hosts have done with it
+	for page := range t.readAhead() {
+		for _, x := range things[page] {
+			if lost := d.of(x.client.Rank); lost != nil && o.lost>>lost.host&1 != 0 {
+				end = max(end, min(x.Return, lost.settled))
+			}
+		}
+	}
+	for _, x := range uses {
+		// A release is the end of a use that began when it was acquired.
+		left := o.lost>>x.client.Rank&1 == 0
+		if left && x.known() && !x.Void && !x.Lost && x.Do != release && x.Return <= o.Call && x.Call > end {
+			return fmt.Errorf("%w: rank %d has done a %s at %s after the last thing that any lost host did", errUnjustified, x.client.Rank, x.Do, x.Place)
+		}
+	}
+	return nil
+}
+
+// thing is what is lost as a whole: a page of some memory, or a lock.
+type thing struct {
+	name string // of the memory, or of the lock
+	page int    // -1: it is a lock
+}
+
+// readAheadAtMost is how many pages there may be between one that a program touches, and one that its node fetches because of that.
+const readAheadAtMost = spreadPages
+
+// readAhead yields the things that a host may have got this one together with.
+func (t thing) readAhead() func(yield func(thing) bool) {
+	return func(yield func(thing) bool) {
+		for back := range readAheadAtMost {
+			if !yield(thing{t.name, t.page - back}) || t.page < 0 {
+				return
+			}
+		}
+	}
+}
+
+// thingOf is what an operation uses: KIND/…/ERA/I is a word of the memory KIND/….
+func thingOf(o Operation) (t thing, is bool) {
+	if o.kind() == "lock" {
+		return thing{o.Place, -1}, true
+	}
+	parts := strings.Split(o.Place, "/")
+	if len(parts) < 3 {
+		return t, false
+	}
+	last := len(parts) - 1
+	i, err := strconv.Atoi(parts[last])
+	era, err2 := strconv.Atoi(parts[last-1])
+	return thing{strings.Join(parts[:last-1], "/"), pageOf(era, i)}, err == nil && err2 == nil
+}

@@ -1,0 +1,220 @@
+package nemesis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"dsmd/dsm"
+)
+
+// What is asked when a host is lost. Its programs end, with dsm.ExitLost, within the limit of progress after the end of its daemon. Those that are left agree on who
+// they are and go on: calm finds out whether they do. Only programs of a team end, because ranks are lost that they need, and a team of those that are left
+// takes their place.
+
+// doomed is a host that may be lost now, by chance. If so many are lost already that those that are left could not go on without it, it is one only for a fault that ends
+// all; expelled says that the fault is none.
+func (c *campaign) doomed(expelled bool) (h *host, ok bool) {
+	if c.unsettled() {
+		return nil, false // whether the rest could go on would depend on how far everybody is
+	}
+	h, _ = pick(c.r, c.left())
+	rest := slices.DeleteFunc(c.left(), func(other *host) bool { return other == h })
+	if !isQuorum(rest, c.view) {
+		return h, !expelled
+	}
+	// Memory that is kept is gone if nobody has it when the host with the names is lost.
+	for i, w := range c.Workloads {
+		if !w.Team && !slices.ContainsFunc(rest, func(other *host) bool { return other.programs[i] != nil && other.programs[i].joined() }) {
+			return nil, false
+		}
+	}
+	return h, true
+}
+
+// isQuorum says whether those that are left of some hosts go on: more than half, or half with the first.
+func isQuorum(left, of []*host) bool {
+	return 2*len(left) > len(of) || 2*len(left) == len(of) && len(left) > 0 && left[0] == of[0]
+}
+
+// lose notes that a host is lost since a time.
+func (c *campaign) lose(h *host, since int64) {
+	h.lost = &death{host: h.rank, at: since, settled: unknown, noted: time.Now()}
+	now := &c.past[c.life]
+	now.deaths = append(now.deaths, h.lost)
+	for i, w := range c.Workloads {
+		// What ranks of a team had not joined when one of them was lost, nobody knows: the others would wait for it for ever.
+		if w.Team && slices.ContainsFunc(c.hosts, func(h *host) bool { return h.programs[i] != nil && !h.programs[i].joined() }) {
+			c.disband(i)
+		}
+	}
+}
+
+// unsettled says whether some that are left may not have gone on yet without one that is lost.
+func (c *campaign) unsettled() bool {
+	return slices.ContainsFunc(c.past[c.life].deaths, func(d *death) bool { return d.settled == unknown })
+}
+
+// mourn deals with what follows from losses.
+func (c *campaign) mourn() {
+	c.settle()
+	for _, h := range c.hosts {
+		if h.lost != nil {
+			c.mournOn(h)
+		}
+	}
+	for i, w := range c.Workloads {
+		if w.Team {
+			c.mournIn(i)
+		}
+	}
+}
+
+// settle notes when all that are left go on without those that are lost.
+func (c *campaign) settle() {
+	if !c.unsettled() {
+		return
+	}
+	var members []string
+	for _, h := range c.left() {
+		members = append(members, fmt.Sprint(h.rank))
+	}
+	over := fmt.Sprintf(`"members": "%s"`, strings.Join(members, ","))
+	for _, h := range c.left() {
+		if !slices.ContainsFunc(strings.Split(h.daemon.Errors(), "\n"), func(line string) bool {
+			return strings.Contains(line, "recovery is over") && strings.Contains(line, over)
+		}) {
+			return
+		}
+	}
+	c.view = c.left()
+	for _, d := range c.past[c.life].deaths {
+		if d.settled == unknown {
+			d.settled = now()
+			c.report.settled(c.hosts[d.host].Name, time.Since(d.noted))
+		}
+	}
+}
+
+// inhabited says whether there is anything on a host that has not ended.
+func (h *host) inhabited() bool {
+	return h.daemon.Running() || slices.ContainsFunc(h.programs, func(p *resident) bool { return p != nil })
+}
+
+// mournOn looks whether what is on a lost host ends as it should. A daemon that blocks is killed when those that are left have gone on without it.
+func (c *campaign) mournOn(h *host) {
+	if h.daemon.Running() {
+		switch limit := givenUpWithin + 2*c.Progress; {
+		case c.policy == blocks && h.blocked() && h.lost.settled != unknown:
+			h.daemon.kill()
+		case time.Since(h.lost.noted) > limit:
+			c.violate("the %s has neither ended nor blocked within %v of the loss of the host", h.daemon.name, limit)
+		}
+		return
+	}
+	if h.lost.ended.IsZero() {
+		h.lost.ended = time.Now()
+	}
+	for i, p := range h.programs {
+		switch {
+		case p == nil:
+		case p.Running() && time.Since(h.lost.ended) > c.Progress:
+			p.kill()
+			c.violate("%s has not ended within %v of the end of the %s", p.name, c.Progress, h.daemon.name)
+		case !p.Running():
+			// A program of a team may have heard before of the loss of another host.
+			if status := p.Wait(c.t); status != dsm.ExitLost && !(status == exitBereaved && len(c.past[c.life].deaths) > p.losses+1) {
+				c.violate("%s has ended with status %d, not %d, after the end of the %s: %s", p.name, status, dsm.ExitLost, h.daemon.name, lastLines(p.Errors()))
+			}
+			h.programs[i] = nil
+		}
+	}
+}
+
+// mournIn replaces a team when all of it that is left has ended because of a loss.
+func (c *campaign) mournIn(index int) {
+	bereaved, others := false, false
+	for _, h := range c.left() {
+		p := h.programs[index]
+		switch {
+		case p == nil:
+		case !p.Running() && len(c.past[c.life].deaths) > p.losses && p.Wait(c.t) == exitBereaved:
+			h.programs[index], bereaved = nil, true
+		default:
+			others = true
+		}
+	}
+	c.orphaned[index] = c.orphaned[index] || bereaved
+	if c.orphaned[index] && !others {
+		c.replace(index)
+	}
+}
+
+// disband kills what there is of a team, so that it is replaced.
+func (c *campaign) disband(index int) {
+	for _, h := range c.left() {
+		if p := h.programs[index]; p != nil {
+			p.kill()
+			h.programs[index] = nil
+		}
+	}
+	c.orphaned[index] = true
+}
+
+// replace starts a team anew, unless that was done.
+func (c *campaign) replace(index int) {
+	for _, h := range c.left() {
+		if h.programs[index] != nil {
+			return
+		}
+	}
+	c.orphaned[index] = false
+	c.teams[c.Workloads[index]]++
+	for _, h := range c.left() {
+		c.startProgram(h, index)
+	}
+}
+
+// awaitRecovery waits until those that are left have gone on without those that are lost.
+func (c *campaign) awaitRecovery(limit time.Duration) {
+	if !c.within(limit, func() bool { c.watch(); return !c.unsettled() }) {
+		c.violate("those that are left have not gone on within %v", limit)
+		c.showStacks()
+	}
+}
+
+// awaitExpulsion waits until one of two hosts has been told that the others go on without it.
+func (c *campaign) awaitExpulsion(since int64, pair ...*host) {
+	limit := givenUpWithin + c.Progress
+	out := -1
+	if !c.within(limit, func() bool {
+		out = slices.IndexFunc(pair, func(h *host) bool {
+			return !h.daemon.Running() && strings.Contains(h.daemon.Errors(), "go on without this one")
+		})
+		return out >= 0
+	}) {
+		c.violate("neither %s nor %s was left out within %v of when they could not reach each other any more", pair[0].Name, pair[1].Name, limit)
+		c.showStacks()
+		return
+	}
+	c.report.say(pair[out].Name + " was left out")
+	c.lose(pair[out], since)
+	c.awaitRecovery(c.Progress)
+}
+
+// renew ends what is left of the cluster in order, and starts it anew with all hosts.
+func (c *campaign) renew() {
+	c.t.Helper()
+	c.finish()
+	if len(c.wrong) == 0 {
+		c.begin()
+	}
+}
+
+// begin starts another life of the cluster, with memory that has nothing of the one before.
+func (c *campaign) begin() {
+	c.t.Helper()
+	c.life++
+	c.startAll()
+}

@@ -1,9 +1,12 @@
 package fabric
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,8 +24,9 @@ type Fetch struct {
 	Low    float64 `json:"p50_us_least"` // of the runs
 	High   float64 `json:"p50_us_greatest"`
 	Runs   int     `json:"runs"`
-	// Ratio is P50 over that of the sum of the two operations that a fetch consists of at least: half a round trip with the page, and
-	// half a round trip with a message. Least is the same of Low, over the sum of the Lows: of the runs that were disturbed least.
+	// Ratio is the median of the runs' own ratios: of a run's P50, over the sum of that of the two operations that a fetch consists of at least,
+	// half a round trip with the page and half a round trip with a message. What a run has of the machine, others may have more or less of.
+	// Least is Low, over the sum of the Lows: of the runs that were disturbed least.
 	Ratio float64 `json:"ratio,omitempty"`
 	Least float64 `json:"ratio_least,omitempty"`
 }
@@ -33,8 +37,22 @@ const sumName = "the sum of these two"
 // A method is one row of a fabric's table of fetches.
 type method struct {
 	name    string
-	measure func() (Point, error)
+	measure func(exchanged bool) (Point, error)
 	samples []Point // of the runs
+}
+
+// run measures twice, with the ends on either core, because one core may be slower than the other: half a round trip has as much of the
+// one as of the other, but in a fetch one end does most of the work.
+func (m *method) run() error {
+	var points [2]Point
+	for i := range points {
+		var err error
+		if points[i], err = m.measure(i == 1); err != nil {
+			return err
+		}
+	}
+	m.samples = append(m.samples, Point{P50: (points[0].P50 + points[1].P50) / 2, P99: (points[0].P99 + points[1].P99) / 2})
+	return nil
 }
 
 // fetches measures page fetches by all fabrics of the options. The rows of a fabric alternate, so that what changes on the machine meanwhile
@@ -58,11 +76,9 @@ func (s *Session) fetches(ctx context.Context, o Options, step func(string, int,
 					return all, notes, context.Cause(ctx)
 				}
 				step("fetch by "+fabric.name+": "+m.name, run*len(fabric.methods)+i, o.Runs*len(fabric.methods))
-				p, err := m.measure()
-				if err != nil {
+				if err := m.run(); err != nil {
 					return all, notes, err
 				}
-				m.samples = append(m.samples, p)
 			}
 		}
 		all = append(all, rowsOf(fabric.name, fabric.methods)...)
@@ -80,7 +96,10 @@ func (s *Session) spec(o Options, name string, kind Kind, op Operation, bytes in
 	if op.isFetch() {
 		spec.Request = o.Control
 	}
-	return &method{name: name, measure: func() (Point, error) { return s.Measure(spec) }}
+	return &method{name: name, measure: func(exchanged bool) (Point, error) {
+		spec.Exchanged = exchanged
+		return s.Measure(spec)
+	}}
 }
 
 // The first two methods are those whose sum the others are compared with.
@@ -94,7 +113,7 @@ func (s *Session) rdmaMethods(o Options) []*method {
 		s.spec(o, "two-sided: send; write, send", RC, AnswerWriteSend, o.Page),
 		s.spec(o, "two-sided: send; send, write with immediate", RC, AnswerSendWrite, o.Page),
 		s.spec(o, "two-sided: send; send", RC, AnswerSend, o.Page),
-		{name: transportName("RDMA"), measure: func() (Point, error) { return transportFetch(s.rdmaPair, o) }},
+		{name: transportName("RDMA"), measure: func(exchanged bool) (Point, error) { return transportFetch(s.rdmaPair, o, exchanged) }},
 	}
 }
 
@@ -103,42 +122,59 @@ func (s *Session) tcpMethods(o Options) []*method {
 		s.spec(o, fmt.Sprintf("%d bytes, half a round trip", o.Page), TCP, Send, o.Page),
 		s.spec(o, fmt.Sprintf("%d bytes, half a round trip", o.Control), TCP, Send, o.Control),
 		s.spec(o, "two bare sockets, polled", TCP, AnswerSend, o.Page),
-		{name: transportName("TCP"), measure: func() (Point, error) { return transportFetch(tcpPair, o) }},
+		{name: transportName("TCP"), measure: func(exchanged bool) (Point, error) { return transportFetch(tcpPair, o, exchanged) }},
 	}
 }
 
 // rowsOf summarises the runs of a fabric's methods.
 func rowsOf(fabric string, methods []*method) []Fetch {
 	var all []Fetch
-	add := func(name string, p50, p99 []float64) {
-		slices.Sort(p50)
-		slices.Sort(p99)
-		f := Fetch{Fabric: fabric, Name: name, P50: p50[len(p50)/2], P99: p99[len(p99)/2], Low: p50[0], High: p50[len(p50)-1], Runs: len(p50)}
+	add := func(name string, p50, p99, ratios []float64) {
+		f := Fetch{Fabric: fabric, Name: name, P50: median(p50), P99: median(p99), Low: slices.Min(p50), High: slices.Max(p50), Runs: len(p50)}
 		if len(all) > 2 { // the first two, and their sum
-			f.Ratio, f.Least = f.P50/all[2].P50, f.Low/(all[0].Low+all[1].Low)
+			f.Ratio, f.Least = median(ratios), f.Low/(all[0].Low+all[1].Low)
 		}
 		all = append(all, f)
 	}
-	var sum50, sum99 []float64
+	sums := make([]Point, len(methods[0].samples))
+	for run := range sums {
+		page, message := methods[0].samples[run], methods[1].samples[run]
+		sums[run] = Point{P50: page.P50 + message.P50, P99: page.P99 + message.P99}
+	}
 	for i, m := range methods {
-		var p50, p99 []float64
-		for run, p := range m.samples {
-			p50, p99 = append(p50, p.P50), append(p99, p.P99)
-			if i == 1 {
-				sum50, sum99 = append(sum50, p.P50+methods[0].samples[run].P50), append(sum99, p.P99+methods[0].samples[run].P99)
-			}
-		}
-		add(m.name, p50, p99)
+		add(m.name, p50s(m.samples), p99s(m.samples), ratios(m.samples, sums))
 		if i == 1 {
-			add(sumName, sum50, sum99)
+			add(sumName, p50s(sums), p99s(sums), nil)
 		}
 	}
 	return all
 }
 
-// transportFetch measures how long a page takes through a pair of transports: node 0 asks, node 1 copies the page into a leased payload
-// and sends it with a message.
-func transportFetch(makePair func(pageBytes int) (pair, error), o Options) (p Point, err error) {
+func p50s(points []Point) (all []float64) {
+	for _, p := range points {
+		all = append(all, p.P50)
+	}
+	return all
+}
+
+func p99s(points []Point) (all []float64) {
+	for _, p := range points {
+		all = append(all, p.P99)
+	}
+	return all
+}
+
+// ratios are those of the runs.
+func ratios(points, sums []Point) (all []float64) {
+	for run, p := range points {
+		all = append(all, p.P50/sums[run].P50)
+	}
+	return all
+}
+
+// transportFetch measures how long a page takes through a pair of transports: node 0 asks for a page by its number, node 1 copies the page into
+// a leased payload and sends it with a message that has the same number.
+func transportFetch(makePair func(pageBytes int) (pair, error), o Options, exchanged bool) (p Point, err error) {
 	nodes, err := makePair(o.Page)
 	if err != nil {
 		return p, err
@@ -146,14 +182,14 @@ func transportFetch(makePair func(pageBytes int) (pair, error), o Options) (p Po
 	// Both at once, because each may wait for the other to take leave.
 	defer func() { err = errors.Join(err, atOnce(func(i int) error { return nodes.nodes[i].Close() })) }()
 	asks := &fetcher{tr: nodes.nodes[0], control: make([]byte, o.Control)}
-	has := &supplier{tr: nodes.nodes[1], page: make([]byte, o.Page), control: make([]byte, o.Control)}
+	has := &supplier{tr: nodes.nodes[1], page: make([]byte, o.Page), answer: make([]byte, o.Control)}
 	var stop atomic.Bool
 	var other sync.WaitGroup
 	var errServe error
 	other.Go(func() {
-		errServe = onThread(serving, func() error { return stopped(has.serve(&stop)) })
+		errServe = onThread(coreOf(serving, exchanged), func() error { return stopped(has.serve(&stop)) })
 	})
-	err = onThread(driving, func() (err error) {
+	err = onThread(coreOf(driving, exchanged), func() (err error) {
 		p, err = asks.drive(o)
 		return err
 	})
@@ -165,16 +201,37 @@ func transportFetch(makePair func(pageBytes int) (pair, error), o Options) (p Po
 	return p, nodes.check(asks.pages)
 }
 
-// pollBatch is how many frames are taken at once.
-const pollBatch = 64
+const (
+	// pollBatch is how many frames are taken at once.
+	pollBatch = 64
+	// The messages of a fetch have a kind, then other things that do not change, and at numberAt the number of a page, as those of the protocol
+	// do. The pages are random ones of fetchPages: 1 GiB, if they have 4 KiB.
+	kindRequest, kindGrant = 1, 5
+	numberAt               = 16
+	fetchPages             = 1 << 18
+)
+
+// numberOf is where in a message the number of the page is; a message may be too short to have all of it.
+func numberOf(control []byte) []byte {
+	return control[min(numberAt, len(control)):min(numberAt+8, len(control))]
+}
 
 // fetcher is the node that asks for pages. It belongs to one goroutine.
 type fetcher struct {
 	tr      transport.Transport
 	control []byte
+	random  rand.PCG
 	up      bool
 	pages   int // that have come
 	err     error
+}
+
+// next makes the request for another page.
+func (f *fetcher) next() {
+	f.control[0] = kindRequest
+	var number [8]byte
+	binary.LittleEndian.PutUint64(number[:], f.random.Uint64()%fetchPages)
+	copy(numberOf(f.control), number[:])
 }
 
 func (f *fetcher) drive(o Options) (Point, error) {
@@ -183,6 +240,7 @@ func (f *fetcher) drive(o Options) (Point, error) {
 	}
 	return sample(Spec{Measure: Latency, Bytes: o.Page, Connections: 1, Time: o.Time}, 1, func() error {
 		want := f.pages + 1
+		f.next()
 		if err := f.tr.Send(1, f.control, nil); err != nil {
 			return err
 		}
@@ -202,10 +260,14 @@ func (f *fetcher) await(done func() bool) error {
 }
 
 // Frame implements transport.Handler.
-func (f *fetcher) Frame(_ transport.NodeID, _ []byte, payload transport.Payload) {
-	if payload != nil {
-		f.pages++
+func (f *fetcher) Frame(_ transport.NodeID, control []byte, payload transport.Payload) {
+	switch {
+	case payload == nil || len(control) != len(f.control) || control[0] != kindGrant:
+		f.err = fmt.Errorf("asked for a page, and got %d bytes of kind %d", len(control), control[0])
+	case !bytes.Equal(numberOf(control), numberOf(f.control)):
+		f.err = fmt.Errorf("asked for page %x, and got %x", numberOf(f.control), numberOf(control))
 	}
+	f.pages++
 }
 
 // PeerUp implements transport.Handler.
@@ -216,9 +278,9 @@ func (f *fetcher) PeerDown(_ transport.NodeID, err error) { f.err = err }
 
 // supplier is the node that has the pages. It belongs to one goroutine.
 type supplier struct {
-	tr            transport.Transport
-	page, control []byte
-	err           error
+	tr           transport.Transport
+	page, answer []byte
+	err          error
 }
 
 func (s *supplier) serve(stop *atomic.Bool) error {
@@ -229,10 +291,12 @@ func (s *supplier) serve(stop *atomic.Bool) error {
 }
 
 // Frame implements transport.Handler.
-func (s *supplier) Frame(from transport.NodeID, _ []byte, _ transport.Payload) {
+func (s *supplier) Frame(from transport.NodeID, request []byte, _ transport.Payload) {
+	s.answer[0] = kindGrant
+	copy(numberOf(s.answer), numberOf(request))
 	payload := s.tr.Lease(from)
 	copy(payload.Bytes(), s.page)
-	if err := s.tr.Send(from, s.control, payload); err != nil {
+	if err := s.tr.Send(from, s.answer, payload); err != nil {
 		s.err = err
 	}
 	s.tr.Flush()

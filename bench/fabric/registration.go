@@ -16,7 +16,7 @@ func (s *Session) Registrations(sizes []int) ([]Registration, error) {
 		return nil, err
 	}
 	var all []Registration
-	err = onThread(driving, func() (err error) {
+	err = onThread(coreOf(driving, false), func() (err error) {
 		all, err = r.registrations(sizes)
 		return err
 	})

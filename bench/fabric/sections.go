@@ -271,7 +271,5 @@ func registrationSizes() []int {
 	return sizes
 }
 
-// median is that of durations, in microseconds.
-func median(all []time.Duration) float64 {
-	return microseconds(slices.Sorted(slices.Values(all))[len(all)/2])
-}
+// median is that of some values, at least one.
+func median[T cmp.Ordered](all []T) T { return slices.Sorted(slices.Values(all))[len(all)/2] }

@@ -182,7 +182,7 @@ func (s *Session) hear() (answer, error) {
 // Measure makes one measurement.
 func (s *Session) Measure(spec Spec) (Point, error) {
 	var p Point
-	err := onThread(driving, func() (err error) {
+	err := onThread(coreOf(driving, spec.Exchanged), func() (err error) {
 		p, err = s.measure(spec)
 		return err
 	})
@@ -297,7 +297,7 @@ func serveOne(c *control, q question, m *maker) error {
 	var result served
 	connected, done := make(chan error, 1), make(chan error, 1)
 	go func() {
-		done <- onThread(serving, func() error {
+		done <- onThread(coreOf(serving, q.Spec.Exchanged), func() error {
 			err := e.connect(q.Hello)
 			connected <- err
 			if err == nil {

@@ -82,6 +82,8 @@ type Spec struct {
 	// Pages is the working set of a design, and Cached how many registrations its cache holds.
 	Pages  int `json:"pages,omitempty"`
 	Cached int `json:"cached,omitempty"`
+	// Exchanged says that the driving end is on the second core, and the serving one on the first.
+	Exchanged bool `json:"exchanged,omitempty"`
 }
 
 // errSpec is wrapped by what is wrong with a Spec, which may come from another machine.

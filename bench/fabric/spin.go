@@ -51,13 +51,21 @@ const (
 	serving
 )
 
-// onThread runs f on a thread of its own, on the first allowed core or the second: a scheduler does not part two threads that never
+// coreOf is which core a part has.
+func coreOf(part int, exchanged bool) int {
+	if exchanged {
+		return serving - part
+	}
+	return part
+}
+
+// onThread runs f on a thread of its own, on the allowed core of that number, 0 or 1: a scheduler does not part two threads that never
 // sleep, and would let them take turns on one core while the other idles. On a machine with one core they have to.
-func onThread(part int, f func() error) error {
+func onThread(core int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its place with it
-		if err := takeCore(part); err != nil {
+		if err := takeCore(core); err != nil {
 			done <- err
 			return
 		}
@@ -66,23 +74,23 @@ func onThread(part int, f func() error) error {
 	return <-done
 }
 
-func takeCore(part int) error {
+func takeCore(number int) error {
 	var allowed, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("asking which cores this process may use: %w", err)
 	}
-	if allowed.Count() <= part {
+	if allowed.Count() <= number {
 		return nil
 	}
 	for core := 0; ; core++ {
 		if !allowed.IsSet(core) {
 			continue
 		}
-		if part == 0 {
+		if number == 0 {
 			one.Set(core)
 			break
 		}
-		part--
+		number--
 	}
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		return fmt.Errorf("taking a core for a measurement: %w", err)

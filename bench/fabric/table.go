@@ -108,7 +108,7 @@ func (r Result) designTable() table {
 }
 
 func (r Result) fetchTable() table {
-	t := table{title: "Page fetches in µs, and what they are made of", note: "Medians of the medians of the runs, and the least and the greatest of these.",
+	t := table{title: "Page fetches in µs, and what they are made of", note: "Medians of the medians of the runs, and the least and the greatest of these; and medians of the ratios that each run has.",
 		heads: []string{"operation", "p50", "(of runs)", "p99", "over the sum", "least, over the sum of the leasts"}}
 	for _, f := range r.Fetches {
 		ratio, least := none, none

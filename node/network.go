@@ -121,6 +121,7 @@ func (n *network) linkMetrics() []metric {
 		{"rdma_links", "Peers that are reached by RDMA now.", true, read(func(s rdma.LinkStats) uint64 { return uint64(s.Links) })},
 		{"rdma_links_failed", "Queue pairs that have failed after they had worked.", false, read(func(s rdma.LinkStats) uint64 { return s.LinksFailed })},
 		{"rdma_messages_sent", "Messages sent by RDMA; a frame is one or several.", false, read(func(s rdma.LinkStats) uint64 { return s.MessagesSent })},
+		{"rdma_short_sent", "Messages that a page's write has carried in its immediate value, of those in rdma_messages_sent.", false, read(func(s rdma.LinkStats) uint64 { return s.ShortSent })},
 		{"rdma_messages_received", "Messages received by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.MessagesReceived })},
 		{"rdma_pages_sent", "Pages written into a peer's memory by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.PayloadsSent })},
 		{"rdma_pages_received", "Pages that peers have written here by RDMA.", false, read(func(s rdma.LinkStats) uint64 { return s.PayloadsReceived })},

@@ -143,10 +143,8 @@ func (t *Transport) discard(c *verbs.Completion) {
 	}
 	block := c.ID &^ recvMark
 	if l := t.links[c.QPN]; l != nil && l.peer.link == l {
-		if message, err := t.messageOf(l.peer, block, c); err == nil {
-			if h, _, err := readHeader(message); err == nil {
-				t.dismiss(l.peer, h)
-			}
+		if _, h, _, err := t.read(l, block, c); err == nil {
+			t.dismiss(l.peer, h)
 		}
 	}
 	t.spend(block)

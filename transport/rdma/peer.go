@@ -91,9 +91,9 @@ type link struct {
 
 	posted, retired uint64    // requests
 	unsignalled     int       // requests since the last one with a completion
-	nextSlot        int       // where in the peer's slots the next page goes
 	pages           int       // written there and not acknowledged
 	acks            uint64    // how many acknowledgements alone were posted
+	said, heard     past      // what was sent, and what was received
 	drained         bool      // after a failure: nothing completes any more
 	until           time.Time // after a failure: when to stop waiting for that
 }

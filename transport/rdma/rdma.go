@@ -179,6 +179,7 @@ type counters struct {
 	bytesSent, bytesReceived         atomic.Uint64 // by RDMA
 	writtenSent, writtenReceived     atomic.Uint64 // payloads by RDMA
 	messagesSent, messagesReceived   atomic.Uint64 // by RDMA
+	shortSent                        atomic.Uint64 // of messagesSent
 	posts, completions               atomic.Uint64
 	linksUp, linksFailed, linksTried atomic.Int64
 	queuedBytes, plain               atomic.Int64
@@ -479,6 +480,7 @@ type LinkStats struct {
 	LinksTried         uint64 // queue pairs made
 	MessagesSent       uint64 // a frame has one message for each pieceBytes of its control part
 	MessagesReceived   uint64
+	ShortSent          uint64 // of MessagesSent, those that went in the immediate value of a page's write
 	PayloadsSent       uint64 // pages written to a peer's memory
 	PayloadsReceived   uint64
 	BytesSent          uint64
@@ -493,7 +495,7 @@ func (t *Transport) LinkStats() LinkStats {
 	c := &t.counts
 	return LinkStats{
 		Links: int(c.linksUp.Load()), Plain: int(c.plain.Load()), LinksFailed: uint64(c.linksFailed.Load()), LinksTried: uint64(c.linksTried.Load()),
-		MessagesSent: c.messagesSent.Load(), MessagesReceived: c.messagesReceived.Load(),
+		MessagesSent: c.messagesSent.Load(), MessagesReceived: c.messagesReceived.Load(), ShortSent: c.shortSent.Load(),
 		PayloadsSent: c.writtenSent.Load(), PayloadsReceived: c.writtenReceived.Load(),
 		BytesSent: c.bytesSent.Load(), BytesReceived: c.bytesReceived.Load(),
 		RegisteredBytes: t.sizes.Registered, Device: t.fabric.name(), IndirectFramesSent: c.baseFramesSent.Load(),

@@ -180,10 +180,14 @@ func reviveBase(t *testing.T, c tcp.Config) *tcp.Transport {
 }
 
 func TestCuts(t *testing.T) {
-	transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
-		all, by := newFakeFabrics(t, true), newBreaker()
-		return asInterface(newCluster(t, o, DefaultPoolBytes, func(i int) fabric {
-			return &breakableFabric{all.device(), by, transport.NodeID(i)}
-		})), by
-	})
+	for name, slow := range map[string]bool{"Direct": false, "Manager": true} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
+				all, by := newFakeFabrics(t, slow), newBreaker()
+				return asInterface(newCluster(t, o, DefaultPoolBytes, func(i int) fabric {
+					return &breakableFabric{all.device(), by, transport.NodeID(i)}
+				})), by
+			})
+		})
+	}
 }

@@ -88,12 +88,7 @@ func (t *Transport) complete(c *verbs.Completion) {
 // arrive takes a message that a peer has sent into one of the blocks, or written behind a page.
 func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
-	message, err := t.messageOf(p, block, c)
-	var h header
-	var piece []byte
-	if err == nil {
-		h, piece, err = readHeader(message)
-	}
+	message, h, piece, err := t.read(l, block, c)
 	if err == nil {
 		err = t.takeAck(p, h.ack)
 	}
@@ -103,7 +98,9 @@ func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 		return
 	}
 	t.counts.messagesReceived.Add(1)
-	t.counts.bytesReceived.Add(uint64(len(message)))
+	if !isShort(c) {
+		t.counts.bytesReceived.Add(uint64(len(message)))
+	}
 	if h.flags&flagPage != 0 {
 		t.counts.writtenReceived.Add(1)
 		t.counts.bytesReceived.Add(uint64(t.pageBytes))
@@ -122,7 +119,27 @@ func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	}
 }
 
-// messageOf finds the message that a completion is about.
+// isShort says whether a completion is about a short message.
+func isShort(c *verbs.Completion) bool { return c.Op == verbs.WCRecvImm && c.Imm&shortMark != 0 }
+
+// read finds the message that a completion is about, and reads its header. Every message of a queue pair must be read, and in order.
+func (t *Transport) read(l *link, block uint64, c *verbs.Completion) (message []byte, h header, piece []byte, err error) {
+	p := l.peer
+	if isShort(c) {
+		message, err = l.heard.restore(c.Imm, t.sizes.Slots, func(slot int) []byte { return t.trailer(p, slot) })
+	} else {
+		message, err = t.messageOf(p, block, c)
+	}
+	if err == nil {
+		h, piece, err = readHeader(message)
+	}
+	if err == nil && !isShort(c) {
+		l.heard.remember(h, piece, c.Op == verbs.WCRecvImm, t.sizes.Slots)
+	}
+	return message, h, piece, err
+}
+
+// messageOf finds the message that a completion is about, in a block or behind a page.
 func (t *Transport) messageOf(p *peer, block uint64, c *verbs.Completion) ([]byte, error) {
 	if c.Op == verbs.WCRecv {
 		at := int(block) * blockBytes
@@ -132,8 +149,13 @@ func (t *Transport) messageOf(p *peer, block uint64, c *verbs.Completion) ([]byt
 	if c.Op != verbs.WCRecvImm || slot >= t.sizes.Slots || bytes > trailerBytes {
 		return nil, fmt.Errorf("%w: operation %d, %d bytes behind slot %d of %d", ErrMalformed, c.Op, bytes, slot, t.sizes.Slots)
 	}
+	return t.trailer(p, slot)[:bytes], nil
+}
+
+// trailer is the room behind the page in one of a peer's slots.
+func (t *Transport) trailer(p *peer, slot int) []byte {
 	at := t.recvSlot(p, slot) + t.pageBytes
-	return t.recvSlots.bytes[at : at+bytes], nil
+	return t.recvSlots.bytes[at : at+trailerBytes : at+trailerBytes]
 }
 
 // recvSlot is where in the region a peer's slot begins.

@@ -349,52 +349,76 @@ func (t *Transport) mayPost(p *peer, l *link) bool {
 	return l.posted+uint64(len(t.requests))+2 <= l.retired+uint64(t.sizes.SendRequests-signalEvery)
 }
 
-// appendMessage appends the requests of a message. A page goes into the peer's slot, and a short message goes there too, behind the
-// page, with an immediate value that says so; another one is sent after the page, and therefore finds it there.
+// place is where a message is that is posted.
+type place uint8
+
+const (
+	apart      place = iota // in a request of its own, after the page's if there is one; so whoever sees it finds the page
+	behindPage              // in the page's request, behind the page
+	inValue                 // in the immediate value of the page's request
+)
+
+// appendMessage appends the requests of a message, and of its page.
 func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	f := &p.ring[number%uint64(len(p.ring))]
 	index := t.ringBlock(p, number)
 	block := t.block(p, index)
-	h, _, err := readHeader(block[:f.bytes])
+	h, piece, err := readHeader(block[:f.bytes])
 	if err != nil || f.number != number {
 		panic(fmt.Sprintf("rdma: the block of message %d for node %d: number %d: %v", number, p.id, f.number, err))
 	}
+	t.sentBytes(p, f.bytes, f.page)
+	t.counts.messagesSent.Add(1)
 	h.ack, h.slot = p.dealt, noSlot
-	message := t.sendRequest(p, l, index, f.bytes)
+	where := apart
 	if f.page != nil {
-		h.slot = uint32(l.nextSlot)
+		h.slot = uint32(l.said.slot)
 		if f.page.slot == t.pool.bounce() {
 			h.flags |= flagAck
 		}
-		write := verbs.SendRequest{
-			Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.nextSlot*t.sizes.SlotBytes), RKey: l.terms.key,
-			SGE: [verbs.MaxSGE]verbs.SGE{t.pool.slots.sge(t.pool.place(p.index, f.page.slot), t.pageBytes)},
-		}
-		if f.bytes <= trailerBytes && t.fabric.immediate() {
-			write.Op, write.Imm = verbs.OpWriteImm, immediate(l.nextSlot, f.bytes)
-			write.SGEs, write.SGE[1] = 2, message.SGE[0]
-			message = write
-		} else {
-			t.requests = append(t.requests, write)
-		}
-		l.nextSlot = (l.nextSlot + 1) % l.terms.slots
-		l.pages++
-		t.counts.writtenSent.Add(1)
-		t.counts.bytesSent.Add(uint64(t.pageBytes))
+		where = t.appendPage(p, l, f.page, index, h, piece)
 	}
+	switch where {
+	case inValue:
+		t.counts.shortSent.Add(1)
+		return
+	case apart:
+		t.appendSend(p, l, index, f.bytes)
+	}
+	l.said.remember(h, piece, where == behindPage, l.terms.slots)
 	h.put(block)
-	t.requests = append(t.requests, message)
-	t.sentBytes(p, f.bytes, f.page)
-	t.counts.messagesSent.Add(1)
 	t.counts.bytesSent.Add(uint64(f.bytes))
 }
 
-func (t *Transport) sendRequest(p *peer, l *link, blockIndex, bytes int) verbs.SendRequest {
+// appendPage appends the request that writes a page into the peer's next slot, with the message about it if that is possible: one that can be short
+// in the immediate value, which saves a packet; and one that fits behind the page there.
+func (t *Transport) appendPage(p *peer, l *link, page *page, index int, h header, piece []byte) (where place) {
+	write := verbs.SendRequest{
+		Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.said.slot*t.sizes.SlotBytes), RKey: l.terms.key,
+		SGE: [verbs.MaxSGE]verbs.SGE{t.pool.slots.sge(t.pool.place(p.index, page.slot), t.pageBytes)},
+	}
+	if t.fabric.immediate() {
+		if value, ok := l.said.abridge(h, piece, l.terms.slots); ok {
+			where, write.Op, write.Imm = inValue, verbs.OpWriteImm, value
+		} else if bytes := headerBytes + len(piece); bytes <= trailerBytes {
+			where, write.Op, write.Imm = behindPage, verbs.OpWriteImm, immediate(l.said.slot, bytes)
+			write.SGEs, write.SGE[1] = 2, t.sendBlocks.sge(t.blockOffset(p, index), bytes)
+		}
+	}
+	t.requests = append(t.requests, write)
+	l.pages++
+	t.counts.writtenSent.Add(1)
+	t.counts.bytesSent.Add(uint64(t.pageBytes))
+	return where
+}
+
+// appendSend appends the request that sends what is in a block.
+func (t *Transport) appendSend(p *peer, l *link, blockIndex, bytes int) {
 	r := verbs.SendRequest{Op: verbs.OpSend, SGEs: 1, SGE: [verbs.MaxSGE]verbs.SGE{t.sendBlocks.sge(t.blockOffset(p, blockIndex), bytes)}}
 	if bytes <= l.end.maxInline() {
 		r.Flags |= verbs.Inline
 	}
-	return r
+	t.requests = append(t.requests, r)
 }
 
 // post posts t.requests. Of every signalEvery requests the one that ends a message has a completion, which retires those before it.
@@ -450,8 +474,11 @@ func (t *Transport) sendAck(p *peer, flags uint32) bool {
 		return false
 	}
 	l.acks++
-	header{ack: p.dealt, slot: noSlot, flags: flags}.put(t.block(p, index))
-	t.requests = append(t.requests[:0], t.sendRequest(p, l, index, headerBytes))
+	h := header{ack: p.dealt, slot: noSlot, flags: flags}
+	h.put(t.block(p, index))
+	l.said.remember(h, nil, false, l.terms.slots)
+	t.requests = t.requests[:0]
+	t.appendSend(p, l, index, headerBytes)
 	t.acknowledged(p)
 	t.counts.bytesSent.Add(headerBytes)
 	if err := t.post(l); err != nil {

@@ -12,7 +12,7 @@ import (
 var ErrMalformed = errors.New("rdma: malformed message")
 
 // version is the version of all that this package says to its peers.
-const version = 1
+const version = 2
 
 // Hello is what a node says of itself in the greeting of the base transport, when it has a device and wants to use it.
 var Hello = []byte{'r', 'd', 'm', 'a', version}
@@ -39,7 +39,7 @@ const (
 	flagsAll = flagMore | flagPage | flagAck
 )
 
-// An immediate value says where a page was written that has its message behind it.
+// An immediate value says where a page was written that has its message behind it; or it is the message (short.go).
 func immediate(slot, messageBytes int) uint32 { return uint32(slot)<<16 | uint32(messageBytes) }
 
 // readImmediate reads what immediate wrote.

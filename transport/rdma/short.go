@@ -1,0 +1,132 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// A page fills a packet: no packet of RDMA has more than 4096 bytes. So a message behind the page is a second packet, which costs a fraction of
+// what the page costs. But messages about pages are much alike: usually one differs from an earlier one in the number of the page alone. Such
+// a message goes in the immediate value of the page's write, and the page is all that is sent. What else it says follows
+// from what was said before on the same queue pair, which keeps the order and loses nothing: both sides remember that (past).
+//
+// The value of a short message, from the highest bit:
+//
+//	1 bit   1: the message is short (immediate writes a 0 there)
+//	2 bits  which of the remembered control parts it is like
+//	3 bits  how many messages it acknowledges beyond those that were
+//	5 bits  which 32-bit word of the control part differs
+//	21 bits in what it differs, as the exclusive or of the two words (little-endian): page numbers 8 GiB apart, if pages have 4 KiB
+//
+// Its number, and the slot of its page, are the next ones.
+const (
+	shortMark  = 1 << 31
+	pastParts  = 4   // remembered control parts: of reads and of writes, and of two more kinds
+	shortBytes = 128 // the longest control part that is remembered; those of the protocol that come with a page have 40
+
+	partShift = 29
+	acksShift = 26
+	acksMax   = 7
+	wordShift = 21
+	wordMask  = shortBytes/4 - 1
+	xorLimit  = 1 << 21
+)
+
+// part is a control part that is remembered, with zeros behind it. It is unused if it has no bytes.
+type part struct {
+	bytes int
+	data  [shortBytes]byte
+}
+
+// set remembers a control part, if it is not too long to be.
+func (p *part) set(control []byte) bool {
+	if len(control) > shortBytes {
+		return false
+	}
+	p.bytes = copy(p.data[:], control)
+	clear(p.data[p.bytes:])
+	return true
+}
+
+// differs returns the only word in which two control parts differ, and in what; or false if there is more to say than that.
+func (p *part) differs(other *part) (word int, xor uint32, ok bool) {
+	if p.bytes != other.bytes {
+		return 0, 0, false
+	}
+	for at := 0; at < p.bytes; at += 8 {
+		x := binary.LittleEndian.Uint64(p.data[at:]) ^ binary.LittleEndian.Uint64(other.data[at:])
+		if x == 0 {
+			continue
+		}
+		if xor != 0 {
+			return 0, 0, false
+		}
+		word, xor = at/4, uint32(x)
+		if xor == 0 {
+			word, xor = at/4+1, uint32(x>>32)
+		} else if x>>32 != 0 {
+			return 0, 0, false
+		}
+	}
+	return word, xor, xor < xorLimit
+}
+
+// past is what was said in one direction of a queue pair, as far as a short message builds on it. The zero value is that of a new one.
+type past struct {
+	number, ack uint64 // of the last message
+	slot        int    // the receiver's, where the next page goes
+	parts       [pastParts]part
+	next        int  // which of the parts is forgotten next
+	new         part // room for abridge
+}
+
+// abridge returns the value that stands for a message about a page in the next slot, of so many, if it can be short, and
+// remembers the message then.
+func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bool) {
+	acks := h.ack - s.ack
+	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax || !s.new.set(control) {
+		return 0, false
+	}
+	for i := range s.parts {
+		if word, xor, ok := s.parts[i].differs(&s.new); ok {
+			s.parts[i] = s.new
+			s.number, s.ack, s.slot = h.number, h.ack, (s.slot+1)%slots
+			return shortMark | uint32(i)<<partShift | uint32(acks)<<acksShift | uint32(word)<<wordShift | xor, true
+		}
+	}
+	return 0, false
+}
+
+// restore writes the message that a value of abridge stands for to the room behind
+// the page in its slot, and returns it.
+func (s *past) restore(value uint32, slots int, trailer func(slot int) []byte) ([]byte, error) {
+	p := &s.parts[value>>partShift%pastParts]
+	word := int(value >> wordShift & wordMask)
+	if value&shortMark == 0 || 4*word >= p.bytes {
+		return nil, fmt.Errorf("%w: a short message %#x, which is like none that was sent", ErrMalformed, value)
+	}
+	at := p.data[4*word:]
+	binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)^value%xorLimit)
+	clear(p.data[p.bytes:])
+	s.number++
+	s.ack += uint64(value >> acksShift & acksMax)
+	to := trailer(s.slot)[:headerBytes+p.bytes]
+	header{number: s.number, ack: s.ack, slot: uint32(s.slot), flags: flagPage}.put(to)
+	copy(to[headerBytes:], p.data[:p.bytes])
+	s.slot = (s.slot + 1) % slots
+	return to, nil
+}
+
+// remember notes a message that was not short. behindPage says whether it was in the same request as a page.
+func (s *past) remember(h header, control []byte, behindPage bool, slots int) {
+	s.ack = h.ack
+	if h.number != 0 {
+		s.number = h.number
+	}
+	if h.flags&flagPage != 0 {
+		s.slot = (int(h.slot) + 1) % slots
+	}
+	if behindPage && s.parts[s.next].set(control) {
+		s.next = (s.next + 1) % pastParts
+	}
+}

@@ -269,8 +269,9 @@ func (t *Transport) receiveReady() {
 		for t.delivered < t.limit && len(p.held) > 0 {
 			first := p.held[0]
 			h, piece, err := readHeader(first.message)
-			if err != nil {
-				panic(fmt.Sprintf("rdma: a message that was understood when it came no longer is: %v", err))
+			if err != nil { // The peer has changed it: it may write behind its pages at any time.
+				t.misbehaves(p, err)
+				break
 			}
 			if h.number > p.received+1 {
 				break

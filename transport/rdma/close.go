@@ -131,9 +131,7 @@ func (t *Transport) discardInput() {
 			t.discard(&t.completions[t.next])
 		}
 	}
-	if err := t.repost(); err != nil {
-		t.breakDevice(err)
-	}
+	t.repost(0)
 }
 
 func (t *Transport) discard(c *verbs.Completion) {

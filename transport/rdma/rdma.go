@@ -260,7 +260,8 @@ func (t *Transport) allocate() error {
 	for block := range s.RecvBlocks {
 		t.spend(uint64(block))
 	}
-	return t.repost()
+	t.repost(0)
+	return t.broken
 }
 
 // Self implements transport.Transport.
@@ -423,10 +424,13 @@ func (t *Transport) pollBase() error {
 	return err
 }
 
-// finish gives the device its receives back and sends what is due.
+// finish gives the device its receives back and sends what is due. If something has come, the caller goes on with that first, and the device
+// waits for the next Poll.
 func (t *Transport) finish() {
-	if err := t.repost(); err != nil {
-		t.breakDevice(err)
+	if t.delivered == 0 {
+		t.repost(0)
+	} else {
+		t.repost(lazyBlocks)
 	}
 	if len(t.touched) > 0 {
 		t.acknowledge()

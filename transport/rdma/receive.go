@@ -18,14 +18,18 @@ func (t *Transport) spend(block uint64) {
 	})
 }
 
-// repost offers spent blocks to the device again.
-func (t *Transport) repost() error {
-	if len(t.spent) == 0 || t.broken != nil {
-		return nil
+// repost offers spent blocks to the device again, if there are more than spare. It returns false if the device does not take them,
+// and is no longer used.
+func (t *Transport) repost(spare int) bool {
+	if len(t.spent) <= spare || t.broken != nil {
+		return true
 	}
 	err := t.fabric.postRecv(t.spent)
 	t.spent = t.spent[:0]
-	return err
+	if err != nil {
+		t.breakDevice(err)
+	}
+	return err == nil
 }
 
 // refill takes completions from the device, if none are left, and returns whether there are any.

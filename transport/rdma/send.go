@@ -313,8 +313,7 @@ func (t *Transport) postMessages(p *peer) bool {
 		return false
 	}
 	// What is acknowledged below must be free, receives included.
-	if err := t.repost(); err != nil {
-		t.breakDevice(err)
+	if !t.repost(lazyBlocks) {
 		return false
 	}
 	l := p.link

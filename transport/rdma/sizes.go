@@ -18,8 +18,10 @@ const (
 	// peer's window of messages or of pages was used up, which happens twice in a window of either, and once more for rounding;
 	// or when the peer asks for one, which it does not do again before it has it.
 	ackReserve = 6
-	// slackBlocks are receives beyond what all windows need. A connection that breaks in the middle of a message may swallow one.
+	// slackBlocks are receives beyond what all windows need. A connection that breaks in the middle of a message may swallow one, and
+	// lazyBlocks of them may wait to be offered to the device again.
 	slackBlocks = 64
+	lazyBlocks  = 16
 	// maxSlots is how many pages may be on their way to a peer, or lie there unread: 512 KiB of 4 KiB pages, four times what
 	// 100 Gb/s carry in 10 µs.
 	maxSlots = 128

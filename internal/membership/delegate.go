@@ -147,6 +147,10 @@ func (g gossip) heard(n *memberlist.Node) {
 	if _, known := g.formation.known[n.Name]; !known {
 		g.log.Info("node found", zap.String("data", m.data), zap.String("gossip", n.Address()), zap.String("transports", m.transports))
 	}
+	if d, said := g.doubtful[n.Name]; said {
+		delete(g.doubtful, n.Name)
+		g.log.Info("a node that was said to be dead is there", zap.Int("id", d.Node.ID), zap.String("data", d.Node.Data))
+	}
 	g.addresses[n.Name] = n.FullAddress()
 	if n.Name != g.self.name() {
 		g.formation.join(m)
@@ -172,20 +176,20 @@ func (g gossip) gone(name string) {
 	why, left := g.departed[name]
 	if left {
 		g.count.departures.Inc()
-	} else {
-		g.count.deaths.Inc()
 	}
 	t := g.formation.table
 	if t == nil {
+		if !left {
+			g.count.deaths.Inc()
+		}
 		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", left))
 		return
 	}
-	if n := t.find(name); n != nil && !g.closed {
-		l := Loss{Node: *n, Left: left, Why: why}
-		if !left {
-			l.After = g.cfg.DeadAfter
-		}
-		g.lost = append(g.lost, l)
-		g.log.Warn("node lost", zap.Int("id", n.ID), zap.String("data", n.Data), zap.Bool("left", left), zap.String("why", why))
+	switch n := t.find(name); {
+	case n == nil || g.closed: // nobody asks
+	case left:
+		g.lose(Loss{Node: *n, Left: true, Why: why})
+	default:
+		g.doubtful[name] = doubtful{Loss{Node: *n, After: g.cfg.DeadAfter}, time.Now()}
 	}
 }

@@ -30,7 +30,8 @@
 // # When a node is gone
 //
 // memberlist probes: a node that does not answer is suspected, and after Config.DeadAfter taken for dead. One that ends in order says so first, and
-// why (Leave), which is how the two are told apart.
+// why (Leave), which is how the two are told apart. Whoever is said to be dead may object, for a second; it counts as lost only then. So a node that comes back from where it
+// was cut off, and took all others for dead there, talks nobody into giving them up.
 //
 // Locks: Group.mu is taken alone, or inside memberlist's own, whose callbacks take it. So nothing of memberlist is called under it.
 package membership

@@ -104,6 +104,7 @@ type Group struct {
 	inbox     []message                     // guarded by mu
 	refusals  []string                      // texts that NotifyMerge has returned lately, at most maxRefusals; guarded by mu
 	departed  map[string]string             // by name: said that they leave, and why; guarded by mu
+	doubtful  map[string]doubtful           // by name: said to be dead; guarded by mu
 	lost      []Loss                        // not yet told to watch; guarded by mu
 	watch     func(Loss)                    // guarded by mu
 	closed    bool                          // guarded by mu
@@ -245,7 +246,7 @@ func (g *Group) sayGoodbye(others []memberlist.Address, why error) {
 func open(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
-		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]string{},
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{},
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()
@@ -431,8 +432,38 @@ func (g *Group) publish() {
 	})
 }
 
+// doubtful is a node that is said to be dead, and may object.
+//
+// A node that was cut off takes all others for dead, and says so to whoever it reaches when it no longer is. They would give each other up for it. Each of them objects when it hears that, and
+// is believed.
+type doubtful struct {
+	Loss
+	since time.Time
+}
+
+// objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
+const objectionTime = 10 * gossipInterval
+
+// loseDoubtful takes those for lost that have not objected. Called with mu.
+func (g *Group) loseDoubtful() {
+	for name, d := range g.doubtful {
+		if time.Since(d.since) >= objectionTime {
+			delete(g.doubtful, name)
+			g.count.deaths.Inc()
+			g.lose(d.Loss)
+		}
+	}
+}
+
+// lose notes a loss. Called with mu.
+func (g *Group) lose(l Loss) {
+	g.lost = append(g.lost, l)
+	g.log.Warn("node lost", zap.Int("id", l.Node.ID), zap.String("data", l.Node.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
+}
+
 func (g *Group) tellLosses() {
 	g.mu.Lock()
+	g.loseDoubtful()
 	tell := g.watch
 	var lost []Loss
 	if tell != nil {

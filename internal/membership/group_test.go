@@ -343,6 +343,36 @@ func TestLosses(t *testing.T) {
 	}
 }
 
+// TestRumour: a node that is said to be dead and objects is not lost; one that does not is.
+func TestRumour(t *testing.T) {
+	all := cluster(t, newLAN(), 3, nil)
+	for _, a := range all {
+		a.formed(t)
+	}
+	g := all[0].group
+	heard := make(chan Loss, 16)
+	g.Watch(func(l Loss) { heard <- l })
+	for _, n := range g.list.Members() {
+		if n.Name == all[1].group.self.name() {
+			gossip{g}.NotifyLeave(n)
+			gossip{g}.NotifyJoin(n)
+		}
+	}
+	all[0].said(t, "a node that was said to be dead is there")
+	all[2].group.crash()
+	select {
+	case l := <-heard:
+		if l.Node.ID != 2 || l.Left {
+			t.Errorf("%+v: %v", l, l)
+		}
+	case <-time.After(patience):
+		t.Fatal("no loss was told")
+	}
+	if len(heard) > 0 {
+		t.Errorf("%v was told too", <-heard)
+	}
+}
+
 func sum(t *testing.T, from *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := from.Gather()

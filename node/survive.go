@@ -195,7 +195,7 @@ func (n *Node) survivalFrame(from transport.NodeID, control []byte, payload tran
 	case n.leftOut(from) && control[0] == rosterMark:
 		return
 	case control[0] == rosterMark:
-		err = n.survival.roster.note(from, control)
+		err = n.rosterFrame(from, control)
 	default:
 		out, err = n.survival.agreement.Message(agreement.NodeID(from), control, nil)
 	}

@@ -228,6 +228,28 @@ func TestBarriersOfTheLost(t *testing.T) {
 	c.quiet()
 }
 
+// TestHalfHeardOfTheLost: that a rank had attached to the node that is lost has reached only one of the others, and all are told.
+func TestHalfHeardOfTheLost(t *testing.T) {
+	c := start(t, surviving(4, sim.Options{}))
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[3].join()
+	for _, deaf := range []transport.NodeID{1, 3} {
+		c.net.Stall(2, deaf)
+	}
+	c.members[2].join().bind("x", 1) // by node 0, which has heard of the rank before
+	c.net.Stall(2, 0)                // it does not say which nodes it has lost
+	for _, deaf := range []int{1, 3} {
+		c.members[deaf].node.PeerFailed(2, errors.New("it is deaf")) // and what is held back never arrives
+	}
+	c.recovered(1, 0, 1, 3)
+	for _, p := range []*prog{a, b, d} {
+		if r := p.do(attach.Call{Op: attach.OpArrive, Object: 5, Parties: 4}); r.Status != attach.StatusNodeLost || !strings.Contains(string(r.Payload), "node 2, with rank 2") {
+			t.Errorf("the barrier ends with %v %q", r.Status, r.Payload)
+		}
+	}
+	c.without(2)
+	c.quiet()
+}
+
 // TestTwoOfThreeAreLost: one of three is no quorum. By the one policy its programs wait, and it ends when the last has gone; by the other it ends.
 func TestTwoOfThreeAreLost(t *testing.T) {
 	for _, policy := range NoQuorumPolicies {
@@ -425,10 +447,19 @@ func (w *walker) step(first pagetable.Page, number uint64) error {
 func TestSurvivalOfOne(t *testing.T) {
 	c, rogues := among(t)
 	c.members[0].join()
-	rogues[1].sayBytes(appendRoster(nil, rankAttached, rankOf{"job", 1}), false)
+	rogues[1].sayBytes(appendRoster(nil, rankAttached, 1, rankOf{"job", 1}), false)
 	if err := c.members[0].ended(); err == nil || !strings.Contains(err.Error(), "--survive") {
 		t.Errorf("the node ended with %v", err)
 	}
+}
+
+// noteFrame has a roster learn from a frame of node 1.
+func noteFrame(r roster, frame []byte) error {
+	what, at, of, err := decodeRoster(frame)
+	if err != nil {
+		return err
+	}
+	return r.note(1, what, at, of)
 }
 
 // TestRosterFrames: what is no frame about a rank is an error that says why, and a peer cannot name more ranks than it can have.
@@ -438,14 +469,15 @@ func TestRosterFrames(t *testing.T) {
 		frame []byte
 		want  string
 	}{
-		{appendRoster(nil, rankAttached, rankOf{"j", 3}), ""},
-		{appendRoster(nil, rankLeft, rankOf{"k", 3}), ""},
-		{appendRoster(nil, 3, rankOf{"j", 3}), "to which 3 happened"},
-		{appendRoster(nil, rankAttached, rankOf{"j", MaxRanks}), "rank 65536; there are 0 to 65535"},
-		{appendRoster(nil, rankAttached, rankOf{strings.Repeat("j", attach.MaxJob+1), 3}), "a frame of 70 bytes"},
-		{appendRoster(nil, rankAttached, rankOf{})[:5], "a frame of 5 bytes"},
+		{appendRoster(nil, rankAttached, 1, rankOf{"j", 3}), ""},
+		{appendRoster(nil, rankLeft, 1, rankOf{"k", 3}), ""},
+		{appendRoster(nil, 4, 1, rankOf{"j", 3}), "to which 4 happened"},
+		{appendRoster(nil, rankAttached, 2, rankOf{"j", 3}), "a rank at node 2"},
+		{appendRoster(nil, rankAttached, 1, rankOf{"j", MaxRanks}), "rank 65536; there are 0 to 65535"},
+		{appendRoster(nil, rankAttached, 1, rankOf{strings.Repeat("j", attach.MaxJob+1), 3}), "a frame of 72 bytes"},
+		{appendRoster(nil, rankAttached, 1, rankOf{})[:5], "a frame of 5 bytes"},
 	} {
-		if err := r.note(1, test.frame); test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if err := noteFrame(r, test.frame); test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%x: %v; want %q", test.frame, err, test.want)
 		}
 	}
@@ -454,7 +486,7 @@ func TestRosterFrames(t *testing.T) {
 	}
 	var err error
 	for rank := uint32(0); err == nil && rank <= maxPrograms; rank++ {
-		err = r.note(1, appendRoster(nil, rankAttached, rankOf{"many", rank}))
+		err = noteFrame(r, appendRoster(nil, rankAttached, 1, rankOf{"many", rank}))
 	}
 	if err == nil || len(r[1]) != maxPrograms {
 		t.Errorf("%d ranks of one peer: %v", len(r[1]), err)
@@ -463,14 +495,14 @@ func TestRosterFrames(t *testing.T) {
 
 // FuzzRosterFrame: any bytes with the mark are dealt with or refused.
 func FuzzRosterFrame(f *testing.F) {
-	f.Add(appendRoster(nil, rankAttached, rankOf{"job", 3}))
-	f.Add(appendRoster(nil, rankLeft, rankOf{"", MaxRanks - 1}))
+	f.Add(appendRoster(nil, rankAttached, 1, rankOf{"job", 3}))
+	f.Add(appendRoster(nil, rankLeft, 1, rankOf{"", MaxRanks - 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := append([]byte{rosterMark}, b...)
 		r := roster{}
-		if err := r.note(1, frame); err == nil && frame[1] == rankAttached {
+		if err := noteFrame(r, frame); err == nil && frame[1] == rankAttached {
 			for of := range r[1] {
-				if string(appendRoster(nil, rankAttached, of)) != string(frame) {
+				if string(appendRoster(nil, rankAttached, 1, of)) != string(frame) {
 					t.Fatalf("%x is %+v, which is written otherwise", frame, of)
 				}
 			}
@@ -481,7 +513,7 @@ func FuzzRosterFrame(f *testing.F) {
 // TestMarksDiffer: a roster frame is none of the agreement's messages, and no message of the protocol has the mark.
 func TestMarksDiffer(t *testing.T) {
 	s := agreement.New(0, []agreement.NodeID{0, 1})
-	if _, err := s.Message(1, appendRoster(nil, rankAttached, rankOf{strings.Repeat("x", 17), 0}), nil); !errors.Is(err, agreement.ErrMalformed) {
+	if _, err := s.Message(1, appendRoster(nil, rankAttached, 1, rankOf{strings.Repeat("x", 17), 0}), nil); !errors.Is(err, agreement.ErrMalformed) {
 		t.Errorf("to the agreement it is %v", err)
 	}
 }

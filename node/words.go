@@ -46,6 +46,8 @@ func (n *Node) publish(p *program, object protocol.ObjectID, hash uint64) {
 		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: n.lastTicket})
 		return
 	case status == protocol.StatusOwnerDied:
+		// A mark comes with a grant or an acknowledgement for which this node waits, in a recovery, too, or is made by the home for a lock that no node has. While p held the lock for
+		// writing this node had it, and waited for nothing.
 		panic(fmt.Sprintf("node: %v was given back by its holder and is marked with the death of one", object))
 	case status != protocol.StatusOK: // the program is at the limit of what it may hold
 		return

@@ -214,7 +214,7 @@ func (e *Engine) onInvalidateAck(m *Message) {
 	o := e.objects.find(m.Object)
 	p := e.peek(o)
 	switch {
-	case p == nil || p.want != Write || p.granted && p.acks <= 0:
+	case p == nil || p.want != Write || p.granted && p.acks <= 0, e.view.phase != running: // requests are sent when the recovery is over
 		e.reject(m, "no acknowledgement was expected")
 		return
 	case p.acks <= -e.cfg.Nodes:

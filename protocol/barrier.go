@@ -27,17 +27,30 @@ type call struct {
 	ticket  Ticket
 	object  ObjectID
 	barrier bool   // else a name call
-	to      NodeID // who answers
-	op      NameOp // of a name call
-	name    string
-	payload []byte
+	to      NodeID // who answers; NoNode: it was not sent yet, because a recovery is under way
+	payload []byte // what is sent
+
+	op   NameOp // of a name call
+	name string
+
+	parties, rank uint32 // of an arrival
+	cancelled     bool   // BarrierCancel was sent, or would have been
 }
 
 func (e *Engine) arrive(ev Event) {
-	home := e.home(ev.Object)
-	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, object: ev.Object, barrier: true, to: home})
-	e.send(Message{Kind: BarrierArrive, To: home, Requester: e.cfg.Self, Object: ev.Object,
-		Ticket: ev.Ticket, Aux: ev.Parties, Rank: ev.Rank, Payload: ev.Payload})
+	c := call{client: ev.Client, ticket: ev.Ticket, object: ev.Object, barrier: true, to: e.home(ev.Object),
+		parties: ev.Parties, rank: ev.Rank, payload: slices.Clone(ev.Payload)}
+	if e.view.phase != running {
+		c.to = NoNode
+	} else {
+		e.sendArrival(&c)
+	}
+	e.calls = append(e.calls, c)
+}
+
+func (e *Engine) sendArrival(c *call) {
+	e.send(Message{Kind: BarrierArrive, To: c.to, Requester: e.cfg.Self, Object: c.object,
+		Ticket: c.ticket, Aux: c.parties, Rank: c.rank, Payload: c.payload})
 }
 
 func (e *Engine) findBarrier(id ObjectID) (int, bool) {
@@ -178,8 +191,9 @@ func (e *Engine) cancel(ev Event) {
 	if i < 0 {
 		return // completed before
 	}
-	if c := e.calls[i]; c.barrier {
+	if c := &e.calls[i]; c.barrier {
 		// Only the home knows whether the arrival has been counted.
+		c.cancelled = true
 		e.sendBarrierCancel(c)
 		return
 	}
@@ -193,23 +207,39 @@ func (e *Engine) withdraw(i int) {
 	c := e.calls[i]
 	e.calls = slices.Delete(e.calls, i, i+1)
 	if c.barrier {
-		e.sendBarrierCancel(c)
+		e.sendBarrierCancel(&c)
 	}
 }
 
-func (e *Engine) sendBarrierCancel(c call) {
+// sendBarrierCancel takes back an arrival, unless a recovery does, which forgets all arrivals.
+func (e *Engine) sendBarrierCancel(c *call) {
+	if e.view.phase != running {
+		return
+	}
 	e.send(Message{Kind: BarrierCancel, To: c.to, Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
 }
 
 // clientGone cleans up after a program that has ended, in whatever way.
 func (e *Engine) clientGone(ev Event) {
 	e.releaseAll(ev.Client, ev.Rank)
+	named := slices.ContainsFunc(e.uses, func(u use) bool { return u.client == ev.Client })
 	for i := len(e.calls) - 1; i >= 0; i-- {
-		if e.calls[i].client == ev.Client {
+		if c := &e.calls[i]; c.client == ev.Client {
+			named = named || !c.barrier
 			e.withdraw(i)
 		}
 	}
 	e.uses = slices.DeleteFunc(e.uses, func(u use) bool { return u.client == ev.Client })
+	switch {
+	case e.view.phase == running:
+		e.unbindAll(ev.Client)
+	case named:
+		e.gone = append(e.gone, ev.Client)
+	}
+}
+
+// unbindAll tells the directory of names that a program uses none any more.
+func (e *Engine) unbindAll(c ClientID) {
 	e.send(Message{Kind: NameRequest, To: e.directory(), Requester: e.cfg.Self,
-		Payload: (&NameCall{Op: UnbindAll, Client: ev.Client}).Append(nil)})
+		Payload: (&NameCall{Op: UnbindAll, Client: c}).Append(nil)})
 }

@@ -15,6 +15,8 @@ type Config struct {
 	Hold Time
 	// MaxHold bounds the time when it grows because an access did not get through.
 	MaxHold Time
+	// Outside: the cluster runs already and this node is not in it. Its first event is the EventEpoch that lets it in.
+	Outside bool
 }
 
 // Validate says what is wrong with a configuration.
@@ -48,9 +50,11 @@ type Engine struct {
 	names    names      // node 0 only
 	dead     []deadRun  // runs of pages that are being freed
 	uses     []use      // names that programs of this node use
+	gone     []ClientID // programs with names that have ended in this recovery
 
 	view     view
 	suspects []suspect // pages that may be lost although this home knows nothing of them
+	rescue   rescue
 
 	footsteps []footstep // of the threads that fault here; at most maxFootsteps
 
@@ -68,7 +72,11 @@ func New(cfg Config) *Engine {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
-	return &Engine{cfg: cfg, names: newNames(cfg.Pages, cfg.Self == 0), limits: allLimits}
+	e := &Engine{cfg: cfg, names: newNames(cfg.Pages, cfg.Self == 0 && !cfg.Outside), limits: allLimits}
+	if cfg.Outside {
+		e.view.members, e.view.homes, e.view.fresh = []NodeID{}, []NodeID{}, []NodeID{cfg.Self}
+	}
+	return e
 }
 
 // Step lets one event happen and appends to out what must be done, in order.
@@ -109,6 +117,9 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 	for i := 0; ; i++ {
 		if i == len(e.local) && e.view.phase != running {
 			e.advance()
+		}
+		if i == len(e.local) && e.rescue.on {
+			e.goOnRescuing()
 		}
 		if i == len(e.local) {
 			break

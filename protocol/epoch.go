@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// When nodes are lost, those that remain agree, outside this package, on who they are: a view, numbered by an epoch. Each
+// When nodes are lost, leave or come, the nodes agree, outside this package, on who they are: a view, numbered by an epoch. Each
 // engine is told by EventEpoch, at any time and in no order, and from there on they recover together:
 //
 //	quiet     no access is given up any more; operations under way end, and what they serve is sent, unless it is for a node that is lost
@@ -14,6 +14,9 @@ import (
 //	reporting each node has told each member what it holds of the objects whose home that now is; when all reports are
 //	          in, the home makes its directory anew from them
 //	ready     an EpochReady to all, when this node's own directory stands; when all have come, requests are sent again
+//
+// Homes move with the views. A home from which an object moves away keeps what it knows of it until the recovery is over, and tells the new one
+// what no holder can tell: that a page is lost, say. A node that comes knows nothing, and is told what the others suspect (see suspect).
 //
 // This rests on one fact: as soon as no message is on its way, all copies of a page are equal, because a node stores only when it has the only
 // one and gives it up before anybody else gets one. So nothing has to be known of transactions that were cut short.
@@ -37,10 +40,13 @@ const (
 // view is who is in the cluster, and how far the recovery is that made it so.
 type view struct {
 	epoch   uint32
-	members []NodeID // ascending; nil: all nodes, as it is until the first loss
+	members []NodeID // ascending; nil: all nodes, as it is at first
+	homes   []NodeID // those that are not leaving; nil: all nodes
 	phase   phase
-	// before are the views in which nodes that are in none any more may have been homes, since the last recovery that was completed.
+	// before are the homes of the views since the last recovery that was completed.
 	before [][]NodeID
+	fresh  []NodeID // members that have come since then, and know nothing
+	losses bool     // nodes were lost, or have left, since then
 
 	marked  []uint32 // by node: the greatest epoch for which its EpochMark has come
 	readied nodeSet  // members whose EpochReady for this epoch has come
@@ -56,7 +62,7 @@ type view struct {
 // clone returns an independent copy.
 func (v *view) clone() view {
 	c := *v
-	c.before, c.marked, c.readied, c.due = slices.Clone(v.before), slices.Clone(v.marked), slices.Clone(v.readied), slices.Clone(v.due)
+	c.before, c.fresh, c.marked, c.readied, c.due = slices.Clone(v.before), slices.Clone(v.fresh), slices.Clone(v.marked), slices.Clone(v.readied), slices.Clone(v.due)
 	c.reports, c.pieces, c.held = slices.Clone(v.reports), slices.Clone(v.pieces), slices.Clone(v.held)
 	return c
 }
@@ -67,23 +73,37 @@ func (e *Engine) newEpoch(ev Event) {
 	if ev.Epoch <= v.epoch || !slices.Contains(ev.Members, e.cfg.Self) || !slices.IsSorted(ev.Members) || int(ev.Members[len(ev.Members)-1]) >= e.cfg.Nodes {
 		panic("protocol: the host begins an epoch that is not the next, or not this node's, or names no nodes")
 	}
-	if slices.ContainsFunc(ev.Members, func(n NodeID) bool { return !e.isMember(n) }) {
-		panic("protocol: the host begins an epoch with a node that was lost before")
+	homes := ev.Homes
+	if homes == nil {
+		homes = ev.Members
+	}
+	if len(homes) == 0 || !slices.IsSorted(homes) || slices.ContainsFunc(homes, func(n NodeID) bool { return !isIn(ev.Members, n) }) {
+		panic("protocol: the host begins an epoch without homes, or with homes that are no members")
 	}
 	if v.marked == nil {
 		v.marked = make([]uint32, e.cfg.Nodes)
 	}
-	v.before = append(v.before, e.memberList())
-	v.epoch, v.members, v.phase = ev.Epoch, slices.Clone(ev.Members), quiet
+	if before := e.memberList(); len(before) > 0 {
+		v.before = append(v.before, e.homeList())
+		v.losses = v.losses || slices.ContainsFunc(before, func(n NodeID) bool { return !isIn(ev.Members, n) })
+		v.fresh = slices.DeleteFunc(slices.Clone(ev.Members), func(n NodeID) bool { return isIn(before, n) && !slices.Contains(v.fresh, n) })
+	}
+	v.epoch, v.members, v.homes, v.phase = ev.Epoch, slices.Clone(ev.Members), slices.Clone(homes), quiet
 	v.readied, v.reports, v.due, v.applied, v.pieces, v.bound = nil, nil, nil, false, nil, false
-	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) })
+	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) || m.Kind != NameRequest })
+	e.rescue = rescue{}
 	e.eachPending(e.salvage)
 }
 
 // memberList are all members, in ascending order.
-func (e *Engine) memberList() []NodeID {
-	if e.view.members != nil {
-		return e.view.members
+func (e *Engine) memberList() []NodeID { return e.orAll(e.view.members) }
+
+// homeList are the members that are homes, in ascending order.
+func (e *Engine) homeList() []NodeID { return e.orAll(e.view.homes) }
+
+func (e *Engine) orAll(list []NodeID) []NodeID {
+	if list != nil {
+		return list
 	}
 	all := make([]NodeID, e.cfg.Nodes)
 	for n := range all {
@@ -108,6 +128,9 @@ func isIn(members []NodeID, n NodeID) bool {
 }
 
 func (e *Engine) isMember(n NodeID) bool { return isIn(e.view.members, n) }
+
+// isLost says whether a node is one, and no member.
+func (e *Engine) isLost(n NodeID) bool { return n != NoNode && !e.isMember(n) }
 
 // Epoch is the number of the view in force, 0 until a node was lost for the first time, and whether its recovery is over.
 func (e *Engine) Epoch() (epoch uint32, recovered bool) { return e.view.epoch, e.view.phase == running }
@@ -172,6 +195,8 @@ func (e *Engine) keepForNobody(o *object, p *pending, served EffectKind) {
 // recovering deals with a message that has to be treated otherwise during a recovery, and says whether it was one.
 func (e *Engine) recovering(m *Message) bool {
 	switch {
+	case (m.Kind == BarrierArrive || m.Kind == BarrierCancel) && e.view.marked[m.From] < e.view.epoch:
+		// Whoever waits at a barrier comes there again, see resendCalls.
 	case m.Kind == BarrierArrive || m.Kind == BarrierCancel || m.Kind == NameRequest:
 		e.hold(m)
 	case e.view.changes():
@@ -238,6 +263,7 @@ func (e *Engine) advance() {
 	}
 	if v.phase == reporting && v.applied && v.bound {
 		v.phase = ready
+		e.addSuspects()
 		for _, n := range v.members {
 			e.send(Message{Kind: EpochReady, To: n, Requester: e.cfg.Self, Aux: v.epoch})
 		}
@@ -306,8 +332,9 @@ func (e *Engine) hold(m *Message) {
 // resume ends a recovery: what waited goes on.
 func (e *Engine) resume() {
 	v := &e.view
-	v.phase, v.before, v.pieces = running, nil, nil
+	e.leaveDirectory()
 	e.resendCalls()
+	v.phase, v.before, v.fresh, v.losses, v.pieces = running, nil, nil, false, nil
 	e.eachPending(func(o *object, p *pending) {
 		if p.want != None {
 			e.ask(o, p, p.want)
@@ -317,49 +344,86 @@ func (e *Engine) resume() {
 	held := v.held
 	v.held = nil
 	for i := range held {
-		e.deliver(&held[i])
+		if held[i].Kind != NameRequest || e.names.here { // else it is sent to the new directory
+			e.deliver(&held[i])
+		}
 	}
 	for _, l := range slices.Clone(e.locks) {
 		e.pump(e.objects.get(l.id))
 	}
 	e.emit(Effect{Kind: EffectResumed, Count: uint64(v.epoch)})
+	e.startRescue()
 }
 
-// resendCalls repeats calls that nobody may have heard, or ends them.
+// resendCalls repeats calls that nobody has heard, or that nobody remembers, or ends them. Homes have forgotten all arrivals at barriers: whoever
+// still waits was not released before the recovery, because a release would have come before the mark of its sender.
 func (e *Engine) resendCalls() {
-	for _, c := range slices.Clone(e.calls) {
-		to := e.directory()
+	calls := e.calls
+	e.calls = nil
+	for _, c := range calls {
 		if c.barrier {
-			to = e.home(c.object)
-		}
-		if c.to == to {
+			e.resendArrival(c)
 			continue
 		}
-		i := slices.IndexFunc(e.calls, func(x call) bool { return x.client == c.client && x.ticket == c.ticket })
+		to := e.directory()
 		switch {
-		case c.barrier, c.op == Unbind:
-			// Who has passed a barrier whose home is lost nobody knows. A name whose user gave it up is not bound any more: see reportNames.
-			e.calls = slices.Delete(e.calls, i, i+1)
-			status := StatusNodeLost
-			if !c.barrier {
-				status = StatusOK
-			}
-			e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: status})
+		case c.to == to:
+			e.calls = append(e.calls, c)
+		case c.op == Unbind && e.isLost(c.to):
+			// A name whose user gave it up is not bound any more: see reportNames.
+			e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: StatusOK})
 		default:
-			e.calls[i].to = to
+			c.to = to
+			e.calls = append(e.calls, c)
 			e.send(Message{Kind: NameRequest, To: to, Requester: e.cfg.Self, Ticket: c.ticket, Payload: c.payload})
 		}
+	}
+	for _, c := range e.gone {
+		e.unbindAll(c)
+	}
+	e.gone = nil
+}
+
+// resendArrival comes to a barrier anew, unless who has passed it nobody knows, because its home was lost.
+func (e *Engine) resendArrival(c call) {
+	status := StatusCanceled
+	if _, lost := e.formerHome(c.object); lost && c.to != NoNode {
+		status = StatusNodeLost
+	} else if !c.cancelled {
+		c.to = e.home(c.object)
+		e.calls = append(e.calls, c)
+		e.sendArrival(&c)
+		return
+	}
+	e.emit(Effect{Kind: EffectComplete, Object: c.object, Client: c.client, Ticket: c.ticket, Status: status})
+}
+
+// leaveDirectory forgets what this node knew of objects and names whose home it is no longer.
+func (e *Engine) leaveDirectory() {
+	for _, id := range e.sortedIDs() {
+		o := e.objects.find(id)
+		if e.home(id) == e.cfg.Self || o.owner == NoNode {
+			continue
+		}
+		o.owner, o.sharers = NoNode, copyset{}
+		o.set(exclusiveFlag, false)
+		if !id.IsLock() && o.has() == None && o.pending == 0 {
+			e.objects.remove(id)
+		}
+	}
+	if e.directory() != e.cfg.Self {
+		e.names = newNames(e.cfg.Pages, false)
 	}
 }
 
 // Home is the node that keeps the directory entry of an object, in the view in force.
 func (e *Engine) Home(id ObjectID) NodeID { return e.home(id) }
 
-func (e *Engine) home(id ObjectID) NodeID { return e.cfg.homeAmong(id, e.view.members) }
+func (e *Engine) home(id ObjectID) NodeID { return e.cfg.homeAmong(id, e.view.homes) }
 
-// homeAmong is the home of an object among these nodes (nil: all). It moves only when its node is lost, and what one node was home of is spread over
-// all others: each object has an order of its own among the nodes, and the first that is left is its home. (Thaler and Ravishankar, "A name-based
-// mapping scheme for rendezvous", 1996.)
+// homeAmong is the home of an object among these nodes (nil: all). It moves only when its node is lost or leaves, or to a node that comes, and what one
+// node was home of is spread over all others: each object has an order of its own among the nodes, and the first that is there is its home. (Thaler and
+// Ravishankar, "A name-based mapping scheme for rendezvous", 1996.)
 func (c *Config) homeAmong(id ObjectID, members []NodeID) NodeID {
 	h := c.Home(id)
 	if isIn(members, h) {
@@ -385,12 +449,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// directory is the node that keeps the names of allocations: the lowest.
+// directory is the node that keeps the names of allocations: the lowest home.
 func (e *Engine) directory() NodeID {
-	if e.view.members == nil {
+	if e.view.homes == nil {
 		return 0
 	}
-	return e.view.members[0]
+	return e.view.homes[0]
 }
 
 // suspect is a run of pages that were in use when nodes were lost: pages of it whose homes were lost too, and that no member has reported, may

@@ -34,9 +34,12 @@ const (
 	// EventForgotten: the effect Forget is done.
 	EventForgotten
 
-	// EventEpoch: nodes were lost, and those that remain have agreed that they are Members, this one among them, and to call that Epoch. Nothing that comes
-	// from others counts from here on. EffectResumed follows when the protocol has recovered, unless another EventEpoch comes before.
-	// Epochs grow, and who was lost does not come back.
+	// EventEpoch: the nodes have agreed that they are Members, this one among them, and to call that Epoch. Nothing that comes from others counts from
+	// here on. Homes, some of the members, keep directory entries; the other members are leaving, and what only they have is handed over to homes (see
+	// EffectHandedOver). EffectResumed follows when the protocol has recovered, unless another EventEpoch comes before.
+	//
+	// Epochs grow. A member that was in no view before, or was left out of one, is a process that knows nothing (see Config.Outside), and comes in by a view
+	// that begins when some member's recovery for the view before is over, and that leaves nobody out.
 	EventEpoch
 
 	eventEnd
@@ -59,6 +62,7 @@ type Event struct {
 	Message *Message
 	Epoch   uint32   // EventEpoch: greater than that of all before
 	Members []NodeID // EventEpoch: in ascending order
+	Homes   []NodeID // EventEpoch: in ascending order, at least one; nil: all members
 }
 
 // EffectKind tells effects apart.
@@ -100,6 +104,9 @@ const (
 	EffectLost
 	// EffectResumed: the recovery that began with EventEpoch is over on this node; Count is the epoch.
 	EffectResumed
+	// EffectHandedOver: of all that has its home here, members that are not leaving have a copy too. Count is the epoch. It follows once on EffectResumed,
+	// on homes, if members are leaving. What those ask for afterwards is not counted.
+	EffectHandedOver
 
 	effectEnd
 )

@@ -55,7 +55,9 @@ func (e *Engine) Clone() *Engine {
 	c.uses = slices.Clone(e.uses)
 	c.view = e.view.clone()
 	c.suspects = slices.Clone(e.suspects)
-	c.names.here = e.names.here
+	c.rescue = e.rescue.clone()
+	c.gone = slices.Clone(e.gone)
+	c.names.here, c.names.since = e.names.here, e.names.since
 	c.names.free = slices.Clone(e.names.free)
 	c.names.uses = e.names.uses
 	for _, f := range e.names.freeing {
@@ -89,7 +91,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 		b = fmt.Appendf(b, "N%v;", *x)
 	}
 	if e.view.marked != nil {
-		b = fmt.Appendf(b, "E%v S%v U%v", e.view, e.suspects, e.uses)
+		b = fmt.Appendf(b, "E%v S%v U%v X%v R%v H%t%d", e.view, e.suspects, e.uses, e.gone, e.rescue, e.names.here, e.names.since)
 	}
 	return b
 }
@@ -160,7 +162,7 @@ func (e *Engine) Check() error {
 
 func (e *Engine) checkObject(o *object, p *pending) error {
 	switch {
-	case e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
+	case e.view.phase == running && e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
 		return fmt.Errorf("a directory entry away from home")
 	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg) && !o.lost():
 		return fmt.Errorf("owner %d is not in its copyset", o.owner)

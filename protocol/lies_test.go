@@ -87,6 +87,27 @@ func (h *besiegedHost) payload() []byte {
 	return AppendRun(nil, first, count)
 }
 
+// epoch is a view without a node, with one more, or in which others are homes.
+func (h *besiegedHost) epoch() Event {
+	members := slices.Clone(h.e.memberList())
+	epoch, recovered := h.e.Epoch()
+	ev := Event{Kind: EventEpoch, Epoch: epoch + 1}
+	switch more := NodeID(h.one(h.e.cfg.Nodes)); {
+	case recovered && !slices.Contains(members, more):
+		members = append(members, more)
+		slices.Sort(members)
+	case recovered && h.one(2) == 0:
+		leaving := h.one(len(members))
+		ev.Homes = slices.Delete(slices.Clone(members), leaving, leaving+1)
+	default:
+		if i := h.one(len(members)); members[i] != h.e.cfg.Self {
+			members = slices.Delete(members, i, i+1)
+		}
+	}
+	ev.Members = members
+	return ev
+}
+
 // lie is any message at all, or one that fits what the engine has said.
 func (h *besiegedHost) lie() Message {
 	from := h.node()
@@ -202,12 +223,7 @@ func (h *besiegedHost) own() Event {
 		}
 		return Event{Kind: EventClientGone, Client: client, Rank: uint32(client)}
 	case k == 9 && h.one(8) == 0 && len(h.e.memberList()) > 1:
-		members := slices.Clone(h.e.memberList())
-		if i := h.one(len(members)); members[i] != h.e.cfg.Self {
-			members = slices.Delete(members, i, i+1)
-		}
-		epoch, _ := h.e.Epoch()
-		return Event{Kind: EventEpoch, Epoch: epoch + 1, Members: members}
+		return h.epoch()
 	case k == 9:
 		return Event{Kind: EventCancel, Client: client, Ticket: Ticket(h.rng.Uint64N(uint64(h.ticket) + 1))}
 	}
@@ -263,7 +279,7 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 		after = has
 	case EffectLost:
 		possible, after = has == None, None
-	case EffectResumed:
+	case EffectResumed, EffectHandedOver:
 		return nil
 	case EffectMakeWritable:
 		possible, after = has == Read, Write

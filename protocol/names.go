@@ -86,7 +86,8 @@ type names struct {
 	bound   []*binding // in ascending order of first page
 	free    []run      // in ascending order, never adjacent
 	freeing []freeing
-	uses    int // of all that are bound
+	uses    int    // of all that are bound
+	since   uint32 // the epoch in which this node became the directory; 0: it was from the start
 }
 
 type run struct{ first, count uint64 }
@@ -125,8 +126,12 @@ func (e *Engine) name(ev Event) {
 		panic("protocol: the host sends what is no name call: " + err.Error())
 	}
 	to := e.directory()
+	if e.view.phase != running {
+		to = NoNode
+	} else {
+		e.send(Message{Kind: NameRequest, To: to, Requester: e.cfg.Self, Ticket: ev.Ticket, Payload: ev.Payload})
+	}
 	e.calls = append(e.calls, call{client: ev.Client, ticket: ev.Ticket, to: to, op: c.Op, name: c.Name, payload: slices.Clone(ev.Payload)})
-	e.send(Message{Kind: NameRequest, To: to, Requester: e.cfg.Self, Ticket: ev.Ticket, Payload: ev.Payload})
 }
 
 func (e *Engine) onNameRequest(m *Message) {

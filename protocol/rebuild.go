@@ -15,12 +15,22 @@ type report struct {
 
 // What a Report is made of, each with its tag before it.
 const (
-	tagObject = iota + 1 // id, access: None if the node once knew the object, and its directory entry was lost
-	tagName              // run, kept, length, NameCall: a program of this node has bound it
-	tagTop               // the first page above all that the node knows of
+	tagObject    = iota + 1 // id, access: None if the node once knew the object, and its directory entry was lost
+	tagName                 // run, kept, length, NameCall: a program of this node has bound it
+	tagTop                  // the first page above all that the node knows of
+	tagEntry                // entry: what the former home knows, for when nobody has the object
+	tagDirectory            // epoch: the node was the directory of names since then, and what follows is what it has
+	tagBound                // run, kept, lengths, name, signature
+	tagFree                 // run
+	tagFreeing              // run
+	tagBefore               // nodes: homes of a view before, for a node that has come since
+	tagSuspect              // run, nodes, nodes: for such a node too
 )
 
-const objectBytes = 1 + 8 + 1
+const (
+	objectBytes = 1 + 8 + 1
+	entryBytes  = 1 + 8 + 2 + 1 + 4
+)
 
 // AppendHolding appends to the payload of a ReportHeld that its sender has this access to an object.
 func AppendHolding(b []byte, id ObjectID, a Access) []byte {
@@ -80,15 +90,23 @@ func (e *Engine) sendReports() {
 			top = id.Page() + 1
 		}
 		o := e.objects.find(id)
+		to := parcelFor(e.home(id))
+		e.reportEntry(to, o)
 		if o.has() == None {
 			if _, lost := e.formerHome(id); !lost {
 				continue
 			}
 		}
-		b := parcelFor(e.home(id)).room(objectBytes)
+		b := to.room(objectBytes)
 		*b = AppendHolding(*b, id, o.has())
 	}
 	e.reportNames(parcelFor(e.directory()), top)
+	e.reportDirectory(parcelFor(e.directory()))
+	if known := slices.IndexFunc(members, func(n NodeID) bool { return !slices.Contains(e.view.fresh, n) }); known >= 0 && members[known] == e.cfg.Self {
+		for _, n := range e.view.fresh {
+			e.reportSuspects(parcelFor(n))
+		}
+	}
 	for i := range parcels {
 		e.dispatch(&parcels[i], ReportHeld)
 	}
@@ -99,13 +117,15 @@ func (e *Engine) formerHome(id ObjectID) (NodeID, bool) {
 	return e.cfg.homeLost(id, e.view.before, e.view.members)
 }
 
-// reportNames says which names programs of this node use. Those that they are giving up are not: if the directory of names is lost, nobody knows
-// whether their pages are in use again already.
+// reportNames says which names programs of this node use. Those that they are giving up are not, if the directory of names is lost that was asked: nobody
+// knows whether their pages are in use again already.
 func (e *Engine) reportNames(p *parcel, top uint64) {
 	for i := range e.uses {
 		u := &e.uses[i]
 		top = max(top, u.first+u.count)
-		if slices.ContainsFunc(e.calls, func(c call) bool { return c.op == Unbind && c.client == u.client && c.name == u.name() }) {
+		if slices.ContainsFunc(e.calls, func(c call) bool {
+			return c.op == Unbind && e.isLost(c.to) && c.client == u.client && c.name == u.name()
+		}) {
 			continue
 		}
 		b := p.room(1 + 16 + 1 + 2 + len(u.call))
@@ -121,6 +141,91 @@ func (e *Engine) reportNames(p *parcel, top uint64) {
 	b := p.room(9)
 	*b = append(*b, tagTop)
 	*b = binary.LittleEndian.AppendUint64(*b, top)
+}
+
+// reportEntry tells an object's new home what this node, which has been it, knows of the object and no holder can tell.
+func (e *Engine) reportEntry(p *parcel, o *object) {
+	if p.to == e.cfg.Self {
+		return
+	}
+	died := uint32(0)
+	if l := e.peekLock(o.id); l != nil && o.has() == None {
+		died = l.died
+	}
+	owner, written := o.owner, o.is(exclusiveFlag)
+	if q := e.peek(o); q != nil && q.mode == homeSole && q.requester != NoNode && !e.isMember(q.requester) {
+		owner, written = q.requester, written || q.sole == Write // see lose
+	}
+	if died == 0 && (owner == NoNode || !o.lost() && !e.view.losses) {
+		return // if somebody has touched it, somebody has it
+	}
+	b := p.room(entryBytes)
+	*b = append(*b, tagEntry)
+	*b = binary.LittleEndian.AppendUint64(*b, uint64(o.id))
+	*b = binary.LittleEndian.AppendUint16(*b, uint16(owner))
+	*b = append(*b, bits(owner != NoNode && o.lost(), written))
+	*b = binary.LittleEndian.AppendUint32(*b, died)
+}
+
+// reportDirectory gives all names to the node that keeps them from now on.
+func (e *Engine) reportDirectory(p *parcel) {
+	n := &e.names
+	if p.to == e.cfg.Self || !n.here {
+		return
+	}
+	b := p.room(1 + 4)
+	*b = binary.LittleEndian.AppendUint32(append(*b, tagDirectory), n.since)
+	for _, x := range n.bound {
+		b := p.room(1 + 16 + 1 + 4 + len(x.name) + len(x.signature))
+		*b = append(AppendRun(append(*b, tagBound), x.first, x.count), bits(x.kept))
+		*b = binary.LittleEndian.AppendUint16(*b, uint16(len(x.name)))
+		*b = binary.LittleEndian.AppendUint16(*b, uint16(len(x.signature)))
+		*b = append(append(*b, x.name...), x.signature...)
+	}
+	for _, r := range n.free {
+		b := p.room(1 + 16)
+		*b = AppendRun(append(*b, tagFree), r.first, r.count)
+	}
+	for i := range n.freeing {
+		b := p.room(1 + 16)
+		*b = AppendRun(append(*b, tagFreeing), n.freeing[i].first, n.freeing[i].count)
+	}
+}
+
+// reportSuspects tells a node that has come what may be lost.
+func (e *Engine) reportSuspects(p *parcel) {
+	for _, homes := range e.view.before {
+		b := p.room(1 + listBytes(homes))
+		*b = appendList(append(*b, tagBefore), homes)
+	}
+	for _, s := range e.suspects {
+		for _, homes := range s.before {
+			b := p.room(1 + 16 + listBytes(homes) + listBytes(s.after))
+			*b = appendList(appendList(AppendRun(append(*b, tagSuspect), s.first, s.count), homes), s.after)
+		}
+	}
+}
+
+func listBytes(nodes []NodeID) int { return 2 + 2*len(nodes) }
+
+func appendList(b []byte, nodes []NodeID) []byte {
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(nodes)))
+	for _, n := range nodes {
+		b = binary.LittleEndian.AppendUint16(b, uint16(n))
+	}
+	return b
+}
+
+// decodeList reads what appendList wrote, and says whether that is a list of nodes in ascending order; rest is what follows.
+func decodeList(b []byte) (nodes []NodeID, rest []byte, ok bool) {
+	if len(b) < 2 || len(b) < 2+2*int(binary.LittleEndian.Uint16(b)) {
+		return nil, nil, false
+	}
+	count := int(binary.LittleEndian.Uint16(b))
+	for i := range count {
+		nodes = append(nodes, NodeID(binary.LittleEndian.Uint16(b[2+2*i:])))
+	}
+	return nodes, b[2+2*count:], count > 0 && count <= MaxNodes && nodes[count-1] < MaxNodes && slices.IsSorted(nodes)
 }
 
 // onReport keeps a report until all have come.
@@ -165,9 +270,11 @@ func (e *Engine) noReport(payload []byte) string {
 		switch {
 		case x.tag == tagObject && !x.id.IsLock() && x.id.Page() >= e.cfg.Pages:
 			why = "a page outside the region"
-		case x.tag == tagObject && e.home(x.id) != e.cfg.Self:
+		case x.tag == tagEntry && !x.id.IsLock() && x.id.Page() >= e.cfg.Pages, x.tag == tagEntry && x.owner != NoNode && int(x.owner) >= e.cfg.Nodes:
+			why = "a page outside the region, or an owner outside the cluster"
+		case (x.tag == tagObject || x.tag == tagEntry) && e.home(x.id) != e.cfg.Self:
 			why = "this node is not the object's home"
-		case x.tag == tagName && (x.count == 0 || x.count > e.cfg.Pages || x.first > e.cfg.Pages-x.count), x.tag == tagTop && x.first > e.cfg.Pages:
+		case (x.tag == tagName || x.tag >= tagBound && x.tag <= tagFreeing) && (x.count == 0 || x.count > e.cfg.Pages || x.first > e.cfg.Pages-x.count), x.tag == tagTop && x.first > e.cfg.Pages:
 			why = "not a run of pages of the region"
 		}
 	})
@@ -182,9 +289,15 @@ type entry struct {
 	tag    byte
 	id     ObjectID
 	access Access
-	run    // tagName; tagTop: first
+	run    // tagName, tagBound, tagFree, tagFreeing, tagSuspect; tagTop: first
 	kept   bool
-	call   NameCall
+	call   NameCall // tagBound: without operation and client
+
+	owner         NodeID // tagEntry
+	lost, written bool   // tagEntry
+	died          uint32 // tagEntry: see lock
+	since         uint32 // tagDirectory
+	before, after []NodeID
 }
 
 // eachEntry calls f for each entry of a report.
@@ -208,6 +321,35 @@ func eachEntry(b []byte, f func(*entry)) error {
 				return err
 			}
 			x.call, b = call, b[n:]
+		case x.tag == tagEntry && len(b) >= entryBytes-1:
+			x.id, x.owner = ObjectID(binary.LittleEndian.Uint64(b)), NodeID(binary.LittleEndian.Uint16(b[8:]))
+			x.lost, x.written, x.died = b[10]&1 != 0, b[10]&2 != 0, binary.LittleEndian.Uint32(b[11:])
+			b = b[entryBytes-1:]
+		case x.tag == tagDirectory && len(b) >= 4:
+			x.since, b = binary.LittleEndian.Uint32(b), b[4:]
+		case x.tag == tagBound && len(b) >= 21:
+			x.first, x.count, _ = DecodeRun(b[:16])
+			x.kept = b[16] != 0
+			name, signature := int(binary.LittleEndian.Uint16(b[17:])), int(binary.LittleEndian.Uint16(b[19:]))
+			if b = b[21:]; name > MaxName || signature > MaxSignature || len(b) < name+signature {
+				return fmt.Errorf("%w: a report of a name with %d and %d bytes of %d", ErrMalformed, name, signature, len(b))
+			}
+			x.call.Name, x.call.Signature, b = string(b[:name]), string(b[name:name+signature]), b[name+signature:]
+		case (x.tag == tagFree || x.tag == tagFreeing) && len(b) >= 16:
+			x.first, x.count, _ = DecodeRun(b[:16])
+			b = b[16:]
+		case x.tag == tagBefore || x.tag == tagSuspect && len(b) >= 16:
+			if x.tag == tagSuspect {
+				x.first, x.count, _ = DecodeRun(b[:16])
+				b = b[16:]
+			}
+			var ok bool
+			if x.before, b, ok = decodeList(b); ok && x.tag == tagSuspect {
+				x.after, b, ok = decodeList(b)
+			}
+			if !ok {
+				return fmt.Errorf("%w: a report with no list of nodes", ErrMalformed)
+			}
 		default:
 			return fmt.Errorf("%w: a report with tag %d and %d bytes", ErrMalformed, x.tag, len(b))
 		}
@@ -238,35 +380,26 @@ func (e *Engine) applyReports() {
 	slices.SortStableFunc(v.reports, func(a, b report) int {
 		return cmp.Compare(e.order(a.from), e.order(b.from))
 	})
+	known := map[ObjectID]bool{} // pages that are known to be lost
 	for _, id := range e.sortedIDs() {
 		o := e.objects.find(id)
+		if e.home(id) != e.cfg.Self {
+			continue // see leaveDirectory
+		}
+		if o.lost() && !id.IsLock() {
+			known[id] = true
+		}
 		o.sharers = copyset{}
 		o.setMigrant(0)
 	}
-	var names []entry
-	var users []NodeID
-	top := uint64(0)
-	for i := range v.reports {
-		r := &v.reports[i]
-		_ = eachEntry(r.payload, func(x *entry) { // it was found sound when it came
-			switch x.tag {
-			case tagObject:
-				e.applyHolder(r.from, x)
-			case tagName:
-				names, users = append(names, *x), append(users, r.from)
-			case tagTop:
-				top = max(top, x.first)
-			}
-		})
-	}
+	e.applyHoldings(known)
 	for _, id := range e.sortedIDs() {
 		o := e.objects.find(id)
-		if o.owner != NoNode && o.lost() {
+		if e.home(id) == e.cfg.Self && o.owner != NoNode && o.lost() && !known[id] {
 			e.lose(o)
 		}
 	}
 	e.eachPending(func(_ *object, p *pending) { p.mode = homeIdle })
-	v.reports = nil
 	e.dead = nil
 	e.dropArrivals()
 	for i := range e.names.freeing {
@@ -275,9 +408,58 @@ func (e *Engine) applyReports() {
 		clear(f.missing)
 	}
 	if e.directory() == e.cfg.Self {
-		e.applyNames(names, users, top)
+		e.applyNames()
 		e.sendBound()
 	}
+	v.reports = nil
+}
+
+// eachReported calls f for each entry of all reports, which were found sound when they came.
+func (e *Engine) eachReported(f func(from NodeID, x *entry)) {
+	for i := range e.view.reports {
+		r := &e.view.reports[i]
+		_ = eachEntry(r.payload, func(x *entry) { f(r.from, x) })
+	}
+}
+
+// applyHoldings enters who has what, and then what former homes know of the rest. It adds to known what those know to be lost.
+func (e *Engine) applyHoldings(known map[ObjectID]bool) {
+	if slices.Contains(e.view.fresh, e.cfg.Self) {
+		e.eachReported(func(_ NodeID, x *entry) {
+			switch x.tag {
+			case tagBefore:
+				e.view.before = append(e.view.before, x.before)
+			case tagSuspect:
+				e.suspects = append(e.suspects, suspect{x.run, [][]NodeID{x.before}, x.after})
+			}
+		})
+	}
+	e.eachReported(func(from NodeID, x *entry) {
+		if x.tag == tagObject {
+			e.applyHolder(from, x)
+		}
+	})
+	e.eachReported(func(_ NodeID, x *entry) {
+		if x.tag == tagEntry && e.knowsOrCan(x.id) && e.applyEntry(x) {
+			known[x.id] = true
+		}
+	})
+}
+
+// applyEntry enters what a former home knows, and says whether it is that a page was lost before.
+func (e *Engine) applyEntry(x *entry) (lost bool) {
+	o := e.objects.get(x.id)
+	if l := x.died; l != 0 && x.id.IsLock() && o.owner == NoNode {
+		if k := e.getLock(x.id); k.died == 0 {
+			k.died = l
+		}
+	}
+	if o.owner != NoNode || x.owner == NoNode {
+		return false
+	}
+	o.owner = x.owner
+	o.set(exclusiveFlag, x.written)
+	return x.lost && !x.id.IsLock()
 }
 
 // order puts this node before all others.
@@ -359,51 +541,120 @@ func (e *Engine) lostNode(or NodeID) NodeID {
 	return or
 }
 
-// dropArrivals forgets who has come to barriers from nodes that are lost.
-func (e *Engine) dropArrivals() {
-	for _, b := range slices.Clone(e.barriers) {
-		e.arrived -= len(b.arrivals)
-		b.arrivals = slices.DeleteFunc(b.arrivals, func(a arrival) bool { return !e.isMember(a.node) })
-		e.arrived += len(b.arrivals)
-		if len(b.arrivals) == 0 {
-			e.dropBarrier(b)
-		}
-	}
-}
+// dropArrivals forgets who has come to barriers. Those who still wait come again: see resendCalls.
+func (e *Engine) dropArrivals() { e.barriers, e.arrived = nil, 0 }
 
-// applyNames makes the directory of names anew if it was lost. Memory that was in use by nobody who is left stays unused from then on, all of
-// it that lies below what somebody is known to use: nobody knows what the lost directory had done with it.
-func (e *Engine) applyNames(reported []entry, users []NodeID, top uint64) {
+// applyNames makes the directory of names anew if it was elsewhere.
+func (e *Engine) applyNames() {
 	n := &e.names
 	if !n.here {
-		*n = names{here: true}
-		if top < e.cfg.Pages {
-			n.free = []run{{top, e.cfg.Pages - top}}
-		}
-		for i := range reported {
-			x := &reported[i]
-			b := n.lookup(x.call.Name)
-			switch {
-			case b != nil && b.run != x.run, b == nil && n.overlaps(x.run), len(n.bound) >= e.limits.names, n.uses >= e.limits.uses:
-				e.contradicts(users[i], PageObject(x.first), "others have that memory under another name, or that name for other memory, or there are too many")
-				continue
+		*n = names{here: true, since: e.view.epoch}
+		former, free := e.formerNames()
+		n.free = free
+		e.eachReported(func(from NodeID, x *entry) {
+			if x.tag == tagName {
+				e.applyUse(from, x)
 			}
-			if b == nil {
-				b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature}
-				n.insert(b)
-			}
-			b.kept = b.kept || x.kept
-			if u := (user{users[i], x.call.Client}); !slices.Contains(b.users, u) {
-				b.users = append(b.users, u)
-				n.uses++
-			}
-		}
+		})
+		e.applyFormerNames(former)
 	}
 	for _, b := range n.bound {
 		n.uses -= len(b.users)
 		b.users = slices.DeleteFunc(b.users, func(u user) bool { return !e.isMember(u.node) })
 		n.uses += len(b.users)
 	}
+}
+
+// formerNames is what the node reports that was the directory of names last, if it is there, and what is free. If it is not, memory that was in use
+// by nobody who is left stays unused from then on, all of it that lies below what somebody is known to use: nobody knows what the lost directory had
+// done with it.
+func (e *Engine) formerNames() (former []entry, free []run) {
+	var last, since int64 = -1, -1 // the former directory, and since when it was that
+	top := uint64(0)
+	e.eachReported(func(from NodeID, x *entry) {
+		switch {
+		case x.tag == tagTop:
+			top = max(top, x.first)
+		case x.tag == tagDirectory && int64(x.since) > since:
+			last, since = int64(from), int64(x.since)
+		}
+	})
+	if last < 0 {
+		if top < e.cfg.Pages {
+			free = []run{{top, e.cfg.Pages - top}}
+		}
+		return nil, free
+	}
+	e.eachReported(func(from NodeID, x *entry) {
+		switch {
+		case int64(from) != last:
+		case x.tag == tagFree:
+			free = append(free, x.run)
+		case x.tag == tagBound || x.tag == tagFreeing:
+			former = append(former, *x)
+		}
+	})
+	return former, sortRuns(free)
+}
+
+// applyUse enters that a program of a member uses a name.
+func (e *Engine) applyUse(from NodeID, x *entry) {
+	n := &e.names
+	b := n.lookup(x.call.Name)
+	switch {
+	case b != nil && b.run != x.run, b == nil && n.overlaps(x.run), len(n.bound) >= e.limits.names, n.uses >= e.limits.uses:
+		e.contradicts(from, PageObject(x.first), "others have that memory under another name, or that name for other memory, or there are too many")
+		return
+	}
+	if b == nil {
+		b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature}
+		n.insert(b)
+		n.take(x.run)
+	}
+	b.kept = b.kept || x.kept
+	if u := (user{from, x.call.Client}); !slices.Contains(b.users, u) {
+		b.users = append(b.users, u)
+		n.uses++
+	}
+}
+
+// applyFormerNames enters what the former directory knows and no user can tell. Where users contradict it, they are right: names have changed since.
+func (e *Engine) applyFormerNames(former []entry) {
+	n := &e.names
+	for i := range former {
+		x := &former[i]
+		b := n.lookup(x.call.Name)
+		switch {
+		case x.tag == tagBound && b != nil && b.run == x.run:
+			b.kept = b.kept || x.kept
+			continue
+		case n.overlaps(x.run) || x.tag == tagBound && b != nil || len(n.bound)+len(n.freeing) >= e.limits.names:
+			continue
+		case x.tag == tagBound:
+			n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, kept: x.kept})
+		default:
+			n.freeing = append(n.freeing, freeing{run: x.run})
+		}
+		n.take(x.run)
+	}
+}
+
+// take removes a run from what is free, as far as it was.
+func (n *names) take(r run) {
+	var out []run
+	for _, f := range n.free {
+		if f.first+f.count <= r.first || r.first+r.count <= f.first {
+			out = append(out, f)
+			continue
+		}
+		if f.first < r.first {
+			out = append(out, run{f.first, r.first - f.first})
+		}
+		if end := r.first + r.count; end < f.first+f.count {
+			out = append(out, run{end, f.first + f.count - end})
+		}
+	}
+	n.free = out
 }
 
 func (n *names) overlaps(r run) bool {
@@ -429,7 +680,7 @@ func (e *Engine) sendBound() {
 	}
 }
 
-// onBound notes which memory was in use when nodes were lost.
+// onBound keeps which memory was in use.
 func (e *Engine) onBound(m *Message) {
 	if e.isStale(m) {
 		return
@@ -452,6 +703,16 @@ func (e *Engine) onBound(m *Message) {
 		return
 	}
 	v.bound = true
+}
+
+// addSuspects notes which memory was in use when nodes were lost.
+func (e *Engine) addSuspects() {
+	v := &e.view
+	if !slices.ContainsFunc(v.before, func(homes []NodeID) bool {
+		return slices.ContainsFunc(homes, func(n NodeID) bool { return !e.isMember(n) })
+	}) {
+		return
+	}
 	e.suspects = append(e.suspects, suspect{run{}, slices.Clone(v.before), v.members})
 	for _, b := range v.pieces {
 		for ; len(b) > 0; b = b[16:] {

@@ -38,22 +38,28 @@ const (
 	ActHoldOver
 	// ActCrash: the node is lost.
 	ActCrash
-	// ActEpoch: the node learns which nodes are left.
+	// ActEpoch: the node learns who is in the cluster.
 	ActEpoch
+	// ActLeave: it is decided that the node leaves.
+	ActLeave
+	// ActDepart: it is decided that the node is gone, to whom nothing belongs any more.
+	ActDepart
+	// ActJoin: it is decided that the node is in.
+	ActJoin
 )
 
 var actionNames = [...]string{
 	ActFault: "fault", ActAgain: "fault again", ActSpurious: "fault spuriously", ActStray: "fault late",
 	ActAccess: "access", ActCall: "call", ActCancel: "cancel", ActDie: "die", ActDeliver: "deliver",
 	ActPerform: "perform", ActComplete: "complete", ActHoldOver: "hold over",
-	ActCrash: "crash", ActEpoch: "go on with",
+	ActCrash: "crash", ActEpoch: "go on with", ActLeave: "leave", ActDepart: "depart", ActJoin: "join",
 }
 
 func (k ActionKind) String() string { return actionNames[k] }
 
 // Optional says whether the action may also never happen: a thread that waits must not need it.
 func (k ActionKind) Optional() bool {
-	return k == ActAgain || k == ActSpurious || k == ActStray || k == ActCancel || k == ActCrash
+	return k == ActAgain || k == ActSpurious || k == ActStray || k == ActCancel || k == ActCrash || k >= ActLeave
 }
 
 // Action is one thing that happens at one node.
@@ -66,7 +72,8 @@ type Action struct {
 	Object protocol.ObjectID   // ActPerform, ActComplete, ActHoldOver
 	Flight *Flight             // ActDeliver
 	Epoch  uint32              // ActEpoch
-	Left   []protocol.NodeID   // ActEpoch
+	Left   []protocol.NodeID   // ActEpoch: members
+	Homes  []protocol.NodeID   // ActEpoch
 }
 
 // String tells the action apart from all others that are possible in the same state; two messages that are equal
@@ -79,9 +86,12 @@ func (a Action) String() string {
 		return fmt.Sprintf("n%d %v %s %v", a.Node, a.Kind, effectNames[a.Effect], a.Object)
 	case ActHoldOver:
 		return fmt.Sprintf("n%d %v %v", a.Node, a.Kind, a.Object)
-	case ActCrash:
+	case ActCrash, ActLeave, ActDepart, ActJoin:
 		return fmt.Sprintf("n%d %v", a.Node, a.Kind)
 	case ActEpoch:
+		if len(a.Homes) < len(a.Left) {
+			return fmt.Sprintf("n%d %v %v, homes %v, epoch %d", a.Node, a.Kind, a.Left, a.Homes, a.Epoch)
+		}
 		return fmt.Sprintf("n%d %v %v, epoch %d", a.Node, a.Kind, a.Left, a.Epoch)
 	case ActAccess, ActCall, ActDie:
 		return fmt.Sprintf("n%d.t%d %v", a.Node, a.Thread, a.Op)
@@ -173,6 +183,7 @@ var effectNames = [...]string{
 	protocol.EffectMap: "map", protocol.EffectMakeWritable: "make-writable", protocol.EffectDowngrade: "downgrade",
 	protocol.EffectRevoke: "revoke", protocol.EffectHold: "hold", protocol.EffectComplete: "answer",
 	protocol.EffectForget: "forget", protocol.EffectReject: "reject", protocol.EffectLost: "lose", protocol.EffectResumed: "resume",
+	protocol.EffectHandedOver: "handed over",
 }
 
 // FormatEffect says in one line what an engine wants done.
@@ -191,8 +202,8 @@ func FormatEffect(e *protocol.Effect) string {
 	case protocol.EffectHold:
 		return fmt.Sprintf("hold %v for %d µs", e.Object, e.After)
 	}
-	if e.Kind == protocol.EffectResumed {
-		return fmt.Sprintf("resume, epoch %d", e.Count)
+	if e.Kind == protocol.EffectResumed || e.Kind == protocol.EffectHandedOver {
+		return fmt.Sprintf("%s, epoch %d", effectNames[e.Kind], e.Count)
 	}
 	s := fmt.Sprintf("%s %v", effectNames[e.Kind], e.Object)
 	if e.Access != protocol.None {

@@ -32,14 +32,12 @@ func (c *Cluster) Enabled() []Action {
 		all = n.Local(all)
 	}
 	for i := range c.Nodes {
-		if a, ok := NextEpoch(c.Nodes, i); ok {
-			all = append(all, a)
-		}
+		all = Membership(c.Nodes, i, all)
 	}
 	var seen []string
 	for i := range c.InFlight {
 		f := c.InFlight[i]
-		if slices.ContainsFunc(c.InFlight, func(g Flight) bool { return f.MustFollow(&g) }) {
+		if !c.Nodes[f.Message.To].Hears(&f) || slices.ContainsFunc(c.InFlight, func(g Flight) bool { return f.MustFollow(&g) }) {
 			continue
 		}
 		if key := string(f.Append(nil)); !slices.Contains(seen, key) {

@@ -45,7 +45,15 @@ type Config struct {
 	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others then learn, one by one, that it is. All pages are
 	// memory that every node has bound.
 	Crash []protocol.NodeID
+	// Leave are the nodes of which each may leave when its threads are done: it is a home no longer, and when all that it alone had is handed over, it is gone,
+	// and nothing with it.
+	Leave []protocol.NodeID
+	// Join are the nodes that are not there at first and of which each may come. Its threads begin then.
+	Join []protocol.NodeID
 }
+
+// Changes says whether memberships may change.
+func (c *Config) Changes() bool { return len(c.Crash)+len(c.Leave)+len(c.Join) > 0 }
 
 // Engine is the configuration of the engine of one node.
 func (c *Config) Engine(self protocol.NodeID) protocol.Config {
@@ -98,8 +106,13 @@ func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
 	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
-	if len(c.Crash) > 0 {
-		fmt.Fprintf(&b, "crash %s\n", strings.Trim(fmt.Sprint(c.Crash), "[]"))
+	for _, list := range []struct {
+		key   string
+		nodes []protocol.NodeID
+	}{{"crash", c.Crash}, {"leave", c.Leave}, {"join", c.Join}} {
+		if len(list.nodes) > 0 {
+			fmt.Fprintf(&b, "%s %s\n", list.key, strings.Trim(fmt.Sprint(list.nodes), "[]"))
+		}
 	}
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
@@ -154,14 +167,30 @@ func (c *Config) parseLine(line string) error {
 	case "thread":
 		err = c.parseThread(value)
 	case "crash":
-		for _, word := range strings.Fields(value) {
-			n, bad := strconv.ParseUint(word, 10, 16)
-			c.Crash, err = append(c.Crash, protocol.NodeID(n)), errors.Join(err, bad)
-		}
+		c.Crash, err = parseNodes(value)
+	case "leave":
+		c.Leave, err = parseNodes(value)
+	case "join":
+		c.Join, err = parseNodes(value)
 	default:
 		err = fmt.Errorf("%q is no setting", key)
 	}
 	return err
+}
+
+// binds says whether programs bind memory.
+func (c *Config) binds() bool {
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
+		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBind })
+	})
+}
+
+func parseNodes(value string) (nodes []protocol.NodeID, err error) {
+	for _, word := range strings.Fields(value) {
+		n, bad := strconv.ParseUint(word, 10, 16)
+		nodes, err = append(nodes, protocol.NodeID(n)), errors.Join(err, bad)
+	}
+	return nodes, err
 }
 
 func parseTime(s string, t *protocol.Time) error {
@@ -195,8 +224,13 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d: want 1 to %d nodes, and at least one page in region and stripe",
 			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, protocol.MaxNodes)
 	}
-	if slices.ContainsFunc(c.Crash, func(n protocol.NodeID) bool { return int(n) >= c.Nodes }) || len(c.Crash) >= c.Nodes {
-		return fmt.Errorf("%w: nodes %v may crash: at least one of %d has to remain", ErrSyntax, c.Crash, c.Nodes)
+	changing := slices.Concat(c.Crash, c.Leave, c.Join)
+	slices.Sort(changing)
+	if changing = slices.Compact(changing); len(changing) > 0 && (int(changing[len(changing)-1]) >= c.Nodes || len(changing) >= c.Nodes) {
+		return fmt.Errorf("%w: nodes %v may crash, leave or join: at least one of %d has to remain", ErrSyntax, changing, c.Nodes)
+	}
+	if slices.Contains(c.Join, 0) {
+		return fmt.Errorf("%w: node 0 may join: it has bound all memory before", ErrSyntax)
 	}
 	count := map[protocol.NodeID]int{}
 	for i, t := range c.Threads {

@@ -6,19 +6,59 @@ import (
 	"dsmd/protocol"
 )
 
-// NewNodes makes all nodes of a cluster. If some may crash, all pages are memory that a client of each node has bound beforehand: an engine
-// knows of no other that it could be lost.
+// NewNodes makes all nodes of a cluster. If memberships may change, all pages are memory that a client of each node has bound beforehand, unless
+// the programs bind memory themselves: an engine knows of no other that it could be lost.
 func NewNodes(config *Config) []*Node {
 	var nodes []*Node
 	for i := range config.Nodes {
 		nodes = append(nodes, NewNode(config, protocol.NodeID(i)))
 	}
-	if len(config.Crash) > 0 {
+	if config.Changes() && !config.binds() {
 		for _, n := range nodes {
 			bindAll(nodes[0], n, config.Pages)
 		}
 	}
+	if len(config.Join) > 0 {
+		sendAway(nodes, config)
+	}
 	return nodes
+}
+
+// sendAway makes those leave that are to come later.
+func sendAway(nodes []*Node, config *Config) {
+	for _, id := range config.Join {
+		nodes[id].leaving = true
+		nodes[id].moves++
+	}
+	enter(nodes)
+	for _, id := range config.Join {
+		rules := config.Engine(id)
+		rules.Outside = true
+		nodes[id].standing = standing{outside: true, moves: 2}
+		nodes[id].engine = protocol.New(rules)
+	}
+	enter(nodes)
+}
+
+// enter has all members enter the present view, and recover.
+func enter(nodes []*Node) {
+	epoch, members, homes := view(nodes)
+	var sent []protocol.Message
+	step := func(n *Node, ev protocol.Event) {
+		for _, e := range n.engine.Step(ev, nil) {
+			if e.Kind == protocol.EffectSend {
+				sent = append(sent, e.Message)
+			}
+		}
+	}
+	for _, id := range members {
+		step(nodes[id], protocol.Event{Kind: protocol.EventEpoch, Epoch: epoch, Members: members, Homes: homes})
+	}
+	for len(sent) > 0 {
+		m := sent[0]
+		sent = sent[1:]
+		step(nodes[m.To], protocol.Event{Kind: protocol.EventMessage, Message: &m})
+	}
 }
 
 // bystander is the client that has bound all pages on each node.
@@ -34,10 +74,24 @@ func bindAll(directory, n *Node, pages uint64) {
 	n.engine.Step(protocol.Event{Kind: protocol.EventMessage, Message: &answer[0].Message}, nil)
 }
 
+// standing is a node's place among the nodes. The others learn of it by the next view.
+type standing struct {
+	outside bool   // it has not come yet
+	leaving bool   // it leaves, or has left
+	down    bool   // it is lost, or gone
+	moves   uint32 // how often that has changed; the epoch is the sum of all nodes'
+}
+
 // crash loses the node.
 func (n *Node) crash(out *Outcome) {
 	out.Retired = append(out.Retired, Retirement{Kind: RetireCrash, Node: n.self})
-	n.down = true
+	n.depart(out)
+}
+
+// depart ends the node, and nobody is told that anything is lost.
+func (n *Node) depart(*Outcome) {
+	n.down, n.handed = true, 0
+	n.moves++
 	n.engine, n.pages, n.ops, n.holds = nil, nil, nil, nil
 	for i := range n.threads {
 		t := &n.threads[i]
@@ -45,23 +99,81 @@ func (n *Node) crash(out *Outcome) {
 	}
 }
 
-// Down says whether the node is lost.
+// Down says whether the node is lost, or gone.
 func (n *Node) Down() bool { return n.down }
 
-// NextEpoch is the action by which node i learns who is left; false if it knows.
-func NextEpoch(nodes []*Node, i int) (Action, bool) {
-	var left []protocol.NodeID
+// entered says whether the node works: it is not down, and has entered a view if it was outside.
+func (n *Node) entered() bool {
+	if n.down || n.outside {
+		return false
+	}
+	epoch, _ := n.engine.Epoch()
+	return epoch > 0 || !slices.Contains(n.config.Join, n.self)
+}
+
+// Hears says whether a message can arrive at the node. Whoever enters a view tells the others of it before anything else.
+func (n *Node) Hears(f *Flight) bool {
+	if f.Message.Kind != protocol.EpochMark || n.down {
+		return true
+	}
+	epoch, _ := n.engine.Epoch()
+	return epoch >= f.Message.Aux
+}
+
+// view is what all nodes would agree on now.
+func view(nodes []*Node) (epoch uint32, members, homes []protocol.NodeID) {
 	for _, n := range nodes {
-		if !n.down {
-			left = append(left, n.self)
+		epoch += n.moves
+		if n.down || n.outside {
+			continue
+		}
+		members = append(members, n.self)
+		if !n.leaving {
+			homes = append(homes, n.self)
 		}
 	}
-	if nodes[i].down || len(left) == len(nodes) {
-		return Action{}, false
+	return epoch, members, homes
+}
+
+// calm says whether some member has recovered in the present view. Then all have entered it.
+func calm(nodes []*Node, epoch uint32) bool {
+	return slices.ContainsFunc(nodes, func(n *Node) bool {
+		if !n.entered() {
+			return false
+		}
+		at, recovered := n.engine.Epoch()
+		return at == epoch && recovered
+	})
+}
+
+// allHandedOver says whether all homes have what leaving members alone had.
+func allHandedOver(nodes []*Node, epoch uint32) bool {
+	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && !n.leaving && n.handed != epoch })
+}
+
+// Membership appends the actions that change the place of node i among the nodes, or by which it learns who they are. Only who is lost need not wait until
+// the others have recovered.
+func Membership(nodes []*Node, i int, out []Action) []Action {
+	n := nodes[i]
+	if n.down {
+		return out
 	}
-	lost := uint32(len(nodes) - len(left))
-	epoch, _ := nodes[i].engine.Epoch()
-	return Action{Kind: ActEpoch, Node: nodes[i].self, Epoch: lost, Left: left}, epoch < lost
+	epoch, members, homes := view(nodes)
+	add := func(kind ActionKind, possible bool) {
+		if possible && calm(nodes, epoch) {
+			out = append(out, Action{Kind: kind, Node: n.self})
+		}
+	}
+	if n.outside {
+		add(ActJoin, true)
+		return out
+	}
+	if at, _ := n.engine.Epoch(); at < epoch {
+		return append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes})
+	}
+	add(ActLeave, !n.leaving && slices.Contains(n.config.Leave, n.self) && n.Done() && len(homes) > 1)
+	add(ActDepart, n.leaving && allHandedOver(nodes, epoch))
+	return out
 }
 
 // lose tells all threads that wait for a page that it is lost: whatever they wanted to do with it, they go on without.
@@ -91,9 +203,9 @@ func CheckLost(nodes []*Node, o protocol.ObjectID) *Violation {
 	return nil
 }
 
-// alive are the nodes that are not lost.
+// alive are the nodes that are there.
 func alive(nodes []*Node) []*Node {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n.down })
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n.down || n.outside })
 }
 
 // checkForgotten checks that a page that was written and that nobody has is known to be lost: it would be zeros otherwise.

@@ -366,7 +366,7 @@ func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int)
 		return violated(RuleQuiescence, "%d messages have not arrived", inFlight)
 	}
 	for _, n := range alive(nodes) {
-		if v := n.checkQuiescent(ledger); v != nil {
+		if v := n.checkQuiescent(nodes, ledger); v != nil {
 			return v
 		}
 	}
@@ -379,11 +379,14 @@ func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int)
 }
 
 // checkQuiescent checks one node.
-func (n *Node) checkQuiescent(ledger *Ledger) *Violation {
+func (n *Node) checkQuiescent(nodes []*Node, ledger *Ledger) *Violation {
 	for i := range n.threads {
 		if t := &n.threads[i]; !t.done() {
 			return violated(RuleStuck, "thread %d on node %d does not get through %v", t.index, n.self, t.op())
 		}
+	}
+	if epoch, recovered := n.engine.Epoch(); !recovered || n.leaving && !allHandedOver(nodes, epoch) {
+		return violated(RuleStuck, "node %d is in epoch %d, recovered: %v; it leaves: %v, and not all is handed over", n.self, epoch, recovered, n.leaving)
 	}
 	if len(n.ops) > 0 || len(n.holds) > 0 {
 		return violated(RuleQuiescence, "node %d has %d operations and %d holds under way", n.self, len(n.ops), len(n.holds))

@@ -111,7 +111,8 @@ type Node struct {
 	ops     []operation // in the order in which the engine gave them
 	holds   []hold      // in the order in which the engine gave them
 	effects []protocol.Effect
-	down    bool // the node is lost
+	standing
+	handed uint32 // the last epoch of which all that members alone had that were leaving was handed over to this node
 }
 
 // NewNode makes node self of the cluster.
@@ -134,11 +135,11 @@ func NewNode(config *Config, self protocol.NodeID) *Node {
 // Clone makes an independent copy.
 func (n *Node) Clone() *Node {
 	if n.down {
-		return &Node{config: n.config, self: n.self, threads: slices.Clone(n.threads), down: true}
+		return &Node{config: n.config, self: n.self, threads: slices.Clone(n.threads), standing: n.standing}
 	}
 	return &Node{
 		config: n.config, self: n.self, engine: n.engine.Clone(), pages: slices.Clone(n.pages),
-		threads: slices.Clone(n.threads), ops: slices.Clone(n.ops), holds: slices.Clone(n.holds),
+		threads: slices.Clone(n.threads), ops: slices.Clone(n.ops), holds: slices.Clone(n.holds), standing: n.standing, handed: n.handed,
 	}
 }
 
@@ -166,8 +167,11 @@ func (n *Node) Access(o protocol.ObjectID) protocol.Access {
 // AppendState appends a canonical encoding of the node: nodes that behave alike in all eternity are meant to
 // encode alike, and nodes that encode alike do behave alike. The programs are not in it.
 func (n *Node) AppendState(b []byte) []byte {
+	if n.config.Changes() {
+		b = append(b, 's', flag(n.outside), flag(n.leaving), flag(n.down), byte(n.moves), byte(n.handed))
+	}
 	if n.down {
-		return append(b, 'X')
+		return b
 	}
 	mark := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -262,7 +266,7 @@ func (n *Node) page(o protocol.ObjectID) *page {
 
 // Local appends the actions that can happen at this node now, other than the arrival of messages.
 func (n *Node) Local(out []Action) []Action {
-	if n.down {
+	if !n.entered() {
 		return out
 	}
 	if slices.Contains(n.config.Crash, n.self) {
@@ -286,7 +290,12 @@ func (n *Node) Local(out []Action) []Action {
 
 // Thread appends the actions that thread i of this node can take now. At most one of them is not optional.
 // Preconditions: 0 <= i < Threads().
-func (n *Node) Thread(i int, out []Action) []Action { return n.threadActions(i, out) }
+func (n *Node) Thread(i int, out []Action) []Action {
+	if !n.entered() {
+		return out
+	}
+	return n.threadActions(i, out)
+}
 
 // Threads is how many threads the node has, dead ones included.
 func (n *Node) Threads() int { return len(n.threads) }

@@ -120,8 +120,23 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 	case ActCrash:
 		n.crash(out)
 		return
+	case ActDepart:
+		n.depart(out)
+		return
+	case ActLeave:
+		n.leaving = true
+		n.moves++
+	case ActJoin:
+		n.outside = false
+		n.moves++
 	case ActEpoch:
-		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left}, nil, out)
+		begins := !n.entered()
+		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left, Homes: a.Homes}, nil, out)
+		if begins {
+			for i := range n.threads {
+				out.Runnable = append(out.Runnable, i)
+			}
+		}
 	default:
 		n.run(a, now, out)
 	}
@@ -290,6 +305,8 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 	case protocol.EffectComplete:
 		n.answer(e, out)
 	case protocol.EffectResumed:
+	case protocol.EffectHandedOver:
+		n.handed = uint32(e.Count)
 	case protocol.EffectReject:
 		out.violate(RuleRejected, "node %d rejects %v: %s", n.self, incoming, e.Reason)
 	default:

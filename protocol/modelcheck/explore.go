@@ -73,7 +73,7 @@ type nodeState struct {
 	local     []model.Action
 	after     []*transition // beside local; nil: not tried yet
 	delivered map[uint32]*transition
-	epochs    map[string]*transition
+	epochs    map[string]*transition // by model.Membership
 	// idle says that all local actions are optional.
 	idle bool
 	// access is what the page table allows, beside explorer.pages.
@@ -174,22 +174,20 @@ func (x *explorer) successors(s uint32, visit func(t *transition, next []uint32,
 			}
 		}
 	}
-	if len(x.config.Crash) > 0 {
+	if x.config.Changes() {
 		members := x.modelNodes(nodes)
 		for i, id := range nodes {
-			a, ok := model.NextEpoch(members, i)
-			if !ok {
-				continue
-			}
-			t := x.epoch(id, a)
-			next, v := x.apply(state, i, t, -1)
-			if !visit(t, next, v) {
-				return
+			for _, a := range model.Membership(members, i, nil) {
+				t := x.membership(id, a)
+				next, v := x.apply(state, i, t, -1)
+				if !visit(t, next, v) {
+					return
+				}
 			}
 		}
 	}
 	for j, f := range flights {
-		if j > 0 && flights[j-1] == f || x.mustWait(f, flights) {
+		if j > 0 && flights[j-1] == f || x.mustWait(f, flights) || !x.hears(nodes, f) {
 			continue
 		}
 		i := int(x.flights.values[f].Message.To)
@@ -208,6 +206,12 @@ func (x *explorer) mustWait(f uint32, flights []uint32) bool {
 		return false
 	}
 	return slices.ContainsFunc(flights, func(g uint32) bool { return behind.MustFollow(x.flights.values[g]) })
+}
+
+// hears says whether a message can arrive where it goes.
+func (x *explorer) hears(nodes []uint32, f uint32) bool {
+	flight := x.flights.values[f]
+	return x.nodes.values[nodes[flight.Message.To]].node.Hears(flight)
 }
 
 // apply makes transition t of node i happen to a state, and takes the message at position arrived (-1: none)
@@ -311,8 +315,8 @@ func (x *explorer) delivery(node, flight uint32) *transition {
 	return t
 }
 
-// epoch is the transition of a node that learns who is left.
-func (x *explorer) epoch(node uint32, a model.Action) *transition {
+// membership is the transition of a node whose place among the nodes changes, or that learns who they are.
+func (x *explorer) membership(node uint32, a model.Action) *transition {
 	ns := x.nodes.values[node]
 	if ns.epochs == nil {
 		ns.epochs = map[string]*transition{}

@@ -37,9 +37,12 @@ func (b Bound) base(nodes int) model.Config {
 	return c
 }
 
-// threads puts one program on each of the first nodes.
+// threads puts one program on each of the first nodes, but for those whose program is empty.
 func threads(c model.Config, programs ...string) *model.Config {
 	for i, p := range programs {
+		if p == "" {
+			continue
+		}
 		c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(i), Client: 1, Program: model.MustParseProgram(p)})
 	}
 	return &c
@@ -76,6 +79,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.prefetches()...)
 	all = append(all, b.names()...)
 	all = append(all, b.crashes()...)
+	all = append(all, b.changes()...)
 	return all
 }
 
@@ -328,6 +332,63 @@ func (b Bound) crashes() []Case {
 	}
 	all = append(all, Case{"prefetch, one node lost", threads(base(3, 0), "prefetch-write 0; write 0", "prefetch-read 0; write 0", "read 0")},
 		Case{"prefetch, one node lost", threads(base(3, 1), "prefetch-write 0; write 0", "prefetch-read 0; write 0", "read 0")})
+	return all
+}
+
+// changes is nodes that leave when they are done and nodes that come, at any point, also beside one that is lost.
+func (b Bound) changes() []Case {
+	var all []Case
+	base := func(nodes int, leave, join, crash []protocol.NodeID) model.Config {
+		c := b.base(nodes)
+		c.Leave, c.Join, c.Crash, c.Pages = leave, join, crash, 8
+		if b < Deep {
+			c.Duplicates = 0
+		}
+		return c
+	}
+	add := func(family string, c model.Config, programs ...string) {
+		all = append(all, Case{family, threads(c, programs...)})
+	}
+	type ids = []protocol.NodeID
+	two := accesses(2, 0)
+	if b == Short {
+		two = accesses(1, 0)
+	}
+	for _, p := range accesses(1, 0) {
+		for _, q := range two {
+			add("2 nodes, 1 page, one leaves", base(2, ids{0}, nil, nil), p, q)
+			add("2 nodes, 1 page, one leaves", base(2, ids{1}, nil, nil), q, p)
+		}
+		for _, q := range accesses(1, 0) {
+			for _, r := range accesses(1, 1) { // page 1 has its home where the node that comes is
+				add("3 nodes, 2 pages, one comes", base(3, nil, ids{1}, nil), p+"; "+r, r, q)
+				add("2 nodes, 2 pages, one comes and is lost", base(2, nil, ids{1}, ids{1}), p+"; "+r, r+"; "+q)
+				add("3 nodes, 2 pages, one comes, one is lost", base(3, nil, ids{1}, ids{2}), p, r, r)
+			}
+			add("3 nodes, 1 page, one leaves", base(3, ids{0}, nil, nil), p, q, p)
+			add("3 nodes, 1 page, one leaves", base(3, ids{1}, nil, nil), p, q, p)
+			add("3 nodes, 1 page, one leaves, one is lost", base(3, ids{0}, nil, ids{2}), p, q, q)
+			add("3 nodes, 1 page, one leaves, one comes", base(3, ids{0}, ids{2}, nil), p, "", q)
+		}
+	}
+	for _, home := range []int{9, 10} {
+		alone, shared := fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("rlock %d; runlock %[1]d", home)
+		dies := fmt.Sprintf("lock %d; die", home)
+		for _, c := range []model.Config{base(3, ids{0}, nil, nil), base(3, ids{1}, nil, nil), base(3, nil, ids{1}, nil)} {
+			add("lock, one leaves or comes", c, alone, alone, shared)
+			add("lock, one leaves or comes", c, shared, alone, shared)
+			add("lock whose holder dies, one leaves or comes", c, dies, shared, alone)
+			add("lock around a page, one leaves or comes", c, fmt.Sprintf("lock %d; write 0; unlock %[1]d", home), alone, fmt.Sprintf("lock %d; write 0; unlock %[1]d", home))
+		}
+		stop := fmt.Sprintf("barrier %d", home)
+		add("barrier, one leaves or comes", base(3, ids{0}, nil, nil), "", stop+"; "+stop, stop+"; "+stop)
+		add("barrier, one leaves or comes", base(3, nil, ids{1}, nil), stop+"; "+stop, "", stop+"; "+stop)
+		add("barrier with a cancelled arrival, one leaves or comes", base(3, ids{0}, nil, nil), "", stop+" cancel 1", stop+" cancel 1")
+		add("barrier with a cancelled arrival, one leaves or comes", base(3, nil, ids{1}, nil), stop+" cancel 1", "", stop+" cancel 1")
+	}
+	const again = "unbind 0; barrier 8; bind 0; "
+	add("memory freed and bound anew, one leaves", base(3, ids{0}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; "+again+"read 0")
+	add("memory freed and bound anew, one leaves", base(3, ids{2}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; unbind 0; barrier 8")
 	return all
 }
 

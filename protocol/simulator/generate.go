@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"dsmd/protocol"
 	"dsmd/protocol/model"
@@ -27,6 +28,8 @@ type Profile struct {
 	Cancels uint8
 	// Losses is how many nodes are lost, none of them before the first 2 milliseconds are over.
 	Losses int
+	// Leaves and Joins are how many nodes leave when their programs are done, which is soon, and how many come.
+	Leaves, Joins int
 	// Light: nothing is repeated and no thread stalls, for clusters that are large enough without.
 	Light bool
 }
@@ -45,6 +48,9 @@ func Profiles() []Profile {
 		{Name: "losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 3},
 		{Name: "losses and deaths", Nodes: 12, Threads: 2, Ops: 50, Pages: 6, Writes: 50, Hot: 40, Sections: 40, Locks: 2, Deaths: 8, Losses: 2},
 		{Name: "many losses", Nodes: 32, Threads: 1, Ops: 60, Pages: 24, Writes: 40, Sections: 15, Locks: 4, Losses: 12},
+		{Name: "leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Leaves: 3, Joins: 2},
+		{Name: "leaves, joins and barriers", Nodes: 6, Threads: 1, Ops: 80, Pages: 6, Writes: 50, Sections: 10, Locks: 2, Rounds: 12, Cancels: 2, Leaves: 1, Joins: 2},
+		{Name: "leaves, joins and losses", Nodes: 12, Threads: 2, Ops: 60, Pages: 12, Writes: 40, Sections: 25, Locks: 3, Deaths: 3, Losses: 3, Leaves: 3, Joins: 4},
 		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
 	}
 }
@@ -65,16 +71,23 @@ func Generate(p Profile, seed uint64) Options {
 		c.Duplicates, c.Strays, o.Repeat, o.Stall = 0, false, 0, 0
 		o.Deadline *= 10
 	}
-	for _, n := range g.random.Perm(g.Nodes)[:p.Losses] {
-		c.Crash = append(c.Crash, protocol.NodeID(n))
-		o.Crashes = append(o.Crashes, Crash{protocol.NodeID(n), 2000 + Micros(g.random.Uint64N(20_000))})
+	if p.Losses > 0 {
+		for _, n := range g.random.Perm(g.Nodes)[:p.Losses] {
+			c.Crash = append(c.Crash, protocol.NodeID(n))
+			o.Crashes = append(o.Crashes, Crash{protocol.NodeID(n), 2000 + Micros(g.random.Uint64N(20_000))})
+		}
 	}
+	g.move(&o)
 	if g.random.IntN(2) == 0 {
 		o.Start = ^protocol.Time(0) - 20_000 // the nodes' clocks wrap 20 ms later
 	}
 	for n := range g.Nodes {
 		for range p.Threads {
-			c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(n), Client: protocol.ClientID(1 + g.random.IntN(2)), Program: g.program()})
+			program := g.program()
+			if slices.Contains(c.Leave, protocol.NodeID(n)) {
+				program = g.short()
+			}
+			c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(n), Client: protocol.ClientID(1 + g.random.IntN(2)), Program: program})
 		}
 	}
 	for i := range p.Deaths {
@@ -86,6 +99,37 @@ func Generate(p Profile, seed uint64) Options {
 			model.ThreadSpec{Node: node, Client: client, Program: killer})
 	}
 	return o
+}
+
+// move chooses who comes and who leaves: among those that are not lost, and never node 0, so that somebody is there.
+func (g *generator) move(o *Options) {
+	c := o.Config
+	if g.Leaves+g.Joins == 0 {
+		return
+	}
+	for _, n := range g.random.Perm(g.Nodes) {
+		id := protocol.NodeID(n)
+		switch {
+		case n == 0 || slices.Contains(c.Crash, id):
+			continue
+		case len(c.Join) < g.Joins:
+			c.Join = append(c.Join, id)
+		case len(c.Leave) < g.Leaves:
+			c.Leave = append(c.Leave, id)
+		default:
+			continue
+		}
+		o.Moves = append(o.Moves, Move{id, 1000 + Micros(g.random.Uint64N(20_000))})
+	}
+}
+
+// short is the program of a node that leaves before the others are done, and waits for nobody.
+func (g *generator) short() model.Program {
+	var p model.Program
+	for range g.Ops / 8 {
+		p = g.work(p)
+	}
+	return p
 }
 
 type generator struct {

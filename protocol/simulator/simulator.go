@@ -37,6 +37,8 @@ type Options struct {
 	StallMax Micros
 	// Crashes are nodes that are lost, each at its time. They are in Config.Crash too.
 	Crashes []Crash
+	// Moves are nodes that come or leave, each as soon as it can from its time on. They are in Config.Join or Config.Leave too.
+	Moves []Move
 	// Trace gets a line for each action, and one for each effect; nil: nobody.
 	Trace io.Writer
 }
@@ -46,6 +48,19 @@ type Crash struct {
 	Node protocol.NodeID
 	At   Micros
 }
+
+// Move is the coming or the leaving of a node. The others learn of each step one by one, each in LearnWithin.
+type Move struct {
+	Node protocol.NodeID
+	At   Micros
+}
+
+const (
+	// moveEvery is how often it is looked whether a node can come, leave, or be gone.
+	moveEvery Micros = 300
+	// moveFor bounds for how long: it waits until its programs have finished, and others have recovered.
+	moveFor Micros = 2_000_000
+)
 
 // LearnWithin bounds how long it takes a node to learn who is left.
 const LearnWithin Micros = 3000
@@ -85,6 +100,7 @@ type event struct {
 	node   protocol.NodeID
 	thread int
 	turn   uint32 // runThread: void if the thread has been scheduled again since
+	until  Micros // move: when to give it up
 	object protocol.ObjectID
 	flight *model.Flight
 }
@@ -98,7 +114,8 @@ const (
 	endHold
 	deliver
 	crash
-	learn // who is left
+	learn // who is in the cluster
+	move
 )
 
 type eventQueue []*event
@@ -173,6 +190,9 @@ func (r *run) prepare() {
 			r.scheduleThread(n.Self(), t)
 		}
 	}
+	for _, x := range r.options.Moves {
+		r.schedule(event{at: x.At, kind: move, node: x.Node, until: x.At + moveFor})
+	}
 	for _, x := range r.options.Crashes {
 		r.schedule(event{at: x.At, kind: crash, node: x.Node})
 	}
@@ -220,7 +240,13 @@ func (r *run) choose(e *event) (model.Action, bool) {
 	case crash:
 		return model.Action{Kind: model.ActCrash, Node: e.node}, true
 	case learn:
-		return model.NextEpoch(r.nodes, int(e.node))
+		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActEpoch })
+	case move:
+		a, ok := r.membership(e, func(k model.ActionKind) bool { return k != model.ActEpoch })
+		if again := r.now + moveEvery; again < e.until && a.Kind != model.ActDepart {
+			r.schedule(event{at: again, kind: move, node: e.node, until: e.until})
+		}
+		return a, ok
 	case runThread:
 		if r.turns[e.node][e.thread] != e.turn {
 			return model.Action{}, false
@@ -253,10 +279,23 @@ func (r *run) choose(e *event) (model.Action, bool) {
 	}
 }
 
+// membership is the action of those kinds by which the place of a node among the nodes changes, or by which it learns who they are.
+func (r *run) membership(e *event, wanted func(model.ActionKind) bool) (model.Action, bool) {
+	r.actions = model.Membership(r.nodes, int(e.node), r.actions[:0])
+	i := slices.IndexFunc(r.actions, func(a model.Action) bool { return wanted(a.Kind) })
+	if i < 0 {
+		return model.Action{}, false
+	}
+	return r.actions[i], true
+}
+
 // mustWait says whether a message has to follow one that is still on its way.
 func (r *run) mustWait(f *model.Flight) bool {
 	if !f.Ordered() {
 		return false
+	}
+	if !r.nodes[f.Message.To].Hears(f) {
+		return true
 	}
 	return slices.ContainsFunc(r.queue, func(e *event) bool { return e.kind == deliver && f.MustFollow(e.flight) })
 }
@@ -330,7 +369,7 @@ func (r *run) follow(a model.Action) {
 	switch a.Kind {
 	case model.ActFault, model.ActAgain, model.ActSpurious, model.ActStray:
 		r.report.Faults++
-	case model.ActCrash:
+	case model.ActCrash, model.ActJoin, model.ActLeave, model.ActDepart:
 		for _, n := range r.nodes {
 			r.schedule(event{at: r.now + 50 + r.upTo(LearnWithin), kind: learn, node: n.Self()})
 		}

@@ -16,7 +16,7 @@ type world struct {
 	nodes []*simulated
 	mail  []letter
 	news  []news
-	views map[uint32]*view
+	views map[uint32]*decidedView
 	calm  bool // nothing is lost and nobody crashes any more
 }
 
@@ -30,9 +30,9 @@ type simulated struct {
 	cut      map[NodeID]bool // links that are gone
 }
 
-// view is one that somebody has entered.
-type view struct {
-	members []NodeID
+// decidedView is one that somebody has entered.
+type decidedView struct {
+	view
 	entered map[NodeID]bool
 }
 
@@ -45,12 +45,12 @@ type letter struct {
 type news struct{ to, about NodeID }
 
 func newWorld(t *testing.T, seed uint64, count int) *world {
-	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), views: map[uint32]*view{}}
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), views: map[uint32]*decidedView{}}
 	var all []NodeID
 	for i := range count {
 		all = append(all, NodeID(i))
 	}
-	first := &view{members: all, entered: map[NodeID]bool{}}
+	first := &decidedView{view: view{members: all}, entered: map[NodeID]bool{}}
 	for _, id := range all {
 		w.nodes = append(w.nodes, &simulated{state: New(id, all), cut: map[NodeID]bool{}})
 		first.entered[id] = true
@@ -117,14 +117,14 @@ func (w *world) carryOut(id NodeID, out []Output) {
 }
 
 // decided checks that a view is the only one of its epoch.
-func (w *world) decided(o Output) *view {
+func (w *world) decided(o Output) *decidedView {
 	v := w.views[o.Epoch]
 	if v == nil {
-		v = &view{members: o.Members, entered: map[NodeID]bool{}}
+		v = &decidedView{view: view{o.Members, o.Leaving}, entered: map[NodeID]bool{}}
 		w.views[o.Epoch] = v
 	}
-	if !slices.Equal(v.members, o.Members) {
-		w.failf("two views of epoch %d: %v and %v", o.Epoch, v.members, o.Members)
+	if !slices.Equal(v.members, o.Members) || !slices.Equal(v.leaving, o.Leaving) {
+		w.failf("two views of epoch %d: %v and %v, leaving %v and %v", o.Epoch, v.members, o.Members, v.leaving, o.Leaving)
 	}
 	return v
 }
@@ -134,12 +134,17 @@ func (w *world) enter(id NodeID, o Output) {
 	if !contains(v.members, id) || v.entered[id] {
 		w.failf("node %d enters %v, and did so before: %v", id, v.members, v.entered[id])
 	}
-	if w.nodes[id].state.Epoch() != o.Epoch {
+	if w.nodes[id].state.Epoch() < o.Epoch { // it may be in the next one already
 		w.failf("node %d is in epoch %d after entering %d", id, w.nodes[id].state.Epoch(), o.Epoch)
 	}
 	v.entered[id] = true
+	for _, other := range v.members {
+		if w.nodes[id].cut[other] { // it has come, and was lost before anybody could lose it as a member
+			w.news = append(w.news, news{id, other})
+		}
+	}
 	for other := range w.nodes {
-		if !contains(v.members, NodeID(other)) {
+		if !contains(v.members, NodeID(other)) && !w.nodes[other].state.Outside() {
 			w.cutLink(id, NodeID(other))
 		}
 	}
@@ -163,13 +168,13 @@ func (w *world) oneServes() {
 	w.t.Helper()
 	serving := map[uint32][]NodeID{}
 	for id, n := range w.nodes {
-		if n.state.Epoch() == n.serving {
+		if n.state.Epoch() == n.serving && !n.state.Outside() {
 			serving[n.serving] = append(serving[n.serving], NodeID(id))
 		}
 	}
 	var with []uint32
 	for epoch, by := range serving {
-		if isQuorum(by, w.views[epoch].members) {
+		if isQuorum(by, w.views[epoch].voters()) {
 			with = append(with, epoch)
 		}
 	}
@@ -215,6 +220,10 @@ func (w *world) step(mails int) {
 		w.hear()
 	case what < mails+6:
 		w.resume(id)
+	case w.nodes[id].state.Outside():
+		if by := NodeID(w.rng.IntN(len(w.nodes))); w.nodes[by].alive() && !w.nodes[by].cut[id] && by != id && (!w.calm || contains(w.nodes[by].state.Members(), id)) {
+			w.carryOut(by, w.nodes[by].state.Admit(id, nil)) // it asks again
+		}
 	case !w.nodes[id].crashed:
 		w.carryOut(id, w.nodes[id].state.Tick(nil))
 	}
@@ -239,6 +248,44 @@ func (w *world) harm() {
 	default:
 		if a != b {
 			w.cutLink(a, b)
+		}
+	}
+}
+
+// change has a node come or leave that can, asked for at any other.
+func (w *world) change() {
+	id, asked := NodeID(w.rng.IntN(len(w.nodes))), NodeID(w.rng.IntN(len(w.nodes)))
+	n, by := w.nodes[id], w.nodes[asked]
+	if id == asked || !by.alive() || by.state.Outside() {
+		return
+	}
+	switch {
+	case n.alive() && !n.state.Outside() && contains(by.state.Leaving(), id):
+		w.isolate(id) // if it is not time yet, that is a crash
+	case n.alive() && !n.state.Outside():
+		w.carryOut(asked, by.state.Retire(id, nil))
+	case n.state.Outside():
+		w.carryOut(asked, by.state.Admit(id, nil))
+	case !w.known(id):
+		w.restart(id)
+		w.carryOut(asked, by.state.Admit(id, nil))
+	}
+}
+
+// known says whether some node that lives takes a node that does not for a member.
+func (w *world) known(id NodeID) bool {
+	return slices.ContainsFunc(w.nodes, func(n *simulated) bool { return n.alive() && contains(n.state.Members(), id) })
+}
+
+// restart replaces a node by a process that knows nothing, and that nobody has met.
+func (w *world) restart(id NodeID) {
+	w.nodes[id] = &simulated{state: NewOutside(id), cut: map[NodeID]bool{}}
+	w.mail = slices.DeleteFunc(w.mail, func(l letter) bool { return l.from == id || l.to == id })
+	w.news = slices.DeleteFunc(w.news, func(n news) bool { return n.to == id || n.about == id })
+	for other, n := range w.nodes {
+		delete(n.cut, id)
+		if !n.alive() {
+			n.cut[id], w.nodes[id].cut[NodeID(other)] = true, true
 		}
 	}
 }
@@ -273,7 +320,7 @@ func (w *world) settled() bool {
 	for _, n := range w.nodes {
 		s := n.state
 		fine := s.Epoch() == last && n.serving == last && len(without(s.members, s.suspects)) == len(s.members)
-		if n.alive() && !n.blocked && !fine {
+		if n.alive() && !n.state.Outside() && !n.blocked && !fine {
 			return false
 		}
 	}
@@ -293,7 +340,11 @@ func TestAgreement(t *testing.T) {
 		mails := 2 + rng.IntN(12)
 		w.resume(0)
 		for range 1 + rng.IntN(5) {
-			w.harm()
+			if rng.IntN(2) == 0 {
+				w.change()
+			} else {
+				w.harm()
+			}
 			for range rng.IntN(60 * len(w.nodes)) {
 				w.step(mails)
 				w.oneServes()
@@ -303,7 +354,7 @@ func TestAgreement(t *testing.T) {
 		w.tally(outcomes)
 	}
 	t.Log(outcomes)
-	for _, what := range []string{"goes on in epoch 0", "goes on in epoch 1", "goes on in epoch 2", "goes on in epoch 3", "excluded", "blocked"} {
+	for _, what := range []string{"goes on in epoch 0", "goes on in epoch 1", "goes on in epoch 2", "goes on in epoch 3", "excluded", "blocked", "leaves", "comes"} {
 		if outcomes[what] == 0 {
 			t.Errorf("no node %s in any run: the test does not test what it should", what)
 		}
@@ -311,8 +362,18 @@ func TestAgreement(t *testing.T) {
 }
 
 func (w *world) tally(outcomes map[string]int) {
+	for id, v := range w.views {
+		if id > 0 && len(v.leaving) > 0 {
+			outcomes["leaves"]++
+		}
+		if before := w.views[id-1]; id > 0 && before != nil && !isSubset(v.members, before.members) {
+			outcomes["comes"]++
+		}
+	}
 	for _, n := range w.nodes {
 		switch {
+		case n.state.Outside():
+			outcomes["outside"]++
 		case n.crashed:
 			outcomes["crashed"]++
 		case n.excluded:

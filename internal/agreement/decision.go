@@ -14,12 +14,12 @@ const (
 
 // decision is a node's part in deciding the next view.
 //
-// What must hold: promised only grows; voted <= promised; voted is 0 if and only if value is nil.
+// What must hold: promised only grows; voted <= promised; voted is 0 if and only if value is no view.
 type decision struct {
-	promised ballot   // nothing below is accepted any more
-	voted    ballot   // at which value was accepted
-	value    []NodeID // nil: nothing was accepted
-	seen     uint64   // the highest round that anybody was heard of
+	promised ballot // nothing below is accepted any more
+	voted    ballot // at which value was accepted
+	value    view   // none: nothing was accepted
+	seen     uint64 // the highest round that anybody was heard of
 
 	own    *attempt // what this node is trying
 	failed int      // own attempts that came to nothing
@@ -32,7 +32,7 @@ type attempt struct {
 	ballot   ballot
 	promised []NodeID // who has
 	best     ballot   // the highest at which one of them had accepted something
-	value    []NodeID // what that was; once proposed: what is
+	value    view     // what that was; once proposed: what is
 	proposed bool
 	accepted []NodeID // who has
 }
@@ -40,7 +40,7 @@ type attempt struct {
 // consider does what the suspicions demand: nothing, block, or try to have a view without them decided.
 func (s *State) consider() {
 	rest := without(s.members, s.suspects)
-	if possible := len(rest) == len(s.members) || isQuorum(rest, s.base); possible == s.blocked {
+	if possible := len(rest) == len(s.members) || s.canGoOn(rest); possible == s.blocked {
 		s.blocked = !possible
 		kind := Quorum
 		if s.blocked {
@@ -48,7 +48,7 @@ func (s *State) consider() {
 		}
 		s.out = append(s.out, Output{Kind: kind})
 	}
-	if s.blocked || len(rest) == len(s.members) {
+	if s.blocked || s.wanted().equal(s.view) {
 		s.next.own, s.next.pause = nil, 0
 		return
 	}
@@ -63,6 +63,33 @@ func (s *State) consider() {
 	if s.next.pause == 0 {
 		s.try()
 	}
+}
+
+// canGoOn says whether those decide for each view that somebody may still work under.
+func (s *State) canGoOn(rest []NodeID) bool {
+	return s.since != nil && !slices.ContainsFunc(s.since, func(voters []NodeID) bool { return !isQuorum(rest, voters) })
+}
+
+// wanted is the next view, as far as this node has a say: without those that it suspects, or, if it suspects nobody and the present view serves, with those
+// that want to come, or else with those leaving that want to leave.
+func (s *State) wanted() view {
+	rest := without(s.members, s.suspects)
+	if len(rest) < len(s.members) || len(s.since) != 1 {
+		return view{rest, without(s.leaving, s.suspects)}
+	}
+	if joins := without(s.joins, s.members); len(joins) > 0 {
+		for _, n := range joins {
+			rest = insert(rest, n)
+		}
+		return view{rest, s.leaving}
+	}
+	leaving := s.leaving
+	for _, n := range s.leaves {
+		if contains(rest, n) && !contains(leaving, n) && len(leaving)+1 < len(rest) {
+			leaving = insert(slices.Clone(leaving), n)
+		}
+	}
+	return view{rest, leaving}
 }
 
 // try starts a ballot.
@@ -141,7 +168,7 @@ func (s *State) onPrepare(from NodeID, m *message) {
 	if m.ballot == s.next.voted {
 		return // it came twice; the attempt is beyond promises
 	}
-	s.answer(from, message{kind: promise, epoch: m.epoch, ballot: m.ballot, voted: s.next.voted, members: s.next.value})
+	s.answer(from, message{kind: promise, epoch: m.epoch, ballot: m.ballot, voted: s.next.voted, view: s.next.value})
 }
 
 func (s *State) onPromise(from NodeID, m *message) {
@@ -151,21 +178,23 @@ func (s *State) onPromise(from NodeID, m *message) {
 	}
 	own.promised = insert(own.promised, from)
 	if m.voted > own.best {
-		own.best, own.value = m.voted, m.members
+		own.best, own.value = m.voted, m.view
 	}
-	if isQuorum(own.promised, s.members) {
+	if isQuorum(own.promised, s.voters()) {
 		s.propose(own)
 	}
 }
 
-// propose asks to accept what was perhaps decided already, or else those whom this node does not suspect: consider has made sure that they are a
-// quorum of base.
+// propose asks to accept what was perhaps decided already, or else what this node wants: consider has made sure that those can go on.
 func (s *State) propose(own *attempt) {
-	if own.value == nil {
-		own.value = without(s.members, s.suspects)
+	if own.value.members == nil {
+		if own.value = s.wanted(); own.value.equal(s.view) {
+			s.next.own = nil // it was taken back meanwhile
+			return
+		}
 	}
 	own.proposed = true
-	m := message{kind: accept, epoch: s.epoch + 1, ballot: own.ballot, members: own.value}
+	m := message{kind: accept, epoch: s.epoch + 1, ballot: own.ballot, view: own.value}
 	s.broadcast(s.members, m)
 	s.vote(s.self, &m)
 }
@@ -178,7 +207,7 @@ func (s *State) onAccept(from NodeID, m *message) {
 	if m.ballot > s.next.promised {
 		s.follow(from)
 	}
-	s.next.promised, s.next.voted, s.next.value, s.next.age = m.ballot, m.ballot, m.members, 0
+	s.next.promised, s.next.voted, s.next.value, s.next.age = m.ballot, m.ballot, m.view, 0
 	s.answer(from, message{kind: accepted, epoch: m.epoch, ballot: m.ballot})
 }
 
@@ -188,29 +217,40 @@ func (s *State) onAccepted(from NodeID, m *message) {
 		return
 	}
 	own.accepted = insert(own.accepted, from)
-	if isQuorum(own.accepted, s.members) {
-		members := own.value
-		s.broadcast(s.members, message{kind: decided, epoch: m.epoch, members: members}) // also to those that it leaves out
-		s.enter(m.epoch, members)
+	if isQuorum(own.accepted, s.voters()) {
+		next := own.value
+		all := next.members
+		for _, n := range s.members { // also to those that it leaves out
+			all = insert(slices.Clone(all), n)
+		}
+		s.broadcast(all, message{kind: decided, epoch: m.epoch, view: next})
+		s.enter(m.epoch, next)
 	}
 }
 
 // learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View.
 func (s *State) learn(m *message) {
 	if contains(m.members, s.self) {
-		s.broadcast(s.members, *m)
+		s.broadcast(m.members, *m)
 	}
-	s.enter(m.epoch, m.members)
+	s.enter(m.epoch, m.view)
 }
 
-// enter goes on in a view that was decided, or ends this node's part.
-func (s *State) enter(epoch uint32, members []NodeID) {
-	if !contains(members, s.self) {
+// enter goes on in a view that was decided, or ends this node's part. Whoever comes in is another process than the one that was suspected.
+func (s *State) enter(epoch uint32, next view) {
+	out := next.clone()
+	if !contains(next.members, s.self) {
 		s.excluded, s.next = true, decision{}
-		s.out = append(s.out, Output{Kind: Excluded, Epoch: epoch, Members: slices.Clone(members)})
+		s.out = append(s.out, Output{Kind: Excluded, Epoch: epoch, Members: out.members, Leaving: out.leaving})
 		return
 	}
-	s.epoch, s.members, s.next = epoch, members, decision{}
-	s.out = append(s.out, Output{Kind: View, Epoch: epoch, Members: slices.Clone(members)})
+	s.suspects = without(s.suspects, without(next.members, s.members))
+	s.joins, s.leaves = without(s.joins, next.members), without(s.leaves, next.leaving)
+	if !s.outside && s.since != nil {
+		s.since = append(slices.Clone(s.since), next.voters())
+	}
+	s.outside = false
+	s.epoch, s.view, s.next = epoch, next.clone(), decision{}
+	s.out = append(s.out, Output{Kind: View, Epoch: epoch, Members: out.members, Leaving: out.leaving})
 	s.consider()
 }

@@ -20,6 +20,21 @@ func isQuorum(part, view []NodeID) bool {
 	return 2*count > len(view) || 2*count == len(view) && len(view) > 0 && contains(part, view[0])
 }
 
+// view is who is in the cluster.
+type view struct {
+	members []NodeID // sorted; nil: no view
+	leaving []NodeID // of them, sorted: they give away what they have, and decide nothing any more
+}
+
+// voters are those members that decide.
+func (v view) voters() []NodeID { return without(v.members, v.leaving) }
+
+func (v view) equal(w view) bool {
+	return slices.Equal(v.members, w.members) && slices.Equal(v.leaving, w.leaving)
+}
+
+func (v view) clone() view { return view{slices.Clone(v.members), slices.Clone(v.leaving)} }
+
 func contains(sorted []NodeID, n NodeID) bool {
 	_, found := slices.BinarySearch(sorted, n)
 	return found

@@ -33,6 +33,7 @@ type Output struct {
 	Message []byte   // Send
 	Epoch   uint32   // View and Excluded
 	Members []NodeID // View and Excluded; sorted
+	Leaving []NodeID // View and Excluded: members that are to give away what they have; sorted
 }
 
 // State is one node's part in the agreement. Each method appends what is to be done to out, in that order, and returns it.
@@ -41,10 +42,16 @@ type Output struct {
 type State struct {
 	self NodeID
 
-	epoch    uint32
-	members  []NodeID // of epoch; self is one. Never changed in place
-	base     []NodeID // members of the last view known to have been entered by all of them; a superset of members
+	epoch uint32
+	view  // of epoch; self is a member, unless it is outside. Never changed in place
+	// since are the voters of the last view known to have been entered by all its members, and of those after it that this node has been in, this one included.
+	// nil: this node has come since, and does not know.
+	since    [][]NodeID
 	suspects []NodeID // sorted; self is none. Some may have been left out already
+	joins    []NodeID // sorted: who is to come in
+	leaves   []NodeID // sorted: members that are to leave
+
+	outside bool // this node was in no view yet
 
 	blocked  bool // NoQuorum was the last word
 	excluded bool
@@ -57,13 +64,16 @@ type State struct {
 // New starts a node in epoch 0, which all its members have entered. Preconditions: members are 1 to MaxNodes, sorted, without repetitions,
 // and self is one.
 func New(self NodeID, members []NodeID) *State {
-	m := message{kind: decided, epoch: 1, members: members}
+	m := message{kind: decided, epoch: 1, view: view{members: members}}
 	if _, err := decodeMessage(appendMessage(nil, &m)); err != nil || !contains(members, self) {
 		panic(fmt.Sprintf("agreement: node %d among %v: %v", self, members, err))
 	}
 	members = slices.Clone(members)
-	return &State{self: self, members: members, base: members}
+	return &State{self: self, view: view{members: members}, since: [][]NodeID{members}}
 }
+
+// NewOutside starts a node that is in no view until others decide one with it. It knows nothing, whatever it was before.
+func NewOutside(self NodeID) *State { return &State{self: self, outside: true} }
 
 // Epoch is the number of the present view.
 func (s *State) Epoch() uint32 { return s.epoch }
@@ -86,6 +96,43 @@ func (s *State) Suspect(n NodeID, out []Output) []Output {
 	return s.out
 }
 
+// Admit tells that a node wants to come in, a process that knows nothing of the cluster. A view with it is decided as soon as all members of the present
+// one have entered that, and none of them is suspected. If the node is a member, it is told so.
+func (s *State) Admit(n NodeID, out []Output) []Output {
+	if s.excluded || s.outside {
+		return out
+	}
+	s.out = out
+	if contains(s.members, n) {
+		s.send(n, message{kind: decided, epoch: s.epoch, view: s.view})
+		return s.out
+	}
+	s.joins = insert(s.joins, n)
+	s.consider()
+	return s.out
+}
+
+// Dismiss takes Admit back, as far as it is not too late.
+func (s *State) Dismiss(n NodeID) { s.joins = without(s.joins, []NodeID{n}) }
+
+// Retire tells that a member is to leave. A view in which it is leaving is decided under the same conditions as one with a node that comes. When it has
+// given away all that it has, it is left out by Suspect. The last that is not leaving cannot retire.
+func (s *State) Retire(n NodeID, out []Output) []Output {
+	if s.excluded || s.outside || !contains(s.members, n) || contains(s.leaving, n) {
+		return out
+	}
+	s.out = out
+	s.leaves = insert(s.leaves, n)
+	s.consider()
+	return s.out
+}
+
+// Leaving are the members that are leaving, sorted.
+func (s *State) Leaving() []NodeID { return slices.Clone(s.leaving) }
+
+// Outside says that this node was in no view yet.
+func (s *State) Outside() bool { return s.outside }
+
 // Resumed tells that each member of the view of this epoch has told this node that it has entered it, and hence left all older views. It
 // means nothing when another view has been decided since.
 func (s *State) Resumed(epoch uint32, out []Output) []Output {
@@ -93,7 +140,7 @@ func (s *State) Resumed(epoch uint32, out []Output) []Output {
 		return out
 	}
 	s.out = out
-	s.base = s.members
+	s.since = [][]NodeID{s.voters()}
 	s.consider()
 	return s.out
 }
@@ -108,7 +155,7 @@ func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
 	if err := s.sensible(from, &m); err != nil {
 		return out, err
 	}
-	if s.excluded {
+	if s.excluded || s.outside && (m.kind != decided || !contains(m.members, s.self)) {
 		return out, nil
 	}
 	s.out = out
@@ -117,7 +164,7 @@ func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
 		s.learn(&m)
 	case m.epoch <= s.epoch: // it is behind; or late
 		if m.kind == prepare || m.kind == accept || m.kind == query {
-			s.send(from, message{kind: decided, epoch: s.epoch, members: s.members})
+			s.send(from, message{kind: decided, epoch: s.epoch, view: s.view})
 		}
 	case m.epoch > s.epoch+1:
 		s.send(from, message{kind: query, epoch: s.epoch + 1})
@@ -133,17 +180,17 @@ func (s *State) sensible(from NodeID, m *message) error {
 	switch {
 	case from == s.self:
 		wrong = "it comes from this node"
-	case m.epoch == s.epoch && m.kind == decided && !slices.Equal(m.members, s.members):
+	case s.outside:
+		return nil
+	case m.epoch == s.epoch && m.kind == decided && !m.view.equal(s.view):
 		wrong = fmt.Sprintf("another view was decided, with %v", s.members)
 	case m.epoch <= s.epoch:
 		return nil
-	case !isSubset(m.members, s.members):
-		wrong = fmt.Sprintf("not all of them are in the view of epoch %d, %v", s.epoch, s.members)
 	case m.epoch > s.epoch+1 || m.kind == decided || m.kind == query:
 		return nil
 	case !contains(s.members, from):
 		wrong = fmt.Sprintf("the node is not in the view of epoch %d, %v", s.epoch, s.members)
-	case m.members != nil && (len(m.members) == len(s.members) || !isQuorum(m.members, s.members)):
+	case m.members != nil && (m.view.equal(s.view) || !isQuorum(m.members, s.voters()) || !isSubset(m.members, s.members) && !isSubset(s.members, m.members)):
 		wrong = fmt.Sprintf("they cannot follow the view of epoch %d, %v", s.epoch, s.members)
 	}
 	if wrong == "" {
@@ -154,8 +201,11 @@ func (s *State) sensible(from NodeID, m *message) error {
 
 // Idle says that nothing depends on Tick at present.
 func (s *State) Idle() bool {
-	return s.excluded || s.next.own == nil && s.next.pause == 0 && s.next.promised == 0
+	return s.excluded || s.next.own == nil && s.next.pause == 0 && s.next.promised == 0 && !s.entering()
 }
+
+// entering says whether some member of the view may not know of it yet.
+func (s *State) entering() bool { return len(s.since) != 1 && len(s.members) > 1 }
 
 // Tick tells that time has passed: at least as long as messages usually take there and back. It repeats what may have been lost.
 func (s *State) Tick(out []Output) []Output {
@@ -175,7 +225,12 @@ func (s *State) Tick(out []Output) []Output {
 		}
 	case s.next.age >= 2*patience:
 		s.next.age = 0
-		s.broadcast(s.members, message{kind: query, epoch: s.epoch + 1})
+		if s.next.promised != 0 {
+			s.broadcast(s.members, message{kind: query, epoch: s.epoch + 1})
+		}
+		if s.entering() {
+			s.broadcast(s.members, message{kind: decided, epoch: s.epoch, view: s.view})
+		}
 	}
 	return s.out
 }

@@ -151,17 +151,16 @@ func TestNonsense(t *testing.T) {
 		from NodeID
 		m    message
 	}{
-		"its own words":        {0, message{kind: query, epoch: 2}},
-		"another decision":     {1, message{kind: decided, epoch: 1, members: []NodeID{0, 1, 2}}},
-		"members that left":    {1, message{kind: accept, epoch: 2, ballot: b, members: []NodeID{0, 1, 4}}},
-		"members that are new": {1, message{kind: decided, epoch: 7, members: []NodeID{0, 1, 9}}},
-		"the same members":     {1, message{kind: accept, epoch: 2, ballot: b, members: []NodeID{0, 1, 2, 3}}},
-		"too few members":      {1, message{kind: accept, epoch: 2, ballot: b, members: []NodeID{2, 3}}},
-		"a stranger's ballot":  {4, message{kind: prepare, epoch: 2, ballot: b}},
+		"its own words":       {0, message{kind: query, epoch: 2}},
+		"another decision":    {1, message{kind: decided, epoch: 1, view: view{members: []NodeID{0, 1, 2}}}},
+		"members that left":   {1, message{kind: accept, epoch: 2, ballot: b, view: view{members: []NodeID{0, 1, 4}}}},
+		"the same members":    {1, message{kind: accept, epoch: 2, ballot: b, view: view{members: []NodeID{0, 1, 2, 3}}}},
+		"too few members":     {1, message{kind: accept, epoch: 2, ballot: b, view: view{members: []NodeID{2, 3}}}},
+		"a stranger's ballot": {4, message{kind: prepare, epoch: 2, ballot: b}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(0, []NodeID{0, 1, 2, 3, 4})
-			if _, err := s.Message(1, appendMessage(nil, &message{kind: decided, epoch: 1, members: []NodeID{0, 1, 2, 3}}), nil); err != nil {
+			if _, err := s.Message(1, appendMessage(nil, &message{kind: decided, epoch: 1, view: view{members: []NodeID{0, 1, 2, 3}}}), nil); err != nil {
 				t.Fatal(err)
 			}
 			out, err := s.Message(c.from, appendMessage(nil, &c.m), nil)

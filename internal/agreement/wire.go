@@ -39,17 +39,20 @@ func (b ballot) round() uint64 { return uint64(b) >> 16 }
 
 // message is one message. Which fields are used depends on its kind, see has; the others are zero.
 type message struct {
-	kind    kind
-	epoch   uint32   // the one that is to be decided, or was; at least 1
-	ballot  ballot   // the attempt
-	voted   ballot   // promise: at which members were accepted; 0: none were
-	members []NodeID // sorted, without repetitions
+	kind   kind
+	epoch  uint32 // the one that is to be decided, or was; at least 1
+	ballot ballot // the attempt
+	voted  ballot // promise: at which members were accepted; 0: none were
+	view          // its members are sorted, without repetitions, and not all are leaving
 }
+
+// leavingBit is set, in the wire form of a member, if it is leaving.
+const leavingBit = 1 << 15
 
 // headerBytes is how long a message without members is.
 const headerBytes = 1 + 4 + 8 + 8 + 2
 
-// appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the number of members, and each member.
+// appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the number of members, and each member, with leavingBit or without.
 func appendMessage(b []byte, m *message) []byte {
 	b = append(b, Mark|byte(m.kind))
 	b = binary.LittleEndian.AppendUint32(b, m.epoch)
@@ -57,6 +60,9 @@ func appendMessage(b []byte, m *message) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.voted))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.members)))
 	for _, n := range m.members {
+		if contains(m.leaving, n) {
+			n |= leavingBit
+		}
 		b = binary.LittleEndian.AppendUint16(b, uint16(n))
 	}
 	return b
@@ -80,6 +86,10 @@ func decodeMessage(b []byte) (message, error) {
 	}
 	for i := range count {
 		n := NodeID(binary.LittleEndian.Uint16(b[headerBytes+2*i:]))
+		if n&leavingBit != 0 {
+			n &^= leavingBit
+			m.leaving = append(m.leaving, n)
+		}
 		if n >= MaxNodes || i > 0 && n <= m.members[i-1] {
 			return message{}, fmt.Errorf("%w: %v with members that are not in order", ErrMalformed, m.kind)
 		}
@@ -95,5 +105,6 @@ func decodeMessage(b []byte) (message, error) {
 func (m *message) sound() bool {
 	hasBallot := m.kind != decided && m.kind != query
 	hasMembers := m.kind == accept || m.kind == decided || m.kind == promise && m.voted != 0
-	return (m.ballot != 0) == hasBallot && (m.voted == 0 || m.kind == promise && m.voted < m.ballot) && (len(m.members) > 0) == hasMembers
+	return (m.ballot != 0) == hasBallot && (m.voted == 0 || m.kind == promise && m.voted < m.ballot) && (len(m.members) > 0) == hasMembers &&
+		(len(m.members) == 0 || len(m.leaving) < len(m.members))
 }

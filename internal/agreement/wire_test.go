@@ -14,11 +14,12 @@ func samples() []message {
 	return []message{
 		{kind: prepare, epoch: 1, ballot: first},
 		{kind: promise, epoch: 1, ballot: second},
-		{kind: promise, epoch: 1, ballot: second, voted: first, members: []NodeID{0, 1, MaxNodes - 1}},
-		{kind: accept, epoch: 1 << 31, ballot: second, members: []NodeID{5}},
+		{kind: promise, epoch: 1, ballot: second, voted: first, view: view{members: []NodeID{0, 1, MaxNodes - 1}}},
+		{kind: accept, epoch: 1 << 31, ballot: second, view: view{members: []NodeID{5}}},
 		{kind: accepted, epoch: 2, ballot: second},
 		{kind: refuse, epoch: 2, ballot: 1<<64 - 1},
-		{kind: decided, epoch: 3, members: []NodeID{0, 1, 2}},
+		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}}},
+		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}, leaving: []NodeID{0, 2}}},
 		{kind: query, epoch: 3},
 	}
 }
@@ -43,17 +44,18 @@ func TestWireForm(t *testing.T) {
 func TestMalformed(t *testing.T) {
 	b := makeBallot(1, 1)
 	for want, m := range map[string]message{
-		"kind 0":              {kind: 0, epoch: 1},
-		"kind 8":              {kind: kindEnd, epoch: 1},
-		"for epoch 0":         {kind: query},
-		"prepare with ballot": {kind: prepare, epoch: 1},
-		"query with ballot":   {kind: query, epoch: 1, ballot: b},
-		"decided with ballot": {kind: decided, epoch: 1},
-		"promise with ballot": {kind: promise, epoch: 1, ballot: b, voted: b, members: []NodeID{1}},
-		"accept with ballot":  {kind: accept, epoch: 1, ballot: b, voted: 1, members: []NodeID{1}},
-		"not in order":        {kind: decided, epoch: 1, members: []NodeID{1, 1}},
-		"accept with members": {kind: accept, epoch: 1, ballot: b, members: []NodeID{MaxNodes}},
-		"with 1025 members":   {kind: decided, epoch: 1, members: make([]NodeID, MaxNodes+1)},
+		"kind 0":               {kind: 0, epoch: 1},
+		"kind 8":               {kind: kindEnd, epoch: 1},
+		"for epoch 0":          {kind: query},
+		"prepare with ballot":  {kind: prepare, epoch: 1},
+		"query with ballot":    {kind: query, epoch: 1, ballot: b},
+		"decided with ballot":  {kind: decided, epoch: 1},
+		"promise with ballot":  {kind: promise, epoch: 1, ballot: b, voted: b, view: view{members: []NodeID{1}}},
+		"accept with ballot":   {kind: accept, epoch: 1, ballot: b, voted: 1, view: view{members: []NodeID{1}}},
+		"not in order":         {kind: decided, epoch: 1, view: view{members: []NodeID{1, 1}}},
+		"accept with members":  {kind: accept, epoch: 1, ballot: b, view: view{members: []NodeID{MaxNodes}}},
+		"vote 0 and 1 members": {kind: decided, epoch: 1, view: view{members: []NodeID{1}, leaving: []NodeID{1}}},
+		"with 1025 members":    {kind: decided, epoch: 1, view: view{members: make([]NodeID, MaxNodes+1)}},
 	} {
 		if _, err := decodeMessage(appendMessage(nil, &m)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", m, err, want)
@@ -81,7 +83,7 @@ func FuzzMessage(f *testing.F) {
 			for range 100 {
 				s.Tick(nil)
 			}
-			if !contains(s.members, 0) || !isSubset(s.members, []NodeID{0, 1, 2, 3}) {
+			if !contains(s.members, 0) || !isSubset(s.leaving, s.members) || len(s.voters()) == 0 {
 				t.Fatalf("the members are %v", s.members)
 			}
 		}

@@ -49,6 +49,8 @@ func (n *Node) call(p *program, c *attach.Call) error {
 		n.answerLostPage(p, c)
 	case attach.OpLostRanks:
 		n.answerLostRanks(p, c)
+	case attach.OpDrain:
+		n.startDrain(p, c)
 	default:
 		n.ask(p, c)
 	}

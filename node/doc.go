@@ -22,6 +22,7 @@
 //	failure.go   peers that are lost, in whoever's opinion
 //	survive.go   going on without them
 //	roster.go    which ranks are lost with them
+//	comings.go   nodes that leave and nodes that come
 //	calls.go     what programs ask for
 //	runs.go      doing to neighbouring pages together what one turn brings for each
 //	prefetch.go  fetching runs of pages before they are touched

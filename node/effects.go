@@ -53,6 +53,8 @@ func (n *Node) carryOut(f *protocol.Effect) {
 		n.losePage(page, protocol.NodeID(f.Rank))
 	case protocol.EffectResumed:
 		n.resumed(uint32(f.Count))
+	case protocol.EffectHandedOver:
+		n.handedOver(uint32(f.Count))
 	case protocol.EffectReject:
 		n.part(transport.NodeID(f.Message.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s",
 			f.Message.From, f.Message.Kind, f.Message.Object, f.Reason))

@@ -81,6 +81,13 @@ func (n *Node) PeerFailed(peer transport.NodeID, err error) {
 	n.wake.Signal() // under the lock: the descriptor is closed after end
 }
 
+// forget has the loss of a peer's successor count again.
+func (f *failures) forget(peer transport.NodeID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.known, peer)
+}
+
 // woken deals with what other goroutines have to tell.
 func (n *Node) woken() {
 	n.wake.Clear()
@@ -95,6 +102,9 @@ func (n *Node) woken() {
 // PeerDown implements transport.Handler.
 func (n *Node) PeerDown(peer transport.NodeID, err error) {
 	n.lose(peer, fmt.Errorf("node: node %d is lost: %w", peer, err))
+	if n.survives() {
+		n.peerGone(peer)
+	}
 }
 
 // part parts with a peer that does not keep to the protocol: nothing that it says from here on can be believed.

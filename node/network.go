@@ -44,7 +44,7 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 	log := func(line string) { cfg.Log.Info(line) }
 	base := tcp.Config{
 		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
-		PageBytes: pageBytes, TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Log: log,
+		PageBytes: pageBytes, TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
 	}
 	if device != nil {
 		base.Hello = rdma.Hello

@@ -66,6 +66,9 @@ type Config struct {
 	// Survive has the node go on without peers that are lost, as long as the nodes that are left are a quorum (see internal/agreement). Otherwise the
 	// loss of any ends all nodes, with their programs. It must be the same on all nodes.
 	Survive bool
+	// Rejoin: the cluster runs, and this node comes in the place of one with its number that has left, or was lost. It needs Survive. Programs that connect before it
+	// is let in wait.
+	Rejoin bool
 	// NoQuorum, one of NoQuorumPolicies, says what happens to programs when Survive does not help, because too few nodes are left. "": "block".
 	NoQuorum string
 	Hold     time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
@@ -114,6 +117,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
 	case c.NoQuorum != "" && !slices.Contains(NoQuorumPolicies, c.NoQuorum):
 		return fmt.Errorf("node: %q for when too few nodes are left; there are %q", c.NoQuorum, NoQuorumPolicies)
+	case c.Rejoin && !c.Survive:
+		return errors.New("node: to come into a cluster that runs (--rejoin) it takes one that survives the loss of nodes; give --survive, as on all its nodes")
 	case c.Hold < MinHold || c.Hold > MaxHold:
 		return fmt.Errorf("node: a hold window of %v; it is from %v to %v", c.Hold, MinHold, MaxHold)
 	case c.Socket == nil:
@@ -243,7 +248,7 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 	}
 	rules := protocol.Config{
 		Self: protocol.NodeID(cfg.Self), Nodes: cfg.Nodes, Pages: table.Pages(), HomeStripe: HomeStripe,
-		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(MaxHold.Microseconds()),
+		Hold: protocol.Time(cfg.Hold.Microseconds()), MaxHold: protocol.Time(MaxHold.Microseconds()), Outside: cfg.Rejoin,
 	}
 	n := &Node{
 		cfg: cfg, log: cfg.Log, start: time.Now(), table: table, net: peers, poller: poller,
@@ -288,7 +293,11 @@ func (n *Node) openDescriptors() (err error) {
 		return err
 	}
 	n.openSpare()
-	for fd, token := range map[int]int32{n.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, n.accept: tokenAccept, n.wake.FD(): tokenWake} {
+	waited := map[int]int32{n.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, n.accept: tokenAccept, n.wake.FD(): tokenWake}
+	if n.outside() {
+		delete(waited, n.accept) // until openDoor
+	}
+	for fd, token := range waited {
 		if err := n.poller.Add(fd, token); err != nil {
 			n.closeSpare()
 			unix.Close(n.accept)
@@ -297,6 +306,13 @@ func (n *Node) openDescriptors() (err error) {
 		}
 	}
 	return nil
+}
+
+// openDoor lets programs in.
+func (n *Node) openDoor() {
+	if err := n.poller.Add(n.accept, tokenAccept); err != nil {
+		n.breakDown(fmt.Errorf("node: %w", err))
+	}
 }
 
 func (n *Node) closeDescriptors() {

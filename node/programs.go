@@ -223,7 +223,7 @@ func (n *Node) programFrame(p *program, f attach.Frame) error {
 		if err != nil {
 			return err
 		}
-		if p.stage != stageTrapped && c.Op != attach.OpStats {
+		if p.stage != stageTrapped && c.Op != attach.OpStats && c.Op != attach.OpDrain {
 			return fmt.Errorf("%w: %v before Trap", attach.ErrMalformed, c.Op)
 		}
 		return n.call(p, &c)
@@ -342,9 +342,9 @@ func (n *Node) trap(p *program, body []byte) error {
 		unix.Close(fd)
 		return n.refuse(p, attach.RefuseTrap, fmt.Sprintf("this node traps by %s, as it said, and the program by another way", n.choice.Trap))
 	}
-	if n.gone != nil {
+	if why := n.closed(); why != nil {
 		unix.Close(fd)
-		return n.refuse(p, attach.RefuseOther, n.gone.Error())
+		return n.refuse(p, attach.RefuseOther, why.Error())
 	}
 	if other := n.otherSize(p); other != nil {
 		unix.Close(fd)

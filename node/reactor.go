@@ -338,11 +338,6 @@ func (n *Node) noteGrant(m *protocol.Message, payload transport.Payload) {
 	}
 }
 
-// PeerUp implements transport.Handler.
-func (n *Node) PeerUp(peer transport.NodeID) {
-	n.log.Info("peer is up", zap.Uint16("peer", uint16(peer)))
-}
-
 // sooner is the shorter of two timeouts, either of which may be netio.Forever.
 func sooner(a, b time.Duration) time.Duration {
 	if a < 0 || b >= 0 && b < a {

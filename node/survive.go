@@ -54,6 +54,8 @@ type survival struct {
 	began      time.Duration // when the recovery did
 	roster     roster
 
+	comings
+
 	blocked bool // there is no quorum: nothing is granted
 	faults  []pagetable.Event
 	held    map[heldFault]bool // what is in faults
@@ -80,14 +82,18 @@ type heldFault struct {
 
 func newSurvival(cfg *Config) survival {
 	if !cfg.Survive {
-		return survival{}
+		return survival{comings: newComings()}
 	}
 	var all []agreement.NodeID
 	for id := range cfg.Nodes {
 		all = append(all, agreement.NodeID(id))
 	}
-	return survival{agreement: agreement.New(agreement.NodeID(cfg.Self), all), members: all, why: map[transport.NodeID]error{},
-		held: map[heldFault]bool{}, roster: roster{}}
+	s := survival{agreement: agreement.New(agreement.NodeID(cfg.Self), all), members: all, why: map[transport.NodeID]error{},
+		held: map[heldFault]bool{}, roster: roster{}, comings: newComings()}
+	if cfg.Rejoin {
+		s.agreement, s.members = agreement.NewOutside(agreement.NodeID(cfg.Self)), nil
+	}
+	return s
 }
 
 // survives says whether this node goes on when a peer is lost.
@@ -116,6 +122,10 @@ func (n *Node) agreed(out []agreement.Output) {
 		case agreement.Quorum:
 			n.unblock()
 		case agreement.Excluded:
+			if n.isLeaving() {
+				n.left()
+				continue
+			}
 			n.breakDown(fmt.Errorf("%w: they are the nodes %s since epoch %d; start this node again", ErrExcluded, list(o.Members), o.Epoch))
 		default:
 			panic(fmt.Sprintf("node: an agreement puts out kind %d", o.Kind))
@@ -135,6 +145,7 @@ func (n *Node) tickAgreement() bool {
 		n.net.Disconnect(s.parting[0].peer, fmt.Errorf("the nodes that go on are %s", list(s.members)))
 		s.parting = s.parting[1:]
 	}
+	n.tickComings()
 	if s.tick == 0 || n.now < s.tick {
 		return false
 	}
@@ -152,7 +163,7 @@ func (n *Node) tickIn(now time.Duration) time.Duration {
 	if s := &n.survival; len(s.parting) > 0 {
 		in = sooner(in, max(0, s.parting[0].at-now))
 	}
-	return in
+	return sooner(in, n.comingsIn(now))
 }
 
 // leftOut says whether a peer is one of those without which this node has gone on.
@@ -192,10 +203,12 @@ func (n *Node) survivalFrame(from transport.NodeID, control []byte, payload tran
 	err := errors.New("it came with a page")
 	switch {
 	case payload != nil:
-	case n.leftOut(from) && control[0] == rosterMark:
+	case n.leftOut(from) && control[0] == rosterMark, n.outside() && control[0] >= rosterMark:
 		return
 	case control[0] == rosterMark:
 		err = n.rosterFrame(from, control)
+	case control[0] >= joinMark && control[0] <= emptyMark:
+		err = n.comingFrame(from, control)
 	default:
 		out, err = n.survival.agreement.Message(agreement.NodeID(from), control, nil)
 	}
@@ -209,25 +222,37 @@ func (n *Node) survivalFrame(from transport.NodeID, control []byte, payload tran
 // enterView goes on with those who are left.
 func (n *Node) enterView(o *agreement.Output) {
 	s := &n.survival
-	var gone []agreement.NodeID
-	for _, id := range s.members {
-		if !slices.Contains(o.Members, id) {
-			gone = append(gone, id)
-		}
-	}
-	s.members = o.Members
+	gone, came, left := without(s.members, o.Members), without(o.Members, s.members), s.leaving
+	wasOutside := len(s.members) == 0
+	s.members, s.leaving = o.Members, o.Leaving
+	clear(s.handed)
 	if !s.recovering {
 		s.recovering, s.began = true, n.now
 	}
 	n.count.epoch.Store(int64(o.Epoch))
 	n.count.members.Store(int64(len(o.Members)))
-	n.count.nodesLost.Add(uint64(len(gone)))
-	n.log.Warn("recovery begins", zap.Uint32("epoch", o.Epoch), zap.String("members", list(o.Members)), zap.String("lost", list(gone)))
+	n.count.nodesLost.Add(uint64(len(without(gone, left))))
+	n.log.Warn("recovery begins", zap.Uint32("epoch", o.Epoch), zap.String("members", list(o.Members)), zap.String("lost", list(without(gone, left))),
+		zap.String("leaving", list(o.Leaving)), zap.String("came", list(came)))
 	for _, id := range gone {
-		s.parting = append(s.parting, parting{transport.NodeID(id), n.now + partAfter})
-		n.bereave(transport.NodeID(id))
+		peer := transport.NodeID(id)
+		if s.down[peer] {
+			n.readmit(peer)
+		} else {
+			s.parting = append(s.parting, parting{peer, n.now + partAfter})
+		}
+		n.bereave(peer)
 	}
+	n.welcome(came)
 	n.step(epochEvent(o))
+	if wasOutside {
+		n.openDoor()
+	}
+}
+
+// without returns the nodes of a list that are not in another.
+func without(all, some []agreement.NodeID) []agreement.NodeID {
+	return slices.DeleteFunc(slices.Clone(all), func(id agreement.NodeID) bool { return slices.Contains(some, id) })
 }
 
 // epochEvent is a view in the engine's words.
@@ -235,6 +260,9 @@ func epochEvent(o *agreement.Output) protocol.Event {
 	ev := protocol.Event{Kind: protocol.EventEpoch, Epoch: o.Epoch}
 	for _, id := range o.Members {
 		ev.Members = append(ev.Members, protocol.NodeID(id))
+		if !slices.Contains(o.Leaving, id) {
+			ev.Homes = append(ev.Homes, protocol.NodeID(id))
+		}
 	}
 	return ev
 }

@@ -49,7 +49,8 @@ Settings are flags, variables of the environment (DSMD_…), or lines of a confi
 "dsmd config check" shows what results, and docs/configuration.md has the whole table.
 
 SIGTERM or Ctrl-C ends the daemon, and with it the cluster: the pages that it owns are gone. The
-daemons of other nodes then end too, with an error that names the node: start all of them anew.`,
+daemons of other nodes then end too, with an error that names the node: start all of them anew.
+With --survive they go on without it; "dsmd drain" ends it without loss, and --rejoin brings it back.`,
 		Example: `  dsmd serve                                        # a cluster of one node
   dsmd serve --nodes 3 --join a,b --tls-ca …        # on each of three machines
   dsmd serve --id 0 --peers 10.0.0.1:7400,10.0.0.2:7400 --tls-ca …   # on 10.0.0.1`,
@@ -124,7 +125,7 @@ func serve(v *settings.Values, fds inherited) error {
 		Listener: s.data, Peers: place.peers, Socket: s.programs,
 		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
-		Survive: v.Survive, NoQuorum: v.NoQuorum,
+		Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
 		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Stages: stages, Log: log, Metrics: registry,
 	})
 	if err != nil {

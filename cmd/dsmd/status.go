@@ -161,32 +161,48 @@ func askOrExplain(socket string, user int) daemonStatus {
 // errForeign: a daemon is not asked, because it answers nobody but root and the user who runs it.
 var errForeign = errors.New("it belongs to another user")
 
-// ask has the conversation of an observer with a daemon: one that says Hello, but never passes a userfaultfd, so that it takes part in nothing.
-func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
+// meet begins the conversation of an observer with a daemon: one that says Hello, as this command, but never passes a userfaultfd, so that it takes part
+// in nothing. The conversation ends with ctx, or when the caller closes and discards the connection.
+func meet(ctx context.Context, socket string, user int, command string) (_ *attach.Conn, welcome attach.Welcome, err error) {
 	c, err := attach.Dial(ctx, socket)
+	if err != nil {
+		return nil, welcome, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer func() {
+		stop()
+		if err != nil {
+			c.Discard()
+			c.Close()
+		}
+	}()
+	if owner, err := ownerOf(c); err != nil {
+		return nil, welcome, err
+	} else if user != 0 && user != owner {
+		return nil, welcome, fmt.Errorf("%w (%d)", errForeign, owner)
+	}
+	hello := attach.AppendHello(nil, &attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: attach.NoRank, Program: command})
+	if err := c.Write(hello); err != nil {
+		return nil, welcome, err
+	}
+	if welcome, err = expect(c, attach.KindWelcome, attach.DecodeWelcome); err != nil {
+		return nil, welcome, err
+	}
+	if fd, err := c.TakeFD(); err == nil {
+		_ = os.NewFile(uintptr(fd), "memory").Close() // none of our business
+	}
+	return c, welcome, nil
+}
+
+// ask asks a daemon for its counters.
+func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
+	c, welcome, err := meet(ctx, socket, user, "dsmd status")
 	if err != nil {
 		return daemonStatus{}, err
 	}
 	defer c.Close()
 	defer c.Discard()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if owner, err := ownerOf(c); err != nil {
-		return daemonStatus{}, err
-	} else if user != 0 && user != owner {
-		return daemonStatus{}, fmt.Errorf("%w (%d)", errForeign, owner)
-	}
-	hello := attach.AppendHello(nil, &attach.Hello{
-		Version: attach.Version, PID: uint32(os.Getpid()), Rank: attach.NoRank, Program: "dsmd status"})
-	if err := c.Write(hello); err != nil {
-		return daemonStatus{}, err
-	}
-	welcome, err := expect(c, attach.KindWelcome, attach.DecodeWelcome)
-	if err != nil {
-		return daemonStatus{}, err
-	}
-	if fd, err := c.TakeFD(); err == nil {
-		_ = os.NewFile(uintptr(fd), "memory").Close() // none of our business
-	}
 	const ticket = 1
 	if err := c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: ticket})); err != nil {
 		return daemonStatus{}, err

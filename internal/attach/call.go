@@ -45,6 +45,9 @@ const (
 	OpLostPage
 	// OpLostRanks: which ranks of the program's job were lost with their nodes since it attached? Reply: AppendRanks.
 	OpLostRanks
+	// OpDrain: have the node leave the cluster, with nothing that others need. Reply when it has left, and then the daemon ends; or StatusUnknown, and
+	// the payload is a text that says why it does not leave.
+	OpDrain
 
 	opEnd
 )
@@ -52,6 +55,7 @@ const (
 var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
+	OpDrain: "Drain",
 }
 
 func (o Op) String() string {
@@ -154,6 +158,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name bool }{
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},
+	OpDrain:     {ticket: true},
 }
 
 // AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the

@@ -59,6 +59,7 @@ func sampleCalls() []Call {
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
+		{Op: OpDrain, Ticket: 9},
 	}
 }
 

@@ -37,6 +37,7 @@ type Values struct {
 	DeadAfter   time.Duration
 	Survive     bool
 	NoQuorum    string
+	Rejoin      bool
 
 	Trap, Transport     string
 	RDMADevice          string // "": choose
@@ -120,6 +121,12 @@ func (v *Values) Check() error {
 	}
 	if v.ID >= v.Nodes {
 		return fmt.Errorf("--id %d: ids of %d nodes are 0 to %d", v.ID, v.Nodes, v.Nodes-1)
+	}
+	switch {
+	case v.Rejoin && !v.Survive:
+		return errors.New("--rejoin without --survive: nodes come back only into a cluster whose nodes survive the loss of others; give --survive, as on all of them")
+	case v.Rejoin && (!v.Static() || v.Nodes < 2):
+		return errors.New("--rejoin: the place to come back to is one in a list of nodes; give --peers and --id, as before")
 	}
 	if v.Ranks == 0 {
 		v.Ranks = v.Nodes

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/settings"
+)
+
+func newDrain() *cobra.Command {
+	socket := settings.DefaultSocket()
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Have a node leave its cluster, with nothing that others need",
+		Long: `Tells the daemon at --socket to hand over to the other nodes all pages, directories and locks that it has,
+and to end. Programs on other nodes notice nothing but time. Programs on this node must have ended before.
+
+It takes a cluster whose nodes were started with --survive. Started anew with --rejoin, the node comes back:
+docs/operations.md shows a rolling restart. The exit status is 1, and the daemon goes on, if it cannot leave.`,
+		Example: `  dsmd drain
+  dsmd drain --socket /run/dsmd/dsmd.sock`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return tellToLeave(ctx, cmd.OutOrStdout(), socket)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", socket, "the daemon's socket, a path or an abstract name (@NAME)")
+	return cmd
+}
+
+// tellToLeave waits until the daemon has left, which takes as long as it takes to move what it has. Whoever does not want to wait that long does not undo it.
+func tellToLeave(ctx context.Context, w io.Writer, socket string) error {
+	c, welcome, err := meet(ctx, socket, os.Geteuid(), "dsmd drain")
+	if err != nil {
+		return fmt.Errorf("the daemon at %s: %w", socket, err)
+	}
+	defer c.Close()
+	defer c.Discard()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	const ticket = 1
+	if err := c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpDrain, Ticket: ticket})); err != nil {
+		return fmt.Errorf("the daemon at %s: %w", socket, err)
+	}
+	reply, err := expect(c, attach.KindReply, attach.DecodeReply)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("node %d still leaves, and nobody waits for it any more: \"dsmd status\" shows when its daemon has ended", welcome.Node)
+	case err != nil:
+		return fmt.Errorf("node %d, at %s: %w", welcome.Node, socket, err)
+	case reply.Status != attach.StatusOK:
+		return fmt.Errorf("node %d does not leave: %s", welcome.Node, reply.Payload)
+	}
+	_, err = fmt.Fprintf(w, "node %d has left; the others have all that it had\n", welcome.Node)
+	return err
+}

@@ -2,9 +2,11 @@ package testcluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,22 +44,43 @@ func ServeVia(t testing.TB, nodes, ranks int, via func(node, other int, address 
 	}
 	c.addrs = addrs
 	for i := range nodes {
-		socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
-		programs := listenUnix(t, socket)
 		seen := slices.Clone(addrs)
 		for j := range seen {
 			if j != i {
 				seen[j] = via(i, j, addrs[j])
 			}
 		}
-		args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(seen, ","), "--ranks", strconv.Itoa(ranks),
-			"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
-		c.Daemons = append(c.Daemons, Start(t, Command{
-			Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data[i], programs}}))
-		programs.Close()
-		c.sockets = append(c.sockets, socket)
+		c.sockets = append(c.sockets, fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1)))
+		c.Daemons = append(c.Daemons, c.daemon(t, i, data[i], seen, flags))
 	}
 	return c
+}
+
+// daemon starts the daemon of a node, which is told to reach the others at the given addresses.
+func (c *Cluster) daemon(t testing.TB, i int, data *os.File, peers, flags []string) *Process {
+	t.Helper()
+	programs := listenUnix(t, c.sockets[i])
+	defer programs.Close()
+	args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(peers, ","), "--ranks", strconv.Itoa(c.ranks),
+		"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
+	return Start(t, Command{Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data, programs}})
+}
+
+// Again starts the daemon of a node that has ended once more, at the same addresses.
+func (c *Cluster) Again(t testing.TB, node int, flags ...string) {
+	t.Helper()
+	data := listenAt(t, c.addrs[node])
+	defer data.Close()
+	c.Daemons[node] = c.daemon(t, node, data, c.addrs, flags)
+}
+
+// Drain runs "dsmd drain" for a node, and returns all that it says.
+func (c *Cluster) Drain(t testing.TB, node int) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, Dsmd(t), "drain", "--socket", c.sockets[node]).CombinedOutput()
+	return string(out), err
 }
 
 // Of is a cluster whose daemons the test has started itself, with a job of so many ranks: for the programs that attach there.
@@ -83,7 +106,18 @@ func moreFlags() []string { return strings.Fields(os.Getenv(FlagsEnv)) }
 // listenTCP opens a listening socket on a free port; the daemon inherits it, so nobody else can take the port.
 func listenTCP(t testing.TB) (*os.File, string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	f := listenAt(t, "127.0.0.1:0")
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return f, l.Addr().String()
+}
+
+func listenAt(t testing.TB, address string) *os.File {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +126,7 @@ func listenTCP(t testing.TB) (*os.File, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, l.Addr().String()
+	return f
 }
 
 func listenUnix(t testing.TB, socket string) *os.File {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/protocol"
 	"dsmd/transport"
+	"dsmd/transport/tcp"
 
 	"go.uber.org/zap"
 )
@@ -220,10 +222,7 @@ func (n *Node) welcome(came []agreement.NodeID) {
 
 // patienceWithPeers is how long a member is waited for that has no connection to this node yet.
 func (n *Node) patienceWithPeers() time.Duration {
-	if n.cfg.GiveUp > 0 {
-		return n.cfg.GiveUp
-	}
-	return 15 * time.Second
+	return cmp.Or(n.cfg.GiveUp, tcp.DefaultGiveUp)
 }
 
 // tickComings asks again to be let in, and gives up members that do not come.

@@ -146,6 +146,9 @@ func (n *Node) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 		return // the kernel does not say whose fault it is
 	}
 	s := n.trackers.of(ev.Thread).follow(ev.Page, access)
+	if s.window == 0 && access == protocol.Write {
+		n.askAround(ev)
+	}
 	within := n.extents.of(ev.Page)
 	for range s.window {
 		page := s.next

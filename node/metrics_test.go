@@ -12,6 +12,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
+	"dsmd/protocol"
 	"dsmd/transport"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,6 +55,14 @@ func TestEveryCounterMoves(t *testing.T) {
 	d.load(page, 0)                                    // map
 	b.load(page, 0)                                    // read miss, downgrade
 	b.store(page, 0, 2)                                // upgrade, invalidation
+	eventually(t, "a node has its turn", func() bool {
+		for i := range pagetable.Page(2 * protocol.DefaultCrowd) {
+			a.store(page+i, 0, 1)
+			b.store(page+i, 0, 2)
+		}
+		return c.members[0].counter("around_pages")+c.members[1].counter("around_pages") > 0
+	})
+	look()
 	eventually(t, "a page is held", func() bool {
 		a.store(page, 0, 0) // write miss, revoke
 		b.store(page, 0, 2)

@@ -186,6 +186,7 @@ type Node struct {
 	pins       pins
 	waiters    waiters
 	trackers   trackers
+	around     around
 	extents    extents
 	lostPages  lostPages
 	lossLogged uint32 // the last epoch in which a lost page was logged

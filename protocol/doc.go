@@ -33,6 +33,7 @@
 //	object.go, copyset.go            the state of one page or lock, and the table of them
 //	home.go                          the directory: transactions, queues
 //	holder.go                        requesting, installing, holding, giving up copies
+//	turn.go                          when many nodes fight for many pages
 //	lock.go                          who on this node holds or waits for a lock
 //	barrier.go, names.go             barriers with gathered payloads; names of allocations
 //	epoch.go, rebuild.go             when nodes are lost: recovery, and the directory made anew

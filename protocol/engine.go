@@ -13,10 +13,13 @@ type Config struct {
 	// taken, so that the access that asked for it gets through; 0: pages are not held,
 	// and two nodes may steal one from each other for ever.
 	Hold Time
-	// MaxHold bounds the time when it grows because an access did not get through.
+	// MaxHold bounds the time when it grows because an access did not get through. It is also how long a node keeps pages that are fought
+	// for, see turn.go.
 	MaxHold Time
 	// Outside: the cluster runs already and this node is not in it. Its first event is the EventEpoch that lets it in.
 	Outside bool
+	// Crowd is how many pages must be fought for before a node takes turns in having them; 0: DefaultCrowd.
+	Crowd int
 }
 
 // Validate says what is wrong with a configuration.
@@ -30,6 +33,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: a region of %d pages", c.Pages)
 	case c.HomeStripe == 0:
 		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
+	case c.Crowd < 0:
+		return fmt.Errorf("protocol: a crowd of %d pages", c.Crowd)
 	case c.MaxHold < c.Hold:
 		return fmt.Errorf("protocol: MaxHold %d µs is less than Hold %d µs", c.MaxHold, c.Hold)
 	}
@@ -55,6 +60,8 @@ type Engine struct {
 	view     view
 	suspects []suspect // pages that may be lost although this home knows nothing of them
 	rescue   rescue
+
+	turn turn
 
 	footsteps []footstep // of the threads that fault here; at most maxFootsteps
 
@@ -86,6 +93,9 @@ func New(cfg Config) *Engine {
 // A violation by the host is a bug there and panics; one by a peer gives EffectReject.
 func (e *Engine) Step(ev Event, out []Effect) []Effect {
 	e.out, e.now = out, ev.Now
+	if ev.synchronises() {
+		e.synchronises()
+	}
 	switch ev.Kind {
 	case EventFault:
 		e.fault(ev)
@@ -120,6 +130,9 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		}
 		if i == len(e.local) && e.rescue.on {
 			e.goOnRescuing()
+		}
+		if i == len(e.local) {
+			e.yield()
 		}
 		if i == len(e.local) {
 			break

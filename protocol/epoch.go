@@ -92,6 +92,9 @@ func (e *Engine) newEpoch(ev Event) {
 	v.readied, v.reports, v.due, v.applied, v.pieces, v.bound = nil, nil, nil, false, nil, false
 	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) || m.Kind != NameRequest })
 	e.rescue = rescue{}
+	if e.turn.active {
+		e.endTurn() // what others asked for does not count any more
+	}
 	e.eachPending(e.salvage)
 }
 

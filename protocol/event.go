@@ -65,6 +65,11 @@ type Event struct {
 	Homes   []NodeID // EventEpoch: in ascending order, at least one; nil: all members
 }
 
+// synchronises says whether the event may be one by which a program orders what it has stored before what others load.
+func (ev *Event) synchronises() bool {
+	return ev.Kind == EventAcquire || ev.Kind == EventRelease || ev.Kind == EventArrive
+}
+
 // EffectKind tells effects apart.
 type EffectKind uint8
 
@@ -117,6 +122,7 @@ type Effect struct {
 	Access  Access
 	Zero    bool
 	Save    bool
+	Fought  bool // EffectRevoke: a writer takes the page although no program of this node has synchronised since it came
 	Status  Status
 	Client  ClientID
 	After   Time

@@ -29,6 +29,9 @@ func (e *Engine) fault(ev Event) {
 		p.refault = ev.Access
 	default:
 		e.noteProgress(o, ev)
+		if ev.Client != 0 {
+			e.demanded(o)
+		}
 		e.ask(o, p, ev.Access)
 	}
 }
@@ -255,6 +258,7 @@ func (e *Engine) gained(o *object, p *pending) {
 		e.send(Message{Kind: Done, To: e.home(o.id), Object: o.id, Access: p.grant})
 	}
 	p.forgetGrant(p.grant)
+	e.takesTurn(o)
 }
 
 // completed ends a local operation.
@@ -363,11 +367,17 @@ func (e *Engine) retryDeferred(o *object, p *pending) {
 		hold := e.holdTime(o)
 		if elapsed := e.now - o.since; elapsed < hold {
 			o.set(contestedFlag, true)
-			p.holdArmed, p.armedFor = true, o.since
-			e.emit(Effect{Kind: EffectHold, Object: o.id, After: hold - elapsed})
+			e.armHold(o, p, hold-elapsed)
 			return
 		}
+		o.set(heldFlag, false)
 	}
+	if after := e.keeps(o, p); after > 0 {
+		e.keep(o, p, after)
+		return
+	}
+	fought := p.deferred.takes() && e.losesTo(o)
+	p.kept = false
 	p.serving, p.hasDeferred = p.deferred, false
 	p.deferred = Message{}
 	o.set(heldFlag, false)
@@ -379,7 +389,16 @@ func (e *Engine) retryDeferred(o *object, p *pending) {
 	}
 	o.setAccess(None)
 	p.op = EffectRevoke
-	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward, Message: p.serving})
+	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward, Fought: fought, Message: p.serving})
+}
+
+// takes says whether a Forward or an Invalidate takes the whole copy away, for a writer.
+func (m *Message) takes() bool { return m.Kind == Invalidate || m.Access == Write }
+
+// armHold has the page looked at again after a while.
+func (e *Engine) armHold(o *object, p *pending, after Time) {
+	p.holdArmed, p.armedFor = true, o.since
+	e.emit(Effect{Kind: EffectHold, Object: o.id, After: after})
 }
 
 func (e *Engine) holdOver(id ObjectID) {
@@ -394,6 +413,7 @@ func (e *Engine) holdOver(id ObjectID) {
 	}
 	e.retryDeferred(o, p)
 	e.settle(o)
+	e.looksAtTurn(id)
 }
 
 // serve answers the Forward or Invalidate m after the local copy has been given up as far as it demands. If this node is the

@@ -50,6 +50,8 @@ func (e *Engine) Clone() *Engine {
 	}
 	c.calls = slices.Clone(e.calls)
 	c.dead = slices.Clone(e.dead)
+	c.turn = e.turn
+	c.turn.fought, c.turn.kept, c.turn.over = slices.Clone(e.turn.fought), slices.Clone(e.turn.kept), slices.Clone(e.turn.over)
 	c.footsteps = slices.Clone(e.footsteps)
 	c.holders = slices.Clone(e.holders)
 	c.uses = slices.Clone(e.uses)
@@ -73,8 +75,8 @@ func (e *Engine) Clone() *Engine {
 }
 
 // AppendState appends an encoding of all that decides what the engine will do, the same for engines that will do
-// the same. Left out is what only decides how long pages are held: when access was gained, how often it was in vain, and
-// which thread has moved on. To an explorer a hold may end at any time after the access has got through.
+// the same. Left out is what only decides how long pages are held: when access was gained, how often it was in vain,
+// which thread has moved on, and whether the node has its turn. To an explorer a hold may end at any time after the access has got through.
 func (e *Engine) AppendState(b []byte) []byte {
 	for _, id := range e.sortedIDs() {
 		b = e.appendObject(b, e.objects.find(id))
@@ -148,6 +150,9 @@ func (e *Engine) Check() error {
 			return fmt.Errorf("protocol: node %d, %v: %w", e.cfg.Self, id, err)
 		}
 	}
+	if err := e.checkTurn(); err != nil {
+		return err
+	}
 	for _, l := range e.locks {
 		if l.writer != 0 && len(l.readers) > 0 {
 			return fmt.Errorf("protocol: node %d, %v is held by writer %d and readers %v", e.cfg.Self, l.id, l.writer, l.readers)
@@ -155,6 +160,23 @@ func (e *Engine) Check() error {
 		has := e.Access(l.id)
 		if l.writer != 0 && has != Write || len(l.readers) > 0 && has == None {
 			return fmt.Errorf("protocol: node %d holds %v, but has only access %v to it", e.cfg.Self, l.id, has)
+		}
+	}
+	return nil
+}
+
+// checkTurn says if a page is kept and nothing will end that: neither a hold, nor an operation after which it is looked at again.
+func (e *Engine) checkTurn() error {
+	t := &e.turn
+	if p := e.peek(e.objects.find(t.timer)); t.timed && (p == nil || !p.holdArmed) {
+		return fmt.Errorf("protocol: node %d waits in its turn for the end of a hold of %v that is not under way", e.cfg.Self, t.timer)
+	}
+	if !t.active || t.timed || !e.view.changes() {
+		return nil
+	}
+	for _, id := range t.kept {
+		if p := e.peek(e.objects.find(id)); p != nil && p.kept && p.hasDeferred && p.op == 0 && !p.granted {
+			return fmt.Errorf("protocol: node %d keeps %v in its turn, and nothing ends that", e.cfg.Self, id)
 		}
 	}
 	return nil

@@ -117,6 +117,7 @@ type pending struct {
 	serving     Message    // the Forward or Invalidate that op serves
 	deferred    Message    // a Forward or Invalidate that has to wait
 	hasDeferred bool
+	kept        bool // in turn.kept
 	holdArmed   bool // EffectHold was issued, EventHoldOver has not come
 	armedFor    Time // holdArmed: when the access was gained that it protects
 

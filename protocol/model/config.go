@@ -27,6 +27,8 @@ type Config struct {
 	Pages, HomeStripe uint64
 	// Hold and MaxHold are those of protocol.Config, in microseconds.
 	Hold, MaxHold protocol.Time
+	// Crowd is that of protocol.Config.
+	Crowd int
 	// Duplicates is how often each fault may be reported again while its thread waits, and
 	// how often an access may fault although the page table allows it.
 	Duplicates uint8
@@ -58,7 +60,7 @@ func (c *Config) Changes() bool { return len(c.Crash)+len(c.Leave)+len(c.Join) >
 // Engine is the configuration of the engine of one node.
 func (c *Config) Engine(self protocol.NodeID) protocol.Config {
 	return protocol.Config{
-		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold,
+		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold, Crowd: c.Crowd,
 	}
 }
 
@@ -106,6 +108,9 @@ func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
 	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
+	if c.Crowd != 0 {
+		fmt.Fprintf(&b, "crowd %d\n", c.Crowd)
+	}
 	for _, list := range []struct {
 		key   string
 		nodes []protocol.NodeID
@@ -150,6 +155,8 @@ func (c *Config) parseLine(line string) error {
 		err = parseTime(value, &c.Hold)
 	case "maxhold":
 		err = parseTime(value, &c.MaxHold)
+	case "crowd":
+		c.Crowd, err = strconv.Atoi(value)
 	case "duplicates":
 		var n uint64
 		n, err = strconv.ParseUint(value, 10, 8)
@@ -220,9 +227,9 @@ func (c *Config) parseThread(value string) error {
 
 // validate says what is wrong with a configuration.
 func (c *Config) validate() error {
-	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 {
-		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d: want 1 to %d nodes, and at least one page in region and stripe",
-			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, protocol.MaxNodes)
+	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 || c.Crowd < 0 {
+		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, crowd %d: want 1 to %d nodes, at least one page in region and stripe, and no crowd below 0",
+			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.Crowd, protocol.MaxNodes)
 	}
 	changing := slices.Concat(c.Crash, c.Leave, c.Join)
 	slices.Sort(changing)

@@ -62,6 +62,7 @@ func Generate(p Profile, seed uint64) Options {
 		g.Nodes = 2 + g.random.IntN(63)
 	}
 	c := &model.Config{
+		Crowd: int(seed % 4), // turns: as in daemons, which few of these programs bring to take any, or soon
 		Nodes: g.Nodes, Pages: 4 * max(p.Pages, 1), HomeStripe: 1 + g.random.Uint64N(2), Hold: 50, MaxHold: 20_000,
 		Duplicates: 2, Strays: true,
 	}

@@ -177,6 +177,7 @@ type extents struct {
 type extent struct {
 	first, end pagetable.Page
 	name       string // of the allocation, for people
+	taken      uint64 // how often its pages were fought for, see fought.go
 }
 
 // search returns the first extent that ends after page.
@@ -192,7 +193,7 @@ func (x *extents) add(first pagetable.Page, count uint64, name string) {
 	}
 	x.list = append(x.list, extent{})
 	copy(x.list[i+1:], x.list[i:])
-	x.list[i] = extent{first, first + pagetable.Page(count), name}
+	x.list[i] = extent{first: first, end: first + pagetable.Page(count), name: name}
 }
 
 // drop forgets the allocation that begins at a page.

@@ -187,7 +187,7 @@ func TestExtents(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				first, count := pagetable.Page(rapid.IntRange(0, 60).Draw(t, "first")), uint64(rapid.IntRange(0, 8).Draw(t, "count"))
-				e := extent{first, first + pagetable.Page(count), fmt.Sprint(first)}
+				e := extent{first: first, end: first + pagetable.Page(count), name: fmt.Sprint(first)}
 				for p := e.first; p < e.end; p++ {
 					if _, taken := owner[p]; taken && owner[p] != e {
 						return // the directory of names gives no page out twice

@@ -3,6 +3,7 @@ package node
 import (
 	"testing"
 
+	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/protocol"
 )
@@ -25,6 +26,9 @@ func TestAskAround(t *testing.T) {
 			}
 			return c.members[0].counter("around_pages") > 0
 		})
+		if c.members[0].ask()[attach.FoughtIn+"fought for"] == 0 {
+			t.Error("the allocation is not named among those that are fought for")
+		}
 		for i := range pagetable.Page(pages) {
 			b.wantLoad(first+i, 16, uint64(i))
 			if i < protocol.DefaultCrowd {

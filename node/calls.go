@@ -44,7 +44,7 @@ func (n *Node) call(p *program, c *attach.Call) error {
 		n.cancelCall(p, c.Ticket)
 	case attach.OpStats:
 		n.gauge()
-		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, n.counterList())})
+		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, append(n.counterList(), n.foughtIn()...))})
 	case attach.OpLostPage:
 		n.answerLostPage(p, c)
 	case attach.OpLostRanks:

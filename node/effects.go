@@ -165,6 +165,10 @@ func (n *Node) unstash(page pagetable.Page) {
 
 func (n *Node) revoke(page pagetable.Page, f *protocol.Effect) {
 	n.count.revokes.Add(1)
+	if f.Fought {
+		n.count.foughtPages.Add(1)
+		n.extents.fought(page)
+	}
 	var into []byte
 	if f.Save {
 		payload := n.net.Lease(transport.NodeID(f.Message.Requester))

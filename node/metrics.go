@@ -11,16 +11,16 @@ import (
 
 // counters are what a node counts. The reactor writes them; anybody reads them.
 type counters struct {
-	readMisses, writeMisses, upgrades, maps                                                 atomic.Uint64 // faults by what they needed
-	duplicates                                                                              atomic.Uint64 // faults that were being served already
-	zeroInstalls, zeroPages                                                                 atomic.Uint64
-	pagesSent, pagesReceived                                                                atomic.Uint64
-	invalidations, downgrades, revokes, holds                                               atomic.Uint64
-	lockCalls, barrierCalls, nameCalls, prefetches                                          atomic.Uint64
-	pins, pinWaits, pinBreaks                                                               atomic.Uint64
-	runs, runPages                                                                          atomic.Uint64
-	wordsPublished, wordsRecalled                                                           atomic.Uint64
-	prefetchedPages, aheadPages, aroundPages, turns, sleeps, moves, programsSeen, ownerDied atomic.Uint64
+	readMisses, writeMisses, upgrades, maps                                                              atomic.Uint64 // faults by what they needed
+	duplicates                                                                                           atomic.Uint64 // faults that were being served already
+	zeroInstalls, zeroPages                                                                              atomic.Uint64
+	pagesSent, pagesReceived                                                                             atomic.Uint64
+	invalidations, downgrades, revokes, holds                                                            atomic.Uint64
+	lockCalls, barrierCalls, nameCalls, prefetches                                                       atomic.Uint64
+	pins, pinWaits, pinBreaks                                                                            atomic.Uint64
+	runs, runPages                                                                                       atomic.Uint64
+	wordsPublished, wordsRecalled                                                                        atomic.Uint64
+	prefetchedPages, aheadPages, aroundPages, foughtPages, turns, sleeps, moves, programsSeen, ownerDied atomic.Uint64
 
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
 	objects, pending, programs          atomic.Int64  // gauges
@@ -65,6 +65,7 @@ func (n *Node) metrics() []metric {
 		{"pin_breaks", "Pins that were broken because others had waited too long for the page.", false, u(&c.pinBreaks)},
 		{"owner_deaths", "Locks whose holder died.", false, u(&c.ownerDied)},
 		{"ahead_pages", "Pages that were asked for ahead of a thread that goes over a run of pages.", false, u(&c.aheadPages)},
+		{"fought_pages", "Pages that a writer on another node took before any program here had synchronised: false sharing.", false, u(&c.foughtPages)},
 		{"turns", "Turns in which this node kept pages for which many nodes fight, and programs missed some.", false, u(&c.turns)},
 		{"around_pages", "Pages that were asked for in turns, around those that threads missed.", false, u(&c.aroundPages)},
 		{"runs", "Operations that were done to several neighbouring pages at once.", false, u(&c.runs)},

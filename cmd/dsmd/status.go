@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,5 +290,30 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 		}
 		fmt.Fprintf(t, "  %s\n", d.Socket)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printFought(w, list)
+}
+
+// printFought names the allocations that are falsely shared, those of each daemon with the worst first.
+func printFought(w io.Writer, list []daemonStatus) error {
+	for _, d := range list {
+		var names []string
+		for counter := range d.Counters {
+			if name, ok := strings.CutPrefix(counter, attach.FoughtIn); ok {
+				names = append(names, name)
+			}
+		}
+		fought := func(name string) uint64 { return d.Counters[attach.FoughtIn+name] }
+		slices.SortFunc(names, func(a, b string) int {
+			return cmp.Or(cmp.Compare(fought(b), fought(a)), strings.Compare(a, b))
+		})
+		for _, name := range names {
+			if _, err := fmt.Fprintf(w, "node %d: pages of %q were taken %d times by other nodes that write beside this one (false sharing)\n", d.Node, name, fought(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

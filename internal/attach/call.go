@@ -348,6 +348,10 @@ type Counter struct {
 // MaxCounters bounds the counters in one reply.
 const MaxCounters = 240
 
+// FoughtIn begins the names of counters that are of one allocation, whose name follows: how often writers on other nodes have taken pages of it that had been
+// gained by programs of this node which had not synchronised since.
+const FoughtIn = "fought_pages_in/"
+
 // AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a daemon
 // can add figures without a new version. It panics on more than MaxCounters and on names that are
 // empty or too long.

@@ -86,7 +86,7 @@ type resident struct {
 	host     *host
 	history  *history
 	begun    bool
-	losses   int // of hosts in this life, when it was started
+	losses   int // of hosts in this life that all knew of when it was started
 }
 
 // hostNames are what machines are called.
@@ -163,7 +163,7 @@ func (c *campaign) startProgram(h *host, index int) {
 	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(rank), "DSM_SIZE="+strconv.Itoa(size))
 	p := &resident{
 		process: startOn(c.t, h.Machine, name, env, path, string(text)), workload: w, host: h,
-		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}), losses: len(c.past[c.life].deaths),
+		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}), losses: c.settledDeaths(),
 	}
 	now := &c.past[c.life]
 	now.histories = append(now.histories, p.history)

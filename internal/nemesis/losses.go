@@ -97,6 +97,17 @@ func (c *campaign) settle() {
 	}
 }
 
+// settledDeaths is how many hosts were lost that all others have gone on without. Of the others what begins now may still hear.
+func (c *campaign) settledDeaths() int {
+	count := 0
+	for _, d := range c.past[c.life].deaths {
+		if d.settled != unknown {
+			count++
+		}
+	}
+	return count
+}
+
 // inhabited says whether there is anything on a host that has not ended.
 func (h *host) inhabited() bool {
 	return h.daemon.Running() || slices.ContainsFunc(h.programs, func(p *resident) bool { return p != nil })

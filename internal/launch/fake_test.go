@@ -82,7 +82,7 @@ func playSupervisor(arg string) int {
 		Attend: []string{self, "play-attend", j.Meet, strconv.Itoa(j.Tasks), "0"}}
 	var meeting *Meeting
 	if j.Meet != "" {
-		meeting = &Meeting{Dir: j.Meet, Name: "meeting", Tasks: j.Tasks, Timeout: patience / 10}
+		meeting = &Meeting{Dir: j.Meet, Name: "meeting", Tasks: j.Tasks, Timeout: patience / 4}
 		for range j.Tasks {
 			hosts = append(hosts, Host{"host", 1})
 		}
@@ -144,7 +144,7 @@ func playAttend(dir, tasks, number string) int {
 	if err != nil {
 		panic(err)
 	}
-	m := Meeting{Dir: dir, Name: "meeting", Tasks: n, Timeout: patience / 10}
+	m := Meeting{Dir: dir, Name: "meeting", Tasks: n, Timeout: patience / 4}
 	if err := m.Attend(task, "node-"+number, AgentConfig{Version: "1",
 		Commands: Commands{Daemon: []string{self, "play-daemon", ""}, Guard: []string{self, "play-guard"}}}); err != nil {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)

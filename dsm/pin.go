@@ -17,8 +17,8 @@ const PinPatience = attach.PinPatience
 // such as io.ReadFull(conn, s). Without Pin such calls fail with EFAULT where the trap can't catch faults inside system
 // calls, if a page is not here; see the package comment, "System calls".
 //
-// Other ranks that want the pages wait until unpin, with Read only those that want to store, and so does a goroutine of this program that stores to what
-// is pinned for reading. They wait for at most PinPatience: then the pin of that page is broken, and system calls may fail with
+// Ranks on other nodes that want the pages wait until unpin, with Read only those that want to store. On this node a store to what is pinned for
+// reading goes through if the node may write to the page, and else waits too. They wait for at most PinPatience: then the pin of that page is broken, and system calls may fail with
 // EFAULT as without Pin. So pin for short, and do not wait for another rank meanwhile: it may wait for the
 // pages. When the program ends its pins do. What is pinned can't be freed.
 //

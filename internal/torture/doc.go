@@ -17,7 +17,8 @@
 //   - A word (words.go) has one writer, who numbers its writes. The value carries the number and a checksum of the number and the word's place. No
 //     goroutine may see a word older than one that any goroutine of its process has seen before, nor older than
 //     what its writer had announced before the read began. The writer itself finds exactly what it wrote.
-//   - Words that are pinned stay as they are, and system calls can read them, unless the pin lasts long enough to be broken.
+//   - Words that are pinned and whose writers are on other nodes stay as they are, and system calls can read them all, unless the pin lasts long enough to
+//     be broken.
 //   - A counter (ledger.go) is added to by everybody, and each goroutine notes in words of its own that it is about to add, and that it
 //     has. The counter is never less than the second notes' sum, nor more than the first's, although goroutines are killed in between.
 //   - Memory under a lock (ledger.go) has one version throughout, unless its last holder was killed, and then

@@ -262,7 +262,7 @@ func (w *worker) prefetch() error {
 	return dsm.Prefetch(w.ctx, w.c, w.memory.values[first:first+n], access)
 }
 
-// pinned pins some words for reading and has the kernel read them, in a system call. Nobody can store to them meanwhile.
+// pinned pins some words for reading and has the kernel read them, in a system call. Nobody on another node can store to them meanwhile.
 func (w *worker) pinned() error {
 	first := w.r.IntN(len(w.memory.values) - 2*blockWords)
 	run := w.memory.values[first:][:2*blockWords]
@@ -291,8 +291,10 @@ func (w *worker) pinned() error {
 	if err := binary.Read(from, binary.NativeEndian, &piped); err != nil {
 		return err
 	}
-	if piped != before {
-		return fmt.Errorf("words from %d on changed from %x to %x while they were pinned", first, before, piped)
+	for i := range piped {
+		if o, _ := w.memory.belongs(first + i); piped[i] != before[i] && o.rank()%w.c.Nodes() != w.c.Node() {
+			return fmt.Errorf("word %d, of owner %d on another node, changed from %x to %x while it was pinned", first+i, o, before[i], piped[i])
+		}
 	}
 	return w.memory.check(first, piped[:], floors[:])
 }

@@ -267,6 +267,7 @@ func (e *Engine) advance() {
 	if v.phase == reporting && v.applied && v.bound {
 		v.phase = ready
 		e.addSuspects()
+		v.fresh = slices.DeleteFunc(v.fresh, func(n NodeID) bool { return n == e.cfg.Self }) // it has been told
 		for _, n := range v.members {
 			e.send(Message{Kind: EpochReady, To: n, Requester: e.cfg.Self, Aux: v.epoch})
 		}

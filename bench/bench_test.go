@@ -409,10 +409,15 @@ func TestStages(t *testing.T) {
 		if o.Samples == 0 || o.Samples < o.LeftOut {
 			t.Errorf("%s: %d accesses were taken apart, and %d left out", o.Name, o.Samples, o.LeftOut)
 		}
-		for _, s := range o.Stages[:len(o.Stages)-1] {
-			if !(s.P50 > 0) {
+		together := 0.0 // a single stage may take nothing that the clock shows: the thread is woken before the daemon has looked at it
+		for _, s := range o.Stages {
+			if !(s.P50 >= 0) {
 				t.Errorf("%s: %q takes %v µs", o.Name, s.Name, s.P50)
 			}
+			together += s.P50
+		}
+		if !(together > 0) {
+			t.Errorf("%s: all stages take %v µs", o.Name, together)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "stages-faults.svg")); err != nil {

@@ -78,6 +78,8 @@ type event struct {
 	rank  int
 	reply json.RawMessage
 	err   error
+	// said is whether the rank gave the reason itself. If not, its line ended, which may be another's doing.
+	said bool
 }
 
 // Start starts `dsmd run` with its workers. Close must be called.
@@ -172,7 +174,7 @@ func (c *Crew) read(conn net.Conn) {
 			return
 		}
 		if m.Error != "" {
-			c.post(event{rank: hello.Rank, err: fmt.Errorf("rank %d failed while %s: %s", hello.Rank, c.activity(hello.Rank), m.Error)})
+			c.post(event{rank: hello.Rank, said: true, err: fmt.Errorf("rank %d failed while %s: %s", hello.Rank, c.activity(hello.Rank), m.Error)})
 			return
 		}
 		c.note(hello.Rank, m)
@@ -273,7 +275,7 @@ func (c *Crew) Collect(ctx context.Context) ([]json.RawMessage, error) {
 		select {
 		case e := <-c.events:
 			if e.err != nil {
-				return nil, c.failure(e.err)
+				return nil, c.failure(c.cause(e))
 			}
 			if replies[e.rank] != nil {
 				return nil, c.failure(fmt.Errorf("rank %d replied twice", e.rank))
@@ -290,6 +292,28 @@ func (c *Crew) Collect(ctx context.Context) ([]json.RawMessage, error) {
 		}
 	}
 	return replies, nil
+}
+
+// cause returns the error of the event that explains the end of the crew best. When a rank fails, `dsmd run` ends
+// the others, and we may hear of theirs first: a rank that says why it failed outranks one that merely ended.
+func (c *Crew) cause(first event) error {
+	late := time.After(lastWords)
+	for e, ended := first, 0; ; {
+		if e.said {
+			return e.err
+		}
+		if e.err != nil {
+			ended++
+		}
+		if ended == c.options.Nodes {
+			return first.err
+		}
+		select {
+		case e = <-c.events:
+		case <-late:
+			return first.err
+		}
+	}
 }
 
 // failure adds to err how `dsmd run` ended and what it and the ranks said last.

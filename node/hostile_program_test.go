@@ -425,6 +425,7 @@ func FuzzConversation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte, stage byte) {
 		m := &member{TB: t, node: m.node, socket: m.socket}
 		conn := m.dial()
+		defer conn.Discard() // of the control page, which would otherwise stay open for as long as the fuzzing lasts
 		defer conn.Close()
 		if stage%3 > 0 {
 			greet(t, conn, hello(attach.NoRank))

@@ -17,12 +17,15 @@ import (
 // add what they were doing.
 //
 // The replies are taken by the callers themselves: one of those who wait has the turn to read, hands the others theirs, and passes
-// the turn on when it has its own. So a reply wakes the very thread that waits for it. When nobody waits, nothing is read: what the
+// the turn on when it has its own. It looks for replies on the control page for a while (lookout), then waits at the socket. So a reply finds or wakes the very thread that waits for it. When nobody waits, nothing is read: what the
 // daemon says unasked it says before it ends the connection, and the end is watched for.
 type calls struct {
 	conn   *attach.Conn
 	page   *controlpage.Page
 	onLost func(error)
+	look   lookout // belongs to who has the turn to read
+
+	boxing sync.Mutex // keeps calls apart that are put on the control page; nothing is taken under it
 
 	mu     sync.Mutex // guards the fields below; nothing is sent, received or called under it
 	open   map[uint64]chan attach.Reply
@@ -37,7 +40,7 @@ type calls struct {
 // newCalls takes over a connection that was unpolled. onLost is called once, by a goroutine of its own, when the cluster is lost before end.
 func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *calls {
 	c := &calls{
-		conn: conn, page: page, onLost: onLost, open: make(map[uint64]chan attach.Reply),
+		conn: conn, page: page, onLost: onLost, look: newLookout(page), open: make(map[uint64]chan attach.Reply),
 		turn: make(chan struct{}, 1), done: make(chan struct{}), reader: make(chan struct{}),
 	}
 	c.turn <- struct{}{}
@@ -69,7 +72,12 @@ func (c *calls) read() {
 
 // readReply waits for a reply, or says why no more will come.
 func (c *calls) readReply() (attach.Reply, error) {
+	if frame, ok, err := c.look.forReply(); ok || err != nil {
+		return replyIn(frame, err)
+	}
+	since := c.look.clock()
 	f, err := c.conn.ReadFrame()
+	c.look.slept(c.look.clock() - since)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return attach.Reply{}, errors.New("the daemon has closed the connection, so it has ended or has been killed; see its log")
@@ -80,6 +88,21 @@ func (c *calls) readReply() (attach.Reply, error) {
 		return attach.Reply{}, errors.Join(err, errors.New(reason))
 	case f.Kind != attach.KindReply:
 		return attach.Reply{}, fmt.Errorf("the daemon sent an unexpected %v", f.Kind)
+	}
+	return attach.DecodeReply(f.Body)
+}
+
+// replyIn decodes a frame that lay on the control page.
+func replyIn(frame []byte, err error) (attach.Reply, error) {
+	if err != nil {
+		return attach.Reply{}, err
+	}
+	f, rest, whole, err := attach.Next(frame)
+	if err == nil && (!whole || len(rest) > 0 || f.Kind != attach.KindReply) {
+		err = fmt.Errorf("%w: what the daemon has put on the control page is not one reply", attach.ErrMalformed)
+	}
+	if err != nil {
+		return attach.Reply{}, err
 	}
 	return attach.DecodeReply(f.Body)
 }
@@ -207,11 +230,28 @@ func (c *calls) send(call attach.Call) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if err := c.conn.Write(attach.AppendCall(nil, &call)); err != nil {
+	frame := attach.AppendCall(nil, &call)
+	if mayOvertake(call.Op) && c.box(frame) {
+		return nil
+	}
+	if err := c.conn.Write(frame); err != nil {
 		// Who reads learns of it too, and knows more: the daemon's last words may still be in the socket.
 		c.conn.Shutdown()
 		<-c.done
 		return c.err()
 	}
 	return nil
+}
+
+// mayOvertake says whether a call can go by the control page, where it may come before others that were sent earlier. A Cancel must not come before
+// the call that it ends. The calls that wait for other nodes can: who has sent them waits for the reply, and Release for nothing.
+func mayOvertake(op attach.Op) bool {
+	return op == attach.OpAcquire || op == attach.OpRelease || op == attach.OpArrive
+}
+
+// box puts a call on the control page, if the daemon looks there.
+func (c *calls) box(frame []byte) bool {
+	c.boxing.Lock()
+	defer c.boxing.Unlock()
+	return c.page.Calls().Put(frame)
 }

@@ -286,7 +286,12 @@ func (f *fake) gone(p *fakeProgram) {
 }
 
 func (f *fake) reply(p *fakeProgram, r attach.Reply) {
-	p.conn.Write(attach.AppendReply(nil, &r)) // a program that has ended needs no answer
+	frame := attach.AppendReply(nil, &r)
+	if p.page.Replies().Put(frame) {
+		return
+	}
+	p.page.AddSent()
+	p.conn.Write(frame) // a program that has ended needs no answer
 }
 
 func (f *fake) handle(p *fakeProgram, call attach.Call) {

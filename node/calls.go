@@ -161,4 +161,12 @@ func (n *Node) noteExtent(f *protocol.Effect, name string) {
 	}
 }
 
-func (n *Node) answer(p *program, r *attach.Reply) { n.write(p, attach.AppendReply(nil, r), -1) }
+// answer sends a reply, by the control page if the program looks there for it.
+func (n *Node) answer(p *program, r *attach.Reply) {
+	frame := attach.AppendReply(nil, r)
+	if p.page != nil && p.page.Replies().Put(frame) {
+		n.replied = true
+		return
+	}
+	n.write(p, frame, -1)
+}

@@ -147,6 +147,8 @@ type Node struct {
 	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other users.
 	peer     func(fd int) (pid int, uid uint32, err error)
 	spin     spinner
+	boxed    []*program    // those with a control page
+	replied  bool          // a reply was put on a control page since the last yield
 	timers   timers        // holds that end
 	breaks   timers        // pins that others have waited for long enough
 	patience time.Duration // how long that is
@@ -371,7 +373,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}()
 	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
 		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason))
-	if err := netio.ShortSlice(); err != nil {
+	if _, err := netio.ShortSlice(); err != nil {
 		n.log.Debug("the reactor waits for a whole slice of a program that computes", zap.Error(err))
 	}
 	n.react()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
@@ -37,6 +38,7 @@ type program struct {
 	pins    map[uint64]*pin            // what its answered Pin calls hold, by their tickets
 	pinned  int                        // pages that its Pin calls hold or want, at most maxPinned
 	page    *controlpage.Page          // nil before it is served
+	frame   []byte                     // taken out of its box
 	words   map[int]*published         // the locks on its page, by their places
 	lost    map[uint32]protocol.NodeID // ranks of its job that were lost since it attached, and their nodes
 	blocked bool                       // its socket has no room; epoll tells when it has
@@ -179,7 +181,8 @@ func (n *Node) serveProgram(p *program, r netio.Readiness) {
 		return
 	}
 	err := attach.Receive(p.fd, &p.stream)
-	if errors.Is(err, unix.EAGAIN) {
+	// What lies in the box now may have been sent before what has just been received, so it comes first.
+	if n.takeCall(p) && n.programs[p.id] != p || errors.Is(err, unix.EAGAIN) {
 		return
 	}
 	for err == nil && p.cut == nil {
@@ -361,6 +364,8 @@ func (n *Node) trap(p *program, body []byte) error {
 	if err := n.table.Attach(pagetable.ProcID(p.id), fd, uintptr(n.cfg.RegionBase)); err != nil {
 		return n.refuse(p, attach.RefuseTrap, err.Error())
 	}
+	n.boxed = append(n.boxed, p)
+	p.page.Calls().Watch()
 	p.ranked = true
 	p.stage, p.served = stageTrapped, true
 	n.trapped++
@@ -393,6 +398,7 @@ func (n *Node) removeProgram(p *program, err error) {
 	}
 	attached := p.ranked
 	n.untrap(p.id)
+	n.boxed = slices.DeleteFunc(n.boxed, func(q *program) bool { return q == p })
 	delete(n.programs, p.id)
 	n.count.programs.Store(int64(n.attached()))
 	// From here on nothing is written to it: what the end of its pins brings about may end a call, and the number of its
@@ -426,6 +432,7 @@ func (n *Node) removeProgram(p *program, err error) {
 func (p *program) close() {
 	if p.page != nil {
 		p.page.Close()
+		p.page = nil
 	}
 	unix.Close(p.fd)
 	p.stream.Close()
@@ -441,6 +448,9 @@ func (n *Node) write(p *program, frame []byte, fd int) {
 	if len(p.out)+len(frame) > maxOut {
 		n.cutOff(p, fmt.Errorf("it leaves more than %d bytes of answers unread", maxOut))
 		return
+	}
+	if p.page != nil {
+		p.page.AddSent()
 	}
 	if fd >= 0 {
 		p.pass = fd

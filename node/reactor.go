@@ -17,8 +17,8 @@ const (
 	// framesPerTurn and faultsPerTurn (the length of Node.events) bound what is taken from one source
 	// before the others are looked at and what was sent is flushed.
 	framesPerTurn = 64
-	// looksPerCheck is how often faults and frames are looked for before epoll is asked about everything
-	// else. Programs' calls come through sockets, where a microsecond more does not show.
+	// looksPerCheck is how often faults, frames and calls on control pages are looked for before epoll is asked about everything
+	// else. What programs say through their sockets comes after a wake-up, or waits for nobody else; a microsecond more does not show there.
 	looksPerCheck = 4
 )
 
@@ -36,17 +36,18 @@ func (n *Node) react() {
 		// neither uses up the time for polling nor says that the core was taken away.
 		if !idle {
 			since = n.now
-		} else if n.spin.looked(n.now, n.now-before, netio.Displaced) {
+		} else if n.spin.looked(n.now, n.now-before, n.replyAwaited(), netio.Displaced) {
 			n.changeCore()
 		}
-		if n.now-since >= n.spin.until(n.now) && !n.timers.soon(n.now) && !n.canFetch() {
+		if n.now-since >= n.spin.Until(n.now) && !n.timers.soon(n.now) && !n.canFetch() {
 			n.sleep()
 			idle, look = false, 0
 			continue
 		}
-		if idle = !n.look(look%looksPerCheck == 0); idle {
-			// The thread that was just woken may wait for this very core, and the scheduler lets it wait until this one's
-			// slice is over, some milliseconds.
+		if idle = !n.look(look%looksPerCheck == 0); idle || n.replied {
+			// The thread that was just woken, or that looks for its reply, may wait for this very core, and the scheduler lets it wait
+			// until this one's slice is over, some milliseconds.
+			n.replied = false
 			netio.Yield()
 		}
 	}
@@ -63,10 +64,11 @@ func (n *Node) changeCore() {
 
 func (n *Node) clock() time.Duration { return time.Since(n.start) }
 
-// look looks at faults, frames and timers, with check also at everything else, deals with what is there, and
+// look looks at calls on control pages, faults, frames and timers, with check also at everything else, deals with what is there, and
 // says whether anything was.
 func (n *Node) look(check bool) bool {
-	busy := n.trapped > 0 && n.pollTable() // without a program there are no faults
+	busy := n.pollBoxes()
+	busy = n.trapped > 0 && n.pollTable() || busy // without a program there are no faults
 	busy = n.pollNet() || busy
 	busy = n.fireTimers() || busy
 	busy = n.tickAgreement() || busy
@@ -96,7 +98,8 @@ func (n *Node) sleep() {
 	n.urgent, n.unsent = false, false // Arm flushes
 	armed := n.net.Arm()
 	n.passedOn()
-	if armed {
+	if armed || !n.leaveBoxes() {
+		n.watchBoxes()
 		n.look(true)
 		return
 	}
@@ -105,7 +108,8 @@ func (n *Node) sleep() {
 	before := n.clock()
 	ready := n.poller.Wait(sooner(sooner(n.farewellIn(before), n.tickIn(before)), sooner(n.timers.timeout(before), n.breaks.timeout(before))))
 	n.now = n.clock()
-	n.spin.slept(n.now - before)
+	n.watchBoxes()
+	n.spin.Slept(n.now - before)
 	n.serveReady(ready)
 	n.fireTimers()
 	n.tickAgreement()

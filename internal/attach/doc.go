@@ -21,7 +21,8 @@
 // frame. A connection that ends without Bye means that the program has died.
 //
 // A lock that stays at the node is taken and given back without any of this, on the control page (package controlpage). What a
-// program can't do there it does by calls; it sends Release also for a lock that it has taken there and that was recalled.
+// program can't do there it does by calls; it sends Release also for a lock that it has taken there and that was recalled. Frames with
+// a call or a reply may also take a box on that page, instead of the socket, while the other side looks there.
 //
 // A descriptor travels with the first byte of the frame that it belongs to. The kernel never
 // delivers the bytes after such a frame together with bytes before it, so descriptors arrive in the order

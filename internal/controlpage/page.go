@@ -17,7 +17,11 @@ type slot struct {
 	_    [56]byte
 }
 
-type table [Slots]slot
+// table is what lies on a page.
+type table struct {
+	slots [Slots]slot
+	boxes
+}
 
 // Bytes is the size of a page's file.
 const Bytes = int(unsafe.Sizeof(table{}))
@@ -114,7 +118,7 @@ func (p *Page) Close() error {
 }
 
 // Retire ends the program's use of the page, while other goroutines may be using it: from here on no lock is published in what they
-// see. What they hold by their words stays held in the daemon's eyes. It may be called again.
+// see, and nobody looks into a box. What they hold by their words stays held in the daemon's eyes. It may be called again.
 func (p *Page) Retire() error {
 	at := uintptr(unsafe.Pointer(p.table))
 	_, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED, ^uintptr(0), 0)
@@ -125,7 +129,7 @@ func (p *Page) Retire() error {
 	return nil
 }
 
-func (p *Page) at(hash uint64) *atomic.Uint64 { return &p.table[Slot(hash)].word }
+func (p *Page) at(hash uint64) *atomic.Uint64 { return &p.table.slots[Slot(hash)].word }
 
 // Take takes a lock for the program, if it is published and free, and says whether it has. The daemon may do so too, and tell the program.
 func (p *Page) Take(hash uint64) bool {

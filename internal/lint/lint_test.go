@@ -28,11 +28,11 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/netio"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/netio", "internal/spin"}},
 	{"protocol", nil},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/uffd", "internal/sigsegv"}},
+	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/uffd"}},
@@ -61,6 +61,7 @@ var allowed = []struct {
 	{"internal/settings", []string{"node", "pagetable", "protocol", "transport/tcp"}},
 	{"internal/sigsegv", nil},
 	{"internal/torture", []string{"dsm", "internal/e2e/testcluster"}},
+	{"internal/spin", nil},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},
 }

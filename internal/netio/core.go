@@ -2,6 +2,7 @@ package netio
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -41,25 +42,31 @@ func ChangeCore() (bool, error) {
 	return true, nil
 }
 
-// shortestSlice is the shortest slice that Linux grants, in nanoseconds.
-const shortestSlice = 100_000
+// shortestSlice is the shortest slice that Linux grants.
+const shortestSlice = 100 * time.Microsecond
 
-// ShortSlice asks for the shortest slices of processor time for the calling thread, which must be locked to its goroutine. Since Linux 6.12 a thread that wakes up
+// ShortSlice asks for the shortest slices of processor time for the calling thread, which must be locked to its goroutine, and returns the length of those that it had, for
+// SetSlice. Since Linux 6.12 a thread that wakes up
 // with a shorter slice than that of the thread on its core, by default some milliseconds, runs at once, if it had less than its share of late. Earlier kernels take no notice. It
 // needs no privilege.
-func ShortSlice() error {
+//
+// A Yield forfeits a slice. So of two threads that offer each other their core in turns, one with short slices and one with long ones, the latter hardly runs.
+func ShortSlice() (before time.Duration, err error) { return SetSlice(shortestSlice) }
+
+// SetSlice asks for slices of that length, as ShortSlice does for the shortest.
+func SetSlice(length time.Duration) (before time.Duration, err error) {
 	now, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
-		return fmt.Errorf("netio: asking how this thread is scheduled: %w", err)
+		return 0, fmt.Errorf("netio: asking how this thread is scheduled: %w", err)
 	}
 	if now.Policy != unix.SCHED_NORMAL {
-		return nil // somebody has chosen: a real-time or batch policy has slices of its own
+		return 0, nil // somebody has chosen: a real-time or batch policy has slices of its own
 	}
-	wanted := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: now.Policy, Nice: now.Nice, Runtime: shortestSlice}
+	wanted := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: now.Policy, Nice: now.Nice, Runtime: uint64(length)}
 	if err := unix.SchedSetAttr(0, &wanted, 0); err != nil {
-		return fmt.Errorf("netio: asking for short slices of processor time: %w", err)
+		return 0, fmt.Errorf("netio: asking for slices of %v of processor time: %w", length, err)
 	}
-	return nil
+	return time.Duration(now.Runtime), nil
 }
 
 // coreAfter is the next allowed core after core, going round.

@@ -320,19 +320,28 @@ func TestShortSlice(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: it ends with its slice
 		before, err := unix.SchedGetAttr(0, 0)
+		var length time.Duration
 		if err == nil {
-			err = ShortSlice()
+			length, err = ShortSlice()
 		}
-		var after *unix.SchedAttr
+		var after, again *unix.SchedAttr
 		if err == nil {
 			after, err = unix.SchedGetAttr(0, 0)
+		}
+		if err == nil {
+			_, err = SetSlice(length)
+		}
+		if err == nil {
+			again, err = unix.SchedGetAttr(0, 0)
 		}
 		switch {
 		case err != nil:
 		case after.Policy != before.Policy || after.Nice != before.Nice:
 			err = fmt.Errorf("the policy is %d and the niceness %d, they were %d and %d", after.Policy, after.Nice, before.Policy, before.Nice)
-		case before.Runtime != 0 && before.Policy == unix.SCHED_NORMAL && after.Runtime != shortestSlice: // before Linux 6.12 there are no slices, and it is 0
+		case before.Runtime != 0 && before.Policy == unix.SCHED_NORMAL && after.Runtime != uint64(shortestSlice): // before Linux 6.12 there are no slices, and it is 0
 			err = fmt.Errorf("the slice is %d ns, want %d", after.Runtime, shortestSlice)
+		case again.Runtime != before.Runtime:
+			err = fmt.Errorf("the slice is %d ns when that which it was is asked for, want %d", again.Runtime, before.Runtime)
 		}
 		done <- err
 	}()

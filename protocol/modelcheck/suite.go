@@ -3,6 +3,7 @@ package modelcheck
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"dsmd/protocol"
@@ -93,24 +94,19 @@ func (b Bound) twoNodesTwoPages() []Case {
 		pages  [2]uint64
 		strays bool
 		late   bool
+		// alike are renamings under which the roles of nodes and pages are the same.
+		alike []renaming
 	}{
-		{"2 nodes, 2 pages, 2 accesses each, a home each", 2, [2]uint64{0, 1}, true, false},
-		{"2 nodes, 2 pages, 2 accesses each, one home", 2, [2]uint64{0, 2}, false, false},
-		{"2 nodes, 2 pages, 2 accesses each, a third is home", 3, [2]uint64{2, 5}, false, false},
-		{"2 nodes, 2 pages, 2 accesses each, holds already over", 2, [2]uint64{0, 1}, false, true},
+		{"2 nodes, 2 pages, 2 accesses each, a home each", 2, [2]uint64{0, 1}, true, false, []renaming{bothSwapped}},
+		{"2 nodes, 2 pages, 2 accesses each, one home", 2, [2]uint64{0, 2}, false, false, []renaming{pagesSwapped}},
+		{"2 nodes, 2 pages, 2 accesses each, a third is home", 3, [2]uint64{2, 5}, false, false, []renaming{nodesSwapped, pagesSwapped, bothSwapped}},
+		{"2 nodes, 2 pages, 2 accesses each, holds already over", 2, [2]uint64{0, 1}, false, true, []renaming{bothSwapped}},
 	} {
 		c := b.base(place.nodes)
 		c.Late = place.late
 		c.Strays = c.Duplicates > 0 && place.strays
-		programs := accesses(2, place.pages[0], place.pages[1])
-		for i, p := range programs {
-			for j, q := range programs {
-				// Where the nodes' roles are the same, who is called 0 and who is called 1 makes no difference.
-				if place.nodes == 3 && j < i {
-					continue
-				}
-				all = append(all, Case{place.family, threads(c, p, q)})
-			}
+		for _, programs := range pairs(accesses(2, place.pages[0], place.pages[1]), place.pages, place.alike...) {
+			all = append(all, Case{place.family, threads(c, programs[0], programs[1])})
 		}
 	}
 	if b == Short {
@@ -121,9 +117,45 @@ func (b Bound) twoNodesTwoPages() []Case {
 	if b == Deep {
 		c.Duplicates = 1
 	}
-	for _, p := range accesses(3, 0, 1) {
-		for _, q := range accesses(3, 0, 1) {
-			all = append(all, Case{"2 nodes, 2 pages, 3 accesses each", threads(c, p, q)})
+	for _, programs := range pairs(accesses(3, 0, 1), [2]uint64{0, 1}, bothSwapped) {
+		all = append(all, Case{"2 nodes, 2 pages, 3 accesses each", threads(c, programs[0], programs[1])})
+	}
+	return all
+}
+
+// A renaming calls the first two nodes, the two pages, or both, by each other's names. What is reached by two programs
+// differs from what is reached by them renamed in names alone, if the roles are the same; so one of the two is explored.
+type renaming int
+
+const (
+	nodesSwapped renaming = iota
+	pagesSwapped
+	bothSwapped
+)
+
+// apply renames what the first two nodes do.
+func (r renaming) apply(programs [2]string, pages [2]uint64) [2]string {
+	if r != nodesSwapped {
+		first, second := fmt.Sprint(pages[0]), fmt.Sprint(pages[1])
+		swap := strings.NewReplacer(first, second, second, first)
+		programs = [2]string{swap.Replace(programs[0]), swap.Replace(programs[1])}
+	}
+	if r != pagesSwapped {
+		programs[0], programs[1] = programs[1], programs[0]
+	}
+	return programs
+}
+
+// pairs lists all pairs of programs, one of each set of those that are alike.
+func pairs(programs []string, pages [2]uint64, alike ...renaming) [][2]string {
+	var all [][2]string
+	for _, p := range programs {
+		for _, q := range programs {
+			pair := [2]string{p, q}
+			known := func(r renaming) bool { return slices.Contains(all, r.apply(pair, pages)) }
+			if !slices.ContainsFunc(alike, known) {
+				all = append(all, pair)
+			}
 		}
 	}
 	return all

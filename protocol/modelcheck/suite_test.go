@@ -89,3 +89,23 @@ func replayed(t *testing.T, f *Finding) string {
 	}
 	return text
 }
+
+// TestRenamings: programs that are left out, because others are the same by other names, have the same interleavings as those.
+func TestRenamings(t *testing.T) {
+	pages := [2]uint64{0, 1}
+	programs := accesses(2, pages[0], pages[1])
+	if n := len(pairs(programs, pages, bothSwapped)); n != len(programs)*(len(programs)+1)/2 {
+		t.Errorf("%d pairs are left of %d", n, len(programs)*len(programs))
+	}
+	c := Short.base(2)
+	c.Strays = true
+	for _, p := range programs {
+		for _, q := range programs {
+			other := bothSwapped.apply([2]string{p, q}, pages)
+			r, s := Explore(threads(c, p, q), maxStates), Explore(threads(c, other[0], other[1]), maxStates)
+			if r.States != s.States || r.Transitions != s.Transitions || r.Depth != s.Depth {
+				t.Errorf("%q and %q: %d states, %d transitions, depth %d; renamed %d, %d and %d", p, q, r.States, r.Transitions, r.Depth, s.States, s.Transitions, s.Depth)
+			}
+		}
+	}
+}

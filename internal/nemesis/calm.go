@@ -1,6 +1,7 @@
 package nemesis
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -117,10 +118,10 @@ func (c *campaign) finish() {
 			c.violate("%s has ended with status %d when it was told to leave: %s", p.name, status, lastLines(p.Errors()))
 		}
 	}
-	for _, h := range c.left() {
+	// The highest number first, one after the other: then those that are left can always go on, by whatever losses there
+	// were before, and none ends for want of the others before it has heard that it should.
+	for _, h := range slices.Backward(c.left()) {
 		h.daemon.signal(syscall.SIGTERM)
-	}
-	for _, h := range c.left() {
 		if status := h.daemon.Wait(c.t); status != 0 {
 			c.violate("the %s has ended with status %d when it was told to: %s", h.daemon.name, status, lastLines(h.daemon.Errors()))
 		}

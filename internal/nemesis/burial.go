@@ -15,9 +15,6 @@ const (
 	saysBlocked = "nothing is granted any more"
 )
 
-// blocked says whether the daemon has said that too few are left, and keeps its programs waiting.
-func (h *host) blocked() bool { return strings.Contains(h.daemon.Errors(), saysBlocked) }
-
 // bury is what follows a loss after which too few hosts are left to go on, when no other fault is left. By the policy "end" all
 // programs end, within the limit of progress, with dsm.ExitLost, and say which node was lost, and all daemons end with an error. By
 // "block" the daemons say that they grant nothing any more; then they and their programs are killed. In the end the cluster is started anew.
@@ -25,16 +22,20 @@ func (c *campaign) bury() {
 	c.t.Helper()
 	began := time.Now()
 	last := c.hosts[c.past[c.life].last().host]
-	for _, h := range c.left() {
+	for _, h := range c.of(coming) { // which cannot be let in
+		h.daemon.kill()
+		h.standing = away
+	}
+	for _, h := range c.members() {
 		if c.policy == blocks {
 			c.buryBlocked(h, last)
 		} else {
 			c.buryEnded(h, last)
 		}
 	}
-	for _, h := range c.hosts {
-		if h.lost != nil && !c.within(c.Progress, func() bool { c.mournOn(h); return !h.inhabited() }) {
-			c.violate("programs of %s have not ended within %v", h.Name, c.Progress)
+	for _, d := range c.past[c.life].deaths {
+		if !c.within(c.Progress, func() bool { c.mourn(); return !d.inhabited() }) {
+			c.violate("programs of %s have not ended within %v of its loss", c.hosts[d.host].Name, c.Progress)
 		}
 	}
 	c.report.buried(time.Since(began))
@@ -47,8 +48,8 @@ func (c *campaign) bury() {
 
 // within waits until something is so, or something is wrong, or a limit is over, and says whether it is so.
 func (c *campaign) within(limit time.Duration, is func() bool) bool {
-	for end := time.Now().Add(limit); !is(); time.Sleep(tick) {
-		if len(c.wrong) > 0 || time.Now().After(end) {
+	for p := c.patience(); !is(); time.Sleep(tick) {
+		if len(c.wrong) > 0 || p.over(limit) {
 			return false
 		}
 	}
@@ -57,7 +58,7 @@ func (c *campaign) within(limit time.Duration, is func() bool) bool {
 
 // buryBlocked ends a host that is left where too few are, and has nobody end.
 func (c *campaign) buryBlocked(h, last *host) {
-	if !c.within(c.Progress, h.blocked) {
+	if !c.within(c.Progress, func() bool { return strings.Contains(h.daemon.Errors(), saysBlocked) }) {
 		c.violate("the %s does not say within %v of the loss of %s that it blocks", h.daemon.name, c.Progress, last.Name)
 		return
 	}
@@ -77,7 +78,7 @@ func (c *campaign) buryEnded(h, last *host) {
 		if p == nil {
 			continue
 		}
-		if !p.endsWithin(c.Progress) {
+		if !c.within(c.Progress, func() bool { return !p.Running() }) {
 			c.violate("%s has not ended within %v of the loss of %s", p.name, c.Progress, last.Name)
 			return
 		}
@@ -89,7 +90,7 @@ func (c *campaign) buryEnded(h, last *host) {
 			c.violate("%s does not say that %sis lost: %s", p.name, names, lastLines(said))
 		}
 	}
-	if !h.daemon.endsWithin(c.Progress) {
+	if !c.within(c.Progress, func() bool { return !h.daemon.Running() }) {
 		c.violate("the %s has not ended within %v of the loss of %s", h.daemon.name, c.Progress, last.Name)
 		return
 	}

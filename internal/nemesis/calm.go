@@ -14,7 +14,7 @@ func (c *campaign) calm() {
 	if len(c.wrong) > 0 {
 		return
 	}
-	mended, began := now(), time.Now()
+	mended, began, patience := now(), time.Now(), c.patience()
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	last := "nobody"
@@ -28,7 +28,7 @@ func (c *campaign) calm() {
 		case len(late) == 0:
 			c.report.calmed(took, last)
 			return
-		case took > c.Progress:
+		case patience.over(c.Progress):
 			for _, complaint := range late {
 				c.violate("%s within %v of the last fault", complaint, c.Progress)
 			}
@@ -47,6 +47,12 @@ func (c *campaign) late(since int64) (complaints []string) {
 			complaints = append(complaints, p.name+" has got nothing done")
 		}
 	}
+	for _, h := range c.of(leaving) {
+		complaints = append(complaints, h.Name+" has not left")
+	}
+	for _, h := range c.of(coming) {
+		complaints = append(complaints, h.Name+" was not let in")
+	}
 	if c.unsettled() {
 		complaints = append(complaints, "those that are left have not gone on")
 	}
@@ -55,9 +61,9 @@ func (c *campaign) late(since int64) (complaints []string) {
 			complaints = append(complaints, "what is left of the team of "+w.Name+" has not ended")
 		}
 	}
-	for _, h := range c.hosts {
-		if h.lost != nil && h.inhabited() {
-			complaints = append(complaints, "not all has ended on "+h.Name+", which is lost,")
+	for _, d := range c.past[c.life].deaths {
+		if d.inhabited() {
+			complaints = append(complaints, "not all has ended on "+c.hosts[d.host].Name+", which was lost,")
 		}
 	}
 	return complaints
@@ -120,7 +126,7 @@ func (c *campaign) finish() {
 	}
 	// The highest number first, one after the other: then those that are left can always go on, by whatever losses there
 	// were before, and none ends for want of the others before it has heard that it should.
-	for _, h := range slices.Backward(c.left()) {
+	for _, h := range slices.Backward(c.members()) {
 		h.daemon.signal(syscall.SIGTERM)
 		if status := h.daemon.Wait(c.t); status != 0 {
 			c.violate("the %s has ended with status %d when it was told to: %s", h.daemon.name, status, lastLines(h.daemon.Errors()))

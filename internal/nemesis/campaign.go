@@ -22,6 +22,8 @@ const (
 	tick = 10 * time.Millisecond
 	// socket is where programs attach, on every machine.
 	socket = "/run/dsmd.sock"
+	// port is where daemons listen for each other.
+	port = "7400"
 	// deadAfter is how long a daemon may be out of reach before the others give it up. It is more than faults last that are to be survived, even when several
 	// of them follow each other.
 	deadAfter = 15 * time.Second
@@ -54,10 +56,12 @@ type campaign struct {
 	past   []past            // by the cluster's life
 	teams  map[*Workload]int // how often a team was replaced
 	policy string            // of daemons that are too few, in this life
-	view   []*host           // who went on together at last, all of them with all others
+	view   []*host           // who goes on together, or did at last
 	harms  []harm            // that are done and not mended
 	// orphaned says of each workload whether it is a team that has lost ranks, and is replaced when all others have ended.
 	orphaned []bool
+	views    map[int][]int // of this life, as the daemons tell of them: the members of each epoch
+	listed   bool          // in this life: daemons are told who all are, and need not find out
 	report   report
 	logs     []*process // everything that was ever started
 	wrong    []error
@@ -65,32 +69,10 @@ type campaign struct {
 
 // past is what was in a life of the cluster.
 type past struct {
-	histories []*history // of all programs that ever were
-	deaths    deaths
+	histories  []*history // of all programs that ever were
+	deaths     deaths
+	departures deaths // in order
 }
-
-// host is a machine with its daemon and programs.
-type host struct {
-	*netns.Machine
-	rank     int
-	daemon   *process
-	programs []*resident // in the order of workloads; nil: it was killed, or has ended because of a loss
-	harmed   map[string]bool
-	lost     *death // nil: it is there
-}
-
-// resident is a program of a host, and what it has done so far.
-type resident struct {
-	*process
-	workload *Workload
-	host     *host
-	history  *history
-	begun    bool
-	losses   int // of hosts in this life that all knew of when it was started
-}
-
-// hostNames are what machines are called.
-var hostNames = []string{"ann", "bob", "eve", "joe", "kim", "lee", "max"}
 
 // newCampaign starts the machines, daemons and programs.
 func newCampaign(t testing.TB, plan Plan) *campaign {
@@ -105,7 +87,7 @@ func newCampaign(t testing.TB, plan Plan) *campaign {
 	c.net = netns.Start(t, hostNames[:plan.Hosts]...)
 	c.filter, c.shared = c.net.Filter(t), c.net.Shared
 	for i, m := range c.net.Machines {
-		c.hosts = append(c.hosts, &host{Machine: m, rank: i, programs: make([]*resident, len(plan.Workloads)), harmed: map[string]bool{}})
+		c.hosts = append(c.hosts, &host{Machine: m, rank: i})
 	}
 	c.startAll()
 	return c
@@ -116,10 +98,12 @@ func (c *campaign) startAll() {
 	c.t.Helper()
 	c.past = append(c.past, past{})
 	c.policy, _ = pick(c.r, node.NoQuorumPolicies)
-	c.view, c.orphaned = slices.Clone(c.hosts), make([]bool, len(c.Workloads))
+	c.listed = c.life == 0 || c.r.IntN(3) > 0
+	c.view, c.views, c.orphaned = slices.Clone(c.hosts), map[int][]int{}, make([]bool, len(c.Workloads))
 	for _, h := range c.hosts {
-		h.lost, h.harmed = nil, map[string]bool{}
+		h.harmed, h.standing, h.since = map[string]bool{}, belongs, 0
 		c.startDaemon(h)
+		c.views[0] = append(c.views[0], h.rank)
 	}
 	for _, h := range c.hosts {
 		h.daemon.AwaitLog(c.t, "serving")
@@ -132,19 +116,26 @@ func (c *campaign) startAll() {
 }
 
 // startDaemon starts a host's daemon.
-func (c *campaign) startDaemon(h *host) {
+func (c *campaign) startDaemon(h *host, flags ...string) {
 	c.t.Helper()
-	var names []string
+	var names, addresses []string
 	for _, other := range c.hosts {
-		names = append(names, other.Name)
+		names, addresses = append(names, other.Name), append(addresses, other.Name+":"+port)
 	}
-	args := append([]string{testcluster.Dsmd(c.t), "serve", "--cluster", "nemesis", "--nodes", strconv.Itoa(c.Hosts), "--id", strconv.Itoa(h.rank), "--join", strings.Join(names, ","),
-		"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug"}, strings.Fields(os.Getenv(testcluster.FlagsEnv))...)
-	h.daemon = startOn(c.t, h.Machine, fmt.Sprintf("daemon of %s, life %d", h.Name, c.life), nil, args...)
+	find := []string{"--nodes", strconv.Itoa(c.Hosts), "--join", strings.Join(names, ",")}
+	if c.listed {
+		find = []string{"--peers", strings.Join(addresses, ",")}
+	}
+	args := slices.Concat([]string{testcluster.Dsmd(c.t), "serve", "--cluster", "nemesis", "--id", strconv.Itoa(h.rank)}, find,
+		[]string{"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug"},
+		flags, strings.Fields(os.Getenv(testcluster.FlagsEnv)))
+	h.stays++
+	h.heard, h.epoch, h.programs = 0, 0, make([]*resident, len(c.Workloads))
+	h.daemon = startOn(c.t, h.Machine, fmt.Sprintf("daemon of %s, life %d, stay %d", h.Name, c.life, h.stays), nil, args...)
 	c.logs = append(c.logs, h.daemon)
 }
 
-// startProgram starts a host's program of a workload. The ranks of a team are the hosts that are left.
+// startProgram starts a host's program of a workload. The ranks of a team are the hosts that stay.
 func (c *campaign) startProgram(h *host, index int) {
 	c.t.Helper()
 	w := c.Workloads[index]
@@ -158,12 +149,12 @@ func (c *campaign) startProgram(h *host, index int) {
 	path, env := w.program.Elsewhere(c.t)
 	rank, size := h.rank, c.Hosts
 	if w.Team {
-		rank, size = slices.Index(c.left(), h), len(c.left())
+		rank, size = slices.Index(c.staying(), h), len(c.staying())
 	}
 	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(rank), "DSM_SIZE="+strconv.Itoa(size))
 	p := &resident{
 		process: startOn(c.t, h.Machine, name, env, path, string(text)), workload: w, host: h,
-		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Life: c.lives}), losses: c.settledDeaths(),
+		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Stay: h.stays, Life: c.lives}), losses: c.settledDeaths(),
 	}
 	now := &c.past[c.life]
 	now.histories = append(now.histories, p.history)
@@ -174,37 +165,22 @@ func (c *campaign) startProgram(h *host, index int) {
 // job is what the ranks of a workload call their job. That of a team that was replaced is another's: what it had allocated is not the new one's.
 func (c *campaign) job(w *Workload) string { return fmt.Sprintf("%s-%d", w.Name, c.teams[w]) }
 
-// left are the hosts that are not lost.
-func (c *campaign) left() []*host {
-	return slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return h.lost != nil })
-}
-
-// present are all programs that are there, on hosts that are.
-func (c *campaign) present() (list []*resident) {
-	for _, h := range c.left() {
-		for _, p := range h.programs {
-			if p != nil {
-				list = append(list, p)
-			}
-		}
-	}
-	return list
-}
-
 // violate notes that something is wrong.
 func (c *campaign) violate(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Errorf(format, args...))
 }
 
-// watch looks whether everything is there that should be, and deals with what follows from losses.
+// watch looks whether everything is there that should be, and deals with what follows from losses, and from hosts that leave and come.
 func (c *campaign) watch() {
+	c.follow()
 	c.mourn()
+	c.seeOff()
 	for _, p := range c.present() {
-		if !p.Running() {
+		if !p.Running() && !c.hasLeft(p) && !c.isBereaved(p) { // these are dealt with the next time
 			c.violate("%s has ended with status %d though nobody has told it to: %s", p.name, p.Wait(c.t), lastLines(p.Errors()))
 		}
 	}
-	for _, h := range c.left() {
+	for _, h := range c.of(belongs, coming) { // what becomes of one that is leaving is seen off
 		if !h.daemon.Running() {
 			c.violate("the %s has ended with status %d though nobody has told it to: %s", h.daemon.name, h.daemon.Wait(c.t), lastLines(h.daemon.Errors()))
 		}
@@ -224,8 +200,8 @@ func Run(t testing.TB, plan Plan) {
 	c := newCampaign(t, plan)
 	defer c.judge() // also when a step of the campaign itself fails the test
 	for end := time.Now().Add(plan.Span); len(c.wrong) == 0 && time.Now().Before(end); {
-		if len(c.left()) < c.Hosts {
-			c.renew()
+		if len(c.members()) < c.Hosts {
+			c.replenish()
 		}
 		c.storm(min(stormSpan, time.Until(end)))
 		c.calm()

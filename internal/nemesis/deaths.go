@@ -10,27 +10,40 @@ import (
 	"time"
 )
 
-// death is the loss of a host: its daemon was killed, or the others have gone on without it.
+// death is the loss of a host: its daemon was killed, or the others have gone on without it. It may come back, as one that knows nothing.
 type death struct {
-	host int
-	at   int64 // from when on nothing that happens on the host need reach anybody else
+	host  int
+	stay  int   // of the host
+	since int   // the epoch with which that began
+	at    int64 // from when on nothing that happens on the host need reach anybody else
 	// settled is when all hosts that are left had gone on without it: nothing that was done there can reach anybody from then on. It is unknown at first.
 	settled int64
-	noted   time.Time // when the harness did
-	ended   time.Time // when the harness has seen the end of the daemon
+	// inOrder says that it is none: the host has left, and the others have what it had.
+	inOrder bool
+
+	noted    time.Time // when the harness did
+	daemon   *process
+	programs []*resident // that have not ended yet
+	patience *patience   // since then
+	ended    *patience   // since the harness has seen the end of the daemon
 }
 
 // deaths are the hosts that were lost in a life of the cluster.
 type deaths []*death
 
-// of is the loss of a host, or nil.
-func (d deaths) of(host int) *death {
+// of is how the stay of a host has ended on which a client was; nil if it has not.
+func (d deaths) of(who client) *death {
 	for _, x := range d {
-		if x.host == host {
+		if x.host == who.Rank && x.stay == who.Stay {
 			return x
 		}
 	}
 	return nil
+}
+
+// node says whether a host was ever lost.
+func (d deaths) node(host int) bool {
+	return slices.ContainsFunc(d, func(x *death) bool { return x.host == host && !x.inOrder })
 }
 
 // last is the latest. Preconditions: there is one.
@@ -41,24 +54,36 @@ func (p past) last() *death { return p.deaths[len(p.deaths)-1] }
 func (d deaths) doubt(all []Operation) []Operation {
 	doubted := make([]Operation, 0, len(all))
 	for _, o := range all {
-		if x := d.of(o.client.Rank); x != nil && o.Return > x.at {
+		if x := d.of(o.client); x != nil && !x.inOrder && o.Return > x.at {
 			o.Result, o.Return = Result{}, unknown
 		}
-		for _, x := range d {
-			if x.at < o.Return {
-				o.lost |= 1 << x.host
-			}
-		}
+		o.lost = d.before(o.Return)
 		doubted = append(doubted, o)
 	}
 	return doubted
+}
+
+// before are the hosts that were lost until then, and those that had left before one of them was lost: what these had they may have handed over to that one.
+func (d deaths) before(when int64) (lost deaths) {
+	last := int64(math.MinInt64)
+	for _, x := range d {
+		if !x.inOrder && x.at < when {
+			last = max(last, x.at)
+		}
+	}
+	for _, x := range d {
+		if x.at <= last {
+			lost = append(lost, x)
+		}
+	}
+	return lost
 }
 
 // errUnjustified is wrapped where a client was told of a loss that cannot have been.
 var errUnjustified = errors.New("it cannot be lost")
 
 // unjustified finds those that were told that a page is lost, or that a lock was at a node that is lost, without reason. There is one only if some lost host may have used the thing after every
-// host that is left: who is left has what it used last. Preconditions: all were doubted.
+// host that is left: who is left has what it used last. So it is if one has used it that had left before the loss. Preconditions: all were doubted.
 func (d deaths) unjustified(all []Operation) (violations []violation) {
 	things := map[thing][]Operation{}
 	for _, o := range all {
@@ -87,20 +112,20 @@ func (o Operation) tellsOfLoss() bool {
 
 // justify says why the loss of which an operation tells cannot have been. uses are those of the same thing.
 func (d deaths) justify(o Operation, uses []Operation, things map[thing][]Operation, t thing) error {
-	if o.lost>>o.Dead&1 == 0 {
+	if !o.lost.node(o.Dead) {
 		return fmt.Errorf("%w: node %d was not lost", errUnjustified, o.Dead)
 	}
 	end := int64(math.MinInt64) // of all that lost hosts have done with it
 	for page := range t.readAhead() {
 		for _, x := range things[page] {
-			if lost := d.of(x.client.Rank); lost != nil && o.lost>>lost.host&1 != 0 {
+			if lost := o.lost.of(x.client); lost != nil {
 				end = max(end, min(x.Return, lost.settled))
 			}
 		}
 	}
 	for _, x := range uses {
 		// A release is the end of a use that began when it was acquired.
-		left := o.lost>>x.client.Rank&1 == 0
+		left := o.lost.of(x.client) == nil
 		if left && x.known() && !x.Void && !x.Lost && x.Do != release && x.Return <= o.Call && x.Call > end {
 			return fmt.Errorf("%w: rank %d has done a %s at %s after the last thing that any lost host did", errUnjustified, x.client.Rank, x.Do, x.Place)
 		}

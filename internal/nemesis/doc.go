@@ -5,8 +5,8 @@
 //	go test ./internal/nemesis -run TestNemesis -v -timeout 0 -nemesis.for 10m
 //	go test ./internal/nemesis -run TestNemesis -v -timeout 0 -nemesis.for 10m -nemesis.seed 7 -nemesis.faults cut,pause
 //
-// The machines are network namespaces (package netns), each with a daemon and a program of every workload; the daemons find each other by gossip. The seed is
-// printed. It decides which faults come, to whom, and for how long; what is under way at that moment depends on the machine's timing too, so a seed makes a
+// The machines are network namespaces (package netns), each with a daemon and a program of every workload. The daemons are told where the others are, or, in some
+// lives of the cluster, find each other by gossip. The seed is printed. It decides which faults come, to whom, and for how long; what is under way at that moment depends on the machine's timing too, so a seed makes a
 // failure likely again, not certain.
 //
 // # Workloads
@@ -34,21 +34,29 @@
 //	pause-program  and so is a program
 //	kill-program   a program is killed, and another takes its rank
 //	kill           a daemon is killed
+//	restart        a daemon is killed, and started again (--rejoin) before or after anybody has noticed
+//	drain          a host leaves in order: its programs end, then dsmd drain is run there
+//	join           a host that was lost or has left comes back (--rejoin)
 //	expel          a host is out of reach, of all others or of one, until they have gone on without it
 //
 // They come at random moments for at most 15 s, up to three at a time (storm.go); expel comes alone and takes longer. Then all are mended, and every thread of every program has to
 // get something done within 10 s (calm.go).
 //
 // The daemons survive the loss of others (--survive). What has to follow a loss is in losses.go: the programs of the hosts that are left go on while
-// other faults happen to them. Where too few are left, all end or wait, as the policy says that was drawn for this life of the cluster (burial.go). After a storm in which
-// a host was lost, and when too few are left, the cluster is started anew with all hosts.
+// other faults happen to them. Where too few are left, all end or wait, as the policy says that was drawn for this life of the cluster (burial.go). What has to
+// follow when a host leaves or comes back is in comings.go: programs on other hosts go on and notice nothing but time, and when it is back programs begin there. After a storm those that are
+// away come back, or the cluster ends in order and is started anew with all hosts, as it is when too few are left. A cluster that was formed by gossip has no place for those that come later.
+//
+// Who the members are the harness reads in the logs of the daemons (views.go): no two may go on with different members of the same epoch.
+//
+// Waits are bounded by what they should take on a machine that has nothing else to do: time in which somebody waited for a core does not count (patience.go).
 //
 // # Judgement
 //
 // The operations at each place have to be those of a register, a sum or a lock that is used by one client at a time (models.go), each between its call and its return:
 // porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never; so may what was done on a host when it was being
 // lost. An operation may meet a lost page, and a lock may come with the news that a lost node may have had it, only if some
-// operation of a lost host may have been the last that needed it (deaths.go). Besides,
+// operation of a lost host may have been the last that needed it, or one of a host that had left before (deaths.go). Besides,
 // no program and no daemon ends without being told to, sor computes the same bits as the sequential version, and no thread hangs after the last fault. The
 // report says what was done and how long the longest operation took. If anything is wrong the histories, the logs of all processes, porcupine's
 // drawings and the list of faults stay in a folder, which the report names.

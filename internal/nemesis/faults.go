@@ -17,7 +17,7 @@ type Fault interface {
 }
 
 // Faults are all kinds. One more is one more entry.
-var Faults = []Fault{cut{}, oneWay{}, isolate{}, lose{}, slow{}, pauseDaemon{}, pauseProgram{}, killProgram{}, killDaemon{}, expel{}}
+var Faults = []Fault{cut{}, oneWay{}, isolate{}, lose{}, slow{}, pauseDaemon{}, pauseProgram{}, killProgram{}, killDaemon{}, restart{}, drain{}, join{}, expel{}}
 
 // Brief are the kinds that take seconds.
 var Brief = Faults[:len(Faults)-1]
@@ -51,7 +51,7 @@ func Names(kinds []Fault) string {
 
 // whole are the hosts to which a kind of harm is not done at the moment.
 func (c *campaign) whole(kind string) []*host {
-	return slices.DeleteFunc(c.left(), func(h *host) bool { return h.harmed[kind] })
+	return slices.DeleteFunc(c.members(), func(h *host) bool { return h.harmed[kind] })
 }
 
 // harm does a kind of harm to a host that does not have it, and mends it later.
@@ -70,7 +70,7 @@ func (c *campaign) harm(kind string, do func(h *host) (what string, mend func())
 
 // two are two hosts, in any order, if there are any.
 func (c *campaign) two() (a, b *host, ok bool) {
-	left := c.left()
+	left := c.members()
 	if len(left) < 2 {
 		return nil, nil, false
 	}
@@ -207,8 +207,8 @@ func (killProgram) strike(c *campaign) (string, func()) {
 			c.replace(p.history.who.Workload)
 			return
 		}
-		if p.host.lost == nil {
-			c.startProgram(p.host, p.history.who.Workload)
+		if h := p.host; h.standing == belongs && h.programs[p.history.who.Workload] == nil {
+			c.startProgram(h, p.history.who.Workload)
 		}
 	}
 }
@@ -222,10 +222,63 @@ func (killDaemon) strike(c *campaign) (string, func()) {
 	if !ok {
 		return "", nil
 	}
-	since := now()
-	h.daemon.kill()
+	d := c.killDaemonOf(h)
+	return d.name + " is killed", nil
+}
+
+// killDaemonOf has a host lost by the end of its daemon.
+func (c *campaign) killDaemonOf(h *host) *process {
+	since, d := now(), h.daemon
+	d.kill()
 	c.lose(h, since)
-	return h.daemon.name + " is killed", nil
+	return d
+}
+
+// restart kills a daemon with SIGKILL, and starts it again soon, perhaps before anybody has noticed.
+type restart struct{}
+
+func (restart) Name() string { return "restart" }
+func (restart) strike(c *campaign) (string, func()) {
+	if !c.listed {
+		return "", nil
+	}
+	h, ok := c.doomed(true)
+	if !ok {
+		return "", nil
+	}
+	life := c.life
+	d := c.killDaemonOf(h)
+	return d.name + " is killed, and will be started again", func() {
+		if life == c.life && h.standing == away {
+			c.comeBack(h)
+		}
+	}
+}
+
+// drain has a host leave in order. What else is done to the cluster meanwhile may hold that up.
+type drain struct{}
+
+func (drain) Name() string { return "drain" }
+func (drain) strike(c *campaign) (string, func()) {
+	h, ok := pick(c.r, c.members())
+	if !ok || c.unsettled() || len(c.members()) == 1 {
+		return "", nil
+	}
+	c.leave(h)
+	return h.Name + " leaves", nil
+}
+
+// join has a host come back that was lost or has left.
+type join struct{}
+
+func (join) Name() string { return "join" }
+func (join) strike(c *campaign) (string, func()) {
+	h, ok := pick(c.r, c.returning())
+	if !ok {
+		return "", nil
+	}
+	c.comeBack(h)
+	return h.Name + " is started again", nil
 }
 
 // expel keeps a host out of the others' reach until they have gone on without it. It has no cable, or one of the others does not reach it; then it is not known
@@ -234,13 +287,14 @@ type expel struct{}
 
 func (expel) Name() string { return "expel" }
 func (expel) strike(c *campaign) (string, func()) {
+	c.mendAll()
+	c.awaitAgreement(c.Progress)
 	h, ok := c.doomed(true)
 	if !ok {
 		return "", nil
 	}
-	c.mendAll()
 	since := now()
-	if left := c.left(); len(left) > 2 && c.r.IntN(2) == 0 {
+	if left := c.members(); len(left) > 2 && c.r.IntN(2) == 0 {
 		a, b, _ := c.two()
 		what := fmt.Sprintf("nothing passes between %s and %s until one is left out", a.Name, b.Name)
 		c.report.say("expel: " + what)
@@ -253,7 +307,7 @@ func (expel) strike(c *campaign) (string, func()) {
 	c.report.say("expel: " + what)
 	c.net.Disconnect(c.t, h.Machine)
 	c.lose(h, since)
-	c.awaitRecovery(givenUpWithin + c.Progress)
+	c.awaitAgreement(givenUpWithin + c.Progress)
 	c.net.Connect(c.t, h.Machine)
 	return what, nil
 }

@@ -136,6 +136,35 @@ func TestJudgementOfLosses(t *testing.T) {
 	}
 }
 
+// TestJudgementOfReturns: eve's host is lost at 10, and the others have gone on without it at 20. It comes back, and at 40 bob's leaves; at 50 eve's is lost again.
+func TestJudgementOfReturns(t *testing.T) {
+	ann, bob, eve := by(0, 1), by(1, 2), by(2, 3)
+	back := client{Rank: 2, Stay: 1, Life: 4}
+	const x, l = "register/0/0", "lock/0/0"
+	for _, test := range []struct {
+		name  string
+		story story
+		wrong bool
+	}{
+		{"what it writes when it is back", story{}.at(25, 26, back, x, write, 0, 7, 0).at(30, 31, ann, x, read, 0, 0, 7), false},
+		{"is not forgotten", story{}.at(25, 26, back, x, write, 0, 7, 0).at(30, 31, ann, x, read, 0, 0, 0), true},
+		{"is not lost at once", story{}.at(25, 26, back, x, write, 0, 7, 0).lost(30, 31, ann, x, read, 2), true},
+		{"is lost the second time", story{}.at(25, 26, back, x, write, 0, 7, 0).lost(60, 61, ann, x, read, 2), false},
+		{"what it wrote before does not come back", story{}.at(0, 1, eve, x, write, 0, 7, 0).lost(22, 23, ann, x, read, 2).at(25, 26, back, x, read, 0, 0, 7), true},
+		{"what has left stays", story{}.at(25, 26, bob, x, write, 0, 7, 0).at(45, 46, ann, x, read, 0, 0, 7), false},
+		{"and is not lost", story{}.at(25, 26, bob, x, write, 0, 7, 0).lost(45, 46, ann, x, read, 1), true},
+		{"but for whoever has it now", story{}.at(25, 26, bob, x, write, 0, 7, 0).lost(60, 61, ann, x, read, 2), false},
+		{"unless another has used it", story{}.at(25, 26, bob, x, write, 0, 7, 0).at(30, 31, ann, x, read, 0, 0, 7).lost(60, 61, ann, x, read, 2), true},
+		{"a lock that has left", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(60, 61, ann, l, 2), false},
+		{"is free before", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(45, 46, ann, l, 2), true},
+	} {
+		ends := deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: 40, inOrder: true}, {host: 2, stay: 1, at: 50, settled: 55}}
+		if got := check(test.story, ends, time.Minute); len(got) > 0 != test.wrong {
+			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
+		}
+	}
+}
+
 // TestHistory: what a program writes down is what is read, while it writes and after it was killed in the middle of a line.
 func TestHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history")

@@ -1,7 +1,6 @@
 package nemesis
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,10 +16,10 @@ import (
 // all; expelled says that the fault is none.
 func (c *campaign) doomed(expelled bool) (h *host, ok bool) {
 	if c.unsettled() {
-		return nil, false // whether the rest could go on would depend on how far everybody is
+		return nil, false // whether the rest could go on depends on how far everybody is
 	}
-	h, _ = pick(c.r, c.left())
-	rest := slices.DeleteFunc(c.left(), func(other *host) bool { return other == h })
+	h, _ = pick(c.r, c.members())
+	rest := slices.DeleteFunc(c.members(), func(other *host) bool { return other == h })
 	if !isQuorum(rest, c.view) {
 		return h, !expelled
 	}
@@ -40,59 +39,29 @@ func isQuorum(left, of []*host) bool {
 
 // lose notes that a host is lost since a time.
 func (c *campaign) lose(h *host, since int64) {
-	h.lost = &death{host: h.rank, at: since, settled: unknown, noted: time.Now()}
-	now := &c.past[c.life]
-	now.deaths = append(now.deaths, h.lost)
 	for i, w := range c.Workloads {
 		// What ranks of a team had not joined when one of them was lost, nobody knows: the others would wait for it for ever.
-		if w.Team && slices.ContainsFunc(c.hosts, func(h *host) bool { return h.programs[i] != nil && !h.programs[i].joined() }) {
+		if w.Team && slices.ContainsFunc(c.present(), func(p *resident) bool { return p.workload == w && !p.joined() }) {
 			c.disband(i)
 		}
 	}
-}
-
-// unsettled says whether some that are left may not have gone on yet without one that is lost.
-func (c *campaign) unsettled() bool {
-	return slices.ContainsFunc(c.past[c.life].deaths, func(d *death) bool { return d.settled == unknown })
+	now := &c.past[c.life]
+	now.deaths = append(now.deaths, &death{
+		host: h.rank, stay: h.stays, since: h.since, at: since, settled: unknown, noted: time.Now(), daemon: h.daemon, programs: h.programs, patience: c.patience(),
+	})
+	h.standing, h.daemon, h.programs = away, nil, make([]*resident, len(c.Workloads))
 }
 
 // mourn deals with what follows from losses.
 func (c *campaign) mourn() {
-	c.settle()
-	for _, h := range c.hosts {
-		if h.lost != nil {
-			c.mournOn(h)
+	for _, d := range c.past[c.life].deaths {
+		if d.inhabited() {
+			c.mournOn(d)
 		}
 	}
 	for i, w := range c.Workloads {
 		if w.Team {
 			c.mournIn(i)
-		}
-	}
-}
-
-// settle notes when all that are left go on without those that are lost.
-func (c *campaign) settle() {
-	if !c.unsettled() {
-		return
-	}
-	var members []string
-	for _, h := range c.left() {
-		members = append(members, fmt.Sprint(h.rank))
-	}
-	over := fmt.Sprintf(`"members": "%s"`, strings.Join(members, ","))
-	for _, h := range c.left() {
-		if !slices.ContainsFunc(strings.Split(h.daemon.Errors(), "\n"), func(line string) bool {
-			return strings.Contains(line, "recovery is over") && strings.Contains(line, over)
-		}) {
-			return
-		}
-	}
-	c.view = c.left()
-	for _, d := range c.past[c.life].deaths {
-		if d.settled == unknown {
-			d.settled = now()
-			c.report.settled(c.hosts[d.host].Name, time.Since(d.noted))
 		}
 	}
 }
@@ -108,37 +77,40 @@ func (c *campaign) settledDeaths() int {
 	return count
 }
 
-// inhabited says whether there is anything on a host that has not ended.
-func (h *host) inhabited() bool {
-	return h.daemon.Running() || slices.ContainsFunc(h.programs, func(p *resident) bool { return p != nil })
+// inhabited says whether there is anything on the host that has not ended since it was lost.
+func (d *death) inhabited() bool {
+	return d.daemon.Running() || slices.ContainsFunc(d.programs, func(p *resident) bool { return p != nil })
 }
 
+// blocked says whether the host's daemon keeps its programs waiting.
+func (d *death) blocked() bool { return strings.Contains(d.daemon.Errors(), saysBlocked) }
+
 // mournOn looks whether what is on a lost host ends as it should. A daemon that blocks is killed when those that are left have gone on without it.
-func (c *campaign) mournOn(h *host) {
-	if h.daemon.Running() {
+func (c *campaign) mournOn(d *death) {
+	if d.daemon.Running() {
 		switch limit := givenUpWithin + 2*c.Progress; {
-		case c.policy == blocks && h.blocked() && h.lost.settled != unknown:
-			h.daemon.kill()
-		case time.Since(h.lost.noted) > limit:
-			c.violate("the %s has neither ended nor blocked within %v of the loss of the host", h.daemon.name, limit)
+		case c.policy == blocks && d.blocked() && d.settled != unknown:
+			d.daemon.kill()
+		case d.patience.over(limit):
+			c.violate("the %s has neither ended nor blocked within %v of the loss of the host", d.daemon.name, limit)
 		}
 		return
 	}
-	if h.lost.ended.IsZero() {
-		h.lost.ended = time.Now()
+	if d.ended == nil {
+		d.ended = c.patience()
 	}
-	for i, p := range h.programs {
+	for i, p := range d.programs {
 		switch {
 		case p == nil:
-		case p.Running() && time.Since(h.lost.ended) > c.Progress:
+		case p.Running() && d.ended.over(c.Progress):
 			p.kill()
-			c.violate("%s has not ended within %v of the end of the %s", p.name, c.Progress, h.daemon.name)
+			c.violate("%s has not ended within %v of the end of the %s", p.name, c.Progress, d.daemon.name)
 		case !p.Running():
 			// A program of a team may have heard before of the loss of another host.
 			if status := p.Wait(c.t); status != dsm.ExitLost && !(status == exitBereaved && len(c.past[c.life].deaths) > p.losses+1) {
-				c.violate("%s has ended with status %d, not %d, after the end of the %s: %s", p.name, status, dsm.ExitLost, h.daemon.name, lastLines(p.Errors()))
+				c.violate("%s has ended with status %d, not %d, after the end of the %s: %s", p.name, status, dsm.ExitLost, d.daemon.name, lastLines(p.Errors()))
 			}
-			h.programs[i] = nil
+			d.programs[i] = nil
 		}
 	}
 }
@@ -146,11 +118,11 @@ func (c *campaign) mournOn(h *host) {
 // mournIn replaces a team when all of it that is left has ended because of a loss.
 func (c *campaign) mournIn(index int) {
 	bereaved, others := false, false
-	for _, h := range c.left() {
+	for _, h := range c.members() {
 		p := h.programs[index]
 		switch {
 		case p == nil:
-		case !p.Running() && len(c.past[c.life].deaths) > p.losses && p.Wait(c.t) == exitBereaved:
+		case !p.Running() && c.isBereaved(p):
 			h.programs[index], bereaved = nil, true
 		default:
 			others = true
@@ -162,9 +134,14 @@ func (c *campaign) mournIn(index int) {
 	}
 }
 
+// isBereaved says whether a program has ended because its team has lost a rank, and may have. Preconditions: it has ended.
+func (c *campaign) isBereaved(p *resident) bool {
+	return p.workload.Team && len(c.past[c.life].deaths) > p.losses && p.Wait(c.t) == exitBereaved
+}
+
 // disband kills what there is of a team, so that it is replaced.
 func (c *campaign) disband(index int) {
-	for _, h := range c.left() {
+	for _, h := range c.members() {
 		if p := h.programs[index]; p != nil {
 			p.kill()
 			h.programs[index] = nil
@@ -175,20 +152,20 @@ func (c *campaign) disband(index int) {
 
 // replace starts a team anew, unless that was done.
 func (c *campaign) replace(index int) {
-	for _, h := range c.left() {
+	for _, h := range c.members() {
 		if h.programs[index] != nil {
 			return
 		}
 	}
 	c.orphaned[index] = false
 	c.teams[c.Workloads[index]]++
-	for _, h := range c.left() {
+	for _, h := range c.staying() {
 		c.startProgram(h, index)
 	}
 }
 
-// awaitRecovery waits until those that are left have gone on without those that are lost.
-func (c *campaign) awaitRecovery(limit time.Duration) {
+// awaitAgreement waits until all that are left go on together, without those that are lost.
+func (c *campaign) awaitAgreement(limit time.Duration) {
 	if !c.within(limit, func() bool { c.watch(); return !c.unsettled() }) {
 		c.violate("those that are left have not gone on within %v", limit)
 		c.showStacks()
@@ -211,7 +188,7 @@ func (c *campaign) awaitExpulsion(since int64, pair ...*host) {
 	}
 	c.report.say(pair[out].Name + " was left out")
 	c.lose(pair[out], since)
-	c.awaitRecovery(c.Progress)
+	c.awaitAgreement(c.Progress)
 }
 
 // renew ends what is left of the cluster in order, and starts it anew with all hosts.

@@ -82,7 +82,7 @@ func stepLock(state, input, _ any) (bool, any) {
 		return holder != nobody && holder.Rank == o.Dead, o.client
 	case o.Do == acquire && o.known() && o.Got == fromLost:
 		// That node had the lock last, or another lost one had, so whoever held it was there, or nobody did.
-		return holder == nobody || o.lost>>holder.Rank&1 != 0, o.client
+		return holder == nobody || o.lost.of(holder) != nil, o.client
 	case o.Do == acquire && holder == nobody:
 		return true, o.client
 	}

@@ -25,8 +25,8 @@ const (
 // unknown is the Return of an operation of which nobody has seen the end: it may have happened at any time since its call, or never.
 const unknown = math.MaxInt64
 
-// client is a goroutine of a program. A program that takes the place of a dead one has another life.
-type client struct{ Workload, Rank, Life, Thread int }
+// client is a goroutine of a program. A program that takes the place of a dead one has another life, and on a host that has come back another stay.
+type client struct{ Workload, Rank, Stay, Life, Thread int }
 
 // Operation is something that a client did at a place in shared memory, or to a lock.
 type Operation struct {
@@ -40,8 +40,8 @@ type Operation struct {
 	Return int64 // unknown if it was not seen
 	// Void says that it has surely not happened, though it was tried.
 	Void bool
-	// lost are the hosts, a bit each, that had been lost before it returned. It is set when it is judged.
-	lost uint64
+	// lost are the hosts that had been lost before it returned. It is set when it is judged.
+	lost deaths
 }
 
 // Result is what came of an operation.

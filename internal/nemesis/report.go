@@ -13,19 +13,21 @@ import (
 
 // report is what a campaign tells in the end.
 type report struct {
-	began  time.Time
-	log    []string // what happened, in order
-	faults map[string]int
-	done   map[string]int // operations by kind
-	maybe  int            // operations whose end nobody has seen
-	gone   int            // that were told of the loss of a page
-	news   int            // that were told of the loss of a node that had a lock
-	places int
-	stall  Operation     // that which took longest
-	worst  time.Duration // until everybody got on after a storm
-	grave  time.Duration // until everybody had ended after a loss with which too few were left
-	losses int
-	slow   time.Duration // until those that were left went on without one that was lost
+	began   time.Time
+	log     []string // what happened, in order
+	faults  map[string]int
+	done    map[string]int // operations by kind
+	maybe   int            // operations whose end nobody has seen
+	gone    int            // that were told of the loss of a page
+	news    int            // that were told of the loss of a node that had a lock
+	places  int
+	stall   Operation     // that which took longest
+	worst   time.Duration // until everybody got on after a storm
+	grave   time.Duration // until everybody had ended after a loss with which too few were left
+	losses  int
+	leaving time.Duration // until a host had left that was told to
+	coming  time.Duration // until a host was let in that came
+	slow    time.Duration // until those that were left went on without one that was lost
 }
 
 // say adds a line to the log.
@@ -60,6 +62,18 @@ func (r *report) settled(name string, took time.Duration) {
 	r.losses++
 	r.slow = max(r.slow, took)
 	r.say(fmt.Sprintf("the others have gone on without %s, after %v", name, took))
+}
+
+// left notes that a host has left.
+func (r *report) left(name string, took time.Duration) {
+	r.leaving = max(r.leaving, took)
+	r.say(fmt.Sprintf("%s has left, after %v", name, took))
+}
+
+// came notes that a host was let in.
+func (r *report) came(name string, took time.Duration) {
+	r.coming = max(r.coming, took)
+	r.say(fmt.Sprintf("%s was let in, after %v", name, took))
 }
 
 // count adds the operations of a life of the cluster.
@@ -117,6 +131,9 @@ func (c *campaign) text() string {
 		fmt.Fprintf(&b, "\n%d hosts were lost, and the others went on, within %v at most; %d operations met lost pages, %d locks of lost nodes",
 			r.losses, r.slow.Round(time.Millisecond), r.gone, r.news)
 	}
+	if r.coming+r.leaving > 0 {
+		fmt.Fprintf(&b, "\nhosts left within %v, and were let in within %v", r.leaving.Round(time.Millisecond), r.coming.Round(time.Millisecond))
+	}
 	if r.grave > 0 {
 		fmt.Fprintf(&b, "\nwhere too few were left everybody had ended, or waited, within %v", r.grave.Round(time.Millisecond))
 	}
@@ -136,7 +153,7 @@ func (c *campaign) judge() {
 			all = append(all, h.operations()...)
 		}
 		c.report.count(all)
-		for _, v := range check(all, life.deaths, checkLimit) {
+		for _, v := range check(all, slices.Concat(life.deaths, life.departures), checkLimit) {
 			c.violate("%w", v.err)
 			drawn = append(drawn, v)
 		}

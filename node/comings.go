@@ -23,14 +23,16 @@ import (
 // A node is told to leave by OpDrain. The nodes agree on a view in which it is leaving: it is home of nothing any more, and when all homes have fetched
 // what it alone had, and told it so, it asks one of them to be left out. Then it ends, and nothing with it.
 //
-// A node comes (Config.Rejoin) as a process that knows nothing, in the place of one that was left out. It asks whom it reaches to be let in. Once the nodes
-// have agreed on a view with it, it is told what the others know like any member of a new view: see package protocol, epoch.go.
+// A node comes (Config.Rejoin) as a process that knows nothing, in the place of one that was left out. It asks whom it reaches to be let in. Members tell each other whom they have heard, and
+// the nodes agree on a view with it when all members have: one that does not reach it yet would hold up the recovery, and one that is still connected to the process which was there before
+// would take the end of that for the loss of the new one. Once they have agreed, it is told what the others know like any member of a new view: see package protocol, epoch.go.
 
 // First bytes of frames about that. agreement's messages have none like them.
 const (
 	joinMark   = agreement.Mark | 0x71 // let me in
 	handedMark = agreement.Mark | 0x72 // of what has its home here you have nothing alone, in the epoch that follows
 	emptyMark  = agreement.Mark | 0x73 // I have nothing alone, in the epoch that follows: leave me out
+	heardMark  = agreement.Mark | 0x74 // in the epoch that follows I was asked to let in the node that follows
 )
 
 // askEvery is how often a node that wants to come in asks for it.
@@ -45,6 +47,8 @@ type comings struct {
 	down    map[transport.NodeID]bool          // peers that are lost, and whose successor may not come yet
 	missing map[transport.NodeID]time.Duration // members without a connection, and until when each is waited for
 	asked   time.Duration                      // when this node has asked last to be let in
+	// hearers are, by the node that asks to be let in, the members that were asked, as far as is known in this epoch.
+	hearers map[agreement.NodeID]map[agreement.NodeID]bool
 
 	leaving []agreement.NodeID        // members of the view that are
 	drain   *drain                    // this node is told to leave
@@ -58,7 +62,8 @@ type drain struct {
 }
 
 func newComings() comings {
-	return comings{up: map[transport.NodeID]bool{}, down: map[transport.NodeID]bool{}, missing: map[transport.NodeID]time.Duration{}, handed: map[agreement.NodeID]bool{}}
+	return comings{up: map[transport.NodeID]bool{}, down: map[transport.NodeID]bool{}, missing: map[transport.NodeID]time.Duration{},
+		hearers: map[agreement.NodeID]map[agreement.NodeID]bool{}, handed: map[agreement.NodeID]bool{}}
 }
 
 // outside says whether this node was not let in yet.
@@ -117,8 +122,11 @@ func (n *Node) comingFrame(from transport.NodeID, frame []byte) error {
 		if len(frame) != 1 {
 			return fmt.Errorf("%d bytes that ask to be let in", len(frame))
 		}
-		n.agreed(s.agreement.Admit(id, nil))
+		n.asksIn(id)
 		return nil
+	}
+	if frame[0] == heardMark {
+		return n.heardFrame(id, frame)
 	}
 	if len(frame) != 5 {
 		return fmt.Errorf("%d bytes about what a node that leaves has", len(frame))
@@ -136,6 +144,45 @@ func (n *Node) comingFrame(from transport.NodeID, frame []byte) error {
 		return fmt.Errorf("%#x about what a node that leaves has, and it does not leave", frame)
 	}
 	return nil
+}
+
+// asksIn deals with a node that asks to be let in. It asks again and again, in every epoch until one has it as a member.
+func (n *Node) asksIn(id agreement.NodeID) {
+	s := &n.survival
+	if slices.Contains(s.members, id) {
+		n.agreed(s.agreement.Admit(id, nil)) // which tells it so
+		return
+	}
+	n.tellOthers(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint32([]byte{heardMark}, s.agreement.Epoch()), uint16(id)))
+	n.heard(agreement.NodeID(n.cfg.Self), id)
+}
+
+// heardFrame deals with what a peer says of a node that asks to be let in.
+func (n *Node) heardFrame(from agreement.NodeID, frame []byte) error {
+	s := &n.survival
+	if len(frame) != 7 {
+		return fmt.Errorf("%d bytes about a node that asks to be let in", len(frame))
+	}
+	id := agreement.NodeID(binary.LittleEndian.Uint16(frame[5:]))
+	if int(id) >= n.cfg.Nodes {
+		return fmt.Errorf("node %d asks to be let in; there are %d", id, n.cfg.Nodes)
+	}
+	if binary.LittleEndian.Uint32(frame[1:]) == s.agreement.Epoch() && slices.Contains(s.members, from) && !slices.Contains(s.members, id) {
+		n.heard(from, id)
+	}
+	return nil
+}
+
+// heard notes that a member was asked to let a node in, which comes in when all were.
+func (n *Node) heard(member, id agreement.NodeID) {
+	s := &n.survival
+	if s.hearers[id] == nil {
+		s.hearers[id] = map[agreement.NodeID]bool{}
+	}
+	s.hearers[id][member] = true
+	if !slices.ContainsFunc(s.members, func(m agreement.NodeID) bool { return !s.hearers[id][m] }) {
+		n.agreed(s.agreement.Admit(id, nil))
+	}
 }
 
 // leaveIfEmpty asks to be left out once nothing is on this node alone.
@@ -185,6 +232,7 @@ func (n *Node) peerGone(peer transport.NodeID) {
 	delete(s.up, peer)
 	delete(s.missing, peer)
 	s.down[peer] = true
+	delete(s.hearers, agreement.NodeID(peer))
 	s.agreement.Dismiss(agreement.NodeID(peer))
 	if n.leftOut(peer) {
 		n.readmit(peer)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -121,4 +122,79 @@ func TestRollingRestart(t *testing.T) {
 		}
 	}
 	c.quiet()
+}
+
+// unaware is a transport that keeps the loss of peers to itself until it is told to tell.
+type unaware struct {
+	transport.Transport
+	tells atomic.Bool
+	heard atomic.Bool // a peer has said that a node asks to be let in
+	kept  []func(transport.Handler)
+}
+
+func (u *unaware) Poll(h transport.Handler, most int) (int, error) {
+	if u.tells.Load() {
+		for _, tell := range u.kept {
+			tell(h)
+		}
+		u.kept = nil
+	}
+	return u.Transport.Poll(keeper{h, u}, most)
+}
+
+// Arm never lets the reactor sleep while something is kept from it: nobody would wake it.
+func (u *unaware) Arm() bool { return u.Transport.Arm() || len(u.kept) > 0 }
+
+type keeper struct {
+	transport.Handler
+	u *unaware
+}
+
+func (k keeper) PeerDown(peer transport.NodeID, err error) {
+	k.u.kept = append(k.u.kept, func(h transport.Handler) { h.PeerDown(peer, err) })
+}
+
+func (k keeper) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	if control[0] == heardMark {
+		k.u.heard.Store(true)
+	}
+	k.Handler.Frame(from, control, payload)
+}
+
+// TestNewcomerMeetsAll: a node that is started anew is let in only when nobody takes it for its predecessor any more. Else the loss of that, of which a member hears late, would
+// be taken for its own.
+func TestNewcomerMeetsAll(t *testing.T) {
+	s := surviving(3, sim.Options{})
+	late := &unaware{}
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != 1 {
+			return peers
+		}
+		late.Transport = peers
+		return late
+	}
+	c := start(t, s)
+	c.lossy = true
+	writer := c.members[1].join()
+	first := writer.bind("x", 1)
+	writer.store(first, 8, 7)
+	c.members[2].cancel()
+	if err := c.members[2].ended(); err != nil {
+		t.Fatalf("a node that is told to end ends with %v", err)
+	}
+	c.recovered(1, 0, 1)
+	c.comeBack(2, s)
+	eventually(t, "node 1 hears that a node asks to be let in", late.heard.Load)
+	late.tells.Store(true)
+	c.inView(2, 0, 1, 2)
+	fresh := c.members[2].join()
+	if got := fresh.bind("x", 1); got != first {
+		t.Fatalf("the memory is at page %d on the node that has come, and was at %d", got, first)
+	}
+	fresh.wantLoad(first, 8, 7)
+	for _, m := range c.members[:2] {
+		m.want(map[string]uint64{"nodes_lost": 1, "pages_lost": 0})
+	}
+	writer.leave()
+	fresh.leave()
 }

@@ -207,7 +207,7 @@ func (n *Node) survivalFrame(from transport.NodeID, control []byte, payload tran
 		return
 	case control[0] == rosterMark:
 		err = n.rosterFrame(from, control)
-	case control[0] >= joinMark && control[0] <= emptyMark:
+	case control[0] >= joinMark && control[0] <= heardMark:
 		err = n.comingFrame(from, control)
 	default:
 		out, err = n.survival.agreement.Message(agreement.NodeID(from), control, nil)
@@ -226,6 +226,7 @@ func (n *Node) enterView(o *agreement.Output) {
 	wasOutside := len(s.members) == 0
 	s.members, s.leaving = o.Members, o.Leaving
 	clear(s.handed)
+	clear(s.hearers)
 	if !s.recovering {
 		s.recovering, s.began = true, n.now
 	}

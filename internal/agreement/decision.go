@@ -218,20 +218,25 @@ func (s *State) onAccepted(from NodeID, m *message) {
 	}
 	own.accepted = insert(own.accepted, from)
 	if isQuorum(own.accepted, s.voters()) {
-		next := own.value
-		all := next.members
-		for _, n := range s.members { // also to those that it leaves out
-			all = insert(slices.Clone(all), n)
-		}
-		s.broadcast(all, message{kind: decided, epoch: m.epoch, view: next})
-		s.enter(m.epoch, next)
+		s.announce(message{kind: decided, epoch: m.epoch, view: own.value})
+		s.enter(m.epoch, own.value)
 	}
 }
 
-// learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View.
+// announce sends a decision to all members of the view, and to those that it leaves out.
+func (s *State) announce(m message) {
+	all := slices.Clone(m.members)
+	for _, n := range s.members {
+		all = insert(all, n)
+	}
+	s.broadcast(all, m)
+}
+
+// learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View: who has decided it may reach less nodes than this one
+// does, above all of those that it leaves out.
 func (s *State) learn(m *message) {
 	if contains(m.members, s.self) {
-		s.broadcast(m.members, *m)
+		s.announce(*m)
 	}
 	s.enter(m.epoch, m.view)
 }

@@ -32,6 +32,31 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
+// TestLeftOutIsTold: whoever learns of a decision passes it on also to those that it leaves out, whom the node that has decided it may have lost.
+func TestLeftOutIsTold(t *testing.T) {
+	all := []NodeID{0, 1, 2}
+	learner, out := New(0, all), New(2, all)
+	m := message{kind: decided, epoch: 1, view: view{members: []NodeID{0, 1}}}
+	told := false
+	said, err := learner.Message(1, appendMessage(nil, &m), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range said {
+		if o.Kind != Send || o.To != 2 {
+			continue
+		}
+		heard, err := out.Message(0, o.Message, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = slices.Contains(kinds(heard), Excluded)
+	}
+	if !told {
+		t.Errorf("node 0 has learnt of a view without node 2, which is not told: %+v", said)
+	}
+}
+
 // run carries messages between nodes until none is left, and returns all other outputs of each.
 func run(t *testing.T, nodes map[NodeID]*State, from NodeID, out []Output) map[NodeID][]Output {
 	t.Helper()

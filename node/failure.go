@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,11 +19,12 @@ type failure struct {
 	err  error
 }
 
-// failures hands the reactor what other goroutines have to tell it: which peers are lost, and that it is to end.
+// failures hands the reactor what other goroutines have to tell it: which peers are lost, which ranks, and that it is to end.
 type failures struct {
 	mu      sync.Mutex
 	list    []failure                 // at most one for each peer; guarded by mu
 	known   map[transport.NodeID]bool // guarded by mu
+	ranks   []uint32                  // that are lost without their node; guarded by mu
 	stopped bool                      // the reactor is to end; guarded by mu
 	ended   bool                      // there is no reactor any more; guarded by mu
 	now     func(failure)             // is told at once, while there is no reactor yet; guarded by mu
@@ -53,11 +55,12 @@ func (f *failures) end() {
 }
 
 // take returns what has come since the last take.
-func (f *failures) take() (list []failure, stopped bool) {
+func (f *failures) take() (list []failure, ranks []uint32, stopped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list, f.list = f.list, nil
-	return list, f.stopped
+	ranks, f.ranks = f.ranks, nil
+	return list, ranks, f.stopped
 }
 
 // PeerFailed tells a node that another one is lost for good, in the opinion of somebody who knows more than its transport, which
@@ -81,6 +84,21 @@ func (n *Node) PeerFailed(peer transport.NodeID, err error) {
 	n.wake.Signal() // under the lock: the descriptor is closed after end
 }
 
+// RankLost tells a node that the program of a rank has died and will not come again, in the opinion of whoever has started it. With that, all other programs of
+// this node have lost the rank, those that are attached and those that attach later: they wait for it at no barrier. It means something only where
+// nodes survive the loss of others, and where all programs are of one job. rank is from 0 to MaxRanks-1; others are ignored, and so is a rank that is lost already. It may be
+// called from any goroutine, before and during Run and after it.
+func (n *Node) RankLost(rank int) {
+	f := &n.failures
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended || rank < 0 || rank >= MaxRanks || slices.Contains(f.ranks, uint32(rank)) {
+		return
+	}
+	f.ranks = append(f.ranks, uint32(rank))
+	n.wake.Signal() // under the lock: the descriptor is closed after end
+}
+
 // forget has the loss of a peer's successor count again.
 func (f *failures) forget(peer transport.NodeID) {
 	f.mu.Lock()
@@ -91,8 +109,11 @@ func (f *failures) forget(peer transport.NodeID) {
 // woken deals with what other goroutines have to tell.
 func (n *Node) woken() {
 	n.wake.Clear()
-	list, stopped := n.failures.take()
+	list, ranks, stopped := n.failures.take()
 	n.stopped = n.stopped || stopped
+	if n.survives() {
+		n.loseRanks(ranks)
+	}
 	for _, f := range list {
 		// The transport reports the loss, with this reason, unless it has done so before.
 		n.net.Disconnect(f.peer, f.err)

@@ -45,7 +45,7 @@ func (n *Node) losePage(page pagetable.Page, with protocol.NodeID) {
 // plainName is what a program has called memory, without the job that it is of.
 func plainName(name string) string { return name[strings.LastIndexByte(name, 0)+1:] }
 
-// loseRank notes that a rank of p's job was lost with its node, since p attached. From now on p waits at no barrier unless it knows of that.
+// loseRank notes that a rank of p's job was lost, since p attached, with its node or, with noNode, alone. From now on p waits at no barrier unless it knows of that.
 func (p *program) loseRank(rank uint32, with protocol.NodeID) {
 	if p.lost == nil {
 		p.lost = map[uint32]protocol.NodeID{}
@@ -88,6 +88,10 @@ func (n *Node) whoIsLost(p *program) string {
 	}
 	var text []string
 	for _, id := range slices.Sorted(maps.Keys(with)) {
+		if id == noNode {
+			text = append(text, "the program of rank "+strings.Join(with[id], ", ")+" has died")
+			continue
+		}
 		text = append(text, fmt.Sprintf("%s, with rank %s", n.nameOf(id), strings.Join(with[id], ", ")))
 	}
 	return clip(strings.Join(text, "; "))

@@ -367,6 +367,9 @@ func (n *Node) trap(p *program, body []byte) error {
 	n.boxed = append(n.boxed, p)
 	p.page.Calls().Watch()
 	p.ranked = true
+	for rank := range n.survival.dead {
+		p.loseAlone(rank)
+	}
 	p.stage, p.served = stageTrapped, true
 	n.trapped++
 	n.waiters.attached(pagetable.ProcID(p.id))

@@ -128,6 +128,31 @@ func (n *Node) loseRank(of rankOf, peer transport.NodeID) {
 	}
 }
 
+// noNode stands for the node of a rank that is lost without it.
+const noNode = protocol.NodeID(protocol.MaxNodes)
+
+// loseRanks tells all programs of this node, those that attach later included, that ranks are lost whose nodes may live.
+func (n *Node) loseRanks(ranks []uint32) {
+	for _, rank := range ranks {
+		n.survival.dead[rank] = true
+		for _, p := range n.programs {
+			if p.ranked {
+				p.loseAlone(rank)
+			}
+		}
+	}
+	if len(ranks) > 0 && !n.survival.recovering { // which ends with the same
+		n.endBarriers()
+	}
+}
+
+// loseAlone notes that a rank is lost, perhaps without its node. If it is with its node, p knows already or is told.
+func (p *program) loseAlone(rank uint32) {
+	if _, known := p.lost[rank]; !known && rank != p.rank {
+		p.loseRank(rank, noNode)
+	}
+}
+
 // endBarriers ends the waits of programs that did not know yet which ranks of their job are lost. Where the barrier has its home it is known whether the
 // arrival was counted; if it was, the call ends as if nothing had happened.
 func (n *Node) endBarriers() {
@@ -141,6 +166,9 @@ func (n *Node) endBarriers() {
 	}
 	slices.Sort(tickets)
 	for _, ticket := range tickets {
+		if n.cancelHeld(ticket) {
+			continue
+		}
 		n.step(protocol.Event{Kind: protocol.EventCancel, Client: n.calls[ticket].p.id, Ticket: ticket})
 	}
 }

@@ -53,6 +53,7 @@ type survival struct {
 	recovering bool
 	began      time.Duration // when the recovery did
 	roster     roster
+	dead       map[uint32]bool // ranks that are lost and whose nodes may live: of all jobs, see RankLost
 
 	comings
 
@@ -89,7 +90,7 @@ func newSurvival(cfg *Config) survival {
 		all = append(all, agreement.NodeID(id))
 	}
 	s := survival{agreement: agreement.New(agreement.NodeID(cfg.Self), all), members: all, why: map[transport.NodeID]error{},
-		held: map[heldFault]bool{}, roster: roster{}, comings: newComings()}
+		held: map[heldFault]bool{}, roster: roster{}, dead: map[uint32]bool{}, comings: newComings()}
 	if cfg.Rejoin {
 		s.agreement, s.members = agreement.NewOutside(agreement.NodeID(cfg.Self)), nil
 	}

@@ -28,7 +28,7 @@ type group struct {
 func (c *Cluster) group() group { return group{c: c, rank: func(i int) int { return i }} }
 
 // Lost returns the ranks of the job that were lost with their nodes since this program joined, in ascending order. A rank whose program ended while its node lived
-// is not among them. Errors: ctx's, ErrClosed, ErrLost.
+// is not among them, as it may attach again, but in a job of `dsmd run --survive`, where it will not. Errors: ctx's, ErrClosed, ErrLost.
 func (c *Cluster) Lost(ctx context.Context) ([]int, error) {
 	lost, err := c.lostRanks(ctx)
 	if err != nil {

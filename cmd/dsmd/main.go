@@ -102,7 +102,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 // newGuard is the hidden command behind `dsmd run`'s guard process.
 func newGuard() *cobra.Command {
 	return &cobra.Command{
-		Use:    "guard TOKEN",
+		Use:    "guard SOCKETS",
 		Hidden: true,
 		Args:   exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

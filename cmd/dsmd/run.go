@@ -44,6 +44,12 @@ kills them. When some have ended and others have not after ten seconds, a line s
 barrier that waits for a program that has ended never opens. Nothing stays behind, no process
 and no file, on any machine, however the job ends.
 
+With --survive the job goes on without a rank whose program, daemon or machine is lost, as long as
+the daemons that are left may (docs/operations.md): the other programs get dsm.ErrNodeLost,
+PageLostError or ErrOwnerDied where they meet the loss. A line says which rank was lost, why and when. The exit status is
+0 if some programs have succeeded and all others were lost: killed by a signal, or with their
+daemon or machine. Else it is that of the first failure or loss, as when a program has ended with a status of its own.
+
 On hosts the same version of dsmd and the program have to be there already, and the program runs in
 the same directory as here (--dir names another). It finds the host's environment, and of this
 one what --env names. The nodes' connections are encrypted, with certificates that are made for this job alone.
@@ -52,6 +58,7 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 		Example: `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
+  dsmd run --survive --hosts ann,bob,eve -- ./solve   # goes on without a host that is lost
   dsmd run -n 2 -- go run .`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -76,6 +83,10 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 				return usageError(cmd, err)
 			case attend != nil:
 				return attend()
+			}
+			if cfg.Survive = shared.values.Survive; cfg.Survive {
+				// Nobody would come whom they could wait for.
+				cfg.DaemonFlags = append(cfg.DaemonFlags, "--no-quorum=end")
 			}
 			// Every daemon would find out as well, and end the job some time after its start.
 			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {

@@ -23,13 +23,15 @@ import (
 	"dsmd/internal/launch"
 	"dsmd/internal/settings"
 	"dsmd/node"
+	"dsmd/protocol"
+	"dsmd/transport"
 )
 
 // headerTimeout bounds how long a client of the metrics server may take to say what it wants.
 const headerTimeout = 10 * time.Second
 
-// inherited are the listening sockets that a daemon was started with; -1: none.
-type inherited struct{ listen, socket, metrics int }
+// inherited are the listening sockets that a daemon was started with, and the pipe by which its launcher tells it who is lost; -1: none.
+type inherited struct{ listen, socket, metrics, news int }
 
 func newServe() *cobra.Command {
 	var (
@@ -65,8 +67,8 @@ With --survive they go on without it; "dsmd drain" ends it without loss, and --r
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	config.register(flags)
-	for name, fd := range map[string]*int{"listen-fd": &fds.listen, "socket-fd": &fds.socket, "metrics-fd": &fds.metrics} {
-		flags.IntVar(fd, name, -1, "inherited listening socket")
+	for name, fd := range map[string]*int{"listen-fd": &fds.listen, "socket-fd": &fds.socket, "metrics-fd": &fds.metrics, "news-fd": &fds.news} {
+		flags.IntVar(fd, name, -1, "inherited descriptor")
 		_ = flags.MarkHidden(name) // the flag exists
 	}
 	return cmd
@@ -133,7 +135,22 @@ func serve(v *settings.Values, fds inherited) error {
 		return err
 	}
 	place.watch(n)
+	if fds.news >= 0 {
+		go readNews(fds.news, n)
+	}
 	return n.Run(ctx)
+}
+
+// readNews tells the node what the launcher of its job says.
+func readNews(fd int, n *node.Node) {
+	launch.News{
+		Node: func(id int) {
+			if id < protocol.MaxNodes {
+				n.PeerFailed(transport.NodeID(id), fmt.Errorf("the launcher of the job has lost node %d", id))
+			}
+		},
+		Rank: n.RankLost,
+	}.Read(os.NewFile(uintptr(fd), "news"))
 }
 
 // newStages makes the log of stages that the settings ask for, nil if they do not.

@@ -147,6 +147,8 @@ func (a *agent) carryOut(o order) error {
 		a.here.ask()
 	case o.Halt:
 		a.here.halt()
+	case o.Mourn != nil && (o.Mourn.Role == daemon || o.Mourn.Role == program):
+		a.here.mourn(*o.Mourn)
 	case o.Hurry:
 		a.here.hurry()
 	case o.Finish:

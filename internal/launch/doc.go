@@ -25,7 +25,7 @@
 // # Ending
 //
 // A job ends when all programs have ended, or when one of them, a daemon, or a machine fails; then the other programs are
-// asked to end (SIGTERM) and, after Config.Grace, killed. The daemons are killed when no program is left. Which of several failures is to
+// asked to end (SIGTERM) and, after Config.Grace, killed. (With Config.Survive only what was lost with that is asked to end, and the daemons are told.) The daemons are killed when no program is left. Which of several failures is to
 // blame is decided when every machine was asked whether one of its daemons is about to end. Five nets catch what could be left behind:
 //
 //   - Each child leads a process group of its own. The group is killed when its leader has ended and the
@@ -37,7 +37,7 @@
 //     thread starts all children and lives as long as they do.
 //   - A guard, a tiny process in a session of its own, holds one end of a pipe and sees its end of file
 //     when that process dies in whatever way. It kills the groups it was told of, and then every process
-//     whose environment names the job's sockets, which finds grandchildren too.
+//     whose environment names one of the machine's sockets, which finds grandchildren too.
 //   - An agent kills everything when its connection ends, which the launcher's death brings about: the kernel then kills ssh.
 //
 // # Concurrency

@@ -16,7 +16,7 @@ type endpoints struct {
 	token     string
 	nodes     []int
 	addresses []string // at which the nodes listen for peers
-	sockets   []nodeSockets
+	listening []nodeSockets
 }
 
 // nodeSockets are the listening sockets of one node.
@@ -39,14 +39,14 @@ func newEndpoints(order openOrder) (_ *endpoints, err error) {
 		if at.data, addr, err = listenTCP(order.Data); err != nil {
 			return nil, fmt.Errorf("launch: a port for node %d: %w", node, explainLimit(err))
 		}
-		e.sockets, e.addresses = append(e.sockets, at), append(e.addresses, addr)
-		if e.sockets[i].socket, err = listenUnix(e.socket(node)); err != nil {
+		e.listening, e.addresses = append(e.listening, at), append(e.addresses, addr)
+		if e.listening[i].socket, err = listenUnix(e.socket(node)); err != nil {
 			return nil, fmt.Errorf("launch: a socket for the programs of node %d: %w", node, explainLimit(err))
 		}
 		if len(order.Metrics) == 0 {
 			continue
 		}
-		if e.sockets[i].metrics, _, err = listenTCP(order.Metrics[i]); err != nil {
+		if e.listening[i].metrics, _, err = listenTCP(order.Metrics[i]); err != nil {
 			return nil, fmt.Errorf("launch: the metrics of node %d: %w", node, explainLimit(err))
 		}
 	}
@@ -54,16 +54,24 @@ func newEndpoints(order openOrder) (_ *endpoints, err error) {
 }
 
 // of are the sockets of a node. Preconditions: the node is one of the machine's.
-func (e *endpoints) of(node int) nodeSockets { return e.sockets[slices.Index(e.nodes, node)] }
+func (e *endpoints) of(node int) nodeSockets { return e.listening[slices.Index(e.nodes, node)] }
 
 // socket is the name of a node's Unix socket.
 func (e *endpoints) socket(node int) string {
 	return SocketPrefix + e.token + "-" + strconv.Itoa(node)
 }
 
+// sockets are the names of all.
+func (e *endpoints) sockets() (names []string) {
+	for _, node := range e.nodes {
+		names = append(names, e.socket(node))
+	}
+	return names
+}
+
 // close may be called twice.
 func (e *endpoints) close() {
-	for _, at := range e.sockets {
+	for _, at := range e.listening {
 		// A nil file says that it is invalid, and a closed one that it is closed.
 		_ = at.data.Close()
 		_ = at.socket.Close()

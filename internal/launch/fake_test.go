@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -63,6 +64,7 @@ type job struct {
 	Dir     string
 	Meet    string // directory of a meeting of Tasks processes, of which the supervisor is the first
 	Tasks   int
+	Survive bool
 }
 
 func playSupervisor(arg string) int {
@@ -90,7 +92,7 @@ func playSupervisor(arg string) int {
 	status, err := Run(Config{
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: j.Remind, Metrics: j.Metrics,
+		Survive: j.Survive, Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: j.Remind, Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
@@ -174,6 +176,7 @@ func playDaemon(args []string) int {
 	listenFD := flags.Int("listen-fd", -1, "")
 	socketFD := flags.Int("socket-fd", -1, "")
 	metricsFD := flags.Int("metrics-fd", -1, "")
+	newsFD := flags.Int("news-fd", -1, "")
 	var keys [3]string
 	for i, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
 		flags.StringVar(&keys[i], name, "", "")
@@ -206,6 +209,7 @@ func playDaemon(args []string) int {
 	if mode == "killed-at-attach" && *id != 1 {
 		go giveUpWith(addresses[1])
 	}
+	rankLost := hearNews(*newsFD)
 	fmt.Fprintln(os.Stderr, "daemon is up")
 	for {
 		c, err := socket.Accept()
@@ -220,9 +224,28 @@ func playDaemon(args []string) int {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			await()
 		}
-		// The connection stays open for the life of the daemon: keep it from the garbage collector.
-		defer c.Close()
+		// The connection stays open for the life of the daemon. Who stays is let go when a rank is lost.
+		go func() {
+			<-rankLost
+			_, _ = c.Write([]byte("x"))
+		}()
 	}
+}
+
+// hearNews has a daemon print who is lost. The channel is closed when the first rank is.
+func hearNews(fd int) <-chan struct{} {
+	rankLost := make(chan struct{})
+	if fd >= 0 {
+		var once sync.Once
+		go News{
+			Node: func(id int) { fmt.Fprintln(os.Stderr, "lost: node", id) },
+			Rank: func(rank int) {
+				fmt.Fprintln(os.Stderr, "lost: rank", rank)
+				once.Do(func() { close(rankLost) })
+			},
+		}.Read(os.NewFile(uintptr(fd), "news"))
+	}
+	return rankLost
 }
 
 // giveUpWith ends this daemon as soon as a peer is gone, as real ones do.
@@ -238,7 +261,10 @@ func giveUpWith(peer string) {
 func playProgram(mode string) int {
 	rank := os.Getenv(EnvRank)
 	mode, on, _ := strings.Cut(mode, "@")
-	if on != "" && on != rank { // the part of another rank: wait to be ended
+	if on != "" && on != rank { // the part of another rank: wait to be ended, or until that is lost
+		if os.Getenv("FAKE_STAYS") != "" {
+			return attach(rank)
+		}
 		return await(syscall.SIGTERM)
 	}
 	switch mode {
@@ -293,7 +319,7 @@ func playProgram(mode string) int {
 	return 0
 }
 
-// attach connects to the daemon and waits until it is gone, if it is one that goes.
+// attach connects to the daemon and waits until a rank is lost, if it is one that stays; it fails if the daemon goes.
 func attach(rank string) int {
 	c, err := net.Dial("unix", os.Getenv(EnvSocket))
 	if err != nil {
@@ -308,9 +334,10 @@ func attach(rank string) int {
 	}
 	fmt.Println("daemon", id, peers, metrics, id == rank)
 	if os.Getenv("FAKE_STAYS") != "" {
-		_, err := c.Read(make([]byte, 1))
-		fmt.Println("daemon gone:", err)
-		return 7
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			fmt.Println("daemon gone:", err)
+			return 7
+		}
 	}
 	return 0
 }

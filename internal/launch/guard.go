@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,15 +32,15 @@ type guard struct {
 	tell *os.File
 }
 
-// startGuard starts the guard process. Its standard input is a pipe that only the supervisor's process holds open.
-func startGuard(line []string, token string) (*guard, error) {
+// startGuard starts the guard process of the programs that attach at some sockets. Its standard input is a pipe that only the supervisor's process holds open.
+func startGuard(line []string, sockets []string) (*guard, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("launch: making a pipe for the guard: %w", explainLimit(err))
 	}
 	defer r.Close()
 	g := &guard{cmd: command(line), tell: w}
-	g.cmd.Args = append(g.cmd.Args, token)
+	g.cmd.Args = append(g.cmd.Args, strings.Join(sockets, ","))
 	g.cmd.Stdin = r
 	// A session of its own: no signal of the terminal reaches it. Its outputs are /dev/null, so that it
 	// does not keep a pipe open for which somebody waits. No parent-death signal, of course.
@@ -66,8 +67,9 @@ func (g *guard) dismiss() {
 }
 
 // Guard is the whole life of the guard process: it reads groups from the pipe that the supervisor holds, and when
-// that ends, which only the supervisor's death brings about, kills what is left of the job with the given token.
-func Guard(from io.Reader, token string) {
+// that ends, which only the supervisor's death brings about, kills what is left of them, and of programs that attach at the given sockets, whose names
+// are separated by commas. Another part of the same job may go on, and on the same machine.
+func Guard(from io.Reader, sockets string) {
 	// Whoever signals everything called dsmd means the supervisor; the guard ends after it.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	groups := map[int]bool{}
@@ -82,9 +84,12 @@ func Guard(from io.Reader, token string) {
 			_ = unix.Kill(-group, unix.SIGKILL)
 		}
 	}
-	mark := []byte(EnvSocket + "=" + SocketPrefix + token + "-")
+	marks := map[string]bool{}
+	for socket := range strings.SplitSeq(sockets, ",") {
+		marks[EnvSocket+"="+socket] = true
+	}
 	for pass, empty := 0, 0; pass < sweepPasses && empty < emptyPasses; pass++ {
-		if sweep(mark) > 0 {
+		if sweep(marks) > 0 {
 			empty = 0
 			continue
 		}
@@ -93,11 +98,11 @@ func Guard(from io.Reader, token string) {
 	}
 }
 
-// sweep kills every process that has the mark in its environment and returns how many it found. It finds programs that
+// sweep kills every process that has one of the marks in its environment and returns how many it found. It finds programs that
 // have left their group. Those of another user, which have become set-user-id, cannot be read, nor killed.
-func sweep(mark []byte) (found int) {
+func sweep(marks map[string]bool) (found int) {
 	for _, pid := range processes() {
-		if pid == os.Getpid() || !marked(pid, mark) {
+		if pid == os.Getpid() || !marked(pid, marks) {
 			continue
 		}
 		// Hold on to the process, then look again: the id could have been given to another one.
@@ -105,7 +110,7 @@ func sweep(mark []byte) (found int) {
 		if err != nil {
 			continue
 		}
-		if marked(pid, mark) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+		if marked(pid, marks) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 			found++
 		}
 		_ = unix.Close(fd)
@@ -113,13 +118,14 @@ func sweep(mark []byte) (found int) {
 	return found
 }
 
-func marked(pid int, mark []byte) bool {
+// marked says whether one of the variables, NAME=VALUE, is in a process's environment.
+func marked(pid int, marks map[string]bool) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false
 	}
 	for entry := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.HasPrefix(entry, mark) {
+		if marks[string(entry)] {
 			return true
 		}
 	}

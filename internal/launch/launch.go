@@ -45,8 +45,8 @@ const DefaultRemind = 10 * time.Second
 type Commands struct {
 	// Daemon is the command line of a daemon, to which are appended the flags for a node of the job: Config.DaemonFlags,
 	// --id, --peers (the TCP address of each node), --ranks, --cluster, --listen-fd (a listening TCP socket),
-	// --socket-fd (a listening Unix socket), if Config.Metrics is set --metrics-fd (a listening TCP socket), and, when the
-	// nodes' connections are encrypted, those of Security.
+	// --socket-fd (a listening Unix socket), if Config.Metrics is set --metrics-fd (a listening TCP socket), with Config.Survive
+	// --news-fd (a pipe that is for News.Read), and, when the nodes' connections are encrypted, --tls-ca, --tls-cert and --tls-key.
 	Daemon []string
 	// Guard is the command line of a process that calls Guard.
 	Guard []string
@@ -69,6 +69,10 @@ type Config struct {
 	Program []string
 	// DaemonFlags are further flags for all daemons.
 	DaemonFlags []string
+	// Survive has the job go on without ranks that are lost: their program has died, or their daemon has, or their machine cannot be reached. The daemons
+	// are told who it is (see News), and must be of the kind that goes on without others, and ends when too few are left. A program that ends with StatusDaemon
+	// has lost its daemon. Otherwise the first loss ends the job.
+	Survive bool
 	// Dir is the working directory of the programs; "" stands for that of this process.
 	Dir string
 	// Env are environment variables for the programs, NAME=VALUE. On this machine they are added to this process's own.
@@ -91,7 +95,9 @@ type Config struct {
 }
 
 // Run runs a job to its end and returns its exit status: 0 if all programs succeeded, else that of the first
-// failure, which it has then reported to cfg.Stderr. The error is not nil if the job could not be started; the
+// failure, which it has then reported to cfg.Stderr. With cfg.Survive it is also 0 if some programs
+// have succeeded and all others were lost: killed, or with their daemon or machine; the end of a program with a status of its own is a failure, and makes the status that of the first
+// failure or loss. The error is not nil if the job could not be started; the
 // status is then that of a shell in the same situation (127 for a program that does not exist).
 //
 // While it runs, Run answers signals: it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the
@@ -221,7 +227,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 		}
 		args := append(slices.Concat(cfg.DaemonFlags, flags), "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","),
 			"--ranks", strconv.Itoa(p.ranks), "--cluster", p.token)
-		d := childOrder{ID: childID{daemon, node}, Prefix: prefix, Args: args, Node: node}
+		d := childOrder{ID: childID{daemon, node}, Prefix: prefix, Args: args, Node: node, News: cfg.Survive}
 		if keys != nil {
 			d.Files = keys[node]
 		}

@@ -157,7 +157,7 @@ func (s *supervision) wait() int {
 // job lists the living processes of the job.
 func (s *supervision) job() (pids []int) {
 	for _, pid := range processes() {
-		if pid != os.Getpid() && marked(pid, []byte(s.mark)) {
+		if pid != os.Getpid() && marked(pid, map[string]bool{s.mark: true}) {
 			pids = append(pids, pid)
 		}
 	}

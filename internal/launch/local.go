@@ -114,7 +114,7 @@ func (l *local) prepare(order openOrder) (addresses []string, status int, err er
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.guard, err = startGuard(l.commands.Guard, order.Token); err != nil {
+	if l.guard, err = startGuard(l.commands.Guard, l.endpoints.sockets()); err != nil {
 		l.endpoints.close()
 		return nil, StatusSystem, err
 	}
@@ -164,13 +164,12 @@ func startStatus(err error) int {
 func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*process, error) {
 	p := &process{id: child.ID, silent: make(chan struct{})}
 	stdout := l.stdout
-	var secrets []*os.File
 	if child.ID.Role == daemon {
-		var err error
-		if p.cmd, secrets, err = l.daemonCommand(child); err != nil {
+		files, err := l.daemonCommand(p, child)
+		defer closeAll(files)
+		if err != nil {
 			return nil, err
 		}
-		defer closeAll(secrets)
 		// A daemon has nothing to say on its standard output; if it does, it must not look like a program's.
 		stdout = l.stderr
 	} else {
@@ -202,9 +201,10 @@ func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {
 	return cmd
 }
 
-// daemonCommand is a daemon's command line. The caller closes the files once the daemon has them.
-func (l *local) daemonCommand(child childOrder) (_ *exec.Cmd, secrets []*os.File, err error) {
+// daemonCommand gives a process a daemon's command line. The caller closes the files, once the daemon has them or after an error.
+func (l *local) daemonCommand(p *process, child childOrder) (files []*os.File, err error) {
 	cmd := command(append(append([]string(nil), l.commands.Daemon...), child.Args...))
+	p.cmd = cmd
 	pass := func(f *os.File) int {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		return 2 + len(cmd.ExtraFiles) // the first three descriptors are the standard ones
@@ -217,13 +217,20 @@ func (l *local) daemonCommand(child childOrder) (_ *exec.Cmd, secrets []*os.File
 	for _, s := range child.Files {
 		f, err := inMemory(s)
 		if err != nil {
-			closeAll(secrets)
-			return nil, nil, err
+			return files, err
 		}
-		secrets = append(secrets, f)
+		files = append(files, f)
 		cmd.Args = append(cmd.Args, s.Flag, "/proc/self/fd/"+strconv.Itoa(pass(f)))
 	}
-	return cmd, secrets, nil
+	if child.News {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return files, fmt.Errorf("launch: making a pipe for news to node %d: %w", child.Node, explainLimit(err))
+		}
+		files, p.news = append(files, r), w
+		cmd.Args = append(cmd.Args, "--news-fd", strconv.Itoa(pass(r)))
+	}
+	return files, nil
 }
 
 // inMemory makes a file that exists only as long as somebody has it open.
@@ -317,6 +324,14 @@ func (l *local) halt() {
 		p.awaitStop()
 	}
 	l.post(event{Kind: halted})
+}
+
+func (l *local) mourn(who childID) {
+	for _, p := range l.all(daemon) {
+		if p.news != nil {
+			p.tell(who)
+		}
+	}
 }
 
 func (l *local) hurry() { l.hurryOnce.Do(func() { close(l.hurried) }) }

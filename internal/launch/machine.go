@@ -29,7 +29,7 @@ func (id childID) String() string {
 // machine is where children of a job run: this machine, or one at the other end of a connection. The supervisor decides, and a
 // machine carries out: every decision is made in one place, whatever the number of machines.
 //
-// One goroutine calls the methods, in this order: open, start, any of the next four, finish. No method waits; what comes of it is
+// One goroutine calls the methods, in this order: open, start, any of the next five, finish. No method waits; what comes of it is
 // reported as events, to where the machine's maker said. The reports of a machine come in order.
 type machine interface {
 	// open makes the listening sockets of the machine's nodes. Reported: opened, or failed.
@@ -43,6 +43,8 @@ type machine interface {
 	ask()
 	// halt stops all daemons, with SIGSTOP. Reported: halted.
 	halt()
+	// mourn tells the machine's daemons that a child, of whichever machine, is lost. Preconditions: they take news.
+	mourn(childID)
 	// hurry gives nothing time any more: what the leader of a process group leaves behind is killed with it.
 	hurry()
 	// finish ends what the programs left behind. Preconditions: all children are reaped, or none was started.
@@ -79,6 +81,7 @@ type childOrder struct {
 	Env    []string     `json:"env,omitempty"`
 	Files  []secretFile `json:"files,omitempty"`
 	Input  bool         `json:"input,omitempty"` // it gets the job's standard input
+	News   bool         `json:"news,omitempty"`  // a daemon is told who is lost
 }
 
 // secretFile is the value of a flag that names a file, but a file that is never on a disk.

@@ -26,6 +26,7 @@ type process struct {
 	pid     int // also the id of its process group
 	streams []*stream
 	silent  chan struct{} // closed when all streams have ended
+	news    *os.File      // where a daemon is told who is lost; nil: it is not
 
 	mu     sync.Mutex
 	reaped bool // the group was killed, and the leader waited for; its id may be a stranger's now. Guarded by mu
@@ -48,6 +49,7 @@ func (p *process) reap() {
 	_ = unix.Kill(-p.pid, unix.SIGKILL)
 	_ = p.cmd.Wait() // how it ended is known already
 	p.reaped = true
+	_ = p.news.Close() // a nil file says that it is invalid
 }
 
 // exists says whether the process id is still the process's own.
@@ -126,6 +128,7 @@ func (p *process) abandon() {
 	for _, st := range p.streams {
 		st.from.Close()
 	}
+	_ = p.news.Close() // a nil file says that it is invalid
 }
 
 func closeAll(files []*os.File) {

@@ -322,6 +322,8 @@ func (r *remote) halt() {
 	r.order(order{Halt: true})
 }
 
+func (r *remote) mourn(who childID) { r.order(order{Mourn: &who}) }
+
 func (r *remote) hurry() { r.order(order{Hurry: true}) }
 
 // finish ends a conversation that never began at once: the agent may be far from being heard.

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// maxNotices bounds the supervisor's own lines that wait for a standard error that does not take them. There are
+// maxNotices bounds the supervisor's own lines that wait for a standard error that does not take them, with one more for each child. There are
 // fewer in a job; were there more, they would be dropped, for the supervisor must not block on them.
 const maxNotices = 32
 
@@ -29,9 +30,13 @@ const verdictTime = time.Second
 // child is a daemon or a program, on whichever machine.
 type child struct {
 	childID
-	at     *member
-	ended  bool // the leader of its group has ended
-	reaped bool // the group is gone
+	at        *member
+	node      int  // its own, or that of the daemon to which it attaches
+	ended     bool // the leader of its group has ended
+	succeeded bool // with success
+	reaped    bool // the group is gone
+	lost      bool // the job goes on without it
+	gaveUp    bool // a program: it is lost because it ended with a status of its own
 }
 
 func (c *child) String() string {
@@ -57,7 +62,8 @@ type failure struct {
 	weight blame
 	child  *child // nil: the machine is lost
 	exit   exit
-	text   string // without a child
+	at     *member // without a child
+	text   string  // without a child
 }
 
 // blame orders failures that are noticed together. One leads to those before it: a program fails when its daemon ends; a daemon gives up when
@@ -82,17 +88,19 @@ type supervisor struct {
 
 	events  chan event // with room for all that can come, so that no machine waits
 	signals chan os.Signal
-	kill    *time.Timer // armed when the rest of the job was asked to end
+	kill    *time.Timer // armed when the rest of the job, or what is lost of it, was asked to end
 	remind  *time.Timer // armed when the first program has succeeded
-	verdict *time.Timer // armed while suspect is
+	verdict *time.Timer // armed while there are suspects
 	notices chan string
 	printed sync.WaitGroup
 
-	started     bool  // children has all of the job
-	reminding   bool  // remind was armed
-	startErr    error // the job could not be started
-	suspect     *failure
-	failed      bool // something has failed, and status is fixed
+	started     bool      // children has all of the job
+	reminding   bool      // remind was armed
+	startErr    error     // the job could not be started
+	began       time.Time // when its children were started
+	suspects    []failure // that have not been decided on yet: at most one for each child and machine
+	lossStatus  int       // exit status for the first of what the job goes on without, 0: there was none
+	failed      bool      // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	asked       time.Time      // when it did
@@ -118,7 +126,7 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 		kill:    time.NewTimer(0),
 		remind:  time.NewTimer(0),
 		verdict: time.NewTimer(0),
-		notices: make(chan string, maxNotices),
+		notices: make(chan string, maxNotices+p.children()),
 	}
 	s.kill.Stop()
 	s.remind.Stop()
@@ -179,18 +187,22 @@ func (s *supervisor) loop() (int, error) {
 		case sig := <-s.signals:
 			if s.ending() && ends(sig) {
 				// Our own output is stuck, and nobody wants the rest of it any more.
-				return s.status, s.startErr
+				return s.outcome(), s.startErr
 			}
 			s.answer(sig.(syscall.Signal))
 		case <-s.kill.C:
-			s.killAll()
+			if s.goesOn() {
+				s.killLost()
+			} else {
+				s.killAll()
+			}
 		case <-s.remind.C:
 			s.sayWhoRuns()
 		case <-s.verdict.C:
 			s.convict()
 		}
 	}
-	return s.status, s.startErr
+	return s.outcome(), s.startErr
 }
 
 // ending says whether nothing is left but the rest of the output.
@@ -216,10 +228,10 @@ func (s *supervisor) advance() bool {
 		s.startAll()
 	}
 	// A failure that is not decided on yet needs the daemons to be found out about.
-	if s.suspect == nil && s.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
+	if len(s.suspects) == 0 && s.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
 		s.endDaemons()
 	}
-	if s.suspect != nil || s.remaining(program, func(c *child) bool { return !c.reaped })+s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
+	if len(s.suspects) > 0 || s.remaining(program, func(c *child) bool { return !c.reaped })+s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
 		return true
 	}
 	for _, m := range s.members {
@@ -245,6 +257,7 @@ func (s *supervisor) every(f func(*member) bool) bool {
 func (s *supervisor) endDaemons() {
 	if !s.halting {
 		s.halting = true
+		s.sum()
 		for _, m := range s.members {
 			if s.started && !m.gone {
 				m.halt()
@@ -259,7 +272,7 @@ func (s *supervisor) endDaemons() {
 
 // startAll starts the daemons, then the programs, on all machines at once. Preconditions: all machines are open.
 func (s *supervisor) startAll() {
-	s.started = true
+	s.started, s.began = true, time.Now()
 	peers := make([]string, s.plan.nodes())
 	for _, m := range s.members {
 		for i, node := range m.place.nodes {
@@ -275,7 +288,7 @@ func (s *supervisor) startAll() {
 		order := s.plan.startOrder(&s.cfg, m.place, peers, flags, keys)
 		var in input
 		for _, c := range order.Children {
-			s.children = append(s.children, &child{childID: c.ID, at: m})
+			s.children = append(s.children, &child{childID: c.ID, at: m, node: c.Node})
 			if c.Input {
 				if in, err = openStdin(s.cfg.Stdin); err != nil {
 					s.refuse(StatusSystem, err)
@@ -349,7 +362,7 @@ func (s *supervisor) handle(e event) {
 	case failed:
 		s.refuse(e.Status, errors.New(e.Err))
 	case childEnded:
-		c.ended = true
+		c.ended, c.succeeded = true, !e.Exit.failed() && !c.lost
 		if c.Role == daemon {
 			s.daemonEnded(c, e.Exit)
 		} else {
@@ -358,7 +371,7 @@ func (s *supervisor) handle(e event) {
 	case childReaped:
 		c.ended, c.reaped = true, true
 	case suspected:
-		m.asked = false
+		m.asked = false // before accuse could ask again
 		if e.Found {
 			s.accuse(daemonFailure(c, e.Exit))
 		}
@@ -425,8 +438,8 @@ func (s *supervisor) machineLost(m *member, why string) {
 	case !s.started:
 		s.refuse(StatusSystem, errors.New(why))
 	case !s.failed:
-		s.accuse(failure{weight: machineLost, text: why})
-	case s.suspect == nil && s.status != StatusDaemon:
+		s.accuse(failure{weight: machineLost, at: m, text: why})
+	case len(s.suspects) == 0 && s.status != StatusDaemon:
 		s.notice("%s", why)
 	}
 	s.convictIfAllHaveAnswered()
@@ -435,37 +448,48 @@ func (s *supervisor) machineLost(m *member, why string) {
 // accuse takes note of a failure. When one thing fails others soon fail because of it, and any of them may be noticed first. So every machine is asked
 // what is about to end there, before the blame is laid.
 func (s *supervisor) accuse(f failure) {
-	switch {
-	case s.failed:
-	case s.suspect == nil:
-		s.suspect = &f
-		s.verdict.Reset(verdictTime)
-		for _, m := range s.members {
-			if !m.gone {
-				m.asked = true
-				m.ask()
-			}
-		}
-		s.convictIfAllHaveAnswered()
-	case f.weight > s.suspect.weight:
-		s.suspect = &f
+	if s.failed || f.child != nil && f.child.lost {
+		return
 	}
+	s.suspects = append(s.suspects, f)
+	if len(s.suspects) > 1 {
+		return
+	}
+	s.verdict.Reset(verdictTime)
+	for _, m := range s.members {
+		if !m.gone && !m.asked {
+			m.asked = true
+			m.ask()
+		}
+	}
+	s.convictIfAllHaveAnswered()
 }
 
 func (s *supervisor) convictIfAllHaveAnswered() {
-	if s.suspect != nil && s.every(func(m *member) bool { return !m.asked }) {
+	if s.every(func(m *member) bool { return !m.asked }) {
 		s.convict()
 	}
 }
 
-// convict lays the blame, and ends the job.
+// convict lays the blame on the suspect that can have led to the others, and ends the job, or goes on without all of them.
 func (s *supervisor) convict() {
-	f := s.suspect
-	if f == nil {
-		return
-	}
-	s.suspect = nil
 	s.verdict.Stop()
+	suspects := s.suspects
+	s.suspects = nil
+	slices.SortStableFunc(suspects, func(a, b failure) int { return int(b.weight - a.weight) })
+	switch {
+	case len(suspects) == 0:
+	case s.goesOn():
+		for i := range suspects {
+			s.lose(&suspects[i])
+		}
+	default:
+		s.end(&suspects[0])
+	}
+}
+
+// end ends the job because of a failure.
+func (s *supervisor) end(f *failure) {
 	status := StatusDaemon
 	switch {
 	case f.weight == machineLost:

@@ -57,6 +57,7 @@ type order struct {
 	Signal *signalOrder `json:"signal,omitempty"`
 	Ask    bool         `json:"ask,omitempty"`
 	Halt   bool         `json:"halt,omitempty"`
+	Mourn  *childID     `json:"mourn,omitempty"`
 	Hurry  bool         `json:"hurry,omitempty"`
 	Finish bool         `json:"finish,omitempty"`
 }

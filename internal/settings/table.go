@@ -67,7 +67,7 @@ var All = []Setting{
 	{Name: "dead-after", Scope: Serve, Default: time.Duration(tcp.DefaultGiveUp).String(), Range: "2s to 1h",
 		Meaning: "how long a node may be out of reach before it is taken for dead; one that was joined must also answer within that time",
 		value:   func(v *Values) pflag.Value { return span{&v.DeadAfter, 2 * time.Second, time.Hour} }},
-	{Name: "survive", Scope: Serve, Default: "false", Range: "true or false; the same on all nodes",
+	{Name: "survive", Scope: Run, Default: "false", Range: "true or false; the same on all nodes",
 		Meaning: "go on without nodes that are lost, as long as more than half are left, or half with the lowest number; otherwise the loss of one ends all",
 		value:   func(v *Values) pflag.Value { return truth{&v.Survive} }},
 	{Name: "no-quorum", Scope: Serve, Default: node.NoQuorumPolicies[0], Range: strings.Join(node.NoQuorumPolicies, ", "),

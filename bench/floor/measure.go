@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"dsmd/internal/netio"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -246,7 +248,7 @@ func (g *group) end() {
 	}
 }
 
-// tcpPair returns both ends of a loopback TCP connection without Nagle's delay.
+// tcpPair returns both ends of a loopback TCP connection without Nagle's delay, and without pacing, as the daemons' are.
 func tcpPair() (*os.File, *os.File, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -267,6 +269,9 @@ func tcpPair() (*os.File, *os.File, error) {
 	farFile, farErr := far.(*net.TCPConn).File()
 	if err := errors.Join(nearErr, farErr); err != nil {
 		return nil, nil, fmt.Errorf("duplicating a connection's descriptor: %w", err)
+	}
+	for _, end := range []*os.File{nearFile, farFile} {
+		_ = netio.Unpace(int(end.Fd())) // where that is not allowed it is not to the daemons either
 	}
 	return nearFile, farFile, nil
 }

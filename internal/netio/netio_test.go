@@ -2,10 +2,12 @@ package netio
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -347,5 +349,34 @@ func TestShortSlice(t *testing.T) {
 	}()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnpace has sockets with each congestion control of this kernel's: those that pace get another, and the others keep theirs.
+func TestUnpace(t *testing.T) {
+	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := connection(t)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	for _, name := range strings.Fields(string(available)) {
+		if err := unix.SetsockoptString(a, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
+			continue // not without a privilege
+		}
+		if err := Unpace(a); err != nil {
+			t.Fatalf("a socket with %s: %v", name, err)
+		}
+		has, err := unix.GetsockoptString(a, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has != name && name != "bbr" || has == "bbr" {
+			t.Errorf("a socket with %s has %s afterwards", name, has)
+		}
+	}
+	if err := Unpace(-1); !errors.Is(err, unix.EBADF) {
+		t.Errorf("of no socket: %v", err)
 	}
 }

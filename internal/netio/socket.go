@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -127,6 +128,29 @@ func KeepAlive(fd int, idle, interval time.Duration, count int) error {
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); err != nil {
 		return fmt.Errorf("netio: have a socket kept alive: %w", err)
+	}
+	return nil
+}
+
+// paces is how the names of the congestion controls begin that spread what is sent over time.
+const paces = "bbr"
+
+// Unpace keeps TCP socket fd from spreading over time what it sends, if the machine's congestion control does that (BBR): it arms a timer for every
+// 64 KiB and holds the next back until then, by an estimate of the connection's speed that many small frames keep low. It takes cubic instead, or reno, which
+// needs no privilege. Every other congestion control stays as the machine has it.
+func Unpace(fd int) error {
+	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	if err != nil {
+		return fmt.Errorf("netio: ask for a socket's congestion control: %w", err)
+	}
+	if !strings.HasPrefix(name, paces) {
+		return nil
+	}
+	if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") == nil {
+		return nil
+	}
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno"); err != nil {
+		return fmt.Errorf("netio: choose another congestion control than %s: %w", name, err)
 	}
 	return nil
 }

@@ -373,6 +373,7 @@ func detach(conn net.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	_ = netio.Unpace(fd) // A machine that does not allow it has a slower connection, and that is all.
 	if err := netio.KeepAlive(fd, keepAliveIdle, keepAliveInterval, keepAliveCount); err != nil {
 		unix.Close(fd)
 		return -1, err

@@ -187,6 +187,10 @@ func (e *Engine) cancel(ev Event) {
 	if e.cancelLockWait(ev.Client, ev.Ticket) {
 		return
 	}
+	if e.endCommits(func(c commitCall) bool { return c.client == ev.Client && c.ticket == ev.Ticket }) > 0 {
+		e.emit(Effect{Kind: EffectComplete, Client: ev.Client, Ticket: ev.Ticket, Status: StatusCanceled})
+		return
+	}
 	i := slices.IndexFunc(e.calls, func(c call) bool { return c.client == ev.Client && c.ticket == ev.Ticket })
 	if i < 0 {
 		return // completed before
@@ -223,6 +227,7 @@ func (e *Engine) sendBarrierCancel(c *call) {
 func (e *Engine) clientGone(ev Event) {
 	e.releaseAll(ev.Client, ev.Rank)
 	named := slices.ContainsFunc(e.uses, func(u use) bool { return u.client == ev.Client })
+	e.endCommits(func(c commitCall) bool { return c.client == ev.Client })
 	for i := len(e.calls) - 1; i >= 0; i-- {
 		if c := &e.calls[i]; c.client == ev.Client {
 			named = named || !c.barrier

@@ -57,6 +57,8 @@ type Engine struct {
 	uses     []use      // names that programs of this node use
 	gone     []ClientID // programs with names that have ended in this recovery
 
+	replicas replicas
+
 	view     view
 	suspects []suspect // pages that may be lost although this home knows nothing of them
 	rescue   rescue
@@ -119,6 +121,8 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.clientGone(ev)
 	case EventForgotten:
 		e.forgotten(ev)
+	case EventCommit:
+		e.commit(ev)
 	case EventEpoch:
 		e.newEpoch(ev)
 	default:
@@ -146,10 +150,10 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 	return out
 }
 
-// Access is what this node's copy of an object allows.
+// Access is what this node's copy of an object allows its programs.
 func (e *Engine) Access(id ObjectID) Access {
 	if o := e.objects.find(id); o != nil {
-		return o.has()
+		return o.shown()
 	}
 	return None
 }
@@ -197,7 +201,7 @@ func (e *Engine) receive(m *Message) {
 		// It was on its way when its sender was lost. Others have gone on without it.
 	case int(m.Requester) >= e.cfg.Nodes:
 		e.reject(m, "the requester is not in the cluster")
-	case (m.Kind <= Done || m.Kind == Lost) && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
+	case (m.Kind <= Done || m.Kind == Lost || m.Kind == Backup || m.Kind == BackupAck) && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
 		e.reject(m, "the page is outside the region")
 	default:
 		e.deliver(m)
@@ -233,6 +237,10 @@ func (e *Engine) deliver(m *Message) {
 		e.onForgetAck(m)
 	case Lost:
 		e.onLost(m)
+	case Backup:
+		e.onBackup(m)
+	case BackupAck:
+		e.onBackupAck(m)
 	case EpochMark:
 		e.onEpochMark(m)
 	case ReportHeld:

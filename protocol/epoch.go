@@ -46,6 +46,7 @@ type view struct {
 	// before are the homes of the views since the last recovery that was completed.
 	before [][]NodeID
 	fresh  []NodeID // members that have come since then, and know nothing
+	came   []uint32 // by node: in which epoch it came, 0 if it was there from the start. All members order all members alike by that; nil: all were
 	losses bool     // nodes were lost, or have left, since then
 
 	marked  []uint32 // by node: the greatest epoch for which its EpochMark has come
@@ -62,7 +63,7 @@ type view struct {
 // clone returns an independent copy.
 func (v *view) clone() view {
 	c := *v
-	c.before, c.fresh, c.marked, c.readied, c.due = slices.Clone(v.before), slices.Clone(v.fresh), slices.Clone(v.marked), slices.Clone(v.readied), slices.Clone(v.due)
+	c.before, c.fresh, c.came, c.marked, c.readied, c.due = slices.Clone(v.before), slices.Clone(v.fresh), slices.Clone(v.came), slices.Clone(v.marked), slices.Clone(v.readied), slices.Clone(v.due)
 	c.reports, c.pieces, c.held = slices.Clone(v.reports), slices.Clone(v.pieces), slices.Clone(v.held)
 	return c
 }
@@ -87,15 +88,41 @@ func (e *Engine) newEpoch(ev Event) {
 		v.before = append(v.before, e.homeList())
 		v.losses = v.losses || slices.ContainsFunc(before, func(n NodeID) bool { return !isIn(ev.Members, n) })
 		v.fresh = slices.DeleteFunc(slices.Clone(ev.Members), func(n NodeID) bool { return isIn(before, n) && !slices.Contains(v.fresh, n) })
+		for _, n := range ev.Members {
+			if !isIn(before, n) {
+				e.noteCome(n, ev.Epoch)
+			}
+		}
 	}
 	v.epoch, v.members, v.homes, v.phase = ev.Epoch, slices.Clone(ev.Members), slices.Clone(homes), quiet
 	v.readied, v.reports, v.due, v.applied, v.pieces, v.bound = nil, nil, nil, false, nil, false
 	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) || m.Kind != NameRequest })
-	e.rescue = rescue{}
+	e.rescue, e.replicas.asked = rescue{}, nil
 	if e.turn.active {
 		e.endTurn() // what others asked for does not count any more
 	}
 	e.eachPending(e.salvage)
+	e.eachPending(e.abandonCommit)
+}
+
+// noteCome notes that a member came in an epoch. Members may differ in which it was, if some of them were told of the view after the next instead, but
+// not in the order: the next ones come only when all have entered that view, or a later one.
+func (e *Engine) noteCome(n NodeID, epoch uint32) {
+	v := &e.view
+	if v.came == nil {
+		v.came = make([]uint32, e.cfg.Nodes)
+	}
+	v.came[n] = epoch
+}
+
+// seniors are those of these members that were there before the others.
+func (e *Engine) seniors(nodes []NodeID) []NodeID {
+	came := e.view.came
+	if came == nil {
+		return nodes
+	}
+	first := came[slices.MinFunc(nodes, func(a, b NodeID) int { return cmp.Compare(came[a], came[b]) })]
+	return slices.DeleteFunc(slices.Clone(nodes), func(n NodeID) bool { return came[n] != first })
 }
 
 // memberList are all members, in ascending order.
@@ -171,6 +198,8 @@ func (e *Engine) salvage(o *object, p *pending) {
 		p.forgetGrant(Read)
 	case o.has() != None:
 		p.forgetGrant(o.has())
+	case p.backup:
+		e.gain(o, p) // nobody else has it, and other backups may be older: it is this node's alone until it has committed it
 	default:
 		p.grant, p.acks = Read, 0
 		p.op = EffectInstall
@@ -183,7 +212,7 @@ func (p *pending) forgetGrant(got Access) {
 	if p.want <= got {
 		p.want = None
 	}
-	p.grant, p.granted, p.data, p.zero, p.acks, p.owesDone = None, false, false, false, 0, false
+	p.grant, p.granted, p.data, p.zero, p.backup, p.acks, p.owesDone = None, false, false, false, false, 0, false
 }
 
 // keepForNobody deals with the end of an operation that served a node which is lost meanwhile. Contents that would have gone there come back.
@@ -208,6 +237,8 @@ func (e *Engine) recovering(m *Message) bool {
 		e.onDrained(m)
 	case m.Kind == Forget || m.Kind == ForgetAck:
 		// What is being freed is freed anew afterwards.
+	case (m.Kind == Backup || m.Kind == BackupAck) && e.view.phase <= draining:
+		// What is being committed is committed anew.
 	default:
 		return false
 	}
@@ -228,7 +259,7 @@ func (e *Engine) onDrained(m *Message) {
 		o.setAccess(max(o.has(), Read))
 		return
 	}
-	if m.Kind != Grant || p == nil || p.want == None || p.granted {
+	if m.Kind != Grant || p == nil || p.want == None || p.granted || m.Flags&FlagBackup != 0 {
 		return // whoever wants something asks again
 	}
 	if m.Flags&(FlagData|FlagZero) == 0 && o.has() == None || m.Flags&FlagData != 0 && o.id.IsLock() {
@@ -280,7 +311,7 @@ func (e *Engine) advance() {
 // givesUp says whether a copy is being given up, or freed memory dropped.
 func (e *Engine) givesUp() bool {
 	return slices.ContainsFunc(e.pendings, func(p *pending) bool {
-		return p.inUse && (p.op == EffectDowngrade || p.op == EffectRevoke)
+		return p.inUse && p.givesUp()
 	}) || slices.ContainsFunc(e.dead, func(d deadRun) bool { return d.dropping })
 }
 
@@ -345,6 +376,7 @@ func (e *Engine) resume() {
 		}
 	})
 	e.restartFreeing()
+	e.resumeCommits()
 	held := v.held
 	v.held = nil
 	for i := range held {
@@ -411,7 +443,8 @@ func (e *Engine) leaveDirectory() {
 		}
 		o.owner, o.sharers = NoNode, copyset{}
 		o.set(exclusiveFlag, false)
-		if !id.IsLock() && o.has() == None && o.pending == 0 {
+		o.replica &^= backedFlag
+		if !id.IsLock() && o.has() == None && o.pending == 0 && o.replica == 0 {
 			e.objects.remove(id)
 		}
 	}

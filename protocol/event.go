@@ -33,6 +33,8 @@ const (
 	EventClientGone
 	// EventForgotten: the effect Forget is done.
 	EventForgotten
+	// EventCommit: what programs of this node have written to replicated memory is to be at its backups before EffectComplete answers Ticket of Client.
+	EventCommit
 
 	// EventEpoch: the nodes have agreed that they are Members, this one among them, and to call that Epoch. Nothing that comes from others counts from
 	// here on. Homes, some of the members, keep directory entries; the other members are leaving, and what only they have is handed over to homes (see
@@ -76,11 +78,11 @@ type EffectKind uint8
 const (
 	// EffectSend: send Message. If Message.Flags has FlagData the page's contents go with it: those
 	// saved by the last Revoke of the page, or, if the page is still present, its contents now. The
-	// host may send FlagZero in place of contents that are all zeros.
+	// host may send FlagZero in place of contents that are all zeros. Backup: the contents are those of the page's backup.
 	EffectSend EffectKind = iota + 1
 	// EffectInstall: make the page present with Access. Its contents came with the Grant: with this
 	// event's message, or with the earlier one that EffectStash named. Zero: they are zeros. Save: they are those saved by the last Revoke of
-	// the page, which nobody needs any more.
+	// the page, which nobody needs any more. Backup: they are those of the page's backup.
 	// Threads that wait for the page are woken. EventCompleted follows.
 	EffectInstall
 	// EffectStash: keep the contents that came with this event's message until EffectInstall.
@@ -107,10 +109,13 @@ const (
 	// EffectLost: the only copy of the page was on node Rank, which is lost. All threads that wait for the page, and all that touch it from here
 	// on, are told so by a fault, until it is freed. EventCompleted follows.
 	EffectLost
+	// EffectBackup: keep a backup of the page, in place of the one that there is, until EffectForget. Its contents came with this event's message,
+	// a Backup; if Message has no Kind, they are those of the page, which is present and can't be written. Zero: they are zeros.
+	EffectBackup
 	// EffectResumed: the recovery that began with EventEpoch is over on this node; Count is the epoch.
 	EffectResumed
-	// EffectHandedOver: of all that has its home here, members that are not leaving have a copy too. Count is the epoch. It follows once on EffectResumed,
-	// on homes, if members are leaving. What those ask for afterwards is not counted.
+	// EffectHandedOver: of all that has its home here, members that are not leaving have a copy too, and so have they of the backups that this node had to copy. Count is
+	// the epoch. It follows once on EffectResumed, on all members, if some are leaving: when all have it, those can go. What they ask for afterwards is not counted.
 	EffectHandedOver
 
 	effectEnd
@@ -123,6 +128,7 @@ type Effect struct {
 	Zero    bool
 	Save    bool
 	Fought  bool // EffectRevoke: a writer takes the page although no program of this node has synchronised since it came
+	Backup  bool
 	Status  Status
 	Client  ClientID
 	After   Time

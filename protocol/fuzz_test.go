@@ -7,7 +7,7 @@ import (
 
 // FuzzNameCall: a name call is decoded only if it is exactly how that call is written.
 func FuzzNameCall(f *testing.F) {
-	for _, c := range []NameCall{{Op: Bind, Client: 7, Pages: 3, Name: "a", Signature: "s"}, {Op: Unbind, Name: "b"}, {Op: UnbindAll, Client: 1<<32 - 1}} {
+	for _, c := range []NameCall{{Op: Bind, Client: 7, Pages: 3, Name: "a", Signature: "s"}, {Op: Bind, Client: 7, Pages: 3, Replicas: MaxReplicas, Name: "a"}, {Op: Unbind, Name: "b"}, {Op: UnbindAll, Client: 1<<32 - 1}} {
 		f.Add(c.Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -52,7 +52,7 @@ func FuzzEngine(f *testing.F) {
 			}
 			m, err := DecodeMessage(b[:n])
 			b = b[n:]
-			if err != nil || m.From == h.e.cfg.Self || m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+			if err != nil || m.From == h.e.cfg.Self || !hostTakes(&m) {
 				continue // its host lets none of these through
 			}
 			before := string(h.e.AppendState(nil))

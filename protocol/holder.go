@@ -18,6 +18,10 @@ func (e *Engine) fault(ev Event) {
 		// To be looked at when the operation is over: a thread that faulted just after it took effect would be
 		// forgotten otherwise.
 		p.refault = max(p.refault, ev.Access)
+	case ev.Access == Write && o.sealed():
+		if !e.unseal(o, p) {
+			p.refault = Write
+		}
 	case o.has() >= ev.Access:
 		if ev.Client != 0 {
 			e.startMap(o, p, ev.Client)
@@ -39,7 +43,7 @@ func (e *Engine) fault(ev Event) {
 // startMap lets a client (0: every client) see that the page is here.
 func (e *Engine) startMap(o *object, p *pending, c ClientID) {
 	p.op = EffectMap
-	e.emit(Effect{Kind: EffectMap, Object: o.id, Access: o.has(), Client: c})
+	e.emit(Effect{Kind: EffectMap, Object: o.id, Access: o.shown(), Client: c})
 }
 
 // noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
@@ -159,8 +163,11 @@ func (e *Engine) onGrant(m *Message) {
 	case m.From != e.cfg.Self && e.home(o.id) == e.cfg.Self && !p.suppliedBy(m, e.cfg.Self, o.owner):
 		e.reject(m, "this node, the object's home, has not asked for that")
 		return
-	case m.Flags&(FlagData|FlagZero) == 0 && o.has() != Read:
+	case m.Flags&(FlagData|FlagZero) == 0 && o.has() != Read && !e.hasBackup(m):
 		e.reject(m, "a grant without contents, and this node has no copy")
+		return
+	case m.Flags&FlagBackup != 0 && o.has() != None:
+		e.reject(m, "a page from a backup, and this node has the page itself")
 		return
 	case m.Flags&FlagData != 0 && o.id.IsLock():
 		e.reject(m, "a lock has no contents")
@@ -171,7 +178,7 @@ func (e *Engine) onGrant(m *Message) {
 		return
 	}
 	p.granted, p.grant = true, m.Access
-	p.data, p.zero = m.Flags&FlagData != 0, m.Flags&FlagZero != 0
+	p.data, p.zero, p.backup = m.Flags&FlagData != 0, m.Flags&FlagZero != 0, m.Flags&FlagBackup != 0
 	p.owesDone = m.From != e.home(o.id)
 	p.acks += int(m.Acks)
 	e.inheritMark(m)
@@ -236,6 +243,9 @@ func (e *Engine) onInvalidateAck(m *Message) {
 // Preconditions: no local operation is under way. A map can be, when the grant of more access arrives; the grant
 // then takes effect when it is completed.
 func (e *Engine) gain(o *object, p *pending) {
+	if p.grant == Write {
+		e.list(o)
+	}
 	switch {
 	case o.id.IsLock():
 		e.gained(o, p)
@@ -245,7 +255,7 @@ func (e *Engine) gain(o *object, p *pending) {
 		e.emit(Effect{Kind: EffectMakeWritable, Object: o.id})
 	default:
 		p.op = EffectInstall
-		e.emit(Effect{Kind: EffectInstall, Object: o.id, Access: p.grant, Zero: p.zero})
+		e.emit(Effect{Kind: EffectInstall, Object: o.id, Access: p.grant, Zero: p.zero, Backup: p.backup && !p.data && !p.zero})
 	}
 }
 
@@ -271,9 +281,15 @@ func (e *Engine) completed(ev Event) {
 	p.op = 0
 	switch ev.Effect {
 	case EffectInstall, EffectMakeWritable:
-		e.gained(o, p)
+		if o.sealed() {
+			e.unsealed(o, p)
+		} else {
+			e.gained(o, p)
+		}
 	case EffectDowngrade, EffectRevoke:
-		if e.isMember(p.serving.Requester) {
+		if p.sealing {
+			e.seal(o, p)
+		} else if e.isMember(p.serving.Requester) {
 			e.serve(o, p.serving)
 		} else {
 			e.keepForNobody(o, p, ev.Effect)
@@ -286,8 +302,14 @@ func (e *Engine) completed(ev Event) {
 		e.gain(o, p)
 	}
 	e.lookAgain(o, p)
+	if o.replica&batchedFlag != 0 && !e.isDead(o.id) {
+		e.beginCommit(o, p)
+	}
 	e.retryDeferred(o, p)
 	e.settle(o)
+	if len(e.replicas.batch) > 0 {
+		e.continueBatch()
+	}
 }
 
 // lookAgain deals with the strongest access that faulted during an operation or a request for less.
@@ -296,6 +318,10 @@ func (e *Engine) lookAgain(o *object, p *pending) {
 	switch {
 	case f == None || p.op != 0:
 		return // nothing, or not yet: the grant that waited for a map has begun an operation of its own
+	case f == Write && o.sealed():
+		if !e.unseal(o, p) {
+			return
+		}
 	case o.has() >= f, e.isDead(o.id) && p.want == None:
 		e.startMap(o, p, 0) // on memory that is being freed nothing is asked for: see wakeDead
 	case p.want == None:
@@ -316,6 +342,10 @@ func (e *Engine) onTake(m *Message) {
 		e.reject(m, "a forward for no access, or an object taken for a node that is lost")
 		return
 	}
+	if m.Kind == Forward && m.Flags&FlagBackup != 0 && !m.Object.IsLock() {
+		e.onRestore(m)
+		return
+	}
 	o := e.objects.find(m.Object)
 	if o == nil || o.has() == None && !e.granted(o) {
 		if m.Kind == Invalidate && e.cfg.Nodes > exactNodes {
@@ -329,7 +359,7 @@ func (e *Engine) onTake(m *Message) {
 	p := e.pendingOf(o)
 	defer e.settle(o)
 	switch {
-	case p.hasDeferred || p.op == EffectDowngrade:
+	case p.hasDeferred || p.op == EffectDowngrade && !p.sealing:
 		e.reject(m, "the object is being taken already")
 	case m.Kind == Invalidate && (o.has() == Write || p.granted && p.grant == Write):
 		e.reject(m, "the owner is not invalidated, its page is forwarded")
@@ -376,18 +406,27 @@ func (e *Engine) retryDeferred(o *object, p *pending) {
 		e.keep(o, p, after)
 		return
 	}
-	fought := p.deferred.takes() && e.losesTo(o)
 	p.kept = false
+	if e.uncommitted(o) { // whoever gets it may show others what is in it
+		if e.beginCommit(o, p); p.op != 0 || e.uncommitted(o) {
+			return
+		}
+	}
+	fought := p.deferred.takes() && e.losesTo(o)
 	p.serving, p.hasDeferred = p.deferred, false
 	p.deferred = Message{}
-	o.set(heldFlag, false)
 	if p.serving.Kind == Forward && p.serving.Access == Read {
 		o.setAccess(Read)
+		if o.sealed() {
+			e.giveSealed(o, p)
+			return
+		}
 		p.op = EffectDowngrade
 		e.emit(Effect{Kind: EffectDowngrade, Object: o.id})
 		return
 	}
 	o.setAccess(None)
+	o.replica &^= sealedFlag | committedFlag
 	p.op = EffectRevoke
 	e.emit(Effect{Kind: EffectRevoke, Object: o.id, Save: p.serving.Kind == Forward, Fought: fought, Message: p.serving})
 }

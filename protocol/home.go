@@ -52,7 +52,7 @@ func (e *Engine) startQueued(o *object, p *pending) {
 	started := 0
 	for started < len(p.queue) {
 		r := p.queue[started]
-		shared := r.access == Read && o.owner != NoNode && !o.lost() && !o.is(exclusiveFlag)
+		shared := r.access == Read && o.owner != NoNode && !o.lost() && !o.backed() && !o.is(exclusiveFlag)
 		if p.mode == homeSole || p.mode == homeReading && !shared {
 			break
 		}
@@ -63,6 +63,8 @@ func (e *Engine) startQueued(o *object, p *pending) {
 		switch {
 		case o.lost():
 			e.send(Message{Kind: Lost, To: r.from, Requester: r.from, Object: o.id, Rank: uint32(o.owner)})
+		case o.backed():
+			e.startRestore(o, p, r)
 		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read), shared && slices.Contains(p.reading, r.from):
 			e.reject(&Message{Kind: Request, From: r.from, Access: r.access, Object: o.id}, "the requester has that access already")
 		case o.owner == NoNode:
@@ -206,6 +208,7 @@ func (e *Engine) end(o *object, p *pending) {
 		o.owner = p.requester
 		o.sharers.only(p.requester, &e.cfg)
 		o.set(exclusiveFlag, true)
+		o.replica &^= backedFlag
 	}
 	p.mode = homeIdle
 }

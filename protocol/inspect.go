@@ -9,6 +9,12 @@ import (
 // Objects is how many pages and locks this node knows.
 func (e *Engine) Objects() int { return e.objects.count }
 
+// Sealed says whether this node has an object alone, as with Write, and the page table lets programs only read.
+func (e *Engine) Sealed(id ObjectID) bool {
+	o := e.objects.find(id)
+	return o != nil && o.sealed()
+}
+
 // Pending is how many of them have something under way.
 func (e *Engine) Pending() int { return len(e.pendings) - len(e.freePendings) }
 
@@ -34,7 +40,7 @@ func (e *Engine) Clone() *Engine {
 	c.pendings = make([]*pending, len(e.pendings))
 	for i, p := range e.pendings {
 		q := *p
-		q.queue, q.reading = slices.Clone(p.queue), slices.Clone(p.reading)
+		q.queue, q.reading, q.unsaved = slices.Clone(p.queue), slices.Clone(p.reading), slices.Clone(p.unsaved)
 		c.pendings[i] = &q
 	}
 	c.freePendings = slices.Clone(e.freePendings)
@@ -56,6 +62,7 @@ func (e *Engine) Clone() *Engine {
 	c.holders = slices.Clone(e.holders)
 	c.uses = slices.Clone(e.uses)
 	c.view = e.view.clone()
+	c.replicas = e.replicas.clone()
 	c.suspects = slices.Clone(e.suspects)
 	c.rescue = e.rescue.clone()
 	c.gone = slices.Clone(e.gone)
@@ -92,15 +99,33 @@ func (e *Engine) AppendState(b []byte) []byte {
 	for _, x := range e.names.bound {
 		b = fmt.Appendf(b, "N%v;", *x)
 	}
+	b = e.replicas.appendState(b)
 	if e.view.marked != nil {
 		b = fmt.Appendf(b, "E%v S%v U%v X%v R%v H%t%d", e.view, e.suspects, e.uses, e.gone, e.rescue, e.names.here, e.names.since)
 	}
 	return b
 }
 
+// appendState appends an encoding, of nothing where nothing is replicated.
+func (r *replicas) appendState(b []byte) []byte {
+	if len(r.runs) == 0 && len(r.store) == 0 && len(r.calls)+len(r.later) == 0 {
+		return b
+	}
+	b = fmt.Appendf(b, "R%v %v %v %d %v %v %v;", r.runs, r.written, r.batch, r.next, r.calls, r.later, r.asked)
+	for _, id := range slices.Sorted(slices.Values(r.kept)) {
+		b = fmt.Appendf(b, "%d %v;", id, r.store[id])
+	}
+	return b
+}
+
 func (e *Engine) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, uint64(o.id))
-	b = append(b, byte(o.access&(accessMask|exclusiveFlag|heldFlag|migrantMask)))
+	first := byte(o.access & (accessMask | exclusiveFlag | heldFlag | migrantMask))
+	if o.replica != 0 {
+		b = append(b, first|contestedFlag, o.replica)
+	} else {
+		b = append(b, first)
+	}
 	b = binary.LittleEndian.AppendUint16(b, uint16(o.owner))
 	b = binary.AppendUvarint(b, o.sharers.w[0])
 	b = binary.AppendUvarint(b, o.sharers.w[1])
@@ -108,7 +133,7 @@ func (e *Engine) appendObject(b []byte, o *object) []byte {
 	if p == nil {
 		return append(b, 0)
 	}
-	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.owesDone, p.hasDeferred, p.holdArmed), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
+	b = append(b, 1, byte(p.want), byte(p.refault), bits(p.granted, p.data, p.zero, p.owesDone, p.hasDeferred, p.holdArmed, p.sealing, p.backup), byte(p.grant), byte(p.op), byte(p.mode), byte(p.sole))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
 	b = append(b, byte(len(p.reading)))
@@ -119,7 +144,10 @@ func (e *Engine) appendObject(b []byte, o *object) []byte {
 		b = binary.AppendUvarint(b, uint64(p.supplier))
 		b = binary.AppendUvarint(b, uint64(p.invalidated))
 	}
-	if p.op == EffectDowngrade || p.op == EffectRevoke {
+	for _, n := range p.unsaved {
+		b = append(b, 'u', byte(n), byte(n>>8))
+	}
+	if p.givesUp() {
 		b = AppendMessage(b, &p.serving)
 	}
 	if p.hasDeferred {
@@ -184,10 +212,14 @@ func (e *Engine) checkTurn() error {
 
 func (e *Engine) checkObject(o *object, p *pending) error {
 	switch {
-	case e.view.phase == running && e.home(o.id) != e.cfg.Self && (o.owner != NoNode || p != nil && p.mode != homeIdle):
+	case e.view.phase == running && e.home(o.id) != e.cfg.Self && (o.owner != NoNode || o.backed() || p != nil && p.mode != homeIdle):
 		return fmt.Errorf("a directory entry away from home")
-	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg) && !o.lost():
+	case o.owner != NoNode && !o.sharers.has(o.owner, &e.cfg) && !o.lost() && !o.backed():
 		return fmt.Errorf("owner %d is not in its copyset", o.owner)
+	case o.sealed() && o.has() != Write, o.replica&committedFlag != 0 && !o.sealed():
+		return fmt.Errorf("sealed or committed with access %v", o.has())
+	case o.backed() && (o.owner == NoNode || o.sharers != (copyset{})):
+		return fmt.Errorf("backed by %d, with copies", o.owner)
 	case o.is(exclusiveFlag) && o.owner == NoNode:
 		return fmt.Errorf("exclusive without an owner")
 	case p == nil:
@@ -200,7 +232,9 @@ func (e *Engine) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
 	case p.granted && p.want == None:
 		return fmt.Errorf("granted, but nothing was asked for")
-	case p.op == EffectMakeWritable && o.has() != Read:
+	case p.sealing && p.op != EffectDowngrade, (len(p.unsaved) > 0) != (p.op == EffectBackup):
+		return fmt.Errorf("operation %d, commit %t, %d acknowledgements missing", p.op, p.sealing, len(p.unsaved))
+	case p.op == EffectMakeWritable && o.has() != Read && !o.sealed():
 		return fmt.Errorf("made writable with access %v", o.has())
 	case p.op == EffectInstall && o.has() != None:
 		return fmt.Errorf("installed with access %v", o.has())

@@ -15,22 +15,23 @@ var liesSeed = flag.Uint64("lies.seed", 0, "run TestRandomLies with this seed al
 // besiegedHost is an honest host with several pages, locks, barriers and names, whose peers lie at random. Siege visits every
 // state of one object; this goes where several play together.
 type besiegedHost struct {
-	rng    *rand.Rand
-	e      *Engine
-	pages  map[ObjectID]Access
-	ops    []Effect // under way: pages, or runs that are being forgotten
-	armed  []ObjectID
-	stash  map[ObjectID]bool
-	open   map[Ticket]ClientID
-	ticket Ticket
-	sent   []Message // by the engine, a few; honest answers to them are the best lies
-	focus  uint64    // most of what happens is about one page and one lock, or their stories would be short
+	rng     *rand.Rand
+	e       *Engine
+	pages   map[ObjectID]Access
+	ops     []Effect // under way: pages, or runs that are being forgotten
+	armed   []ObjectID
+	stash   map[ObjectID]bool
+	backups map[ObjectID]bool
+	open    map[Ticket]ClientID
+	ticket  Ticket
+	sent    []Message // by the engine, a few; honest answers to them are the best lies
+	focus   uint64    // most of what happens is about one page and one lock, or their stories would be short
 }
 
 func newBesiegedHost(seed uint64, self NodeID, nodes int) *besiegedHost {
 	e := New(Config{Self: self, Nodes: nodes, Pages: 12, HomeStripe: 2, Hold: 1, MaxHold: 4})
 	e.limits = limits{locks: 6, held: 5, pending: 8, arrivals: 5, names: 4, uses: 6}
-	return &besiegedHost{rng: rand.New(rand.NewPCG(seed, uint64(self))), e: e, pages: map[ObjectID]Access{}, stash: map[ObjectID]bool{}, open: map[Ticket]ClientID{}, focus: seed / 8}
+	return &besiegedHost{rng: rand.New(rand.NewPCG(seed, uint64(self))), e: e, pages: map[ObjectID]Access{}, stash: map[ObjectID]bool{}, backups: map[ObjectID]bool{}, open: map[Ticket]ClientID{}, focus: seed / 8}
 }
 
 func (h *besiegedHost) one(n int) int { return h.rng.IntN(n) }
@@ -108,6 +109,11 @@ func (h *besiegedHost) epoch() Event {
 	return ev
 }
 
+// hostTakes says whether the engine's host lets a message through: contents only where they belong.
+func hostTakes(m *Message) bool {
+	return m.Flags&FlagData == 0 || (m.Kind == Grant || m.Kind == Backup) && !m.Object.IsLock() && m.Flags&FlagZero == 0
+}
+
 // lie is any message at all, or one that fits what the engine has said.
 func (h *besiegedHost) lie() Message {
 	from := h.node()
@@ -133,7 +139,7 @@ func (h *besiegedHost) lie() Message {
 	if len(h.sent) > 0 && h.one(4) > 0 {
 		h.answer(&m, &h.sent[h.one(len(h.sent))])
 	}
-	if m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+	if !hostTakes(&m) {
 		m.Flags &^= FlagData // the host of the engine refuses those
 	}
 	return m
@@ -169,6 +175,13 @@ func (h *besiegedHost) answer(m, to *Message) {
 		m.Kind, m.Status = NameReply, StatusOK
 	case Forget:
 		m.Kind, m.Aux = ForgetAck, to.Aux
+	case Backup:
+		m.Kind, m.Aux, m.Flags = BackupAck, to.Aux, to.Flags&FlagBackup
+	case BackupAck:
+		m.Kind, m.Aux, m.Flags, m.Rank = Backup, to.Aux, FlagZero|to.Flags&FlagBackup, 1
+		if to.Flags&FlagBackup != 0 && h.one(2) == 0 {
+			m.Flags, m.Ticket = FlagBackup, Ticket(to.Aux)<<32
+		}
 	case ForgetAck:
 		m.Kind, m.Aux, m.Payload = Forget, to.Aux+1, AppendRun(nil, uint64(to.Object), 1)
 	case EpochMark, ReportHeld, ReportBound, EpochReady:
@@ -181,6 +194,9 @@ func (h *besiegedHost) answer(m, to *Message) {
 		case to.Kind == ReportHeld:
 			for range h.one(4) {
 				m.Payload = AppendHolding(m.Payload, h.object(), Access(h.one(3)))
+				if h.one(2) == 0 {
+					m.Payload = AppendBackup(m.Payload, h.page(), uint32(h.one(3)), uint32(h.one(3)))
+				}
 			}
 		}
 	}
@@ -230,13 +246,15 @@ func (h *besiegedHost) own() Event {
 	h.ticket++
 	h.open[h.ticket] = client
 	ev := Event{Client: client, Ticket: h.ticket, Object: h.lock(), Access: Access(1 + h.one(2))}
-	switch h.one(3) {
+	switch h.one(4) {
 	case 0:
 		ev.Kind = EventAcquire
+	case 3:
+		ev.Kind = EventCommit
 	case 1:
 		ev.Kind, ev.Parties, ev.Rank, ev.Payload = EventArrive, uint32(1+h.one(3)), uint32(h.one(3)), make([]byte, h.one(3))
 	default:
-		call := NameCall{Op: Bind, Client: client, Pages: 1 + h.rng.Uint64N(4), Name: string(rune('a' + h.one(6)))}
+		call := NameCall{Op: Bind, Client: client, Pages: 1 + h.rng.Uint64N(4), Replicas: uint8(h.one(3)), Name: string(rune('a' + h.one(6)))}
 		if h.one(2) == 0 {
 			call = NameCall{Op: Unbind, Client: client, Name: call.Name}
 		}
@@ -274,7 +292,7 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 	switch f.Kind {
 	case EffectInstall:
 		delete(h.stash, f.Object)
-		possible, after = has == None, f.Access
+		possible, after = has == None && (!f.Backup || h.backups[f.Object]), f.Access
 	case EffectMap:
 		after = has
 	case EffectLost:
@@ -289,6 +307,12 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 		possible = has != None && int(f.Message.Requester) < h.e.cfg.Nodes && f.Message.Requester != h.e.cfg.Self
 	case EffectForget:
 		return h.forget(f)
+	case EffectBackup:
+		if f.Object.IsLock() || f.Object.Page() >= h.e.cfg.Pages || f.Message.Kind == 0 && has != Read {
+			return fmt.Errorf("%v is backed up with access %v", f.Object, has)
+		}
+		h.backups[f.Object] = true
+		return nil
 	case EffectStash:
 		if h.stash[f.Object] {
 			return fmt.Errorf("%v is stashed twice", f.Object)
@@ -307,6 +331,9 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 	case EffectSend:
 		if int(f.Message.To) >= h.e.cfg.Nodes || f.Message.To == h.e.cfg.Self {
 			return fmt.Errorf("a %v is sent to %d", f.Message.Kind, f.Message.To)
+		}
+		if f.Backup && !h.backups[f.Object] {
+			return fmt.Errorf("%v is sent from a backup that there is not", f.Object)
 		}
 		if len(h.sent) == 20 {
 			h.sent = h.sent[1:]
@@ -340,6 +367,7 @@ func (h *besiegedHost) forget(f *Effect) error {
 	}
 	for i := range f.Count {
 		h.pages[f.Object+ObjectID(i)] = None
+		delete(h.backups, f.Object+ObjectID(i))
 	}
 	h.ops = append(h.ops, *f)
 	return nil
@@ -382,6 +410,8 @@ func (h *besiegedHost) check() error {
 		return fmt.Errorf("%d uses, %d counted, %d names, %d runs being freed", uses, e.names.uses, len(e.names.bound), len(e.dead))
 	case e.objects.locks > l.locks || e.objects.count-e.objects.locks > int(e.cfg.Pages):
 		return fmt.Errorf("%d objects, of them %d locks", e.objects.count, e.objects.locks)
+	case len(e.replicas.store) > len(h.backups) || len(e.replicas.written) > int(e.cfg.Pages) || len(e.replicas.calls)+len(e.replicas.later) > len(h.open):
+		return fmt.Errorf("%d backups of %d, %d pages to commit for %d and %d calls", len(e.replicas.store), len(h.backups), len(e.replicas.written), len(e.replicas.calls), len(e.replicas.later))
 	case len(e.calls) > len(h.open):
 		return fmt.Errorf("%d calls wait of %d", len(e.calls), len(h.open))
 	}
@@ -525,7 +555,7 @@ func (h *besiegedHost) mutate(m *Message) {
 	if !m.Kind.hasPayload() {
 		m.Payload = nil
 	}
-	if m.Flags&FlagData != 0 && (m.Kind != Grant || m.Object.IsLock() || m.Flags&FlagZero != 0) {
+	if !hostTakes(m) {
 		m.Flags &^= FlagData
 	}
 }

@@ -45,6 +45,12 @@ const (
 
 	// Lost goes from the home to the requester in place of a Grant: the only copy of the page was on node Rank, which is lost.
 	Lost
+	// Backup goes from the owner of a page of replicated memory to each node that keeps a backup of it, with the contents (FlagData or
+	// FlagZero). Aux is the epoch, Rank how many lost nodes the page is to survive. With FlagBackup it is a copy of a backup, for a node that may have none, and Ticket its version; without
+	// contents it asks for an acknowledgement when the commit has come that made that version.
+	Backup
+	// BackupAck answers it.
+	BackupAck
 	// EpochMark goes from each member of a new view to each other: what I say from here on is said in epoch Aux.
 	EpochMark
 	// ReportHeld goes from each member to each: what it holds of the objects whose home that is in epoch Aux. Ticket is how many of them there are.
@@ -61,7 +67,7 @@ var kindNames = [kindEnd]string{
 	Request: "Request", Forward: "Forward", Invalidate: "Invalidate", InvalidateAck: "InvalidateAck",
 	Grant: "Grant", Done: "Done", BarrierArrive: "BarrierArrive", BarrierCancel: "BarrierCancel",
 	BarrierRelease: "BarrierRelease", NameRequest: "NameRequest", NameReply: "NameReply",
-	Forget: "Forget", ForgetAck: "ForgetAck", Lost: "Lost", EpochMark: "EpochMark", ReportHeld: "ReportHeld", ReportBound: "ReportBound", EpochReady: "EpochReady",
+	Forget: "Forget", ForgetAck: "ForgetAck", Lost: "Lost", Backup: "Backup", BackupAck: "BackupAck", EpochMark: "EpochMark", ReportHeld: "ReportHeld", ReportBound: "ReportBound", EpochReady: "EpochReady",
 }
 
 func (k Kind) String() string {
@@ -85,11 +91,12 @@ type Flags uint8
 
 const (
 	FlagHasCopy   Flags = 1 << iota // Request: the requester holds a read copy
-	FlagData                        // Grant: the page's contents travel beside the message
-	FlagZero                        // Grant: the contents are all zeros
+	FlagData                        // Grant, Backup: the page's contents travel beside the message
+	FlagZero                        // Grant, Backup: the contents are all zeros
 	FlagOwnerDied                   // Grant of a lock: its last holder died holding it; Aux is that program's rank
+	FlagBackup                      // Forward: nobody has the page, give it from your backup. Grant: the contents are those of a backup, the receiver's own if none come. Backup: a copy of that of the sender
 
-	flagsAll = FlagHasCopy | FlagData | FlagZero | FlagOwnerDied
+	flagsAll = FlagHasCopy | FlagData | FlagZero | FlagOwnerDied | FlagBackup
 )
 
 // Message is what engines say to each other. Page contents never are part of it.
@@ -102,9 +109,9 @@ type Message struct {
 	Acks      uint16   // Forward, Grant: InvalidateAcks that the requester must wait for
 	Status    Status   // BarrierRelease, NameReply
 	Object    ObjectID // or the hash of a barrier's name, or the first page of a run
-	Ticket    Ticket   // Barrier…, Name…; Report…: how many there are
-	Aux       uint32   // Grant: see FlagOwnerDied. BarrierArrive: parties. EpochMark, Report…, EpochReady: the epoch
-	Rank      uint32   // BarrierArrive: the arriving program's rank, which orders payloads. Lost: the node
+	Ticket    Ticket   // Barrier…, Name…; Report…: how many there are. Backup: see FlagBackup
+	Aux       uint32   // Grant: see FlagOwnerDied. BarrierArrive: parties. Backup…, EpochMark, Report…, EpochReady: the epoch
+	Rank      uint32   // BarrierArrive: the arriving program's rank, which orders payloads. Lost: the node. Backup: of how many the loss is to be survived
 	Payload   []byte   // Barrier…, Name…, Forget…, Report…; at most MaxPayload bytes
 }
 

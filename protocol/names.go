@@ -27,6 +27,7 @@ type NameCall struct {
 	Op        NameOp
 	Client    ClientID
 	Pages     uint64
+	Replicas  uint8  // Bind: how many lost nodes the memory is to survive, at most MaxReplicas. All must agree
 	Name      string // at most MaxName bytes
 	Signature string // of the elements' type and their number: all must agree; at most MaxSignature bytes
 }
@@ -42,6 +43,7 @@ func (c *NameCall) Append(b []byte) []byte {
 	b = append(b, byte(c.Op))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.Client))
 	b = binary.LittleEndian.AppendUint64(b, c.Pages)
+	b = append(b, c.Replicas)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Name)))
 	b = append(b, c.Name...)
 	return append(b, c.Signature...)
@@ -49,7 +51,7 @@ func (c *NameCall) Append(b []byte) []byte {
 
 // DecodeNameCall reads what Append wrote.
 func DecodeNameCall(b []byte) (NameCall, error) {
-	const fixed = 15
+	const fixed = 16
 	if len(b) < fixed {
 		return NameCall{}, fmt.Errorf("%w: a name call of %d bytes", ErrMalformed, len(b))
 	}
@@ -57,9 +59,11 @@ func DecodeNameCall(b []byte) (NameCall, error) {
 		Op:     NameOp(b[0]),
 		Client: ClientID(binary.LittleEndian.Uint32(b[1:])),
 		Pages:  binary.LittleEndian.Uint64(b[5:]),
+
+		Replicas: b[13],
 	}
-	n := int(binary.LittleEndian.Uint16(b[13:]))
-	if c.Op < Bind || c.Op > Discard || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
+	n := int(binary.LittleEndian.Uint16(b[14:]))
+	if c.Op < Bind || c.Op > Discard || c.Replicas > MaxReplicas || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
 		return NameCall{}, fmt.Errorf("%w: name call with operation %d, a name of %d bytes, %d bytes in all", ErrMalformed, c.Op, n, len(b))
 	}
 	c.Name, c.Signature = string(b[fixed:fixed+n]), string(b[fixed+n:])
@@ -96,6 +100,7 @@ type binding struct {
 	run
 	name, signature string
 	users           []user
+	replicas        uint8
 	kept            bool // stays without users
 }
 
@@ -163,7 +168,7 @@ func (e *Engine) onNameRequest(m *Message) {
 		return
 	case b == nil:
 		reply.Status, reply.Payload = e.allocate(&c, u)
-	case b.signature != c.Signature || b.count != c.Pages:
+	case b.signature != c.Signature || b.count != c.Pages || b.replicas != c.Replicas:
 		reply.Status, reply.Payload = StatusMismatch, []byte(b.signature)
 	default:
 		// A program binds a name once. When it cancels the call it cannot know whether the name was bound, and
@@ -200,7 +205,7 @@ func (e *Engine) allocate(c *NameCall, u user) (Status, []byte) {
 	if i < 0 || c.Pages == 0 {
 		return StatusNoSpace, nil
 	}
-	b := &binding{run: run{n.free[i].first, c.Pages}, name: c.Name, signature: c.Signature, users: []user{u}}
+	b := &binding{run: run{n.free[i].first, c.Pages}, name: c.Name, signature: c.Signature, replicas: c.Replicas, users: []user{u}}
 	n.free[i].first += c.Pages
 	if n.free[i].count -= c.Pages; n.free[i].count == 0 {
 		n.free = slices.Delete(n.free, i, i+1)
@@ -384,15 +389,20 @@ func (e *Engine) dropDead() {
 		}
 		d.dropping = true
 		e.clearSuspects(d.first.Page(), d.count)
+		e.dropReplicas(d.first, d.count)
 		for _, id := range e.objects.ids(d.first, d.count) {
 			e.objects.remove(id)
 		}
 		e.emit(Effect{Kind: EffectForget, Object: d.first, Count: d.count})
 	}
+	if len(e.replicas.batch) > 0 {
+		e.continueBatch()
+	}
 }
 
+// anyPending says whether anything is under way about the pages of a run: no copy of a backup may arrive after others have dropped theirs.
 func (e *Engine) anyPending(d *deadRun) bool {
-	return slices.ContainsFunc(e.objects.ids(d.first, d.count), func(id ObjectID) bool {
+	return slices.ContainsFunc(e.rescue.unsaved, func(c copying) bool { return c.id >= d.first && uint64(c.id-d.first) < d.count }) || slices.ContainsFunc(e.objects.ids(d.first, d.count), func(id ObjectID) bool {
 		return e.objects.find(id).pending != 0
 	})
 }

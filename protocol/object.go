@@ -11,6 +11,7 @@ type object struct {
 	// sharers. exclusive iff the owner is the only holder and may write.
 	sharers copyset
 	owner   NodeID
+	replica uint8 // of replicated memory: flags, see replica.go
 
 	pending uint32 // 1 + index of the object's pending, 0 if nothing is under way
 	since   Time   // when access was last gained
@@ -107,6 +108,7 @@ type pending struct {
 	grant   Access // what it grants
 	data    bool   // contents came with it (a page's, in the host's hands)
 	zero    bool   // the contents are zeros
+	backup  bool   // the contents are those of a backup, this node's own unless they came with the Grant
 	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant is its own.
 	owesDone bool
 	acks     int    // InvalidateAcks still to come; negative when they overtake the Grant
@@ -117,9 +119,11 @@ type pending struct {
 	serving     Message    // the Forward or Invalidate that op serves
 	deferred    Message    // a Forward or Invalidate that has to wait
 	hasDeferred bool
-	kept        bool // in turn.kept
-	holdArmed   bool // EffectHold was issued, EventHoldOver has not come
-	armedFor    Time // holdArmed: when the access was gained that it protects
+	kept        bool     // in turn.kept
+	holdArmed   bool     // EffectHold was issued, EventHoldOver has not come
+	sealing     bool     // op is a Downgrade that serves nobody: the page is to be committed
+	armedFor    Time     // holdArmed: when the access was gained that it protects
+	unsaved     []NodeID // op is EffectBackup: who has not acknowledged
 
 	// As home.
 	mode      homeMode
@@ -134,7 +138,12 @@ type pending struct {
 
 // giving says whether this node's own copy is being given up, or will be.
 func (p *pending) giving() bool {
-	return p.hasDeferred || p.op == EffectDowngrade || p.op == EffectRevoke
+	return p.hasDeferred || p.givesUp()
+}
+
+// givesUp says whether it is being given up.
+func (p *pending) givesUp() bool {
+	return p.op == EffectDowngrade && !p.sealing || p.op == EffectRevoke
 }
 
 func (p *pending) idle() bool {

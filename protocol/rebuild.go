@@ -20,16 +20,20 @@ const (
 	tagTop                  // the first page above all that the node knows of
 	tagEntry                // entry: what the former home knows, for when nobody has the object
 	tagDirectory            // epoch: the node was the directory of names since then, and what follows is what it has
-	tagBound                // run, kept, lengths, name, signature
+	tagBound                // run, kept, replicas, lengths, name, signature
 	tagFree                 // run
 	tagFreeing              // run
 	tagBefore               // nodes: homes of a view before, for a node that has come since
 	tagSuspect              // run, nodes, nodes: for such a node too
+	tagCame                 // node, epoch: the member came in then; for such a node too
+	tagBackup               // id, version: the node has a backup of the page
 )
 
 const (
 	objectBytes = 1 + 8 + 1
 	entryBytes  = 1 + 8 + 2 + 1 + 4
+	cameBytes   = 1 + 2 + 4
+	backupBytes = 1 + 8 + 4 + 4
 )
 
 // AppendHolding appends to the payload of a ReportHeld that its sender has this access to an object.
@@ -37,6 +41,14 @@ func AppendHolding(b []byte, id ObjectID, a Access) []byte {
 	b = append(b, tagObject)
 	b = binary.LittleEndian.AppendUint64(b, uint64(id))
 	return append(b, byte(a))
+}
+
+// AppendBackup appends to the payload of a ReportHeld that its sender has a backup of a page, of the epoch's last commit but for what came after, of which there were count.
+func AppendBackup(b []byte, id ObjectID, epoch, count uint32) []byte {
+	b = append(b, tagBackup)
+	b = binary.LittleEndian.AppendUint64(b, uint64(id))
+	b = binary.LittleEndian.AppendUint32(b, epoch)
+	return binary.LittleEndian.AppendUint32(b, count)
 }
 
 // EachHolding calls f for each object in the payload of a ReportHeld, as far as that can be read.
@@ -100,11 +112,12 @@ func (e *Engine) sendReports() {
 		b := to.room(objectBytes)
 		*b = AppendHolding(*b, id, o.has())
 	}
+	e.reportBackups(parcelFor)
 	e.reportNames(parcelFor(e.directory()), top)
 	e.reportDirectory(parcelFor(e.directory()))
 	if known := slices.IndexFunc(members, func(n NodeID) bool { return !slices.Contains(e.view.fresh, n) }); known >= 0 && members[known] == e.cfg.Self {
 		for _, n := range e.view.fresh {
-			e.reportSuspects(parcelFor(n))
+			e.reportPast(parcelFor(n))
 		}
 	}
 	for i := range parcels {
@@ -176,8 +189,8 @@ func (e *Engine) reportDirectory(p *parcel) {
 	b := p.room(1 + 4)
 	*b = binary.LittleEndian.AppendUint32(append(*b, tagDirectory), n.since)
 	for _, x := range n.bound {
-		b := p.room(1 + 16 + 1 + 4 + len(x.name) + len(x.signature))
-		*b = append(AppendRun(append(*b, tagBound), x.first, x.count), bits(x.kept))
+		b := p.room(1 + 16 + 2 + 4 + len(x.name) + len(x.signature))
+		*b = append(AppendRun(append(*b, tagBound), x.first, x.count), bits(x.kept), x.replicas)
 		*b = binary.LittleEndian.AppendUint16(*b, uint16(len(x.name)))
 		*b = binary.LittleEndian.AppendUint16(*b, uint16(len(x.signature)))
 		*b = append(append(*b, x.name...), x.signature...)
@@ -192,8 +205,15 @@ func (e *Engine) reportDirectory(p *parcel) {
 	}
 }
 
-// reportSuspects tells a node that has come what may be lost.
-func (e *Engine) reportSuspects(p *parcel) {
+// reportPast tells a node that has come what may be lost, and when others came.
+func (e *Engine) reportPast(p *parcel) {
+	for n, came := range e.view.came {
+		if came > 0 && e.isMember(NodeID(n)) {
+			b := p.room(cameBytes)
+			*b = binary.LittleEndian.AppendUint16(append(*b, tagCame), uint16(n))
+			*b = binary.LittleEndian.AppendUint32(*b, came)
+		}
+	}
 	for _, homes := range e.view.before {
 		b := p.room(1 + listBytes(homes))
 		*b = appendList(append(*b, tagBefore), homes)
@@ -272,7 +292,11 @@ func (e *Engine) noReport(payload []byte) string {
 			why = "a page outside the region"
 		case x.tag == tagEntry && !x.id.IsLock() && x.id.Page() >= e.cfg.Pages, x.tag == tagEntry && x.owner != NoNode && int(x.owner) >= e.cfg.Nodes:
 			why = "a page outside the region, or an owner outside the cluster"
-		case (x.tag == tagObject || x.tag == tagEntry) && e.home(x.id) != e.cfg.Self:
+		case x.tag == tagBackup && (x.id.IsLock() || x.id.Page() >= e.cfg.Pages):
+			why = "a backup of no page of the region"
+		case x.tag == tagCame && int(x.owner) >= e.cfg.Nodes:
+			why = "a node outside the cluster"
+		case (x.tag == tagObject || x.tag == tagEntry || x.tag == tagBackup) && e.home(x.id) != e.cfg.Self:
 			why = "this node is not the object's home"
 		case (x.tag == tagName || x.tag >= tagBound && x.tag <= tagFreeing) && (x.count == 0 || x.count > e.cfg.Pages || x.first > e.cfg.Pages-x.count), x.tag == tagTop && x.first > e.cfg.Pages:
 			why = "not a run of pages of the region"
@@ -292,11 +316,12 @@ type entry struct {
 	run    // tagName, tagBound, tagFree, tagFreeing, tagSuspect; tagTop: first
 	kept   bool
 	call   NameCall // tagBound: without operation and client
+	version
 
-	owner         NodeID // tagEntry
+	owner         NodeID // tagEntry, tagCame
 	lost, written bool   // tagEntry
 	died          uint32 // tagEntry: see lock
-	since         uint32 // tagDirectory
+	since         uint32 // tagDirectory, tagCame
 	before, after []NodeID
 }
 
@@ -309,6 +334,10 @@ func eachEntry(b []byte, f func(*entry)) error {
 		case x.tag == tagObject && len(b) >= objectBytes-1 && Access(b[8]) <= Write:
 			x.id, x.access = ObjectID(binary.LittleEndian.Uint64(b)), Access(b[8])
 			b = b[objectBytes-1:]
+		case x.tag == tagBackup && len(b) >= backupBytes-1:
+			x.id = ObjectID(binary.LittleEndian.Uint64(b))
+			x.version = version{binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])}
+			b = b[backupBytes-1:]
 		case x.tag == tagTop && len(b) >= 8:
 			x.first = binary.LittleEndian.Uint64(b)
 			b = b[8:]
@@ -327,17 +356,20 @@ func eachEntry(b []byte, f func(*entry)) error {
 			b = b[entryBytes-1:]
 		case x.tag == tagDirectory && len(b) >= 4:
 			x.since, b = binary.LittleEndian.Uint32(b), b[4:]
-		case x.tag == tagBound && len(b) >= 21:
+		case x.tag == tagBound && len(b) >= 22 && b[17] <= MaxReplicas:
 			x.first, x.count, _ = DecodeRun(b[:16])
-			x.kept = b[16] != 0
-			name, signature := int(binary.LittleEndian.Uint16(b[17:])), int(binary.LittleEndian.Uint16(b[19:]))
-			if b = b[21:]; name > MaxName || signature > MaxSignature || len(b) < name+signature {
+			x.kept, x.call.Replicas = b[16] != 0, b[17]
+			name, signature := int(binary.LittleEndian.Uint16(b[18:])), int(binary.LittleEndian.Uint16(b[20:]))
+			if b = b[22:]; name > MaxName || signature > MaxSignature || len(b) < name+signature {
 				return fmt.Errorf("%w: a report of a name with %d and %d bytes of %d", ErrMalformed, name, signature, len(b))
 			}
 			x.call.Name, x.call.Signature, b = string(b[:name]), string(b[name:name+signature]), b[name+signature:]
 		case (x.tag == tagFree || x.tag == tagFreeing) && len(b) >= 16:
 			x.first, x.count, _ = DecodeRun(b[:16])
 			b = b[16:]
+		case x.tag == tagCame && len(b) >= cameBytes-1:
+			x.owner, x.since = NodeID(binary.LittleEndian.Uint16(b)), binary.LittleEndian.Uint32(b[2:])
+			b = b[cameBytes-1:]
 		case x.tag == tagBefore || x.tag == tagSuspect && len(b) >= 16:
 			if x.tag == tagSuspect {
 				x.first, x.count, _ = DecodeRun(b[:16])
@@ -390,6 +422,7 @@ func (e *Engine) applyReports() {
 			known[id] = true
 		}
 		o.sharers = copyset{}
+		o.replica &^= backedFlag
 		o.setMigrant(0)
 	}
 	e.applyHoldings(known)
@@ -431,6 +464,8 @@ func (e *Engine) applyHoldings(known map[ObjectID]bool) {
 				e.view.before = append(e.view.before, x.before)
 			case tagSuspect:
 				e.suspects = append(e.suspects, suspect{x.run, [][]NodeID{x.before}, x.after})
+			case tagCame:
+				e.noteCome(x.owner, x.since)
 			}
 		})
 	}
@@ -442,6 +477,12 @@ func (e *Engine) applyHoldings(known map[ObjectID]bool) {
 	e.eachReported(func(_ NodeID, x *entry) {
 		if x.tag == tagEntry && e.knowsOrCan(x.id) && e.applyEntry(x) {
 			known[x.id] = true
+		}
+	})
+	best := map[ObjectID]version{}
+	e.eachReported(func(from NodeID, x *entry) {
+		if x.tag == tagBackup {
+			e.applyBackup(from, x, best)
 		}
 	})
 }
@@ -607,7 +648,7 @@ func (e *Engine) applyUse(from NodeID, x *entry) {
 		return
 	}
 	if b == nil {
-		b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature}
+		b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas}
 		n.insert(b)
 		n.take(x.run)
 	}
@@ -631,7 +672,7 @@ func (e *Engine) applyFormerNames(former []entry) {
 		case n.overlaps(x.run) || x.tag == tagBound && b != nil || len(n.bound)+len(n.freeing) >= e.limits.names:
 			continue
 		case x.tag == tagBound:
-			n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, kept: x.kept})
+			n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas, kept: x.kept})
 		default:
 			n.freeing = append(n.freeing, freeing{run: x.run})
 		}
@@ -759,6 +800,9 @@ func (e *Engine) noteUse(c *call, m *Message) {
 	case c.op == Bind && m.Status == StatusOK && i < 0:
 		if first, count, err := DecodeRun(m.Payload); err == nil && count > 0 {
 			e.uses = append(e.uses, use{client: c.client, run: run{first, count}, call: c.payload})
+			if bound, err := DecodeNameCall(c.payload); err == nil {
+				e.replicas.replicate(run{first, count}, int(bound.Replicas))
+			}
 		}
 	case i < 0 || m.Status != StatusOK:
 	case c.op == Unbind:

@@ -2,26 +2,41 @@ package protocol
 
 import "slices"
 
-// Handing over: when members are leaving, each home fetches for itself what only they have. Then they can be left out of the next view, and
-// nothing is lost with them.
+// Handing over: when members are leaving, each home fetches for itself what only they have, and backups are copied to the nodes that keep them in
+// their place (see spread). Then they can be left out of the next view, and nothing is lost with them.
 
-// maxRescues bounds how many objects a home fetches at once for that: enough to keep a connection busy, and few beside what programs ask for.
+// maxRescues bounds how many objects a home fetches at once for that, and how many copies of backups a node has sent that are not acknowledged: enough to keep a
+// connection busy, and few beside what programs ask for.
 const maxRescues = 64
 
-// rescue is how far a home is with it.
+// rescue is how far a member is with it.
 type rescue struct {
-	on   bool
-	left []ObjectID // ascending, and those that are being fetched first
+	on      bool
+	left    []ObjectID // ascending, and those that are being fetched first
+	spread  []ObjectID // backups that this node has to copy, ascending
+	unsaved []copying
 }
 
-func (r rescue) clone() rescue { return rescue{r.on, slices.Clone(r.left)} }
+// copying is a copy of a backup that was sent and is not acknowledged.
+type copying struct {
+	id ObjectID
+	to NodeID
+}
 
-// startRescue lists what only leaving members have.
+func (r rescue) clone() rescue {
+	return rescue{r.on, slices.Clone(r.left), slices.Clone(r.spread), slices.Clone(r.unsaved)}
+}
+
+// startRescue lists what only leaving members have, and what this node has to copy.
 func (e *Engine) startRescue() {
-	if len(e.homeList()) == len(e.memberList()) || !isIn(e.view.homes, e.cfg.Self) {
+	if len(e.homeList()) == len(e.memberList()) {
 		return
 	}
 	e.rescue.on = true
+	e.listSpread()
+	if !isIn(e.view.homes, e.cfg.Self) {
+		return
+	}
 	for _, id := range e.sortedIDs() {
 		if e.home(id) == e.cfg.Self && e.onlyLeaving(e.objects.find(id)) {
 			e.rescue.left = append(e.rescue.left, id)
@@ -29,9 +44,9 @@ func (e *Engine) startRescue() {
 	}
 }
 
-// onlyLeaving says, at the home, whether leaving members alone have an object.
+// onlyLeaving says, at the home, whether leaving members alone have an object. It is as well if nobody has it: its backups are copied.
 func (e *Engine) onlyLeaving(o *object) bool {
-	if o == nil || o.owner == NoNode || o.lost() || e.isDead(o.id) {
+	if o == nil || o.owner == NoNode || o.lost() || o.backed() || e.isDead(o.id) {
 		return false
 	}
 	var scratch [16]NodeID
@@ -62,7 +77,8 @@ func (e *Engine) goOnRescuing() {
 		e.settle(o)
 	}
 	e.rescue.left = kept
-	if len(kept) == 0 {
+	e.goOnSpreading()
+	if r := &e.rescue; len(r.left)+len(r.spread)+len(r.unsaved) == 0 {
 		e.rescue = rescue{}
 		e.emit(Effect{Kind: EffectHandedOver, Count: uint64(e.view.epoch)})
 	}

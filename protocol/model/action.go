@@ -152,7 +152,7 @@ func format(m *protocol.Message, data string) string {
 	if m.Kind == protocol.Forward || m.Kind == protocol.Invalidate {
 		fmt.Fprintf(&b, " for n%d", m.Requester)
 	}
-	for i, name := range []string{"has-copy", data, "zero", "owner-died"} {
+	for i, name := range []string{"has-copy", data, "zero", "owner-died", "backup"} {
 		if m.Flags&(1<<i) != 0 {
 			fmt.Fprintf(&b, " %s", name)
 		}
@@ -182,7 +182,7 @@ var effectNames = [...]string{
 	protocol.EffectSend: "send", protocol.EffectInstall: "install", protocol.EffectStash: "stash",
 	protocol.EffectMap: "map", protocol.EffectMakeWritable: "make-writable", protocol.EffectDowngrade: "downgrade",
 	protocol.EffectRevoke: "revoke", protocol.EffectHold: "hold", protocol.EffectComplete: "answer",
-	protocol.EffectForget: "forget", protocol.EffectReject: "reject", protocol.EffectLost: "lose", protocol.EffectResumed: "resume",
+	protocol.EffectForget: "forget", protocol.EffectReject: "reject", protocol.EffectLost: "lose", protocol.EffectBackup: "back up", protocol.EffectResumed: "resume",
 	protocol.EffectHandedOver: "handed over",
 }
 
@@ -190,6 +190,9 @@ var effectNames = [...]string{
 func FormatEffect(e *protocol.Effect) string {
 	switch e.Kind {
 	case protocol.EffectSend:
+		if e.Backup {
+			return "send " + format(&e.Message, "data of backup")
+		}
 		return "send " + format(&e.Message, "data")
 	case protocol.EffectReject:
 		return fmt.Sprintf("reject %s: %s", format(&e.Message, "data"), e.Reason)
@@ -214,6 +217,9 @@ func FormatEffect(e *protocol.Effect) string {
 	}
 	if e.Save {
 		s += " save"
+	}
+	if e.Backup {
+		s += " backup"
 	}
 	if e.Client != 0 {
 		s += fmt.Sprintf(" client %d", e.Client)

@@ -52,6 +52,8 @@ type Config struct {
 	Leave []protocol.NodeID
 	// Join are the nodes that are not there at first and of which each may come. Its threads begin then.
 	Join []protocol.NodeID
+	// Replicas is how many lost nodes that memory survives: protocol.NameCall.Replicas. It needs Crash.
+	Replicas uint8
 }
 
 // Changes says whether memberships may change.
@@ -119,6 +121,9 @@ func (c *Config) String() string {
 			fmt.Fprintf(&b, "%s %s\n", list.key, strings.Trim(fmt.Sprint(list.nodes), "[]"))
 		}
 	}
+	if c.Replicas > 0 {
+		fmt.Fprintf(&b, "replicas %d\n", c.Replicas)
+	}
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
 	}
@@ -171,6 +176,10 @@ func (c *Config) parseLine(line string) error {
 		c.Late, err = strconv.ParseBool(value)
 	case "plant":
 		c.Plant, err = ParsePlant(value)
+	case "replicas":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 8)
+		c.Replicas = uint8(n)
 	case "thread":
 		err = c.parseThread(value)
 	case "crash":
@@ -238,6 +247,9 @@ func (c *Config) validate() error {
 	}
 	if slices.Contains(c.Join, 0) {
 		return fmt.Errorf("%w: node 0 may join: it has bound all memory before", ErrSyntax)
+	}
+	if c.Replicas > protocol.MaxReplicas || c.Replicas > 0 && len(c.Crash) == 0 {
+		return fmt.Errorf("%w: memory that survives the loss of %d nodes, while the nodes %v may crash: at most %d, and of some", ErrSyntax, c.Replicas, c.Crash, protocol.MaxReplicas)
 	}
 	count := map[protocol.NodeID]int{}
 	for i, t := range c.Threads {

@@ -15,7 +15,7 @@ func NewNodes(config *Config) []*Node {
 	}
 	if config.Changes() && !config.binds() {
 		for _, n := range nodes {
-			bindAll(nodes[0], n, config.Pages)
+			bindAll(nodes[0], n, config)
 		}
 	}
 	if len(config.Join) > 0 {
@@ -64,9 +64,8 @@ func enter(nodes []*Node) {
 // bystander is the client that has bound all pages on each node.
 const bystander protocol.ClientID = 1 << 31
 
-func bindAll(directory, n *Node, pages uint64) {
-	call := protocol.NameCall{Op: protocol.Bind, Client: bystander, Pages: pages, Name: "all"}
-	ask := n.engine.Step(protocol.Event{Kind: protocol.EventName, Client: bystander, Ticket: 1, Payload: call.Append(nil)}, nil)
+func bindAll(directory, n *Node, config *Config) {
+	ask := n.engine.Step(bind(config), nil)
 	if n == directory {
 		return // it has answered itself
 	}
@@ -74,11 +73,18 @@ func bindAll(directory, n *Node, pages uint64) {
 	n.engine.Step(protocol.Event{Kind: protocol.EventMessage, Message: &answer[0].Message}, nil)
 }
 
+// bind is the event by which it does.
+func bind(config *Config) protocol.Event {
+	call := protocol.NameCall{Op: protocol.Bind, Client: bystander, Pages: config.Pages, Replicas: config.Replicas, Name: "all"}
+	return protocol.Event{Kind: protocol.EventName, Client: bystander, Ticket: 1, Payload: call.Append(nil)}
+}
+
 // standing is a node's place among the nodes. The others learn of it by the next view.
 type standing struct {
 	outside bool   // it has not come yet
 	leaving bool   // it leaves, or has left
 	down    bool   // it is lost, or gone
+	binding bool   // it has come, and waits to be told which memory is replicated; its threads begin then
 	moves   uint32 // how often that has changed; the epoch is the sum of all nodes'
 }
 
@@ -146,9 +152,9 @@ func calm(nodes []*Node, epoch uint32) bool {
 	})
 }
 
-// allHandedOver says whether all homes have what leaving members alone had.
+// allHandedOver says whether all members have handed over what they had to, and homes have what leaving members alone had.
 func allHandedOver(nodes []*Node, epoch uint32) bool {
-	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && !n.leaving && n.handed != epoch })
+	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && n.handed != epoch })
 }
 
 // Membership appends the actions that change the place of node i among the nodes, or by which it learns who they are. Only who is lost need not wait until
@@ -209,9 +215,12 @@ func alive(nodes []*Node) []*Node {
 }
 
 // checkForgotten checks that a page that was written and that nobody has is known to be lost: it would be zeros otherwise.
-func checkForgotten(home *Node, ledger *Ledger, o protocol.ObjectID) *Violation {
+func checkForgotten(nodes []*Node, home *Node, ledger *Ledger, o protocol.ObjectID) *Violation {
 	if o.IsLock() || ledger.Version(o) == 0 {
 		return nil
+	}
+	if entry, ok := home.engine.Entry(o); ok && entry.Backed {
+		return ledger.checkBackup(o, nodes[entry.Owner])
 	}
 	if _, lost := home.engine.Lost(o); !lost {
 		return violated(RuleLost, "%v has seen %d writes and is on no node, and its home, node %d, takes it for untouched", o, ledger.Version(o), home.self)

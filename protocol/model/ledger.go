@@ -16,6 +16,7 @@ type Ledger struct {
 	pages    []protocol.ObjectID
 	versions []uint32 // beside pages: the writes so far
 	lost     []bool   // beside pages: a thread was told that it is lost
+	replicas replicaLedger
 	locks    []lockState
 	barriers []barrierState
 	names    []nameState
@@ -55,6 +56,9 @@ type barrierState struct {
 func NewLedger(config *Config) *Ledger {
 	l := &Ledger{config: config, pages: config.Objects()}
 	l.versions, l.lost = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
+	if config.Replicas > 0 {
+		l.replicas.pages = make([]replicaState, len(l.pages))
+	}
 	for _, t := range config.Threads {
 		for _, op := range t.Program {
 			l.addOp(op)
@@ -113,6 +117,7 @@ func (l *Ledger) name(number uint64) *nameState {
 func (l *Ledger) Clone() *Ledger {
 	c := *l
 	c.versions, c.lost = slices.Clone(l.versions), slices.Clone(l.lost)
+	c.replicas = l.replicas.clone()
 	c.locks = slices.Clone(l.locks)
 	for i := range c.locks {
 		c.locks[i].holders = slices.Clone(c.locks[i].holders)
@@ -134,6 +139,7 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	for _, lost := range l.lost {
 		b = append(b, flag(lost))
 	}
+	b = l.replicas.appendState(b)
 	for _, s := range l.locks {
 		b = append(b, s.crashes)
 		b = binary.LittleEndian.AppendUint32(b, s.died)
@@ -190,6 +196,11 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 	case RetireLost:
 		i, _ := slices.BinarySearch(l.pages, r.Op.Object())
 		l.lost[i] = true
+		return l.checkLoss(r, i)
+	case RetireCommitting:
+		l.committing(r)
+	case RetireCommit:
+		l.commit(r)
 	}
 	return nil
 }
@@ -199,10 +210,11 @@ func (l *Ledger) access(r *Retirement) *Violation {
 	if l.lost[i] {
 		return violated(RuleLost, "thread %d on node %d: %v found version %d of a page that was lost", r.Thread, r.Node, r.Op, r.Contents)
 	}
-	if r.Contents != l.versions[i] {
+	if !l.explains(i, r.Contents) {
 		return violated(RuleLastWrite, "thread %d on node %d: %v found version %d; the last write made version %d",
 			r.Thread, r.Node, r.Op, r.Contents, l.versions[i])
 	}
+	l.noteSeen(i, r)
 	if r.Op.Kind == OpWrite {
 		l.versions[i]++
 	}
@@ -322,6 +334,7 @@ func (l *Ledger) death(r *Retirement) {
 
 // crash loses a node with its programs. Whoever may have held a lock there did, as far as anybody can tell.
 func (l *Ledger) crash(r *Retirement) {
+	l.tear(r.Node)
 	for i := range l.locks {
 		s := &l.locks[i]
 		s.crashes++
@@ -398,7 +411,7 @@ func (n *Node) checkQuiescent(nodes []*Node, ledger *Ledger) *Violation {
 			return violated(RuleContents, "node %d keeps contents of %v that nobody will ask for", n.self, p.object)
 		case p.access != n.engine.Access(p.object):
 			return violated(RuleHolders, "on node %d %v is %v in the page table and %v in the engine", n.self, p.object, p.access, n.engine.Access(p.object))
-		case p.access != protocol.None && p.contents != ledger.Version(p.object):
+		case p.access != protocol.None && !ledger.mayHold(p.object, p.contents):
 			return violated(RuleLastWrite, "node %d holds version %d of %v; the last write made version %d", n.self, p.contents, p.object, ledger.Version(p.object))
 		}
 	}
@@ -415,13 +428,13 @@ func checkHolders(config *Config, nodes []*Node, ledger *Ledger, o protocol.Obje
 	for _, n := range left {
 		if a := n.engine.Access(o); a != protocol.None {
 			holders = append(holders, n.self)
-			if a == protocol.Write {
+			if a == protocol.Write || n.engine.Sealed(o) {
 				writers++
 			}
 		}
 	}
-	if len(holders) == 0 && (!ok || entry.Lost || entry.Owner == protocol.NoNode && o.IsLock()) {
-		return checkForgotten(home, ledger, o) // never touched, or lost
+	if len(holders) == 0 && (!ok || entry.Lost || entry.Backed || entry.Owner == protocol.NoNode && o.IsLock()) {
+		return checkForgotten(nodes, home, ledger, o) // never touched, or lost
 	}
 	wantWriters := 0
 	if entry.Exclusive {

@@ -38,6 +38,7 @@ const (
 	RuleHolders     = "the engine and the page table disagree"
 	RuleNoProgress  = "nodes can go round in circles for ever"
 	RuleLost        = "a page was lost, or was not"
+	RuleReplica     = "what was committed did not survive"
 	RuleUnsupported = "an effect that no program of the model asks for"
 )
 
@@ -85,6 +86,8 @@ type page struct {
 	// Invariant: saved contents exist from a revoke to the next send, stashed ones from their arrival to the install.
 	saved, stashed bool
 	save, stash    uint32
+	backed         bool // the node has a backup
+	backup         uint32
 	// waiters are the threads that the last gain of access has woken, and that have not retired since.
 	waiters uint64
 }
@@ -168,7 +171,7 @@ func (n *Node) Access(o protocol.ObjectID) protocol.Access {
 // encode alike, and nodes that encode alike do behave alike. The programs are not in it.
 func (n *Node) AppendState(b []byte) []byte {
 	if n.config.Changes() {
-		b = append(b, 's', flag(n.outside), flag(n.leaving), flag(n.down), byte(n.moves), byte(n.handed))
+		b = append(b, 's', flag(n.outside), flag(n.leaving), flag(n.down), flag(n.binding), byte(n.moves), byte(n.handed))
 	}
 	if n.down {
 		return b
@@ -188,11 +191,14 @@ func (n *Node) AppendState(b []byte) []byte {
 		}
 		b = append(b, 'p')
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.object))
-		b = append(b, byte(p.access), flag(p.saved), flag(p.stashed))
+		b = append(b, byte(p.access), flag(p.saved), flag(p.stashed)|flag(p.backed)<<1)
 		b = binary.LittleEndian.AppendUint32(b, p.contents)
 		b = binary.LittleEndian.AppendUint32(b, p.save)
 		b = binary.LittleEndian.AppendUint32(b, p.stash)
 		b = binary.LittleEndian.AppendUint64(b, p.waiters)
+		if p.backed {
+			b = binary.LittleEndian.AppendUint32(b, p.backup)
+		}
 	}
 	// Only the order of operations on the same page matters.
 	for _, o := range n.opObjects() {
@@ -201,7 +207,7 @@ func (n *Node) AppendState(b []byte) []byte {
 			if op.effect.Object != o {
 				continue
 			}
-			b = append(b, 'o', byte(op.effect.Kind), byte(op.effect.Access), flag(op.effect.Zero), flag(op.effect.Save), flag(op.performed), flag(op.late))
+			b = append(b, 'o', byte(op.effect.Kind), byte(op.effect.Access), flag(op.effect.Zero), flag(op.effect.Save)|flag(op.effect.Backup)<<1, flag(op.performed), flag(op.late))
 			b = binary.LittleEndian.AppendUint64(b, uint64(o))
 			b = binary.LittleEndian.AppendUint32(b, uint32(op.effect.Client))
 			b = binary.LittleEndian.AppendUint32(b, op.contents)
@@ -318,6 +324,9 @@ func (n *Node) firstOp(o protocol.ObjectID) int {
 }
 
 func (n *Node) threadActions(i int, out []Action) []Action {
+	if n.binding {
+		return out
+	}
 	t := &n.threads[i]
 	add := func(kind ActionKind, op Op) {
 		out = append(out, Action{Kind: kind, Node: n.self, Thread: i, Op: op})

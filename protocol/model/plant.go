@@ -35,6 +35,8 @@ const (
 	StaleHolder
 	// ForgottenHolder: what members report of what they hold is lost.
 	ForgottenHolder
+	// ReplicaAckedEarly: a backup is acknowledged when it is sent, and comes too late to be of use to anybody.
+	ReplicaAckedEarly
 
 	plantEnd
 )
@@ -44,6 +46,7 @@ var plantNames = [plantEnd]string{
 	DowngradeNotDone: "downgrade-not-done", DuplicatedGrant: "duplicated-grant", LostDone: "lost-done",
 	LostWake: "lost-wake", StaleSave: "stale-save", ForgottenZero: "forgotten-zero",
 	DuplicatedAck: "duplicated-ack", StaleHolder: "stale-holder", ForgottenHolder: "forgotten-holder",
+	ReplicaAckedEarly: "replica-acked-early",
 }
 
 // Plants are all planted bugs.
@@ -80,6 +83,10 @@ func (p Plant) post(f Flight, out []Flight) []Flight {
 		}})
 	case p == DuplicatedGrant && m.Kind == protocol.Grant, p == DuplicatedAck && m.Kind == protocol.InvalidateAck:
 		return append(out, f, f)
+	case p == ReplicaAckedEarly && m.Kind == protocol.Backup:
+		return append(out, Flight{Message: protocol.Message{
+			Kind: protocol.BackupAck, From: m.To, To: m.From, Requester: m.From, Object: m.Object, Aux: m.Aux, Flags: m.Flags & protocol.FlagBackup,
+		}})
 	case p == LostDone && m.Kind == protocol.Done:
 		return out
 	}

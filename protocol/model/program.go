@@ -33,13 +33,15 @@ const (
 	// barrier between the one and the other, both ways: without it nobody could tell whether the memory is new, or which.
 	OpBind
 	OpUnbind
+	// OpCommit waits until what was written on the node to replicated pages is at their backups.
+	OpCommit
 	// OpDie ends the whole client of this thread, whatever its threads were about to do.
 	OpDie
 )
 
 var opNames = [...]string{
 	OpRead: "read", OpWrite: "write", OpPrefetchRead: "prefetch-read", OpPrefetchWrite: "prefetch-write",
-	OpLock: "lock", OpRLock: "rlock", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpDie: "die",
+	OpLock: "lock", OpRLock: "rlock", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpCommit: "commit", OpDie: "die",
 }
 
 // Op is one step of a program.
@@ -78,8 +80,8 @@ func (op Op) touchesPage() bool { return op.Kind == OpRead || op.Kind == OpWrite
 
 // String is the form that ParseProgram reads: "write 1", or "lock 3 cancel 1".
 func (op Op) String() string {
-	if op.Kind == OpDie {
-		return "die"
+	if op.Kind == OpDie || op.Kind == OpCommit {
+		return opNames[op.Kind]
 	}
 	s := fmt.Sprintf("%s %d", opNames[op.Kind], op.Number)
 	if op.Cancels > 0 {
@@ -129,9 +131,9 @@ func parseOp(words []string) (Op, error) {
 	switch {
 	case op.Kind == 0:
 		return Op{}, fmt.Errorf("is none of %s", strings.TrimSpace(strings.Join(opNames[:], " ")))
-	case op.Kind == OpDie && len(words) > 1:
+	case (op.Kind == OpDie || op.Kind == OpCommit) && len(words) > 1:
 		return Op{}, errors.New("has nothing behind it")
-	case op.Kind == OpDie:
+	case op.Kind == OpDie || op.Kind == OpCommit:
 		return op, nil
 	case len(words) != 2 && len(words) != 4:
 		return Op{}, errors.New(`wants a number, then "cancel" and a number if it may be cancelled`)

@@ -185,6 +185,10 @@ func (r *Retirement) String() string {
 		return "lost"
 	case RetireLost:
 		return "told that it is lost"
+	case RetireCommitting:
+		return "commits"
+	case RetireCommit:
+		return "committed"
 	default:
 		return "died"
 	}

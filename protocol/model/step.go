@@ -33,6 +33,10 @@ const (
 	RetireCrash
 	// RetireLost: a thread was told that the page it wanted is lost.
 	RetireLost
+	// RetireCommitting: a thread asks for what was written on its node to be committed.
+	RetireCommitting
+	// RetireCommit: what a thread wrote is at its backups.
+	RetireCommit
 )
 
 // Retirement is something that one node did and that makes sense only beside what other nodes do: see Ledger.
@@ -133,9 +137,7 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 		begins := !n.entered()
 		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left, Homes: a.Homes}, nil, out)
 		if begins {
-			for i := range n.threads {
-				out.Runnable = append(out.Runnable, i)
-			}
+			n.begin(now, out)
 		}
 	default:
 		n.run(a, now, out)
@@ -233,6 +235,10 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 	case OpLock, OpRLock:
 		ev.Kind = protocol.EventAcquire
 		t.state = threadWaiting
+	case OpCommit:
+		ev.Kind, ev.Object = protocol.EventCommit, 0
+		out.Retired = append(out.Retired, n.retirement(RetireCommitting, t, Retirement{}))
+		t.state = threadWaiting
 	case OpBind, OpUnbind:
 		ev.Kind, ev.Payload = protocol.EventName, nameCall(op, t.spec.Client)
 		t.state = threadWaiting
@@ -249,6 +255,22 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 
 // boundPages is how many pages a name of the model has.
 const boundPages = 2
+
+// begin has the threads of a node that has come begin, when it knows which memory is replicated.
+func (n *Node) begin(now protocol.Time, out *Outcome) {
+	if n.config.Replicas == 0 {
+		n.runAll(out)
+		return
+	}
+	n.binding = true
+	n.step(bind(n.config), nil, out)
+}
+
+func (n *Node) runAll(out *Outcome) {
+	for i := range n.threads {
+		out.Runnable = append(out.Runnable, i)
+	}
+}
 
 func nameCall(op Op, c protocol.ClientID) []byte {
 	call := protocol.NameCall{Op: protocol.Bind, Client: c, Pages: boundPages, Name: fmt.Sprint(op.Number), Signature: "model"}
@@ -307,6 +329,8 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 	case protocol.EffectResumed:
 	case protocol.EffectHandedOver:
 		n.handed = uint32(e.Count)
+	case protocol.EffectBackup:
+		n.keep(e, incoming, out)
 	case protocol.EffectReject:
 		out.violate(RuleRejected, "node %d rejects %v: %s", n.self, incoming, e.Reason)
 	default:
@@ -321,6 +345,11 @@ func (n *Node) send(e *protocol.Effect, out *Outcome) {
 	if f.Message.Flags&protocol.FlagData != 0 {
 		p := n.page(e.Message.Object)
 		switch {
+		case e.Backup:
+			if !p.backed {
+				out.violate(RuleContents, "node %d is to send its backup of %v, and has none", n.self, e.Message.Object)
+			}
+			f.Contents = p.backup
 		case p.saved:
 			f.Contents, p.save, p.saved = p.save, 0, false
 		case p.access != protocol.None:
@@ -335,6 +364,22 @@ func (n *Node) send(e *protocol.Effect, out *Outcome) {
 	out.Sent = n.config.Plant.post(f, out.Sent)
 }
 
+// keep keeps a backup.
+func (n *Node) keep(e *protocol.Effect, incoming *Flight, out *Outcome) {
+	p := n.page(e.Object)
+	switch {
+	case e.Zero:
+		p.backup = 0
+	case e.Message.Kind == protocol.Backup && incoming != nil && incoming.Message.Flags&protocol.FlagData != 0:
+		p.backup = incoming.Contents
+	case e.Message.Kind == 0 && p.access == protocol.Read:
+		p.backup = p.contents
+	default:
+		out.violate(RuleContents, "node %d is to keep a backup of %v, which has access %v, from %v", n.self, e.Object, p.access, incoming)
+	}
+	p.backed = true
+}
+
 // order queues an operation on the page table.
 func (n *Node) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 	op := operation{effect: *e}
@@ -346,6 +391,11 @@ func (n *Node) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 			out.violate(RuleContents, "node %d is to take %v back, of which nothing is saved", n.self, e.Object)
 		}
 		op.contents, p.saved, p.save = p.save, false, 0
+	case e.Backup:
+		if !p.backed {
+			out.violate(RuleContents, "node %d is to install its backup of %v, and has none", n.self, e.Object)
+		}
+		op.contents = p.backup
 	case e.Zero:
 		if n.config.Plant == ForgottenZero {
 			op.contents = 1
@@ -488,6 +538,11 @@ func (n *Node) complete(i int, now protocol.Time, out *Outcome) {
 
 // answer lets a waiting thread go on.
 func (n *Node) answer(e *protocol.Effect, out *Outcome) {
+	if n.binding && e.Client == bystander && e.Status == protocol.StatusOK {
+		n.binding = false
+		n.runAll(out)
+		return
+	}
 	i := slices.IndexFunc(n.threads, func(t thread) bool {
 		return t.spec.Client == e.Client && t.state == threadWaiting && t.ticket() == e.Ticket
 	})
@@ -498,6 +553,9 @@ func (n *Node) answer(e *protocol.Effect, out *Outcome) {
 	t := &n.threads[i]
 	barrier := t.op().Kind == OpBarrier
 	switch {
+	case t.op().Kind == OpCommit && e.Status == protocol.StatusOK:
+		out.Retired = append(out.Retired, n.retirement(RetireCommit, t, Retirement{}))
+		n.advance(t, out)
 	case t.op().Kind == OpBind || t.op().Kind == OpUnbind:
 		n.answerName(t, e, out)
 	case e.Status == protocol.StatusCanceled && t.cancelled:

@@ -15,6 +15,8 @@ func plantCases() []*model.Config {
 	base.Duplicates = 0
 	crash := base
 	crash.Crash = []protocol.NodeID{1}
+	replicated := crash
+	replicated.Replicas = 1
 	return []*model.Config{
 		threads(base, "write 0", "write 0"),
 		threads(base, "read 0", "read 0"),
@@ -24,6 +26,7 @@ func plantCases() []*model.Config {
 		threads(base, "read 0", "read 0", "write 0"),
 		threads(base, "write 0", "read 0; write 0", "read 0"),
 		threads(crash, "write 1", "read 0", "write 1; write 1"),
+		threads(replicated, "read 1", "write 0; commit", "read 0"),
 	}
 }
 

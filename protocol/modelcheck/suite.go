@@ -81,6 +81,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.names()...)
 	all = append(all, b.crashes()...)
 	all = append(all, b.changes()...)
+	all = append(all, b.replicas()...)
 	return all
 }
 
@@ -421,6 +422,80 @@ func (b Bound) changes() []Case {
 	const again = "unbind 0; barrier 8; bind 0; "
 	add("memory freed and bound anew, one leaves", base(3, ids{0}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; "+again+"read 0")
 	add("memory freed and bound anew, one leaves", base(3, ids{2}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; unbind 0; barrier 8")
+	return all
+}
+
+// replicas is replicated memory, and a node that is lost at any point.
+func (b Bound) replicas() []Case {
+	var all []Case
+	base := func(nodes int, copies uint8, victims ...protocol.NodeID) model.Config {
+		c := b.base(nodes)
+		c.Crash, c.Pages, c.Replicas = victims, 8, copies
+		if b < Deep {
+			c.Duplicates = 0
+		}
+		return c
+	}
+	for _, victim := range []protocol.NodeID{0, 1, 2} { // the home, another, and whose commits are not looked at
+		for _, p := range []string{"write 0; commit", "write 0; commit; write 0", "read 0; write 0; commit", "write 0; commit; write 0; commit"} {
+			for _, q := range []string{"read 0", "write 0", "write 0; commit"} {
+				if b == Short && q != "read 0" {
+					continue
+				}
+				for _, r := range accesses(1, 0) {
+					all = append(all, Case{"3 nodes, 1 replicated page, one node lost", threads(base(3, 1, victim), p, q, r)},
+						Case{"3 nodes, 1 replicated page, one node lost", threads(base(3, 1, victim), r, p, q)})
+				}
+			}
+		}
+		c := threads(base(3, 1, victim), "write 0; commit", "read 0")
+		c.Threads = append(c.Threads, model.ThreadSpec{Node: 0, Client: 2, Program: model.MustParseProgram("write 0; commit")})
+		all = append(all, Case{"3 nodes, 1 replicated page, two threads on one of them", c},
+			Case{"lock around a replicated page, one node lost", threads(base(3, 1, victim), "lock 9; write 0; commit; unlock 9", "lock 9; write 0; commit; unlock 9", "read 0")},
+			Case{"3 nodes, 2 replicated pages, one node lost", threads(base(3, 1, victim), "write 0; write 1; commit", "read 1; read 0")})
+	}
+	moving := func(nodes int, leave, join []protocol.NodeID, victim protocol.NodeID) model.Config {
+		c := base(nodes, 1, victim)
+		c.Leave, c.Join = leave, join
+		return c
+	}
+	type ids = []protocol.NodeID
+	add := func(family string, c model.Config, programs ...string) {
+		all = append(all, Case{family, threads(c, programs...)})
+	}
+	for i, q := range accesses(1, 0) {
+		for _, victim := range []protocol.NodeID{1, 2} { // who keeps a backup from then on, and who does not, or did
+			add("3 nodes, 1 replicated page, one leaves, one is lost", moving(3, ids{0}, nil, victim), "write 0; commit", q)
+			add("3 nodes, 1 replicated page, one leaves, one is lost", moving(3, ids{0}, nil, victim), "write 0", q)
+			if b == Deep || b == Fixed && i == 0 {
+				add("3 nodes, 1 replicated page, one leaves, one is lost", moving(3, ids{0}, nil, victim), "", q, "write 0; commit")
+			}
+		}
+	}
+	for i, q := range accesses(1, 1) {
+		for _, victim := range []protocol.NodeID{0, 2} {
+			c := moving(3, nil, ids{1}, victim) // page 1 has its home where the node comes
+			add("3 nodes, 1 replicated page, one comes, one is lost", c, "write 1; commit", q)
+			add("3 nodes, 1 replicated page, one comes, one is lost", c, "", "write 1; commit", q)
+			if b == Deep || b == Fixed && i == 0 {
+				add("3 nodes, 1 replicated page, one comes, one is lost", c, q, "", "write 1; commit")
+			}
+		}
+	}
+	two := base(4, 1, 0, 1)
+	all = append(all, Case{"4 nodes, 1 replicated page, two of them lost", threads(two, "write 0; commit", "read 0")})
+	all = append(all, Case{"4 nodes, 1 replicated page, two of them lost", threads(two, "read 0", "write 0; commit")})
+	if b < Deep {
+		return all
+	}
+	for _, copies := range []uint8{1, 2} {
+		for _, victims := range [][]protocol.NodeID{{0, 1}, {1, 2}} {
+			for _, q := range accesses(1, 0) {
+				all = append(all, Case{"4 nodes, 1 replicated page, two of them lost", threads(base(4, copies, victims...), "write 0; commit", q)},
+					Case{"4 nodes, 1 replicated page, two of them lost", threads(base(4, copies, victims...), q, "write 0; commit")})
+			}
+		}
+	}
 	return all
 }
 

@@ -30,6 +30,9 @@ type Profile struct {
 	Losses int
 	// Leaves and Joins are how many nodes leave when their programs are done, which is soon, and how many come.
 	Leaves, Joins int
+	// Replicas is how many lost nodes all memory survives, and Commits the percentage of operations that are commits; each lock section ends with one, too.
+	Replicas uint8
+	Commits  int
 	// Light: nothing is repeated and no thread stalls, for clusters that are large enough without.
 	Light bool
 }
@@ -51,6 +54,9 @@ func Profiles() []Profile {
 		{Name: "leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Leaves: 3, Joins: 2},
 		{Name: "leaves, joins and barriers", Nodes: 6, Threads: 1, Ops: 80, Pages: 6, Writes: 50, Sections: 10, Locks: 2, Rounds: 12, Cancels: 2, Leaves: 1, Joins: 2},
 		{Name: "leaves, joins and losses", Nodes: 12, Threads: 2, Ops: 60, Pages: 12, Writes: 40, Sections: 25, Locks: 3, Deaths: 3, Losses: 3, Leaves: 3, Joins: 4},
+		{Name: "replicas", Nodes: 6, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 25, Prefetches: 5, Locks: 3, Losses: 2, Replicas: 2, Commits: 15},
+		{Name: "too few replicas", Nodes: 8, Threads: 2, Ops: 60, Pages: 10, Writes: 50, Sections: 15, Locks: 3, Losses: 4, Replicas: 1, Commits: 10},
+		{Name: "replicas, leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 25, Locks: 3, Losses: 2, Leaves: 3, Joins: 2, Replicas: 2, Commits: 15},
 		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
 	}
 }
@@ -64,7 +70,7 @@ func Generate(p Profile, seed uint64) Options {
 	c := &model.Config{
 		Crowd: int(seed % 4), // turns: as in daemons, which few of these programs bring to take any, or soon
 		Nodes: g.Nodes, Pages: 4 * max(p.Pages, 1), HomeStripe: 1 + g.random.Uint64N(2), Hold: 50, MaxHold: 20_000,
-		Duplicates: 2, Strays: true,
+		Duplicates: 2, Strays: true, Replicas: p.Replicas,
 	}
 	o := Options{Seed: seed, Config: c, Deadline: 20_000_000, Repeat: 20, Stall: 10, StallMax: 1000}
 	o.InjectUntil = 5000 + Micros(g.random.Uint64N(20_000)) // most runs last longer
@@ -160,6 +166,8 @@ func (g *generator) work(p model.Program) model.Program {
 	switch dice := g.random.IntN(100); {
 	case dice < g.Sections:
 		return g.section(p)
+	case dice >= 100-g.Commits:
+		return append(p, model.Op{Kind: model.OpCommit})
 	case dice < g.Sections+g.Prefetches:
 		kind := model.OpPrefetchRead
 		if g.random.IntN(2) == 0 {
@@ -189,6 +197,9 @@ func (g *generator) section(p model.Program) model.Program {
 	p = append(p, model.Op{Kind: lock, Number: number, Cancels: g.cancels()})
 	for range g.random.IntN(3) {
 		p = g.access(p, g.page())
+	}
+	if g.Replicas > 0 {
+		p = append(p, model.Op{Kind: model.OpCommit})
 	}
 	return append(p, model.Op{Kind: unlock, Number: number})
 }

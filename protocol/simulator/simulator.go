@@ -352,10 +352,19 @@ func (r *run) record(t *model.Retirement) {
 		Page: t.Op.Object(), Thread: t.Thread, Write: t.Op.Kind == model.OpWrite, Version: t.Contents,
 		Call: r.called[t.Thread], Return: r.tick(),
 	}
+	if r.options.Config.Replicas > 0 {
+		r.dropUndone(h.Page, h.Version)
+	}
 	if h.Write {
 		h.Version++
 	}
 	r.report.History = append(r.report.History, h)
+}
+
+// dropUndone takes out of the history what a node has done to a page after the version that is found now: the node is lost, and nobody
+// else has seen it, or the ledger would have objected.
+func (r *run) dropUndone(page protocol.ObjectID, found uint32) {
+	r.report.History = slices.DeleteFunc(r.report.History, func(a Access) bool { return a.Page == page && a.Version > found })
 }
 
 // tick returns a unique instant that is not before now and after all earlier instants.

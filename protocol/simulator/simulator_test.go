@@ -123,7 +123,8 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 		for what, want := range map[string]bool{
 			"fault again": !p.Light, "fault spuriously": !p.Light, "fault late": !p.Light,
 			"die\n": p.Deaths > 0, "from the dead": p.Deaths > 0, "cancel: ": p.Cancels > 0, "hold over": true,
-			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0, "resume, epoch": p.Losses > 0,
+			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0 && p.Replicas == 0, "resume, epoch": p.Losses > 0,
+			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0,
 			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0,
 		} {
 			if got := bytes.Contains(text.Bytes(), []byte(what)); want && !got {
@@ -142,6 +143,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			switch plant {
 			case model.StaleHolder, model.ForgottenHolder:
 				o = Generate(named("losses"), 1)
+			case model.ReplicaAckedEarly:
+				o = Generate(named("replicas"), 1)
 			case model.DuplicatedAck, model.LostInvalidation, model.LostDone:
 				o = Generate(Profiles()[1], 1)
 			}

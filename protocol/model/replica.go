@@ -1,0 +1,168 @@
+package model
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"dsmd/protocol"
+)
+
+// replicaLedger is what the observer knows of replicated pages: which of their versions must survive.
+type replicaLedger struct {
+	pages   []replicaState // beside Ledger.pages; nil: nothing is replicated
+	crashes uint8
+	commits []commitLedger // by thread, ascending: commits under way
+}
+
+// replicaState says of one page how far it may go back when nodes are lost.
+type replicaState struct {
+	// floor is the last version that must not be forgotten: one that was committed, or that another node than its writer has seen.
+	floor uint32
+	// writer is 1 + the node that alone has seen the versions above floor.
+	writer uint16
+	// torn says that the writer is lost: whoever sees the page next finds any version from floor to the last.
+	torn bool
+	// stored is how many nodes had been lost when the last version was stored, and since the same of version floor, or of one before: its backups
+	// were made later.
+	stored, since uint8
+}
+
+// commitLedger are the versions that the commit of a thread is about, beside Ledger.pages; 0 where there is none.
+type commitLedger struct {
+	thread   int
+	node     protocol.NodeID
+	versions []uint32
+}
+
+func (x *replicaLedger) clone() replicaLedger {
+	return replicaLedger{slices.Clone(x.pages), x.crashes, slices.Clone(x.commits)} // versions are never changed
+}
+
+func (x *replicaLedger) appendState(b []byte) []byte {
+	if x.pages == nil {
+		return b
+	}
+	b = append(b, x.crashes)
+	for _, s := range x.pages {
+		b = binary.LittleEndian.AppendUint32(b, s.floor)
+		b = append(b, byte(s.writer), byte(s.writer>>8), flag(s.torn), s.stored, s.since)
+	}
+	for _, c := range x.commits {
+		b = append(b, 'c', byte(c.thread), byte(c.thread>>8))
+		for _, v := range c.versions {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+	}
+	return b
+}
+
+// explains says whether what a node finds in a page is the last write, or as much of the writes of a lost node as may be left.
+func (l *Ledger) explains(i int, found uint32) bool {
+	if found == l.versions[i] {
+		return true
+	}
+	if l.replicas.pages == nil {
+		return false
+	}
+	s := &l.replicas.pages[i]
+	if !s.torn || found < s.floor || found > l.versions[i] {
+		return false
+	}
+	l.versions[i] = found
+	return true
+}
+
+// mayHold says whether a node that has a page may have this version of it.
+func (l *Ledger) mayHold(o protocol.ObjectID, found uint32) bool {
+	i, ok := slices.BinarySearch(l.pages, o)
+	if !ok || l.replicas.pages == nil || !l.replicas.pages[i].torn {
+		return found == l.Version(o)
+	}
+	return found >= l.replicas.pages[i].floor && found <= l.versions[i]
+}
+
+// noteSeen notes that a node sees the version that a page has, and may make the next.
+func (l *Ledger) noteSeen(i int, r *Retirement) {
+	if l.replicas.pages == nil {
+		return
+	}
+	s := &l.replicas.pages[i]
+	me := uint16(r.Node) + 1
+	if s.torn {
+		// It was nobody's before, and is of this node alone now.
+		s.torn, s.writer = false, me
+	}
+	if s.writer != me {
+		l.secure(i, r.Contents)
+	}
+	if r.Op.Kind == OpWrite {
+		s.writer, s.stored = me, l.replicas.crashes
+	}
+}
+
+// secure notes that a version must survive from here on.
+func (l *Ledger) secure(i int, version uint32) {
+	s := &l.replicas.pages[i]
+	if version > s.floor && version == l.versions[i] {
+		s.since = s.stored
+	}
+	s.floor = max(s.floor, version)
+}
+
+// committing notes what a commit is about: everything that was written on the node.
+func (l *Ledger) committing(r *Retirement) {
+	c := commitLedger{thread: r.Thread, node: r.Node, versions: make([]uint32, len(l.pages))}
+	for i, s := range l.replicas.pages {
+		if s.writer == uint16(r.Node)+1 && !s.torn {
+			c.versions[i] = l.versions[i]
+		}
+	}
+	at, _ := slices.BinarySearchFunc(l.replicas.commits, r.Thread, func(c commitLedger, t int) int { return c.thread - t })
+	l.replicas.commits = slices.Insert(l.replicas.commits, at, c)
+}
+
+// commit notes that a commit is over.
+func (l *Ledger) commit(r *Retirement) {
+	x := &l.replicas
+	at := slices.IndexFunc(x.commits, func(c commitLedger) bool { return c.thread == r.Thread })
+	for i, v := range x.commits[at].versions {
+		if x.pages != nil {
+			l.secure(i, v)
+		}
+	}
+	x.commits = slices.Delete(slices.Clone(x.commits), at, at+1)
+}
+
+// tear notes which pages may go back because a node is lost.
+func (l *Ledger) tear(node protocol.NodeID) {
+	x := &l.replicas
+	x.crashes++
+	x.commits = slices.DeleteFunc(slices.Clone(x.commits), func(c commitLedger) bool { return c.node == node })
+	for i := range x.pages {
+		if s := &x.pages[i]; s.writer == uint16(node)+1 {
+			s.torn = true
+		}
+	}
+}
+
+// checkLoss checks that a page of which a thread is told that it is lost was not to survive.
+func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
+	x := &l.replicas
+	if x.pages == nil || x.pages[i].floor == 0 {
+		return nil
+	}
+	lost := x.crashes - x.pages[i].since
+	if lost > l.config.Replicas {
+		return nil
+	}
+	return violated(RuleReplica, "thread %d on node %d: %v is lost, and version %d of it was to survive the loss of %d nodes; %d are lost",
+		r.Thread, r.Node, r.Op, x.pages[i].floor, l.config.Replicas, lost)
+}
+
+// checkBackup checks the backup of a page that nobody has.
+func (l *Ledger) checkBackup(o protocol.ObjectID, n *Node) *Violation {
+	if p := n.page(o); !p.backed || !l.mayHold(o, p.backup) {
+		return violated(RuleReplica, "%v is to be had from node %d, which has a backup %t of version %d; the last write made version %d", o, n.self, p.backed, p.backup, l.Version(o))
+	}
+	return nil
+}

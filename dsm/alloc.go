@@ -17,17 +17,19 @@ type allocation struct {
 	offset uintptr // in the region, in whole pages
 	bytes  uintptr // mapped, whole pages
 	what   layout
-	count  int // elements
-	uses   int // Allocs less Frees; guarded by Cluster.allocating
-	pins   int // Pins of parts of it that are not over; guarded by Cluster.mu
+	count  int   // elements
+	copies uint8 // Replicated
+	uses   int   // Allocs less Frees; guarded by Cluster.allocating
+	pins   int   // Pins of parts of it that are not over; guarded by Cluster.mu
 }
 
 // AllocOption is an option of Alloc and Isolate.
 type AllocOption func(*allocating)
 
 type allocating struct {
-	ctx  context.Context
-	keep bool
+	ctx    context.Context
+	keep   bool
+	copies uint8
 }
 
 // WithContext bounds the wait for the daemon, which asks the node that keeps the names. Without it Alloc waits as long as it takes,
@@ -40,6 +42,22 @@ func WithContext(ctx context.Context) AllocOption {
 // one of another job if the name begins with Everywhere, finds it by its name. It stays as long as the daemons do. It is enough that one of the programs says so.
 func Keep() AllocOption {
 	return func(a *allocating) { a.keep = true }
+}
+
+// MaxReplicas bounds the nodes whose loss memory can be asked to survive.
+const MaxReplicas = attach.MaxReplicas
+
+// Replicated has what is written to the memory before a release survive the loss of any k nodes: before the lock is given back or the barrier or
+// reduction is arrived at, or Commit returns, it is at k+1 nodes. A page from which another node has read what was written has survived too. Of what a rank
+// on a lost node wrote after its last release, and nobody else has seen, some may be there and some not. All programs must agree on k.
+//
+// It costs a copy of each page that was written, to k or k+1 nodes, at each release that follows, which waits for that, and before another node gets the page. Where
+// the daemons do not survive lost nodes (--survive) it does nothing. It panics if k is not from 1 to MaxReplicas.
+func Replicated(k int) AllocOption {
+	if k < 1 || k > MaxReplicas {
+		panic(fmt.Sprintf("dsm: Replicated(%d): memory survives the loss of 1 to %d nodes", k, MaxReplicas))
+	}
+	return func(a *allocating) { a.copies = uint8(k) }
 }
 
 // Alloc returns n zeroed values of type T in shared memory, at the same address in every program that
@@ -98,6 +116,9 @@ func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*alloca
 			return nil, fmt.Errorf("%w: this process has allocated it as %d elements of %v, and now asks for %d elements of %v",
 				ErrMismatch, m.count, m.what, n, l)
 		}
+		if m.copies != a.copies {
+			return nil, fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
+		}
 		if a.keep {
 			if err := c.aboutName(a.ctx, attach.OpKeep, name); err != nil {
 				return nil, err
@@ -106,7 +127,7 @@ func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*alloca
 		m.uses++
 		return m, nil
 	}
-	m, err := c.bind(a.ctx, name, l, n)
+	m, err := c.bind(a, name, l, n)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +142,9 @@ func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*alloca
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memory = append(c.memory, m)
+	if m.copies > 0 {
+		c.replicated.Add(1)
+	}
 	return m, nil
 }
 
@@ -186,14 +210,14 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 }
 
 // bind asks the cluster for the pages of a name.
-func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allocation, error) {
+func (c *Cluster) bind(a *allocating, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
 	scoped := c.scoped(name)
 	call := attach.Call{
-		Op: attach.OpBind, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
+		Op: attach.OpBind, Replicas: a.copies, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
 		Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
 	}
-	r, err := c.do(ctx, call)
+	r, err := c.do(a.ctx, call)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +243,7 @@ func (c *Cluster) bind(ctx context.Context, name string, l layout, n int) (*allo
 	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
 		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
 	}
-	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, uses: 1}, nil
+	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1}, nil
 }
 
 // enter maps an allocation and puts it under the daemon's control. From here on losing the daemon must end the process.
@@ -350,6 +374,9 @@ func (c *Cluster) forget(m *allocation) bool {
 		return false
 	}
 	c.memory = slices.DeleteFunc(c.memory, func(x *allocation) bool { return x == m })
+	if m.copies > 0 {
+		c.replicated.Add(-1)
+	}
 	return true
 }
 

@@ -57,6 +57,9 @@ func (c *Cluster) leaveOnce(hash uint64) {
 
 // arrive waits at a barrier and returns what all parties have brought.
 func (g group) arrive(ctx context.Context, hash uint64, parties int, payload []byte) ([]byte, error) {
+	if err := g.c.commit(ctx); err != nil {
+		return nil, err
+	}
 	r, err := g.c.do(ctx, attach.Call{Op: attach.OpArrive, Object: hash, Parties: uint32(parties), Count: uint64(g.losses), Payload: payload})
 	if err != nil {
 		return nil, err

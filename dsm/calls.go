@@ -246,7 +246,7 @@ func (c *calls) send(call attach.Call) error {
 // mayOvertake says whether a call can go by the control page, where it may come before others that were sent earlier. A Cancel must not come before
 // the call that it ends. The calls that wait for other nodes can: who has sent them waits for the reply, and Release for nothing.
 func mayOvertake(op attach.Op) bool {
-	return op == attach.OpAcquire || op == attach.OpRelease || op == attach.OpArrive
+	return op == attach.OpAcquire || op == attach.OpRelease || op == attach.OpArrive || op == attach.OpCommit
 }
 
 // box puts a call on the control page, if the daemon looks there.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,7 @@ type Cluster struct {
 	trap   trap // kept open until Close: see the package comment, "When something breaks"
 	page   *controlpage.Page
 
+	replicated atomic.Int32  // allocations that are Replicated
 	allocating chan struct{} // holds a token while memory is mapped or unmapped
 	watch      *attach.Watch // nil before the first allocation; guarded by allocating
 	tornDown   bool          // guarded by allocating

@@ -98,6 +98,9 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 // release is one atomic instruction if the lock was taken by one and nobody else wants it, and else one message without an answer: nobody
 // here waits for what others do with the lock.
 func (l lock) release(what string, access attach.Access) error {
+	if err := l.c.commit(context.Background()); err != nil {
+		return l.failed(what, err)
+	}
 	if access == attach.Write {
 		switch l.c.page.GiveBack(l.hash) {
 		case controlpage.Freed:

@@ -80,6 +80,15 @@ func (n *Node) ask(p *program, c *attach.Call) {
 			return
 		}
 		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
+	case attach.OpCommit:
+		n.count.commits.Add(1)
+		if !n.survives() { // nobody would be left to look at backups
+			n.answer(p, &attach.Reply{Ticket: c.Ticket})
+			return
+		}
+		n.gather() // what was written is sealed, and read, in runs
+		defer n.settle()
+		ev.Kind = protocol.EventCommit
 	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
 		n.count.nameCalls.Add(1)
 		payload, ok := n.nameCall(p, c)
@@ -124,6 +133,9 @@ func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
 			return nil, false
 		}
 		call.Pages, call.Signature = pages, c.Identity()
+		if n.survives() {
+			call.Replicas = c.Replicas
+		}
 	}
 	return call.Append(nil), true
 }

@@ -21,7 +21,8 @@ import (
 // Nodes that leave and nodes that come, among nodes that survive the loss of others.
 //
 // A node is told to leave by OpDrain. The nodes agree on a view in which it is leaving: it is home of nothing any more, and when all homes have fetched
-// what it alone had, and told it so, it asks one of them to be left out. Then it ends, and nothing with it.
+// what it alone had, all members have copied the backups that others keep from then on, and have told it so, it asks a home to be left out. Then it ends, and
+// nothing with it.
 //
 // A node comes (Config.Rejoin) as a process that knows nothing, in the place of one that was left out. It asks whom it reaches to be let in. Members tell each other whom they have heard, and
 // the nodes agree on a view with it when all members have: one that does not reach it yet would hold up the recovery, and one that is still connected to the process which was there before
@@ -30,7 +31,7 @@ import (
 // First bytes of frames about that. agreement's messages have none like them.
 const (
 	joinMark   = agreement.Mark | 0x71 // let me in
-	handedMark = agreement.Mark | 0x72 // of what has its home here you have nothing alone, in the epoch that follows
+	handedMark = agreement.Mark | 0x72 // what I have to take from those that leave, or to copy for their sake, is where it belongs, in the epoch that follows
 	emptyMark  = agreement.Mark | 0x73 // I have nothing alone, in the epoch that follows: leave me out
 	heardMark  = agreement.Mark | 0x74 // in the epoch that follows I was asked to let in the node that follows
 )
@@ -52,7 +53,7 @@ type comings struct {
 
 	leaving []agreement.NodeID        // members of the view that are
 	drain   *drain                    // this node is told to leave
-	handed  map[agreement.NodeID]bool // homes that have said, in this epoch, that all is handed over
+	handed  map[agreement.NodeID]bool // members that have said, in this epoch, that all is handed over
 }
 
 // drain is a call that waits until this node has left.
@@ -108,9 +109,14 @@ func (n *Node) whoIsAttached() string {
 // isLeaving says whether this node takes no programs any more.
 func (n *Node) isLeaving() bool { return n.survival.drain != nil }
 
-// handedOver tells those that are leaving that this node has what they alone had of what has its home here.
+// handedOver tells those that are leaving that this node has what they alone had of what has its home here, and has copied what it had to.
 func (n *Node) handedOver(epoch uint32) {
 	for _, id := range n.survival.leaving {
+		if int(id) == n.cfg.Self {
+			n.survival.handed[id] = true
+			n.leaveIfEmpty()
+			continue
+		}
 		n.tell(id, binary.LittleEndian.AppendUint32([]byte{handedMark}, epoch))
 	}
 }
@@ -188,16 +194,11 @@ func (n *Node) heard(member, id agreement.NodeID) {
 // leaveIfEmpty asks to be left out once nothing is on this node alone.
 func (n *Node) leaveIfEmpty() {
 	s := &n.survival
-	var homes []agreement.NodeID
-	for _, id := range s.members {
-		if !slices.Contains(s.leaving, id) {
-			homes = append(homes, id)
-		}
-	}
-	if slices.ContainsFunc(homes, func(id agreement.NodeID) bool { return !s.handed[id] }) {
+	if slices.ContainsFunc(s.members, func(id agreement.NodeID) bool { return !s.handed[id] }) {
 		return
 	}
-	n.tell(homes[0], binary.LittleEndian.AppendUint32([]byte{emptyMark}, s.agreement.Epoch()))
+	home := slices.IndexFunc(s.members, func(id agreement.NodeID) bool { return !slices.Contains(s.leaving, id) })
+	n.tell(s.members[home], binary.LittleEndian.AppendUint32([]byte{emptyMark}, s.agreement.Epoch()))
 }
 
 // left ends a node that the others have left out because it wanted to leave.

@@ -20,7 +20,13 @@ func (n *Node) carryOut(f *protocol.Effect) {
 	}
 	switch f.Kind {
 	case protocol.EffectSend:
-		n.send(&f.Message)
+		if f.Backup {
+			n.sendBackup(&f.Message)
+		} else {
+			n.send(&f.Message)
+		}
+	case protocol.EffectBackup:
+		n.keepBackup(page, f)
 	case protocol.EffectInstall:
 		n.install(page, f)
 	case protocol.EffectStash:
@@ -46,6 +52,7 @@ func (n *Node) carryOut(f *protocol.Effect) {
 	case protocol.EffectForget:
 		n.extents.drop(page)
 		n.lostPages.forget(page, f.Count)
+		n.backups.forget(page, f.Count)
 		n.perform()
 		out, err := n.table.Drop(page, f.Count)
 		n.operated(page, f.Kind, out, err)
@@ -118,6 +125,9 @@ func (n *Node) observe(page pagetable.Page) {
 // send sends a message, with the page if its flags say so.
 func (n *Node) send(m *protocol.Message) {
 	if m.Flags&protocol.FlagData != 0 {
+		if m.Kind == protocol.Backup {
+			n.count.backupsSent.Add(1)
+		}
 		n.sendPage(m)
 		return
 	}
@@ -133,6 +143,8 @@ func (n *Node) install(page pagetable.Page, f *protocol.Effect) {
 	switch {
 	case f.Zero:
 		n.count.zeroInstalls.Add(1)
+	case f.Backup:
+		data = n.backupOf(page)
 	case f.Save:
 		kept = n.saved[page]
 		delete(n.saved, page)

@@ -25,7 +25,8 @@ type counters struct {
 	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
 	objects, pending, programs          atomic.Int64  // gauges
 	nodesLost, pagesLost, recoveries    atomic.Uint64
-	epoch, members, noQuorum            atomic.Int64 // gauges
+	commits, backupsSent, restored      atomic.Uint64
+	epoch, members, noQuorum, backups   atomic.Int64 // gauges
 }
 
 // metric names a counter once, for Prometheus and for the programs' Stats call.
@@ -84,6 +85,10 @@ func (n *Node) metrics() []metric {
 		{"nodes_lost", "Nodes without which this one has gone on.", false, u(&c.nodesLost)},
 		{"recoveries", "Recoveries from the loss of nodes that are over.", false, u(&c.recoveries)},
 		{"pages_lost", "Pages that programs of this node wanted and whose only copy was on a node that is lost.", false, u(&c.pagesLost)},
+		{"commit_calls", "Commits of replicated memory that programs have asked for.", false, u(&c.commits)},
+		{"backups_sent", "Pages of replicated memory sent to nodes that keep backups of them.", false, u(&c.backupsSent)},
+		{"backups", "Pages of which this node keeps a backup.", true, g(&c.backups)},
+		{"backups_restored", "Pages of lost nodes that came back from backups of this node.", false, u(&c.restored)},
 		{"no_quorum", "1 while programs wait because too few nodes are left, else 0.", true, g(&c.noQuorum)},
 	}
 	t := n.net.Stats

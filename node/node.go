@@ -191,6 +191,7 @@ type Node struct {
 	around     around
 	extents    extents
 	lostPages  lostPages
+	backups    backups
 	lossLogged uint32 // the last epoch in which a lost page was logged
 	runs       runs
 

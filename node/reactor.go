@@ -312,13 +312,13 @@ func (n *Node) Frame(from transport.NodeID, control []byte, payload transport.Pa
 	case (payload != nil) != (m.Flags&protocol.FlagData != 0):
 		n.part(from, fmt.Errorf("node: node %d sent a %v whose flags %#x do not say whether a page came with it", from, m.Kind, m.Flags))
 		return
-	case payload != nil && (m.Kind != protocol.Grant || m.Object.IsLock() || m.Flags&protocol.FlagZero != 0):
+	case payload != nil && (m.Kind != protocol.Grant && m.Kind != protocol.Backup || m.Object.IsLock() || m.Flags&protocol.FlagZero != 0):
 		n.part(from, fmt.Errorf("node: node %d sent a page with a %v for %v with flags %#x, where none belongs", from, m.Kind, m.Object, m.Flags))
 		return
 	}
 	m.To = protocol.NodeID(n.cfg.Self)
 	n.passedBy(&m, StageReceived)
-	if m.Kind == protocol.Grant && !m.Object.IsLock() {
+	if (m.Kind == protocol.Grant || m.Kind == protocol.Backup) && !m.Object.IsLock() {
 		n.noteGrant(&m, payload)
 	}
 	if m.Object.IsLock() {
@@ -336,7 +336,7 @@ func (n *Node) noteGrant(m *protocol.Message, payload transport.Payload) {
 		n.count.pagesReceived.Add(1)
 		n.arrived = arrived{page, payload}
 	}
-	if w, ok := n.waits[page]; ok {
+	if w, ok := n.waits[page]; ok && m.Kind == protocol.Grant {
 		w.grant = n.now
 		n.waits[page] = w
 	}

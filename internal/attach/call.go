@@ -48,6 +48,8 @@ const (
 	// OpDrain: have the node leave the cluster, with nothing that others need. Reply when it has left, and then the daemon ends; or StatusUnknown, and
 	// the payload is a text that says why it does not leave.
 	OpDrain
+	// OpCommit: have what was written on this node to replicated memory kept by the nodes that keep its backups. Reply, when they do: StatusOK.
+	OpCommit
 
 	opEnd
 )
@@ -55,7 +57,8 @@ const (
 var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
-	OpDrain: "Drain",
+	OpDrain:  "Drain",
+	OpCommit: "Commit",
 }
 
 func (o Op) String() string {
@@ -76,12 +79,16 @@ const (
 // PinPatience is how long others wait for a page that OpPin holds before the daemon breaks the pin.
 const PinPatience = time.Second
 
+// MaxReplicas bounds the lost nodes that memory can be asked to survive. The number is that of package protocol.
+const MaxReplicas = 7
+
 // MaxTicket is the largest ticket; 0 names no call.
 const MaxTicket = 1<<64 - 1
 
 // Call is a program's request. Which fields an Op uses is said there; all others are zero.
 type Call struct {
 	Op        Op
+	Replicas  uint8  // OpBind: how many lost nodes the memory survives, at most MaxReplicas
 	Access    Access // OpAcquire, OpRelease, OpPrefetch, OpPin
 	Parties   uint32 // OpArrive, at least 1
 	Ticket    uint64 // all but OpRelease and OpUnpin, never 0
@@ -104,6 +111,8 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with access %d", ErrMalformed, m.Op, m.Access)
 	case (m.Parties != 0) != (m.Op == OpArrive):
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
+	case m.Replicas > MaxReplicas, m.Replicas != 0 && m.Op != OpBind:
+		return fmt.Errorf("%w: %v of memory that survives the loss of %d nodes", ErrMalformed, m.Op, m.Replicas)
 	case m.Object != 0 && !uses.object:
 		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
 	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch && m.Op != OpPin && m.Op != OpArrive, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0:
@@ -138,6 +147,9 @@ const maxIdentity = 4 << 10
 // elements, the type, and its hash, which decides where the type is too long to be shown whole. At most 4 KiB.
 func (m *Call) Identity() string {
 	count, hash := fmt.Sprintf("%d elements of ", m.Count), fmt.Sprintf(" (%d bytes each, layout %016x)", m.ElemBytes, m.TypeHash)
+	if m.Replicas > 0 {
+		hash += fmt.Sprintf(", which survive the loss of %d nodes", m.Replicas)
+	}
 	return count + clip(m.Signature, maxIdentity-len(count)-len(hash)) + hash
 }
 
@@ -159,6 +171,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name bool }{
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},
 	OpDrain:     {ticket: true},
+	OpCommit:    {ticket: true},
 }
 
 // AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the
@@ -172,7 +185,7 @@ func AppendCall(b []byte, m *Call) []byte {
 	}
 	start := len(b)
 	b = beginFrame(b, KindCall)
-	b = append(b, byte(m.Op), byte(m.Access), 0, 0)
+	b = append(b, byte(m.Op), byte(m.Access), m.Replicas, 0)
 	b = le.AppendUint32(b, m.Parties)
 	for _, v := range [...]uint64{m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash} {
 		b = le.AppendUint64(b, v)
@@ -186,8 +199,8 @@ func AppendCall(b []byte, m *Call) []byte {
 // DecodeCall reads the body of a Call.
 func DecodeCall(b []byte) (Call, error) {
 	r := body{b: b}
-	m := Call{Op: Op(r.u8()), Access: Access(r.u8())}
-	reserved := r.u16()
+	m := Call{Op: Op(r.u8()), Access: Access(r.u8()), Replicas: r.u8()}
+	reserved := r.u8()
 	m.Parties = r.u32()
 	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash = r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
 	m.Name, m.Signature = r.text(MaxName), r.text(MaxSignature)

@@ -60,6 +60,7 @@ func sampleCalls() []Call {
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
 		{Op: OpDrain, Ticket: 9},
+		{Op: OpCommit, Ticket: 10},
 	}
 }
 

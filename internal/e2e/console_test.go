@@ -114,6 +114,8 @@ func (d *desk) memoryVerb(verb, name string, n [2]uint64) (answer string, err er
 		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.WithContext(ctx))
 	case "keep":
 		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.Keep())
+	case "replicate": // n[0] pages that survive the loss of n[1] nodes
+		d.memory[name], err = dsm.Alloc[uint64](d.c, name, int(n[0])*d.c.PageBytes()/8, dsm.Replicated(int(n[1])))
 	case "discard":
 		err = dsm.Discard(d.ctx, d.c, name)
 	case "free":
@@ -170,6 +172,8 @@ func (d *desk) syncVerb(verb, name string, n [2]uint64) (answer string, err erro
 		err = dsm.NewRWMutex(d.c, name).RUnlock()
 	case "barrier":
 		err = d.c.Barrier(ctx)
+	case "commit":
+		err = d.c.Commit(ctx)
 	case "sum":
 		var v int
 		v, err = dsm.Reduce(ctx, d.c, name, 1<<(8*d.c.Rank()), dsm.Sum)

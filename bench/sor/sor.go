@@ -9,7 +9,8 @@
 // The threads of all nodes take equal blocks of neighbouring rows. A block is written by its thread only. At
 // its two edges it reads one row of each neighbour in each half iteration, and a barrier follows each half. On
 // pages this means: pages in the middle of a block are fetched once, and the pages of two rows at each edge
-// travel in every iteration.
+// travel in every iteration. A node's first and last thread have those fetched (dsm.Prefetch) just before they update the row at the edge,
+// so that they wait for a row at a time, not for each of its pages.
 package sor
 
 import (
@@ -75,6 +76,9 @@ func (p problem) Cluster(ctx context.Context, c *dsm.Cluster, threads int) (kern
 		first:   threads * c.Rank(),
 		threads: threads,
 		total:   threads * c.Size(),
+		fetch: func(ctx context.Context, row []float64, access dsm.Access) error {
+			return dsm.Prefetch(ctx, c, row, access)
+		},
 	}
 	if err := kernel.Share(ctx, &r.Memory, c, "sor/grid", p.n*p.n, &r.grid.points); err != nil {
 		return nil, err
@@ -90,6 +94,7 @@ type run struct {
 	first   int
 	threads int
 	total   int
+	fetch   func(ctx context.Context, row []float64, access dsm.Access) error // nil on ordinary memory
 }
 
 // initialise has each thread fill its own rows, so that pages start where they will be used.
@@ -114,10 +119,11 @@ func (r *run) initialise() error {
 
 func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 	return kernel.Spawn(ctx, r.threads, func(ctx context.Context, thread int) error {
-		lo, hi := r.grid.block(r.total, r.first+thread)
 		for iteration := range iterations {
 			for colour := range 2 {
-				r.grid.relax(lo, hi, colour)
+				if err := r.sweep(ctx, thread, colour); err != nil {
+					return fmt.Errorf("fetching rows of iteration %d: %w", iteration, err)
+				}
 				if err := r.barrier.Wait(ctx); err != nil {
 					return fmt.Errorf("barrier of iteration %d: %w", iteration, err)
 				}
@@ -128,6 +134,39 @@ func (r *run) Compute(ctx context.Context, progress kernel.Progress) error {
 		}
 		return nil
 	})
+}
+
+// sweep updates the points of one colour in a thread's block.
+func (r *run) sweep(ctx context.Context, thread, colour int) error {
+	lo, hi := r.grid.block(r.total, r.first+thread)
+	if lo == hi {
+		return nil
+	}
+	if thread == 0 {
+		if err := r.meet(ctx, lo, lo-1); err != nil {
+			return err
+		}
+	}
+	r.grid.relax(lo, hi-1, colour)
+	if thread == r.threads-1 {
+		if err := r.meet(ctx, hi-1, hi); err != nil {
+			return err
+		}
+	}
+	r.grid.relax(hi-1, hi, colour)
+	return nil
+}
+
+// meet fetches what is needed to update the row own, which lies beside theirs of the next node's: theirs to read, and its own, which the
+// other node has read, to write. It does so just before, so that neither is taken away again until it was used.
+func (r *run) meet(ctx context.Context, own, theirs int) error {
+	if r.fetch == nil || theirs == 0 || theirs == r.grid.edge-1 {
+		return nil
+	}
+	if err := r.fetch(ctx, r.grid.row(theirs), dsm.Read); err != nil {
+		return err
+	}
+	return r.fetch(ctx, r.grid.row(own), dsm.Write)
 }
 
 func (r *run) Result(context.Context) (kernel.Result, error) {

@@ -24,6 +24,7 @@ type death struct {
 	noted    time.Time // when the harness did
 	daemon   *process
 	programs []*resident // that have not ended yet
+	ranks    []bool      // of which workloads there was a program when the host was lost
 	patience *patience   // since then
 	ended    *patience   // since the harness has seen the end of the daemon
 }

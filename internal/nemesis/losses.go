@@ -45,9 +45,14 @@ func (c *campaign) lose(h *host, since int64) {
 			c.disband(i)
 		}
 	}
+	ranks := make([]bool, len(c.Workloads))
+	for i, p := range h.programs {
+		ranks[i] = p != nil
+	}
 	now := &c.past[c.life]
 	now.deaths = append(now.deaths, &death{
-		host: h.rank, stay: h.stays, since: h.since, at: since, settled: unknown, noted: time.Now(), daemon: h.daemon, programs: h.programs, patience: c.patience(),
+		host: h.rank, stay: h.stays, since: h.since, at: since, settled: unknown,
+		noted: time.Now(), daemon: h.daemon, programs: h.programs, ranks: ranks, patience: c.patience(),
 	})
 	h.standing, h.daemon, h.programs = away, nil, make([]*resident, len(c.Workloads))
 }
@@ -115,20 +120,26 @@ func (c *campaign) mournOn(d *death) {
 	}
 }
 
-// mournIn replaces a team when all of it that is left has ended because of a loss.
+// mournIn replaces a team when all of it that is left has ended because of a loss. All do, if a rank was lost; if only a page was, a rank that has met it ends, and the others wait for
+// it: nobody is lost.
 func (c *campaign) mournIn(index int) {
-	bereaved, others := false, false
+	bereaved, others, ranks := false, false, false
 	for _, h := range c.members() {
 		p := h.programs[index]
 		switch {
 		case p == nil:
 		case !p.Running() && c.isBereaved(p):
+			ranks = ranks || slices.ContainsFunc(c.past[c.life].deaths[p.losses:], func(d *death) bool { return d.ranks[index] })
 			h.programs[index], bereaved = nil, true
 		default:
 			others = true
 		}
 	}
 	c.orphaned[index] = c.orphaned[index] || bereaved
+	if bereaved && others && !ranks {
+		c.disband(index)
+		return
+	}
 	if c.orphaned[index] && !others {
 		c.replace(index)
 	}

@@ -60,6 +60,7 @@ type campaign struct {
 	harms  []harm            // that are done and not mended
 	// orphaned says of each workload whether it is a team that has lost ranks, and is replaced when all others have ended.
 	orphaned []bool
+	tooFew   bool          // are left, after what was done at last
 	views    map[int][]int // of this life, as the daemons tell of them: the members of each epoch
 	listed   bool          // in this life: daemons are told who all are, and need not find out
 	report   report
@@ -154,7 +155,7 @@ func (c *campaign) startProgram(h *host, index int) {
 	env = append(env, "DSM_SOCKET="+socket, "DSM_JOB="+c.job(w), "DSM_RANK="+strconv.Itoa(rank), "DSM_SIZE="+strconv.Itoa(size))
 	p := &resident{
 		process: startOn(c.t, h.Machine, name, env, path, string(text)), workload: w, host: h,
-		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Stay: h.stays, Life: c.lives}), losses: c.settledDeaths(),
+		history: newHistory(o.History, client{Workload: index, Rank: h.rank, Stay: h.stays, Life: c.lives}), start: now(),
 	}
 	now := &c.past[c.life]
 	now.histories = append(now.histories, p.history)

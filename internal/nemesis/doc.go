@@ -19,7 +19,7 @@
 //	sor       solves an equation, all ranks together, and compares the result with the sequential one's
 //
 // Programs write down when every operation begins and ends (history.go), so that the history is whole if they are killed. All read the same clock, the kernel's. They go on to
-// fresh words and locks every 20 s.
+// fresh words and locks every 10 s.
 //
 // # Faults
 //

@@ -218,10 +218,11 @@ type killDaemon struct{}
 
 func (killDaemon) Name() string { return "kill" }
 func (killDaemon) strike(c *campaign) (string, func()) {
-	h, ok := c.doomed(false)
+	h, goesOn, ok := c.doomed(true)
 	if !ok {
 		return "", nil
 	}
+	c.tooFew = !goesOn
 	d := c.killDaemonOf(h)
 	return d.name + " is killed", nil
 }
@@ -242,7 +243,7 @@ func (restart) strike(c *campaign) (string, func()) {
 	if !c.listed {
 		return "", nil
 	}
-	h, ok := c.doomed(true)
+	h, _, ok := c.doomed(false)
 	if !ok {
 		return "", nil
 	}
@@ -260,8 +261,8 @@ type drain struct{}
 
 func (drain) Name() string { return "drain" }
 func (drain) strike(c *campaign) (string, func()) {
-	h, ok := pick(c.r, c.members())
-	if !ok || c.unsettled() || len(c.members()) == 1 {
+	h, ok := pick(c.r, c.staying())
+	if !ok || len(c.staying()) == 1 || c.changes() > 1 {
 		return "", nil
 	}
 	c.leave(h)
@@ -289,7 +290,7 @@ func (expel) Name() string { return "expel" }
 func (expel) strike(c *campaign) (string, func()) {
 	c.mendAll()
 	c.awaitAgreement(c.Progress)
-	h, ok := c.doomed(true)
+	h, _, ok := c.doomed(false)
 	if !ok {
 		return "", nil
 	}

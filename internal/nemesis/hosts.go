@@ -40,8 +40,8 @@ type resident struct {
 	host     *host
 	history  *history
 	begun    bool
-	told     bool // to leave
-	losses   int  // of hosts in this life that all knew of when it was started
+	told     bool  // to leave
+	start    int64 // on the clock of now
 }
 
 // hostNames are what machines are called.

@@ -12,24 +12,49 @@ import (
 // they are and go on: calm finds out whether they do. Only programs of a team end, because ranks are lost that they need, and a team of those that are left
 // takes their place.
 
-// doomed is a host that may be lost now, by chance. If so many are lost already that those that are left could not go on without it, it is one only for a fault that ends
-// all; expelled says that the fault is none.
-func (c *campaign) doomed(expelled bool) (h *host, ok bool) {
-	if c.unsettled() {
-		return nil, false // whether the rest could go on depends on how far everybody is
+// doomed is a host that may be lost now, by chance, and says whether those that are left go on without it. There is none if that is not certain, or if those that are left could not and the fault should
+// not end all.
+func (c *campaign) doomed(mayEndAll bool) (h *host, goesOn, ok bool) {
+	views := c.possibleViews()
+	h, ok = pick(c.r, c.members())
+	if !ok || len(views) == 0 {
+		return nil, false, false
 	}
-	h, _ = pick(c.r, c.members())
-	rest := slices.DeleteFunc(c.members(), func(other *host) bool { return other == h })
-	if !isQuorum(rest, c.view) {
-		return h, !expelled
+	rest := slices.DeleteFunc(c.of(belongs, leaving, coming), func(other *host) bool { return other == h })
+	going := 0
+	for _, view := range views {
+		if isQuorum(slices.DeleteFunc(slices.Clone(rest), func(other *host) bool { return !slices.Contains(view, other) }), view) {
+			going++
+		}
+	}
+	if going < len(views) {
+		return h, false, going == 0 && mayEndAll && !c.unsettled()
 	}
 	// Memory that is kept is gone if nobody has it when the host with the names is lost.
 	for i, w := range c.Workloads {
-		if !w.Team && !slices.ContainsFunc(rest, func(other *host) bool { return other.programs[i] != nil && other.programs[i].joined() }) {
-			return nil, false
+		if !w.Team && !slices.ContainsFunc(rest, func(other *host) bool {
+			p := other.programs[i]
+			return p != nil && p.joined() && !p.told
+		}) {
+			return nil, false, false
 		}
 	}
-	return h, true
+	return h, true, true
+}
+
+// possibleViews are the hosts that count in each view with which somebody may go on at the moment; none if too much changes at once to tell.
+func (c *campaign) possibleViews() [][]*host {
+	if !c.unsettled() {
+		return [][]*host{c.view}
+	}
+	if c.changes() != 1 {
+		return nil
+	}
+	stay := func(view []*host) []*host {
+		return slices.DeleteFunc(slices.Clone(view), func(h *host) bool { return h.standing == leaving })
+	}
+	next := c.of(belongs, leaving, coming)
+	return [][]*host{c.view, stay(c.view), next, stay(next)}
 }
 
 // isQuorum says whether those that are left of some hosts go on: more than half, or half with the first.
@@ -71,15 +96,9 @@ func (c *campaign) mourn() {
 	}
 }
 
-// settledDeaths is how many hosts were lost that all others have gone on without. Of the others what begins now may still hear.
-func (c *campaign) settledDeaths() int {
-	count := 0
-	for _, d := range c.past[c.life].deaths {
-		if d.settled != unknown {
-			count++
-		}
-	}
-	return count
+// lossesSince are the hosts of whose loss a program may hear that it did not know when it was started: then some of the others had not gone on without them.
+func (c *campaign) lossesSince(p *resident) deaths {
+	return slices.DeleteFunc(slices.Clone(c.past[c.life].deaths), func(d *death) bool { return d.settled < p.start })
 }
 
 // inhabited says whether there is anything on the host that has not ended since it was lost.
@@ -111,8 +130,8 @@ func (c *campaign) mournOn(d *death) {
 			p.kill()
 			c.violate("%s has not ended within %v of the end of the %s", p.name, c.Progress, d.daemon.name)
 		case !p.Running():
-			// A program of a team may have heard before of the loss of another host.
-			if status := p.Wait(c.t); status != dsm.ExitLost && !(status == exitBereaved && len(c.past[c.life].deaths) > p.losses+1) {
+			// It may have been told to leave, and a program of a team may have heard before of the loss of another host.
+			if status := p.Wait(c.t); status != dsm.ExitLost && !c.hasLeft(p) && !(status == exitBereaved && len(c.lossesSince(p)) > 1) {
 				c.violate("%s has ended with status %d, not %d, after the end of the %s: %s", p.name, status, dsm.ExitLost, d.daemon.name, lastLines(p.Errors()))
 			}
 			d.programs[i] = nil
@@ -129,7 +148,7 @@ func (c *campaign) mournIn(index int) {
 		switch {
 		case p == nil:
 		case !p.Running() && c.isBereaved(p):
-			ranks = ranks || slices.ContainsFunc(c.past[c.life].deaths[p.losses:], func(d *death) bool { return d.ranks[index] })
+			ranks = ranks || slices.ContainsFunc(c.lossesSince(p), func(d *death) bool { return d.ranks[index] })
 			h.programs[index], bereaved = nil, true
 		default:
 			others = true
@@ -147,7 +166,7 @@ func (c *campaign) mournIn(index int) {
 
 // isBereaved says whether a program has ended because its team has lost a rank, and may have. Preconditions: it has ended.
 func (c *campaign) isBereaved(p *resident) bool {
-	return p.workload.Team && len(c.past[c.life].deaths) > p.losses && p.Wait(c.t) == exitBereaved
+	return p.workload.Team && len(c.lossesSince(p)) > 0 && p.Wait(c.t) == exitBereaved
 }
 
 // disband kills what there is of a team, so that it is replaced.

@@ -67,7 +67,8 @@ func (c *campaign) strike(kind Fault) {
 	if mend != nil {
 		c.harms = append(c.harms, harm{what, time.Now().Add(lasts), mend})
 	}
-	if len(c.wrong) == 0 && c.bereaved() && !isQuorum(c.members(), c.view) { // that others end can only be waited for when everything else is whole
+	if len(c.wrong) == 0 && c.tooFew { // that others end can only be waited for when everything else is whole
+		c.tooFew = false
 		c.mendAll()
 		c.bury()
 	}

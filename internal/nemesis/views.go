@@ -76,12 +76,18 @@ func (c *campaign) agree() bool {
 
 // unsettled says whether who the members are is about to change, or has just changed and some may not know it.
 func (c *campaign) unsettled() bool {
-	return len(c.of(leaving, coming)) > 0 || !c.agree() || c.bereaved()
+	return c.changes() > 0 || !c.agree()
 }
 
-// bereaved says whether a host is lost and the others may not have gone on yet.
-func (c *campaign) bereaved() bool {
-	return slices.ContainsFunc(c.past[c.life].deaths, func(d *death) bool { return d.settled == unknown })
+// changes is how many hosts are about to come, to leave, or to be gone on without.
+func (c *campaign) changes() int {
+	count := len(c.of(leaving, coming))
+	for _, d := range c.past[c.life].deaths {
+		if d.settled == unknown {
+			count++
+		}
+	}
+	return count
 }
 
 // settle notes when all members go on without those that are lost.

@@ -51,12 +51,15 @@ func (d deaths) node(host int) bool {
 func (p past) last() *death { return p.deaths[len(p.deaths)-1] }
 
 // doubt returns the operations as the hosts that are left may see them. What was done on a host that was lost already may never have happened, whatever its programs have found: those of
-// a host that is cut off go on with the pages that they have.
+// a host that is cut off go on with the pages that they have. When all have gone on without it nothing happens there any more.
 func (d deaths) doubt(all []Operation) []Operation {
 	doubted := make([]Operation, 0, len(all))
 	for _, o := range all {
 		if x := d.of(o.client); x != nil && !x.inOrder && o.Return > x.at {
-			o.Result, o.Return = Result{}, unknown
+			if o.Call > x.settled {
+				continue
+			}
+			o.Result, o.Return, o.doubtful = Result{}, min(o.Return, x.settled), true
 		}
 		o.lost = d.before(o.Return)
 		doubted = append(doubted, o)

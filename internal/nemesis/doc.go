@@ -54,8 +54,8 @@
 // # Judgement
 //
 // The operations at each place have to be those of a register, a sum or a lock that is used by one client at a time (models.go), each between its call and its return:
-// porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never; so may what was done on a host when it was being
-// lost. An operation may meet a lost page, and a lock may come with the news that a lost node may have had it, only if some
+// porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never. What was done on a host while it was being
+// lost may have happened when it was done, or not. An operation may meet a lost page, and a lock may come with the news that a lost node may have had it, only if some
 // operation of a lost host may have been the last that needed it, or one of a host that had left before (deaths.go). Besides,
 // no program and no daemon ends without being told to, sor computes the same bits as the sequential version, and no thread hangs after the last fault. The
 // report says what was done and how long the longest operation took. If anything is wrong the histories, the logs of all processes, porcupine's

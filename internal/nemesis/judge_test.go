@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,32 @@ func TestJudgementOfLosses(t *testing.T) {
 	} {
 		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
+		}
+	}
+}
+
+// TestJudgementOfManyDoubts: a host goes on with a lock and a word for long while it is being lost, and somebody else waits for them all the time. That is judged at once.
+func TestJudgementOfManyDoubts(t *testing.T) {
+	ann, eve := by(0, 1), by(2, 3)
+	const n, l = "sum/0/0", "lock/0/0"
+	const often = 200
+	s := story{}.fromLost(11, 5000, ann, l, 2).at(5001, 5002, ann, l, release, 0, 0, 0)
+	for i := range int64(often) {
+		at := 12 + 10*i
+		s = s.at(at, at+1, eve, l, acquire, 0, 0, 0).at(at+2, at+3, eve, n, add, 0, 0, uint64(i)+1).at(at+4, at+5, eve, l, release, 0, 0, 0)
+	}
+	s = slices.Clip(s)
+	for _, test := range []struct {
+		name  string
+		story story
+		wrong bool
+	}{
+		{"what it did before the others went on", s.at(5003, 5004, ann, n, read, 0, 0, 20), false},
+		{"of which nothing is left", s.at(5003, 5004, ann, n, read, 0, 0, 0), false},
+		{"what it did after that", s.at(5003, 5004, ann, n, read, 0, 0, often), true},
+	} {
+		if got := check(test.story, deaths{{host: 2, at: 10, settled: 1012}}, 20*time.Second); len(got) > 0 != test.wrong {
+			t.Errorf("%s: %d places are wrong, want any: %t", test.name, len(got), test.wrong)
 		}
 	}
 }

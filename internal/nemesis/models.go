@@ -10,13 +10,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// models is how places behave that are used by one client at a time, by their kind. What nobody has seen the end of may have happened: a model allows it
-// at any time, and lets it do nothing where it could have done nothing. There is none for progress, which has no value.
-var models = map[string]porcupine.Model{
-	"register": {Init: func() any { return word{} }, Step: stepWord(stepRegister)},
-	"sum":      {Init: func() any { return word{} }, Step: stepWord(stepSum)},
-	"lock":     {Init: func() any { return nobody }, Step: stepLock},
-	"progress": {},
+// models is how places behave that are used by one client at a time, by their kind. What is in doubt may have happened or not. There is none for progress, which has no value.
+var models = map[string]*porcupine.NondeterministicModel{
+	"register": wordModel(stepRegister),
+	"sum":      wordModel(stepSum),
+	"lock":     {Init: func() []any { return []any{nobody} }, Step: stepLock},
+	"progress": nil,
 }
 
 // word is a place in shared memory. Once it is lost nothing is there that can be read or written.
@@ -25,68 +24,86 @@ type word struct {
 	lost  bool
 }
 
-// stepWord is the model of a word that can be lost, of which step says what becomes of the value.
-func stepWord(step func(value uint64, o Operation) (bool, uint64)) func(state, input, _ any) (bool, any) {
-	return func(state, input, _ any) (bool, any) {
-		w, o := state.(word), input.(Operation)
-		switch {
-		case o.Lost:
-			return true, word{lost: true}
-		case w.lost:
-			return !o.known(), w
-		}
-		possible, value := step(w.value, o)
-		return possible, word{value: value}
+// wordModel is the model of a word that can be lost, of which step says what becomes of the value, and whether what the operation has found can be.
+func wordModel(step func(value uint64, o Operation) (becomes uint64, possible bool)) *porcupine.NondeterministicModel {
+	return &porcupine.NondeterministicModel{
+		Init: func() []any { return []any{word{}} },
+		Step: func(state, input, _ any) (next []any) {
+			w, o := state.(word), input.(Operation)
+			if !o.known() {
+				next = append(next, w)
+			}
+			switch {
+			case o.Lost:
+				return append(next, word{lost: true})
+			case w.lost:
+				return next
+			}
+			if becomes, possible := step(w.value, o); possible {
+				next = append(next, word{value: becomes})
+			}
+			return next
+		},
 	}
 }
 
-func stepRegister(value uint64, o Operation) (bool, uint64) {
+func stepRegister(value uint64, o Operation) (becomes uint64, possible bool) {
 	switch o.Do {
 	case read:
-		return !o.known() || o.Got == value, value
+		return value, !o.known() || o.Got == value
 	case write:
-		return true, o.New
+		return o.New, true
 	case swap:
 		matches := value == o.Old
 		if o.known() && matches != (o.Got == 1) {
-			return false, value
+			return value, false
 		}
 		if matches {
-			return true, o.New
+			return o.New, true
 		}
-		return true, value
+		return value, true
 	}
-	return false, value
+	return value, false
 }
 
-func stepSum(value uint64, o Operation) (bool, uint64) {
+func stepSum(value uint64, o Operation) (becomes uint64, possible bool) {
 	switch o.Do {
 	case read:
-		return !o.known() || o.Got == value, value
+		return value, !o.known() || o.Got == value
 	case add:
-		return !o.known() || o.Got == value+1, value + 1
+		return value + 1, !o.known() || o.Got == value+1
 	}
-	return false, value
+	return value, false
 }
 
 // nobody holds a lock that is free.
 var nobody = client{Workload: -1, Rank: -1}
 
-func stepLock(state, input, _ any) (bool, any) {
+func stepLock(state, input, _ any) (next []any) {
 	holder, o := state.(client), input.(Operation)
-	switch {
-	case o.Do == release && holder == o.client:
-		return true, nobody
-	case o.Do == acquire && o.known() && o.Got == fromDead:
-		// Who holds it is dead, so a life of that rank that is still at work shows in the next thing that it does with the lock.
-		return holder != nobody && holder.Rank == o.Dead, o.client
-	case o.Do == acquire && o.known() && o.Got == fromLost:
-		// That node had the lock last, or another lost one had, so whoever held it was there, or nobody did.
-		return holder == nobody || o.lost.of(holder) != nil, o.client
-	case o.Do == acquire && holder == nobody:
-		return true, o.client
+	if !o.known() {
+		next = append(next, holder) // it was not given the lock, or has lost it, when it died
 	}
-	return !o.known(), holder // it was not given the lock, or has lost it, when it died
+	possible := false
+	switch {
+	case o.Do == release:
+		if holder == o.client {
+			next = append(next, nobody)
+		}
+		return next
+	case o.known() && o.Got == fromDead:
+		// Who holds it is dead, so a life of that rank that is still at work shows in the next thing that it does with the lock.
+		possible = holder != nobody && holder.Rank == o.Dead
+	case o.known() && o.Got == fromLost:
+		// That node had the lock last, or another lost one had, so whoever held it was there, or nobody did.
+		possible = holder == nobody || o.lost.of(holder) != nil
+	default:
+		possible = holder == nobody
+	}
+	if possible {
+		next = append(next, o.client)
+	}
+	return next
 }
 
 // checkLimit bounds the check of one place. What takes longer is a violation, because nothing was checked.
@@ -125,10 +142,10 @@ func checkPlace(all []Operation, limit time.Duration) error {
 	if !known {
 		return errors.New("there is no model for places of its kind")
 	}
-	if model.Step == nil {
+	if model == nil {
 		return nil
 	}
-	switch porcupine.CheckOperationsTimeout(model, forPorcupine(all), limit) {
+	switch porcupine.CheckOperationsTimeout(model.ToModel(), forPorcupine(all), limit) {
 	case porcupine.Illegal:
 		return errNotLinearizable
 	case porcupine.Unknown:
@@ -174,7 +191,7 @@ func describe(input, _ any) string {
 
 // draw writes, as a page for a browser, how far porcupine gets with the operations at a place. Preconditions: their places have a model with steps.
 func draw(all []Operation, limit time.Duration, path string) error {
-	model := models[all[0].kind()]
+	model := models[all[0].kind()].ToModel()
 	model.DescribeOperation = describe
 	_, info := porcupine.CheckOperationsVerbose(model, forPorcupine(all), limit)
 	if err := porcupine.VisualizePath(model, info, path); err != nil {

@@ -40,6 +40,8 @@ type Operation struct {
 	Return int64 // unknown if it was not seen
 	// Void says that it has surely not happened, though it was tried.
 	Void bool
+	// doubtful says that it was done on a host that was being lost: what it has found says nothing, and it may have happened only there. It is set when it is judged.
+	doubtful bool
 	// lost are the hosts that had been lost before it returned. It is set when it is judged.
 	lost deaths
 }
@@ -57,5 +59,5 @@ func (o Operation) kind() string {
 	return kind
 }
 
-// known says whether the end of the operation was seen.
-func (o Operation) known() bool { return o.Return != unknown }
+// known says whether the end of the operation was seen, and what it has found is true for all.
+func (o Operation) known() bool { return o.Return != unknown && !o.doubtful }

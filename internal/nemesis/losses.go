@@ -15,11 +15,27 @@ import (
 // doomed is a host that may be lost now, by chance, and says whether those that are left go on without it. There is none if that is not certain, or if those that are left could not and the fault should
 // not end all.
 func (c *campaign) doomed(mayEndAll bool) (h *host, goesOn, ok bool) {
-	views := c.possibleViews()
 	h, ok = pick(c.r, c.members())
-	if !ok || len(views) == 0 {
+	if !ok {
 		return nil, false, false
 	}
+	if goesOn, ok = c.goesOnWithout(h); !ok || !goesOn {
+		return h, false, ok && mayEndAll && !c.unsettled()
+	}
+	// Memory that is kept is gone if nobody has it when the host with the names is lost.
+	for i, w := range c.Workloads {
+		if !w.Team && !slices.ContainsFunc(c.present(), func(p *resident) bool {
+			return p.host != h && p.history.who.Workload == i && !p.told && p.joined()
+		}) {
+			return nil, false, false
+		}
+	}
+	return h, true, true
+}
+
+// goesOnWithout says whether those that are left go on if a host is lost now, and whether that is certain.
+func (c *campaign) goesOnWithout(h *host) (goesOn, certain bool) {
+	views := c.possibleViews()
 	rest := slices.DeleteFunc(c.of(belongs, leaving, coming), func(other *host) bool { return other == h })
 	going := 0
 	for _, view := range views {
@@ -27,19 +43,7 @@ func (c *campaign) doomed(mayEndAll bool) (h *host, goesOn, ok bool) {
 			going++
 		}
 	}
-	if going < len(views) {
-		return h, false, going == 0 && mayEndAll && !c.unsettled()
-	}
-	// Memory that is kept is gone if nobody has it when the host with the names is lost.
-	for i, w := range c.Workloads {
-		if !w.Team && !slices.ContainsFunc(rest, func(other *host) bool {
-			p := other.programs[i]
-			return p != nil && p.joined() && !p.told
-		}) {
-			return nil, false, false
-		}
-	}
-	return h, true, true
+	return going > 0, len(views) > 0 && (going == 0 || going == len(views))
 }
 
 // possibleViews are the hosts that count in each view with which somebody may go on at the moment; none if too much changes at once to tell.

@@ -11,15 +11,15 @@ import (
 // patience bounds a wait. Time in which somebody waited for a core does not count: on a machine that has other work too nobody gets on any faster than the machine
 // lets them.
 type patience struct {
-	c      *campaign
 	began  time.Time
-	queued map[string]time.Duration // for how long each thread had waited for a core then
-	grace  time.Duration            // what does not count, as far as is known
+	queued func() map[string]time.Duration // for how long each thread has waited for a core so far
+	before map[string]time.Duration        // when the wait began
+	grace  time.Duration                   // what does not count, as far as is known
 }
 
 // patience begins a wait.
 func (c *campaign) patience() *patience {
-	return &patience{c: c, began: time.Now(), queued: c.queued()}
+	return &patience{began: time.Now(), queued: c.queued, before: c.queued()}
 }
 
 // over says whether a limit is.
@@ -27,8 +27,8 @@ func (p *patience) over(limit time.Duration) bool {
 	if time.Since(p.began) <= limit+p.grace {
 		return false
 	}
-	for thread, waited := range p.c.queued() {
-		p.grace = max(p.grace, waited-p.queued[thread])
+	for thread, waited := range p.queued() {
+		p.grace = max(p.grace, waited-p.before[thread])
 	}
 	return time.Since(p.began) > limit+p.grace
 }

@@ -176,6 +176,26 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestRetryWithin: the kernel takes the bound, unless it is too old to have one.
+func TestRetryWithin(t *testing.T) {
+	a, b := connection(t)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	err := RetryWithin(a, 1500*time.Millisecond)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := unix.GetsockoptInt(a, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS); err != nil || got != 1500 {
+		t.Errorf("the bound is %d ms, %v", got, err)
+	}
+	if err := RetryWithin(a, time.Millisecond); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a bound below what the kernel allows: %v", err)
+	}
+}
+
 func TestVectorIsBounded(t *testing.T) {
 	var v Vector
 	for i := range MaxVector {

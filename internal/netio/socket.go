@@ -154,3 +154,12 @@ func Unpace(fd int) error {
 	}
 	return nil
 }
+
+// RetryWithin has the kernel send what was not answered on TCP socket fd again at least every so often, a second or more. Without it the time between two attempts doubles with each, so that a network that has
+// healed is noticed only after as long again as it was broken. It takes Linux 6.15; the error wraps unix.ENOPROTOOPT where it is older.
+func RetryWithin(fd int, every time.Duration) error {
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(every/time.Millisecond)); err != nil {
+		return fmt.Errorf("netio: bound the pause between attempts to send: %w", err)
+	}
+	return nil
+}

@@ -33,6 +33,8 @@ const (
 	keepAliveIdle     = 5 * time.Second
 	keepAliveInterval = 2 * time.Second
 	keepAliveCount    = 3
+	// retryWithin is how long it takes at most until a network that has healed is noticed: the least that the kernel allows.
+	retryWithin = time.Second
 )
 
 // errNotTried is the reason for a peer that nothing was heard of yet.
@@ -373,7 +375,8 @@ func detach(conn net.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	_ = netio.Unpace(fd) // A machine that does not allow it has a slower connection, and that is all.
+	// A machine that does not allow the one has a slower connection, and a kernel that is too old for the other notices later that the network has healed.
+	_, _ = netio.Unpace(fd), netio.RetryWithin(fd, retryWithin)
 	if err := netio.KeepAlive(fd, keepAliveIdle, keepAliveInterval, keepAliveCount); err != nil {
 		unix.Close(fd)
 		return -1, err

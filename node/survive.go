@@ -305,7 +305,7 @@ func (n *Node) block() {
 		n.breakDown(err)
 		return
 	}
-	n.log.Error("nothing is granted any more; programs wait", zap.Error(err))
+	n.log.Error("nothing is granted any more; programs wait, and if the others go on without this node they wait in vain: then end them, and start this daemon anew with --rejoin, once the others can be reached", zap.Error(err))
 	n.idleWithoutQuorum()
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,7 +53,9 @@ Settings are flags, variables of the environment (DSMD_…), or lines of a confi
 
 SIGTERM or Ctrl-C ends the daemon, and with it the cluster: the pages that it owns are gone. The
 daemons of other nodes then end too, with an error that names the node: start all of them anew.
-With --survive they go on without it; "dsmd drain" ends it without loss, and --rejoin brings it back.`,
+With --survive they go on without it; "dsmd drain" ends it without loss, and --rejoin brings it back.
+A daemon that the others go on without, because it was cut off, ends too; with --return it comes
+back by itself, as with --rejoin: its programs have ended, and it knows nothing of before.`,
 		Example: `  dsmd serve                                        # a cluster of one node
   dsmd serve --nodes 3 --join a,b --tls-ca …        # on each of three machines
   dsmd serve --id 0 --peers 10.0.0.1:7400,10.0.0.2:7400 --tls-ca …   # on 10.0.0.1`,
@@ -86,6 +89,50 @@ func serve(v *settings.Values, fds inherited) error {
 		return fmt.Errorf("the log: %w", err)
 	}
 	defer func() { _ = log.Sync() }() // a terminal or pipe cannot be synced, and need not be
+	for {
+		own := fds
+		if v.Return {
+			if own, err = fds.copies(); err != nil {
+				return err
+			}
+		}
+		err := serveOnce(ctx, v, own, log)
+		switch {
+		case !isLeftBehind(err):
+			return err
+		case !v.Return:
+			return fmt.Errorf("%w; when the others can be reached again, this brings it back: %s --rejoin", err, strings.Join(os.Args, " "))
+		case ctx.Err() != nil:
+			return nil
+		}
+		log.Warn("this daemon comes back as one that knows nothing, as soon as the others let it in", zap.Error(err))
+		v.Rejoin = true
+	}
+}
+
+// isLeftBehind says whether a node has ended because it is not among those that go on, as far as it knows: nothing is wrong with it.
+func isLeftBehind(err error) bool {
+	return errors.Is(err, node.ErrNoQuorum) || errors.Is(err, node.ErrExcluded)
+}
+
+// copies are the same once more, so that they can be inherited again.
+func (f inherited) copies() (inherited, error) {
+	for _, fd := range []*int{&f.listen, &f.socket, &f.metrics} {
+		if *fd < 0 {
+			continue
+		}
+		again, err := syscall.Dup(*fd)
+		if err != nil {
+			return inherited{}, fmt.Errorf("descriptor %d: %w", *fd, err)
+		}
+		syscall.CloseOnExec(again)
+		*fd = again
+	}
+	return f, nil
+}
+
+// serveOnce runs the daemon until ctx ends, or it cannot go on.
+func serveOnce(ctx context.Context, v *settings.Values, fds inherited, log *zap.Logger) error {
 	s, err := openSockets(v, fds)
 	if err != nil {
 		return err

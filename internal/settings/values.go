@@ -38,6 +38,7 @@ type Values struct {
 	Survive     bool
 	NoQuorum    string
 	Rejoin      bool
+	Return      bool
 
 	Trap, Transport     string
 	RDMADevice          string // "": choose
@@ -123,6 +124,10 @@ func (v *Values) Check() error {
 		return fmt.Errorf("--id %d: ids of %d nodes are 0 to %d", v.ID, v.Nodes, v.Nodes-1)
 	}
 	switch {
+	case v.Return && !v.Survive:
+		return errors.New("--return without --survive: where the loss of a node ends all there is nothing to come back to; give --survive, on all nodes")
+	case v.Return && v.Nodes < 2:
+		return errors.New("--return: a cluster of one node has no others that could go on without it")
 	case v.Rejoin && !v.Survive:
 		return errors.New("--rejoin without --survive: nodes come back only into a cluster whose nodes survive the loss of others; give --survive, as on all of them")
 	case v.Rejoin && (!v.Static() || v.Nodes < 2):

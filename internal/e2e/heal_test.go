@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/dsm"
+	"dsmd/internal/e2e/netns"
+	"dsmd/internal/e2e/testcluster"
+)
+
+// street is three machines with a daemon each, of a cluster that survives losses.
+type street struct {
+	net     *netns.Network
+	filter  netns.Filter
+	daemons []*testcluster.Process
+}
+
+const streetSocket = "/run/dsmd.sock"
+
+// openStreet starts the machines and the daemons, which get the flags, and take each other for dead after that time.
+func openStreet(t *testing.T, deadAfter time.Duration, flags ...string) *street {
+	t.Helper()
+	onMachinesOnce(t)
+	testcluster.Dsmd(t) // before the machines, which then have it
+	s := &street{net: netns.Start(t, "ann", "bob", "eve")}
+	s.filter = s.net.Filter(t)
+	for place := range s.net.Machines {
+		s.daemons = append(s.daemons, s.daemon(t, place, append(flags, "--dead-after", deadAfter.String())...))
+	}
+	for _, d := range s.daemons {
+		d.AwaitLog(t, "serving")
+	}
+	return s
+}
+
+// daemon starts the daemon of a machine.
+func (s *street) daemon(t *testing.T, place int, flags ...string) *testcluster.Process {
+	t.Helper()
+	m := s.net.Machines[place]
+	line := m.Line(testcluster.Dsmd(t), append([]string{"serve", "--cluster", "street", "--socket", streetSocket, "--insecure", "--survive",
+		"--id", fmt.Sprint(place), "--log-level", "debug"}, flags...)...)
+	return testcluster.Start(t, testcluster.Command{Name: "the daemon of " + m.Name, Path: line[0], Args: line[1:]})
+}
+
+// program starts a console on a machine, waits until it has joined, and lets it have memory.
+func (s *street) program(t *testing.T, place int) *testcluster.Process {
+	t.Helper()
+	path, env := console.Elsewhere(t)
+	m := s.net.Machines[place]
+	line := m.Line("env", append(append(env, "DSM_SOCKET="+streetSocket, fmt.Sprintf("DSM_RANK=%d", place), "DSM_SIZE=3"), path)...)
+	p := testcluster.Start(t, testcluster.Command{Name: "the program on " + m.Name, Path: line[0], Args: line[1:]})
+	p.Expect(t, fmt.Sprintf("rank %d of 3", place))
+	p.Do(t, "ok", "alloc data 100")
+	return p
+}
+
+// TestHealedInTime: a machine is cut off for less than it takes to be lost. Whoever needs it waits, and everything goes on, its own program too.
+func TestHealedInTime(t *testing.T) {
+	const deadAfter = 6 * time.Second // much longer than it takes to pull a cable and plug it in again, on a machine that is busy with other things
+	s := openStreet(t, deadAfter, "--peers", "ann:7400,bob:7400,eve:7400", "--no-quorum", "end", "--return")
+	ann, eve := s.program(t, 0), s.program(t, 2)
+	ann.Do(t, "ok", "fill data 1000")
+	eve.Do(t, "ok", "check data 1000")
+	s.net.Disconnect(t, s.net.Machines[2])
+	ann.Say(t, "fill data 2000") // it takes eve's copies
+	time.Sleep(deadAfter / 6)
+	s.net.Connect(t, s.net.Machines[2])
+	ann.Expect(t, "ok")
+	eve.Do(t, "ok", "check data 2000")
+	for i, d := range s.daemons {
+		if said := d.Errors(); !d.Running() || strings.Contains(said, "recovery begins") || strings.Contains(said, "is lost") {
+			t.Errorf("the daemon of %s has lost somebody", s.net.Machines[i].Name)
+		}
+	}
+	eve.Succeed(t)
+	ann.Succeed(t)
+}
+
+// TestCutOffReturns: a machine is cut off for so long that the others go on without it. Its program ends, and is told why. When the machine can be reached again its
+// daemon comes back by itself, and knows what the others did meanwhile. The same happens to one that has lost only some of the others, and is told by the rest.
+func TestCutOffReturns(t *testing.T) {
+	for _, find := range [][]string{{"--peers", "ann:7400,bob:7400,eve:7400"}} {
+		t.Run(find[0][2:], func(t *testing.T) {
+			s := openStreet(t, 3*time.Second, append(find, "--no-quorum", "end", "--return")...)
+			ann, eve := s.program(t, 0), s.program(t, 2)
+			ann.Do(t, "ok", "fill data 1000")
+			eve.Do(t, "ok", "check data 1000")
+
+			s.net.Disconnect(t, s.net.Machines[2])
+			s.wantEnd(t, eve, "too few nodes are left to go on")
+			for _, d := range s.daemons[:2] {
+				d.AwaitLog(t, `"epoch": 1, "members": "0,1"`)
+			}
+			ann.Do(t, "ok", "fill data 2000")
+			s.daemons[2].AwaitLog(t, "this daemon comes back")
+			s.net.Connect(t, s.net.Machines[2])
+			eve = s.program(t, 2) // as soon as its daemon is let in
+			eve.Do(t, "ok", "check data 2000")
+			eve.Do(t, "ok", "fill data 3000")
+			ann.Do(t, "ok", "check data 3000")
+
+			s.filter.Sever(t, s.net.Machines[0], s.net.Machines[2])
+			s.filter.Sever(t, s.net.Machines[2], s.net.Machines[0])
+			s.wantEnd(t, eve, "go on without this one")
+			s.filter.Restore(t, s.net.Machines[0], s.net.Machines[2])
+			s.filter.Restore(t, s.net.Machines[2], s.net.Machines[0])
+			eve = s.program(t, 2)
+			eve.Do(t, "ok", "fill data 4000")
+			ann.Do(t, "ok", "check data 4000")
+			eve.Succeed(t)
+			ann.Succeed(t)
+			for i, d := range s.daemons {
+				if !d.Running() {
+					t.Errorf("the daemon of %s has ended", s.net.Machines[i].Name)
+				}
+			}
+		})
+	}
+}
+
+// wantEnd waits until a program has lost its cluster, and checks that it says why.
+func (s *street) wantEnd(t *testing.T, p *testcluster.Process, why string) {
+	t.Helper()
+	if status := p.Wait(t); status != dsm.ExitLost || !strings.Contains(p.Errors(), why) {
+		t.Errorf("the program ended with status %d, want %d, and does not say %q:\n%s", status, dsm.ExitLost, why, p.Errors())
+	}
+}
+
+// TestLeftBehindSaysHow: a daemon that may not go on, and does not come back by itself, says what brings it back.
+func TestLeftBehindSaysHow(t *testing.T) {
+	c := serve(t, 2, 2, "--survive", "--no-quorum", "end")
+	p := join(t, c, 1, 1, 2)
+	p.Do(t, "ok", "alloc data 1") // so that it ends
+	c.Daemons[0].Kill(t)
+	if status := c.Daemons[1].Wait(t); status != 1 || !strings.Contains(lastLine(c.Daemons[1]), "too few nodes are left") || !strings.HasSuffix(lastLine(c.Daemons[1]), "--no-quorum end --rejoin") {
+		t.Errorf("the daemon ended with status %d and %q", status, lastLine(c.Daemons[1]))
+	}
+	p.Wait(t)
+}

@@ -100,7 +100,7 @@ func (d deaths) unjustified(all []Operation) (violations []violation) {
 			if !o.tellsOfLoss() {
 				continue
 			}
-			if err := d.justify(o, uses, things, t); err != nil {
+			if err := errors.Join(d.justify(o, uses, things, t), d.outlived(o, uses)); err != nil {
 				same := slices.DeleteFunc(slices.Clone(uses), func(x Operation) bool { return x.Void || x.Place != o.Place })
 				violations = append(violations, violation{o.Place, same, fmt.Errorf("%s, %s: %w", o.Place, describe(o, nil), err)})
 			}

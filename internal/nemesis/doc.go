@@ -13,7 +13,7 @@
 //
 // They are programs on the API of package dsm (Workload):
 //
-//	register  reads, writes, and compares and sets words under locks
+//	register  reads, writes, and compares and sets words under locks; half of them in memory that survives the loss of a host (dsm.Replicated)
 //	counter   adds to words, under locks and by atomic operations
 //	locks     takes locks, some with a limit of its patience, and the next fencing number with each
 //	sor       solves an equation, all ranks together, and compares the result with the sequential one's
@@ -56,7 +56,8 @@
 // The operations at each place have to be those of a register, a sum or a lock that is used by one client at a time (models.go), each between its call and its return:
 // porcupine looks for an order that explains them. What was cut short may have happened at any time after its call, or never. What was done on a host while it was being
 // lost may have happened when it was done, or not. An operation may meet a lost page, and a lock may come with the news that a lost node may have had it, only if some
-// operation of a lost host may have been the last that needed it, or one of a host that had left before (deaths.go). Besides,
+// operation of a lost host may have been the last that needed it, or one of a host that had left before (deaths.go); of replicated memory nothing that was written may be lost with
+// a single host (replicas.go). Besides,
 // no program and no daemon ends without being told to, sor computes the same bits as the sequential version, and no thread hangs after the last fault. The
 // report says what was done and how long the longest operation took. If anything is wrong the histories, the logs of all processes, porcupine's
 // drawings and the list of faults stay in a folder, which the report names.

@@ -12,10 +12,11 @@ import (
 
 // models is how places behave that are used by one client at a time, by their kind. What is in doubt may have happened or not. There is none for progress, which has no value.
 var models = map[string]*porcupine.NondeterministicModel{
-	"register": wordModel(stepRegister),
-	"sum":      wordModel(stepSum),
-	"lock":     {Init: func() []any { return []any{nobody} }, Step: stepLock},
-	"progress": nil,
+	plainKind:   wordModel(stepRegister),
+	replicaKind: wordModel(stepRegister),
+	"sum":       wordModel(stepSum),
+	"lock":      {Init: func() []any { return []any{nobody} }, Step: stepLock},
+	"progress":  nil,
 }
 
 // word is a place in shared memory. Once it is lost nothing is there that can be read or written.

@@ -20,11 +20,11 @@ type spread struct {
 	pageWords int
 }
 
-func newSpread(m *member, name string) (spread, error) {
+func newSpread(m *member, name string, options ...dsm.AllocOption) (spread, error) {
 	s := spread{pageWords: m.c.PageBytes() / 8}
 	var err error
 	// It has to outlive its programs, all of which may be dead at the same time.
-	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords, dsm.Keep())
+	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords, append(options, dsm.Keep())...)
 	return s, err
 }
 
@@ -49,17 +49,30 @@ func (m *member) ofLateEras(visit func(era, i int) error) error {
 	return nil
 }
 
-// registerWorkload reads, writes, and compares and sets words, each under a lock of its own.
+// registerWorkload reads, writes, and compares and sets words, each under a lock of its own. Some of them survive the loss of a host (see replicas.go).
 var registerWorkload = define(&Workload{Name: "register", Threads: 2, work: func(m *member) (job, error) {
-	words, err := newSpread(m, "registers")
-	w := registers{m, words}
+	plain, err := newSpread(m, "registers")
+	if err != nil {
+		return job{}, err
+	}
+	lasting, err := newSpread(m, "replicas", dsm.Replicated(replicas))
+	w := registers{m, []memory{{plainKind, plain}, {replicaKind, lasting}}}
 	return job{w.step, w.finish}, err
 }})
 
 type registers struct {
-	m     *member
-	words spread
+	m        *member
+	memories []memory
 }
+
+// memory is words of places of a kind.
+type memory struct {
+	kind string
+	spread
+}
+
+// plainKind is the kind of words that are lost with the host that had them.
+const plainKind = "register"
 
 // distinct is how many values writes choose from: few, so that comparing often succeeds.
 const distinct = 5
@@ -78,13 +91,13 @@ func (w registers) step(thread int, r *rand.Rand) error {
 	default:
 		o.Do = swap
 	}
-	return w.do(thread, w.m.era(), r.IntN(spreadWords), o)
+	return w.do(thread, w.memories[r.IntN(len(w.memories))], w.m.era(), r.IntN(spreadWords), o)
 }
 
 // do does an operation under the lock of the word. A holder that died has written the word or has not: there is nothing to repair.
-func (w registers) do(thread, era, i int, o Operation) error {
-	word, lock := w.words.word(era, i), dsm.NewMutex(w.m.c, fmt.Sprintf("register %d/%d", era, i))
-	o.Place = fmt.Sprintf("register/%d/%d", era, i)
+func (w registers) do(thread int, x memory, era, i int, o Operation) error {
+	word, lock := x.word(era, i), dsm.NewMutex(w.m.c, fmt.Sprintf("%s %d/%d", x.kind, era, i))
+	o.Place = fmt.Sprintf("%s/%d/%d", x.kind, era, i)
 	return w.m.record.do(thread, o, func() (result Result, err error) {
 		return result, w.m.under(lock, func() {
 			switch o.Do {
@@ -103,5 +116,12 @@ func (w registers) do(thread, era, i int, o Operation) error {
 
 // finish reads the words of this era and the one before.
 func (w registers) finish() error {
-	return w.m.ofLateEras(func(era, i int) error { return w.do(lastThread, era, i, Operation{Do: read}) })
+	return w.m.ofLateEras(func(era, i int) error {
+		for _, x := range w.memories {
+			if err := w.do(lastThread, x, era, i, Operation{Do: read}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -1,0 +1,35 @@
+package nemesis
+
+import "fmt"
+
+const (
+	// replicas is the loss of how many hosts some memory is to survive.
+	replicas = 1
+	// replicaKind is the kind of words in that memory. Each operation there gives back a lock, so when it has returned it is committed.
+	replicaKind = "replica"
+)
+
+// outlived says why a page cannot be lost of which an operation says that it is, if it is one of replicated memory: somebody has written there, and since then too few hosts
+// were lost. uses are the operations on the same page. Preconditions: all were doubted.
+func (d deaths) outlived(o Operation, uses []Operation) error {
+	if !o.Lost || o.kind() != replicaKind {
+		return nil
+	}
+	for _, x := range uses {
+		written := x.Do == write || x.Do == swap && x.Got == 1
+		if !written || !x.known() || x.Void || x.Lost || x.Return > o.Call {
+			continue
+		}
+		losses := 0
+		for _, lost := range d {
+			// Before all had gone on without a host it may have been taken for one that keeps what was written.
+			if !lost.inOrder && lost.settled > x.Call && lost.at < o.Return {
+				losses++
+			}
+		}
+		if losses <= replicas {
+			return fmt.Errorf("%w: rank %d has written %s, and of the hosts %d were lost since", errUnjustified, x.client.Rank, x.Place, losses)
+		}
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,7 +205,14 @@ func TestStrangersAtTheDoor(t *testing.T) {
 			}
 		})
 	}
-	_, c := joined(t, 1, "--listen", "0.0.0.0:0", "--insecure")
+	// Not at the usual port: others may have that at addresses of their own, and then it is not free at all addresses.
+	free, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	_, c := joined(t, 1, "--listen", "0.0.0.0:0", "--gossip", "0.0.0.0:"+port, "--join", "127.0.0.1:"+port, "--insecure")
 	c.Daemons[0].Signal(syscall.SIGTERM)
 	c.Daemons[0].Wait(t)
 }

@@ -2,9 +2,11 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
+	"dsmd/internal/agreement"
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/transport"
@@ -40,7 +42,13 @@ func (c *cluster) drainNode(m *member) {
 func (c *cluster) comeBack(i int, s setup) *member {
 	c.Helper()
 	restarted := c.net.Restart(transport.NodeID(i))
-	s.wrap = func(int, transport.Transport) transport.Transport { return restarted }
+	wrap := s.wrap
+	s.wrap = func(i int, _ transport.Transport) transport.Transport {
+		if wrap == nil {
+			return restarted
+		}
+		return wrap(i, restarted)
+	}
 	change := s.change
 	s.change = func(cfg *Config) { change(cfg); cfg.Rejoin = true }
 	m := c.startNode(i, s)
@@ -196,5 +204,79 @@ func TestNewcomerMeetsAll(t *testing.T) {
 		m.want(map[string]uint64{"nodes_lost": 1, "pages_lost": 0})
 	}
 	writer.leave()
+	fresh.leave()
+}
+
+// inattentive is a transport that keeps frames to itself until it is told not to: those of the protocol, or all, the latter until a peer is lost.
+type inattentive struct {
+	transport.Transport
+	protocol atomic.Bool
+	all      atomic.Bool
+	kept     []func(transport.Handler)
+}
+
+func (d *inattentive) Poll(h transport.Handler, most int) (int, error) {
+	if !d.all.Load() && !d.protocol.Load() {
+		for _, tell := range d.kept {
+			tell(h)
+		}
+		d.kept = nil
+	}
+	return d.Transport.Poll(selective{h, d}, most)
+}
+
+// Arm never lets the reactor sleep while something is kept from it.
+func (d *inattentive) Arm() bool { return d.Transport.Arm() || len(d.kept) > 0 }
+
+type selective struct {
+	transport.Handler
+	d *inattentive
+}
+
+func (s selective) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	if s.d.all.Load() || s.d.protocol.Load() && control[0]&agreement.Mark == 0 {
+		control := slices.Clone(control)
+		s.d.kept = append(s.d.kept, func(h transport.Handler) { h.Frame(from, control, payload) })
+		return
+	}
+	s.Handler.Frame(from, control, payload)
+}
+
+func (s selective) PeerDown(peer transport.NodeID, err error) {
+	s.Handler.PeerDown(peer, err)
+	s.d.all.Store(false)
+}
+
+// TestNewcomerWaitsForOthers: a node that has just come, and is in a view that nobody has gone on with yet, cannot tell whether enough are left when another is lost. The others can.
+func TestNewcomerWaitsForOthers(t *testing.T) {
+	s := surviving(3, sim.Options{})
+	s.change = func(c *Config) { c.Survive, c.NoQuorum = true, noQuorumEnd }
+	c := start(t, s)
+	c.lossy = true
+	c.members[2].cancel()
+	if err := c.members[2].ended(); err != nil {
+		t.Fatalf("a node that is told to end ends with %v", err)
+	}
+	c.recovered(1, 0, 1)
+	d := &inattentive{}
+	d.protocol.Store(true)
+	c.comeBack(2, setup{nodes: 3, change: s.change, wrap: func(_ int, peers transport.Transport) transport.Transport {
+		d.Transport = peers
+		return d
+	}})
+	c.inView(2, 0, 1, 2)
+	d.all.Store(true)
+	c.members[1].cancel()
+	if err := c.members[1].ended(); err != nil {
+		t.Fatalf("a node that is told to end ends with %v", err)
+	}
+	eventually(t, "node 2 hears of the loss before anything else", func() bool { return !d.all.Load() })
+	d.protocol.Store(false)
+	c.inView(3, 0, 2)
+	fresh := c.members[2].join()
+	if r := fresh.acquire(5, attach.Write); r.Status != attach.StatusOK && r.Status != attach.StatusOwnerDied {
+		t.Errorf("a lock is granted with %v", r.Status)
+	}
+	fresh.release(5, attach.Write)
 	fresh.leave()
 }

@@ -57,7 +57,9 @@ type survival struct {
 
 	comings
 
-	blocked bool // there is no quorum: nothing is granted
+	blocked bool          // there is no quorum: nothing is granted
+	served  bool          // this node has gone on with a view
+	decide  time.Duration // until when one that has not, and is blocked, waits for what the others decide; 0: it does not
 	faults  []pagetable.Event
 	held    map[heldFault]bool // what is in faults
 	events  []protocol.Event   // calls
@@ -147,6 +149,10 @@ func (n *Node) tickAgreement() bool {
 		s.parting = s.parting[1:]
 	}
 	n.tickComings()
+	if s.decide != 0 && n.now >= s.decide {
+		s.decide = 0
+		n.goNoFurther()
+	}
 	if s.tick == 0 || n.now < s.tick {
 		return false
 	}
@@ -163,6 +169,9 @@ func (n *Node) tickIn(now time.Duration) time.Duration {
 	}
 	if s := &n.survival; len(s.parting) > 0 {
 		in = sooner(in, max(0, s.parting[0].at-now))
+	}
+	if s := &n.survival; s.decide != 0 {
+		in = sooner(in, max(0, s.decide-now))
 	}
 	return sooner(in, n.comingsIn(now))
 }
@@ -275,7 +284,7 @@ func (n *Node) resumed(epoch uint32) {
 	if epoch != s.agreement.Epoch() {
 		return
 	}
-	s.recovering = false
+	s.recovering, s.served = false, true
 	n.count.recoveries.Add(1)
 	took := n.clock() - s.began
 	n.latency.recovery.Observe(took.Seconds())
@@ -299,6 +308,16 @@ func (n *Node) dropStash() {
 func (n *Node) block() {
 	s := &n.survival
 	s.blocked = true
+	if n.cfg.Rejoin && !s.served {
+		s.decide = n.now + n.patienceWithPeers()
+		n.log.Warn("a node is lost, and this one, which has just come, cannot tell whether enough are left; it waits for what the others decide", zap.Error(n.noQuorum()))
+		return
+	}
+	n.goNoFurther()
+}
+
+// goNoFurther ends this node, or has its programs wait, because too few are left.
+func (n *Node) goNoFurther() {
 	n.count.noQuorum.Store(1)
 	err := n.noQuorum()
 	if n.cfg.NoQuorum == noQuorumEnd {
@@ -311,7 +330,7 @@ func (n *Node) block() {
 
 // idleWithoutQuorum has a node that cannot go on and has no programs end, after its farewell.
 func (n *Node) idleWithoutQuorum() {
-	if n.survival.blocked && n.gone == nil && n.attached() == 0 {
+	if s := &n.survival; s.blocked && s.decide == 0 && n.gone == nil && n.attached() == 0 {
 		n.gone, n.goneAt = n.noQuorum(), n.now
 	}
 }
@@ -331,7 +350,7 @@ func (n *Node) noQuorum() error {
 // unblock grants again, because others that can be reached have found a quorum.
 func (n *Node) unblock() {
 	s := &n.survival
-	s.blocked, n.gone = false, nil
+	s.blocked, s.decide, n.gone = false, 0, nil
 	n.count.noQuorum.Store(0)
 	n.log.Info("there are enough nodes again; programs go on")
 	faults, events := s.faults, s.events

@@ -56,6 +56,7 @@ func fabricCommand() *cobra.Command {
 	flags.IntVar(&o.options.Control, "control", defaultControl, "bytes of a message about a page, in fetch")
 	flags.DurationVar(&o.options.Time, "time", defaultPoint, "how long each measurement lasts")
 	flags.IntVar(&o.options.Runs, "runs", defaultFabricRuns, "how often everything is measured: the best run counts, and of fetch the median")
+	flags.BoolVar(&o.options.Perftest, "perftest", false, "compare RDMA's page fetches with perftest's own ib_write_lat and ib_send_lat, run in turns with them")
 	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
 	flags.StringVar(&o.out, "out", "", "write tables, plots and JSON to this `folder`")
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")

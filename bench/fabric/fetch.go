@@ -62,7 +62,7 @@ func (s *Session) fetches(ctx context.Context, o Options, step func(string, int,
 		name    string
 		wanted  bool
 		methods []*method
-	}{{"RDMA", o.RDMA, s.rdmaMethods(o)}, {"TCP", o.TCP, s.tcpMethods(o)}} {
+	}{{"RDMA", o.RDMA, s.rdmaMethods(ctx, o)}, {"TCP", o.TCP, s.tcpMethods(o)}} {
 		if !fabric.wanted {
 			continue
 		}
@@ -103,8 +103,12 @@ func (s *Session) spec(o Options, name string, kind Kind, op Operation, bytes in
 }
 
 // The first two methods are those whose sum the others are compared with.
-func (s *Session) rdmaMethods(o Options) []*method {
-	return []*method{
+func (s *Session) rdmaMethods(ctx context.Context, o Options) []*method {
+	var methods []*method
+	if o.Perftest {
+		methods = append(methods, s.perftest(ctx, "ib_write_lat", o.Page), s.perftest(ctx, "ib_send_lat", o.Control))
+	}
+	return append(methods,
 		s.spec(o, fmt.Sprintf("write of %d bytes, half a round trip (ib_write_lat)", o.Page), RC, Write, o.Page),
 		s.spec(o, fmt.Sprintf("send of %d bytes, half a round trip (ib_send_lat)", o.Control), RC, Send, o.Control),
 		s.spec(o, "one-sided: read", RC, Read, o.Page),
@@ -113,8 +117,8 @@ func (s *Session) rdmaMethods(o Options) []*method {
 		s.spec(o, "two-sided: send; write, send", RC, AnswerWriteSend, o.Page),
 		s.spec(o, "two-sided: send; send, write with immediate", RC, AnswerSendWrite, o.Page),
 		s.spec(o, "two-sided: send; send", RC, AnswerSend, o.Page),
-		{name: transportName("RDMA"), measure: func(exchanged bool) (Point, error) { return transportFetch(s.rdmaPair, o, exchanged) }},
-	}
+		&method{name: transportName("RDMA"), measure: func(exchanged bool) (Point, error) { return transportFetch(s.rdmaPair, o, exchanged) }},
+	)
 }
 
 func (s *Session) tcpMethods(o Options) []*method {
@@ -219,14 +223,15 @@ func numberOf(control []byte) []byte {
 // fetcher is the node that asks for pages. It belongs to one goroutine.
 type fetcher struct {
 	tr      transport.Transport
-	control []byte
+	control []byte // the next request
+	asked   []byte // the number of the page that was asked for last
 	random  rand.PCG
 	up      bool
 	pages   int // that have come
 	err     error
 }
 
-// next makes the request for another page.
+// next makes the request for another page. What it costs is not part of a fetch.
 func (f *fetcher) next() {
 	f.control[0] = kindRequest
 	var number [8]byte
@@ -238,13 +243,15 @@ func (f *fetcher) drive(o Options) (Point, error) {
 	if err := f.await(func() bool { return f.up }); err != nil {
 		return Point{}, err
 	}
+	f.next()
 	return sample(Spec{Measure: Latency, Bytes: o.Page, Connections: 1, Time: o.Time}, 1, func() error {
 		want := f.pages + 1
-		f.next()
 		if err := f.tr.Send(1, f.control, nil); err != nil {
 			return err
 		}
 		f.tr.Flush()
+		f.asked = append(f.asked[:0], numberOf(f.control)...)
+		f.next() // while the page is on its way
 		return f.await(func() bool { return f.pages == want })
 	})
 }
@@ -264,8 +271,8 @@ func (f *fetcher) Frame(_ transport.NodeID, control []byte, payload transport.Pa
 	switch {
 	case payload == nil || len(control) != len(f.control) || control[0] != kindGrant:
 		f.err = fmt.Errorf("asked for a page, and got %d bytes of kind %d", len(control), control[0])
-	case !bytes.Equal(numberOf(control), numberOf(f.control)):
-		f.err = fmt.Errorf("asked for page %x, and got %x", numberOf(f.control), numberOf(control))
+	case !bytes.Equal(numberOf(control), f.asked):
+		f.err = fmt.Errorf("asked for page %x, and got %x", f.asked, numberOf(control))
 	}
 	f.pages++
 }

@@ -26,6 +26,10 @@ func (*Session) Capabilities() (Capabilities, error) {
 
 func (*Session) rdmaPair(int) (pair, error) { return pair{}, noRDMA(verbs.ErrNotBuilt) }
 
+func (*Session) perftestEnds() ([2]perftestEnd, error) {
+	return [2]perftestEnd{}, noRDMA(verbs.ErrNotBuilt)
+}
+
 // Devices lists the devices that can be measured. Without one, the error wraps ErrNoRDMA.
 func Devices() ([]verbs.DeviceInfo, error) { return nil, noRDMA(verbs.ErrNotBuilt) }
 

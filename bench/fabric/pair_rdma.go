@@ -12,6 +12,22 @@ import (
 	"dsmd/transport/tcp"
 )
 
+// perftestEnds says what perftest's programs must know of the two devices.
+func (s *Session) perftestEnds() (ends [2]perftestEnd, err error) {
+	if s.local == nil {
+		return ends, fmt.Errorf("%w: it is run only with both ends on this machine", ErrPerftest)
+	}
+	for i, name := range []string{s.maker.device, s.peerDevice} {
+		info, err := choose(name, i)
+		if err != nil {
+			return ends, err
+		}
+		_, gid, _ := info.UsablePort()
+		ends[i] = perftestEnd{info.Name, gid.Index}
+	}
+	return ends, nil
+}
+
 // rdmaPair makes two nodes in this process that are connected by RDMA, from this end's device to the other's.
 func (s *Session) rdmaPair(pageBytes int) (p pair, err error) {
 	var devices [2]rdma.Device

@@ -3,6 +3,9 @@
 package fabric
 
 import (
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +58,28 @@ func TestRDMA(t *testing.T) {
 	}
 	if len(r.Registrations) < len(registrationSizes()) {
 		t.Errorf("registrations of %d sizes", len(r.Registrations))
+	}
+}
+
+// TestPerftest: perftest's programs are what fetches are compared with.
+func TestPerftest(t *testing.T) {
+	verbstest.Require(t)
+	if _, err := exec.LookPath("ib_write_lat"); err != nil && !slices.Contains(strings.Split(os.Getenv(verbstest.RequireEnv), ","), "rdma") {
+		t.Skip("needs perftest, which transport/rdma/testbed/run has")
+	}
+	s := local(t)
+	o := brief(Fetches)
+	o.TCP, o.RDMA, o.Perftest, o.Runs = false, true, true, 1
+	r, err := Run(t.Context(), s, o, func(string, int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := r.Fetches
+	if !strings.Contains(f[0].Name, "ib_write_lat -s 4096") || !strings.Contains(f[1].Name, "ib_send_lat -s 64") || f[2].Name != sumName || f[0].P50 <= 0 || f[1].P50 <= 0 {
+		t.Errorf("%+v", f[:3])
+	}
+	if last := f[len(f)-1]; last.Name != "transport/rdma" || last.Ratio != last.P50/(f[0].P50+f[1].P50) {
+		t.Errorf("%+v", last)
 	}
 }
 

@@ -68,6 +68,9 @@ type Options struct {
 	Runs     int           // how often everything is measured
 	TCP      bool
 	RDMA     bool
+	// Perftest says that Fetches measures the two operations that RDMA's page fetches are compared with by perftest's own programs, too,
+	// and compares with those. Both ends must be on this machine.
+	Perftest bool
 }
 
 func (o Options) check() error {
@@ -86,6 +89,9 @@ func (o Options) check() error {
 	}
 	if o.Time <= 0 || o.Time > MaxTime {
 		return fmt.Errorf("measuring for %v: use up to %v", o.Time, MaxTime)
+	}
+	if o.Perftest && !(o.RDMA && slices.Contains(o.Sections, Fetches)) {
+		return fmt.Errorf("perftest is for the section %q, of RDMA", Fetches)
 	}
 	if o.Runs < 1 {
 		return fmt.Errorf("%d runs: use 1 or more", o.Runs)

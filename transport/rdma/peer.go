@@ -71,7 +71,8 @@ type peer struct {
 // flight is a message in the ring.
 type flight struct {
 	number uint64
-	bytes  int // in its block
+	bytes  int    // in its block, with the room for its header
+	flags  uint32 // of its header
 	page   *page
 }
 

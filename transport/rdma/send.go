@@ -151,10 +151,16 @@ func (t *Transport) stage(p *peer, m message) bool {
 	}
 	p.last++
 	block := t.block(p, t.ringBlock(p, p.last))
-	header{number: p.last, slot: noSlot, flags: m.flags()}.put(block)
-	n := copy(block[headerBytes:], m.piece)
-	p.ring[p.last%uint64(len(p.ring))] = flight{number: p.last, bytes: headerBytes + n, page: m.page}
+	n := copy(block[headerBytes:], m.piece) // The header is put there when the message is posted.
+	p.ring[p.last%uint64(len(p.ring))] = flight{number: p.last, bytes: headerBytes + n, flags: m.flags(), page: m.page}
 	return true
+}
+
+// mustBe checks that a message is the one that its place in the ring is for.
+func (f *flight) mustBe(number uint64, p *peer) {
+	if f.number != number {
+		panic(fmt.Sprintf("rdma: the place of message %d for node %d holds message %d", number, p.id, f.number))
+	}
 }
 
 // ringBlock is the index of the block of a message, among those for the peer. Blocks of acknowledgements follow.
@@ -240,12 +246,9 @@ func (t *Transport) flushPlain(p *peer) {
 func (t *Transport) flushBase(p *peer) {
 	for p.sent < p.last {
 		f := &p.ring[(p.sent+1)%uint64(len(p.ring))]
+		f.mustBe(p.sent+1, p)
 		block := t.block(p, t.ringBlock(p, f.number))
-		h, piece, err := readHeader(block[:f.bytes])
-		if err != nil || h.number != p.sent+1 {
-			panic(fmt.Sprintf("rdma: the block of message %d for node %d holds number %d: %v", p.sent+1, p.id, h.number, err))
-		}
-		if !t.sendOnBase(p, h, piece, f.page) {
+		if !t.sendOnBase(p, header{number: f.number, flags: f.flags}, block[headerBytes:f.bytes], f.page) {
 			return
 		}
 		t.sentBytes(p, f.bytes, f.page)
@@ -253,7 +256,7 @@ func (t *Transport) flushBase(p *peer) {
 	}
 	for !p.queue.empty() {
 		m := p.queue.first()
-		if !t.sendOnBase(p, header{number: p.last + 1, slot: noSlot, flags: m.flags()}, m.piece, m.page) {
+		if !t.sendOnBase(p, header{number: p.last + 1, flags: m.flags()}, m.piece, m.page) {
 			return
 		}
 		p.last++
@@ -362,13 +365,11 @@ func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	f := &p.ring[number%uint64(len(p.ring))]
 	index := t.ringBlock(p, number)
 	block := t.block(p, index)
-	h, piece, err := readHeader(block[:f.bytes])
-	if err != nil || f.number != number {
-		panic(fmt.Sprintf("rdma: the block of message %d for node %d: number %d: %v", number, p.id, f.number, err))
-	}
+	f.mustBe(number, p)
+	piece := block[headerBytes:f.bytes]
 	t.sentBytes(p, f.bytes, f.page)
 	t.counts.messagesSent.Add(1)
-	h.ack, h.slot = p.dealt, noSlot
+	h := header{number: number, ack: p.dealt, slot: noSlot, flags: f.flags}
 	where := apart
 	if f.page != nil {
 		h.slot = uint32(l.said.slot)

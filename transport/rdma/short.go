@@ -48,27 +48,32 @@ func (p *part) set(control []byte) bool {
 	return true
 }
 
-// differs returns the only word in which two control parts differ, and in what; or false if there is more to say than that.
-func (p *part) differs(other *part) (word int, xor uint32, ok bool) {
-	if p.bytes != other.bytes {
+// differs returns the only word in which a control part differs, and in what; or false if there is more to say than that.
+func (p *part) differs(control []byte) (word int, xor uint32, ok bool) {
+	if p.bytes != len(control) {
 		return 0, 0, false
 	}
-	for at := 0; at < p.bytes; at += 8 {
-		x := binary.LittleEndian.Uint64(p.data[at:]) ^ binary.LittleEndian.Uint64(other.data[at:])
+	for at := 0; at < len(control); at += 4 {
+		x := binary.LittleEndian.Uint32(p.data[at:]) ^ wordOf(control[at:])
 		if x == 0 {
 			continue
 		}
 		if xor != 0 {
 			return 0, 0, false
 		}
-		word, xor = at/4, uint32(x)
-		if xor == 0 {
-			word, xor = at/4+1, uint32(x>>32)
-		} else if x>>32 != 0 {
-			return 0, 0, false
-		}
+		word, xor = at/4, x
 	}
 	return word, xor, xor < xorLimit
+}
+
+// wordOf is the first word of some bytes, with zeros behind them if they are fewer.
+func wordOf(b []byte) uint32 {
+	if len(b) >= 4 {
+		return binary.LittleEndian.Uint32(b)
+	}
+	var word [4]byte
+	copy(word[:], b)
+	return binary.LittleEndian.Uint32(word[:])
 }
 
 // past is what was said in one direction of a queue pair, as far as a short message builds on it. The zero value is that of a new one.
@@ -76,20 +81,19 @@ type past struct {
 	number, ack uint64 // of the last message
 	slot        int    // the receiver's, where the next page goes
 	parts       [pastParts]part
-	next        int  // which of the parts is forgotten next
-	new         part // room for abridge
+	next        int // which of the parts is forgotten next
 }
 
 // abridge returns the value that stands for a message about a page in the next slot, of so many, if it can be short, and
 // remembers the message then.
 func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bool) {
 	acks := h.ack - s.ack
-	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax || !s.new.set(control) {
+	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax {
 		return 0, false
 	}
 	for i := range s.parts {
-		if word, xor, ok := s.parts[i].differs(&s.new); ok {
-			s.parts[i] = s.new
+		if word, xor, ok := s.parts[i].differs(control); ok {
+			copy(s.parts[i].data[:], control)
 			s.number, s.ack, s.slot = h.number, h.ack, (s.slot+1)%slots
 			return shortMark | uint32(i)<<partShift | uint32(acks)<<acksShift | uint32(word)<<wordShift | xor, true
 		}

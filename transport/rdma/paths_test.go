@@ -386,3 +386,87 @@ func TestLostAcknowledgement(t *testing.T) {
 	})
 	send(1)
 }
+
+// silencer makes devices that take requests, and from some time on neither carry them out nor say so.
+type silencer struct {
+	fabric
+	silent *bool
+}
+
+func (s silencer) endpoint() (endpoint, error) {
+	e, err := s.fabric.endpoint()
+	return silencedEnd{e, s.silent}, err
+}
+
+type silencedEnd struct {
+	endpoint
+	silent *bool
+}
+
+func (e silencedEnd) post(requests []verbs.SendRequest) error {
+	if *e.silent {
+		return nil
+	}
+	return e.endpoint.post(requests)
+}
+
+// fastWatch is the pause of the watch in tests.
+const fastWatch = 20 * time.Millisecond
+
+// watchedPair makes two connected nodes that look at their queue pairs often. What node 0 posts is lost while silent is set.
+func watchedPair(t *testing.T, silent *bool) ([]*Transport, []*observer) {
+	t.Helper()
+	all := newFakeFabrics(t, false)
+	none := new(bool)
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(i int) fabric {
+		return silencer{all.device(), []*bool{silent, none}[i]}
+	})
+	for _, tr := range nodes {
+		tr.watchPause = fastWatch
+	}
+	seen := observe(2)
+	pollUntil(t, "a queue pair", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+	return nodes, seen
+}
+
+// TestSilentQueuePair: what a device takes and does not send goes by TCP after a while, and so does what comes then, until there is another queue pair.
+func TestSilentQueuePair(t *testing.T) {
+	var silent bool
+	nodes, seen := watchedPair(t, &silent)
+	silent = true
+	for sent := 1; sent <= 3; sent++ {
+		page := nodes[0].Lease(1)
+		if err := nodes[0].Send(1, []byte("is anybody there?"), page); err != nil {
+			t.Fatal(err)
+		}
+		pollUntil(t, "a frame", asInterface(nodes), seen, func() bool { return seen[1].frames[0] == sent })
+	}
+	if nodes[0].LinkStats().LinksFailed == 0 || len(seen[0].down)+len(seen[1].down) > 0 {
+		t.Errorf("%+v, %v", nodes[0].LinkStats(), seen)
+	}
+	silent = false
+	written := nodes[0].LinkStats().PayloadsSent
+	pollUntil(t, "another queue pair", asInterface(nodes), seen, func() bool { return nodes[0].LinkStats().Links == 1 && nodes[1].LinkStats().Links == 1 })
+	if err := nodes[0].Send(1, []byte("once more"), nodes[0].Lease(1)); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, "a frame by RDMA", asInterface(nodes), seen, func() bool { return seen[1].frames[0] == 4 })
+	if nodes[0].LinkStats().PayloadsSent != written+1 {
+		t.Error("the page did not go by the new queue pair")
+	}
+}
+
+// TestQuietQueuePair: a message that nobody answers is acknowledged when that is asked for, so the queue pair stays and nobody looks any more.
+func TestQuietQueuePair(t *testing.T) {
+	nodes, seen := watchedPair(t, new(bool))
+	if err := nodes[0].Send(1, []byte("no answer, please"), nil); err != nil {
+		t.Fatal(err)
+	}
+	sender := nodes[0].peers[1]
+	pollUntil(t, "an acknowledgement", asInterface(nodes), seen, func() bool { return sender.last > 0 && sender.acked == sender.last && nodes[0].watchAt.IsZero() })
+	for i, tr := range nodes {
+		if s := tr.LinkStats(); s.LinksFailed != 0 || s.Links != 1 {
+			t.Errorf("node %d: %+v", i, s)
+		}
+	}
+}

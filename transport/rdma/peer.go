@@ -95,6 +95,8 @@ type link struct {
 	pages           int       // written there and not acknowledged
 	acks            uint64    // how many acknowledgements alone were posted
 	said, heard     past      // what was sent, and what was received
+	seen, asked     uint64    // the last look: what was acknowledged; and up to where an acknowledgement was asked for
+	silent          int       // looks since something was acknowledged
 	drained         bool      // after a failure: nothing completes any more
 	until           time.Time // after a failure: when to stop waiting for that
 }

@@ -106,6 +106,8 @@ type Transport struct {
 	sinceBase                         int                 // Polls since the base transport was asked
 	broken                            error               // why the device is no longer used
 	clock                             clock
+	watchPause                        time.Duration
+	watchAt                           time.Time // when to look at the queue pairs next; zero: nothing was sent since all was acknowledged
 
 	// handling is true while Poll runs, so that methods called by the Handler don't take mu again. It, the handler and the pool
 	// belong to the reactor's goroutine, also after Close.
@@ -217,7 +219,7 @@ func newTransport(c Config, f fabric) (*Transport, error) {
 	t := &Transport{
 		base: c.Base, fabric: f, self: c.Base.Self(), pageBytes: c.Base.PageBytes(), maxQueued: c.MaxQueuedBytes,
 		required: c.Required, log: c.Log, sizes: sizes, peers: make([]*peer, nodes), links: make(map[uint32]*link),
-		pool: newPagePool(nodes, c.Base.Self(), c.Base.PageBytes(), sizes),
+		pool: newPagePool(nodes, c.Base.Self(), c.Base.PageBytes(), sizes), watchPause: watchPause,
 	}
 	if err := t.allocate(); err != nil {
 		return nil, err

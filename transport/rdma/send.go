@@ -333,6 +333,7 @@ func (t *Transport) postMessages(p *peer) bool {
 		t.breakLink(p, err, true)
 		return false
 	}
+	t.watch()
 	return !p.queue.empty()
 }
 

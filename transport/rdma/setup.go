@@ -301,6 +301,7 @@ func (t *Transport) tick() {
 			t.ringAt(p.due)
 		}
 	}
+	t.watched(now)
 	for _, l := range t.links {
 		switch {
 		case l.until.IsZero():

@@ -95,12 +95,12 @@ func (d deaths) unjustified(all []Operation) (violations []violation) {
 			things[t] = append(things[t], o)
 		}
 	}
-	for t, uses := range things {
+	for _, uses := range things {
 		for _, o := range uses {
 			if !o.tellsOfLoss() {
 				continue
 			}
-			if err := errors.Join(d.justify(o, uses, things, t), d.outlived(o, uses)); err != nil {
+			if err := errors.Join(d.justify(o, uses), d.outlived(o, uses)); err != nil {
 				same := slices.DeleteFunc(slices.Clone(uses), func(x Operation) bool { return x.Void || x.Place != o.Place })
 				violations = append(violations, violation{o.Place, same, fmt.Errorf("%s, %s: %w", o.Place, describe(o, nil), err)})
 			}
@@ -115,16 +115,14 @@ func (o Operation) tellsOfLoss() bool {
 }
 
 // justify says why the loss of which an operation tells cannot have been. uses are those of the same thing.
-func (d deaths) justify(o Operation, uses []Operation, things map[thing][]Operation, t thing) error {
+func (d deaths) justify(o Operation, uses []Operation) error {
 	if !o.lost.node(o.Dead) {
 		return fmt.Errorf("%w: node %d was not lost", errUnjustified, o.Dead)
 	}
 	end := int64(math.MinInt64) // of all that lost hosts have done with it
-	for page := range t.readAhead() {
-		for _, x := range things[page] {
-			if lost := o.lost.of(x.client); lost != nil {
-				end = max(end, min(x.Return, lost.settled))
-			}
+	for _, x := range uses {
+		if lost := o.lost.of(x.client); lost != nil {
+			end = max(end, min(x.Return, lost.settled))
 		}
 	}
 	for _, x := range uses {
@@ -141,20 +139,6 @@ func (d deaths) justify(o Operation, uses []Operation, things map[thing][]Operat
 type thing struct {
 	name string // of the memory, or of the lock
 	page int    // -1: it is a lock
-}
-
-// readAheadAtMost is how many pages there may be between one that a program touches, and one that its node fetches because of that.
-const readAheadAtMost = spreadPages
-
-// readAhead yields the things that a host may have got this one together with.
-func (t thing) readAhead() func(yield func(thing) bool) {
-	return func(yield func(thing) bool) {
-		for back := range readAheadAtMost {
-			if !yield(thing{t.name, t.page - back}) || t.page < 0 {
-				return
-			}
-		}
-	}
 }
 
 // thingOf is what an operation uses: KIND/…/ERA/I is a word of the memory KIND/….

@@ -19,8 +19,8 @@ const (
 	// eraSpan is for how long programs work at the same places, before they go on to fresh ones. Operations that may have happened at any time, of
 	// which every killed program leaves some, make a place harder to check, without bound if the place were used for ever.
 	eraSpan = 10 * time.Second
-	// maxEras is how many eras there are memory for, which costs nothing until it is touched. It is enough for days; the last goes on for ever.
-	maxEras = 1 << 14
+	// maxEras is how many eras there are memory for, which costs nothing until it is touched. It is enough for hours; the last goes on for ever.
+	maxEras = 1 << 10
 	// restAtMost is how long a thread rests between two operations.
 	restAtMost = 30 * time.Millisecond
 )

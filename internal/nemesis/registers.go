@@ -10,6 +10,8 @@ import (
 const (
 	// spreadPages is over how many pages the words of an era are spread.
 	spreadPages = 4
+	// stridePages is from one of them to the next: more than a node ever asks for together, so that it has only those that its programs touch. Then each loss can be judged by who has touched the page.
+	stridePages = 256
 	// spreadWords is how many words there are in an era: three on each page, so that neighbours are in each other's way.
 	spreadWords = 3 * spreadPages
 )
@@ -24,16 +26,16 @@ func newSpread(m *member, name string, options ...dsm.AllocOption) (spread, erro
 	s := spread{pageWords: m.c.PageBytes() / 8}
 	var err error
 	// It has to outlive its programs, all of which may be dead at the same time.
-	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*s.pageWords, append(options, dsm.Keep())...)
+	s.words, err = dsm.Alloc[uint64](m.c, name, maxEras*spreadPages*stridePages*s.pageWords, append(options, dsm.Keep())...)
 	return s, err
 }
 
 // word is one of the words of an era.
 func (s spread) word(era, i int) *uint64 {
-	return &s.words[pageOf(era, i)*s.pageWords+i/spreadPages]
+	return &s.words[pageOf(era, i)*stridePages*s.pageWords+i/spreadPages]
 }
 
-// pageOf is the page of a word.
+// pageOf is the page of a word, of those that are used.
 func pageOf(era, i int) int { return era*spreadPages + i%spreadPages }
 
 // ofLateEras calls visit for each word of the present era and the one before, which late operations may still have been at.

@@ -73,6 +73,7 @@ type past struct {
 	histories  []*history // of all programs that ever were
 	deaths     deaths
 	departures deaths // in order
+	shortages  []shortage
 }
 
 // newCampaign starts the machines, daemons and programs.
@@ -176,6 +177,7 @@ func (c *campaign) watch() {
 	c.follow()
 	c.mourn()
 	c.seeOff()
+	c.ration()
 	for _, p := range c.present() {
 		if !p.Running() && !c.hasLeft(p) && !c.isBereaved(p) { // these are dealt with the next time
 			c.violate("%s has ended with status %d though nobody has told it to: %s", p.name, p.Wait(c.t), lastLines(p.Errors()))

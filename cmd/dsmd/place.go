@@ -85,7 +85,7 @@ func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secret
 		host = bind.IP.String()
 	}
 	return membership.Form(ctx, membership.Config{
-		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Data: reach.Data, Transports: node.Transports(),
+		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(),
 		Agree: agreements(v, s),
 		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: s.gossip,
 		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: log, Metrics: registry,

@@ -22,6 +22,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/launch"
+	"dsmd/internal/membership"
 	"dsmd/internal/settings"
 	"dsmd/node"
 	"dsmd/protocol"
@@ -89,7 +90,7 @@ func serve(v *settings.Values, fds inherited) error {
 		return fmt.Errorf("the log: %w", err)
 	}
 	defer func() { _ = log.Sync() }() // a terminal or pipe cannot be synced, and need not be
-	for {
+	for returning := false; ; {
 		own := fds
 		if v.Return {
 			if own, err = fds.copies(); err != nil {
@@ -98,6 +99,8 @@ func serve(v *settings.Values, fds inherited) error {
 		}
 		err := serveOnce(ctx, v, own, log)
 		switch {
+		case returning && errors.Is(err, membership.ErrTimeout):
+			continue // the others cannot be reached yet
 		case !isLeftBehind(err):
 			return err
 		case !v.Return:
@@ -106,7 +109,7 @@ func serve(v *settings.Values, fds inherited) error {
 			return nil
 		}
 		log.Warn("this daemon comes back as one that knows nothing, as soon as the others let it in", zap.Error(err))
-		v.Rejoin = true
+		v.Rejoin, returning = true, true
 	}
 }
 

@@ -119,10 +119,14 @@ func (g gossip) unfit(peer *memberlist.Node) string {
 	}
 	t := g.formation.table
 	switch {
+	case t == nil && g.self.returns:
+		return "" // it waits for whoever knows the cluster
+	case t == nil && m.returns:
+		return fmt.Sprintf("it comes back to a cluster (--rejoin), and %q is not complete yet; start all of its nodes without that", m.cluster)
 	case t == nil && m.sealed != (digest{}) && (g.formation.bound == nil || g.formation.bound.table.digest != m.sealed):
 		return fmt.Sprintf("its cluster %q is complete with %d nodes, and this node at %s is none of them; stop a node, or start all with a larger --nodes",
 			m.cluster, g.cfg.Nodes, g.self.data)
-	case t != nil && t.find(peer.Name) == nil:
+	case t != nil && t.find(peer.Name) == nil && !m.returns: // who returns is told the table, and finds out
 		return fmt.Sprintf("it takes data at %s, and this cluster %q is complete with %d nodes, of which it is none", m.data, m.cluster, g.cfg.Nodes)
 	}
 	return ""
@@ -168,7 +172,8 @@ func (g gossip) NotifyLeave(n *memberlist.Node) {
 
 // gone notes the end of a node, once. Called with mu.
 func (g gossip) gone(name string) {
-	if _, known := g.formation.known[name]; !known || name == g.self.name() {
+	m, known := g.formation.known[name]
+	if !known || name == g.self.name() {
 		return
 	}
 	delete(g.addresses, name)
@@ -185,11 +190,13 @@ func (g gossip) gone(name string) {
 		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", left))
 		return
 	}
-	switch n := t.find(name); {
+	switch n := t.at(m.data); {
 	case n == nil || g.closed: // nobody asks
+	case g.formation.hasSuccessor(&m):
+		g.log.Info("a node has ended that was started again since", zap.Int("id", n.ID), zap.String("data", n.Data))
 	case left:
 		g.lose(Loss{Node: *n, Left: true, Why: why})
 	default:
-		g.doubtful[name] = doubtful{Loss{Node: *n, After: g.cfg.DeadAfter}, time.Now()}
+		g.doubtful[name] = doubtful{Loss{Node: *n, After: g.cfg.DeadAfter}, m, time.Now()}
 	}
 }

@@ -25,7 +25,9 @@
 // committed. All of this is a pure state machine, which a test runs under loss, reordering and crashes.
 //
 // A node is known by its data address and the time at which it was started, its incarnation: one that was started anew is another node, and is
-// not let into a cluster that is complete.
+// not let into a cluster that is complete, unless it says that it comes back (Config.Returns) to the place of an earlier one with its address. Then it is told the table by
+// somebody who has it, which stays as it is: the incarnation in a name is that with which the cluster began. That the earlier one is dead
+// is no news any more as soon as the later one is known. Whether the others want to work with it, is for the layers above to say.
 //
 // # When a node is gone
 //

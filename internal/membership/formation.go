@@ -66,14 +66,15 @@ func (f *formation) ended() bool { return f.table != nil || f.err != nil }
 // join tells that a node was found, or that it says something else of itself than before. Preconditions: it is compatible.
 func (f *formation) join(m member) {
 	f.known[m.name()] = m
-	if f.ended() {
-		return
-	}
-	if m.sealed != (digest{}) {
+	switch {
+	case f.ended():
+	case f.self.returns && m.sealed != (digest{}):
+		f.send(m.name(), message{kind: ask})
+	case m.sealed != (digest{}):
 		f.sealed(&m)
-		return
+	default:
+		f.advance()
 	}
-	f.advance()
 }
 
 // sealed deals with a node that has started.
@@ -102,7 +103,7 @@ func (f *formation) leave(name string) {
 
 // advance proposes or withdraws as what is known demands.
 func (f *formation) advance() {
-	if f.bound != nil {
+	if f.bound != nil || f.self.returns {
 		return
 	}
 	chosen, _ := choose(f.known, f.nodes)
@@ -191,7 +192,54 @@ func (f *formation) receive(m *message) {
 		if f.table != nil && f.table.digest == m.digest {
 			delete(f.unheard, m.from)
 		}
+	case ask:
+		if f.table != nil {
+			f.send(m.from, message{kind: tell, round: m.round, digest: f.table.digest, nodes: f.table.Nodes})
+		}
+	case tell:
+		f.onTell(&from, m)
 	}
+}
+
+// onTell deals with the table of a cluster that is complete, to which this node comes back.
+func (f *formation) onTell(from *member, m *message) {
+	t := newTable(f.self.cluster, m.nodes)
+	if !f.self.returns || f.table != nil || len(t.Nodes) != f.nodes || t.digest != m.digest || from.sealed != m.digest {
+		return
+	}
+	switch own := t.at(f.self.data); {
+	case own == nil:
+		f.err = fmt.Errorf("%w: no node of the cluster %q was at %s, where this one takes data: a node comes back at the address that it had", ErrRefused, f.self.cluster, f.self.data)
+	case f.self.id != Auto && f.self.id != own.ID:
+		f.err = fmt.Errorf("%w: the node at %s is number %d of the cluster %q, and this one is to be %d", ErrRefused, f.self.data, own.ID, f.self.cluster, f.self.id)
+	default:
+		f.table = t
+	}
+}
+
+// askAgain asks one of the nodes that can know for the table, in turn.
+func (f *formation) askAgain() {
+	var know []string
+	for name, m := range f.known {
+		if m.sealed != (digest{}) {
+			know = append(know, name)
+		}
+	}
+	if len(know) > 0 {
+		slices.Sort(know)
+		f.round++
+		f.send(know[int(f.round)%len(know)], message{kind: ask, round: f.round})
+	}
+}
+
+// hasSuccessor says whether a later incarnation of a node is known.
+func (f *formation) hasSuccessor(m *member) bool {
+	for _, other := range f.known {
+		if other.data == m.data && m.earlier(&other) {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *formation) onPropose(from *member, m *message) {
@@ -253,6 +301,9 @@ func (f *formation) tick() {
 	case f.table != nil:
 		f.announce()
 		return
+	case f.self.returns:
+		f.askAgain()
+		return
 	case f.mine != nil:
 		f.propose()
 	case f.bound != nil:
@@ -269,6 +320,9 @@ func (f *formation) tick() {
 
 // status says for people how far the formation is.
 func (f *formation) status() string {
+	if f.self.returns {
+		return fmt.Sprintf("%d of %d nodes are known, and none has said who makes up the cluster that this one comes back to (--rejoin); one that is not complete yet is formed without that", len(f.known), f.nodes)
+	}
 	text := fmt.Sprintf("%d of %d nodes are known", len(f.known), f.nodes)
 	if f.bound != nil || f.mine != nil {
 		text += ", and they are about to start"

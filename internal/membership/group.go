@@ -46,6 +46,7 @@ type Config struct {
 	Cluster    string      // 1 to MaxCluster bytes; nodes of other names are refused
 	Nodes      int         // how many make up the cluster, 1 to 1024
 	ID         int         // the number that this node must have, below Nodes, or Auto
+	Returns    bool        // the cluster is complete, and this node comes back to the place that one with its Data had
 	Data       string      // where others reach this node's data port, HOST:PORT, at most MaxAddress bytes
 	Transports []string    // that it has, for people
 	Agree      []Agreement // on which all nodes must agree, in the same order; at most 16, of at most 64 bytes each
@@ -110,7 +111,8 @@ type Group struct {
 	closed    bool                          // guarded by mu
 }
 
-// Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes know that all are there.
+// Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes know that all are there. With Config.Returns
+// it waits until a node of the complete cluster has said which nodes that are.
 //
 // Errors: ErrRefused (this node and the cluster do not fit together: another cluster, other settings, another gossip key, or
 // the cluster is complete without it), ErrTimeout, ctx's, and those of listening.
@@ -157,7 +159,7 @@ func (g *Group) outcome() error {
 	if g.formation.err != nil {
 		return g.formation.err
 	}
-	g.log.Info("the cluster is complete", zap.Int("nodes", g.cfg.Nodes), zap.Int("id", g.formation.table.find(g.self.name()).ID),
+	g.log.Info("the cluster is complete", zap.Int("nodes", g.cfg.Nodes), zap.Int("id", g.formation.table.at(g.self.data).ID),
 		zap.String("digest", g.formation.table.Digest()))
 	return nil
 }
@@ -179,7 +181,7 @@ func (g *Group) Table() *Table {
 func (g *Group) Self() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.formation.table.find(g.self.name()).ID
+	return g.formation.table.at(g.self.data).ID
 }
 
 // Watch has tell called for each node that is lost, also for those that were lost before, each once. It is called from one goroutine.
@@ -255,7 +257,7 @@ func open(cfg Config) (*Group, error) {
 		g.cfg.Resolve = net.DefaultResolver.LookupHost
 	}
 	g.self = member{
-		incarnation: uint64(time.Now().UnixNano()), id: cfg.ID, cluster: cfg.Cluster, data: cfg.Data,
+		incarnation: uint64(time.Now().UnixNano()), id: cfg.ID, returns: cfg.Returns, cluster: cfg.Cluster, data: cfg.Data,
 		transports: strings.Join(cfg.Transports, ","), agree: cfg.Agree,
 	}
 	if err := g.self.fits(); err != nil {
@@ -438,7 +440,8 @@ func (g *Group) publish() {
 // is believed.
 type doubtful struct {
 	Loss
-	since time.Time
+	member member
+	since  time.Time
 }
 
 // objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
@@ -450,7 +453,9 @@ func (g *Group) loseDoubtful() {
 		if time.Since(d.since) >= objectionTime {
 			delete(g.doubtful, name)
 			g.count.deaths.Inc()
-			g.lose(d.Loss)
+			if !g.formation.hasSuccessor(&d.member) {
+				g.lose(d.Loss)
+			}
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 var ErrMalformed = errors.New("membership: malformed")
 
 // metaVersion is the version of what members say of themselves and to each other. It comes first in both.
-const metaVersion = 1
+const metaVersion = 2
 
 // Agreement is a setting on which all nodes must agree, in the words of an error: "region", "64GiB".
 type Agreement struct{ Name, Value string }
@@ -43,6 +43,7 @@ func (d digest) String() string { return hex.EncodeToString(d[:]) }
 type member struct {
 	incarnation uint64 // when it was started, in nanoseconds since 1970
 	id          int    // that it must have, or Auto
+	returns     bool   // it takes the place that an earlier incarnation had in a cluster that is complete
 	sealed      digest // of the table that it has started with; zero: none yet
 	cluster     string
 	data        string // where it takes data connections, HOST:PORT
@@ -106,6 +107,11 @@ func appendMember(b []byte, m *member) []byte {
 	b = append(b, metaVersion)
 	b = binary.LittleEndian.AppendUint64(b, m.incarnation)
 	b = binary.LittleEndian.AppendUint16(b, id)
+	returns := byte(0)
+	if m.returns {
+		returns = 1
+	}
+	b = append(b, returns)
 	b = append(b, m.sealed[:]...)
 	b = appendText(b, m.cluster)
 	b = appendText(b, m.data)
@@ -127,6 +133,8 @@ func decodeMember(b []byte) (member, error) {
 	if id := r.u16(); id != noID {
 		m.id = int(id)
 	}
+	returns := r.u8()
+	m.returns = returns == 1
 	copy(m.sealed[:], r.take(len(m.sealed)))
 	m.cluster, m.data, m.transports = r.text(MaxCluster), r.text(MaxAddress), r.text(maxText)
 	count := int(r.u8())
@@ -136,7 +144,7 @@ func decodeMember(b []byte) (member, error) {
 	for range count {
 		m.agree = append(m.agree, Agreement{r.text(maxText), r.text(maxText)})
 	}
-	if r.failed || len(r.b) != 0 {
+	if r.failed || len(r.b) != 0 || returns > 1 {
 		return member{}, fmt.Errorf("%w: a member's description of %d bytes", ErrMalformed, len(b))
 	}
 	if _, _, err := net.SplitHostPort(m.data); err != nil {

@@ -22,12 +22,16 @@ const (
 	done
 	// leaving: I end.
 	leaving
+	// ask: which are the nodes? From one that comes back.
+	ask
+	// tell: these are.
+	tell
 
 	kindEnd
 )
 
 func (k kind) String() string {
-	return [...]string{"?", "propose", "accept", "withdraw", "commit", "done", "leaving"}[k%kindEnd]
+	return [...]string{"?", "propose", "accept", "withdraw", "commit", "done", "leaving", "ask", "tell"}[k%kindEnd]
 }
 
 // maxTable bounds the nodes of a table: protocol.MaxNodes, and what a message with that many fits into.
@@ -55,8 +59,8 @@ type message struct {
 	kind   kind
 	round  uint32 // of the proposal; 0 for leaving
 	from   string // name of the sender
-	digest digest // of the table; zero for withdraw and leaving
-	nodes  []Node // propose: the table
+	digest digest // of the table; zero for withdraw, leaving and ask
+	nodes  []Node // propose and tell: the table
 	reason string // leaving: why, "" if it was told to; at most maxReason bytes
 }
 
@@ -87,7 +91,7 @@ func decodeMessage(b []byte) (message, error) {
 	copy(m.digest[:], r.take(len(m.digest)))
 	m.from = r.text(maxName)
 	count := int(r.u16())
-	if count > maxTable || (count > 0) != (k == propose) {
+	if count > maxTable || (count > 0) != (k == propose || k == tell) {
 		return message{}, fmt.Errorf("%w: a %v with %d nodes", ErrMalformed, k, count)
 	}
 	for id := range count {

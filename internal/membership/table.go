@@ -48,6 +48,14 @@ func (t *Table) find(name string) *Node {
 	return nil
 }
 
+// at is the node that takes data at an address, or did in an earlier incarnation, or nil.
+func (t *Table) at(data string) *Node {
+	if i := slices.IndexFunc(t.Nodes, func(n Node) bool { return n.Data == data }); i >= 0 {
+		return &t.Nodes[i]
+	}
+	return nil
+}
+
 // assign gives each of the members a number: those that must have one theirs, the others what is left, in the order of their addresses.
 // Preconditions: the numbers that members must have are different, and below len(members).
 func assign(cluster string, members []member) *Table {

@@ -19,12 +19,14 @@ func sampleMessage() message {
 }
 
 func TestWireForms(t *testing.T) {
-	for _, m := range []member{sampleMember(), {id: Auto, data: "a:1"}} {
+	told := sampleMessage()
+	told.kind = tell
+	for _, m := range []member{sampleMember(), {id: Auto, data: "a:1"}, {id: 2, returns: true, data: "a:1"}} {
 		if got, err := decodeMember(appendMember(nil, &m)); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}
 	}
-	for _, m := range []message{sampleMessage(), {kind: accept, round: 1, from: "a:1#2"}, {kind: leaving, from: "b", reason: "enough"}} {
+	for _, m := range []message{sampleMessage(), {kind: accept, round: 1, from: "a:1#2"}, {kind: leaving, from: "b", reason: "enough"}, {kind: ask, from: "a:1#2"}, told} {
 		if got, err := decodeMessage(appendMessage(nil, &m)); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}
@@ -47,7 +49,7 @@ func TestOtherVersions(t *testing.T) {
 	m, msg := sampleMember(), sampleMessage()
 	b := appendMember(nil, &m)
 	b[0]++
-	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 2, this node knows version 1") {
+	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 3, this node knows version 2") {
 		t.Error(err)
 	}
 	b = appendMessage(nil, &msg)

@@ -73,7 +73,7 @@ var All = []Setting{
 	{Name: "no-quorum", Scope: Serve, Default: node.NoQuorumPolicies[0], Range: strings.Join(node.NoQuorumPolicies, ", "),
 		Meaning: "with --survive, what programs do where too few nodes are left: wait, or end with the daemon",
 		value:   func(v *Values) pflag.Value { return choice{&v.NoQuorum, node.NoQuorumPolicies} }},
-	{Name: "rejoin", Scope: Serve, Default: "false", Range: "true or false; with --survive, --id and --peers",
+	{Name: "rejoin", Scope: Serve, Default: "false", Range: "true or false; with --survive, under the same addresses as before",
 		Meaning: "come into a cluster that runs, in the place of a node that has left or was lost",
 		value:   func(v *Values) pflag.Value { return truth{&v.Rejoin} }},
 	{Name: "return", Scope: Serve, Default: "false", Range: "true or false; with --survive",

@@ -130,8 +130,8 @@ func (v *Values) Check() error {
 		return errors.New("--return: a cluster of one node has no others that could go on without it")
 	case v.Rejoin && !v.Survive:
 		return errors.New("--rejoin without --survive: nodes come back only into a cluster whose nodes survive the loss of others; give --survive, as on all of them")
-	case v.Rejoin && (!v.Static() || v.Nodes < 2):
-		return errors.New("--rejoin: the place to come back to is one in a list of nodes; give --peers and --id, as before")
+	case v.Rejoin && v.Nodes < 2:
+		return errors.New("--rejoin: the place to come back to is one among several nodes; give --peers and --id, or --join and --nodes, as before")
 	}
 	if v.Ranks == 0 {
 		v.Ranks = v.Nodes

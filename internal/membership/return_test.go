@@ -14,6 +14,7 @@ import (
 // TestReturn: a node that was killed comes back at the address that it had, and gets the same number and table; when it is killed again that is a loss. Two that
 // have left come back at the same time.
 func TestReturn(t *testing.T) {
+	t.Parallel()
 	l := newLAN()
 	all := cluster(t, l, 4, nil)
 	for _, a := range all {
@@ -110,6 +111,7 @@ func TestSuccessor(t *testing.T) {
 
 // TestWrongReturns: who says that it comes back, and has no place to come back to, is told so. Nobody is harmed.
 func TestWrongReturns(t *testing.T) {
+	t.Parallel()
 	l := newLAN()
 	forming := begin(t, l.config(0, 2))
 	forming.said(t, "gossiping")

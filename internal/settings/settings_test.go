@@ -202,6 +202,11 @@ func TestCheck(t *testing.T) {
 		{"--join=a --nodes=3 --listen=10.0.0.1:1 --ranks=7", "", func(v *Values) bool { return v.Gossip == "10.0.0.1:7401" && v.Ranks == 7 }},
 		{"--join=a", "--join without --nodes", nil},
 		{"--join=a --nodes=2 --id=2", "ids of 2 nodes are 0 to 1", nil},
+		{"--join=a --nodes=2 --survive --rejoin --return", "", func(v *Values) bool { return v.Rejoin && v.Return }},
+		{"--peers=a:1,b:2 --id=1 --rejoin", "--rejoin without --survive", nil},
+		{"--peers=a:1,b:2 --id=1 --return", "--return without --survive", nil},
+		{"--survive --rejoin", "one among several nodes", nil},
+		{"--survive --return", "has no others", nil},
 		{"--tls-ca=x --tls-key=y", "belong together", nil},
 		{"--tls-ca=x --tls-key=y --tls-cert=z", "", (*Values).TLS},
 	} {

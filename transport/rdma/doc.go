@@ -26,7 +26,8 @@
 //
 // # When a queue pair fails
 //
-// The messages that are not acknowledged are sent again, on the base, and the receiver takes each number once and in order. So
+// A device says that a request has failed; and one who has sent something looks now and then whether it was acknowledged, because a device
+// may fail without a word (watch.go). The messages that are not acknowledged are sent again, on the base, and the receiver takes each number once and in order. So
 // a change of path needs no agreement, frames arrive exactly once, and neither side waits for the other (setup.go). Before the pair has
 // another queue pair, both sides have ended the last one: no late write can hit a slot that is used again. Whether a peer is
 // alive is never decided here: the base reports it lost, or not.

@@ -52,7 +52,13 @@ func running(t *testing.T, m *netns.Machine) string {
 // run starts a job of members from the first machine.
 func (o *office) run(t *testing.T, then string, flags ...string) *testcluster.Process {
 	t.Helper()
-	path, env := member.Elsewhere(t)
+	return o.runProgram(t, member, then, flags...)
+}
+
+// runProgram starts a job of another program.
+func (o *office) runProgram(t *testing.T, program *testcluster.Program, then string, flags ...string) *testcluster.Process {
+	t.Helper()
+	path, env := program.Elsewhere(t)
 	args := append([]string{"run", "--dir", "/tmp"}, flags...)
 	for _, v := range env {
 		args = append(args, "--env", v)
@@ -116,6 +122,18 @@ func TestRunOnHosts(t *testing.T) {
 		o.net.Machines[1].Run(t, "pkill -KILL -f 'dsmd run-agent$'")
 		if status := job.Wait(t); status != 70 || !strings.Contains(job.Errors(), "launch: on bob: the connection is lost") {
 			t.Errorf("status %d, errors %q", status, job.Errors())
+		}
+		o.wantIdle(t)
+	})
+	t.Run("host lost, and the others go on", func(t *testing.T) {
+		job := o.runProgram(t, survivor, "2", "--hosts", hosts, "--survive")
+		met(t, job, 4)
+		o.net.Machines[1].Run(t, "pkill -KILL -f 'dsmd run-agent$'")
+		job.Succeed(t)
+		for _, want := range []string{"launch: on bob: the connection is lost", ", and with it rank 1 on bob, rank 2 on bob, at ", "2 of 4 ranks have succeeded"} {
+			if !strings.Contains(job.Errors(), want) {
+				t.Errorf("the job does not say %q:\n%s", want, job.Errors())
+			}
 		}
 		o.wantIdle(t)
 	})

@@ -286,6 +286,7 @@ type lateLink struct {
 	from io.Reader // what conn says, with what was read ahead
 	name string    // of the machine
 	off  bool      // cut was called; guarded by mu
+	late bool      // conn did not come in time; guarded by mu
 }
 
 // arrive says that the connection is there. It returns false if there was one already, or nobody wants it any more.
@@ -303,18 +304,26 @@ func (l *lateLink) arrive(conn net.Conn, from io.Reader, name string) bool {
 // errLate: a task has not come in time.
 var errLate = errors.New("launch: the task has not come")
 
-// arrived waits for the connection.
+// arrived waits for the connection. The reader and the writer both do: when one finds it late, and cuts the link for that,
+// the other says the same.
 func (l *lateLink) arrived() error {
-	late := time.NewTimer(l.patience)
-	defer late.Stop()
+	timer := time.NewTimer(l.patience)
+	defer timer.Stop()
+	late := false
 	select {
 	case <-l.come:
 		return nil
 	case <-l.ended:
-		return net.ErrClosed
-	case <-late.C:
+	case <-timer.C:
+		late = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = l.late || late
+	if l.late {
 		return errLate
 	}
+	return net.ErrClosed
 }
 
 func (l *lateLink) Read(b []byte) (int, error) {

@@ -2,6 +2,8 @@ package launch
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // attend starts one of the tasks of a meeting, as a batch system would: beside the launcher.
@@ -85,4 +88,22 @@ func TestLostLauncher(t *testing.T) {
 		t.Errorf("%v: %s", err, other.Stderr)
 	}
 	gone(t, pids)
+}
+
+// TestLateLinkSaysWhy: the writer may be the first to find that nobody comes, and cuts the link. The reader's error is the one that is shown.
+func TestLateLinkSaysWhy(t *testing.T) {
+	l := &lateLink{patience: time.Millisecond, come: make(chan struct{}), ended: make(chan struct{})}
+	if _, err := l.Write(nil); !errors.Is(err, errLate) {
+		t.Errorf("Write = %v", err)
+	}
+	l.patience = time.Hour
+	l.cut()
+	if _, err := l.Read(nil); !errors.Is(err, errLate) {
+		t.Errorf("Read after the cut = %v, want %v", err, errLate)
+	}
+	l = &lateLink{patience: time.Hour, come: make(chan struct{}), ended: make(chan struct{})}
+	l.cut()
+	if _, err := l.Read(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Read of a link that was cut for another reason = %v", err)
+	}
 }

@@ -284,8 +284,9 @@ func TestHangIsNoticed(t *testing.T) {
 		t.Errorf("of the daemons it says\n%s", text)
 	}
 	for _, v := range g.stay {
-		// Of a worker that waits for a page the runtime can show only where it was started.
-		if !strings.Contains(v.Errors(), "torture.(*process).start") {
+		// Of a worker that waits for a page the runtime can show only where it was started; and nothing, if it does so inside the
+		// race detector, which is not Go.
+		if text := v.Errors(); !strings.Contains(text, "torture.(*process).start") && !strings.Contains(text, "unknown pc") {
 			t.Errorf("process %d has not said where its goroutines are: %q", v.PID(), v.Errors())
 		}
 	}

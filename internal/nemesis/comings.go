@@ -44,6 +44,7 @@ func (c *campaign) seeOff() {
 		case slices.ContainsFunc(h.programs, func(p *resident) bool { return p != nil }):
 		case h.drain == nil:
 			h.drain = startOn(c.t, h.Machine, "drain of "+h.daemon.name, nil, testcluster.Dsmd(c.t), "drain", "--socket", socket)
+			h.drained = now()
 			c.logs = append(c.logs, h.drain)
 		case !h.drain.Running() && h.drain.Wait(c.t) != 0:
 			c.violate("the %s has not left: %s", h.daemon.name, lastLines(h.drain.Errors()))
@@ -51,8 +52,8 @@ func (c *campaign) seeOff() {
 			c.violate("the %s has ended with status %d when it was to leave: %s", h.daemon.name, h.daemon.Wait(c.t), lastLines(h.daemon.Errors()))
 		case !h.daemon.Running() && !h.drain.Running():
 			h.standing = away
-			now, past := now(), &c.past[c.life]
-			past.departures = append(past.departures, &death{host: h.rank, stay: h.stays, at: now, settled: now, inOrder: true})
+			past := &c.past[c.life]
+			past.departures = append(past.departures, &death{host: h.rank, stay: h.stays, at: h.drained, settled: now(), inOrder: true})
 			c.report.left(h.Name, time.Since(h.asked))
 		}
 	}

@@ -13,9 +13,11 @@ import (
 // death is the loss of a host: its daemon was killed, or the others have gone on without it. It may come back, as one that knows nothing.
 type death struct {
 	host  int
-	stay  int   // of the host
-	since int   // the epoch with which that began
-	at    int64 // from when on nothing that happens on the host need reach anybody else
+	stay  int // of the host
+	since int // the epoch with which that began
+	// at is from when on nothing that happens on the host need reach anybody else. In order it is when it began to leave: from then on what it had may be on
+	// others, and on no others than one that is lost.
+	at int64
 	// settled is when all hosts that are left had gone on without it: nothing that was done there can reach anybody from then on. It is unknown at first.
 	settled int64
 	// inOrder says that it is none: the host has left, and the others have what it had.
@@ -67,7 +69,7 @@ func (d deaths) doubt(all []Operation) []Operation {
 	return doubted
 }
 
-// before are the hosts that were lost until then, and those that had left before one of them was lost: what these had they may have handed over to that one.
+// before are the hosts that were lost until then, and those that had left, or begun to leave, before one of them was lost: what these had they may have handed over to that one.
 func (d deaths) before(when int64) (lost deaths) {
 	last := int64(math.MinInt64)
 	for _, x := range d {

@@ -19,6 +19,7 @@ type host struct {
 	since    int         // the first such epoch of this stay
 	programs []*resident // in the order of workloads; nil: it was killed, has ended because of a loss, or was not started yet
 	drain    *process    // dsmd drain, while the host is leaving; nil: its programs have not ended yet
+	drained  int64       // when that was started
 	harmed   map[string]bool
 	asked    time.Time // when it was told to leave, or began to come
 }

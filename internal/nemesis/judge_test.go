@@ -163,7 +163,8 @@ func TestJudgementOfManyDoubts(t *testing.T) {
 	}
 }
 
-// TestJudgementOfReturns: eve's host is lost at 10, and the others have gone on without it at 20. It comes back, and at 40 bob's leaves; at 50 eve's is lost again.
+// TestJudgementOfReturns: eve's host is lost at 10, and the others have gone on without it at 20. It comes back, and at 40 bob's begins to leave; at 50
+// eve's is lost again, and at 58 bob's has left.
 func TestJudgementOfReturns(t *testing.T) {
 	ann, bob, eve := by(0, 1), by(1, 2), by(2, 3)
 	back := client{Rank: 2, Stay: 1, Life: 4}
@@ -185,7 +186,7 @@ func TestJudgementOfReturns(t *testing.T) {
 		{"a lock that has left", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(60, 61, ann, l, 2), false},
 		{"is free before", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(45, 46, ann, l, 2), true},
 	} {
-		ends := deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: 40, inOrder: true}, {host: 2, stay: 1, at: 50, settled: 55}}
+		ends := deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: 58, inOrder: true}, {host: 2, stay: 1, at: 50, settled: 55}}
 		if got := check(test.story, ends, nil, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}

@@ -130,11 +130,27 @@ func (d deaths) justify(o Operation, uses []Operation) error {
 	for _, x := range uses {
 		// A release is the end of a use that began when it was acquired.
 		left := o.lost.of(x.client) == nil
-		if left && x.known() && !x.Void && !x.Lost && x.Do != release && x.Return <= o.Call && x.Call > end {
+		if left && x.known() && !x.Void && !x.Lost && x.Do != release && x.Return <= o.Call && x.Call > end && !o.lost.overtaken(x, uses) {
 			return fmt.Errorf("%w: rank %d has done a %s at %s after the last thing that any lost host did", errUnjustified, x.client.Rank, x.Do, x.Place)
 		}
 	}
 	return nil
+}
+
+// overtaken says whether another use was under way, on a host that is left, when a host was lost: it may have taken from all others what they had, and waited for what
+// the lost host was to send it.
+func (d deaths) overtaken(x Operation, uses []Operation) bool {
+	for _, y := range uses {
+		if y.Place == x.Place && y.Call == x.Call && y.client == x.client || d.of(y.client) != nil {
+			continue
+		}
+		if slices.ContainsFunc(d, func(l *death) bool {
+			return !l.inOrder && x.Call < l.settled && y.Call < l.settled && y.Return > max(x.Return, l.at)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // thing is what is lost as a whole: a page of some memory, or a lock.

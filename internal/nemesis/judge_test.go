@@ -183,6 +183,8 @@ func TestJudgementOfReturns(t *testing.T) {
 		{"and is not lost", story{}.at(25, 26, bob, x, write, 0, 7, 0).lost(45, 46, ann, x, read, 1), true},
 		{"but for whoever has it now", story{}.at(25, 26, bob, x, write, 0, 7, 0).lost(60, 61, ann, x, read, 2), false},
 		{"unless another has used it", story{}.at(25, 26, bob, x, write, 0, 7, 0).at(30, 31, ann, x, read, 0, 0, 7).lost(60, 61, ann, x, read, 2), true},
+		{"or its use is overtaken", story{}.at(25, 26, bob, x, write, 0, 7, 0).at(30, 31, ann, x, read, 0, 0, 7).lost(48, 61, ann, x, write, 2), false},
+		{"before the loss is over", story{}.at(56, 57, ann, x, read, 0, 0, 0).lost(58, 61, ann, x, write, 2), true},
 		{"a lock that has left", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(60, 61, ann, l, 2), false},
 		{"is free before", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(45, 46, ann, l, 2), true},
 	} {

@@ -132,26 +132,36 @@ func TestRollingRestart(t *testing.T) {
 	c.quiet()
 }
 
-// unaware is a transport that keeps the loss of peers to itself until it is told to tell.
-type unaware struct {
+// reticent is what is common to transports that keep some of what they have to tell to themselves for a time.
+type reticent struct {
 	transport.Transport
-	tells atomic.Bool
-	heard atomic.Bool // a peer has said that a node asks to be let in
-	kept  []func(transport.Handler)
+	kept []func(transport.Handler)
 }
 
-func (u *unaware) Poll(h transport.Handler, most int) (int, error) {
-	if u.tells.Load() {
-		for _, tell := range u.kept {
+// pollFor tells h what was kept, if it is to be told now, and then polls for through, which may keep more.
+func (r *reticent) pollFor(h, through transport.Handler, most int, now bool) (int, error) {
+	if now {
+		for _, tell := range r.kept {
 			tell(h)
 		}
-		u.kept = nil
+		r.kept = nil
 	}
-	return u.Transport.Poll(keeper{h, u}, most)
+	return r.Transport.Poll(through, most)
 }
 
 // Arm never lets the reactor sleep while something is kept from it: nobody would wake it.
-func (u *unaware) Arm() bool { return u.Transport.Arm() || len(u.kept) > 0 }
+func (r *reticent) Arm() bool { return r.Transport.Arm() || len(r.kept) > 0 }
+
+// unaware is a transport that keeps the loss of peers to itself until it is told to tell.
+type unaware struct {
+	reticent
+	tells atomic.Bool
+	heard atomic.Bool // a peer has said that a node asks to be let in
+}
+
+func (u *unaware) Poll(h transport.Handler, most int) (int, error) {
+	return u.pollFor(h, keeper{h, u}, most, u.tells.Load())
+}
 
 type keeper struct {
 	transport.Handler
@@ -209,24 +219,14 @@ func TestNewcomerMeetsAll(t *testing.T) {
 
 // inattentive is a transport that keeps frames to itself until it is told not to: those of the protocol, or all, the latter until a peer is lost.
 type inattentive struct {
-	transport.Transport
+	reticent
 	protocol atomic.Bool
 	all      atomic.Bool
-	kept     []func(transport.Handler)
 }
 
 func (d *inattentive) Poll(h transport.Handler, most int) (int, error) {
-	if !d.all.Load() && !d.protocol.Load() {
-		for _, tell := range d.kept {
-			tell(h)
-		}
-		d.kept = nil
-	}
-	return d.Transport.Poll(selective{h, d}, most)
+	return d.pollFor(h, selective{h, d}, most, !d.all.Load() && !d.protocol.Load())
 }
-
-// Arm never lets the reactor sleep while something is kept from it.
-func (d *inattentive) Arm() bool { return d.Transport.Arm() || len(d.kept) > 0 }
 
 type selective struct {
 	transport.Handler

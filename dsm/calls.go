@@ -97,10 +97,7 @@ func replyIn(frame []byte, err error) (attach.Reply, error) {
 	if err != nil {
 		return attach.Reply{}, err
 	}
-	f, rest, whole, err := attach.Next(frame)
-	if err == nil && (!whole || len(rest) > 0 || f.Kind != attach.KindReply) {
-		err = fmt.Errorf("%w: what the daemon has put on the control page is not one reply", attach.ErrMalformed)
-	}
+	f, err := attach.Only(frame, attach.KindReply)
 	if err != nil {
 		return attach.Reply{}, err
 	}

@@ -1,10 +1,6 @@
 package node
 
-import (
-	"fmt"
-
-	"dsmd/internal/attach"
-)
+import "dsmd/internal/attach"
 
 // pollBoxes takes the calls that programs have put on their control pages, and says whether there were any.
 func (n *Node) pollBoxes() bool {
@@ -67,12 +63,9 @@ func (n *Node) takeCall(p *program) bool {
 
 // boxFrame lets the call happen that was taken out of a program's box.
 func (n *Node) boxFrame(p *program) error {
-	f, rest, whole, err := attach.Next(p.frame)
-	switch {
-	case err != nil:
+	f, err := attach.Only(p.frame, attach.KindCall)
+	if err != nil {
 		return err
-	case !whole || len(rest) > 0 || f.Kind != attach.KindCall:
-		return fmt.Errorf("%w: what lies on the control page is not one call", attach.ErrMalformed)
 	}
 	return n.programFrame(p, f)
 }

@@ -93,6 +93,18 @@ func Next(buf []byte) (f Frame, rest []byte, ok bool, err error) {
 	return Frame{Kind: kind, Body: buf[HeaderBytes:end:end]}, buf[end:], true, nil
 }
 
+// Only parses buf, which must be one whole frame of the given kind and nothing else, as it lies on a control page. The error wraps ErrMalformed.
+func Only(buf []byte, kind Kind) (Frame, error) {
+	f, rest, whole, err := Next(buf)
+	if err == nil && (!whole || len(rest) > 0 || f.Kind != kind) {
+		err = fmt.Errorf("%w: what lies on the control page is not one %v", ErrMalformed, kind)
+	}
+	if err != nil {
+		return Frame{}, err
+	}
+	return f, nil
+}
+
 // beginFrame appends a header whose length endFrame fills in.
 func beginFrame(b []byte, k Kind) []byte {
 	return append(b, 0, 0, 0, 0, byte(k), 0, 0, 0)

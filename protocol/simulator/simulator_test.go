@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 
 	"dsmd/protocol"
 	"dsmd/protocol/model"
@@ -185,10 +188,76 @@ func TestCheckLinearizable(t *testing.T) {
 		"stale read":          {[]Access{{page, 0, true, 1, 1, 2}, {page, 1, false, 0, 3, 4}}, ErrNotLinearizable},
 		"read goes back": {[]Access{{page, 0, true, 1, 1, 9}, {page, 1, false, 1, 2, 3}, {page, 2, false, 0, 4, 5}},
 			ErrNotLinearizable},
-		"pages apart": {[]Access{{page, 0, true, 1, 1, 2}, {page + 1, 1, false, 0, 3, 4}}, nil},
+		"two writes of one version": {[]Access{{page, 0, true, 1, 1, 2}, {page, 1, true, 1, 3, 4}}, ErrNotLinearizable},
+		"pages apart":               {[]Access{{page, 0, true, 1, 1, 2}, {page + 1, 1, false, 0, 3, 4}}, nil},
 	} {
 		if err := CheckLinearizable(c.history, checkLimit); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+}
+
+// TestDecisiveDecides: the reads that are left out do not change what the checker finds, in histories of few threads that are right, and
+// in those where one read has returned another version.
+func TestDecisiveDecides(t *testing.T) {
+	verdicts := map[bool]int{}
+	for seed := range uint64(3000) {
+		history := randomHistory(rand.New(rand.NewPCG(seed, 0)), 4, 12)
+		whole := make([]porcupine.Operation, len(history))
+		for i, a := range history {
+			whole[i] = porcupine.Operation{ClientId: a.Thread, Input: a.Write, Output: a.Version, Call: a.Call, Return: a.Return}
+		}
+		want := porcupine.CheckOperations(register, whole)
+		if err := CheckLinearizable(history, checkLimit); (err == nil) != want {
+			t.Fatalf("seed %d: %v, and with all reads linearizable is %v: %+v", seed, err, want, history)
+		}
+		verdicts[want]++
+	}
+	if verdicts[true] < 300 || verdicts[false] < 300 {
+		t.Errorf("of the histories %v were linearizable: hardly a comparison", verdicts)
+	}
+}
+
+// TestManyReadersAreDecided: with all reads of this history the search took more than a minute (seed 1795270438920632835 of the profile
+// "hot page, many readers" was such a one).
+func TestManyReadersAreDecided(t *testing.T) {
+	for seed := range uint64(20) {
+		if err := CheckLinearizable(randomHistory(rand.New(rand.NewPCG(seed, 1)), 24, 80), checkLimit); errors.Is(err, errUndecided) {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// randomHistory is what threads do to one page, each access with an instant between its call and its return; in every second history one
+// access has seen, or made, the version next to the right one.
+func randomHistory(r *rand.Rand, threads, accesses int) []Access {
+	var history []Access
+	clock, version, busy := int64(0), uint32(0), make([]*Access, threads)
+	tick := func() int64 { clock++; return clock }
+	for range threads * accesses {
+		thread := r.IntN(threads)
+		switch a := busy[thread]; {
+		case a == nil:
+			busy[thread] = &Access{Page: protocol.PageObject(0), Thread: thread, Write: r.IntN(8) == 0, Call: tick(), Return: 0}
+		case a.Return == 0: // its instant
+			if a.Write {
+				version++
+			}
+			a.Version, a.Return = version, 1
+		default:
+			a.Return = tick()
+			history = append(history, *a)
+			busy[thread] = nil
+		}
+	}
+	for _, a := range busy {
+		if a != nil && a.Return != 0 {
+			a.Return = tick()
+			history = append(history, *a)
+		}
+	}
+	if r.IntN(2) == 0 && len(history) > 0 {
+		history[r.IntN(len(history))].Version++
+	}
+	return history
 }

@@ -109,8 +109,12 @@ func (n *Node) whoIsAttached() string {
 // isLeaving says whether this node takes no programs any more.
 func (n *Node) isLeaving() bool { return n.survival.drain != nil }
 
-// handedOver tells those that are leaving that this node has what they alone had of what has its home here, and has copied what it had to.
+// handedOver notes that this node has copied what it had to, and has what leaving members alone had of what has its home here, and tells those so.
 func (n *Node) handedOver(epoch uint32) {
+	if epoch == n.survival.agreement.Epoch() {
+		n.count.handedOver.Store(int64(epoch))
+		n.log.Info("all is handed over", zap.Uint32("epoch", epoch))
+	}
 	for _, id := range n.survival.leaving {
 		if int(id) == n.cfg.Self {
 			n.survival.handed[id] = true

@@ -22,11 +22,11 @@ type counters struct {
 	wordsPublished, wordsRecalled                                                                        atomic.Uint64
 	prefetchedPages, aheadPages, aroundPages, foughtPages, turns, sleeps, moves, programsSeen, ownerDied atomic.Uint64
 
-	faultNanos, lockNanos, barrierNanos atomic.Uint64 // time that programs waited, summed over threads
-	objects, pending, programs          atomic.Int64  // gauges
-	nodesLost, pagesLost, recoveries    atomic.Uint64
-	commits, backupsSent, restored      atomic.Uint64
-	epoch, members, noQuorum, backups   atomic.Int64 // gauges
+	faultNanos, lockNanos, barrierNanos           atomic.Uint64 // time that programs waited, summed over threads
+	objects, pending, programs                    atomic.Int64  // gauges
+	nodesLost, pagesLost, recoveries              atomic.Uint64
+	commits, backupsSent, restored                atomic.Uint64
+	epoch, handedOver, members, noQuorum, backups atomic.Int64 // gauges
 }
 
 // metric names a counter once, for Prometheus and for the programs' Stats call.
@@ -81,6 +81,7 @@ func (n *Node) metrics() []metric {
 		{"pending_objects", "Pages and locks with something under way.", true, g(&c.pending)},
 		{"programs", "Programs attached now.", true, g(&c.programs)},
 		{"epoch", "The view of the cluster that this node is in: 0 until nodes are lost, and one more with each time that the others went on.", true, g(&c.epoch)},
+		{"epoch_handed_over", "The last view in which this node has handed over all that others keep since then: backups of replicated memory, and what leaving nodes had. When it is that of dsmd_epoch on all nodes, others may be lost.", true, g(&c.handedOver)},
 		{"members", "Nodes in that view, this one included.", true, g(&c.members)},
 		{"nodes_lost", "Nodes without which this one has gone on.", false, u(&c.nodesLost)},
 		{"recoveries", "Recoveries from the loss of nodes that are over.", false, u(&c.recoveries)},

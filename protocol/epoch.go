@@ -94,7 +94,9 @@ func (e *Engine) newEpoch(ev Event) {
 			}
 		}
 	}
+	stayed := e.homeList()
 	v.epoch, v.members, v.homes, v.phase = ev.Epoch, slices.Clone(ev.Members), slices.Clone(homes), quiet
+	e.noteKeepers(stayed)
 	v.readied, v.reports, v.due, v.applied, v.pieces, v.bound = nil, nil, nil, false, nil, false
 	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) || m.Kind != NameRequest })
 	e.rescue, e.replicas.asked = rescue{}, nil

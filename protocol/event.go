@@ -114,7 +114,7 @@ const (
 	EffectBackup
 	// EffectResumed: the recovery that began with EventEpoch is over on this node; Count is the epoch.
 	EffectResumed
-	// EffectHandedOver: of all that has its home here, members that are not leaving have a copy too, and so have they of the backups that this node had to copy. Count is
+	// EffectHandedOver, after each recovery: of all that has its home here, members that are not leaving have a copy too, and those that keep backups have those that this node had to copy. Count is
 	// the epoch. It follows once on EffectResumed, on all members, if some are leaving: when all have it, those can go. What they ask for afterwards is not counted.
 	EffectHandedOver
 

@@ -112,6 +112,9 @@ func (e *Engine) sendReports() {
 		b := to.room(objectBytes)
 		*b = AppendHolding(*b, id, o.has())
 	}
+	for _, id := range e.replicas.kept {
+		top = max(top, id.Page()+1)
+	}
 	e.reportBackups(parcelFor)
 	e.reportNames(parcelFor(e.directory()), top)
 	e.reportDirectory(parcelFor(e.directory()))

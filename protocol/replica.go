@@ -25,9 +25,9 @@ import (
 // with the latest version as the owner, and has it supply the page, from the backup, to whoever asks for the page first (startRestore).
 //
 // The order is one of seniority: who came later comes after all who were there before, and pushes nobody out. Members that are leaving keep their backups, and get
-// all commits, until they go, but are not counted among the k+1. Before they go, the first of each page's order copies its backup to the others (listSpread),
-// with its version, so a node that left well is none of the k that may be lost. The first has the backup if anybody has it who got it
-// by a commit, because those who are left of them come first.
+// all commits, until they go, but are not counted among the k+1. Whenever other nodes are the k+1, the first of each page's order copies its backup to them (listSpread),
+// with its version: when nodes were lost, so that others may be lost after them; when some are leaving, before they go, so that one that left well is none of the k that may be lost; and
+// when some come where there were not enough. The first has the backup if anybody has it who got it by a commit, because those who are left of them come first.
 
 // MaxReplicas bounds NameCall.Replicas: the lost nodes that memory can be asked to survive.
 const MaxReplicas = 7
@@ -68,6 +68,8 @@ type replicas struct {
 	store   map[ObjectID]backup // backups that this node has
 	asked   []copying           // who is told when the first backup of a page comes in this epoch; at most maxRescues for each node
 	kept    []ObjectID          // of them, in no order: what is decided must not depend on that of a map
+	// newcomers says who may lack backups of which this node is the first: members that came in this epoch or later. 0: any.
+	newcomers uint32
 }
 
 type replicated struct {
@@ -470,14 +472,33 @@ func (e *Engine) resumeCommits() {
 	e.continueBatch()
 }
 
-// listSpread lists which backups this node has to copy, because members that keep them are leaving: those of which it is the first that keeps them.
+// noteKeepers notes, when the members change, whether backups may be kept by others from now on than by those that come: when members are lost, or
+// begin to leave. One that has left was leaving before, and all that it kept was copied.
+func (e *Engine) noteKeepers(before []NodeID) {
+	r := &e.replicas
+	if len(e.homeList()) < len(e.memberList()) || slices.ContainsFunc(before, func(n NodeID) bool { return !e.isMember(n) }) {
+		r.newcomers = 0
+	}
+}
+
+// listSpread lists which backups this node has to copy, because others keep them than before: those of which it is the first that keeps them.
 func (e *Engine) listSpread() {
 	r := &e.replicas
 	for _, id := range slices.Sorted(slices.Values(r.kept)) {
-		if e.backupsOf(id, r.store[id].copies)[0] == e.cfg.Self {
+		keepers := e.backupsOf(id, r.store[id].copies)
+		if keepers[0] == e.cfg.Self && slices.ContainsFunc(keepers[1:], e.lacksBackups) {
 			e.rescue.spread = append(e.rescue.spread, id)
 		}
 	}
+}
+
+// lacksBackups says whether a node may lack backups that it has to keep.
+func (e *Engine) lacksBackups(n NodeID) bool {
+	came := uint32(0)
+	if e.view.came != nil {
+		came = e.view.came[n]
+	}
+	return came >= e.replicas.newcomers && isIn(e.view.homes, n)
 }
 
 // goOnSpreading copies further backups, which nodes take that have none yet of this epoch: so all count the same commits of it. One that was committed in this
@@ -492,7 +513,7 @@ func (e *Engine) goOnSpreading() {
 			continue
 		}
 		for _, n := range e.backupsOf(id, b.copies)[1:] {
-			if isIn(e.view.homes, n) {
+			if e.lacksBackups(n) {
 				r.unsaved = append(r.unsaved, copying{id, n})
 				e.sendCopy(n, id, b)
 			}

@@ -41,6 +41,28 @@ func TestBackupsEndWithTheirMemory(t *testing.T) {
 	})
 }
 
+// TestMemoryWithBackupsStaysInUse: when nobody is left who used replicated memory, and the directory of names is lost, nobody may get it as new memory: what is
+// kept of it would show.
+func TestMemoryWithBackupsStaysInUse(t *testing.T) {
+	e := New(Config{Self: 2, Nodes: 3, Pages: 8, HomeStripe: 1})
+	e.Step(Event{Kind: EventMessage, Message: &Message{Kind: Backup, From: 0, Object: PageObject(3), Flags: FlagData, Rank: 1}}, nil)
+	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
+	out := e.Step(Event{Kind: EventMessage, Message: &Message{Kind: EpochMark, From: 1, Aux: 1}}, nil)
+	top := uint64(0)
+	for _, f := range out {
+		if f.Message.Kind == ReportHeld && f.Message.To == e.directory() {
+			_ = eachEntry(f.Message.Payload, func(x *entry) {
+				if x.tag == tagTop {
+					top = max(top, x.first)
+				}
+			})
+		}
+	}
+	if top < 4 {
+		t.Errorf("the new directory is told that all memory from page %d on is free, and there is a backup of page 3: %+v", top, out)
+	}
+}
+
 // TestBackupsKeepTheirNodes: who keeps a backup keeps it as long as it lives, whoever else is lost. Otherwise it had an old one that might be believed.
 func TestBackupsKeepTheirNodes(t *testing.T) {
 	const nodes, copies = 7, 2

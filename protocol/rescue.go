@@ -2,8 +2,8 @@ package protocol
 
 import "slices"
 
-// Handing over: when members are leaving, each home fetches for itself what only they have, and backups are copied to the nodes that keep them in
-// their place (see spread). Then they can be left out of the next view, and nothing is lost with them.
+// Handing over: after each recovery backups are copied to nodes that keep them since then (see listSpread), and when members are leaving each home
+// fetches for itself what only they have. Then those can be left out of the next view, and nothing is lost with them.
 
 // maxRescues bounds how many objects a home fetches at once for that, and how many copies of backups a node has sent that are not acknowledged: enough to keep a
 // connection busy, and few beside what programs ask for.
@@ -11,7 +11,7 @@ const maxRescues = 64
 
 // rescue is how far a member is with it.
 type rescue struct {
-	on      bool
+	on      bool       // from the end of a recovery
 	left    []ObjectID // ascending, and those that are being fetched first
 	spread  []ObjectID // backups that this node has to copy, ascending
 	unsaved []copying
@@ -27,14 +27,11 @@ func (r rescue) clone() rescue {
 	return rescue{r.on, slices.Clone(r.left), slices.Clone(r.spread), slices.Clone(r.unsaved)}
 }
 
-// startRescue lists what only leaving members have, and what this node has to copy.
+// startRescue lists what this node has to copy, and what only leaving members have.
 func (e *Engine) startRescue() {
-	if len(e.homeList()) == len(e.memberList()) {
-		return
-	}
 	e.rescue.on = true
 	e.listSpread()
-	if !isIn(e.view.homes, e.cfg.Self) {
+	if len(e.homeList()) == len(e.memberList()) || !isIn(e.view.homes, e.cfg.Self) {
 		return
 	}
 	for _, id := range e.sortedIDs() {
@@ -79,7 +76,7 @@ func (e *Engine) goOnRescuing() {
 	e.rescue.left = kept
 	e.goOnSpreading()
 	if r := &e.rescue; len(r.left)+len(r.spread)+len(r.unsaved) == 0 {
-		e.rescue = rescue{}
+		e.rescue, e.replicas.newcomers = rescue{}, e.view.epoch+1
 		e.emit(Effect{Kind: EffectHandedOver, Count: uint64(e.view.epoch)})
 	}
 }

@@ -73,7 +73,7 @@ type past struct {
 	histories  []*history // of all programs that ever were
 	deaths     deaths
 	departures deaths // in order
-	shortages  []shortage
+	keeping    keeping
 }
 
 // newCampaign starts the machines, daemons and programs.
@@ -132,7 +132,7 @@ func (c *campaign) startDaemon(h *host, flags ...string) {
 		[]string{"--socket", socket, "--insecure", "--dead-after", deadAfter.String(), "--survive", "--no-quorum", c.policy, "--log-level", "debug"},
 		flags, strings.Fields(os.Getenv(testcluster.FlagsEnv)))
 	h.stays++
-	h.heard, h.epoch, h.programs = 0, 0, make([]*resident, len(c.Workloads))
+	h.heard, h.epoch, h.handed, h.programs = 0, 0, 0, make([]*resident, len(c.Workloads))
 	h.daemon = startOn(c.t, h.Machine, fmt.Sprintf("daemon of %s, life %d, stay %d", h.Name, c.life, h.stays), nil, args...)
 	c.logs = append(c.logs, h.daemon)
 }
@@ -178,6 +178,7 @@ func (c *campaign) watch() {
 	c.mourn()
 	c.seeOff()
 	c.ration()
+	c.rest()
 	for _, p := range c.present() {
 		if !p.Running() && !c.hasLeft(p) && !c.isBereaved(p) { // these are dealt with the next time
 			c.violate("%s has ended with status %d though nobody has told it to: %s", p.name, p.Wait(c.t), lastLines(p.Errors()))

@@ -90,7 +90,7 @@ var errUnjustified = errors.New("it cannot be lost")
 
 // unjustified finds those that were told that a page is lost, or that a lock was at a node that is lost, without reason. There is one only if some lost host may have used the thing after every
 // host that is left: who is left has what it used last. So it is if one has used it that had left before the loss. Preconditions: all were doubted.
-func (d deaths) unjustified(all []Operation, shortages []shortage) (violations []violation) {
+func (d deaths) unjustified(all []Operation, kept keeping) (violations []violation) {
 	things := map[thing][]Operation{}
 	for _, o := range all {
 		if t, is := thingOf(o); is {
@@ -102,7 +102,7 @@ func (d deaths) unjustified(all []Operation, shortages []shortage) (violations [
 			if !o.tellsOfLoss() {
 				continue
 			}
-			if err := errors.Join(d.justify(o, uses), d.outlived(o, uses, shortages)); err != nil {
+			if err := errors.Join(d.justify(o, uses), d.outlived(o, uses, kept)); err != nil {
 				same := slices.DeleteFunc(slices.Clone(uses), func(x Operation) bool { return x.Void || x.Place != o.Place })
 				violations = append(violations, violation{o.Place, same, fmt.Errorf("%s, %s: %w", o.Place, describe(o, nil), err)})
 			}

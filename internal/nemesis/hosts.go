@@ -16,6 +16,7 @@ type host struct {
 	daemon   *process    // nil: there is none
 	heard    int         // bytes of its log
 	epoch    int         // of the last view that it goes on with
+	handed   int         // the last epoch in which its daemon has handed over all that others keep since then
 	since    int         // the first such epoch of this stay
 	programs []*resident // in the order of workloads; nil: it was killed, has ended because of a loss, or was not started yet
 	drain    *process    // dsmd drain, while the host is leaving; nil: its programs have not ended yet

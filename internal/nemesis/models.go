@@ -121,9 +121,9 @@ type violation struct {
 }
 
 // check checks the operations at each place by themselves, and whether what was lost may have been lost with these hosts.
-func check(all []Operation, lost deaths, shortages []shortage, limit time.Duration) (violations []violation) {
+func check(all []Operation, lost deaths, kept keeping, limit time.Duration) (violations []violation) {
 	all = lost.doubt(all)
-	violations = lost.unjustified(all, shortages)
+	violations = lost.unjustified(all, kept)
 	byPlace := map[string][]Operation{}
 	for _, o := range all {
 		if !o.Void {

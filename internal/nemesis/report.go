@@ -153,7 +153,7 @@ func (c *campaign) judge() {
 			all = append(all, h.operations()...)
 		}
 		c.report.count(all)
-		for _, v := range check(all, slices.Concat(life.deaths, life.departures), life.shortages, checkLimit) {
+		for _, v := range check(all, slices.Concat(life.deaths, life.departures), life.keeping, checkLimit) {
 			c.violate("%w", v.err)
 			drawn = append(drawn, v)
 		}

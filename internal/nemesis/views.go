@@ -11,6 +11,9 @@ import (
 // sayOver is what a daemon says when it goes on with a view: its epoch, and its members.
 var sayOver = regexp.MustCompile(`recovery is over.*"epoch": ([0-9]+), "members": "([0-9,]*)"`)
 
+// sayHanded is what it says when it has handed over, in that epoch, all that others keep since then.
+var sayHanded = regexp.MustCompile(`all is handed over.*"epoch": ([0-9]+)`)
+
 // follow notes with whom the daemons go on, and who is one of them now.
 func (c *campaign) follow() {
 	for _, h := range c.of(belongs, leaving, coming) {
@@ -27,18 +30,25 @@ func (c *campaign) listen(h *host) {
 	said := h.daemon.Errors()
 	whole := strings.LastIndexByte(said, '\n') + 1
 	for _, match := range sayOver.FindAllStringSubmatch(said[h.heard:whole], -1) {
-		epoch, err := strconv.Atoi(match[1])
-		if err != nil {
-			c.violate("the %s goes on with epoch %s: %w", h.daemon.name, match[1], err)
-			return
-		}
-		h.epoch = epoch
-		c.note(h, epoch, match[2])
+		h.epoch = c.epoch(h, match[1])
+		c.note(h, h.epoch, match[2])
 		if h.standing == coming {
 			c.settleIn(h)
 		}
 	}
+	for _, match := range sayHanded.FindAllStringSubmatch(said[h.heard:whole], -1) {
+		h.handed = c.epoch(h, match[1])
+	}
 	h.heard = whole
+}
+
+// epoch reads the number of one.
+func (c *campaign) epoch(h *host, text string) int {
+	epoch, err := strconv.Atoi(text)
+	if err != nil {
+		c.violate("the %s speaks of epoch %s: %w", h.daemon.name, text, err)
+	}
+	return epoch
 }
 
 // note compares a view with what others say of the same epoch.

@@ -61,6 +61,9 @@ func (c *Cluster) Do(a Action, now protocol.Time, out *Outcome) *Violation {
 			out.Violation = v
 		}
 	}
+	if v := c.Ledger.NoteMembers(c.Nodes); v != nil && out.Violation == nil {
+		out.Violation = v
+	}
 	for _, o := range out.Lost {
 		if v := CheckLost(c.Nodes, o); v != nil && out.Violation == nil {
 			out.Violation = v

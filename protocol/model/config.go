@@ -240,10 +240,11 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, crowd %d: want 1 to %d nodes, at least one page in region and stripe, and no crowd below 0",
 			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.Crowd, protocol.MaxNodes)
 	}
-	changing := slices.Concat(c.Crash, c.Leave, c.Join)
-	slices.Sort(changing)
-	if changing = slices.Compact(changing); len(changing) > 0 && (int(changing[len(changing)-1]) >= c.Nodes || len(changing) >= c.Nodes) {
-		return fmt.Errorf("%w: nodes %v may crash, leave or join: at least one of %d has to remain", ErrSyntax, changing, c.Nodes)
+	for _, changing := range [][]protocol.NodeID{slices.Concat(c.Crash, c.Leave), slices.Clone(c.Join)} {
+		slices.Sort(changing)
+		if changing = slices.Compact(changing); len(changing) > 0 && (int(changing[len(changing)-1]) >= c.Nodes || len(changing) >= c.Nodes) {
+			return fmt.Errorf("%w: nodes %v may crash or leave, or join: at least one of %d has to remain, and one to be there at first", ErrSyntax, changing, c.Nodes)
+		}
 	}
 	if slices.Contains(c.Join, 0) {
 		return fmt.Errorf("%w: node 0 may join: it has bound all memory before", ErrSyntax)

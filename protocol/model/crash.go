@@ -105,6 +105,11 @@ func (n *Node) depart(*Outcome) {
 	}
 }
 
+// MembersNote says whether what a ledger notes of members (Ledger.NoteMembers) may be another than before.
+func (n *Node) MembersNote(before *Node) bool {
+	return n.standing != before.standing || n.handed != before.handed
+}
+
 // Down says whether the node is lost, or gone.
 func (n *Node) Down() bool { return n.down }
 
@@ -157,6 +162,22 @@ func allHandedOver(nodes []*Node, epoch uint32) bool {
 	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && n.handed != epoch })
 }
 
+// leavesNewcomers says whether the loss of a node leaves only members that are about to come, and have not been told what there is. They make a cluster
+// in which all memory is new, and the ledger knows only one.
+func leavesNewcomers(nodes []*Node, lost *Node) bool {
+	left := slices.DeleteFunc(alive(nodes), func(n *Node) bool { return n == lost })
+	return len(left) > 0 && !slices.ContainsFunc(left, (*Node).knows)
+}
+
+// knows says whether the node was there from the start, or has recovered with the others and been told what memory there is.
+func (n *Node) knows() bool {
+	if !n.entered() {
+		return false
+	}
+	_, recovered := n.engine.Epoch()
+	return recovered && !n.binding || !slices.Contains(n.config.Join, n.self)
+}
+
 // Membership appends the actions that change the place of node i among the nodes, or by which it learns who they are. Only who is lost need not wait until
 // the others have recovered.
 func Membership(nodes []*Node, i int, out []Action) []Action {
@@ -165,6 +186,9 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 		return out
 	}
 	epoch, members, homes := view(nodes)
+	if slices.Contains(n.config.Crash, n.self) && n.entered() && !leavesNewcomers(nodes, n) {
+		out = append(out, Action{Kind: ActCrash, Node: n.self})
+	}
 	add := func(kind ActionKind, possible bool) {
 		if possible && calm(nodes, epoch) {
 			out = append(out, Action{Kind: kind, Node: n.self})

@@ -57,7 +57,10 @@ func NewLedger(config *Config) *Ledger {
 	l := &Ledger{config: config, pages: config.Objects()}
 	l.versions, l.lost = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
 	if config.Replicas > 0 {
-		l.replicas.pages = make([]replicaState, len(l.pages))
+		l.replicas.pages, l.replicas.staying = make([]replicaState, len(l.pages)), uint8(config.Nodes-len(config.Join))
+		for i := range l.replicas.pages {
+			l.replicas.pages[i].until = l.spare()
+		}
 	}
 	for _, t := range config.Threads {
 		for _, op := range t.Program {
@@ -378,7 +381,11 @@ func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int)
 	if inFlight > 0 {
 		return violated(RuleQuiescence, "%d messages have not arrived", inFlight)
 	}
-	for _, n := range alive(nodes) {
+	left := alive(nodes)
+	if len(left) == 0 {
+		return nil // who was to come has nobody to come to
+	}
+	for _, n := range left {
 		if v := n.checkQuiescent(nodes, ledger); v != nil {
 			return v
 		}

@@ -275,9 +275,6 @@ func (n *Node) Local(out []Action) []Action {
 	if !n.entered() {
 		return out
 	}
-	if slices.Contains(n.config.Crash, n.self) {
-		out = append(out, Action{Kind: ActCrash, Node: n.self})
-	}
 	for i := range n.threads {
 		out = n.threadActions(i, out)
 	}

@@ -37,6 +37,8 @@ const (
 	ForgottenHolder
 	// ReplicaAckedEarly: a backup is acknowledged when it is sent, and comes too late to be of use to anybody.
 	ReplicaAckedEarly
+	// ForgottenCopy: the network answers copies of backups itself and never delivers them.
+	ForgottenCopy
 
 	plantEnd
 )
@@ -46,7 +48,7 @@ var plantNames = [plantEnd]string{
 	DowngradeNotDone: "downgrade-not-done", DuplicatedGrant: "duplicated-grant", LostDone: "lost-done",
 	LostWake: "lost-wake", StaleSave: "stale-save", ForgottenZero: "forgotten-zero",
 	DuplicatedAck: "duplicated-ack", StaleHolder: "stale-holder", ForgottenHolder: "forgotten-holder",
-	ReplicaAckedEarly: "replica-acked-early",
+	ReplicaAckedEarly: "replica-acked-early", ForgottenCopy: "forgotten-copy",
 }
 
 // Plants are all planted bugs.
@@ -83,7 +85,7 @@ func (p Plant) post(f Flight, out []Flight) []Flight {
 		}})
 	case p == DuplicatedGrant && m.Kind == protocol.Grant, p == DuplicatedAck && m.Kind == protocol.InvalidateAck:
 		return append(out, f, f)
-	case p == ReplicaAckedEarly && m.Kind == protocol.Backup:
+	case p == ReplicaAckedEarly && m.Kind == protocol.Backup, p == ForgottenCopy && m.Kind == protocol.Backup && m.Flags&protocol.FlagBackup != 0:
 		return append(out, Flight{Message: protocol.Message{
 			Kind: protocol.BackupAck, From: m.To, To: m.From, Requester: m.From, Object: m.Object, Aux: m.Aux, Flags: m.Flags & protocol.FlagBackup,
 		}})

@@ -11,6 +11,9 @@ import (
 type replicaLedger struct {
 	pages   []replicaState // beside Ledger.pages; nil: nothing is replicated
 	crashes uint8
+	// staying is how many members were not leaving when all had handed over last, or fewer if there are fewer since then.
+	staying uint8
+	handed  uint32         // the epoch of that
 	commits []commitLedger // by thread, ascending: commits under way
 }
 
@@ -22,9 +25,8 @@ type replicaState struct {
 	writer uint16
 	// torn says that the writer is lost: whoever sees the page next finds any version from floor to the last.
 	torn bool
-	// stored is how many nodes had been lost when the last version was stored, and since the same of version floor, or of one before: its backups
-	// were made later.
-	stored, since uint8
+	// until is how many nodes there may have been lost, ever, and version floor survives; stored the same of the last version, for when that is committed.
+	until, stored uint8
 }
 
 // commitLedger are the versions that the commit of a thread is about, beside Ledger.pages; 0 where there is none.
@@ -35,17 +37,19 @@ type commitLedger struct {
 }
 
 func (x *replicaLedger) clone() replicaLedger {
-	return replicaLedger{slices.Clone(x.pages), x.crashes, slices.Clone(x.commits)} // versions are never changed
+	c := *x
+	c.pages, c.commits = slices.Clone(x.pages), slices.Clone(x.commits) // versions are never changed
+	return c
 }
 
 func (x *replicaLedger) appendState(b []byte) []byte {
 	if x.pages == nil {
 		return b
 	}
-	b = append(b, x.crashes)
+	b = append(b, x.crashes, x.staying, byte(x.handed))
 	for _, s := range x.pages {
 		b = binary.LittleEndian.AppendUint32(b, s.floor)
-		b = append(b, byte(s.writer), byte(s.writer>>8), flag(s.torn), s.stored, s.since)
+		b = append(b, byte(s.writer), byte(s.writer>>8), flag(s.torn), s.stored, s.until)
 	}
 	for _, c := range x.commits {
 		b = append(b, 'c', byte(c.thread), byte(c.thread>>8))
@@ -96,7 +100,7 @@ func (l *Ledger) noteSeen(i int, r *Retirement) {
 		l.secure(i, r.Contents)
 	}
 	if r.Op.Kind == OpWrite {
-		s.writer, s.stored = me, l.replicas.crashes
+		s.writer, s.stored = me, l.replicas.crashes+l.spare()
 	}
 }
 
@@ -104,7 +108,7 @@ func (l *Ledger) noteSeen(i int, r *Retirement) {
 func (l *Ledger) secure(i int, version uint32) {
 	s := &l.replicas.pages[i]
 	if version > s.floor && version == l.versions[i] {
-		s.since = s.stored
+		s.until = s.stored
 	}
 	s.floor = max(s.floor, version)
 }
@@ -151,12 +155,57 @@ func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
 	if x.pages == nil || x.pages[i].floor == 0 {
 		return nil
 	}
-	lost := x.crashes - x.pages[i].since
-	if lost > l.config.Replicas {
+	if x.crashes > x.pages[i].until {
 		return nil
 	}
 	return violated(RuleReplica, "thread %d on node %d: %v is lost, and version %d of it was to survive the loss of %d nodes; %d are lost",
-		r.Thread, r.Node, r.Op, x.pages[i].floor, l.config.Replicas, lost)
+		r.Thread, r.Node, r.Op, x.pages[i].floor, x.pages[i].until, x.crashes)
+}
+
+// spare is how many nodes may be lost from now on: as many as was asked, or all but one of them.
+func (l *Ledger) spare() uint8 { return min(l.config.Replicas, l.replicas.staying-1) }
+
+// NoteMembers takes note of who the members are after an action, and of what they have handed over: what survived until then
+// survives as many further losses from there on, and is kept as often as that takes.
+func (l *Ledger) NoteMembers(nodes []*Node) *Violation {
+	x := &l.replicas
+	if x.pages == nil {
+		return nil
+	}
+	epoch, _, homes := view(nodes)
+	if staying := uint8(len(homes)); staying > 0 && staying < x.staying {
+		x.staying = staying
+		for i := range x.pages {
+			s := &x.pages[i]
+			s.until, s.stored = min(s.until, x.crashes+l.spare()), min(s.stored, x.crashes+l.spare())
+		}
+	}
+	if epoch == x.handed || len(homes) == 0 || !allHandedOver(nodes, epoch) {
+		return nil
+	}
+	x.handed, x.staying = epoch, uint8(len(homes))
+	for i := range x.pages {
+		s := &x.pages[i]
+		if x.crashes > s.until {
+			continue // it may be lost, or left without backups
+		}
+		s.until = max(s.until, x.crashes+l.spare())
+		if kept := l.keepers(nodes, homes, i); s.floor > 0 && kept < int(l.spare())+1 {
+			return violated(RuleReplica, "all is handed over in epoch %d, and %v has backups of version %d or later on %d nodes that stay, not on %d",
+				epoch, l.pages[i], s.floor, kept, l.spare()+1)
+		}
+	}
+	return nil
+}
+
+// keepers is how many nodes that stay have a backup of a page that is good enough.
+func (l *Ledger) keepers(nodes []*Node, homes []protocol.NodeID, i int) (kept int) {
+	for _, n := range homes {
+		if at, ok := nodes[n].search(l.pages[i]); ok && nodes[n].pages[at].backed && nodes[n].pages[at].backup >= l.replicas.pages[i].floor {
+			kept++
+		}
+	}
+	return kept
 }
 
 // checkBackup checks the backup of a page that nobody has.

@@ -88,6 +88,7 @@ type transition struct {
 	sent      []uint32
 	retired   []model.Retirement
 	changed   bool // the page table changed
+	members   bool // so did the place of the node among the others, or it has handed over
 	lost      []protocol.ObjectID
 	violation *model.Violation
 }
@@ -239,6 +240,13 @@ func (x *explorer) apply(state []uint32, i int, t *transition, arrived int) ([]u
 	next = append(next, t.sent...)
 	slices.Sort(next[head:])
 	x.scratch = next
+	if t.members && x.config.Replicas > 0 {
+		l := x.ledgers.values[ledger].ledger.Clone()
+		if v := l.NoteMembers(x.modelNodes(next[1:head])); v != nil {
+			return nil, v
+		}
+		next[0] = x.ledger(l)
+	}
 	for _, o := range t.lost {
 		if v := model.CheckLost(x.modelNodes(next[1:head]), o); v != nil {
 			return nil, v
@@ -336,6 +344,7 @@ func (x *explorer) run(ns *nodeState, a model.Action) *transition {
 	t := &transition{
 		number: x.transitions, action: a, violation: x.outcome.Violation,
 		retired: slices.Clone(x.outcome.Retired), lost: slices.Clone(x.outcome.Lost), changed: len(x.outcome.Changed) > 0,
+		members: n.MembersNote(ns.node),
 	}
 	if t.violation == nil {
 		t.next = x.node(n)

@@ -17,6 +17,8 @@ func plantCases() []*model.Config {
 	crash.Crash = []protocol.NodeID{1}
 	replicated := crash
 	replicated.Replicas = 1
+	comes := Fixed.base(2)
+	comes.Duplicates, comes.Replicas, comes.Crash, comes.Join = 0, 1, []protocol.NodeID{0}, []protocol.NodeID{1}
 	return []*model.Config{
 		threads(base, "write 0", "write 0"),
 		threads(base, "read 0", "read 0"),
@@ -27,6 +29,7 @@ func plantCases() []*model.Config {
 		threads(base, "write 0", "read 0; write 0", "read 0"),
 		threads(crash, "write 1", "read 0", "write 1; write 1"),
 		threads(replicated, "read 1", "write 0; commit", "read 0"),
+		threads(comes, "write 0; commit", "read 0"),
 	}
 }
 

@@ -482,6 +482,12 @@ func (b Bound) replicas() []Case {
 			}
 		}
 	}
+	for _, q := range accesses(1, 0) {
+		add("2 nodes, 1 replicated page, one comes, the other is lost", moving(2, nil, ids{1}, 0), "write 0; commit", q)
+		if b == Deep {
+			add("3 nodes, 1 replicated page, one leaves, one comes, the other is lost", moving(3, ids{0}, ids{2}, 1), "write 0; commit", "", q)
+		}
+	}
 	two := base(4, 1, 0, 1)
 	all = append(all, Case{"4 nodes, 1 replicated page, two of them lost", threads(two, "write 0; commit", "read 0")})
 	all = append(all, Case{"4 nodes, 1 replicated page, two of them lost", threads(two, "read 0", "write 0; commit")})

@@ -328,6 +328,9 @@ func (r *run) check() *model.Violation {
 		}
 		r.record(&r.outcome.Retired[i])
 	}
+	if v := r.ledger.NoteMembers(r.nodes); v != nil {
+		return v
+	}
 	for _, o := range r.outcome.Lost {
 		r.report.Lost++
 		if v := model.CheckLost(r.nodes, o); v != nil {

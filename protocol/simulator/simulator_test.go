@@ -146,7 +146,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			switch plant {
 			case model.StaleHolder, model.ForgottenHolder:
 				o = Generate(named("losses"), 1)
-			case model.ReplicaAckedEarly:
+			case model.ReplicaAckedEarly, model.ForgottenCopy:
 				o = Generate(named("replicas"), 1)
 			case model.DuplicatedAck, model.LostInvalidation, model.LostDone:
 				o = Generate(Profiles()[1], 1)

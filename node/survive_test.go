@@ -158,7 +158,7 @@ func TestLostPages(t *testing.T) {
 }
 
 // countersOfLoss are what moves only where nodes are lost.
-var countersOfLoss = []string{"epoch", "nodes_lost", "recoveries", "pages_lost", "no_quorum"}
+var countersOfLoss = []string{"epoch", "epoch_handed_over", "nodes_lost", "recoveries", "pages_lost", "no_quorum"}
 
 // TestCountersOfLoss lists what does not move when a node is lost.
 func TestCountersOfLoss(t *testing.T) {

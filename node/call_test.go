@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/sim"
 )
 
 // TestStatusNumbers: programs and engines number accesses and answers alike.
@@ -27,7 +29,7 @@ func TestStatusNumbers(t *testing.T) {
 	if node, lost := attach.OwnerNode(protocol.LostRank(7)); node != 7 || !lost || MaxRanks != attach.MaxRank+1 {
 		t.Errorf("the owner of a lock that died with node 7 is read by programs as %d, %v; there are %d ranks", node, lost, attach.MaxRank+1)
 	}
-	if attach.MaxContribution > protocol.MaxContribution || protocol.MaxPayload > attach.MaxPayload || attach.MaxName > protocol.MaxName {
+	if attach.MaxContribution > protocol.MaxContribution || protocol.MaxResult > attach.MaxPayload || attach.MaxName > protocol.MaxName {
 		t.Error("programs may say what engines may not, or the other way round")
 	}
 	if first, count, err := attach.DecodePages(protocol.AppendRun(nil, 5, 7)); first != 5 || count != 7 || err != nil {
@@ -133,6 +135,45 @@ func TestBarrier(t *testing.T) {
 		}
 		c.quiet()
 	})
+}
+
+// TestBarrierOfManyNodes: where barriers are trees, everybody gets everybody's, in the order of ranks, who gives up is not counted, and no node
+// says as much as the home of a small cluster would.
+func TestBarrierOfManyNodes(t *testing.T) {
+	const nodes, rounds = protocol.DefaultTreeFrom + 3, 3
+	c := start(t, setup{nodes: nodes, net: sim.Options{Seed: 3, MaxDelay: 40}})
+	var ps []*prog
+	for _, m := range c.members {
+		ps = append(ps, m.join())
+	}
+	arrive := func(i, round int) (uint64, chan attach.Reply) {
+		return ps[i].call(attach.Call{Op: attach.OpArrive, Object: 5, Parties: nodes, Payload: []byte{byte(i), byte(round)}})
+	}
+	c.settle()
+	before := c.members[5].counter("messages_sent")
+	for round := range rounds {
+		ticket, first := arrive(nodes-1, 100)
+		ps[nodes-1].cancel(ticket)
+		if r := ps[0].answer(first); r.Status != attach.StatusCanceled {
+			t.Fatalf("a cancelled arrival: %v", r.Status)
+		}
+		var want []byte
+		var answers []chan attach.Reply
+		for i := range ps {
+			_, answer := arrive(i, round)
+			answers, want = append(answers, answer), append(want, byte(i), byte(round))
+		}
+		for i, answer := range answers {
+			if r := ps[0].answer(answer); r.Status != attach.StatusOK || !bytes.Equal(r.Payload, want) {
+				t.Fatalf("node %d in round %d: %v, %x; want %x", i, round, r.Status, r.Payload, want)
+			}
+		}
+	}
+	c.settle()
+	if sent := c.members[5].counter("messages_sent") - before; sent == 0 || sent >= rounds*(nodes-1) {
+		t.Errorf("the home has sent %d messages in %d barriers of %d nodes", sent, rounds, nodes)
+	}
+	c.quiet()
 }
 
 // TestImpossibleBarrier: what the protocol could not carry is refused by the first node, which would otherwise be taken for

@@ -56,7 +56,7 @@ var situations = map[string]func(p *prog, home *rogue){
 // variations are a message of a kind, and all that differ from it in one field which has a value at an edge.
 func variations(kind protocol.Kind) []protocol.Message {
 	base := protocol.Message{Kind: kind, Access: protocol.Write, From: 1, Requester: 2, Object: protocol.PageObject(0), Ticket: 1, Aux: 1}
-	if kind >= protocol.BarrierArrive && kind <= protocol.BarrierRelease {
+	if kind >= protocol.BarrierArrive && kind <= protocol.BarrierSpreadAck {
 		base.Object = protocol.LockObject(0)
 	}
 	all := []protocol.Message{base}

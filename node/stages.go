@@ -124,7 +124,7 @@ func (n *Node) passed(page pagetable.Page, s Stage, kind protocol.EffectKind) {
 
 // passedBy notes a stage of a message, if it is about a page.
 func (n *Node) passedBy(m *protocol.Message, s Stage) {
-	if n.stages == nil || m.Object.IsLock() {
+	if n.stages == nil || m.Object.IsLock() || m.Kind >= protocol.BarrierGather && m.Kind <= protocol.BarrierSpreadAck {
 		return
 	}
 	r := StageRecord{Nanos: n.monotonic(), Page: m.Object.Page(), Stage: s, What: m.Kind.String()}

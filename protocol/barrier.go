@@ -49,8 +49,7 @@ func (e *Engine) arrive(ev Event) {
 }
 
 func (e *Engine) sendArrival(c *call) {
-	e.send(Message{Kind: BarrierArrive, To: c.to, Requester: e.cfg.Self, Object: c.object,
-		Ticket: c.ticket, Aux: c.parties, Rank: c.rank, Payload: c.payload})
+	e.sendToHome(c, &gathered{parties: c.parties, rank: c.rank, payload: c.payload})
 }
 
 func (e *Engine) findBarrier(id ObjectID) (int, bool) {
@@ -103,7 +102,7 @@ func (e *Engine) releaseBarrier(b *barrier) {
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.node, y.node), cmp.Compare(x.ticket, y.ticket))
 	})
 	status, payload := StatusOK, []byte(nil)
-	if len(in)*b.size > MaxPayload {
+	if len(in)*b.size > MaxResult {
 		status = StatusNoSpace
 	} else if b.size > 0 {
 		payload = make([]byte, 0, len(in)*b.size)
@@ -111,9 +110,7 @@ func (e *Engine) releaseBarrier(b *barrier) {
 			payload = append(payload, in[i].payload...)
 		}
 	}
-	for i := range in {
-		e.send(Message{Kind: BarrierRelease, To: in[i].node, Object: b.id, Ticket: in[i].ticket, Status: status, Payload: payload})
-	}
+	e.releaseArrivals(b.id, in, status, payload)
 	e.arrived -= len(in)
 	e.dropBarrier(b)
 }
@@ -128,7 +125,7 @@ func (e *Engine) dropBarrier(b *barrier) {
 // call instead: so whoever is told that its wait was cancelled has not been counted, and may come again.
 //
 // Preconditions: the BarrierCancel did not overtake its BarrierArrive, which the transport's order between two
-// nodes ensures. This is the one place where the order of messages matters.
+// nodes ensures, or relays do.
 func (e *Engine) onBarrierCancel(m *Message) {
 	i, ok := e.findBarrier(m.Object)
 	if !ok {
@@ -220,7 +217,7 @@ func (e *Engine) sendBarrierCancel(c *call) {
 	if e.view.phase != running {
 		return
 	}
-	e.send(Message{Kind: BarrierCancel, To: c.to, Requester: e.cfg.Self, Object: c.object, Ticket: c.ticket})
+	e.sendToHome(c, &gathered{cancel: true})
 }
 
 // clientGone cleans up after a program that has ended, in whatever way.

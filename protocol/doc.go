@@ -36,6 +36,7 @@
 //	turn.go                          when many nodes fight for many pages
 //	lock.go                          who on this node holds or waits for a lock
 //	barrier.go, names.go             barriers with gathered payloads; names of allocations
+//	tree.go, relay.go, bundle.go     barriers of large clusters: arrivals are put together on their way, and releases divided
 //	epoch.go, rebuild.go             when nodes are lost: recovery, and the directory made anew
 //	limits.go, nodeset.go            how much is remembered at most; exact sets of nodes
 //	inspect.go                       Clone, AppendState, Check: for explorer, simulator and status

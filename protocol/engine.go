@@ -20,6 +20,9 @@ type Config struct {
 	Outside bool
 	// Crowd is how many pages must be fought for before a node takes turns in having them; 0: DefaultCrowd.
 	Crowd int
+	// TreeFrom is how many members and parties there must be for a barrier to be a tree, and TreeArity how many nodes are directly below each node of
+	// them, at most 64; 0: DefaultTreeFrom, DefaultTreeArity.
+	TreeFrom, TreeArity int
 }
 
 // Validate says what is wrong with a configuration.
@@ -35,6 +38,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
 	case c.Crowd < 0:
 		return fmt.Errorf("protocol: a crowd of %d pages", c.Crowd)
+	case c.TreeFrom < 0 || c.TreeArity < 0 || c.TreeArity > maxTreeArity:
+		return fmt.Errorf("protocol: barriers as trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, maxTreeArity)
 	case c.MaxHold < c.Hold:
 		return fmt.Errorf("protocol: MaxHold %d µs is less than Hold %d µs", c.MaxHold, c.Hold)
 	}
@@ -51,6 +56,7 @@ type Engine struct {
 
 	locks    []*lock    // those that are held, waited for or marked here; in ascending order of id
 	barriers []*barrier // those homed here with arrivals; in ascending order of id
+	trees    trees      // where barriers are trees
 	calls    []call     // tickets of this node's clients that wait for another node; oldest first
 	names    names      // node 0 only
 	dead     []deadRun  // runs of pages that are being freed
@@ -229,6 +235,14 @@ func (e *Engine) deliver(m *Message) {
 		e.onBarrierCancel(m)
 	case BarrierRelease, NameReply:
 		e.onReply(m)
+	case BarrierGather:
+		e.onBarrierGather(m)
+	case BarrierGatherAck:
+		e.onBarrierGatherAck(m)
+	case BarrierSpread:
+		e.onBarrierSpread(m)
+	case BarrierSpreadAck:
+		e.onBarrierSpreadAck(m)
 	case NameRequest:
 		e.onNameRequest(m)
 	case Forget:

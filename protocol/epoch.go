@@ -100,6 +100,7 @@ func (e *Engine) newEpoch(ev Event) {
 	v.readied, v.reports, v.due, v.applied, v.pieces, v.bound = nil, nil, nil, false, nil, false
 	v.held = slices.DeleteFunc(v.held, func(m Message) bool { return !e.isMember(m.From) || m.Kind != NameRequest })
 	e.rescue, e.replicas.asked = rescue{}, nil
+	e.leaveTrees()
 	if e.turn.active {
 		e.endTurn() // what others asked for does not count any more
 	}
@@ -229,8 +230,12 @@ func (e *Engine) keepForNobody(o *object, p *pending, served EffectKind) {
 // recovering deals with a message that has to be treated otherwise during a recovery, and says whether it was one.
 func (e *Engine) recovering(m *Message) bool {
 	switch {
-	case (m.Kind == BarrierArrive || m.Kind == BarrierCancel) && e.view.marked[m.From] < e.view.epoch:
+	case (m.Kind == BarrierArrive || m.Kind == BarrierCancel || m.Kind == BarrierGather) && e.view.marked[m.From] < e.view.epoch:
 		// Whoever waits at a barrier comes there again, see resendCalls.
+	case m.Kind == BarrierGather:
+		e.holdGather(m)
+	case m.Kind == BarrierGatherAck || m.Kind == BarrierSpread || m.Kind == BarrierSpreadAck:
+		// Nobody relays in a recovery, see relay.go.
 	case m.Kind == BarrierArrive || m.Kind == BarrierCancel || m.Kind == NameRequest:
 		e.hold(m)
 	case e.view.changes():
@@ -394,7 +399,8 @@ func (e *Engine) resume() {
 }
 
 // resendCalls repeats calls that nobody has heard, or that nobody remembers, or ends them. Homes have forgotten all arrivals at barriers: whoever
-// still waits was not released before the recovery, because a release would have come before the mark of its sender.
+// still waits was not released before the recovery, because a release would have come before the mark of its sender, also if it went through a tree and
+// astray there: see leaveTrees.
 func (e *Engine) resendCalls() {
 	calls := e.calls
 	e.calls = nil

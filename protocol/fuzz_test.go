@@ -21,6 +21,42 @@ func FuzzNameCall(f *testing.F) {
 	})
 }
 
+// FuzzGathered: what a relay has put together is decoded only if it is exactly how that is written.
+func FuzzGathered(f *testing.F) {
+	arrival := gathered{node: 3, object: LockObject(7), parties: MaxParties, rank: 5, ticket: 1<<64 - 1, payload: make([]byte, MaxContribution)}
+	cancel := gathered{node: 4, cancel: true, object: LockObject(7), ticket: 1}
+	f.Add(arrival.append(nil))
+	f.Add(arrival.append(cancel.append(nil)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, err := decodeGathered(b)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for i := range all {
+			again = all[i].append(again)
+		}
+		if len(all) == 0 || !bytes.Equal(again, b) {
+			t.Errorf("%x is %+v, and written anew %x", b, all, again)
+		}
+	})
+}
+
+// FuzzSpread: a release for several nodes is decoded only if it is exactly how that is written.
+func FuzzSpread(f *testing.F) {
+	f.Add(appendSpread(nil, []addressee{{1, 2}, {1023, 1<<64 - 1}}, []byte("sum")))
+	f.Add(appendSpread(nil, []addressee{{1, 2}}, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		to, result, err := decodeSpread(b)
+		if err != nil {
+			return
+		}
+		if again := appendSpread(nil, to, result); len(to) == 0 || len(result) > MaxResult || !bytes.Equal(again, b) {
+			t.Errorf("%x is %+v with %x, and written anew %x", b, to, result, again)
+		}
+	})
+}
+
 // FuzzEngine lets two peers say to an engine whatever gets through the decoder, while its host goes on with what hosts do.
 // Each step takes the first byte: events of the host's own, or the length of what is said.
 func FuzzEngine(f *testing.F) {

@@ -62,6 +62,7 @@ func (e *Engine) Clone() *Engine {
 	c.holders = slices.Clone(e.holders)
 	c.uses = slices.Clone(e.uses)
 	c.view = e.view.clone()
+	c.trees = e.trees.clone()
 	c.replicas = e.replicas.clone()
 	c.suspects = slices.Clone(e.suspects)
 	c.rescue = e.rescue.clone()
@@ -99,9 +100,20 @@ func (e *Engine) AppendState(b []byte) []byte {
 	for _, x := range e.names.bound {
 		b = fmt.Appendf(b, "N%v;", *x)
 	}
-	b = e.replicas.appendState(b)
+	b = e.trees.appendState(e.replicas.appendState(b))
 	if e.view.marked != nil {
 		b = fmt.Appendf(b, "E%v S%v U%v X%v R%v H%t%d", e.view, e.suspects, e.uses, e.gone, e.rescue, e.names.here, e.names.since)
+	}
+	return b
+}
+
+// appendState appends an encoding, of nothing where nothing is relayed.
+func (t *trees) appendState(b []byte) []byte {
+	for _, r := range t.relays {
+		b = fmt.Appendf(b, "T%v;", *r)
+	}
+	if len(t.passed) > 0 || t.serial > 0 {
+		b = fmt.Appendf(b, "P%v%v%d;", t.passed, t.unheard, t.serial)
 	}
 	return b
 }
@@ -181,6 +193,9 @@ func (e *Engine) Check() error {
 	if err := e.checkTurn(); err != nil {
 		return err
 	}
+	if err := e.checkTrees(); err != nil {
+		return fmt.Errorf("protocol: node %d: %w", e.cfg.Self, err)
+	}
 	for _, l := range e.locks {
 		if l.writer != 0 && len(l.readers) > 0 {
 			return fmt.Errorf("protocol: node %d, %v is held by writer %d and readers %v", e.cfg.Self, l.id, l.writer, l.readers)
@@ -206,6 +221,27 @@ func (e *Engine) checkTurn() error {
 		if p := e.peek(e.objects.find(id)); p != nil && p.kept && p.hasDeferred && p.op == 0 && !p.granted {
 			return fmt.Errorf("protocol: node %d keeps %v in its turn, and nothing ends that", e.cfg.Self, id)
 		}
+	}
+	return nil
+}
+
+// checkTrees says if something is kept for a tree that nothing will move on, or that is not counted.
+func (e *Engine) checkTrees() error {
+	t := &e.trees
+	if !e.usesTrees() && len(t.relays)+len(t.passed)+len(t.unheard) > 0 {
+		return fmt.Errorf("%d relays, %d passed and %d unheard releases without trees", len(t.relays), len(t.passed), len(t.unheard))
+	}
+	for _, r := range t.relays {
+		if !r.open || len(r.stalled) > 0 && !r.full() || r.to != e.above(r.root) {
+			return fmt.Errorf("the relay to %d has sent nothing to %d, and %v wait", r.root, r.to, r.stalled)
+		}
+	}
+	waiting := 0
+	for _, u := range t.unheard {
+		waiting += len(u.to)
+	}
+	if waiting != t.waiting {
+		return fmt.Errorf("%d tickets wait to be confirmed, %d are counted", waiting, t.waiting)
 	}
 	return nil
 }

@@ -29,7 +29,11 @@ type besiegedHost struct {
 }
 
 func newBesiegedHost(seed uint64, self NodeID, nodes int) *besiegedHost {
-	e := New(Config{Self: self, Nodes: nodes, Pages: 12, HomeStripe: 2, Hold: 1, MaxHold: 4})
+	cfg := Config{Self: self, Nodes: nodes, Pages: 12, HomeStripe: 2, Hold: 1, MaxHold: 4}
+	if seed/8%2 == 0 { // barriers are trees
+		cfg.TreeFrom, cfg.TreeArity = 2, 1+int(seed/16%2)
+	}
+	e := New(cfg)
 	e.limits = limits{locks: 6, held: 5, pending: 8, arrivals: 5, names: 4, uses: 6}
 	return &besiegedHost{rng: rand.New(rand.NewPCG(seed, uint64(self))), e: e, pages: map[ObjectID]Access{}, stash: map[ObjectID]bool{}, backups: map[ObjectID]bool{}, open: map[Ticket]ClientID{}, focus: seed / 8}
 }
@@ -82,10 +86,33 @@ func (h *besiegedHost) payload() []byte {
 		return c.Append(nil)
 	}
 	first, count := h.rng.Uint64N(13), h.rng.Uint64N(5)
+	if h.one(3) == 0 {
+		return h.relayed()
+	}
 	if h.one(10) == 0 {
 		first, count = h.rng.Uint64(), h.rng.Uint64()
 	}
 	return AppendRun(nil, first, count)
+}
+
+// relayed is what relays put together, or almost.
+func (h *besiegedHost) relayed() []byte {
+	var b []byte
+	if h.one(2) == 0 {
+		for range 1 + h.one(3) {
+			g := gathered{node: h.node(), object: h.lock(), ticket: Ticket(h.one(12)), parties: uint32(1 + h.one(3)), rank: uint32(h.one(3)), payload: make([]byte, h.one(3))}
+			if h.one(4) == 0 {
+				g = gathered{node: g.node, cancel: true, object: g.object, ticket: g.ticket}
+			}
+			b = g.append(b)
+		}
+		return b
+	}
+	var to []addressee
+	for range 1 + h.one(3) {
+		to = append(to, addressee{h.node(), Ticket(h.one(12))})
+	}
+	return appendSpread(b, to, make([]byte, h.one(4)))
 }
 
 // epoch is a view without a node, with one more, or in which others are homes.
@@ -171,6 +198,23 @@ func (h *besiegedHost) answer(m, to *Message) {
 		m.Kind = [...]Kind{Done, InvalidateAck, Forward, Request}[h.one(4)]
 	case BarrierArrive, BarrierCancel:
 		m.Kind = BarrierRelease
+	case BarrierGather: // it came from another node's program, or this one's
+		m.Kind, m.Requester, m.Payload = BarrierGatherAck, to.Requester, nil
+		if all, _ := decodeGathered(to.Payload); h.one(2) == 0 && len(all) > 0 {
+			g := &all[h.one(len(all))]
+			m.Kind, m.Object, m.Ticket, m.Status = BarrierSpread, g.object, Ticket(h.one(4)), Status(h.one(3)*h.one(2)*4)
+			m.Payload = appendSpread(nil, []addressee{{g.node, g.ticket}}, g.payload)
+		}
+	case BarrierGatherAck:
+		m.Kind, m.Requester, m.Payload = BarrierGather, to.Requester, nil
+		for range 1 + h.one(3) {
+			g := gathered{node: to.To, object: h.lock(), ticket: Ticket(h.one(12)), parties: uint32(1 + h.one(3)), rank: uint32(h.one(3)), payload: make([]byte, h.one(2))}
+			m.Payload = g.append(m.Payload)
+		}
+	case BarrierSpread:
+		m.Kind, m.Requester = BarrierSpreadAck, to.Requester
+	case BarrierSpreadAck:
+		m.Kind, m.Requester, m.Payload = BarrierSpread, to.Requester, h.relayed()
 	case NameRequest:
 		m.Kind, m.Status = NameReply, StatusOK
 	case Forget:
@@ -406,6 +450,8 @@ func (h *besiegedHost) check() error {
 		return fmt.Errorf("not counted are the locks of %v", held)
 	case arrivals != e.arrived || arrivals > l.arrivals:
 		return fmt.Errorf("%d arrivals, %d counted, %d possible", arrivals, e.arrived, l.arrivals)
+	case len(e.trees.passed) > l.arrivals || e.trees.waiting > l.arrivals || len(e.trees.relays) > e.cfg.Nodes:
+		return fmt.Errorf("%d relays, %d releases that were passed on, %d tickets to be confirmed, of %d", len(e.trees.relays), len(e.trees.passed), e.trees.waiting, l.arrivals)
 	case uses != e.names.uses || uses > l.uses || len(e.names.bound)+len(e.names.freeing) > l.names || len(e.dead) > l.names:
 		return fmt.Errorf("%d uses, %d counted, %d names, %d runs being freed", uses, e.names.uses, len(e.names.bound), len(e.dead))
 	case e.objects.locks > l.locks || e.objects.count-e.objects.locks > int(e.cfg.Pages):

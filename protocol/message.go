@@ -33,6 +33,14 @@ const (
 	BarrierCancel
 	// BarrierRelease goes from the home to each arrived ticket; Payload is all payloads, in the order of ranks.
 	BarrierRelease
+	// BarrierGather goes from a node to the one above it in the tree of a home, Requester: arrivals and cancels of nodes there and below, put together.
+	BarrierGather
+	// BarrierGatherAck answers it: the next may come.
+	BarrierGatherAck
+	// BarrierSpread goes down the tree of a home, Requester: all who are named have been released. Ticket is a number by which the home knows the release.
+	BarrierSpread
+	// BarrierSpreadAck answers it, when all below have heard it.
+	BarrierSpreadAck
 
 	// NameRequest goes to the directory of names: bind or unbind a name of shared memory.
 	NameRequest
@@ -66,7 +74,8 @@ const (
 var kindNames = [kindEnd]string{
 	Request: "Request", Forward: "Forward", Invalidate: "Invalidate", InvalidateAck: "InvalidateAck",
 	Grant: "Grant", Done: "Done", BarrierArrive: "BarrierArrive", BarrierCancel: "BarrierCancel",
-	BarrierRelease: "BarrierRelease", NameRequest: "NameRequest", NameReply: "NameReply",
+	BarrierRelease: "BarrierRelease", BarrierGather: "BarrierGather", BarrierGatherAck: "BarrierGatherAck", BarrierSpread: "BarrierSpread", BarrierSpreadAck: "BarrierSpreadAck",
+	NameRequest: "NameRequest", NameReply: "NameReply",
 	Forget: "Forget", ForgetAck: "ForgetAck", Lost: "Lost", Backup: "Backup", BackupAck: "BackupAck", EpochMark: "EpochMark", ReportHeld: "ReportHeld", ReportBound: "ReportBound", EpochReady: "EpochReady",
 }
 
@@ -80,7 +89,7 @@ func (k Kind) String() string {
 // hasPayload says whether messages of the kind have a payload.
 func (k Kind) hasPayload() bool {
 	switch k {
-	case BarrierArrive, BarrierRelease, NameRequest, NameReply, Forget, ReportHeld, ReportBound:
+	case BarrierArrive, BarrierRelease, BarrierGather, BarrierSpread, NameRequest, NameReply, Forget, ReportHeld, ReportBound:
 		return true
 	}
 	return false
@@ -105,7 +114,7 @@ type Message struct {
 	Access    Access // Request, Forward, Grant, Done
 	Flags     Flags
 	From, To  NodeID
-	Requester NodeID   // Forward, Invalidate: who gets the object
+	Requester NodeID   // Forward, Invalidate: who gets the object. BarrierGather…, BarrierSpread…: the home whose tree it is
 	Acks      uint16   // Forward, Grant: InvalidateAcks that the requester must wait for
 	Status    Status   // BarrierRelease, NameReply
 	Object    ObjectID // or the hash of a barrier's name, or the first page of a run
@@ -118,9 +127,11 @@ type Message struct {
 // headerBytes is the length of a Message without its payload on the wire.
 const headerBytes = 40
 
-// MaxPayload bounds Message.Payload, in bytes. A reduction over MaxNodes ranks with
-// MaxContribution bytes each is the largest.
-const MaxPayload = MaxNodes * MaxContribution
+// MaxPayload bounds Message.Payload, in bytes. A BarrierSpread of the longest result to every node is the largest.
+const MaxPayload = MaxResult + 4 + MaxNodes*addresseeBytes
+
+// MaxResult bounds what is answered to a call, in bytes. A reduction over MaxNodes ranks with MaxContribution bytes each is the longest.
+const MaxResult = MaxNodes * MaxContribution
 
 // MaxContribution bounds what one party may bring to a reduction, in bytes.
 const MaxContribution = 64

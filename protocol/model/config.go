@@ -29,6 +29,8 @@ type Config struct {
 	Hold, MaxHold protocol.Time
 	// Crowd is that of protocol.Config.
 	Crowd int
+	// TreeFrom and TreeArity are those of protocol.Config.
+	TreeFrom, TreeArity int
 	// Duplicates is how often each fault may be reported again while its thread waits, and
 	// how often an access may fault although the page table allows it.
 	Duplicates uint8
@@ -63,6 +65,7 @@ func (c *Config) Changes() bool { return len(c.Crash)+len(c.Leave)+len(c.Join) >
 func (c *Config) Engine(self protocol.NodeID) protocol.Config {
 	return protocol.Config{
 		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold, Crowd: c.Crowd,
+		TreeFrom: c.TreeFrom, TreeArity: c.TreeArity,
 	}
 }
 
@@ -113,6 +116,9 @@ func (c *Config) String() string {
 	if c.Crowd != 0 {
 		fmt.Fprintf(&b, "crowd %d\n", c.Crowd)
 	}
+	if c.TreeFrom != 0 || c.TreeArity != 0 {
+		fmt.Fprintf(&b, "tree %d %d\n", c.TreeFrom, c.TreeArity)
+	}
 	for _, list := range []struct {
 		key   string
 		nodes []protocol.NodeID
@@ -162,6 +168,8 @@ func (c *Config) parseLine(line string) error {
 		err = parseTime(value, &c.MaxHold)
 	case "crowd":
 		c.Crowd, err = strconv.Atoi(value)
+	case "tree":
+		_, err = fmt.Sscanf(value, "%d %d", &c.TreeFrom, &c.TreeArity)
 	case "duplicates":
 		var n uint64
 		n, err = strconv.ParseUint(value, 10, 8)
@@ -239,6 +247,9 @@ func (c *Config) validate() error {
 	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 || c.Crowd < 0 {
 		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, crowd %d: want 1 to %d nodes, at least one page in region and stripe, and no crowd below 0",
 			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.Crowd, protocol.MaxNodes)
+	}
+	if rules := c.Engine(0); rules.Validate() != nil {
+		return fmt.Errorf("%w: %w", ErrSyntax, rules.Validate())
 	}
 	for _, changing := range [][]protocol.NodeID{slices.Concat(c.Crash, c.Leave), slices.Clone(c.Join)} {
 		slices.Sort(changing)

@@ -39,6 +39,10 @@ const (
 	ReplicaAckedEarly
 	// ForgottenCopy: the network answers copies of backups itself and never delivers them.
 	ForgottenCopy
+	// LostArrivals: where barriers are trees, a relay loses what it has collected, all but the first.
+	LostArrivals
+	// ConfirmedEarly: where barriers are trees, a release is confirmed when it is sent on, and may yet be lost with a relay.
+	ConfirmedEarly
 
 	plantEnd
 )
@@ -49,6 +53,7 @@ var plantNames = [plantEnd]string{
 	LostWake: "lost-wake", StaleSave: "stale-save", ForgottenZero: "forgotten-zero",
 	DuplicatedAck: "duplicated-ack", StaleHolder: "stale-holder", ForgottenHolder: "forgotten-holder",
 	ReplicaAckedEarly: "replica-acked-early", ForgottenCopy: "forgotten-copy",
+	LostArrivals: "lost-arrivals", ConfirmedEarly: "confirmed-early",
 }
 
 // Plants are all planted bugs.
@@ -89,8 +94,15 @@ func (p Plant) post(f Flight, out []Flight) []Flight {
 		return append(out, Flight{Message: protocol.Message{
 			Kind: protocol.BackupAck, From: m.To, To: m.From, Requester: m.From, Object: m.Object, Aux: m.Aux, Flags: m.Flags & protocol.FlagBackup,
 		}})
-	case p == LostDone && m.Kind == protocol.Done:
+	case p == ConfirmedEarly && m.Kind == protocol.BarrierSpread:
+		return append(out, f, Flight{Message: protocol.Message{
+			Kind: protocol.BarrierSpreadAck, From: m.To, To: m.From, Requester: m.Requester, Ticket: m.Ticket,
+		}})
+	case p == LostDone && m.Kind == protocol.Done, p == ConfirmedEarly && m.Kind == protocol.BarrierSpreadAck:
 		return out
+	}
+	if p == LostArrivals && m.Kind == protocol.BarrierGather {
+		f.Message.Payload = protocol.SplitGathered(m.Payload)[0]
 	}
 	if m.Kind == protocol.ReportHeld {
 		f.Message.Payload = p.report(m.Payload)

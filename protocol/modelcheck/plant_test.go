@@ -19,7 +19,15 @@ func plantCases() []*model.Config {
 	replicated.Replicas = 1
 	comes := Fixed.base(2)
 	comes.Duplicates, comes.Replicas, comes.Crash, comes.Join = 0, 1, []protocol.NodeID{0}, []protocol.NodeID{1}
+	chain := base
+	chain.TreeFrom, chain.TreeArity = 2, 1
+	longer := chain
+	longer.Nodes = 4
+	broken := chain
+	broken.Crash = []protocol.NodeID{1}
 	return []*model.Config{
+		threads(longer, "barrier 8", "barrier 8", "barrier 8", "barrier 8"),
+		threads(broken, "barrier 9; barrier 9", "", "barrier 9; barrier 9"),
 		threads(base, "write 0", "write 0"),
 		threads(base, "read 0", "read 0"),
 		threads(base, "write 1; read 1", "write 1"),

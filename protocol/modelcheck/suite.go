@@ -77,6 +77,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.twoThreads()...)
 	all = append(all, b.locks()...)
 	all = append(all, b.barriers()...)
+	all = append(all, b.trees()...)
 	all = append(all, b.prefetches()...)
 	all = append(all, b.names()...)
 	all = append(all, b.crashes()...)
@@ -274,6 +275,55 @@ func (b Bound) barriers() []Case {
 			Case{"barrier with a cancelled arrival", threads(two, stop+" cancel 2; "+stop, stop+" cancel 1; "+stop)},
 			Case{"barrier with a cancelled arrival", threads(three, stop+"; "+stop, stop+" cancel 1; "+stop, stop+" cancel 1; "+stop)},
 		)
+	}
+	return all
+}
+
+// trees is barriers that are trees, in which one node at least only relays, at times: all arrive twice, some may be cancelled, and nodes are lost, leave or
+// come at any point.
+func (b Bound) trees() []Case {
+	var all []Case
+	const once, twice, cancelled = "barrier 9", "barrier 9; barrier 9", "barrier 9 cancel 1; barrier 9"
+	add := func(family string, arity int, c model.Config, programs ...string) {
+		c.TreeFrom, c.TreeArity, c.Duplicates = 2, arity, 0
+		all = append(all, Case{family, threads(c, programs...)})
+	}
+	moving := func(nodes int, leave, join, crash []protocol.NodeID) model.Config {
+		c := b.base(nodes)
+		c.Leave, c.Join, c.Crash, c.Pages = leave, join, crash, 8
+		return c
+	}
+	type ids = []protocol.NodeID
+	three := b.base(3)
+	add("barrier as a tree", 1, three, twice, twice, twice)
+	add("barrier as a tree", 2, three, twice, twice, twice)
+	add("barrier as a tree", 1, three, twice, cancelled, cancelled)
+	add("barrier as a tree", 1, three, "barrier 9; barrier 10", "barrier 9; barrier 10", "barrier 9; barrier 10")
+	add("barrier as a tree, a relay is lost", 1, moving(3, nil, nil, ids{1}), twice, "", twice)
+	add("barrier as a tree, a relay is lost", 1, moving(3, nil, nil, ids{1}), twice, "", cancelled)
+	add("barrier as a tree, one leaves or comes", 1, moving(3, ids{0}, nil, nil), "", twice, twice)
+	add("barrier as a tree, one leaves or comes", 1, moving(3, ids{1}, nil, nil), twice, "", cancelled)
+	add("barrier as a tree, one leaves or comes", 1, moving(3, nil, ids{1}, nil), twice, "", twice)
+	if b == Short {
+		return all
+	}
+	const four, fourTwice = "barrier 8", "barrier 8; barrier 8" // at home on the first of four nodes, too
+	add("barrier as a tree", 1, b.base(4), fourTwice, fourTwice, fourTwice, fourTwice)
+	add("barrier as a tree", 2, b.base(4), fourTwice, "barrier 8 cancel 1; barrier 8", fourTwice, fourTwice)
+	add("barrier as a tree, a relay is lost", 1, moving(3, nil, nil, ids{1}), cancelled, "", cancelled)
+	add("barrier as a tree, a relay is lost", 1, moving(4, nil, nil, ids{1}), fourTwice, "", "", "barrier 8 cancel 1; barrier 8")
+	add("barrier as a tree, two relays are lost", 1, moving(4, nil, nil, ids{1, 2}), four, "", "", four)
+	add("barrier as a tree, a relay is lost", 1, moving(4, nil, nil, ids{1}), four, "", four, four)
+	add("barrier as a tree, a relay is lost", 2, moving(4, nil, nil, ids{1}), "", "", fourTwice, fourTwice)
+	add("barrier as a tree, one leaves or comes", 1, moving(3, nil, ids{1}, nil), twice, "", cancelled)
+	add("barrier as a tree, one leaves or comes", 1, moving(3, ids{1}, nil, ids{1}), twice, "", twice)
+	lost := moving(4, nil, nil, ids{1}) // two programs of one node, so that a relay has several arrivals to put together
+	lost.Threads = []model.ThreadSpec{{Node: 2, Client: 2, Program: model.MustParseProgram(four)}}
+	add("barrier as a tree, a relay is lost", 1, lost, four, "", four, four)
+	if b == Deep {
+		add("barrier as a tree, two relays are lost", 1, moving(4, nil, nil, ids{1, 2}), fourTwice, "", "", fourTwice)
+		add("barrier as a tree, a relay is lost", 1, moving(4, nil, nil, ids{2}), fourTwice, "", "", "barrier 8 cancel 1; barrier 8")
+		add("barrier as a tree, two relays are lost", 1, moving(4, nil, nil, ids{1, 2}), fourTwice, "", "", "barrier 8 cancel 1; barrier 8")
 	}
 	return all
 }

@@ -33,6 +33,8 @@ type Profile struct {
 	// Replicas is how many lost nodes all memory survives, and Commits the percentage of operations that are commits; each lock section ends with one, too.
 	Replicas uint8
 	Commits  int
+	// Trees: barriers are trees, with one node to three below each.
+	Trees bool
 	// Light: nothing is repeated and no thread stalls, for clusters that are large enough without.
 	Light bool
 }
@@ -57,6 +59,9 @@ func Profiles() []Profile {
 		{Name: "replicas", Nodes: 6, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 25, Prefetches: 5, Locks: 3, Losses: 2, Replicas: 2, Commits: 15},
 		{Name: "too few replicas", Nodes: 8, Threads: 2, Ops: 60, Pages: 10, Writes: 50, Sections: 15, Locks: 3, Losses: 4, Replicas: 1, Commits: 10},
 		{Name: "replicas, leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 25, Locks: 3, Losses: 2, Leaves: 3, Joins: 2, Replicas: 2, Commits: 15},
+		{Name: "trees", Nodes: 12, Threads: 2, Ops: 30, Pages: 6, Writes: 30, Rounds: 8, Cancels: 3, Trees: true},
+		{Name: "trees and losses", Nodes: 12, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 1, Losses: 4, Trees: true},
+		{Name: "trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 2, Losses: 2, Leaves: 2, Joins: 3, Trees: true},
 		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
 	}
 }
@@ -74,12 +79,15 @@ func Generate(p Profile, seed uint64) Options {
 	}
 	o := Options{Seed: seed, Config: c, Deadline: 20_000_000, Repeat: 20, Stall: 10, StallMax: 1000}
 	o.InjectUntil = 5000 + Micros(g.random.Uint64N(20_000)) // most runs last longer
+	if p.Trees {
+		c.TreeFrom, c.TreeArity = 2, 1+int(seed%3)
+	}
 	if p.Light {
 		c.Duplicates, c.Strays, o.Repeat, o.Stall = 0, false, 0, 0
 		o.Deadline *= 10
 	}
 	if p.Losses > 0 {
-		for _, n := range g.random.Perm(g.Nodes)[:p.Losses] {
+		for _, n := range g.mortals()[:p.Losses] {
 			c.Crash = append(c.Crash, protocol.NodeID(n))
 			o.Crashes = append(o.Crashes, Crash{protocol.NodeID(n), 2000 + Micros(g.random.Uint64N(20_000))})
 		}
@@ -91,7 +99,7 @@ func Generate(p Profile, seed uint64) Options {
 	for n := range g.Nodes {
 		for range p.Threads {
 			program := g.program()
-			if slices.Contains(c.Leave, protocol.NodeID(n)) {
+			if slices.Contains(c.Leave, protocol.NodeID(n)) || p.Rounds > 0 && slices.Contains(c.Crash, protocol.NodeID(n)) {
 				program = g.short()
 			}
 			c.Threads = append(c.Threads, model.ThreadSpec{Node: protocol.NodeID(n), Client: protocol.ClientID(1 + g.random.IntN(2)), Program: program})
@@ -108,6 +116,11 @@ func Generate(p Profile, seed uint64) Options {
 	return o
 }
 
+// mortals are the nodes that may be lost, in any order: not the home of the barrier, if there is one, with which it would be lost who has passed.
+func (g *generator) mortals() []int {
+	return slices.DeleteFunc(g.random.Perm(g.Nodes), func(n int) bool { return g.Rounds > 0 && n == barrierNumber%g.Nodes })
+}
+
 // move chooses who comes and who leaves: among those that are not lost, and never node 0, so that somebody is there.
 func (g *generator) move(o *Options) {
 	c := o.Config
@@ -117,7 +130,7 @@ func (g *generator) move(o *Options) {
 	for _, n := range g.random.Perm(g.Nodes) {
 		id := protocol.NodeID(n)
 		switch {
-		case n == 0 || slices.Contains(c.Crash, id):
+		case n == 0 || slices.Contains(c.Crash, id), g.Losses > 0 && g.Rounds > 0 && n == barrierNumber%g.Nodes:
 			continue
 		case len(c.Join) < g.Joins:
 			c.Join = append(c.Join, id)

@@ -128,7 +128,8 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 			"die\n": p.Deaths > 0, "from the dead": p.Deaths > 0, "cancel: ": p.Cancels > 0, "hold over": true,
 			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0 && p.Replicas == 0, "resume, epoch": p.Losses > 0,
 			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0,
-			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0,
+			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0 && !p.Light,
+			"BarrierSpread": p.Trees, "barrier 1000": p.Rounds > 0,
 		} {
 			if got := bytes.Contains(text.Bytes(), []byte(what)); want && !got {
 				t.Errorf("%s: no %q in %d bytes of trace", p.Name, what, text.Len())
@@ -148,6 +149,10 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				o = Generate(named("losses"), 1)
 			case model.ReplicaAckedEarly, model.ForgottenCopy:
 				o = Generate(named("replicas"), 1)
+			case model.LostArrivals:
+				o = Generate(named("trees"), 1)
+			case model.ConfirmedEarly:
+				o = Generate(named("trees and losses"), 1)
 			case model.DuplicatedAck, model.LostInvalidation, model.LostDone:
 				o = Generate(Profiles()[1], 1)
 			}

@@ -1,0 +1,146 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// What relays put together: arrivals of several nodes in a BarrierGather, and the tickets of several nodes in a BarrierSpread.
+
+const (
+	// gatheredBytes is an arrival in a BarrierGather without what it brings, all little-endian: node u16, length of what it brings u16 or cancelMark,
+	// parties u32, object u64, ticket u64, rank u32.
+	gatheredBytes = 28
+	// cancelMark is in place of the length: the arrival is taken back. Parties and rank are 0.
+	cancelMark = 1<<16 - 1
+	// addresseeBytes is a ticket in a BarrierSpread: node u16, ticket u64.
+	addresseeBytes = 10
+)
+
+// gathered is an arrival, or a cancel, of some node.
+type gathered struct {
+	node          NodeID
+	cancel        bool
+	parties, rank uint32
+	object        ObjectID
+	ticket        Ticket
+	payload       []byte
+}
+
+func (g *gathered) size() int { return gatheredBytes + len(g.payload) }
+
+func (g *gathered) append(b []byte) []byte {
+	size := len(g.payload)
+	if g.cancel {
+		size = cancelMark
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(g.node))
+	b = binary.LittleEndian.AppendUint16(b, uint16(size))
+	b = binary.LittleEndian.AppendUint32(b, g.parties)
+	b = binary.LittleEndian.AppendUint64(b, uint64(g.object))
+	b = binary.LittleEndian.AppendUint64(b, uint64(g.ticket))
+	b = binary.LittleEndian.AppendUint32(b, g.rank)
+	return append(b, g.payload...)
+}
+
+// message is what the node would have sent the home in a small cluster.
+func (g *gathered) message(to NodeID) Message {
+	kind := BarrierArrive
+	if g.cancel {
+		kind = BarrierCancel
+	}
+	return Message{Kind: kind, From: g.node, To: to, Requester: g.node, Object: g.object, Ticket: g.ticket, Aux: g.parties, Rank: g.rank, Payload: g.payload}
+}
+
+// decodeGathered reads the payload of a BarrierGather: exactly what append wrote, at least one. What it returns points into b.
+func decodeGathered(b []byte) ([]gathered, error) {
+	var all []gathered
+	for len(b) > 0 || all == nil {
+		if len(b) < gatheredBytes {
+			return nil, fmt.Errorf("%w: %d bytes where an arrival at a barrier has %d", ErrMalformed, len(b), gatheredBytes)
+		}
+		g := gathered{
+			node: NodeID(binary.LittleEndian.Uint16(b)), parties: binary.LittleEndian.Uint32(b[4:]), object: ObjectID(binary.LittleEndian.Uint64(b[8:])),
+			ticket: Ticket(binary.LittleEndian.Uint64(b[16:])), rank: binary.LittleEndian.Uint32(b[24:]),
+		}
+		size := int(binary.LittleEndian.Uint16(b[2:]))
+		if g.cancel = size == cancelMark; g.cancel {
+			size = 0
+		}
+		b = b[gatheredBytes:]
+		switch {
+		case size > MaxContribution || size > len(b):
+			return nil, fmt.Errorf("%w: an arrival at a barrier brings %d bytes, of %d that there are", ErrMalformed, size, len(b))
+		case g.cancel != (g.parties == 0), g.cancel && g.rank != 0, g.parties > MaxParties, !g.object.IsLock():
+			return nil, fmt.Errorf("%w: %d parties and rank %d at %v, taken back: %t", ErrMalformed, g.parties, g.rank, g.object, g.cancel)
+		}
+		g.payload, b = b[:size], b[size:]
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// SplitGathered divides the payload of a BarrierGather into what could be payloads of their own: one arrival or cancel in each. It is for tests.
+func SplitGathered(payload []byte) (parts [][]byte) {
+	all, _ := decodeGathered(payload)
+	for i := range all {
+		parts = append(parts, all[i].append(nil))
+	}
+	return parts
+}
+
+// addressee is who waits for the release of a barrier.
+type addressee struct {
+	node   NodeID
+	ticket Ticket
+}
+
+// spreadRoom is how many addressees find room in a BarrierSpread with a result. The longest result leaves room for one of each node.
+func spreadRoom(result []byte) int { return (MaxPayload - 4 - len(result)) / addresseeBytes }
+
+// appendSpread writes the payload of a BarrierSpread: how many addressees there are, they, and the result, which is the same for all.
+func appendSpread(b []byte, to []addressee, result []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(to)))
+	for _, a := range to {
+		b = binary.LittleEndian.AppendUint16(b, uint16(a.node))
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.ticket))
+	}
+	return append(b, result...)
+}
+
+// decodeSpread reads what appendSpread wrote, with at least one addressee. The result points into b.
+func decodeSpread(b []byte) ([]addressee, []byte, error) {
+	if len(b) < 4 {
+		return nil, nil, fmt.Errorf("%w: a release of a barrier has %d bytes", ErrMalformed, len(b))
+	}
+	n := uint64(binary.LittleEndian.Uint32(b))
+	b = b[4:]
+	if n == 0 || n*addresseeBytes > uint64(len(b)) || uint64(len(b))-n*addresseeBytes > MaxResult {
+		return nil, nil, fmt.Errorf("%w: a release of a barrier for %d in %d bytes", ErrMalformed, n, len(b))
+	}
+	to := make([]addressee, n)
+	for i := range to {
+		to[i] = addressee{NodeID(binary.LittleEndian.Uint16(b)), Ticket(binary.LittleEndian.Uint64(b[2:]))}
+		b = b[addresseeBytes:]
+	}
+	return to, b, nil
+}
+
+// Contributed is how many bytes of a message are what ranks have brought to a barrier, one by one or put together.
+func Contributed(m *Message) int {
+	switch m.Kind {
+	case BarrierArrive, BarrierRelease:
+		return len(m.Payload)
+	case BarrierGather:
+		n := 0
+		all, _ := decodeGathered(m.Payload)
+		for i := range all {
+			n += len(all[i].payload)
+		}
+		return n
+	case BarrierSpread:
+		_, result, _ := decodeSpread(m.Payload)
+		return len(result)
+	}
+	return 0
+}

@@ -74,7 +74,11 @@ func (c *counts) onPages() int {
 
 // onBarriers is how many messages were about barriers.
 func (c *counts) onBarriers() int {
-	return c.messages[protocol.BarrierArrive] + c.messages[protocol.BarrierRelease]
+	n := 0
+	for k := protocol.BarrierArrive; k <= protocol.BarrierSpreadAck; k++ {
+		n += c.messages[k]
+	}
+	return n
 }
 
 // latency is a percentile of how long threads waited for something, in µs; 0 if nobody waited.

@@ -144,10 +144,7 @@ func (s *simulation) wireBytes(m *protocol.Message) int {
 	if m.Flags&protocol.FlagData != 0 {
 		n += pageBytes
 	}
-	if m.Kind == protocol.BarrierArrive || m.Kind == protocol.BarrierRelease {
-		n += len(m.Payload) / modelContribution * (s.what.contribution - modelContribution)
-	}
-	return n
+	return n + protocol.Contributed(m)/modelContribution*(s.what.contribution-modelContribution)
 }
 
 // retired notes what a thread has got through.

@@ -35,9 +35,9 @@ func (r *Result) Drawings() []chart.Drawing {
 	add("balance", "How evenly work is spread: the busiest node over the mean of all (1: evenly)",
 		"Both axes are logarithmic. Where a curve is the number of nodes, one node does everything.",
 		panel("messages received as home: busiest / mean", faults(4)), panel("working time of the daemon: busiest / mean", faults(5)))
-	add("barriers", "Barriers and reductions of all nodes", "Both axes are logarithmic. The tree is computed with the same costs, not simulated.",
-		panel("µs per barrier", append(r.syncCurves(took, OpBarrier, OpReduction), r.treeCurve())),
-		panel("bytes sent per barrier", r.syncCurves(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction)))
+	add("barriers", "Barriers and reductions of all nodes", "Both axes are logarithmic. Without a tree the home speaks to each node itself.",
+		panel("µs per barrier", r.syncCurves(took, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)),
+		panel("bytes sent per barrier", r.syncCurves(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)))
 	add("locks", "A lock that is free at another node, and one that all nodes want", "Level curves mean that a lock costs the same in a large cluster as in a small one.",
 		linear(panel("µs per turn", r.syncCurves(took, OpFreeLock, OpContendedLock))),
 		linear(panel("messages per turn", r.syncCurves(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))
@@ -76,15 +76,4 @@ func (r *Result) syncCurves(figure func(SyncPoint) float64, operations ...string
 		}
 	}
 	return all
-}
-
-// treeCurve is what the barrier would take as a tree.
-func (r *Result) treeCurve() chart.Curve {
-	c := chart.Curve{Name: fmt.Sprintf("barrier as a tree of %d children (computed)", treeArity)}
-	for _, p := range r.Sync {
-		if p.Operation == OpBarrier {
-			c.Points = append(c.Points, plotter.XY{X: float64(p.Nodes), Y: p.Tree})
-		}
-	}
-	return c
 }

@@ -134,6 +134,36 @@ func TestCostsAreCosts(t *testing.T) {
 	}
 }
 
+// TestBarriersAsTrees: small clusters have none, in large ones they are faster than without, and relieve the home the more the larger the cluster is.
+func TestBarriersAsTrees(t *testing.T) {
+	const nodes = 128
+	points := map[string]map[int]SyncPoint{}
+	for _, p := range run(t, nodes, Barriers).Sync {
+		if points[p.Operation] == nil {
+			points[p.Operation] = map[int]SyncPoint{}
+		}
+		points[p.Operation][p.Nodes] = p
+	}
+	for tree, flat := range map[string]string{OpBarrier: OpFlatBarrier, OpReduction: OpFlatReduction} {
+		for n := 2; n <= nodes; n *= 2 {
+			with, without := points[tree][n], points[flat][n]
+			with.Operation = without.Operation
+			if without.Messages != float64(2*(n-1)) {
+				t.Errorf("%+v: want a message each way for every node but the home", without)
+			}
+			if n < protocol.DefaultTreeFrom && with != without {
+				t.Errorf("%d nodes: %+v with trees, %+v without", n, with, without)
+			}
+			if n >= protocol.DefaultTreeFrom && (with.Micros >= without.Micros || with.Busiest >= without.Busiest || with.Bytes <= without.Bytes) {
+				t.Errorf("%d nodes: %+v with trees, %+v without", n, with, without)
+			}
+		}
+		if last := points[tree][nodes]; last.Busiest > 2*points[tree][nodes/4].Busiest {
+			t.Errorf("%+v: a cluster of a quarter takes %+v", last, points[tree][nodes/4])
+		}
+	}
+}
+
 // TestHotPage: everybody is served, and a write invalidates all copies but the writer's. As long as node sets are exact, nobody else.
 func TestHotPage(t *testing.T) {
 	for _, p := range run(t, 64, Hot).Hot {

@@ -22,6 +22,8 @@ type experiment struct {
 	phases []time.Duration
 	// pause is how long threads compute between two accesses; 0: about Options.Compute.
 	pause time.Duration
+	// flat: barriers are no trees, however many nodes there are.
+	flat bool
 	// contribution is how many bytes each rank brings to a barrier. The model's ranks bring three, by which it is checked that a barrier gathers everybody; they count as this
 	// many on the wire.
 	contribution int
@@ -96,7 +98,10 @@ type simulation struct {
 func simulate(o *Options, what *experiment) ([]*counts, error) {
 	config := &model.Config{
 		Nodes: len(what.programs), Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
-		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold),
+		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold), TreeFrom: o.TreeFrom, TreeArity: o.TreeArity,
+	}
+	if what.flat {
+		config.TreeFrom = protocol.MaxNodes + 1
 	}
 	for i, p := range what.programs {
 		config.Threads = append(config.Threads, model.ThreadSpec{Node: protocol.NodeID(i), Client: 1, Program: p})

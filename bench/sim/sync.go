@@ -12,6 +12,8 @@ import (
 const (
 	// OpBarrier is a barrier of all nodes without contributions, and OpReduction one to which each brings eight bytes.
 	OpBarrier, OpReduction = "barrier", "reduction"
+	// OpFlatBarrier and OpFlatReduction are the same without trees: what they would cost if the home spoke to each node itself, as it does in small clusters.
+	OpFlatBarrier, OpFlatReduction = "barrier without a tree", "reduction without a tree"
 	// OpFreeLock takes a lock that is free and was held last at another node.
 	OpFreeLock = "free lock"
 	// OpContendedLock takes a lock that all nodes want at once: the time is that from one holder to the next.
@@ -28,8 +30,6 @@ type SyncPoint struct {
 	Bytes    float64 `json:"bytes"`
 	// Busiest is how long the busiest reactor works for one operation, in µs.
 	Busiest float64 `json:"busiest_us"`
-	// Tree is what a barrier would take with the same costs if it were a tree of treeArity; computed, not simulated. 0 for locks.
-	Tree float64 `json:"tree_us,omitempty"`
 }
 
 const (
@@ -41,23 +41,24 @@ const (
 	lockTurns = 4
 	// lockSpacing is between two nodes' turns at a free lock: far more than one takes.
 	lockSpacing = time.Millisecond
-	// treeArity is the number of children of a node in the tree that barriers are compared with.
-	treeArity = 4
 )
 
 func (r *Result) barrierSteps() []step {
 	var steps []step
-	for _, n := range r.Options.clusters() {
-		steps = append(steps, step{fmt.Sprintf("barrier, %d nodes", n), func() error { return r.barriers(OpBarrier, 0, n) }})
-	}
-	for _, n := range r.Options.clusters() {
-		steps = append(steps, step{fmt.Sprintf("reduction, %d nodes", n), func() error { return r.barriers(OpReduction, reductionBytes, n) }})
+	for _, x := range []struct {
+		operation    string
+		contribution int
+		flat         bool
+	}{{OpBarrier, 0, false}, {OpReduction, reductionBytes, false}, {OpFlatBarrier, 0, true}, {OpFlatReduction, reductionBytes, true}} {
+		for _, n := range r.Options.clusters() {
+			e := &experiment{programs: make([]model.Program, n), pages: uint64(n), contribution: x.contribution, flat: x.flat}
+			steps = append(steps, step{fmt.Sprintf("%s, %d nodes", x.operation, n), func() error { return r.barriers(x.operation, e) }})
+		}
 	}
 	return steps
 }
 
-func (r *Result) barriers(operation string, contribution, nodes int) error {
-	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes), contribution: contribution}
+func (r *Result) barriers(operation string, e *experiment) error {
 	for node := range e.programs {
 		for range barrierRounds {
 			e.programs[node] = append(e.programs[node], model.Op{Kind: model.OpBarrier, Number: turnBarrier})
@@ -69,26 +70,11 @@ func (r *Result) barriers(operation string, contribution, nodes int) error {
 	}
 	c := phases[0]
 	r.Sync = append(r.Sync, SyncPoint{
-		Operation: operation, Nodes: nodes, Micros: inMicros(c.ended-c.began) / barrierRounds,
+		Operation: operation, Nodes: len(e.programs), Micros: inMicros(c.ended-c.began) / barrierRounds,
 		Messages: per(c.onBarriers(), barrierRounds), Bytes: per(c.syncBytes, barrierRounds),
-		Busiest: inMicros(slices.Max(c.busy)) / barrierRounds, Tree: inMicros(r.Options.Costs.treeBarrier(nodes, contribution)),
+		Busiest: inMicros(slices.Max(c.busy)) / barrierRounds,
 	})
 	return nil
-}
-
-// treeBarrier is what a barrier of n nodes would take as a tree: in each level a node receives a message of each child and sends one on, and later the other way round. What ranks bring goes
-// up once and down to every child in full.
-func (c *Costs) treeBarrier(n, contribution int) time.Duration {
-	children := min(treeArity, n-1)
-	levels := 0
-	for reached := 1; reached < n; reached *= treeArity {
-		levels++
-	}
-	message := c.onLink(frameBytes + headerBytes)
-	all := c.onLink(n * contribution)
-	up := c.Send + c.Latency + message + time.Duration(children)*c.Receive
-	down := time.Duration(children)*(max(c.Send, message+all)) + c.Latency + c.Receive
-	return c.Call + all + time.Duration(levels)*(up+down)
 }
 
 func (r *Result) lockSteps() []step {

@@ -86,7 +86,6 @@ var syncFigures = []struct {
 	{"Messages of a barrier or lock", "", func(p SyncPoint) float64 { return p.Messages }},
 	{"Bytes of a barrier or lock", "", func(p SyncPoint) float64 { return p.Bytes }},
 	{"Time at work of the busiest daemon for one, µs", "", func(p SyncPoint) float64 { return p.Busiest }},
-	{fmt.Sprintf("The same barrier as a tree of %d children, µs", treeArity), "Computed with the same costs, not simulated.", func(p SyncPoint) float64 { return p.Tree }},
 }
 
 // syncRows leaves out points whose figure is 0: those that there are not.

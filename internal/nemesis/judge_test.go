@@ -129,6 +129,8 @@ func TestJudgementOfLosses(t *testing.T) {
 		{"a lock that was held there, without a word", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(30, 31, bob, l, acquire, 0, 0, 0), true},
 		{"a lock that is held by somebody else", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).fromLost(30, 31, ann, l, 2).at(32, 33, bob, l, release, 0, 0, 0), true},
 		{"a lock that somebody else has had since", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).at(2, 3, eve, l, release, 0, 0, 0).at(4, 5, bob, l, acquire, 0, 0, 0).at(6, 7, bob, l, release, 0, 0, 0).fromLost(30, 31, ann, l, 2), true},
+		{"a lock that it was given by one who died, when it was lost already", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).at(5, unknown, eve, l, acquire, 0, 0, 0).fromLost(30, 31, ann, l, 2), false},
+		{"but not by one who lives", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).at(5, unknown, eve, l, acquire, 0, 0, 0).fromLost(30, 31, ann, l, 2).at(32, 33, bob, l, release, 0, 0, 0), true},
 		{"a lock, told twice", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).fromLost(30, 31, bob, l, 2).at(32, 33, bob, l, release, 0, 0, 0).fromLost(34, 35, ann, l, 2), true},
 	} {
 		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}}, keeping{}, time.Minute); len(got) > 0 != test.wrong {

@@ -92,10 +92,12 @@ func stepLock(state, input, _ any) (next []any) {
 			next = append(next, nobody)
 		}
 		return next
-	case o.known() && o.Got == fromDead:
+	case !o.known():
+		possible = true // as those below: it is not known what it would have been told
+	case o.Got == fromDead:
 		// Who holds it is dead, so a life of that rank that is still at work shows in the next thing that it does with the lock.
 		possible = holder != nobody && holder.Rank == o.Dead
-	case o.known() && o.Got == fromLost:
+	case o.Got == fromLost:
 		// That node had the lock last, or another lost one had, so whoever held it was there, or nobody did.
 		possible = holder == nobody || o.lost.of(holder) != nil
 	default:

@@ -456,6 +456,13 @@ func (e *Engine) leaveDirectory() {
 			e.objects.remove(id)
 		}
 	}
+	for _, l := range slices.Clone(e.locks) {
+		// The mark of a dead owner that was here because the directory was is at the new home (see reportEntry); one that came with access stays with that.
+		if e.home(l.id) != e.cfg.Self && e.objects.get(l.id).has() == None {
+			l.died = 0
+			e.dropLock(l)
+		}
+	}
 	if e.directory() != e.cfg.Self {
 		e.names = newNames(e.cfg.Pages, false)
 	}

@@ -469,6 +469,8 @@ func (b Bound) changes() []Case {
 		add("barrier with a cancelled arrival, one leaves or comes", base(3, ids{0}, nil, nil), "", stop+" cancel 1", stop+" cancel 1")
 		add("barrier with a cancelled arrival, one leaves or comes", base(3, nil, ids{1}, nil), stop+" cancel 1", "", stop+" cancel 1")
 	}
+	const own = "lock 11; unlock 11" // its home is the node that comes; before it is that which is lost, and the other between the two
+	add("lock, one is lost, one comes", base(3, nil, ids{2}, ids{0}), own, own+"; "+own, own)
 	const again = "unbind 0; barrier 8; bind 0; "
 	add("memory freed and bound anew, one leaves", base(3, ids{0}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; "+again+"read 0")
 	add("memory freed and bound anew, one leaves", base(3, ids{2}, nil, nil), "", "bind 0; barrier 7; write 0; "+again+"read 0", "bind 0; barrier 7; read 1; unbind 0; barrier 8")

@@ -160,9 +160,13 @@ type table struct {
 	free  []uint32 // slots given back
 	count int
 	locks int // of count; locks are never removed
+	last  int // the slot of what was found last
 }
 
 const slabObjects = 256
+
+// noPending is the pending of an object that was removed.
+const noPending = ^uint32(0)
 
 func hashID(id ObjectID) uint64 {
 	h := uint64(id) * 0x9e3779b97f4a7c15
@@ -171,8 +175,15 @@ func hashID(id ObjectID) uint64 {
 
 func (t *table) at(slot uint32) *object { return &t.slabs[slot/slabObjects][slot%slabObjects] }
 
-// find returns the object, or nil.
+// find returns the object, or nil. It looks first where the last one was found, and behind that: what is touched in one order is mostly
+// gone through in the same, and places in the index are far apart.
 func (t *table) find(id ObjectID) *object {
+	for slot := t.last; slot < min(t.last+2, t.used); slot++ {
+		if o := t.at(uint32(slot)); o.id == id && o.pending != noPending {
+			t.last = slot
+			return o
+		}
+	}
 	if len(t.index) == 0 {
 		return nil
 	}
@@ -183,6 +194,7 @@ func (t *table) find(id ObjectID) *object {
 			return nil
 		}
 		if o := t.at(s - 1); o.id == id {
+			t.last = int(s - 1)
 			return o
 		}
 	}
@@ -253,7 +265,7 @@ func (t *table) remove(id ObjectID) {
 		for {
 			j = (j + 1) & mask
 			if t.index[j] == 0 {
-				*t.at(slot) = object{}
+				*t.at(slot) = object{pending: noPending}
 				t.free = append(t.free, slot)
 				t.count--
 				return

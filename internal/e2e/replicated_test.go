@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -45,5 +46,24 @@ func TestReplicated(t *testing.T) {
 	first.Do(t, "ok", "fill data 3000")
 	first.Do(t, "ok", "commit")
 	first.Do(t, "ok", "check data 3000")
+	first.Succeed(t)
+}
+
+// TestReplicatedAgain: when one daemon after another is killed, memory that survives the loss of one survives each, and nobody has to touch it between.
+func TestReplicatedAgain(t *testing.T) {
+	c := serve(t, 3, 3, "--survive")
+	first, doomed := join(t, c, 0, 0, 3), join(t, c, 2, 2, 3)
+	for _, p := range []*testcluster.Process{first, doomed} {
+		p.Do(t, "ok", "replicate data 300 1")
+	}
+	doomed.Do(t, "ok", "fill data 1000")
+	doomed.Do(t, "ok", "commit")
+	for _, killed := range []int{2, 1} {
+		c.Daemons[killed].Kill(t)
+		for _, d := range c.Daemons[:killed] {
+			d.AwaitLog(t, fmt.Sprintf(`all is handed over {"epoch": %d}`, 3-killed))
+		}
+	}
+	first.Do(t, "ok", "check data 1000")
 	first.Succeed(t)
 }

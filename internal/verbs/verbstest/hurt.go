@@ -46,6 +46,9 @@ func deviceFiles(pid int) (files []int, err error) {
 	defer unix.Close(process)
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		if to, err := os.Readlink(dir + "/" + e.Name()); err != nil || !strings.HasPrefix(to, "/dev/infiniband/uverbs") {
 			continue
@@ -58,7 +61,7 @@ func deviceFiles(pid int) (files []int, err error) {
 			files = append(files, fd)
 		}
 	}
-	return files, err
+	return files, nil
 }
 
 // What follows is the kernel's interface of RDMA (rdma/rdma_user_ioctl_cmds.h, ib_user_ioctl_cmds.h, ib_user_verbs.h). libibverbs has no call for
@@ -82,7 +85,7 @@ const (
 	handlesList   = 2 // UVERBS_ATTR_INFO_HANDLES_LIST
 
 	stateMask = 1 // IB_QP_STATE
-	// maxQueuePairs is how many queue pairs of one file are found.
+	// maxQueuePairs is how many queue pairs a file may have; if it has more, the kernel refuses to list them.
 	maxQueuePairs = 256
 )
 

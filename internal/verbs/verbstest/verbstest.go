@@ -1,4 +1,5 @@
-// Package verbstest finds the RDMA device that a test runs on, or says why there is none.
+// Package verbstest finds the RDMA device that a test runs on, or says why there is none; and it makes the queue pairs of other processes fail,
+// or fall silent, without their doing.
 package verbstest
 
 import (

@@ -15,19 +15,22 @@ import (
 // office is three machines with sshd and dsmd, and nothing that runs.
 type office struct {
 	net  *netns.Network
-	idle map[*netns.Machine]string // what runs on each when nothing does
+	idle map[*netns.Machine][]string // what runs on each when nothing does, perhaps with something that was about to end
 }
 
 func openOffice(t *testing.T) *office {
 	t.Helper()
 	dsmd := testcluster.Dsmd(t) // built before the machines start, which then have it
-	o := &office{net: netns.Start(t, "ann", "bob", "eve"), idle: map[*netns.Machine]string{}}
+	o := &office{net: netns.Start(t, "ann", "bob", "eve"), idle: map[*netns.Machine][]string{}}
 	o.net.ServeSSH(t)
 	for _, m := range o.net.Machines {
 		m.Run(t, "cp "+dsmd+" /usr/local/bin/dsmd")
 	}
 	for _, m := range o.net.Machines {
-		testcluster.Eventually(t, m.Name+" is idle", func() bool { o.idle[m] = running(t, m); return !strings.Contains(o.idle[m], "dsmd") })
+		testcluster.Eventually(t, m.Name+" is idle", func() bool {
+			o.idle[m] = running(t, m)
+			return !slices.ContainsFunc(o.idle[m], func(l string) bool { return strings.Contains(l, "dsmd") })
+		})
 	}
 	return o
 }
@@ -41,12 +44,24 @@ func onMachinesOnce(t *testing.T) {
 }
 
 // running lists what runs on a machine, but for sessions of ssh that are about to end.
-func running(t *testing.T, m *netns.Machine) string {
+func running(t *testing.T, m *netns.Machine) []string {
 	t.Helper()
 	lines := strings.Split(m.Run(t, "ps -eo args="), "\n")
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" || strings.Contains(l, "ps -eo") || strings.HasPrefix(l, "sshd: ") })
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return lines
+}
+
+// beyond is what runs now and did not before.
+func beyond(before, now []string) (more []string) {
+	left := slices.Clone(before)
+	for _, l := range now {
+		if i := slices.Index(left, l); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		} else {
+			more = append(more, l)
+		}
+	}
+	return more
 }
 
 // run starts a job of members from the first machine.
@@ -71,13 +86,13 @@ func (o *office) runProgram(t *testing.T, program *testcluster.Program, then str
 func (o *office) wantIdle(t *testing.T) {
 	t.Helper()
 	for _, m := range o.net.Machines {
-		now := ""
+		var more []string
 		defer func() {
 			if t.Failed() {
-				t.Logf("on %s there runs\n%s\nand at first\n%s", m.Name, now, o.idle[m])
+				t.Logf("on %s there still runs\n%s", m.Name, strings.Join(more, "\n"))
 			}
 		}()
-		testcluster.Eventually(t, "nothing is left on "+m.Name, func() bool { now = running(t, m); return now == o.idle[m] })
+		testcluster.Eventually(t, "nothing is left on "+m.Name, func() bool { more = beyond(o.idle[m], running(t, m)); return len(more) == 0 })
 	}
 }
 

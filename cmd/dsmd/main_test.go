@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"dsmd/internal/launch"
+	"dsmd/internal/patience"
 )
 
-// patience bounds every wait of these tests.
-const patience = 20 * time.Second
+// limit bounds every wait of these tests.
+var limit = patience.Or(20 * time.Second)
 
 // The test binary is dsmd when this variable is set, so that the tests run the real thing, and `run` finds its daemons and
 // guard in it.
@@ -45,13 +46,13 @@ func TestMain(m *testing.M) {
 func dsmd(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), self, args...)
-	timer := time.AfterFunc(patience, func() {
+	timer := time.AfterFunc(limit, func() {
 		if cmd.Process != nil {
 			_ = cmd.Process.Kill()
 		}
 	})
 	t.Cleanup(func() { timer.Stop() })
-	cmd.WaitDelay = patience
+	cmd.WaitDelay = limit
 	return cmd
 }
 
@@ -260,7 +261,7 @@ func metricsAddress(t *testing.T, log *bufio.Reader) string {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: limit}
 	response, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

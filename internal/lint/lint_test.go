@@ -57,6 +57,11 @@ var allowed = []struct {
 	// The programs that live through faults are programs like any other; one of them computes what can be verified bit by bit.
 	{"internal/nemesis", []string{"dsm", "node", "internal/e2e/testcluster", "internal/e2e/netns", "bench/kernel", "bench/sor"}},
 	{"internal/netio", nil},
+	{"internal/patience", nil},
+	// Conformance suites wait as tests do.
+	{"internal/e2e/testcluster", []string{"internal/patience"}},
+	{"pagetable/pagetabletest", []string{"internal/patience"}},
+	{"transport/transporttest", []string{"internal/patience"}},
 	// The table of settings takes its ranges from those who know them.
 	{"internal/settings", []string{"node", "pagetable", "protocol", "transport/tcp"}},
 	{"internal/sigsegv", nil},
@@ -67,7 +72,7 @@ var allowed = []struct {
 }
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
-var testOnly = []string{"internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/patience", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
 // pure are the packages that decide and leave it to their hosts to act, and pureImports are the packages outside this module that they may
 // import. None of those does I/O, tells the time, or draws a random number.

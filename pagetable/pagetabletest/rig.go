@@ -9,14 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
 	"dsmd/pagetable"
 )
 
-// patience is how long the suite waits for what must happen. It bounds a failing run and measures nothing.
-const patience = 10 * time.Second
+// limit is how long the suite waits for what must happen.
+var limit = patience.Or(10 * time.Second)
 
 // Rig is the table's caller in tests: it polls, remembers what each page is, and settles faults on pages that are
-// present as the node does. Whatever does not happen within a patience fails the test. Everything runs on the test's goroutine.
+// present as the node does. Whatever does not happen within the limit fails the test. Everything runs on the test's goroutine.
 type Rig struct {
 	testing.TB
 	fx     Fixture
@@ -74,10 +75,10 @@ func (r *Rig) pump(settle bool) {
 // until pumps until ok, waiting for the table's descriptor in between.
 func (r *Rig) until(what string, settle bool, ok func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
+	for deadline := time.Now().Add(limit); !ok(); {
 		if time.Now().After(deadline) {
 			last := r.faults[max(0, len(r.faults)-4):]
-			r.Fatalf("waited %v for %s; %d faults at hand, the last of them %+v", patience, what, len(r.faults), last)
+			r.Fatalf("waited %v for %s; %d faults at hand, the last of them %+v", limit, what, len(r.faults), last)
 		}
 		waitReadable(r.TB, r.table.WaitFD(), 1) // briefly: an access ends without an event
 		r.pump(settle)

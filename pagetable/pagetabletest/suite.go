@@ -630,7 +630,7 @@ func waitFD(r *Rig) {
 		r.Error("readable before anything happened")
 	}
 	load := p.Load(4, 0)
-	if !waitReadable(r, r.table.WaitFD(), int(patience.Milliseconds())) {
+	if !waitReadable(r, r.table.WaitFD(), int(limit.Milliseconds())) {
 		r.Fatal("not readable although a thread faulted")
 	}
 	if !waitReadable(r, r.table.WaitFD(), 0) {

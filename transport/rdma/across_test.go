@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/internal/verbs/verbstest"
 	"dsmd/transport"
 	"dsmd/transport/rdma"
@@ -68,7 +69,7 @@ func (n *deviceNode) Start(peers []string) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Or(20*time.Second))
 	defer cancel()
 	if err := base.Connect(ctx); err != nil {
 		return nil, errors.Join(err, base.Close())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/internal/verbs"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
@@ -74,7 +75,7 @@ func (o *observer) Frame(from transport.NodeID, _ []byte, _ transport.Payload) {
 // pollUntil polls transports in turn until done.
 func pollUntil(t testing.TB, what string, nodes []transport.Transport, observers []*observer, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); {
+	for deadline := time.Now().Add(patience.Or(20 * time.Second)); !done(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s", what)
 		}

@@ -194,7 +194,7 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 			for out.index < frames && !t.Failed() {
 				out.next()
 				err := out.send(r.tr, transport.NodeID(1-i))
-				for deadline := time.Now().Add(patience); errors.Is(err, transport.ErrBacklog) && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(limit); errors.Is(err, transport.ErrBacklog) && time.Now().Before(deadline); {
 					r.poll()
 					err = out.send(r.tr, transport.NodeID(1-i))
 				}

@@ -143,7 +143,7 @@ func testClose(t *testing.T, factory Factory) {
 	tr.Flush()
 	tr.Disconnect(1, errors.New("late"))
 	tr.Stats()
-	if !sleep(tr, time.Now().Add(patience)) {
+	if !sleep(tr, time.Now().Add(limit)) {
 		t.Error("WaitFD is not readable after Close")
 	}
 	if string(kept.Bytes()[:4]) != "kept" {
@@ -160,7 +160,7 @@ func testCloseWakesSleeper(t *testing.T, factory Factory) {
 	var reactor sync.WaitGroup
 	reactor.Go(func() {
 		var once sync.Once
-		for deadline := time.Now().Add(patience); ; {
+		for deadline := time.Now().Add(limit); ; {
 			if _, err := r.tr.Poll(r, 10); err != nil {
 				if !errors.Is(err, transport.ErrClosed) {
 					t.Errorf("Poll: %v, want ErrClosed", err)

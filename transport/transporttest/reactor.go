@@ -8,11 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 )
 
-// patience bounds every wait of the suite. Nothing takes this long unless a wake-up was lost.
-const patience = 20 * time.Second
+// limit bounds every wait of the suite. Nothing takes this long unless a wake-up was lost.
+var limit = patience.Or(20 * time.Second)
 
 // reactor is one node under test: a transport, and a handler that holds the transport to its
 // promises about the order of calls. It belongs to one goroutine.
@@ -86,20 +87,20 @@ func (r *reactor) poll() int {
 
 // runUntil polls, and sleeps on WaitFD when there is nothing to do, until done. what names what is waited for.
 func (r *reactor) runUntil(what string, done func() bool) bool {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(limit)
 	for !done() {
 		if r.poll() > 0 || done() {
 			continue
 		}
 		if r.tr.Arm() {
 			if time.Now().After(deadline) {
-				r.t.Errorf("node %d: waited %v for %s, always with work to do", r.tr.Self(), patience, what)
+				r.t.Errorf("node %d: waited %v for %s, always with work to do", r.tr.Self(), limit, what)
 				return false
 			}
 			continue
 		}
 		if !sleep(r.tr, deadline) {
-			r.t.Errorf("node %d: nothing woke it in %v while it waited for %s", r.tr.Self(), patience, what)
+			r.t.Errorf("node %d: nothing woke it in %v while it waited for %s", r.tr.Self(), limit, what)
 			return false
 		}
 	}
@@ -144,13 +145,13 @@ func sleep(tr transport.Transport, deadline time.Time) bool {
 // byHand polls several nodes in turn, from one goroutine, until done.
 func byHand(t *testing.T, what string, nodes []*reactor, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); {
+	for deadline := time.Now().Add(limit); !done(); {
 		for _, r := range nodes {
 			r.tr.Flush()
 			r.poll()
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", limit, what)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func hasRoom(tr transport.Transport) bool { return tr.Stats().QueuedBytes <= max
 
 // resend offers a frame until it is taken. Polling meanwhile keeps the cluster moving.
 func (x *exchange) resend(s *stream, to transport.NodeID) {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		x.tr.Flush()
 		x.poll()
 		if err := s.send(x.tr, to); err == nil {
@@ -92,7 +92,7 @@ func (x *exchange) resend(s *stream, to transport.NodeID) {
 			return
 		}
 	}
-	x.t.Errorf("node %d: frames for node %d were refused for %v", x.tr.Self(), to, patience)
+	x.t.Errorf("node %d: frames for node %d were refused for %v", x.tr.Self(), to, limit)
 }
 
 func (x *exchange) done() bool {
@@ -227,7 +227,7 @@ func testArmSeesHeldBackFrames(t *testing.T, factory Factory) {
 	nodes[0].tr.Flush()
 	r := nodes[1]
 	r.max = 1
-	for deadline := time.Now().Add(patience); r.frames < frames; {
+	for deadline := time.Now().Add(limit); r.frames < frames; {
 		if !r.tr.Arm() && !sleep(r.tr, deadline) {
 			t.Fatalf("a node that has got %d of %d frames sleeps and is not woken for the rest", r.frames, frames)
 		}

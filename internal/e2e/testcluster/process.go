@@ -13,26 +13,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dsmd/internal/patience"
 )
 
-// Patience bounds every wait. It is far beyond what anything takes on a slow and busy machine, because a test that
-// fails for slowness says nothing. An emulated machine needs more: see PatienceEnv.
-var Patience = patience()
-
-// PatienceEnv is the environment variable that sets Patience, as in 5m.
-const PatienceEnv = "DSMD_TEST_PATIENCE"
-
-func patience() time.Duration {
-	text := os.Getenv(PatienceEnv)
-	if text == "" {
-		return 45 * time.Second
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		panic(fmt.Sprintf("testcluster: %s is %q, want a time as in 5m", PatienceEnv, text))
-	}
-	return d
-}
+// Patience bounds every wait.
+var Patience = patience.Or(45 * time.Second)
 
 // Process is a running process that belongs to a test. Its methods that take t fail the test when what they wait for does
 // not come.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
@@ -31,7 +32,7 @@ func (n *tcpNode) Start(peers []string) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Or(10*time.Second))
 	defer cancel()
 	return tr, tr.Connect(ctx)
 }

@@ -78,16 +78,17 @@ func TestRunSurvives(t *testing.T) {
 	uffdtest.Require(t)
 	const nodes = 4
 	daemon := func(id int) string { return fmt.Sprintf(" --id %d ", id) }
+	rank := func(rank int) string { return fmt.Sprintf("DSM_RANK=%d", rank) }
 	byKill := "was killed by signal 9 (killed)"
 	for _, test := range []struct {
 		name  string
-		kills []string // words of the command lines of what is killed, one after the other
+		kills []string // words of the command lines of what is killed, one after the other, or variables of their environments
 		says  []string // after each
 	}{
 		{"a daemon", []string{daemon(2)}, []string{"dsmd: the daemon of node 2 " + byKill + ", and with it rank 2, at "}},
 		{"the daemon that is preferred", []string{daemon(0)}, []string{"dsmd: the daemon of node 0 " + byKill + ", and with it rank 0, at "}},
 		{"a program", []string{"program 1"}, []string{byKill + " at "}},
-		{"programs and a daemon", []string{"program 3", "program 3", daemon(3)}, []string{byKill, "2 of 4 ranks are left", "the daemon of node 3 " + byKill}},
+		{"programs and a daemon", []string{rank(0), rank(2), daemon(3)}, []string{"rank 0 " + byKill, "2 of 4 ranks are left", "the daemon of node 3 " + byKill}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			mark := variable(t)

@@ -38,8 +38,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: HomeStripe is 0; it is at least one page")
 	case c.Crowd < 0:
 		return fmt.Errorf("protocol: a crowd of %d pages", c.Crowd)
-	case c.TreeFrom < 0 || c.TreeArity < 0 || c.TreeArity > maxTreeArity:
-		return fmt.Errorf("protocol: barriers as trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, maxTreeArity)
+	case c.TreeFrom < 0 || c.TreeArity < 0 || c.TreeArity > MaxTreeArity:
+		return fmt.Errorf("protocol: barriers as trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, MaxTreeArity)
 	case c.MaxHold < c.Hold:
 		return fmt.Errorf("protocol: MaxHold %d µs is less than Hold %d µs", c.MaxHold, c.Hold)
 	}

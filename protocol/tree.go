@@ -9,8 +9,8 @@ const (
 	// DefaultTreeFrom is Config.TreeFrom when none is given, and DefaultTreeArity is Config.TreeArity: see docs/decisions/0027-barriers-as-trees.md.
 	DefaultTreeFrom  = 32
 	DefaultTreeArity = 4
-	// maxTreeArity bounds Config.TreeArity: sets of children are bits of one word.
-	maxTreeArity = 64
+	// MaxTreeArity bounds Config.TreeArity: sets of children are bits of one word.
+	MaxTreeArity = 64
 )
 
 func (c *Config) treeFrom() int {

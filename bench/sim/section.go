@@ -72,9 +72,6 @@ func SectionNames() []Section {
 	return names
 }
 
-// maxTreeArity is the engines' bound.
-const maxTreeArity = 64
-
 // maxCompute bounds Options.Compute: a program that computes for longer has no faults worth a simulation.
 const maxCompute = time.Second
 
@@ -94,8 +91,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("sim: a home stripe of no pages; it is at least one page")
 	case o.Hold < 0 || o.MaxHold < o.Hold || o.MaxHold > time.Second:
 		return fmt.Errorf("sim: pages are held for %v, at most %v: the first is at most the second, and that at most 1s", o.Hold, o.MaxHold)
-	case o.TreeFrom < 0 || o.TreeArity < 0 || o.TreeArity > maxTreeArity:
-		return fmt.Errorf("sim: trees from %d nodes on, with %d below each; use 0 or more, and at most %d below each", o.TreeFrom, o.TreeArity, maxTreeArity)
+	case o.TreeFrom < 0 || o.TreeArity < 0 || o.TreeArity > protocol.MaxTreeArity:
+		return fmt.Errorf("sim: trees from %d nodes on, with %d below each; use 0 or more, and at most %d below each", o.TreeFrom, o.TreeArity, protocol.MaxTreeArity)
 	case o.Compute < 0 || o.Compute > maxCompute:
 		return fmt.Errorf("sim: threads compute for %v between accesses; use 0 to %v", o.Compute, maxCompute)
 	}

@@ -248,8 +248,9 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, crowd %d: want 1 to %d nodes, at least one page in region and stripe, and no crowd below 0",
 			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.Crowd, protocol.MaxNodes)
 	}
-	if rules := c.Engine(0); rules.Validate() != nil {
-		return fmt.Errorf("%w: %w", ErrSyntax, rules.Validate())
+	rules := c.Engine(0)
+	if err := rules.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSyntax, err)
 	}
 	for _, changing := range [][]protocol.NodeID{slices.Concat(c.Crash, c.Leave), slices.Clone(c.Join)} {
 		slices.Sort(changing)

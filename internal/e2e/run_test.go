@@ -120,10 +120,11 @@ func TestRunEnds(t *testing.T) {
 // killOne kills one of a job's processes, whose command line contains the given words, or whose environment has them as a variable (NAME=VALUE).
 func killOne(t *testing.T, mark, words string) {
 	t.Helper()
+	withVariable := testcluster.Having(words)
 	for _, process := range testcluster.Having(mark) {
 		id, line, _ := strings.Cut(process, " ")
 		pid, err := strconv.Atoi(id)
-		if err != nil || !strings.Contains(line, words) && !slices.Contains(testcluster.Having(words), process) || strings.Contains(line, " run ") {
+		if err != nil || !strings.Contains(line, words) && !slices.Contains(withVariable, process) || strings.Contains(line, " run ") {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

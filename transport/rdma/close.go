@@ -141,7 +141,7 @@ func (t *Transport) discard(c *verbs.Completion) {
 	}
 	block := c.ID &^ recvMark
 	if l := t.links[c.QPN]; l != nil && l.peer.link == l {
-		if _, h, _, err := t.read(l, block, c); err == nil {
+		if h, _, err := t.read(l, block, c); err == nil {
 			t.dismiss(l.peer, h)
 		}
 	}

@@ -9,8 +9,8 @@
 //
 // What Send is given becomes one message, or several if the control part is long (wire.go). A message has a number, counted in each
 // direction of a pair, and acknowledges those of the other side. On a queue pair it is a SEND of at most blockBytes bytes, inline
-// when the device takes that. A page is a WRITE into one of the receiver's slots, with immediate: if the message about it is much like an earlier one
-// it is in the immediate value (short.go), else it lands behind the page. Longer messages are sent after the page, in the same chain of requests. The
+// when the device takes that. A page is a WRITE into one of the receiver's slots. If the message about it is much like an
+// earlier one it goes in the immediate value of that WRITE (short.go), else it is sent after the page, in the same chain of requests. The
 // device keeps the order, so whoever sees the message finds the page in the slot. On the base it is a frame with the page as payload.
 //
 // # Credit

@@ -242,34 +242,36 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestMessageChangesWhileItWaits: a peer that changes a message which waits for its predecessors, behind a page where it may write, is parted with.
-func TestMessageChangesWhileItWaits(t *testing.T) {
-	all := newFakeFabrics(t, false)
-	device := all.device()
-	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 64, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(i int) fabric {
-		if i == 0 {
-			return device
-		}
-		return all.device()
-	})
-	seen := observe(2)
-	pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
-	tr := nodes[0]
-	tr.mu.Lock()
-	p := tr.peers[1]
-	all.mu.Lock()
-	block := device.receives[0].ID &^ recvMark
-	device.receives = device.receives[1:]
-	all.mu.Unlock()
-	message := make([]byte, headerBytes+1)
-	header{number: p.received + 2, slot: noSlot}.put(message)
-	tr.hold(p, block, message)
-	header{flags: ^uint32(0)}.put(message)
-	p.isReady, tr.ready = true, append(tr.ready, p)
-	tr.mu.Unlock()
-	pollUntil(t, "PeerDown", asInterface(nodes), seen, func() bool { return seen[0].down[1] != nil })
-	if !errors.Is(seen[0].down[1], ErrMalformed) {
-		t.Errorf("the peer is down because of %v, want ErrMalformed", seen[0].down[1])
+// TestHostileQueuePair: a peer that says on its queue pair what nobody says is parted with.
+func TestHostileQueuePair(t *testing.T) {
+	for name, c := range map[string]verbs.Completion{
+		"a value that is no message":          {Op: verbs.WCRecvImm, Imm: 3<<16 | 64},
+		"a short message like none before it": {Op: verbs.WCRecvImm, Imm: shortMark | 1},
+		"an atomic operation":                 {Op: verbs.WCRecv + 100},
+		"no header":                           {Op: verbs.WCRecv, Bytes: headerBytes - 1},
+		"more than was sent":                  {Op: verbs.WCRecv, Bytes: 1 << 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := newFakeFabrics(t, false)
+			device := all.device()
+			nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 64, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(i int) fabric {
+				if i == 0 {
+					return device
+				}
+				return all.device()
+			})
+			seen := observe(2)
+			pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+			all.mu.Lock()
+			c.ID, c.QPN = device.receives[0].ID, nodes[0].peers[1].link.end.number()
+			device.receives = device.receives[1:]
+			device.complete(c)
+			all.mu.Unlock()
+			pollUntil(t, "PeerDown", asInterface(nodes), seen, func() bool { return seen[0].down[1] != nil })
+			if !errors.Is(seen[0].down[1], ErrMalformed) {
+				t.Errorf("the peer is down because of %v, want ErrMalformed", seen[0].down[1])
+			}
+		})
 	}
 }
 

@@ -78,8 +78,9 @@ type flight struct {
 
 // held is a message that waits for its predecessors.
 type held struct {
-	block   uint64 // the receive that it has used up
-	message []byte // in the block, or behind the page in a slot
+	block  uint64 // the receive that it has used up
+	header header
+	piece  []byte // in the block
 }
 
 // link is one queue pair to a peer.

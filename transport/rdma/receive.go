@@ -89,10 +89,10 @@ func (t *Transport) complete(c *verbs.Completion) {
 	}
 }
 
-// arrive takes a message that a peer has sent into one of the blocks, or written behind a page.
+// arrive takes a message that has used up one of the blocks.
 func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
-	message, h, piece, err := t.read(l, block, c)
+	h, piece, err := t.read(l, block, c)
 	if err == nil {
 		err = t.takeAck(p, h.ack)
 	}
@@ -102,8 +102,8 @@ func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 		return
 	}
 	t.counts.messagesReceived.Add(1)
-	if !isShort(c) {
-		t.counts.bytesReceived.Add(uint64(len(message)))
+	if c.Op == verbs.WCRecv {
+		t.counts.bytesReceived.Add(uint64(headerBytes + len(piece)))
 	}
 	if h.flags&flagPage != 0 {
 		t.counts.writtenReceived.Add(1)
@@ -117,49 +117,27 @@ func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 		t.spend(block)
 		t.asked(p, h)
 	case h.number > p.received+1:
-		t.hold(p, block, message)
+		t.hold(p, held{block, h, piece})
 	default:
 		t.deliverBlock(p, block, h, piece)
 	}
 }
 
-// isShort says whether a completion is about a short message.
-func isShort(c *verbs.Completion) bool { return c.Op == verbs.WCRecvImm && c.Imm&shortMark != 0 }
-
-// read finds the message that a completion is about, and reads its header. Every message of a queue pair must be read, and in order.
-func (t *Transport) read(l *link, block uint64, c *verbs.Completion) (message []byte, h header, piece []byte, err error) {
-	p := l.peer
-	if isShort(c) {
-		message, err = l.heard.restore(c.Imm, t.sizes.Slots, func(slot int) []byte { return t.trailer(p, slot) })
-	} else {
-		message, err = t.messageOf(p, block, c)
+// read finds the message that a completion is about: in the block, or in the immediate value of a page's write, which leaves the block to the
+// message's being put together. Every message of a queue pair must be read, and in order.
+func (t *Transport) read(l *link, block uint64, c *verbs.Completion) (h header, piece []byte, err error) {
+	at := int(block) * blockBytes
+	b := t.recvBlocks.bytes[at : at+blockBytes]
+	switch c.Op {
+	case verbs.WCRecvImm:
+		return l.heard.restore(c.Imm, t.sizes.Slots, b)
+	case verbs.WCRecv:
+		if h, piece, err = readHeader(b[:min(int(c.Bytes), blockBytes)]); err == nil {
+			l.heard.remember(h, piece, t.sizes.Slots)
+		}
+		return h, piece, err
 	}
-	if err == nil {
-		h, piece, err = readHeader(message)
-	}
-	if err == nil && !isShort(c) {
-		l.heard.remember(h, piece, c.Op == verbs.WCRecvImm, t.sizes.Slots)
-	}
-	return message, h, piece, err
-}
-
-// messageOf finds the message that a completion is about, in a block or behind a page.
-func (t *Transport) messageOf(p *peer, block uint64, c *verbs.Completion) ([]byte, error) {
-	if c.Op == verbs.WCRecv {
-		at := int(block) * blockBytes
-		return t.recvBlocks.bytes[at : at+min(int(c.Bytes), blockBytes)], nil
-	}
-	slot, bytes := readImmediate(c.Imm)
-	if c.Op != verbs.WCRecvImm || slot >= t.sizes.Slots || bytes > trailerBytes {
-		return nil, fmt.Errorf("%w: operation %d, %d bytes behind slot %d of %d", ErrMalformed, c.Op, bytes, slot, t.sizes.Slots)
-	}
-	return t.trailer(p, slot)[:bytes], nil
-}
-
-// trailer is the room behind the page in one of a peer's slots.
-func (t *Transport) trailer(p *peer, slot int) []byte {
-	at := t.recvSlot(p, slot) + t.pageBytes
-	return t.recvSlots.bytes[at : at+trailerBytes : at+trailerBytes]
+	return header{}, nil, fmt.Errorf("%w: operation %d", ErrMalformed, c.Op)
 }
 
 // recvSlot is where in the region a peer's slot begins.
@@ -168,13 +146,13 @@ func (t *Transport) recvSlot(p *peer, slot int) int {
 }
 
 // hold keeps a message until its predecessors have come on the base transport.
-func (t *Transport) hold(p *peer, block uint64, message []byte) {
+func (t *Transport) hold(p *peer, m held) {
 	if len(p.held) >= t.sizes.Window {
-		t.spend(block)
+		t.spend(m.block)
 		t.misbehaves(p, fmt.Errorf("%w: more messages than its window of %d", ErrMalformed, t.sizes.Window))
 		return
 	}
-	p.held = append(p.held, held{block, message})
+	p.held = append(p.held, m)
 }
 
 // deliverBlock deals with the next message of a peer, which has used up a block.
@@ -272,20 +250,15 @@ func (t *Transport) receiveReady() {
 		p := t.ready[0]
 		for t.delivered < t.limit && len(p.held) > 0 {
 			first := p.held[0]
-			h, piece, err := readHeader(first.message)
-			if err != nil { // The peer has changed it: it may write behind its pages at any time.
-				t.misbehaves(p, err)
-				break
-			}
-			if h.number > p.received+1 {
+			if first.header.number > p.received+1 {
 				break
 			}
 			p.held = p.held[1:]
-			if h.number <= p.received {
+			if first.header.number <= p.received {
 				t.spend(first.block)
 				continue
 			}
-			t.deliverBlock(p, first.block, h, piece)
+			t.deliverBlock(p, first.block, first.header, first.piece)
 		}
 		if t.delivered >= t.limit {
 			return

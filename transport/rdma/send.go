@@ -352,15 +352,6 @@ func (t *Transport) mayPost(p *peer, l *link) bool {
 	return l.posted+uint64(len(t.requests))+2 <= l.retired+uint64(t.sizes.SendRequests-signalEvery)
 }
 
-// place is where a message is that is posted.
-type place uint8
-
-const (
-	apart      place = iota // in a request of its own, after the page's if there is one; so whoever sees it finds the page
-	behindPage              // in the page's request, behind the page
-	inValue                 // in the immediate value of the page's request
-)
-
 // appendMessage appends the requests of a message, and of its page.
 func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	f := &p.ring[number%uint64(len(p.ring))]
@@ -371,46 +362,39 @@ func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	t.sentBytes(p, f.bytes, f.page)
 	t.counts.messagesSent.Add(1)
 	h := header{number: number, ack: p.dealt, slot: noSlot, flags: f.flags}
-	where := apart
 	if f.page != nil {
 		h.slot = uint32(l.said.slot)
 		if f.page.slot == t.pool.bounce() {
 			h.flags |= flagAck
 		}
-		where = t.appendPage(p, l, f.page, index, h, piece)
+		if t.appendPage(p, l, f.page, h, piece) {
+			t.counts.shortSent.Add(1)
+			return
+		}
 	}
-	switch where {
-	case inValue:
-		t.counts.shortSent.Add(1)
-		return
-	case apart:
-		t.appendSend(p, l, index, f.bytes)
-	}
-	l.said.remember(h, piece, where == behindPage, l.terms.slots)
+	t.appendSend(p, l, index, f.bytes)
+	l.said.remember(h, piece, l.terms.slots)
 	h.put(block)
 	t.counts.bytesSent.Add(uint64(f.bytes))
 }
 
-// appendPage appends the request that writes a page into the peer's next slot, with the message about it if that is possible: one that can be short
-// in the immediate value, which saves a packet; and one that fits behind the page there.
-func (t *Transport) appendPage(p *peer, l *link, page *page, index int, h header, piece []byte) (where place) {
+// appendPage appends the request that writes a page into the peer's next slot. It returns whether the message about it is in the immediate value;
+// else a send must follow, and whoever sees that finds the page.
+func (t *Transport) appendPage(p *peer, l *link, page *page, h header, piece []byte) (short bool) {
 	write := verbs.SendRequest{
 		Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.said.slot*t.sizes.SlotBytes), RKey: l.terms.key,
 		SGE: [verbs.MaxSGE]verbs.SGE{t.pool.slots.sge(t.pool.place(p.index, page.slot), t.pageBytes)},
 	}
 	if t.fabric.immediate() {
-		if value, ok := l.said.abridge(h, piece, l.terms.slots); ok {
-			where, write.Op, write.Imm = inValue, verbs.OpWriteImm, value
-		} else if bytes := headerBytes + len(piece); bytes <= trailerBytes {
-			where, write.Op, write.Imm = behindPage, verbs.OpWriteImm, immediate(l.said.slot, bytes)
-			write.SGEs, write.SGE[1] = 2, t.sendBlocks.sge(t.blockOffset(p, index), bytes)
+		if write.Imm, short = l.said.abridge(h, piece, l.terms.slots); short {
+			write.Op = verbs.OpWriteImm
 		}
 	}
 	t.requests = append(t.requests, write)
 	l.pages++
 	t.counts.writtenSent.Add(1)
 	t.counts.bytesSent.Add(uint64(t.pageBytes))
-	return where
+	return short
 }
 
 // appendSend appends the request that sends what is in a block.
@@ -477,7 +461,7 @@ func (t *Transport) sendAck(p *peer, flags uint32) bool {
 	l.acks++
 	h := header{ack: p.dealt, slot: noSlot, flags: flags}
 	h.put(t.block(p, index))
-	l.said.remember(h, nil, false, l.terms.slots)
+	l.said.remember(h, nil, l.terms.slots)
 	t.requests = t.requests[:0]
 	t.appendSend(p, l, index, headerBytes)
 	t.acknowledged(p)

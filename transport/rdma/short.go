@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// A page fills a packet: no packet of RDMA has more than 4096 bytes. So a message behind the page is a second packet, which costs a fraction of
+// A page fills a packet: no packet of RDMA has more than 4096 bytes. So a message about it is a second packet, which costs a fraction of
 // what the page costs. But messages about pages are much alike: usually one differs from an earlier one in the number of the page alone. Such
 // a message goes in the immediate value of the page's write, and the page is all that is sent. What else it says follows
 // from what was said before on the same queue pair, which keeps the order and loses nothing: both sides remember that (past).
+// Any other message is sent behind the page's write.
 //
 // The value of a short message, from the highest bit:
 //
@@ -101,36 +102,35 @@ func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bo
 	return 0, false
 }
 
-// restore writes the message that a value of abridge stands for to the room behind
-// the page in its slot, and returns it.
-func (s *past) restore(value uint32, slots int, trailer func(slot int) []byte) ([]byte, error) {
+// restore returns the message that a value of abridge stands for. Its control part is put at the beginning of b, which has room for
+// shortBytes.
+func (s *past) restore(value uint32, slots int, b []byte) (h header, control []byte, err error) {
 	p := &s.parts[value>>partShift%pastParts]
 	word := int(value >> wordShift & wordMask)
 	if value&shortMark == 0 || 4*word >= p.bytes {
-		return nil, fmt.Errorf("%w: a short message %#x, which is like none that was sent", ErrMalformed, value)
+		return header{}, nil, fmt.Errorf("%w: a short message %#x, which is like none that was sent", ErrMalformed, value)
 	}
 	at := p.data[4*word:]
 	binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)^value%xorLimit)
 	clear(p.data[p.bytes:])
 	s.number++
 	s.ack += uint64(value >> acksShift & acksMax)
-	to := trailer(s.slot)[:headerBytes+p.bytes]
-	header{number: s.number, ack: s.ack, slot: uint32(s.slot), flags: flagPage}.put(to)
-	copy(to[headerBytes:], p.data[:p.bytes])
+	h = header{number: s.number, ack: s.ack, slot: uint32(s.slot), flags: flagPage}
 	s.slot = (s.slot + 1) % slots
-	return to, nil
+	return h, b[:copy(b, p.data[:p.bytes])], nil
 }
 
-// remember notes a message that was not short. behindPage says whether it was in the same request as a page.
-func (s *past) remember(h header, control []byte, behindPage bool, slots int) {
+// remember notes a message that was not short.
+func (s *past) remember(h header, control []byte, slots int) {
 	s.ack = h.ack
 	if h.number != 0 {
 		s.number = h.number
 	}
-	if h.flags&flagPage != 0 {
-		s.slot = (int(h.slot) + 1) % slots
+	if h.flags&flagPage == 0 {
+		return
 	}
-	if behindPage && s.parts[s.next].set(control) {
+	s.slot = (int(h.slot) + 1) % slots
+	if s.parts[s.next].set(control) {
 		s.next = (s.next + 1) % pastParts
 	}
 }

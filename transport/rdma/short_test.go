@@ -12,32 +12,29 @@ import (
 	"dsmd/transport/transporttest"
 )
 
-// pair is both sides' memory of one direction of a queue pair, with the receiver's slots.
+// pair is both sides' memory of one direction of a queue pair, with a block of the receiver.
 type pair struct {
 	said, heard past
-	slots       [3][headerBytes + shortBytes]byte
+	block       [shortBytes]byte
 }
 
+// pairSlots is how many slots the receiver has.
+const pairSlots = 3
+
 // send brings a message to the receiver, and returns what that makes of it, and whether it was short.
-func (p *pair) send(t interface{ Fatalf(string, ...any) }, h header, control []byte, behindPage bool) (got header, piece []byte, short bool) {
+func (p *pair) send(t interface{ Fatalf(string, ...any) }, h header, control []byte) (got header, piece []byte, short bool) {
 	if h.flags&flagPage != 0 {
 		h.slot = uint32(p.said.slot)
-	}
-	if behindPage {
-		if value, ok := p.said.abridge(h, control, len(p.slots)); ok {
-			message, err := p.heard.restore(value, len(p.slots), func(slot int) []byte { return p.slots[slot][:] })
+		if value, ok := p.said.abridge(h, control, pairSlots); ok {
+			got, piece, err := p.heard.restore(value, pairSlots, p.block[:])
 			if err != nil {
 				t.Fatalf("%+v with %x became %#x, which is not understood: %v", h, control, value, err)
-			}
-			got, piece, err = readHeader(message)
-			if err != nil {
-				t.Fatalf("%+v with %x became %#x and then %x: %v", h, control, value, message, err)
 			}
 			return got, piece, true
 		}
 	}
-	p.said.remember(h, control, behindPage, len(p.slots))
-	p.heard.remember(h, control, behindPage, len(p.slots))
+	p.said.remember(h, control, pairSlots)
+	p.heard.remember(h, control, pairSlots)
 	return h, control, false
 }
 
@@ -55,18 +52,17 @@ func TestShortMessagesSayTheSame(t *testing.T) {
 			}
 			h.ack += rapid.SampledFrom([]uint64{0, 1, 1, acksMax, acksMax + 1}).Draw(t, "acknowledged")
 			now := header{ack: h.ack, slot: noSlot}
-			piece, behindPage := []byte(nil), false
+			piece := []byte(nil)
 			if rapid.IntRange(0, 9).Draw(t, "acknowledgement") > 0 {
 				h.number += rapid.SampledFrom([]uint64{1, 1, 1, 1, 1, 2}).Draw(t, "number")
 				now.number, piece = h.number, control
 				now.flags = rapid.SampledFrom([]uint32{flagPage, flagPage, flagPage, flagPage | flagAck, 0, flagMore}).Draw(t, "flags")
-				behindPage = now.flags&flagPage != 0 && rapid.IntRange(0, 9).Draw(t, "alone") > 0
 			}
 			if now.flags&flagPage != 0 {
 				now.slot = uint32(slot)
-				slot = (slot + 1) % len(p.slots)
+				slot = (slot + 1) % pairSlots
 			}
-			got, said, short := p.send(t, now, piece, behindPage)
+			got, said, short := p.send(t, now, piece)
 			if got != now || !bytes.Equal(said, piece) {
 				t.Fatalf("sent %+v with %x, and got (short: %v) %+v with %x", now, piece, short, got, said)
 			}
@@ -104,13 +100,13 @@ func TestWhatIsShort(t *testing.T) {
 		"asks for an acknowledgment": {func(h *header) { h.flags |= flagAck }, control(1, 5), false},
 	} {
 		var p pair
-		p.send(t, h, control(1, 5), true)
+		p.send(t, h, control(1, 5))
 		next := h
 		next.number++
 		if test.change != nil {
 			test.change(&next)
 		}
-		if _, _, short := p.send(t, next, test.control, true); short != test.short {
+		if _, _, short := p.send(t, next, test.control); short != test.short {
 			t.Errorf("%s: short: %v, want %v", name, short, test.short)
 		}
 	}
@@ -123,7 +119,7 @@ func TestKindsAreRemembered(t *testing.T) {
 		control := make([]byte, 40)
 		control[0], control[8] = byte(n%pastParts), byte(n%pastParts) // two words differ between the kinds
 		control[16] = byte(n)
-		_, _, short := p.send(t, header{number: uint64(n + 1), flags: flagPage}, control, true)
+		_, _, short := p.send(t, header{number: uint64(n + 1), flags: flagPage}, control)
 		if short != (n >= pastParts) {
 			t.Errorf("message %d: short: %v", n, short)
 		}
@@ -137,14 +133,14 @@ func FuzzShort(f *testing.F) {
 	f.Add([]byte("control part"), uint32(5))
 	f.Fuzz(func(t *testing.T, control []byte, value uint32) {
 		var p pair
-		p.heard.remember(header{number: 1, flags: flagPage}, control, true, len(p.slots))
+		p.heard.remember(header{number: 1, flags: flagPage}, control, pairSlots)
 		for range 2 {
-			message, err := p.heard.restore(value, len(p.slots), func(slot int) []byte { return p.slots[slot][:] })
-			if err == nil {
-				_, _, err = readHeader(message)
-			}
-			if err != nil && !errors.Is(err, ErrMalformed) {
+			h, piece, err := p.heard.restore(value, pairSlots, p.block[:])
+			switch {
+			case err != nil && !errors.Is(err, ErrMalformed):
 				t.Errorf("%#x: %v is no ErrMalformed", value, err)
+			case err == nil && (h.slot >= pairSlots || h.flags != flagPage || len(piece) == 0 || len(piece) > shortBytes):
+				t.Errorf("%#x: %+v with %x", value, h, piece)
 			}
 		}
 	})

@@ -27,10 +27,8 @@ const (
 	maxSlots = 128
 	// minSlots keeps one page on its way while another is installed.
 	minSlots = 2
-	// trailerBytes is the room behind the page in a slot, for the message about the page if it is not longer: then both are one
-	// request for the device, and one packet less where they fit. The protocol's messages about pages have less than 100 bytes.
-	trailerBytes = 256
-	// slotAlign keeps pages of odd sizes from sharing a cache line.
+	// slotAlign keeps pages of odd sizes from sharing a cache line. Pages of the machine's size, and their multiples, begin where
+	// pages of its memory do, so that a device and the kernel have as few places as possible to look up for each.
 	slotAlign = 64
 	// signalEvery is after how many requests one asks for a completion, by which the device's queue is retired.
 	signalEvery = 16
@@ -46,7 +44,7 @@ type Sizes struct {
 	Slots        int // pages on their way to each peer
 	RecvBlocks   int // shared by all peers, in one shared receive queue
 	SendBlocks   int
-	SlotBytes    int // a page, the room behind it, and padding
+	SlotBytes    int // a page and padding
 	Registered   int // bytes, in all
 	Completions  int // entries of the one completion queue
 	SendRequests int // of each queue pair
@@ -55,7 +53,7 @@ type Sizes struct {
 // SizesFor computes what a node of a cluster needs, with at most poolBytes of registered memory. The error says
 // how many bytes are needed at least.
 func SizesFor(nodes, pageBytes, poolBytes int) (Sizes, error) {
-	s := Sizes{QueuePairs: nodes - 1, SlotBytes: (pageBytes + trailerBytes + slotAlign - 1) &^ (slotAlign - 1)}
+	s := Sizes{QueuePairs: nodes - 1, SlotBytes: (pageBytes + slotAlign - 1) &^ (slotAlign - 1)}
 	peers := max(s.QueuePairs, 1)
 	s.Window = min(max(maxBlocks/peers-ackReserve, minWindow), maxWindow)
 	s.SendBlocks = s.QueuePairs * (s.Window + ackReserve)

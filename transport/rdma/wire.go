@@ -12,7 +12,7 @@ import (
 var ErrMalformed = errors.New("rdma: malformed message")
 
 // version is the version of all that this package says to its peers.
-const version = 2
+const version = 3
 
 // Hello is what a node says of itself in the greeting of the base transport, when it has a device and wants to use it.
 var Hello = []byte{'r', 'd', 'm', 'a', version}
@@ -38,12 +38,6 @@ const (
 	flagAck  = 4 // the sender waits for an acknowledgement; see pagePool.bounce and Transport.drain
 	flagsAll = flagMore | flagPage | flagAck
 )
-
-// An immediate value says where a page was written that has its message behind it; or it is the message (short.go).
-func immediate(slot, messageBytes int) uint32 { return uint32(slot)<<16 | uint32(messageBytes) }
-
-// readImmediate reads what immediate wrote.
-func readImmediate(v uint32) (slot, messageBytes int) { return int(v >> 16), int(v & 0xffff) }
 
 func (h header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b, h.number)

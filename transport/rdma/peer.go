@@ -54,7 +54,7 @@ type peer struct {
 	wantAck  bool   // the peer waits for the next one
 	partial  []byte // pieces of a control part that is not complete
 	held     []held // messages that have come before their predecessors, on another path
-	touched  bool   // the peer is in Transport.touched
+	owed     bool   // the peer is in Transport.owed
 	isReady  bool   // the peer is in Transport.ready
 
 	// The queue pair.
@@ -143,11 +143,11 @@ func (t *Transport) list(p *peer) {
 	}
 }
 
-// touch notes that an acknowledgement may be due.
-func (t *Transport) touch(p *peer) {
-	if !p.touched {
-		p.touched = true
-		t.touched = append(t.touched, p)
+// oweAck notes that an acknowledgement is due.
+func (t *Transport) oweAck(p *peer) {
+	if !p.owed {
+		p.owed = true
+		t.owed = append(t.owed, p)
 	}
 }
 

@@ -87,7 +87,7 @@ type Transport struct {
 	links    map[uint32]*link // by the number of the queue pair, those that have failed and drain included
 	unsent   []*peer          // those that something may wait for (peer.listed)
 	others   []*peer          // the array that unsent has next
-	touched  []*peer          // those that an acknowledgement may be due to (peer.touched)
+	owed     []*peer          // those that an acknowledgement was due to, and may have gone with something else (peer.owed)
 	ready    []*peer          // those of whose held messages the first is the next one (peer.isReady)
 	ending   []*peer          // those whose PeerDown is to be reported
 	draining int              // how many of links have failed
@@ -309,9 +309,13 @@ func (t *Transport) leave() {
 // peer returns a peer by its number, which must be another node of the cluster.
 func (t *Transport) peer(id transport.NodeID) *peer {
 	if int(id) >= len(t.peers) || id == t.self {
-		panic(fmt.Sprintf("rdma: node %d of %d has no peer %d", t.self, len(t.peers), id))
+		t.noPeer(id)
 	}
 	return t.peers[id]
+}
+
+func (t *Transport) noPeer(id transport.NodeID) {
+	panic(fmt.Sprintf("rdma: node %d of %d has no peer %d", t.self, len(t.peers), id))
 }
 
 // Flush implements transport.Transport.
@@ -382,8 +386,10 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 		t.tick()
 	}
 	t.receive()
-	if err := t.pollBase(); err != nil {
-		return t.delivered, err
+	if t.sinceBase++; t.indirect > 0 || t.sinceBase >= basePause {
+		if err := t.pollBase(); err != nil {
+			return t.delivered, err
+		}
 	}
 	if len(t.ending) > 0 {
 		t.reportLost()
@@ -409,11 +415,8 @@ func (t *Transport) look() {
 	}
 }
 
-// pollBase asks the base transport, if it is its turn.
+// pollBase asks the base transport, and the device for news of connections.
 func (t *Transport) pollBase() error {
-	if t.sinceBase++; t.indirect == 0 && t.sinceBase < basePause {
-		return nil
-	}
 	t.sinceBase = 0
 	if t.broken == nil {
 		t.setup()
@@ -434,7 +437,7 @@ func (t *Transport) finish() {
 	} else {
 		t.repost(lazyBlocks)
 	}
-	if len(t.touched) > 0 {
+	if len(t.owed) > 0 {
 		t.acknowledge()
 	}
 	t.flush() // An acknowledgement may have let more go.

@@ -21,7 +21,14 @@ func (t *Transport) spend(block uint64) {
 // repost offers spent blocks to the device again, if there are more than spare. It returns false if the device does not take them,
 // and is no longer used.
 func (t *Transport) repost(spare int) bool {
-	if len(t.spent) <= spare || t.broken != nil {
+	if len(t.spent) <= spare {
+		return true
+	}
+	return t.postSpent()
+}
+
+func (t *Transport) postSpent() bool {
+	if t.broken != nil {
 		return true
 	}
 	err := t.fabric.postRecv(t.spent)
@@ -33,10 +40,9 @@ func (t *Transport) repost(spare int) bool {
 }
 
 // refill takes completions from the device, if none are left, and returns whether there are any.
-func (t *Transport) refill() bool {
-	if t.next < t.end {
-		return true
-	}
+func (t *Transport) refill() bool { return t.next < t.end || t.pollDevice() }
+
+func (t *Transport) pollDevice() bool {
 	if t.broken != nil {
 		return false
 	}
@@ -46,16 +52,21 @@ func (t *Transport) refill() bool {
 		return false
 	}
 	t.next, t.end = 0, n
-	t.counts.completions.Add(uint64(n))
 	if n == 0 {
-		t.reap()
+		if t.draining > 0 {
+			t.reap()
+		}
+		return false
 	}
-	return n > 0
+	t.counts.completions.Add(uint64(n))
+	return true
 }
 
 // receive deals with what the device has completed, until it has nothing more or enough frames were delivered.
 func (t *Transport) receive() {
-	t.receiveReady()
+	if len(t.ready) > 0 {
+		t.receiveReady()
+	}
 	for t.delivered < t.limit && t.refill() {
 		full := t.end == pollBatch
 		for t.next < t.end && t.delivered < t.limit {
@@ -93,7 +104,7 @@ func (t *Transport) complete(c *verbs.Completion) {
 func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
 	h, piece, err := t.read(l, block, c)
-	if err == nil {
+	if err == nil && h.ack > p.acked {
 		err = t.takeAck(p, h.ack)
 	}
 	if err != nil {
@@ -187,7 +198,7 @@ func (t *Transport) deliverBlock(p *peer, block uint64, h header, piece []byte) 
 func (t *Transport) asked(p *peer, h header) {
 	if h.flags&flagAck != 0 {
 		p.wantAck = true
-		t.touch(p)
+		t.oweAck(p)
 	}
 }
 
@@ -198,7 +209,9 @@ func (t *Transport) deal(p *peer, h header) {
 		p.pages++
 	}
 	t.asked(p, h)
-	t.touch(p)
+	if t.ackDue(p) {
+		t.oweAck(p)
+	}
 }
 
 // assemble adds a piece to what has come of a control part, and returns it when it is whole.
@@ -220,7 +233,9 @@ func (p *peer) assemble(piece []byte, more bool) (control []byte, whole bool, er
 
 // deliver passes a frame on.
 func (t *Transport) deliver(p *peer, control []byte, payload transport.Payload) {
-	t.report(p)
+	if !p.reported {
+		t.report(p)
+	}
 	t.delivered++
 	t.counts.framesReceived.Add(1)
 	if payload != nil {

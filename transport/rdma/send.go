@@ -26,7 +26,10 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 	if _, ours := payload.(*page); payload != nil && !ours && p.plain {
 		return t.passOn(to, control, payload)
 	}
-	page := t.takeBack(to, payload)
+	var page *page
+	if payload != nil {
+		page = t.takeBack(to, payload)
+	}
 	err := t.enqueue(p, control, page)
 	if err != nil && page != nil {
 		t.pool.put(page)
@@ -45,11 +48,8 @@ func (t *Transport) passOn(to transport.NodeID, control []byte, payload transpor
 	return t.base.Send(to, control, payload)
 }
 
-// takeBack checks that payload is one that the caller may send to the peer; nil if there is none.
+// takeBack checks that payload is one that the caller may send to the peer.
 func (t *Transport) takeBack(to transport.NodeID, payload transport.Payload) *page {
-	if payload == nil {
-		return nil
-	}
 	p, ok := payload.(*page)
 	if !ok || p.pool != &t.pool {
 		panic(fmt.Sprintf("rdma: Send to node %d of a payload (%T) that this transport has not leased", to, payload))
@@ -432,16 +432,16 @@ func (t *Transport) ackDue(p *peer) bool {
 
 // acknowledge sends acknowledgements that nothing else has carried and that are due.
 func (t *Transport) acknowledge() {
-	left := t.touched[:0]
-	for _, p := range t.touched {
+	left := t.owed[:0]
+	for _, p := range t.owed {
 		if t.ackDue(p) && p.lost == nil && !t.sendAck(p, 0) {
 			left = append(left, p)
 			continue
 		}
-		p.touched = false
+		p.owed = false
 	}
-	clear(t.touched[len(left):])
-	t.touched = left
+	clear(t.owed[len(left):])
+	t.owed = left
 }
 
 // sendAck sends an acknowledgement alone; with flagAck, it asks for one. It returns false if there is no room for it now.

@@ -237,7 +237,7 @@ func (t *Transport) unlink(p *peer) {
 	p.held = p.held[:0]
 	// The last acknowledgement may have been lost with the queue pair, and the peer may wait for it.
 	p.wantAck = true
-	t.touch(p)
+	t.oweAck(p)
 	t.list(p)
 }
 
@@ -372,9 +372,6 @@ func (t *Transport) setup() {
 // reap gives queue pairs back that have failed. It is called when the device has no completion left, because some devices drop
 // those of a queue pair with it, and with them the receives that they are about.
 func (t *Transport) reap() {
-	if t.draining == 0 {
-		return
-	}
 	for number, l := range t.links {
 		if !l.drained {
 			continue

@@ -61,6 +61,9 @@ func (c *Channel) Close() error {
 	return closeError("completion channel", C.ibv_destroy_comp_channel(c.ch))
 }
 
+// handle is an object of the libraries, for the calls of the fast path.
+func handle[T any](object *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(object))) }
+
 // CQ is a completion queue.
 type CQ struct{ cq *C.struct_ibv_cq }
 
@@ -83,7 +86,7 @@ func (q *CQ) Poll(out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, nil
 	}
-	n := C.dsmd_poll(q.cq, (*C.struct_dsmd_wc)(unsafe.Pointer(&out[0])), C.int(len(out)))
+	n := C.dsmd_poll(handle(q.cq), (*C.struct_dsmd_wc)(unsafe.Pointer(&out[0])), C.int(len(out)))
 	if n < 0 {
 		return 0, errors.New("verbs: polling a completion queue failed: it has overflowed, or its device is gone")
 	}
@@ -122,7 +125,7 @@ func (s *SRQ) PostRecv(requests []RecvRequest) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.dsmd_post_srq_recv(s.srq, (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
+	errno := C.dsmd_post_srq_recv(handle(s.srq), (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
 	return int(posted), postError("receives to a shared queue", errno)
 }
 
@@ -195,7 +198,7 @@ func (q *QP) PostSend(requests []SendRequest) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.dsmd_post_send(q.qp, (*C.struct_dsmd_send)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
+	errno := C.dsmd_post_send(handle(q.qp), (*C.struct_dsmd_send)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
 	return int(posted), postError("requests", errno)
 }
 
@@ -205,7 +208,7 @@ func (q *QP) PostRecv(requests []RecvRequest) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.dsmd_post_recv(q.qp, (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
+	errno := C.dsmd_post_recv(handle(q.qp), (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
 	return int(posted), postError("receives", errno)
 }
 

@@ -47,8 +47,9 @@ static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const str
 	}
 }
 
-int dsmd_post_send(struct ibv_qp *qp, const struct dsmd_send *requests, int n, int *posted)
+int dsmd_post_send(uintptr_t handle, const struct dsmd_send *requests, int n, int *posted)
 {
+	struct ibv_qp *qp = (struct ibv_qp *)handle;
 	struct ibv_send_wr wrs[DSMD_BATCH], *bad;
 	struct ibv_sge sges[DSMD_BATCH][DSMD_MAX_SGE];
 
@@ -103,24 +104,24 @@ static int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, const struct dsmd_
 	return 0;
 }
 
-int dsmd_post_recv(struct ibv_qp *qp, const struct dsmd_recv *requests, int n, int *posted)
+int dsmd_post_recv(uintptr_t qp, const struct dsmd_recv *requests, int n, int *posted)
 {
-	return post_recvs(qp, NULL, requests, n, posted);
+	return post_recvs((struct ibv_qp *)qp, NULL, requests, n, posted);
 }
 
-int dsmd_post_srq_recv(struct ibv_srq *srq, const struct dsmd_recv *requests, int n, int *posted)
+int dsmd_post_srq_recv(uintptr_t srq, const struct dsmd_recv *requests, int n, int *posted)
 {
-	return post_recvs(NULL, srq, requests, n, posted);
+	return post_recvs(NULL, (struct ibv_srq *)srq, requests, n, posted);
 }
 
-int dsmd_poll(struct ibv_cq *cq, struct dsmd_wc *out, int n)
+int dsmd_poll(uintptr_t cq, struct dsmd_wc *out, int n)
 {
 	struct ibv_wc wcs[DSMD_BATCH];
 	int total = 0;
 
 	while (total < n) {
 		int batch = n - total < DSMD_BATCH ? n - total : DSMD_BATCH;
-		int got = ibv_poll_cq(cq, batch, wcs);
+		int got = ibv_poll_cq((struct ibv_cq *)cq, batch, wcs);
 		if (got < 0)
 			return total > 0 ? total : got;
 		for (int i = 0; i < got; i++) {

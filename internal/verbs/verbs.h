@@ -33,12 +33,15 @@ struct dsmd_wc {
 	uint32_t status, op, vendor_error, bytes, imm, qpn, source_qpn, flags;
 };
 
+// The calls of the fast path get the libraries' objects as numbers: Go looks at every pointer that it gives to C, on which it would spend as
+// much time as on the call.
+//
 // The posting calls return 0 or an errno and say in *posted how many requests were taken.
-int dsmd_post_send(struct ibv_qp *qp, const struct dsmd_send *requests, int n, int *posted);
-int dsmd_post_recv(struct ibv_qp *qp, const struct dsmd_recv *requests, int n, int *posted);
-int dsmd_post_srq_recv(struct ibv_srq *srq, const struct dsmd_recv *requests, int n, int *posted);
+int dsmd_post_send(uintptr_t qp, const struct dsmd_send *requests, int n, int *posted);
+int dsmd_post_recv(uintptr_t qp, const struct dsmd_recv *requests, int n, int *posted);
+int dsmd_post_srq_recv(uintptr_t srq, const struct dsmd_recv *requests, int n, int *posted);
 // Returns the number of completions, or a negative number.
-int dsmd_poll(struct ibv_cq *cq, struct dsmd_wc *out, int n);
+int dsmd_poll(uintptr_t cq, struct dsmd_wc *out, int n);
 
 // The rest are inline functions and macros of the libraries, which Go cannot call.
 int dsmd_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);

@@ -320,11 +320,10 @@ func (t *Transport) noPeer(id transport.NodeID) {
 
 // Flush implements transport.Transport.
 func (t *Transport) Flush() {
-	if !t.enter() {
-		return
+	if t.enter() {
+		t.flush()
+		t.leave()
 	}
-	defer t.leave()
-	t.flush()
 }
 
 // Arm implements transport.Transport.

@@ -30,7 +30,11 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 	if payload != nil {
 		page = t.takeBack(to, payload)
 	}
-	err := t.enqueue(p, control, page)
+	err := transport.ErrClosed
+	if t.enter() {
+		err = t.enqueue(p, control, page)
+		t.leave()
+	}
 	if err != nil && page != nil {
 		t.pool.put(page)
 	}
@@ -62,10 +66,6 @@ func (t *Transport) takeBack(to transport.NodeID, payload transport.Payload) *pa
 
 // enqueue appends a frame to what goes to a peer. page is the caller's again when it fails.
 func (t *Transport) enqueue(p *peer, control []byte, page *page) error {
-	if !t.enter() {
-		return transport.ErrClosed
-	}
-	defer t.leave()
 	if p.path == pathPlain {
 		return t.sendPlain(p, control, page)
 	}
@@ -74,8 +74,10 @@ func (t *Transport) enqueue(p *peer, control []byte, page *page) error {
 	if page != nil {
 		frameBytes += t.pageBytes
 	}
-	if err := t.admit(p, frameBytes); err != nil {
-		return err
+	if p.lost != nil || p.queued+frameBytes > t.maxQueued {
+		if err := t.makeRoom(p, frameBytes); err != nil {
+			return err
+		}
 	}
 	if page != nil {
 		page.state = pageQueued
@@ -85,17 +87,17 @@ func (t *Transport) enqueue(p *peer, control []byte, page *page) error {
 	t.counts.queuedBytes.Add(int64(frameBytes))
 	p.queued += frameBytes
 	for len(control) > pieceBytes {
-		t.push(p, control[:pieceBytes], true, nil)
+		t.push(p, message{piece: control[:pieceBytes], more: true})
 		control = control[pieceBytes:]
 	}
-	t.push(p, control, false, page)
+	t.push(p, message{piece: control, page: page})
 	t.list(p)
 	return nil
 }
 
-// admit says whether a frame of this length may be queued for the peer.
-func (t *Transport) admit(p *peer, frameBytes int) error {
-	if p.queued+frameBytes > t.maxQueued {
+// makeRoom says whether a frame of this length may be queued for the peer after what waits has gone as far as it can.
+func (t *Transport) makeRoom(p *peer, frameBytes int) error {
+	if p.lost == nil {
 		t.flushPeer(p)
 	}
 	switch {
@@ -108,13 +110,12 @@ func (t *Transport) admit(p *peer, frameBytes int) error {
 }
 
 // push takes one message over: into a block, if nothing is before it and there is one, else into the queue.
-func (t *Transport) push(p *peer, piece []byte, more bool, page *page) {
-	m := message{piece: piece, more: more, page: page}
+func (t *Transport) push(p *peer, m message) {
 	if p.path == pathLink && p.queue.empty() && t.stage(p, m) {
 		return
 	}
 	buffer := t.buffer()
-	m.piece = buffer[:copy(buffer, piece)]
+	m.piece = buffer[:copy(buffer, m.piece)]
 	p.queue.push(m)
 }
 
@@ -150,21 +151,28 @@ func (t *Transport) stage(p *peer, m message) bool {
 		return false
 	}
 	p.last++
-	block := t.block(p, t.ringBlock(p, p.last))
-	n := copy(block[headerBytes:], m.piece) // The header is put there when the message is posted.
-	p.ring[p.last%uint64(len(p.ring))] = flight{number: p.last, bytes: headerBytes + n, flags: m.flags(), page: m.page}
+	index := p.place(p.last)
+	n := copy(t.block(p, index)[headerBytes:], m.piece) // The header is put there when the message is posted.
+	p.ring[index] = flight{number: p.last, bytes: headerBytes + n, flags: m.flags(), page: m.page}
 	return true
 }
 
-// mustBe checks that a message is the one that its place in the ring is for.
-func (f *flight) mustBe(number uint64, p *peer) {
+// place is where in the ring a message is, and which of the blocks for the peer it has. Blocks of acknowledgements follow.
+func (p *peer) place(number uint64) int { return int(number % uint64(len(p.ring))) }
+
+// staged is a message of the ring that must be there.
+func (p *peer) staged(number uint64) (f *flight, index int) {
+	index = p.place(number)
+	f = &p.ring[index]
 	if f.number != number {
-		panic(fmt.Sprintf("rdma: the place of message %d for node %d holds message %d", number, p.id, f.number))
+		p.misplaced(number, f)
 	}
+	return f, index
 }
 
-// ringBlock is the index of the block of a message, among those for the peer. Blocks of acknowledgements follow.
-func (t *Transport) ringBlock(p *peer, number uint64) int { return int(number % uint64(len(p.ring))) }
+func (p *peer) misplaced(number uint64, f *flight) {
+	panic(fmt.Sprintf("rdma: the place of message %d for node %d holds message %d", number, p.id, f.number))
+}
 
 func (t *Transport) blockOffset(p *peer, index int) int {
 	return (p.index*(t.sizes.Window+ackReserve) + index) * blockBytes
@@ -178,7 +186,16 @@ func (t *Transport) block(p *peer, index int) []byte {
 // flush sends to every peer that something waits for, and forgets those that nothing is left for.
 func (t *Transport) flush() {
 	if len(t.unsent) > 0 {
-		t.flushPeers()
+		list := t.unsent
+		t.unsent = t.others[:0]
+		for i, p := range list {
+			list[i], p.listed = nil, false
+			t.flushPeer(p)
+			if !p.queue.empty() || p.sent < p.last {
+				t.list(p)
+			}
+		}
+		t.others = list
 	}
 	if t.baseWaits {
 		t.baseWaits = false
@@ -186,29 +203,16 @@ func (t *Transport) flush() {
 	}
 }
 
-func (t *Transport) flushPeers() {
-	list := t.unsent
-	t.unsent = t.others[:0]
-	for _, p := range list {
-		p.listed = false
-		t.flushPeer(p)
-		if !p.queue.empty() || p.sent < p.last {
-			t.list(p)
-		}
-	}
-	clear(list)
-	t.others = list
-}
-
 // flushPeer sends what waits for a peer, as far as it goes now.
 func (t *Transport) flushPeer(p *peer) {
 	switch p.path {
-	case pathPlain:
-		t.flushPlain(p)
+	case pathLink:
+		for t.postMessages(p) {
+		}
 	case pathBase:
 		t.flushBase(p)
-	case pathLink:
-		t.flushLink(p)
+	case pathPlain:
+		t.flushPlain(p)
 	}
 }
 
@@ -245,9 +249,8 @@ func (t *Transport) flushPlain(p *peer) {
 // flushBase sends messages on the base transport: first those that a queue pair has not carried to the end.
 func (t *Transport) flushBase(p *peer) {
 	for p.sent < p.last {
-		f := &p.ring[(p.sent+1)%uint64(len(p.ring))]
-		f.mustBe(p.sent+1, p)
-		block := t.block(p, t.ringBlock(p, f.number))
+		f, index := p.staged(p.sent + 1)
+		block := t.block(p, index)
 		if !t.sendOnBase(p, header{number: f.number, flags: f.flags}, block[headerBytes:f.bytes], f.page) {
 			return
 		}
@@ -298,20 +301,11 @@ func (t *Transport) giveBase(p *peer, frame []byte, payload transport.Payload) b
 	return true
 }
 
-// flushLink posts messages to the peer's queue pair.
-func (t *Transport) flushLink(p *peer) {
-	for {
-		for !p.queue.empty() && t.stage(p, *p.queue.first()) {
-			t.reuse(p.queue.pop().piece)
-		}
-		if !t.postMessages(p) {
-			return
-		}
-	}
-}
-
-// postMessages posts staged messages, in one chain, and returns whether there may be more to stage then.
+// postMessages posts messages to the peer's queue pair, in one chain, and returns whether more wait than had room in the ring.
 func (t *Transport) postMessages(p *peer) bool {
+	for !p.queue.empty() && t.stage(p, *p.queue.first()) {
+		t.reuse(p.queue.pop().piece)
+	}
 	if p.sent == p.last {
 		return false
 	}
@@ -333,7 +327,9 @@ func (t *Transport) postMessages(p *peer) bool {
 		t.breakLink(p, err, true)
 		return false
 	}
-	t.watch()
+	if t.watchAt.IsZero() {
+		t.watch()
+	}
 	return !p.queue.empty()
 }
 
@@ -342,7 +338,7 @@ const maxChain = 64
 
 // mayPost says whether the peer and the device have room for the next message.
 func (t *Transport) mayPost(p *peer, l *link) bool {
-	f := &p.ring[(p.sent+1)%uint64(len(p.ring))]
+	f := &p.ring[p.place(p.sent+1)]
 	switch {
 	case p.sent+1 > p.acked+uint64(l.terms.window):
 		return false
@@ -354,10 +350,8 @@ func (t *Transport) mayPost(p *peer, l *link) bool {
 
 // appendMessage appends the requests of a message, and of its page.
 func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
-	f := &p.ring[number%uint64(len(p.ring))]
-	index := t.ringBlock(p, number)
+	f, index := p.staged(number)
 	block := t.block(p, index)
-	f.mustBe(number, p)
 	piece := block[headerBytes:f.bytes]
 	t.sentBytes(p, f.bytes, f.page)
 	t.counts.messagesSent.Add(1)
@@ -482,7 +476,7 @@ func (t *Transport) takeAck(p *peer, ack uint64) error {
 		return nil
 	}
 	for n := p.acked + 1; n <= ack; n++ {
-		f := &p.ring[n%uint64(len(p.ring))]
+		f := &p.ring[p.place(n)]
 		if f.number != n {
 			continue // It went on the base transport.
 		}

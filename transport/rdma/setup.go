@@ -222,7 +222,7 @@ func (t *Transport) unlink(p *peer) {
 	}
 	// The receiver takes each number once, so that sending again is safe, and what it has not dealt with it will not.
 	for n := max(p.acked, p.safe) + 1; n <= p.sent; n++ {
-		f := &p.ring[n%uint64(len(p.ring))]
+		f := &p.ring[p.place(n)]
 		again := f.bytes
 		if f.page != nil {
 			again += t.pageBytes

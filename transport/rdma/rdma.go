@@ -18,8 +18,8 @@ const (
 	pollBatch = 64
 	// basePause is after how many Polls the base transport is asked although nobody is known to use it, and the device for news of
 	// connections. Asking them is a system call for each peer and two more, which may be under way just when a page comes; what comes
-	// there when all peers are reached by RDMA is only news of their connections, which is in time after a millisecond. One who sleeps is woken for it.
-	basePause = 512
+	// there when all peers are reached by RDMA is only news of their connections, which is in time after some milliseconds. One who sleeps is woken for it.
+	basePause = 4096
 	// setupPatience is how long a peer's first frames wait for a queue pair before they take the base transport.
 	setupPatience = 5 * time.Second
 	// requiredPatience is the same if RDMA is required; then the peer is given up.

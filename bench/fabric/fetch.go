@@ -240,8 +240,10 @@ func (f *fetcher) next() {
 }
 
 func (f *fetcher) drive(o Options) (Point, error) {
-	if err := f.await(func() bool { return f.up }); err != nil {
-		return Point{}, err
+	for s := (spinner{limit: patience}); !f.up; {
+		if err := f.poll(&s); err != nil {
+			return Point{}, err
+		}
 	}
 	f.next()
 	return sample(Spec{Measure: Latency, Bytes: o.Page, Connections: 1, Time: o.Time}, 1, func() error {
@@ -252,18 +254,22 @@ func (f *fetcher) drive(o Options) (Point, error) {
 		f.tr.Flush()
 		f.asked = append(f.asked[:0], numberOf(f.control)...)
 		f.next() // while the page is on its way
-		return f.await(func() bool { return f.pages == want })
+		for s := (spinner{limit: patience}); f.pages < want; {
+			if err := f.poll(&s); err != nil {
+				return err
+			}
+		}
+		return f.err
 	})
 }
 
-func (f *fetcher) await(done func() bool) error {
-	return spin(nil, patience, func() (bool, error) {
-		if done() {
-			return true, nil
-		}
-		_, err := f.tr.Poll(f, pollBatch)
-		return done(), errors.Join(err, f.err)
-	})
+func (f *fetcher) poll(s *spinner) error {
+	if n, err := f.tr.Poll(f, pollBatch); err != nil || f.err != nil {
+		return errors.Join(err, f.err)
+	} else if n > 0 {
+		return nil
+	}
+	return s.again()
 }
 
 // Frame implements transport.Handler.
@@ -291,10 +297,14 @@ type supplier struct {
 }
 
 func (s *supplier) serve(stop *atomic.Bool) error {
-	return spin(stop, MaxTime+patience, func() (bool, error) {
-		_, err := s.tr.Poll(s, pollBatch)
-		return false, errors.Join(err, s.err)
-	})
+	for tries := (spinner{stop: stop, limit: MaxTime + patience}); ; {
+		if _, err := s.tr.Poll(s, pollBatch); err != nil || s.err != nil {
+			return errors.Join(err, s.err)
+		}
+		if err := tries.again(); err != nil {
+			return err
+		}
+	}
 }
 
 // Frame implements transport.Handler.

@@ -27,6 +27,7 @@ func (t *Transport) repost(spare int) bool {
 	return t.postSpent()
 }
 
+// postSpent is what repost does if there are that many.
 func (t *Transport) postSpent() bool {
 	if t.broken != nil {
 		return true
@@ -42,6 +43,7 @@ func (t *Transport) postSpent() bool {
 // refill takes completions from the device, if none are left, and returns whether there are any.
 func (t *Transport) refill() bool { return t.next < t.end || t.pollDevice() }
 
+// pollDevice is what refill does if none are left.
 func (t *Transport) pollDevice() bool {
 	if t.broken != nil {
 		return false
@@ -104,7 +106,7 @@ func (t *Transport) complete(c *verbs.Completion) {
 func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
 	h, piece, err := t.read(l, block, c)
-	if err == nil && h.ack > p.acked {
+	if err == nil {
 		err = t.takeAck(p, h.ack)
 	}
 	if err != nil {
@@ -134,8 +136,8 @@ func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
 	}
 }
 
-// read finds the message that a completion is about: in the block, or in the immediate value of a page's write, which leaves the block to the
-// message's being put together. Every message of a queue pair must be read, and in order.
+// read finds the message that a completion is about: in the block, or in the immediate value of a page's write, and then the message is put
+// together in the block, which nothing else was written to. Every message of a queue pair must be read, and in order.
 func (t *Transport) read(l *link, block uint64, c *verbs.Completion) (h header, piece []byte, err error) {
 	at := int(block) * blockBytes
 	b := t.recvBlocks.bytes[at : at+blockBytes]

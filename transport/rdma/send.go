@@ -357,6 +357,9 @@ func (t *Transport) appendMessage(p *peer, l *link, number uint64) {
 	t.counts.messagesSent.Add(1)
 	h := header{number: number, ack: p.dealt, slot: noSlot, flags: f.flags}
 	if f.page != nil {
+		if l.pages == 0 { // The peer has dealt with all of them. The first slot is the one that is in its caches.
+			l.said.slot = 0
+		}
 		h.slot = uint32(l.said.slot)
 		if f.page.slot == t.pool.bounce() {
 			h.flags |= flagAck

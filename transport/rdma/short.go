@@ -16,18 +16,20 @@ import (
 //	1 bit   1: the message is short (immediate writes a 0 there)
 //	2 bits  which of the remembered control parts it is like
 //	3 bits  how many messages it acknowledges beyond those that were
-//	5 bits  which 32-bit word of the control part differs
+//	1 bit   the page is in the first slot; else in the next one
+//	4 bits  which 32-bit word of the control part differs
 //	21 bits in what it differs, as the exclusive or of the two words (little-endian): page numbers 8 GiB apart, if pages have 4 KiB
 //
-// Its number, and the slot of its page, are the next ones.
+// Its number is the next one.
 const (
 	shortMark  = 1 << 31
-	pastParts  = 4   // remembered control parts: of reads and of writes, and of two more kinds
-	shortBytes = 128 // the longest control part that is remembered; those of the protocol that come with a page have 40
+	pastParts  = 4  // remembered control parts: of reads and of writes, and of two more kinds
+	shortBytes = 64 // the longest control part that is remembered; those of the protocol that come with a page have 40
 
 	partShift = 29
 	acksShift = 26
 	acksMax   = 7
+	firstSlot = 1 << 25
 	wordShift = 21
 	wordMask  = shortBytes/4 - 1
 	xorLimit  = 1 << 21
@@ -85,18 +87,22 @@ type past struct {
 	next        int // which of the parts is forgotten next
 }
 
-// abridge returns the value that stands for a message about a page in the next slot, of so many, if it can be short, and
+// abridge returns the value that stands for a message about a page in the first slot or in the next one, of so many, if it can be short, and
 // remembers the message then.
 func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bool) {
 	acks := h.ack - s.ack
-	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax {
+	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax || h.slot != 0 && int(h.slot) != s.slot {
 		return 0, false
 	}
 	for i := range s.parts {
 		if word, xor, ok := s.parts[i].differs(control); ok {
+			value = shortMark | uint32(i)<<partShift | uint32(acks)<<acksShift | uint32(word)<<wordShift | xor
+			if h.slot == 0 {
+				value |= firstSlot
+			}
 			copy(s.parts[i].data[:], control)
-			s.number, s.ack, s.slot = h.number, h.ack, (s.slot+1)%slots
-			return shortMark | uint32(i)<<partShift | uint32(acks)<<acksShift | uint32(word)<<wordShift | xor, true
+			s.number, s.ack, s.slot = h.number, h.ack, (int(h.slot)+1)%slots
+			return value, true
 		}
 	}
 	return 0, false
@@ -113,6 +119,9 @@ func (s *past) restore(value uint32, slots int, b []byte) (h header, control []b
 	at := p.data[4*word:]
 	binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)^value%xorLimit)
 	clear(p.data[p.bytes:])
+	if value&firstSlot != 0 {
+		s.slot = 0
+	}
 	s.number++
 	s.ack += uint64(value >> acksShift & acksMax)
 	h = header{number: s.number, ack: s.ack, slot: uint32(s.slot), flags: flagPage}

@@ -24,7 +24,6 @@ const pairSlots = 3
 // send brings a message to the receiver, and returns what that makes of it, and whether it was short.
 func (p *pair) send(t interface{ Fatalf(string, ...any) }, h header, control []byte) (got header, piece []byte, short bool) {
 	if h.flags&flagPage != 0 {
-		h.slot = uint32(p.said.slot)
 		if value, ok := p.said.abridge(h, control, pairSlots); ok {
 			got, piece, err := p.heard.restore(value, pairSlots, p.block[:])
 			if err != nil {
@@ -59,6 +58,9 @@ func TestShortMessagesSayTheSame(t *testing.T) {
 				now.flags = rapid.SampledFrom([]uint32{flagPage, flagPage, flagPage, flagPage | flagAck, 0, flagMore}).Draw(t, "flags")
 			}
 			if now.flags&flagPage != 0 {
+				if rapid.IntRange(0, 3).Draw(t, "first slot") == 0 {
+					slot = 0
+				}
 				now.slot = uint32(slot)
 				slot = (slot + 1) % pairSlots
 			}
@@ -98,6 +100,8 @@ func TestWhatIsShort(t *testing.T) {
 		"acknowledges many":          {func(h *header) { h.ack = acksMax + 1 }, control(1, 5), false},
 		"a message is missing":       {func(h *header) { h.number++ }, control(1, 5), false},
 		"asks for an acknowledgment": {func(h *header) { h.flags |= flagAck }, control(1, 5), false},
+		"in the next slot":           {func(h *header) { h.slot = 1 }, control(1, 5), true},
+		"in another slot":            {func(h *header) { h.slot = 2 }, control(1, 5), false},
 	} {
 		var p pair
 		p.send(t, h, control(1, 5))

@@ -7,8 +7,8 @@ const (
 	// longer control part travels in several messages.
 	blockBytes = 1 << 10
 	// maxWindow is how many messages may be on their way to a peer, or lie there unread. At 10 µs for a round trip it lets a
-	// peer have 25 million messages a second, more than a core handles.
-	maxWindow = 256
+	// peer have 12 million messages a second, more than a core handles. Blocks are used in turn, so what is more than needed costs caches.
+	maxWindow = 128
 	// minWindow keeps one peer's answer and the next request on their way in the largest cluster.
 	minWindow = 4
 	// maxBlocks bounds the receive buffers of a node as long as every peer can have minWindow: they belong to all peers
@@ -25,6 +25,9 @@ const (
 	// maxSlots is how many pages may be on their way to a peer, or lie there unread: 512 KiB of 4 KiB pages, four times what
 	// 100 Gb/s carry in 10 µs.
 	maxSlots = 128
+	// maxSendRequests bounds a queue pair's requests that the peer's device has not confirmed, which it does long before the peer acknowledges the
+	// messages. The device's queue is used in turn, too, and in some devices each request in it has room for all that may be inline.
+	maxSendRequests = 128
 	// minSlots keeps one page on its way while another is installed.
 	minSlots = 2
 	// slotAlign keeps pages of odd sizes from sharing a cache line. Pages of the machine's size, and their multiples, begin where
@@ -58,7 +61,7 @@ func SizesFor(nodes, pageBytes, poolBytes int) (Sizes, error) {
 	s.Window = min(max(maxBlocks/peers-ackReserve, minWindow), maxWindow)
 	s.SendBlocks = s.QueuePairs * (s.Window + ackReserve)
 	s.RecvBlocks = s.SendBlocks + slackBlocks
-	s.SendRequests = 2*(s.Window+ackReserve) + 2*signalEvery
+	s.SendRequests = min(2*(s.Window+ackReserve), maxSendRequests) + 2*signalEvery
 	// Every receive, and every request of a connection that breaks, has a completion.
 	s.Completions = s.RecvBlocks + s.QueuePairs*s.SendRequests
 	blocks := (s.SendBlocks + s.RecvBlocks) * blockBytes

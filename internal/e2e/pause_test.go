@@ -44,7 +44,7 @@ var partner = testcluster.Define("partner", func(s *testcluster.Self) error {
 	if err != nil {
 		return err
 	}
-	words, err := dsm.Alloc[uint64](c, "words", (lanes+c.Size())*node.HomeStripe*c.PageBytes()/8)
+	words, err := dsm.Alloc[uint64](c, "words", ownStripe(c.Size())*node.HomeStripe*c.PageBytes()/8)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ var partner = testcluster.Define("partner", func(s *testcluster.Self) error {
 	var done [lanes]atomic.Uint64
 	var over atomic.Bool
 	var all sync.WaitGroup
-	own := stripe(lanes + c.Rank())
+	own := stripe(ownStripe(c.Rank()))
 	all.Go(func() {
 		for !over.Load() {
 			for page := range node.HomeStripe {
@@ -94,7 +94,7 @@ var partner = testcluster.Define("partner", func(s *testcluster.Self) error {
 		var found uint64
 		if lane == alone {
 			for rank := range c.Size() {
-				found += stripe(lanes + rank)[(node.HomeStripe-1)*c.PageBytes()/8]
+				found += stripe(ownStripe(rank))[(node.HomeStripe-1)*c.PageBytes()/8]
 			}
 		} else {
 			found = stripe(lane)[0]
@@ -106,6 +106,10 @@ var partner = testcluster.Define("partner", func(s *testcluster.Self) error {
 	}
 	return errors.Join(err, c.Barrier(s.Ctx), c.Close())
 })
+
+// ownStripe is where the pages lie that no other rank touches. Between them and all others are stripes that nobody touches: what is read ahead, by a thread
+// that goes over the lanes or over its rank's own pages, ends there. A page taken that way would not be where it is needed when a node is paused.
+func ownStripe(rank int) int { return lanes + 1 + 2*rank }
 
 // takeTurns increments a word whenever it is this rank's turn, and so needs the other ranks for each step.
 func takeTurns(word *uint64, rank, ranks uint64, done *atomic.Uint64, over *atomic.Bool) {

@@ -235,9 +235,7 @@ func (p *peer) assemble(piece []byte, more bool) (control []byte, whole bool, er
 
 // deliver passes a frame on.
 func (t *Transport) deliver(p *peer, control []byte, payload transport.Payload) {
-	if !p.reported {
-		t.report(p)
-	}
+	t.report(p)
 	t.delivered++
 	t.counts.framesReceived.Add(1)
 	if payload != nil {

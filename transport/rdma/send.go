@@ -327,9 +327,7 @@ func (t *Transport) postMessages(p *peer) bool {
 		t.breakLink(p, err, true)
 		return false
 	}
-	if t.watchAt.IsZero() {
-		t.watch()
-	}
+	t.watch()
 	return !p.queue.empty()
 }
 

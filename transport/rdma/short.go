@@ -13,7 +13,7 @@ import (
 //
 // The value of a short message, from the highest bit:
 //
-//	1 bit   1: the message is short (immediate writes a 0 there)
+//	1 bit   1, by which a value that is none is known
 //	2 bits  which of the remembered control parts it is like
 //	3 bits  how many messages it acknowledges beyond those that were
 //	1 bit   the page is in the first slot; else in the next one

@@ -16,10 +16,12 @@ const (
 // A device reports a request that it cannot carry out, and then the queue pair is given up at once. But some don't always: Linux's Soft-RoCE may
 // stop to send, without a word and for good, after its link was down. So whoever has sent something sees to it that it is acknowledged.
 
-// watch begins to look at the queue pairs.
+// watch begins to look at the queue pairs, if nobody does.
 func (t *Transport) watch() {
-	t.watchAt = time.Now().Add(t.watchPause)
-	t.ringAt(t.watchAt)
+	if t.watchAt.IsZero() {
+		t.watchAt = time.Now().Add(t.watchPause)
+		t.ringAt(t.watchAt)
+	}
 }
 
 // watched looks at all queue pairs, if it is time, and goes on as long as something is not acknowledged.

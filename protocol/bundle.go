@@ -5,20 +5,22 @@ import (
 	"fmt"
 )
 
-// What relays put together: arrivals of several nodes in a BarrierGather, and the tickets of several nodes in a BarrierSpread.
+// What relays put together: arrivals of several nodes in a BarrierCombine, and the tickets of
+// several nodes in a BarrierBroadcast.
 
 const (
-	// gatheredBytes is an arrival in a BarrierGather without what it brings, all little-endian: node u16, length of what it brings u16 or cancelMark,
-	// parties u32, object u64, ticket u64, rank u32.
-	gatheredBytes = 28
+	// relayedBytes is an arrival in a BarrierCombine without what it brings, all little-endian:
+	// node u16, length of what it brings u16 or cancelMark, parties u32, object u64, ticket u64,
+	// rank u32.
+	relayedBytes = 28
 	// cancelMark is in place of the length: the arrival is taken back. Parties and rank are 0.
 	cancelMark = 1<<16 - 1
-	// addresseeBytes is a ticket in a BarrierSpread: node u16, ticket u64.
+	// addresseeBytes is a ticket in a BarrierBroadcast: node u16, ticket u64.
 	addresseeBytes = 10
 )
 
-// gathered is an arrival, or a cancel, of some node.
-type gathered struct {
+// relayed is an arrival, or a cancel, of some node.
+type relayed struct {
 	node          NodeID
 	cancel        bool
 	parties, rank uint32
@@ -27,9 +29,9 @@ type gathered struct {
 	payload       []byte
 }
 
-func (g *gathered) size() int { return gatheredBytes + len(g.payload) }
+func (g *relayed) size() int { return relayedBytes + len(g.payload) }
 
-func (g *gathered) append(b []byte) []byte {
+func (g *relayed) append(b []byte) []byte {
 	size := len(g.payload)
 	if g.cancel {
 		size = cancelMark
@@ -44,22 +46,22 @@ func (g *gathered) append(b []byte) []byte {
 }
 
 // message is what the node would have sent the home in a small cluster.
-func (g *gathered) message(to NodeID) Message {
-	kind := BarrierArrive
+func (g *relayed) message(to NodeID) Message {
 	if g.cancel {
-		kind = BarrierCancel
+		return BarrierCancel{g.ticket}.To(to, g.object).SentBy(g.node)
 	}
-	return Message{Kind: kind, From: g.node, To: to, Requester: g.node, Object: g.object, Ticket: g.ticket, Aux: g.parties, Rank: g.rank, Payload: g.payload}
+	return BarrierArrive{g.ticket, g.parties, g.rank, g.payload}.To(to, g.object).SentBy(g.node)
 }
 
-// decodeGathered reads the payload of a BarrierGather: exactly what append wrote, at least one. What it returns points into b.
-func decodeGathered(b []byte) ([]gathered, error) {
-	var all []gathered
+// decodeRelayed reads the payload of a BarrierCombine: exactly what append wrote, at least one.
+// What it returns points into b.
+func decodeRelayed(b []byte) ([]relayed, error) {
+	var all []relayed
 	for len(b) > 0 || all == nil {
-		if len(b) < gatheredBytes {
-			return nil, fmt.Errorf("%w: %d bytes where an arrival at a barrier has %d", ErrMalformed, len(b), gatheredBytes)
+		if len(b) < relayedBytes {
+			return nil, fmt.Errorf("%w: %d bytes where an arrival at a barrier has %d", ErrMalformed, len(b), relayedBytes)
 		}
-		g := gathered{
+		g := relayed{
 			node: NodeID(binary.LittleEndian.Uint16(b)), parties: binary.LittleEndian.Uint32(b[4:]), object: ObjectID(binary.LittleEndian.Uint64(b[8:])),
 			ticket: Ticket(binary.LittleEndian.Uint64(b[16:])), rank: binary.LittleEndian.Uint32(b[24:]),
 		}
@@ -67,7 +69,7 @@ func decodeGathered(b []byte) ([]gathered, error) {
 		if g.cancel = size == cancelMark; g.cancel {
 			size = 0
 		}
-		b = b[gatheredBytes:]
+		b = b[relayedBytes:]
 		switch {
 		case size > MaxContribution || size > len(b):
 			return nil, fmt.Errorf("%w: an arrival at a barrier brings %d bytes, of %d that there are", ErrMalformed, size, len(b))
@@ -80,9 +82,10 @@ func decodeGathered(b []byte) ([]gathered, error) {
 	return all, nil
 }
 
-// SplitGathered divides the payload of a BarrierGather into what could be payloads of their own: one arrival or cancel in each. It is for tests.
-func SplitGathered(payload []byte) (parts [][]byte) {
-	all, _ := decodeGathered(payload)
+// SplitCombined divides the payload of a BarrierCombine into what could be payloads of their own:
+// one arrival or cancel in each. It is for tests.
+func SplitCombined(payload []byte) (parts [][]byte) {
+	all, _ := decodeRelayed(payload)
 	for i := range all {
 		parts = append(parts, all[i].append(nil))
 	}
@@ -95,11 +98,13 @@ type addressee struct {
 	ticket Ticket
 }
 
-// spreadRoom is how many addressees find room in a BarrierSpread with a result. The longest result leaves room for one of each node.
-func spreadRoom(result []byte) int { return (MaxPayload - 4 - len(result)) / addresseeBytes }
+// broadcastRoom is how many addressees find room in a BarrierBroadcast with a result. The longest
+// result leaves room for one of each node.
+func broadcastRoom(result []byte) int { return (MaxPayload - 4 - len(result)) / addresseeBytes }
 
-// appendSpread writes the payload of a BarrierSpread: how many addressees there are, they, and the result, which is the same for all.
-func appendSpread(b []byte, to []addressee, result []byte) []byte {
+// appendBroadcast writes the payload of a BarrierBroadcast: how many addressees there are, they,
+// and the result, which is the same for all.
+func appendBroadcast(b []byte, to []addressee, result []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(to)))
 	for _, a := range to {
 		b = binary.LittleEndian.AppendUint16(b, uint16(a.node))
@@ -108,8 +113,9 @@ func appendSpread(b []byte, to []addressee, result []byte) []byte {
 	return append(b, result...)
 }
 
-// decodeSpread reads what appendSpread wrote, with at least one addressee. The result points into b.
-func decodeSpread(b []byte) ([]addressee, []byte, error) {
+// decodeBroadcast reads what appendBroadcast wrote, with at least one addressee. The result points
+// into b.
+func decodeBroadcast(b []byte) ([]addressee, []byte, error) {
 	if len(b) < 4 {
 		return nil, nil, fmt.Errorf("%w: a release of a barrier has %d bytes", ErrMalformed, len(b))
 	}
@@ -126,20 +132,21 @@ func decodeSpread(b []byte) ([]addressee, []byte, error) {
 	return to, b, nil
 }
 
-// Contributed is how many bytes of a message are what ranks have brought to a barrier, one by one or put together.
+// Contributed is how many bytes of a message are what ranks have brought to a barrier, one by one
+// or put together.
 func Contributed(m *Message) int {
 	switch m.Kind {
-	case BarrierArrive, BarrierRelease:
+	case KindBarrierArrive, KindBarrierRelease:
 		return len(m.Payload)
-	case BarrierGather:
+	case KindBarrierCombine:
 		n := 0
-		all, _ := decodeGathered(m.Payload)
+		all, _ := decodeRelayed(m.Payload)
 		for i := range all {
 			n += len(all[i].payload)
 		}
 		return n
-	case BarrierSpread:
-		_, result, _ := decodeSpread(m.Payload)
+	case KindBarrierBroadcast:
+		_, result, _ := decodeBroadcast(m.Payload)
 		return len(result)
 	}
 	return 0

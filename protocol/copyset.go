@@ -1,33 +1,55 @@
 package protocol
 
-// copyset is a set of nodes in 16 bytes, whatever the size of the cluster. It belongs to a directory entry, so the node that keeps it is the home.
+import "cmp"
+
+// copyset is a set of nodes in 16 bytes, whatever the size of the cluster. It belongs to a
+// directory entry, so the node that keeps it is the home.
 //
-// Up to exactNodes nodes it is a bitmap. In larger clusters it lists up to pointerCount nodes,
-// and when there are more it becomes coarse: one bit for each group of nodes, so that it may name
-// nodes that are not in it. Invalidating such a node is harmless; it says that it has no
-// copy. (Gupta, Weber and Mowry, "Reducing memory and traffic requirements for scalable
-// directory-based cache coherence schemes", 1990.) Of the home it is certain even then, by a bit of its own: a home that knows that it has a copy
-// supplies all readers itself. The size is fixed because a page known to a node
-// may cost at most 64 bytes there.
+// Up to Config.ExactNodes nodes it is a bitmap. In larger clusters it lists up to Config.Pointers
+// nodes, and when there are more it becomes coarse: one bit for each group of Config.GroupNodes
+// nodes, so that it may name nodes that are not in it. Invalidating such a node is harmless; it
+// says that it has no copy. Who is no member would say nothing: see sharersOf. Who has the only
+// copy is always known exactly, so that nobody is told to give up a copy that it has not, while it
+// is told so for the writer before. (Gupta, Weber and Mowry, "Reducing memory and traffic
+// requirements for scalable directory-based cache coherence schemes", 1990.) Of the home it is
+// certain even then, by a bit of its own: a home that knows that it has a copy supplies all readers
+// itself. The size is fixed because a page known to a node may cost at most 64 bytes there.
 type copyset struct{ w [2]uint64 }
 
-// Large clusters use the low 60 bits of both words, either for pointers or as one array of bits, and the high bits of the second word as a tag: how many pointers
-// there are, or coarseTag.
+// Large clusters use the low 60 bits of both words, either for pointers or as one array of bits,
+// and the high bits of the second word as a tag: how many pointers there are, or coarseTag.
 const (
-	exactNodes   = 128
-	pointerBits  = 10 // as many as a NodeID below MaxNodes needs
-	pointerCount = 2 * pointersPerWord
-	coarseBits   = 2*wordBits - 1 // of groups; the last bit is the home's
-	coarseTag    = 1<<(64-wordBits) - 1
+	// DefaultExactNodes is Config.ExactNodes when none is given, and DefaultPointers is
+	// Config.Pointers: as many as there is room for.
+	DefaultExactNodes = 128
+	DefaultPointers   = 2 * pointersPerWord
+
+	pointerBits = 10             // as many as a NodeID below MaxNodes needs
+	coarseBits  = 2*wordBits - 1 // of groups; the last bit is the home's
+	coarseTag   = 1<<(64-wordBits) - 1
 
 	wordBits        = 60
 	pointersPerWord = wordBits / pointerBits
 )
 
-// Does not compile unless the tag tells all numbers of pointers from coarseTag, and a pointer tells all nodes apart.
-var _ = [1]struct{}{}[(pointerCount/coarseTag)+(MaxNodes-1)>>pointerBits]
+// Does not compile unless the tag tells all numbers of pointers from coarseTag, and a pointer tells
+// all nodes apart.
+var _ = [1]struct{}{}[(DefaultPointers/coarseTag)+(MaxNodes-1)>>pointerBits]
 
-func groupSize(nodes int) int { return (nodes + coarseBits - 1) / coarseBits }
+// smallestGroup is how many nodes a group has at least, so that there is a bit for each group.
+func (c *Config) smallestGroup() int { return (c.Nodes + coarseBits - 1) / coarseBits }
+
+// withCopysets is the configuration with the sizes that are not given, so that nobody asks for each
+// copyset whether they are.
+func (c Config) withCopysets() Config {
+	c.ExactNodes = cmp.Or(c.ExactNodes, DefaultExactNodes)
+	c.Pointers = cmp.Or(c.Pointers, DefaultPointers)
+	c.GroupNodes = cmp.Or(c.GroupNodes, c.smallestGroup())
+	return c
+}
+
+// isLarge reports whether copysets may be coarse.
+func (c *Config) isLarge() bool { return c.Nodes > c.ExactNodes }
 
 func (s *copyset) tag() int { return int(s.w[1] >> wordBits) }
 func (s *copyset) setTag(t int) {
@@ -38,7 +60,8 @@ func (s *copyset) pointer(i int) NodeID {
 	return NodeID(s.w[i/pointersPerWord] >> (i % pointersPerWord * pointerBits) & (1<<pointerBits - 1))
 }
 
-// addPointer appends a node. Preconditions: there are less than pointerCount, so that the place is free and zero.
+// addPointer appends a node. Preconditions: there are less than DefaultPointers, so that the place
+// is free and zero.
 func (s *copyset) addPointer(n NodeID) {
 	i := s.tag()
 	s.w[i/pointersPerWord] |= uint64(n) << (i % pointersPerWord * pointerBits)
@@ -49,22 +72,22 @@ func (s *copyset) addPointer(n NodeID) {
 func coarseBit(n NodeID, c *Config) (word int, mask uint64) {
 	bit := coarseBits
 	if n != c.Self {
-		bit = int(n) / groupSize(c.Nodes)
+		bit = int(n) / c.GroupNodes
 	}
 	return bit / wordBits, 1 << (bit % wordBits)
 }
 
-// exact says whether the set names its members and nobody else.
-func (s *copyset) exact(c *Config) bool { return c.Nodes <= exactNodes || s.tag() != coarseTag }
+// exact reports whether the set names its members and nobody else.
+func (s *copyset) exact(c *Config) bool { return !c.isLarge() || s.tag() != coarseTag }
 
-// certain says whether n is a member for sure.
+// certain reports whether n is a member for sure.
 func (s *copyset) certain(n NodeID, c *Config) bool {
 	return s.has(n, c) && (s.exact(c) || n == c.Self)
 }
 
-// has says whether n may be a member; if the set is exact or n is the home, whether it is.
+// has reports whether n may be a member; if the set is exact or n is the home, whether it is.
 func (s *copyset) has(n NodeID, c *Config) bool {
-	if c.Nodes <= exactNodes {
+	if !c.isLarge() {
 		return s.w[n/64]>>(n%64)&1 != 0
 	}
 	if s.tag() == coarseTag {
@@ -80,7 +103,7 @@ func (s *copyset) has(n NodeID, c *Config) bool {
 }
 
 func (s *copyset) add(n NodeID, c *Config) {
-	if c.Nodes <= exactNodes {
+	if !c.isLarge() {
 		s.w[n/64] |= 1 << (n % 64)
 		return
 	}
@@ -91,17 +114,14 @@ func (s *copyset) add(n NodeID, c *Config) {
 	case t == coarseTag:
 		word, mask := coarseBit(n, c)
 		s.w[word] |= mask
-	case t < pointerCount:
+	case t < c.Pointers:
 		s.addPointer(n)
 	default:
-		var old [pointerCount]NodeID
-		for i := range old {
-			old[i] = s.pointer(i)
-		}
+		old := *s
 		*s = copyset{}
 		s.setTag(coarseTag)
-		for _, m := range old {
-			s.add(m, c)
+		for i := range t {
+			s.add(old.pointer(i), c)
 		}
 		s.add(n, c)
 	}
@@ -116,7 +136,7 @@ func (s *copyset) only(n NodeID, c *Config) {
 // appendTo appends the possible members in ascending order where the set is a bitmap, else in the
 // order of their joining.
 func (s *copyset) appendTo(out []NodeID, c *Config) []NodeID {
-	if c.Nodes > exactNodes && s.exact(c) {
+	if c.isLarge() && s.exact(c) {
 		for i := range s.tag() {
 			out = append(out, s.pointer(i))
 		}

@@ -10,9 +10,10 @@
 //
 // Every page has a home, a fixed node that keeps its directory entry: the owner (the last writer),
 // the copyset (who has a copy) and the one transaction that is under way. A node that faults is the
-// requester; it asks the home, the home forwards the request to a supplier (the owner, or itself if it has a copy)
-// and has other readers invalidated. The supplier sends the page straight to the requester, readers
-// acknowledge straight to the requester, and the requester tells the home when it has the page:
+// requester; it asks the home, the home forwards the request to a supplier (the owner, or itself if
+// it has a copy) and has other readers invalidated. The supplier sends the page straight to the
+// requester, readers acknowledge straight to the requester, and the requester tells the home when
+// it has the page:
 //
 //	requester --Request--> home --Forward-----> owner  --Grant---------> requester
 //	                            --Invalidate--> reader --InvalidateAck-> requester --Done--> home
@@ -24,27 +25,43 @@
 // Locks are objects of the same protocol: a lock is a page without contents whose access cannot be
 // taken while a program holds it. So a lock stays cached where it was last used, readers share it,
 // and the explorer checks both at once. Barriers and the names of allocations are simple request
-// and reply state machines beside it.
+// and reply machines beside it.
 //
-// # Files
+// # Machines
 //
-//	types.go, message.go, event.go   what goes in and out
-//	engine.go                        Step: dispatch, sending, messages to oneself
-//	object.go, copyset.go            the state of one page or lock, and the table of them
-//	home.go                          the directory: transactions, queues
-//	holder.go                        requesting, installing, holding, giving up copies
-//	turn.go                          when many nodes fight for many pages
-//	lock.go                          who on this node holds or waits for a lock
-//	barrier.go, names.go             barriers with gathered payloads; names of allocations
-//	tree.go, relay.go, bundle.go     barriers of large clusters: arrivals are put together on their way, and releases divided
-//	epoch.go, rebuild.go             when nodes are lost: recovery, and the directory made anew
-//	limits.go, nodeset.go            how much is remembered at most; exact sets of nodes
-//	inspect.go                       Clone, AppendState, Check: for explorer, simulator and status
+// An Engine only routes: it gives each event and each message to the machine that it concerns. A
+// machine has its own state, and where it has any its own clone, encoding and check. All share an
+// env: the configuration, the view, the time, and where effects and messages go.
+//
+//	requester.go   asks for access, and lets it take effect
+//	holder.go      gives up copies that others are to have
+//	directory.go   the home's part: owners, sharers, transactions, queues; losses.go: what is lost
+//	locks.go       who on this node holds or waits for a lock
+//	pacing.go      how long a page stays that is wanted elsewhere: group leases where many fight for many
+//	commits.go     replicated memory is sent to its backups
+//	backups.go     the backups that this node keeps
+//	reclaim.go     memory is freed on every node
+//	evacuation.go  leaving members hand over what only they have
+//	barriers.go    barriers with relayed payloads; relay.go, tree.go: those of large clusters
+//	names.go       the names that programs of this node use
+//	registry.go    the allocator; registry_rebuild.go: another node becomes it
+//	recovery.go    what members say in a recovery, and which messages are let in
+//
+// The first nine are parts of pages (pages.go), which has what is known of each page and lock
+// (object.go, copyset.go). engine.go routes; epoch.go goes through a recovery and calls.go ends
+// what programs wait for, which concern several machines. inspect.go is what hosts, the simulator
+// and the explorer ask.
+//
+// What goes in and out stands in types.go and event.go, and what engines say to each other in
+// kinds.go: a type for each kind of message. slots.go and message.go put it on the wire; bundle.go,
+// namecall.go and report.go encode payloads. limits.go bounds what is remembered, and states.go
+// names the states of a node's parts for the tables in docs/protocol.md.
 //
 // # Order and concurrency
 //
-// The protocol needs every message delivered exactly once, but in no particular order, with three exceptions
-// between the same two nodes: what withdraws (a BarrierCancel, an unbinding NameRequest) must not
-// overtake what it withdraws, what takes an object away (a Forward, an Invalidate) must not overtake a
-// Grant of it, and an EpochMark neither overtakes nor is overtaken. An Engine is not safe for concurrent use; its host serialises Step.
+// The protocol needs every message delivered exactly once, but in no particular order, with four
+// exceptions between the same two nodes: a BarrierCancel must not overtake what it withdraws, a
+// NameRequest must not overtake an earlier one of the same program, what takes an object away (a
+// Forward, an Invalidate) must not overtake a Grant of it, and an EpochMarker neither overtakes nor
+// is overtaken. An Engine is not safe for concurrent use; its host serialises Step.
 package protocol

@@ -21,14 +21,14 @@ func FuzzNameCall(f *testing.F) {
 	})
 }
 
-// FuzzGathered: what a relay has put together is decoded only if it is exactly how that is written.
-func FuzzGathered(f *testing.F) {
-	arrival := gathered{node: 3, object: LockObject(7), parties: MaxParties, rank: 5, ticket: 1<<64 - 1, payload: make([]byte, MaxContribution)}
-	cancel := gathered{node: 4, cancel: true, object: LockObject(7), ticket: 1}
+// FuzzRelayed: what a relay has put together is decoded only if it is exactly how that is written.
+func FuzzRelayed(f *testing.F) {
+	arrival := relayed{node: 3, object: LockObject(7), parties: MaxParties, rank: 5, ticket: 1<<64 - 1, payload: make([]byte, MaxContribution)}
+	cancel := relayed{node: 4, cancel: true, object: LockObject(7), ticket: 1}
 	f.Add(arrival.append(nil))
 	f.Add(arrival.append(cancel.append(nil)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		all, err := decodeGathered(b)
+		all, err := decodeRelayed(b)
 		if err != nil {
 			return
 		}
@@ -42,23 +42,24 @@ func FuzzGathered(f *testing.F) {
 	})
 }
 
-// FuzzSpread: a release for several nodes is decoded only if it is exactly how that is written.
-func FuzzSpread(f *testing.F) {
-	f.Add(appendSpread(nil, []addressee{{1, 2}, {1023, 1<<64 - 1}}, []byte("sum")))
-	f.Add(appendSpread(nil, []addressee{{1, 2}}, nil))
+// FuzzBroadcast: a release for several nodes is decoded only if it is exactly how that is written.
+func FuzzBroadcast(f *testing.F) {
+	f.Add(appendBroadcast(nil, []addressee{{1, 2}, {1023, 1<<64 - 1}}, []byte("sum")))
+	f.Add(appendBroadcast(nil, []addressee{{1, 2}}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		to, result, err := decodeSpread(b)
+		to, result, err := decodeBroadcast(b)
 		if err != nil {
 			return
 		}
-		if again := appendSpread(nil, to, result); len(to) == 0 || len(result) > MaxResult || !bytes.Equal(again, b) {
+		if again := appendBroadcast(nil, to, result); len(to) == 0 || len(result) > MaxResult || !bytes.Equal(again, b) {
 			t.Errorf("%x is %+v with %x, and written anew %x", b, to, result, again)
 		}
 	})
 }
 
-// FuzzEngine lets two peers say to an engine whatever gets through the decoder, while its host goes on with what hosts do.
-// Each step takes the first byte: events of the host's own, or the length of what is said.
+// FuzzEngine lets two peers say to an engine whatever gets through the decoder, while its host goes
+// on with what hosts do. Each step takes the first byte: events of the host's own, or the length of
+// what is said.
 func FuzzEngine(f *testing.F) {
 	for _, m := range lies(PageObject(0)) {
 		b := AppendMessage(nil, &m)
@@ -96,7 +97,7 @@ func FuzzEngine(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%+v: %v", m, err)
 			}
-			if rejected && m.Kind != ReportHeld && string(h.e.AppendState(nil)) != before {
+			if rejected && m.Kind != KindReportHeld && string(h.e.AppendState(nil)) != before {
 				t.Fatalf("%+v was rejected, and has changed something", m)
 			}
 		}

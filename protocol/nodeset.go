@@ -1,6 +1,7 @@
 package protocol
 
-// nodeSet is an exact set of nodes, one bit for each. For the few places that need one: a page's copyset is smaller.
+// nodeSet is an exact set of nodes, one bit for each. For the few places that need one: a page's
+// copyset is smaller.
 type nodeSet []uint64
 
 // allNodes has the nodes below n.
@@ -12,7 +13,7 @@ func allNodes(n int) nodeSet {
 	return s
 }
 
-// has says whether a node is in.
+// has reports whether a node is in.
 func (s nodeSet) has(n NodeID) bool { return s[n/64]>>(n%64)&1 != 0 }
 
 // remove takes out a node and says whether it was in.

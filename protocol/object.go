@@ -1,5 +1,7 @@
 package protocol
 
+import "slices"
+
 // object is what a node knows of a page or a lock, in both of its roles: as one who may hold
 // a copy, and, on the object's home, as the directory entry. It costs 40 bytes plus at most 11
 // in the table's index; everything needed only while something is under way is in its pending.
@@ -19,16 +21,17 @@ type object struct {
 	last    uint16 // which access faulted last, to tell a thread that makes no progress
 }
 
-// object.access: bits 0-1 the Access this node has, then flags, then the streak in the high byte.
+// object.access: bits 0-1 the Access this node has, then flags, then the retries in the high byte.
 const (
 	accessMask    = 3
 	exclusiveFlag = 1 << 2 // home: see object.exclusive
-	heldFlag      = 1 << 3 // access was gained and may not have been used yet: it can't be taken for a while
+	// access was gained and may not have been used yet: it can't be taken for a while
+	heldFlag      = 1 << 3
 	contestedFlag = 1 << 4 // access was wanted by others while it was held
 	migrantShift  = 5      // home: three bits, see object.migrated
 	migrantMask   = 7 << migrantShift
-	streakShift   = 8
-	streakMax     = 255
+	retriesShift  = 8
+	retriesMax    = 255
 )
 
 func (o *object) has() Access { return Access(o.access & accessMask) }
@@ -42,17 +45,19 @@ func (o *object) set(flag uint16, on bool) {
 		o.access |= flag
 	}
 }
-func (o *object) streak() int { return int(o.access >> streakShift) }
-func (o *object) setStreak(n int) {
-	o.access = o.access&(1<<streakShift-1) | uint16(min(n, streakMax))<<streakShift
+func (o *object) retries() int { return int(o.access >> retriesShift) }
+func (o *object) setRetries(n int) {
+	o.access = o.access&(1<<retriesShift-1) | uint16(min(n, retriesMax))<<retriesShift
 }
 
-// An object migrates if one node after another reads and then writes it. The home sees that in upgrades: a reader asks to write, and nobody
-// else has a copy but the owner. Once it has seen it twice, it grants readers exclusiveness at once, which saves each of them the
-// upgrade and the owner's invalidation. Whether they make use of it the home can't see. So after some of them it lets one read
-// only, and goes on if that one writes again.
+// An object migrates if one node after another reads and then writes it. The home sees that in
+// upgrades: a reader asks to write, and nobody else has a copy but the owner. Once it has seen it
+// twice, it grants readers exclusiveness at once, which saves each of them the upgrade and the
+// owner's invalidation. Whether they make use of it the home can't see. So after some of them it
+// lets one read only, and goes on if that one writes again.
 //
-// migrant is 0 at first, 1 when an upgrade looked like a migration, and then 2 plus the number of readers that will be granted more than they ask for.
+// migrant is 0 at first, 1 when an upgrade looked like a migration, and then 2 plus the number of
+// readers that will be granted more than they ask for.
 const mostMigrant = migrantMask >> migrantShift
 
 func (o *object) migrant() int { return int(o.access & migrantMask >> migrantShift) }
@@ -72,7 +77,7 @@ func (o *object) upgraded(migration bool) {
 	}
 }
 
-// migrates says whether to grant a reader exclusiveness, and counts that.
+// migrates reports whether to grant a reader exclusiveness, and counts that.
 func (o *object) migrates() bool {
 	if o.migrant() <= 2 {
 		return false
@@ -85,9 +90,10 @@ func (o *object) migrates() bool {
 type homeMode uint8
 
 const (
-	homeIdle    homeMode = iota
-	homeReading          // reads of a shared object; any number may overlap
-	homeSole             // a write, a first touch, or a read that takes exclusiveness from the owner
+	homeIdle       homeMode = iota
+	homeBusyShared          // reads of a shared object; any number may overlap
+	// a write, a first touch, or a read that takes exclusiveness from the owner
+	homeBusyExclusive
 )
 
 // request waits at the home for its turn.
@@ -97,57 +103,69 @@ type request struct {
 	hasCopy bool
 }
 
-// pending is what an object needs only while something is under way.
+// pending is what an object needs only while something is under way, in each role.
 type pending struct {
 	inUse bool
+	asking
+	giving
+	transaction
+}
 
-	// As requester.
-	want    Access // asked of the home, not yet gained
-	refault Access // faulted meanwhile, to be looked at again when the operation or the request is over
+// asking is the requester's part of a pending.
+type asking struct {
+	want Access // asked of the home, not yet gained
+	// faulted meanwhile, to be looked at again when the operation or the request is over
+	again   Access
 	granted bool   // the Grant has come
 	grant   Access // what it grants
-	data    bool   // contents came with it (a page's, in the host's hands)
-	zero    bool   // the contents are zeros
-	backup  bool   // the contents are those of a backup, this node's own unless they came with the Grant
-	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant is its own.
+	source  Source // of its contents
+	// the contents are those of a backup, this node's own unless they came with the Grant
+	backup bool
+	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant
+	// is its own.
 	owesDone bool
 	acks     int    // InvalidateAcks still to come; negative when they overtake the Grant
 	acker    NodeID // who sent the last of them, to name somebody if there are too many
+}
 
-	// As holder.
-	op          EffectKind // local operation under way, or 0
-	serving     Message    // the Forward or Invalidate that op serves
-	deferred    Message    // a Forward or Invalidate that has to wait
-	hasDeferred bool
-	kept        bool     // in turn.kept
-	holdArmed   bool     // EffectHold was issued, EventHoldOver has not come
-	sealing     bool     // op is a Downgrade that serves nobody: the page is to be committed
-	armedFor    Time     // holdArmed: when the access was gained that it protects
-	unsaved     []NodeID // op is EffectBackup: who has not acknowledged
+// giving is the holder's part.
+type giving struct {
+	op         EffectKind // local operation under way, or 0
+	serving    recall     // what op serves
+	parked     recall     // has to wait
+	hasParked  bool
+	kept       bool     // in groupLease.kept
+	holdArmed  bool     // EffectHold was issued, EventHoldOver has not come
+	protecting bool     // op is a Downgrade that serves nobody: the page is to be committed
+	armedFor   Time     // holdArmed: when the access was gained that it protects
+	unsaved    []NodeID // op is EffectBackup: who has not acknowledged
+}
 
-	// As home.
+// transaction is the home's part.
+type transaction struct {
 	mode      homeMode
-	requester NodeID // homeSole: whose transaction it is
-	sole      Access // homeSole: what it will have
-	// supplier and invalidated are those of the Forward of a homeSole. If the home is the supplier itself, no Done comes.
+	requester NodeID // homeBusyExclusive: whose transaction it is
+	granting  Access // homeBusyExclusive: what it will have
+	// supplier and invalidated are those of the Forward of a homeBusyExclusive. If the home is the
+	// supplier itself, no Done comes.
 	supplier    NodeID
 	invalidated uint16
-	reading     []NodeID  // homeReading: who will say Done, each once
+	readers     []NodeID  // homeBusyShared: who will say Done, each once
 	queue       []request // in order of arrival; at most one for each node
 }
 
-// giving says whether this node's own copy is being given up, or will be.
-func (p *pending) giving() bool {
-	return p.hasDeferred || p.givesUp()
+// leaves: this node's own copy is being given up, or will be.
+func (p *pending) leaves() bool {
+	return p.hasParked || p.givesUp()
 }
 
-// givesUp says whether it is being given up.
+// givesUp: it is being given up now.
 func (p *pending) givesUp() bool {
-	return p.op == EffectDowngrade && !p.sealing || p.op == EffectRevoke
+	return p.op == EffectDowngrade && !p.protecting || p.op == EffectRevoke
 }
 
 func (p *pending) idle() bool {
-	return p.want == None && p.op == 0 && !p.hasDeferred && !p.holdArmed && p.mode == homeIdle && len(p.queue) == 0
+	return p.want == None && p.op == 0 && !p.hasParked && !p.holdArmed && p.mode == homeIdle && len(p.queue) == 0
 }
 
 // table holds a node's objects: a dense slab that never moves an object, and an open-addressing
@@ -175,8 +193,9 @@ func hashID(id ObjectID) uint64 {
 
 func (t *table) at(slot uint32) *object { return &t.slabs[slot/slabObjects][slot%slabObjects] }
 
-// find returns the object, or nil. It looks first where the last one was found, and behind that: what is touched in one order is mostly
-// gone through in the same, and places in the index are far apart.
+// find returns the object, or nil. It looks first where the last one was found, and behind that:
+// what is touched in one order is mostly gone through in the same, and places in the index are far
+// apart.
 func (t *table) find(id ObjectID) *object {
 	for slot := t.last; slot < min(t.last+2, t.used); slot++ {
 		if o := t.at(uint32(slot)); o.id == id && o.pending != noPending {
@@ -217,8 +236,8 @@ func (t *table) get(id ObjectID) *object {
 		if int(slot/slabObjects) == len(t.slabs) {
 			t.slabs = append(t.slabs, make([]object, slabObjects))
 		}
-		// A clone's last slab ends with its last object (see Engine.Clone). It grows here, before anybody
-		// points into it: no caller keeps one object while it gets another.
+		// A clone's last slab ends with its last object (see Engine.Clone). It grows here, before
+		// anybody points into it: no caller keeps one object while it gets another.
 		if s := &t.slabs[slot/slabObjects]; int(slot%slabObjects) == len(*s) {
 			*s = append(*s, object{})
 		}
@@ -252,7 +271,8 @@ func (t *table) grow() {
 	}
 }
 
-// remove forgets an object, which is a page. It closes the gap in the probe sequence behind it (no tombstones).
+// remove forgets an object, which is a page. It closes the gap in the probe sequence behind it (no
+// tombstones).
 func (t *table) remove(id ObjectID) {
 	mask := uint64(len(t.index) - 1)
 	i := hashID(id) & mask
@@ -304,4 +324,17 @@ func (t *table) ids(first ObjectID, count uint64) []ObjectID {
 		}
 	}
 	return out
+}
+
+// clone returns an independent copy, with only the part of the slabs that is in use: explorers hold
+// thousands of engines with two objects each.
+func (t *table) clone() table {
+	c := *t
+	c.index, c.free = slices.Clone(t.index), slices.Clone(t.free)
+	c.slabs = make([][]object, len(t.slabs))
+	for i, s := range t.slabs {
+		n := min(len(s), t.used-i*slabObjects)
+		c.slabs[i] = append(make([]object, 0, n), s[:n]...)
+	}
+	return c
 }

@@ -41,66 +41,74 @@ func TestTableAgainstMap(t *testing.T) {
 	})
 }
 
-// TestCopysetIsASuperset checks, for small and large clusters, that a copyset never forgets a member
-// and names no one else while it is exact; that it is certain of the home; and that it is exact for as long as it promises.
+// TestCopysetIsASuperset checks, for small and large clusters, that a copyset never forgets a
+// member and names no one else while it is exact; that it is certain of the home; and that it is
+// exact for as long as it promises.
 func TestCopysetIsASuperset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SampledFrom([]int{1, 2, 64, 128, 129, 500, MaxNodes}).Draw(t, "nodes")
 		home := NodeID(rapid.Uint16Range(0, uint16(nodes-1)).Draw(t, "home"))
 		members := rapid.SliceOfDistinct(rapid.Uint16Range(0, uint16(nodes-1)), rapid.ID).Draw(t, "members")
-		c := &Config{Self: home, Nodes: nodes}
+		c := Config{Self: home, Nodes: nodes}
+		if rapid.Bool().Draw(t, "sizes of its own") {
+			c.ExactNodes = rapid.IntRange(1, DefaultExactNodes).Draw(t, "exact")
+			c.Pointers = rapid.IntRange(1, DefaultPointers).Draw(t, "pointers")
+			c.GroupNodes = rapid.IntRange(c.smallestGroup(), nodes).Draw(t, "group")
+		}
+		c = c.withCopysets()
 		var s copyset
 		in := map[NodeID]bool{}
 		for _, m := range members {
-			s.add(NodeID(m), c)
-			s.add(NodeID(m), c)
+			s.add(NodeID(m), &c)
+			s.add(NodeID(m), &c)
 			in[NodeID(m)] = true
-			if s.has(home, c) != in[home] {
-				t.Fatalf("has(home) = %v after %d members, the home among them: %v", s.has(home, c), len(in), in[home])
+			if s.has(home, &c) != in[home] {
+				t.Fatalf("has(home) = %v after %d members, the home among them: %v", s.has(home, &c), len(in), in[home])
 			}
 		}
 		listed := map[NodeID]bool{}
-		for _, n := range s.appendTo(nil, c) {
+		for _, n := range s.appendTo(nil, &c) {
 			if listed[n] {
 				t.Fatalf("node %d is listed twice", n)
 			}
 			listed[n] = true
-			if !in[n] && s.exact(c) {
+			if !in[n] && s.exact(&c) {
 				t.Fatalf("an exact set lists %d, which was not added", n)
 			}
 		}
 		for n := range nodes {
 			id := NodeID(n)
-			if in[id] && (!listed[id] || !s.has(id, c)) {
+			if in[id] && (!listed[id] || !s.has(id, &c)) {
 				t.Fatalf("member %d is forgotten", n)
 			}
-			if s.has(id, c) != listed[id] {
-				t.Fatalf("has(%d) = %v, listed: %v", n, s.has(id, c), listed[id])
+			if s.has(id, &c) != listed[id] {
+				t.Fatalf("has(%d) = %v, listed: %v", n, s.has(id, &c), listed[id])
 			}
-			if s.certain(id, c) && !in[id] {
+			if s.certain(id, &c) && !in[id] {
 				t.Fatalf("%d was not added, but is a member for certain", n)
 			}
-			if (id == home || s.exact(c)) && s.certain(id, c) != in[id] {
-				t.Fatalf("certain(%d) = %v, of a member: %v", n, s.certain(id, c), in[id])
+			if (id == home || s.exact(&c)) && s.certain(id, &c) != in[id] {
+				t.Fatalf("certain(%d) = %v, of a member: %v", n, s.certain(id, &c), in[id])
 			}
 		}
-		if (nodes <= exactNodes || len(members) <= pointerCount) && !s.exact(c) {
+		if (nodes <= c.ExactNodes || len(members) <= c.Pointers) && !s.exact(&c) {
 			t.Fatalf("a set of %d of %d nodes is not exact", len(members), nodes)
 		}
-		s.only(0, c)
-		if got := s.appendTo(nil, c); len(got) != 1 || got[0] != 0 {
+		s.only(0, &c)
+		if got := s.appendTo(nil, &c); len(got) != 1 || got[0] != 0 {
 			t.Fatalf("only(0) leaves %v", got)
 		}
 	})
 }
 
-// TestMetadataPerPage holds the table to its promise of at most 64 bytes for a page, at the loads where it is worst:
-// just after the index has grown.
+// TestMetadataPerPage holds the table to its promise of at most 64 bytes for a page, at the loads
+// where it is worst: just after the index has grown.
 func TestMetadataPerPage(t *testing.T) {
 	if s := reflect.TypeFor[object]().Size(); s > 40 {
 		t.Fatalf("an object takes %d bytes", s)
 	}
-	for _, pages := range []int{slabObjects * 12, 49153, 196609} { // 3/4 of a power of two, plus one: the index has just doubled
+	// 3/4 of a power of two, plus one: the index has just doubled
+	for _, pages := range []int{slabObjects * 12, 49153, 196609} {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
@@ -119,10 +127,11 @@ func TestMetadataPerPage(t *testing.T) {
 	}
 }
 
-// TestMigrant: two upgrades that look like a migration are believed, for some readers; then one has to show it again.
+// TestMigrant: two upgrades that look like a migration are believed, for some readers; then one has
+// to show it again.
 func TestMigrant(t *testing.T) {
 	o := object{access: accessMask | exclusiveFlag | heldFlag | contestedFlag}
-	o.setStreak(streakMax)
+	o.setRetries(retriesMax)
 	before := o.access
 	if o.migrates() {
 		t.Error("an object migrates before anything has happened")

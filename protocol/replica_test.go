@@ -5,32 +5,33 @@ import (
 	"testing"
 )
 
-// TestBackupsEndWithTheirMemory: what is allocated where replicated memory was freed must never come back with its contents.
+// TestBackupsEndWithTheirMemory: what is allocated where replicated memory was freed must never
+// come back with its contents.
 func TestBackupsEndWithTheirMemory(t *testing.T) {
 	e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
 	say := func(m Message) []Effect { return e.Step(Event{Kind: EventMessage, Message: &m}, nil) }
 	rejected := func(out []Effect) bool { return len(out) == 1 && out[0].Kind == EffectReject }
-	backup := Message{Kind: Backup, From: 2, Object: PageObject(3), Flags: FlagData, Rank: 1}
+	backup := Backup{Contents: PageContents, Copies: 1}.To(0, PageObject(3)).SentBy(2)
 	out := say(backup)
-	if len(out) != 2 || out[0].Kind != EffectBackup || out[1].Message.Kind != BackupAck || out[1].Message.To != 2 {
+	if len(out) != 2 || out[0].Kind != EffectBackup || out[1].Message.Kind != KindBackupAck || out[1].Message.To != 2 {
 		t.Fatalf("a backup is answered by %+v", out)
 	}
-	forget := Message{Kind: Forget, Object: PageObject(2), Payload: AppendRun(nil, 2, 4)}
-	for forget.Aux = 1; forget.Aux <= 2; forget.Aux++ {
+	forget := Free{Run: AppendRun(nil, 2, 4)}.To(0, PageObject(2))
+	for forget.word = 1; forget.word <= 2; forget.word++ {
 		if out := say(forget); len(out) != 1 || rejected(out) {
-			t.Fatalf("phase %d of freeing is answered by %+v", forget.Aux, out)
+			t.Fatalf("phase %d of freeing is answered by %+v", forget.word, out)
 		}
 	}
 	if !rejected(say(backup)) {
 		t.Error("a backup of a page is kept that all nodes have dropped")
 	}
-	e.Step(Event{Kind: EventForgotten, Object: PageObject(2)}, nil)
-	if out := say(forget); len(out) != 1 || out[0].Message.Kind != ForgetAck {
+	e.Step(Event{Kind: EventFreed, Object: PageObject(2)}, nil)
+	if out := say(forget); len(out) != 1 || out[0].Message.Kind != KindFreeAck {
 		t.Fatalf("the last phase of freeing is answered by %+v", out)
 	}
 	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}, nil)
-	out = say(Message{Kind: EpochMark, From: 0, Aux: 1})
-	i := slices.IndexFunc(out, func(f Effect) bool { return f.Message.Kind == ReportHeld })
+	out = say(EpochMarker{Epoch: 1}.To(0).SentBy(0))
+	i := slices.IndexFunc(out, func(f Effect) bool { return f.Message.Kind == KindReportHeld })
 	if i < 0 {
 		t.Fatalf("no report follows from the last mark, but %+v", out)
 	}
@@ -41,16 +42,16 @@ func TestBackupsEndWithTheirMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryWithBackupsStaysInUse: when nobody is left who used replicated memory, and the directory of names is lost, nobody may get it as new memory: what is
-// kept of it would show.
+// TestMemoryWithBackupsStaysInUse: when nobody is left who used replicated memory, and the
+// allocator is lost, nobody may get it as new memory: what is kept of it would show.
 func TestMemoryWithBackupsStaysInUse(t *testing.T) {
 	e := New(Config{Self: 2, Nodes: 3, Pages: 8, HomeStripe: 1})
-	e.Step(Event{Kind: EventMessage, Message: &Message{Kind: Backup, From: 0, Object: PageObject(3), Flags: FlagData, Rank: 1}}, nil)
+	e.Step(Event{Kind: EventMessage, Message: new(Backup{Contents: PageContents, Copies: 1}.To(0, PageObject(3)).SentBy(0))}, nil)
 	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
-	out := e.Step(Event{Kind: EventMessage, Message: &Message{Kind: EpochMark, From: 1, Aux: 1}}, nil)
+	out := e.Step(Event{Kind: EventMessage, Message: new(EpochMarker{Epoch: 1}.To(0).SentBy(1))}, nil)
 	top := uint64(0)
 	for _, f := range out {
-		if f.Message.Kind == ReportHeld && f.Message.To == e.directory() {
+		if f.Message.Kind == KindReportHeld && f.Message.To == e.allocator() {
 			_ = eachEntry(f.Message.Payload, func(x *entry) {
 				if x.tag == tagTop {
 					top = max(top, x.first)
@@ -63,7 +64,8 @@ func TestMemoryWithBackupsStaysInUse(t *testing.T) {
 	}
 }
 
-// TestBackupsKeepTheirNodes: who keeps a backup keeps it as long as it lives, whoever else is lost. Otherwise it had an old one that might be believed.
+// TestBackupsKeepTheirNodes: who keeps a backup keeps it as long as it lives, whoever else is lost.
+// Otherwise it had an old one that might be believed.
 func TestBackupsKeepTheirNodes(t *testing.T) {
 	const nodes, copies = 7, 2
 	for page := range uint64(50) {
@@ -90,7 +92,8 @@ func TestBackupsKeepTheirNodes(t *testing.T) {
 	}
 }
 
-// TestCommitsOfOthersWait: a call that comes while a commit is under way is not answered by that: it may be about a later store.
+// TestCommitsOfOthersWait: a call that comes while a commit is under way is not answered by that:
+// it may be about a later store.
 func TestCommitsOfOthersWait(t *testing.T) {
 	e := New(Config{Self: 0, Nodes: 2, Pages: 8, HomeStripe: 8})
 	call := NameCall{Op: Bind, Client: 1, Pages: 4, Replicas: 1, Name: "a"}
@@ -106,7 +109,7 @@ func TestCommitsOfOthersWait(t *testing.T) {
 		done(EffectInstall, page)
 	}
 	ack := func(page uint64) []Effect {
-		return e.Step(Event{Kind: EventMessage, Message: &Message{Kind: BackupAck, From: 1, Object: PageObject(page)}}, nil)
+		return e.Step(Event{Kind: EventMessage, Message: new(BackupAck{}.To(0, PageObject(page)).SentBy(1))}, nil)
 	}
 	write(0)
 	if out := e.Step(Event{Kind: EventCommit, Client: 1, Ticket: 2}, nil); answered(out, 2) {
@@ -128,47 +131,49 @@ func TestCommitsOfOthersWait(t *testing.T) {
 	}
 }
 
-// TestCommitEndsWithItsMemory: who waits for the commit of memory that is freed does not wait for ever.
+// TestCommitEndsWithItsMemory: who waits for the commit of memory that is freed does not wait for
+// ever.
 func TestCommitEndsWithItsMemory(t *testing.T) {
 	e := New(Config{Self: 1, Nodes: 2, Pages: 8, HomeStripe: 8})
 	call := NameCall{Op: Bind, Client: 1, Pages: 4, Replicas: 1, Name: "a"}
 	say := func(m Message) []Effect { return e.Step(Event{Kind: EventMessage, Message: &m}, nil) }
 	e.Step(Event{Kind: EventName, Client: 1, Ticket: 1, Payload: call.Append(nil)}, nil)
-	say(Message{Kind: NameReply, Ticket: 1, Payload: AppendRun(nil, 0, 4)})
+	say(NameReply{Ticket: 1, Answer: AppendRun(nil, 0, 4)}.To(0))
 	e.Step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Write}, nil)
-	say(Message{Kind: Grant, Requester: 1, Access: Write, Flags: FlagZero})
+	say(Grant{Access: Write, Contents: ZeroContents}.To(0, 0))
 	e.Step(Event{Kind: EventCompleted, Effect: EffectInstall}, nil)
-	say(Message{Kind: Forget, Aux: 1, Payload: AppendRun(nil, 0, 4)})
+	say(Free{Phase: 1, Run: AppendRun(nil, 0, 4)}.To(0, 0))
 	out := e.Step(Event{Kind: EventCommit, Client: 2, Ticket: 2}, nil)
 	if len(out) != 1 || out[0].Kind != EffectComplete || out[0].Ticket != 2 {
 		t.Fatalf("a commit of memory that is being freed has the effects %+v", out)
 	}
 }
 
-// TestRestoredPageIsCommittedFirst: a page that came from a backup may be newer than the other backups, so whoever has it shows it to nobody before they have it
-// too, also when the grant comes in the midst of a recovery.
+// TestRestoredPageIsCommittedFirst: a page that came from a backup may be newer than the other
+// backups, so whoever has it shows it to nobody before they have it too, also when the grant comes
+// in the midst of a recovery.
 func TestRestoredPageIsCommittedFirst(t *testing.T) {
 	page := PageObject(3)
 	e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
 	say := func(m Message) []Effect { m.Object = page; return e.Step(Event{Kind: EventMessage, Message: &m}, nil) }
-	e.replicas.replicate(run{0, 8}, 1)
+	e.backups.replicate(run{0, 8}, 1)
 	e.Step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Read, Object: page}, nil)
-	grant := Message{Kind: Grant, From: 2, Requester: 1, Access: Write, Flags: FlagData | FlagBackup}
+	grant := Grant{Access: Write, Contents: PageContents, Backup: true}.To(0, 0).SentBy(2)
 	say(grant)
 	e.Step(Event{Kind: EventCompleted, Effect: EffectInstall, Object: page}, nil)
-	out := say(Message{Kind: Forward, From: e.home(page), Requester: 2, Access: Read})
+	out := say(Forward{Requester: 2, Access: Read}.To(0, 0).SentBy(e.home(page)))
 	if len(out) != 1 || out[0].Kind != EffectDowngrade {
 		t.Fatalf("a page from a backup is wanted elsewhere: %+v", out)
 	}
 	out = e.Step(Event{Kind: EventCompleted, Effect: EffectDowngrade, Object: page}, nil)
-	if !slices.ContainsFunc(out, func(f Effect) bool { return f.Message.Kind == Backup }) || slices.ContainsFunc(out, func(f Effect) bool { return f.Message.Kind == Grant }) {
+	if !slices.ContainsFunc(out, func(f Effect) bool { return f.Message.Kind == KindBackup }) || slices.ContainsFunc(out, func(f Effect) bool { return f.Message.Kind == KindGrant }) {
 		t.Errorf("a page from a backup goes on with the effects %+v", out)
 	}
 
 	e = New(Config{Self: 2, Nodes: 3, Pages: 8, HomeStripe: 1})
-	e.replicas.put(page, backup{copies: 1})
-	out = say(Message{Kind: Forward, From: e.home(page), Requester: 1, Access: Write, Flags: FlagBackup})
-	if len(out) != 1 || !out[0].Backup || out[0].Message.Flags != grant.Flags {
+	e.backups.put(page, backup{copies: 1})
+	out = say(Forward{Requester: 1, Access: Write, Backup: true}.To(0, 0).SentBy(e.home(page)))
+	if len(out) != 1 || out[0].Source != SourceBackup || out[0].Message.AsGrant() != grant.AsGrant() {
 		t.Errorf("a page is given from its backup by %+v", out)
 	}
 
@@ -180,22 +185,23 @@ func TestRestoredPageIsCommittedFirst(t *testing.T) {
 	}
 }
 
-// TestSealedPageIsNotHeldForEver: a program that stores to a page and commits it again and again keeps it from others no longer than one that only stores.
-func TestSealedPageIsNotHeldForEver(t *testing.T) {
+// TestProtectedPageIsNotHeldForEver: a program that stores to a page and commits it again and again
+// keeps it from others no longer than one that only stores.
+func TestProtectedPageIsNotHeldForEver(t *testing.T) {
 	const hold = 100
 	e := New(Config{Self: 0, Nodes: 2, Pages: 8, HomeStripe: 8, Hold: hold, MaxHold: hold})
-	e.replicas.replicate(run{0, 8}, 1)
+	e.backups.replicate(run{0, 8}, 1)
 	now := Time(0)
 	step := func(ev Event) []Effect { now++; ev.Now = now; return e.Step(ev, nil) }
 	fault := Event{Kind: EventFault, Client: 1, Thread: 1, Access: Write}
 	done := func(op EffectKind) []Effect { return step(Event{Kind: EventCompleted, Effect: op}) }
 	step(fault)
 	done(EffectInstall)
-	step(Event{Kind: EventMessage, Message: &Message{Kind: Request, From: 1, Requester: 1, Access: Write}})
+	step(Event{Kind: EventMessage, Message: new(Request{Access: Write}.To(0, 0).SentBy(1))})
 	for now < hold {
 		step(Event{Kind: EventCommit, Client: 1, Ticket: 1})
 		done(EffectDowngrade)
-		step(Event{Kind: EventMessage, Message: &Message{Kind: BackupAck, From: 1}})
+		step(Event{Kind: EventMessage, Message: new(BackupAck{}.To(0, 0).SentBy(1))})
 		step(fault)
 		done(EffectMakeWritable)
 	}
@@ -204,39 +210,53 @@ func TestSealedPageIsNotHeldForEver(t *testing.T) {
 		t.Fatalf("when the hold is over the effects are %+v", out)
 	}
 	done(EffectDowngrade)
-	out = step(Event{Kind: EventMessage, Message: &Message{Kind: BackupAck, From: 1}})
+	out = step(Event{Kind: EventMessage, Message: new(BackupAck{}.To(0, 0).SentBy(1))})
 	if len(out) != 1 || out[0].Kind != EffectRevoke {
 		t.Errorf("when it is committed the effects are %+v", out)
 	}
 }
 
-// TestSealedPageIsWritableInItsTurn: a page that was committed in a turn can be stored to for the rest of it, although others wait for it.
-func TestSealedPageIsWritableInItsTurn(t *testing.T) {
+// TestProtectedPageIsWritableInAGroupLease: a page that was committed in a group lease can be
+// stored to for the rest of it, although others wait for it.
+func TestProtectedPageIsWritableInAGroupLease(t *testing.T) {
 	page := PageObject(0)
 	e := New(Config{Self: 0, Nodes: 2, Pages: 8, HomeStripe: 8, Hold: 1, MaxHold: 1000})
-	e.replicas.replicate(run{0, 8}, 1)
+	e.backups.replicate(run{0, 8}, 1)
 	now := Time(10)
 	step := func(ev Event) []Effect { ev.Now = now; return e.Step(ev, nil) }
-	e.turn.fought = make([]ObjectID, e.crowd())
+	e.pace.contended = make([]ObjectID, e.pace.contentionThreshold())
 	step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Write, Object: page})
 	step(Event{Kind: EventCompleted, Effect: EffectInstall, Object: page})
-	if e.Turn() == 0 {
-		t.Fatal("no turn begins")
+	if e.GroupLease() == 0 {
+		t.Fatal("no group lease begins")
 	}
 	now += 5
-	step(Event{Kind: EventMessage, Message: &Message{Kind: Request, From: 1, Requester: 1, Access: Write, Object: page}})
+	step(Event{Kind: EventMessage, Message: new(Request{Access: Write}.To(0, page).SentBy(1))})
 	step(Event{Kind: EventCommit, Client: 1, Ticket: 1})
 	step(Event{Kind: EventCompleted, Effect: EffectDowngrade, Object: page})
-	step(Event{Kind: EventMessage, Message: &Message{Kind: BackupAck, From: 1, Object: page}})
+	step(Event{Kind: EventMessage, Message: new(BackupAck{}.To(0, page).SentBy(1))})
 	out := step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Write, Object: page})
 	if len(out) != 1 || out[0].Kind != EffectMakeWritable {
-		t.Fatalf("a store to what is kept in a turn has the effects %+v", out)
+		t.Fatalf("a store to what is kept in a group lease has the effects %+v", out)
 	}
 	if out := step(Event{Kind: EventCompleted, Effect: EffectMakeWritable, Object: page}); len(out) != 0 || e.Access(page) != Write {
 		t.Fatalf("then the effects are %+v", out)
 	}
 	now += 10
 	if out := step(Event{Kind: EventRelease, Client: 1, Object: LockObject(1), Access: Write}); !slices.ContainsFunc(out, func(f Effect) bool { return f.Kind == EffectDowngrade }) {
-		t.Errorf("when the turn is over the effects are %+v", out)
+		t.Errorf("when the group lease is over the effects are %+v", out)
+	}
+}
+
+// TestBatchPassesOverWhatLeftIt: a page of a batch that is not known any more, or was committed for
+// another reason meanwhile, is not committed again.
+func TestBatchPassesOverWhatLeftIt(t *testing.T) {
+	e := New(Config{Nodes: 2, Pages: 8, HomeStripe: 1})
+	e.objects.get(PageObject(1))
+	e.commits.batch = []ObjectID{PageObject(1), PageObject(2)}
+	e.commits.calls = []commitCall{{client: 1, ticket: 5}}
+	e.commits.continueBatch()
+	if len(e.out) != 1 || e.out[0].Kind != EffectComplete || e.out[0].Ticket != 5 || e.Pending() != 0 {
+		t.Errorf("what follows is %+v, with %d objects pending", e.out, e.Pending())
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// A siege is one engine whose peers all lie: they may say anything at any time. Its own host is honest. What is looked for, in
-// every state that can be reached: a panic, a state that contradicts itself, an effect that no page table could carry out, a
-// message that is rejected and has changed something nevertheless, and a state that grows without bound.
+// A siege is one engine whose peers all lie: they may say anything at any time. Its own host is
+// honest. What is looked for, in every state that can be reached: a panic, a state that contradicts
+// itself, an effect that no page table could carry out, a message that is rejected and has changed
+// something nevertheless, and a state that grows without bound.
 type siege struct {
 	e      *Engine
 	object ObjectID
@@ -22,10 +23,11 @@ type siege struct {
 }
 
 const (
-	besieged     = 3 // nodes; node 0 is the honest one
-	siegeClient  = 1
-	siegeTicket  = 9
-	siegeMaximum = 3_000_000 // states; more than there can be: of a page at home 155,000 times the few states of migration
+	besieged    = 3 // nodes; node 0 is the honest one
+	siegeClient = 1
+	siegeTicket = 9
+	// states; more than there can be: of a page at home 155,000 times the few states of migration
+	siegeMaximum = 3_000_000
 )
 
 var siegeAll = flag.Bool("siege.all", false, "visit every state that lies can bring about, in an hour, and not only the nearest: pass -timeout 0 too")
@@ -57,7 +59,7 @@ func (s *siege) key() string {
 
 // held is what the client holds the lock for.
 func (s *siege) held() Access {
-	switch l := s.e.peekLock(s.object); {
+	switch l := s.e.locks.peekLock(s.object); {
 	case l == nil:
 		return None
 	case l.writer != 0:
@@ -100,22 +102,23 @@ func (s *siege) own() []Event {
 func lies(object ObjectID) []Message {
 	var all []Message
 	for _, a := range []Access{None, Read, Write} {
-		all = append(all, Message{Kind: Request, Access: a}, Message{Kind: Request, Access: a, Flags: FlagHasCopy}, Message{Kind: Done, Access: a})
+		all = append(all, Request{Access: a}.To(0, 0), Request{Access: a, HasCopy: true}.To(0, 0), Done{Access: a}.To(0, 0))
 		for _, acks := range []uint16{0, 1, 2, besieged} {
 			for r := range NodeID(besieged) {
-				all = append(all, Message{Kind: Forward, Access: a, Requester: r, Acks: acks})
+				all = append(all, Forward{Access: a, Requester: r, Acks: acks}.To(0, 0))
 			}
-			for _, f := range []Flags{0, FlagData, FlagZero, FlagZero | FlagOwnerDied} {
-				all = append(all, Message{Kind: Grant, Access: a, Flags: f, Acks: acks})
+			for _, g := range []Grant{{}, {Contents: PageContents}, {Contents: ZeroContents}, {Contents: ZeroContents, Died: 1}} {
+				g.Access, g.Acks = a, acks
+				all = append(all, g.To(0, 0))
 			}
 		}
 	}
 	for r := range NodeID(besieged) {
-		all = append(all, Message{Kind: Invalidate, Requester: r})
+		all = append(all, Invalidate{Requester: r}.To(0, 0))
 	}
-	all = append(all, Message{Kind: InvalidateAck}, Message{Kind: InvalidateAck, Flags: FlagOwnerDied})
+	all = append(all, InvalidateAck{}.To(0, 0), InvalidateAck{Died: 1}.To(0, 0))
 	all = slices.DeleteFunc(all, func(m Message) bool { // the host refuses those
-		return m.Flags&FlagData != 0 && object.IsLock()
+		return m.contents == PageContents && object.IsLock()
 	})
 	for i := range all {
 		all[i].From, all[i].Object = 1, object
@@ -127,7 +130,8 @@ func lies(object ObjectID) []Message {
 	return all
 }
 
-// step lets an event happen and carries out its effects. It returns whether it was rejected, and what is wrong.
+// step lets an event happen and carries out its effects. It returns whether it was rejected, and
+// what is wrong.
 func (s *siege) step(ev Event) (rejected bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -139,7 +143,8 @@ func (s *siege) step(ev Event) (rejected bool, err error) {
 			return true, fmt.Errorf("effect %d follows a rejection", f.Kind)
 		}
 		if f.Kind == EffectReject {
-			// A request may have waited, and an acknowledgement have counted, before it shows that it was a lie.
+			// A request may have waited, and an acknowledgement have counted, before it shows that
+			// it was a lie.
 			rejected = ev.Kind == EventMessage && f.Message.Kind == ev.Message.Kind && f.Message.From == ev.Message.From
 			if f.Message.From == 0 {
 				return true, fmt.Errorf("the node rejects its own %v", f.Message.Kind)
@@ -211,7 +216,8 @@ func (s *siege) happen(ev Event) error {
 	return err
 }
 
-// TestSiege visits the states that lying peers can bring an engine into, of a page and of a lock, with its home here and elsewhere.
+// TestSiege visits the states that lying peers can bring an engine into, of a page and of a lock,
+// with its home here and elsewhere.
 func TestSiege(t *testing.T) {
 	for name, object := range map[string]ObjectID{"page at home": PageObject(0), "page": PageObject(1), "lock at home": LockObject(0), "lock": LockObject(1)} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +270,7 @@ func (c *campaign) from(i int) error {
 	for _, m := range c.lies {
 		s := c.visits[i].s.clone()
 		c.steps++
-		how := fmt.Sprintf("%v from %d: access %v, flags %#x, requester %d, acks %d", m.Kind, m.From, m.Access, m.Flags, m.Requester, m.Acks)
+		how := fmt.Sprintf("%v from %d: %+v", m.Kind, m.From, m.Body())
 		rejected, err := s.step(Event{Kind: EventMessage, Message: &m})
 		switch {
 		case err != nil:

@@ -2,11 +2,14 @@ package protocol
 
 import "slices"
 
-// In large clusters barriers are trees: what goes to a barrier's home, and what comes from it, passes through other nodes, which put
-// together what goes the same way (relay.go). The tree of a home is a function of the view alone, so all members have the same one in an epoch:
-// they stand in a row that begins with the home and goes round in the order of members, and the one at position p > 0 has the one at (p-1)/arity above it.
+// In large clusters barriers are trees: what goes to a barrier's home, and what comes from it,
+// passes through other nodes, which put together what goes the same way (relay.go). The tree of a
+// home is a function of the view alone, so all members have the same one in an epoch: they stand in
+// a row that begins with the home and goes round in the order of members, and the one at position p
+// > 0 has the one at (p-1)/arity above it.
 const (
-	// DefaultTreeFrom is Config.TreeFrom when none is given, and DefaultTreeArity is Config.TreeArity: see docs/decisions/0027-barriers-as-trees.md.
+	// DefaultTreeFrom is Config.TreeFrom when none is given, and DefaultTreeArity is
+	// Config.TreeArity: see docs/decisions/0027-barriers-as-trees.md.
 	DefaultTreeFrom  = 32
 	DefaultTreeArity = 4
 	// MaxTreeArity bounds Config.TreeArity: sets of children are bits of one word.
@@ -28,21 +31,22 @@ func (c *Config) treeArity() int {
 }
 
 // memberCount is how many members there are.
-func (e *Engine) memberCount() int {
+func (e *env) memberCount() int {
 	if e.view.members == nil {
 		return e.cfg.Nodes
 	}
 	return len(e.view.members)
 }
 
-// usesTrees says whether barriers may be trees in the view in force.
-func (e *Engine) usesTrees() bool { return e.memberCount() >= e.cfg.treeFrom() }
+// usesTrees reports whether barriers may be trees in the view in force.
+func (e *env) usesTrees() bool { return e.memberCount() >= e.cfg.treeFrom() }
 
-// usesTree says whether a barrier of so many parties is one. With few it would only have longer ways.
-func (e *Engine) usesTree(parties int) bool { return parties >= e.cfg.treeFrom() && e.usesTrees() }
+// usesTree reports whether a barrier of so many parties is one. With few it would only have longer
+// ways.
+func (e *env) usesTree(parties int) bool { return parties >= e.cfg.treeFrom() && e.usesTrees() }
 
 // index is a node's place in the order of members; -1 if it is none.
-func (e *Engine) index(n NodeID) int {
+func (e *env) index(n NodeID) int {
 	if e.view.members == nil {
 		if int(n) < e.cfg.Nodes {
 			return int(n)
@@ -56,7 +60,7 @@ func (e *Engine) index(n NodeID) int {
 }
 
 // position is where a node stands in the tree of a home; -1 if one of them is no member.
-func (e *Engine) position(n, root NodeID) int {
+func (e *env) position(n, root NodeID) int {
 	i, first := e.index(n), e.index(root)
 	if i < 0 || first < 0 {
 		return -1
@@ -65,7 +69,7 @@ func (e *Engine) position(n, root NodeID) int {
 }
 
 // at is who stands at a position in the tree of a home that is a member.
-func (e *Engine) at(position int, root NodeID) NodeID {
+func (e *env) at(position int, root NodeID) NodeID {
 	i := (e.index(root) + position) % e.memberCount()
 	if e.view.members == nil {
 		return NodeID(i)
@@ -73,13 +77,15 @@ func (e *Engine) at(position int, root NodeID) NodeID {
 	return e.view.members[i]
 }
 
-// above is the next node on this node's way to a home. Preconditions: the home is a member, and another node.
-func (e *Engine) above(root NodeID) NodeID {
+// above is the next node on this node's way to a home. Preconditions: the home is a member, and
+// another node.
+func (e *env) above(root NodeID) NodeID {
 	return e.at((e.position(e.cfg.Self, root)-1)/e.cfg.treeArity(), root)
 }
 
-// branch is in which of the branches below this node another node is, in the tree of a home: from 0; -1 if it is in none.
-func (e *Engine) branch(n, root NodeID) int {
+// branch is in which of the branches below this node another node is, in the tree of a home: from
+// 0; -1 if it is in none.
+func (e *env) branch(n, root NodeID) int {
 	self, p, arity := e.position(e.cfg.Self, root), e.position(n, root), e.cfg.treeArity()
 	if self < 0 {
 		return -1
@@ -95,12 +101,12 @@ func (e *Engine) branch(n, root NodeID) int {
 }
 
 // below is who begins a branch below this node.
-func (e *Engine) below(branch int, root NodeID) NodeID {
+func (e *env) below(branch int, root NodeID) NodeID {
 	return e.at(e.position(e.cfg.Self, root)*e.cfg.treeArity()+1+branch, root)
 }
 
 // childOf says in which branch a node is directly below this one; -1 if it is not.
-func (e *Engine) childOf(n, root NodeID) int {
+func (e *env) childOf(n, root NodeID) int {
 	if b := e.branch(n, root); b >= 0 && e.below(b, root) == n {
 		return b
 	}

@@ -53,8 +53,9 @@ func (a Access) String() string { return [...]string{"none", "read", "write"}[a&
 // the node itself, which prefetches.
 type ClientID uint32
 
-// Ticket names one waiting call of a client: an acquire, a barrier arrival, an allocation.
-// The host chooses it, and never the same twice on its node: a release of a barrier may come a second time when its wait is over.
+// Ticket names one waiting call of a client: an acquire, a barrier arrival, an allocation. The host
+// chooses it, and never the same twice on its node: a release of a barrier may come a second time
+// when its wait is over.
 type Ticket uint64
 
 // Time is a reading of the host's monotonic clock in microseconds. It wraps after 71 minutes;

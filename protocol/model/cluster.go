@@ -13,15 +13,18 @@ type Cluster struct {
 	Config *Config
 	Nodes  []*Node
 	Ledger *Ledger
-	// InFlight are the messages on their way, in the order in which they were sent. Any may arrive next that need not
-	// follow another (see Flight.MustFollow).
+	// InFlight are the messages on their way, in the order in which they were sent. Any may arrive
+	// next that need not follow another (see Flight.MustFollow).
 	InFlight []Flight
+	// Begun is what went wrong in Config.Before, or nil. Then the cluster may be in any state.
+	Begun *Violation
 }
 
-// NewCluster returns a cluster in which nothing has happened.
+// NewCluster returns a cluster in which nothing has happened but what Config.Before says.
 func NewCluster(config *Config) *Cluster {
 	c := &Cluster{Config: config, Ledger: NewLedger(config)}
 	c.Nodes = NewNodes(config)
+	c.Begun = c.begin()
 	return c
 }
 
@@ -48,14 +51,14 @@ func (c *Cluster) Enabled() []Action {
 	return all
 }
 
-// Do makes one action happen at time now, moves the messages, and checks all invariants but those of quiescence.
-// The first violation is in out and is returned.
+// Do makes one action happen at time now, moves the messages, and checks all invariants but those
+// of quiescence. The first violation is in out and is returned.
 func (c *Cluster) Do(a Action, now protocol.Time, out *Outcome) *Violation {
 	if a.Kind == ActDeliver {
 		c.take(a.Flight)
 	}
 	c.Nodes[a.Node].Do(a, now, out)
-	c.InFlight = append(c.InFlight, out.Sent...)
+	c.InFlight = append(slices.DeleteFunc(c.InFlight, func(f Flight) bool { return a.Forgets(&f.Message) }), out.Sent...)
 	for i := range out.Retired {
 		if v := c.Ledger.Apply(&out.Retired[i]); v != nil && out.Violation == nil {
 			out.Violation = v
@@ -87,7 +90,8 @@ func (c *Cluster) take(f *Flight) {
 	c.InFlight = slices.Delete(c.InFlight, i, i+1)
 }
 
-// Stuck checks what must hold when no action is enabled that is not optional. It returns nil while there is one.
+// Stuck checks what must hold when no action is enabled that is not optional. It returns nil while
+// there is one.
 func (c *Cluster) Stuck() *Violation {
 	for _, a := range c.Enabled() {
 		if !a.Kind.Optional() {

@@ -20,7 +20,29 @@ type ThreadSpec struct {
 	Program Program
 }
 
-// Config describes a cluster of nodes and what its threads do. It is read-only once New has been called.
+// Moves is which nodes of a cluster may be lost, leave or come.
+type Moves struct {
+	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others
+	// then learn, one by one, that it is. All pages are memory that every node has bound.
+	Crash []protocol.NodeID
+	// Cut are the nodes that the others may take for lost at any time, all at once, and that live
+	// on: see minority.go.
+	Cut []protocol.NodeID
+	// Return: they may come back when they have ended, as nodes that know nothing.
+	Return bool
+	// Heal: instead, each of them loses its quorum once and finds it again, and the others never go
+	// on without it.
+	Heal bool
+	// Leave are the nodes of which each may leave when its threads are done: it is a home no
+	// longer, and when all that it alone had is handed over, it is gone, and nothing with it.
+	Leave []protocol.NodeID
+	// Join are the nodes that are not there at first and of which each may come. Its threads begin
+	// then.
+	Join []protocol.NodeID
+}
+
+// Config describes a cluster of nodes and what its threads do. It is read-only once New has been
+// called.
 type Config struct {
 	Nodes int
 	// Pages and HomeStripe are those of protocol.Config, in pages.
@@ -28,44 +50,60 @@ type Config struct {
 	// Hold and MaxHold are those of protocol.Config, in microseconds.
 	Hold, MaxHold protocol.Time
 	// Crowd is that of protocol.Config.
-	Crowd int
+	ContentionThreshold int
 	// TreeFrom and TreeArity are those of protocol.Config.
 	TreeFrom, TreeArity int
+	// ExactNodes, Pointers and GroupNodes are those of protocol.Config.
+	ExactNodes, Pointers, GroupNodes int
 	// Duplicates is how often each fault may be reported again while its thread waits, and
 	// how often an access may fault although the page table allows it.
 	Duplicates uint8
-	// Strays: what is left of Duplicates may be spent while the thread does its next operation, as by a
-	// fault that sat in the kernel's queue until after it was resolved.
+	// Strays: what is left of Duplicates may be spent while the thread does its next operation, as
+	// by a fault that sat in the kernel's queue until after it was resolved.
 	Strays bool
 	// Fused: the page table changes and the engine hears of it in one action.
 	Fused bool
 	// Early: an EventHoldOver may come at any time, not only when the hold has served its purpose.
 	Early bool
-	// Late: a message that takes a page away from a node where the hold has served its purpose arrives after the time of
-	// the hold. Without Late it arrives at once, so that the engine always waits for an EventHoldOver.
+	// Late: a message that takes a page away from a node where the hold has served its purpose
+	// arrives after the time of the hold. Without Late it arrives at once, so that the engine
+	// always waits for an EventHoldOver.
 	Late    bool
 	Plant   Plant
 	Threads []ThreadSpec
-	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others then learn, one by one, that it is. All pages are
-	// memory that every node has bound.
-	Crash []protocol.NodeID
-	// Leave are the nodes of which each may leave when its threads are done: it is a home no longer, and when all that it alone had is handed over, it is gone,
-	// and nothing with it.
-	Leave []protocol.NodeID
-	// Join are the nodes that are not there at first and of which each may come. Its threads begin then.
-	Join []protocol.NodeID
-	// Replicas is how many lost nodes that memory survives: protocol.NameCall.Replicas. It needs Crash.
+	// Before are threads, by their places in Threads. A cluster begins where each of them has done
+	// its next operation, one after another, and all that follows has happened. Explorers need it
+	// that look at what comes late.
+	Before []int
+	Moves
+	// Prompt: in the explorer, nodes enter views, and messages of recoveries arrive, before
+	// anything else happens, and in one order only. It is for clusters whose recoveries have too
+	// many states, and of which something else is asked.
+	Prompt bool
+	// Replicas is how many lost nodes that memory survives: protocol.NameCall.Replicas. It needs
+	// Crash.
 	Replicas uint8
+	// Words: locks that nobody else wants are published on control pages, where threads take them
+	// and give them back without a call.
+	Words bool
+	// Spaces: each program has page-table entries of its own, and access is taken away step by
+	// step; see spaces.go.
+	Spaces bool
 }
 
-// Changes says whether memberships may change.
-func (c *Config) Changes() bool { return len(c.Crash)+len(c.Leave)+len(c.Join) > 0 }
+// Changes reports whether memberships may change.
+func (c *Config) Changes() bool { return len(c.Crash)+len(c.Cut)+len(c.Leave)+len(c.Join) > 0 }
+
+// canBeLost reports whether a node may be lost, or seem to be.
+func (c *Config) canBeLost(n protocol.NodeID) bool {
+	return slices.Contains(c.Crash, n) || slices.Contains(c.Cut, n)
+}
 
 // Engine is the configuration of the engine of one node.
 func (c *Config) Engine(self protocol.NodeID) protocol.Config {
 	return protocol.Config{
-		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold, Crowd: c.Crowd,
-		TreeFrom: c.TreeFrom, TreeArity: c.TreeArity,
+		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold, ContentionThreshold: c.ContentionThreshold,
+		TreeFrom: c.TreeFrom, TreeArity: c.TreeArity, ExactNodes: c.ExactNodes, Pointers: c.Pointers, GroupNodes: c.GroupNodes,
 	}
 }
 
@@ -83,12 +121,19 @@ func (c *Config) Objects() []protocol.ObjectID {
 	return slices.Compact(all)
 }
 
+// touches reports whether some program of a node has to do with a page.
+func (c *Config) touches(n protocol.NodeID, o protocol.ObjectID) bool {
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
+		return t.Node == n && slices.ContainsFunc(t.Program, func(op Op) bool { return op.Object() == o })
+	})
+}
+
 // allObjects are all pages and locks that the programs use, in ascending order.
 func (c *Config) allObjects() []protocol.ObjectID {
 	all := c.Objects()
 	for _, t := range c.Threads {
 		for _, op := range t.Program {
-			if op.Kind == OpLock || op.Kind == OpRLock {
+			if op.takesLock() {
 				all = append(all, op.Object())
 			}
 		}
@@ -113,16 +158,19 @@ func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
 	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
-	if c.Crowd != 0 {
-		fmt.Fprintf(&b, "crowd %d\n", c.Crowd)
+	if c.ContentionThreshold != 0 {
+		fmt.Fprintf(&b, "contention-threshold %d\n", c.ContentionThreshold)
 	}
 	if c.TreeFrom != 0 || c.TreeArity != 0 {
 		fmt.Fprintf(&b, "tree %d %d\n", c.TreeFrom, c.TreeArity)
 	}
+	if c.ExactNodes != 0 || c.Pointers != 0 || c.GroupNodes != 0 {
+		fmt.Fprintf(&b, "copysets %d %d %d\n", c.ExactNodes, c.Pointers, c.GroupNodes)
+	}
 	for _, list := range []struct {
 		key   string
 		nodes []protocol.NodeID
-	}{{"crash", c.Crash}, {"leave", c.Leave}, {"join", c.Join}} {
+	}{{"crash", c.Crash}, {"cut", c.Cut}, {"leave", c.Leave}, {"join", c.Join}} {
 		if len(list.nodes) > 0 {
 			fmt.Fprintf(&b, "%s %s\n", list.key, strings.Trim(fmt.Sprint(list.nodes), "[]"))
 		}
@@ -130,14 +178,32 @@ func (c *Config) String() string {
 	if c.Replicas > 0 {
 		fmt.Fprintf(&b, "replicas %d\n", c.Replicas)
 	}
+	if c.Return {
+		b.WriteString("return true\n")
+	}
+	if c.Heal {
+		b.WriteString("heal true\n")
+	}
+	if c.Prompt {
+		b.WriteString("prompt true\n")
+	}
+	if c.Words {
+		b.WriteString("words true\n")
+	}
+	if c.Spaces {
+		b.WriteString("spaces true\n")
+	}
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
+	}
+	if len(c.Before) > 0 {
+		fmt.Fprintf(&b, "before %s\n", strings.Trim(fmt.Sprint(c.Before), "[]"))
 	}
 	return b.String()
 }
 
-// ParseConfig reads what String wrote. Empty lines and lines that begin with # are skipped; a value that is
-// not given is zero. Errors wrap ErrSyntax and name the line.
+// ParseConfig reads what String wrote. Empty lines and lines that begin with # are skipped; a value
+// that is not given is zero. Errors wrap ErrSyntax and name the line.
 func ParseConfig(text string) (*Config, error) {
 	c := &Config{}
 	for i, line := range strings.Split(text, "\n") {
@@ -154,7 +220,33 @@ func ParseConfig(text string) (*Config, error) {
 
 func (c *Config) parseLine(line string) error {
 	key, value, _ := strings.Cut(line, " ")
+	flags := map[string]*bool{
+		"strays": &c.Strays, "fused": &c.Fused, "early": &c.Early, "late": &c.Late, "return": &c.Return, "heal": &c.Heal,
+		"words": &c.Words, "spaces": &c.Spaces, "prompt": &c.Prompt,
+	}
+	nodes := map[string]*[]protocol.NodeID{"crash": &c.Crash, "cut": &c.Cut, "leave": &c.Leave, "join": &c.Join}
+	small := map[string]*uint8{"duplicates": &c.Duplicates, "replicas": &c.Replicas}
+	times := map[string]*protocol.Time{"hold": &c.Hold, "maxhold": &c.MaxHold}
 	var err error
+	switch {
+	case flags[key] != nil:
+		*flags[key], err = strconv.ParseBool(value)
+	case nodes[key] != nil:
+		*nodes[key], err = parseNodes(value)
+	case small[key] != nil:
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 8)
+		*small[key] = uint8(n)
+	case times[key] != nil:
+		err = parseTime(value, times[key])
+	default:
+		err = c.parseRest(key, value)
+	}
+	return err
+}
+
+// parseRest reads a setting of a kind of its own.
+func (c *Config) parseRest(key, value string) (err error) {
 	switch key {
 	case "nodes":
 		c.Nodes, err = strconv.Atoi(value)
@@ -162,47 +254,25 @@ func (c *Config) parseLine(line string) error {
 		c.Pages, err = strconv.ParseUint(value, 10, 63)
 	case "stripe":
 		c.HomeStripe, err = strconv.ParseUint(value, 10, 63)
-	case "hold":
-		err = parseTime(value, &c.Hold)
-	case "maxhold":
-		err = parseTime(value, &c.MaxHold)
-	case "crowd":
-		c.Crowd, err = strconv.Atoi(value)
+	case "contention-threshold":
+		c.ContentionThreshold, err = strconv.Atoi(value)
 	case "tree":
 		_, err = fmt.Sscanf(value, "%d %d", &c.TreeFrom, &c.TreeArity)
-	case "duplicates":
-		var n uint64
-		n, err = strconv.ParseUint(value, 10, 8)
-		c.Duplicates = uint8(n)
-	case "strays":
-		c.Strays, err = strconv.ParseBool(value)
-	case "fused":
-		c.Fused, err = strconv.ParseBool(value)
-	case "early":
-		c.Early, err = strconv.ParseBool(value)
-	case "late":
-		c.Late, err = strconv.ParseBool(value)
+	case "copysets":
+		_, err = fmt.Sscanf(value, "%d %d %d", &c.ExactNodes, &c.Pointers, &c.GroupNodes)
 	case "plant":
 		c.Plant, err = ParsePlant(value)
-	case "replicas":
-		var n uint64
-		n, err = strconv.ParseUint(value, 10, 8)
-		c.Replicas = uint8(n)
 	case "thread":
 		err = c.parseThread(value)
-	case "crash":
-		c.Crash, err = parseNodes(value)
-	case "leave":
-		c.Leave, err = parseNodes(value)
-	case "join":
-		c.Join, err = parseNodes(value)
+	case "before":
+		err = c.parseBefore(value)
 	default:
 		err = fmt.Errorf("%q is no setting", key)
 	}
 	return err
 }
 
-// binds says whether programs bind memory.
+// binds reports whether programs bind memory.
 func (c *Config) binds() bool {
 	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
 		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBind })
@@ -244,9 +314,9 @@ func (c *Config) parseThread(value string) error {
 
 // validate says what is wrong with a configuration.
 func (c *Config) validate() error {
-	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 || c.Crowd < 0 {
-		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, crowd %d: want 1 to %d nodes, at least one page in region and stripe, and no crowd below 0",
-			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.Crowd, protocol.MaxNodes)
+	if c.Nodes < 1 || c.Nodes > protocol.MaxNodes || c.Pages < 1 || c.HomeStripe < 1 || c.ContentionThreshold < 0 {
+		return fmt.Errorf("%w: %d nodes, %d pages, stripe %d, contention threshold %d: want 1 to %d nodes, at least one page in region and stripe, and no threshold below 0",
+			ErrSyntax, c.Nodes, c.Pages, c.HomeStripe, c.ContentionThreshold, protocol.MaxNodes)
 	}
 	rules := c.Engine(0)
 	if err := rules.Validate(); err != nil {
@@ -257,6 +327,13 @@ func (c *Config) validate() error {
 		if changing = slices.Compact(changing); len(changing) > 0 && (int(changing[len(changing)-1]) >= c.Nodes || len(changing) >= c.Nodes) {
 			return fmt.Errorf("%w: nodes %v may crash or leave, or join: at least one of %d has to remain, and one to be there at first", ErrSyntax, changing, c.Nodes)
 		}
+	}
+	changing := slices.Concat(c.Crash, c.Leave, c.Join)
+	if slices.ContainsFunc(c.Cut, func(n protocol.NodeID) bool { return int(n) >= c.Nodes || slices.Contains(changing, n) }) || len(c.Cut) >= c.Nodes || len(c.Cut) > 0 && c.Replicas > 0 {
+		return fmt.Errorf("%w: nodes %v may be cut off, of %d, of which %v may change: others, and without replicated memory", ErrSyntax, c.Cut, c.Nodes, changing)
+	}
+	if c.Heal && (len(c.Cut) == 0 || len(changing) > 0 || c.Return || c.binds()) {
+		return fmt.Errorf("%w: nodes %v find a quorum again: some have to be named as cut off, none may change or return, and no memory is bound", ErrSyntax, c.Cut)
 	}
 	if slices.Contains(c.Join, 0) {
 		return fmt.Errorf("%w: node 0 may join: it has bound all memory before", ErrSyntax)
@@ -272,10 +349,13 @@ func (c *Config) validate() error {
 				ErrSyntax, i, count[t.Node], t.Client, t.Node, c.Nodes-1, MaxThreads)
 		}
 		for _, op := range t.Program {
+			if op.Kind == OpExpel && !c.Spaces {
+				return fmt.Errorf("%w: thread %d: %v needs spaces", ErrSyntax, i, op)
+			}
 			if o := op.Object(); !o.IsLock() && o.Page() >= c.Pages {
 				return fmt.Errorf("%w: thread %d: %v is beyond the %d pages of the region", ErrSyntax, i, op, c.Pages)
 			}
 		}
 	}
-	return nil
+	return c.validateBefore()
 }

@@ -3,11 +3,13 @@ package model
 import (
 	"slices"
 
+	"dsmd/internal/lockwords"
 	"dsmd/protocol"
 )
 
-// NewNodes makes all nodes of a cluster. If memberships may change, all pages are memory that a client of each node has bound beforehand, unless
-// the programs bind memory themselves: an engine knows of no other that it could be lost.
+// NewNodes makes all nodes of a cluster. If memberships may change, all pages are memory that a
+// client of each node has bound beforehand, unless the programs bind memory themselves: an engine
+// knows of no other that it could be lost.
 func NewNodes(config *Config) []*Node {
 	var nodes []*Node
 	for i := range config.Nodes {
@@ -81,11 +83,19 @@ func bind(config *Config) protocol.Event {
 
 // standing is a node's place among the nodes. The others learn of it by the next view.
 type standing struct {
-	outside bool   // it has not come yet
-	leaving bool   // it leaves, or has left
-	down    bool   // it is lost, or gone
-	binding bool   // it has come, and waits to be told which memory is replicated; its threads begin then
-	moves   uint32 // how often that has changed; the epoch is the sum of all nodes'
+	outside bool // it has not come yet
+	leaving bool // it leaves, or has left
+	told    bool // it has entered a view in which it is leaving
+	down    bool // it is lost, or gone
+	// it has come, and waits to be told which memory is replicated; its threads begin then
+	binding bool
+	// the others go on without it, and those that are cut off with it: of the first of them
+	cut      bool
+	blocked  bool   // it knows that it has no quorum
+	healed   bool   // it had no quorum, and found one again
+	returned bool   // it was, and has ended, and this is another one
+	alone    bool   // it has gone on without those that are cut off
+	moves    uint32 // how often that has changed; the epoch is the sum of all nodes'
 }
 
 // crash loses the node.
@@ -98,44 +108,50 @@ func (n *Node) crash(out *Outcome) {
 func (n *Node) depart(*Outcome) {
 	n.down, n.handed = true, 0
 	n.moves++
-	n.engine, n.pages, n.ops, n.holds = nil, nil, nil, nil
+	n.engine, n.pages, n.ops, n.holds, n.granted = nil, nil, nil, nil, nil
+	n.words, n.cells, n.expelled = lockwords.Words{}, nil, 0
 	for i := range n.threads {
 		t := &n.threads[i]
 		*t = thread{spec: t.spec, index: t.index, rank: t.rank, state: threadDead}
 	}
 }
 
-// MembersNote says whether what a ledger notes of members (Ledger.NoteMembers) may be another than before.
+// MembersNote reports whether what a ledger notes of members (Ledger.NoteMembers) may be another
+// than before.
 func (n *Node) MembersNote(before *Node) bool {
 	return n.standing != before.standing || n.handed != before.handed
 }
 
-// Down says whether the node is lost, or gone.
+// Down reports whether the node is lost, or gone.
 func (n *Node) Down() bool { return n.down }
 
-// entered says whether the node works: it is not down, and has entered a view if it was outside.
+// entered reports whether the node works: it is not down, and has entered a view if it was outside.
 func (n *Node) entered() bool {
 	if n.down || n.outside {
 		return false
 	}
 	epoch, _ := n.engine.Epoch()
-	return epoch > 0 || !slices.Contains(n.config.Join, n.self)
+	return epoch > 0 || !n.comes()
 }
 
-// Hears says whether a message can arrive at the node. Whoever enters a view tells the others of it before anything else.
+// comes reports whether the node was not there from the start.
+func (n *Node) comes() bool { return n.returned || slices.Contains(n.config.Join, n.self) }
+
+// Hears reports whether a message can arrive at the node. Whoever enters a view tells the others of
+// it before anything else.
 func (n *Node) Hears(f *Flight) bool {
-	if f.Message.Kind != protocol.EpochMark || n.down {
+	if f.Message.Kind != protocol.KindEpochMarker || n.down || n.blocked {
 		return true
 	}
 	epoch, _ := n.engine.Epoch()
-	return epoch >= f.Message.Aux
+	return epoch >= epochOf(&f.Message)
 }
 
 // view is what all nodes would agree on now.
 func view(nodes []*Node) (epoch uint32, members, homes []protocol.NodeID) {
 	for _, n := range nodes {
 		epoch += n.moves
-		if n.down || n.outside {
+		if n.down || n.outside || apart(nodes, n) {
 			continue
 		}
 		members = append(members, n.self)
@@ -146,7 +162,7 @@ func view(nodes []*Node) (epoch uint32, members, homes []protocol.NodeID) {
 	return epoch, members, homes
 }
 
-// calm says whether some member has recovered in the present view. Then all have entered it.
+// calm reports whether some member has recovered in the present view. Then all have entered it.
 func calm(nodes []*Node, epoch uint32) bool {
 	return slices.ContainsFunc(nodes, func(n *Node) bool {
 		if !n.entered() {
@@ -157,40 +173,65 @@ func calm(nodes []*Node, epoch uint32) bool {
 	})
 }
 
-// allHandedOver says whether all members have handed over what they had to, and homes have what leaving members alone had.
-func allHandedOver(nodes []*Node, epoch uint32) bool {
-	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && n.handed != epoch })
+// undecided is the epoch of the last view that somebody has entered, if it is not the present one
+// and some member has recovered in it: then the present view may still be another, and others
+// leave, or are gone, by the same one. Clusters in which two leave do so together, too.
+func undecided(nodes []*Node, epoch uint32) (uint32, bool) {
+	latest := uint32(0)
+	for _, n := range nodes {
+		if n.entered() {
+			at, _ := n.engine.Epoch()
+			latest = max(latest, at)
+		}
+	}
+	return latest, len(nodes[0].config.Leave) > 1 && latest < epoch && calm(nodes, latest)
 }
 
-// leavesNewcomers says whether the loss of a node leaves only members that are about to come, and have not been told what there is. They make a cluster
-// in which all memory is new, and the ledger knows only one.
+// allHandedOver reports whether all members have handed over what they had to, and homes have what
+// leaving members alone had.
+func allHandedOver(nodes []*Node, epoch uint32) bool {
+	return !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.down && !n.outside && !apart(nodes, n) && n.handed != epoch })
+}
+
+// leavesNewcomers reports whether the loss of a node leaves only members that are about to come,
+// and have not been told what there is. They make a cluster in which all memory is new, and the
+// ledger knows only one.
 func leavesNewcomers(nodes []*Node, lost *Node) bool {
 	left := slices.DeleteFunc(alive(nodes), func(n *Node) bool { return n == lost })
 	return len(left) > 0 && !slices.ContainsFunc(left, (*Node).knows)
 }
 
-// knows says whether the node was there from the start, or has recovered with the others and been told what memory there is.
+// knows reports whether the node was there from the start, or has recovered with the others and
+// been told what memory there is.
 func (n *Node) knows() bool {
 	if !n.entered() {
 		return false
 	}
 	_, recovered := n.engine.Epoch()
-	return recovered && !n.binding || !slices.Contains(n.config.Join, n.self)
+	return recovered && !n.binding || !n.comes()
 }
 
-// Membership appends the actions that change the place of node i among the nodes, or by which it learns who they are. Only who is lost need not wait until
-// the others have recovered.
+// Membership appends the actions that change the place of node i among the nodes, or by which it
+// learns who they are. Only who is lost need not wait until the others have recovered.
 func Membership(nodes []*Node, i int, out []Action) []Action {
 	n := nodes[i]
 	if n.down {
+		if n.config.Return && apart(nodes, n) {
+			out = append(out, Action{Kind: ActReturn, Node: n.self})
+		}
+		return out
+	}
+	out = n.minorityActions(nodes, out)
+	if apart(nodes, n) {
 		return out
 	}
 	epoch, members, homes := view(nodes)
 	if slices.Contains(n.config.Crash, n.self) && n.entered() && !leavesNewcomers(nodes, n) {
 		out = append(out, Action{Kind: ActCrash, Node: n.self})
 	}
-	add := func(kind ActionKind, possible bool) {
-		if possible && calm(nodes, epoch) {
+	latest, possible := epoch, calm(nodes, epoch)
+	add := func(kind ActionKind, wanted bool) {
+		if possible && wanted {
 			out = append(out, Action{Kind: kind, Node: n.self})
 		}
 	}
@@ -199,33 +240,17 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 		return out
 	}
 	if at, _ := n.engine.Epoch(); at < epoch {
-		return append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes})
+		out = append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes, Apart: cutOff(nodes)})
+		latest, possible = undecided(nodes, epoch)
 	}
 	add(ActLeave, !n.leaving && slices.Contains(n.config.Leave, n.self) && n.Done() && len(homes) > 1)
-	add(ActDepart, n.leaving && allHandedOver(nodes, epoch))
+	add(ActDepart, n.told && allHandedOver(nodes, latest))
 	return out
-}
-
-// lose tells all threads that wait for a page that it is lost: whatever they wanted to do with it, they go on without.
-func (n *Node) lose(op *operation, p *page, out *Outcome) {
-	if p.access != protocol.None || p.saved || p.stashed {
-		out.violate(RuleLost, "node %d is told that %v is lost, and has it", n.self, p.object)
-	}
-	out.Lost = append(out.Lost, p.object)
-	for i := range n.threads {
-		t := &n.threads[i]
-		if t.state != threadBlocked || t.op().Object() != p.object {
-			continue
-		}
-		out.Retired = append(out.Retired, n.retirement(RetireLost, t, Retirement{}))
-		n.advance(t, out)
-	}
-	op.performed = true
 }
 
 // CheckLost checks that a page which a node is told to be lost is on none.
 func CheckLost(nodes []*Node, o protocol.ObjectID) *Violation {
-	for _, n := range nodes {
+	for _, n := range alive(nodes) {
 		if i, ok := n.search(o); ok && (n.pages[i].access != protocol.None || n.pages[i].saved || n.pages[i].stashed) {
 			return violated(RuleLost, "a node is told that %v is lost, and node %d has it", o, n.self)
 		}
@@ -233,20 +258,46 @@ func CheckLost(nodes []*Node, o protocol.ObjectID) *Violation {
 	return nil
 }
 
-// alive are the nodes that are there.
-func alive(nodes []*Node) []*Node {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n.down || n.outside })
+// mayBeLost reports whether a page may be lost: a node was that may have had it, or a node was and
+// nobody has written to the page, of which the others need not know. Nodes that leave take nothing
+// with them.
+func (l *Ledger) mayBeLost(i int) bool { return l.risked[i] || l.crashed && l.versions[i] == 0 }
+
+// checkLoss checks that a page of which a thread is told that it is lost may be, and was not to
+// survive that.
+func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
+	x := &l.replicas
+	switch {
+	case !l.mayBeLost(i):
+		return violated(RuleLost, "thread %d on node %d: %v is lost, and no node was that has had the page", r.Thread, r.Node, r.Op)
+	case x.pages == nil || x.pages[i].floor == 0 || x.crashes > x.pages[i].until:
+		return nil
+	}
+	return violated(RuleReplica, "thread %d on node %d: %v is lost, and version %d of it was to survive the loss of %d nodes; %d are lost",
+		r.Thread, r.Node, r.Op, x.pages[i].floor, x.pages[i].until, x.crashes)
 }
 
-// checkForgotten checks that a page that was written and that nobody has is known to be lost: it would be zeros otherwise.
+// alive are the nodes that are there.
+func alive(nodes []*Node) []*Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n.down || n.outside || apart(nodes, n) })
+}
+
+// checkForgotten checks that a page that was written and that nobody has is known to be lost, and
+// may be: it would be zeros otherwise.
 func checkForgotten(nodes []*Node, home *Node, ledger *Ledger, o protocol.ObjectID) *Violation {
-	if o.IsLock() || ledger.Version(o) == 0 {
+	_, lost := home.engine.Lost(o)
+	switch {
+	case o.IsLock():
+		return nil
+	case lost && !ledger.mayBeLost(slices.Index(ledger.pages, o)):
+		return violated(RuleLost, "%v is lost, as its home, node %d, says, and no node was that has had it", o, home.self)
+	case ledger.Version(o) == 0:
 		return nil
 	}
 	if entry, ok := home.engine.Entry(o); ok && entry.Backed {
 		return ledger.checkBackup(o, nodes[entry.Owner])
 	}
-	if _, lost := home.engine.Lost(o); !lost {
+	if !lost {
 		return violated(RuleLost, "%v has seen %d writes and is on no node, and its home, node %d, takes it for untouched", o, ledger.Version(o), home.self)
 	}
 	return nil

@@ -3,46 +3,60 @@ package model
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"dsmd/protocol"
 )
 
-// Ledger is the observer of the whole cluster. It sees accesses, lock calls and barriers in the order in which they retire, and
-// knows what each of them must have seen. Order of retirement is the one global order of sequential consistency:
-// each thread's accesses are in it in program order, and each read returns the write before it.
+// Ledger is the observer of the whole cluster. It sees accesses, lock calls and barriers in the
+// order in which they retire, and knows what each of them must have seen. Order of retirement is
+// the one global order of sequential consistency: each thread's accesses are in it in program
+// order, and each read returns the write before it.
 type Ledger struct {
 	config   *Config
 	pages    []protocol.ObjectID
 	versions []uint32 // beside pages: the writes so far
 	lost     []bool   // beside pages: a thread was told that it is lost
+	crashed  bool     // a node was lost: else nothing is
+	// a node was to leave: from then on homes have pages that no program there has touched
+	left     bool
+	risked   []bool // beside pages: a node was lost that may have had the page
 	replicas replicaLedger
+	sides    sides
 	locks    []lockState
 	barriers []barrierState
 	names    []nameState
 }
 
-// nameState counts the clients that have bound a name.
+// nameState is the clients that have bound a name.
 type nameState struct {
 	number uint64
-	users  uint8
+	users  []holder // in the order in which they did; without access
 }
 
 type holder struct {
 	node   protocol.NodeID
 	client protocol.ClientID
 	access protocol.Access
+	alone  bool // obtained on a node that had gone on without those that are cut off
 }
 
 type lockState struct {
 	number  uint64
 	holders []holder // ascending
-	// died is 1 + the rank of a client that died holding the lock alone, until a holder has been told, and
-	// mark is the same, until a writer has been told: readers may be told more than once.
-	// Invariant: died is 0 or mark.
-	died, mark uint32
-	// crashes is how many nodes were lost, less the writers that were told that one of them may have had the lock: as far as anybody can tell it may.
+	// mark is 1 + the rank of a client that died holding the lock alone, until a writer that
+	// repairs has been told. Until then nobody else gets the lock.
+	mark uint32
+	// crashes is how many nodes were lost, less the writers that were told that one of them may
+	// have had the lock: as far as anybody can tell it may.
 	crashes uint8
+	// apart: who obtained it on one side was told that it may be held on the other, of those that
+	// are cut off. From then on each side has it for itself.
+	apart bool
+	// repaired: a writer that is cut off was told of the mark before all others had gone on, so the
+	// lock may still come to them from there, and then no longer tells of it.
+	repaired bool
 }
 
 type barrierState struct {
@@ -55,7 +69,10 @@ type barrierState struct {
 // NewLedger returns the ledger of a cluster in which nothing has happened.
 func NewLedger(config *Config) *Ledger {
 	l := &Ledger{config: config, pages: config.Objects()}
-	l.versions, l.lost = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
+	l.versions, l.lost, l.risked = make([]uint32, len(l.pages)), make([]bool, len(l.pages)), make([]bool, len(l.pages))
+	if len(config.Cut) > 0 {
+		l.sides.frozen, l.sides.theirs = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
+	}
 	if config.Replicas > 0 {
 		l.replicas.pages, l.replicas.staying = make([]replicaState, len(l.pages)), uint8(config.Nodes-len(config.Join))
 		for i := range l.replicas.pages {
@@ -74,7 +91,7 @@ func NewLedger(config *Config) *Ledger {
 
 func (l *Ledger) addOp(op Op) {
 	switch op.Kind {
-	case OpLock, OpRLock:
+	case OpLock, OpRLock, OpIntact:
 		if l.lock(op.Number) == nil {
 			l.locks = append(l.locks, lockState{number: op.Number})
 		}
@@ -119,13 +136,16 @@ func (l *Ledger) name(number uint64) *nameState {
 // Clone makes an independent copy.
 func (l *Ledger) Clone() *Ledger {
 	c := *l
-	c.versions, c.lost = slices.Clone(l.versions), slices.Clone(l.lost)
-	c.replicas = l.replicas.clone()
+	c.versions, c.lost, c.risked = slices.Clone(l.versions), slices.Clone(l.lost), slices.Clone(l.risked)
+	c.replicas, c.sides = l.replicas.clone(), l.sides.clone()
 	c.locks = slices.Clone(l.locks)
 	for i := range c.locks {
 		c.locks[i].holders = slices.Clone(c.locks[i].holders)
 	}
 	c.names = slices.Clone(l.names)
+	for i := range c.names {
+		c.names[i].users = slices.Clone(c.names[i].users)
+	}
 	c.barriers = slices.Clone(l.barriers)
 	for i := range c.barriers {
 		c.barriers[i].arrived = slices.Clone(c.barriers[i].arrived)
@@ -142,16 +162,22 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	for _, lost := range l.lost {
 		b = append(b, flag(lost))
 	}
+	b = l.sides.appendState(b)
+	if len(l.config.Crash)+len(l.config.Cut) > 0 {
+		b = append(b, flag(l.crashed)|flag(l.left)<<1)
+		for _, risked := range l.risked {
+			b = append(b, flag(risked))
+		}
+	}
 	b = l.replicas.appendState(b)
 	for _, s := range l.locks {
-		b = append(b, s.crashes)
-		b = binary.LittleEndian.AppendUint32(b, s.died)
+		b = append(b, s.crashes, flag(s.apart)|flag(s.repaired)<<1)
 		b = binary.LittleEndian.AppendUint32(b, s.mark)
 		b = append(b, byte(len(s.holders)))
 		for _, h := range s.holders {
 			b = binary.LittleEndian.AppendUint16(b, uint16(h.node))
 			b = binary.LittleEndian.AppendUint32(b, uint32(h.client))
-			b = append(b, byte(h.access))
+			b = append(b, byte(h.access)|flag(h.alone)<<7)
 		}
 	}
 	for _, s := range l.barriers {
@@ -159,7 +185,11 @@ func (l *Ledger) AppendState(b []byte) []byte {
 		b = append(b, s.passed...)
 	}
 	for _, s := range l.names {
-		b = append(b, s.users)
+		b = append(b, byte(len(s.users)))
+		for _, h := range s.users {
+			b = binary.LittleEndian.AppendUint16(b, uint16(h.node))
+			b = binary.LittleEndian.AppendUint32(b, uint32(h.client))
+		}
 	}
 	return b
 }
@@ -173,13 +203,33 @@ func (l *Ledger) Version(o protocol.ObjectID) uint32 {
 	return l.versions[i]
 }
 
+// Follow takes note of what an action has retired, and tells each retirement that is right. It
+// returns what is wrong, with the action or with a retirement.
+func (l *Ledger) Follow(out *Outcome, tell func(*Retirement)) *Violation {
+	if out.Violation != nil {
+		return out.Violation
+	}
+	for i := range out.Retired {
+		if v := l.Apply(&out.Retired[i]); v != nil {
+			return v
+		}
+		tell(&out.Retired[i])
+	}
+	return nil
+}
+
 // Apply takes note of a retirement, and says what is wrong with it.
 func (l *Ledger) Apply(r *Retirement) *Violation {
+	if r.Blocked && (r.Kind == RetireLock || r.Kind == RetirePass || r.Kind == RetireBind || r.Kind == RetireCommit) {
+		return violated(RuleQuorum, "thread %d on node %d: %v is granted, and the node knows that it has no quorum", r.Thread, r.Node, r.Op)
+	}
 	switch r.Kind {
 	case RetireAccess:
 		return l.access(r)
 	case RetireLock:
 		return l.acquired(r)
+	case RetireTurnedAway:
+		return l.turnedAway(r)
 	case RetireUnlock:
 		return l.lock(r.Op.Number).drop(r)
 	case RetireArrive:
@@ -191,11 +241,18 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 	case RetireBind:
 		l.bind(r)
 	case RetireUnbind:
-		l.name(r.Op.Number).users--
+		s := l.name(r.Op.Number)
+		s.drop(func(h holder) bool { return h == holder{node: r.Node, client: r.Client} })
 	case RetireDeath:
 		l.death(r)
+	case RetireLeave:
+		l.left = true
 	case RetireCrash:
 		l.crash(r)
+	case RetireCut:
+		l.cutOff()
+	case RetireEnd:
+		l.ended(r)
 	case RetireLost:
 		i, _ := slices.BinarySearch(l.pages, r.Op.Object())
 		l.lost[i] = true
@@ -210,12 +267,20 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 
 func (l *Ledger) access(r *Retirement) *Violation {
 	i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+	if l.isApart(r.Node) {
+		return l.accessApart(i, r)
+	}
 	if l.lost[i] {
 		return violated(RuleLost, "thread %d on node %d: %v found version %d of a page that was lost", r.Thread, r.Node, r.Op, r.Contents)
 	}
 	if !l.explains(i, r.Contents) {
 		return violated(RuleLastWrite, "thread %d on node %d: %v found version %d; the last write made version %d",
 			r.Thread, r.Node, r.Op, r.Contents, l.versions[i])
+	}
+	if l.sides.cut {
+		if v := l.accessBeside(i, r); v != nil {
+			return v
+		}
 	}
 	l.noteSeen(i, r)
 	if r.Op.Kind == OpWrite {
@@ -226,32 +291,69 @@ func (l *Ledger) access(r *Retirement) *Violation {
 
 func (l *Ledger) acquired(r *Retirement) *Violation {
 	s := l.lock(r.Op.Number)
-	for _, h := range s.holders {
+	for i := range s.holders {
+		h := &s.holders[i]
+		if across := l.isApart(h.node) != l.isApart(r.Node); across && !l.acrossSides(s, h, r) {
+			continue
+		}
 		if h.access == protocol.Write || r.Op.Access() == protocol.Write {
 			return violated(RuleLock, "thread %d on node %d got %v while client %d on node %d holds it for %v",
 				r.Thread, r.Node, r.Op, h.client, h.node, h.access)
 		}
 	}
+	me := holder{node: r.Node, client: r.Client, access: r.Op.Access(), alone: r.Alone}
 	told := uint32(0)
 	if r.Status == protocol.StatusOwnerDied {
 		told = r.OwnerRank + 1
 	}
-	_, node := protocol.LostNode(r.OwnerRank)
-	byCrash := told != 0 && node && s.crashes > 0
-	if told != s.mark && !byCrash && (told != 0 || s.died != 0) {
+	if l.isApart(r.Node) {
+		s.repaired = s.repaired || told != 0 && told == s.mark && !l.sides.allOn
+		s.hold(me)
+		return nil
+	}
+	if told == 0 && s.repaired {
+		s.mark, s.repaired = 0, false
+	}
+	byCrash := told != 0 && l.mayHaveHeld(s, r)
+	if told != s.mark && !byCrash || told != 0 && r.Op.Kind != OpLock {
 		return violated(RuleLock, "thread %d on node %d got %v with status %d, rank %d; 1 + the rank of an owner who died holding it is %d",
 			r.Thread, r.Node, r.Op, r.Status, r.OwnerRank, s.mark)
 	}
-	s.died = 0
+	s.apart = s.apart || byCrash && l.sides.cut && r.Alone
 	if r.Op.Access() == protocol.Write {
-		s.mark = 0
+		s.mark, s.repaired = 0, false
 		if byCrash {
 			s.crashes--
 		}
 	}
-	s.holders = append(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
-	slices.SortFunc(s.holders, compareHolders)
+	s.hold(me)
 	return nil
+}
+
+// mayHaveHeld is whether the death that was told is that of a lost node, with which the holder of
+// the lock may have died.
+func (l *Ledger) mayHaveHeld(s *lockState, r *Retirement) bool {
+	with, node := protocol.LostNode(r.OwnerRank)
+	return node && s.crashes > 0 && l.config.canBeLost(with)
+}
+
+// turnedAway checks that a thread which did not get a lock was told of a death that nobody has
+// repaired.
+func (l *Ledger) turnedAway(r *Retirement) *Violation {
+	s := l.lock(r.Op.Number)
+	if r.OwnerRank+1 != s.mark && !l.mayHaveHeld(s, r) && !l.isApart(r.Node) {
+		return violated(RuleLock, "thread %d on node %d was turned away from %v, because of rank %d; 1 + the rank of an owner who died holding it is %d",
+			r.Thread, r.Node, r.Op, r.OwnerRank, s.mark)
+	}
+	return nil
+}
+
+// markDeath notes that a client died holding the lock alone.
+func (s *lockState) markDeath(rank uint32) { s.mark, s.repaired = rank+1, false }
+
+func (s *lockState) hold(h holder) {
+	s.holders = append(s.holders, h)
+	slices.SortFunc(s.holders, compareHolders)
 }
 
 func compareHolders(a, b holder) int {
@@ -265,7 +367,7 @@ func compareHolders(a, b holder) int {
 }
 
 func (s *lockState) drop(r *Retirement) *Violation {
-	i := slices.Index(s.holders, holder{node: r.Node, client: r.Client, access: r.Op.Access()})
+	i := slices.IndexFunc(s.holders, func(h holder) bool { return h.node == r.Node && h.client == r.Client && h.access == r.Op.Access() })
 	if i < 0 {
 		return violated(RuleLock, "thread %d on node %d: %v, which it does not hold", r.Thread, r.Node, r.Op)
 	}
@@ -312,7 +414,7 @@ func (l *Ledger) position(thread int, number uint64, nth uint8) int {
 // bind makes the pages of a name new if nobody had it.
 func (l *Ledger) bind(r *Retirement) {
 	s := l.name(r.Op.Number)
-	if s.users++; s.users > 1 {
+	if s.users = append(s.users, holder{node: r.Node, client: r.Client}); len(s.users) > 1 {
 		return
 	}
 	for i, o := range l.pages {
@@ -322,143 +424,51 @@ func (l *Ledger) bind(r *Retirement) {
 	}
 }
 
+// uses reports whether a client was told that it has bound a name.
+func (l *Ledger) uses(name string, u protocol.NameUser) bool {
+	return slices.ContainsFunc(l.names, func(s nameState) bool {
+		return fmt.Sprint(s.number) == name && slices.Contains(s.users, holder{node: u.Node, client: u.Client})
+	})
+}
+
+// drop takes out who uses a name no longer.
+func (s *nameState) drop(gone func(holder) bool) { s.users = slices.DeleteFunc(s.users, gone) }
+
 func (l *Ledger) death(r *Retirement) {
+	for i := range l.names {
+		l.names[i].drop(func(h holder) bool { return h == holder{node: r.Node, client: r.Client} })
+	}
 	for i := range l.locks {
 		s := &l.locks[i]
 		s.holders = slices.DeleteFunc(s.holders, func(h holder) bool {
 			mine := h.node == r.Node && h.client == r.Client
 			if mine && h.access == protocol.Write {
-				s.died, s.mark = r.Rank+1, r.Rank+1
+				s.markDeath(r.Rank)
 			}
 			return mine
 		})
 	}
 }
 
-// crash loses a node with its programs. Whoever may have held a lock there did, as far as anybody can tell.
+// crash loses a node with its programs. Whoever may have held a lock there did, as far as anybody
+// can tell.
 func (l *Ledger) crash(r *Retirement) {
+	l.crashed = true
+	for i, o := range l.pages {
+		l.risked[i] = l.risked[i] || l.left || l.config.touches(r.Node, o)
+	}
 	l.tear(r.Node)
+	for i := range l.names {
+		l.names[i].drop(func(h holder) bool { return h.node == r.Node })
+	}
 	for i := range l.locks {
 		s := &l.locks[i]
 		s.crashes++
 		s.holders = slices.DeleteFunc(s.holders, func(h holder) bool {
 			if h.node == r.Node && h.access == protocol.Write {
-				s.died = protocol.LostRank(r.Node) + 1
-				s.mark = s.died
+				s.markDeath(protocol.LostRank(r.Node))
 			}
 			return h.node == r.Node
 		})
 	}
-}
-
-// CheckExclusive checks one page in the page tables of all nodes: one writer and nobody else, or any number of readers.
-func CheckExclusive(nodes []*Node, o protocol.ObjectID) *Violation {
-	writer, reader := -1, -1
-	for i, n := range nodes {
-		a := n.Access(o)
-		if a == protocol.None {
-			continue
-		}
-		if writer >= 0 || a == protocol.Write && reader >= 0 {
-			return exclusiveViolation(o, max(writer, reader), i)
-		}
-		if a == protocol.Write {
-			writer = i
-		} else {
-			reader = i
-		}
-	}
-	return nil
-}
-
-func exclusiveViolation(o protocol.ObjectID, a, b int) *Violation {
-	return violated(RuleExclusive, "%v is present on node %d and on node %d, on one of them writable", o, a, b)
-}
-
-// CheckQuiescent checks what must hold when nothing more happens by itself. inFlight is how many messages are on
-// their way.
-func CheckQuiescent(config *Config, nodes []*Node, ledger *Ledger, inFlight int) *Violation {
-	if inFlight > 0 {
-		return violated(RuleQuiescence, "%d messages have not arrived", inFlight)
-	}
-	left := alive(nodes)
-	if len(left) == 0 {
-		return nil // who was to come has nobody to come to
-	}
-	for _, n := range left {
-		if v := n.checkQuiescent(nodes, ledger); v != nil {
-			return v
-		}
-	}
-	for _, o := range config.allObjects() {
-		if v := checkHolders(config, nodes, ledger, o); v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
-// checkQuiescent checks one node.
-func (n *Node) checkQuiescent(nodes []*Node, ledger *Ledger) *Violation {
-	for i := range n.threads {
-		if t := &n.threads[i]; !t.done() {
-			return violated(RuleStuck, "thread %d on node %d does not get through %v", t.index, n.self, t.op())
-		}
-	}
-	if epoch, recovered := n.engine.Epoch(); !recovered || n.leaving && !allHandedOver(nodes, epoch) {
-		return violated(RuleStuck, "node %d is in epoch %d, recovered: %v; it leaves: %v, and not all is handed over", n.self, epoch, recovered, n.leaving)
-	}
-	if len(n.ops) > 0 || len(n.holds) > 0 {
-		return violated(RuleQuiescence, "node %d has %d operations and %d holds under way", n.self, len(n.ops), len(n.holds))
-	}
-	for i := range n.pages {
-		p := &n.pages[i]
-		switch {
-		case p.saved || p.stashed:
-			return violated(RuleContents, "node %d keeps contents of %v that nobody will ask for", n.self, p.object)
-		case p.access != n.engine.Access(p.object):
-			return violated(RuleHolders, "on node %d %v is %v in the page table and %v in the engine", n.self, p.object, p.access, n.engine.Access(p.object))
-		case p.access != protocol.None && !ledger.mayHold(p.object, p.contents):
-			return violated(RuleLastWrite, "node %d holds version %d of %v; the last write made version %d", n.self, p.contents, p.object, ledger.Version(p.object))
-		}
-	}
-	return nil
-}
-
-// checkHolders checks the directory entry of a page or lock against what all nodes hold.
-func checkHolders(config *Config, nodes []*Node, ledger *Ledger, o protocol.ObjectID) *Violation {
-	left := alive(nodes)
-	home := nodes[left[0].engine.Home(o)]
-	entry, ok := home.engine.Entry(o)
-	var holders []protocol.NodeID
-	writers := 0
-	for _, n := range left {
-		if a := n.engine.Access(o); a != protocol.None {
-			holders = append(holders, n.self)
-			if a == protocol.Write || n.engine.Sealed(o) {
-				writers++
-			}
-		}
-	}
-	if len(holders) == 0 && (!ok || entry.Lost || entry.Backed || entry.Owner == protocol.NoNode && o.IsLock()) {
-		return checkForgotten(nodes, home, ledger, o) // never touched, or lost
-	}
-	wantWriters := 0
-	if entry.Exclusive {
-		wantWriters = 1
-	}
-	switch {
-	case !ok || (entry.Owner == protocol.NoNode) != (len(holders) == 0), writers != wantWriters, writers > 0 && len(holders) > 1,
-		len(holders) > 0 && !slices.Contains(holders, entry.Owner), !contains(entry.Sharers, holders),
-		config.Nodes <= exactNodes && len(holders) != len(entry.Sharers):
-		return violated(RuleHolders, "the directory says of %v: %+v; %d writers among holders %v", o, entry, writers, holders)
-	}
-	return nil
-}
-
-// exactNodes is the size of the largest cluster whose directories promise to list holders and nobody else.
-const exactNodes = 128
-
-func contains(all, some []protocol.NodeID) bool {
-	return !slices.ContainsFunc(some, func(n protocol.NodeID) bool { return !slices.Contains(all, n) })
 }

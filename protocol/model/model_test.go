@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"dsmd/protocol"
@@ -9,7 +10,7 @@ import (
 )
 
 func TestProgramRoundTrips(t *testing.T) {
-	const text = "read 0; write 7; prefetch-read 1; prefetch-write 2; lock 3 cancel 2; unlock 3; rlock 4; runlock 4; barrier 5 cancel 1; die"
+	const text = "read 0; write 7; prefetch-read 1; prefetch-write 2; lock 3 cancel 2; unlock 3; intact 3; unlock 3; rlock 4; runlock 4; barrier 5 cancel 1; die"
 	p, err := model.ParseProgram(text)
 	if err != nil {
 		t.Fatal(err)
@@ -27,11 +28,14 @@ func TestProgramRoundTrips(t *testing.T) {
 func TestConfigRoundTrips(t *testing.T) {
 	c := &model.Config{
 		Nodes: 3, Pages: 64, HomeStripe: 2, Hold: 50, MaxHold: 500, Duplicates: 2, Strays: true, Fused: true, Early: true, Late: true,
+		ContentionThreshold: 3, TreeFrom: 2, TreeArity: 1, ExactNodes: 2, Pointers: 1, GroupNodes: 3, Replicas: 1,
+		Moves: model.Moves{Crash: []protocol.NodeID{1}, Leave: []protocol.NodeID{2}, Join: []protocol.NodeID{1}},
 		Plant: model.LostDone,
 		Threads: []model.ThreadSpec{
 			{Node: 2, Client: 4, Program: model.MustParseProgram("read 63; die")},
 			{Node: 0, Client: 1, Program: model.MustParseProgram("lock 9 cancel 1; unlock 9")},
 		},
+		Before: []int{1, 0, 1}, Prompt: true,
 	}
 	back, err := model.ParseConfig(c.String())
 	if err != nil {
@@ -78,8 +82,52 @@ func runFirst(t *testing.T, c *model.Cluster) {
 	}
 }
 
-// TestFusedAndSeparateEndAlike: whether the engine hears of an operation at once or later changes the
-// order of things, and not what they come to.
+// TestBefore: a cluster begins where the operations of Before have happened, one after another, and
+// nothing else has.
+func TestBefore(t *testing.T) {
+	config := &model.Config{
+		Nodes: 2, Pages: 2, HomeStripe: 1, Hold: 10, MaxHold: 10,
+		Threads: []model.ThreadSpec{
+			{Node: 0, Client: 1, Program: model.MustParseProgram("lock 8; write 1; barrier 9; unlock 8")},
+			{Node: 1, Client: 1, Program: model.MustParseProgram("barrier 9; write 1; lock 8")},
+		},
+		Before: []int{0, 0, 1, 0, 1},
+	}
+	c := model.NewCluster(config)
+	if c.Begun != nil {
+		t.Fatal(c.Begun)
+	}
+	if v := c.Ledger.Version(protocol.PageObject(1)); v != 2 || len(c.InFlight) > 0 {
+		t.Errorf("version %d after two writes, and %d messages on their way", v, len(c.InFlight))
+	}
+	var texts []string
+	for _, a := range c.Enabled() {
+		texts = append(texts, a.String())
+	}
+	if want := []string{"n0.t0 unlock 8", "n1.t0 lock 8"}; !slices.Equal(texts, want) {
+		t.Errorf("then %q can happen, want %q", texts, want)
+	}
+	runFirst(t, c)
+	config.Plant = model.StaleSave
+	if c := model.NewCluster(config); c.Begun == nil || c.Begun.Rule != model.RuleLastWrite {
+		t.Errorf("with a planted bug the beginning leads to %v, want %s", c.Begun, model.RuleLastWrite)
+	}
+}
+
+func TestBeforeIsRefused(t *testing.T) {
+	const text = "nodes 3\npages 1\nstripe 1\njoin 2\nthread 0 1: read 0\nthread 2 1: read 0\nbefore "
+	if _, err := model.ParseConfig(text + "0"); err != nil {
+		t.Error(err)
+	}
+	for _, before := range []string{"x", "-1", "2", "1", "0 0"} {
+		if _, err := model.ParseConfig(text + before); !errors.Is(err, model.ErrSyntax) {
+			t.Errorf("before %s: error %v, want ErrSyntax", before, err)
+		}
+	}
+}
+
+// TestFusedAndSeparateEndAlike: whether the engine hears of an operation at once or later changes
+// the order of things, and not what they come to.
 func TestFusedAndSeparateEndAlike(t *testing.T) {
 	for _, fused := range []bool{false, true} {
 		c := model.NewCluster(&model.Config{
@@ -126,7 +174,7 @@ func TestCloneIsIndependent(t *testing.T) {
 // TestLedgerRefuses: each rule of the observer can be broken.
 func TestLedgerRefuses(t *testing.T) {
 	config := &model.Config{
-		Nodes: 2, Pages: 4, HomeStripe: 1,
+		Nodes: 2, Pages: 4, HomeStripe: 1, Moves: model.Moves{Cut: []protocol.NodeID{1}},
 		Threads: []model.ThreadSpec{
 			{Node: 0, Client: 1, Program: model.MustParseProgram("write 0; lock 1; unlock 1; barrier 2")},
 			{Node: 1, Client: 1, Program: model.MustParseProgram("read 0; rlock 1; runlock 1; barrier 2")},
@@ -136,7 +184,11 @@ func TestLedgerRefuses(t *testing.T) {
 	rlock := config.Threads[1].Program[1]
 	took := model.Retirement{Kind: model.RetireLock, Client: 1, Op: lock}
 	died := model.Retirement{Kind: model.RetireDeath, Client: 1, Rank: 7}
-	told := model.Retirement{Kind: model.RetireLock, Node: 1, Client: 1, Op: rlock, Status: protocol.StatusOwnerDied, OwnerRank: 7}
+	told := model.Retirement{Kind: model.RetireLock, Node: 1, Client: 1, Op: lock, Status: protocol.StatusOwnerDied, OwnerRank: 7}
+	turnedAway := model.Retirement{Kind: model.RetireTurnedAway, Node: 1, Client: 1, Op: rlock, OwnerRank: 7}
+	cut := model.Retirement{Kind: model.RetireCut, Node: 1}
+	unrepairing := told
+	unrepairing.Op = rlock
 	arrive := model.Retirement{Kind: model.RetireArrive, Op: barrier}
 	for name, c := range map[string]struct {
 		history []model.Retirement
@@ -148,6 +200,14 @@ func TestLedgerRefuses(t *testing.T) {
 		"death untold":      {[]model.Retirement{took, died, {Kind: model.RetireLock, Node: 1, Client: 1, Op: rlock}}, model.RuleLock},
 		"death invented":    {[]model.Retirement{told}, model.RuleLock},
 		"death told":        {[]model.Retirement{took, died, told}, ""},
+		"turned away":       {[]model.Retirement{took, died, turnedAway, turnedAway, told}, ""},
+		"turned away early": {[]model.Retirement{took, turnedAway}, model.RuleLock},
+		"turned away late":  {[]model.Retirement{took, died, told, turnedAway}, model.RuleLock},
+		"turned away wrong": {[]model.Retirement{took, died, {Kind: model.RetireTurnedAway, Node: 1, Client: 1, Op: rlock, OwnerRank: 6}}, model.RuleLock},
+		"reader repairs":    {[]model.Retirement{took, died, unrepairing}, model.RuleLock},
+		"repaired apart":    {[]model.Retirement{took, died, cut, told, {Kind: model.RetireUnlock, Node: 1, Client: 1, Op: unlock}, took}, ""},
+		"unrepaired apart":  {[]model.Retirement{took, died, cut, took}, model.RuleLock},
+		"dies apart":        {[]model.Retirement{took, died, cut, told, {Kind: model.RetireDeath, Node: 1, Client: 1, Rank: 3}, took}, model.RuleLock},
 		"barrier too early": {[]model.Retirement{arrive, {Kind: model.RetirePass, Op: barrier}}, model.RuleBarrier},
 		"barrier payload":   {[]model.Retirement{arrive, {Kind: model.RetireArrive, Thread: 1, Op: barrier}, {Kind: model.RetirePass, Op: barrier}}, model.RuleBarrier},
 	} {

@@ -27,22 +27,43 @@ const (
 	LostWake
 	// StaleSave: a revoke saves the page as it was before the last write.
 	StaleSave
-	// ForgottenZero: a page of zeros is installed with whatever the frame held before, here one write too many.
+	// ForgottenZero: a page of zeros is installed with whatever the frame held before, here one
+	// write too many.
 	ForgottenZero
 	// DuplicatedAck: the network delivers every InvalidateAck twice.
 	DuplicatedAck
-	// StaleHolder: who reports, after a node was lost, that it once knew an object is taken for one that holds it.
+	// StaleHolder: who reports, after a node was lost, that it once knew an object is taken for one
+	// that holds it.
 	StaleHolder
 	// ForgottenHolder: what members report of what they hold is lost.
 	ForgottenHolder
-	// ReplicaAckedEarly: a backup is acknowledged when it is sent, and comes too late to be of use to anybody.
+	// ReplicaAckedEarly: a backup is acknowledged when it is sent, and comes too late to be of use
+	// to anybody.
 	ReplicaAckedEarly
 	// ForgottenCopy: the network answers copies of backups itself and never delivers them.
 	ForgottenCopy
-	// LostArrivals: where barriers are trees, a relay loses what it has collected, all but the first.
+	// LostArrivals: where barriers are trees, a relay loses what it has collected, all but the
+	// first.
 	LostArrivals
-	// ConfirmedEarly: where barriers are trees, a release is confirmed when it is sent on, and may yet be lost with a relay.
+	// ConfirmedEarly: where barriers are trees, a release is confirmed when it is sent on, and may
+	// yet be lost with a relay.
 	ConfirmedEarly
+	// KeptWord: a message about a lock does not take its word back.
+	KeptWord
+	// PublishedUnasked: a lock is published although the engine was not asked whether somebody
+	// waits for it.
+	PublishedUnasked
+	// WordsWithoutQuorum: a node that learns that it has no quorum recalls no words, and goes on
+	// publishing.
+	WordsWithoutQuorum
+	// GrantedWithoutQuorum: what the engine grants on a node that has no quorum its clients are
+	// told.
+	GrantedWithoutQuorum
+	// SkippedProgram: with Config.Spaces, stores are not cut off in a program that was expelled.
+	SkippedProgram
+	// ReadBeforeProtected: with Config.Spaces, the contents of a page are read before stores to it
+	// are cut off.
+	ReadBeforeProtected
 
 	plantEnd
 )
@@ -54,6 +75,9 @@ var plantNames = [plantEnd]string{
 	DuplicatedAck: "duplicated-ack", StaleHolder: "stale-holder", ForgottenHolder: "forgotten-holder",
 	ReplicaAckedEarly: "replica-acked-early", ForgottenCopy: "forgotten-copy",
 	LostArrivals: "lost-arrivals", ConfirmedEarly: "confirmed-early",
+	KeptWord: "kept-word", PublishedUnasked: "published-unasked",
+	WordsWithoutQuorum: "words-without-quorum", GrantedWithoutQuorum: "granted-without-quorum",
+	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected",
 }
 
 // Plants are all planted bugs.
@@ -80,31 +104,29 @@ func ParsePlant(s string) (Plant, error) {
 	return 0, fmt.Errorf("%w: planted bug %q is none of %v", ErrSyntax, s, plantNames)
 }
 
-// post appends what the network makes of one message: the message itself, unless a bug is planted there.
+// post appends what the network makes of one message: the message itself, unless a bug is planted
+// there.
 func (p Plant) post(f Flight, out []Flight) []Flight {
 	m := f.Message
 	switch {
-	case p == LostInvalidation && m.Kind == protocol.Invalidate:
-		return append(out, Flight{Message: protocol.Message{
-			Kind: protocol.InvalidateAck, From: m.To, To: m.Requester, Object: m.Object,
-		}})
-	case p == DuplicatedGrant && m.Kind == protocol.Grant, p == DuplicatedAck && m.Kind == protocol.InvalidateAck:
+	case p == LostInvalidation && m.Kind == protocol.KindInvalidate:
+		return append(out, Flight{Message: protocol.InvalidateAck{}.To(m.AsInvalidate().Requester, m.Object).SentBy(m.To)})
+	case p == DuplicatedGrant && m.Kind == protocol.KindGrant, p == DuplicatedAck && m.Kind == protocol.KindInvalidateAck:
 		return append(out, f, f)
-	case p == ReplicaAckedEarly && m.Kind == protocol.Backup, p == ForgottenCopy && m.Kind == protocol.Backup && m.Flags&protocol.FlagBackup != 0:
-		return append(out, Flight{Message: protocol.Message{
-			Kind: protocol.BackupAck, From: m.To, To: m.From, Requester: m.From, Object: m.Object, Aux: m.Aux, Flags: m.Flags & protocol.FlagBackup,
-		}})
-	case p == ConfirmedEarly && m.Kind == protocol.BarrierSpread:
-		return append(out, f, Flight{Message: protocol.Message{
-			Kind: protocol.BarrierSpreadAck, From: m.To, To: m.From, Requester: m.Requester, Ticket: m.Ticket,
-		}})
-	case p == LostDone && m.Kind == protocol.Done, p == ConfirmedEarly && m.Kind == protocol.BarrierSpreadAck:
+	case p == ReplicaAckedEarly && m.Kind == protocol.KindBackup:
+		return append(out, Flight{Message: protocol.BackupAck{Epoch: m.AsBackup().Epoch}.To(m.From, m.Object).SentBy(m.To)})
+	case (p == ReplicaAckedEarly || p == ForgottenCopy) && m.Kind == protocol.KindBackupCopy:
+		return append(out, Flight{Message: protocol.BackupCopyAck{Epoch: m.AsBackupCopy().Epoch}.To(m.From, m.Object).SentBy(m.To)})
+	case p == ConfirmedEarly && m.Kind == protocol.KindBarrierBroadcast:
+		k := m.AsBarrierBroadcast()
+		return append(out, f, Flight{Message: protocol.BarrierBroadcastAck{Root: k.Root, Serial: k.Serial}.To(m.From).SentBy(m.To)})
+	case p == LostDone && m.Kind == protocol.KindDone, p == ConfirmedEarly && m.Kind == protocol.KindBarrierBroadcastAck:
 		return out
 	}
-	if p == LostArrivals && m.Kind == protocol.BarrierGather {
-		f.Message.Payload = protocol.SplitGathered(m.Payload)[0]
+	if p == LostArrivals && m.Kind == protocol.KindBarrierCombine {
+		f.Message.Payload = protocol.SplitCombined(m.Payload)[0]
 	}
-	if m.Kind == protocol.ReportHeld {
+	if m.Kind == protocol.KindReportHeld {
 		f.Message.Payload = p.report(m.Payload)
 	}
 	return append(out, f)

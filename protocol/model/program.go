@@ -22,26 +22,36 @@ const (
 	OpPrefetchRead
 	// OpPrefetchWrite asks for a page for writing on behalf of nobody, and goes on.
 	OpPrefetchWrite
-	// OpLock and OpRLock take a lock, alone or with other readers; OpUnlock and OpRUnlock give it back.
+	// OpLock and OpRLock take a lock, alone or with other readers; OpUnlock and OpRUnlock give it
+	// back. If the last holder died holding the lock, OpLock repairs, and OpRLock and OpIntact do
+	// not get it: the thread goes on behind the operation that would give it back. Otherwise
+	// OpIntact is as OpLock.
 	OpLock
 	OpRLock
+	OpIntact
 	OpUnlock
 	OpRUnlock
 	// OpBarrier waits for all threads whose programs name the same barrier.
 	OpBarrier
-	// OpBind binds a name to a run of two pages, which must be Number and the next; OpUnbind gives it up. Programs need a
-	// barrier between the one and the other, both ways: without it nobody could tell whether the memory is new, or which.
+	// OpBind binds a name to a run of two pages, which must be Number, modulo the region's pages,
+	// and the next; OpUnbind gives it up. Programs that touch the memory need a barrier between the
+	// one and the other, both ways: without it nobody could tell whether the memory is new, or
+	// which. Where no memory is left, the thread ends, and so it does when its last cancel has
+	// ended the wait.
 	OpBind
 	OpUnbind
 	// OpCommit waits until what was written on the node to replicated pages is at their backups.
 	OpCommit
 	// OpDie ends the whole client of this thread, whatever its threads were about to do.
 	OpDie
+	// OpExpel parts with the client of this thread: it counts as dead, and its other threads go on
+	// as long as their accesses go through. It needs Config.Spaces.
+	OpExpel
 )
 
 var opNames = [...]string{
 	OpRead: "read", OpWrite: "write", OpPrefetchRead: "prefetch-read", OpPrefetchWrite: "prefetch-write",
-	OpLock: "lock", OpRLock: "rlock", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpCommit: "commit", OpDie: "die",
+	OpLock: "lock", OpRLock: "rlock", OpIntact: "intact", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpCommit: "commit", OpDie: "die", OpExpel: "expel",
 }
 
 // Op is one step of a program.
@@ -49,8 +59,9 @@ type Op struct {
 	Kind OpKind
 	// Number is the page number, or the hash of the lock or barrier.
 	Number uint64
-	// Cancels is how often the wait of an OpLock, OpRLock or OpBarrier may be cancelled. A cancelled call
-	// is made again, with another ticket.
+	// Cancels is how often the wait of an OpLock, OpRLock, OpIntact, OpBarrier or OpBind may be
+	// cancelled. A cancelled call is made again, with another ticket; an OpBind not after the last
+	// of its cancels.
 	Cancels uint8
 }
 
@@ -69,18 +80,24 @@ func (op Op) Access() protocol.Access {
 	switch op.Kind {
 	case OpRead, OpPrefetchRead, OpRLock, OpRUnlock:
 		return protocol.Read
-	case OpWrite, OpPrefetchWrite, OpLock, OpUnlock:
+	case OpWrite, OpPrefetchWrite, OpLock, OpIntact, OpUnlock:
 		return protocol.Write
 	default:
 		return protocol.None
 	}
 }
 
+// alone reports whether the operation is about nothing.
+func (op Op) alone() bool { return op.Kind == OpDie || op.Kind == OpExpel || op.Kind == OpCommit }
+
+// takesLock is whether the operation waits for a lock.
+func (op Op) takesLock() bool { return op.Kind == OpLock || op.Kind == OpRLock || op.Kind == OpIntact }
+
 func (op Op) touchesPage() bool { return op.Kind == OpRead || op.Kind == OpWrite }
 
 // String is the form that ParseProgram reads: "write 1", or "lock 3 cancel 1".
 func (op Op) String() string {
-	if op.Kind == OpDie || op.Kind == OpCommit {
+	if op.alone() {
 		return opNames[op.Kind]
 	}
 	s := fmt.Sprintf("%s %d", opNames[op.Kind], op.Number)
@@ -105,7 +122,8 @@ func (p Program) String() string {
 // ErrSyntax is wrapped by the errors of ParseProgram and of ParseConfig.
 var ErrSyntax = errors.New("model: malformed text")
 
-// ParseProgram reads a Program such as "read 0; write 1; lock 3 cancel 1; unlock 3; barrier 4; die".
+// ParseProgram reads a Program such as "read 0; write 1; lock 3 cancel 1; unlock 3; barrier 4;
+// die".
 func ParseProgram(s string) (Program, error) {
 	var p Program
 	for text := range strings.SplitSeq(s, ";") {
@@ -131,9 +149,9 @@ func parseOp(words []string) (Op, error) {
 	switch {
 	case op.Kind == 0:
 		return Op{}, fmt.Errorf("is none of %s", strings.TrimSpace(strings.Join(opNames[:], " ")))
-	case (op.Kind == OpDie || op.Kind == OpCommit) && len(words) > 1:
+	case op.alone() && len(words) > 1:
 		return Op{}, errors.New("has nothing behind it")
-	case op.Kind == OpDie || op.Kind == OpCommit:
+	case op.alone():
 		return op, nil
 	case len(words) != 2 && len(words) != 4:
 		return Op{}, errors.New(`wants a number, then "cancel" and a number if it may be cancelled`)
@@ -145,8 +163,8 @@ func parseOp(words []string) (Op, error) {
 	if len(words) == 2 {
 		return op, nil
 	}
-	if words[2] != "cancel" || op.Kind != OpLock && op.Kind != OpRLock && op.Kind != OpBarrier {
-		return Op{}, fmt.Errorf("has %q where only the waits of lock, rlock and barrier may have \"cancel\"", words[2])
+	if words[2] != "cancel" || !op.takesLock() && op.Kind != OpBarrier && op.Kind != OpBind {
+		return Op{}, fmt.Errorf("has %q where only the waits of lock, rlock, intact, barrier and bind may have \"cancel\"", words[2])
 	}
 	cancels, err := strconv.ParseUint(words[3], 10, 8)
 	op.Cancels = uint8(cancels)

@@ -7,11 +7,13 @@ import (
 	"dsmd/protocol"
 )
 
-// replicaLedger is what the observer knows of replicated pages: which of their versions must survive.
+// replicaLedger is what the observer knows of replicated pages: which of their versions must
+// survive.
 type replicaLedger struct {
 	pages   []replicaState // beside Ledger.pages; nil: nothing is replicated
 	crashes uint8
-	// staying is how many members were not leaving when all had handed over last, or fewer if there are fewer since then.
+	// staying is how many members were not leaving when all had handed over last, or fewer if there
+	// are fewer since then.
 	staying uint8
 	handed  uint32         // the epoch of that
 	commits []commitLedger // by thread, ascending: commits under way
@@ -19,17 +21,21 @@ type replicaLedger struct {
 
 // replicaState says of one page how far it may go back when nodes are lost.
 type replicaState struct {
-	// floor is the last version that must not be forgotten: one that was committed, or that another node than its writer has seen.
+	// floor is the last version that must not be forgotten: one that was committed, or that another
+	// node than its writer has seen.
 	floor uint32
 	// writer is 1 + the node that alone has seen the versions above floor.
 	writer uint16
-	// torn says that the writer is lost: whoever sees the page next finds any version from floor to the last.
+	// torn says that the writer is lost: whoever sees the page next finds any version from floor to
+	// the last.
 	torn bool
-	// until is how many nodes there may have been lost, ever, and version floor survives; stored the same of the last version, for when that is committed.
+	// until is how many nodes there may have been lost, ever, and version floor survives; stored
+	// the same of the last version, for when that is committed.
 	until, stored uint8
 }
 
-// commitLedger are the versions that the commit of a thread is about, beside Ledger.pages; 0 where there is none.
+// commitLedger are the versions that the commit of a thread is about, beside Ledger.pages; 0 where
+// there is none.
 type commitLedger struct {
 	thread   int
 	node     protocol.NodeID
@@ -38,7 +44,8 @@ type commitLedger struct {
 
 func (x *replicaLedger) clone() replicaLedger {
 	c := *x
-	c.pages, c.commits = slices.Clone(x.pages), slices.Clone(x.commits) // versions are never changed
+	// versions are never changed
+	c.pages, c.commits = slices.Clone(x.pages), slices.Clone(x.commits)
 	return c
 }
 
@@ -60,7 +67,8 @@ func (x *replicaLedger) appendState(b []byte) []byte {
 	return b
 }
 
-// explains says whether what a node finds in a page is the last write, or as much of the writes of a lost node as may be left.
+// explains reports whether what a node finds in a page is the last write, or as much of the writes
+// of a lost node as may be left.
 func (l *Ledger) explains(i int, found uint32) bool {
 	if found == l.versions[i] {
 		return true
@@ -76,7 +84,7 @@ func (l *Ledger) explains(i int, found uint32) bool {
 	return true
 }
 
-// mayHold says whether a node that has a page may have this version of it.
+// mayHold reports whether a node that has a page may have this version of it.
 func (l *Ledger) mayHold(o protocol.ObjectID, found uint32) bool {
 	i, ok := slices.BinarySearch(l.pages, o)
 	if !ok || l.replicas.pages == nil || !l.replicas.pages[i].torn {
@@ -149,25 +157,14 @@ func (l *Ledger) tear(node protocol.NodeID) {
 	}
 }
 
-// checkLoss checks that a page of which a thread is told that it is lost was not to survive.
-func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
-	x := &l.replicas
-	if x.pages == nil || x.pages[i].floor == 0 {
-		return nil
-	}
-	if x.crashes > x.pages[i].until {
-		return nil
-	}
-	return violated(RuleReplica, "thread %d on node %d: %v is lost, and version %d of it was to survive the loss of %d nodes; %d are lost",
-		r.Thread, r.Node, r.Op, x.pages[i].floor, x.pages[i].until, x.crashes)
-}
-
 // spare is how many nodes may be lost from now on: as many as was asked, or all but one of them.
 func (l *Ledger) spare() uint8 { return min(l.config.Replicas, l.replicas.staying-1) }
 
-// NoteMembers takes note of who the members are after an action, and of what they have handed over: what survived until then
-// survives as many further losses from there on, and is kept as often as that takes.
+// NoteMembers takes note of who the members are after an action, and of what they have handed over:
+// what survived until then survives as many further losses from there on, and is kept as often as
+// that takes.
 func (l *Ledger) NoteMembers(nodes []*Node) *Violation {
+	l.noteSides(nodes)
 	x := &l.replicas
 	if x.pages == nil {
 		return nil

@@ -8,28 +8,32 @@ import (
 	"dsmd/protocol"
 )
 
-// A Scenario is one story of a cluster: a configuration, and the actions that happen, in order. As text it is
+// A Scenario is one story of a cluster: a configuration, and the actions that happen, in order. As
+// text it is
 //
 //	# what the story shows
 //	nodes 2
 //	...                          the configuration, as Config.String writes it
 //	---
+//	# what to see here
 //	n0.t0 fault: read 1          an action, as Action.String writes it
 //	  send Request n0>n1 ...     what followed from it (not read back, only compared)
 //	...
 //	= quiescent                  how it ended: see Run
 //
-// An action is found by its text among those that are enabled, so a scenario can only tell what can happen.
+// An action is found by its text among those that are enabled, so a scenario can only tell what can
+// happen. Who writes a scenario may write "..." for all that follows from what was begun, until no
+// more does unless a thread begins another operation. Run puts the actions in its place.
 type Scenario struct {
 	Comment string // lines that begin with #
 	Config  *Config
-	Actions []string
+	Actions []string // and comments between them, which begin with #
 	// Loop, if not 0, says that the last Loop actions lead back to the state before them.
 	Loop int
 }
 
-// ParseScenario reads a scenario. Lines that are indented or begin with = are results, and are skipped, but for
-// "= round in circles: the last N actions" which sets Loop. Errors wrap ErrSyntax.
+// ParseScenario reads a scenario. Lines that are indented or begin with = are results, and are
+// skipped, but for "= round in circles: the last N actions" which sets Loop. Errors wrap ErrSyntax.
 func ParseScenario(text string) (*Scenario, error) {
 	head, body, ok := strings.Cut(text, "\n---\n")
 	if !ok {
@@ -51,7 +55,7 @@ func ParseScenario(text string) (*Scenario, error) {
 			if _, err := fmt.Sscanf(strings.TrimPrefix(line, loopPrefix), "%d", &s.Loop); err != nil {
 				return nil, fmt.Errorf("%w: line %q: %w", ErrSyntax, line, err)
 			}
-		case line == "" || line[0] == ' ' || line[0] == '=' || line[0] == '#':
+		case line == "" || line[0] == ' ' || line[0] == '=':
 		default:
 			s.Actions = append(s.Actions, line)
 		}
@@ -61,31 +65,28 @@ func ParseScenario(text string) (*Scenario, error) {
 
 const loopPrefix = "= round in circles: the last "
 
-// Run replays a scenario and returns its text with all results filled in, and the violation with which it ended, if
-// any. The error says that the scenario does not fit the engine any more: an action was not enabled, or more actions follow on a violation.
+// Run replays a scenario and returns its text with all results filled in, and the violation with
+// which it ended, if any. The error says that the scenario does not fit the engine any more: an
+// action was not enabled, or more actions follow on a violation.
 func (s *Scenario) Run() (string, *Violation, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%v---\n", s.Comment, s.Config)
 	c := NewCluster(s.Config)
-	var out Outcome
+	if v := c.Begun; v != nil {
+		fmt.Fprintf(&b, "= violation: %v\n", v)
+		return b.String(), v, nil
+	}
+	t := teller{cluster: c, allowed: make([]int, len(s.Config.Threads)), text: &b}
 	var before string
 	for i, text := range s.Actions {
 		if s.Loop > 0 && i == len(s.Actions)-s.Loop {
 			before = string(c.AppendState(nil))
 		}
-		a, err := c.find(text)
-		if err != nil {
+		v, err := t.tell(text)
+		switch {
+		case err != nil:
 			return b.String(), nil, fmt.Errorf("action %d of %d: %w", i+1, len(s.Actions), err)
-		}
-		v := c.Do(a, 0, &out)
-		fmt.Fprintf(&b, "%s\n", text)
-		for j := range out.Effects {
-			fmt.Fprintf(&b, "  %s\n", FormatEffect(&out.Effects[j]))
-		}
-		for j := range out.Retired {
-			fmt.Fprintf(&b, "  %s\n", out.Retired[j].String())
-		}
-		if v == nil {
+		case v == nil:
 			continue
 		}
 		fmt.Fprintf(&b, "= violation: %v\n", v)
@@ -96,6 +97,46 @@ func (s *Scenario) Run() (string, *Violation, error) {
 	}
 	v := s.end(c, before, &b)
 	return b.String(), v, nil
+}
+
+// teller replays actions and writes down what follows from each.
+type teller struct {
+	cluster *Cluster
+	allowed []int // by thread: how many operations it has begun
+	text    *strings.Builder
+	out     Outcome
+}
+
+// tell has one line of a scenario happen.
+func (t *teller) tell(line string) (*Violation, error) {
+	switch {
+	case line[0] == '#':
+		fmt.Fprintln(t.text, line)
+		return nil, nil
+	case line == "...":
+		return t.cluster.settle(t.allowed, t.do), nil
+	}
+	a, err := t.cluster.find(line)
+	if err != nil {
+		return nil, err
+	}
+	if a.ofThread() {
+		thread := &t.cluster.Nodes[a.Node].threads[a.Thread]
+		t.allowed[thread.index] = max(t.allowed[thread.index], thread.pc+1)
+	}
+	return t.do(a), nil
+}
+
+func (t *teller) do(a Action) *Violation {
+	v := t.cluster.Do(a, 0, &t.out)
+	fmt.Fprintln(t.text, a)
+	for i := range t.out.Effects {
+		fmt.Fprintf(t.text, "  %s\n", FormatEffect(&t.out.Effects[i]))
+	}
+	for i := range t.out.Retired {
+		fmt.Fprintf(t.text, "  %s\n", t.out.Retired[i].String())
+	}
+	return v
 }
 
 // end says how a scenario ended that did not end in a violation of one action.
@@ -169,6 +210,8 @@ func (r *Retirement) String() string {
 			return fmt.Sprintf("obtained from the dead program of rank %d", r.OwnerRank)
 		}
 		return "obtained"
+	case RetireTurnedAway:
+		return fmt.Sprintf("turned away, because of the dead program of rank %d", r.OwnerRank)
 	case RetireUnlock:
 		return "given back"
 	case RetireArrive:
@@ -183,6 +226,12 @@ func (r *Retirement) String() string {
 		return "unbound"
 	case RetireCrash:
 		return "lost"
+	case RetireLeave:
+		return "is to leave"
+	case RetireCut:
+		return "cut off"
+	case RetireEnd:
+		return "ended"
 	case RetireLost:
 		return "told that it is lost"
 	case RetireCommitting:

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,31 +15,96 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the results in testdata")
 
-// TestScenarios replays every story in testdata and compares what follows from each action.
+// TestScenarios replays all scenarios in testdata and compares what follows from each action. Those
+// in stories end well, those in planted in a violation.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios in testdata: %v", err)
+	for _, folder := range []string{"stories", "planted"} {
+		files := scenarios(t, folder)
+		for _, file := range files {
+			t.Run(folder+"/"+strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := model.ParseScenario(string(want))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, v, err := s.Run()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if (v != nil) != (folder == "planted") {
+					t.Errorf("violation %v", v)
+				}
+				compareFile(t, file, got)
+			})
+		}
 	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := model.ParseScenario(string(want))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, v, err := s.Run()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if planted := s.Config.Plant != model.NoPlant || s.Config.Hold == 0; planted != (v != nil) {
-				t.Errorf("planted bug %v, hold %d, and violation %v", s.Config.Plant, s.Config.Hold, v)
-			}
-			compareFile(t, file, got)
-		})
+}
+
+// scenarios are the files in a folder of testdata, in order.
+func scenarios(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios in %s: %v", folder, err)
+	}
+	return files
+}
+
+// TestStoriesAreListed: the page about the stories lists all of them in reading order, and each
+// begins with some sentences that say what to watch.
+func TestStoriesAreListed(t *testing.T) {
+	index, err := os.ReadFile("../../docs/stories.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, files []string
+	for _, m := range regexp.MustCompile(`\(\.\./protocol/modelcheck/testdata/stories/([^)]*)\)`).FindAllStringSubmatch(string(index), -1) {
+		listed = append(listed, m[1])
+	}
+	for _, file := range scenarios(t, "stories") {
+		files = append(files, filepath.Base(file))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if intro, _, _ := strings.Cut(string(text), "\nnodes "); strings.Count(intro, "\n# ") < 1 || strings.Count(intro, ". ")+strings.Count(intro, ".\n") < 1 {
+			t.Errorf("%s begins with %q, and should with two sentences or more that say what to watch", file, intro)
+		}
+	}
+	if !slices.Equal(listed, files) {
+		t.Errorf("docs/stories.md lists\n%q, and there are\n%q", listed, files)
+	}
+	if len(files) < 25 {
+		t.Errorf("%d stories", len(files))
+	}
+}
+
+// TestDotsStandForWhatFollows: they are replaced by actions, so that the text replays without them,
+// and comments stay where they are.
+func TestDotsStandForWhatFollows(t *testing.T) {
+	const text = "nodes 2\npages 2\nstripe 1\nthread 0 1: write 1; write 1\nthread 1 1: read 0\n---\nn0.t0 fault: write 1\n# It comes.\n...\nn0.t0 write 1\n"
+	tell := func(text string) string {
+		s, err := model.ParseScenario(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, v, err := s.Run()
+		if err != nil || v != nil {
+			t.Fatal(v, err)
+		}
+		return got
+	}
+	once := tell(text)
+	if again := tell(once); again != once {
+		t.Errorf("replays as\n%s\nand was\n%s", again, once)
+	}
+	for _, want := range []string{"\n# It comes.\ndeliver Request n0>n1", "\nn0 complete install page:1\nn0.t0 write 1\n", "\n= under way\n"} {
+		if !strings.Contains(once, want) {
+			t.Errorf("%q is not in\n%s", want, once)
+		}
 	}
 }
 

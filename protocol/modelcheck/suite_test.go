@@ -6,33 +6,37 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
 
 var (
-	deep   = flag.Bool("deep", false, "explore the larger bound: pass -timeout 0 too")
+	bound  = flag.String("bound", "", "how far to explore: short, default, full or deep; with deep pass -timeout 0 too")
 	family = flag.String("family", "", "explore only families with this in their names")
+	first  = flag.Bool("first", false, "end with the first finding, which is not the shortest")
 )
 
-// maxStates bounds one configuration. The suite must stay below: what is not visited is not checked.
-const maxStates = 32 << 20
+// chosenBound is what the flags ask for.
+func chosenBound(t *testing.T) Bound {
+	switch {
+	case *bound != "":
+		b, err := ParseBound(*bound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	case testing.Short():
+		return Short
+	}
+	return Default
+}
 
 // TestEveryInterleaving explores the whole suite. With -v it prints how many states there are.
 func TestEveryInterleaving(t *testing.T) {
-	bound := Fixed
-	switch {
-	case *deep:
-		bound = Deep
-	case testing.Short():
-		bound = Short
-	}
 	sum := map[string]*total{}
 	begin := time.Now()
-	cases := slices.DeleteFunc(Suite(bound), func(c Case) bool { return !strings.Contains(c.Family, *family) })
 	worst := map[string]*Finding{} // by family and rule, the shortest
-	Run(cases, runtime.GOMAXPROCS(0), maxStates, func(c Case, r *Result) {
+	Run(Plan(chosenBound(t), *family), runtime.GOMAXPROCS(0), func(q Queue, c Case, r *Result) bool {
 		if sum[c.Family] == nil {
 			sum[c.Family] = &total{}
 		}
@@ -43,9 +47,10 @@ func TestEveryInterleaving(t *testing.T) {
 			if w := worst[key]; w == nil || len(r.Finding.Scenario.Actions) < len(w.Scenario.Actions) {
 				worst[key] = r.Finding
 			}
-		case !r.Complete:
+		case !r.Complete && !q.Cut:
 			t.Errorf("%s: more than %d states in\n%v", c.Family, maxStates, c.Config)
 		}
+		return r.Finding == nil || !*first
 	})
 	for _, key := range slices.Sorted(maps.Keys(worst)) {
 		t.Errorf("%s\n%s", key, replayed(t, worst[key]))
@@ -77,10 +82,18 @@ func (s *total) String() string {
 	return fmt.Sprintf("%4d configurations %10d states %11d transitions, depth %3d, largest %8d", s.configs, s.states, s.transitions, s.depth, s.largest)
 }
 
-// replayed is the text of a finding's scenario, which must replay to the same violation outside the explorer.
+// replayed is the text of a finding's scenario, which must replay to the same violation outside the
+// explorer. Of two nodes that were taken for one it is the ways to both.
 func replayed(t *testing.T, f *Finding) string {
 	t.Helper()
 	text, v, err := f.Scenario.Run()
+	if f.Other != nil {
+		other, w, bad := f.Other.Run()
+		if err != nil || bad != nil || v != nil || w != nil {
+			t.Errorf("the ways to two nodes end in %v and %v, errors %v and %v", v, w, err, bad)
+		}
+		return f.Violation.Error() + "\n" + text + "\nThe other:\n\n" + other
+	}
 	switch {
 	case err != nil:
 		t.Errorf("the counterexample does not replay: %v", err)
@@ -90,7 +103,8 @@ func replayed(t *testing.T, f *Finding) string {
 	return text
 }
 
-// TestRenamings: programs that are left out, because others are the same by other names, have the same interleavings as those.
+// TestRenamings: programs that are left out, because others are the same by other names, have the
+// same interleavings as those.
 func TestRenamings(t *testing.T) {
 	pages := [2]uint64{0, 1}
 	programs := accesses(2, pages[0], pages[1])
@@ -106,6 +120,34 @@ func TestRenamings(t *testing.T) {
 			if r.States != s.States || r.Transitions != s.Transitions || r.Depth != s.Depth {
 				t.Errorf("%q and %q: %d states, %d transitions, depth %d; renamed %d, %d and %d", p, q, r.States, r.Transitions, r.Depth, s.States, s.Transitions, s.Depth)
 			}
+		}
+	}
+}
+
+// TestDefaultVisitsEveryFamily: what Full explores, Default explores some of.
+func TestDefaultVisitsEveryFamily(t *testing.T) {
+	visited := map[string]bool{}
+	for _, q := range Plan(Default, "") {
+		visited[q.Cases[0].Family] = true
+	}
+	for _, c := range Suite(Full) {
+		if !visited[c.Family] {
+			t.Errorf("no configuration of %q", c.Family)
+		}
+	}
+}
+
+// TestQueueEndsAfterItsShare: no case is begun behind the share, and each is explored as a whole.
+func TestQueueEndsAfterItsShare(t *testing.T) {
+	cases := Short.twoThreads()[:4]
+	for _, want := range []struct{ states, cases int }{{0, 4}, {1, 1}, {1 << 30, 4}} {
+		n := 0
+		Run([]Queue{{Cases: cases, Share: want.states}}, 2, func(_ Queue, _ Case, r *Result) bool {
+			n++
+			return r.Complete
+		})
+		if n != want.cases {
+			t.Errorf("%d cases were explored in a share of %d states, want %d", n, want.states, want.cases)
 		}
 	}
 }

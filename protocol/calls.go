@@ -1,0 +1,47 @@
+package protocol
+
+// answer gives a BarrierRelease or a NameReply to the machine whose call it answers. Often nobody
+// waits any more.
+func (e *Engine) answer(m *Message) {
+	arrival, name := e.barriers.waitsFor(m.Object, m.ticket), e.names.waitsFor(m.Object, m.ticket)
+	switch {
+	case arrival && m.Kind == KindBarrierRelease:
+		e.barriers.onRelease(m)
+	case name && m.Kind == KindNameReply:
+		if c := e.names.onReply(m); c != nil {
+			e.noteReplicated(c, m)
+		}
+	case arrival || name:
+		e.reject(m, "the call that it answers went to another node, or was another")
+	}
+}
+
+// noteReplicated notes whether the memory is replicated that a Bind has brought.
+func (e *Engine) noteReplicated(c *nameCall, m *Message) {
+	first, count, _ := DecodeRun(m.AsNameReply().Answer)
+	if bound, err := DecodeNameCall(c.payload); err == nil {
+		e.backups.replicate(run{first, count}, int(bound.Replicas))
+	}
+}
+
+// cancel ends a program's wait, whatever it waits for.
+func (e *Engine) cancel(ev Event) {
+	if e.locks.cancelLockWait(ev.Client, ev.Ticket) {
+		return
+	}
+	if e.commits.endCommits(func(c commitCall) bool { return c.client == ev.Client && c.ticket == ev.Ticket }) > 0 {
+		e.emit(Effect{Kind: EffectComplete, Client: ev.Client, Ticket: ev.Ticket, Status: StatusCanceled})
+		return
+	}
+	if !e.barriers.cancel(ev.Client, ev.Ticket) {
+		e.names.cancel(ev.Client, ev.Ticket)
+	}
+}
+
+// clientGone cleans up after a program that has ended, in whatever way.
+func (e *Engine) clientGone(ev Event) {
+	e.locks.releaseAll(ev.Client, ev.Rank)
+	e.commits.endCommits(func(c commitCall) bool { return c.client == ev.Client })
+	e.barriers.withdraw(ev.Client)
+	e.names.leave(ev.Client)
+}

@@ -1,0 +1,200 @@
+package protocol
+
+// Kind tells messages apart. Each has a type of its own, with the same name, which says what it is
+// about and names its fields: To makes a Message of that, and the Message's As… gives it back.
+type Kind uint8
+
+const (
+	KindRequest Kind = iota + 1
+	KindForward
+	KindInvalidate
+	KindInvalidateAck
+	KindGrant
+	KindDone
+
+	KindBarrierArrive
+	KindBarrierCancel
+	KindBarrierRelease
+	KindBarrierCombine
+	KindBarrierCombineAck
+	KindBarrierBroadcast
+	KindBarrierBroadcastAck
+
+	KindNameRequest
+	KindNameReply
+	KindFree
+	KindFreeAck
+
+	KindLost
+	KindBackup
+	KindBackupAck
+	KindBackupCopy
+	KindBackupCopyAck
+	KindEpochMarker
+	KindReportHeld
+	KindReportBound
+	KindEpochReady
+
+	kindEnd
+)
+
+// Request goes from a node that wants access to the object's home. HasCopy: it holds a read copy,
+// so that no contents need travel.
+type Request struct {
+	Access  Access
+	HasCopy bool
+}
+
+// Forward goes from the home to the node that supplies the object to Requester. For Read the
+// supplier becomes (or stays) a reader; for Write it gives up its copy. Acks is passed on in the
+// Grant. Backup: nobody has the page; it is supplied from the backup.
+type Forward struct {
+	Access    Access
+	Requester NodeID
+	Backup    bool
+	Acks      uint16
+}
+
+// Invalidate goes from the home to a reader: give up the copy, then tell Requester.
+type Invalidate struct{ Requester NodeID }
+
+// InvalidateAck goes from a reader that has given up its copy to the node that will write. Died is
+// as in a Grant.
+type InvalidateAck struct{ Died uint32 }
+
+// Grant goes to the requester, from the supplier or the home. Without Contents the requester has
+// the page already. Acks says how many InvalidateAcks must arrive before it takes effect.
+type Grant struct {
+	Access   Access
+	Contents Contents
+	// Backup: the contents are those of a backup, the receiver's own if none come.
+	Backup bool
+	Acks   uint16
+	// Died is 1 + the rank of the program that held the lock last, and died holding it; 0: none.
+	Died uint32
+}
+
+// Done goes from the requester to the home: the grant has taken effect.
+type Done struct{ Access Access }
+
+// BarrierArrive goes from a node to the barrier's home: Ticket has arrived. Rank orders what each
+// contributes.
+type BarrierArrive struct {
+	Ticket        Ticket
+	Parties, Rank uint32
+	Contribution  []byte
+}
+
+// BarrierCancel withdraws Ticket from a barrier, if it was not released yet.
+type BarrierCancel struct{ Ticket Ticket }
+
+// BarrierRelease goes from the home to each arrived ticket. Result is all contributions, in the
+// order of ranks.
+type BarrierRelease struct {
+	Status Status
+	Ticket Ticket
+	Result []byte
+}
+
+// BarrierCombine goes from a node to the one above it in the tree of a home, Root: arrivals and
+// cancels of nodes there and below, put together.
+type BarrierCombine struct {
+	Root     NodeID
+	Arrivals []byte
+}
+
+// BarrierCombineAck answers it: the next may come.
+type BarrierCombineAck struct{ Root NodeID }
+
+// BarrierBroadcast goes down the tree of a home, Root: all who are named have been released. Serial
+// is a number by which the home knows the release.
+type BarrierBroadcast struct {
+	Root     NodeID
+	Status   Status
+	Serial   Ticket
+	Releases []byte
+}
+
+// BarrierBroadcastAck answers it, when all below have heard it.
+type BarrierBroadcastAck struct {
+	Root   NodeID
+	Serial Ticket
+}
+
+// NameRequest goes to the allocator: Call is a NameCall.
+type NameRequest struct {
+	Ticket Ticket
+	Call   []byte
+}
+
+// NameReply answers it.
+type NameReply struct {
+	Status Status
+	Ticket Ticket
+	Answer []byte
+}
+
+// Free goes from the allocator to all nodes: the next phase of dropping a run of pages
+// that was freed.
+type Free struct {
+	Phase uint32
+	Run   []byte
+}
+
+// FreeAck answers it.
+type FreeAck struct{ Phase uint32 }
+
+// Lost goes from the home to the requester in place of a Grant: the only copy of the page was on
+// Node, which is lost.
+type Lost struct{ Node NodeID }
+
+// Backup goes from the owner of a page of replicated memory to each node that keeps a backup of it,
+// with the contents. The page is to survive the loss of Copies nodes.
+type Backup struct {
+	Contents      Contents
+	Epoch, Copies uint32
+}
+
+// BackupAck answers it.
+type BackupAck struct{ Epoch uint32 }
+
+// BackupCopy goes from a node that keeps a backup to one that may have none. Without Contents it
+// asks for an acknowledgement when the commit of this epoch has come that made that version.
+type BackupCopy struct {
+	Contents      Contents
+	Epoch, Copies uint32
+	Made, Commits uint32 // the version: in which epoch it was made, by which commit there
+}
+
+// BackupCopyAck answers it.
+type BackupCopyAck struct{ Epoch uint32 }
+
+// EpochMarker goes from each member of a new view to each other: what I say from here on is said in
+// this epoch.
+type EpochMarker struct{ Epoch uint32 }
+
+// ReportHeld goes from each member to each, in so many Pieces: what it holds of the objects whose
+// home that is in this epoch.
+type ReportHeld struct {
+	Pieces, Epoch uint32
+	Records       []byte
+}
+
+// ReportBound goes from the allocator to all members, in so many Pieces: the runs of
+// memory that were in use.
+type ReportBound struct {
+	Pieces, Epoch uint32
+	Runs          []byte
+}
+
+// EpochReady goes from each member to each: my part of the directory stands in this epoch.
+type EpochReady struct{ Epoch uint32 }
+
+// Contents says what a Grant or a Backup brings of a page.
+type Contents uint8
+
+const (
+	NoContents   Contents = iota
+	PageContents          // they travel beside the message
+	ZeroContents          // they are all zeros
+)

@@ -1,0 +1,153 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+)
+
+// lockOf is a lock whose home is, among all nodes, the given one.
+func (e *Engine) lockOf(home NodeID) ObjectID {
+	for h := uint64(0); ; h++ {
+		if id := LockObject(h); e.home(id) == home {
+			return id
+		}
+	}
+}
+
+// TestLostLockTells: of a lock that was lost on its way, or with its holder, whoever takes it is
+// told, if it may have been held for writing: by who had it alone, or by who was to get it so.
+func TestLostLockTells(t *testing.T) {
+	for _, c := range []struct {
+		alone    bool
+		granting Access
+		tells    bool
+	}{{false, Read, false}, {false, Write, true}, {true, Read, true}, {true, Write, true}} {
+		way := func() (*Engine, *object) {
+			e := New(Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+			e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}, nil)
+			o := e.objects.get(e.lockOf(0))
+			p := e.pendingOf(o)
+			o.owner, p.mode, p.requester, p.granting = 2, homeBusyExclusive, 3, c.granting
+			o.sharers.add(2, &e.cfg)
+			o.set(exclusiveFlag, c.alone)
+			return e, o
+		}
+		e, o := way()
+		e.dir.lose(o)
+		died := uint32(0)
+		if l := e.locks.peekLock(o.id); l != nil {
+			died = l.died
+		}
+		if (died == LostRank(3)+1) != c.tells || !c.tells && died != 0 || o.owner != NoNode {
+			t.Errorf("%+v: its mark is %d, its owner %d", c, died, o.owner)
+		}
+		// The same, told to a new home.
+		e, o = way()
+		parcel := parcel{to: 1}
+		e.dir.reportEntry(&parcel, o)
+		found := 0
+		if err := eachEntry(parcel.pieces[0], func(x *entry) {
+			if found++; x.owner != 3 || x.written != c.tells {
+				t.Errorf("%+v: a new home is told %+v", c, x)
+			}
+		}); err != nil || found != 1 {
+			t.Errorf("%d entries, %v", found, err)
+		}
+	}
+	// Who is to get it and is a member tells by itself what it has.
+	e := New(Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}, nil)
+	o := e.objects.get(e.lockOf(0))
+	p := e.pendingOf(o)
+	o.owner, p.mode, p.requester, p.granting = 2, homeBusyExclusive, 1, Write
+	o.sharers.add(2, &e.cfg)
+	parcel := parcel{to: 1}
+	e.dir.reportEntry(&parcel, o)
+	if err := eachEntry(parcel.pieces[0], func(x *entry) {
+		if x.owner != 2 || x.written {
+			t.Errorf("a new home is told %+v", x)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLostHomeTells: of what was known to a home alone that is lost, the next home says that it may
+// be lost.
+func TestLostHomeTells(t *testing.T) {
+	e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
+	lock, other, page := e.lockOf(0), e.lockOf(2), PageObject(3)
+	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
+	views := [][]NodeID{{0, 1, 2}}
+	e.dir.suspects = []suspect{{run{}, views, []NodeID{1, 2}}, {run{2, 4}, views, []NodeID{1, 2}}}
+	for _, c := range []struct {
+		id   ObjectID
+		lost bool
+	}{{page, true}, {lock, true}, {PageObject(6), false}, {other, false}} {
+		if node, lost := e.dir.lostHome(c.id); lost != c.lost || lost && node != 0 {
+			t.Errorf("%v was lost with its home: %v, node %d; want %v", c.id, lost, node, c.lost)
+		}
+	}
+	e.dir.lookForLoss(e.objects.get(lock))
+	if l := e.locks.peekLock(lock); l == nil || l.died != LostRank(0)+1 {
+		t.Errorf("the mark of the lock is %+v", l)
+	}
+	o := e.objects.get(page)
+	if e.dir.lookForLoss(o); !o.lost() || o.owner != 0 {
+		t.Errorf("the page is lost: %v, with node %d", o.lost(), o.owner)
+	}
+}
+
+// TestOnlyLocksHaveMarks: what is reported of a page makes no lock of it, and what is reported of a
+// lock without a mark makes none either.
+func TestOnlyLocksHaveMarks(t *testing.T) {
+	for _, locked := range []bool{false, true} {
+		e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
+		e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
+		x := entry{tag: tagEntry, owner: 0, lost: true}
+		x.id = e.own()
+		if locked {
+			x.id = e.lockOf(1)
+		}
+		if e.dir.applyEntry(&x); len(e.locks.list) > 0 {
+			t.Errorf("%v is a lock with a mark: %+v", x.id, e.locks.list[0])
+		}
+	}
+}
+
+// TestNewcomersKnowWhoCame: in which epoch each member came all members know alike, those that come
+// later among them.
+func TestNewcomersKnowWhoCame(t *testing.T) {
+	f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+	all := []NodeID{0, 1, 2, 3}
+	epoch := uint32(0)
+	for _, n := range []NodeID{1, 3} {
+		rest := slices.DeleteFunc(slices.Clone(all), func(m NodeID) bool { return m == n })
+		f.enter(epoch+1, rest, rest)
+		f.engines[n] = New(Config{Self: n, Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
+		f.enter(epoch+2, all, all)
+		epoch += 2
+	}
+	for n, e := range f.engines {
+		if want := []uint32{0, 2, 0, 4}; !slices.Equal(e.view.came, want) {
+			t.Errorf("node %d knows that the members came in epochs %v, want %v", n, e.view.came, want)
+		}
+	}
+}
+
+// TestHandingOverEndsInARecovery: an engine that goes on with it is unsound.
+func TestHandingOverEndsInARecovery(t *testing.T) {
+	e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
+	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
+	if err := e.Check(); err != nil {
+		t.Fatal(err)
+	}
+	e.evac.on = true
+	if e.Check() == nil {
+		t.Error("it hands over")
+	}
+	e.evac.on, e.backups.asked = false, []copying{{PageObject(1), 2}}
+	if e.Check() == nil {
+		t.Error("it is asked for backups")
+	}
+}

@@ -1,0 +1,346 @@
+package protocol
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Group leases. Where many nodes write to many of the same pages at random, none gets anywhere:
+// while it waits for one page it loses the others, and after each store it waits again. Each of
+// them would be through in a moment if it had all the pages together. So a node that loses pages
+// in this way takes a lease on all that it gains for a while, and gives way to others afterwards.
+//
+// Such a page is contended: a node gains it and loses it to a writer before it has synchronised.
+// Programs whose nodes pass data on do so at locks and barriers; a page that is taken in between is
+// falsely shared, or shared without order. And what synchronises ends the lease, so that nobody
+// waits for a page whose data it has been told of.
+//
+// Nodes do not agree on who has a lease. Several begin theirs together, and then soon wait for each
+// other. One whose thread has waited for its yield time lets go of everything; the last one goes
+// on. Who has yielded waits longer the next time, and who has had a whole lease takes none for as
+// long again.
+//
+// A group lease delays only what takes away pages that the node may write, and has gained within
+// it; readers get their copies.
+
+const (
+	// DefaultContentionThreshold is Config.ContentionThreshold when none is given: more pages than
+	// programs synchronise by without the library's locks and barriers.
+	DefaultContentionThreshold = 16
+	// yieldTimes is how many times the least yield time is in the length of a group lease.
+	yieldTimes = 16
+	// mostYieldTimes bounds how many times the least yield time a node may wait, so that it is
+	// shorter than a group lease.
+	mostYieldTimes = 7
+)
+
+// pacing decides for how long a page stays that is wanted elsewhere. The rest of the protocol asks
+// it one question: mayTake.
+type pacing struct {
+	*pages
+	groupLease
+	lastFaults []lastFault // of the threads that fault here; at most maxLastFaults
+}
+
+// clone returns an independent copy, of other pages.
+func (t *pacing) clone(of *pages) pacing {
+	c := *t
+	c.pages = of
+	c.contended, c.kept, c.over = slices.Clone(t.contended), slices.Clone(t.kept), slices.Clone(t.over)
+	c.lastFaults = slices.Clone(t.lastFaults)
+	return c
+}
+
+// groupLease is what an engine knows of its node's present group lease, and of whether there should
+// be one.
+type groupLease struct {
+	number  uint32 // of leases so far
+	active  bool
+	resting bool // the last lease took its whole time
+	since   Time // when the lease began, or, resting, when it ended
+	gaveUp  Time // leases that were given up since one took its whole time
+
+	synchronised Time // when a program of this node last synchronised with others
+	// contended: different pages that were gained and lost since; at most ContentionThreshold.
+	contended []ObjectID
+
+	asked   ObjectID // the page that a thread waits for, or has waited for last
+	askedAt Time
+	waits   bool // it has not been gained yet
+
+	kept []ObjectID // pages that are kept in this lease and wanted elsewhere
+	// of one of them an EffectHold is under way, after which one looks whether the lease goes on
+	timer ObjectID
+	timed bool       // timer is valid. It may be of a lease before
+	over  []ObjectID // those of leases that are over, to be given up before Step returns
+}
+
+// GroupLease is the number of the group lease that this node has: 0 if it has none. In a group
+// lease it keeps for some milliseconds whatever it gains for writing, so that it is worth while to
+// ask for much at once.
+func (e *Engine) GroupLease() uint32 {
+	if !e.pace.groupLease.active {
+		return 0
+	}
+	return e.pace.groupLease.number
+}
+
+func (t *pacing) contentionThreshold() int {
+	if t.cfg.ContentionThreshold == 0 {
+		return DefaultContentionThreshold
+	}
+	return t.cfg.ContentionThreshold
+}
+
+// yieldTime is for how long a thread of this node may wait for a page before the node gives up its
+// group lease. Nodes differ a little, so that of those that wait for each other one is the first.
+func (t *pacing) yieldTime() Time {
+	least := t.cfg.MaxHold / yieldTimes
+	return least + min(t.gaveUp, mostYieldTimes-2)*least + Time(t.cfg.Self%4)*least/2
+}
+
+// demanded notes that a thread waits for a page.
+func (t *pacing) demanded(o *object) {
+	t.asked, t.askedAt, t.waits = o.id, t.now, true
+}
+
+// takeGroupLease begins a lease when a page that a thread has waited for is here, if the pages of
+// this node are contended.
+func (t *pacing) takeGroupLease(o *object) {
+	if !t.waits || t.asked != o.id {
+		return
+	}
+	t.waits = false
+	if t.active || len(t.contended) < t.contentionThreshold() || o.has() != Write || t.resting && t.now-t.since < t.cfg.MaxHold {
+		return
+	}
+	t.active, t.resting, t.since = true, false, t.now
+	t.number++
+}
+
+// noteContention notes that a page goes to a writer on another node. It returns whether that makes
+// it a contended one: it was gained since a program of this node has synchronised.
+func (t *pacing) noteContention(o *object) bool {
+	if t.now-o.since > t.now-t.synchronised {
+		return false
+	}
+	if len(t.contended) < t.contentionThreshold() && !slices.Contains(t.contended, o.id) {
+		t.contended = append(t.contended, o.id)
+	}
+	return true
+}
+
+// synchronises ends the group lease: others may be waiting for what was written in it.
+func (t *pacing) synchronises() {
+	t.synchronised, t.contended, t.gaveUp = t.now, t.contended[:0], 0
+	if t.active {
+		t.endGroupLease()
+	}
+}
+
+func (t *pacing) endGroupLease() {
+	t.active, t.since = false, t.now
+	t.over, t.kept = append(t.over, t.kept...), t.kept[:0]
+}
+
+// keeps says for how long a page that is wanted elsewhere is kept because of the group lease,
+// before one has to look again: 0 if it is not. It ends the lease if that has to be.
+func (t *pacing) keeps(o *object, p *pending) Time {
+	if !t.active || o.has() != Write || p.parked.access != Write || t.now-o.since > t.now-t.since {
+		return 0
+	}
+	left := t.cfg.MaxHold - min(t.now-t.since, t.cfg.MaxHold)
+	yield := t.yieldTime()
+	if t.waits {
+		yield -= min(t.now-t.askedAt, yield)
+	}
+	switch {
+	case left == 0:
+		t.resting, t.gaveUp = true, 0
+	case yield == 0:
+		t.gaveUp++
+	default:
+		return min(left, yield)
+	}
+	t.endGroupLease()
+	return 0
+}
+
+// keep puts aside what takes a page away.
+func (t *pacing) keep(o *object, p *pending, after Time) {
+	if !p.kept {
+		p.kept = true
+		t.kept = append(t.kept, o.id)
+	}
+	if t.timed {
+		return
+	}
+	t.timer, t.timed = o.id, true
+	if !p.holdArmed {
+		t.armHold(o, p, after)
+	}
+}
+
+// lookAtGroupLease looks whether the lease goes on, when the hold of a page is over and that was
+// the one to wait for.
+func (t *pacing) lookAtGroupLease(id ObjectID) {
+	if t.timed && t.timer == id {
+		t.timed = false
+	}
+	for i := 0; i < len(t.kept) && !t.timed; i++ {
+		o := t.objects.find(t.kept[i])
+		if p := t.peek(o); p != nil && p.kept {
+			t.holder.retryRecall(o, p)
+			t.settle(o)
+		}
+	}
+}
+
+// yield gives up what was kept in leases that are over.
+func (t *pacing) yield() {
+	for len(t.over) > 0 {
+		last := len(t.over) - 1
+		o := t.objects.find(t.over[last])
+		t.over = t.over[:last]
+		if p := t.peek(o); p != nil && p.kept {
+			p.kept = false
+			t.holder.retryRecall(o, p)
+			t.settle(o)
+		}
+	}
+}
+
+// noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
+// along: it seems to have lost the page before it got through.
+func (t *pacing) noteProgress(o *object, ev Event) {
+	last := ev.which()
+	if last == o.last && o.is(contestedFlag) {
+		o.setRetries(o.retries() + 1)
+	} else {
+		o.setRetries(0)
+	}
+	o.last = last
+	o.set(contestedFlag, false)
+}
+
+// movedOn ends the hold of the page that a thread faulted on before, when it faults elsewhere: the
+// access for which that page came has got through, and to keep the page from others any longer
+// would only make them wait.
+//
+// One instruction can need two pages at once, and then a fault on the second does not mean that it
+// is through with the first. So a page on which the same access has failed before is kept for its
+// time.
+func (t *pacing) movedOn(ev Event) {
+	if ev.Thread == 0 {
+		return
+	}
+	i := 0
+	for i < len(t.lastFaults) && t.lastFaults[i].thread != ev.Thread {
+		i++
+	}
+	step := lastFault{ev.Thread, ev.which(), ev.Object}
+	switch {
+	case i < len(t.lastFaults):
+		before := t.lastFaults[i]
+		t.lastFaults[i] = step
+		if before.object != step.object {
+			t.gotThrough(before)
+		}
+	case i < maxLastFaults:
+		t.lastFaults = append(t.lastFaults, step)
+	default:
+		t.lastFaults[ev.Thread%maxLastFaults] = step
+	}
+}
+
+// gotThrough ends the hold of a page if it was for that access.
+func (t *pacing) gotThrough(f lastFault) {
+	o := t.objects.find(f.object)
+	if o == nil || !o.is(heldFlag) || o.last != f.which || o.retries() > 0 {
+		return
+	}
+	o.set(heldFlag, false)
+	if p := t.peek(o); p != nil {
+		t.holder.retryRecall(o, p)
+		t.settle(o)
+	}
+}
+
+// holdTime is how long the page is kept from others after it was gained.
+func (t *pacing) holdTime(o *object) Time {
+	hold := t.cfg.Hold
+	for range o.retries() / retriesPerDoubling {
+		if hold *= 2; hold >= t.cfg.MaxHold {
+			return t.cfg.MaxHold
+		}
+	}
+	return hold
+}
+
+// armHold has the page looked at again after a while.
+func (t *pacing) armHold(o *object, p *pending, after Time) {
+	p.holdArmed, p.armedFor = true, o.since
+	t.emit(Effect{Kind: EffectHold, Object: o.id, After: after})
+}
+
+// check tells if a page is kept and nothing will end that: neither a hold, nor an operation after
+// which it is looked at again.
+func (t *pacing) check() error {
+	if p := t.peek(t.objects.find(t.timer)); t.timed && (p == nil || !p.holdArmed) {
+		return fmt.Errorf("the group lease waits for the end of a hold of %v that is not under way", t.timer)
+	}
+	if !t.active || t.timed || !t.view.changes() {
+		return nil
+	}
+	for _, id := range t.kept {
+		if p := t.peek(t.objects.find(id)); p != nil && p.kept && p.hasParked && p.op == 0 && !p.granted {
+			return fmt.Errorf("%v is kept in a group lease, and nothing ends that", id)
+		}
+	}
+	return nil
+}
+
+// which tells accesses apart, as far as 16 bits can: the thread and where in the page.
+func (ev *Event) which() uint16 {
+	h := ev.Thread*0x9e3779b1 ^ ev.Offset*0x85ebca6b
+	return uint16(h ^ h>>16)
+}
+
+// lastFault is where a thread faulted last.
+type lastFault struct {
+	thread uint32
+	which  uint16
+	object ObjectID
+}
+
+// maxLastFaults bounds the threads whose last fault is remembered. Of others it is not noticed that
+// they have moved on, and their pages are held for the whole time.
+const maxLastFaults = 64
+
+// retriesPerDoubling is how many times in a row an access must fail to get through before its page
+// is held twice as long. More than 1, because a thread that spins on a contested word looks the
+// same.
+const retriesPerDoubling = 4
+
+// mayTake tells whether a page that is wanted elsewhere may be taken now. If not, it has the page
+// looked at again when it may be.
+func (t *pacing) mayTake(o *object, p *pending) bool {
+	if o.is(heldFlag) {
+		if p.holdArmed {
+			return false
+		}
+		hold := t.holdTime(o)
+		if elapsed := t.now - o.since; elapsed < hold {
+			o.set(contestedFlag, true)
+			t.armHold(o, p, hold-elapsed)
+			return false
+		}
+		o.set(heldFlag, false)
+	}
+	if after := t.keeps(o, p); after > 0 {
+		t.keep(o, p, after)
+		return false
+	}
+	p.kept = false
+	return true
+}

@@ -1,0 +1,208 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+)
+
+// bout is node 0 of two, home of all pages, and a peer that wants the same pages for writing.
+// Operations of the page table are over at once.
+type bout struct {
+	*testing.T
+	e   *Engine
+	now Time
+}
+
+const boutMaxHold = 16_000
+
+func newBout(t *testing.T) *bout {
+	const pages = 64
+	e := New(Config{Nodes: 2, Pages: pages, HomeStripe: pages, Hold: 20, MaxHold: boutMaxHold})
+	return &bout{t, e, 1000}
+}
+
+// step lets an event happen and returns the effects that are left to the test.
+func (b *bout) step(ev Event) (left []Effect) {
+	b.Helper()
+	ev.Now = b.now
+	queue := b.e.Step(ev, nil)
+	for i := 0; i < len(queue); i++ {
+		switch f := queue[i]; f.Kind {
+		case EffectInstall, EffectRevoke, EffectDowngrade, EffectMakeWritable, EffectMap:
+			left = append(left, f)
+			queue = b.e.Step(Event{Kind: EventCompleted, Now: b.now, Effect: f.Kind, Object: f.Object}, queue)
+		case EffectReject:
+			b.Fatalf("rejected: %s", f.Reason)
+		default:
+			left = append(left, f)
+		}
+	}
+	if err := b.e.Check(); err != nil {
+		b.Fatal(err)
+	}
+	return left
+}
+
+// gain has a thread of node 0 store to a page, which node 1 gives up if it has it.
+func (b *bout) gain(page uint64) {
+	b.Helper()
+	b.now += 10
+	id := PageObject(page)
+	for _, f := range b.step(Event{Kind: EventFault, Object: id, Access: Write, Thread: 1, Client: 1, Offset: uint32(b.now)}) {
+		if f.Kind == EffectSend && f.Message.Kind == KindForward {
+			b.step(Event{Kind: EventMessage, Object: id, Message: new(Grant{Access: Write, Contents: ZeroContents}.To(0, id).SentBy(1))})
+		}
+	}
+	if b.e.Access(id) != Write {
+		b.Fatalf("page %d was not gained", page)
+	}
+}
+
+// want has node 1 ask for a page, when the ordinary hold is over, and reports whether node 0 gives
+// it up at once.
+func (b *bout) want(page uint64, access Access) (given bool) {
+	b.Helper()
+	b.now += 100
+	return gives(b.step(Event{Kind: EventMessage, Object: PageObject(page), Message: new(Request{Access: access}.To(0, PageObject(page)).SentBy(1))}), page)
+}
+
+func gives(effects []Effect, page uint64) bool {
+	return slices.ContainsFunc(effects, func(f Effect) bool {
+		return f.Kind == EffectSend && f.Message.Kind == KindGrant && f.Object == PageObject(page)
+	})
+}
+
+// fight has both nodes write to as many pages as make node 0 take a group lease with the next page
+// that it gains.
+func (b *bout) fight() {
+	b.Helper()
+	for page := range uint64(DefaultContentionThreshold) {
+		if b.e.GroupLease() != 0 {
+			b.Fatalf("node 0 takes a group lease after %d pages, want %d", page, DefaultContentionThreshold)
+		}
+		b.gain(page)
+		if !b.want(page, Write) {
+			b.Fatalf("page %d is kept although nothing is contended yet", page)
+		}
+	}
+}
+
+// lease begins a group lease, in which node 0 has gained pages 0 and 1.
+func (b *bout) lease() {
+	b.Helper()
+	b.fight()
+	b.gain(0)
+	b.gain(1)
+	if b.e.GroupLease() == 0 {
+		b.Fatal("node 0 does not take a group lease")
+	}
+}
+
+func (b *bout) holdOver(page uint64) []Effect {
+	b.Helper()
+	return b.step(Event{Kind: EventHoldOver, Object: PageObject(page)})
+}
+
+// TestGroupLease: in a group lease a node keeps from writers what it has gained in it, as long as
+// the lease lasts, and takes no other for as long again.
+func TestGroupLease(t *testing.T) {
+	b := newBout(t)
+	b.lease()
+	begun := b.now
+	if b.want(0, Write) {
+		t.Fatal("a page was not kept in a group lease")
+	}
+	for b.now+boutMaxHold/yieldTimes < begun+boutMaxHold-100 {
+		b.now += boutMaxHold / yieldTimes
+		if gives(b.holdOver(0), 0) {
+			t.Fatalf("the page was given up %d µs after the lease began; a group lease lasts %d", b.now-begun, boutMaxHold)
+		}
+	}
+	if b.want(1, Write) {
+		t.Fatal("the second page was not kept")
+	}
+	b.now = begun + boutMaxHold
+	if left := b.holdOver(0); !gives(left, 0) || !gives(left, 1) {
+		t.Fatalf("at the end of the lease not all is given up: %v", left)
+	}
+	b.gain(2)
+	if b.e.GroupLease() != 0 {
+		t.Fatal("a group lease follows at once")
+	}
+	b.now += boutMaxHold
+	b.gain(3)
+	if b.e.GroupLease() != 2 {
+		t.Fatalf("group lease %d, want the second", b.e.GroupLease())
+	}
+}
+
+// TestGroupLeaseKeepsOnlyWhatIsContended: readers get their copies in a group lease, and so does
+// everybody what was there before.
+func TestGroupLeaseKeepsOnlyWhatIsContended(t *testing.T) {
+	b := newBout(t)
+	b.gain(40)
+	b.lease()
+	if !b.want(40, Write) {
+		t.Error("a page that was gained before the lease is kept")
+	}
+	if !b.want(0, Read) {
+		t.Error("a reader has to wait")
+	}
+}
+
+// TestTurnEndsAtSynchronisation: who synchronises lets go of all, and is not in a fight any more.
+func TestTurnEndsAtSynchronisation(t *testing.T) {
+	lock := LockObject(1)
+	for name, ev := range map[string]Event{
+		"barrier": {Kind: EventArrive, Object: lock, Client: 1, Ticket: 1, Parties: 2},
+		"lock":    {Kind: EventAcquire, Object: lock, Client: 1, Ticket: 1, Access: Write},
+		"unlock":  {Kind: EventRelease, Object: lock, Client: 1, Access: Write},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBout(t)
+			b.lease()
+			if b.want(0, Write) || b.want(1, Write) {
+				t.Fatal("a page was not kept in a group lease")
+			}
+			if left := b.step(ev); !gives(left, 0) || !gives(left, 1) {
+				t.Fatalf("not all is given up: %v", left)
+			}
+			if b.gain(2); b.e.GroupLease() != 0 {
+				t.Fatal("a new group lease begins although nothing is contended since")
+			}
+		})
+	}
+}
+
+// TestGroupLeaseIsGivenUp: a node whose thread waits for longer than the yield time lets go of
+// everything, and then waits longer.
+func TestGroupLeaseIsGivenUp(t *testing.T) {
+	b := newBout(t)
+	b.lease()
+	least := b.e.pace.yieldTime()
+	if b.want(1, Write) {
+		t.Fatal("a page was not kept in a group lease")
+	}
+	id := PageObject(2) // of node 1, which does not answer
+	b.step(Event{Kind: EventFault, Object: id, Access: Write, Thread: 1, Client: 1})
+	b.now += least - 1
+	if gives(b.holdOver(1), 1) {
+		t.Fatal("given up too soon")
+	}
+	b.now++
+	if !gives(b.holdOver(1), 1) {
+		t.Fatal("the page is kept although a thread has waited for long")
+	}
+	if b.e.GroupLease() != 0 || b.e.pace.yieldTime() <= least {
+		t.Fatalf("group lease %d, yield time %d after %d", b.e.GroupLease(), b.e.pace.yieldTime(), least)
+	}
+	b.step(Event{Kind: EventMessage, Object: id, Message: new(Grant{Access: Write, Contents: ZeroContents}.To(0, id).SentBy(1))})
+	if b.e.GroupLease() == 0 {
+		t.Fatal("who gave up does not get a group lease when it goes on")
+	}
+	for b.e.pace.gaveUp = 0; b.e.pace.gaveUp < 100; b.e.pace.gaveUp++ {
+		if b.e.pace.yieldTime() > boutMaxHold {
+			t.Fatalf("a yield time of %d µs is longer than a group lease", b.e.pace.yieldTime())
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package protocol
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// reclaim has memory freed that no name has any more, on every node: first nobody asks for its
+// pages any more, then all forget them. See freeing for the phases, which the allocator
+// goes through with all nodes.
+type reclaim struct {
+	*pages
+	freed []freedExtent // runs of pages that are being freed
+}
+
+// freedExtent is a run of pages that is being freed, on every node.
+type freedExtent struct {
+	first    ObjectID
+	count    uint64
+	phase    uint32
+	busy     bool // this phase is not acknowledged yet
+	dropping bool // EffectFree is under way
+}
+
+// has reports whether a page is one of the run's.
+func (d *freedExtent) has(id ObjectID) bool { return id >= d.first && uint64(id-d.first) < d.count }
+
+// Freeing reports whether a page is being freed: until that is over this node asks for it no more.
+func (e *Engine) Freeing(id ObjectID) bool { return e.reclaim.isDead(id) }
+
+func (r *reclaim) onFree(m *Message) {
+	k := m.AsFree()
+	first, count, err := DecodeRun(k.Run)
+	if err != nil || m.From != r.allocator() || PageObject(first) != m.Object || count == 0 || count > r.cfg.Pages || first > r.cfg.Pages-count {
+		r.reject(m, "not a run of pages of the region, or not from the allocator")
+		return
+	}
+	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == m.Object })
+	switch {
+	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) < r.limits.names:
+		r.freed = append(r.freed, freedExtent{first: m.Object, count: count, phase: 1, busy: true})
+	case k.Phase == 2 && i >= 0 && r.freed[i].phase == 1 && !r.freed[i].busy && r.freed[i].count == count:
+		r.freed[i].phase, r.freed[i].busy = 2, true
+	case k.Phase == lastPhase && i >= 0 && r.freed[i].phase == 2 && !r.freed[i].busy && r.freed[i].count == count:
+		r.freed = slices.Delete(r.freed, i, i+1)
+		r.send(FreeAck{Phase: lastPhase}.To(r.allocator(), m.Object))
+		return
+	default:
+		r.reject(m, "not the next step of freeing these pages")
+		return
+	}
+	r.dropDead()
+}
+
+// overlapsDead reports whether one of the pages is being freed already.
+func (r *reclaim) overlapsDead(first, count uint64) bool {
+	return slices.ContainsFunc(r.freed, func(d freedExtent) bool {
+		return first < d.first.Page()+d.count && d.first.Page() < first+count
+	})
+}
+
+// isForgotten reports whether a page is being freed at a point at which no node can ask for it: all
+// have said that they won't, and this one has not yet said that it has dropped it, without which
+// none may ask again.
+func (r *reclaim) isForgotten(id ObjectID) bool {
+	return slices.ContainsFunc(r.freed, func(d freedExtent) bool {
+		return d.phase == 2 && d.busy && d.has(id)
+	})
+}
+
+// isDead reports whether a page is being freed.
+func (r *reclaim) isDead(id ObjectID) bool {
+	return slices.ContainsFunc(r.freed, func(d freedExtent) bool { return d.has(id) })
+}
+
+// dropDead goes on with freeing where nothing is under way any more.
+func (r *reclaim) dropDead() {
+	if !r.view.changes() {
+		return
+	}
+	for i := range r.freed {
+		d := &r.freed[i]
+		if !d.busy || d.dropping || r.anyPending(d) {
+			continue
+		}
+		if d.phase == 1 {
+			d.busy = false
+			r.send(FreeAck{Phase: 1}.To(r.allocator(), d.first))
+			continue
+		}
+		d.dropping = true
+		r.dir.clearSuspects(d.first.Page(), d.count)
+		r.backups.dropReplicas(d.first, d.count)
+		for _, id := range r.objects.ids(d.first, d.count) {
+			r.objects.remove(id)
+		}
+		r.emit(Effect{Kind: EffectFree, Object: d.first, Count: d.count})
+	}
+	if len(r.commits.batch) > 0 {
+		r.commits.continueBatch()
+	}
+}
+
+// anyPending reports whether anything is under way about the pages of a run: no copy of a backup
+// may arrive after others have dropped theirs.
+func (r *reclaim) anyPending(d *freedExtent) bool {
+	return slices.ContainsFunc(r.evac.unsaved, func(c copying) bool { return d.has(c.id) }) || slices.ContainsFunc(r.objects.ids(d.first, d.count), func(id ObjectID) bool {
+		return r.objects.find(id).pending != 0
+	})
+}
+
+func (r *reclaim) forgotten(ev Event) {
+	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == ev.Object && d.dropping })
+	if i < 0 {
+		panic("protocol: the host reports pages as forgotten that were not")
+	}
+	r.freed[i].busy, r.freed[i].dropping = false, false
+	if r.view.changes() { // else all begins anew
+		r.send(FreeAck{Phase: 2}.To(r.allocator(), ev.Object))
+	}
+}
+
+// appendState appends an encoding: see Engine.AppendState.
+func (r *reclaim) appendState(b []byte) []byte { return fmt.Appendf(b, "D%v", r.freed) }
+
+// check tells what contradicts itself.
+func (r *reclaim) check() error {
+	ordered := slices.SortedFunc(slices.Values(r.freed), func(a, b freedExtent) int { return cmp.Compare(a.first, b.first) })
+	for i, d := range ordered {
+		if d.phase < 1 || d.phase >= lastPhase || d.dropping && d.phase != 2 {
+			return fmt.Errorf("%d pages from %v on are freed in phase %d, dropping: %t", d.count, d.first, d.phase, d.dropping)
+		}
+		if i > 0 && d.first < ordered[i-1].first+ObjectID(ordered[i-1].count) {
+			return fmt.Errorf("pages from %v and from %v on are freed twice", ordered[i-1].first, d.first)
+		}
+	}
+	return nil
+}

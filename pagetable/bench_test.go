@@ -6,8 +6,9 @@ import (
 	"dsmd/pagetable"
 )
 
-// The benchmarks time the table's operations on a program that has the page mapped but does nothing, and whole misses: from
-// the load or store of a program that does nothing else to its end, with this process polling without a pause.
+// The benchmarks time the table's operations on a program that has the page mapped but does
+// nothing, and whole misses: from the load or store of a program that does nothing else to its end,
+// with this process polling without a pause.
 
 func BenchmarkPollNothing(b *testing.B) {
 	lab := newLab(b)
@@ -55,8 +56,8 @@ func BenchmarkWriteUpgrade(b *testing.B) {
 	eachTable(b, func(b *testing.B, t pagetable.Table) { benchmarkMiss(b, t, 1) })
 }
 
-// BenchmarkRevokeMapped times taking away a page that the program has written to since it got it, and giving it back: what an
-// agent's help costs.
+// BenchmarkRevokeMapped times taking away a page that the program has written to since it got it,
+// and giving it back: what an agent's help costs.
 func BenchmarkRevokeMapped(b *testing.B) {
 	eachTable(b, func(b *testing.B, u pagetable.Table) {
 		p := attachProgram(b, u, 1, programOptions{unpreempted: true})
@@ -107,7 +108,8 @@ func eachTable(b *testing.B, run func(*testing.B, pagetable.Table)) {
 	})
 }
 
-// benchmarkMiss has a program touch all pages of the region over and over: missing ones, by loads, or read-only ones, by stores.
+// benchmarkMiss has a program touch all pages of the region over and over: missing ones, by loads,
+// or read-only ones, by stores.
 func benchmarkMiss(b *testing.B, u pagetable.Table, store int) {
 	const pages = missPages
 	p := attachProgram(b, u, 1, programOptions{unpreempted: true})

@@ -6,7 +6,7 @@ import (
 	"dsmd/internal/uffd"
 )
 
-// The names of the back ends, as command lines and the Welcome frame have them.
+// The names of the back ends, on command lines and in the Welcome frame.
 const (
 	TrapAuto    = "auto"
 	TrapUffd    = "uffd"
@@ -22,9 +22,10 @@ type Choice struct {
 	Reason string // for the log
 }
 
-// Open makes a table with the named back end; "" is TrapAuto. That is uffd if this process can open a userfaultfd in
-// any way, and else sigsegv. All programs of a node have the same back end, the node's. They run as the daemon's user on the
-// daemon's machine, so what it can open they can, as a rule; one that can't is told so when it joins.
+// Open makes a table with the named back end; "" is TrapAuto. That is uffd if this process can open
+// a userfaultfd in any way, and else sigsegv. All programs of a node have the node's back end. They
+// run as the daemon's user on the daemon's machine, so they can usually open what it can. A program
+// that cannot is told so when it joins.
 func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
 	c := Choice{Trap: trap, Reason: "asked for"}
 	switch trap {
@@ -48,7 +49,7 @@ func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
 	return t, c, nil
 }
 
-// choose draws the conclusion from an attempt to open a userfaultfd.
+// choose decides by the outcome of an attempt to open a userfaultfd.
 func choose(fd *uffd.FD, err error) Choice {
 	if err != nil {
 		return Choice{TrapSigsegv, err.Error()}

@@ -10,14 +10,15 @@ import (
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
 // flaky is the kernel with answers that it gives only in races.
 type flaky struct {
 	pagetable.Traps
-	eagain     int        // how many more times Copy, ZeroPage, Continue and WriteProtect answer EAGAIN
-	piecemeal  bool       // Copy and Continue do one page of the operating system, then answer EAGAIN
+	// eagain: how many more times Copy, ZeroPage, Continue and WriteProtect answer EAGAIN.
+	eagain int
+	// Copy and Continue do one page of the operating system, then answer EAGAIN
+	piecemeal  bool
 	fail       unix.Errno // if not 0, what they answer
 	noContinue bool       // Continue refuses to map write-protected, as before Linux 6.4
 	noPoison   bool       // Poison is unknown, as before Linux 6.6
@@ -97,11 +98,11 @@ func (f *flaky) Poison(dst, length uintptr) (int, unix.Errno) {
 }
 
 // flakyFixture starts programs whose kernel is what set makes of it.
-func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) pagetabletest.Fixture {
+func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) Fixture {
 	uffdtest.Require(t)
 	fx := fixtureOf(t, cfg)
 	start := fx.Start
-	fx.Start = func(t testing.TB, proc pagetable.ProcID) pagetabletest.Program {
+	fx.Start = func(t testing.TB, proc pagetable.ProcID) Program {
 		p := start(t, proc)
 		fx.Table.(*pagetable.Uffd).WrapTraps(proc, func(real pagetable.Traps) pagetable.Traps {
 			f := set
@@ -113,29 +114,32 @@ func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) pagetablete
 	return fx
 }
 
-// TestUffdConformsWhilePiecemeal: with pages of several of the operating system's, every copy and mapping stops half-way.
+// TestUffdConformsWhilePiecemeal: with pages of several of the operating system's, every copy and
+// mapping stops half-way.
 func TestUffdConformsWhilePiecemeal(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
+	runSuite(t, func(t testing.TB) Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
 	})
 }
 
 // TestUffdConformsWithoutContinueWP: the back end of a kernel before 6.4.
 func TestUffdConformsWithoutContinueWP(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages}, flaky{noContinue: true})
+	runSuite(t, func(t testing.TB) Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
 	})
 }
 
-// TestUffdConformsWithEagain: every program's first ioctls are refused, often enough to make operations pending.
+// TestUffdConformsWithEagain: every program's first ioctls are refused, often enough to make
+// operations pending.
 func TestUffdConformsWithEagain(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages}, flaky{eagain: 3*pagetable.EagainTries + 1})
+	runSuite(t, func(t testing.TB) Fixture {
+		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{eagain: 3*pagetable.EagainTries + 1})
 	})
 }
 
-// TestTrapEagainIsRetried: EAGAIN says that the address space is changing. An operation repeats at once, and if that does not help it becomes
-// pending and completes in Poll; it is never dropped, and takes effect once.
+// TestTrapEagainIsRetried: EAGAIN says that the address space is changing. An operation repeats at
+// once, and if that does not help it becomes pending and completes in Poll; it is never dropped,
+// and takes effect once.
 func TestTrapEagainIsRetried(t *testing.T) {
 	for name, eagain := range map[string]int{"AtOnce": pagetable.EagainTries - 1, "Pending": 3 * pagetable.EagainTries} {
 		t.Run(name, func(t *testing.T) {
@@ -182,21 +186,22 @@ func TestTrapEagainIsRetried(t *testing.T) {
 			try(pagetable.OpMap, func() (pagetable.Outcome, error) { return b.u.Map(4, false, id) })
 			b.Fault(id, 4, true)
 			try(pagetable.OpRevoke, func() (pagetable.Outcome, error) { return b.u.Revoke(4, into) })
-			b.Want(pagetabletest.Word(into, 0), 2, "the last word")
+			b.Want(Word(into, 0), 2, "the last word")
 			b.Fault(id, 4, true)
 			try(pagetable.OpInstall, func() (pagetable.Outcome, error) { return b.u.Install(4, nil, true, id) })
 			b.Value(store)
-			b.Want(pagetabletest.Word(b.Read(4), 0), 3, "the word stored at last")
+			b.Want(Word(b.Read(4), 0), 3, "the word stored at last")
 		})
 	}
 }
 
-// TestPendingIsBounded: when as many operations are pending as may be, the next one is repeated until it is done.
+// TestPendingIsBounded: when as many operations are pending as may be, the next one is repeated
+// until it is done.
 func TestPendingIsBounded(t *testing.T) {
 	uffdtest.Require(t)
 	const pages = pagetable.MaxPending + 1
 	fx := fixtureOf(t, pagetable.UffdConfig{Pages: pages})
-	b := lab{pagetabletest.NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
+	b := lab{NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
 	_, id := b.start()
 	kernel := &flaky{eagain: 1 << 30}
 	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
@@ -223,7 +228,8 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
-// TestOneOperationPerPage: a second operation on a page whose first is pending is a bug of the caller.
+// TestOneOperationPerPage: a second operation on a page whose first is pending is a bug of the
+// caller.
 func TestOneOperationPerPage(t *testing.T) {
 	b := newLab(t)
 	_, id := b.start()
@@ -247,6 +253,61 @@ func TestOutOfMemory(t *testing.T) {
 			if _, err := b.u.Install(4, data, true, id); !errors.Is(err, pagetable.ErrNoMemory) || !errors.Is(err, errno) {
 				t.Errorf("Install: %v, want ErrNoMemory and %v", err, errno)
 			}
+		}
+	}
+}
+
+// TestOldKernelMappingRests: before Linux 6.4 a page that is read-only can be mapped in one program
+// only by taking it from the others. A program that has just got it keeps it for long enough to
+// make the access that it waits for. Else two of them could take it from each other for ever,
+// without an access in between.
+func TestOldKernelMappingRests(t *testing.T) {
+	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
+	b := lab{NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
+	p, pid := b.start()
+	q, qid := b.start()
+	p.stop(t) // it does not run when it gets the page
+	q.stop(t)
+	b.Install(4, b.Filled(7), false, pagetable.AllProcs)
+	// Each takes it from the other as soon as its rest is over. It must have rested once at least;
+	// that it did each time cannot be seen, for this test may itself be without a processor for
+	// that long.
+	rested := false
+	for round := range 20 {
+		out, err := b.u.Map(4, false, []pagetable.ProcID{pid, qid}[round%2])
+		rested = rested || out == pagetable.Pending
+		b.Finish(pagetable.OpMap, 4, out, err)
+	}
+	if !rested {
+		t.Error("the page was taken at once each time from a program that has had no time to use it")
+	}
+	p.resume(t)
+	q.resume(t)
+	b.Want(b.Value(p.Load(4, 0)), 7, "the word in the first program")
+	b.Want(b.Value(q.Load(4, 0)), 7, "the word in the second program")
+}
+
+// TestOldKernelProgramsProgress: two programs, which run all the time, read the same few pages on a
+// kernel before 6.4, and both come to an end.
+func TestOldKernelProgramsProgress(t *testing.T) {
+	const pages, rounds = 2, 50
+	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
+	r := NewRig(t, fx)
+	var programs []*testProgram
+	for range 2 {
+		p, _ := r.Start()
+		programs = append(programs, p.(*testProgram))
+	}
+	for page := range pagetable.Page(pages) {
+		r.Install(page, r.Filled(7), false, pagetable.AllProcs)
+	}
+	for range rounds {
+		var scans []*Access
+		for _, p := range programs {
+			scans = append(scans, p.order(cmdScan, 0, 0, pages), p.order(cmdScan, 0, 0, pages))
+		}
+		for _, scan := range scans {
+			r.Value(scan)
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
 )
 
-// strange attaches a program with a trap of its own making: pages registered at a mapping that it chooses.
+// strange attaches a program with a trap of its own making: pages registered at a mapping that it
+// chooses.
 func strange(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID, mem []byte) *uffd.FD {
 	t.Helper()
 	fd, err := uffd.Open()
@@ -23,7 +25,8 @@ func strange(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID, mem []byte)
 	}
 	t.Cleanup(func() { fd.Close() })
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
-	// Missing pages and write protection, which the kernel lets be registered on any memory; faults of the table's pages are minor, too.
+	// Missing pages and write protection, which the kernel lets be registered on any memory; faults
+	// of the table's pages are minor, too.
 	arg := [4]uint64{uint64(base), uint64(len(mem)), 1 | 2, 0}
 	const register = 0xc020aa00 // UFFDIO_REGISTER
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd.Sysfd()), register, uintptr(unsafe.Pointer(&arg))); errno != 0 {
@@ -43,7 +46,7 @@ func strange(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID, mem []byte)
 func wantGivenUp(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID) {
 	t.Helper()
 	var events [8]pagetable.Event
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience.Or(20 * time.Second)); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		n, err := u.Poll(events[:])
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +60,8 @@ func wantGivenUp(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID) {
 	t.Errorf("program %d is not given up", proc)
 }
 
-// TestBlockingDescriptor: the flag that keeps reads from blocking is the program's too. When it clears it, the table goes on.
+// TestBlockingDescriptor: the flag that keeps reads from blocking is the program's too. When it
+// clears it, the table goes on.
 func TestBlockingDescriptor(t *testing.T) {
 	uffdtest.Require(t)
 	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 16})
@@ -85,14 +89,16 @@ func TestBlockingDescriptor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.Or(20 * time.Second)):
 		unix.SetNonblock(fd.Sysfd(), true)
 		t.Fatal("Poll waits for the program's faults")
 	}
 	if !fd.Mode().KernelFaults() {
-		return // what follows makes a fault within a system call, which this user's traps do not see
+		// what follows makes a fault within a system call, which this user's traps do not see
+		return
 	}
-	// Beside another program the kernel says which descriptors are worth a look, and that this one is not as it should be.
+	// Beside another program the kernel says which descriptors are worth a look, and that this one
+	// is not as it should be.
 	other, err := unix.Mmap(u.MemFD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -102,14 +108,18 @@ func TestBlockingDescriptor(t *testing.T) {
 	touched := make(chan error, 1)
 	go func() { touched <- unix.Madvise(mem[:os.Getpagesize()], unix.MADV_POPULATE_WRITE) }()
 	wantGivenUp(t, u, 1)
-	u.Detach(1)
-	fd.Close() // nobody serves the fault any more, and the kernel lets it go
+	u.Detach(1, false)
+	fd.Close()
+	if err := u.Close(); err != nil { // no descriptor is left, so the kernel lets the fault go
+		t.Error(err)
+	}
 	if err := <-touched; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestForeignMemory: a program that has something else than the region at its place loses its own service, and nobody else's.
+// TestForeignMemory: a program that has something else than the region at its place loses its own
+// service, and nobody else's.
 func TestForeignMemory(t *testing.T) {
 	uffdtest.Require(t)
 	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 16})
@@ -146,7 +156,7 @@ func TestForeignMemory(t *testing.T) {
 	if _, err := u.Revoke(3, into); err != nil || into[7] != 9 {
 		t.Errorf("the page was lost: %d, %v", into[7], err)
 	}
-	u.Detach(1)
+	u.Detach(1, false)
 	if err := u.Attach(2, -1, 0); err == nil || errors.Is(err, pagetable.ErrTooMany) {
 		t.Errorf("descriptor -1 is attached: %v", err)
 	}

@@ -7,22 +7,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
-// TestLostPageWithoutPoison: where the kernel can't make an access fail (before Linux 6.6), a program that waits for a lost page is given up, so that
-// its daemon ends it: it goes on neither with zeros nor for ever. Others, which touch no such page, are served.
+// TestLostPageWithoutPoison: where the kernel can't make an access fail (before Linux 6.6), a
+// program that waits for a lost page is given up, so that its daemon ends it: it goes on neither
+// with zeros nor for ever. Others, which touch no such page, are served.
 func TestLostPageWithoutPoison(t *testing.T) {
-	fx := flakyFixture(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages}, flaky{noPoison: true})
-	r := pagetabletest.NewRig(t, fx)
+	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noPoison: true})
+	r := NewRig(t, fx)
 	p, pid := r.Start()
 	q, qid := r.Start()
 	load := p.Load(4, 0)
 	r.Fault(pid, 4, false)
 	r.Lose(4)
 	var gone pagetable.Event
-	for deadline := time.Now().Add(10 * time.Second); gone.Kind != pagetable.ProcGone; {
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); gone.Kind != pagetable.ProcGone; {
 		if time.Now().After(deadline) {
 			t.Fatal("the program that waits for a lost page is not reported gone")
 		}
@@ -40,7 +41,7 @@ func TestLostPageWithoutPoison(t *testing.T) {
 	}
 	r.StillWaits(load, "its page is lost")
 	r.Want(r.Value(r.Installed(q, qid, 5, 6, true)), 6, "the word of another program")
-	r.Table().Detach(pid)
+	r.Table().Detach(pid, false)
 }
 
 // TestSystemCallOnLostPage: the kernel's own access to a lost page fails as the program's does.
@@ -58,27 +59,31 @@ func TestSystemCallOnLostPage(t *testing.T) {
 	b.Fails(p.Load(4, 0), "a load")
 }
 
-// TestLosePanicsWhenPresent: a page that is here is not lost; to say so is to lose it.
-func TestLosePanicsWhenPresent(t *testing.T) {
-	for name, open := range map[string]func() (pagetable.Table, error){
-		"uffd":    func() (pagetable.Table, error) { return pagetable.NewUffd(pagetable.UffdConfig{Pages: 8}) },
-		"sigsegv": func() (pagetable.Table, error) { return pagetable.NewSigsegv(pagetable.SigsegvConfig{Pages: 8}) },
+// TestLoseOfStrayPage: a program has the memory file, and can make a page present there that was
+// never installed. Such a page is no copy, so it can be declared lost like any other that is
+// absent, and nobody is given what the program put there.
+func TestLoseOfStrayPage(t *testing.T) {
+	for name, fixture := range map[string]func(t *testing.T) Fixture{
+		"uffd": func(t *testing.T) Fixture { return newFixture(t) },
+		"sigsegv": func(t *testing.T) Fixture {
+			return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table, err := open()
-			if err != nil {
+			r := NewRig(t, fixture(t))
+			p, pid := r.Start()
+			q, _ := r.Start()
+			load := p.Load(4, 0)
+			r.Fault(pid, 4, false)
+			if _, err := unix.Pwrite(r.Table().MemFD(), r.Filled(9), int64(4*r.Table().PageBytes())); err != nil {
 				t.Fatal(err)
 			}
-			defer table.Close()
-			data := make([]byte, table.PageBytes())
-			done(t)(table.Install(3, data, true, pagetable.AllProcs))
-			done(t)(table.Lose(2))
-			defer func() {
-				if recover() == nil {
-					t.Error("a page that is here was declared lost")
-				}
-			}()
-			table.Lose(3)
+			r.Lose(4)
+			r.Fails(load, "a load that waited")
+			r.Fails(q.Store(4, 0, 1), "a store of another program")
+			r.Want(Word(r.Read(4), 0), 0, "a word of the lost page in the table")
+			r.Install(4, r.Filled(7), false, pid)
+			r.Want(r.Value(q.Load(4, 0)), 7, "the word installed at last")
 		})
 	}
 }

@@ -9,37 +9,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawCopyBytes is the longest read or write of the memfd that bypasses the Go scheduler; see package uffd for why that is
-// sound. Copying 64 KiB takes some 10 µs.
+// rawCopyBytes is the longest read or write of the memfd that bypasses the Go scheduler; see
+// package uffd for why that is sound. Copying 64 KiB takes some 10 µs.
 const rawCopyBytes = 64 << 10
 
 // minPageBytes is the smallest page that any system has.
 const minPageBytes = 4 << 10
 
-// memfd is the file that holds the bytes of this node's pages. Pages that are absent are holes: they cost nothing.
-type memfd struct{ fd int }
+// memfd is the file that holds the bytes of this node's pages. Pages that are absent are holes:
+// they cost nothing.
+type memfd struct {
+	fd int // the table's own
+	// for programs: another open file, so that none can change the flags or the position of the
+	// table's file (with O_APPEND the table would write to the end)
+	given int
+}
 
-// newMemfd makes a sparse file of the given size. Its size is sealed: programs get the descriptor, and one that shortened
-// the file would make every other one die of SIGBUS.
+// noMemfd has numbers by which nothing is reached.
+var noMemfd = memfd{-1, -1}
+
+// newMemfd makes a sparse file of the given size, and seals the size: programs get the descriptor,
+// and a program that shortened the file would make all others die of SIGBUS.
 func newMemfd(bytes uint64) (memfd, error) {
 	fd, err := createMemfd()
 	if err != nil {
-		return memfd{-1}, fmt.Errorf("pagetable: create the memory file: %w", err)
+		return noMemfd, fmt.Errorf("pagetable: create the memory file: %w", err)
 	}
-	m := memfd{fd}
+	m := memfd{fd, -1}
+	if m.given, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		m.close()
+		return noMemfd, fmt.Errorf("pagetable: open the memory file for programs at /proc/self/fd: %w (is /proc mounted?)", err)
+	}
 	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
 		m.close()
-		return memfd{-1}, fmt.Errorf("pagetable: make the memory file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", bytes, err)
+		return noMemfd, fmt.Errorf("pagetable: make the memory file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", bytes, err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
 		m.close()
-		return memfd{-1}, fmt.Errorf("pagetable: seal the size of the memory file: %w", err)
+		return noMemfd, fmt.Errorf("pagetable: seal the size of the memory file: %w", err)
 	}
 	return m, nil
 }
 
-// createMemfd asks for a file that can't be made executable, which sysctl vm.memfd_noexec=2 demands, and
-// does without on kernels before 6.3, which don't know the flag.
+// createMemfd asks for a file that cannot be made executable, as sysctl vm.memfd_noexec=2 demands.
+// Kernels before 6.3 do not know the flag; there it does without.
 func createMemfd() (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("dsmd-pages", flags|unix.MFD_NOEXEC_SEAL)
@@ -54,8 +67,9 @@ var errLargeFolios = errors.New("pagetable: this kernel fills memory files by hu
 	"set /sys/kernel/mm/transparent_hugepage/shmem_enabled to advise or never, " +
 	"and likewise hugepages-*/shmem_enabled beside it to inherit, advise or never")
 
-// checkFolios writes one page and looks whether only that one became present: a page that appears unasked would be
-// taken for this node's copy. It leaves the file empty. Preconditions: nobody has mapped the file.
+// checkFolios writes one page and checks that no other became present: the table would take a page
+// that appears unasked for this node's copy. It leaves the file empty. Preconditions: nobody has
+// mapped the file.
 func (m memfd) checkFolios(pageBytes int) error {
 	if errno := m.writeAt(make([]byte, pageBytes), 0); errno != 0 {
 		return fmt.Errorf("pagetable: try out the memory file: %w", errno)
@@ -90,14 +104,16 @@ func (m memfd) move(call uintptr, b []byte, off uint64) unix.Errno {
 			return errno
 		}
 		if n == 0 {
-			return unix.EIO // past the end of the file: the callers check the page number, and the size is sealed
+			// past the end of the file: the callers check the page number, and the size is sealed
+			return unix.EIO
 		}
 		b, off = b[n:], off+uint64(n)
 	}
 	return 0
 }
 
-// scatterAt fills the slices, none of them empty and all together short enough to bypass the scheduler, with what lies from offset off on.
+// scatterAt fills the slices from offset off on. None of them is empty, and all together are short
+// enough to bypass the scheduler.
 func (m memfd) scatterAt(into [][]byte, off uint64) unix.Errno {
 	var vector [MaxRunBytes / minPageBytes]unix.Iovec
 	for i, b := range into {
@@ -108,7 +124,7 @@ func (m memfd) scatterAt(into [][]byte, off uint64) unix.Errno {
 	if errno != 0 && errno != unix.EINTR {
 		return errno
 	}
-	// The kernel may stop early, at a signal for one. What is left is read piece by piece.
+	// The kernel may stop early, at a signal for instance. Read what is left piece by piece.
 	done := 0
 	if errno == 0 {
 		done = int(n)
@@ -124,8 +140,8 @@ func (m memfd) scatterAt(into [][]byte, off uint64) unix.Errno {
 	return 0
 }
 
-// punch makes a range absent: the kernel unmaps it in every program, waits until no processor can use an old
-// translation, and frees the memory.
+// punch makes a range absent: the kernel unmaps it in every program, waits until no processor can
+// use an old translation, and frees the memory.
 func (m memfd) punch(off, length uint64) unix.Errno {
 	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	for {
@@ -147,4 +163,10 @@ func (m memfd) present(off uint64) bool {
 	return err == nil && uint64(at) < off+uint64(os.Getpagesize())
 }
 
-func (m memfd) close() error { return unix.Close(m.fd) }
+func (m memfd) close() error {
+	err := unix.Close(m.fd)
+	if m.given >= 0 {
+		err = errors.Join(err, unix.Close(m.given))
+	}
+	return err
+}

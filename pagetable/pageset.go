@@ -1,6 +1,7 @@
 package pagetable
 
-// pageSet is a set of pages. It costs nothing when it is empty, as it mostly is, and little more than a bit for each page of a dense run.
+// pageSet is a set of pages. It is mostly empty, and costs nothing then. Pages that lie together
+// cost little more than a bit each.
 type pageSet struct {
 	words map[Page]uint64 // by page / 64; never 0
 }
@@ -16,7 +17,7 @@ func (s *pageSet) has(p Page) bool {
 	return len(s.words) > 0 && s.words[p/64]&(1<<(p%64)) != 0
 }
 
-// hasSome says whether one of count pages from first on is in. It looks at each.
+// hasSome reports whether one of count pages from first on is in. It looks at each.
 func (s *pageSet) hasSome(first Page, count uint64) bool {
 	for p := first; len(s.words) > 0 && p < first+Page(count); p++ {
 		if s.has(p) {
@@ -26,7 +27,7 @@ func (s *pageSet) hasSome(first Page, count uint64) bool {
 	return false
 }
 
-// remove takes a page out, and says whether it was in.
+// remove takes a page out, and reports whether it was in.
 func (s *pageSet) remove(p Page) bool {
 	if !s.has(p) {
 		return false
@@ -35,7 +36,8 @@ func (s *pageSet) remove(p Page) bool {
 	return true
 }
 
-// removeRun takes count pages from first on out. It takes time for what is in the set or for the run, whichever is shorter.
+// removeRun takes count pages from first on out. It takes time in proportion to the set or to the
+// run, whichever is shorter.
 func (s *pageSet) removeRun(first Page, count uint64) {
 	if len(s.words) == 0 || count == 0 {
 		return

@@ -15,16 +15,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/require"
 	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
-// The programs of these tests are child processes: this test binary, started again with childEnv set. A child maps the table's
-// memory file, opens a userfaultfd for itself, passes it back, and then makes the accesses it is told to, each in a thread of its own.
-// Orders and answers are fixed-size packets on a socket pair.
+// The programs of these tests are child processes: this test binary, started again with childEnv
+// set. A child maps the table's memory file, opens a userfaultfd for itself, passes it back, and
+// then makes the accesses it is told to, each in a thread of its own. Orders and answers are
+// fixed-size packets on a socket pair.
 
 const childEnv = "PAGETABLE_TEST_PROGRAM"
 
@@ -44,13 +45,18 @@ const (
 	cmdFork      // fork a process that only waits, and say whether it inherited the region
 	cmdGarbage   // collect garbage
 	cmdRemap     // map and register the whole region anew
-	cmdScan      // load from Value pages, one after the other, from Page on; store to them if Off is 1
+	cmdLock      // lock all memory, what is mapped and what will be
+	cmdCloseTrap // close its own userfaultfd
+	// load from Value pages, one after the other, from Page on; store to them if Off is 1
+	cmdScan
 	// The rest is in sigsegv_program_test.go.
 	cmdPanics // count the ways in which ordinary faults panic and are recovered
 	cmdCrash  // fault in C code
-	cmdStorm  // Value additions by each of Off goroutines over Page pages, in a runtime that is up to everything
-	cmdUnmap  // unmap the page behind the trap's back
-	cmdStats  // how often mappings were joined
+	// Value additions by each of Off goroutines over Page pages, in a runtime that is up to
+	// everything
+	cmdStorm
+	cmdUnmap // unmap the page behind the trap's back
+	cmdStats // how often mappings were joined
 )
 
 // packet is an order or, with Errno, its answer.
@@ -125,7 +131,8 @@ type child struct {
 	waiting map[uint64]int // access → thread that makes it
 }
 
-// childMain is the child. Nothing in it may stop the world while an access waits, so the collector is off.
+// childMain is the child. Nothing in it may stop the world while an access waits, so the collector
+// is off.
 func childMain() error {
 	debug.SetGCPercent(-1)
 	runtime.GOMAXPROCS(childThreads)
@@ -189,11 +196,8 @@ func (c *child) attach() error {
 
 func (c *child) register(first, count uint64) error {
 	off, size := first*c.setup.PageBytes, uintptr(count*c.setup.PageBytes)
-	at, prot := c.at(off), unix.PROT_READ|unix.PROT_WRITE
-	if c.segv != nil {
-		prot = unix.PROT_NONE
-	}
-	if _, err := unix.MmapPtr(c.memfd, int64(off), at, size, prot, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+	at := c.at(off)
+	if _, err := unix.MmapPtr(c.memfd, int64(off), at, size, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 		return err
 	}
 	region := unsafe.Slice((*byte)(at), size)
@@ -206,7 +210,8 @@ func (c *child) register(first, count uint64) error {
 	return c.fd.Register(uintptr(at), size)
 }
 
-// at is the address of a byte of the region. It lies outside the Go heap, which is what makes the conversion sound.
+// at is the address of a byte of the region. It lies outside the Go heap, which is what makes the
+// conversion sound.
 func (c *child) at(off uint64) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&[]uintptr{c.base + uintptr(off)}[0]))
 }
@@ -272,6 +277,10 @@ func (c *child) perform(p *packet) error {
 		return c.register(p.Page, p.Value)
 	case cmdPopulate:
 		return unix.Madvise(unsafe.Slice((*byte)(at), c.setup.PageBytes), unix.MADV_POPULATE_READ+int(p.Value))
+	case cmdCloseTrap:
+		return c.fd.Close()
+	case cmdLock:
+		return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE)
 	case cmdFork:
 		return c.fork(p)
 	case cmdGarbage:
@@ -304,10 +313,12 @@ func (c *child) perform(p *packet) error {
 	return nil
 }
 
-// errnoLost stands for a memory fault at the address of an access, which is what an access to a lost page comes to.
+// errnoLost stands for a memory fault at the address of an access, which is what an access to a
+// lost page comes to.
 const errnoLost = unix.EHWPOISON
 
-// unlessLost makes an access at an address, and turns a memory fault there into errnoLost. Other faults are as always.
+// unlessLost makes an access at an address, and turns a memory fault there into errnoLost. Other
+// faults are as always.
 func (c *child) unlessLost(at unsafe.Pointer, access func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -326,7 +337,8 @@ func (c *child) unlessLost(at unsafe.Pointer, access func()) (err error) {
 	return nil
 }
 
-// load is one load instruction. Not by sync/atomic, which under the race detector looks at the address by a load of its own first.
+// load is one load instruction. Not by sync/atomic, which under the race detector looks at the
+// address by a load of its own first.
 //
 //go:norace
 //go:noinline
@@ -350,8 +362,8 @@ func (c *child) scan(p *packet) {
 	}
 }
 
-// fork asks what a forked process has of the region: p.Value becomes the errno with which it touches it, 0 if it can. The forked
-// process makes two system calls and nothing else.
+// fork asks what a forked process has of the region: p.Value becomes the errno with which it
+// touches it, 0 if it can. The forked process makes two system calls and nothing else.
 func (c *child) fork(p *packet) error {
 	vec := make([]byte, 1)
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
@@ -411,7 +423,7 @@ type testProgram struct {
 
 	mu       sync.Mutex
 	lastID   uint64
-	accesses map[uint64]*pagetabletest.Access
+	accesses map[uint64]*Access
 	dead     bool
 	read     chan struct{} // closed when the reader has ended
 }
@@ -449,7 +461,7 @@ func startProgram(t testing.TB, table pagetable.Table, opt programOptions) (*tes
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &testProgram{t: t, cmd: cmd, stderr: &stderr, sock: pair[0], accesses: make(map[uint64]*pagetabletest.Access), read: make(chan struct{})}
+	p := &testProgram{t: t, cmd: cmd, stderr: &stderr, sock: pair[0], accesses: make(map[uint64]*Access), read: make(chan struct{})}
 	s := setup{Pages: table.Pages(), PageBytes: uint64(table.PageBytes()), Mode: uint64(opt.mode), Registered: 1, MaxSplits: opt.maxSplits}
 	if _, ok := table.(*pagetable.Sigsegv); ok {
 		s.Sigsegv = 1
@@ -516,7 +528,7 @@ func (p *testProgram) readAnswers() {
 		case 0:
 			a.Finish(got.Value, nil)
 		case errnoLost:
-			a.Finish(0, pagetabletest.ErrLost)
+			a.Finish(0, ErrLost)
 		default:
 			a.Finish(0, unix.Errno(got.Errno))
 		}
@@ -524,7 +536,7 @@ func (p *testProgram) readAnswers() {
 }
 
 // answer waits for an access in a goroutine of its own.
-func (p *testProgram) answer(a *pagetabletest.Access) chan error {
+func (p *testProgram) answer(a *Access) chan error {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := a.Await()
@@ -534,8 +546,8 @@ func (p *testProgram) answer(a *pagetabletest.Access) chan error {
 }
 
 // order tells the child to do something; its answer ends the access.
-func (p *testProgram) order(c command, page pagetable.Page, off int, v uint64) *pagetabletest.Access {
-	a := pagetabletest.NewAccess()
+func (p *testProgram) order(c command, page pagetable.Page, off int, v uint64) *Access {
+	a := NewAccess()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dead {
@@ -552,11 +564,11 @@ func (p *testProgram) order(c command, page pagetable.Page, off int, v uint64) *
 	return a
 }
 
-func (p *testProgram) Load(page pagetable.Page, off int) *pagetabletest.Access {
+func (p *testProgram) Load(page pagetable.Page, off int) *Access {
 	return p.order(cmdLoad, page, off, 0)
 }
 
-func (p *testProgram) Store(page pagetable.Page, off int, v uint64) *pagetabletest.Access {
+func (p *testProgram) Store(page pagetable.Page, off int, v uint64) *Access {
 	return p.order(cmdStore, page, off, v)
 }
 
@@ -570,6 +582,11 @@ func (p *testProgram) Remap() {
 	if _, err := p.order(cmdRemap, 0, 0, 0).Await(); err != nil {
 		p.t.Errorf("map the region of a test program anew: %v", err)
 	}
+}
+
+func (p *testProgram) Lock() *Access {
+	require.Memlock(p.t)
+	return p.order(cmdLock, 0, 0, 0)
 }
 
 // Kill ends the child and waits until it is gone. A second call does nothing.
@@ -603,18 +620,18 @@ func (p *testProgram) resume(t testing.TB) {
 }
 
 // newFixture is the real back end under test.
-func newFixture(t testing.TB) pagetabletest.Fixture {
+func newFixture(t testing.TB) Fixture {
 	uffdtest.Require(t)
-	return fixtureOf(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages})
+	return fixtureOf(t, pagetable.UffdConfig{Pages: RegionPages})
 }
 
-func fixtureOf(t testing.TB, cfg pagetable.UffdConfig) pagetabletest.Fixture {
+func fixtureOf(t testing.TB, cfg pagetable.UffdConfig) Fixture {
 	u, err := pagetable.NewUffd(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { u.Close() })
-	return pagetabletest.Fixture{Table: u, Start: func(t testing.TB, proc pagetable.ProcID) pagetabletest.Program {
+	return Fixture{Table: u, Start: func(t testing.TB, proc pagetable.ProcID) Program {
 		return attachProgram(t, u, proc, programOptions{})
 	}}
 }

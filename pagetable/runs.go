@@ -36,14 +36,15 @@ func CheckRead(first Page, into [][]byte, pages uint64, pageBytes int) {
 	}
 }
 
-// checkCount panics if there can't be an operation on so many pages.
+// checkCount panics if no operation can have so many pages.
 func checkCount(what string, first Page, count int, pages uint64, pageBytes int) {
 	if most := MaxRunBytes / pageBytes; count < 1 || count > most || uint64(first) >= pages || uint64(count) > pages-uint64(first) {
 		panic(fmt.Sprintf("pagetable: %s of %d pages from page %d of a region of %d; 1 to %d can be done at once", what, count, first, pages, most))
 	}
 }
 
-// OneByOne is Table.Operate for tables that have no better way: it does what is to be done page by page.
+// OneByOne is Table.Operate for tables that have no better way: it operates on one page after the
+// other.
 func OneByOne(t Table, r *Run, outcomes []Outcome) error {
 	r.Check(outcomes, t.Pages(), t.PageBytes())
 	for i := range outcomes {
@@ -82,14 +83,15 @@ func (r *Run) into(i int) []byte {
 	return r.Into[i]
 }
 
-// Operate does an operation on a run of pages; see Table. Programs are told page by page, because each page that a program has not touched needs
-// none of them.
+// Operate does an operation on a run of pages; see Table. Programs are told page by page, because
+// each page that a program has not touched needs none of them.
 func (s *Sigsegv) Operate(r *Run, outcomes []Outcome) error {
 	return OneByOne(s, r, outcomes)
 }
 
-// Operate does an operation on a run of pages; see Table. It takes as many system calls as for one page, unless an address space is changing
-// or a program has mapped the run in part: then the pages get their turns one by one.
+// Operate does an operation on a run of pages; see Table. It takes as many system calls as for one
+// page, unless an address space is changing or a program has mapped the run in part. Then it
+// operates on one page after the other.
 func (u *Uffd) Operate(r *Run, outcomes []Outcome) error {
 	r.Check(outcomes, u.pages, int(u.pageBytes))
 	if r.Count == 1 || u.closed || r.Op == OpInstall && u.lost.hasSome(r.First, uint64(r.Count)) {
@@ -103,9 +105,9 @@ func (u *Uffd) Operate(r *Run, outcomes []Outcome) error {
 	case OpRevoke:
 		return u.revokeRun(r, outcomes)
 	case OpMakeWritable:
-		errno = u.protect(r.First, r.Count, false)
+		errno = u.programs.protect(r.First, r.Count, false)
 	case OpDowngrade:
-		errno = u.protect(r.First, r.Count, true)
+		errno = u.programs.protect(r.First, r.Count, true)
 	}
 	if errno != 0 {
 		return OneByOne(u, r, outcomes) // What was done already is found so.
@@ -113,19 +115,20 @@ func (u *Uffd) Operate(r *Run, outcomes []Outcome) error {
 	return nil
 }
 
-// installRun installs several pages by one ioctl. One at which that stops is installed alone, as are those behind it.
+// installRun installs several pages by one ioctl. If that stops at a page, it installs this page
+// and those behind it one by one.
 func (u *Uffd) installRun(r *Run, outcomes []Outcome) (err error) {
-	pr := u.living(r.Proc)
-	filled, errno := u.fill(pr, r.First, r.Count, r.Data, r.Writable)
+	pr := u.programs.living(r.Proc)
+	filled, errno := u.programs.fill(pr, r.First, r.Count, r.Data, r.Writable)
 	full := filled / int(u.pageBytes)
 	if full > 0 {
-		u.wake(r.First, uint64(full), pr)
+		u.programs.wake(r.First, uint64(full), pr)
 	}
 	if errno == 0 {
 		return nil
 	}
 	stopped := r.First + Page(full)
-	outcomes[full], err = u.installRest(pr, stopped, r.data(full, int(u.pageBytes)), r.Writable, filled%int(u.pageBytes), errno)
+	outcomes[full], err = u.installRest(pr, job{op: OpInstall, page: stopped, writable: r.Writable}, r.data(full, int(u.pageBytes)), filled%int(u.pageBytes), errno)
 	if full++; err != nil || full == r.Count {
 		return err
 	}
@@ -136,10 +139,11 @@ func (u *Uffd) installRun(r *Run, outcomes []Outcome) (err error) {
 	return OneByOne(u, &rest, outcomes[full:])
 }
 
-// revokeRun revokes several pages; see revoke. Once their contents are read nothing may be done again: some may be gone.
+// revokeRun revokes several pages; see revoke. Once their contents are read nothing may be
+// repeated: some may be gone.
 func (u *Uffd) revokeRun(r *Run, outcomes []Outcome) error {
 	if r.Into != nil {
-		if u.protect(r.First, r.Count, true) != 0 {
+		if u.programs.protect(r.First, r.Count, true) != 0 {
 			return OneByOne(u, r, outcomes)
 		}
 		if errno := u.readRun(r.First, r.Into); errno != 0 {
@@ -149,6 +153,6 @@ func (u *Uffd) revokeRun(r *Run, outcomes []Outcome) error {
 	if errno := u.mem.punch(u.offset(r.First), uint64(r.Count)*uint64(u.pageBytes)); errno != 0 {
 		return fail(r.Op, r.First, errno)
 	}
-	u.wake(r.First, uint64(r.Count), nil)
+	u.programs.wake(r.First, uint64(r.Count), nil)
 	return nil
 }

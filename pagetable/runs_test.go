@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
 // installRun installs pages 4 to 8 of a program, with words 40 to 44.
@@ -18,14 +17,15 @@ func (b lab) installRun(id pagetable.ProcID, writable bool) {
 	b.Operate(run)
 }
 
-// TestTrapRunStopsHalfWay: where a copy stops in the middle of a run, at a page that is there although nobody installed it, the pages before are not
-// written again: a thread that waited for one has stored to it already.
+// TestTrapRunStopsHalfWay: where a copy stops in the middle of a run, at a page that is there
+// although nobody installed it, the pages before are not written again: a thread that waited for
+// one has stored to it already.
 func TestTrapRunStopsHalfWay(t *testing.T) {
 	for _, writable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("writable=%v", writable), func(t *testing.T) {
 			b := newLab(t)
 			p, id := b.start()
-			var store *pagetabletest.Access
+			var store *Access
 			if writable {
 				store = p.Store(4, 8, 7)
 				b.Fault(id, 4, true)
@@ -42,7 +42,7 @@ func TestTrapRunStopsHalfWay(t *testing.T) {
 			}
 			if writable {
 				b.Value(store)
-				b.Want(pagetabletest.Word(b.Read(4), 8), 7, "the word stored")
+				b.Want(Word(b.Read(4), 8), 7, "the word stored")
 				return
 			}
 			for i := range pagetable.Page(5) {
@@ -54,7 +54,8 @@ func TestTrapRunStopsHalfWay(t *testing.T) {
 	}
 }
 
-// TestTrapRunRegisteredInPart: operations reach what a program has registered of a run, and the rest waits in the file.
+// TestTrapRunRegisteredInPart: operations reach what a program has registered of a run, and the
+// rest waits in the file.
 func TestTrapRunRegisteredInPart(t *testing.T) {
 	b := newLab(t)
 	p := attachProgram(t, b.u, 1, programOptions{unregistered: true})
@@ -73,7 +74,7 @@ func TestTrapRunRegisteredInPart(t *testing.T) {
 	}
 	b.Operate(pagetable.Run{Op: pagetable.OpRevoke, First: 4, Count: 5, Into: into})
 	for i, want := range []uint64{40, 1, 42, 43, 44} {
-		b.Want(pagetabletest.Word(into[i], 0), want, "a word of the run")
+		b.Want(Word(into[i], 0), want, "a word of the run")
 	}
 }
 
@@ -93,7 +94,7 @@ func TestLongestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range into {
-		b.Want(pagetabletest.Word(into[i], 0), uint64(i), "a word of the run")
+		b.Want(Word(into[i], 0), uint64(i), "a word of the run")
 	}
 }
 
@@ -164,5 +165,5 @@ func TestRunOfEndedProgram(t *testing.T) {
 	b.Operate(pagetable.Run{Op: pagetable.OpMakeWritable, First: 4, Count: 5})
 	b.Value(q.Store(6, 0, 9))
 	b.Operate(pagetable.Run{Op: pagetable.OpDowngrade, First: 4, Count: 5})
-	b.Want(pagetabletest.Word(b.Read(6), 0), 9, "the word stored")
+	b.Want(Word(b.Read(6), 0), 9, "the word stored")
 }

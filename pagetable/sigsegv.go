@@ -13,8 +13,8 @@ import (
 
 // Bounds of the Sigsegv back end.
 const (
-	// looksPerHangup is how many vain polls there may be until the kernel is asked whether a program has died. A
-	// poll that finds nothing is otherwise free of system calls.
+	// looksPerHangup is after how many vain polls the table asks the kernel whether a program has
+	// died. A poll that finds nothing is otherwise free of system calls.
 	looksPerHangup = 64
 )
 
@@ -25,16 +25,18 @@ type SigsegvConfig struct {
 	PageBytes int
 }
 
-// Sigsegv is the Table over memory protection: programs map the pages without access, and a signal handler in the program
-// (package internal/sigsegv) reports what they touch, through memory that it shares with the table (package area).
+// Sigsegv is the Table over memory protection: programs map the pages without access, and a signal
+// handler in the program (package internal/sigsegv) reports what they touch, through memory that it
+// shares with the table (package area).
 //
-// Giving access (Install, MakeWritable, Map) is Done at once: the table says so in the program's area, and the thread that
-// waits protects its page by itself. Taking access (Downgrade, Revoke) is Pending whenever a program has the page mapped:
-// an agent thread of the program takes it and acknowledges. While such an operation is pending, faults on its page are not
-// reported: their threads are woken at its end, and fault again.
+// Giving access (Install, MakeWritable, Map) is Done at once: the table says so in the program's
+// area, and the thread that waits protects its page by itself. Taking access (Downgrade, Revoke) is
+// Pending whenever a program has the page mapped: an agent thread of the program takes it and
+// acknowledges. While such an operation is pending, faults on its page are not reported: their
+// threads are woken at its end, and fault again.
 //
-// All methods belong to one goroutine, except WaitFD, MemFD, PageBytes and Pages, which any may call. Close is called when
-// the others have come to rest.
+// All methods belong to one goroutine, except WaitFD, MemFD, PageBytes and Pages, which any may
+// call. Close is called when the others have come to rest.
 type Sigsegv struct {
 	store
 	epoll int
@@ -53,14 +55,16 @@ var _ Table = (*Sigsegv)(nil)
 
 // segvProgram is an attached program, or one that was detached and may still have access.
 type segvProgram struct {
-	id      ProcID
-	sock    int // hangs up when the program has ended, or has given up all access
-	events  int // eventfd that the program writes to
-	area    *area.Area
-	queued  uint64   // commands so far, those in backlog included
-	backlog []uint64 // commands for which the ring had no room; at most one for each page that is being taken away
-	leaving bool     // detached, and told to give up all access; waits for that
-	gone    bool     // its address space has ended
+	id     ProcID
+	sock   int // hangs up when the program has ended, or has given up all access
+	events int // eventfd that the program writes to
+	area   *area.Area
+	queued uint64 // commands so far, those in backlog included
+	// backlog: commands for which the ring had no room; at most one for each page that is being
+	// taken away.
+	backlog []uint64
+	leaving bool // detached, and told to give up all access; waits for that
+	gone    bool // its address space has ended
 }
 
 // segvJob is a Downgrade, Revoke or Drop that waits for programs.
@@ -78,8 +82,9 @@ type segvWait struct {
 	seq uint64
 }
 
-// NewSigsegv makes a table with all pages absent and no program attached. Errors: a size out of range, the memory file cannot
-// be had, or the kernel's settings for huge pages make pages present that nobody asked for.
+// NewSigsegv makes a table with all pages absent and no program attached. Errors: a size out of
+// range, the memory file cannot be had, or the kernel's settings for huge pages make pages present
+// that nobody asked for.
 func NewSigsegv(cfg SigsegvConfig) (*Sigsegv, error) {
 	st, err := newStore(cfg.Pages, cfg.PageBytes)
 	if err != nil {
@@ -99,11 +104,13 @@ func NewSigsegv(cfg SigsegvConfig) (*Sigsegv, error) {
 	return s, nil
 }
 
-// WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor over all programs.
+// WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor
+// over all programs.
 func (s *Sigsegv) WaitFD() int { return s.epoll }
 
-// Attach adds a program; see Table. fd is the socket that Trap.Handover of package internal/sigsegv names; base is not needed. Errors:
-// ErrAttached, ErrTooMany, ErrClosed, and a description of what is wrong with fd.
+// Attach adds a program; see Table. fd is the socket that Trap.Handover of package internal/sigsegv
+// names; base is not needed. Errors: ErrAttached, ErrTooMany, ErrClosed, and a description of what
+// is wrong with fd.
 func (s *Sigsegv) Attach(proc ProcID, fd int, base uintptr) error {
 	pr := &segvProgram{id: proc, sock: fd, events: -1}
 	err := s.attach(pr, base)
@@ -143,7 +150,8 @@ func (s *Sigsegv) attach(pr *segvProgram, base uintptr) error {
 	return nil
 }
 
-// receive takes the area's file and the eventfd out of the socket, where the program has put them before it passed that on.
+// receive takes the area's file and the eventfd out of the socket. The program put them there
+// before it passed the socket on.
 func (pr *segvProgram) receive() (file int, err error) {
 	if kind, err := unix.GetsockoptInt(pr.sock, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || kind != unix.AF_UNIX {
 		return -1, errors.Join(errors.New("the descriptor is not the socket of a sigsegv trap"), err)
@@ -187,7 +195,8 @@ func (pr *segvProgram) close() {
 	}
 }
 
-// unwatch removes a program's descriptors from the epoll set before they are closed: the program has copies of them.
+// unwatch removes a program's descriptors from the epoll set before they are closed: the program
+// has copies of them.
 func (s *Sigsegv) unwatch(pr *segvProgram) {
 	for _, fd := range [...]int{pr.sock, pr.events} {
 		// Can only fail if it is not in the set, which is what is wanted.
@@ -195,9 +204,10 @@ func (s *Sigsegv) unwatch(pr *segvProgram) {
 	}
 }
 
-// Detach forgets a program. If it has not ended it is told to give up all access, and operations wait until it has: its threads
-// wait from then on until the program ends. Pages stay. An unknown program is ignored.
-func (s *Sigsegv) Detach(proc ProcID) {
+// Detach forgets a program. If it has not ended it is told to give up all access, and operations
+// wait until it has: its threads wait from then on until the program ends. Pages stay. An unknown
+// program is ignored.
+func (s *Sigsegv) Detach(proc ProcID, _ bool) {
 	pr := s.program(proc)
 	if pr == nil {
 		return
@@ -246,7 +256,7 @@ func (s *Sigsegv) Close() error {
 	}
 	unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(s.level)), uintptr(len(s.level)))
 	// Nothing may reach by these numbers what somebody else opens next.
-	s.level, s.epoll, s.mem.fd = nil, -1, -1
+	s.level, s.epoll, s.mem = nil, -1, noMemfd
 	return err
 }
 
@@ -260,7 +270,8 @@ func (s *Sigsegv) program(id ProcID) *segvProgram {
 	return nil
 }
 
-// command gives a program's agent a command and returns its number: it is carried out when Area.Done has reached that.
+// command gives a program's agent a command and returns its number: it is carried out when
+// Area.Done has reached that.
 func (s *Sigsegv) command(pr *segvProgram, c uint64) uint64 {
 	pr.queued++
 	if len(pr.backlog) > 0 || !pr.area.Post(c) {

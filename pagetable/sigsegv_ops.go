@@ -34,7 +34,8 @@ func (s *Sigsegv) Install(p Page, data []byte, writable bool, proc ProcID) (Outc
 	if s.level[p] != absent {
 		panic(fmt.Sprintf("pagetable: install of page %d, which is present", p))
 	}
-	// Zeros need no contents: an absent page is a hole, which reads as zeros, and no program can have touched it.
+	// Zeros need no contents: an absent page is a hole, which reads as zeros, and no program can
+	// have touched it.
 	if data != nil {
 		if errno := s.mem.writeAt(data, s.offset(p)); errno != 0 {
 			return Done, fail(OpInstall, p, errno)
@@ -54,16 +55,21 @@ func (s *Sigsegv) Install(p Page, data []byte, writable bool, proc ProcID) (Outc
 	return Done, nil
 }
 
-// Lose declares an absent page lost; see Table. It is Done at once. Threads that wait for it are woken and fault again, and only then, when
-// it is known which programs touch the page, is the access made to fail there.
+// Lose declares an absent page lost; see Table. It is Done at once. Threads that wait for it are
+// woken and fault again. Then the table knows which programs touch the page, and makes the access
+// fail there.
 func (s *Sigsegv) Lose(p Page) (Outcome, error) {
 	s.check(OpLose, p)
 	if s.closed {
 		return Done, ErrClosed
 	}
 	s.checkIdle(OpLose, p)
-	s.checkAbsent(p)
-	s.lost.add(p)
+	if s.level[p] != absent {
+		panic(fmt.Sprintf("pagetable: page %d is to be lost, and it is present", p))
+	}
+	if err := s.lose(p); err != nil {
+		return Done, err
+	}
 	for _, pr := range s.programs {
 		s.wake(pr, p)
 	}
@@ -79,8 +85,8 @@ func (s *Sigsegv) unlose(p Page) {
 	}
 }
 
-// wake makes the threads of a program that wait for a page look again. Only threads of programs that were here when the
-// page was last touched can wait.
+// wake makes the threads of a program that wait for a page look again. Only threads of programs
+// that were here when the page was last touched can wait.
 func (s *Sigsegv) wake(pr *segvProgram, p Page) {
 	if !pr.leaving && !pr.gone {
 		pr.area.Wake(uint64(p))
@@ -125,13 +131,15 @@ func (s *Sigsegv) Map(p Page, writable bool, proc ProcID) (Outcome, error) {
 	return Done, nil
 }
 
-// Downgrade makes a writable page read-only; see Table. It is Pending if a program has stored to it.
+// Downgrade makes a writable page read-only; see Table. It is Pending if a program has stored to
+// it.
 func (s *Sigsegv) Downgrade(p Page) (Outcome, error) {
 	s.check(OpDowngrade, p)
 	return s.lower(OpDowngrade, p, readOnly, nil)
 }
 
-// Revoke makes a page absent and returns its last contents; see Table. It is Pending if a program has touched it.
+// Revoke makes a page absent and returns its last contents; see Table. It is Pending if a program
+// has touched it.
 func (s *Sigsegv) Revoke(p Page, into []byte) (Outcome, error) {
 	s.check(OpRevoke, p)
 	s.checkBytes(OpRevoke, p, into)
@@ -208,7 +216,8 @@ func (s *Sigsegv) checkIdle(op Op, p Page) {
 	}
 }
 
-// acknowledged says whether all programs have given up the access, or have ended, which amounts to the same.
+// acknowledged reports whether all programs have given up the access, or have ended, which amounts
+// to the same.
 func (j *segvJob) acknowledged() bool {
 	for len(j.waits) > 0 {
 		w := &j.waits[len(j.waits)-1]
@@ -220,7 +229,8 @@ func (j *segvJob) acknowledged() bool {
 	return true
 }
 
-// Poll fills events with what has happened and returns how many; see Table. As long as programs do something it makes no system call.
+// Poll fills events with what has happened and returns how many; see Table. As long as programs do
+// something it makes no system call.
 func (s *Sigsegv) Poll(events []Event) (int, error) {
 	if s.closed {
 		return 0, ErrClosed
@@ -328,8 +338,9 @@ func (s *Sigsegv) takeFaults(pr *segvProgram, events []Event) int {
 	return n
 }
 
-// drain makes WaitFD unreadable once everything that it announced was looked at. The flag says that the program has
-// written to the eventfd, or is just about to; in the second case there is nothing to read yet, and the flag must stay.
+// drain makes WaitFD unreadable once everything that it announced was looked at. The flag means
+// that the program has written to the eventfd, or is just about to. In the second case there is
+// nothing to read yet, and the flag must stay.
 func (s *Sigsegv) drain(pr *segvProgram) {
 	if pr.gone || !pr.area.Signalled() {
 		return
@@ -340,7 +351,8 @@ func (s *Sigsegv) drain(pr *segvProgram) {
 	}
 }
 
-// readNoWait reads from an eventfd that the program has a copy of, and with which it shares O_NONBLOCK: it can clear it at any time.
+// readNoWait reads from an eventfd that the program has a copy of, and with which it shares
+// O_NONBLOCK: it can clear it at any time.
 func readNoWait(fd int, b []byte) int {
 	n, err := unix.Preadv2(fd, [][]byte{b}, -1, unix.RWF_NOWAIT)
 	if err == unix.EOPNOTSUPP { // before Linux 5.8
@@ -379,7 +391,8 @@ func (s *Sigsegv) markGone(id ProcID) {
 	s.goneNews = append(s.goneNews, id)
 }
 
-// Drop makes a run of pages absent; see Table. It is Pending if a program has touched some of them and not unmapped them, or is about to end.
+// Drop makes a run of pages absent; see Table. It is Pending if a program has touched some of them
+// and not unmapped them, or is about to end.
 func (s *Sigsegv) Drop(first Page, count uint64) (Outcome, error) {
 	if s.closed {
 		return Done, ErrClosed
@@ -413,7 +426,8 @@ func (s *Sigsegv) finishDrop(j *segvJob) error {
 	for _, pr := range s.programs {
 		for p := j.page; p < j.page+Page(j.count); p++ {
 			if !pr.leaving && !pr.gone && pr.area.Touched(uint64(p)) {
-				pr.area.Grant(uint64(p), area.None) // what it is anyway, unless the page was lost; and it wakes
+				// what it is anyway, unless the page was lost; and it wakes
+				pr.area.Grant(uint64(p), area.None)
 			}
 		}
 	}

@@ -17,9 +17,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
+	"dsmd/internal/sigsegv/area"
 	"dsmd/internal/sigsegv/sigsegvtest"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
 // ---- the child's side ----
@@ -76,8 +77,8 @@ func (c *child) panics() (count uint64) {
 	return count
 }
 
-// storm adds to words of random pages while the collector runs without a pause, the number of Ps changes, a profile is taken, and
-// stacks grow in the function that faults.
+// storm adds to words of random pages while the collector runs without a pause, the number of Ps
+// changes, a profile is taken, and stacks grow in the function that faults.
 func (c *child) storm(pages, goroutines, rounds int) error {
 	debug.SetGCPercent(1)
 	defer debug.SetGCPercent(-1)
@@ -131,9 +132,10 @@ func grow(depth int, at *uint64) byte {
 
 // ---- the test's side ----
 
-// TestSigsegvLeavesOtherFaultsAlone: what is not ours panics and can be recovered as in every Go program.
+// TestSigsegvLeavesOtherFaultsAlone: what is not ours panics and can be recovered as in every Go
+// program.
 func TestSigsegvLeavesOtherFaultsAlone(t *testing.T) {
-	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
 	p, _ := r.Start()
 	if n := r.Value(p.(*testProgram).order(cmdPanics, 0, 0, 0)); n != 3 {
 		t.Errorf("%d of 3 faults were recovered as they should be", n)
@@ -142,7 +144,7 @@ func TestSigsegvLeavesOtherFaultsAlone(t *testing.T) {
 
 // TestSigsegvForeignCrash: a crash in C code ends the program with Go's message.
 func TestSigsegvForeignCrash(t *testing.T) {
-	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
 	started, _ := r.Start()
 	p := started.(*testProgram)
 	if _, err := r.Result(p.order(cmdCrash, 0, 0, 0)); err != errProgramEnded {
@@ -154,9 +156,10 @@ func TestSigsegvForeignCrash(t *testing.T) {
 	}
 }
 
-// TestSigsegvUnmapped: a program that unmaps shared memory by itself hurts nobody else, and loses the rest of it as others do.
+// TestSigsegvUnmapped: a program that unmaps shared memory by itself hurts nobody else, and loses
+// the rest of it as others do.
 func TestSigsegvUnmapped(t *testing.T) {
-	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	for page := pagetable.Page(3); page < 7; page++ {
@@ -165,7 +168,7 @@ func TestSigsegvUnmapped(t *testing.T) {
 	}
 	r.Value(p.order(cmdUnmap, 4, 0, 0))
 	for page := pagetable.Page(3); page < 7; page++ {
-		r.Want(pagetabletest.Word(r.Revoke(page), 8), uint64(page), "the last word")
+		r.Want(Word(r.Revoke(page), 8), uint64(page), "the last word")
 	}
 	load := p.Load(6, 0)
 	r.Fault(id, 6, false)
@@ -295,20 +298,21 @@ func (s *server) sum() (sum uint64) {
 }
 
 func (s *server) until(what string, ok func() bool) {
-	for deadline := time.Now().Add(time.Minute); !ok(); s.turn() {
+	for deadline := time.Now().Add(patience.Or(time.Minute)); !ok(); s.turn() {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("waited a minute for %s; %d faults were settled", what, s.settled)
 		}
 	}
 }
 
-// TestSigsegvStorm: no addition is lost, and nothing hangs, whatever the runtimes of two programs do and however often their
-// pages are taken away; also when there are so few mappings that they are joined all the time.
+// TestSigsegvStorm: no addition is lost, and nothing hangs, whatever the runtimes of two programs
+// do and however often their pages are taken away; also when there are so few mappings that they
+// are joined all the time.
 func TestSigsegvStorm(t *testing.T) {
 	for _, maxSplits := range []uint64{0, 4} {
 		t.Run(fmt.Sprintf("MaxSplits%d", maxSplits), func(t *testing.T) {
 			const pages, goroutines, rounds = 12, 6, 4000
-			fx := sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{maxSplits: maxSplits})
+			fx := sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{maxSplits: maxSplits})
 			s := newServer(t, fx.Table.(*pagetable.Sigsegv), pages)
 			var answers []chan error
 			var programs []*testProgram
@@ -349,8 +353,8 @@ func TestSigsegvStorm(t *testing.T) {
 	}
 }
 
-// TestSigsegvManyMappings: a program touches every other page of a region with more of them than it may have mappings. It has
-// the most of them that fit, and all of its words.
+// TestSigsegvManyMappings: a program touches every other page of a region with more of them than it
+// may have mappings. It has the most of them that fit, and all of its words.
 func TestSigsegvManyMappings(t *testing.T) {
 	const pages, limit = 4096, 256
 	fx := sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pages}, programOptions{maxSplits: limit})
@@ -378,39 +382,123 @@ func TestSigsegvManyMappings(t *testing.T) {
 	}
 	into := make([]byte, table.PageBytes())
 	for i := 0; i < pages; i += 2 {
-		if err := table.Read(pagetable.Page(i), into); err != nil || pagetabletest.Word(into, 8) != uint64(i)+1 {
-			t.Fatalf("page %d holds %d, %v", i, pagetabletest.Word(into, 8), err)
+		if err := table.Read(pagetable.Page(i), into); err != nil || Word(into, 8) != uint64(i)+1 {
+			t.Fatalf("page %d holds %d, %v", i, Word(into, 8), err)
 		}
 	}
-	stats := pagetabletest.NewRig(t, fx)
+	stats := NewRig(t, fx)
 	if n := stats.Value(p.order(cmdStats, 0, 0, 0)); n == 0 {
 		t.Error("the limit was never reached")
 	}
 }
 
-// TestSigsegvDetachOfLivingProgram: a program that is detached loses its access before anybody else gets the page.
+// TestSigsegvDetachOfLivingProgram: a program that is detached loses its access before anybody else
+// gets the page.
 func TestSigsegvDetachOfLivingProgram(t *testing.T) {
-	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
 	table := r.Table().(*pagetable.Sigsegv)
 	started, id := r.Start()
 	p := started.(*testProgram)
 	r.Value(r.Installed(p, id, 4, 1, true))
 	r.Value(p.Store(4, 0, 2))
-	table.Detach(id)
-	if page := r.Revoke(4); pagetabletest.Word(page, 0) != 2 {
-		t.Errorf("the last word is %d", pagetabletest.Word(page, 0))
+	table.Detach(id, false)
+	if page := r.Revoke(4); Word(page, 0) != 2 {
+		t.Errorf("the last word is %d", Word(page, 0))
 	}
 	store := p.Store(4, 0, 3)
 	q, qid := r.Start()
 	r.Value(r.Installed(q, qid, 4, 5, true))
-	r.Want(pagetabletest.Word(r.Read(4), 0), 5, "the word in the table")
+	r.Want(Word(r.Read(4), 0), 5, "the word in the table")
 	r.StillWaits(store, "its program was detached")
+	p.Kill()
+	deadline := time.Now().Add(patience.Or(10 * time.Second))
+	for table.ProgramCount() != 1 {
+		if _, err := table.Poll(make([]pagetable.Event, 4)); err != nil || time.Now().After(deadline) {
+			t.Fatalf("%d programs are known, %v; want the one that lives", table.ProgramCount(), err)
+		}
+	}
 }
 
-// TestSigsegvDropDoesNotWait: memory can be freed while a program that has touched it is stopped. The operation ends when the program goes on,
-// and the table's owner does not wait for that.
+// TestSigsegvDetachOfOneThatEnded: of programs that have ended those are reported that nobody has
+// detached.
+func TestSigsegvDetachOfOneThatEnded(t *testing.T) {
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	for range 3 {
+		p, _ := r.Start()
+		p.Kill()
+	}
+	next := func() pagetable.ProcID {
+		t.Helper()
+		var events [1]pagetable.Event
+		for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; {
+			n, err := r.Table().Poll(events[:])
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("no end is reported: %v", err)
+			}
+			if n == 1 && events[0].Kind == pagetable.ProcGone {
+				return events[0].Proc
+			}
+		}
+	}
+	all := map[pagetable.ProcID]bool{1: true, 2: true, 3: true}
+	delete(all, next())
+	for id := range all {
+		r.Table().Detach(id, false)
+		delete(all, id)
+		break
+	}
+	if got := next(); !all[got] {
+		t.Errorf("the end of program %d is reported, want one of %v", got, all)
+	}
+}
+
+// TestSigsegvOneOperationPerPage: a second operation on a page whose first is pending is a bug of
+// the caller.
+func TestSigsegvOneOperationPerPage(t *testing.T) {
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	started, id := r.Start()
+	p := started.(*testProgram)
+	r.Value(r.Installed(p, id, 4, 1, true))
+	r.Value(p.Store(4, 0, 2))
+	p.stop(t)
+	defer p.resume(t)
+	if out, err := r.Table().Downgrade(4); out != pagetable.Pending || err != nil {
+		t.Fatalf("Downgrade with a stopped program: %v, %v; want it to be pending", out, err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the second did not panic")
+		}
+	}()
+	_, _ = r.Table().Revoke(4, nil)
+}
+
+// TestSigsegvManyCommands: a program that is stopped is told more than its ring of commands has
+// room for. It does all when it goes on.
+func TestSigsegvManyCommands(t *testing.T) {
+	const pages = area.CommandSlots + 8
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pages}, programOptions{}))
+	started, id := r.Start()
+	p := started.(*testProgram)
+	for page := range pagetable.Page(pages) {
+		r.Value(r.Installed(p, id, page, 1, true))
+	}
+	p.stop(t)
+	for page := range pagetable.Page(pages) {
+		if out, err := r.Table().Downgrade(page); out != pagetable.Pending || err != nil {
+			t.Fatalf("Downgrade of page %d with a stopped program: %v, %v; want it to be pending", page, out, err)
+		}
+	}
+	p.resume(t)
+	for page := range pagetable.Page(pages) {
+		r.Finish(pagetable.OpDowngrade, page, pagetable.Pending, nil)
+	}
+}
+
+// TestSigsegvDropDoesNotWait: memory can be freed while a program that has touched it is stopped.
+// The operation ends when the program goes on, and the table's owner does not wait for that.
 func TestSigsegvDropDoesNotWait(t *testing.T) {
-	r := pagetabletest.NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	r.Value(r.Installed(p, id, 4, 1, true))
@@ -422,5 +510,5 @@ func TestSigsegvDropDoesNotWait(t *testing.T) {
 	}
 	p.resume(t)
 	r.Finish(pagetable.OpDrop, 4, out, err)
-	r.Want(pagetabletest.Word(r.Read(4), 0), 0, "a word of a dropped page")
+	r.Want(Word(r.Read(4), 0), 0, "a word of a dropped page")
 }

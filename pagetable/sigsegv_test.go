@@ -6,7 +6,6 @@ import (
 
 	"dsmd/internal/sigsegv"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
 // requireCgo skips a test in a build without cgo, where no program can have this trap.
@@ -17,7 +16,7 @@ func requireCgo(t testing.TB) {
 	}
 }
 
-func sigsegvFixture(t testing.TB, cfg pagetable.SigsegvConfig, opt programOptions) pagetabletest.Fixture {
+func sigsegvFixture(t testing.TB, cfg pagetable.SigsegvConfig, opt programOptions) Fixture {
 	t.Helper()
 	requireCgo(t)
 	s, err := pagetable.NewSigsegv(cfg)
@@ -25,27 +24,27 @@ func sigsegvFixture(t testing.TB, cfg pagetable.SigsegvConfig, opt programOption
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return pagetabletest.Fixture{Table: s, Start: func(t testing.TB, proc pagetable.ProcID) pagetabletest.Program {
+	return Fixture{Table: s, Start: func(t testing.TB, proc pagetable.ProcID) Program {
 		return attachProgram(t, s, proc, opt)
 	}}
 }
 
 func TestSigsegvConforms(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{})
+	runSuite(t, func(t testing.TB) Fixture {
+		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{})
 	})
 }
 
 // TestSigsegvConformsWithLargePages: a page of the table is several of the operating system's.
 func TestSigsegvConformsWithLargePages(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages, PageBytes: 4 * os.Getpagesize()}, programOptions{})
+	runSuite(t, func(t testing.TB) Fixture {
+		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, programOptions{})
 	})
 }
 
 // TestSigsegvConformsWithFewMappings: the program joins mappings all the time, and nobody notices.
 func TestSigsegvConformsWithFewMappings(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pagetabletest.RegionPages}, programOptions{maxSplits: 3})
+	runSuite(t, func(t testing.TB) Fixture {
+		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{maxSplits: 3})
 	})
 }

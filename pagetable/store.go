@@ -7,16 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is what both back ends have: the file with the bytes of the pages, its dimensions, and the checks of what callers give.
+// store is what both back ends have: the file with the bytes of the pages, its dimensions, and the
+// checks of arguments.
 type store struct {
-	pages     uint64
-	pageBytes uintptr
-	mem       memfd
-	lost      pageSet // absent pages whose contents nobody has, see Table.Lose
-	closed    bool
+	region
+	mem    memfd
+	lost   pageSet // absent pages whose contents nobody has, see Table.Lose
+	closed bool
 }
 
-// newStore makes the store of a table, checked. A page has the operating system's size if pageBytes is 0.
+// region is the dimensions of the pages together.
+type region struct {
+	pages     uint64
+	pageBytes uintptr
+}
+
+// newStore makes the store of a table, checked. A page has the operating system's size if pageBytes
+// is 0.
 func newStore(pages uint64, pageBytes int) (store, error) {
 	osPage := os.Getpagesize()
 	if pageBytes == 0 {
@@ -40,19 +47,21 @@ func newStore(pages uint64, pageBytes int) (store, error) {
 		mem.close()
 		return store{}, err
 	}
-	return store{pages: pages, pageBytes: uintptr(pageBytes), mem: mem}, nil
+	return store{region: region{pages, uintptr(pageBytes)}, mem: mem}, nil
 }
 
 // PageBytes is the size of a page in bytes.
-func (s *store) PageBytes() int { return int(s.pageBytes) }
+func (r region) PageBytes() int { return int(r.pageBytes) }
 
 // Pages is the number of pages in the region.
-func (s *store) Pages() uint64 { return s.pages }
+func (r region) Pages() uint64 { return r.pages }
 
-// MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is sealed.
-func (s *store) MemFD() int { return s.mem.fd }
+// MemFD is the descriptor that programs map: page p lies at offset p × PageBytes. Its size is
+// sealed.
+func (s *store) MemFD() int { return s.mem.given }
 
-// Read copies present pages; see Table. Only a writer's stores of the moment can make one a mixture of old and new.
+// Read copies present pages; see Table. Only a writer's stores of the moment can make one a mixture
+// of old and new.
 func (s *store) Read(first Page, into ...[]byte) error {
 	if s.closed {
 		return ErrClosed
@@ -73,34 +82,38 @@ func (s *store) readRun(first Page, into [][]byte) unix.Errno {
 }
 
 // offset is where the file has page p.
-func (s *store) offset(p Page) uint64 { return uint64(p) * uint64(s.pageBytes) }
+func (r region) offset(p Page) uint64 { return uint64(p) * uint64(r.pageBytes) }
 
-// check panics on arguments that only a bug of the caller can produce: acting on them would hand out other memory.
-func (s *store) check(op Op, p Page) {
-	if uint64(p) >= s.pages {
-		panic(fmt.Sprintf("pagetable: %v of page %d of a region of %d pages", op, p, s.pages))
+// check panics on arguments that only a bug of the caller can produce: acting on them would hand
+// out other memory.
+func (r region) check(op Op, p Page) {
+	if uint64(p) >= r.pages {
+		panic(fmt.Sprintf("pagetable: %v of page %d of a region of %d pages", op, p, r.pages))
 	}
 }
 
 // checkBytes does the same for the contents of a page, which may be nil.
-func (s *store) checkBytes(op Op, p Page, b []byte) {
-	if b != nil && uintptr(len(b)) != s.pageBytes {
-		panic(fmt.Sprintf("pagetable: %v of page %d with %d bytes; a page has %d", op, p, len(b), s.pageBytes))
+func (r region) checkBytes(op Op, p Page, b []byte) {
+	if b != nil && uintptr(len(b)) != r.pageBytes {
+		panic(fmt.Sprintf("pagetable: %v of page %d with %d bytes; a page has %d", op, p, len(b), r.pageBytes))
 	}
 }
 
 // checkRun does the same for a run of pages that is dropped.
-func (s *store) checkRun(first Page, count uint64) {
-	if uint64(first) > s.pages || count > s.pages-uint64(first) {
-		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, s.pages))
+func (r region) checkRun(first Page, count uint64) {
+	if uint64(first) > r.pages || count > r.pages-uint64(first) {
+		panic(fmt.Sprintf("pagetable: drop of %d pages from page %d of a region of %d", count, first, r.pages))
 	}
 }
 
-// checkAbsent panics if a page that is to be declared lost is here.
-func (s *store) checkAbsent(p Page) {
-	if s.mem.present(s.offset(p)) {
-		panic(fmt.Sprintf("pagetable: page %d is to be lost, and it is here", p))
+// lose notes that an absent page is lost. It removes what a program may have put into the file
+// there: that is no copy.
+func (s *store) lose(p Page) error {
+	if errno := s.mem.punch(s.offset(p), uint64(s.pageBytes)); errno != 0 {
+		return fail(OpLose, p, errno)
 	}
+	s.lost.add(p)
+	return nil
 }
 
 // punchRun makes a run of pages absent in the file.

@@ -1,6 +1,7 @@
 package pagetable_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"testing"
@@ -11,19 +12,18 @@ import (
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
-	"dsmd/pagetable/pagetabletest"
 )
 
 func TestUffdConforms(t *testing.T) {
-	pagetabletest.Run(t, newFixture)
+	runSuite(t, newFixture)
 }
 
-// TestUffdConformsWithLargePages: a page of the table is several of the operating system's, which faults and ioctls can
-// settle in part.
+// TestUffdConformsWithLargePages: a page of the table is several of the operating system's, which
+// faults and ioctls can settle in part.
 func TestUffdConformsWithLargePages(t *testing.T) {
-	pagetabletest.Run(t, func(t testing.TB) pagetabletest.Fixture {
+	runSuite(t, func(t testing.TB) Fixture {
 		uffdtest.Require(t)
-		return fixtureOf(t, pagetable.UffdConfig{Pages: pagetabletest.RegionPages, PageBytes: 4 * os.Getpagesize()})
+		return fixtureOf(t, pagetable.UffdConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()})
 	})
 }
 
@@ -44,7 +44,8 @@ func TestNewUffdRefusesBadSizes(t *testing.T) {
 	}
 }
 
-// TestLargestRegionIsSparse: 16 TiB cost no memory until pages are touched, and nothing again when they are dropped.
+// TestLargestRegionIsSparse: 16 TiB cost no memory until pages are touched, and nothing again when
+// they are dropped.
 func TestLargestRegionIsSparse(t *testing.T) {
 	pages := uint64(pagetable.MaxRegionBytes / os.Getpagesize())
 	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: pages})
@@ -93,6 +94,46 @@ func TestProgramsCannotResizeTheFile(t *testing.T) {
 		if err := unix.Ftruncate(u.MemFD(), size); !errors.Is(err, unix.EPERM) {
 			t.Errorf("ftruncate to %d bytes: %v, want EPERM", size, err)
 		}
+	}
+}
+
+// TestProgramsCannotChangeTheDaemonsFile: flags and position belong to an open file, which whoever
+// has a descriptor of it can change. With O_APPEND the daemon's writes would go to the end, which
+// is sealed.
+func TestProgramsCannotChangeTheDaemonsFile(t *testing.T) {
+	for name, open := range map[string]func() (pagetable.Table, error){
+		"uffd":    func() (pagetable.Table, error) { return pagetable.NewUffd(pagetable.UffdConfig{Pages: 8}) },
+		"sigsegv": func() (pagetable.Table, error) { return pagetable.NewSigsegv(pagetable.SigsegvConfig{Pages: 8}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer table.Close()
+			given, err := unix.Dup(table.MemFD()) // as a program gets it
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(given)
+			for _, flags := range []int{unix.O_APPEND, unix.O_NONBLOCK, unix.O_ASYNC, unix.O_DIRECT, unix.O_NOATIME} {
+				if _, err := unix.FcntlInt(uintptr(given), unix.F_SETFL, flags); err != nil {
+					t.Logf("flags %#o: %v", flags, err)
+				}
+				page := bytes.Repeat([]byte{byte(flags>>8 | 1)}, table.PageBytes())
+				done(t)(table.Install(3, page, true, pagetable.AllProcs))
+				into := make([]byte, table.PageBytes())
+				if err := table.Read(3, into); err != nil || !bytes.Equal(into, page) {
+					t.Errorf("flags %#o: the page reads %d..., %v", flags, into[0], err)
+				}
+				done(t)(table.Revoke(3, into))
+			}
+			if _, err := unix.Seek(given, 12345, unix.SEEK_SET); err != nil {
+				t.Fatal(err)
+			}
+			done(t)(table.Lose(3))
+			done(t)(table.Install(3, nil, false, pagetable.AllProcs))
+		})
 	}
 }
 
@@ -149,17 +190,18 @@ func TestNoAllocationPerOperation(t *testing.T) {
 	}
 }
 
-// TestOtherEventsThanFaults: a program whose userfaultfd reports something else than faults is reported gone, and others are served.
+// TestOtherEventsThanFaults: a program whose userfaultfd reports something else than faults is
+// reported gone, and others are served.
 func TestOtherEventsThanFaults(t *testing.T) {
 	uffdtest.Require(t)
 	b := newLab(t)
-	size := pagetabletest.RegionPages * os.Getpagesize()
-	mem, err := unix.Mmap(b.u.MemFD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mem)
+	size := RegionPages * os.Getpagesize()
 	for proc := pagetable.ProcID(1); proc < 4; proc += 2 { // alone at first, then beside another
+		mem, err := unix.Mmap(b.u.MemFD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Munmap(mem)
 		fd := uffdtest.OpenWithEvents(t)
 		base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 		if err := fd.Register(base, uintptr(size)); err != nil {
@@ -174,7 +216,7 @@ func TestOtherEventsThanFaults(t *testing.T) {
 		}
 		given := make(chan error, 1)
 		go func() { given <- unix.Madvise(mem, unix.MADV_DONTNEED) }()
-		waitReadable(t, b.u.WaitFD())
+		awaitReadable(t, b.u.WaitFD())
 		var events [8]pagetable.Event
 		for n := 0; n == 0; {
 			if n, err = b.u.Poll(events[:]); err != nil {
@@ -184,7 +226,7 @@ func TestOtherEventsThanFaults(t *testing.T) {
 		if ev := events[0]; ev.Kind != pagetable.ProcGone || ev.Proc != proc || !errors.Is(ev.Err, uffd.ErrNotAFault) {
 			t.Errorf("got %+v, want that program %d is gone, and why", ev, proc)
 		}
-		b.u.Detach(proc)
+		b.u.Detach(proc, false)
 		if err := <-given; err != nil {
 			t.Errorf("madvise: %v", err)
 		}

@@ -10,29 +10,37 @@ import (
 type Op uint8
 
 const (
-	// OpAcquire: wait for the lock Object with Access. Reply: StatusOK, StatusByWord, or StatusOwnerDied with Rank; all grant it.
+	// OpAcquire: wait for the lock Object with Access. Reply: StatusOK or StatusByWord, which grant
+	// it; or StatusUnrepaired with Rank, which does not.
 	OpAcquire Op = iota + 1
-	// OpRelease: give back the lock Object, held with Access. Ticket is 0; no Reply.
+	// OpRelease: give back the lock Object, held with Access. Ticket is 0; no Reply. Count is 0, or
+	// 1 + the Rank of the StatusOwnerDied that granted the lock, if what it protects is not
+	// repaired.
 	OpRelease
 	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload. Reply: all
-	// payloads in the order of ranks; StatusNodeLost, at once, if more ranks of the job are lost than Count, which the program knows of.
+	// payloads in the order of ranks; StatusNodeLost, at once, if more ranks of the job are lost
+	// than Count, which the program knows of.
 	OpArrive
-	// OpBind: find or make the memory called Name: Count elements of ElemBytes each, of the type
-	// that TypeHash decides and Signature describes. All ranks must agree on Call.Identity. Reply:
-	// AppendPages, a run of Call.Pages pages; or StatusMismatch with the identity that the name has; or StatusNoSpace.
+	// OpBind: find or make the memory called Name: Count elements of ElemBytes each. TypeHash
+	// decides whether types are the same, and Signature describes the type. All ranks must agree on
+	// Call.Identity. Reply: AppendPages, a run of Call.Pages pages; or StatusMismatch with the
+	// identity that the name has; or StatusNoSpace.
 	OpBind
-	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or StatusUnknown.
+	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or
+	// StatusUnknown.
 	OpUnbind
-	// OpKeep: the memory called Name, which this program has bound, stays when nobody uses it any more, until OpDiscard.
-	// Reply: StatusOK or StatusUnknown.
+	// OpKeep: keep the memory called Name, which this program has bound, until OpDiscard, also when
+	// nobody uses it any more. Reply: StatusOK or StatusUnknown.
 	OpKeep
-	// OpDiscard: the memory called Name need not stay, whoever uses it. Reply, after the pages are free if nobody does:
-	// StatusOK or StatusUnknown.
+	// OpDiscard: the memory called Name need not stay, whoever uses it. Reply, after the pages are
+	// free if nobody does: StatusOK or StatusUnknown.
 	OpDiscard
-	// OpPrefetch: fetch Count pages from page number Object on, with Access. Reply when they are here.
+	// OpPrefetch: fetch Count pages from page number Object on, with Access. Reply when they are
+	// here.
 	OpPrefetch
-	// OpPin: OpPrefetch, and the pages stay here until OpUnpin. Reply when all are held: StatusOK; StatusNoSpace if the
-	// program would hold too many; StatusUnknown if they are no allocated part of the region.
+	// OpPin: OpPrefetch, and the pages stay here until OpUnpin. Reply when all are held: StatusOK;
+	// StatusNoSpace if the program would hold too many; StatusUnknown if they are no allocated part
+	// of the region.
 	OpPin
 	// OpUnpin: give back what the OpPin with the ticket Object holds. Ticket is 0; no Reply.
 	OpUnpin
@@ -40,16 +48,25 @@ const (
 	OpCancel
 	// OpStats: tell the daemon's counters. Reply: AppendCounters.
 	OpStats
-	// OpLostPage: is the page with number Object lost? Reply: StatusOK with the node in Rank that had its only copy, or StatusUnknown if it
-	// is not known to be lost.
+	// OpLostPage: is the page with number Object lost? Reply: StatusOK with the node in Rank that
+	// had its only copy, or StatusUnknown if it is not known to be lost.
 	OpLostPage
-	// OpLostRanks: which ranks of the program's job were lost with their nodes since it attached? Reply: AppendRanks.
+	// OpLostRanks: which ranks of the program's job were lost with their nodes since it attached?
+	// Reply: AppendRanks.
 	OpLostRanks
-	// OpDrain: have the node leave the cluster, with nothing that others need. Reply when it has left, and then the daemon ends; or StatusUnknown, and
-	// the payload is a text that says why it does not leave.
+	// OpDrain: let the node leave the cluster, after it has handed over all that others need. Reply
+	// when it has left, and then the daemon ends; or StatusUnknown, with the reason why it does not
+	// leave as payload.
 	OpDrain
-	// OpCommit: have what was written on this node to replicated memory kept by the nodes that keep its backups. Reply, when they do: StatusOK.
+	// OpCommit: send what was written on this node to replicated memory to the nodes that keep its
+	// backups. Reply when they have it: StatusOK.
 	OpCommit
+	// OpRepair: OpAcquire with Write, and the lock is granted also if its last holder died holding
+	// it. Reply: StatusOK, StatusByWord, or StatusOwnerDied with Rank; all grant it.
+	OpRepair
+	// OpTry: OpAcquire, and if the lock is at this node and somebody here holds it, or waits for
+	// it, the Reply is StatusHeld, at once.
+	OpTry
 
 	opEnd
 )
@@ -58,7 +75,7 @@ var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
-	OpCommit: "Commit",
+	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try",
 }
 
 func (o Op) String() string {
@@ -68,6 +85,9 @@ func (o Op) String() string {
 	return fmt.Sprintf("Op(%d)", uint8(o))
 }
 
+// TakesLock is whether the op asks for a lock.
+func (o Op) TakesLock() bool { return o == OpAcquire || o == OpRepair || o == OpTry }
+
 // Access is a right to a lock or a page. The numbers are those of protocol.Access.
 type Access uint8
 
@@ -76,10 +96,11 @@ const (
 	Write Access = 2 // alone
 )
 
-// PinPatience is how long others wait for a page that OpPin holds before the daemon breaks the pin.
+// PinPatience is how long others wait for a pinned page before the daemon breaks the pin.
 const PinPatience = time.Second
 
-// MaxReplicas bounds the lost nodes that memory can be asked to survive. The number is that of package protocol.
+// MaxReplicas bounds the lost nodes that memory can be asked to survive. The number is that of
+// package protocol.
 const MaxReplicas = 7
 
 // MaxTicket is the largest ticket; 0 names no call.
@@ -87,18 +108,23 @@ const MaxTicket = 1<<64 - 1
 
 // Call is a program's request. Which fields an Op uses is said there; all others are zero.
 type Call struct {
-	Op        Op
-	Replicas  uint8  // OpBind: how many lost nodes the memory survives, at most MaxReplicas
-	Access    Access // OpAcquire, OpRelease, OpPrefetch, OpPin
-	Parties   uint32 // OpArrive, at least 1
-	Ticket    uint64 // all but OpRelease and OpUnpin, never 0
-	Object    uint64 // Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number; OpUnpin: ticket
-	Count     uint64 // OpBind: elements. OpPrefetch, OpPin: pages, at least 1. OpArrive: ranks known to be lost
+	Op       Op
+	Replicas uint8  // OpBind: how many lost nodes the memory survives, at most MaxReplicas
+	Access   Access // OpAcquire, OpRepair, OpTry, OpRelease, OpPrefetch, OpPin
+	Parties  uint32 // OpArrive, at least 1
+	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
+	// Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number;
+	// OpUnpin: ticket
+	Object uint64
+	// OpBind: elements. OpPrefetch, OpPin: pages, at least 1. OpArrive: ranks known to be lost.
+	// OpRelease: see there
+	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes
 	Signature string // OpBind: at most MaxSignature bytes
-	Payload   []byte // OpArrive: at most MaxContribution bytes. After decoding it points into the frame
+	// OpArrive: at most MaxContribution bytes. After decoding it points into the frame
+	Payload []byte
 }
 
 // check tells what is wrong with a call.
@@ -107,7 +133,7 @@ func (m *Call) check() error {
 	switch {
 	case (m.Ticket != 0) != uses.ticket:
 		return fmt.Errorf("%w: %v with ticket %d", ErrMalformed, m.Op, m.Ticket)
-	case uses.access && m.Access != Read && m.Access != Write, !uses.access && m.Access != 0:
+	case uses.access && m.Access != Read && m.Access != Write, !uses.access && m.Access != 0, m.Op == OpRepair && m.Access != Write:
 		return fmt.Errorf("%w: %v with access %d", ErrMalformed, m.Op, m.Access)
 	case (m.Parties != 0) != (m.Op == OpArrive):
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
@@ -115,7 +141,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v of memory that survives the loss of %d nodes", ErrMalformed, m.Op, m.Replicas)
 	case m.Object != 0 && !uses.object:
 		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
-	case m.Count != 0 && m.Op != OpBind && m.Op != OpPrefetch && m.Op != OpPin && m.Op != OpArrive, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0:
+	case m.Count != 0 && !uses.count, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0, m.Op == OpRelease && (m.Count > 1<<32-1 || m.Count != 0 && m.Access != Write):
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
@@ -130,7 +156,8 @@ func (m *Call) check() error {
 }
 
 // Pages is how many pages of pageBytes an OpBind needs: at least one, also for no bytes, so that
-// ranks which disagree about an empty allocation learn of it. ok is false if the bytes overflow 64 bits.
+// ranks which disagree about an empty allocation learn of it. ok is false if the bytes overflow 64
+// bits.
 func (m *Call) Pages(pageBytes uint32) (pages uint64, ok bool) {
 	hi, lo := bits.Mul64(m.Count, m.ElemBytes)
 	pages = lo / uint64(pageBytes)
@@ -143,8 +170,9 @@ func (m *Call) Pages(pageBytes uint32) (pages uint64, ok bool) {
 // maxIdentity bounds Identity, in bytes.
 const maxIdentity = 4 << 10
 
-// Identity is what all ranks that bind a name must agree on, and reads well in an error: the number of
-// elements, the type, and its hash, which decides where the type is too long to be shown whole. At most 4 KiB.
+// Identity is what all ranks that bind a name must agree on, as an error shows it: the number of
+// elements, the type, and its hash, which decides where the type is too long to be shown whole. At
+// most 4 KiB.
 func (m *Call) Identity() string {
 	count, hash := fmt.Sprintf("%d elements of ", m.Count), fmt.Sprintf(" (%d bytes each, layout %016x)", m.ElemBytes, m.TypeHash)
 	if m.Replicas > 0 {
@@ -154,16 +182,18 @@ func (m *Call) Identity() string {
 }
 
 // opFields says which fields that several ops share an op uses.
-var opFields = [opEnd]struct{ ticket, access, object, name bool }{
+var opFields = [opEnd]struct{ ticket, access, object, name, count bool }{
 	OpAcquire:  {ticket: true, access: true, object: true},
-	OpRelease:  {access: true, object: true},
-	OpArrive:   {ticket: true, object: true},
-	OpBind:     {ticket: true, object: true, name: true},
+	OpRepair:   {ticket: true, access: true, object: true},
+	OpTry:      {ticket: true, access: true, object: true},
+	OpRelease:  {access: true, object: true, count: true},
+	OpArrive:   {ticket: true, object: true, count: true},
+	OpBind:     {ticket: true, object: true, name: true, count: true},
 	OpUnbind:   {ticket: true, object: true, name: true},
 	OpKeep:     {ticket: true, object: true, name: true},
 	OpDiscard:  {ticket: true, object: true, name: true},
-	OpPrefetch: {ticket: true, access: true, object: true},
-	OpPin:      {ticket: true, access: true, object: true},
+	OpPrefetch: {ticket: true, access: true, object: true, count: true},
+	OpPin:      {ticket: true, access: true, object: true, count: true},
 	OpUnpin:    {object: true},
 	OpCancel:   {ticket: true},
 	OpStats:    {ticket: true},
@@ -227,14 +257,27 @@ func DecodeCall(b []byte) (Call, error) {
 type Status uint8
 
 const (
-	StatusOK        Status = iota
-	StatusCanceled         // OpCancel ended the wait
-	StatusOwnerDied        // the lock is granted; the program that held it last, Rank, died holding it, or died with its node (OwnerNode)
-	StatusMismatch         // another rank gave another type, length or number of parties; the payload is a text
-	StatusNoSpace          // the region has no room for this; or, if there is a payload, a limit is reached, and the text says which
-	StatusUnknown          // the name is not bound, or the pages are not part of the region
-	StatusNodeLost         // a node was lost, and with it a rank of the job, a page, or the knowledge of who has passed a barrier; the payload is a text
-	StatusByWord           // OpAcquire: the lock is granted, by the word for it on the program's control page, and is given back there. No protocol.Status
+	StatusOK       Status = iota
+	StatusCanceled        // OpCancel ended the wait
+	// the lock is granted to who repairs; the program that held it last, Rank, died holding it, or
+	// died with its node (OwnerNode)
+	StatusOwnerDied
+	// another rank gave another type, length or number of parties; the payload is a text
+	StatusMismatch
+	// the region has no room for this; or, if there is a payload, a limit is reached, and the text
+	// says which
+	StatusNoSpace
+	StatusUnknown // the name is not bound, or the pages are not part of the region
+	// a node was lost, and with it a rank of the job, a page, or the knowledge of who has passed a
+	// barrier; the payload is a text
+	StatusNodeLost
+	// the lock is not granted, for the reason of StatusOwnerDied, with the same Rank
+	StatusUnrepaired
+	// OpAcquire, OpRepair, OpTry: the lock is granted, by the word for it on the program's control
+	// page, and is given back there. No protocol.Status
+	StatusByWord
+	// OpTry: the lock is not granted, because it is in use. No protocol.Status
+	StatusHeld
 
 	statusEnd
 )
@@ -242,7 +285,7 @@ const (
 var statusNames = [statusEnd]string{
 	StatusOK: "ok", StatusCanceled: "canceled", StatusOwnerDied: "owner died",
 	StatusMismatch: "mismatch", StatusNoSpace: "no space", StatusUnknown: "unknown",
-	StatusByWord: "by its word", StatusNodeLost: "node lost",
+	StatusByWord: "by its word", StatusNodeLost: "node lost", StatusUnrepaired: "unrepaired", StatusHeld: "held",
 }
 
 func (s Status) String() string {
@@ -259,7 +302,7 @@ const replyHeaderBytes = 8 + 4 + 1 + 3
 type Reply struct {
 	Ticket  uint64
 	Status  Status
-	Rank    uint32 // StatusOwnerDied; OpLostPage: the node
+	Rank    uint32 // StatusOwnerDied, StatusUnrepaired; OpLostPage: the node
 	Payload []byte // at most MaxPayload bytes. After decoding it points into the frame
 }
 
@@ -313,8 +356,8 @@ func DecodePages(b []byte) (first, count uint64, err error) {
 	return le.Uint64(b), le.Uint64(b[8:]), nil
 }
 
-// OwnerNode is the node that was lost, perhaps with a program that held the lock, which StatusOwnerDied names by such a Rank; false if it names
-// a program's rank.
+// OwnerNode is the node that was lost, perhaps with a program that held the lock, which
+// StatusOwnerDied and StatusUnrepaired name by such a Rank; false if it names a program's rank.
 func OwnerNode(rank uint32) (node int, lost bool) {
 	const whole = 1 << 31
 	return int(rank &^ whole), rank&whole != 0
@@ -323,7 +366,8 @@ func OwnerNode(rank uint32) (node int, lost bool) {
 // MaxRank is the largest rank that a job can have.
 const MaxRank = 1<<16 - 1
 
-// AppendRanks appends the payload that answers OpLostRanks: a bit for each rank, at most 8 KiB. It panics if one is above MaxRank.
+// AppendRanks appends the payload that answers OpLostRanks: a bit for each rank, at most 8 KiB. It
+// panics if one is above MaxRank.
 func AppendRanks(b []byte, ranks []uint32) []byte {
 	start := len(b)
 	for _, rank := range ranks {
@@ -361,13 +405,14 @@ type Counter struct {
 // MaxCounters bounds the counters in one reply.
 const MaxCounters = 240
 
-// FoughtIn begins the names of counters that are of one allocation, whose name follows: how often writers on other nodes have taken pages of it that had been
-// gained by programs of this node which had not synchronised since.
-const FoughtIn = "fought_pages_in/"
+// ContendedIn begins the names of counters that are of one allocation, whose name follows: how
+// often writers on other nodes have taken pages of it that had been gained by programs of this node
+// which had not synchronised since.
+const ContendedIn = "contended_pages_in/"
 
-// AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a daemon
-// can add figures without a new version. It panics on more than MaxCounters and on names that are
-// empty or too long.
+// AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a
+// daemon can add figures without a new version. It panics on more than MaxCounters and on names
+// that are empty or too long.
 func AppendCounters(b []byte, counters []Counter) []byte {
 	if len(counters) > MaxCounters {
 		panic(fmt.Sprintf("attach: %d counters, at most %d are allowed", len(counters), MaxCounters))

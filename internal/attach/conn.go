@@ -31,13 +31,14 @@ func CheckSocket(socket string) error {
 	return nil
 }
 
-// Conn is a program's end of a connection. ReadFrame and TakeFD belong to one goroutine at a time; Write and
-// Close may be called from any.
+// Conn is a program's end of a connection. ReadFrame and TakeFD belong to one goroutine at a time;
+// Write and Close may be called from any.
 type Conn struct {
 	c      *net.UnixConn
 	own    *own // after Unpoll; c is closed then
 	stream Stream
-	write  sync.Mutex // keeps frames whole. Held while Write may block; nothing else is taken under it
+	// write keeps frames whole. It is held while Write may block; nothing else is taken under it.
+	write sync.Mutex
 }
 
 // Dial connects to the daemon at socket.
@@ -56,8 +57,8 @@ func Dial(ctx context.Context, socket string) (*Conn, error) {
 // NewConn makes a Conn of a connected stream socket, which it owns from here on.
 func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c} }
 
-// ReadFrame waits for the next frame. It is valid until the next call. The error is io.EOF when the peer has
-// closed between frames, and io.ErrUnexpectedEOF when it did within one.
+// ReadFrame waits for the next frame. It is valid until the next call. The error is io.EOF when the
+// peer has closed between frames, and io.ErrUnexpectedEOF when it did within one.
 func (c *Conn) ReadFrame() (Frame, error) {
 	for {
 		f, ok, err := c.stream.Next()
@@ -70,7 +71,8 @@ func (c *Conn) ReadFrame() (Frame, error) {
 			}
 			continue
 		}
-		var oob [64]byte // more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
+		// more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
+		var oob [64]byte
 		n, oobn, flags, _, err := c.c.ReadMsgUnix(c.stream.Space(), oob[:])
 		if err != nil {
 			if errors.Is(err, io.EOF) {
@@ -113,7 +115,8 @@ func (c *Conn) atEOF() error {
 // TakeFD hands over the descriptor that came with the frame last read.
 func (c *Conn) TakeFD() (int, error) { return c.stream.TakeFD() }
 
-// Write sends whole frames, and descriptors with the first of them; after Unpoll there can be none. The descriptors stay the caller's.
+// Write sends whole frames, and descriptors with the first of them; after Unpoll there can be none.
+// The descriptors stay the caller's.
 func (c *Conn) Write(frames []byte, fds ...int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -137,8 +140,9 @@ func (c *Conn) Write(frames []byte, fds ...int) error {
 // ErrForeign is wrapped by the error of CheckDaemon about a daemon of another user.
 var ErrForeign = errors.New("attach: the daemon belongs to another user")
 
-// CheckDaemon says whether the daemon at the other end is this user's or root's. One of another user has only put its socket where
-// this one's was expected, and would read and write the program's memory. The kernel tells whose it is.
+// CheckDaemon reports whether the daemon at the other end is this user's or root's. One of another
+// user has only put its socket where this one's was expected, and would read and write the
+// program's memory. The kernel tells whose it is.
 func (c *Conn) CheckDaemon() error {
 	var uid uint32
 	var failed error
@@ -164,7 +168,8 @@ func (c *Conn) Socket(f func(fd int)) error {
 	return raw.Control(func(fd uintptr) { f(int(fd)) })
 }
 
-// Shutdown ends both directions of the connection, but what has already arrived can still be read. It closes nothing.
+// Shutdown ends both directions of the connection, but what has already arrived can still be read.
+// It closes nothing.
 func (c *Conn) Shutdown() {
 	if c.own != nil {
 		_ = c.Socket(func(fd int) { unix.Shutdown(fd, unix.SHUT_RDWR) })
@@ -174,8 +179,9 @@ func (c *Conn) Shutdown() {
 	c.c.CloseWrite()
 }
 
-// Close closes the connection; a ReadFrame that waits returns an error, but after Unpoll, when it has to be interrupted first. Descriptors that nobody took
-// are closed by the reading goroutine's Discard.
+// Close closes the connection; a ReadFrame that waits returns an error, but after Unpoll, when it
+// has to be interrupted first. Descriptors that nobody took are closed by the reading goroutine's
+// Discard.
 func (c *Conn) Close() error {
 	if c.own != nil {
 		return errors.Join(c.own.file.Close(), c.own.stop.Close())
@@ -183,5 +189,6 @@ func (c *Conn) Close() error {
 	return c.c.Close()
 }
 
-// Discard closes the descriptors that have arrived and nobody took. The reading goroutine calls it last.
+// Discard closes the descriptors that have arrived and nobody took. The reading goroutine calls it
+// last.
 func (c *Conn) Discard() { c.stream.Close() }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Version is the version of this protocol. Both sides must have the same: a program and its daemon are built
-// from the same release, so there is nothing to negotiate.
-const Version = 7
+// Version is the version of this protocol. Both sides must have the same: a program and its daemon
+// are built from the same release, so there is nothing to negotiate.
+const Version = 8
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
@@ -18,7 +18,8 @@ const (
 	MaxPayload = 64 << 10
 	// MaxFrame bounds a frame with its header, in bytes. A receiver needs room for one frame only.
 	MaxFrame = HeaderBytes + replyHeaderBytes + MaxPayload
-	// MaxName bounds the name of an allocation, in bytes: what a user may choose, and the name of a job before it.
+	// MaxName bounds the name of an allocation, in bytes: what a user may choose, and the name of a
+	// job before it.
 	MaxName = 320
 	// MaxJob bounds the name of a job, in bytes.
 	MaxJob = 63
@@ -70,8 +71,8 @@ type Frame struct {
 }
 
 // Next parses the first frame of buf. ok is false when buf holds only part of a frame: read more
-// and call again. rest is what follows the frame. An error means that the stream can't be understood from
-// here on; it wraps ErrMalformed.
+// and call again. rest is what follows the frame. An error means that the stream can't be
+// understood from here on; it wraps ErrMalformed.
 func Next(buf []byte) (f Frame, rest []byte, ok bool, err error) {
 	if len(buf) < HeaderBytes {
 		return Frame{}, buf, false, nil
@@ -93,7 +94,8 @@ func Next(buf []byte) (f Frame, rest []byte, ok bool, err error) {
 	return Frame{Kind: kind, Body: buf[HeaderBytes:end:end]}, buf[end:], true, nil
 }
 
-// Only parses buf, which must be one whole frame of the given kind and nothing else, as it lies on a control page. The error wraps ErrMalformed.
+// Only parses buf, which must be one whole frame of the given kind and nothing else, as it lies on
+// a control page. The error wraps ErrMalformed.
 func Only(buf []byte, kind Kind) (Frame, error) {
 	f, rest, whole, err := Next(buf)
 	if err == nil && (!whole || len(rest) > 0 || f.Kind != kind) {

@@ -46,6 +46,9 @@ func sampleCalls() []Call {
 	return []Call{
 		{Op: OpAcquire, Access: Write, Ticket: 1, Object: NameHash(NameLock, "queue")},
 		{Op: OpRelease, Access: Read, Object: NameHash(NameLock, "queue")},
+		{Op: OpRelease, Access: Write, Object: NameHash(NameLock, "queue"), Count: 1<<32 - 1},
+		{Op: OpRepair, Access: Write, Ticket: 1, Object: NameHash(NameLock, "queue")},
+		{Op: OpTry, Access: Read, Ticket: 1, Object: NameHash(NameLock, "queue")},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 4, Payload: []byte{1, 2}},
 		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
 		{Op: OpKeep, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},
@@ -221,6 +224,10 @@ func TestOldHelloStillTellsItsVersion(t *testing.T) {
 func TestCallsThatMakeNoSense(t *testing.T) {
 	for name, c := range map[string]Call{
 		"release with ticket":    {Op: OpRelease, Access: Read, Ticket: 1},
+		"repair for reading":     {Op: OpRepair, Access: Read, Ticket: 1},
+		"acquire with a count":   {Op: OpAcquire, Access: Read, Ticket: 1, Count: 1},
+		"reader has to repair":   {Op: OpRelease, Access: Read, Count: 1},
+		"release for no rank":    {Op: OpRelease, Access: Write, Count: 1 << 32},
 		"acquire without ticket": {Op: OpAcquire, Access: Read},
 		"acquire for nothing":    {Op: OpAcquire, Ticket: 1},
 		"barrier of nobody":      {Op: OpArrive, Ticket: 1},
@@ -330,7 +337,8 @@ func TestBindPagesAndIdentity(t *testing.T) {
 }
 
 func TestNameHash(t *testing.T) {
-	// The empty name under kind k is one round of FNV-1a of k; "a" alone is in the reference's test vectors.
+	// The empty name under kind k is one round of FNV-1a of k; "a" alone is in the reference's test
+	// vectors.
 	if h := NameHash('a', ""); h != 0xaf63dc4c8601ec8c {
 		t.Errorf("FNV-1a of \"a\" is %#x", h)
 	}

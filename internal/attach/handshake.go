@@ -10,14 +10,15 @@ var le = binary.LittleEndian
 // NoRank is Hello.Rank of a program that was not told its rank: the daemon chooses one.
 const NoRank int32 = -1
 
-// Hello is a program's first frame. Its version comes first in the body and will in every future version, so that
-// a daemon can always say which version it met (HelloVersion).
+// Hello is a program's first frame. Its version comes first in the body and will in every future
+// version, so that a daemon can always say which version it met (HelloVersion).
 type Hello struct {
 	Version uint32
 	PID     uint32
 	Rank    int32  // or NoRank
 	Size    uint32 // programs of the job, if Job has a name; 0: as many as the daemon was told
-	Job     string // at most MaxJob bytes; "": the one that all programs belong to which say nothing
+	// at most MaxJob bytes; "": the one that all programs belong to which say nothing
+	Job     string
 	Program string // for logs; cut to MaxText
 }
 
@@ -63,8 +64,8 @@ func DecodeHello(b []byte) (Hello, error) {
 	return m, nil
 }
 
-// Trap hands the daemon its side of the program's trap, a descriptor which is attached to the frame: a userfaultfd, or, with Sigsegv,
-// the socket that package sigsegv makes.
+// Trap hands the daemon its side of the program's trap, a descriptor which is attached to the
+// frame: a userfaultfd, or, with Sigsegv, the socket that package sigsegv makes.
 type Trap struct {
 	Sigsegv      bool   // Welcome.Trap was "sigsegv"
 	UserModeOnly bool   // the descriptor reports no faults that happen inside system calls
@@ -162,7 +163,8 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	return m, nil
 }
 
-// RefuseCode says why a daemon turned a program away, for programs; Refuse.Reason says it for people.
+// RefuseCode says why a daemon turned a program away, for programs; Refuse.Reason says it for
+// people.
 type RefuseCode uint8
 
 const (
@@ -174,8 +176,10 @@ const (
 
 // Refuse turns a program away.
 type Refuse struct {
-	Code   RefuseCode // a code that the receiver does not know means RefuseOther: the sender may be of another version
-	Reason string     // says what to do next; cut to MaxText
+	// Code: a value that the receiver does not know means RefuseOther: the sender may be of another
+	// version.
+	Code   RefuseCode
+	Reason string // says what to do next; cut to MaxText
 }
 
 // AppendRefuse appends m as a frame.
@@ -196,7 +200,8 @@ func DecodeRefuse(b []byte) (Refuse, error) {
 	return m, nil
 }
 
-// AppendLost appends the frame that tells a program that the cluster is broken. reason is cut to MaxText.
+// AppendLost appends the frame that tells a program that the cluster is broken. reason is cut to
+// MaxText.
 func AppendLost(b []byte, reason string) []byte {
 	start := len(b)
 	b = appendBytes(beginFrame(b, KindLost), clip(reason, MaxText), MaxText)
@@ -210,7 +215,8 @@ func DecodeLost(b []byte) (reason string, err error) {
 	return reason, r.end(KindLost)
 }
 
-// AppendReady appends the frame that says that the program's faults are served from now on. The program's control page is attached to it.
+// AppendReady appends the frame that says that the program's faults are served from now on. The
+// program's control page is attached to it.
 func AppendReady(b []byte) []byte { return endFrame(beginFrame(b, KindReady), len(b)) }
 
 // AppendBye appends the frame with which a program leaves in order.

@@ -15,28 +15,54 @@ import (
 // backlog is how many programs may be connecting at once. Each node has few.
 const backlog = 128
 
-// Listen opens a non-blocking listening socket. A socket file that a daemon which no longer runs has left at the
-// path is replaced; one that somebody listens at is not. A socket file is made for its owner only: whoever
-// may connect may read and write the shared memory. It must not be in a directory where others can put another in its place. An
-// abstract socket has no mode: there, whom to talk to, either side decides by Peer. The caller closes the descriptor, and removes the file.
-func Listen(socket string) (fd int, err error) {
+// Listen opens a non-blocking listening socket. A socket file that a daemon which no longer runs
+// has left at the path is replaced; one that somebody listens at is not, also not one of two that
+// begin at the same moment. A socket file is made for its owner only: whoever may connect may read
+// and write the shared memory. It must not be in a directory where others can put another in its
+// place. An abstract socket has no mode: there, whom to talk to, either side decides by Peer.
+func Listen(socket string) (*Listener, error) {
 	if err := CheckSocket(socket); err != nil {
-		return -1, err
+		return nil, err
 	}
-	if socket[0] != '@' {
-		if err := checkDirectory(filepath.Dir(socket)); err != nil {
-			return -1, err
+	if socket[0] == '@' {
+		fd, err := bind(socket)
+		if err != nil {
+			return nil, err
 		}
-		if err := removeStale(socket); err != nil {
-			return -1, err
-		}
+		return &Listener{FD: fd}, nil
 	}
+	if err := checkDirectory(filepath.Dir(socket)); err != nil {
+		return nil, err
+	}
+	lock, err := claim(socket)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{FD: -1, path: socket, lock: lock}
+	// One that does not know of locks may listen there.
+	if err = removeStale(socket); err == nil {
+		l.FD, err = bind(socket)
+	}
+	if err == nil {
+		err = unix.Lstat(socket, &l.socket)
+	}
+	if err != nil {
+		if l.FD >= 0 {
+			unix.Close(l.FD)
+		}
+		return nil, errors.Join(err, l.removeLock(), lock.Close())
+	}
+	return l, nil
+}
+
+// bind makes a socket and listens.
+func bind(socket string) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	// On Linux the mode of the socket's inode becomes the mode of the file that bind makes, so there is no
-	// moment at which others can connect. An abstract socket has no mode.
+	// On Linux the mode of the socket's inode becomes the mode of the file that bind makes, so
+	// there is no moment at which others can connect. An abstract socket has no mode.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		unix.Close(fd)
 		return -1, os.NewSyscallError("fchmod", err)
@@ -52,8 +78,9 @@ func Listen(socket string) (fd int, err error) {
 	return fd, nil
 }
 
-// checkDirectory refuses a directory in which another user could replace the socket by one of his own, at which programs would then
-// attach. In a sticky one, like /tmp, he cannot. Members of the own group can be let in: many systems give each user one of his own.
+// checkDirectory refuses a directory in which another user could replace the socket by one of his
+// own, at which programs would then attach. In a sticky one, like /tmp, he cannot. Members of the
+// own group can be let in: many systems give each user one of his own.
 func checkDirectory(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -95,8 +122,8 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// Accept takes a program's connection from a listening socket: a non-blocking descriptor that the caller closes.
-// The error is unix.EAGAIN when nobody is waiting.
+// Accept takes a program's connection from a listening socket: a non-blocking descriptor that the
+// caller closes. The error is unix.EAGAIN when nobody is waiting.
 func Accept(listener int) (fd int, err error) {
 	for {
 		fd, _, err = unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -119,11 +146,12 @@ func Peer(fd int) (pid int, uid uint32, err error) {
 	return int(cred.Pid), cred.Uid, nil
 }
 
-// Receive reads once from a non-blocking socket into s. The error is unix.EAGAIN when nothing has come,
-// io.EOF when the peer has closed (io.ErrUnexpectedEOF: within a frame), and anything else is the end of
-// the connection too.
+// Receive reads once from a non-blocking socket into s. The error is unix.EAGAIN when nothing has
+// come, io.EOF when the peer has closed (io.ErrUnexpectedEOF: within a frame), and anything else is
+// the end of the connection too.
 func Receive(fd int, s *Stream) error {
-	var oob [64]byte // more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
+	// more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
+	var oob [64]byte
 	space := s.Space()
 	n, oobn, flags, errno := recvmsg(fd, space, oob[:])
 	if errno != 0 {
@@ -150,9 +178,10 @@ func Receive(fd int, s *Stream) error {
 	return nil
 }
 
-// Send writes once to a non-blocking socket, with at most one descriptor (-1: none), which stays the caller's.
-// It returns how many bytes the kernel took; the descriptor went with the first of them. The error is
-// unix.EAGAIN when it took none, unix.EPIPE or unix.ECONNRESET when the peer is gone. It raises no SIGPIPE.
+// Send writes once to a non-blocking socket, with at most one descriptor (-1: none), which stays
+// the caller's. It returns how many bytes the kernel took; the descriptor went with the first of
+// them. The error is unix.EAGAIN when it took none, unix.EPIPE or unix.ECONNRESET when the peer is
+// gone. It raises no SIGPIPE.
 func Send(fd int, frames []byte, attached int) (n int, err error) {
 	if len(frames) == 0 {
 		return 0, nil

@@ -13,18 +13,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	patient "dsmd/internal/patience"
 )
 
-const patience = 10 * time.Second
+var patience = patient.Or(10 * time.Second)
 
 // pair is a program's end and a daemon's end of one connection.
 func pair(t *testing.T) (program *Conn, daemon int) {
 	t.Helper()
 	socket := fmt.Sprintf("@dsmd-attach-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
-	l, err := Listen(socket)
+	listener, err := Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := listener.FD
 	defer unix.Close(l)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -252,11 +255,13 @@ func TestListen(t *testing.T) {
 	if _, err := Listen(path); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), path) {
 		t.Errorf("second daemon at the same path: %v", err)
 	}
-	unix.Close(l) // as if killed: the file stays
+	unix.Close(l.FD) // as if killed: the files stay, and the kernel takes the lock back
+	l.lock.Close()
 	if l, err = Listen(path); err != nil {
-		t.Errorf("a stale socket file was not replaced: %v", err)
+		t.Fatalf("a stale socket file was not replaced: %v", err)
 	}
-	unix.Close(l)
+	l.leave(t)
+	leaveStale(t, path)
 
 	other := filepath.Join(t.TempDir(), "notes")
 	if err := os.WriteFile(other, []byte("mine"), 0o600); err != nil {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recvmsg and sendmsg never block (MSG_DONTWAIT), so they need not tell Go's scheduler that the thread
-// may be away: RawSyscall saves that on the daemon's fast path.
+// recvmsg and sendmsg never block (MSG_DONTWAIT), so they need not tell Go's scheduler that the
+// thread may be away: RawSyscall saves that on the daemon's fast path.
 
 // recvmsg returns the flags of the message also, to tell whether descriptors were lost.
 func recvmsg(fd int, b, oob []byte) (n, oobn, flags int, errno unix.Errno) {

@@ -15,7 +15,8 @@ import (
 
 const nobody = 65534
 
-// asNobody calls f as another user without rights. On Linux a thread has a user of its own: this one ends with it.
+// asNobody calls f as another user without rights. On Linux a thread has a user of its own: this
+// one ends with it.
 func asNobody(t *testing.T, f func() error) error {
 	t.Helper()
 	done := make(chan error)
@@ -60,7 +61,8 @@ func connect(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// TestSocketIsItsOwners: a socket file lets its owner in and nobody else; at an abstract socket the kernel says who has come.
+// TestSocketIsItsOwners: a socket file lets its owner in and nobody else; at an abstract socket the
+// kernel says who has come.
 func TestSocketIsItsOwners(t *testing.T) {
 	path, abstract := filepath.Join(open(t), "socket"), fmt.Sprintf("@dsmd-user-test-%d", os.Getpid())
 	for _, name := range []string{path, abstract} {
@@ -68,7 +70,7 @@ func TestSocketIsItsOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(l)
+		defer l.leave(t)
 		own, err := Dial(context.Background(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +79,7 @@ func TestSocketIsItsOwners(t *testing.T) {
 		if err := own.CheckDaemon(); err != nil {
 			t.Errorf("%s: the own daemon: %v", name, err)
 		}
-		at, err := Accept(l)
+		at, err := Accept(l.FD)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +106,7 @@ func TestSocketIsItsOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at, err = Accept(l); err != nil {
+		if at, err = Accept(l.FD); err != nil {
 			t.Fatal(err)
 		}
 		if _, uid, err := Peer(at); err != nil || uid != nobody {
@@ -117,13 +119,14 @@ func TestSocketIsItsOwners(t *testing.T) {
 	}
 }
 
-// TestForeignDaemon: a program does not trust a daemon of another user, who may have been at the place of its own.
+// TestForeignDaemon: a program does not trust a daemon of another user, who may have been at the
+// place of its own.
 func TestForeignDaemon(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // only root can be somebody else
 	}
 	name := fmt.Sprintf("@dsmd-foreign-test-%d", os.Getpid())
-	var l int
+	var l *Listener
 	err := asNobody(t, func() (err error) {
 		l, err = Listen(name)
 		return err
@@ -131,7 +134,7 @@ func TestForeignDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(l)
+	defer l.leave(t)
 	c, err := Dial(context.Background(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -176,8 +179,7 @@ func tryDirectory(t *testing.T, dir string, mode os.FileMode, want bool) {
 	path := filepath.Join(dir, "socket")
 	l, err := Listen(path)
 	if err == nil {
-		unix.Close(l)
-		os.Remove(path)
+		l.leave(t)
 	}
 	if (err == nil) != want {
 		t.Errorf("mode %v: %v", mode, err)

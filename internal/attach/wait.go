@@ -7,21 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInterrupted is the error of a ReadFrame that waits, or would wait, when the connection was interrupted.
+// ErrInterrupted is the error of a ReadFrame that waits, or would wait, when the connection was
+// interrupted.
 var ErrInterrupted = errors.New("attach: the connection was interrupted")
 
 // own is a connection that Go's network poller does not know any more.
 //
-// Who waits for a reply waits for it in the kernel. With the network poller, the arrival wakes the thread that happens to wait there, which
-// makes the reading goroutine ready, which makes the waiting one ready, and each of the two may wake a further thread to share the
-// work with: three or four switches of threads, on cores that the daemons need.
+// A goroutine waits for its reply in the kernel. With the network poller, the arrival would wake
+// the thread that happens to wait there. That makes the reading goroutine ready, which makes the
+// waiting one ready, and each of the two may wake a further thread to share the work with. These
+// are three or four switches of threads, on cores that the daemons need.
 type own struct {
 	file *os.File // blocking; keeps the descriptor open while somebody is in a system call with it
 	stop *os.File // an eventfd: readable once the connection is interrupted
 }
 
-// Unpoll takes the connection from Go's network poller: from here on a goroutine that waits in ReadFrame or Write keeps its thread. It
-// is called once, when nobody else uses the connection.
+// Unpoll takes the connection from Go's network poller: from here on a goroutine that waits in
+// ReadFrame or Write keeps its thread. It is called once, when nobody else uses the connection.
 func (c *Conn) Unpoll() error {
 	fd, failed := -1, error(nil)
 	err := c.Socket(func(old int) { fd, failed = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0) })
@@ -95,13 +97,14 @@ func await(socket int, events int16, stop int) error {
 	}
 }
 
-// AwaitEnd waits until the peer has closed the connection, or it is interrupted. It reads nothing, and what arrives does not wake it. Preconditions:
-// Unpoll.
+// AwaitEnd waits until the peer has closed the connection, or it is interrupted. It reads nothing,
+// and what arrives does not wake it. Preconditions: Unpoll.
 func (c *Conn) AwaitEnd() error {
 	return c.own.do(func(socket, stop int) error { return await(socket, unix.POLLRDHUP, stop) })
 }
 
-// Interrupt ends the waiting in ReadFrame and AwaitEnd, for good, with ErrInterrupted. Preconditions: Unpoll.
+// Interrupt ends the waiting in ReadFrame and AwaitEnd, for good, with ErrInterrupted.
+// Preconditions: Unpoll.
 func (c *Conn) Interrupt() error {
 	_, err := c.own.stop.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0})
 	if errors.Is(err, os.ErrClosed) {

@@ -30,7 +30,8 @@ func unpolled(t *testing.T) (c *Conn, daemon int) {
 	return c, fds[0]
 }
 
-// after runs f when what the test does next is probably waiting; if it is not yet, the test shows less, and is right all the same.
+// after runs f when what the test does next is probably waiting; if it is not yet, the test shows
+// less, and is right all the same.
 func after(f func()) { time.AfterFunc(20*time.Millisecond, f) }
 
 func TestUnpolledConversation(t *testing.T) {

@@ -19,21 +19,22 @@ type Watch struct {
 	once   sync.Once
 }
 
-// watchArea is the only memory that the thread uses: its orders, and its stack at the end. It is mapped for it, so no
-// collector moves or frees it. The offsets are known to watch_linux_amd64.s.
+// watchArea is the only memory that the thread uses: its orders, and its stack at the end. It is
+// mapped for it, so no collector moves or frees it. The offsets are known to watch_linux_amd64.s.
 type watchArea struct {
 	socket, stop unix.PollFd   // 0, 8
 	grace        unix.Timespec // 16
 	textBytes    uint64        // 32
 	status       uint64        // 40
-	alive        atomic.Uint32 // 48: the kernel clears it and wakes its waiters when the thread has ended
-	_            uint32
-	text         [MaxText]byte // 56
-	stack        [2048]byte    // nothing is ever pushed: the thread only makes system calls
+	// 48: the kernel clears it and wakes its waiters when the thread has ended
+	alive atomic.Uint32
+	_     uint32
+	text  [MaxText]byte // 56
+	stack [2048]byte    // nothing is ever pushed: the thread only makes system calls
 }
 
-// spawnWatch starts the thread on area, with stack growing down from stackTop. It returns the thread's id
-// or a negative errno.
+// spawnWatch starts the thread on area, with stack growing down from stackTop. It returns the
+// thread's id or a negative errno.
 //
 //go:noescape
 func spawnWatch(area *watchArea, stackTop uintptr) int64
@@ -56,7 +57,8 @@ func startWatch(socket int, grace time.Duration, status int, text string) (*Watc
 	}
 	w := &Watch{area: (*watchArea)(p), socket: dup, stop: stop}
 	a := w.area
-	// POLLHUP is reported unasked; POLLRDHUP is what a peer that closes causes first. Arriving data is neither.
+	// POLLHUP is reported unasked; POLLRDHUP is what a peer that closes causes first. Arriving data
+	// is neither.
 	a.socket = unix.PollFd{Fd: int32(dup), Events: unix.POLLRDHUP}
 	a.stop = unix.PollFd{Fd: int32(stop), Events: unix.POLLIN}
 	a.grace = unix.NsecToTimespec(max(grace, 0).Nanoseconds())
@@ -70,8 +72,8 @@ func startWatch(socket int, grace time.Duration, status int, text string) (*Watc
 	return w, nil
 }
 
-// spawn starts the thread with all signals blocked, which it inherits: a signal delivered to it would run Go's handler
-// on a thread that Go does not know, which ends the process.
+// spawn starts the thread with all signals blocked, which it inherits: a signal delivered to it
+// would run Go's handler on a thread that Go does not know, which ends the process.
 func (w *Watch) spawn() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -102,7 +104,8 @@ func (w *Watch) Stop() {
 			panic(os.NewSyscallError("write to an eventfd", err))
 		}
 		for w.area.alive.Load() != 0 {
-			// FUTEX_WAIT returns at once if the word is no longer 1; not private, because the kernel's wake isn't.
+			// FUTEX_WAIT returns at once if the word is no longer 1; not private, because the
+			// kernel's wake isn't.
 			unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&w.area.alive)), 0, 1, 0, 0, 0)
 		}
 		w.free()

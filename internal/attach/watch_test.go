@@ -88,8 +88,8 @@ func TestWatchEndsAProgramThatCannotRun(t *testing.T) {
 	}
 }
 
-// TestWatchStops starts and stops many watches, some with the peer gone, and collects garbage meanwhile. If a
-// thread survived, or a signal reached one, this process would end.
+// TestWatchStops starts and stops many watches, some with the peer gone, and collects garbage
+// meanwhile. If a thread survived, or a signal reached one, this process would end.
 func TestWatchStops(t *testing.T) {
 	for i := range 50 {
 		program, daemon := pair(t)

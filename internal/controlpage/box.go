@@ -8,7 +8,8 @@ import (
 	"unsafe"
 )
 
-// BoxBytes is the length of the longest frame that a box holds: a call without a name, or an answer with what a few ranks have brought to a barrier.
+// BoxBytes is the length of the longest frame that a box holds: a call without a name, or an answer
+// with what a few ranks have brought to a barrier.
 const BoxBytes = 124
 
 // The states of a box.
@@ -18,7 +19,8 @@ const (
 	full  uint32 = 2 // a frame lies in it
 )
 
-// box is a place for one frame. Its state has a cache line of its own, because the reader looks at it all the time.
+// box is a place for one frame. Its state has a cache line of its own, because the reader looks at
+// it all the time.
 type box struct {
 	state  atomic.Uint32
 	_      [60]byte
@@ -26,8 +28,8 @@ type box struct {
 	frame  [BoxBytes]byte
 }
 
-// Box is a place for one frame on its way between a program and its daemon. One side writes, and one goroutine at a time may do so; the other reads, and
-// one may. It is valid as long as its Page.
+// Box is a place for one frame on its way between a program and its daemon. One side writes, and
+// one goroutine at a time may do so; the other reads, and one may. It is valid as long as its Page.
 type Box struct {
 	page *Page
 	box  *box
@@ -39,14 +41,15 @@ func (p *Page) Calls() Box { return Box{p, &p.table.calls} }
 // Replies is the box in which the daemon puts replies, and the program looks.
 func (p *Page) Replies() Box { return Box{p, &p.table.replies} }
 
-// Put is the writer's. It says whether the frame will be read: it does not fit, or the reader does not look here, or has not taken the frame before yet,
-// if not.
+// Put is the writer's. It reports whether the frame will be read. If not, the frame does not fit,
+// or the reader does not look here, or it has not taken the frame before yet.
 func (b Box) Put(frame []byte) bool {
 	defer runtime.KeepAlive(b.page)
 	if len(frame) > BoxBytes || b.box.state.Load() != empty {
 		return false
 	}
-	// While the box is empty it is the writer's. If the reader leaves meanwhile, nobody sees what is in it.
+	// While the box is empty it is the writer's. If the reader leaves meanwhile, nobody sees what
+	// is in it.
 	b.box.length.Store(uint32(copy(b.box.frame[:], frame)))
 	return b.box.state.CompareAndSwap(empty, full)
 }
@@ -57,19 +60,20 @@ func (b Box) Watch() {
 	runtime.KeepAlive(b.page)
 }
 
-// Watched says whether the reader looks into the box, which is empty.
+// Watched reports whether the reader looks into the box, which is empty.
 func (b Box) Watched() bool {
 	defer runtime.KeepAlive(b.page)
 	return b.box.state.Load() == empty
 }
 
-// Full says whether there is a frame to take.
+// Full reports whether there is a frame to take.
 func (b Box) Full() bool {
 	defer runtime.KeepAlive(b.page)
 	return b.box.state.Load() == full
 }
 
-// Leave is the reader's, who looks no longer. It returns false if there is a frame in the box, which must be taken.
+// Leave is the reader's, who looks no longer. It returns false if there is a frame in the box,
+// which must be taken.
 func (b Box) Leave() bool {
 	defer runtime.KeepAlive(b.page)
 	return b.box.state.CompareAndSwap(empty, away) || b.box.state.Load() != full
@@ -78,8 +82,8 @@ func (b Box) Leave() bool {
 // ErrLength is what the writer of a box does wrong.
 var ErrLength = errors.New("controlpage: a frame is longer than its box")
 
-// Take is the reader's. If there is a frame in the box, it is appended to the bytes, and the reader looks into the box no longer. The error, which wraps
-// ErrLength, comes with took.
+// Take is the reader's. If there is a frame in the box, it is appended to the bytes, and the reader
+// looks into the box no longer. The error, which wraps ErrLength, comes with took.
 func (b Box) Take(to []byte) (_ []byte, took bool, err error) {
 	defer runtime.KeepAlive(b.page)
 	if b.box.state.Load() != full {
@@ -98,7 +102,8 @@ func (b Box) Take(to []byte) (_ []byte, took bool, err error) {
 // AddSent counts a frame that the daemon is about to send by the socket. It is the daemon's.
 func (p *Page) AddSent() { p.table.sent.Add(1) }
 
-// Sent is how many frames the daemon has sent by the socket, or is about to. A program that has read fewer looks there.
+// Sent is how many frames the daemon has sent by the socket, or is about to. A program that has
+// read fewer looks there.
 func (p *Page) Sent() uint64 {
 	defer runtime.KeepAlive(p)
 	return p.table.sent.Load()

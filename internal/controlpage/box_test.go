@@ -48,7 +48,8 @@ func TestLifeOfABox(t *testing.T) {
 	}
 }
 
-// TestHostileWriter: whatever the other side writes into a box, the reader gets at most a box full, and can leave.
+// TestHostileWriter: whatever the other side writes into a box, the reader gets at most a box full,
+// and can leave.
 func TestHostileWriter(t *testing.T) {
 	daemon, user := pair(t)
 	out, memory := daemon.Calls(), &user.table.calls
@@ -83,8 +84,9 @@ func TestRetiredBoxes(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost: of frames that go through the box when the reader looks, and else by a channel, each arrives once, and none that went by the channel
-// arrives before an earlier one from the box.
+// TestNothingIsLost: of frames that go through the box when the reader looks, and else by a
+// channel, each arrives once, and none that went by the channel arrives before an earlier one from
+// the box.
 func TestNothingIsLost(t *testing.T) {
 	daemon, user := pair(t)
 	const frames = 50_000

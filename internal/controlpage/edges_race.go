@@ -7,8 +7,9 @@ import (
 	"unsafe"
 )
 
-// edges tells the race detector that what was done before a lock was given back comes before what is done after it is taken. It does not
-// follow atomic operations on memory that is not Go's, so there is a byte of Go's for each word.
+// edges tells the race detector that what was done before a lock was given back comes before what
+// is done after it is taken. It does not follow atomic operations on memory that is not Go's, so
+// there is a byte of Go's for each word.
 type edges struct{ bytes *[Slots]byte }
 
 func newEdges() edges { return edges{new([Slots]byte)} }

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The model runs goroutines of a program, its daemon, and another node that wants the lock, in all orders in which their
-// atomic operations and messages can follow each other. They run the very functions of word.go; only what surrounds these is the model's.
+// The model runs goroutines of a program, its daemon, and another node that wants the lock, in all
+// orders in which their atomic operations and messages can follow each other. They run the very
+// functions of word.go; only what surrounds these is the model's.
 type model struct {
 	word    uint64
 	calls   []call // of the program, on their way to the daemon
@@ -44,7 +45,8 @@ type call struct {
 // step is one step of somebody: it says when the next one can be done; nil: at once.
 type step func() bool
 
-// watched is the word as one of those sees it who use it: before every operation others may go first.
+// watched is the word as one of those sees it who use it: before every operation others may go
+// first.
 type watched struct {
 	m     *model
 	yield func(step) bool
@@ -192,7 +194,9 @@ func (m *model) call(w watched, c call) {
 func (m *model) bury(w watched) {
 	m.buried = true
 	m.queue = slices.DeleteFunc(m.queue, func(w int) bool { return w != remote })
-	known := m.holder >= 0 || m.recalled || slices.Contains(m.byWord, true) // to the daemon somebody of the program has the lock, or had it until a message that was not sent
+	// to the daemon somebody of the program has the lock, or had it until a message that was not
+	// sent
+	known := m.holder >= 0 || m.recalled || slices.Contains(m.byWord, true)
 	if m.published {
 		m.marked = !withdraw(w, name)
 		m.published, m.recalled, m.holder = false, false, nobody
@@ -224,7 +228,8 @@ func (m *model) recall(w watched) {
 	}
 }
 
-// grant is the engine: the lock goes to who has waited longest. The other node gives it back at once, by another message.
+// grant is the engine: the lock goes to who has waited longest. The other node gives it back at
+// once, by another message.
 func (m *model) grant() {
 	for m.holder == nobody && len(m.queue) > 0 {
 		m.grants++
@@ -307,7 +312,8 @@ func play(goroutines, rounds int, mortal bool, choose func(n int) int) *model {
 	return m
 }
 
-// everyOrder plays all orders, and returns how many there are, and how many of them had each number of grants by messages.
+// everyOrder plays all orders, and returns how many there are, and how many of them had each number
+// of grants by messages.
 func everyOrder(t *testing.T, goroutines, rounds int, mortal bool) (orders int, grants map[int]int) {
 	t.Helper()
 	grants = map[int]int{}
@@ -337,7 +343,8 @@ func everyOrder(t *testing.T, goroutines, rounds int, mortal bool) (orders int, 
 	}
 }
 
-// TestEveryOrder: whatever the order of their steps, two holders never have the lock together, and everybody gets it.
+// TestEveryOrder: whatever the order of their steps, two holders never have the lock together, and
+// everybody gets it.
 func TestEveryOrder(t *testing.T) {
 	for _, size := range []struct{ goroutines, rounds int }{{1, 1}, {1, 2}, {1, 3}, {2, 1}} {
 		t.Run(fmt.Sprintf("%d goroutines, %d rounds", size.goroutines, size.rounds), func(t *testing.T) {
@@ -350,7 +357,8 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
-// TestEveryDeath: if the program dies at any moment, the lock passes on, marked if it was held, and not if it was only published.
+// TestEveryDeath: if the program dies at any moment, the lock passes on, marked if it was held, and
+// not if it was only published.
 func TestEveryDeath(t *testing.T) {
 	for _, size := range []struct{ goroutines, rounds int }{{1, 1}, {1, 2}, {2, 1}} {
 		t.Run(fmt.Sprintf("%d goroutines, %d rounds", size.goroutines, size.rounds), func(t *testing.T) {

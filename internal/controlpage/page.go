@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slot is a word with a cache line of its own: goroutines that use different locks are on different cores.
+// slot is a word with a cache line of its own: goroutines that use different locks are on different
+// cores.
 type slot struct {
 	word atomic.Uint64
 	_    [56]byte
@@ -26,8 +27,9 @@ type table struct {
 // Bytes is the size of a page's file.
 const Bytes = int(unsafe.Sizeof(table{}))
 
-// Page is a mapping of a program's control page: the daemon's, made by Create, or the program's, made by Map. What a method says about who
-// may call it is all that a Page asks for; the program's methods may be called concurrently.
+// Page is a mapping of a program's control page: the daemon's, made by Create, or the program's,
+// made by Map. Each method says which side may call it. The program's methods may be called
+// concurrently.
 type Page struct {
 	table *table
 	fd    int // the daemon's file, or -1
@@ -48,11 +50,12 @@ func Create() (*Page, error) {
 	return &Page{table: t, fd: fd}, nil
 }
 
-// createFile makes a file of Bytes zeros, of a size that nobody can change: to touch what a shortened file no longer has would end the
-// daemon.
+// createFile makes a file of Bytes zeros, of a size that nobody can change: to touch what a
+// shortened file no longer has would end the daemon.
 func createFile() (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	// Where vm.memfd_noexec demands it, the file must say that it is not executable; kernels before 6.3 don't know that.
+	// Where vm.memfd_noexec demands it, the file must say that it is not executable; kernels before
+	// 6.3 don't know that.
 	fd, err := unix.MemfdCreate("dsmd-control", flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) {
 		fd, err = unix.MemfdCreate("dsmd-control", flags)
@@ -79,8 +82,8 @@ func mapFile(fd int) (*table, error) {
 	return (*table)(p), nil
 }
 
-// Map maps the file that the daemon has sent. It is called by the program, and owns fd, also when it fails. The page is unmapped when nobody can
-// use it any more.
+// Map maps the file that the daemon has sent. It is called by the program, and owns fd, also when
+// it fails. The page is unmapped when nobody can use it any more.
 func Map(fd int) (*Page, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -108,7 +111,8 @@ func Map(fd int) (*Page, error) {
 // FD is the file, for the program. It is the daemon's to call.
 func (p *Page) FD() int { return p.fd }
 
-// Close unmaps the page and closes its file. The daemon calls it, once, when it has withdrawn all words.
+// Close unmaps the page and closes its file. The daemon calls it, once, when it has withdrawn all
+// words.
 func (p *Page) Close() error {
 	unix.Close(p.fd)
 	if err := unix.MunmapPtr(unsafe.Pointer(p.table), uintptr(Bytes)); err != nil {
@@ -117,8 +121,9 @@ func (p *Page) Close() error {
 	return nil
 }
 
-// Retire ends the program's use of the page, while other goroutines may be using it: from here on no lock is published in what they
-// see, and nobody looks into a box. What they hold by their words stays held in the daemon's eyes. It may be called again.
+// Retire ends the program's use of the page, while other goroutines may be using it. From here on
+// they see no published lock, and nobody looks into a box. The daemon still believes that they hold
+// what they hold by their words. It may be called again.
 func (p *Page) Retire() error {
 	at := uintptr(unsafe.Pointer(p.table))
 	_, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED, ^uintptr(0), 0)
@@ -131,7 +136,8 @@ func (p *Page) Retire() error {
 
 func (p *Page) at(hash uint64) *atomic.Uint64 { return &p.table.slots[Slot(hash)].word }
 
-// Take takes a lock for the program, if it is published and free, and says whether it has. The daemon may do so too, and tell the program.
+// Take takes a lock for the program, if it is published and free, and reports whether it did. The
+// daemon may do so, too, and tell the program.
 func (p *Page) Take(hash uint64) bool {
 	taken := take(p.at(hash), hash)
 	if taken {
@@ -139,6 +145,13 @@ func (p *Page) Take(hash uint64) bool {
 	}
 	runtime.KeepAlive(p) // and with it the mapping
 	return taken
+}
+
+// Held is whether the program holds a lock that it has taken by Take.
+func (p *Page) Held(hash uint64) bool {
+	h := isHeld(p.at(hash), hash)
+	runtime.KeepAlive(p)
+	return h
 }
 
 // GiveBack gives back a lock that the program has taken by Take.
@@ -152,15 +165,19 @@ func (p *Page) GiveBack(hash uint64) GivenBack {
 // Acquired tells the race detector that the program has got a lock in another way than by Take.
 func (p *Page) Acquired(hash uint64) { p.edges.acquired(hash) }
 
-// Releasing tells the race detector that the program gives a lock back in another way than by GiveBack.
+// Releasing tells the race detector that the program gives a lock back in another way than by
+// GiveBack.
 func (p *Page) Releasing(hash uint64) { p.edges.released(hash) }
 
-// Publish lets the program take a lock by Take. It is the daemon's. Preconditions: nothing is published in the lock's Slot.
+// Publish lets the program take a lock by Take. It is the daemon's. Preconditions: nothing is
+// published in the lock's Slot.
 func (p *Page) Publish(hash uint64) { publish(p.at(hash), hash) }
 
-// Recall takes a lock back from the program, or has it give it back. It is the daemon's. Preconditions: the lock is published, and not recalled.
+// Recall takes a lock back from the program, or makes the program give it back. It is the daemon's.
+// Preconditions: the lock is published, and not recalled.
 func (p *Page) Recall(hash uint64) Found { return recall(p.at(hash), hash) }
 
-// Withdraw takes a lock back from a program that has ended, or that has said that it gives it back, and says whether it was free. A lock that was
-// recalled is not, until the program has said so. It is the daemon's. Preconditions: the lock is published.
+// Withdraw takes a lock back from a program that has ended, or that has said that it gives it back,
+// and reports whether it was free. A lock that was recalled is not, until the program has said so.
+// It is the daemon's. Preconditions: the lock is published.
 func (p *Page) Withdraw(hash uint64) bool { return withdraw(p.at(hash), hash) }

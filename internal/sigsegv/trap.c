@@ -20,8 +20,9 @@
 enum level { NONE, READ_ONLY, WRITABLE };
 
 enum {
-	// AROUND is how many pages to each side of a fault are mapped with it, if the daemon has granted them too: a run that
-	// was prefetched then costs one signal, not one for each page. The list of them lies on Go's small signal stack.
+	// AROUND is how many pages to each side of a fault are mapped with it, if the daemon has
+	// granted them too: a run that was prefetched then costs one signal, not one for each page. The
+	// list of them lies on Go's small signal stack.
 	AROUND = 32,
 	// WINDOW is how many pages lose their mapping at a time when the limit of mappings is near.
 	WINDOW = 512,
@@ -31,9 +32,10 @@ enum {
 	TRAPS = 8,
 };
 
-// A waiting thread has all signals blocked. It wakes this often, in nanoseconds, to see whether one is there, Go's
-// preemption signal above all: then it returns to the access, takes the signal there, and faults again. The first is far longer than a
-// fault takes, the last is Go's own period of preemption.
+// A waiting thread has all signals blocked. It wakes this often, in nanoseconds, to see whether one
+// is there, Go's preemption signal above all: then it returns to the access, takes the signal
+// there, and faults again. The first is far longer than a fault takes, the last is Go's own period
+// of preemption.
 static const long first_slice = 1000 * 1000, last_slice = 8 * 1000 * 1000;
 
 struct header {
@@ -94,7 +96,8 @@ struct dsm_trap {
 	uint64_t hand; // the page at which the next eviction begins
 };
 
-// The traps of this process. inside is how many threads use a slot's trap; the slots themselves are never freed.
+// The traps of this process. inside is how many threads use a slot's trap; the slots themselves are
+// never freed.
 static struct slot {
 	_Atomic uintptr_t base, bytes;
 	_Atomic(struct dsm_trap *) trap;
@@ -174,7 +177,8 @@ static int protect(struct dsm_trap *t, uint64_t first, uint64_t end, unsigned le
 	return mprotect((void *)(t->base + first * t->page_bytes), (end - first) * t->page_bytes, prot[level]) == 0 ? 0 : errno;
 }
 
-// boundaries counts the neighbours of which at least one is in [first, end) that have different protections.
+// boundaries counts the neighbours of which at least one is in [first, end) that have different
+// protections.
 static uint64_t boundaries(struct dsm_trap *t, struct range *r, uint64_t first, uint64_t end) {
 	uint64_t n = 0;
 	for (uint64_t p = first > r->first ? first : r->first + 1; p <= end && p < r->end; p++)
@@ -182,7 +186,8 @@ static uint64_t boundaries(struct dsm_trap *t, struct range *r, uint64_t first, 
 	return n;
 }
 
-// strip takes all access to [first, end), in which the program may have unmapped something: there the call fails, and goes no further.
+// strip takes all access to [first, end), in which the program may have unmapped something: there
+// the call fails, and goes no further.
 static void strip(struct dsm_trap *t, uint64_t first, uint64_t end) {
 	unsigned char resident[64 << 10 >> 12]; // a page has at most 64 KiB
 	if (protect(t, first, end, NONE) == 0)
@@ -192,14 +197,15 @@ static void strip(struct dsm_trap *t, uint64_t first, uint64_t end) {
 		strip(t, first, middle);
 		strip(t, middle, end);
 	} else if (mincore((void *)(t->base + first * t->page_bytes), t->page_bytes, resident) == 0) {
-		// It is mapped, and can't be taken away: others would see stores that they must not. Every mapping is whole by now.
+		// It is mapped, and can't be taken away: others would see stores that they must not. Every
+		// mapping is whole by now.
 		complain("dsm: the access to shared memory can't be taken away, so the program ends\n");
 		_exit(70);
 	}
 }
 
-// take_all takes all access away, in one call that needs no mapping more than there are. Whatever is touched
-// next is mapped again by the handler, without the daemon.
+// take_all takes all access away, in one call that needs no mapping more than there are. Whatever
+// is touched next is mapped again by the handler, without the daemon.
 static void take_all(struct dsm_trap *t) {
 	strip(t, 0, t->pages);
 	for (size_t i = 0; i < t->count; i++)
@@ -222,8 +228,8 @@ static void lower(struct dsm_trap *t, struct range *r, uint64_t first, uint64_t 
 	t->splits += boundaries(t, r, first, end) - was;
 }
 
-// evict joins mappings until the limit is far enough away that the next one will not come soon. The pages lose their mapping in
-// this program only; the daemon need not know.
+// evict joins mappings until the limit is far enough away that the next one will not come soon. The
+// pages lose their mapping in this program only; the daemon need not know.
 static void evict(struct dsm_trap *t) {
 	uint64_t enough = t->max_splits - t->max_splits / 4;
 	int wrapped = 0;
@@ -255,8 +261,8 @@ static void evict(struct dsm_trap *t) {
 	}
 }
 
-// claim notes that the program is about to get the access to a page that the daemon grants, if that is level and more
-// than it has. From then on the daemon asks the agent before it takes the page.
+// claim notes that the program is about to get the access to a page that the daemon grants, if that
+// is level and more than it has. From then on the daemon asks the agent before it takes the page.
 static int claim(struct dsm_trap *t, uint64_t page, unsigned level) {
 	uint32_t w = atomic_load(&t->words[page]);
 	do {
@@ -280,8 +286,8 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 	if (level < need || atomic_load(&t->abandoned))
 		return WAIT;
 	if (applied(w) >= need) {
-		// Another thread was faster, and then the call changes nothing; or the program has changed the protection by itself,
-		// and the access would fault for ever.
+		// Another thread was faster, and then the call changes nothing; or the program has changed
+		// the protection by itself, and the access would fault for ever.
 		return protect(t, page, page + 1, applied(w)) == 0 ? RETRY : FOREIGN;
 	}
 	if (t->splits + 2 > t->max_splits)
@@ -332,7 +338,8 @@ static int is_write(void *context) {
 #if defined(__x86_64__)
 	return (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #elif defined(__aarch64__)
-	// A list of records, each with a magic number and a size; ESR_MAGIC holds the syndrome, whose bit 6 is WnR.
+	// A list of records, each with a magic number and a size; ESR_MAGIC holds the syndrome, whose
+	// bit 6 is WnR.
 	uint8_t *at = (uint8_t *)uc->uc_mcontext.__reserved, *end = at + sizeof uc->uc_mcontext.__reserved;
 	while (at + 16 <= end) {
 		uint32_t magic, size;
@@ -361,8 +368,9 @@ static int interrupted(void *context) {
 	return syscall(SYS_rt_sigpending, &pending, sizeof pending) == 0 && (pending & ~blocked) != 0;
 }
 
-// post reports a fault, and says whether there was room. Any number of threads may be in it (Vyukov's bounded queue). A thread
-// that dies in the middle blocks the queue; it dies with its process.
+// post reports a fault, and says whether there was room. Any number of threads may be in it
+// (Vyukov's bounded queue). A thread that dies in the middle blocks the queue; it dies with its
+// process.
 static int post(struct dsm_trap *t, uint64_t page, uint32_t offset, int write) {
 	uint64_t at = atomic_load(&t->header->tail);
 	for (;;) {
@@ -385,7 +393,8 @@ static int post(struct dsm_trap *t, uint64_t page, uint32_t offset, int write) {
 	}
 }
 
-// serve gets the page at addr and returns 1 when the access is to be tried again, 0 if it is nobody's.
+// serve gets the page at addr and returns 1 when the access is to be tried again, 0 if it is
+// nobody's.
 static int serve(struct dsm_trap *t, uintptr_t addr, int write, void *context) {
 	uint64_t page = (addr - t->base) / t->page_bytes;
 	uint32_t offset = (uint32_t)((addr - t->base) % t->page_bytes);
@@ -403,7 +412,8 @@ static int serve(struct dsm_trap *t, uintptr_t addr, int write, void *context) {
 			return o == RETRY;
 		if (granted(w) >= need && !atomic_load(&t->abandoned))
 			continue;
-		// Each generation is told once; a new one means that the daemon has dealt with the last and it did not suffice.
+		// Each generation is told once; a new one means that the daemon has dealt with the last and
+		// it did not suffice.
 		if (!posted || posted_in != generation(w)) {
 			posted = post(t, page, offset, write);
 			posted_in = generation(w);
@@ -438,7 +448,8 @@ static void handle(int sig, siginfo_t *info, void *context) {
 				return;
 		}
 	}
-	// Everything else is Go's, on the same stack, with the same mask: it can't tell that it was not called by the kernel.
+	// Everything else is Go's, on the same stack, with the same mask: it can't tell that it was not
+	// called by the kernel.
 	if (before.sa_flags & SA_SIGINFO)
 		before.sa_sigaction(sig, info, context);
 	else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
@@ -463,7 +474,8 @@ static int install(void) {
 
 // ---- the agent ----
 
-// obey carries out the commands from *done on, at most BATCH, and returns whether the last one was to leave.
+// obey carries out the commands from *done on, at most BATCH, and returns whether the last one was
+// to leave.
 static int obey(struct dsm_trap *t, uint64_t *done, uint64_t posted) {
 	for (uint64_t limit = posted - *done > BATCH ? *done + BATCH : posted; *done < limit;) {
 		uint64_t page = atomic_load(&t->commands[*done % DSM_COMMAND_SLOTS]);
@@ -546,7 +558,8 @@ int dsm_trap_open(struct dsm_trap **out, uintptr_t base, uint64_t pages, uint64_
 		s++;
 	int err = s == slots + TRAPS ? -EMFILE : install();
 	if (err == 0) {
-		// The agent inherits the mask: a signal on a thread that Go does not know would run Go's handler there.
+		// The agent inherits the mask: a signal on a thread that Go does not know would run Go's
+		// handler there.
 		sigset_t all, mask;
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -568,7 +581,8 @@ int dsm_trap_open(struct dsm_trap **out, uintptr_t base, uint64_t pages, uint64_
 	return 0;
 }
 
-// hold takes the lock with all signals blocked, so that a thread of Go's does not run a handler while it has it.
+// hold takes the lock with all signals blocked, so that a thread of Go's does not run a handler
+// while it has it.
 static void hold(struct dsm_trap *t, sigset_t *mask) {
 	sigset_t all;
 	sigfillset(&all);
@@ -616,7 +630,8 @@ int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end) {
 		err = -EINVAL;
 	} else {
 		lower(t, r, first, end, NONE);
-		// The words keep what the daemon grants, should the pages come back; what is applied is nothing.
+		// The words keep what the daemon grants, should the pages come back; what is applied is
+		// nothing.
 		size_t i = (size_t)(r - t->ranges);
 		memmove(r, r + 1, (t->count - i - 1) * sizeof *r);
 		t->count--;

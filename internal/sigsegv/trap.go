@@ -23,7 +23,8 @@ import (
 	"dsmd/internal/sigsegv/area"
 )
 
-// The layout in C and in Go is the same, or this does not compile: an array's length can't be negative.
+// The layout in C and in Go is the same, or this does not compile: an array's length can't be
+// negative.
 var (
 	_ = [1]struct{}{}[C.DSM_FAULTS_OFFSET-area.FaultsOffset]
 	_ = [1]struct{}{}[C.DSM_FAULT_SLOTS-area.FaultSlots]
@@ -39,29 +40,33 @@ var (
 )
 
 const (
-	// otherMaps is how many mappings are left to the rest of the program: Go's heap, threads, libraries, files.
+	// otherMaps is how many mappings are left to the rest of the program: Go's heap, threads,
+	// libraries, files.
 	otherMaps = 8192
-	// leastSplits is below what a trap is not worth having: every fault would join mappings.
+	// leastSplits is the least limit with which a trap is worth having: below it every fault would
+	// join mappings.
 	leastSplits = 64
 )
 
-// Trap traps the accesses of this process to one region. Its methods may be called from any goroutine, but not one while
-// another call changes the same range.
+// Trap traps the accesses of this process to one region. Its methods may be called from any
+// goroutine, but not one while another call changes the same range.
 type Trap struct {
 	cfg    Config
-	mem    []byte             // the area
-	events int                // eventfd
-	own    int                // this end of the socket, open as long as the program can touch the region
-	theirs int                // the daemon's end until HandedOver, then -1
-	inUse  sync.RWMutex       // held for writing by Close
-	c      *C.struct_dsm_trap // nil once closed; guarded by inUse, where a call may run while Close does
+	mem    []byte // the area
+	events int    // eventfd
+	// own: this end of the socket, open as long as the program can touch the region.
+	own    int
+	theirs int          // the daemon's end until HandedOver, then -1
+	inUse  sync.RWMutex // held for writing by Close
+	// c: nil once closed; guarded by inUse, where a call may run while Close does.
+	c *C.struct_dsm_trap
 }
 
-// Available says whether this build has the trap: it has.
+// Available reports whether this build has the trap: it has.
 func Available() error { return nil }
 
-// Open makes the trap of a region, which must be reserved without access, and starts its agent. Errors: ErrMaps, and what
-// the kernel refused.
+// Open makes the trap of a region, which must be reserved without access, and starts its agent.
+// Errors: ErrMaps, and what the kernel refused.
 func Open(cfg Config) (*Trap, error) {
 	if cfg.MaxSplits == 0 {
 		var err error
@@ -153,10 +158,12 @@ func makeArea(bytes uint64) (int, error) {
 	return file, nil
 }
 
-// Handover is the descriptor that the daemon needs, for pagetable.Sigsegv.Attach. It stays the Trap's until HandedOver.
+// Handover is the descriptor that the daemon needs, for pagetable.Sigsegv.Attach. It stays the
+// Trap's until HandedOver.
 func (t *Trap) Handover() int { return t.theirs }
 
-// HandedOver closes this process's copy of the daemon's descriptor, so that the daemon's death can be seen.
+// HandedOver closes this process's copy of the daemon's descriptor, so that the daemon's death can
+// be seen.
 func (t *Trap) HandedOver() {
 	if t.theirs >= 0 {
 		unix.Close(t.theirs)
@@ -164,7 +171,8 @@ func (t *Trap) HandedOver() {
 	}
 }
 
-// Register puts a range under the trap, whole pages that were just mapped from the daemon's file without access.
+// Register puts a range under the trap, whole pages that were just mapped from the daemon's file
+// without access.
 func (t *Trap) Register(addr, bytes uintptr) error {
 	first, end := t.run(addr, bytes)
 	if errno := C.dsm_trap_register(t.c, first, end); errno != 0 {
@@ -173,7 +181,8 @@ func (t *Trap) Register(addr, bytes uintptr) error {
 	return nil
 }
 
-// Unregister takes a range out, as it was registered, before it is unmapped. It has no access afterwards.
+// Unregister takes a range out, as it was registered, before it is unmapped. It has no access
+// afterwards.
 func (t *Trap) Unregister(addr, bytes uintptr) error {
 	first, end := t.run(addr, bytes)
 	if errno := C.dsm_trap_unregister(t.c, first, end); errno != 0 {
@@ -182,8 +191,9 @@ func (t *Trap) Unregister(addr, bytes uintptr) error {
 	return nil
 }
 
-// Map maps those pages of a range that are here and were not touched yet, a run at a time, which is faster than a signal for
-// each, and makes them usable for system calls. It may be called while Close is, and then does nothing.
+// Map maps those pages of a range that are here and were not touched yet, a run at a time, which is
+// faster than a signal for each, and makes them usable for system calls. It may be called while
+// Close is, and then does nothing.
 func (t *Trap) Map(addr, bytes uintptr) {
 	t.inUse.RLock()
 	defer t.inUse.RUnlock()
@@ -198,12 +208,12 @@ func (t *Trap) run(addr, bytes uintptr) (first, end C.uint64_t) {
 	return C.uint64_t((addr - t.cfg.Base) / t.cfg.PageBytes), C.uint64_t((addr - t.cfg.Base + bytes) / t.cfg.PageBytes)
 }
 
-// Retire ends the trapping, before the region is unmapped: accesses without permission, also those that wait, are
-// segmentation faults from now on.
+// Retire ends the trapping, before the region is unmapped: accesses without permission, also those
+// that wait, are segmentation faults from now on.
 func (t *Trap) Retire() { C.dsm_trap_retire(t.c) }
 
-// Close frees everything. By closing the socket it tells the daemon that this process has no access any more, so the region
-// must be unmapped.
+// Close frees everything. By closing the socket it tells the daemon that this process has no access
+// any more, so the region must be unmapped.
 func (t *Trap) Close() error {
 	t.inUse.Lock()
 	defer t.inUse.Unlock()

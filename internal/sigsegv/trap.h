@@ -1,4 +1,5 @@
-// The program's side of the SIGSEGV trap. See doc.go of this package, and package area for the memory shared with the daemon.
+// The program's side of the SIGSEGV trap. See doc.go of this package, and package area for the
+// memory shared with the daemon.
 #ifndef DSM_TRAP_H
 #define DSM_TRAP_H
 
@@ -24,23 +25,26 @@ enum {
 
 struct dsm_trap;
 
-// dsm_trap_open makes the trap of a region and starts its agent. area is its mapped area, events the eventfd that wakes
-// the daemon, sock the program's end of the socket to it. max_splits is how often protections may change from one page to the next.
-// It returns 0 or a negative errno.
+// dsm_trap_open makes the trap of a region and starts its agent. area is its mapped area, events
+// the eventfd that wakes the daemon, sock the program's end of the socket to it. max_splits is how
+// often protections may change from one page to the next. It returns 0 or a negative errno.
 int dsm_trap_open(struct dsm_trap **out, uintptr_t base, uint64_t pages, uint64_t page_bytes, void *area, int events, int sock, uint64_t max_splits);
 
-// dsm_trap_register puts pages [first, end), just mapped without access, under the trap. dsm_trap_unregister takes them out,
-// before they are unmapped. They return 0 or a negative errno.
+// dsm_trap_register puts pages [first, end), just mapped without access, under the trap.
+// dsm_trap_unregister takes them out, before they are unmapped. They return 0 or a negative errno.
 int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end);
 int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end);
 
-// dsm_trap_map maps what the daemon has granted of pages [first, end) and is not mapped yet, as touching each would.
+// dsm_trap_map maps what the daemon has granted of pages [first, end) and is not mapped yet, as
+// touching each would.
 void dsm_trap_map(struct dsm_trap *t, uint64_t first, uint64_t end);
 
-// dsm_trap_retire ends the serving of faults: from now on they are ordinary segmentation faults, also those that wait.
+// dsm_trap_retire ends the serving of faults: from now on they are ordinary segmentation faults,
+// also those that wait.
 void dsm_trap_retire(struct dsm_trap *t);
 
-// dsm_trap_close ends the agent and frees t, once no thread waits in it any more. The area may be unmapped afterwards.
+// dsm_trap_close ends the agent and frees t, once no thread waits in it any more. The area may be
+// unmapped afterwards.
 void dsm_trap_close(struct dsm_trap *t);
 
 // dsm_trap_splits is how many neighbouring pages have different protections.

@@ -5,7 +5,7 @@ package sigsegv
 // Trap is nothing in this build; see ErrNoCgo.
 type Trap struct{}
 
-// Available says whether this build has the trap: ErrNoCgo.
+// Available reports whether this build has the trap: ErrNoCgo.
 func Available() error { return ErrNoCgo }
 
 // Open returns ErrNoCgo.

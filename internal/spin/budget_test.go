@@ -46,8 +46,8 @@ func TestBudgetLearnsToPoll(t *testing.T) {
 	}
 }
 
-// TestRepliesThatTakeLongAreNotPolledFor: where polling does not bring the reply, a program stops much sooner than a reactor, and begins again when
-// replies come soon.
+// TestRepliesThatTakeLongAreNotPolledFor: where polling does not bring the reply, a program stops
+// much sooner than a reactor, and begins again when replies come soon.
 func TestRepliesThatTakeLongAreNotPolledFor(t *testing.T) {
 	b := ForReply()
 	vain(&b, 10, 4*Most)

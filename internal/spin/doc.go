@@ -1,3 +1,3 @@
-// Package spin decides for how long it is worth it to look again and again for what a thread waits for, before it sleeps. Daemons look so for
-// messages and calls, and programs for replies.
+// Package spin decides for how long a thread should poll before it sleeps. Daemons poll for
+// messages and calls, programs for replies.
 package spin

@@ -2,8 +2,8 @@ package uffd
 
 import "unsafe"
 
-// The numbers below are the kernel's, from include/uapi/linux/userfaultfd.h. They are the same on every
-// architecture that uses the generic ioctl encoding, amd64 and arm64 among them.
+// The numbers below are the kernel's, from include/uapi/linux/userfaultfd.h. They are the same on
+// every architecture that uses the generic ioctl encoding, amd64 and arm64 among them.
 
 const (
 	ioctlWrite = 1
@@ -44,7 +44,8 @@ type copyArg struct {
 	copied    int64
 }
 
-// progressArg serves ZEROPAGE, CONTINUE and POISON: all take a range and a mode and report bytes done.
+// progressArg serves ZEROPAGE, CONTINUE and POISON: all take a range and a mode and report bytes
+// done.
 type progressArg struct {
 	rangeArg
 	mode uint64
@@ -84,7 +85,8 @@ const (
 const (
 	// DontWake leaves the threads that wait for the range asleep.
 	DontWake uint64 = 1 << 0
-	// WriteProtected maps the pages so that stores fault. In Continue it needs Linux 6.4 (else EINVAL).
+	// WriteProtected maps the pages so that stores fault. In Continue it needs Linux 6.4 (else
+	// EINVAL).
 	WriteProtected uint64 = 1 << 1
 )
 

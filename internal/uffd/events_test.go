@@ -8,15 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForkDescriptorsAreClosed: of messages that are no faults, those about forks have brought a descriptor each. A pipe stands
-// in for the userfaultfd: what a message looks like is the kernel's, and what is in it a test can write as well.
+// TestForkDescriptorsAreClosed: of messages that are no faults, those about forks have brought a
+// descriptor each. A pipe stands in for the userfaultfd: what a message looks like is the kernel's,
+// and what is in it a test can write as well.
 func TestForkDescriptorsAreClosed(t *testing.T) {
 	brought, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	messages := []message{
-		{event: 0x15, flags: 1}, // of memory that was given up: an address, by chance the number of a descriptor
+		// of memory that was given up: an address, by chance the number of a descriptor
+		{event: 0x15, flags: 1},
 		{event: eventPageFault, flags: 2},
 		{event: eventFork, flags: 1<<32 | uint64(brought)}, // the upper half means nothing
 	}

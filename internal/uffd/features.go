@@ -8,15 +8,17 @@ import (
 // Features is a set of userfaultfd features, as UFFDIO_API reports and accepts them.
 type Features uint64
 
-// The features that this project asks for. The number after each is the Linux version that brought it.
+// The features that this project asks for. The number after each is the Linux version that brought
+// it.
 const (
-	FeatureWP            Features = 1 << 0  // write-protect faults are told apart (5.7)
-	FeatureMissingShmem  Features = 1 << 5  // missing pages of a memfd trap (4.11)
-	FeatureThreadID      Features = 1 << 8  // messages name the faulting thread (4.14)
-	FeatureMinorShmem    Features = 1 << 10 // pages present but not mapped trap (5.14)
-	FeatureExactAddress  Features = 1 << 11 // messages carry the address unrounded (5.18)
-	FeatureWPShmem       Features = 1 << 12 // write protection of a memfd's pages (5.19)
-	FeatureWPUnpopulated Features = 1 << 13 // write protection sticks to unpopulated anonymous pages (6.4)
+	FeatureWP           Features = 1 << 0  // write-protect faults are told apart (5.7)
+	FeatureMissingShmem Features = 1 << 5  // missing pages of a memfd trap (4.11)
+	FeatureThreadID     Features = 1 << 8  // messages name the faulting thread (4.14)
+	FeatureMinorShmem   Features = 1 << 10 // pages present but not mapped trap (5.14)
+	FeatureExactAddress Features = 1 << 11 // messages carry the address unrounded (5.18)
+	FeatureWPShmem      Features = 1 << 12 // write protection of a memfd's pages (5.19)
+	// write protection sticks to unpopulated anonymous pages (6.4)
+	FeatureWPUnpopulated Features = 1 << 13
 	FeaturePoison        Features = 1 << 14 // a page can be made to raise SIGBUS (6.6)
 )
 
@@ -42,7 +44,8 @@ var featureNames = []struct {
 	{FeaturePoison, "POISON", "6.6"},
 }
 
-// String lists the kernel's names of the features that this project knows, and the number of the rest.
+// String lists the kernel's names of the features that this project knows, and the number of the
+// rest.
 func (f Features) String() string {
 	var names []string
 	for _, n := range featureNames {

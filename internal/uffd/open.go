@@ -14,16 +14,20 @@ type Mode uint8
 
 const (
 	// ModeSyscall is the plain system call. It needs CAP_SYS_PTRACE, or the sysctl
-	// vm.unprivileged_userfaultfd set to 1, and traps faults taken in user mode and inside system calls.
+	// vm.unprivileged_userfaultfd set to 1, and traps faults taken in user mode and inside system
+	// calls.
 	ModeSyscall Mode = iota + 1
-	// ModeDevice is /dev/userfaultfd (Linux 6.1): whoever may open the device gets the same as ModeSyscall.
+	// ModeDevice is /dev/userfaultfd (Linux 6.1): whoever may open the device gets the same as
+	// ModeSyscall.
 	ModeDevice
-	// ModeUserOnly is the system call with UFFD_USER_MODE_ONLY (Linux 5.11), open to everyone. A system call that
-	// meets a page which is not there then fails with EFAULT instead of waiting for it.
+	// ModeUserOnly is the system call with UFFD_USER_MODE_ONLY (Linux 5.11), open to everyone. A
+	// system call that meets a page which is not there then fails with EFAULT instead of waiting
+	// for it.
 	ModeUserOnly
 )
 
-// DeviceRequest is the number of the ioctl that ModeDevice needs, for those who filter system calls.
+// DeviceRequest is the number of the ioctl that ModeDevice needs, for those who filter system
+// calls.
 const DeviceRequest = cmdDeviceNew
 
 // AllModes are all ways to open a userfaultfd, the most capable first.
@@ -47,7 +51,8 @@ func (m Mode) KernelFaults() bool { return m == ModeSyscall || m == ModeDevice }
 // ErrUnavailable is wrapped by every error of Open: no way to open a usable userfaultfd worked.
 var ErrUnavailable = errors.New("userfaultfd is not available")
 
-// ErrFeatures is wrapped by the error of an attempt that got a descriptor without the needed features.
+// ErrFeatures is wrapped by the error of an attempt that got a descriptor without the needed
+// features.
 var ErrFeatures = errors.New("this kernel's userfaultfd lacks features")
 
 // Attempt says how one way to open a userfaultfd went.
@@ -81,12 +86,12 @@ func (e *OpenError) Unwrap() []error {
 }
 
 // Open opens a userfaultfd for the address space of the calling process, nonblocking and
-// close-on-exec, in the first of modes that works (none given: AllModes), and enables the Needed features and those of
-// Wanted that the kernel has. The error is an *OpenError.
+// close-on-exec, in the first of modes that works (none given: AllModes), and enables the Needed
+// features and those of Wanted that the kernel has. The error is an *OpenError.
 //
 // The process must keep the descriptor open for as long as it may touch what it registers, also
-// when it has passed it on: when the last descriptor is closed, the kernel quietly unregisters everything,
-// and later loads read whatever the memory file holds, coherent or not.
+// when it has passed it on: when the last descriptor is closed, the kernel quietly unregisters
+// everything, and later loads read whatever the memory file holds, coherent or not.
 func Open(modes ...Mode) (*FD, error) {
 	if len(modes) == 0 {
 		modes = AllModes
@@ -103,8 +108,9 @@ func Open(modes ...Mode) (*FD, error) {
 	return nil, &OpenError{Attempts: failed}
 }
 
-// openAndAgree opens a descriptor and enables features on it. UFFDIO_API can be called once per descriptor and fails as a
-// whole when asked for a feature that the kernel lacks, so a first, throw-away descriptor asks what there is.
+// openAndAgree opens a descriptor and enables features on it. UFFDIO_API can be called once per
+// descriptor and fails as a whole when asked for a feature that the kernel lacks, so a first,
+// throw-away descriptor asks what there is.
 func openAndAgree(m Mode) (*FD, error) {
 	has, err := probeFeatures(m)
 	if err != nil {

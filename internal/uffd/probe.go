@@ -25,8 +25,8 @@ type Report struct {
 	Attempts []Attempt
 	// Features are those of the kernel; 0 when no mode works.
 	Features Features
-	// ContinueWP: pages can be mapped read-only from the file in one step (Linux 6.4). Without it, a second program on
-	// a node that reads a shared page takes the mapping away from the first.
+	// ContinueWP: pages can be mapped read-only from the file in one step (Linux 6.4). Without it,
+	// a second program on a node that reads a shared page takes the mapping away from the first.
 	ContinueWP Answer
 	// ContinueWPErr says why ContinueWP is Unknown.
 	ContinueWPErr error
@@ -42,7 +42,8 @@ func (r Report) Usable() bool {
 	return false
 }
 
-// Probe tries every way to open a userfaultfd, and the operations whose presence no feature bit tells. It leaves nothing open.
+// Probe tries every way to open a userfaultfd, and the operations whose presence no feature bit
+// tells. It leaves nothing open.
 func Probe() Report {
 	var r Report
 	for _, m := range AllModes {
@@ -63,8 +64,8 @@ func Probe() Report {
 	return r
 }
 
-// probeContinueWP maps one page of a scratch file write-protected. Nobody ever touches the mapping, so no fault is taken
-// in this process, which nobody would serve.
+// probeContinueWP maps one page of a scratch file write-protected. Nobody ever touches the mapping,
+// so no fault is taken in this process, which nobody would serve.
 func probeContinueWP(fd *FD) (Answer, error) {
 	size := os.Getpagesize()
 	file, err := unix.MemfdCreate("uffd-probe", unix.MFD_CLOEXEC)

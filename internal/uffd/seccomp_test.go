@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/require"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 )
@@ -26,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSeccompIsNamed: where a container's filter hides userfaultfd, the error says so, and tests that need it are skipped,
-// or fail if DSMD_REQUIRE asks for it.
+// TestSeccompIsNamed: where a container's filter hides userfaultfd, the error says so, and tests
+// that need it are skipped, or fail if DSMD_REQUIRE asks for it.
 func TestSeccompIsNamed(t *testing.T) {
 	if os.Getenv(seccompEnv) == "" {
 		t.Run("Skipped", func(t *testing.T) { runInSeccomp(t, "", "--- SKIP: TestSeccompIsNamed", true) })
@@ -41,16 +42,16 @@ func TestSeccompIsNamed(t *testing.T) {
 	uffdtest.Require(t)
 }
 
-func runInSeccomp(t *testing.T, require, want string, wantOK bool) {
+func runInSeccomp(t *testing.T, demanded, want string, wantOK bool) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "-test.v", "-test.run=^TestSeccompIsNamed$")
-	cmd.Env = append(os.Environ(), seccompEnv+"=1", uffdtest.RequireEnv+"="+require)
+	cmd.Env = append(os.Environ(), seccompEnv+"=1", require.Env+"="+demanded)
 	out, err := cmd.CombinedOutput()
 	if (err == nil) != wantOK || !strings.Contains(string(out), want) || strings.Contains(string(out), "Open under a filter") {
-		t.Errorf("under a filter, %s=%q: %v, want %q in\n%s", uffdtest.RequireEnv, require, err, want, out)
+		t.Errorf("under a filter, %s=%q: %v, want %q in\n%s", require.Env, demanded, err, want, out)
 	}
 }

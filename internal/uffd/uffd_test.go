@@ -14,8 +14,8 @@ import (
 	"dsmd/internal/uffd/uffdtest"
 )
 
-// These tests register memory of their own process and never touch it, so no fault is taken that they would have to serve. The
-// tests of package pagetable take faults, in child processes.
+// These tests register memory of their own process and never touch it, so no fault is taken that
+// they would have to serve. The tests of package pagetable take faults, in child processes.
 
 var pageBytes = uintptr(os.Getpagesize())
 

@@ -2,6 +2,7 @@ package pagetabletest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,20 +13,27 @@ import (
 	"dsmd/pagetable"
 )
 
+// ErrLost is how an access ends that met a page which is lost: where there is hardware, by a memory
+// fault at its address, from which the program has recovered.
+var ErrLost = errors.New("pagetabletest: the page is lost")
+
 // FakeConfig configures NewFake.
 type FakeConfig struct {
 	// Pages is the size of the region.
 	Pages uint64
 	// PageBytes is the size of a page, a multiple of 8; 0 is 4096.
 	PageBytes int
-	// Async makes every operation return Pending: it takes effect in the next Poll, which reports Completed.
+	// Async makes every operation return Pending: it takes effect in the next Poll, which reports
+	// Completed.
 	Async bool
 }
 
-// Fake is a Table in memory. Programs are simulated: a test attaches one with fd -1 and calls Load, Store and Access for it from any
-// goroutine; they block as a thread does that takes a page fault, until the table's user settles the fault.
+// Fake is a Table in memory. Programs are simulated: a test attaches one with fd -1 and calls Load,
+// Store and Access for it from any goroutine; they block as a thread does that takes a page fault,
+// until the table's user settles the fault.
 //
-// Load, Store, Access, Restart, Remap, Kill and Attached may be called by any goroutine. The methods of Table belong to one, as always.
+// Load, Store, Access, Restart, Remap, Kill and Attached may be called by any goroutine. The
+// methods of Table belong to one, as always.
 type Fake struct {
 	cfg    FakeConfig
 	memFD  int
@@ -37,8 +45,10 @@ type Fake struct {
 	pages   map[pagetable.Page]*fakePage
 	lost    map[pagetable.Page]bool // of the absent pages
 	procs   map[pagetable.ProcID]*fakeProc
-	waits   []*fakeWait       // accesses that wait, in order of arrival
-	events  []pagetable.Event // not yet polled; at most one fault for each wait and restart, one completion for each operation
+	waits   []*fakeWait // accesses that wait, in order of arrival
+	// events: not yet polled; at most one fault for each wait and restart, one completion for each
+	// operation.
+	events  []pagetable.Event
 	pending []func() pagetable.Event
 	threads uint32
 }
@@ -67,7 +77,8 @@ type fakeWait struct {
 
 var _ pagetable.Table = (*Fake)(nil)
 
-// NewFake makes a fake table with all pages absent. It panics if the machine has no descriptors left.
+// NewFake makes a fake table with all pages absent. It panics if the machine has no descriptors
+// left.
 func NewFake(cfg FakeConfig) *Fake {
 	if cfg.PageBytes == 0 {
 		cfg.PageBytes = 4096
@@ -114,8 +125,8 @@ func (f *Fake) Attach(proc pagetable.ProcID, fd int, _ uintptr) error {
 	return nil
 }
 
-// Attached lists the programs that are attached, in ascending order. Any goroutine may call it: tests of the code that attaches
-// programs learn from it what their numbers are.
+// Attached lists the programs that are attached, in ascending order. Any goroutine may call it:
+// tests of the code that attaches programs learn from it what their numbers are.
 func (f *Fake) Attached() []pagetable.ProcID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,22 +134,23 @@ func (f *Fake) Attached() []pagetable.ProcID {
 }
 
 // Detach forgets a program. Its accesses end with ErrProcGone.
-func (f *Fake) Detach(proc pagetable.ProcID) {
+func (f *Fake) Detach(proc pagetable.ProcID, _ bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.endLocked(proc)
 	delete(f.procs, proc)
 }
 
-// Kill ends a program as SIGKILL does: its accesses end with ErrProcGone, and the table reports ProcGone once an operation
-// notices.
+// Kill ends a program as SIGKILL does: its accesses end with ErrProcGone, and the table reports
+// ProcGone once an operation notices.
 func (f *Fake) Kill(proc pagetable.ProcID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.endLocked(proc)
 }
 
-// endLocked marks a program gone, drops its mappings and its faults that were not polled, and ends its accesses.
+// endLocked marks a program gone, drops its mappings and its faults that were not polled, and ends
+// its accesses.
 func (f *Fake) endLocked(proc pagetable.ProcID) {
 	if p := f.procs[proc]; p != nil {
 		p.gone = true
@@ -199,26 +211,29 @@ func (f *Fake) postLocked(ev pagetable.Event) {
 	f.signalLocked()
 }
 
-// Load copies len(into) bytes at byte offset off of page p, in program proc. It blocks until the page is there, and returns
-// ErrProcGone if the program ends first, and ErrLost if the page is lost.
+// Load copies len(into) bytes at byte offset off of page p, in program proc. It blocks until the
+// page is there, and returns ErrProcGone if the program ends first, and ErrLost if the page is
+// lost.
 func (f *Fake) Load(proc pagetable.ProcID, p pagetable.Page, off int, into []byte) error {
-	return f.access(proc, f.newThread(), p, off, false, func(page []byte) { copy(into, page[off:off+len(into)]) })
+	return f.access(fakeWait{proc: proc, page: p, off: off, thread: f.newThread()}, func(page []byte) { copy(into, page[off:off+len(into)]) })
 }
 
 // Store is Load in the other direction.
 func (f *Fake) Store(proc pagetable.ProcID, p pagetable.Page, off int, data []byte) error {
-	return f.access(proc, f.newThread(), p, off, true, func(page []byte) { copy(page[off:off+len(data)], data) })
+	return f.access(fakeWait{proc: proc, page: p, off: off, write: true, thread: f.newThread()}, func(page []byte) { copy(page[off:off+len(data)], data) })
 }
 
-// Access calls do with the contents of page p as soon as program proc may load from it, or, with write, store to it: one
-// indivisible access, so that do can also be an atomic read-modify-write. do must not call the Fake. Each call is a thread of its own.
+// Access calls do with the contents of page p as soon as program proc may load from it, or, with
+// write, store to it: one indivisible access, so that do can also be an atomic read-modify-write.
+// do must not call the Fake. Each call is a thread of its own.
 func (f *Fake) Access(proc pagetable.ProcID, p pagetable.Page, write bool, do func(page []byte)) error {
-	return f.access(proc, f.newThread(), p, 0, write, do)
+	return f.AccessBy(f.newThread(), proc, p, write, do)
 }
 
-// AccessBy is Access by a thread that the caller names, from 1<<31 up, so that one thread can make several accesses.
+// AccessBy is Access by a thread that the caller names, from 1<<31 up, so that one thread can make
+// several accesses.
 func (f *Fake) AccessBy(thread uint32, proc pagetable.ProcID, p pagetable.Page, write bool, do func(page []byte)) error {
-	return f.access(proc, thread, p, 0, write, do)
+	return f.access(fakeWait{proc: proc, page: p, write: write, thread: thread}, do)
 }
 
 func (f *Fake) newThread() uint32 {
@@ -228,29 +243,29 @@ func (f *Fake) newThread() uint32 {
 	return f.threads
 }
 
-func (f *Fake) access(proc pagetable.ProcID, thread uint32, p pagetable.Page, off int, write bool, do func(page []byte)) error {
+// access makes an access, and waits as a thread of a program does.
+func (f *Fake) access(w fakeWait, do func(page []byte)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := &fakeWait{proc: proc, page: p, off: off, write: write, thread: thread}
 	for {
-		prog := f.procs[proc]
+		prog := f.procs[w.proc]
 		if f.closed || prog == nil || prog.gone {
 			return pagetable.ErrProcGone
 		}
-		if pg := f.pages[p]; pg != nil && pg.mapped[proc] && (pg.writable || !write) {
+		if pg := f.pages[w.page]; pg != nil && pg.mapped[w.proc] && (pg.writable || !w.write) {
 			do(pg.bytes)
 			return nil
 		}
-		if f.lost[p] {
+		if f.lost[w.page] {
 			return ErrLost
 		}
 		w.woken = false
-		f.waits = append(f.waits, w)
+		f.waits = append(f.waits, &w)
 		f.postLocked(w.fault())
 		for !w.woken {
 			f.settled.Wait()
 		}
-		f.unwaitLocked(w)
+		f.unwaitLocked(&w)
 	}
 }
 
@@ -259,15 +274,11 @@ func (w *fakeWait) fault() pagetable.Event {
 }
 
 func (f *Fake) unwaitLocked(w *fakeWait) {
-	for i := range f.waits {
-		if f.waits[i] == w {
-			f.waits = append(f.waits[:i], f.waits[i+1:]...)
-			return
-		}
-	}
+	f.waits = slices.DeleteFunc(f.waits, func(one *fakeWait) bool { return one == w })
 }
 
-// Restart reports every fault of proc that is not settled once more, as a signal to the waiting threads does.
+// Restart reports every fault of proc that is not settled once more, as a signal to the waiting
+// threads does.
 func (f *Fake) Restart(proc pagetable.ProcID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -329,7 +340,8 @@ func (f *Fake) noticeLocked() {
 	}
 }
 
-// Install makes an absent page present. Installing over a present page panics: it is a bug of the caller.
+// Install makes an absent page present. Installing over a present page panics: it is a bug of the
+// caller.
 func (f *Fake) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
 	contents := make([]byte, f.cfg.PageBytes)
 	if data != nil && copy(contents, data) != len(data) || data != nil && len(data) != len(contents) {
@@ -381,7 +393,8 @@ func (f *Fake) Revoke(p pagetable.Page, into []byte) (pagetable.Outcome, error) 
 	})
 }
 
-// Map maps a present page into a program. A writability other than the page's panics: it is a bug of the caller.
+// Map maps a present page into a program. A writability other than the page's panics: it is a bug
+// of the caller.
 func (f *Fake) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
 	return f.run(pagetable.OpMap, p, func() {
 		f.noticeLocked()

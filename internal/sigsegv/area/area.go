@@ -1,27 +1,34 @@
-// Package area is the memory that a program and its daemon share to trap page faults by SIGSEGV: which layout it has, and
-// what the daemon does with it. The program's side is C, in package sigsegv, because it runs in a signal handler and in a
-// thread that Go does not know.
+// Package area is the memory that a program and its daemon share to trap page faults by SIGSEGV:
+// which layout it has, and what the daemon does with it. The program's side is C, in package
+// sigsegv, because it runs in a signal handler and in a thread that Go does not know.
 //
-// The area is a memory file that the program makes, seals against changes of size, and passes to the daemon. It holds
+// The area is a memory file that the program makes, seals against changes of size, and passes to
+// the daemon. It holds
 //
-//   - a word for each page of the region, which says what access the daemon has granted and what of it the program has
-//     applied by mprotect. Threads that wait for a page sleep on its word (futex);
-//   - the faults, a ring that any thread of the program fills, from its signal handler, and the daemon empties;
-//   - the commands, a ring of pages whose access the daemon has lowered, which it fills and the program's agent thread empties;
-//   - a flag that says whether the program has written to the eventfd that wakes the daemon, so that it does so once only.
+//   - a word for each page of the region, which says what access the daemon has granted and what of
+//     it the program has applied by mprotect. Threads that wait for a page sleep on its word
+//     (futex);
+//   - the faults, a ring that any thread of the program fills, from its signal handler, and the
+//     daemon empties;
+//   - the commands, a ring of pages whose access the daemon has lowered, which it fills and the
+//     program's agent thread empties;
+//   - a flag that says whether the program has written to the eventfd that wakes the daemon, so
+//     that it does so once only.
 //
 // # Who writes a word
 //
-// Granted, the generation and the waiters bit's clearing belong to the daemon; applied belongs to the program, which changes it under one
-// lock of its own. Both sides change words by compare-and-swap. Applied is raised before access is given and lowered
-// after it was taken, so a page whose word says "applied: none" can't be touched in that program, and the daemon
-// needs nobody's help to take it away.
+// The daemon alone changes granted and the generation, and clears the waiters bit. The program
+// alone changes applied, under one lock of its own. Both sides change words by compare-and-swap.
+// The program raises applied before it gives access, and lowers it after it has taken access. So a
+// page whose word says "applied: none" cannot be touched in that program, and the daemon needs
+// nobody's help to take it away.
 //
 // # Trust
 //
-// A program can write whatever it likes into the area, at any time. The daemon takes nothing from it but page numbers, which it
-// checks, and acknowledgements: a program that lies about those keeps access that it should lose, which it could
-// also get by mapping the file it was given. Its user is the daemon's user.
+// A program can write whatever it likes into the area, at any time. The daemon takes nothing from
+// it but page numbers, which it checks, and acknowledgements: a program that lies about those keeps
+// access that it should lose, which it could also get by mapping the file it was given. Its user is
+// the daemon's user.
 package area
 
 import (
@@ -38,18 +45,22 @@ const (
 	Magic   = 0x64736d5365677631 // at 0
 	Version = 2
 
-	signalledOffset = 64  // uint32: the program has written to the eventfd and the daemon has not read it
+	// uint32: the program has written to the eventfd and the daemon has not read it
+	signalledOffset = 64
 	tailOffset      = 128 // uint64: faults posted by the program
-	postedOffset    = 192 // uint64: commands posted by the daemon; the agent sleeps on its lower half
-	sleepsOffset    = 256 // uint32: the agent sleeps, or is about to
-	doneOffset      = 264 // uint64: commands carried out by the agent
+	// uint64: commands posted by the daemon; the agent sleeps on its lower half
+	postedOffset = 192
+	sleepsOffset = 256 // uint32: the agent sleeps, or is about to
+	doneOffset   = 264 // uint64: commands carried out by the agent
 
-	FaultsOffset   = 4096 // FaultSlots of FaultBytes
-	FaultSlots     = 1024 // several times the threads that a program has waiting; when it is full they try again
+	FaultsOffset = 4096 // FaultSlots of FaultBytes
+	// several times the threads that a program has waiting; when it is full they try again
+	FaultSlots     = 1024
 	FaultBytes     = 32
 	CommandsOffset = FaultsOffset + FaultSlots*FaultBytes // CommandSlots of uint64
 	CommandSlots   = 4096                                 // what does not fit waits in the daemon
-	WordsOffset    = 128 << 10                            // one uint32 for each page; a page boundary whatever the page size is
+	// one uint32 for each page; a page boundary whatever the page size is
+	WordsOffset = 128 << 10
 )
 
 // The bits of a word.
@@ -68,14 +79,16 @@ const (
 	None Level = iota
 	ReadOnly
 	Writable
-	// Lost is not an access, and only granted: the page's contents are gone, so that an access to it does not wait but is a segmentation fault.
+	// Lost is not an access, and only granted: the page's contents are gone, so that an access to
+	// it does not wait but is a segmentation fault.
 	Lost
 )
 
 // Level8 is a Level in a byte, for tables of them.
 type Level8 uint8
 
-// Leave is the command that follows no other: the program gives up all access for good, and shuts its socket.
+// Leave is the command that follows no other: the program gives up all access for good, and shuts
+// its socket.
 const Leave = ^uint64(0)
 
 // Size is the length of the area for a region of so many pages.
@@ -110,8 +123,8 @@ func Create(mem []byte, pages, pageBytes uint64) {
 	}
 }
 
-// Open maps the area in file, which stays the caller's, and checks that it is one for such a region and that nobody can shorten it:
-// touching what lies beyond the end of a file raises SIGBUS.
+// Open maps the area in file, which stays the caller's, and checks that it is one for such a region
+// and that nobody can shorten it: touching what lies beyond the end of a file raises SIGBUS.
 func Open(file int, pages, pageBytes uint64) (*Area, error) {
 	seals, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -124,7 +137,8 @@ func Open(file int, pages, pageBytes uint64) (*Area, error) {
 	if err := unix.Fstat(file, &st); err != nil {
 		return nil, fmt.Errorf("area: fstat: %w", err)
 	}
-	// A memory file of huge pages has none behind it but what the administrator has set aside: touching it raises SIGBUS.
+	// A memory file of huge pages has none behind it but what the administrator has set aside:
+	// touching it raises SIGBUS.
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(file, &fs); err != nil {
 		return nil, fmt.Errorf("area: fstatfs: %w", err)
@@ -176,14 +190,14 @@ func (a *Area) TakeFault() (Fault, bool) {
 	return f, true
 }
 
-// Signalled says whether the eventfd has been written to, or is being.
+// Signalled reports whether the eventfd has been written to, or is being.
 func (a *Area) Signalled() bool { return a.u32(signalledOffset).Load() != 0 }
 
-// Unsignal is called when the eventfd has been read. What was posted before is visible afterwards; what is posted later
-// writes to the eventfd again.
+// Unsignal is called when the eventfd has been read. What was posted before is visible afterwards;
+// what is posted later writes to the eventfd again.
 func (a *Area) Unsignal() { a.u32(signalledOffset).Swap(0) }
 
-// Post gives the agent a command, and says whether there was room.
+// Post gives the agent a command, and reports whether there was room.
 func (a *Area) Post(command uint64) bool {
 	if a.posted-a.Done() >= CommandSlots {
 		return false
@@ -197,14 +211,16 @@ func (a *Area) Post(command uint64) bool {
 	return true
 }
 
-// Done is how many commands the agent has carried out, as the program says: never more than were given.
+// Done is how many commands the agent has carried out, as the program says: never more than were
+// given.
 func (a *Area) Done() uint64 { return min(a.u64(doneOffset).Load(), a.posted) }
 
 // word is the word of a page.
 func (a *Area) word(page uint64) *atomic.Uint32 { return a.u32(WordsOffset + 4*page) }
 
-// Grant changes what the program may do with a page and wakes the threads that wait for it. It returns what the program had
-// applied at that moment: if that is more than level, the agent must lower it.
+// Grant changes what the program may do with a page and wakes the threads that wait for it. It
+// returns what the program had applied at that moment: if that is more than level, the agent must
+// lower it.
 func (a *Area) Grant(page uint64, level Level) (applied Level) {
 	return a.change(page, func(uint32) uint32 { return uint32(level) })
 }
@@ -219,7 +235,8 @@ func (a *Area) Limit(page uint64, level Level) (applied Level) {
 	})
 }
 
-// Raise is Grant for a page that the program has, and wakes only if it does not, or the page is lost.
+// Raise is Grant for a page that the program has, and wakes only if it does not, or the page is
+// lost.
 func (a *Area) Raise(page uint64, level Level) {
 	a.change(page, func(granted uint32) uint32 {
 		if Level(granted) == None || Level(granted) == Lost {
@@ -229,13 +246,15 @@ func (a *Area) Raise(page uint64, level Level) {
 	})
 }
 
-// Wake wakes the threads that wait for a page; they look again, and report the fault again if they must.
+// Wake wakes the threads that wait for a page; they look again, and report the fault again if they
+// must.
 func (a *Area) Wake(page uint64) { a.change(page, func(granted uint32) uint32 { return granted }) }
 
-// Touched says whether anything was ever done with the page in this program.
+// Touched reports whether anything was ever done with the page in this program.
 func (a *Area) Touched(page uint64) bool { return a.word(page).Load() != 0 }
 
-// change always counts the generation on, also if nobody sleeps: a thread that has posted its fault may be about to.
+// change always counts the generation on, also if nobody sleeps: a thread that has posted its fault
+// may be about to.
 func (a *Area) change(page uint64, granted func(uint32) uint32) Level {
 	w := a.word(page)
 	for {
@@ -251,7 +270,8 @@ func (a *Area) change(page uint64, granted func(uint32) uint32) Level {
 	}
 }
 
-// wake wakes all threads that sleep on a word. The futex is shared: the kernel knows it by the file.
+// wake wakes all threads that sleep on a word. The futex is shared: the kernel knows it by the
+// file.
 func wake(w *atomic.Uint32) {
 	const futexWake, all = 1, 1<<31 - 1
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, all, 0, 0, 0)

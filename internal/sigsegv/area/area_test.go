@@ -85,7 +85,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestCommands: there is room for as many as the ring has slots, and for more when the agent has carried some out.
+// TestCommands: there is room for as many as the ring has slots, and for more when the agent has
+// carried some out.
 func TestCommands(t *testing.T) {
 	a, mem := open(t)
 	for i := range uint64(area.CommandSlots) {
@@ -102,8 +103,9 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsThatNobodyGave: a program that says it has carried out more than it was told to does itself no good, and its
-// daemon no harm: commands don't pile up behind a ring that seems to be full.
+// TestCommandsThatNobodyGave: a program that says it has carried out more than it was told to does
+// itself no good, and its daemon no harm: commands don't pile up behind a ring that seems to be
+// full.
 func TestCommandsThatNobodyGave(t *testing.T) {
 	a, mem := open(t)
 	for _, said := range []uint64{1, area.CommandSlots, 1 << 63, 1<<64 - 1} {
@@ -137,7 +139,8 @@ func TestFaultsThatAreRubbish(t *testing.T) {
 	}
 }
 
-// TestWord: what the daemon does to a word leaves the program's part alone and counts the generation on.
+// TestWord: what the daemon does to a word leaves the program's part alone and counts the
+// generation on.
 func TestWord(t *testing.T) {
 	a, mem := open(t)
 	const page = 9

@@ -9,8 +9,9 @@ import (
 	"dsmd/internal/sigsegv/area"
 )
 
-// FuzzArea lets a program write what it likes into the area that it shares with its daemon, between the daemon's own steps. The daemon
-// neither crashes nor believes that more was done than it has asked for.
+// FuzzArea lets a program write what it likes into the area that it shares with its daemon, between
+// the daemon's own steps. The daemon neither crashes nor believes that more was done than it has
+// asked for.
 func FuzzArea(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 9})
 	f.Add(binary.LittleEndian.AppendUint64([]byte{5, doneAt & 0xff, doneAt >> 8, 0}, 1<<64-1))
@@ -74,7 +75,8 @@ func FuzzArea(f *testing.F) {
 	})
 }
 
-// TestOpenRefusesHugePages: memory that is not there when it is touched would end the daemon by SIGBUS.
+// TestOpenRefusesHugePages: memory that is not there when it is touched would end the daemon by
+// SIGBUS.
 func TestOpenRefusesHugePages(t *testing.T) {
 	file, err := unix.MemfdCreate("area-huge", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
 	if err != nil {

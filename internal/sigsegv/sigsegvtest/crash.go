@@ -1,7 +1,7 @@
 //go:build cgo
 
-// Package sigsegvtest has what tests of the sigsegv trap need and Go can't do: to fault in C. Tests are not allowed cgo of
-// their own.
+// Package sigsegvtest has what tests of the sigsegv trap need and Go can't do: to fault in C. Tests
+// are not allowed cgo of their own.
 package sigsegvtest
 
 /*

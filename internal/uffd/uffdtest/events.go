@@ -9,9 +9,9 @@ import (
 	"dsmd/internal/uffd"
 )
 
-// OpenWithEvents opens a userfaultfd that reports not only faults but also when this process gives up memory
-// (UFFD_FEATURE_EVENT_REMOVE): the madvise that does so waits until the report was read. No program that uses package uffd
-// has one. The caller closes it, and has called Require.
+// OpenWithEvents opens a userfaultfd that reports not only faults but also when this process gives
+// up memory (UFFD_FEATURE_EVENT_REMOVE): the madvise that does so waits until the report was read.
+// No program that uses package uffd has one. The caller closes it, and has called Require.
 func OpenWithEvents(t testing.TB) *uffd.FD {
 	t.Helper()
 	const (
@@ -19,7 +19,8 @@ func OpenWithEvents(t testing.TB) *uffd.FD {
 		apiRequest  = 0xC018AA3F // UFFDIO_API
 		eventRemove = 1 << 3     // UFFD_FEATURE_EVENT_REMOVE
 	)
-	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|1, 0, 0) // 1: UFFD_USER_MODE_ONLY
+	// 1: UFFD_USER_MODE_ONLY
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|1, 0, 0)
 	if errno != 0 {
 		t.Fatalf("userfaultfd: %v", errno)
 	}

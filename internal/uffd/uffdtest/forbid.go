@@ -10,12 +10,14 @@ import (
 	"dsmd/internal/uffd"
 )
 
-// Forbid makes userfaultfd impossible for this process and all that it starts, for good, as a container engine's seccomp filter
-// does: the system call fails with EPERM, and so does the request to /dev/userfaultfd.
+// Forbid makes userfaultfd impossible for this process and all that it starts, for good, as a
+// container engine's seccomp filter does: the system call fails with EPERM, and so does the request
+// to /dev/userfaultfd.
 func Forbid() error {
 	const (
-		numberAt  = 0        // struct seccomp_data: the number of the system call
-		requestAt = 16 + 1*8 // the lower half of its second argument: these machines are little-endian
+		numberAt = 0 // struct seccomp_data: the number of the system call
+		// the lower half of its second argument: these machines are little-endian
+		requestAt = 16 + 1*8
 		refuse    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	)
 	filter := []unix.SockFilter{
@@ -28,7 +30,9 @@ func Forbid() error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	runtime.LockOSThread() // the filter may only be set by a thread without new privileges; TSYNC gives both to the other threads
+	// the filter may only be set by a thread without new privileges; TSYNC gives both to the other
+	// threads
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)

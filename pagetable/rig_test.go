@@ -1,4 +1,4 @@
-package pagetabletest
+package pagetable_test
 
 import (
 	"bytes"
@@ -16,8 +16,9 @@ import (
 // limit is how long the suite waits for what must happen.
 var limit = patience.Or(10 * time.Second)
 
-// Rig is the table's caller in tests: it polls, remembers what each page is, and settles faults on pages that are
-// present as the node does. Whatever does not happen within the limit fails the test. Everything runs on the test's goroutine.
+// Rig is the table's caller in tests: it polls, remembers what each page is, and settles faults on
+// pages that are present as the node does. Whatever does not happen within the limit fails the
+// test. Everything runs on the test's goroutine.
 type Rig struct {
 	testing.TB
 	fx     Fixture
@@ -47,7 +48,7 @@ func (r *Rig) Start() (Program, pagetable.ProcID) {
 	return p, r.next
 }
 
-// pump polls once and sorts what came. settle says whether faults on present pages are mapped.
+// pump polls once and sorts what came. settle: whether faults on present pages are mapped.
 func (r *Rig) pump(settle bool) {
 	r.Helper()
 	var events [16]pagetable.Event
@@ -113,7 +114,8 @@ func (r *Rig) Fault(proc pagetable.ProcID, p pagetable.Page, write bool) pagetab
 	return found
 }
 
-// Value waits until an access has ended, settling on the way what can be settled, and returns what it loaded.
+// Value waits until an access has ended, settling on the way what can be settled, and returns what
+// it loaded.
 func (r *Rig) Value(a *Access) uint64 {
 	r.Helper()
 	v, err := r.Result(a)
@@ -148,6 +150,24 @@ func (r *Rig) StillWaits(a *Access, why string) {
 	}
 }
 
+// NoEffect checks for a while that accesses do not go through. They may fail.
+func (r *Rig) NoEffect(all []*Access, why string) {
+	r.Helper()
+	for range 5 {
+		waitReadable(r.TB, r.table.WaitFD(), 2) // what must not happen has no event to wait for
+		r.pump(true)
+		for i, a := range all {
+			select {
+			case res := <-a.done:
+				if res.err == nil {
+					r.Fatalf("access %d went through (%+v) although %s", i, res, why)
+				}
+			default:
+			}
+		}
+	}
+}
+
 // Finish waits for an operation that is pending and fails the test if it failed.
 func (r *Rig) Finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, err error) {
 	r.Helper()
@@ -172,7 +192,8 @@ func (r *Rig) Finish(op pagetable.Op, p pagetable.Page, out pagetable.Outcome, e
 	}
 }
 
-// Install installs a page and waits until it is done, then spoils data, which the table must have read.
+// Install installs a page and waits until it is done, then spoils data, which the table must have
+// read.
 func (r *Rig) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) {
 	r.Helper()
 	out, err := r.table.Install(p, data, writable, proc)
@@ -216,7 +237,8 @@ func (r *Rig) Lose(p pagetable.Page) {
 	r.Finish(pagetable.OpLose, p, out, err)
 }
 
-// Fails waits until an access has ended, and fails the test unless it ended because its page is lost.
+// Fails waits until an access has ended, and fails the test unless it ended because its page is
+// lost.
 func (r *Rig) Fails(a *Access, what string) {
 	r.Helper()
 	if v, err := r.Result(a); !errors.Is(err, ErrLost) {

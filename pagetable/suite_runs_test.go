@@ -1,4 +1,4 @@
-package pagetabletest
+package pagetable_test
 
 import (
 	"bytes"
@@ -26,7 +26,8 @@ var runCases = []struct {
 	{"RandomRuns", randomRuns},
 }
 
-// runPages is the length of the runs that the suite operates on, less than there can be only with large pages.
+// runPages is the length of the runs that the suite operates on, less than there can be only with
+// large pages.
 func (r *Rig) runPages() int { return min(5, pagetable.MaxRunBytes/r.table.PageBytes()) }
 
 // Operate does an operation on a run of pages and waits until all of it is done.
@@ -120,7 +121,8 @@ func runOfZeros(r *Rig) {
 	}
 }
 
-// runForNobody: several programs are attached, and the run is installed for none, or for one that has left.
+// runForNobody: several programs are attached, and the run is installed for none, or for one that
+// has left.
 func runForNobody(r *Rig) {
 	p, _ := r.Start()
 	q, _ := r.Start()
@@ -265,7 +267,8 @@ func runAfterClose(r *Rig) {
 	}
 }
 
-// randomRuns does random operations on runs, and accesses in between, and compares every value with a plain array.
+// randomRuns does random operations on runs, and accesses in between, and compares every value with
+// a plain array.
 func randomRuns(r *Rig) {
 	const pages, steps = 12, 300
 	rng, progs := r.chance(1)

@@ -1,10 +1,10 @@
-package pagetabletest
+package pagetable_test
 
 import (
-	"errors"
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/pagetabletest"
 )
 
 // RegionPages is the size of the region that the suite asks its fixtures for.
@@ -18,9 +18,8 @@ type Fixture struct {
 	Start func(t testing.TB, proc pagetable.ProcID) Program
 }
 
-// ErrLost is how an access ends that met a page which is lost: where there is hardware, by a memory fault at its address, from which the program
-// has recovered.
-var ErrLost = errors.New("pagetabletest: the page is lost")
+// ErrLost is how an access ends that met a page which is lost, for Fake and for programs alike.
+var ErrLost = pagetabletest.ErrLost
 
 // Program is a program attached to the table: something that loads and stores. Each access is
 // made by a thread of its own, so any number can wait at a time. Methods don't wait for the access.
@@ -31,9 +30,15 @@ type Program interface {
 	Store(p pagetable.Page, off int, v uint64) *Access
 	// Restart makes every access that waits start over, as a signal does: each faults once more.
 	Restart()
-	// Remap maps the whole region anew, as a program does with memory that was freed and is given to it again. It returns when that is done.
+	// Remap maps the whole region anew, as a program does with memory that was freed and is given
+	// to it again. It returns when that is done.
 	Remap()
-	// Kill ends the program at once, also its accesses that wait. It returns when the program is gone.
+	// Lock locks all memory of the program into RAM (mlockall), what it has mapped and what it will
+	// map. Where the kernel's own faults trap, the access ends when all pages of the region have
+	// come; otherwise it ends at once.
+	Lock() *Access
+	// Kill ends the program at once, also its accesses that wait. It returns when the program is
+	// gone.
 	Kill()
 }
 
@@ -54,6 +59,6 @@ func (a *Access) Await() (uint64, error) {
 	return r.value, r.err
 }
 
-// Finish ends the access: with the value loaded, or, for an access that could not be made, with an error. Called once, by any
-// goroutine.
+// Finish ends the access: with the value loaded, or, for an access that could not be made, with an
+// error. Called once, by any goroutine.
 func (a *Access) Finish(value uint64, err error) { a.done <- result{value, err} }

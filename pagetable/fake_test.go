@@ -1,10 +1,12 @@
-package pagetabletest
+package pagetable_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/pagetabletest"
 )
 
 func TestFakeConforms(t *testing.T) {
@@ -14,8 +16,8 @@ func TestFakeConforms(t *testing.T) {
 			name = "Pending"
 		}
 		t.Run(name, func(t *testing.T) {
-			Run(t, func(testing.TB) Fixture {
-				f := NewFake(FakeConfig{Pages: RegionPages, Async: async})
+			runSuite(t, func(testing.TB) Fixture {
+				f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: RegionPages, Async: async})
 				return Fixture{Table: f, Start: func(t testing.TB, proc pagetable.ProcID) Program {
 					if err := f.Attach(proc, -1, 0); err != nil {
 						t.Fatal(err)
@@ -28,7 +30,7 @@ func TestFakeConforms(t *testing.T) {
 }
 
 type fakeProgram struct {
-	fake *Fake
+	fake *pagetabletest.Fake
 	proc pagetable.ProcID
 }
 
@@ -54,4 +56,17 @@ func (p fakeProgram) Store(page pagetable.Page, off int, v uint64) *Access {
 
 func (p fakeProgram) Restart() { p.fake.Restart(p.proc) }
 func (p fakeProgram) Remap()   { p.fake.Remap(p.proc) }
-func (p fakeProgram) Kill()    { p.fake.Kill(p.proc) }
+
+// Lock has the kernel load each page, one after the other.
+func (p fakeProgram) Lock() *Access {
+	a := NewAccess()
+	go func() {
+		var err error
+		for page := range pagetable.Page(p.fake.Pages()) {
+			err = errors.Join(err, p.fake.Load(p.proc, page, 0, make([]byte, 1)))
+		}
+		a.Finish(0, err)
+	}()
+	return a
+}
+func (p fakeProgram) Kill() { p.fake.Kill(p.proc) }

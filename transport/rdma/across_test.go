@@ -21,7 +21,6 @@ import (
 	"dsmd/transport/rdma"
 	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
-	"dsmd/transport/transporttest/across"
 )
 
 var (
@@ -32,25 +31,25 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *serve == "" {
-		os.Exit(m.Run())
+		transporttest.Main(m)
 	}
 	listener, err := net.Listen("tcp", *serve)
 	if err == nil {
-		err = across.Serve(listener, newDeviceNode)
+		err = serveNodes(listener, newDeviceNode)
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
 }
 
-// deviceNode is a node at the address of this machine's device. RDMA is not required: connecting takes seconds where both ends are
-// emulated, and what is sent meanwhile takes the base transport.
+// deviceNode is a node at the address of this machine's device. RDMA is not required: connecting
+// takes seconds where both ends are emulated, and what is sent meanwhile takes the base transport.
 type deviceNode struct {
-	spec     across.Spec
+	spec     nodeSpec
 	device   rdma.Device
 	listener net.Listener
 }
 
-func newDeviceNode(spec across.Spec) (across.Node, error) {
+func newDeviceNode(spec nodeSpec) (testNode, error) {
 	device, err := rdma.Probe("", netip.Addr{})
 	if err != nil {
 		return nil, err
@@ -59,10 +58,10 @@ func newDeviceNode(spec across.Spec) (across.Node, error) {
 	return &deviceNode{spec, device, listener}, err
 }
 
-// Address implements across.Node.
+// Address implements testNode.
 func (n *deviceNode) Address() string { return n.listener.Addr().String() }
 
-// Start implements across.Node.
+// Start implements testNode.
 func (n *deviceNode) Start(peers []string) (transport.Transport, error) {
 	base, err := tcp.New(tcp.Config{Self: n.spec.Self, Listener: n.listener, Peers: peers, Cluster: n.spec.Cluster, PageBytes: n.spec.PageBytes,
 		MaxQueuedBytes: n.spec.MaxQueuedBytes, Hello: rdma.Hello})
@@ -100,7 +99,8 @@ func (c *counted) Close() error {
 	return err
 }
 
-// acrossPool is small, so that the start is short where a device is emulated, and holds the suite's seven nodes.
+// acrossPool is small, so that the start is short where a device is emulated, and holds the suite's
+// seven nodes.
 const acrossPool = 4 << 20
 
 // TestAcross is the conformance suite with nodes on two machines.
@@ -115,7 +115,7 @@ func TestAcross(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- across.Serve(listener, newDeviceNode) }()
+		go func() { done <- serveNodes(listener, newDeviceNode) }()
 		defer func() {
 			listener.Close()
 			if err := <-done; err != nil {
@@ -124,7 +124,7 @@ func TestAcross(t *testing.T) {
 		}()
 		address = listener.Addr().String()
 	}
-	transporttest.Run(t, across.Factory(address, newDeviceNode))
+	transporttest.Run(t, acrossFactory(address, newDeviceNode))
 	t.Logf("%d of %d pages came by RDMA", pagesByRDMA.Load(), pages.Load())
 	if pagesByRDMA.Load() < pages.Load()/2 {
 		t.Error("most pages took the base transport")

@@ -8,7 +8,8 @@ import (
 	"dsmd/transport/transporttest"
 )
 
-// answerer answers each frame with a page, from inside Poll, as the daemon does; at one side, and counts at the other.
+// answerer answers each frame with a page, from inside Poll, as the daemon does; at one side, and
+// counts at the other.
 type answerer struct {
 	tr      transport.Transport
 	control []byte
@@ -36,10 +37,12 @@ func (a *answerer) Frame(from transport.NodeID, _ []byte, payload transport.Payl
 // bareFabric is a device of two that does no more than it must: it copies, and believes everything.
 type bareFabric struct {
 	*fakeFabric
-	peer                             *bareFabric
-	end                              uint32
-	receives                         []verbs.RecvRequest // a ring, of which taken to posted are there
-	completions                      []verbs.Completion  // the same, of which polled to completed are there
+	peer *bareFabric
+	end  uint32
+	// receives is a ring, of which taken to posted are there.
+	receives []verbs.RecvRequest
+	// completions is one too, of which polled to completed are there.
+	completions                      []verbs.Completion
 	taken, posted, polled, completed uint32
 }
 
@@ -115,7 +118,8 @@ func (e bareEnd) post(requests []verbs.SendRequest) error {
 	return nil
 }
 
-// BenchmarkFetch is what this package itself costs in a fetch of a page: the device is a fake, which copies the page.
+// BenchmarkFetch is what this package itself costs in a fetch of a page: the device is a fake,
+// which copies the page.
 func BenchmarkFetch(b *testing.B) {
 	all := newFakeFabrics(b, false)
 	var bare [2]*bareFabric

@@ -41,7 +41,7 @@ func (b *breaker) Fragile(on bool) {
 	b.fragile = on
 }
 
-// fails says whether a fragile connection fails now.
+// fails reports whether a fragile connection fails now.
 func (b *breaker) fails(oneIn int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,8 @@ type breakableFabric struct {
 	node transport.NodeID
 }
 
-// nodeBytes is what describe adds: the number of the node, so that the breaker knows who is connected to whom.
+// nodeBytes is what describe adds: the number of the node, so that the breaker knows who is
+// connected to whom.
 const nodeBytes = 2
 
 func (f *breakableFabric) endpoint() (endpoint, error) {
@@ -91,7 +92,8 @@ func (f *breakableFabric) setup(report func(endpoint, occurrence, error)) error 
 	})
 }
 
-// breakableEnd is an endpoint that a breaker can break. Its endpoint is used under the breaker's lock where the breaker uses it too.
+// breakableEnd is an endpoint that a breaker can break. Its endpoint is used under the breaker's
+// lock where the breaker uses it too.
 type breakableEnd struct {
 	endpoint
 	by         *breaker

@@ -12,8 +12,9 @@ import (
 const (
 	// drainTimeout bounds how long Close waits for the peers to take what was sent.
 	drainTimeout = time.Second
-	// linkTimeout is how long queue pairs have for that. A device takes longer than Close may to find out that its packets are lost, so
-	// that what is not acknowledged then goes on the base transport.
+	// linkTimeout is how long queue pairs have for that. A device may take longer to find out that
+	// its packets are lost than Close may last. So what is not acknowledged by then goes on the
+	// base transport.
 	linkTimeout = drainTimeout / 4
 	// drainPause is between two looks at the device meanwhile.
 	drainPause = 50 * time.Microsecond
@@ -23,13 +24,13 @@ const (
 
 // Close implements transport.Transport.
 func (t *Transport) Close() error {
-	if t.closing.Swap(true) {
+	if !t.gate.Close(t.wait.Event.Signal) {
 		return nil
 	}
-	t.mu.Lock() // for ever
 	t.clock.timer.Stop()
 	t.drain()
-	// The peers learn from the base transport that this node has ended, before their queue pairs fail.
+	// The peers learn from the base transport that this node has ended, before their queue pairs
+	// fail.
 	err := t.base.Close()
 	for _, l := range t.links {
 		l.end.fail()
@@ -37,46 +38,46 @@ func (t *Transport) Close() error {
 	}
 	t.counts.linksUp.Store(0)
 	err = errors.Join(err, t.fabric.close())
-	t.wait.event.Signal()
 	if err != nil {
 		return fmt.Errorf("rdma: close: %w", err)
 	}
 	return nil
 }
 
-// drain sends what waits, and returns when the peers have acknowledged what went by RDMA. That their devices have it is not enough: a queue
-// pair that fails now loses what its owner has not looked at. What goes on the base transport is for the base to deliver.
-func (t *Transport) drain() {
-	t.discardInput()
-	for _, p := range t.peers {
+// drain sends what waits, and returns when the peers have acknowledged what went by RDMA. It is not
+// enough that their devices have it: a queue pair that fails now loses what its owner has not
+// looked at. The base delivers what goes on the base.
+func (d *deliverer) drain() {
+	d.discardInput()
+	for _, p := range d.peers {
 		if p != nil && p.path == pathChoose && p.lost == nil {
-			t.setPath(p, pathBase)
+			d.setPath(p, pathBase)
 		}
 		if p != nil && p.lost == nil && p.ackSent < p.dealt {
-			t.sendAck(p, 0) // If the peer closes as well, it waits for this.
+			d.sendAck(p, 0) // If the peer closes as well, it waits for this.
 		}
 	}
 	asked := make(map[*link]bool)
 	for start := time.Now(); ; time.Sleep(drainPause) {
 		done := true
 		late := time.Since(start) > linkTimeout
-		for _, p := range t.peers {
+		for _, p := range d.peers {
 			if p == nil || p.lost != nil {
 				continue
 			}
-			if drained := t.drainPeer(p, asked); !drained {
+			if drained := d.drainPeer(p, asked); !drained {
 				done = false
 				if late && p.path == pathLink {
-					t.breakLink(p, errSlowEnd, true)
+					d.breakLink(p, errSlowEnd, true)
 				}
 			}
 		}
-		t.flush()
+		d.flush()
 		if done || time.Since(start) > drainTimeout {
 			return
 		}
-		t.discardInput()
-		if _, err := t.base.Poll((*drainHandler)(t), drainFrames); err != nil {
+		d.discardInput()
+		if _, err := d.base.Poll((*drainHandler)(d), drainFrames); err != nil {
 			return // It has ended, and nobody is reached any more.
 		}
 	}
@@ -85,7 +86,7 @@ func (t *Transport) drain() {
 var errSlowEnd = errors.New("rdma: it has not acknowledged everything in time, and this node ends")
 
 // drainHandler is the Handler of the base transport while this one closes.
-type drainHandler Transport
+type drainHandler deliverer
 
 // PeerUp implements transport.Handler.
 func (*drainHandler) PeerUp(transport.NodeID) {}
@@ -95,20 +96,19 @@ func (d *drainHandler) PeerDown(id transport.NodeID, err error) { d.peers[id].lo
 
 // Frame implements transport.Handler.
 func (d *drainHandler) Frame(from transport.NodeID, frame []byte, _ transport.Payload) {
-	t := (*Transport)(d)
-	p := t.peers[from]
+	p := d.peers[from]
 	if p.path == pathPlain || note(frame[0]) != noteMessage {
 		return
 	}
 	if h, _, err := readHeader(frame[1:]); err == nil {
-		t.dismiss(p, h)
+		(*deliverer)(d).dismiss(p, h)
 	}
 }
 
-// drainPeer makes what progress it can, and returns true if the peer has everything or can get nothing more. asked notes
-// on which queue pairs an acknowledgement was asked for.
-func (t *Transport) drainPeer(p *peer, asked map[*link]bool) bool {
-	t.flushPeer(p)
+// drainPeer makes what progress it can, and returns true if the peer has everything or can get
+// nothing more. asked notes on which queue pairs an acknowledgement was asked for.
+func (d *deliverer) drainPeer(p *peer, asked map[*link]bool) bool {
+	d.flushPeer(p)
 	l := p.link
 	switch {
 	case p.path == pathNone:
@@ -119,43 +119,44 @@ func (t *Transport) drainPeer(p *peer, asked map[*link]bool) bool {
 		return true
 	}
 	if !asked[l] {
-		asked[l] = t.sendAck(p, flagAck)
+		asked[l] = d.sendAck(p, flagAck)
 	}
 	return false
 }
 
 // discardInput deals with acknowledgements and completions, and with nothing else.
-func (t *Transport) discardInput() {
-	for t.refill() {
-		for ; t.next < t.end; t.next++ {
-			t.discard(&t.completions[t.next])
+func (d *deliverer) discardInput() {
+	for d.refill() {
+		for ; d.next < d.end; d.next++ {
+			d.discard(&d.completions[d.next])
 		}
 	}
-	t.repost(0)
+	d.repost(0)
 }
 
-func (t *Transport) discard(c *verbs.Completion) {
+func (d *deliverer) discard(c *verbs.Completion) {
 	if c.ID&recvMark == 0 || c.Status != verbs.Success {
-		t.complete(c)
+		d.complete(c)
 		return
 	}
 	block := c.ID &^ recvMark
-	if l := t.links[c.QPN]; l != nil && l.peer.link == l {
-		if h, _, err := t.read(l, block, c); err == nil {
-			t.dismiss(l.peer, h)
+	if l := d.links[c.QPN]; l != nil && l.peer.link == l {
+		if h, _, err := d.read(l, block, c); err == nil {
+			d.dismiss(l.peer, h)
 		}
 	}
-	t.spend(block)
+	d.spend(block)
 }
 
-// dismiss takes a message as dealt with that nobody will look at, so that a peer that closes as well need not wait for that.
-func (t *Transport) dismiss(p *peer, h header) {
+// dismiss takes a message that nobody will look at for dealt with, so that a peer that closes as
+// well need not wait for that.
+func (d *deliverer) dismiss(p *peer, h header) {
 	// What is wrong with it no longer matters.
-	_ = t.takeAck(p, h.ack)
+	_ = d.takeAck(p, h.ack)
 	if h.number == p.received+1 {
 		p.received, p.dealt = h.number, h.number
 	}
 	if h.flags&flagAck != 0 {
-		t.sendAck(p, 0)
+		d.sendAck(p, 0)
 	}
 }

@@ -27,8 +27,9 @@ func (d Device) String() string {
 	return fmt.Sprintf("%s port %d at %v (%s, %s)", d.Info.Name, d.Port.Number, d.GID.Addr.Unmap(), d.Port.Link, d.GID.Type)
 }
 
-// Probe chooses a device: the one with the given name; or, if name is "", the one that has the address local, else the first
-// that can be used. The error wraps ErrNoDevice and says why none can.
+// Probe chooses a device: the one with the given name. If name is "", it is the one with the
+// address local, else the first that can be used. The error wraps ErrNoDevice and says why none
+// can.
 func Probe(name string, local netip.Addr) (Device, error) {
 	all, err := verbs.Devices()
 	if err != nil {
@@ -72,7 +73,7 @@ func choose(all []verbs.DeviceInfo, name string, local netip.Addr) (Device, erro
 	return usable[0], nil
 }
 
-// use says what would be used of a device, or why it can't be.
+// use is what would be used of a device, or why it cannot be used.
 func use(info verbs.DeviceInfo) (Device, error) {
 	port, gid, ok := info.UsablePort()
 	switch {

@@ -11,7 +11,8 @@ import (
 	"dsmd/transport/transporttest"
 )
 
-// smallPool makes windows of pages small, so that they are used up, and the start short, where a device is emulated.
+// smallPool makes windows of pages small, so that they are used up, and the start short, where a
+// device is emulated.
 const smallPool = 4 << 20
 
 // openDevice opens a device for a node, the machine's devices in turn.

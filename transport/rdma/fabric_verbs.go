@@ -4,7 +4,6 @@ package rdma
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,23 +15,26 @@ import (
 )
 
 const (
-	// wantInline is the longest message that the device is asked to take along with its request: nearly all of the protocol's.
-	// Devices that can't are asked for half, and so on.
+	// wantInline is the longest message that the device is asked to take along with its request:
+	// nearly all of the protocol's. Devices that can't are asked for half, and so on.
 	wantInline = 256
-	// reads is how many reads and atomics each side may have outstanding. None is used, but some devices want one.
+	// reads is how many reads and atomics each side may have outstanding. None is used, but some
+	// devices want one.
 	reads = 1
 	// resolveTimeout bounds each of the connection manager's two steps to find a way.
 	resolveTimeout = 2 * time.Second
 	// listenBacklog is how many requests may wait for the reactor: every peer may ask at once.
 	listenBacklog = 1024
-	// tokenBytes is the length of the number by which a request is known to come from a peer. It travels on the base transport.
+	// tokenBytes is the length of the number by which a request is known to come from a peer. It
+	// travels on the base transport.
 	tokenBytes = 16
 )
 
 // The ways to tell a peer of a queue pair, in the first byte of endpoint.describe.
 const (
-	setupDirect  byte = 1 + iota // the peer gets all it needs: number, first packet, address
-	setupManager                 // the peer gets an address and a token, and the connection manager does the rest
+	setupDirect byte = 1 + iota // the peer gets all it needs: number, first packet, address
+	// setupManager: the peer gets an address and a token, and the connection manager does the rest.
+	setupManager
 )
 
 // device is the fabric of verbs.
@@ -48,8 +50,9 @@ type device struct {
 	send    int
 	ends    map[uint32]*queuePair
 
-	// way is how this node proposes to set queue pairs up. It begins with the connection manager, if that may be used, and changes when
-	// an attempt fails: Linux's Soft-RoCE, for one, answers no requests any more once it had to send one over a link that was down.
+	// way is how this node proposes to set queue pairs up. It begins with the connection manager,
+	// if that may be used, and changes when an attempt fails: Linux's Soft-RoCE, for one, answers
+	// no requests any more once it had to send one over a link that was down.
 	way      byte
 	manager  *verbs.ConnChannel // nil: queue pairs are set up directly
 	listener *verbs.ConnID
@@ -63,7 +66,8 @@ type registered struct {
 	mr     *verbs.MR
 }
 
-// openFabric opens a device. trusted says that what the base transport carries is all that is known of a peer.
+// openFabric opens a device. trusted says that what the base transport carries is all that is known
+// of a peer.
 func openFabric(d Device, trusted bool) (fabric, error) {
 	if trusted && d.Info.IWARP {
 		return nil, fmt.Errorf("rdma: device %s: iWARP connections are made by librdmacm, which TLS cannot authenticate; use --transport tcp", d.Info.Name)
@@ -104,7 +108,8 @@ func (f *device) listen() error {
 // failed notes that an attempt to set a queue pair up in some way has come to nothing.
 func (f *device) failed(way byte) {
 	switch {
-	case f.manager == nil || f.Info.IWARP || way != f.way: // There is one way, or another is tried already.
+	// There is one way, or another is tried already.
+	case f.manager == nil || f.Info.IWARP || way != f.way:
 	case way == setupManager:
 		f.way = setupDirect
 	default:
@@ -136,7 +141,8 @@ func (f *device) allocate(bytes int, remote bool) (region, error) {
 
 func (f *device) open(s Sizes) error {
 	l := f.Info.Limits
-	// A queue that is too short for every completion of all queue pairs at once may do, if most of them don't fail together.
+	// A queue that is too short for every completion of all queue pairs at once may do, if most of
+	// them don't fail together.
 	entries := min(s.Completions, l.MaxCQEntries)
 	switch {
 	case s.QueuePairs > l.MaxQPs:
@@ -251,7 +257,8 @@ func (f *device) managed(e verbs.ConnEvent, report func(endpoint, occurrence, er
 	}
 }
 
-// requested answers a request for a connection, if it carries the token of a queue pair that waits for one.
+// requested answers a request for a connection, if it carries the token of a queue pair that waits
+// for one.
 func (f *device) requested(e verbs.ConnEvent, report func(endpoint, occurrence, error)) {
 	var token [tokenBytes]byte
 	copy(token[:], e.Private)
@@ -279,7 +286,8 @@ func (f *device) requested(e verbs.ConnEvent, report func(endpoint, occurrence, 
 	}
 }
 
-// refresh looks the address up again: a link that was down may have it at another place of the table, or the device may have lost it.
+// refresh looks the address up again: a link that was down may have it at another place of the
+// table, or the device may have lost it.
 func (f *device) refresh() error {
 	info, err := f.dev.Info()
 	if err != nil {
@@ -342,7 +350,8 @@ func (f *device) close() error {
 		err = errors.Join(err, f.cq.Close())
 	}
 	if f.channel != nil {
-		// The descriptor is watched by one who may sleep. Its end does not wake him; the transport does.
+		// The descriptor is watched by one who may sleep. Its end does not wake him; the transport
+		// does.
 		err = errors.Join(err, f.channel.Close())
 	}
 	for _, r := range f.regions {
@@ -359,161 +368,4 @@ func (f *device) release() {
 		// There is nobody left to tell.
 		_ = r.memory.Close()
 	}
-}
-
-// queuePair is the endpoint of verbs.
-type queuePair struct {
-	f         *device
-	qp        *verbs.QP
-	id        *verbs.ConnID // of the connection manager; nil: none yet
-	token     [tokenBytes]byte
-	peerToken [tokenBytes]byte
-	way       byte // how it is set up: as the one who makes the offer proposes
-	tried     bool // this side has begun to connect it
-	ready     bool // and has succeeded
-	failed    bool
-}
-
-func (q *queuePair) number() uint32 { return q.qp.QPN() }
-
-func (q *queuePair) maxInline() int { return q.qp.MaxInline() }
-
-// describe writes the way of set-up and then, for setupDirect: queue pair u32, first packet u32, address 16 bytes, LID u16, packet
-// size u16; for setupManager: address 16 bytes, port u16, token.
-func (q *queuePair) describe() []byte {
-	f := q.f
-	if q.way == setupManager {
-		ip := f.address.Addr().As16()
-		b := append([]byte{setupManager}, ip[:]...)
-		b = binary.LittleEndian.AppendUint16(b, f.address.Port())
-		return append(b, q.token[:]...)
-	}
-	e := q.qp.Endpoint(f.Port, f.GID, 0)
-	ip := e.GID.As16()
-	b := binary.LittleEndian.AppendUint32([]byte{setupDirect}, e.QPN)
-	b = binary.LittleEndian.AppendUint32(b, e.PSN)
-	b = append(b, ip[:]...)
-	b = binary.LittleEndian.AppendUint16(b, e.LID)
-	return binary.LittleEndian.AppendUint16(b, uint16(e.MTU))
-}
-
-const (
-	directBytes  = 1 + 4 + 4 + 16 + 2 + 2
-	managerBytes = 1 + 16 + 2 + tokenBytes
-)
-
-// check says whether a peer's description is of the way in which the queue pair is set up.
-func (q *queuePair) check(peer []byte) error {
-	bytes := directBytes
-	if q.way == setupManager {
-		bytes = managerBytes
-	}
-	if len(peer) != bytes || peer[0] != q.way {
-		return fmt.Errorf("rdma: %w: a description of a queue pair of %d bytes, for another way to set it up", ErrMalformed, len(peer))
-	}
-	return nil
-}
-
-func (q *queuePair) accept(peer []byte) error {
-	if len(peer) > 0 {
-		q.way = peer[0]
-	}
-	switch {
-	case q.way == setupManager && q.f.manager == nil:
-		return errors.New("rdma: the peer wants to connect by librdmacm, which TLS does not protect; do all nodes use TLS, or none?")
-	case q.way == setupDirect && q.f.Info.IWARP:
-		return errors.New("rdma: the peer wants to connect without librdmacm, which iWARP cannot")
-	}
-	if err := q.check(peer); err != nil {
-		return err
-	}
-	if q.way == setupManager {
-		q.f.tokens[q.token] = q
-		return nil
-	}
-	return q.join(peer)
-}
-
-func (q *queuePair) connect(peer []byte) (bool, error) {
-	if err := q.check(peer); err != nil {
-		return false, err
-	}
-	q.tried = true
-	if q.way == setupDirect {
-		err := q.join(peer)
-		q.ready = err == nil
-		return q.ready, err
-	}
-	to := netip.AddrPortFrom(netip.AddrFrom16([16]byte(peer[1:17])).Unmap(), binary.LittleEndian.Uint16(peer[17:]))
-	copy(q.peerToken[:], peer[19:])
-	id, err := q.f.manager.NewID()
-	if err != nil {
-		return false, fmt.Errorf("rdma: %w", err)
-	}
-	q.id = id
-	q.f.ids[id] = q
-	from := netip.AddrPortFrom(q.f.GID.Addr.Unmap(), 0)
-	if err := id.ResolveAddr(from, to, resolveTimeout); err != nil {
-		return false, fmt.Errorf("rdma: %w", err)
-	}
-	return false, nil
-}
-
-// join connects the queue pair to one whose description is complete.
-func (q *queuePair) join(peer []byte) error {
-	port, gid := q.f.Port, q.f.GID
-	to := verbs.Endpoint{
-		QPN: binary.LittleEndian.Uint32(peer[1:]), PSN: binary.LittleEndian.Uint32(peer[5:]), GID: netip.AddrFrom16([16]byte(peer[9:25])),
-		LID: binary.LittleEndian.Uint16(peer[25:]), MTU: int(binary.LittleEndian.Uint16(peer[27:])),
-	}
-	err := q.qp.Init(port.Number, 0)
-	if err == nil {
-		err = q.qp.ReadyToReceive(port.Number, gid.Index, to, port.ActiveMTU, reads)
-	}
-	if err == nil {
-		err = q.qp.ReadyToSend(reads)
-	}
-	if err != nil {
-		return fmt.Errorf("rdma: %w", err)
-	}
-	return nil
-}
-
-func (q *queuePair) post(requests []verbs.SendRequest) error {
-	if _, err := q.qp.PostSend(requests); err != nil {
-		return fmt.Errorf("rdma: %w", err)
-	}
-	return nil
-}
-
-func (q *queuePair) fail() {
-	if q.failed {
-		return
-	}
-	q.failed = true
-	if q.tried && !q.ready {
-		q.f.failed(q.way)
-	}
-	// A queue pair that can't even fail is closed soon, which ends it as well.
-	_ = q.qp.Fail()
-	q.forget()
-}
-
-// forget ends what the connection manager has of the queue pair.
-func (q *queuePair) forget() {
-	delete(q.f.tokens, q.token)
-	if q.id != nil {
-		delete(q.f.ids, q.id)
-		_ = q.id.Close()
-		q.id = nil
-	}
-}
-
-func (q *queuePair) close() error {
-	q.forget()
-	delete(q.f.ends, q.number())
-	if err := q.qp.Close(); err != nil {
-		return fmt.Errorf("rdma: %w", err)
-	}
-	return nil
 }

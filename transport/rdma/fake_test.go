@@ -12,11 +12,13 @@ import (
 	"dsmd/internal/verbs"
 )
 
-// fakeFabrics are devices whose memory is in one process: a request is carried out when it is posted. They hold the package to
-// what a device demands: a message that finds no receive, or memory outside of what is registered, fails the test.
+// fakeFabrics are devices whose memory is in one process: a request is carried out when it is
+// posted. They hold the package to what a device demands: a message that finds no receive, or
+// memory outside of what is registered, fails the test.
 type fakeFabrics struct {
 	t testing.TB
-	// slow makes connect report at the next setup, as the connection manager does, and has no writes with immediate, as on iWARP.
+	// slow makes connect report at the next setup, as the connection manager does, and has no
+	// writes with immediate, as on iWARP.
 	slow bool
 
 	mu      sync.Mutex // guards everything below, of all fakes of the network

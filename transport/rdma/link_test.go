@@ -5,12 +5,11 @@ package rdma
 import (
 	"net/netip"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/require"
 	"dsmd/internal/verbs/verbstest"
 	"dsmd/transport"
 	"dsmd/transport/transporttest"
@@ -41,22 +40,20 @@ func setLink(t *testing.T, name string, up bool) {
 	}
 }
 
-// requireSpareLink returns two devices and the network interface of the second, if this machine is one whose links may be taken down:
-// the test bed, which says so.
+// requireSpareLink returns two devices and the network interface of the second, if this machine is
+// one whose links may be taken down: the test bed, which says so.
 func requireSpareLink(t *testing.T) (names [2]string, netdev string) {
 	t.Helper()
 	all := verbstest.Require(t)
 	if len(all) < 2 || os.Getenv("RDMA_VM_DEV2") == "" {
-		if slices.Contains(strings.Split(os.Getenv(verbstest.RequireEnv), ","), "rdma-link") {
-			t.Fatalf("%d devices, and the environment does not say that their links may be taken down", len(all))
-		}
-		t.Skip("needs two devices whose links may be taken down; transport/rdma/testbed/run makes a machine that has them")
+		require.Missing(t, "rdma-link", "needs two devices whose links may be taken down; transport/rdma/testbed/run makes a machine that has them")
 	}
 	_, gid, _ := all[1].UsablePort()
 	return [2]string{all[0].Name, all[1].Name}, gid.NetDev
 }
 
-// TestDeviceLinkDown: while a link is down frames travel by TCP, and when it is up again by RDMA; none is lost or doubled.
+// TestDeviceLinkDown: while a link is down frames travel by TCP, and when it is up again by RDMA;
+// none is lost or doubled.
 func TestDeviceLinkDown(t *testing.T) {
 	for name, trusted := range setups {
 		t.Run(name, func(t *testing.T) {

@@ -20,19 +20,22 @@ type stubborn struct{ fabric }
 
 func (stubborn) endpoint() (endpoint, error) { return nil, errInjected }
 
-// TestWithoutQueuePairs: where no queue pair can be made, the base transport carries everything, with the same promises.
+// TestWithoutQueuePairs: where no queue pair can be made, the base transport carries everything,
+// with the same promises.
 func TestWithoutQueuePairs(t *testing.T) {
+	t.Parallel()
 	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
 		all := newFakeFabrics(t, false)
 		return asInterface(newCluster(t, o, DefaultPoolBytes, func(int) fabric { return stubborn{all.device()} }))
-	})
+	}, transporttest.Beside)
 }
 
 // TestMixed: nodes without RDMA and nodes with it are one cluster.
 func TestMixed(t *testing.T) {
+	t.Parallel()
 	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
 		return newMixed(t, o, false)
-	})
+	}, transporttest.Beside)
 }
 
 // newMixed makes a cluster whose node 1 has no RDMA.
@@ -329,7 +332,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// deaf is a device that loses acknowledgements that go alone, as a queue pair does that fails soon after.
+// deaf is a device that loses acknowledgements that go alone, as a queue pair does that fails soon
+// after.
 type deaf struct {
 	fabric
 	on *bool
@@ -359,7 +363,8 @@ func (e *deafEnd) post(requests []verbs.SendRequest) error {
 	return e.fakeEnd.post(requests)
 }
 
-// TestLostAcknowledgement: one that was lost with a queue pair, after exactly a window, does not keep the peer waiting for ever.
+// TestLostAcknowledgement: one that was lost with a queue pair, after exactly a window, does not
+// keep the peer waiting for ever.
 func TestLostAcknowledgement(t *testing.T) {
 	all, lost := newFakeFabrics(t, false), false
 	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 64, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric {
@@ -381,16 +386,17 @@ func TestLostAcknowledgement(t *testing.T) {
 	lost = true
 	send(nodes[0].Sizes().Window)
 	lost = false
-	nodes[0].mu.Lock()
+	nodes[0].gate.Enter()
 	nodes[0].breakLink(nodes[0].peers[1], errInjected, true)
-	nodes[0].mu.Unlock()
+	nodes[0].gate.Leave()
 	pollUntil(t, "another queue pair", asInterface(nodes), seen, func() bool {
 		return nodes[0].LinkStats().LinksTried > 1 && nodes[0].LinkStats().Links == 1 && nodes[1].LinkStats().Links == 1
 	})
 	send(1)
 }
 
-// silencer makes devices that take requests, and from some time on neither carry them out nor say so.
+// silencer makes devices that take requests, and from some time on neither carry them out nor say
+// so.
 type silencer struct {
 	fabric
 	silent *bool
@@ -416,7 +422,8 @@ func (e silencedEnd) post(requests []verbs.SendRequest) error {
 // fastWatch is the pause of the watch in tests.
 const fastWatch = 20 * time.Millisecond
 
-// watchedPair makes two connected nodes that look at their queue pairs often. What node 0 posts is lost while silent is set.
+// watchedPair makes two connected nodes that look at their queue pairs often. What node 0 posts is
+// lost while silent is set.
 func watchedPair(t *testing.T, silent *bool) ([]*Transport, []*observer) {
 	t.Helper()
 	all := newFakeFabrics(t, false)
@@ -432,7 +439,8 @@ func watchedPair(t *testing.T, silent *bool) ([]*Transport, []*observer) {
 	return nodes, seen
 }
 
-// TestSilentQueuePair: what a device takes and does not send goes by TCP after a while, and so does what comes then, until there is another queue pair.
+// TestSilentQueuePair: what a device takes and does not send goes by TCP after a while, and so does
+// what comes then, until there is another queue pair.
 func TestSilentQueuePair(t *testing.T) {
 	var silent bool
 	nodes, seen := watchedPair(t, &silent)
@@ -459,7 +467,8 @@ func TestSilentQueuePair(t *testing.T) {
 	}
 }
 
-// TestQuietQueuePair: a message that nobody answers is acknowledged when that is asked for, so the queue pair stays and nobody looks any more.
+// TestQuietQueuePair: a message that nobody answers is acknowledged when that is asked for, so the
+// queue pair stays and nobody looks any more.
 func TestQuietQueuePair(t *testing.T) {
 	nodes, seen := watchedPair(t, new(bool))
 	if err := nodes[0].Send(1, []byte("no answer, please"), nil); err != nil {

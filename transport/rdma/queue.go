@@ -1,13 +1,17 @@
 package rdma
 
-// maxSparePieces bounds how many unused buffers of queues are held back for reuse (1 MiB); more go to the garbage collector.
+import "dsmd/transport/chassis"
+
+// maxSparePieces bounds how many unused buffers of queues are held back for reuse (1 MiB); more go
+// to the garbage collector.
 const maxSparePieces = 1024
 
-// message is one that waits for a number: a piece of a control part and, with the last piece, the page.
+// message is one that waits for a number: a piece of a control part and, with the last piece, the
+// page.
 type message struct {
 	piece []byte
 	more  bool
-	page  *page
+	page  *chassis.Payload
 }
 
 func (m message) flags() uint32 {
@@ -20,7 +24,8 @@ func (m message) flags() uint32 {
 	return 0
 }
 
-// messageQueue is a first-in-first-out queue that allocates only while it grows longer than it ever was.
+// messageQueue is a first-in-first-out queue that allocates only while it grows longer than it ever
+// was.
 type messageQueue struct {
 	list []message // those from head on wait
 	head int
@@ -46,28 +51,4 @@ func (q *messageQueue) pop() message {
 		q.list, q.head = q.list[:0], 0
 	}
 	return m
-}
-
-// buffer returns a buffer for a piece.
-func (t *Transport) buffer() []byte {
-	if last := len(t.spare) - 1; last >= 0 {
-		b := t.spare[last]
-		t.spare = t.spare[:last]
-		return b
-	}
-	return make([]byte, pieceBytes)
-}
-
-// recycle takes a message's memory back that will not be sent.
-func (t *Transport) recycle(m message) {
-	t.reuse(m.piece)
-	if m.page != nil && !t.closing.Load() {
-		t.pool.put(m.page)
-	}
-}
-
-func (t *Transport) reuse(piece []byte) {
-	if len(t.spare) < maxSparePieces {
-		t.spare = append(t.spare, piece[:pieceBytes])
-	}
 }

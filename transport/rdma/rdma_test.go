@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
 )
 
-// newBases makes and connects transports to put queue pairs on. hello says what each says of itself.
+// newBases makes and connects transports to put queue pairs on. hello says what each says of
+// itself.
 func newBases(t testing.TB, nodes, pageBytes int, hello func(i int) []byte) []*tcp.Transport {
 	t.Helper()
 	return connectBases(t, baseConfigs(t, nodes, pageBytes), hello)
@@ -24,10 +26,7 @@ func baseConfigs(t testing.TB, nodes, pageBytes int) []tcp.Config {
 	t.Helper()
 	configs, addresses := make([]tcp.Config, nodes), make([]string, nodes)
 	for i := range configs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := transporttest.Listen(t)
 		addresses[i] = l.Addr().String()
 		configs[i] = tcp.Config{Self: transport.NodeID(i), Listener: l, Peers: addresses, Cluster: t.Name(), PageBytes: pageBytes}
 	}
@@ -45,7 +44,7 @@ func connectBases(t testing.TB, configs []tcp.Config, hello func(i int) []byte) 
 		}
 		bases[i] = base
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Or(10*time.Second))
 	defer cancel()
 	var all sync.WaitGroup
 	for _, base := range bases {
@@ -107,37 +106,43 @@ func asInterface(nodes []*Transport) (all []transport.Transport) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, slow := range map[string]bool{"Direct": false, "Manager": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
 				all := newFakeFabrics(t, slow)
 				return asInterface(newCluster(t, o, DefaultPoolBytes, func(int) fabric { return all.device() }))
-			})
+			}, transporttest.Beside)
 		})
 	}
 }
 
 func TestReturns(t *testing.T) {
+	t.Parallel()
 	for name, slow := range map[string]bool{"Direct": false, "Manager": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
 				all := newFakeFabrics(t, slow)
 				return newReturning(t, o, DefaultPoolBytes, func(int) fabric { return all.device() })
-			})
+			}, transporttest.Beside)
 		})
 	}
 }
 
 func TestReturnsCut(t *testing.T) {
+	t.Parallel()
 	transporttest.RunReturnsCut(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
 		all, by := newFakeFabrics(t, true), newBreaker()
 		r := newReturning(t, o, DefaultPoolBytes, func(i int) fabric { return &breakableFabric{all.device(), by, transport.NodeID(i)} })
 		r.Cutter = by
 		return r
-	})
+	}, transporttest.Beside)
 }
 
-// newReturning makes a cluster whose nodes come back: the second time without RDMA, the others with it.
+// newReturning makes a cluster whose nodes come back: the second time without RDMA, the others with
+// it.
 func newReturning(t *testing.T, o transporttest.Options, poolBytes int, device func(i int) fabric) transporttest.Returning {
 	configs := baseConfigs(t, o.Nodes, o.PageBytes)
 	nodes := asInterface(layerOver(t, connectBases(t, configs, always), o, poolBytes, device))
@@ -154,34 +159,52 @@ func newReturning(t *testing.T, o transporttest.Options, poolBytes int, device f
 			return base
 		}
 		return layer(t, base, o, poolBytes, device(int(id)))
+	}, Found: func(id transport.NodeID) (transport.Transport, <-chan error) {
+		c := configs[id]
+		c.Hello = Hello
+		base, outcome := startBase(t, c)
+		return layer(t, base, o, poolBytes, device(int(id))), outcome
 	}}
 }
 
 // reviveBase starts a node anew, at the address of the one that has ended.
 func reviveBase(t *testing.T, c tcp.Config) *tcp.Transport {
 	t.Helper()
+	c.Joining = true
+	base, outcome := startBase(t, c)
+	t.Cleanup(func() {
+		if err := <-outcome; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("node %d, started anew: %v", c.Self, err)
+		}
+	})
+	return base
+}
+
+// startBase starts a node at the address of the one that has ended. The channel gets the outcome of
+// Connect.
+func startBase(t *testing.T, c tcp.Config) (*tcp.Transport, <-chan error) {
+	t.Helper()
 	l, err := net.Listen("tcp", c.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listener, c.Joining = l, true
+	c.Listener = l
 	base, err := tcp.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	outcome := make(chan error, 1)
 	var connecting sync.WaitGroup
-	connecting.Go(func() {
-		if err := base.Connect(t.Context()); err != nil && t.Context().Err() == nil && !errors.Is(err, transport.ErrClosed) {
-			t.Errorf("node %d, started anew: %v", c.Self, err)
-		}
-	})
+	connecting.Go(func() { outcome <- base.Connect(t.Context()) })
 	t.Cleanup(connecting.Wait)
-	return base
+	return base, outcome
 }
 
 func TestCuts(t *testing.T) {
+	t.Parallel()
 	for name, slow := range map[string]bool{"Direct": false, "Manager": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
 				all, by := newFakeFabrics(t, slow), newBreaker()
 				return asInterface(newCluster(t, o, DefaultPoolBytes, func(i int) fabric {

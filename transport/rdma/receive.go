@@ -2,79 +2,38 @@ package rdma
 
 import (
 	"fmt"
+	"time"
 
 	"dsmd/internal/verbs"
 	"dsmd/transport"
+	"dsmd/transport/chassis"
 )
 
-// recvMark tells the completions of receives from those of requests, which are numbered from 1. After a failure a completion
-// says nothing but its number.
+// recvMark tells the completions of receives from those of requests, which are numbered from 1.
+// After a failure a completion has nothing but its number.
 const recvMark = 1 << 63
 
-// spend notes a receive block whose contents are no longer needed.
-func (t *Transport) spend(block uint64) {
-	t.spent = append(t.spent, verbs.RecvRequest{
-		ID: recvMark | block, SGE: t.recvBlocks.sge(int(block)*blockBytes, blockBytes), SGEs: 1,
-	})
+// deliverer takes what comes in, and passes frames on in the order of their numbers.
+type deliverer struct {
+	router
+	ending    []*peer // those whose PeerDown is to be reported
+	delivered int     // in this Poll
+	limit     int     // of this Poll
+	lender    chassis.Lender
 }
 
-// repost offers spent blocks to the device again, if there are more than spare. It returns false if the device does not take them,
-// and is no longer used.
-func (t *Transport) repost(spare int) bool {
-	if len(t.spent) <= spare {
-		return true
+// receive deals with what the device has completed, until it has nothing more or enough frames were
+// delivered.
+func (d *deliverer) receive() {
+	if len(d.ready) > 0 {
+		d.receiveReady()
 	}
-	return t.postSpent()
-}
-
-// postSpent is what repost does if there are that many.
-func (t *Transport) postSpent() bool {
-	if t.broken != nil {
-		return true
-	}
-	err := t.fabric.postRecv(t.spent)
-	t.spent = t.spent[:0]
-	if err != nil {
-		t.breakDevice(err)
-	}
-	return err == nil
-}
-
-// refill takes completions from the device, if none are left, and returns whether there are any.
-func (t *Transport) refill() bool { return t.next < t.end || t.pollDevice() }
-
-// pollDevice is what refill does if none are left.
-func (t *Transport) pollDevice() bool {
-	if t.broken != nil {
-		return false
-	}
-	n, err := t.fabric.poll(t.completions[:])
-	if err != nil {
-		t.breakDevice(err)
-		return false
-	}
-	t.next, t.end = 0, n
-	if n == 0 {
-		if t.draining > 0 {
-			t.reap()
-		}
-		return false
-	}
-	t.counts.completions.Add(uint64(n))
-	return true
-}
-
-// receive deals with what the device has completed, until it has nothing more or enough frames were delivered.
-func (t *Transport) receive() {
-	if len(t.ready) > 0 {
-		t.receiveReady()
-	}
-	for t.delivered < t.limit && t.refill() {
-		full := t.end == pollBatch
-		for t.next < t.end && t.delivered < t.limit {
-			c := &t.completions[t.next]
-			t.next++
-			t.complete(c)
+	for d.delivered < d.limit && d.refill() {
+		full := d.end == pollBatch
+		for d.next < d.end && d.delivered < d.limit {
+			c := &d.completions[d.next]
+			d.next++
+			d.complete(c)
 		}
 		if !full { // Others may have come meanwhile; the next Poll sees them.
 			return
@@ -83,136 +42,133 @@ func (t *Transport) receive() {
 }
 
 // complete deals with one completion.
-func (t *Transport) complete(c *verbs.Completion) {
-	l := t.links[c.QPN]
+func (d *deliverer) complete(c *verbs.Completion) {
+	l := d.links[c.QPN]
 	switch {
 	case c.ID&recvMark != 0:
 		block := c.ID &^ recvMark
 		if l == nil || c.Status != verbs.Success || l.peer.link != l || l.peer.cut || l.peer.gone {
-			t.spend(block)
+			d.spend(block)
 			return
 		}
-		t.arrive(l, block, c)
+		d.arrive(l, block, c)
 	case l == nil:
 	case c.Status == verbs.Success:
 		l.retired = c.ID
-		t.list(l.peer)
+		d.list(l.peer)
 	case l.peer.link == l:
-		t.breakLink(l.peer, fmt.Errorf("rdma: node %d: a request has failed: %v (vendor's code %#x)", l.peer.id, c.Status, c.VendorError), true)
+		d.breakLink(l.peer, fmt.Errorf("rdma: node %d: a request has failed: %v (vendor's code %#x)", l.peer.id, c.Status, c.VendorError), true)
 	}
 }
 
 // arrive takes a message that has used up one of the blocks.
-func (t *Transport) arrive(l *link, block uint64, c *verbs.Completion) {
+func (d *deliverer) arrive(l *link, block uint64, c *verbs.Completion) {
 	p := l.peer
-	h, piece, err := t.read(l, block, c)
+	h, piece, err := d.read(l, block, c)
 	if err == nil {
-		err = t.takeAck(p, h.ack)
+		err = d.takeAck(p, h.ack)
 	}
 	if err != nil {
-		t.spend(block)
-		t.misbehaves(p, err)
+		d.spend(block)
+		d.misbehaves(p, err)
 		return
 	}
-	t.counts.messagesReceived.Add(1)
+	d.counts.messagesReceived.Add(1)
 	if c.Op == verbs.WCRecv {
-		t.counts.bytesReceived.Add(uint64(headerBytes + len(piece)))
+		d.counts.BytesReceived.Add(uint64(headerBytes + len(piece)))
 	}
 	if h.flags&flagPage != 0 {
-		t.counts.writtenReceived.Add(1)
-		t.counts.bytesReceived.Add(uint64(t.pageBytes))
+		d.counts.writtenReceived.Add(1)
+		d.counts.BytesReceived.Add(uint64(d.pageBytes))
 	}
-	if !l.up && !t.closing.Load() {
-		t.linkUp(p) // The peer sends, so it is ready; its word for that is on its way on the base transport.
+	if !l.up && !d.gate.Closing() {
+		// The peer sends, so it is ready; its word for that is on its way on the base transport.
+		d.linkUp(p)
 	}
 	switch {
 	case h.number <= p.received: // An acknowledgement, or it came on another path before.
-		t.spend(block)
-		t.asked(p, h)
+		d.spend(block)
+		d.asked(p, h)
 	case h.number > p.received+1:
-		t.hold(p, held{block, h, piece})
+		d.park(p, parkedMessage{block, h, piece})
 	default:
-		t.deliverBlock(p, block, h, piece)
+		d.deliverBlock(p, block, h, piece)
 	}
 }
 
-// read finds the message that a completion is about: in the block, or in the immediate value of a page's write, and then the message is put
-// together in the block, which nothing else was written to. Every message of a queue pair must be read, and in order.
-func (t *Transport) read(l *link, block uint64, c *verbs.Completion) (h header, piece []byte, err error) {
+// read finds the message that a completion is about. It is in the block; or it is in the immediate
+// value of a page's write, and then it is put together in the block, to which nothing else was
+// written. Every message of a queue pair must be read, and in order.
+func (d *deliverer) read(l *link, block uint64, c *verbs.Completion) (h header, piece []byte, err error) {
 	at := int(block) * blockBytes
-	b := t.recvBlocks.bytes[at : at+blockBytes]
+	b := d.recvBlocks.bytes[at : at+blockBytes]
 	switch c.Op {
 	case verbs.WCRecvImm:
-		return l.heard.restore(c.Imm, t.sizes.Slots, b)
+		return l.heard.restore(c.Imm, d.sizes.Slots, b)
 	case verbs.WCRecv:
 		if h, piece, err = readHeader(b[:min(int(c.Bytes), blockBytes)]); err == nil {
-			l.heard.remember(h, piece, t.sizes.Slots)
+			l.heard.remember(h, piece, d.sizes.Slots)
 		}
 		return h, piece, err
 	}
 	return header{}, nil, fmt.Errorf("%w: operation %d", ErrMalformed, c.Op)
 }
 
-// recvSlot is where in the region a peer's slot begins.
-func (t *Transport) recvSlot(p *peer, slot int) int {
-	return (p.index*t.sizes.Slots + slot) * t.sizes.SlotBytes
-}
-
-// hold keeps a message until its predecessors have come on the base transport.
-func (t *Transport) hold(p *peer, m held) {
-	if len(p.held) >= t.sizes.Window {
-		t.spend(m.block)
-		t.misbehaves(p, fmt.Errorf("%w: more messages than its window of %d", ErrMalformed, t.sizes.Window))
+// park keeps a message until its predecessors have come on the base transport.
+func (d *deliverer) park(p *peer, m parkedMessage) {
+	if len(p.parked) >= d.sizes.Window {
+		d.spend(m.block)
+		d.misbehaves(p, fmt.Errorf("%w: more messages than its window of %d", ErrMalformed, d.sizes.Window))
 		return
 	}
-	p.held = append(p.held, m)
+	p.parked = append(p.parked, m)
 }
 
 // deliverBlock deals with the next message of a peer, which has used up a block.
-func (t *Transport) deliverBlock(p *peer, block uint64, h header, piece []byte) {
+func (d *deliverer) deliverBlock(p *peer, block uint64, h header, piece []byte) {
 	var data []byte
 	if h.flags&flagPage != 0 {
-		if int64(h.slot) >= int64(t.sizes.Slots) {
-			t.spend(block)
-			t.misbehaves(p, fmt.Errorf("%w: slot %d of %d", ErrMalformed, h.slot, t.sizes.Slots))
+		if int64(h.slot) >= int64(d.sizes.Slots) {
+			d.spend(block)
+			d.misbehaves(p, fmt.Errorf("%w: slot %d of %d", ErrMalformed, h.slot, d.sizes.Slots))
 			return
 		}
-		at := t.recvSlot(p, int(h.slot))
-		data = t.recvSlots.bytes[at : at+t.pageBytes : at+t.pageBytes]
+		at := d.recvSlot(p, int(h.slot))
+		data = d.recvSlots.bytes[at : at+d.pageBytes : at+d.pageBytes]
 	}
 	p.received = h.number
 	control, whole, err := p.assemble(piece, h.flags&flagMore != 0)
 	switch {
 	case err != nil:
-		t.spend(block)
-		t.misbehaves(p, err)
+		d.spend(block)
+		d.misbehaves(p, err)
 		return
 	case whole && data == nil:
-		t.deliver(p, control, nil)
+		d.deliver(p, control, nil)
 	case whole:
-		t.deliverPage(p, control, data)
+		d.deliverPage(p, control, data)
 	}
-	t.spend(block)
-	t.deal(p, h)
+	d.spend(block)
+	d.deal(p, h)
 }
 
-// asked notes that a peer waits for an acknowledgement, if it does. It gets one at the end of this Poll.
-func (t *Transport) asked(p *peer, h header) {
+// asked notes that a peer waits for an acknowledgement. The peer gets it at the end of this Poll.
+func (d *deliverer) asked(p *peer, h header) {
 	if h.flags&flagAck != 0 {
 		p.wantAck = true
-		t.oweAck(p)
+		d.oweAck(p)
 	}
 }
 
 // deal notes that a message's memory is free.
-func (t *Transport) deal(p *peer, h header) {
+func (d *deliverer) deal(p *peer, h header) {
 	p.dealt = h.number
 	if h.flags&flagPage != 0 {
 		p.pages++
 	}
-	t.asked(p, h)
-	if t.ackDue(p) {
-		t.oweAck(p)
+	d.asked(p, h)
+	if d.ackDue(p) {
+		d.oweAck(p)
 	}
 }
 
@@ -234,127 +190,101 @@ func (p *peer) assemble(piece []byte, more bool) (control []byte, whole bool, er
 }
 
 // deliver passes a frame on.
-func (t *Transport) deliver(p *peer, control []byte, payload transport.Payload) {
-	t.report(p)
-	t.delivered++
-	t.counts.framesReceived.Add(1)
+func (d *deliverer) deliver(p *peer, control []byte, payload transport.Payload) {
+	d.report(p)
+	d.delivered++
+	d.counts.FramesReceived.Add(1)
 	if payload != nil {
-		t.counts.payloadsReceived.Add(1)
+		d.counts.PayloadsReceived.Add(1)
 	}
-	t.handler.Frame(p.id, control, payload)
+	d.handler.Frame(p.id, control, payload)
 }
 
 // deliverPage passes on a frame with a page in one of our slots, which the handler borrows.
-func (t *Transport) deliverPage(p *peer, control, data []byte) {
-	borrowed := t.borrowed
-	if borrowed == nil {
-		borrowed = t.pool.get()
-	}
-	borrowed.state, borrowed.data = pageBorrowed, data
-	t.borrowed = nil
-	t.deliver(p, control, borrowed)
-	if borrowed.state == pageBorrowed {
-		borrowed.state, borrowed.data = pageSpare, nil
-		t.borrowed = borrowed
-	}
+func (d *deliverer) deliverPage(p *peer, control, data []byte) {
+	page := d.lender.Lend(data)
+	d.deliver(p, control, page)
+	d.lender.Return(page)
 }
 
-// receiveReady delivers messages that were held until their predecessors came.
-func (t *Transport) receiveReady() {
-	for len(t.ready) > 0 && t.delivered < t.limit {
-		p := t.ready[0]
-		for t.delivered < t.limit && len(p.held) > 0 {
-			first := p.held[0]
+// receiveReady delivers messages that were parked until their predecessors came.
+func (d *deliverer) receiveReady() {
+	for len(d.ready) > 0 && d.delivered < d.limit {
+		p := d.ready[0]
+		for d.delivered < d.limit && len(p.parked) > 0 {
+			first := p.parked[0]
 			if first.header.number > p.received+1 {
 				break
 			}
-			p.held = p.held[1:]
+			p.parked = p.parked[1:]
 			if first.header.number <= p.received {
-				t.spend(first.block)
+				d.spend(first.block)
 				continue
 			}
-			t.deliverBlock(p, first.block, first.header, first.piece)
+			d.deliverBlock(p, first.block, first.header, first.piece)
 		}
-		if t.delivered >= t.limit {
+		if d.delivered >= d.limit {
 			return
 		}
 		if p.isReady { // It has not been discarded meanwhile.
 			p.isReady = false
-			t.ready = t.ready[1:]
+			d.ready = d.ready[1:]
 		}
 	}
 }
 
 // baseHandler is the Handler of the base transport.
-type baseHandler Transport
+type baseHandler deliverer
 
 // PeerUp implements transport.Handler.
 func (b *baseHandler) PeerUp(id transport.NodeID) {
-	t := (*Transport)(b)
-	t.connected(t.peers[id])
+	d := (*deliverer)(b)
+	d.connected(d.peers[id])
 }
 
 // PeerDown implements transport.Handler.
 func (b *baseHandler) PeerDown(id transport.NodeID, err error) {
-	t := (*Transport)(b)
-	p := t.peers[id]
+	d := (*deliverer)(b)
+	p := d.peers[id]
 	p.lost = err
-	t.ending = append(t.ending, p)
+	d.ending = append(d.ending, p)
 }
 
 // Frame implements transport.Handler.
 func (b *baseHandler) Frame(from transport.NodeID, frame []byte, payload transport.Payload) {
-	t := (*Transport)(b)
-	p := t.peers[from]
+	d := (*deliverer)(b)
+	p := d.peers[from]
 	if p.path == pathPlain {
-		t.delivered++
-		t.handler.Frame(from, frame, payload)
+		d.delivered++
+		d.handler.Frame(from, frame, payload)
 		return
 	}
-	t.counts.baseFramesReceived.Add(1)
+	d.counts.baseFramesReceived.Add(1)
 	if payload != nil {
-		t.counts.basePayloadsReceived.Add(1)
+		d.counts.basePayloadsReceived.Add(1)
 	}
 	var err error
 	if note(frame[0]) == noteMessage {
-		err = t.baseMessage(p, frame[1:], payload)
+		err = d.baseMessage(p, frame[1:], payload)
 	} else {
-		err = t.noted(p, frame)
+		err = d.noted(p, frame)
 	}
 	if err != nil {
-		t.misbehaves(p, err)
+		d.misbehaves(p, err)
 	}
 }
 
-// baseMessage takes a message that came on the base transport.
-func (t *Transport) baseMessage(p *peer, b []byte, payload transport.Payload) error {
-	h, piece, err := readHeader(b)
-	if err == nil {
-		err = t.takeAck(p, h.ack)
+// reportLost reports the peers that are gone, after everything that they have sent was delivered.
+func (d *deliverer) reportLost() {
+	if d.next < d.end || len(d.ready) > 0 || d.refill() {
+		return // Some of it may be theirs.
 	}
-	switch {
-	case err != nil:
-		return err
-	case h.number <= p.received: // An acknowledgement, or it came on a queue pair before.
-		t.asked(p, h)
-		return nil
-	case h.number > p.received+1:
-		return fmt.Errorf("%w: message %d after %d", ErrMalformed, h.number, p.received)
-	case (h.flags&flagPage != 0) != (payload != nil):
-		return fmt.Errorf("%w: page announced: %v, there: %v", ErrMalformed, h.flags&flagPage != 0, payload != nil)
+	for _, p := range d.ending {
+		d.unlink(p)
+		d.discardQueue(p)
+		d.setPath(p, pathNone)
+		p.gone, p.due = true, time.Time{}
+		d.handler.PeerDown(p.id, p.lost)
 	}
-	p.received = h.number
-	control, whole, err := p.assemble(piece, h.flags&flagMore != 0)
-	if err != nil {
-		return err
-	}
-	if whole {
-		t.deliver(p, control, payload)
-	}
-	t.deal(p, h)
-	if len(p.held) > 0 && !p.isReady {
-		p.isReady = true
-		t.ready = append(t.ready, p)
-	}
-	return nil
+	d.ending = d.ending[:0]
 }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// A page fills a packet: no packet of RDMA has more than 4096 bytes. So a message about it is a second packet, which costs a fraction of
-// what the page costs. But messages about pages are much alike: usually one differs from an earlier one in the number of the page alone. Such
-// a message goes in the immediate value of the page's write, and the page is all that is sent. What else it says follows
-// from what was said before on the same queue pair, which keeps the order and loses nothing: both sides remember that (past).
-// Any other message is sent behind the page's write.
+// A page fills a packet: no packet of RDMA has more than 4096 bytes. So a message about it is a
+// second packet, which costs a fraction of what the page costs. But messages about pages are much
+// alike: usually one differs from an earlier one in the number of the page alone. Such a message
+// goes in the immediate value of the page's write, and the page is all that is sent. What else it
+// says follows from what was said before on the same queue pair, which keeps the order and loses
+// nothing: both sides remember that (past). Any other message is sent behind the page's write.
 //
 // The value of a short message, from the highest bit:
 //
@@ -22,9 +23,11 @@ import (
 //
 // Its number is the next one.
 const (
-	shortMark  = 1 << 31
-	pastParts  = 4  // remembered control parts: of reads and of writes, and of two more kinds
-	shortBytes = 64 // the longest control part that is remembered; those of the protocol that come with a page have 40
+	shortMark = 1 << 31
+	pastParts = 4 // remembered control parts: of reads and of writes, and of two more kinds
+	// shortBytes is the longest control part that is remembered; those of the protocol that come
+	// with a page have 40.
+	shortBytes = 64
 
 	partShift = 29
 	acksShift = 26
@@ -51,7 +54,8 @@ func (p *part) set(control []byte) bool {
 	return true
 }
 
-// differs returns the only word in which a control part differs, and in what; or false if there is more to say than that.
+// differs returns the only word in which a control part differs from the remembered one, and in
+// what; false if more than one differs.
 func (p *part) differs(control []byte) (word int, xor uint32, ok bool) {
 	if p.bytes != len(control) {
 		return 0, 0, false
@@ -79,7 +83,8 @@ func wordOf(b []byte) uint32 {
 	return binary.LittleEndian.Uint32(word[:])
 }
 
-// past is what was said in one direction of a queue pair, as far as a short message builds on it. The zero value is that of a new one.
+// past is what was said in one direction of a queue pair, as far as a short message builds on it.
+// The zero value is the past of a new queue pair.
 type past struct {
 	number, ack uint64 // of the last message
 	slot        int    // the receiver's, where the next page goes
@@ -87,8 +92,9 @@ type past struct {
 	next        int // which of the parts is forgotten next
 }
 
-// abridge returns the value that stands for a message about a page in the first slot or in the next one, of so many, if it can be short, and
-// remembers the message then.
+// abridge returns the value that stands for a message about a page, and remembers the message;
+// false: the message cannot be short. The page goes to the first slot or to the next one, of so
+// many.
 func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bool) {
 	acks := h.ack - s.ack
 	if h.flags != flagPage || h.number != s.number+1 || acks > acksMax || h.slot != 0 && int(h.slot) != s.slot {
@@ -108,8 +114,8 @@ func (s *past) abridge(h header, control []byte, slots int) (value uint32, ok bo
 	return 0, false
 }
 
-// restore returns the message that a value of abridge stands for. Its control part is put at the beginning of b, which has room for
-// shortBytes.
+// restore returns the message that a value of abridge stands for. Its control part is put at the
+// beginning of b, which has room for shortBytes.
 func (s *past) restore(value uint32, slots int, b []byte) (h header, control []byte, err error) {
 	p := &s.parts[value>>partShift%pastParts]
 	word := int(value >> wordShift & wordMask)

@@ -21,7 +21,8 @@ type pair struct {
 // pairSlots is how many slots the receiver has.
 const pairSlots = 3
 
-// send brings a message to the receiver, and returns what that makes of it, and whether it was short.
+// send brings a message to the receiver, and returns what that makes of it, and whether it was
+// short.
 func (p *pair) send(t interface{ Fatalf(string, ...any) }, h header, control []byte) (got header, piece []byte, short bool) {
 	if h.flags&flagPage != 0 {
 		if value, ok := p.said.abridge(h, control, pairSlots); ok {
@@ -37,7 +38,8 @@ func (p *pair) send(t interface{ Fatalf(string, ...any) }, h header, control []b
 	return h, control, false
 }
 
-// TestShortMessagesSayTheSame: whatever is said on a queue pair, a message that goes in an immediate value is the one that was sent.
+// TestShortMessagesSayTheSame: whatever is said on a queue pair, a message that goes in an
+// immediate value is the one that was sent.
 func TestShortMessagesSayTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pair
@@ -75,7 +77,8 @@ func TestShortMessagesSayTheSame(t *testing.T) {
 	})
 }
 
-// TestWhatIsShort: a message is short if it is like one of the last kinds but for one word, and comes when it is expected.
+// TestWhatIsShort: a message is short if it is like one of the last kinds but for one word, and
+// comes when it is expected.
 func TestWhatIsShort(t *testing.T) {
 	control := func(kind byte, page uint32) []byte {
 		b := make([]byte, 40)
@@ -116,12 +119,14 @@ func TestWhatIsShort(t *testing.T) {
 	}
 }
 
-// TestKindsAreRemembered: kinds of messages that alternate are all short, as many as are remembered.
+// TestKindsAreRemembered: kinds of messages that alternate are all short, as many as are
+// remembered.
 func TestKindsAreRemembered(t *testing.T) {
 	var p pair
 	for n := range 5 * pastParts {
 		control := make([]byte, 40)
-		control[0], control[8] = byte(n%pastParts), byte(n%pastParts) // two words differ between the kinds
+		// two words differ between the kinds
+		control[0], control[8] = byte(n%pastParts), byte(n%pastParts)
 		control[16] = byte(n)
 		_, _, short := p.send(t, header{number: uint64(n + 1), flags: flagPage}, control)
 		if short != (n >= pastParts) {
@@ -150,7 +155,8 @@ func FuzzShort(f *testing.F) {
 	})
 }
 
-// grants is a Handler that checks that pages come with the messages that were sent about them, in order.
+// grants is a Handler that checks that pages come with the messages that were sent about them, in
+// order.
 type grants struct {
 	t    *testing.T
 	up   bool
@@ -174,8 +180,9 @@ func grant(n uint64) []byte {
 	return b
 }
 
-// TestPagesGoAlone: of messages as the protocol's, nearly all are in the immediate value of their page's write; also after the queue pair
-// was made anew, which forgets what was said on it, and with pages meanwhile that went another way.
+// TestPagesGoAlone: of messages as the protocol's, nearly all are in the immediate value of their
+// page's write; also after the queue pair was made anew, which forgets what was said on it, and
+// with pages meanwhile that went another way.
 func TestPagesGoAlone(t *testing.T) {
 	all := newFakeFabrics(t, false)
 	tr := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric { return all.device() })
@@ -193,9 +200,9 @@ func TestPagesGoAlone(t *testing.T) {
 			continue
 		}
 		if sent == pages/2 {
-			tr[0].mu.Lock()
+			tr[0].gate.Enter()
 			tr[0].breakLink(tr[0].peers[1], errInjected, true)
-			tr[0].mu.Unlock()
+			tr[0].gate.Leave()
 		}
 		control, page := grant(sent), tr[0].Lease(1)
 		copy(page.Bytes(), control[16:24])

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSizesAreBounded: whatever the cluster, the pool's bound holds, and what a peer may have on its way fits into what there is.
+// TestSizesAreBounded: whatever the cluster, the pool's bound holds, and what a peer may have on
+// its way fits into what there is.
 func TestSizesAreBounded(t *testing.T) {
 	for _, pageBytes := range []int{1, 1001, 4096, 64 << 10} {
 		for nodes := 1; nodes <= 1024; nodes++ {

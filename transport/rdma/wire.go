@@ -8,13 +8,15 @@ import (
 	"dsmd/transport"
 )
 
-// ErrMalformed is wrapped by the reason of Handler.PeerDown when a peer has sent what this package does not understand.
+// ErrMalformed is wrapped by the reason of Handler.PeerDown when a peer has sent what this package
+// does not understand.
 var ErrMalformed = errors.New("rdma: malformed message")
 
 // version is the version of all that this package says to its peers.
 const version = 3
 
-// Hello is what a node says of itself in the greeting of the base transport, when it has a device and wants to use it.
+// Hello is what a node says of itself in the greeting of the base transport, when it has a device
+// and wants to use it.
 var Hello = []byte{'r', 'd', 'm', 'a', version}
 
 // header stands before each piece of a control part, on every path.
@@ -79,7 +81,8 @@ const (
 	noteOffer                   // terms: this side has a queue pair and asks for one
 	noteAnswer                  // terms: here it is
 	noteReady                   // generation: the queue pair of the one who offered can receive
-	noteBroken                  // generation, text: the queue pair does not work; or there will be none
+	// noteBroken: generation, text. The queue pair does not work, or there will be none.
+	noteBroken
 )
 
 // maxTextBytes bounds the text of noteBroken.
@@ -133,7 +136,8 @@ func appendGeneration(b []byte, n note, generation uint32, text string) []byte {
 	return append(b, text[:min(len(text), maxTextBytes)]...)
 }
 
-// readGeneration reads what appendGeneration wrote. Of the text only printable ASCII is kept: it ends up in the log.
+// readGeneration reads what appendGeneration wrote. Of the text only printable ASCII is kept: it
+// ends up in the log.
 func readGeneration(b []byte) (generation uint32, text string, err error) {
 	if len(b) < 5 || len(b) > 5+maxTextBytes {
 		return 0, "", fmt.Errorf("%w: a note of %d bytes, 5 to %d are possible", ErrMalformed, len(b), 5+maxTextBytes)
@@ -148,7 +152,8 @@ func readGeneration(b []byte) (generation uint32, text string, err error) {
 	return binary.LittleEndian.Uint32(b[1:]), string(printable), nil
 }
 
-// Precondition of the split of control parts: the longest one has fewer pieces than fit into a queue of any size.
+// Precondition of the split of control parts: the longest one has fewer pieces than fit into a
+// queue of any size.
 const _ = uint(maxPieces - transport.MaxControlBytes/pieceBytes)
 
 const maxPieces = (transport.MaxControlBytes + pieceBytes - 1) / pieceBytes

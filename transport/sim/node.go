@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 
 	"dsmd/internal/netio"
 	"dsmd/transport"
+	"dsmd/transport/chassis"
 )
 
 // node is the transport.Transport of one node.
@@ -16,23 +16,22 @@ type node struct {
 	network     *Network
 	id          transport.NodeID
 	incarnation uint64 // from 1
+	joins       bool   // it was started to come into a cluster that runs
 	event       *netio.Event
+	refused     chan error // why it cannot found a cluster, once
 
-	// closing is set before Close waits for busy. busy is held by the reactor while it is inside a method, and by
-	// Close for ever.
-	closing  atomic.Bool
-	busy     sync.Mutex
-	handling bool            // Poll runs: methods called by the Handler don't take busy again
-	pending  []pendingFrames // by receiver; guarded by busy
-	random   *rand.Rand      // whose turn it is in Poll; guarded by busy
+	gate    chassis.Gate
+	pending []pendingFrames // by receiver; guarded by gate
+	random  *rand.Rand      // whose turn it is in Poll; guarded by gate
+	// MaxSpare is 0: a payload serves one frame, so that its state tells every misuse
+	pool chassis.Pool
 
 	inbox     sync.Mutex
 	links     []link // by sender; guarded by inbox
 	polls     uint64 // the node's time; guarded by inbox
 	signalled bool   // event is readable; guarded by inbox
 
-	statsMu sync.Mutex
-	stats   transport.Stats // guarded by statsMu
+	counts chassis.Counters
 }
 
 // pendingFrames are frames to one peer that were not flushed.
@@ -53,72 +52,39 @@ func (n *node) PageBytes() int { return n.network.pageBytes }
 // WaitFD implements transport.Transport. The descriptor stays open until the Network is garbage.
 func (n *node) WaitFD() int { return n.event.FD() }
 
-// enter begins a method of the reactor and reports whether it may go on: not after Close.
-func (n *node) enter() bool {
-	if n.handling {
-		return true
-	}
-	if n.closing.Load() {
-		return false
-	}
-	if n.busy.TryLock() {
-		return true
-	}
-	// Close sets closing before it takes busy, and nobody but it competes with the reactor.
-	if !n.closing.Load() {
-		panic(fmt.Sprintf("sim: two goroutines use node %d at once; its methods belong to one, the reactor's", n.id))
-	}
-	return false
-}
-
-func (n *node) leave() {
-	if !n.handling {
-		n.busy.Unlock()
-	}
-}
-
 // Lease implements transport.Transport.
 func (n *node) Lease(to transport.NodeID) transport.Payload {
 	n.network.checkPair(n.id, to)
-	return &page{node: n, to: to, data: make([]byte, n.network.pageBytes)}
+	p := n.pool.Get()
+	p.Lease(to, p.Own())
+	return p
 }
 
 // Send implements transport.Transport.
 func (n *node) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
 	n.network.checkPair(n.id, to)
-	if len(control) == 0 || len(control) > transport.MaxControlBytes {
-		panic(fmt.Sprintf("sim: Send of a control part of %d bytes; it must have 1 to %d",
-			len(control), transport.MaxControlBytes))
+	chassis.CheckControl(name, control)
+	page := n.pool.Check(to, payload)
+	f := &frame{}
+	if page != nil {
+		f.page = page.Page()
 	}
-	f := &frame{page: n.takeBack(to, payload)}
 	err := n.enqueue(to, f, control)
-	if err != nil && f.page != nil {
-		f.page.retire()
+	switch {
+	case page == nil:
+	case err != nil:
+		page.Free()
+	default:
+		page.Queue() // for good: the receiver has another payload
 	}
 	return err
 }
 
-// takeBack checks that payload is one that the caller may send to the peer; nil if there is none.
-func (n *node) takeBack(to transport.NodeID, payload transport.Payload) *page {
-	if payload == nil {
-		return nil
-	}
-	p, ok := payload.(*page)
-	if !ok || p.node != n {
-		panic(fmt.Sprintf("sim: Send to node %d of a payload (%T) that this transport has not leased", to, payload))
-	}
-	if p.state != pageLeased || p.to != to {
-		panic(fmt.Sprintf("sim: Send to node %d of a payload that is %s (for node %d); lease one for this peer",
-			to, pageStateNames[p.state], p.to))
-	}
-	return p
-}
-
 func (n *node) enqueue(to transport.NodeID, f *frame, control []byte) error {
-	if !n.enter() {
+	if !n.gate.Enter() {
 		return transport.ErrClosed
 	}
-	defer n.leave()
+	defer n.gate.Leave()
 	if err := n.ended(to); err != nil {
 		return fmt.Errorf("sim: send to node %d: %w: %w", to, transport.ErrPeerDown, err)
 	}
@@ -131,16 +97,11 @@ func (n *node) enqueue(to transport.NodeID, f *frame, control []byte) error {
 	if limit := n.network.options.MaxQueuedBytes; underWay+f.wireBytes() > limit {
 		return fmt.Errorf("sim: send to node %d: %w: %d bytes are under way, %d are allowed", to, transport.ErrBacklog, underWay, limit)
 	}
-	if f.page != nil {
-		f.page.state = pageQueued
-	}
 	queue.frames = append(queue.frames, f)
 	queue.bytes += f.wireBytes()
-	n.count(func(s *transport.Stats) {
-		s.FramesSent++
-		s.PayloadsSent += payloads(f)
-		s.QueuedBytes += uint64(f.wireBytes())
-	})
+	n.counts.FramesSent.Add(1)
+	n.counts.PayloadsSent.Add(payloads(f))
+	n.counts.QueuedBytes.Add(int64(f.wireBytes()))
 	return nil
 }
 
@@ -172,18 +133,12 @@ func payloads(f *frame) uint64 {
 	return 1
 }
 
-func (n *node) count(change func(*transport.Stats)) {
-	n.statsMu.Lock()
-	defer n.statsMu.Unlock()
-	change(&n.stats)
-}
-
 // Flush implements transport.Transport.
 func (n *node) Flush() {
-	if !n.enter() {
+	if !n.gate.Enter() {
 		return
 	}
-	defer n.leave()
+	defer n.gate.Leave()
 	n.flush()
 }
 
@@ -199,17 +154,16 @@ func (n *node) flush() {
 			continue // The frames wait for it.
 		}
 		receiver.arrive(n, queue.frames)
-		n.count(func(s *transport.Stats) {
-			s.SendCalls++
-			s.BytesSent += uint64(queue.bytes)
-			s.QueuedBytes -= uint64(queue.bytes)
-		})
+		n.counts.SendCalls.Add(1)
+		n.counts.BytesSent.Add(uint64(queue.bytes))
+		n.counts.QueuedBytes.Add(-int64(queue.bytes))
 		clear(queue.frames)
 		*queue = pendingFrames{frames: queue.frames[:0]}
 	}
 }
 
-// arrive puts frames of a peer under way to this node. After the end of the connection they are lost.
+// arrive puts frames of a peer under way to this node. After the end of the connection they are
+// lost.
 func (n *node) arrive(from *node, frames []*frame) {
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
@@ -232,17 +186,10 @@ func (n *node) wakeLocked() {
 
 // Poll implements transport.Transport. Each call advances the node's time by one.
 func (n *node) Poll(h transport.Handler, max int) (int, error) {
-	if n.handling {
-		panic("sim: Poll called by a Handler")
-	}
-	if !n.enter() {
+	if !n.gate.EnterPoll() {
 		return 0, transport.ErrClosed
 	}
-	n.handling = true
-	defer func() {
-		n.handling = false
-		n.leave()
-	}()
+	defer n.gate.LeavePoll()
 	n.advance()
 	n.reportUp(h)
 	delivered := 0
@@ -260,7 +207,7 @@ func (n *node) Poll(h transport.Handler, max int) (int, error) {
 
 // advance moves the node's time on by one poll.
 func (n *node) advance() {
-	n.count(func(s *transport.Stats) { s.ReceiveCalls++ })
+	n.counts.ReceiveCalls.Add(1)
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
 	n.polls++
@@ -300,19 +247,17 @@ func (n *node) take() (from transport.NodeID, f *frame) {
 
 // deliver passes a frame to the handler and takes back what the handler has not kept.
 func (n *node) deliver(h transport.Handler, from transport.NodeID, f *frame) {
-	n.count(func(s *transport.Stats) {
-		s.FramesReceived++
-		s.PayloadsReceived += payloads(f)
-		s.BytesReceived += uint64(f.wireBytes())
-	})
+	n.counts.FramesReceived.Add(1)
+	n.counts.PayloadsReceived.Add(payloads(f))
+	n.counts.BytesReceived.Add(uint64(f.wireBytes()))
 	if f.page == nil {
 		h.Frame(from, f.control, nil)
 	} else {
-		f.page.node, f.page.state = n, pageBorrowed
-		h.Frame(from, f.control, f.page)
-		if f.page.state == pageBorrowed {
-			f.page.retire()
-		}
+		lender := chassis.Lender{Pool: &n.pool}
+		page := lender.Lend(f.page)
+		h.Frame(from, f.control, page)
+		lender.Return(page)
+		overwrite(f.page)
 	}
 	overwrite(f.control)
 }
@@ -337,12 +282,13 @@ func (n *node) takeDown(peer int) error {
 	return l.ended
 }
 
-// Arm implements transport.Transport. Frames that are under way but not due are work: polling makes them due.
+// Arm implements transport.Transport. Frames that are under way but not due are work: polling makes
+// them due.
 func (n *node) Arm() bool {
-	if !n.enter() {
+	if !n.gate.Enter() {
 		return true
 	}
-	defer n.leave()
+	defer n.gate.Leave()
 	n.flush()
 	n.inbox.Lock()
 	defer n.inbox.Unlock()
@@ -417,10 +363,10 @@ func (n *node) endLocked(peer transport.NodeID, reason error, lost loss) {
 // Disconnect implements transport.Transport.
 func (n *node) Disconnect(peer transport.NodeID, reason error) {
 	n.network.checkPair(n.id, peer)
-	if !n.enter() {
+	if !n.gate.Enter() {
 		return
 	}
-	defer n.leave()
+	defer n.gate.Leave()
 	n.end(peer, fmt.Errorf("sim: disconnected from node %d: %w", peer, reason))
 	n.drop(&n.pending[peer])
 	if other := n.partner(peer); other != nil {
@@ -431,10 +377,10 @@ func (n *node) Disconnect(peer transport.NodeID, reason error) {
 // Readmit implements transport.Transport.
 func (n *node) Readmit(peer transport.NodeID) {
 	n.network.checkPair(n.id, peer)
-	if !n.enter() {
+	if !n.gate.Enter() {
 		return
 	}
-	defer n.leave()
+	defer n.gate.Leave()
 	n.forget(peer)
 	n.network.mu.Lock()
 	defer n.network.mu.Unlock()
@@ -442,6 +388,10 @@ func (n *node) Readmit(peer transport.NodeID) {
 		n.network.connectLocked(n, n.network.nodes[peer])
 	}
 }
+
+// founds reports whether this node takes a peer for one with which it founds a cluster.
+// Preconditions: inbox is locked.
+func (n *node) founds(peer transport.NodeID) bool { return !n.joins && !n.links[peer].readmitted }
 
 // forget makes a peer that is lost one that was never connected.
 func (n *node) forget(peer transport.NodeID) {
@@ -455,31 +405,24 @@ func (n *node) forget(peer transport.NodeID) {
 	if l.from != nil {
 		l.former = l.from.incarnation
 	}
-	l.from, l.up, l.ended, l.reported = nil, false, nil, false
+	l.from, l.up, l.ended, l.reported, l.readmitted = nil, false, nil, false, true
 }
 
 // drop loses frames that were not flushed.
 func (n *node) drop(queue *pendingFrames) {
-	n.count(func(s *transport.Stats) { s.QueuedBytes -= uint64(queue.bytes) })
+	n.counts.QueuedBytes.Add(-int64(queue.bytes))
 	clear(queue.frames)
 	*queue = pendingFrames{frames: queue.frames[:0]}
 }
 
 // Stats implements transport.Transport.
-func (n *node) Stats() transport.Stats {
-	n.statsMu.Lock()
-	defer n.statsMu.Unlock()
-	return n.stats
-}
+func (n *node) Stats() transport.Stats { return n.counts.Stats() }
 
 // Close implements transport.Transport.
 func (n *node) Close() error {
-	if n.closing.Swap(true) {
+	if !n.gate.Close(n.event.Signal) {
 		return nil
 	}
-	n.event.Signal()
-	n.busy.Lock()    // The reactor leaves the method it is in. Nobody unlocks: the node stays closed.
-	n.event.Signal() // The reactor's last Arm may have cleared the first one.
 	n.flush()
 	for i := range n.links {
 		peer := transport.NodeID(i)

@@ -40,7 +40,7 @@ func TestReturns(t *testing.T) {
 				for i := range o.Nodes {
 					nodes = append(nodes, network.Node(i))
 				}
-				return transporttest.Returning{Nodes: nodes, Kill: network.Crash, Revive: network.Restart}
+				return transporttest.Returning{Nodes: nodes, Kill: network.Crash, Revive: network.Restart, Found: network.Found}
 			})
 		})
 	}
@@ -64,7 +64,8 @@ func (h *trace) PeerDown(peer transport.NodeID, err error) {
 	h.lines = append(h.lines, fmt.Sprintf("%d down %d: %v", h.self, peer, err))
 }
 
-// run drives a network by hand: all nodes send to all, one connection is cut, and what each is told is recorded.
+// run drives a network by hand: all nodes send to all, one connection is cut, and what each is told
+// is recorded.
 func run(t *testing.T, seed uint64) []string {
 	t.Helper()
 	const nodes = 4
@@ -180,7 +181,8 @@ func TestStallHoldsOneDirection(t *testing.T) {
 	}
 }
 
-// TestCutLosesOnlyTheEnd: what arrives after a cut is the beginning of what was sent, and every length of it can occur.
+// TestCutLosesOnlyTheEnd: what arrives after a cut is the beginning of what was sent, and every
+// length of it can occur.
 func TestCutLosesOnlyTheEnd(t *testing.T) {
 	sent := []string{"1<-0 a", "1<-0 b", "1<-0 c"}
 	lengths := map[int]bool{}
@@ -222,7 +224,8 @@ func TestCrashIsSeenByAll(t *testing.T) {
 	}
 }
 
-// TestControlIsOverwritten: a handler that holds on to a control part reads nonsense, so that tests notice.
+// TestControlIsOverwritten: a handler that holds on to a control part reads nonsense, so that tests
+// notice.
 func TestControlIsOverwritten(t *testing.T) {
 	network := sim.NewNetwork(2, 64, sim.Options{})
 	send(t, network, 0, 1, "text")

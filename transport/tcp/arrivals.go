@@ -11,6 +11,8 @@ import (
 
 // arrivals are what goroutines have found out and the reactor has to act on.
 type arrivals struct {
+	event *netio.Event // wakes the reactor
+
 	waiting atomic.Bool // the list may not be empty
 
 	mu   sync.Mutex
@@ -25,13 +27,17 @@ const (
 	arrivedEnd                           // the certainty that the peer does not come back
 	arrivedBreak                         // the news that the peer has lost its end of a connection
 	arrivedDoubt                         // a reason to find out whether a connection still works
-	arrivedTick                          // time to see whether any connection has fallen silent; of no peer in particular
+	// arrivedTick: it is time to see whether any connection has fallen silent. It is of no peer in
+	// particular.
+	arrivedTick
 )
 
 // arrival is a piece of news about a peer.
 type arrival struct {
 	kind arrivalKind
-	peer *peer  // whom it is about; one that was readmitted since is lost, and news of it is void. nil: arrivedTick
+	// peer is whom it is about. One that was readmitted since is lost, and news of it is void. nil:
+	// arrivedTick.
+	peer *peer
 	call uint64 // arrivedConnection, arrivedBreak: the connection's number
 
 	// arrivedConnection: the connection, and from where each side's stream goes on.
@@ -42,14 +48,15 @@ type arrival struct {
 	err error // arrivedEnd: why
 }
 
-// add hands over news and signals event, which stays signalled until take. Both are done
-// under the lock, so that the event is never left signalled over an empty list: the reactor could
-// not sleep any more. Later news replaces earlier of the same kind: a reactor that is stopped does not gather descriptors.
-func (a *arrivals) add(news arrival, event *netio.Event) {
+// add hands over news and signals the event, which stays signalled until take. Both are done under
+// the lock, so that the event is never left signalled over an empty list: the reactor could not
+// sleep any more. Later news replaces earlier of the same kind: a reactor that is stopped does not
+// gather descriptors.
+func (a *arrivals) add(news arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting.Store(true)
-	event.Signal()
+	a.event.Signal()
 	for i, old := range a.list {
 		if old.kind != news.kind || old.peer != news.peer {
 			continue
@@ -66,15 +73,15 @@ func (a *arrivals) add(news arrival, event *netio.Event) {
 	a.list = append(a.list, news)
 }
 
-// take empties the list and clears event, unless it is nil.
-func (a *arrivals) take(event *netio.Event) []arrival {
+// take empties the list, and clears the event if it is to be.
+func (a *arrivals) take(clear bool) []arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := a.list
 	a.list = nil
 	a.waiting.Store(false)
-	if event != nil {
-		event.Clear()
+	if clear {
+		a.event.Clear()
 	}
 	return list
 }

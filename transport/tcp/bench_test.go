@@ -14,10 +14,10 @@ import (
 	"dsmd/transport/tcp"
 )
 
-// BenchmarkRoundTrip times a request of 16 bytes and its answer, which is as short or brings a page, over loopback.
-// Transport is this package; Bare is two loops over bare sockets that know the length of what
-// comes, the floor. Spin polls without end, Sleep waits in the kernel: the transport in poll(2) on
-// WaitFD, the bare loop in a blocking receive. Compare figures of one run only.
+// BenchmarkRoundTrip times a request of 16 bytes and its answer, which is as short or brings a
+// page, over loopback. Transport is this package; Bare is two loops over bare sockets that know the
+// length of what comes, the floor. Spin polls without end, Sleep waits in the kernel: the transport
+// in poll(2) on WaitFD, the bare loop in a blocking receive. Compare figures of one run only.
 func BenchmarkRoundTrip(b *testing.B) {
 	const page = 4096
 	for _, answer := range []struct {
@@ -31,8 +31,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkByHand times the same request and answer with both nodes on one thread, in turns: what the code costs, whatever else
-// runs on the machine, and without any waiting. OneWay sends pages that nobody answers.
+// BenchmarkByHand times the same request and answer with both nodes on one thread, in turns: what
+// the code costs, whatever else runs on the machine, and without any waiting. OneWay sends pages
+// that nobody answers.
 func BenchmarkByHand(b *testing.B) {
 	for _, test := range []struct {
 		name           string
@@ -91,7 +92,8 @@ func benchByHand(b *testing.B, nodes []*tcp.Transport, pageBytes int, oneWay boo
 	}
 }
 
-// processorTime is how much this process has computed, in nanoseconds. Unlike the time, it does not grow while others have the core.
+// processorTime is how much this process has computed, in nanoseconds. Unlike the time, it does not
+// grow while others have the core.
 func processorTime(b *testing.B) int64 {
 	b.Helper()
 	var usage unix.Rusage

@@ -11,29 +11,26 @@ import (
 const (
 	// drainTimeout bounds how long Close tries to deliver what was sent.
 	drainTimeout = time.Second
-	// drainPause is how long Close waits for a change before it looks again whether a connection was made again, which
-	// no socket reports.
+	// drainPause is how long Close waits for a change before it looks again whether a connection
+	// was made again, which no socket reports.
 	drainPause = time.Millisecond
 )
 
-// Close implements transport.Transport. It may be called more than once; later calls return at once.
+// Close implements transport.Transport. It may be called more than once; later calls return at
+// once.
 func (t *Transport) Close() error {
-	if t.closing.Swap(true) {
-		return nil
+	if t.gate.Close(t.wait.Event.Signal) {
+		t.drain()
+		t.release()
 	}
-	t.wait.event.Signal()
-	t.mu.Lock()           // The reactor leaves the method it is in. Nobody unlocks: the transport stays closed.
-	t.wait.event.Signal() // The first signal may have been cleared since. From here on nobody does that.
-	t.drain()
-	t.release()
 	return nil
 }
 
-// release ends all goroutines and connections. Preconditions: closing is set, mu is held.
+// release ends all goroutines and connections. Preconditions: the gate is closed.
 func (t *Transport) release() {
 	t.connect.stop()
 	t.connect.work.Wait()
-	for _, a := range t.arrivals.take(nil) {
+	for _, a := range t.arrivals.take(false) {
 		if a.kind == arrivedConnection {
 			unix.Close(a.fd)
 		}
@@ -50,30 +47,32 @@ func (silent) Frame(transport.NodeID, []byte, transport.Payload) {}
 func (silent) PeerUp(transport.NodeID)                           {}
 func (silent) PeerDown(transport.NodeID, error)                  {}
 
-// drain says goodbye to every peer and waits until all have confirmed that, and with it everything before. Connections that are cut
-// meanwhile are made again. What arrives is thrown away: a peer that cannot send may not read either.
-func (t *Transport) drain() {
-	t.draining = true
-	for _, p := range t.peers {
+// drain says goodbye to every peer and waits until all have confirmed that, and with it everything
+// before. Connections that are cut meanwhile are made again. What arrives is thrown away: a peer
+// that cannot send may not read either.
+func (r *reactor) drain() {
+	r.draining = true
+	for _, p := range r.peers {
 		if p != nil {
 			p.queue.orphaned = true
 		}
 	}
-	greeted := make([]bool, len(t.peers))
+	greeted := make([]bool, len(r.peers))
 	for deadline := time.Now().Add(drainTimeout); ; {
-		t.adopt(t.arrivals.take(nil), silent{}) // The event stays signalled: a reactor that sleeps is to wake.
+		// The event stays signalled: a reactor that sleeps is to wake.
+		r.adopt(r.arrivals.take(false), silent{})
 		var waiting []unix.PollFd
 		open := false
-		for i, p := range t.peers {
+		for i, p := range r.peers {
 			if p == nil || p.state != peerUp && p.state != peerSevered {
 				continue
 			}
 			if !greeted[i] {
 				greeted[i] = true
-				t.note(p, frameGoodbye)
+				r.note(p, frameGoodbye)
 			}
-			events := t.drainPeer(p)
-			if p.queue.held() == 0 || p.state == peerLost {
+			events := r.drainPeer(p)
+			if p.queue.unconfirmed() == 0 || p.state == peerLost {
 				continue
 			}
 			open = true
@@ -90,11 +89,11 @@ func (t *Transport) drain() {
 }
 
 // drainPeer makes what progress it can and returns the poll events to wait for.
-func (t *Transport) drainPeer(p *peer) int16 {
-	t.flushPeer(p)
+func (r *reactor) drainPeer(p *peer) int16 {
+	r.flushPeer(p)
 	for more := true; more && p.state == peerUp; {
 		before := p.received.Load()
-		t.serve(p, silent{}, 1)
+		r.serve(p, silent{}, 1)
 		more = p.received.Load() != before
 	}
 	if p.flushed() {

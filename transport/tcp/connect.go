@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -21,34 +22,39 @@ import (
 )
 
 const (
-	// handshakeTimeout bounds a greeting, so that one who connects and says nothing goes away again.
+	// handshakeTimeout bounds a greeting, so that one who connects and says nothing goes away
+	// again.
 	handshakeTimeout = 5 * time.Second
 	// Between two attempts to dial a peer that does not answer yet, the pause doubles from
 	// firstPause to longestPause: nodes of one start find each other at once, and one
 	// that is missing for long is not bothered more than once a second.
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
-	// A connection on which nothing passes is asked whether the other machine is there after keepAliveIdle, and is broken when that is not
-	// answered keepAliveCount times, every keepAliveInterval.
+	// The kernel asks whether the other machine is there after keepAliveIdle without traffic. It
+	// breaks the connection when keepAliveCount questions, keepAliveInterval apart, had no answer.
 	keepAliveIdle     = 5 * time.Second
 	keepAliveInterval = 2 * time.Second
 	keepAliveCount    = 3
-	// retryWithin is how long it takes at most until a network that has healed is noticed: the least that the kernel allows.
+	// retryWithin is how long it takes at most until a network that has healed is noticed: the
+	// least that the kernel allows.
 	retryWithin = time.Second
 )
 
 // errNotTried is the reason for a peer that nothing was heard of yet.
 var errNotTried = errors.New("it has not connected yet")
 
-// connecting is what the goroutines that make connections share.
+// connecting is the goroutines that make connections, and what they share. They run from Connect
+// until Close.
 type connecting struct {
+	credentials
+	self     transport.NodeID
 	listener net.Listener
-	mine     greeting
 	giveUp   time.Duration
 	joining  bool
+	log      func(line string)
+	news     *arrivals // for the reactor
 
-	server, client *tls.Config // nil: connections are plain
-	verifyPeer     func(transport.NodeID, tls.ConnectionState) error
+	strangers strangers
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -56,21 +62,27 @@ type connecting struct {
 
 	mu        sync.Mutex
 	started   bool
-	addresses []string   // by node
-	missing   int        // how many peers that never connected Connect waits for; it may get below 0
-	sessions  []*session // by node; nil at self
-	complete  chan struct{}
-	refused   chan struct{} // closed at the first refusal of a peer that we dialled
-	refusal   error
+	belongs   bool     // this node has joined, and was let in
+	addresses []string // by node
+	// missing is how many peers that never connected Connect waits for; it may get below 0.
+	missing  int
+	sessions []*session // by node; nil at self
+	complete chan struct{}
+	refused  chan struct{} // closed at the first refusal of a peer that we dialled
+	refusal  error
 }
 
-func (c *connecting) init(config Config, peers []*peer) {
+func (c *connecting) init(config Config, news *arrivals, peers []*peer) {
+	c.self, c.log, c.news = config.Self, config.Log, news
 	c.listener, c.addresses, c.giveUp, c.joining = config.Listener, slices.Clone(config.Peers), config.GiveUp, config.Joining
 	c.mine = greeting{
 		version: WireVersion, node: config.Self, nodes: uint16(len(config.Peers)), pageBytes: uint32(config.PageBytes),
 		listens: config.Listener != nil, incarnation: newIncarnation(), cluster: config.Cluster, hello: string(config.Hello),
 	}
-	c.configureTLS(&config)
+	c.secret, c.verifyPeer, c.latestTLS = bytes.Clone(config.Secret), config.VerifyPeer, config.LatestTLS
+	if config.LatestTLS == nil && config.TLS != nil {
+		c.latestTLS = func() *tls.Config { return config.TLS }
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.missing = len(peers) - 1
 	if c.joining {
@@ -96,25 +108,33 @@ func newIncarnation() uint64 {
 	return binary.LittleEndian.Uint64(random[:]) | 1
 }
 
-// Connect connects this node to all others and waits until it is. Peers that are not there yet are
-// tried again until ctx ends; then the error says for each missing peer what is wrong with
-// it. A peer that this node has dialled and that can never fit ends Connect at once,
-// with an error that wraps ErrRefused. Connect is called once. Poll may run at the same time.
+// Connect connects this node to all others and waits until it is. Peers that are not there yet, or
+// that may accept this node later, are tried again, until Close. When ctx ends before all are
+// connected, the error says for each missing peer what is wrong with it. A peer that this node has
+// dialled and that can never fit ends Connect at once, with an error that wraps ErrRefused. Connect
+// is called once. Poll may run at the same time.
 //
-// With Config.Joining it returns as soon as one peer is connected, and the others are called, or may call, until Close. Members of the
-// cluster refuse this node until they have lost the node that it replaces and have called Readmit; that they do so now is no error.
-// If all of them do, for whatever reason, Connect waits until ctx ends, and its error says what each of them has said last. A peer
-// that can never fit, because it is of another version, cluster, number of nodes or page size, or because one of the two does not accept the other's
-// certificate, ends Connect with ErrRefused all the same.
+// If one of the others has gone on without the former process of this node, Connect ends with
+// transport.ErrGoneOn, whoever has called whom: this node has to join. No node serves before it has
+// met all others as nodes that found the cluster with it, so none is in another one.
 //
-// Afterwards the transport goes on accepting: peers whose connection was cut, and those that are to be told why they are not
-// welcome.
+// With Config.Joining it returns as soon as one peer is connected, and the others are called, or
+// may call, until Close. Members of the cluster refuse this node until they have lost the node that
+// it replaces and have called Readmit; that they do so now is no error. If all of them do, for
+// whatever reason, Connect waits until ctx ends, and its error says what each of them has said
+// last. A peer that can never fit, because it is of another version, cluster, number of nodes or
+// page size, ends Connect with ErrRefused all the same. So does it when of all that were called
+// none accepts this node's certificate or secret, or shows one that this node accepts, and nobody
+// else may call it: else it goes on calling, logs why, and says so when ctx ends.
+//
+// Afterwards the transport goes on accepting: peers whose connection was cut, and those that are to
+// be told why they are not welcome.
 func (t *Transport) Connect(ctx context.Context) error {
 	c := &t.connect
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
-	if err := t.startConnecting(ctx); err != nil {
+	if err := t.startConnecting(); err != nil {
 		return err
 	}
 	select {
@@ -129,36 +149,32 @@ func (t *Transport) Connect(ctx context.Context) error {
 	return c.explain(ctx.Err())
 }
 
-// startConnecting starts the goroutines that dial, until ctx ends, and that accept, until Close. It holds the
+// startConnecting starts the goroutines that call and that accept, until Close. It holds the
 // lock so that Close either comes first or waits for all of them.
-func (t *Transport) startConnecting(ctx context.Context) error {
+func (t *Transport) startConnecting() error {
 	c := &t.connect
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case t.closing.Load():
+	case t.gate.Closing():
 		return fmt.Errorf("tcp: connect node %d: %w", t.self, transport.ErrClosed)
 	case c.started:
 		return fmt.Errorf("tcp: connect node %d: Connect was called before; it is called once", t.self)
 	}
 	c.started = true
 	if len(t.peers) > 1 {
-		c.work.Go(t.watch)
+		c.work.Go(c.watch)
 	}
 	for _, s := range c.sessions[:t.self] {
-		if c.joining {
-			c.keepCallingLocked(t, s)
-		} else {
-			c.work.Go(func() { t.dialUntilConnected(ctx, s) })
-		}
+		c.keepCallingLocked(s)
 	}
 	if c.listener != nil {
-		c.work.Go(t.accept)
+		c.work.Go(c.accept)
 	}
 	return nil
 }
 
-// stop ends all goroutines; work.Wait tells when. Preconditions: Transport.closing is set.
+// stop ends all goroutines; work.Wait tells when. Preconditions: the gate is closed.
 func (c *connecting) stop() {
 	c.mu.Lock() // Whoever holds it has not seen closing and is about to start goroutines.
 	defer c.mu.Unlock()
@@ -168,7 +184,8 @@ func (c *connecting) stop() {
 	}
 }
 
-// explain is the error of a Connect that did not reach all peers. ended is why it stopped, or nil after a refusal.
+// explain is the error of a Connect that did not reach all peers. ended is why it stopped, or nil
+// after a refusal.
 func (c *connecting) explain(ended error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,27 +215,6 @@ type connectError struct {
 func (e *connectError) Error() string   { return e.text }
 func (e *connectError) Unwrap() []error { return e.causes }
 
-// dialUntilConnected dials a peer with a lower number until it is connected, refused, or ctx ends.
-func (t *Transport) dialUntilConnected(ctx context.Context, s *session) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := t.call(ctx, s, purposeCall)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		t.connect.note(s.peer.id, err)
-		if errors.Is(err, ErrRefused) {
-			t.log(err.Error())
-			t.connect.refuse(err)
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // note remembers why an attempt to connect to a peer failed.
 func (c *connecting) note(id transport.NodeID, err error) {
 	c.mu.Lock()
@@ -230,27 +226,31 @@ func (c *connecting) note(id transport.NodeID, err error) {
 func (c *connecting) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.refuseLocked(err)
+}
+
+func (c *connecting) refuseLocked(err error) {
 	if c.refusal == nil {
 		c.refusal = err
 		close(c.refused)
 	}
 }
 
-// call connects to a peer once, with the given purpose. Only a call in the narrow sense leaves a connection.
-func (t *Transport) call(ctx context.Context, s *session, why purpose) error {
+// call connects to a peer once. Only purposeCall leaves a connection.
+func (c *connecting) call(ctx context.Context, s *session, why purpose) error {
 	id := s.peer.id
 	dialer := net.Dialer{Timeout: handshakeTimeout}
-	raw, err := dialer.DialContext(ctx, "tcp", t.connect.address(id))
+	raw, err := dialer.DialContext(ctx, "tcp", c.address(id))
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	var mine, theirs greeting
-	conn, sec, err := t.secured(raw, true)
+	conn, sec, err := c.secured(c.ctx, raw, true)
 	if err == nil {
-		mine = t.greet(s, why)
-		theirs, err = t.introduce(conn, sec, s, mine)
+		mine = c.greet(s, why)
+		theirs, err = c.introduce(conn, sec, s, mine)
 	}
 	if err != nil || why == purposeAsk {
 		raw.Close()
@@ -259,54 +259,70 @@ func (t *Transport) call(ctx context.Context, s *session, why purpose) error {
 		}
 		return nil
 	}
-	return t.handOver(raw, sec, s, mine, theirs)
+	return c.handOver(raw, sec, s, mine, theirs)
 }
 
-// introduce is the calling side of the handshake: greet, be greeted and judged, judge.
-func (t *Transport) introduce(conn io.ReadWriter, sec *secure, s *session, mine greeting) (greeting, error) {
-	if _, err := conn.Write(appendGreeting(nil, mine)); err != nil {
+// introduce is the calling side of the handshake. Both sides prove that they belong here and greet
+// each other; the called one judges first.
+func (c *connecting) introduce(conn io.ReadWriter, sec *secure, s *session, mine greeting) (greeting, error) {
+	p := newProven(conn, c.secret, calling)
+	if err := c.meet(p); err != nil {
 		return greeting{}, err
 	}
-	theirs, err := readGreeting(conn)
-	if isAlert(err) { // In TLS 1.3 the side that has called learns only now what the other thinks of its certificate.
-		err = t.connect.explainTLS(err)
+	if err := p.prove(appendGreeting(nil, mine)); err != nil {
+		return greeting{}, err
+	}
+	theirs, err := readGreeting(p)
+	if err != nil {
+		return greeting{}, err
+	}
+	v, err := readVerdict(p)
+	if err == nil {
+		err = p.check()
 	}
 	if err != nil {
 		return greeting{}, err
 	}
+	if err := c.judgeAnswer(sec, s, mine, theirs, v); err != nil {
+		if mine.purpose == purposeCall && v.why == "" {
+			_ = p.prove(appendVerdict(nil, verdict{why: err.Error()})) // for its log
+		}
+		return greeting{}, err
+	}
+	if mine.purpose == purposeCall {
+		err = p.prove(appendVerdict(nil, verdict{}))
+	}
+	return theirs, err
+}
+
+// judgeAnswer returns why the one who has answered a call is not the peer, or does not want this
+// node; nil: all is well.
+func (c *connecting) judgeAnswer(sec *secure, s *session, mine, theirs greeting, v verdict) error {
 	if why := mismatch(mine, theirs); why != "" {
-		return greeting{}, refusal(why)
+		return refusal(why)
 	}
 	if theirs.node != mine.addressee {
-		return greeting{}, refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
+		return refusal(fmt.Sprintf("it is node %d; check the list of addresses", theirs.node))
 	}
-	// Only who may be the peer can have news of it: that it was started anew, or does not want this node.
-	if why := t.connect.verify(theirs.node, sec); why != "" {
-		if mine.purpose == purposeCall {
-			_, _ = conn.Write(appendVerdict(nil, verdict{why: why})) // for its log
-		}
-		return greeting{}, impostor(why)
+	// Only who may be the peer can have news of it: that it was started anew, or does not want this
+	// node.
+	if why := c.verify(theirs.node, sec); why != "" {
+		return impostor(why)
 	}
-	if err := t.connect.acquainted(s, theirs); err != nil {
-		if mine.purpose == purposeCall {
-			_, _ = conn.Write(appendVerdict(nil, verdict{why: err.Error()})) // for its log
-		}
-		return greeting{}, err
+	if err := c.acquainted(s, mine, theirs); err != nil {
+		return err
 	}
-	v, err := readVerdict(conn)
+	if v.later {
+		c.heard(s, mine, theirs)
+	}
 	switch {
-	case err != nil:
-		return greeting{}, err
 	case v.why != "":
-		return greeting{}, verdictError(v)
+		return verdictError(v)
 	case theirs.call != mine.call || theirs.purpose != mine.purpose:
-		return greeting{}, fmt.Errorf("it answers call %d (purpose %d), and this was call %d (purpose %d)",
+		return fmt.Errorf("it answers call %d (purpose %d), and this was call %d (purpose %d)",
 			theirs.call, theirs.purpose, mine.call, mine.purpose)
-	case mine.purpose == purposeAsk:
-		return theirs, nil
 	}
-	_, err = conn.Write(appendVerdict(nil, verdict{}))
-	return theirs, err
+	return nil
 }
 
 // verdictError is the other side's refusal.
@@ -314,10 +330,10 @@ type verdictError verdict
 
 func (v verdictError) Error() string { return v.why }
 
-// Is tells refusals that may be withdrawn from others.
+// Is makes a refusal that may be withdrawn match errLater.
 func (v verdictError) Is(target error) bool { return target == errLater && v.later }
 
-// errLater is what a refusal by a peer is that does not know yet whether it may let this node in.
+// errLater matches refusals by a peer that does not know yet whether it may let this node in.
 var errLater = errors.New("not yet")
 
 // refusal is why this node does not want the other.
@@ -325,7 +341,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// Is makes a refusal one of those that trying again does not help against.
+// Is makes a refusal match ErrRefused: trying again does not help.
 func (r refusal) Is(target error) bool { return target == ErrRefused }
 
 // describe says whom a failed handshake was with and which side has refused.
@@ -340,23 +356,24 @@ func describe(id transport.NodeID, conn net.Conn, err error) error {
 	return fmt.Errorf("tcp: handshake with node %d at %v: %w", id, conn.RemoteAddr(), err)
 }
 
-// handOver takes a connection out of Go's network poller and gives it to the reactor, if it is to be used.
-func (t *Transport) handOver(conn net.Conn, sec *secure, s *session, mine, theirs greeting) error {
+// handOver takes a connection out of Go's network poller and gives it to the reactor, if it is to
+// be used.
+func (c *connecting) handOver(conn net.Conn, sec *secure, s *session, mine, theirs greeting) error {
 	fd, err := detach(conn)
 	if err != nil {
 		return fmt.Errorf("tcp: node %d at %v: %w", theirs.node, conn.RemoteAddr(), err)
 	}
-	if err := t.connect.settle(s, theirs); err != nil {
+	if err := c.commit(s, theirs); err != nil {
 		unix.Close(fd)
 		return describe(theirs.node, conn, err)
 	}
 	if sec != nil {
 		sec.take()
 	}
-	t.arrivals.add(arrival{
+	c.news.add(arrival{
 		kind: arrivedConnection, peer: s.peer, call: theirs.call,
 		fd: fd, secure: sec, sendFrom: theirs.received, recvAt: mine.received,
-	}, t.wait.event)
+	})
 	return nil
 }
 
@@ -375,7 +392,8 @@ func detach(conn net.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// A machine that does not allow the one has a slower connection, and a kernel that is too old for the other notices later that the network has healed.
+	// Neither is needed. Without the first the connection is slower. Without the second, on an old
+	// kernel, this node notices later that the network has healed.
 	_, _ = netio.Unpace(fd), netio.RetryWithin(fd, retryWithin)
 	if err := netio.KeepAlive(fd, keepAliveIdle, keepAliveInterval, keepAliveCount); err != nil {
 		unix.Close(fd)

@@ -25,7 +25,7 @@ const (
 	frameKinds                    // how many kinds there are
 )
 
-// carries says whether frames of this kind have a control part and are for the Handler.
+// carries reports whether frames of this kind have a control part and are for the Handler.
 func (k frameKind) carries() bool { return k <= framePage }
 
 // frame is one frame in the receive buffer. Its slices point into the buffer.
@@ -44,13 +44,14 @@ func maxFrameBytes(pageBytes int) int {
 
 // appendFrameHeader appends the header of a frame.
 func appendFrameHeader(b []byte, kind frameKind, controlBytes int, confirmed uint64) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(kind)) // three bytes of it are reserved, and zero
+	// three bytes of it are reserved, and zero
+	b = binary.LittleEndian.AppendUint32(b, uint32(kind))
 	b = binary.LittleEndian.AppendUint32(b, uint32(controlBytes))
 	return binary.LittleEndian.AppendUint64(b, confirmed)
 }
 
-// decodeFrame reads the frame at the start of b. A frame of which only a part is in b is no error: its
-// bytes field is 0. Errors wrap ErrMalformed and are reported as soon as the header is there.
+// decodeFrame reads the frame at the start of b. A frame of which only a part is in b is no error:
+// its bytes field is 0. Errors wrap ErrMalformed and are reported as soon as the header is there.
 func decodeFrame(b []byte, pageBytes int) (frame, error) {
 	if len(b) < frameHeaderBytes {
 		return frame{}, nil

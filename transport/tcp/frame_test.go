@@ -9,12 +9,13 @@ import (
 	"testing/iotest"
 
 	"dsmd/transport"
+	"dsmd/transport/chassis"
 )
 
 const testPageBytes = 64
 
-// FuzzFrame: any input, however it is cut into pieces, gives the same frames or an error, never a panic; frames are
-// written again as they were read.
+// FuzzFrame: any input, however it is cut into pieces, gives the same frames or an error, never a
+// panic; frames are written again as they were read.
 func FuzzFrame(f *testing.F) {
 	good := append(appendFrameHeader(nil, framePage, 3, 7), make([]byte, 3+testPageBytes)...)
 	f.Add(good, uint8(1))
@@ -48,7 +49,8 @@ type pieceReader struct {
 
 func (p *pieceReader) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), p.size)]) }
 
-// readFrames reads frames as a Transport does, through a receive buffer, and returns them in wire form.
+// readFrames reads frames as a Transport does, through a receive buffer, and returns them in wire
+// form.
 func readFrames(t *testing.T, r io.Reader) ([]byte, error) {
 	in := newReceiveBuffer(testPageBytes)
 	var frames []byte
@@ -86,25 +88,25 @@ func (q *sendQueue) next(n int) []byte {
 	return b[:q.copyNext(b)]
 }
 
-// TestSendQueueBoundaries: control parts that end at, before and after the end of a chunk come out as they went in, however
-// much is taken at a time, and all memory returns to the pools.
+// TestSendQueueBoundaries: control parts that end at, before and after the end of a chunk come out
+// as they went in, however much is taken at a time, and all memory returns to the pools.
 func TestSendQueueBoundaries(t *testing.T) {
 	for _, taken := range []int{1, 7, chunkBytes - 1, chunkBytes, 3 * chunkBytes} {
 		var chunks chunkPool
-		pages := pagePool{pageBytes: testPageBytes}
+		pages := chassis.Pool{Name: name, PageBytes: testPageBytes, MaxSpare: maxSparePages}
 		q := sendQueue{chunks: &chunks}
 		var want []byte
 		for i, size := range []int{5, chunkBytes - 5, 1, chunkBytes, chunkBytes + 1, 2*chunkBytes - 2, 30} {
 			part := bytes.Repeat([]byte{byte('a' + i)}, size)
 			q.write(part)
 			want = append(want, part...)
-			p := pages.get()
-			p.reserve()
-			for j := range p.own {
-				p.own[j] = byte(i)
+			p := pages.Get()
+			p.Lease(1, p.Own())
+			for j := range p.Page() {
+				p.Page()[j] = byte(i)
 			}
 			q.attach(p)
-			want = append(want, p.own...)
+			want = append(want, p.Page()...)
 		}
 		for from := 0; !q.empty(); from += taken {
 			n := min(taken, q.unsent())
@@ -115,24 +117,25 @@ func TestSendQueueBoundaries(t *testing.T) {
 			}
 			q.advance(n)
 		}
-		if len(pages.spare) != 0 {
-			t.Errorf("taken by %d: %d pages returned before they were confirmed", taken, len(pages.spare))
+		if pages.Spares() != 0 {
+			t.Errorf("taken by %d: %d pages returned before they were confirmed", taken, pages.Spares())
 		}
-		for q.held() > 0 {
-			q.confirm(q.confirmed + uint64(min(taken, q.held())))
+		for q.unconfirmed() > 0 {
+			q.confirm(q.confirmed + uint64(min(taken, q.unconfirmed())))
 		}
-		if len(pages.spare) != 7 || len(q.segments) != 0 || q.tail != nil || len(chunks.spare) == 0 {
+		if pages.Spares() != 7 || len(q.segments) != 0 || q.tail != nil || len(chunks.spare) == 0 {
 			t.Errorf("taken by %d: %d pages of 7 returned, %d segments and tail %v are left, %d chunks returned",
-				taken, len(pages.spare), len(q.segments), q.tail, len(chunks.spare))
+				taken, pages.Spares(), len(q.segments), q.tail, len(chunks.spare))
 		}
 	}
 }
 
-// TestSendQueueAgainstBytes compares a queue with a plain slice of bytes while everything that can happen to it does, in random order.
+// TestSendQueueAgainstBytes compares a queue with a plain slice of bytes while everything that can
+// happen to it does, in random order.
 func TestSendQueueAgainstBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var chunks chunkPool
-	pages := pagePool{pageBytes: testPageBytes}
+	pages := chassis.Pool{Name: name, PageBytes: testPageBytes, MaxSpare: maxSparePages}
 	q := sendQueue{chunks: &chunks}
 	var stream []byte
 	for range 50_000 {
@@ -145,13 +148,13 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 			q.write(b)
 			stream = append(stream, b...)
 		case 2:
-			p := pages.get()
-			p.reserve()
-			for i := range p.own {
-				p.own[i] = byte(random.Uint32())
+			p := pages.Get()
+			p.Lease(1, p.Own())
+			for i := range p.Page() {
+				p.Page()[i] = byte(random.Uint32())
 			}
 			q.attach(p)
-			stream = append(stream, p.own...)
+			stream = append(stream, p.Page()...)
 		case 3:
 			q.advance(random.IntN(min(q.unsent(), 1000) + 1))
 		case 4:
@@ -161,8 +164,8 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 				q.resume(q.confirmed + uint64(random.IntN(int(q.reached-q.confirmed)+1)))
 			}
 		}
-		if q.end != uint64(len(stream)) || q.held() != len(stream)-int(q.confirmed) {
-			t.Fatalf("the queue ends at %d and holds %d bytes, want %d and %d", q.end, q.held(), len(stream), len(stream)-int(q.confirmed))
+		if q.end != uint64(len(stream)) || q.unconfirmed() != len(stream)-int(q.confirmed) {
+			t.Fatalf("the queue ends at %d and holds %d bytes, want %d and %d", q.end, q.unconfirmed(), len(stream), len(stream)-int(q.confirmed))
 		}
 		if q.confirmed != min(max(q.known, q.confirmed), q.sent) {
 			t.Fatalf("%d bytes were sent, the peer has %d, and %d are confirmed", q.sent, q.known, q.confirmed)
@@ -180,16 +183,20 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 
 // TestPoolsAreBounded: a burst does not hold its memory for ever.
 func TestPoolsAreBounded(t *testing.T) {
-	pages := pagePool{pageBytes: testPageBytes}
+	pages := chassis.Pool{Name: name, PageBytes: testPageBytes, MaxSpare: maxSparePages}
+	var taken []*chassis.Payload
 	for range maxSparePages + 10 {
-		pages.put(&page{pool: &pages})
+		taken = append(taken, pages.Get())
+	}
+	for _, p := range taken {
+		pages.Put(p)
 	}
 	var chunks chunkPool
 	for range maxSpareChunks + 10 {
 		chunks.put(new(chunk))
 	}
-	if len(pages.spare) != maxSparePages || len(chunks.spare) != maxSpareChunks {
+	if pages.Spares() != maxSparePages || len(chunks.spare) != maxSpareChunks {
 		t.Errorf("%d spare pages, %d spare chunks; the limits are %d and %d",
-			len(pages.spare), len(chunks.spare), maxSparePages, maxSpareChunks)
+			pages.Spares(), len(chunks.spare), maxSparePages, maxSpareChunks)
 	}
 }

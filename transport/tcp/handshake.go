@@ -9,29 +9,32 @@ import (
 	"dsmd/transport"
 )
 
-// WireVersion is the version of everything that nodes say to each other through this package and of what
-// they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 5
+// WireVersion is the version of everything that nodes say to each other through this package and of
+// what they put into the frames. Nodes of different versions refuse each other.
+const WireVersion = 6
 
-// ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together: they
-// differ in version, cluster, number of nodes or page size. Trying again does not help.
+// ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
+// they differ in version, cluster, number of nodes or page size. Trying again does not help.
 var ErrRefused = errors.New("refused")
 
 // errNotOurs says that whoever is on the other side speaks another protocol.
 var errNotOurs = errors.New("it does not speak dsmd's protocol; check the address")
 
 const (
-	// magic starts a greeting. Its last byte is not a character, so that no text protocol sends it.
+	// magic starts an opening and a greeting. Its last byte is not a character, so that no text
+	// protocol sends it.
 	magic = "dsmdtcp\x01"
-	// greetingPrefixBytes is magic, version u16, node u16, length of the rest u16. The prefix is the same in all
-	// versions, so that nodes of different versions can tell each other what differs.
+	// greetingPrefixBytes is magic, version u16, node u16, length of the rest u16. The prefix is
+	// the same in all versions, so that nodes of different versions can tell each other what
+	// differs.
 	greetingPrefixBytes = len(magic) + 6
-	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16, nodes u16,
-	// page size u32, purpose u8, listens u8, four numbers of u64: incarnation, expected, call, received; and the length of what
-	// follows the name, u8.
+	// greetingFixedBytes is the part of the rest before the name of the cluster: addressee u16,
+	// nodes u16, page size u32, purpose u8, flags u8 (1: listens; from 2 on: standing), four
+	// numbers of u64: incarnation, expected, call, received; and the length of what follows the
+	// name, u8.
 	greetingFixedBytes = 43
-	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions may say
-	// more than this one; 1 KiB leaves room.
+	// maxGreetingRest bounds what is read before anything is known of the sender. Later versions
+	// may say more than this one; 1 KiB leaves room.
 	maxGreetingRest = 1024
 	// verdictPrefixBytes is the part of a verdict before its text.
 	verdictPrefixBytes = 3
@@ -51,28 +54,52 @@ type purpose uint8
 const (
 	// purposeCall is to make a connection. Nodes with higher numbers call those with lower ones.
 	purposeCall purpose = iota
-	// purposeAsk is to find out what became of a peer that does not call again. Nodes with lower numbers ask. No connection comes
-	// of it, but a peer that has not noticed the end of the last one learns of it.
+	// purposeAsk is to find out what became of a peer that does not call again. Nodes with lower
+	// numbers ask. No connection comes of it, but a peer that has not noticed the end of the last
+	// one learns of it.
 	purposeAsk
 	purposes // how many there are
 )
 
+// standing is what the sender of a greeting is to a cluster, as far as the addressee is concerned.
+type standing uint8
+
+const (
+	founding standing = iota // it founds one, with all others
+	joining                  // it wants to come into one that runs
+	// belonging: it belongs to one that runs, in which the addressee is not, or not yet.
+	belonging
+	// acquainted: it was connected to the addressee or to its predecessor, and has not gone on
+	// without that.
+	acquainted
+	standings // how many there are
+)
+
+// flagListens and standingShift are where greeting.listens and greeting.standing are in the flags.
+const (
+	flagListens   = 1
+	standingShift = 1
+)
+
 // greeting is how a node introduces itself.
 type greeting struct {
-	version     uint16
-	node        transport.NodeID
-	addressee   transport.NodeID // whom the sender believes to be talking to; its own number if it cannot know
+	version uint16
+	node    transport.NodeID
+	// addressee is whom the sender believes to be talking to; its own number if it cannot know.
+	addressee   transport.NodeID
 	nodes       uint16
 	pageBytes   uint32
 	purpose     purpose // the answer to a greeting has the same
 	listens     bool    // others can connect to the sender
-	incarnation uint64  // drawn by each Transport anew, never 0: tells a node from its successor
-	expected    uint64  // the addressee's incarnation; 0: the sender has never been connected to it
-	// call is the number of this attempt, counted by the caller from 1, and in the answer the same number. Of two connections
-	// the one with the higher number is valid. Who asks names the last one that it knows of.
+	standing    standing
+	incarnation uint64 // drawn by each Transport anew, never 0: tells a node from its successor
+	expected    uint64 // the addressee's incarnation; 0: the sender has never been connected to it
+	// call is the number of this attempt, counted by the caller from 1, and in the answer the same
+	// number. Of two connections the one with the higher number is valid. Who asks names the last
+	// one that it knows of.
 	call uint64
-	// received is how many bytes of the addressee's stream the sender has: the stream goes on behind them. What arrives
-	// meanwhile by an earlier connection is skipped when it comes again.
+	// received is how many bytes of the addressee's stream the sender has: the stream goes on
+	// behind them. What arrives meanwhile by an earlier connection is skipped when it comes again.
 	received uint64
 	cluster  string
 	hello    string // see Config.Hello
@@ -80,16 +107,13 @@ type greeting struct {
 
 // appendGreeting appends g in wire form.
 func appendGreeting(b []byte, g greeting) []byte {
-	b = append(b, magic...)
-	b = binary.LittleEndian.AppendUint16(b, g.version)
-	b = binary.LittleEndian.AppendUint16(b, uint16(g.node))
-	b = binary.LittleEndian.AppendUint16(b, uint16(greetingFixedBytes+len(g.cluster)+len(g.hello)))
+	b = appendPrefix(b, g.version, g.node, greetingFixedBytes+len(g.cluster)+len(g.hello))
 	b = binary.LittleEndian.AppendUint16(b, uint16(g.addressee))
 	b = binary.LittleEndian.AppendUint16(b, g.nodes)
 	b = binary.LittleEndian.AppendUint32(b, g.pageBytes)
-	b = append(b, byte(g.purpose), 0)
+	b = append(b, byte(g.purpose), byte(g.standing)<<standingShift)
 	if g.listens {
-		b[len(b)-1] = 1
+		b[len(b)-1] |= flagListens
 	}
 	for _, number := range []uint64{g.incarnation, g.expected, g.call, g.received} {
 		b = binary.LittleEndian.AppendUint64(b, number)
@@ -99,42 +123,50 @@ func appendGreeting(b []byte, g greeting) []byte {
 	return append(b, g.hello...)
 }
 
+// appendPrefix appends the prefix of an opening or a greeting.
+func appendPrefix(b []byte, version uint16, node transport.NodeID, restBytes int) []byte {
+	b = append(b, magic...)
+	b = binary.LittleEndian.AppendUint16(b, version)
+	b = binary.LittleEndian.AppendUint16(b, uint16(node))
+	return binary.LittleEndian.AppendUint16(b, uint16(restBytes))
+}
+
+// readPrefixed reads a prefix and the rest that it announces, which stays in buf.
+func readPrefixed(r io.Reader, buf *[greetingPrefixBytes + maxGreetingRest]byte) (version uint16, node transport.NodeID, rest []byte, err error) {
+	prefix := buf[:greetingPrefixBytes]
+	n, err := io.ReadFull(r, prefix)
+	switch {
+	case speaksTLS(prefix[:n]):
+		return 0, 0, nil, errSpeaksTLS
+	case err != nil:
+		return 0, 0, nil, err
+	case string(prefix[:len(magic)]) != magic:
+		return 0, 0, nil, errNotOurs
+	}
+	fields := prefix[len(magic):]
+	restBytes := int(binary.LittleEndian.Uint16(fields[4:]))
+	if restBytes > maxGreetingRest {
+		return 0, 0, nil, fmt.Errorf("its greeting has %d bytes, more than the %d allowed", restBytes, maxGreetingRest)
+	}
+	rest = buf[greetingPrefixBytes:][:restBytes]
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return 0, 0, nil, err
+	}
+	return binary.LittleEndian.Uint16(fields), transport.NodeID(binary.LittleEndian.Uint16(fields[2:])), rest, nil
+}
+
 // readGreeting reads what appendGreeting wrote, and not a byte more: frames may follow. Of a
 // greeting in another version it understands the version and the node alone.
 func readGreeting(r io.Reader) (greeting, error) {
 	var buf [greetingPrefixBytes + maxGreetingRest]byte
-	prefix := buf[:greetingPrefixBytes]
-	if n, err := io.ReadFull(r, prefix); err != nil {
-		if speaksTLS(prefix[:n]) {
-			return greeting{}, errSpeaksTLS
-		}
-		return greeting{}, err
+	version, node, rest, err := readPrefixed(r, &buf)
+	g := greeting{version: version, node: node}
+	if err != nil || version != WireVersion {
+		return g, err
 	}
-	if speaksTLS(prefix) {
-		return greeting{}, errSpeaksTLS
-	}
-	if string(prefix[:len(magic)]) != magic {
-		return greeting{}, errNotOurs
-	}
-	fields := prefix[len(magic):]
-	g := greeting{
-		version: binary.LittleEndian.Uint16(fields),
-		node:    transport.NodeID(binary.LittleEndian.Uint16(fields[2:])),
-	}
-	restBytes := int(binary.LittleEndian.Uint16(fields[4:]))
-	if restBytes > maxGreetingRest {
-		return greeting{}, fmt.Errorf("its greeting has %d bytes, more than the %d allowed", restBytes, maxGreetingRest)
-	}
-	rest := buf[greetingPrefixBytes:][:restBytes]
-	if _, err := io.ReadFull(r, rest); err != nil {
-		return greeting{}, err
-	}
-	if g.version != WireVersion {
-		return g, nil
-	}
-	if restBytes < greetingFixedBytes || restBytes > greetingFixedBytes+MaxClusterBytes+MaxHelloBytes {
+	if len(rest) < greetingFixedBytes || len(rest) > greetingFixedBytes+MaxClusterBytes+MaxHelloBytes {
 		return greeting{}, fmt.Errorf("its greeting has %d bytes, version %d has %d to %d",
-			restBytes, WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes+MaxHelloBytes)
+			len(rest), WireVersion, greetingFixedBytes, greetingFixedBytes+MaxClusterBytes+MaxHelloBytes)
 	}
 	if err := g.decodeRest(rest); err != nil {
 		return greeting{}, err
@@ -147,7 +179,7 @@ func (g *greeting) decodeRest(rest []byte) error {
 	g.addressee = transport.NodeID(binary.LittleEndian.Uint16(rest))
 	g.nodes = binary.LittleEndian.Uint16(rest[2:])
 	g.pageBytes = binary.LittleEndian.Uint32(rest[4:])
-	g.purpose, g.listens = purpose(rest[8]), rest[9] == 1
+	g.purpose, g.listens, g.standing = purpose(rest[8]), rest[9]&flagListens != 0, standing(rest[9]>>standingShift)
 	for i, number := range []*uint64{&g.incarnation, &g.expected, &g.call, &g.received} {
 		*number = binary.LittleEndian.Uint64(rest[10+8*i:])
 	}
@@ -159,19 +191,24 @@ func (g *greeting) decodeRest(rest []byte) error {
 	}
 	g.cluster = string(rest[greetingFixedBytes:][:clusterBytes])
 	g.hello = string(rest[greetingFixedBytes+clusterBytes:])
-	if g.purpose >= purposes || rest[9] > 1 || g.incarnation == 0 {
-		return fmt.Errorf("its greeting has purpose %d, flag %d and incarnation %d, which version %d does not know",
+	if g.purpose >= purposes || g.standing >= standings || g.incarnation == 0 {
+		return fmt.Errorf("its greeting has purpose %d, flags %d and incarnation %d, which version %d does not know",
 			g.purpose, rest[9], g.incarnation, WireVersion)
 	}
 	return nil
 }
 
-// mismatch says why the senders of the two greetings cannot work together, in the words of the sender
-// of mine, or "" if they can.
+// otherVersion says that two versions differ.
+func otherVersion(mine, theirs uint16) string {
+	return fmt.Sprintf("it runs wire version %d, this node %d", theirs, mine)
+}
+
+// mismatch says why the senders of the two greetings cannot work together, in the words of the
+// sender of mine, or "" if they can.
 func mismatch(mine, theirs greeting) string {
 	switch {
 	case theirs.version != mine.version:
-		return fmt.Sprintf("it runs wire version %d, this node %d", theirs.version, mine.version)
+		return otherVersion(mine.version, theirs.version)
 	case theirs.cluster != mine.cluster:
 		return fmt.Sprintf("it belongs to cluster %q, this node to %q", theirs.cluster, mine.cluster)
 	case theirs.nodes != mine.nodes:
@@ -184,8 +221,9 @@ func mismatch(mine, theirs greeting) string {
 
 // verdict is what one side of a handshake makes of the other. The zero value accepts.
 type verdict struct {
-	why   string // it is not accepted; "": it is
-	later bool   // it may be accepted later, with nothing changed but what this side knows of its peers
+	why string // it is not accepted; "": it is
+	// later: it may be accepted later, with nothing changed but what this side knows of its peers.
+	later bool
 }
 
 // appendVerdict appends a verdict: length of the text u16, later u8, text. Longer texts are cut.
@@ -199,8 +237,8 @@ func appendVerdict(b []byte, v verdict) []byte {
 	return append(b, text...)
 }
 
-// readVerdict reads what appendVerdict wrote, and not a byte more. Of the text only printable ASCII is
-// kept: it ends up in this node's log.
+// readVerdict reads what appendVerdict wrote, and not a byte more. Of the text only printable ASCII
+// is kept: it ends up in this node's log.
 func readVerdict(r io.Reader) (verdict, error) {
 	var buf [verdictPrefixBytes + maxVerdictBytes]byte
 	if _, err := io.ReadFull(r, buf[:verdictPrefixBytes]); err != nil {

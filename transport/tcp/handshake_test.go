@@ -8,16 +8,19 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
+	"dsmd/transport/transporttest"
 )
 
 // testTimeout bounds every wait of these tests.
-const testTimeout = 10 * time.Second
+var testTimeout = patience.Or(10 * time.Second)
 
 // pair makes two nodes from two configurations, whose Self, Listener and Peers it sets.
 func pair(t *testing.T, configs [2]Config) [2]*Transport {
@@ -85,7 +88,7 @@ func testRefusal(t *testing.T, joining bool) {
 			test.other.Joining = joining
 			nodes := pair(t, [2]Config{fits, test.other})
 			logged := make(chan string, 100)
-			nodes[0].log = func(line string) { logged <- line }
+			nodes[0].connect.log = func(line string) { logged <- line }
 			if test.change != nil {
 				test.change(nodes[1])
 			}
@@ -128,7 +131,15 @@ func TestWrongAddress(t *testing.T) {
 	}
 }
 
-// TestConnectNamesTheMissing: when the time is up, Connect says for each missing peer what is wrong.
+// tried reports whether an attempt to connect to a peer has failed.
+func tried(tr *Transport, peer transport.NodeID) bool {
+	tr.connect.mu.Lock()
+	defer tr.connect.mu.Unlock()
+	return tr.connect.sessions[peer].reason != errNotTried
+}
+
+// TestConnectNamesTheMissing: when the time is up, Connect says for each missing peer what is
+// wrong.
 func TestConnectNamesTheMissing(t *testing.T) {
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,10 +159,7 @@ func TestConnectNamesTheMissing(t *testing.T) {
 	result := make(chan error)
 	go func() { result <- tr.Connect(ctx) }()
 	for deadline := time.Now().Add(testTimeout); ; {
-		tr.connect.mu.Lock()
-		tried := tr.connect.sessions[0].reason != errNotTried
-		tr.connect.mu.Unlock()
-		if tried {
+		if tried(tr, 0) {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -176,10 +184,8 @@ func TestConnectNamesTheMissing(t *testing.T) {
 
 // TestLatePeer: a node that is dialled before it listens is dialled again.
 func TestLatePeer(t *testing.T) {
-	place, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	place := transporttest.Listen(t)
 	addresses := []string{place.Addr().String(), ""}
 	place.Close()
 	early, err := New(Config{Self: 1, Peers: addresses, PageBytes: 64})
@@ -192,10 +198,7 @@ func TestLatePeer(t *testing.T) {
 	result := make(chan error)
 	go func() { result <- early.Connect(ctx) }()
 	for {
-		early.connect.mu.Lock()
-		tried := early.connect.sessions[0].reason != errNotTried
-		early.connect.mu.Unlock()
-		if tried || ctx.Err() != nil {
+		if tried(early, 0) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -216,11 +219,12 @@ func TestLatePeer(t *testing.T) {
 	}
 }
 
-// TestStrangers: who speaks another protocol, says nothing more, or comes in the name of another does no harm.
+// TestStrangers: who speaks another protocol, says nothing more, or comes in the name of another
+// does no harm.
 func TestStrangers(t *testing.T) {
 	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
 	logged := make(chan string, 100)
-	nodes[0].log = func(line string) { logged <- line }
+	nodes[0].connect.log = func(line string) { logged <- line }
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	result := make(chan error)
@@ -256,9 +260,9 @@ func TestStrangers(t *testing.T) {
 	}
 	defer again.Close()
 	session := nodes[1].connect.sessions[0]
-	stranger := nodes[1].greet(session, purposeCall)
+	stranger := nodes[1].connect.greet(session, purposeCall)
 	stranger.incarnation, stranger.expected = newIncarnation(), 0
-	_, err = nodes[1].introduce(again, nil, session, stranger)
+	_, err = nodes[1].connect.introduce(again, nil, session, stranger)
 	var theirs verdictError
 	if !errors.As(err, &theirs) || !strings.Contains(err.Error(), "was connected to this cluster before") {
 		t.Errorf("another process in the name of a connected node: %v", err)
@@ -268,10 +272,12 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestSilentCallers: those who connect and say nothing, however many, do not keep out a peer, and are sent away.
+// TestSilentCallers: those who connect and say nothing, however many, do not keep out a peer, and
+// are sent away.
 func TestSilentCallers(t *testing.T) {
 	nodes := pair(t, [2]Config{{PageBytes: 64}, {PageBytes: 64}})
-	ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // They would be sent away for their silence after that.
+	// They would be sent away for their silence after that.
+	ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2)
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- nodes[0].Connect(ctx) }()
@@ -295,7 +301,8 @@ func TestSilentCallers(t *testing.T) {
 	}
 }
 
-// TestHandshakeTwiceAtOnce: of two handshakes of one peer that run at once the later call wins, in whichever order they end.
+// TestHandshakeTwiceAtOnce: of two handshakes of one peer that run at once the later call wins, in
+// whichever order they end.
 func TestHandshakeTwiceAtOnce(t *testing.T) {
 	for _, firstEnds := range []string{"First", "Last"} {
 		t.Run("FirstEnds"+firstEnds, func(t *testing.T) {
@@ -303,15 +310,15 @@ func TestHandshakeTwiceAtOnce(t *testing.T) {
 			h, p := newRecorder(), peers[0]
 			pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
 			p.call()
-			first := p.conn
+			first, order := p.conn, []*proven{p.said}
 			p.call()
 			second := p.conn
-			order := []net.Conn{first, second}
+			order = append(order, p.said)
 			if firstEnds == "Last" {
-				order = []net.Conn{second, first}
+				slices.Reverse(order)
 			}
-			for _, conn := range order {
-				if _, err := conn.Write(appendVerdict(nil, verdict{})); err != nil {
+			for _, said := range order {
+				if err := said.prove(appendVerdict(nil, verdict{})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -360,10 +367,11 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestHandshakeReadsNoFurther: what follows a greeting or a verdict on the connection is left for its reader.
+// TestHandshakeReadsNoFurther: what follows a greeting or a verdict on the connection is left for
+// its reader.
 func TestHandshakeReadsNoFurther(t *testing.T) {
 	mine := greeting{version: WireVersion, node: 3, addressee: 1, nodes: 5, pageBytes: 4096, cluster: "c",
-		purpose: purposeAsk, listens: true, incarnation: 7, expected: 8, call: 9, received: 10, hello: "hello"}
+		purpose: purposeAsk, listens: true, standing: belonging, incarnation: 7, expected: 8, call: 9, received: 10, hello: "hello"}
 	no := verdict{why: "no", later: true}
 	r := bytes.NewReader(append(appendVerdict(appendGreeting(nil, mine), no), "frames"...))
 	if got, err := readGreeting(r); err != nil || got != mine {

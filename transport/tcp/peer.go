@@ -14,7 +14,8 @@ import (
 var (
 	// errGoodbye is the reason of PeerDown when the peer has closed in order.
 	errGoodbye = errors.New("it has closed its transport")
-	// errEnded is why a connection is made again that the other side, or something on the way, has ended.
+	// errEnded is why a connection is made again that the other side, or something on the way, has
+	// ended.
 	errEnded = errors.New("the connection has ended")
 )
 
@@ -27,7 +28,8 @@ const (
 	peerLost                     // for good: a peer that is readmitted is another one
 )
 
-// peer is another node as the reactor sees it, from the start or Readmit until it is lost. It is guarded by Transport.mu, except received.
+// peer is another node as the reactor sees it, from the start or Readmit until it is lost. It is
+// guarded by Transport.gate, except received.
 type peer struct {
 	id    transport.NodeID
 	state peerState
@@ -42,160 +44,165 @@ type peer struct {
 	in       receiveBuffer
 	hasFrame bool // a complete frame lies in the buffer, or one that is malformed
 
-	// received is how many bytes of the peer's stream have come. Only the reactor writes it; greetings quote it.
+	// received is how many bytes of the peer's stream have come. Only the reactor writes it;
+	// greetings quote it.
 	received atomic.Uint64
-	// told is up to where the last frame to this peer has confirmed its stream. Invariant: told <= received.
+	// told is up to where the last frame to this peer has confirmed its stream. Invariant: told <=
+	// received.
 	told uint64
 	// skip is how many of the next bytes have come by an earlier connection already.
 	skip uint64
 
-	// sendFailure is why sending has failed. The connection is given up only when what it has brought is received as well.
+	// sendFailure is why sending has failed. The connection is given up only when what it has
+	// brought is received as well.
 	sendFailure error
 	reason      error // state peerLost: why
 	reported    bool  // state peerLost: PeerDown was called, or is about to be
 }
 
 // adopt acts on what goroutines have found out.
-func (t *Transport) adopt(news []arrival, h transport.Handler) {
+func (r *reactor) adopt(news []arrival, h transport.Handler) {
 	for _, a := range news {
 		switch p := a.peer; a.kind {
 		case arrivedTick:
-			t.breakSilent()
+			r.breakSilent()
 		case arrivedConnection:
-			t.adoptConnection(p, a, h)
+			r.adoptConnection(p, a, h)
 		case arrivedEnd:
 			if p.state == peerSevered { // else it has called in the last moment
-				t.lose(p, a.err)
+				r.markLost(p, a.err)
 			}
 		case arrivedBreak:
 			if p.state == peerUp && p.call == a.call {
-				t.hangUp(p)
+				r.hangUp(p)
 			}
 		case arrivedDoubt:
 			if p.state == peerUp {
-				t.note(p, frameAck) // If the connection is dead, the answer to this says so.
-				t.flushPeer(p)
+				r.note(p, frameAck) // If the connection is dead, the answer to this says so.
+				r.flushPeer(p)
 			}
 		}
 	}
 }
 
 // adoptConnection goes on with a peer where the last connection has left off.
-func (t *Transport) adoptConnection(p *peer, a arrival, h transport.Handler) {
+func (r *reactor) adoptConnection(p *peer, a arrival, h transport.Handler) {
 	if p.state == peerLost || a.call <= p.call {
 		unix.Close(a.fd)
 		return
 	}
 	if a.sendFrom < p.queue.confirmed || a.sendFrom > p.queue.reached {
 		unix.Close(a.fd)
-		t.lose(p, fmt.Errorf("tcp: node %d: %w: it wants to go on at byte %d of a stream of which it has confirmed %d and was sent %d",
+		r.markLost(p, fmt.Errorf("tcp: node %d: %w: it wants to go on at byte %d of a stream of which it has confirmed %d and was sent %d",
 			p.id, ErrMalformed, a.sendFrom, p.queue.confirmed, p.queue.reached))
 		return
 	}
 	before := p.state
 	if before == peerUp {
-		t.unplug(p)
+		r.unplug(p)
 	}
-	if err := t.plug(p, a); err != nil {
-		t.lose(p, err)
+	if err := r.plug(p, a); err != nil {
+		r.markLost(p, err)
 		return
 	}
 	if before == peerAwaited {
 		h.PeerUp(p.id)
 	} else {
-		t.log(fmt.Sprintf("tcp: node %d is connected again; %d bytes are sent once more", p.id, p.queue.unsent()))
+		r.log(fmt.Sprintf("tcp: node %d is connected again; %d bytes are sent once more", p.id, p.queue.unsent()))
 	}
-	t.flushPeer(p)
+	r.flushPeer(p)
 	if p.tls != nil && !p.hasFrame && p.state == peerUp {
 		// The handshake may have read ahead, and nothing would say that there is something.
 		n, err := p.tls.decrypt(p.in.space())
-		t.receivedSecurely(p, h, 0, n, err)
+		r.receivedSecurely(p, h, 0, n, err)
 	}
 }
 
 // plug gives a peer a connection.
-func (t *Transport) plug(p *peer, a arrival) error {
-	if err := t.wait.poller.Add(a.fd, int32(p.id)); err != nil {
+func (r *reactor) plug(p *peer, a arrival) error {
+	if err := r.wait.Poller.Add(a.fd, int32(p.id)); err != nil {
 		unix.Close(a.fd)
 		return fmt.Errorf("tcp: node %d: %w", p.id, err)
 	}
 	if p.in.buf == nil {
-		p.in = newReceiveBuffer(t.pageBytes)
+		p.in = newReceiveBuffer(r.pageBytes)
 	}
 	before := p.queue.unsent()
 	p.queue.resume(a.sendFrom)
-	t.counts.queuedBytes.Add(int64(p.queue.unsent() - before))
-	t.list(p)
+	r.counts.QueuedBytes.Add(int64(p.queue.unsent() - before))
+	r.list(p)
 	p.fd, p.tls, p.call, p.state = a.fd, a.secure, a.call, peerUp
 	p.skip = p.received.Load() - a.recvAt
-	t.up = append(t.up, p)
+	r.up = append(r.up, p)
 	return nil
 }
 
 // unplug takes a peer's connection away. Preconditions: p.state is peerUp.
-func (t *Transport) unplug(p *peer) {
+func (r *reactor) unplug(p *peer) {
 	// Epoll forgets a socket only when its last descriptor is closed, so it is told.
-	if err := t.wait.poller.Remove(p.fd); err != nil {
-		t.log(fmt.Sprintf("tcp: node %d: %v", p.id, err))
+	if err := r.wait.Poller.Remove(p.fd); err != nil {
+		r.log(fmt.Sprintf("tcp: node %d: %v", p.id, err))
 	}
 	unix.Close(p.fd)
-	t.up = slices.DeleteFunc(t.up, func(other *peer) bool { return other == p })
-	t.setBlockedCount(p, false)
+	r.up = slices.DeleteFunc(r.up, func(other *peer) bool { return other == p })
+	r.setBlockedCount(p, false)
 	p.fd, p.tls, p.sendFailure = -1, nil, nil
-	if t.hot == p {
-		t.hot = nil
+	if r.hot == p {
+		r.hot = nil
 	}
 }
 
-// sever gives up a peer's connection, but not the peer. Preconditions: p.state is peerUp, p.hasFrame is false.
-func (t *Transport) sever(p *peer, why error) {
+// sever gives up a peer's connection, but not the peer. Preconditions: p.state is peerUp,
+// p.hasFrame is false.
+func (r *reactor) sever(p *peer, why error) {
 	if p.sendFailure != nil {
 		why = p.sendFailure
 	}
-	t.unplug(p)
+	r.unplug(p)
 	p.state = peerSevered
-	t.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again", p.id, why))
-	t.restore(p.id, p.call)
+	r.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again", p.id, why))
+	r.connect.restore(p.id, p.call)
 }
 
-// hangUp ends a connection at once. What it has brought is still received, and then the peer is severed.
-func (t *Transport) hangUp(p *peer) {
+// hangUp ends a connection at once. What it has brought is still received, and then the peer is
+// severed.
+func (r *reactor) hangUp(p *peer) {
 	if err := unix.Shutdown(p.fd, unix.SHUT_RDWR); err != nil && !errors.Is(err, unix.ENOTCONN) {
-		t.log(fmt.Sprintf("tcp: node %d: shut down the socket: %v", p.id, err))
+		r.log(fmt.Sprintf("tcp: node %d: shut down the socket: %v", p.id, err))
 	}
 }
 
 // newPeer is a peer of which nothing was heard yet.
-func (t *Transport) newPeer(id transport.NodeID) *peer {
-	return &peer{id: id, fd: -1, queue: sendQueue{chunks: &t.chunks}}
+func (r *reactor) newPeer(id transport.NodeID) *peer {
+	return &peer{id: id, fd: -1, queue: sendQueue{chunks: &r.chunks}}
 }
 
-// lose gives a peer up. Its PeerDown is reported by the Poll that runs or the next.
-func (t *Transport) lose(p *peer, reason error) {
+// markLost gives a peer up. Its PeerDown is reported by the Poll that runs or the next.
+func (r *reactor) markLost(p *peer, reason error) {
 	if p.state == peerLost {
 		return
 	}
 	if p.state == peerUp {
-		t.unplug(p)
+		r.unplug(p)
 	}
 	p.state, p.reason = peerLost, reason
 	p.in = receiveBuffer{}
-	t.setHasFrame(p, false)
-	t.counts.queuedBytes.Add(-int64(p.queue.unsent()))
+	r.setHasFrame(p, false)
+	r.counts.QueuedBytes.Add(-int64(p.queue.unsent()))
 	p.queue.discard()
-	t.connect.end(p.id, fmt.Sprintf("node %d has parted with it: %v", t.self, reason))
-	t.lost = append(t.lost, p)
-	t.log(fmt.Sprintf("tcp: node %d is lost: %v", p.id, reason))
+	r.connect.end(p.id, fmt.Sprintf("node %d has parted with it: %v", r.self, reason))
+	r.lost = append(r.lost, p)
+	r.log(fmt.Sprintf("tcp: node %d is lost: %v", p.id, reason))
 }
 
-func (t *Transport) setHasFrame(p *peer, has bool) {
+func (r *reactor) setHasFrame(p *peer, has bool) {
 	if has == p.hasFrame {
 		return
 	}
 	p.hasFrame = has
 	if has {
-		t.unread++
+		r.unread++
 	} else {
-		t.unread--
+		r.unread--
 	}
 }

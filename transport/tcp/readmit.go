@@ -10,8 +10,9 @@ import (
 	"dsmd/transport"
 )
 
-// maxFormer bounds how many lost incarnations of a peer this node remembers, so that each is told why it is not welcome. One that is lost and still runs
-// calls for Config.GiveUp at most, and has ended its part long before so many others have come and gone.
+// maxFormer bounds how many lost incarnations of a peer this node remembers, to tell each why it is
+// not welcome. A lost one that still runs calls for at most Config.GiveUp, so it has stopped long
+// before this many others have come and gone.
 const maxFormer = 16
 
 // former is an incarnation of a peer that was lost.
@@ -30,62 +31,63 @@ func (s *session) formerly(incarnation uint64) string {
 	return ""
 }
 
-// Readmit implements transport.Transport. A peer with a lower number is called, at first at once and after a while once a second; one line is logged
-// when what it answers changes.
+// Readmit implements transport.Transport. A peer with a lower number is called, at first at once
+// and after a while once a second; one line is logged when what it answers changes.
 func (t *Transport) Readmit(peer transport.NodeID) {
 	lost := t.peer(peer)
-	if !t.enter() {
+	if !t.gate.Enter() {
 		return
 	}
-	defer t.leave()
+	defer t.gate.Leave()
 	if !lost.reported {
 		panic(fmt.Sprintf("tcp: Readmit of node %d, whose PeerDown was not reported; it is in state %d", peer, lost.state))
 	}
 	p := t.newPeer(peer)
 	t.peers[peer] = p
-	t.connect.readmit(t, p)
+	t.connect.readmit(p)
 	t.log(fmt.Sprintf("tcp: node %d may come back", peer))
 }
 
 // readmit begins another session with a peer that was lost.
-func (c *connecting) readmit(t *Transport, p *peer) {
+func (c *connecting) readmit(p *peer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lost := c.sessions[p.id]
-	s := &session{peer: p, met: lost.met, former: lost.former, reason: errNotTried}
+	s := &session{peer: p, readmitted: true, met: lost.met, former: lost.former, reason: errNotTried}
 	if lost.incarnation != 0 {
 		s.former = append(slices.Clone(lost.former), former{lost.incarnation, lost.over})
 		s.former = s.former[max(0, len(s.former)-maxFormer):]
 	}
 	c.sessions[p.id] = s
-	if p.id < t.self && c.started { // else Connect calls it
-		c.keepCallingLocked(t, s)
+	if p.id < c.self && c.started { // else Connect calls it
+		c.keepCallingLocked(s)
 	}
 }
 
-// keepCallingLocked has a peer called until it is connected or lost. Preconditions: nobody calls it; mu is held.
-func (c *connecting) keepCallingLocked(t *Transport, s *session) {
+// keepCallingLocked has a peer called until it is connected or lost. Preconditions: nobody calls
+// it; mu is held.
+func (c *connecting) keepCallingLocked(s *session) {
 	wanted := make(chan struct{})
 	s.wanted = wanted
-	c.work.Go(func() { t.keepCalling(s, wanted) })
+	c.work.Go(func() { c.keepCalling(s, wanted) })
 }
 
-// keepCalling calls a peer until wanted is closed. Nothing that it hears ends that: the peer is not there yet, or its former incarnation still
-// is, or it does not know yet that it may let this node in.
-func (t *Transport) keepCalling(s *session, wanted <-chan struct{}) {
-	c := &t.connect
+// keepCalling calls a peer until wanted is closed. No answer ends that: the peer may not be there
+// yet, its former incarnation may still be there, or it may not know yet that it may let this node
+// in.
+func (c *connecting) keepCalling(s *session, wanted <-chan struct{}) {
 	heard := ""
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := t.call(c.ctx, s, purposeCall)
+		err := c.call(c.ctx, s, purposeCall)
 		if err == nil || c.ctx.Err() != nil {
 			return
 		}
 		c.note(s.peer.id, err)
 		if now := gist(err); now != heard {
 			heard = now
-			t.log(fmt.Sprintf("tcp: node %d is called until it is connected: %v", s.peer.id, err))
+			c.log(fmt.Sprintf("tcp: node %d is called until it is connected: %v", s.peer.id, err))
 		}
-		if errors.Is(err, ErrRefused) && !errors.Is(err, errLater) {
+		if errors.Is(err, ErrRefused) && !errors.Is(err, errLater) && (!isImpostor(err) || c.meetsImpostorsAlone(s.peer.id)) {
 			c.refuse(err) // Connect may wait for this node to get in, and it will not.
 		}
 		select {
@@ -98,7 +100,25 @@ func (t *Transport) keepCalling(s *session, wanted <-chan struct{}) {
 	}
 }
 
-// gist is an error without what differs each time, as this node's port does.
+// meetsImpostorsAlone reports whether this node believes nobody whom it has called. Then it is this
+// node that does not belong here. One impostor proves nothing: he may have taken the port of a lost
+// node. So a joining node goes on as long as others may call it. Preconditions: the peer was
+// called, and has just turned out to be an impostor.
+func (c *connecting) meetsImpostorsAlone(peer transport.NodeID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.joining && c.listener != nil && int(c.mine.node) < len(c.sessions)-1 {
+		return false
+	}
+	for i, s := range c.sessions[:c.mine.node] {
+		if transport.NodeID(i) != peer && !isImpostor(s.reason) {
+			return false
+		}
+	}
+	return true
+}
+
+// gist is an error without what differs from call to call, such as this node's port.
 func gist(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -107,7 +127,8 @@ func gist(err error) string {
 	return err.Error()
 }
 
-// SetAddress says where a peer is called from now on. A connection that there is stays. It may be called from any goroutine.
+// SetAddress says where a peer is called from now on. A connection that there is stays. It may be
+// called from any goroutine.
 func (t *Transport) SetAddress(peer transport.NodeID, address string) {
 	c := &t.connect
 	c.mu.Lock()

@@ -13,20 +13,11 @@ import (
 	"time"
 
 	"dsmd/transport"
+	"dsmd/transport/transporttest"
 )
 
-// listen opens a port on the loopback interface.
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
-// start makes a node and connects it in the background. The outcome is in the channel. The end of the test closes it.
+// start makes a node and connects it in the background. The outcome is in the channel. The end of
+// the test closes it.
 func start(t *testing.T, c Config) (*Transport, <-chan error) {
 	t.Helper()
 	tr, err := New(c)
@@ -43,9 +34,10 @@ func start(t *testing.T, c Config) (*Transport, <-chan error) {
 	return tr, outcome
 }
 
-// TestJoiningConnects: a node that joins has connected when one peer is. The others follow when they can.
+// TestJoiningConnects: a node that joins has connected when one peer is. The others follow when
+// they can.
 func TestJoiningConnects(t *testing.T) {
-	listeners := []net.Listener{listen(t), listen(t), listen(t)}
+	listeners := []net.Listener{transporttest.Listen(t), transporttest.Listen(t), transporttest.Listen(t)}
 	var addresses []string
 	for _, l := range listeners {
 		addresses = append(addresses, l.Addr().String())
@@ -77,13 +69,14 @@ func TestJoiningConnects(t *testing.T) {
 	pollUntil(t, node2, h2, func() bool { return h2.up[0] == 1 })
 }
 
-// TestJoiningIsPatient: a node that joins before the others have lost its former incarnation is refused, calls again, and is let in when
-// they have. Connect says what it was told if that takes too long.
+// TestJoiningIsPatient: a node that joins before the others have lost its former incarnation is
+// refused, calls again, and is let in when they have. Connect says what it was told if that takes
+// too long.
 func TestJoiningIsPatient(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h := newRecorder()
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
-	config := Config{Self: 1, Peers: []string{tr.connect.listener.Addr().String(), ""}, PageBytes: testPageBytes, Joining: true}
+	config := Config{Self: 1, Peers: []string{tr.connect.listener.Addr().String(), ""}, PageBytes: testPageBytes, Joining: true, Secret: secret(1)}
 
 	hasty, err := New(config)
 	if err != nil {
@@ -131,9 +124,10 @@ func awaitReason(t *testing.T, tr *Transport, peer transport.NodeID, text string
 	}
 }
 
-// TestReadmitIsQuiet: a peer that was readmitted is called again and again, and a line is logged only when it answers something else.
+// TestReadmitIsQuiet: a peer that was readmitted is called again and again, and a line is logged
+// only when it answers something else.
 func TestReadmitIsQuiet(t *testing.T) {
-	place := listen(t)
+	place := transporttest.Listen(t)
 	var logged struct {
 		sync.Mutex
 		lines []string
@@ -163,7 +157,7 @@ func TestReadmitIsQuiet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readGreeting(conn); err != nil { // What is unread makes of an end a reset.
+		if _, err := readOpening(conn); err != nil { // What is unread makes of an end a reset.
 			t.Fatal(err)
 		}
 		conn.Close()
@@ -184,9 +178,9 @@ func TestReadmitIsQuiet(t *testing.T) {
 
 // TestSetAddress: a node that comes back at another address is found when that is known.
 func TestSetAddress(t *testing.T) {
-	first, second, own := listen(t), listen(t), listen(t)
+	first, second, own := transporttest.Listen(t), transporttest.Listen(t), transporttest.Listen(t)
 	addresses := []string{first.Addr().String(), own.Addr().String()}
-	config := Config{Self: 0, Listener: first, Peers: addresses, PageBytes: testPageBytes, Joining: true}
+	config := Config{Self: 0, Listener: first, Peers: addresses, PageBytes: testPageBytes}
 	former, _ := start(t, config)
 	tr, connected := start(t, Config{Self: 1, Listener: own, Peers: slices.Clone(addresses), PageBytes: testPageBytes})
 	if err := <-connected; err != nil {
@@ -198,7 +192,7 @@ func TestSetAddress(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return h.down[0] != nil })
 	tr.Readmit(0)
 	awaitReason(t, tr, 0, "connection refused")
-	config.Listener = second
+	config.Listener, config.Joining = second, true
 	_, connected = start(t, config)
 	tr.SetAddress(0, second.Addr().String())
 	if err := <-connected; err != nil {
@@ -207,7 +201,8 @@ func TestSetAddress(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return h.up[0] == 2 })
 }
 
-// TestFormerIncarnations: each of the incarnations that were lost is told why, as far as they are remembered.
+// TestFormerIncarnations: each of the incarnations that were lost is told why, as far as they are
+// remembered.
 func TestFormerIncarnations(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -219,7 +214,7 @@ func TestFormerIncarnations(t *testing.T) {
 		pollUntil(t, tr, h, func() bool { return h.down[1] != nil })
 		delete(h.down, 1)
 		tr.Readmit(1)
-		p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+		p.mine.incarnation, p.mine.expected, p.mine.call, p.mine.standing = newIncarnation(), 0, 0, joining
 		p.callAgain()
 	}
 	if n := len(tr.connect.sessions[1].former); n != maxFormer {
@@ -238,7 +233,8 @@ func TestFormerIncarnations(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 1 })
 }
 
-// TestReadmitOvertakesHandshake: a handshake that was under way when the peer was lost connects nobody, although the peer is readmitted.
+// TestReadmitOvertakesHandshake: a handshake that was under way when the peer was lost connects
+// nobody, although the peer is readmitted.
 func TestReadmitOvertakesHandshake(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -250,19 +246,20 @@ func TestReadmitOvertakesHandshake(t *testing.T) {
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
 	lose()
 	tr.Readmit(1)
-	for _, again := range []bool{false, true} { // of an incarnation that was never connected, and of one that was
+	// of an incarnation that was never connected, and of one that was
+	for _, again := range []bool{false, true} {
 		if again {
 			p.callAgain()
 			pollUntil(t, tr, h, func() bool { return h.up[1] == 2 })
 		} else {
-			p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+			p.mine.incarnation, p.mine.expected, p.mine.call, p.mine.standing = newIncarnation(), 0, 0, joining
 		}
 		if _, why := p.call(); why != "" {
 			t.Fatalf("it is not welcome: %s", why)
 		}
 		lose()
 		tr.Readmit(1)
-		p.write(appendVerdict(nil, verdict{}))
+		p.accept()
 		if n, err := p.conn.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%d bytes came by a connection that was overtaken", n)
 		} else if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
@@ -272,7 +269,49 @@ func TestReadmitOvertakesHandshake(t *testing.T) {
 	if h.up[1] != 2 {
 		t.Errorf("the peer was reported up %d times, want 2", h.up[1])
 	}
-	p.mine.incarnation, p.mine.expected, p.mine.call = newIncarnation(), 0, 0
+	p.mine.incarnation, p.mine.expected, p.mine.call, p.mine.standing = newIncarnation(), 0, 0, joining
 	p.callAgain()
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 3 })
+}
+
+// TestNoClusterToJoin: a node that joins is told so when all others found a cluster, whoever of
+// them calls whom, and not before. They wait for it.
+func TestNoClusterToJoin(t *testing.T) {
+	listeners := []net.Listener{transporttest.Listen(t), transporttest.Listen(t), transporttest.Listen(t)}
+	var addresses []string
+	for _, l := range listeners {
+		addresses = append(addresses, l.Addr().String())
+	}
+	config := func(id transport.NodeID) Config {
+		return Config{Self: id, Listener: listeners[id], Peers: addresses, PageBytes: testPageBytes}
+	}
+	joiner := config(1)
+	joiner.Joining = true
+	joins, outcome := start(t, joiner)
+	founders := []<-chan error{}
+	_, connected := start(t, config(0))
+	founders = append(founders, connected)
+	awaitReason(t, joins, 0, "was started to found a cluster")
+	select {
+	case err := <-outcome:
+		t.Fatalf("node 2 was not there, and Connect ends with %v", err)
+	default:
+	}
+	_, connected = start(t, config(2))
+	founders = append(founders, connected)
+	if err := <-outcome; !errors.Is(err, transport.ErrNoCluster) || !errors.Is(err, ErrRefused) {
+		t.Errorf("Connect of a node that joins, where no cluster runs: %v", err)
+	}
+	joins.Kill()
+	l, err := net.Listen("tcp", addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	listeners[1] = l
+	_, connected = start(t, config(1))
+	for _, connected := range append(founders, connected) {
+		if err := <-connected; err != nil {
+			t.Error(err)
+		}
+	}
 }

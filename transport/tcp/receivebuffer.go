@@ -1,7 +1,7 @@
 package tcp
 
-// receiveBufferBytes is how much one receive call can take from a peer. 256 KiB are 60 pages of 4 KiB;
-// a socket rarely holds more, and only the part that was ever used is resident.
+// receiveBufferBytes is how much one receive call can take from a peer. 256 KiB are 60 pages of 4
+// KiB; a socket rarely holds more, and only the part that was ever used is resident.
 const receiveBufferBytes = 256 << 10
 
 // receiveBuffer holds what a peer has sent and the reactor has not dealt with yet.

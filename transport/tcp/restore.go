@@ -13,77 +13,88 @@ import (
 )
 
 const (
-	// DefaultGiveUp is Config.GiveUp when none is given: longer than a switch takes to start anew, and short enough that
-	// whoever waits for the programs of a cluster whose node was unplugged does not wait long.
+	// DefaultGiveUp is Config.GiveUp when none is given: longer than a switch takes to start anew,
+	// and short enough that whoever waits for the programs of a cluster whose node was unplugged
+	// does not wait long.
 	DefaultGiveUp = 15 * time.Second
-	// MinGiveUp is the least Config.GiveUp. A node that is alive and was scheduled late must not be given up.
+	// MinGiveUp is the least Config.GiveUp. A node that is alive and was scheduled late must not be
+	// given up.
 	MinGiveUp = time.Second
 	// MaxGiveUp is the greatest Config.GiveUp: a day.
 	MaxGiveUp = 24 * time.Hour
 
-	// A peer whose machine answers that nobody listens at the peer's address has no process any more, because a daemon
-	// listens until its end. That is believed when it was heard refusalsToGiveUp times within at least refusedGiveUp: a
-	// machine that is about to restart its network may say so once.
+	// A daemon listens until its end. So when a peer's machine answers that nobody listens at the
+	// peer's address, the process has ended. That is believed after refusalsToGiveUp such answers
+	// within at least refusedGiveUp: a machine that is about to restart its network may say so
+	// once.
 	refusedGiveUp    = 250 * time.Millisecond
 	refusalsToGiveUp = 3
-	// longestRestorePause bounds the pause between attempts to restore a connection, which starts with firstPause and doubles.
+	// longestRestorePause bounds the pause between attempts to restore a connection, which starts
+	// with firstPause and doubles.
 	longestRestorePause = 200 * time.Millisecond
-	// askAfter is how long a peer that has to call may take before it is asked what has become of it.
+	// askAfter is how long this node waits for the call of a peer before it asks what has become of
+	// the peer.
 	askAfter = 100 * time.Millisecond
 )
 
-// silenceChecks is how often in Config.GiveUp the reactor is asked to look for connections that have fallen silent.
+// silenceChecks is how often in Config.GiveUp the reactor is asked to look for connections that
+// have fallen silent.
 const silenceChecks = 6
 
 // watch has the reactor look for silent connections now and then, until Close.
-func (t *Transport) watch() {
-	ticks := time.NewTicker(t.connect.giveUp / silenceChecks)
+func (c *connecting) watch() {
+	ticks := time.NewTicker(c.giveUp / silenceChecks)
 	defer ticks.Stop()
 	for {
 		select {
-		case <-t.connect.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-ticks.C:
-			t.arrivals.add(arrival{kind: arrivedTick}, t.wait.event)
+			c.news.add(arrival{kind: arrivedTick})
 		}
 	}
 }
 
-// breakSilent hangs up on the peers whose machines have not answered for a third of Config.GiveUp: a cable was pulled, say, or the machine has
-// lost its power, and nobody is there to end the connection. TCP itself would try for a quarter of an hour. A peer that
-// is out of reach for a moment only is then connected again; one that is stopped is not silent.
-func (t *Transport) breakSilent() {
-	for _, p := range t.up {
+// breakSilent hangs up on peers whose machines have not answered for a third of Config.GiveUp. A
+// cable was pulled, say, or the machine has lost its power, and nobody is there to end the
+// connection; TCP itself would try for a quarter of an hour. A peer that was out of reach for a
+// moment is connected again. One that is stopped is not silent, because its kernel answers.
+func (r *reactor) breakSilent() {
+	for _, p := range r.up {
 		silent, err := netio.Silence(p.fd)
 		if err != nil {
-			t.log(fmt.Sprintf("tcp: node %d: %v", p.id, err))
-		} else if silent > t.connect.giveUp/3 {
-			t.failSending(p, fmt.Errorf("its machine has not answered for %v", silent))
+			r.log(fmt.Sprintf("tcp: node %d: %v", p.id, err))
+		} else if silent > r.connect.giveUp/3 {
+			r.failSending(p, fmt.Errorf("its machine has not answered for %v", silent))
 		}
 	}
 }
 
-// restore sees to it that a peer whose connection was lost is connected again, or given up. It is called by the reactor.
-func (t *Transport) restore(id transport.NodeID, call uint64) {
-	s, severed := t.connect.sever(id, call)
+// restore sees to it that a peer whose connection was lost is connected again or given up. The
+// reactor calls it.
+func (c *connecting) restore(id transport.NodeID, call uint64) {
+	s, severed := c.sever(id, call)
 	if severed == nil {
 		return
 	}
-	t.connect.work.Go(func() {
-		ctx, cancel := context.WithTimeout(t.connect.ctx, t.connect.giveUp)
-		defer cancel()
-		if err := t.restoring(ctx, s, severed); err != nil && t.connect.ctx.Err() == nil {
-			t.arrivals.add(arrival{kind: arrivedEnd, peer: s.peer, err: err}, t.wait.event)
+	c.work.Go(func() {
+		if err := c.restoring(s, severed); err != nil && c.ctx.Err() == nil {
+			c.news.add(arrival{kind: arrivedEnd, peer: s.peer, err: err})
 		}
 	})
 }
 
-// restoring calls a peer with a lower number, and waits for the call of one with a higher one. It returns nil when severed is closed, or
-// why the peer is given up.
-func (t *Transport) restoring(ctx context.Context, s *session, severed <-chan struct{}) error {
+// restoring calls a peer with a lower number, and waits for the call of one with a higher one. It
+// returns nil when severed is closed, or why the peer is given up.
+func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 	id := s.peer.id
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	patience := time.AfterFunc(c.giveUp, cancel)
+	defer patience.Stop()
+	var said time.Time // that a certificate has ended
 	why, pause := purposeCall, time.Duration(0)
-	if id > t.self {
+	if id > c.self {
 		why, pause = purposeAsk, askAfter
 	}
 	var refused refusals
@@ -93,48 +104,56 @@ func (t *Transport) restoring(ctx context.Context, s *session, severed <-chan st
 		case <-severed:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, t.connect.giveUp, last)
+			return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
 		case <-time.After(pause):
 		}
 		pause = min(max(2*pause, firstPause), longestRestorePause)
-		if why == purposeAsk && !t.connect.canAsk(s) {
+		if why == purposeAsk && !c.canAsk(s) {
 			continue
 		}
-		err := t.call(ctx, s, why)
+		err := c.call(ctx, s, why)
 		switch {
 		case err == nil && why == purposeCall:
 			return nil
+		case c.awaitsRenewal(id, err):
+			// It has answered, and nothing is lost.
+			patience.Reset(c.giveUp)
+			last, pause = err, min(expiredPause, c.giveUp/callsInGiveUp)
+			if time.Since(said) >= expiredSaid {
+				said = time.Now()
+				c.log(fmt.Sprintf("tcp: node %d is waited for, and nothing is lost: %v", id, err))
+			}
 		case errors.Is(err, ErrRefused) && !isImpostor(err):
 			return err
 		case refused.enough(err, time.Now()):
 			return fmt.Errorf("tcp: node %d: its connection has ended and nobody listens at %s any more, so its process has ended: %w",
-				id, t.connect.address(id), err)
+				id, c.address(id), err)
 		case err != nil && ctx.Err() == nil:
 			last = err
 		}
 	}
 }
 
-// isImpostor says whether an attempt has failed because whoever was there was not the peer.
+// isImpostor reports whether an attempt has failed because the one who answered was not the peer.
 func isImpostor(err error) bool {
 	var i impostor
 	return errors.As(err, &i)
 }
 
-// canAsk says whether there is an address at which a peer may be asked.
+// canAsk reports whether there is an address at which a peer may be asked.
 func (c *connecting) canAsk(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.listens && c.addresses[s.peer.id] != ""
 }
 
-// refusals counts how often in a row it was heard that nobody listens.
+// refusals counts the answers in a row that nobody listens.
 type refusals struct {
 	count int
 	since time.Time
 }
 
-// enough takes the outcome of an attempt and says whether the peer's process must have ended.
+// enough counts the outcome of an attempt, and reports whether the peer's process must have ended.
 func (r *refusals) enough(err error, now time.Time) bool {
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		r.count = 0

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,16 +17,17 @@ import (
 )
 
 const (
-	// cipherInBytes is how much one receive call takes from a socket under TLS. What that decrypts to, and what is left of
-	// a record from before, fits into the space that a receive buffer has at least.
+	// cipherInBytes is how much one receive call takes from a socket under TLS. What that decrypts
+	// to, and what is left of a record from before, fits into the space that a receive buffer has
+	// at least.
 	cipherInBytes = 64 << 10
 	// cipherOutBytes is how much is encrypted before the socket is asked to take it.
 	cipherOutBytes = 64 << 10
 	// recordBytes is the most that one record of TLS carries.
 	recordBytes = 16 << 10
-	// maxCipherOut bounds the encrypted bytes that wait for a socket: the last record may go beyond cipherOutBytes, and TLS may have something
-	// to say of itself, such as the answer to a change of keys. A peer that makes it say more without reading any of it is
-	// cut off.
+	// maxCipherOut bounds the encrypted bytes that wait for a socket: the last record may go beyond
+	// cipherOutBytes, and TLS may have something to say of itself, such as the answer to a change
+	// of keys. A peer that makes it say more without reading any of it is cut off.
 	maxCipherOut = cipherOutBytes + 2*recordBytes
 	// partingTimeout and partingBytes bound what is read from a caller whose handshake has failed.
 	partingTimeout = time.Second
@@ -38,11 +40,12 @@ var tlsAlert = []byte{21, 3, 3, 0, 2, 2, 40}
 // errSpeaksTLS is what a node without TLS says of one that has it.
 const errSpeaksTLS = impostor("it speaks TLS, and this node does not: give both nodes certificates, or neither")
 
-// speaksTLS says whether that is how an alert or the greeting of TLS begins.
+// speaksTLS reports whether that is how an alert or the greeting of TLS begins.
 func speaksTLS(b []byte) bool { return len(b) >= 2 && (b[0] == 21 || b[0] == 22) && b[1] == 3 }
 
-// errWouldBlock is what crypto/tls is told when the socket has nothing. It is a temporary net.Error, and after one of those crypto/tls keeps the
-// record that has come in part, and can be called again (readRecordOrCCS in its conn.go).
+// errWouldBlock is what crypto/tls is told when the socket has nothing. It is a temporary
+// net.Error, and after one of those crypto/tls keeps the record that has come in part, and can be
+// called again (readRecordOrCCS in its conn.go).
 var errWouldBlock net.Error = wouldBlock{}
 
 type wouldBlock struct{}
@@ -53,8 +56,8 @@ func (wouldBlock) Temporary() bool { return true }
 
 var errCipherOut = errors.New("tcp: the peer makes TLS say more than it reads")
 
-// secure is a connection under TLS. During the handshake it is used by one goroutine that waits; afterwards by the
-// reactor, which never does.
+// secure is a connection under TLS. During the handshake it is used by one goroutine that waits;
+// afterwards by the reactor, which never does.
 type secure struct {
 	tls *tls.Conn
 	own cipherEnd
@@ -62,7 +65,8 @@ type secure struct {
 	plain [recordBytes]byte
 }
 
-// cipherEnd is the net.Conn below crypto/tls. As long as it has a connection it is that. Then it is two buffers.
+// cipherEnd is the net.Conn below crypto/tls. As long as it has a connection it is that. Then it is
+// two buffers.
 type cipherEnd struct {
 	net.Conn        // nil: the reactor has the descriptor
 	in, out  []byte // what has come and was not decrypted; what was encrypted and not sent
@@ -97,33 +101,42 @@ func (c *cipherEnd) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// secured does the handshake of TLS, as the side that has called or as the other, if there is TLS. It sets the deadline for this
-// handshake and the one that follows.
-func (t *Transport) secured(conn net.Conn, caller bool) (net.Conn, *secure, error) {
+// credentials are what a node shows of itself, and how it finds out who others are.
+type credentials struct {
+	mine       greeting
+	secret     []byte             // nil: none
+	latestTLS  func() *tls.Config // nil: connections are plain
+	verifyPeer func(transport.NodeID, tls.ConnectionState) error
+}
+
+// secured does the handshake of TLS, as the side that has called or as the other, if there is TLS.
+// It sets the deadline for this handshake and the one that follows.
+func (c *credentials) secured(ctx context.Context, conn net.Conn, caller bool) (net.Conn, *secure, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, nil, err
 	}
-	if t.connect.server == nil {
+	if c.latestTLS == nil {
 		return conn, nil, nil
 	}
 	s := &secure{own: cipherEnd{Conn: conn}}
 	if caller {
-		s.tls = tls.Client(&s.own, t.connect.client)
+		s.tls = tls.Client(&s.own, clientTLS(c.latestTLS()))
 	} else {
-		s.tls = tls.Server(&s.own, t.connect.server)
+		s.tls = tls.Server(&s.own, serverTLS(c.latestTLS()))
 	}
-	if err := s.tls.HandshakeContext(t.connect.ctx); err != nil {
+	if err := s.tls.HandshakeContext(ctx); err != nil {
 		if !caller {
 			partFrom(conn, err)
 		}
-		return nil, nil, t.connect.explainTLS(err)
+		return nil, nil, c.explainTLS(err)
 	}
 	return s.tls, s, nil
 }
 
-// partFrom sees to it that a caller learns why its handshake has failed. TLS has sent an alert, unless the caller does not speak TLS at
-// all. But a socket that is closed with unread input resets the connection, which can take the alert from the caller: so what
-// it still sends is read, for a while.
+// partFrom lets a caller learn why its handshake has failed. TLS has sent an alert, unless the
+// caller does not speak TLS. But closing a socket with unread input resets the connection, and a
+// reset can take the alert from the caller. So partFrom reads what the caller still sends, for a
+// while.
 func partFrom(conn net.Conn, err error) {
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) {
@@ -138,7 +151,8 @@ func partFrom(conn net.Conn, err error) {
 // take makes the connection the reactor's.
 func (s *secure) take() { s.own.Conn = nil }
 
-// receive takes what has arrived on a socket and decrypts all of it into space. It returns 0 and EAGAIN when that is nothing.
+// receive takes what has arrived on a socket and decrypts all of it into space. It returns 0 and
+// EAGAIN when that is nothing.
 func (s *secure) receive(fd int, space []byte) (int, error) {
 	if s.own.inSpace == nil {
 		s.own.inSpace = make([]byte, cipherInBytes)
@@ -154,7 +168,8 @@ func (s *secure) receive(fd int, space []byte) (int, error) {
 	return s.decrypt(space)
 }
 
-// decrypt reads what can be decrypted now. Preconditions: len(space) is enough for all that is here, cipherInBytes and a record.
+// decrypt reads what can be decrypted now. Preconditions: len(space) is enough for all that is
+// here, cipherInBytes and a record.
 func (s *secure) decrypt(space []byte) (int, error) {
 	n := 0
 	for n < len(space) {
@@ -175,7 +190,8 @@ func (s *secure) decrypt(space []byte) (int, error) {
 	return n, nil
 }
 
-// encrypt takes from a queue what is to be sent next, while there is room for it, and returns how much that was.
+// encrypt takes from a queue what is to be sent next, while there is room for it, and returns how
+// much that was.
 func (s *secure) encrypt(q *sendQueue) (int, error) {
 	taken := 0
 	for len(s.own.out) < cipherOutBytes && !q.empty() {
@@ -198,39 +214,49 @@ func (s *secure) send(fd int, v *netio.Vector) unix.Errno {
 	return errno
 }
 
-// idle says whether nothing waits for the socket.
+// idle reports whether nothing waits for the socket.
 func (s *secure) idle() bool { return s == nil || len(s.own.out) == 0 }
 
 // peerState is what TLS knows of the other side.
 func (s *secure) peerState() tls.ConnectionState { return s.tls.ConnectionState() }
 
-// configureTLS makes from the caller's configuration those of the two sides.
-func (c *connecting) configureTLS(config *Config) {
-	if config.TLS == nil {
-		return
-	}
-	shared := config.TLS.Clone()
+// common is what both sides of a handshake take from the caller's configuration.
+func common(config *tls.Config) *tls.Config {
+	shared := config.Clone()
 	shared.MinVersion, shared.MaxVersion = tls.VersionTLS13, tls.VersionTLS13
-	// A record for each handful of frames, at once: whoever waits for a page waits for its last byte.
+	// A record for each handful of frames, at once: whoever waits for a page waits for its last
+	// byte.
 	shared.DynamicRecordSizingDisabled = true
 	// Each connection proves anew who the peer is, and nothing of TLS comes after the handshake.
 	shared.SessionTicketsDisabled, shared.ClientSessionCache = true, nil
 	shared.NextProtos = nil
-	c.server = shared.Clone()
-	c.server.ClientAuth = tls.RequireAndVerifyClientCert
-	c.client = shared
-	// Nodes are not known by names: which node a certificate is for is VerifyPeer's business. So crypto/tls, which insists on a
-	// name, does not verify, and verifyServer does, as crypto/tls would but for the name.
-	c.client.InsecureSkipVerify = true
-	if c.client.GetClientCertificate == nil {
-		// Left to itself, crypto/tls shows no certificate to one who names other authorities, and nobody learns which was wrong.
-		c.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &shared.Certificates[0], nil
+	return shared
+}
+
+// serverTLS is the configuration of the side that is called.
+func serverTLS(config *tls.Config) *tls.Config {
+	server := common(config)
+	server.ClientAuth = tls.RequireAndVerifyClientCert
+	return server
+}
+
+// clientTLS is the configuration of the side that calls.
+func clientTLS(config *tls.Config) *tls.Config {
+	client := common(config)
+	// Nodes are not known by names: which node a certificate is for is VerifyPeer's business. So
+	// crypto/tls, which insists on a name, does not verify, and verifyServer does, as crypto/tls
+	// would but for the name.
+	client.InsecureSkipVerify = true
+	if client.GetClientCertificate == nil {
+		// Left to itself, crypto/tls shows no certificate to one who names other authorities, and
+		// nobody learns which was wrong.
+		client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &client.Certificates[0], nil
 		}
 	}
-	others := shared.VerifyConnection
-	c.client.VerifyConnection = func(state tls.ConnectionState) error {
-		if err := verifyServer(state, shared.RootCAs); err != nil {
+	others := client.VerifyConnection
+	client.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := verifyServer(state, client.RootCAs, timeOf(client)); err != nil {
 			return err
 		}
 		if others != nil {
@@ -238,7 +264,15 @@ func (c *connecting) configureTLS(config *Config) {
 		}
 		return nil
 	}
-	c.verifyPeer = config.VerifyPeer
+	return client
+}
+
+// timeOf is what time it is for a configuration.
+func timeOf(config *tls.Config) time.Time {
+	if config.Time != nil {
+		return config.Time()
+	}
+	return time.Now()
 }
 
 // checkTLS says what is missing in a configuration of TLS.
@@ -257,34 +291,51 @@ func checkTLS(c *tls.Config) error {
 }
 
 // verifyServer verifies the certificate of the side that was called.
-func verifyServer(state tls.ConnectionState, roots *x509.CertPool) error {
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-	for _, cert := range state.PeerCertificates[1:] {
-		options.Intermediates.AddCert(cert)
-	}
-	if _, err := state.PeerCertificates[0].Verify(options); err != nil {
+func verifyServer(state tls.ConnectionState, roots *x509.CertPool, now time.Time) error {
+	if err := verifyChain(state.PeerCertificates, roots, x509.ExtKeyUsageServerAuth, now); err != nil {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 	}
 	return nil
 }
 
-// impostor is why one side does not believe that the other is who it should be. When a cluster starts that is a mistake, and
-// final. Later it says nothing about the peer that was there before: somebody else may have answered in its place.
+// verifyChain returns why a certificate was not signed for a use, or is not valid at a time; nil:
+// it is good.
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, at time.Time) error {
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}}
+	for _, cert := range chain[1:] {
+		options.Intermediates.AddCert(cert)
+	}
+	_, err := chain[0].Verify(options)
+	return err
+}
+
+// impostor is why one side does not believe that the other is the node it should be. When a cluster
+// starts, that is a mistake, and final. Later it says nothing about the peer that was there before:
+// somebody else may have answered in its place.
 type impostor string
 
 func (i impostor) Error() string { return string(i) }
 
-// Is makes an impostor one of those that Connect does not try again.
+// Is makes an impostor match ErrRefused: Connect does not try it again.
 func (i impostor) Is(target error) bool { return target == ErrRefused }
 
 // explainTLS says what a failed handshake means and what to look at.
-func (c *connecting) explainTLS(err error) error {
+func (c *credentials) explainTLS(err error) error {
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
+	case errors.As(err, &unverified) && hasOnlyEnded(unverified.UnverifiedCertificates, c.latestTLS()):
+		return &expired{
+			impostor: impostor(fmt.Sprintf("its certificate (%s) has ended: renew it on that node with \"dsmd cert node --force\"; "+
+				"the daemon there takes it up by itself, and is then connected again", nameCertificate(unverified.UnverifiedCertificates))),
+			chain: unverified.UnverifiedCertificates,
+		}
 	case errors.As(err, &unverified):
 		return impostor(fmt.Sprintf("its certificate (%s) is not accepted: %v; this node accepts what its own cluster's authority has signed for peers: "+
 			"give both nodes certificates of the same authority", nameCertificate(unverified.UnverifiedCertificates), unverified.Err))
+	case isAlert(err) && c.ownHasEnded():
+		return &expired{impostor: impostor(fmt.Sprintf("it does not accept this node's certificate (%s), which has ended: %v; "+
+			"renew it with \"dsmd cert node --force\": this daemon takes it up by itself, and is then connected again", c.nameOwn(), err))}
 	case isAlert(err):
 		return impostor(fmt.Sprintf("it does not accept this node's TLS: %v; check this node's certificate file (%s) "+
 			"against the authority that the other node was given, and both clocks", err, c.nameOwn()))
@@ -296,26 +347,34 @@ func (c *connecting) explainTLS(err error) error {
 	return fmt.Errorf("TLS: %w", err)
 }
 
-// isAlert says whether an error is an alert from the other side.
+// isAlert reports whether an error is an alert from the other side.
 func isAlert(err error) bool {
 	var remote *net.OpError // crypto/tls reports alerts so
 	return errors.As(err, &remote) && remote.Op == "remote error"
 }
 
 // nameOwn describes this node's certificate.
-func (c *connecting) nameOwn() string {
-	if len(c.server.Certificates) == 0 {
+func (c *credentials) nameOwn() string {
+	leaf, err := ownLeaf(c.latestTLS())
+	switch {
+	case err != nil:
+		return err.Error()
+	case leaf == nil:
 		return "one that is chosen for each connection"
 	}
-	own := &c.server.Certificates[0]
-	if own.Leaf == nil {
-		leaf, err := x509.ParseCertificate(own.Certificate[0])
-		if err != nil {
-			return err.Error()
-		}
-		return nameCertificate([]*x509.Certificate{leaf})
+	return nameCertificate([]*x509.Certificate{leaf})
+}
+
+// ownLeaf is this node's certificate in a configuration, nil if it is chosen for each connection.
+func ownLeaf(config *tls.Config) (*x509.Certificate, error) {
+	if len(config.Certificates) == 0 {
+		return nil, nil
 	}
-	return nameCertificate([]*x509.Certificate{own.Leaf})
+	own := &config.Certificates[0]
+	if own.Leaf != nil {
+		return own.Leaf, nil
+	}
+	return x509.ParseCertificate(own.Certificate[0])
 }
 
 func nameCertificate(chain []*x509.Certificate) string {
@@ -327,8 +386,8 @@ func nameCertificate(chain []*x509.Certificate) string {
 		chain[0].NotBefore.Format(day), chain[0].NotAfter.Format(day))
 }
 
-// verify asks whether a peer may be the node that it says it is. It returns why not, or "".
-func (c *connecting) verify(node transport.NodeID, s *secure) string {
+// verify returns why a peer may not be the node that it says it is, or "".
+func (c *credentials) verify(node transport.NodeID, s *secure) string {
 	if s == nil || c.verifyPeer == nil {
 		return ""
 	}

@@ -17,8 +17,10 @@ import (
 	"dsmd/transport"
 )
 
-// TestUnauthenticated: nodes that do not believe each other part, each with an error that says what it expected and what to look at.
+// TestUnauthenticated: nodes that do not believe each other part, each with an error that says what
+// it expected and what to look at.
 func TestUnauthenticated(t *testing.T) {
+	t.Parallel()
 	ours, others := NewAuthority(t, "our authority"), NewAuthority(t, "another authority")
 	plain := func(transport.NodeID) *tls.Config { return nil }
 	clientOnly := func(transport.NodeID) *tls.Config {
@@ -29,7 +31,8 @@ func TestUnauthenticated(t *testing.T) {
 			Subject: pkix.Name{CommonName: nodeName(id)}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(-24 * time.Hour),
 		})
 	}
-	// trusting shows one authority's certificate and accepts two authorities' certificates, so that only the other side objects.
+	// trusting shows one authority's certificate and accepts two authorities' certificates, so that
+	// only the other side objects.
 	trusting := func(a *Authority) func(transport.NodeID) *tls.Config {
 		return func(id transport.NodeID) *tls.Config {
 			c := a.Node(id)
@@ -48,7 +51,7 @@ func TestUnauthenticated(t *testing.T) {
 			[]string{`its certificate (for "CN=node-0", signed by "CN=another authority"`, "certificates of the same authority"}},
 		"Expired": {ours.Node, expired,
 			[]string{`its certificate (for "CN=node-1"`, "expired"},
-			[]string{"it does not accept this node's TLS", "both clocks"}},
+			[]string{"it does not accept this node's certificate", `(for "CN=node-1"`, "which has ended", "renew it"}},
 		"NotForClients": {ours.Node, clientOnly,
 			[]string{"incompatible key usage"},
 			[]string{"it does not accept this node's TLS"}},
@@ -74,17 +77,24 @@ func TestUnauthenticated(t *testing.T) {
 // unauthenticated is a pair of nodes of which at least one does not believe the other.
 type unauthenticated struct {
 	node0, node1 func(transport.NodeID) *tls.Config
-	says0, says1 []string // what node 0, which is called, logs, and what node 1, which calls, returns
+	// says0 is what node 0, which is called, logs; says1 is what node 1, which calls, returns.
+	says0, says1 []string
 }
 
 func testUnauthenticated(t *testing.T, joining bool, test unauthenticated) {
 	logged := make(chan string, 1000)
 	nodes := pair(t, [2]Config{
-		{PageBytes: 64, TLS: test.node0(0), VerifyPeer: VerifyName, Log: func(line string) { logged <- line }},
+		{PageBytes: 64, TLS: test.node0(0), VerifyPeer: VerifyName, Joining: joining, Log: func(line string) { logged <- line }},
 		{PageBytes: 64, TLS: test.node1(1), VerifyPeer: VerifyName, Joining: joining},
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // The first attempt tells all.
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
+	go func() {
+		for !tried(nodes[1], 0) && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel() // The first attempt tells all.
+	}()
 	var called sync.WaitGroup
 	called.Go(func() { nodes[0].Connect(ctx) })
 	err := nodes[1].Connect(ctx)
@@ -137,8 +147,10 @@ func securePair(t *testing.T) [2]*Transport {
 	return nodes
 }
 
-// TestImpostorIsNoNews: who answers at a peer's address without its certificate does not end the peer.
+// TestImpostorIsNoNews: who answers at a peer's address without its certificate does not end the
+// peer.
 func TestImpostorIsNoNews(t *testing.T) {
+	t.Parallel()
 	nodes := securePair(t)
 	h := [2]*recorder{newRecorder(), newRecorder()}
 	for i, tr := range nodes {

@@ -1,16 +1,19 @@
 package tcp
 
-import "dsmd/internal/netio"
+import (
+	"dsmd/internal/netio"
+	"dsmd/transport/chassis"
+)
 
 const (
-	// chunkBytes is how much control data one chunk holds: some hundred messages, so that a batch of
-	// small frames is one piece of memory for the kernel.
+	// chunkBytes is how much control data one chunk holds: some hundred messages, so that a batch
+	// of small frames is one piece of memory for the kernel.
 	chunkBytes = 32 << 10
 	// maxSpareChunks bounds how many unused chunks are held back for reuse (2 MiB); more go to the
 	// garbage collector. A peer that keeps up needs one at a time.
 	maxSpareChunks = 64
-	// segmentsBeforeMove is how many confirmed segments may lie at the front of a queue before the others
-	// are moved over them. Moving only when they are also the larger part costs each segment
+	// segmentsBeforeMove is how many confirmed segments may lie at the front of a queue before the
+	// others are moved over them. Moving only when they are also the larger part costs each segment
 	// at most one move.
 	segmentsBeforeMove = 64
 )
@@ -46,12 +49,13 @@ func (pool *chunkPool) put(c *chunk) {
 type segment struct {
 	data  []byte // what the peer has not confirmed
 	chunk *chunk // exactly one of chunk and page is set
-	page  *page
+	page  *chassis.Payload
 }
 
-// sendQueue is the stream of bytes to one peer: what it has not confirmed, and of that what still has to be sent. Positions count
-// the bytes of the stream from its start, over all connections. What was sent stays until it is confirmed, because it is sent again when
-// the connection breaks. The queue's methods allocate only while it grows longer than it ever was.
+// sendQueue is the stream of bytes to one peer: what it has not confirmed, and of that what still
+// has to be sent. Positions count the bytes of the stream from its start, over all connections.
+// What was sent stays until it is confirmed, because it is sent again when the connection breaks.
+// The queue's methods allocate only while it grows longer than it ever was.
 type sendQueue struct {
 	chunks   *chunkPool
 	segments []segment // those from head on are not confirmed
@@ -59,25 +63,27 @@ type sendQueue struct {
 	tail     *chunk // where the next control part goes; nil: take a new chunk
 	orphaned bool   // confirmed pages are not given back: Close runs, and the pool is the reactor's
 
-	// sent is what the connection that there is has taken, reached what any connection ever has: the peer may have it all.
-	// Invariant: confirmed <= sent <= reached <= end.
+	// sent is what the connection that there is has taken, reached what any connection ever has:
+	// the peer may have it all. Invariant: confirmed <= sent <= reached <= end.
 	confirmed, sent, reached, end uint64
-	// known is what the peer is known to have. It runs ahead of confirmed when a new connection was offered less than an earlier
-	// one brought later: then it is sent again all the same, because the new one counts from where its greeting said. Invariant: known <= reached.
+	// known is what the peer is known to have. It runs ahead of confirmed when a new connection was
+	// offered less than an earlier one brought later: then it is sent again all the same, because
+	// the new one counts from where its greeting said. Invariant: known <= reached.
 	known uint64
 
-	// The first byte to send is number offset of segment cursor. Invariant: head <= cursor <= len(segments).
+	// The first byte to send is number offset of segment cursor. Invariant: head <= cursor <=
+	// len(segments).
 	cursor, offset int
 }
 
-// empty says whether everything was sent.
+// empty reports whether everything was sent.
 func (q *sendQueue) empty() bool { return q.sent == q.end }
 
 // unsent is how many bytes have to be sent.
 func (q *sendQueue) unsent() int { return int(q.end - q.sent) }
 
-// held is how many bytes the peer has not confirmed.
-func (q *sendQueue) held() int { return int(q.end - q.confirmed) }
+// unconfirmed is how many bytes the peer has not confirmed.
+func (q *sendQueue) unconfirmed() int { return int(q.end - q.confirmed) }
 
 // write appends a copy of b.
 func (q *sendQueue) write(b []byte) {
@@ -92,7 +98,8 @@ func (q *sendQueue) write(b []byte) {
 			if q.cursor == len(q.segments) { // All of it was sent, and now it grows.
 				q.cursor, q.offset = q.cursor-1, len(last.data)
 			}
-			// A chunk is filled from front to back, so the new bytes follow those of its last segment.
+			// A chunk is filled from front to back, so the new bytes follow those of its last
+			// segment.
 			last.data = last.data[:len(last.data)+n]
 		} else {
 			q.segments = append(q.segments, segment{data: c.buf[c.used : c.used+n], chunk: c})
@@ -104,9 +111,9 @@ func (q *sendQueue) write(b []byte) {
 }
 
 // attach appends a page without copying it and owns it from here on.
-func (q *sendQueue) attach(p *page) {
-	q.segments = append(q.segments, segment{data: p.own, page: p})
-	q.end += uint64(len(p.own))
+func (q *sendQueue) attach(p *chassis.Payload) {
+	q.segments = append(q.segments, segment{data: p.Page(), page: p})
+	q.end += uint64(len(p.Page()))
 }
 
 func (q *sendQueue) last() *segment {
@@ -154,8 +161,8 @@ func (q *sendQueue) pass(n int) {
 	q.offset = n
 }
 
-// confirm notes that the peer has received what comes before a position, and gives back what was sent of it.
-// Preconditions: position <= q.reached.
+// confirm notes that the peer has received what comes before a position, and gives back what was
+// sent of it. Preconditions: position <= q.reached.
 func (q *sendQueue) confirm(position uint64) {
 	if position > q.known {
 		q.known = position
@@ -213,7 +220,7 @@ func (q *sendQueue) dropFirst() {
 	switch {
 	case s.page != nil && q.orphaned:
 	case s.page != nil:
-		s.page.pool.put(s.page)
+		s.page.Free()
 	default:
 		s.chunk.segments--
 		if s.chunk.segments == 0 {

@@ -9,10 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
 )
+
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 // listenAll opens a loopback listener for each node of a cluster.
 func listenAll(t testing.TB, nodes int) ([]net.Listener, []string) {
@@ -20,11 +23,7 @@ func listenAll(t testing.TB, nodes int) ([]net.Listener, []string) {
 	listeners := make([]net.Listener, nodes)
 	addresses := make([]string, nodes)
 	for i := range nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
+		l := transporttest.Listen(t)
 		listeners[i], addresses[i] = l, l.Addr().String()
 	}
 	return listeners, addresses
@@ -36,10 +35,11 @@ func newCluster(t testing.TB, nodes, pageBytes, maxQueuedBytes int) []*tcp.Trans
 	return newClusterWith(t, nodes, pageBytes, maxQueuedBytes, plain)
 }
 
-// security gives a node its part in TLS.
+// security gives a node what it proves that it belongs to the others with.
 type security func(*tcp.Config)
 
-func plain(*tcp.Config) {}
+// plain gives all nodes one secret.
+func plain(c *tcp.Config) { c.Secret = bytes.Repeat([]byte{42}, tcp.SecretBytes) }
 
 // underTLS gives all nodes certificates of one authority.
 func underTLS(t testing.TB) security {
@@ -89,7 +89,8 @@ func proxiedConfigs(t testing.TB, proxies *transporttest.Proxies, nodes int, sec
 	return configs
 }
 
-// connectAll makes the nodes of a cluster from their configurations, whose Self, Cluster and Log it sets, and connects them.
+// connectAll makes the nodes of a cluster from their configurations, whose Self, Cluster and Log it
+// sets, and connects them.
 func connectAll(t testing.TB, config func(i int) tcp.Config, nodes int) []*tcp.Transport {
 	t.Helper()
 	transports := make([]*tcp.Transport, nodes)
@@ -109,7 +110,7 @@ func connectAll(t testing.TB, config func(i int) tcp.Config, nodes int) []*tcp.T
 		}
 		all.Wait()
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Or(10*time.Second))
 	defer cancel()
 	var all sync.WaitGroup
 	for _, tr := range transports {
@@ -127,20 +128,28 @@ func connectAll(t testing.TB, config func(i int) tcp.Config, nodes int) []*tcp.T
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
 		return asInterface(newCluster(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes))
-	})
+	}, transporttest.Beside)
 }
 
 func TestConformanceUnderTLS(t *testing.T) {
+	t.Parallel()
 	transporttest.Run(t, func(t *testing.T, o transporttest.Options) []transport.Transport {
 		return asInterface(newClusterWith(t, o.Nodes, o.PageBytes, o.MaxQueuedBytes, underTLS(t)))
-	})
+	}, transporttest.Beside)
 }
 
-func TestCuts(t *testing.T) { testCuts(t, func(testing.TB) security { return plain }) }
+// Tests with cuts have the machine to themselves: a connection must be made faster than it is cut.
 
-func TestCutsUnderTLS(t *testing.T) { testCuts(t, underTLS) }
+func TestCuts(t *testing.T) {
+	testCuts(t, func(testing.TB) security { return plain })
+}
+
+func TestCutsUnderTLS(t *testing.T) {
+	testCuts(t, underTLS)
+}
 
 func testCuts(t *testing.T, secure func(testing.TB) security) {
 	transporttest.RunCuts(t, func(t *testing.T, o transporttest.Options) ([]transport.Transport, transporttest.Cutter) {
@@ -149,9 +158,15 @@ func testCuts(t *testing.T, secure func(testing.TB) security) {
 	})
 }
 
-func TestReturns(t *testing.T) { testReturns(t, func(testing.TB) security { return plain }) }
+func TestReturns(t *testing.T) {
+	t.Parallel()
+	testReturns(t, func(testing.TB) security { return plain })
+}
 
-func TestReturnsUnderTLS(t *testing.T) { testReturns(t, underTLS) }
+func TestReturnsUnderTLS(t *testing.T) {
+	t.Parallel()
+	testReturns(t, underTLS)
+}
 
 func testReturns(t *testing.T, secure func(testing.TB) security) {
 	transporttest.RunReturns(t, func(t *testing.T, o transporttest.Options) transporttest.Returning {
@@ -164,7 +179,7 @@ func testReturns(t *testing.T, secure func(testing.TB) security) {
 			configs = append(configs, c)
 		}
 		return newReturning(t, o, configs)
-	})
+	}, transporttest.Beside)
 }
 
 func TestReturnsCut(t *testing.T) {
@@ -176,7 +191,8 @@ func TestReturnsCut(t *testing.T) {
 	})
 }
 
-// newReturning makes and connects a cluster whose nodes can end, and be started anew at their addresses.
+// newReturning makes and connects a cluster whose nodes can end, and be started anew at their
+// addresses.
 func newReturning(t *testing.T, o transporttest.Options, configs []tcp.Config) transporttest.Returning {
 	for i := range configs {
 		configs[i].PageBytes, configs[i].MaxQueuedBytes = o.PageBytes, o.MaxQueuedBytes
@@ -189,29 +205,45 @@ func newReturning(t *testing.T, o transporttest.Options, configs []tcp.Config) t
 			transports[id] = revive(t, configs[id])
 			return transports[id]
 		},
+		Found: func(id transport.NodeID) (transport.Transport, <-chan error) {
+			tr, outcome := again(t, configs[id])
+			transports[id] = tr
+			return tr, outcome
+		},
 	}
 }
 
 // revive starts a node anew, at the address of the one that has ended.
 func revive(t *testing.T, c tcp.Config) *tcp.Transport {
 	t.Helper()
+	c.Joining = true
+	tr, outcome := again(t, c)
+	t.Cleanup(func() {
+		if err := <-outcome; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("node %d, started anew: %v", c.Self, err)
+		}
+	})
+	return tr
+}
+
+// again starts a node at the address of the one that has ended. The channel gets the outcome of
+// Connect.
+func again(t *testing.T, c tcp.Config) (*tcp.Transport, <-chan error) {
+	t.Helper()
 	l, err := net.Listen("tcp", c.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listener, c.Joining, c.Cluster, c.Log = l, true, t.Name(), func(line string) { t.Log(line) }
+	c.Listener, c.Cluster, c.Log = l, t.Name(), func(line string) { t.Log(line) }
 	tr, err := tcp.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	outcome := make(chan error, 1)
 	var connecting sync.WaitGroup
-	connecting.Go(func() {
-		if err := tr.Connect(t.Context()); err != nil && t.Context().Err() == nil && !errors.Is(err, transport.ErrClosed) {
-			t.Errorf("node %d, started anew: %v", c.Self, err)
-		}
-	})
+	connecting.Go(func() { outcome <- tr.Connect(t.Context()) })
 	t.Cleanup(connecting.Wait)
-	return tr
+	return tr, outcome
 }
 
 func asInterface(transports []*tcp.Transport) (nodes []transport.Transport) {

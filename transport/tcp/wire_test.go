@@ -39,22 +39,32 @@ func (r *recorder) Frame(from transport.NodeID, control []byte, payload transpor
 func (r *recorder) PeerUp(peer transport.NodeID)              { r.up[peer]++ }
 func (r *recorder) PeerDown(peer transport.NodeID, err error) { r.down[peer] = err }
 
+// secret is one of several.
+func secret(which byte) []byte { return bytes.Repeat([]byte{which}, SecretBytes) }
+
 // rawPeer is a peer of a node under test that the test plays itself, byte by byte.
 type rawPeer struct {
 	t    testing.TB
 	tr   *Transport
 	mine greeting // what it says in its next call
 	conn net.Conn // its last connection
+	said *proven  // the handshake of that
 }
 
 // withRawPeers makes node 0 of a cluster whose other nodes are raw peers, connected.
 func withRawPeers(t testing.TB, peers int) (*Transport, []*rawPeer) {
 	t.Helper()
+	return withPatience(t, peers, DefaultGiveUp, nil)
+}
+
+// withPatience is withRawPeers for a node that gives peers up after some time, and logs.
+func withPatience(t testing.TB, peers int, giveUp time.Duration, log func(string)) (*Transport, []*rawPeer) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := New(Config{Self: 0, Listener: l, Peers: make([]string, peers+1), PageBytes: testPageBytes, GiveUp: MinGiveUp})
+	tr, err := New(Config{Self: 0, Listener: l, Peers: make([]string, peers+1), PageBytes: testPageBytes, GiveUp: giveUp, Secret: secret(1), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +89,8 @@ func withRawPeers(t testing.TB, peers int) (*Transport, []*rawPeer) {
 	return tr, raw
 }
 
-// call makes a connection, and returns the node's greeting and why it does not want this peer, or "". The caller's own verdict is not sent.
+// call makes a connection, and returns the node's greeting and why it does not want this peer, or
+// "". The caller's own verdict is not sent.
 func (p *rawPeer) call() (theirs greeting, why string) {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", p.tr.connect.listener.Addr().String())
@@ -90,19 +101,30 @@ func (p *rawPeer) call() (theirs greeting, why string) {
 	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		p.t.Fatal(err)
 	}
-	p.conn = conn
+	p.conn, p.said = conn, newProven(conn, p.tr.connect.secret, calling)
 	p.mine.call++
-	if _, err := conn.Write(appendGreeting(nil, p.mine)); err != nil {
+	if err := p.tr.connect.meet(p.said); err != nil {
 		p.t.Fatal(err)
 	}
-	if theirs, err = readGreeting(conn); err != nil {
+	if err := p.said.prove(appendGreeting(nil, p.mine)); err != nil {
 		p.t.Fatal(err)
 	}
-	v, err := readVerdict(conn)
-	if err != nil {
+	if theirs, err = readGreeting(p.said); err != nil {
+		p.t.Fatal(err)
+	}
+	v, err := readVerdict(p.said)
+	if err := errors.Join(err, p.said.check()); err != nil {
 		p.t.Fatal(err)
 	}
 	return theirs, v.why
+}
+
+// accept sends the caller's own verdict.
+func (p *rawPeer) accept() {
+	p.t.Helper()
+	if err := p.said.prove(appendVerdict(nil, verdict{})); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // callAgain makes a connection, which the node must want, and returns the node's greeting.
@@ -113,7 +135,7 @@ func (p *rawPeer) callAgain() greeting {
 		p.t.Fatalf("the node does not want its peer: %s", why)
 	}
 	p.mine.expected = theirs.incarnation
-	p.write(appendVerdict(nil, verdict{}))
+	p.accept()
 	return theirs
 }
 
@@ -165,8 +187,8 @@ func frameBytes(control string) []byte {
 	return append(appendFrameHeader(nil, frameControl, len(control), 0), control...)
 }
 
-// TestBrokenPeer: whatever a peer puts on the wire, it alone is lost, what it sent before is delivered, the reason says
-// what was wrong, and the peer is told when it comes again.
+// TestBrokenPeer: whatever a peer puts on the wire, it alone is lost, what it sent before is
+// delivered, the reason says what was wrong, and the peer is told when it comes again.
 func TestBrokenPeer(t *testing.T) {
 	for name, test := range map[string]struct {
 		input  []byte
@@ -204,8 +226,8 @@ func TestBrokenPeer(t *testing.T) {
 	}
 }
 
-// TestCutAtEveryByte: a connection ends after each possible byte of some frames, in order or by a reset. The peer is told how
-// much has come, sends the rest, and the frames arrive whole.
+// TestCutAtEveryByte: a connection ends after each possible byte of some frames, in order or by a
+// reset. The peer is told how much has come, sends the rest, and the frames arrive whole.
 func TestCutAtEveryByte(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -237,7 +259,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestSentOnceMore: what a peer has not confirmed comes again, from the byte on that it asks for, and nothing else does.
+// TestSentOnceMore: what a peer has not confirmed comes again, from the byte on that it asks for,
+// and nothing else does.
 func TestSentOnceMore(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -267,7 +290,7 @@ func TestSentOnceMore(t *testing.T) {
 			t.Fatalf("from byte %d on something else came", received)
 		}
 	}
-	if spare := len(tr.pool.spare); spare != 2 {
+	if spare := tr.pool.Spares(); spare != 2 {
 		t.Errorf("%d pages of 3 are back, and all but the last byte was confirmed", spare)
 	}
 	p.mine.received = uint64(len(want)) + 1
@@ -278,10 +301,12 @@ func TestSentOnceMore(t *testing.T) {
 	}
 }
 
-// TestKnowsWhatItEverSent: a handshake quotes what has come, and then more comes by the connection before. When the connection
-// that was made has taken less than that, the peer may have more than it was sent by this one: it says so in a confirmation, or
-// in the next handshake. Neither is a lie, and the stream goes on where it should.
+// TestKnowsWhatItEverSent: a handshake quotes what has come, and then more comes by the connection
+// before. When the connection that was made has taken less than that, the peer may have more than
+// it was sent by this one: it says so in a confirmation, or in the next handshake. Neither is a
+// lie, and the stream goes on where it should.
 func TestKnowsWhatItEverSent(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"ByConfirmation", "ByCall"} {
 		t.Run(how, func(t *testing.T) {
 			tr, peers := withRawPeers(t, 1)
@@ -312,8 +337,8 @@ func TestKnowsWhatItEverSent(t *testing.T) {
 				p.callAgain()
 				pollUntil(t, tr, h, func() bool { return tr.peers[1].call == p.mine.call || h.down[1] != nil })
 			}
-			if h.down[1] != nil || queue.held() != 0 {
-				t.Fatalf("%d bytes are held, down: %v", queue.held(), h.down[1])
+			if h.down[1] != nil || queue.unconfirmed() != 0 {
+				t.Fatalf("%d bytes are not confirmed, down: %v", queue.unconfirmed(), h.down[1])
 			}
 			if err := tr.Send(1, []byte("next"), nil); err != nil {
 				t.Fatal(err)
@@ -327,8 +352,8 @@ func TestKnowsWhatItEverSent(t *testing.T) {
 	}
 }
 
-// TestSkipsWhatHasCome: a peer that was told in its handshake how much has come, before the last bytes of the old connection were received,
-// sends those again. They are delivered once.
+// TestSkipsWhatHasCome: a peer that was told in its handshake how much has come, before the last
+// bytes of the old connection were received, sends those again. They are delivered once.
 func TestSkipsWhatHasCome(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -343,7 +368,8 @@ func TestSkipsWhatHasCome(t *testing.T) {
 	if theirs.received != 0 {
 		t.Fatalf("the handshake says that %d bytes have come, before any was sent", theirs.received)
 	}
-	p.write(append(appendVerdict(nil, verdict{}), frames...))
+	p.accept()
+	p.write(frames)
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 2 })
 	p.write(frameBytes("third"))
 	pollUntil(t, tr, h, func() bool { return len(h.from) == 3 })
@@ -352,7 +378,8 @@ func TestSkipsWhatHasCome(t *testing.T) {
 	}
 }
 
-// TestConfirmsWithoutTraffic: a peer that sends much and gets nothing is told what has come, often enough but not for every frame.
+// TestConfirmsWithoutTraffic: a peer that sends much and gets nothing is told what has come, often
+// enough but not for every frame.
 func TestConfirmsWithoutTraffic(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -383,9 +410,11 @@ func TestConfirmsWithoutTraffic(t *testing.T) {
 	}
 }
 
-// TestGivesUp: a peer that does not come back is lost when the time is over, and until then frames for it are kept.
+// TestGivesUp: a peer that does not come back is lost when the time is over, and until then frames
+// for it are kept.
 func TestGivesUp(t *testing.T) {
-	tr, peers := withRawPeers(t, 1)
+	t.Parallel()
+	tr, peers := withPatience(t, 1, MinGiveUp, nil)
 	h, p := newRecorder(), peers[0]
 	p.write(append(frameBytes("last"), frameBytes("words")...))
 	p.conn.Close()
@@ -408,10 +437,12 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// TestSilentMachine: a connection whose other end does not even answer as a machine is broken, although nothing ends it, and made again; what
-// was sent comes by the next one. A peer that only does not read keeps its connection.
+// TestSilentMachine: a connection whose other end does not even answer as a machine is broken,
+// although nothing ends it, and made again; what was sent comes by the next one. A peer that only
+// does not read keeps its connection.
 func TestSilentMachine(t *testing.T) {
-	tr, peers := withRawPeers(t, 2)
+	t.Parallel()
+	tr, peers := withPatience(t, 2, MinGiveUp, nil)
 	h := newRecorder()
 	pollUntil(t, tr, h, func() bool { return len(h.up) == 2 })
 	raw, err := peers[0].conn.(*net.TCPConn).SyscallConn()
@@ -431,7 +462,8 @@ func TestSilentMachine(t *testing.T) {
 	if filterErr != nil {
 		t.Fatal(filterErr)
 	}
-	for !errors.Is(err, transport.ErrBacklog) { // More than the socket of the one that does not read can take.
+	// More than the socket of the one that does not read can take.
+	for !errors.Is(err, transport.ErrBacklog) {
 		err = tr.Send(2, make([]byte, transport.MaxControlBytes), nil)
 		tr.Flush()
 	}
@@ -450,7 +482,8 @@ func TestSilentMachine(t *testing.T) {
 	}
 }
 
-// TestOtherIncarnation: whoever calls as a peer without being it is refused. It is the end of the peer only if that has no connection.
+// TestOtherIncarnation: whoever calls as a peer without being it is refused. It is the end of the
+// peer only if that has no connection.
 func TestOtherIncarnation(t *testing.T) {
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
@@ -474,7 +507,8 @@ func TestOtherIncarnation(t *testing.T) {
 	}
 }
 
-// TestFloodIsFair: a peer that always has more to deliver does not hold back the others, in either way to poll.
+// TestFloodIsFair: a peer that always has more to deliver does not hold back the others, in either
+// way to poll.
 func TestFloodIsFair(t *testing.T) {
 	for _, peers := range []int{2, directPeers + 2} {
 		t.Run(fmt.Sprintf("%dPeers", peers), func(t *testing.T) {
@@ -496,7 +530,8 @@ func TestFloodIsFair(t *testing.T) {
 				pollOne()
 			}
 			raw[1].write(frameBytes("rare"))
-			// Written, it is on its way to the other socket; until poll(2) has seen it there it need not be delivered.
+			// Written, it is on its way to the other socket; until poll(2) has seen it there it
+			// need not be delivered.
 			fds := []unix.PollFd{{Fd: int32(tr.peers[2].fd), Events: unix.POLLIN}}
 			if _, err := unix.Poll(fds, int(testTimeout.Milliseconds())); err != nil {
 				t.Fatal(err)
@@ -516,7 +551,8 @@ func TestFloodIsFair(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: in steady state neither sending nor receiving allocates, with pages and without.
+// TestNoAllocations: in steady state neither sending nor receiving allocates, with pages and
+// without.
 func TestNoAllocations(t *testing.T) {
 	nodes := pair(t, [2]Config{{PageBytes: 4096}, {PageBytes: 4096}})
 	result := make(chan error, 1)
@@ -548,7 +584,8 @@ func TestNoAllocations(t *testing.T) {
 	for range 10 {
 		exchange()
 	}
-	// errors.Join of nil errors does not allocate. The race detector and the runtime may allocate now and then.
+	// errors.Join of nil errors does not allocate. The race detector and the runtime may allocate
+	// now and then.
 	if allocs := testing.AllocsPerRun(200, exchange); allocs >= 1 {
 		t.Errorf("%.1f allocations for an exchange of 40 frames, want none", allocs)
 	}

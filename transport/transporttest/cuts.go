@@ -10,21 +10,24 @@ import (
 	"dsmd/transport"
 )
 
-// Cutter breaks the connections of a cluster from outside. Its methods may be called from any goroutine.
+// Cutter breaks the connections of a cluster from outside. Its methods may be called from any
+// goroutine.
 type Cutter interface {
-	// Cut breaks the connections that two nodes have now, in a way that it draws from random: in order, by a reset, in
-	// one direction only, at once or after some more bytes. New ones can be made at once.
+	// Cut breaks the connections that two nodes have now, in a way that it draws from random: in
+	// order, by a reset, in one direction only, at once or after some more bytes. New ones can be
+	// made at once.
 	Cut(a, b transport.NodeID, random *rand.Rand)
-	// Fragile makes every new connection break soon, most of them during the handshake, or ends that.
+	// Fragile makes every new connection break soon, most of them during the handshake, or ends
+	// that.
 	Fragile(on bool)
 }
 
 // CutFactory makes a cluster as Factory does, and what can cut its connections.
 type CutFactory func(t *testing.T, o Options) ([]transport.Transport, Cutter)
 
-// RunCuts runs the suite for transports that have connections: while these are cut, frames arrive exactly once, in order and
-// unchanged, nobody is lost, and nobody sleeps for ever.
-func RunCuts(t *testing.T, factory CutFactory) {
+// RunCuts runs the suite for transports that have connections: while these are cut, frames arrive
+// exactly once, in order and unchanged, nobody is lost, and nobody sleeps for ever.
+func RunCuts(t *testing.T, factory CutFactory, options ...Option) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, CutFactory)
@@ -38,7 +41,7 @@ func RunCuts(t *testing.T, factory CutFactory) {
 		{"Closing", testCutClosing},
 		{"Disconnect", testCutDisconnect},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
+		sub(t, options, test.name, func(t *testing.T) { test.run(t, factory) })
 	}
 }
 
@@ -61,14 +64,16 @@ func connectedWithCutter(t *testing.T, factory CutFactory, nodes int) ([]*reacto
 	return reactors, cutter
 }
 
-// keepCutting cuts random pairs of nodes until the returned function is called, which waits for the end of that.
+// keepCutting cuts random pairs of nodes until the returned function is called, which waits for the
+// end of that.
 func keepCutting(cutter Cutter, nodes int, every time.Duration) (stop func()) {
 	over := make(chan struct{})
 	var cutting sync.WaitGroup
 	cutting.Go(func() {
 		random := rand.New(rand.NewPCG(3, uint64(nodes)))
 		for {
-			// Not every wait is as long as the others: cuts are to fall into all phases of what happens meanwhile.
+			// Not every wait is as long as the others: cuts are to fall into all phases of what
+			// happens meanwhile.
 			select {
 			case <-over:
 				return
@@ -77,9 +82,10 @@ func keepCutting(cutter Cutter, nodes int, every time.Duration) (stop func()) {
 			a := random.IntN(nodes)
 			b := (a + 1 + random.IntN(nodes-1)) % nodes
 			cutter.Cut(transport.NodeID(a), transport.NodeID(b), random)
-			// Cuts become rarer, slowly, so that the slowest machine gets through: where a handshake takes longer than the time
-			// between two cuts there would be no connection at all.
-			every += every / 32
+			// Cuts become rarer, slowly, so that the slowest machine gets through: where a
+			// handshake takes longer than the time between two cuts there would be no connection at
+			// all.
+			every += every / 16
 		}
 	})
 	return func() { close(over); cutting.Wait() }
@@ -97,7 +103,8 @@ func wantNobodyLost(t *testing.T, nodes []*reactor) {
 	}
 }
 
-// cutEvery is how often connections are cut in the beginning, on average. A few round trips fit between.
+// cutEvery is how often connections are cut in the beginning, on average. A few round trips fit
+// between.
 const cutEvery = 3 * time.Millisecond
 
 // testCutAllToAll: all nodes at once send to all others while connections are cut.
@@ -109,7 +116,8 @@ func testCutAllToAll(t *testing.T, factory CutFactory, nodes, frames, pageBytes 
 	wantNobodyLost(t, reactors)
 }
 
-// testFragile: connections break as soon as they are made, and most are not made at all. When that is over, everything is as it was.
+// testFragile: connections break as soon as they are made, and most are not made at all. When that
+// is over, everything is as it was.
 func testFragile(t *testing.T, factory CutFactory) {
 	const nodes = 3
 	reactors, cutter := withCutter(t, factory, nodes, pageBytes)
@@ -122,7 +130,8 @@ func testFragile(t *testing.T, factory CutFactory) {
 	wantNobodyLost(t, reactors)
 }
 
-// exchangeAll has all nodes send to all others, each on a goroutine of its own, until every frame has arrived.
+// exchangeAll has all nodes send to all others, each on a goroutine of its own, until every frame
+// has arrived.
 func exchangeAll(t *testing.T, reactors []*reactor, frames int) {
 	var all, left sync.WaitGroup
 	left.Add(len(reactors))
@@ -142,7 +151,8 @@ func exchangeAll(t *testing.T, reactors []*reactor, frames int) {
 	all.Wait()
 }
 
-// testCutAsleep: both nodes sleep when their connection is cut. The next frame arrives all the same.
+// testCutAsleep: both nodes sleep when their connection is cut. The next frame arrives all the
+// same.
 func testCutAsleep(t *testing.T, factory CutFactory) {
 	reactors, cutter := connectedWithCutter(t, factory, 2)
 	random := rand.New(rand.NewPCG(5, 5))
@@ -167,8 +177,8 @@ func testCutAsleep(t *testing.T, factory CutFactory) {
 	wantNobodyLost(t, reactors)
 }
 
-// testCutPeerDoesNotPoll: one node of three is stopped while its connections are cut. The others go on with each other; what
-// they have sent to it arrives when it goes on.
+// testCutPeerDoesNotPoll: one node of three is stopped while its connections are cut. The others go
+// on with each other; what they have sent to it arrives when it goes on.
 func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 	reactors, cutter := connectedWithCutter(t, factory, 3)
 	stopped := reactors[2]
@@ -191,11 +201,12 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 					t.Error(err)
 				}
 			}
+			var spin spinner
 			for out.index < frames && !t.Failed() {
 				out.next()
 				err := out.send(r.tr, transport.NodeID(1-i))
 				for deadline := time.Now().Add(limit); errors.Is(err, transport.ErrBacklog) && time.Now().Before(deadline); {
-					r.poll()
+					spin.polled(r.poll())
 					err = out.send(r.tr, transport.NodeID(1-i))
 				}
 				if err != nil {
@@ -224,7 +235,8 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 	wantNobodyLost(t, reactors)
 }
 
-// testCutClosing: a node closes while its connection is cut. What it has sent arrives, and then the news that it has left.
+// testCutClosing: a node closes while its connection is cut. What it has sent arrives, and then the
+// news that it has left.
 func testCutClosing(t *testing.T, factory CutFactory) {
 	for range 10 {
 		reactors, cutter := connectedWithCutter(t, factory, 2)
@@ -237,7 +249,8 @@ func testCutClosing(t *testing.T, factory CutFactory) {
 			}
 		}
 		stop := keepCutting(cutter, 2, cutEvery)
-		over := time.AfterFunc(20*time.Millisecond, stop) // Close tries for a second, and it has to succeed at last.
+		// Close tries for a second, and it has to succeed at last.
+		over := time.AfterFunc(20*time.Millisecond, stop)
 		var closing sync.WaitGroup
 		closing.Go(func() {
 			if err := reactors[0].tr.Close(); err != nil {
@@ -262,8 +275,8 @@ func testCutClosing(t *testing.T, factory CutFactory) {
 	}
 }
 
-// testCutDisconnect: the end of a peer is not mistaken for a cut, whichever side parts with the other, and also when the
-// connection is cut at the same moment.
+// testCutDisconnect: the end of a peer is not mistaken for a cut, whichever side parts with the
+// other, and also when the connection is cut at the same moment.
 func testCutDisconnect(t *testing.T, factory CutFactory) {
 	random := rand.New(rand.NewPCG(8, 8))
 	for _, parting := range []int{0, 1} {

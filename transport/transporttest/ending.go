@@ -9,7 +9,8 @@ import (
 	"dsmd/transport"
 )
 
-// testPeerCloses: one node of three closes. The others get what it had flushed, then PeerDown once, and go on.
+// testPeerCloses: one node of three closes. The others get what it had flushed, then PeerDown once,
+// and go on.
 func testPeerCloses(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 3)
 	rest, leaving := nodes[:2], nodes[2]
@@ -88,7 +89,8 @@ func testDisconnect(t *testing.T, factory Factory) {
 	}
 }
 
-// testDisconnectFromHandler: no frame of the peer comes after the handler has parted with it, although more are here.
+// testDisconnectFromHandler: no frame of the peer comes after the handler has parted with it,
+// although more are here.
 func testDisconnectFromHandler(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 2)
 	for range 10 {
@@ -195,7 +197,8 @@ func testCloseDelivers(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	// The other side has sent something that nobody will read. It must not destroy what goes the other way.
+	// The other side has sent something that nobody will read. It must not destroy what goes the
+	// other way.
 	if err := nodes[1].tr.Send(0, []byte("unread"), nodes[1].tr.Lease(0)); err != nil {
 		t.Fatal(err)
 	}

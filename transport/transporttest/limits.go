@@ -69,8 +69,8 @@ func testSendMisuse(t *testing.T, factory Factory) {
 	mustPanic(t, "Disconnect from oneself", func() { tr.Disconnect(0, errors.New("x")) })
 }
 
-// mostFrames bounds how many frames a test sends before it must meet the limit: what a socket holds on both
-// sides, some tens of MiB at most, in frames with pages.
+// mostFrames bounds how many frames a test sends before it must meet the limit: what a socket holds
+// on both sides, some tens of MiB at most, in frames with pages.
 const mostFrames = 50_000
 
 // sendUntilBacklog sends to a peer that does not poll, until Send refuses.
@@ -90,7 +90,8 @@ func sendUntilBacklog(t *testing.T, tr transport.Transport, to transport.NodeID,
 	t.Fatalf("%d frames were accepted for a peer that does not poll, with a limit of %d bytes", mostFrames, maxQueuedBytes)
 }
 
-// testPeerDoesNotPoll: Send does not wait for a peer that does not poll. It refuses at last; what it has accepted arrives.
+// testPeerDoesNotPoll: Send does not wait for a peer that does not poll. It refuses at last; what
+// it has accepted arrives.
 func testPeerDoesNotPoll(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 2)
 	out := newStream(0, 1, pageBytes)
@@ -111,7 +112,8 @@ func testPeerDoesNotPoll(t *testing.T, factory Factory) {
 	byHand(t, "the frame that was refused before", nodes, func() bool { return in.index >= accepted+1 })
 }
 
-// testFlood: two nodes send to each other until both refuse, and only then read. Nobody waits for the other.
+// testFlood: two nodes send to each other until both refuse, and only then read. Nobody waits for
+// the other.
 func testFlood(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 2)
 	var accepted [2]int

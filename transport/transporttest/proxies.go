@@ -11,8 +11,9 @@ import (
 	"dsmd/transport"
 )
 
-// Proxies stand between the nodes of a cluster that talk by TCP: each node reaches each other through one of its own. They are a
-// Cutter. What passes through them is forwarded byte by byte, whatever it is.
+// Proxies stand between the nodes of a cluster that talk by TCP: each node reaches each other
+// through one of its own. They are a Cutter. What passes through them is forwarded byte by byte,
+// whatever it is.
 type Proxies struct {
 	t      testing.TB
 	within func(a, b transport.NodeID)
@@ -25,8 +26,9 @@ type Proxies struct {
 	cuts    int               // guarded by mu
 }
 
-// NewProxies makes the proxies of a test, of which there are none yet. They end with the test. within, if there is
-// one, has node a end its connection to node b itself; it is one of the ways to cut.
+// NewProxies makes the proxies of a test, of which there are none yet. They end with the test.
+// within, if there is one, has node a end its connection to node b itself; it is one of the ways to
+// cut.
 func NewProxies(t testing.TB, within func(a, b transport.NodeID)) *Proxies {
 	x := &Proxies{t: t, within: within, open: map[*proxied]bool{}, random: rand.New(rand.NewPCG(9, 9))}
 	t.Cleanup(x.end)
@@ -39,13 +41,15 @@ type proxied struct {
 	a, b   transport.NodeID
 	calls  *net.TCPConn // to the node that has called
 	called *net.TCPConn
-	// What may still pass in each direction, from and to the caller; -1: everything. Guarded by Proxies.mu.
+	// What may still pass in each direction, from and to the caller; -1: everything. Guarded by
+	// Proxies.mu.
 	budget [2]int
 	// slow holds back what passes by up to two milliseconds. Guarded by Proxies.mu.
 	slow bool
 }
 
-// Between makes a proxy for the calls of one node to another, at the given address, and returns its own address.
+// Between makes a proxy for the calls of one node to another, at the given address, and returns its
+// own address.
 func (x *Proxies) Between(caller, called transport.NodeID, address string) string {
 	x.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,7 +100,8 @@ func (x *Proxies) serve(calls *net.TCPConn, a, b transport.NodeID, address strin
 	x.mu.Unlock()
 }
 
-// forward passes on bytes in one direction until its budget is used up, the input ends, or the connection is reset.
+// forward passes on bytes in one direction until its budget is used up, the input ends, or the
+// connection is reset.
 func (c *proxied) forward(to, from *net.TCPConn, direction int) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -123,7 +128,8 @@ func (c *proxied) forward(to, from *net.TCPConn, direction int) {
 	}
 }
 
-// spend says how many of n bytes may pass, whether those are the last, and how long they are held back.
+// spend says how many of n bytes may pass, whether those are the last, and how long they are held
+// back.
 func (c *proxied) spend(direction, n int) (allowed int, last bool, pause time.Duration) {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()

@@ -66,7 +66,8 @@ func (r *reactor) PeerDown(peer transport.NodeID, err error) {
 	}
 }
 
-// readmit lets a peer come back, and holds the transport to its promises about the next incarnation.
+// readmit lets a peer come back, and holds the transport to its promises about the next
+// incarnation.
 func (r *reactor) readmit(peer transport.NodeID) {
 	r.tr.Readmit(peer)
 	r.up[peer], r.down[peer] = false, nil
@@ -85,7 +86,8 @@ func (r *reactor) poll() int {
 	return n
 }
 
-// runUntil polls, and sleeps on WaitFD when there is nothing to do, until done. what names what is waited for.
+// runUntil polls, and sleeps on WaitFD when there is nothing to do, until done. what names what is
+// waited for.
 func (r *reactor) runUntil(what string, done func() bool) bool {
 	deadline := time.Now().Add(limit)
 	for !done() {
@@ -107,8 +109,8 @@ func (r *reactor) runUntil(what string, done func() bool) bool {
 	return true
 }
 
-// serveUntil polls, and sleeps for a moment when there is nothing to do, until others are ready: a node that has nothing to
-// wait for itself must go on, because others need its confirmations.
+// serveUntil polls, and sleeps for a moment when there is nothing to do, until others are ready: a
+// node that has nothing to wait for itself must go on, because others need its confirmations.
 func (r *reactor) serveUntil(others *sync.WaitGroup) {
 	ready := make(chan struct{})
 	go func() { others.Wait(); close(ready) }()
@@ -142,14 +144,35 @@ func sleep(tr transport.Transport, deadline time.Time) bool {
 	}
 }
 
+// spinner is for those who poll without sleeping. Now and then, when nothing has come, it leaves
+// the processor to those who make connections and to other tests.
+type spinner struct{ idle int }
+
+const (
+	spinRounds = 16 // without anything before a pause
+	spinPause  = 20 * time.Microsecond
+)
+
+// polled notes how many frames a round of polling has brought.
+func (s *spinner) polled(frames int) {
+	if s.idle++; frames > 0 {
+		s.idle = 0
+	} else if s.idle%spinRounds == 0 {
+		time.Sleep(spinPause)
+	}
+}
+
 // byHand polls several nodes in turn, from one goroutine, until done.
 func byHand(t *testing.T, what string, nodes []*reactor, done func() bool) {
 	t.Helper()
+	var spin spinner
 	for deadline := time.Now().Add(limit); !done(); {
+		frames := 0
 		for _, r := range nodes {
 			r.tr.Flush()
-			r.poll()
+			frames += r.poll()
 		}
+		spin.polled(frames)
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %v for %s", limit, what)
 		}

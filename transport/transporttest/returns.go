@@ -14,11 +14,16 @@ import (
 // Returning is a cluster whose nodes can end and come back.
 type Returning struct {
 	Nodes []transport.Transport
-	// Kill ends the last incarnation of a node as the end of its process does: without a word. nil: this cannot be done here, and Close is called.
+	// Kill ends the last incarnation of a node as the end of its process does: without a word. nil:
+	// this cannot be done here, and Close is called.
 	Kill func(id transport.NodeID)
-	// Revive starts another incarnation of a node whose last one was closed or killed. It returns at once: the node is connected to
-	// each other when that has readmitted it. The suite closes it.
+	// Revive starts another incarnation of a node whose last one was closed or killed. It returns
+	// at once: the node is connected to each other when that has readmitted it. The suite closes
+	// it.
 	Revive func(id transport.NodeID) transport.Transport
+	// Found is Revive of an incarnation that does not join the others, but founds a cluster. The
+	// channel gets the outcome of its attempt.
+	Found func(id transport.NodeID) (transport.Transport, <-chan error)
 	// Cutter cuts connections meanwhile. nil: nobody does.
 	Cutter Cutter
 }
@@ -32,13 +37,15 @@ const (
 	returns = 3
 	// returnFrames is how many frames each node sends each other after that.
 	returnFrames = 20
-	// strandedFrames are on their way to the incarnation that is lost, and must not reach the next; and as many wait for that.
+	// strandedFrames are on their way to the incarnation that is lost, and must not reach the next;
+	// and as many wait for that.
 	strandedFrames = 3
 )
 
-// RunReturns runs the suite for nodes that come back: one ends, in one of several ways, is lost, readmitted and started anew, three times over.
-// Between the incarnations that meet, frames go both ways, the first that were sent first; nothing of any that is lost arrives.
-func RunReturns(t *testing.T, factory ReturnFactory) {
+// RunReturns runs the suite for nodes that come back: one ends, in one of several ways, is lost,
+// readmitted and started anew, three times over. Between the incarnations that meet, frames go both
+// ways, the first that were sent first; nothing of any that is lost arrives.
+func RunReturns(t *testing.T, factory ReturnFactory, options ...Option) {
 	for _, test := range []struct {
 		name string
 		run  func(*comeback)
@@ -47,22 +54,26 @@ func RunReturns(t *testing.T, factory ReturnFactory) {
 		{"Killed", (*comeback).afterKill},
 		{"Replaced", (*comeback).whileAnotherCalls},
 		{"Parted", (*comeback).afterDisconnect},
+		{"Founded", (*comeback).afterFounding},
+		{"FoundedUnnoticed", (*comeback).whileAnotherFounds},
 	} {
-		runReturns(t, factory, test.name, test.run)
+		runReturns(t, factory, options, test.name, test.run)
 	}
-	t.Run("NobodyComes", func(t *testing.T) { testNobodyComes(t, factory) })
-	t.Run("ReadmitMisuse", func(t *testing.T) { testReadmitMisuse(t, factory) })
+	sub(t, options, "NobodyComes", func(t *testing.T) { testNobodyComes(t, factory) })
+	sub(t, options, "ReadmitMisuse", func(t *testing.T) { testReadmitMisuse(t, factory) })
 }
 
-// RunReturnsCut is RunReturns while the connections are cut, which takes the ways to end where that makes a difference.
-func RunReturnsCut(t *testing.T, factory ReturnFactory) {
-	runReturns(t, factory, "Replaced", (*comeback).whileAnotherCalls)
-	runReturns(t, factory, "Parted", (*comeback).afterDisconnect)
+// RunReturnsCut is RunReturns while the connections are cut, which takes the ways to end where that
+// makes a difference.
+func RunReturnsCut(t *testing.T, factory ReturnFactory, options ...Option) {
+	runReturns(t, factory, options, "Replaced", (*comeback).whileAnotherCalls)
+	runReturns(t, factory, options, "Parted", (*comeback).afterDisconnect)
 }
 
-func runReturns(t *testing.T, factory ReturnFactory, name string, way func(*comeback)) {
-	for _, id := range []transport.NodeID{0, returnNodes - 1} { // By their numbers one is called by all, the other calls all.
-		t.Run(fmt.Sprintf("%s/Node%d", name, id), func(t *testing.T) {
+func runReturns(t *testing.T, factory ReturnFactory, options []Option, name string, way func(*comeback)) {
+	// By their numbers one is called by all, the other calls all.
+	for _, id := range []transport.NodeID{0, returnNodes - 1} {
+		sub(t, options, fmt.Sprintf("%s/Node%d", name, id), func(t *testing.T) {
 			x := newComeback(t, factory, id)
 			for range returns {
 				x.exchange()
@@ -137,8 +148,8 @@ func (x *comeback) begin() {
 	}
 }
 
-// expect has a node compare what arrives with this round's frames. What is stranded at the end of the round may arrive too, until the node expects
-// the next.
+// expect has a node compare what arrives with this round's frames. What is stranded at the end of
+// the round may arrive too, until the node expects the next.
 func (x *comeback) expect(r *reactor) {
 	self, round, lanes := r.tr.Self(), x.round, x.lanes
 	stranded := x.stranded()
@@ -227,7 +238,8 @@ func (x *comeback) awaitLoss() {
 	})
 }
 
-// readmit has the others readmit the node, and send it the first frames of the round, of which the lost incarnation must get none.
+// readmit has the others readmit the node, and send it the first frames of the round, of which the
+// lost incarnation must get none.
 func (x *comeback) readmit() {
 	for _, r := range x.others() {
 		if err := r.tr.Send(x.id, []byte("x"), r.tr.Lease(x.id)); !errors.Is(err, transport.ErrPeerDown) {
@@ -299,26 +311,89 @@ func (x *comeback) afterKill() {
 	x.revive()
 }
 
-// whileAnotherCalls: the next incarnation is there before the others know that the former one is not, and they readmit it in the very
-// moment in which they hear that.
+// whileAnotherCalls: the next incarnation is there before the others know that the former one is
+// not, and they readmit it in the very moment in which they hear that.
 func (x *comeback) whileAnotherCalls() {
 	x.kill()
-	lost := 0
+	lost := x.readmitWhenLost()
+	x.revive()
+	byHand(x.t, "PeerDown", x.nodes, func() bool { return *lost == returnNodes-1 })
+	x.leaveBe()
+}
+
+// readmitWhenLost has the others readmit the node in the moment in which they hear of its loss, and
+// returns how many have.
+func (x *comeback) readmitWhenLost() *int {
+	lost := new(int)
 	for _, r := range x.others() {
 		r.onDown = func(transport.NodeID) {
-			lost++
+			*lost++
 			x.readmitAt(r)
 		}
-		defer func() { r.onDown = nil }()
 		if r.down[x.id] != nil { // Killing it was to close it.
 			r.onDown(x.id)
 		}
 	}
-	x.revive()
-	byHand(x.t, "PeerDown", x.nodes, func() bool { return lost == returnNodes-1 })
+	return lost
 }
 
-// afterDisconnect: the lost incarnation is alive. It is told why it was lost, although the others wait for the next one already.
+// leaveBe ends readmitWhenLost.
+func (x *comeback) leaveBe() {
+	for _, r := range x.others() {
+		r.onDown = nil
+	}
+}
+
+// afterFounding: an incarnation that does not join is told that the others have gone on, and is
+// connected to nobody. The next one joins.
+func (x *comeback) afterFounding() {
+	x.kill()
+	x.awaitLoss()
+	x.readmit()
+	x.found()
+	x.revive()
+}
+
+// whileAnotherFounds: such an incarnation is there before the others know that the former one is
+// not.
+func (x *comeback) whileAnotherFounds() {
+	x.kill()
+	lost := x.readmitWhenLost()
+	x.found()
+	byHand(x.t, "PeerDown", x.others(), func() bool { return *lost == returnNodes-1 })
+	x.leaveBe()
+	x.revive()
+}
+
+// found starts an incarnation that does not join, and waits until it is told why it cannot found a
+// cluster.
+func (x *comeback) found() {
+	x.t.Helper()
+	tr, outcome := x.c.Found(x.id)
+	x.c.Nodes = append(x.c.Nodes, tr)
+	founder := newReactor(x.t, tr)
+	byHand(x.t, "the outcome", append(x.others(), founder), func() bool {
+		select {
+		case err := <-outcome:
+			if !errors.Is(err, transport.ErrGoneOn) {
+				x.t.Errorf("node %d, which does not join, is told %v; want ErrGoneOn", x.id, err)
+			}
+			return true
+		default:
+			return false
+		}
+	})
+	pollFor(append(x.others(), founder))
+	for _, r := range x.others() {
+		if r.up[x.id] || founder.up[r.tr.Self()] {
+			x.t.Errorf("node %d is connected to node %d, which does not join", r.tr.Self(), x.id)
+		}
+	}
+	x.close(founder)
+}
+
+// afterDisconnect: the lost incarnation is alive. It is told why it was lost, although the others
+// wait for the next one already.
 func (x *comeback) afterDisconnect() {
 	const reason = "it was told to go"
 	for _, r := range x.others() {
@@ -353,17 +428,20 @@ func (x *comeback) afterDisconnect() {
 	x.revive()
 }
 
-// pollFor polls nodes for a while in which nothing is to happen, long enough for a connection to be made.
+// pollFor polls nodes for a while in which nothing is to happen, long enough for a connection to be
+// made.
 func pollFor(nodes []*reactor) {
 	for over := time.Now().Add(30 * time.Millisecond); time.Now().Before(over); {
 		for _, r := range nodes {
 			r.tr.Flush()
 			r.poll()
 		}
+		time.Sleep(spinPause)
 	}
 }
 
-// testNobodyComes: a peer that was readmitted and does not come is no news, can be parted with, and does not hold up Close.
+// testNobodyComes: a peer that was readmitted and does not come is no news, can be parted with, and
+// does not hold up Close.
 func testNobodyComes(t *testing.T, factory ReturnFactory) {
 	for _, id := range []transport.NodeID{0, returnNodes - 1} {
 		x := newComeback(t, factory, id)

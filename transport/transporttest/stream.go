@@ -9,8 +9,9 @@ import (
 	"dsmd/transport"
 )
 
-// stream is the sequence of frames that one node sends to another. Sender and receiver each run their own copy: equal
-// streams prove order, completeness and contents at once, also for frames of a single byte.
+// stream is the sequence of frames that one node sends to another. Sender and receiver each run
+// their own copy: equal streams prove order, completeness and contents at once, also for frames of
+// a single byte.
 type stream struct {
 	random    *rand.Rand
 	pageBytes int
@@ -32,8 +33,8 @@ func newStreamOf(round, from, to, pageBytes int) *stream {
 	}
 }
 
-// next steps to the next frame: mostly small ones as the protocol sends them, some of a kilobyte, now and then one of a
-// single byte or of the greatest length; every second with a page.
+// next steps to the next frame: mostly small ones as the protocol sends them, some of a kilobyte,
+// now and then one of a single byte or of the greatest length; every second with a page.
 func (s *stream) next() {
 	s.index++
 	controlBytes := 16 + s.random.IntN(64)
@@ -54,8 +55,9 @@ func (s *stream) next() {
 	}
 }
 
-// patternBytes is after how many bytes contents repeat. It divides neither a page nor a buffer, so that a piece in the wrong
-// place is noticed, and is short, because the race detector makes every word that is computed dear.
+// patternBytes is after how many bytes contents repeat. It divides neither a page nor a buffer, so
+// that a piece in the wrong place is noticed, and is short, because the race detector makes every
+// word that is computed dear.
 const patternBytes = 1016
 
 // fill gives b contents of its own.

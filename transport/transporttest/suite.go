@@ -1,9 +1,12 @@
 package transporttest
 
 import (
+	"os"
+	"slices"
 	"sync"
 	"testing"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 )
 
@@ -14,8 +17,9 @@ type Options struct {
 	MaxQueuedBytes int // what may wait for one peer before Send returns transport.ErrBacklog
 }
 
-// Factory makes a cluster whose nodes are, or are about to be, connected: the i-th transport is that of node i, and nobody
-// has called Poll yet. The suite closes the transports. A factory that fails calls t.Fatal.
+// Factory makes a cluster whose nodes are, or are about to be, connected: the i-th transport is
+// that of node i, and nobody has called Poll yet. The suite closes the transports. A factory that
+// fails calls t.Fatal.
 type Factory func(t *testing.T, o Options) []transport.Transport
 
 // pageBytes is the page size of most tests.
@@ -24,8 +28,31 @@ const pageBytes = 4096
 // maxQueuedBytes is small so that the tests reach it soon, and holds some of the longest frames.
 const maxQueuedBytes = 1 << 20
 
+// Option changes how a suite runs.
+type Option uint8
+
+// Beside has the tests of a suite run beside each other: the factory may be called by several at
+// once.
+const Beside Option = 1
+
+// sub runs one test of a suite.
+func sub(t *testing.T, options []Option, name string, run func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		if slices.Contains(options, Beside) {
+			t.Parallel()
+		}
+		run(t)
+	})
+}
+
+// Main is the TestMain of packages that pass Beside.
+func Main(m *testing.M) {
+	patience.Beside(8)
+	os.Exit(m.Run())
+}
+
 // Run runs the suite.
-func Run(t *testing.T, factory Factory) {
+func Run(t *testing.T, factory Factory, options ...Option) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, Factory)
@@ -55,7 +82,7 @@ func Run(t *testing.T, factory Factory) {
 		{"CloseDelivers", testCloseDelivers},
 		{"Stats", testStats},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
+		sub(t, options, test.name, func(t *testing.T) { test.run(t, factory) })
 	}
 }
 

@@ -76,15 +76,16 @@ func (x *exchange) sendSome() {
 	x.tr.Flush()
 }
 
-// hasRoom says whether so little waits to be sent that the limit is far: few tests are about the limit, and how fast a peer reads is up to the
-// device and the machine.
+// hasRoom reports whether so little waits to be sent that the limit is far: few tests are about the
+// limit, and how fast a peer reads is up to the device and the machine.
 func hasRoom(tr transport.Transport) bool { return tr.Stats().QueuedBytes <= maxQueuedBytes/2 }
 
 // resend offers a frame until it is taken. Polling meanwhile keeps the cluster moving.
 func (x *exchange) resend(s *stream, to transport.NodeID) {
+	var spin spinner
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		x.tr.Flush()
-		x.poll()
+		spin.polled(x.poll())
 		if err := s.send(x.tr, to); err == nil {
 			return
 		} else if !errors.Is(err, transport.ErrBacklog) {
@@ -135,7 +136,8 @@ func testOneGoroutine(t *testing.T, factory Factory) {
 	})
 }
 
-// testAnswerFromHandler: a handler answers each frame at once, from inside Poll, as the daemon does.
+// testAnswerFromHandler: a handler answers each frame at once, from inside Poll, as the daemon
+// does.
 func testAnswerFromHandler(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 2)
 	const rounds = 200
@@ -190,7 +192,8 @@ func testWakeups(t *testing.T, factory Factory) {
 	for _, r := range cluster(t, factory, 2, pageBytes) {
 		both.Go(func() {
 			peer := 1 - r.tr.Self()
-			random := rand.New(rand.NewPCG(7, 7)) // the same on both sides: so many frames make a burst
+			// the same on both sides: so many frames make a burst
+			random := rand.New(rand.NewPCG(7, 7))
 			expected := 0
 			for round := range rounds {
 				burst := 1 + random.IntN(5)
@@ -214,8 +217,8 @@ func testWakeups(t *testing.T, factory Factory) {
 	both.Wait()
 }
 
-// testArmSeesHeldBackFrames: frames that a small max holds back are work, although the descriptor of a socket
-// would say that nothing has come.
+// testArmSeesHeldBackFrames: frames that a small max holds back are work, although the descriptor
+// of a socket would say that nothing has come.
 func testArmSeesHeldBackFrames(t *testing.T, factory Factory) {
 	nodes := connected(t, factory, 2)
 	const frames = 10

@@ -1,4 +1,4 @@
-package across
+package rdma_test
 
 import (
 	"errors"
@@ -15,8 +15,9 @@ import (
 // glance is how long a watcher sleeps at most before it looks whether its node has gone.
 const glance = 100 * time.Millisecond
 
-// Serve makes nodes for the stand-ins that connect to the listener, until it is closed, and then waits until they have gone.
-func Serve(listener net.Listener, make NewNode) error {
+// serveNodes makes nodes for the stand-ins that connect to the listener, until it is closed, and
+// then waits until they have gone.
+func serveNodes(listener net.Listener, make nodeMaker) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -34,10 +35,11 @@ func Serve(listener net.Listener, make NewNode) error {
 	}
 }
 
-// server is the real node behind a stand-in. Its goroutine calls the transport; a watcher looks at WaitFD alone.
+// server is the real node behind a stand-in. Its goroutine calls the transport; a watcher looks at
+// WaitFD alone.
 type server struct {
-	make  NewNode
-	node  Node
+	make  nodeMaker
+	node  testNode
 	tr    transport.Transport
 	found []event // by the Poll that runs
 

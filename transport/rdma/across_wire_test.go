@@ -1,4 +1,4 @@
-package across
+package rdma_test
 
 import (
 	"encoding/gob"
@@ -9,23 +9,25 @@ import (
 	"dsmd/transport"
 )
 
-// A Spec says what node is to be made.
-type Spec struct {
+// nodeSpec says what node is to be made.
+type nodeSpec struct {
 	Self                             transport.NodeID
 	Nodes, PageBytes, MaxQueuedBytes int
-	Cluster                          string // its name, which no other cluster of these machines has
+	// Cluster is its name, which no other cluster of these machines has.
+	Cluster string
 }
 
-// A Node is a node that listens and is not connected yet.
-type Node interface {
+// testNode is a node that listens and is not connected yet.
+type testNode interface {
 	// Address is where the others reach it.
 	Address() string
-	// Start connects it to all others, whose addresses are given by number, and waits until it is. It is called once.
+	// Start connects it to all others, whose addresses are given by number, and waits until it is.
+	// It is called once.
 	Start(peers []string) (transport.Transport, error)
 }
 
-// NewNode makes a node.
-type NewNode func(Spec) (Node, error)
+// nodeMaker makes a node.
+type nodeMaker func(nodeSpec) (testNode, error)
 
 // method is what a call is of.
 type method int
@@ -43,11 +45,12 @@ const (
 	callClose
 )
 
-// A call is what a stand-in asks, and a reply the answer. After an Arm that lets the caller sleep, there comes one more reply: Ready.
+// A call is what a stand-in asks, and a reply the answer. After an Arm that lets the caller sleep,
+// there comes one more reply: Ready.
 type (
 	call struct {
 		Method  method
-		Spec    Spec
+		Spec    nodeSpec
 		Peers   []string
 		Peer    transport.NodeID
 		Control []byte

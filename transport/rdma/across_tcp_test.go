@@ -1,4 +1,4 @@
-package across_test
+package rdma_test
 
 import (
 	"context"
@@ -10,16 +10,15 @@ import (
 	"dsmd/transport"
 	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
-	"dsmd/transport/transporttest/across"
 )
 
 // tcpNode is a node of the transport that every machine has.
 type tcpNode struct {
-	spec     across.Spec
+	spec     nodeSpec
 	listener net.Listener
 }
 
-func newTCPNode(spec across.Spec) (across.Node, error) {
+func newTCPNode(spec nodeSpec) (testNode, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	return &tcpNode{spec, l}, err
 }
@@ -37,15 +36,15 @@ func (n *tcpNode) Start(peers []string) (transport.Transport, error) {
 	return tr, tr.Connect(ctx)
 }
 
-// TestConformance: stand-ins for nodes of a transport that conforms do conform.
-func TestConformance(t *testing.T) {
+// TestStandIns: stand-ins for nodes of a transport that conforms do conform.
+func TestStandIns(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- across.Serve(listener, newTCPNode) }()
-	transporttest.Run(t, across.Factory(listener.Addr().String(), newTCPNode))
+	go func() { done <- serveNodes(listener, newTCPNode) }()
+	transporttest.Run(t, acrossFactory(listener.Addr().String(), newTCPNode))
 	listener.Close()
 	if err := <-done; err != nil {
 		t.Error(err)

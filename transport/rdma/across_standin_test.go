@@ -1,4 +1,4 @@
-package across
+package rdma_test
 
 import (
 	"fmt"
@@ -9,32 +9,46 @@ import (
 	"time"
 
 	"dsmd/internal/netio"
+	"dsmd/internal/patience"
 	"dsmd/transport"
+	"dsmd/transport/chassis"
 	"dsmd/transport/transporttest"
 )
 
-// patience bounds each call. A Close takes a second.
-const patience = 60 * time.Second
+// callPatience bounds each call. A Close takes a second.
+var callPatience = patience.Or(60 * time.Second)
 
-// Factory makes clusters whose even nodes are made here and whose odd ones by the Serve at an address.
-func Factory(address string, newNode NewNode) transporttest.Factory {
+// A run of the conformance suite with nodes on two machines, or in two processes.
+//
+// The suite's tests play all nodes, so they run in one process. Another process makes the nodes
+// with odd numbers, by serveNodes. Here each of these is a stand-in: a transport.Transport whose
+// methods are called there, over a connection of its own. So every frame between an even and an odd
+// node crosses the network between the machines, and the tests are those of every other transport.
+// What a stand-in checks itself, how a payload may be used, is tested where node 0 does it, which
+// is never a stand-in.
+
+// acrossFactory makes clusters whose even nodes are made here and whose odd ones by the serveNodes
+// at an address.
+func acrossFactory(address string, newNode nodeMaker) transporttest.Factory {
 	var clusters atomic.Int64
 	return func(t *testing.T, o transporttest.Options) []transport.Transport {
 		t.Helper()
-		spec := Spec{Nodes: o.Nodes, PageBytes: o.PageBytes, MaxQueuedBytes: o.MaxQueuedBytes, Cluster: fmt.Sprintf("%s %d", t.Name(), clusters.Add(1))}
-		nodes, addresses := make([]Node, o.Nodes), make([]string, o.Nodes)
-		for i := range nodes {
+		spec := nodeSpec{Nodes: o.Nodes, PageBytes: o.PageBytes, MaxQueuedBytes: o.MaxQueuedBytes, Cluster: fmt.Sprintf("%s %d", t.Name(), clusters.Add(1))}
+		var nodes []testNode
+		var addresses []string
+		for i := range o.Nodes {
 			spec.Self = transport.NodeID(i)
+			var n testNode
 			var err error
 			if i%2 == 0 {
-				nodes[i], err = newNode(spec)
+				n, err = newNode(spec)
 			} else {
-				nodes[i], err = newStandIn(t, address, spec)
+				n, err = newStandIn(t, address, spec)
 			}
 			if err != nil {
 				t.Fatalf("node %d: %v", i, err)
 			}
-			addresses[i] = nodes[i].Address()
+			nodes, addresses = append(nodes, n), append(addresses, n.Address())
 		}
 		transports := make([]transport.Transport, o.Nodes)
 		var all sync.WaitGroup
@@ -54,23 +68,26 @@ func Factory(address string, newNode NewNode) transporttest.Factory {
 	}
 }
 
-// standIn is a transport that is in another process. A call of one method waits for the call of another to return.
+// standIn is a transport that is in another process. A call of one method waits for the call of
+// another to return.
 type standIn struct {
-	spec    Spec
+	spec    nodeSpec
 	address string
 	conn    *connection
+	pool    chassis.Pool
 	replies chan reply // of the calls, from the goroutine that reads
 	ready   *netio.Event
 	closed  atomic.Bool // ready stays signalled
 
 	calling sync.Mutex
-	// parted are the peers that Disconnect was called for, with the reasons. It belongs to the reactor.
+	// parted are the peers that Disconnect was called for, with the reasons. It belongs to the
+	// reactor.
 	parted map[transport.NodeID]error
 }
 
 // newStandIn makes a stand-in that the end of the test takes away.
-func newStandIn(t *testing.T, address string, spec Spec) (*standIn, error) {
-	conn, err := net.DialTimeout("tcp", address, patience)
+func newStandIn(t *testing.T, address string, spec nodeSpec) (*standIn, error) {
+	conn, err := net.DialTimeout("tcp", address, callPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +96,8 @@ func newStandIn(t *testing.T, address string, spec Spec) (*standIn, error) {
 		conn.Close()
 		return nil, err
 	}
-	s := &standIn{spec: spec, conn: newConnection(conn), replies: make(chan reply, 1), ready: ready, parted: map[transport.NodeID]error{}}
+	s := &standIn{spec: spec, conn: newConnection(conn), replies: make(chan reply, 1), ready: ready, parted: map[transport.NodeID]error{},
+		pool: chassis.Pool{Name: "across", PageBytes: spec.PageBytes}}
 	var reading sync.WaitGroup
 	reading.Go(s.read)
 	t.Cleanup(func() {
@@ -108,7 +126,8 @@ func (s *standIn) read() {
 	}
 }
 
-// call makes a call there. That the other process does not answer is no property of a transport: it ends the test run.
+// call makes a call there. That the other process does not answer is no property of a transport: it
+// ends the test run.
 func (s *standIn) call(c call) reply {
 	s.calling.Lock()
 	defer s.calling.Unlock()
@@ -124,15 +143,15 @@ func (s *standIn) call(c call) reply {
 			panic(r.Panic)
 		}
 		return r
-	case <-time.After(patience):
-		panic(fmt.Sprintf("across: the process of node %d has not answered for %v", s.spec.Self, patience))
+	case <-time.After(callPatience):
+		panic(fmt.Sprintf("across: the process of node %d has not answered for %v", s.spec.Self, callPatience))
 	}
 }
 
-// Address implements Node.
+// Address implements testNode.
 func (s *standIn) Address() string { return s.address }
 
-// Start implements Node.
+// Start implements testNode.
 func (s *standIn) Start(peers []string) (transport.Transport, error) {
 	return s, s.call(call{Method: callStart, Peers: peers}).Error.error()
 }
@@ -148,14 +167,17 @@ func (s *standIn) PageBytes() int { return s.spec.PageBytes }
 
 // Lease implements transport.Transport. The page is leased there when it is sent.
 func (s *standIn) Lease(to transport.NodeID) transport.Payload {
-	return &page{owner: s, to: to, state: leased, data: make([]byte, s.spec.PageBytes)}
+	p := s.pool.Get()
+	p.Lease(to, p.Own())
+	return p
 }
 
 // Send implements transport.Transport.
 func (s *standIn) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
 	c := call{Method: callSend, Peer: to, Control: control}
-	if payload != nil {
-		c.Page = payload.(*page).take(s, to)
+	if p := s.pool.Check(to, payload); p != nil {
+		c.Page = p.Page()
+		p.Queue()
 	}
 	return s.call(c).Error.error()
 }
@@ -163,7 +185,8 @@ func (s *standIn) Send(to transport.NodeID, control []byte, payload transport.Pa
 // Flush implements transport.Transport.
 func (s *standIn) Flush() { s.call(call{Method: callFlush}) }
 
-// Poll implements transport.Transport. Frames of a peer that the handler parts with while there are more here are left out.
+// Poll implements transport.Transport. Frames of a peer that the handler parts with while there are
+// more here are left out.
 func (s *standIn) Poll(h transport.Handler, max int) (int, error) {
 	r := s.call(call{Method: callPoll, Max: max})
 	delivered := 0
@@ -188,11 +211,10 @@ func (s *standIn) deliver(h transport.Handler, e event) {
 		h.Frame(e.Peer, e.Control, nil)
 		return
 	}
-	p := &page{owner: s, state: borrowed, data: e.Page}
+	lender := chassis.Lender{Pool: &s.pool}
+	p := lender.Lend(e.Page)
 	h.Frame(e.Peer, e.Control, p)
-	if p.state == borrowed {
-		p.state = released
-	}
+	lender.Return(p)
 }
 
 // reason is why a peer is down: for those that were parted with, what was said then.
@@ -208,7 +230,8 @@ func (s *standIn) WaitFD() int { return s.ready.FD() }
 
 // Arm implements transport.Transport.
 func (s *standIn) Arm() bool {
-	// A wake-up that comes from here on is one that this call has asked for, or one too many, which does no harm.
+	// A wake-up that comes from here on is one that this call has asked for, or one too many, which
+	// does no harm.
 	s.ready.Clear()
 	if s.closed.Load() {
 		s.ready.Signal()

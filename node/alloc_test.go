@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is one direction between two nodes of one goroutine. It never allocates after its first round: what allocates in these
-// tests is the node.
+// ring is one direction between two nodes of one goroutine. It never allocates after its first
+// round: what allocates in these tests is the node.
 type ring struct {
 	frames              [64]ringFrame
 	head, flushed, tail int // delivered up to head, on their way up to flushed, sent up to tail
@@ -97,7 +97,7 @@ type bareTable struct{ fd int }
 func (b *bareTable) PageBytes() int                              { return 4096 }
 func (b *bareTable) Pages() uint64                               { return testPages }
 func (b *bareTable) Attach(pagetable.ProcID, int, uintptr) error { return nil }
-func (b *bareTable) Detach(pagetable.ProcID)                     {}
+func (b *bareTable) Detach(pagetable.ProcID, bool)               {}
 func (b *bareTable) Poll([]pagetable.Event) (int, error)         { return 0, nil }
 func (b *bareTable) WaitFD() int                                 { return b.fd }
 func (b *bareTable) Drop(pagetable.Page, uint64) (pagetable.Outcome, error) {
@@ -162,11 +162,18 @@ func newPair(t testing.TB) *pair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.waiters.attached(1)
+		n.intake.waiters.attached(1)
 		p.nodes[i] = n
 		t.Cleanup(func() { n.close(nil) })
 	}
 	return &p
+}
+
+// withoutHolds has a node that has not begun keep no page for itself.
+func withoutHolds(n *Node) {
+	r := rules(&n.cfg, testPages)
+	r.Hold = 0
+	n.drive.engine = protocol.New(r)
 }
 
 // gain makes a thread of node who fault on a page and lets both nodes work until the page is there.
@@ -176,10 +183,12 @@ func (p *pair) gain(who int, page pagetable.Page, write bool) {
 		want = protocol.Write
 	}
 	ev := pagetable.Event{Kind: pagetable.Fault, Proc: 1, Page: page, Write: write, Thread: p.thread}
-	p.thread++ // the same thread again would seem not to get through, and its pages be held longer and longer
-	p.nodes[who].now = p.nodes[who].clock()
-	p.nodes[who].tableEvent(&ev)
-	for looks := 0; p.nodes[who].engine.Access(protocol.PageObject(uint64(page))) < want; looks++ {
+	// the same thread again would seem not to get through, and its pages be held longer and longer
+	p.thread++
+	p.nodes[who].clock.tick()
+	p.nodes[who].loop.tableEvent(&ev)
+	p.nodes[who].drive.end()
+	for looks := 0; p.nodes[who].drive.engine.Access(protocol.PageObject(uint64(page))) < want; looks++ {
 		if looks == 1<<20 { // longer than any hold
 			panic("the page does not come")
 		}
@@ -189,8 +198,8 @@ func (p *pair) gain(who int, page pagetable.Page, write bool) {
 
 func (p *pair) look() {
 	for _, n := range p.nodes {
-		n.now = n.clock()
-		n.look(false)
+		n.clock.tick()
+		n.loop.look(false)
 	}
 }
 
@@ -199,16 +208,20 @@ func (p *pair) faults(page pagetable.Page) {
 	p.gain(0, page, false) // read miss: a downgrade there
 	p.gain(0, page, true)  // upgrade: an invalidation there
 	p.gain(1, page, false) // both have it,
-	p.gain(0, page, true)  // and its owner upgrades: the page does not migrate, or the next round would have no upgrade
-	p.gain(1, page, true)  // write miss: a revocation there
+	// and its owner upgrades: the page does not migrate, or the next round would have no upgrade
+	p.gain(0, page, true)
+	p.gain(1, page, true) // write miss: a revocation there
 	for range 2 {
 		p.look() // the last words to the home
 	}
 }
 
-// TestFaultPathDoesNotAllocate: in a steady state a fault allocates nothing on either node. A garbage collection in the daemon
-// would be paid by threads that wait for pages.
+// TestFaultPathDoesNotAllocate: in a steady state a fault allocates nothing on either node. A
+// garbage collection in the daemon would be paid by threads that wait for pages.
 func TestFaultPathDoesNotAllocate(t *testing.T) {
+	if protocol.Invariants {
+		t.Skip("engines that check themselves allocate")
+	}
 	p := newPair(t)
 	pages := []pagetable.Page{0, HomeStripe} // one homed here, one there
 	for _, page := range pages {
@@ -216,56 +229,56 @@ func TestFaultPathDoesNotAllocate(t *testing.T) {
 			p.faults(page) // maps, slabs and buffers grow to their size
 		}
 		if allocs := testing.AllocsPerRun(200, func() { p.faults(page) }); allocs != 0 {
-			t.Errorf("page %d, whose home is node %d: five faults make %v allocations", page, p.nodes[0].rules.Home(protocol.PageObject(uint64(page))), allocs)
+			t.Errorf("page %d, whose home is node %d: five faults make %v allocations", page, p.nodes[0].drive.engine.Home(protocol.PageObject(uint64(page))), allocs)
 		}
 	}
 	for i, n := range p.nodes {
-		if n.broken != nil {
-			t.Errorf("node %d: %v", i, n.broken)
+		if n.end.broken != nil {
+			t.Errorf("node %d: %v", i, n.end.broken)
 		}
-		if n.count.upgrades.Load()+n.count.writeMisses.Load() < 200 {
-			t.Errorf("node %d has seen only %d upgrades and %d write misses", i, n.count.upgrades.Load(), n.count.writeMisses.Load())
+		if n.meter.count.upgrades.Load()+n.meter.count.writeMisses.Load() < 200 {
+			t.Errorf("node %d has seen only %d upgrades and %d write misses", i, n.meter.count.upgrades.Load(), n.meter.count.writeMisses.Load())
 		}
 	}
 }
 
-// TestFlush: what somebody waits for leaves at the end of the look that sent it; a Done may wait for company, but not for ever.
+// TestFlush: what somebody waits for leaves at the end of the look that sent it; a Done may wait
+// for company, but not for ever.
 func TestFlush(t *testing.T) {
 	n := newPair(t).nodes[0]
 	out := n.net.Transport.(*ringNet).out
-	send := func(k protocol.Kind) { n.send(&protocol.Message{Kind: k, To: 1, Access: protocol.Read}) }
+	send := func(m protocol.Message) { n.drive.exec.out.post(&m, nil) }
 	want := func(when string, flushed int) {
 		t.Helper()
 		if out.flushed != flushed {
 			t.Errorf("%s: %d messages have left, want %d", when, out.flushed, flushed)
 		}
 	}
-	send(protocol.Done)
-	n.flush()
+	send(protocol.Done{Access: protocol.Read}.To(1, 0))
+	n.drive.exec.out.flush()
 	want("only a Done", 0)
-	send(protocol.Request)
-	n.flush()
+	send(protocol.Request{Access: protocol.Read}.To(1, 0))
+	n.drive.exec.out.flush()
 	want("a Done and a Request", 2)
-	send(protocol.Done)
-	n.look(false)
+	send(protocol.Done{Access: protocol.Read}.To(1, 0))
+	n.loop.look(false)
 	want("a Done and an idle look", 3)
-	send(protocol.Done)
-	n.fetching.goOn(&fetch{p: &program{}, over: false})
-	n.fetching.ready[0].over = true // a turn that does nothing but counts as one
-	n.look(false)
+	send(protocol.Done{Access: protocol.Read}.To(1, 0))
+	n.fetcher.goOn(&fetch{p: &program{}, over: false})
+	n.fetcher.ready[0].over = true // a turn that does nothing but counts as one
+	n.loop.look(false)
 	want("a Done and a busy look", 3)
-	n.fetching.ready = append(n.fetching.ready, &fetch{over: true})
-	n.look(true)
+	n.fetcher.ready = append(n.fetcher.ready, &fetch{over: true})
+	n.loop.look(true)
 	want("a Done and a busy look with a check", 4)
 }
 
-// BenchmarkFaults is what the node itself costs: three faults, of which each moves a page or a right between two nodes, without network,
-// page table and sleep.
+// BenchmarkFaults is what the node itself costs: three faults, of which each moves a page or a
+// right between two nodes, without network, page table and sleep.
 func BenchmarkFaults(b *testing.B) {
 	p := newPair(b)
 	for _, n := range p.nodes {
-		n.rules.Hold = 0
-		n.engine = protocol.New(n.rules) // no holds: they are waiting, not work
+		withoutHolds(n) // they are waiting, not work
 	}
 	p.faults(0)
 	b.ReportAllocs()

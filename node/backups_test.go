@@ -11,8 +11,8 @@ import (
 // countersOfBackups are what moves only where memory is replicated.
 var countersOfBackups = []string{"commit_calls", "backups_sent", "backups", "backups_restored"}
 
-// TestReplicatedMemorySurvives: of nodes that keep backups one leaves and comes back, knowing nothing, and then the one that has written is lost. What it had
-// committed is there.
+// TestReplicatedMemorySurvives: of nodes that keep backups one leaves and comes back, knowing
+// nothing, and then the one that has written is lost. What it had committed is there.
 func TestReplicatedMemorySurvives(t *testing.T) {
 	s := surviving(4, sim.Options{})
 	c := start(t, s)

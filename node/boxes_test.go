@@ -6,7 +6,8 @@ import (
 	"dsmd/internal/attach"
 )
 
-// puts puts a frame on the control page as soon as the node looks there, which it does after every call.
+// puts puts a frame on the control page as soon as the node looks there, which it does after every
+// call.
 func (p *prog) puts(frame []byte) {
 	p.Helper()
 	for !p.page.Calls().Put(frame) {
@@ -27,7 +28,8 @@ func (p *prog) boxed(c attach.Call) (ticket uint64, answer chan attach.Reply) {
 	return c.Ticket, answer
 }
 
-// TestCallsOnThePage: what a program puts on its control page happens, before what it says afterwards by its socket.
+// TestCallsOnThePage: what a program puts on its control page happens, before what it says
+// afterwards by its socket.
 func TestCallsOnThePage(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	a, b := c.members[0].join(), c.members[0].join()
@@ -50,7 +52,8 @@ func TestCallsOnThePage(t *testing.T) {
 	c.quiet()
 }
 
-// TestRepliesOnThePage: a program that looks for its reply on the control page finds it there, and not at the socket.
+// TestRepliesOnThePage: a program that looks for its reply on the control page finds it there, and
+// not at the socket.
 func TestRepliesOnThePage(t *testing.T) {
 	c := start(t, setup{nodes: 1})
 	p := c.members[0].join()
@@ -80,7 +83,8 @@ func TestRepliesOnThePage(t *testing.T) {
 	c.quiet()
 }
 
-// TestHostileBox: a program that puts anything but one call on its page is cut off, and the one beside it goes on.
+// TestHostileBox: a program that puts anything but one call on its page is cut off, and the one
+// beside it goes on.
 func TestHostileBox(t *testing.T) {
 	acquire := attach.AppendCall(nil, &attach.Call{Op: attach.OpAcquire, Ticket: 1, Object: lockName, Access: attach.Write})
 	c := start(t, setup{nodes: 1, ranks: 2})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
 	"dsmd/pagetable"
 	"dsmd/protocol"
 	"dsmd/transport/sim"
@@ -18,6 +19,7 @@ func TestStatusNumbers(t *testing.T) {
 	for ours, theirs := range map[attach.Status]protocol.Status{
 		attach.StatusOK: protocol.StatusOK, attach.StatusCanceled: protocol.StatusCanceled, attach.StatusOwnerDied: protocol.StatusOwnerDied,
 		attach.StatusMismatch: protocol.StatusMismatch, attach.StatusNoSpace: protocol.StatusNoSpace, attach.StatusUnknown: protocol.StatusUnknown, attach.StatusNodeLost: protocol.StatusNodeLost,
+		attach.StatusUnrepaired: protocol.StatusUnrepaired,
 	} {
 		if uint8(ours) != uint8(theirs) {
 			t.Errorf("status %v is %d for programs and %d for engines", ours, ours, theirs)
@@ -81,7 +83,7 @@ func TestLockOfDeadProgram(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
 		a.acquire(lockName, attach.Write)
-		_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+		_, waiting := b.call(attach.Call{Op: attach.OpRepair, Object: lockName, Access: attach.Write})
 		b.sync()
 		a.die()
 		if r := b.answer(waiting); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
@@ -90,6 +92,83 @@ func TestLockOfDeadProgram(t *testing.T) {
 		c.members[1].want(map[string]uint64{"owner_deaths": 1})
 		c.quiet()
 	})
+}
+
+// TestLockIsNotRepaired: who does not repair does not get a lock whose holder died, in whichever
+// way it asks, also after a repair that failed. After a repair the lock is as any other.
+func TestLockIsNotRepaired(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 4})
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[1].join()
+	a.acquire(lockName, attach.Write)
+	_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+	_, reading := d.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Read})
+	b.sync()
+	d.sync()
+	a.die()
+	refused := func(what string, r attach.Reply) {
+		t.Helper()
+		if r.Status != attach.StatusUnrepaired || r.Rank != 0 {
+			t.Errorf("%s: %v, rank %d; the owner, rank 0, died", what, r.Status, r.Rank)
+		}
+	}
+	refused("who waited to write", b.answer(waiting))
+	refused("who waited to read", d.answer(reading))
+	refused("who tries", d.do(attach.Call{Op: attach.OpTry, Object: lockName, Access: attach.Write}))
+	if r := d.repair(lockName); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
+		t.Errorf("who repairs: %v, rank %d", r.Status, r.Rank)
+	}
+	write(d, d.conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpRelease, Object: lockName, Access: attach.Write, Count: 1}))
+	d.sync()
+	refused("after a repair that failed", d.acquire(lockName, attach.Write))
+	refused("on another program", b.acquire(lockName, attach.Read))
+	if r := b.repair(lockName); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
+		t.Errorf("who repairs next: %v, rank %d", r.Status, r.Rank)
+	}
+	b.release(lockName, attach.Write)
+	if r := d.acquire(lockName, attach.Write); r.Status != attach.StatusOK && r.Status != attach.StatusByWord {
+		t.Errorf("after the repair: %v", r.Status)
+	}
+	d.release(lockName, attach.Write)
+	c.quiet()
+}
+
+// TestTryLock: an OpTry gets a lock that is free here or elsewhere, and is told at once of one that
+// is in use on its node. It waits for one that is in use elsewhere, until the program cancels that.
+func TestTryLock(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 4})
+	a, b, far := c.members[1].join(), c.members[1].join(), c.members[0].join()
+	try := attach.Call{Op: attach.OpTry, Object: lockName, Access: attach.Write}
+	if r := a.do(try); r.Status != attach.StatusOK {
+		t.Fatalf("a lock that nobody has had: %v", r.Status)
+	}
+	for _, access := range []attach.Access{attach.Read, attach.Write} {
+		if r := b.do(attach.Call{Op: attach.OpTry, Object: lockName, Access: access}); r.Status != attach.StatusHeld {
+			t.Errorf("a lock that is in use beside: %v", r.Status)
+		}
+	}
+	ticket, waiting := far.call(try)
+	far.sync()
+	far.cancel(ticket)
+	if r := far.answer(waiting); r.Status != attach.StatusCanceled {
+		t.Errorf("a lock that is in use elsewhere: %v", r.Status)
+	}
+	a.release(lockName, attach.Write)
+	if r := far.do(try); r.Status != attach.StatusOK {
+		t.Errorf("a lock that was given back elsewhere: %v", r.Status)
+	}
+	far.release(lockName, attach.Write)
+	if r := a.do(try); r.Status != attach.StatusOK {
+		t.Errorf("a lock that was given back, and is published elsewhere: %v", r.Status)
+	}
+	a.release(lockName, attach.Write)
+	a.sync()
+	a.locks(lockName)
+	if r := b.do(try); r.Status != attach.StatusHeld {
+		t.Errorf("a lock that is held by its word: %v", r.Status)
+	}
+	a.unlocks(lockName, controlpage.Recalled)
+	a.release(lockName, attach.Write)
+	c.quiet()
 }
 
 func TestBarrier(t *testing.T) {
@@ -137,8 +216,9 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
-// TestBarrierOfManyNodes: where barriers are trees, everybody gets everybody's, in the order of ranks, who gives up is not counted, and no node
-// says as much as the home of a small cluster would.
+// TestBarrierOfManyNodes: where barriers are trees, everybody gets everybody's, in the order of
+// ranks, who gives up is not counted, and no node says as much as the home of a small cluster
+// would.
 func TestBarrierOfManyNodes(t *testing.T) {
 	const nodes, rounds = protocol.DefaultTreeFrom + 3, 3
 	c := start(t, setup{nodes: nodes, net: sim.Options{Seed: 3, MaxDelay: 40}})
@@ -176,8 +256,8 @@ func TestBarrierOfManyNodes(t *testing.T) {
 	c.quiet()
 }
 
-// TestImpossibleBarrier: what the protocol could not carry is refused by the first node, which would otherwise be taken for
-// one that breaks the protocol.
+// TestImpossibleBarrier: what the protocol could not carry is refused by the first node, which
+// would otherwise be taken for one that breaks the protocol.
 func TestImpossibleBarrier(t *testing.T) {
 	c := start(t, setup{nodes: 2})
 	p := c.members[0].join()
@@ -237,8 +317,8 @@ func TestBindAndUnbind(t *testing.T) {
 	})
 }
 
-// TestFaultsWhileFreeing: threads of an erroneous program touch memory while it is freed. They get through or go on waiting,
-// but nothing is remembered of them and the pages come back as zeros.
+// TestFaultsWhileFreeing: threads of an erroneous program touch memory while it is freed. They get
+// through or go on waiting, but nothing is remembered of them and the pages come back as zeros.
 func TestFaultsWhileFreeing(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
@@ -263,7 +343,8 @@ func TestFaultsWhileFreeing(t *testing.T) {
 	})
 }
 
-// TestLargeTickets: programs choose their tickets freely, and the answer carries the ticket that was chosen.
+// TestLargeTickets: programs choose their tickets freely, and the answer carries the ticket that
+// was chosen.
 func TestLargeTickets(t *testing.T) {
 	c := start(t, setup{nodes: 2})
 	p, q := c.members[0].join(), c.members[0].joinAs(1)
@@ -304,8 +385,8 @@ func TestLateAnswer(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeathWithOpenCalls: a program that dies with calls of every kind open leaves nothing behind, and who waits for it at a barrier or for
-// a lock goes on.
+// TestDeathWithOpenCalls: a program that dies with calls of every kind open leaves nothing behind,
+// and who waits for it at a barrier or for a lock goes on.
 func TestDeathWithOpenCalls(t *testing.T) {
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
@@ -325,14 +406,15 @@ func TestDeathWithOpenCalls(t *testing.T) {
 		a.sync()
 		a.die()
 		<-waiting
-		if r := b.acquire(2, attach.Write); r.Status != attach.StatusOwnerDied {
+		if r := b.repair(2); r.Status != attach.StatusOwnerDied {
 			t.Errorf("the dead program's lock: %v", r.Status)
 		}
 		if r := b.acquire(3, attach.Write); r.Status != attach.StatusOK {
 			t.Errorf("the lock that the dead program had for reading: %v", r.Status)
 		}
 		eventually(t, "the program is gone", func() bool { return c.members[0].counter("programs") == 0 })
-		b.release(1, attach.Write) // node 0 still asks for it, though nobody there wants it any more
+		// node 0 still asks for it, though nobody there wants it any more
+		b.release(1, attach.Write)
 		c.settle()
 		_, answer := b.call(attach.Call{Op: attach.OpArrive, Object: 4, Parties: 2, Payload: []byte("next")})
 		again := c.members[0].join()
@@ -359,8 +441,9 @@ func TestCancelOfNothing(t *testing.T) {
 	c.quiet()
 }
 
-// TestEndIsSeenBeforeLastWords: the page table may notice that a program has ended before what it said last is read. A lock that
-// it gave back was given back, and nobody is told that its holder died.
+// TestEndIsSeenBeforeLastWords: the page table may notice that a program has ended before what it
+// said last is read. A lock that it gave back was given back, and nobody is told that its holder
+// died.
 func TestEndIsSeenBeforeLastWords(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		c := start(t, setup{nodes: 2, ranks: 3, async: async})
@@ -371,7 +454,8 @@ func TestEndIsSeenBeforeLastWords(t *testing.T) {
 			t.Fatalf("the lock was granted with %v", r.Status)
 		}
 		a.table.Kill(a.id)
-		b.store(page, 0, 2) // takes the page from all programs of node 0, which notices that one has gone
+		// takes the page from all programs of node 0, which notices that one has gone
+		b.store(page, 0, 2)
 		d.wantLoad(page, 0, 2)
 		a.release(lockName, attach.Write)
 		a.leave()

@@ -2,183 +2,381 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/lockwords"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+
+	"go.uber.org/zap"
 )
+
+// calls are the calls of programs that the engine answers.
+//
+// Without a quorum nothing is granted: calls are parked, and what the engine still grants (a lock
+// that a program gives back to another, or for which a message was on its way) nobody is told.
+type calls struct {
+	drive    *driver
+	meter    *meter
+	log      *zap.Logger
+	quorum   *quorum
+	intake   *intake
+	programs *programs
+	names    nodeNames
+	survives bool // nodes may be lost, and others go on
+
+	open  map[protocol.Ticket]openCall // by the engine's tickets
+	last  protocol.Ticket              // of the engine's
+	own   ownCall
+	words lockwords.Words // locks that programs take without a call
+
+	parked []protocol.Event // that wait for a quorum; at most maxCalls of each program
+	// granted are those that no program was told, for lack of a quorum; at most one for each open
+	// call.
+	granted []grantedAnswer
+}
 
 // openCall is a call that the engine has not answered yet.
 type openCall struct {
 	p      *program
 	ticket uint64 // the program's
 	op     attach.Op
-	name   string // OpBind: of the memory
+	access attach.Access // OpAcquire, OpRepair, OpTry
+	name   string        // OpBind: of the memory
 	since  time.Duration
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
-	ended  bool   // the program is to be told that a rank of its job is lost, if nothing else has happened
+	// inUse: the program is to be told that the lock is held, if nothing else has happened.
+	inUse bool
+	// ended: the program is to be told that a rank of its job is lost, if nothing else has
+	// happened.
+	ended bool
+}
+
+// ownCall is a call that the node makes of its engine in a program's name.
+type ownCall struct {
+	ticket   protocol.Ticket // 0: none is under way
+	status   protocol.Status
+	answered bool
+}
+
+// grantedAnswer is an answer that grants something and waits for a quorum.
+type grantedAnswer struct {
+	call   openCall
+	effect protocol.Effect
 }
 
 // maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
 const maxCalls = protocol.MaxHeld
-
-// call lets a program's call happen.
-func (n *Node) call(p *program, c *attach.Call) error {
-	if len(p.waiting)+len(p.fetches) >= maxCalls {
-		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
-	}
-	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket] != nil) && c.Op != attach.OpCancel {
-		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
-	}
-	switch c.Op {
-	case attach.OpRelease:
-		n.releaseCall(p, c)
-	case attach.OpPrefetch:
-		n.startFetch(p, c)
-	case attach.OpPin:
-		n.startPin(p, c)
-	case attach.OpUnpin:
-		return n.unpin(p, c.Object)
-	case attach.OpCancel:
-		n.cancelCall(p, c.Ticket)
-	case attach.OpStats:
-		n.gauge()
-		n.answer(p, &attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, append(n.counterList(), n.foughtIn()...))})
-	case attach.OpLostPage:
-		n.answerLostPage(p, c)
-	case attach.OpLostRanks:
-		n.answerLostRanks(p, c)
-	case attach.OpDrain:
-		n.startDrain(p, c)
-	default:
-		n.ask(p, c)
-	}
-	return nil
-}
-
-// ask puts a call to the engine, which answers it.
-func (n *Node) ask(p *program, c *attach.Call) {
-	ev := protocol.Event{Client: p.id, Rank: p.rank}
-	switch c.Op {
-	case attach.OpAcquire:
-		n.count.lockCalls.Add(1)
-		if n.takeWord(p, c) {
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusByWord})
-			return
-		}
-		n.recall(protocol.LockObject(c.Object))
-		ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, protocol.LockObject(c.Object), protocol.Access(c.Access)
-	case attach.OpArrive:
-		n.count.barrierCalls.Add(1)
-		if c.Parties > protocol.MaxParties {
-			text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
-			return
-		}
-		if n.arrivesInVain(p, c) {
-			return
-		}
-		ev.Kind, ev.Object, ev.Parties, ev.Payload = protocol.EventArrive, protocol.LockObject(c.Object), c.Parties, append([]byte(nil), c.Payload...)
-	case attach.OpCommit:
-		n.count.commits.Add(1)
-		if !n.survives() { // nobody would be left to look at backups
-			n.answer(p, &attach.Reply{Ticket: c.Ticket})
-			return
-		}
-		n.gather() // what was written is sealed, and read, in runs
-		defer n.settle()
-		ev.Kind = protocol.EventCommit
-	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
-		n.count.nameCalls.Add(1)
-		payload, ok := n.nameCall(p, c)
-		if !ok {
-			n.answer(p, &attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
-			return
-		}
-		ev.Kind, ev.Payload = protocol.EventName, payload
-	default:
-		panic(fmt.Sprintf("node: the engine answers no %v", c.Op))
-	}
-	// Programs choose their tickets as they like; the engine's are never used twice on a node, so that an answer
-	// that comes late, for a call that was cancelled or whose program is gone, is nobody else's.
-	n.lastTicket++
-	ev.Ticket = n.lastTicket
-	p.waiting[c.Ticket] = ev.Ticket
-	n.calls[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, name: c.Name, losses: c.Count, since: n.now}
-	n.putCall(ev)
-}
-
-func (n *Node) cancelCall(p *program, ticket uint64) {
-	if f := p.fetches[ticket]; f != nil {
-		n.endFetch(f, attach.StatusCanceled)
-		return
-	}
-	if t, ok := p.waiting[ticket]; ok && !n.cancelHeld(t) {
-		n.step(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
-	}
-}
 
 // nameOps are the calls about names in the words of the directory.
 var nameOps = map[attach.Op]protocol.NameOp{
 	attach.OpBind: protocol.Bind, attach.OpUnbind: protocol.Unbind, attach.OpKeep: protocol.Keep, attach.OpDiscard: protocol.Discard,
 }
 
-// nameCall encodes a call about an allocation for the directory of names. It returns false if no region could hold it.
-func (n *Node) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
+// ask puts a call to the engine, which answers it.
+func (k *calls) ask(p *program, c *attach.Call) {
+	ev := protocol.Event{Client: p.id, Rank: p.rank}
+	open := false
+	switch c.Op {
+	case attach.OpAcquire, attach.OpRepair, attach.OpTry:
+		open = k.askLock(p, c, &ev)
+	case attach.OpArrive:
+		open = k.askBarrier(p, c, &ev)
+	case attach.OpCommit:
+		k.meter.count.commits.Add(1)
+		ev.Kind, open = protocol.EventCommit, k.survives
+		if !open { // nobody would be left to look at backups
+			p.answer(&attach.Reply{Ticket: c.Ticket})
+		}
+	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
+		k.meter.count.nameCalls.Add(1)
+		ev.Kind = protocol.EventName
+		if ev.Payload, open = k.nameCall(p, c); !open {
+			p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
+		}
+	default:
+		panic(fmt.Sprintf("node: the engine answers no %v", c.Op))
+	}
+	if !open {
+		return
+	}
+	// Programs choose their tickets as they like; the engine's are never used twice on a node, so
+	// that an answer that comes late, for a call that was cancelled or whose program is gone, is
+	// nobody else's.
+	ev.Ticket = k.next()
+	p.waiting[c.Ticket] = ev.Ticket
+	k.open[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, access: c.Access, name: c.Name, losses: c.Count, since: k.drive.clock.now}
+	k.put(ev)
+	if c.Op == attach.OpTry {
+		k.endTry(&ev)
+	}
+}
+
+// endTry ends an OpTry that was not answered although this node has the access that it needs:
+// somebody here holds the lock, or was earlier. If the node has to ask another one, the program
+// decides how long it waits.
+func (k *calls) endTry(ev *protocol.Event) {
+	c, open := k.open[ev.Ticket]
+	if !open || k.quorum.lost() || k.drive.engine.Access(ev.Object) < ev.Access {
+		return
+	}
+	c.inUse = true
+	k.open[ev.Ticket] = c
+	k.drive.put(protocol.Event{Kind: protocol.EventCancel, Client: ev.Client, Ticket: ev.Ticket})
+}
+
+// next is an engine's ticket that was not used before.
+func (k *calls) next() protocol.Ticket {
+	k.last++
+	return k.last
+}
+
+// put puts a call to the engine, or parks it until there is a quorum.
+func (k *calls) put(ev protocol.Event) {
+	if k.quorum.lost() {
+		k.parked = append(k.parked, ev)
+		return
+	}
+	k.drive.put(ev)
+}
+
+// askLock prepares the acquisition of a lock. It returns false if the program has its answer.
+func (k *calls) askLock(p *program, c *attach.Call, ev *protocol.Event) bool {
+	k.meter.count.lockCalls.Add(1)
+	if k.words.Take(wordHost{k}, p.id, c.Object, protocol.Access(c.Access)) {
+		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusByWord})
+		return false
+	}
+	id := protocol.LockObject(c.Object)
+	k.recall(id)
+	ev.Kind, ev.Object, ev.Access = protocol.EventAcquire, id, protocol.Access(c.Access)
+	ev.Repair = c.Op == attach.OpRepair
+	return true
+}
+
+// askBarrier prepares the arrival at a barrier. It returns false if the program has its answer:
+// among others, if it may wait there for a rank that is lost.
+func (k *calls) askBarrier(p *program, c *attach.Call, ev *protocol.Event) bool {
+	k.meter.count.barrierCalls.Add(1)
+	switch {
+	case c.Parties > protocol.MaxParties:
+		text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
+		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+		return false
+	case c.Count < uint64(len(p.lost)):
+		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNodeLost, Payload: []byte(k.names.whoIsLost(p))})
+		return false
+	}
+	ev.Kind, ev.Object = protocol.EventArrive, protocol.LockObject(c.Object)
+	ev.Parties, ev.Payload = c.Parties, slices.Clone(c.Payload)
+	return true
+}
+
+// nameCall encodes a call about an allocation for the allocator. It returns false if no region
+// could hold it.
+func (k *calls) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
 	call := protocol.NameCall{Op: nameOps[c.Op], Client: p.id, Name: c.Name}
 	if c.Op == attach.OpBind {
-		pages, ok := c.Pages(uint32(n.table.PageBytes()))
-		if !ok || pages > n.table.Pages() {
+		table := k.drive.exec.table
+		pages, ok := c.Pages(uint32(table.PageBytes()))
+		if !ok || pages > table.Pages() {
 			return nil, false
 		}
 		call.Pages, call.Signature = pages, c.Identity()
-		if n.survives() {
+		if k.survives {
 			call.Replicas = c.Replicas
 		}
 	}
 	return call.Append(nil), true
 }
 
-// reply answers the call whose ticket the engine completed, if its program is still there.
-func (n *Node) reply(f *protocol.Effect) {
-	c, ok := n.calls[f.Ticket]
+// complete deals with the engine's answer to a call: the node's own, or that of a program, if it is
+// still there.
+func (k *calls) complete(f *protocol.Effect) {
+	if k.own.ticket != 0 && f.Ticket == k.own.ticket {
+		k.own.status, k.own.answered = f.Status, true
+		return
+	}
+	if f.Status == protocol.StatusOwnerDied {
+		k.meter.count.ownerDied.Add(1)
+		if id, lost := protocol.LostNode(f.Rank); lost {
+			k.log.Warn("a lock passes on that was at a node which is lost", zap.Stringer("lock", f.Object), zap.Uint16("peer", uint16(id)))
+		} else {
+			k.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
+		}
+	}
+	if f.Status == protocol.StatusUnrepaired {
+		k.log.Debug("a program does not get a lock whose holder died, as it does not repair", zap.Stringer("lock", f.Object))
+	}
+	c, ok := k.open[f.Ticket]
 	if !ok {
 		return
 	}
-	delete(n.calls, f.Ticket)
+	if k.quorum.lost() && (f.Status == protocol.StatusOK || f.Status == protocol.StatusOwnerDied) {
+		held := grantedAnswer{c, *f}
+		held.effect.Payload = slices.Clone(f.Payload) // it may be of a frame
+		k.granted = append(k.granted, held)
+		return
+	}
+	k.answer(&c, f)
+}
+
+// answer tells a program how its call has ended.
+func (k *calls) answer(c *openCall, f *protocol.Effect) {
+	delete(k.open, f.Ticket)
 	delete(c.p.waiting, c.ticket)
-	switch waited := uint64(n.clock() - c.since); c.op {
-	case attach.OpAcquire:
-		n.count.lockNanos.Add(waited)
+	switch waited := uint64(k.drive.clock.read() - c.since); c.op {
+	case attach.OpAcquire, attach.OpRepair, attach.OpTry:
+		k.meter.count.lockNanos.Add(waited)
 	case attach.OpArrive:
-		n.count.barrierNanos.Add(waited)
+		k.meter.count.barrierNanos.Add(waited)
 	case attach.OpBind:
-		n.noteExtent(f, c.name)
+		k.noteExtent(f, c.name)
 	}
 	r := attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload}
 	if c.ended && f.Status == protocol.StatusCanceled || f.Status == protocol.StatusNodeLost {
-		r.Status, r.Payload = attach.StatusNodeLost, []byte(n.whoIsLost(c.p))
+		r.Status, r.Payload = attach.StatusNodeLost, []byte(k.names.whoIsLost(c.p))
 	}
-	n.answer(c.p, &r)
+	if c.inUse && f.Status == protocol.StatusCanceled {
+		r.Status = attach.StatusHeld
+	}
+	c.p.answer(&r)
 }
 
-// noteExtent remembers where an allocation lies.
-func (n *Node) noteExtent(f *protocol.Effect, name string) {
+// noteExtent remembers where an allocation lies. If the engine's answer says nothing that can be
+// understood, the program finds out.
+func (k *calls) noteExtent(f *protocol.Effect, name string) {
 	if f.Status != protocol.StatusOK {
 		return
 	}
-	if first, count, err := protocol.DecodeRun(f.Payload); err == nil { // else the program finds out
-		n.extents.add(pagetable.Page(first), count, name)
+	if first, count, err := protocol.DecodeRun(f.Payload); err == nil {
+		k.intake.extents.Add(pagetable.Page(first), count, name)
 	}
 }
 
-// answer sends a reply, by the control page if the program looks there for it.
-func (n *Node) answer(p *program, r *attach.Reply) {
-	frame := attach.AppendReply(nil, r)
-	if p.page != nil && p.page.Replies().Put(frame) {
-		n.replied = true
-		return
+// cancel ends an open call of a program, by its ticket.
+func (k *calls) cancel(p *program, ticket uint64) {
+	if t, ok := p.waiting[ticket]; ok && !k.cancelParked(t) {
+		k.drive.put(protocol.Event{Kind: protocol.EventCancel, Client: p.id, Ticket: t})
 	}
-	n.write(p, frame, -1)
+}
+
+// cancelParked ends a call that waits for a quorum, and returns whether there was one.
+func (k *calls) cancelParked(ticket protocol.Ticket) bool {
+	if k.cancelGranted(ticket) {
+		return true
+	}
+	i := slices.IndexFunc(k.parked, func(ev protocol.Event) bool { return ev.Ticket == ticket })
+	if i < 0 {
+		return false
+	}
+	k.parked = slices.Delete(k.parked, i, i+1)
+	k.complete(&protocol.Effect{Kind: protocol.EffectComplete, Ticket: ticket, Status: protocol.StatusCanceled})
+	return true
+}
+
+// cancelGranted ends a call that was granted and whose program was not told, and returns whether
+// there was one. A lock and memory are given back, a commit promises nothing. An arrival at a
+// barrier has counted, so nobody can take it back, and nobody passes without a quorum: it waits on,
+// as one that has not been answered does when its home cannot be reached. Anything else has
+// happened.
+func (k *calls) cancelGranted(ticket protocol.Ticket) bool {
+	i := slices.IndexFunc(k.granted, func(a grantedAnswer) bool { return a.effect.Ticket == ticket })
+	if i < 0 {
+		return false
+	}
+	a := k.granted[i]
+	if a.call.op == attach.OpArrive {
+		return true
+	}
+	k.granted = slices.Delete(k.granted, i, i+1)
+	told := a.effect
+	switch a.call.op {
+	case attach.OpAcquire, attach.OpRepair, attach.OpTry, attach.OpBind, attach.OpCommit:
+		told.Status, told.Rank, told.Payload = protocol.StatusCanceled, 0, nil
+	}
+	k.answer(&a.call, &told)
+	k.returnLock(&a)
+	if a.call.op == attach.OpBind {
+		k.returnMemory(&a)
+	}
+	return true
+}
+
+// returnMemory gives up what a program has bound that was not told, when there is a quorum. Nobody
+// waits for the answer.
+func (k *calls) returnMemory(a *grantedAnswer) {
+	unbind := protocol.NameCall{Op: protocol.Unbind, Client: a.call.p.id, Name: a.call.name}
+	k.put(protocol.Event{Kind: protocol.EventName, Client: a.call.p.id, Ticket: k.next(), Payload: unbind.Append(nil)})
+}
+
+// returnLock gives back a lock that was granted to a program which was not told. If the program was
+// to repair it, it is as unrepaired as before.
+func (k *calls) returnLock(a *grantedAnswer) {
+	if a.call.op.TakesLock() {
+		k.drive.put(protocol.Event{Kind: protocol.EventRelease, Client: a.call.p.id, Object: a.effect.Object, Access: protocol.Access(a.call.access),
+			Rank: a.effect.Rank, Unrepaired: a.effect.Status == protocol.StatusOwnerDied})
+	}
+}
+
+// block stops granting, because there is no quorum any more. What a program could have taken
+// without a call, a lock by its word, it has to ask for from now on.
+func (k *calls) block() { k.words.Block(wordHost{k}) }
+
+// unblock goes on with what was parked, because there is a quorum.
+func (k *calls) unblock() {
+	k.words.Unblock()
+	granted, parked := k.granted, k.parked
+	k.granted, k.parked = nil, nil
+	for i := range granted {
+		k.answer(&granted[i].call, &granted[i].effect)
+	}
+	for i := range parked {
+		k.drive.put(parked[i])
+	}
+}
+
+// endBarriers ends the waits of programs that did not know yet which ranks of their job are lost.
+// Where the barrier has its home it is known whether the arrival was counted; if it was, the call
+// ends as if nothing had happened.
+func (k *calls) endBarriers() {
+	var tickets []protocol.Ticket
+	for ticket, c := range k.open {
+		if c.op == attach.OpArrive && c.losses < uint64(len(c.p.lost)) {
+			c.ended = true
+			k.open[ticket] = c
+			tickets = append(tickets, ticket)
+		}
+	}
+	slices.Sort(tickets)
+	for _, ticket := range tickets {
+		if !k.cancelParked(ticket) {
+			k.drive.put(protocol.Event{Kind: protocol.EventCancel, Client: k.open[ticket].p.id, Ticket: ticket})
+		}
+	}
+}
+
+// forget forgets the open calls of a program that has gone.
+func (k *calls) forget(p *program) {
+	for _, ticket := range p.waiting {
+		delete(k.open, ticket)
+	}
+	k.words.Gone(wordHost{k}, p.id)
+}
+
+// dropProgram drops what a program waits for that has gone.
+func (k *calls) dropProgram(p *program) {
+	k.parked = slices.DeleteFunc(k.parked, func(ev protocol.Event) bool { return ev.Client == p.id })
+	var granted []grantedAnswer
+	k.granted = slices.DeleteFunc(k.granted, func(a grantedAnswer) bool {
+		if a.call.p == p {
+			granted = append(granted, a)
+		}
+		return a.call.p == p
+	})
+	for i := range granted {
+		k.returnLock(&granted[i]) // it did not die with a lock that it never had
+	}
 }

@@ -23,10 +23,12 @@ import (
 	"dsmd/transport/sim"
 
 	"golang.org/x/sys/unix"
+
+	patient "dsmd/internal/patience"
 )
 
 // patience bounds every wait of these tests. It is reached only when something hangs.
-const patience = 20 * time.Second
+var patience = patient.Or(20 * time.Second)
 
 // testPages is the size of the region: enough for several stripes of each of three homes.
 const testPages = 2048
@@ -34,7 +36,8 @@ const testPages = 2048
 // setup says how a cluster under test differs from the usual one.
 type setup struct {
 	nodes  int
-	ranks  int // 0: as many as nodes
+	ranks  int    // 0: as many as nodes
+	pages  uint64 // of the region; 0: testPages
 	async  bool
 	net    sim.Options
 	change func(*Config)
@@ -99,10 +102,12 @@ func start(t testing.TB, s setup) *cluster {
 
 func (c *cluster) startNode(i int, s setup) *member {
 	c.Helper()
-	m := &member{TB: c.TB, table: pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: testPages, Async: s.async}), done: make(chan struct{})}
+	pages := max(s.pages, testPages)
+	m := &member{TB: c.TB, table: pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: pages, Async: s.async}), done: make(chan struct{})}
 	l, name := listen(c)
 	m.socket = name
 	cfg := testConfig(i, s.nodes, max(s.ranks, s.nodes), l)
+	cfg.RegionBytes = pages * 4096
 	if s.change != nil {
 		s.change(&cfg)
 	}
@@ -153,9 +158,10 @@ func (m *member) ended() error {
 	return m.err
 }
 
-// settle waits until nothing is under way on any node. Two rounds of questions with the same answers, by which as many messages
-// have arrived as were sent, prove that nothing was under way between them (Mattern 1987, the four-counter method). Where nodes are lost nobody knows how
-// many messages were lost with them, and many rounds with the same answers must do.
+// settle waits until nothing is under way on any node. Two rounds of questions with the same
+// answers, by which as many messages have arrived as were sent, prove that nothing was under way
+// between them (Mattern 1987, the four-counter method). Where nodes are lost nobody knows how many
+// messages were lost with them, and many rounds with the same answers must do.
 func (c *cluster) settle() {
 	c.Helper()
 	var before [2]uint64
@@ -202,8 +208,8 @@ func (m *member) ask() map[string]uint64 {
 	return stats
 }
 
-// quiet lets all programs leave, stops the cluster once nothing is under way, and checks that no node has kept anything
-// of what it did.
+// quiet lets all programs leave, stops the cluster once nothing is under way, and checks that no
+// node has kept anything of what it did.
 func (c *cluster) quiet() {
 	c.Helper()
 	for _, m := range c.members {
@@ -224,10 +230,11 @@ func (c *cluster) quiet() {
 			c.Errorf("node %d: %v", i, m.err)
 		}
 		for what, left := range map[string]int{
-			"pages revoked and not sent": len(n.saved), "pages that wait to be installed": len(n.stash), "faults being timed": len(n.waits),
-			"pages that are prefetched": len(n.fetching.byPage), "prefetches to go on with": len(n.fetching.ready),
-			"threads that wait": len(n.waiters.byPage), "pinned pages": len(n.pins), "open calls": len(n.calls), "published locks": len(n.published), "holds": len(n.timers.list),
-			"objects with something under way": n.engine.Pending(),
+			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "faults being timed": len(n.meter.waits),
+			"pages that are prefetched": len(n.fetcher.byPage), "prefetches to go on with": len(n.fetcher.ready),
+			"faults held back":  len(n.intake.parked) + len(n.intake.known),
+			"threads that wait": len(n.intake.waiters.byPage), "pinned pages": len(n.pins.pages), "open calls": len(n.calls.open), "published locks": n.calls.words.Len(), "leases": len(n.drive.leases.list),
+			"objects with something under way": n.drive.engine.Pending(),
 		} {
 			if left != 0 {
 				c.Errorf("node %d has %d %s although nothing is under way", i, left, what)
@@ -249,7 +256,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // counter reads a metric by its name.
 func (m *member) counter(name string) uint64 {
 	m.Helper()
-	for _, c := range m.node.counterList() {
+	for _, c := range m.node.meter.counterList() {
 		if c.Name == name {
 			return c.Value
 		}
@@ -268,7 +275,8 @@ func (m *member) want(counters map[string]uint64) {
 	}
 }
 
-// prog is a program: it speaks internal/attach with its node, and its threads touch the node's fake table.
+// prog is a program: it speaks internal/attach with its node, and its threads touch the node's fake
+// table.
 type prog struct {
 	testing.TB
 	conn    *attach.Conn
@@ -330,8 +338,8 @@ func greet(t testing.TB, conn *attach.Conn, frame []byte) (w attach.Welcome, r *
 	return w, nil
 }
 
-// handOver sends Trap and takes the answer, Ready or a Refuse. The fake table only closes the descriptor. The control page that comes with Ready stays
-// with conn for the caller to take.
+// handOver sends Trap and takes the answer, Ready or a Refuse. The fake table only closes the
+// descriptor. The control page that comes with Ready stays with conn for the caller to take.
 func handOver(t testing.TB, conn *attach.Conn) *attach.Refuse {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -339,7 +347,8 @@ func handOver(t testing.TB, conn *attach.Conn) *attach.Refuse {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	// A node that refuses may have closed the connection before Write is over; its reason can be read nevertheless.
+	// A node that refuses may have closed the connection before Write is over; its reason can be
+	// read nevertheless.
 	_ = conn.Write(attach.AppendTrap(nil, &attach.Trap{}), fd)
 	f := read(t, conn)
 	if f.Kind == attach.KindReady {
@@ -418,7 +427,8 @@ func (m *member) joinWith(frame []byte) *prog {
 	return p
 }
 
-// takePage maps the control page that came with Ready, once as programs do, and once as one that will scribble.
+// takePage maps the control page that came with Ready, once as programs do, and once as one that
+// will scribble.
 func (p *prog) takePage() {
 	p.Helper()
 	fd, err := p.conn.TakeFD()
@@ -524,6 +534,12 @@ func (p *prog) sync() {
 func (p *prog) acquire(lock uint64, a attach.Access) attach.Reply {
 	p.Helper()
 	return p.do(attach.Call{Op: attach.OpAcquire, Object: lock, Access: a})
+}
+
+// repair is acquire for a program that repairs what a dead holder has left.
+func (p *prog) repair(lock uint64) attach.Reply {
+	p.Helper()
+	return p.do(attach.Call{Op: attach.OpRepair, Object: lock, Access: attach.Write})
 }
 
 func (p *prog) release(lock uint64, a attach.Access) {

@@ -1,36 +1,49 @@
-// Package node is the daemon of one node: it serves the page faults of the programs on this machine.
+// Package node is the daemon of one node: it serves the page faults of the programs on this
+// machine.
 //
 // It holds together four parts that don't know each other: protocol.Engine decides, pagetable.Table
-// controls what programs can touch, transport.Transport talks to other nodes, and internal/attach talks to
-// programs. All of them are driven by one thread, the reactor (reactor.go): it takes a fault, a
-// frame or a call, steps the engine, and carries out the effects itself (effects.go) before it looks for more.
-// A fault is thus served without any hand-over between threads, and needs no lock.
+// controls what programs can touch, transport.Transport talks to other nodes, and internal/attach
+// talks to programs. One thread, the reactor, drives all of them. It takes a fault, a frame or a
+// call, lets the engine decide, and carries out the effects itself before it looks for more. So a
+// fault is served without any hand-over between threads, and needs no lock.
+//
+// # Parts
+//
+// A Node is made of parts of one type each, which know each other as listed:
+//
+//	loop      what to look at, when to poll, when to sleep (spin.go); gives what comes to the others
+//	inbox     messages of other nodes: checked, then to the engine or to members
+//	driver    events to the engine, its effects to whoever carries them out
+//	executor  effects on pages: to the page table and the network, neighbours together
+//	outbox    what goes to other nodes, and when it leaves
+//	intake    faults, and pages to ask for before they are touched (package readahead, window)
+//	fetcher   Prefetch and Pin calls
+//	pins      pages that are kept here for system calls
+//	programs  who attaches (door), what they say, their end
+//	calls     what programs ask of the engine; locks that they take without a call (words)
+//	members   who goes on when nodes are lost: views, quorum, joins, leaving, roster
+//	losses    pages and ranks that are lost, for those who ask
+//	news      what other goroutines tell the reactor
+//	ending    why and when the node ends
+//	meter     counters, histograms, stages
+//
+// A fault goes from the loop to the intake, which may park it. The intake asks for what the thread
+// will touch next, then for the page itself, which the driver lets the engine decide. The effects
+// are messages, which the executor hands to the outbox; the loop flushes it when the turn is over.
+// The answer comes through the inbox to the driver, and the executor installs the page.
+//
+// # Turns
+//
+// What the loop takes from one source at a time is a turn. Within a turn, operations on
+// neighbouring pages wait for each other, see executor; at its end the driver has them performed.
 //
 // # Waiting
 //
-// A thread that sleeps must be woken, and on a virtual machine waking an idle core costs more than all
-// the rest of a fault. So the reactor polls for a while before it sleeps. How long, it learns (spin.go): as long as
-// that has lately been enough to catch the next event, and not at all when the machine's cores are busy.
+// A thread that sleeps must be woken, and on a virtual machine waking an idle core costs more than
+// all the rest of a fault. So the reactor polls for a while before it sleeps. How long, it learns:
+// as long as that has lately been enough to catch the next event, and not at all when the machine's
+// cores are busy.
 //
-// # Files
-//
-//	node.go      configuration, New, Run
-//	reactor.go   the loop: what to look at, when to sleep
-//	spin.go      how long to poll before sleeping
-//	effects.go   carrying out what the engine decides
-//	programs.go  programs that attach, and their end
-//	failure.go   peers that are lost, in whoever's opinion
-//	survive.go   going on without them
-//	roster.go    which ranks are lost with them
-//	comings.go   nodes that leave and nodes that come
-//	calls.go     what programs ask for
-//	runs.go      doing to neighbouring pages together what one turn brings for each
-//	prefetch.go  fetching runs of pages before they are touched
-//	pin.go       keeping pages here for system calls
-//	waiters.go   which of several programs an arriving page is mapped into
-//	metrics.go   counters, histograms, Prometheus
-//	stages.go    when faults passed which stage, for measurements
-//
-// Concurrency: Run is called once. PeerFailed may be called from any goroutine. Everything else in the package belongs to the
-// reactor, except counters, which anybody may read.
+// Concurrency: Run is called once. PeerFailed and RankLost may be called from any goroutine.
+// Everything else in the package belongs to the reactor, except counters, which anybody may read.
 package node

@@ -16,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// open is how many descriptors and goroutines this process has, once the garbage of earlier tests is gone.
+// open is how many descriptors and goroutines this process has, once the garbage of earlier tests
+// is gone.
 func open(t testing.TB) (descriptors, goroutines int) {
 	t.Helper()
 	same := 0
@@ -36,7 +37,8 @@ func open(t testing.TB) (descriptors, goroutines int) {
 	return descriptors, goroutines
 }
 
-// leavesNothing checks that f closes all descriptors that it opens and ends all goroutines that it starts.
+// leavesNothing checks that f closes all descriptors that it opens and ends all goroutines that it
+// starts.
 func leavesNothing(t *testing.T, f func()) {
 	t.Helper()
 	descriptors, goroutines := open(t)
@@ -84,7 +86,7 @@ func TestEnd(t *testing.T) {
 			go func() { ended <- n.Run(ctx) }()
 		}
 		for _, n := range nodes {
-			eventually(t, "the node serves", func() bool { return n.count.sleeps.Load() > 0 })
+			eventually(t, "the node serves", func() bool { return n.meter.count.sleeps.Load() > 0 })
 		}
 		cancel()
 		for range nodes {
@@ -226,7 +228,8 @@ type deaf struct{ pagetable.Table }
 
 func (deaf) Poll([]pagetable.Event) (int, error) { return 0, pagetable.ErrClosed }
 
-// TestTableFails: a page table that fails ends the node, with the page in the error, and programs are told.
+// TestTableFails: a page table that fails ends the node, with the page in the error, and programs
+// are told.
 func TestTableFails(t *testing.T) {
 	for name, is := range map[string]struct {
 		async  bool

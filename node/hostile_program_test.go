@@ -71,7 +71,8 @@ func TestRefusals(t *testing.T) {
 	c.quiet()
 }
 
-// TestRanksOfUndecidedPrograms: two programs that are welcomed before either attaches are told different ranks.
+// TestRanksOfUndecidedPrograms: two programs that are welcomed before either attaches are told
+// different ranks.
 func TestRanksOfUndecidedPrograms(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
@@ -94,7 +95,7 @@ func TestRanksOfUndecidedPrograms(t *testing.T) {
 
 func TestOtherUsersAreTurnedAway(t *testing.T) {
 	answer := func(uid uint32, err error) func(*Node) {
-		return func(n *Node) { n.peer = func(int) (int, uint32, error) { return 1, uid, err } }
+		return func(n *Node) { n.programs.door.peer = func(int) (int, uint32, error) { return 1, uid, err } }
 	}
 	other := uint32(os.Geteuid() + 1)
 	for name, is := range map[string]struct {
@@ -124,7 +125,8 @@ func TestOtherUsersAreTurnedAway(t *testing.T) {
 	})
 }
 
-// TestOutOfTurn: frames in every stage in which they don't belong, and frames that are none, end the connection and nothing else.
+// TestOutOfTurn: frames in every stage in which they don't belong, and frames that are none, end
+// the connection and nothing else.
 func TestOutOfTurn(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
@@ -210,8 +212,8 @@ func TestDescriptorFlood(t *testing.T) {
 	c.quiet()
 }
 
-// TestSlowReader: a program that makes calls and never reads the answers is cut off before it costs much memory; one that reads
-// slowly gets them all.
+// TestSlowReader: a program that makes calls and never reads the answers is cut off before it costs
+// much memory; one that reads slowly gets them all.
 func TestSlowReader(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
@@ -260,38 +262,19 @@ func TestManyConnections(t *testing.T) {
 	c.quiet()
 }
 
-// TestOutOfDescriptors: a program that comes when the node may not open any more descriptors is told so and is not left to wait.
+// TestOutOfDescriptors: a program that comes when the node may not open any more descriptors is
+// told so and is not left to wait. Descriptors that the garbage of other tests closes let the node
+// accept a program all the same, which then says nothing; so does one that is closed here on
+// purpose.
 func TestOutOfDescriptors(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
 	first := m.joinAs(0)
-	second, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(second)
-	lowest, err := unix.Dup(second) // all numbers below are in use
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(lowest)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
-	err = unix.Connect(second, &unix.SockaddrUnix{Name: m.socket})
-	var said [256]byte
-	n, readErr := unix.Read(second, said[:]) // waits for the node
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil || readErr != nil {
-		t.Fatal(err, readErr)
-	}
-	f, _, ok, err := attach.Next(said[:n])
+	scarce := newScarcity(t)
+	scarce.begin()
+	said := scarce.turnedAway(m.socket)
+	scarce.end()
+	f, _, ok, err := attach.Next(said)
 	if !ok || err != nil || f.Kind != attach.KindRefuse {
 		t.Fatalf("%v %v %v", f.Kind, ok, err)
 	}
@@ -305,7 +288,102 @@ func TestOutOfDescriptors(t *testing.T) {
 	c.quiet()
 }
 
-// openSockets is how many sockets this process has open. Other descriptors come and go with the garbage of earlier tests.
+// scarcity is a process without descriptors.
+type scarcity struct {
+	*testing.T
+	limit   unix.Rlimit
+	lowest  int   // all numbers below are in use, unless somebody closes one
+	hole    int   // one of them
+	sockets []int // to connect with
+	taken   []int // by take
+}
+
+// newScarcity opens what it takes. Nothing else may fail a test while there is scarcity: it would
+// need descriptors to say so.
+func newScarcity(t *testing.T) *scarcity {
+	s := &scarcity{T: t, hole: -1}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &s.limit); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.end)
+	for range 32 {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.sockets = append(s.sockets, fd)
+		// How long an answer is waited for before another connection is tried.
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300_000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if s.hole, err = unix.Dup(s.sockets[0]); err != nil {
+		t.Fatal(err)
+	}
+	if s.lowest, err = unix.Dup(s.sockets[0]); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(s.lowest)
+	return s
+}
+
+func (s *scarcity) begin() {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(s.lowest), Max: s.limit.Max}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// take takes all descriptors that are free.
+func (s *scarcity) take() {
+	for {
+		fd, err := unix.Dup(s.sockets[0])
+		if err != nil {
+			return
+		}
+		s.taken = append(s.taken, fd)
+	}
+}
+
+// turnedAway connects until it is told something, and returns what. The first connection finds a
+// descriptor that was just closed.
+func (s *scarcity) turnedAway(socket string) []byte {
+	said := make([]byte, 256)
+	var errs []error
+	for i, fd := range s.sockets {
+		s.take()
+		if i == 0 {
+			unix.Close(s.hole)
+			s.hole = -1
+		}
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket})
+		n, readErr := unix.Read(fd, said)
+		if err == nil && readErr == nil && n > 0 {
+			return said[:n]
+		}
+		errs = append(errs, err, readErr)
+	}
+	s.end()
+	s.Fatalf("of %d programs none was told that there are no descriptors: %v", len(s.sockets), errs)
+	return nil
+}
+
+// end gives everything back. It may be called again.
+func (s *scarcity) end() {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &s.limit); err != nil {
+		s.Fatal(err)
+	}
+	if s.hole >= 0 {
+		s.taken = append(s.taken, s.hole)
+	}
+	for _, fd := range append(s.sockets, s.taken...) {
+		unix.Close(fd)
+	}
+	s.sockets, s.taken, s.hole = nil, nil, -1
+}
+
+// openSockets is how many sockets this process has open. Other descriptors come and go with the
+// garbage of earlier tests.
 func openSockets(t testing.TB) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -345,7 +423,9 @@ func randomCall(rng *rand.Rand) []byte {
 		c.Name = names[rng.IntN(3)]
 	case attach.OpPrefetch:
 		c.Object, c.Count, c.Access = rng.Uint64N(2*testPages), 1+rng.Uint64N(2*testPages), attach.Access(1+rng.IntN(2))
-	case attach.OpPin: // not of the first pages: a program that behaves has those, and would wait as long as the pin lasts
+	// not of the first pages: a program that behaves has those, and would wait as long as the pin
+	// lasts
+	case attach.OpPin:
 		c.Object, c.Count, c.Access = 64+rng.Uint64N(2*testPages), 1+rng.Uint64N(testPages), attach.Access(1+rng.IntN(2))
 	case attach.OpUnpin:
 		c.Object = c.Ticket
@@ -359,7 +439,8 @@ func randomCall(rng *rand.Rand) []byte {
 	return attach.AppendCall(nil, &c)
 }
 
-// TestRandomCalls: programs that make random valid calls, reuse tickets, leave and die do no harm to one that behaves.
+// TestRandomCalls: programs that make random valid calls, reuse tickets, leave and die do no harm
+// to one that behaves.
 func TestRandomCalls(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -411,7 +492,8 @@ func (f frames) Read([]byte) (int, error) {
 	return 0, nil
 }
 
-// FuzzConversation lets a program say anything to a node: the node must neither crash nor end, and serve the next program.
+// FuzzConversation lets a program say anything to a node: the node must neither crash nor end, and
+// serve the next program.
 func FuzzConversation(f *testing.F) {
 	trap := attach.AppendTrap(nil, &attach.Trap{})
 	f.Add(hello(0), byte(0))
@@ -425,7 +507,8 @@ func FuzzConversation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte, stage byte) {
 		m := &member{TB: t, node: m.node, socket: m.socket}
 		conn := m.dial()
-		defer conn.Discard() // of the control page, which would otherwise stay open for as long as the fuzzing lasts
+		// of the control page, which would otherwise stay open for as long as the fuzzing lasts
+		defer conn.Discard()
 		defer conn.Close()
 		if stage%3 > 0 {
 			greet(t, conn, hello(attach.NoRank))
@@ -438,7 +521,8 @@ func FuzzConversation(f *testing.F) {
 	})
 }
 
-// TestSilentConnections: connections that say nothing, or not enough, as many as there can be, keep nobody out.
+// TestSilentConnections: connections that say nothing, or not enough, as many as there can be, keep
+// nobody out.
 func TestSilentConnections(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]

@@ -11,7 +11,8 @@ func helloOf(job string, size uint32, rank int32) []byte {
 	return attach.AppendHello(nil, &attach.Hello{Version: attach.Version, PID: 1, Rank: rank, Size: size, Job: job, Program: "test"})
 }
 
-// TestJobsHaveRanksOfTheirOwn: a rank that is taken in one job is free in another, and the size of a job is what its programs say.
+// TestJobsHaveRanksOfTheirOwn: a rank that is taken in one job is free in another, and the size of
+// a job is what its programs say.
 func TestJobsHaveRanksOfTheirOwn(t *testing.T) {
 	c := start(t, setup{nodes: 2, ranks: 2})
 	m := c.members[1]
@@ -65,7 +66,8 @@ func nameCall(op attach.Op, name string) attach.Call {
 	return attach.Call{Op: op, Name: name, Object: attach.NameHash(attach.NameMemory, name)}
 }
 
-// TestKeptMemory: memory that is kept outlives its programs, on whatever node they were, and ends when it is discarded and nobody uses it.
+// TestKeptMemory: memory that is kept outlives its programs, on whatever node they were, and ends
+// when it is discarded and nobody uses it.
 func TestKeptMemory(t *testing.T) {
 	c := start(t, setup{nodes: 2, ranks: 2})
 	first := c.members[1].join()
@@ -90,7 +92,8 @@ func TestKeptMemory(t *testing.T) {
 		t.Errorf("another size: %v", r.Status)
 	}
 	second.ok(unbindCall("kept"))
-	second.ok(nameCall(attach.OpDiscard, "kept")) // nobody uses it: the pages are free when this is answered
+	// nobody uses it: the pages are free when this is answered
+	second.ok(nameCall(attach.OpDiscard, "kept"))
 	if r := second.do(nameCall(attach.OpDiscard, "kept")); r.Status != attach.StatusUnknown {
 		t.Errorf("discarding what is gone: %v", r.Status)
 	}

@@ -28,14 +28,17 @@ func (s stuck) Stats() transport.Stats {
 	return stats
 }
 
-// TestEveryCounterMoves drives a cluster through everything that is counted and lists what did not move.
+// TestEveryCounterMoves drives a cluster through everything that is counted and lists what did not
+// move.
 func TestEveryCounterMoves(t *testing.T) {
 	c := start(t, setup{
 		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = MaxHold },
 		before: func(n *Node) {
-			n.patience = time.Millisecond
-			n.moveCore = func() (bool, error) { return true, nil }
-			n.changeCore() // when the reactor does it by itself depends on who else polls on its core
+			n.pins.patience = time.Millisecond
+			n.intake.window.most = 48
+			n.loop.moveCore = func() (bool, error) { return true, nil }
+			// when the reactor does it by itself depends on who else polls on its core
+			n.loop.changeCore()
 		},
 		wrap: func(_ int, n transport.Transport) transport.Transport { return stuck{n} },
 	})
@@ -56,7 +59,7 @@ func TestEveryCounterMoves(t *testing.T) {
 	b.load(page, 0)                                    // read miss, downgrade
 	b.store(page, 0, 2)                                // upgrade, invalidation
 	eventually(t, "a node has its turn", func() bool {
-		for i := range pagetable.Page(2 * protocol.DefaultCrowd) {
+		for i := range pagetable.Page(2 * protocol.DefaultContentionThreshold) {
 			a.store(page+i, 0, 1)
 			b.store(page+i, 0, 2)
 		}
@@ -72,7 +75,7 @@ func TestEveryCounterMoves(t *testing.T) {
 	a.load(page+1, 0)
 	a.prefetch(page+2, 30, attach.Write)
 	a.acquire(lockName, attach.Write)
-	_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
+	_, waiting := b.call(attach.Call{Op: attach.OpRepair, Object: lockName, Access: attach.Write})
 	b.sync()
 	look() // while something is under way
 	a.die()
@@ -90,16 +93,21 @@ func TestEveryCounterMoves(t *testing.T) {
 	d.unpin(ticket)
 	// A duplicate: the fault is restarted while its answer is held back.
 	far := c.pageAt(0, 100)
-	d.store(far, 0, 1)
+	d.fill(far, 64)
 	c.net.Stall(0, 1)
-	load := b.access(far, false, func([]byte) {})
-	eventually(t, "the fault is counted", func() bool { return c.members[1].counter("pending_objects") > 0 })
+	var loads []chan error
+	for i := range pagetable.Page(64) { // more than may be asked for
+		loads = append(loads, b.access(far+i, false, func([]byte) {}))
+	}
+	eventually(t, "the faults are counted", func() bool { return c.members[1].counter("faults_held_back") > 0 })
 	b.table.Restart(b.id)
 	eventually(t, "the duplicate is counted", func() bool { return c.members[1].counter("faults_duplicate") > 0 })
 	c.net.Resume(0, 1)
-	b.settled(load)
+	for _, load := range loads {
+		b.settled(load)
+	}
 	look()
-	for _, m := range c.members[0].node.metrics() {
+	for _, m := range c.members[0].node.meter.metrics() {
 		if !moved[m.name] && !slices.Contains(countersOfLoss, m.name) && !slices.Contains(countersOfBackups, m.name) {
 			t.Errorf("nothing moves %s (%s)", m.name, m.help)
 		}
@@ -163,7 +171,7 @@ func TestMetricsTwice(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "dsmd", Name: "programs"}, func() float64 { return 0 }))
 	c := start(t, setup{nodes: 1})
-	if err := c.members[0].node.register(registry); err == nil {
+	if err := c.members[0].node.meter.register(registry); err == nil {
 		t.Error("a name that is taken was taken again")
 	}
 	if families, err := registry.Gather(); err != nil || len(families) != 1 {

@@ -13,9 +13,11 @@ import (
 
 // The transports that Config.Transport names.
 const (
-	transportAuto = "auto" // RDMA to the peers where both sides have a usable device, TCP to the others
+	// transportAuto is RDMA to the peers where both sides have a usable device, TCP to the others.
+	transportAuto = "auto"
 	transportTCP  = "tcp"
-	transportRDMA = "rdma" // the same as auto, but a peer that can't be reached by RDMA ends the cluster
+	// transportRDMA is the same, but a peer that can't be reached by RDMA ends the cluster.
+	transportRDMA = "rdma"
 )
 
 // TransportNames are what Config.Transport can be.
@@ -31,20 +33,27 @@ const (
 type network struct {
 	transport.Transport
 	connect func(context.Context) error // connects to all peers
-	links   func() rdma.LinkStats       // nil: TCP alone
-	reason  string                      // why it is what it is, for the log
+	// belong is called when this node, which joins, was let in; nil: nobody wants to know.
+	belong func()
+	links  func() rdma.LinkStats // nil: TCP alone
+	reason string                // why it is what it is, for the log
 }
 
-// openNetwork makes the transport that the configuration asks for, and takes over cfg.Listener when it succeeds.
+// openNetwork makes the transport that the configuration asks for, and takes over cfg.Listener when
+// it succeeds.
 func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 	device, reason, err := chooseDevice(cfg)
 	if err != nil {
 		return nil, err
 	}
 	log := func(line string) { cfg.Log.Info(line) }
+	security := &cfg.Security
+	limit := queueLimit(cfg.RegionBytes/uint64(pageBytes), cfg.Nodes, pageBytes, cfg.Survive)
 	base := tcp.Config{
 		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
-		PageBytes: pageBytes, TLS: cfg.TLS, VerifyPeer: cfg.VerifyPeer, GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
+		PageBytes: pageBytes, MaxQueuedBytes: limit,
+		TLS: security.TLS, LatestTLS: security.LatestTLS, VerifyPeer: security.VerifyPeer, Secret: security.Secret,
+		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
 	}
 	if device != nil {
 		base.Hello = rdma.Hello
@@ -54,19 +63,20 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 		return nil, err
 	}
 	if device == nil {
-		return &network{Transport: peers, connect: peers.Connect, reason: reason}, nil
+		return &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, reason: reason}, nil
 	}
 	fast, err := rdma.New(rdma.Config{
-		Base: peers, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: tcp.DefaultMaxQueuedBytes,
-		Required: cfg.Transport == transportRDMA, Trusted: cfg.TLS != nil, Log: log,
+		Base: peers, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: limit,
+		Required: cfg.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &network{Transport: fast, connect: peers.Connect, links: fast.LinkStats, reason: reason}, nil
+	return &network{Transport: fast, connect: peers.Connect, belong: peers.Belong, links: fast.LinkStats, reason: reason}, nil
 }
 
-// chooseDevice finds the RDMA device to use. nil: none, which is an error only where RDMA is required.
+// chooseDevice finds the RDMA device to use. nil: none, which is an error only where RDMA is
+// required.
 func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
 	switch {
 	case cfg.Transport == transportTCP:
@@ -90,13 +100,14 @@ func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
 	return nil, err.Error(), nil
 }
 
-// CheckTransport says why this machine can't have the transport that is asked for, with the device of that name if it is not "".
+// CheckTransport returns an error that says why, if this machine can't have the transport that is
+// asked for, with the device of that name if it is not "".
 func CheckTransport(name, device string) error {
 	_, _, err := chooseDevice(&Config{Transport: name, RDMADevice: device, Nodes: 2, Peers: make([]string, 2)})
 	return err
 }
 
-// name says how peers are reached, for people.
+// name is how peers are reached, for people.
 func (n *network) name() string {
 	if n.links == nil {
 		return transportTCP
@@ -139,5 +150,5 @@ func Transports() []string {
 	return []string{transportTCP, transportRDMA}
 }
 
-// knownTransport says whether a name is one of TransportNames, or "" for the default.
+// knownTransport is whether a name is one of TransportNames, or "" for the default.
 func knownTransport(name string) bool { return name == "" || slices.Contains(TransportNames, name) }

@@ -10,8 +10,8 @@ import (
 	"dsmd/transport/sim"
 )
 
-// everyHost runs a test on page tables that finish at once and on such that finish later, over a network without and
-// with delays.
+// everyHost runs a test on page tables that finish at once and on such that finish later, over a
+// network without and with delays.
 func everyHost(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 	for name, s := range map[string]setup{
 		"direct":         {nodes: nodes},
@@ -23,8 +23,8 @@ func everyHost(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 	}
 }
 
-// TestPagesTravel follows one page through every kind of fault, for each of its possible homes, and looks at what the nodes
-// count.
+// TestPagesTravel follows one page through every kind of fault, for each of its possible homes, and
+// looks at what the nodes count.
 func TestPagesTravel(t *testing.T) {
 	for home, name := range []string{"home is the first", "home is the second", "home is a third"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,8 @@ func TestInvalidation(t *testing.T) {
 	})
 }
 
-// TestZeroPagesTravelWithoutContents checks that a page of zeros costs no more on the network than the message.
+// TestZeroPagesTravelWithoutContents checks that a page of zeros costs no more on the network than
+// the message.
 func TestZeroPagesTravelWithoutContents(t *testing.T) {
 	c := start(t, setup{nodes: 2})
 	a, b := c.members[0].join(), c.members[1].join()
@@ -88,13 +89,14 @@ func TestZeroPagesTravelWithoutContents(t *testing.T) {
 	c.quiet()
 }
 
-// TestHoldDefersThenServes makes two nodes want one page all the time. Each access gets through, because a page that
-// was just gained is kept for a moment.
+// TestHoldDefersThenServes makes two nodes want one page all the time. Each access gets through,
+// because a page that was just gained is kept for a moment.
 func TestHoldDefersThenServes(t *testing.T) {
 	c := start(t, setup{nodes: 2, change: func(cfg *Config) { cfg.Hold = MaxHold }})
 	a, b := c.members[0].join(), c.members[1].join()
 	page := c.pageAt(0, 0)
-	// On a machine that is very slow at the moment a hold is over before the page is wanted elsewhere.
+	// On a machine that is very slow at the moment a hold is over before the page is wanted
+	// elsewhere.
 	eventually(t, "a page that had just been gained is kept from others", func() bool {
 		a.store(page, 0, 1)
 		b.store(page, 0, 2)
@@ -179,8 +181,8 @@ func TestDuplicateFaults(t *testing.T) {
 	})
 }
 
-// TestAtomicAcrossNodes: indivisible operations of several threads on each of several nodes lose nothing, although the pages
-// are torn from hand to hand and faults are restarted all along.
+// TestAtomicAcrossNodes: indivisible operations of several threads on each of several nodes lose
+// nothing, although the pages are torn from hand to hand and faults are restarted all along.
 func TestAtomicAcrossNodes(t *testing.T) {
 	const threads, rounds, pages = 2, 60, 3
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
@@ -218,8 +220,8 @@ func TestAtomicAcrossNodes(t *testing.T) {
 	})
 }
 
-// TestOperationsEndWithoutPrograms: an operation that is pending when the last program of a node leaves ends nevertheless,
-// and the node sleeps again.
+// TestOperationsEndWithoutPrograms: an operation that is pending when the last program of a node
+// leaves ends nevertheless, and the node sleeps again.
 func TestOperationsEndWithoutPrograms(t *testing.T) {
 	c := start(t, setup{nodes: 2, async: true})
 	a, b := c.members[0].join(), c.members[1].join()
@@ -250,8 +252,8 @@ func TestDeadProgramsPages(t *testing.T) {
 	})
 }
 
-// TestMigration: pages that one node after another reads and writes are soon granted for both at once; pages that one node writes and another
-// reads never are.
+// TestMigration: pages that one node after another reads and writes are soon granted for both at
+// once; pages that one node writes and another reads never are.
 func TestMigration(t *testing.T) {
 	const rounds = 40
 	everyHost(t, 3, func(t *testing.T, c *cluster) {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -92,10 +91,17 @@ func (r *rogue) hear() protocol.Message {
 	return r.last
 }
 
-// TestMalformedMessages: whatever no correct peer says ends the node with an error that names the peer, and programs are told.
+// TestMalformedMessages: whatever no correct peer says ends the node with an error that names the
+// peer, and programs are told.
 func TestMalformedMessages(t *testing.T) {
 	page := func(home uint64) protocol.ObjectID { return protocol.PageObject(home * HomeStripe) }
 	type message = protocol.Message
+	read, grant := protocol.Request{Access: protocol.Read}, protocol.Grant{Access: protocol.Read, Contents: protocol.PageContents}
+	with := func(m message, at int, b byte) []byte {
+		raw := protocol.AppendMessage(nil, &m)
+		raw[at] = b
+		return raw
+	}
 	for name, is := range map[string]struct {
 		raw    []byte
 		m      message
@@ -104,20 +110,21 @@ func TestMalformedMessages(t *testing.T) {
 	}{
 		"no message":                    {raw: []byte{1, 2, 3}, reason: "from node 2: protocol: malformed message"},
 		"unknown kind":                  {raw: make([]byte, 40), reason: "from node 2: protocol: malformed message"},
-		"in the name of another":        {m: message{Kind: protocol.Request, From: 1, Requester: 1, Object: page(0), Access: protocol.Read}, reason: "node 2 sent a message in the name of node 1"},
-		"in the name of the node":       {m: message{Kind: protocol.Request, From: 0, Object: page(0), Access: protocol.Read}, reason: "node 2 sent a message in the name of node 0"},
-		"a page with a request":         {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(0), Access: protocol.Read}, page: true, reason: "node 2 sent a Request whose flags"},
-		"a page with a request, said":   {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData}, page: true, reason: "node 2 sent a page with a Request"},
-		"no page with a grant":          {m: message{Kind: protocol.Grant, From: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData}, reason: "node 2 sent a Grant whose flags"},
-		"a page that is zeros":          {m: message{Kind: protocol.Grant, From: 2, Object: page(0), Access: protocol.Read, Flags: protocol.FlagData | protocol.FlagZero}, page: true, reason: "node 2 sent a page with a Grant"},
-		"a lock with contents":          {m: message{Kind: protocol.Grant, From: 2, Object: protocol.LockObject(3), Access: protocol.Write, Flags: protocol.FlagData}, page: true, reason: "node 2 sent a page with a Grant"},
-		"a grant of what nobody wanted": {m: message{Kind: protocol.Grant, From: 2, Object: page(1), Access: protocol.Read, Flags: protocol.FlagData}, page: true, reason: "node 2 broke the protocol with Grant for page:16"},
-		"a page outside the region":     {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(testPages), Access: protocol.Read}, reason: "node 2 broke the protocol"},
-		"a request at the wrong home":   {m: message{Kind: protocol.Request, From: 2, Requester: 2, Object: page(1), Access: protocol.Read}, reason: "not the object's home"},
-		"an impossible barrier":         {m: message{Kind: protocol.BarrierArrive, From: 2, Object: protocol.LockObject(0), Aux: protocol.MaxParties + 1}, reason: "node 2 broke the protocol with BarrierArrive"},
-		"a name call that is none":      {m: message{Kind: protocol.NameRequest, From: 2, Payload: []byte{9}}, reason: "node 2 broke the protocol with NameRequest"},
-		"pages freed by a stranger":     {m: message{Kind: protocol.Forget, From: 2, Object: page(0), Aux: 1, Payload: protocol.AppendRun(nil, 0, 5)}, reason: "node 2 broke the protocol with Forget"},
-		"a requester not in the job":    {m: message{Kind: protocol.Forward, From: 2, Requester: 3, Object: page(0), Access: protocol.Read}, reason: "node 2 broke the protocol with Forward"},
+		"in the name of another":        {m: read.To(0, page(0)).SentBy(1), reason: "node 2 sent a message in the name of node 1"},
+		"in the name of the node":       {m: read.To(0, page(0)), reason: "node 2 sent a message in the name of node 0"},
+		"a page with a request":         {m: read.To(0, page(0)).SentBy(2), page: true, reason: "node 2 sent a Request that does not say"},
+		"a page with a request, said":   {raw: with(read.To(0, page(0)).SentBy(2), 10, byte(protocol.PageContents)), page: true, reason: "from node 2: protocol: malformed message"},
+		"no page with a grant":          {m: grant.To(0, page(0)).SentBy(2), reason: "node 2 sent a Grant that does not say"},
+		"a page that is zeros":          {m: protocol.Grant{Access: protocol.Read, Contents: protocol.ZeroContents}.To(0, page(0)).SentBy(2), page: true, reason: "node 2 sent a Grant that does not say"},
+		"a lock with contents":          {m: grant.To(0, protocol.LockObject(3)).SentBy(2), page: true, reason: "node 2 sent a page with a Grant"},
+		"a grant of what nobody wanted": {m: grant.To(0, page(1)).SentBy(2), page: true, reason: "node 2 broke the protocol with Grant for page:16"},
+		"a page outside the region":     {m: read.To(0, page(testPages)).SentBy(2), reason: "node 2 broke the protocol"},
+		"a request at the wrong home":   {m: read.To(0, page(1)).SentBy(2), reason: "not the object's home"},
+		"an impossible barrier":         {m: protocol.BarrierArrive{Parties: protocol.MaxParties + 1}.To(0, protocol.LockObject(0)).SentBy(2), reason: "node 2 broke the protocol with BarrierArrive"},
+		"a name call that is none":      {m: protocol.NameRequest{Call: []byte{9}}.To(0).SentBy(2), reason: "node 2 broke the protocol with NameRequest"},
+		"pages freed by a stranger":     {m: protocol.Free{Phase: 1, Run: protocol.AppendRun(nil, 0, 5)}.To(0, page(0)).SentBy(2), reason: "node 2 broke the protocol with Free"},
+		"a requester not in the job":    {m: protocol.Forward{Requester: 3, Access: protocol.Read}.To(0, page(0)).SentBy(2), reason: "node 2 broke the protocol with Forward"},
+		"a field that it has not":       {raw: with(protocol.Done{Access: protocol.Read}.To(0, page(0)).SentBy(2), 6, 1), reason: "from node 2: protocol: malformed message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, rogues := among(t)
@@ -126,7 +133,8 @@ func TestMalformedMessages(t *testing.T) {
 				is.raw = protocol.AppendMessage(nil, &is.m)
 			}
 			rogues[1].sayBytes(is.raw, is.page)
-			rogues[1].say(message{Kind: protocol.Request, From: 1}, false) // what follows does not change the reason
+			// what follows does not change the reason
+			rogues[1].say(protocol.Request{}.To(0, 0).SentBy(1), false)
 			p.wantLost(is.reason)
 			if err := c.members[0].ended(); err == nil || !strings.Contains(err.Error(), is.reason) {
 				t.Errorf("the node ended with %v, want %q", err, is.reason)
@@ -135,8 +143,8 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-// TestInvalidatedOwner: a home upgrades a copy and invalidates it at once, although the page of an owner is forwarded. Were it
-// obeyed, the contents would be lost.
+// TestInvalidatedOwner: a home upgrades a copy and invalidates it at once, although the page of an
+// owner is forwarded. Were it obeyed, the contents would be lost.
 func TestInvalidatedOwner(t *testing.T) {
 	c, rogues := among(t)
 	m, home := c.members[0], rogues[0]
@@ -144,13 +152,13 @@ func TestInvalidatedOwner(t *testing.T) {
 	object := protocol.PageObject(HomeStripe) // home: node 1
 	load := p.access(HomeStripe, false, func([]byte) {})
 	home.hear()
-	home.say(protocol.Message{Kind: protocol.Grant, From: 1, Object: object, Access: protocol.Read, Flags: protocol.FlagZero}, false)
+	home.say(protocol.Grant{Access: protocol.Read, Contents: protocol.ZeroContents}.To(0, object).SentBy(1), false)
 	p.settled(load)
 	p.access(HomeStripe, true, func([]byte) {})
-	for home.hear().Kind != protocol.Request {
+	for home.hear().Kind != protocol.KindRequest {
 	}
-	home.say(protocol.Message{Kind: protocol.Grant, From: 1, Object: object, Access: protocol.Write, Acks: 1}, false)
-	home.say(protocol.Message{Kind: protocol.Invalidate, From: 1, Requester: 2, Object: object}, false)
+	home.say(protocol.Grant{Access: protocol.Write, Acks: 1}.To(0, object).SentBy(1), false)
+	home.say(protocol.Invalidate{Requester: 2}.To(0, object).SentBy(1), false)
 	p.wantLost("the owner is not invalidated")
 	if err := m.ended(); err == nil || !strings.Contains(err.Error(), "node 1 broke the protocol with Invalidate for page:16") {
 		t.Errorf("the node ended with %v", err)
@@ -165,7 +173,8 @@ func TestPeerLost(t *testing.T) {
 	a.settled(waiting)
 	c.net.Crash(2)
 	for i, p := range []*prog{a, b} {
-		p.wantLost(" is lost") // node 2, or the other of these two, which has ended because of node 2
+		// node 2, or the other of these two, which has ended because of node 2
+		p.wantLost(" is lost")
 		if err := c.members[i].ended(); err == nil || !strings.Contains(err.Error(), p.lost) {
 			t.Errorf("node %d ended with %v and told its program %q", i, err, p.lost)
 		}
@@ -188,7 +197,8 @@ func TestPeerLost(t *testing.T) {
 	}
 }
 
-// TestLostBetweenWelcomeAndTrap: a program that is about to attach when a peer is lost is refused, not left to wait for ever.
+// TestLostBetweenWelcomeAndTrap: a program that is about to attach when a peer is lost is refused,
+// not left to wait for ever.
 func TestLostBetweenWelcomeAndTrap(t *testing.T) {
 	c := start(t, setup{nodes: 2})
 	conn := c.members[0].dial()
@@ -205,7 +215,8 @@ func TestLostBetweenWelcomeAndTrap(t *testing.T) {
 	wantRefused(t, handOver(t, conn), attach.RefuseOther, "node 1 is lost")
 }
 
-// TestOrderlyEndOfJob: all programs leave, then the daemons one after another. No node takes that for a failure, and none warns.
+// TestOrderlyEndOfJob: all programs leave, then the daemons one after another. No node takes that
+// for a failure, and none warns.
 func TestOrderlyEndOfJob(t *testing.T) {
 	for round := range 20 {
 		core, logs := observer.New(zapcore.DebugLevel)
@@ -224,7 +235,8 @@ func TestOrderlyEndOfJob(t *testing.T) {
 			p.leave()
 		}
 		for _, m := range c.members {
-			eventually(t, "all programs have left", func() bool { return m.counter("programs") == 0 }) // the one that looks has no rank
+			// the one that looks has no rank
+			eventually(t, "all programs have left", func() bool { return m.counter("programs") == 0 })
 		}
 		for i := range c.members {
 			m := c.members[(i+round)%3]
@@ -244,22 +256,12 @@ func TestOrderlyEndOfJob(t *testing.T) {
 	}
 }
 
-// FuzzPeer lets a peer say anything to a node that has a page, a lock and a wait of each kind: the node either goes on or ends with an
-// error that names the peer.
+// FuzzPeer lets a peer say anything to a node that has a page, a lock and a wait of each kind: the
+// node either goes on or ends with an error that names the peer.
 func FuzzPeer(f *testing.F) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for kind := protocol.Request; kind <= protocol.ForgetAck; kind++ {
-		for range 3 {
-			m := protocol.Message{
-				Kind: kind, Access: protocol.Access(1 + rng.IntN(2)), From: 1, Requester: protocol.NodeID(rng.IntN(3)), Acks: uint16(rng.IntN(3)),
-				Object: protocol.PageObject(rng.Uint64N(40)), Ticket: protocol.Ticket(rng.IntN(4)), Aux: uint32(rng.IntN(4)),
-				Flags: protocol.Flags(rng.IntN(16)),
-			}
-			if rng.IntN(3) == 0 {
-				m.Object = protocol.LockObject(rng.Uint64N(3))
-			}
-			b := protocol.AppendMessage(nil, &m)
-			f.Add(append([]byte{byte(len(b))}, b...))
+	for _, kind := range kinds {
+		for _, s := range variations(kind)[:3] {
+			f.Add(append([]byte{byte(len(s.control))}, s.control...))
 		}
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
@@ -279,9 +281,10 @@ func FuzzPeer(f *testing.F) {
 				continue
 			}
 			if n > 5 {
-				control[4], control[5] = byte(1+i%2), 0 // the sender's name: it is checked elsewhere
+				// the sender's name: it is checked elsewhere
+				control[4], control[5] = byte(1+i%2), 0
 			}
-			rogues[i%2].sayBytes(control, n > 2 && protocol.Flags(control[2])&protocol.FlagData != 0)
+			rogues[i%2].sayBytes(control, n > 10 && control[10] == byte(protocol.PageContents))
 		}
 		m.cancel()
 		if err := m.ended(); err != nil && !strings.Contains(err.Error(), "node 1") && !strings.Contains(err.Error(), "node 2") {

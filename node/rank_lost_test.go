@@ -9,8 +9,9 @@ import (
 	"dsmd/transport/sim"
 )
 
-// TestRanksLostAlone: the program of a rank has died and its node lives. Who waits for it at a barrier is told, who comes later too, and whoever attaches
-// after that; those that are left meet, and nothing else is lost.
+// TestRanksLostAlone: the program of a rank has died and its node lives. Who waits for it at a
+// barrier is told, who comes later too, and whoever attaches after that; those that are left meet,
+// and nothing else is lost.
 func TestRanksLostAlone(t *testing.T) {
 	c := start(t, surviving(3, sim.Options{}))
 	a, b, doomed := c.members[0].join(), c.members[1].join(), c.members[2].join()
@@ -62,7 +63,8 @@ func TestRanksLostAlone(t *testing.T) {
 	c.quiet()
 }
 
-// TestRankLostThenNode: a rank that was lost alone is lost with its node when that is lost too, and counts once.
+// TestRankLostThenNode: a rank that was lost alone is lost with its node when that is lost too, and
+// counts once.
 func TestRankLostThenNode(t *testing.T) {
 	c := start(t, surviving(3, sim.Options{}))
 	a := c.members[0].join()

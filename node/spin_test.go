@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd lets somebody take the core at each of enough vain looks to notice, and says whether the spinner moves.
+// crowd lets somebody take the core at each of enough vain looks to notice. It returns whether the
+// spinner moves.
 func crowd(s *spinner, now time.Duration) (move bool) {
 	taken := int64(0)
 	for range 1 + s.window {
@@ -24,7 +25,8 @@ func TestSpinnerMovesFromACrowdedCore(t *testing.T) {
 	s := newSpinner(0, 0)
 	now := time.Second
 	taken := int64(0)
-	for look := range 10 * s.window { // a program that runs between two events takes the core only now and then
+	// a program that runs between two events takes the core only now and then
+	for look := range 10 * s.window {
 		if look%2 == 0 {
 			taken++
 		}
@@ -39,13 +41,13 @@ func TestSpinnerMovesFromACrowdedCore(t *testing.T) {
 	if s.Until(now) != DefaultSpin {
 		t.Error("it does not poll on its new core")
 	}
-	if crowd(&s, now+settle-1) {
+	if crowd(&s, now+leastStay-1) {
 		t.Error("it moves again at once")
 	}
-	if s.Until(now+settle-1) != DefaultSpin {
+	if s.Until(now+leastStay-1) != DefaultSpin {
 		t.Error("one move in vain stops its polling")
 	}
-	if !crowd(&s, now+settle) {
+	if !crowd(&s, now+leastStay) {
 		t.Error("it stays for ever on its new core")
 	}
 }
@@ -75,7 +77,7 @@ func TestSpinnerPausesWhereAllCoresAreCrowded(t *testing.T) {
 	now := time.Second
 	crowd(&s, now)
 	for range movesInVain {
-		now += settle
+		now += leastStay
 		if !crowd(&s, now) {
 			t.Fatal("it gives up after too few moves")
 		}
@@ -95,7 +97,8 @@ func TestSpinnerPausesWhereAllCoresAreCrowded(t *testing.T) {
 	}
 }
 
-// TestSpinnerStaysWithItsProgram: a program of the node that polls for its reply takes the core at each look, which is no reason to leave it.
+// TestSpinnerStaysWithItsProgram: a program of the node that polls for its reply takes the core at
+// each look, which is no reason to leave it.
 func TestSpinnerStaysWithItsProgram(t *testing.T) {
 	s := newSpinner(0, 0)
 	taken := int64(0)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stage is a point that a fault passes in the daemons that deal with it. Its text is a contract with those who read a log that was written.
+// Stage is a point that a fault passes in the daemons that deal with it. Its text is a contract
+// with those who read a log that was written.
 type Stage string
 
 // The stages that a daemon notes.
@@ -29,7 +30,7 @@ const (
 // MaxStages bounds the capacity of a StageLog: 768 MiB.
 const MaxStages = 1 << 24
 
-// StageRecord says that a page has passed a stage.
+// StageRecord is a stage that a page has passed.
 type StageRecord struct {
 	// Nanos is when, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 	Nanos int64  `json:"ns"`
@@ -38,9 +39,10 @@ type StageRecord struct {
 	What  string `json:"what,omitempty"` // the kind of the message, or the operation
 }
 
-// StageLog has the stages that pages have passed lately in one node, for those who want to know where the time of a fault goes. Its memory is
-// reserved from the start; when it is full the oldest records give way. The node that it is given to (Config.Stages) fills it, and any goroutine may read it
-// meanwhile. A nil *StageLog notes nothing, and costs a comparison.
+// StageLog has the stages that pages have passed lately in one node, for those who want to know
+// where the time of a fault goes. Its memory is reserved from the start; when it is full the oldest
+// records give way. The node that it is given to (Config.Stages) fills it, and any goroutine may
+// read it meanwhile. A nil *StageLog notes nothing, and costs a comparison.
 type StageLog struct {
 	offset time.Duration // from the node's clock to CLOCK_MONOTONIC
 	queued []StageRecord // posted and not sent yet; at most maxQueued, others are not noted as sent
@@ -107,44 +109,44 @@ func (l *StageLog) add(r StageRecord) {
 	l.mu.Unlock()
 }
 
-// noEffect is of stages that are none of an operation.
-const noEffect = protocol.EffectKind(0)
+// noOp is of stages that are none of an operation.
+const noOp = pagetable.Op(0)
 
-// passed notes a stage of a page, and of the operation that carries out an effect.
-func (n *Node) passed(page pagetable.Page, s Stage, kind protocol.EffectKind) {
-	if n.stages == nil {
+// passed notes a stage of a page, and of an operation on it.
+func (m *meter) passed(page pagetable.Page, s Stage, op pagetable.Op) {
+	if m.stages == nil {
 		return
 	}
-	r := StageRecord{Nanos: n.monotonic(), Page: uint64(page), Stage: s}
-	if op := slices.Index(effectOf[:], kind); s == StageDone && op > 0 {
-		r.What = pagetable.Op(op).String()
+	r := StageRecord{Nanos: m.monotonic(), Page: uint64(page), Stage: s}
+	if op != noOp {
+		r.What = op.String()
 	}
-	n.stages.add(r)
+	m.stages.add(r)
 }
 
 // passedBy notes a stage of a message, if it is about a page.
-func (n *Node) passedBy(m *protocol.Message, s Stage) {
-	if n.stages == nil || m.Object.IsLock() || m.Kind >= protocol.BarrierGather && m.Kind <= protocol.BarrierSpreadAck {
+func (m *meter) passedBy(about *protocol.Message, s Stage) {
+	if m.stages == nil || about.Object.IsLock() || about.Kind >= protocol.KindBarrierCombine && about.Kind <= protocol.KindBarrierBroadcastAck {
 		return
 	}
-	r := StageRecord{Nanos: n.monotonic(), Page: m.Object.Page(), Stage: s, What: m.Kind.String()}
-	n.stages.add(r)
-	if s == StagePosted && len(n.stages.queued) < maxQueued {
-		n.stages.queued = append(n.stages.queued, r)
+	r := StageRecord{Nanos: m.monotonic(), Page: about.Object.Page(), Stage: s, What: about.Kind.String()}
+	m.stages.add(r)
+	if s == StagePosted && len(m.stages.queued) < maxQueued {
+		m.stages.queued = append(m.stages.queued, r)
 	}
 }
 
 // passedOn notes that what was posted is with the kernel.
-func (n *Node) passedOn() {
-	if n.stages == nil || len(n.stages.queued) == 0 {
+func (m *meter) passedOn() {
+	if m.stages == nil || len(m.stages.queued) == 0 {
 		return
 	}
-	now := n.monotonic()
-	for _, r := range n.stages.queued {
+	now := m.monotonic()
+	for _, r := range m.stages.queued {
 		r.Nanos, r.Stage = now, StageSent
-		n.stages.add(r)
+		m.stages.add(r)
 	}
-	n.stages.queued = n.stages.queued[:0]
+	m.stages.queued = m.stages.queued[:0]
 }
 
-func (n *Node) monotonic() int64 { return int64(n.clock() + n.stages.offset) }
+func (m *meter) monotonic() int64 { return int64(m.clock.read() + m.stages.offset) }

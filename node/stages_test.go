@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestStagesOfAReadMiss: each node notes what it does for the fault, in the order in which it does it, and the two agree about when that was.
+// TestStagesOfAReadMiss: each node notes what it does for the fault, in the order in which it does
+// it, and the two agree about when that was.
 func TestStagesOfAReadMiss(t *testing.T) {
 	var logs [2]*StageLog
 	c := start(t, setup{nodes: 2, change: func(cfg *Config) {

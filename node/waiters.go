@@ -1,12 +1,18 @@
 package node
 
-import "dsmd/pagetable"
+import (
+	"maps"
+	"slices"
 
-// waiters remembers whose thread waits for an absent page, so that the page is mapped there at once. With one
-// program on the node there is nothing to remember.
+	"dsmd/pagetable"
+)
+
+// waiters remembers whose thread waits for an absent page, so that the page is mapped there at
+// once. With one program on the node there is nothing to remember.
 type waiters struct {
-	procs  []pagetable.ProcID
-	byPage map[pagetable.Page]pagetable.ProcID // pages that were asked for and are not installed yet
+	procs []pagetable.ProcID
+	// byPage has pages that were asked for and are not installed yet.
+	byPage map[pagetable.Page]pagetable.ProcID
 }
 
 func newWaiters() waiters { return waiters{byPage: map[pagetable.Page]pagetable.ProcID{}} }
@@ -14,17 +20,8 @@ func newWaiters() waiters { return waiters{byPage: map[pagetable.Page]pagetable.
 func (w *waiters) attached(id pagetable.ProcID) { w.procs = append(w.procs, id) }
 
 func (w *waiters) detached(id pagetable.ProcID) {
-	for i, p := range w.procs {
-		if p == id {
-			w.procs = append(w.procs[:i], w.procs[i+1:]...)
-			break
-		}
-	}
-	for page, p := range w.byPage {
-		if p == id {
-			delete(w.byPage, page)
-		}
-	}
+	w.procs = slices.DeleteFunc(w.procs, func(p pagetable.ProcID) bool { return p == id })
+	maps.DeleteFunc(w.byPage, func(_ pagetable.Page, p pagetable.ProcID) bool { return p == id })
 }
 
 func (w *waiters) note(page pagetable.Page, id pagetable.ProcID) {

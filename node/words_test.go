@@ -37,7 +37,8 @@ func (p *prog) had(lock uint64) {
 	p.sync()
 }
 
-// TestPublishedLock: a lock that nobody else wants is taken without a call, and goes to another node that wants it.
+// TestPublishedLock: a lock that nobody else wants is taken without a call, and goes to another
+// node that wants it.
 func TestPublishedLock(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
@@ -72,7 +73,8 @@ func TestPublishedLock(t *testing.T) {
 	})
 }
 
-// TestAskedForWhilePublished: a program that asked before it could see that the lock is published gets it by its word.
+// TestAskedForWhilePublished: a program that asked before it could see that the lock is published
+// gets it by its word.
 func TestAskedForWhilePublished(t *testing.T) {
 	c := start(t, setup{nodes: 1})
 	m := c.members[0]
@@ -98,7 +100,8 @@ func TestAskedForWhilePublished(t *testing.T) {
 	c.quiet()
 }
 
-// TestPublishedLockAmongPrograms: what one program takes by its word, others of its node ask for, and its own goroutines that come second.
+// TestPublishedLockAmongPrograms: what one program takes by its word, others of its node ask for,
+// and its own goroutines that come second.
 func TestPublishedLockAmongPrograms(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
@@ -135,7 +138,8 @@ func TestPublishedLockAmongPrograms(t *testing.T) {
 	c.quiet()
 }
 
-// TestPlaceOfTwoLocks: locks with the same place take turns in it, and one that is held there keeps it.
+// TestPlaceOfTwoLocks: locks with the same place take turns in it, and one that is held there keeps
+// it.
 func TestPlaceOfTwoLocks(t *testing.T) {
 	c := start(t, setup{nodes: 1})
 	m := c.members[0]
@@ -159,7 +163,8 @@ func TestPlaceOfTwoLocks(t *testing.T) {
 	c.quiet()
 }
 
-// TestPublishedLockOfDeadProgram: a lock that was held by its word is marked when the program dies, and one that was free is not.
+// TestPublishedLockOfDeadProgram: a lock that was held by its word is marked when the program dies,
+// and one that was free is not.
 func TestPublishedLockOfDeadProgram(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
@@ -169,13 +174,13 @@ func TestPublishedLockOfDeadProgram(t *testing.T) {
 		}
 		a.locks(held)
 		a.locks(wanted)
-		_, waiting := b.call(attach.Call{Op: attach.OpAcquire, Object: wanted, Access: attach.Write})
+		_, waiting := b.call(attach.Call{Op: attach.OpRepair, Object: wanted, Access: attach.Write})
 		eventually(t, "the lock is wanted back", func() bool { return c.members[0].counter("locks_recalled") == 1 })
 		a.die()
 		if r := b.answer(waiting); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
 			t.Errorf("a lock that was held and wanted: %v, rank %d", r.Status, r.Rank)
 		}
-		if r := b.acquire(held, attach.Write); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
+		if r := b.repair(held); r.Status != attach.StatusOwnerDied || r.Rank != 0 {
 			t.Errorf("a lock that was held: %v, rank %d", r.Status, r.Rank)
 		}
 		if r := b.acquire(free, attach.Write); r.Status != attach.StatusOK {
@@ -188,8 +193,8 @@ func TestPublishedLockOfDeadProgram(t *testing.T) {
 	})
 }
 
-// TestScribbledPage: a program that overwrites its control page is cut off as soon as that is found, and its locks pass on. The
-// programs beside it go on.
+// TestScribbledPage: a program that overwrites its control page is cut off as soon as that is
+// found, and its locks pass on. The programs beside it go on.
 func TestScribbledPage(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	a, b := c.members[0].join(), c.members[0].join()
@@ -198,7 +203,7 @@ func TestScribbledPage(t *testing.T) {
 	for i := range a.scribble {
 		a.scribble[i] = 0xff
 	}
-	if r := b.acquire(lockName, attach.Write); r.Status != attach.StatusOwnerDied {
+	if r := b.repair(lockName); r.Status != attach.StatusOwnerDied {
 		t.Errorf("a lock whose word was overwritten: %v", r.Status)
 	}
 	<-a.ended
@@ -208,7 +213,8 @@ func TestScribbledPage(t *testing.T) {
 	b.unlocks(lockName, controlpage.Freed)
 	b.locks(lockName + 1)
 	b.unlocks(lockName+1, controlpage.Freed)
-	// One that says that it gives back what it has not taken is believed; one that gives back what it never had is not.
+	// One that says that it gives back what it has not taken is believed; one that gives back what
+	// it never had is not.
 	b.release(lockName, attach.Write)
 	b.release(lockName, attach.Write)
 	b.release(lockName+2, attach.Write)
@@ -220,7 +226,8 @@ func TestScribbledPage(t *testing.T) {
 	c.quiet()
 }
 
-// TestMovingLock: a lock that is wanted elsewhere all the time goes round, and is published in one place at most.
+// TestMovingLock: a lock that is wanted elsewhere all the time goes round, and is published in one
+// place at most.
 func TestMovingLock(t *testing.T) {
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		var ps []*prog
@@ -264,8 +271,8 @@ func TestMovingLock(t *testing.T) {
 	})
 }
 
-// TestStrictTurn: two nodes that both want a lock all the time have it in turn, and each turn costs two messages: that the one wants it
-// again, and that it is handed over.
+// TestStrictTurn: two nodes that both want a lock all the time have it in turn, and each turn costs
+// two messages: that the one wants it again, and that it is handed over.
 func TestStrictTurn(t *testing.T) {
 	for home := range uint64(2) {
 		c := start(t, setup{nodes: 2})

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/pagetable"
 	"dsmd/protocol"
 )
 
-// TestLostPageIsKnown: a program that has caught a fault learns whether the page is lost, and who had it; and no rank is lost as long as no node is.
+// TestLostPageIsKnown: a program that has caught a fault learns whether the page is lost, and who
+// had it; and no rank is lost as long as no node is.
 func TestLostPageIsKnown(t *testing.T) {
-	c := start(t, setup{nodes: 1, before: func(n *Node) { n.lostPages[5] = 2 }})
+	c := start(t, setup{nodes: 1, before: func(n *Node) { n.losses.pages[5] = 2 }})
 	p := c.members[0].join()
 	if r := p.do(attach.Call{Op: attach.OpLostPage, Object: 5}); r.Status != attach.StatusOK || r.Rank != 2 {
 		t.Errorf("a page that was lost with node 2: %v, node %d", r.Status, r.Rank)
@@ -30,30 +32,30 @@ func TestLostPageIsKnown(t *testing.T) {
 
 // TestLostPagesAreForgotten: freed memory is not lost any more, and its neighbours are.
 func TestLostPagesAreForgotten(t *testing.T) {
-	l := lostPages{3: 1, 4: 1, 5: 2, 6: 2}
+	l := losses{pages: map[pagetable.Page]protocol.NodeID{3: 1, 4: 1, 5: 2, 6: 2}}
 	l.forget(4, 2)
-	if len(l) != 2 || l[3] != 1 || l[6] != 2 {
-		t.Errorf("pages 4 and 5 were freed, and lost are %v", l)
+	if len(l.pages) != 2 || l.pages[3] != 1 || l.pages[6] != 2 {
+		t.Errorf("pages 4 and 5 were freed, and lost are %v", l.pages)
 	}
 }
 
 // TestWhoIsLost: what people are told names the nodes, and the ranks that were lost with each.
 func TestWhoIsLost(t *testing.T) {
-	n := &Node{cfg: Config{Peers: []string{"a:1", "", "c:3"}}}
+	names := nodeNames{"a:1", "", "c:3"}
 	var p program
-	if text := n.whoIsLost(&p); !strings.Contains(text, "not known") {
+	if text := names.whoIsLost(&p); !strings.Contains(text, "not known") {
 		t.Errorf("without a rank that is lost: %q", text)
 	}
-	p.loseRank(7, 2)
-	p.loseRank(4, 1)
-	p.loseRank(2, 2)
-	if text, want := n.whoIsLost(&p), "node 1, with rank 4; node 2 (c:3), with rank 2, 7"; text != want {
+	p.rankLost(7, 2)
+	p.rankLost(4, 1)
+	p.rankLost(2, 2)
+	if text, want := names.whoIsLost(&p), "node 1, with rank 4; node 2 (c:3), with rank 2, 7"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 	for rank := range uint32(2000) {
-		p.loseRank(rank, protocol.NodeID(rank))
+		p.rankLost(rank, protocol.NodeID(rank))
 	}
-	if text := n.whoIsLost(&p); len(text) != attach.MaxText {
+	if text := names.whoIsLost(&p); len(text) != attach.MaxText {
 		t.Errorf("of thousands that are lost %d bytes are said, want %d", len(text), attach.MaxText)
 	}
 }

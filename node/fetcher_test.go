@@ -24,8 +24,8 @@ func (m *member) misses() uint64 {
 	return m.counter("faults_read") + m.counter("faults_write") + m.counter("faults_upgrade")
 }
 
-// TestPrefetch: more pages than a window, of every home, some here already: all are here when the answer comes, so that no access faults
-// for the network's sake.
+// TestPrefetch: more pages than a window, of every home, some here already: all are here when the
+// answer comes, so that no access faults for the network's sake.
 func TestPrefetch(t *testing.T) {
 	const pages = 3*fetchWindow + 17
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
@@ -62,7 +62,8 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// TestPrefetchOverlaps: several calls of several programs for the same pages with different access, and faults in the midst.
+// TestPrefetchOverlaps: several calls of several programs for the same pages with different access,
+// and faults in the midst.
 func TestPrefetchOverlaps(t *testing.T) {
 	const pages = fetchWindow + 40
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
@@ -96,7 +97,8 @@ func TestPrefetchOverlaps(t *testing.T) {
 	})
 }
 
-// TestPrefetchCancel: the answer comes at once, pages on their way arrive for nothing, and the next call works.
+// TestPrefetchCancel: the answer comes at once, pages on their way arrive for nothing, and the next
+// call works.
 func TestPrefetchCancel(t *testing.T) {
 	const pages = 2 * fetchWindow
 	c := start(t, setup{nodes: 2})
@@ -167,8 +169,8 @@ func TestPrefetchWhileFreeing(t *testing.T) {
 	})
 }
 
-// TestPrefetchOfMemoryFreedMeanwhile: a prefetch and a pin that wait for the end of an operation on a page are not
-// forgotten when the page is freed before that end.
+// TestPrefetchOfMemoryFreedMeanwhile: a prefetch and a pin that wait for the end of an operation on
+// a page are not forgotten when the page is freed before that end.
 func TestPrefetchOfMemoryFreedMeanwhile(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
@@ -208,7 +210,8 @@ func TestPrefetchOutside(t *testing.T) {
 	c.quiet()
 }
 
-// TestPrefetchTakesTurns: while a call of many pages that are all here is dealt with, other calls are answered.
+// TestPrefetchTakesTurns: while a call of many pages that are all here is dealt with, other calls
+// are answered.
 func TestPrefetchTakesTurns(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	p, q := c.members[0].join(), c.members[0].join()
@@ -222,8 +225,8 @@ func TestPrefetchTakesTurns(t *testing.T) {
 	c.quiet()
 	// One turn looks at fetchTurn pages, no more.
 	f := &fetch{p: &program{fetches: map[uint64]*fetch{}}, access: 1, end: testPages}
-	n.fill(f)
-	if f.next != fetchTurn || len(n.fetching.ready) != 1 {
+	n.fetcher.fill(f)
+	if f.next != fetchTurn || len(n.fetcher.ready) != 1 {
 		t.Errorf("one turn looked at %d pages, want %d", f.next, fetchTurn)
 	}
 }

@@ -22,8 +22,8 @@ const opRead pagetable.Op = 0
 
 // keepDiary puts a diary in the place of a node's table.
 func keepDiary(n *Node) *diary {
-	d := &diary{bareTable: n.table.(*bareTable), pages: map[pagetable.Op]map[pagetable.Page]int{}}
-	n.table = d
+	d := &diary{bareTable: n.drive.exec.table.(*bareTable), pages: map[pagetable.Op]map[pagetable.Page]int{}}
+	n.drive.exec.table = d
 	return d
 }
 
@@ -75,16 +75,16 @@ func (d *diary) Read(first pagetable.Page, into ...[]byte) error {
 	return d.bareTable.Read(first, into...)
 }
 
-// TestNeighboursTogether: what a walk over an array makes two nodes do to many pages is done by few calls, to each page once.
+// TestNeighboursTogether: what a walk over an array makes two nodes do to many pages is done by few
+// calls, to each page once.
 func TestNeighboursTogether(t *testing.T) {
 	const pages = 60
 	for _, write := range []bool{false, true} {
 		t.Run(fmt.Sprintf("write=%v", write), func(t *testing.T) {
 			p := newPair(t)
 			for _, n := range p.nodes {
-				n.rules.Hold = 0 // holds are waiting, and would part what comes together
-				n.engine = protocol.New(n.rules)
-				n.extents.add(0, pages, "")
+				withoutHolds(n) // they are waiting, and would part what comes together
+				n.intake.extents.Add(0, pages, "")
 			}
 			for page := range pagetable.Page(pages) {
 				p.gain(0, page, true)
@@ -92,7 +92,7 @@ func TestNeighboursTogether(t *testing.T) {
 			there, here := keepDiary(p.nodes[0]), keepDiary(p.nodes[1])
 			p.thread = 1 << 20
 			for page := range pagetable.Page(pages) {
-				if p.nodes[1].engine.Access(protocol.PageObject(uint64(page))) == protocol.None {
+				if p.nodes[1].drive.engine.Access(protocol.PageObject(uint64(page))) == protocol.None {
 					p.gain(1, page, write)
 					p.thread = 1 << 20
 				}
@@ -134,18 +134,17 @@ func wantTogether(t *testing.T, who string, d *diary, op pagetable.Op, pages int
 	}
 }
 
-// TestRunsKeepTheOrder: what is to be sent is read before anything is done to the page, nothing overtakes it, and a run ends where the next page or
-// another operation does not continue it.
-func TestRunsKeepTheOrder(t *testing.T) {
+// TestBatchesKeepTheOrder: what is to be sent is read before anything is done to the page, nothing
+// overtakes it, and a batch ends where the next page or another operation does not continue it.
+func TestBatchesKeepTheOrder(t *testing.T) {
 	n := newPair(t).nodes[0]
 	d := keepDiary(n)
 	d.pending = true // so that the engine, which has decided none of this, hears nothing of it
 	out := n.net.Transport.(*ringNet).out
 	grant := func(page uint64) {
-		n.send(&protocol.Message{Kind: protocol.Grant, To: 1, Requester: 1, Access: protocol.Read, Object: protocol.PageObject(page), Flags: protocol.FlagData})
+		n.drive.exec.send(&protocol.Effect{Source: protocol.SourcePage, Message: protocol.Grant{Access: protocol.Read, Contents: protocol.PageContents}.To(1, protocol.PageObject(page))})
 	}
-	operate := func(op pagetable.Op, page pagetable.Page) { n.operate(op, page, false, 1, nil, nil) }
-	n.gather()
+	operate := func(op pagetable.Op, page pagetable.Page) { n.drive.exec.start(operation{op: op, page: page, proc: 1}) }
 	grant(5)
 	grant(6)
 	grant(9)
@@ -157,8 +156,8 @@ func TestRunsKeepTheOrder(t *testing.T) {
 		t.Errorf("within the turn the table was asked for %q, want %q", got, want)
 	}
 	grant(20)
-	n.send(&protocol.Message{Kind: protocol.Done, To: 1, Access: protocol.Read, Object: protocol.PageObject(21)})
-	n.settle()
+	n.drive.exec.send(&protocol.Effect{Message: protocol.Done{Access: protocol.Read}.To(1, protocol.PageObject(21))})
+	n.drive.end()
 	if got, want := d.calls[4:], []string{"read 20+1", "make writable 7+1"}; !slices.Equal(got, want) {
 		t.Errorf("at its end the table was asked for %q, want %q", got, want)
 	}
@@ -175,21 +174,20 @@ func TestRunsKeepTheOrder(t *testing.T) {
 	}
 }
 
-// TestFullRunLeavesAtOnce: a peer gets the pages of a run while the next are still dealt with.
-func TestFullRunLeavesAtOnce(t *testing.T) {
+// TestFullBatchLeavesAtOnce: a peer gets the pages of a batch while the next are still dealt with.
+func TestFullBatchLeavesAtOnce(t *testing.T) {
 	n := newPair(t).nodes[0]
 	d := keepDiary(n)
 	out := n.net.Transport.(*ringNet).out
-	most := n.runs.most
-	n.gather()
+	most := n.drive.exec.batch.most
 	for page := range most + 1 {
-		n.send(&protocol.Message{Kind: protocol.Grant, To: 1, Requester: 1, Access: protocol.Read, Object: protocol.PageObject(uint64(page)), Flags: protocol.FlagData})
+		n.drive.exec.send(&protocol.Effect{Source: protocol.SourcePage, Message: protocol.Grant{Access: protocol.Read, Contents: protocol.PageContents}.To(1, protocol.PageObject(uint64(page)))})
 	}
 	if out.flushed != most {
 		t.Errorf("within the turn %d of %d pages have left, want %d", out.flushed, most+1, most)
 	}
-	n.settle()
-	n.flush()
+	n.drive.end()
+	n.drive.exec.out.flush()
 	if out.flushed != most+1 {
 		t.Errorf("after the turn %d of %d pages have left", out.flushed, most+1)
 	}
@@ -198,20 +196,20 @@ func TestFullRunLeavesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongRunComesAfterMessages: what waits to be sent leaves before a long run is operated on, and stays together with what follows from a short one.
-func TestLongRunComesAfterMessages(t *testing.T) {
-	for _, count := range []int{1, longRun - 1, longRun} {
+// TestLongBatchComesAfterMessages: what waits to be sent leaves before a long batch is operated on,
+// and stays together with what follows from a short one.
+func TestLongBatchComesAfterMessages(t *testing.T) {
+	for _, count := range []int{1, longBatch - 1, longBatch} {
 		n := newPair(t).nodes[0]
 		keepDiary(n).pending = true
-		n.gather()
-		n.send(&protocol.Message{Kind: protocol.Request, To: 1, Requester: 0, Access: protocol.Read, Object: protocol.PageObject(30)})
+		n.drive.exec.send(&protocol.Effect{Message: protocol.Request{Access: protocol.Read}.To(1, protocol.PageObject(30))})
 		for page := range pagetable.Page(count) {
-			n.operate(pagetable.OpDowngrade, page, false, 0, nil, nil)
+			n.drive.exec.start(operation{op: pagetable.OpDowngrade, page: page})
 		}
-		n.settle()
+		n.drive.end()
 		left := n.net.Transport.(*ringNet).out.flushed
-		if want := count / longRun; left != want {
-			t.Errorf("with a run of %d pages %d messages have left before the end of the look, want %d", count, left, want)
+		if want := count / longBatch; left != want {
+			t.Errorf("with a batch of %d pages %d messages have left before the end of the look, want %d", count, left, want)
 		}
 	}
 }

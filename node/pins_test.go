@@ -57,13 +57,14 @@ func TestPin(t *testing.T) {
 	})
 }
 
-// TestPinIsBroken: who waits for a pinned page waits for the node's patience, not for ever; also a thread of the pinning program itself, which
-// may be what keeps it from ending the pin.
+// TestPinIsBroken: who waits for a pinned page waits for the node's patience, not for ever; also a
+// thread of the pinning program itself, which may be what keeps it from ending the pin.
 func TestPinIsBroken(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		c := start(t, setup{
-			nodes: 2, async: async, before: func(n *Node) { n.patience = 20 * time.Millisecond },
-			change: func(cfg *Config) { cfg.Spin = -1 }, // as a daemon that has had nothing to do for long
+			nodes: 2, async: async, before: func(n *Node) { n.pins.patience = 20 * time.Millisecond },
+			// as a daemon that has had nothing to do for long
+			change: func(cfg *Config) { cfg.Spin = -1 },
 		})
 		a, b := c.members[0].join(), c.members[1].join()
 		page := c.pageAt(1, 0)
@@ -88,8 +89,8 @@ func TestPinIsBroken(t *testing.T) {
 // putOff is how many operations have had to wait for the end of a pin.
 func putOff(m *member) uint64 { return m.counter("pin_waits") }
 
-// TestPinIsSharedOnNode: a second program of the node can use a page that another node wants and the first has pinned, or
-// the two would wait for each other.
+// TestPinIsSharedOnNode: a second program of the node can use a page that another node wants and
+// the first has pinned, or the two would wait for each other.
 func TestPinIsSharedOnNode(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		c := start(t, setup{nodes: 2, ranks: 3, async: async})
@@ -110,8 +111,8 @@ func TestPinIsSharedOnNode(t *testing.T) {
 	}
 }
 
-// TestPinBesideAPin: a program that pins a page for reading, after another node has asked for it, takes nothing from the program
-// that has pinned it for writing.
+// TestPinBesideAPin: a program that pins a page for reading, after another node has asked for it,
+// takes nothing from the program that has pinned it for writing.
 func TestPinBesideAPin(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		c := start(t, setup{nodes: 2, ranks: 3, async: async})
@@ -133,8 +134,8 @@ func TestPinBesideAPin(t *testing.T) {
 	}
 }
 
-// TestPinOfFreedMemory: a program that frees what it has pinned keeps others waiting, but its pin gives nobody more access than
-// the node has.
+// TestPinOfFreedMemory: a program that frees what it has pinned keeps others waiting, but its pin
+// gives nobody more access than the node has.
 func TestPinOfFreedMemory(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		c := start(t, setup{nodes: 2, ranks: 3, async: async})
@@ -162,7 +163,8 @@ func TestPinOfFreedMemory(t *testing.T) {
 	}
 }
 
-// TestPinsEndWithTheirProgram: neither a pin nor one that is being waited for outlives its program or its call.
+// TestPinsEndWithTheirProgram: neither a pin nor one that is being waited for outlives its program
+// or its call.
 func TestPinsEndWithTheirProgram(t *testing.T) {
 	everyHost(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()

@@ -14,9 +14,10 @@ import (
 // errVerdict is the opinion of somebody who watches the nodes.
 var errVerdict = errors.New("it has not answered for a week")
 
-// TestIdleNodeEnds: a node without programs that has lost a peer takes no programs, and ends by itself with an error that says so.
+// TestIdleNodeEnds: a node without programs that has lost a peer takes no programs, and ends by
+// itself with an error that says so.
 func TestIdleNodeEnds(t *testing.T) {
-	c := start(t, setup{nodes: 3, before: func(n *Node) { n.farewell = 10 * time.Millisecond }})
+	c := start(t, setup{nodes: 3, before: func(n *Node) { n.end.farewell = 10 * time.Millisecond }})
 	c.net.Crash(1)
 	for _, i := range []int{0, 2} {
 		if err := c.members[i].ended(); !errors.Is(err, errIdle) || !strings.Contains(err.Error(), "node 1 is lost") {
@@ -25,12 +26,12 @@ func TestIdleNodeEnds(t *testing.T) {
 	}
 }
 
-// TestPeerFailed: what somebody else says of a peer ends the node, with the reason given, whether a program is attached or not. Nobody is
-// told twice.
+// TestPeerFailed: what somebody else says of a peer ends the node, with the reason given, whether a
+// program is attached or not. Nobody is told twice.
 func TestPeerFailed(t *testing.T) {
 	for name, attached := range map[string]bool{"idle": false, "with a program": true} {
 		t.Run(name, func(t *testing.T) {
-			c := start(t, setup{nodes: 3, before: func(n *Node) { n.farewell = 10 * time.Millisecond }})
+			c := start(t, setup{nodes: 3, before: func(n *Node) { n.end.farewell = 10 * time.Millisecond }})
 			m := c.members[0]
 			if attached {
 				m.join()
@@ -49,7 +50,8 @@ func TestPeerFailed(t *testing.T) {
 	}
 }
 
-// TestPeerFailedWhileConnecting: a peer that is lost before all are connected is not waited for, whether that is known before or turns out then.
+// TestPeerFailedWhileConnecting: a peer that is lost before all are connected is not waited for,
+// whether that is known before or turns out then.
 func TestPeerFailedWhileConnecting(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "meanwhile": false} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +60,7 @@ func TestPeerFailedWhileConnecting(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer wake.Close()
-			n := &Node{cfg: Config{Nodes: 2}, wake: wake, net: &network{}}
+			n := &Node{cfg: Config{Nodes: 2}, news: &news{wake: wake}, net: &network{}}
 			if before {
 				n.PeerFailed(1, errVerdict)
 			}

@@ -1,28 +1,38 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"dsmd/internal/agreement"
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
+	"dsmd/pagetable/pagetabletest"
 	"dsmd/transport"
 	"dsmd/transport/sim"
 )
 
+// drain tells the node to leave. The answer comes by the connection, which is closed when the test
+// ends.
+func (m *member) drain() *attach.Conn {
+	m.Helper()
+	conn := m.dial()
+	m.Cleanup(func() { conn.Close() })
+	if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
+		m.Fatal(refused.Reason)
+	}
+	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpDrain, Ticket: 1}))
+	return conn
+}
+
 // drainNode tells a node to leave and waits until it has.
 func (c *cluster) drainNode(m *member) {
 	c.Helper()
-	conn := m.dial()
-	defer conn.Close()
-	if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
-		c.Fatal(refused.Reason)
-	}
-	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpDrain, Ticket: 1}))
-	f, err := conn.ReadFrame()
+	f, err := m.drain().ReadFrame()
 	if err != nil {
 		c.Fatalf("node %d has not answered: %v; it has ended with %v", m.node.cfg.Self, err, m.ended())
 	}
@@ -67,8 +77,9 @@ func (c *cluster) inView(epoch uint64, members ...int) {
 	}
 }
 
-// TestRollingRestart: each node leaves in turn and comes back, as a process that knows nothing, and nothing is lost: pages, whoever had them and wherever
-// they had their homes, names that stay, and locks.
+// TestRollingRestart: each node leaves in turn and comes back, as a process that knows nothing, and
+// nothing is lost: pages, whoever had them and wherever they had their homes, names that stay, and
+// locks.
 func TestRollingRestart(t *testing.T) {
 	s := surviving(3, sim.Options{})
 	c := start(t, s)
@@ -132,13 +143,15 @@ func TestRollingRestart(t *testing.T) {
 	c.quiet()
 }
 
-// reticent is what is common to transports that keep some of what they have to tell to themselves for a time.
+// reticent is what is common to transports that keep some of what they have to tell to themselves
+// for a time.
 type reticent struct {
 	transport.Transport
 	kept []func(transport.Handler)
 }
 
-// pollFor tells h what was kept, if it is to be told now, and then polls for through, which may keep more.
+// pollFor tells h what was kept, if it is to be told now, and then polls for through, which may
+// keep more.
 func (r *reticent) pollFor(h, through transport.Handler, most int, now bool) (int, error) {
 	if now {
 		for _, tell := range r.kept {
@@ -179,8 +192,9 @@ func (k keeper) Frame(from transport.NodeID, control []byte, payload transport.P
 	k.Handler.Frame(from, control, payload)
 }
 
-// TestNewcomerMeetsAll: a node that is started anew is let in only when nobody takes it for its predecessor any more. Else the loss of that, of which a member hears late, would
-// be taken for its own.
+// TestNewcomerMeetsAll: a node that is started anew is let in only when nobody takes it for its
+// predecessor any more. Else the loss of that, of which a member hears late, would be taken for its
+// own.
 func TestNewcomerMeetsAll(t *testing.T) {
 	s := surviving(3, sim.Options{})
 	late := &unaware{}
@@ -217,7 +231,8 @@ func TestNewcomerMeetsAll(t *testing.T) {
 	fresh.leave()
 }
 
-// inattentive is a transport that keeps frames to itself until it is told not to: those of the protocol, or all, the latter until a peer is lost.
+// inattentive is a transport that keeps frames to itself until it is told not to: those of the
+// protocol, or all, the latter until a peer is lost.
 type inattentive struct {
 	reticent
 	protocol atomic.Bool
@@ -247,7 +262,8 @@ func (s selective) PeerDown(peer transport.NodeID, err error) {
 	s.d.all.Store(false)
 }
 
-// TestNewcomerWaitsForOthers: a node that has just come, and is in a view that nobody has gone on with yet, cannot tell whether enough are left when another is lost. The others can.
+// TestNewcomerWaitsForOthers: a node that has just come, and is in a view that nobody has gone on
+// with yet, cannot tell whether enough are left when another is lost. The others can.
 func TestNewcomerWaitsForOthers(t *testing.T) {
 	s := surviving(3, sim.Options{})
 	s.change = func(c *Config) { c.Survive, c.NoQuorum = true, noQuorumEnd }
@@ -274,9 +290,118 @@ func TestNewcomerWaitsForOthers(t *testing.T) {
 	d.protocol.Store(false)
 	c.inView(3, 0, 2)
 	fresh := c.members[2].join()
-	if r := fresh.acquire(5, attach.Write); r.Status != attach.StatusOK && r.Status != attach.StatusOwnerDied {
+	if r := fresh.repair(5); r.Status != attach.StatusOK && r.Status != attach.StatusOwnerDied {
 		t.Errorf("a lock is granted with %v", r.Status)
 	}
 	fresh.release(5, attach.Write)
 	fresh.leave()
+}
+
+// leaveBehind has a program of the node bind and keep a page, store value into its second word, and
+// leave. It returns the page.
+func (m *member) leaveBehind(name string, value uint64) pagetable.Page {
+	m.Helper()
+	writer := m.join()
+	first := writer.bind(name, 1)
+	writer.ok(nameCall(attach.OpKeep, name))
+	writer.store(first, 8, value)
+	writer.leave()
+	eventually(m, "the program has left", func() bool { return m.counter("programs") == 0 })
+	m.programs = nil
+	return first
+}
+
+// wantAnswer waits for what a node says to who has told it to leave.
+func wantAnswer(t *testing.T, conn *attach.Conn, kind attach.Kind) {
+	t.Helper()
+	switch f, err := conn.ReadFrame(); {
+	case err != nil:
+		t.Error(err)
+	case f.Kind != kind:
+		t.Errorf("who has told it to leave is answered with %v %q", f.Kind, f.Body)
+	}
+}
+
+// unheard is a transport by which a node never gets to say that all it had is handed over.
+type unheard struct {
+	transport.Transport
+	said chan struct{} // closed when it would have said so
+	once sync.Once
+}
+
+func (u *unheard) Send(to transport.NodeID, control []byte, payload transport.Payload) error {
+	if control[0] == emptyMark {
+		u.once.Do(func() { close(u.said) })
+		return nil
+	}
+	return u.Transport.Send(to, control, payload)
+}
+
+// TestCutOffWhenHandedOver: a node that was told to leave is cut off when the others have all that
+// it had. It has left then, though nobody can tell it that it is left out.
+func TestCutOffWhenHandedOver(t *testing.T) {
+	s := surviving(3, sim.Options{})
+	u := &unheard{said: make(chan struct{})}
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != 2 {
+			return peers
+		}
+		u.Transport = peers
+		return u
+	}
+	c := start(t, s)
+	m := c.members[2]
+	first := m.leaveBehind("x", 7)
+
+	conn := m.drain()
+	<-u.said
+	c.sever(2)
+	wantAnswer(t, conn, attach.KindReply)
+	if err := m.ended(); err != nil {
+		t.Errorf("the node ends with %v", err)
+	}
+	c.without(2)
+	c.inView(2, 0, 1)
+	p := c.members[0].join()
+	if got := p.bind("x", 1); got != first {
+		t.Fatalf("the memory is at page %d now, and was at %d", got, first)
+	}
+	p.wantLoad(first, 8, 7)
+	c.quiet()
+}
+
+// TestLostWhileLeaving: a node that was told to leave and that the others lose before they have
+// what it has does not say that they have it.
+func TestLostWhileLeaving(t *testing.T) {
+	s := surviving(3, sim.Options{})
+	d := &inattentive{}
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != 2 {
+			return peers
+		}
+		d.Transport = peers
+		return d
+	}
+	c := start(t, s)
+	m := c.members[2]
+	first := m.leaveBehind("x", 7)
+
+	d.protocol.Store(true) // nothing is handed over
+	conn := m.drain()
+	c.inView(1, 0, 1, 2)
+	c.net.Cut(0, 2)
+	wantAnswer(t, conn, attach.KindLost)
+	if err := m.ended(); !errors.Is(err, ErrExcluded) {
+		t.Errorf("the node ends with %v", err)
+	}
+	c.without(2)
+	c.inView(2, 0, 1)
+	p := c.members[0].join()
+	if got := p.bind("x", 1); got != first {
+		t.Fatalf("the memory is at page %d now, and was at %d", got, first)
+	}
+	if err := <-p.access(first, false, func([]byte) {}); !errors.Is(err, pagetabletest.ErrLost) {
+		t.Errorf("the page that was on it alone: %v", err)
+	}
+	c.quiet()
 }

@@ -1,0 +1,169 @@
+package node
+
+import (
+	"sync/atomic"
+
+	"dsmd/transport"
+)
+
+// counters are what a node counts. The reactor writes them; anybody reads them.
+type counters struct {
+	faultCounts
+	pageCounts
+	callCounts
+	guessCounts
+	loopCounts
+	lossCounts
+}
+
+// faultCounts are faults by what they needed.
+type faultCounts struct {
+	readMisses, writeMisses, upgrades, maps atomic.Uint64
+	duplicates                              atomic.Uint64 // that were being served already
+	parkedFaults                            atomic.Uint64 // that had to wait for the window
+	faultNanos                              atomic.Uint64 // summed over threads
+}
+
+type pageCounts struct {
+	zeroInstalls, zeroPages                        atomic.Uint64
+	pagesSent, pagesReceived                       atomic.Uint64
+	invalidations, downgrades, revokes, pageLeases atomic.Uint64
+	contendedPages                                 atomic.Uint64
+	batches, batchPages                            atomic.Uint64
+}
+
+// callCounts are what programs ask for.
+type callCounts struct {
+	lockCalls, barrierCalls, nameCalls, commits atomic.Uint64
+	prefetches, prefetchedPages                 atomic.Uint64
+	pins, pinWaits, pinBreaks                   atomic.Uint64
+	wordsPublished, wordsRecalled               atomic.Uint64
+	ownerDied                                   atomic.Uint64
+	lockNanos, barrierNanos                     atomic.Uint64 // summed over threads
+}
+
+// guessCounts are pages that no thread had asked for.
+type guessCounts struct {
+	aheadPages, neighbourPages, groupLeases atomic.Uint64
+}
+
+type loopCounts struct {
+	sleeps, moves, programsSeen atomic.Uint64
+	objects, pending, programs  atomic.Int64 // gauges
+}
+
+type lossCounts struct {
+	nodesLost, pagesLost, recoveries              atomic.Uint64
+	backupsSent, restored                         atomic.Uint64
+	epoch, handedOver, members, noQuorum, backups atomic.Int64 // gauges
+}
+
+// metric names a counter once, for Prometheus and for the programs' Stats call.
+type metric struct {
+	name, help string
+	gauge      bool
+	read       func() uint64
+}
+
+func counter(v *atomic.Uint64, name, help string) metric { return metric{name, help, false, v.Load} }
+
+func gauge(v *atomic.Int64, name, help string) metric {
+	return metric{name, help, true, func() uint64 { return uint64(max(v.Load(), 0)) }}
+}
+
+func (c *faultCounts) metrics() []metric {
+	return []metric{
+		counter(&c.readMisses, "faults_read", "Faults that needed a read copy from another node."),
+		counter(&c.writeMisses, "faults_write", "Faults that needed a writable copy."),
+		counter(&c.upgrades, "faults_upgrade", "Faults that made a read copy writable."),
+		counter(&c.maps, "faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived."),
+		counter(&c.duplicates, "faults_duplicate", "Faults reported again while they were being served."),
+		counter(&c.parkedFaults, "faults_held_back", "Faults that waited because this node had asked for as many pages as it may at a time."),
+		counter(&c.faultNanos, "fault_wait_ns", "Time from faults to their resolution, summed over pages, in nanoseconds."),
+	}
+}
+
+func (c *pageCounts) metrics() []metric {
+	return []metric{
+		counter(&c.zeroInstalls, "zero_installs", "Pages that began here as zeros: nobody had touched them, or they were zeros where they came from."),
+		counter(&c.zeroPages, "zero_pages", "Pages of zeros that were sent without their contents."),
+		counter(&c.pagesSent, "pages_sent", "Pages sent to other nodes."),
+		counter(&c.pagesReceived, "pages_received", "Pages received from other nodes."),
+		counter(&c.invalidations, "invalidations", "Read copies given up because another node writes."),
+		counter(&c.downgrades, "downgrades", "Writable copies made read-only because another node reads."),
+		counter(&c.revokes, "revokes", "Copies given up to another node."),
+		counter(&c.pageLeases, "holds", "Times that a page was kept a moment longer because it had just arrived."),
+		counter(&c.contendedPages, "contended_pages", "Pages that a writer on another node took before any program here had synchronised: false sharing."),
+		counter(&c.batches, "runs", "Operations that were done to several neighbouring pages at once."),
+		counter(&c.batchPages, "run_pages", "Pages to which they were done."),
+	}
+}
+
+func (c *callCounts) metrics() []metric {
+	return []metric{
+		counter(&c.lockCalls, "lock_calls", "Acquisitions of locks by calls; others are not counted."),
+		counter(&c.barrierCalls, "barrier_calls", "Arrivals at barriers and reductions."),
+		counter(&c.wordsPublished, "locks_published", "Times that a lock which stayed here was put where its program takes it without a call."),
+		counter(&c.wordsRecalled, "locks_recalled", "Times that somebody else wanted such a lock."),
+		counter(&c.nameCalls, "name_calls", "Allocations and frees."),
+		counter(&c.prefetches, "prefetch_calls", "Prefetch calls."),
+		counter(&c.prefetchedPages, "prefetched_pages", "Pages that prefetch calls asked for."),
+		counter(&c.pins, "pin_calls", "Pin calls."),
+		counter(&c.pinWaits, "pin_waits", "Pages that another node wanted and had to wait for, because a program had pinned them."),
+		counter(&c.pinBreaks, "pin_breaks", "Pins that were broken because others had waited too long for the page."),
+		counter(&c.ownerDied, "owner_deaths", "Locks whose holder died."),
+		counter(&c.lockNanos, "lock_wait_ns", "Time that calls waited for locks, in nanoseconds."),
+		counter(&c.barrierNanos, "barrier_wait_ns", "Time that calls waited at barriers, in nanoseconds."),
+		counter(&c.commits, "commit_calls", "Commits of replicated memory that programs have asked for."),
+	}
+}
+
+func (c *guessCounts) metrics() []metric {
+	return []metric{
+		counter(&c.aheadPages, "ahead_pages", "Pages that were asked for ahead of a thread that goes over a run of pages."),
+		counter(&c.groupLeases, "turns", "Turns in which this node kept pages for which many nodes fight, and programs missed some."),
+		counter(&c.neighbourPages, "around_pages", "Pages that were asked for in turns, around those that threads missed."),
+	}
+}
+
+func (c *loopCounts) metrics() []metric {
+	return []metric{
+		counter(&c.sleeps, "sleeps", "Times that the reactor went to sleep."),
+		counter(&c.moves, "core_changes", "Times that the reactor moved to another core, away from others that polled or computed on its own."),
+		counter(&c.programsSeen, "programs_seen", "Programs that have attached."),
+		gauge(&c.objects, "known_objects", "Pages and locks that this node knows."),
+		gauge(&c.pending, "pending_objects", "Pages and locks with something under way."),
+		gauge(&c.programs, "programs", "Programs attached now."),
+	}
+}
+
+func (c *lossCounts) metrics() []metric {
+	return []metric{
+		gauge(&c.epoch, "epoch", "The view of the cluster that this node is in: 0 until nodes are lost, and one more with each time that the others went on."),
+		gauge(&c.handedOver, "epoch_handed_over", "The last view in which this node has handed over all that others keep since then: backups of replicated memory, and what leaving nodes had. When it is that of dsmd_epoch on all nodes, others may be lost."),
+		gauge(&c.members, "members", "Nodes in that view, this one included."),
+		counter(&c.nodesLost, "nodes_lost", "Nodes without which this one has gone on."),
+		counter(&c.recoveries, "recoveries", "Recoveries from the loss of nodes that are over."),
+		counter(&c.pagesLost, "pages_lost", "Pages that programs of this node wanted and whose only copy was on a node that is lost."),
+		counter(&c.backupsSent, "backups_sent", "Pages of replicated memory sent to nodes that keep backups of them."),
+		gauge(&c.backups, "backups", "Pages of which this node keeps a backup."),
+		counter(&c.restored, "backups_restored", "Pages of lost nodes that came back from backups of this node."),
+		gauge(&c.noQuorum, "no_quorum", "1 while programs wait because too few nodes are left, else 0."),
+	}
+}
+
+// transportMetrics are what every transport counts.
+func transportMetrics(read func() transport.Stats) []metric {
+	of := func(field func(transport.Stats) uint64) func() uint64 {
+		return func() uint64 { return field(read()) }
+	}
+	return []metric{
+		{"messages_sent", "Messages sent to other nodes.", false, of(func(s transport.Stats) uint64 { return s.FramesSent })},
+		{"messages_received", "Messages received from other nodes.", false, of(func(s transport.Stats) uint64 { return s.FramesReceived })},
+		{"bytes_sent", "Bytes sent to other nodes, headers included.", false, of(func(s transport.Stats) uint64 { return s.BytesSent })},
+		{"bytes_received", "Bytes received from other nodes, headers included.", false, of(func(s transport.Stats) uint64 { return s.BytesReceived })},
+		{"send_calls", "System calls that sent.", false, of(func(s transport.Stats) uint64 { return s.SendCalls })},
+		{"receive_calls", "System calls that received.", false, of(func(s transport.Stats) uint64 { return s.ReceiveCalls })},
+		{"send_queue_bytes", "Bytes queued for peers that do not take them.", true, of(func(s transport.Stats) uint64 { return s.QueuedBytes })},
+	}
+}

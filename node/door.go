@@ -1,0 +1,168 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/netio"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// door is where programs connect.
+type door struct {
+	poller *netio.Poller
+	fd     int // the listening socket, non-blocking
+	spare  int // a descriptor set aside, see acceptSpare; -1: there is none
+	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other
+	// users.
+	peer func(fd int) (pid int, uid uint32, err error)
+}
+
+// newDoor makes a door, which is closed until open is called.
+func newDoor(poller *netio.Poller, socket *net.UnixListener) (*door, error) {
+	fd, err := detachListener(socket)
+	if err != nil {
+		return nil, fmt.Errorf("node: the socket for programs: %w", err)
+	}
+	d := &door{poller: poller, fd: fd, peer: attach.Peer}
+	d.openSpare()
+	return d, nil
+}
+
+// detachListener returns a descriptor of its own for the listening socket. The listener itself
+// stays open, so that closing it at the end removes a socket file.
+func detachListener(l *net.UnixListener) (int, error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return -1, err
+	}
+	if dupErr != nil {
+		return -1, dupErr
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// open lets programs in.
+func (d *door) open() error {
+	if err := d.poller.Add(d.fd, tokenAccept); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+func (d *door) close() {
+	d.closeSpare()
+	unix.Close(d.fd)
+}
+
+// openSpare sets a descriptor aside for acceptSpare. If there is none, the next acceptSpare does
+// without.
+func (d *door) openSpare() {
+	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		fd = -1
+	}
+	d.spare = fd
+}
+
+func (d *door) closeSpare() {
+	if d.spare >= 0 {
+		unix.Close(d.spare)
+		d.spare = -1
+	}
+}
+
+// accept takes the programs that have connected.
+func (s *programs) accept() (any bool) {
+	for ; ; any = true {
+		fd, err := attach.Accept(s.door.fd)
+		switch {
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			if !s.acceptSpare() {
+				return any
+			}
+		case errors.Is(err, unix.EAGAIN):
+			return any
+		case err != nil:
+			s.log.Warn("cannot accept a program", zap.Error(err))
+			return any
+		default:
+			s.add(fd)
+		}
+	}
+}
+
+// acceptSpare turns a program away when there is no descriptor left to accept it with, by giving up
+// a spare one for the moment. If the program were left to wait, its connection would keep the
+// reactor awake for as long as it waits.
+func (s *programs) acceptSpare() bool {
+	s.door.closeSpare()
+	fd, err := attach.Accept(s.door.fd)
+	if err == nil {
+		s.turnAway(s.newProgram(fd), "this daemon has too many open files; raise the limit (ulimit -n) and start it again")
+	}
+	s.door.openSpare()
+	return err == nil
+}
+
+// add takes in a program that has connected.
+func (s *programs) add(fd int) {
+	p := s.newProgram(fd)
+	pid, uid, err := s.door.peer(fd)
+	p.pid = pid
+	switch {
+	case err != nil:
+		s.turnAway(p, "the daemon cannot tell whose process this is: "+err.Error())
+		return
+	case int(uid) != os.Geteuid() && uid != 0:
+		// Whoever attaches reads and writes the memory of everybody else in the job.
+		s.turnAway(p, fmt.Sprintf("this daemon belongs to user %d and you are user %d; run the program as the same user", os.Geteuid(), uid))
+		return
+	case len(s.byID) >= maxPrograms && !s.makeRoom():
+		s.turnAway(p, fmt.Sprintf("%d programs are attached already", len(s.byID)))
+		return
+	}
+	if err := s.door.poller.Add(fd, int32(p.id)); err != nil {
+		s.turnAway(p, err.Error())
+		return
+	}
+	s.byID[p.id] = p
+	s.serve(p, netio.Readiness{Readable: true})
+}
+
+// makeRoom ends the oldest of the connections that have not attached, if there is one: whoever
+// connects and says nothing, or not all that it should, must not keep others out for ever.
+func (s *programs) makeRoom() bool {
+	var oldest *program
+	for _, p := range s.byID {
+		if !p.ranked && (oldest == nil || p.id < oldest.id) {
+			oldest = p
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.remove(oldest, fmt.Errorf("%d connections are open, and this one is the oldest of those that are not attached", len(s.byID)))
+	return true
+}
+
+// turnAway refuses a program that was not added.
+func (s *programs) turnAway(p *program, reason string) {
+	s.log.Warn("program refused", zap.Int("pid", p.pid), zap.String("reason", reason))
+	// A fresh socket takes one small frame; if not, the program sees the end of the connection.
+	_, _ = attach.Send(p.fd, attach.AppendRefuse(nil, &attach.Refuse{Code: attach.RefuseOther, Reason: reason}), -1)
+	p.close()
+}

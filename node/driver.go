@@ -1,0 +1,223 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+)
+
+// driver puts events to the engine and has its effects carried out.
+//
+// A turn of the reactor is what it takes from one source at a time: some faults, some frames, a
+// call of a program. Within a turn, step lets one event happen and carries out what follows; what
+// of that can be done together with what other events of the turn bring waits, until end ends the
+// turn. See executor.
+type driver struct {
+	engine *protocol.Engine
+	clock  *clock
+	exec   *executor
+
+	intake  *intake
+	fetcher *fetcher
+	pins    *pins
+	losses  *losses
+	calls   *calls
+	members *members
+
+	leases  timers            // that end
+	effects []protocol.Effect // to be carried out, in order
+	done    int               // of effects: how many were; 0 unless drain is at work
+}
+
+// effectOf names the effect that an operation carries out.
+var effectOf = [...]protocol.EffectKind{
+	pagetable.OpInstall: protocol.EffectInstall, pagetable.OpMakeWritable: protocol.EffectMakeWritable,
+	pagetable.OpDowngrade: protocol.EffectDowngrade, pagetable.OpRevoke: protocol.EffectRevoke,
+	pagetable.OpMap: protocol.EffectMap, pagetable.OpDrop: protocol.EffectFree, pagetable.OpLose: protocol.EffectLost,
+}
+
+// put lets an event happen. What follows is carried out after what was decided before, by whoever
+// is at work on that, or at the next step, or at the end of the turn.
+func (d *driver) put(ev protocol.Event) {
+	ev.Now = protocol.Time(d.clock.now.Microseconds())
+	d.effects = d.engine.Step(ev, d.effects)
+}
+
+// step lets an event happen and carries out what follows. Preconditions: no effect is being carried
+// out.
+func (d *driver) step(ev protocol.Event) {
+	if d.done != 0 {
+		panic("node: a step from within an effect")
+	}
+	d.put(ev)
+	d.drain()
+}
+
+// receive lets a message happen that came with a page, or with nil. Both die with their frame.
+func (d *driver) receive(m *protocol.Message, payload transport.Payload) {
+	d.exec.contents.arrived = payload
+	d.step(protocol.Event{Kind: protocol.EventMessage, Message: m})
+	d.exec.contents.arrived = nil
+	m.Payload = nil
+}
+
+// drain carries out effects, and tells the engine what is done, until nothing follows.
+func (d *driver) drain() {
+	for d.deliver(); d.done < len(d.effects); d.deliver() {
+		f := d.effects[d.done] // a copy: the slice grows meanwhile
+		d.done++
+		d.carryOut(&f)
+	}
+	d.effects, d.done = d.effects[:0], 0
+}
+
+// end ends a turn: it does what waits, and what follows from that.
+func (d *driver) end() {
+	for d.drain(); d.exec.waiting(); {
+		d.exec.endBatch()
+		d.drain()
+		d.exec.sendPages()
+	}
+}
+
+// deliver tells the engine, and who waits for the pages, which operations have taken effect.
+func (d *driver) deliver() {
+	for i := 0; i < len(d.exec.finished); i++ {
+		d.completed(d.exec.finished[i])
+	}
+	d.exec.finished = d.exec.finished[:0]
+}
+
+func (d *driver) completed(f finished) {
+	id := protocol.PageObject(uint64(f.page))
+	if f.op == pagetable.OpDrop {
+		d.put(protocol.Event{Kind: protocol.EventFreed, Object: id})
+		return
+	}
+	d.put(protocol.Event{Kind: protocol.EventCompleted, Effect: effectOf[f.op], Object: id})
+	switch f.op {
+	case pagetable.OpInstall, pagetable.OpMakeWritable:
+		d.fetcher.came(f.page)
+	case pagetable.OpMap, pagetable.OpLose:
+		if d.engine.Waiting(id) {
+			break
+		}
+		// It was here already, or is being freed or lost: then the engine asks for nothing, and who
+		// waits is woken.
+		d.intake.forget(f.page)
+		d.fetcher.came(f.page)
+	}
+}
+
+// carryOut does what the engine wants done.
+func (d *driver) carryOut(f *protocol.Effect) {
+	page := pagetable.Page(f.Object.Page())
+	if len(d.pins.pages) > 0 && d.pins.delay(page, f) {
+		return
+	}
+	switch f.Kind {
+	case protocol.EffectSend:
+		d.exec.send(f)
+	case protocol.EffectHold:
+		d.exec.meter.count.pageLeases.Add(1)
+		d.leases.add(d.clock.now+microseconds(f.After), f.Object)
+	case protocol.EffectComplete:
+		d.calls.complete(f)
+	case protocol.EffectResumed:
+		d.members.resumed(uint32(f.Count))
+	case protocol.EffectHandedOver:
+		d.members.leaving.handedOver(uint32(f.Count))
+	case protocol.EffectReject:
+		m := &f.Message
+		d.exec.out.expel(transport.NodeID(m.From), fmt.Errorf("node: node %d broke the protocol with %v for %v: %s", m.From, m.Kind, m.Object, f.Reason))
+	default:
+		d.carryOutOn(page, f)
+	}
+}
+
+// carryOutOn does what the engine wants done to a page.
+func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
+	x := d.exec
+	switch f.Kind {
+	case protocol.EffectInstall:
+		d.install(page, f)
+	case protocol.EffectStash:
+		x.contents.put(page)
+	case protocol.EffectMap:
+		x.startNow(operation{op: pagetable.OpMap, page: page, writable: f.Access == protocol.Write, proc: pagetable.ProcID(f.Client)})
+	case protocol.EffectMakeWritable:
+		x.start(operation{op: pagetable.OpMakeWritable, page: page})
+	case protocol.EffectDowngrade:
+		x.meter.count.downgrades.Add(1)
+		x.start(operation{op: pagetable.OpDowngrade, page: page})
+	case protocol.EffectRevoke:
+		if f.Contended {
+			x.meter.count.contendedPages.Add(1)
+			d.intake.extents.Contend(page)
+		}
+		x.revoke(page, f)
+	case protocol.EffectBackup:
+		x.keepBackup(page, f)
+	case protocol.EffectFree:
+		d.intake.extents.Drop(page)
+		d.losses.forget(page, f.Count)
+		x.drop(page, f.Count)
+	case protocol.EffectLost:
+		d.markLost(page, protocol.NodeID(f.Rank))
+	default:
+		panic(fmt.Sprintf("node: effect of unknown kind %d", f.Kind))
+	}
+}
+
+// install makes a page present with the contents that came with the grant, now or earlier, or that
+// this node has of it elsewhere.
+func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
+	x := d.exec
+	switch f.Source {
+	case protocol.SourceZeros:
+		x.meter.count.zeroInstalls.Add(1)
+	case protocol.SourceBackup:
+		x.meter.count.restored.Add(1)
+	}
+	data, kept, ok := x.contents.take(page, f.Source)
+	if !ok {
+		// Only when a home takes a copy back on which it has just granted more access.
+		x.end.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, d.engine.Home(f.Object)))
+		return
+	}
+	x.install(operation{op: pagetable.OpInstall, page: page, writable: f.Access == protocol.Write, proc: d.intake.waiters.take(page), data: data},
+		d.engine.Pending() <= 1)
+	if kept != nil {
+		kept.Release()
+	}
+}
+
+// markLost has all accesses to a page fail whose only copy was on a node that is lost.
+func (d *driver) markLost(page pagetable.Page, with protocol.NodeID) {
+	epoch, _ := d.engine.Epoch()
+	d.losses.note(page, with, d.intake.extents.Of(page), epoch)
+	for _, f := range d.fetcher.byPage[page] {
+		f.lost = fmt.Sprintf("%s had the only copy of page %d", d.losses.names.of(with), page)
+	}
+	if has := d.engine.Access(protocol.PageObject(uint64(page))); has != protocol.None {
+		panic(fmt.Sprintf("node: page %d is to be lost, and this node has a copy for %v", page, has))
+	}
+	d.exec.startNow(operation{op: pagetable.OpLose, page: page})
+}
+
+// dropStash gives up contents that were kept for grants which a recovery has cut short.
+func (d *driver) dropStash() {
+	d.exec.contents.dropStash(func(page pagetable.Page) bool { return d.engine.Waiting(protocol.PageObject(uint64(page))) })
+}
+
+// gauge makes the gauges that are the engine's readable to others.
+func (d *driver) gauge() {
+	count := &d.exec.meter.count
+	count.objects.Store(int64(d.engine.Objects()))
+	count.pending.Store(int64(d.engine.Pending()))
+}
+
+func microseconds(t protocol.Time) time.Duration { return time.Duration(t) * time.Microsecond }

@@ -1,0 +1,212 @@
+package node
+
+import (
+	"slices"
+
+	"dsmd/node/readahead"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+)
+
+// intake asks for pages: those that threads fault on, and those that they will touch next.
+type intake struct {
+	drive  *driver
+	meter  *meter
+	quorum *quorum
+	pins   *pins
+
+	threads    readahead.Threads
+	neighbours readahead.Neighbours
+	extents    readahead.Extents
+	window     window
+	waiters    waiters
+
+	parked []pagetable.Event    // faults that wait until a page may be asked for, in order
+	known  map[parkedFault]bool // what is in parked: a thread that waits is reported again
+}
+
+// parkedFault tells faults apart that are parked. Each thread waits for one page, so their number
+// is bounded by that of the threads.
+type parkedFault struct {
+	page   pagetable.Page
+	proc   pagetable.ProcID
+	thread uint32
+	write  bool
+}
+
+func parkedAs(ev *pagetable.Event) parkedFault {
+	return parkedFault{ev.Page, ev.Proc, ev.Thread, ev.Write}
+}
+
+func newIntake(d *driver, p *pins, q *quorum) *intake {
+	return &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
+		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{}}
+}
+
+// fault deals with a fault of a thread.
+func (t *intake) fault(ev *pagetable.Event) {
+	if t.pins.settles(ev) {
+		return
+	}
+	if t.quorum.lost() {
+		t.park(ev)
+		return
+	}
+	engine := t.drive.engine
+	id := protocol.PageObject(uint64(ev.Page))
+	access := protocol.Read
+	if ev.Write {
+		access = protocol.Write
+	}
+	has := engine.Access(id)
+	switch {
+	case has >= access:
+		t.meter.count.maps.Add(1)
+	case engine.Waiting(id):
+		t.meter.count.duplicates.Add(1)
+	case !t.mayAsk():
+		if t.park(ev) {
+			t.meter.count.parkedFaults.Add(1)
+		}
+		return
+	default:
+		t.meter.missed(ev.Page, has, access)
+		t.ahead(ev, has, access)
+	}
+	if has == protocol.None {
+		t.waiters.note(ev.Page, ev.Proc)
+	}
+	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
+		Thread: ev.Thread, Offset: ev.Offset})
+	if has < access && !engine.Waiting(id) {
+		t.forget(ev.Page) // it is here already, or is being freed: nothing will come of it
+	}
+}
+
+// forget forgets that somebody waits for a page.
+func (t *intake) forget(page pagetable.Page) {
+	delete(t.meter.waits, page)
+	t.waiters.drop(page)
+}
+
+// ahead asks for the pages that a thread will touch after the one that it has missed. The caller
+// asks for the missed page itself afterwards: it then arrives last, and the thread does not fault
+// on those that are still on their way.
+//
+// missed is the access that this node has to that page. Where a thread stores to pages that are
+// here for reading, the window ends with them: the next page is in use elsewhere, and would be
+// taken away for nothing.
+func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
+	if ev.Thread == 0 {
+		return // the kernel does not say whose fault it is
+	}
+	engine := t.drive.engine
+	s := t.threads.Missed(ev.Thread, ev.Page, access)
+	if s.Window == 0 && access == protocol.Write {
+		t.askNeighbours(ev)
+	}
+	within := t.extents.Of(ev.Page)
+	for range s.Window {
+		page := s.Next()
+		if page < within.First || page >= within.End || !t.mayGuess() {
+			return
+		}
+		s.Skip()
+		id := protocol.PageObject(uint64(page))
+		has := engine.Access(id)
+		switch {
+		case has >= access || engine.Waiting(id):
+			continue
+		case has < missed:
+			return
+		}
+		t.meter.count.aheadPages.Add(1)
+		t.fetch(page, access, ev.Proc)
+	}
+}
+
+// askNeighbours asks for the neighbours of a page that a thread has missed, if this node has its
+// group lease. The caller asks for that page itself.
+func (t *intake) askNeighbours(ev *pagetable.Event) {
+	engine := t.drive.engine
+	lease := engine.GroupLease()
+	if lease == 0 {
+		return
+	}
+	first, end, fresh := t.neighbours.Missed(ev.Page, lease)
+	if fresh {
+		t.meter.count.groupLeases.Add(1)
+	}
+	x := t.extents.Of(ev.Page)
+	for page := max(first, x.First); page < min(end, x.End); page++ {
+		id := protocol.PageObject(uint64(page))
+		if page == ev.Page || engine.Access(id) == protocol.Write || engine.Waiting(id) || !t.mayGuess() {
+			continue
+		}
+		t.meter.count.neighbourPages.Add(1)
+		t.fetch(page, protocol.Write, ev.Proc)
+	}
+}
+
+// fetch asks for a page that no thread has faulted on, to be mapped in proc. It returns false if
+// the page is being freed: then it will not come.
+func (t *intake) fetch(page pagetable.Page, access protocol.Access, proc pagetable.ProcID) bool {
+	engine := t.drive.engine
+	id := protocol.PageObject(uint64(page))
+	if engine.Access(id) == protocol.None {
+		t.waiters.note(page, proc)
+	}
+	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access})
+	if engine.Access(id) >= access || engine.Waiting(id) {
+		return true
+	}
+	t.waiters.drop(page)
+	return false
+}
+
+// mayAsk is whether another page may be asked for that somebody waits for.
+func (t *intake) mayAsk() bool { return t.drive.engine.Wanted() < t.window.most }
+
+// mayGuess is whether another page may be asked for that a thread will want, as it seems.
+func (t *intake) mayGuess() bool {
+	return t.drive.engine.Wanted() < min(2*t.window.ahead, t.window.most)
+}
+
+// park keeps a fault until a page may be asked for, unless it is kept already.
+func (t *intake) park(ev *pagetable.Event) bool {
+	as := parkedAs(ev)
+	if t.known[as] {
+		return false
+	}
+	t.known[as] = true
+	t.parked = append(t.parked, *ev)
+	return true
+}
+
+// canLetIn is whether a parked fault can go on.
+func (t *intake) canLetIn() bool { return len(t.parked) > 0 && !t.quorum.lost() && t.mayAsk() }
+
+// letIn goes on with parked faults, in the order in which they came.
+func (t *intake) letIn() (any bool) {
+	for ; t.canLetIn(); any = true {
+		ev := t.parked[0]
+		t.parked = t.parked[1:]
+		delete(t.known, parkedAs(&ev))
+		t.fault(&ev)
+	}
+	if any {
+		t.drive.end()
+	}
+	return any
+}
+
+// dropProgram forgets the faults of a program that has gone.
+func (t *intake) dropProgram(id protocol.ClientID) {
+	t.parked = slices.DeleteFunc(t.parked, func(ev pagetable.Event) bool {
+		mine := protocol.ClientID(ev.Proc) == id
+		if mine {
+			delete(t.known, parkedAs(&ev))
+		}
+		return mine
+	})
+}

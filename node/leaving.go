@@ -1,0 +1,154 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dsmd/internal/agreement"
+	"dsmd/internal/attach"
+	"dsmd/protocol"
+
+	"go.uber.org/zap"
+)
+
+// errLeaving is why programs cannot attach to a node that leaves.
+var errLeaving = errors.New("node: this node was told to leave the cluster (dsmd drain); attach at another, or start its daemon anew")
+
+// leaving is who leaves.
+//
+// A node is told to leave by OpDrain. The nodes agree on a view in which it is leaving: it is home
+// of nothing any more. When all homes have fetched what it alone had, all members have copied the
+// backups that others keep from then on, and have told it so, it asks a home to be left out. Then
+// it ends, and nothing with it.
+type leaving struct {
+	members *members
+
+	nodes []agreement.NodeID // members of the view that are
+	drain *drain             // this node is told to
+	// handed are members that have said, in this epoch, that all is handed over.
+	handed map[agreement.NodeID]bool
+	// empty: all have, in some epoch of this node's leaving, and no member was lost since.
+	empty bool
+}
+
+// drain is a call that waits until this node has left.
+type drain struct {
+	program protocol.ClientID
+	ticket  uint64
+}
+
+func newLeaving(m *members) leaving {
+	return leaving{members: m, handed: map[agreement.NodeID]bool{}}
+}
+
+// under is whether this node is leaving. Then it takes no programs any more.
+func (l *leaving) under() bool { return l.drain != nil }
+
+// newView notes who leaves in a new view. What a lost node had taken may be here alone again.
+func (l *leaving) newView(nodes []agreement.NodeID, someLost bool) {
+	l.nodes = nodes
+	clear(l.handed)
+	l.empty = l.empty && !someLost
+}
+
+// start has this node leave.
+func (l *leaving) start(p *program, c *attach.Call) {
+	m := l.members
+	refusal := ""
+	switch {
+	case !m.survives():
+		refusal = "the nodes were started without --survive: each of them holds memory without which the others cannot go on"
+	case l.under():
+		refusal = "it is leaving already"
+	case m.quorum.lost():
+		refusal = m.noQuorum().Error()
+	case m.end.attached > 0:
+		refusal = fmt.Sprintf("programs are attached (%s); end them, or wait for their end, and try again", m.programs.whoIsAttached())
+	}
+	if refusal != "" {
+		refuseDrain(p, c.Ticket, refusal)
+		return
+	}
+	l.drain = &drain{p.id, c.Ticket}
+	m.log.Info("this node leaves; no program can attach any more")
+	m.agreed(m.agreement.Retire(agreement.NodeID(m.cfg.Self), nil))
+}
+
+// refuseDrain tells whoever has told this node to leave why it does not.
+func refuseDrain(p *program, ticket uint64, why string) {
+	p.answer(&attach.Reply{Ticket: ticket, Status: attach.StatusUnknown, Payload: []byte(clip(why))})
+}
+
+// stay has this node, which was to leave, go on: all others leave, or have left. Programs can
+// attach again.
+func (l *leaving) stay() {
+	d := l.drain
+	l.drain = nil
+	const why = "it is the last node that keeps memory, and there is nobody to hand it over to; it goes on. End it by SIGTERM, and what it has is gone"
+	l.members.log.Warn("this node was told to leave, and does not: " + why)
+	if p := l.members.programs.byID[d.program]; p != nil {
+		refuseDrain(p, d.ticket, why)
+	}
+}
+
+// handedOver notes that this node has copied what it had to, and has what leaving members alone had
+// of what has its home here, and tells those so.
+func (l *leaving) handedOver(epoch uint32) {
+	m := l.members
+	if epoch == m.agreement.Epoch() {
+		m.meter.count.handedOver.Store(int64(epoch))
+		m.log.Info("all is handed over", zap.Uint32("epoch", epoch))
+	}
+	for _, id := range l.nodes {
+		if int(id) == m.cfg.Self {
+			l.handed[id] = true
+			l.leaveIfEmpty()
+			continue
+		}
+		m.out.tell(id, binary.LittleEndian.AppendUint32([]byte{handedMark}, epoch))
+	}
+}
+
+// frame deals with a frame about a node that leaves.
+func (l *leaving) frame(from agreement.NodeID, frame []byte) error {
+	m := l.members
+	if len(frame) != 5 {
+		return fmt.Errorf("%d bytes about what a node that leaves has", len(frame))
+	}
+	if epoch := binary.LittleEndian.Uint32(frame[1:]); epoch != m.agreement.Epoch() {
+		return nil // it is said again in the next one
+	}
+	switch {
+	case frame[0] == emptyMark && slices.Contains(l.nodes, from):
+		m.agreed(m.agreement.Suspect(from, nil))
+	case frame[0] == handedMark && l.under() && m.has(from):
+		l.handed[from] = true
+		l.leaveIfEmpty()
+	default:
+		return fmt.Errorf("%#x about what a node that leaves has, and it does not leave", frame)
+	}
+	return nil
+}
+
+// leaveIfEmpty asks to be left out once nothing is on this node alone.
+func (l *leaving) leaveIfEmpty() {
+	m := l.members
+	if slices.ContainsFunc(m.list, func(id agreement.NodeID) bool { return !l.handed[id] }) {
+		return
+	}
+	l.empty = true
+	home := slices.IndexFunc(m.list, func(id agreement.NodeID) bool { return !slices.Contains(l.nodes, id) })
+	m.out.tell(m.list[home], binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()))
+}
+
+// left ends a node that the others have left out because it wanted to leave.
+func (l *leaving) left() {
+	m, d := l.members, l.drain
+	m.log.Info("this node has left; all that it had is on the others")
+	if p := m.programs.byID[d.program]; p != nil {
+		p.answer(&attach.Reply{Ticket: d.ticket})
+	}
+	m.end.stopped = true
+}

@@ -1,0 +1,122 @@
+package node
+
+import (
+	"slices"
+	"sync"
+
+	"dsmd/internal/netio"
+	"dsmd/transport"
+)
+
+// news is what other goroutines have to tell the reactor: which peers are lost, which ranks, and
+// that it is to end.
+type news struct {
+	wake *netio.Event // ends the reactor's sleep
+
+	mu      sync.Mutex
+	peers   []failure                 // that are lost; at most one for each; guarded by mu
+	known   map[transport.NodeID]bool // guarded by mu
+	ranks   []uint32                  // that are lost without their node; guarded by mu
+	stopped bool                      // the reactor is to end; guarded by mu
+	ended   bool                      // there is no reactor any more; guarded by mu
+	// now is told at once, while there is no reactor yet; guarded by mu.
+	now func(failure)
+}
+
+// failure is a peer that somebody else than the transport has found lost.
+type failure struct {
+	peer transport.NodeID
+	err  error
+}
+
+// during has tell called for each failure, also for those that are known already, until it is
+// replaced; nil replaces it by nothing.
+func (w *news) during(tell func(failure)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = tell
+	for _, x := range w.peers {
+		if tell != nil {
+			tell(x)
+		}
+	}
+}
+
+func (w *news) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.wake.Signal()
+}
+
+func (w *news) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+}
+
+// take returns what has come since the last take.
+func (w *news) take() (peers []failure, ranks []uint32, stopped bool) {
+	w.wake.Clear()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	peers, w.peers = w.peers, nil
+	ranks, w.ranks = w.ranks, nil
+	return peers, ranks, w.stopped
+}
+
+// forget has the loss of a peer's successor count again.
+func (w *news) forget(peer transport.NodeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.known, peer)
+}
+
+func (w *news) peerFailed(peer transport.NodeID, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || w.known[peer] {
+		return
+	}
+	if w.known == nil {
+		w.known = map[transport.NodeID]bool{}
+	}
+	w.known[peer] = true
+	w.peers = append(w.peers, failure{peer, err})
+	if w.now != nil {
+		w.now(failure{peer, err})
+	}
+	w.wake.Signal() // under the lock: the descriptor is closed after end
+}
+
+func (w *news) rankLost(rank uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || slices.Contains(w.ranks, rank) {
+		return
+	}
+	w.ranks = append(w.ranks, rank)
+	w.wake.Signal() // under the lock: the descriptor is closed after end
+}
+
+// PeerFailed tells a node that another one is lost for good, in the opinion of somebody who knows
+// more than its transport, which may still hope that the connection comes back. err says who it is,
+// and why. It may be called from any goroutine, before and during Run and after it, and as often as
+// one likes: the first call for each peer counts.
+func (n *Node) PeerFailed(peer transport.NodeID, err error) {
+	if int(peer) < n.cfg.Nodes && int(peer) != n.cfg.Self {
+		n.news.peerFailed(peer, err)
+	}
+}
+
+// RankLost tells a node that the program of a rank has died and will not come again, in the opinion
+// of whoever has started it. With that, all other programs of this node have lost the rank, those
+// that are attached and those that attach later: they wait for it at no barrier. It means something
+// only where nodes survive the loss of others, and where all programs are of one job. rank is from
+// 0 to MaxRanks-1; others are ignored, and so is a rank that is lost already. It may be called from
+// any goroutine, before and during Run and after it.
+func (n *Node) RankLost(rank int) {
+	if rank >= 0 && rank < MaxRanks {
+		n.news.rankLost(uint32(rank))
+	}
+}

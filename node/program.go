@@ -1,0 +1,161 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/controlpage"
+	"dsmd/internal/netio"
+	"dsmd/protocol"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is a program that has connected.
+type program struct {
+	replies *replies
+	id      protocol.ClientID
+	fd      int
+	stream  attach.Stream
+	out     []byte // frames not yet taken by the socket
+	pass    int    // descriptor to send with the first byte of out, or -1
+	stage   stage
+	served  bool   // its faults are served
+	job     string // "": that of all programs which say nothing
+	size    uint32 // programs of the job
+	rank    uint32
+	ranked  bool // rank is taken by this program
+	pid     int
+	name    string
+	bye     bool
+	// waiting are open calls that the engine answers, by the program's tickets.
+	waiting map[uint64]protocol.Ticket
+	fetches map[uint64]*fetch // open prefetches, by the program's ticket
+	pins    map[uint64]*pin   // what its answered Pin calls pin, by their tickets
+	pinned  int               // pages that its Pin calls pin or want, at most maxPinned
+	page    *controlpage.Page // nil before it is served
+	frame   []byte            // taken out of its box
+	// lost are ranks of its job that were lost since it attached, and their nodes.
+	lost    map[uint32]protocol.NodeID
+	blocked bool  // its socket has no room; epoll tells when it has
+	cut     error // why the node has shut the connection
+}
+
+type stage uint8
+
+const (
+	stageNew     stage = iota // connected, nothing said
+	stageGreeted              // has been welcomed
+	stageTrapped              // has handed over its trap, and may call
+)
+
+// maxOut bounds the answers that a program leaves unread, in bytes: some of the largest. A program
+// that reads less fast than it asks is cut off.
+const maxOut = 8 * attach.MaxFrame
+
+// replies is what the connections of all programs share.
+type replies struct {
+	poller *netio.Poller
+	put    bool // one was put on a control page since the last yield
+}
+
+func (p *program) close() {
+	if p.page != nil {
+		p.page.Close()
+		p.page = nil
+	}
+	unix.Close(p.fd)
+	p.stream.Close()
+}
+
+// answer sends a reply, by the control page if the program looks there for it.
+func (p *program) answer(r *attach.Reply) {
+	frame := attach.AppendReply(nil, r)
+	if p.page != nil && p.page.Replies().Put(frame) {
+		p.replies.put = true
+		return
+	}
+	p.write(frame, -1)
+}
+
+// write sends a frame to the program, now or when its socket has room. fd (-1: none) goes with it.
+func (p *program) write(frame []byte, fd int) {
+	if len(p.out)+len(frame) > maxOut {
+		p.cutOff(fmt.Errorf("it leaves more than %d bytes of answers unread", maxOut))
+		return
+	}
+	if p.page != nil {
+		p.page.AddSent()
+	}
+	if fd >= 0 {
+		p.pass = fd
+	}
+	p.out = append(p.out, frame...)
+	p.writeOut()
+}
+
+func (p *program) writeOut() {
+	for len(p.out) > 0 {
+		sent, err := attach.Send(p.fd, p.out, p.pass)
+		if errors.Is(err, unix.EAGAIN) {
+			p.watch(true)
+			return
+		}
+		if err != nil {
+			p.out = p.out[:0] // the receive will tell why
+			return
+		}
+		p.pass = -1
+		p.out = append(p.out[:0], p.out[sent:]...)
+	}
+	p.watch(false)
+}
+
+// watch asks to be told when the program's socket has room.
+func (p *program) watch(writable bool) {
+	if p.blocked == writable {
+		return
+	}
+	p.blocked = writable
+	if err := p.replies.poller.Watch(p.fd, int32(p.id), writable); err != nil {
+		p.cutOff(err)
+	}
+}
+
+// cutOff ends the conversation with the program from within. The next receive finds the socket
+// shut, and removes the program.
+func (p *program) cutOff(why error) {
+	if p.cut == nil {
+		p.cut = why
+		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+	}
+}
+
+// errRefused ends the connection of a program that was told why.
+var errRefused = errors.New("refused")
+
+func (p *program) refuse(code attach.RefuseCode, reason string) error {
+	p.write(attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}), -1)
+	return fmt.Errorf("%w: %s", errRefused, reason)
+}
+
+// noNode stands for the node of a rank that is lost without it.
+const noNode = protocol.NodeID(protocol.MaxNodes)
+
+// rankLost notes that a rank of the program's job was lost, since it attached, with its node or,
+// with noNode, alone. From now on the program waits at no barrier unless it knows of that.
+func (p *program) rankLost(rank uint32, with protocol.NodeID) {
+	if p.lost == nil {
+		p.lost = map[uint32]protocol.NodeID{}
+	}
+	p.lost[rank] = with
+}
+
+// rankDied notes that a rank is lost, perhaps without its node. If it is with its node, the program
+// knows already or is told.
+func (p *program) rankDied(rank uint32) {
+	if _, known := p.lost[rank]; !known && rank != p.rank {
+		p.rankLost(rank, noNode)
+	}
+}

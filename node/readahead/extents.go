@@ -1,0 +1,61 @@
+package readahead
+
+import (
+	"sort"
+
+	"dsmd/pagetable"
+)
+
+// Extents are the allocations that programs of this node know: beyond them nothing is asked for.
+// The zero Extents has none.
+type Extents struct {
+	list []Extent // in ascending order, disjoint
+}
+
+// Extent is an allocation.
+type Extent struct {
+	First, End pagetable.Page
+	Name       string
+	Contended  uint64 // how often others took its pages before a program here had synchronised
+}
+
+// search returns the first extent that ends after page.
+func (x *Extents) search(page pagetable.Page) int {
+	return sort.Search(len(x.list), func(i int) bool { return page < x.list[i].End })
+}
+
+// Add notes an allocation. Known ones are ignored.
+func (x *Extents) Add(first pagetable.Page, count uint64, name string) {
+	i := x.search(first)
+	if count == 0 || i < len(x.list) && x.list[i].First <= first {
+		return
+	}
+	x.list = append(x.list, Extent{})
+	copy(x.list[i+1:], x.list[i:])
+	x.list[i] = Extent{First: first, End: first + pagetable.Page(count), Name: name}
+}
+
+// Drop forgets the allocation that begins at a page.
+func (x *Extents) Drop(first pagetable.Page) {
+	if i := x.search(first); i < len(x.list) && x.list[i].First == first {
+		x.list = append(x.list[:i], x.list[i+1:]...)
+	}
+}
+
+// Of is the allocation with a page; that page alone if it is in none.
+func (x *Extents) Of(page pagetable.Page) Extent {
+	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
+		return x.list[i]
+	}
+	return Extent{First: page, End: page + 1}
+}
+
+// Contend counts that another node took a page before a program here had synchronised.
+func (x *Extents) Contend(page pagetable.Page) {
+	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
+		x.list[i].Contended++
+	}
+}
+
+// All are the allocations, in ascending order.
+func (x *Extents) All() []Extent { return x.list }

@@ -27,19 +27,14 @@ type allocation struct {
 type AllocOption func(*allocating)
 
 type allocating struct {
-	ctx    context.Context
 	keep   bool
 	copies uint8
 }
 
-// WithContext bounds the wait for the daemon, which asks the node that keeps the names. Without it Alloc waits as long as it takes,
-// which is a message there and back.
-func WithContext(ctx context.Context) AllocOption {
-	return func(a *allocating) { a.ctx = ctx }
-}
-
-// Keep lets the memory stay when no program uses it any more, with what is in it, until Discard: a program that comes later, or
-// one of another job if the name begins with Everywhere, finds it by its name. It stays as long as the daemons do. It is enough that one of the programs says so.
+// Keep lets the memory stay, with its contents, when no program uses it any more, until Discard. A
+// program that comes later finds it by its name; so does one of another job, if the name begins
+// with Everywhere. The memory stays as long as the daemons do. It is enough that one of the
+// programs says so.
 func Keep() AllocOption {
 	return func(a *allocating) { a.keep = true }
 }
@@ -47,12 +42,15 @@ func Keep() AllocOption {
 // MaxReplicas bounds the nodes whose loss memory can be asked to survive.
 const MaxReplicas = attach.MaxReplicas
 
-// Replicated has what is written to the memory before a release survive the loss of any k nodes: before the lock is given back or the barrier or
-// reduction is arrived at, or Commit returns, it is at k+1 nodes. A page from which another node has read what was written has survived too. Of what a rank
-// on a lost node wrote after its last release, and nobody else has seen, some may be there and some not. All programs must agree on k.
+// Replicated makes what is written to the memory before a release survive the loss of any k nodes.
+// It is at k+1 nodes before the lock is given back, before the rank arrives at the barrier or
+// reduction, or before Commit returns. What another node has read survives as well. Of what a rank
+// on a lost node wrote after its last release, and nobody else has seen, some may be there and some
+// not. All programs must agree on k.
 //
-// It costs a copy of each page that was written, to k or k+1 nodes, at each release that follows, which waits for that, and before another node gets the page. Where
-// the daemons do not survive lost nodes (--survive) it does nothing. It panics if k is not from 1 to MaxReplicas.
+// It costs a copy of each page that was written, to k or k+1 nodes, before another node gets the
+// page, and at each release that follows, which waits for the copies. Where the daemons do not
+// survive lost nodes (--survive) it does nothing. It panics if k is not from 1 to MaxReplicas.
 func Replicated(k int) AllocOption {
 	if k < 1 || k > MaxReplicas {
 		panic(fmt.Sprintf("dsm: Replicated(%d): memory survives the loss of 1 to %d nodes", k, MaxReplicas))
@@ -60,28 +58,34 @@ func Replicated(k int) AllocOption {
 	return func(a *allocating) { a.copies = uint8(k) }
 }
 
-// Alloc returns n zeroed values of type T in shared memory, at the same address in every program that
-// calls it with this name. The first call anywhere makes the memory; it does not wait for the others. All calls
-// must agree on T and n. The slice starts on a page of its own; its capacity is n.
+// Alloc returns n zeroed values of type T in shared memory, at the same address in every program
+// that calls it with this name. The first call anywhere makes the memory; it does not wait for the
+// others. All calls must agree on T and n. The slice starts on a page of its own; its capacity is
+// n.
 //
-// A second call in the same process returns the same slice; it needs a second Free. The
-// memory lives until every program has freed it or has ended; with Keep, until Discard. Each job has its own names, but for those
-// that begin with Everywhere: they are the same in all programs of the cluster.
+// A second call in the same process returns the same slice; it needs a second Free. The memory
+// lives until every program has freed it or has ended; with Keep, until Discard. Each job has its
+// own names, but for those that begin with Everywhere: they are the same in all programs of the
+// cluster.
 //
-// n may be 0 and T may have no size; the slice then has no memory, and Free of it does nothing.
+// It waits for a message to the node that keeps the names, and back, and for memory that is being
+// freed just now if there is no other. When ctx ends first, nothing is allocated.
 //
-// The name has 1 to MaxName bytes. Errors: ErrType (T has pointers, strings or other things that can't be shared: the
-// error names the field), ErrMismatch (another rank gave another type or n), ErrNoSpace (n is
-// negative, or the memory does not fit into the region), ErrClosed, ErrLost.
-func Alloc[T any](c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
-	a := allocating{ctx: context.Background()}
+// n may be 0 and T may have no size; the slice then has no memory, and Free of it does nothing. The
+// name has 1 to MaxName bytes.
+//
+// Errors: ErrType (T has pointers, strings or other things that can't be shared: the error names
+// the field), ErrMismatch (another rank gave another type, n or Replicated), ErrNoSpace (n is
+// negative, or the memory does not fit into the region), ctx's, ErrClosed, ErrLost.
+func Alloc[T any](ctx context.Context, c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
+	var a allocating
 	for _, opt := range opts {
 		opt(&a)
 	}
 	l, err := layoutOf[T]()
 	var m *allocation
 	if err == nil {
-		m, err = c.allocate(&a, name, l, n)
+		m, err = c.allocate(ctx, &a, name, l, n)
 	}
 	if err != nil {
 		return nil, failure(fmt.Sprintf("Alloc %q", name), err)
@@ -92,10 +96,11 @@ func Alloc[T any](c *Cluster, name string, n int, opts ...AllocOption) ([]T, err
 	return sliceAt[T](c.region.at(m.offset), n), nil
 }
 
-// Isolate returns a zeroed T in shared memory which shares its pages with nothing else, so that nobody who uses something else
-// makes its page travel. It is Alloc of one value; names, options and errors are the same.
-func Isolate[T any](c *Cluster, name string, opts ...AllocOption) (*T, error) {
-	s, err := Alloc[T](c, name, 1, opts...)
+// Isolate returns a zeroed T in shared memory that shares its pages with nothing else, so that no
+// other use makes its page travel. It is Alloc of one value; names, options and errors are the
+// same.
+func Isolate[T any](ctx context.Context, c *Cluster, name string, opts ...AllocOption) (*T, error) {
+	s, err := Alloc[T](ctx, c, name, 1, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +108,11 @@ func Isolate[T any](c *Cluster, name string, opts ...AllocOption) (*T, error) {
 }
 
 // allocate finds or maps the memory called name.
-func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*allocation, error) {
+func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
 	if err := c.checkRequest(name, l, n); err != nil {
 		return nil, err
 	}
-	if err := c.beginAllocating(a.ctx); err != nil {
+	if err := c.beginAllocating(ctx); err != nil {
 		return nil, err
 	}
 	defer c.endAllocating()
@@ -120,19 +125,19 @@ func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*alloca
 			return nil, fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
 		}
 		if a.keep {
-			if err := c.aboutName(a.ctx, attach.OpKeep, name); err != nil {
+			if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
 				return nil, err
 			}
 		}
 		m.uses++
 		return m, nil
 	}
-	m, err := c.bind(a, name, l, n)
+	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {
 		return nil, err
 	}
 	if a.keep {
-		if err := c.aboutName(a.ctx, attach.OpKeep, name); err != nil {
+		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
 			return nil, c.giveUp(m, err)
 		}
 	}
@@ -148,7 +153,7 @@ func (c *Cluster) allocate(a *allocating, name string, l layout, n int) (*alloca
 	return m, nil
 }
 
-// checkRequest tells what is wrong with an allocation before anybody is asked.
+// checkRequest returns what is wrong with an allocation, before anybody is asked.
 func (c *Cluster) checkRequest(name string, l layout, n int) error {
 	if err := c.err(); err != nil {
 		return err
@@ -182,6 +187,9 @@ func checkName(name string) error {
 
 // beginAllocating waits for the turn to map and unmap memory.
 func (c *Cluster) beginAllocating(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case c.allocating <- struct{}{}:
 	case <-c.done:
@@ -210,14 +218,14 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 }
 
 // bind asks the cluster for the pages of a name.
-func (c *Cluster) bind(a *allocating, name string, l layout, n int) (*allocation, error) {
+func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
 	scoped := c.scoped(name)
 	call := attach.Call{
 		Op: attach.OpBind, Replicas: a.copies, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
 		Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
 	}
-	r, err := c.do(a.ctx, call)
+	r, err := c.do(ctx, call)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +254,8 @@ func (c *Cluster) bind(a *allocating, name string, l layout, n int) (*allocation
 	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1}, nil
 }
 
-// enter maps an allocation and puts it under the daemon's control. From here on losing the daemon must end the process.
+// enter maps an allocation and puts it under the daemon's control. From here on losing the daemon
+// must end the process.
 func (c *Cluster) enter(m *allocation) error {
 	if c.watch == nil {
 		w, err := attach.WatchDaemon(c.conn, c.grace+watchMargin, ExitLost, lostMessage(c.Rank(), fmt.Errorf(
@@ -263,7 +272,7 @@ func (c *Cluster) enter(m *allocation) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if err := c.region.mapRun(m.offset, m.bytes, c.trap.protection()); err != nil {
+	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
 		return err
 	}
 	if err := c.trap.register(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
@@ -275,8 +284,8 @@ func (c *Cluster) enter(m *allocation) error {
 	return nil
 }
 
-// watchMargin is how much later than the reading goroutine the death watch ends the process: long enough for a goroutine
-// to be scheduled on a busy machine, short enough for a person.
+// watchMargin is how much later than the reading goroutine the death watch ends the process: long
+// enough for a goroutine to be scheduled on a busy machine, short enough for a person.
 const watchMargin = time.Second
 
 // giveUp lets go of a name that was bound and could not be mapped.
@@ -288,13 +297,24 @@ func (c *Cluster) giveUp(m *allocation, why error) error {
 }
 
 func (c *Cluster) unbind(ctx context.Context, m *allocation) error {
-	return c.aboutName(ctx, attach.OpUnbind, m.name)
+	call := c.callAbout(attach.OpUnbind, m.name)
+	r, err := c.doAnyway(ctx, call) // the memory is unmapped already
+	return nameError(&r, err, m.name)
 }
 
 // aboutName makes a call that has nothing but the name of memory.
 func (c *Cluster) aboutName(ctx context.Context, op attach.Op, name string) error {
+	r, err := c.do(ctx, c.callAbout(op, name))
+	return nameError(&r, err, name)
+}
+
+func (c *Cluster) callAbout(op attach.Op, name string) attach.Call {
 	scoped := c.scoped(name)
-	r, err := c.do(ctx, attach.Call{Op: op, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped})
+	return attach.Call{Op: op, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped}
+}
+
+// nameError is how a call about a name has failed, or nil.
+func nameError(r *attach.Reply, err error, name string) error {
 	switch {
 	case err != nil:
 		return err
@@ -306,9 +326,10 @@ func (c *Cluster) aboutName(ctx context.Context, op attach.Op, name string) erro
 	return nil
 }
 
-// Discard takes back what Keep asked for: the memory called name ends with the last program that uses it, at once if none
-// does. Any program may call it, also one that has not allocated the memory. It waits until the pages are free, or ctx ends; then whether it was
-// discarded is not known.
+// Discard takes back what Keep asked for: the memory called name ends with the last program that
+// uses it, at once if none does. Any program may call it, also one that has not allocated the
+// memory. It waits until the pages are free. If ctx ends first, nobody knows whether the memory was
+// discarded.
 //
 // Errors: ErrUnknown (there is no memory of that name), ErrClosed, ErrLost, ctx's.
 func Discard(ctx context.Context, c *Cluster, name string) error {
@@ -322,13 +343,19 @@ func Discard(ctx context.Context, c *Cluster, name string) error {
 	return nil
 }
 
-// Free gives back memory that Alloc returned; s must be the whole slice. From here on
-// this process must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they
-// free it too; the last Free anywhere makes the memory and the name free for others, unless it is to be kept (see Keep).
+// Free gives back memory that Alloc returned; s must be the whole slice. From here on this process
+// must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they free
+// it too; the last Free anywhere makes the memory and the name free for others, unless it is to be
+// kept (see Keep).
 //
-// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it is pinned, see Pin; nothing is
-// freed then), ErrClosed, ErrLost. An empty s is not an error.
-func Free[T any](c *Cluster, s []T) error {
+// It waits until the node that keeps the names has heard of it. When ctx ends first, the memory is
+// freed all the same, unless other goroutines were allocating or freeing all the time; so it must
+// not be touched.
+//
+// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it
+// is pinned, see Pin; nothing is freed then), ctx's, ErrClosed, ErrLost. An empty s is not an
+// error.
+func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 	if err := c.err(); err != nil {
 		return failure("Free", err)
 	}
@@ -336,7 +363,7 @@ func Free[T any](c *Cluster, s []T) error {
 	if e.bytes == 0 {
 		return nil
 	}
-	if err := c.beginAllocating(context.Background()); err != nil {
+	if err := c.beginAllocating(ctx); err != nil {
 		return failure("Free", err)
 	}
 	defer c.endAllocating()
@@ -352,21 +379,22 @@ func Free[T any](c *Cluster, s []T) error {
 	if !c.forget(m) {
 		return failure(fmt.Sprintf("Free %q", m.name), fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse))
 	}
-	if err := c.leave(m); err != nil {
+	if err := c.leave(ctx, m); err != nil {
 		return failure(fmt.Sprintf("Free %q", m.name), err)
 	}
 	return nil
 }
 
 // FreeIsolated is Free for a value that Isolate returned.
-func FreeIsolated[T any](c *Cluster, p *T) error {
+func FreeIsolated[T any](ctx context.Context, c *Cluster, p *T) error {
 	if p == nil {
 		return failure("FreeIsolated", fmt.Errorf("%w: the pointer is nil", ErrNotShared))
 	}
-	return Free(c, single(p))
+	return Free(ctx, c, single(p))
 }
 
-// forget takes an allocation off the list, so that no new Pin finds it, and says whether it did: not while one is under way.
+// forget takes an allocation off the list, so that no new Pin finds it, and reports whether it did:
+// not while one is under way.
 func (c *Cluster) forget(m *allocation) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -380,15 +408,16 @@ func (c *Cluster) forget(m *allocation) bool {
 	return true
 }
 
-// leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this process can still reach.
-func (c *Cluster) leave(m *allocation) error {
+// leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this
+// process can still reach.
+func (c *Cluster) leave(ctx context.Context, m *allocation) error {
 	if err := c.trap.unregister(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
 		return err
 	}
 	if err := c.region.unmapRun(m.offset, m.bytes); err != nil {
 		return err
 	}
-	return c.unbind(context.Background(), m)
+	return c.unbind(ctx, m)
 }
 
 // memoryAt is the allocation that an offset in the region lies in, or nil.

@@ -10,17 +10,17 @@ import (
 	"dsmd/internal/attach"
 )
 
-// No test here touches shared memory: nobody in this process could serve the fault. Those that do are
-// in program_test.go.
+// No test here touches shared memory: nobody in this process could serve the fault. Those that do
+// are in program_test.go.
 
 func TestAlloc(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	a, err := Alloc[float64](c, "a", 1000)
+	a, err := Alloc[float64](within(t), c, "a", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Alloc[[3]byte](c, "b", 2, WithContext(within(t)))
+	b, err := Alloc[[3]byte](within(t), c, "b", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,19 +30,19 @@ func TestAlloc(t *testing.T) {
 	if addressOf(&b[0]) != testBase+2*testPage {
 		t.Errorf("b is at %p; a has two pages", &b[0])
 	}
-	p, err := Isolate[int64](c, "p")
+	p, err := Isolate[int64](within(t), c, "p")
 	if err != nil || addressOf(p) != testBase+3*testPage {
 		t.Errorf("the isolated value is at %p, %v", p, err)
 	}
 
-	again, err := Alloc[float64](c, "a", 1000)
+	again, err := Alloc[float64](within(t), c, "a", 1000)
 	if err != nil || &again[0] != &a[0] {
 		t.Errorf("a second Alloc returned %p, %v; the first %p", &again[0], err, &a[0])
 	}
-	if err := errors.Join(Free(c, a), Free(c, again), Free(c, b), FreeIsolated(c, p)); err != nil {
+	if err := errors.Join(Free(within(t), c, a), Free(within(t), c, again), Free(within(t), c, b), FreeIsolated(within(t), c, p)); err != nil {
 		t.Error(err)
 	}
-	wantError(t, Free(c, a), ErrNotShared)
+	wantError(t, Free(within(t), c, a), ErrNotShared)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.countLocked(attach.OpUnbind); n != 3 || len(f.names) != 0 {
@@ -53,40 +53,40 @@ func TestAlloc(t *testing.T) {
 func TestEmptyAllocations(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	none, err := Alloc[int](c, "none", 0)
+	none, err := Alloc[int](within(t), c, "none", 0)
 	if none == nil || len(none) != 0 || err != nil {
 		t.Errorf("%v, %v", none, err)
 	}
-	units, err := Alloc[struct{}](c, "units", 5)
+	units, err := Alloc[struct{}](within(t), c, "units", 5)
 	if len(units) != 5 || err != nil {
 		t.Errorf("%d, %v", len(units), err)
 	}
-	unit, err := Isolate[struct{}](c, "unit")
+	unit, err := Isolate[struct{}](within(t), c, "unit")
 	if unit == nil || err != nil {
 		t.Errorf("%v, %v", unit, err)
 	}
-	if err := errors.Join(Free(c, none), Free(c, units), FreeIsolated(c, unit), Free[int](c, nil)); err != nil {
+	if err := errors.Join(Free(within(t), c, none), Free(within(t), c, units), FreeIsolated(within(t), c, unit), Free[int](within(t), c, nil)); err != nil {
 		t.Error(err)
 	}
-	_, err = Alloc[int](c, "none", 1)
+	_, err = Alloc[int](within(t), c, "none", 1)
 	wantError(t, err, ErrMismatch)
 }
 
 func TestAllocRefusesBeforeItAsks(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	_, err := Alloc[body](c, "bodies", 4)
+	_, err := Alloc[body](within(t), c, "bodies", 4)
 	wantError(t, err, ErrType, `Alloc "bodies"`, "field body.Meta.Name is a string")
-	_, err = Isolate[*int](c, "p")
+	_, err = Isolate[*int](within(t), c, "p")
 	wantError(t, err, ErrType, "pointer")
-	_, err = Alloc[int](c, "minus", -1)
+	_, err = Alloc[int](within(t), c, "minus", -1)
 	wantError(t, err, ErrNoSpace, "-1", "negative")
-	_, err = Alloc[[16]int](c, "many", math.MaxInt)
+	_, err = Alloc[[16]int](within(t), c, "many", math.MaxInt)
 	wantError(t, err, ErrNoSpace, "9223372036854775807", "64 bits")
-	_, err = Alloc[int64](c, "large", testRegion/8+1)
+	_, err = Alloc[int64](within(t), c, "large", testRegion/8+1)
 	wantError(t, err, ErrNoSpace, "134217729 elements of 8 bytes are 1073741832 bytes", "1073741824", "larger region")
 	for _, name := range []string{"", strings.Repeat("n", 256)} {
-		if _, err := Alloc[int](c, name, 1); err == nil || !strings.Contains(err.Error(), "1 to 255") {
+		if _, err := Alloc[int](within(t), c, name, 1); err == nil || !strings.Contains(err.Error(), "1 to 255") {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
 		}
 	}
@@ -97,26 +97,26 @@ func TestAllocRefusesBeforeItAsks(t *testing.T) {
 
 func TestRanksDisagree(t *testing.T) {
 	c := newFake(t, 2).joinAll()
-	if _, err := Alloc[float64](c[0], "a", 10); err != nil {
+	if _, err := Alloc[float64](within(t), c[0], "a", 10); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Alloc[float64](c[1], "a", 11)
+	_, err := Alloc[float64](within(t), c[1], "a", 11)
 	wantError(t, err, ErrMismatch, "asks for 11 elements of float64", "allocated 10 elements of float64")
-	_, err = Alloc[int64](c[1], "a", 10)
+	_, err = Alloc[int64](within(t), c[1], "a", 10)
 	wantError(t, err, ErrMismatch, "10 elements of int64", "10 elements of float64")
-	_, err = Alloc[int64](c[0], "a", 10) // in the same process
+	_, err = Alloc[int64](within(t), c[0], "a", 10) // in the same process
 	wantError(t, err, ErrMismatch, "10 elements of int64", "10 elements of float64")
-	if _, err := Alloc[float64](c[1], "a", 10); err != nil {
+	if _, err := Alloc[float64](within(t), c[1], "a", 10); err != nil {
 		t.Errorf("after the disagreement: %v", err)
 	}
 }
 
 func TestRegionIsFull(t *testing.T) {
 	c := newFake(t, 1).join()
-	if _, err := Alloc[byte](c, "half", testRegion/2); err != nil {
+	if _, err := Alloc[byte](within(t), c, "half", testRegion/2); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Alloc[byte](c, "more", testRegion/2+1)
+	_, err := Alloc[byte](within(t), c, "more", testRegion/2+1)
 	wantError(t, err, ErrNoSpace, "536870913", "1073741824", "free something")
 }
 
@@ -132,7 +132,7 @@ func TestFaultyDaemonCannotMapElsewhere(t *testing.T) {
 		f.mu.Lock()
 		payload = p
 		f.mu.Unlock()
-		if _, err := Alloc[int](c, "a", 1); err == nil {
+		if _, err := Alloc[int](within(t), c, "a", 1); err == nil {
 			t.Errorf("pages %v were mapped", p)
 		}
 	}
@@ -140,24 +140,25 @@ func TestFaultyDaemonCannotMapElsewhere(t *testing.T) {
 
 func TestFreeWhatIsNotAllocated(t *testing.T) {
 	c := newFake(t, 1).join()
-	s, err := Alloc[int](c, "s", 1024)
+	s, err := Alloc[int](within(t), c, "s", 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, Free(c, make([]int, 4)), ErrNotShared, "exactly as Alloc returned it")
-	wantError(t, Free(c, s[1:]), ErrNotShared)
-	wantError(t, Free(c, s[:10]), ErrNotShared)
-	wantError(t, FreeIsolated[int](c, nil), ErrNotShared)
-	wantError(t, FreeIsolated(c, new(int)), ErrNotShared)
-	if err := Free(c, s); err != nil {
+	wantError(t, Free(within(t), c, make([]int, 4)), ErrNotShared, "exactly as Alloc returned it")
+	wantError(t, Free(within(t), c, s[1:]), ErrNotShared)
+	wantError(t, Free(within(t), c, s[:10]), ErrNotShared)
+	wantError(t, FreeIsolated[int](within(t), c, nil), ErrNotShared)
+	wantError(t, FreeIsolated(within(t), c, new(int)), ErrNotShared)
+	if err := Free(within(t), c, s); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestFreeOfPinned: memory that is pinned, once or twice, stays as it is, and what was freed can't be pinned.
+// TestFreeOfPinned: memory that is pinned, once or twice, stays as it is, and what was freed can't
+// be pinned.
 func TestFreeOfPinned(t *testing.T) {
 	c := newFake(t, 1).join()
-	s, err := Alloc[int](c, "s", 1024)
+	s, err := Alloc[int](within(t), c, "s", 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,32 +168,32 @@ func TestFreeOfPinned(t *testing.T) {
 			t.Fatal("memory that is there can't be pinned")
 		}
 	}
-	wantError(t, Free(c, s), ErrInUse, "Free \"s\"", "pinned")
+	wantError(t, Free(within(t), c, s), ErrInUse, "Free \"s\"", "pinned")
 	c.letGo(m)
-	wantError(t, Free(c, s), ErrInUse)
-	if again, err := Alloc[int](c, "s", 1024); err != nil || &again[0] != &s[0] {
+	wantError(t, Free(within(t), c, s), ErrInUse)
+	if again, err := Alloc[int](within(t), c, "s", 1024); err != nil || &again[0] != &s[0] {
 		t.Errorf("the memory is not there any more: %v", err)
 	}
-	if err := Free(c, s); err != nil { // the second Alloc's
+	if err := Free(within(t), c, s); err != nil { // the second Alloc's
 		t.Error(err)
 	}
 	c.letGo(m)
-	if err := Free(c, s); err != nil {
+	if err := Free(within(t), c, s); err != nil {
 		t.Error(err)
 	}
 	if c.keep(m) {
 		t.Error("memory that was freed can be pinned")
 	}
-	wantError(t, Free(c, s), ErrNotShared)
+	wantError(t, Free(within(t), c, s), ErrNotShared)
 }
 
 func TestPrefetch(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	if _, err := Alloc[byte](c, "before", 1); err != nil {
+	if _, err := Alloc[byte](within(t), c, "before", 1); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Alloc[byte](c, "s", 3*testPage)
+	s, err := Alloc[byte](within(t), c, "s", 3*testPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,21 +225,21 @@ func TestPrefetch(t *testing.T) {
 func TestUseAfterClose(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	s, err := Alloc[int](c, "s", 1)
+	s, err := Alloc[int](within(t), c, "s", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, rw, b := NewMutex(c, "m"), NewRWMutex(c, "rw"), NewTeamBarrier(c, "b", 1, 2)
+	m, rw, b := NewMutex(c, "m"), NewRWMutex(c, "rw"), NewBarrier(c, "b", Parties(1), Team(2))
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	_, errAlloc := Alloc[int](c, "t", 1)
-	_, errIsolate := Isolate[int](c, "u")
+	_, errAlloc := Alloc[int](within(t), c, "t", 1)
+	_, errIsolate := Isolate[int](within(t), c, "u")
 	_, errReduce := Reduce(ctx, c, "r", 1, Sum)
 	_, errStats := c.Stats(ctx)
 	for what, err := range map[string]error{
-		"Alloc": errAlloc, "Isolate": errIsolate, "Free": Free(c, s), "Reduce": errReduce, "Stats": errStats,
+		"Alloc": errAlloc, "Isolate": errIsolate, "Free": Free(within(t), c, s), "Reduce": errReduce, "Stats": errStats,
 		"Lock": m.Lock(ctx), "Unlock": m.Unlock(), "RLock": rw.RLock(ctx), "RUnlock": rw.RUnlock(),
 		"Barrier": c.Barrier(ctx), "Wait": b.Wait(ctx), "Prefetch": Prefetch(ctx, c, s, Read), "Close": c.Close(),
 	} {
@@ -246,4 +247,72 @@ func TestUseAfterClose(t *testing.T) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
+}
+
+// TestAllocAndFreeWithContexts: who allocates gives up with its context, and has nothing then.
+// Memory that is freed is free in any case: the next Alloc of the name is another one.
+func TestAllocAndFreeWithContexts(t *testing.T) {
+	var waiting uint64
+	var silent bool // guarded by f.mu: the node that keeps the names does not answer
+	f := newFake(t, 1, func(f *fake) {
+		f.answer = func(call attach.Call) (attach.Reply, bool) {
+			switch {
+			case !silent:
+				return attach.Reply{}, false
+			case call.Op == attach.OpCancel:
+				return attach.Reply{Ticket: waiting, Status: attach.StatusCanceled}, true
+			}
+			waiting = call.Ticket
+			return attach.Reply{}, true
+		}
+	})
+	c := f.join()
+	s, err := Alloc[int](within(t), c, "s", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silence := func(now bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		silent = now
+	}
+	ended, end := context.WithCancel(within(t))
+	errs := make(chan error)
+	silence(true)
+	go func() {
+		_, err := Alloc[int](ended, c, "late", 1)
+		errs <- err
+	}()
+	f.awaitCalls(attach.OpBind, 2)
+	end()
+	wantError(t, <-errs, context.Canceled, `Alloc "late"`)
+	_, err = Isolate[int](ended, c, "late")
+	wantError(t, err, context.Canceled)
+	wantError(t, Free(ended, c, s), context.Canceled)
+	if n := f.count(attach.OpUnbind); n != 0 {
+		t.Errorf("a Free whose context had ended made %d calls", n)
+	}
+
+	ended, end = context.WithCancel(within(t))
+	go func() { errs <- Free(ended, c, s) }()
+	f.awaitCalls(attach.OpUnbind, 1)
+	end()
+	wantError(t, <-errs, context.Canceled, `Free "s"`)
+	silence(false)
+	wantError(t, Free(within(t), c, s), ErrNotShared)
+	if err := f.answerLate(c, waiting); err != nil {
+		t.Error(err)
+	}
+	if _, err := Alloc[int64](within(t), c, "other", 2); err != nil {
+		t.Error(err)
+	}
+}
+
+// answerLate answers a call for which nobody waits any more.
+func (f *fake) answerLate(c *Cluster, ticket uint64) error {
+	f.mu.Lock()
+	f.reply(f.programs[0], attach.Reply{Ticket: ticket})
+	f.mu.Unlock()
+	_, err := c.Stats(within(f.t)) // reads what has come before
+	return err
 }

@@ -9,12 +9,14 @@ import (
 	"dsmd/internal/attach"
 )
 
-// Barrier waits until every rank of the job has called it. What any rank stored before, every rank sees after. One
-// goroutine of each rank takes part; to let several meet use NewBarrier or NewTeamBarrier.
+// Barrier waits until every rank of the job has called it. What any rank stored before, every rank
+// sees after. It is the usual way to meet; NewBarrier has the others.
 //
-// When ctx ends first, this rank has not arrived: the others go on waiting, and the error wraps ctx.Err().
-// Other errors: ErrInUse (another goroutine of this process is in it), ErrNodeLost (a rank is lost, so that not all can come: see Survivors),
-// ErrClosed, ErrLost.
+// One goroutine of each rank takes part. When ctx ends first, this rank has not arrived: the others
+// go on waiting, and the error wraps ctx.Err().
+//
+// Other errors: ErrInUse (another goroutine of this process is in it), ErrNodeLost (a rank is lost,
+// so that not all can come: see Survivors), ErrClosed, ErrLost.
 func (c *Cluster) Barrier(ctx context.Context) error { return meet(ctx, c) }
 
 // meet waits until every rank of a group has called it.
@@ -22,37 +24,44 @@ func meet(ctx context.Context, among Group) error {
 	g := among.group()
 	c := g.c
 	hash := attach.NameHash(attach.NameBarrier, c.within(everyRank)+g.suffix)
-	if !c.enterOnce(hash) {
-		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewTeamBarrier to let goroutines meet", ErrInUse))
+	if !c.occupied.enter(hash) {
+		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
-	defer c.leaveOnce(hash)
+	defer c.occupied.leave(hash)
 	if _, err := g.arrive(ctx, hash, among.Size(), nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
 }
 
-// everyRank is the name of the barrier of all ranks. A user can't choose it: theirs are put behind "user/".
+// everyRank is the name of the barrier of all ranks. A user can't choose it: theirs are put behind
+// "user/".
 const (
 	everyRank  = "all"
 	userPrefix = "user/"
 )
 
-// enterOnce notes that something which a rank does once at a time has begun.
-func (c *Cluster) enterOnce(hash uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, busy := c.busy[hash]; busy {
+// occupied are barriers and reductions that this rank is in, by hash: it is in each once at a time.
+type occupied struct {
+	mu sync.Mutex
+	by map[uint64]struct{}
+}
+
+// enter notes that this rank comes in, unless it is in already.
+func (o *occupied) enter(hash uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, busy := o.by[hash]; busy {
 		return false
 	}
-	c.busy[hash] = struct{}{}
+	o.by[hash] = struct{}{}
 	return true
 }
 
-func (c *Cluster) leaveOnce(hash uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.busy, hash)
+func (o *occupied) leave(hash uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.by, hash)
 }
 
 // arrive waits at a barrier and returns what all parties have brought.
@@ -81,8 +90,9 @@ func (g group) arrive(ctx context.Context, hash uint64, parties int, payload []b
 // MaxParties bounds the parties of a barrier.
 const MaxParties = 1 << 16
 
-// Barrier is a meeting point of goroutines anywhere in the cluster. Barriers of the same name are the same.
-// It can be used again at once, and must not be copied after its first use.
+// Barrier is a meeting point with a name: barriers of the same name are the same, in this and in
+// all other programs. It can be used again at once, by any number of goroutines, and must not be
+// copied after its first use.
 type Barrier struct {
 	c       *Cluster
 	g       group
@@ -105,33 +115,48 @@ type team struct {
 	err    error
 }
 
-// NewBarrier returns the barrier called name of parties goroutines, which may be anywhere: two in this program and one in
-// another are three. It sends nothing. It panics if parties is not from 1 to MaxParties.
-//
-// among is the Cluster, or when ranks are lost the Survivors: at a barrier that was made for more ranks than are left everybody gets ErrNodeLost, whether
-// one of its parties is lost or not, because that is not known.
-func NewBarrier(among Group, name string, parties int) *Barrier {
-	return NewTeamBarrier(among, name, parties, 1)
-}
+// BarrierOption is an option of NewBarrier.
+type BarrierOption func(*Barrier)
 
-// NewTeamBarrier returns the barrier called name at which teams meet: one team in each of processes programs (or other
-// Barriers of that name), of local goroutines of this process, all of which wait at this very Barrier. The goroutines of
-// a team combine first, so that each process sends one message. local may differ from program to program. It panics if
-// processes is not from 1 to MaxParties, or local is below 1.
-func NewTeamBarrier(among Group, name string, processes, local int) *Barrier {
-	if processes < 1 || processes > MaxParties || local < 1 {
-		panic(fmt.Sprintf("dsm: barrier %q of %d parties with teams of %d: 1 to %d parties and at least 1 in a team are possible", name, processes, local, MaxParties))
-	}
+// Parties says how many goroutines meet, if not one of each rank. They may be anywhere: two in this
+// program and one in another are three. It is from 1 to MaxParties, and all must give the same.
+func Parties(n int) BarrierOption { return func(b *Barrier) { b.parties = n } }
+
+// Team lets local goroutines of this process meet as one party. All of them wait at this very
+// Barrier; they combine first, so that the process sends one message. local is at least 1, and may
+// differ from program to program.
+func Team(local int) BarrierOption { return func(b *Barrier) { b.local = local } }
+
+// NewBarrier returns the barrier called name. One goroutine of each rank of among meets there, if
+// Parties and Team do not say otherwise. It sends nothing. It panics if an option is out of its
+// range.
+//
+// among is the Cluster, or when ranks are lost the Survivors. At a barrier that was made for more
+// ranks than are left everybody gets ErrNodeLost, whether one of its parties is lost or not,
+// because that is not known.
+func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 	g := among.group()
-	return &Barrier{c: g.c, g: g, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)), parties: processes, local: local}
+	b := &Barrier{
+		c: g.c, g: g, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)),
+		parties: among.Size(), local: 1,
+	}
+	for _, opt := range opts {
+		opt(b)
+	}
+	if b.parties < 1 || b.parties > MaxParties || b.local < 1 {
+		panic(fmt.Sprintf("dsm: barrier %q of %d parties with teams of %d: 1 to %d parties and at least 1 in a team are possible", name, b.parties, b.local, MaxParties))
+	}
+	return b
 }
 
 // Wait waits until all parties have arrived. What any of them stored before, all see after.
 //
-// When ctx ends first, the caller has not arrived, and the error wraps ctx.Err(). If its team was complete
-// by then, the whole team withdraws: Wait returns an error that wraps context.Canceled to the others, or nil to all
-// if the barrier had opened already.
-// Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost, see NewBarrier), ErrClosed, ErrLost.
+// When ctx ends first, the caller has not arrived, and the error wraps ctx.Err(). If its team was
+// complete by then, the whole team withdraws: Wait returns an error that wraps context.Canceled to
+// the others, or nil to all if the barrier had opened already.
+//
+// Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost,
+// see NewBarrier), ErrClosed, ErrLost.
 func (b *Barrier) Wait(ctx context.Context) error {
 	var err error
 	if b.local == 1 {
@@ -184,7 +209,7 @@ func (b *Barrier) waitInTeam(ctx context.Context) error {
 	return t.err
 }
 
-// join adds the caller to the team that gathers, and says whether that completes it.
+// join adds the caller to the team that gathers, and reports whether that completes it.
 func (b *Barrier) join() (t *team, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

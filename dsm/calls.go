@@ -13,19 +13,22 @@ import (
 	"dsmd/internal/controlpage"
 )
 
-// calls is the conversation with the daemon after the handshake: open calls, and who takes the replies. Its errors have no prefix; callers
-// add what they were doing.
+// calls is the conversation with the daemon after the handshake: open calls, and who takes the
+// replies. Its errors have no prefix; callers add what they were doing.
 //
-// The replies are taken by the callers themselves: one of those who wait has the turn to read, hands the others theirs, and passes
-// the turn on when it has its own. It looks for replies on the control page for a while (lookout), then waits at the socket. So a reply finds or wakes the very thread that waits for it. When nobody waits, nothing is read: what the
-// daemon says unasked it says before it ends the connection, and the end is watched for.
+// The callers themselves take the replies. One of those who wait is the reader: it hands the others
+// their replies, and makes another one the reader when it has its own. It looks for replies on the
+// control page for a while (lookout), then waits at the socket. So a reply finds or wakes the very
+// thread that waits for it. When nobody waits, nothing is read: what the daemon says unasked it
+// says before it ends the connection, and a goroutine watches for the end.
 type calls struct {
 	conn   *attach.Conn
 	page   *controlpage.Page
 	onLost func(error)
 	look   lookout // belongs to who has the turn to read
 
-	boxing sync.Mutex // keeps calls apart that are put on the control page; nothing is taken under it
+	// keeps calls apart that are put on the control page; nothing is taken under it
+	boxing sync.Mutex
 
 	mu     sync.Mutex // guards the fields below; nothing is sent, received or called under it
 	open   map[uint64]chan attach.Reply
@@ -37,7 +40,8 @@ type calls struct {
 	reader chan struct{} // closed when nobody reads any more, nor will
 }
 
-// newCalls takes over a connection that was unpolled. onLost is called once, by a goroutine of its own, when the cluster is lost before end.
+// newCalls takes over a connection that was unpolled. onLost is called once, by a goroutine of its
+// own, when the cluster is lost before end.
 func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *calls {
 	c := &calls{
 		conn: conn, page: page, onLost: onLost, look: newLookout(page), open: make(map[uint64]chan attach.Reply),
@@ -48,7 +52,8 @@ func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *ca
 	return c
 }
 
-// watchEnd reads the daemon's last words when the connection has ended and nobody else has read them.
+// watchEnd reads the daemon's last words when the connection has ended and nobody else has read
+// them.
 func (c *calls) watchEnd() {
 	defer close(c.reader)
 	_ = c.conn.AwaitEnd() // why it returns, reading tells
@@ -125,10 +130,11 @@ func (c *calls) deliver(r attach.Reply) error {
 	return nil
 }
 
-// end makes all calls fail with err from now on, unless they already fail with another error, which it returns. Who reads goes on until it is
-// interrupted.
+// end makes all calls fail with err from now on, unless they already fail with another error, which
+// it returns. Who reads goes on until it is interrupted.
 func (c *calls) end(err error) error {
-	// From here on locks are taken by calls, which fail. If that is not possible, Close reports why.
+	// From here on locks are taken by calls, which fail. If that is not possible, Close reports
+	// why.
 	_ = c.page.Retire()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,18 +168,15 @@ func (c *calls) begin() (uint64, chan attach.Reply, error) {
 
 // do makes a call and waits for its reply. When ctx ends first, it asks the daemon to cancel the
 // call and waits for what the daemon says: either the call had taken effect already, then it
-// succeeds after all, or it has none, and the error is ctx's. So nothing is left behind, such as a lock that nobody
-// knows of. The reply's status is never StatusCanceled nor StatusNodeLost, which are errors.
+// succeeds after all, or it has none, and the error is ctx's. So nothing is left behind, such as a
+// lock that nobody knows of. The reply's status is never StatusCanceled nor StatusNodeLost, which
+// are errors.
 func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return attach.Reply{}, err
 	}
-	ticket, waiting, err := c.begin()
+	ticket, waiting, err := c.start(call)
 	if err != nil {
-		return attach.Reply{}, err
-	}
-	call.Ticket = ticket
-	if err := c.send(call); err != nil {
 		return attach.Reply{}, err
 	}
 	if ctx.Done() != nil {
@@ -181,6 +184,41 @@ func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) 
 		defer stop()
 	}
 	return c.await(ctx, waiting)
+}
+
+// start makes a call. It does not wait.
+func (c *calls) start(call attach.Call) (ticket uint64, waiting chan attach.Reply, err error) {
+	if ticket, waiting, err = c.begin(); err != nil {
+		return 0, nil, err
+	}
+	call.Ticket = ticket
+	return ticket, waiting, c.send(call)
+}
+
+// doAnyway makes a call that takes effect also when ctx ends first.
+func (c *calls) doAnyway(ctx context.Context, call attach.Call) (attach.Reply, error) {
+	_, waiting, err := c.start(call)
+	if err != nil {
+		return attach.Reply{}, err
+	}
+	if ctx.Done() == nil {
+		return c.await(ctx, waiting)
+	}
+	type answer struct {
+		r   attach.Reply
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		r, err := c.await(context.WithoutCancel(ctx), waiting)
+		answered <- answer{r, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.r, a.err
+	case <-ctx.Done():
+		return attach.Reply{}, ctx.Err()
+	}
 }
 
 // await waits for the reply of a call, and reads when it is the caller's turn.
@@ -232,7 +270,8 @@ func (c *calls) send(call attach.Call) error {
 		return nil
 	}
 	if err := c.conn.Write(frame); err != nil {
-		// Who reads learns of it too, and knows more: the daemon's last words may still be in the socket.
+		// Who reads learns of it too, and knows more: the daemon's last words may still be in the
+		// socket.
 		c.conn.Shutdown()
 		<-c.done
 		return c.err()
@@ -240,8 +279,9 @@ func (c *calls) send(call attach.Call) error {
 	return nil
 }
 
-// mayOvertake says whether a call can go by the control page, where it may come before others that were sent earlier. A Cancel must not come before
-// the call that it ends. The calls that wait for other nodes can: who has sent them waits for the reply, and Release for nothing.
+// mayOvertake reports whether a call can go by the control page, where it may come before others
+// that were sent earlier. A Cancel must not come before the call that it ends. The calls that wait
+// for other nodes can: who has sent them waits for the reply, and Release for nothing.
 func mayOvertake(op attach.Op) bool {
 	return op == attach.OpAcquire || op == attach.OpRelease || op == attach.OpArrive || op == attach.OpCommit
 }

@@ -8,8 +8,8 @@ import (
 	"dsmd/internal/attach"
 )
 
-// TestTurnToRead: of the goroutines that wait, the one that reads hands the others their replies, whatever it waits for itself; and when it
-// waits no longer, another one reads.
+// TestTurnToRead: of the goroutines that wait, the one that reads hands the others their replies,
+// whatever it waits for itself; and when it waits no longer, another one reads.
 func TestTurnToRead(t *testing.T) {
 	f := newFake(t, 2)
 	c := f.joinAll()

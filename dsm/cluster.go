@@ -19,16 +19,17 @@ import (
 	"dsmd/internal/controlpage"
 )
 
-// Cluster is this program's membership in a cluster. All its methods, and all functions that take one, may be called
-// concurrently. After Close they return ErrClosed.
+// Cluster is this program's membership in a cluster. All its methods, and all functions that take
+// one, may be called concurrently. After Close they return ErrClosed.
 //
-// Locks inside: allocating > mu. calls.mu is taken alone. None is held while something is sent or awaited, except
-// allocating, which is a channel and is waited for with a context.
+// Locks inside: allocating > mu. calls.mu is taken alone. None is held while something is sent or
+// awaited, except allocating, which is a channel and is waited for with a context.
 type Cluster struct {
 	welcome attach.Welcome
 	socket  string
 	job     string
 	grace   time.Duration
+	lost    func(error) // WithOnLoss, or nil
 	*calls
 	region *region
 	trap   trap // kept open until Close: see the package comment, "When something breaks"
@@ -40,11 +41,13 @@ type Cluster struct {
 	tornDown   bool          // guarded by allocating
 	closing    chan struct{} // closed when Close begins to give everything back
 
-	mu       sync.Mutex
-	memory   []*allocation       // guarded by mu
-	held     map[uint64]*holding // locks by hash; guarded by mu
-	busy     map[uint64]struct{} // barriers and reductions of all ranks that are under way here, by hash; guarded by mu
-	mustExit bool                // shared memory was allocated, so losing the cluster ends the process; guarded by mu
+	holdings holdings
+	occupied occupied
+
+	mu     sync.Mutex
+	memory []*allocation // guarded by mu
+	// shared memory was allocated, so losing the cluster ends the process; guarded by mu
+	mustExit bool
 }
 
 // Option is an option of Join.
@@ -57,15 +60,18 @@ type joining struct {
 	job    string
 	size   int // 0: not known
 	grace  time.Duration
+	lost   func(error)
 	procs  *int // GOMAXPROCS from WithProcs; nil: what Join finds right
 }
 
-// WithSocket names the daemon's socket: a path, or @NAME for an abstract one. It goes before DSM_SOCKET.
+// WithSocket names the daemon's socket: a path, or @NAME for an abstract one. It goes before
+// DSM_SOCKET.
 func WithSocket(socket string) Option {
 	return func(j *joining) error { j.socket = socket; return nil }
 }
 
-// WithRank asks for a rank, from 0 to Size-1. It goes before DSM_RANK. Without either the daemon chooses.
+// WithRank asks for a rank, from 0 to Size-1. It goes before DSM_RANK. Without either the daemon
+// chooses.
 func WithRank(rank int) Option {
 	return func(j *joining) error {
 		if rank < 0 || int64(rank) > 1<<31-1 {
@@ -76,9 +82,9 @@ func WithRank(rank int) Option {
 	}
 }
 
-// WithLossGrace sets how long a program that has shared memory goes on after it has lost its cluster, before it
-// ends with ExitLost. In that time calls return errors that wrap ErrLost, and touching shared memory waits for the end.
-// The default is 0.
+// WithLossGrace sets how long a program that has shared memory goes on after it has lost its
+// cluster, before it ends with ExitLost. In that time calls return errors that wrap ErrLost, and
+// touching shared memory waits for the end. The default is 0.
 func WithLossGrace(d time.Duration) Option {
 	return func(j *joining) error {
 		if d < 0 {
@@ -87,6 +93,15 @@ func WithLossGrace(d time.Duration) Option {
 		j.grace = d
 		return nil
 	}
+}
+
+// WithOnLoss has f called when the cluster is lost, once, with an error that wraps ErrLost and says
+// why. It is not called after Close. f runs in a goroutine of its own, at the beginning of the time
+// that WithLossGrace gives; a program that has shared memory ends when f has returned and that time
+// is over. f must not touch shared memory. It may call Close, and then the program goes on without
+// the cluster.
+func WithOnLoss(f func(error)) Option {
+	return func(j *joining) error { j.lost = f; return nil }
 }
 
 // The variables that `dsmd run` sets for the programs that it starts.
@@ -119,17 +134,20 @@ func fromEnvironment() (joining, error) {
 	return j, nil
 }
 
-// Join makes this program part of a cluster: it connects to the daemon of this node, reserves the region of
-// addresses, and hands over the trapping of page faults. The daemon is found at DSM_SOCKET, which
-// `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says. It may join at any time, and
-// with DSM_JOB or WithJob it joins beside programs that know nothing of it.
+// Join makes this program part of a cluster: it connects to the daemon of this node, reserves the
+// region of addresses, and hands over the trapping of page faults. The daemon is found at
+// DSM_SOCKET, which `dsmd run` sets along with DSM_RANK and DSM_SIZE, or where WithSocket says. It
+// may join at any time, and with DSM_JOB or WithJob it joins beside programs that know nothing of
+// it.
 //
-// It raises GOMAXPROCS, so that more goroutines than there are processors can wait for pages; see WithProcs.
+// It raises GOMAXPROCS, so that more goroutines than there are processors can wait for pages; see
+// WithProcs.
 //
-// It does not wait for the other ranks; Cluster.Barrier does. ctx bounds Join alone, not the life of the Cluster.
+// It does not wait for the other ranks; Cluster.Barrier does. ctx bounds Join alone, not the life
+// of the Cluster.
 //
-// Errors: ErrNoDaemon, ErrRefused, ErrVersion, ErrAddressTaken, ErrNoSpace (no room for the region's addresses), ErrNoTrap,
-// and ctx's.
+// Errors: ErrNoDaemon, ErrRefused, ErrVersion, ErrAddressTaken, ErrNoSpace (no room for the
+// region's addresses), ErrNoTrap, and ctx's.
 func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
 	j, err := fromEnvironment()
 	for i := 0; err == nil && i < len(opts); i++ {
@@ -208,7 +226,8 @@ func (j *joining) connect(ctx context.Context) (*attach.Conn, error) {
 	return nil, fmt.Errorf("%w can be reached at %s: %w", ErrNoDaemon, j.socket, err)
 }
 
-// shakeHands does everything between connecting and the first call. On an error it leaves nothing but conn.
+// shakeHands does everything between connecting and the first call. On an error it leaves nothing
+// but conn.
 func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	hello := attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: j.rank, Job: j.job, Program: filepath.Base(os.Args[0])}
 	if j.job != "" {
@@ -234,11 +253,11 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 		return nil, errors.Join(err, r.retire())
 	}
 	return &Cluster{
-		welcome: w, socket: j.socket, job: j.job, grace: j.grace, region: r, trap: trap, page: page,
+		welcome: w, socket: j.socket, job: j.job, grace: j.grace, lost: j.lost, region: r, trap: trap, page: page,
 		allocating: make(chan struct{}, 1),
 		closing:    make(chan struct{}),
-		held:       make(map[uint64]*holding),
-		busy:       make(map[uint64]struct{}),
+		holdings:   holdings{held: map[uint64]*holding{}},
+		occupied:   occupied{by: map[uint64]struct{}{}},
 	}, nil
 }
 
@@ -300,8 +319,8 @@ func awaitReady(conn *attach.Conn, socket string) (*controlpage.Page, error) {
 	return controlpage.Map(fd)
 }
 
-// tell sends a frame of the handshake. That the daemon has closed the connection is no error yet: it may have refused the
-// program before, and then its reason is what comes to be read next.
+// tell sends a frame of the handshake. That the daemon has closed the connection is no error yet:
+// it may have refused the program before, and then its reason is what comes to be read next.
 func tell(conn *attach.Conn, frame []byte, fds ...int) error {
 	if err := conn.Write(frame, fds...); err != nil && !errors.Is(err, unix.EPIPE) {
 		return err
@@ -349,15 +368,22 @@ func (c *Cluster) onLost(reason error) {
 	c.mu.Lock()
 	exit := c.mustExit
 	c.mu.Unlock()
+	over := time.After(c.grace)
+	if c.lost != nil {
+		c.lost(fmt.Errorf("dsm: %w", reason))
+	}
 	if !exit {
 		return
 	}
-	if c.grace > 0 {
-		select {
-		case <-time.After(c.grace):
-		case <-c.closing: // nothing of the memory is left that a thread could wait for
-			return
-		}
+	select {
+	case <-c.closing: // nothing of the memory is left that a thread could wait for
+		return
+	default:
+	}
+	select {
+	case <-over:
+	case <-c.closing:
+		return
 	}
 	fmt.Fprint(os.Stderr, lostMessage(c.Rank(), reason))
 	os.Exit(ExitLost)
@@ -379,18 +405,20 @@ func (c *Cluster) Node() int { return int(c.welcome.Node) }
 // Nodes is the number of nodes, that is of daemons.
 func (c *Cluster) Nodes() int { return int(c.welcome.Nodes) }
 
-// PageBytes is the unit in which memory moves, in bytes: what different ranks write should not share a page.
+// PageBytes is the unit in which memory moves, in bytes: what different ranks write should not
+// share a page.
 func (c *Cluster) PageBytes() int { return int(c.welcome.PageBytes) }
 
-// Trap says how accesses to pages that are not here are caught, for people: "uffd" or "sigsegv".
+// Trap is how accesses to pages that are not here are caught, for people: "uffd" or "sigsegv".
 func (c *Cluster) Trap() string { return c.welcome.Trap }
 
-// Transport says how nodes talk to each other, for people: "tcp", for example.
+// Transport is how nodes talk to each other, for people: "tcp", for example.
 func (c *Cluster) Transport() string { return c.welcome.Transport }
 
-// Close leaves the cluster. The shared memory must not be touched any more: a load or store there
-// raises SIGSEGV, and a goroutine that waits for a page at this moment does so too. Calls that wait return
-// ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns ErrClosed.
+// Close leaves the cluster. Do not touch the shared memory any more: a load or store there raises
+// SIGSEGV, also that of a goroutine that waits for a page at this moment. Calls that wait return
+// ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns
+// ErrClosed.
 func (c *Cluster) Close() error {
 	ended := c.end(ErrClosed)
 	err := c.conn.Interrupt()

@@ -7,11 +7,12 @@ import (
 	"dsmd/internal/attach"
 )
 
-// Commit waits until what was stored to Replicated memory is where it survives the loss of nodes: all that any program on this node has stored before. Giving back a lock,
-// a Barrier and a Reduce do the same first. Without Replicated memory it returns at once. Of memory that is pinned with Write
-// it waits for the end of the Pin, as whoever wants such a page elsewhere.
+// Commit waits until all that any program on this node has stored to Replicated memory before is
+// where it survives the loss of nodes. An Unlock, a Barrier and a Reduce do the same first. Without
+// Replicated memory it returns at once. Where memory is pinned with Write it waits for the end of
+// the Pin, like everybody who wants such a page elsewhere.
 //
-// When ctx ends first, whether it was done is not known. Errors: ctx's, ErrClosed, ErrLost.
+// When ctx ends first, nobody knows whether it was done. Errors: ctx's, ErrClosed, ErrLost.
 func (c *Cluster) Commit(ctx context.Context) error {
 	if err := c.commit(ctx); err != nil {
 		return failure("Commit", err)

@@ -5,18 +5,19 @@ import (
 	"fmt"
 )
 
-// ExitLost is the exit status of a program that has allocated shared memory and has lost its cluster. It is
-// EX_SOFTWARE of sysexits.h.
+// ExitLost is the exit status of a program that has allocated shared memory and has lost its
+// cluster. It is EX_SOFTWARE of sysexits.h.
 const ExitLost = 70
 
-// The errors that callers may want to tell apart, with errors.Is. The errors that are returned wrap them and
-// say what, where, and what to do.
+// The errors that callers may want to tell apart, with errors.Is. The errors that are returned wrap
+// them and say what, where, and what to do.
 var (
 	// ErrClosed: the Cluster was closed.
 	ErrClosed = errors.New("the cluster was closed")
 	// ErrLost: the daemon of this node, or another node, is gone; see the package comment.
 	ErrLost = errors.New("the cluster is lost")
-	// ErrNoDaemon: no daemon is at the socket, or it has ended before it took this program, or no socket is known.
+	// ErrNoDaemon: no daemon is at the socket, or it has ended before it took this program, or no
+	// socket is known.
 	ErrNoDaemon = errors.New("no daemon")
 	// ErrRefused: the daemon does not take this program, for instance because its rank is taken.
 	ErrRefused = errors.New("the daemon refused this program")
@@ -28,7 +29,8 @@ var (
 	ErrNoTrap = errors.New("page faults can't be trapped")
 	// ErrType: a type cannot live in shared memory.
 	ErrType = errors.New("the type cannot be shared")
-	// ErrMismatch: another rank has given another type, length or number of parties for the same name.
+	// ErrMismatch: another rank has given another type, length or number of parties for the same
+	// name.
 	ErrMismatch = errors.New("ranks disagree")
 	// ErrNoSpace: the request does not fit: in the region, or a reduction in a message.
 	ErrNoSpace = errors.New("it does not fit")
@@ -38,32 +40,37 @@ var (
 	ErrNotShared = errors.New("this is not shared memory")
 	// ErrNotHeld: this process does not hold the lock that it gives back.
 	ErrNotHeld = errors.New("the lock is not held by this process")
-	// ErrInUse: this process has the same barrier or reduction under way already, or has pinned what it wants to free.
+	// ErrInUse: this process has the same barrier or reduction under way already, or has pinned
+	// what it wants to free.
 	ErrInUse = errors.New("in use by another goroutine of this process")
-	// ErrOwnerDied: the lock is held now, and the program that held it before died holding it; see OwnerDiedError.
+	// ErrOwnerDied: the lock is not held, because a program died holding it, and what it protects
+	// may be half changed. Mutex.LockRepair takes it all the same; see OwnerDiedError.
 	ErrOwnerDied = errors.New("the last owner of the lock died")
 	// ErrPageLost: the only copy of a page was on a node that is lost; see PageLostError.
 	ErrPageLost = errors.New("the page is lost")
-	// ErrNodeLost: a node is lost, and with it a rank that was waited for, or something that the call needs. The cluster goes on without it; see
-	// Cluster.Survivors.
+	// ErrNodeLost: a node is lost, and with it a rank that was waited for, or something that the
+	// call needs. The cluster goes on without it; see Cluster.Survivors.
 	ErrNodeLost = errors.New("a node is lost")
 )
 
-// OwnerDiedError is the error of a Lock or RLock that has succeeded: the caller holds the lock. The
-// program of rank Rank died while it held the lock, or the lock was at a Node that is lost, so what the lock protects may be
-// half changed. Repair it, or give up; in both cases unlock. Nobody else is told (as with the robust mutexes of POSIX, after
-// pthread_mutex_consistent). It wraps ErrOwnerDied.
+// OwnerDiedError is the error of a Lock that is not held: the program of rank Rank died while it
+// held the lock for writing, or the lock was at a Node that is lost. So what the lock protects may
+// be half changed. Everybody who asks for the lock is told so, until LockRepair has repaired it. It
+// wraps ErrOwnerDied.
 type OwnerDiedError struct {
 	Lock string // the lock's name
-	Rank int    // of the program that died; -1 if its whole node was lost
-	Node int    // the node that was lost, -1 if only the program died. Whether one of its programs held the lock is not known
+	Rank int    // of the program that died, from 0 to Size-1; -1 if its whole node was lost
+	// the node that was lost; -1 if only the program died. Whether one of its programs held the
+	// lock is not known
+	Node int
 }
 
 func (e *OwnerDiedError) Error() string {
+	who := fmt.Sprintf("%v: rank %d", ErrOwnerDied, e.Rank)
 	if e.Node >= 0 {
-		return fmt.Sprintf("dsm: lock %q is held now, but it was last at node %d, which is lost: perhaps %v; check what the lock protects, then unlock", e.Lock, e.Node, ErrOwnerDied)
+		who = fmt.Sprintf("it was last at node %d, which is lost: perhaps %v", e.Node, ErrOwnerDied)
 	}
-	return fmt.Sprintf("dsm: lock %q is held now, but %v: rank %d; check what the lock protects, then unlock", e.Lock, ErrOwnerDied, e.Rank)
+	return fmt.Sprintf("dsm: lock %q is not held: %s; what it protects may be half changed. LockRepair takes the lock and repairs that", e.Lock, who)
 }
 
 // Unwrap makes errors.Is find ErrOwnerDied.

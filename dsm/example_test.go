@@ -11,7 +11,8 @@ import (
 	"dsmd/dsm"
 )
 
-// These examples are compiled, not run: they need a daemon. Run one with `dsmd run -n 4 -- PROGRAM`.
+// These examples are compiled, not run: they need a daemon. Run one with `dsmd run -n 4 --
+// PROGRAM`.
 
 // A whole program: every rank fills its part of a shared slice, then all add it up.
 func Example() {
@@ -21,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	squares, err := dsm.Alloc[int](c, "squares", 1000)
+	squares, err := dsm.Alloc[int](ctx, c, "squares", 1000)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func ExampleAlloc() {
 		Mass     float64
 		Name     [16]byte
 	}
-	bodies, err := dsm.Alloc[Body](c, "bodies", 1<<20)
+	bodies, err := dsm.Alloc[Body](ctx, c, "bodies", 1<<20)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func ExampleAlloc() {
 
 // sync/atomic works across nodes. Isolate keeps the counter off pages that others use.
 func ExampleIsolate() {
-	next, err := dsm.Isolate[atomic.Int64](c, "next task")
+	next, err := dsm.Isolate[atomic.Int64](ctx, c, "next task")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func ExampleIsolate() {
 }
 
 func ExampleFree() {
-	scratch, err := dsm.Alloc[float64](c, "scratch", 1<<20)
+	scratch, err := dsm.Alloc[float64](ctx, c, "scratch", 1<<20)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,31 +90,49 @@ func ExampleFree() {
 	if err := c.Barrier(ctx); err != nil {
 		log.Fatal(err)
 	}
-	if err := dsm.Free(c, scratch); err != nil {
+	if err := dsm.Free(ctx, c, scratch); err != nil {
 		log.Fatal(err)
 	}
 }
 
 func ExampleFreeIsolated() {
-	done, err := dsm.Isolate[atomic.Bool](c, "done")
+	done, err := dsm.Isolate[atomic.Bool](ctx, c, "done")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer dsm.FreeIsolated(c, done)
+	defer dsm.FreeIsolated(ctx, c, done)
 	done.Store(true)
 }
 
-// A lock whose owner died is held, and the caller decides what to do about what it protects.
 func ExampleMutex() {
-	account, err := dsm.Alloc[int](c, "account", 2)
+	account, err := dsm.Alloc[int](ctx, c, "account", 2)
 	if err != nil {
 		log.Fatal(err)
 	}
 	m := dsm.NewMutex(c, "account")
-	err = m.Lock(ctx)
-	if errors.Is(err, dsm.ErrOwnerDied) {
-		account[1] = -account[0] // repair
-	} else if err != nil {
+	if err := m.Lock(ctx); err != nil {
+		log.Fatal(err) // the lock is not held
+	}
+	account[0] += 10
+	account[1] -= 10
+	if err := m.Unlock(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A program may have died between the two stores. Who can make up for that says how.
+func ExampleMutex_LockRepair() {
+	account, err := dsm.Alloc[int](ctx, c, "account", 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m := dsm.NewMutex(c, "account")
+	err = m.LockRepair(ctx, func(died *dsm.OwnerDiedError) error {
+		log.Print(died)
+		account[1] = -account[0]
+		return nil
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
 	account[0] += 10
@@ -123,8 +142,23 @@ func ExampleMutex() {
 	}
 }
 
+// Whoever comes first does what needs to be done once.
+func ExampleMutex_TryLock() {
+	m := dsm.NewMutex(c, "housekeeping")
+	held, err := m.TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if held {
+		fmt.Println("rank", c.Rank(), "tidies up")
+		if err := m.Unlock(); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
 func ExampleRWMutex() {
-	table, err := dsm.Alloc[int](c, "table", 1000)
+	table, err := dsm.Alloc[int](ctx, c, "table", 1000)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -147,17 +181,10 @@ func ExampleCluster_Barrier() {
 	}
 }
 
-// Three goroutines, anywhere in the cluster.
-func ExampleNewBarrier() {
-	if err := dsm.NewBarrier(c, "three", 3).Wait(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
-
 // Four goroutines in each program meet all others, with one message for each program.
-func ExampleNewTeamBarrier() {
+func ExampleNewBarrier() {
 	const threads = 4
-	b := dsm.NewTeamBarrier(c, "step", c.Size(), threads)
+	b := dsm.NewBarrier(c, "step", dsm.Team(threads))
 	var team sync.WaitGroup
 	for range threads {
 		team.Go(func() {
@@ -170,6 +197,13 @@ func ExampleNewTeamBarrier() {
 		})
 	}
 	team.Wait()
+}
+
+// Three goroutines, anywhere in the cluster.
+func ExampleParties() {
+	if err := dsm.NewBarrier(c, "three", dsm.Parties(3)).Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
 }
 
 func ExampleReduce() {
@@ -194,7 +228,7 @@ func ExampleReduce_struct() {
 }
 
 func ExamplePrefetch() {
-	matrix, err := dsm.Alloc[float64](c, "matrix", 4096*4096)
+	matrix, err := dsm.Alloc[float64](ctx, c, "matrix", 4096*4096)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -214,13 +248,12 @@ func ExampleCluster_Stats() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for name, value := range stats {
-		fmt.Println(name, value)
-	}
+	fmt.Println(stats.Faults.Remote(), "faults took", stats.Faults.Wait)
 }
 
-// A step of a computation that can be repeated without what was lost with a node: those that are left agree on who they are, give the memory up,
-// and begin the step again from what they have saved.
+// A step of a computation that can be repeated without what was lost with a node: those that are
+// left agree on who they are, give the memory up, and begin the step again from what they have
+// saved.
 func ExampleGuard() {
 	var grid []float64 // from dsm.Alloc
 	err := dsm.Guard(func() {

@@ -20,10 +20,12 @@ import (
 	"dsmd/internal/uffd"
 
 	"dsmd/internal/uffd/uffdtest"
+
+	patient "dsmd/internal/patience"
 )
 
 // patience bounds every wait of these tests.
-const patience = 20 * time.Second
+var patience = patient.Or(20 * time.Second)
 
 const (
 	testPage   = 4096
@@ -31,8 +33,8 @@ const (
 	testBase   = 0x4000_0000_0000
 )
 
-// fake is a daemon, or all daemons of a cluster, without pages: it keeps names, locks and barriers. It serves page faults
-// only when told to (serve), and that only for programs in other processes.
+// fake is a daemon, or all daemons of a cluster, without pages: it keeps names, locks and barriers.
+// It serves page faults only when told to (serve), and that only for programs in other processes.
 type fake struct {
 	t      *testing.T
 	socket string
@@ -41,10 +43,12 @@ type fake struct {
 	// Set by the configuration given to newFake, later only with mu held.
 	welcome  attach.Welcome // Rank is filled in
 	refuse   *attach.Refuse
-	pageless bool                                              // sends no control page
-	first    func(*attach.Conn)                                // speaks in place of Welcome
-	answer   func(attach.Call) (reply attach.Reply, mine bool) // comes before the fake's own answers
-	trapped  func(fd *uffd.FD, stop <-chan struct{})           // has each userfaultfd until stop is closed
+	pageless bool               // sends no control page
+	first    func(*attach.Conn) // speaks in place of Welcome
+	// comes before the fake's own answers
+	answer func(attach.Call) (reply attach.Reply, mine bool)
+	// has each userfaultfd until stop is closed
+	trapped func(fd *uffd.FD, stop <-chan struct{})
 
 	mu       sync.Mutex // guards all below, and the fields of programs; held while frames are sent
 	programs []*fakeProgram
@@ -93,8 +97,9 @@ type fakeArrival struct {
 	payload []byte
 }
 
-// newFake starts a daemon of a cluster of size ranks, after it was configured. The test's end stops it. If there is more than one
-// rank, each has its own region, so that all fit into this process. It wants the uffd trap; with the other one package e2e tests dsm.
+// newFake starts a daemon of a cluster of size ranks, after it was configured. The test's end stops
+// it. If there is more than one rank, each has its own region, so that all fit into this process.
+// It wants the uffd trap; with the other one package e2e tests dsm.
 func newFake(t *testing.T, size int, configure ...func(*fake)) *fake {
 	t.Helper()
 	uffdtest.Require(t)
@@ -308,14 +313,22 @@ func (f *fake) handle(p *fakeProgram, call attach.Call) {
 		}
 	}
 	switch call.Op {
-	case attach.OpAcquire:
+	case attach.OpAcquire, attach.OpRepair, attach.OpTry:
 		l := f.lock(call.Object)
 		l.queue = append(l.queue, fakeWaiter{p, call})
 		f.pump(l)
+		if call.Op == attach.OpTry && l.writer != nil && l.writer.rank%2 == p.rank%2 {
+			// as on the same node
+			f.endTry(l, p, call.Ticket)
+		}
 	case attach.OpRelease:
 		l := f.lock(call.Object)
 		if call.Access == attach.Write {
 			l.writer = nil
+			if call.Count != 0 {
+				died := uint32(call.Count - 1)
+				l.died = &died
+			}
 		} else if i := slices.Index(l.readers, p); i >= 0 {
 			l.readers = slices.Delete(l.readers, i, i+1)
 		}
@@ -388,6 +401,11 @@ func (f *fake) lock(hash uint64) *fakeLock {
 func (f *fake) pump(l *fakeLock) {
 	for len(l.queue) > 0 {
 		w := l.queue[0]
+		if l.died != nil && w.call.Op != attach.OpRepair {
+			l.queue = l.queue[1:]
+			f.reply(w.p, attach.Reply{Ticket: w.call.Ticket, Status: attach.StatusUnrepaired, Rank: *l.died})
+			continue
+		}
 		if l.writer != nil || (w.call.Access == attach.Write && len(l.readers) > 0) {
 			return
 		}
@@ -402,6 +420,15 @@ func (f *fake) pump(l *fakeLock) {
 			r.Status, r.Rank, l.died = attach.StatusOwnerDied, *l.died, nil
 		}
 		f.reply(w.p, r)
+	}
+}
+
+// endTry tells a program that the lock which it tries to take is held, if it still waits.
+func (f *fake) endTry(l *fakeLock, p *fakeProgram, ticket uint64) {
+	before := len(l.queue)
+	l.queue = slices.DeleteFunc(l.queue, func(w fakeWaiter) bool { return w.p == p && w.call.Ticket == ticket })
+	if len(l.queue) < before {
+		f.reply(p, attach.Reply{Ticket: ticket, Status: attach.StatusHeld})
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 	"dsmd/internal/attach"
 )
 
-// PageLostError is the error of Guard when an access met a page that is lost: its only copy was on a node that is lost. Nobody has its contents any
-// more, and no access to it, in any program, returns anything. The other pages of the allocation may be there. When all
-// programs have freed the memory it can be allocated again, and is zero then. It wraps ErrPageLost.
+// PageLostError is the error of Guard when an access met a page that is lost: its only copy was on
+// a node that is lost. Nobody has its contents any more, and no access to it, in any program,
+// returns anything. The other pages of the allocation may be there. When all programs have freed
+// the memory it can be allocated again, and is zero then. It wraps ErrPageLost.
 type PageLostError struct {
 	Addr   uintptr // that was touched
 	Name   string  // of the allocation, as Alloc was given it
@@ -28,17 +29,21 @@ func (e *PageLostError) Error() string {
 // Unwrap makes errors.Is find ErrPageLost.
 func (e *PageLostError) Unwrap() error { return ErrPageLost }
 
-// Guard calls f and returns nil when that returns, or a *PageLostError as soon as f touches a page that is lost. Then f has ended in the middle, as if
-// the access had panicked: its deferred calls have run, and what it has stored until then stays stored.
+// Guard calls f and returns nil when that returns, or a *PageLostError as soon as f touches a page
+// that is lost. Then f has ended in the middle, as if the access had panicked: its deferred calls
+// have run, and what it has stored until then stays stored.
 //
-// It is about the calling goroutine only: goroutines that f starts need Guards of their own. Guards may be nested; the innermost returns the error. It costs
-// about as much as a deferred call, so put it around a step of the computation and not around each access.
+// It is about the calling goroutine only: goroutines that f starts need Guards of their own. Guards
+// may be nested; the innermost returns the error. It costs about as much as a deferred call, so put
+// it around a step of the computation and not around each access.
 //
-// Inside Guard the calling goroutine's memory faults are panics (runtime/debug.SetPanicOnFault). Those that are not due to a lost page, and all other
-// panics, pass through it. A fault in C code ends the program as ever.
+// Inside Guard the calling goroutine's memory faults are panics (runtime/debug.SetPanicOnFault).
+// Those that are not due to a lost page, and all other panics, pass through it. A fault in C code
+// ends the program as ever.
 //
-// Without Guard, touching a lost page ends the program with Go's own report: "unexpected fault address", which lies in the shared region, and
-// "fatal error: fault". System calls that are given a lost page return EFAULT, with Guard or without.
+// Without Guard, touching a lost page ends the program with Go's own report: "unexpected fault
+// address", which lies in the shared region, and "fatal error: fault". System calls that are given
+// a lost page return EFAULT, with Guard or without.
 func Guard(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -58,7 +63,8 @@ func Guard(f func()) (err error) {
 	return nil
 }
 
-// pageLost says which page of shared memory an access has met that is lost, or returns nil if the fault at addr has another reason.
+// pageLost says which page of shared memory an access has met that is lost, or returns nil if the
+// fault at addr has another reason.
 func pageLost(addr uintptr) *PageLostError {
 	c := clusterAt(addr)
 	if c == nil {
@@ -71,7 +77,8 @@ func pageLost(addr uintptr) *PageLostError {
 	}
 	r, err := c.do(context.Background(), attach.Call{Op: attach.OpLostPage, Object: uint64(offset) / uint64(c.welcome.PageBytes)})
 	if errors.Is(err, ErrLost) {
-		// By now all is lost, and nobody knows why the access failed. It waits for the end of the program, as any access does.
+		// By now all is lost, and nobody knows why the access failed. It waits for the end of the
+		// program, as any access does.
 		<-c.closing
 	}
 	if err != nil || r.Status != attach.StatusOK {
@@ -80,7 +87,8 @@ func pageLost(addr uintptr) *PageLostError {
 	return &PageLostError{Addr: addr, Name: m.name, Offset: uint64(offset - m.offset), Node: int(r.Rank)}
 }
 
-// joined are the clusters of this process that are not closed, so that Guard finds the one to which an address belongs.
+// joined are the clusters of this process that are not closed, so that Guard finds the one to which
+// an address belongs.
 var joined struct {
 	sync.Mutex // nothing else is taken under it
 	all        []*Cluster

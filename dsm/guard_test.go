@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -49,8 +50,9 @@ func losePages(t *testing.T) func(*fake) {
 
 // programGuard says, a line each, how Guards end.
 func programGuard(c *Cluster) {
-	must(Alloc[byte](c, "before", testPage))
-	grid := must(Alloc[int64](c, "grid", 4*testPage/8)) // pages 1 to 4 of the region
+	must(Alloc[byte](context.Background(), c, "before", testPage))
+	// pages 1 to 4 of the region
+	grid := must(Alloc[int64](context.Background(), c, "grid", 4*testPage/8))
 	say := func(what string, err error) {
 		var lost *PageLostError
 		if !errors.As(err, &lost) {
@@ -87,8 +89,8 @@ func programGuard(c *Cluster) {
 		defer func() { fmt.Println("nil", recover()) }()
 		Guard(func() { *(*int)(nil) = 1 })
 	}()
-	freed := must(Alloc[byte](c, "freed", 1))
-	must(0, Free(c, freed))
+	freed := must(Alloc[byte](context.Background(), c, "freed", 1))
+	must(0, Free(context.Background(), c, freed))
 	func() {
 		defer func() { fmt.Println("freed", recover() != nil) }()
 		Guard(func() { freed[0] = 1 })
@@ -139,11 +141,12 @@ func TestGuard(t *testing.T) {
 
 // programGuardAtLast touches a lost page.
 func programGuardAtLast(c *Cluster) {
-	s := must(Alloc[byte](c, "s", 4*testPage))
+	s := must(Alloc[byte](context.Background(), c, "s", 4*testPage))
 	fmt.Println("guarded", Guard(func() { s[lostTestPage*testPage] = 1 }))
 }
 
-// TestGuardWithoutDaemon: when the daemon has ended before it could say that a page is lost, the program ends as it does at every access then.
+// TestGuardWithoutDaemon: when the daemon has ended before it could say that a page is lost, the
+// program ends as it does at every access then.
 func TestGuardWithoutDaemon(t *testing.T) {
 	requirePoison(t)
 	f := newFake(t, 1, losePages(t), func(f *fake) {
@@ -162,7 +165,7 @@ func TestGuardWithoutDaemon(t *testing.T) {
 
 // programUnguarded touches a lost page without a Guard.
 func programUnguarded(c *Cluster) {
-	s := must(Alloc[byte](c, "s", 4*testPage))
+	s := must(Alloc[byte](context.Background(), c, "s", 4*testPage))
 	fmt.Println("before")
 	s[lostTestPage*testPage+5] = 1
 	fmt.Println("after")

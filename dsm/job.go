@@ -10,15 +10,17 @@ import (
 // MaxName bounds a name that a program chooses for memory, in bytes.
 const MaxName = 255
 
-// Everywhere begins a name that means the same in every job: memory, locks and barriers called "/prices" are the same for all programs of
-// the cluster, while each job has its own "prices".
+// Everywhere begins a name that means the same in every job: memory, locks and barriers called
+// "/prices" are the same for all programs of the cluster, while each job has its own "prices".
 const Everywhere = "/"
 
-// WithJob makes this program part of the job called name, of size programs; 0 stands for as many as the daemon was
-// told (`dsmd serve --ranks`). It goes before DSM_JOB and DSM_SIZE. Programs that name no job belong to one that has no name.
+// WithJob makes this program part of the job called name, of size programs; 0 stands for as many as
+// the daemon was told (`dsmd serve --ranks`). It goes before DSM_JOB and DSM_SIZE. Programs that
+// name no job belong to one that has no name.
 //
-// Jobs keep programs apart that share a cluster and know nothing of each other: each job has ranks, Barrier and Reduce of its own, and
-// names of its own, but for those that begin with Everywhere. That is order, not protection: all programs of a cluster are of one user.
+// Jobs keep programs apart that share a cluster and know nothing of each other: each job has ranks,
+// Barrier and Reduce of its own, and names of its own, but for those that begin with Everywhere.
+// That is order, not protection: all programs of a cluster are of one user.
 //
 // name is 1 to 63 letters, digits, dots, hyphens and underscores.
 func WithJob(name string, size int) Option {
@@ -47,7 +49,8 @@ func checkJob(name string) error {
 	return nil
 }
 
-// jobMark is in no name of a job, and at the beginning of no name that a program may choose for memory.
+// jobMark is in no name of a job, and at the beginning of no name that a program may choose for
+// memory.
 const jobMark = "\x00"
 
 // Job is the name of this program's job; "" is that of the programs that name none.

@@ -21,7 +21,8 @@ func (f *fake) objectsOf(op attach.Op) (objects []uint64) {
 	return objects
 }
 
-// TestJobsHaveNamesOfTheirOwn: what two jobs call the same is two things, unless it is called so everywhere.
+// TestJobsHaveNamesOfTheirOwn: what two jobs call the same is two things, unless it is called so
+// everywhere.
 func TestJobsHaveNamesOfTheirOwn(t *testing.T) {
 	f := newFake(t, 1)
 	var clusters []*Cluster
@@ -30,14 +31,14 @@ func TestJobsHaveNamesOfTheirOwn(t *testing.T) {
 		clusters = append(clusters, c)
 		// The fake has one region of addresses, so one cluster after the other.
 		for _, name := range []string{"own", "/common"} {
-			if _, err := Alloc[int](c, name, 5); err != nil {
+			if _, err := Alloc[int](within(t), c, name, 5); err != nil {
 				t.Fatal(err)
 			}
 			m := NewMutex(c, name)
 			if err := errors.Join(m.Lock(t.Context()), m.Unlock()); err != nil {
 				t.Fatal(err)
 			}
-			arriveAndGiveUp(t, f, func(ctx context.Context) error { return NewBarrier(c, name, 9).Wait(ctx) })
+			arriveAndGiveUp(t, f, func(ctx context.Context) error { return NewBarrier(c, name, Parties(9)).Wait(ctx) })
 		}
 		arriveAndGiveUp(t, f, func(ctx context.Context) error { _, err := gatherFor(ctx, c, 9); return err })
 		if err := c.Close(); err != nil {
@@ -107,22 +108,23 @@ func TestBadJobs(t *testing.T) {
 	}
 }
 
-// TestKeepAndDiscard: memory that is to be kept is asked for as such, also by a program that has it already, and its name stays until it is discarded.
+// TestKeepAndDiscard: memory that is to be kept is asked for as such, also by a program that has it
+// already, and its name stays until it is discarded.
 func TestKeepAndDiscard(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
-	a, err := Alloc[int](c, "a", 10)
+	a, err := Alloc[int](within(t), c, "a", 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Alloc[int](c, "a", 10, Keep()); err != nil {
+	if _, err := Alloc[int](within(t), c, "a", 10, Keep()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := Alloc[int](c, "b", 10, Keep(), WithContext(within(t)))
+	b, err := Alloc[int](within(t), c, "b", 10, Keep())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(Free(c, a), Free(c, a), Free(c, b)); err != nil {
+	if err := errors.Join(Free(within(t), c, a), Free(within(t), c, a), Free(within(t), c, b)); err != nil {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
@@ -131,7 +133,7 @@ func TestKeepAndDiscard(t *testing.T) {
 	if kept != 2 {
 		t.Errorf("%d names are kept, want 2", kept)
 	}
-	_, err = Alloc[int](c, "b", 11)
+	_, err = Alloc[int](within(t), c, "b", 11)
 	wantError(t, err, ErrMismatch, "this program asks for 11", "10 elements")
 	if err := errors.Join(Discard(within(t), c, "a"), Discard(within(t), c, "b")); err != nil {
 		t.Error(err)
@@ -143,7 +145,7 @@ func TestKeepAndDiscard(t *testing.T) {
 	if err := Discard(within(t), c, "\x00x"); err == nil || !strings.Contains(err.Error(), "zero byte") {
 		t.Error(err)
 	}
-	if _, err := Alloc[int](c, "\x00x", 1); err == nil || !strings.Contains(err.Error(), "zero byte") {
+	if _, err := Alloc[int](within(t), c, "\x00x", 1); err == nil || !strings.Contains(err.Error(), "zero byte") {
 		t.Error(err)
 	}
 	// A daemon that does not keep it leaves nothing behind.
@@ -152,7 +154,7 @@ func TestKeepAndDiscard(t *testing.T) {
 		return attach.Reply{Ticket: call.Ticket, Status: attach.StatusUnknown}, call.Op == attach.OpKeep
 	}
 	f.mu.Unlock()
-	_, err = Alloc[int](c, "c", 1, Keep())
+	_, err = Alloc[int](within(t), c, "c", 1, Keep())
 	wantError(t, err, ErrUnknown, `Alloc "c"`)
 	f.mu.Lock()
 	defer f.mu.Unlock()

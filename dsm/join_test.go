@@ -44,7 +44,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("rank %d of %d on node %d of %d, pages of %d bytes, over %s", c.Rank(), c.Size(), c.Node(), c.Nodes(), c.PageBytes(), c.Transport())
 	}
 	stats, err := c.Stats(within(t))
-	if err != nil || stats["faults_read"] != 7 {
+	if err != nil || stats.Faults.Read != 7 {
 		t.Errorf("Stats: %v, %v", stats, err)
 	}
 	if err := c.Close(); err != nil {
@@ -232,7 +232,7 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 	before := count()
 	for i := range 20 {
 		c := f.join()
-		if _, err := Alloc[int](c, "x", 1); err != nil {
+		if _, err := Alloc[int](within(t), c, "x", 1); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
@@ -245,7 +245,8 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		Join(within(t), WithSocket(f.socket))
 	}
 	f.listen.Close()
-	if after := count(); after > before+2 { // the fake may still be closing its ends of the last ones
+	if after := count(); after > before+2 {
+		// the fake may still be closing its ends of the last ones
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"dsmd/internal/spin"
 )
 
-// lookout looks for replies on the control page, before the wait at the socket: a reply that comes soon then needs no system call on either side, nor
-// the waking of a thread. It belongs to who has the turn to read.
+// lookout looks for replies on the control page, before the wait at the socket: a reply that comes
+// soon then needs no system call on either side, nor the waking of a thread. It belongs to who has
+// the turn to read.
 type lookout struct {
 	page   *controlpage.Page
 	budget spin.Budget
@@ -26,10 +27,12 @@ func newLookout(page *controlpage.Page) lookout {
 
 func (l *lookout) clock() time.Duration { return time.Since(l.start) }
 
-// forReply looks for a reply, for as long as that is worth it and nothing waits at the socket. The frame is valid until the next call.
+// forReply looks for a reply, for as long as that is worth it and nothing waits at the socket. The
+// frame is valid until the next call.
 //
-// The goroutine keeps its P meanwhile, because the runtime's own yield costs more than the wait. Where there is only one P, the others, of which one may
-// have to give a lock back first, would wait for nothing.
+// The goroutine keeps its P meanwhile, because the runtime's own yield costs more than the wait.
+// Where there is only one P, the others, of which one may have to give a lock back first, would
+// wait for nothing.
 func (l *lookout) forReply() (frame []byte, found bool, err error) {
 	now := l.clock()
 	until := now + l.budget.Until(now)
@@ -57,7 +60,8 @@ func (l *lookout) forReply() (frame []byte, found bool, err error) {
 	return l.frame, found, err
 }
 
-// slept says that a frame was read from the socket, or nothing more will be, and how long that was waited for.
+// slept says that a frame was read from the socket, or nothing more will be, and how long that was
+// waited for.
 func (l *lookout) slept(d time.Duration) {
 	l.read++
 	l.budget.Slept(d)

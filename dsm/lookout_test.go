@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,10 +33,18 @@ func pages(t *testing.T) (daemon, program *controlpage.Page) {
 	return daemon, program
 }
 
-// putWhenWatched puts a frame on the page as soon as the program looks there.
-func putWhenWatched(ctx context.Context, daemon *controlpage.Page, frame []byte) (put chan bool) {
+// putWhenWatched puts a frame on the page as soon as the program looks there. It has ended before
+// the page is unmapped: another test's page may come to lie in its place.
+func putWhenWatched(t *testing.T, daemon *controlpage.Page, frame []byte) (put chan bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	var ended sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		ended.Wait()
+	})
 	put = make(chan bool, 1)
-	go func() {
+	ended.Go(func() {
 		for ctx.Err() == nil {
 			if daemon.Replies().Put(frame) {
 				put <- true
@@ -43,16 +52,17 @@ func putWhenWatched(ctx context.Context, daemon *controlpage.Page, frame []byte)
 			}
 		}
 		put <- false
-	}()
+	})
 	return put
 }
 
-// TestLookoutFindsAReply: a reply that comes while the program looks is found. One attempt may be over before the daemon is on a core.
+// TestLookoutFindsAReply: a reply that comes while the program looks is found. One attempt may be
+// over before the daemon is on a core.
 func TestLookoutFindsAReply(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // with one, it does not look
 	daemon, program := pages(t)
 	l := newLookout(program)
-	put := putWhenWatched(within(t), daemon, []byte("reply"))
+	put := putWhenWatched(t, daemon, []byte("reply"))
 	for len(put) == 0 {
 		frame, found, err := l.forReply()
 		if err != nil {
@@ -64,7 +74,8 @@ func TestLookoutFindsAReply(t *testing.T) {
 		if found {
 			break
 		}
-		l.budget = spin.ForReply() // it has learned that this is in vain, or that somebody computes here
+		// it has learned that this is in vain, or that somebody computes here
+		l.budget = spin.ForReply()
 	}
 	if !<-put {
 		t.Error("the program never looked")
@@ -74,12 +85,13 @@ func TestLookoutFindsAReply(t *testing.T) {
 	}
 }
 
-// TestLookoutMindsTheSocket: nobody looks while a frame waits at the socket, or when that is known to be in vain.
+// TestLookoutMindsTheSocket: nobody looks while a frame waits at the socket, or when that is known
+// to be in vain.
 func TestLookoutMindsTheSocket(t *testing.T) {
 	daemon, program := pages(t)
 	l := newLookout(program)
 	daemon.AddSent()
-	put := putWhenWatched(within(t), daemon, []byte("reply"))
+	put := putWhenWatched(t, daemon, []byte("reply"))
 	if _, found, err := l.forReply(); found || err != nil {
 		t.Errorf("found a reply although the program should read the socket: %v", err)
 	}
@@ -95,7 +107,8 @@ func TestLookoutMindsTheSocket(t *testing.T) {
 	}
 }
 
-// TestRepliesOnThePage: calls are answered whichever way the replies take, and what is not one reply is an error.
+// TestRepliesOnThePage: calls are answered whichever way the replies take, and what is not one
+// reply is an error.
 func TestRepliesOnThePage(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()

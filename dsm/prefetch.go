@@ -15,15 +15,16 @@ const (
 	Write = Access(attach.Write) // stores also; other ranks lose it
 )
 
-// Prefetch fetches the pages of s, which is part of a slice from Alloc, and returns when they are here. It is faster than
-// touching them one by one: the daemon asks for all of them at once, and no thread and no P of this program waits in
-// a fault meanwhile. It promises nothing: another rank may take a page away the next moment, and then touching it
-// waits as usual.
+// Prefetch fetches the pages of s, which is part of a slice from Alloc, and returns when they are
+// here. It is faster than touching them one by one: the daemon asks for all of them at once, and no
+// thread and no P of this program waits in a fault meanwhile. It promises nothing: another rank may
+// take a page away the next moment, and then touching it waits as usual.
 //
-// It is a message to the daemon. The kernel's own way, madvise with MADV_POPULATE_READ or _WRITE, fails with EFAULT for a user who may
-// only trap faults in user mode; this works for everyone.
+// It is a message to the daemon. The kernel's own way, madvise with MADV_POPULATE_READ or _WRITE,
+// fails with EFAULT for a user who may only trap faults in user mode; this works for everyone.
 //
-// Errors: ErrNotShared (s is not within one allocation), ctx's, ErrClosed, ErrLost. An empty s is not an error.
+// Errors: ErrNotShared (s is not within one allocation), ctx's, ErrClosed, ErrLost. An empty s is
+// not an error.
 func Prefetch[T any](ctx context.Context, c *Cluster, s []T, access Access) error {
 	if err := c.prefetch(ctx, extent(s), access); err != nil {
 		return failure("Prefetch", err)
@@ -81,26 +82,4 @@ func (c *Cluster) fetch(ctx context.Context, op attach.Op, run pageRun, access A
 	page := uintptr(c.welcome.PageBytes)
 	c.trap.fetched(uintptr(c.region.at(run.first*page)), run.count*page)
 	return r.Ticket, nil
-}
-
-// Stats returns the counters of this node's daemon by name: faults by kind, messages, bytes and others, as
-// `dsmd status` shows them. They count from the daemon's start, for all programs that are attached to it. Which
-// there are may change between versions. Errors: ctx's, ErrClosed, ErrLost.
-func (c *Cluster) Stats(ctx context.Context) (map[string]uint64, error) {
-	r, err := c.do(ctx, attach.Call{Op: attach.OpStats})
-	if err == nil && r.Status != attach.StatusOK {
-		err = fmt.Errorf("the daemon answered with %v", r.Status)
-	}
-	var counters []attach.Counter
-	if err == nil {
-		counters, err = attach.DecodeCounters(r.Payload)
-	}
-	if err != nil {
-		return nil, failure("Stats", err)
-	}
-	stats := make(map[string]uint64, len(counters))
-	for _, x := range counters {
-		stats[x.Name] = x.Value
-	}
-	return stats, nil
 }

@@ -7,17 +7,22 @@ import (
 	"sync"
 )
 
-// procsPerProcessor is by how much Join raises GOMAXPROCS: how many goroutines may be in a fault or run, for each processor. A goroutine in a fault
-// keeps its P, as the runtime does not know that it waits. docs/kernel.md, "A waiting goroutine keeps its P", has the measurements: with
-// four, goroutines that all miss pages get more than half of what any number gives, and a goroutine alone is as fast as before.
+// procsPerProcessor is by how much Join raises GOMAXPROCS: how many goroutines may be in a fault or
+// run, for each processor. A goroutine in a fault keeps its P, as the runtime does not know that it
+// waits. docs/kernel.md, "A waiting goroutine keeps its P", has the measurements: with four,
+// goroutines that all miss pages get more than half of what any number gives, and a goroutine alone
+// is as fast as before.
 const procsPerProcessor = 4
 
-// WithProcs sets GOMAXPROCS, the number of goroutines that may run or wait for a page at a time, when the program has joined. 0 leaves it as it is.
+// WithProcs sets GOMAXPROCS, the number of goroutines that may run or wait for a page at a time,
+// when the program has joined. 0 leaves it as it is.
 //
-// Without this option Join sets it to four times the number that Go has chosen, which is that of the processors that the program may use,
-// unless the environment variable GOMAXPROCS is set or the program has set it before. Go then no longer follows later changes of that
-// number. A program whose goroutines allocate much and share little may want fewer, since the collector takes a quarter of them while it
-// runs; one with many goroutines that wait for pages may want as many as those are. Close does not take it back.
+// Without this option Join sets it to four times the number that Go has chosen, which is that of
+// the processors that the program may use, unless the environment variable GOMAXPROCS is set or the
+// program has set it before. Go then no longer follows later changes of that number. A program
+// whose goroutines allocate much and share little may want fewer, since the collector takes a
+// quarter of them while it runs; one with many goroutines that wait for pages may want as many as
+// those are. Close does not take it back.
 func WithProcs(n int) Option {
 	return func(j *joining) error {
 		if n < 0 {

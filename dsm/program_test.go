@@ -24,8 +24,9 @@ import (
 	"dsmd/internal/uffd/uffdtest"
 )
 
-// The tests here touch shared memory, so they run a program in another process, whose page faults the fake
-// serves, or does not. The program is this test binary, told by programEnv which of programs to be.
+// The tests here touch shared memory, so they run a program in another process, whose page faults
+// the fake serves, or does not. The program is this test binary, told by programEnv which of
+// programs to be.
 
 const programEnv = "DSM_TEST_PROGRAM"
 
@@ -37,6 +38,8 @@ var programs = map[string]func(*Cluster){
 	"wait":           programWait,
 	"grace":          programGrace,
 	"close in time":  programCloseInTime,
+	"hook":           programHook,
+	"close in hook":  programHook,
 	"guard":          programGuard,
 	"guard at last":  programGuardAtLast,
 	"unguarded":      programUnguarded,
@@ -53,6 +56,13 @@ func TestMain(m *testing.M) {
 		opts = append(opts, WithLossGrace(200*time.Millisecond))
 	case "close in time":
 		opts = append(opts, WithLossGrace(time.Hour))
+	case "hook":
+		opts = append(opts, WithOnLoss(func(err error) { fmt.Println("told:", errors.Is(err, ErrLost)) }))
+	case "close in hook":
+		opts = append(opts, WithOnLoss(func(error) {
+			fmt.Println("closed:", errors.Is(told.Load().Close(), ErrLost))
+			close(hooked)
+		}))
 	}
 	c, err := Join(context.Background(), opts...)
 	if err != nil {
@@ -111,7 +121,8 @@ func (p *program) end() (status int, stdout, stderr string) {
 	return p.cmd.ProcessState.ExitCode(), rest.String(), p.stderr.String()
 }
 
-// serve settles the faults of a program with zero pages, as a daemon does that is the first to touch all of them.
+// serve settles the faults of a program with zero pages, as a daemon does that is the first to
+// touch all of them.
 func serve(t *testing.T) func(*uffd.FD, <-chan struct{}) {
 	return func(fd *uffd.FD, stop <-chan struct{}) {
 		eachFault(fd, stop, func(fault uffd.Fault) {
@@ -123,7 +134,8 @@ func serve(t *testing.T) func(*uffd.FD, <-chan struct{}) {
 			if errno == unix.EEXIST {
 				errno = fd.Wake(page, testPage)
 			}
-			if errno != 0 && errno != unix.ESRCH && errno != unix.ENOENT { // it has ended, or freed the page
+			if errno != 0 && errno != unix.ESRCH && errno != unix.ENOENT {
+				// it has ended, or freed the page
 				t.Errorf("settle a fault at %#x: %v", page, errno)
 			}
 		})
@@ -152,7 +164,7 @@ func eachFault(fd *uffd.FD, stop <-chan struct{}, f func(uffd.Fault)) {
 }
 
 func programLoadAndStore(c *Cluster) {
-	numbers := must(Alloc[int64](c, "numbers", 4096))
+	numbers := must(Alloc[int64](context.Background(), c, "numbers", 4096))
 	for i, v := range numbers {
 		if v != 0 {
 			panic(fmt.Sprintf("element %d is %d before anybody wrote it", i, v))
@@ -163,7 +175,7 @@ func programLoadAndStore(c *Cluster) {
 	for _, v := range numbers {
 		sum += v
 	}
-	counter := must(Isolate[atomic.Int64](c, "counter"))
+	counter := must(Isolate[atomic.Int64](context.Background(), c, "counter"))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -189,7 +201,7 @@ func TestProgramLoadsAndStores(t *testing.T) {
 	}
 }
 
-// touch loads a byte and says whether that faulted.
+// touch loads a byte and reports whether that faulted.
 func touch(p *byte) (faulted bool) {
 	defer func() { faulted = recover() != nil }()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -200,10 +212,10 @@ func touch(p *byte) (faulted bool) {
 var sink byte
 
 func programLeave(c *Cluster) {
-	a, b := must(Alloc[byte](c, "a", 1)), must(Alloc[byte](c, "b", 1))
+	a, b := must(Alloc[byte](context.Background(), c, "a", 1)), must(Alloc[byte](context.Background(), c, "b", 1))
 	a[0], b[0] = 1, 1
 	before := touch(&a[0])
-	if err := Free(c, a); err != nil {
+	if err := Free(context.Background(), c, a); err != nil {
 		panic(err)
 	}
 	afterFree, other := touch(&a[0]), touch(&b[0])
@@ -225,7 +237,7 @@ func TestFreedAndClosedMemoryFaults(t *testing.T) {
 }
 
 func programFlags(c *Cluster) {
-	p := must(Isolate[byte](c, "p"))
+	p := must(Isolate[byte](context.Background(), c, "p"))
 	*p = 1
 	maps := must(os.ReadFile("/proc/self/smaps"))
 	_, mine, _ := strings.Cut(string(maps), fmt.Sprintf("%x-", addressOf(p)))
@@ -250,14 +262,14 @@ func TestMappingIsNotInheritedOrDumped(t *testing.T) {
 // programStuck holds its only P in a fault that nobody serves: copy cannot be preempted.
 func programStuck(c *Cluster) {
 	runtime.GOMAXPROCS(1)
-	s := must(Alloc[byte](c, "s", 1<<20))
+	s := must(Alloc[byte](context.Background(), c, "s", 1<<20))
 	private := make([]byte, len(s))
 	copy(private, s)
 	fmt.Println("read", private[0])
 }
 
-// TestProgramIsStuckWhenTheDaemonDies: a thread that waits for a page when the daemon dies must neither hang for ever
-// nor go on with zeros, also when no other goroutine can run.
+// TestProgramIsStuckWhenTheDaemonDies: a thread that waits for a page when the daemon dies must
+// neither hang for ever nor go on with zeros, also when no other goroutine can run.
 func TestProgramIsStuckWhenTheDaemonDies(t *testing.T) {
 	uffdtest.Require(t)
 	faulted := make(chan struct{})
@@ -281,8 +293,8 @@ func TestProgramIsStuckWhenTheDaemonDies(t *testing.T) {
 }
 
 func programWait(c *Cluster) {
-	must(Alloc[byte](c, "s", 1))
-	err := NewBarrier(c, "never", 2).Wait(context.Background())
+	must(Alloc[byte](context.Background(), c, "s", 1))
+	err := NewBarrier(c, "never", Parties(2)).Wait(context.Background())
 	fmt.Println("still here:", err)
 	select {}
 }
@@ -303,17 +315,17 @@ func TestProgramEndsWhenTheClusterIsLost(t *testing.T) {
 
 // programGrace has one goroutine wait for a page and another report the loss.
 func programGrace(c *Cluster) {
-	s := must(Alloc[byte](c, "s", 1))
+	s := must(Alloc[byte](context.Background(), c, "s", 1))
 	go func() {
 		fmt.Println("read", s[0])
 	}()
-	err := NewBarrier(c, "never", 2).Wait(context.Background())
+	err := NewBarrier(c, "never", Parties(2)).Wait(context.Background())
 	fmt.Println("lost:", errors.Is(err, ErrLost))
 	select {}
 }
 
-// TestNoZerosAfterTheDaemonDied: in the time of grace the load must go on waiting. The kernel would let it go through, with a
-// page of zeros, if the program had not kept its userfaultfd.
+// TestNoZerosAfterTheDaemonDied: in the time of grace the load must go on waiting. The kernel would
+// let it go through, with a page of zeros, if the program had not kept its userfaultfd.
 func TestNoZerosAfterTheDaemonDied(t *testing.T) {
 	uffdtest.Require(t)
 	f := newFake(t, 1)
@@ -327,13 +339,14 @@ func TestNoZerosAfterTheDaemonDied(t *testing.T) {
 }
 
 func programCloseInTime(c *Cluster) {
-	must(Alloc[byte](c, "s", 1))
-	err := NewBarrier(c, "never", 2).Wait(context.Background())
+	must(Alloc[byte](context.Background(), c, "s", 1))
+	err := NewBarrier(c, "never", Parties(2)).Wait(context.Background())
 	fmt.Println("lost:", errors.Is(err, ErrLost))
 	fmt.Println("closed:", errors.Is(c.Close(), ErrLost))
 }
 
-// TestCloseAfterLossIsAnOrderlyEnd: a program that closes within the grace goes on without shared memory.
+// TestCloseAfterLossIsAnOrderlyEnd: a program that closes within the grace goes on without shared
+// memory.
 func TestCloseAfterLossIsAnOrderlyEnd(t *testing.T) {
 	uffdtest.Require(t)
 	f := newFake(t, 1)
@@ -343,5 +356,58 @@ func TestCloseAfterLossIsAnOrderlyEnd(t *testing.T) {
 	status, out, stderr := p.end()
 	if status != 0 || out != "lost: true\nclosed: true\n" {
 		t.Errorf("status %d, output %q\n%s", status, out, stderr)
+	}
+}
+
+// told is the cluster of which a hook is told, and hooked is closed when it has closed that.
+var (
+	told   atomic.Pointer[Cluster]
+	hooked = make(chan struct{})
+)
+
+func programHook(c *Cluster) {
+	told.Store(c)
+	must(Alloc[byte](context.Background(), c, "s", 1))
+	_ = NewBarrier(c, "never", Parties(2)).Wait(context.Background())
+	<-hooked
+}
+
+// TestHookOfALoss: a hook is told before the program ends, and can close the cluster, so that it
+// does not end.
+func TestHookOfALoss(t *testing.T) {
+	for name, want := range map[string]struct {
+		status int
+		out    string
+	}{"hook": {ExitLost, "told: true\n"}, "close in hook": {0, "closed: true\n"}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, 1)
+			p := f.start(name)
+			f.awaitCalls(attach.OpArrive, 1)
+			f.die()
+			if status, out, stderr := p.end(); status != want.status || out != want.out {
+				t.Errorf("status %d, output %q\n%s", status, out, stderr)
+			}
+		})
+	}
+}
+
+// TestHookWithoutMemory: it is told once, and not by Close.
+func TestHookWithoutMemory(t *testing.T) {
+	f := newFake(t, 2)
+	lost := make(chan error, 2)
+	hook := WithOnLoss(func(err error) { lost <- err })
+	closed, c := f.join(hook), f.join(hook)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.die()
+	wantError(t, <-lost, ErrLost, "closed the connection")
+	if err := c.Close(); !errors.Is(err, ErrLost) {
+		t.Error(err)
+	}
+	select {
+	case err := <-lost:
+		t.Errorf("told again: %v", err)
+	default:
 	}
 }

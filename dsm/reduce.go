@@ -9,24 +9,25 @@ import (
 	"dsmd/internal/attach"
 )
 
-// MaxReduceBytes is the size of the largest value that Reduce takes. 8 more bytes travel with it, which
-// tell whether all ranks mean the same type.
+// MaxReduceBytes is the size of the largest value that Reduce takes. 8 more bytes travel with it,
+// by which ranks check that all mean the same type.
 const MaxReduceBytes = attach.MaxContribution - 8
 
-// Reduce combines a value of every rank of among with op and returns the result to all of them: of the job, if that is the Cluster, or of
-// those that are left, if it is the Survivors. It is also a barrier: it waits
-// for every rank, and what any rank stored before, every rank sees after.
+// Reduce combines a value of every rank of among with op and returns the result to all of them: of
+// the job, if that is the Cluster, or of those that are left, if it is the Survivors. It is also a
+// barrier: it waits for every rank, and what any rank stored before, every rank sees after.
 //
-// Every rank folds all values itself, in the order of ranks: op(op(v0, v1), v2) and so on. So op must be the same
-// everywhere, and then every rank gets the same bits, also for floating point, where order matters. op needs
-// to be neither commutative nor associative. Sum, Min and Max are ready-made.
+// Every rank folds all values itself, in the order of ranks: op(op(v0, v1), v2) and so on. So op
+// must be the same everywhere. Then every rank gets the same bits, also for floating point, where
+// order matters. op need be neither commutative nor associative. Sum, Min and Max are ready-made.
 //
 // One goroutine of each rank takes part for each name. T must be shareable as for Alloc and at
 // most MaxReduceBytes long; arrays and structs let one Reduce carry several figures.
 //
-// When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps ctx.Err().
-// Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T is too large),
-// ErrInUse (another goroutine of this process is in the same reduction), ErrNodeLost (a rank is lost, so that not all can come), ErrClosed, ErrLost.
+// When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps
+// ctx.Err(). Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T
+// is too large), ErrInUse (another goroutine of this process is in the same reduction), ErrNodeLost
+// (a rank is lost, so that not all can come), ErrClosed, ErrLost.
 func Reduce[T any](ctx context.Context, among Group, name string, v T, op func(a, b T) T) (T, error) {
 	all, err := gather(ctx, among, name, v)
 	if err != nil {
@@ -53,10 +54,10 @@ func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, err
 			ErrNoSpace, l.name, l.size, MaxReduceBytes)
 	}
 	hash := attach.NameHash(attach.NameReduce, c.within(name)+g.suffix)
-	if !c.enterOnce(hash) {
+	if !c.occupied.enter(hash) {
 		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
 	}
-	defer c.leaveOnce(hash)
+	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
 	payload, err := g.arrive(ctx, hash, size, contribution)
 	if err != nil {

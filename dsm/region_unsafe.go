@@ -17,8 +17,8 @@ import (
 // mapFixedNoreplace is MAP_FIXED_NOREPLACE (Linux 4.17): map at this address or fail with EEXIST.
 const mapFixedNoreplace = 0x100000
 
-// region is the run of addresses that all programs of a cluster share. It is reserved without access as a
-// whole; each allocation maps its pages of the daemon's file over the reservation.
+// region is the run of addresses that all programs of a cluster share. It is reserved without
+// access as a whole; each allocation maps its pages of the daemon's file over the reservation.
 type region struct {
 	base  unsafe.Pointer
 	bytes uintptr
@@ -26,8 +26,8 @@ type region struct {
 	open  bool
 }
 
-// reservations are the regions of this process: those in use, and those of closed clusters, which stay
-// reserved so that nothing else is mapped where somebody may still have a stale slice.
+// reservations are the regions of this process: those in use, and those of closed clusters, which
+// stay reserved so that nothing else is mapped where somebody may still have a stale slice.
 var reservations struct {
 	sync.Mutex // nothing else is taken under it
 	all        []*region
@@ -48,7 +48,8 @@ func reserveAddresses(base, bytes uint64, file int) (*region, error) {
 		return nil, fmt.Errorf("the daemon's memory file: %w", os.NewSyscallError("fstat", err))
 	}
 	if st.Size < 0 || uint64(st.Size) < bytes {
-		// A page beyond the end of the file raises SIGBUS, which would end the program without a word.
+		// A page beyond the end of the file raises SIGBUS, which would end the program without a
+		// word.
 		return nil, fmt.Errorf("the daemon's memory file has %d bytes, its region %d: the daemon is faulty", st.Size, bytes)
 	}
 	if err := checkAddresses(base, bytes); err != nil {
@@ -85,7 +86,8 @@ func checkAddresses(base, bytes uint64) error {
 	return nil
 }
 
-// dropRetired gives up reservations of closed clusters in the range. It is called with reservations locked.
+// dropRetired gives up reservations of closed clusters in the range. It is called with reservations
+// locked.
 func dropRetired(base, bytes uintptr) error {
 	keep := reservations.all[:0:0]
 	for _, r := range reservations.all {
@@ -113,6 +115,9 @@ func reserveError(base, bytes uint64, err error) error {
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w: the region takes %d bytes of addresses, and this process may not have them (%w); raise the limit (ulimit -v unlimited) "+
 			"or start the daemons with a smaller region", ErrNoSpace, bytes, err)
+	case errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("%w: this process locks all memory that it will map (mlockall with MCL_FUTURE), and may not lock the %d bytes of the region (%w); "+
+			"raise the limit (ulimit -l unlimited), or lock memory after Join and Alloc", ErrNoSpace, bytes, err)
 	}
 	return fmt.Errorf("reserve %d bytes of addresses at %#x: %w", bytes, base, os.NewSyscallError("mmap", err))
 }
@@ -139,12 +144,14 @@ func firstMapping(maps io.Reader, from, to uint64) string {
 	return "something"
 }
 
-// mapRun maps a run of the file's pages at its place, with the protection that the trap wants. Nothing may touch it before it is
-// registered for faults. Children do not inherit it: they would share pages whose state nobody tracks for them.
-// Core dumps leave it out: dumping would fetch every page of the cluster.
-func (r *region) mapRun(offset, bytes uintptr, protection int) error {
+// mapRun maps a run of the file's pages at its place, without access: the trap allows accesses when
+// it sees them. With access from the start, the kernel would fill pages untrapped in a program that
+// locks its memory (mlockall with MCL_FUTURE). Children do not inherit the run: they would share
+// pages whose state nobody tracks for them. Core dumps leave it out: dumping would fetch every page
+// of the cluster.
+func (r *region) mapRun(offset, bytes uintptr) error {
 	addr := uintptr(r.base) + offset
-	if _, err := mmap(addr, bytes, protection, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.file, offset); err != nil {
+	if _, err := mmap(addr, bytes, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE, r.file, offset); err != nil {
 		return fmt.Errorf("map %d bytes at %#x: %w", bytes, addr, os.NewSyscallError("mmap", err))
 	}
 	for _, advice := range [...]uintptr{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
@@ -178,7 +185,8 @@ func (r *region) retire() error {
 // at is the address at an offset into the region.
 func (r *region) at(offset uintptr) unsafe.Pointer { return unsafe.Add(r.base, offset) }
 
-// touch makes one access to each page of a run, of pageBytes each: a load, or an addition of nothing, which to the processor is a store.
+// touch makes one access to each page of a run, of pageBytes each: a load, or an addition of
+// nothing, which to the processor is a store.
 func (r *region) touch(offset, bytes, pageBytes uintptr, write bool) {
 	for end := offset + bytes; offset < end; offset += pageBytes {
 		word := (*uint32)(r.at(offset))

@@ -9,26 +9,31 @@ import (
 	"dsmd/internal/attach"
 )
 
-// Group is who takes part in a barrier or in a reduction: all ranks of the job, which is what a *Cluster stands for, or those that are left when nodes
-// were lost, a *Survivors.
+// Group is who takes part in a barrier or in a reduction: all ranks of the job, which is what a
+// *Cluster stands for, or those that are left when nodes were lost, a *Survivors.
 type Group interface {
 	// Size is the number of ranks that take part.
 	Size() int
+	// Barrier waits until each of them has called it.
+	Barrier(ctx context.Context) error
 	group() group
 }
 
 // group is a Group in detail.
 type group struct {
-	c      *Cluster
-	suffix string // of the names of its barriers and reductions, so that those of other groups are others
-	losses int    // ranks that it does without
+	c *Cluster
+	// of the names of its barriers and reductions, so that those of other groups are others
+	suffix string
+	losses int // ranks that it does without
 	rank   func(i int) int
 }
 
 func (c *Cluster) group() group { return group{c: c, rank: func(i int) int { return i }} }
 
-// Lost returns the ranks of the job that were lost with their nodes since this program joined, in ascending order. A rank whose program ended while its node lived
-// is not among them, as it may attach again, but in a job of `dsmd run --survive`, where it will not. Errors: ctx's, ErrClosed, ErrLost.
+// Lost returns the ranks of the job that were lost with their nodes since this program joined, in
+// ascending order. A rank whose program ended while its node lived is not among them, as it may
+// attach again, but in a job of `dsmd run --survive`, where it will not. Errors: ctx's, ErrClosed,
+// ErrLost.
 func (c *Cluster) Lost(ctx context.Context) ([]int, error) {
 	lost, err := c.lostRanks(ctx)
 	if err != nil {
@@ -59,17 +64,19 @@ func (c *Cluster) lostRanks(ctx context.Context) ([]int, error) {
 	return lost, nil
 }
 
-// Survivors are the ranks of a job that were left at some time. Barriers and reductions among them work as those of all ranks did, with the same names if
-// one likes: when a call has returned ErrNodeLost, every rank asks for the Survivors and goes on with them. They end with ErrNodeLost
-// in turn when another rank is lost; then ask again. It may be used by several goroutines.
+// Survivors are the ranks of a job that were left at some time. Barriers and reductions among them
+// work as those of all ranks did, with the same names if you like. When a call has returned
+// ErrNodeLost, every rank asks for the Survivors and goes on with them. When another rank is lost,
+// these calls end with ErrNodeLost, too; then ask again. It may be used by several goroutines.
 type Survivors struct {
 	c     *Cluster
 	ranks []int
 	g     group
 }
 
-// Survivors asks which ranks are left. That is all of them if none is lost. Different ranks may get different answers while nodes are being lost; then those who
-// know less get ErrNodeLost where they meet. Errors: ctx's, ErrClosed, ErrLost.
+// Survivors asks which ranks are left. That is all of them if none is lost. Different ranks may get
+// different answers while nodes are being lost. Then those that know of fewer losses get
+// ErrNodeLost at the next barrier. Errors: ctx's, ErrClosed, ErrLost.
 func (c *Cluster) Survivors(ctx context.Context) (*Survivors, error) {
 	lost, err := c.lostRanks(ctx)
 	if err != nil {
@@ -94,7 +101,8 @@ func (s *Survivors) Ranks() []int { return slices.Clone(s.ranks) }
 // Size is how many ranks are left.
 func (s *Survivors) Size() int { return len(s.ranks) }
 
-// Index is the place of this program among them, from 0 to Size-1: what Rank was, when work is divided anew.
+// Index is the place of this program among them, from 0 to Size-1: what Rank was, when work is
+// divided anew.
 func (s *Survivors) Index() int { return slices.Index(s.ranks, s.c.Rank()) }
 
 func (s *Survivors) group() group { return s.g }

@@ -11,7 +11,8 @@ import (
 	"dsmd/internal/attach"
 )
 
-// losing is the part of a daemon that tells programs which ranks are lost, as the node does: arrivals of those who know of less are in vain.
+// losing is the part of a daemon that tells programs which ranks are lost, as the node does:
+// arrivals of those who know of less are in vain.
 type losing struct {
 	mu   sync.Mutex
 	lost []uint32 // guarded by mu
@@ -46,7 +47,8 @@ func together(all []*Cluster, do func(*Cluster) error) []error {
 	return errs
 }
 
-// TestSurvivors: where all ranks met, nobody can go on when some are lost; those that are left can, among themselves, until another is lost.
+// TestSurvivors: where all ranks met, nobody can go on when some are lost; those that are left can,
+// among themselves, until another is lost.
 func TestSurvivors(t *testing.T) {
 	var l losing
 	f := newFake(t, 4, func(f *fake) { f.answer = l.answer })
@@ -64,9 +66,9 @@ func TestSurvivors(t *testing.T) {
 	for name, wait := range map[string]func(*Cluster) error{
 		"Barrier":          func(c *Cluster) error { return c.Barrier(ctx) },
 		"Reduce":           func(c *Cluster) error { _, err := Reduce(ctx, c, "sum", 1, Sum); return err },
-		"Wait":             func(c *Cluster) error { return NewBarrier(c, "step", 3).Wait(ctx) },
-		"Wait in a team":   func(c *Cluster) error { return NewTeamBarrier(c, "step", 4, 1).Wait(ctx) },
-		"Wait among whole": func(*Cluster) error { return NewBarrier(whole, "step", 3).Wait(ctx) },
+		"Wait":             func(c *Cluster) error { return NewBarrier(c, "step", Parties(3)).Wait(ctx) },
+		"Wait in a team":   func(c *Cluster) error { return NewBarrier(c, "step", Parties(4), Team(1)).Wait(ctx) },
+		"Wait among whole": func(*Cluster) error { return NewBarrier(whole, "step", Parties(3)).Wait(ctx) },
 	} {
 		for _, err := range together(left, wait) {
 			if !errors.Is(err, ErrNodeLost) || errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "node 1 (host:7000)") {
@@ -114,13 +116,13 @@ func goOn(ctx context.Context, c *Cluster, want int) error {
 		return err
 	}
 	var team sync.WaitGroup
-	b := NewTeamBarrier(s, "step", s.Size(), 2)
+	b := NewBarrier(s, "step", Team(2))
 	errs := make([]error, 2)
 	for i := range errs {
 		team.Go(func() { errs[i] = b.Wait(ctx) })
 	}
 	team.Wait()
-	return errors.Join(append(errs, NewBarrier(s, "/everywhere", want).Wait(ctx))...)
+	return errors.Join(append(errs, NewBarrier(s, "/everywhere", Parties(want)).Wait(ctx))...)
 }
 
 // TestNodeLost: what else can't be done because a node is lost says so.
@@ -135,7 +137,7 @@ func TestNodeLost(t *testing.T) {
 	})
 	c := f.join()
 	ctx := within(t)
-	_, alloc := Alloc[int](c, "a", 1)
+	_, alloc := Alloc[int](within(t), c, "a", 1)
 	_, lost := c.Lost(ctx)
 	_, survivors := c.Survivors(ctx)
 	for what, err := range map[string]error{
@@ -147,22 +149,31 @@ func TestNodeLost(t *testing.T) {
 	}
 }
 
-// TestLockWhoseNodeIsLost: the caller has the lock, and knows that it can't know who had it.
+// TestLockWhoseNodeIsLost: who repairs has the lock, and knows that it can't know who had it.
 func TestLockWhoseNodeIsLost(t *testing.T) {
 	f := newFake(t, 1, func(f *fake) {
 		f.answer = func(call attach.Call) (attach.Reply, bool) {
-			return attach.Reply{Ticket: call.Ticket, Status: attach.StatusOwnerDied, Rank: 1<<31 | 2}, call.Op == attach.OpAcquire
+			status := attach.StatusUnrepaired
+			if call.Op == attach.OpRepair {
+				status = attach.StatusOwnerDied
+			}
+			return attach.Reply{Ticket: call.Ticket, Status: status, Rank: 1<<31 | 2}, call.Op.TakesLock()
 		}
 	})
 	m := NewMutex(f.join(), "m")
-	err := m.Lock(within(t))
 	var died *OwnerDiedError
-	if !errors.As(err, &died) || died.Node != 2 || died.Rank != -1 || !errors.Is(err, ErrOwnerDied) || !strings.Contains(err.Error(), "node 2") {
-		t.Fatalf("Lock: %v, want an OwnerDiedError of node 2", err)
+	if err := m.LockRepair(within(t), func(d *OwnerDiedError) error { died = d; return nil }); err != nil {
+		t.Fatal(err)
 	}
+	told := died
 	if err := m.Unlock(); err != nil {
 		t.Error(err)
 	}
+	err := m.Lock(within(t))
+	if !errors.As(err, &died) || *died != *told || died.Node != 2 || died.Rank != -1 || !errors.Is(err, ErrOwnerDied) || !strings.Contains(err.Error(), "node 2") {
+		t.Fatalf("Lock: %v, want an OwnerDiedError of node 2", err)
+	}
+	wantError(t, m.Unlock(), ErrNotHeld)
 }
 
 // TestDaemonThatLosesTheImpossible: a program does not divide work among ranks that can't be.

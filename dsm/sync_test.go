@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,22 +99,27 @@ func TestLockCanceled(t *testing.T) {
 	}
 }
 
-// TestCancelTooLate: the daemon grants the lock while the cancellation is on its way. The caller must then
-// know that it holds the lock.
-func TestCancelTooLate(t *testing.T) {
-	f := newFake(t, 1, func(f *fake) {
+// waitsForCancel has a daemon say nothing to a call until that is cancelled, and then answer it.
+func waitsForCancel(op attach.Op, status attach.Status) func(*fake) {
+	return func(f *fake) {
 		var waiting uint64
 		f.answer = func(call attach.Call) (attach.Reply, bool) {
 			switch call.Op {
-			case attach.OpAcquire:
+			case op:
 				waiting = call.Ticket
 				return attach.Reply{}, true
 			case attach.OpCancel:
-				return attach.Reply{Ticket: waiting}, true
+				return attach.Reply{Ticket: waiting, Status: status}, true
 			}
 			return attach.Reply{}, false
 		}
-	})
+	}
+}
+
+// TestCancelTooLate: the daemon grants the lock while the cancellation is on its way. The caller
+// must then know that it holds the lock.
+func TestCancelTooLate(t *testing.T) {
+	f := newFake(t, 1, waitsForCancel(attach.OpAcquire, attach.StatusOK))
 	c := f.join()
 	m := NewMutex(c, "m")
 	ctx, cancel := context.WithCancel(within(t))
@@ -126,31 +132,6 @@ func TestCancelTooLate(t *testing.T) {
 	}
 	if err := m.Unlock(); err != nil {
 		t.Errorf("Unlock: %v", err)
-	}
-}
-
-func TestOwnerDied(t *testing.T) {
-	f := newFake(t, 3)
-	c := f.joinAll()
-	dead, m := NewMutex(c[2], "m"), NewMutex(c[0], "m")
-	if err := dead.Lock(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan error)
-	go func() { got <- m.Lock(within(t)) }()
-	f.awaitCalls(attach.OpAcquire, 2)
-	c[2].conn.Shutdown() // no Bye: it has died
-	err := <-got
-	wantError(t, err, ErrOwnerDied, "rank 2", `"m" is held`)
-	var died *OwnerDiedError
-	if !errors.As(err, &died) || died.Rank != 2 || died.Lock != "m" {
-		t.Errorf("error %#v", err)
-	}
-	if err := m.Unlock(); err != nil {
-		t.Errorf("the lock was not held: %v", err)
-	}
-	if err := m.Lock(within(t)); err != nil {
-		t.Errorf("the next Lock: %v", err)
 	}
 }
 
@@ -183,7 +164,7 @@ func TestBarrierOfAllRanks(t *testing.T) {
 
 	go c[0].Barrier(ctx)
 	f.awaitCalls(attach.OpArrive, 61)
-	wantError(t, c[0].Barrier(ctx), ErrInUse, "NewTeamBarrier")
+	wantError(t, c[0].Barrier(ctx), ErrInUse, "dsm.NewBarrier with dsm.Team")
 	canceled, cancel := context.WithCancel(ctx)
 	got := make(chan error)
 	go func() { got <- c[1].Barrier(canceled) }()
@@ -200,21 +181,52 @@ func TestBarrierMismatch(t *testing.T) {
 	c := f.joinAll()
 	ctx, cancel := context.WithCancel(within(t))
 	got := make(chan error)
-	go func() { got <- NewBarrier(c[0], "b", 2).Wait(ctx) }()
+	go func() { got <- NewBarrier(c[0], "b", Parties(2)).Wait(ctx) }()
 	f.awaitCalls(attach.OpArrive, 1)
-	wantError(t, NewBarrier(c[1], "b", 3).Wait(ctx), ErrMismatch, "3 parties", `barrier "b"`)
+	wantError(t, NewBarrier(c[1], "b", Parties(3)).Wait(ctx), ErrMismatch, "3 parties", `barrier "b"`)
 	cancel()
 	wantError(t, <-got, context.Canceled)
 	for _, bad := range [][2]int{{0, 1}, {-1, 1}, {MaxParties + 1, 1}, {1, 0}} {
 		func() {
 			defer func() {
 				if s := fmt.Sprint(recover()); !strings.Contains(s, `barrier "bad"`) {
-					t.Errorf("NewTeamBarrier with %v: %s", bad, s)
+					t.Errorf("NewBarrier with %v: %s", bad, s)
 				}
 			}()
-			NewTeamBarrier(c[0], "bad", bad[0], bad[1])
+			NewBarrier(c[0], "bad", Parties(bad[0]), Team(bad[1]))
 		}()
 	}
+}
+
+// TestBarrierOfWhom: one goroutine of each rank, if no option says otherwise; and options go
+// together.
+func TestBarrierOfWhom(t *testing.T) {
+	f := newFake(t, 3)
+	c := f.joinAll()
+	for i, b := range []*Barrier{
+		NewBarrier(c[0], "a"), NewBarrier(c[0], "b", Parties(2)), NewBarrier(c[0], "c", Team(2)), NewBarrier(c[0], "d", Team(2), Parties(5)),
+	} {
+		ctx, cancel := context.WithCancel(within(t))
+		waiting := make(chan error, b.local)
+		for range b.local {
+			go func() { waiting <- b.Wait(ctx) }()
+		}
+		f.awaitCalls(attach.OpArrive, i+1)
+		cancel()
+		for range b.local {
+			wantError(t, <-waiting, context.Canceled)
+		}
+		f.mu.Lock()
+		last := f.calls[slices.IndexFunc(f.calls, func(c attach.Call) bool { return c.Op == attach.OpArrive && c.Object == b.hash })]
+		f.mu.Unlock()
+		if want := []uint32{3, 2, 3, 5}[i]; last.Parties != want {
+			t.Errorf("barrier %q: %d parties, want %d", b.name, last.Parties, want)
+		}
+	}
+	var among Group = c[1]
+	done, give := context.WithCancel(within(t))
+	give()
+	wantError(t, among.Barrier(done), context.Canceled)
 }
 
 func TestTeamBarrier(t *testing.T) {
@@ -224,7 +236,7 @@ func TestTeamBarrier(t *testing.T) {
 	ctx := within(t)
 	var all sync.WaitGroup
 	for rank := range c {
-		b := NewTeamBarrier(c[rank], "team", 2, local)
+		b := NewBarrier(c[rank], "team", Parties(2), Team(local))
 		for range local {
 			all.Go(func() {
 				for range rounds {
@@ -245,7 +257,7 @@ func TestTeamBarrier(t *testing.T) {
 func TestTeamMemberGivesUp(t *testing.T) {
 	f := newFake(t, 2)
 	c := f.joinAll()
-	b := NewTeamBarrier(c[0], "team", 2, 2)
+	b := NewBarrier(c[0], "team", Parties(2), Team(2))
 
 	// Alone: it withdraws itself only, and the team can still be completed by others.
 	alone, cancel := context.WithCancel(within(t))
@@ -276,7 +288,7 @@ func TestTeamMemberGivesUp(t *testing.T) {
 	for range 2 {
 		go func() { errs <- b.Wait(within(t)) }()
 	}
-	go func() { errs <- NewTeamBarrier(c[1], "team", 2, 1).Wait(within(t)) }()
+	go func() { errs <- NewBarrier(c[1], "team", Parties(2), Team(1)).Wait(within(t)) }()
 	for range 3 {
 		if err := <-errs; err != nil {
 			t.Error(err)
@@ -357,7 +369,8 @@ func TestReduceMisuse(t *testing.T) {
 	wantError(t, <-other, ErrMismatch, "another type", "int64")
 }
 
-// TestLostWithoutMemory: no shared memory was allocated, so nothing can hang, and the process goes on with errors.
+// TestLostWithoutMemory: no shared memory was allocated, so nothing can hang, and the process goes
+// on with errors.
 func TestLostWithoutMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(*fake)
@@ -375,7 +388,7 @@ func TestLostWithoutMemory(t *testing.T) {
 			p := f.join()
 			errs := make(chan error, 3)
 			go func() { errs <- p.Barrier(context.Background()) }()
-			go func() { errs <- NewTeamBarrier(p, "b", 2, 2).Wait(context.Background()) }()
+			go func() { errs <- NewBarrier(p, "b", Parties(2), Team(2)).Wait(context.Background()) }()
 			go func() {
 				_, err := Reduce(context.Background(), p, "r", 1, Sum)
 				errs <- err
@@ -386,7 +399,7 @@ func TestLostWithoutMemory(t *testing.T) {
 				wantError(t, <-errs, ErrLost, c.part)
 			}
 			wantError(t, NewMutex(p, "m").Lock(context.Background()), ErrLost, c.part)
-			_, err := Alloc[int](p, "late", 1)
+			_, err := Alloc[int](within(t), p, "late", 1)
 			wantError(t, err, ErrLost, c.part)
 			wantError(t, p.Close(), ErrLost)
 			wantError(t, p.Close(), ErrClosed)
@@ -400,7 +413,7 @@ func TestCloseEndsWaits(t *testing.T) {
 	c := f.join()
 	errs := make(chan error, 2)
 	go func() { errs <- c.Barrier(context.Background()) }()
-	go func() { errs <- NewBarrier(c, "b", 2).Wait(context.Background()) }()
+	go func() { errs <- NewBarrier(c, "b", Parties(2)).Wait(context.Background()) }()
 	f.awaitCalls(attach.OpArrive, 2)
 	if err := c.Close(); err != nil {
 		t.Error(err)

@@ -6,23 +6,21 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
-
-	"golang.org/x/sys/unix"
 )
 
-// trap is how accesses to pages that are not here are caught in this process: a back end's side of the program. The daemon
-// says which one.
+// trap is how accesses to pages that are not here are caught in this process: a back end's side of
+// the program. The daemon says which one.
 type trap interface {
 	// handover is the descriptor that the daemon gets, and the frame that it comes with.
 	handover() (fd int, frame attach.Trap)
 	// handedOver is called when the daemon has it.
 	handedOver()
-	// protection is how runs are mapped before they are registered.
-	protection() int
-	// register puts a run that was just mapped under the trap; unregister is called before it is unmapped.
+	// register puts a run under the trap that was just mapped without access; unregister is called
+	// before it is unmapped.
 	register(addr, bytes uintptr) error
 	unregister(addr, bytes uintptr) error
-	// fetched is called when the daemon has fetched the pages of a run, so that system calls can use them at once.
+	// fetched is called when the daemon has fetched the pages of a run, so that system calls can
+	// use them at once.
 	fetched(addr, bytes uintptr)
 	// retire is called before the whole region is unmapped.
 	retire()
@@ -59,7 +57,6 @@ func (t uffdTrap) handover() (int, attach.Trap) {
 	return t.fd.Sysfd(), attach.Trap{UserModeOnly: !t.fd.Mode().KernelFaults(), Features: uint64(t.fd.Features())}
 }
 func (t uffdTrap) handedOver()                          {} // its copy keeps the registrations alive
-func (t uffdTrap) protection() int                      { return unix.PROT_READ | unix.PROT_WRITE }
 func (t uffdTrap) register(addr, bytes uintptr) error   { return t.fd.Register(addr, bytes) }
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
 func (t uffdTrap) fetched(addr, bytes uintptr)          {}             // the daemon has mapped them
@@ -75,7 +72,6 @@ func (t segvTrap) handover() (int, attach.Trap) {
 	return t.t.Handover(), attach.Trap{Sigsegv: true, UserModeOnly: true}
 }
 func (t segvTrap) handedOver()                          { t.t.HandedOver() }
-func (t segvTrap) protection() int                      { return unix.PROT_NONE }
 func (t segvTrap) register(addr, bytes uintptr) error   { return t.t.Register(addr, bytes) }
 func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
 func (t segvTrap) fetched(addr, bytes uintptr)          { t.t.Map(addr, bytes) }

@@ -11,10 +11,10 @@ import (
 
 // layout is what ranks must agree on about a type.
 type layout struct {
-	// text is canonical: two types have the same text if and only if they have the same size, and the same
-	// fields of the same kinds, under the same names, at the same offsets. Names of types are not part
-	// of it, so a type may move to another package; names of fields are, because two versions of a
-	// program whose fields were swapped would otherwise agree.
+	// text is canonical: two types have the same text if and only if they have the same size, and
+	// the same fields of the same kinds, under the same names, at the same offsets. Names of types
+	// are not part of it, so a type may move to another package; names of fields are, because two
+	// versions of a program whose fields were swapped would otherwise agree.
 	text string
 	name string // the type as Go prints it, for messages
 	size uintptr
@@ -41,8 +41,9 @@ func layoutOf[T any]() (layout, error) {
 	return l, nil
 }
 
-// typeError says what is wrong with one part of a type. path is as one would select the part: "Body.Meta.Name", or
-// "Body[]" for the elements of an array. Without a dot or bracket it is the type itself.
+// typeError says what is wrong with one part of a type. path is as one would select the part:
+// "Body.Meta.Name", or "Body[]" for the elements of an array. Without a dot or bracket it is the
+// type itself.
 type typeError struct{ path, what, remedy string }
 
 func (e *typeError) Error() string {
@@ -74,8 +75,8 @@ func describe(b *strings.Builder, t reflect.Type, path string) error {
 	switch k := t.Kind(); k {
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
-		// A uintptr is a number: the garbage collector does not follow it anyway. An address inside the region
-		// even means the same in every process.
+		// A uintptr is a number: the garbage collector does not follow it anyway. An address inside
+		// the region even means the same in every process.
 		reflect.Uintptr,
 		reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
 		b.WriteString(k.String())
@@ -83,7 +84,9 @@ func describe(b *strings.Builder, t reflect.Type, path string) error {
 	case reflect.Array:
 		fmt.Fprintf(b, "[%d]", t.Len())
 		if t.Len() == 0 {
-			return nil // nothing is stored, so anything may be the element; its alignment shows in the offsets around
+			// nothing is stored, so anything may be the element; its alignment shows in the offsets
+			// around
+			return nil
 		}
 		return describe(b, t.Elem(), path+"[]")
 	case reflect.Struct:

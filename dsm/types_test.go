@@ -104,7 +104,8 @@ func TestTypesThatCanBeShared(t *testing.T) {
 	}
 }
 
-// genType makes any type out of a few kinds, with pointers in some. It says whether the type may be shared.
+// genType makes any type out of a few kinds, with pointers in some. It says whether the type may be
+// shared.
 func genType(depth int) *rapid.Generator[reflect.Type] {
 	return rapid.Custom(func(t *rapid.T) reflect.Type {
 		kinds := []string{"int", "float64", "bool", "uint8", "uintptr", "pointer", "string"}
@@ -155,8 +156,8 @@ func hasPointers(t reflect.Type) bool {
 	return false
 }
 
-// TestLayoutIsCanonical: a type is refused if and only if it has pointers, and two types have the same text if and only if they are identical. (reflect
-// makes identical types equal.)
+// TestLayoutIsCanonical: a type is refused if and only if it has pointers, and two types have the
+// same text if and only if they are identical. (reflect makes identical types equal.)
 func TestLayoutIsCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := genType(3).Draw(t, "a"), genType(3).Draw(t, "b")

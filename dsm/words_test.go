@@ -20,7 +20,8 @@ func (f *fake) publish(m *Mutex) *controlpage.Page {
 	return page
 }
 
-// TestMutexByWord: a published lock is taken and given back without a call, until the daemon wants it.
+// TestMutexByWord: a published lock is taken and given back without a call, until the daemon wants
+// it.
 func TestMutexByWord(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
@@ -94,8 +95,8 @@ func TestGrantedByWord(t *testing.T) {
 	}
 }
 
-// TestGoroutinesByWord: goroutines that share a published lock exclude each other, and the race detector knows it, whichever way each
-// of them has got it.
+// TestGoroutinesByWord: goroutines that share a published lock exclude each other, and the race
+// detector knows it, whichever way each of them has got it.
 func TestGoroutinesByWord(t *testing.T) {
 	f := newFake(t, 1)
 	c := f.join()
@@ -130,7 +131,8 @@ func TestGoroutinesByWord(t *testing.T) {
 	}
 }
 
-// TestWordsAfterTheEnd: a lock that is published can't be taken any more when the cluster is closed or lost.
+// TestWordsAfterTheEnd: a lock that is published can't be taken any more when the cluster is closed
+// or lost.
 func TestWordsAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		bring func(*fake, *Cluster)

@@ -18,7 +18,8 @@ func newCert() *cobra.Command {
 		Use:   "cert",
 		Short: "Make the certificates and keys of a cluster",
 		Long: `Makes what the daemons of a cluster know each other by: an authority of the cluster, made once;
-a certificate for each node, signed by it; and a key for gossip, the same on all nodes. Whoever has a
+a certificate for each node, signed by it; and a key for gossip, the same on all nodes. Nodes that all
+run on one machine need less: a secret, the same for all (dsmd serve makes one by itself). Whoever has a
 certificate that the authority signed, and its key, is a member of the cluster and may read and write
 its memory. So keep the authority's key off the nodes, and copy the other files by a way that
 others cannot look into (scp, a secret of Kubernetes).
@@ -37,7 +38,7 @@ All files are PEM, for their owner only. None is overwritten without --force.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newCertAuthority(), newCertNode(), newCertGossipKey(), newCertShow())
+	cmd.AddCommand(newCertAuthority(), newCertNode(), newCertGossipKey(), newCertSecret(), newCertShow())
 	return cmd
 }
 
@@ -104,6 +105,8 @@ func newCertNode() *cobra.Command {
 		Short: "Make the certificate of a node",
 		Long: `Makes the certificate of a node, signed by the authority of its cluster. With --id it is good for
 that node alone: another that shows it is refused. Without, it is good for any node of the cluster.
+With --force a renewed certificate replaces the old one. Where ca.pem has another authority of the cluster it stays beside
+the new one, because nodes trust both while one is replaced; see docs/security.md.
 Daemons ask who a peer is, not where: --host is for other tools that look for host names.`,
 		Example: `  dsmd cert node --ca authority --out node-0 --id 0
   dsmd cert node --ca authority --out any --host '*.dsmd.default.svc'`,
@@ -129,7 +132,15 @@ Daemons ask who a peer is, not where: --host is for other tools that look for ho
 				return err
 			}
 			cert, key := certs.NodeFiles(node.ID)
-			return written(cmd, flags.out, certs.AuthorityFile+" says whom the node trusts", cert+" is its certificate", key+" is its key: nobody else may have it")
+			trusts, err := certs.CountAuthorities(filepath.Join(flags.out, certs.AuthorityFile))
+			if err != nil {
+				return err
+			}
+			whom := certs.AuthorityFile + " says whom the node trusts"
+			if trusts > 1 {
+				whom += fmt.Sprintf(": %d authorities, until all nodes have certificates of the new one; then give them %s alone", trusts, filepath.Join(authority, certs.AuthorityFile))
+			}
+			return written(cmd, flags.out, whom, cert+" is its certificate", key+" is its key: nobody else may have it")
 		},
 	}
 	cmd.Flags().StringVar(&authority, "ca", "", "`DIR` of the authority")
@@ -141,17 +152,26 @@ Daemons ask who a peer is, not where: --host is for other tools that look for ho
 }
 
 func newCertGossipKey() *cobra.Command {
+	return newCertKey("gossip-key", "Make the key by which the gossip of a cluster is encrypted", "gossip.key", certs.NewGossipKey)
+}
+
+func newCertSecret() *cobra.Command {
+	return newCertKey("secret", "Make the secret by which the nodes of a cluster without certificates know each other", "cluster.secret", certs.WriteSecret)
+}
+
+// newCertKey is a command that makes a file which all nodes have alike.
+func newCertKey(name, short, example string, write func(path string, force bool) error) *cobra.Command {
 	flags := certFlags{days: 1}
 	cmd := &cobra.Command{
-		Use:     "gossip-key",
-		Short:   "Make the key by which the gossip of a cluster is encrypted",
-		Example: "  dsmd cert gossip-key --out gossip.key",
+		Use:     name,
+		Short:   short,
+		Example: "  dsmd cert " + name + " --out " + example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := flags.valid(); err != nil {
 				return usageError(cmd, err)
 			}
-			if err := certs.NewGossipKey(flags.out, flags.force); err != nil {
+			if err := write(flags.out, flags.force); err != nil {
 				return err
 			}
 			return written(cmd, filepath.Dir(flags.out), filepath.Base(flags.out)+" is for every node, the same on all: nobody else may have it")

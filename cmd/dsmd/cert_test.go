@@ -19,6 +19,7 @@ func TestCert(t *testing.T) {
 		{"cert", "node", "--ca", in("ca"), "--out", in("0"), "--id", "0", "--host", "a.example,10.0.0.1", "--host", "::1"},
 		{"cert", "node", "--ca", in("ca"), "--out", in("any"), "--days", "3"},
 		{"cert", "gossip-key", "--out", in("gossip.key")},
+		{"cert", "secret", "--out", in("secret")},
 	} {
 		status, stdout, stderr := finish(t, args...)
 		if status != 0 || stderr != "" {
@@ -43,6 +44,20 @@ func TestCert(t *testing.T) {
 	if keys, err := certs.LoadGossipKeys(in("gossip.key")); err != nil || len(keys) != 1 {
 		t.Errorf("%d keys, %v", len(keys), err)
 	}
+	if _, err := certs.LoadSecret(in("secret")); err != nil {
+		t.Error(err)
+	}
+	for _, args := range [][]string{
+		{"cert", "ca", "--out", in("ca-2"), "--cluster", "blue"}, {"cert", "node", "--ca", in("ca-2"), "--out", in("0"), "--id", "0", "--host", "a.example,10.0.0.1,::1", "--force"},
+	} {
+		status, stdout, stderr := finish(t, args...)
+		if status != 0 || stderr != "" {
+			t.Fatalf("dsmd %q: status %d, %s", args, status, stderr)
+		}
+		if args[1] == "node" && !strings.Contains(stdout, "2 authorities, until all nodes have certificates of the new one; then give them "+in("ca-2/ca.pem")+" alone") {
+			t.Errorf("nobody is told that the old authority is still trusted:\n%s", stdout)
+		}
+	}
 	_, stdout, _ := finish(t, "cert", "show", in("0/node-0.pem"))
 	for _, want := range []string{`node 0 of cluster "blue"`, "a.example, 10.0.0.1, ::1", "364 days left"} {
 		if !strings.Contains(stdout, want) {
@@ -55,6 +70,7 @@ func TestCert(t *testing.T) {
 	}{
 		{[]string{"cert", "ca", "--out", in("ca"), "--cluster", "blue"}, "say --force to replace it"},
 		{[]string{"cert", "gossip-key", "--out", in("gossip.key")}, "say --force to replace it"},
+		{[]string{"cert", "secret", "--out", in("secret")}, "say --force to replace it"},
 		{[]string{"cert", "node", "--ca", in("nowhere"), "--out", in("1")}, "make an authority with"},
 		{[]string{"cert", "show", in("0/node-0-key.pem")}, "only certificates belong there"},
 	} {

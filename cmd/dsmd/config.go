@@ -12,7 +12,8 @@ import (
 	"dsmd/internal/settings"
 )
 
-// bareFlag is the hidden flag of a daemon that takes nothing from the environment and no file: one that `run` has started.
+// bareFlag is the hidden flag of a daemon that `run` has started: it takes nothing from the
+// environment, and no file.
 const bareFlag = "flags-only"
 
 // configuration is how the settings of a daemon by itself are found.
@@ -37,7 +38,7 @@ func (c *configuration) load(flags *pflag.FlagSet) error {
 	}
 	file := c.file
 	if !flags.Changed("config") {
-		file = os.Getenv("DSMD_CONFIG")
+		file = os.Getenv(settings.EnvConfig)
 	}
 	if err := c.values.Load(flags, settings.Sources{File: file, Lookup: os.LookupEnv}); err != nil {
 		return err

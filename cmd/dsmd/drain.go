@@ -37,7 +37,8 @@ docs/operations.md shows a rolling restart. The exit status is 1, and the daemon
 	return cmd
 }
 
-// tellToLeave waits until the daemon has left, which takes as long as it takes to move what it has. Whoever does not want to wait that long does not undo it.
+// tellToLeave waits until the daemon has left, which takes as long as it takes to move what it has.
+// A user who does not wait that long does not undo it.
 func tellToLeave(ctx context.Context, w io.Writer, socket string) error {
 	c, welcome, err := meet(ctx, socket, os.Geteuid(), "dsmd drain")
 	if err != nil {

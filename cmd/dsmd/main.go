@@ -13,8 +13,8 @@
 // internal/launch, what `doctor` finds out is package internal/doctor,
 // and the certificates are those of package internal/certs.
 //
-// Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes no sense, 70
-// when a daemon failed under a running job, 1 for anything else that failed.
+// Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes
+// no sense, 70 when a daemon failed under a running job, 1 for anything else that failed.
 package main
 
 import (
@@ -50,8 +50,8 @@ func execute(args []string) int {
 	return 1
 }
 
-// exitError is an error with an exit status of its own. With err nil nothing is printed: whoever made it has
-// said what there was to say.
+// exitError is an error with an exit status of its own. With err nil nothing is printed, because
+// its maker has said all.
 type exitError struct {
 	status int
 	err    error

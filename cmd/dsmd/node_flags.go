@@ -11,7 +11,8 @@ import (
 	"dsmd/protocol"
 )
 
-// nodeFlags are the settings that `serve` and `run` share. `run` hands them on to the daemons it starts.
+// nodeFlags are the settings that `serve` and `run` share. `run` hands them on to the daemons it
+// starts.
 type nodeFlags struct{ values *settings.Values }
 
 func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
@@ -21,8 +22,9 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
 	flags.Lookup("log-level").DefValue = logLevel
 }
 
-// args is the command line that makes a daemon's settings the same as these, whatever this machine's environment and file say: a
-// job on one machine has nothing to do with the cluster that they are meant for.
+// args is the command line that gives a daemon the same settings as these, whatever this machine's
+// environment and file say: those are meant for a cluster that a job on one machine has nothing to
+// do with.
 func (f *nodeFlags) args() []string {
 	return append([]string{"--" + bareFlag}, f.values.Args(settings.Run)...)
 }

@@ -7,9 +7,6 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
 	"dsmd/internal/certs"
 	"dsmd/internal/membership"
 	"dsmd/internal/settings"
@@ -27,13 +24,14 @@ type place struct {
 }
 
 // findPlace reads the place from the settings, or waits until the cluster is complete.
-func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*place, error) {
-	if err := checkIdentity(v, s); err != nil {
+func (d *daemon) findPlace(ctx context.Context) (*place, error) {
+	v := d.v
+	if err := checkIdentity(v, d.secrets); err != nil {
 		return nil, err
 	}
 	p := &place{id: v.ID, peers: v.Peers, cluster: v.Cluster}
 	if !v.Static() {
-		group, err := joinGroup(ctx, v, data.Addr(), s, registry, log)
+		group, err := d.joinGroup(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -42,14 +40,15 @@ func findPlace(ctx context.Context, v *settings.Values, data net.Listener, s *se
 		for i, n := range table.Nodes {
 			p.peers[i] = n.Data
 		}
-		// With the digest, two nodes that have not agreed on one and the same set of nodes refuse each other's connections.
+		// With the digest, two nodes that have not agreed on one and the same set of nodes refuse
+		// each other's connections.
 		p.cluster += "/" + table.Digest()
 	}
 	return p, nil
 }
 
-// checkIdentity finds out here, and not by the peers, whether the certificate is that of this node. A node that was not told its id takes
-// the one that its certificate names, if it names one.
+// checkIdentity checks that the certificate is this node's, so that this node notices, and not its
+// peers. A node that was not told its id takes the one that its certificate names, if it names one.
 func checkIdentity(v *settings.Values, s *secrets) error {
 	if s.tls == nil {
 		return nil
@@ -68,17 +67,15 @@ func checkIdentity(v *settings.Values, s *secrets) error {
 	return certs.CheckOwn(s.tls, v.Cluster, max(v.ID, 0))
 }
 
-func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secrets, registry *prometheus.Registry, log *zap.Logger) (*membership.Group, error) {
-	reach, err := membership.Reach(ctx, v.Advertise, data, v.Join)
+func (d *daemon) joinGroup(ctx context.Context) (*membership.Group, error) {
+	v := d.v
+	reach, err := membership.Reach(ctx, v.Advertise, d.sockets.data.Addr(), v.Join)
 	if err != nil {
 		return nil, fmt.Errorf("--advertise: %w", err)
 	}
-	bind, err := net.ResolveTCPAddr("tcp", v.Gossip)
+	bind, err := gossipAddress(v)
 	if err != nil {
-		return nil, fmt.Errorf("--gossip %q: %w", v.Gossip, err)
-	}
-	if len(s.gossip) == 0 && !onlyHere(bind) && !v.Insecure {
-		return nil, exposed("gossip", bind, "give a key (--gossip-key-file; dsmd cert gossip-key makes one)")
+		return nil, err
 	}
 	host := ""
 	if len(bind.IP) > 0 {
@@ -86,17 +83,21 @@ func joinGroup(ctx context.Context, v *settings.Values, data net.Addr, s *secret
 	}
 	return membership.Form(ctx, membership.Config{
 		Cluster: v.Cluster, Nodes: v.Nodes, ID: v.ID, Returns: v.Rejoin, Data: reach.Data, Transports: node.Transports(),
-		Agree: agreements(v, s),
-		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: s.gossip,
-		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: log, Metrics: registry,
+		Agree: agreements(v, d.secrets),
+		Bind:  net.JoinHostPort(host, strconv.Itoa(bind.Port)), Advertise: reach.IP, Join: v.Join, Keys: d.secrets.gossip,
+		Timeout: v.JoinTimeout, DeadAfter: v.DeadAfter, Log: d.log, Metrics: d.registry,
 	})
 }
 
-// agreements are the settings on which all nodes must agree. Whatever the protocol takes for granted must be among them.
+// agreements are the settings on which all nodes must agree, with all that the protocol takes for
+// granted.
 func agreements(v *settings.Values, s *secrets) []membership.Agreement {
-	encryption := "off"
+	encryption, secret := "off", "none"
 	if s.tls != nil {
 		encryption = "on"
+	}
+	if s.shared != nil {
+		secret = "shared"
 	}
 	return []membership.Agreement{
 		{Name: "protocol version", Value: strconv.Itoa(tcp.WireVersion)},
@@ -108,6 +109,7 @@ func agreements(v *settings.Values, s *secrets) []membership.Agreement {
 		{Name: "number of ranks", Value: strconv.Itoa(v.Ranks)},
 		{Name: "transport", Value: v.Transport},
 		{Name: "TLS", Value: encryption},
+		{Name: "secret (--secret-file)", Value: secret},
 		{Name: "survive", Value: strconv.FormatBool(v.Survive)},
 	}
 }

@@ -12,26 +12,14 @@ import (
 	"dsmd/node"
 )
 
-// self is this executable, also when it has been moved or deleted since it started (as `go run` does), and without
-// being on PATH.
+// self is this executable, also when it has been moved or deleted since it started (as `go run`
+// does), and without being on PATH.
 const self = "/proc/self/exe"
 
 // commands are how `run` and its agents start processes of dsmd.
 var commands = launch.Commands{Daemon: []string{self, "serve"}, Guard: []string{self, "guard"}}
 
-func newRun() *cobra.Command {
-	var (
-		shared  nodeFlags
-		where   runPlace
-		nodes   int
-		metrics []string
-		env     []string
-		grace   time.Duration
-	)
-	cmd := &cobra.Command{
-		Use:   "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
-		Short: "Run copies of a program on a cluster of daemons, on this machine or on many",
-		Long: `Runs daemons and copies of a program, each attached to a daemon. With -n all are on this machine:
+const runLong = `Runs daemons and copies of a program, each attached to a daemon. With -n all are on this machine:
 N daemons and N programs. With --hosts they are on other machines, reached by ssh without a
 password: one daemon on each, and as many programs as the host has slots (HOST:SLOTS, 1 if not
 said). Under srun they are on the nodes of the Slurm allocation: one for each task.
@@ -54,12 +42,28 @@ On hosts the same version of dsmd and the program have to be there already, and 
 the same directory as here (--dir names another). It finds the host's environment, and of this
 one what --env names. The nodes' connections are encrypted, with certificates that are made for this job alone.
 
-Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`,
-		Example: `  dsmd run -n 4 -- ./solve --grid 4096
+Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`
+
+const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
   dsmd run --survive --hosts ann,bob,eve -- ./solve   # goes on without a host that is lost
-  dsmd run -n 2 -- go run .`,
+  dsmd run -n 2 -- go run .`
+
+func newRun() *cobra.Command {
+	var (
+		shared  nodeFlags
+		where   runPlace
+		nodes   int
+		metrics []string
+		env     []string
+		grace   time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:     "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
+		Short:   "Run copies of a program on a cluster of daemons, on this machine or on many",
+		Long:    runLong,
+		Example: runExample,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError(cmd, errors.New("no program to run: dsmd run -n N -- PROG ARGS"))

@@ -8,7 +8,8 @@ import (
 	"dsmd/internal/launch"
 )
 
-// newRunAgent is the hidden command that `run` starts on each of its hosts, and, under a batch system, beside itself.
+// newRunAgent is the hidden command that `run` starts on each of its hosts, and, under a batch
+// system, beside itself.
 func newRunAgent() *cobra.Command {
 	var (
 		meeting launch.Meeting

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 )
 
 // runPlace are the flags of `run` that say where.
@@ -25,14 +26,11 @@ type runPlace struct {
 	meet      string
 }
 
-// envSSH is the environment variable for --ssh.
-const envSSH = "DSMD_SSH"
-
 func (p *runPlace) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&p.hosts, "hosts", nil, "machines to run on, `HOST` or HOST:SLOTS each, separated by commas")
 	flags.StringVar(&p.hostsFile, "hosts-file", "", "`FILE` with the machines to run on, one a line")
 	flags.StringVar(&p.dir, "dir", "", "working directory of the programs (default: this one)")
-	flags.StringVar(&p.ssh, "ssh", "", "ssh `COMMAND` for --hosts, with options, as a shell reads it (default: $"+envSSH+", or ssh)")
+	flags.StringVar(&p.ssh, "ssh", "", "ssh `COMMAND` for --hosts, with options, as a shell reads it (default: $"+settings.EnvSSH+", or ssh)")
 	flags.StringVar(&p.dsmd, "remote-dsmd", "dsmd", "`PATH` of dsmd on the hosts")
 	flags.StringVar(&p.network, "data-network", "", "network of the nodes' connections, as `ADDRESS/BITS` (default: that by which the hosts are reached)")
 	flags.DurationVar(&p.timeout, "connect-timeout", launch.DefaultConnectTimeout, "how long to try to reach a host")
@@ -40,7 +38,8 @@ func (p *runPlace) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.insecure, "insecure", false, "let the nodes' connections between machines be plain text")
 }
 
-// apply completes the configuration of a job. attend, if it is not nil, is what this process has to do instead of running it.
+// apply completes the configuration of a job. If attend is not nil, this process does that instead
+// of running the job.
 func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) (attend func() error, err error) {
 	hosts, err := p.readHosts()
 	if err != nil {
@@ -75,7 +74,7 @@ func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) (attend func() 
 	}
 	ssh := p.ssh
 	if ssh == "" {
-		ssh = os.Getenv(envSSH)
+		ssh = os.Getenv(settings.EnvSSH)
 	}
 	cfg.Nodes, cfg.Hosts, cfg.Remote = 0, hosts, p.remote()
 	cfg.Remote.SSH = ssh
@@ -113,8 +112,8 @@ func (p *runPlace) readHosts() ([]launch.Host, error) {
 	}
 }
 
-// chosen completes the names of environment variables with their values here. A variable that is not set is an error: it is
-// more likely misspelt than meant.
+// chosen completes the names of environment variables with their values here. A variable that is
+// not set is an error: it is more likely misspelt than meant.
 func chosen(names []string) (variables []string, err error) {
 	for _, name := range names {
 		v, err := variable(name)

@@ -9,7 +9,8 @@ import (
 	"dsmd/internal/launch"
 )
 
-// TestPlacesThatMakeNoSense: flags that contradict each other are refused before anything is reached.
+// TestPlacesThatMakeNoSense: flags that contradict each other are refused before anything is
+// reached.
 func TestPlacesThatMakeNoSense(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "hosts")
 	if err := os.WriteFile(empty, []byte("# nobody\n"), 0o644); err != nil {

@@ -16,8 +16,8 @@ type task struct {
 	node          string // name of this machine
 }
 
-// slurmTask reads what srun says (srun(1), OUTPUT ENVIRONMENT VARIABLES); nil if this process is no task of several. The shell of an
-// allocation is none: only srun sets SLURM_STEP_NUM_TASKS.
+// slurmTask reads what srun says (srun(1), OUTPUT ENVIRONMENT VARIABLES); nil if this process is no
+// task of several. The shell of an allocation is none: only srun sets SLURM_STEP_NUM_TASKS.
 func slurmTask(env func(string) string) *task {
 	tasks, err := strconv.Atoi(env("SLURM_STEP_NUM_TASKS"))
 	if err != nil || tasks < 2 {
@@ -30,8 +30,9 @@ func slurmTask(env func(string) string) *task {
 	return &task{number: number, tasks: tasks, job: env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID"), node: env("SLURMD_NODENAME")}
 }
 
-// applyMeeting completes the configuration of a job whose machines come by themselves. attend is not nil in all tasks but the first: it is what they do
-// instead of running the job, namely what the first one says.
+// applyMeeting completes the configuration of a job whose machines come by themselves. attend is
+// not nil in all tasks but the first. These do that instead of running the job: they obey the first
+// one.
 func (p *runPlace) applyMeeting(t *task, cfg *launch.Config) (attend func() error, err error) {
 	dir := p.meet
 	if dir == "" {

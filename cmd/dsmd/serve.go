@@ -32,7 +32,8 @@ import (
 // headerTimeout bounds how long a client of the metrics server may take to say what it wants.
 const headerTimeout = 10 * time.Second
 
-// inherited are the listening sockets that a daemon was started with, and the pipe by which its launcher tells it who is lost; -1: none.
+// inherited are the listening sockets that a daemon was started with, and the pipe by which its
+// launcher tells it who is lost; -1: none.
 type inherited struct{ listen, socket, metrics, news int }
 
 func newServe() *cobra.Command {
@@ -98,24 +99,39 @@ func serve(v *settings.Values, fds inherited) error {
 			}
 		}
 		err := serveOnce(ctx, v, own, log)
+		join, again := comesBack(err, returning)
 		switch {
-		case returning && errors.Is(err, membership.ErrTimeout):
-			continue // the others cannot be reached yet
-		case !isLeftBehind(err):
-			return err
-		case !v.Return:
+		case !v.Return && isLeftBehind(err):
 			return fmt.Errorf("%w; when the others can be reached again, this brings it back: %s --rejoin", err, strings.Join(os.Args, " "))
+		case !v.Return || !again:
+			return err
 		case ctx.Err() != nil:
 			return nil
 		}
 		log.Warn("this daemon comes back as one that knows nothing, as soon as the others let it in", zap.Error(err))
-		v.Rejoin, returning = true, true
+		v.Rejoin, returning = join, true
 	}
 }
 
-// isLeftBehind says whether a node has ended because it is not among those that go on, as far as it knows: nothing is wrong with it.
+// isLeftBehind reports whether a node has ended because it is not among those that go on, as far as
+// it knows: nothing is wrong with it.
 func isLeftBehind(err error) bool {
 	return errors.Is(err, node.ErrNoQuorum) || errors.Is(err, node.ErrExcluded)
+}
+
+// comesBack reports whether a daemon that has ended with an error can come back, and whether into a
+// cluster that runs. As long as it knows of none it starts as all nodes do at first. If a cluster
+// runs, the daemon is told so. If none does, because all were left behind, they found the next one
+// together.
+func comesBack(err error, returning bool) (join, again bool) {
+	switch {
+	case errors.Is(err, transport.ErrGoneOn), errors.Is(err, membership.ErrComplete):
+		return true, true
+	case errors.Is(err, transport.ErrNoCluster), isLeftBehind(err):
+		return false, true
+	}
+	// the others cannot be reached yet
+	return false, returning && errors.Is(err, membership.ErrTimeout)
 }
 
 // copies are the same once more, so that they can be inherited again.
@@ -134,33 +150,33 @@ func (f inherited) copies() (inherited, error) {
 	return f, nil
 }
 
+// daemon is what a daemon is made of beside its node.
+type daemon struct {
+	v        *settings.Values
+	fds      inherited
+	sockets  sockets
+	secrets  *secrets
+	registry *prometheus.Registry
+	stages   *node.StageLog
+	log      *zap.Logger
+}
+
 // serveOnce runs the daemon until ctx ends, or it cannot go on.
 func serveOnce(ctx context.Context, v *settings.Values, fds inherited, log *zap.Logger) error {
 	s, err := openSockets(v, fds)
 	if err != nil {
 		return err
 	}
-	secrets, err := loadSecrets(v, s.data, log)
+	// Do this last: when nobody can attach here any more another daemon may serve at the socket.
+	defer s.leave(log)
+	d := &daemon{v: v, fds: fds, sockets: s, registry: prometheus.NewRegistry(), log: log}
+	stopMetrics, err := d.prepare()
 	if err != nil {
 		s.close()
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	stages, err := newStages(v)
-	if err != nil {
-		s.close()
-		return err
-	}
-	if v.Metrics != "" || fds.metrics >= 0 {
-		server, err := serveMetrics(v, fds.metrics, secrets, registry, stages, log)
-		if err != nil {
-			s.close()
-			return err
-		}
-		defer server.Close()
-	}
-	place, err := findPlace(ctx, v, s.data, secrets, registry, log)
+	defer stopMetrics()
+	place, err := d.findPlace(ctx)
 	if err != nil {
 		s.close()
 		if ctx.Err() != nil {
@@ -168,27 +184,56 @@ func serveOnce(ctx context.Context, v *settings.Values, fds inherited, log *zap.
 		}
 		return err
 	}
-	if v.LogFormat == "json" {
-		// On a console the prefix that `run` gives to every line says which node it is.
-		log = log.With(zap.Int("node", place.id))
-	}
-	n, err := node.New(node.Config{
-		Self: place.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: place.cluster,
-		Listener: s.data, Peers: place.peers, Socket: s.programs,
-		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
-		TLS: secrets.tls, VerifyPeer: secrets.verify, GiveUp: v.DeadAfter,
-		Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
-		Hold: v.Hold, Spin: v.Spin, Farewell: place.leave, Stages: stages, Log: log, Metrics: registry,
-	})
+	n, err := d.newNode(place)
 	if err != nil {
 		place.leave(err)
 		return err
 	}
 	place.watch(n)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	d.secrets.watch(watching, v.Cluster, place.id)
 	if fds.news >= 0 {
 		go readNews(fds.news, n)
 	}
 	return n.Run(ctx)
+}
+
+// prepare makes what does not depend on the other nodes. stopMetrics is to be called in the end.
+func (d *daemon) prepare() (stopMetrics func(), err error) {
+	if d.secrets, err = loadSecrets(d.v, d.sockets.data, d.log); err != nil {
+		return nil, err
+	}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if d.v.Stages > 0 {
+		if d.stages, err = node.NewStageLog(d.v.Stages); err != nil {
+			return nil, err
+		}
+	}
+	if d.v.Metrics == "" && d.fds.metrics < 0 {
+		return func() {}, nil
+	}
+	server, err := d.serveMetrics()
+	if err != nil {
+		return nil, err
+	}
+	return func() { server.Close() }, nil
+}
+
+func (d *daemon) newNode(p *place) (*node.Node, error) {
+	v, s, log := d.v, d.secrets, d.log
+	if v.LogFormat == "json" {
+		// On a console the prefix that `run` gives to every line says which node it is.
+		log = log.With(zap.Int("node", p.id))
+	}
+	return node.New(node.Config{
+		Self: p.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: p.cluster,
+		Listener: d.sockets.data, Peers: p.peers, Socket: d.sockets.programs,
+		RegionBytes: uint64(v.Region), Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
+		Security: node.Security{TLS: s.tls, LatestTLS: s.latestTLS(), VerifyPeer: s.verify, Secret: s.shared},
+		GiveUp:   v.DeadAfter, Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
+		Hold: v.Hold, Spin: v.Spin, Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,
+	})
 }
 
 // readNews tells the node what the launcher of its job says.
@@ -203,18 +248,11 @@ func readNews(fd int, n *node.Node) {
 	}.Read(os.NewFile(uintptr(fd), "news"))
 }
 
-// newStages makes the log of stages that the settings ask for, nil if they do not.
-func newStages(v *settings.Values) (*node.StageLog, error) {
-	if v.Stages == 0 {
-		return nil, nil
-	}
-	return node.NewStageLog(v.Stages)
-}
-
 // sockets are what a daemon listens at for nodes and programs.
 type sockets struct {
 	data     net.Listener
 	programs *net.UnixListener
+	own      *attach.Listener // where programs is; nil: it was inherited
 }
 
 func openSockets(v *settings.Values, fds inherited) (sockets, error) {
@@ -222,17 +260,27 @@ func openSockets(v *settings.Values, fds inherited) (sockets, error) {
 	if err != nil {
 		return sockets{}, fmt.Errorf("listening for peers: %w", err)
 	}
-	programs, err := listenSocket(fds.socket, v.Socket)
+	programs, own, err := listenSocket(fds.socket, v.Socket)
 	if err != nil {
 		data.Close()
 		return sockets{}, fmt.Errorf("listening for programs: %w", err)
 	}
-	return sockets{data, programs}, nil
+	return sockets{data, programs, own}, nil
 }
 
 func (s *sockets) close() {
 	s.data.Close()
 	s.programs.Close()
+}
+
+// leave gives the place of the socket for programs back. Preconditions: it is closed.
+func (s *sockets) leave(log *zap.Logger) {
+	if s.own == nil {
+		return
+	}
+	if err := s.own.Leave(); err != nil {
+		log.Warn("the socket for programs is left behind", zap.Error(err))
+	}
 }
 
 // listen opens a TCP listener, or takes over the inherited one.
@@ -257,32 +305,36 @@ func inherit(fd int) (net.Listener, error) {
 	return l, nil
 }
 
-// listenSocket opens the socket for programs, or takes over the inherited one. A socket file is removed when the listener is closed.
-func listenSocket(fd int, socket string) (*net.UnixListener, error) {
-	named := fd < 0
-	if named {
-		var err error
-		if fd, err = attach.Listen(socket); err != nil {
-			return nil, err
+// listenSocket opens the socket for programs, or takes over the inherited one. Whoever opens it
+// gives its place back: own, by Leave.
+func listenSocket(fd int, socket string) (programs *net.UnixListener, own *attach.Listener, err error) {
+	if fd < 0 {
+		if own, err = attach.Listen(socket); err != nil {
+			return nil, nil, err
 		}
+		fd = own.FD
 	}
 	l, err := inherit(fd)
-	if err != nil {
-		return nil, err
-	}
 	programs, ok := l.(*net.UnixListener)
-	if !ok {
+	switch {
+	case err == nil && !ok:
 		l.Close()
-		return nil, fmt.Errorf("descriptor %d is no Unix socket", fd)
+		err = fmt.Errorf("descriptor %d is no Unix socket", fd)
+	case err == nil:
+		programs.SetUnlinkOnClose(false)
+		return programs, own, nil
 	}
-	programs.SetUnlinkOnClose(named && socket[0] != '@')
-	return programs, nil
+	if own != nil {
+		err = errors.Join(err, own.Leave())
+	}
+	return nil, nil, err
 }
 
-// serveMetrics starts the HTTP server for metrics and profiles. Beyond this machine it serves nobody without a certificate of the
-// cluster: a profile tells more of a program than strangers should know.
-func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *prometheus.Registry, stages *node.StageLog, log *zap.Logger) (*http.Server, error) {
-	addr := v.Metrics
+// serveMetrics starts the HTTP server for metrics and profiles. Beyond this machine it serves
+// nobody without a certificate of the cluster: a profile tells more of a program than strangers
+// should know.
+func (d *daemon) serveMetrics() (*http.Server, error) {
+	addr, fd := d.v.Metrics, d.fds.metrics
 	if fd < 0 {
 		var err error
 		if addr, err = launch.LoopbackUnlessSaid(addr); err != nil {
@@ -295,17 +347,17 @@ func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *promet
 	}
 	if !onlyHere(l.Addr()) {
 		switch {
-		case secrets.tls != nil:
-			l = tls.NewListener(l, secrets.tls)
-		case !v.Insecure:
+		case d.secrets.tls != nil:
+			l = tls.NewListener(l, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return d.secrets.keeper.Latest(), nil }})
+		case !d.v.Insecure:
 			l.Close()
 			return nil, exposed("metrics", l.Addr(), "give certificates (--tls-ca, --tls-cert, --tls-key)")
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	if stages != nil {
-		mux.Handle("/debug/stages", stages)
+	mux.Handle("/metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
+	if d.stages != nil {
+		mux.Handle("/debug/stages", d.stages)
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -313,10 +365,10 @@ func serveMetrics(v *settings.Values, fd int, secrets *secrets, registry *promet
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-	log.Info("metrics are served", zap.Stringer("address", l.Addr()))
+	d.log.Info("metrics are served", zap.Stringer("address", l.Addr()))
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the metrics server has ended", zap.Error(err))
+			d.log.Error("the metrics server has ended", zap.Error(err))
 		}
 	}()
 	return server, nil

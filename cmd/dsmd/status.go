@@ -22,13 +22,15 @@ import (
 	"dsmd/internal/settings"
 )
 
-// askTimeout bounds the conversation with a daemon. One that takes longer is stuck, which is what the user wants to know.
+// askTimeout bounds the conversation with a daemon. One that takes longer is stuck, which is what
+// the user wants to know.
 const askTimeout = 3 * time.Second
 
 // daemonStatus is what one daemon says of itself.
 type daemonStatus struct {
-	Socket      string            `json:"socket"`
-	Error       string            `json:"error,omitempty"` // if it did not answer; then all below is empty
+	Socket string `json:"socket"`
+	// Error: if it did not answer; then all below is empty.
+	Error       string            `json:"error,omitempty"`
 	Node        uint32            `json:"node"`
 	Nodes       uint32            `json:"nodes"`
 	Ranks       uint32            `json:"ranks"`
@@ -101,7 +103,8 @@ func status(w io.Writer, list []daemonStatus, asJSON bool) error {
 	return nil
 }
 
-// findSockets lists the sockets at which daemons of this machine listen, as far as they can be found.
+// findSockets lists the sockets at which daemons of this machine listen, as far as they can be
+// found.
 func findSockets() ([]string, error) {
 	table, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -114,9 +117,11 @@ func findSockets() ([]string, error) {
 	return sockets, nil
 }
 
-// listeningSockets picks the jobs' abstract sockets out of /proc/net/unix, in the order of jobs and nodes.
+// listeningSockets picks the jobs' abstract sockets out of /proc/net/unix, in the order of jobs and
+// nodes.
 func listeningSockets(table string) (sockets []string) {
-	const accepting = 1 << 16 // __SO_ACCEPTCON, in the column Flags; connections have the name of their listener too
+	// __SO_ACCEPTCON, in the column Flags; connections have the name of their listener too
+	const accepting = 1 << 16
 	for line := range strings.Lines(table) {
 		// Num RefCount Protocol Flags Type St Inode Path
 		fields := strings.Fields(line)
@@ -142,7 +147,8 @@ func listeningSockets(table string) (sockets []string) {
 	return slices.Compact(sockets)
 }
 
-// askOrExplain asks on behalf of a user. It puts an error into the answer, so that one silent daemon does not hide the others.
+// askOrExplain asks on behalf of a user. It puts an error into the answer, so that one silent
+// daemon does not hide the others.
 func askOrExplain(socket string, user int) daemonStatus {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -159,11 +165,12 @@ func askOrExplain(socket string, user int) daemonStatus {
 	return daemonStatus{Socket: socket, Error: err.Error(), foreign: errors.Is(err, errForeign)}
 }
 
-// errForeign: a daemon is not asked, because it answers nobody but root and the user who runs it.
+// errForeign: the daemon is not asked, because it answers only root and the user who runs it.
 var errForeign = errors.New("it belongs to another user")
 
-// meet begins the conversation of an observer with a daemon: one that says Hello, as this command, but never passes a userfaultfd, so that it takes part
-// in nothing. The conversation ends with ctx, or when the caller closes and discards the connection.
+// meet begins the conversation of an observer with a daemon: one that says Hello, as this command,
+// but never passes a userfaultfd, so that it takes part in nothing. The conversation ends with ctx,
+// or when the caller closes and discards the connection.
 func meet(ctx context.Context, socket string, user int, command string) (_ *attach.Conn, welcome attach.Welcome, err error) {
 	c, err := attach.Dial(ctx, socket)
 	if err != nil {
@@ -293,24 +300,25 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return printFought(w, list)
+	return printContended(w, list)
 }
 
-// printFought names the allocations that are falsely shared, those of each daemon with the worst first.
-func printFought(w io.Writer, list []daemonStatus) error {
+// printContended names the allocations that are falsely shared, those of each daemon with the worst
+// first.
+func printContended(w io.Writer, list []daemonStatus) error {
 	for _, d := range list {
 		var names []string
 		for counter := range d.Counters {
-			if name, ok := strings.CutPrefix(counter, attach.FoughtIn); ok {
+			if name, ok := strings.CutPrefix(counter, attach.ContendedIn); ok {
 				names = append(names, name)
 			}
 		}
-		fought := func(name string) uint64 { return d.Counters[attach.FoughtIn+name] }
+		contended := func(name string) uint64 { return d.Counters[attach.ContendedIn+name] }
 		slices.SortFunc(names, func(a, b string) int {
-			return cmp.Or(cmp.Compare(fought(b), fought(a)), strings.Compare(a, b))
+			return cmp.Or(cmp.Compare(contended(b), contended(a)), strings.Compare(a, b))
 		})
 		for _, name := range names {
-			if _, err := fmt.Fprintf(w, "node %d: pages of %q were taken %d times by other nodes that write beside this one (false sharing)\n", d.Node, name, fought(name)); err != nil {
+			if _, err := fmt.Fprintf(w, "node %d: pages of %q were taken %d times by other nodes that write beside this one (false sharing)\n", d.Node, name, contended(name)); err != nil {
 				return err
 			}
 		}

@@ -7,11 +7,12 @@ import (
 	"dsmd/internal/attach"
 )
 
-// TestStatusNamesWhatIsFoughtFor: under the table stand the allocations that are falsely shared, the worst of each daemon first.
+// TestStatusNamesWhatIsFoughtFor: under the table stand the allocations that are falsely shared,
+// the worst of each daemon first.
 func TestStatusNamesWhatIsFoughtFor(t *testing.T) {
 	list := []daemonStatus{
-		{Socket: "@a", Node: 0, Counters: map[string]uint64{"fought_pages": 7, attach.FoughtIn + "few": 1, attach.FoughtIn + "radix/keys0": 6}},
-		{Socket: "@b", Node: 1, Counters: map[string]uint64{"fought_pages": 0}},
+		{Socket: "@a", Node: 0, Counters: map[string]uint64{"contended_pages": 7, attach.ContendedIn + "few": 1, attach.ContendedIn + "radix/keys0": 6}},
+		{Socket: "@b", Node: 1, Counters: map[string]uint64{"contended_pages": 0}},
 	}
 	var out strings.Builder
 	if err := printStatus(&out, list); err != nil {

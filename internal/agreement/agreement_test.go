@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// world runs nodes against each other over links that lose, repeat and reorder, and that may be cut for good; nodes crash. Everything
-// is decided by one seed.
+// world runs nodes against each other over links that lose, repeat and reorder, and that may be cut
+// for good; nodes crash. Everything is decided by one seed.
 type world struct {
 	t     *testing.T
 	seed  uint64
@@ -17,6 +17,7 @@ type world struct {
 	mail  []letter
 	news  []news
 	views map[uint32]*decidedView
+	stay  int  // how often a node could not leave
 	calm  bool // nothing is lost and nobody crashes any more
 }
 
@@ -105,6 +106,11 @@ func (w *world) carryOut(id NodeID, out []Output) {
 			n.blocked = true
 		case Quorum:
 			n.blocked = false
+		case Stays:
+			if v := n.state.voters(); !slices.Equal(v, []NodeID{o.To}) {
+				w.failf("node %d is told that node %d cannot leave, and those that do not are %v", id, o.To, v)
+			}
+			w.stay++
 		case Excluded:
 			w.decided(o)
 			if contains(o.Members, id) {
@@ -139,7 +145,8 @@ func (w *world) enter(id NodeID, o Output) {
 	}
 	v.entered[id] = true
 	for _, other := range v.members {
-		if w.nodes[id].cut[other] { // it has come, and was lost before anybody could lose it as a member
+		if w.nodes[id].cut[other] {
+			// it has come, and was lost before anybody could lose it as a member
 			w.news = append(w.news, news{id, other})
 		}
 	}
@@ -163,7 +170,8 @@ func (w *world) resume(id NodeID) {
 	w.oneServes()
 }
 
-// oneServes checks that at most one view has a quorum that serves under it. Also nodes that are blocked count: they do not know yet.
+// oneServes checks that at most one view has a quorum that serves under it. Also nodes that are
+// blocked count: they do not know yet.
 func (w *world) oneServes() {
 	w.t.Helper()
 	serving := map[uint32][]NodeID{}
@@ -272,7 +280,7 @@ func (w *world) change() {
 	}
 }
 
-// known says whether some node that lives takes a node that does not for a member.
+// known reports whether some node that lives takes a node that does not for a member.
 func (w *world) known(id NodeID) bool {
 	return slices.ContainsFunc(w.nodes, func(n *simulated) bool { return n.alive() && contains(n.state.Members(), id) })
 }
@@ -290,8 +298,9 @@ func (w *world) restart(id NodeID) {
 	}
 }
 
-// settle leaves the nodes in peace, and then nobody must be left who could go on and does not: a node is crashed, excluded or blocked, or it
-// serves under the last view, of which it suspects nobody.
+// settle leaves the nodes in peace, and then nobody must be left who could go on and does not: a
+// node is crashed, excluded or blocked, or it serves under the last view, of which it suspects
+// nobody, and no member waits until it may leave.
 func (w *world) settle() {
 	w.t.Helper()
 	w.calm = true
@@ -319,7 +328,7 @@ func (w *world) settled() bool {
 	}
 	for _, n := range w.nodes {
 		s := n.state
-		fine := s.Epoch() == last && n.serving == last && len(without(s.members, s.suspects)) == len(s.members)
+		fine := s.Epoch() == last && n.serving == last && len(without(s.members, s.suspects)) == len(s.members) && len(without(s.leaves, s.leaving)) == 0
 		if n.alive() && !n.state.Outside() && !n.blocked && !fine {
 			return false
 		}
@@ -354,7 +363,7 @@ func TestAgreement(t *testing.T) {
 		w.tally(outcomes)
 	}
 	t.Log(outcomes)
-	for _, what := range []string{"goes on in epoch 0", "goes on in epoch 1", "goes on in epoch 2", "goes on in epoch 3", "excluded", "blocked", "leaves", "comes"} {
+	for _, what := range []string{"goes on in epoch 0", "goes on in epoch 1", "goes on in epoch 2", "goes on in epoch 3", "excluded", "blocked", "leaves", "stays", "comes"} {
 		if outcomes[what] == 0 {
 			t.Errorf("no node %s in any run: the test does not test what it should", what)
 		}
@@ -362,6 +371,7 @@ func TestAgreement(t *testing.T) {
 }
 
 func (w *world) tally(outcomes map[string]int) {
+	outcomes["stays"] += w.stay
 	for id, v := range w.views {
 		if id > 0 && len(v.leaving) > 0 {
 			outcomes["leaves"]++
@@ -386,7 +396,8 @@ func (w *world) tally(outcomes map[string]int) {
 	}
 }
 
-// TestMajorityGoesOn: after a partition in one blow, the side with the quorum goes on without a loss, and the other does not.
+// TestMajorityGoesOn: after a partition in one blow, the side with the quorum goes on without a
+// loss, and the other does not.
 func TestMajorityGoesOn(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -425,8 +436,8 @@ func TestMajorityGoesOn(t *testing.T) {
 	}
 }
 
-// TestQuorumsMeet: for each set of up to eight members, no two sides that have no node in common are both quorums, and one of two sides that have all nodes between
-// them is one.
+// TestQuorumsMeet: for each set of up to eight members, no two sides that have no node in common
+// are both quorums, and one of two sides that have all nodes between them is one.
 func TestQuorumsMeet(t *testing.T) {
 	for members := 1; members < 1<<8; members++ {
 		view := subset(members)

@@ -3,18 +3,21 @@ package agreement
 import "slices"
 
 const (
-	// patience is how many ticks an attempt is waited for before it is taken to have failed, and by how many the first attempts of
-	// different nodes are apart.
+	// patience is after how many ticks an attempt counts as failed, and how many ticks lie between
+	// the first attempts of different nodes.
 	patience = 4
-	// maxStagger bounds how many nodes wait for those before them. Those that come later try at once with the last of them.
+	// maxStagger bounds how many nodes wait for those before them. The others try together with the
+	// last of these.
 	maxStagger = 8
-	// maxDoublings bounds how often the patience doubles when attempts fail, so that a network that has healed is noticed.
+	// maxDoublings bounds how often the patience doubles when attempts fail, so that a node notices
+	// when the network has healed.
 	maxDoublings = 6
 )
 
 // decision is a node's part in deciding the next view.
 //
-// What must hold: promised only grows; voted <= promised; voted is 0 if and only if value is no view.
+// What must hold: promised only grows; voted <= promised; voted is 0 if and only if value is no
+// view.
 type decision struct {
 	promised ballot // nothing below is accepted any more
 	voted    ballot // at which value was accepted
@@ -37,8 +40,10 @@ type attempt struct {
 	accepted []NodeID // who has
 }
 
-// consider does what the suspicions demand: nothing, block, or try to have a view without them decided.
+// consider does what the suspicions demand: nothing, block, or try to have a view decided that
+// leaves the suspects out.
 func (s *State) consider() {
+	s.keepLast()
 	rest := without(s.members, s.suspects)
 	if possible := len(rest) == len(s.members) || s.canGoOn(rest); possible == s.blocked {
 		s.blocked = !possible
@@ -55,7 +60,8 @@ func (s *State) consider() {
 	if s.next.own != nil || s.next.pause > 0 {
 		return
 	}
-	// Those that suspect the same members start one after the other, the lowest number at once. Who has begun gets a chance.
+	// Nodes that suspect the same members start one after the other, the lowest number at once. A
+	// node that has begun gets a chance.
 	s.next.pause = min(slices.Index(rest, s.self), maxStagger) * patience
 	if s.next.promised != 0 {
 		s.next.pause += patience
@@ -65,13 +71,22 @@ func (s *State) consider() {
 	}
 }
 
-// canGoOn says whether those decide for each view that somebody may still work under.
+// keepLast makes a member stay that was to leave, if no other member stays.
+func (s *State) keepLast() {
+	if last := s.voters(); len(last) == 1 && contains(s.leaves, last[0]) {
+		s.leaves = without(s.leaves, last)
+		s.out = append(s.out, Output{Kind: Stays, To: last[0]})
+	}
+}
+
+// canGoOn reports whether these nodes are a quorum of each view that somebody may still work under.
 func (s *State) canGoOn(rest []NodeID) bool {
 	return s.since != nil && !slices.ContainsFunc(s.since, func(voters []NodeID) bool { return !isQuorum(rest, voters) })
 }
 
-// wanted is the next view, as far as this node has a say: without those that it suspects, or, if it suspects nobody and the present view serves, with those
-// that want to come, or else with those leaving that want to leave.
+// wanted is the next view that this node would propose. It leaves out the nodes that it suspects.
+// If it suspects nobody, and the present view serves, it adds those that want to join, or else
+// marks those that want to leave.
 func (s *State) wanted() view {
 	rest := without(s.members, s.suspects)
 	if len(rest) < len(s.members) || len(s.since) != 1 {
@@ -103,7 +118,8 @@ func (s *State) try() {
 	s.vote(s.self, &m)
 }
 
-// retreat gives up the own attempt, and leaves others time that is different for each node and attempt.
+// retreat gives up this node's attempt, and leaves others some time, which is different for each
+// node and attempt.
 func (s *State) retreat() {
 	if s.next.own != nil {
 		s.next.failed++
@@ -120,7 +136,7 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// vote deals with a message about the next epoch, of a member or this node itself.
+// vote handles a message about the next epoch, of a member or of this node itself.
 func (s *State) vote(from NodeID, m *message) {
 	s.next.seen = max(s.next.seen, m.ballot.round())
 	switch m.kind {
@@ -139,7 +155,7 @@ func (s *State) vote(from NodeID, m *message) {
 	}
 }
 
-// answer sends to another node, or deals at once with what this node tells itself.
+// answer sends to another node, or handles at once what this node tells itself.
 func (s *State) answer(to NodeID, m message) {
 	if to == s.self {
 		s.vote(s.self, &m)
@@ -148,7 +164,7 @@ func (s *State) answer(to NodeID, m message) {
 	s.send(to, m)
 }
 
-// follow notes that a ballot of another node is under way, which gets a chance.
+// follow notes that another node's ballot is under way, and gives it a chance.
 func (s *State) follow(from NodeID) {
 	s.next.age = 0
 	if from != s.self && (s.next.own != nil || s.next.pause > 0) {
@@ -185,7 +201,8 @@ func (s *State) onPromise(from NodeID, m *message) {
 	}
 }
 
-// propose asks to accept what was perhaps decided already, or else what this node wants: consider has made sure that those can go on.
+// propose asks to accept what was perhaps decided already, or else what this node wants. consider
+// has made sure that the members it wants can go on.
 func (s *State) propose(own *attempt) {
 	if own.value.members == nil {
 		if own.value = s.wanted(); own.value.equal(s.view) {
@@ -232,8 +249,9 @@ func (s *State) announce(m message) {
 	s.broadcast(all, m)
 }
 
-// learn deals with a decision of an epoch that is to come. It is passed on before the view is entered, see View: who has decided it may reach less nodes than this one
-// does, above all of those that it leaves out.
+// learn handles a decision of an epoch that is to come. It passes the decision on before it enters
+// the view (see View), because this node may reach nodes that the deciding node does not, above all
+// those that the decision leaves out.
 func (s *State) learn(m *message) {
 	if contains(m.members, s.self) {
 		s.announce(*m)
@@ -241,7 +259,8 @@ func (s *State) learn(m *message) {
 	s.enter(m.epoch, m.view)
 }
 
-// enter goes on in a view that was decided, or ends this node's part. Whoever comes in is another process than the one that was suspected.
+// enter goes on in a view that was decided, or ends this node's part. A node that joins is another
+// process than the one that was suspected.
 func (s *State) enter(epoch uint32, next view) {
 	out := next.clone()
 	if !contains(next.members, s.self) {
@@ -251,6 +270,7 @@ func (s *State) enter(epoch uint32, next view) {
 	}
 	s.suspects = without(s.suspects, without(next.members, s.members))
 	s.joins, s.leaves = without(s.joins, next.members), without(s.leaves, next.leaving)
+	s.leaves = without(s.leaves, without(s.leaves, next.members))
 	if !s.outside && s.since != nil {
 		s.since = append(slices.Clone(s.since), next.voters())
 	}

@@ -8,8 +8,8 @@ type NodeID uint16
 // MaxNodes bounds the members of a view.
 const MaxNodes = 1024
 
-// isQuorum says whether those of part that are in view decide for it: more than half of it, or half of it with its lowest number.
-// Preconditions: both are sorted, without repetitions.
+// isQuorum reports whether the nodes of part that are in view are a quorum of it: more than half of
+// it, or half of it with its lowest number. Preconditions: both are sorted, without repetitions.
 func isQuorum(part, view []NodeID) bool {
 	count := 0
 	for _, n := range part {
@@ -60,7 +60,7 @@ func without(view, left []NodeID) []NodeID {
 	return rest
 }
 
-// isSubset says whether all of part are in view.
+// isSubset reports whether all of part are in view.
 func isSubset(part, view []NodeID) bool {
 	return !slices.ContainsFunc(part, func(n NodeID) bool { return !contains(view, n) })
 }

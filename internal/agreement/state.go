@@ -6,37 +6,47 @@ import (
 	"slices"
 )
 
-// ErrNonsense is wrapped by the errors of State.Message for a message that no node which keeps to the rules can have sent.
+// ErrNonsense is wrapped by the errors of State.Message for a message that no node which keeps to
+// the rules can have sent.
 var ErrNonsense = errors.New("agreement: a message that makes no sense")
 
 // OutputKind says what an Output is.
 type OutputKind uint8
 
 const (
-	// Send asks to send Message to node To. It may be lost, above all to a node that is suspected.
+	// Send asks the host to send Message to node To. The message may be lost, above all to a node
+	// that is suspected.
 	Send OutputKind = iota + 1
-	// View says that the view of Epoch was decided and has these Members, this node among them. What is sent to those members before this
-	// output is the decision: a host whose messages to a peer arrive in order may rely on that they know it before anything it sends later.
+	// View tells the host that the view of Epoch was decided and has these Members, this node among
+	// them. The outputs before this one send the decision to them. So a host whose messages to a
+	// peer arrive in order may rely on this: the peer knows the decision before anything that is
+	// sent later.
 	View
-	// NoQuorum says that those whom this node does not suspect are no quorum: it must not grant anything any more. It is not repeated.
+	// NoQuorum tells it that the nodes that this node does not suspect are no quorum, so it must
+	// not grant anything any more. It is not repeated.
 	NoQuorum
 	// Quorum takes NoQuorum back: others have decided a view in which this node can go on.
 	Quorum
-	// Excluded says that others have decided a view, of Epoch and with Members, that this node is not in: it must end. It is the last output.
+	// Stays tells it that the node To, which was to retire, is the last member that is not leaving.
+	// It cannot leave, and its Retire is taken back.
+	Stays
+	// Excluded tells it that others have decided a view, of Epoch and with Members, that this node
+	// is not in. It must end. This is the last output.
 	Excluded
 )
 
-// Output is something that the host is to do or to know. Message and Members are the host's to keep.
+// Output is something that the host must do or know. The host may keep Message and Members.
 type Output struct {
 	Kind    OutputKind
-	To      NodeID   // Send
+	To      NodeID   // Send and Stays
 	Message []byte   // Send
 	Epoch   uint32   // View and Excluded
 	Members []NodeID // View and Excluded; sorted
 	Leaving []NodeID // View and Excluded: members that are to give away what they have; sorted
 }
 
-// State is one node's part in the agreement. Each method appends what is to be done to out, in that order, and returns it.
+// State is one node's part in the agreement. Each method appends to out what the host must do, in
+// that order, and returns it.
 //
 // Concurrency: none; all methods belong to one goroutine.
 type State struct {
@@ -44,8 +54,9 @@ type State struct {
 
 	epoch uint32
 	view  // of epoch; self is a member, unless it is outside. Never changed in place
-	// since are the voters of the last view known to have been entered by all its members, and of those after it that this node has been in, this one included.
-	// nil: this node has come since, and does not know.
+	// since are the voters of the last view known to have been entered by all its members, and of
+	// those after it that this node has been in, this one included. nil: this node has come since,
+	// and does not know.
 	since    [][]NodeID
 	suspects []NodeID // sorted; self is none. Some may have been left out already
 	joins    []NodeID // sorted: who is to come in
@@ -61,8 +72,8 @@ type State struct {
 	out []Output // of the call that runs
 }
 
-// New starts a node in epoch 0, which all its members have entered. Preconditions: members are 1 to MaxNodes, sorted, without repetitions,
-// and self is one.
+// New starts a node in epoch 0, which all its members have entered. Preconditions: members are 1 to
+// MaxNodes, sorted, without repetitions, and self is one.
 func New(self NodeID, members []NodeID) *State {
 	m := message{kind: decided, epoch: 1, view: view{members: members}}
 	if _, err := decodeMessage(appendMessage(nil, &m)); err != nil || !contains(members, self) {
@@ -72,7 +83,8 @@ func New(self NodeID, members []NodeID) *State {
 	return &State{self: self, view: view{members: members}, since: [][]NodeID{members}}
 }
 
-// NewOutside starts a node that is in no view until others decide one with it. It knows nothing, whatever it was before.
+// NewOutside starts a node that is in no view until others decide one with it. It knows nothing,
+// whatever it was before.
 func NewOutside(self NodeID) *State { return &State{self: self, outside: true} }
 
 // Epoch is the number of the present view.
@@ -81,11 +93,11 @@ func (s *State) Epoch() uint32 { return s.epoch }
 // Members returns a copy of the members of the present view, sorted.
 func (s *State) Members() []NodeID { return slices.Clone(s.members) }
 
-// Suspects says whether this node suspects n, be it still a member or not.
+// Suspects reports whether this node suspects n, whether or not n is still a member.
 func (s *State) Suspects(n NodeID) bool { return contains(s.suspects, n) }
 
-// Suspect tells that a node is lost, or seems to be. It cannot be taken back. Also a node that is wrongly suspected is left out, if others agree
-// before it has them left out.
+// Suspect notes that a node is lost, or seems to be. It cannot be taken back. A node that is
+// wrongly suspected is left out, too, if the others agree on that before it has them left out.
 func (s *State) Suspect(n NodeID, out []Output) []Output {
 	if n == s.self || s.excluded || contains(s.suspects, n) {
 		return out
@@ -96,8 +108,9 @@ func (s *State) Suspect(n NodeID, out []Output) []Output {
 	return s.out
 }
 
-// Admit tells that a node wants to come in, a process that knows nothing of the cluster. A view with it is decided as soon as all members of the present
-// one have entered that, and none of them is suspected. If the node is a member, it is told so.
+// Admit notes that a node wants to join, as a process that knows nothing of the cluster. A view
+// with it is decided as soon as all members of the present view have entered that, and none of them
+// is suspected. If the node is a member, it is told so.
 func (s *State) Admit(n NodeID, out []Output) []Output {
 	if s.excluded || s.outside {
 		return out
@@ -115,8 +128,10 @@ func (s *State) Admit(n NodeID, out []Output) []Output {
 // Dismiss takes Admit back, as far as it is not too late.
 func (s *State) Dismiss(n NodeID) { s.joins = without(s.joins, []NodeID{n}) }
 
-// Retire tells that a member is to leave. A view in which it is leaving is decided under the same conditions as one with a node that comes. When it has
-// given away all that it has, it is left out by Suspect. The last that is not leaving cannot retire.
+// Retire notes that a member is to leave. A view in which it is leaving is decided under the same
+// conditions as one with a node that joins. When it has given away all that it has, Suspect leaves
+// it out. The last member that is not leaving cannot retire: Stays says so, at once, or later if
+// others begin to leave before it.
 func (s *State) Retire(n NodeID, out []Output) []Output {
 	if s.excluded || s.outside || !contains(s.members, n) || contains(s.leaving, n) {
 		return out
@@ -133,8 +148,8 @@ func (s *State) Leaving() []NodeID { return slices.Clone(s.leaving) }
 // Outside says that this node was in no view yet.
 func (s *State) Outside() bool { return s.outside }
 
-// Resumed tells that each member of the view of this epoch has told this node that it has entered it, and hence left all older views. It
-// means nothing when another view has been decided since.
+// Resumed notes that each member of the view of this epoch has told this node that it has entered
+// it, and hence left all older views. It means nothing when another view has been decided since.
 func (s *State) Resumed(epoch uint32, out []Output) []Output {
 	if epoch != s.epoch || s.excluded {
 		return out
@@ -145,8 +160,8 @@ func (s *State) Resumed(epoch uint32, out []Output) []Output {
 	return s.out
 }
 
-// Message deals with what a node's Send has brought. An error wraps ErrMalformed or ErrNonsense: the sender does not keep to the rules, and nothing
-// has changed.
+// Message handles what a node's Send has brought. An error wraps ErrMalformed or ErrNonsense: the
+// sender does not keep to the rules, and nothing has changed.
 func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
 	m, err := decodeMessage(b)
 	if err != nil {
@@ -174,7 +189,7 @@ func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
 	return s.out, nil
 }
 
-// sensible says what is wrong with a message, if anything can be known to be.
+// sensible returns what is certainly wrong with a message, if anything.
 func (s *State) sensible(from NodeID, m *message) error {
 	wrong := ""
 	switch {
@@ -204,10 +219,11 @@ func (s *State) Idle() bool {
 	return s.excluded || s.next.own == nil && s.next.pause == 0 && s.next.promised == 0 && !s.entering()
 }
 
-// entering says whether some member of the view may not know of it yet.
+// entering reports whether some member of the view may not know of it yet.
 func (s *State) entering() bool { return len(s.since) != 1 && len(s.members) > 1 }
 
-// Tick tells that time has passed: at least as long as messages usually take there and back. It repeats what may have been lost.
+// Tick notes that time has passed, at least as much as messages usually take there and back. It
+// repeats what may have been lost.
 func (s *State) Tick(out []Output) []Output {
 	if s.Idle() {
 		return out

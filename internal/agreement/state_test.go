@@ -14,7 +14,8 @@ func kinds(out []Output) (list []OutputKind) {
 	return list
 }
 
-// TestTwoNodes: of two nodes the one with the lower number goes on at once, and the other one stops.
+// TestTwoNodes: of two nodes the one with the lower number goes on at once, and the other one
+// stops.
 func TestTwoNodes(t *testing.T) {
 	low, high := New(3, []NodeID{3, 8}), New(8, []NodeID{3, 8})
 	out := low.Suspect(8, nil)
@@ -32,7 +33,8 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// TestLeftOutIsTold: whoever learns of a decision passes it on also to those that it leaves out, whom the node that has decided it may have lost.
+// TestLeftOutIsTold: whoever learns of a decision passes it on also to those that it leaves out,
+// whom the node that has decided it may have lost.
 func TestLeftOutIsTold(t *testing.T) {
 	all := []NodeID{0, 1, 2}
 	learner, out := New(0, all), New(2, all)
@@ -89,7 +91,8 @@ func run(t *testing.T, nodes map[NodeID]*State, from NodeID, out []Output) map[N
 	return said
 }
 
-// TestWronglySuspected: a node that is suspected by one only, and by mistake, is told that it is out, and everybody else is told too.
+// TestWronglySuspected: a node that is suspected by one only, and by mistake, is told that it is
+// out, and everybody else is told too.
 func TestWronglySuspected(t *testing.T) {
 	nodes := map[NodeID]*State{}
 	for id := range NodeID(3) {
@@ -112,7 +115,8 @@ func TestWronglySuspected(t *testing.T) {
 	}
 }
 
-// TestWhoAsksLateIsTold: a node that knows only the first view is told of the last one, in which it may be or not.
+// TestWhoAsksLateIsTold: a node that knows only the first view is told of the last one, in which it
+// may be or not.
 func TestWhoAsksLateIsTold(t *testing.T) {
 	all := []NodeID{0, 1, 2, 3, 4}
 	nodes := map[NodeID]*State{}
@@ -138,7 +142,8 @@ func TestWhoAsksLateIsTold(t *testing.T) {
 			t.Errorf("node %d is told %+v", id, said)
 		}
 	}
-	// A node that is in, and has heard nothing of the views between, asks when somebody speaks of the next.
+	// A node that is in, and has heard nothing of the views between, asks when somebody speaks of
+	// the next.
 	nodes[2] = New(2, all)
 	out, err := nodes[2].Message(0, appendMessage(nil, &message{kind: prepare, epoch: 3, ballot: makeBallot(1, 0)}), nil)
 	if err != nil {
@@ -149,7 +154,8 @@ func TestWhoAsksLateIsTold(t *testing.T) {
 	}
 }
 
-// TestLossesDuringRecovery: a second loss before everybody has entered the view after the first counts together with that.
+// TestLossesDuringRecovery: a second loss before everybody has entered the view after the first
+// counts together with that.
 func TestLossesDuringRecovery(t *testing.T) {
 	for name, resumed := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
@@ -171,6 +177,9 @@ func TestLossesDuringRecovery(t *testing.T) {
 
 // TestNonsense: what no node that keeps to the rules says is an error, and changes nothing.
 func TestNonsense(t *testing.T) {
+	if out, err := New(0, []NodeID{0, 1}).Message(1, []byte{Mark}, nil); !errors.Is(err, ErrMalformed) || out != nil {
+		t.Errorf("what is no message: %+v, %v", out, err)
+	}
 	b := makeBallot(1, 1)
 	for name, c := range map[string]struct {
 		from NodeID
@@ -193,5 +202,208 @@ func TestNonsense(t *testing.T) {
 				t.Errorf("%+v, %v", out, err)
 			}
 		})
+	}
+}
+
+// TestStrangers: who is not in the view may ask about the next, and has no part in deciding it.
+func TestStrangers(t *testing.T) {
+	for kind, sensible := range map[kind]bool{query: true, promise: false, refuse: false, accepted: false} {
+		m := message{kind: kind, epoch: 1}
+		if kind != query {
+			m.ballot = makeBallot(1, 0)
+		}
+		_, err := New(0, []NodeID{0, 1, 2}).Message(4, appendMessage(nil, &m), nil)
+		if (err == nil) != sensible || !sensible && !errors.Is(err, ErrNonsense) {
+			t.Errorf("%v of a stranger: %v", kind, err)
+		}
+	}
+}
+
+// TestRetire: the view in which a member leaves is asked for at once, and who is no member is not
+// remembered as one that is to leave.
+func TestRetire(t *testing.T) {
+	all := []NodeID{0, 1, 2}
+	nodes := map[NodeID]*State{0: New(0, all), 1: New(1, all), 2: New(2, all)}
+	if out := nodes[0].Retire(7, nil); out != nil {
+		t.Errorf("a stranger leaves: %+v", out)
+	}
+	run(t, nodes, 0, nodes[0].Retire(2, nil))
+	for id, n := range nodes {
+		if got := n.Leaving(); !slices.Equal(got, []NodeID{2}) {
+			t.Errorf("node %d knows of %v that they leave", id, got)
+		}
+		n.Resumed(1, nil)
+	}
+	nodes[7] = NewOutside(7)
+	if out := nodes[7].Retire(7, nil); out != nil {
+		t.Errorf("a node that is not in leaves: %+v", out)
+	}
+	run(t, nodes, 0, nodes[0].Admit(7, nil))
+	for _, id := range []NodeID{0, 1, 2, 7} {
+		run(t, nodes, id, nodes[id].Resumed(2, nil))
+	}
+	for id, n := range nodes {
+		if n.Epoch() != 2 || !slices.Equal(n.Leaving(), []NodeID{2}) {
+			t.Errorf("node %d is in epoch %d, with %v leaving", id, n.Epoch(), n.Leaving())
+		}
+	}
+}
+
+// TestNewcomerDecidesNothing: who has come does not know under which views others may still work,
+// so it cannot go on without one of them until all have entered the view.
+func TestNewcomerDecidesNothing(t *testing.T) {
+	come := func() *State {
+		s := NewOutside(0)
+		m := message{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}}}
+		if _, err := s.Message(1, appendMessage(nil, &m), nil); err != nil || s.Epoch() != 3 {
+			t.Fatalf("in epoch %d: %v", s.Epoch(), err)
+		}
+		return s
+	}
+	early, late := come(), come()
+	if got := kinds(early.Suspect(2, nil)); !slices.Equal(got, []OutputKind{NoQuorum}) {
+		t.Errorf("before all have entered the view: %v", got)
+	}
+	late.Resumed(3, nil)
+	if got := kinds(late.Suspect(2, nil)); len(got) == 0 || slices.Contains(got, NoQuorum) {
+		t.Errorf("after that: %v", got)
+	}
+}
+
+// TestWhoHasBegunGetsAChance: a node whose turn is about to come waits when it hears that another
+// has begun, whatever it hears first.
+func TestWhoHasBegunGetsAChance(t *testing.T) {
+	b := makeBallot(1, 0)
+	for name, begun := range map[string]*message{
+		"nobody": nil, "another": {kind: prepare, epoch: 1, ballot: b}, "another with others": {kind: accept, epoch: 1, ballot: b, view: view{members: []NodeID{0, 1}}},
+	} {
+		s := New(1, []NodeID{0, 1, 2})
+		if out := s.Suspect(2, nil); out != nil {
+			t.Fatalf("node 1 is the second: %+v", out)
+		}
+		for range patience - 1 {
+			if out := s.Tick(nil); out != nil {
+				t.Fatalf("too early: %+v", out)
+			}
+		}
+		if begun != nil {
+			if _, err := s.Message(0, appendMessage(nil, begun), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out := s.Tick(nil); (len(out) == 0) != (begun != nil) {
+			t.Errorf("%s has begun, and when its turn comes the node says %+v", name, out)
+		}
+	}
+}
+
+// saysWithin lists the kinds of messages that a node sends when it hears nothing for a while.
+func saysWithin(t *testing.T, s *State, ticks int) map[kind]bool {
+	t.Helper()
+	said := map[kind]bool{}
+	for range ticks {
+		for _, o := range s.Tick(nil) {
+			m, err := decodeMessage(o.Message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said[m.kind] = true
+		}
+	}
+	return said
+}
+
+// TestRepeats: any message may be lost. Who has promised asks for the decision that it has not
+// heard of, and who is in a view that perhaps not all have entered tells them of it.
+func TestRepeats(t *testing.T) {
+	all := []NodeID{0, 1, 2}
+	promised := New(1, all)
+	m := message{kind: prepare, epoch: 1, ballot: makeBallot(1, 0)}
+	if _, err := promised.Message(0, appendMessage(nil, &m), nil); err != nil {
+		t.Fatal(err)
+	}
+	if said := saysWithin(t, promised, 4*patience); !said[query] {
+		t.Errorf("who has promised says %v", said)
+	}
+	entered := New(1, all)
+	m = message{kind: decided, epoch: 1, view: view{members: []NodeID{0, 1}}}
+	if _, err := entered.Message(0, appendMessage(nil, &m), nil); err != nil {
+		t.Fatal(err)
+	}
+	if said := saysWithin(t, entered, 4*patience); !said[decided] {
+		t.Errorf("who has entered a view says %v", said)
+	}
+	if entered.Resumed(1, nil); !entered.Idle() || len(saysWithin(t, entered, 4*patience)) > 0 {
+		t.Error("when all have, there is more to say")
+	}
+}
+
+// TestOutAdmitsNobody: who is in no view has no say.
+func TestOutAdmitsNobody(t *testing.T) {
+	excluded := New(2, []NodeID{0, 1, 2})
+	m := message{kind: decided, epoch: 1, view: view{members: []NodeID{0, 1}}}
+	if _, err := excluded.Message(0, appendMessage(nil, &m), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*State{excluded, NewOutside(2)} {
+		if out := s.Admit(5, nil); out != nil || len(s.joins) > 0 || !s.Idle() {
+			t.Errorf("it says %+v and remembers %v", out, s.joins)
+		}
+	}
+}
+
+// hear lets a state hear something that makes sense, and returns the messages that it sends.
+func hear(t *testing.T, s *State, from NodeID, m message) []message {
+	t.Helper()
+	out, err := s.Message(from, appendMessage(nil, &m), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent []message
+	for _, o := range out {
+		if o.Kind != Send {
+			t.Fatalf("node %d has come to %+v", s.self, o)
+		}
+		m, err := decodeMessage(o.Message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, m)
+	}
+	return sent
+}
+
+// TestOldAnswers: what was said to an attempt that has failed does not count for the next, and an
+// attempt ends when a higher one has begun.
+func TestOldAnswers(t *testing.T) {
+	s := New(0, []NodeID{0, 1, 2, 3, 4})
+	s.Suspect(4, nil)
+	first := s.next.own.ballot
+	for _, n := range []NodeID{1, 2} {
+		hear(t, s, n, message{kind: promise, epoch: 1, ballot: first})
+	}
+	for s.next.own == nil || s.next.own.ballot == first {
+		s.Tick(nil)
+	}
+	second := s.next.own.ballot
+	for _, n := range []NodeID{1, 2} {
+		if sent := hear(t, s, n, message{kind: promise, epoch: 1, ballot: first}); len(sent) > 0 {
+			t.Errorf("an old promise makes it say %+v", sent)
+		}
+	}
+	for _, n := range []NodeID{1, 2} {
+		hear(t, s, n, message{kind: promise, epoch: 1, ballot: second})
+	}
+	for _, n := range []NodeID{1, 2, 3} {
+		if sent := hear(t, s, n, message{kind: accepted, epoch: 1, ballot: first}); len(sent) > 0 {
+			t.Errorf("an old acceptance makes it say %+v", sent)
+		}
+	}
+	higher := makeBallot(second.round()+1, 1)
+	hear(t, s, 1, message{kind: prepare, epoch: 1, ballot: higher})
+	for _, n := range []NodeID{1, 2, 3} {
+		if sent := hear(t, s, n, message{kind: accepted, epoch: 1, ballot: second}); len(sent) > 0 {
+			t.Errorf("after a higher attempt it says %+v", sent)
+		}
 	}
 }

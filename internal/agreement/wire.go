@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Mark is set in the first byte of each message, so that a host can tell them from other frames on the same connections.
+// Mark is a bit of the first byte of each message. It tells messages from other frames on the same
+// connections.
 const Mark = 0x80
 
 // ErrMalformed is wrapped by the errors of State.Message for bytes that are no message.
@@ -30,7 +31,8 @@ func (k kind) String() string {
 	return [...]string{"nothing", "prepare", "promise", "accept", "accepted", "refuse", "decided", "query"}[min(k, kindEnd)%kindEnd]
 }
 
-// ballot orders attempts to decide one epoch: the round, and below it, in sixteen bits, the node that has made it. 0 is before all of them.
+// ballot orders attempts to decide one epoch: the round, and below it, in sixteen bits, the node
+// that has made it. 0 is before all of them.
 type ballot uint64
 
 func makeBallot(round uint64, n NodeID) ballot { return ballot(round<<16 | uint64(n)) }
@@ -52,7 +54,8 @@ const leavingBit = 1 << 15
 // headerBytes is how long a message without members is.
 const headerBytes = 1 + 4 + 8 + 8 + 2
 
-// appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the number of members, and each member, with leavingBit or without.
+// appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the
+// number of members, and each member, with leavingBit or without.
 func appendMessage(b []byte, m *message) []byte {
 	b = append(b, Mark|byte(m.kind))
 	b = binary.LittleEndian.AppendUint32(b, m.epoch)
@@ -68,7 +71,8 @@ func appendMessage(b []byte, m *message) []byte {
 	return b
 }
 
-// decodeMessage reads what appendMessage wrote, and nothing else: two messages never have the same bytes.
+// decodeMessage reads what appendMessage wrote, and nothing else: two messages never have the same
+// bytes.
 func decodeMessage(b []byte) (message, error) {
 	if len(b) < headerBytes || b[0]&Mark == 0 {
 		return message{}, fmt.Errorf("%w: %d bytes that are none", ErrMalformed, len(b))
@@ -101,7 +105,7 @@ func decodeMessage(b []byte) (message, error) {
 	return m, nil
 }
 
-// sound says whether exactly those fields are there that belong to the kind.
+// sound reports whether the message has exactly the fields that belong to its kind.
 func (m *message) sound() bool {
 	hasBallot := m.kind != decided && m.kind != query
 	hasMembers := m.kind == accept || m.kind == decided || m.kind == promise && m.voted != 0

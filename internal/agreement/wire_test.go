@@ -11,6 +11,10 @@ import (
 // samples has one message of each form.
 func samples() []message {
 	first, second := makeBallot(1, 0), makeBallot(2, MaxNodes-1)
+	var all []NodeID
+	for n := range NodeID(MaxNodes) {
+		all = append(all, n)
+	}
 	return []message{
 		{kind: prepare, epoch: 1, ballot: first},
 		{kind: promise, epoch: 1, ballot: second},
@@ -20,6 +24,7 @@ func samples() []message {
 		{kind: refuse, epoch: 2, ballot: 1<<64 - 1},
 		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}}},
 		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}, leaving: []NodeID{0, 2}}},
+		{kind: decided, epoch: 3, view: view{members: all}},
 		{kind: query, epoch: 3},
 	}
 }
@@ -63,7 +68,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzMessage: any bytes from anybody are either refused, changing nothing, or dealt with; and they are the only form of what they say.
+// FuzzMessage: any bytes from anybody are either refused, changing nothing, or handled; and they
+// are the only form of what they say.
 func FuzzMessage(f *testing.F) {
 	for _, m := range samples() {
 		f.Add(uint16(1), appendMessage(nil, &m))
@@ -73,7 +79,8 @@ func FuzzMessage(f *testing.F) {
 		if err == nil && !bytes.Equal(appendMessage(nil, &m), b) {
 			t.Fatalf("%x says %+v, which is written otherwise", b, m)
 		}
-		for _, suspect := range []NodeID{3, 4} { // as a node that proposes, and as one that does not
+		for _, suspect := range []NodeID{3, 4} {
+			// as a node that proposes, and as one that does not
 			s := New(0, []NodeID{0, 1, 2, 3})
 			s.Suspect(suspect, nil)
 			out, err := s.Message(NodeID(from), b, nil)

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// File names in the directory of an authority, and in that of a node, which has a copy of the first.
+// File names in the directory of an authority, and in that of a node, which has a copy of the
+// first.
 const (
 	AuthorityFile    = "ca.pem"
 	AuthorityKeyFile = "ca-key.pem"
@@ -32,7 +33,8 @@ const (
 	MaxValidity = 100 * 365 * 24 * time.Hour
 )
 
-// skew is how far the clocks of a cluster may be apart: certificates begin to be valid that long before they are made.
+// skew is how far apart the clocks of a cluster may be: certificates are valid from that long
+// before they are made.
 const skew = time.Hour
 
 // Authority signs the certificates of one cluster.
@@ -49,8 +51,9 @@ func (a *Authority) Cluster() string { return a.cluster }
 // Certificate is the authority's own.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// NewAuthority makes the authority of a cluster and writes it to AuthorityFile and AuthorityKeyFile in dir, which it makes if need be.
-// It is valid from now on for that long. Files that exist stay and give an error that wraps fs.ErrExist, unless force.
+// NewAuthority makes the authority of a cluster and writes it to AuthorityFile and AuthorityKeyFile
+// in dir, which it makes if need be. It is valid from now on for that long. Files that exist stay
+// and give an error that wraps fs.ErrExist, unless force.
 func NewAuthority(dir, cluster string, valid time.Duration, force bool) (*Authority, error) {
 	if err := (Identity{cluster, AnyNode}).check(); err != nil {
 		return nil, err
@@ -120,9 +123,11 @@ func NodeFiles(id int) (cert, key string) {
 	return fmt.Sprintf("node-%d.pem", id), fmt.Sprintf("node-%d-key.pem", id)
 }
 
-// Issue makes a certificate for a node, and writes it, its key (NodeFiles) and a copy of the authority's certificate to dir,
-// which it makes if need be. Files that exist stay and give an error that wraps fs.ErrExist, unless force, or the copy is
-// the same.
+// Issue makes a certificate for a node. It writes it, its key (NodeFiles) and a copy of the
+// authority's certificate to dir, which it makes if need be. Files that exist stay and give an
+// error that wraps fs.ErrExist, unless force, or the copy has the authority already, alone or with
+// others. With force Issue adds the authority to the others: while one replaces another, nodes
+// trust both. It drops authorities that have ended, or are of another cluster.
 func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, error) {
 	id := Identity{a.cluster, n.ID}
 	if err := id.check(); err != nil {
@@ -133,10 +138,11 @@ func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, er
 		return nil, err
 	}
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: commonName(fmt.Sprintf("dsmd node of %s", a.cluster))},
-		URIs:                  []*url.URL{uri},
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // of two nodes, either may dial
+		Subject:  pkix.Name{CommonName: commonName(fmt.Sprintf("dsmd node of %s", a.cluster))},
+		URIs:     []*url.URL{uri},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		// of two nodes, either may dial
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}
 	if n.ID != AnyNode {
@@ -157,11 +163,39 @@ func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, er
 		return nil, err
 	}
 	certFile, keyFile := NodeFiles(n.ID)
-	if err := writeFiles(dir, force, file{AuthorityFile, a.certPEM}, file{keyFile, keyPEM}, file{certFile, certPEM}); err != nil {
+	if err := writeFiles(dir, force, file{AuthorityFile, a.beside(filepath.Join(dir, AuthorityFile), time.Now())}, file{keyFile, keyPEM}, file{certFile, certPEM}); err != nil {
 		return nil, err
 	}
 	block, _ := pem.Decode(certPEM)
 	return x509.ParseCertificate(block.Bytes)
+}
+
+// beside is what a file of authorities must have: what it has, if this one is among them, else this
+// one and then the others that are of use.
+func (a *Authority) beside(path string, now time.Time) []byte {
+	found, err := readCertificates(path)
+	if err != nil {
+		return a.certPEM
+	}
+	bundle := slices.Clone(a.certPEM)
+	for _, c := range found {
+		if c.Equal(a.cert) {
+			if content, err := readFile(path); err == nil {
+				return content
+			}
+		}
+		id, err := IdentityOf(c)
+		if c.IsCA && inDate(path, c, now) == nil && (err != nil || id.Cluster == a.cluster) {
+			bundle = append(bundle, encodeCert(c.Raw)...)
+		}
+	}
+	return bundle
+}
+
+// CountAuthorities is how many authorities a file has.
+func CountAuthorities(path string) (int, error) {
+	found, err := readCertificates(path)
+	return len(found), err
 }
 
 func addHosts(template *x509.Certificate, hosts []string) error {
@@ -178,7 +212,8 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 	return nil
 }
 
-// create makes a key and a certificate for it, signed by an authority, or by itself if there is none.
+// create makes a key and a certificate for it, signed by an authority, or by itself if there is
+// none.
 func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ecdsa.PrivateKey, []byte, error) {
 	if valid <= 0 || valid > MaxValidity {
 		return nil, nil, fmt.Errorf("certs: a certificate that is valid for %v; it can be from 1ns to %v", valid, MaxValidity)
@@ -206,7 +241,8 @@ func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ec
 	return key, encodeCert(der), nil
 }
 
-// commonName cuts a name to the 64 characters that X.509 allows. It is for people; nothing looks at it.
+// commonName cuts a name to the 64 characters that X.509 allows. It is for people; nothing looks at
+// it.
 func commonName(s string) string {
 	runes := []rune(strings.ToValidUTF8(s, "?"))
 	return string(slices.Clip(runes[:min(len(runes), 64)]))

@@ -19,7 +19,8 @@ type file struct {
 	data []byte
 }
 
-// writeFiles writes files of mode 0600 into dir, or none of them if one exists with other contents, unless force. Each is there whole or not at all.
+// writeFiles writes files of mode 0600 into dir, or none of them if one exists with other contents,
+// unless force. Each is there whole or not at all.
 func writeFiles(dir string, force bool, files ...file) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("certs: %w", err)
@@ -49,7 +50,8 @@ func exists(path string) error {
 	return fmt.Errorf("certs: %s: %w; choose another place, or say --force to replace it", path, fs.ErrExist)
 }
 
-// writeFile makes one file, by way of another name in the same directory, so that nobody ever sees half of it.
+// writeFile makes one file, by way of another name in the same directory, so that nobody ever sees
+// half of it.
 func writeFile(path string, data []byte, force bool) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".dsmd-cert-*") // mode 0600
 	if err != nil {
@@ -89,8 +91,8 @@ func readFile(path string) ([]byte, error) {
 	return readBounded(f)
 }
 
-// readSecret reads a file that nobody else may see. As with PostgreSQL, a file of root's may be readable for its group: that is how secrets
-// are mounted into containers that do not run as root.
+// readSecret reads a file that nobody else may see. As with PostgreSQL, a file of root's may be
+// readable for its group: that is how secrets are mounted into containers that do not run as root.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

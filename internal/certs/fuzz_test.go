@@ -19,7 +19,8 @@ func parsed(t testing.TB, ids ...Identity) []*url.URL {
 	return all
 }
 
-// FuzzIdentity: a name in a certificate is an identity only if it is exactly how that identity is written.
+// FuzzIdentity: a name in a certificate is an identity only if it is exactly how that identity is
+// written.
 func FuzzIdentity(f *testing.F) {
 	for _, s := range []string{
 		"dsmd:///blue/node/3", "dsmd:///blue/node", "dsmd://blue/node/3", "dsmd:///blue/node/03", "dsmd:///blue/node/-1", "dsmd:///a%2Fb/node/1",

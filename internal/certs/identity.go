@@ -12,7 +12,8 @@ import (
 // AnyNode is Identity.Node of a certificate that does not name one.
 const AnyNode = -1
 
-// maxNode is the largest node id that a certificate can name: ids have 16 bits, and the last one means "none".
+// maxNode is the largest node id that a certificate can name: ids have 16 bits, and the last one
+// means "none".
 const maxNode = 1<<16 - 2
 
 // MaxClusterBytes bounds the name of a cluster, in bytes.
@@ -20,7 +21,8 @@ const MaxClusterBytes = 255
 
 const scheme = "dsmd"
 
-// ErrIdentity is wrapped by all errors about a certificate that is good and belongs to somebody else than it should.
+// ErrIdentity is wrapped by all errors about a certificate that is good and belongs to somebody
+// else than it should.
 var ErrIdentity = errors.New("certs: the certificate is another's")
 
 // Identity is what a certificate says of its holder.
@@ -47,8 +49,8 @@ func (id Identity) String() string {
 	return fmt.Sprintf("node %d of cluster %q", id.Node, id.Cluster)
 }
 
-// uri is the identity as the certificate holds it. The cluster's name is in the path, where any name can be, and not the host, where
-// X.509 allows only what DNS does.
+// uri is the identity as the certificate holds it. The cluster's name is in the path, where any
+// name can be, and not the host, where X.509 allows only what DNS does.
 func (id Identity) uri() (*url.URL, error) {
 	text := scheme + ":///" + url.PathEscape(id.Cluster) + "/node"
 	if id.Node != AnyNode {
@@ -61,7 +63,8 @@ func (id Identity) uri() (*url.URL, error) {
 	return u, nil
 }
 
-// IdentityOf reads the identity of a certificate. One without, or with several, is refused: wraps ErrIdentity.
+// IdentityOf reads the identity of a certificate. One without, or with several, is refused: wraps
+// ErrIdentity.
 func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	var found []Identity
 	for _, u := range cert.URIs {
@@ -99,7 +102,7 @@ func parseIdentity(u *url.URL) (Identity, bool) {
 	return id, id.check() == nil
 }
 
-// allows says whether the holder may be that node of that cluster.
+// allows reports whether the holder may be that node of that cluster.
 func (id Identity) allows(cluster string, node int) error {
 	if id.Cluster != cluster || id.Node != AnyNode && id.Node != node {
 		return fmt.Errorf("%w: it is that of %v, not of node %d of cluster %q; make one with \"dsmd cert node --id %d\" by the authority of that cluster",

@@ -13,16 +13,23 @@ import (
 // renewBefore is how long before its end a certificate's end is worth a warning.
 const renewBefore = 30 * 24 * time.Hour
 
-// Load makes a TLS configuration of a node's files: caFile has the certificates of the authorities whose nodes are let in (usually
-// one), certFile the node's own, keyFile its key. The configuration serves both directions: TLS 1.3 alone, both sides show a
-// certificate, and both check the other's against the authorities. Who the peer is within the cluster, VerifyNode checks.
-// A client must not look for the name that it has dialled in the certificate, because peers are known by cluster and node:
-// the transport sets InsecureSkipVerify for it, and VerifyConnection checks all that crypto/tls checks then no more.
+// Load makes a TLS configuration of a node's files: caFile has the certificates of the authorities
+// whose nodes are let in (usually one), certFile the node's own, keyFile its key. The configuration
+// serves both directions: TLS 1.3 alone, both sides show a certificate, and both check the other's
+// against the authorities. Who the peer is within the cluster, VerifyNode checks. A client must not
+// look for the name that it has dialled in the certificate, because peers are known by cluster and
+// node: the transport sets InsecureSkipVerify for it, and VerifyConnection checks all that
+// crypto/tls checks then no more.
 //
-// Everything that could fail later for the sake of the files fails here: files that do not belong together, that are out of
-// date, or whose key other users can get at. The errors say what to do.
+// Everything that could fail later for the sake of the files fails here: files that do not belong
+// together, that are out of date, or whose key other users can get at. The errors say what to do.
 func Load(caFile, certFile, keyFile string) (*tls.Config, error) {
-	authorities, err := loadAuthorities(caFile)
+	return loadAt(caFile, certFile, keyFile, time.Now)
+}
+
+// loadAt is Load with a clock.
+func loadAt(caFile, certFile, keyFile string, now func() time.Time) (*tls.Config, error) {
+	authorities, err := loadAuthorities(caFile, now())
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +43,7 @@ func Load(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if pair.Leaf.IsCA {
 		return nil, fmt.Errorf("certs: %s is the certificate of an authority; a node needs one of its own, by \"dsmd cert node\"", certFile)
 	}
-	if err := inDate(certFile, pair.Leaf, time.Now()); err != nil {
+	if err := inDate(certFile, pair.Leaf, now()); err != nil {
 		return nil, err
 	}
 	intermediates, err := parseChain(pair.Certificate[1:])
@@ -44,55 +51,58 @@ func Load(caFile, certFile, keyFile string) (*tls.Config, error) {
 		return nil, fmt.Errorf("certs: %s: %w", certFile, err)
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if err := verifyChain(pair.Leaf, intermediates, authorities, usage); err != nil {
+		if err := verifyChain(pair.Leaf, intermediates, authorities, usage, now()); err != nil {
 			return nil, fmt.Errorf("certs: %s was not signed by %s for a node: %w; use the files that one \"dsmd cert node\" wrote together", certFile, caFile, err)
 		}
 	}
-	return configuration(pair, authorities), nil
+	return configuration(pair, authorities, now), nil
 }
 
-func configuration(pair tls.Certificate, authorities *x509.CertPool) *tls.Config {
+func configuration(pair tls.Certificate, authorities *x509.CertPool, now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{pair},
 		RootCAs:      authorities,
 		ClientCAs:    authorities,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
+		Time:         now,
 		// A resumed session would outlive the certificate it began with, and connections are few.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return verifyConnection(&state, authorities)
+			return verifyConnection(&state, authorities, now())
 		},
 	}
 }
 
 // verifyConnection checks a peer's certificate, in either direction.
-func verifyConnection(state *tls.ConnectionState, authorities *x509.CertPool) error {
+func verifyConnection(state *tls.ConnectionState, authorities *x509.CertPool, now time.Time) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("certs: the peer shows no certificate")
 	}
 	if state.PeerCertificates[0].IsCA {
 		return errors.New("certs: the peer shows the certificate of an authority as its own; its key belongs on no node")
 	}
-	// A node's certificate is good for both directions; either use alone would do here, and Load wants both.
-	if err := verifyChain(state.PeerCertificates[0], state.PeerCertificates[1:], authorities, x509.ExtKeyUsageServerAuth); err != nil {
+	// A node's certificate is good for both directions; either use alone would do here, and Load
+	// wants both.
+	if err := verifyChain(state.PeerCertificates[0], state.PeerCertificates[1:], authorities, x509.ExtKeyUsageServerAuth, now); err != nil {
 		return fmt.Errorf("certs: the peer's certificate: %w", err)
 	}
 	return nil
 }
 
-func verifyChain(leaf *x509.Certificate, rest []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage) error {
+func verifyChain(leaf *x509.Certificate, rest []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) error {
 	intermediates := x509.NewCertPool()
 	for _, c := range rest {
 		intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: authorities, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: authorities, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now})
 	return err
 }
 
-// VerifyNode returns what a transport calls with the node that a peer says it is, after the connection has been set up by a
-// configuration of Load: nil if the peer's certificate is one of that cluster, and, if it names a node, of that one. Errors wrap
-// ErrIdentity. ID is the transport's type of node ids.
+// VerifyNode returns what a transport calls with the node that a peer says it is, after the
+// connection has been set up by a configuration of Load: nil if the peer's certificate is one of
+// that cluster, and, if it names a node, of that one. Errors wrap ErrIdentity. ID is the
+// transport's type of node ids.
 func VerifyNode[ID ~uint16](cluster string) func(ID, tls.ConnectionState) error {
 	return func(node ID, state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
@@ -106,8 +116,8 @@ func VerifyNode[ID ~uint16](cluster string) func(ID, tls.ConnectionState) error 
 	}
 }
 
-// CheckOwn says whether the certificate of a configuration of Load is good for that node of that cluster, so that a wrong one is
-// noticed here and not by the peers. Errors wrap ErrIdentity.
+// CheckOwn reports whether the certificate of a configuration of Load is good for that node of that
+// cluster, so that a wrong one is noticed here and not by the peers. Errors wrap ErrIdentity.
 func CheckOwn(config *tls.Config, cluster string, node int) error {
 	id, err := IdentityOf(config.Certificates[0].Leaf)
 	if err != nil {
@@ -116,15 +126,20 @@ func CheckOwn(config *tls.Config, cluster string, node int) error {
 	return id.allows(cluster, node)
 }
 
-// Warning says what an administrator should do soon about the certificate of a configuration of Load: "" if nothing.
+// Warning is what an administrator should do soon about the certificate of a configuration of Load:
+// "" if nothing.
 func Warning(config *tls.Config, now time.Time) string {
 	leaf := config.Certificates[0].Leaf
 	left := leaf.NotAfter.Sub(now)
-	if left > renewBefore {
+	const remedy = "renew it with \"dsmd cert node --force\" and put certificate and key in the place of the old ones: this daemon takes them up by itself"
+	end := leaf.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case left > renewBefore:
 		return ""
+	case left < 0:
+		return fmt.Sprintf("the certificate of this node has ended on %s, and a connection that breaks cannot be made again: %s", end, remedy)
 	}
-	return fmt.Sprintf("the certificate of this node ends on %s, in %.0f days; then no connection can be made: renew it with \"dsmd cert node --force\" and start the daemon again",
-		leaf.NotAfter.UTC().Format(time.RFC3339), math.Floor(left.Hours()/24))
+	return fmt.Sprintf("the certificate of this node ends on %s, in %.0f days; then a connection that breaks cannot be made again: %s", end, math.Floor(left.Hours()/24), remedy)
 }
 
 // loadPair reads a certificate and its key.
@@ -149,21 +164,27 @@ func loadPair(certFile, keyFile string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// loadAuthorities reads the certificates that sign those of nodes.
-func loadAuthorities(path string) (*x509.CertPool, error) {
+// loadAuthorities reads the certificates that sign those of nodes. One that has ended signs nothing
+// any more, and is in nobody's way if there is another.
+func loadAuthorities(path string, now time.Time) (*x509.CertPool, error) {
 	found, err := readCertificates(path)
 	if err != nil {
 		return nil, err
 	}
-	pool, now := x509.NewCertPool(), time.Now()
+	pool := x509.NewCertPool()
+	var ended error
 	for _, c := range found {
 		if !c.IsCA {
 			return nil, fmt.Errorf("certs: %s has the certificate of %q, which is no authority; give the file %s that \"dsmd cert ca\" wrote", path, c.Subject.CommonName, AuthorityFile)
 		}
 		if err := inDate(path, c, now); err != nil {
-			return nil, err
+			ended = err
+			continue
 		}
 		pool.AddCert(c)
+	}
+	if pool.Equal(x509.NewCertPool()) {
+		return nil, ended
 	}
 	return pool, nil
 }

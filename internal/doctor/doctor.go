@@ -1,11 +1,13 @@
-// Package doctor finds out whether dsmd can run here, and how well: what this kernel, this user's permissions and
-// this machine's devices allow.
+// Package doctor finds out whether dsmd can run here, and how well: what this kernel, this user's
+// permissions and this machine's devices allow.
 //
-// Whatever can be tried is tried, not read from a version number or a configuration: a feature may have been
-// ported to an older kernel, and a container may forbid what its kernel can do. Each Finding says what was found, and, if
-// something is missing, what follows from that and what to do about it, as a command where there is one.
+// Whatever can be tried is tried, not read from a version number or a configuration: a feature may
+// have been ported to an older kernel, and a container may forbid what its kernel can do. Each
+// Finding says what was found, and, if something is missing, what follows from that and what to do
+// about it, as a command where there is one.
 //
-// Nothing here changes anything: what a probe opens, maps or listens at, it closes before it returns.
+// Nothing here changes anything: what a probe opens, maps or listens at, it closes before it
+// returns.
 package doctor
 
 import (
@@ -43,9 +45,10 @@ type Finding struct {
 
 // Report is everything that was found out.
 type Report struct {
-	// Usable says whether dsmd can run here: all that is required is there.
+	// Usable reports whether dsmd can run here: all that is required is there.
 	Usable bool `json:"usable"`
-	// Trap and Transport are what "auto" would choose; Trap is empty if there is none. RDMA is for peers that have it too.
+	// Trap and Transport are what "auto" would choose; Trap is empty if there is none. RDMA is for
+	// peers that have it too.
 	Trap      string    `json:"trap"`
 	Transport string    `json:"transport"`
 	Findings  []Finding `json:"findings"`

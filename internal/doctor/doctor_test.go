@@ -13,7 +13,8 @@ import (
 	"dsmd/internal/uffd"
 )
 
-// The machine that runs the tests can run dsmd, so all that is required must be found, by an ordinary user as well.
+// The machine that runs the tests can run dsmd, so all that is required must be found, by an
+// ordinary user as well.
 func TestExamineThisMachine(t *testing.T) {
 	r := Examine()
 	var text bytes.Buffer

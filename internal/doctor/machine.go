@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// regionBase and regionBytes are the defaults of the shared region: where programs reserve addresses for it, and how many.
+	// regionBase and regionBytes are the defaults of the shared region: where programs reserve
+	// addresses for it, and how many.
 	regionBase  = 0x4000_0000_0000
 	regionBytes = 64 << 30
 
-	// wantFiles is the limit of open files that suffices for a cluster of 64 nodes on one machine, whose supervisor has the most:
-	// some ten for each node. It is also what most systems give.
+	// wantFiles is the limit of open files that suffices for a cluster of 64 nodes on one machine,
+	// whose supervisor has the most: some ten for each node. It is also what most systems give.
 	wantFiles = 1024
 
 	// wantMaps is the number of mappings a program may have that suffices: each allocation is one.
@@ -76,7 +77,8 @@ func region() Finding {
 	return f
 }
 
-// descriptors tries to pass a descriptor over a Unix socket, which is how programs and daemons exchange theirs.
+// descriptors tries to pass a descriptor over a Unix socket, which is how programs and daemons
+// exchange theirs.
 func descriptors() Finding {
 	f := Finding{Name: "passing descriptors", Required: true, Verdict: OK, Detail: "SCM_RIGHTS over a Unix socket works"}
 	if err := passDescriptor(); err != nil {
@@ -147,7 +149,8 @@ func mapCount(files fs.FS) Finding {
 	return f
 }
 
-// memory reports what shared pages may take: the machine's available memory, or the container's limit.
+// memory reports what shared pages may take: the machine's available memory, or the container's
+// limit.
 func memory(files fs.FS) Finding {
 	f := Finding{Name: "memory", Verdict: OK}
 	available, err := availableMemory(files)
@@ -183,8 +186,8 @@ func availableMemory(files fs.FS) (uint64, error) {
 	return 0, errors.New("/proc/meminfo has no MemAvailable")
 }
 
-// memoryLimit is the smallest limit of the control groups that this process is in, as far as they are visible here. With no limit, or
-// no control groups, it is the largest number.
+// memoryLimit is the smallest limit of the control groups that this process is in, as far as they
+// are visible here. With no limit, or no control groups, it is the largest number.
 func memoryLimit(files fs.FS) uint64 {
 	limit := uint64(math.MaxUint64)
 	consider := func(path string) {

@@ -19,13 +19,16 @@ const (
 	// rdmaName is the finding that decides whether pages can move by RDMA.
 	rdmaName = "RDMA"
 
-	// wantLocked is how much memory the transport's pool of registered slots may take with its default options.
+	// wantLocked is how much memory the transport's pool of registered slots may take with its
+	// default options.
 	wantLocked = 64 << 20
 
-	// maxGIDs is how many addresses of a port are listed. Devices with many virtual functions have hundreds.
+	// maxGIDs is how many addresses of a port are listed. Devices with many virtual functions have
+	// hundreds.
 	maxGIDs = 4
 
-	// sysRDMA has a folder for each device; Documentation/ABI/stable/sysfs-class-infiniband says what is in it.
+	// sysRDMA has a folder for each device; Documentation/ABI/stable/sysfs-class-infiniband says
+	// what is in it.
 	sysRDMA = "sys/class/infiniband"
 )
 
@@ -38,8 +41,8 @@ func tryDevice(path string) error {
 	return f.Close()
 }
 
-// rdmaFindings looks at RDMA devices through the kernel's own description of them, so that a build without RDMA can say what another
-// build would find. try opens a device file.
+// rdmaFindings looks at RDMA devices through the kernel's own description of them, so that a build
+// without RDMA can say what another build would find. try opens a device file.
 func rdmaFindings(files fs.FS, try func(string) error) []Finding {
 	whole := Finding{Name: rdmaName, Verdict: Missing, Consequence: "pages move by TCP"}
 	ports, err := rdmaPorts(files)
@@ -157,7 +160,8 @@ func afterColon(text string) string {
 	return strings.TrimSpace(word)
 }
 
-// readGIDs lists the addresses of a port. Places of the table that are empty are zero, and their attributes can't be read.
+// readGIDs lists the addresses of a port. Places of the table that are empty are zero, and their
+// attributes can't be read.
 func readGIDs(files fs.FS, at string) []gid {
 	entries, err := fs.ReadDir(files, path.Join(at, "gids"))
 	if err != nil {
@@ -189,7 +193,7 @@ func (g gid) String() string {
 	return text
 }
 
-// finding says whether peers can reach this port.
+// finding reports whether peers can reach this port.
 func (p rdmaPort) finding() Finding {
 	f := Finding{Name: p.String(), Verdict: Missing, Consequence: "pages do not move by this port"}
 	if p.unreadable != "" {
@@ -214,8 +218,8 @@ func (p rdmaPort) finding() Finding {
 	return f
 }
 
-// addressed says whether peers can find the port by an IP address: connections are set up by these. On InfiniBand the addresses are
-// those of IPoIB, which the port does not know of.
+// addressed reports whether peers can find the port by an IP address: connections are set up by
+// these. On InfiniBand the addresses are those of IPoIB, which the port does not know of.
 func (p rdmaPort) addressed() bool {
 	if p.linkLayer != "Ethernet" {
 		return len(p.gids) > 0
@@ -235,7 +239,8 @@ func listed(gids []gid) string {
 	return text
 }
 
-// deviceFiles tries what libibverbs and librdmacm open. The names of uverbs devices are those in sysfs.
+// deviceFiles tries what libibverbs and librdmacm open. The names of uverbs devices are those in
+// sysfs.
 func deviceFiles(files fs.FS, try func(string) error) Finding {
 	f := Finding{Name: "RDMA device files", Verdict: OK}
 	tried := []string{"/dev/infiniband/rdma_cm"}
@@ -270,7 +275,8 @@ func deviceFiles(files fs.FS, try func(string) error) Finding {
 	return f
 }
 
-// capIPCLock is the number of the capability with which the limit of locked memory does not bind, capabilities(7).
+// capIPCLock is the number of the capability with which the limit of locked memory does not bind,
+// capabilities(7).
 const capIPCLock = 14
 
 // lockedMemory looks at how much memory may be registered: all that is, is locked.
@@ -307,7 +313,7 @@ func limitText(bytes uint64) string {
 	return fmt.Sprintf("%d KiB", bytes>>10)
 }
 
-// hasCapability says whether this process has a capability; not, if that can't be read.
+// hasCapability reports whether this process has a capability; not, if that can't be read.
 func hasCapability(files fs.FS, number int) bool {
 	text, _ := readText(files, "proc/self/status")
 	for line := range strings.Lines(text) {

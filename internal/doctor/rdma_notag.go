@@ -2,5 +2,5 @@
 
 package doctor
 
-// rdmaBuilt says whether this build can speak RDMA.
+// rdmaBuilt reports whether this build can speak RDMA.
 const rdmaBuilt = false

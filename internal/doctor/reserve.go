@@ -2,8 +2,8 @@ package doctor
 
 import "golang.org/x/sys/unix"
 
-// reserve takes the addresses and gives them back. The system calls are raw because the addresses are numbers here, which never
-// become pointers: nothing is at them.
+// reserve takes the addresses and gives them back. The system calls are raw because the addresses
+// are numbers here, which never become pointers: nothing is at them.
 func reserve(base, bytes uintptr) error {
 	const flags = unix.MAP_PRIVATE | unix.MAP_ANON | unix.MAP_NORESERVE | unix.MAP_FIXED_NOREPLACE
 	const noFile = ^uintptr(0)

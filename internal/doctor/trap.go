@@ -29,7 +29,8 @@ func kernel() Finding {
 // segvName is the finding about the trap that needs no userfaultfd.
 const segvName = "sigsegv trap"
 
-// probeSigsegv tries to set up the sigsegv trap on a small piece of address space that nobody touches.
+// probeSigsegv tries to set up the sigsegv trap on a small piece of address space that nobody
+// touches.
 func probeSigsegv() error {
 	const page = 64 << 10 // a multiple of every page size
 	at, err := unix.MmapPtr(-1, 0, nil, page, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -43,7 +44,7 @@ func probeSigsegv() error {
 	return errors.Join(err, unix.MunmapPtr(at, page))
 }
 
-// segv says whether the sigsegv trap can be had: err is how trying it went.
+// segv reports whether the sigsegv trap can be had: err is how trying it went.
 func segv(err error) Finding {
 	f := Finding{Name: segvName, Verdict: OK, Detail: "works, in programs that are built with cgo"}
 	switch {
@@ -58,8 +59,8 @@ func segv(err error) Finding {
 	return f
 }
 
-// traps reports the ways to trap page faults: whether there is any, each of them, and how well they work. sigsegv is how
-// trying the way without userfaultfd went.
+// traps reports the ways to trap page faults: whether there is any, each of them, and how well they
+// work. sigsegv is how trying the way without userfaultfd went.
 func traps(probe uffd.Report, sigsegv error) []Finding {
 	other := segv(sigsegv)
 	any := Finding{Name: trapName, Required: true, Verdict: OK}

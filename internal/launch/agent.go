@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// agent is the launcher's hand on a machine: it does what it is told through a connection, and ends with it.
+// agent is the launcher's hand on a machine: it does what it is told through a connection, and ends
+// with it.
 type agent struct {
 	channel        *channel
 	here           *local
@@ -28,21 +29,24 @@ type AgentConfig struct {
 	Commands Commands
 	// Version is compared with the launcher's: only equal ones understand each other.
 	Version string
-	// Address is the address by which the launcher has reached this machine, without a port; "" if that is not known.
+	// Address is the address by which the launcher has reached this machine, without a port; "" if
+	// that is not known.
 	Address string
 }
 
-// Agent serves a launcher at the other end of the connection: it starts what the launcher wants, reports what becomes of it, and, when the
-// connection ends in whatever way, kills all of it. It returns when nothing is left. The error says why it ended, if the launcher
-// did not end it.
+// Agent serves a launcher at the other end of the connection. It starts what the launcher wants,
+// and reports what becomes of it. When the connection ends, in whatever way, it kills all of it. It
+// returns when nothing is left. If the launcher did not end it, the error has the reason.
 //
-// Agent is for a process that does nothing else, as Run is. Signals that Run passes on to programs are left to the launcher, which gets them too.
+// Agent is for a process that does nothing else, as Run is. Signals that Run passes on to programs
+// are left to the launcher, which gets them too.
 func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	takeSIGPIPE()
-	// Under a batch system they reach all processes of a job. Not ignored, for programs would inherit that; and never read.
+	// Under a batch system these signals reach all processes of a job. They are not ignored,
+	// because programs would inherit that, and never read.
 	signal.Notify(make(chan os.Signal, 1), signals...)
 	a := &agent{channel: &channel{w: to}, stdout: newAllowance(), stderr: newAllowance()}
-	if _, err := fmt.Fprintf(to, "%s%s\n", greeting, cfg.Version); err != nil {
+	if _, err := fmt.Fprintf(to, "%s%s\n", greeting, spoken(cfg.Version)); err != nil {
 		return fmt.Errorf("launch: greeting the launcher: %w", err)
 	}
 	// Events wait here while the connection is slow. Their number is known once the children are.
@@ -57,16 +61,23 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	if a.finishing.Load() && <-over {
 		return nil // the launcher has heard that nothing is left
 	}
-	if !a.started {
+	gone := errors.Is(err, errConnection)
+	if gone && !a.started {
 		return a.abort() // the launcher has changed its mind, and needs no explanation
 	}
-	return errors.Join(err, a.abort())
+	err = errors.Join(err, a.abort())
+	if !gone {
+		// This comes behind abort: whatever becomes of the message, nothing is left.
+		_ = a.channel.send(frameEvent, mustEncode(event{Kind: parted, Err: err.Error()}))
+	}
+	return err
 }
 
 // maxAgentChildren bounds the daemons and programs of one agent; there are far fewer cores.
 const maxAgentChildren = 1 << 12
 
-// report sends events until the last one. It returns false if one could not be sent: then obey sees the end of the connection too.
+// report sends events until the last one. It returns false if one could not be sent: then obey sees
+// the end of the connection too.
 func (a *agent) report() (complete bool) {
 	for {
 		e := <-a.events
@@ -85,7 +96,8 @@ func (a *agent) report() (complete bool) {
 // errConnection: the launcher is gone.
 var errConnection = errors.New("launch: the connection to the launcher has ended")
 
-// obey carries out the launcher's orders until the connection ends, which the launcher brings about.
+// obey carries out the launcher's orders until the connection ends, which the launcher brings
+// about.
 func (a *agent) obey(from *bufio.Reader) error {
 	for {
 		kind, body, err := readFrame(from)
@@ -101,7 +113,7 @@ func (a *agent) obey(from *bufio.Reader) error {
 	}
 }
 
-// take deals with a frame.
+// take handles a frame.
 func (a *agent) take(kind frameKind, body []byte) error {
 	switch kind {
 	case frameOrder:
@@ -173,7 +185,8 @@ func (a *agent) inputFor(o startOrder) (input, error) {
 		go func() {
 			defer w.Close()
 			a.stdin.drain(false,
-				func(b []byte) { _, _ = w.Write(b) }, // when rank 0 does not read any more, the rest goes nowhere
+				// when rank 0 does not read any more, the rest goes nowhere
+				func(b []byte) { _, _ = w.Write(b) },
 				func(n int) { _ = a.channel.send(frameStdinCredit, encodeCredit(n)) })
 		}()
 		return input{file: r, owned: true}, nil
@@ -181,7 +194,7 @@ func (a *agent) inputFor(o startOrder) (input, error) {
 	return input{}, nil
 }
 
-// abort kills everything, because nobody is there any more who could want it.
+// abort kills everything: nobody is there any more who could want it.
 func (a *agent) abort() error {
 	a.stdout.close()
 	a.stderr.close()

@@ -114,8 +114,9 @@ func metricsAddress(addrs []string, i int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port+i)), nil
 }
 
-// LoopbackUnlessSaid completes an address that leaves out the host with the loopback address: metrics and profiles are
-// for this machine unless somebody says otherwise, with a name, an address or 0.0.0.0.
+// LoopbackUnlessSaid completes an address that leaves out the host with the loopback address:
+// metrics and profiles are for this machine unless somebody says otherwise, with a name, an address
+// or 0.0.0.0.
 func LoopbackUnlessSaid(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -127,7 +128,8 @@ func LoopbackUnlessSaid(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// chooseData is the address for a node's data: that at which this machine was reached, or its address in a network.
+// chooseData is the address for a node's data: the one at which this machine was reached, or its
+// address in a network.
 func chooseData(reached, network string) (string, error) {
 	if network == "" {
 		if reached == "" {
@@ -170,13 +172,19 @@ func listenUnix(name string) (*os.File, error) {
 	return l.File()
 }
 
-// explainLimit adds to an error for want of file descriptors what to do. Go raises the soft limit to the hard one by itself.
+// inAFile is what to do with arguments and an environment that are too long.
+const inAFile = "have the programs read in a file what is long"
+
+// explainLimit adds advice to an error about a limit of the kernel. Go raises the soft limit of
+// descriptors to the hard one by itself.
 func explainLimit(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
 		var limit syscall.Rlimit
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
 		return fmt.Errorf("%w: this process may have %d, and a job takes about 8 for each node: raise the hard limit (ulimit -Hn)", err, limit.Max)
+	case errors.Is(err, syscall.E2BIG):
+		return fmt.Errorf("%w: its command line and environment are more than the kernel takes (ulimit -s bounds both): %s", err, inAFile)
 	case errors.Is(err, syscall.ENFILE):
 		return fmt.Errorf("%w: raise fs.file-max of this machine (sysctl)", err)
 	default:

@@ -17,7 +17,8 @@ type exit struct {
 // failed tells a failure from success.
 func (e exit) failed() bool { return e.Code != 0 || e.Signal != 0 }
 
-// status is the exit status that a shell reports: 128 plus the number of the signal for a killed process.
+// status is the exit status that a shell reports: 128 plus the number of the signal for a killed
+// process.
 func (e exit) status() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -32,8 +33,8 @@ func (e exit) String() string {
 	return fmt.Sprintf("exited with status %d", e.Code)
 }
 
-// childInfo is the part of siginfo_t that waitid(2) fills, as 64-bit Linux lays it out (SIGCHLD fields of
-// include/uapi/asm-generic/siginfo.h). x/sys/unix keeps these fields private.
+// childInfo is the part of siginfo_t that waitid(2) fills, as 64-bit Linux lays it out (SIGCHLD
+// fields of include/uapi/asm-generic/siginfo.h). x/sys/unix keeps these fields private.
 type childInfo struct {
 	signo, errno, code, _ int32
 	pid, uid, status      int32
@@ -42,9 +43,10 @@ type childInfo struct {
 // The view below is only sound if it is no larger than what the kernel writes to.
 var _ [unsafe.Sizeof(unix.Siginfo{}) - unsafe.Sizeof(childInfo{})]byte
 
-// peekExit waits for a child to end and leaves it a zombie, so that its process id, and the id of the group
-// it leads, cannot be given to a stranger before the group has been killed. With unix.WNOHANG in
-// options it does not wait: pid is 0 if no such child has ended. The error is unix.ECHILD if there is none.
+// peekExit waits for a child to end and leaves it a zombie, so that its process id, and the id of
+// the group it leads, cannot be given to a stranger before the group has been killed. With
+// unix.WNOHANG in options it does not wait: pid is 0 if no such child has ended. The error is
+// unix.ECHILD if there is none.
 func peekExit(idType, id, options int) (pid int, e exit, err error) {
 	var info unix.Siginfo
 	for {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -18,10 +19,12 @@ import (
 	"dsmd/internal/certs"
 )
 
-// The test binary plays every part in a job: it runs itself as the supervisor under test, which runs it as
-// daemons, guard and programs. So each test has a real tree of processes that it can signal and kill.
+// The test binary plays every part in a job: it runs itself as the supervisor under test, which
+// runs it as daemons, guard and programs. So each test has a real tree of processes that it can
+// signal and kill.
 func TestMain(m *testing.M) {
-	// Under the race detector a process sleeps for a second before it exits, by default: too long for a tree of them.
+	// Under the race detector a process sleeps for a second before it exits, by default: too long
+	// for a tree of them.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		panic(err)
 	}
@@ -44,7 +47,8 @@ func TestMain(m *testing.M) {
 			os.Exit(playProgram(os.Args[2]))
 		}
 	}
-	// If nohup runs the tests, what they start would ignore SIGHUP too, as it should. A signal that is caught here is theirs again.
+	// If nohup runs the tests, what they start would ignore SIGHUP too, as it should. A signal that
+	// is caught here is theirs again.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
 }
@@ -62,15 +66,33 @@ type job struct {
 	Hosts   []string // instead of Nodes; see playSSH
 	Env     []string
 	Dir     string
-	Meet    string // directory of a meeting of Tasks processes, of which the supervisor is the first
+	// Meet: directory of a meeting of Tasks processes, of which the supervisor is the first.
+	Meet    string
 	Tasks   int
+	Alone   time.Duration // how long it waits for the others; 0: as long as it may take
 	Survive bool
+
+	// further arguments and environment of the programs: any bytes, which a JSON text cannot have
+	RawArgs, RawEnv [][]byte
+	PadEnv          int // so many further variables of padBytes each
 }
+
+// padBytes is the length of a long argument or variable: one may have 128 KiB.
+const padBytes = 100 << 10
 
 func playSupervisor(arg string) int {
 	var j job
 	if err := json.Unmarshal([]byte(arg), &j); err != nil {
 		panic(err)
+	}
+	for _, arg := range j.RawArgs {
+		j.Program = append(j.Program, string(arg))
+	}
+	for _, variable := range j.RawEnv {
+		j.Env = append(j.Env, string(variable))
+	}
+	for i := range j.PadEnv {
+		j.Env = append(j.Env, fmt.Sprintf("PAD_%d=%s", i, strings.Repeat("x", padBytes)))
 	}
 	hosts, err := ParseHosts(j.Hosts)
 	if err != nil {
@@ -84,7 +106,7 @@ func playSupervisor(arg string) int {
 		Attend: []string{self, "play-attend", j.Meet, strconv.Itoa(j.Tasks), "0"}}
 	var meeting *Meeting
 	if j.Meet != "" {
-		meeting = &Meeting{Dir: j.Meet, Name: "meeting", Tasks: j.Tasks, Timeout: patience / 4}
+		meeting = &Meeting{Dir: j.Meet, Name: "meeting", Tasks: j.Tasks, Timeout: cmp.Or(j.Alone, patience/4)}
 		for range j.Tasks {
 			hosts = append(hosts, Host{"host", 1})
 		}
@@ -101,8 +123,8 @@ func playSupervisor(arg string) int {
 	return status
 }
 
-// playSSH is ssh to hosts whose names say how they behave; that of an ordinary one begins with "host". The agent is a child of ssh's,
-// as it would be of sshd on the host, and so outlives it.
+// playSSH is ssh to hosts whose names say how they behave; that of an ordinary one begins with
+// "host". The agent is a child of ssh's, as it would be of sshd on the host, and so outlives it.
 func playSSH(args []string) int {
 	mode, host := args[0], args[len(args)-2]
 	version := "1"
@@ -119,11 +141,19 @@ func playSSH(args []string) int {
 	case "host-talks":
 		fmt.Println("welcome to this machine")
 		fmt.Print("$ ")
+	case "host-of-old":
+		fmt.Println(greeting + "1") // before agents said which orders they know
+		return await()
 	case "host-babbles":
-		fmt.Print("dsmd-agent 1\n\x07\x00\x00\x00\x00garbage")
+		fmt.Print(greeting + spoken("1") + "\n\x07\x00\x00\x00\x00garbage")
 		return await()
 	}
 	cmd := exec.Command(self, "play-agent", mode, version)
+	if host == "host-garbles" { // its agent hears of an order of 4 GiB
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("\x00\xff\xff\xff\xff"), os.Stdout, os.Stderr
+		_ = cmd.Run()
+		return 0
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		panic(err)
@@ -165,7 +195,8 @@ func playAgent(mode, version string) int {
 	return 0
 }
 
-// playDaemon tells each program that connects its id, the number of its peers and whether it was given a descriptor for metrics.
+// playDaemon tells each program that connects its id, the number of its peers and whether it was
+// given a descriptor for metrics.
 func playDaemon(args []string) int {
 	mode := args[0]
 	flags := flag.NewFlagSet("play-daemon", flag.ContinueOnError)
@@ -177,6 +208,7 @@ func playDaemon(args []string) int {
 	socketFD := flags.Int("socket-fd", -1, "")
 	metricsFD := flags.Int("metrics-fd", -1, "")
 	newsFD := flags.Int("news-fd", -1, "")
+	secret := flags.String("secret-file", "", "")
 	var keys [3]string
 	for i, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
 		flags.StringVar(&keys[i], name, "", "")
@@ -195,6 +227,8 @@ func playDaemon(args []string) int {
 		}
 	} else if !onLoopback(addresses[0]) {
 		panic("other machines reach a daemon without keys")
+	} else if _, err := certs.LoadSecret(*secret); err != nil {
+		panic(err)
 	}
 	if data.Addr().String() != addresses[*id] || *cluster == "" || *ranks < len(addresses) {
 		panic(fmt.Sprintf("listening on %v, peers %v, cluster %q, ranks %d", data.Addr(), addresses, *cluster, *ranks))
@@ -224,10 +258,13 @@ func playDaemon(args []string) int {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			await()
 		}
-		// The connection stays open for the life of the daemon. Who stays is let go when a rank is lost.
+		// The connection stays open for the life of the daemon. Who stays is let go when a rank is
+		// lost; but not by a daemon that gives up with its peer, and may hear of the rank first.
 		go func() {
 			<-rankLost
-			_, _ = c.Write([]byte("x"))
+			if mode != "killed-at-attach" {
+				_, _ = c.Write([]byte("x"))
+			}
 		}()
 	}
 }
@@ -274,6 +311,10 @@ func playProgram(mode string) int {
 		fmt.Print("partial")
 	case "attach":
 		return attach(rank)
+	case "both":
+		return writeBoth()
+	case "bytes":
+		fmt.Printf("%x %x\n", os.Getenv("FAKE_BYTES"), os.Args[3])
 	case "where":
 		dir, err := os.Getwd()
 		fmt.Println(os.Getenv(EnvSize), os.Getenv("FAKE_CHOSEN"), dir, err)
@@ -319,7 +360,28 @@ func playProgram(mode string) int {
 	return 0
 }
 
-// attach connects to the daemon and waits until a rank is lost, if it is one that stays; it fails if the daemon goes.
+// bothLines is how many lines writeBoth writes to each of its outputs, and bothBytes how many
+// letters each has.
+const bothLines, bothBytes = 4000, 100
+
+// writeBoth writes whole lines to standard output and standard error at the same time, as fast as
+// they are taken.
+func writeBoth() int {
+	var both sync.WaitGroup
+	for letter, to := range map[string]*os.File{"o": os.Stdout, "e": os.Stderr} {
+		both.Go(func() {
+			line := strings.Repeat(letter, bothBytes) + "\n"
+			for range bothLines {
+				_, _ = to.WriteString(line)
+			}
+		})
+	}
+	both.Wait()
+	return 0
+}
+
+// attach connects to the daemon and waits until a rank is lost, if it is one that stays; it fails
+// if the daemon goes.
 func attach(rank string) int {
 	c, err := net.Dial("unix", os.Getenv(EnvSocket))
 	if err != nil {

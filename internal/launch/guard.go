@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	// sweepPasses bounds how often the guard looks for processes of the job. A process that forks while it is being looked
-	// for may be missed by one pass; its child is found by the next, unless it forks faster than /proc can be read.
+	// sweepPasses bounds how often the guard looks for processes of the job. One pass may miss a
+	// process that forks meanwhile. The next pass finds its child, unless it forks faster than
+	// /proc can be read.
 	sweepPasses = 20
-	// emptyPasses is how many passes in a row, sweepPause apart, must find nothing. In the middle of execve a process has no
-	// environment to read, and on a busy machine it may stay there for some milliseconds.
+	// emptyPasses is how many passes in a row, sweepPause apart, must find nothing. In the middle
+	// of execve a process has no environment to read, and on a busy machine it may stay there for
+	// some milliseconds.
 	emptyPasses = 3
 	sweepPause  = 10 * time.Millisecond
 )
@@ -32,7 +34,8 @@ type guard struct {
 	tell *os.File
 }
 
-// startGuard starts the guard process of the programs that attach at some sockets. Its standard input is a pipe that only the supervisor's process holds open.
+// startGuard starts the guard process of the programs that attach at some sockets. Its standard
+// input is a pipe that only the supervisor's process holds open.
 func startGuard(line []string, sockets []string) (*guard, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -42,8 +45,9 @@ func startGuard(line []string, sockets []string) (*guard, error) {
 	g := &guard{cmd: command(line), tell: w}
 	g.cmd.Args = append(g.cmd.Args, strings.Join(sockets, ","))
 	g.cmd.Stdin = r
-	// A session of its own: no signal of the terminal reaches it. Its outputs are /dev/null, so that it
-	// does not keep a pipe open for which somebody waits. No parent-death signal, of course.
+	// A session of its own: no signal of the terminal reaches it. Its outputs are /dev/null, so
+	// that it does not keep a pipe open for which somebody waits. No parent-death signal, of
+	// course.
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := g.cmd.Start(); err != nil {
 		w.Close()
@@ -52,8 +56,8 @@ func startGuard(line []string, sockets []string) (*guard, error) {
 	return g, nil
 }
 
-// add names a process group that must not outlive the supervisor. A guard that is gone is no reason to
-// end the job: there are the parent-death signals.
+// add names a process group that must not outlive the supervisor. A guard that is gone is no reason
+// to end the job: there are the parent-death signals.
 func (g *guard) add(group int) { _, _ = fmt.Fprintf(g.tell, "+%d\n", group) }
 
 // remove takes a group back, before its id can be given to a stranger.
@@ -66,11 +70,12 @@ func (g *guard) dismiss() {
 	g.tell.Close()
 }
 
-// Guard is the whole life of the guard process: it reads groups from the pipe that the supervisor holds, and when
-// that ends, which only the supervisor's death brings about, kills what is left of them, and of programs that attach at the given sockets, whose names
-// are separated by commas. Another part of the same job may go on, and on the same machine.
+// Guard is the whole life of the guard process. It reads groups from the pipe that the supervisor
+// holds. When the pipe ends, which only the supervisor's death brings about, it kills what is left
+// of them, and of programs that attach at the given sockets, whose names are separated by commas.
+// Another part of the same job may go on, and on the same machine.
 func Guard(from io.Reader, sockets string) {
-	// Whoever signals everything called dsmd means the supervisor; the guard ends after it.
+	// A user who signals everything called dsmd means the supervisor; the guard ends after it.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	groups := map[int]bool{}
 	for lines := bufio.NewScanner(from); lines.Scan(); {
@@ -98,8 +103,9 @@ func Guard(from io.Reader, sockets string) {
 	}
 }
 
-// sweep kills every process that has one of the marks in its environment and returns how many it found. It finds programs that
-// have left their group. Those of another user, which have become set-user-id, cannot be read, nor killed.
+// sweep kills every process that has one of the marks in its environment and returns how many it
+// found. It finds programs that have left their group. Those of another user, which have become
+// set-user-id, cannot be read, nor killed.
 func sweep(marks map[string]bool) (found int) {
 	for _, pid := range processes() {
 		if pid == os.Getpid() || !marked(pid, marks) {
@@ -118,7 +124,7 @@ func sweep(marks map[string]bool) (found int) {
 	return found
 }
 
-// marked says whether one of the variables, NAME=VALUE, is in a process's environment.
+// marked reports whether one of the variables, NAME=VALUE, is in a process's environment.
 func marked(pid int, marks map[string]bool) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

@@ -11,15 +11,16 @@ import (
 
 // Host is a machine of a job.
 type Host struct {
-	Name  string // as ssh understands it: a name, an address, a name of ~/.ssh/config, USER@ before it
-	Slots int    // programs, all attached to the machine's one daemon; at least 1
+	// as ssh understands it: a name, an address, a name of ~/.ssh/config, USER@ before it
+	Name  string
+	Slots int // programs, all attached to the machine's one daemon; at least 1
 }
 
 // maxSlots bounds the programs of a host.
 const maxSlots = maxAgentChildren / 2
 
-// ParseHosts reads hosts, each NAME or NAME:SLOTS; an IPv6 address with slots is written in brackets. One that comes again adds to
-// its slots, as mpirun counts it.
+// ParseHosts reads hosts, each NAME or NAME:SLOTS; an IPv6 address with slots is written in
+// brackets. One that comes again adds to its slots, as mpirun counts it.
 func ParseHosts(words []string) ([]Host, error) {
 	var hosts []Host
 	for _, word := range words {
@@ -76,7 +77,8 @@ func parseHost(word string) (Host, error) {
 	return h, nil
 }
 
-// ReadHosts reads a file of hosts: one a line, as in ParseHosts or with slots=N behind the name, as in mpirun's; # begins a comment.
+// ReadHosts reads a file of hosts: one a line, as in ParseHosts or with slots=N behind the name, as
+// in mpirun's; # begins a comment.
 func ReadHosts(from io.Reader) ([]Host, error) {
 	var hosts []Host
 	lines := bufio.NewScanner(from)

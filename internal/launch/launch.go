@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// SocketPrefix begins the name of every abstract Unix socket that a job's daemons listen on. What follows is
-// the job's token, a hyphen and the node's id.
+// SocketPrefix begins the name of every abstract Unix socket that a job's daemons listen on. What
+// follows is the job's token, a hyphen and the node's id.
 const SocketPrefix = "@dsmd-"
 
 // Names of environment variables that a program finds.
@@ -41,16 +41,20 @@ const DefaultGrace = 5 * time.Second
 // DefaultRemind is how long after a program's success the user is told that others still run.
 const DefaultRemind = 10 * time.Second
 
-// Commands are the command lines by which a machine starts processes of dsmd itself. The first two are required.
+// Commands are the command lines by which a machine starts processes of dsmd itself. The first two
+// are required.
 type Commands struct {
-	// Daemon is the command line of a daemon, to which are appended the flags for a node of the job: Config.DaemonFlags,
-	// --id, --peers (the TCP address of each node), --ranks, --cluster, --listen-fd (a listening TCP socket),
-	// --socket-fd (a listening Unix socket), if Config.Metrics is set --metrics-fd (a listening TCP socket), with Config.Survive
-	// --news-fd (a pipe that is for News.Read), and, when the nodes' connections are encrypted, --tls-ca, --tls-cert and --tls-key.
+	// Daemon is the command line of a daemon, to which are appended the flags for a node of the
+	// job: Config.DaemonFlags, --id, --peers (the TCP address of each node), --ranks, --cluster,
+	// --listen-fd (a listening TCP socket), --socket-fd (a listening Unix socket), if
+	// Config.Metrics is set --metrics-fd (a listening TCP socket), with Config.Survive --news-fd (a
+	// pipe that is for News.Read), and --tls-ca, --tls-cert and --tls-key when the nodes'
+	// connections are encrypted, else --secret-file.
 	Daemon []string
 	// Guard is the command line of a process that calls Guard.
 	Guard []string
-	// Attend is the command line of a process that calls Meeting.Attend as task 0; for the launcher of a Meeting.
+	// Attend is the command line of a process that calls Meeting.Attend as task 0; for the launcher
+	// of a Meeting.
 	Attend []string
 }
 
@@ -59,53 +63,63 @@ type Config struct {
 	Commands Commands
 	// Nodes is the number of daemons and of programs, at least 1, of a job on this machine.
 	Nodes int
-	// Hosts are the machines of a job that runs elsewhere: a daemon on each, and as many programs as it has slots. They are reached
-	// by Remote. Then Nodes is 0.
+	// Hosts are the machines of a job that runs elsewhere: a daemon on each, and as many programs
+	// as it has slots. They are reached by Remote. Then Nodes is 0.
 	Hosts  []Host
 	Remote Remote
-	// Meeting, if not nil, has the machines come by themselves instead. Hosts then only name them, one for each task.
+	// Meeting, if not nil, has the machines come by themselves instead. Hosts then only name them,
+	// one for each task.
 	Meeting *Meeting
-	// Program is the command line of the programs. Program[0] is looked for as a shell would, on the machine where it is to run.
+	// Program is the command line of the programs. Program[0] is looked for as a shell would, on
+	// the machine where it is to run.
 	Program []string
 	// DaemonFlags are further flags for all daemons.
 	DaemonFlags []string
-	// Survive has the job go on without ranks that are lost: their program has died, or their daemon has, or their machine cannot be reached. The daemons
-	// are told who it is (see News), and must be of the kind that goes on without others, and ends when too few are left. A program that ends with StatusDaemon
-	// has lost its daemon. Otherwise the first loss ends the job.
+	// Survive lets the job go on without ranks that are lost: their program has died, or their
+	// daemon has, or their machine cannot be reached. The daemons are told who is lost (see News).
+	// They must be of the kind that goes on without others, and ends when too few are left. A
+	// program that ends with StatusDaemon has lost its daemon. Otherwise the first loss ends the
+	// job.
 	Survive bool
 	// Dir is the working directory of the programs; "" stands for that of this process.
 	Dir string
-	// Env are environment variables for the programs, NAME=VALUE. On this machine they are added to this process's own.
+	// Env are environment variables for the programs, NAME=VALUE. On this machine they are added to
+	// this process's own.
 	Env []string
-	// Metrics are the TCP addresses for the daemons' metrics: none, one for each node, or one for node 0, and then
-	// node i gets the port i above it. Port 0 stands for any free one.
+	// Metrics are the TCP addresses for the daemons' metrics: none, one for each node, or one for
+	// node 0, and then node i gets the port i above it. Port 0 stands for any free one.
 	Metrics []string
 	// Stdin goes to rank 0, nil stands for nothing. The other ranks' standard input is /dev/null.
 	Stdin *os.File
-	// Stdout and Stderr receive the programs' output, line by line behind "[rank] ". Stderr also receives the
-	// daemons' output behind "[dsmd node] ", that of connections to hosts behind "[host] ", and the supervisor's own lines behind "dsmd: ".
+	// Stdout and Stderr receive the programs' output, line by line behind "[rank] ". Stderr also
+	// receives the daemons' output behind "[dsmd node] ", that of connections to hosts behind
+	// "[host] ", and the supervisor's own lines behind "dsmd: ". Lines stay whole, also where both
+	// are the same file.
 	Stdout, Stderr io.Writer
-	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the node in a field.
+	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
+	// node in a field.
 	BareDaemonLog bool
 	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
-	// Remind is the time from the first program's success until cfg.Stderr says, once, that others still run: a rank that has
-	// ended comes to no barrier, and those who wait for it there wait for ever. 0 stands for DefaultRemind.
+	// Remind is the time from the first program's success until cfg.Stderr says, once, that others
+	// still run: a rank that has ended comes to no barrier, and those who wait for it there wait
+	// for ever. 0 stands for DefaultRemind.
 	Remind time.Duration
 }
 
-// Run runs a job to its end and returns its exit status: 0 if all programs succeeded, else that of the first
-// failure, which it has then reported to cfg.Stderr. With cfg.Survive it is also 0 if some programs
-// have succeeded and all others were lost: killed, or with their daemon or machine; the end of a program with a status of its own is a failure, and makes the status that of the first
-// failure or loss. The error is not nil if the job could not be started; the
-// status is then that of a shell in the same situation (127 for a program that does not exist).
+// Run runs a job to its end and returns its exit status: 0 if all programs succeeded, else that of
+// the first failure, which it has then reported to cfg.Stderr. With cfg.Survive it is also 0 if
+// some programs have succeeded and all others were lost: killed, or with their daemon or machine;
+// the end of a program with a status of its own is a failure, and makes the status that of the
+// first failure or loss. The error is not nil if the job could not be started; the status is then
+// that of a shell in the same situation (127 for a program that does not exist).
 //
-// While it runs, Run answers signals: it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the
-// programs. Each of the first four begins the end of the job: what is still there after cfg.Grace, or at the second such
-// signal, is killed.
+// While it runs, Run answers signals: it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
+// SIGUSR2 on to the programs. Each of the first four begins the end of the job: what is still there
+// after cfg.Grace, or at the second such signal, is killed.
 //
-// Run is for a process that does nothing else: it becomes the subreaper of its descendants, and at the end kills and
-// reaps every child of the process.
+// Run is for a process that does nothing else: it becomes the subreaper of its descendants, and at
+// the end kills and reaps every child of the process.
 func Run(cfg Config) (status int, err error) {
 	plan, err := cfg.plan()
 	if err != nil {
@@ -203,7 +217,7 @@ func (p *plan) children() int { return p.nodes() + p.ranks }
 
 // openOrder is what a machine has to know first.
 func (p *plan) openOrder(cfg *Config, at place) openOrder {
-	o := openOrder{Token: p.token, Nodes: at.nodes, Program: cfg.Program[0], Dir: cfg.Dir}
+	o := openOrder{Token: p.token, Nodes: at.nodes, Program: word(cfg.Program[0]), Dir: word(cfg.Dir)}
 	if at.name == "" {
 		o.Data = loopback + ":0"
 	} else {
@@ -217,9 +231,10 @@ func (p *plan) openOrder(cfg *Config, at place) openOrder {
 	return o
 }
 
-// startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files of each node.
+// startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files
+// of each node.
 func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string, keys [][]secretFile) startOrder {
-	o := startOrder{Env: cfg.Env}
+	o := startOrder{Command: cfg.Program, Env: cfg.Env}
 	for _, node := range at.nodes {
 		prefix := fmt.Sprintf("[dsmd %*d] ", width(p.nodes()), node)
 		if cfg.BareDaemonLog {
@@ -235,7 +250,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	for i, rank := range at.ranks {
 		o.Children = append(o.Children, childOrder{
-			ID: childID{program, rank}, Prefix: fmt.Sprintf("[%*d] ", width(p.ranks), rank), Args: cfg.Program, Node: at.homes[i],
+			ID: childID{program, rank}, Prefix: fmt.Sprintf("[%*d] ", width(p.ranks), rank), Node: at.homes[i],
 			Env:   []string{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)},
 			Input: rank == 0,
 		})

@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	patient "dsmd/internal/patience"
 )
 
 // patience bounds every wait of these tests. Nothing takes that long unless it hangs.
-const patience = 20 * time.Second
+var patience = patient.Or(20 * time.Second)
 
 // supervision is a running supervisor process.
 type supervision struct {
@@ -32,7 +34,9 @@ type supervision struct {
 	stderr bytes.Buffer // to be read after wait
 	out    []string     // lines taken so far
 
-	guarded bool // a guard cleans up, so that something may be there for a moment after the supervisor has ended
+	// guarded: a guard cleans up, so that something may be there for a moment after the supervisor
+	// has ended.
+	guarded bool
 }
 
 // supervise starts a job.
@@ -94,7 +98,8 @@ func (s *supervision) line() string {
 
 func (s *supervision) wait0() string { _ = s.cmd.Wait(); return s.stderr.String() }
 
-// ready takes lines until n of them say that a program is ready, and returns the programs' process ids.
+// ready takes lines until n of them say that a program is ready, and returns the programs' process
+// ids.
 func (s *supervision) ready(n int) (pids []int) {
 	s.t.Helper()
 	for len(pids) < n {
@@ -125,7 +130,8 @@ func (s *supervision) signal(sig syscall.Signal) {
 	}
 }
 
-// wait waits for the supervisor's end and returns its exit status and the rest of its output. Nothing may be left of the job.
+// wait waits for the supervisor's end and returns its exit status and the rest of its output.
+// Nothing may be left of the job.
 func (s *supervision) wait() int {
 	s.t.Helper()
 	deadline := time.After(patience)
@@ -331,7 +337,8 @@ func TestSecondInterruptKills(t *testing.T) {
 	s.wantError("dsmd: killing rank 0, rank 1, still there")
 }
 
-// TestEchoOfASignal: the same signal twice in a row, as timeout(1) sends it, leaves the programs their grace.
+// TestEchoOfASignal: the same signal twice in a row, as timeout(1) sends it, leaves the programs
+// their grace.
 func TestEchoOfASignal(t *testing.T) {
 	s := newSupervisor(Config{Grace: time.Hour}, &plan{})
 	s.answer(syscall.SIGTERM)
@@ -347,7 +354,8 @@ func TestEchoOfASignal(t *testing.T) {
 }
 
 func TestIgnoredHangupStaysIgnored(t *testing.T) {
-	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs see.
+	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs
+	// see.
 	s := supervise(t, job{Nodes: 1, Program: play("hello")})
 	s.wantStatus(0)
 	arg, _ := json.Marshal(job{Nodes: 1, Program: []string{"sh", "-c", `trap 'echo usr; exit 0' USR1; echo ready $$; while :; do read x || sleep 0.01; done`}})
@@ -390,7 +398,8 @@ func TestDeadDaemonEndsTheJob(t *testing.T) {
 	s.wantError("[dsmd 1] daemon is up\n")
 }
 
-// The daemons that give up because a peer was killed, and the programs that fail because of it, do not take the blame.
+// The daemons that give up because a peer was killed, and the programs that fail because of it, do
+// not take the blame.
 func TestKilledDaemonIsBlamed(t *testing.T) {
 	s := supervise(t, job{Nodes: 3, Program: play("attach"), Daemon: "killed-at-attach"}, "FAKE_STAYS=1")
 	s.wantStatus(StatusDaemon)
@@ -469,7 +478,8 @@ func TestOnlyRankZeroReadsStandardInput(t *testing.T) {
 	}
 }
 
-// TestRanksThatGoOnAreNamed: rank 0 waits for input while the others have ended, and the user hears of it.
+// TestRanksThatGoOnAreNamed: rank 0 waits for input while the others have ended, and the user hears
+// of it.
 func TestRanksThatGoOnAreNamed(t *testing.T) {
 	arg, _ := json.Marshal(job{Nodes: 3, Program: play("cat"), Remind: time.Millisecond})
 	cmd := exec.Command(self, "play-supervisor", string(arg))
@@ -614,7 +624,8 @@ func TestPrefixer(t *testing.T) {
 	}
 }
 
-// A stream whose pipe somebody outside the job holds open ends when it is told to, with all that was written.
+// A stream whose pipe somebody outside the job holds open ends when it is told to, with all that
+// was written.
 func TestHurriedStreamIsDrained(t *testing.T) {
 	var out bytes.Buffer
 	st, w, err := newStream("> ", &sink{to: &out})

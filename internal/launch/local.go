@@ -33,16 +33,17 @@ type local struct {
 	path      string // of the program
 	endpoints *endpoints
 
-	mu        sync.Mutex // taken before a process's
-	guard     *guard     // guarded by mu; nil before open
-	processes []*process // guarded by mu. A new process is added under the lock that it was started under
+	mu    sync.Mutex // taken before a process's
+	guard *guard     // guarded by mu; nil before open
+	// processes: guarded by mu. A new process is added under the lock that it was started under.
+	processes []*process
 }
 
-// newLocal makes the machine that this process runs on. Its events go to post, which does not block, and what the children print to
-// the sinks.
+// newLocal makes the machine that this process runs on. Its events go to post, which does not
+// block, and what the children print to the sinks.
 //
-// It is for a process that does nothing else: it becomes the subreaper of its descendants, and at the end kills and reaps every
-// child of the process.
+// It is for a process that does nothing else: it becomes the subreaper of its descendants, and at
+// the end kills and reaps every child of the process.
 func newLocal(commands Commands, address string, post func(event), stdout, stderr *sink) *local {
 	l := &local{
 		commands: commands, address: address, post: post, stdout: stdout, stderr: stderr,
@@ -93,12 +94,12 @@ func (l *local) open(order openOrder) {
 
 func (l *local) prepare(order openOrder) (addresses []string, status int, err error) {
 	if order.Dir != "" {
-		if err := os.Chdir(order.Dir); err != nil {
+		if err := os.Chdir(string(order.Dir)); err != nil {
 			return nil, StatusSystem, fmt.Errorf("launch: the working directory: %w: make it there too, or name another with --dir", err)
 		}
 	}
-	if l.path, err = exec.LookPath(order.Program); err != nil {
-		status, err := lookFailure(order.Program, err)
+	if l.path, err = exec.LookPath(string(order.Program)); err != nil {
+		status, err := lookFailure(string(order.Program), err)
 		return nil, status, err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -121,7 +122,8 @@ func (l *local) prepare(order openOrder) (addresses []string, status int, err er
 	return l.endpoints.addresses, 0, nil
 }
 
-// start starts the children. Each start takes the time of a fork and an exec; the processes come up concurrently.
+// start starts the children. Each start takes the time of a fork and an exec; the processes come up
+// concurrently.
 func (l *local) start(order startOrder, stdin input) {
 	defer stdin.close()
 	for i, child := range order.Children {
@@ -139,13 +141,14 @@ func (l *local) start(order startOrder, stdin input) {
 	l.endpoints.close()
 }
 
-// canStart says whether an order that came from elsewhere makes sense: the machine is open, and the nodes are its own.
+// canStart reports whether an order that came from elsewhere makes sense: the machine is open, and
+// the nodes are its own.
 func (l *local) canStart(order startOrder) bool {
 	if l.endpoints == nil || len(order.Children) > maxAgentChildren {
 		return false
 	}
 	for _, c := range order.Children {
-		if !slices.Contains(l.endpoints.nodes, c.Node) || c.ID.Role != daemon && (c.ID.Role != program || len(c.Args) == 0) {
+		if !slices.Contains(l.endpoints.nodes, c.Node) || c.ID.Role != daemon && (c.ID.Role != program || len(order.Command) == 0) {
 			return false
 		}
 	}
@@ -170,7 +173,8 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 		if err != nil {
 			return nil, err
 		}
-		// A daemon has nothing to say on its standard output; if it does, it must not look like a program's.
+		// A daemon has nothing to say on its standard output; if it does, it must not look like a
+		// program's.
 		stdout = l.stderr
 	} else {
 		p.cmd = l.programCommand(order, child)
@@ -196,12 +200,13 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 }
 
 func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {
-	cmd := &exec.Cmd{Path: l.path, Args: child.Args}
+	cmd := &exec.Cmd{Path: l.path, Args: order.Command}
 	cmd.Env = append(append(append(os.Environ(), order.Env...), child.Env...), EnvSocket+"="+l.endpoints.socket(child.Node))
 	return cmd
 }
 
-// daemonCommand gives a process a daemon's command line. The caller closes the files, once the daemon has them or after an error.
+// daemonCommand gives a process a daemon's command line. The caller closes the files, once the
+// daemon has them or after an error.
 func (l *local) daemonCommand(p *process, child childOrder) (files []*os.File, err error) {
 	cmd := command(append(append([]string(nil), l.commands.Daemon...), child.Args...))
 	p.cmd = cmd
@@ -249,8 +254,8 @@ func inMemory(s secretFile) (*os.File, error) {
 	return f, nil
 }
 
-// command is a command line without a search for the program: the daemon and the guard are this very executable,
-// wherever it is, also when its file has been deleted since (as `go run` does).
+// command is a command line without a search for the program: the daemon and the guard are this
+// very executable, wherever it is, also when its file has been deleted since (as `go run` does).
 func command(line []string) *exec.Cmd {
 	return &exec.Cmd{Path: line[0], Args: append([]string(nil), line...)}
 }
@@ -271,12 +276,14 @@ func (l *local) watch(p *process) {
 	case <-timer.C:
 	case <-l.hurried:
 	}
-	p.reap()
+	p.signal(unix.SIGKILL)
+	// The guard lets go of the group while its leader is a zombie, so that its id is nobody else's.
 	l.mu.Lock()
 	if l.guard != nil {
 		l.guard.remove(p.pid)
 	}
 	l.mu.Unlock()
+	p.reap()
 	l.reapOrphans()
 	l.post(event{Kind: childReaped, Child: p.id})
 }
@@ -301,7 +308,8 @@ func (l *local) signal(id childID, sig syscall.Signal) {
 	}
 }
 
-// ask looks for a daemon that is ending, or has ended without our having said so yet: one that was killed, or else any.
+// ask looks for a daemon that is ending, or has ended without our having said so yet: one that was
+// killed, or else any.
 func (l *local) ask() {
 	answer := event{Kind: suspected}
 	for _, p := range l.all(daemon) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +20,12 @@ import (
 	"dsmd/internal/certs"
 )
 
-// Meeting is how processes that a batch system has started on the machines of a job find each other: one of them is the launcher, and writes
-// a file into a directory that all share; the others read it, connect, and become agents. The file is for its owner alone, and has all that is
-// needed to prove that one belongs: an authority and a certificate that were made for this job. Everything after it is encrypted.
+// Meeting is how processes that a batch system has started on the machines of a job find each
+// other: one of them is the launcher, and writes a file into a directory that all share; the others
+// read it, connect, and become agents. The file is for its owner alone, and has all that is needed
+// to prove that one belongs: an authority and a certificate that were made for this job. Everything
+// after it is encrypted. A file that somebody else may have written is not believed: its writer
+// would run programs as the user who reads it.
 type Meeting struct {
 	Dir  string // shared by all machines, for this user alone; made if need be
 	Name string // of the job among the user's: letters, digits, '-' and '.'
@@ -37,21 +39,14 @@ type Meeting struct {
 const DefaultMeetingTimeout = 5 * time.Minute
 
 const (
-	// lookAgain is the time between two looks for the meeting's file: little, against what network file systems take to show it.
+	// lookAgain is the time between two looks for the meeting's file: little, against what network
+	// file systems take to show it.
 	lookAgain = 50 * time.Millisecond
 	// dialTime bounds the attempt to reach the launcher at one of its addresses.
 	dialTime = 5 * time.Second
 	// maxTaskLine bounds the first line of a connection, in bytes.
 	maxTaskLine = 512
 )
-
-// invitation is what the file says.
-type invitation struct {
-	Addresses []string `json:"addresses"` // of the launcher
-	Authority []byte   `json:"authority"`
-	Cert      []byte   `json:"cert"`
-	Key       []byte   `json:"key"`
-}
 
 // File is where the launcher says how it is found.
 func (m *Meeting) File() string { return filepath.Join(m.Dir, m.Name) }
@@ -63,8 +58,8 @@ func (m *Meeting) timeout() time.Duration {
 	return m.Timeout
 }
 
-// Attend is the life of one of the processes: it finds the launcher and serves it as an agent. task is this process's place among them, from 0; name is
-// that of its machine.
+// Attend is the life of one of the processes: it finds the launcher and serves it as an agent. task
+// is this process's place among them, from 0; name is that of its machine.
 func (m *Meeting) Attend(task int, name string, cfg AgentConfig) error {
 	ctx, cancel := context.WithTimeout(context.Background(), m.timeout())
 	defer cancel()
@@ -86,7 +81,7 @@ func (m *Meeting) Attend(task int, name string, cfg AgentConfig) error {
 func (m *Meeting) find(ctx context.Context) (net.Conn, error) {
 	var last error
 	for {
-		inv, err := readInvitation(m.File())
+		inv, err := m.readInvitation()
 		if err == nil {
 			conn, err := inv.dial(ctx)
 			if err == nil {
@@ -104,23 +99,13 @@ func (m *Meeting) find(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-func readInvitation(path string) (inv invitation, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return inv, err
-	}
-	if err := json.Unmarshal(text, &inv); err != nil {
-		return inv, fmt.Errorf("%s: %w", path, err)
-	}
-	return inv, nil
-}
-
 func (inv *invitation) dial(ctx context.Context) (net.Conn, error) {
 	config, err := inv.config()
 	if err != nil {
 		return nil, err
 	}
-	// The launcher is known by its certificate, not by name. VerifyConnection checks that the authority has signed it.
+	// The launcher is known by its certificate, not by name. VerifyConnection checks that the
+	// authority has signed it.
 	config.InsecureSkipVerify = true
 	var failures []error
 	for _, addr := range inv.Addresses {
@@ -189,26 +174,8 @@ func (m *Meeting) hold() (*host, error) {
 	return h, nil
 }
 
-// invite writes the file. It is there whole or not at all, and replaces that of an earlier job.
-func (m *Meeting) invite(inv *invitation) error {
-	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
-		return fmt.Errorf("launch: the directory of the meeting: %w: name another that all machines share with --meet", err)
-	}
-	f, err := os.CreateTemp(m.Dir, m.Name+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("launch: the file of the meeting: %w: name another directory that all machines share with --meet", err)
-	}
-	_, err = f.Write(mustEncode(inv))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), m.File())
-	}
-	if err != nil {
-		return fmt.Errorf("launch: the file of the meeting: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
-}
-
-// ownAddresses are the addresses by which other machines may reach this one; on a machine that nobody reaches, its own.
+// ownAddresses are the addresses by which other machines may reach this one; on a machine that
+// nobody reaches, its own.
 func ownAddresses(port int) (list []string, err error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -236,7 +203,8 @@ func (h *host) receive() {
 	}
 }
 
-// welcome finds out which task has come. One that says nothing of use is sent away: whoever comes has no more than found the port, so far.
+// welcome finds out which task has come. One that says nothing of use is sent away: whoever comes
+// has no more than found the port, so far.
 func (h *host) welcome(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(dialTime))
 	from := bufio.NewReaderSize(conn, maxTaskLine)
@@ -270,7 +238,8 @@ func (h *host) missing() string {
 func (h *host) close() {
 	h.once.Do(func() {
 		h.listener.Close()
-		_ = os.Remove(h.meeting.File()) // another job of the name may have replaced it, which it does not survive either way
+		// another job of the name may have replaced it, which it does not survive either way
+		_ = os.Remove(h.meeting.File())
 	})
 }
 
@@ -289,7 +258,8 @@ type lateLink struct {
 	late bool      // conn did not come in time; guarded by mu
 }
 
-// arrive says that the connection is there. It returns false if there was one already, or nobody wants it any more.
+// arrive says that the connection is there. It returns false if there was one already, or nobody
+// wants it any more.
 func (l *lateLink) arrive(conn net.Conn, from io.Reader, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,8 +274,8 @@ func (l *lateLink) arrive(conn net.Conn, from io.Reader, name string) bool {
 // errLate: a task has not come in time.
 var errLate = errors.New("launch: the task has not come")
 
-// arrived waits for the connection. The reader and the writer both do: when one finds it late, and cuts the link for that,
-// the other says the same.
+// arrived waits for the connection. The reader and the writer both do: when one finds it late, and
+// cuts the link for that, the other says the same.
 func (l *lateLink) arrived() error {
 	timer := time.NewTimer(l.patience)
 	defer timer.Stop()
@@ -372,7 +342,8 @@ func (l *lateLink) explain(err error, greeted bool) (string, int) {
 	}
 }
 
-// runMeeting is Run for the launcher of a meeting. Its own task is an agent like the others, a process beside it.
+// runMeeting is Run for the launcher of a meeting. Its own task is an agent like the others, a
+// process beside it.
 func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 	h, err := cfg.Meeting.hold()
 	if err != nil {

@@ -69,7 +69,7 @@ func TestMeetingReplacesAnOlder(t *testing.T) {
 // TestMeetingThatNobodyComesTo: who is missing is said, and nothing stays.
 func TestMeetingThatNobodyComesTo(t *testing.T) {
 	dir := t.TempDir()
-	s := supervise(t, job{Meet: dir, Tasks: 3, Program: play("hello")})
+	s := supervise(t, job{Meet: dir, Tasks: 3, Alone: 5 * time.Second, Program: play("hello")})
 	s.wantStatus(StatusSystem)
 	s.wantError("missing are 1, 2; was each started with dsmd run")
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -90,7 +90,8 @@ func TestLostLauncher(t *testing.T) {
 	gone(t, pids)
 }
 
-// TestLateLinkSaysWhy: the writer may be the first to find that nobody comes, and cuts the link. The reader's error is the one that is shown.
+// TestLateLinkSaysWhy: the writer may be the first to find that nobody comes, and cuts the link.
+// The reader's error is the one that is shown.
 func TestLateLinkSaysWhy(t *testing.T) {
 	l := &lateLink{patience: time.Millisecond, come: make(chan struct{}), ended: make(chan struct{})}
 	if _, err := l.Write(nil); !errors.Is(err, errLate) {

@@ -10,9 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In a job that goes on when something is lost (Config.Survive) the launcher tells its daemons who is. A node that is lost they notice themselves, most often, and
-// sooner. But not while they are still looking for each other; and that a program has died, or that none came, only its own daemon could
-// say, which cannot know that it will not be started again. Each daemon inherits a pipe, and reads lines, "node 2" or "rank 3".
+// In a job that goes on when something is lost (Config.Survive) the launcher tells its daemons who
+// is. A node that is lost they notice themselves, most often, and sooner. But not while they are
+// still looking for each other; and that a program has died, or that none came, only its own daemon
+// could say, which cannot know that it will not be started again. Each daemon inherits a pipe, and
+// reads lines, "node 2" or "rank 3".
 
 // News is who is told what the launcher says to a daemon.
 type News struct {
@@ -20,7 +22,8 @@ type News struct {
 	Rank func(rank int) // a program is lost, with its daemon or alone
 }
 
-// Read reads the news until there will be none any more. What makes no sense is ignored: the launcher is of the same version.
+// Read reads the news until there will be none any more. What makes no sense is ignored: the
+// launcher is of the same version.
 func (n News) Read(from io.Reader) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		what, number, _ := strings.Cut(lines.Text(), " ")
@@ -38,8 +41,9 @@ func (n News) Read(from io.Reader) {
 // newsOf are the words for what is lost.
 var newsOf = map[role]string{daemon: "node", program: "rank"}
 
-// tell lets a daemon know who is lost, without ever waiting for it. The pipe has room for the news of thousands; a daemon that reads none of them
-// stands still, nobody can wait for it, and it is killed.
+// tell lets a daemon know who is lost, without ever waiting for it. The pipe has room for the news
+// of thousands; a daemon that reads none of them stands still, nobody can wait for it, and it is
+// killed.
 func (p *process) tell(who childID) {
 	line := fmt.Appendf(nil, "%s %d\n", newsOf[who.Role], who.Index)
 	raw, err := p.news.SyscallConn()

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reapOrphans reaps processes of the job that became children of this one because their parent died, so that they do
-// not pile up as zombies during a long job. The job's own processes are left to local.watch; they hide orphans behind
-// them only until it has reaped them.
+// reapOrphans reaps processes of the job that became children of this one because their parent
+// died, so that they do not pile up as zombies during a long job. The job's own processes are left
+// to local.watch; they hide orphans behind them only until it has reaped them.
 func (l *local) reapOrphans() {
 	// Nothing is started meanwhile, so every process of our own is known.
 	l.mu.Lock()
@@ -28,7 +28,8 @@ func (l *local) reapOrphans() {
 	}
 }
 
-// isOwnLocked tells the job's own processes from orphans. The guard, and before it is known everything, counts as own.
+// isOwnLocked tells the job's own processes from orphans. The guard, and before it is known
+// everything, counts as own.
 func (l *local) isOwnLocked(pid int) bool {
 	if l.guard == nil || pid == l.guard.cmd.Process.Pid {
 		return true
@@ -41,9 +42,10 @@ func (l *local) isOwnLocked(pid int) bool {
 	return false
 }
 
-// endOrphans kills and reaps every child of this process, and what becomes its child by that, until there is none
-// or the deadline has come: only a process in uninterruptible sleep or one that forks without end is left then.
-// Preconditions: all children of the job have been reaped and the guard was dismissed.
+// endOrphans kills and reaps every child of this process, and what becomes its child by that, until
+// there is none or the deadline has come: only a process in uninterruptible sleep or one that forks
+// without end is left then. Preconditions: all children of the job have been reaped and the guard
+// was dismissed.
 func endOrphans(deadline time.Time) (left int) {
 	for {
 		for {
@@ -65,7 +67,8 @@ func endOrphans(deadline time.Time) (left int) {
 		for _, pid := range children {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		// The killed need a moment to die. This is the end of a job that left something behind, not its normal end.
+		// The killed need a moment to die. This is the end of a job that left something behind, not
+		// its normal end.
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -111,9 +114,10 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// exiting reports whether a child of this process has begun to exit, or has, and how. The kernel notes both before it closes the
-// process's descriptors, so whoever has seen its connection end finds them; and it may be a while, for the memory has to be given
-// back, before the process can be waited for.
+// exiting reports whether a child of this process has begun to exit, or has, and how. The kernel
+// notes both before it closes the process's descriptors, so whoever has seen its connection end
+// finds them; and it may be a while, for the memory has to be given back, before the process can be
+// waited for.
 func exiting(pid int) (exit, bool) {
 	const pfExiting = 0x4
 	fields := stat(pid)

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLineBytes bounds what is kept of a line whose end has not come yet. A longer line is passed on in
-// pieces of this size, each with the prefix, so a program that never writes a newline costs no memory.
+// maxLineBytes bounds what is kept of a line whose end has not come yet. A longer line is passed on
+// in pieces of this size, each with the prefix, so a program that never writes a newline costs no
+// memory.
 const maxLineBytes = 64 << 10
 
-// maxDrainBytes bounds what is read from a pipe whose writers are all dead, or should be: the largest
-// capacity a pipe can have without privilege (/proc/sys/fs/pipe-max-size).
+// maxDrainBytes bounds what is read from a pipe whose writers are all dead, or should be: the
+// largest capacity a pipe can have without privilege (/proc/sys/fs/pipe-max-size).
 const maxDrainBytes = 1 << 20
 
 // sink is where the lines of several streams come together. Lines stay whole.
@@ -35,6 +36,31 @@ func (s *sink) write(lines []byte) error {
 	return s.err
 }
 
+// newSinks makes the sinks of two outputs: one and the same if both are the same file, as behind
+// 2>&1. Two that write to one pipe would break each other's lines: the kernel keeps no write whole
+// that is longer than PIPE_BUF.
+func newSinks(stdout, stderr io.Writer) (*sink, *sink) {
+	out := &sink{to: stdout}
+	if sameOutput(stdout, stderr) {
+		return out, out
+	}
+	return out, &sink{to: stderr}
+}
+
+// sameOutput reports whether two writers are the same, or files that are.
+func sameOutput(a, b io.Writer) bool {
+	f, isFile := a.(*os.File)
+	g, isFileToo := b.(*os.File)
+	if !isFile || !isFileToo {
+		// writers of a type that cannot be compared are not the same, as in os/exec
+		defer func() { _ = recover() }()
+		return a == b
+	}
+	one, err := f.Stat()
+	other, otherErr := g.Stat()
+	return err == nil && otherErr == nil && os.SameFile(one, other)
+}
+
 // prefixer cuts a stream into lines and puts a prefix before each.
 type prefixer struct {
 	prefix string
@@ -42,8 +68,8 @@ type prefixer struct {
 	out    []byte // scratch: the finished lines of one call of add
 }
 
-// add takes the next bytes of the stream and returns the lines that they finish. The result is valid until
-// the next call.
+// add takes the next bytes of the stream and returns the lines that they finish. The result is
+// valid until the next call.
 func (p *prefixer) add(b []byte) []byte {
 	p.out = p.out[:0]
 	for len(b) > 0 {
@@ -109,8 +135,8 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// pump copies until the end of the stream, or until hurryUp and the pipe is empty. When the sink fails it goes
-// on reading, so that the child does not block on a full pipe, and calls lost once.
+// pump copies until the end of the stream, or until hurryUp and the pipe is empty. When the sink
+// fails it goes on reading, so that the child does not block on a full pipe, and calls lost once.
 func (s *stream) pump(lost func(error)) {
 	defer s.from.Close()
 	var reported bool
@@ -138,7 +164,8 @@ func (s *stream) pump(lost func(error)) {
 	pass(s.lines.rest())
 }
 
-// drain reads what is left in the pipe, without waiting. Read would refuse to: the deadline has passed.
+// drain reads what is left in the pipe, without waiting. Read would refuse to: the deadline has
+// passed.
 func (s *stream) drain(buf []byte, pass func([]byte)) {
 	raw, err := s.from.SyscallConn()
 	if err != nil {
@@ -159,6 +186,6 @@ func (s *stream) drain(buf []byte, pass func([]byte)) {
 	})
 }
 
-// hurryUp ends the stream at the end of what is in the pipe now. It is for a pipe that a process outside the
-// job holds open.
+// hurryUp ends the stream at the end of what is in the pipe now. It is for a pipe that a process
+// outside the job holds open.
 func (s *stream) hurryUp() { _ = s.from.SetReadDeadline(aLongTimeAgo) }

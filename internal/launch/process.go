@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linger is how long the rest of a process group may go on writing after its leader has ended, for things
-// like a shell's `> >(tee log)`, before the group is killed.
+// linger is how long the rest of a process group may go on writing after its leader has ended, for
+// things like a shell's `> >(tee log)`, before the group is killed.
 const linger = time.Second
 
 // aLongTimeAgo is a deadline that has passed.
@@ -28,8 +28,10 @@ type process struct {
 	silent  chan struct{} // closed when all streams have ended
 	news    *os.File      // where a daemon is told who is lost; nil: it is not
 
-	mu     sync.Mutex
-	reaped bool // the group was killed, and the leader waited for; its id may be a stranger's now. Guarded by mu
+	mu sync.Mutex
+	// reaped: the group was killed, and the leader waited for; its id may be a stranger's now.
+	// Guarded by mu.
+	reaped bool
 }
 
 // signal sends sig to every process of the group, if that still exists.
@@ -52,16 +54,36 @@ func (p *process) reap() {
 	_ = p.news.Close() // a nil file says that it is invalid
 }
 
-// exists says whether the process id is still the process's own.
+// exists reports whether the process id is still the process's own.
 func (p *process) exists() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.reaped
 }
 
-// awaitStop waits until all threads of a process that was sent SIGSTOP have stopped, or it has ended.
+// awaitStop waits until all threads of a process that was sent SIGSTOP have stopped, or it has
+// ended.
 func (p *process) awaitStop() {
 	for unix.Waitid(unix.P_PID, p.pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// endsWithin reports whether a child ends in time, and leaves it a zombie: until it is waited for
+// its number, and that of its group, are no stranger's. Preconditions: nobody waits for it
+// meanwhile.
+func endsWithin(pid int, patience time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		_, _, _ = peekExit(unix.P_PID, pid, 0) // the only error is that there is no such child
+		close(ended)
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
@@ -75,8 +97,8 @@ func (p *process) forward(lost func(error)) {
 	close(p.silent)
 }
 
-// starter starts processes from one thread that lives until stop: the parent-death signal of a child is sent
-// when the thread that forked it ends (prctl(2), PR_SET_PDEATHSIG).
+// starter starts processes from one thread that lives until stop: the parent-death signal of a
+// child is sent when the thread that forked it ends (prctl(2), PR_SET_PDEATHSIG).
 type starter struct {
 	work chan func()
 	done sync.WaitGroup
@@ -108,8 +130,8 @@ func (s *starter) stop() {
 	s.done.Wait()
 }
 
-// connect makes pipes for the outputs of a process that is not started yet, which lead to the given sinks. The result are the
-// process's ends, to be closed once it has them.
+// connect makes pipes for the outputs of a process that is not started yet, which lead to the given
+// sinks. The result are the process's ends, to be closed once it has them.
 func (p *process) connect(prefix string, stdout, stderr *sink) (ends []*os.File, err error) {
 	for _, to := range []*sink{stdout, stderr} {
 		st, w, err := newStream(prefix, to)

@@ -6,17 +6,21 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"dsmd/internal/certs"
 )
 
-// keyValidity is for how long the certificates of a job are good: longer than any job, and they are nowhere but in the memory of its daemons.
+// keyValidity is for how long the certificates of a job are good: longer than any job, and they are
+// nowhere but in the memory of its daemons.
 const keyValidity = certs.NodeValidity
 
-// protect decides how the nodes' connections are protected. The result are flags for all daemons, and the files of each node.
+// protect decides how the nodes' connections are protected. The result are flags for all daemons,
+// and the files of each node.
 //
-// Connections that stay on a machine are plain. For those that do not an authority and certificates are made that serve this job alone; the
-// hosts get them through ssh, and daemons as files in memory.
+// Nodes whose connections stay on a machine, or may be plain, know each other by a secret. For
+// others an authority and certificates are made. Both serve this job alone; the hosts get them
+// through ssh, and daemons as files in memory, which no other user can read.
 func (cfg *Config) protect(p *plan, peers []string) (flags []string, keys [][]secretFile, err error) {
 	loopbacks := 0
 	for _, addr := range peers {
@@ -26,17 +30,22 @@ func (cfg *Config) protect(p *plan, peers []string) (flags []string, keys [][]se
 	}
 	switch {
 	case loopbacks == len(peers):
-		return nil, nil, nil
+		return nil, jobSecret(len(peers)), nil
 	case loopbacks > 0:
 		return nil, nil, fmt.Errorf("launch: the nodes listen at %v: other machines cannot reach a loopback address; name each host as the others know it, or the nodes' network with --data-network", peers)
 	case cfg.Remote.Insecure:
-		return []string{"--insecure"}, nil, nil
+		return []string{"--insecure"}, jobSecret(len(peers)), nil
 	}
 	keys, err = jobKeys(p.token, len(peers))
 	if err != nil {
 		return nil, nil, fmt.Errorf("launch: making the certificates of the job: %w", err)
 	}
 	return nil, keys, nil
+}
+
+// jobSecret makes a secret for all nodes.
+func jobSecret(nodes int) [][]secretFile {
+	return slices.Repeat([][]secretFile{{{Flag: "--secret-file", Content: certs.NewSecret()}}}, nodes)
 }
 
 // jobKeys makes an authority for a cluster, and what each node needs.
@@ -75,7 +84,7 @@ func nodeKeys(authority *certs.Authority, dir string, id int) ([]secretFile, err
 	return files, nil
 }
 
-// onLoopback says whether an address can only be reached from its own machine.
+// onLoopback reports whether an address can only be reached from its own machine.
 func onLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

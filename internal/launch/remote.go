@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -11,8 +12,8 @@ import (
 	"syscall"
 )
 
-// maxOrders bounds the orders that wait to be sent to a machine. A machine that leaves so many waiting has stopped reading, and is
-// given up. There are few in a job, apart from signals.
+// maxOrders bounds the orders that wait to be sent to a machine. A machine that leaves so many
+// waiting has stopped reading, and is given up. There are few in a job, apart from signals.
 const maxOrders = 1024
 
 // remote is a machine at the other end of a connection, where an agent does what it is told.
@@ -27,12 +28,14 @@ type remote struct {
 	outputs        sync.WaitGroup
 	out, err       *incoming
 
-	mu       sync.Mutex
-	nodes    int                // that open was told of; guarded by mu
-	due      map[eventKind]int  // how often the agent may still report what is not about a child; guarded by mu
+	mu    sync.Mutex
+	nodes int // that open was told of; guarded by mu
+	// due: how often the agent may still report what is not about a child; guarded by mu.
+	due      map[eventKind]int
 	children map[childID]status // that start was told of; guarded by mu
 	isOpen   bool               // opened was reported; guarded by mu
-	reported bool               // finished or lost was reported, and nothing more will be; guarded by mu
+	// reported: finished or lost is about to be reported, and nothing more will be; guarded by mu.
+	reported bool
 }
 
 // status is how far a child is, as its agent has reported.
@@ -48,14 +51,18 @@ const (
 type link interface {
 	io.Reader
 	io.Writer
-	// cut ends the connection. What the agent has started ends with it. It may be called at any time, and again.
+	// cut ends the connection. What the agent has started ends with it. It may be called at any
+	// time, and again.
 	cut()
-	// wait returns when nothing is left of the connection, after cut, on this machine; soon, whatever the other side does.
+	// wait returns when nothing is left of the connection, after cut, on this machine; soon,
+	// whatever the other side does.
 	wait()
-	// machine is the name that the machine at the other end has given itself; "" if it was asked for by name.
+	// machine is the name that the machine at the other end has given itself; "" if it was asked
+	// for by name.
 	machine() string
-	// explain says, once the connection has ended, why it did and what to do about it, and the exit status for a job that could not be
-	// started because of that. greeted says whether the agent was heard at all.
+	// explain says, once the connection has ended, why it did and what to do about it, and the exit
+	// status for a job that could not be started because of that. greeted: whether the agent
+	// was heard at all.
 	explain(err error, greeted bool) (why string, status int)
 }
 
@@ -65,7 +72,8 @@ type frame struct {
 	body []byte
 }
 
-// newRemote makes a machine whose reports go to post, which does not block, and what the children print to the sinks.
+// newRemote makes a machine whose reports go to post, which does not block, and what the children
+// print to the sinks.
 func newRemote(name string, post func(event), stdout, stderr *sink) *remote {
 	r := &remote{
 		name: name, stdout: stdout, stderr: stderr,
@@ -90,9 +98,11 @@ func (r *remote) connect(l link, version string) {
 		credit frameKind
 	}{{r.out, r.stdout, frameStdoutCredit}, {r.err, r.stderr, frameStderrCredit}} {
 		r.outputs.Go(func() {
+			said := false // there is room for one report of each output
 			o.from.drain(true, func(lines []byte) {
-				if err := o.to.write(lines); err != nil {
-					r.sayOutputLost(err)
+				if err := o.to.write(lines); err != nil && !said {
+					said = true
+					r.report(event{Kind: outputLost, Err: err.Error()})
 				}
 			}, func(n int) { r.put(frame{o.credit, encodeCredit(n)}) })
 		})
@@ -143,7 +153,13 @@ func (e *versionError) Error() string {
 	return fmt.Sprintf("its dsmd is another version: it is %s there and %s here; install the same on both, or name the right one with --remote-dsmd", e.there, e.here)
 }
 
-// converse reads what the agent says until the connection ends. The error is nil if everything was said.
+// partedError is why an agent says that it has ended.
+type partedError string
+
+func (e partedError) Error() string { return "its dsmd has ended: " + string(e) }
+
+// converse reads what the agent says until the connection ends. The error is nil if everything was
+// said.
 func (r *remote) converse(version string) (greeted bool, err error) {
 	from := bufio.NewReader(r.link)
 	there, err := readGreeting(from, func(line string) {
@@ -152,8 +168,8 @@ func (r *remote) converse(version string) (greeted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if there != version {
-		return true, &versionError{version, there}
+	if here := spoken(version); there != here {
+		return true, &versionError{here, there}
 	}
 	for {
 		kind, body, err := readFrame(from)
@@ -166,7 +182,7 @@ func (r *remote) converse(version string) (greeted bool, err error) {
 	}
 }
 
-// take deals with a frame, and says whether it was the last.
+// take handles a frame, and reports whether it was the last.
 func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 	switch kind {
 	case frameEvent:
@@ -188,6 +204,9 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 
 // pass reports an event of the agent's.
 func (r *remote) pass(e event) (done bool, err error) {
+	if e.Kind == parted {
+		return false, partedError(e.Err)
+	}
 	if e.Kind == opened && r.link.machine() != "" {
 		r.name, e.Name = r.link.machine(), r.link.machine()
 	}
@@ -205,7 +224,8 @@ func (r *remote) pass(e event) (done bool, err error) {
 	return false, nil
 }
 
-// admit says whether an event makes sense now. So the supervisor gets no more of them than it has room for, and none about others' children.
+// admit reports whether an event makes sense now. So the supervisor gets no more of them than it
+// has room for, and none about others' children.
 func (r *remote) admit(e event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +255,7 @@ func (r *remote) admit(e event) bool {
 	return r.due[e.Kind] >= 0
 }
 
-// badAddress says whether an address can be no node's. They become a list, separated by commas.
+// badAddress reports whether an address can be no node's. They become a list, separated by commas.
 func badAddress(addr string) bool {
 	_, err := netip.ParseAddrPort(addr)
 	return err != nil
@@ -251,21 +271,23 @@ func (r *remote) expect(kind eventKind) {
 // end makes the machine's last report.
 func (r *remote) end(greeted bool, err error) {
 	last := event{Kind: finished}
-	if err != nil {
+	var said partedError
+	switch {
+	case errors.As(err, &said):
+		last = event{Kind: lost, Status: StatusDaemon, Err: fmt.Sprintf("launch: on %s: %v", r.name, said)}
+	case err != nil:
 		why, status := r.link.explain(err, greeted)
 		last = event{Kind: lost, Status: status, Err: fmt.Sprintf("launch: on %s: %s", r.name, why)}
 	}
 	r.outputs.Wait()
 	r.link.wait()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.reported = true
 	close(r.orders)
+	r.mu.Unlock()
+	// Without the lock: whoever takes reports gives orders, too.
 	r.report(last)
 }
-
-// sayOutputLost is for both outputs. There is room for both reports.
-func (r *remote) sayOutputLost(err error) { r.report(event{Kind: outputLost, Err: err.Error()}) }
 
 func (r *remote) open(o openOrder) {
 	r.mu.Lock()
@@ -276,14 +298,29 @@ func (r *remote) open(o openOrder) {
 }
 
 func (r *remote) start(o startOrder, in input) {
+	body := mustEncode(order{Start: &o})
+	if len(body) > maxFrameBytes {
+		in.close()
+		r.refuse(o, fmt.Errorf("launch: on %s: the command line and environment of the programs make an order of %d bytes, of at most %d, and are more than the kernel takes: %s",
+			r.name, len(body), maxFrameBytes, inAFile))
+		return
+	}
 	r.mu.Lock()
 	for _, c := range o.Children {
 		r.children[c.ID] = statusBegun
 	}
 	r.mu.Unlock()
-	r.order(order{Start: &o})
+	r.put(frame{frameOrder, body})
 	if in.file != nil {
 		go r.feed(in)
+	}
+}
+
+// refuse says why nothing can be started, as a machine does that has tried.
+func (r *remote) refuse(o startOrder, err error) {
+	r.report(event{Kind: failed, Status: StatusSystem, Err: err.Error()})
+	for _, c := range o.Children {
+		r.report(event{Kind: childReaped, Child: c.ID})
 	}
 }
 

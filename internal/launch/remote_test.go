@@ -56,7 +56,8 @@ func TestRemoteDirectoryAndEnvironment(t *testing.T) {
 	}
 }
 
-// TestRemoteRefusals: a job that cannot start says which host is to blame and what to do, and leaves nothing behind.
+// TestRemoteRefusals: a job that cannot start says which host is to blame and what to do, and
+// leaves nothing behind.
 func TestRemoteRefusals(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -69,7 +70,9 @@ func TestRemoteRefusals(t *testing.T) {
 		{"no dsmd", job{Hosts: []string{"without-dsmd", "host-a"}, Program: play("hello")}, StatusSystem,
 			[]string{"on without-dsmd: there is no dsmd", "--remote-dsmd"}},
 		{"other version", job{Hosts: []string{"host-a", "other"}, Program: play("hello")}, StatusSystem,
-			[]string{"on other: its dsmd is another version: it is 2 there and 1 here"}},
+			[]string{"on other: its dsmd is another version: it is 2, orders 2 there and 1, orders 2 here"}},
+		{"other orders", job{Hosts: []string{"host-of-old"}, Program: play("hello")}, StatusSystem,
+			[]string{"on host-of-old: its dsmd is another version: it is 1 there and 1, orders 2 here"}},
 		{"nonsense", job{Hosts: []string{"host-babbles"}, Program: play("hello")}, StatusSystem, []string{"on host-babbles: ", errFrame.Error()}},
 		{"no program", job{Hosts: []string{"host-a", "host-b"}, Program: []string{"./nix"}}, StatusNotFound, []string{"on host-", ": ./nix: no such program"}},
 		{"no directory", job{Hosts: []string{"host-a"}, Program: play("hello"), Dir: "/nix"}, StatusSystem, []string{"on host-a: the working directory", "--dir"}},
@@ -93,7 +96,8 @@ func TestRemoteFirstFailureDecides(t *testing.T) {
 	s.wantError("dsmd: rank 2 on host-c exited with status 3: ending the other ranks\n")
 }
 
-// The daemons on other machines that give up because a peer was killed, and the programs that fail because of it, do not take the blame.
+// The daemons on other machines that give up because a peer was killed, and the programs that fail
+// because of it, do not take the blame.
 func TestRemoteKilledDaemonIsBlamed(t *testing.T) {
 	s := supervise(t, job{Hosts: []string{"host-a", "host-b", "host-c"}, Program: play("attach"), Daemon: "killed-at-attach"}, "FAKE_STAYS=1")
 	s.wantStatus(StatusDaemon)
@@ -127,8 +131,11 @@ func TestRemoteSecondInterruptKills(t *testing.T) {
 // TestInterruptWhileConnecting: a host that does not answer does not hold up Ctrl-C.
 func TestInterruptWhileConnecting(t *testing.T) {
 	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello")})
-	// The supervisor takes signals before it reaches for hosts, and their first words come through it.
-	s.awaitProcesses(5) // supervisor, two ssh, one agent, and that the guard's place is taken by nobody yet: the silent host's ssh counts
+	// The supervisor takes signals before it reaches for hosts, and their first words come through
+	// it.
+	// supervisor, two ssh, one agent, and that the guard's place is taken by nobody yet: the silent
+	// host's ssh counts
+	s.awaitProcesses(5)
 	s.signal(syscall.SIGINT)
 	s.wantStatus(128 + int(syscall.SIGINT))
 }
@@ -254,7 +261,8 @@ func TestReadHosts(t *testing.T) {
 	}
 }
 
-// FuzzAgent lets an agent hear anything. It must not fail, and only an order to open a job makes it do something; those are left out.
+// FuzzAgent lets an agent hear anything. It must not fail, and only an order to open a job makes it
+// do something; those are left out.
 func FuzzAgent(f *testing.F) {
 	frame := func(kind frameKind, body string) []byte {
 		var b bytes.Buffer
@@ -289,7 +297,7 @@ func FuzzAgent(f *testing.F) {
 // FuzzLauncher lets a launcher hear anything from an agent.
 func FuzzLauncher(f *testing.F) {
 	var b bytes.Buffer
-	_, _ = b.WriteString("noise\n" + greeting + "1\n")
+	_, _ = b.WriteString("noise\n" + greeting + spoken("1") + "\n")
 	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: opened, Addresses: []string{"127.0.0.1:1"}}))
 	_ = writeFrame(&b, frameStdout, []byte("[0] text\n"))
 	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: childEnded, Child: childID{program, 7}}))
@@ -305,7 +313,8 @@ func FuzzLauncher(f *testing.F) {
 		s := newSupervisor(cfg, p)
 		defer s.close()
 		m := newRemote("host", s.post, s.stdout, s.stderr)
-		m.connect(&scripted{Reader: bytes.NewReader(said)}, "1") // it may say everything before it is asked
+		// it may say everything before it is asked
+		m.connect(&scripted{Reader: bytes.NewReader(said)}, "1")
 		s.machines = []machine{m}
 		_, _ = s.loop()
 	})

@@ -15,13 +15,15 @@ import (
 
 // Remote says how the hosts of a job are reached.
 type Remote struct {
-	// SSH is the command that runs a command on a host, as ssh(1) does and with its options; a shell reads it. "" stands for "ssh".
+	// SSH is the command that runs a command on a host, as ssh(1) does and with its options; a
+	// shell reads it. "" stands for "ssh".
 	SSH string
 	// Dsmd is dsmd on the hosts: a path, or a name for the remote PATH. "" stands for "dsmd".
 	Dsmd string
 	// Version is this side's version, which the hosts' has to be too.
 	Version string
-	// Network is the network of the nodes' data, as a prefix like 10.0.0.0/24; "" stands for the addresses by which ssh reaches the hosts.
+	// Network is the network of the nodes' data, as a prefix like 10.0.0.0/24; "" stands for the
+	// addresses by which ssh reaches the hosts.
 	Network string
 	// Insecure allows data to travel in plain text between machines.
 	Insecure bool
@@ -32,13 +34,15 @@ type Remote struct {
 // DefaultConnectTimeout is how long ssh tries to reach a host.
 const DefaultConnectTimeout = 10 * time.Second
 
-// A host that is silent for aliveSeconds times aliveProbes is lost, in the eyes of ssh. A busy machine still answers.
+// A host that is silent for aliveSeconds times aliveProbes is lost, in the eyes of ssh. A busy
+// machine still answers.
 const aliveSeconds, aliveProbes = 10, 3
 
 // maxSaid is how many of the last lines of ssh are kept for finding out why it failed.
 const maxSaid = 20
 
-// sshArgs are what follows the ssh command, but for the host and what to run there. Nothing asks for a password: nobody could answer.
+// sshArgs are what follows the ssh command, but for the host and what to run there. Nothing asks
+// for a password: nobody could answer.
 func (r *Remote) sshArgs() []string {
 	timeout := r.ConnectTimeout
 	if timeout == 0 {
@@ -96,7 +100,8 @@ func startSSH(cfg Remote, host string, stderr *sink, starter *starter) (*sshLink
 	if dsmd == "" {
 		dsmd = "dsmd"
 	}
-	// The agent takes the place of the remote shell, so that nothing stands between it and the end of its input.
+	// The agent takes the place of the remote shell, so that nothing stands between it and the end
+	// of its input.
 	args := append(cfg.sshArgs(), "--", host, "exec "+quoted(dsmd)+" run-agent")
 	cmd := exec.Command("/bin/sh", append([]string{"-c", "exec " + ssh + ` "$@"`, "dsmd"}, args...)...)
 	l := &sshLink{host: host, remote: &cfg, cmd: cmd, ended: make(chan struct{})}
@@ -148,13 +153,12 @@ func (l *sshLink) cut() {
 		go func() {
 			defer close(l.ended)
 			// ssh ends with the agent, or is of no more use: a host that is gone says nothing.
-			timer := time.AfterFunc(flushTime, func() {
+			if !endsWithin(l.cmd.Process.Pid, flushTime) {
 				l.mu.Lock()
 				l.cutOff = true
 				l.mu.Unlock()
 				_ = unix.Kill(-l.cmd.Process.Pid, unix.SIGKILL)
-			})
-			defer timer.Stop()
+			}
 			_ = l.cmd.Wait()
 		}()
 	})
@@ -164,7 +168,8 @@ func (l *sshLink) wait() { <-l.ended }
 
 func (l *sshLink) machine() string { return "" }
 
-// sshFailed is ssh's exit status when it could not connect, lost the connection, or the remote command was killed by a signal.
+// sshFailed is ssh's exit status when it could not connect, lost the connection, or the remote
+// command was killed by a signal.
 const sshFailed = 255
 
 func (l *sshLink) explain(err error, greeted bool) (string, int) {
@@ -196,7 +201,8 @@ func (l *sshLink) explain(err error, greeted bool) (string, int) {
 	}
 }
 
-// unreachable makes advice of what ssh says when it fails. Its words are those of OpenSSH; others are passed on without advice.
+// unreachable makes advice of what ssh says when it fails. Its words are those of OpenSSH; others
+// are passed on without advice.
 func (l *sshLink) unreachable(said string) string {
 	by := l.remote.SSH
 	if by == "" {
@@ -236,7 +242,8 @@ func (l *sshLink) noAgent(status int) string {
 	}
 }
 
-// SSHAddress is AgentConfig.Address for an agent that was started by ssh: the third field of SSH_CONNECTION (ssh(1)), "" if there is none.
+// SSHAddress is AgentConfig.Address for an agent that was started by ssh: the third field of
+// SSH_CONNECTION (ssh(1)), "" if there is none.
 func SSHAddress() string {
 	fields := strings.Fields(os.Getenv("SSH_CONNECTION"))
 	if len(fields) != 4 {

@@ -20,10 +20,10 @@ func (in input) close() {
 	}
 }
 
-// openStdin decides what rank 0 reads. A file or a pipe is passed on as it is. A terminal is not: the programs
-// are not in its foreground process group, for Ctrl-C must reach the supervisor alone, and the kernel stops a
-// process that reads from the background. So the supervisor reads the terminal and passes it on through a pipe, unless
-// it was itself started in the background.
+// openStdin decides what rank 0 reads. A file or a pipe is passed on as it is. A terminal is not:
+// the programs are not in its foreground process group, for Ctrl-C must reach the supervisor alone,
+// and the kernel stops a process that reads from the background. So the supervisor reads the
+// terminal and passes it on through a pipe, unless it was itself started in the background.
 func openStdin(terminal *os.File) (input, error) {
 	if terminal == nil {
 		return input{}, nil

@@ -5,108 +5,47 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
 
-// maxNotices bounds the supervisor's own lines that wait for a standard error that does not take them, with one more for each child. There are
-// fewer in a job; were there more, they would be dropped, for the supervisor must not block on them.
-const maxNotices = 32
-
-// flushTime is how long the end of the job waits for a standard error that does not take the last lines.
-const flushTime = time.Second
-
-// echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal to the process and to its
-// group, one right behind the other. Nobody presses Ctrl-C twice in this time.
+// echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal
+// to the process and to its group, one right behind the other. Nobody presses Ctrl-C twice in this
+// time.
 const echoTime = 100 * time.Millisecond
 
-// verdictTime is how long a machine may take to say whether one of its daemons is ending. A machine that takes longer is not waited for:
-// then the failure that was noticed first takes the blame.
-const verdictTime = time.Second
-
-// child is a daemon or a program, on whichever machine.
-type child struct {
-	childID
-	at        *member
-	node      int  // its own, or that of the daemon to which it attaches
-	ended     bool // the leader of its group has ended
-	succeeded bool // with success
-	reaped    bool // the group is gone
-	lost      bool // the job goes on without it
-	gaveUp    bool // a program: it is lost because it ended with a status of its own
-}
-
-func (c *child) String() string {
-	if c.at.place.name == "" {
-		return c.childID.String()
-	}
-	return c.childID.String() + " on " + c.at.place.name
-}
-
-// member is a machine of the job, and how far it is.
-type member struct {
-	machine
-	place     place
-	addresses []string // at which its nodes listen; nil until it is open
-	halted    bool
-	asked     bool // to name its dying daemon, and it has not answered
-	ending    bool // it was told to finish
-	gone      bool // it has finished, or is lost
-}
-
-// failure is what may be to blame for the end of a job.
-type failure struct {
-	weight blame
-	child  *child // nil: the machine is lost
-	exit   exit
-	at     *member // without a child
-	text   string  // without a child
-}
-
-// blame orders failures that are noticed together. One leads to those before it: a program fails when its daemon ends; a daemon gives up when
-// another was killed; and all of a machine that is lost.
-type blame int
-
-const (
-	programFailed blame = iota
-	daemonExited
-	daemonKilled
-	machineLost
-)
-
-// supervisor is one running job. Its fields belong to the goroutine that runs loop, except the channels and sinks.
+// supervisor is one running job. Its fields belong to the goroutine that runs loop, except the
+// channels and sinks.
 type supervisor struct {
 	cfg            Config
 	plan           *plan
 	machines       []machine // by place; set before loop
 	stdout, stderr *sink
-	members        []*member
-	children       []*child
+	members        members
+	children       children
+	*notices
+	trial trial
 
 	events  chan event // with room for all that can come, so that no machine waits
 	signals chan os.Signal
 	kill    *time.Timer // armed when the rest of the job, or what is lost of it, was asked to end
 	remind  *time.Timer // armed when the first program has succeeded
-	verdict *time.Timer // armed while there are suspects
-	notices chan string
-	printed sync.WaitGroup
 
-	started     bool      // children has all of the job
-	reminding   bool      // remind was armed
-	startErr    error     // the job could not be started
-	began       time.Time // when its children were started
-	suspects    []failure // that have not been decided on yet: at most one for each child and machine
-	lossStatus  int       // exit status for the first of what the job goes on without, 0: there was none
-	failed      bool      // something has failed, and status is fixed
+	started   bool      // children has all of the job
+	reminding bool      // remind was armed
+	startErr  error     // the job could not be started
+	began     time.Time // when its children were started
+	// lossStatus: exit status for the first of what the job goes on without, 0: there was none.
+	lossStatus  int
+	failed      bool // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	asked       time.Time      // when it did
 	killing     bool           // nothing is given time any more
-	halting     bool           // the daemons were asked to stand still, so what they do is no failure
-	stopping    bool           // and were killed
+	// halting: the daemons were asked to stand still, so what they do is no failure.
+	halting  bool
+	stopping bool // and were killed
 }
 
 func newSupervisor(cfg Config, p *plan) *supervisor {
@@ -116,21 +55,22 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 	if cfg.Remind == 0 {
 		cfg.Remind = DefaultRemind
 	}
+	stdout, stderr := newSinks(cfg.Stdout, cfg.Stderr)
 	s := &supervisor{
 		cfg:     cfg,
 		plan:    p,
-		stdout:  &sink{to: cfg.Stdout},
-		stderr:  &sink{to: cfg.Stderr},
+		stdout:  stdout,
+		stderr:  stderr,
 		events:  make(chan event, eventRoom(len(p.places), p.children())),
 		signals: make(chan os.Signal, 16),
 		kill:    time.NewTimer(0),
 		remind:  time.NewTimer(0),
-		verdict: time.NewTimer(0),
-		notices: make(chan string, maxNotices+p.children()),
+		trial:   trial{verdict: time.NewTimer(0)},
+		notices: newNotices(stderr, p.children()),
 	}
 	s.kill.Stop()
 	s.remind.Stop()
-	s.verdict.Stop()
+	s.trial.verdict.Stop()
 	takeSIGPIPE()
 	for _, sig := range signals {
 		// What was ignored from the start, as nohup does it, stays ignored.
@@ -138,40 +78,22 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 			signal.Notify(s.signals, sig)
 		}
 	}
-	s.printed.Go(func() {
-		for line := range s.notices {
-			_ = s.stderr.write([]byte("dsmd: " + line + "\n"))
-		}
-	})
 	return s
 }
 
-// takeSIGPIPE keeps SIGPIPE from killing this process at the first line after `dsmd run … | head` has seen enough; the failed write
-// is noticed anyway. It is not ignored, for programs would inherit that, and stays unread.
+// takeSIGPIPE keeps SIGPIPE from killing this process at the first line after `dsmd run … | head`
+// has seen enough; the failed write is noticed anyway. It is not ignored, for programs would
+// inherit that, and stays unread.
 func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // close gives back what newSupervisor took.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
-	close(s.notices)
-	done := make(chan struct{})
-	go func() { s.printed.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(flushTime):
-	}
+	s.notices.close()
 }
 
 // post reports an event. It never waits, for there is room for all that can come.
 func (s *supervisor) post(e event) { s.events <- e }
-
-// notice prints a line of the supervisor's own, without ever waiting for it.
-func (s *supervisor) notice(format string, args ...any) {
-	select {
-	case s.notices <- fmt.Sprintf(format, args...):
-	default:
-	}
-}
 
 // loop runs the job to its end.
 func (s *supervisor) loop() (int, error) {
@@ -198,14 +120,14 @@ func (s *supervisor) loop() (int, error) {
 			}
 		case <-s.remind.C:
 			s.sayWhoRuns()
-		case <-s.verdict.C:
+		case <-s.trial.verdict.C:
 			s.convict()
 		}
 	}
 	return s.outcome(), s.startErr
 }
 
-// ending says whether nothing is left but the rest of the output.
+// ending reports whether nothing is left but the rest of the output.
 func (s *supervisor) ending() bool {
 	for _, m := range s.members {
 		if !m.ending && !m.gone {
@@ -217,21 +139,22 @@ func (s *supervisor) ending() bool {
 
 // advance does what the state of the job calls for, and returns false once nothing is left of it.
 //
-// The daemons are not asked to end: with the programs gone they have nothing to save, neither memory nor sockets outlive them, and
-// while they ended one after the other those still there would complain of the loss of those gone. For the same reason all of them
-// are stopped, on all machines, before the first one dies.
+// The daemons are not asked to end. With the programs gone they have nothing to save, and neither
+// memory nor sockets outlive them. If they ended one after the other, those still there would
+// complain of the loss of the others. For the same reason all of them are stopped, on all machines,
+// before the first one dies.
 func (s *supervisor) advance() bool {
 	if !s.started && s.startErr == nil && s.interrupted == 0 {
-		if !s.every(func(m *member) bool { return m.addresses != nil }) {
+		if !s.members.every(func(m *member) bool { return m.addresses != nil }) {
 			return true
 		}
 		s.startAll()
 	}
-	// A failure that is not decided on yet needs the daemons to be found out about.
-	if len(s.suspects) == 0 && s.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
+	// The daemons are still needed to decide on a failure.
+	if len(s.trial.suspects) == 0 && s.children.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
 		s.endDaemons()
 	}
-	if len(s.suspects) > 0 || s.remaining(program, func(c *child) bool { return !c.reaped })+s.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
+	if len(s.trial.suspects) > 0 || s.children.remaining(program, func(c *child) bool { return !c.reaped })+s.children.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
 		return true
 	}
 	for _, m := range s.members {
@@ -240,17 +163,7 @@ func (s *supervisor) advance() bool {
 			m.finish()
 		}
 	}
-	return !s.every(func(m *member) bool { return m.gone })
-}
-
-// every says whether f holds for all machines.
-func (s *supervisor) every(f func(*member) bool) bool {
-	for _, m := range s.members {
-		if !f(m) {
-			return false
-		}
-	}
-	return true
+	return !s.members.every(func(m *member) bool { return m.gone })
 }
 
 // endDaemons stops the daemons, and kills them once all have stopped.
@@ -264,13 +177,14 @@ func (s *supervisor) endDaemons() {
 			}
 		}
 	}
-	if !s.stopping && s.every(func(m *member) bool { return m.halted || m.gone || !s.started }) {
+	if !s.stopping && s.members.every(func(m *member) bool { return m.halted || m.gone || !s.started }) {
 		s.stopping = true
-		s.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
+		s.children.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
 	}
 }
 
-// startAll starts the daemons, then the programs, on all machines at once. Preconditions: all machines are open.
+// startAll starts the daemons, then the programs, on all machines at once. Preconditions: all
+// machines are open.
 func (s *supervisor) startAll() {
 	s.started, s.began = true, time.Now()
 	peers := make([]string, s.plan.nodes())
@@ -299,7 +213,8 @@ func (s *supervisor) startAll() {
 	}
 }
 
-// refuse says why the job cannot be started. The first reason is the answer to the user, and has the status.
+// refuse says why the job cannot be started. The first reason is the answer to the user, and has
+// the status.
 func (s *supervisor) refuse(status int, err error) {
 	if s.startErr != nil {
 		s.notice("%v", err)
@@ -309,50 +224,8 @@ func (s *supervisor) refuse(status int, err error) {
 	s.fail(status)
 }
 
-// signal sends a signal to every process of a child's group.
-func (c *child) signal(sig syscall.Signal) { c.at.signal(c.childID, sig) }
-
-// each calls f for the children of a role whose process groups still exist.
-func (s *supervisor) each(r role, f func(*child)) {
-	for _, c := range s.children {
-		if c.Role == r && !c.reaped {
-			f(c)
-		}
-	}
-}
-
-// remaining counts the children of a role for which f holds.
-func (s *supervisor) remaining(r role, f func(*child) bool) (n int) {
-	for _, c := range s.children {
-		if c.Role == r && f(c) {
-			n++
-		}
-	}
-	return n
-}
-
-// find returns the child of an event, nil if there is none.
-func (s *supervisor) find(id childID) *child {
-	for _, c := range s.children {
-		if c.childID == id {
-			return c
-		}
-	}
-	return nil
-}
-
-// sender is the member that an event comes from. Local events name no machine: there is only one.
-func (s *supervisor) sender(e event) *member {
-	for _, m := range s.members {
-		if m.machine == e.from {
-			return m
-		}
-	}
-	return s.members[0]
-}
-
 func (s *supervisor) handle(e event) {
-	m, c := s.sender(e), s.find(e.Child)
+	m, c := s.members.sender(e), s.children.find(e.Child)
 	switch e.Kind {
 	case opened:
 		m.addresses = e.Addresses
@@ -411,16 +284,10 @@ func (s *supervisor) daemonEnded(c *child, e exit) {
 	case !s.failed:
 		s.accuse(daemonFailure(c, e))
 	case s.status != StatusDaemon:
-		// Not the first failure, but perhaps what led to it. (The daemons that end because of the first one are no news.)
+		// Not the first failure, but perhaps what led to it. (The daemons that end because of the
+		// first one are no news.)
 		s.notice("%v %v too", c, e)
 	}
-}
-
-func daemonFailure(c *child, e exit) failure {
-	if e.Signal != 0 {
-		return failure{weight: daemonKilled, child: c, exit: e}
-	}
-	return failure{weight: daemonExited, child: c, exit: e}
 }
 
 // machineLost takes note that nothing more will be heard of a machine, nor of its children.
@@ -439,94 +306,21 @@ func (s *supervisor) machineLost(m *member, why string) {
 		s.refuse(StatusSystem, errors.New(why))
 	case !s.failed:
 		s.accuse(failure{weight: machineLost, at: m, text: why})
-	case len(s.suspects) == 0 && s.status != StatusDaemon:
+	case len(s.trial.suspects) == 0 && s.status != StatusDaemon:
 		s.notice("%s", why)
 	}
 	s.convictIfAllHaveAnswered()
 }
 
-// accuse takes note of a failure. When one thing fails others soon fail because of it, and any of them may be noticed first. So every machine is asked
-// what is about to end there, before the blame is laid.
-func (s *supervisor) accuse(f failure) {
-	if s.failed || f.child != nil && f.child.lost {
-		return
-	}
-	s.suspects = append(s.suspects, f)
-	if len(s.suspects) > 1 {
-		return
-	}
-	s.verdict.Reset(verdictTime)
-	for _, m := range s.members {
-		if !m.gone && !m.asked {
-			m.asked = true
-			m.ask()
-		}
-	}
-	s.convictIfAllHaveAnswered()
-}
-
-func (s *supervisor) convictIfAllHaveAnswered() {
-	if s.every(func(m *member) bool { return !m.asked }) {
-		s.convict()
-	}
-}
-
-// convict lays the blame on the suspect that can have led to the others, and ends the job, or goes on without all of them.
-func (s *supervisor) convict() {
-	s.verdict.Stop()
-	suspects := s.suspects
-	s.suspects = nil
-	slices.SortStableFunc(suspects, func(a, b failure) int { return int(b.weight - a.weight) })
-	switch {
-	case len(suspects) == 0:
-	case s.goesOn():
-		for i := range suspects {
-			s.lose(&suspects[i])
-		}
-	default:
-		s.end(&suspects[0])
-	}
-}
-
-// end ends the job because of a failure.
-func (s *supervisor) end(f *failure) {
-	status := StatusDaemon
-	switch {
-	case f.weight == machineLost:
-		s.notice("%s: ending the job", f.text)
-	case f.weight != programFailed:
-		s.notice("%v %v while programs were running: ending the job", f.child, f.exit)
-	default:
-		status = s.blameProgram(f.child, f.exit)
-	}
-	s.fail(status)
-}
-
-// blameProgram says which program has failed, and returns the job's exit status.
-func (s *supervisor) blameProgram(c *child, e exit) (status int) {
-	status = e.status()
-	switch {
-	case s.interrupted != 0:
-		if s.killing {
-			status = 128 + int(s.interrupted)
-		}
-		s.notice("%v: %v %v", s.interrupted, c, e)
-	case s.remaining(program, func(c *child) bool { return !c.ended }) > 0:
-		s.notice("%v %v: ending the other ranks", c, e)
-	default:
-		s.notice("%v %v", c, e)
-	}
-	return status
-}
-
-// sayWhoRuns tells the user which programs go on after others have succeeded. Most often that is well, but it is also what a
-// program that returned too early looks like: the others wait for it at a barrier, in silence.
+// sayWhoRuns tells the user which programs go on after others have succeeded. Most often that is
+// well. But it also happens when a program has returned too early: the others wait for it at a
+// barrier, in silence.
 func (s *supervisor) sayWhoRuns() {
 	if s.failed || s.interrupted != 0 {
 		return
 	}
 	var running []string
-	s.each(program, func(c *child) {
+	s.children.each(program, func(c *child) {
 		if !c.ended {
 			running = append(running, c.String())
 		}
@@ -549,7 +343,7 @@ func (s *supervisor) fail(status int) {
 	}
 	s.failed, s.status = true, status
 	if s.interrupted == 0 {
-		s.each(program, func(c *child) { c.signal(syscall.SIGTERM) })
+		s.children.each(program, func(c *child) { c.signal(syscall.SIGTERM) })
 		s.kill.Reset(s.cfg.Grace)
 	}
 }
@@ -570,7 +364,7 @@ func (s *supervisor) answer(sig syscall.Signal) {
 		}
 		s.kill.Reset(s.cfg.Grace)
 	}
-	s.each(program, func(c *child) { c.signal(sig) })
+	s.children.each(program, func(c *child) { c.signal(sig) })
 }
 
 // ends tells the signals that ask a job to end from those that only its programs understand.
@@ -587,7 +381,7 @@ func (s *supervisor) killAll() {
 		}
 	}
 	var late []string
-	s.each(program, func(c *child) {
+	s.children.each(program, func(c *child) {
 		if !c.ended {
 			late = append(late, c.String())
 		}

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// A job that goes on without what it loses (Config.Survive). A rank is lost when its program has died, and when its daemon or its machine is lost; and then
-// the daemons are told, so that nobody waits for it. What the others make of it is for them to say: the job ends when they have.
+// A job that goes on without what it loses (Config.Survive). A rank is lost when its program has
+// died, and when its daemon or its machine is lost. Then the daemons are told, so that nobody waits
+// for it. The others decide what to make of it: the job ends when they have ended.
 
-// goesOn says whether the job goes on when something is lost.
+// goesOn reports whether the job goes on when something is lost.
 func (s *supervisor) goesOn() bool {
 	return s.cfg.Survive && s.started && !s.failed && s.interrupted == 0
 }
@@ -49,7 +50,8 @@ func (f *failure) status() int {
 	return StatusDaemon
 }
 
-// loseNode takes note that a daemon is lost, and returns the ranks that are lost with it. They are asked to end, if they have not yet.
+// loseNode takes note that a daemon is lost, and returns the ranks that are lost with it. They are
+// asked to end, if they have not yet.
 func (s *supervisor) loseNode(d *child) (ranks []*child) {
 	d.lost = true
 	s.mourn(d)
@@ -86,12 +88,12 @@ func (s *supervisor) sayLoss(why string, with []*child) {
 	if len(with) > 0 {
 		why += ", and with it " + names(with) + ","
 	}
-	left := s.remaining(program, func(c *child) bool { return !c.lost })
+	left := s.children.remaining(program, func(c *child) bool { return !c.lost })
 	s.notice("%s at %s, %v after the start: %d of %d ranks are left", why, time.Now().Format(time.TimeOnly),
 		time.Since(s.began).Round(time.Millisecond), left, s.plan.ranks)
 }
 
-// sum tells the user, when all programs have ended, what became of a job that has lost some.
+// sum tells the user what became of a job that has lost programs, when all have ended.
 func (s *supervisor) sum() {
 	var lost []*child
 	for _, c := range s.children {
@@ -101,25 +103,27 @@ func (s *supervisor) sum() {
 	}
 	if len(lost) > 0 && !s.failed {
 		s.notice("%d of %d ranks have succeeded, without %s: exit status %d",
-			s.remaining(program, func(c *child) bool { return c.succeeded }), s.plan.ranks, names(lost), s.outcome())
+			s.children.remaining(program, func(c *child) bool { return c.succeeded }), s.plan.ranks, names(lost), s.outcome())
 	}
 }
 
-// outcome is the exit status of the job, once it has ended. What it went on without is no failure, if all others have succeeded. But a program that has ended by itself,
-// with a status that says that it failed, was not lost to anything.
+// outcome is the exit status of the job, once it has ended. What it went on without is no failure,
+// if all others have succeeded. But a program that has ended by itself, with a status that says
+// that it failed, was not lost to anything.
 func (s *supervisor) outcome() int {
 	switch {
 	case s.failed:
 		return s.status
-	case s.remaining(program, func(c *child) bool { return c.succeeded }) > 0 && s.remaining(program, s.hasGivenUp) == 0:
+	case s.children.remaining(program, func(c *child) bool { return c.succeeded }) > 0 && s.children.remaining(program, s.hasGivenUp) == 0:
 		return 0
 	}
 	return s.lossStatus
 }
 
-// hasGivenUp says whether a program has failed by itself. Not so one that has seen its daemon end, and perhaps sooner than we have.
+// hasGivenUp reports whether a program has failed by itself. Not so one that has seen its daemon
+// end, and perhaps sooner than we have.
 func (s *supervisor) hasGivenUp(c *child) bool {
-	return c.gaveUp && !s.find(childID{daemon, c.node}).lost
+	return c.gaveUp && !s.children.find(childID{daemon, c.node}).lost
 }
 
 // names lists children for people.
@@ -131,9 +135,10 @@ func names(children []*child) string {
 	return strings.Join(list, ", ")
 }
 
-// killLost kills what is left of the ranks that were lost with their daemons, and were asked to end.
+// killLost kills what is left of the ranks that were lost with their daemons, and were asked to
+// end.
 func (s *supervisor) killLost() {
-	s.each(program, func(c *child) {
+	s.children.each(program, func(c *child) {
 		if c.lost {
 			c.signal(syscall.SIGKILL)
 		}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestJobGoesOn loses a rank in different ways, of a job that goes on: the others are told, and what becomes of them is what becomes of the job.
+// TestJobGoesOn loses a rank in different ways, of a job that goes on: the others are told, and
+// what becomes of them is what becomes of the job.
 func TestJobGoesOn(t *testing.T) {
 	for _, test := range []struct {
 		name, mode, daemon string
@@ -65,7 +66,8 @@ func TestJobGoesOnWithoutAHost(t *testing.T) {
 	s.wantError("dsmd: 2 of 4 ranks have succeeded, without rank 1 on host-b, rank 2 on host-b: exit status 0\n")
 }
 
-// TestLostRankIsEnded: a program whose daemon is lost, and that does not care, is asked to end, and killed after the grace.
+// TestLostRankIsEnded: a program whose daemon is lost, and that does not care, is asked to end, and
+// killed after the grace.
 func TestLostRankIsEnded(t *testing.T) {
 	s := supervise(t, job{Nodes: 3, Daemon: "dies-at-attach", Survive: true, Grace: 50 * time.Millisecond,
 		Program: []string{"sh", "-c", `trap '' TERM; "$0" play-program attach || exec sleep 3600`, executable(t)}}, "FAKE_STAYS=1")

@@ -13,24 +13,36 @@ import (
 	"syscall"
 )
 
-// The conversation between the launcher and an agent. The agent begins with a line, greeting and its version: of every version of
-// dsmd the line can be read, and whatever a remote shell prints before it can be told from it. Then both send frames:
+// The conversation between the launcher and an agent. The agent begins with a line, greeting and
+// its version. Every version of dsmd can read the line, and tell it from whatever a remote shell
+// prints before it. Then both send frames:
 //
 //	1 byte   kind
 //	4 bytes  length of the body, little endian, at most maxFrameBytes
 //	body     JSON (an order or an event), or bytes of a standard stream, or a credit
 //
-// A stream's bytes take credit: each side sends at most windowBytes of a stream that the other one has not passed on yet. So an
-// output that nobody reads never holds up an order or an event.
+// A stream's bytes take credit: each side sends at most windowBytes of a stream that the other one
+// has not passed on yet. So an output that nobody reads never holds up an order or an event.
 
 // greeting begins the first line that an agent says.
 const greeting = "dsmd-agent "
 
+// conversationVersion is the version of all below. Builds of working trees may have equal versions,
+// and would misread each other's orders.
+const conversationVersion = 2
+
+// spoken is what an agent of a version of dsmd calls itself, and what a launcher of that version
+// wants to hear.
+func spoken(version string) string { return fmt.Sprintf("%s, orders %d", version, conversationVersion) }
+
 // maxJunkBytes bounds what a remote shell may print before the agent's greeting.
 const maxJunkBytes = 64 << 10
 
-// maxFrameBytes bounds a frame's body. The longest are orders with the environment and arguments of programs.
-const maxFrameBytes = 4 << 20
+// maxFrameBytes bounds a frame's body. The longest is the order to start programs. It has their
+// command line and environment, of which the kernel takes 6 MiB at most (execve(2), whatever the
+// limit of the stack), in base64 8 MiB; and for each of up to maxAgentChildren children some
+// hundred bytes.
+const maxFrameBytes = 16 << 20
 
 // windowBytes bounds what is under way of one stream: two lines of the longest that are kept whole.
 const windowBytes = 4 * maxLineBytes
@@ -74,7 +86,7 @@ var errFrame = errors.New("launch: a frame that makes no sense")
 // writeFrame writes a frame with one call of Write.
 func writeFrame(w io.Writer, kind frameKind, body []byte) error {
 	if len(body) > maxFrameBytes {
-		return fmt.Errorf("%w: %d bytes; a job's arguments and environment may have about %d", errFrame, len(body), maxFrameBytes)
+		return fmt.Errorf("%w: kind %d with %d bytes, of at most %d", errFrame, kind, len(body), maxFrameBytes)
 	}
 	frame := make([]byte, 5, 5+len(body))
 	frame[0] = byte(kind)
@@ -91,7 +103,7 @@ func readFrame(r *bufio.Reader) (frameKind, []byte, error) {
 	}
 	kind, size := frameKind(head[0]), binary.LittleEndian.Uint32(head[1:])
 	if kind > frameStderrCredit || size > maxFrameBytes {
-		return 0, nil, fmt.Errorf("%w: kind %d with %d bytes", errFrame, kind, size)
+		return 0, nil, fmt.Errorf("%w: kind %d with %d bytes, of at most %d", errFrame, kind, size, maxFrameBytes)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(r, body); err != nil {
@@ -120,7 +132,8 @@ func mustEncode(v any) []byte {
 // encodeCredit is the body of a credit.
 func encodeCredit(n int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(n)) }
 
-// readGreeting skips what a remote shell prints, line by line, and returns the version that the agent names.
+// readGreeting skips what a remote shell prints, line by line, and returns the version that the
+// agent names.
 func readGreeting(r *bufio.Reader, junk func(line string)) (version string, err error) {
 	for skipped := 0; skipped <= maxJunkBytes; {
 		line, err := r.ReadSlice('\n')
@@ -154,7 +167,8 @@ func newAllowance() *allowance {
 	return a
 }
 
-// take waits until something may be sent, and takes up to n bytes of it. It returns 0 when the stream is closed.
+// take waits until something may be sent, and takes up to n bytes of it. It returns 0 when the
+// stream is closed.
 func (a *allowance) take(n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,7 +224,8 @@ func (c *channel) send(kind frameKind, body []byte) error {
 	return writeFrame(c.w, kind, body)
 }
 
-// outgoing is an output of an agent: what is written to it arrives at the launcher's output of the same kind. One goroutine writes.
+// outgoing is an output of an agent: what is written to it arrives at the launcher's output of the
+// same kind. One goroutine writes.
 type outgoing struct {
 	to        *channel
 	kind      frameKind
@@ -233,7 +248,8 @@ func (o *outgoing) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// incoming is the receiver's side of a stream: what has arrived and is not passed on yet, at most windowBytes.
+// incoming is the receiver's side of a stream: what has arrived and is not passed on yet, at most
+// windowBytes.
 type incoming struct {
 	mu      sync.Mutex
 	change  sync.Cond
@@ -247,7 +263,8 @@ func newIncoming() *incoming {
 	return in
 }
 
-// add takes bytes that have arrived. More than the window is an error: the peer ignores what it was told.
+// add takes bytes that have arrived. More than the window is an error: the peer ignores what it was
+// told.
 func (in *incoming) add(b []byte) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -267,8 +284,9 @@ func (in *incoming) end() {
 	in.change.Broadcast()
 }
 
-// drain passes everything on, in order, until the end; whole lines only, if lines is set, but for the last. credit is called for
-// what was passed on. Preconditions: with lines, no line is longer than the window.
+// drain passes everything on, in order, until the end; whole lines only, if lines is set, but for
+// the last. credit is called for what was passed on. Preconditions: with lines, no line is longer
+// than the window.
 func (in *incoming) drain(lines bool, pass func([]byte), credit func(n int)) {
 	for {
 		b := in.next(lines)

@@ -15,8 +15,9 @@ import (
 // maxRefusals bounds Group.refusals: as many as conversations that can end at the same time.
 const maxRefusals = 16
 
-// gossip is what memberlist calls: it is the Group without the methods that others see. All of them are called from memberlist's goroutines, some with
-// its lock held, so none of them calls memberlist.
+// gossip has the methods of Group that memberlist calls, apart from those that others see.
+// memberlist calls them from its goroutines, some with its lock held, so none of them calls
+// memberlist.
 type gossip struct{ *Group }
 
 func (g *Group) setDelegates(c *memberlist.Config) {
@@ -26,8 +27,8 @@ func (g *Group) setDelegates(c *memberlist.Config) {
 	c.Logger = log.New(&translator{g}, "", 0)
 }
 
-// suspicionMult makes memberlist suspect a node for as long as is left of deadAfter when the first probe was in vain. memberlist
-// multiplies it by the logarithm of the number of nodes.
+// suspicionMult makes memberlist suspect a node for the rest of deadAfter after the first vain
+// probe. memberlist multiplies it by the logarithm of the number of nodes.
 func suspicionMult(deadAfter time.Duration, nodes int) int {
 	scale := max(1, math.Log10(max(1, float64(nodes))))
 	return max(1, int(math.Round((deadAfter-probeInterval).Seconds()/(scale*probeInterval.Seconds()))))
@@ -51,12 +52,26 @@ func (g gossip) NotifyMsg(b []byte) {
 	defer g.mu.Unlock()
 	switch {
 	case m.kind == leaving:
-		g.departed[m.from] = m.reason
+		g.noteDeparture(m.from, m.reason)
 		g.gone(m.from)
 	case len(g.inbox) < maxInbox:
 		g.inbox = append(g.inbox, m)
 	}
 	g.signal()
+}
+
+// noteDeparture remembers that a node has said that it leaves. Called with mu.
+func (g gossip) noteDeparture(name, why string) {
+	if _, noted := g.departed[name]; !noted && len(g.departed) >= maxDeparted {
+		if _, known := g.formation.known[name]; !known {
+			return
+		}
+		for other := range g.departed {
+			delete(g.departed, other)
+			break
+		}
+	}
+	g.departed[name] = why
 }
 
 // GetBroadcasts implements memberlist.Delegate.
@@ -68,7 +83,8 @@ func (gossip) LocalState(bool) []byte { return nil }
 // MergeRemoteState implements memberlist.Delegate.
 func (gossip) MergeRemoteState([]byte, bool) {}
 
-// NotifyMerge implements memberlist.MergeDelegate: two nodes meet, each with all that it knows. Both sides are asked, so both find the same fault.
+// NotifyMerge implements memberlist.MergeDelegate: two nodes meet, each with all that it knows.
+// Both sides are asked, so both find the same fault.
 func (g gossip) NotifyMerge(peers []*memberlist.Node) error {
 	for _, peer := range peers {
 		if peer.State == memberlist.StateDead || peer.State == memberlist.StateLeft {
@@ -95,7 +111,8 @@ func (g gossip) refuse(text string) {
 	g.refusals = append(g.refusals, text)
 }
 
-// NotifyAlive implements memberlist.AliveDelegate: it keeps out those who come by way of others.
+// NotifyAlive implements memberlist.AliveDelegate: it keeps out unfit nodes that come by way of
+// others.
 func (g gossip) NotifyAlive(peer *memberlist.Node) error {
 	if why := g.unfit(peer); why != "" {
 		return errors.New(why)
@@ -103,7 +120,7 @@ func (g gossip) NotifyAlive(peer *memberlist.Node) error {
 	return nil
 }
 
-// unfit says why a node cannot be in this node's cluster, or "" if it can.
+// unfit is why a node cannot be in this node's cluster: "" if it can.
 func (g gossip) unfit(peer *memberlist.Node) string {
 	m, err := decodeMember(peer.Meta)
 	if err != nil {
@@ -124,9 +141,12 @@ func (g gossip) unfit(peer *memberlist.Node) string {
 	case t == nil && m.returns:
 		return fmt.Sprintf("it comes back to a cluster (--rejoin), and %q is not complete yet; start all of its nodes without that", m.cluster)
 	case t == nil && m.sealed != (digest{}) && (g.formation.bound == nil || g.formation.bound.table.digest != m.sealed):
-		return fmt.Sprintf("its cluster %q is complete with %d nodes, and this node at %s is none of them; stop a node, or start all with a larger --nodes",
+		g.complete = true
+		return fmt.Sprintf("its cluster %q is complete with %d nodes, and this node at %s is none of them; "+
+			"one that takes the place of a former one is started with --rejoin, if the others survive losses; else stop a node, or start all with a larger --nodes",
 			m.cluster, g.cfg.Nodes, g.self.data)
-	case t != nil && t.find(peer.Name) == nil && !m.returns: // who returns is told the table, and finds out
+	case t != nil && t.find(peer.Name) == nil && !m.returns:
+		// who returns is told the table, and finds out
 		return fmt.Sprintf("it takes data at %s, and this cluster %q is complete with %d nodes, of which it is none", m.data, m.cluster, g.cfg.Nodes)
 	}
 	return ""

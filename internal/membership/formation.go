@@ -7,29 +7,32 @@ import (
 	"slices"
 )
 
-// ErrRefused is wrapped by the errors of Form when this node cannot be part of the cluster that it found. Trying again does not
-// help before something is changed.
+// ErrRefused is wrapped by the errors of Form when this node cannot be part of the cluster that it
+// found. Trying again does not help before something is changed.
 var ErrRefused = errors.New("membership: refused")
 
 // errAuthorLost ends a formation whose outcome cannot be known.
 var errAuthorLost = errors.New("membership: the node that was about to form the cluster is gone")
 
-// formation decides which nodes make up the cluster, as one of them. It is a state machine without I/O or clock: join, leave, receive
-// and tick tell it what happens; after each, out has the messages to be sent, and table or err the outcome once there is one.
+// formation decides which nodes make up the cluster, as one of them. It is a state machine without
+// I/O or clock: join, leave, receive and tick tell it what happens; after each, out has the
+// messages to be sent, and table or err the outcome once there is one.
 //
-// What must hold: a node that has accepted a proposal accepts another one only after the first one's author has withdrawn it; an
-// author never withdraws what it has committed. Hence of two tables that have a node in common at most one is ever committed.
+// What must hold: a node that has accepted a proposal accepts another one only after the first
+// one's author has withdrawn it; an author never withdraws what it has committed. Hence of two
+// tables that have a node in common at most one is ever committed.
 type formation struct {
 	self  member
 	nodes int
 	known map[string]member // by name; compatible, alive, self among them
 
-	round    uint32 // of the last own proposal
-	mine     *proposal
-	bound    *promise
-	unheard  map[string]bool // after the own commit: who has not said that it heard it
-	conflict int             // ticks in a row at which an earlier node had this one's number or address
-	patience int             // how many of them are too many
+	round   uint32 // of the last own proposal
+	mine    *proposal
+	bound   *promise
+	unheard map[string]bool // after the own commit: who has not said that it heard it
+	// conflict: ticks in a row at which an earlier node had this one's number or address.
+	conflict int
+	patience int // how many of them are too many
 
 	out   []outgoing
 	table *Table // not nil: decided
@@ -63,7 +66,8 @@ func newFormation(self member, nodes, patience int) *formation {
 
 func (f *formation) ended() bool { return f.table != nil || f.err != nil }
 
-// join tells that a node was found, or that it says something else of itself than before. Preconditions: it is compatible.
+// join notes that a node was found, or that what it says of itself has changed. Preconditions: it
+// is compatible.
 func (f *formation) join(m member) {
 	f.known[m.name()] = m
 	switch {
@@ -77,14 +81,15 @@ func (f *formation) join(m member) {
 	}
 }
 
-// sealed deals with a node that has started.
+// sealed handles a node that has started.
 func (f *formation) sealed(m *member) {
 	if f.bound != nil && f.bound.table.digest == m.sealed {
 		f.table = f.bound.table // the commit has not come yet, or is lost; this says the same
 		return
 	}
-	f.err = fmt.Errorf("%w: the cluster %q is complete with %d nodes, of which the one at %s is one, and this node at %s is none; "+
-		"stop a node, or start all with a larger --nodes", ErrRefused, f.self.cluster, f.nodes, m.data, f.self.data)
+	f.err = fmt.Errorf("%w (%w): the cluster %q is complete with %d nodes, of which the one at %s is one, and this node at %s is none; "+
+		"one that takes the place of a former one is started with --rejoin, if the others survive losses; "+
+		"else stop a node, or start all with a larger --nodes", ErrRefused, ErrComplete, f.self.cluster, f.nodes, m.data, f.self.data)
 }
 
 // leave tells that a node is gone.
@@ -170,7 +175,8 @@ func (f *formation) send(to string, m message) {
 	f.out = append(f.out, outgoing{to, m})
 }
 
-// receive deals with a message of a node. Messages of nodes that are not known are too early or too late, and come again if they matter.
+// receive handles a message of a node. Messages of nodes that are not known are too early or too
+// late, and come again if they matter.
 func (f *formation) receive(m *message) {
 	from, ok := f.known[m.from]
 	if !ok || m.from == f.self.name() || f.err != nil {
@@ -201,7 +207,7 @@ func (f *formation) receive(m *message) {
 	}
 }
 
-// onTell deals with the table of a cluster that is complete, to which this node comes back.
+// onTell handles the table of a cluster that is complete, to which this node comes back.
 func (f *formation) onTell(from *member, m *message) {
 	t := newTable(f.self.cluster, m.nodes)
 	if !f.self.returns || f.table != nil || len(t.Nodes) != f.nodes || t.digest != m.digest || from.sealed != m.digest {
@@ -232,7 +238,7 @@ func (f *formation) askAgain() {
 	}
 }
 
-// hasSuccessor says whether a later incarnation of a node is known.
+// hasSuccessor reports whether a later incarnation of a node is known.
 func (f *formation) hasSuccessor(m *member) bool {
 	for _, other := range f.known {
 		if other.data == m.data && m.earlier(&other) {
@@ -260,7 +266,7 @@ func (f *formation) onPropose(from *member, m *message) {
 	f.send(m.from, message{kind: accept, round: m.round, digest: table.digest})
 }
 
-// sensible says whether a proposed table can be that of this node's cluster.
+// sensible reports whether a proposed table can be that of this node's cluster.
 func (f *formation) sensible(t *Table, m *message) bool {
 	names := map[string]bool{}
 	for _, n := range t.Nodes {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// world runs formations against each other, with a network that delays, loses, repeats and reorders messages, and with nodes that
-// come, crash and come back. Everything is decided by one seed.
+// world runs formations against each other, with a network that delays, loses, repeats and reorders
+// messages, and with nodes that come, crash and come back. Everything is decided by one seed.
 type world struct {
 	rng   *rand.Rand
 	nodes int
@@ -18,9 +18,11 @@ type world struct {
 	alive []*formation
 	all   []*formation // also the dead
 	mail  []outgoing
-	// news are what a node will hear of another: that it is there, what it says of itself now, or that it is gone.
+	// news are what a node will hear of another: that it is there, what it says of itself now, or
+	// that it is gone.
 	news []news
-	// Of ten things that happen, so many are a message that arrives, and so many news; the rest are ticks.
+	// Of ten things that happen, so many are a message that arrives, and so many news; the rest are
+	// ticks.
 	mails, heard int
 	peace        bool // nobody crashes any more
 }
@@ -127,8 +129,9 @@ func (w *world) collect(f *formation) {
 	}
 }
 
-// safe checks what must always hold: of all tables with which nodes have started, also nodes that are dead, no two have a node in common, and everybody
-// in a table that has started with another one has not started.
+// safe checks what must always hold: of all tables with which nodes have started, also nodes that
+// are dead, no two have a node in common, and everybody in a table that has started with another
+// one has not started.
 func (w *world) safe(t *testing.T) {
 	t.Helper()
 	owner := map[string]digest{}
@@ -151,7 +154,8 @@ func (w *world) safe(t *testing.T) {
 	}
 }
 
-// TestFormationIsSafe runs many small worlds in which everything goes wrong, and then leaves enough nodes in peace: some start with one table.
+// TestFormationIsSafe runs many small worlds in which everything goes wrong, and then leaves enough
+// nodes in peace: some start with one table.
 func TestFormationIsSafe(t *testing.T) {
 	for seed := range uint64(1500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -176,7 +180,8 @@ func TestFormationIsSafe(t *testing.T) {
 	}
 }
 
-// settle ends all nodes that have given up or started with somebody who is gone, as the daemon does, starts others, and waits until a cluster is complete.
+// settle ends all nodes that have given up or started with somebody who is gone, as the daemon
+// does, starts others, and waits until a cluster is complete.
 func (w *world) settle(t *testing.T, seed uint64) {
 	t.Helper()
 	w.peace = true
@@ -211,7 +216,7 @@ func (w *world) incomplete(f *formation) bool {
 	return false
 }
 
-// complete says whether all nodes of some table have started.
+// complete reports whether all nodes of some table have started.
 func (w *world) complete() bool {
 	started := map[digest]int{}
 	for _, f := range w.alive {
@@ -245,8 +250,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestTakenPlaces: of two nodes with one number or one address the one that was started later gives up, after it has waited for the other to be found
-// dead.
+// TestTakenPlaces: of two nodes with one number or one address the one that was started later gives
+// up, after it has waited for the other to be found dead.
 func TestTakenPlaces(t *testing.T) {
 	first := member{incarnation: 1, id: 0, cluster: "c", data: "10.0.0.1:7400"}
 	for want, second := range map[string]member{

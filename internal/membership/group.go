@@ -18,22 +18,29 @@ import (
 )
 
 const (
-	// tickInterval is how often what may have been lost is said again.
+	// tickInterval is how often a node repeats what may have been lost.
 	tickInterval = 250 * time.Millisecond
-	// probeInterval is how often a node asks one of the others whether it is alive, and probeTimeout how long it waits before it asks
-	// others to ask.
+	// probeInterval is how often a node asks one of the others whether it is alive, and
+	// probeTimeout how long it waits before it asks others to ask.
 	probeInterval = time.Second
 	probeTimeout  = 500 * time.Millisecond
 	// streamTimeout bounds a conversation over TCP: what is said is short.
 	streamTimeout = 5 * time.Second
-	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is right too.
+	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is
+	// right too.
 	leaveTimeout = time.Second
-	// exchanges is how many times within Config.DeadAfter a node exchanges all that it knows with another.
+	// exchanges is how many times within Config.DeadAfter a node exchanges all that it knows with
+	// another.
 	exchanges = 6
-	// maxSends bounds the messages that are being sent at once; others are said again at a later tick.
+	// maxSends bounds the messages that are being sent at once; others are said again at a later
+	// tick.
 	maxSends = 16
-	// maxInbox bounds the messages that wait to be dealt with; more are dropped, and come again.
+	// maxInbox bounds the messages that wait to be handled; more are dropped, and come again.
 	maxInbox = 4 * maxTable
+	// maxDeparted bounds the nodes that are remembered because they have said that they leave: each
+	// place of the largest cluster left dozens of times. Beyond that, an unknown node is forgotten
+	// at once, and found dead if it ever was there. For a known one another is forgotten.
+	maxDeparted = 64 * maxTable
 	// gossipInterval is short, because a node that starts waits for what is gossiped.
 	gossipInterval = 100 * time.Millisecond
 )
@@ -43,45 +50,37 @@ const MinDeadAfter = 2 * probeInterval
 
 // Config says who this node is and how to find the others.
 type Config struct {
-	Cluster    string      // 1 to MaxCluster bytes; nodes of other names are refused
-	Nodes      int         // how many make up the cluster, 1 to 1024
-	ID         int         // the number that this node must have, below Nodes, or Auto
-	Returns    bool        // the cluster is complete, and this node comes back to the place that one with its Data had
-	Data       string      // where others reach this node's data port, HOST:PORT, at most MaxAddress bytes
-	Transports []string    // that it has, for people
-	Agree      []Agreement // on which all nodes must agree, in the same order; at most 16, of at most 64 bytes each
+	Cluster string // 1 to MaxCluster bytes; nodes of other names are refused
+	Nodes   int    // how many make up the cluster, 1 to 1024
+	ID      int    // the number that this node must have, below Nodes, or Auto
+	// Returns: the cluster is complete, and this node comes back to the place that one with its
+	// Data had.
+	Returns bool
+	// Data: where others reach this node's data port, HOST:PORT, at most MaxAddress bytes.
+	Data       string
+	Transports []string // that it has, for people
+	// Agree are the settings on which all nodes must agree, in the same order; at most 16, of at
+	// most 64 bytes each.
+	Agree []Agreement
 
-	Bind      string   // HOST:PORT to listen at for gossip, TCP and UDP; HOST is an IP address, or empty for all
-	Advertise string   // IP address at which others reach Bind; "": memberlist finds one
-	Join      []string // HOST:PORT of some nodes' gossip; HOST may be a name of several addresses; this node may be among them
-	Keys      [][]byte // that gossip is encrypted with, the first one; 16, 24 or 32 bytes each; none: not encrypted
+	// HOST:PORT to listen at for gossip, TCP and UDP; HOST is an IP address, or empty for all
+	Bind      string
+	Advertise string // IP address at which others reach Bind; "": memberlist finds one
+	// HOST:PORT of some nodes' gossip; HOST may be a name of several addresses; this node may be
+	// among them
+	Join []string
+	// Keys are those of gossip; the first one encrypts; 16, 24 or 32 bytes each; none: not
+	// encrypted.
+	Keys [][]byte
 
-	Timeout   time.Duration // how long Form waits; more than 0
-	DeadAfter time.Duration // how long a node is silent before it is taken for dead, at least MinDeadAfter
+	Timeout time.Duration // how long Form waits; more than 0
+	// DeadAfter: how long a node is silent before it is taken for dead, at least MinDeadAfter.
+	DeadAfter time.Duration
 
 	// Resolve looks up the addresses of a name. nil: net.DefaultResolver.LookupHost.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	Log     *zap.Logger           // nil: no logs
 	Metrics prometheus.Registerer // nil: no metrics
-}
-
-// Loss is the end of a node that was part of the complete cluster.
-type Loss struct {
-	Node  Node
-	Left  bool          // it has said that it ends
-	Why   string        // if Left: why it ends by itself; "": it was told to
-	After time.Duration // for how long it had been silent, about; 0 if Left
-}
-
-// Error says it for people.
-func (l Loss) Error() string {
-	if l.Left && l.Why != "" {
-		return fmt.Sprintf("membership: node %d at %s has ended: %s", l.Node.ID, l.Node.Data, l.Why)
-	}
-	if l.Left {
-		return fmt.Sprintf("membership: node %d at %s has left: it was told to end", l.Node.ID, l.Node.Data)
-	}
-	return fmt.Sprintf("membership: node %d at %s is dead: it has answered nobody for %v", l.Node.ID, l.Node.Data, l.After)
 }
 
 // Group is this node's membership. Make it with Form. Its methods may be called from any goroutine.
@@ -103,19 +102,24 @@ type Group struct {
 	formation *formation
 	addresses map[string]memberlist.Address // of gossip, by name; guarded by mu
 	inbox     []message                     // guarded by mu
-	refusals  []string                      // texts that NotifyMerge has returned lately, at most maxRefusals; guarded by mu
-	departed  map[string]string             // by name: said that they leave, and why; guarded by mu
-	doubtful  map[string]doubtful           // by name: said to be dead; guarded by mu
-	lost      []Loss                        // not yet told to watch; guarded by mu
-	watch     func(Loss)                    // guarded by mu
-	closed    bool                          // guarded by mu
+	// refusals: texts that NotifyMerge has returned lately, at most maxRefusals; guarded by mu.
+	refusals []string
+	// complete: a node was met whose cluster is complete without this one; guarded by mu.
+	complete bool
+	departed map[string]string   // by name: said that they leave, and why; guarded by mu
+	doubtful map[string]doubtful // by name: said to be dead; guarded by mu
+	lost     []Loss              // not yet told to watch; guarded by mu
+	watch    func(Loss)          // guarded by mu
+	closed   bool                // guarded by mu
 }
 
-// Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes know that all are there. With Config.Returns
-// it waits until a node of the complete cluster has said which nodes that are.
+// Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes
+// know that all are there. With Config.Returns it waits until a node of the complete cluster has
+// told it the nodes.
 //
-// Errors: ErrRefused (this node and the cluster do not fit together: another cluster, other settings, another gossip key, or
-// the cluster is complete without it), ErrTimeout, ctx's, and those of listening.
+// Errors: ErrRefused (this node and the cluster do not fit together: another cluster, other
+// settings, another gossip key, or the cluster is complete without it), ErrTimeout, ctx's, and
+// those of listening.
 func Form(ctx context.Context, cfg Config) (*Group, error) {
 	g, err := open(cfg)
 	if err != nil {
@@ -127,6 +131,10 @@ func Form(ctx context.Context, cfg Config) (*Group, error) {
 	}
 	return g, nil
 }
+
+// ErrComplete is wrapped by the errors of Form when the cluster that this node has found is
+// complete without it, and this node was not started to come back to it (Config.Returns).
+var ErrComplete = errors.New("membership: the cluster is complete without this node")
 
 // ErrTimeout is wrapped by the error of Form when not all nodes were there in time.
 var ErrTimeout = errors.New("membership: the cluster is not complete")
@@ -148,7 +156,11 @@ func (g *Group) form(ctx context.Context) error {
 			}
 			seeking = nil // it ends only with the context or an error
 		case <-ctx.Done():
-			return fmt.Errorf("%w after %v: %s", context.Cause(ctx), g.cfg.Timeout, g.status())
+			err := fmt.Errorf("%w after %v: %s", context.Cause(ctx), g.cfg.Timeout, g.status())
+			if g.metComplete() {
+				err = fmt.Errorf("%w; %w", err, ErrComplete)
+			}
+			return err
 		}
 	}
 }
@@ -162,6 +174,13 @@ func (g *Group) outcome() error {
 	g.log.Info("the cluster is complete", zap.Int("nodes", g.cfg.Nodes), zap.Int("id", g.formation.table.at(g.self.data).ID),
 		zap.String("digest", g.formation.table.Digest()))
 	return nil
+}
+
+// metComplete reports whether a node was met whose cluster is complete without this one.
+func (g *Group) metComplete() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.complete
 }
 
 func (g *Group) status() string {
@@ -184,17 +203,8 @@ func (g *Group) Self() int {
 	return g.formation.table.at(g.self.data).ID
 }
 
-// Watch has tell called for each node that is lost, also for those that were lost before, each once. It is called from one goroutine.
-// Watch is called once.
-func (g *Group) Watch(tell func(Loss)) {
-	g.mu.Lock()
-	g.watch = tell
-	g.mu.Unlock()
-	g.signal()
-}
-
-// Leave tells the others that this node ends, because of why or, if that is nil, because it was told to, and ends its membership. It takes some
-// seconds at most, and more calls do nothing.
+// Leave tells the others that this node ends, because of why, or, if why is nil, because it was
+// told to. It ends the membership. It takes some seconds at most, and more calls do nothing.
 func (g *Group) Leave(why error) {
 	g.mu.Lock()
 	again := g.closed
@@ -263,7 +273,8 @@ func open(cfg Config) (*Group, error) {
 	if err := g.self.fits(); err != nil {
 		return nil, err
 	}
-	// A place that an earlier node has is worth waiting for until that node, if it was killed, must have been found dead.
+	// An earlier node may have this node's place. Wait for the place until that node, if it was
+	// killed, must have been found dead.
 	patience := int((2*cfg.DeadAfter + streamTimeout) / tickInterval)
 	g.formation = newFormation(g.self, cfg.Nodes, patience)
 	var err error
@@ -303,8 +314,8 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 	c.TCPTimeout = streamTimeout
 	c.GossipInterval = gossipInterval
 	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
-	// The time of suspicion is what is left of DeadAfter after the probe that was not answered. It neither grows nor shrinks with what
-	// others say, so that it means what its name says.
+	// The time of suspicion is what is left of DeadAfter after the probe that was not answered. It
+	// neither grows nor shrinks with what others say, so that it means what its name says.
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicionMult(g.cfg.DeadAfter, g.cfg.Nodes), 1
 	g.setDelegates(c)
 	if len(g.cfg.Keys) > 0 {
@@ -315,7 +326,7 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 	return c, nil
 }
 
-// loop deals with what happens, until close.
+// loop handles what happens, until close.
 func (g *Group) loop() {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -346,7 +357,8 @@ func (g *Group) loop() {
 	}
 }
 
-// turn lets the formation deal with what has come, and returns what is to be sent, and whether it has ended.
+// turn lets the formation handle what has come. It returns what to send, and whether the formation
+// has ended.
 func (g *Group) turn(tick bool) (out []outgoing, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -364,7 +376,7 @@ func (g *Group) turn(tick bool) (out []outgoing, ended bool) {
 	return out, g.formation.ended()
 }
 
-// send sends a message beside the loop: whoever does not answer must not hold up the others.
+// send sends a message beside the loop: a node that does not answer must not hold up the others.
 func (g *Group) send(o outgoing) {
 	g.mu.Lock()
 	to, known := g.addresses[o.to]
@@ -385,11 +397,14 @@ func (g *Group) send(o outgoing) {
 	})
 }
 
-// exchange exchanges all that is known with another node, in turn, whether it is suspected or not, once the cluster is complete.
+// exchange exchanges all that is known with one other node after another, suspected or not, once
+// the cluster is complete.
 //
-// A suspicion ends when its object says something newer. That is gossiped a few times and then never again, and may be lost in the same trouble of the network
-// that made others suspicious; and who hears of an older suspicion does not object. So what was lost has to come in another way before the suspicion comes
-// true. memberlist's own exchanges are half a minute apart and leave out who is suspected. (TestLostObjection in internal/e2e)
+// A suspicion ends when the suspected node says something newer. That is gossiped a few times and
+// then never again. It may be lost in the same trouble of the network that made others suspicious.
+// And a node that hears of an older suspicion does not object. So what was lost has to come in
+// another way before the suspicion comes true. memberlist's own exchanges are half a minute apart
+// and leave out who is suspected. (TestLostObjection in internal/systemtest/e2e)
 func (g *Group) exchange() {
 	g.mu.Lock()
 	var names []string
@@ -430,54 +445,9 @@ func nodeAt(a memberlist.Address) *memberlist.Node {
 // publish gossips that this node has started, or that it will not.
 func (g *Group) publish() {
 	g.work.Go(func() {
-		_ = g.list.UpdateNode(leaveTimeout) // whoever has not heard it by then will, by the next exchange of states
+		// whoever has not heard it by then will, by the next exchange of states
+		_ = g.list.UpdateNode(leaveTimeout)
 	})
-}
-
-// doubtful is a node that is said to be dead, and may object.
-//
-// A node that was cut off takes all others for dead, and says so to whoever it reaches when it no longer is. They would give each other up for it. Each of them objects when it hears that, and
-// is believed.
-type doubtful struct {
-	Loss
-	member member
-	since  time.Time
-}
-
-// objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
-const objectionTime = 10 * gossipInterval
-
-// loseDoubtful takes those for lost that have not objected. Called with mu.
-func (g *Group) loseDoubtful() {
-	for name, d := range g.doubtful {
-		if time.Since(d.since) >= objectionTime {
-			delete(g.doubtful, name)
-			g.count.deaths.Inc()
-			if !g.formation.hasSuccessor(&d.member) {
-				g.lose(d.Loss)
-			}
-		}
-	}
-}
-
-// lose notes a loss. Called with mu.
-func (g *Group) lose(l Loss) {
-	g.lost = append(g.lost, l)
-	g.log.Warn("node lost", zap.Int("id", l.Node.ID), zap.String("data", l.Node.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
-}
-
-func (g *Group) tellLosses() {
-	g.mu.Lock()
-	g.loseDoubtful()
-	tell := g.watch
-	var lost []Loss
-	if tell != nil {
-		lost, g.lost = g.lost, nil
-	}
-	g.mu.Unlock()
-	for _, l := range lost {
-		tell(l)
-	}
 }
 
 func (g *Group) signal() {

@@ -16,19 +16,24 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	patient "dsmd/internal/patience"
+	"dsmd/internal/systemtest/loopback"
 )
 
-// patience bounds every wait; nothing takes nearly as long.
-const patience = 45 * time.Second
+func TestMain(m *testing.M) {
+	patient.Beside(8)
+	os.Exit(m.Run())
+}
 
-// networks counts the /24 networks on loopback that tests have taken, so that no two clusters meet.
-var networks atomic.Uint32
+// patience bounds every wait; nothing takes nearly as long.
+var patience = patient.Or(45 * time.Second)
 
 // lan is a network on loopback: every node has an address of its own, and all gossip at one port.
 type lan struct{ prefix string }
 
 func newLAN() lan {
-	return lan{fmt.Sprintf("127.%d.%d.", 64+os.Getpid()%128, (os.Getpid()/128+int(networks.Add(1)))%256)}
+	return lan{loopback.Network()}
 }
 
 func (l lan) ip(i int) string     { return fmt.Sprintf("%s%d", l.prefix, i+1) }
@@ -128,8 +133,10 @@ func cluster(t *testing.T, l lan, nodes int, change func(i int, c *Config)) []*a
 	return all
 }
 
-// TestForm: nodes that find each other have one table, in the order of their addresses; when all are started anew it is the same order again.
+// TestForm: nodes that find each other have one table, in the order of their addresses; when all
+// are started anew it is the same order again.
 func TestForm(t *testing.T) {
+	t.Parallel()
 	l := newLAN()
 	var digests []string
 	for round := range 2 {
@@ -168,6 +175,7 @@ func TestFormAlone(t *testing.T) {
 
 // TestFixedIDs: some nodes know their number, the others get what is left.
 func TestFixedIDs(t *testing.T) {
+	t.Parallel()
 	all := cluster(t, newLAN(), 3, func(i int, c *Config) {
 		if i == 0 {
 			c.ID = 2
@@ -180,8 +188,10 @@ func TestFixedIDs(t *testing.T) {
 	}
 }
 
-// TestNameWithSeveralAddresses: the nodes are told one name. It does not resolve at first, then to a part of them, and then to all.
+// TestNameWithSeveralAddresses: the nodes are told one name. It does not resolve at first, then to
+// a part of them, and then to all.
 func TestNameWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
 	l := newLAN()
 	var asked atomic.Int64
 	resolve := func(_ context.Context, host string) ([]string, error) {
@@ -205,8 +215,8 @@ func TestNameWithSeveralAddresses(t *testing.T) {
 
 var keyA, keyB = []byte("0123456789abcdef0123456789abcdef"), []byte("fedcba9876543210")
 
-// TestStrangersAreRefused: a node that differs in anything that matters is refused by a cluster that is complete, and by one that waits for its
-// last node; it and the others say what differs.
+// TestStrangersAreRefused: a node that differs in anything that matters is refused by a cluster
+// that is complete, and by one that waits for its last node; it and the others say what differs.
 func TestStrangersAreRefused(t *testing.T) {
 	encrypted := func(c *Config) { c.Keys = [][]byte{keyA} }
 	for _, test := range []struct {
@@ -269,8 +279,10 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// TestSecondKey: a key can be changed one node after the other, as long as each understands the other's.
+// TestSecondKey: a key can be changed one node after the other, as long as each understands the
+// other's.
 func TestSecondKey(t *testing.T) {
+	t.Parallel()
 	for _, a := range cluster(t, newLAN(), 2, func(i int, c *Config) {
 		c.Keys = [][][]byte{{keyA, keyB}, {keyB, keyA}}[i]
 	}) {
@@ -288,8 +300,10 @@ func (g *Group) crash() {
 	g.work.Wait()
 }
 
-// TestLosses: the death of a node and the departure of another are told apart, by everybody who stays, once, and also to those who ask late.
+// TestLosses: the death of a node and the departure of another are told apart, by everybody who
+// stays, once, and also to those who ask late.
 func TestLosses(t *testing.T) {
+	t.Parallel()
 	registries := make([]*prometheus.Registry, 4)
 	all := cluster(t, newLAN(), 4, func(i int, c *Config) {
 		registries[i] = prometheus.NewRegistry()
@@ -345,6 +359,7 @@ func TestLosses(t *testing.T) {
 
 // TestRumour: a node that is said to be dead and objects is not lost; one that does not is.
 func TestRumour(t *testing.T) {
+	t.Parallel()
 	all := cluster(t, newLAN(), 3, nil)
 	for _, a := range all {
 		a.formed(t)
@@ -391,6 +406,7 @@ func sum(t *testing.T, from *prometheus.Registry, name string) float64 {
 
 // TestTimeout says who is missing.
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	l := newLAN()
 	c := l.config(0, 3)
 	c.Timeout = time.Second
@@ -413,7 +429,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestReach: what others are told is what was said, or where this node listens, or the address that leads to the others.
+// TestReach: what others are told is what was said, or where this node listens, or the address that
+// leads to the others.
 func TestReach(t *testing.T) {
 	at := func(s string) net.Addr {
 		a, err := net.ResolveTCPAddr("tcp", s)

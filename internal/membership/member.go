@@ -17,7 +17,8 @@ import (
 // Auto is Config.ID of a node whose number is assigned.
 const Auto = -1
 
-// Bounds of what a member says of itself, in bytes. All together must fit into memberlist.MetaMaxSize.
+// Bounds of what a member says of itself, in bytes. All together must fit into
+// memberlist.MetaMaxSize.
 const (
 	MaxCluster = 100
 	MaxAddress = 128 // of Config.Data
@@ -25,13 +26,16 @@ const (
 	maxText    = 64  // of an agreement's name or value
 )
 
-// ErrMalformed is wrapped by the errors of decoders: what was sent is nothing that this version sends.
+// ErrMalformed is wrapped by the errors of decoders: what was sent is nothing that this version
+// sends.
 var ErrMalformed = errors.New("membership: malformed")
 
-// metaVersion is the version of what members say of themselves and to each other. It comes first in both.
+// metaVersion is the version of what members say of themselves and to each other. It comes first in
+// both.
 const metaVersion = 2
 
-// Agreement is a setting on which all nodes must agree, in the words of an error: "region", "64GiB".
+// Agreement is a setting on which all nodes must agree, in the words of an error: "region",
+// "64GiB".
 type Agreement struct{ Name, Value string }
 
 // digest names a table. The zero digest names none.
@@ -43,12 +47,13 @@ func (d digest) String() string { return hex.EncodeToString(d[:]) }
 type member struct {
 	incarnation uint64 // when it was started, in nanoseconds since 1970
 	id          int    // that it must have, or Auto
-	returns     bool   // it takes the place that an earlier incarnation had in a cluster that is complete
-	sealed      digest // of the table that it has started with; zero: none yet
-	cluster     string
-	data        string // where it takes data connections, HOST:PORT
-	transports  string // that it has, separated by commas; for people
-	agree       []Agreement
+	// returns: it takes the place that an earlier incarnation had in a cluster that is complete.
+	returns    bool
+	sealed     digest // of the table that it has started with; zero: none yet
+	cluster    string
+	data       string // where it takes data connections, HOST:PORT
+	transports string // that it has, separated by commas; for people
+	agree      []Agreement
 }
 
 // name is how memberlist knows the node.
@@ -58,12 +63,13 @@ func nameOf(data string, incarnation uint64) string {
 	return data + "#" + strconv.FormatUint(incarnation, 16)
 }
 
-// earlier says whether m goes before o: it was started first.
+// earlier reports whether m goes before o: it was started first.
 func (m *member) earlier(o *member) bool {
 	return cmp.Or(cmp.Compare(m.incarnation, o.incarnation), cmp.Compare(m.data, o.data)) < 0
 }
 
-// compareAddress orders members by address, so that automatic numbers do not depend on who was started when.
+// compareAddress orders members by address, so that automatic numbers do not depend on who was
+// started when.
 func compareAddress(a, b *member) int {
 	hostA, portA, _ := net.SplitHostPort(a.data)
 	hostB, portB, _ := net.SplitHostPort(b.data)
@@ -79,7 +85,8 @@ func compareAddress(a, b *member) int {
 	return cmp.Or(hosts, cmp.Compare(a16, b16), cmp.Compare(a.data, b.data))
 }
 
-// mismatch says why theirs cannot be in a cluster with mine, in the words of the node that is mine, or "" if it can.
+// mismatch is why theirs cannot be in a cluster with mine, in the words of the node that is mine:
+// "" if it can.
 func mismatch(mine, theirs *member) string {
 	if theirs.cluster != mine.cluster {
 		return fmt.Sprintf("it belongs to cluster %q, this node to %q", theirs.cluster, mine.cluster)
@@ -168,7 +175,8 @@ func (m *member) fits() error {
 // appendText appends a text of at most 255 bytes and its length.
 func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 
-// reader takes values from the front of a message. Once one is missing it has failed, and all others are zero.
+// reader takes values from the front of a message. Once one is missing it has failed, and all
+// others are zero.
 type reader struct {
 	b      []byte
 	failed bool

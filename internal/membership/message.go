@@ -12,7 +12,7 @@ type kind uint8
 const (
 	// propose: these are to be the nodes; do you accept?
 	propose kind = iota + 1
-	// accept: yes, and I accept nothing else until you withdraw it.
+	// accept: I accept it, and nothing else until you withdraw it.
 	accept
 	// withdraw: what I proposed, up to this round, is void.
 	withdraw
@@ -34,7 +34,8 @@ func (k kind) String() string {
 	return [...]string{"?", "propose", "accept", "withdraw", "commit", "done", "leaving", "ask", "tell"}[k%kindEnd]
 }
 
-// maxTable bounds the nodes of a table: protocol.MaxNodes, and what a message with that many fits into.
+// maxTable bounds the nodes of a table: protocol.MaxNodes, and what a message with that many fits
+// into.
 const maxTable = 1024
 
 // maxName bounds a node's name, in bytes: its address and incarnation.
@@ -54,7 +55,8 @@ func printable(text string) string {
 	return string(b[:min(len(b), maxReason)])
 }
 
-// message is what nodes say to each other besides gossip. Each is sent by a connection of its own, so they can overtake each other.
+// message is what nodes say to each other besides gossip. Each is sent by a connection of its own,
+// so they can overtake each other.
 type message struct {
 	kind   kind
 	round  uint32 // of the proposal; 0 for leaving

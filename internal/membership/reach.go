@@ -14,9 +14,10 @@ type Reachable struct {
 	IP   string // for gossip
 }
 
-// Reach finds out how others reach a node that listens for data at listen. advertise is what an administrator has said, HOST or HOST:PORT, or
-// "": then it is the address that is listened at, or, if that is all of the machine's, the one from which packets to
-// the first of join leave. Errors: a name without address, or no way to any of join.
+// Reach finds out how others reach a node that listens for data at listen. advertise is what an
+// administrator has said, HOST or HOST:PORT, or "". Then Reach takes the address that the node
+// listens at, or, if that is all of the machine's addresses, the one from which packets to the
+// first of join leave. Errors: a name without address, or no way to any of join.
 func Reach(ctx context.Context, advertise string, listen net.Addr, join []string) (Reachable, error) {
 	listenHost, port, err := net.SplitHostPort(listen.String())
 	if err != nil {
@@ -45,7 +46,8 @@ func Reach(ctx context.Context, advertise string, listen net.Addr, join []string
 	return Reachable{Data: net.JoinHostPort(host, port), IP: ip}, nil
 }
 
-// wayTo is the address of this machine from which packets to one of the given places leave. Nothing is sent.
+// wayTo is the address of this machine from which packets to one of the given places leave. Nothing
+// is sent.
 func wayTo(places []string) (string, error) {
 	var problems []error
 	for _, p := range places {

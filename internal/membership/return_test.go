@@ -11,8 +11,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestReturn: a node that was killed comes back at the address that it had, and gets the same number and table; when it is killed again that is a loss. Two that
-// have left come back at the same time.
+// TestReturn: a node that was killed comes back at the address that it had, and gets the same
+// number and table; when it is killed again that is a loss. Two that have left come back at the
+// same time.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	l := newLAN()
@@ -41,7 +42,9 @@ func TestReturn(t *testing.T) {
 	heard := make(chan Loss, 16)
 	all[0].group.Watch(func(loss Loss) {
 		if loss.Left || loss.Node.ID != 2 || !all[0].group.has(second.group.self.name()) {
-			heard <- loss // but not that of the first incarnation, which on a machine that is busy may have been a loss
+			// but not that of the first incarnation, which on a machine that is busy may have been
+			// a loss
+			heard <- loss
 		}
 	})
 	all[1].group.Leave(nil)
@@ -60,7 +63,7 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// has says whether a node is known, by its name.
+// has reports whether a node is known, by its name.
 func (g *Group) has(name string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +71,8 @@ func (g *Group) has(name string) bool {
 	return known
 }
 
-// TestSuccessor: the death of a node of which a later incarnation is known is no loss, whether it is heard before or after that one. The death of the later one is.
+// TestSuccessor: the death of a node of which a later incarnation is known is no loss, whether it
+// is heard before or after that one. The death of the later one is.
 func TestSuccessor(t *testing.T) {
 	at := func(incarnation uint64, data string) member {
 		return member{incarnation: incarnation, id: Auto, cluster: "c", data: data}
@@ -109,7 +113,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// TestWrongReturns: who says that it comes back, and has no place to come back to, is told so. Nobody is harmed.
+// TestWrongReturns: who says that it comes back, and has no place to come back to, is told so.
+// Nobody is harmed.
 func TestWrongReturns(t *testing.T) {
 	t.Parallel()
 	l := newLAN()

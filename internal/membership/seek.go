@@ -13,16 +13,19 @@ import (
 )
 
 const (
-	// Between two rounds of asking the nodes to join, the pause doubles from firstPause to longestPause.
+	// Between two rounds of asking the nodes to join, the pause doubles from firstPause to
+	// longestPause.
 	firstPause   = 100 * time.Millisecond
 	longestPause = 2 * time.Second
 	// resolveTimeout bounds one look-up of a name.
 	resolveTimeout = 5 * time.Second
-	// maxSeeds bounds the addresses that are asked in a round: those of a cluster of the largest size.
+	// maxSeeds bounds the addresses that are asked in a round: those of a cluster of the largest
+	// size.
 	maxSeeds = maxTable
 )
 
-// seek asks the nodes to join until ctx ends or the formation has; then it returns nil. Its error is a refusal.
+// seek asks the nodes to join until ctx ends or the formation has; then it returns nil. Its error
+// is a refusal.
 func (g *Group) seek(ctx context.Context) error {
 	said := ""
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -31,7 +34,8 @@ func (g *Group) seek(ctx context.Context) error {
 		if refusal != nil && g.alone() {
 			return refusal
 		}
-		// Once for each change: a name that does not resolve yet, or a node that is not there yet, is normal at first.
+		// Log it once for each change: a name that does not resolve yet, or a node that is not
+		// there yet, is normal at first.
 		if now := strings.Join(append(unresolved, trouble...), "; "); now != said && now != "" && ctx.Err() == nil {
 			g.log.Info("not all nodes to join can be reached; they are tried again", zap.String("why", now))
 			said = now
@@ -46,7 +50,8 @@ func (g *Group) seek(ctx context.Context) error {
 	}
 }
 
-// resolve looks up all addresses of the nodes to join. unresolved says for each name what is wrong with it.
+// resolve looks up all addresses of the nodes to join. unresolved says for each name what is wrong
+// with it.
 func (g *Group) resolve(ctx context.Context) (seeds, unresolved []string) {
 	for _, join := range g.cfg.Join {
 		host, port, err := net.SplitHostPort(join)
@@ -81,8 +86,8 @@ func (g *Group) lookUp(ctx context.Context, host string) ([]string, error) {
 	return addrs, err
 }
 
-// ask exchanges what is known with every seed that is not known yet. refusal is why this node does not fit to one of them, trouble is what else
-// went wrong.
+// ask exchanges what is known with every seed that is not known yet. refusal is why this node does
+// not fit one of them, and trouble what else went wrong.
 func (g *Group) ask(ctx context.Context, seeds []string) (refusal error, trouble []string) {
 	for _, seed := range seeds {
 		if ctx.Err() != nil {
@@ -97,6 +102,9 @@ func (g *Group) ask(ctx context.Context, seeds []string) (refusal error, trouble
 		}
 		if why := g.refusedBy(err.Error()); why != "" {
 			refusal = fmt.Errorf("%w by %s: %s", ErrRefused, seed, why)
+			if g.metComplete() {
+				refusal = fmt.Errorf("%w (%w)", refusal, ErrComplete)
+			}
 			continue
 		}
 		trouble = append(trouble, fmt.Sprintf("%s does not answer", seed))
@@ -105,7 +113,8 @@ func (g *Group) ask(ctx context.Context, seeds []string) (refusal error, trouble
 	return refusal, trouble
 }
 
-// refusedBy says what a failure to join means if it is for good. memberlist hands errors on as text only.
+// refusedBy is what a failure to join means if it is for good. memberlist hands errors on as text
+// only.
 func (g *Group) refusedBy(text string) string {
 	if aboutKeys(text) {
 		return keyDiffers
@@ -120,7 +129,7 @@ func (g *Group) refusedBy(text string) string {
 	return ""
 }
 
-// knows says whether the node that gossips at addr is known, or is this one.
+// knows reports whether the node that gossips at addr is known, or is this one.
 func (g *Group) knows(addr string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +141,7 @@ func (g *Group) knows(addr string) bool {
 	return false
 }
 
-// alone says whether no other node is known.
+// alone reports whether no other node is known.
 func (g *Group) alone() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -56,8 +56,9 @@ func (t *Table) at(data string) *Node {
 	return nil
 }
 
-// assign gives each of the members a number: those that must have one theirs, the others what is left, in the order of their addresses.
-// Preconditions: the numbers that members must have are different, and below len(members).
+// assign gives each of the members a number. Those that must have a certain one get it, and the
+// others what is left, in the order of their addresses. Preconditions: the numbers that members
+// must have are different, and below len(members).
 func assign(cluster string, members []member) *Table {
 	nodes := make([]Node, len(members))
 	var free []member
@@ -78,8 +79,9 @@ func assign(cluster string, members []member) *Table {
 	return newTable(cluster, nodes)
 }
 
-// choose picks the nodes of a cluster from all that are known: the ones that were started first, without those whose number
-// or address an earlier one has. turnedDown says why, by name, of those that were passed over for that.
+// choose picks the nodes of a cluster from all that are known: the ones that were started first,
+// without those whose number or address an earlier one has. For the latter turnedDown has the
+// reason, by name.
 func choose(known map[string]member, nodes int) (chosen []member, turnedDown map[string]string) {
 	order := make([]member, 0, len(known))
 	for _, m := range known {

@@ -7,7 +7,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// translator is where memberlist logs. What an operator must know is said in this project's words, the rest is for those who debug.
+// translator takes memberlist's log. It says what an operator must know in this project's words;
+// the rest is for those who debug.
 type translator struct{ *Group }
 
 var (
@@ -16,7 +17,7 @@ var (
 )
 
 // keyDiffers says what errors of memberlist about encryption mean.
-const keyDiffers = "the gossip key differs or is missing"
+const keyDiffers = "the gossip key differs or is missing: give all nodes the same (--gossip-key-file), or the same secret (--secret-file), of which it is made"
 
 // Write takes a line, such as "[WARN] memberlist: …".
 func (t *translator) Write(line []byte) (int, error) {
@@ -35,7 +36,7 @@ func (t *translator) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// aboutKeys says whether an error of memberlist's means that the two sides have different keys.
+// aboutKeys reports whether an error of memberlist's means that the two sides have different keys.
 func aboutKeys(text string) bool {
 	text = strings.ToLower(text)
 	return strings.Contains(text, "encrypt") || strings.Contains(text, "decrypt")

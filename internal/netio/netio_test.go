@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/patience"
 )
 
 // connection is a TCP connection over loopback as two descriptors.
@@ -99,7 +101,8 @@ func TestSendAndReceive(t *testing.T) {
 	}
 }
 
-// TestSendFull: a socket that takes nothing more says EAGAIN and does not wait; one whose peer is gone says so without a signal.
+// TestSendFull: a socket that takes nothing more says EAGAIN and does not wait; one whose peer is
+// gone says so without a signal.
 func TestSendFull(t *testing.T) {
 	a, b := connection(t)
 	defer unix.Close(a)
@@ -118,8 +121,9 @@ func TestSendFull(t *testing.T) {
 			t.Fatal("a socket that nobody reads took a gigabyte")
 		}
 	}
-	// What is under way when the buffers fill up is answered a little later. From then on nothing is unanswered.
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	// What is under way when the buffers fill up is answered a little later. From then on nothing
+	// is unanswered.
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; time.Sleep(time.Millisecond) {
 		silent, err := Silence(a)
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +165,7 @@ func TestSilence(t *testing.T) {
 	if _, errno := v.Send(a); errno != 0 {
 		t.Fatal(errno)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; {
 		silent, err := Silence(a)
 		if err != nil {
 			t.Fatal(err)
@@ -322,7 +326,7 @@ func TestDisplacedCountsWhoTakesTheCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := Displaced()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience.Or(10 * time.Second))
 	for Displaced() < before+10 && time.Now().Before(deadline) {
 		Yield()
 	}
@@ -360,7 +364,8 @@ func TestShortSlice(t *testing.T) {
 		case err != nil:
 		case after.Policy != before.Policy || after.Nice != before.Nice:
 			err = fmt.Errorf("the policy is %d and the niceness %d, they were %d and %d", after.Policy, after.Nice, before.Policy, before.Nice)
-		case before.Runtime != 0 && before.Policy == unix.SCHED_NORMAL && after.Runtime != uint64(shortestSlice): // before Linux 6.12 there are no slices, and it is 0
+		case before.Runtime != 0 && before.Policy == unix.SCHED_NORMAL && after.Runtime != uint64(shortestSlice):
+			// before Linux 6.12 there are no slices, and it is 0
 			err = fmt.Errorf("the slice is %d ns, want %d", after.Runtime, shortestSlice)
 		case again.Runtime != before.Runtime:
 			err = fmt.Errorf("the slice is %d ns when that which it was is asked for, want %d", again.Runtime, before.Runtime)
@@ -372,7 +377,8 @@ func TestShortSlice(t *testing.T) {
 	}
 }
 
-// TestUnpace has sockets with each congestion control of this kernel's: those that pace get another, and the others keep theirs.
+// TestUnpace has sockets with each congestion control of this kernel's: those that pace get
+// another, and the others keep theirs.
 func TestUnpace(t *testing.T) {
 	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {

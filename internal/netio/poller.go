@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readyBatch bounds how many descriptors one Ready call reports; the others are reported by the next.
+// readyBatch bounds how many descriptors one Ready call reports; the others are reported by the
+// next.
 const readyBatch = 64
 
 // Poller is an epoll instance, level-triggered.
@@ -50,7 +51,8 @@ func (p *Poller) Watch(fd int, token int32, writable bool) error {
 	return p.control(unix.EPOLL_CTL_MOD, fd, token, writable)
 }
 
-// Remove stops watching fd. It must come before fd is closed, if other descriptors share its socket.
+// Remove stops watching fd. It must come before fd is closed, if other descriptors share its
+// socket.
 func (p *Poller) Remove(fd int) error { return p.control(unix.EPOLL_CTL_DEL, fd, 0, false) }
 
 func (p *Poller) control(op, fd int, token int32, writable bool) error {

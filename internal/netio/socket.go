@@ -23,8 +23,9 @@ func Recv(fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// MaxVector bounds the pieces of one Vector. A larger one gains nothing: with pages of 4 KiB, 64 pairs of
-// header and page are 256 KiB, about what a socket takes at once. The kernel's own limit is 1,024.
+// MaxVector bounds the pieces of one Vector. A larger one gains nothing: with pages of 4 KiB, 64
+// pairs of header and page are 256 KiB, about what a socket takes at once. The kernel's own limit
+// is 1,024.
 const MaxVector = 128
 
 // Vector gathers pieces of memory that one system call sends. The zero value is empty.
@@ -52,8 +53,8 @@ func (v *Vector) Add(b []byte) bool {
 	return true
 }
 
-// Send hands the pieces to socket fd without waiting and returns how many bytes it took. It
-// returns EAGAIN when the socket takes nothing now. A peer that is gone gives EPIPE, never a signal.
+// Send hands the pieces to socket fd without waiting and returns how many bytes it took. It returns
+// EAGAIN when the socket takes nothing now. A peer that is gone gives EPIPE, never a signal.
 // Preconditions: the vector is not empty.
 func (v *Vector) Send(fd int) (int, unix.Errno) {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
@@ -77,8 +78,9 @@ func (v *Vector) Send(fd int) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// Detach takes the socket out of a Go connection: it returns a descriptor of its own, close-on-exec,
-// and closes c, which leaves the connection itself as it is. When it fails c is closed too.
+// Detach takes the socket out of a Go connection: it returns a descriptor of its own,
+// close-on-exec, and closes c, which leaves the connection itself as it is. When it fails c is
+// closed too.
 func Detach(c *net.TCPConn) (int, error) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
@@ -99,12 +101,13 @@ func Detach(c *net.TCPConn) (int, error) {
 	return fd, nil
 }
 
-// unansweredProbes is how many questions in a row whether there is room the other side's kernel must leave unanswered before it counts as
-// silent. One may just be on its way.
+// unansweredProbes is how many questions in a row whether there is room the other side's kernel
+// must leave unanswered before it counts as silent. One may just be on its way.
 const unansweredProbes = 3
 
-// Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd. It is 0 when there is nothing to answer, and
-// also when the process there does not read: its kernel says so, as often as it is asked.
+// Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd.
+// It is 0 when there is nothing to answer, and also when the process there does not read: its
+// kernel says so, as often as it is asked.
 func Silence(fd int) (time.Duration, error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -116,8 +119,9 @@ func Silence(fd int) (time.Duration, error) {
 	return time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }
 
-// KeepAlive has the kernel ask the other side of TCP socket fd whether it is there when nothing has passed for idle, and again every
-// interval, until it has not answered count times: then the socket fails. idle and interval are whole seconds.
+// KeepAlive has the kernel ask the other side of TCP socket fd whether it is there when nothing has
+// passed for idle, and again every interval, until it has not answered count times: then the socket
+// fails. idle and interval are whole seconds.
 func KeepAlive(fd int, idle, interval time.Duration, count int) error {
 	for option, value := range map[int]int{
 		unix.TCP_KEEPIDLE: int(idle / time.Second), unix.TCP_KEEPINTVL: int(interval / time.Second), unix.TCP_KEEPCNT: count,
@@ -135,9 +139,10 @@ func KeepAlive(fd int, idle, interval time.Duration, count int) error {
 // paces is how the names of the congestion controls begin that spread what is sent over time.
 const paces = "bbr"
 
-// Unpace keeps TCP socket fd from spreading over time what it sends, if the machine's congestion control does that (BBR): it arms a timer for every
-// 64 KiB and holds the next back until then, by an estimate of the connection's speed that many small frames keep low. It takes cubic instead, or reno, which
-// needs no privilege. Every other congestion control stays as the machine has it.
+// Unpace keeps TCP socket fd from spreading over time what it sends, if the machine's congestion
+// control does that (BBR): it arms a timer for every 64 KiB and holds the next back until then, by
+// an estimate of the connection's speed that many small frames keep low. It takes cubic instead, or
+// reno, which needs no privilege. Every other congestion control stays as the machine has it.
 func Unpace(fd int) error {
 	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 	if err != nil {
@@ -155,8 +160,10 @@ func Unpace(fd int) error {
 	return nil
 }
 
-// RetryWithin has the kernel send what was not answered on TCP socket fd again at least every so often, a second or more. Without it the time between two attempts doubles with each, so that a network that has
-// healed is noticed only after as long again as it was broken. It takes Linux 6.15; the error wraps unix.ENOPROTOOPT where it is older.
+// RetryWithin has the kernel send what was not answered on TCP socket fd again at least every so
+// often, a second or more. Without it the time between two attempts doubles with each, so that a
+// network that has healed is noticed only after as long again as it was broken. It takes Linux
+// 6.15; the error wraps unix.ENOPROTOOPT where it is older.
 func RetryWithin(fd int, every time.Duration) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(every/time.Millisecond)); err != nil {
 		return fmt.Errorf("netio: bound the pause between attempts to send: %w", err)

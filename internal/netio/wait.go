@@ -10,9 +10,9 @@ import (
 // Forever is the timeout of a Wait without one.
 const Forever time.Duration = -1
 
-// Wait is Check, but sleeps up to timeout until something is ready. It is the one call of this package that
-// may wait, so it tells Go's scheduler. Timeouts are exact to the nanosecond where the kernel has
-// epoll_pwait2 (Linux 5.11), else rounded up to a millisecond.
+// Wait is Check, but sleeps up to timeout until something is ready. It is the one call of this
+// package that may wait, so it tells Go's scheduler. Timeouts are exact to the nanosecond where the
+// kernel has epoll_pwait2 (Linux 5.11), else rounded up to a millisecond.
 func (p *Poller) Wait(timeout time.Duration) int {
 	var ts *unix.Timespec
 	if timeout >= 0 {

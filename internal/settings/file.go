@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +19,8 @@ type entry struct {
 	where string // FILE:LINE
 }
 
-// parse reads a configuration file: one YAML mapping from names of settings to values, which are plain, or lists of plain ones.
-// It reports all mistakes, each with its line.
+// parse reads a configuration file: one YAML mapping from names of settings to values, which are
+// plain, or lists of plain ones. It reports all mistakes, each with its line.
 func parse(name string, r io.Reader) (map[string]entry, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
@@ -28,14 +29,10 @@ func parse(name string, r io.Reader) (map[string]entry, error) {
 	if len(text) > maxFileBytes {
 		return nil, fmt.Errorf("%w: %s: the file has more than %d bytes", ErrConfig, name, maxFileBytes)
 	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
+	top, err := onlyDocument(name, text)
+	if top == nil || err != nil {
+		return nil, err
 	}
-	if len(document.Content) == 0 {
-		return nil, nil // empty, or comments only
-	}
-	top := document.Content[0]
 	if top.Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("%w: %s:%d: the file is not a list of `name: value`", ErrConfig, name, top.Line)
 	}
@@ -58,6 +55,29 @@ func parse(name string, r io.Reader) (map[string]entry, error) {
 		entries[key.Value] = entry{text, where}
 	}
 	return entries, errors.Join(problems...)
+}
+
+// onlyDocument is what is in the one document of a file, nil if there is none but comments. A
+// second one would be ignored, and with it what somebody has set.
+func onlyDocument(name string, text []byte) (*yaml.Node, error) {
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	var first, second yaml.Node
+	switch err := documents.Decode(&first); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
+	}
+	switch err := documents.Decode(&second); {
+	case err == nil:
+		return nil, fmt.Errorf("%w: %s:%d: a second document begins here (---), and a configuration has one: join them, or remove one", ErrConfig, name, second.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
+	}
+	if len(first.Content) == 0 {
+		return nil, nil
+	}
+	return first.Content[0], nil
 }
 
 // plain is a value as a flag would have it.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A kind is what a value looks like. It is a pflag.Value that refuses what is out of range, so that flags, environment and file
-// have the same limits.
+// A kind is what a value looks like. It is a pflag.Value that refuses what is out of range, so that
+// flags, environment and file have the same limits.
 
 // text is any text that check, if there is one, has nothing against.
 type text struct {

@@ -19,12 +19,14 @@ type Sources struct {
 	Lookup func(string) (string, bool) // the environment, as os.LookupEnv is; nil: none
 }
 
-// ErrConfig is wrapped by the errors about a configuration that makes no sense. Each says where the value stands and what is allowed.
+// ErrConfig is wrapped by the errors about a configuration that makes no sense. Each says where the
+// value stands and what is allowed.
 var ErrConfig = errors.New("configuration")
 
-// Load gives every setting that no flag has set the value that the environment or the file has for it. All that is wrong is reported
-// at once, also in values that count for nothing because a flag or a variable goes before them.
-// Preconditions: v was registered with flags, which have been parsed; or flags is nil.
+// Load gives every setting that no flag has set the value that the environment or the file has for
+// it. All that is wrong is reported at once, also in values that count for nothing because a flag
+// or a variable goes before them. Preconditions: v was registered with flags, which have been
+// parsed; or flags is nil.
 func (v *Values) Load(flags *pflag.FlagSet, from Sources) error {
 	entries, err := readFile(from.File)
 	if err != nil {
@@ -88,12 +90,16 @@ func readFile(name string) (map[string]entry, error) {
 	return parse(name, f)
 }
 
-// Unknown lists the variables of an environment (as os.Environ is) that look like settings, by their prefix, and are none. They are
-// no error, because the prefix is used for other things too, but most often a mistake.
+// Unknown lists the variables of an environment (as os.Environ is) that look like settings, by
+// their prefix, and are none. They are no error, because the prefix is used for other things too,
+// but most often a mistake.
 func Unknown(environ []string) []string {
 	var unknown []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
+		if name == EnvConfig || name == EnvSSH {
+			continue
+		}
 		if setting, ok := strings.CutPrefix(name, envPrefix); ok && lookup(strings.ToLower(strings.ReplaceAll(setting, "_", "-"))) == nil {
 			unknown = append(unknown, name)
 		}

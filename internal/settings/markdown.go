@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Markdown is the table of all settings, for docs/configuration.md. What depends on the user or the machine is described instead.
+// Markdown is the table of all settings, for docs/configuration.md. What depends on the user or the
+// machine is described instead.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("| setting | unit | default | range | meaning |\n|---|---|---|---|---|\n")

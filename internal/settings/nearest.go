@@ -2,8 +2,8 @@ package settings
 
 import "strings"
 
-// Distance is the number of letters to insert, delete or replace to make b of a. Names that differ by little are offered to people who
-// have mistyped one.
+// Distance is the number of letters to insert, delete or replace to make b of a. Names that differ
+// by little are offered to people who have mistyped one.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -24,7 +24,8 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// nearest names the setting whose name differs least from what was written, if there is one that may have been meant.
+// nearest names the setting whose name differs least from what was written, if there is one that
+// may have been meant.
 func nearest(name string) string {
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	best, least := "", 3

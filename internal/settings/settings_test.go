@@ -95,30 +95,34 @@ func TestPrecedence(t *testing.T) {
 // TestMistakesInFiles: each is named with its line, and what is allowed.
 func TestMistakesInFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"nods: 3":                     ":1: nods: there is no such setting: did you mean nodes?",
-		"log_level: info":             "did you mean log-level?",
-		"cluster: a\n\nfrobnicate: 1": ":3: frobnicate: there is no such setting (dsmd config check",
-		"nodes: many":                 `:1: nodes: "many" is not possible: 1 to 1024`,
-		"nodes: 0":                    "1 to 1024",
-		"nodes: 1025":                 "1 to 1024",
-		"nodes: [1, 2]":               `"1,2" is not possible`,
-		"id: -1":                      "0 to 1023, or auto",
-		"region: 17TiB":               "to 16TiB",
-		"region: 4097":                "not a whole number of pages",
-		"hold: 20":                    "no duration",
-		"hold: 1h":                    "1µs to 20ms",
-		"trap: none":                  "available are auto, uffd, sigsegv",
-		"insecure: maybe":             "neither true nor false",
-		"cluster: \"a b\"":            "without spaces",
-		"listen: host":                "has no port",
-		"socket: \"@\"":               "no name of a socket",
-		"trap: auto\ntrap: uffd":      ":2: trap: it is set twice, the first time at ",
-		"trap:":                       "it has no value",
-		"trap: {a: b}":                "neither plain nor a list",
-		"join: [a, [b]]":              "not plain",
-		"join: [\"a,b\"]":             "has a comma",
-		"- a\n- b":                    ":1: the file is not a list of `name: value`",
-		"a: b: c":                     "mapping values are not allowed",
+		"nods: 3":                                ":1: nods: there is no such setting: did you mean nodes?",
+		"log_level: info":                        "did you mean log-level?",
+		"cluster: a\n\nfrobnicate: 1":            ":3: frobnicate: there is no such setting (dsmd config check",
+		"nodes: many":                            `:1: nodes: "many" is not possible: 1 to 1024`,
+		"nodes: 0":                               "1 to 1024",
+		"nodes: 1025":                            "1 to 1024",
+		"nodes: [1, 2]":                          `"1,2" is not possible`,
+		"id: -1":                                 "0 to 1023, or auto",
+		"region: 17TiB":                          "to 16TiB",
+		"region: 4097":                           "not a whole number of pages",
+		"hold: 20":                               "no duration",
+		"hold: 1h":                               "1µs to 20ms",
+		"trap: none":                             "available are auto, uffd, sigsegv",
+		"insecure: maybe":                        "neither true nor false",
+		"cluster: \"a b\"":                       "without spaces",
+		"listen: host":                           "has no port",
+		"socket: \"@\"":                          "no name of a socket",
+		"trap: auto\ntrap: uffd":                 ":2: trap: it is set twice, the first time at ",
+		"trap:":                                  "it has no value",
+		"trap: {a: b}":                           "neither plain nor a list",
+		"join: [a, [b]]":                         "not plain",
+		"join: [\"a,b\"]":                        "has a comma",
+		"- a\n- b":                               ":1: the file is not a list of `name: value`",
+		"a: b: c":                                "mapping values are not allowed",
+		"nodes: 3\n---\ninsecure: true":          ":2: a second document begins here",
+		"---\nnodes: 3\n...\n# more\n---\nid: 2": ":5: a second document begins here",
+		"nodes: 3\n--- \n":                       ":2: a second document begins here",
+		"nodes: 3\n---\na: b: c":                 "mapping values are not allowed",
 		"join: [" + strings.Repeat("a, ", 4097) + "a]": "at most 4096",
 		strings.Repeat("#", maxFileBytes+1):            "more than 1048576 bytes",
 	} {
@@ -147,9 +151,13 @@ func TestMistakesInFiles(t *testing.T) {
 	if v, err := load(t, nil, write(t, "# nothing\n"), nil); err != nil || v.Region != New().Region {
 		t.Errorf("an empty file: %v", err)
 	}
+	if v, err := load(t, nil, write(t, "# a comment\n---\nid: 3\nlog-level: debug # ---\n...\n# the end\n"), nil); err != nil || v.ID != 3 {
+		t.Errorf("a file of one document, with its marks: %v", err)
+	}
 }
 
-// TestTableIsWhole: every setting has all that people must know, its default is possible, and what is printed can be read back: `run` hands it on so.
+// TestTableIsWhole: every setting has all that people must know, its default is possible, and what
+// is printed can be read back: `run` hands it on so.
 func TestTableIsWhole(t *testing.T) {
 	v := New()
 	again := New()
@@ -178,7 +186,7 @@ func TestTableIsWhole(t *testing.T) {
 }
 
 func TestUnknownVariables(t *testing.T) {
-	got := Unknown([]string{"HOME=/", "DSMD_NODES=3", "DSMD_LOG_LEVEL=info", "DSMD_NODS=3", "DSMD_=x"})
+	got := Unknown([]string{"HOME=/", "DSMD_NODES=3", "DSMD_LOG_LEVEL=info", "DSMD_NODS=3", "DSMD_=x", EnvConfig + "=/etc/d.yaml", EnvSSH + "=ssh -p 22"})
 	if want := []string{"DSMD_NODS", "DSMD_"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"dsmd/internal/certs"
 	"dsmd/node"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -35,7 +36,7 @@ type Setting struct {
 	value   func(*Values) pflag.Value
 }
 
-// All is every setting, in the order in which people are told of them.
+// All is every setting, in the order in which people read them.
 var All = []Setting{
 	{Name: "cluster", Scope: Serve, Default: "default", Range: fmt.Sprintf("1 to %d printable characters", MaxCluster),
 		Meaning: "name of the cluster; nodes of another name are refused",
@@ -77,7 +78,7 @@ var All = []Setting{
 		Meaning: "come into a cluster that runs, in the place of a node that has left or was lost",
 		value:   func(v *Values) pflag.Value { return truth{&v.Rejoin} }},
 	{Name: "return", Scope: Serve, Default: "false", Range: "true or false; with --survive",
-		Meaning: "when the others go on without this daemon, or it ends for want of a quorum: end only its programs, and come back as with --rejoin",
+		Meaning: "when the others go on without this daemon, or have before it was started again, or it ends for want of a quorum: end only its programs, and come back as with --rejoin",
 		value:   func(v *Values) pflag.Value { return truth{&v.Return} }},
 	{Name: "socket", Scope: Serve, Default: DefaultSocket(), Range: "a path, or @NAME for an abstract name",
 		Meaning: "Unix socket for programs",
@@ -101,8 +102,11 @@ var All = []Setting{
 	{Name: "gossip-key-file", Scope: Serve, Range: "a file with base64 keys of 16, 24 or 32 bytes, one a line; the first one encrypts",
 		Meaning: "keys that gossip is encrypted with",
 		value:   func(v *Values) pflag.Value { return text{&v.GossipKeyFile, "FILE", nil} }},
+	{Name: "secret-file", Scope: Serve, Derived: "without certificates, for nodes of one machine, ~/" + certs.OwnSecretFile + ", which is made once", Range: "a file with a base64 key of 32 bytes",
+		Meaning: "secret that nodes without certificates prove to each other that they know, the same for all (dsmd cert secret); without gossip keys, gossip is encrypted with it",
+		value:   func(v *Values) pflag.Value { return text{&v.SecretFile, "FILE", nil} }},
 	{Name: "insecure", Scope: Serve, Default: "false", Range: "true or false",
-		Meaning: "listen beyond this machine without certificates or gossip keys: whoever reaches the ports can read and write all memory",
+		Meaning: "listen without certificates, secret or gossip keys, also beyond this machine: whoever reaches the ports can read and write all memory",
 		value:   func(v *Values) pflag.Value { return truth{&v.Insecure} }},
 
 	{Name: "trap", Default: "auto", Range: strings.Join(pagetable.TrapNames, ", "),
@@ -142,8 +146,8 @@ var (
 	logFormats = []string{"console", "json"}
 )
 
-// MaxCluster bounds the length of a cluster's name, in bytes. Together with the digest of the nodes that is put behind it, it
-// must fit into what the nodes tell each other.
+// MaxCluster bounds the length of a cluster's name, in bytes. Together with the digest of the nodes
+// that is put behind it, it must fit into what the nodes tell each other.
 const MaxCluster = 100
 
 // A cluster's name and the digest behind it must fit into the greeting of the transport.
@@ -176,7 +180,7 @@ func checkGiven(s string) error {
 	return nil
 }
 
-// DefaultSocket is where a daemon that is told nothing else listens for its user's programs.
+// DefaultSocket is where a daemon listens for its user's programs unless it is told otherwise.
 func DefaultSocket() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir + "/dsmd.sock"
@@ -211,6 +215,13 @@ func (s *Setting) Variable() string {
 }
 
 const envPrefix = "DSMD_"
+
+// Variables with the prefix that are no settings, but are read all the same.
+const (
+	EnvConfig = envPrefix + "CONFIG" // the configuration file, unless --config names one
+	// the ssh command of `dsmd run --hosts`, unless --ssh names one
+	EnvSSH = envPrefix + "SSH"
+)
 
 // Unit is the unit of the setting's value, for people.
 func (s *Setting) Unit() string {

@@ -15,8 +15,20 @@ import (
 // AutoID is Values.ID of a node whose id is assigned when all nodes are known.
 const AutoID = -1
 
-// Values is a value for every setting. What each means, its unit and its range are in the table, All. It belongs to one goroutine.
+// Values is a value for every setting. What each means, its unit and its range are in the table,
+// All. It belongs to one goroutine.
 type Values struct {
+	Place
+	Trust
+	Losses
+	Machine
+
+	origins map[string]string // by name of the setting; missing: the default
+	added   map[string]bool   // lists, by name of the setting, to which the next Set adds
+}
+
+// Place is where a node is, and among which others.
+type Place struct {
 	Cluster   string
 	Nodes     int // 0: as many as Peers has, or one
 	ID        int // or AutoID
@@ -28,18 +40,28 @@ type Values struct {
 	Socket    string
 	Ranks     int // 0: one for each node
 	Metrics   string
+}
 
+// Trust is whom a node believes.
+type Trust struct {
 	TLSCA, TLSCert, TLSKey string
 	GossipKeyFile          string
+	SecretFile             string
 	Insecure               bool
+}
 
+// Losses are when nodes are lost, and what then.
+type Losses struct {
 	JoinTimeout time.Duration
 	DeadAfter   time.Duration
 	Survive     bool
 	NoQuorum    string
 	Rejoin      bool
 	Return      bool
+}
 
+// Machine is how a node uses its machine.
+type Machine struct {
 	Trap, Transport     string
 	RDMADevice          string // "": choose
 	RDMAPool            Bytes
@@ -47,9 +69,6 @@ type Values struct {
 	Hold, Spin          time.Duration
 	Stages              int
 	LogLevel, LogFormat string
-
-	origins map[string]string // by name of the setting; missing: the default
-	added   map[string]bool   // lists, by name of the setting, to which the next Set adds
 }
 
 func blank() *Values { return &Values{origins: map[string]string{}, added: map[string]bool{}} }
@@ -93,8 +112,9 @@ func (v *Values) Args(scope Scope) []string {
 	return args
 }
 
-// Text is the value of a setting as it is written, and Origin where it comes from: a flag, a variable of the environment, a line
-// of the file, or the default. Preconditions: there is a setting called name.
+// Text is the value of a setting as it is written, and Origin where it comes from: a flag, a
+// variable of the environment, a line of the file, or the default. Preconditions: there is a
+// setting called name.
 func (v *Values) Text(name string) string { return find(name).value(v).String() }
 
 // Origin is documented at Text.
@@ -105,11 +125,12 @@ func (v *Values) Origin(name string) string {
 	return "default"
 }
 
-// Static says whether the nodes of the cluster are listed instead of found: also true of a cluster of one.
+// Static reports whether the nodes of the cluster are listed instead of found: also true of a
+// cluster of one.
 func (v *Values) Static() bool { return len(v.Join) == 0 }
 
-// Check tells what is wrong with values that are right one by one and don't fit together. It completes those that depend on others:
-// Nodes, Peers, ID, Listen and Ranks of a listed cluster.
+// Check tells what is wrong with values that are right one by one and don't fit together. It
+// completes those that depend on others: Nodes, Peers, ID, Listen and Ranks of a listed cluster.
 func (v *Values) Check() error {
 	var err error
 	if v.Static() {
@@ -211,5 +232,5 @@ func (v *Values) checkTLS() error {
 	return nil
 }
 
-// TLS says whether certificates are configured.
+// TLS reports whether certificates are configured.
 func (v *Values) TLS() bool { return v.TLSCA != "" }

@@ -194,8 +194,8 @@ func (i *ConnID) Listen(at netip.AddrPort, backlog int) (port uint16, err error)
 	return p<<8 | p>>8, nil
 }
 
-// ResolveAddr begins to find the device that leads to an address; AddrResolved follows. from may be the zero
-// AddrPort, and then the kernel chooses.
+// ResolveAddr begins to find the device that leads to an address; AddrResolved follows. from may be
+// the zero AddrPort, and then the kernel chooses.
 func (i *ConnID) ResolveAddr(from, to netip.AddrPort, timeout time.Duration) error {
 	var source, destination C.struct_sockaddr_storage
 	var src *C.struct_sockaddr
@@ -232,9 +232,9 @@ const (
 	StateReadyToSend    ConnState = C.IBV_QPS_RTS
 )
 
-// Prepare brings a queue pair into a state with what was negotiated. The side that connects calls it for StateInit before
-// Connect, and for the other two after ConnectResponse, before Establish. The side that accepts calls it for all
-// three before Accept.
+// Prepare brings a queue pair into a state with what was negotiated. The side that connects calls
+// it for StateInit before Connect, and for the other two after ConnectResponse, before Establish.
+// The side that accepts calls it for all three before Accept.
 func (i *ConnID) Prepare(q *QP, state ConnState) error {
 	var mask C.int
 	if errno := C.dsmd_cm_modify(i.id, q.qp, C.int(state), &mask); errno != 0 {
@@ -243,8 +243,9 @@ func (i *ConnID) Prepare(q *QP, state ConnState) error {
 	return nil
 }
 
-// Connect asks the peer; ConnectResponse or Rejected follows. RouteResolved must have come. private has at most
-// MaxPrivateBytes, and reads is how many reads and atomics each side may have outstanding.
+// Connect asks the peer; ConnectResponse or Rejected follows. RouteResolved must have come. private
+// has at most MaxPrivateBytes, and reads is how many reads and atomics each side may have
+// outstanding.
 func (i *ConnID) Connect(q *QP, private []byte, reads int) error {
 	return i.request(q, private, reads, 0, "connect")
 }
@@ -278,14 +279,15 @@ func (i *ConnID) Reject() error {
 	return connError(rc, err, "reject a connection")
 }
 
-// Disconnect tells the peer that the connection has ended. The peer gets Disconnected and answers with Disconnect; then
-// Disconnected comes here.
+// Disconnect tells the peer that the connection has ended. The peer gets Disconnected and answers
+// with Disconnect; then Disconnected comes here.
 func (i *ConnID) Disconnect() error {
 	rc, err := C.rdma_disconnect(i.id)
 	return connError(rc, err, "disconnect")
 }
 
-// Close gives the identifier back, at any time; an attempt to connect ends with it. No event of it follows.
+// Close gives the identifier back, at any time; an attempt to connect ends with it. No event of it
+// follows.
 func (i *ConnID) Close() error {
 	delete(i.channel.ids, i.id)
 	rc, err := C.rdma_destroy_id(i.id)

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timers of a reliable connection. A packet that is not acknowledged is sent again after 4.096 µs × 2^ackTimeout = 67 ms (some
-// devices wait up to four times as long), retries times; so a dead path is noticed after half a second to two. Not 7 times,
-// the greatest number: Linux's Soft-RoCE takes that for ever (rxe_comp.c).
+// Timers of a reliable connection. A packet that is not acknowledged is sent again after 4.096 µs ×
+// 2^ackTimeout = 67 ms (some devices wait up to four times as long), retries times; so a dead path
+// is noticed after half a second to two. Not 7 times, the greatest number: Linux's Soft-RoCE takes
+// that for ever (rxe_comp.c).
 const (
 	ackTimeout = 14
 	retries    = 6
-	// rnrForever: a peer without a receive ready is tried for ever. Credits make that rare; it is never a failure.
+	// rnrForever: a peer without a receive ready is tried for ever. Credits make that rare; it is
+	// never a failure.
 	rnrForever = 7
 	// rnrDelay is the code of 0.64 ms, which a peer waits before it tries again.
 	rnrDelay = 12
@@ -28,10 +30,12 @@ const (
 
 func randomPSN() uint32 { return rand.Uint32() & psnMask }
 
-// Access of a peer to a queue pair's memory that Init allows; what it can reach is limited by the registered memory's own.
+// Access of a peer to a queue pair's memory that Init allows; what it can reach is limited by the
+// registered memory's own.
 const peerAccess = C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ | C.IBV_ACCESS_REMOTE_ATOMIC
 
-// Endpoint is what the other side must know of this queue pair. port and gid are where it sends from; qkey is for datagrams.
+// Endpoint is what the other side must know of this queue pair. port and gid are where it sends
+// from; qkey is for datagrams.
 func (q *QP) Endpoint(port PortInfo, gid GID, qkey uint32) Endpoint {
 	return Endpoint{QPN: q.QPN(), PSN: q.psn, GID: gid.Addr, LID: port.LID, MTU: port.ActiveMTU, QKey: qkey}
 }
@@ -56,8 +60,9 @@ func (q *QP) Init(port int, qkey uint32) error {
 	return q.modify(&attr, mask, "initial")
 }
 
-// ReadyToReceive connects the queue pair to the peer's, so far that messages are received. gidIndex names this side's address
-// and reads is how many reads and atomics of the peer are served at once; they are not for datagrams, nor is to.
+// ReadyToReceive connects the queue pair to the peer's, so far that messages are received. gidIndex
+// names this side's address and reads is how many reads and atomics of the peer are served at once;
+// they are not for datagrams, nor is to.
 func (q *QP) ReadyToReceive(port, gidIndex int, to Endpoint, mtuBytes, reads int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_RTR
@@ -91,7 +96,8 @@ func (q *QP) ReadyToSend(reads int) error {
 	return q.modify(&attr, mask, "ready to send")
 }
 
-// Fail ends the connection: what is outstanding completes with FlushError, and packets of the peer are dropped.
+// Fail ends the connection: what is outstanding completes with FlushError, and packets of the peer
+// are dropped.
 func (q *QP) Fail() error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_ERR
@@ -105,7 +111,8 @@ func (q *QP) modify(attr *C.struct_ibv_qp_attr, mask C.int, state string) error 
 	return nil
 }
 
-// Layout of what Go and C share, checked when the package is compiled: an index that is not 0 is refused.
+// Layout of what Go and C share, checked when the package is compiled: an index that is not 0 is
+// refused.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(SGE{})-unsafe.Sizeof(C.struct_dsmd_sge{})]
 	_ = [1]struct{}{}[unsafe.Sizeof(SendRequest{})-unsafe.Sizeof(C.struct_dsmd_send{})]

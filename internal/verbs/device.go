@@ -20,16 +20,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Built says whether this program can use RDMA devices at all.
+// Built reports whether this program can use RDMA devices at all.
 const Built = true
 
-// maxGIDs is how much of a device's address table is read. Tables have up to some hundred entries that are in use.
+// maxGIDs is how much of a device's address table is read. Tables have up to some hundred entries
+// that are in use.
 const maxGIDs = 1024
 
 // Available returns nil if this program was built with RDMA, else ErrNotBuilt.
 func Available() error { return nil }
 
-// Devices lists the RDMA devices of this machine. A kernel without RDMA has none, which is no error.
+// Devices lists the RDMA devices of this machine. A kernel without RDMA has none, which is no
+// error.
 func Devices() ([]DeviceInfo, error) {
 	names, err := deviceNames()
 	if err != nil {
@@ -261,7 +263,8 @@ func (d *Device) AsyncEvent() (e AsyncEvent, ok bool, err error) {
 // AH is where datagrams go.
 type AH struct{ ah *C.struct_ibv_ah }
 
-// NewAH makes an address for datagrams from the given port, and the address with index gidIndex there, to a peer.
+// NewAH makes an address for datagrams from the given port, and the address with index gidIndex
+// there, to a peer.
 func (pd *PD) NewAH(port, gidIndex int, to Endpoint) (*AH, error) {
 	attr := addressOf(port, gidIndex, to)
 	ah, err := C.ibv_create_ah(pd.pd, &attr)

@@ -41,7 +41,8 @@ func (d *Device) NewChannel() (*Channel, error) {
 	return &Channel{ch}, nil
 }
 
-// FD becomes readable when a CQ for which CQ.Notify was called gets a completion, and stays so until Event takes the event.
+// FD becomes readable when a CQ for which CQ.Notify was called gets a completion, and stays so
+// until Event takes the event.
 func (c *Channel) FD() int { return int(c.ch.fd) }
 
 // Event takes one event, without waiting. It returns false if there is none.
@@ -67,8 +68,9 @@ func handle[T any](object *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Po
 // CQ is a completion queue.
 type CQ struct{ cq *C.struct_ibv_cq }
 
-// NewCQ makes a queue for at least the given number of completions. Whoever posts must not let it overflow: that ends every
-// queue pair that uses it. channel may be nil, and then Notify has no use.
+// NewCQ makes a queue for at least the given number of completions. Whoever posts must not let it
+// overflow: that ends every queue pair that uses it. channel may be nil, and then Notify has no
+// use.
 func (d *Device) NewCQ(entries int, channel *Channel) (*CQ, error) {
 	var ch *C.struct_ibv_comp_channel
 	if channel != nil {
@@ -81,7 +83,8 @@ func (d *Device) NewCQ(entries int, channel *Channel) (*CQ, error) {
 	return &CQ{cq}, nil
 }
 
-// Poll takes up to len(out) completions and returns how many. It makes no system call and does not allocate.
+// Poll takes up to len(out) completions and returns how many. It makes no system call and does not
+// allocate.
 func (q *CQ) Poll(out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, nil
@@ -93,8 +96,8 @@ func (q *CQ) Poll(out []Completion) (int, error) {
 	return int(n), nil
 }
 
-// Notify asks for one event on the channel at the next completion. Completions that came before make no event, so
-// Poll once more before sleeping.
+// Notify asks for one event on the channel at the next completion. Completions that came before
+// make no event, so Poll once more before sleeping.
 func (q *CQ) Notify() error {
 	if errno := C.dsmd_notify(q.cq); errno != 0 {
 		return fmt.Errorf("verbs: ask for an event of a completion queue: %w", unix.Errno(errno))
@@ -167,7 +170,8 @@ type QP struct {
 	typ       QPType
 }
 
-// NewQP makes a queue pair. If the device does not take MaxInline, the error wraps EINVAL: try less.
+// NewQP makes a queue pair. If the device does not take MaxInline, the error wraps EINVAL: try
+// less.
 func (pd *PD) NewQP(c QPConfig) (*QP, error) {
 	var attr C.struct_ibv_qp_init_attr
 	attr.qp_type = uint32(c.Type)
@@ -191,8 +195,9 @@ func (q *QP) QPN() uint32 { return uint32(q.qp.qp_num) }
 // MaxInline is how many bytes fit into a request with Inline.
 func (q *QP) MaxInline() int { return q.maxInline }
 
-// PostSend posts requests and returns how many were taken; all, if the error is nil. It does not allocate. The memory
-// that they name must be registered (or, with Inline, at least not of Go's heap) and stays theirs until they complete.
+// PostSend posts requests and returns how many were taken; all, if the error is nil. It does not
+// allocate. The memory that they name must be registered (or, with Inline, at least not of Go's
+// heap) and stays theirs until they complete.
 func (q *QP) PostSend(requests []SendRequest) (int, error) {
 	if len(requests) == 0 {
 		return 0, nil
@@ -202,7 +207,8 @@ func (q *QP) PostSend(requests []SendRequest) (int, error) {
 	return int(posted), postError("requests", errno)
 }
 
-// PostRecv posts receives to a queue pair that has no SRQ, and returns how many were taken; all, if the error is nil.
+// PostRecv posts receives to a queue pair that has no SRQ, and returns how many were taken; all, if
+// the error is nil.
 func (q *QP) PostRecv(requests []RecvRequest) (int, error) {
 	if len(requests) == 0 {
 		return 0, nil

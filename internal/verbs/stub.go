@@ -2,7 +2,7 @@
 
 package verbs
 
-// Built says whether this program can use RDMA devices at all.
+// Built reports whether this program can use RDMA devices at all.
 const Built = false
 
 // Available returns nil if this program was built with RDMA, else ErrNotBuilt.

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ErrNotBuilt is returned by Available and Devices of a program that was built without the tag rdma.
+// ErrNotBuilt is returned by Available and Devices of a program that was built without the tag
+// rdma.
 var ErrNotBuilt = errors.New("verbs: built without RDMA: build with -tags rdma (needs libibverbs-dev and librdmacm-dev)")
 
 // ErrNoDevice says that a device that was asked for is not there, or that there is none at all.
@@ -23,8 +24,9 @@ type Link string
 const (
 	LinkInfiniBand Link = "InfiniBand"
 	LinkEthernet   Link = "Ethernet" // RoCE
-	LinkIWARP      Link = "iWARP"    // over TCP: connections are made by the connection manager alone
-	LinkUnknown    Link = "unknown"
+	// over TCP: connections are made by the connection manager alone
+	LinkIWARP   Link = "iWARP"
+	LinkUnknown Link = "unknown"
 )
 
 // PortState is the state of a port.
@@ -70,21 +72,22 @@ type PortInfo struct {
 
 // Limits are what a device can do at most.
 type Limits struct {
-	MaxQPs            int    `json:"max_qps"`
-	MaxWorkRequests   int    `json:"max_work_requests"` // outstanding ones of one queue
-	MaxSGE            int    `json:"max_sge"`           // pieces of memory in one request
-	MaxCQs            int    `json:"max_cqs"`
-	MaxCQEntries      int    `json:"max_cq_entries"`
-	MaxMRs            int    `json:"max_mrs"`
-	MaxMRBytes        uint64 `json:"max_mr_bytes"`
-	MaxSRQs           int    `json:"max_srqs"` // 0: no shared receive queues
-	MaxSRQRequests    int    `json:"max_srq_requests"`
-	MaxReadsPerQP     int    `json:"max_reads_per_qp"` // outstanding reads and atomics as initiator and as target
-	Atomics           bool   `json:"atomics"`          // compare-and-swap and fetch-and-add
-	OnDemandPaging    bool   `json:"on_demand_paging"`
-	MemoryWindows     bool   `json:"memory_windows"`
-	PhysicalPorts     int    `json:"physical_ports"`
-	CompletionVectors int    `json:"completion_vectors"`
+	MaxQPs          int    `json:"max_qps"`
+	MaxWorkRequests int    `json:"max_work_requests"` // outstanding ones of one queue
+	MaxSGE          int    `json:"max_sge"`           // pieces of memory in one request
+	MaxCQs          int    `json:"max_cqs"`
+	MaxCQEntries    int    `json:"max_cq_entries"`
+	MaxMRs          int    `json:"max_mrs"`
+	MaxMRBytes      uint64 `json:"max_mr_bytes"`
+	MaxSRQs         int    `json:"max_srqs"` // 0: no shared receive queues
+	MaxSRQRequests  int    `json:"max_srq_requests"`
+	// MaxReadsPerQP: outstanding reads and atomics as initiator and as target.
+	MaxReadsPerQP     int  `json:"max_reads_per_qp"`
+	Atomics           bool `json:"atomics"` // compare-and-swap and fetch-and-add
+	OnDemandPaging    bool `json:"on_demand_paging"`
+	MemoryWindows     bool `json:"memory_windows"`
+	PhysicalPorts     int  `json:"physical_ports"`
+	CompletionVectors int  `json:"completion_vectors"`
 }
 
 // DeviceInfo describes a device, as it was when asked.
@@ -96,8 +99,9 @@ type DeviceInfo struct {
 	Ports    []PortInfo `json:"ports"`
 }
 
-// UsablePort returns the first active port with an address that packets can be sent from, and the best such address: RoCE v2
-// over IPv4 before IPv6, RoCE v1 last, for the first is routed and needs no neighbour discovery.
+// UsablePort returns the first active port with an address that packets can be sent from, and the
+// best such address: RoCE v2 over IPv4 before IPv6, RoCE v1 last, for the first is routed and needs
+// no neighbour discovery.
 func (d *DeviceInfo) UsablePort() (PortInfo, GID, bool) {
 	for _, p := range d.Ports {
 		if p.State != PortActive || len(p.GIDs) == 0 {
@@ -179,12 +183,13 @@ type SendFlags uint32
 const (
 	// Fence waits for earlier reads and atomics of the queue pair.
 	Fence SendFlags = 1
-	// Signaled asks for a completion. A queue's requests are retired only by the completion of one after them,
-	// so one of them must be signalled before the queue is full.
+	// Signaled asks for a completion. A queue's requests are retired only by the completion of one
+	// after them, so one of them must be signalled before the queue is full.
 	Signaled SendFlags = 2
 	// Solicited wakes a peer that has asked to be told of such messages only.
 	Solicited SendFlags = 4
-	// Inline copies the data into the request: the memory is the caller's again at once and need not be registered.
+	// Inline copies the data into the request: the memory is the caller's again at once and need
+	// not be registered.
 	Inline SendFlags = 8
 )
 
@@ -206,7 +211,8 @@ type SGE struct {
 	LKey   uint32
 }
 
-// MaxSGE is how many pieces one request of this package has at most. A page and the message about it are two.
+// MaxSGE is how many pieces one request of this package has at most. A page and the message about
+// it are two.
 const MaxSGE = 2
 
 // SendRequest is an operation for PostSend. Its layout is that of dsmd_send in verbs.h.
@@ -227,8 +233,8 @@ type SendRequest struct {
 	_          uint32
 }
 
-// RecvRequest is a place for a message. Its layout is that of dsmd_recv in verbs.h. A datagram is preceded by
-// GRHBytes bytes of header.
+// RecvRequest is a place for a message. Its layout is that of dsmd_recv in verbs.h. A datagram is
+// preceded by GRHBytes bytes of header.
 type RecvRequest struct {
 	ID   uint64
 	SGE  SGE
@@ -288,8 +294,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("work completion status %d", uint32(s))
 }
 
-// Completion tells how a request ended. Its layout is that of dsmd_wc in verbs.h. After a failure only ID, Status, QPN and
-// VendorError are valid.
+// Completion tells how a request ended. Its layout is that of dsmd_wc in verbs.h. After a failure
+// only ID, Status, QPN and VendorError are valid.
 type Completion struct {
 	ID          uint64
 	Status      Status
@@ -304,8 +310,10 @@ type Completion struct {
 
 // Endpoint is what the other side must know of a queue pair to connect to it without librdmacm.
 type Endpoint struct {
-	QPN  uint32     // 24 bits
-	PSN  uint32     // 24 bits: the first packet's number; random, so that packets of an earlier connection don't fit
+	QPN uint32 // 24 bits
+	// 24 bits: the first packet's number; random, so that packets of an earlier connection don't
+	// fit
+	PSN  uint32
 	GID  netip.Addr // of the port
 	LID  uint16     // InfiniBand without global routing
 	MTU  int        // ActiveMTU of the port

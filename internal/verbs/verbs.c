@@ -16,8 +16,8 @@ static void convert_sges(struct ibv_sge *to, const struct dsmd_sge *from, int n)
 	}
 }
 
-// convert_send sets what a request of its kind has, and all but next. What other kinds have is not looked at by any driver, and clearing
-// it takes longer than the rest.
+// convert_send sets what a request of its kind has, and all but next. What other kinds have is not
+// looked at by any driver, and clearing it takes longer than the rest.
 static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const struct dsmd_send *r, enum ibv_qp_type type)
 {
 	wr->wr_id = r->id;

@@ -33,8 +33,8 @@ struct dsmd_wc {
 	uint32_t status, op, vendor_error, bytes, imm, qpn, source_qpn, flags;
 };
 
-// The calls of the fast path get the libraries' objects as numbers: Go looks at every pointer that it gives to C, on which it would spend as
-// much time as on the call.
+// The calls of the fast path get the libraries' objects as numbers: Go looks at every pointer that
+// it gives to C, on which it would spend as much time as on the call.
 //
 // The posting calls return 0 or an errno and say in *posted how many requests were taken.
 int dsmd_post_send(uintptr_t qp, const struct dsmd_send *requests, int n, int *posted);

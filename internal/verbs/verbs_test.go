@@ -14,9 +14,11 @@ import (
 
 	"dsmd/internal/verbs"
 	"dsmd/internal/verbs/verbstest"
+
+	patient "dsmd/internal/patience"
 )
 
-const patience = 20 * time.Second
+var patience = patient.Or(20 * time.Second)
 
 // side is one end of a connection with everything it needs.
 type side struct {

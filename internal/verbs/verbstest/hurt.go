@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A State is one into which queue pairs are brought from outside. The numbers are the kernel's (enum ib_qp_state).
+// A State is one into which queue pairs are brought from outside. The numbers are the kernel's
+// (enum ib_qp_state).
 type State uint8
 
 const (
@@ -21,9 +22,10 @@ const (
 	Failed State = 6
 )
 
-// HurtQueuePairs brings all queue pairs of another process into a state, as far as they are in one from where that is possible, and
-// returns how many that were. Neither the process nor its peers have a part in it: the queue pairs belong to open device files, and whoever
-// may trace the process may have these as well. It is for Linux's Soft-RoCE; the kernel refuses it for other devices.
+// HurtQueuePairs brings all queue pairs of another process into a state, as far as they are in one
+// from where that is possible, and returns how many that were. Neither the process nor its peers
+// have a part in it: the queue pairs belong to open device files, and whoever may trace the process
+// may have these as well. It is for Linux's Soft-RoCE; the kernel refuses it for other devices.
 func HurtQueuePairs(pid int, to State) (hurt int, err error) {
 	files, err := deviceFiles(pid)
 	if err != nil {
@@ -37,7 +39,8 @@ func HurtQueuePairs(pid int, to State) (hurt int, err error) {
 	return hurt, err
 }
 
-// deviceFiles returns copies of a process's descriptors of RDMA devices. It may close some of them meanwhile.
+// deviceFiles returns copies of a process's descriptors of RDMA devices. It may close some of them
+// meanwhile.
 func deviceFiles(pid int) (files []int, err error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -64,8 +67,9 @@ func deviceFiles(pid int) (files []int, err error) {
 	return files, nil
 }
 
-// What follows is the kernel's interface of RDMA (rdma/rdma_user_ioctl_cmds.h, ib_user_ioctl_cmds.h, ib_user_verbs.h). libibverbs has no call for
-// queue pairs that it has not made.
+// What follows is the kernel's interface of RDMA (rdma/rdma_user_ioctl_cmds.h,
+// ib_user_ioctl_cmds.h, ib_user_verbs.h). libibverbs has no call for queue pairs that it has not
+// made.
 const (
 	requestIoctl = 0xc0181b01 // RDMA_VERBS_IOCTL
 	driver       = 14         // RDMA_DRIVER_RXE
@@ -85,7 +89,8 @@ const (
 	handlesList   = 2 // UVERBS_ATTR_INFO_HANDLES_LIST
 
 	stateMask = 1 // IB_QP_STATE
-	// maxQueuePairs is how many queue pairs a file may have; if it has more, the kernel refuses to list them.
+	// maxQueuePairs is how many queue pairs a file may have; if it has more, the kernel refuses to
+	// list them.
 	maxQueuePairs = 256
 )
 
@@ -147,7 +152,8 @@ func hurtQueuePairs(fd int, to State) (hurt int, err error) {
 		switch err := ask(fd, methodInvoke, memory(&pinned, invokeIn, &m), constant(invokeWhat, modifyQP)); {
 		case err == nil:
 			hurt++
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // It is in another state, or has been closed meanwhile.
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			// It is in another state, or has been closed meanwhile.
 		default:
 			return hurt, fmt.Errorf("verbstest: bring a queue pair into state %d: %w", to, err)
 		}

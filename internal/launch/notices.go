@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// maxNotices bounds the supervisor's own lines that wait for a standard error that does not take
+// them, with one more for each child. There are fewer in a job; were there more, they would be
+// dropped, for the supervisor must not block on them.
+const maxNotices = 32
+
+// flushTime is how long the end of the job waits for a standard error that does not take the last
+// lines.
+const flushTime = time.Second
+
+// notices are the supervisor's own lines on their way to standard error.
+type notices struct {
+	lines   chan string
+	printed sync.WaitGroup
+}
+
+// newNotices prints the lines of a supervisor with so many children.
+func newNotices(to *sink, children int) *notices {
+	n := &notices{lines: make(chan string, maxNotices+children)}
+	n.printed.Go(func() {
+		for line := range n.lines {
+			_ = to.write([]byte("dsmd: " + line + "\n"))
+		}
+	})
+	return n
+}
+
+// notice prints a line of the supervisor's own, without ever waiting for it.
+func (n *notices) notice(format string, args ...any) {
+	select {
+	case n.lines <- fmt.Sprintf(format, args...):
+	default:
+	}
+}
+
+// close waits for the lines to be printed, but not for long.
+func (n *notices) close() {
+	close(n.lines)
+	done := make(chan struct{})
+	go func() { n.printed.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(flushTime):
+	}
+}

@@ -1,0 +1,83 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Loss is the end of a node that was part of the complete cluster.
+type Loss struct {
+	Node  Node
+	Left  bool          // it has said that it ends
+	Why   string        // if Left: why it ends by itself; "": it was told to
+	After time.Duration // for how long it had been silent, about; 0 if Left
+}
+
+// Error says it for people.
+func (l Loss) Error() string {
+	if l.Left && l.Why != "" {
+		return fmt.Sprintf("membership: node %d at %s has ended: %s", l.Node.ID, l.Node.Data, l.Why)
+	}
+	if l.Left {
+		return fmt.Sprintf("membership: node %d at %s has left: it was told to end", l.Node.ID, l.Node.Data)
+	}
+	return fmt.Sprintf("membership: node %d at %s is dead: it has answered nobody for %v", l.Node.ID, l.Node.Data, l.After)
+}
+
+// Watch calls tell for each node that is lost, also for those that were lost before, each once,
+// from one goroutine. Call Watch once.
+func (g *Group) Watch(tell func(Loss)) {
+	g.mu.Lock()
+	g.watch = tell
+	g.mu.Unlock()
+	g.signal()
+}
+
+// doubtful is a node that is said to be dead, and may object.
+//
+// A node that was cut off takes all others for dead. When it is no longer cut off it says so to
+// whoever it reaches, and they would give each other up. Each of them objects when it hears that,
+// and is believed.
+type doubtful struct {
+	Loss
+	member member
+	since  time.Time
+}
+
+// objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
+const objectionTime = 10 * gossipInterval
+
+// loseDoubtful takes the nodes for lost that have not objected. Called with mu.
+func (g *Group) loseDoubtful() {
+	for name, d := range g.doubtful {
+		if time.Since(d.since) >= objectionTime {
+			delete(g.doubtful, name)
+			g.count.deaths.Inc()
+			if !g.formation.hasSuccessor(&d.member) {
+				g.lose(d.Loss)
+			}
+		}
+	}
+}
+
+// lose notes a loss. Called with mu.
+func (g *Group) lose(l Loss) {
+	g.lost = append(g.lost, l)
+	g.log.Warn("node lost", zap.Int("id", l.Node.ID), zap.String("data", l.Node.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
+}
+
+func (g *Group) tellLosses() {
+	g.mu.Lock()
+	g.loseDoubtful()
+	tell := g.watch
+	var lost []Loss
+	if tell != nil {
+		lost, g.lost = g.lost, nil
+	}
+	g.mu.Unlock()
+	for _, l := range lost {
+		tell(l)
+	}
+}

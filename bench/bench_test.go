@@ -16,14 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"dsmd/bench/cholesky"
 	"dsmd/bench/floor"
 	"dsmd/bench/kernel"
+	"dsmd/bench/kernels/cholesky"
 	"dsmd/bench/micro"
 	"dsmd/bench/report"
 	"dsmd/bench/stages"
-	"dsmd/dsm"
 
+	"dsmd/internal/patience"
 	"dsmd/internal/uffd/uffdtest"
 )
 
@@ -33,10 +33,10 @@ const driverEnv = "BENCH_TEST_DRIVER"
 // dsmdPath is the dsmd that the tests use, built once.
 var dsmdPath string
 
-// TestMain lets the test executable play every part that the bench executable plays: its processes are
-// copies of whatever runs. All of them know the kernels made for the tests.
+// TestMain lets the test executable play every part that the bench executable plays: its processes
+// are copies of whatever runs. All of them know the kernels made for the tests.
 func TestMain(m *testing.M) {
-	kernels = append(kernels, faulty{"liar", lie}, faulty{"sleeper", hang}, faulty{"failure", fail})
+	kernels = append(kernels, faulty("liar", lie), faulty("sleeper", hang), faulty("failure", fail))
 	if os.Getenv(driverEnv) != "" || floor.IsProcess(os.Args) || len(os.Args) > 1 && os.Args[1] == workerName {
 		main()
 		return
@@ -68,60 +68,49 @@ const (
 )
 
 // faulty is a kernel that computes n zeros, and on the cluster does something wrong.
-type faulty struct {
-	name  string
-	fault fault
-}
-
-func (f faulty) Name() string    { return f.name }
-func (f faulty) Summary() string { return "wrong on purpose" }
-func (f faulty) Sizes() kernel.Sizes {
-	return kernel.Sizes{Parameter: "words", Test: 4, Default: 4, Large: 4, Min: 1, Max: 10}
-}
-func (f faulty) Problem(n int) kernel.Problem {
-	return &faultyRun{faulty: f, output: make(kernel.Uint64s, n)}
+func faulty(name string, what fault) kernel.Kernel {
+	return kernel.Kernel{
+		Name: name, Summary: "wrong on purpose",
+		Sizes:   kernel.Sizes{Parameter: "words", Test: 4, Default: 4, Large: 4, Min: 1, Max: 10},
+		Problem: func(n int) kernel.Problem { return &faultyRun{fault: what, output: make(kernel.Uint64s, n)} },
+	}
 }
 
 type faultyRun struct {
-	faulty
-	output  kernel.Uint64s
-	cluster bool
-	rank    int
+	fault  fault
+	output kernel.Uint64s
+	shared bool
 }
 
-func (r *faultyRun) Sequential() (kernel.Run, error)    { return r, nil }
-func (r *faultyRun) Goroutines(int) (kernel.Run, error) { return r, nil }
-func (r *faultyRun) Cluster(_ context.Context, c *dsm.Cluster, _ int) (kernel.Run, error) {
-	return &faultyRun{faulty: r.faulty, output: r.output, cluster: true, rank: c.Rank()}, nil
+func (r *faultyRun) Prepare(t *kernel.Team) (kernel.Program, error) {
+	return &faultyRun{fault: r.fault, output: r.output, shared: t.Shared()}, nil
 }
 func (r *faultyRun) Verify(want, got kernel.Result) error { return kernel.SameBits(want, got) }
-func (r *faultyRun) Close() error                         { return nil }
 
-func (r *faultyRun) Compute(ctx context.Context, progress kernel.Progress) error {
-	progress.Report(1, 2)
+func (r *faultyRun) Compute(t *kernel.Thread) {
+	t.Done(1, 2)
 	switch {
-	case r.cluster && r.fault == hang:
-		<-ctx.Done()
-	case r.cluster && r.fault == fail && r.rank == 1:
-		return errors.New("out of luck")
+	case r.shared && r.fault == hang:
+		<-t.Context().Done()
+	case r.shared && r.fault == fail && t.Index == t.Threads:
+		t.Check(errors.New("out of luck"), "failing")
 	}
-	return nil
 }
 
-func (r *faultyRun) Result(context.Context) (kernel.Result, error) {
-	if r.cluster && r.fault == lie {
+func (r *faultyRun) Result() kernel.Result {
+	if r.shared && r.fault == lie {
 		r.output[2] = 7
 	}
-	return kernel.Result{Figures: map[string]any{"fnv": "0"}, Output: r.output}, nil
+	return kernel.Result{Figures: map[string]any{"fnv": "0"}, Output: r.output}
 }
 
-// run executes the driver's command in this process and returns its standard output. Its temporary files must
-// be gone after that.
+// run executes the driver's command in this process and returns its standard output. Its temporary
+// files must be gone after that.
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Or(4*time.Minute))
 	defer cancel()
 	var stdout bytes.Buffer
 	cmd := command()
@@ -164,7 +153,8 @@ func TestRunVerifiesEveryKernel(t *testing.T) {
 	}
 }
 
-// TestRunTableAndFile: without --json -, the table goes to standard output and the JSON value to the file.
+// TestRunTableAndFile: without --json -, the table goes to standard output and the JSON value to
+// the file.
 func TestRunTableAndFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
 	out, err := run(t, "run", "sor", "-n", "2", "--size", "33", "--json", file, "--dsmd", dsmdPath)
@@ -283,7 +273,7 @@ func TestInterruptEndsEverything(t *testing.T) {
 // awaitWorkers waits until so many processes have temp in their command line.
 func awaitWorkers(t *testing.T, temp string, want int) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience.Or(20 * time.Second))
 	for {
 		got := 0
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -355,8 +345,8 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range kernels {
-		if !strings.Contains(out, k.Name()) || !strings.Contains(out, k.Summary()) {
-			t.Errorf("the list lacks %s:\n%s", k.Name(), out)
+		if !strings.Contains(out, k.Name) || !strings.Contains(out, k.Summary) {
+			t.Errorf("the list lacks %s:\n%s", k.Name, out)
 		}
 	}
 }
@@ -390,7 +380,8 @@ func TestMicro(t *testing.T) {
 	}
 }
 
-// TestStages takes real faults apart, and asserts nothing about the times but that stages have some.
+// TestStages takes real faults apart, and asserts nothing about the times but that stages have
+// some.
 func TestStages(t *testing.T) {
 	uffdtest.Require(t)
 	dir := t.TempDir()
@@ -409,7 +400,9 @@ func TestStages(t *testing.T) {
 		if o.Samples == 0 { // how many take another way depends on what else the machine does
 			t.Errorf("%s: %d accesses were taken apart, and %d left out", o.Name, o.Samples, o.LeftOut)
 		}
-		together := 0.0 // a single stage may take nothing that the clock shows: the thread is woken before the daemon has looked at it
+		// a single stage may take nothing that the clock shows: the thread is woken before the
+		// daemon has looked at it
+		together := 0.0
 		for _, s := range o.Stages {
 			if !(s.P50 >= 0) {
 				t.Errorf("%s: %q takes %v µs", o.Name, s.Name, s.P50)
@@ -463,7 +456,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestBarrierBeforeComputingIsNotCounted: the timed part has the kernel's barriers and the one that ends it.
+// TestBarrierBeforeComputingIsNotCounted: the timed part has the kernel's barriers and the one that
+// ends it.
 func TestBarrierBeforeComputingIsNotCounted(t *testing.T) {
 	out, err := run(t, "run", "matmul", "-n", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)
 	if err != nil {

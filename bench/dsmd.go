@@ -19,8 +19,9 @@ const buildGrace = 2 * time.Second
 
 var errNoDsmd = errors.New("no dsmd executable: run this inside the module, put dsmd on PATH, or name it with --dsmd")
 
-// findDsmd returns the path of a dsmd executable: the one that was asked for, else the one beside this
-// executable, else one built into dir if the current directory is inside the module, else the one on PATH.
+// findDsmd returns the path of a dsmd executable: the one that was asked for, else the one beside
+// this executable, else one built into dir if the current directory is inside the module, else the
+// one on PATH.
 func findDsmd(ctx context.Context, asked, dir string) (string, error) {
 	if asked != "" {
 		path, err := exec.LookPath(asked)
@@ -50,7 +51,8 @@ func insideModule(ctx context.Context) bool {
 
 func buildDsmd(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "dsmd")
-	// Without the state of the repository in it, the executable depends on the code only: a report asks whether it is the same.
+	// Without the state of the repository in it, the executable depends on the code only: a report
+	// asks whether it is the same.
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path, module+"/cmd/dsmd")
 	// Interrupted, go removes its own temporary files; killed, it could not.
 	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }

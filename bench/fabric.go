@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +18,8 @@ import (
 const (
 	// defaultPoint is how long each measurement of the fabric lasts.
 	defaultPoint = 100 * time.Millisecond
-	// defaultPage is the size of a page, and defaultControl that of a message about one: a request or a grant of the protocol.
+	// defaultPage is the size of a page, and defaultControl that of a message about one: a request
+	// or a grant of the protocol.
 	defaultPage, defaultControl = 4096, 64
 	// defaultFabricRuns is how often everything is measured.
 	defaultFabricRuns = 5
@@ -40,7 +38,7 @@ func fabricCommand() *cobra.Command {
 			if err := o.resolve(args); err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, o.timeout))
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
 			defer cancel()
 			return measureFabric(ctx, &o, cmd)
 		},
@@ -57,24 +55,21 @@ func fabricCommand() *cobra.Command {
 	flags.DurationVar(&o.options.Time, "time", defaultPoint, "how long each measurement lasts")
 	flags.IntVar(&o.options.Runs, "runs", defaultFabricRuns, "how often everything is measured: the best run counts, and of fetch the median")
 	flags.BoolVar(&o.options.Perftest, "perftest", false, "compare RDMA's page fetches with perftest's own ib_write_lat and ib_send_lat, run in turns with them")
-	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	jsonFlag(flags, &o.json)
 	flags.StringVar(&o.out, "out", "", "write tables, plots and JSON to this `folder`")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+	timeoutFlag(flags, &o.timeout)
 	return cmd
 }
 
 func fabricHelp() string {
-	var text strings.Builder
-	text.WriteString("Measure what lies below the shared memory: the network's own operations between two ends, and page fetches. The other end is\n" +
-		"in this process or, with --peer, another machine's `bench fabric --listen`. All sections are measured, if none is named:\n\n")
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var lines [][2]string
 	for _, s := range fabric.Sections {
-		fmt.Fprintf(w, "  %s\t%s\n", s.Section, s.Summary)
+		lines = append(lines, [2]string{string(s.Section), s.Summary})
 	}
-	w.Flush()
-	text.WriteString("\nRDMA needs a build with -tags rdma, and a device: `dsmd doctor` says what is missing, and transport/rdma/testbed/run makes a machine that\n" +
-		"has one, in software.")
-	return text.String()
+	return listing("Measure what lies below the shared memory: the network's own operations between two ends, and page fetches. The other end is\n"+
+		"in this process or, with --peer, another machine's `bench fabric --listen`. All sections are measured, if none is named:\n", lines,
+		"\nRDMA needs a build with -tags rdma, and a device: `dsmd doctor` says what is missing, and transport/rdma/testbed/run makes a machine that\n"+
+			"has one, in software.")
 }
 
 // fabricOptions are the arguments and flags of `bench fabric`.
@@ -99,8 +94,8 @@ func (o *fabricOptions) resolve(args []string) error {
 	if len(args) == 0 {
 		o.options.Sections = fabric.SectionNames()
 	}
-	if o.timeout <= 0 {
-		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", o.timeout, defaultTimeout)
+	if err := checkTimeout(o.timeout); err != nil {
+		return err
 	}
 	if o.peer != "" && o.peerDevice != "" {
 		return errors.New("--peer-device is for both ends on one machine; give --device to the `bench fabric --listen` of the other")
@@ -146,7 +141,6 @@ func measureFabric(ctx context.Context, o *fabricOptions, cmd *cobra.Command) (e
 	view := newDisplay(os.Stderr)
 	defer view.clear()
 	origin := about(ctx)
-	began := time.Now()
 	defer fabric.Quiet()()
 	session, err := o.session(ctx)
 	if err != nil {
@@ -159,11 +153,11 @@ func measureFabric(ctx context.Context, o *fabricOptions, cmd *cobra.Command) (e
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	view.clear()
-	result.Origin = fabric.Origin{Command: origin.Command, Commit: origin.Commit, Machine: origin.Machine, Go: origin.Go, Began: began}
+	result.Origin = origin
 	if o.note != "" {
 		result.Notes = append(result.Notes, o.note)
 	}
-	return o.publish(cmd.OutOrStdout(), result)
+	return publishReport(cmd.OutOrStdout(), o.out, o.json, result)
 }
 
 func (o *fabricOptions) session(ctx context.Context) (*fabric.Session, error) {
@@ -171,14 +165,4 @@ func (o *fabricOptions) session(ctx context.Context) (*fabric.Session, error) {
 		return fabric.Dial(ctx, o.peer, o.device)
 	}
 	return fabric.Local(ctx, o.device, o.peerDevice)
-}
-
-// publish writes the result to where it was asked for.
-func (o *fabricOptions) publish(stdout io.Writer, result fabric.Result) error {
-	if o.out != "" {
-		if err := result.WriteTo(o.out); err != nil {
-			return err
-		}
-	}
-	return publish(stdout, o.json, result.Text(), result)
 }

@@ -8,24 +8,27 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
-	"dsmd/bench/report"
+	"dsmd/bench/table"
 )
 
 // unknown is what a report says of what could not be found out.
 const unknown = "unknown"
 
 // about describes this command, its source and this machine.
-func about(ctx context.Context) report.About {
-	return report.About{
+func about(ctx context.Context) table.Origin {
+	return table.Origin{
 		Command: "bench " + strings.Join(os.Args[1:], " "),
 		Commit:  commit(ctx),
 		Machine: fmt.Sprintf("%d × %s, Linux %s", runtime.NumCPU(), processor(), strings.TrimSpace(textOf("/proc/sys/kernel/osrelease"))),
 		Go:      runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
+		Began:   time.Now(),
 	}
 }
 
-// commit is that of the source in the current directory, if this is the module: `go run` leaves none in its executables.
+// commit is that of the source in the current directory, if this is the module: `go run` leaves
+// none in its executables.
 func commit(ctx context.Context) string {
 	if !insideModule(ctx) {
 		return unknown

@@ -1,9 +1,10 @@
-// Command bench measures the shared memory: whole programs, each checked against its sequential version and timed
-// beside the same program on ordinary memory (`bench run`), and single operations, each beside the
-// least that such an operation can cost on this machine (`bench micro`). `bench report` runs many programs in many ways
-// and makes tables and plots of it. `bench stages` says where the time of a fault goes. `bench fabric` measures the network below, and
-// `bench sim` simulates clusters that are larger than this machine. docs/benchmarks.md says what each
-// figure means.
+// Command bench measures the shared memory: whole programs, each checked against its sequential
+// version and timed beside the same program on ordinary memory (`bench run`), and single
+// operations, each beside the least that such an operation can cost on this machine (`bench
+// micro`). `bench report` runs many programs in many ways and makes tables and plots of it. `bench
+// stages` says where the time of a fault goes. `bench fabric` measures the network below, and
+// `bench sim` simulates clusters that are larger than this machine. docs/benchmarks.md says what
+// each figure means.
 //
 //	go run ./bench list
 //	go run ./bench run sor -n 4
@@ -13,9 +14,10 @@
 //	go run ./bench fabric
 //	go run ./bench sim
 //
-// The command is the driver: it computes the sequential and the goroutine version itself, and starts `dsmd run`
-// with one copy of its own executable per node, the workers, for the rest. Every figure is
-// also available as JSON. The exit status is 0 only if everything was measured and every result verified.
+// The command is the driver: it computes the sequential and the goroutine version itself, and
+// starts `dsmd run` with one copy of its own executable per node, the workers, for the rest. Every
+// figure is also available as JSON. The exit status is 0 only if everything was measured and every
+// result verified.
 package main
 
 import (
@@ -38,7 +40,8 @@ func main() {
 		floor.Main(os.Args)
 	}
 	if len(os.Args) > 1 && os.Args[1] == workerName {
-		// A worker dies of a signal at once, as programs do: waiting for a page it could not do anything else.
+		// A worker dies of a signal at once, as programs do: waiting for a page it could not do
+		// anything else.
 		os.Exit(finish(command().ExecuteContext(context.Background())))
 	}
 	os.Exit(execute(os.Args[1:]))
@@ -56,7 +59,8 @@ func finish(err error) int {
 // errInterrupted is the cause of a context that a signal has ended.
 var errInterrupted = errors.New("interrupted")
 
-// execute runs the driver's command and returns the exit status: 1 for failures, 128 plus its number after a signal.
+// execute runs the driver's command and returns the exit status: 1 for failures, 128 plus its
+// number after a signal.
 func execute(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -1,25 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"dsmd/bench/crew"
 	"dsmd/bench/floor"
 	"dsmd/bench/micro"
+	"dsmd/bench/table"
 )
 
 const (
 	// defaultRuns is how often each measurement alternates with its floor.
 	defaultRuns = 7
-	// maxRuns bounds --runs; what more runs would tell drowns in what changes on the machine meanwhile.
+	// maxRuns bounds --runs; what more runs would tell drowns in what changes on the machine
+	// meanwhile.
 	maxRuns = 1000
 )
 
@@ -33,7 +32,7 @@ func microCommand() *cobra.Command {
 			if err := o.resolve(args); err != nil {
 				return err
 			}
-			ctx, cancel := o.bounded(cmd.Context())
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
 			defer cancel()
 			return runMicro(ctx, &o, cmd)
 		},
@@ -44,21 +43,18 @@ func microCommand() *cobra.Command {
 }
 
 func microHelp() string {
-	var text strings.Builder
-	text.WriteString("Measure single operations (those up to the first group, if none is named), each in turns with its floor, the least that such an\n" +
-		"operation can cost on this machine. The ratio is that of the medians.\n\n")
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var lines [][2]string
 	for _, m := range micro.All() {
-		fmt.Fprintf(w, "  %s\t%s\n", m.Name, m.Summary)
+		lines = append(lines, [2]string{m.Name, m.Summary})
 	}
 	for _, g := range micro.Groups() {
-		fmt.Fprintf(w, "  %s\tonly if named: all of the following, of which each can be named too\n", g.Name)
+		lines = append(lines, [2]string{g.Name, "only if named: all of the following, of which each can be named too"})
 		for _, m := range g.Micros {
-			fmt.Fprintf(w, "  %s\t%s\n", m.Name, m.Summary)
+			lines = append(lines, [2]string{m.Name, m.Summary})
 		}
 	}
-	w.Flush()
-	return strings.TrimRight(text.String(), "\n")
+	return listing("Measure single operations (those up to the first group, if none is named), each in turns with its floor, the least that such an\n"+
+		"operation can cost on this machine. The ratio is that of the medians.\n", lines, "")
 }
 
 // microOptions are the arguments and flags of `bench micro`.
@@ -79,28 +75,18 @@ func (o *microOptions) resolve(names []string) (err error) {
 }
 
 func runMicro(ctx context.Context, o *microOptions, cmd *cobra.Command) error {
-	dir, err := os.MkdirTemp("", "dsm-bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the run: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	view := newDisplay(os.Stderr)
-	defer view.clear()
-	view.show("looking for dsmd", 0, 0)
-	dsmd, err := findDsmd(ctx, o.dsmd, dir)
-	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	options, err := o.crew(dsmd, dir, []string{workerMicro})
-	if err != nil {
-		return err
-	}
-	lines, err := measureAll(ctx, o, options, view)
-	if err != nil {
-		return err
-	}
-	view.clear()
-	return o.publish(cmd.OutOrStdout(), microTable(lines), lines)
+	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+		options, err := o.crew(w, workerMicro)
+		if err != nil {
+			return err
+		}
+		lines, err := measureAll(ctx, o, options, w.view)
+		if err != nil {
+			return err
+		}
+		w.view.clear()
+		return publish(cmd.OutOrStdout(), o.json, microTable(lines), lines)
+	})
 }
 
 // measureAll measures on one cluster, one microbenchmark after the other.
@@ -156,45 +142,44 @@ func measureInTurns(ctx context.Context, c *crew.Crew, m micro.Micro, runs int, 
 		if err != nil {
 			return s, err
 		}
-		s.Ours = append(s.Ours, ours)
+		var samples []float64
+		for _, reply := range ours {
+			samples = append(samples, reply.Samples...)
+		}
+		s.Ours = append(s.Ours, samples)
 	}
 	return s, nil
 }
 
-// measureOnce lets all ranks do one run and returns the samples of all of them.
-func measureOnce(ctx context.Context, c *crew.Crew, request micro.Request) ([]float64, error) {
+// measureOnce lets all ranks do one run and returns the replies of all of them.
+func measureOnce(ctx context.Context, c *crew.Crew, request micro.Request) ([]micro.Reply, error) {
 	if err := c.Tell(request); err != nil {
 		return nil, err
 	}
-	replies, err := c.Collect(ctx)
+	texts, err := c.Collect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var samples []float64
-	for rank, text := range replies {
-		var reply micro.Reply
-		if err := json.Unmarshal(text, &reply); err != nil {
+	replies := make([]micro.Reply, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &replies[rank]); err != nil {
 			return nil, fmt.Errorf("what rank %d reported of %s: %w", rank, request.Name, err)
 		}
-		samples = append(samples, reply.Samples...)
 	}
-	return samples, nil
+	return replies, nil
 }
 
 // microTable is the result for people.
 func microTable(lines []micro.Line) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "operation\tunit\tp50\t(of runs)\tp99\tfloor p50\t(of runs)\tfloor waits\tratio\t")
+	t := table.Table{Heads: strings.Split("operation,unit,p50,(of runs),p99,floor p50,(of runs),floor waits,ratio", ",")}
+	figure := func(x float64) string { return fmt.Sprintf("%.2f", x) }
+	spread := func(least, greatest float64) string { return fmt.Sprintf("(%.2f–%.2f)", least, greatest) }
+	rates := ""
 	for _, l := range lines {
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t(%.2f–%.2f)\t%.2f\t%.2f\t(%.2f–%.2f)\t%s\t%.2f\t\n",
-			l.Name, l.Unit, l.P50, l.P50Min, l.P50Max, l.P99, l.FloorP50, l.FloorP50Min, l.FloorP50Max, l.FloorWaits, l.Ratio)
-	}
-	w.Flush()
-	for _, l := range lines {
+		t.Add(l.Name, l.Unit, figure(l.P50), spread(l.P50Min, l.P50Max), figure(l.P99), figure(l.FloorP50), spread(l.FloorP50Min, l.FloorP50Max), l.FloorWaits, figure(l.Ratio))
 		if l.Unit == "µs/page" {
-			fmt.Fprintf(&text, "%s: %.0f MB/s, floor %.0f MB/s\n", l.Name, floor.PageBytes/l.P50, floor.PageBytes/l.FloorP50)
+			rates += fmt.Sprintf("%s: %.0f MB/s, floor %.0f MB/s\n", l.Name, floor.PageBytes/l.P50, floor.PageBytes/l.FloorP50)
 		}
 	}
-	return text.String()
+	return t.Text() + rates
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,9 +40,9 @@ func (o *clusterOptions) register(flags *pflag.FlagSet) {
 func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.trap, "trap", "auto", "how daemons trap page faults: auto, uffd or sigsegv")
 	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
-	flags.StringVar(&o.dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
-	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+	dsmdFlag(flags, &o.dsmd)
+	jsonFlag(flags, &o.json)
+	timeoutFlag(flags, &o.timeout)
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -62,30 +61,22 @@ func (o *clusterOptions) check(minNodes int) error {
 			return fmt.Errorf("%s %q: use one of %s", choice.flag, choice.value, strings.Join(choice.values, ", "))
 		}
 	}
-	if o.timeout <= 0 {
-		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", o.timeout, defaultTimeout)
-	}
-	return nil
+	return checkTimeout(o.timeout)
 }
 
 // errTimeout is the cause of a context that --timeout has ended.
 var errTimeout = errors.New("timed out")
 
-// bounded is ctx, ended by --timeout.
-func (o *clusterOptions) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, o.timeout))
-}
-
 // crew is how a cluster of these options runs the given worker.
-func (o *clusterOptions) crew(dsmd, dir string, worker []string) (crew.Options, error) {
+func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return crew.Options{}, fmt.Errorf("finding this executable: %w", err)
 	}
 	options := crew.Options{
-		Dsmd: dsmd, Nodes: o.nodes, Trap: o.trap, Transport: o.transport,
+		Dsmd: w.dsmd, Nodes: o.nodes, Trap: o.trap, Transport: o.transport,
 		Worker: append([]string{self, workerName}, worker...),
-		Dir:    dir,
+		Dir:    w.dir,
 	}
 	if o.verbose {
 		options.Echo = os.Stderr
@@ -93,13 +84,8 @@ func (o *clusterOptions) crew(dsmd, dir string, worker []string) (crew.Options, 
 	return options, nil
 }
 
-// publish writes table to standard output and value to the file of --json.
-func (o *clusterOptions) publish(stdout io.Writer, table string, value any) error {
-	return publish(stdout, o.json, table, value)
-}
-
-// publish writes table to standard output and value as JSON to a file, if there is one; with - for the file, value alone goes to
-// standard output.
+// publish writes table to standard output and value as JSON to a file, if there is one; with - for
+// the file, value alone goes to standard output.
 func publish(stdout io.Writer, file, table string, value any) error {
 	if file != "-" {
 		if _, err := io.WriteString(stdout, table); err != nil {

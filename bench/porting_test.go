@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestPortingQuotesTheCode: what docs/porting.md shows as the code of a file of this repository is in that file, line by line. A
-// block of code is a quotation if the line before it is a file's name in backquotes and a colon.
+// TestPortingQuotesTheCode: what docs/porting.md shows as the code of a file of this repository is
+// in that file, line by line. A block of code is a quotation if the line before it is a file's name
+// in backquotes and a colon.
 func TestPortingQuotesTheCode(t *testing.T) {
 	text, err := os.ReadFile("../docs/porting.md")
 	if err != nil {

@@ -24,27 +24,26 @@ func (t task) problem() (kernel.Problem, int, error) {
 	if t.input != "" {
 		return t.read()
 	}
-	n, err := t.kernel.Sizes().Parse(t.size)
+	n, err := t.kernel.Sizes.Parse(t.size)
 	if err != nil {
-		return nil, 0, fmt.Errorf("--size: %s: %w", t.kernel.Name(), err)
+		return nil, 0, fmt.Errorf("--size: %s: %w", t.kernel.Name, err)
 	}
 	return t.kernel.Problem(n), n, nil
 }
 
 func (t task) read() (kernel.Problem, int, error) {
-	reader, ok := t.kernel.(kernel.InputReader)
-	if !ok {
+	if t.kernel.Read == nil {
 		return nil, 0, fmt.Errorf("--input: %s: %w: use --size; kernels with inputs are: %s",
-			t.kernel.Name(), errNoInput, strings.Join(kernels.ThatRead(), ", "))
+			t.kernel.Name, errNoInput, strings.Join(kernels.ThatRead(), ", "))
 	}
 	file, err := os.Open(t.input)
 	if err != nil {
 		return nil, 0, fmt.Errorf("--input: %w", err)
 	}
 	defer file.Close()
-	p, n, err := reader.ReadProblem(file)
+	p, n, err := t.kernel.Read(file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("--input: %s: %s: %w", t.kernel.Name(), t.input, err)
+		return nil, 0, fmt.Errorf("--input: %s: %s: %w", t.kernel.Name, t.input, err)
 	}
 	return p, n, nil
 }

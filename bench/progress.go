@@ -8,7 +8,8 @@ import (
 )
 
 // A display shows people how far a command is, on standard error, and nothing if that is not a
-// terminal. That it can't be drawn is no reason to stop measuring, so its errors are left alone. Its methods may be called by one goroutine at a time.
+// terminal. That it can't be drawn is no reason to stop measuring, so its errors are left alone.
+// Its methods may be called by one goroutine at a time.
 type display struct {
 	bar   *progressbar.ProgressBar // nil: show nothing
 	phase string

@@ -27,7 +27,8 @@ import (
 const (
 	// defaultCaseTimeout is twice what any kernel may take at its default size.
 	defaultCaseTimeout = 2 * time.Minute
-	// caseGrace is how long a run may take to end after its timeout, or when it is told to, before it is killed.
+	// caseGrace is how long a run may take to end after its timeout, or when it is told to, before
+	// it is killed.
 	caseGrace = 15 * time.Second
 	// maxRepeat bounds --repeat.
 	maxRepeat = 1000
@@ -65,7 +66,7 @@ func reportCommand() *cobra.Command {
 	flags.IntVar(&o.sweep.Repeat, "repeat", 1, "how often everything is run; the report shows medians")
 	flags.StringVar(&o.out, "out", "", "the folder, which is made if there is none (required)")
 	flags.BoolVar(&o.fresh, "fresh", false, "start over: don't use results that the folder has")
-	flags.StringVar(&o.dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
+	dsmdFlag(flags, &o.dsmd)
 	flags.DurationVar(&o.timeout, "timeout", defaultCaseTimeout, "end a run after this time, as a failure")
 	return cmd
 }
@@ -110,56 +111,41 @@ func (o *reportOptions) check() error {
 
 // A sweeper does the runs of a sweep.
 type sweeper struct {
+	workplace
 	options *reportOptions
 	folder  *report.Folder
 	self    string // the path of this executable
-	dsmd    string
-	dir     string // for temporary files
 	build   string
-	view    *display
 	lines   io.Writer // what was done, a line each; nothing if there is a display
 }
 
 func makeReport(ctx context.Context, o *reportOptions, cmd *cobra.Command) error {
-	dir, err := os.MkdirTemp("", "dsm-bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the runs: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	s := &sweeper{options: o, dir: dir, view: newDisplay(os.Stderr), lines: cmd.ErrOrStderr()}
-	defer s.view.clear()
-	if s.view.bar != nil {
-		s.lines = io.Discard
-	}
-	if err := s.prepare(ctx); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	outcomes, err := s.sweep(ctx)
-	if err != nil {
-		return err
-	}
-	s.view.show("drawing", 0, 0)
-	if err := s.folder.Write(about(ctx), outcomes); err != nil {
-		return err
-	}
-	s.view.clear()
-	fmt.Fprintln(cmd.OutOrStdout(), s.folder.Page())
-	return failures(outcomes)
-}
-
-func (s *sweeper) prepare(ctx context.Context) (err error) {
-	s.view.show("looking for dsmd", 0, 0)
-	if s.folder, err = report.Open(s.options.out); err != nil {
-		return err
-	}
-	if s.self, err = os.Executable(); err != nil {
-		return fmt.Errorf("finding this executable: %w", err)
-	}
-	if s.dsmd, err = findDsmd(ctx, s.options.dsmd, s.dir); err != nil {
-		return err
-	}
-	s.build, err = fingerprint(s.self, s.dsmd)
-	return err
+	return inWorkplace(ctx, o.dsmd, func(w workplace) (err error) {
+		s := &sweeper{workplace: w, options: o, lines: cmd.ErrOrStderr()}
+		if w.view.bar != nil {
+			s.lines = io.Discard
+		}
+		if s.folder, err = report.Open(o.out); err != nil {
+			return err
+		}
+		if s.self, err = os.Executable(); err != nil {
+			return fmt.Errorf("finding this executable: %w", err)
+		}
+		if s.build, err = fingerprint(s.self, w.dsmd); err != nil {
+			return err
+		}
+		outcomes, err := s.sweep(ctx)
+		if err != nil {
+			return err
+		}
+		w.view.show("drawing", 0, 0)
+		if err := s.folder.Write(about(ctx), outcomes); err != nil {
+			return err
+		}
+		w.view.clear()
+		fmt.Fprintln(cmd.OutOrStdout(), s.folder.Page())
+		return failures(outcomes)
+	})
 }
 
 // fingerprint identifies executables by their contents.
@@ -178,7 +164,8 @@ func fingerprint(paths ...string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// sweep returns the outcomes of all cases, in order: those that the folder has, and those of the runs that are left.
+// sweep returns the outcomes of all cases, in order: those that the folder has, and those of the
+// runs that are left.
 func (s *sweeper) sweep(ctx context.Context) ([]report.Outcome, error) {
 	cases := s.options.sweep.Cases()
 	outcomes := make([]report.Outcome, len(cases))
@@ -211,8 +198,8 @@ func (s *sweeper) sweep(ctx context.Context) ([]report.Outcome, error) {
 	return outcomes, nil
 }
 
-// earlier finds the outcome of a case that is finished. With --fresh none is, and the folder forgets it at once, so that
-// what an interrupted fresh start leaves is fresh.
+// earlier finds the outcome of a case that is finished. With --fresh none is, and the folder
+// forgets it at once, so that what an interrupted fresh start leaves is fresh.
 func (s *sweeper) earlier(c report.Case, into *report.Outcome) (bool, error) {
 	if s.options.fresh {
 		return false, s.folder.Discard(c)
@@ -233,8 +220,8 @@ func brief(o report.Outcome) string {
 	return fmt.Sprintf("verified, %.4f s", o.Result.Seconds)
 }
 
-// run does one run in a process of its own: so each starts from the same state, and one that hangs, exhausts memory or dies is
-// just another outcome.
+// run does one run in a process of its own: so each starts from the same state, and one that hangs,
+// exhausts memory or dies is just another outcome.
 func (s *sweeper) run(ctx context.Context, c report.Case) report.Outcome {
 	o := report.Outcome{Case: c, Build: s.build, Began: time.Now(), Load: loadAverage()}
 	file := filepath.Join(s.dir, "result.json")
@@ -269,8 +256,9 @@ func (s *sweeper) start(ctx context.Context, args []string) (string, error) {
 	cmd.Stderr = &said
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = caseGrace
-	// A process group of its own, so that a terminal's Ctrl-C reaches this process only; Cancel passes it on. If this process is
-	// killed, the kernel ends the run. It does so when the thread that has started it ends, so this goroutine keeps its thread.
+	// A process group of its own, so that a terminal's Ctrl-C reaches this process only; Cancel
+	// passes it on. If this process is killed, the kernel ends the run. It does so when the thread
+	// that has started it ends, so this goroutine keeps its thread.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"dsmd/bench/report"
+	"dsmd/internal/patience"
 )
 
-// TestReportIsInterruptedAndGoesOn interrupts a report in its second run, which never ends, and asks for it again without that run
-// and with a wrong one.
+// TestReportIsInterruptedAndGoesOn interrupts a report in its second run, which never ends, and
+// asks for it again without that run and with a wrong one.
 func TestReportIsInterruptedAndGoesOn(t *testing.T) {
 	out, temp := filepath.Join(t.TempDir(), "report"), t.TempDir()
 	arguments := func(kernels string, more ...string) []string {
@@ -83,7 +84,7 @@ func began(t *testing.T, path string) time.Time {
 
 func awaitFile(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience.Or(20 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}

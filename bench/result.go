@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"dsmd/bench/report"
+	"dsmd/bench/table"
 )
 
 // growth is by how much each counter has grown. A gauge that has fallen has grown by nothing.
@@ -19,44 +19,41 @@ func growth(before, after map[string]uint64) map[string]uint64 {
 	return grown
 }
 
-// resultTable is the result for people: what was run, the times, what each node did, and where it lost time.
+// resultTable is the result for people: what was run, the times, what each node did, and where it
+// lost time.
 func resultTable(r *report.Result) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "kernel\tnodes\tthreads\tsize\ttrap\ttransport\tverified\tseconds\tserial s\tgoroutines s\tspeed-up\toverhead\t\n")
-	fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.3f\t%.2f\t\n",
-		r.Kernel, r.Nodes, r.Threads, sizeText(r), r.Trap, r.Transport, yesNo(r.Verified),
-		r.Seconds, r.SecondsSerial, r.SecondsGoroutines, r.Speedup, r.Overhead)
-	w.Flush()
+	what := table.Table{Heads: strings.Split("kernel,nodes,threads,size,trap,transport,verified,seconds,serial s,goroutines s,speed-up,overhead", ",")}
+	what.Add(r.Kernel, r.Nodes, r.Threads, sizeText(r), r.Trap, r.Transport, yesNo(r.Verified), micros(r.Seconds), micros(r.SecondsSerial), micros(r.SecondsGoroutines),
+		fmt.Sprintf("%.3f", r.Speedup), fmt.Sprintf("%.2f", r.Overhead))
 
-	text.WriteByte('\n')
 	kinds := slices.Sorted(maps.Keys(r.Faults))
-	fmt.Fprintf(w, "node\tseconds\t")
+	nodes := table.Table{Heads: []string{"node", "seconds"}}
 	for _, kind := range kinds {
-		fmt.Fprintf(w, "%s faults\t", kind)
+		nodes.Heads = append(nodes.Heads, kind+" faults")
 	}
-	fmt.Fprintf(w, "sent\tmessages\tlocks\tbarriers\tin faults\tin locks\tat barriers\t\n")
+	nodes.Heads = append(nodes.Heads, "sent", "messages", "locks", "barriers", "in faults", "in locks", "at barriers")
+	add := func(node any, seconds float64, t report.Traffic) {
+		cells := []any{node, micros(seconds)}
+		for _, kind := range kinds {
+			cells = append(cells, t.Faults[kind])
+		}
+		nodes.Add(append(cells, fmt.Sprintf("%.3f MB", float64(t.BytesMoved)/1e6), t.Messages, t.Locks, t.Barriers,
+			micros(t.SecondsFaults)+" s", micros(t.SecondsLocks)+" s", micros(t.SecondsBarriers)+" s")...)
+	}
 	for _, n := range r.PerNode {
-		writeTraffic(w, fmt.Sprint(n.Rank), n.Seconds, kinds, n.Traffic)
+		add(n.Rank, n.Seconds, n.Traffic)
 	}
-	writeTraffic(w, "all", r.Seconds, kinds, r.Traffic)
-	w.Flush()
+	add("all", r.Seconds, r.Traffic)
 
-	text.WriteByte('\n')
+	text := table.Text([]table.Table{what, nodes})
 	for _, name := range slices.Sorted(maps.Keys(r.Figures)) {
-		fmt.Fprintf(&text, "%s = %v\n", name, r.Figures[name])
+		text += fmt.Sprintf("%s = %v\n", name, r.Figures[name])
 	}
-	return text.String()
+	return text
 }
 
-func writeTraffic(w *tabwriter.Writer, node string, seconds float64, kinds []string, t report.Traffic) {
-	fmt.Fprintf(w, "%s\t%.6f\t", node, seconds)
-	for _, kind := range kinds {
-		fmt.Fprintf(w, "%d\t", t.Faults[kind])
-	}
-	fmt.Fprintf(w, "%.3f MB\t%d\t%d\t%d\t%.6f s\t%.6f s\t%.6f s\t\n",
-		float64(t.BytesMoved)/1e6, t.Messages, t.Locks, t.Barriers, t.SecondsFaults, t.SecondsLocks, t.SecondsBarriers)
-}
+// micros writes seconds with all digits down to a microsecond.
+func micros(seconds float64) string { return fmt.Sprintf("%.6f", seconds) }
 
 // sizeText is the size with its number, when it was asked for by name.
 func sizeText(r *report.Result) string {
@@ -74,13 +71,12 @@ func yesNo(b bool) string {
 	return "NO"
 }
 
-func newResult(o *runOptions, outcomes []outcome, figures map[string]any, verified bool, serial, goroutines float64) *report.Result {
+// newResult is what a run on a cluster measured, beside the times of the versions without one.
+func newResult(o *runOptions, outcomes []outcome, serial, goroutines float64) *report.Result {
 	r := &report.Result{
-		Kernel: o.kernel.Name(), Nodes: o.nodes, Threads: o.threads, Size: o.size, N: o.n,
-		Trap: outcomes[0].Trap, Transport: outcomes[0].Transport,
-		Verified:      verified,
+		Kernel: o.kernel.Name, Nodes: o.nodes, Threads: o.threads, Size: o.size, N: o.n,
+		Trap: outcomes[0].Trap, Transport: outcomes[0].Transport, Figures: outcomes[0].Figures,
 		SecondsSerial: serial, SecondsGoroutines: goroutines,
-		Figures: figures,
 	}
 	for rank, o := range outcomes {
 		r.PerNode = append(r.PerNode, report.NewNode(rank, o.Seconds, o.Counters))

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -49,7 +47,7 @@ func runCommand() *cobra.Command {
 			if err := o.resolve(args[0]); err != nil {
 				return err
 			}
-			ctx, cancel := o.bounded(cmd.Context())
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
 			defer cancel()
 			return runKernel(ctx, &o, cmd)
 		},
@@ -94,54 +92,45 @@ func (o *runOptions) resolve(name string) (err error) {
 }
 
 func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
-	dir, err := os.MkdirTemp("", "dsm-bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the run: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	view := newDisplay(os.Stderr)
-	defer view.clear()
-	view.show("looking for dsmd", 0, 0)
-	dsmd, err := findDsmd(ctx, o.dsmd, dir)
-	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	r, wrong, err := compare(ctx, o, dsmd, dir, view)
-	if err != nil {
-		return err
-	}
-	view.clear()
-	if err := o.publish(cmd.OutOrStdout(), resultTable(r), r); err != nil {
-		return err
-	}
-	if wrong != nil {
-		return fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong)
-	}
-	return nil
+	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+		r, wrong, err := compare(ctx, o, w)
+		if err != nil {
+			return err
+		}
+		w.view.clear()
+		if err := publish(cmd.OutOrStdout(), o.json, resultTable(r), r); err != nil {
+			return err
+		}
+		if wrong != nil {
+			return fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong)
+		}
+		return nil
+	})
 }
 
 // compare runs the three versions. wrong says why the cluster's result is not the sequential one's.
-func compare(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (r *report.Result, wrong, err error) {
+func compare(ctx context.Context, o *runOptions, w workplace) (r *report.Result, wrong, err error) {
 	problem := o.solved
-	sequential, serial, err := alone(ctx, "sequential version", problem.Sequential, view)
+	sequential, serial, err := alone(ctx, "sequential version", problem, 1, w.view)
 	if err != nil {
 		return nil, nil, err
 	}
 	total := o.nodes * o.threads
-	prepare := func() (kernel.Run, error) { return problem.Goroutines(total) }
-	goroutines, parallel, err := alone(ctx, "goroutine version", prepare, view)
+	goroutines, parallel, err := alone(ctx, "goroutine version", problem, total, w.view)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := problem.Verify(sequential, goroutines); err != nil {
 		return nil, nil, fmt.Errorf("the goroutine version (%d goroutines, ordinary memory): %w: %w", total, errNotVerified, err)
 	}
-	shared, outcomes, err := onCluster(ctx, o, dsmd, dir, view)
+	shared, outcomes, err := onCluster(ctx, o, w)
 	if err != nil {
 		return nil, nil, err
 	}
+	r = newResult(o, outcomes, serial, parallel)
 	wrong = problem.Verify(sequential, shared)
-	return newResult(o, outcomes, shared.Figures, wrong == nil, serial, parallel), wrong, nil
+	r.Verified = wrong == nil
+	return r, wrong, nil
 }
 
 // solved is what a version computed, and the seconds that computing took.
@@ -151,20 +140,22 @@ type solved struct {
 	err     error
 }
 
-// The versions without a cluster are run up to baselineRuns times, as long as that takes no longer than baselineBudget, and
-// the shortest time counts: what else this machine does must not make us look good.
+// The versions without a cluster are run up to baselineRuns times, as long as that takes no longer
+// than baselineBudget, and the shortest time counts: what else this machine does must not make us
+// look good.
 const (
 	baselineRuns   = 3
 	baselineBudget = 2 * time.Second
 )
 
-// alone runs a version in this process, and returns its result and its shortest time.
-func alone(ctx context.Context, what string, prepare func() (kernel.Run, error), view *display) (kernel.Result, float64, error) {
+// alone solves a problem by goroutines of this process, and returns the result and the shortest
+// time.
+func alone(ctx context.Context, what string, p kernel.Problem, threads int, view *display) (kernel.Result, float64, error) {
 	view.show(what, 0, 0)
 	done := make(chan solved, 1)
-	go func() { done <- fastest(ctx, prepare) }()
-	// A version without barriers does not notice that ctx is done. This process ends soon after, so leaving
-	// the computing to itself is no leak.
+	go func() { done <- fastest(ctx, p, threads) }()
+	// A version without barriers does not notice that ctx is done. This process ends soon after, so
+	// leaving the computing to itself is no leak.
 	var s solved
 	select {
 	case s = <-done:
@@ -177,11 +168,11 @@ func alone(ctx context.Context, what string, prepare func() (kernel.Run, error),
 	return s.result, s.seconds, nil
 }
 
-func fastest(ctx context.Context, prepare func() (kernel.Run, error)) solved {
+func fastest(ctx context.Context, p kernel.Problem, threads int) solved {
 	start := time.Now()
-	best := solve(ctx, prepare)
+	best := solve(ctx, p, threads)
 	for run := 1; run < baselineRuns && best.err == nil && time.Since(start) < baselineBudget; run++ {
-		next := solve(ctx, prepare)
+		next := solve(ctx, p, threads)
 		if next.err != nil || next.seconds < best.seconds {
 			best = next
 		}
@@ -189,8 +180,8 @@ func fastest(ctx context.Context, prepare func() (kernel.Run, error)) solved {
 	return best
 }
 
-func solve(ctx context.Context, prepare func() (kernel.Run, error)) (s solved) {
-	run, err := prepare()
+func solve(ctx context.Context, p kernel.Problem, threads int) solved {
+	run, err := kernel.Goroutines(p, threads)
 	if err != nil {
 		return solved{err: err}
 	}
@@ -199,22 +190,19 @@ func solve(ctx context.Context, prepare func() (kernel.Run, error)) (s solved) {
 	if err := run.Compute(ctx, nil); err != nil {
 		return solved{err: err}
 	}
-	s.seconds = time.Since(start).Seconds()
-	s.result, s.err = run.Result(ctx)
-	return s
+	seconds := time.Since(start).Seconds()
+	return solved{result: run.Result(), seconds: seconds}
 }
 
 // onCluster runs the version on shared memory and returns its result and the outcome of every rank.
-func onCluster(ctx context.Context, o *runOptions, dsmd, dir string, view *display) (kernel.Result, []outcome, error) {
-	outputPath := filepath.Join(dir, "output")
-	options, err := o.crew(dsmd, dir, []string{
-		workerRun, "--" + workerInput + "=" + o.input, o.kernel.Name(), o.size, strconv.Itoa(o.threads), outputPath,
-	})
+func onCluster(ctx context.Context, o *runOptions, w workplace) (kernel.Result, []outcome, error) {
+	outputPath := filepath.Join(w.dir, "output")
+	options, err := o.crew(w, workerRun, "--"+workerInput+"="+o.input, o.kernel.Name, o.size, strconv.Itoa(o.threads), outputPath)
 	if err != nil {
 		return kernel.Result{}, nil, err
 	}
-	view.show("starting the cluster", 0, 0)
-	options.OnProgress = view.show
+	w.view.show("starting the cluster", 0, 0)
+	options.OnProgress = w.view.show
 	c, err := crew.Start(options)
 	if err != nil {
 		return kernel.Result{}, nil, err

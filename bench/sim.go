@@ -6,14 +6,13 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"dsmd/bench/sim"
+	"dsmd/bench/table"
 )
 
 func simCommand() *cobra.Command {
@@ -26,7 +25,7 @@ func simCommand() *cobra.Command {
 			if err := o.resolve(args); err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, o.timeout))
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
 			defer cancel()
 			return simulate(ctx, &o, cmd.OutOrStdout())
 		},
@@ -37,15 +36,12 @@ func simCommand() *cobra.Command {
 }
 
 func simHelp() string {
-	var text strings.Builder
-	text.WriteString("Run the real protocol of every node in virtual time, over a network with the costs that are given. All sections are simulated, if none is named:\n\n")
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var lines [][2]string
 	for _, s := range sim.Sections {
-		fmt.Fprintf(w, "  %s\t%s\n", s.Section, s.Summary)
+		lines = append(lines, [2]string{string(s.Section), s.Summary})
 	}
-	w.Flush()
-	text.WriteString("\nThe same flags give the same result. docs/scale.md says what each figure means, and where the costs come from.")
-	return text.String()
+	return listing("Run the real protocol of every node in virtual time, over a network with the costs that are given. All sections are simulated, if none is named:\n", lines,
+		"\nThe same flags give the same result. docs/scale.md says what each figure means, and where the costs come from.")
 }
 
 // simOptions are the arguments and flags of `bench sim`.
@@ -86,9 +82,9 @@ func (o *simOptions) register(flags *pflag.FlagSet) {
 	} {
 		flags.DurationVar(cost.value, cost.name, *cost.value, cost.what)
 	}
-	flags.StringVar(&o.json, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	jsonFlag(flags, &o.json)
 	flags.StringVar(&o.out, "out", "", "write tables, plots and JSON to this `folder`")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+	timeoutFlag(flags, &o.timeout)
 }
 
 func (o *simOptions) resolve(args []string) error {
@@ -98,8 +94,8 @@ func (o *simOptions) resolve(args []string) error {
 	for _, name := range args {
 		o.options.Sections = append(o.options.Sections, sim.Section(name))
 	}
-	if o.timeout <= 0 {
-		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", o.timeout, defaultTimeout)
+	if err := checkTimeout(o.timeout); err != nil {
+		return err
 	}
 	return o.options.Validate()
 }
@@ -112,16 +108,12 @@ func simulate(ctx context.Context, o *simOptions, stdout io.Writer) error {
 		return err
 	}
 	view.clear()
-	if o.out != "" {
-		if err := result.WriteTo(o.out); err != nil {
-			return err
-		}
-	}
-	return publish(stdout, o.json, result.Text(), result)
+	return publishReport(stdout, o.out, o.json, result)
 }
 
 const (
-	// knownBytes and knownRegion are the sizes for which the daemon promises to stay under a gigabyte of metadata.
+	// knownBytes and knownRegion are the sizes for which the daemon promises to stay under a
+	// gigabyte of metadata.
 	knownBytes, knownRegion = 16 << 30, 1 << 40
 	smallPage               = 4096
 	// mostKnown bounds --pages: what knows more needs more memory than the promise allows.
@@ -151,17 +143,16 @@ func simMemoryCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&pages, "pages", pages, "how many `pages` have been touched, spread over the region")
-	cmd.Flags().StringVar(&file, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	jsonFlag(cmd.Flags(), &file)
 	return cmd
 }
 
 func memoryTable(all []sim.Memory) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "role\tpages known\tof region\tMiB\tbytes/page\theap at most, MiB\t")
+	t := table.Table{Heads: []string{"role", "pages known", "of region", "MiB", "bytes/page", "heap at most, MiB"}}
 	for _, m := range all {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t\n", m.Role, m.Pages, m.RegionPages, float64(m.HeapBytes)/(1<<20), m.BytesPerPage, float64(m.PeakBytes)/(1<<20))
+		t.Add(m.Role, m.Pages, m.RegionPages, oneDecimal(float64(m.HeapBytes)/(1<<20)), oneDecimal(m.BytesPerPage), oneDecimal(float64(m.PeakBytes)/(1<<20)))
 	}
-	w.Flush()
-	return text.String()
+	return t.Text()
 }
+
+func oneDecimal(x float64) string { return fmt.Sprintf("%.1f", x) }

@@ -58,7 +58,8 @@ func TestSimMemory(t *testing.T) {
 	}
 }
 
-// TestSimStartup: daemons with both sizes of regions start and end. How long they take is not for a test to say; that a daemon does not touch memory for every page of its region is.
+// TestSimStartup: daemons with both sizes of regions start and end. How long they take is not for a
+// test to say; that a daemon does not touch memory for every page of its region is.
 func TestSimStartup(t *testing.T) {
 	uffdtest.Require(t)
 	out, err := run(t, "sim", "startup", "--runs", "1", "--json", "-", "--dsmd", dsmdPath)
@@ -70,7 +71,8 @@ func TestSimStartup(t *testing.T) {
 		if len(s.Seconds) != 1 || s.Median <= 0 || s.ResidentKiB <= 0 {
 			t.Errorf("%+v", s)
 		}
-		const most = 1 << 20 / 8 // KiB: an eighth of a gigabyte; a byte for each page of 1 TiB would be a quarter
+		// KiB: an eighth of a gigabyte; a byte for each page of 1 TiB would be a quarter
+		const most = 1 << 20 / 8
 		if s.ResidentKiB > most {
 			t.Errorf("a daemon with a region of %s has %d KiB at its start", s.Region, s.ResidentKiB)
 		}

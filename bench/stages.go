@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -22,10 +20,12 @@ import (
 // keptStages is how many stages each daemon keeps: more than all runs of one microbenchmark leave.
 const keptStages = 1 << 19
 
-// stagesRuns is how often `bench stages` makes each measurement unless told, and stagesMaxRuns how often at most, because of keptStages.
+// stagesRuns is how often `bench stages` makes each measurement unless told, and stagesMaxRuns how
+// often at most, because of keptStages.
 const stagesRuns, stagesMaxRuns = 5, 16
 
-// stagesMicros are the microbenchmarks that `bench stages` takes apart: single accesses that one other node answers.
+// stagesMicros are the microbenchmarks that `bench stages` takes apart: single accesses that one
+// other node answers.
 var stagesMicros = []string{"read_miss", "write_miss", "upgrade"}
 
 func stagesCommand() *cobra.Command {
@@ -43,7 +43,7 @@ says how long each stage takes. Noting costs some 2 % of the time.`,
 			if err := o.check(micro.MinNodes); err != nil {
 				return err
 			}
-			ctx, cancel := o.bounded(cmd.Context())
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
 			defer cancel()
 			return runStages(ctx, &o, cmd.OutOrStdout())
 		},
@@ -63,41 +63,26 @@ type stagesOptions struct {
 }
 
 func runStages(ctx context.Context, o *stagesOptions, stdout io.Writer) error {
-	dir, err := os.MkdirTemp("", "dsm-bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the run: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	view := newDisplay(os.Stderr)
-	defer view.clear()
-	view.show("looking for dsmd", 0, 0)
-	dsmd, err := findDsmd(ctx, o.dsmd, dir)
-	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	options, err := o.crew(dsmd, dir, []string{workerMicro})
-	if err != nil {
-		return err
-	}
-	logs, err := freeAddresses(o.nodes)
-	if err != nil {
-		return err
-	}
-	options.Flags = []string{"--stages", strconv.Itoa(keptStages)}
-	for _, addr := range logs {
-		options.Flags = append(options.Flags, "--metrics", addr)
-	}
-	result, err := takeApart(ctx, o, options, logs, view)
-	if err != nil {
-		return err
-	}
-	view.clear()
-	if o.out != "" {
-		if err := result.WriteTo(o.out); err != nil {
+	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+		options, err := o.crew(w, workerMicro)
+		if err != nil {
 			return err
 		}
-	}
-	return o.publish(stdout, result.Text(), result)
+		logs, err := freeAddresses(o.nodes)
+		if err != nil {
+			return err
+		}
+		options.Flags = []string{"--stages", strconv.Itoa(keptStages)}
+		for _, addr := range logs {
+			options.Flags = append(options.Flags, "--metrics", addr)
+		}
+		result, err := takeApart(ctx, o, options, logs, w.view)
+		if err != nil {
+			return err
+		}
+		w.view.clear()
+		return publishReport(stdout, o.out, o.json, result)
+	})
 }
 
 // freeAddresses are addresses of this machine at which nobody listens now.
@@ -113,7 +98,8 @@ func freeAddresses(count int) (addresses []string, err error) {
 	return addresses, nil
 }
 
-// takeApart measures on one cluster, one microbenchmark after the other. logs are where the daemons tell what they have noted.
+// takeApart measures on one cluster, one microbenchmark after the other. logs are where the daemons
+// tell what they have noted.
 func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs []string, view *display) (*stages.Result, error) {
 	c, err := crew.Start(options)
 	if err != nil {
@@ -144,7 +130,8 @@ func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs
 				return nil, fmt.Errorf("asking node %d for its stages: %w", node, err)
 			}
 		}
-		operation, err := stages.Summarise(m, accesses, noted[1], noted[0]) // rank 1 accesses what rank 0 has
+		// rank 1 accesses what rank 0 has
+		operation, err := stages.Summarise(m, accesses, noted[1], noted[0])
 		if err != nil {
 			return nil, err
 		}
@@ -155,17 +142,11 @@ func takeApart(ctx context.Context, o *stagesOptions, options crew.Options, logs
 
 // accessesOf lets all ranks do one run and returns when rank 1 accessed what.
 func accessesOf(ctx context.Context, c *crew.Crew, request micro.Request) ([]stages.Access, error) {
-	if err := c.Tell(request); err != nil {
-		return nil, err
-	}
-	replies, err := c.Collect(ctx)
+	replies, err := measureOnce(ctx, c, request)
 	if err != nil {
 		return nil, err
 	}
-	var reply micro.Reply
-	if err := json.Unmarshal(replies[1], &reply); err != nil {
-		return nil, fmt.Errorf("what rank 1 reported of %s: %w", request.Name, err)
-	}
+	reply := replies[1]
 	if len(reply.Starts) != len(reply.Samples) {
 		return nil, fmt.Errorf("rank 1 reported %d times of %s and said of %d when they began", len(reply.Samples), request.Name, len(reply.Starts))
 	}

@@ -10,10 +10,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"dsmd/bench/table"
 )
 
 const (
@@ -26,14 +27,16 @@ const (
 	servingLine = "serving"
 )
 
-// startupRegions are the sizes that are compared, as a flag of dsmd: the first is what the others are divided by.
+// startupRegions are the sizes that are compared, as a flag of dsmd: the first is what the others
+// are divided by.
 var startupRegions = []string{"1GiB", "1TiB"}
 
 // Startup is how long a daemon takes to start with a region of some size.
 type Startup struct {
 	Trap   string `json:"trap"`
 	Region string `json:"region"`
-	// Seconds are from starting the process to the moment at which programs can attach: of each run, in order.
+	// Seconds are from starting the process to the moment at which programs can attach: of each
+	// run, in order.
 	Seconds []float64 `json:"seconds"`
 	Median  float64   `json:"median_seconds"`
 	// Ratio is Median over that of the first region.
@@ -52,29 +55,24 @@ func simStartupCommand() *cobra.Command {
 			if runs < 1 || runs > maxStarts {
 				return fmt.Errorf("--runs %d: use 1 to %d", runs, maxStarts)
 			}
-			dir, err := os.MkdirTemp("", "dsm-bench-")
-			if err != nil {
-				return fmt.Errorf("making a directory for the run: %w", err)
-			}
-			defer os.RemoveAll(dir)
-			path, err := findDsmd(cmd.Context(), dsmd, dir)
-			if err != nil {
-				return err
-			}
-			all, err := measureStartup(cmd.Context(), path, dir, runs)
-			if err != nil {
-				return err
-			}
-			return publish(cmd.OutOrStdout(), file, startupTable(all), all)
+			return inWorkplace(cmd.Context(), dsmd, func(w workplace) error {
+				all, err := measureStartup(cmd.Context(), w.dsmd, w.dir, runs)
+				if err != nil {
+					return err
+				}
+				w.view.clear()
+				return publish(cmd.OutOrStdout(), file, startupTable(all), all)
+			})
 		},
 	}
 	cmd.Flags().IntVar(&runs, "runs", runs, "how often each size is tried, in turns")
-	cmd.Flags().StringVar(&dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
-	cmd.Flags().StringVar(&file, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+	dsmdFlag(cmd.Flags(), &dsmd)
+	jsonFlag(cmd.Flags(), &file)
 	return cmd
 }
 
-// measureStartup starts daemons one after the other. The sizes alternate, because machines change their speed.
+// measureStartup starts daemons one after the other. The sizes alternate, because machines change
+// their speed.
 func measureStartup(ctx context.Context, dsmd, dir string, runs int) ([]Startup, error) {
 	var all []Startup
 	for _, trap := range []string{"uffd", "sigsegv"} {
@@ -152,12 +150,10 @@ func residentKiB(pid int) int {
 }
 
 func startupTable(all []Startup) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "trap\tregion\tmedian ms\t(of runs)\tratio\tresident MiB\t")
+	t := table.Table{Heads: []string{"trap", "region", "median ms", "(of runs)", "ratio", "resident MiB"}, Leading: 2}
 	for _, s := range all {
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t(%.1f–%.1f)\t%.2f\t%.1f\t\n", s.Trap, s.Region, 1000*s.Median, 1000*slices.Min(s.Seconds), 1000*slices.Max(s.Seconds), s.Ratio, float64(s.ResidentKiB)/1024)
+		t.Add(s.Trap, s.Region, oneDecimal(1000*s.Median), fmt.Sprintf("(%.1f–%.1f)", 1000*slices.Min(s.Seconds), 1000*slices.Max(s.Seconds)),
+			fmt.Sprintf("%.2f", s.Ratio), oneDecimal(float64(s.ResidentKiB)/1024))
 	}
-	w.Flush()
-	return text.String()
+	return t.Text()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,26 +13,20 @@ import (
 // wordBytes is the length of a word of an output in its file, little-endian.
 const wordBytes = 8
 
-// writeWords writes an output to a new file for the driver. The words pass through a buffer of this process:
-// shared memory itself must not be given to system calls, since an ordinary user's faults inside them are not trapped.
+// writeWords writes an output to a new file for the driver. The words pass through a buffer of this
+// process: shared memory itself must not be given to system calls, since an ordinary user's faults
+// inside them are not trapped.
 func writeWords(path string, words kernel.Words) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}
-	defer f.Close()
 	buffer := bufio.NewWriterSize(f, 1<<20)
-	var word [wordBytes]byte
 	for i := range words.Len() {
-		binary.LittleEndian.PutUint64(word[:], words.At(i))
-		if _, err := buffer.Write(word[:]); err != nil {
-			return fmt.Errorf("writing the output: %w", err)
-		}
+		// An error of the buffer stays, and Flush returns it.
+		_, _ = buffer.Write(binary.LittleEndian.AppendUint64(buffer.AvailableBuffer(), words.At(i)))
 	}
-	if err := buffer.Flush(); err != nil {
-		return fmt.Errorf("writing the output: %w", err)
-	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(buffer.Flush(), f.Close()); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}
 	return nil

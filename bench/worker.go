@@ -74,7 +74,8 @@ func joined(ctx context.Context, line *crew.Line, work func(*dsm.Cluster) error)
 	if err := line.Phase("joining the cluster"); err != nil {
 		return err
 	}
-	c, err := dsm.Join(ctx, dsm.WithProcs(0)) // that is giveThreadsProcessors' choice, or a microbenchmark's
+	// that is giveThreadsProcessors' choice, or a microbenchmark's
+	c, err := dsm.Join(ctx, dsm.WithProcs(0))
 	if err != nil {
 		return fmt.Errorf("joining the cluster: %w", err)
 	}
@@ -113,7 +114,8 @@ func runWorker(ctx context.Context, line *crew.Line, t task, threadsText, output
 		if err := line.Reply(o); err != nil {
 			return err
 		}
-		// The driver has everything when it ends the line. Leaving earlier would look like a failure.
+		// The driver has everything when it ends the line. Leaving earlier would look like a
+		// failure.
 		if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
 			return fmt.Errorf("waiting for the driver: %w", err)
 		}
@@ -121,8 +123,9 @@ func runWorker(ctx context.Context, line *crew.Line, t task, threadsText, output
 	})
 }
 
-// giveThreadsProcessors lets every thread of the kernel wait for a page (a goroutine that does keeps its
-// processor, in the sense of GOMAXPROCS) and still leaves one for what else has to run. An explicit GOMAXPROCS is left alone.
+// giveThreadsProcessors lets every thread of the kernel wait for a page (a goroutine that does
+// keeps its processor, in the sense of GOMAXPROCS) and still leaves one for what else has to run.
+// An explicit GOMAXPROCS is left alone.
 func giveThreadsProcessors(threads int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(runtime.NumCPU(), threads+1))
@@ -151,7 +154,7 @@ func (r rank) solve(problem kernel.Problem, threads int, outputPath string) (out
 	if err := r.line.Phase("preparing"); err != nil {
 		return outcome{}, err
 	}
-	run, err := problem.Cluster(r.ctx, r.cluster, threads)
+	run, err := kernel.OnCluster(r.ctx, problem, r.cluster, threads)
 	if err != nil {
 		return outcome{}, fmt.Errorf("preparing: %w", err)
 	}
@@ -173,9 +176,9 @@ func (r rank) solve(problem kernel.Problem, threads int, outputPath string) (out
 	return o, nil
 }
 
-// compute times run.Compute. The counters are read outside the timed part, between barriers, so that
-// nothing but the computing counts on any node.
-func (r rank) compute(run kernel.Run) (outcome, error) {
+// compute times run.Compute. The counters are read outside the timed part, between barriers, so
+// that nothing but the computing counts on any node.
+func (r rank) compute(run *kernel.Run) (outcome, error) {
 	runtime.GC() // What the preparation left behind is not the computing's.
 	if err := r.together("reading the counters"); err != nil {
 		return outcome{}, err
@@ -207,8 +210,9 @@ func (r rank) compute(run kernel.Run) (outcome, error) {
 	return outcome{Seconds: seconds, Counters: counters, Trap: r.cluster.Trap(), Transport: r.cluster.Transport()}, nil
 }
 
-// withoutBarrier takes from the counters the one barrier that lies between the first reading and the timed part. For how long
-// the daemon counted it, is known from this side only, which is a message longer.
+// withoutBarrier takes from the counters the one barrier that lies between the first reading and
+// the timed part. For how long the daemon counted it, is known from this side only, which is a
+// message longer.
 func withoutBarrier(counters map[string]uint64, waited time.Duration) map[string]uint64 {
 	for name, less := range map[string]uint64{"barrier_calls": 1, "barrier_wait_ns": uint64(waited.Nanoseconds())} {
 		counters[name] -= min(counters[name], less)
@@ -217,11 +221,8 @@ func withoutBarrier(counters map[string]uint64, waited time.Duration) map[string
 }
 
 // collect reads the result, which faults in what other nodes have computed.
-func (r rank) collect(run kernel.Run, outputPath string) (map[string]any, error) {
-	result, err := run.Result(r.ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the result: %w", err)
-	}
+func (r rank) collect(run *kernel.Run, outputPath string) (map[string]any, error) {
+	result := run.Result()
 	if err := writeWords(outputPath, result.Output); err != nil {
 		return nil, err
 	}
@@ -259,9 +260,9 @@ func microWorker(ctx context.Context, line *crew.Line) error {
 
 // counters reads the counters of this node's daemon.
 func (r rank) counters() (map[string]uint64, error) {
-	counters, err := r.cluster.Stats(r.ctx)
+	stats, err := r.cluster.Stats(r.ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the daemon's counters: %w", err)
 	}
-	return counters, nil
+	return stats.Counters(), nil
 }

@@ -1,7 +1,8 @@
-// Package chart has what the plots of all reports have in common: their style, marks and files, on top of gonum's plot.
+// Package chart has what the plots of all reports have in common: their style, marks and files, on
+// top of gonum's plot.
 //
-// Plots carry no meaning by colour alone: lines differ by their marks, and areas by their lightness, so that they can be
-// read in grey.
+// Plots carry no meaning by colour alone: lines differ by their marks, and areas by their
+// lightness, so that they can be read in grey.
 package chart
 
 import (
@@ -146,7 +147,8 @@ const (
 // Formats lists all of them.
 func Formats() []string { return []string{PNG, SVG} }
 
-// Encode draws in the given format. SVG files carry their fonts, so that text has the width for which it was placed.
+// Encode draws in the given format. SVG files carry their fonts, so that text has the width for
+// which it was placed.
 func (d Drawing) Encode(format string) ([]byte, error) {
 	var canvas interface {
 		vg.CanvasSizer
@@ -177,7 +179,8 @@ type Ticks []plot.Tick
 // Ticks returns them; a plot's axis asks for them.
 func (t Ticks) Ticks(float64, float64) []plot.Tick { return t }
 
-// Decades are the powers of ten from low to high. None may be outside the axis: the plot would make room for it.
+// Decades are the powers of ten from low to high. None may be outside the axis: the plot would make
+// room for it.
 func Decades(low, high float64, write func(float64) string) Ticks {
 	var t Ticks
 	for e := int(math.Ceil(math.Log10(low))); e <= int(math.Floor(math.Log10(high))); e++ {

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// WriteFolder writes a result into a folder, which is made if there is none: the result itself as NAME.json, its text for people as NAME.md, and its
-// drawings as NAME-DRAWING.png and .svg. Files of these names are replaced. Nothing is written if something cannot be encoded or drawn. Errors
+// WriteFolder writes a result into a folder, which is made if there is none: the result itself as
+// NAME.json, its text for people as NAME.md, and its drawings as NAME-DRAWING.png and .svg. Files
+// of these names are replaced. Nothing is written if something cannot be encoded or drawn. Errors
 // of writing name the file.
 func WriteFolder(dir, name string, result any, markdown string, drawings []Drawing) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {

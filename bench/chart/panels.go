@@ -12,17 +12,29 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// A Curve is a named series of points of a plot. Points that are not positive have no place on a logarithmic axis and are left out.
+// A Curve is a named series of points of a plot. Points that are not positive have no place on a
+// logarithmic axis and are left out.
 type Curve struct {
 	Name   string
 	Points plotter.XYs
 }
 
+// Put adds a point to the curve of that name, a new one if need be.
+func Put(curves []Curve, name string, x, y float64) []Curve {
+	i := slices.IndexFunc(curves, func(c Curve) bool { return c.Name == name })
+	if i < 0 {
+		i, curves = len(curves), append(curves, Curve{Name: name})
+	}
+	curves[i].Points = append(curves[i].Points, plotter.XY{X: x, Y: y})
+	return curves
+}
+
 // A Panel is one plot of several beside each other, over a logarithmic axis of powers of two.
 type Panel struct {
 	Title string
-	// X is the label of the horizontal axis. Y is what the vertical axis is, with its unit: it stands behind the title, because the plotting library makes room for a label as if
-	// a logarithmic axis were linear.
+	// X is the label of the horizontal axis. Y is what the vertical axis is, with its unit: it
+	// stands behind the title, because the plotting library makes room for a label as if a
+	// logarithmic axis were linear.
 	X, Y string
 	// Linear: the vertical axis is linear and begins at 0. Else it is logarithmic.
 	Linear bool
@@ -38,8 +50,17 @@ const (
 	mostTicks = 11
 )
 
-// DrawPanels draws panels beside each other, and above them a title and a legend for all. A curve of the same name looks the same in all of them.
-func DrawPanels(c draw.Canvas, title string, panels []Panel) error {
+// Side is a drawing of panels beside each other.
+func Side(name, title, about string, panels []Panel) Drawing {
+	return Drawing{
+		Name: name, Title: title, About: about, Width: 80 + 330*vg.Length(len(panels)), Height: 340,
+		Draw: func(c draw.Canvas) error { return drawPanels(c, title, panels) },
+	}
+}
+
+// drawPanels draws panels beside each other, and above them a title and a legend for all. A curve
+// of the same name looks the same in all of them.
+func drawPanels(c draw.Canvas, title string, panels []Panel) error {
 	names := curveNames(panels)
 	marks := make([]Mark, len(names))
 	var plots []*plot.Plot
@@ -77,7 +98,8 @@ func (p Panel) heading() string {
 	return p.Title + ", " + p.Y
 }
 
-// drawPanelTitle writes a panel's title in the middle of the top of c. A plot's own title would be at a height that depends on its letters.
+// drawPanelTitle writes a panel's title in the middle of the top of c. A plot's own title would be
+// at a height that depends on its letters.
 func drawPanelTitle(c draw.Canvas, title string) {
 	var s text.Style
 	Style(&s, LabelSize)
@@ -102,20 +124,31 @@ func drawPanel(p Panel, names []string, marks []Mark) (*plot.Plot, error) {
 	}
 	one.Add(Grid(true, true))
 	for _, curve := range p.Curves {
-		points := visible(p, curve)
-		if len(points) == 0 {
-			continue
-		}
-		line, glyphs, err := plotter.NewLinePoints(points)
-		if err != nil {
-			return nil, fmt.Errorf("the curve %q: %w", curve.Name, err)
-		}
 		style := slices.Index(names, curve.Name)
-		line.LineStyle, glyphs.GlyphStyle = Line(style), Glyph(style)
-		one.Add(line, glyphs)
-		marks[style] = Mark{Name: curve.Name, Thumbs: []plot.Thumbnailer{line, glyphs}}
+		mark, err := AddLine(one, curve.Name, visible(p, curve), Line(style), Glyph(style))
+		if err != nil {
+			return nil, err
+		}
+		if len(mark) > 0 {
+			marks[style] = mark[0]
+		}
 	}
 	return one, nil
+}
+
+// AddLine adds points with a line through them, and returns the legend's mark. Without points there
+// is neither.
+func AddLine(p *plot.Plot, name string, points plotter.XYs, l draw.LineStyle, g draw.GlyphStyle) ([]Mark, error) {
+	if len(points) == 0 {
+		return nil, nil
+	}
+	line, glyphs, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return nil, fmt.Errorf("the curve %q: %w", name, err)
+	}
+	line.LineStyle, glyphs.GlyphStyle = l, g
+	p.Add(line, glyphs)
+	return []Mark{{Name: name, Thumbs: []plot.Thumbnailer{line, glyphs}}}, nil
 }
 
 // visible are the points of a curve that its panel has a place for.
@@ -142,7 +175,8 @@ func curveNames(panels []Panel) []string {
 	return names
 }
 
-// bounds are the least and the greatest coordinates of what is visible in a panel; 1 and 10 if nothing is.
+// bounds are the least and the greatest coordinates of what is visible in a panel; 1 and 10 if
+// nothing is.
 func bounds(p Panel) (low, high plotter.XY) {
 	low, high = plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
 	for _, c := range p.Curves {
@@ -171,7 +205,8 @@ func powersOfTwo(low, high float64) Ticks {
 	return ticks
 }
 
-// inBinary writes a power of two: small ones in full, and those that would run into their neighbours with the prefixes of the IEC.
+// inBinary writes a power of two: small ones in full, and those that would run into their
+// neighbours with the prefixes of the IEC.
 func inBinary(n int) string {
 	switch {
 	case n >= 1<<20:

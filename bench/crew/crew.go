@@ -20,13 +20,15 @@ import (
 const (
 	// grace is how long `dsmd run` may take to end its processes after it was asked to.
 	grace = 3 * time.Second
-	// lastWords is how long a failure waits for `dsmd run` to end by itself, so that its output can be told.
+	// lastWords is how long a failure waits for `dsmd run` to end by itself, so that its output can
+	// be told.
 	lastWords = time.Second
 	// maxPath is the longest path of a Unix socket (unix(7), sun_path, with its final zero).
 	maxPath = 107
 )
 
-// ErrFailed is returned when a worker or `dsmd run` has failed. The error says which, and what it said.
+// ErrFailed is returned when a worker or `dsmd run` has failed. The error says which, and what it
+// said.
 var ErrFailed = errors.New("the measurement failed")
 
 // Options say what to run.
@@ -45,11 +47,13 @@ type Options struct {
 	Dir string
 	// Echo receives the output of `dsmd run` and all ranks, if not nil.
 	Echo io.Writer
-	// OnProgress, if not nil, is told what rank 0 does. It is called by one goroutine and must not block.
+	// OnProgress, if not nil, is told what rank 0 does. It is called by one goroutine and must not
+	// block.
 	OnProgress func(phase string, done, total int)
 }
 
-// A Crew is a running `dsmd run` with its workers. Its methods belong to one goroutine, except Doing.
+// A Crew is a running `dsmd run` with its workers. Its methods belong to one goroutine, except
+// Doing.
 type Crew struct {
 	options  Options
 	cmd      *exec.Cmd
@@ -78,7 +82,8 @@ type event struct {
 	rank  int
 	reply json.RawMessage
 	err   error
-	// said is whether the rank gave the reason itself. If not, its line ended, which may be another's doing.
+	// said is whether the rank gave the reason itself. If not, its line ended, which may be
+	// another's doing.
 	said bool
 }
 
@@ -125,15 +130,15 @@ func (c *Crew) launch(socket string) error {
 	args = append(append(append(args, "--"), c.options.Worker...), socket)
 	c.cmd = exec.Command(c.options.Dsmd, args...)
 	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
-	// A process group of its own, so that a terminal's Ctrl-C reaches the driver only, and there is one order
-	// of ending. If the driver is killed, the kernel asks dsmd to end.
+	// A process group of its own, so that a terminal's Ctrl-C reaches the driver only, and there is
+	// one order of ending. If the driver is killed, the kernel asks dsmd to end.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	// Output that an orphan holds open must not keep us after dsmd has ended.
 	c.cmd.WaitDelay = lastWords
 	started := make(chan error, 1)
 	go func() {
-		// The parent-death signal is sent when the thread that started the child ends: this one must
-		// live as long as the child (prctl(2), PR_SET_PDEATHSIG).
+		// The parent-death signal is sent when the thread that started the child ends: this one
+		// must live as long as the child (prctl(2), PR_SET_PDEATHSIG).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
@@ -233,7 +238,8 @@ func (c *Crew) activity(rank int) string {
 	return fmt.Sprintf("%s (step %d of %d)", a.phase, a.done, a.total)
 }
 
-// Doing says what every rank was doing when it was last heard of, for the error of a measurement that hangs.
+// Doing says what every rank was doing when it was last heard of, for the error of a measurement
+// that hangs.
 func (c *Crew) Doing() string {
 	parts := make([]string, len(c.doing))
 	for rank := range parts {
@@ -265,8 +271,9 @@ func (c *Crew) Tell(request any) error {
 	return nil
 }
 
-// Collect waits for one reply of each rank and returns them by rank. It returns an ErrFailed when a rank or
-// `dsmd run` fails instead, and ctx's cause, with what each rank was doing, when ctx is done.
+// Collect waits for one reply of each rank and returns them by rank. It returns an ErrFailed when a
+// rank or `dsmd run` fails instead, and ctx's cause, with what each rank was doing, when ctx is
+// done.
 func (c *Crew) Collect(ctx context.Context) ([]json.RawMessage, error) {
 	replies := make([]json.RawMessage, c.options.Nodes)
 	ended := c.ended
@@ -294,8 +301,9 @@ func (c *Crew) Collect(ctx context.Context) ([]json.RawMessage, error) {
 	return replies, nil
 }
 
-// cause returns the error of the event that explains the end of the crew best. When a rank fails, `dsmd run` ends
-// the others, and we may hear of theirs first: a rank that says why it failed outranks one that merely ended.
+// cause returns the error of the event that explains the end of the crew best. When a rank fails,
+// `dsmd run` ends the others, and we may hear of theirs first: a rank that says why it failed
+// outranks one that merely ended.
 func (c *Crew) cause(first event) error {
 	late := time.After(lastWords)
 	for e, ended := first, 0; ; {
@@ -336,8 +344,8 @@ func (c *Crew) failure(err error) error {
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
-// Finish tells the workers that there are no more requests, and waits until `dsmd run` has ended. That it
-// ends in error is an ErrFailed.
+// Finish tells the workers that there are no more requests, and waits until `dsmd run` has ended.
+// That it ends in error is an ErrFailed.
 func (c *Crew) Finish(ctx context.Context) error {
 	c.mu.Lock()
 	for _, conn := range c.lines {
@@ -350,7 +358,8 @@ func (c *Crew) Finish(ctx context.Context) error {
 	for {
 		select {
 		case e := <-c.events:
-			// That its line ends is what a worker's success looks like, too: the exit status decides.
+			// That its line ends is what a worker's success looks like, too: the exit status
+			// decides.
 			if e.reply != nil {
 				return c.failure(fmt.Errorf("rank %d replied to no request", e.rank))
 			}
@@ -383,11 +392,11 @@ func (c *Crew) Close() {
 	})
 }
 
-// endProcesses asks `dsmd run` to end everything, and kills it and its group if it does not in time; its
-// children end with it (they ask the kernel for that).
+// endProcesses asks `dsmd run` to end everything, and kills it and its group if it does not in
+// time; its children end with it (they ask the kernel for that).
 func (c *Crew) endProcesses() {
-	// Signals to a process that has ended fail, and nothing else can go wrong with them. The group can't be a
-	// stranger's: until ended is closed its leader has not been waited for.
+	// Signals to a process that has ended fail, and nothing else can go wrong with them. The group
+	// can't be a stranger's: until ended is closed its leader has not been waited for.
 	select {
 	case <-c.ended:
 		return

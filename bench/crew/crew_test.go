@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dsmd/internal/patience"
 )
 
 // The test executable plays `dsmd run`, which only starts the ranks here, and the workers, too.
@@ -39,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeDsmd runs "-n N … -- PROG ARGS…": N processes that end with it, and the status of the first that fails.
+// fakeDsmd runs "-n N … -- PROG ARGS…": N processes that end with it, and the status of the first
+// that fails.
 func fakeDsmd(args []string) int {
 	if os.Getenv(deafEnv) != "" {
 		signal.Ignore(syscall.SIGTERM)
@@ -159,11 +162,11 @@ func start(t *testing.T, nodes int, script string, change func(*Options)) *Crew 
 	return c
 }
 
-// waitGone waits until no process has the directory of the crew in its command line. The workers die with the fake
-// dsmd by the kernel's doing, which takes a moment.
+// waitGone waits until no process has the directory of the crew in its command line. The workers
+// die with the fake dsmd by the kernel's doing, which takes a moment.
 func waitGone(t *testing.T, dir string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience.Or(10 * time.Second))
 	for {
 		left := processesNaming(dir)
 		if len(left) == 0 {
@@ -189,7 +192,7 @@ func processesNaming(text string) []string {
 }
 
 func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Or(20*time.Second))
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -197,7 +200,8 @@ func deadline(t *testing.T) context.Context {
 func TestQuestionsAndAnswers(t *testing.T) {
 	ctx := deadline(t)
 	c := start(t, 3, "answer", nil)
-	// Workers connect in their own time; asking them waits for nothing, so wait for what they say first.
+	// Workers connect in their own time; asking them waits for nothing, so wait for what they say
+	// first.
 	waitPhase(t, c, "thinking")
 	for number := range 5 {
 		if err := c.Tell(question{number * 10}); err != nil {
@@ -246,8 +250,9 @@ func TestOptionsReachDsmd(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	for script, says := range map[string][]string{
-		"fail":  {"rank 1 failed while thinking", "no idea", "the cause on standard error"},
-		"die":   {"ended while thinking"}, // Which line's end is seen first is chance: the others are ended at once.
+		"fail": {"rank 1 failed while thinking", "no idea", "the cause on standard error"},
+		// Which line's end is seen first is chance: the others are ended at once.
+		"die":   {"ended while thinking"},
 		"leave": {"ended while thinking"},
 	} {
 		t.Run(script, func(t *testing.T) {
@@ -265,6 +270,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestDsmdThatCannotRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := Start(Options{Dsmd: filepath.Join(dir, "none"), Nodes: 1, Dir: dir}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Start without a dsmd = %v, want ErrNotExist", err)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// progressInterval is how often a worker's progress is passed on. People see no more, and a worker that did it at
-// every step would measure its own reporting.
+// progressInterval is how often a worker's progress is passed on. People see no more, and a worker
+// that did it at every step would measure its own reporting.
 const progressInterval = 100 * time.Millisecond
 
 // message is what a worker sends. The first one of a connection has Rank only.
@@ -30,8 +30,8 @@ type message struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A Line is a worker's end of the line to the driver. Progress may be called from any goroutine at any time;
-// the other methods belong to one goroutine.
+// A Line is a worker's end of the line to the driver. Progress may be called from any goroutine at
+// any time; the other methods belong to one goroutine.
 type Line struct {
 	rank int
 	conn net.Conn
@@ -85,7 +85,8 @@ func (l *Line) Reply(found any) error {
 // Fail says why the worker ends. The driver ends the measurement then.
 func (l *Line) Fail(reason error) error { return l.send(message{Error: reason.Error()}) }
 
-// Next receives the driver's next request into request. It returns io.EOF when there will be no more.
+// Next receives the driver's next request into request. It returns io.EOF when there will be no
+// more.
 func (l *Line) Next(request any) error {
 	err := l.in.Decode(request)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -127,7 +128,8 @@ func (l *Line) passProgressOn() {
 		}
 		last = now
 		if l.send(message{Done: int(now >> 32), Total: int(uint32(now))}) != nil {
-			return // The driver is gone, which the worker's own goroutine learns from Next or Reply.
+			// The driver is gone, which the worker's own goroutine learns from Next or Reply.
+			return
 		}
 	}
 }

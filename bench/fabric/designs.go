@@ -17,7 +17,8 @@ import (
 // orderBytes is the length of an order in the source of the end that fetches.
 const orderBytes = 32
 
-// An order asks for a page. The end that serves it writes it to addr, or into the pool's slot if that is 0.
+// An order asks for a page. The end that serves it writes it to addr, or into the pool's slot if
+// that is 0.
 type order struct {
 	page    uint32
 	counted bool // false while caches fill
@@ -39,7 +40,8 @@ func getOrder(b []byte) order {
 	return order{addr: binary.NativeEndian.Uint64(b), page: binary.NativeEndian.Uint32(b[8:]), key: binary.NativeEndian.Uint32(b[12:]), counted: b[16] == 1}
 }
 
-// designEnd is an end that fetches pages of ordinary memory into ordinary memory, by one of the designs.
+// designEnd is an end that fetches pages of ordinary memory into ordinary memory, by one of the
+// designs.
 type designEnd struct {
 	*link
 	memory        *verbs.Memory
@@ -98,11 +100,11 @@ func (d *designEnd) fetch(i int) error {
 		}
 		o.addr, o.key = mr.Addr(), mr.RKey()
 	}
-	if err := d.await(nil, 0, sendDepth-1); err != nil {
+	if err := d.await(nil, sendDepth-1); err != nil {
 		return err
 	}
 	o.put(d.rig.source())
-	if err := d.post(0, []verbs.SendRequest{d.request(Send, orderBytes)}, false); err != nil {
+	if err := d.post([]verbs.SendRequest{d.request(Send, orderBytes)}, false); err != nil {
 		return err
 	}
 	if err := d.receiveOne(nil, patience); err != nil {
@@ -161,18 +163,18 @@ func (d *designEnd) supply(stop *atomic.Bool, o order) error {
 		r.SGE[0].Addr, r.SGE[0].LKey = mr.Addr(), mr.LKey()
 		r.RemoteAddr, r.RKey = o.addr, o.key
 	}
-	if err := d.post(0, []verbs.SendRequest{r}, true); err != nil {
+	if err := d.post([]verbs.SendRequest{r}, true); err != nil {
 		return err
 	}
 	// The slot, or the registration, is in use until then.
-	if err := d.await(stop, 0, 0); err != nil {
+	if err := d.await(stop, 0); err != nil {
 		return err
 	}
 	return d.registrations.shrink(d.registrations.limit)
 }
 
-// registrations are those of pages, at most limit of them between two fetches; the least recently used ones go first. With a limit of 0
-// each is ended after its transfer.
+// registrations are those of pages, at most limit of them between two fetches; the least recently
+// used ones go first. With a limit of 0 each is ended after its transfer.
 type registrations struct {
 	pd     *verbs.PD
 	limit  int
@@ -214,7 +216,8 @@ func (r *registrations) shrink(limit int) error {
 }
 
 const (
-	// registrationSamples are taken of each size, or as many as registrationTime allows, but minRegistrations.
+	// registrationSamples are taken of each size, or as many as registrationTime allows, but
+	// minRegistrations.
 	registrationSamples = 200
 	minRegistrations    = 5
 	registrationTime    = 200 * time.Millisecond
@@ -236,7 +239,8 @@ func (r *rig) registrations(sizes []int) ([]Registration, error) {
 	return all, nil
 }
 
-// registration measures one size. There are no samples if huge pages are wanted and the machine has none.
+// registration measures one size. There are no samples if huge pages are wanted and the machine has
+// none.
 func (r *rig) registration(size int, huge bool) (result Registration, err error) {
 	memory, err := verbs.Map(size, huge)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/bench/table"
 	"dsmd/internal/verbs"
 )
 
@@ -53,7 +54,7 @@ func TestTCP(t *testing.T) {
 		t.Fatalf("%d steps, %+v", steps, r)
 	}
 	for _, p := range r.Points {
-		if p.Samples < minSamples || p.Kind != TCP || p.Operation != Send || p.Lost != 0 {
+		if p.Samples < minSamples || p.Kind != TCP || p.Operation != Send {
 			t.Errorf("%+v", p)
 		}
 		if p.Section == Latencies && (p.P50 <= 0 || p.P99 < p.P50 || p.Mean <= 0) || p.Section != Latencies && (p.MBPerSecond <= 0 || p.PerSecond <= 0) {
@@ -119,7 +120,7 @@ func TestFailures(t *testing.T) {
 		"two for a latency": func(s *Spec) { s.Connections = 2 },
 		"no time":           func(s *Spec) { s.Time = 0 },
 		"an empty request":  func(s *Spec) { s.Operation = AnswerSend },
-		"an odd atomic":     func(s *Spec) { s.Kind, s.Operation, s.Bytes = RC, FetchAdd, 64 },
+		"RDMA that pours":   func(s *Spec) { s.Kind, s.Operation, s.Measure = RC, Write, Bandwidth },
 		"an empty design":   func(s *Spec) { s.Kind, s.Operation = RC, Pool },
 		"an empty cache":    func(s *Spec) { s.Kind, s.Operation, s.Pages = RC, Cache, 1 },
 		"a fetch that pours": func(s *Spec) {
@@ -200,16 +201,17 @@ func TestStrangers(t *testing.T) {
 
 // full is a result with something of everything.
 func full() Result {
-	r := Result{Origin: Origin{Command: "bench fabric", Machine: "this one"}, Notes: []string{"a note"},
+	r := Result{Origin: table.Origin{Command: "bench fabric", Machine: "this one"}, Notes: []string{"a note"},
 		Devices:       []verbs.DeviceInfo{{Name: "rxe0"}},
 		Registrations: []Registration{{Bytes: 4096, Samples: 5, Register: 20, Deregister: 7}, {Bytes: 4 << 20, Huge: true, Samples: 5, Register: 40, Deregister: 9}},
 		Fetches:       []Fetch{{Fabric: "RDMA", Name: "one-sided: read", P50: 70, P99: 90, Low: 60, High: 80, Runs: 3, Ratio: 1.25}},
 	}
-	can := Capabilities{Kinds: []Kind{RC, UC, UD}, Datagram: 1024, HasAtomic: true}
-	for i, p := range brief(SectionNames()...).plan(can) {
+	o := brief(SectionNames()...)
+	o.RDMA = true
+	for i, p := range o.plan() {
 		point := newLatency(p.spec, []time.Duration{time.Duration(10+i) * time.Microsecond, time.Millisecond})
 		if p.spec.Measure == Bandwidth {
-			point = newBandwidth(p.spec, 100, 90, time.Millisecond)
+			point = newBandwidth(p.spec, 100, time.Millisecond)
 		}
 		point.Section = p.section
 		r.Points = append(r.Points, point)
@@ -219,13 +221,13 @@ func full() Result {
 
 func TestText(t *testing.T) {
 	for format, text := range map[string]string{"text": full().Text(), "markdown": full().Markdown()} {
-		for _, want := range []string{"RC write with immediate", "UC send", "UD send", "RC fetch and add", "TCP send", "(-10.0%)", "pool of slots", "registration cache",
+		for _, want := range []string{"TCP send", "pool of slots", "registration cache",
 			"512 pages", "2 MiB", "one-sided: read", "60.0–80.0", "1.25", "a note", "64"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s has no %q:\n%s", format, want, text)
 			}
 		}
-		if strings.Contains(text, "UC read") || strings.Contains(text, "UC fetch and add") || strings.Contains(text, "NaN") {
+		if strings.Contains(text, "NaN") {
 			t.Errorf("%s:\n%s", format, text)
 		}
 	}
@@ -234,17 +236,20 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestPlan: what a device lacks is not asked for, and is noted.
+// TestPlan: what perftest measures is left to it, and is noted.
 func TestPlan(t *testing.T) {
-	o := brief(Latencies)
-	poor := Capabilities{Kinds: []Kind{RC, UD}, Datagram: 1024}
-	for _, p := range o.plan(poor) {
-		if err := p.spec.check(); err != nil || p.spec.Kind == UC || p.spec.Operation.isAtomic() || p.spec.Kind == UD && p.spec.Bytes > 1024 {
-			t.Errorf("%v, %v", p.spec, err)
+	o := brief(SectionNames()...)
+	o.TCP, o.RDMA = false, true
+	for _, p := range o.plan() {
+		if err := p.spec.check(); err != nil || p.section != Designs || p.spec.Kind != RC {
+			t.Errorf("%v in %s, %v", p.spec, p.section, err)
 		}
 	}
-	if notes := strings.Join(poor.notes(), "; "); !strings.Contains(notes, "no UC queue pairs") || !strings.Contains(notes, "no atomic operations") {
+	if notes := strings.Join(o.notes(), "; "); !strings.Contains(notes, "ib_read_lat") || !strings.Contains(notes, "ib_atomic_bw") || !strings.Contains(notes, "ib_write_bw -q") {
 		t.Errorf("notes %q", notes)
+	}
+	if notes := brief(Designs, Fetches).notes(); len(notes) > 0 {
+		t.Errorf("notes %q of sections that perftest has not", notes)
 	}
 }
 

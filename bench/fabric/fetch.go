@@ -14,8 +14,8 @@ import (
 	"dsmd/transport"
 )
 
-// A Fetch is one way to get a page, or one of the operations that a page fetch is made of: the medians, over the runs, of
-// each run's figures.
+// A Fetch is one way to get a page, or one of the operations that a page fetch is made of: the
+// medians, over the runs, of each run's figures.
 type Fetch struct {
 	Fabric string  `json:"fabric"` // RDMA or TCP
 	Name   string  `json:"name"`
@@ -24,8 +24,9 @@ type Fetch struct {
 	Low    float64 `json:"p50_us_least"` // of the runs
 	High   float64 `json:"p50_us_greatest"`
 	Runs   int     `json:"runs"`
-	// Ratio is the median of the runs' own ratios: of a run's P50, over the sum of that of the two operations that a fetch consists of at least,
-	// half a round trip with the page and half a round trip with a message. What a run has of the machine, others may have more or less of.
+	// Ratio is the median of the runs' own ratios: of a run's P50, over the sum of that of the two
+	// operations that a fetch consists of at least, half a round trip with the page and half a
+	// round trip with a message. What a run has of the machine, others may have more or less of.
 	// Least is Low, over the sum of the Lows: of the runs that were disturbed least.
 	Ratio float64 `json:"ratio,omitempty"`
 	Least float64 `json:"ratio_least,omitempty"`
@@ -41,8 +42,9 @@ type method struct {
 	samples []Point // of the runs
 }
 
-// run measures twice, with the ends on either core, because one core may be slower than the other: half a round trip has as much of the
-// one as of the other, but in a fetch one end does most of the work.
+// run measures twice, with the ends on either core, because one core may be slower than the other:
+// half a round trip has as much of the one as of the other, but in a fetch one end does most of the
+// work.
 func (m *method) run() error {
 	var points [2]Point
 	for i := range points {
@@ -55,8 +57,8 @@ func (m *method) run() error {
 	return nil
 }
 
-// fetches measures page fetches by all fabrics of the options. The rows of a fabric alternate, so that what changes on the machine meanwhile
-// falls on all of them.
+// fetches measures page fetches by all fabrics of the options. The rows of a fabric alternate, so
+// that what changes on the machine meanwhile falls on all of them.
 func (s *Session) fetches(ctx context.Context, o Options, step func(string, int, int)) (all []Fetch, notes []string, err error) {
 	for _, fabric := range []struct {
 		name    string
@@ -176,8 +178,9 @@ func ratios(points, sums []Point) (all []float64) {
 	return all
 }
 
-// transportFetch measures how long a page takes through a pair of transports: node 0 asks for a page by its number, node 1 copies the page into
-// a leased payload and sends it with a message that has the same number.
+// transportFetch measures how long a page takes through a pair of transports: node 0 asks for a
+// page by its number, node 1 copies the page into a leased payload and sends it with a message that
+// has the same number.
 func transportFetch(makePair func(pageBytes int) (pair, error), o Options, exchanged bool) (p Point, err error) {
 	nodes, err := makePair(o.Page)
 	if err != nil {
@@ -208,14 +211,16 @@ func transportFetch(makePair func(pageBytes int) (pair, error), o Options, excha
 const (
 	// pollBatch is how many frames are taken at once.
 	pollBatch = 64
-	// The messages of a fetch have a kind, then other things that do not change, and at numberAt the number of a page, as those of the protocol
-	// do. The pages are random ones of fetchPages: 1 GiB, if they have 4 KiB.
+	// The messages of a fetch have a kind, then other things that do not change, and at numberAt
+	// the number of a page, as those of the protocol do. The pages are random ones of fetchPages: 1
+	// GiB, if they have 4 KiB.
 	kindRequest, kindGrant = 1, 5
 	numberAt               = 16
 	fetchPages             = 1 << 18
 )
 
-// numberOf is where in a message the number of the page is; a message may be too short to have all of it.
+// numberOf is where in a message the number of the page is; a message may be too short to have all
+// of it.
 func numberOf(control []byte) []byte {
 	return control[min(numberAt, len(control)):min(numberAt+8, len(control))]
 }

@@ -4,10 +4,12 @@ import "net"
 
 // A maker makes the ends of one side. It belongs to one goroutine at a time.
 type maker struct {
-	// device is the name of the RDMA device, or empty: the usable one with the number prefer, counted from 0, or the last.
+	// device is the name of the RDMA device, or empty: the usable one with the number prefer,
+	// counted from 0, or the last.
 	device string
 	prefer int
-	// remoteHost is where the other end is. It is empty on the serving end, which listens at localHost.
+	// remoteHost is where the other end is. It is empty on the serving end, which listens at
+	// localHost.
 	remoteHost, localHost string
 
 	rig *rig // the RDMA device, when it has been opened

@@ -19,11 +19,6 @@ func (*rig) close() error { return nil }
 
 func (*rig) registrations([]int) ([]Registration, error) { return nil, noRDMA(verbs.ErrNotBuilt) }
 
-// Capabilities finds out what the device can do. This build returns an error that wraps ErrNoRDMA.
-func (*Session) Capabilities() (Capabilities, error) {
-	return Capabilities{}, noRDMA(verbs.ErrNotBuilt)
-}
-
 func (*Session) rdmaPair(int) (pair, error) { return pair{}, noRDMA(verbs.ErrNotBuilt) }
 
 func (*Session) perftestEnds() ([2]perftestEnd, error) {

@@ -11,7 +11,8 @@ import (
 	"dsmd/transport/tcp"
 )
 
-// A pair is two connected nodes in this process. check says whether the pages that node 0 has fetched came the way that is measured.
+// A pair is two connected nodes in this process. check says whether the pages that node 0 has
+// fetched came the way that is measured.
 type pair struct {
 	nodes [2]transport.Transport
 	check func(pages int) error

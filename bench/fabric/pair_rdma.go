@@ -28,7 +28,8 @@ func (s *Session) perftestEnds() (ends [2]perftestEnd, err error) {
 	return ends, nil
 }
 
-// rdmaPair makes two nodes in this process that are connected by RDMA, from this end's device to the other's.
+// rdmaPair makes two nodes in this process that are connected by RDMA, from this end's device to
+// the other's.
 func (s *Session) rdmaPair(pageBytes int) (p pair, err error) {
 	var devices [2]rdma.Device
 	for i, name := range []string{s.maker.device, s.peerDevice} {

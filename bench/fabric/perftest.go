@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// ErrPerftest says that perftest's programs cannot be run here, or have failed; the error that wraps it says why.
+// ErrPerftest says that perftest's programs cannot be run here, or have failed; the error that
+// wraps it says why.
 var ErrPerftest = errors.New("perftest")
 
 const (
 	// perftestPatience bounds one measurement by a program of perftest, from its start to its end.
 	perftestPatience = time.Minute
-	// perftestPause is how long one waits before it tries again to reach the other, which does not say when it is ready.
+	// perftestPause is how long one waits before it tries again to reach the other, which does not
+	// say when it is ready.
 	perftestPause = 20 * time.Millisecond
 	// maxSaid bounds how much of what a program has said is told when it has failed.
 	maxSaid = 500
@@ -30,8 +32,9 @@ type perftestEnd struct {
 	gidIndex int
 }
 
-// perftest makes a method that measures with a program of perftest, which is in C and none of ours: ib_write_lat or ib_send_lat, between
-// this machine's two devices, with as many operations as it does unless told otherwise.
+// perftest makes a method that measures with a program of perftest, which is in C and none of ours:
+// ib_write_lat or ib_send_lat, between this machine's two devices, with as many operations as it
+// does unless told otherwise.
 func (s *Session) perftest(ctx context.Context, program string, bytes int) *method {
 	return &method{name: fmt.Sprintf("perftest's %s -s %d", program, bytes), measure: func(exchanged bool) (Point, error) {
 		ends, err := s.perftestEnds()
@@ -42,7 +45,8 @@ func (s *Session) perftest(ctx context.Context, program string, bytes int) *meth
 	}}
 }
 
-// runPerftest runs a program twice: as the end that serves, and as the one that drives and measures.
+// runPerftest runs a program twice: as the end that serves, and as the one that drives and
+// measures.
 func runPerftest(ctx context.Context, program string, bytes int, ends [2]perftestEnd, exchanged bool) (Point, error) {
 	port, err := freePort()
 	if err != nil {
@@ -95,7 +99,8 @@ type running struct {
 	err  error         // then: how
 }
 
-// startPerftest starts a program on a core, as onThread numbers them; it ends with ctx at the latest.
+// startPerftest starts a program on a core, as onThread numbers them; it ends with ctx at the
+// latest.
 func startPerftest(ctx context.Context, core int, program string, args ...string) (*running, error) {
 	r := &running{cmd: exec.CommandContext(ctx, program, args...), over: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = &r.said, &r.said
@@ -131,7 +136,8 @@ func (r *running) end(cancel context.CancelFunc) error {
 }
 
 // readPerftest finds the figures in what a program has said, in the line that begins with the size:
-// bytes, iterations, least, greatest, typical (the median), mean, deviation, 99th percentile, and more.
+// bytes, iterations, least, greatest, typical (the median), mean, deviation, 99th percentile, and
+// more.
 func readPerftest(said string, size int) (Point, error) {
 	const iterations, typical, p99 = 1, 4, 7
 	for line := range strings.Lines(said) {

@@ -46,7 +46,8 @@ func putProgram(t *testing.T, name, script string) {
 
 var twoEnds = [2]perftestEnd{{"rxe0", 1}, {"rxe1", 3}}
 
-// TestRunPerftest: both ends get their arguments, and the driving one is started again until the other is ready.
+// TestRunPerftest: both ends get their arguments, and the driving one is started again until the
+// other is ready.
 func TestRunPerftest(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("RENDEZVOUS", dir)
@@ -85,7 +86,8 @@ func TestPerftestFails(t *testing.T) {
 	if _, err := runPerftest(t.Context(), "ib_broken_lat", 64, twoEnds, false); !errors.Is(err, ErrPerftest) || !strings.Contains(err.Error(), "no such device") {
 		t.Errorf("a program that fails: %v", err)
 	}
-	// A server that does not know its client waits for ever. It ends with the context, at the latest.
+	// A server that does not know its client waits for ever. It ends with the context, at the
+	// latest.
 	putProgram(t, "ib_deaf_lat", "for last; do :; done\n[ \"$last\" != 127.0.0.1 ] || exit 1\nexec sleep 600\n")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
 	defer cancel()

@@ -3,17 +3,7 @@ package fabric
 import (
 	"slices"
 
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
 	"dsmd/bench/chart"
-)
-
-// Sizes of drawings.
-const (
-	panelWidth    = vg.Length(290)
-	drawingHeight = vg.Length(340)
 )
 
 // drawings are the plots of the sections that were measured.
@@ -21,9 +11,7 @@ func (r Result) drawings() []chart.Drawing {
 	var all []chart.Drawing
 	add := func(name, title string, panels []chart.Panel) {
 		if len(panels) > 0 {
-			all = append(all, chart.Drawing{Name: name, Title: title, Width: panelWidth * vg.Length(max(2, len(panels))), Height: drawingHeight,
-				About: "Both axes are logarithmic.",
-				Draw:  func(c draw.Canvas) error { return chart.DrawPanels(c, title, panels) }})
+			all = append(all, chart.Side(name, title, "Both axes are logarithmic.", panels))
 		}
 	}
 	bytes := func(p Point) float64 { return float64(p.Bytes) }
@@ -36,7 +24,8 @@ func (r Result) drawings() []chart.Drawing {
 	return all
 }
 
-// panelsOf makes a panel like the given one for each kind of connection, with a curve for each operation.
+// panelsOf makes a panel like the given one for each kind of connection, with a curve for each
+// operation.
 func panelsOf(some []Point, like chart.Panel, x, y func(Point) float64) []chart.Panel {
 	var panels []chart.Panel
 	for _, p := range some {
@@ -45,12 +34,7 @@ func panelsOf(some []Point, like chart.Panel, x, y func(Point) float64) []chart.
 			i, panels = len(panels), append(panels, like)
 			panels[i].Title = string(p.Kind)
 		}
-		curves := &panels[i].Curves
-		j := slices.IndexFunc(*curves, func(c chart.Curve) bool { return c.Name == string(p.Operation) })
-		if j < 0 {
-			j, *curves = len(*curves), append(*curves, chart.Curve{Name: string(p.Operation)})
-		}
-		(*curves)[j].Points = append((*curves)[j].Points, plotter.XY{X: x(p), Y: y(p)})
+		panels[i].Curves = chart.Put(panels[i].Curves, string(p.Operation), x(p), y(p))
 	}
 	return panels
 }
@@ -59,16 +43,15 @@ func panelsOf(some []Point, like chart.Panel, x, y func(Point) float64) []chart.
 func registrationPanels(all []Registration) []chart.Panel {
 	var panels []chart.Panel
 	for _, huge := range []bool{false, true} {
-		title := map[bool]string{false: "pages of 4 KiB", true: "pages of 2 MiB"}[huge]
-		register, deregister := chart.Curve{Name: "register"}, chart.Curve{Name: "deregister"}
+		panel := chart.Panel{Title: map[bool]string{false: "pages of 4 KiB", true: "pages of 2 MiB"}[huge], X: "bytes", Y: "µs"}
 		for _, r := range all {
 			if r.Huge == huge {
-				register.Points = append(register.Points, plotter.XY{X: float64(r.Bytes), Y: r.Register})
-				deregister.Points = append(deregister.Points, plotter.XY{X: float64(r.Bytes), Y: r.Deregister})
+				panel.Curves = chart.Put(panel.Curves, "register", float64(r.Bytes), r.Register)
+				panel.Curves = chart.Put(panel.Curves, "deregister", float64(r.Bytes), r.Deregister)
 			}
 		}
-		if len(register.Points) > 0 {
-			panels = append(panels, chart.Panel{Title: title, X: "bytes", Y: "µs", Curves: []chart.Curve{register, deregister}})
+		if len(panel.Curves) > 0 {
+			panels = append(panels, panel)
 		}
 	}
 	return panels

@@ -3,39 +3,31 @@
 package fabric
 
 import (
-	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"dsmd/internal/require"
 	"dsmd/internal/verbs/verbstest"
 )
 
-// TestRDMA measures everything, and holds the figures to what the operations are: how many registrations a design makes, which
-// kinds lose nothing, and which operations there are.
+// TestRDMA measures everything, and holds the figures to what the operations are: how many
+// registrations a design makes, and which operations there are.
 func TestRDMA(t *testing.T) {
 	verbstest.Require(t)
 	s := local(t)
 	o := brief(SectionNames()...)
 	o.TCP, o.RDMA = false, true
-	can, err := s.Capabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r, err := Run(t.Context(), s, o, func(string, int, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(o.plan(can)); len(r.Points) != want || len(r.Devices) == 0 {
+	if want := len(o.plan()); len(r.Points) != want || len(r.Devices) == 0 {
 		t.Errorf("%d points of %d, %d devices", len(r.Points), want, len(r.Devices))
 	}
 	for _, p := range r.Points {
-		if p.Samples < minSamples || p.Kind == RC && p.Lost != 0 || p.Section == Latencies && p.P50 <= 0 {
-			t.Errorf("%+v", p)
-		}
-		if p.Section == Queues && p.MBPerSecond <= 0 {
+		if p.Samples < minSamples || p.Kind != RC || p.P50 <= 0 {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -44,7 +36,8 @@ func TestRDMA(t *testing.T) {
 		switch {
 		case p.Operation == EachTransfer:
 			low, high = 2, 2
-		case p.Operation == Cache && p.Pages > cachedPages: // half of the pages are in neither cache
+		// half of the pages are in neither cache
+		case p.Operation == Cache && p.Pages > cachedPages:
 			low, high = 0.2, 2
 		}
 		if p.Registrations < low || p.Registrations > high || p.P50 <= 0 {
@@ -64,8 +57,8 @@ func TestRDMA(t *testing.T) {
 // TestPerftest: perftest's programs are what fetches are compared with.
 func TestPerftest(t *testing.T) {
 	verbstest.Require(t)
-	if _, err := exec.LookPath("ib_write_lat"); err != nil && !slices.Contains(strings.Split(os.Getenv(verbstest.RequireEnv), ","), "rdma") {
-		t.Skip("needs perftest, which transport/rdma/testbed/run has")
+	if _, err := exec.LookPath("ib_write_lat"); err != nil {
+		require.Missing(t, "rdma", "needs perftest, which transport/rdma/testbed/run has")
 	}
 	s := local(t)
 	o := brief(Fetches)

@@ -9,7 +9,8 @@ type Registration struct {
 	Deregister float64 `json:"deregister_us"`
 }
 
-// Registrations measures the costs for the device of this end, for ordinary pages, and for huge ones where there are some.
+// Registrations measures the costs for the device of this end, for ordinary pages, and for huge
+// ones where there are some.
 func (s *Session) Registrations(sizes []int) ([]Registration, error) {
 	r, err := s.maker.open()
 	if err != nil {

@@ -6,24 +6,22 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"dsmd/internal/verbs"
 )
 
 const (
-	// areaBytes is the size of each of a rig's three areas: the largest message, and what precedes a datagram.
+	// areaBytes is the size of each of a rig's three areas: the largest message, and a page's
+	// message behind it.
 	areaBytes = MaxBytes + 4096
 	// peerAccess is what the other end may do with a rig's memory.
-	peerAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
-	// key is that of the datagrams. It keeps other people's datagrams out, and need not be secret.
-	key = 0x64736d64
-	// maxReads is how many reads and atomics may be outstanding on a connection, if the device allows as many.
+	peerAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	// maxReads is how many reads may be outstanding on a connection, if the device allows as many.
 	maxReads = 16
 )
 
-// rig is an opened RDMA device with memory that is registered once. The memory has three areas: the source of messages, the target of
-// the other end's writes, which is also where reads go, and the inbox, where messages are received.
+// rig is an opened RDMA device with memory that is registered once. The memory has three areas: the
+// source of messages, the target of the other end's writes, which is also where reads go, and the
+// inbox, where messages are received.
 type rig struct {
 	info   verbs.DeviceInfo
 	port   verbs.PortInfo
@@ -54,7 +52,8 @@ func Devices() ([]verbs.DeviceInfo, error) {
 
 func noRDMA(why error) error { return fmt.Errorf("%w: %w", ErrNoRDMA, why) }
 
-// choose returns the device of the given name or, without a name, the one with the given number or the last.
+// choose returns the device of the given name or, without a name, the one with the given number or
+// the last.
 func choose(name string, prefer int) (verbs.DeviceInfo, error) {
 	all, err := Devices()
 	if err != nil {
@@ -124,28 +123,5 @@ func (r *rig) region() region {
 	return region{Source: r.mr.Addr(), Target: r.mr.Addr() + areaBytes, Key: r.mr.RKey()}
 }
 
-// reads is how many reads and atomics may be outstanding.
+// reads is how many reads may be outstanding.
 func (r *rig) reads() int { return min(maxReads, r.info.Limits.MaxReadsPerQP) }
-
-// Capabilities finds out by trying. Without a usable device the error wraps ErrNoRDMA.
-func (s *Session) Capabilities() (Capabilities, error) {
-	r, err := s.maker.open()
-	if err != nil {
-		return Capabilities{}, err
-	}
-	c := Capabilities{Datagram: r.port.ActiveMTU, HasAtomic: r.info.Limits.Atomics}
-	for _, kind := range []Kind{RC, UC, UD} {
-		l, err := r.newLink(Spec{Kind: kind, Operation: Send, Bytes: MinBytes, Connections: 1})
-		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
-			continue
-		}
-		if err != nil {
-			return c, err
-		}
-		if err := l.close(); err != nil {
-			return c, err
-		}
-		c.Kinds = append(c.Kinds, kind)
-	}
-	return c, nil
-}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"dsmd/bench/table"
 	"dsmd/internal/verbs"
 )
 
@@ -28,9 +29,9 @@ var Sections = []struct {
 	Section Section
 	Summary string
 }{
-	{Latencies, "latency of each operation, by message size"},
-	{Bandwidths, "bandwidth of each operation, by message size"},
-	{Queues, "bandwidth of writes, or of TCP, over 1 to 64 connections"},
+	{Latencies, "latency by message size (TCP)"},
+	{Bandwidths, "bandwidth by message size (TCP)"},
+	{Queues, "bandwidth over 1 to 64 connections (TCP)"},
 	{RegisterCosts, "cost of registering memory and of ending that, by size (RDMA)"},
 	{Designs, "page fetches with a pool of registered slots, registration per transfer, and a registration cache (RDMA)"},
 	{Fetches, "a page fetch through the transport, beside the operations that it is made of"},
@@ -48,11 +49,13 @@ func SectionNames() []Section {
 const (
 	// cachedPages is how many registrations the cache of Designs holds.
 	cachedPages = 256
-	// minRegistration and maxRegistration are the sizes between which registration is measured, each four times the one before.
+	// minRegistration and maxRegistration are the sizes between which registration is measured,
+	// each four times the one before.
 	minRegistration, maxRegistration = 4 << 10, 64 << 20
 )
 
-// workingSets are those of the cache: one that fits, and one of which half does. A pool, and registration per transfer, don't depend on it.
+// workingSets are those of the cache: one that fits, and one of which half does. A pool, and
+// registration per transfer, don't depend on it.
 var workingSets = []int{cachedPages / 2, 2 * cachedPages}
 
 // DefaultSizes of messages.
@@ -68,8 +71,9 @@ type Options struct {
 	Runs     int           // how often everything is measured
 	TCP      bool
 	RDMA     bool
-	// Perftest says that Fetches measures the two operations that RDMA's page fetches are compared with by perftest's own programs, too,
-	// and compares with those. Both ends must be on this machine.
+	// Perftest says that Fetches measures the two operations that RDMA's page fetches are compared
+	// with by perftest's own programs, too, and compares with those. Both ends must be on this
+	// machine.
 	Perftest bool
 }
 
@@ -101,7 +105,7 @@ func (o Options) check() error {
 
 // A Result is all that was measured.
 type Result struct {
-	Origin        Origin             `json:"origin"`
+	Origin        table.Origin       `json:"origin"`
 	Devices       []verbs.DeviceInfo `json:"devices,omitempty"`
 	Notes         []string           `json:"notes,omitempty"`
 	Points        []Point            `json:"points,omitempty"`
@@ -109,35 +113,21 @@ type Result struct {
 	Fetches       []Fetch            `json:"fetches,omitempty"`
 }
 
-// Origin says how a result came about.
-type Origin struct {
-	Command string    `json:"command"`
-	Commit  string    `json:"commit"`
-	Machine string    `json:"machine"`
-	Go      string    `json:"go"`
-	Began   time.Time `json:"began"`
-}
-
-// Run measures what the options say. step is called before each measurement, with how many there are. It takes some seconds for
-// each section, and should run between Quiet and its restore.
+// Run measures what the options say. step is called before each measurement, with how many there
+// are. It takes some seconds for each section, and should run between Quiet and its restore.
 func Run(ctx context.Context, s *Session, o Options, step func(what string, done, total int)) (Result, error) {
 	var r Result
 	if err := o.check(); err != nil {
 		return r, err
 	}
-	var can Capabilities
+	var err error
 	if o.RDMA {
-		var err error
-		if can, err = s.Capabilities(); err != nil {
-			return r, err
-		}
 		if r.Devices, err = Devices(); err != nil {
 			return r, err
 		}
-		r.Notes = can.notes()
+		r.Notes = o.notes()
 	}
-	var err error
-	if r.Points, err = s.points(ctx, o.plan(can), o.Runs, step); err != nil {
+	if r.Points, err = s.points(ctx, o.plan(), o.Runs, step); err != nil {
 		return r, err
 	}
 	if o.RDMA && slices.Contains(o.Sections, RegisterCosts) {
@@ -159,8 +149,9 @@ func Run(ctx context.Context, s *Session, o Options, step func(what string, done
 	return r, nil
 }
 
-// points makes all measurements of a plan several times, and keeps the best of each. The whole plan is repeated, so that a while in which the
-// machine does something else does not fall on all runs of one measurement.
+// points makes all measurements of a plan several times, and keeps the best of each. The whole plan
+// is repeated, so that a while in which the machine does something else does not fall on all runs
+// of one measurement.
 func (s *Session) points(ctx context.Context, plan []planned, runs int, step func(string, int, int)) ([]Point, error) {
 	best := make([]Point, len(plan))
 	for run := range runs {
@@ -188,36 +179,24 @@ type planned struct {
 }
 
 // plan lists the measurements of all sections that consist of independent ones.
-func (o Options) plan(can Capabilities) []planned {
-	kinds := can.Kinds
-	if o.TCP {
-		kinds = append(slices.Clip(kinds), TCP)
-	}
+func (o Options) plan() []planned {
 	var all []planned
 	add := func(section Section, spec Spec) {
 		spec.Time = o.Time
 		all = append(all, planned{section, spec})
 	}
 	for _, section := range o.Sections {
-		switch section {
-		case Latencies, Bandwidths:
+		switch {
+		case (section == Latencies || section == Bandwidths) && o.TCP:
 			measure := map[Section]Measure{Latencies: Latency, Bandwidths: Bandwidth}[section]
-			for _, kind := range kinds {
-				o.eachSize(kind, can, func(op Operation, size int) {
-					add(section, Spec{Kind: kind, Operation: op, Measure: measure, Bytes: size, Connections: 1})
-				})
+			for _, size := range o.Sizes {
+				add(section, Spec{Kind: TCP, Operation: Send, Measure: measure, Bytes: size, Connections: 1})
 			}
-		case Queues:
-			for _, kind := range kinds {
-				op := map[Kind]Operation{RC: Write, TCP: Send}[kind]
-				for n := 1; op != "" && n <= MaxConnections; n *= 2 {
-					add(section, Spec{Kind: kind, Operation: op, Measure: Bandwidth, Bytes: o.Page, Connections: n})
-				}
+		case section == Queues && o.TCP:
+			for n := 1; n <= MaxConnections; n *= 2 {
+				add(section, Spec{Kind: TCP, Operation: Send, Measure: Bandwidth, Bytes: o.Page, Connections: n})
 			}
-		case Designs:
-			if !slices.Contains(kinds, RC) {
-				continue
-			}
+		case section == Designs && o.RDMA:
 			spec := Spec{Kind: RC, Measure: Latency, Bytes: o.Page, Connections: 1, Pages: workingSets[0]}
 			for _, spec.Operation = range []Operation{Pool, EachTransfer} {
 				add(section, spec)
@@ -231,40 +210,19 @@ func (o Options) plan(can Capabilities) []planned {
 	return all
 }
 
-// eachSize calls f for all operations and sizes of a kind.
-func (o Options) eachSize(kind Kind, can Capabilities, f func(Operation, int)) {
-	for _, op := range offers[kind] {
-		switch {
-		case op.isFetch() || op.isDesign() || op.isAtomic() && !can.HasAtomic:
-		case op.isAtomic():
-			f(op, atomicBytes)
-		default:
-			for _, size := range o.Sizes {
-				if kind != UD || size <= can.Datagram {
-					f(op, size)
-				}
-			}
+// notes says by what RDMA is measured in the sections that leave it out.
+func (o Options) notes() (notes []string) {
+	for _, x := range []struct {
+		section  Section
+		programs string
+	}{
+		{Latencies, "ib_write_lat, ib_read_lat, ib_send_lat and ib_atomic_lat"},
+		{Bandwidths, "ib_write_bw, ib_read_bw, ib_send_bw and ib_atomic_bw"},
+		{Queues, "ib_write_bw -q"},
+	} {
+		if slices.Contains(o.Sections, x.section) {
+			notes = append(notes, fmt.Sprintf("%s of RDMA: perftest measures it (%s), also over UC and UD (-c)", x.section, x.programs))
 		}
-	}
-}
-
-// Capabilities are what the driving end's device can be asked for.
-type Capabilities struct {
-	Kinds     []Kind
-	Datagram  int // the longest, in bytes
-	HasAtomic bool
-}
-
-// notes says what the device lacks.
-func (c Capabilities) notes() []string {
-	var notes []string
-	for _, kind := range []Kind{RC, UC, UD} {
-		if !slices.Contains(c.Kinds, kind) {
-			notes = append(notes, fmt.Sprintf("the device has no %s queue pairs", kind))
-		}
-	}
-	if !c.HasAtomic {
-		notes = append(notes, "the device has no atomic operations")
 	}
 	return notes
 }

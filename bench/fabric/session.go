@@ -14,17 +14,19 @@ import (
 )
 
 const (
-	// patience is how long one end waits for the other, beyond the time of a measurement, before it gives up.
+	// patience is how long one end waits for the other, beyond the time of a measurement, before it
+	// gives up.
 	patience = 30 * time.Second
 	// greeting is the first thing that the ends say, so that a stranger is noticed.
 	greeting = "dsmd bench fabric 1"
 )
 
-// ErrNoRDMA says that measurements of RDMA cannot be made here; the error that wraps it says why and what to do.
+// ErrNoRDMA says that measurements of RDMA cannot be made here; the error that wraps it says why
+// and what to do.
 var ErrNoRDMA = errors.New("no RDMA here")
 
-// An end is one side of a measurement. Both sides make one, connect it, and then drive or serve it. It belongs to one
-// goroutine, which is locked to its thread.
+// An end is one side of a measurement. Both sides make one, connect it, and then drive or serve it.
+// It belongs to one goroutine, which is locked to its thread.
 type end interface {
 	// hello is what the other end must know.
 	hello() hello
@@ -58,8 +60,8 @@ type served struct {
 	Registrations uint64 `json:"registrations"`
 }
 
-// What the ends say on their control connection: first the greeting, then for each measurement a question with a Spec, its answer, a
-// question with Stop, and its answer.
+// What the ends say on their control connection: first the greeting, then for each measurement a
+// question with a Spec, its answer, a question with Stop, and its answer.
 type (
 	question struct {
 		Greeting string `json:"greeting,omitempty"`
@@ -94,8 +96,9 @@ type Session struct {
 	local      *sync.WaitGroup // the serving end, if it is in this process
 }
 
-// Local makes a session whose other end is in this process: RDMA goes from device to peerDevice, which may be the same; empty names stand
-// for the first usable device, and for the next one or the same.
+// Local makes a session whose other end is in this process: RDMA goes from device to peerDevice,
+// which may be the same; empty names stand for the first usable device, and for the next one or the
+// same.
 func Local(ctx context.Context, device, peerDevice string) (*Session, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -136,7 +139,8 @@ func Dial(ctx context.Context, address, device string) (*Session, error) {
 	return s, nil
 }
 
-// Interrupt makes the measurement that runs fail. Any goroutine may call it; the session can only be closed then.
+// Interrupt makes the measurement that runs fail. Any goroutine may call it; the session can only
+// be closed then.
 func (s *Session) Interrupt() { s.control.conn.Close() }
 
 // Close ends the session and waits for the other end if it is in this process.
@@ -205,7 +209,8 @@ func (s *Session) measure(spec Spec) (p Point, err error) {
 	if err != nil {
 		return p, err
 	}
-	// What is sent before the other end is connected, too, would be lost, and its sender gives up after some attempts.
+	// What is sent before the other end is connected, too, would be lost, and its sender gives up
+	// after some attempts.
 	err = e.connect(a.Hello)
 	_, errPeer := s.hear()
 	if err = errors.Join(err, errPeer); err == nil {
@@ -216,23 +221,14 @@ func (s *Session) measure(spec Spec) (p Point, err error) {
 	if err := errors.Join(err, errStop); err != nil {
 		return p, err
 	}
-	return p.with(spec, a.Served), nil
+	if spec.Operation.isDesign() && a.Served.Messages > 0 {
+		p.Registrations += float64(a.Served.Registrations) / float64(a.Served.Messages)
+	}
+	return p, nil
 }
 
-// with adds what the serving end has counted.
-func (p Point) with(spec Spec, s served) Point {
-	if spec.Measure == Bandwidth && (spec.Kind == UC || spec.Kind == UD) && spec.Operation != Write {
-		took := time.Duration(float64(p.Samples) / p.PerSecond * float64(time.Second))
-		return newBandwidth(spec, uint64(p.Samples), s.Messages, took)
-	}
-	if spec.Operation.isDesign() && s.Messages > 0 {
-		p.Registrations += float64(s.Registrations) / float64(s.Messages)
-	}
-	return p
-}
-
-// Serve serves sessions, one after the other, until ctx ends. RDMA uses the device of the given name; empty stands for the first
-// usable one.
+// Serve serves sessions, one after the other, until ctx ends. RDMA uses the device of the given
+// name; empty stands for the first usable one.
 func Serve(ctx context.Context, listener net.Listener, device string) error {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
@@ -248,7 +244,8 @@ func Serve(ctx context.Context, listener net.Listener, device string) error {
 	}
 }
 
-// serveSession serves one session to its end. What goes wrong is told to the other end, which alone has somebody to tell it to.
+// serveSession serves one session to its end. What goes wrong is told to the other end, which alone
+// has somebody to tell it to.
 func serveSession(ctx context.Context, conn net.Conn, m *maker) {
 	defer m.close()
 	defer conn.Close()
@@ -280,8 +277,8 @@ func serveSession(ctx context.Context, conn net.Conn, m *maker) {
 	}
 }
 
-// serveOne serves a measurement: it answers its question, says when it is connected, and answers its Stop. Its error is not told to the
-// other end yet.
+// serveOne serves a measurement: it answers its question, says when it is connected, and answers
+// its Stop. Its error is not told to the other end yet.
 func serveOne(c *control, q question, m *maker) error {
 	if err := q.Spec.check(); err != nil {
 		return err

@@ -10,31 +10,30 @@ import (
 // Kind is how two ends are connected.
 type Kind string
 
-// The kinds. The first three are the queue pairs of RDMA: reliable and unreliable connections, and datagrams.
+// The kinds: a reliable connection of RDMA, and TCP.
 const (
 	RC  Kind = "RC"
-	UC  Kind = "UC"
-	UD  Kind = "UD"
 	TCP Kind = "TCP"
 )
 
 // Operation is what is measured.
 type Operation string
 
-// The operations of the fabric. TCP has Send alone: bytes into one end of a connection and out of the other.
+// The operations of the fabric. TCP has Send alone: bytes into one end of a connection and out of
+// the other.
 const (
-	Write       Operation = "write"
-	WriteImm    Operation = "write with immediate"
-	Read        Operation = "read"
-	Send        Operation = "send"
-	FetchAdd    Operation = "fetch and add"
-	CompareSwap Operation = "compare and swap"
+	Write    Operation = "write"
+	WriteImm Operation = "write with immediate"
+	Read     Operation = "read"
+	Send     Operation = "send"
 )
 
 // Fetches of a page, by what the answer to a request consists of. The one-sided fetch is Read.
 const (
-	AnswerWriteImm  Operation = "send; write with immediate"       // the page, which brings its own message
-	AnswerWriteSend Operation = "send; write, send"                // the page, and a message of the request's size
+	// the page, which brings its own message
+	AnswerWriteImm Operation = "send; write with immediate"
+	// the page, and a message of the request's size
+	AnswerWriteSend Operation = "send; write, send"
 	AnswerSendWrite Operation = "send; send, write with immediate" // the same in the other order
 	AnswerSend      Operation = "send; send"                       // a message that holds the page
 )
@@ -62,8 +61,6 @@ const (
 	MaxConnections = 64
 	// MinBytes holds the number by which an answer is known.
 	MinBytes = 8
-	// atomicBytes is what atomic operations work on.
-	atomicBytes = 8
 	// MaxPages is the largest working set of a design, in pages.
 	MaxPages = 1 << 15
 	// MaxTime bounds one measurement.
@@ -89,23 +86,17 @@ type Spec struct {
 // errSpec is wrapped by what is wrong with a Spec, which may come from another machine.
 var errSpec = errors.New("no such measurement")
 
-// isFetch says whether the operation is an answer to a request.
+// isFetch reports whether the operation is an answer to a request.
 func (o Operation) isFetch() bool {
 	return o == AnswerWriteImm || o == AnswerWriteSend || o == AnswerSendWrite || o == AnswerSend
 }
 
 func (o Operation) isDesign() bool { return o == Pool || o == EachTransfer || o == Cache }
 
-func (o Operation) isAtomic() bool { return o == FetchAdd || o == CompareSwap }
-
-// oneSided says whether the other end has no part in the operation.
-func (o Operation) oneSided() bool { return o == Read || o.isAtomic() }
-
-// offers lists what each kind of connection can do, by the verbs specification.
+// offers lists what is measured of each kind of connection. Bandwidths are TCP's alone: perftest
+// measures RDMA's.
 var offers = map[Kind][]Operation{
-	RC:  {Write, WriteImm, Read, Send, FetchAdd, CompareSwap, AnswerWriteImm, AnswerWriteSend, AnswerSendWrite, AnswerSend, Pool, EachTransfer, Cache},
-	UC:  {Write, WriteImm, Send},
-	UD:  {Send},
+	RC:  {Write, WriteImm, Read, Send, AnswerWriteImm, AnswerWriteSend, AnswerSendWrite, AnswerSend, Pool, EachTransfer, Cache},
 	TCP: {Send, AnswerSend},
 }
 
@@ -113,12 +104,10 @@ func (s Spec) check() error {
 	switch {
 	case !slices.Contains(offers[s.Kind], s.Operation):
 		return fmt.Errorf("%w: %s has no %q", errSpec, s.Kind, s.Operation)
-	case s.Measure != Latency && s.Measure != Bandwidth || s.Measure == Bandwidth && (s.Operation.isFetch() || s.Operation.isDesign()):
+	case s.Measure != Latency && s.Measure != Bandwidth || s.Measure == Bandwidth && (s.Kind != TCP || s.Operation.isFetch()):
 		return fmt.Errorf("%w: %q of %q", errSpec, s.Measure, s.Operation)
 	case s.Bytes < MinBytes || s.Bytes > MaxBytes:
 		return fmt.Errorf("%w: messages of %d bytes; use %d to %d", errSpec, s.Bytes, MinBytes, MaxBytes)
-	case s.Operation.isAtomic() && s.Bytes != atomicBytes:
-		return fmt.Errorf("%w: %s works on %d bytes, not %d", errSpec, s.Operation, atomicBytes, s.Bytes)
 	case s.Operation.isFetch() && (s.Request < MinBytes || s.Request > s.Bytes):
 		return fmt.Errorf("%w: a request of %d bytes; use %d to the page's %d", errSpec, s.Request, MinBytes, s.Bytes)
 	case s.Connections < 1 || s.Connections > MaxConnections || s.Connections > 1 && s.Measure == Latency:
@@ -138,7 +127,8 @@ func (s Spec) String() string {
 	return fmt.Sprintf("%s of %s over %s, %d bytes, %d connections", s.Measure, s.Operation, s.Kind, s.Bytes, s.Connections)
 }
 
-// A Point is what was measured. Of a latency there are the times, in microseconds; of a bandwidth the rates.
+// A Point is what was measured. Of a latency there are the times, in microseconds; of a bandwidth
+// the rates.
 type Point struct {
 	Section     Section   `json:"section"`
 	Kind        Kind      `json:"kind"`
@@ -151,9 +141,8 @@ type Point struct {
 	Mean        float64   `json:"mean_us,omitempty"`
 	PerSecond   float64   `json:"per_second,omitempty"`    // operations
 	MBPerSecond float64   `json:"mb_per_second,omitempty"` // 10^6 bytes of messages
-	// Lost is which part of the messages did not arrive.
-	Lost float64 `json:"lost,omitempty"`
-	// Pages is the working set of a design, and Registrations how many registrations both ends together made for a fetch.
+	// Pages is the working set of a design, and Registrations how many registrations both ends
+	// together made for a fetch.
 	Pages         int     `json:"pages,omitempty"`
 	Registrations float64 `json:"registrations,omitempty"`
 }
@@ -174,7 +163,8 @@ func newLatency(s Spec, samples []time.Duration) Point {
 	return p
 }
 
-// better says whether a run of the same measurement was disturbed less by what else the machine did.
+// better reports whether a run of the same measurement was disturbed less by what else the machine
+// did.
 func (p Point) better(q Point) bool {
 	if p.MBPerSecond > 0 || q.MBPerSecond > 0 {
 		return p.MBPerSecond > q.MBPerSecond
@@ -182,14 +172,11 @@ func (p Point) better(q Point) bool {
 	return p.P50 < q.P50
 }
 
-// newBandwidth is what sent messages, of which so many have arrived, come to in a time.
-func newBandwidth(s Spec, sent, arrived uint64, took time.Duration) Point {
+// newBandwidth is what messages come to in a time.
+func newBandwidth(s Spec, sent uint64, took time.Duration) Point {
 	p := Point{Kind: s.Kind, Operation: s.Operation, Bytes: s.Bytes, Connections: s.Connections, Samples: int(sent)}
-	p.PerSecond = float64(arrived) / took.Seconds()
+	p.PerSecond = float64(sent) / took.Seconds()
 	p.MBPerSecond = p.PerSecond * float64(s.Bytes) / 1e6
-	if sent > 0 && arrived < sent {
-		p.Lost = float64(sent-arrived) / float64(sent)
-	}
 	return p
 }
 

@@ -15,8 +15,9 @@ import (
 	"dsmd/internal/netio"
 )
 
-// spinsPerLook is how often a condition is tried between two looks at the clock, and at whether somebody else wants the processor. It is
-// some tens of microseconds: more than what is waited for takes, and less than a scheduler's time slice.
+// spinsPerLook is how often a condition is tried between two looks at the clock, and at whether
+// somebody else wants the processor. It is some tens of microseconds: more than what is waited for
+// takes, and less than a scheduler's time slice.
 const spinsPerLook = 1 << 10
 
 var (
@@ -24,7 +25,8 @@ var (
 	errTimeout = errors.New("the other end does not answer; is the network up, and does it lose packets?")
 )
 
-// spin tries until done. It returns errStopped when stop, which may be nil, is set, and errTimeout after limit.
+// spin tries until done. It returns errStopped when stop, which may be nil, is set, and errTimeout
+// after limit.
 func spin(stop *atomic.Bool, limit time.Duration, done func() (bool, error)) error {
 	for s := (spinner{stop: stop, limit: limit}); ; {
 		if ok, err := done(); ok || err != nil {
@@ -62,7 +64,8 @@ func (s *spinner) look() error {
 	} else if now.Sub(s.began) > s.limit {
 		return errTimeout
 	}
-	netio.Yield() // The runtime's own yield would park a locked thread, and need another to wake it.
+	// The runtime's own yield would park a locked thread, and need another to wake it.
+	netio.Yield()
 	return nil
 }
 
@@ -80,12 +83,14 @@ func coreOf(part int, exchanged bool) int {
 	return part
 }
 
-// onThread runs f on a thread of its own, on the allowed core of that number, 0 or 1: a scheduler does not part two threads that never
-// sleep, and would let them take turns on one core while the other idles. On a machine with one core they have to.
+// onThread runs f on a thread of its own, on the allowed core of that number, 0 or 1: a scheduler
+// does not part two threads that never sleep, and would let them take turns on one core while the
+// other idles. On a machine with one core they have to.
 func onThread(core int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its place with it
+		// and never unlocked: the thread ends with the goroutine, and its place with it
+		runtime.LockOSThread()
 		if err := takeCore(core); err != nil {
 			done <- err
 			return
@@ -119,13 +124,16 @@ func takeCore(number int) error {
 	return nil
 }
 
-// minProcs is how many goroutines run at once during a measurement: two ends that poll, and those that read the control connections.
+// minProcs is how many goroutines run at once during a measurement: two ends that poll, and those
+// that read the control connections.
 const minProcs = 4
 
-// Quiet prepares the process for measurements: no garbage collection, which would stop both ends; enough processors of the runtime that none
-// of them waits for the other; and the runtime's monitor interrupts nobody. It wakes up to thousands of times a second while threads poll, because
-// they are in C so often, and on a machine with no core to spare it takes the place of one of them: in the test bed 100 µs each time, 13 % of a core.
-// The caller calls restore when it has measured. Who lacks the privilege keeps a monitor that interrupts nobody.
+// Quiet prepares the process for measurements: no garbage collection, which would stop both ends;
+// enough processors of the runtime that none of them waits for the other; and the runtime's monitor
+// interrupts nobody. It wakes up to thousands of times a second while threads poll, because they
+// are in C so often, and on a machine with no core to spare it takes the place of one of them: in
+// the test bed 100 µs each time, 13 % of a core. The caller calls restore when it has measured. Who
+// lacks the privilege keeps a monitor that interrupts nobody.
 func Quiet() (restore func()) {
 	percent := debug.SetGCPercent(-1)
 	procs := runtime.GOMAXPROCS(0)
@@ -139,8 +147,9 @@ func Quiet() (restore func()) {
 	}
 }
 
-// monitorThread is the thread of the runtime's monitor, which is the first that the runtime makes besides the one that the process begins with;
-// 0 if it can't be found. Linux lists threads in the order of their making.
+// monitorThread is the thread of the runtime's monitor, which is the first that the runtime makes
+// besides the one that the process begins with; 0 if it can't be found. Linux lists threads in the
+// order of their making.
 func monitorThread() int {
 	dir, err := os.Open("/proc/self/task")
 	if err != nil {
@@ -155,7 +164,8 @@ func monitorThread() int {
 	return id
 }
 
-// schedule changes how a thread is scheduled, if that is possible; to do without is to measure less well.
+// schedule changes how a thread is scheduled, if that is possible; to do without is to measure less
+// well.
 func schedule(thread int, policy uint32) {
 	if thread != 0 {
 		_ = unix.SchedSetAttr(thread, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy}, 0)
@@ -181,7 +191,8 @@ func (s stopwatch) enough(samples int) bool {
 	return samples >= maxSamples || samples >= minSamples && time.Since(s.began) >= s.limit
 }
 
-// sample takes the time of an operation again and again, after some that don't count. Each is divided by parts.
+// sample takes the time of an operation again and again, after some that don't count. Each is
+// divided by parts.
 func sample(spec Spec, parts int, operation func() error) (Point, error) {
 	for range warmUps {
 		if err := operation(); err != nil {

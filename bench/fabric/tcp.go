@@ -172,7 +172,7 @@ func (e *tcpEnd) pour() (Point, error) {
 		_, err := io.ReadFull(conn, last[:])
 		return err
 	})
-	return newBandwidth(e.spec, sent.Load(), sent.Load(), time.Since(began)), err
+	return newBandwidth(e.spec, sent.Load(), time.Since(began)), err
 }
 
 // drain reads all that comes on all connections, and says when that was all.

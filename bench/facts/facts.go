@@ -5,6 +5,7 @@ package facts
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -13,11 +14,12 @@ import (
 // Facts are figures by size and by name: strings, which must be equal, or numbers.
 type Facts map[int]map[string]any
 
-// Parse reads facts of the form {"SIZE": {"NAME": FIGURE}}. It panics if text is something else, as Read does.
+// Parse reads facts of the form {"SIZE": {"NAME": FIGURE}}. It panics if text is something else, as
+// Read does.
 func Parse(text []byte) Facts { return Read[Facts](text) }
 
-// Read reads facts of any form from JSON. It panics if text is not of this form: the text is part of
-// the program, and the kernel's tests would not start.
+// Read reads facts of any form from JSON. It panics if text is not of this form: the text is part
+// of the program, and the kernel's tests would not start.
 func Read[T any](text []byte) T {
 	var facts T
 	if err := json.Unmarshal(text, &facts); err != nil {
@@ -26,26 +28,32 @@ func Read[T any](text []byte) T {
 	return facts
 }
 
-// Check says how figures differ from the facts of a size; nil if they do not, or if nothing is known of this
-// size. Figures without a fact are not looked at. Numbers agree if they differ by no more than tolerance times the fact's
-// absolute value, or if they have the same 15 digits, which is what the original prints.
+// Check says how figures differ from the facts of a size; nil if they do not, or if nothing is
+// known of this size. Figures without a fact are not looked at. They agree as Near has it.
 func (f Facts) Check(size int, figures map[string]any, tolerance float64) error {
-	return Compare(f[size], figures, tolerance)
+	return Compare("the original program's", f[size], figures, Near(tolerance))
 }
 
-// Compare is Check with the facts of one run, which may be none.
-func Compare(facts, figures map[string]any, tolerance float64) error {
-	names := make([]string, 0, len(facts))
-	for name := range facts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if got, want := figures[name], facts[name]; !agree(got, want, tolerance) {
-			return fmt.Errorf("figure %q is %v, the original program's is %v", name, got, want)
+// Compare names the first figure, by name, that does not agree with the one that is wanted. whose
+// says whose those are. Figures that are not wanted are not looked at.
+func Compare(whose string, want, got map[string]any, agree func(name string, got, want any) bool) error {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		x, there := got[name]
+		if !there {
+			return fmt.Errorf("figure %q is missing", name)
+		}
+		if !agree(name, x, want[name]) {
+			return fmt.Errorf("figure %q is %v, %s is %v", name, x, whose, want[name])
 		}
 	}
 	return nil
+}
+
+// Near is how figures agree with facts: equal or, if they are numbers, no farther apart than
+// tolerance times the fact's absolute value, or with the same 15 digits, which is what the original
+// prints.
+func Near(tolerance float64) func(name string, got, want any) bool {
+	return func(_ string, got, want any) bool { return agree(got, want, tolerance) }
 }
 
 func agree(got, want any, tolerance float64) bool {

@@ -19,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Measure takes spec.Samples times, in microseconds, and returns them in the order in which they were taken. It
-// starts the processes, waits for the one that takes the times, and leaves none behind. When ctx ends, so
-// do they. Several calls may run at the same time, but disturb each other's times.
+// Measure takes spec.Samples times, in microseconds, and returns them in the order in which they
+// were taken. It starts the processes, waits for the one that takes the times, and leaves none
+// behind. When ctx ends, so do they. Several calls may run at the same time, but disturb each
+// other's times.
 func Measure(ctx context.Context, spec Spec) ([]float64, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
@@ -38,7 +39,8 @@ func Measure(ctx context.Context, spec Spec) ([]float64, error) {
 }
 
 // onThread runs f on a thread that does nothing else and outlives f's children: the kernel sends a
-// parent-death signal when the thread that started the child ends, not when the process does (prctl(2)).
+// parent-death signal when the thread that started the child ends, not when the process does
+// (prctl(2)).
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -121,7 +123,8 @@ func closeAll(files ...io.Closer) {
 	}
 }
 
-// A process is one of a group. ended is closed when it has ended; err and the buffers may be read then.
+// A process is one of a group. ended is closed when it has ended; err and the buffers may be read
+// then.
 type process struct {
 	role   role
 	cmd    *exec.Cmd
@@ -179,7 +182,8 @@ func (p *process) failure() error {
 	return fmt.Errorf("the %s failed: %w: %s", p.role, p.err, said)
 }
 
-// wait returns the samples of p when it has ended. That another process ends first, or ctx, is an error.
+// wait returns the samples of p when it has ended. That another process ends first, or ctx, is an
+// error.
 func (p *process) wait(ctx context.Context, g *group) ([]float64, error) {
 	select {
 	case <-p.ended:
@@ -248,7 +252,8 @@ func (g *group) end() {
 	}
 }
 
-// tcpPair returns both ends of a loopback TCP connection without Nagle's delay, and without pacing, as the daemons' are.
+// tcpPair returns both ends of a loopback TCP connection without Nagle's delay, and without pacing,
+// as the daemons' are.
 func tcpPair() (*os.File, *os.File, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -284,8 +289,8 @@ func unixPair() (*os.File, *os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far"), nil
 }
 
-// Load keeps every processor busy, with one process per processor at normal priority, until stop is called
-// or ctx ends. stop waits for the processes; it must be called, and may be more than once.
+// Load keeps every processor busy, with one process per processor at normal priority, until stop is
+// called or ctx ends. stop waits for the processes; it must be called, and may be more than once.
 func Load(ctx context.Context) (stop func(), err error) {
 	release, started := make(chan struct{}), make(chan error, 1)
 	done := make(chan struct{})

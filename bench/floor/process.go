@@ -37,7 +37,7 @@ const (
 	roleSpinner role = "spinner"
 )
 
-// IsProcess says whether the arguments of this process (os.Args) make it one of a floor's.
+// IsProcess reports whether the arguments of this process (os.Args) make it one of a floor's.
 func IsProcess(args []string) bool { return len(args) == 4 && args[1] == processMark }
 
 // Main is the whole life of a process of a floor; args are os.Args. It never returns.
@@ -239,8 +239,9 @@ func toucher(spec Spec) error {
 	return report(samples, nil)
 }
 
-// timed does the operation spec.warmUps() + spec.Samples times, counting from 0, with spec.Gap of computing before each
-// time, and returns the times after the warm-ups in microseconds, divided by share.
+// timed does the operation spec.warmUps() + spec.Samples times, counting from 0, with spec.Gap of
+// computing before each time, and returns the times after the warm-ups in microseconds, divided by
+// share.
 func timed(spec Spec, share int, operation func(i int) error) ([]float64, error) {
 	samples := make([]float64, spec.warmUps()+spec.Samples)
 	for i := range samples {

@@ -36,8 +36,8 @@ func (m mapping) addr() uintptr { return uintptr(m.base) }
 
 func (m mapping) unmap() error { return unix.MunmapPtr(m.base, uintptr(m.bytes)) }
 
-// load reads the first byte of a page. It is not inlined, so that the load happens although nobody uses
-// its value.
+// load reads the first byte of a page. It is not inlined, so that the load happens although nobody
+// uses its value.
 //
 //go:noinline
 func (m mapping) load(page int) byte { return *(*byte)(unsafe.Add(m.base, page*PageBytes)) }
@@ -59,8 +59,8 @@ func send(fd int, b []byte) error {
 	return nil
 }
 
-// receive fills b. Spinning, it retries without blocking for SpinLimit and blocks after that. It returns
-// errEnd when the peer has closed the connection.
+// receive fills b. Spinning, it retries without blocking for SpinLimit and blocks after that. It
+// returns errEnd when the peer has closed the connection.
 func receive(fd int, b []byte, spin bool) error {
 	wait := newWait(spin)
 	flags := uintptr(unix.MSG_WAITALL)
@@ -92,7 +92,8 @@ var errEnd = errors.New("the peer has closed the connection")
 func pollIn(fd int) error {
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	for {
-		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0) // arm64 has no poll
+		// arm64 has no poll
+		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:

@@ -15,12 +15,13 @@ const requestBytes = 16
 // writeBytes is the size of the writes of a stream; more does not make loopback TCP faster.
 const writeBytes = 64 << 10
 
-// SpinLimit is how long a spinning process retries before it blocks. It covers a round trip, and longer
-// spinning takes the processor from the program when there are as many processes as processors.
+// SpinLimit is how long a spinning process retries before it blocks. It covers a round trip, and
+// longer spinning takes the processor from the program when there are as many processes as
+// processors.
 const SpinLimit = 50 * time.Microsecond
 
-// WarmUps is how many operations precede the timed ones, so that the scheduler has placed the processes.
-// Paths whose samples are passes over many pages need none.
+// WarmUps is how many operations precede the timed ones, so that the scheduler has placed the
+// processes. Paths whose samples are passes over many pages need none.
 const WarmUps = 100
 
 // Bounds of a Spec, so that a wrong one fails before it fills the memory.
@@ -42,11 +43,11 @@ const (
 	RoundTrip Path = "roundtrip"
 	// UnixRoundTrip: the same on a Unix stream socket.
 	UnixRoundTrip Path = "unixroundtrip"
-	// Stream: Pages pages over one TCP connection, asked for by 16 bytes and written 64 KiB at a time. One
-	// sample is the time of all divided by Pages.
+	// Stream: Pages pages over one TCP connection, asked for by 16 bytes and written 64 KiB at a
+	// time. One sample is the time of all divided by Pages.
 	Stream Path = "stream"
-	// Touch: the first store to each of Pages pages of a fresh memfd mapping, with no userfaultfd. One
-	// sample is the time of all divided by Pages.
+	// Touch: the first store to each of Pages pages of a fresh memfd mapping, with no userfaultfd.
+	// One sample is the time of all divided by Pages.
 	Touch Path = "touch"
 )
 
@@ -58,7 +59,8 @@ type Spec struct {
 	Path Path
 	// Store makes the faulting access of Fetch a store instead of a load.
 	Store bool
-	// Spin makes waiting processes retry for SpinLimit before they block. It changes nothing for Touch.
+	// Spin makes waiting processes retry for SpinLimit before they block. It changes nothing for
+	// Touch.
 	Spin bool
 	// Gap is how long the program computes before each timed access.
 	Gap time.Duration

@@ -8,7 +8,8 @@ import (
 	"dsmd/internal/uffd"
 )
 
-// trap registers m with a new userfaultfd. The caller says later how it wants to wait: uffd's descriptors do not block.
+// trap registers m with a new userfaultfd. The caller says later how it wants to wait: uffd's
+// descriptors do not block.
 func (m mapping) trap() (*uffd.FD, error) {
 	fd, err := uffd.Open()
 	if err != nil {
@@ -27,8 +28,8 @@ type trapReader struct {
 	buffer uffd.Buffer
 }
 
-// newTrapReader takes over a descriptor. Blocking, a read of it waits in the kernel; that is one system call less
-// than poll and read.
+// newTrapReader takes over a descriptor. Blocking, a read of it waits in the kernel; that is one
+// system call less than poll and read.
 func newTrapReader(n int, spin bool) (*trapReader, error) {
 	if err := unix.SetNonblock(n, spin); err != nil {
 		return nil, fmt.Errorf("setting how the userfaultfd waits: %w", err)

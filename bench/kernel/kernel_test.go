@@ -1,9 +1,9 @@
 package kernel
 
 import (
-	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,38 +108,76 @@ func TestBarrierSeparatesRounds(t *testing.T) {
 	const threads, rounds = 5, 200
 	barrier := NewBarrier(threads)
 	var count atomic.Int64
-	err := Spawn(t.Context(), threads, func(ctx context.Context, thread int) error {
+	err := Spawn(t.Context(), threads, func(self *Thread) {
 		for round := range rounds {
 			count.Add(1)
-			if err := barrier.Wait(ctx); err != nil {
-				return err
-			}
+			self.Wait(barrier, "after counting")
 			if got := count.Load(); got != int64((round+1)*threads) {
-				t.Errorf("thread %d left round %d with a count of %d", thread, round, got)
+				t.Errorf("thread %d left round %d with a count of %d", self.Index, round, got)
 			}
-			if err := barrier.Wait(ctx); err != nil {
-				return err
-			}
+			self.Wait(barrier, "after looking")
 		}
-		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestSpawnReleasesWaiters: a thread that fails must not leave the others at the barrier.
+// TestSpawnReleasesWaiters: a thread that fails must not leave the others at the barrier, nor a
+// lock held.
 func TestSpawnReleasesWaiters(t *testing.T) {
 	broken := errors.New("broken")
-	barrier := NewBarrier(3)
-	err := Spawn(t.Context(), 3, func(ctx context.Context, thread int) error {
-		if thread == 1 {
-			return broken
+	barrier, lock := NewBarrier(3), NewMutex()
+	err := Spawn(t.Context(), 3, func(self *Thread) {
+		if self.Index == 1 {
+			self.Locked(lock, func() { self.Check(broken, "breaking") })
+			t.Error("a thread went on after an error")
 		}
-		return barrier.Wait(ctx)
+		self.Locked(lock, func() {})
+		self.Wait(barrier, "of all")
 	})
 	if !errors.Is(err, broken) || strings.Count(err.Error(), "broken") != 1 {
 		t.Errorf("Spawn = %v, want %v once", err, broken)
+	}
+}
+
+// TestQueues fills queues, adds to them and takes out of them, and looks how they lie on pages.
+func TestQueues(t *testing.T) {
+	const threads, each = 4, 50
+	q := ShareQueues[int32](alone(threads), "queues", 2*each*threads)
+	if size := reflect.TypeFor[length]().Size(); size != 4096 {
+		t.Errorf("a length has %d bytes, want a page", size)
+	}
+	if bytes := 4 * q.room; bytes%4096 != 0 || q.room < 2*each*threads {
+		t.Errorf("a queue has %d bytes, which are no pages", bytes)
+	}
+	var taken atomic.Int64
+	if err := Spawn(t.Context(), threads, func(self *Thread) {
+		q.Fill(self, nil)
+		q.Fill(self, []int32{7, 8, 9})
+		if got, ok := q.TakeLast(self, self.Index); !ok || got != 9 || q.Len(self.Index) != 2 || q.At(self.Index, 0) != 7 {
+			t.Errorf("took %d, %v; %d are left", got, ok, q.Len(self.Index))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Spawn(t.Context(), threads, func(self *Thread) {
+		for i := range each {
+			q.Put(self, (self.Index+i)%threads, int32(i))
+		}
+		for i := range 2 * each * threads {
+			if _, ok := q.TakeLast(self, i%threads); ok {
+				taken.Add(1)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range threads {
+		taken.Add(int64(q.Len(i)))
+	}
+	if want := int64(threads * (each + 2)); taken.Load() != want {
+		t.Errorf("%d items were taken or are left, want %d", taken.Load(), want)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Mutex is a lock as threads of a kernel use it. *dsm.Mutex is one for threads of all nodes, and NewMutex
-// makes one for goroutines on ordinary memory; the body of a kernel is given either.
+// Mutex is a lock as threads of a kernel use it. *dsm.Mutex is one for threads of all nodes, and
+// NewMutex makes one for goroutines on ordinary memory; the body of a kernel is given either.
 type Mutex interface {
 	// Lock returns nil when the caller has the lock, or ctx's error.
 	Lock(ctx context.Context) error
@@ -14,8 +14,8 @@ type Mutex interface {
 	Unlock() error
 }
 
-// NewMutex returns a Mutex for goroutines of one process. Its Lock does not end with the context: what kernels do
-// while they hold a lock is short, and waits for nobody.
+// NewMutex returns a Mutex for goroutines of one process. Its Lock does not end with the context:
+// what kernels do while they hold a lock is short, and waits for nobody.
 func NewMutex() Mutex { return &localMutex{} }
 
 type localMutex struct{ mu sync.Mutex }

@@ -15,9 +15,9 @@ type Registry []Kernel
 
 // Find returns the kernel of that name, or an ErrUnknown that lists those there are.
 func (r Registry) Find(name string) (Kernel, error) {
-	i := slices.IndexFunc(r, func(k Kernel) bool { return k.Name() == name })
+	i := slices.IndexFunc(r, func(k Kernel) bool { return k.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(r.Names(), ", "))
+		return Kernel{}, fmt.Errorf("%w: %q; there are: %s", ErrUnknown, name, strings.Join(r.Names(), ", "))
 	}
 	return r[i], nil
 }
@@ -26,8 +26,8 @@ func (r Registry) Find(name string) (Kernel, error) {
 func (r Registry) ThatRead() []string {
 	var names []string
 	for _, k := range r {
-		if _, ok := k.(InputReader); ok {
-			names = append(names, k.Name())
+		if k.Read != nil {
+			names = append(names, k.Name)
 		}
 	}
 	return names
@@ -37,7 +37,7 @@ func (r Registry) ThatRead() []string {
 func (r Registry) Names() []string {
 	names := make([]string, len(r))
 	for i, k := range r {
-		names[i] = k.Name()
+		names[i] = k.Name
 	}
 	return names
 }

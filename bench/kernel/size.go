@@ -9,7 +9,8 @@ import (
 // ErrSize is returned for a size that a kernel does not have.
 var ErrSize = errors.New("no such size")
 
-// Sizes describes the sizes of a kernel. All are values of one parameter, the original program's own.
+// Sizes describes the sizes of a kernel. All are values of one parameter, the original program's
+// own.
 type Sizes struct {
 	// Parameter says what the number means, for instance "grid edge".
 	Parameter string
@@ -19,12 +20,13 @@ type Sizes struct {
 	// Min and Max bound the numbers that are accepted. Max keeps the input within memory that a
 	// machine may have; it is not what every machine has.
 	Min, Max int
-	// Valid, if not nil, says why a number between Min and Max is not a size (for instance "not a power of 2").
+	// Valid, if not nil, says why a number between Min and Max is not a size (for instance "not a
+	// power of 2").
 	Valid func(n int) error
 }
 
-// Parse turns a size as users write it, "test", "default", "large" or a number, into the number. Other
-// input gets an ErrSize that lists what there is.
+// Parse turns a size as users write it, "test", "default", "large" or a number, into the number.
+// Other input gets an ErrSize that lists what there is.
 func (s Sizes) Parse(text string) (int, error) {
 	switch text {
 	case "test":

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -22,8 +23,8 @@ func (w Uint64s) Len() int { return len(w) }
 // At returns integer i.
 func (w Uint64s) At(i int) uint64 { return w[i] }
 
-// Float64s is an output of floating-point numbers, compared by their IEEE 754 bits: -0 differs from 0, and
-// a NaN equals itself.
+// Float64s is an output of floating-point numbers, compared by their IEEE 754 bits: -0 differs from
+// 0, and a NaN equals itself.
 type Float64s []float64
 
 // Len returns the number of floating-point numbers.
@@ -32,14 +33,24 @@ func (w Float64s) Len() int { return len(w) }
 // At returns the bits of number i.
 func (w Float64s) At(i int) uint64 { return math.Float64bits(w[i]) }
 
+// Sum is the sum of the numbers, added up in order.
+func (w Float64s) Sum() float64 {
+	sum := 0.0
+	for _, x := range w {
+		sum += x
+	}
+	return sum
+}
+
 const (
 	fnvOffset = 1469598103934665603
 	fnvPrime  = 1099511628211
 )
 
-// FNV is the checksum that the reference outputs of the original programs call "fnv", in hexadecimal: from
-// h = 1469598103934665603, for each word w in order, h = (h xor w) * 1099511628211 modulo 2^64. It takes
-// whole words, unlike hash/fnv, and its start is not the published offset basis; both are as in the reference.
+// FNV is the checksum that the reference outputs of the original programs call "fnv", in
+// hexadecimal: from h = 1469598103934665603, for each word w in order, h = (h xor w) *
+// 1099511628211 modulo 2^64. It takes whole words, unlike hash/fnv, and its start is not the
+// published offset basis; both are as in the reference.
 func FNV(w Words) string {
 	h := uint64(fnvOffset)
 	for i := range w.Len() {
@@ -48,9 +59,9 @@ func FNV(w Words) string {
 	return fmt.Sprintf("%016x", h)
 }
 
-// SameBits compares two results bit for bit: all figures and all words of the output. The error names
-// the first word that differs and how many do, because the position of an error in a shared array (a
-// page's first word, a block's edge) says most about its cause.
+// SameBits compares two results bit for bit: all figures and all words of the output. The error
+// names the first word that differs and how many do, because the position of an error in a shared
+// array (a page's first word, a block's edge) says most about its cause.
 func SameBits(sequential, got Result) error {
 	if err := sameOutput(sequential.Output, got.Output); err != nil {
 		return err
@@ -81,15 +92,7 @@ func sameOutput(want, got Words) error {
 }
 
 func sameFigures(want, got map[string]any) error {
-	names := make([]string, 0, len(want)+len(got))
-	for name := range want {
-		names = append(names, name)
-	}
-	for name := range got {
-		if _, ok := want[name]; !ok {
-			names = append(names, name)
-		}
-	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(got))
 	slices.Sort(names)
 	for _, name := range names {
 		w, inWant := want[name]

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// samplesPerRun is how many operations a benchmark of single ones times in a run, and its floor too. As many as for the floor precede them.
+	// samplesPerRun is how many operations a benchmark of single ones times in a run, and its floor
+	// too. As many as for the floor precede them.
 	samplesPerRun = 1000
 	// pagesPerRun is the number of pages of a benchmark that times single accesses.
 	pagesPerRun = floor.WarmUps + samplesPerRun
@@ -21,11 +22,14 @@ const (
 	passesPerRun = 4
 	// callsPerRun is how often a benchmark of single calls locks a lock or comes to a barrier.
 	callsPerRun = floor.WarmUps + samplesPerRun
-	// scanPages and touchPages are the pages of the one pass of the benchmarks of bulk movement: 256 MiB and 1 GiB.
+	// scanPages and touchPages are the pages of the one pass of the benchmarks of bulk movement:
+	// 256 MiB and 1 GiB.
 	scanPages, touchPages = 64 << 10, 256 << 10
-	// readsAtATime is how many single reads a sample of reads_idle and reads_busy has, and readsPerRun how many a run times.
+	// readsAtATime is how many single reads a sample of reads_idle and reads_busy has, and
+	// readsPerRun how many a run times.
 	readsAtATime, readsPerRun = 64, 1024
-	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of the group Overlap: more than any GOMAXPROCS there.
+	// overlapReaders is the number of goroutines that read at the same time in the benchmarks of
+	// the group Overlap: more than any GOMAXPROCS there.
 	overlapReaders = 64
 	// gap is the computing between two accesses of read_miss_spaced.
 	gap = 100 * time.Microsecond
@@ -52,11 +56,13 @@ type Micro struct {
 	Name string
 	// Summary says in one line what is timed.
 	Summary string
-	// Unit is "µs", for one operation, or "µs/page", for a pass over many pages divided by their number.
+	// Unit is "µs", for one operation, or "µs/page", for a pass over many pages divided by their
+	// number.
 	Unit string
 	// Busy says that every processor computes meanwhile, also while the floor is measured.
 	Busy bool
-	// Floor is what it is compared with. Measure it with Spin both false and true, and take the better.
+	// Floor is what it is compared with. Measure it with Spin both false and true, and take the
+	// better.
 	Floor floor.Spec
 
 	measure func(*place) ([]float64, error)
@@ -106,7 +112,8 @@ type Group struct {
 // Groups lists the groups.
 func Groups() []Group { return []Group{{Overlap, overlaps()}, {Bulk, bulk()}} }
 
-// bulk lists the microbenchmarks that move more memory than those which are always run, or keep every core busy.
+// bulk lists the microbenchmarks that move more memory than those which are always run, or keep
+// every core busy.
 func bulk() []Micro {
 	whole := func(path floor.Path, pages int) floor.Spec { return floor.Spec{Path: path, Samples: 1, Pages: pages} }
 	fetch := floor.Spec{Path: floor.Fetch, Samples: samplesPerRun}
@@ -122,8 +129,8 @@ func bulk() []Micro {
 	}
 }
 
-// overlaps lists the microbenchmarks of how waiting for pages overlaps, one for each GOMAXPROCS of the reader, with and without
-// Prefetch.
+// overlaps lists the microbenchmarks of how waiting for pages overlaps, one for each GOMAXPROCS of
+// the reader, with and without Prefetch.
 func overlaps() []Micro {
 	var list []Micro
 	for _, prefetch := range []bool{false, true} {
@@ -153,8 +160,9 @@ func names(list []Micro) (names []string) {
 	return names
 }
 
-// Choose returns the microbenchmarks of the given names, in the order of All and then of Groups; All if there are no names.
-// The name of a group names all of it. A name that does not exist gets an ErrUnknown that lists those that do.
+// Choose returns the microbenchmarks of the given names, in the order of All and then of Groups;
+// All if there are no names. The name of a group names all of it. A name that does not exist gets
+// an ErrUnknown that lists those that do.
 func Choose(wanted []string) ([]Micro, error) {
 	if len(wanted) == 0 {
 		return All(), nil

@@ -28,12 +28,13 @@ type Request struct {
 // A Reply is the samples that one rank took, in the unit of the Micro; most ranks take none.
 type Reply struct {
 	Samples []float64 `json:"samples"`
-	// Starts says when the operation of each sample began, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. Only
-	// benchmarks of single accesses tell.
+	// Starts says when the operation of each sample began, in nanoseconds of CLOCK_MONOTONIC, which
+	// all processes of a machine share. Only benchmarks of single accesses tell.
 	Starts []int64 `json:"starts,omitempty"`
 }
 
-// Measure does this rank's part of one run. It is collective: all ranks of c call it with the same request.
+// Measure does this rank's part of one run. It is collective: all ranks of c call it with the same
+// request.
 func Measure(ctx context.Context, c *dsm.Cluster, request Request) (Reply, error) {
 	chosen, err := Choose([]string{request.Name})
 	if err != nil {
@@ -80,8 +81,9 @@ func (p *place) barrier() error { return p.cluster.Barrier(p.ctx) }
 // name is for shared objects of this run.
 func (p *place) name() string { return fmt.Sprintf("micro/%s/%d", p.request.Name, p.request.Run) }
 
-// order is a random order of all pages, another one in each run, the same on every rank. Single misses are
-// not measured in ascending order, so that fetching ahead can't pass for a fast miss; scan measures that.
+// order is a random order of all pages, another one in each run, the same on every rank. Single
+// misses are not measured in ascending order, so that fetching ahead can't pass for a fast miss;
+// scan measures that.
 func (p *place) order(pages int) []int {
 	return rand.New(rand.NewPCG(1, uint64(p.request.Run))).Perm(pages)
 }
@@ -96,11 +98,11 @@ func (s pages) load(page int) uint64 { return s.words[page*s.each] }
 func (s pages) store(page int)       { s.words[page*s.each] = uint64(page) + 1 }
 func (s pages) count() int           { return len(s.words) / s.each }
 
-// onPages allocates pages, lets steps happen one after the other on all ranks, and frees them. A barrier
-// follows each step.
+// onPages allocates pages, lets steps happen one after the other on all ranks, and frees them. A
+// barrier follows each step.
 func (p *place) onPages(count int, steps ...func(pages)) error {
 	each := p.cluster.PageBytes() / 8
-	words, err := dsm.Alloc[uint64](p.cluster, p.name(), count*each)
+	words, err := dsm.Alloc[uint64](p.ctx, p.cluster, p.name(), count*each)
 	if err != nil {
 		return fmt.Errorf("allocating %d pages: %w", count, err)
 	}
@@ -110,7 +112,7 @@ func (p *place) onPages(count int, steps ...func(pages)) error {
 			return fmt.Errorf("barrier after step %d: %w", i, err)
 		}
 	}
-	if err := dsm.Free(p.cluster, words); err != nil {
+	if err := dsm.Free(p.ctx, p.cluster, words); err != nil {
 		return fmt.Errorf("freeing the pages: %w", err)
 	}
 	return nil
@@ -152,8 +154,8 @@ var sink uint64
 // timed are the samples that follow the warm-up, of the rank that took any.
 func timed[T any](samples []T) []T { return samples[min(floor.WarmUps, len(samples)):] }
 
-// timeEach makes a step that accesses all pages in p's random order and appends the time of each access, in
-// microseconds, to samples.
+// timeEach makes a step that accesses all pages in p's random order and appends the time of each
+// access, in microseconds, to samples.
 func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pages, page int)) func(pages) {
 	return func(s pages) {
 		p.starts = make([]time.Time, 0, s.count())
@@ -169,8 +171,8 @@ func (p *place) timeEach(samples *[]float64, gap time.Duration, access func(s pa
 	}
 }
 
-// timePasses makes a step that does pass for each of so many equal parts of the pages and appends the time
-// per page, in microseconds, to samples.
+// timePasses makes a step that does pass for each of so many equal parts of the pages and appends
+// the time per page, in microseconds, to samples.
 func timePasses(passes int, samples *[]float64, pass func(pages)) func(pages) {
 	return func(s pages) {
 		words := len(s.words) / passes
@@ -229,7 +231,8 @@ func firstTouch(pagesPerRun, passes int) func(*place) ([]float64, error) {
 	}
 }
 
-// reads times single loads, readsAtATime together, with the program of rank 0 computing on every core or at rest.
+// reads times single loads, readsAtATime together, with the program of rank 0 computing on every
+// core or at rest.
 func reads(busy bool) func(*place) ([]float64, error) {
 	return func(p *place) (samples []float64, err error) {
 		stop := func() {}

@@ -10,9 +10,10 @@ import (
 	"dsmd/dsm"
 )
 
-// overlap times passes over all pages in random order, in which overlapReaders goroutines take the next page each. A sample is
-// the time of a pass divided by its pages. A goroutine that waits for a page keeps its P, so at most procs of them wait at a
-// time, unless each calls Prefetch before, which waits without a P.
+// overlap times passes over all pages in random order, in which overlapReaders goroutines take the
+// next page each. A sample is the time of a pass divided by its pages. A goroutine that waits for a
+// page keeps its P, so at most procs of them wait at a time, unless each calls Prefetch before,
+// which waits without a P.
 func overlap(procs int, prefetch bool) func(*place) ([]float64, error) {
 	return func(p *place) (samples []float64, err error) {
 		var failed error
@@ -42,7 +43,8 @@ func (p *place) readTogether(s pages, prefetch bool) error {
 	return errors.Join(wrong...)
 }
 
-// readOne loads from a page and looks whether it is the right one: what several goroutines wait for may be mixed up.
+// readOne loads from a page and looks whether it is the right one: what several goroutines wait for
+// may be mixed up.
 func (p *place) readOne(s pages, page int, prefetch bool) error {
 	at := page * s.each
 	if prefetch {

@@ -21,8 +21,8 @@ type Line struct {
 	FloorP99 float64 `json:"floor_p99"`
 	// FloorWaits is how the processes of the better floor wait: "blocking" or "spinning".
 	FloorWaits string `json:"floor_waits"`
-	// P50Min and P50Max are the least and the greatest of the runs' own medians, and the same of the floor's:
-	// how far a ratio can be trusted.
+	// P50Min and P50Max are the least and the greatest of the runs' own medians, and the same of
+	// the floor's: how far a ratio can be trusted.
 	P50Min      float64 `json:"p50_min"`
 	P50Max      float64 `json:"p50_max"`
 	FloorP50Min float64 `json:"floor_p50_min"`
@@ -71,9 +71,9 @@ func medians(runs [][]float64) (least, greatest float64) {
 	return least, greatest
 }
 
-// Percentile returns the smallest sample that at least percent per cent of the samples do not exceed (the
-// nearest-rank definition, which never invents a value between two). samples is not empty and is left as it is;
-// percent is over 0 and at most 100.
+// Percentile returns the smallest sample that at least percent per cent of the samples do not
+// exceed (the nearest-rank definition, which never invents a value between two). samples is not
+// empty and is left as it is; percent is over 0 and at most 100.
 func Percentile(samples []float64, percent float64) float64 {
 	sorted := slices.Clone(samples)
 	slices.Sort(sorted)

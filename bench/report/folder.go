@@ -13,18 +13,22 @@ import (
 // An Outcome is what became of a case.
 type Outcome struct {
 	Case Case `json:"case"`
-	// Build identifies the executables that ran. What another build measured is not this one's result.
+	// Build identifies the executables that ran. What another build measured is not this one's
+	// result.
 	Build string `json:"build"`
 	// Began is when the run began, and Load the machine's load average (of the last minute) then.
 	Began time.Time `json:"began"`
 	Load  float64   `json:"load"`
-	// Failure says why the run failed. It is empty if the run was completed and its result is right.
+	// Failure says why the run failed. It is empty if the run was completed and its result is
+	// right.
 	Failure string `json:"failure,omitempty"`
-	// Result is what was measured. It is nil if the run was not completed; a wrong result has one, and a Failure.
+	// Result is what was measured. It is nil if the run was not completed; a wrong result has one,
+	// and a Failure.
 	Result *Result `json:"result,omitempty"`
 }
 
-// A Folder holds the outcomes of a sweep, and what Write makes of them. One process at a time may use it.
+// A Folder holds the outcomes of a sweep, and what Write makes of them. One process at a time may
+// use it.
 type Folder struct{ path string }
 
 // Names in a folder.
@@ -51,8 +55,8 @@ func (f *Folder) Page() string { return filepath.Join(f.path, pageName) }
 
 func (f *Folder) file(c Case) string { return filepath.Join(f.path, resultsName, c.file()) }
 
-// Find returns the outcome of a case, and whether there is one. A file that is none, because somebody else has
-// written it, is an error.
+// Find returns the outcome of a case, and whether there is one. A file that is none, because
+// somebody else has written it, is an error.
 func (f *Folder) Find(c Case) (Outcome, bool, error) {
 	var o Outcome
 	text, err := os.ReadFile(f.file(c))
@@ -71,14 +75,15 @@ func (f *Folder) Find(c Case) (Outcome, bool, error) {
 	return o, true, nil
 }
 
-// Finished returns the outcome of a case if it need not be run again: it was a success, of the given build.
+// Finished returns the outcome of a case if it need not be run again: it was a success, of the
+// given build.
 func (f *Folder) Finished(c Case, build string) (Outcome, bool, error) {
 	o, found, err := f.Find(c)
 	return o, found && o.Build == build && o.Failure == "", err
 }
 
-// Keep stores the outcome of a case in place of an earlier one. Whatever happens meanwhile, the file is the whole new one or the
-// whole old one.
+// Keep stores the outcome of a case in place of an earlier one. Whatever happens meanwhile, the
+// file is the whole new one or the whole old one.
 func (f *Folder) Keep(o Outcome) error {
 	text, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
@@ -95,8 +100,9 @@ func (f *Folder) Discard(c Case) error {
 	return nil
 }
 
-// replace writes a file by way of another one beside it, which takes its name when it is complete and on the disk.
-// A run that is killed leaves at most that other file, and the next run overwrites it.
+// replace writes a file by way of another one beside it, which takes its name when it is complete
+// and on the disk. A run that is killed leaves at most that other file, and the next run overwrites
+// it.
 func replace(path string, text []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
 	f, err := os.Create(temporary)

@@ -12,10 +12,11 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"dsmd/bench/chart"
+	"dsmd/bench/table"
 )
 
-// drawings are the plots of a report: the speed-ups, and for each setup in which something succeeded, where the time went and
-// what moved.
+// drawings are the plots of a report: the speed-ups, and for each setup in which something
+// succeeded, where the time went and what moved.
 func drawings(all []row) []chart.Drawing {
 	plots := []chart.Drawing{speedupDrawing(all)}
 	for _, s := range distinct(all, row.setup) {
@@ -111,14 +112,14 @@ func speedupPanel(kernel string, some []row) (*plot.Plot, []chart.Mark, error) {
 
 	local := draw.GlyphStyle{Color: chart.Ink, Radius: 3.5, Shape: draw.SquareGlyph{}}
 	first := where(some, func(r row) bool { return r.setup() == some[0].setup() })
-	m, err := addSeries(p, "goroutines", first, goroutineSpeedup, draw.LineStyle{Color: chart.Ink, Width: 0.7}, local)
+	m, err := chart.AddLine(p, "goroutines", medians(first, goroutineSpeedup), draw.LineStyle{Color: chart.Ink, Width: 0.7}, local)
 	if err != nil {
 		return nil, nil, err
 	}
 	marks = append(marks, m...)
 	for i, s := range distinct(some, row.setup) {
 		its := where(some, func(r row) bool { return r.setup() == s })
-		m, err := addSeries(p, s.String(), its, func(r *Result) float64 { return r.Speedup }, chart.Line(i), chart.Glyph(i))
+		m, err := chart.AddLine(p, s.String(), medians(its, func(r *Result) float64 { return r.Speedup }), chart.Line(i), chart.Glyph(i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -127,28 +128,19 @@ func speedupPanel(kernel string, some []row) (*plot.Plot, []chart.Mark, error) {
 	return p, marks, nil
 }
 
-// addSeries adds the medians of a figure against nodes. Rows without a result have no point; without points there is no
-// series, and no mark.
-func addSeries(p *plot.Plot, name string, some []row, figure func(*Result) float64, l draw.LineStyle, g draw.GlyphStyle) ([]chart.Mark, error) {
+// medians are those of a figure against nodes. Rows without a result have no point.
+func medians(some []row, figure func(*Result) float64) plotter.XYs {
 	var points plotter.XYs
 	for _, r := range some {
 		if y, ok := r.median(figure); ok && y > 0 {
 			points = append(points, plotter.XY{X: float64(r.Nodes), Y: y})
 		}
 	}
-	if len(points) == 0 {
-		return nil, nil
-	}
-	lines, scatter, err := plotter.NewLinePoints(points)
-	if err != nil {
-		return nil, err
-	}
-	lines.LineStyle, scatter.GlyphStyle = l, g
-	p.Add(lines, scatter)
-	return []chart.Mark{{Name: name, Thumbs: []plot.Thumbnailer{lines, scatter}}}, nil
+	return points
 }
 
-// parts are the parts of a bar, from the left. Their lightness differs by at least a fifth of the way from black to white.
+// parts are the parts of a bar, from the left. Their lightness differs by at least a fifth of the
+// way from black to white.
 var parts = []struct {
 	name  string
 	color color.Color
@@ -224,7 +216,8 @@ func drawTimes(c draw.Canvas, title string, slots []*row) error {
 	return nil
 }
 
-// medianShares are the medians of the shares, made to add up to 1 again; all are 0 if no run has succeeded.
+// medianShares are the medians of the shares, made to add up to 1 again; all are 0 if no run has
+// succeeded.
 func medianShares(r *row) Shares {
 	median := func(share func(Shares) float64) float64 {
 		m, _ := r.median(func(result *Result) float64 { return share(result.Shares()) })
@@ -259,9 +252,9 @@ func labelBars(p *plot.Plot, slots []*row) error {
 		names = append(names, plot.Tick{Value: y, Label: name})
 		label := "failed"
 		if s, ok := r.median(seconds); ok {
-			label = significant(s) + " s"
+			label = table.Significant(s) + " s"
 			if s < 0.1 {
-				label = significant(1000*s) + " ms"
+				label = table.Significant(1000*s) + " ms"
 			}
 		}
 		x := 101.0
@@ -298,11 +291,11 @@ func trafficDrawing(s setup, some []row) chart.Drawing {
 }
 
 func drawTraffic(c draw.Canvas, title string, some []row, kernels []string) error {
-	faults, marks, err := dots("faults", some, kernels, func(r *Result) float64 { return float64(r.Misses()) }, 1, amount)
+	faults, marks, err := dots(some, kernels, column{"faults", func(r *Result) float64 { return float64(r.Misses()) }, amount}, 1)
 	if err != nil {
 		return err
 	}
-	bytes, _, err := dots("bytes moved", some, kernels, func(r *Result) float64 { return float64(r.BytesMoved) }, 100, amountOfBytes)
+	bytes, _, err := dots(some, kernels, column{"bytes moved", func(r *Result) float64 { return float64(r.BytesMoved) }, amountOfBytes}, 100)
 	if err != nil {
 		return err
 	}
@@ -315,11 +308,11 @@ func drawTraffic(c draw.Canvas, title string, some []row, kernels []string) erro
 	return nil
 }
 
-// dots plots a figure of each kernel, with a mark per number of nodes. Figures below least, which are zeros in practice,
-// have a place of their own at the left.
-func dots(label string, some []row, kernels []string, figure func(*Result) float64, least float64, write func(float64) string) (*plot.Plot, []chart.Mark, error) {
+// dots plots a figure of each kernel, with a mark per number of nodes. Figures below least, which
+// are zeros in practice, have a place of their own at the left.
+func dots(some []row, kernels []string, shown column, least float64) (*plot.Plot, []chart.Mark, error) {
 	p := chart.New()
-	p.X.Label.Text = label
+	p.X.Label.Text = shown.head
 	p.X.Scale = plot.LogScale{}
 	zero, high := least/10, 10*least
 	var marks []chart.Mark
@@ -330,7 +323,7 @@ func dots(label string, some []row, kernels []string, figure func(*Result) float
 		above := 0.2 * (float64(len(numbers)-1)/2 - float64(i))
 		var points plotter.XYs
 		for _, r := range where(some, func(r row) bool { return r.Nodes == n }) {
-			if x, ok := r.median(figure); ok {
+			if x, ok := r.median(shown.figure); ok {
 				points = append(points, plotter.XY{X: max(x, zero), Y: height(kernels, r.Kernel) + above})
 				high = max(high, x)
 			}
@@ -347,7 +340,7 @@ func dots(label string, some []row, kernels []string, figure func(*Result) float
 		marks = append(marks, chart.Mark{Name: count(n, "node"), Thumbs: []plot.Thumbnailer{scatter}})
 	}
 	p.X.Min, p.X.Max = zero/1.5, high*1.5
-	p.X.Tick.Marker = append(chart.Ticks{{Value: zero, Label: "0"}}, chart.Decades(least, high, write)...)
+	p.X.Tick.Marker = append(chart.Ticks{{Value: zero, Label: "0"}}, chart.Decades(least, high, shown.write)...)
 	var names chart.Ticks
 	for _, kernel := range kernels {
 		names = append(names, plot.Tick{Value: height(kernels, kernel), Label: kernel})

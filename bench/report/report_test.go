@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"dsmd/bench/chart"
+	"dsmd/bench/table"
 )
 
 // result is canned: what fft might measure with so many nodes.
@@ -41,7 +42,8 @@ var someSweep = Sweep{
 
 const hostile = `<script>alert("|")</script> & more`
 
-// outcomes are those of someSweep; all runs of lu on two nodes with sigsegv failed, and one of its two with uffd.
+// outcomes are those of someSweep; all runs of lu on two nodes with sigsegv failed, and one of its
+// two with uffd.
 func outcomes() []Outcome {
 	var all []Outcome
 	for _, c := range someSweep.Cases() {
@@ -179,7 +181,8 @@ func TestFolderResumes(t *testing.T) {
 	}
 }
 
-// TestFolderRefusesOthersFiles: a half-written or foreign file must not pass for a result, nor vanish silently.
+// TestFolderRefusesOthersFiles: a half-written or foreign file must not pass for a result, nor
+// vanish silently.
 func TestFolderRefusesOthersFiles(t *testing.T) {
 	f, err := Open(t.TempDir())
 	if err != nil {
@@ -245,7 +248,7 @@ func TestTables(t *testing.T) {
 	}
 	times := tables(all)[0]
 	line := func(kernel, nodes, trap string) []string {
-		for _, cells := range times.Cells {
+		for _, cells := range times.Rows {
 			if cells[0] == kernel && cells[2] == nodes && cells[4] == trap {
 				return cells
 			}
@@ -271,7 +274,7 @@ func TestTables(t *testing.T) {
 func TestWrongResultHasNoFigures(t *testing.T) {
 	c := someSweep.Cases()[0]
 	all := rows([]Outcome{{Case: c, Failure: "wrong", Result: result(c)}})
-	if got := tables(all)[0].Cells[0]; got[6] != "FAILED" || got[7] != none {
+	if got := tables(all)[0].Rows[0]; got[6] != "FAILED" || got[7] != table.None {
 		t.Errorf("a wrong result reads %q", got)
 	}
 }
@@ -282,7 +285,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Write(About{Command: "bench report <b>", Machine: "m"}, outcomes()); err != nil {
+	if err := f.Write(table.Origin{Command: "bench report <b>", Machine: "m"}, outcomes()); err != nil {
 		t.Fatal(err)
 	}
 	read := func(name string) []byte {
@@ -373,12 +376,12 @@ func TestPlotsOfLittle(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for got, want := range map[string]string{
-		significant(1234.5): "1234", significant(12.345): "12.3", significant(0.5): "0.50", significant(0.00123): "0.00123",
+		table.Significant(1234.5): "1234", table.Significant(12.345): "12.3", table.Significant(0.5): "0.50", table.Significant(0.00123): "0.00123",
 		writeSeconds(0.00002449): "0.000024", writeSeconds(1.5): "1.5000",
 		amount(1): "1", amount(1e4): "10 k", amount(1e9): "1 G", amountOfBytes(100): "100 B", amountOfBytes(1e6): "1 MB",
 		chart.Plain(1e-5): "0.00001", count(1, "node"): "1 node", count(2, "node"): "2 nodes",
 		fmt.Sprint(Case{Kernel: "fft", Nodes: 1, Trap: "uffd", Transport: "tcp", Size: "test"}): "fft on 1 node, uffd, tcp, size test",
-		chosen("auto", "uffd"): "auto (uffd)", inline("a|b\nc<d"): `a\|b c&lt;d`,
+		chosen("auto", "uffd"): "auto (uffd)", table.Inline("a|b\nc<d"): `a\|b c&lt;d`,
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

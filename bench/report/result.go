@@ -4,7 +4,8 @@ import (
 	"strings"
 )
 
-// Names of the daemon's counters that results are made of. What follows faultPrefix is the kind of fault.
+// Names of the daemon's counters that results are made of. What follows faultPrefix is the kind of
+// fault.
 const (
 	faultPrefix         = "faults_"
 	counterBytesSent    = "bytes_sent"
@@ -16,8 +17,8 @@ const (
 	counterBarrierWait  = "barrier_wait_ns"
 )
 
-// misses are the kinds of faults that other nodes have to do with. The others are served here: "map" (the page was here and
-// not mapped) and "duplicate" (the fault was reported before).
+// misses are the kinds of faults that other nodes have to do with. The others are served here:
+// "map" (the page was here and not mapped) and "duplicate" (the fault was reported before).
 var misses = []string{"read", "write", "upgrade"}
 
 // A Result is what one run of a program measured, as the JSON output has it. Times are in seconds.
@@ -25,7 +26,8 @@ type Result struct {
 	Kernel  string `json:"kernel"`
 	Nodes   int    `json:"nodes"`
 	Threads int    `json:"threads"` // per node
-	// Size is as it was asked for, N the number that it stands for. With an input, Size is the file's name.
+	// Size is as it was asked for, N the number that it stands for. With an input, Size is the
+	// file's name.
 	Size      string `json:"size"`
 	N         int    `json:"n"`
 	Trap      string `json:"trap"`
@@ -36,7 +38,8 @@ type Result struct {
 	Seconds           float64 `json:"seconds"`
 	SecondsSerial     float64 `json:"seconds_serial"`
 	SecondsGoroutines float64 `json:"seconds_goroutines"`
-	// Speedup is serial time by ours, Overhead ours by that of as many goroutines on ordinary memory.
+	// Speedup is serial time by ours, Overhead ours by that of as many goroutines on ordinary
+	// memory.
 	Speedup  float64 `json:"speedup"`
 	Overhead float64 `json:"overhead"`
 
@@ -62,18 +65,20 @@ type Traffic struct {
 	Faults     map[string]uint64 `json:"faults"`      // by kind
 	BytesMoved uint64            `json:"bytes_moved"` // sent to other nodes, headers included
 	Messages   uint64            `json:"messages"`    // sent to other nodes
-	// Locks counts acquisitions; Barriers counts arrivals of processes at barriers and reductions, which is one for a
-	// team of goroutines.
+	// Locks counts acquisitions; Barriers counts arrivals of processes at barriers and reductions,
+	// which is one for a team of goroutines.
 	Locks    uint64 `json:"lock_calls"`
 	Barriers uint64 `json:"barrier_calls"`
-	// Waiting for pages, locks and barriers. Threads that wait at the same time for different things count each; a team
-	// that waits at a barrier counts once, from the arrival of its last goroutine.
+	// Waiting for pages, locks and barriers. Threads that wait at the same time for different
+	// things count each; a team that waits at a barrier counts once, from the arrival of its last
+	// goroutine.
 	SecondsFaults   float64 `json:"seconds_faults"`
 	SecondsLocks    float64 `json:"seconds_locks"`
 	SecondsBarriers float64 `json:"seconds_barriers"`
 }
 
-// NewNode makes a node's part of a result from the growth of its daemon's counters during the given seconds.
+// NewNode makes a node's part of a result from the growth of its daemon's counters during the given
+// seconds.
 func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 	inSeconds := func(counter string) float64 { return float64(counters[counter]) / 1e9 }
 	n := Node{Rank: rank, Seconds: seconds, Counters: counters, Traffic: Traffic{
@@ -94,7 +99,8 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 	return n
 }
 
-// SumUp makes from PerNode, SecondsSerial and SecondsGoroutines what follows from them. The slowest node's time counts.
+// SumUp makes from PerNode, SecondsSerial and SecondsGoroutines what follows from them. The slowest
+// node's time counts.
 func (r *Result) SumUp() {
 	r.Seconds, r.Traffic = 0, Traffic{Faults: map[string]uint64{}}
 	for _, n := range r.PerNode {
@@ -129,12 +135,13 @@ func (t *Traffic) Misses() uint64 {
 
 // Shares says where the time of a run went, on the average of its threads. The parts add up to 1.
 type Shares struct {
-	// Computing is the rest: the program's own work, and whatever else it waited for, such as a processor.
+	// Computing is the rest: the program's own work, and whatever else it waited for, such as a
+	// processor.
 	Computing, Faults, Locks, Barriers float64
 }
 
-// Shares returns where the time went. Barriers of teams are waited for by all threads of a node at once, but faults and
-// locks by each for itself, so these are divided by the threads.
+// Shares returns where the time went. Barriers of teams are waited for by all threads of a node at
+// once, but faults and locks by each for itself, so these are divided by the threads.
 func (r *Result) Shares() Shares {
 	whole := 0.0
 	for _, n := range r.PerNode {
@@ -149,7 +156,8 @@ func (r *Result) Shares() Shares {
 		Locks:    r.SecondsLocks / threads / whole,
 		Barriers: r.SecondsBarriers / whole,
 	}
-	// One thread can have two waits counted at the same time, if the second begins before the daemon notices the first's end.
+	// One thread can have two waits counted at the same time, if the second begins before the
+	// daemon notices the first's end.
 	lost := s.Faults + s.Locks + s.Barriers
 	if lost > 1 {
 		s.Faults, s.Locks, s.Barriers, lost = s.Faults/lost, s.Locks/lost, s.Barriers/lost, 1

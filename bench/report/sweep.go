@@ -2,7 +2,8 @@ package report
 
 import "fmt"
 
-// A Sweep is the set of runs that a report is about: each kernel with each number of nodes, each trap and each transport.
+// A Sweep is the set of runs that a report is about: each kernel with each number of nodes, each
+// trap and each transport.
 type Sweep struct {
 	Kernels    []string
 	Nodes      []int
@@ -24,8 +25,9 @@ type Case struct {
 	Attempt   int    `json:"attempt"` // from 1 to Sweep.Repeat
 }
 
-// Cases lists the runs in the order in which they should be done. The whole sweep is repeated, and not each run, so that a while
-// in which the machine is busy does not fall on all runs of one combination.
+// Cases lists the runs in the order in which they should be done. The whole sweep is repeated, and
+// not each run, so that a while in which the machine is busy does not fall on all runs of one
+// combination.
 func (s Sweep) Cases() []Case {
 	var cases []Case
 	for attempt := range s.Repeat {

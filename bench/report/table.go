@@ -2,22 +2,16 @@ package report
 
 import (
 	"fmt"
-	"strings"
+	"slices"
+
+	"dsmd/bench/table"
 )
 
-// A table is made of text, for Markdown and HTML. The first columns, which say what was run, are left-aligned, and the
-// others right-aligned.
-type table struct {
-	Title   string
-	Note    string
-	Heads   []string
-	Cells   [][]string
-	Failed  []bool // by row
-	Leading int    // number of left-aligned columns
+// A shownTable is a table whose first columns say what was run.
+type shownTable struct {
+	table.Table
+	Failed []bool // by row
 }
-
-// none is shown for a figure that there is not.
-const none = "–"
 
 var leadingHeads = []string{"kernel", "size", "nodes", "threads", "trap", "transport"}
 
@@ -57,8 +51,8 @@ var timeColumns = []column{
 	{"seconds", seconds, writeSeconds},
 	{"serial s", func(r *Result) float64 { return r.SecondsSerial }, writeSeconds},
 	{"goroutines s", func(r *Result) float64 { return r.SecondsGoroutines }, writeSeconds},
-	{"speed-up", func(r *Result) float64 { return r.Speedup }, significant},
-	{"overhead", func(r *Result) float64 { return r.Overhead }, significant},
+	{"speed-up", func(r *Result) float64 { return r.Speedup }, table.Significant},
+	{"overhead", func(r *Result) float64 { return r.Overhead }, table.Significant},
 }
 
 var trafficColumns = []column{
@@ -83,24 +77,11 @@ func writeSeconds(x float64) string {
 	return fmt.Sprintf("%.4f", x)
 }
 
-// significant writes three digits, without an exponent.
-func significant(x float64) string {
-	switch {
-	case x >= 100:
-		return fmt.Sprintf("%.0f", x)
-	case x >= 10:
-		return fmt.Sprintf("%.1f", x)
-	case x >= 0.1:
-		return fmt.Sprintf("%.2f", x)
-	}
-	return fmt.Sprintf("%.5f", x)
-}
-
 // cell is the median, with the least and the greatest if they read differently.
 func (c column) cell(r row) string {
 	s, ok := r.spread(c.figure)
 	if !ok {
-		return none
+		return table.None
 	}
 	median, least, greatest := c.write(s.median), c.write(s.least), c.write(s.greatest)
 	if least == greatest {
@@ -121,8 +102,8 @@ func (r row) verdict() string {
 	}
 }
 
-func tables(all []row) []table {
-	return []table{
+func tables(all []row) []shownTable {
+	return []shownTable{
 		newTable("Times", "Seconds from the barrier before the computing to the barrier after it. Speed-up is over the sequential version; "+
 			"overhead is the time divided by that of as many goroutines on ordinary memory.", all, timeColumns),
 		newTable("Faults, messages and lost time", "Of all nodes together, in the timed part. The last columns say which part of the time the average thread waited for "+
@@ -130,8 +111,8 @@ func tables(all []row) []table {
 	}
 }
 
-func newTable(title, note string, all []row, columns []column) table {
-	t := table{Title: title, Note: note, Leading: len(leadingHeads) + 1, Heads: append(append([]string(nil), leadingHeads...), "verified")}
+func newTable(title, note string, all []row, columns []column) shownTable {
+	t := shownTable{Table: table.Table{Title: title, Note: note, Leading: len(leadingHeads) + 1, Heads: append(slices.Clone(leadingHeads), "verified")}}
 	for _, c := range columns {
 		t.Heads = append(t.Heads, c.head)
 	}
@@ -140,32 +121,7 @@ func newTable(title, note string, all []row, columns []column) table {
 		for _, c := range columns {
 			cells = append(cells, c.cell(r))
 		}
-		t.Cells, t.Failed = append(t.Cells, cells), append(t.Failed, len(r.good()) < len(r.outcomes))
+		t.Rows, t.Failed = append(t.Rows, cells), append(t.Failed, len(r.good()) < len(r.outcomes))
 	}
 	return t
 }
-
-// markdown writes the table as Markdown has it on GitHub.
-func (t table) markdown(text *strings.Builder) {
-	fmt.Fprintf(text, "## %s\n\n%s\n\n", t.Title, t.Note)
-	rule := make([]string, len(t.Heads))
-	for i := range rule {
-		rule[i] = "---:"
-		if i < t.Leading {
-			rule[i] = "---"
-		}
-	}
-	for _, cells := range append([][]string{t.Heads, rule}, t.Cells...) {
-		text.WriteByte('|')
-		for _, cell := range cells {
-			fmt.Fprintf(text, " %s |", inline(cell))
-		}
-		text.WriteByte('\n')
-	}
-	text.WriteByte('\n')
-}
-
-var inlineEscapes = strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ")
-
-// inline escapes what would end a cell, or begin HTML.
-func inline(s string) string { return inlineEscapes.Replace(s) }

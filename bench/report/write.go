@@ -12,23 +12,16 @@ import (
 	"time"
 
 	"dsmd/bench/chart"
+	"dsmd/bench/table"
 )
-
-// About says how the figures of a report came about.
-type About struct {
-	Command string // the command line
-	Commit  string // of the source, if it is known
-	Machine string // processors and kernel
-	Go      string // the version
-}
 
 // page is what the template of the page is given.
 type page struct {
-	About
+	table.Origin
 	Measured string
 	Summary  string
 	Plots    []shownPlot
-	Tables   []table
+	Tables   []shownTable
 	Failures []failure
 }
 
@@ -48,8 +41,9 @@ var pageText string
 
 var pageTemplate = template.Must(template.New(pageName).Parse(pageText))
 
-// Write makes the report from the outcomes of all cases of a sweep, of which there must be at least one.
-func (f *Folder) Write(about About, outcomes []Outcome) error {
+// Write makes the report from the outcomes of all cases of a sweep, of which there must be at least
+// one.
+func (f *Folder) Write(origin table.Origin, outcomes []Outcome) error {
 	text, err := json.MarshalIndent(outcomes, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the results: %w", err)
@@ -57,7 +51,7 @@ func (f *Folder) Write(about About, outcomes []Outcome) error {
 	if err := replace(filepath.Join(f.path, allName), append(text, '\n')); err != nil {
 		return err
 	}
-	p := newPage(about, outcomes)
+	p := newPage(origin, outcomes)
 	if err := replace(filepath.Join(f.path, tableName), []byte(p.markdown())); err != nil {
 		return err
 	}
@@ -93,8 +87,8 @@ func (f *Folder) draw(d chart.Drawing) error {
 	return nil
 }
 
-func newPage(about About, outcomes []Outcome) page {
-	p := page{About: about, Tables: tables(rows(outcomes))}
+func newPage(origin table.Origin, outcomes []Outcome) page {
+	p := page{Origin: origin, Tables: tables(rows(outcomes))}
 	first, last := outcomes[0].Began, outcomes[0].Began
 	low, high, failed := outcomes[0].Load, outcomes[0].Load, 0
 	for _, o := range outcomes {
@@ -115,7 +109,8 @@ func newPage(about About, outcomes []Outcome) page {
 	return p
 }
 
-// fail adds a failed case. What fails for one reason, such as a trap that this machine does not have, often fails in many cases.
+// fail adds a failed case. What fails for one reason, such as a trap that this machine does not
+// have, often fails in many cases.
 func (p *page) fail(o Outcome) {
 	i := slices.IndexFunc(p.Failures, func(f failure) bool { return f.Reason == o.Failure })
 	if i < 0 {
@@ -129,17 +124,14 @@ func (p *page) fail(o Outcome) {
 func (p page) markdown() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "# Benchmark report\n\n%s All nodes are processes of one machine. Medians; the least and the greatest in brackets.\n\n", p.Summary)
-	for _, line := range [][2]string{{"Command", p.Command}, {"Commit", p.Commit}, {"Machine", p.Machine}, {"Go", p.Go}, {"Measured", p.Measured}} {
-		fmt.Fprintf(&text, "- %s: %s\n", line[0], inline(line[1]))
-	}
-	text.WriteByte('\n')
+	text.WriteString(p.Origin.Markdown([2]string{"Measured", p.Measured}) + "\n")
 	for _, t := range p.Tables {
-		t.markdown(&text)
+		text.WriteString(t.Markdown())
 	}
 	if len(p.Failures) > 0 {
 		text.WriteString("## Failed runs\n\n")
 		for _, f := range p.Failures {
-			fmt.Fprintf(&text, "%s:\n\n", inline(f.Reason))
+			fmt.Fprintf(&text, "%s:\n\n", table.Inline(f.Reason))
 			for _, c := range f.Cases {
 				fmt.Fprintf(&text, "- %s\n", c)
 			}

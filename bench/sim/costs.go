@@ -7,14 +7,16 @@ import (
 	"dsmd/protocol"
 )
 
-// frameBytes is what a frame of the TCP transport adds to a message, headerBytes a message without a payload, and pageBytes a page.
+// frameBytes is what a frame of the TCP transport adds to a message, headerBytes a message without
+// a payload, and pageBytes a page.
 const (
 	frameBytes  = 16
 	headerBytes = 40
 	pageBytes   = 4096
 )
 
-// Costs are what messages and local operations take. DefaultCosts says where the defaults come from.
+// Costs are what messages and local operations take. DefaultCosts says where the defaults come
+// from.
 type Costs struct {
 	// Latency is how long a message travels, beside what its bytes take on the links.
 	Latency time.Duration `json:"latency_ns"`
@@ -23,10 +25,12 @@ type Costs struct {
 	// Send and Receive are the reactor's time for a message.
 	Send    time.Duration `json:"send_ns"`
 	Receive time.Duration `json:"receive_ns"`
-	// Trap is the way of a fault to the reactor and of the woken thread back, and Call that of a call of a program: both are charged to the reactor.
+	// Trap is the way of a fault to the reactor and of the woken thread back, and Call that of a
+	// call of a program: both are charged to the reactor.
 	Trap time.Duration `json:"trap_ns"`
 	Call time.Duration `json:"call_ns"`
-	// What the page table takes for an operation on one page, and for reading one that is to be sent.
+	// What the page table takes for an operation on one page, and for reading one that is to be
+	// sent.
 	Install      time.Duration `json:"install_ns"`
 	MakeWritable time.Duration `json:"make_writable_ns"`
 	Downgrade    time.Duration `json:"downgrade_ns"`
@@ -34,11 +38,14 @@ type Costs struct {
 	ReadPage     time.Duration `json:"read_page_ns"`
 }
 
-// DefaultCosts are measured on the machines this project is built on (docs/benchmarks.md, docs/decisions/0002, and the design's figures for single system
-// calls): a round trip of 16 bytes through transport/tcp takes 7.2 µs with both ends polling, which is two ways of 1.5 µs to send, 0.6 µs to travel and
-// 1.5 µs to receive. (The sum is measured; how it divides is an assumption.) One TCP stream moves 2.0 to 2.7 GB/s. A read miss that is served locally takes 6.1 µs, of
-// which filling and mapping the page takes 2.4 (1.7 GB/s), so the trap takes 3.7; making a page writable locally takes 5.9 with the trap.
-// Write-protecting takes 0.6 µs, punching a hole 3.1, reading a page from its file 0.4, a round trip over a Unix socket 2.8.
+// DefaultCosts are measured on the machines this project is built on (docs/benchmarks.md,
+// docs/decisions/0002, and the design's figures for single system calls): a round trip of 16 bytes
+// through transport/tcp takes 7.2 µs with both ends polling, which is two ways of 1.5 µs to send,
+// 0.6 µs to travel and 1.5 µs to receive. (The sum is measured; how it divides is an assumption.)
+// One TCP stream moves 2.0 to 2.7 GB/s. A read miss that is served locally takes 6.1 µs, of which
+// filling and mapping the page takes 2.4 (1.7 GB/s), so the trap takes 3.7; making a page writable
+// locally takes 5.9 with the trap. Write-protecting takes 0.6 µs, punching a hole 3.1, reading a
+// page from its file 0.4, a round trip over a Unix socket 2.8.
 func DefaultCosts() Costs {
 	return Costs{
 		Latency: 600, Bandwidth: 2.35e9, Send: 1500, Receive: 1500, Trap: 3700, Call: 2800,

@@ -12,15 +12,19 @@ import (
 type counts struct {
 	Accesses, Faults, Locks, Barriers int
 
-	messages  [protocol.ForgetAck + 1]int // sent to other nodes, by kind; those about locks apart
+	// messages are sent to other nodes, by kind; those about locks apart
+	messages  [protocol.KindFreeAck + 1]int
 	onLocks   int
 	bytes     int // of the messages about pages
 	lockBytes int // of those about locks
 	syncBytes int // and about barriers
 
-	invalidated int   // copies that went because of an Invalidate, but for those at their homes, to which none is sent
+	// copies that went because of an Invalidate, but for those at their homes, to which none is
+	// sent
+	invalidated int
 	supplied    []int // pages that each node has sent
-	// atHome is how many messages each node has received as the home of a page, and busy how long its reactor was at work.
+	// atHome is how many messages each node has received as the home of a page, and busy how long
+	// its reactor was at work.
 	atHome []int
 	busy   []time.Duration
 
@@ -40,11 +44,11 @@ func newCounts(nodes int, now time.Duration) *counts {
 
 // sent notes a message of n bytes that leaves a node.
 func (c *counts) sent(from protocol.NodeID, m *protocol.Message, n int) {
-	if m.Flags&protocol.FlagData != 0 {
+	if m.Contents() == protocol.PageContents {
 		c.supplied[from]++
 	}
 	switch {
-	case m.Kind >= protocol.BarrierArrive:
+	case m.Kind >= protocol.KindBarrierArrive:
 		c.messages[m.Kind]++
 		c.syncBytes += n
 	case m.Object.IsLock():
@@ -58,7 +62,7 @@ func (c *counts) sent(from protocol.NodeID, m *protocol.Message, n int) {
 
 // received notes whose directory a message is for.
 func (c *counts) received(m *protocol.Message) {
-	if !m.Object.IsLock() && (m.Kind == protocol.Request || m.Kind == protocol.Done) {
+	if !m.Object.IsLock() && (m.Kind == protocol.KindRequest || m.Kind == protocol.KindDone) {
 		c.atHome[m.To]++
 	}
 }
@@ -66,7 +70,7 @@ func (c *counts) received(m *protocol.Message) {
 // onPages is how many messages were about pages.
 func (c *counts) onPages() int {
 	n := 0
-	for k := protocol.Request; k <= protocol.Done; k++ {
+	for k := protocol.KindRequest; k <= protocol.KindDone; k++ {
 		n += c.messages[k]
 	}
 	return n
@@ -75,7 +79,7 @@ func (c *counts) onPages() int {
 // onBarriers is how many messages were about barriers.
 func (c *counts) onBarriers() int {
 	n := 0
-	for k := protocol.BarrierArrive; k <= protocol.BarrierSpreadAck; k++ {
+	for k := protocol.KindBarrierArrive; k <= protocol.KindBarrierBroadcastAck; k++ {
 		n += c.messages[k]
 	}
 	return n

@@ -6,20 +6,23 @@ import (
 	"dsmd/protocol/model"
 )
 
-// FaultPoint is what faults cost in one pattern on one number of nodes. Messages and bytes are those that leave a node, about pages only; bytes include headers.
+// FaultPoint is what faults cost in one pattern on one number of nodes. Messages and bytes are
+// those that leave a node, about pages only; bytes include headers.
 type FaultPoint struct {
 	Pattern  Pattern `json:"pattern"`
 	Nodes    int     `json:"nodes"`
 	Accesses int     `json:"accesses"`
-	// Faults are as reported to engines: an access whose page is lost before it gets through faults again.
+	// Faults are as reported to engines: an access whose page is lost before it gets through faults
+	// again.
 	Faults           int     `json:"faults"`
 	MessagesPerFault float64 `json:"messages_per_fault"`
 	BytesPerFault    float64 `json:"bytes_per_fault"`
 	// P50 and P99 are how long accesses that faulted took until they got through, in µs.
 	P50 float64 `json:"p50_us"`
 	P99 float64 `json:"p99_us"`
-	// HomeLoad is the number of messages that the busiest home received as such over the mean of all nodes, and DaemonLoad the working time of the busiest reactor over
-	// the mean. 1 is an even load; 0: there was none.
+	// HomeLoad is the number of messages that the busiest home received as such over the mean of
+	// all nodes, and DaemonLoad the working time of the busiest reactor over the mean. 1 is an even
+	// load; 0: there was none.
 	HomeLoad   float64 `json:"home_load"`
 	DaemonLoad float64 `json:"daemon_load"`
 	// DaemonBusy is how much of the time the busiest reactor was at work, from 0 to 1.

@@ -9,15 +9,17 @@ import (
 	"dsmd/protocol/model"
 )
 
-// HotPoint is what happens to one page when many nodes read it at once and one of them then writes it. The page has been written by its owner,
-// which is not its home.
+// HotPoint is what happens to one page when many nodes read it at once and one of them then writes
+// it. The page has been written by its owner, which is not its home.
 type HotPoint struct {
-	Nodes   int `json:"nodes"`
-	Readers int `json:"readers"` // those that the page came to: the owner, who had it, is not among them
+	Nodes int `json:"nodes"`
+	// those that the page came to: the owner, who had it, is not among them
+	Readers int `json:"readers"`
 	// Way is where the readers are.
 	Way Way `json:"way"`
 
-	// ReadAll is from the first reader's fault to when the last one has read, and ReadP50 how long half of them waited at most, in µs.
+	// ReadAll is from the first reader's fault to when the last one has read, and ReadP50 how long
+	// half of them waited at most, in µs.
 	ReadAll float64 `json:"read_all_us"`
 	ReadP50 float64 `json:"read_p50_us"`
 	// ReadMessages and ReadBytes are all that travelled.
@@ -51,7 +53,8 @@ const (
 	// hotHome, hotOwner are roles of nodes; hotPage's home is the first.
 	hotHome, hotOwner = 0, 1
 	hotPage           = 0
-	// hotRead and hotWrite are when the reading and the writing begin. Each is over long before the next.
+	// hotRead and hotWrite are when the reading and the writing begin. Each is over long before the
+	// next.
 	hotRead, hotWrite = time.Second, 2 * time.Second
 	// mostHotReaders is the largest number of readers, as far as the cluster has them.
 	mostHotReaders = 1000
@@ -72,7 +75,8 @@ func (r *Result) hotSteps() []step {
 	return steps
 }
 
-// hotReaders are the powers of two up to what a cluster has beside home and owner, and the most. In a cluster of two the home reads.
+// hotReaders are the powers of two up to what a cluster has beside home and owner, and the most. In
+// a cluster of two the home reads.
 func hotReaders(nodes int) []int {
 	most := max(1, min(mostHotReaders, nodes-2))
 	var all []int
@@ -108,7 +112,7 @@ func (r *Result) hot(nodes, readers int, way Way) error {
 		return fmt.Errorf("sim: %d readers were not through within %v", readers, hotWrite-hotRead)
 	}
 	read, write := phases[1], phases[2]
-	invalidations := write.messages[protocol.Invalidate]
+	invalidations := write.messages[protocol.KindInvalidate]
 	r.Hot = append(r.Hot, HotPoint{
 		Nodes: nodes, Readers: readers, Way: way,
 		ReadAll: inMicros(read.ended - hotRead), ReadP50: read.latency(model.RetireAccess, 50),

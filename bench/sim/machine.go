@@ -13,19 +13,23 @@ type machine struct {
 	// work is what waits for the reactor, in order of arrival. busy: it is at work.
 	work []model.Action
 	busy bool
-	// clock is how far the reactor has come in time. While it is at work it is ahead of the simulation's.
+	// clock is how far the reactor has come in time. While it is at work it is ahead of the
+	// simulation's.
 	clock time.Duration
-	// ordered are pages with operations that the engine has ordered and the reactor has not carried out yet.
+	// ordered are pages with operations that the engine has ordered and the reactor has not carried
+	// out yet.
 	ordered []protocol.ObjectID
 	// egress and ingress are when the link will have sent, and received, all that it knows of.
 	egress, ingress time.Duration
-	// waits is since when the thread waits for a page, a lock or a barrier; notWaiting: it does not.
+	// waits is since when the thread waits for a page, a lock or a barrier; notWaiting: it does
+	// not.
 	waits time.Duration
 }
 
 const notWaiting time.Duration = -1
 
-// runThread lets a thread take its next step. An access that the page table allows retires at once; everything else goes to the reactor.
+// runThread lets a thread take its next step. An access that the page table allows retires at once;
+// everything else goes to the reactor.
 func (s *simulation) runThread(m *machine) error {
 	s.actions = m.node.Thread(0, s.actions[:0])
 	if len(s.actions) == 0 {
@@ -33,19 +37,20 @@ func (s *simulation) runThread(m *machine) error {
 	}
 	a := s.actions[0]
 	if a.Kind == model.ActAccess {
-		return s.do(m, a, s.now)
+		return s.do(m, a, s.agenda.Now())
 	}
 	if m.waits == notWaiting {
-		m.waits = s.now
+		m.waits = s.agenda.Now()
 	}
 	if a.Kind == model.ActFault {
 		s.count().Faults++
 	}
-	s.schedule(event{at: s.now, kind: offer, node: m.node.Self(), action: a})
+	s.agenda.Enter(s.agenda.Now(), event{kind: offer, node: m.node.Self(), action: a})
 	return nil
 }
 
-// serve lets the reactor deal with the first thing that waits for it and with the operations that follow from it, as the daemon's does: in one go.
+// serve lets the reactor deal with the first thing that waits for it and with the operations that
+// follow from it, as the daemon's does: in one go.
 func (s *simulation) serve(m *machine) error {
 	a := m.work[0]
 	m.work = m.work[1:]
@@ -53,7 +58,7 @@ func (s *simulation) serve(m *machine) error {
 		s.inFlight--
 		s.count().received(&a.Flight.Message)
 	}
-	m.busy, m.clock, m.ordered = true, s.now+s.taking(a.Kind), m.ordered[:0]
+	m.busy, m.clock, m.ordered = true, s.agenda.Now()+s.taking(a.Kind), m.ordered[:0]
 	if err := s.do(m, a, m.clock); err != nil {
 		return err
 	}
@@ -64,8 +69,8 @@ func (s *simulation) serve(m *machine) error {
 			return err
 		}
 	}
-	s.count().busy[m.node.Self()] += m.clock - s.now
-	s.schedule(event{at: m.clock, kind: goOn, node: m.node.Self()})
+	s.count().busy[m.node.Self()] += m.clock - s.agenda.Now()
+	s.agenda.Enter(m.clock, event{kind: goOn, node: m.node.Self()})
 	return nil
 }
 
@@ -87,14 +92,8 @@ func (s *simulation) taking(kind model.ActionKind) time.Duration {
 func (s *simulation) do(m *machine, a model.Action, at time.Duration) error {
 	m.node.Do(a, micros(at), &s.outcome)
 	out := &s.outcome
-	if out.Violation != nil {
-		return out.Violation
-	}
-	for i := range out.Retired {
-		if v := s.ledger.Apply(&out.Retired[i]); v != nil {
-			return v
-		}
-		s.retired(m, &out.Retired[i], at)
+	if v := s.ledger.Follow(out, func(r *model.Retirement) { s.retired(m, r, at) }); v != nil {
+		return v
 	}
 	for i := range out.Effects {
 		if f := &out.Effects[i]; f.Kind == protocol.EffectRevoke && !f.Save && s.rules.Home(f.Object) != m.node.Self() {
@@ -107,7 +106,7 @@ func (s *simulation) do(m *machine, a model.Action, at time.Duration) error {
 	m.ordered = append(m.ordered, out.Ordered...)
 	for _, h := range out.Holds {
 		over := model.Action{Kind: model.ActHoldOver, Node: m.node.Self(), Object: h.Object}
-		s.schedule(event{at: m.clock + time.Duration(h.After)*time.Microsecond, kind: offer, node: m.node.Self(), action: over})
+		s.agenda.Enter(m.clock+time.Duration(h.After)*time.Microsecond, event{kind: offer, node: m.node.Self(), action: over})
 	}
 	next := at
 	if a.Kind == model.ActAccess {
@@ -117,7 +116,7 @@ func (s *simulation) do(m *machine, a model.Action, at time.Duration) error {
 		next = max(next, s.phases[0]) + s.computing()
 	}
 	for range out.Runnable { // it is the one thread
-		s.schedule(event{at: next, kind: runThread, node: m.node.Self()})
+		s.agenda.Enter(next, event{kind: runThread, node: m.node.Self()})
 	}
 	return nil
 }
@@ -127,7 +126,7 @@ func (s *simulation) send(m *machine, f model.Flight) {
 	costs := &s.options.Costs
 	m.clock += costs.Send
 	n := s.wireBytes(&f.Message)
-	if f.Message.Flags&protocol.FlagData != 0 {
+	if f.Message.Contents() == protocol.PageContents {
 		m.clock += costs.ReadPage
 	}
 	s.count().sent(m.node.Self(), &f.Message, n)
@@ -135,13 +134,13 @@ func (s *simulation) send(m *machine, f model.Flight) {
 	begin := max(m.egress, m.clock)
 	m.egress = begin + costs.onLink(n)
 	deliver := model.Action{Kind: model.ActDeliver, Node: f.Message.To, Flight: &f}
-	s.schedule(event{at: begin + costs.Latency, kind: land, node: f.Message.To, action: deliver, bytes: n})
+	s.agenda.Enter(begin+costs.Latency, event{kind: land, node: f.Message.To, action: deliver, bytes: n})
 }
 
 // wireBytes is how long a message is on the wire, with the page that goes with it.
 func (s *simulation) wireBytes(m *protocol.Message) int {
 	n := frameBytes + len(protocol.AppendMessage(nil, m))
-	if m.Flags&protocol.FlagData != 0 {
+	if m.Contents() == protocol.PageContents {
 		n += pageBytes
 	}
 	return n + protocol.Contributed(m)/modelContribution*(s.what.contribution-modelContribution)
@@ -174,7 +173,7 @@ func (s *simulation) retired(m *machine, r *model.Retirement, at time.Duration) 
 	c.ended = max(c.ended, at)
 }
 
-// passedGate says whether the thread has come through gateBarrier just now.
+// passedGate reports whether the thread has come through gateBarrier just now.
 func (s *simulation) passedGate(out *model.Outcome) bool {
 	for i := range out.Retired {
 		if r := &out.Retired[i]; r.Kind == model.RetirePass && r.Op.Number == gateBarrier {

@@ -22,19 +22,23 @@ const (
 // Roles are all of them.
 func Roles() []Role { return []Role{HomeRole, HolderRole, BothRoles} }
 
-// Memory is what the knowledge of pages takes in an engine, measured on Go's heap after a garbage collection.
+// Memory is what the knowledge of pages takes in an engine, measured on Go's heap after a garbage
+// collection.
 type Memory struct {
 	Role         Role    `json:"role"`
 	RegionPages  uint64  `json:"region_pages"`
 	Pages        int     `json:"pages"` // that the engine knows, spread over the region
 	HeapBytes    uint64  `json:"heap_bytes"`
 	BytesPerPage float64 `json:"bytes_per_page"`
-	// PeakBytes is the heap's largest size so far, with what was garbage meanwhile and has not been given back.
+	// PeakBytes is the heap's largest size so far, with what was garbage meanwhile and has not been
+	// given back.
 	PeakBytes uint64 `json:"peak_bytes"`
 }
 
-// MeasureMemory lets an engine learn of pages, as it does when they are touched for the first time: each by the events that really bring it about. The engine is one of two nodes.
-// It needs about 110 bytes of memory for each page, and allocates nothing that outlives it. Nothing else should allocate meanwhile.
+// MeasureMemory lets an engine learn of pages, as it does when they are touched for the first time:
+// each by the events that really bring it about. The engine is one of two nodes. It needs about 110
+// bytes of memory for each page, and allocates nothing that outlives it. Nothing else should
+// allocate meanwhile.
 //
 // Preconditions: 0 < pages <= regionPages.
 func MeasureMemory(role Role, pages int, regionPages uint64) (Memory, error) {
@@ -42,7 +46,8 @@ func MeasureMemory(role Role, pages int, regionPages uint64) (Memory, error) {
 		return Memory{}, fmt.Errorf("sim: %d pages of a region of %d", pages, regionPages)
 	}
 	before := heapStats()
-	config := protocol.Config{Nodes: 2, Pages: regionPages, HomeStripe: regionPages, Hold: 20, MaxHold: 20_000} // node 0 is home of everything
+	// node 0 is home of everything
+	config := protocol.Config{Nodes: 2, Pages: regionPages, HomeStripe: regionPages, Hold: 20, MaxHold: 20_000}
 	if role == HolderRole {
 		config.Self = 1
 	}
@@ -82,13 +87,13 @@ func (l *learner) touch(page protocol.ObjectID) error {
 	switch l.role {
 	case HomeRole:
 		return l.expect(protocol.EffectSend, protocol.Event{Kind: protocol.EventMessage, Object: page,
-			Message: &protocol.Message{Kind: protocol.Request, From: 1, Requester: 1, Object: page, Access: protocol.Write}})
+			Message: new(protocol.Request{Access: protocol.Write}.To(0, page).SentBy(1))})
 	case HolderRole:
 		if err := l.expect(protocol.EffectSend, protocol.Event{Kind: protocol.EventFault, Access: protocol.Write, Thread: 1, Client: 1, Object: page}); err != nil {
 			return err
 		}
 		if err := l.expect(protocol.EffectInstall, protocol.Event{Kind: protocol.EventMessage, Object: page,
-			Message: &protocol.Message{Kind: protocol.Grant, From: 0, To: 1, Requester: 1, Object: page, Access: protocol.Write, Flags: protocol.FlagZero}}); err != nil {
+			Message: new(protocol.Grant{Access: protocol.Write, Contents: protocol.ZeroContents}.To(1, page).SentBy(0))}); err != nil {
 			return err
 		}
 	default:

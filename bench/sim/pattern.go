@@ -14,7 +14,8 @@ const (
 	Private Pattern = "private"
 	// ReadShared: all nodes read the same table, which one of them has written.
 	ReadShared Pattern = "read-shared"
-	// ProducerConsumer: each node writes its pages, its neighbour reads them, again and again with a barrier between.
+	// ProducerConsumer: each node writes its pages, its neighbour reads them, again and again with
+	// a barrier between.
 	ProducerConsumer Pattern = "producer-consumer"
 	// Migratory: pages are read and then written by one node after another, under a lock.
 	Migratory Pattern = "migratory"
@@ -34,15 +35,18 @@ const (
 	blockPages = 16
 	// tablePages is the size of the table that all nodes read.
 	tablePages = 32
-	// producerRounds is how often producers and consumers take turns, and producerPages how many pages each node produces.
+	// producerRounds is how often producers and consumers take turns, and producerPages how many
+	// pages each node produces.
 	producerRounds, producerPages = 4, 8
 	// migrations is how many locked sections each node goes through.
 	migrations = 16
-	// falseSharers is how many nodes write to one page, and falseWrites how often each of them does.
+	// falseSharers is how many nodes write to one page, and falseWrites how often each of them
+	// does.
 	falseSharers, falseWrites = 4, 16
 	// randomAccesses is how many accesses each node makes, of which one in writeEvery is a write.
 	randomAccesses, writeEvery = 32, 4
-	// turnBarrier is the number of the barrier between turns. It is another than gateBarrier, at which counting begins.
+	// turnBarrier is the number of the barrier between turns. It is another than gateBarrier, at
+	// which counting begins.
 	turnBarrier = gateBarrier + 1
 )
 
@@ -50,7 +54,8 @@ const (
 type author struct {
 	random   *rand.Rand
 	programs []model.Program
-	// blocks are the places of the nodes' own pages. They have nothing to do with where the homes are, as when programs allocate as they please.
+	// blocks are the places of the nodes' own pages. They have nothing to do with where the homes
+	// are, as when programs allocate as they please.
 	blocks []int
 }
 
@@ -126,14 +131,16 @@ func (a *author) producerConsumer() {
 			}
 		}
 		if round == 0 {
-			a.all(gateBarrier) // the first round was not like the others: nobody had touched the pages
+			// the first round was not like the others: nobody had touched the pages
+			a.all(gateBarrier)
 		} else {
 			a.all(turnBarrier)
 		}
 	}
 }
 
-// migratory has as many locks as nodes, each with a page. A node takes them in an order of its own, so there is little contention.
+// migratory has as many locks as nodes, each with a page. A node takes them in an order of its own,
+// so there is little contention.
 func (a *author) migratory() {
 	n := len(a.programs)
 	pages := a.random.Perm(n * blockPages)[:n]

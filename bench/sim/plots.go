@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
 	"dsmd/bench/chart"
 )
 
@@ -16,11 +12,10 @@ func (r *Result) Drawings() []chart.Drawing {
 	var all []chart.Drawing
 	add := func(name, title, about string, panels ...chart.Panel) {
 		if slices.ContainsFunc(panels[0].Curves, func(c chart.Curve) bool { return len(c.Points) > 0 }) {
-			all = append(all, chart.Drawing{Name: name, Title: title, About: about, Width: 80 + 330*vg.Length(len(panels)), Height: 340,
-				Draw: func(c draw.Canvas) error { return chart.DrawPanels(c, title, panels) }})
+			all = append(all, chart.Side(name, title, about, panels))
 		}
 	}
-	faults := func(i int) []chart.Curve { return curves(r.faultRows(faultFigures[i].figure)) }
+	faults := func(i int) []chart.Curve { return r.faultCurves(faultFigures[i].of) }
 	panel := func(title string, curves []chart.Curve) chart.Panel {
 		return chart.Panel{Title: title, X: "nodes", Curves: curves}
 	}
@@ -36,16 +31,16 @@ func (r *Result) Drawings() []chart.Drawing {
 		"Both axes are logarithmic. Where a curve is the number of nodes, one node does everything.",
 		panel("messages received as home: busiest / mean", faults(4)), panel("working time of the daemon: busiest / mean", faults(5)))
 	add("barriers", "Barriers and reductions of all nodes", "Both axes are logarithmic. Without a tree the home speaks to each node itself.",
-		panel("µs per barrier", r.syncCurves(took, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)),
-		panel("bytes sent per barrier", r.syncCurves(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)))
+		panel("µs per barrier", r.syncOf(took, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)),
+		panel("bytes sent per barrier", r.syncOf(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)))
 	add("locks", "A lock that is free at another node, and one that all nodes want", "Level curves mean that a lock costs the same in a large cluster as in a small one.",
-		linear(panel("µs per turn", r.syncCurves(took, OpFreeLock, OpContendedLock))),
-		linear(panel("messages per turn", r.syncCurves(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))
+		linear(panel("µs per turn", r.syncOf(took, OpFreeLock, OpContendedLock))),
+		linear(panel("messages per turn", r.syncOf(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))
 	if len(r.Hot) == 0 {
 		return all
 	}
 	hot := func(title string, i int) chart.Panel {
-		return chart.Panel{Title: title, X: "readers", Curves: curves(r.hotRows(hotFigures[i].figure))}
+		return chart.Panel{Title: title, X: "readers", Curves: r.hotCurves(hotFigures[i].of)}
 	}
 	add("hot", fmt.Sprintf("One page of a cluster of %d nodes that many read at once, and that one of them then writes", r.Hot[0].Nodes),
 		"Both axes are logarithmic. Readers are anywhere in the cluster, or neighbours in the order of nodes; or anywhere, with a copy at the page's home before.",
@@ -53,27 +48,7 @@ func (r *Result) Drawings() []chart.Drawing {
 	return all
 }
 
-func curves(rows []row) []chart.Curve {
-	var all []chart.Curve
-	for _, r := range rows {
-		c := chart.Curve{Name: r.name}
-		for i, x := range r.x {
-			c.Points = append(c.Points, plotter.XY{X: float64(x), Y: r.amount[i]})
-		}
-		all = append(all, c)
-	}
-	return all
-}
-
-// syncCurves are those of some operations.
-func (r *Result) syncCurves(figure func(SyncPoint) float64, operations ...string) []chart.Curve {
-	var all []chart.Curve
-	for _, c := range curves(r.syncRows(figure)) {
-		for _, name := range operations {
-			if c.Name == name {
-				all = append(all, c)
-			}
-		}
-	}
-	return all
+// syncOf are the curves of some operations.
+func (r *Result) syncOf(figure func(SyncPoint) float64, operations ...string) []chart.Curve {
+	return slices.DeleteFunc(r.syncCurves(figure), func(c chart.Curve) bool { return !slices.Contains(operations, c.Name) })
 }

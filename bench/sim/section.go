@@ -14,7 +14,8 @@ import (
 type Section string
 
 const (
-	// Faults: what a fault costs, by the way in which pages are shared, and how the work spreads over the homes.
+	// Faults: what a fault costs, by the way in which pages are shared, and how the work spreads
+	// over the homes.
 	Faults Section = "faults"
 	// Barriers and reductions, one after the other.
 	Barriers Section = "barriers"
@@ -39,9 +40,11 @@ var Sections = []struct {
 type Options struct {
 	// Sections are what to simulate, in this order.
 	Sections []Section `json:"sections"`
-	// MaxNodes is the largest cluster. The others are half of it, a quarter, and so on, down to two nodes.
+	// MaxNodes is the largest cluster. The others are half of it, a quarter, and so on, down to two
+	// nodes.
 	MaxNodes int `json:"max_nodes"`
-	// Seed decides which pages are accessed and how long threads compute. The same options give the same result.
+	// Seed decides which pages are accessed and how long threads compute. The same options give the
+	// same result.
 	Seed uint64 `json:"seed"`
 	// HomeStripe, Hold and MaxHold are the engines', see protocol.Config.
 	HomeStripe uint64        `json:"home_stripe_pages"`
@@ -55,7 +58,8 @@ type Options struct {
 	Costs   Costs         `json:"costs"`
 }
 
-// DefaultOptions are all sections with up to protocol.MaxNodes nodes, and the daemon's own settings.
+// DefaultOptions are all sections with up to protocol.MaxNodes nodes, and the daemon's own
+// settings.
 func DefaultOptions() Options {
 	return Options{
 		Sections: SectionNames(), MaxNodes: protocol.MaxNodes, Seed: 1, HomeStripe: 16,
@@ -72,7 +76,8 @@ func SectionNames() []Section {
 	return names
 }
 
-// maxCompute bounds Options.Compute: a program that computes for longer has no faults worth a simulation.
+// maxCompute bounds Options.Compute: a program that computes for longer has no faults worth a
+// simulation.
 const maxCompute = time.Second
 
 // Validate says what is wrong with the options.
@@ -99,7 +104,8 @@ func (o *Options) Validate() error {
 	return o.Costs.validate()
 }
 
-// random is where the experiments' choices come from: each has the same, whichever others there are.
+// random is where the experiments' choices come from: each has the same, whichever others there
+// are.
 func (o *Options) random() *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0x5ca1e)) }
 
 // clusters are the numbers of nodes to simulate.
@@ -119,8 +125,8 @@ type Result struct {
 	Hot     []HotPoint   `json:"hot,omitempty"`
 }
 
-// Run simulates all sections. progress is told what comes next and how many experiments of how many are done. The error is ctx's cause, or a violation
-// of the protocol.
+// Run simulates all sections. progress is told what comes next and how many experiments of how many
+// are done. The error is ctx's cause, or a violation of the protocol.
 func Run(ctx context.Context, o Options, progress func(what string, done, of int)) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -30,7 +30,8 @@ func run(t *testing.T, n int, sections ...Section) *Result {
 	return r
 }
 
-// TestSameSeedSameResult: the whole result depends on the options alone, and the seed is one of them.
+// TestSameSeedSameResult: the whole result depends on the options alone, and the seed is one of
+// them.
 func TestSameSeedSameResult(t *testing.T) {
 	o := DefaultOptions()
 	o.MaxNodes = 32
@@ -56,7 +57,8 @@ func TestSameSeedSameResult(t *testing.T) {
 	}
 }
 
-// TestFaultCosts compares with what docs/protocol.md says: the numbers of messages of each transaction, counted by hand.
+// TestFaultCosts compares with what docs/protocol.md says: the numbers of messages of each
+// transaction, counted by hand.
 func TestFaultCosts(t *testing.T) {
 	for _, p := range run(t, 64, Faults).Faults {
 		switch p.Pattern {
@@ -134,7 +136,8 @@ func TestCostsAreCosts(t *testing.T) {
 	}
 }
 
-// TestBarriersAsTrees: small clusters have none, in large ones they are faster than without, and relieve the home the more the larger the cluster is.
+// TestBarriersAsTrees: small clusters have none, in large ones they are faster than without, and
+// relieve the home the more the larger the cluster is.
 func TestBarriersAsTrees(t *testing.T) {
 	const nodes = 128
 	points := map[string]map[int]SyncPoint{}
@@ -164,7 +167,8 @@ func TestBarriersAsTrees(t *testing.T) {
 	}
 }
 
-// TestHotPage: everybody is served, and a write invalidates all copies but the writer's. As long as node sets are exact, nobody else.
+// TestHotPage: everybody is served, and a write invalidates all copies but the writer's. As long as
+// node sets are exact, nobody else.
 func TestHotPage(t *testing.T) {
 	for _, p := range run(t, 64, Hot).Hot {
 		others := p.Readers // the owner's copy and all readers' but the writer's
@@ -177,7 +181,8 @@ func TestHotPage(t *testing.T) {
 	}
 }
 
-// TestHotPageInLargeClusters: where node sets are not exact any more, they still are for few readers, and a home that has a copy supplies all readers.
+// TestHotPageInLargeClusters: where node sets are not exact any more, they still are for few
+// readers, and a home that has a copy supplies all readers.
 func TestHotPageInLargeClusters(t *testing.T) {
 	const exactReaders = 11 // with the owner as many as a set names exactly
 	for _, p := range run(t, 256, Hot).Hot {
@@ -193,8 +198,9 @@ func TestHotPageInLargeClusters(t *testing.T) {
 	}
 }
 
-// TestMemoryOfKnownPages holds engines to at most 64 bytes for a page that was touched, in each role. Together with what TestMetadataPerPage of package protocol says of the table's worst
-// loads, that is 256 MiB for 16 GiB of pages.
+// TestMemoryOfKnownPages holds engines to at most 64 bytes for a page that was touched, in each
+// role. Together with what TestMetadataPerPage of package protocol says of the table's worst loads,
+// that is 256 MiB for 16 GiB of pages.
 func TestMemoryOfKnownPages(t *testing.T) {
 	const pages, region = 1 << 18, 1 << 28
 	for _, role := range Roles() {

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"cmp"
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -17,22 +15,24 @@ type experiment struct {
 	pages    uint64          // in the region
 	// start is when each node's thread begins; nil: all at once.
 	start []time.Duration
-	// phases are times at which counting begins anew, in ascending order. In programs that pass gateBarrier there are none: what
-	// they do before is preparation, and counting begins anew when all are through with it and begin at once.
+	// phases are times at which counting begins anew, in ascending order. In programs that pass
+	// gateBarrier there are none: what they do before is preparation, and counting begins anew when
+	// all are through with it and begin at once.
 	phases []time.Duration
 	// pause is how long threads compute between two accesses; 0: about Options.Compute.
 	pause time.Duration
 	// flat: barriers are no trees, however many nodes there are.
 	flat bool
-	// contribution is how many bytes each rank brings to a barrier. The model's ranks bring three, by which it is checked that a barrier gathers everybody; they count as this
-	// many on the wire.
+	// contribution is how many bytes each rank brings to a barrier. The model's ranks bring three,
+	// by which it is checked that a barrier gathers everybody; they count as this many on the wire.
 	contribution int
 }
 
 const (
 	// gateBarrier is the number of the barrier behind which counting begins.
 	gateBarrier = 1 << 40
-	// gatePause is from the last arrival at gateBarrier to the beginning: enough to release a thousand nodes one after the other, so that none begins before another.
+	// gatePause is from the last arrival at gateBarrier to the beginning: enough to release a
+	// thousand nodes one after the other, so that none begins before another.
 	gatePause = 10 * time.Millisecond
 )
 
@@ -41,8 +41,6 @@ const modelContribution = 3
 
 // event is something that will happen.
 type event struct {
-	at     time.Duration
-	number int // events of the same time happen in the order in which they were scheduled
 	kind   eventKind
 	node   protocol.NodeID
 	action model.Action // offer
@@ -58,22 +56,6 @@ const (
 	goOn                       // the reactor is through with something
 )
 
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[i].at, q[j].at), cmp.Compare(q[i].number, q[j].number)) < 0
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = event{}
-	*q = (*q)[:last]
-	return e
-}
-
 // simulation is the state of one experiment.
 type simulation struct {
 	options  *Options
@@ -84,17 +66,16 @@ type simulation struct {
 	random   *rand.Rand
 	ledger   *model.Ledger
 	machines []*machine
-	queue    eventQueue
-	number   int
+	agenda   model.Agenda[time.Duration, event]
 	inFlight int
-	arrived  int // threads that have arrived at gateBarrier
-	now      time.Duration
+	arrived  int       // threads that have arrived at gateBarrier
 	counts   []*counts // of each phase; the last is the present one
 	outcome  model.Outcome
 	actions  []model.Action
 }
 
-// simulate runs an experiment until nothing more happens, and returns what was counted in each phase. The error is a violation of the protocol.
+// simulate runs an experiment until nothing more happens, and returns what was counted in each
+// phase. The error is a violation of the protocol.
 func simulate(o *Options, what *experiment) ([]*counts, error) {
 	config := &model.Config{
 		Nodes: len(what.programs), Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
@@ -109,24 +90,22 @@ func simulate(o *Options, what *experiment) ([]*counts, error) {
 	s := &simulation{options: o, what: what, phases: what.phases, config: config, rules: config.Engine(0), random: o.random(), ledger: model.NewLedger(config)}
 	for i := range what.programs {
 		s.machines = append(s.machines, &machine{node: model.NewNode(config, protocol.NodeID(i)), waits: notWaiting})
-		e := event{kind: runThread, node: protocol.NodeID(i)}
+		start := time.Duration(0)
 		if what.start != nil {
-			e.at = what.start[i]
+			start = what.start[i]
 		}
-		s.schedule(e)
+		s.agenda.Enter(start, event{kind: runThread, node: protocol.NodeID(i)})
 	}
 	s.beginPhase()
 	if err := s.run(); err != nil {
-		return nil, fmt.Errorf("sim: %d nodes, at %v: %w", config.Nodes, s.now, err)
+		return nil, fmt.Errorf("sim: %d nodes, at %v: %w", config.Nodes, s.agenda.Now(), err)
 	}
 	return s.counts, nil
 }
 
 func (s *simulation) run() error {
-	for len(s.queue) > 0 {
-		e := heap.Pop(&s.queue).(event)
-		s.now = e.at
-		for i := len(s.counts) - 1; i < len(s.phases) && s.now >= s.phases[i]; i++ {
+	for e, ok := s.agenda.Next(); ok; e, ok = s.agenda.Next() {
+		for i := len(s.counts) - 1; i < len(s.phases) && s.agenda.Now() >= s.phases[i]; i++ {
 			s.beginPhase()
 		}
 		if err := s.happen(&e); err != nil {
@@ -149,8 +128,8 @@ func (s *simulation) happen(e *event) error {
 	case runThread:
 		return s.runThread(m)
 	case land:
-		m.ingress = max(m.ingress, s.now) + s.options.Costs.onLink(e.bytes)
-		s.schedule(event{at: m.ingress, kind: offer, node: e.node, action: e.action})
+		m.ingress = max(m.ingress, s.agenda.Now()) + s.options.Costs.onLink(e.bytes)
+		s.agenda.Enter(m.ingress, event{kind: offer, node: e.node, action: e.action})
 		return nil
 	case offer:
 		m.work = append(m.work, e.action)
@@ -163,19 +142,15 @@ func (s *simulation) happen(e *event) error {
 	return s.serve(m)
 }
 
-// schedule makes e happen at e.at.
-func (s *simulation) schedule(e event) {
-	s.number++
-	e.number = s.number
-	heap.Push(&s.queue, e)
-}
-
 // beginPhase counts anew.
-func (s *simulation) beginPhase() { s.counts = append(s.counts, newCounts(len(s.machines), s.now)) }
+func (s *simulation) beginPhase() {
+	s.counts = append(s.counts, newCounts(len(s.machines), s.agenda.Now()))
+}
 
 func (s *simulation) count() *counts { return s.counts[len(s.counts)-1] }
 
-// computing is how long a thread computes before its next access. It is not always the same, or threads would go in step.
+// computing is how long a thread computes before its next access. It is not always the same, or
+// threads would go in step.
 func (s *simulation) computing() time.Duration {
 	if s.what.pause > 0 {
 		return s.what.pause

@@ -10,13 +10,16 @@ import (
 
 // Operations that SyncPoint may name.
 const (
-	// OpBarrier is a barrier of all nodes without contributions, and OpReduction one to which each brings eight bytes.
+	// OpBarrier is a barrier of all nodes without contributions, and OpReduction one to which each
+	// brings eight bytes.
 	OpBarrier, OpReduction = "barrier", "reduction"
-	// OpFlatBarrier and OpFlatReduction are the same without trees: what they would cost if the home spoke to each node itself, as it does in small clusters.
+	// OpFlatBarrier and OpFlatReduction are the same without trees: what they would cost if the
+	// home spoke to each node itself, as it does in small clusters.
 	OpFlatBarrier, OpFlatReduction = "barrier without a tree", "reduction without a tree"
 	// OpFreeLock takes a lock that is free and was held last at another node.
 	OpFreeLock = "free lock"
-	// OpContendedLock takes a lock that all nodes want at once: the time is that from one holder to the next.
+	// OpContendedLock takes a lock that all nodes want at once: the time is that from one holder to
+	// the next.
 	OpContendedLock = "contended lock"
 )
 
@@ -88,7 +91,8 @@ func (r *Result) lockSteps() []step {
 	return steps
 }
 
-// locks lets all nodes take one lock some times, each beginning a while after the one before. Its home is the last node.
+// locks lets all nodes take one lock some times, each beginning a while after the one before. Its
+// home is the last node.
 func (r *Result) locks(operation string, turns int, spacing time.Duration, nodes int) error {
 	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes), start: make([]time.Duration, nodes)}
 	for node := range e.programs {

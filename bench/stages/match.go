@@ -13,7 +13,8 @@ type Record struct {
 // An Access is a load or store that a program has timed, in nanoseconds of CLOCK_MONOTONIC.
 type Access struct{ Start, End int64 }
 
-// A path is when a fault has passed each point: points[i] lies before stage i, and one more behind the last.
+// A path is when a fault has passed each point: points[i] lies before stage i, and one more behind
+// the last.
 type path [len(steps) + 1]int64
 
 // step is a stage, and how the point is found that ends it.
@@ -45,10 +46,12 @@ var steps = [...]step{
 	{name: "thread goes on", where: inProgram, last: true},
 }
 
-// match finds the paths of accesses through the records of the daemon that asks and the one that answers, each in the order of time. It leaves out accesses
-// that took another way: those that did not fault, or that a third node had a part in.
+// match finds the paths of accesses through the records of the daemon that asks and the one that
+// answers, each in the order of time. It leaves out accesses that took another way: those that did
+// not fault, or that a third node had a part in.
 //
-// A thread may go on before the call that has woken it returns to the daemon. Then the last stage has no time.
+// A thread may go on before the call that has woken it returns to the daemon. Then the last stage
+// has no time.
 func match(accesses []Access, asks, answers []Record) (paths []path, leftOut int) {
 	for _, a := range accesses {
 		if p, ok := follow(a, asks, answers); ok {
@@ -82,7 +85,8 @@ func follow(a Access, asks, answers []Record) (p path, ok bool) {
 	return p, slices.IsSorted(p[:])
 }
 
-// find is the first record from a time on that ends a step, of a page if it is known; nil if there is none.
+// find is the first record from a time on that ends a step, of a page if it is known; nil if there
+// is none.
 func find(log []Record, from int64, s step, page *uint64) *Record {
 	first, _ := slices.BinarySearchFunc(log, from, func(r Record, at int64) int {
 		if r.Nanos < at {

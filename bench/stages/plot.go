@@ -12,7 +12,8 @@ import (
 	"dsmd/bench/chart"
 )
 
-// places are the parts of the legend. Their lightness differs by at least a fifth of the way from black to white.
+// places are the parts of the legend. Their lightness differs by at least a fifth of the way from
+// black to white.
 var places = []struct {
 	where string
 	color color.Color
@@ -30,7 +31,8 @@ const (
 	legendHeight        = vg.Length(24)
 )
 
-// drawing is a bar for each stage of each operation, which begins where that of the stage before has ended.
+// drawing is a bar for each stage of each operation, which begins where that of the stage before
+// has ended.
 func (r *Result) drawing() chart.Drawing {
 	const title = "Where the time of a fault goes"
 	return chart.Drawing{
@@ -74,7 +76,8 @@ func (o *Operation) end() (sum float64) {
 	return sum
 }
 
-// panel is the plot of one operation, over an axis that goes a little further than to end, and the legend's marks.
+// panel is the plot of one operation, over an axis that goes a little further than to end, and the
+// legend's marks.
 func (o *Operation) panel(end float64) (*plot.Plot, []chart.Mark, error) {
 	p := chart.New()
 	p.Title.Text = fmt.Sprintf("%s, p50 %.1f µs", o.Name, o.P50)

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"dsmd/bench/chart"
 	"dsmd/bench/micro"
+	"dsmd/bench/table"
 )
 
 // A Stage is what lies between two points that a fault passes. Times are in microseconds.
@@ -21,7 +20,8 @@ type Stage struct {
 	Slowest float64 `json:"slowest"`
 }
 
-// An Operation is a microbenchmark, stage by stage. The medians of the stages need not add up to the median of the whole.
+// An Operation is a microbenchmark, stage by stage. The medians of the stages need not add up to
+// the median of the whole.
 type Operation struct {
 	Name    string  `json:"name"`
 	Summary string  `json:"summary"`
@@ -41,7 +41,8 @@ type Result struct {
 // ErrNoPath is returned when no access has left its stages in the daemons' records.
 var ErrNoPath = errors.New("no access has passed all stages in the records of the daemons")
 
-// Summarise makes an Operation of accesses and of what the daemon that asked and the one that answered have noted meanwhile, in the order of time.
+// Summarise makes an Operation of accesses and of what the daemon that asked and the one that
+// answered have noted meanwhile, in the order of time.
 func Summarise(m micro.Micro, accesses []Access, asks, answers []Record) (Operation, error) {
 	paths, leftOut := match(accesses, asks, answers)
 	if len(paths) == 0 {
@@ -61,7 +62,8 @@ func Summarise(m micro.Micro, accesses []Access, asks, answers []Record) (Operat
 // between is the time from one point to another.
 func (p path) between(from, to int) int64 { return p[to] - p[from] }
 
-// figures are median, 99th percentile and mean of the slowest of what paths, sorted by their length, have between two points, in microseconds.
+// figures are median, 99th percentile and mean of the slowest of what paths, sorted by their
+// length, have between two points, in microseconds.
 func figures(paths []path, from, to int) (p50, p99, slowest float64) {
 	times := make([]float64, len(paths))
 	for i, p := range paths {
@@ -74,42 +76,31 @@ func figures(paths []path, from, to int) (p50, p99, slowest float64) {
 	return micro.Percentile(times, 50), micro.Percentile(times, 99), slowest
 }
 
-// Text is the result for people.
-func (r *Result) Text() string {
-	var text strings.Builder
+// tables has one for each operation.
+func (r *Result) tables() []table.Table {
+	var all []table.Table
 	for _, o := range r.Operations {
-		fmt.Fprintf(&text, "%s: %s; %d accesses, %d that took another way are left out\n", o.Name, o.Summary, o.Samples, o.LeftOut)
-		w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "  where\tstage\tp50, µs\tp99, µs\tslowest 1 %, µs")
-		for _, s := range o.rows() {
-			fmt.Fprintf(w, "  %s\t%s\t%.1f\t%.1f\t%.1f\n", s.Where, s.Name, s.P50, s.P99, s.Slowest)
+		t := table.Table{
+			Title: o.Name, Note: fmt.Sprintf("%s; %d accesses, %d that took another way are left out", o.Summary, o.Samples, o.LeftOut),
+			Heads: []string{"where", "stage", "p50, µs", "p99, µs", "slowest 1 %, µs"}, Leading: 2,
 		}
-		w.Flush()
+		for _, s := range append(slices.Clone(o.Stages), Stage{Name: "together", P50: o.P50, P99: o.P99, Slowest: o.Slowest}) {
+			t.Add(s.Where, s.Name, fmt.Sprintf("%.1f", s.P50), fmt.Sprintf("%.1f", s.P99), fmt.Sprintf("%.1f", s.Slowest))
+		}
+		all = append(all, t)
 	}
-	return text.String()
+	return all
 }
+
+// Text is the result for people.
+func (r *Result) Text() string { return table.Text(r.tables()) }
 
 // Markdown is the same for a document.
-func (r *Result) Markdown() string {
-	var text strings.Builder
-	for _, o := range r.Operations {
-		fmt.Fprintf(&text, "`%s`: %s. %d accesses; %d that took another way are left out.\n\n", o.Name, o.Summary, o.Samples, o.LeftOut)
-		text.WriteString("| where | stage | p50, µs | p99, µs | slowest 1 %, µs |\n|---|---|---:|---:|---:|\n")
-		for _, s := range o.rows() {
-			fmt.Fprintf(&text, "| %s | %s | %.1f | %.1f | %.1f |\n", s.Where, s.Name, s.P50, s.P99, s.Slowest)
-		}
-		text.WriteString("\n")
-	}
-	return text.String()
-}
+func (r *Result) Markdown() string { return table.Markdown(r.tables()) }
 
-// rows are the stages, and the whole below them.
-func (o *Operation) rows() []Stage {
-	return append(slices.Clone(o.Stages), Stage{Name: "together", P50: o.P50, P99: o.P99, Slowest: o.Slowest})
-}
-
-// WriteTo writes the result into a folder, which is made if there is none: stages.json, stages.md, and the chart as stages-faults.png and .svg. Files of these names are
-// replaced. Errors name the file.
+// WriteTo writes the result into a folder, which is made if there is none: stages.json, stages.md,
+// and the chart as stages-faults.png and .svg. Files of these names are replaced. Errors name the
+// file.
 func (r *Result) WriteTo(dir string) error {
 	return chart.WriteFolder(dir, "stages", r, r.Markdown(), []chart.Drawing{r.drawing()})
 }

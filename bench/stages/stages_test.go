@@ -13,7 +13,8 @@ import (
 	"dsmd/bench/micro"
 )
 
-// fault is what two daemons note of a read miss that begins at a time; every stage takes as many microseconds as it has in front of it, and one.
+// fault is what two daemons note of a read miss that begins at a time; every stage takes as many
+// microseconds as it has in front of it, and one.
 func fault(start int64, page uint64) (access Access, asks, answers []Record) {
 	at := start
 	next := func(stage, what string) Record {
@@ -38,7 +39,8 @@ func readMiss(t *testing.T) micro.Micro {
 	return m[0]
 }
 
-// sample is the operation of three faults, among which lie an access that did not fault and what the daemons have noted of other pages.
+// sample is the operation of three faults, among which lie an access that did not fault and what
+// the daemons have noted of other pages.
 func sample(t *testing.T) Operation {
 	var accesses []Access
 	var asks, answers []Record
@@ -46,7 +48,8 @@ func sample(t *testing.T) Operation {
 		access, a, b := fault(1+i*1e6, uint64(i))
 		accesses = append(accesses, access)
 		asks, answers = slices.Concat(asks, a), slices.Concat(answers, b)
-		for _, other := range []int64{10, 11, 12} { // in front of, among and behind those of the next one
+		// in front of, among and behind those of the next one
+		for _, other := range []int64{10, 11, 12} {
 			asks = append(asks, Record{access.End + other, 77, "done", "install"})
 			answers = append(answers, Record{access.End + other, 77, "received", "Request"})
 		}
@@ -84,7 +87,8 @@ func TestWokenBeforeTheCallReturns(t *testing.T) {
 	}
 }
 
-// TestAnotherWay: a fault of which something is missing, or whose access began later, is not taken apart.
+// TestAnotherWay: a fault of which something is missing, or whose access began later, is not taken
+// apart.
 func TestAnotherWay(t *testing.T) {
 	access, asks, answers := fault(0, 5)
 	for i := range asks {

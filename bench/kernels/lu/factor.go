@@ -1,0 +1,114 @@
+package lu
+
+// A factorisation is one thread's part of the work.
+type factorisation struct {
+	layout
+	elements []float64
+	thread   int
+}
+
+func (f factorisation) at(i, j int) block { return f.block(f.elements, i, j) }
+
+// factorDiagonal factors diagonal block k.
+func (f factorisation) factorDiagonal(k int) {
+	if f.owner(k, k) == f.thread {
+		factor(f.at(k, k))
+	}
+}
+
+// dividePerimeter divides the blocks below diagonal block k and those to the right of it.
+func (f factorisation) dividePerimeter(k int) {
+	diagonal := f.at(k, k)
+	for i := k + 1; i < f.blocks(); i++ {
+		if f.owner(i, k) == f.thread {
+			divideByUpper(f.at(i, k), diagonal)
+		}
+	}
+	for j := k + 1; j < f.blocks(); j++ {
+		if f.owner(k, j) == f.thread {
+			divideByLower(f.at(k, j), diagonal)
+		}
+	}
+}
+
+// modifyInterior subtracts from the blocks below and to the right of diagonal block k the products
+// of the perimeter.
+func (f factorisation) modifyInterior(k int) {
+	for i := k + 1; i < f.blocks(); i++ {
+		for j := k + 1; j < f.blocks(); j++ {
+			if f.owner(i, j) == f.thread {
+				subtractProduct(f.at(i, j), f.at(i, k), f.at(k, j))
+			}
+		}
+	}
+}
+
+// factor replaces d by its lower factor and, above the diagonal, its upper factor, whose diagonal
+// is 1.
+func factor(d block) {
+	for j := range d.cols {
+		solveColumn(d.column(j), d, j)
+	}
+}
+
+// divideByLower replaces c by the solution X of L*X = c, where L is the lower factor in d.
+func divideByLower(c, d block) {
+	for j := range c.cols {
+		solveColumn(c.column(j), d, d.cols)
+	}
+}
+
+// solveColumn eliminates the first n unknowns of column with the first n columns of the lower
+// factor in d.
+func solveColumn(column []float64, d block, n int) {
+	for k := range n {
+		pivot := d.column(k)
+		column[k] /= pivot[k]
+		subtractMultiple(column[k+1:], pivot[k+1:], column[k])
+	}
+}
+
+// divideByUpper replaces a by the solution X of X*U = a, where U is the upper factor in d.
+func divideByUpper(a, d block) {
+	for j := range a.cols {
+		subtractCombination(a.column(j), a, d.column(j)[:j])
+	}
+}
+
+// subtractProduct subtracts a*b from c.
+func subtractProduct(c, a, b block) {
+	for j := range c.cols {
+		subtractCombination(c.column(j), a, b.column(j))
+	}
+}
+
+// subtractCombination subtracts from column the first columns of a, each times its weight, in
+// order. It takes four at once, which leaves the order of operations on each element as it is but
+// saves three of four loads and stores.
+func subtractCombination(column []float64, a block, weights []float64) {
+	k := 0
+	for ; k+4 <= len(weights); k += 4 {
+		w0, w1, w2, w3 := weights[k], weights[k+1], weights[k+2], weights[k+3]
+		a0, a1, a2, a3 := a.column(k)[:len(column)], a.column(k + 1)[:len(column)], a.column(k + 2)[:len(column)], a.column(k + 3)[:len(column)]
+		for i, x := range column {
+			x -= float64(w0 * a0[i])
+			x -= float64(w1 * a1[i])
+			x -= float64(w2 * a2[i])
+			x -= float64(w3 * a3[i])
+			column[i] = x
+		}
+	}
+	for ; k < len(weights); k++ {
+		subtractMultiple(column, a.column(k), weights[k])
+	}
+}
+
+// subtractMultiple subtracts w*b from a. The conversion, here and above, forbids the compiler to
+// fuse the multiplication and the subtraction on processors that can, which would round differently
+// from one to another.
+func subtractMultiple(a, b []float64, w float64) {
+	b = b[:len(a)]
+	for i := range a {
+		a[i] -= float64(w * b[i])
+	}
+}

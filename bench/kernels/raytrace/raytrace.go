@@ -1,0 +1,149 @@
+// Package raytrace is the ray tracing benchmark, after the program of that name in SPLASH-2 (Woo et
+// al., ISCA 1995).
+//
+// It shows a scene of spheres and polygons with shadows, reflection and refraction. To find what a
+// ray hits, the scene is put into a uniform grid of cells, and crowded cells into grids of their
+// own. The picture is divided into blocks, dealt out to the threads' work queues as bundles of
+// pixels. A thread whose own queue is empty takes bundles out of the others'.
+//
+// On pages this means: the scene and its grids are in shared memory, written by one node and read
+// by all, who fetch each page that their rays pass once. A queue stays with its thread until it is
+// stolen from. The picture lies block by block, so that a page of it has one writer but for stolen
+// bundles.
+//
+// Every pixel is computed by the same operations whoever does it, so that the picture does not
+// depend on the number of threads.
+package raytrace
+
+import (
+	"crypto/md5" // #nosec: a checksum, since that is what is known of the original's pictures
+	_ "embed"    // for the scene
+	"fmt"
+
+	"dsmd/bench/kernel"
+)
+
+//go:embed scenes/balls.txt
+var ballsText []byte
+
+// Kernel is the benchmark "raytrace". Its output is the picture, row by row, three numbers a pixel;
+// the sizes' parameter is the picture's edge.
+var Kernel = kernel.Kernel{
+	Name:    "raytrace",
+	Summary: "ray tracing of 7,381 balls through hierarchical grids in shared memory, work queues with stealing",
+	Sizes:   kernel.Sizes{Parameter: "picture edge in pixels", Test: 64, Default: 128, Large: 1024, Min: blocksAcross, Max: 1 << 13},
+	Problem: func(n int) kernel.Problem { return problem{n: n, text: ballsText} },
+}
+
+type problem struct {
+	n    int
+	text []byte // of the scene
+}
+
+// Verify compares with the sequential version, bit for bit.
+func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameBits(sequential, got) }
+
+// Prepare stores the scene and its grids. Every rank builds the grids, so that all know how much
+// memory they take; the first thread stores them. Each thread fills its queue with the blocks that
+// are its in turn, and makes these blocks of the picture black, as the original does with all of
+// it. So their pages start where they will be used.
+func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
+	shown, err := parseScene(p.text)
+	if err != nil {
+		return nil, err
+	}
+	l := newLayout(p.n)
+	built := newHierarchy(shown.primitives)
+	r := &run{
+		layout: l,
+		view: view{
+			scene: shown, camera: newCamera(shown, p.n),
+			primitives: kernel.Share[primitive](t, "raytrace/primitives", len(shown.primitives)),
+			hierarchy: hierarchy{
+				grids: kernel.Share[grid](t, "raytrace/grids", len(built.grids)),
+				cells: kernel.Share[int32](t, "raytrace/cells", len(built.cells)),
+				lists: kernel.Share[int32](t, "raytrace/lists", len(built.lists)),
+			},
+		},
+		pixels: kernel.Share[vector](t, "raytrace/pixels", l.size()),
+		queues: kernel.ShareQueues[bundle](t, "raytrace/queue", l.mostBundles(t.Total)),
+	}
+	return r, t.Each(func(t *kernel.Thread) {
+		if t.Index == 0 {
+			copy(r.view.primitives, shown.primitives)
+			copy(r.view.grids, built.grids)
+			copy(r.view.cells, built.cells)
+			copy(r.view.lists, built.lists)
+		}
+		var queue []bundle
+		for block := t.Index; block < l.blocks(); block += t.Total {
+			queue = l.bundles(queue, block)
+			clear(r.pixels[block*l.blockSize:][:l.blockSize])
+		}
+		r.queues.Fill(t, queue)
+	})
+}
+
+type run struct {
+	layout layout
+	view   view
+	pixels []vector
+	queues *kernel.Queues[bundle] // they only become shorter
+}
+
+func (r *run) Compute(t *kernel.Thread) {
+	own := r.queues.Len(t.Index)
+	tracer := &tracer{view: &r.view}
+	for {
+		t.GoOn()
+		b, from := r.take(t)
+		if from < 0 {
+			return
+		}
+		r.show(tracer, b)
+		if from == t.Index {
+			t.Done(own-r.queues.Len(t.Index), own)
+		}
+	}
+}
+
+// take takes the last bundle out of the thread's queue, or out of the next one's that has any. It
+// says whose it was, or -1 if all work is done or being done.
+func (r *run) take(t *kernel.Thread) (bundle, int) {
+	for i := range t.Total {
+		from := (t.Index + i) % t.Total
+		if b, ok := r.queues.TakeLast(t, from); ok {
+			return b, from
+		}
+	}
+	return bundle{}, -1
+}
+
+// show computes the pixels of a bundle. They are stored when all are known, so that the page is
+// written in one go.
+func (r *run) show(t *tracer, b bundle) {
+	var colours [bundleEdge][bundleEdge]vector
+	for y := b.y; y < b.bottom; y++ {
+		for x := b.x; x < b.right; x++ {
+			colours[y-b.y][x-b.x] = t.colour(int(x), int(y))
+		}
+	}
+	for y := b.y; y < b.bottom; y++ {
+		copy(r.pixels[r.layout.index(int(b.x), int(y)):], colours[y-b.y][:b.right-b.x])
+	}
+}
+
+// Result returns the picture, and as a figure the MD5 sum of the file that the original program
+// would write.
+func (r *run) Result() kernel.Result {
+	output := make(kernel.Float64s, 0, 3*r.layout.edge*r.layout.edge)
+	for y := range r.layout.edge {
+		for x := range r.layout.edge {
+			output = append(output, r.pixels[r.layout.index(x, y)][:]...)
+		}
+	}
+	return kernel.Result{
+		Figures: map[string]any{"md5": fmt.Sprintf("%x", md5.Sum(r.layout.encode(r.pixels))), "fnv": kernel.FNV(output)},
+		Output:  output,
+	}
+}

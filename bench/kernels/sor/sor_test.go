@@ -1,0 +1,94 @@
+package sor
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"dsmd/bench/kernel"
+	"dsmd/bench/kernel/kerneltest"
+)
+
+// reference is the method written as plainly as possible, on a copy, without rows or blocks.
+func reference(n int) []float64 {
+	u := make([]float64, n*n)
+	for i := range n {
+		for j := range n {
+			u[i*n+j] = float64((i*37+j*101)%1009) / 1009
+		}
+	}
+	for range iterations {
+		for colour := range 2 {
+			for i := 1; i < n-1; i++ {
+				for j := 1; j < n-1; j++ {
+					if (i+j)%2 == colour {
+						at := i*n + j
+						mean := float64((u[at-n] + u[at+n] + u[at-1] + u[at+1]) * 0.25)
+						u[at] += float64(omega * (mean - u[at]))
+					}
+				}
+			}
+		}
+	}
+	return u
+}
+
+func TestSequentialIsTheMethod(t *testing.T) {
+	for _, n := range []int{3, 4, 5, 64, 127} {
+		r, err := kernel.Sequential(Kernel.Problem(n))
+		got := kerneltest.Solve(t, r, err)
+		want := reference(n)
+		for i, w := range want {
+			if got.Output.At(i) != math.Float64bits(w) {
+				t.Fatalf("edge %d: point %d is %x, want %x", n, i, got.Output.At(i), math.Float64bits(w))
+			}
+		}
+	}
+}
+
+// TestAnyNumberOfThreads includes more threads than rows.
+func TestAnyNumberOfThreads(t *testing.T) {
+	for _, n := range []int{3, 17, 128} {
+		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("edge %d", n), Kernel.Problem(n), 1, 2, 3, 8, 33)
+	}
+}
+
+// TestConverges: the solution of Laplace's equation has no interior extremum, and the method
+// approaches it.
+func TestConverges(t *testing.T) {
+	g := grid{edge: 18, points: make([]float64, 18*18)}
+	for i := range g.edge {
+		g.fill(i)
+	}
+	for range 500 {
+		g.relax(1, g.edge-1, 0)
+		g.relax(1, g.edge-1, 1)
+	}
+	for i := 1; i < g.edge-1; i++ {
+		above, row, below := g.row(i-1), g.row(i), g.row(i+1)
+		for j := 1; j < g.edge-1; j++ {
+			if mean := (above[j] + below[j] + row[j-1] + row[j+1]) / 4; math.Abs(row[j]-mean) > 1e-12 {
+				t.Fatalf("point (%d,%d) is %v, the mean of its neighbours %v", i, j, row[j], mean)
+			}
+		}
+	}
+}
+
+func TestProgressCountsIterations(t *testing.T) {
+	r, err := kernel.Goroutines(Kernel.Problem(8), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	if err := r.Compute(t.Context(), func(done, total int) {
+		if done != last+1 || total != iterations {
+			t.Errorf("progress %d of %d after %d", done, total, last)
+		}
+		last = done
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if last != iterations {
+		t.Errorf("the last progress was %d, want %d", last, iterations)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"dsmd/bench/table"
+)
+
+// A workplace is what commands need that run daemons.
+type workplace struct {
+	dir  string // for temporary files
+	dsmd string // the path of the executable
+	view *display
+}
+
+// inWorkplace does work in a workplace, and removes that. asked is the path of dsmd that was asked
+// for, if any.
+func inWorkplace(ctx context.Context, asked string, work func(workplace) error) error {
+	dir, err := os.MkdirTemp("", "dsm-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the run: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	view := newDisplay(os.Stderr)
+	defer view.clear()
+	view.show("looking for dsmd", 0, 0)
+	dsmd, err := findDsmd(ctx, asked, dir)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return work(workplace{dir, dsmd, view})
+}
+
+// Flags that several commands have.
+
+func dsmdFlag(flags *pflag.FlagSet, dsmd *string) {
+	flags.StringVar(dsmd, "dsmd", "", "path of the dsmd executable (default: beside this one, else built from source, else on PATH)")
+}
+
+func jsonFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "json", "", "write the result as JSON to this file; - for standard output, which then carries nothing else")
+}
+
+func timeoutFlag(flags *pflag.FlagSet, timeout *time.Duration) {
+	flags.DurationVar(timeout, "timeout", defaultTimeout, "end everything after this time, as a failure")
+}
+
+// bounded is ctx, ended by --timeout.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %v (--timeout)", errTimeout, timeout))
+}
+
+func checkTimeout(timeout time.Duration) error {
+	if timeout <= 0 {
+		return fmt.Errorf("--timeout %v: use a positive duration, for instance %v", timeout, defaultTimeout)
+	}
+	return nil
+}
+
+// A reported result is written for people, and into a folder.
+type reported interface {
+	Text() string
+	WriteTo(dir string) error
+}
+
+// publishReport writes a result to the folder of --out, if there is one, and as publish does.
+func publishReport(stdout io.Writer, out, file string, r reported) error {
+	if out != "" {
+		if err := r.WriteTo(out); err != nil {
+			return err
+		}
+	}
+	return publish(stdout, file, r.Text(), r)
+}
+
+// listing is a command's help with a list of names and what they mean.
+func listing(before string, lines [][2]string, after string) string {
+	t := table.Table{Heads: []string{"", ""}, Leading: 2}
+	for _, line := range lines {
+		t.Add("  "+line[0], line[1])
+	}
+	return before + t.Text() + after
+}

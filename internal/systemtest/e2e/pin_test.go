@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/internal/sigsegv"
+	"dsmd/internal/systemtest/testcluster"
+)
+
+// pinner has rank 0 give shared memory to system calls while all other ranks store to it all the
+// time.
+var pinner = testcluster.Define("pinner", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	const pages = 6
+	memory, err := dsm.Alloc[byte](s.Ctx, c, "memory", pages*c.PageBytes())
+	if err != nil {
+		return err
+	}
+	words, err := dsm.Alloc[uint64](s.Ctx, c, "words", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.Barrier(s.Ctx); err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		err = pinRounds(s, c, memory[100:len(memory)-100], 40)
+		atomic.StoreUint64(&words[0], 1)
+	}
+	for c.Rank() > 0 && atomic.LoadUint64(&words[0]) == 0 {
+		for i := 0; i < len(memory); i += c.PageBytes() {
+			memory[i+200]++
+		}
+	}
+	return errors.Join(err, c.Barrier(s.Ctx), c.Close())
+})
+
+// pinRounds reads bytes into pinned memory, and writes them from there, by system calls. Nobody
+// else can change them meanwhile.
+func pinRounds(s *testcluster.Self, c *dsm.Cluster, memory []byte, rounds int) error {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	defer out.Close()
+	private := make([]byte, len(memory))
+	for round := range rounds {
+		want := slices.Repeat([]byte{byte(round)}, len(memory))
+		if _, err := out.Write(want); err != nil {
+			return err
+		}
+		unpin, err := dsm.Pin(s.Ctx, c, memory, dsm.Write)
+		if err != nil {
+			return err
+		}
+		_, errIn := io.ReadFull(in, memory)
+		_, errOut := out.Write(memory)
+		if err := errors.Join(errIn, errOut, unpin(), unpin()); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if _, err := io.ReadFull(in, private); err != nil {
+			return err
+		}
+		if !slices.Equal(private, want) {
+			return fmt.Errorf("round %d: pinned memory was changed", round)
+		}
+		if unpin, err = dsm.Pin(s.Ctx, c, memory, dsm.Read); err != nil {
+			return err
+		}
+		_, errOut = out.Write(memory)
+		if err := errors.Join(errOut, unpin()); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if _, err := io.ReadFull(in, private); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestPin gives shared memory to system calls under either trap, as the user that runs the test:
+// where faults inside system calls are not trapped they would fail.
+func TestPin(t *testing.T) {
+	for _, trap := range []string{"auto", "sigsegv"} {
+		t.Run(trap, func(t *testing.T) {
+			if err := sigsegv.Available(); err != nil && trap == "sigsegv" {
+				t.Skip(err)
+			}
+			testcluster.Job{Nodes: 3, Flags: []string{"--trap", trap}, Program: pinner}.Succeed(t)
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/internal/systemtest/testcluster"
+	"dsmd/internal/uffd/uffdtest"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// member joins, meets all others, and then does what its argument says.
+var member = testcluster.Define("member", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	words, err := dsm.Alloc[uint64](s.Ctx, c, "words", c.Size()*c.PageBytes()/8)
+	if err != nil {
+		return err
+	}
+	words[c.Rank()*c.PageBytes()/8] = uint64(c.Rank())
+	if err := c.Barrier(s.Ctx); err != nil {
+		return err
+	}
+	for rank := range c.Size() {
+		if v := words[rank*c.PageBytes()/8]; v != uint64(rank) {
+			return fmt.Errorf("rank %d sees %d of rank %d", c.Rank(), v, rank)
+		}
+	}
+	s.Say("met %d", c.Size())
+	if err := c.Barrier(s.Ctx); err != nil { // all have said it before one fails
+		return err
+	}
+	switch s.Args[0] {
+	case "end":
+		return c.Close()
+	case "fail": // the last rank does; the others would wait for ever
+		if c.Rank() == c.Size()-1 {
+			os.Exit(23)
+		}
+	}
+	select {}
+})
+
+// met waits until all members of a job have met.
+func met(t *testing.T, job *testcluster.Process, nodes int) {
+	t.Helper()
+	for range nodes {
+		if line := job.Hear(t); !strings.HasSuffix(line, "met "+itoa(nodes)) {
+			t.Fatalf("the job printed %q", line)
+		}
+	}
+}
+
+// nothingLeft checks that no process with the job's variable in its environment is left.
+func nothingLeft(t *testing.T, variable string) {
+	t.Helper()
+	testcluster.Eventually(t, "the processes of the job are gone", func() bool { return len(testcluster.Having(variable)) == 0 })
+}
+
+// variable is an environment variable that no other job has.
+func variable(t *testing.T) string {
+	return "DSMD_TEST_JOB=" + strings.ReplaceAll(t.Name(), "/", "-") + itoa(os.Getpid())
+}
+
+// TestRun starts jobs of several sizes.
+func TestRun(t *testing.T) {
+	uffdtest.Require(t)
+	for _, nodes := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			mark := variable(t)
+			job := testcluster.Job{Nodes: nodes, Env: []string{mark}, Program: member, Args: []string{"end"}}.Run(t)
+			met(t, job, nodes)
+			job.Succeed(t)
+			if left := testcluster.Having(mark); len(left) > 0 {
+				t.Errorf("when the job had ended, these were still there: %q", left)
+			}
+			if log := job.Errors(); log != "" {
+				t.Errorf("a job without failures printed %q", log)
+			}
+		})
+	}
+}
+
+// TestRunEnds checks the status of a job that does not end well, and that nothing is left of it.
+func TestRunEnds(t *testing.T) {
+	uffdtest.Require(t)
+	for _, test := range []struct {
+		name, does string
+		end        func(job *testcluster.Process, mark string) // once all have met
+		status     int
+	}{
+		{"a program fails", "fail", func(*testcluster.Process, string) {}, 23},
+		{"Ctrl-C", "wait", func(job *testcluster.Process, _ string) { job.SignalAlone(syscall.SIGINT) }, 128 + int(syscall.SIGINT)},
+		{"kill -9", "wait", func(job *testcluster.Process, _ string) { job.SignalAlone(syscall.SIGKILL) }, 128 + int(syscall.SIGKILL)},
+		{"a daemon dies", "wait", func(_ *testcluster.Process, mark string) { killOne(t, mark, "serve") }, 70},
+		{"a program is killed", "wait", func(_ *testcluster.Process, mark string) { killOne(t, mark, "program wait") }, 128 + int(syscall.SIGKILL)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			mark := variable(t)
+			job := testcluster.Job{Nodes: 3, Env: []string{mark}, Program: member, Args: []string{test.does}}.Run(t)
+			met(t, job, 3)
+			test.end(job, mark)
+			if status := job.Wait(t); status != test.status {
+				t.Errorf("the job ended with status %d, want %d", status, test.status)
+			}
+			nothingLeft(t, mark)
+		})
+	}
+}
+
+// killOne kills one of a job's processes, whose command line contains the given words, or whose
+// environment has them as a variable (NAME=VALUE).
+func killOne(t *testing.T, mark, words string) {
+	t.Helper()
+	withVariable := testcluster.Having(words)
+	for _, process := range testcluster.Having(mark) {
+		id, line, _ := strings.Cut(process, " ")
+		pid, err := strconv.Atoi(id)
+		if err != nil || !strings.Contains(line, words) && !slices.Contains(withVariable, process) || strings.Contains(line, " run ") {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no process %q among %q", words, testcluster.Having(mark))
+}
+
+// greedy allocates most of the region and ends, without waiting for anybody.
+var greedy = testcluster.Define("greedy", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := dsm.Alloc[byte](s.Ctx, c, "small", 1<<30); err != nil {
+		return err
+	}
+	if _, err := dsm.Alloc[byte](s.Ctx, c, "large", 40<<30); err != nil {
+		return err
+	}
+	return c.Close()
+})
+
+// TestRunGreedy: each rank of a job finds room for what another rank that has just ended no longer
+// uses.
+func TestRunGreedy(t *testing.T) {
+	uffdtest.Require(t)
+	for range 12 {
+		testcluster.Job{Nodes: 2, Program: greedy}.Succeed(t)
+	}
+}

@@ -1,0 +1,182 @@
+package testcluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"dsmd/internal/certs"
+	"dsmd/internal/patience"
+	"dsmd/internal/require"
+)
+
+const (
+	envProgram = "DSMD_TEST_PROGRAM" // in a program: its name in programs
+	envLimit   = "DSMD_TEST_LIMIT"   // in a program: when Self.Ctx ends
+	envMark    = "DSMD_TEST_MARK"    // in everything that a test binary starts: who started it
+	// in a test binary that another has started: where the binaries lie
+	envDir = "DSMD_TEST_DIR"
+)
+
+// place is where the binaries of this test binary lie.
+var place struct {
+	once sync.Once
+	dir  string
+	own  bool // made by this process
+	err  error
+}
+
+// Main is the body of TestMain. In a copy of the test binary that was started as a program it runs
+// that program instead of the tests.
+func Main(m *testing.M) {
+	if name := os.Getenv(envProgram); name != "" {
+		os.Exit(runProgram(name))
+	}
+	mark := strconv.Itoa(os.Getpid())
+	if err := os.Setenv(envMark, mark); err != nil {
+		panic(err)
+	}
+	secret, err := giveSecret()
+	if err != nil {
+		panic(err)
+	}
+	patience.Beside(4)
+	status := m.Run()
+	if err := os.RemoveAll(secret); err != nil {
+		fmt.Fprintf(os.Stderr, "testcluster: %v\n", err)
+		status = 1
+	}
+	if left := marked(mark); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "testcluster: left behind: %q\n", left)
+		status = 1
+	}
+	if place.own {
+		if err := os.RemoveAll(place.dir); err != nil {
+			fmt.Fprintf(os.Stderr, "testcluster: %v\n", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+// giveSecret has all daemons of this test binary share a secret, instead of that in the user's home
+// directory. It returns the directory where it lies.
+func giveSecret() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "dsmd-test-secret-"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "secret")
+	return dir, errors.Join(certs.WriteSecret(path, false), os.Setenv(SecretEnv, path))
+}
+
+// SecretEnv is the environment variable that says where the secret of daemons lies.
+const SecretEnv = "DSMD_SECRET_FILE"
+
+// Dir is the directory with the binaries, readable for everybody.
+func Dir(t testing.TB) string {
+	t.Helper()
+	place.once.Do(func() { place.dir, place.own, place.err = prepare() })
+	if place.err != nil {
+		t.Fatal(place.err)
+	}
+	return place.dir
+}
+
+// Dsmd is the path of the daemon's binary, built from this tree.
+func Dsmd(t testing.TB) string { return filepath.Join(Dir(t), "dsmd") }
+
+// program is the path of a copy of the test binary.
+func program(t testing.TB) string { return filepath.Join(Dir(t), "program") }
+
+// prepare builds dsmd and copies the test binary to where any user can run it.
+func prepare() (dir string, own bool, err error) {
+	if dir = os.Getenv(envDir); dir != "" {
+		return dir, false, nil
+	}
+	if dir, err = os.MkdirTemp("", "dsmd-test-"); err != nil {
+		return "", false, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return dir, true, err
+	}
+	args := append(append([]string{"build"}, buildFlags...), "-o", filepath.Join(dir, "dsmd"), "dsmd/cmd/dsmd")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return dir, true, fmt.Errorf("testcluster: building dsmd: %w\n%s", err, out)
+	}
+	return dir, true, copySelf(filepath.Join(dir, "program"))
+}
+
+func copySelf(to string) error {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}
+
+// marked lists what this test binary has started, directly or not, and still runs.
+func marked(mark string) []string { return Having(envMark + "=" + mark) }
+
+// Having lists the command lines of the processes, other than this one, that were started with the
+// given variable (NAME=VALUE) in their environment. A zombie has no environment and is not among
+// them.
+func Having(variable string) (list []string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			continue // it has ended meanwhile, or is another user's
+		}
+		for entry := range bytes.SplitSeq(env, []byte{0}) {
+			if string(entry) == variable {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				list = append(list, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+			}
+		}
+	}
+	return list
+}
+
+// ordinary is the user and the group "nobody".
+const ordinary = 65534
+
+// Ordinary is an ordinary user, as whom a test starts processes. Only root can do that; for anybody
+// else the test is skipped.
+func Ordinary(t testing.TB) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		require.Missing(t, "root", "needs root to become an ordinary user; user %d is one", os.Geteuid())
+	}
+	return &syscall.Credential{Uid: ordinary, Gid: ordinary}
+}
+
+// AsUser starts the tests of this binary whose names match a pattern once more, as an ordinary
+// user. Being skipped for others does no harm: they run them as ordinary users anyway.
+func AsUser(t testing.TB, pattern string) *Process {
+	t.Helper()
+	return Start(t, Command{
+		Name: "the tests as an ordinary user", Path: program(t), Args: []string{"-test.v", "-test.count=1", "-test.run=" + pattern},
+		Env: []string{envDir + "=" + Dir(t)}, User: Ordinary(t),
+	})
+}

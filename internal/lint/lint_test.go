@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"go/ast"
+	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -21,15 +22,19 @@ import (
 
 const module = "dsmd"
 
-// allowed is the architecture: a package, or all packages below it (…/), and what of ours it may import. A
-// package may import what lies in its own tree. What is not listed may import nothing of ours.
+// allowed is the architecture: a package, or all packages below it (…/), and what of ours it may
+// import. A package may import what lies in its own tree. What is not listed may import nothing of
+// ours.
 var allowed = []struct {
 	tree    string
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/netio", "internal/spin"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin"}},
 	{"protocol", nil},
+	// A modelled node decides about the words of its programs as a daemon does.
+	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
+	{"protocol/modelcheck", []string{"internal/controlpage"}},
 	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv"}},
@@ -38,44 +43,56 @@ var allowed = []struct {
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
 	// The fabric is what lies below the shared memory, and is measured without it.
 	{"bench/fabric", []string{"internal/netio", "internal/verbs", "transport"}},
-	// The simulation of large clusters runs the protocol itself; it has nothing to do with a cluster that runs.
+	// The simulation of large clusters runs the protocol itself; it has nothing to do with a
+	// cluster that runs.
 	{"bench/sim", []string{"protocol"}},
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
 	{"internal/controlpage", nil},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
-	// The tests of the whole system use it as its users do: the daemon as a binary, the library by its API.
-	// Two of the kernels run while the daemons' connections are cut, because they verify every word that they compute.
-	{"internal/e2e", []string{"dsm", "node", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/sor", "bench/ocean", "transport"}},
+	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
+	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
+	// every word that they compute.
+	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
-	{"internal/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/e2e/testcluster", "internal/uffd", "transport"}},
+	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs"}},
 	{"internal/lint", nil},
-	{"internal/litmus", []string{"dsm", "internal/e2e/testcluster"}},
+	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
+	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
 	{"internal/membership", nil},
-	// The programs that live through faults are programs like any other; one of them computes what can be verified bit by bit.
-	{"internal/nemesis", []string{"dsm", "node", "internal/e2e/testcluster", "internal/e2e/netns", "bench/kernel", "bench/sor"}},
+	{"internal/mutation", nil},
+	// The programs that live through faults are programs like any other; one of them computes what
+	// can be verified bit by bit.
+	{"internal/systemtest/nemesis", []string{"dsm", "node", "internal/certs", "internal/systemtest/testcluster", "internal/systemtest/netns", "bench/kernel", "bench/kernels/sor"}},
 	{"internal/netio", nil},
 	{"internal/patience", nil},
+	{"internal/require", nil},
+	{"internal/uffd/uffdtest", []string{"internal/require"}},
+	{"internal/verbs/verbstest", []string{"internal/require"}},
+	{"internal/systemtest/netns", []string{"internal/require"}},
 	// Conformance suites wait as tests do.
-	{"internal/e2e/testcluster", []string{"internal/patience"}},
-	{"pagetable/pagetabletest", []string{"internal/patience"}},
+	{"internal/systemtest/testcluster", []string{"internal/certs", "internal/patience", "internal/require", "internal/systemtest/loopback"}},
+	{"internal/systemtest/loopback", nil},
+	{"pagetable/pagetabletest", nil},
 	{"transport/transporttest", []string{"internal/patience"}},
 	// The table of settings takes its ranges from those who know them.
-	{"internal/settings", []string{"node", "pagetable", "protocol", "transport/tcp"}},
+	{"internal/settings", []string{"internal/certs", "node", "pagetable", "protocol", "transport/tcp"}},
 	{"internal/sigsegv", nil},
-	{"internal/torture", []string{"dsm", "internal/e2e/testcluster"}},
+	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/spin", nil},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},
 }
 
-// testOnly are imports that tests may add: fakes and conformance suites, which live beside the seams they fake.
-var testOnly = []string{"internal/patience", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+// testOnly are imports that tests may add: fakes and conformance suites, which live beside the
+// seams they fake.
+var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
-// pure are the packages that decide and leave it to their hosts to act, and pureImports are the packages outside this module that they may
-// import. None of those does I/O, tells the time, or draws a random number.
+// pure are the packages that decide and leave it to their hosts to act, and pureImports are the
+// packages outside this module that they may import. None of those does I/O, tells the time, or
+// draws a random number.
 var pure = []string{"protocol", "internal/agreement"}
 
 var pureImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math/bits", "slices", "strconv", "strings"}
@@ -132,7 +149,7 @@ func packages(t *testing.T) []listed {
 
 func local(path string) (string, bool) { return strings.CutPrefix(path, module+"/") }
 
-// in says whether path is tree or lies below it.
+// in reports whether path is tree or lies below it.
 func in(path, tree string) bool { return path == tree || strings.HasPrefix(path, tree+"/") }
 
 // TestArchitecture checks every import between our packages against the table.
@@ -167,7 +184,8 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// TestPurity checks that nothing in the packages that decide can make two runs with the same events differ.
+// TestPurity checks that nothing in the packages that decide can make two runs with the same events
+// differ.
 func TestPurity(t *testing.T) {
 	for _, path := range pure {
 		t.Run(path, func(t *testing.T) { isPure(t, path) })
@@ -184,7 +202,11 @@ func isPure(t *testing.T, path string) {
 	fset := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
+		built, err := build.Default.MatchFile(dir, filepath.Base(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") || !built {
 			continue
 		}
 		f, err := parser.ParseFile(fset, name, nil, 0)
@@ -224,8 +246,8 @@ func isPure(t *testing.T, path string) {
 	}
 }
 
-// TestUnsafeIsConfined checks that unsafe, system calls and cgo stay in internal/, pagetable and *_unsafe.go files.
-// Tests may ask the kernel what they like, but not unsafely.
+// TestUnsafeIsConfined checks that unsafe, system calls and cgo stay in internal/, pagetable and
+// *_unsafe.go files. Tests may ask the kernel what they like, but not unsafely.
 func TestUnsafeIsConfined(t *testing.T) {
 	for _, p := range packages(t) {
 		path, _ := local(p.ImportPath)
@@ -282,6 +304,53 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 			t.Errorf("package %s has no package comment that says what it is for", path)
 		}
 	}
+}
+
+// unwatched are packages whose tests may be still for long: they compute.
+var unwatched = []string{"internal/mutation", "protocol/modelcheck", "protocol/simulator"}
+
+// waits are the names of functions that wait for others, whoever has them.
+var waits = []string{"Wait", "Accept", "Read", "ReadFull", "ReadFrame", "ReadString", "ReadAll", "Output", "CombinedOutput"}
+
+// TestWaitsAreWatched checks that where tests wait, package patience watches them: it ends a run in
+// which one waits for ever, and says where.
+func TestWaitsAreWatched(t *testing.T) {
+	for _, p := range packages(t) {
+		path, _ := local(p.ImportPath)
+		if slices.Contains(unwatched, path) || path == "internal/patience" || slices.Contains(slices.Concat(p.TestImports, p.XTestImports), module+"/internal/patience") {
+			continue
+		}
+		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if what := firstWait(f); what != "" {
+				t.Errorf("%s/%s waits (%s), and no test of the package imports internal/patience, which would notice if it did so for ever", path, name, what)
+				break
+			}
+		}
+	}
+}
+
+// firstWait is what a file waits for: "" if it does not.
+func firstWait(f *ast.File) (what string) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW {
+				what = "for a channel"
+			}
+		case *ast.SelectStmt:
+			what = "in a select"
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && slices.Contains(waits, s.Sel.Name) {
+				what = "in " + s.Sel.Name
+			}
+		}
+		return what == ""
+	})
+	return what
 }
 
 // TestTop checks what lies at the top of the repository.

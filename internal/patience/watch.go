@@ -77,12 +77,16 @@ func (w watcher) look(now time.Time, dump string, still time.Duration) (report s
 		first, stack, _ := strings.Cut(block, "\n")
 		m := head.FindStringSubmatch(first)
 		// Whoever is in package testing waits for other tests.
-		if m == nil || m[2] == "running" || m[2] == "runnable" || strings.HasPrefix(stack, "testing.") || !strings.Contains(stack, "\ntesting.tRunner(") {
+		if m == nil || m[2] == "running" || strings.HasPrefix(stack, "testing.") || !strings.Contains(stack, "\ntesting.tRunner(") {
 			continue
 		}
 		key := m[1] + stack
+		since, known := w[key]
+		if m[2] == "runnable" && !known { // as who polls is at times
+			continue
+		}
 		waiting[key] = true
-		switch since, known := w[key]; {
+		switch {
 		case !known:
 			w[key] = now
 		case now.Sub(since) >= still && report == "":

@@ -175,6 +175,11 @@ func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) 
 	if err := ctx.Err(); err != nil {
 		return attach.Reply{}, err
 	}
+	return c.ask(ctx, call)
+}
+
+// ask is do, but the daemon is asked even if ctx has ended.
+func (c *calls) ask(ctx context.Context, call attach.Call) (attach.Reply, error) {
 	ticket, waiting, err := c.start(call)
 	if err != nil {
 		return attach.Reply{}, err

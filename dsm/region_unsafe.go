@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,21 +90,26 @@ func checkAddresses(base, bytes uint64) error {
 // dropRetired gives up reservations of closed clusters in the range. It is called with reservations
 // locked.
 func dropRetired(base, bytes uintptr) error {
-	keep := reservations.all[:0:0]
-	for _, r := range reservations.all {
+	there := func(r *region) bool {
 		start := uintptr(r.base)
-		if start+r.bytes <= base || base+bytes <= start {
-			keep = append(keep, r)
-			continue
-		}
-		if r.open {
+		return base < start+r.bytes && start < base+bytes
+	}
+	for _, r := range reservations.all {
+		if there(r) && r.open {
 			return fmt.Errorf("%w: this process has joined a cluster there already; use that Cluster, or Close it first", ErrAddressTaken)
 		}
-		if err := unix.MunmapPtr(r.base, r.bytes); err != nil {
-			return fmt.Errorf("give up the addresses of a closed cluster: %w", os.NewSyscallError("munmap", err))
-		}
 	}
-	reservations.all = keep
+	var err error
+	reservations.all = slices.DeleteFunc(reservations.all, func(r *region) bool {
+		if err != nil || !there(r) {
+			return false
+		}
+		err = os.NewSyscallError("munmap", unix.MunmapPtr(r.base, r.bytes))
+		return err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("give up the addresses of a closed cluster: %w", err)
+	}
 	return nil
 }
 

@@ -1,10 +1,10 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -65,51 +65,27 @@ func (c *Conn) ReadFrame() (Frame, error) {
 		if ok || err != nil {
 			return f, err
 		}
-		if c.own != nil {
-			if err := c.own.receive(&c.stream); err != nil {
-				return Frame{}, err
-			}
-			continue
-		}
-		// more than maxWaitingFDs descriptors: too many must be seen as an error of the peer
-		var oob [64]byte
-		n, oobn, flags, _, err := c.c.ReadMsgUnix(c.stream.Space(), oob[:])
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = c.atEOF()
-			}
+		if err := c.receive(); err != nil {
 			return Frame{}, err
 		}
-		if err := c.addControl(oob[:oobn], flags); err != nil {
-			return Frame{}, err
-		}
-		if n == 0 {
-			return Frame{}, c.atEOF()
-		}
-		c.stream.Advance(n)
 	}
 }
 
-func (c *Conn) addControl(oob []byte, flags int) error {
-	fds, err := parseFDs(oob)
+// receive waits until something has come.
+func (c *Conn) receive() error {
+	if c.own != nil {
+		return c.own.receive(&c.stream)
+	}
+	raw, err := c.c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	if flags&syscall.MSG_CTRUNC != 0 {
-		closeAll(fds)
-		return errTruncated
-	}
-	return c.stream.AddFDs(fds)
-}
-
-// errTruncated: the peer sent too many descriptors, or this process may not open more.
-var errTruncated = fmt.Errorf("%w: descriptors were lost on the way: too many came, or the limit of open files is reached (ulimit -n)", ErrMalformed)
-
-func (c *Conn) atEOF() error {
-	if c.stream.Buffered() > 0 {
-		return io.ErrUnexpectedEOF
-	}
-	return io.EOF
+	var received error
+	err = raw.Read(func(fd uintptr) bool {
+		received = Receive(int(fd), &c.stream)
+		return received != unix.EAGAIN
+	})
+	return cmp.Or(err, received)
 }
 
 // TakeFD hands over the descriptor that came with the frame last read.

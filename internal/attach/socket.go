@@ -146,6 +146,9 @@ func Peer(fd int) (pid int, uid uint32, err error) {
 	return int(cred.Pid), cred.Uid, nil
 }
 
+// errTruncated: the peer sent too many descriptors, or this process may not open more.
+var errTruncated = fmt.Errorf("%w: descriptors were lost on the way: too many came, or the limit of open files is reached (ulimit -n)", ErrMalformed)
+
 // Receive reads once from a non-blocking socket into s. The error is unix.EAGAIN when nothing has
 // come, io.EOF when the peer has closed (io.ErrUnexpectedEOF: within a frame), and anything else is
 // the end of the connection too.

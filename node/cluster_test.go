@@ -125,6 +125,8 @@ func (c *cluster) startNode(i int, s setup) *member {
 	if m.node, err = assemble(cfg, table, &network{Transport: peers}); err != nil {
 		c.Fatal(err)
 	}
+	// tests that want these to be over say so
+	m.node.end.farewell, m.node.pins.patience = patience, patience
 	if s.before != nil {
 		s.before(m.node)
 	}
@@ -233,7 +235,7 @@ func (c *cluster) quiet() {
 			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "faults being timed": len(n.meter.waits),
 			"pages that are prefetched": len(n.fetcher.byPage), "prefetches to go on with": len(n.fetcher.ready),
 			"faults held back":  len(n.intake.parked) + len(n.intake.known),
-			"threads that wait": len(n.intake.waiters.byPage), "pinned pages": len(n.pins.pages), "open calls": len(n.calls.open), "published locks": n.calls.words.Len(), "leases": len(n.drive.leases.list),
+			"threads that wait": len(n.intake.waiters.byPage), "pinned pages": len(n.pins.pages), "timers of pins": len(n.pins.breaks.list), "open calls": len(n.calls.open), "published locks": n.calls.words.Len(), "leases": len(n.drive.leases.list),
 			"objects with something under way": n.drive.engine.Pending(),
 		} {
 			if left != 0 {

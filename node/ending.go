@@ -63,7 +63,7 @@ func (e *ending) sayFarewell(why error) { e.gone, e.goneAt = why, e.clock.now }
 
 // tick ends a node whose farewell is over.
 func (e *ending) tick() {
-	if e.gone != nil && e.clock.now-e.goneAt >= e.farewell {
+	if e.gone != nil && !e.stopped && e.clock.now-e.goneAt >= e.farewell {
 		e.breakDown(fmt.Errorf("%w (%w)", e.gone, errIdle))
 	}
 }

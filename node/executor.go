@@ -147,6 +147,7 @@ func (x *executor) operate(o operation) {
 // drop makes pages absent that are freed.
 func (x *executor) drop(first pagetable.Page, count uint64) {
 	x.contents.backups.forget(first, count)
+	x.meter.count.backups.Store(int64(len(x.contents.backups.pages)))
 	x.perform()
 	out, err := x.table.Drop(first, count)
 	x.started(pagetable.OpDrop, first, out, err)

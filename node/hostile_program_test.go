@@ -312,8 +312,14 @@ func newScarcity(t *testing.T) *scarcity {
 			t.Fatal(err)
 		}
 		s.sockets = append(s.sockets, fd)
-		// How long an answer is waited for before another connection is tried.
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300_000}); err != nil {
+		// How long an answer is waited for before another connection is tried: only the first finds
+		// a descriptor that was just closed.
+		wait := patience / 8
+		if len(s.sockets) == 0 {
+			wait = 300 * time.Millisecond
+		}
+		timeout := unix.NsecToTimeval(int64(wait))
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,6 +68,8 @@ func acceptable(from transport.NodeID, m *protocol.Message, page bool) error {
 		return fmt.Errorf("node: node %d sent a message in the name of node %d", from, m.From)
 	case page != (m.Contents() == protocol.PageContents):
 		return fmt.Errorf("node: node %d sent a %v that does not say whether a page came with it", from, m.Kind)
+	case (m.Kind == protocol.KindBarrierRelease || m.Kind == protocol.KindNameReply) && len(m.Payload) > protocol.MaxResult:
+		return fmt.Errorf("node: node %d sent a %v with %d bytes, more than a program can be told", from, m.Kind, len(m.Payload))
 	case page && m.Object.IsLock():
 		return fmt.Errorf("node: node %d sent a page with a %v for %v, where none belongs", from, m.Kind, m.Object)
 	}

@@ -190,6 +190,20 @@ func lie(t *testing.T, prepare func(*prog, *rogue), s said) (ended bool) {
 	return false
 }
 
+// TestTooLongAnswer: what a program has asked a peer for does not fit into one answer.
+func TestTooLongAnswer(t *testing.T) {
+	c, rogues := among(t)
+	node := c.members[0]
+	p := node.join()
+	p.call(attach.Call{Op: attach.OpArrive, Object: 1, Parties: 2})
+	arrival := rogues[0].hear()
+	release := protocol.BarrierRelease{Ticket: arrival.AsBarrierArrive().Ticket, Result: make([]byte, protocol.MaxResult+1)}
+	rogues[0].say(release.To(0, arrival.Object).SentBy(1), false)
+	if err := node.ended(); err == nil || !strings.Contains(err.Error(), "node 1") {
+		t.Errorf("the node ended with %v", err)
+	}
+}
+
 // waitEnd waits until the node has dealt with all that was sent to it. It returns whether it has
 // ended.
 func waitEnd(m *member, p *prog) bool {

@@ -134,6 +134,7 @@ func TestScrape(t *testing.T) {
 		b.store(i, 0, 1)
 		a.wantLoad(i, 0, 1)
 	}
+	a.sync() // the node has noted the end of the last fault
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	defer server.Close()
 	answer, err := http.Get(server.URL)

@@ -41,7 +41,6 @@ type pinned struct {
 	reads, writes int
 	writable      bool // what the page is in the table, as long as it is pinned
 	delayed       *protocol.Effect
-	since         time.Duration // delayed: since when
 	// mapping: the table settles a fault on the page, while delayed waits; more are in faults.
 	mapping bool
 	faults  []pagetable.ProcID
@@ -118,6 +117,9 @@ func (x *pins) resume(page pagetable.Page, at *pinned) {
 	if at.mapping || f != nil && at.forbids(f.Kind) {
 		return
 	}
+	if f != nil {
+		x.breaks.remove(f.Object)
+	}
 	at.delayed, at.faults = nil, nil // its end wakes who waits
 	if at.reads+at.writes == 0 {
 		delete(x.pages, page)
@@ -146,9 +148,9 @@ func (x *pins) delay(page pagetable.Page, f *protocol.Effect) bool {
 	case protocol.EffectDowngrade, protocol.EffectRevoke:
 		if at.forbids(f.Kind) {
 			x.meter.count.pinWaits.Add(1)
-			later, now := *f, x.drive.clock.now
-			at.delayed, at.since = &later, now
-			x.breaks.add(now+x.patience, f.Object)
+			later := *f
+			at.delayed = &later
+			x.breaks.add(x.drive.clock.now+x.patience, f.Object)
 			return true
 		}
 		at.writable = false
@@ -159,8 +161,8 @@ func (x *pins) delay(page pagetable.Page, f *protocol.Effect) bool {
 // expire ends all pins of a page that somebody has waited for long enough.
 func (x *pins) expire(page pagetable.Page) {
 	at := x.pages[page]
-	if at == nil || at.delayed == nil || x.drive.clock.now < at.since+x.patience {
-		return // it has ended by itself; if it is wanted again, there is another timer
+	if at == nil || at.delayed == nil {
+		return
 	}
 	x.meter.count.pinBreaks.Add(1)
 	x.log.Warn("a pin was broken because others had waited for its page too long", zap.Uint64("page", uint64(page)), zap.Duration("waited", x.patience))

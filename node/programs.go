@@ -120,7 +120,8 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 
 // call lets a program's call happen.
 func (s *programs) call(p *program, c *attach.Call) error {
-	if len(p.waiting)+len(p.fetches) >= maxCalls {
+	ends := c.Op == attach.OpCancel || c.Op == attach.OpRelease || c.Op == attach.OpUnpin
+	if len(p.waiting)+len(p.fetches) >= maxCalls && !ends {
 		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
 	}
 	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket] != nil) && c.Op != attach.OpCancel {

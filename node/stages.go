@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -72,11 +73,18 @@ func (l *StageLog) begin(start time.Time) error {
 	if l == nil {
 		return nil
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return fmt.Errorf("node: read CLOCK_MONOTONIC: %w", err)
+	// The two clocks are read together, unless something comes between: then once more.
+	closest := time.Duration(math.MaxInt64)
+	for range 100 {
+		var now unix.Timespec
+		before := time.Since(start)
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return fmt.Errorf("node: read CLOCK_MONOTONIC: %w", err)
+		}
+		if apart := time.Since(start) - before; apart < closest {
+			closest, l.offset = apart, time.Duration(now.Nano())-before-apart/2
+		}
 	}
-	l.offset = time.Duration(now.Nano()) - time.Since(start)
 	return nil
 }
 

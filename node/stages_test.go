@@ -24,7 +24,9 @@ func TestStagesOfAReadMiss(t *testing.T) {
 	a.store(page, 0, 1)
 	before := [2]int{len(logs[0].Records()), len(logs[1].Records())}
 	b.load(page, 0)
-	done := func() bool { return has(logs[1].Records()[before[1]:], StageDone, "install") }
+	done := func() bool {
+		return has(logs[1].Records()[before[1]:], StageDone, "install") && has(logs[0].Records()[before[0]:], StageSent, "Grant")
+	}
 	eventually(t, "the page is installed", done)
 	asks, answers := logs[1].Records()[before[1]:], logs[0].Records()[before[0]:]
 	from := int64(0)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"dsmd/internal/netio"
@@ -47,6 +48,11 @@ func (t *timers) due(now time.Duration) (protocol.ObjectID, bool) {
 	t.list[first] = t.list[len(t.list)-1]
 	t.list = t.list[:len(t.list)-1]
 	return id, true
+}
+
+// remove takes out the timers of an object, which are not due any more.
+func (t *timers) remove(id protocol.ObjectID) {
+	t.list = slices.DeleteFunc(t.list, func(x timer) bool { return x.id == id })
 }
 
 func (t *timers) soon(now time.Duration) bool { return len(t.list) > 0 && t.next-now < spinForTimer }

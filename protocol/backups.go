@@ -249,6 +249,7 @@ func (b *backups) dropReplicas(first ObjectID, count uint64) {
 			b.commits.leaveBatch(o)
 		}
 	}
+	b.commits.written = slices.DeleteFunc(b.commits.written, in)
 	b.runs = slices.DeleteFunc(b.runs, func(x replicated) bool { return in(PageObject(x.first)) })
 	b.kept = slices.DeleteFunc(b.kept, func(id ObjectID) bool {
 		if in(id) {

@@ -1,7 +1,5 @@
 package protocol
 
-import "cmp"
-
 // copyset is a set of nodes in 16 bytes, whatever the size of the cluster. It belongs to a
 // directory entry, so the node that keeps it is the home.
 //
@@ -38,15 +36,6 @@ var _ = [1]struct{}{}[(DefaultPointers/coarseTag)+(MaxNodes-1)>>pointerBits]
 
 // smallestGroup is how many nodes a group has at least, so that there is a bit for each group.
 func (c *Config) smallestGroup() int { return (c.Nodes + coarseBits - 1) / coarseBits }
-
-// withCopysets is the configuration with the sizes that are not given, so that nobody asks for each
-// copyset whether they are.
-func (c Config) withCopysets() Config {
-	c.ExactNodes = cmp.Or(c.ExactNodes, DefaultExactNodes)
-	c.Pointers = cmp.Or(c.Pointers, DefaultPointers)
-	c.GroupNodes = cmp.Or(c.GroupNodes, c.smallestGroup())
-	return c
-}
 
 // isLarge reports whether copysets may be coarse.
 func (c *Config) isLarge() bool { return c.Nodes > c.ExactNodes }

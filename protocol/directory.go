@@ -360,7 +360,7 @@ func (d *directory) applyHolder(from NodeID, x *entry) {
 // before.
 func (d *directory) applyEntry(x *entry) (lost bool) {
 	o := d.objects.get(x.id)
-	if l := x.died; l != 0 && x.id.IsLock() && o.owner == NoNode {
+	if l := x.died; l != 0 && x.id.IsLock() && (o.owner == NoNode || o.lost()) {
 		if k := d.locks.getLock(x.id); k.died == 0 {
 			k.died = l
 		}

@@ -68,7 +68,7 @@ func TestNodeSet(t *testing.T) {
 // TestCoarseCopysetNamesItsGroups: where a copyset names groups it names those of the nodes that
 // were added, and no others.
 func TestCoarseCopysetNamesItsGroups(t *testing.T) {
-	c := (&Config{Self: 0, Nodes: MaxNodes}).withCopysets()
+	c := (&Config{Self: 0, Nodes: MaxNodes}).withDefaults()
 	var s copyset
 	groups := map[int]bool{}
 	for n := NodeID(1); n < MaxNodes; n += MaxNodes / 16 {
@@ -390,7 +390,7 @@ func TestUseAtTheEnd(t *testing.T) {
 	const top = 9
 	found := 0
 	if err := eachEntry(p.pieces[0][:len(p.pieces[0])-top], func(x *entry) {
-		if x.tag == tagName && x.call.Name == "a" {
+		if x.tag == tagUse && x.run == (run{0, 1}) && x.call.Client == 1 {
 			found++
 		}
 	}); err != nil || found != 1 {

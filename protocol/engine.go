@@ -1,6 +1,9 @@
 package protocol
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Config is what an Engine has to know. It is the same on all nodes but for Self.
 type Config struct {
@@ -57,6 +60,18 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: MaxHold %d µs is less than Hold %d µs", c.MaxHold, c.Hold)
 	}
 	return nil
+}
+
+// withDefaults is the configuration with what is not given, so that nobody asks for each copyset
+// whether it is.
+func (c Config) withDefaults() Config {
+	c.ExactNodes = cmp.Or(c.ExactNodes, DefaultExactNodes)
+	c.Pointers = cmp.Or(c.Pointers, DefaultPointers)
+	c.GroupNodes = cmp.Or(c.GroupNodes, c.smallestGroup())
+	c.ContentionThreshold = cmp.Or(c.ContentionThreshold, DefaultContentionThreshold)
+	c.TreeFrom = cmp.Or(c.TreeFrom, DefaultTreeFrom)
+	c.TreeArity = cmp.Or(c.TreeArity, DefaultTreeArity)
+	return c
 }
 
 // Engine is one node's part of the protocol. It is not safe for concurrent use.

@@ -15,7 +15,7 @@ type env struct {
 }
 
 func newEnv(cfg Config) *env {
-	v := &env{cfg: cfg.withCopysets(), limits: allLimits}
+	v := &env{cfg: cfg.withDefaults(), limits: allLimits}
 	if cfg.Outside {
 		v.view.members, v.view.homes, v.view.fresh = []NodeID{}, []NodeID{}, []NodeID{cfg.Self}
 	}

@@ -179,7 +179,7 @@ func (e *Engine) resume() {
 	e.registry.resume()
 	e.commits.resumeCommits()
 	held := e.recovery.held
-	e.recovery.held = nil
+	e.recovery.held, e.recovery.parked = nil, nil
 	for i := range held {
 		// what asks for a name and is not for this node is sent to the new directory
 		if held[i].Kind != KindNameRequest || e.registry.here {

@@ -15,10 +15,12 @@ const (
 	// MB. A peer that wants more is parted with.
 	MaxPending = 1 << 20
 	// MaxArrivals bounds the arrivals that wait at one home of barriers. More are answered by
-	// StatusNoSpace.
+	// StatusNoSpace. It bounds too what one member says about barriers while this node recovers; a
+	// member that says more is parted with.
 	MaxArrivals = 1 << 18
 	// MaxNames bounds the names of allocations, those that are being freed included: 300 MB if all
-	// have the longest signature. More are answered by StatusNoSpace.
+	// have the longest signature. More are answered by StatusNoSpace. It bounds too what one member
+	// asks about names while this node recovers; a member that asks more is parted with.
 	MaxNames = 1 << 16
 	// MaxUses bounds the uses of names, each by a program. More are answered by StatusNoSpace.
 	MaxUses = 1 << 20
@@ -38,9 +40,6 @@ const (
 	// a name with its signature, or two lists of all nodes.
 	maxNameEntry   = MaxName + MaxSignature + 64
 	maxReportEntry = max(maxNameEntry, 4*MaxNodes+64)
-	// usualUseBytes is what is said of the use of a name whose signature is not made to be long, or
-	// is no other use's, in bytes.
-	usualUseBytes = 128
 	// reportRest is for what is said once, in bytes.
 	reportRest = 64
 	runBytes   = 16

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -77,13 +78,7 @@ func (l *lock) leaveQueue(i int) {
 
 func (ls *locks) findLock(id ObjectID) (int, bool) {
 	return slices.BinarySearchFunc(ls.list, id, func(l *lock, id ObjectID) int {
-		switch {
-		case l.id < id:
-			return -1
-		case l.id > id:
-			return 1
-		}
-		return 0
+		return cmp.Compare(l.id, id)
 	})
 }
 

@@ -63,16 +63,8 @@ func (d *directory) lostHome(id ObjectID) (NodeID, bool) {
 func (d *directory) clearSuspects(first, count uint64) {
 	var out []suspect
 	for _, s := range d.suspects {
-		end := s.first + s.count
-		if s.count == 0 || first >= end || first+count <= s.first {
-			out = append(out, s)
-			continue
-		}
-		if s.first < first {
-			out = append(out, suspect{run{s.first, first - s.first}, s.before, s.after})
-		}
-		if first+count < end {
-			out = append(out, suspect{run{first + count, end - first - count}, s.before, s.after})
+		for _, left := range s.minus(run{first, count}) {
+			out = append(out, suspect{left, s.before, s.after})
 		}
 	}
 	d.suspects = out

@@ -32,7 +32,7 @@ type use struct {
 	run
 	kept bool
 	name string
-	call []byte // the NameCall by which it was bound
+	call []byte // the NameCall by which the client, or another of this node, has bound it
 }
 
 // ask sends the allocator a call of a program.
@@ -84,7 +84,11 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte) (isNew bool) 
 	case c.op == Bind && status == StatusOK && i < 0:
 		first, count, err := DecodeRun(answer)
 		if isNew = err == nil && count > 0; isNew {
-			n.uses = append(n.uses, use{client: c.client, run: run{first, count}, name: c.name, call: c.payload})
+			u := use{client: c.client, run: run{first, count}, name: c.name, call: c.payload}
+			if j := slices.IndexFunc(n.uses, func(x use) bool { return x.name == u.name && x.run == u.run }); j >= 0 {
+				u.call = n.uses[j].call // once in memory, because it may be long
+			}
+			n.uses = append(n.uses, u)
 		}
 	case i < 0 || status != StatusOK:
 	case c.op == Unbind:
@@ -97,10 +101,11 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte) (isNew bool) 
 	return isNew
 }
 
-// report says which names programs of this node use, and that there is something below page top.
-// Those that they are giving up are not, if the allocator is lost that was asked: nobody
-// knows whether their pages are in use again already.
+// report says which names programs of this node use, each once and then who uses it, and that there
+// is something below page top. Those that they are giving up are not, if the allocator is lost that
+// was asked: nobody knows whether their pages are in use again already.
 func (n *names) report(p *parcel, top uint64) {
+	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
 		top = max(top, u.first+u.count)
@@ -109,12 +114,16 @@ func (n *names) report(p *parcel, top uint64) {
 		}) {
 			continue
 		}
-		b := p.room(1 + 16 + 1 + 2 + len(u.call))
-		*b = append(*b, tagName)
-		*b = AppendRun(*b, u.first, u.count)
-		*b = append(*b, bits(u.kept))
-		*b = binary.LittleEndian.AppendUint16(*b, uint16(len(u.call)))
-		*b = append(*b, u.call...)
+		if !said[u.name] {
+			said[u.name] = true
+			b := p.room(1 + runBytes + 2 + len(u.call))
+			*b = AppendRun(append(*b, tagName), u.first, u.count)
+			*b = binary.LittleEndian.AppendUint16(*b, uint16(len(u.call)))
+			*b = append(*b, u.call...)
+		}
+		b := p.room(useBytes)
+		*b = append(AppendRun(append(*b, tagUse), u.first, u.count), bits(u.kept))
+		*b = binary.LittleEndian.AppendUint32(*b, uint32(u.client))
 	}
 	b := p.room(9)
 	*b = append(*b, tagTop)

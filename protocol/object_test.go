@@ -55,7 +55,7 @@ func TestCopysetIsASuperset(t *testing.T) {
 			c.Pointers = rapid.IntRange(1, DefaultPointers).Draw(t, "pointers")
 			c.GroupNodes = rapid.IntRange(c.smallestGroup(), nodes).Draw(t, "group")
 		}
-		c = c.withCopysets()
+		c = c.withDefaults()
 		var s copyset
 		in := map[NodeID]bool{}
 		for _, m := range members {

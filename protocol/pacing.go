@@ -85,13 +85,6 @@ func (e *Engine) GroupLease() uint32 {
 	return e.pace.groupLease.number
 }
 
-func (t *pacing) contentionThreshold() int {
-	if t.cfg.ContentionThreshold == 0 {
-		return DefaultContentionThreshold
-	}
-	return t.cfg.ContentionThreshold
-}
-
 // yieldTime is for how long a thread of this node may wait for a page before the node gives up its
 // group lease. Nodes differ a little, so that of those that wait for each other one is the first.
 func (t *pacing) yieldTime() Time {
@@ -111,7 +104,7 @@ func (t *pacing) takeGroupLease(o *object) {
 		return
 	}
 	t.waits = false
-	if t.active || len(t.contended) < t.contentionThreshold() || o.has() != Write || t.resting && t.now-t.since < t.cfg.MaxHold {
+	if t.active || len(t.contended) < t.cfg.ContentionThreshold || o.has() != Write || t.resting && t.now-t.since < t.cfg.MaxHold {
 		return
 	}
 	t.active, t.resting, t.since = true, false, t.now
@@ -124,7 +117,7 @@ func (t *pacing) noteContention(o *object) bool {
 	if t.now-o.since > t.now-t.synchronised {
 		return false
 	}
-	if len(t.contended) < t.contentionThreshold() && !slices.Contains(t.contended, o.id) {
+	if len(t.contended) < t.cfg.ContentionThreshold && !slices.Contains(t.contended, o.id) {
 		t.contended = append(t.contended, o.id)
 	}
 	return true

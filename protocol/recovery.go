@@ -19,8 +19,13 @@ type recovery struct {
 	pieces   [][]byte // of what memory was in use, so far
 	bound    bool     // all pieces are here
 
-	held []Message // barrier and name messages that wait until all is over
+	held   []Message // barrier and name messages that wait until all is over
+	parked []parked  // by node: how many of held it has sent; nil: there are none
 }
+
+// parked is how many messages of names and of barriers of one sender wait for the end of a
+// recovery.
+type parked struct{ names, barriers int }
 
 // told is how much of its report a member has sent: pieces of due, which is 0 until the first has
 // come.
@@ -49,6 +54,11 @@ func (r *recovery) begin() {
 	}
 	r.readied, r.told, r.complete, r.reports, r.applied, r.pieces, r.bound = nil, nil, 0, nil, false, nil, false
 	r.held = slices.DeleteFunc(r.held, func(m Message) bool { return !r.isMember(m.From) || m.Kind != KindNameRequest })
+	r.parked = nil
+	for i := range r.held {
+		count, _ := r.parkedLike(&r.held[i])
+		*count++
+	}
 }
 
 // allMarked: nothing of the epoch before can come any more from others.
@@ -134,9 +144,11 @@ func (r *recovery) noReport(payload []byte) string {
 			why = "a backup of no page of the region"
 		case x.tag == tagCame && int(x.owner) >= r.cfg.Nodes:
 			why = "a node outside the cluster"
+		case r.hasStranger(x.before) || r.hasStranger(x.after):
+			why = "homes or members outside the cluster"
 		case (x.tag == tagObject || x.tag == tagEntry || x.tag == tagBackup) && r.home(x.id) != r.cfg.Self:
 			why = "this node is not the object's home"
-		case (x.tag == tagName || x.tag >= tagBound && x.tag <= tagFreeing) && (x.count == 0 || x.count > r.cfg.Pages || x.first > r.cfg.Pages-x.count), x.tag == tagTop && x.first > r.cfg.Pages:
+		case (x.tag == tagName || x.tag == tagUse || x.tag >= tagBound && x.tag <= tagFreeing) && (x.count == 0 || x.count > r.cfg.Pages || x.first > r.cfg.Pages-x.count), x.tag == tagTop && x.first > r.cfg.Pages:
 			why = "not a run of pages of the region"
 		}
 	})
@@ -146,16 +158,21 @@ func (r *recovery) noReport(payload []byte) string {
 	return why
 }
 
+// hasStranger reports whether a list, in ascending order, names a node outside the cluster.
+func (r *recovery) hasStranger(nodes []NodeID) bool {
+	return len(nodes) > 0 && int(nodes[len(nodes)-1]) >= r.cfg.Nodes
+}
+
 // maxReported bounds what one member reports in a recovery, in bytes: everything that there can be,
 // once. Of each page and each lock that it has it and was the home of, and each page of which it
-// keeps a backup; if this node is the allocator, each name, each with its signature and
-// with what lies between its memory and the next, and each use; and what was before, if this node
-// has come. The member that reports more is parted with.
+// keeps a backup; if this node is the allocator, each name with its signature, as the allocator
+// before and as its programs know it, with what lies between its memory and the next, and each use;
+// and what was before, if this node has come. The member that reports more is parted with.
 func (r *recovery) maxReported() int {
 	l := &r.limits
 	sum := int(r.cfg.Pages)*(objectBytes+entryBytes+backupBytes) + l.locks*(objectBytes+entryBytes)
 	if r.allocator() == r.cfg.Self {
-		sum += l.names*(maxNameEntry+2*(1+runBytes)) + l.uses*usualUseBytes
+		sum += l.names*2*(maxNameEntry+1+runBytes) + l.uses*useBytes
 	}
 	if slices.Contains(r.view.fresh, r.cfg.Self) {
 		sum += l.past
@@ -202,18 +219,34 @@ func (r *recovery) boundBytes() (sum int) {
 
 // hold keeps a message of barriers or names until the recovery is over.
 func (r *recovery) hold(m *Message) {
-	// this node's own programs have bounds of their own
-	if len(r.held) >= r.limits.arrivals && m.From != r.cfg.Self {
-		r.reject(m, "as much waits for the end of a recovery as can")
-		return
-	}
 	if why := unsound(m); why != "" {
 		r.reject(m, why)
 		return
 	}
+	count, most := r.parkedLike(m)
+	// this node's own programs have bounds of their own
+	if *count >= most && m.From != r.cfg.Self {
+		r.reject(m, "as much of its sender waits for the end of a recovery as can")
+		return
+	}
+	*count++
 	h := *m
 	h.Payload = slices.Clone(m.Payload)
 	r.held = append(r.held, h)
+}
+
+// parkedLike counts what the sender of a message has said that is held, and is about the same:
+// names or barriers; most is how much there may be. If all had one bound together, a member that
+// fills it had others rejected.
+func (r *recovery) parkedLike(m *Message) (count *int, most int) {
+	if r.parked == nil {
+		r.parked = make([]parked, r.cfg.Nodes)
+	}
+	of := &r.parked[m.From]
+	if m.Kind == KindNameRequest {
+		return &of.names, r.limits.names
+	}
+	return &of.barriers, r.limits.arrivals
 }
 
 // unsound says what is wrong with a message of barriers or names whatever it finds when it is dealt
@@ -297,6 +330,7 @@ func (r *recovery) clone(in *env) recovery {
 	c.env = in
 	c.marked, c.readied, c.told = slices.Clone(r.marked), slices.Clone(r.readied), slices.Clone(r.told)
 	c.reports, c.pieces, c.held = slices.Clone(r.reports), slices.Clone(r.pieces), slices.Clone(r.held)
+	c.parked = slices.Clone(r.parked)
 	return c
 }
 
@@ -310,6 +344,13 @@ func (r *recovery) appendState(b []byte) []byte {
 
 // check tells what contradicts itself.
 func (r *recovery) check() error {
+	held := 0
+	for i := range r.parked {
+		held += r.parked[i].names + r.parked[i].barriers
+	}
+	if held != len(r.held) {
+		return fmt.Errorf("%d messages wait for the end of the recovery, %d are counted", len(r.held), held)
+	}
 	if r.applied {
 		return nil // what was counted is gone
 	}

@@ -99,6 +99,33 @@ func TestMarkGoesWithACopy(t *testing.T) {
 	}
 }
 
+// TestMarkThatCameBeforeTheLock: the same, but the acknowledgement comes before the recovery. The
+// mark is where the lock is not, and not lost with the node that was to send that.
+func TestMarkThatCameBeforeTheLock(t *testing.T) {
+	lock := LockObject(7) // at home on node 3
+	f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+	f.take(0, lock, Write, 1)
+	f.step(0, Event{Kind: EventClientGone, Client: 1, Rank: 9})
+	f.settle()
+	if got := f.take(1, lock, Read, 2); got == nil || got.Status != StatusUnrepaired {
+		t.Fatalf("who does not repair gets %+v", got)
+	}
+	f.withhold = func(m *Message) bool { return m.From == 0 && m.To == 2 && m.Kind == KindGrant }
+	if got := f.take(2, lock, Write, 3); got != nil || len(f.withheld) != 1 {
+		t.Fatalf("node 2 gets %+v, and %d messages are withheld", got, len(f.withheld))
+	}
+	if l := f.engines[2].locks.peekLock(lock); l == nil || l.died != 10 {
+		t.Fatalf("node 2 knows of the lock %+v", l)
+	}
+	var got *Effect
+	f.completed = func(_ NodeID, x Effect) { got = &x }
+	f.withheld = nil
+	f.enter(1, []NodeID{1, 2, 3}, nil)
+	if got == nil || got.Status != StatusOwnerDied || got.Rank != 9 {
+		t.Errorf("after a program that has died with the lock, the next gets %+v", got)
+	}
+}
+
 // TestMarkMovesWithTheHome: that a lock was lost with a node is told once, also if its home moves
 // before anybody is told.
 func TestMarkMovesWithTheHome(t *testing.T) {

@@ -26,6 +26,25 @@ type registry struct {
 
 type run struct{ first, count uint64 }
 
+// overlaps reports whether two runs have pages in common.
+func (r run) overlaps(x run) bool {
+	return max(r.first, x.first) < min(r.first+r.count, x.first+x.count)
+}
+
+// minus is what is left of a run without the pages of another.
+func (r run) minus(x run) (left []run) {
+	if !r.overlaps(x) {
+		return []run{r}
+	}
+	if r.first < x.first {
+		left = append(left, run{r.first, x.first - r.first})
+	}
+	if end := x.first + x.count; end < r.first+r.count {
+		left = append(left, run{end, r.first + r.count - end})
+	}
+	return left
+}
+
 type binding struct {
 	run
 	name, signature string
@@ -248,7 +267,7 @@ func (n *registry) nextPhase(f *freeing) {
 
 func (n *registry) onFreeAck(m *Message) {
 	i := slices.IndexFunc(n.freeing, func(f freeing) bool {
-		return PageObject(f.first) == m.Object && f.phase == m.AsFreeAck().Phase
+		return f.phase > 0 && PageObject(f.first) == m.Object && f.phase == m.AsFreeAck().Phase
 	})
 	if i < 0 || !n.freeing[i].missing.remove(m.From) {
 		n.reject(m, "nothing is being freed there, or it was acknowledged already")
@@ -264,48 +283,24 @@ func (n *registry) onFreeAck(m *Message) {
 	}
 	done := *f
 	n.freeing = slices.Delete(n.freeing, i, i+1)
-	n.giveBack(done.run)
+	n.free = sortRuns(append(n.free, done.run))
 	n.reply(done.caller, StatusOK, nil)
 	n.goOnBinding()
-}
-
-// giveBack makes a run free again and joins it with its neighbours.
-func (n *registry) giveBack(r run) {
-	i := slices.IndexFunc(n.free, func(x run) bool { return x.first > r.first })
-	if i < 0 {
-		i = len(n.free)
-	}
-	n.free = slices.Insert(n.free, i, r)
-	if i+1 < len(n.free) && n.free[i].first+n.free[i].count == n.free[i+1].first {
-		n.free[i].count += n.free[i+1].count
-		n.free = slices.Delete(n.free, i+1, i+2)
-	}
-	if i > 0 && n.free[i-1].first+n.free[i-1].count == n.free[i].first {
-		n.free[i-1].count += n.free[i].count
-		n.free = slices.Delete(n.free, i, i+1)
-	}
 }
 
 // take removes a run from what is free, as far as it was.
 func (n *registry) take(r run) {
 	var out []run
 	for _, f := range n.free {
-		if f.first+f.count <= r.first || r.first+r.count <= f.first {
-			out = append(out, f)
-			continue
-		}
-		if f.first < r.first {
-			out = append(out, run{f.first, r.first - f.first})
-		}
-		if end := r.first + r.count; end < f.first+f.count {
-			out = append(out, run{end, f.first + f.count - end})
-		}
+		out = append(out, f.minus(r)...)
 	}
 	n.free = out
 }
 
+// overlaps reports whether pages of a run have a name, or are being freed.
 func (n *registry) overlaps(r run) bool {
-	return slices.ContainsFunc(n.bound, func(b *binding) bool { return r.first < b.first+b.count && b.first < r.first+r.count })
+	return slices.ContainsFunc(n.bound, func(b *binding) bool { return r.overlaps(b.run) }) ||
+		slices.ContainsFunc(n.freeing, func(f freeing) bool { return r.overlaps(f.run) })
 }
 
 // clone returns an independent copy, in another environment.

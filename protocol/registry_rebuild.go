@@ -19,7 +19,10 @@ func (n *registry) rebuild(said reports) {
 		former, free := n.formerNames(said)
 		n.free = free
 		said.each(func(from NodeID, x *entry) {
-			if x.tag == tagName {
+			switch x.tag {
+			case tagName:
+				n.applyName(from, x)
+			case tagUse:
 				n.applyUse(from, x)
 			}
 		})
@@ -66,19 +69,26 @@ func (n *registry) formerNames(said reports) (former []entry, free []run) {
 	return former, sortRuns(free)
 }
 
-// applyUse enters that a program of a member uses a name.
-func (n *registry) applyUse(from NodeID, x *entry) {
+// applyName enters a name that programs of a member use.
+func (n *registry) applyName(from NodeID, x *entry) {
 	b := n.lookup(x.call.Name)
 	switch {
-	case b != nil && b.run != x.run, b == nil && (n.overlaps(x.run) || len(n.bound) >= n.limits.names), n.uses >= n.limits.uses:
+	case b != nil && b.run != x.run, b == nil && (n.overlaps(x.run) || len(n.bound) >= n.limits.names):
 		n.contradicts(from, PageObject(x.first), "others have that memory under another name, or that name for other memory, or there are too many")
-		return
-	}
-	if b == nil {
-		b = &binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas}
-		n.insert(b)
+	case b == nil:
+		n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas})
 		n.take(x.run)
 	}
+}
+
+// applyUse enters that a program of a member uses a name.
+func (n *registry) applyUse(from NodeID, x *entry) {
+	i := slices.IndexFunc(n.bound, func(b *binding) bool { return b.run == x.run })
+	if i < 0 || n.uses >= n.limits.uses {
+		n.contradicts(from, PageObject(x.first), "that memory has no name, or names have too many uses")
+		return
+	}
+	b := n.bound[i]
 	b.kept = b.kept || x.kept
 	if u := (user{from, x.call.Client}); !slices.Contains(b.users, u) {
 		b.users = append(b.users, u)

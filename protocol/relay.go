@@ -209,7 +209,7 @@ func (b *barriers) releaseEach(id ObjectID, to []addressee, status Status, resul
 
 // divide sorts addressees by the branches in which they are, and those that are on this node.
 func (b *barriers) divide(to []addressee, root NodeID) (own []addressee, branches [][]addressee) {
-	branches = make([][]addressee, b.cfg.treeArity())
+	branches = make([][]addressee, b.cfg.TreeArity)
 	for _, a := range to {
 		if a.node == b.cfg.Self {
 			own = append(own, a)

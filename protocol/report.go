@@ -10,7 +10,7 @@ import (
 const (
 	// id, access: None if the node once knew the object, and its directory entry was lost
 	tagObject = iota + 1
-	tagName   // run, kept, length, NameCall: a program of this node has bound it
+	tagName   // run, length, NameCall: programs of this node use it; whose call it is means nothing
 	tagTop    // the first page above all that the node knows of
 	tagEntry  // entry: what the former home knows, for when nobody has the object
 	// epoch: the node was the allocator since then, and what follows is what it has
@@ -22,6 +22,7 @@ const (
 	tagSuspect // run, nodes, nodes: for such a node too
 	tagCame    // node, epoch: the member came in then; for such a node too
 	tagBackup  // id, version: the node has a backup of the page
+	tagUse     // run, kept, client: the program uses the name of that run, which was said before
 )
 
 const (
@@ -29,6 +30,7 @@ const (
 	entryBytes  = 1 + 8 + 2 + 1 + 4
 	cameBytes   = 1 + 2 + 4
 	backupBytes = 1 + 8 + 4 + 4
+	useBytes    = 1 + runBytes + 1 + 4
 )
 
 // PageReportBytes is how many bytes of reports one member may send another about a page in a
@@ -115,9 +117,9 @@ type entry struct {
 	tag    byte
 	id     ObjectID
 	access Access
-	run    // tagName, tagBound, tagFree, tagFreeing, tagSuspect; tagTop: first
+	run    // tagName, tagUse, tagBound, tagFree, tagFreeing, tagSuspect; tagTop: first
 	kept   bool
-	call   NameCall // tagBound: without operation and client
+	call   NameCall // tagBound: without operation and client; tagUse: client
 	version
 
 	owner         NodeID // tagEntry, tagCame
@@ -167,7 +169,7 @@ func (x *entry) decode(b []byte) (rest []byte, ok bool) {
 	case x.tag == tagBefore:
 		x.before, rest, ok = decodeList(b)
 		return rest, ok
-	case (x.tag == tagName || x.tag == tagBound || x.tag == tagFree || x.tag == tagFreeing || x.tag == tagSuspect) && len(b) >= runBytes:
+	case (x.tag == tagName || x.tag >= tagBound && x.tag <= tagFreeing || x.tag == tagSuspect || x.tag == tagUse) && len(b) >= runBytes:
 		x.first, x.count, _ = DecodeRun(b[:runBytes])
 		return x.decodeOfRun(b[runBytes:])
 	}
@@ -177,12 +179,14 @@ func (x *entry) decode(b []byte) (rest []byte, ok bool) {
 // decodeOfRun reads what follows the run of an entry about one.
 func (x *entry) decodeOfRun(b []byte) (rest []byte, ok bool) {
 	switch {
-	case x.tag == tagName && len(b) >= 3 && len(b) >= 3+int(binary.LittleEndian.Uint16(b[1:])):
-		x.kept = b[0] != 0
-		n := 3 + int(binary.LittleEndian.Uint16(b[1:]))
-		call, err := DecodeNameCall(b[3:n])
+	case x.tag == tagName && len(b) >= 2 && len(b) >= 2+int(binary.LittleEndian.Uint16(b)):
+		n := 2 + int(binary.LittleEndian.Uint16(b))
+		call, err := DecodeNameCall(b[2:n])
 		x.call = call
 		return b[n:], err == nil
+	case x.tag == tagUse && len(b) >= useBytes-1-runBytes:
+		x.kept, x.call.Client = b[0] != 0, ClientID(binary.LittleEndian.Uint32(b[1:]))
+		return b[useBytes-1-runBytes:], true
 	case x.tag == tagBound && len(b) >= 6 && b[1] <= MaxReplicas:
 		x.kept, x.call.Replicas = b[0] != 0, b[1]
 		name, signature := int(binary.LittleEndian.Uint16(b[2:])), int(binary.LittleEndian.Uint16(b[4:]))

@@ -20,37 +20,38 @@ const (
 	slotPayload
 )
 
-// kindTable says by kind how it is called and which slots of a message it uses.
+// kindTable says by kind how it is called, which slots of a message it uses, and how it is read.
 var kindTable = [kindEnd]struct {
 	name string
 	uses slots
+	body func(*Message) any
 }{
-	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy},
-	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks},
-	KindInvalidate:          {"Invalidate", slotObject | slotNode},
-	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord},
-	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord},
-	KindDone:                {"Done", slotObject | slotAccess},
-	KindLost:                {"Lost", slotObject | slotNode},
-	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotPayload},
-	KindBarrierCancel:       {"BarrierCancel", slotObject | slotTicket},
-	KindBarrierRelease:      {"BarrierRelease", slotObject | slotStatus | slotTicket | slotPayload},
-	KindBarrierCombine:      {"BarrierCombine", slotNode | slotPayload},
-	KindBarrierCombineAck:   {"BarrierCombineAck", slotNode},
-	KindBarrierBroadcast:    {"BarrierBroadcast", slotObject | slotNode | slotStatus | slotTicket | slotPayload},
-	KindBarrierBroadcastAck: {"BarrierBroadcastAck", slotNode | slotTicket},
-	KindNameRequest:         {"NameRequest", slotTicket | slotPayload},
-	KindNameReply:           {"NameReply", slotStatus | slotTicket | slotPayload},
-	KindFree:                {"Free", slotObject | slotWord | slotPayload},
-	KindFreeAck:             {"FreeAck", slotObject | slotWord},
-	KindBackup:              {"Backup", slotObject | slotContents | slotWord | slotRank},
-	KindBackupAck:           {"BackupAck", slotObject | slotWord},
-	KindBackupCopy:          {"BackupCopy", slotObject | slotContents | slotWord | slotRank | slotTicket},
-	KindBackupCopyAck:       {"BackupCopyAck", slotObject | slotWord},
-	KindEpochMarker:         {"EpochMarker", slotWord},
-	KindReportHeld:          {"ReportHeld", slotRank | slotWord | slotPayload},
-	KindReportBound:         {"ReportBound", slotRank | slotWord | slotPayload},
-	KindEpochReady:          {"EpochReady", slotWord},
+	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy, as((*Message).AsRequest)},
+	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks, as((*Message).AsForward)},
+	KindInvalidate:          {"Invalidate", slotObject | slotNode, as((*Message).AsInvalidate)},
+	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
+	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
+	KindDone:                {"Done", slotObject | slotAccess, as((*Message).AsDone)},
+	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
+	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotPayload, as((*Message).AsBarrierArrive)},
+	KindBarrierCancel:       {"BarrierCancel", slotObject | slotTicket, as((*Message).AsBarrierCancel)},
+	KindBarrierRelease:      {"BarrierRelease", slotObject | slotStatus | slotTicket | slotPayload, as((*Message).AsBarrierRelease)},
+	KindBarrierCombine:      {"BarrierCombine", slotNode | slotPayload, as((*Message).AsBarrierCombine)},
+	KindBarrierCombineAck:   {"BarrierCombineAck", slotNode, as((*Message).AsBarrierCombineAck)},
+	KindBarrierBroadcast:    {"BarrierBroadcast", slotObject | slotNode | slotStatus | slotTicket | slotPayload, as((*Message).AsBarrierBroadcast)},
+	KindBarrierBroadcastAck: {"BarrierBroadcastAck", slotNode | slotTicket, as((*Message).AsBarrierBroadcastAck)},
+	KindNameRequest:         {"NameRequest", slotTicket | slotPayload, as((*Message).AsNameRequest)},
+	KindNameReply:           {"NameReply", slotStatus | slotTicket | slotPayload, as((*Message).AsNameReply)},
+	KindFree:                {"Free", slotObject | slotWord | slotPayload, as((*Message).AsFree)},
+	KindFreeAck:             {"FreeAck", slotObject | slotWord, as((*Message).AsFreeAck)},
+	KindBackup:              {"Backup", slotObject | slotContents | slotWord | slotRank, as((*Message).AsBackup)},
+	KindBackupAck:           {"BackupAck", slotObject | slotWord, as((*Message).AsBackupAck)},
+	KindBackupCopy:          {"BackupCopy", slotObject | slotContents | slotWord | slotRank | slotTicket, as((*Message).AsBackupCopy)},
+	KindBackupCopyAck:       {"BackupCopyAck", slotObject | slotWord, as((*Message).AsBackupCopyAck)},
+	KindEpochMarker:         {"EpochMarker", slotWord, as((*Message).AsEpochMarker)},
+	KindReportHeld:          {"ReportHeld", slotRank | slotWord | slotPayload, as((*Message).AsReportHeld)},
+	KindReportBound:         {"ReportBound", slotRank | slotWord | slotPayload, as((*Message).AsReportBound)},
+	KindEpochReady:          {"EpochReady", slotWord, as((*Message).AsEpochReady)},
 }
 
 // masks are by kind which bits of a header may be set, eight bytes in each word.
@@ -88,63 +89,18 @@ func strays(header []byte) bool {
 	return stray != 0
 }
 
-// Body is what the message says, as the type of its kind. It is for tests and for logs.
+// Body is what the message says, as the type of its kind; nil if there is no such kind. It is for
+// tests and for logs.
 func (m *Message) Body() any {
-	switch m.Kind {
-	case KindRequest:
-		return m.AsRequest()
-	case KindForward:
-		return m.AsForward()
-	case KindInvalidate:
-		return m.AsInvalidate()
-	case KindInvalidateAck:
-		return m.AsInvalidateAck()
-	case KindGrant:
-		return m.AsGrant()
-	case KindDone:
-		return m.AsDone()
-	case KindLost:
-		return m.AsLost()
-	case KindBarrierArrive:
-		return m.AsBarrierArrive()
-	case KindBarrierCancel:
-		return m.AsBarrierCancel()
-	case KindBarrierRelease:
-		return m.AsBarrierRelease()
-	case KindBarrierCombine:
-		return m.AsBarrierCombine()
-	case KindBarrierCombineAck:
-		return m.AsBarrierCombineAck()
-	case KindBarrierBroadcast:
-		return m.AsBarrierBroadcast()
-	case KindBarrierBroadcastAck:
-		return m.AsBarrierBroadcastAck()
-	case KindNameRequest:
-		return m.AsNameRequest()
-	case KindNameReply:
-		return m.AsNameReply()
-	case KindFree:
-		return m.AsFree()
-	case KindFreeAck:
-		return m.AsFreeAck()
-	case KindBackup:
-		return m.AsBackup()
-	case KindBackupAck:
-		return m.AsBackupAck()
-	case KindBackupCopy:
-		return m.AsBackupCopy()
-	case KindBackupCopyAck:
-		return m.AsBackupCopyAck()
-	case KindEpochMarker:
-		return m.AsEpochMarker()
-	case KindReportHeld:
-		return m.AsReportHeld()
-	case KindReportBound:
-		return m.AsReportBound()
-	case KindEpochReady:
-		return m.AsEpochReady()
+	if m.Kind >= kindEnd || kindTable[m.Kind].body == nil {
+		return nil
 	}
-	return nil
+	return kindTable[m.Kind].body(m)
+}
+
+// as reads a message as one of its kind.
+func as[T any](read func(*Message) T) func(*Message) any {
+	return func(m *Message) any { return read(m) }
 }
 
 // How each kind lies in the slots of a Message, one way and the other. To makes the message to a

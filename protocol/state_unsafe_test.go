@@ -19,6 +19,7 @@ var undecisive = map[string]string{
 	"engine.objects": "an index: what is in it is encoded object by object", "engine.pendings": "the same", "engine.freePendings": "the same", "object.pending": "the same", "pending.inUse": "the same",
 	"engine.locks.clients": "counted from the locks' holders and waiters", "engine.barriers.arrived": "counted from the barriers' arrivals", "engine.barriers.waiting": "counted from unconfirmed", "engine.registry.uses": "counted from the names' users",
 	"engine.recovery.told[].pieces": "counted from the reports, until those are applied", "engine.recovery.told[].bytes": "the same", "engine.recovery.complete": "the same",
+	"engine.recovery.parked": "counted from what is held",
 	"engine.commits.missing": "counted from the objects' flags", "engine.wanted": "counted from what pages have pending",
 	"pending.acker": "whom a message names that is refused",
 }

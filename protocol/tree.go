@@ -16,20 +16,6 @@ const (
 	MaxTreeArity = 64
 )
 
-func (c *Config) treeFrom() int {
-	if c.TreeFrom == 0 {
-		return DefaultTreeFrom
-	}
-	return c.TreeFrom
-}
-
-func (c *Config) treeArity() int {
-	if c.TreeArity == 0 {
-		return DefaultTreeArity
-	}
-	return c.TreeArity
-}
-
 // memberCount is how many members there are.
 func (e *env) memberCount() int {
 	if e.view.members == nil {
@@ -39,11 +25,11 @@ func (e *env) memberCount() int {
 }
 
 // usesTrees reports whether barriers may be trees in the view in force.
-func (e *env) usesTrees() bool { return e.memberCount() >= e.cfg.treeFrom() }
+func (e *env) usesTrees() bool { return e.memberCount() >= e.cfg.TreeFrom }
 
 // usesTree reports whether a barrier of so many parties is one. With few it would only have longer
 // ways.
-func (e *env) usesTree(parties int) bool { return parties >= e.cfg.treeFrom() && e.usesTrees() }
+func (e *env) usesTree(parties int) bool { return parties >= e.cfg.TreeFrom && e.usesTrees() }
 
 // index is a node's place in the order of members; -1 if it is none.
 func (e *env) index(n NodeID) int {
@@ -80,13 +66,13 @@ func (e *env) at(position int, root NodeID) NodeID {
 // above is the next node on this node's way to a home. Preconditions: the home is a member, and
 // another node.
 func (e *env) above(root NodeID) NodeID {
-	return e.at((e.position(e.cfg.Self, root)-1)/e.cfg.treeArity(), root)
+	return e.at((e.position(e.cfg.Self, root)-1)/e.cfg.TreeArity, root)
 }
 
 // branch is in which of the branches below this node another node is, in the tree of a home: from
 // 0; -1 if it is in none.
 func (e *env) branch(n, root NodeID) int {
-	self, p, arity := e.position(e.cfg.Self, root), e.position(n, root), e.cfg.treeArity()
+	self, p, arity := e.position(e.cfg.Self, root), e.position(n, root), e.cfg.TreeArity
 	if self < 0 {
 		return -1
 	}
@@ -102,7 +88,7 @@ func (e *env) branch(n, root NodeID) int {
 
 // below is who begins a branch below this node.
 func (e *env) below(branch int, root NodeID) NodeID {
-	return e.at(e.position(e.cfg.Self, root)*e.cfg.treeArity()+1+branch, root)
+	return e.at(e.position(e.cfg.Self, root)*e.cfg.TreeArity+1+branch, root)
 }
 
 // childOf says in which branch a node is directly below this one; -1 if it is not.

@@ -277,7 +277,7 @@ func TestTreeLies(t *testing.T) {
 			t.Errorf("%s: rejected, although nothing is wrong", name)
 		}
 		e := chain()
-		e.cfg.TreeFrom = 0
+		e.cfg.TreeFrom = DefaultTreeFrom
 		if _, rejected := said(e, m); !rejected {
 			t.Errorf("%s: accepted in a small cluster", name)
 		}

@@ -205,3 +205,25 @@ func checkHolders(config *Config, nodes []*Node, ledger *Ledger, o protocol.Obje
 func contains(all, some []protocol.NodeID) bool {
 	return !slices.ContainsFunc(some, func(n protocol.NodeID) bool { return !slices.Contains(all, n) })
 }
+
+// CheckOutcome has the ledger follow what one action led to, and checks all invariants but those of
+// quiescence. It returns the first violation.
+func CheckOutcome(l *Ledger, nodes []*Node, out *Outcome, tell func(*Retirement)) *Violation {
+	if v := l.Follow(out, tell); v != nil {
+		return v
+	}
+	if v := l.NoteMembers(nodes); v != nil {
+		return v
+	}
+	for _, o := range out.Lost {
+		if v := CheckLost(nodes, o); v != nil {
+			return v
+		}
+	}
+	for _, o := range out.Changed {
+		if v := CheckExclusive(nodes, o); v != nil {
+			return v
+		}
+	}
+	return nil
+}

@@ -59,24 +59,7 @@ func (c *Cluster) Do(a Action, now protocol.Time, out *Outcome) *Violation {
 	}
 	c.Nodes[a.Node].Do(a, now, out)
 	c.InFlight = append(slices.DeleteFunc(c.InFlight, func(f Flight) bool { return a.Forgets(&f.Message) }), out.Sent...)
-	for i := range out.Retired {
-		if v := c.Ledger.Apply(&out.Retired[i]); v != nil && out.Violation == nil {
-			out.Violation = v
-		}
-	}
-	if v := c.Ledger.NoteMembers(c.Nodes); v != nil && out.Violation == nil {
-		out.Violation = v
-	}
-	for _, o := range out.Lost {
-		if v := CheckLost(c.Nodes, o); v != nil && out.Violation == nil {
-			out.Violation = v
-		}
-	}
-	for _, o := range out.Changed {
-		if v := CheckExclusive(c.Nodes, o); v != nil && out.Violation == nil {
-			out.Violation = v
-		}
-	}
+	out.Violation = CheckOutcome(c.Ledger, c.Nodes, out, func(*Retirement) {})
 	return out.Violation
 }
 

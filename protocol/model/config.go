@@ -63,8 +63,6 @@ type Config struct {
 	Strays bool
 	// Fused: the page table changes and the engine hears of it in one action.
 	Fused bool
-	// Early: an EventHoldOver may come at any time, not only when the hold has served its purpose.
-	Early bool
 	// Late: a message that takes a page away from a node where the hold has served its purpose
 	// arrives after the time of the hold. Without Late it arrives at once, so that the engine
 	// always waits for an EventHoldOver.
@@ -153,11 +151,21 @@ func (c *Config) parties(number uint64) []int {
 	return all
 }
 
+// option is a setting that String leaves out if it is false.
+type option struct {
+	key string
+	set *bool
+}
+
+func (c *Config) options() []option {
+	return []option{{"return", &c.Return}, {"heal", &c.Heal}, {"prompt", &c.Prompt}, {"words", &c.Words}, {"spaces", &c.Spaces}}
+}
+
 // String is the form that ParseConfig reads.
 func (c *Config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes %d\npages %d\nstripe %d\nhold %d\nmaxhold %d\n", c.Nodes, c.Pages, c.HomeStripe, c.Hold, c.MaxHold)
-	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nearly %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Early, c.Late, c.Plant)
+	fmt.Fprintf(&b, "duplicates %d\nstrays %t\nfused %t\nlate %t\nplant %v\n", c.Duplicates, c.Strays, c.Fused, c.Late, c.Plant)
 	if c.ContentionThreshold != 0 {
 		fmt.Fprintf(&b, "contention-threshold %d\n", c.ContentionThreshold)
 	}
@@ -178,20 +186,10 @@ func (c *Config) String() string {
 	if c.Replicas > 0 {
 		fmt.Fprintf(&b, "replicas %d\n", c.Replicas)
 	}
-	if c.Return {
-		b.WriteString("return true\n")
-	}
-	if c.Heal {
-		b.WriteString("heal true\n")
-	}
-	if c.Prompt {
-		b.WriteString("prompt true\n")
-	}
-	if c.Words {
-		b.WriteString("words true\n")
-	}
-	if c.Spaces {
-		b.WriteString("spaces true\n")
+	for _, o := range c.options() {
+		if *o.set {
+			fmt.Fprintf(&b, "%s true\n", o.key)
+		}
 	}
 	for _, t := range c.Threads {
 		fmt.Fprintf(&b, "thread %d %d: %v\n", t.Node, t.Client, t.Program)
@@ -220,9 +218,9 @@ func ParseConfig(text string) (*Config, error) {
 
 func (c *Config) parseLine(line string) error {
 	key, value, _ := strings.Cut(line, " ")
-	flags := map[string]*bool{
-		"strays": &c.Strays, "fused": &c.Fused, "early": &c.Early, "late": &c.Late, "return": &c.Return, "heal": &c.Heal,
-		"words": &c.Words, "spaces": &c.Spaces, "prompt": &c.Prompt,
+	flags := map[string]*bool{"strays": &c.Strays, "fused": &c.Fused, "late": &c.Late}
+	for _, o := range c.options() {
+		flags[o.key] = o.set
 	}
 	nodes := map[string]*[]protocol.NodeID{"crash": &c.Crash, "cut": &c.Cut, "leave": &c.Leave, "join": &c.Join}
 	small := map[string]*uint8{"duplicates": &c.Duplicates, "replicas": &c.Replicas}

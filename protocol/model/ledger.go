@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -84,8 +85,8 @@ func NewLedger(config *Config) *Ledger {
 			l.addOp(op)
 		}
 	}
-	slices.SortFunc(l.locks, func(a, b lockState) int { return compare(a.number, b.number) })
-	slices.SortFunc(l.barriers, func(a, b barrierState) int { return compare(a.number, b.number) })
+	slices.SortFunc(l.locks, func(a, b lockState) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(l.barriers, func(a, b barrierState) int { return cmp.Compare(a.number, b.number) })
 	return l
 }
 
@@ -357,13 +358,7 @@ func (s *lockState) hold(h holder) {
 }
 
 func compareHolders(a, b holder) int {
-	if a.node != b.node {
-		return int(a.node) - int(b.node)
-	}
-	if a.client != b.client {
-		return compare(a.client, b.client)
-	}
-	return int(a.access) - int(b.access)
+	return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.client, b.client), cmp.Compare(a.access, b.access))
 }
 
 func (s *lockState) drop(r *Retirement) *Violation {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -156,22 +157,9 @@ func flag(b bool) byte {
 func sortedHolds(holds []hold) []hold {
 	all := slices.Clone(holds)
 	slices.SortFunc(all, func(a, b hold) int {
-		if a.object != b.object {
-			return compare(a.object, b.object)
-		}
-		return compare(a.due, b.due)
+		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.due, b.due))
 	})
 	return all
-}
-
-func compare[T ~uint32 | ~uint64](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // Local appends the actions that can happen at this node now, other than the arrival of messages.
@@ -188,7 +176,7 @@ func (n *Node) Local(out []Action) []Action {
 	}
 	for i, h := range n.holds {
 		first := slices.IndexFunc(n.holds, func(g hold) bool { return g.object == h.object }) == i
-		if first && (n.config.Early || n.page(h.object).waiters == 0) {
+		if first && n.page(h.object).waiters == 0 {
 			out = append(out, Action{Kind: ActHoldOver, Node: n.self, Object: h.object})
 		}
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -55,7 +56,7 @@ func (n *pageTable) Access(o protocol.ObjectID) protocol.Access {
 }
 
 func (n *pageTable) search(o protocol.ObjectID) (int, bool) {
-	return slices.BinarySearchFunc(n.pages, o, func(p page, o protocol.ObjectID) int { return compare(p.object, o) })
+	return slices.BinarySearchFunc(n.pages, o, func(p page, o protocol.ObjectID) int { return cmp.Compare(p.object, o) })
 }
 
 func (n *pageTable) page(o protocol.ObjectID) *page {

@@ -200,45 +200,24 @@ func appendFlights(b []byte, flights []Flight) []byte {
 	return b
 }
 
+// retired says of each kind of Retirement that needs no more words what happened.
+var retired = [...]string{
+	RetireLock: "obtained", RetireUnlock: "given back", RetireArrive: "arrived", RetireWithdraw: "withdrawn",
+	RetireBind: "bound", RetireUnbind: "unbound", RetireDeath: "died", RetireCrash: "lost", RetireLeave: "is to leave",
+	RetireCut: "cut off", RetireEnd: "ended", RetireLost: "told that it is lost", RetireCommitting: "commits", RetireCommit: "committed",
+}
+
 // String says what retired, without who: the action says that.
 func (r *Retirement) String() string {
-	switch r.Kind {
-	case RetireAccess:
+	switch {
+	case r.Kind == RetireAccess:
 		return fmt.Sprintf("retired on version %d", r.Contents)
-	case RetireLock:
-		if r.Status == protocol.StatusOwnerDied {
-			return fmt.Sprintf("obtained from the dead program of rank %d", r.OwnerRank)
-		}
-		return "obtained"
-	case RetireTurnedAway:
+	case r.Kind == RetireLock && r.Status == protocol.StatusOwnerDied:
+		return fmt.Sprintf("obtained from the dead program of rank %d", r.OwnerRank)
+	case r.Kind == RetireTurnedAway:
 		return fmt.Sprintf("turned away, because of the dead program of rank %d", r.OwnerRank)
-	case RetireUnlock:
-		return "given back"
-	case RetireArrive:
-		return "arrived"
-	case RetireWithdraw:
-		return "withdrawn"
-	case RetirePass:
+	case r.Kind == RetirePass:
 		return fmt.Sprintf("passed with %x", r.Payload)
-	case RetireBind:
-		return "bound"
-	case RetireUnbind:
-		return "unbound"
-	case RetireCrash:
-		return "lost"
-	case RetireLeave:
-		return "is to leave"
-	case RetireCut:
-		return "cut off"
-	case RetireEnd:
-		return "ended"
-	case RetireLost:
-		return "told that it is lost"
-	case RetireCommitting:
-		return "commits"
-	case RetireCommit:
-		return "committed"
-	default:
-		return "died"
 	}
+	return retired[r.Kind]
 }

@@ -28,7 +28,7 @@ type cell struct {
 // cell is the place of a lock on a client's control page. It is valid until the next call.
 func (n *controlPages) cell(c protocol.ClientID, hash uint64) *controlpage.Word {
 	want := cell{client: c, slot: controlpage.Slot(hash)}
-	i, ok := slices.BinarySearchFunc(n.cells, want, func(a, b cell) int { return cmp.Or(compare(a.client, b.client), a.slot-b.slot) })
+	i, ok := slices.BinarySearchFunc(n.cells, want, func(a, b cell) int { return cmp.Or(cmp.Compare(a.client, b.client), a.slot-b.slot) })
 	if !ok {
 		n.cells = slices.Insert(n.cells, i, want)
 	}

@@ -2,7 +2,6 @@ package modelcheck
 
 import (
 	"fmt"
-	"slices"
 
 	"dsmd/internal/controlpage"
 	"dsmd/protocol"
@@ -13,47 +12,40 @@ import (
 // goroutines and other programs of the same node, readers, and programs that die, with homes here
 // and there, and with two locks in one place.
 func (b Bound) words() []Case {
-	var all []Case
+	var all cases
 	base := func(nodes int) model.Config {
 		c := b.base(nodes)
 		c.Words, c.Duplicates = true, 0
 		return c
 	}
-	add := func(family string, c model.Config, programs ...string) {
-		all = append(all, Case{family, threads(c, programs...)})
-	}
-	beside := func(c model.Config, client protocol.ClientID, program string) model.Config {
-		c.Threads = append(slices.Clone(c.Threads), model.ThreadSpec{Node: 0, Client: client, Program: model.MustParseProgram(program)})
-		return c
-	}
 	for _, home := range []int{8, 9, 11} { // 8 on the first of two nodes and on the last of three
 		once, shared := fmt.Sprintf("lock %d; unlock %[1]d", home), fmt.Sprintf("rlock %d; runlock %[1]d", home)
 		twice, dies := once+"; "+once, fmt.Sprintf("lock %d; die", home)
-		add("lock by its word, 2 nodes", base(2), twice, twice)
-		add("lock by its word, 2 nodes", base(2), twice+"; "+once, fmt.Sprintf("lock %d; write 0; unlock %[1]d", home))
-		add("lock by its word, and readers", base(2), twice, shared+"; "+shared)
-		add("lock by its word, holder dies", base(2), once+"; "+dies, twice)
-		add("lock by its word, its program dies", beside(base(2), 1, "write 0; die"), twice, once)
-		add("lock by its word, two goroutines", beside(base(2), 1, twice), twice, once)
-		add("lock by its word, two programs", beside(base(2), 2, once), twice, once)
-		add("lock by its word, two programs", beside(base(1), 2, shared+"; "+once), twice+"; "+once)
-		add("two locks in one place", base(2), fmt.Sprintf("%s; lock %d; %[1]s; unlock %[2]d", once, home+controlpage.Slots), once)
-		add("two locks in one place", base(2), fmt.Sprintf("%s; lock %d; lock %d; unlock %[3]d; unlock %[2]d; %[1]s", once, home, home+controlpage.Slots), once)
-		add("lock by its word, cancelled wait", base(2), twice, fmt.Sprintf("lock %d cancel 1; unlock %[1]d", home))
-		add("lock by its word, 3 nodes", base(3), twice, once, once)
+		all.add("lock by its word, 2 nodes", base(2), twice, twice)
+		all.add("lock by its word, 2 nodes", base(2), twice+"; "+once, fmt.Sprintf("lock %d; write 0; unlock %[1]d", home))
+		all.add("lock by its word, and readers", base(2), twice, shared+"; "+shared)
+		all.add("lock by its word, holder dies", base(2), once+"; "+dies, twice)
+		all.add("lock by its word, its program dies", beside(base(2), 0, 1, "write 0; die"), twice, once)
+		all.add("lock by its word, two goroutines", beside(base(2), 0, 1, twice), twice, once)
+		all.add("lock by its word, two programs", beside(base(2), 0, 2, once), twice, once)
+		all.add("lock by its word, two programs", beside(base(1), 0, 2, shared+"; "+once), twice+"; "+once)
+		all.add("two locks in one place", base(2), fmt.Sprintf("%s; lock %d; %[1]s; unlock %[2]d", once, home+controlpage.Slots), once)
+		all.add("two locks in one place", base(2), fmt.Sprintf("%s; lock %d; lock %d; unlock %[3]d; unlock %[2]d; %[1]s", once, home, home+controlpage.Slots), once)
+		all.add("lock by its word, cancelled wait", base(2), twice, fmt.Sprintf("lock %d cancel 1; unlock %[1]d", home))
+		all.add("lock by its word, 3 nodes", base(3), twice, once, once)
 		for _, node := range []protocol.NodeID{0, 2} {
 			moving := base(3)
 			moving.Crash, moving.Pages = []protocol.NodeID{node}, 8
-			add("lock by its word, one node lost", moving, once, twice, once)
+			all.add("lock by its word, one node lost", moving, once, twice, once)
 			moving.Crash, moving.Leave = nil, []protocol.NodeID{node}
-			add("lock by its word, one leaves", moving, once, once)
+			all.add("lock by its word, one leaves", moving, once, once)
 		}
 		if b == Short {
 			continue
 		}
-		add("lock by its word, two goroutines", beside(base(2), 1, twice), twice, twice)
-		add("lock by its word, 3 nodes", base(3), twice, twice, once)
-		add("lock by its word, 3 nodes", base(3), twice, shared, once)
+		all.add("lock by its word, two goroutines", beside(base(2), 0, 1, twice), twice, twice)
+		all.add("lock by its word, 3 nodes", base(3), twice, twice, once)
+		all.add("lock by its word, 3 nodes", base(3), twice, shared, once)
 	}
 	return all
 }
@@ -65,7 +57,7 @@ func (b Bound) locks() []Case {
 	none.Duplicates = 0
 	two := none
 	two.Nodes = 2
-	var all []Case
+	var all cases
 	add := func(family string, c *model.Config) { all = append(all, Case{family, c}) }
 	add("lock around a page", threads(two, increment, increment))
 	add("lock around a page", threads(none, increment, increment))
@@ -117,7 +109,7 @@ func (b Bound) locks() []Case {
 func (b Bound) barriers() []Case {
 	two, three := b.base(2), b.base(3)
 	three.Duplicates = 0
-	var all []Case
+	var all cases
 	for _, home := range []int{8, 9, 10} {
 		stop := fmt.Sprintf("barrier %d", home)
 		all = append(all,
@@ -133,18 +125,17 @@ func (b Bound) barriers() []Case {
 // trees is barriers that are trees, in which one node at least only relays, at times: all arrive
 // twice, some may be cancelled, and nodes are lost, leave or come at any point.
 func (b Bound) trees() []Case {
-	var all []Case
+	var all cases
 	const once, twice, cancelled = "barrier 9", "barrier 9; barrier 9", "barrier 9 cancel 1; barrier 9"
 	add := func(family string, arity int, c model.Config, programs ...string) {
 		c.TreeFrom, c.TreeArity, c.Duplicates = 2, arity, 0
-		all = append(all, Case{family, threads(c, programs...)})
+		all.add(family, c, programs...)
 	}
 	moving := func(nodes int, leave, join, crash []protocol.NodeID) model.Config {
 		c := b.base(nodes)
 		c.Leave, c.Join, c.Crash, c.Pages = leave, join, crash, 8
 		return c
 	}
-	type ids = []protocol.NodeID
 	three := b.base(3)
 	add("barrier as a tree", 1, three, twice, twice, twice)
 	add("barrier as a tree", 2, three, twice, twice, twice)
@@ -187,7 +178,7 @@ func (b Bound) trees() []Case {
 func (b Bound) names() []Case {
 	base := b.base(2)
 	base.Strays = base.Duplicates > 0
-	var all []Case
+	var all cases
 	for _, p := range accesses(1, 0, 1) {
 		for _, q := range accesses(1, 0, 1) {
 			const again = "unbind 0; barrier 8; bind 0; "

@@ -52,6 +52,23 @@ func (b Bound) base(nodes int) model.Config {
 	return c
 }
 
+type ids = []protocol.NodeID
+
+// cases are put together by a family.
+type cases []Case
+
+// add adds a case in which each of the first nodes has one program, but for those whose program is
+// empty.
+func (all *cases) add(family string, c model.Config, programs ...string) {
+	*all = append(*all, Case{family, threads(c, programs...)})
+}
+
+// beside is a cluster with one more thread.
+func beside(c model.Config, node protocol.NodeID, client protocol.ClientID, program string) model.Config {
+	c.Threads = append(slices.Clone(c.Threads), model.ThreadSpec{Node: node, Client: client, Program: model.MustParseProgram(program)})
+	return c
+}
+
 // threads puts one program on each of the first nodes, but for those whose program is empty.
 func threads(c model.Config, programs ...string) *model.Config {
 	for i, p := range programs {
@@ -89,7 +106,7 @@ func accesses(n int, pages ...uint64) []string {
 // makes that from Short and Full. So what is meant for the full bound only goes under "if b >=
 // Full"; a family of one configuration of more than a million states is worth that.
 func Suite(b Bound) []Case {
-	var all []Case
+	var all cases
 	all = append(all, b.twoNodesTwoPages()...)
 	all = append(all, b.threeNodesOnePage()...)
 	all = append(all, b.coarse()...)
@@ -111,7 +128,7 @@ func Suite(b Bound) []Case {
 // twoNodesTwoPages is every pair of programs of two accesses each. Home placements: each node is
 // home of one page, one node of both, or a third node of both.
 func (b Bound) twoNodesTwoPages() []Case {
-	var all []Case
+	var all cases
 	for _, place := range []struct {
 		family string
 		nodes  int
@@ -130,7 +147,7 @@ func (b Bound) twoNodesTwoPages() []Case {
 		c.Late = place.late
 		c.Strays = c.Duplicates > 0 && place.strays
 		for _, programs := range pairs(accesses(2, place.pages[0], place.pages[1]), place.pages, place.alike...) {
-			all = append(all, Case{place.family, threads(c, programs[0], programs[1])})
+			all.add(place.family, c, programs[0], programs[1])
 		}
 	}
 	if b == Short {
@@ -142,7 +159,7 @@ func (b Bound) twoNodesTwoPages() []Case {
 		c.Duplicates = 1
 	}
 	for _, programs := range pairs(accesses(3, 0, 1), [2]uint64{0, 1}, bothSwapped) {
-		all = append(all, Case{"2 nodes, 2 pages, 3 accesses each", threads(c, programs[0], programs[1])})
+		all.add("2 nodes, 2 pages, 3 accesses each", c, programs[0], programs[1])
 	}
 	return all
 }
@@ -189,7 +206,7 @@ func pairs(programs []string, pages [2]uint64, alike ...renaming) [][2]string {
 // threeNodesOnePage is every triple of programs of two accesses each, with the home on one of the
 // three nodes, or on a fourth.
 func (b Bound) threeNodesOnePage() []Case {
-	var all []Case
+	var all cases
 	for _, place := range []struct {
 		family     string
 		nodes      int
@@ -214,7 +231,7 @@ func (b Bound) threeNodesOnePage() []Case {
 					if k < j || place.nodes == 4 && j < i {
 						continue
 					}
-					all = append(all, Case{place.family, threads(c, p, q, r)})
+					all.add(place.family, c, p, q, r)
 				}
 			}
 		}
@@ -226,7 +243,7 @@ func (b Bound) threeNodesOnePage() []Case {
 // only the group, and in the group are nodes without a copy, and some that are lost, have left or
 // have not come yet.
 func (b Bound) coarse() []Case {
-	var all []Case
+	var all cases
 	base := func(nodes, group int, leave, join, crash []protocol.NodeID) model.Config {
 		c := b.base(nodes)
 		c.ExactNodes, c.Pointers, c.GroupNodes = 1, 1, group
@@ -237,26 +254,22 @@ func (b Bound) coarse() []Case {
 		}
 		return c
 	}
-	add := func(family string, c model.Config, programs ...string) {
-		all = append(all, Case{family, threads(c, programs...)})
-	}
-	type ids = []protocol.NodeID
 	programs := accesses(2, 3) // at home in the first of three nodes, in the last of four
 	for i, p := range programs {
 		for j, q := range programs[:i+1] {
 			for _, r := range programs[:j+1] {
-				add("3 nodes, 1 page, coarse copysets", base(3, 3, nil, nil, nil), p, q, r)
-				add("4 nodes, 1 page, coarse copysets", base(4, 2, nil, nil, nil), p, q, r)
+				all.add("3 nodes, 1 page, coarse copysets", base(3, 3, nil, nil, nil), p, q, r)
+				all.add("4 nodes, 1 page, coarse copysets", base(4, 2, nil, nil, nil), p, q, r)
 			}
 		}
 	}
 	for _, p := range []string{"read 2", "read 2; write 2"} {
 		for _, q := range []string{"read 2", "write 2"} {
-			add("3 nodes, 1 page, coarse copysets, one is lost", base(3, 2, nil, nil, ids{1}), p, "", "read 2; write 2")
-			add("3 nodes, 1 page, coarse copysets, one is lost", base(3, 2, nil, nil, ids{1}), p, q, "read 2; write 2")
-			add("3 nodes, 1 page, coarse copysets, one leaves", base(3, 2, ids{1}, nil, nil), p, q, "read 2")
-			add("3 nodes, 1 page, coarse copysets, one comes", base(3, 2, nil, ids{1}, nil), p, q, "read 2")
-			add("3 nodes, 1 page, coarse copysets, one comes", base(3, 3, nil, ids{1}, nil), p, "", "read 2; write 2")
+			all.add("3 nodes, 1 page, coarse copysets, one is lost", base(3, 2, nil, nil, ids{1}), p, "", "read 2; write 2")
+			all.add("3 nodes, 1 page, coarse copysets, one is lost", base(3, 2, nil, nil, ids{1}), p, q, "read 2; write 2")
+			all.add("3 nodes, 1 page, coarse copysets, one leaves", base(3, 2, ids{1}, nil, nil), p, q, "read 2")
+			all.add("3 nodes, 1 page, coarse copysets, one comes", base(3, 2, nil, ids{1}, nil), p, q, "read 2")
+			all.add("3 nodes, 1 page, coarse copysets, one comes", base(3, 3, nil, ids{1}, nil), p, "", "read 2; write 2")
 		}
 	}
 	// Those who leave have copies, and one who has none stays in a group with one of them. The page
@@ -268,7 +281,7 @@ func (b Bound) coarse() []Case {
 			}
 			c := threads(base(4, 2, ids{0, 2}, nil, nil), "write 3", "", "read 3")
 			c.Before, c.Prompt = []int{0, 1}, true
-			add("4 nodes, 1 page, coarse copysets, two leave", *c, "", mate, "", home)
+			all.add("4 nodes, 1 page, coarse copysets, two leave", *c, "", mate, "", home)
 		}
 	}
 	return all
@@ -276,7 +289,7 @@ func (b Bound) coarse() []Case {
 
 // twoThreads is nodes with two threads each, of one program or of two, on one page.
 func (b Bound) twoThreads() []Case {
-	var all []Case
+	var all cases
 	base := b.base(2)
 	base.Strays = base.Duplicates > 0
 	for _, second := range []protocol.ClientID{1, 2} {
@@ -297,7 +310,7 @@ func (b Bound) twoThreads() []Case {
 // programs is several programs on one node, each with page-table entries of its own, whose access
 // is taken away step by step; one of them may die, or be expelled and live.
 func (b Bound) programs() []Case {
-	var all []Case
+	var all cases
 	lost := func(node protocol.NodeID) func(*model.Config) {
 		return func(c *model.Config) { c.Crash, c.Pages = []protocol.NodeID{node}, 8 }
 	}
@@ -354,7 +367,7 @@ func (b Bound) programs() []Case {
 
 // prefetches is pages fetched on behalf of nobody, which holds must not make wait for ever.
 func (b Bound) prefetches() []Case {
-	var all []Case
+	var all cases
 	for _, p := range []string{"prefetch-read 0; read 0", "prefetch-write 0; write 0", "prefetch-read 0; prefetch-write 0; read 0", "prefetch-write 0"} {
 		for _, q := range accesses(2, 0) {
 			all = append(all,
@@ -369,7 +382,7 @@ func (b Bound) prefetches() []Case {
 // who asks while somebody uses it is refused. Programs end with what they have, give it back, or
 // give up waiting, also while others come and go.
 func (b Bound) tightNames() []Case {
-	var all []Case
+	var all cases
 	tight := func(nodes int, leave, join, crash []protocol.NodeID) model.Config {
 		c := b.base(nodes)
 		c.Pages, c.Duplicates, c.Leave, c.Join, c.Crash = 2, 0, leave, join, crash
@@ -382,7 +395,6 @@ func (b Bound) tightNames() []Case {
 		}
 		all = append(all, Case{family, config})
 	}
-	type ids = []protocol.NodeID
 	const dies, one, two = "bind 0; die", "bind 0; unbind 0", "bind 2; unbind 2"
 	const perhaps, again = "bind 2 cancel 1; unbind 2", "bind 2 cancel 2; unbind 2"
 	for _, p := range []string{dies, one, "bind 0; unbind 0; bind 0"} {

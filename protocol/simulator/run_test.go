@@ -193,34 +193,32 @@ func (r *run) firstUnfinished() error {
 	return errors.New("only messages are left")
 }
 
-// chooseMove is the change of a node's place among the nodes that an event stands for, if it is
-// possible.
+// moves are by events the actions by which a node's place among the nodes changes, or by which it
+// learns who they are.
+var moves = map[eventKind][]model.ActionKind{
+	cut: {model.ActCut}, block: {model.ActBlock}, end: {model.ActEnd}, learn: {model.ActEpoch}, back: {model.ActReturn},
+	move: {model.ActJoin, model.ActLeave, model.ActDepart},
+}
+
+// chooseMove is the first such action that is possible.
 func (r *run) chooseMove(e *event) (model.Action, bool) {
-	switch e.kind {
-	case cut:
-		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActCut })
-	case block:
-		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActBlock })
-	case end:
-		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActEnd })
-	case learn:
-		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActEpoch })
-	default:
-		a, ok := r.membership(e, func(k model.ActionKind) bool {
-			return k == model.ActJoin || k == model.ActLeave || k == model.ActDepart
-		})
-		if again := r.agenda.Now() + moveEvery; again < e.until && a.Kind != model.ActDepart {
-			r.agenda.Enter(again, event{kind: move, node: e.node, until: e.until})
-		}
-		return a, ok
+	var a model.Action
+	r.actions = model.Membership(r.nodes, int(e.node), r.actions[:0])
+	i := slices.IndexFunc(r.actions, func(a model.Action) bool { return slices.Contains(moves[e.kind], a.Kind) })
+	if i >= 0 {
+		a = r.actions[i]
 	}
+	if again := r.agenda.Now() + moveEvery; e.kind == move && again < e.until && a.Kind != model.ActDepart {
+		r.agenda.Enter(again, event{kind: move, node: e.node, until: e.until})
+	}
+	return a, i >= 0
 }
 
 // choose is the action that an event stands for, if it is still possible.
 func (r *run) choose(e *event) (model.Action, bool) {
 	n := r.nodes[e.node]
-	if e.kind == back {
-		return r.membership(e, func(k model.ActionKind) bool { return k == model.ActReturn })
+	if e.kind == back { // who is down
+		return r.chooseMove(e)
 	}
 	if n.Down() {
 		if e.kind == deliver {
@@ -269,17 +267,6 @@ func (r *run) choose(e *event) (model.Action, bool) {
 	}
 }
 
-// membership is the action of those kinds by which the place of a node among the nodes changes, or
-// by which it learns who they are.
-func (r *run) membership(e *event, wanted func(model.ActionKind) bool) (model.Action, bool) {
-	r.actions = model.Membership(r.nodes, int(e.node), r.actions[:0])
-	i := slices.IndexFunc(r.actions, func(a model.Action) bool { return wanted(a.Kind) })
-	if i < 0 {
-		return model.Action{}, false
-	}
-	return r.actions[i], true
-}
-
 // mustWait reports whether a message has to follow one that is still on its way.
 func (r *run) mustWait(f *model.Flight) bool {
 	return f.Ordered() && slices.ContainsFunc(r.between[pairOf(f)], f.MustFollow)
@@ -315,31 +302,11 @@ func (r *run) step(a model.Action) error {
 	for i := range r.outcome.Retired {
 		fmt.Fprintf(r.trace, "  %v\n", &r.outcome.Retired[i])
 	}
-	if v := r.check(); v != nil {
+	r.report.Lost += len(r.outcome.Lost)
+	if v := model.CheckOutcome(r.ledger, r.nodes, &r.outcome, r.record); v != nil {
 		return v
 	}
 	r.follow(a)
-	return nil
-}
-
-func (r *run) check() *model.Violation {
-	if v := r.ledger.Follow(&r.outcome, r.record); v != nil {
-		return v
-	}
-	if v := r.ledger.NoteMembers(r.nodes); v != nil {
-		return v
-	}
-	for _, o := range r.outcome.Lost {
-		r.report.Lost++
-		if v := model.CheckLost(r.nodes, o); v != nil {
-			return v
-		}
-	}
-	for _, o := range r.outcome.Changed {
-		if v := model.CheckExclusive(r.nodes, o); v != nil {
-			return v
-		}
-	}
 	return nil
 }
 

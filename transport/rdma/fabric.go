@@ -7,7 +7,7 @@ import "dsmd/internal/verbs"
 // except that Close uses it when the reactor no longer does, and that release comes when the
 // transport is garbage.
 type fabric interface {
-	// name says which device it is, for the log.
+	// name says which device it is, for the log. It is called at the start only.
 	name() string
 	// immediate reports whether requests may be writes with immediate.
 	immediate() bool

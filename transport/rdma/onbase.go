@@ -15,7 +15,11 @@ func (t *Transport) passOn(to transport.NodeID, control []byte, payload transpor
 	}
 	defer t.gate.Leave()
 	t.baseWaits = true
-	return t.base.Send(to, control, payload)
+	err := t.base.Send(to, control, payload)
+	if err == nil {
+		t.countSent(true)
+	}
+	return err
 }
 
 // sendPlain sends a frame to a peer that does not know RDMA. Its page, if any, was leased before
@@ -115,9 +119,6 @@ func (s *sender) giveBase(p *peer, frame []byte, payload transport.Payload) bool
 		return false // The peer is lost, or has a backlog, and then it is tried again.
 	}
 	s.counts.baseFramesSent.Add(1)
-	if payload != nil {
-		s.counts.basePayloadsSent.Add(1)
-	}
 	return true
 }
 

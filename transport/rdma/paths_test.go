@@ -91,20 +91,6 @@ func pollUntil(t testing.TB, what string, nodes []transport.Transport, observers
 	}
 }
 
-func closeAll(t testing.TB, nodes []transport.Transport) {
-	t.Cleanup(func() {
-		done := make(chan error, len(nodes))
-		for _, tr := range nodes {
-			go func() { done <- tr.Close() }()
-		}
-		for range nodes {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 func observe(n int) (all []*observer) {
 	for range n {
 		all = append(all, newObserver())
@@ -115,7 +101,7 @@ func observe(n int) (all []*observer) {
 // TestRequired: where RDMA is required, a peer without it is given up, and the reason says so.
 func TestRequired(t *testing.T) {
 	nodes := newMixed(t, transporttest.Options{Nodes: 3, PageBytes: 64, MaxQueuedBytes: 1 << 20}, true)
-	closeAll(t, nodes)
+	t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
 	seen := observe(3)
 	pollUntil(t, "the verdict", nodes, seen, func() bool { return seen[0].down[1] != nil && seen[2].down[1] != nil && seen[0].up[2] > 0 })
 	for _, i := range []int{0, 2} {
@@ -230,7 +216,7 @@ func TestHostilePeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			nodes := []transport.Transport{tr, bases[1]}
-			closeAll(t, nodes)
+			t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
 			seen := observe(2)
 			for _, f := range frames {
 				if err := bases[1].Send(0, f, nil); err != nil {

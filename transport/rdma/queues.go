@@ -11,6 +11,7 @@ import (
 type queues struct {
 	gate      chassis.Gate
 	fabric    fabric
+	device    string // its name, which any goroutine may read
 	sizes     Sizes
 	pageBytes int
 	log       func(line string)
@@ -67,7 +68,7 @@ func (q *queues) fail(err error) {
 		return
 	}
 	q.broken = err
-	q.log(fmt.Sprintf("rdma: device %s is no longer used: %v", q.fabric.name(), err))
+	q.log(fmt.Sprintf("rdma: device %s is no longer used: %v", q.device, err))
 	q.failed(err)
 }
 

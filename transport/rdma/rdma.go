@@ -118,13 +118,10 @@ func (w waiting) close() {
 
 // counters are the statistics that any goroutine may read.
 type counters struct {
-	// Of frames and payloads, those to and from peers that speak this package's language; of bytes
-	// and calls, those by RDMA.
+	// Of frames and payloads all, whichever way they take; of bytes and calls, those by RDMA.
 	chassis.Counters
-	// What of that, and of notes, the base transport counts as well.
-	baseFramesSent, baseFramesReceived     atomic.Uint64
-	basePayloadsSent, basePayloadsReceived atomic.Uint64
 
+	baseFramesSent                   atomic.Uint64 // messages and notes on the base transport
 	writtenSent, writtenReceived     atomic.Uint64 // payloads by RDMA
 	messagesSent, messagesReceived   atomic.Uint64 // by RDMA
 	shortSent                        atomic.Uint64 // of messagesSent
@@ -163,7 +160,7 @@ func newTransport(c Config, f fabric) (*Transport, error) {
 		return nil, fmt.Errorf("rdma: MaxQueuedBytes is %d; it must hold the longest frame, %d bytes", c.MaxQueuedBytes, longest)
 	}
 	t := &Transport{}
-	t.queues = queues{fabric: f, sizes: sizes, pageBytes: c.Base.PageBytes(), log: c.Log, links: make(map[uint32]*link), failed: t.deviceFailed}
+	t.queues = queues{fabric: f, device: f.name(), sizes: sizes, pageBytes: c.Base.PageBytes(), log: c.Log, links: make(map[uint32]*link), failed: t.deviceFailed}
 	t.base, t.self, t.maxQueued, t.required = c.Base, c.Base.Self(), c.MaxQueuedBytes, c.Required
 	t.peers, t.watchPause, t.broke = make([]*peer, nodes), watchPause, t.breakLink
 	t.lender.Pool = &t.pool.Pool
@@ -272,6 +269,8 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 func (t *Transport) look() {
 	for i := range t.wait.Poller.Check() {
 		switch t.wait.Poller.At(i).Token {
+		case tokenEvent: // Poll sees rang, which is set before.
+			t.clock.event.Clear()
 		case tokenBase:
 			t.sinceBase = basePause
 		case tokenCompletions:
@@ -311,18 +310,13 @@ func (t *Transport) Disconnect(id transport.NodeID, reason error) {
 
 // Stats implements transport.Transport.
 func (t *Transport) Stats() transport.Stats {
-	b, own, c := t.base.Stats(), t.counts.Stats(), &t.counts
-	return transport.Stats{
-		FramesSent:       b.FramesSent - c.baseFramesSent.Load() + own.FramesSent,
-		FramesReceived:   b.FramesReceived - c.baseFramesReceived.Load() + own.FramesReceived,
-		PayloadsSent:     b.PayloadsSent - c.basePayloadsSent.Load() + own.PayloadsSent,
-		PayloadsReceived: b.PayloadsReceived - c.basePayloadsReceived.Load() + own.PayloadsReceived,
-		BytesSent:        b.BytesSent + own.BytesSent,
-		BytesReceived:    b.BytesReceived + own.BytesReceived,
-		SendCalls:        b.SendCalls + own.SendCalls,
-		ReceiveCalls:     b.ReceiveCalls + own.ReceiveCalls,
-		QueuedBytes:      b.QueuedBytes + own.QueuedBytes,
-	}
+	s, b := t.counts.Stats(), t.base.Stats()
+	s.BytesSent += b.BytesSent
+	s.BytesReceived += b.BytesReceived
+	s.SendCalls += b.SendCalls
+	s.ReceiveCalls += b.ReceiveCalls
+	s.QueuedBytes += b.QueuedBytes
+	return s
 }
 
 // LinkStats counts what went by RDMA alone since the start.
@@ -354,6 +348,6 @@ func (t *Transport) LinkStats() LinkStats {
 		MessagesSent: c.messagesSent.Load(), MessagesReceived: c.messagesReceived.Load(), ShortSent: c.shortSent.Load(),
 		PayloadsSent: c.writtenSent.Load(), PayloadsReceived: c.writtenReceived.Load(),
 		BytesSent: c.BytesSent.Load(), BytesReceived: c.BytesReceived.Load(),
-		RegisteredBytes: t.sizes.Registered, Device: t.fabric.name(), IndirectFramesSent: c.baseFramesSent.Load(),
+		RegisteredBytes: t.sizes.Registered, Device: t.device, IndirectFramesSent: c.baseFramesSent.Load(),
 	}
 }

@@ -1,16 +1,11 @@
 package rdma
 
 import (
-	"context"
-	"errors"
-	"net"
-	"sync"
 	"testing"
-	"time"
 
-	"dsmd/internal/patience"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
+	"dsmd/transport/tcp/tcptest"
 	"dsmd/transport/transporttest"
 )
 
@@ -18,47 +13,11 @@ import (
 // itself.
 func newBases(t testing.TB, nodes, pageBytes int, hello func(i int) []byte) []*tcp.Transport {
 	t.Helper()
-	return connectBases(t, baseConfigs(t, nodes, pageBytes), hello)
-}
-
-// baseConfigs are the configurations of transports that reach each other.
-func baseConfigs(t testing.TB, nodes, pageBytes int) []tcp.Config {
-	t.Helper()
-	configs, addresses := make([]tcp.Config, nodes), make([]string, nodes)
+	configs := tcptest.Configs(t, nodes, pageBytes)
 	for i := range configs {
-		l := transporttest.Listen(t)
-		addresses[i] = l.Addr().String()
-		configs[i] = tcp.Config{Self: transport.NodeID(i), Listener: l, Peers: addresses, Cluster: t.Name(), PageBytes: pageBytes}
+		configs[i].Hello = hello(i)
 	}
-	return configs
-}
-
-func connectBases(t testing.TB, configs []tcp.Config, hello func(i int) []byte) []*tcp.Transport {
-	t.Helper()
-	bases := make([]*tcp.Transport, len(configs))
-	for i, c := range configs {
-		c.Hello = hello(i)
-		base, err := tcp.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bases[i] = base
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience.Or(10*time.Second))
-	defer cancel()
-	var all sync.WaitGroup
-	for _, base := range bases {
-		all.Go(func() {
-			if err := base.Connect(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	return bases
+	return tcptest.Connect(t, configs)
 }
 
 // newCluster makes nodes with the devices that are given.
@@ -77,13 +36,7 @@ func layerOver(t testing.TB, bases []*tcp.Transport, o transporttest.Options, po
 	for i, base := range bases {
 		nodes[i] = layer(t, base, o, poolBytes, device(i))
 	}
-	t.Cleanup(func() {
-		var all sync.WaitGroup
-		for _, tr := range nodes {
-			all.Go(func() { tr.Close() }) // Each waits for the others to take leave.
-		}
-		all.Wait()
-	})
+	t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
 	return nodes
 }
 
@@ -144,60 +97,28 @@ func TestReturnsCut(t *testing.T) {
 // newReturning makes a cluster whose nodes come back: the second time without RDMA, the others with
 // it.
 func newReturning(t *testing.T, o transporttest.Options, poolBytes int, device func(i int) fabric) transporttest.Returning {
-	configs := baseConfigs(t, o.Nodes, o.PageBytes)
-	nodes := asInterface(layerOver(t, connectBases(t, configs, always), o, poolBytes, device))
+	configs := tcptest.Configs(t, o.Nodes, o.PageBytes)
+	for i := range configs {
+		configs[i].Hello = Hello
+	}
+	nodes := asInterface(layerOver(t, tcptest.Connect(t, configs), o, poolBytes, device))
 	returned := 0
 	return transporttest.Returning{Nodes: nodes, Revive: func(id transport.NodeID) transport.Transport {
 		returned++
 		plain := returned == 2
 		c := configs[id]
-		if !plain {
-			c.Hello = Hello
+		if plain {
+			c.Hello = nil
 		}
-		base := reviveBase(t, c)
+		base := tcptest.Revive(t, c)
 		if plain {
 			return base
 		}
 		return layer(t, base, o, poolBytes, device(int(id)))
 	}, Found: func(id transport.NodeID) (transport.Transport, <-chan error) {
-		c := configs[id]
-		c.Hello = Hello
-		base, outcome := startBase(t, c)
+		base, outcome := tcptest.Restart(t, configs[id])
 		return layer(t, base, o, poolBytes, device(int(id))), outcome
 	}}
-}
-
-// reviveBase starts a node anew, at the address of the one that has ended.
-func reviveBase(t *testing.T, c tcp.Config) *tcp.Transport {
-	t.Helper()
-	c.Joining = true
-	base, outcome := startBase(t, c)
-	t.Cleanup(func() {
-		if err := <-outcome; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, transport.ErrClosed) {
-			t.Errorf("node %d, started anew: %v", c.Self, err)
-		}
-	})
-	return base
-}
-
-// startBase starts a node at the address of the one that has ended. The channel gets the outcome of
-// Connect.
-func startBase(t *testing.T, c tcp.Config) (*tcp.Transport, <-chan error) {
-	t.Helper()
-	l, err := net.Listen("tcp", c.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Listener = l
-	base, err := tcp.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	outcome := make(chan error, 1)
-	var connecting sync.WaitGroup
-	connecting.Go(func() { outcome <- base.Connect(t.Context()) })
-	t.Cleanup(connecting.Wait)
-	return base, outcome
 }
 
 func TestCuts(t *testing.T) {

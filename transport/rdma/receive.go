@@ -189,9 +189,15 @@ func (p *peer) assemble(piece []byte, more bool) (control []byte, whole bool, er
 	return control, true, nil
 }
 
-// deliver passes a frame on.
+// deliver passes a frame on, unless the handler parts with the peer as soon as it is reported.
 func (d *deliverer) deliver(p *peer, control []byte, payload transport.Payload) {
-	d.report(p)
+	if d.report(p); !p.cut {
+		d.pass(p, control, payload)
+	}
+}
+
+// pass passes a frame on of a peer that was reported.
+func (d *deliverer) pass(p *peer, control []byte, payload transport.Payload) {
 	d.delivered++
 	d.counts.FramesReceived.Add(1)
 	if payload != nil {
@@ -255,13 +261,8 @@ func (b *baseHandler) Frame(from transport.NodeID, frame []byte, payload transpo
 	d := (*deliverer)(b)
 	p := d.peers[from]
 	if p.path == pathPlain {
-		d.delivered++
-		d.handler.Frame(from, frame, payload)
+		d.pass(p, frame, payload)
 		return
-	}
-	d.counts.baseFramesReceived.Add(1)
-	if payload != nil {
-		d.counts.basePayloadsReceived.Add(1)
 	}
 	var err error
 	if note(frame[0]) == noteMessage {

@@ -67,7 +67,11 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 // enqueue appends a frame to what goes to a peer. page is the caller's again when it fails.
 func (s *sender) enqueue(p *peer, control []byte, page *chassis.Payload) error {
 	if p.path == pathPlain {
-		return s.sendPlain(p, control, page)
+		err := s.sendPlain(p, control, page)
+		if err == nil {
+			s.countSent(page != nil)
+		}
+		return err
 	}
 	pieces := (len(control) + pieceBytes - 1) / pieceBytes
 	frameBytes := len(control) + pieces*headerBytes
@@ -81,9 +85,8 @@ func (s *sender) enqueue(p *peer, control []byte, page *chassis.Payload) error {
 	}
 	if page != nil {
 		page.Queue()
-		s.counts.PayloadsSent.Add(1)
 	}
-	s.counts.FramesSent.Add(1)
+	s.countSent(page != nil)
 	s.counts.QueuedBytes.Add(int64(frameBytes))
 	p.queued += frameBytes
 	for len(control) > pieceBytes {
@@ -93,6 +96,14 @@ func (s *sender) enqueue(p *peer, control []byte, page *chassis.Payload) error {
 	s.push(p, message{piece: control, page: page})
 	s.list(p)
 	return nil
+}
+
+// countSent counts a frame that was taken.
+func (s *sender) countSent(withPage bool) {
+	s.counts.FramesSent.Add(1)
+	if withPage {
+		s.counts.PayloadsSent.Add(1)
+	}
 }
 
 // makeRoom sends what waits for the peer as far as it goes, and returns why a frame of this length

@@ -176,7 +176,7 @@ func (r *router) linkUp(p *peer) {
 	p.pause, p.due, p.decide, p.complaint = firstPause, time.Time{}, false, ""
 	p.complaints = 0
 	r.counts.linksUp.Add(1)
-	r.log(fmt.Sprintf("rdma: node %d is reached by RDMA, from device %s", p.id, r.fabric.name()))
+	r.log(fmt.Sprintf("rdma: node %d is reached by RDMA, from device %s", p.id, r.device))
 	r.report(p)
 	r.list(p)
 }

@@ -350,13 +350,14 @@ func (n *node) endLocked(peer transport.NodeID, reason error, lost loss) {
 	if l.ended != nil {
 		return
 	}
-	l.ended, l.stalled = reason, false
-	switch lost {
-	case loseSome:
-		l.keepFirst(l.random.IntN(len(l.frames) + 1))
-	case loseAll:
+	keep := l.random.IntN(len(l.frames) + 1)
+	switch {
+	case lost == loseAll, lost == loseSome && l.stalled: // nobody has seen what a stall held back
 		l.keepFirst(0)
+	case lost == loseSome:
+		l.keepFirst(keep)
 	}
+	l.ended, l.stalled = reason, false
 	n.wakeLocked()
 }
 

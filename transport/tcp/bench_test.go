@@ -12,6 +12,7 @@ import (
 	"dsmd/internal/netio"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
+	"dsmd/transport/transporttest"
 )
 
 // BenchmarkRoundTrip times a request of 16 bytes and its answer, which is as short or brings a
@@ -235,12 +236,12 @@ func runBoth(b *testing.B, server, client func() error) {
 // bareSockets is a connection over loopback as two blocking descriptors.
 func bareSockets(b *testing.B) (client, server int) {
 	b.Helper()
-	listeners, addresses := listenAll(b, 1)
-	dialled, err := net.Dial("tcp", addresses[0])
+	listener := transporttest.Listen(b)
+	dialled, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	accepted, err := listeners[0].Accept()
+	accepted, err := listener.Accept()
 	if err != nil {
 		b.Fatal(err)
 	}

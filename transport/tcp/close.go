@@ -52,11 +52,6 @@ func (silent) PeerDown(transport.NodeID, error)                  {}
 // that cannot send may not read either.
 func (r *reactor) drain() {
 	r.draining = true
-	for _, p := range r.peers {
-		if p != nil {
-			p.queue.orphaned = true
-		}
-	}
 	greeted := make([]bool, len(r.peers))
 	for deadline := time.Now().Add(drainTimeout); ; {
 		// The event stays signalled: a reactor that sleeps is to wake.

@@ -9,8 +9,8 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"dsmd/transport"
@@ -309,19 +309,16 @@ func TestChangedOnTheWay(t *testing.T) {
 	nodes := pair(t, [2]Config{{PageBytes: 64, Secret: secret(1), Cluster: "c"}, {PageBytes: 64, Secret: secret(1), Cluster: "c"}})
 	// Each side says this much: an opening, a greeting, a verdict, and two tags.
 	whole := openingBytes + len(appendGreeting(nil, nodes[0].connect.mine)) + verdictPrefixBytes + 2*tagBytes
-	var all sync.WaitGroup
-	waits := stuck{over: make(chan struct{})}
-	waits.last.Store(time.Now().UnixNano())
-	for _, toCalled := range []bool{true, false} {
-		for place := range whole {
-			all.Go(func() { changeOnTheWay(t, nodes, toCalled, place, &waits) })
+	// Here time passes only when all wait, as both sides do after a changed length.
+	synctest.Test(t, func(t *testing.T) {
+		var all sync.WaitGroup
+		for _, toCalled := range []bool{true, false} {
+			for place := range whole {
+				all.Go(func() { changeOnTheWay(t, nodes, toCalled, place) })
+			}
 		}
-	}
-	var watching sync.WaitGroup
-	watching.Go(waits.watch)
-	all.Wait()
-	close(waits.over)
-	watching.Wait()
+		all.Wait()
+	})
 	for _, n := range nodes {
 		if news := n.arrivals.take(false); len(news) > 0 {
 			t.Errorf("what was changed on the way was news: %+v", news)
@@ -329,60 +326,15 @@ func TestChangedOnTheWay(t *testing.T) {
 	}
 }
 
-// stuck ends handshakes in which both sides wait, as they do after a changed length: when no byte
-// has passed in any handshake for a while.
-type stuck struct {
-	last  atomic.Int64 // when a byte has passed, in ns
-	over  chan struct{}
-	mu    sync.Mutex
-	conns []net.Conn // guarded by mu
-}
-
-// stuckAfter is that while. Many handshakes run at once, so that the processor would have to be
-// away from all of them for as long.
-const stuckAfter = time.Second
-
-// watched is a connection whose bytes count.
-type watched struct {
-	net.Conn
-	by *stuck
-}
-
-func (s *stuck) add(conn net.Conn) watched {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns = append(s.conns, conn)
-	return watched{conn, s}
-}
-
-func (s *stuck) watch() {
-	for {
-		select {
-		case <-s.over:
-			return
-		case <-time.After(stuckAfter / 10):
-		}
-		if time.Now().UnixNano()-s.last.Load() > int64(stuckAfter) {
-			s.mu.Lock()
-			for _, conn := range s.conns {
-				conn.Close()
-			}
-			s.mu.Unlock()
+// changeOnTheWay has one node call the other, and changes a byte.
+func changeOnTheWay(t *testing.T, nodes [2]*Transport, toCalled bool, place int) {
+	ours, theirs := net.Pipe()
+	accepting, answered := net.Pipe()
+	for _, conn := range []net.Conn{ours, answered} {
+		if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+			t.Error(err)
 		}
 	}
-}
-
-func (w watched) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	w.by.last.Store(time.Now().UnixNano())
-	return n, err
-}
-
-// changeOnTheWay has one node call the other, and changes a byte.
-func changeOnTheWay(t *testing.T, nodes [2]*Transport, toCalled bool, place int, waits *stuck) {
-	ourEnd, theirs := net.Pipe()
-	accepting, answeredEnd := net.Pipe()
-	ours, answered := waits.add(ourEnd), waits.add(answeredEnd)
 	var ends sync.WaitGroup
 	var callErr, answerErr error
 	ends.Go(func() {

@@ -166,13 +166,14 @@ func TestReadmitIsQuiet(t *testing.T) {
 	if n := lines(line); n < 1 || n > 2 { // One for each of the two who have called.
 		t.Errorf("%d calls were logged in %d lines:\n%s", calls, n, strings.Join(logged.lines, "\n"))
 	}
-	before := lines(line)
 	place.Close()
-	awaitReason(t, tr, 0, "connection refused")
-	for deadline := time.Now().Add(testTimeout); lines(line) == before && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	const refused = "connection refused"
+	awaitReason(t, tr, 0, refused)
+	for deadline := time.Now().Add(testTimeout); lines(refused) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
-	if n := lines(line); n != before+1 || lines("connection refused") != 1 {
-		t.Errorf("nobody listens any more, and %d lines say so", n-before)
+	// One more call may have been in the backlog, and was reset.
+	if n := lines(line); n > 4 || lines(refused) != 1 {
+		t.Errorf("nobody listens any more, and %d lines of %d say so", lines(refused), n)
 	}
 }
 

@@ -61,7 +61,6 @@ type sendQueue struct {
 	segments []segment // those from head on are not confirmed
 	head     int
 	tail     *chunk // where the next control part goes; nil: take a new chunk
-	orphaned bool   // confirmed pages are not given back: Close runs, and the pool is the reactor's
 
 	// sent is what the connection that there is has taken, reached what any connection ever has:
 	// the peer may have it all. Invariant: confirmed <= sent <= reached <= end.
@@ -217,18 +216,13 @@ func (q *sendQueue) discard() {
 // dropFirst removes the first segment and gives its memory back.
 func (q *sendQueue) dropFirst() {
 	s := &q.segments[q.head]
-	switch {
-	case s.page != nil && q.orphaned:
-	case s.page != nil:
+	if s.page != nil {
 		s.page.Free()
-	default:
-		s.chunk.segments--
-		if s.chunk.segments == 0 {
-			if q.tail == s.chunk {
-				q.tail = nil
-			}
-			q.chunks.put(s.chunk)
+	} else if s.chunk.segments--; s.chunk.segments == 0 {
+		if q.tail == s.chunk {
+			q.tail = nil
 		}
+		q.chunks.put(s.chunk)
 	}
 	*s = segment{}
 	q.head++

@@ -162,7 +162,7 @@ type reactor struct {
 	// draining is true when Close has begun: frames that come are thrown away.
 	draining bool
 
-	pool   chassis.Pool   // also the reactor's goroutine's after Close
+	pool   chassis.Pool
 	lender chassis.Lender // of the payloads for Handler.Frame
 }
 

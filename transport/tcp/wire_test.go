@@ -442,7 +442,7 @@ func TestGivesUp(t *testing.T) {
 // does not read keeps its connection.
 func TestSilentMachine(t *testing.T) {
 	t.Parallel()
-	tr, peers := withPatience(t, 2, MinGiveUp, nil)
+	tr, peers := withPatience(t, 2, 4*MinGiveUp, nil)
 	h := newRecorder()
 	pollUntil(t, tr, h, func() bool { return len(h.up) == 2 })
 	raw, err := peers[0].conn.(*net.TCPConn).SyscallConn()

@@ -195,12 +195,7 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 	for i, r := range reactors[:2] {
 		pair.Go(func() {
 			out, in := newStream(i, 1-i, pageBytes), newStream(1-i, i, pageBytes)
-			r.onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-				in.next()
-				if err := in.check(control, payload); err != nil && !t.Failed() {
-					t.Error(err)
-				}
-			}
+			r.expect(in)
 			var spin spinner
 			for out.index < frames && !t.Failed() {
 				out.next()
@@ -224,8 +219,7 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 	stop()
 	arrived := [2]*stream{newStream(0, 2, pageBytes), newStream(1, 2, pageBytes)}
 	stopped.onFrame = func(from transport.NodeID, control []byte, payload transport.Payload) {
-		arrived[from].next()
-		if err := arrived[from].check(control, payload); err != nil && !t.Failed() {
+		if err := arrived[from].take(control, payload); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	}
@@ -239,40 +233,25 @@ func testCutPeerDoesNotPoll(t *testing.T, factory CutFactory) {
 // news that it has left.
 func testCutClosing(t *testing.T, factory CutFactory) {
 	for range 10 {
-		reactors, cutter := connectedWithCutter(t, factory, 2)
-		const frames = 20
-		out, in := newStream(0, 1, pageBytes), newStream(0, 1, pageBytes)
-		for range frames {
-			out.next()
-			if err := out.send(reactors[0].tr, 1); err != nil {
-				t.Fatal(err)
-			}
-		}
-		stop := keepCutting(cutter, 2, cutEvery)
-		// Close tries for a second, and it has to succeed at last.
-		over := time.AfterFunc(20*time.Millisecond, stop)
-		var closing sync.WaitGroup
-		closing.Go(func() {
-			if err := reactors[0].tr.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		})
-		r := reactors[1]
-		r.onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-			in.next()
-			if err := in.check(control, payload); err != nil {
-				t.Error(err)
-			}
-		}
-		r.runUntil("PeerDown", func() bool { return r.down[0] != nil })
-		closing.Wait()
-		if over.Stop() {
-			stop()
-		}
-		if in.index != frames {
-			t.Errorf("%d of %d frames arrived that were sent before Close", in.index, frames)
-		}
+		untilDelivered(t, func() *closing { return cutClosing(t, factory) })
 	}
+}
+
+func cutClosing(t *testing.T, factory CutFactory) *closing {
+	reactors, cutter := connectedWithCutter(t, factory, 2)
+	const frames = 20
+	out, in := newStream(0, 1, pageBytes), newStream(0, 1, pageBytes)
+	reactors[0].sendNext(out, 1, frames)
+	reactors[1].expect(in)
+	stop := keepCutting(cutter, 2, cutEvery)
+	// Close tries for a second, and it has to succeed at last.
+	over := time.AfterFunc(20*time.Millisecond, stop)
+	end := reactors[0].close()
+	reactors[1].awaitEnd(end, in, frames)
+	if over.Stop() {
+		stop()
+	}
+	return end
 }
 
 // testCutDisconnect: the end of a peer is not mistaken for a cut, whichever side parts with the

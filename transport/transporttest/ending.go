@@ -12,37 +12,25 @@ import (
 // testPeerCloses: one node of three closes. The others get what it had flushed, then PeerDown once,
 // and go on.
 func testPeerCloses(t *testing.T, factory Factory) {
+	untilDelivered(t, func() *closing { return peerCloses(t, factory) })
+}
+
+func peerCloses(t *testing.T, factory Factory) *closing {
 	nodes := connected(t, factory, 3)
 	rest, leaving := nodes[:2], nodes[2]
 	const frames = 50
 	for i, r := range rest {
 		out, in := newStream(2, i, pageBytes), newStream(2, i, pageBytes)
-		for range frames {
-			out.next()
-			if err := out.send(leaving.tr, transport.NodeID(i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.onFrame = func(from transport.NodeID, control []byte, payload transport.Payload) {
-			if from != 2 {
-				return
-			}
-			in.next()
-			if err := in.check(control, payload); err != nil {
-				t.Error(err)
-			}
-		}
+		leaving.sendNext(out, transport.NodeID(i), frames)
+		r.expect(in)
 	}
-	closed := make(chan struct{})
-	go func() { // It may wait for the others to read.
-		defer close(closed)
-		if err := leaving.tr.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}()
-	byHand(t, "PeerDown", rest, func() bool { return rest[0].down[2] != nil && rest[1].down[2] != nil })
-	<-closed
+	end := leaving.close()
+	byHand(t, "PeerDown", rest, func() bool { return rest[0].down[2] != nil && rest[1].down[2] != nil || end.gaveUp() })
+	if <-end.over; end.gaveUp() {
+		return end
+	}
 	for i, r := range rest {
+		r.onFrame = nil
 		if r.frames != frames {
 			t.Errorf("node %d got %d frames of the node that closed, want %d", i, r.frames, frames)
 		}
@@ -61,6 +49,7 @@ func testPeerCloses(t *testing.T, factory Factory) {
 	if rest[0].down[1] != nil || rest[1].down[0] != nil {
 		t.Errorf("nodes that are left are down: %v, %v", rest[0].down[1], rest[1].down[0])
 	}
+	return end
 }
 
 // testDisconnect: both sides learn of it, the one that parts with its own reason.
@@ -107,6 +96,22 @@ func testDisconnectFromHandler(t *testing.T, factory Factory) {
 	byHand(t, "PeerDown", nodes, func() bool { return r.down[1] != nil && nodes[1].down[0] != nil })
 	if r.frames != 3 {
 		t.Errorf("%d frames were delivered of a peer disconnected at the third", r.frames)
+	}
+}
+
+// testDisconnectFromPeerUp: the same for one that is parted with as soon as it is reported.
+func testDisconnectFromPeerUp(t *testing.T, factory Factory) {
+	nodes := cluster(t, factory, 2, pageBytes)
+	for range 10 {
+		if err := nodes[1].tr.Send(0, []byte("x"), nodes[1].tr.Lease(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := nodes[0]
+	r.onUp = func(peer transport.NodeID) { r.tr.Disconnect(peer, errors.New("enough")) }
+	byHand(t, "PeerDown", nodes, func() bool { return r.down[1] != nil && nodes[1].down[0] != nil })
+	if r.frames != 0 {
+		t.Errorf("%d frames were delivered of a peer disconnected in PeerUp", r.frames)
 	}
 }
 
@@ -188,37 +193,31 @@ func testCloseWakesSleeper(t *testing.T, factory Factory) {
 
 // testCloseDelivers: what was sent but not flushed still arrives.
 func testCloseDelivers(t *testing.T, factory Factory) {
+	untilDelivered(t, func() *closing { return closeDelivers(t, factory) })
+}
+
+func closeDelivers(t *testing.T, factory Factory) *closing {
 	nodes := connected(t, factory, 2)
 	const frames = 30
 	out, in := newStream(0, 1, pageBytes), newStream(0, 1, pageBytes)
-	for range frames {
-		out.next()
-		if err := out.send(nodes[0].tr, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
+	nodes[0].sendNext(out, 1, frames)
 	// The other side has sent something that nobody will read. It must not destroy what goes the
 	// other way.
 	if err := nodes[1].tr.Send(0, []byte("unread"), nodes[1].tr.Lease(0)); err != nil {
 		t.Fatal(err)
 	}
 	nodes[1].tr.Flush()
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		if err := nodes[0].tr.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}()
-	nodes[1].onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-		in.next()
-		if err := in.check(control, payload); err != nil {
-			t.Error(err)
-		}
-	}
-	nodes[1].runUntil("PeerDown", func() bool { return nodes[1].down[0] != nil })
-	<-closed
-	if in.index != frames {
-		t.Errorf("%d of %d frames arrived that were sent before Close", in.index, frames)
+	nodes[1].expect(in)
+	end := nodes[0].close()
+	nodes[1].awaitEnd(end, in, frames)
+	return end
+}
+
+// awaitEnd waits until node 0 is lost, which closes, and has sent so many frames before.
+func (r *reactor) awaitEnd(end *closing, in *stream, frames int) {
+	r.t.Helper()
+	r.runUntil("PeerDown", func() bool { return r.down[0] != nil || end.gaveUp() })
+	if <-end.over; in.index != frames && !end.gaveUp() {
+		r.t.Errorf("%d of %d frames arrived that were sent before Close", in.index, frames)
 	}
 }

@@ -99,12 +99,7 @@ func testPeerDoesNotPoll(t *testing.T, factory Factory) {
 	accepted := out.index - 1
 
 	in := newStream(0, 1, pageBytes)
-	nodes[1].onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-		in.next()
-		if err := in.check(control, payload); err != nil && !t.Failed() {
-			t.Error(err)
-		}
-	}
+	nodes[1].expect(in)
 	byHand(t, "all accepted frames", nodes, func() bool { return in.index >= accepted })
 	if err := out.send(nodes[0].tr, 1); err != nil {
 		t.Fatalf("Send after the backlog was gone: %v", err)
@@ -123,13 +118,7 @@ func testFlood(t *testing.T, factory Factory) {
 		accepted[i] = s.index - 1
 	}
 	for i, r := range nodes {
-		in := newStream(1-i, i, pageBytes)
-		r.onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-			in.next()
-			if err := in.check(control, payload); err != nil && !t.Failed() {
-				t.Error(err)
-			}
-		}
+		r.expect(newStream(1-i, i, pageBytes))
 	}
 	byHand(t, "both floods", nodes, func() bool {
 		return nodes[0].frames == accepted[1] && nodes[1].frames == accepted[0]

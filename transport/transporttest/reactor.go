@@ -22,8 +22,10 @@ type reactor struct {
 	tr      transport.Transport
 	max     int // what Poll is called with
 	up      []bool
+	ups     int // how many PeerUps have come
 	down    []error
 	onFrame func(from transport.NodeID, control []byte, payload transport.Payload)
+	onUp    func(peer transport.NodeID)
 	onDown  func(peer transport.NodeID)
 	frames  int // how many have arrived
 }
@@ -52,6 +54,10 @@ func (r *reactor) PeerUp(peer transport.NodeID) {
 		r.t.Errorf("node %d: PeerUp of node %d, up: %v, down: %v", r.tr.Self(), peer, r.up[peer], r.down[peer])
 	}
 	r.up[peer] = true
+	r.ups++
+	if r.onUp != nil {
+		r.onUp(peer)
+	}
 }
 
 // PeerDown implements transport.Handler.
@@ -71,6 +77,26 @@ func (r *reactor) PeerDown(peer transport.NodeID, err error) {
 func (r *reactor) readmit(peer transport.NodeID) {
 	r.tr.Readmit(peer)
 	r.up[peer], r.down[peer] = false, nil
+}
+
+// expect has all frames that come compared with those of a stream.
+func (r *reactor) expect(in *stream) {
+	r.onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
+		if err := in.take(control, payload); err != nil && !r.t.Failed() {
+			r.t.Error(err)
+		}
+	}
+}
+
+// sendNext sends the next frames of a stream, all of which must be taken.
+func (r *reactor) sendNext(out *stream, to transport.NodeID, frames int) {
+	r.t.Helper()
+	for range frames {
+		out.next()
+		if err := out.send(r.tr, to); err != nil {
+			r.t.Fatalf("node %d: Send to node %d: %v", r.tr.Self(), to, err)
+		}
+	}
 }
 
 // poll polls once, which must succeed, and returns how many frames came.
@@ -101,12 +127,68 @@ func (r *reactor) runUntil(what string, done func() bool) bool {
 			}
 			continue
 		}
-		if !sleep(r.tr, deadline) {
-			r.t.Errorf("node %d: nothing woke it in %v while it waited for %s", r.tr.Self(), limit, what)
-			return false
+		for !sleep(r.tr, time.Now().Add(nap)) {
+			if done() {
+				return true
+			}
+			if time.Now().After(deadline) {
+				r.t.Errorf("node %d: nothing woke it in %v while it waited for %s", r.tr.Self(), limit, what)
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// nap is how long a reactor sleeps until it asks whether what it waits for has happened elsewhere.
+// It does not poll then: nothing but WaitFD lets it.
+const nap = 100 * time.Millisecond
+
+// closing is a Close that runs while others are polled: it may wait for them to read.
+type closing struct {
+	over chan struct{}
+	took time.Duration // when it is over
+}
+
+// close begins to close the node.
+func (r *reactor) close() *closing {
+	c := &closing{over: make(chan struct{})}
+	go func() {
+		defer close(c.over)
+		began := time.Now()
+		if err := r.tr.Close(); err != nil {
+			r.t.Errorf("node %d: Close: %v", r.tr.Self(), err)
+		}
+		c.took = time.Since(began)
+	}()
+	return c
+}
+
+// ended reports whether Close has returned.
+func (c *closing) ended() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// closeTries is how long Close tries to deliver what was sent, at least.
+const closeTries = time.Second
+
+// gaveUp reports whether Close has returned and need not have delivered what was sent.
+func (c *closing) gaveUp() bool { return c.ended() && c.took >= closeTries }
+
+// untilDelivered runs a test of what Close delivers until Close did not give up, as it does when
+// this process is away for a while.
+func untilDelivered(t *testing.T, run func() *closing) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); run().gaveUp(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("each Close in %v has taken %v or longer", limit, closeTries)
+		}
+	}
 }
 
 // serveUntil polls, and sleeps for a moment when there is nothing to do, until others are ready: a

@@ -114,7 +114,7 @@ func newComeback(t *testing.T, factory ReturnFactory, id transport.NodeID) *come
 	if x.c.Cutter != nil {
 		t.Cleanup(keepCutting(x.c.Cutter, returnNodes, cutEvery))
 	}
-	t.Cleanup(func() { closeAll(t, x.c.Nodes) })
+	t.Cleanup(func() { CloseAll(t, x.c.Nodes) })
 	x.begin()
 	for _, r := range x.nodes {
 		x.expect(r)
@@ -161,8 +161,7 @@ func (x *comeback) expect(r *reactor) {
 			if l.from != from || l.to != self {
 				continue
 			}
-			l.in.next()
-			if err := l.in.check(control, payload); err != nil && !x.t.Failed() {
+			if err := l.in.take(control, payload); err != nil && !x.t.Failed() {
 				x.t.Errorf("round %d: node %d from node %d: %v", round, self, from, err)
 			}
 		}
@@ -269,22 +268,7 @@ func (x *comeback) revive() {
 
 // close closes a transport while the others go on, for which it may wait.
 func (x *comeback) close(r *reactor) {
-	closed := false
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := r.tr.Close(); err != nil {
-			x.t.Errorf("node %d: Close: %v", r.tr.Self(), err)
-		}
-	}()
-	byHand(x.t, "Close", x.others(), func() bool {
-		select {
-		case <-done:
-			closed = true
-		default:
-		}
-		return closed
-	})
+	byHand(x.t, "Close", x.others(), r.close().ended)
 }
 
 // kill ends the node without a word, if the cluster can do that.
@@ -372,6 +356,10 @@ func (x *comeback) found() {
 	tr, outcome := x.c.Found(x.id)
 	x.c.Nodes = append(x.c.Nodes, tr)
 	founder := newReactor(x.t, tr)
+	ups := make(map[*reactor]int) // a former incarnation may still be up
+	for _, r := range x.others() {
+		ups[r] = r.ups
+	}
 	byHand(x.t, "the outcome", append(x.others(), founder), func() bool {
 		select {
 		case err := <-outcome:
@@ -385,7 +373,7 @@ func (x *comeback) found() {
 	})
 	pollFor(append(x.others(), founder))
 	for _, r := range x.others() {
-		if r.up[x.id] || founder.up[r.tr.Self()] {
+		if r.ups != ups[r] || founder.up[r.tr.Self()] {
 			x.t.Errorf("node %d is connected to node %d, which does not join", r.tr.Self(), x.id)
 		}
 	}
@@ -480,6 +468,6 @@ func testReadmitMisuse(t *testing.T, factory ReturnFactory) {
 	r.runUntil("PeerDown", func() bool { return r.down[0] != nil })
 	r.readmit(0)
 	mustPanic(t, "Readmit of a peer that is readmitted", func() { r.tr.Readmit(0) })
-	closeAll(t, x.c.Nodes)
+	CloseAll(t, x.c.Nodes)
 	r.tr.Readmit(0)
 }

@@ -85,8 +85,9 @@ func (s *stream) send(tr transport.Transport, to transport.NodeID) error {
 	return tr.Send(to, s.control, payload)
 }
 
-// check compares a frame that has arrived with the current one.
-func (s *stream) check(control []byte, payload transport.Payload) error {
+// take steps to the next frame, and compares one that has arrived with it.
+func (s *stream) take(control []byte, payload transport.Payload) error {
+	s.next()
 	if !bytes.Equal(control, s.control) {
 		return fmt.Errorf("frame %d: the control part has %d bytes that differ from the %d sent", s.index, len(control), len(s.control))
 	}

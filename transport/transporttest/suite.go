@@ -77,6 +77,7 @@ func Run(t *testing.T, factory Factory, options ...Option) {
 		{"PeerCloses", testPeerCloses},
 		{"Disconnect", testDisconnect},
 		{"DisconnectFromHandler", testDisconnectFromHandler},
+		{"DisconnectFromPeerUp", testDisconnectFromPeerUp},
 		{"Close", testClose},
 		{"CloseWakesSleeper", testCloseWakesSleeper},
 		{"CloseDelivers", testCloseDelivers},
@@ -93,7 +94,7 @@ func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
 	if len(transports) != nodes {
 		t.Fatalf("the factory made %d transports, want %d", len(transports), nodes)
 	}
-	t.Cleanup(func() { closeAll(t, transports) })
+	t.Cleanup(func() { CloseAll(t, transports) })
 	reactors := make([]*reactor, nodes)
 	for i, tr := range transports {
 		if int(tr.Self()) != i || tr.Nodes() != nodes || tr.PageBytes() != pageBytes {
@@ -105,8 +106,8 @@ func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
 	return reactors
 }
 
-// closeAll closes all at once, because each waits for the others to take leave.
-func closeAll(t *testing.T, transports []transport.Transport) {
+// CloseAll closes all at once, because each waits for the others to take leave.
+func CloseAll[T transport.Transport](t testing.TB, transports []T) {
 	var all sync.WaitGroup
 	for i, tr := range transports {
 		all.Go(func() {

@@ -44,9 +44,7 @@ func newExchange(r *reactor, frames int) *exchange {
 	x.missing = x.left
 	r.onFrame = func(from transport.NodeID, control []byte, payload transport.Payload) {
 		x.missing--
-		s := x.incoming[from]
-		s.next()
-		if err := s.check(control, payload); err != nil && !r.t.Failed() {
+		if err := x.incoming[from].take(control, payload); err != nil && !r.t.Failed() {
 			r.t.Errorf("node %d from node %d: %v", self, from, err)
 		}
 	}
@@ -168,19 +166,8 @@ func testAnswerFromHandler(t *testing.T, factory Factory) {
 func testSendBeforeUp(t *testing.T, factory Factory) {
 	nodes := cluster(t, factory, 2, pageBytes)
 	in := newStream(0, 1, pageBytes)
-	nodes[1].onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-		in.next()
-		if err := in.check(control, payload); err != nil {
-			t.Error(err)
-		}
-	}
-	out := newStream(0, 1, pageBytes)
-	for range 5 {
-		out.next()
-		if err := out.send(nodes[0].tr, 1); err != nil {
-			t.Fatalf("Send before PeerUp: %v", err)
-		}
-	}
+	nodes[1].expect(in)
+	nodes[0].sendNext(newStream(0, 1, pageBytes), 1, 5)
 	byHand(t, "the frames sent before PeerUp", nodes, func() bool { return in.index == 5 })
 }
 
@@ -275,8 +262,7 @@ func testKeep(t *testing.T, factory Factory) {
 	var keeps []kept
 	in, out := newStream(0, 1, pageBytes), newStream(0, 1, pageBytes)
 	nodes[1].onFrame = func(_ transport.NodeID, control []byte, payload transport.Payload) {
-		in.next()
-		if err := in.check(control, payload); err != nil && !t.Failed() {
+		if err := in.take(control, payload); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 		if payload == nil || in.index%keepEvery != 0 {
@@ -287,10 +273,7 @@ func testKeep(t *testing.T, factory Factory) {
 	}
 	byHand(t, "all frames", nodes, func() bool {
 		for burst := 0; burst < 8 && out.index < frames && hasRoom(nodes[0].tr); burst++ {
-			out.next()
-			if err := out.send(nodes[0].tr, 1); err != nil {
-				t.Fatalf("Send: %v", err)
-			}
+			nodes[0].sendNext(out, 1, 1)
 		}
 		return in.index == frames
 	})

@@ -2,71 +2,22 @@ package pagetable_test
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"dsmd/internal/patience"
-	"dsmd/internal/uffd"
 	"dsmd/pagetable"
 )
 
-// scripted is the kernel with one answer of its own, and a count of what it was asked.
-type scripted struct {
-	pagetable.Traps
-	copying unix.Errno // if not 0, what Copy answers once
-	mapping unix.Errno // if not 0, what Continue answers, always
-	// runs: if not 0, what WriteProtect answers of more than one page of the operating system.
-	runs      unix.Errno
-	oldKernel bool // Continue refuses to map write-protected, as before Linux 6.4
-	protected int  // pages that were protected, one at a time
-	closed    bool
-}
-
-func (s *scripted) Copy(dst uintptr, src []byte, mode uint64) (int, unix.Errno) {
-	if errno := s.copying; errno != 0 {
-		s.copying = 0
-		return 0, errno
-	}
-	return s.Traps.Copy(dst, src, mode)
-}
-
-func (s *scripted) Continue(dst, length uintptr, mode uint64) (int, unix.Errno) {
-	switch {
-	case s.mapping != 0:
-		return 0, s.mapping
-	case s.oldKernel && mode&uffd.WriteProtected != 0:
-		return 0, unix.EINVAL
-	}
-	return s.Traps.Continue(dst, length, mode)
-}
-
-func (s *scripted) WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno {
-	switch {
-	case s.runs != 0 && length > uintptr(os.Getpagesize()):
-		return s.runs
-	case on:
-		s.protected++
-	}
-	return s.Traps.WriteProtect(addr, length, on, dontWake)
-}
-
-func (s *scripted) Close() error {
-	s.closed = true
-	return s.Traps.Close()
-}
-
 // script starts a program with pages 4 to 6 installed whose kernel is s.
-func (b lab) script(s *scripted) (*testProgram, pagetable.ProcID) {
+func (b lab) script(s *flaky) (*testProgram, pagetable.ProcID) {
 	b.Helper()
 	p, id := b.start()
 	for page := pagetable.Page(4); page < 7; page++ {
 		b.Value(b.Installed(p, id, page, 40+uint64(page), true))
 	}
-	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { s.Traps = real; return s })
+	b.setKernel(id, s)
 	return p, id
 }
 
@@ -75,7 +26,12 @@ func (b lab) script(s *scripted) (*testProgram, pagetable.ProcID) {
 func TestRunsThatAreRefused(t *testing.T) {
 	for _, op := range []pagetable.Op{pagetable.OpDowngrade, pagetable.OpRevoke} {
 		b := newLab(t)
-		s := &scripted{runs: unix.ENOENT}
+		s := &flaky{fails: func(c call, length int) unix.Errno {
+			if c == callWriteProtect && length > b.u.PageBytes() {
+				return unix.ENOENT
+			}
+			return 0
+		}}
 		b.script(s)
 		run := pagetable.Run{Op: op, First: 4, Count: 3}
 		if op == pagetable.OpRevoke {
@@ -97,14 +53,20 @@ func TestRunsThatAreRefused(t *testing.T) {
 func TestOldKernelMapsIntoWhatIsGone(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOENT, unix.EEXIST} {
 		b := newLab(t)
-		s := &scripted{oldKernel: true}
+		s := &flaky{noContinue: true}
 		b.script(s)
 		q, qid := b.start()
-		b.u.WrapTraps(qid, func(real pagetable.Traps) pagetable.Traps { s.Traps = real; return s })
+		b.setKernel(qid, s)
 		b.Downgrade(5)
 		load := q.Load(5, 0)
 		b.Fault(qid, 5, false)
-		s.copying = errno
+		s.fails = func(c call, _ int) unix.Errno {
+			if c != callCopy {
+				return 0
+			}
+			s.fails = nil // once
+			return errno
+		}
 		out, err := b.u.Map(5, false, qid)
 		b.Finish(pagetable.OpMap, 5, out, err)
 		if errno == unix.ENOENT { // it was there after all: the thread faults again
@@ -120,7 +82,12 @@ func TestOldKernelMapsIntoWhatIsGone(t *testing.T) {
 // operation is done for all others.
 func TestBadMappingIsTheProgramsFault(t *testing.T) {
 	b := newLab(t)
-	s := &scripted{mapping: unix.EIO}
+	s := &flaky{fails: func(c call, _ int) unix.Errno {
+		if c == callContinue {
+			return unix.EIO
+		}
+		return 0
+	}}
 	_, id := b.script(s)
 	if out, err := b.u.Map(5, true, id); out != pagetable.Done || err != nil {
 		t.Errorf("Map: %d, %v", out, err)
@@ -134,15 +101,12 @@ func TestPendingOperationsTell(t *testing.T) {
 	b := newLab(t)
 	_, id := b.start()
 	kernel := &flaky{eagain: 1 << 30}
-	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+	b.setKernel(id, kernel)
 	if out, err := b.u.Downgrade(4); out != pagetable.Pending || err != nil {
 		t.Fatalf("Downgrade: %d, %v", out, err)
 	}
-	set := []unix.PollFd{{Fd: int32(b.u.WaitFD()), Events: unix.POLLIN}}
-	if n, _ := unix.Poll(set, int(patience.Or(10*time.Second).Milliseconds())); n != 1 {
-		t.Fatal("nobody would look at what is pending")
-	}
-	kernel.eagain, kernel.fail = 0, unix.ENOMEM
+	awaitReadable(t, b.u.WaitFD(), "somebody must look at what is pending")
+	kernel.eagain, kernel.fails = 0, always(unix.ENOMEM)
 	var events [1]pagetable.Event
 	n, err := b.u.Poll(events[:])
 	if n != 1 || err != nil || events[0].Kind != pagetable.Completed || !errors.Is(events[0].Err, pagetable.ErrNoMemory) {

@@ -102,9 +102,9 @@ const missPages = 4096
 
 // eachTable runs a benchmark on each back end.
 func eachTable(b *testing.B, run func(*testing.B, pagetable.Table)) {
-	b.Run("uffd", func(b *testing.B) { run(b, fixtureOf(b, pagetable.UffdConfig{Pages: missPages}).Table) })
+	b.Run("uffd", func(b *testing.B) { run(b, fixtureOf(b, pagetable.Config{Pages: missPages}).Table) })
 	b.Run("sigsegv", func(b *testing.B) {
-		run(b, sigsegvFixture(b, pagetable.SigsegvConfig{Pages: missPages}, programOptions{}).Table)
+		run(b, sigsegvFixture(b, pagetable.Config{Pages: missPages}, programOptions{}).Table)
 	})
 }
 

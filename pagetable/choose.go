@@ -36,13 +36,13 @@ func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
 		return nil, c, fmt.Errorf("pagetable: trap back end %q; there are %q", trap, TrapNames)
 	}
 	if c.Trap == TrapSigsegv {
-		t, err := NewSigsegv(SigsegvConfig{Pages: pages, PageBytes: pageBytes})
+		t, err := NewSigsegv(Config{Pages: pages, PageBytes: pageBytes})
 		if err != nil {
 			return nil, c, err
 		}
 		return t, c, nil
 	}
-	t, err := NewUffd(UffdConfig{Pages: pages, PageBytes: pageBytes})
+	t, err := NewUffd(Config{Pages: pages, PageBytes: pageBytes})
 	if err != nil {
 		return nil, c, err
 	}

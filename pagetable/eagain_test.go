@@ -12,93 +12,114 @@ import (
 	"dsmd/pagetable"
 )
 
-// flaky is the kernel with answers that it gives only in races.
+// flaky is the kernel with answers that it gives only in races, or in older versions. It asks the
+// real one for the rest.
 type flaky struct {
 	pagetable.Traps
-	// eagain: how many more times Copy, ZeroPage, Continue and WriteProtect answer EAGAIN.
-	eagain int
-	// Copy and Continue do one page of the operating system, then answer EAGAIN
-	piecemeal  bool
-	fail       unix.Errno // if not 0, what they answer
-	noContinue bool       // Continue refuses to map write-protected, as before Linux 6.4
-	noPoison   bool       // Poison is unknown, as before Linux 6.6
+	eagain     int  // how many more calls it answers with EAGAIN
+	piecemeal  bool // do one page of the operating system, then answer EAGAIN
+	noContinue bool // Continue refuses to map write-protected, as before Linux 6.4
+	noPoison   bool // Poison is unknown, as before Linux 6.6
+	// fails, if there is one, is asked first what to answer
+	fails func(c call, length int) unix.Errno
+
+	protected int // calls that have protected something
+	closed    bool
 }
 
-func (f *flaky) answer() unix.Errno {
-	if f.fail != 0 {
-		return f.fail
+// call is a call of the kernel that flaky answers.
+type call int
+
+const (
+	callCopy call = iota
+	callZeroPage
+	callContinue
+	callContinueProtected
+	callWriteProtect
+	callPoison
+)
+
+// always is for flaky.fails.
+func always(errno unix.Errno) func(call, int) unix.Errno {
+	return func(call, int) unix.Errno { return errno }
+}
+
+// answer is of how many bytes a call is to be carried out, and what it then answers if that goes
+// well. If they are none the real kernel is not asked.
+func (f *flaky) answer(c call, length int) (part int, errno unix.Errno) {
+	if f.fails != nil {
+		if errno := f.fails(c, length); errno != 0 {
+			return 0, errno
+		}
 	}
-	if f.eagain > 0 {
+	switch osPage := os.Getpagesize(); {
+	case f.noPoison && c == callPoison:
+		return 0, unix.EINVAL
+	case f.eagain > 0:
 		f.eagain--
-		return unix.EAGAIN
+		return 0, unix.EAGAIN
+	case f.noContinue && c == callContinueProtected:
+		return 0, unix.EINVAL
+	case f.piecemeal && length > osPage && c != callZeroPage && c != callWriteProtect:
+		return osPage, unix.EAGAIN
 	}
-	return 0
+	return length, 0
+}
+
+func (f *flaky) do(c call, length int, carryOut func(part int) (int, unix.Errno)) (int, unix.Errno) {
+	part, errno := f.answer(c, length)
+	if part == 0 {
+		return 0, errno
+	}
+	n, real := carryOut(part)
+	if real != 0 {
+		errno = real
+	}
+	return n, errno
 }
 
 func (f *flaky) Copy(dst uintptr, src []byte, mode uint64) (int, unix.Errno) {
-	if errno := f.answer(); errno != 0 {
-		return 0, errno
-	}
-	if part := os.Getpagesize(); f.piecemeal && len(src) > part {
-		n, errno := f.Traps.Copy(dst, src[:part], mode)
-		if errno == 0 {
-			errno = unix.EAGAIN
-		}
-		return n, errno
-	}
-	return f.Traps.Copy(dst, src, mode)
+	return f.do(callCopy, len(src), func(part int) (int, unix.Errno) { return f.Traps.Copy(dst, src[:part], mode) })
 }
 
 func (f *flaky) ZeroPage(dst, length uintptr, mode uint64) (int, unix.Errno) {
-	if errno := f.answer(); errno != 0 {
-		return 0, errno
-	}
-	return f.Traps.ZeroPage(dst, length, mode)
+	return f.do(callZeroPage, int(length), func(part int) (int, unix.Errno) { return f.Traps.ZeroPage(dst, uintptr(part), mode) })
 }
 
 func (f *flaky) Continue(dst, length uintptr, mode uint64) (int, unix.Errno) {
-	if errno := f.answer(); errno != 0 {
-		return 0, errno
+	c := callContinue
+	if mode&uffd.WriteProtected != 0 {
+		c = callContinueProtected
 	}
-	if f.noContinue && mode&uffd.WriteProtected != 0 {
-		return 0, unix.EINVAL
-	}
-	if part := uintptr(os.Getpagesize()); f.piecemeal && length > part {
-		n, errno := f.Traps.Continue(dst, part, mode)
-		if errno == 0 {
-			errno = unix.EAGAIN
-		}
-		return n, errno
-	}
-	return f.Traps.Continue(dst, length, mode)
-}
-
-func (f *flaky) WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno {
-	if errno := f.answer(); errno != 0 {
-		return errno
-	}
-	return f.Traps.WriteProtect(addr, length, on, dontWake)
+	return f.do(c, int(length), func(part int) (int, unix.Errno) { return f.Traps.Continue(dst, uintptr(part), mode) })
 }
 
 func (f *flaky) Poison(dst, length uintptr) (int, unix.Errno) {
-	if f.noPoison {
-		return 0, unix.EINVAL
-	}
-	if errno := f.answer(); errno != 0 {
-		return 0, errno
-	}
-	if part := uintptr(os.Getpagesize()); f.piecemeal && length > part {
-		n, errno := f.Traps.Poison(dst, part)
-		if errno == 0 {
-			errno = unix.EAGAIN
+	return f.do(callPoison, int(length), func(part int) (int, unix.Errno) { return f.Traps.Poison(dst, uintptr(part)) })
+}
+
+func (f *flaky) WriteProtect(addr, length uintptr, on, dontWake bool) unix.Errno {
+	_, errno := f.do(callWriteProtect, int(length), func(int) (int, unix.Errno) {
+		if on {
+			f.protected++
 		}
-		return n, errno
-	}
-	return f.Traps.Poison(dst, length)
+		return 0, f.Traps.WriteProtect(addr, length, on, dontWake)
+	})
+	return errno
+}
+
+func (f *flaky) Close() error {
+	f.closed = true
+	return f.Traps.Close()
+}
+
+// setKernel makes k the kernel of a program.
+func (b lab) setKernel(id pagetable.ProcID, k *flaky) {
+	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { k.Traps = real; return k })
 }
 
 // flakyFixture starts programs whose kernel is what set makes of it.
-func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) Fixture {
+func flakyFixture(t testing.TB, cfg pagetable.Config, set flaky) Fixture {
 	uffdtest.Require(t)
 	fx := fixtureOf(t, cfg)
 	start := fx.Start
@@ -118,14 +139,14 @@ func flakyFixture(t testing.TB, cfg pagetable.UffdConfig, set flaky) Fixture {
 // mapping stops half-way.
 func TestUffdConformsWhilePiecemeal(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
+		return flakyFixture(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
 	})
 }
 
 // TestUffdConformsWithoutContinueWP: the back end of a kernel before 6.4.
 func TestUffdConformsWithoutContinueWP(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
+		return flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{noContinue: true})
 	})
 }
 
@@ -133,7 +154,7 @@ func TestUffdConformsWithoutContinueWP(t *testing.T) {
 // operations pending.
 func TestUffdConformsWithEagain(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{eagain: 3*pagetable.EagainTries + 1})
+		return flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{eagain: 3*pagetable.EagainTries + 1})
 	})
 }
 
@@ -146,7 +167,7 @@ func TestTrapEagainIsRetried(t *testing.T) {
 			b := newLab(t)
 			p, id := b.start()
 			kernel := new(flaky)
-			b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+			b.setKernel(id, kernel)
 			want := pagetable.Done
 			if eagain >= pagetable.EagainTries {
 				want = pagetable.Pending
@@ -200,11 +221,11 @@ func TestTrapEagainIsRetried(t *testing.T) {
 func TestPendingIsBounded(t *testing.T) {
 	uffdtest.Require(t)
 	const pages = pagetable.MaxPending + 1
-	fx := fixtureOf(t, pagetable.UffdConfig{Pages: pages})
+	fx := fixtureOf(t, pagetable.Config{Pages: pages})
 	b := lab{NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
 	_, id := b.start()
 	kernel := &flaky{eagain: 1 << 30}
-	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+	b.setKernel(id, kernel)
 	for b.u.PendingCount() < pagetable.MaxPending {
 		if out, err := b.u.Downgrade(pagetable.Page(b.u.PendingCount())); out != pagetable.Pending || err != nil {
 			t.Fatalf("Downgrade: %d, %v", out, err)
@@ -233,7 +254,7 @@ func TestPendingIsBounded(t *testing.T) {
 func TestOneOperationPerPage(t *testing.T) {
 	b := newLab(t)
 	_, id := b.start()
-	b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, eagain: 1 << 30} })
+	b.setKernel(id, &flaky{eagain: 1 << 30})
 	b.u.Downgrade(4)
 	defer func() {
 		if recover() == nil {
@@ -248,7 +269,7 @@ func TestOutOfMemory(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOMEM, unix.ENOSPC} {
 		b := newLab(t)
 		_, id := b.start()
-		b.u.WrapTraps(id, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, fail: errno} })
+		b.setKernel(id, &flaky{fails: always(errno)})
 		for _, data := range [][]byte{nil, b.Filled(1)} {
 			if _, err := b.u.Install(4, data, true, id); !errors.Is(err, pagetable.ErrNoMemory) || !errors.Is(err, errno) {
 				t.Errorf("Install: %v, want ErrNoMemory and %v", err, errno)
@@ -262,7 +283,7 @@ func TestOutOfMemory(t *testing.T) {
 // make the access that it waits for. Else two of them could take it from each other for ever,
 // without an access in between.
 func TestOldKernelMappingRests(t *testing.T) {
-	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
+	fx := flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{noContinue: true})
 	b := lab{NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
 	p, pid := b.start()
 	q, qid := b.start()
@@ -291,7 +312,7 @@ func TestOldKernelMappingRests(t *testing.T) {
 // kernel before 6.4, and both come to an end.
 func TestOldKernelProgramsProgress(t *testing.T) {
 	const pages, rounds = 2, 50
-	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noContinue: true})
+	fx := flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{noContinue: true})
 	r := NewRig(t, fx)
 	var programs []*testProgram
 	for range 2 {

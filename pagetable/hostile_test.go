@@ -3,6 +3,7 @@ package pagetable_test
 import (
 	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/patience"
+	"dsmd/internal/sigsegv/area"
 	"dsmd/internal/uffd"
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
@@ -42,29 +44,19 @@ func strange(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID, mem []byte)
 	return fd
 }
 
-// wantGivenUp polls until the program is reported gone, with a reason.
+// wantGivenUp polls until the program is reported gone, and nothing else is, with a reason.
 func wantGivenUp(t *testing.T, u *pagetable.Uffd, proc pagetable.ProcID) {
 	t.Helper()
-	var events [8]pagetable.Event
-	for deadline := time.Now().Add(patience.Or(20 * time.Second)); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		n, err := u.Poll(events[:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, ev := range events[:n] {
-			if ev.Kind == pagetable.ProcGone && ev.Proc == proc && ev.Err != nil {
-				return
-			}
-		}
+	if gone := NewRig(t, Fixture{Table: u}).UntilGone("the program"); gone.Proc != proc || gone.Err == nil {
+		t.Errorf("got %+v, want that program %d is gone, and why", gone, proc)
 	}
-	t.Errorf("program %d is not given up", proc)
 }
 
 // TestBlockingDescriptor: the flag that keeps reads from blocking is the program's too. When it
 // clears it, the table goes on.
 func TestBlockingDescriptor(t *testing.T) {
 	uffdtest.Require(t)
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 16})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +110,129 @@ func TestBlockingDescriptor(t *testing.T) {
 	}
 }
 
+// TestBlockingDescriptorAlone: nor does the table look for ever at such a descriptor, which the
+// kernel says is always worth a look once a fault has come, when there is no other program.
+func TestBlockingDescriptorAlone(t *testing.T) {
+	uffdtest.Require(t)
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	mem, err := unix.Mmap(u.MemFD(), 0, 16*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	fd := strange(t, u, 1, mem)
+	if !fd.Mode().KernelFaults() {
+		return // what follows makes a fault within a system call
+	}
+	if err := unix.SetNonblock(fd.Sysfd(), false); err != nil {
+		t.Fatal(err)
+	}
+	touched := make(chan error, 1)
+	go func() { touched <- unix.Madvise(mem[:os.Getpagesize()], unix.MADV_POPULATE_WRITE) }()
+	defer func() { // when no descriptor is left the kernel lets the fault go
+		u.Close()
+		fd.Close()
+		if err := <-touched; err != nil {
+			t.Error(err)
+		}
+	}()
+	wantGivenUp(t, u, 1)
+}
+
+// TestFaultsWithoutEnd: a program that writes faults into its area as fast as they are taken, none
+// of which is to be reported, does not keep a poll from coming to its end.
+func TestFaultsWithoutEnd(t *testing.T) {
+	const pages, lost, many = 16, 3, 100 * area.FaultSlots
+	s, err := pagetable.NewSigsegv(pagetable.Config{Pages: pages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	mem := strangeArea(t, s, 1)
+	done(t)(s.Lose(lost))
+	turn := func(slot int) *atomic.Uint64 {
+		return (*atomic.Uint64)(unsafe.Pointer(&mem[area.FaultsOffset+slot*area.FaultBytes]))
+	}
+	for slot := range area.FaultSlots {
+		*(*uint64)(unsafe.Pointer(&mem[area.FaultsOffset+slot*area.FaultBytes+8])) = lost
+		turn(slot).Store(1) // posted
+	}
+	word := (*atomic.Uint32)(unsafe.Pointer(&mem[area.WordsOffset+4*lost]))
+	var posted atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for slot := 0; posted.Load() < many; {
+			word.Or(area.Waiters) // to be woken takes the table longer than to post
+			if at := turn(slot); at.Load()%2 == 0 {
+				at.Add(1)
+				posted.Add(1)
+				slot = (slot + 1) % area.FaultSlots
+			}
+		}
+	}()
+	defer func() { posted.Store(many); <-ended }()
+	for before := int64(0); before < many; {
+		if n, err := s.Poll(make([]pagetable.Event, 8)); n != 0 || err != nil {
+			t.Fatalf("%d events, %v; want none", n, err)
+		}
+		now := posted.Load()
+		if now-before > 4*area.FaultSlots { // a poll may go twice round the ring
+			t.Fatalf("one poll has taken some %d faults", now-before)
+		}
+		before = now
+	}
+}
+
+// strangeArea attaches a program whose area, which it returns, nobody tends.
+func strangeArea(t *testing.T, s *pagetable.Sigsegv, proc pagetable.ProcID) []byte {
+	t.Helper()
+	size := int(area.Size(s.Pages()))
+	file, err := unix.MemfdCreate("pagetable-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(file)
+	if err := unix.Ftruncate(file, int64(size)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	area.Create(mem, s.Pages(), uint64(s.PageBytes()))
+	events, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(events)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(pair[1]) })
+	if err := unix.Sendmsg(pair[1], []byte{area.Version}, unix.UnixRights(file, events), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Attach(proc, pair[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	return mem
+}
+
 // TestForeignMemory: a program that has something else than the region at its place loses its own
 // service, and nobody else's.
 func TestForeignMemory(t *testing.T) {
 	uffdtest.Require(t)
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 16})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

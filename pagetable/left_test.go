@@ -4,8 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
 )
@@ -21,8 +19,8 @@ func TestDetachCutsOffStores(t *testing.T) {
 		b.Value(b.Installed(p, pid, page, 1, true))
 		b.Value(p.Store(page, 0, 2))
 	}
-	kernel := new(scripted)
-	b.u.WrapTraps(pid, func(real pagetable.Traps) pagetable.Traps { kernel.Traps = real; return kernel })
+	kernel := new(flaky)
+	b.setKernel(pid, kernel)
 	b.u.Detach(pid, false)
 	store := p.Store(4, 0, 99)
 	b.NoEffect([]*Access{store}, "its program was detached")
@@ -85,7 +83,7 @@ func TestDetachOfLargeProgram(t *testing.T) {
 	uffdtest.Require(t)
 	const count = 2*pagetable.SealAtOnce + 1
 	step := pagetable.Page(pagetable.StretchBytes / os.Getpagesize())
-	fx := fixtureOf(t, pagetable.UffdConfig{Pages: count * uint64(step)})
+	fx := fixtureOf(t, pagetable.Config{Pages: count * uint64(step)})
 	b := lab{NewRig(t, fx), fx.Table.(*pagetable.Uffd)}
 	p, pid := b.start()
 	for i := range pagetable.Page(count) {
@@ -102,7 +100,7 @@ func TestDetachOfLargeProgram(t *testing.T) {
 	store := p.Store(last, 0, 99)
 	var events [8]pagetable.Event
 	for sealing := 1; sealing != 0; _, sealing = b.u.LeftCount() {
-		awaitReadable(t, b.u.WaitFD())
+		awaitReadable(t, b.u.WaitFD(), "there is more to protect")
 		if n, err := b.u.Poll(events[:]); n != 0 || err != nil {
 			t.Fatalf("polled %+v, %v; want nothing", events[:n], err)
 		}
@@ -110,10 +108,8 @@ func TestDetachOfLargeProgram(t *testing.T) {
 	b.NoEffect([]*Access{store, p.Store(other, 0, 99)}, "its program was detached, and all was protected")
 	b.Want(Word(b.Read(last), 0), 1, "the word of the last page")
 	b.Want(Word(b.Read(other), 0), 1, "the word of the last page but one")
-	if set := []unix.PollFd{{Fd: int32(b.u.WaitFD()), Events: unix.POLLIN}}; true {
-		if n, err := unix.Poll(set, 0); n != 0 || err != nil {
-			t.Errorf("WaitFD is readable without anything to report: %d, %v", n, err)
-		}
+	if waitReadable(t, b.u.WaitFD(), 0) {
+		t.Error("WaitFD is readable without anything to report")
 	}
 }
 
@@ -124,7 +120,7 @@ func TestDetachOfProgramThatRefuses(t *testing.T) {
 	b := newLab(t)
 	p, pid := b.start()
 	b.Value(b.Installed(p, pid, 4, 1, true))
-	b.u.WrapTraps(pid, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, eagain: 1 << 30} })
+	b.setKernel(pid, &flaky{eagain: 1 << 30})
 	b.u.Detach(pid, false)
 	out, err := b.u.Downgrade(4)
 	if out != pagetable.Pending || err != nil {
@@ -136,6 +132,31 @@ func TestDetachOfProgramThatRefuses(t *testing.T) {
 	}
 }
 
+// TestEndOfDetachedProgramIsQuiet: what had to be protected in a detached program, and needs it no
+// more because the program has ended, does not wake the reactor for ever.
+func TestEndOfDetachedProgramIsQuiet(t *testing.T) {
+	b := newLab(t)
+	p, pid := b.start()
+	b.Value(b.Installed(p, pid, 4, 1, true))
+	b.setKernel(pid, &flaky{eagain: 1})
+	b.u.Detach(pid, false)
+	if _, sealing := b.u.LeftCount(); sealing != 1 {
+		t.Error("all was protected at once, and this test tests nothing")
+	}
+	p.Kill()
+	b.start() // finds the end
+	var events [8]pagetable.Event
+	for range 100 {
+		if !waitReadable(t, b.u.WaitFD(), 20) {
+			return
+		}
+		if n, err := b.u.Poll(events[:]); n != 0 || err != nil {
+			t.Fatalf("polled %+v, %v; want nothing", events[:n], err)
+		}
+	}
+	t.Error("WaitFD is readable without anything to report")
+}
+
 // TestGivenUpProgramIsCutOff: a program that is served no more, and not detached yet, loses stores
 // with the others.
 func TestGivenUpProgramIsCutOff(t *testing.T) {
@@ -144,15 +165,11 @@ func TestGivenUpProgramIsCutOff(t *testing.T) {
 	q, _ := b.start()
 	b.Value(b.Installed(p, pid, 4, 1, true))
 	b.Value(q.Store(4, 0, 2))
-	b.u.WrapTraps(pid, func(real pagetable.Traps) pagetable.Traps { return &flaky{Traps: real, noPoison: true} })
+	b.setKernel(pid, &flaky{noPoison: true})
 	waits := p.Load(5, 0)
 	b.Fault(pid, 5, false)
 	b.Lose(5)
-	awaitReadable(t, b.u.WaitFD()) // its fault again, which can't be made to fail
-	var events [8]pagetable.Event
-	if n, err := b.u.Poll(events[:]); err != nil {
-		t.Fatalf("polled %d, %v", n, err)
-	}
+	b.UntilGone("the program, whose fault can't be made to fail")
 	b.Downgrade(4)
 	b.NoEffect([]*Access{waits, p.Store(4, 0, 99)}, "its program was given up, and the page was downgraded")
 	b.Want(b.Value(q.Load(4, 0)), 2, "the word in another program")

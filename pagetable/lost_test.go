@@ -3,11 +3,9 @@ package pagetable_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"dsmd/internal/patience"
 	"dsmd/pagetable"
 )
 
@@ -15,27 +13,14 @@ import (
 // program that waits for a lost page is given up, so that its daemon ends it: it goes on neither
 // with zeros nor for ever. Others, which touch no such page, are served.
 func TestLostPageWithoutPoison(t *testing.T) {
-	fx := flakyFixture(t, pagetable.UffdConfig{Pages: RegionPages}, flaky{noPoison: true})
+	fx := flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{noPoison: true})
 	r := NewRig(t, fx)
 	p, pid := r.Start()
 	q, qid := r.Start()
 	load := p.Load(4, 0)
 	r.Fault(pid, 4, false)
 	r.Lose(4)
-	var gone pagetable.Event
-	for deadline := time.Now().Add(patience.Or(10 * time.Second)); gone.Kind != pagetable.ProcGone; {
-		if time.Now().After(deadline) {
-			t.Fatal("the program that waits for a lost page is not reported gone")
-		}
-		var events [1]pagetable.Event
-		n, err := r.Table().Poll(events[:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n == 1 {
-			gone = events[0]
-		}
-	}
+	gone := r.UntilGone("the program that waits for a lost page")
 	if gone.Proc != pid || !errors.Is(gone.Err, pagetable.ErrNoPoison) {
 		t.Errorf("got %+v, want that program %d is gone with ErrNoPoison", gone, pid)
 	}
@@ -66,7 +51,7 @@ func TestLoseOfStrayPage(t *testing.T) {
 	for name, fixture := range map[string]func(t *testing.T) Fixture{
 		"uffd": func(t *testing.T) Fixture { return newFixture(t) },
 		"sigsegv": func(t *testing.T) Fixture {
-			return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{})
+			return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

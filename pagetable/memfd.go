@@ -6,6 +6,8 @@ import (
 	"os"
 	"unsafe"
 
+	"dsmd/internal/memfile"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -28,38 +30,18 @@ type memfd struct {
 // noMemfd has numbers by which nothing is reached.
 var noMemfd = memfd{-1, -1}
 
-// newMemfd makes a sparse file of the given size, and seals the size: programs get the descriptor,
-// and a program that shortened the file would make all others die of SIGBUS.
+// newMemfd makes a sparse file of the given size, whose descriptor programs get.
 func newMemfd(bytes uint64) (memfd, error) {
-	fd, err := createMemfd()
+	fd, err := memfile.Create("dsmd-pages", bytes)
 	if err != nil {
-		return noMemfd, fmt.Errorf("pagetable: create the memory file: %w", err)
+		return noMemfd, fmt.Errorf("pagetable: %w", err)
 	}
 	m := memfd{fd, -1}
 	if m.given, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		m.close()
 		return noMemfd, fmt.Errorf("pagetable: open the memory file for programs at /proc/self/fd: %w (is /proc mounted?)", err)
 	}
-	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
-		m.close()
-		return noMemfd, fmt.Errorf("pagetable: make the memory file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", bytes, err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
-		m.close()
-		return noMemfd, fmt.Errorf("pagetable: seal the size of the memory file: %w", err)
-	}
 	return m, nil
-}
-
-// createMemfd asks for a file that cannot be made executable, as sysctl vm.memfd_noexec=2 demands.
-// Kernels before 6.3 do not know the flag; there it does without.
-func createMemfd() (int, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("dsmd-pages", flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) {
-		fd, err = unix.MemfdCreate("dsmd-pages", flags)
-	}
-	return fd, err
 }
 
 // errLargeFolios: the kernel backs the memory file with pages larger than one page of the table.

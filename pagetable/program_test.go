@@ -622,10 +622,10 @@ func (p *testProgram) resume(t testing.TB) {
 // newFixture is the real back end under test.
 func newFixture(t testing.TB) Fixture {
 	uffdtest.Require(t)
-	return fixtureOf(t, pagetable.UffdConfig{Pages: RegionPages})
+	return fixtureOf(t, pagetable.Config{Pages: RegionPages})
 }
 
-func fixtureOf(t testing.TB, cfg pagetable.UffdConfig) Fixture {
+func fixtureOf(t testing.TB, cfg pagetable.Config) Fixture {
 	u, err := pagetable.NewUffd(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -26,13 +26,13 @@ type Rig struct {
 	pages  map[pagetable.Page]bool // present pages, and whether they are writable
 	faults []pagetable.Event       // faults on pages that can't be settled by Map
 	done   []pagetable.Event       // completions not asked for yet
-	gone   map[pagetable.ProcID]int
+	gone   []pagetable.Event       // the ends of programs
 	next   pagetable.ProcID
 }
 
 // NewRig makes the caller of a fixture's table. It closes the table when the test ends.
 func NewRig(t testing.TB, fx Fixture) *Rig {
-	r := &Rig{TB: t, fx: fx, table: fx.Table, pages: make(map[pagetable.Page]bool), gone: make(map[pagetable.ProcID]int)}
+	r := &Rig{TB: t, fx: fx, table: fx.Table, pages: make(map[pagetable.Page]bool)}
 	t.Cleanup(func() { r.table.Close() })
 	return r
 }
@@ -48,8 +48,9 @@ func (r *Rig) Start() (Program, pagetable.ProcID) {
 	return p, r.next
 }
 
-// pump polls once and sorts what came. settle: whether faults on present pages are mapped.
-func (r *Rig) pump(settle bool) {
+// pump polls once, sorts what came, and returns how much that was. settle: whether faults on
+// present pages are mapped.
+func (r *Rig) pump(settle bool) int {
 	r.Helper()
 	var events [16]pagetable.Event
 	n, err := r.table.Poll(events[:])
@@ -61,7 +62,7 @@ func (r *Rig) pump(settle bool) {
 		case pagetable.Completed:
 			r.done = append(r.done, ev)
 		case pagetable.ProcGone:
-			r.gone[ev.Proc]++
+			r.gone = append(r.gone, ev)
 		case pagetable.Fault:
 			writable, present := r.pages[ev.Page]
 			if settle && present && (writable || !ev.Write) {
@@ -71,6 +72,25 @@ func (r *Rig) pump(settle bool) {
 			r.faults = append(r.faults, ev)
 		}
 	}
+	return n
+}
+
+// Gone is how often the end of a program was reported.
+func (r *Rig) Gone(proc pagetable.ProcID) (n int) {
+	for _, ev := range r.gone {
+		if ev.Proc == proc {
+			n++
+		}
+	}
+	return n
+}
+
+// UntilGone pumps until the end of a program is reported, and returns that. It settles no fault.
+func (r *Rig) UntilGone(what string) (end pagetable.Event) {
+	r.Helper()
+	r.until("the end of "+what, false, func() bool { return len(r.gone) > 0 })
+	end, r.gone = r.gone[0], r.gone[1:]
+	return end
 }
 
 // until pumps until ok, waiting for the table's descriptor in between.
@@ -86,15 +106,29 @@ func (r *Rig) until(what string, settle bool, ok func() bool) {
 	}
 }
 
-// waitReadable waits up to ms milliseconds for fd and tells whether it became readable.
+// waitReadable waits up to ms milliseconds for fd and tells whether it became readable. Signals do
+// not end the wait: the children of other tests, which run beside this one, send them.
 func waitReadable(t testing.TB, fd int, ms int) bool {
 	t.Helper()
 	set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(set, ms)
-	if err != nil && err != unix.EINTR {
-		t.Fatalf("poll: %v", err)
+	for deadline := time.Now().Add(time.Duration(ms) * time.Millisecond); ; {
+		n, err := unix.Poll(set, ms)
+		if err != nil && err != unix.EINTR {
+			t.Fatalf("poll: %v", err)
+		}
+		if err == nil {
+			return n == 1
+		}
+		ms = int(max(time.Until(deadline), 0) / time.Millisecond)
 	}
-	return n == 1
+}
+
+// awaitReadable waits until fd is readable, without reading it.
+func awaitReadable(t testing.TB, fd int, why string) {
+	t.Helper()
+	if !waitReadable(t, fd, int(limit.Milliseconds())) {
+		t.Fatalf("waited %v in vain: %s", limit, why)
+	}
 }
 
 // Fault waits for a fault of proc on page p that is a store or is not, and returns it.

@@ -142,17 +142,11 @@ func (u *Uffd) installRun(r *Run, outcomes []Outcome) (err error) {
 // revokeRun revokes several pages; see revoke. Once their contents are read nothing may be
 // repeated: some may be gone.
 func (u *Uffd) revokeRun(r *Run, outcomes []Outcome) error {
-	if r.Into != nil {
-		if u.programs.protect(r.First, r.Count, true) != 0 {
-			return OneByOne(u, r, outcomes)
-		}
-		if errno := u.readRun(r.First, r.Into); errno != 0 {
-			return fail(r.Op, r.First, errno)
-		}
+	if r.Into != nil && u.programs.protect(r.First, r.Count, true) != 0 {
+		return OneByOne(u, r, outcomes)
 	}
-	if errno := u.mem.punch(u.offset(r.First), uint64(r.Count)*uint64(u.pageBytes)); errno != 0 {
+	if errno := u.takeOut(r.First, r.Count, r.Into...); errno != 0 {
 		return fail(r.Op, r.First, errno)
 	}
-	u.programs.wake(r.First, uint64(r.Count), nil)
 	return nil
 }

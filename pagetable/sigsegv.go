@@ -11,19 +11,9 @@ import (
 	"dsmd/internal/sigsegv/area"
 )
 
-// Bounds of the Sigsegv back end.
-const (
-	// looksPerHangup is after how many vain polls the table asks the kernel whether a program has
-	// died. A poll that finds nothing is otherwise free of system calls.
-	looksPerHangup = 64
-)
-
-// SigsegvConfig configures NewSigsegv.
-type SigsegvConfig struct {
-	// Pages and PageBytes are as in UffdConfig.
-	Pages     uint64
-	PageBytes int
-}
+// looksPerHangup is after how many vain polls the table asks the kernel whether a program has died.
+// A poll that finds nothing is otherwise free of system calls.
+const looksPerHangup = 64
 
 // Sigsegv is the Table over memory protection: programs map the pages without access, and a signal
 // handler in the program (package internal/sigsegv) reports what they touch, through memory that it
@@ -85,7 +75,7 @@ type segvWait struct {
 // NewSigsegv makes a table with all pages absent and no program attached. Errors: a size out of
 // range, the memory file cannot be had, or the kernel's settings for huge pages make pages present
 // that nobody asked for.
-func NewSigsegv(cfg SigsegvConfig) (*Sigsegv, error) {
+func NewSigsegv(cfg Config) (*Sigsegv, error) {
 	st, err := newStore(cfg.Pages, cfg.PageBytes)
 	if err != nil {
 		return nil, err

@@ -315,7 +315,8 @@ func (s *Sigsegv) takeFaults(pr *segvProgram, events []Event) int {
 	if pr.leaving || pr.gone {
 		return 0
 	}
-	for n < len(events) {
+	// The bound is for a program that writes faults as fast as they are taken.
+	for looks := 0; n < len(events) && looks < area.FaultSlots; looks++ {
 		f, ok := pr.area.TakeFault()
 		if !ok {
 			break
@@ -424,11 +425,13 @@ func (s *Sigsegv) finishDrop(j *segvJob) error {
 		return err
 	}
 	for _, pr := range s.programs {
-		for p := j.page; p < j.page+Page(j.count); p++ {
-			if !pr.leaving && !pr.gone && pr.area.Touched(uint64(p)) {
-				// what it is anyway, unless the page was lost; and it wakes
-				pr.area.Grant(uint64(p), area.None)
-			}
+		if pr.leaving || pr.gone {
+			continue
+		}
+		end := uint64(j.page) + j.count
+		for p, ok := pr.area.NextTouched(uint64(j.page), end); ok; p, ok = pr.area.NextTouched(p+1, end) {
+			// what it is anyway, unless the page was lost; and it wakes
+			pr.area.Grant(p, area.None)
 		}
 	}
 	return nil

@@ -135,7 +135,7 @@ func grow(depth int, at *uint64) byte {
 // TestSigsegvLeavesOtherFaultsAlone: what is not ours panics and can be recovered as in every Go
 // program.
 func TestSigsegvLeavesOtherFaultsAlone(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	p, _ := r.Start()
 	if n := r.Value(p.(*testProgram).order(cmdPanics, 0, 0, 0)); n != 3 {
 		t.Errorf("%d of 3 faults were recovered as they should be", n)
@@ -144,7 +144,7 @@ func TestSigsegvLeavesOtherFaultsAlone(t *testing.T) {
 
 // TestSigsegvForeignCrash: a crash in C code ends the program with Go's message.
 func TestSigsegvForeignCrash(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	started, _ := r.Start()
 	p := started.(*testProgram)
 	if _, err := r.Result(p.order(cmdCrash, 0, 0, 0)); err != errProgramEnded {
@@ -159,7 +159,7 @@ func TestSigsegvForeignCrash(t *testing.T) {
 // TestSigsegvUnmapped: a program that unmaps shared memory by itself hurts nobody else, and loses
 // the rest of it as others do.
 func TestSigsegvUnmapped(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	for page := pagetable.Page(3); page < 7; page++ {
@@ -312,7 +312,7 @@ func TestSigsegvStorm(t *testing.T) {
 	for _, maxSplits := range []uint64{0, 4} {
 		t.Run(fmt.Sprintf("MaxSplits%d", maxSplits), func(t *testing.T) {
 			const pages, goroutines, rounds = 12, 6, 4000
-			fx := sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{maxSplits: maxSplits})
+			fx := sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: maxSplits})
 			s := newServer(t, fx.Table.(*pagetable.Sigsegv), pages)
 			var answers []chan error
 			var programs []*testProgram
@@ -357,7 +357,7 @@ func TestSigsegvStorm(t *testing.T) {
 // may have mappings. It has the most of them that fit, and all of its words.
 func TestSigsegvManyMappings(t *testing.T) {
 	const pages, limit = 4096, 256
-	fx := sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pages}, programOptions{maxSplits: limit})
+	fx := sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{maxSplits: limit})
 	table := fx.Table.(*pagetable.Sigsegv)
 	p := fx.Start(t, 1).(*testProgram)
 	for i := pagetable.Page(0); i < pages; i += 2 {
@@ -395,7 +395,7 @@ func TestSigsegvManyMappings(t *testing.T) {
 // TestSigsegvDetachOfLivingProgram: a program that is detached loses its access before anybody else
 // gets the page.
 func TestSigsegvDetachOfLivingProgram(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	table := r.Table().(*pagetable.Sigsegv)
 	started, id := r.Start()
 	p := started.(*testProgram)
@@ -411,24 +411,20 @@ func TestSigsegvDetachOfLivingProgram(t *testing.T) {
 	r.Want(Word(r.Read(4), 0), 5, "the word in the table")
 	r.StillWaits(store, "its program was detached")
 	p.Kill()
-	deadline := time.Now().Add(patience.Or(10 * time.Second))
-	for table.ProgramCount() != 1 {
-		if _, err := table.Poll(make([]pagetable.Event, 4)); err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d programs are known, %v; want the one that lives", table.ProgramCount(), err)
-		}
-	}
+	r.until("only the living program to be known", true, func() bool { return table.ProgramCount() == 1 })
 }
 
 // TestSigsegvDetachOfOneThatEnded: of programs that have ended those are reported that nobody has
 // detached.
 func TestSigsegvDetachOfOneThatEnded(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	for range 3 {
 		p, _ := r.Start()
 		p.Kill()
 	}
 	next := func() pagetable.ProcID {
 		t.Helper()
+		// one at a time: the others must be there when they are detached
 		var events [1]pagetable.Event
 		for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; {
 			n, err := r.Table().Poll(events[:])
@@ -455,7 +451,7 @@ func TestSigsegvDetachOfOneThatEnded(t *testing.T) {
 // TestSigsegvOneOperationPerPage: a second operation on a page whose first is pending is a bug of
 // the caller.
 func TestSigsegvOneOperationPerPage(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	r.Value(r.Installed(p, id, 4, 1, true))
@@ -477,7 +473,7 @@ func TestSigsegvOneOperationPerPage(t *testing.T) {
 // room for. It does all when it goes on.
 func TestSigsegvManyCommands(t *testing.T) {
 	const pages = area.CommandSlots + 8
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: pages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	for page := range pagetable.Page(pages) {
@@ -498,7 +494,7 @@ func TestSigsegvManyCommands(t *testing.T) {
 // TestSigsegvDropDoesNotWait: memory can be freed while a program that has touched it is stopped.
 // The operation ends when the program goes on, and the table's owner does not wait for that.
 func TestSigsegvDropDoesNotWait(t *testing.T) {
-	r := NewRig(t, sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{}))
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
 	started, id := r.Start()
 	p := started.(*testProgram)
 	r.Value(r.Installed(p, id, 4, 1, true))

@@ -16,7 +16,7 @@ func requireCgo(t testing.TB) {
 	}
 }
 
-func sigsegvFixture(t testing.TB, cfg pagetable.SigsegvConfig, opt programOptions) Fixture {
+func sigsegvFixture(t testing.TB, cfg pagetable.Config, opt programOptions) Fixture {
 	t.Helper()
 	requireCgo(t)
 	s, err := pagetable.NewSigsegv(cfg)
@@ -31,20 +31,20 @@ func sigsegvFixture(t testing.TB, cfg pagetable.SigsegvConfig, opt programOption
 
 func TestSigsegvConforms(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{})
+		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{})
 	})
 }
 
 // TestSigsegvConformsWithLargePages: a page of the table is several of the operating system's.
 func TestSigsegvConformsWithLargePages(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, programOptions{})
+		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, programOptions{})
 	})
 }
 
 // TestSigsegvConformsWithFewMappings: the program joins mappings all the time, and nobody notices.
 func TestSigsegvConformsWithFewMappings(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
-		return sigsegvFixture(t, pagetable.SigsegvConfig{Pages: RegionPages}, programOptions{maxSplits: 3})
+		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: 3})
 	})
 }

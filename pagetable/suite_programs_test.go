@@ -245,13 +245,13 @@ func killedProgram(r *Rig) {
 	r.MakeWritable(4)
 	r.Value(store)
 	r.Want(Word(r.Revoke(4), 0), 4, "the last word")
-	r.until("the dead program to be reported", true, func() bool { return r.gone[pid] > 0 })
+	r.until("the dead program to be reported", true, func() bool { return r.Gone(pid) > 0 })
 	r.Revoke(5)
 	r.pump(true)
-	if n := r.gone[pid]; n != 1 {
+	if n := r.Gone(pid); n != 1 {
 		r.Errorf("the end of program %d was reported %d times", pid, n)
 	}
-	if n := r.gone[qid]; n != 0 {
+	if n := r.Gone(qid); n != 0 {
 		r.Errorf("the living program %d was reported gone", qid)
 	}
 	r.table.Detach(pid, false)

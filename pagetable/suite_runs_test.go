@@ -5,26 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"testing"
 
 	"dsmd/pagetable"
 )
-
-// runCases are the promises about runs of pages.
-var runCases = []struct {
-	name string
-	run  func(*Rig)
-}{
-	{"RunInstalled", runInstalled},
-	{"RunOfZeros", runOfZeros},
-	{"RunForNobody", runForNobody},
-	{"RunUpgradedAndDowngraded", runUpgradedAndDowngraded},
-	{"RunRevoked", runRevoked},
-	{"RunRead", runRead},
-	{"BadRunsPanic", badRunsPanic},
-	{"RunAfterClose", runAfterClose},
-	{"RandomRuns", randomRuns},
-}
 
 // runPages is the length of the runs that the suite operates on, less than there can be only with
 // large pages.
@@ -327,11 +310,4 @@ func (r *Rig) uniform(first pagetable.Page, count int, proc pagetable.ProcID, rn
 		run.Op = pagetable.OpMakeWritable
 	}
 	return run
-}
-
-// testRuns runs the cases of runs.
-func testRuns(t *testing.T, newFixture func(t testing.TB) Fixture) {
-	for _, c := range runCases {
-		t.Run(c.name, func(t *testing.T) { c.run(NewRig(t, newFixture(t))) })
-	}
 }

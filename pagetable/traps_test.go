@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -39,8 +38,7 @@ func (b lab) start() (*testProgram, pagetable.ProcID) {
 // would restart the fault.
 func (b lab) asleep(a *Access, why string) {
 	b.Helper()
-	set := []unix.PollFd{{Fd: int32(b.u.WaitFD()), Events: unix.POLLIN}}
-	if n, _ := unix.Poll(set, 30); n != 0 {
+	if waitReadable(b, b.u.WaitFD(), 30) {
 		b.Fatalf("a fault was reported although %s", why)
 	}
 	b.StillWaits(a, why)
@@ -141,7 +139,7 @@ func TestTrapWriteProtectEventAfterPunch(t *testing.T) {
 	p := attachProgram(t, b.u, id, programOptions{unpreempted: true})
 	b.Value(b.Installed(p, id, 4, 1, false))
 	store := p.Store(4, 0, 2)
-	awaitReadable(t, b.u.WaitFD())
+	awaitReadable(t, b.u.WaitFD(), "a thread faulted")
 	size := int64(b.u.PageBytes())
 	if err := unix.Fallocate(b.u.MemFD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 4*size, size); err != nil {
 		t.Fatal(err)
@@ -187,10 +185,12 @@ func TestTrapWriteProtectUnpopulated(t *testing.T) {
 func TestTrapMinorFaultInSecondProgram(t *testing.T) {
 	b := newLab(t)
 	p, pid := b.start()
-	q, qid := b.start()
+	const qid = 2
+	// a restarted fault would be gone for a moment
+	q := attachProgram(t, b.u, qid, programOptions{unpreempted: true})
 	b.Value(b.Installed(p, pid, 4, 1, false))
 	load := q.Load(4, 0)
-	awaitReadable(t, b.u.WaitFD())
+	awaitReadable(t, b.u.WaitFD(), "a thread faulted")
 	var buf uffd.Buffer
 	faults, err := b.u.FDOf(qid).ReadFaults(&buf, 1)
 	if err != nil || len(faults) != 1 || !faults[0].Minor || faults[0].Protected {
@@ -290,7 +290,7 @@ func TestTrapCollapseFillsNoHoles(t *testing.T) {
 	const huge = 2 << 20
 	osPage := os.Getpagesize()
 	pages := pagetable.Page(huge / osPage)
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: uint64(pages)})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: uint64(pages)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestTrapProgramDiesWaiting(t *testing.T) {
 	}
 	b.Want(Word(b.Read(4), 0), 2, "the dead program's word")
 	b.Install(5, b.Filled(3), true, pid)
-	awaitReadable(t, b.u.WaitFD()) // the end of the program is an event
+	awaitReadable(t, b.u.WaitFD(), "the end of the program is an event")
 	var events [4]pagetable.Event
 	n, err := b.u.Poll(events[:])
 	if err != nil || n != 1 || events[0].Kind != pagetable.ProcGone || events[0].Proc != pid {
@@ -358,11 +358,10 @@ func TestDetachBeforeTheEndIsReported(t *testing.T) {
 	b.Value(b.Installed(p, pid, 4, 1, true))
 	p.Kill()
 	b.Install(5, b.Filled(3), true, pid) // finds the end
-	awaitReadable(t, b.u.WaitFD())
+	awaitReadable(t, b.u.WaitFD(), "the end of the program is an event")
 	b.u.Detach(pid, false)
-	set := []unix.PollFd{{Fd: int32(b.u.WaitFD()), Events: unix.POLLIN}}
-	if n, err := unix.Poll(set, 0); n != 0 || err != nil {
-		t.Errorf("WaitFD is readable without anything to report: %d, %v", n, err)
+	if waitReadable(t, b.u.WaitFD(), 0) {
+		t.Error("WaitFD is readable without anything to report")
 	}
 }
 
@@ -398,7 +397,7 @@ func TestTrapRangeNotRegistered(t *testing.T) {
 // for ever. Such a page is handed back to the kernel.
 func TestTrapFaultOutsideRegion(t *testing.T) {
 	uffdtest.Require(t)
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: RegionPages})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: RegionPages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,21 +408,10 @@ func TestTrapFaultOutsideRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := p.Load(0, 0)
-	awaitReadable(t, u.FDOf(1).Sysfd())
+	awaitReadable(t, u.FDOf(1).Sysfd(), "a thread faulted")
 	var events [4]pagetable.Event
 	if n, err := u.Poll(events[:]); n != 0 || err != nil {
 		t.Errorf("a fault outside of the region is reported: %+v, %v", events[:n], err)
 	}
 	b.Want(b.Value(load), 0, "the word outside the region")
-}
-
-// awaitReadable waits until a thread's fault has reached the descriptor, without reading it.
-func awaitReadable(t *testing.T, fd int) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
-		if waitReadable(t, fd, 1000) {
-			return
-		}
-	}
-	t.Fatalf("waited %v for a fault", limit)
 }

@@ -36,6 +36,9 @@ const (
 	// readyPrograms is how many programs one Poll asks for faults. The kernel rotates the rest to
 	// the front.
 	readyPrograms = 16
+	// looksPerReady is after how many vain polls the table asks the kernel what its only program's
+	// descriptor is worth a look for, if not for faults.
+	looksPerReady = 64
 )
 
 var (
@@ -47,8 +50,8 @@ var (
 	ErrTooMany = errors.New("pagetable: too many programs")
 )
 
-// UffdConfig configures NewUffd.
-type UffdConfig struct {
+// Config configures NewUffd and NewSigsegv.
+type Config struct {
 	// Pages is the size of the region in pages; Pages × PageBytes is at most MaxRegionBytes.
 	Pages uint64
 	// PageBytes is the size of a page: a power of two, from the operating system's up to
@@ -66,6 +69,7 @@ type Uffd struct {
 	store
 	programs programs
 	pending  []job
+	vain     int // polls in a row that found no fault of the only program
 	old      old
 }
 
@@ -74,7 +78,7 @@ var _ Table = (*Uffd)(nil)
 // NewUffd makes a table with all pages absent and no program attached. Errors: a size out of range,
 // the memory file cannot be had, or the kernel's settings for huge pages make pages present that
 // nobody asked for.
-func NewUffd(cfg UffdConfig) (*Uffd, error) {
+func NewUffd(cfg Config) (*Uffd, error) {
 	st, err := newStore(cfg.Pages, cfg.PageBytes)
 	if err != nil {
 		return nil, err

@@ -160,18 +160,27 @@ func (u *Uffd) installRest(pr *program, j job, data []byte, filled int, errno un
 // store between reading and punching would be lost. If nobody wants the contents, punching does it
 // all.
 func (u *Uffd) revoke(p Page, into []byte) unix.Errno {
-	if into != nil {
-		if errno := u.programs.protect(p, 1, true); errno != 0 {
-			return errno
-		}
-		if errno := u.mem.readAt(into, u.offset(p)); errno != 0 {
-			return errno
-		}
+	if into == nil {
+		return u.takeOut(p, 1)
 	}
-	if errno := u.mem.punch(u.offset(p), uint64(u.pageBytes)); errno != 0 {
+	if errno := u.programs.protect(p, 1, true); errno != 0 {
 		return errno
 	}
-	u.programs.wake(p, 1, nil)
+	return u.takeOut(p, 1, into)
+}
+
+// takeOut is the rest of a revocation, of several pages: it reads them, if somebody wants that, and
+// punches them.
+func (u *Uffd) takeOut(first Page, count int, into ...[]byte) unix.Errno {
+	if len(into) > 0 {
+		if errno := u.readRun(first, into); errno != 0 {
+			return errno
+		}
+	}
+	if errno := u.mem.punch(u.offset(first), uint64(count)*uint64(u.pageBytes)); errno != 0 {
+		return errno
+	}
+	u.programs.wake(first, uint64(count), nil)
 	return 0
 }
 

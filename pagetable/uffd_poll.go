@@ -17,14 +17,14 @@ func (u *Uffd) Poll(events []Event) (int, error) {
 		return 0, ErrClosed
 	}
 	n := 0
-	if len(u.pending)+len(u.programs.news)+u.programs.sealing > 0 {
+	if len(u.pending)+len(u.programs.news)+u.programs.sealing > 0 || u.programs.rung {
 		n = u.settle(events)
 	}
 	switch {
 	case n == len(events):
 		return n, nil
 	case len(u.programs.attached) == 1:
-		m, err := u.readFaults(u.programs.attached[0], events[n:])
+		m, err := u.readSole(u.programs.attached[0], events[n:])
 		return n + m, err
 	case len(u.programs.attached) > 1:
 		m, err := u.readReady(events[n:])
@@ -81,6 +81,20 @@ func (u *Uffd) setAlarm() {
 	default:
 		u.programs.ring(0)
 	}
+}
+
+// readSole reads the faults of the only program. When there are none for long it sees whether that
+// is because the program has spoilt its descriptor.
+func (u *Uffd) readSole(pr *program, events []Event) (int, error) {
+	n, err := u.readFaults(pr, events)
+	if n > 0 || err != nil {
+		u.vain = 0
+		return n, err
+	}
+	if u.vain++; u.vain%looksPerReady == 0 {
+		return u.readReady(events)
+	}
+	return 0, nil
 }
 
 // readReady asks epoll which programs have faults and reads those. The kernel moves what it has

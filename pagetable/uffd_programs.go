@@ -20,8 +20,9 @@ var zeros [MaxRunBytes]byte
 type programs struct {
 	region
 	osPage uintptr
-	epoll  int // over the descriptors of all attached programs
-	alarm  int // timerfd in the epoll set: readable when a pending operation or a ProcGone is due
+	epoll  int  // over the descriptors of all attached programs
+	alarm  int  // timerfd in the epoll set: readable when a pending operation or a ProcGone is due
+	rung   bool // the alarm is set, or was and is readable
 
 	attached []*program
 	left     []*program // detached, with an address space that may not have ended
@@ -168,6 +169,7 @@ func (s *programs) unwatch(pr *program) {
 // ring makes WaitFD readable after so many nanoseconds, or not at all for 0. Setting a timerfd also
 // clears what made it readable.
 func (s *programs) ring(after int64) {
+	s.rung = after != 0
 	when := unix.ItimerSpec{Value: unix.Timespec{Nsec: after}}
 	if err := unix.TimerfdSettime(s.alarm, 0, &when, nil); err != nil {
 		// only our own mistake: bad number or time

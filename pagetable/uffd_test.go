@@ -23,13 +23,13 @@ func TestUffdConforms(t *testing.T) {
 func TestUffdConformsWithLargePages(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
 		uffdtest.Require(t)
-		return fixtureOf(t, pagetable.UffdConfig{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()})
+		return fixtureOf(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()})
 	})
 }
 
 func TestNewUffdRefusesBadSizes(t *testing.T) {
 	osPage := os.Getpagesize()
-	for name, cfg := range map[string]pagetable.UffdConfig{
+	for name, cfg := range map[string]pagetable.Config{
 		"no pages":              {Pages: 0},
 		"too large a region":    {Pages: pagetable.MaxRegionBytes/uint64(osPage) + 1},
 		"a size that overflows": {Pages: 1 << 63, PageBytes: osPage},
@@ -48,7 +48,7 @@ func TestNewUffdRefusesBadSizes(t *testing.T) {
 // they are dropped.
 func TestLargestRegionIsSparse(t *testing.T) {
 	pages := uint64(pagetable.MaxRegionBytes / os.Getpagesize())
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: pages})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: pages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestLargestRegionIsSparse(t *testing.T) {
 
 // TestProgramsCannotResizeTheFile: a program that shortened it would make the others die of SIGBUS.
 func TestProgramsCannotResizeTheFile(t *testing.T) {
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 4})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestProgramsCannotResizeTheFile(t *testing.T) {
 // is sealed.
 func TestProgramsCannotChangeTheDaemonsFile(t *testing.T) {
 	for name, open := range map[string]func() (pagetable.Table, error){
-		"uffd":    func() (pagetable.Table, error) { return pagetable.NewUffd(pagetable.UffdConfig{Pages: 8}) },
-		"sigsegv": func() (pagetable.Table, error) { return pagetable.NewSigsegv(pagetable.SigsegvConfig{Pages: 8}) },
+		"uffd":    func() (pagetable.Table, error) { return pagetable.NewUffd(pagetable.Config{Pages: 8}) },
+		"sigsegv": func() (pagetable.Table, error) { return pagetable.NewSigsegv(pagetable.Config{Pages: 8}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			table, err := open()
@@ -139,7 +139,7 @@ func TestProgramsCannotChangeTheDaemonsFile(t *testing.T) {
 
 // TestAttachRefusesOtherDescriptors: programs are separate processes, and may send anything.
 func TestAttachRefusesOtherDescriptors(t *testing.T) {
-	u, err := pagetable.NewUffd(pagetable.UffdConfig{Pages: 4})
+	u, err := pagetable.NewUffd(pagetable.Config{Pages: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestOtherEventsThanFaults(t *testing.T) {
 		}
 		given := make(chan error, 1)
 		go func() { given <- unix.Madvise(mem, unix.MADV_DONTNEED) }()
-		awaitReadable(t, b.u.WaitFD())
+		awaitReadable(t, b.u.WaitFD(), "memory was given back")
 		var events [8]pagetable.Event
 		for n := 0; n == 0; {
 			if n, err = b.u.Poll(events[:]); err != nil {

@@ -1,12 +1,13 @@
 package controlpage
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"dsmd/internal/memfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,9 +39,9 @@ type Page struct {
 
 // Create makes a page. It is called by the daemon, whose the page's file is until Close.
 func Create() (*Page, error) {
-	fd, err := createFile()
+	fd, err := memfile.Create("dsmd-control", uint64(Bytes))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("controlpage: %w", err)
 	}
 	t, err := mapFile(fd)
 	if err != nil {
@@ -48,30 +49,6 @@ func Create() (*Page, error) {
 		return nil, err
 	}
 	return &Page{table: t, fd: fd}, nil
-}
-
-// createFile makes a file of Bytes zeros, of a size that nobody can change: to touch what a
-// shortened file no longer has would end the daemon.
-func createFile() (int, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	// Where vm.memfd_noexec demands it, the file must say that it is not executable; kernels before
-	// 6.3 don't know that.
-	fd, err := unix.MemfdCreate("dsmd-control", flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) {
-		fd, err = unix.MemfdCreate("dsmd-control", flags)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("controlpage: create the file: %w", os.NewSyscallError("memfd_create", err))
-	}
-	if err := unix.Ftruncate(fd, int64(Bytes)); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("controlpage: make the file %d bytes long: %w (is the limit on file size, ulimit -f, lower?)", Bytes, os.NewSyscallError("ftruncate", err))
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("controlpage: seal the file's size: %w", os.NewSyscallError("F_ADD_SEALS", err))
-	}
-	return fd, nil
 }
 
 func mapFile(fd int) (*table, error) {

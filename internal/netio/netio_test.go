@@ -44,19 +44,29 @@ func connection(t *testing.T) (a, b int) {
 // waitReadable waits until fd can be read, with a deadline.
 func waitReadable(t *testing.T, fd int) {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds, 10_000); n != 1 || err != nil {
-		t.Fatalf("descriptor %d did not become readable: %v", fd, err)
+	if !readableWithin(t, fd, patience.Or(10*time.Second)) {
+		t.Fatalf("descriptor %d did not become readable", fd)
 	}
 }
 
 func readable(t *testing.T, fd int) bool {
 	t.Helper()
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	if err != nil {
-		t.Fatal(err)
+	return readableWithin(t, fd, 0)
+}
+
+// readableWithin waits for as long as wait at most. Signals, which Go's scheduler sends, do not end
+// that.
+func readableWithin(t *testing.T, fd int, wait time.Duration) bool {
+	t.Helper()
+	for deadline := time.Now().Add(wait); ; wait = max(time.Until(deadline), 0) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(wait/time.Millisecond))
+		if err == nil {
+			return n > 0
+		}
+		if err != unix.EINTR {
+			t.Fatal(err)
+		}
 	}
-	return n > 0
 }
 
 func TestSendAndReceive(t *testing.T) {

@@ -683,14 +683,6 @@ void dsm_trap_close(struct dsm_trap *t) {
 	free(t);
 }
 
-uint64_t dsm_trap_splits(struct dsm_trap *t) {
-	sigset_t mask;
-	hold(t, &mask);
-	uint64_t n = t->splits;
-	release(t, &mask);
-	return n;
-}
-
 uint64_t dsm_trap_evictions(struct dsm_trap *t) {
 	sigset_t mask;
 	hold(t, &mask);

@@ -10,7 +10,6 @@ package sigsegv
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/memfile"
 	"dsmd/internal/sigsegv/area"
 )
 
@@ -102,7 +102,7 @@ func affordableSplits() (uint64, error) {
 
 func (t *Trap) open() error {
 	pages := uint64(t.cfg.Bytes / t.cfg.PageBytes)
-	file, err := makeArea(area.Size(pages))
+	file, err := memfile.Create("dsm-trap", area.Size(pages))
 	if err != nil {
 		return err
 	}
@@ -135,27 +135,6 @@ func (t *Trap) open() error {
 		return fmt.Errorf("start the trap's agent: %w", unix.Errno(-errno))
 	}
 	return nil
-}
-
-// makeArea makes a sparse file whose size nobody can change.
-func makeArea(bytes uint64) (int, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	file, err := unix.MemfdCreate("dsm-trap", flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		file, err = unix.MemfdCreate("dsm-trap", flags)
-	}
-	if err != nil {
-		return -1, os.NewSyscallError("memfd_create", err)
-	}
-	if err := unix.Ftruncate(file, int64(bytes)); err != nil {
-		unix.Close(file)
-		return -1, os.NewSyscallError("ftruncate of the trap area", err)
-	}
-	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
-		unix.Close(file)
-		return -1, os.NewSyscallError("seal the trap area", err)
-	}
-	return file, nil
 }
 
 // Handover is the descriptor that the daemon needs, for pagetable.Sigsegv.Attach. It stays the
@@ -235,9 +214,6 @@ func (t *Trap) free() {
 		t.mem = nil
 	}
 }
-
-// Splits is how often the protection changes from one page to the next at this moment.
-func (t *Trap) Splits() uint64 { return uint64(C.dsm_trap_splits(t.c)) }
 
 // Evictions is how often mappings were joined because there were too many.
 func (t *Trap) Evictions() uint64 { return uint64(C.dsm_trap_evictions(t.c)) }

@@ -47,9 +47,6 @@ void dsm_trap_retire(struct dsm_trap *t);
 // unmapped afterwards.
 void dsm_trap_close(struct dsm_trap *t);
 
-// dsm_trap_splits is how many neighbouring pages have different protections.
-uint64_t dsm_trap_splits(struct dsm_trap *t);
-
 // dsm_trap_evictions is how often the limit was reached.
 uint64_t dsm_trap_evictions(struct dsm_trap *t);
 

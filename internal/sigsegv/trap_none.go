@@ -32,8 +32,5 @@ func (t *Trap) Retire() {}
 // Close is never called, as there is no Trap.
 func (t *Trap) Close() error { return ErrNoCgo }
 
-// Splits is never called, as there is no Trap.
-func (t *Trap) Splits() uint64 { return 0 }
-
 // Evictions is never called, as there is no Trap.
 func (t *Trap) Evictions() uint64 { return 0 }

@@ -29,14 +29,15 @@ const (
 	Wanted = FeatureThreadID | FeatureExactAddress | FeatureWPUnpopulated | FeaturePoison
 )
 
+// featureNames are the features by the Linux version that brought them.
 var featureNames = []struct {
 	bit   Features
 	name  string
 	since string
 }{
-	{FeatureWP, "PAGEFAULT_FLAG_WP", "5.7"},
 	{FeatureMissingShmem, "MISSING_SHMEM", "4.11"},
 	{FeatureThreadID, "THREAD_ID", "4.14"},
+	{FeatureWP, "PAGEFAULT_FLAG_WP", "5.7"},
 	{FeatureMinorShmem, "MINOR_SHMEM", "5.14"},
 	{FeatureExactAddress, "EXACT_ADDRESS", "5.18"},
 	{FeatureWPShmem, "WP_HUGETLBFS_SHMEM", "5.19"},
@@ -66,17 +67,10 @@ func (f Features) String() string {
 // since is the oldest Linux version that has all of f, as far as this project knows them.
 func (f Features) since() string {
 	newest := "4.11"
-	for _, n := range featureNames { // the table is not sorted by version, so compare as numbers
-		if f&n.bit != 0 && versionLess(newest, n.since) {
+	for _, n := range featureNames {
+		if f&n.bit != 0 {
 			newest = n.since
 		}
 	}
 	return newest
-}
-
-func versionLess(a, b string) bool {
-	var am, an, bm, bn int
-	fmt.Sscanf(a, "%d.%d", &am, &an)
-	fmt.Sscanf(b, "%d.%d", &bm, &bn)
-	return am < bm || am == bm && an < bn
 }

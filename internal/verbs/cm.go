@@ -244,8 +244,7 @@ func (i *ConnID) Prepare(q *QP, state ConnState) error {
 }
 
 // Connect asks the peer; ConnectResponse or Rejected follows. RouteResolved must have come. private
-// has at most MaxPrivateBytes, and reads is how many reads and atomics each side may have
-// outstanding.
+// has at most MaxPrivateBytes, and reads is how many reads each side may have outstanding.
 func (i *ConnID) Connect(q *QP, private []byte, reads int) error {
 	return i.request(q, private, reads, 0, "connect")
 }

@@ -32,7 +32,7 @@ func randomPSN() uint32 { return rand.Uint32() & psnMask }
 
 // Access of a peer to a queue pair's memory that Init allows; what it can reach is limited by the
 // registered memory's own.
-const peerAccess = C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ | C.IBV_ACCESS_REMOTE_ATOMIC
+const peerAccess = C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ
 
 // Endpoint is what the other side must know of this queue pair. port and gid are where it sends
 // from; qkey is for datagrams.
@@ -61,8 +61,8 @@ func (q *QP) Init(port int, qkey uint32) error {
 }
 
 // ReadyToReceive connects the queue pair to the peer's, so far that messages are received. gidIndex
-// names this side's address and reads is how many reads and atomics of the peer are served at once;
-// they are not for datagrams, nor is to.
+// names this side's address and reads is how many reads of the peer are served at once; they are
+// not for datagrams, nor is to.
 func (q *QP) ReadyToReceive(port, gidIndex int, to Endpoint, mtuBytes, reads int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_RTR
@@ -82,7 +82,7 @@ func (q *QP) ReadyToReceive(port, gidIndex int, to Endpoint, mtuBytes, reads int
 	return q.modify(&attr, mask, "ready to receive")
 }
 
-// ReadyToSend lets the queue pair send. reads is how many reads and atomics may be outstanding.
+// ReadyToSend lets the queue pair send. reads is how many reads may be outstanding.
 func (q *QP) ReadyToSend(reads int) error {
 	var attr C.struct_ibv_qp_attr
 	attr.qp_state = C.IBV_QPS_RTS

@@ -20,37 +20,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Built reports whether this program can use RDMA devices at all.
-const Built = true
-
 // maxGIDs is how much of a device's address table is read. Tables have up to some hundred entries
 // that are in use.
 const maxGIDs = 1024
 
-// Available returns nil if this program was built with RDMA, else ErrNotBuilt.
-func Available() error { return nil }
-
-// Devices lists the RDMA devices of this machine. A kernel without RDMA has none, which is no
-// error.
+// Devices lists the RDMA devices of this machine that can be used. A kernel without RDMA has none,
+// which is no error. The error says why, if there are devices and none can be used.
 func Devices() ([]DeviceInfo, error) {
 	names, err := deviceNames()
 	if err != nil {
 		return nil, err
 	}
 	var all []DeviceInfo
+	var failed error
 	for _, name := range names {
-		d, err := Open(name)
+		info, err := describe(name)
 		if err != nil {
-			return nil, err
-		}
-		info, err := d.Info()
-		d.Close()
-		if err != nil {
-			return nil, err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		all = append(all, info)
 	}
+	if len(all) == 0 {
+		return nil, failed
+	}
 	return all, nil
+}
+
+func describe(name string) (DeviceInfo, error) {
+	d, err := Open(name)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	defer d.Close()
+	return d.Info()
 }
 
 // withDevices calls f with the list of the machine's devices.

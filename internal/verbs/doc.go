@@ -4,9 +4,9 @@
 // # Building
 //
 // The package is a binding in C. It is built only with the tag `rdma` and needs libibverbs-dev and
-// librdmacm-dev (Debian's names). Without the tag there remain the types of this file and types.go,
-// Map, Available, which returns ErrNotBuilt, and Devices, which returns it too. So a caller that
-// only wants to list devices needs no tag of its own.
+// librdmacm-dev (Debian's names). Without the tag there remain the types of types.go, Map, and
+// Devices, which returns ErrNotBuilt. So a caller that only wants to list devices needs no tag of
+// its own.
 //
 // # Objects
 //

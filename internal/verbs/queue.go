@@ -8,8 +8,6 @@ package verbs
 #cgo nocallback dsmd_post_send
 #cgo noescape dsmd_post_recv
 #cgo nocallback dsmd_post_recv
-#cgo noescape dsmd_post_srq_recv
-#cgo nocallback dsmd_post_srq_recv
 #cgo noescape dsmd_poll
 #cgo nocallback dsmd_poll
 #cgo nocallback dsmd_notify
@@ -128,7 +126,7 @@ func (s *SRQ) PostRecv(requests []RecvRequest) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.dsmd_post_srq_recv(handle(s.srq), (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
+	errno := C.dsmd_post_recv(0, handle(s.srq), (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
 	return int(posted), postError("receives to a shared queue", errno)
 }
 
@@ -214,7 +212,7 @@ func (q *QP) PostRecv(requests []RecvRequest) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.dsmd_post_recv(handle(q.qp), (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
+	errno := C.dsmd_post_recv(handle(q.qp), 0, (*C.struct_dsmd_recv)(unsafe.Pointer(&requests[0])), C.int(len(requests)), &posted)
 	return int(posted), postError("receives", errno)
 }
 

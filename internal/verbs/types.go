@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// ErrNotBuilt is returned by Available and Devices of a program that was built without the tag
-// rdma.
+// ErrNotBuilt is returned by Devices of a program that was built without the tag rdma.
 var ErrNotBuilt = errors.New("verbs: built without RDMA: build with -tags rdma (needs libibverbs-dev and librdmacm-dev)")
 
 // ErrNoDevice says that a device that was asked for is not there, or that there is none at all.
@@ -136,7 +135,7 @@ type QPType uint32
 // The kinds of queue pairs, numbered as in the C library.
 const (
 	RC QPType = 2 // reliable connection: everything arrives, in order, once
-	UC QPType = 3 // unreliable connection: a lost packet loses its message; no reads, no atomics
+	UC QPType = 3 // unreliable connection: a lost packet loses its message; no reads
 	UD QPType = 4 // datagrams of at most one packet to any peer; only sends
 )
 
@@ -158,19 +157,16 @@ type Opcode uint32
 
 // The operations.
 const (
-	OpWrite       Opcode = 0 // write to the peer's memory; the peer does not notice
-	OpWriteImm    Opcode = 1 // the same, and consume a receive at the peer, which gets Imm
-	OpSend        Opcode = 2 // into the memory of a receive at the peer
-	OpSendImm     Opcode = 3
-	OpRead        Opcode = 4 // from the peer's memory
-	OpCompareSwap Opcode = 5 // on 8 aligned bytes of the peer's memory; the old value comes back
-	OpFetchAdd    Opcode = 6
+	OpWrite    Opcode = 0 // write to the peer's memory; the peer does not notice
+	OpWriteImm Opcode = 1 // the same, and consume a receive at the peer, which gets Imm
+	OpSend     Opcode = 2 // into the memory of a receive at the peer
+	OpRead     Opcode = 4 // from the peer's memory
 )
 
 // String names the operation.
 func (o Opcode) String() string {
-	names := [...]string{"write", "write with immediate", "send", "send with immediate", "read", "compare and swap", "fetch and add"}
-	if int(o) < len(names) {
+	names := [...]string{OpWrite: "write", OpWriteImm: "write with immediate", OpSend: "send", OpRead: "read"}
+	if int(o) < len(names) && names[o] != "" {
 		return names[o]
 	}
 	return fmt.Sprintf("Opcode(%d)", uint32(o))
@@ -181,13 +177,9 @@ type SendFlags uint32
 
 // The flags, numbered as in the C library.
 const (
-	// Fence waits for earlier reads and atomics of the queue pair.
-	Fence SendFlags = 1
 	// Signaled asks for a completion. A queue's requests are retired only by the completion of one
 	// after them, so one of them must be signalled before the queue is full.
 	Signaled SendFlags = 2
-	// Solicited wakes a peer that has asked to be told of such messages only.
-	Solicited SendFlags = 4
 	// Inline copies the data into the request: the memory is the caller's again at once and need
 	// not be registered.
 	Inline SendFlags = 8
@@ -198,10 +190,9 @@ type Access uint32
 
 // The rights, numbered as in the C library. Reading by this node's own device is always allowed.
 const (
-	AccessLocalWrite   Access = 1
-	AccessRemoteWrite  Access = 2 // needs AccessLocalWrite
-	AccessRemoteRead   Access = 4
-	AccessRemoteAtomic Access = 8 // needs AccessLocalWrite
+	AccessLocalWrite  Access = 1
+	AccessRemoteWrite Access = 2 // needs AccessLocalWrite
+	AccessRemoteRead  Access = 4
 )
 
 // SGE is a piece of registered memory.
@@ -218,12 +209,10 @@ const MaxSGE = 2
 // SendRequest is an operation for PostSend. Its layout is that of dsmd_send in verbs.h.
 type SendRequest struct {
 	ID         uint64 // comes back in the Completion
-	RemoteAddr uint64 // writes, reads, atomics
-	Compare    uint64 // compare-and-swap: expected value; fetch-and-add: what to add
-	Swap       uint64 // compare-and-swap: new value
+	RemoteAddr uint64 // writes, reads
 	Handle     uint64 // datagrams: AH.Handle
 	SGE        [MaxSGE]SGE
-	RKey       uint32 // writes, reads, atomics
+	RKey       uint32 // writes, reads
 	Imm        uint32 // in this machine's byte order; it arrives as the same number
 	Op         Opcode
 	Flags      SendFlags
@@ -248,24 +237,19 @@ const GRHBytes = 40
 // WCFlags say which fields of a Completion are valid, numbered as in the C library.
 type WCFlags uint32
 
-// The flags of a completion.
-const (
-	HasGRH WCFlags = 1
-	HasImm WCFlags = 2
-)
+// HasImm: Imm is valid.
+const HasImm WCFlags = 2
 
 // WCOp says what has completed, numbered as in the C library. It is valid only for Success.
 type WCOp uint32
 
 // What completes.
 const (
-	WCSend        WCOp = 0
-	WCWrite       WCOp = 1
-	WCRead        WCOp = 2
-	WCCompareSwap WCOp = 3
-	WCFetchAdd    WCOp = 4
-	WCRecv        WCOp = 128
-	WCRecvImm     WCOp = 129 // of a write with immediate
+	WCSend    WCOp = 0
+	WCWrite   WCOp = 1
+	WCRead    WCOp = 2
+	WCRecv    WCOp = 128
+	WCRecvImm WCOp = 129 // of a write with immediate
 )
 
 // Status says how a request ended.

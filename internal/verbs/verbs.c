@@ -33,18 +33,8 @@ static void convert_send(struct ibv_send_wr *wr, struct ibv_sge *sges, const str
 		wr->wr.ud.remote_qkey = r->remote_qkey;
 		return;
 	}
-	switch (wr->opcode) {
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		wr->wr.atomic.remote_addr = r->remote_addr;
-		wr->wr.atomic.compare_add = r->compare;
-		wr->wr.atomic.swap = r->swap;
-		wr->wr.atomic.rkey = r->rkey;
-		break;
-	default:
-		wr->wr.rdma.remote_addr = r->remote_addr;
-		wr->wr.rdma.rkey = r->rkey;
-	}
+	wr->wr.rdma.remote_addr = r->remote_addr;
+	wr->wr.rdma.rkey = r->rkey;
 }
 
 int dsmd_post_send(uintptr_t handle, const struct dsmd_send *requests, int n, int *posted)
@@ -74,9 +64,10 @@ int dsmd_post_send(uintptr_t handle, const struct dsmd_send *requests, int n, in
 	return 0;
 }
 
-// post_recvs posts to the queue pair or, if there is none, to the shared queue.
-static int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, const struct dsmd_recv *requests, int n, int *posted)
+int dsmd_post_recv(uintptr_t qp_handle, uintptr_t srq_handle, const struct dsmd_recv *requests, int n, int *posted)
 {
+	struct ibv_qp *qp = (struct ibv_qp *)qp_handle;
+	struct ibv_srq *srq = (struct ibv_srq *)srq_handle;
 	struct ibv_recv_wr wrs[DSMD_BATCH], *bad;
 	struct ibv_sge sges[DSMD_BATCH];
 
@@ -102,16 +93,6 @@ static int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, const struct dsmd_
 		*posted += batch;
 	}
 	return 0;
-}
-
-int dsmd_post_recv(uintptr_t qp, const struct dsmd_recv *requests, int n, int *posted)
-{
-	return post_recvs((struct ibv_qp *)qp, NULL, requests, n, posted);
-}
-
-int dsmd_post_srq_recv(uintptr_t srq, const struct dsmd_recv *requests, int n, int *posted)
-{
-	return post_recvs(NULL, (struct ibv_srq *)srq, requests, n, posted);
 }
 
 int dsmd_poll(uintptr_t cq, struct dsmd_wc *out, int n)

@@ -17,7 +17,7 @@ struct dsmd_sge {
 };
 
 struct dsmd_send {
-	uint64_t id, remote_addr, compare, swap, handle;
+	uint64_t id, remote_addr, handle;
 	struct dsmd_sge sge[DSMD_MAX_SGE];
 	uint32_t rkey, imm, op, flags, sges, remote_qpn, remote_qkey, unused;
 };
@@ -38,8 +38,8 @@ struct dsmd_wc {
 //
 // The posting calls return 0 or an errno and say in *posted how many requests were taken.
 int dsmd_post_send(uintptr_t qp, const struct dsmd_send *requests, int n, int *posted);
-int dsmd_post_recv(uintptr_t qp, const struct dsmd_recv *requests, int n, int *posted);
-int dsmd_post_srq_recv(uintptr_t srq, const struct dsmd_recv *requests, int n, int *posted);
+// Receives go to the queue pair or, if that is 0, to the shared queue.
+int dsmd_post_recv(uintptr_t qp, uintptr_t srq, const struct dsmd_recv *requests, int n, int *posted);
 // Returns the number of completions, or a negative number.
 int dsmd_poll(uintptr_t cq, struct dsmd_wc *out, int n);
 

@@ -4,7 +4,6 @@ package verbs_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"testing"
@@ -55,7 +54,7 @@ func newSide(t *testing.T, info verbs.DeviceInfo, kind verbs.QPType) *side {
 	s.dev = must[*verbs.Device](t)(verbs.Open(info.Name))
 	s.pd = must[*verbs.PD](t)(s.dev.NewPD())
 	s.memory = must[*verbs.Memory](t)(verbs.Map(memoryBytes, true))
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 	s.mr = must[*verbs.MR](t)(s.pd.Register(s.memory.Bytes(), access))
 	s.channel = must[*verbs.Channel](t)(s.dev.NewChannel())
 	s.cq = must[*verbs.CQ](t)(s.dev.NewCQ(64, s.channel))
@@ -194,28 +193,6 @@ func exercise(t *testing.T, a, b *side) {
 	a.expect(4, verbs.WCRead)
 	if string(am[32768:32782]) != "a page of data" {
 		t.Errorf("read %q", am[32768:32782])
-	}
-	if a.limits.Atomics {
-		atomics(t, a, b)
-	}
-}
-
-func atomics(t *testing.T, a, b *side) {
-	t.Helper()
-	word := b.memory.Bytes()[40960:40968]
-	binary.NativeEndian.PutUint64(word, 40)
-	result := a.memory.Bytes()[40960:40968]
-	r := verbs.SendRequest{ID: 5, Op: verbs.OpFetchAdd, Compare: 2, Flags: verbs.Signaled, SGE: [2]verbs.SGE{a.sge(40960, 8)}, SGEs: 1, RemoteAddr: b.mr.Addr() + 40960, RKey: b.mr.RKey()}
-	a.post(r)
-	a.expect(5, verbs.WCFetchAdd)
-	if old, now := binary.NativeEndian.Uint64(result), binary.NativeEndian.Uint64(word); old != 40 || now != 42 {
-		t.Errorf("fetch and add of 2 to 40: got %d, left %d", old, now)
-	}
-	r.ID, r.Op, r.Compare, r.Swap = 6, verbs.OpCompareSwap, 42, 7
-	a.post(r)
-	a.expect(6, verbs.WCCompareSwap)
-	if old, now := binary.NativeEndian.Uint64(result), binary.NativeEndian.Uint64(word); old != 42 || now != 7 {
-		t.Errorf("compare 42 and swap in 7: got %d, left %d", old, now)
 	}
 }
 

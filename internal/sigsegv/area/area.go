@@ -114,7 +114,13 @@ type Area struct {
 	pages  uint64
 	head   uint64 // faults taken
 	posted uint64 // commands posted
+	// used has a bit for each unit of words: whether something may have been done with one of its
+	// pages. To look at a word that was never written takes memory.
+	used []uint64
 }
+
+// usedUnit is how many words share a bit of Area.used: those of the smallest page of memory.
+const usedUnit = 4096 / 4
 
 // Create writes the header of a new area into mem, for the program.
 func Create(mem []byte, pages, pageBytes uint64) {
@@ -154,7 +160,7 @@ func Open(file int, pages, pageBytes uint64) (*Area, error) {
 	if err != nil {
 		return nil, fmt.Errorf("area: map %d bytes: %w", size, err)
 	}
-	a := &Area{mem: unsafe.Slice((*byte)(p), size), pages: pages}
+	a := &Area{mem: unsafe.Slice((*byte)(p), size), pages: pages, used: make([]uint64, pages/(64*usedUnit)+1)}
 	for i, want := range [...]uint64{Magic, Version, pages, pageBytes} {
 		if got := *(*uint64)(unsafe.Pointer(&a.mem[8*i])); got != want {
 			a.Close()
@@ -187,6 +193,9 @@ func (a *Area) TakeFault() (Fault, bool) {
 	f := Fault{Page: a.u64(off + 8).Load(), Thread: a.u32(off + 16).Load(), Offset: access >> 1, Write: access&1 != 0}
 	turn.Store(2*lap + 2)
 	a.head++
+	if f.Page < a.pages {
+		a.use(f.Page)
+	}
 	return f, true
 }
 
@@ -250,12 +259,26 @@ func (a *Area) Raise(page uint64, level Level) {
 // must.
 func (a *Area) Wake(page uint64) { a.change(page, func(granted uint32) uint32 { return granted }) }
 
-// Touched reports whether anything was ever done with the page in this program.
-func (a *Area) Touched(page uint64) bool { return a.word(page).Load() != 0 }
+// NextTouched is the first of the pages from first to before end with which anything was ever done
+// in this program, by the daemon or by a thread whose fault was taken.
+func (a *Area) NextTouched(first, end uint64) (page uint64, ok bool) {
+	for page = first; page < end; page++ {
+		if unit := page / usedUnit; a.used[unit/64]&(1<<(unit%64)) == 0 {
+			page |= usedUnit - 1 // the last of the unit
+		} else if a.word(page).Load() != 0 {
+			return page, true
+		}
+	}
+	return 0, false
+}
+
+// use notes that something is done with a page.
+func (a *Area) use(page uint64) { a.used[page/usedUnit/64] |= 1 << (page / usedUnit % 64) }
 
 // change always counts the generation on, also if nobody sleeps: a thread that has posted its fault
 // may be about to.
 func (a *Area) change(page uint64, granted func(uint32) uint32) Level {
+	a.use(page)
 	w := a.word(page)
 	for {
 		old := w.Load()

@@ -3,6 +3,7 @@ package area_test
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -145,7 +146,8 @@ func TestWord(t *testing.T) {
 	a, mem := open(t)
 	const page = 9
 	word := (*uint32)(unsafe.Pointer(&mem[area.WordsOffset+4*page]))
-	if a.Touched(page) {
+	touched := func() bool { _, ok := a.NextTouched(page, page+1); return ok }
+	if touched() {
 		t.Error("a new page was touched")
 	}
 	*word = uint32(area.Writable)<<area.AppliedShift | area.Waiters
@@ -171,7 +173,49 @@ func TestWord(t *testing.T) {
 			t.Errorf("after step %d the word is %#x, want %#x", i, *word, want)
 		}
 	}
-	if applied := a.Limit(page, area.None); applied != area.Writable || !a.Touched(page) {
-		t.Errorf("applied is %d, touched %v; want %d, true", applied, a.Touched(page), area.Writable)
+	if applied := a.Limit(page, area.None); applied != area.Writable || !touched() {
+		t.Errorf("applied is %d, touched %v; want %d, true", applied, touched(), area.Writable)
+	}
+}
+
+// TestUntouchedWordsTakeNoMemory: in a large region the few pages with which something was done are
+// found without a look at the words of the others.
+func TestUntouchedWordsTakeNoMemory(t *testing.T) {
+	const many = 1 << 20
+	file, mem := newFile(t, area.Size(many), unix.F_SEAL_SHRINK)
+	area.Create(mem, many, pageBytes)
+	a, err := area.Open(file, many, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	want := []uint64{0, 5, 1024, 200_000, many - 1}
+	for _, page := range want[1:] {
+		a.Wake(page)
+	}
+	// a thread waits for the first, and the daemon knows that by its fault alone
+	binary.NativeEndian.PutUint64(mem[pageAt:], 0)
+	binary.NativeEndian.PutUint64(mem[turnAt:], 1)
+	binary.NativeEndian.PutUint32(mem[area.WordsOffset:], area.Waiters)
+	if _, ok := a.TakeFault(); !ok {
+		t.Fatal("the fault is not taken")
+	}
+	blocks := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Fstat(file, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks
+	}
+	before := blocks()
+	var got []uint64
+	for page, ok := a.NextTouched(0, many); ok; page, ok = a.NextTouched(page+1, many) {
+		got = append(got, page)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("touched are %v, want %v", got, want)
+	}
+	if now := blocks(); now != before {
+		t.Errorf("the area has grown from %d to %d blocks", before, now)
 	}
 }

@@ -66,7 +66,7 @@ func FuzzArea(f *testing.F) {
 			case 5:
 				a.Signalled()
 				a.Unsignal()
-				a.Touched(page)
+				a.NextTouched(page, pages)
 			}
 			if done := a.Done(); done > posted {
 				t.Fatalf("%d commands are done of %d", done, posted)

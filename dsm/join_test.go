@@ -224,8 +224,8 @@ func TestAddressesAreTaken(t *testing.T) {
 	wantError(t, err, ErrAddressTaken, fmt.Sprintf("%#x", elsewhere), fmt.Sprintf("%x-%x ---p", elsewhere+testPage, elsewhere+2*testPage))
 }
 
-// TestClosedAndOpenInTheWay: a region that overlaps that of a closed cluster and that of an open one
-// can't be had, and the closed one's addresses stay reserved.
+// TestClosedAndOpenInTheWay: a region that overlaps that of a closed cluster and that of an open
+// one can't be had, and the closed one's addresses stay reserved.
 func TestClosedAndOpenInTheWay(t *testing.T) {
 	const half = testRegion / 2
 	f := newFake(t, 1, func(f *fake) { f.welcome.RegionBytes = half })

@@ -97,6 +97,16 @@ func TestWideProse(t *testing.T) {
 
 // TestCommentsWrap checks the comments of the packages that are wrapped.
 func TestCommentsWrap(t *testing.T) {
+	eachWrapped(t, func(name string, src []byte) {
+		for _, n := range wideComments(t, src) {
+			t.Errorf("%s:%d: the comment is wider than %d columns: wrap it, or put it above its line", name, n, columns)
+		}
+	})
+}
+
+// eachWrapped calls check with each file of the packages that are wrapped, built here or not.
+func eachWrapped(t *testing.T, check func(name string, src []byte)) {
+	t.Helper()
 	for _, p := range packages(t) {
 		path, _ := local(p.ImportPath)
 		if !slices.ContainsFunc(wrapped, func(tree string) bool { return in(path, tree) }) {
@@ -107,9 +117,7 @@ func TestCommentsWrap(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, n := range wideComments(t, src) {
-				t.Errorf("%s/%s:%d: the comment is wider than %d columns: wrap it, or put it above its line", path, name, n, columns)
-			}
+			check(path+"/"+name, src)
 		}
 	}
 }
@@ -170,23 +178,17 @@ func TestWideComments(t *testing.T) {
 // TestCommentsReport checks that a comment of those packages says what a function reports, as Go's
 // own do: that a function "says whether" something is so tells nothing that its name does not.
 func TestCommentsReport(t *testing.T) {
-	for _, p := range packages(t) {
-		path, _ := local(p.ImportPath)
-		if !slices.ContainsFunc(wrapped, func(tree string) bool { return in(path, tree) }) {
-			continue
+	eachWrapped(t, func(name string, src []byte) {
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, group := range f.Comments {
-				if says := saysWhether.FindString(group.Text()); says != "" {
-					t.Errorf("%s/%s: %q: write \"reports whether\", or leave it out", path, name, says)
-				}
+		for _, group := range f.Comments {
+			if says := saysWhether.FindString(group.Text()); says != "" {
+				t.Errorf("%s: %q: write \"reports whether\", or leave it out", name, says)
 			}
 		}
-	}
+	})
 }
 
 // saysWhether is how such a comment begins.

@@ -3,20 +3,20 @@ package lint
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"go/ast"
 	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -35,7 +35,7 @@ var allowed = []struct {
 	// A modelled node decides about the words of its programs as a daemon does.
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
 	{"protocol/modelcheck", []string{"internal/controlpage"}},
-	{"pagetable", []string{"internal/uffd", "internal/sigsegv/area"}},
+	{"pagetable", []string{"internal/memfile", "internal/uffd", "internal/sigsegv/area"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},
@@ -49,7 +49,7 @@ var allowed = []struct {
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
-	{"internal/controlpage", nil},
+	{"internal/controlpage", []string{"internal/memfile"}},
 	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
@@ -62,6 +62,7 @@ var allowed = []struct {
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
 	{"internal/membership", nil},
+	{"internal/memfile", nil},
 	{"internal/mutation", nil},
 	// The programs that live through faults are programs like any other; one of them computes what
 	// can be verified bit by bit.
@@ -71,15 +72,16 @@ var allowed = []struct {
 	{"internal/require", nil},
 	{"internal/uffd/uffdtest", []string{"internal/require"}},
 	{"internal/verbs/verbstest", []string{"internal/require"}},
-	{"internal/systemtest/netns", []string{"internal/require"}},
+	{"internal/systemtest/netns", []string{"internal/patience", "internal/require"}},
 	// Conformance suites wait as tests do.
 	{"internal/systemtest/testcluster", []string{"internal/certs", "internal/patience", "internal/require", "internal/systemtest/loopback"}},
 	{"internal/systemtest/loopback", nil},
 	{"pagetable/pagetabletest", nil},
 	{"transport/transporttest", []string{"internal/patience"}},
+	{"transport/tcp/tcptest", []string{"internal/patience", "transport"}},
 	// The table of settings takes its ranges from those who know them.
 	{"internal/settings", []string{"internal/certs", "node", "pagetable", "protocol", "transport/tcp"}},
-	{"internal/sigsegv", nil},
+	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/spin", nil},
 	{"internal/uffd", nil},
@@ -88,7 +90,7 @@ var allowed = []struct {
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the
 // seams they fake.
-var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
 // pure are the packages that decide and leave it to their hosts to act, and pureImports are the
 // packages outside this module that they may import. None of those does I/O, tells the time, or
@@ -121,30 +123,42 @@ func root(t *testing.T) string {
 
 func packages(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json", "./...")
-	cmd.Dir = root(t)
-	out, err := cmd.Output()
+	all, err := list()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
-		}
 		t.Fatal(err)
 	}
-	var all []listed
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+	return all
+}
+
+// list is what the go command lists, once for all tests.
+var list = sync.OnceValues(func() (all []listed, err error) {
+	cmd := exec.Command("go", "list", "-json", "../../...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p listed
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+		if err := d.Decode(&p); err != nil {
+			return nil, err
 		}
 		all = append(all, p)
 	}
 	if len(all) < 10 {
-		t.Fatalf("go list names only %d packages", len(all))
+		return nil, fmt.Errorf("go list names only %d packages", len(all))
 	}
-	return all
+	return all, nil
+})
+
+// parse reads a file of the package.
+func (p *listed) parse(t *testing.T, name string, mode parser.Mode) *ast.File {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func local(path string) (string, bool) { return strings.CutPrefix(path, module+"/") }
@@ -258,10 +272,7 @@ func TestUnsafeIsConfined(t *testing.T) {
 			if strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_unsafe") || strings.HasSuffix(name, "_unsafe.go") {
 				continue
 			}
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := p.parse(t, name, 0)
 			for _, i := range f.Imports {
 				if i.Path.Value == `"unsafe"` || i.Path.Value == `"C"` {
 					t.Errorf("%s/%s imports %s; move what needs it to a file *_unsafe.go", path, name, i.Path.Value)
@@ -292,11 +303,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 		}
 		var longest string
 		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text := f.Doc.Text(); len(text) > len(longest) {
+			if text := p.parse(t, name, parser.ParseComments|parser.PackageClauseOnly).Doc.Text(); len(text) > len(longest) {
 				longest = text
 			}
 		}
@@ -321,11 +328,7 @@ func TestWaitsAreWatched(t *testing.T) {
 			continue
 		}
 		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if what := firstWait(f); what != "" {
+			if what := firstWait(p.parse(t, name, 0)); what != "" {
 				t.Errorf("%s/%s waits (%s), and no test of the package imports internal/patience, which would notice if it did so for ever", path, name, what)
 				break
 			}

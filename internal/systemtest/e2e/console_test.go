@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,14 +21,7 @@ import (
 	"dsmd/internal/uffd/uffdtest"
 )
 
-func TestMain(m *testing.M) {
-	// Most of these tests wait: for a node to be missed, or for a machine. So more of them run side
-	// by side than there are cores.
-	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+2)); err != nil {
-		panic(err)
-	}
-	testcluster.Main(m)
-}
+func TestMain(m *testing.M) { testcluster.Main(m) }
 
 // serve starts daemons, if this machine can trap page faults at all.
 func serve(t *testing.T, nodes, ranks int, flags ...string) *testcluster.Cluster {

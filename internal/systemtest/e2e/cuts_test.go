@@ -164,23 +164,32 @@ func runWithCuts(t *testing.T, name string, size int, seed uint64, flags []strin
 	// A subtest of its own, so that the daemons of this run end with it.
 	t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 		const nodes = 4
-		proxies := transporttest.NewProxies(t, nil)
-		c := testcluster.ServeVia(t, nodes, nodes, func(node, other int, address string) string {
-			return proxies.Between(transport.NodeID(node), transport.NodeID(other), address)
-		}, flags...)
-		compute(t, c, nodes, name, size, func(over <-chan struct{}) {
-			random := rand.New(rand.NewPCG(seed, 4))
-			for {
-				select {
-				case <-over:
-					return
-				case <-time.After(time.Duration(random.Int64N(2 * int64(cutEvery)))):
-				}
-				a := random.IntN(nodes)
-				proxies.Cut(transport.NodeID(a), transport.NodeID((a+1+random.IntN(nodes-1))%nodes), random)
-			}
-		})
+		c, proxies := serveCuttable(t, nodes, flags...)
+		compute(t, c, nodes, name, size, func(over <-chan struct{}) { cutting(proxies, nodes, seed, over) })
 		cuts = proxies.Cuts()
 	})
 	return cuts
+}
+
+// serveCuttable starts daemons whose connections can be cut.
+func serveCuttable(t *testing.T, nodes int, flags ...string) (*testcluster.Cluster, *transporttest.Proxies) {
+	t.Helper()
+	proxies := transporttest.NewProxies(t, nil)
+	return testcluster.ServeVia(t, nodes, nodes, func(node, other int, address string) string {
+		return proxies.Between(transport.NodeID(node), transport.NodeID(other), address)
+	}, flags...), proxies
+}
+
+// cutting cuts one connection after the other until it is told to end.
+func cutting(proxies *transporttest.Proxies, nodes int, seed uint64, over <-chan struct{}) {
+	random := rand.New(rand.NewPCG(seed, 4))
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Duration(random.Int64N(2 * int64(cutEvery)))):
+		}
+		a := random.IntN(nodes)
+		proxies.Cut(transport.NodeID(a), transport.NodeID((a+1+random.IntN(nodes-1))%nodes), random)
+	}
 }

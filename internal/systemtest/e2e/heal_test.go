@@ -125,7 +125,7 @@ func TestCutOffReturns(t *testing.T) {
 // comes back by itself.
 func TestStoppedReturns(t *testing.T) {
 	t.Parallel()
-	_, c := joined(t, 3, "--survive", "--no-quorum", "end", "--return")
+	_, c := joined(t, 3, "--dead-after", "4s", "--survive", "--no-quorum", "end", "--return")
 	stays, left := join(t, c, 0, 0, 3), join(t, c, 2, 2, 3)
 	for _, p := range []*testcluster.Process{stays, left} {
 		p.Do(t, "ok", "alloc data 100")

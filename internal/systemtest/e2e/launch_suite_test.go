@@ -100,7 +100,7 @@ func TestSuiteOnMachines(t *testing.T) {
 			// A cluster of its own: what a kernel allocates stays.
 			c.start(t)
 			defer c.stop(t)
-			cmd := exec.Command(bench, "run", kernel, "-n", strconv.Itoa(len(pids)), "--size", "test", "--json", "-", "--dsmd", dsmd, "--timeout", "60s")
+			cmd := exec.Command(bench, "run", kernel, "-n", strconv.Itoa(len(pids)), "--size", "test", "--json", "-", "--dsmd", dsmd, "--timeout", testcluster.Patience.String())
 			// where the workers find the driver
 			cmd.Env = append(os.Environ(), "TMPDIR="+c.net.Shared)
 			out, err := cmd.Output()

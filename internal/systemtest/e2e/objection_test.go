@@ -15,7 +15,7 @@ import (
 func TestLostObjection(t *testing.T) {
 	t.Parallel()
 	onMachinesOnce(t)
-	const deadAfter = 8 * time.Second
+	const deadAfter = 16 * time.Second
 	dsmd := testcluster.Dsmd(t) // before the machines, which then have it
 	net := netns.Start(t, "ann", "bob")
 	ann, bob := net.Machines[0], net.Machines[1]

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/internal/sigsegv"
@@ -45,48 +46,58 @@ var pinner = testcluster.Define("pinner", func(s *testcluster.Self) error {
 	return errors.Join(err, c.Barrier(s.Ctx), c.Close())
 })
 
-// pinRounds reads bytes into pinned memory, and writes them from there, by system calls. Nobody
-// else can change them meanwhile.
+// pinRounds has rounds of pins.
 func pinRounds(s *testcluster.Self, c *dsm.Cluster, memory []byte, rounds int) error {
+	for round := range rounds {
+		if err := pinRound(s, c, memory, byte(round)); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+// pinRound reads bytes into pinned memory, and writes them from there, by system calls. Nobody else
+// can change them meanwhile, unless this program is slow: then others may break the pin, and
+// nothing is known of what system calls do.
+func pinRound(s *testcluster.Self, c *dsm.Cluster, memory []byte, value byte) error {
 	in, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	defer out.Close()
-	private := make([]byte, len(memory))
-	for round := range rounds {
-		want := slices.Repeat([]byte{byte(round)}, len(memory))
-		if _, err := out.Write(want); err != nil {
-			return err
-		}
-		unpin, err := dsm.Pin(s.Ctx, c, memory, dsm.Write)
-		if err != nil {
-			return err
-		}
-		_, errIn := io.ReadFull(in, memory)
-		_, errOut := out.Write(memory)
-		if err := errors.Join(errIn, errOut, unpin(), unpin()); err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
-		}
-		if _, err := io.ReadFull(in, private); err != nil {
-			return err
-		}
-		if !slices.Equal(private, want) {
-			return fmt.Errorf("round %d: pinned memory was changed", round)
-		}
-		if unpin, err = dsm.Pin(s.Ctx, c, memory, dsm.Read); err != nil {
-			return err
-		}
-		_, errOut = out.Write(memory)
-		if err := errors.Join(errOut, unpin()); err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
-		}
-		if _, err := io.ReadFull(in, private); err != nil {
-			return err
-		}
+	want, private := slices.Repeat([]byte{value}, len(memory)), make([]byte, len(memory))
+	if _, err := out.Write(want); err != nil {
+		return err
 	}
-	return nil
+	begun := time.Now()
+	unpin, err := dsm.Pin(s.Ctx, c, memory, dsm.Write)
+	if err != nil {
+		return err
+	}
+	_, errIn := io.ReadFull(in, memory)
+	_, errOut := out.Write(memory)
+	if err := errors.Join(unpin(), unpin()); err != nil || time.Since(begun) > dsm.PinPatience {
+		return err
+	}
+	if err := errors.Join(errIn, errOut); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(in, private); err != nil {
+		return err
+	}
+	if !slices.Equal(private, want) {
+		return errors.New("pinned memory was changed")
+	}
+	begun = time.Now()
+	if unpin, err = dsm.Pin(s.Ctx, c, memory, dsm.Read); err != nil {
+		return err
+	}
+	_, errOut = out.Write(memory)
+	if err := unpin(); err != nil || time.Since(begun) > dsm.PinPatience {
+		return err
+	}
+	return errOut
 }
 
 // TestPin gives shared memory to system calls under either trap, as the user that runs the test:

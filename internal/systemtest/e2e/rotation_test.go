@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"dsmd/internal/certs"
 	"dsmd/internal/systemtest/testcluster"
 	"dsmd/internal/uffd/uffdtest"
-	"dsmd/transport"
-	"dsmd/transport/transporttest"
 )
 
 // TestRotationUnderCuts replaces the authority of four daemons that run, step by step as
@@ -28,27 +25,13 @@ func TestRotationUnderCuts(t *testing.T) {
 	const nodes = 4
 	flags := certificates(t)
 	dir := filepath.Dir(flags[slices.Index(flags, "--tls-ca")+1])
-	proxies := transporttest.NewProxies(t, nil)
-	c := testcluster.ServeVia(t, nodes, nodes, func(node, other int, address string) string {
-		return proxies.Between(transport.NodeID(node), transport.NodeID(other), address)
-	}, flags...)
-	cutting := func(over <-chan struct{}) {
-		random := rand.New(rand.NewPCG(1, 5))
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Duration(random.Int64N(2 * int64(cutEvery)))):
-			}
-			a := random.IntN(nodes)
-			proxies.Cut(transport.NodeID(a), transport.NodeID((a+1+random.IntN(nodes-1))%nodes), random)
-		}
-	}
+	c, proxies := serveCuttable(t, nodes, flags...)
+	disturb := func(over <-chan struct{}) { cutting(proxies, nodes, 1, over) }
 	rotated := make(chan error, 1)
 	var stop atomic.Bool
 	t.Cleanup(func() { stop.Store(true) })
 	for runs := 1; ; runs++ {
-		compute(t, c, nodes, kernels[0].name, kernels[0].size, cutting)
+		compute(t, c, nodes, kernels[0].name, kernels[0].size, disturb)
 		if runs == 1 { // All nodes have found each other: before that a refusal is final.
 			go func() { rotated <- rotate(c, dir, &stop) }()
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -223,40 +221,6 @@ func TestStoppedProgram(t *testing.T) {
 	}
 }
 
-// parent starts child processes all the time while its goroutines fault.
-var parent = testcluster.Define("parent", func(s *testcluster.Self) error {
-	c, err := dsm.Join(s.Ctx)
-	if err != nil {
-		return err
-	}
-	words, err := dsm.Alloc[uint64](s.Ctx, c, "family", 4*c.PageBytes()/8)
-	if err != nil {
-		return err
-	}
-	var over atomic.Bool
-	var all sync.WaitGroup
-	all.Go(func() {
-		for i := 0; !over.Load(); i++ {
-			atomic.AddUint64(&words[i%len(words)], 1)
-		}
-	})
-	for range 20 {
-		if err := exec.CommandContext(s.Ctx, "true").Run(); err != nil {
-			return err
-		}
-	}
-	over.Store(true)
-	all.Wait()
-	return errors.Join(c.Barrier(s.Ctx), c.Close())
-})
-
-// TestChildProcesses forks while pages move. The shared memory stays out of the children, and they
-// out of the way.
-func TestChildProcesses(t *testing.T) {
-	uffdtest.Require(t)
-	testcluster.Job{Nodes: 2, Program: parent}.Succeed(t)
-}
-
 // giant uses both ends of the largest region.
 var giant = testcluster.Define("giant", func(s *testcluster.Self) error {
 	c, err := dsm.Join(s.Ctx)
@@ -283,36 +247,4 @@ var giant = testcluster.Define("giant", func(s *testcluster.Self) error {
 func TestLargestRegion(t *testing.T) {
 	uffdtest.Require(t)
 	testcluster.Job{Nodes: 2, Flags: []string{"--region", "16TiB"}, Program: giant}.Succeed(t)
-}
-
-// TestHostileNetwork has strangers connect to the daemons' ports for their peers, before and while
-// programs run.
-func TestHostileNetwork(t *testing.T) {
-	c := serve(t, 2, 2)
-	var all []*testcluster.Process
-	for rank := range 2 {
-		all = append(all, c.Program(t, hammer, rank, rank))
-	}
-	for _, p := range all {
-		p.Expect(t, "hammering")
-	}
-	for node := range 2 {
-		for _, bytes := range []string{"", "GET / HTTP/1.1\r\nHost: dsmd\r\n\r\n", strings.Repeat("\xff\x00\x01", 5000)} {
-			peer, err := net.Dial("tcp", c.Address(node))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := peer.Write([]byte(bytes)); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatal(err)
-			}
-			peer.Close()
-		}
-	}
-	for _, p := range all {
-		p.Do(t, "done", "stop")
-	}
-	for _, p := range all {
-		p.Say(t, "count")
-		p.Succeed(t)
-	}
 }

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"dsmd/dsm"
@@ -70,85 +67,6 @@ func lockAt(node, nodes uint64) string {
 			return name
 		}
 	}
-}
-
-// cluster is some daemons of a cluster, of which the test itself may be a node.
-type cluster struct {
-	ranks   int
-	daemons []*testcluster.Process
-	sockets []string
-	peers   []string
-	spare   []net.Listener // of the nodes that are no daemons
-}
-
-var serial atomic.Int64
-
-// gather starts the first nodes of a cluster, for a job of so many ranks; the other nodes are the
-// test's.
-func gather(t *testing.T, daemons, nodes, ranks int, flags ...string) *cluster {
-	t.Helper()
-	c := &cluster{ranks: ranks}
-	var data []net.Listener
-	for range nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		data = append(data, l)
-		c.peers = append(c.peers, l.Addr().String())
-	}
-	for i, l := range data {
-		if i >= daemons {
-			t.Cleanup(func() { l.Close() })
-			c.spare = append(c.spare, l)
-			continue
-		}
-		c.serve(t, i, l, flags...)
-	}
-	return c
-}
-
-// serve starts the daemon of the next node, which inherits its listener.
-func (c *cluster) serve(t *testing.T, node int, l net.Listener, flags ...string) {
-	t.Helper()
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	l.Close()
-	socket := fmt.Sprintf("@dsmd-hostile-%d-%d", os.Getpid(), serial.Add(1))
-	args := []string{"serve", "--id", fmt.Sprint(node), "--peers", strings.Join(c.peers, ","), "--ranks", fmt.Sprint(c.ranks), "--listen-fd", "3", "--socket", socket}
-	c.sockets = append(c.sockets, socket)
-	c.daemons = append(c.daemons, testcluster.Start(t, testcluster.Command{
-		Name: fmt.Sprintf("daemon %d", node), Path: testcluster.Dsmd(t), Args: append(args, flags...), Files: []*os.File{f}}))
-}
-
-// socket is where programs of a node attach, once somebody listens there.
-func (c *cluster) socket(t *testing.T, node int) string {
-	t.Helper()
-	name := c.sockets[node]
-	testcluster.Eventually(t, "a daemon listens at "+name, func() bool {
-		all, err := os.ReadFile("/proc/net/unix")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(all)) {
-			const flags, listening, path = 3, "00010000", 7 // fields, as proc(5) has them
-			if f := strings.Fields(line); len(f) > path && f[flags] == listening && f[path] == name {
-				return true
-			}
-		}
-		return false
-	})
-	return name
-}
-
-// program starts an honest program on a node.
-func (c *cluster) program(t *testing.T, node int, lock string) *testcluster.Process {
-	t.Helper()
-	c.socket(t, node)
-	return testcluster.Of(c.ranks, c.sockets...).Program(t, honest, node, node, lock)
 }
 
 // alarms are what the log of a daemon must never have.

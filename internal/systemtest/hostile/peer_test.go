@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"dsmd/internal/certs"
 	"dsmd/internal/systemtest/testcluster"
@@ -26,15 +25,15 @@ type traitor struct {
 
 const pageBytes = 4096
 
-// turn joins a cluster as its last node.
-func (c *cluster) turn(t *testing.T, config *tls.Config) *traitor {
+// turn joins a cluster as its last node, with that node's listener.
+func turn(t *testing.T, c *testcluster.Cluster, l net.Listener) *traitor {
 	t.Helper()
-	self := len(c.peers) - 1
+	peers := c.Addresses()
 	secret, err := certs.LoadSecret(os.Getenv(testcluster.SecretEnv))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := tcp.New(tcp.Config{Self: transport.NodeID(self), Listener: c.spare[0], Peers: c.peers, Cluster: "default", PageBytes: pageBytes, Secret: secret, TLS: config})
+	n, err := tcp.New(tcp.Config{Self: transport.NodeID(len(peers) - 1), Listener: l, Peers: peers, Cluster: "default", PageBytes: pageBytes, Secret: secret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +93,10 @@ func TestHostilePeer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := gather(t, 2, 3, 3)
-			tr := c.turn(t, nil)
+			c, others := testcluster.ServeFirst(t, 2, 3, 3)
+			tr := turn(t, c, others[0])
 			lock := lockAt(0, 3)
-			a, b := c.program(t, 0, lock), c.program(t, 1, lock)
+			a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 			a.Expect(t, "ready")
 			b.Expect(t, "ready")
 			a.Do(t, "10 20", "add 10")
@@ -107,13 +106,13 @@ func TestHostilePeer(t *testing.T) {
 			} else {
 				tr.say(is.message)
 			}
-			for _, p := range c.daemons {
+			for _, p := range c.Daemons {
 				if status := p.Wait(t); status == 0 {
 					t.Errorf("a daemon has ended with status 0")
 				}
 				sound(t, p)
 			}
-			if log := c.daemons[0].Errors(); !strings.Contains(log, "node 2") {
+			if log := c.Daemons[0].Errors(); !strings.Contains(log, "node 2") {
 				t.Errorf("the daemon does not name the peer:\n%s", log)
 			}
 			for _, p := range []*testcluster.Process{a, b} {
@@ -129,13 +128,13 @@ func TestHostilePeer(t *testing.T) {
 // TestHostilePeerThatIsBorne: what a node may say although no correct node would, as often as it
 // likes, hurts nobody and costs little memory.
 func TestHostilePeerThatIsBorne(t *testing.T) {
-	c := gather(t, 2, 3, 3)
-	tr := c.turn(t, nil)
+	c, others := testcluster.ServeFirst(t, 2, 3, 3)
+	tr := turn(t, c, others[0])
 	lock := lockAt(1, 3)
-	a, b := c.program(t, 0, lock), c.program(t, 1, lock)
+	a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 	a.Expect(t, "ready")
 	b.Expect(t, "ready")
-	before := resident(t, c.daemons[0])
+	before := resident(t, c.Daemons[0])
 	const flood = 20000
 	for i := range uint64(flood) {
 		tr.say(protocol.BarrierArrive{Ticket: protocol.Ticket(i), Parties: protocol.MaxParties, Contribution: make([]byte, protocol.MaxContribution)}.To(0, protocol.LockObject(3*i)).SentBy(2))
@@ -148,14 +147,14 @@ func TestHostilePeerThatIsBorne(t *testing.T) {
 	a.Do(t, "100 200", "add 100")
 	b.Do(t, "200 400", "add 100")
 	a.Do(t, "200 400", "add 0")
-	if grown := resident(t, c.daemons[0]) - before; grown > flood*5*1000 {
+	if grown := resident(t, c.Daemons[0]) - before; grown > flood*5*1000 {
 		t.Errorf("%d messages have made the daemon grow by %d KiB", 5*flood, grown>>10)
 	}
 	a.End()
 	b.End()
 	a.Succeed(t)
 	b.Succeed(t)
-	for _, p := range c.daemons {
+	for _, p := range c.Daemons {
 		if !p.Running() {
 			t.Errorf("a daemon has ended:\n%s", p.Errors())
 		}
@@ -164,29 +163,34 @@ func TestHostilePeerThatIsBorne(t *testing.T) {
 }
 
 // TestStrangers: whoever reaches the port of a daemon and does not speak its language, or not to
-// the end, keeps nobody from joining.
+// the end, keeps nobody from joining, nor from what is under way later.
 func TestStrangers(t *testing.T) {
-	c := gather(t, 2, 2, 2)
-	for i := range 120 {
-		conn, err := net.Dial("tcp", c.peers[i%2])
-		if err != nil {
-			t.Fatal(err)
+	c := testcluster.Serve(t, 2, 2)
+	come := func(times int) {
+		for i := range times {
+			conn, err := net.Dial("tcp", c.Addresses()[i%2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			said := []string{"", "GET / HTTP/1.1\r\n\r\n", "dsmdtcp\x01", "dsmdtcp\x01\xff\xff\xff\xff\xff\xff", strings.Repeat("\xff", 4096)}[i%5]
+			_, _ = io.WriteString(conn, said) // the daemon may be through with it
 		}
-		defer conn.Close()
-		said := []string{"", "GET / HTTP/1.1\r\n\r\n", "dsmdtcp\x01", "dsmdtcp\x01\xff\xff\xff\xff\xff\xff", strings.Repeat("\xff", 4096)}[i%5]
-		_, _ = io.WriteString(conn, said) // the daemon may be through with it
 	}
+	come(120)
 	lock := lockAt(1, 2)
-	a, b := c.program(t, 0, lock), c.program(t, 1, lock)
+	a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 	a.Expect(t, "ready")
 	b.Expect(t, "ready")
-	a.Do(t, "50 100", "add 50")
+	a.Say(t, "add 50")
+	come(10)
+	a.Expect(t, "50 100")
 	b.Do(t, "100 200", "add 50")
 	a.End()
 	b.End()
 	a.Succeed(t)
 	b.Succeed(t)
-	for _, p := range c.daemons {
+	for _, p := range c.Daemons {
 		sound(t, p)
 	}
 }
@@ -231,15 +235,14 @@ func TestCertificates(t *testing.T) {
 				defer n.Close()
 				nodes = append(nodes, n)
 			}
-			limit := testcluster.Patience
-			if is.refused != "" {
-				limit = 3 * time.Second // the one that is refused may go on trying
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := context.WithTimeout(t.Context(), testcluster.Patience)
 			defer cancel()
 			result := make(chan error, 1)
 			go func() { result <- nodes[0].Connect(ctx) }()
 			err := nodes[1].Connect(ctx)
+			if err != nil {
+				cancel() // the other one goes on waiting
+			}
 			if both := <-result; err == nil {
 				err = both
 			}

@@ -84,12 +84,12 @@ func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
 func TestHostileProgram(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	c := gather(t, 2, 2, 40, "--trap", "uffd")
+	c := testcluster.Serve(t, 2, 40, "--trap", "uffd")
 	lock := lockAt(1, 2)
-	a, b := c.program(t, 0, lock), c.program(t, 1, lock)
+	a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 	a.Expect(t, "ready")
 	b.Expect(t, "ready")
-	before := resident(t, c.daemons[0])
+	before := resident(t, c.Daemons[0])
 	flood := uint64(10000)
 	if testing.Short() {
 		flood = 2000
@@ -113,7 +113,7 @@ func TestHostileProgram(t *testing.T) {
 			return attach.Call{Op: attach.OpPrefetch, Ticket: i, Object: 1 << 20, Count: 1 << 10, Access: attach.Read}
 		},
 	} {
-		p := attachAs(t, c.sockets[0], int32(10+round))
+		p := attachAs(t, c.Socket(0), int32(10+round))
 		var calls []byte
 		for i := range flood {
 			call := ask(i + 1)
@@ -131,14 +131,14 @@ func TestHostileProgram(t *testing.T) {
 		p.Close()
 	}
 	const most = 256 << 20
-	if grown := resident(t, c.daemons[0]) - before; grown > most {
+	if grown := resident(t, c.Daemons[0]) - before; grown > most {
 		t.Errorf("the daemon has grown by %d MiB", grown>>20)
 	}
 	a.End()
 	b.End()
 	a.Succeed(t)
 	b.Succeed(t)
-	for _, p := range c.daemons {
+	for _, p := range c.Daemons {
 		if !p.Running() {
 			t.Errorf("a daemon has ended:\n%s", p.Errors())
 		}
@@ -158,20 +158,18 @@ func TestAnotherUser(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	abstract := gather(t, 1, 1, 1)
-	file := gather(t, 1, 1, 1, "--socket", filepath.Join(dir, "socket"))
-	file.sockets[0] = filepath.Join(dir, "socket")
-	lock := lockAt(0, 1)
-	for _, c := range []*cluster{abstract, file} {
-		p := c.program(t, 0, lock) // the own user
+	c, file := testcluster.Serve(t, 1, 1), filepath.Join(dir, "socket")
+	testcluster.Start(t, testcluster.Command{Name: "the daemon at a file", Path: testcluster.Dsmd(t), Args: []string{"serve", "--socket", file}}).AwaitLog(t, " serving ")
+	for _, socket := range []string{c.Socket(0), file} {
+		p := c.ProgramAt(t, honest, socket, 0, lockAt(0, 1)) // the own user
 		p.Expect(t, "ready")
 		if os.Getuid() != 0 {
 			continue // only root can be somebody else
 		}
 		said := make(chan string)
-		go func() { said <- asNobody(c.sockets[0]) }()
+		go func() { said <- asNobody(socket) }()
 		want := "this daemon belongs to user 0 and you are user 65534"
-		if c == file {
+		if socket == file {
 			want = "permission denied"
 		}
 		if got := <-said; !strings.Contains(got, want) {

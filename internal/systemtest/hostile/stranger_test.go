@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -61,7 +60,7 @@ func intrude(t *testing.T, guise string, ranks int, flags ...string) *stranger {
 		t.Fatal(err)
 	}
 	env, more := guises[guise](home)
-	socket := fmt.Sprintf("@dsmd-stranger-%d-%d", os.Getpid(), serial.Add(1))
+	socket := fmt.Sprintf("@dsmd-stranger-%d-%s", os.Getpid(), t.Name()) // one for each test
 	args := append(append([]string{"serve", "--socket", socket, "--ranks", fmt.Sprint(ranks), "--log-level", "debug"}, more...), flags...)
 	return &stranger{socket: socket, ranks: ranks, Process: testcluster.Start(t, testcluster.Command{
 		Name: "the stranger", Path: testcluster.Dsmd(t), Args: args, Env: env, User: user})}
@@ -176,13 +175,12 @@ func TestStrangerIsFirst(t *testing.T) {
 	for guise := range guises {
 		t.Run(guise, func(t *testing.T) {
 			testcluster.Ordinary(t)
-			c := gather(t, 1, 2, 2)
-			c.socket(t, 0)
-			c.spare[0].Close()
-			intrude(t, guise, 2, "--id", "1", "--peers", strings.Join(c.peers, ",")).isKeptOut(t)
-			c.serve(t, 1, c.listen(t, 1), "--log-level", "debug")
+			c, others := testcluster.ServeFirst(t, 1, 2, 2)
+			others[0].Close()
+			intrude(t, guise, 2, "--id", "1", "--peers", strings.Join(c.Addresses(), ",")).isKeptOut(t)
+			c.Again(t, 1)
 			lock := lockAt(0, 2)
-			a, b := c.program(t, 0, lock), c.program(t, 1, lock)
+			a, b := c.Program(t, honest, 0, 0, lock), c.Program(t, honest, 1, 1, lock)
 			a.Expect(t, "ready")
 			b.Expect(t, "ready")
 			a.Do(t, "10 20", "add 10")
@@ -191,8 +189,8 @@ func TestStrangerIsFirst(t *testing.T) {
 				p.End()
 				p.Succeed(t)
 			}
-			if !strings.Contains(c.daemons[0].Errors(), "secret") {
-				t.Errorf("the daemon does not say that somebody was turned away:\n%s", c.daemons[0].Errors())
+			if !strings.Contains(c.Daemons[0].Errors(), "secret") {
+				t.Errorf("the daemon does not say that somebody was turned away:\n%s", c.Daemons[0].Errors())
 			}
 		})
 	}
@@ -207,7 +205,7 @@ func TestStrangerGossips(t *testing.T) {
 			lan := testcluster.NewLAN(2)
 			first := lan.Daemon(t, 0)
 			first.AwaitLog(t, "gossiping")
-			intrude(t, guise, 2, "--nodes", "2", "--cluster", "lan", "--listen", lan.IP(1)+":7400", "--join", lan.IP(0), "--dead-after", "4s").isKeptOut(t)
+			intrude(t, guise, 2, "--nodes", "2", "--cluster", "lan", "--listen", lan.IP(1)+":7400", "--join", lan.IP(0)).isKeptOut(t)
 			second := lan.Daemon(t, 1)
 			for _, d := range []*testcluster.Process{first, second} {
 				d.AwaitLog(t, " serving ")
@@ -222,9 +220,9 @@ func TestSecretOfOnesOwn(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv(testcluster.SecretEnv, "")
-	c := gather(t, 4, 4, 4)
+	c := testcluster.Serve(t, 4, 4)
 	for i := range 4 {
-		c.program(t, i, lockAt(0, 4)).Expect(t, "ready")
+		c.Program(t, honest, i, i, lockAt(0, 4)).Expect(t, "ready")
 	}
 	for path, want := range map[string]os.FileMode{filepath.Join(home, ".dsmd"): 0o700 | os.ModeDir, filepath.Join(home, ".dsmd", "secret"): 0o600} {
 		info, err := os.Stat(path)
@@ -236,14 +234,4 @@ func TestSecretOfOnesOwn(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("beside the secret lie %v, %v", left, err)
 	}
-}
-
-// listen opens the port of a node that is no daemon yet.
-func (c *cluster) listen(t *testing.T, node int) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", c.peers[node])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }

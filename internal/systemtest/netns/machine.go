@@ -2,6 +2,7 @@ package netns
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,10 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dsmd/internal/patience"
 )
 
-// patience bounds every wait of this package. It is far beyond what anything takes.
-const patience = 2 * time.Minute
+// patient bounds every wait of this package. It is far beyond what anything takes.
+var patient = patience.Or(2 * time.Minute)
 
 // Machine is a machine of a network. Its methods may be called from any goroutine, those with t
 // from that of the test.
@@ -77,7 +80,7 @@ func boot(name string, flags uintptr, script string, args ...string) (*Machine, 
 		return nil, fmt.Errorf("netns: starting %s: %w", name, err)
 	}
 	m.alive = stdin
-	late := time.AfterFunc(patience, func() { _ = m.init.Process.Kill() })
+	late := time.AfterFunc(patient, func() { _ = m.init.Process.Kill() })
 	defer late.Stop()
 	up := make([]byte, len("up\n"))
 	if _, err := io.ReadFull(stdout, up); err != nil {
@@ -118,9 +121,9 @@ func (m *Machine) Try(script string) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("netns: on %s: %w", m.Name, err)
 	}
-	late := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	late := time.AfterFunc(patient, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
-	if err := cmd.Wait(); err != nil {
+	if err := cmd.Wait(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return out.String(), fmt.Errorf("netns: on %s: %w", m.Name, err)
 	}
 	return out.String(), nil

@@ -70,7 +70,7 @@ func readFile(t testing.TB, path string) string {
 // awaitPort waits until something listens at a port of a machine.
 func (n *Network) awaitPort(t testing.TB, m *Machine, port string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patient); ; time.Sleep(10 * time.Millisecond) {
 		out, err := m.Try("exec 3<>/dev/tcp/" + m.Address + "/" + port)
 		if err == nil {
 			return

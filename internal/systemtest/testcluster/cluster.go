@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"dsmd/internal/systemtest/loopback"
 )
 
 // Cluster is some daemons, each a `dsmd serve` of its own.
@@ -26,52 +28,82 @@ type Cluster struct {
 // serial makes the names of sockets different.
 var serial atomic.Int64
 
+func newSocket() string { return fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1)) }
+
 // Serve starts a cluster for a job of so many ranks, with flags for `dsmd serve`.
 func Serve(t testing.TB, nodes, ranks int, flags ...string) *Cluster {
 	t.Helper()
-	return ServeVia(t, nodes, ranks, func(_, _ int, address string) string { return address }, flags...)
+	c, _ := ServeFirst(t, nodes, nodes, ranks, flags...)
+	return c
+}
+
+// ServeFirst is Serve for a cluster of which only the first nodes are started. The others are the
+// test's, and it gets what they listen with.
+func ServeFirst(t testing.TB, first, nodes, ranks int, flags ...string) (c *Cluster, others []net.Listener) {
+	t.Helper()
+	c, listeners := open(t, nodes, ranks)
+	for i, l := range listeners {
+		if i < first {
+			c.start(t, i, l, c.addrs, flags)
+			continue
+		}
+		t.Cleanup(func() { l.Close() })
+		others = append(others, l)
+	}
+	return c, others
 }
 
 // ServeVia is Serve with something between the daemons: via returns the address at which one node
 // is told to reach another, whose own address is given.
 func ServeVia(t testing.TB, nodes, ranks int, via func(node, other int, address string) string, flags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{ranks: ranks}
-	data, addrs := make([]*os.File, nodes), make([]string, nodes)
-	for i := range nodes {
-		data[i], addrs[i] = listenTCP(t)
-		defer data[i].Close()
-	}
-	c.addrs = addrs
-	for i := range nodes {
-		seen := slices.Clone(addrs)
+	c, listeners := open(t, nodes, ranks)
+	for i, l := range listeners {
+		seen := slices.Clone(c.addrs)
 		for j := range seen {
 			if j != i {
-				seen[j] = via(i, j, addrs[j])
+				seen[j] = via(i, j, c.addrs[j])
 			}
 		}
-		c.sockets = append(c.sockets, fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1)))
-		c.Daemons = append(c.Daemons, c.daemon(t, i, data[i], seen, flags))
+		c.start(t, i, l, seen, flags)
 	}
 	return c
 }
 
-// daemon starts the daemon of a node, which is told to reach the others at the given addresses.
-func (c *Cluster) daemon(t testing.TB, i int, data *os.File, peers, flags []string) *Process {
+// open listens for a cluster of which nothing is started yet. It does so in a network of its own,
+// so that nobody else gets the port of a node that has ended.
+func open(t testing.TB, nodes, ranks int) (c *Cluster, listeners []*net.TCPListener) {
 	t.Helper()
-	programs := listenUnix(t, c.sockets[i])
-	defer programs.Close()
-	args := append([]string{"serve", "--id", strconv.Itoa(i), "--peers", strings.Join(peers, ","), "--ranks", strconv.Itoa(c.ranks),
-		"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
-	return Start(t, Command{Name: fmt.Sprintf("daemon %d", i), Path: Dsmd(t), Args: args, Files: []*os.File{data, programs}})
+	c = &Cluster{ranks: ranks}
+	network := loopback.Network()
+	for range nodes {
+		l := listenTCP(t, network+"1:0")
+		listeners, c.addrs = append(listeners, l), append(c.addrs, l.Addr().String())
+		c.sockets = append(c.sockets, newSocket())
+	}
+	return c, listeners
 }
 
-// Again starts the daemon of a node that has ended once more, at the same addresses.
+// start starts the daemon of a node that has none, which inherits the listener, and is told to
+// reach the others at the given addresses.
+func (c *Cluster) start(t testing.TB, node int, l *net.TCPListener, peers, flags []string) {
+	t.Helper()
+	data, programs := inherited(t, l), inherited(t, listenUnix(t, c.sockets[node]))
+	defer data.Close()
+	defer programs.Close()
+	args := append([]string{"serve", "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","), "--ranks", strconv.Itoa(c.ranks),
+		"--listen-fd", "3", "--socket-fd", "4", "--log-level", "debug"}, slices.Concat(moreFlags(), flags)...)
+	if node == len(c.Daemons) {
+		c.Daemons = append(c.Daemons, nil)
+	}
+	c.Daemons[node] = Start(t, Command{Name: fmt.Sprintf("daemon %d", node), Path: Dsmd(t), Args: args, Files: []*os.File{data, programs}})
+}
+
+// Again starts the daemon of a node that has ended once more, at the same addresses, or that of the
+// next node of which the test has closed the listener.
 func (c *Cluster) Again(t testing.TB, node int, flags ...string) {
 	t.Helper()
-	data := listenAt(t, c.addrs[node])
-	defer data.Close()
-	c.Daemons[node] = c.daemon(t, node, data, c.addrs, flags)
+	c.start(t, node, listenTCP(t, c.addrs[node]), c.addrs, flags)
 }
 
 // Drain runs "dsmd drain" for a node, and returns all that it says.
@@ -83,15 +115,11 @@ func (c *Cluster) Drain(t testing.TB, node int) (string, error) {
 	return string(out), err
 }
 
-// Of is a cluster whose daemons the test has started itself, with a job of so many ranks: for the
-// programs that attach there.
-func Of(ranks int, sockets ...string) *Cluster { return &Cluster{ranks: ranks, sockets: sockets} }
-
 // Alone starts one daemon with the given flags for `dsmd serve`, of a job of two ranks.
 func Alone(t testing.TB, flags ...string) *Cluster {
 	t.Helper()
-	socket := fmt.Sprintf("@dsmd-test-%d-%d", os.Getpid(), serial.Add(1))
-	programs := listenUnix(t, socket)
+	socket := newSocket()
+	programs := inherited(t, listenUnix(t, socket))
 	defer programs.Close()
 	args := append([]string{"serve", "--socket-fd", "3", "--log-level", "debug"}, flags...)
 	daemon := Start(t, Command{Name: "the daemon", Path: Dsmd(t), Args: args, Files: []*os.File{programs}})
@@ -104,39 +132,30 @@ const FlagsEnv = "DSMD_TEST_FLAGS"
 
 func moreFlags() []string { return strings.Fields(os.Getenv(FlagsEnv)) }
 
-// listenTCP opens a listening socket on a free port; the daemon inherits it, so nobody else can
-// take the port.
-func listenTCP(t testing.TB) (*os.File, string) {
-	t.Helper()
-	f := listenAt(t, "127.0.0.1:0")
-	l, err := net.FileListener(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return f, l.Addr().String()
-}
-
-func listenAt(t testing.TB, address string) *os.File {
+func listenTCP(t testing.TB, address string) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return l.(*net.TCPListener)
 }
 
-func listenUnix(t testing.TB, socket string) *os.File {
+func listenUnix(t testing.TB, socket string) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// inherited closes a listener of this process and returns the socket for one that is started.
+func inherited(t testing.TB, l interface {
+	File() (*os.File, error)
+	Close() error
+}) *os.File {
+	t.Helper()
 	defer l.Close()
 	f, err := l.File()
 	if err != nil {
@@ -148,8 +167,8 @@ func listenUnix(t testing.TB, socket string) *os.File {
 // Socket is where programs of a node attach.
 func (c *Cluster) Socket(node int) string { return c.sockets[node] }
 
-// Address is the TCP address at which a node's daemon takes connections from its peers.
-func (c *Cluster) Address(node int) string { return c.addrs[node] }
+// Addresses are those at which the daemons take connections from their peers.
+func (c *Cluster) Addresses() []string { return c.addrs }
 
 // AnyRank leaves the choice of a rank to the daemon.
 const AnyRank = -1
@@ -167,10 +186,10 @@ func (c *Cluster) ProgramAt(t testing.TB, p *Program, socket string, rank int, a
 	if rank != AnyRank {
 		asked = strconv.Itoa(rank)
 	}
+	path, env := p.Elsewhere(t)
 	return Start(t, Command{
-		Name: fmt.Sprintf("%s of rank %d at %s", p.name, rank, socket), Path: program(t), Args: args,
-		Env: []string{envProgram + "=" + p.name, envLimit + "=" + (Patience + programGrace).String(), "DSM_SOCKET=" + socket,
-			"DSM_RANK=" + asked, "DSM_SIZE=" + strconv.Itoa(c.ranks)},
+		Name: fmt.Sprintf("%s of rank %d at %s", p.name, rank, socket), Path: path, Args: args,
+		Env: append(env, "DSM_SOCKET="+socket, "DSM_RANK="+asked, "DSM_SIZE="+strconv.Itoa(c.ranks)),
 	})
 }
 
@@ -178,7 +197,12 @@ func (c *Cluster) ProgramAt(t testing.TB, p *Program, socket string, rank int, a
 // its path, and the environment variables that it needs, NAME=VALUE.
 func (p *Program) Elsewhere(t testing.TB) (path string, env []string) {
 	t.Helper()
-	return program(t), []string{envProgram + "=" + p.name, envLimit + "=" + (Patience + programGrace).String()}
+	return program(t), p.env(Patience)
+}
+
+// env is what the program needs in its environment when the test waits for it for so long.
+func (p *Program) env(wait time.Duration) []string {
+	return []string{envProgram + "=" + p.name, envLimit + "=" + (wait + programGrace).String()}
 }
 
 // Job says how to run copies of a program under `dsmd run`.
@@ -198,7 +222,7 @@ func (j Job) Run(t testing.TB) *Process {
 	args = append(append(args, "--", program(t)), j.Args...)
 	return Start(t, Command{
 		Name: fmt.Sprintf("job %s of %d nodes", j.Program.name, j.Nodes), Path: Dsmd(t), Args: args,
-		Env: append([]string{envProgram + "=" + j.Program.name, envLimit + "=" + (j.limit() + programGrace).String()}, j.Env...),
+		Env: append(j.Program.env(j.limit()), j.Env...),
 	})
 }
 

@@ -25,11 +25,12 @@ func NewLAN(nodes int) LAN {
 func (l LAN) IP(place int) string { return l.prefix + strconv.Itoa(place+1) }
 
 // Daemon starts a daemon at a place, which joins the one at place 0. Further flags go before those
-// that it is given.
+// that it is given: on a busy machine it may be silent for long, so --dead-after is for tests in
+// which a daemon that is there is to be found dead.
 func (l LAN) Daemon(t testing.TB, place int, flags ...string) *Process {
 	t.Helper()
 	args := append([]string{"serve", "--nodes", strconv.Itoa(l.Nodes), "--cluster", "lan", "--listen", l.IP(place) + ":7400",
-		"--join", l.IP(0), "--socket", l.Socket(place), "--dead-after", "4s", "--log-level", "debug"}, moreFlags()...)
+		"--join", l.IP(0), "--socket", l.Socket(place), "--dead-after", "15s", "--log-level", "debug"}, moreFlags()...)
 	return Start(t, Command{Name: fmt.Sprintf("the daemon at %s", l.IP(place)), Path: Dsmd(t), Args: append(args, flags...)})
 }
 
@@ -60,9 +61,9 @@ func (l LAN) Form(t testing.TB, flagsOf func(place int) []string) *Cluster {
 // OfJob starts a program of a job, of the given size, on the given node.
 func (c *Cluster) OfJob(t testing.TB, p *Program, node int, job string, size int) *Process {
 	t.Helper()
+	path, env := p.Elsewhere(t)
 	return Start(t, Command{
-		Name: fmt.Sprintf("%s of job %q on node %d", p.name, job, node), Path: program(t),
-		Env: []string{envProgram + "=" + p.name, envLimit + "=" + (Patience + programGrace).String(), "DSM_SOCKET=" + c.sockets[node],
-			"DSM_RANK=", "DSM_JOB=" + job, "DSM_SIZE=" + strconv.Itoa(size)},
+		Name: fmt.Sprintf("%s of job %q on node %d", p.name, job, node), Path: path,
+		Env: append(env, "DSM_SOCKET="+c.sockets[node], "DSM_RANK=", "DSM_JOB="+job, "DSM_SIZE="+strconv.Itoa(size)),
 	})
 }

@@ -171,12 +171,16 @@ func Ordinary(t testing.TB) *syscall.Credential {
 	return &syscall.Credential{Uid: ordinary, Gid: ordinary}
 }
 
-// AsUser starts the tests of this binary whose names match a pattern once more, as an ordinary
-// user. Being skipped for others does no harm: they run them as ordinary users anyway.
-func AsUser(t testing.TB, pattern string) *Process {
+// AsUser runs the tests of this binary whose names match a pattern once more, as an ordinary user,
+// and returns their exit status and output. Being skipped for others does no harm: they run them as
+// ordinary users anyway.
+func AsUser(t testing.TB, pattern string) (status int, output string) {
 	t.Helper()
-	return Start(t, Command{
-		Name: "the tests as an ordinary user", Path: program(t), Args: []string{"-test.v", "-test.count=1", "-test.run=" + pattern},
-		Env: []string{envDir + "=" + Dir(t)}, User: Ordinary(t),
+	p := Start(t, Command{
+		Name: "the tests as an ordinary user", Path: program(t),
+		// with a limit, by which each of them is watched
+		Args: []string{"-test.v", "-test.count=1", "-test.timeout=20m", "-test.run=" + pattern},
+		Env:  []string{envDir + "=" + Dir(t)}, User: Ordinary(t),
 	})
+	return p.waitWithin(t, 4*Patience), p.Output() // less than patience.Still
 }

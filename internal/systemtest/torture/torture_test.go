@@ -150,10 +150,12 @@ func (g *campaign) answer(v *victim, prefix string) string {
 // run is the whole torture.
 func (g *campaign) run(span time.Duration) {
 	// The first rest is what the later ones are compared with, so there are two at least.
-	end := time.Now().Add(span)
+	begun := time.Now()
+	end := begun.Add(span)
 	g.torment(min(restEvery, span/2))
 	g.rest()
-	for again := true; again; again = time.Now().Before(end) {
+	// What happens to whom is drawn tick by tick, and a busy machine has fewer of them in a span.
+	for again := true; again; again = time.Now().Before(end) || !g.varied() && time.Since(begun) < span+testcluster.Patience {
 		g.torment(min(restEvery, max(span/4, time.Until(end))))
 		g.rest()
 	}
@@ -161,9 +163,14 @@ func (g *campaign) run(span time.Duration) {
 		v.Say(g.t, "leave")
 		v.Succeed(g.t)
 	}
-	if len(g.guests) > 1 && (g.killed == 0 || g.left == 0 || g.stopped == 0) {
+	if !g.varied() {
 		g.t.Errorf("%d processes were killed, %d left and %d were stopped; some of each were meant to be", g.killed, g.left, g.stopped)
 	}
+}
+
+// varied reports whether all has happened that is meant to. With one guest some of it may never.
+func (g *campaign) varied() bool {
+	return len(g.guests) < 2 || g.killed > 0 && g.left > 0 && g.stopped > 0
 }
 
 // torment lets everything happen for a while. When it returns no guest is there.

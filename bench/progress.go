@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 )
 
 // A display shows people how far a command is, on standard error, and nothing if that is not a
@@ -17,7 +18,7 @@ type display struct {
 }
 
 func newDisplay(stderr *os.File) *display {
-	if !isTerminal(stderr) {
+	if !term.IsTerminal(int(stderr.Fd())) {
 		return &display{}
 	}
 	return &display{bar: newBar(stderr)}

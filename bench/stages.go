@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -23,6 +24,13 @@ const keptStages = 1 << 19
 // stagesRuns is how often `bench stages` makes each measurement unless told, and stagesMaxRuns how
 // often at most, because of keptStages.
 const stagesRuns, stagesMaxRuns = 5, 16
+
+const (
+	// minLogPort to maxLogPort are where daemons tell their stages.
+	minLogPort, maxLogPort = 20000, 32000
+	// maxDraws is how many of those may be taken until it looks as if no port could be had.
+	maxDraws = 100
+)
 
 // stagesMicros are the microbenchmarks that `bench stages` takes apart: single accesses that one
 // other node answers.
@@ -85,10 +93,16 @@ func runStages(ctx context.Context, o *stagesOptions, stdout io.Writer) error {
 	})
 }
 
-// freeAddresses are addresses of this machine at which nobody listens now.
+// freeAddresses are addresses of this machine at which nobody listens now. Their ports are drawn by
+// lot, from below those that Linux hands out (ip_local_port_range): one of these could be another
+// process's before the daemons listen.
 func freeAddresses(count int) (addresses []string, err error) {
-	for range count {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+	for tries := 0; len(addresses) < count; tries++ {
+		port := minLogPort + rand.IntN(maxLogPort-minLogPort)
+		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil && tries < maxDraws {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("looking for a free port: %w", err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -21,8 +22,8 @@ const (
 	// defaultStarts is how often each size is tried, in turns.
 	defaultStarts = 11
 	maxStarts     = 1000
-	// startTimeout is far more than a daemon takes to start, and stopGrace to end.
-	startTimeout, stopGrace = 20 * time.Second, 10 * time.Second
+	// stopGrace is far more than a daemon takes to end.
+	stopGrace = 10 * time.Second
 	// servingLine is what a daemon logs when programs can attach.
 	servingLine = "serving"
 )
@@ -46,7 +47,7 @@ type Startup struct {
 }
 
 func simStartupCommand() *cobra.Command {
-	runs, dsmd, file := defaultStarts, "", ""
+	runs, dsmd, file, timeout := defaultStarts, "", "", time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "startup",
 		Short: "Measure how long a daemon takes to start, with a region of " + strings.Join(startupRegions, " and of "),
@@ -55,8 +56,13 @@ func simStartupCommand() *cobra.Command {
 			if runs < 1 || runs > maxStarts {
 				return fmt.Errorf("--runs %d: use 1 to %d", runs, maxStarts)
 			}
-			return inWorkplace(cmd.Context(), dsmd, func(w workplace) error {
-				all, err := measureStartup(cmd.Context(), w.dsmd, w.dir, runs)
+			if err := checkTimeout(timeout); err != nil {
+				return err
+			}
+			ctx, cancel := bounded(cmd.Context(), timeout)
+			defer cancel()
+			return inWorkplace(ctx, dsmd, func(w workplace) error {
+				all, err := measureStartup(ctx, w.dsmd, w.dir, runs)
 				if err != nil {
 					return err
 				}
@@ -68,6 +74,7 @@ func simStartupCommand() *cobra.Command {
 	cmd.Flags().IntVar(&runs, "runs", runs, "how often each size is tried, in turns")
 	dsmdFlag(cmd.Flags(), &dsmd)
 	jsonFlag(cmd.Flags(), &file)
+	timeoutFlag(cmd.Flags(), &timeout)
 	return cmd
 }
 
@@ -98,9 +105,9 @@ func measureStartup(ctx context.Context, dsmd, dir string, runs int) ([]Startup,
 
 // startOnce starts a daemon, waits until it serves, and ends it.
 func (s *Startup) startOnce(ctx context.Context, dsmd, dir string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%w after %v", errTimeout, startTimeout))
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, dsmd, "serve", "--region", s.Region, "--trap", s.Trap, "--listen", "127.0.0.1:0",
+	cmd := exec.CommandContext(running, dsmd, "serve", "--region", s.Region, "--trap", s.Trap, "--listen", "127.0.0.1:0",
 		"--socket", filepath.Join(dir, "startup.sock"), "--log-format", "json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
@@ -128,7 +135,7 @@ func (s *Startup) startOnce(ctx context.Context, dsmd, dir string) error {
 	}
 	err = cmd.Wait()
 	if !serving {
-		return fmt.Errorf("dsmd serve --region %s --trap %s did not start: %w; it said:\n%s", s.Region, s.Trap, err, strings.Join(said, "\n"))
+		return fmt.Errorf("dsmd serve --region %s --trap %s did not start: %w; it said:\n%s", s.Region, s.Trap, cmp.Or(context.Cause(ctx), err), strings.Join(said, "\n"))
 	}
 	s.Seconds = append(s.Seconds, took.Seconds())
 	return nil

@@ -23,6 +23,9 @@ const (
 	// lastWords is how long a failure waits for `dsmd run` to end by itself, so that its output can
 	// be told.
 	lastWords = time.Second
+	// outputDelay is how long the output may come after `dsmd run` has ended. After that an orphan
+	// holds it open, which is an error.
+	outputDelay = 10 * time.Second
 	// maxPath is the longest path of a Unix socket (unix(7), sun_path, with its final zero).
 	maxPath = 107
 )
@@ -134,7 +137,7 @@ func (c *Crew) launch(socket string) error {
 	// one order of ending. If the driver is killed, the kernel asks dsmd to end.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	// Output that an orphan holds open must not keep us after dsmd has ended.
-	c.cmd.WaitDelay = lastWords
+	c.cmd.WaitDelay = outputDelay
 	started := make(chan error, 1)
 	go func() {
 		// The parent-death signal is sent when the thread that started the child ends: this one

@@ -102,7 +102,9 @@ func fakeWorker(script, control string) error {
 	case script == "answer":
 		return answer(line, rank)
 	case script == "fail" && rank == 1:
-		return errors.Join(errors.New("the cause on standard error"), line.Fail(errors.New("no idea")))
+		// before the driver is told, which then waits only a while for more output
+		fmt.Fprintln(os.Stderr, "the cause on standard error")
+		return errors.Join(errors.New("failed"), line.Fail(errors.New("no idea")))
 	case script == "die" && rank == 1:
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case script == "leave":
@@ -251,8 +253,9 @@ func TestOptionsReachDsmd(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for script, says := range map[string][]string{
 		"fail": {"rank 1 failed while thinking", "no idea", "the cause on standard error"},
-		// Which line's end is seen first is chance: the others are ended at once.
-		"die":   {"ended while thinking"},
+		// Which line's end is seen first is chance, and how far that rank has come: the others are
+		// ended at once.
+		"die":   {"ended while"},
 		"leave": {"ended while thinking"},
 	} {
 		t.Run(script, func(t *testing.T) {

@@ -107,7 +107,7 @@ func (d *designEnd) fetch(i int) error {
 	if err := d.post([]verbs.SendRequest{d.request(Send, orderBytes)}, false); err != nil {
 		return err
 	}
-	if err := d.receiveOne(nil, patience); err != nil {
+	if err := d.receiveOne(nil, Patience); err != nil {
 		return err
 	}
 	if d.spec.Operation == Pool {
@@ -130,7 +130,7 @@ func (d *designEnd) receiveOne(stop *atomic.Bool, limit time.Duration) error {
 // serve writes the pages that are asked for.
 func (d *designEnd) serve(stop *atomic.Bool) (served, error) {
 	for {
-		if err := d.receiveOne(stop, MaxTime+patience); err != nil {
+		if err := d.receiveOne(stop, MaxTime+Patience); err != nil {
 			return d.counted, stopped(err)
 		}
 		o := getOrder(d.rig.inbox())

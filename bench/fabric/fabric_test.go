@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"image/png"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"dsmd/bench/table"
@@ -122,7 +124,14 @@ func TestFailures(t *testing.T) {
 		"an empty request":  func(s *Spec) { s.Operation = AnswerSend },
 		"RDMA that pours":   func(s *Spec) { s.Kind, s.Operation, s.Measure = RC, Write, Bandwidth },
 		"an empty design":   func(s *Spec) { s.Kind, s.Operation = RC, Pool },
-		"an empty cache":    func(s *Spec) { s.Kind, s.Operation, s.Pages = RC, Cache, 1 },
+		"too large a design": func(s *Spec) {
+			s.Kind, s.Operation, s.Pages, s.Bytes = RC, Pool, MaxPages, MaxBytes
+		},
+		"a request of no fetch": func(s *Spec) { s.Request = 1 << 62 },
+		"too long a page and message": func(s *Spec) {
+			s.Kind, s.Operation, s.Request, s.Bytes = RC, AnswerWriteImm, 8, MaxBytes+MaxControl+1
+		},
+		"an empty cache": func(s *Spec) { s.Kind, s.Operation, s.Pages = RC, Cache, 1 },
 		"a fetch that pours": func(s *Spec) {
 			s.Operation, s.Request, s.Measure = AnswerSend, 8, Bandwidth
 		},
@@ -143,10 +152,15 @@ func TestFailures(t *testing.T) {
 	if _, err := s.Measure(good); err != nil {
 		t.Error(err)
 	}
+	longest := Spec{Kind: RC, Operation: AnswerWriteImm, Measure: Latency, Bytes: MaxBytes + MaxControl, Request: MaxControl, Connections: 1, Time: time.Millisecond}
+	if err := longest.check(); err != nil {
+		t.Errorf("the largest page with its message: %v", err)
+	}
 	for name, spoil := range map[string]func(*Options){
 		"size":    func(o *Options) { o.Sizes = []int{1} },
 		"page":    func(o *Options) { o.Page = MaxBytes + 1 },
 		"control": func(o *Options) { o.Control = o.Page + 1 },
+		"message": func(o *Options) { o.Page, o.Control = MaxBytes, MaxControl+1 },
 		"time":    func(o *Options) { o.Time = 0 },
 		"runs":    func(o *Options) { o.Runs = 0 },
 		"section": func(o *Options) { o.Sections = []Section{"weather"} },
@@ -184,19 +198,76 @@ func TestStrangers(t *testing.T) {
 	if _, err := Dial(t.Context(), listener.Addr().String(), ""); err == nil || !strings.Contains(err.Error(), "is no `bench fabric --listen`") {
 		t.Errorf("a mail server: %v", err)
 	}
-	nobody := listener.Addr().String()
-	listener.Close()
-	if _, err := Dial(t.Context(), nobody, ""); err == nil || !strings.Contains(err.Error(), "does `bench fabric --listen` run there?") {
+	if _, err := Dial(t.Context(), "127.0.0.1:1", ""); err == nil || !strings.Contains(err.Error(), "does `bench fabric --listen` run there?") {
 		t.Errorf("nobody: %v", err)
 	}
-	near, far := net.Pipe()
-	done := make(chan struct{})
+}
+
+// atAddress is a connection of TCP, as far as one can see.
+type atAddress struct{ net.Conn }
+
+func (atAddress) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// TestStrangersAreLeft: a session with who greets wrongly, not at all or without end is over soon,
+// so that others have their turn.
+func TestStrangersAreLeft(t *testing.T) {
+	for name, stranger := range map[string]func(net.Conn){
+		"gone":   func(near net.Conn) { near.Close() },
+		"silent": func(net.Conn) {},
+		"other":  func(near net.Conn) { io.WriteString(near, `{"greeting": "HELO"}`) },
+		"endless": func(near net.Conn) {
+			io.WriteString(near, `{"greeting": "`)
+			if n, err := io.Copy(near, io.LimitReader(zeros{}, 16<<20)); err == nil {
+				t.Errorf("a greeting of %d bytes was read", n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				done := make(chan struct{})
+				began := time.Now()
+				go func() {
+					defer close(done)
+					serveSession(t.Context(), atAddress{far}, &maker{})
+				}()
+				stranger(near)
+				<-done
+				if took := time.Since(began); took > greetingTime() {
+					t.Errorf("the session took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// zeros are digits without an end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '0'
+	}
+	return len(b), nil
+}
+
+// TestDialIsEnded: what ends the command ends waiting for a greeting, too.
+func TestDialIsEnded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		defer close(done)
-		serveSession(t.Context(), far, &maker{})
+		defer cancel()
+		if conn, err := listener.Accept(); err == nil {
+			t.Cleanup(func() { conn.Close() })
+		}
 	}()
-	near.Close()
-	<-done
+	if _, err := Dial(ctx, listener.Addr().String(), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("Dial: %v", err)
+	}
 }
 
 // full is a result with something of everything.

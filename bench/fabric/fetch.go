@@ -245,7 +245,7 @@ func (f *fetcher) next() {
 }
 
 func (f *fetcher) drive(o Options) (Point, error) {
-	for s := (spinner{limit: patience}); !f.up; {
+	for s := (spinner{limit: Patience}); !f.up; {
 		if err := f.poll(&s); err != nil {
 			return Point{}, err
 		}
@@ -259,7 +259,7 @@ func (f *fetcher) drive(o Options) (Point, error) {
 		f.tr.Flush()
 		f.asked = append(f.asked[:0], numberOf(f.control)...)
 		f.next() // while the page is on its way
-		for s := (spinner{limit: patience}); f.pages < want; {
+		for s := (spinner{limit: Patience}); f.pages < want; {
 			if err := f.poll(&s); err != nil {
 				return err
 			}
@@ -302,7 +302,7 @@ type supplier struct {
 }
 
 func (s *supplier) serve(stop *atomic.Bool) error {
-	for tries := (spinner{stop: stop, limit: MaxTime + patience}); ; {
+	for tries := (spinner{stop: stop, limit: MaxTime + Patience}); ; {
 		if _, err := s.tr.Poll(s, pollBatch); err != nil || s.err != nil {
 			return errors.Join(err, s.err)
 		}

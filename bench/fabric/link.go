@@ -189,7 +189,7 @@ func (l *link) reap() error {
 // await waits until at most so many requests are outstanding. At least the one after those must
 // have been signalled.
 func (l *link) await(stop *atomic.Bool, outstanding int) error {
-	return spin(stop, patience, func() (bool, error) {
+	return spin(stop, Patience, func() (bool, error) {
 		if l.outstanding <= outstanding {
 			return true, nil
 		}

@@ -43,7 +43,7 @@ func connectTCP(common tcp.Config) (nodes [2]*tcp.Transport, err error) {
 	if nodes[1], err = tcp.New(second); err != nil {
 		return nodes, errors.Join(err, nodes[0].Close())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := atOnce(func(i int) error { return nodes[i].Connect(ctx) }); err != nil {
 		return nodes, errors.Join(err, atOnce(func(i int) error { return nodes[i].Close() }))

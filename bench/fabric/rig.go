@@ -12,7 +12,7 @@ import (
 const (
 	// areaBytes is the size of each of a rig's three areas: the largest message, and a page's
 	// message behind it.
-	areaBytes = MaxBytes + 4096
+	areaBytes = MaxBytes + MaxControl
 	// peerAccess is what the other end may do with a rig's memory.
 	peerAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 	// maxReads is how many reads may be outstanding on a connection, if the device allows as many.

@@ -88,8 +88,8 @@ func (o Options) check() error {
 			return fmt.Errorf("there is no section %q; there are %v", s, SectionNames())
 		}
 	}
-	if o.Control < MinBytes || o.Control > o.Page {
-		return fmt.Errorf("messages about a page of %d bytes: use %d to the page's %d", o.Control, MinBytes, o.Page)
+	if most := min(o.Page, MaxControl); o.Control < MinBytes || o.Control > most {
+		return fmt.Errorf("messages about a page of %d bytes: use %d to %d, and no more than the page has", o.Control, MinBytes, most)
 	}
 	if o.Time <= 0 || o.Time > MaxTime {
 		return fmt.Errorf("measuring for %v: use up to %v", o.Time, MaxTime)

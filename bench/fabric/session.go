@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,13 +14,20 @@ import (
 	"dsmd/internal/verbs"
 )
 
+// Patience is how long one end waits for the other, beyond the time of a measurement, before it
+// gives up. Only tests change it.
+var Patience = 30 * time.Second
+
 const (
-	// patience is how long one end waits for the other, beyond the time of a measurement, before it
-	// gives up.
-	patience = 30 * time.Second
 	// greeting is the first thing that the ends say, so that a stranger is noticed.
 	greeting = "dsmd bench fabric 1"
+	// maxGreeting bounds the first question of a session, in bytes.
+	maxGreeting = 1 << 10
 )
+
+// greetingTime is how long a new session may take to say the greeting. Who waits behind it waits
+// for Patience.
+func greetingTime() time.Duration { return Patience / 4 }
 
 // ErrNoRDMA says that measurements of RDMA cannot be made here; the error that wraps it says why
 // and what to do.
@@ -122,7 +130,7 @@ func Local(ctx context.Context, device, peerDevice string) (*Session, error) {
 
 // Dial makes a session with the end that Serve runs at an address.
 func Dial(ctx context.Context, address, device string) (*Session, error) {
-	dialer := net.Dialer{Timeout: patience}
+	dialer := net.Dialer{Timeout: Patience}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("reaching the other end at %s: %w; does `bench fabric --listen` run there?", address, err)
@@ -132,9 +140,11 @@ func Dial(ctx context.Context, address, device string) (*Session, error) {
 		conn.Close()
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, s.Interrupt)
+	defer stop()
 	if a, err := s.ask(question{Greeting: greeting}); err != nil || a.Greeting != greeting {
 		conn.Close()
-		return nil, errors.Join(fmt.Errorf("%s is no `bench fabric --listen` of this version", address), err)
+		return nil, errors.Join(fmt.Errorf("%s is no `bench fabric --listen` of this version", address), context.Cause(ctx), err)
 	}
 	return s, nil
 }
@@ -157,7 +167,7 @@ func (s *Session) Close() error {
 
 func (s *Session) ask(q question) (answer, error) {
 	var a answer
-	err := s.control.conn.SetDeadline(time.Now().Add(patience))
+	err := s.control.conn.SetDeadline(time.Now().Add(Patience))
 	if err == nil {
 		err = s.control.Encode(q)
 	}
@@ -170,7 +180,7 @@ func (s *Session) ask(q question) (answer, error) {
 // hear waits for what the other end says next.
 func (s *Session) hear() (answer, error) {
 	var a answer
-	err := s.control.conn.SetDeadline(time.Now().Add(patience))
+	err := s.control.conn.SetDeadline(time.Now().Add(Patience))
 	if err == nil {
 		err = s.control.Decode(&a)
 	}
@@ -251,12 +261,11 @@ func serveSession(ctx context.Context, conn net.Conn, m *maker) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	c := newControl(conn)
-	var q question
-	if m.at(conn, true) != nil {
+	if m.at(conn, true) != nil || !greeted(conn) {
 		return
 	}
-	if c.Decode(&q) != nil || q.Greeting != greeting || c.Encode(answer{Greeting: greeting}) != nil {
+	c := newControl(conn)
+	if c.Encode(answer{Greeting: greeting}) != nil {
 		return
 	}
 	for {
@@ -275,6 +284,14 @@ func serveSession(ctx context.Context, conn net.Conn, m *maker) {
 			return
 		}
 	}
+}
+
+// greeted reports whether a greeting has come, and nothing else.
+func greeted(conn net.Conn) bool {
+	var q question
+	return conn.SetDeadline(time.Now().Add(greetingTime())) == nil &&
+		json.NewDecoder(io.LimitReader(conn, maxGreeting)).Decode(&q) == nil && q.Greeting == greeting &&
+		conn.SetDeadline(time.Time{}) == nil
 }
 
 // serveOne serves a measurement: it answers its question, says when it is connected, and answers

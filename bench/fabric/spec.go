@@ -63,6 +63,11 @@ const (
 	MinBytes = 8
 	// MaxPages is the largest working set of a design, in pages.
 	MaxPages = 1 << 15
+	// maxDesignBytes bounds a working set in bytes: the largest of workingSets, of the largest
+	// pages.
+	maxDesignBytes = 2 * cachedPages * MaxBytes
+	// MaxControl is the longest message about a page.
+	MaxControl = 4096
 	// MaxTime bounds one measurement.
 	MaxTime = time.Minute
 )
@@ -101,21 +106,29 @@ var offers = map[Kind][]Operation{
 }
 
 func (s Spec) check() error {
+	most := MaxBytes
+	if s.Operation == AnswerWriteImm {
+		most += MaxControl // The page may bring its message.
+	}
 	switch {
 	case !slices.Contains(offers[s.Kind], s.Operation):
 		return fmt.Errorf("%w: %s has no %q", errSpec, s.Kind, s.Operation)
 	case s.Measure != Latency && s.Measure != Bandwidth || s.Measure == Bandwidth && (s.Kind != TCP || s.Operation.isFetch()):
 		return fmt.Errorf("%w: %q of %q", errSpec, s.Measure, s.Operation)
-	case s.Bytes < MinBytes || s.Bytes > MaxBytes:
-		return fmt.Errorf("%w: messages of %d bytes; use %d to %d", errSpec, s.Bytes, MinBytes, MaxBytes)
+	case s.Bytes < MinBytes || s.Bytes > most:
+		return fmt.Errorf("%w: messages of %d bytes; use %d to %d", errSpec, s.Bytes, MinBytes, most)
 	case s.Operation.isFetch() && (s.Request < MinBytes || s.Request > s.Bytes):
 		return fmt.Errorf("%w: a request of %d bytes; use %d to the page's %d", errSpec, s.Request, MinBytes, s.Bytes)
+	case !s.Operation.isFetch() && s.Request != 0:
+		return fmt.Errorf("%w: %q has no request, and there is one of %d bytes", errSpec, s.Operation, s.Request)
 	case s.Connections < 1 || s.Connections > MaxConnections || s.Connections > 1 && s.Measure == Latency:
 		return fmt.Errorf("%w: %d connections; use 1, or for a bandwidth up to %d", errSpec, s.Connections, MaxConnections)
 	case s.Time <= 0 || s.Time > MaxTime:
 		return fmt.Errorf("%w: measuring for %v; use up to %v", errSpec, s.Time, MaxTime)
 	case s.Operation.isDesign() && (s.Pages < 1 || s.Pages > MaxPages):
 		return fmt.Errorf("%w: a working set of %d pages; use 1 to %d", errSpec, s.Pages, MaxPages)
+	case s.Operation.isDesign() && s.Pages*s.Bytes > maxDesignBytes:
+		return fmt.Errorf("%w: a working set of %d bytes; use up to %d", errSpec, s.Pages*s.Bytes, maxDesignBytes)
 	case s.Operation == Cache && s.Cached < 1:
 		return fmt.Errorf("%w: a cache of %d registrations", errSpec, s.Cached)
 	}

@@ -54,7 +54,7 @@ func (e *tcpEnd) connect(peer hello) error {
 			return fmt.Errorf("connecting for a measurement: %w", err)
 		}
 		e.conns = append(e.conns, conn)
-		if err := conn.SetDeadline(time.Now().Add(e.spec.Time + patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(e.spec.Time + Patience)); err != nil {
 			return err
 		}
 	}
@@ -71,12 +71,12 @@ func (e *tcpEnd) connect(peer hello) error {
 
 func (e *tcpEnd) next(peer hello) (*net.TCPConn, error) {
 	if e.listener != nil {
-		if err := e.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := e.listener.SetDeadline(time.Now().Add(Patience)); err != nil {
 			return nil, err
 		}
 		return e.listener.AcceptTCP()
 	}
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(e.dial, fmt.Sprint(peer.Port)), patience)
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(e.dial, fmt.Sprint(peer.Port)), Patience)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (e *tcpEnd) read(stop *atomic.Bool, b []byte) error {
 }
 
 func (e *tcpEnd) transfer(stop *atomic.Bool, b []byte, call func(int, []byte) (int, error)) error {
-	return spin(stop, patience, func() (bool, error) {
+	return spin(stop, Patience, func() (bool, error) {
 		n, err := call(e.fd, b)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			return false, nil

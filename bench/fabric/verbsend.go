@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -55,7 +56,7 @@ func (e *verbsEnd) trip(op Operation, bytes int) error {
 	if err := e.send(nil, op, bytes, e.number); err != nil {
 		return err
 	}
-	return spin(nil, patience, func() (bool, error) {
+	return spin(nil, Patience, func() (bool, error) {
 		number, err := e.news()
 		return number == e.number, err
 	})
@@ -103,8 +104,10 @@ func (e *verbsEnd) news() (uint32, error) {
 	if e.driving && e.spec.Operation == AnswerSendWrite {
 		return 0, nil // The page comes behind it.
 	}
-	message := e.rig.inbox()[:c.Bytes]
-	return stampOf(message), nil
+	if c.Bytes < MinBytes {
+		return 0, fmt.Errorf("a message of %d bytes has come, and none has less than %d", c.Bytes, MinBytes)
+	}
+	return stampOf(e.rig.inbox()[:c.Bytes]), nil
 }
 
 // serve answers each new message until stop, which comes at the latest when the control connection
@@ -119,7 +122,7 @@ func (e *verbsEnd) serve(stop *atomic.Bool) (served, error) {
 		return served{}, nil
 	}
 	for n := uint64(0); ; n++ {
-		err := spin(stop, MaxTime+patience, func() (bool, error) {
+		err := spin(stop, MaxTime+Patience, func() (bool, error) {
 			number, err := e.news()
 			if number == 0 || number == e.number {
 				return false, err

@@ -52,8 +52,8 @@ func TestSameBits(t *testing.T) {
 		"one word":       {Result{want.Figures, Float64s{0, 1.5, math.NaN()}}, "1 of 3 words"},
 		"length":         {Result{want.Figures, Float64s{0, 1}}, "2 words"},
 		"figure":         {Result{map[string]any{"fnv": "2", "sum": 2.5}, want.Output}, `"fnv" is 2`},
-		"missing figure": {Result{map[string]any{"fnv": "1"}, want.Output}, `"sum" is absent`},
-		"extra figure":   {Result{map[string]any{"fnv": "1", "sum": 2.5, "z": true}, want.Output}, `"z" is true`},
+		"missing figure": {Result{map[string]any{"fnv": "1"}, want.Output}, `"sum" is missing`},
+		"extra figure":   {Result{map[string]any{"fnv": "1", "sum": 2.5, "z": true}, want.Output}, "3 figures"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := SameBits(want, tc.got)

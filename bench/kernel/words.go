@@ -2,9 +2,9 @@ package kernel
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
+
+	"dsmd/bench/facts"
 )
 
 // Words is an output as a sequence of 64-bit words.
@@ -66,7 +66,10 @@ func SameBits(sequential, got Result) error {
 	if err := sameOutput(sequential.Output, got.Output); err != nil {
 		return err
 	}
-	return sameFigures(sequential.Figures, got.Figures)
+	if len(got.Figures) > len(sequential.Figures) {
+		return fmt.Errorf("there are %d figures, the sequential version has %d", len(got.Figures), len(sequential.Figures))
+	}
+	return facts.Compare("the sequential version's", sequential.Figures, got.Figures, func(_ string, got, want any) bool { return got == want })
 }
 
 func sameOutput(want, got Words) error {
@@ -89,24 +92,4 @@ func sameOutput(want, got Words) error {
 			want.At(first), math.Float64frombits(want.At(first)))
 	}
 	return nil
-}
-
-func sameFigures(want, got map[string]any) error {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(got))
-	slices.Sort(names)
-	for _, name := range names {
-		w, inWant := want[name]
-		g, inGot := got[name]
-		if !inWant || !inGot || w != g {
-			return fmt.Errorf("figure %q is %v, the sequential version's is %v", name, orAbsent(g, inGot), orAbsent(w, inWant))
-		}
-	}
-	return nil
-}
-
-func orAbsent(value any, present bool) any {
-	if !present {
-		return "absent"
-	}
-	return value
 }

@@ -17,14 +17,10 @@ package raytrace
 
 import (
 	"crypto/md5" // #nosec: a checksum, since that is what is known of the original's pictures
-	_ "embed"    // for the scene
 	"fmt"
 
 	"dsmd/bench/kernel"
 )
-
-//go:embed scenes/balls.txt
-var ballsText []byte
 
 // Kernel is the benchmark "raytrace". Its output is the picture, row by row, three numbers a pixel;
 // the sizes' parameter is the picture's edge.
@@ -32,12 +28,12 @@ var Kernel = kernel.Kernel{
 	Name:    "raytrace",
 	Summary: "ray tracing of 7,381 balls through hierarchical grids in shared memory, work queues with stealing",
 	Sizes:   kernel.Sizes{Parameter: "picture edge in pixels", Test: 64, Default: 128, Large: 1024, Min: blocksAcross, Max: 1 << 13},
-	Problem: func(n int) kernel.Problem { return problem{n: n, text: ballsText} },
+	Problem: func(n int) kernel.Problem { return problem{n: n, scene: ballsScene} },
 }
 
 type problem struct {
-	n    int
-	text []byte // of the scene
+	n     int
+	scene func() *scene
 }
 
 // Verify compares with the sequential version, bit for bit.
@@ -48,10 +44,7 @@ func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameB
 // are its in turn, and makes these blocks of the picture black, as the original does with all of
 // it. So their pages start where they will be used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
-	shown, err := parseScene(p.text)
-	if err != nil {
-		return nil, err
-	}
+	shown := p.scene()
 	l := newLayout(p.n)
 	built := newHierarchy(shown.primitives)
 	r := &run{

@@ -1,17 +1,6 @@
 package raytrace
 
-import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-)
-
-// ErrScene is returned for a scene file that makes no sense.
-var ErrScene = errors.New("not a scene")
+import "math"
 
 // A surface is what a primitive looks like.
 type surface struct {
@@ -96,165 +85,60 @@ type scene struct {
 	primitives          []primitive
 }
 
-// parseScene reads a scene. Each line is a command and its numbers; what follows a # is a remark.
-// Commands are as in the scene files of this package. The scene is transformed as its file says,
-// and then so that it just fits into the cube from 0 to 1, which is where the eye and the lights
-// have their place.
-func parseScene(text []byte) (*scene, error) {
-	p := parser{scene: &scene{}}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for number := 1; lines.Scan(); number++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		if err := p.command(words[0], words[1:]); err != nil {
-			return nil, fmt.Errorf("%w: line %d: %w", ErrScene, number, err)
-		}
+// add puts primitives that look alike into the scene.
+func (s *scene) add(look surface, primitives ...primitive) {
+	for _, p := range primitives {
+		p.surface = int32(len(s.surfaces))
+		s.primitives = append(s.primitives, p)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrScene, err)
-	}
-	if len(p.scene.primitives) == 0 {
-		return nil, fmt.Errorf("%w: there is nothing to see: it needs a sphere, polygon or balls", ErrScene)
-	}
-	p.place()
-	return p.scene, nil
+	s.surfaces = append(s.surfaces, look)
 }
 
-// A parser is what is known of a scene while it is read.
-type parser struct {
-	scene     *scene
-	transform []float64 // its numbers so far, 16 in the end, if there are any
-}
-
-func (p *parser) command(name string, words []string) error {
-	s := p.scene
-	if name == "light" {
-		return p.light(words)
-	}
-	numbers, err := parseNumbers(words)
-	if err != nil {
-		return err
-	}
-	arguments := map[string]int{
-		"eye": 3, "center": 3, "background": 3, "ambient": 3, "transform": 4, "surface": 8, "sphere": 4, "polygon": 3 * corners, "balls": 5,
-	}
-	want, known := arguments[name]
-	if !known {
-		return fmt.Errorf("unknown command %q", name)
-	}
-	if len(numbers) != want {
-		return fmt.Errorf("%s takes %d numbers, here are %d", name, want, len(numbers))
-	}
-	switch name {
-	case "eye":
-		s.eye = vector(numbers)
-	case "center":
-		s.centre = vector(numbers)
-	case "background":
-		s.background = vector(numbers)
-	case "ambient":
-		s.ambient = vector(numbers)
-	case "transform":
-		p.transform = append(p.transform, numbers...)
-		if len(p.transform) > 16 {
-			return errors.New("a transformation has four lines, this is the fifth")
-		}
-	case "surface":
-		s.surfaces = append(s.surfaces, surface{
-			colour: vector(numbers[:3]), diffuse: numbers[3], specular: numbers[4],
-			transparency: numbers[5], refraction: numbers[6], highlight: numbers[7],
-		})
-	default:
-		return p.shape(name, numbers)
-	}
-	return nil
-}
-
-func (p *parser) light(words []string) error {
-	if len(words) != 7 || words[6] != "yes" && words[6] != "no" {
-		return errors.New("light takes a position, a colour, and yes or no for shadows")
-	}
-	numbers, err := parseNumbers(words[:6])
-	if err != nil {
-		return err
-	}
-	p.scene.lights = append(p.scene.lights, light{vector(numbers[:3]), vector(numbers[3:]), words[6] == "yes"})
-	return nil
-}
-
-func (p *parser) shape(name string, numbers []float64) error {
-	if len(p.scene.surfaces) == 0 {
-		return errors.New("there is no surface yet")
-	}
-	one := primitive{surface: int32(len(p.scene.surfaces) - 1)}
-	switch name {
-	case "sphere":
-		one.kind, one.centre, one.radius = sphere, vector(numbers[:3]), numbers[3]
-	case "polygon":
-		one.kind = polygon
-		for i := range one.corner {
-			one.corner[i] = vector(numbers[3*i : 3*i+3])
-		}
-	case "balls":
-		const most = 6
-		if numbers[4] < 0 || numbers[4] > most {
-			return fmt.Errorf("balls have 0 to %d generations, not %v", most, numbers[4])
-		}
-		for _, b := range balls(vector(numbers[:3]), numbers[3], int(numbers[4])) {
-			one.kind, one.centre, one.radius = sphere, b.centre, b.radius
-			p.scene.primitives = append(p.scene.primitives, one)
-		}
-		return nil
-	}
-	p.scene.primitives = append(p.scene.primitives, one)
-	return nil
-}
-
-func parseNumbers(words []string) ([]float64, error) {
-	numbers := make([]float64, len(words))
-	for i, word := range words {
-		x, err := strconv.ParseFloat(word, 64)
-		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
-			return nil, fmt.Errorf("%q is not a number", word)
-		}
-		numbers[i] = x
-	}
-	return numbers, nil
-}
-
-// place transforms the primitives as the file says and then into the cube from 0 to 1.
-func (p *parser) place() {
-	model := identity
-	for i, x := range p.transform {
-		if i%4 < 3 {
-			model[i/4][i%4] = x
-		}
-	}
+// place transforms the primitives by model, and then so that they just fit into the cube from 0 to
+// 1, which is where the eye and the lights have their place.
+func (s *scene) place(model matrix) {
 	least, most := math.Inf(1), math.Inf(-1)
-	for i := range p.scene.primitives {
-		p.scene.primitives[i].transform(model)
-		low, high := p.scene.primitives[i].box()
+	for i := range s.primitives {
+		s.primitives[i].transform(model)
+		low, high := s.primitives[i].box()
 		least, most = min(least, low[0], low[1], low[2]), max(most, high[0], high[1], high[2])
 	}
 	scale := 1 / (most - least)
 	shift := float64(-least * scale)
 	fit := matrix{{scale, 0, 0}, {0, scale, 0}, {0, 0, scale}, {shift, shift, shift}}
-	for i := range p.scene.primitives {
-		p.scene.primitives[i].transform(fit)
+	for i := range s.primitives {
+		s.primitives[i].transform(fit)
 	}
 }
 
-// A ball is a sphere of the "balls" object.
-type ball struct {
-	centre vector
-	radius float64
+// ballsScene is a ball with nine smaller ones on it, each with nine on it, and so on, over a floor:
+// the object is "balls" of Haines' standard procedural databases (IEEE Computer Graphics and
+// Applications 7, 1987). View, lights and surfaces are those with which SPLASH-2 shows it, so that
+// pictures compare.
+func ballsScene() *scene {
+	s := &scene{
+		eye: vector{0.5, 0.49, 0.582}, centre: vector{0.5, 0.49, 0.1},
+		background: vector{0.078, 0.361, 0.753}, ambient: vector{0.22, 0.22, 0.22},
+		lights: []light{
+			{position: vector{0.5, 0.5, 0.3}, colour: vector{0.25, 0.25, 0.25}},
+			{position: vector{10, 2, 12}, colour: vector{0.5, 0.5, 0.5}, shadows: true},
+			{position: vector{-5, 3, 2}, colour: vector{0.5, 0.5, 0.5}, shadows: true},
+		},
+	}
+	s.add(surface{colour: vector{1, 0.75, 0.33}, diffuse: 1},
+		primitive{kind: polygon, corner: [corners]vector{{12, 12, -0.5}, {-12, 12, -0.5}, {-12, -12, -0.5}, {12, -12, -0.5}}})
+	s.add(surface{colour: vector{1, 0.9, 0.7}, diffuse: 0.5, specular: 0.5, highlight: 3}, balls(vector{}, 0.5, 4)...)
+	s.place(matrix{
+		{1.098625, 0.000000, 0.054977},
+		{0.036284, 0.826409, -0.725074},
+		{-0.041303, 0.725982, 0.825376},
+		{-0.048012, -0.273869, 0.134132},
+	})
+	return s
 }
 
 // balls makes a ball, and on it nine of a third of its radius, and so on for some generations.
-func balls(centre vector, radius float64, generations int) []ball {
+func balls(centre vector, radius float64, generations int) []primitive {
 	maker := ballMaker{directions: ballDirections()}
 	maker.put(centre, vector{0, 0, 1}, radius, generations)
 	return maker.balls
@@ -262,7 +146,7 @@ func balls(centre vector, radius float64, generations int) []ball {
 
 type ballMaker struct {
 	directions [9]vector // of the nine smaller balls on one whose top is at +z
-	balls      []ball
+	balls      []primitive
 }
 
 // ballDirections are three triples that differ by a third of a turn.
@@ -279,7 +163,7 @@ func ballDirections() [9]vector {
 }
 
 func (m *ballMaker) put(centre, top vector, radius float64, generations int) {
-	m.balls = append(m.balls, ball{centre, radius})
+	m.balls = append(m.balls, primitive{kind: sphere, centre: centre, radius: radius})
 	if generations == 0 {
 		return
 	}

@@ -1,7 +1,9 @@
 package tsp
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"dsmd/bench/kernels/random"
 )
@@ -62,17 +64,11 @@ func newMap(n int) *cityMap {
 func (m *cityMap) byDistance(from int) []uint8 {
 	var order []uint8
 	for city := range m.n {
-		if city == from {
-			continue
+		if city != from {
+			order = append(order, uint8(city))
 		}
-		at := len(order)
-		for at > 0 && m.distance[from][order[at-1]] > m.distance[from][city] {
-			at--
-		}
-		order = append(order, 0)
-		copy(order[at+1:], order[at:])
-		order[at] = uint8(city)
 	}
+	slices.SortStableFunc(order, func(a, b uint8) int { return cmp.Compare(m.distance[from][a], m.distance[from][b]) })
 	return order
 }
 

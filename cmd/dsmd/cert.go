@@ -152,7 +152,7 @@ Daemons ask who a peer is, not where: --host is for other tools that look for ho
 }
 
 func newCertGossipKey() *cobra.Command {
-	return newCertKey("gossip-key", "Make the key by which the gossip of a cluster is encrypted", "gossip.key", certs.NewGossipKey)
+	return newCertKey("gossip-key", "Make the key by which the gossip of a cluster is encrypted", "gossip.key", certs.WriteSecret)
 }
 
 func newCertSecret() *cobra.Command {

@@ -31,6 +31,7 @@ const asCommand = "DSMD_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		askTimeout = limit
 		os.Exit(execute(os.Args[1:]))
 	}
 	// Under the race detector a process sleeps for a second before it exits, by default.

@@ -18,15 +18,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/certs"
 	"dsmd/internal/launch"
 	"dsmd/internal/settings"
 )
 
 // askTimeout bounds the conversation with a daemon. One that takes longer is stuck, which is what
 // the user wants to know.
-const askTimeout = 3 * time.Second
+var askTimeout = 3 * time.Second
 
-// daemonStatus is what one daemon says of itself.
+// daemonStatus is what one daemon says of itself. All text is printable, because the daemon may be
+// anybody's.
 type daemonStatus struct {
 	Socket string `json:"socket"`
 	// Error: if it did not answer; then all below is empty.
@@ -162,7 +164,7 @@ func askOrExplain(socket string, user int) daemonStatus {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		err = fmt.Errorf("%w: it has ended, or never ran; without --socket the daemons that run here are shown", err)
 	}
-	return daemonStatus{Socket: socket, Error: err.Error(), foreign: errors.Is(err, errForeign)}
+	return daemonStatus{Socket: certs.Printable(socket), Error: certs.Printable(err.Error()), foreign: errors.Is(err, errForeign)}
 }
 
 // errForeign: the daemon is not asked, because it answers only root and the user who runs it.
@@ -225,11 +227,12 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	}
 	_ = c.Write(attach.AppendBye(nil)) // a courtesy
 	d := daemonStatus{
-		Socket: socket, Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size, Trap: welcome.Trap, Transport: welcome.Transport,
+		Socket: certs.Printable(socket), Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size,
+		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport),
 		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
 	}
 	for _, counter := range counters {
-		d.Counters[counter.Name] = counter.Value
+		d.Counters[certs.Printable(counter.Name)] = counter.Value
 	}
 	return d, nil
 }

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,5 +29,52 @@ node 0: pages of "few" were taken 1 times by other nodes that write beside this 
 `
 	if !found || lines != want {
 		t.Errorf("got:\n%s\nwant, under the table:\n%s", out.String(), want)
+	}
+}
+
+// TestStatusIsPrintable: a daemon may be anybody's, and root asks it. What it says, and the name of
+// its socket, do nothing to the terminal.
+func TestStatusIsPrintable(t *testing.T) {
+	const evil = "\x1b[2J\u009b2J\x7f"
+	socket := filepath.Join(t.TempDir(), "s"+evil)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	welcome := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: evil, Transport: evil})
+	counters := attach.AppendCounters(nil, []attach.Counter{{Name: attach.ContendedIn + evil, Value: 1}})
+	for _, test := range []struct {
+		name  string
+		says  []byte
+		fails bool
+	}{
+		{"counters", attach.AppendReply(welcome, &attach.Reply{Ticket: 1, Payload: counters}), false},
+		{"refusal", attach.AppendRefuse(nil, &attach.Refuse{Reason: evil}), true},
+		{"loss", attach.AppendLost(nil, evil), true},
+		{"silence", nil, true},
+	} {
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_, _ = c.Write(test.says)
+			if !test.fails {
+				_, _ = io.Copy(io.Discard, c) // until the other has read it
+			}
+		}()
+		d := askOrExplain(socket, os.Geteuid())
+		if (d.Error != "") != test.fails {
+			t.Errorf("%s: error %q", test.name, d.Error)
+		}
+		for _, asJSON := range []bool{false, true} {
+			var out strings.Builder
+			err := status(&out, []daemonStatus{d}, asJSON)
+			if text := fmt.Sprint(out.String(), err); strings.ContainsAny(text, "\x1b\u009b\x7f") {
+				t.Errorf("%s, as JSON %v: %q", test.name, asJSON, text)
+			}
+		}
 	}
 }

@@ -45,12 +45,6 @@ type Authority struct {
 	key     *ecdsa.PrivateKey
 }
 
-// Cluster is the name of the cluster whose nodes the authority makes certificates for.
-func (a *Authority) Cluster() string { return a.cluster }
-
-// Certificate is the authority's own.
-func (a *Authority) Certificate() *x509.Certificate { return a.cert }
-
 // NewAuthority makes the authority of a cluster and writes it to AuthorityFile and AuthorityKeyFile
 // in dir, which it makes if need be. It is valid from now on for that long. Files that exist stay
 // and give an error that wraps fs.ErrExist, unless force.

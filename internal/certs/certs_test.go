@@ -224,7 +224,7 @@ func TestLoadRefuses(t *testing.T) {
 // TestModes: which keys are refused because others can get at them.
 func TestModes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
-	if err := NewGossipKey(path, false); err != nil {
+	if err := WriteSecret(path, false); err != nil {
 		t.Fatal(err)
 	}
 	group := os.Geteuid() == 0 // a file of root's may be its group's to read
@@ -316,8 +316,8 @@ func snapshot(t *testing.T, dir string) string {
 func TestValidity(t *testing.T) {
 	a := authority(t, "blue")
 	config := load(t, a, Node{ID: 1, Valid: 2 * AuthorityValidity})
-	if end := config.Certificates[0].Leaf.NotAfter; end.After(a.Certificate().NotAfter) {
-		t.Errorf("the node's certificate ends on %v, its authority's on %v", end, a.Certificate().NotAfter)
+	if end := config.Certificates[0].Leaf.NotAfter; end.After(a.cert.NotAfter) {
+		t.Errorf("the node's certificate ends on %v, its authority's on %v", end, a.cert.NotAfter)
 	}
 	config = load(t, a, Node{ID: 1})
 	now := time.Now()
@@ -398,17 +398,17 @@ func TestShow(t *testing.T) {
 
 func TestGossipKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "gossip.key")
-	if err := NewGossipKey(path, false); err != nil {
+	if err := WriteSecret(path, false); err != nil {
 		t.Fatal(err)
 	}
 	first, err := LoadGossipKeys(path)
-	if err != nil || len(first) != 1 || len(first[0]) != gossipKeyBytes {
+	if err != nil || len(first) != 1 || len(first[0]) != SecretBytes {
 		t.Fatalf("%d keys, %v", len(first), err)
 	}
-	if err := NewGossipKey(path, false); !errors.Is(err, fs.ErrExist) {
+	if err := WriteSecret(path, false); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second key in the same place: %v", err)
 	}
-	if err := NewGossipKey(path, true); err != nil {
+	if err := WriteSecret(path, true); err != nil {
 		t.Fatal(err)
 	}
 	if second, err := LoadGossipKeys(path); err != nil || bytes.Equal(first[0], second[0]) {

@@ -2,28 +2,12 @@ package certs
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"path/filepath"
 )
-
-// gossipKeyBytes is the length of a key that NewGossipKey makes: AES-256.
-const gossipKeyBytes = 32
 
 // maxGossipKeys bounds the keys in a file: the one in use, the one before, and some more.
 const maxGossipKeys = 16
-
-// NewGossipKey makes a key for the gossip of a cluster and writes it to a file of mode 0600. A file
-// that exists stays and gives an error that wraps fs.ErrExist, unless force.
-func NewGossipKey(path string, force bool) error {
-	key := make([]byte, gossipKeyBytes)
-	if _, err := rand.Read(key); err != nil {
-		return fmt.Errorf("certs: make a key: %w", err)
-	}
-	text := base64.StdEncoding.AppendEncode(nil, key)
-	return writeFiles(filepath.Dir(path), force, file{filepath.Base(path), append(text, '\n')})
-}
 
 // LoadGossipKeys reads a file of keys, one a line in base64, 16, 24 or 32 bytes each. The first is
 // the one to encrypt with; messages under any of them are understood, so that keys can be changed

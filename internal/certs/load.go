@@ -156,11 +156,6 @@ func loadPair(certFile, keyFile string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("certs: %s and %s are not a certificate and its key: %w", certFile, keyFile, err)
 	}
-	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return tls.Certificate{}, fmt.Errorf("certs: %s: %w", certFile, err)
-		}
-	}
 	return pair, nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// SecretBytes is the length of a cluster's secret.
+// SecretBytes is the length of a cluster's secret, and of a key for gossip that is made: AES-256.
 const SecretBytes = 32
 
 // OwnSecretFile is where the secret of a user's clusters that stay on one machine lies, below the
@@ -28,8 +28,9 @@ func NewSecret() []byte {
 	return append(base64.StdEncoding.AppendEncode(nil, secret[:]), '\n')
 }
 
-// WriteSecret makes a cluster's secret and writes it to a file of mode 0600. A file that exists
-// stays and gives an error that wraps fs.ErrExist, unless force.
+// WriteSecret makes a cluster's secret, or a key for gossip, which looks the same, and writes it to
+// a file of mode 0600. A file that exists stays and gives an error that wraps fs.ErrExist, unless
+// force.
 func WriteSecret(path string, force bool) error {
 	return writeFiles(filepath.Dir(path), force, file{filepath.Base(path), NewSecret()})
 }

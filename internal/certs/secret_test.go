@@ -84,7 +84,7 @@ func TestLoadSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key := GossipKeyOf(secret); len(key) != gossipKeyBytes || bytes.Equal(key, secret) {
+	if key := GossipKeyOf(secret); len(key) != SecretBytes || bytes.Equal(key, secret) {
 		t.Errorf("the key of gossip has %d bytes, or is the secret", len(key))
 	}
 }

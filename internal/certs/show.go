@@ -28,10 +28,10 @@ func describe(c *x509.Certificate, now time.Time) string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
 	}
-	line("name", "%s", printable(c.Subject.CommonName))
+	line("name", "%s", Printable(c.Subject.CommonName))
 	switch id, err := IdentityOf(c); {
 	case err != nil:
-		line("is", "no certificate of dsmd's: %s", printable(err.Error()))
+		line("is", "no certificate of dsmd's: %s", Printable(err.Error()))
 	case c.IsCA:
 		line("is", "the authority of cluster %q", id.Cluster)
 	default:
@@ -39,7 +39,7 @@ func describe(c *x509.Certificate, now time.Time) string {
 	}
 	var hosts []string
 	for _, name := range c.DNSNames {
-		hosts = append(hosts, printable(name))
+		hosts = append(hosts, Printable(name))
 	}
 	for _, ip := range c.IPAddresses {
 		hosts = append(hosts, ip.String())
@@ -47,7 +47,7 @@ func describe(c *x509.Certificate, now time.Time) string {
 	if len(hosts) > 0 {
 		line("hosts", "%s", strings.Join(hosts, ", "))
 	}
-	line("signed by", "%s", printable(c.Issuer.CommonName))
+	line("signed by", "%s", Printable(c.Issuer.CommonName))
 	line("valid from", "%s", c.NotBefore.UTC().Format(time.RFC3339))
 	until := c.NotAfter.UTC().Format(time.RFC3339)
 	switch {
@@ -65,8 +65,8 @@ func describe(c *x509.Certificate, now time.Time) string {
 	return b.String()
 }
 
-// printable replaces what could do things to a terminal: a certificate may come from anybody.
-func printable(s string) string {
+// Printable replaces what could do things to a terminal, in text that may come from anybody.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return '?'

@@ -34,7 +34,7 @@ const (
 	wantMemory = 256 << 20
 
 	// loopbackTimeout bounds the round trip to this very machine.
-	loopbackTimeout = 2 * time.Second
+	loopbackTimeout = 10 * time.Second
 )
 
 // memfd tries what the daemon does with the file behind the shared memory.

@@ -53,6 +53,7 @@ func (g gossip) NotifyMsg(b []byte) {
 	switch {
 	case m.kind == leaving:
 		g.noteDeparture(m.from, m.reason)
+		g.goodbye(m.from, m.reason)
 		g.gone(m.from)
 	case len(g.inbox) < maxInbox:
 		g.inbox = append(g.inbox, m)
@@ -187,6 +188,11 @@ func (g gossip) NotifyLeave(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone(n.Name)
+	if d, said := g.doubtful[n.Name]; said && n.State == memberlist.StateLeft {
+		// It has said so to others, who pass it on, but not why.
+		d.Left, d.After = true, 0
+		g.doubtful[n.Name] = d
+	}
 	g.signal()
 }
 

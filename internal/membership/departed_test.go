@@ -2,8 +2,11 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 )
 
@@ -24,5 +27,56 @@ func TestMadeUpDepartures(t *testing.T) {
 	g.NotifyMsg(appendMessage(nil, &message{kind: leaving, from: other.name(), reason: "enough"}))
 	if why := g.departed[other.name()]; len(g.departed) > maxDeparted || why != "enough" {
 		t.Errorf("%d departures are remembered; that of a node which is there with %q", len(g.departed), why)
+	}
+}
+
+// TestLateGoodbye: a node whose end is gossiped before its own word of it comes has left all the
+// same, with its reason, once. So has one whose word never comes, if it has told others. One that
+// was started again since is no loss.
+func TestLateGoodbye(t *testing.T) {
+	self, other := member{id: Auto, data: "10.0.0.1:1"}, member{id: Auto, data: "10.0.0.2:1"}
+	later := member{incarnation: 1, id: Auto, data: other.data}
+	table := assign("c", []member{self, other})
+	word := appendMessage(nil, &message{kind: leaving, from: other.name(), reason: "enough"})
+	for _, test := range []struct {
+		name     string
+		heard    memberlist.NodeStateType // what is gossiped
+		returned bool
+		words    int
+		want     []Loss
+	}{
+		{"said to be dead", memberlist.StateDead, false, 2, []Loss{{Node: table.Nodes[1], Left: true, Why: "enough"}}},
+		{"said to have left", memberlist.StateLeft, false, 2, []Loss{{Node: table.Nodes[1], Left: true, Why: "enough"}}},
+		{"its word does not come", memberlist.StateLeft, false, 0, []Loss{{Node: table.Nodes[1], Left: true}}},
+		{"it was started again", memberlist.StateDead, true, 2, nil},
+	} {
+		metrics := prometheus.NewRegistry()
+		count, err := newCounters(metrics, func() float64 { return 0 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
+			addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{}}}
+		g.cfg.DeadAfter = MinDeadAfter
+		g.formation.join(other)
+		g.formation.table = table
+		g.NotifyLeave(&memberlist.Node{Name: other.name(), State: test.heard})
+		if test.returned {
+			g.formation.join(later)
+		}
+		for range test.words {
+			g.NotifyMsg(word)
+		}
+		for name, d := range g.doubtful {
+			d.since = d.since.Add(-objectionTime)
+			g.doubtful[name] = d
+		}
+		g.loseDoubtful()
+		if !slices.Equal(g.lost, test.want) {
+			t.Errorf("%s: the losses are %+v, want %+v", test.name, g.lost, test.want)
+		}
+		if left, died := sum(t, metrics, "departures_total"), sum(t, metrics, "deaths_total"); left != 1 || died != 0 {
+			t.Errorf("%s: %v departures and %v deaths are counted", test.name, left, died)
+		}
 	}
 }

@@ -350,7 +350,9 @@ func (g *Group) loop() {
 		}
 		if ended && !decided {
 			decided = true
-			g.publish()
+			// Who asks to join after this is told that the cluster is complete. What others are to
+			// hear is gossiped, or comes with the next exchange of states; nobody waits for it.
+			_ = g.list.UpdateNode(1)
 			close(g.formed)
 		}
 		g.tellLosses()
@@ -440,14 +442,6 @@ func nodeAt(a memberlist.Address) *memberlist.Node {
 	host, port, _ := net.SplitHostPort(a.Addr) // memberlist has made it
 	n, _ := strconv.ParseUint(port, 10, 16)
 	return &memberlist.Node{Name: a.Name, Addr: net.ParseIP(host), Port: uint16(n)}
-}
-
-// publish gossips that this node has started, or that it will not.
-func (g *Group) publish() {
-	g.work.Go(func() {
-		// whoever has not heard it by then will, by the next exchange of states
-		_ = g.list.UpdateNode(leaveTimeout)
-	})
 }
 
 func (g *Group) signal() {

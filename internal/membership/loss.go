@@ -54,11 +54,29 @@ func (g *Group) loseDoubtful() {
 	for name, d := range g.doubtful {
 		if time.Since(d.since) >= objectionTime {
 			delete(g.doubtful, name)
-			g.count.deaths.Inc()
+			if d.Left {
+				g.count.departures.Inc()
+			} else {
+				g.count.deaths.Inc()
+			}
 			if !g.formation.hasSuccessor(&d.member) {
 				g.lose(d.Loss)
 			}
 		}
+	}
+}
+
+// goodbye takes the word of a node that is said to be dead: it has ended, and said so. Of its end
+// and its word, which come by different ways, either may come first. Called with mu.
+func (g *Group) goodbye(name, why string) {
+	d, said := g.doubtful[name]
+	if !said {
+		return
+	}
+	delete(g.doubtful, name)
+	g.count.departures.Inc()
+	if !g.formation.hasSuccessor(&d.member) {
+		g.lose(Loss{Node: d.Node, Left: true, Why: why})
 	}
 }
 

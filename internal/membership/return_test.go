@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/memberlist"
 	"go.uber.org/zap"
@@ -122,7 +121,7 @@ func TestWrongReturns(t *testing.T) {
 	forming.said(t, "gossiping")
 	c := l.config(5, 2)
 	c.Returns = true
-	c.Timeout = time.Second
+	c.Timeout = patience / 9
 	early := begin(t, c)
 	<-early.done
 	if !errors.Is(early.err, ErrTimeout) || !strings.Contains(early.err.Error(), "not complete yet") {

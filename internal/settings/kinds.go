@@ -11,164 +11,130 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A kind is what a value looks like. It is a pflag.Value that refuses what is out of range, so that
+// kind is what a value looks like. It is a pflag.Value that refuses what is out of range, so that
 // flags, environment and file have the same limits.
+type kind[T any] struct {
+	to    *T
+	name  string // of the placeholder in --help
+	parse func(string) (T, error)
+	show  func(T) string
+}
+
+func (k kind[T]) Set(s string) error {
+	v, err := k.parse(s)
+	if err == nil {
+		*k.to = v
+	}
+	return err
+}
+func (k kind[T]) String() string { return k.show(*k.to) }
+func (k kind[T]) Type() string   { return k.name }
 
 // text is any text that check, if there is one, has nothing against.
-type text struct {
-	to    *string
-	name  string // of the placeholder in --help
-	check func(string) error
-}
-
-func (k text) Set(s string) error {
-	if k.check != nil {
-		if err := k.check(s); err != nil {
-			return err
+func text(to *string, name string, check func(string) error) pflag.Value {
+	return kind[string]{to, name, func(s string) (string, error) {
+		if check == nil {
+			return s, nil
 		}
-	}
-	*k.to = s
-	return nil
+		return s, check(s)
+	}, func(s string) string { return s }}
 }
-func (k text) String() string { return *k.to }
-func (k text) Type() string   { return k.name }
 
 // choice is one of some names.
-type choice struct {
-	to    *string
-	names []string
-}
-
-func (k choice) Set(s string) error {
-	if !slices.Contains(k.names, s) {
-		return fmt.Errorf("%q is not possible; available are %s", s, strings.Join(k.names, ", "))
-	}
-	*k.to = s
-	return nil
-}
-func (k choice) String() string { return *k.to }
-func (k choice) Type() string   { return "NAME" }
-
-// list is some texts, separated by commas; given again as a flag, it adds to what was given before.
-type list struct {
-	of   *Values
-	name string // of the setting
-	to   *[]string
-	kind string // of the placeholder in --help
-}
-
-func (k list) Set(s string) error {
-	var items []string
-	for item := range strings.SplitSeq(s, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			items = append(items, item)
+func choice(to *string, names []string) pflag.Value {
+	return text(to, "NAME", func(s string) error {
+		if !slices.Contains(names, s) {
+			return fmt.Errorf("%q is not possible; available are %s", s, strings.Join(names, ", "))
 		}
-	}
-	if k.of.added[k.name] {
-		items = append(slices.Clone(*k.to), items...)
-	}
-	if len(items) > maxItems {
-		return fmt.Errorf("%d items; at most %d are possible", len(items), maxItems)
-	}
-	k.of.added[k.name] = true
-	*k.to = items
-	return nil
+		return nil
+	})
 }
-func (k list) String() string { return strings.Join(*k.to, ",") }
-func (k list) Type() string   { return k.kind }
 
 // maxItems bounds a list: more than a cluster has nodes.
 const maxItems = 1 << 12
 
-// number is a whole number from min to max, or none, which is written as the text unset.
-type number struct {
-	to       *int
-	min, max int
-	unset    string
-	none     int
+// list is some texts, separated by commas; given again as a flag, it adds to what was given before.
+// It is that of the setting in of; placeholder is for --help.
+func list(of *Values, setting string, to *[]string, placeholder string) pflag.Value {
+	return kind[[]string]{to, placeholder, func(s string) ([]string, error) {
+		var items []string
+		for item := range strings.SplitSeq(s, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				items = append(items, item)
+			}
+		}
+		if of.added[setting] {
+			items = append(slices.Clone(*to), items...)
+		}
+		if len(items) > maxItems {
+			return nil, fmt.Errorf("%d items; at most %d are possible", len(items), maxItems)
+		}
+		of.added[setting] = true
+		return items, nil
+	}, func(items []string) string { return strings.Join(items, ",") }}
 }
 
-func (k number) Set(s string) error {
-	if s == k.unset {
-		*k.to = k.none
-		return nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < k.min || n > k.max {
-		either := ""
-		if k.unset != "" {
-			either = ", or " + k.unset
+// number is a whole number from low to high, or none, which is written as the text unset.
+func number(to *int, low, high int, unset string, none int) pflag.Value {
+	return kind[int]{to, "N", func(s string) (int, error) {
+		if s == unset {
+			return none, nil
 		}
-		return fmt.Errorf("%q is not possible: %d to %d%s", s, k.min, k.max, either)
-	}
-	*k.to = n
-	return nil
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			either := ""
+			if unset != "" {
+				either = ", or " + unset
+			}
+			return 0, fmt.Errorf("%q is not possible: %d to %d%s", s, low, high, either)
+		}
+		return n, nil
+	}, func(n int) string {
+		if n == none {
+			return unset
+		}
+		return strconv.Itoa(n)
+	}}
 }
-func (k number) String() string {
-	if *k.to == k.none {
-		return k.unset
-	}
-	return strconv.Itoa(*k.to)
-}
-func (k number) Type() string { return "N" }
 
 // size is a number of bytes, in whole pages.
-type size struct {
-	to  *Bytes
-	max Bytes
+func size(to *Bytes, most Bytes) pflag.Value {
+	return kind[Bytes]{to, "SIZE", func(s string) (n Bytes, err error) {
+		if err := n.Set(s); err != nil {
+			return 0, err
+		}
+		page := Bytes(os.Getpagesize())
+		switch {
+		case n%page != 0:
+			return 0, fmt.Errorf("%s is not a whole number of pages of %d bytes", n, page)
+		case n == 0 || n > most:
+			return 0, fmt.Errorf("%s is not possible: 1 page (%d bytes) to %s", n, page, most)
+		}
+		return n, nil
+	}, Bytes.String}
 }
-
-func (k size) Set(s string) error {
-	var n Bytes
-	if err := n.Set(s); err != nil {
-		return err
-	}
-	page := Bytes(os.Getpagesize())
-	switch {
-	case n%page != 0:
-		return fmt.Errorf("%s is not a whole number of pages of %d bytes", n, page)
-	case n == 0 || n > k.max:
-		return fmt.Errorf("%s is not possible: 1 page (%d bytes) to %s", n, page, k.max)
-	}
-	*k.to = n
-	return nil
-}
-func (k size) String() string { return k.to.String() }
-func (k size) Type() string   { return "SIZE" }
 
 // span is a duration.
-type span struct {
-	to       *time.Duration
-	min, max time.Duration
+func span(to *time.Duration, least, most time.Duration) pflag.Value {
+	return kind[time.Duration]{to, "DURATION", func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no duration: write a number and a unit, like 20µs or 1m30s", s)
+		}
+		if d < least || d > most {
+			return 0, fmt.Errorf("%v is not possible: %v to %v", d, least, most)
+		}
+		return d, nil
+	}, time.Duration.String}
 }
-
-func (k span) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is no duration: write a number and a unit, like 20µs or 1m30s", s)
-	}
-	if d < k.min || d > k.max {
-		return fmt.Errorf("%v is not possible: %v to %v", d, k.min, k.max)
-	}
-	*k.to = d
-	return nil
-}
-func (k span) String() string { return k.to.String() }
-func (k span) Type() string   { return "DURATION" }
 
 // truth is true or false. As a flag it needs no value.
-type truth struct{ to *bool }
-
-func (k truth) Set(s string) error {
-	b, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", s)
-	}
-	*k.to = b
-	return nil
+func truth(to *bool) pflag.Value {
+	return kind[bool]{to, "bool", func(s string) (bool, error) {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return false, fmt.Errorf("%q is neither true nor false", s)
+		}
+		return b, nil
+	}, strconv.FormatBool}
 }
-func (k truth) String() string   { return strconv.FormatBool(*k.to) }
-func (k truth) Type() string     { return "bool" }
-func (k truth) IsBoolFlag() bool { return true }
-
-var _ = []pflag.Value{text{}, choice{}, list{}, number{}, size{}, span{}, truth{}}

@@ -217,7 +217,7 @@ func (p *plan) children() int { return p.nodes() + p.ranks }
 
 // openOrder is what a machine has to know first.
 func (p *plan) openOrder(cfg *Config, at place) openOrder {
-	o := openOrder{Token: p.token, Nodes: at.nodes, Program: word(cfg.Program[0]), Dir: word(cfg.Dir)}
+	o := openOrder{Token: p.token, Nodes: at.nodes, Program: []byte(cfg.Program[0]), Dir: []byte(cfg.Dir)}
 	if at.name == "" {
 		o.Data = loopback + ":0"
 	} else {

@@ -188,7 +188,10 @@ func gone(t *testing.T, pids []int) {
 		if err != nil {
 			continue // gone and reaped
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(deadline).Milliseconds()))
+		n, err := 0, unix.EINTR // as the end of any child has it
+		for err == unix.EINTR {
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, max(0, int(time.Until(deadline).Milliseconds())))
+		}
 		unix.Close(fd)
 		if n != 1 {
 			t.Errorf("still there: %s (%v)", describe([]int{pid}), err)
@@ -341,12 +344,14 @@ func TestSecondInterruptKills(t *testing.T) {
 // their grace.
 func TestEchoOfASignal(t *testing.T) {
 	s := newSupervisor(Config{Grace: time.Hour}, &plan{})
+	defer s.close()
 	s.answer(syscall.SIGTERM)
+	s.asked = time.Now().Add(time.Hour) // not long ago, however slow this process is
 	s.answer(syscall.SIGTERM)
 	if s.killing {
 		t.Error("an echo of the signal that ended the job kills")
 	}
-	s.asked = s.asked.Add(-echoTime)
+	s.asked = time.Now().Add(-echoTime)
 	s.answer(syscall.SIGTERM)
 	if !s.killing {
 		t.Error("a second signal, later, does not kill")
@@ -406,6 +411,51 @@ func TestKilledDaemonIsBlamed(t *testing.T) {
 	s.wantError("dsmd: the daemon of node 1 was killed by signal 9 (killed) while programs were running: ending the job\n")
 }
 
+// slowToAsk is a machine whose daemon is killed and whose program fails because of it. It says so
+// of the daemon only when it is asked, and the one who asks stands still for longer than a verdict
+// may take.
+type slowToAsk struct{ post func(event) }
+
+func (m *slowToAsk) open(openOrder) { m.post(event{Kind: opened, Addresses: []string{"127.0.0.1:1"}}) }
+
+func (m *slowToAsk) start(startOrder, input) {
+	m.post(event{Kind: childEnded, Child: childID{program, 0}, Exit: exit{Code: 1}})
+}
+
+func (m *slowToAsk) ask() {
+	m.post(event{Kind: suspected, Found: true, Child: childID{daemon, 0}, Exit: exit{Signal: syscall.SIGKILL}})
+	m.post(event{Kind: childReaped, Child: childID{program, 0}})
+	m.post(event{Kind: childReaped, Child: childID{daemon, 0}})
+	time.Sleep(2 * verdictTime)
+}
+
+func (m *slowToAsk) halt()                          { m.post(event{Kind: halted}) }
+func (m *slowToAsk) finish()                        { m.post(event{Kind: finished}) }
+func (m *slowToAsk) signal(childID, syscall.Signal) {}
+func (m *slowToAsk) mourn(childID)                  {}
+func (m *slowToAsk) hurry()                         {}
+
+// TestAnswerThatIsThereCounts: a launcher that stands still does not take its own slowness for that
+// of the machine.
+func TestAnswerThatIsThereCounts(t *testing.T) {
+	defer func(before time.Duration) { verdictTime = before }(verdictTime)
+	verdictTime = time.Millisecond
+	for range 20 { // what is ready is taken in any order
+		cfg := Config{Nodes: 1, Program: []string{"x"}, Stdout: io.Discard, Stderr: io.Discard}
+		p, err := cfg.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSupervisor(cfg, p)
+		s.machines = []machine{&slowToAsk{s.post}}
+		status, err := s.loop()
+		s.close()
+		if status != StatusDaemon || err != nil {
+			t.Fatalf("status %d, %v; want %d, as the daemon was killed", status, err, StatusDaemon)
+		}
+	}
+}
+
 func TestDaemonsEndWithTheLastProgram(t *testing.T) {
 	// Ignoring SIGTERM does not help them, and they take no time that a grace would have to bound.
 	s := supervise(t, job{Nodes: 2, Program: play("attach"), Daemon: "ignores-term", Grace: time.Hour})
@@ -435,11 +485,8 @@ func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			s := supervise(t, job{Nodes: 2, Program: play(mode)})
 			s.ready(2)
-			everything := s.job()
 			// The supervisor, its guard, two daemons and two programs, at least.
-			if len(everything) < 6 {
-				t.Fatalf("the job is %s", describe(everything))
-			}
+			everything := s.awaitProcesses(6)
 			s.signal(syscall.SIGKILL)
 			gone(t, everything)
 			gone(t, s.job()) // what was being started when the others were listed

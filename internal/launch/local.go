@@ -93,7 +93,7 @@ func (l *local) open(order openOrder) {
 }
 
 func (l *local) prepare(order openOrder) (addresses []string, status int, err error) {
-	if order.Dir != "" {
+	if len(order.Dir) > 0 {
 		if err := os.Chdir(string(order.Dir)); err != nil {
 			return nil, StatusSystem, fmt.Errorf("launch: the working directory: %w: make it there too, or name another with --dir", err)
 		}
@@ -184,6 +184,7 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 	}
 	ends, err := p.connect(child.Prefix, stdout, l.stderr)
 	if err != nil {
+		p.abandon()
 		return nil, err
 	}
 	defer closeAll(ends)

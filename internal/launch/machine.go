@@ -62,9 +62,9 @@ type machine interface {
 type openOrder struct {
 	Token   string `json:"token"`   // random; names the cluster and the sockets
 	Nodes   []int  `json:"nodes"`   // that will run on the machine
-	Program word   `json:"program"` // looked for as a shell would
+	Program []byte `json:"program"` // looked for as a shell would
 	// Dir is where to look, and to run; "": where the machine's process is.
-	Dir word `json:"dir,omitempty"`
+	Dir []byte `json:"dir,omitempty"`
 	// Data: address of the nodes' listening sockets: HOST:0, or chooseAddress.
 	Data string `json:"data"`
 	// of chooseAddress: the network, as a prefix; "": that of the connection

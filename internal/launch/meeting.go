@@ -39,8 +39,8 @@ type Meeting struct {
 const DefaultMeetingTimeout = 5 * time.Minute
 
 const (
-	// lookAgain is the time between two looks for the meeting's file: little, against what network
-	// file systems take to show it.
+	// lookAgain is the time between two looks for the meeting's file, little against what network
+	// file systems take to show it, and between two attempts to take a connection.
 	lookAgain = 50 * time.Millisecond
 	// dialTime bounds the attempt to reach the launcher at one of its addresses.
 	dialTime = 5 * time.Second
@@ -196,8 +196,12 @@ func ownAddresses(port int) (list []string, err error) {
 func (h *host) receive() {
 	for {
 		conn, err := h.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return // close was called
+		}
+		if err != nil {
+			time.Sleep(lookAgain) // no descriptor is free, perhaps, until strangers are sent away
+			continue
 		}
 		go h.welcome(conn)
 	}

@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -71,9 +72,52 @@ func TestMeetingThatNobodyComesTo(t *testing.T) {
 	dir := t.TempDir()
 	s := supervise(t, job{Meet: dir, Tasks: 3, Alone: 5 * time.Second, Program: play("hello")})
 	s.wantStatus(StatusSystem)
-	s.wantError("missing are 1, 2; was each started with dsmd run")
+	s.wantError("1, 2; was each started with dsmd run") // and 0, if that is late
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is left in the directory (%v)", left, err)
+	}
+}
+
+// shortOf is a listener that finds no descriptor for whom it should take first.
+type shortOf struct {
+	net.Listener
+	errors []error
+	conns  []net.Conn
+}
+
+func (l *shortOf) Accept() (net.Conn, error) {
+	if len(l.errors) > 0 {
+		err := l.errors[0]
+		l.errors = l.errors[1:]
+		return nil, err
+	}
+	if len(l.conns) > 0 {
+		c := l.conns[0]
+		l.conns = l.conns[1:]
+		return c, nil
+	}
+	return nil, fmt.Errorf("accept: %w", net.ErrClosed)
+}
+
+// TestMeetingOutlivesAShortage: a launcher that cannot take a connection now takes it later.
+func TestMeetingOutlivesAShortage(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	l := &shortOf{errors: []error{syscall.EMFILE, syscall.EMFILE}, conns: []net.Conn{here}}
+	link := &lateLink{come: make(chan struct{}), ended: make(chan struct{})}
+	h := &host{listener: l, links: []*lateLink{link, {come: make(chan struct{})}}}
+	h.receive() // until the listener is closed
+	if len(l.conns) > 0 {
+		t.Fatal("nobody takes the connection")
+	}
+	defer link.cut()
+	if _, err := fmt.Fprintln(there, "0 node-0"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-link.come:
+	case <-time.After(patience):
+		t.Error("the task has not come")
 	}
 }
 

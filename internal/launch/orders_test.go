@@ -47,7 +47,7 @@ func TestBytesOfNames(t *testing.T) {
 	p := plan{token: "x"}
 	cfg := Config{Program: []string{"./\xff"}, Dir: "/\xfe"}
 	o, err := decode[openOrder](mustEncode(p.openOrder(&cfg, place{name: "host"})))
-	if err != nil || o.Program != "./\xff" || o.Dir != "/\xfe" {
+	if err != nil || string(o.Program) != "./\xff" || string(o.Dir) != "/\xfe" {
 		t.Errorf("%q in %q, %v", o.Program, o.Dir, err)
 	}
 }
@@ -89,6 +89,7 @@ func TestMoreThanTheKernelTakes(t *testing.T) {
 // TestAgentSaysWhyItEnds: an agent that cannot do what it is told says why, before it ends.
 func TestAgentSaysWhyItEnds(t *testing.T) {
 	s := supervise(t, job{Hosts: []string{"host-a", "host-garbles"}, Program: play("hello")})
+	s.guarded = true
 	s.wantStatus(StatusSystem)
 	s.wantError("on host-garbles: its dsmd has ended: " + errFrame.Error())
 	s.wantError("4294967295 bytes")

@@ -180,6 +180,7 @@ func TestGroupOfOneThatIsReaped(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	_, _, _ = peekExit(unix.P_PID, cmd.Process.Pid, 0) // the leader has ended, and stays a zombie
 	l := &sshLink{cmd: cmd, ended: make(chan struct{})}
 	l.cut()
 	l.wait()

@@ -145,7 +145,8 @@ func (p *process) connect(prefix string, stdout, stderr *sink) (ends []*os.File,
 	return ends, nil
 }
 
-// abandon gives back what connect took. Preconditions: the process could not be started.
+// abandon gives back what connect and daemonCommand took. Preconditions: the process could not be
+// started.
 func (p *process) abandon() {
 	for _, st := range p.streams {
 		st.from.Close()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // maxOrders bounds the orders that wait to be sent to a machine. A machine that leaves so many
@@ -121,8 +122,9 @@ func (r *remote) connect(l link, version string) {
 func (r *remote) send() {
 	for f := range r.orders {
 		if r.channel.send(f.kind, f.body) != nil {
-			r.link.cut()
-			// converse notices, and says so. What is still ordered goes nowhere.
+			// converse notices the end, and says so, after the agent's last words: a cut would take
+			// those. What is still ordered goes nowhere.
+			time.AfterFunc(flushTime, r.link.cut)
 			for range r.orders {
 			}
 			return

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,6 +83,7 @@ func TestRemoteRefusals(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := supervise(t, test.job)
+			s.guarded = true
 			s.wantStatus(test.status)
 			for _, want := range test.says {
 				s.wantError(want)
@@ -131,21 +136,25 @@ func TestRemoteSecondInterruptKills(t *testing.T) {
 // TestInterruptWhileConnecting: a host that does not answer does not hold up Ctrl-C.
 func TestInterruptWhileConnecting(t *testing.T) {
 	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello")})
-	// The supervisor takes signals before it reaches for hosts, and their first words come through
-	// it.
-	// supervisor, two ssh, one agent, and that the guard's place is taken by nobody yet: the silent
-	// host's ssh counts
+	s.guarded = true
+	// The supervisor takes signals before it reaches for hosts. There are two ssh, the agent of the
+	// host that talks, and its guard.
 	s.awaitProcesses(5)
 	s.signal(syscall.SIGINT)
 	s.wantStatus(128 + int(syscall.SIGINT))
 }
 
-// awaitProcesses waits until the job has n processes.
-func (s *supervision) awaitProcesses(n int) {
+// awaitProcesses waits until the job has n processes, and lists them. One in the middle of execve
+// is not seen.
+func (s *supervision) awaitProcesses(n int) []int {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); len(s.job()) < n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		pids := s.job()
+		if len(pids) >= n {
+			return pids
+		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("the job is %s", describe(s.job()))
+			s.t.Fatalf("the job is %s", describe(pids))
 		}
 	}
 }
@@ -156,11 +165,8 @@ func TestRemoteKilledLauncherLeavesNothingBehind(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play(mode)})
 			s.ready(2)
-			everything := s.job()
 			// The supervisor, and for each host ssh, the agent, its guard, a daemon and a program.
-			if len(everything) < 11 {
-				t.Fatalf("the job is %s", describe(everything))
-			}
+			everything := s.awaitProcesses(11)
 			s.signal(syscall.SIGKILL)
 			gone(t, everything)
 			gone(t, s.job()) // what was being started when the others were listed
@@ -180,26 +186,53 @@ func TestLostHostEndsTheJob(t *testing.T) {
 // TestFullOutputDoesNotHoldUpSignals: nobody reads the job's output, and it can still be ended.
 func TestFullOutputDoesNotHoldUpSignals(t *testing.T) {
 	arg, _ := json.Marshal(job{Hosts: []string{"host-a", "host-b"}, Program: play("flood")})
-	cmd := exec.Command(self, "play-supervisor", string(arg))
-	stdout, err := cmd.StdoutPipe()
+	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer r.Close()
+	defer w.Close()
+	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd.Stdout = w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasSuffix(line, "flood\n") {
-		t.Fatalf("%q, %v", line, err)
+	for deadline := time.Now().Add(patience); !full(t, w); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the output does not fill its pipe")
+		}
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
-	// The second one says that nobody wants the rest of the output any more.
-	time.AfterFunc(3*echoTime, func() { _ = cmd.Process.Signal(syscall.SIGINT) })
-	_, _ = cmd.Process.Wait()
-	if left := unix.Kill(cmd.Process.Pid, 0); left != unix.ESRCH {
-		t.Errorf("the supervisor is still there: %v", left)
+	// A later one says that nobody wants the rest of the output any more, when that is all that is
+	// left.
+	ended := make(chan struct{})
+	go func() {
+		_, _ = cmd.Process.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			if !timer.Stop() {
+				t.Error("the supervisor does not end by itself")
+			}
+			return
+		case <-time.After(3 * echoTime):
+			_ = cmd.Process.Signal(syscall.SIGINT)
+		}
 	}
+}
+
+// full reports whether a pipe has no room for another page.
+func full(t *testing.T, w *os.File) bool {
+	t.Helper()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(w.Fd()), Events: unix.POLLOUT}}, 0)
+	if err != nil && err != unix.EINTR {
+		t.Fatal(err)
+	}
+	return err == nil && n == 0
 }
 
 func TestRemoteInputReachesRankZero(t *testing.T) {
@@ -233,6 +266,46 @@ func TestRemoteLongLine(t *testing.T) {
 	if total != 8<<20 {
 		t.Errorf("%d bytes came through, want %d", total, 8<<20)
 	}
+}
+
+// leaver is a link to an agent that takes no more orders, and then says why it ends. A cut takes
+// what has not been read yet, as it does from ssh.
+type leaver struct {
+	*scripted
+	refused, off chan struct{}
+	once         sync.Once
+}
+
+func (l *leaver) Write([]byte) (int, error) { close(l.refused); return 0, syscall.EPIPE }
+func (l *leaver) cut()                      { l.once.Do(func() { close(l.off) }) }
+
+func (l *leaver) Read(b []byte) (int, error) {
+	<-l.refused
+	select {
+	case <-l.off:
+		return 0, net.ErrClosed
+	case <-time.After(flushTime / 2):
+		return l.scripted.Read(b)
+	}
+}
+
+// TestLastWordsAreHeard: an order that cannot be written does not keep an agent's last words from
+// being read.
+func TestLastWordsAreHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		said.WriteString(greeting + spoken("1") + "\n")
+		if err := writeFrame(&said, frameEvent, mustEncode(event{Kind: parted, Err: "no room"})); err != nil {
+			t.Fatal(err)
+		}
+		events := make(chan event, 1)
+		m := newRemote("host", func(e event) { events <- e }, &sink{to: io.Discard}, &sink{to: io.Discard})
+		m.connect(&leaver{scripted: &scripted{Reader: &said}, refused: make(chan struct{}), off: make(chan struct{})}, "1")
+		m.hurry()
+		if e := <-events; e.Kind != lost || !strings.Contains(e.Err, "its dsmd has ended: no room") {
+			t.Errorf("the report is %+v", e)
+		}
+	})
 }
 
 func TestParseHosts(t *testing.T) {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +75,7 @@ type sshLink struct {
 
 // dialSSH connects a machine by ssh. A failure is reported like one that comes later.
 func (m *remote) dialSSH(cfg Remote, starter *starter) {
+	cfg.SSH, cfg.Dsmd = cmp.Or(cfg.SSH, "ssh"), cmp.Or(cfg.Dsmd, "dsmd")
 	l, err := startSSH(cfg, m.name, m.stderr, starter)
 	if err != nil {
 		m.connect(&deadLink{err}, cfg.Version)
@@ -93,17 +95,10 @@ func (l *deadLink) machine() string                   { return "" }
 func (l *deadLink) explain(error, bool) (string, int) { return l.err.Error(), StatusSystem }
 
 func startSSH(cfg Remote, host string, stderr *sink, starter *starter) (*sshLink, error) {
-	ssh, dsmd := cfg.SSH, cfg.Dsmd
-	if ssh == "" {
-		ssh = "ssh"
-	}
-	if dsmd == "" {
-		dsmd = "dsmd"
-	}
 	// The agent takes the place of the remote shell, so that nothing stands between it and the end
 	// of its input.
-	args := append(cfg.sshArgs(), "--", host, "exec "+quoted(dsmd)+" run-agent")
-	cmd := exec.Command("/bin/sh", append([]string{"-c", "exec " + ssh + ` "$@"`, "dsmd"}, args...)...)
+	args := append(cfg.sshArgs(), "--", host, "exec "+quoted(cfg.Dsmd)+" run-agent")
+	cmd := exec.Command("/bin/sh", append([]string{"-c", "exec " + cfg.SSH + ` "$@"`, "dsmd"}, args...)...)
 	l := &sshLink{host: host, remote: &cfg, cmd: cmd, ended: make(chan struct{})}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -205,9 +200,6 @@ func (l *sshLink) explain(err error, greeted bool) (string, int) {
 // are passed on without advice.
 func (l *sshLink) unreachable(said string) string {
 	by := l.remote.SSH
-	if by == "" {
-		by = "ssh"
-	}
 	for _, known := range []struct{ words, advice string }{
 		{"Host key verification failed", "its host key is not known, or has changed: run \"" + by + " " + l.host + "\" once and compare it, or add it to known_hosts"},
 		{"Permission denied", "it does not let this user in without a password: add your public key to its ~/.ssh/authorized_keys (ssh-copy-id " + l.host + ")"},
@@ -227,9 +219,6 @@ func (l *sshLink) unreachable(said string) string {
 // noAgent explains why a host that was reached did not run the agent.
 func (l *sshLink) noAgent(status int) string {
 	dsmd := l.remote.Dsmd
-	if dsmd == "" {
-		dsmd = "dsmd"
-	}
 	switch status {
 	case StatusNotFound:
 		return fmt.Sprintf("there is no %s: install it there, or say where it is with --remote-dsmd PATH (a shell that is not a login shell may have a shorter PATH)", dsmd)

@@ -121,6 +121,10 @@ func (s *supervisor) loop() (int, error) {
 		case <-s.remind.C:
 			s.sayWhoRuns()
 		case <-s.trial.verdict.C:
+			// Answers that have come count, however late this process is.
+			for len(s.events) > 0 && len(s.trial.suspects) > 0 {
+				s.handle(<-s.events)
+			}
 			s.convict()
 		}
 	}

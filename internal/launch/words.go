@@ -2,24 +2,10 @@ package launch
 
 import "encoding/json"
 
-// word is a text of the user's in an order: any bytes, as the kernel takes them. As a JSON string
-// it would lose those that are not UTF-8, without an error (TestBytesReachThePrograms), so it is
-// written as bytes are, in base64.
-type word string
-
-// MarshalJSON implements json.Marshaler.
-func (w word) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(w)) }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (w *word) UnmarshalJSON(text []byte) error {
-	var b []byte
-	err := json.Unmarshal(text, &b)
-	*w = word(b)
-	return err
-}
-
-// words are several of them. Their type is that of the strings, so that a []string needs no
-// conversion.
+// words are texts of the user's in an order: any bytes, as the kernel takes them. As JSON strings
+// they would lose those that are not UTF-8, without an error (TestBytesReachThePrograms), so they
+// are written as bytes are, in base64. Their type is that of the strings, so that a []string needs
+// no conversion.
 type words []string
 
 // MarshalJSON implements json.Marshaler.

@@ -188,11 +188,6 @@ func (g gossip) NotifyLeave(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone(n.Name)
-	if d, said := g.doubtful[n.Name]; said && n.State == memberlist.StateLeft {
-		// It has said so to others, who pass it on, but not why.
-		d.Left, d.After = true, 0
-		g.doubtful[n.Name] = d
-	}
 	g.signal()
 }
 

@@ -54,11 +54,7 @@ func (g *Group) loseDoubtful() {
 	for name, d := range g.doubtful {
 		if time.Since(d.since) >= objectionTime {
 			delete(g.doubtful, name)
-			if d.Left {
-				g.count.departures.Inc()
-			} else {
-				g.count.deaths.Inc()
-			}
+			g.count.deaths.Inc()
 			if !g.formation.hasSuccessor(&d.member) {
 				g.lose(d.Loss)
 			}

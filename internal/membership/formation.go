@@ -25,6 +25,7 @@ type formation struct {
 	self  member
 	nodes int
 	known map[string]member // by name; compatible, alive, self among them
+	heard uint64            // how many have joined so far
 
 	round   uint32 // of the last own proposal
 	mine    *proposal
@@ -69,6 +70,12 @@ func (f *formation) ended() bool { return f.table != nil || f.err != nil }
 // join notes that a node was found, or that what it says of itself has changed. Preconditions: it
 // is compatible.
 func (f *formation) join(m member) {
+	if before, known := f.known[m.name()]; known {
+		m.heard = before.heard
+	} else {
+		f.heard++
+		m.heard = f.heard
+	}
 	f.known[m.name()] = m
 	switch {
 	case f.ended():
@@ -238,10 +245,11 @@ func (f *formation) askAgain() {
 	}
 }
 
-// hasSuccessor reports whether a later incarnation of a node is known.
+// hasSuccessor reports whether a later incarnation of a node is known: one that says that it was
+// started later, or that was heard of later. Clocks may go back between two starts.
 func (f *formation) hasSuccessor(m *member) bool {
 	for _, other := range f.known {
-		if other.data == m.data && m.earlier(&other) {
+		if other.data == m.data && other.incarnation != m.incarnation && (m.earlier(&other) || m.heard < other.heard) {
 			return true
 		}
 	}

@@ -54,6 +54,7 @@ type member struct {
 	data       string // where it takes data connections, HOST:PORT
 	transports string // that it has, separated by commas; for people
 	agree      []Agreement
+	heard      uint64 // the how-manieth it was that this node has heard of; not told to others
 }
 
 // name is how memberlist knows the node.

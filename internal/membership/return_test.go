@@ -76,7 +76,8 @@ func TestSuccessor(t *testing.T) {
 	at := func(incarnation uint64, data string) member {
 		return member{incarnation: incarnation, id: Auto, cluster: "c", data: data}
 	}
-	self, former, later := at(1, "10.0.0.1:7400"), at(2, "10.0.0.2:7400"), at(3, "10.0.0.2:7400")
+	self, former, later := at(1, "10.0.0.1:7400"), at(3, "10.0.0.2:7400"), at(4, "10.0.0.2:7400")
+	behind := at(2, "10.0.0.2:7400") // was started later, by a clock that had been set back
 	for _, test := range []struct {
 		name string
 		does func(g gossip)
@@ -84,6 +85,8 @@ func TestSuccessor(t *testing.T) {
 	}{
 		{"nobody has come", func(g gossip) { g.gone(former.name()) }, 1},
 		{"it has come before", func(g gossip) { g.formation.join(later); g.gone(former.name()) }, 0},
+		{"it has come before, by its clock earlier", func(g gossip) { g.formation.join(behind); g.gone(former.name()) }, 0},
+		{"it comes before the death is certain, by its clock earlier", func(g gossip) { g.gone(former.name()); g.formation.join(behind) }, 0},
 		{"it comes before the death is certain", func(g gossip) { g.gone(former.name()); g.formation.join(later) }, 0},
 		{"it has come before the other left", func(g gossip) {
 			g.formation.join(later)

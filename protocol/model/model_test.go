@@ -182,6 +182,7 @@ func TestLedgerRefuses(t *testing.T) {
 	}
 	write, lock, unlock, barrier := config.Threads[0].Program[0], config.Threads[0].Program[1], config.Threads[0].Program[2], config.Threads[0].Program[3]
 	rlock := config.Threads[1].Program[1]
+	wrote := model.Retirement{Kind: model.RetireAccess, Op: write}
 	took := model.Retirement{Kind: model.RetireLock, Client: 1, Op: lock}
 	died := model.Retirement{Kind: model.RetireDeath, Client: 1, Rank: 7}
 	told := model.Retirement{Kind: model.RetireLock, Node: 1, Client: 1, Op: lock, Status: protocol.StatusOwnerDied, OwnerRank: 7}
@@ -195,6 +196,10 @@ func TestLedgerRefuses(t *testing.T) {
 		rule    string // of the last
 	}{
 		"lost write":        {[]model.Retirement{{Kind: model.RetireAccess, Op: write}, {Kind: model.RetireAccess, Op: write}}, model.RuleLastWrite},
+		"lost by itself":    {[]model.Retirement{wrote, {Kind: model.RetireLost, Op: write}}, model.RuleLost},
+		"lost unwritten":    {[]model.Retirement{{Kind: model.RetireLost, Op: write}}, model.RuleLost},
+		"lost with a node":  {[]model.Retirement{wrote, {Kind: model.RetireCrash, Node: 1}, {Kind: model.RetireLost, Op: write}}, ""},
+		"lost by leaving":   {[]model.Retirement{wrote, {Kind: model.RetireLeave, Node: 1}, {Kind: model.RetireLost, Op: write}}, model.RuleLost},
 		"two holders":       {[]model.Retirement{took, {Kind: model.RetireLock, Node: 1, Client: 1, Op: rlock}}, model.RuleLock},
 		"unlock by another": {[]model.Retirement{took, {Kind: model.RetireUnlock, Node: 1, Client: 1, Op: unlock}}, model.RuleLock},
 		"death untold":      {[]model.Retirement{took, died, {Kind: model.RetireLock, Node: 1, Client: 1, Op: rlock}}, model.RuleLock},

@@ -25,7 +25,7 @@ type formation struct {
 	self  member
 	nodes int
 	known map[string]member // by name; compatible, alive, self among them
-	heard uint64            // how many have joined so far
+	heard uint64            // how many members this node has heard of so far
 
 	round   uint32 // of the last own proposal
 	mine    *proposal

@@ -54,7 +54,8 @@ type member struct {
 	data       string // where it takes data connections, HOST:PORT
 	transports string // that it has, separated by commas; for people
 	agree      []Agreement
-	heard      uint64 // the how-manieth it was that this node has heard of; not told to others
+	// heard counts members in the order in which this node first heard of them; it is not sent.
+	heard uint64
 }
 
 // name is how memberlist knows the node.

@@ -143,6 +143,11 @@ func (g gossip) unfit(peer *memberlist.Node) string {
 		return fmt.Sprintf("it comes back to a cluster (--rejoin), and %q is not complete yet; start all of its nodes without that", m.cluster)
 	case t == nil && m.sealed != (digest{}) && (g.formation.bound == nil || g.formation.bound.table.digest != m.sealed):
 		g.complete = true
+		if _, met := g.formation.known[peer.Name]; met && !g.formation.ended() {
+			// They met before either was part of a cluster: no attempt to join will end this.
+			g.formation.sealed(&m)
+			g.signal()
+		}
 		return fmt.Sprintf("its cluster %q is complete with %d nodes, and this node at %s is none of them; "+
 			"one that takes the place of a former one is started with --rejoin, if the others survive losses; else stop a node, or start all with a larger --nodes",
 			m.cluster, g.cfg.Nodes, g.self.data)

@@ -286,6 +286,30 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
+// TestTooManyAtOnce: of three nodes that start together and are to be two, the one that is left
+// over is refused as soon as the others are complete; it does not wait for its time to join.
+func TestTooManyAtOnce(t *testing.T) {
+	for range 4 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			refused := 0
+			for _, a := range cluster(t, newLAN(), 3, func(_ int, c *Config) { c.Nodes = 2 }) {
+				<-a.done
+				switch {
+				case a.err == nil:
+				case errors.Is(a.err, ErrRefused) && errors.Is(a.err, ErrComplete):
+					refused++
+				default:
+					t.Error(a.err)
+				}
+			}
+			if refused != 1 {
+				t.Errorf("%d nodes were refused, want one", refused)
+			}
+		})
+	}
+}
+
 // TestSecondKey: a key can be changed one node after the other, as long as each understands the
 // other's.
 func TestSecondKey(t *testing.T) {

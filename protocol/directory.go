@@ -108,8 +108,8 @@ func (d *directory) startQueued(o *object, p *pending) {
 	for started < len(p.queue) {
 		r := p.queue[started]
 		shared := r.access == Read && o.owner != NoNode && !o.lost() && !o.backed() && !o.is(exclusiveFlag)
-		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && !shared {
-			break
+		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && (!shared || slices.Contains(p.readers, r.from)) {
+			break // who has dropped its copy and asks again may be heard before its Done
 		}
 		started++
 		if o.owner == NoNode {
@@ -120,7 +120,7 @@ func (d *directory) startQueued(o *object, p *pending) {
 			d.send(Lost{o.owner}.To(r.from, o.id))
 		case o.backed():
 			d.startRestore(o, p, r)
-		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read), shared && slices.Contains(p.readers, r.from):
+		case o.owner == r.from && (o.is(exclusiveFlag) || r.access == Read):
 			d.reject(new(Request{Access: r.access}.To(0, o.id).SentBy(r.from)), "the requester has that access already")
 		case o.owner == NoNode:
 			d.startFirstTouch(o, p, r)

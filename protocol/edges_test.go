@@ -290,7 +290,7 @@ func TestRefused(t *testing.T) {
 	fresh := func(self NodeID) *Engine { return New(Config{Self: self, Nodes: 3, Pages: 8, HomeStripe: 1}) }
 	for k := Kind(1); k < kindEnd; k++ {
 		m := Message{Kind: k, From: 1, node: 1, Object: PageObject(8), access: Read, contents: PageContents, rank: 1}
-		if k > KindDone && (k < KindLost || k > KindBackupCopyAck) {
+		if k > KindDecline && (k < KindLost || k > KindBackupCopyAck) {
 			continue
 		}
 		if e := fresh(0); !refuses(e, m) {

@@ -131,11 +131,26 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		e.reclaim.forgotten(ev)
 	case EventCommit:
 		e.commits.commit(ev)
+	case EventEvict:
+		e.holder.evict(ev)
+	case EventDecline:
+		e.send(Decline{}.To(ev.Node, ev.Object))
 	case EventEpoch:
 		e.newEpoch(ev)
 	default:
 		panic(fmt.Sprintf("protocol: event of unknown kind %d", ev.Kind))
 	}
+	e.deliverLocal()
+	if Invariants {
+		e.verify(ev, e.out[begin:])
+	}
+	out, e.out = e.out, nil
+	return out
+}
+
+// deliverLocal delivers what this node has said to itself, until that and the recovery, if one is
+// under way, bring nothing new.
+func (e *Engine) deliverLocal() {
 	for i := 0; ; i++ {
 		if i == len(e.local) && e.view.phase != running {
 			e.advance()
@@ -152,13 +167,8 @@ func (e *Engine) Step(ev Event, out []Effect) []Effect {
 		m := e.local[i]
 		e.deliver(&m)
 	}
-	if Invariants {
-		e.verify(ev, e.out[begin:])
-	}
 	clear(e.local)
 	e.local = e.local[:0]
-	out, e.out = e.out, nil
-	return out
 }
 
 // Access is what this node's copy of an object allows its programs.
@@ -180,7 +190,7 @@ func (e *Engine) receive(m *Message) {
 		// It was on its way when its sender was lost. Others have gone on without it.
 	case int(m.node) >= e.cfg.Nodes:
 		e.reject(m, "the node that it names is not in the cluster")
-	case (m.Kind <= KindDone || m.Kind >= KindLost && m.Kind <= KindBackupCopyAck) && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
+	case (m.Kind <= KindDecline || m.Kind >= KindLost && m.Kind <= KindBackupCopyAck) && !m.Object.IsLock() && m.Object.Page() >= e.cfg.Pages:
 		e.reject(m, "the page is outside the region")
 	default:
 		e.deliver(m)
@@ -202,6 +212,8 @@ func (e *Engine) deliver(m *Message) {
 		e.requester.onGrant(m)
 	case KindInvalidateAck:
 		e.requester.onInvalidateAck(m)
+	case KindOffer, KindDecline:
+		e.requester.onOffer(m)
 	case KindBarrierArrive:
 		e.barriers.onArrive(m)
 	case KindBarrierCancel:

@@ -53,6 +53,7 @@ func (e *Engine) newEpoch(ev Event) {
 	e.recovery.begin()
 	e.evac.stop()
 	e.backups.asked = nil
+	e.holder.spareNothing()
 	e.barriers.suspend()
 	if e.pace.groupLease.active {
 		e.pace.endGroupLease() // what others asked for does not count any more
@@ -134,10 +135,10 @@ func (e *Engine) advance() {
 }
 
 // givesUp reports whether a copy is being given up, or freed memory dropped.
-func (e *Engine) givesUp() bool {
-	return slices.ContainsFunc(e.pendings, func(p *pending) bool {
+func (c *pages) givesUp() bool {
+	return slices.ContainsFunc(c.pendings, func(p *pending) bool {
 		return p.inUse && p.givesUp()
-	}) || slices.ContainsFunc(e.reclaim.freed, func(d freedExtent) bool { return d.dropping })
+	}) || slices.ContainsFunc(c.reclaim.freed, func(d freedExtent) bool { return d.dropping })
 }
 
 // drained: nothing of the epoch before can come any more, from others or from the page table.

@@ -41,6 +41,13 @@ const (
 	// backups before EffectComplete answers Ticket of Client.
 	EventCommit
 
+	// EventEvict: the host has no room for the copy of Object, a page. One for reading is dropped
+	// if it is certain that another node has the page; else the page is offered to Node, if that is
+	// a member that stays. Nothing follows if something is under way about the page.
+	EventEvict
+	// EventDecline: the host has no room for Object, a page that Node has offered.
+	EventDecline
+
 	// EventEpoch: the nodes have agreed that they are Members, this one among them, and to call
 	// that Epoch. Nothing that comes from others counts from here on. Homes, some of the members,
 	// keep directory entries; the other members are leaving, and what only they have is handed over
@@ -75,6 +82,7 @@ type Event struct {
 	Unrepaired bool
 	Payload    []byte
 	Message    *Message
+	Node       NodeID   // EventEvict, EventDecline
 	Epoch      uint32   // EventEpoch: greater than that of all before
 	Members    []NodeID // EventEpoch: in ascending order
 	Homes      []NodeID // EventEpoch: in ascending order, at least one; nil: all members
@@ -136,6 +144,13 @@ const (
 	// when all have it, those can go.
 	EffectHandedOver
 
+	// EffectOffered: node Heir has no room for the page, which it owns. If the host has, it reports
+	// EventFault for Write, of no client, else EventDecline.
+	EffectOffered
+	// EffectDeclined: node Heir has no room for the page that was offered to it, or does not want
+	// it.
+	EffectDeclined
+
 	effectEnd
 )
 
@@ -164,7 +179,7 @@ type Effect struct {
 	// EffectRevoke: a writer takes the page although no program of this node has synchronised since
 	// it came
 	Contended bool
-	Heir      NodeID // EffectRevoke
+	Heir      NodeID // EffectRevoke, EffectOffered, EffectDeclined
 	Status    Status
 	Client    ClientID
 	After     Time

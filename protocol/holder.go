@@ -39,12 +39,7 @@ func (h *holder) onTake(m *Message) {
 	}
 	o := h.objects.find(m.Object)
 	if o == nil || o.has() == None && !h.granted(o) {
-		if !r.supply && h.cfg.isLarge() {
-			// A coarse copyset names nodes that have no copy.
-			h.send(InvalidateAck{}.To(r.requester, m.Object))
-			return
-		}
-		h.reject(m, "this node has no copy")
+		h.invalidateNone(m, &r, h.peek(o))
 		return
 	}
 	p := h.pendingOf(o)
@@ -62,6 +57,20 @@ func (h *holder) onTake(m *Message) {
 			h.locks.beforeTake(o)
 		}
 		h.retryRecall(o, p)
+	}
+}
+
+// invalidateNone deals with a message that takes away what this node does not have. A home may take
+// it for a sharer: copies for reading are dropped without a word (evict), and a coarse copyset
+// names nodes that never had one.
+func (h *holder) invalidateNone(m *Message, r *recall, p *pending) {
+	switch {
+	case r.supply, m.Object.IsLock() && !h.cfg.isLarge():
+		h.reject(m, "this node has no copy")
+	case p != nil && p.evicting: // it is just being dropped
+		p.serving, p.evicting = *r, false
+	default:
+		h.send(InvalidateAck{}.To(r.requester, m.Object))
 	}
 }
 

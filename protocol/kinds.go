@@ -11,6 +11,8 @@ const (
 	KindInvalidateAck
 	KindGrant
 	KindDone
+	KindOffer
+	KindDecline
 
 	KindBarrierArrive
 	KindBarrierCancel
@@ -76,6 +78,12 @@ type Grant struct {
 
 // Done goes from the requester to the home: the grant has taken effect.
 type Done struct{ Access Access }
+
+// Offer goes from a node that has no room for a page that it owns to one that may have: ask for it.
+type Offer struct{}
+
+// Decline answers it: this node has no room either.
+type Decline struct{}
 
 // BarrierArrive goes from a node to the barrier's home: Ticket has arrived. Rank orders what each
 // contributes.

@@ -24,6 +24,7 @@ type besiegedHost struct {
 	pages   map[ObjectID]Access
 	ops     []Effect // under way: pages, or runs that are being forgotten
 	armed   []ObjectID
+	offers  []Effect // of pages that others have no room for
 	stash   map[ObjectID]bool
 	backups map[ObjectID]bool
 	open    map[Ticket]ClientID
@@ -333,6 +334,12 @@ func (h *besiegedHost) own() Event {
 		id := h.armed[i]
 		h.armed = append(h.armed[:i], h.armed[i+1:]...)
 		return Event{Kind: EventHoldOver, Object: id}
+	case k == 4 && len(h.offers) > 0:
+		f := h.offers[0]
+		h.offers = h.offers[1:]
+		return [...]Event{{Kind: EventDecline, Object: f.Object, Node: f.Heir}, {Kind: EventFault, Access: Write, Object: f.Object}}[h.one(2)]
+	case k == 5 && h.one(2) == 0:
+		return Event{Kind: EventEvict, Object: h.page(), Node: NodeID(h.one(h.e.cfg.Nodes))}
 	case k < 8:
 		return Event{Kind: EventFault, Access: Access(1 + h.one(2)), Object: h.page(), Client: ClientID(h.one(4)), Thread: uint32(h.one(3))}
 	case k == 8:
@@ -405,12 +412,20 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 		possible, after = has == None, None
 	case EffectResumed, EffectHandedOver:
 		return nil
+	case EffectOffered, EffectDeclined:
+		if int(f.Heir) >= h.e.cfg.Nodes || f.Heir == h.e.cfg.Self {
+			return fmt.Errorf("effect %d on %v, from node %d", f.Kind, f.Object, f.Heir)
+		}
+		if f.Kind == EffectOffered && len(h.offers) < 20 {
+			h.offers = append(h.offers, *f)
+		}
+		return nil
 	case EffectMakeWritable:
 		possible, after = has == Read, Write
 	case EffectDowngrade:
 		possible, after = has != None, Read
 	case EffectRevoke:
-		possible = has != None && int(f.Heir) < h.e.cfg.Nodes && f.Heir != h.e.cfg.Self
+		possible = has != None && (int(f.Heir) < h.e.cfg.Nodes && f.Heir != h.e.cfg.Self || f.Heir == NoNode && !f.Save && has == Read)
 	case EffectFree:
 		return h.forget(f)
 	case EffectBackup:

@@ -25,6 +25,8 @@ func sampleMessages() []Message {
 		Grant{Access: Write, Contents: ZeroContents, Acks: 1}.To(0, PageObject(0)).SentBy(9),
 		Grant{Access: Write, Died: 1<<32 - 1}.To(0, lock).SentBy(9),
 		Done{Access: Write}.To(0, page).SentBy(9),
+		Offer{}.To(0, page).SentBy(9),
+		Decline{}.To(0, page).SentBy(9),
 		BarrierArrive{Ticket: 1<<64 - 1, Parties: 4, Rank: 3, Contribution: []byte("sum")}.To(0, lock).SentBy(4),
 		BarrierCancel{Ticket: 1}.To(0, lock).SentBy(4),
 		BarrierRelease{Status: StatusMismatch, Ticket: 2, Result: bytes.Repeat([]byte{0xa5}, MaxPayload)}.To(0, lock).SentBy(4),

@@ -21,7 +21,7 @@ type object struct {
 	last    uint16 // which access faulted last, to tell a thread that makes no progress
 }
 
-// object.access: bits 0-1 the Access this node has, then flags, then the retries in the high byte.
+// object.access: bits 0-1 the Access this node has, then flags, then the retries in the high bits.
 const (
 	accessMask    = 3
 	exclusiveFlag = 1 << 2 // home: see object.exclusive
@@ -30,13 +30,15 @@ const (
 	contestedFlag = 1 << 4 // access was wanted by others while it was held
 	migrantShift  = 5      // home: three bits, see object.migrated
 	migrantMask   = 7 << migrantShift
-	retriesShift  = 8
-	retriesMax    = 255
+	// this node got the page for reading from its owner or home, and has not become its owner since
+	spareFlag    = 1 << 8
+	retriesShift = 9
+	retriesMax   = 127
 )
 
 func (o *object) has() Access { return Access(o.access & accessMask) }
 func (o *object) setAccess(a Access) {
-	o.access = o.access&^accessMask | uint16(a)
+	o.access = o.access&^(accessMask|spareFlag) | uint16(a)
 }
 func (o *object) is(flag uint16) bool { return o.access&flag != 0 }
 func (o *object) set(flag uint16, on bool) {
@@ -136,6 +138,7 @@ type giving struct {
 	hasParked  bool
 	kept       bool     // in groupLease.kept
 	holdArmed  bool     // EffectHold was issued, EventHoldOver has not come
+	evicting   bool     // op is a Revoke that serves nobody: there is no room for the page
 	protecting bool     // op is a Downgrade that serves nobody: the page is to be committed
 	armedFor   Time     // holdArmed: when the access was gained that it protects
 	unsaved    []NodeID // op is EffectBackup: who has not acknowledged

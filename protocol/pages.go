@@ -148,11 +148,14 @@ func (c *pages) completed(ev Event) {
 			c.requester.gained(o, p)
 		}
 	case EffectDowngrade, EffectRevoke:
-		if p.protecting {
+		switch {
+		case p.protecting:
 			c.commits.seal(o, p)
-		} else if c.isMember(p.serving.requester) {
+		case p.evicting:
+			p.evicting = false
+		case c.isMember(p.serving.requester):
 			c.holder.serve(o, p.serving)
-		} else {
+		default:
 			c.holder.keepForNobody(o, p, ev.Effect)
 		}
 	}
@@ -221,10 +224,11 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, o.sharers.w[0])
 	b = binary.AppendUvarint(b, o.sharers.w[1])
 	p := c.peek(o)
+	b = append(b, bits(p != nil, o.is(spareFlag)))
 	if p == nil {
-		return append(b, 0)
+		return b
 	}
-	b = append(b, 1, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
+	b = append(b, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup, p.evicting), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
 	b = append(b, byte(len(p.readers)))
@@ -296,6 +300,8 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("backed by %d, with copies", o.owner)
 	case o.is(exclusiveFlag) && o.owner == NoNode:
 		return fmt.Errorf("exclusive without an owner")
+	case o.is(spareFlag) && (o.has() != Read || o.id.IsLock()):
+		return fmt.Errorf("to spare, with access %v", o.has())
 	case p == nil:
 		return nil
 	case p.idle():
@@ -304,6 +310,8 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("%d readers under way in mode %d", len(p.readers), p.mode)
 	case p.mode == homeIdle && len(p.queue) > 0:
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
+	case p.evicting && p.op != EffectRevoke:
+		return fmt.Errorf("evicted by operation %d", p.op)
 	case p.granted && p.want == None:
 		return fmt.Errorf("granted, but nothing was asked for")
 	case p.protecting && p.op != EffectDowngrade, (len(p.unsaved) > 0) != (p.op == EffectBackup):

@@ -291,6 +291,8 @@ var admissions = [kindEnd]struct {
 	KindInvalidateAck:       {early: salvage, reporting: refuse},
 	KindGrant:               {early: salvage, reporting: refuse},
 	KindDone:                {early: salvage, reporting: refuse},
+	KindOffer:               {drop, drop, drop, false}, // who has still no room offers it again
+	KindDecline:             {drop, drop, drop, false},
 	KindLost:                {early: salvage, reporting: refuse},
 	KindBarrierArrive:       {park, park, park, true},
 	KindBarrierCancel:       {park, park, park, true},

@@ -84,7 +84,7 @@ func (s *siege) own() []Event {
 		}
 		events = append(events, Event{Kind: EventClientGone})
 	} else {
-		events = append(events, Event{Kind: EventFault, Access: Read, Thread: 1}, Event{Kind: EventFault, Access: Write, Thread: 1})
+		events = append(events, Event{Kind: EventFault, Access: Read, Thread: 1}, Event{Kind: EventFault, Access: Write, Thread: 1}, Event{Kind: EventEvict, Node: 1})
 		if s.op != 0 {
 			events = append(events, Event{Kind: EventCompleted, Effect: s.op})
 		}
@@ -113,6 +113,7 @@ func lies(object ObjectID) []Message {
 			}
 		}
 	}
+	all = append(all, Offer{}.To(0, 0), Decline{}.To(0, 0))
 	for r := range NodeID(besieged) {
 		all = append(all, Invalidate{Requester: r}.To(0, 0))
 	}

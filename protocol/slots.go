@@ -32,6 +32,8 @@ var kindTable = [kindEnd]struct {
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
 	KindDone:                {"Done", slotObject | slotAccess, as((*Message).AsDone)},
+	KindOffer:               {"Offer", slotObject, as((*Message).AsOffer)},
+	KindDecline:             {"Decline", slotObject, as((*Message).AsDecline)},
 	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
 	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotPayload, as((*Message).AsBarrierArrive)},
 	KindBarrierCancel:       {"BarrierCancel", slotObject | slotTicket, as((*Message).AsBarrierCancel)},
@@ -149,6 +151,14 @@ func (k Done) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindDone, To: n, Object: id, access: k.Access}
 }
 func (m *Message) AsDone() Done { return Done{m.access} }
+
+func (k Offer) To(n NodeID, id ObjectID) Message { return Message{Kind: KindOffer, To: n, Object: id} }
+func (m *Message) AsOffer() Offer                { return Offer{} }
+
+func (k Decline) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindDecline, To: n, Object: id}
+}
+func (m *Message) AsDecline() Decline { return Decline{} }
 
 func (k Lost) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindLost, To: n, Object: id, node: k.Node}

@@ -41,6 +41,8 @@ var checks = map[string][]Check{
 		{Name: "explorer, default", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-first"}, Memory: memory},
 		{Name: "explorer, two leave", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "two leave", "-first"}, Memory: memory, Named: true},
 		{Name: "explorer, coarse copysets", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "coarse", "-first"}, Memory: memory, Named: true},
+		{Name: "explorer, evicted", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "evicted", "-first"}, Memory: memory, Named: true},
+		{Name: "simulator, no room", Package: "protocol/simulator", Args: []string{"-test.run", "Fresh/no_room", "-seed", "1", "-runs", "2", "-first"}, Memory: memory, Named: true},
 		{Name: "explorer, two threads", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "two threads", "-first"}, Memory: memory, Named: true},
 		{Name: "explorer, without a quorum", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "without a quorum", "-first"}, Memory: memory, Named: true},
 		{Name: "simulator, 20 seeds", Package: "protocol/simulator", Args: []string{"-test.run", "Fresh", "-seed", "6", "-runs", "20", "-first"}, Memory: memory, Survivors: true},

@@ -282,7 +282,7 @@ var effectNames = [...]string{
 	protocol.EffectMap: "map", protocol.EffectMakeWritable: "make-writable", protocol.EffectDowngrade: "downgrade",
 	protocol.EffectRevoke: "revoke", protocol.EffectHold: "hold", protocol.EffectComplete: "answer",
 	protocol.EffectFree: "forget", protocol.EffectReject: "reject", protocol.EffectLost: "lose", protocol.EffectBackup: "back up", protocol.EffectResumed: "resume",
-	protocol.EffectHandedOver: "handed over",
+	protocol.EffectHandedOver: "handed over", protocol.EffectOffered: "offered", protocol.EffectDeclined: "declined",
 }
 
 // FormatEffect says in one line what an engine wants done.

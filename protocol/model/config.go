@@ -270,6 +270,13 @@ func (c *Config) parseRest(key, value string) (err error) {
 	return err
 }
 
+// evicts reports whether nodes run out of room.
+func (c *Config) evicts() bool {
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
+		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpEvict })
+	})
+}
+
 // binds reports whether programs bind memory.
 func (c *Config) binds() bool {
 	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {

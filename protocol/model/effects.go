@@ -25,7 +25,7 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 		out.Holds = append(out.Holds, HoldOrder{Object: e.Object, After: e.After})
 	case protocol.EffectComplete:
 		n.answer(e, out)
-	case protocol.EffectResumed:
+	case protocol.EffectResumed, protocol.EffectDeclined:
 	case protocol.EffectHandedOver:
 		n.handed = uint32(e.Count)
 	case protocol.EffectBackup:
@@ -41,6 +41,11 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 func (n *Node) send(e *protocol.Effect, out *Outcome) {
 	f := Flight{Message: e.Message}
 	f.Message.Payload = bytes.Clone(e.Message.Payload)
+	if n.config.Plant == DroppedOffer && f.Message.Kind == protocol.KindOffer {
+		p := n.page(e.Object)
+		p.access, p.contents = protocol.None, 0
+		out.Changed = append(out.Changed, e.Object)
+	}
 	if e.Source != protocol.SourceNone {
 		f.Contents = n.takeContents(e, nil, out)
 		if f.Contents == 0 {

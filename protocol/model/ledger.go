@@ -450,7 +450,7 @@ func (l *Ledger) death(r *Retirement) {
 func (l *Ledger) crash(r *Retirement) {
 	l.crashed = true
 	for i, o := range l.pages {
-		l.risked[i] = l.risked[i] || l.left || l.config.touches(r.Node, o)
+		l.risked[i] = l.risked[i] || l.left || l.config.evicts() || l.config.touches(r.Node, o)
 	}
 	l.tear(r.Node)
 	for i := range l.names {

@@ -64,6 +64,8 @@ const (
 	// ReadBeforeProtected: with Config.Spaces, the contents of a page are read before stores to it
 	// are cut off.
 	ReadBeforeProtected
+	// DroppedOffer: a page that is offered to another node is dropped, as if that had it.
+	DroppedOffer
 
 	plantEnd
 )
@@ -77,7 +79,7 @@ var plantNames = [plantEnd]string{
 	LostArrivals: "lost-arrivals", ConfirmedEarly: "confirmed-early",
 	KeptWord: "kept-word", PublishedUnasked: "published-unasked",
 	WordsWithoutQuorum: "words-without-quorum", GrantedWithoutQuorum: "granted-without-quorum",
-	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected",
+	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected", DroppedOffer: "dropped-offer",
 }
 
 // Plants are all planted bugs.

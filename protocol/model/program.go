@@ -22,6 +22,9 @@ const (
 	OpPrefetchRead
 	// OpPrefetchWrite asks for a page for writing on behalf of nobody, and goes on.
 	OpPrefetchWrite
+	// OpEvict says that the node has no room for its copy of a page, and goes on. What the node
+	// owns it offers to the page's home, or if it is the home, to the next node.
+	OpEvict
 	// OpLock and OpRLock take a lock, alone or with other readers; OpUnlock and OpRUnlock give it
 	// back. If the last holder died holding the lock, OpLock repairs, and OpRLock and OpIntact do
 	// not get it: the thread goes on behind the operation that would give it back. Otherwise
@@ -50,7 +53,7 @@ const (
 )
 
 var opNames = [...]string{
-	OpRead: "read", OpWrite: "write", OpPrefetchRead: "prefetch-read", OpPrefetchWrite: "prefetch-write",
+	OpRead: "read", OpWrite: "write", OpPrefetchRead: "prefetch-read", OpPrefetchWrite: "prefetch-write", OpEvict: "evict",
 	OpLock: "lock", OpRLock: "rlock", OpIntact: "intact", OpUnlock: "unlock", OpRUnlock: "runlock", OpBarrier: "barrier", OpBind: "bind", OpUnbind: "unbind", OpCommit: "commit", OpDie: "die", OpExpel: "expel",
 }
 
@@ -68,7 +71,7 @@ type Op struct {
 // Object is the object that the operation is about.
 func (op Op) Object() protocol.ObjectID {
 	switch op.Kind {
-	case OpRead, OpWrite, OpPrefetchRead, OpPrefetchWrite:
+	case OpRead, OpWrite, OpPrefetchRead, OpPrefetchWrite, OpEvict:
 		return protocol.PageObject(op.Number)
 	default:
 		return protocol.LockObject(op.Number)

@@ -150,7 +150,7 @@ func (n *Node) fault(t *thread, op Op, now protocol.Time, out *Outcome) {
 	}, nil, out)
 }
 
-// call makes a prefetch, takes or gives back a lock, or arrives at a barrier.
+// call makes a prefetch, has a page evicted, takes or gives back a lock, or arrives at a barrier.
 func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 	op := t.op()
 	switch words := n.config.Words; {
@@ -164,6 +164,9 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 	switch op.Kind {
 	case OpPrefetchRead, OpPrefetchWrite:
 		ev.Kind, ev.Client, ev.Ticket = protocol.EventFault, 0, 0
+		n.advance(t, out)
+	case OpEvict:
+		ev = protocol.Event{Kind: protocol.EventEvict, Now: now, Object: op.Object(), Node: heir(n, op.Object())}
 		n.advance(t, out)
 	case OpUnlock, OpRUnlock:
 		ev.Kind, ev.Ticket = protocol.EventRelease, 0
@@ -188,6 +191,23 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 		t.state = threadWaiting
 	}
 	n.step(ev, nil, out)
+}
+
+// heir is the node to which a page is offered.
+func heir(n *Node, o protocol.ObjectID) protocol.NodeID {
+	if home := n.engine.Home(o); home != n.self {
+		return home
+	}
+	return (n.self + 1) % protocol.NodeID(n.config.Nodes)
+}
+
+// consider is the node's answer to the offer of a page: there is room for all but every third.
+func consider(e *protocol.Effect, now protocol.Time) protocol.Event {
+	ev := protocol.Event{Kind: protocol.EventFault, Now: now, Object: e.Object, Access: protocol.Write}
+	if e.Object.Page()%3 == 2 {
+		ev.Kind, ev.Node = protocol.EventDecline, e.Heir
+	}
+	return ev
 }
 
 // boundPages is how many pages a name of the model has.
@@ -252,8 +272,16 @@ func (n *Node) step(ev protocol.Event, incoming *Flight, out *Outcome) {
 		checkRefusals(n, n.effects, out)
 	}
 	out.Effects = append(out.Effects, n.effects...)
+	var offered []protocol.Event
 	for i := range n.effects {
+		if e := &n.effects[i]; e.Kind == protocol.EffectOffered {
+			offered = append(offered, consider(e, ev.Now))
+			continue
+		}
 		n.carryOut(&n.effects[i], &ev, incoming, out)
 	}
 	n.giveAccess(ev.Now, out)
+	for _, ev := range offered {
+		n.step(ev, nil, out)
+	}
 }

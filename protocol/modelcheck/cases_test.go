@@ -117,6 +117,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.barriers()...)
 	all = append(all, b.trees()...)
 	all = append(all, b.prefetches()...)
+	all = append(all, b.evictions()...)
 	all = append(all, b.names()...)
 	all = append(all, b.crashes()...)
 	all = append(all, b.minorities()...)
@@ -419,5 +420,69 @@ func (b Bound) tightNames() []Case {
 	// and the program lives on
 	add(moving, tight(3, nil, nil, ids{2}), nil, "bind 0; unbind 0", perhaps)
 	add(moving, tight(3, ids{0}, nil, nil), nil, "", perhaps)
+	return all
+}
+
+// evictions is nodes without room for a page: copies that nobody is told are gone, and pages that
+// are offered to others, which take or decline them.
+func (b Bound) evictions() []Case {
+	var all cases
+	one := []string{"read 1; evict 1", "write 1; evict 1", "read 1; evict 1; read 1", "write 1; evict 1; read 1"}
+	if b >= Full {
+		one = append(one, "read 1; evict 1; write 1", "write 1; evict 1; write 1", "read 1; evict 1; read 1; evict 1")
+	}
+	two := b.base(2)
+	for i, p := range one {
+		for _, q := range slices.Concat(accesses(2, 1), one[:i+1]) { // at home in node 1
+			all.add("2 nodes, 1 page, evicted", two, p, q)
+			all.add("2 nodes, 1 page, evicted", two, q, p)
+		}
+	}
+	three := b.base(3)
+	three.Duplicates = 0
+	for _, p := range one {
+		for _, q := range []string{"read 1", "write 1", "read 1; evict 1; read 1"} {
+			for _, r := range []string{"read 1", "write 1; evict 1"} {
+				all.add("3 nodes, 1 page, evicted", three, q, r, p)
+			}
+			// the home declines
+			declined := strings.ReplaceAll(p+"|"+q, " 1", " 2")
+			first, second, _ := strings.Cut(declined, "|")
+			all.add("3 nodes, 1 page, evicted, no room at home", three, first, second, "read 2")
+		}
+	}
+	// asked for again and again, of an owner that is not the home
+	all.add("3 nodes, 1 page, evicted, no room at home", three, "write 2", "read 2; evict 2; read 2; evict 2; read 2", "")
+	// the owner leaves, and who reads meanwhile becomes the owner
+	for _, home := range []string{"", "read 1"} {
+		c := three
+		c.Pages, c.Leave, c.Before = 8, ids{1}, []int{1}
+		all.add("3 nodes, 1 page, evicted, the owner leaves", c, "read 1; evict 1", "write 1", home)
+	}
+	for _, change := range []struct {
+		family string
+		set    func(*model.Config)
+	}{
+		{"3 nodes, 1 page, evicted, one is lost", func(c *model.Config) { c.Crash = ids{2} }},
+		{"3 nodes, 1 page, evicted, one leaves", func(c *model.Config) { c.Leave = ids{1} }},
+		{"3 nodes, 1 page, evicted, one comes", func(c *model.Config) { c.Join = ids{1} }},
+	} {
+		c := three
+		c.Pages = 8
+		change.set(&c)
+		for _, p := range one[:2] {
+			all.add(change.family, c, p, "", "read 1; evict 1; read 1")
+			all.add(change.family, c, p, "", "write 1; evict 1")
+			if b == Deep {
+				all.add(change.family, c, p, "read 1; evict 1", "write 1")
+			}
+		}
+	}
+	coarse := b.base(3)
+	coarse.Duplicates, coarse.ExactNodes, coarse.Pointers, coarse.GroupNodes = 0, 1, 1, 2
+	for _, p := range one {
+		all.add("3 nodes, 1 page, evicted, coarse copysets", coarse, p, "read 1; evict 1", "read 1")
+		all.add("3 nodes, 1 page, evicted, coarse copysets", coarse, p, "write 1", "read 1; evict 1; read 1")
+	}
 	return all
 }

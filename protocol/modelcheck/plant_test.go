@@ -49,6 +49,7 @@ func plantCases() []*model.Config {
 		threads(comes, "write 0; commit", "read 0"),
 		threads(words, "lock 8; unlock 8; lock 8; unlock 8", "lock 8; unlock 8"),
 		cut,
+		threads(base, "write 1; evict 1", "read 1"),
 		threads(spaces, "write 0; write 0", "write 0"),
 		threads(expelled, "write 0; write 0", "read 0; read 0"),
 	}

@@ -31,6 +31,7 @@ func TestTransitionTables(t *testing.T) {
 		threads(Short.base(4), "write 3", "read 3", "read 3"),
 		threads(mortal, "read 3", "write 3"),
 		threads(replicated, "write 3; commit; write 3", "read 3"),
+		threads(Short.base(4), "write 3; evict 3", "read 3; evict 3"),
 	} {
 		x := newExplorer(c)
 		x.watch = func(before, after *model.Node, a *model.Action, out *model.Outcome) {
@@ -103,6 +104,10 @@ func stimulus(a *model.Action) string {
 		return "the page table is done"
 	case model.ActAccess:
 		return "fault: " + strings.Fields(a.Op.String())[0]
+	case model.ActCall:
+		if a.Op.Kind == model.OpEvict {
+			return "no room"
+		}
 	}
 	return a.Kind.String()
 }

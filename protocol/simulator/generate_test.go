@@ -23,7 +23,9 @@ type Profile struct {
 	// prefetches.
 	Sections, Prefetches int
 	Locks                int
-	Rounds               int // barriers that all threads pass, but for those of clients that die
+	// Evictions is the percentage of operations after which the node has no room for a page.
+	Evictions int
+	Rounds    int // barriers that all threads pass, but for those of clients that die
 	// Deaths is how many nodes have one more client, of two threads, that dies in the middle of its
 	// work.
 	Deaths int
@@ -100,6 +102,11 @@ func Profiles() []Profile {
 		{Name: "nearly all leave", Nodes: 8, Threads: 2, Ops: 60, Pages: 8, Writes: 50, Sections: 15, Prefetches: 10, Locks: 2, Deaths: 4, Leaves: 7, Together: true},
 		{Name: "130 nodes, losses", Nodes: 130, Threads: 1, Ops: 12, Pages: 4, Writes: 15, Hot: 40, Losses: 3, Light: true},
 		{Name: "135 nodes, leaves, joins and losses", Nodes: 135, Threads: 1, Ops: 12, Pages: 4, Writes: 15, Hot: 40, Losses: 1, Leaves: 20, Joins: 1, Together: true, Light: true},
+		{Name: "no room", Nodes: 6, Threads: 2, Ops: 100, Pages: 12, Writes: 30, Hot: 20, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 3, Cancels: 1, Evictions: 30},
+		{Name: "no room, leaves, joins and losses", Nodes: 10, Threads: 2, Ops: 80, Pages: 12, Writes: 30, Sections: 10, Prefetches: 5, Locks: 3, Deaths: 3, Losses: 2, Leaves: 2, Joins: 2, Evictions: 30},
+		{Name: "no room, replicas, losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 15, Locks: 3, Losses: 2, Leaves: 1, Replicas: 2, Commits: 15, Evictions: 25},
+		{Name: "no room, cut off, coarse copysets", Nodes: 7, Threads: 2, Ops: 100, Pages: 10, Writes: 25, Hot: 20, Sections: 10, Locks: 3, Cut: 2, Coarse: true, Evictions: 30},
+		{Name: "no room, several programs", Nodes: 5, Threads: 4, Ops: 60, Pages: 8, Writes: 40, Hot: 30, Sections: 10, Locks: 3, Deaths: 3, Expelled: 5, Spaces: true, Evictions: 25},
 		{Name: "any size", Threads: 2, Ops: 30, Pages: 10, Writes: 40, Hot: 30, Sections: 10, Prefetches: 10, Locks: 3, Rounds: 2, Deaths: 4, Cancels: 1},
 	}
 }
@@ -297,6 +304,8 @@ func (g *generator) work(p model.Program) model.Program {
 		return g.section(p)
 	case dice >= 100-g.Commits:
 		return append(p, model.Op{Kind: model.OpCommit})
+	case dice >= 100-g.Commits-g.Evictions:
+		return append(p, model.Op{Kind: model.OpEvict, Number: g.page()})
 	case dice < g.Sections+g.Prefetches:
 		kind := model.OpPrefetchRead
 		if g.random.IntN(2) == 0 {

@@ -158,6 +158,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				profile = named("trees")
 			case model.ConfirmedEarly:
 				profile = named("trees and losses")
+			case model.DroppedOffer:
+				profile = named("no room")
 			case model.SkippedProgram, model.ReadBeforeProtected:
 				profile = named("several programs")
 			case model.KeptWord, model.PublishedUnasked:

@@ -3,7 +3,9 @@ package node
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,13 +18,13 @@ import (
 
 // First bytes of frames about who joins and who leaves. agreement's messages have none like them.
 const (
-	joinMark = agreement.Mark | 0x71 // let me in
+	joinMark = agreement.Mark | 0x71 // let me in, the process that follows
 	// handedMark: what I have to take from those that leave, or to copy for their sake, is where it
 	// belongs, in the epoch that follows.
 	handedMark = agreement.Mark | 0x72
 	// emptyMark: I have nothing alone, in the epoch that follows: leave me out.
 	emptyMark = agreement.Mark | 0x73
-	// heardMark: in the epoch that follows I was asked to let in the node that follows.
+	// heardMark: in the epoch that follows I was asked to let in the node and process that follow.
 	heardMark = agreement.Mark | 0x74
 )
 
@@ -46,14 +48,21 @@ type joins struct {
 	// missing are members without a connection, and until when each is waited for.
 	missing map[transport.NodeID]time.Duration
 	asked   time.Duration // when this node has asked last to be let in
-	// hearers are, by the node that asks to be let in, the members that were asked, as far as is
-	// known in this epoch.
-	hearers map[agreement.NodeID]map[agreement.NodeID]bool
+	process uint64        // what tells this process from others that come in its place
+	// hearers are, by the node that asks to be let in, the members that were asked, and by which
+	// process last, as far as is known in this epoch.
+	hearers map[agreement.NodeID]map[agreement.NodeID]uint64
+}
+
+// applicant is a process that asks to be let in as a node.
+type applicant struct {
+	id      agreement.NodeID
+	process uint64
 }
 
 func newJoins(m *members) joins {
 	return joins{members: m, up: map[transport.NodeID]bool{}, down: map[transport.NodeID]bool{}, missing: map[transport.NodeID]time.Duration{},
-		hearers: map[agreement.NodeID]map[agreement.NodeID]bool{}}
+		process: 1 + rand.Uint64N(1<<64-1), hearers: map[agreement.NodeID]map[agreement.NodeID]uint64{}}
 }
 
 // connected notes that a peer is up.
@@ -94,7 +103,7 @@ func (j *joins) patience() time.Duration { return cmp.Or(j.members.cfg.GiveUp, t
 // askIn asks a peer to let this node in.
 func (j *joins) askIn(peer agreement.NodeID) {
 	j.asked = j.members.drive.clock.now
-	j.members.out.tell(peer, []byte{joinMark})
+	j.members.out.tell(peer, binary.LittleEndian.AppendUint64([]byte{joinMark}, j.process))
 }
 
 // tick asks again to be let in, and gives up members that do not come.
@@ -131,49 +140,54 @@ func (j *joins) frame(from agreement.NodeID, frame []byte) error {
 	if frame[0] == heardMark {
 		return j.heardFrame(from, frame)
 	}
-	if len(frame) != 1 {
+	if len(frame) != 9 {
 		return fmt.Errorf("%d bytes that ask to be let in", len(frame))
 	}
-	j.asks(from)
-	return nil
+	return j.asks(applicant{from, binary.LittleEndian.Uint64(frame[1:])})
 }
 
 // asks deals with a node that asks to be let in. It asks again and again, in every epoch until one
 // has it as a member.
-func (j *joins) asks(id agreement.NodeID) {
+func (j *joins) asks(a applicant) error {
 	m := j.members
-	if m.has(id) {
-		m.agreed(m.agreement.Admit(id, nil)) // which tells it so
-		return
+	switch {
+	case a.process == 0:
+		return errors.New("a process called 0 asks to be let in")
+	case m.has(a.id):
+		m.agreed(m.agreement.Admit(a.id, a.process, nil)) // which tells it so
+		return nil
 	}
-	m.tellOthers(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint32([]byte{heardMark}, m.agreement.Epoch()), uint16(id)))
-	j.heard(agreement.NodeID(m.cfg.Self), id)
+	frame := binary.LittleEndian.AppendUint32([]byte{heardMark}, m.agreement.Epoch())
+	m.tellOthers(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(frame, uint16(a.id)), a.process))
+	j.heard(agreement.NodeID(m.cfg.Self), a)
+	return nil
 }
 
 // heardFrame deals with what a peer says of a node that asks to be let in.
 func (j *joins) heardFrame(from agreement.NodeID, frame []byte) error {
 	m := j.members
-	if len(frame) != 7 {
+	if len(frame) != 15 {
 		return fmt.Errorf("%d bytes about a node that asks to be let in", len(frame))
 	}
-	id := agreement.NodeID(binary.LittleEndian.Uint16(frame[5:]))
-	if int(id) >= m.cfg.Nodes {
-		return fmt.Errorf("node %d asks to be let in; there are %d", id, m.cfg.Nodes)
+	a := applicant{agreement.NodeID(binary.LittleEndian.Uint16(frame[5:])), binary.LittleEndian.Uint64(frame[7:])}
+	if int(a.id) >= m.cfg.Nodes || a.process == 0 {
+		return fmt.Errorf("node %d asks to be let in, as process %d; there are %d nodes", a.id, a.process, m.cfg.Nodes)
 	}
-	if binary.LittleEndian.Uint32(frame[1:]) == m.agreement.Epoch() && m.has(from) && !m.has(id) {
-		j.heard(from, id)
+	if binary.LittleEndian.Uint32(frame[1:]) == m.agreement.Epoch() && m.has(from) && !m.has(a.id) {
+		j.heard(from, a)
 	}
 	return nil
 }
 
-// heard notes that a member was asked to let a node in, which comes in when all were.
-func (j *joins) heard(member, id agreement.NodeID) {
-	if j.hearers[id] == nil {
-		j.hearers[id] = map[agreement.NodeID]bool{}
+// heard notes that a member was asked to let a process in, which comes in when all were.
+func (j *joins) heard(member agreement.NodeID, a applicant) {
+	if j.hearers[a.id] == nil {
+		j.hearers[a.id] = map[agreement.NodeID]uint64{}
 	}
-	j.hearers[id][member] = true
+	by := j.hearers[a.id]
+	by[member] = a.process
 	m := j.members
-	if !slices.ContainsFunc(m.list, func(member agreement.NodeID) bool { return !j.hearers[id][member] }) {
-		m.agreed(m.agreement.Admit(id, nil))
+	if !slices.ContainsFunc(m.list, func(member agreement.NodeID) bool { return by[member] != a.process }) {
+		m.agreed(m.agreement.Admit(a.id, a.process, nil))
 	}
 }

@@ -83,7 +83,7 @@ func newMembers(cfg *Config) *members {
 	switch {
 	case !cfg.Survive:
 	case cfg.Rejoin:
-		m.agreement = agreement.NewOutside(agreement.NodeID(cfg.Self))
+		m.agreement = agreement.NewOutside(agreement.NodeID(cfg.Self), m.joins.process)
 	default:
 		for id := range cfg.Nodes {
 			m.list = append(m.list, agreement.NodeID(id))
@@ -98,6 +98,22 @@ func (m *members) survives() bool { return m.agreement != nil }
 
 // outside is whether this node was not let in yet.
 func (m *members) outside() bool { return m.survives() && m.agreement.Outside() }
+
+// ids are all nodes that go on together.
+func (m *members) ids() []protocol.NodeID {
+	if !m.survives() {
+		all := make([]protocol.NodeID, m.cfg.Nodes)
+		for n := range all {
+			all[n] = protocol.NodeID(n)
+		}
+		return all
+	}
+	all := make([]protocol.NodeID, len(m.list))
+	for i, n := range m.list {
+		all[i] = protocol.NodeID(n)
+	}
+	return all
+}
 
 func (m *members) has(id agreement.NodeID) bool { return slices.Contains(m.list, id) }
 

@@ -10,15 +10,16 @@ import (
 // world runs nodes against each other over links that lose, repeat and reorder, and that may be cut
 // for good; nodes crash. Everything is decided by one seed.
 type world struct {
-	t     *testing.T
-	seed  uint64
-	rng   *rand.Rand
-	nodes []*simulated
-	mail  []letter
-	news  []news
-	views map[uint32]*decidedView
-	stay  int  // how often a node could not leave
-	calm  bool // nothing is lost and nobody crashes any more
+	t       *testing.T
+	seed    uint64
+	rng     *rand.Rand
+	nodes   []*simulated
+	mail    []letter
+	news    []news
+	views   map[uint32]*decidedView
+	stay    int    // how often a node could not leave
+	started uint64 // processes that have come
+	calm    bool   // nothing is lost and nobody crashes any more
 }
 
 // simulated is one node and what its host knows.
@@ -27,8 +28,13 @@ type simulated struct {
 	crashed  bool
 	blocked  bool
 	excluded bool
+	process  uint64          // as which process it has come
+	isNew    bool            // it has entered no view yet
 	serving  uint32          // the last view that it has served under
 	cut      map[NodeID]bool // links that are gone
+	// refused: of the links that are gone, those to nodes that still take the process before this
+	// one for a member
+	refused map[NodeID]bool
 }
 
 // decidedView is one that somebody has entered.
@@ -126,7 +132,7 @@ func (w *world) carryOut(id NodeID, out []Output) {
 func (w *world) decided(o Output) *decidedView {
 	v := w.views[o.Epoch]
 	if v == nil {
-		v = &decidedView{view: view{o.Members, o.Leaving}, entered: map[NodeID]bool{}}
+		v = &decidedView{view: view{members: o.Members, leaving: o.Leaving}, entered: map[NodeID]bool{}}
 		w.views[o.Epoch] = v
 	}
 	if !slices.Equal(v.members, o.Members) || !slices.Equal(v.leaving, o.Leaving) {
@@ -143,6 +149,11 @@ func (w *world) enter(id NodeID, o Output) {
 	if w.nodes[id].state.Epoch() < o.Epoch { // it may be in the next one already
 		w.failf("node %d is in epoch %d after entering %d", id, w.nodes[id].state.Epoch(), o.Epoch)
 	}
+	if n := w.nodes[id]; n.isNew && n.state.processOf(id) != n.process {
+		w.failf("node %d comes in by the view of epoch %d, in which the process before it is meant", id, o.Epoch)
+	}
+	w.nodes[id].isNew = false
+	w.readmit(id, v)
 	v.entered[id] = true
 	for _, other := range v.members {
 		if w.nodes[id].cut[other] {
@@ -230,7 +241,7 @@ func (w *world) step(mails int) {
 		w.resume(id)
 	case w.nodes[id].state.Outside():
 		if by := NodeID(w.rng.IntN(len(w.nodes))); w.nodes[by].alive() && !w.nodes[by].cut[id] && by != id && (!w.calm || contains(w.nodes[by].state.Members(), id)) {
-			w.carryOut(by, w.nodes[by].state.Admit(id, nil)) // it asks again
+			w.carryOut(by, w.nodes[by].state.Admit(id, w.nodes[id].process, nil)) // it asks again
 		}
 	case !w.nodes[id].crashed:
 		w.carryOut(id, w.nodes[id].state.Tick(nil))
@@ -260,6 +271,14 @@ func (w *world) harm() {
 	}
 }
 
+// replace crashes a node and starts another process in its place, before anybody has heard of it.
+func (w *world) replace() {
+	id := NodeID(w.rng.IntN(len(w.nodes)))
+	w.nodes[id].crashed = true
+	w.isolate(id)
+	w.restart(id)
+}
+
 // change has a node come or leave that can, asked for at any other.
 func (w *world) change() {
 	id, asked := NodeID(w.rng.IntN(len(w.nodes))), NodeID(w.rng.IntN(len(w.nodes)))
@@ -273,27 +292,46 @@ func (w *world) change() {
 	case n.alive() && !n.state.Outside():
 		w.carryOut(asked, by.state.Retire(id, nil))
 	case n.state.Outside():
-		w.carryOut(asked, by.state.Admit(id, nil))
-	case !w.known(id):
+		w.carryOut(asked, by.state.Admit(id, w.nodes[id].process, nil))
+	case !n.alive():
 		w.restart(id)
-		w.carryOut(asked, by.state.Admit(id, nil))
+		if !by.cut[id] {
+			w.carryOut(asked, by.state.Admit(id, w.nodes[id].process, nil))
+		}
 	}
 }
 
-// known reports whether some node that lives takes a node that does not for a member.
-func (w *world) known(id NodeID) bool {
-	return slices.ContainsFunc(w.nodes, func(n *simulated) bool { return n.alive() && contains(n.state.Members(), id) })
+// readmit has a node that has entered a view hear of new processes that it has refused until now,
+// in the place of nodes that the view does not have.
+func (w *world) readmit(id NodeID, v *decidedView) {
+	for other, n := range w.nodes {
+		if n.refused[id] && !contains(v.members, NodeID(other)) {
+			delete(n.refused, id)
+			delete(n.cut, id)
+			delete(w.nodes[id].cut, NodeID(other))
+		}
+	}
 }
 
-// restart replaces a node by a process that knows nothing, and that nobody has met.
+// restart replaces a node by a process that knows nothing. Nobody has met it, and who takes the
+// former one for a member refuses it, and hears that the former one is lost.
 func (w *world) restart(id NodeID) {
-	w.nodes[id] = &simulated{state: NewOutside(id), cut: map[NodeID]bool{}}
+	w.started++
+	fresh := &simulated{state: NewOutside(id, w.started), process: w.started, cut: map[NodeID]bool{}, refused: map[NodeID]bool{}, isNew: true}
+	w.nodes[id] = fresh
 	w.mail = slices.DeleteFunc(w.mail, func(l letter) bool { return l.from == id || l.to == id })
 	w.news = slices.DeleteFunc(w.news, func(n news) bool { return n.to == id || n.about == id })
-	for other, n := range w.nodes {
+	for i, n := range w.nodes {
+		other := NodeID(i)
 		delete(n.cut, id)
-		if !n.alive() {
-			n.cut[id], w.nodes[id].cut[NodeID(other)] = true, true
+		delete(n.refused, id)
+		switch {
+		case other == id:
+		case !n.alive():
+			n.cut[id], fresh.cut[other] = true, true
+		case contains(n.state.Members(), id):
+			n.cut[id], fresh.cut[other], fresh.refused[other] = true, true, true
+			w.news = append(w.news, news{other, id})
 		}
 	}
 }
@@ -348,11 +386,18 @@ func TestAgreement(t *testing.T) {
 		w := newWorld(t, seed, 1+rng.IntN(7))
 		mails := 2 + rng.IntN(12)
 		w.resume(0)
-		for range 1 + rng.IntN(5) {
-			if rng.IntN(2) == 0 {
+		often := 5
+		if seed%3 == 2 {
+			often = 20
+		}
+		for range 1 + rng.IntN(often) {
+			switch what := rng.IntN(3); {
+			case what == 0:
 				w.change()
-			} else {
+			case what == 1 && often == 5:
 				w.harm()
+			default:
+				w.replace()
 			}
 			for range rng.IntN(60 * len(w.nodes)) {
 				w.step(mails)

@@ -89,14 +89,15 @@ func (s *State) canGoOn(rest []NodeID) bool {
 // marks those that want to leave.
 func (s *State) wanted() view {
 	rest := without(s.members, s.suspects)
+	processes := among(s.processes, rest, true)
 	if len(rest) < len(s.members) || len(s.since) != 1 {
-		return view{rest, without(s.leaving, s.suspects)}
+		return view{rest, without(s.leaving, s.suspects), processes}
 	}
-	if joins := without(s.joins, s.members); len(joins) > 0 {
-		for _, n := range joins {
-			rest = insert(rest, n)
+	if joins := among(s.joins, s.members, false); len(joins) > 0 {
+		for _, p := range joins {
+			rest, processes = insert(rest, p.node), insertProcess(processes, p)
 		}
-		return view{rest, s.leaving}
+		return view{rest, s.leaving, processes}
 	}
 	leaving := s.leaving
 	for _, n := range s.leaves {
@@ -104,7 +105,7 @@ func (s *State) wanted() view {
 			leaving = insert(slices.Clone(leaving), n)
 		}
 	}
-	return view{rest, leaving}
+	return view{rest, leaving, processes}
 }
 
 // try starts a ballot.
@@ -253,7 +254,7 @@ func (s *State) announce(m message) {
 // the view (see View), because this node may reach nodes that the deciding node does not, above all
 // those that the decision leaves out.
 func (s *State) learn(m *message) {
-	if contains(m.members, s.self) {
+	if s.isIn(m.view) {
 		s.announce(*m)
 	}
 	s.enter(m.epoch, m.view)
@@ -263,13 +264,13 @@ func (s *State) learn(m *message) {
 // process than the one that was suspected.
 func (s *State) enter(epoch uint32, next view) {
 	out := next.clone()
-	if !contains(next.members, s.self) {
+	if !s.isIn(next) {
 		s.excluded, s.next = true, decision{}
 		s.out = append(s.out, Output{Kind: Excluded, Epoch: epoch, Members: out.members, Leaving: out.leaving})
 		return
 	}
 	s.suspects = without(s.suspects, without(next.members, s.members))
-	s.joins, s.leaves = without(s.joins, next.members), without(s.leaves, next.leaving)
+	s.joins, s.leaves = among(s.joins, next.members, false), without(s.leaves, next.leaving)
 	s.leaves = without(s.leaves, without(s.leaves, next.members))
 	if !s.outside && s.since != nil {
 		s.since = append(slices.Clone(s.since), next.voters())

@@ -23,7 +23,9 @@
 // about an older epoch answers with the decision. A node that crashed comes back only as a new
 // member of a later view, in whose decision it has no part. So nothing needs to be kept on disk. It
 // must be left out before it comes back: a host refuses the connections of a process that takes the
-// place of a member.
+// place of a member. A view names the process of each member that has come (NewOutside): a decision
+// may reach a node after the process that it lets in has ended and another has taken its place.
+// That one is not let in by it. It asks, by which the members learn that the other is no more.
 //
 // A quorum is more than half of the members that are not leaving, or exactly half if the lowest
 // number of those is among them. Any two quorums of a view meet: if one has more than half, the two

@@ -58,11 +58,12 @@ type State struct {
 	// those after it that this node has been in, this one included. nil: this node has come since,
 	// and does not know.
 	since    [][]NodeID
-	suspects []NodeID // sorted; self is none. Some may have been left out already
-	joins    []NodeID // sorted: who is to come in
-	leaves   []NodeID // sorted: members that are to leave
+	suspects []NodeID  // sorted; self is none. Some may have been left out already
+	joins    []process // sorted: who is to come in
+	leaves   []NodeID  // sorted: members that are to leave
 
-	outside bool // this node was in no view yet
+	process uint64 // which process this node is: 0 if it was there from the start
+	outside bool   // this node was in no view yet
 
 	blocked  bool // NoQuorum was the last word
 	excluded bool
@@ -84,8 +85,14 @@ func New(self NodeID, members []NodeID) *State {
 }
 
 // NewOutside starts a node that is in no view until others decide one with it. It knows nothing,
-// whatever it was before.
-func NewOutside(self NodeID) *State { return &State{self: self, outside: true} }
+// whatever it was before. process, which is not 0, tells it from every other process that comes, or
+// came, as this node: a decision that lets in another is none about this one.
+func NewOutside(self NodeID, process uint64) *State {
+	if process == 0 {
+		panic("agreement: a process that comes is called 0")
+	}
+	return &State{self: self, process: process, outside: true}
+}
 
 // Epoch is the number of the present view.
 func (s *State) Epoch() uint32 { return s.epoch }
@@ -108,25 +115,31 @@ func (s *State) Suspect(n NodeID, out []Output) []Output {
 	return s.out
 }
 
-// Admit notes that a node wants to join, as a process that knows nothing of the cluster. A view
-// with it is decided as soon as all members of the present view have entered that, and none of them
-// is suspected. If the node is a member, it is told so.
-func (s *State) Admit(n NodeID, out []Output) []Output {
+// Admit notes that the process called id wants to join as node n, and knows nothing of the cluster
+// (see NewOutside). A view with it is decided as soon as all members of the present view have
+// entered that, and none of them is suspected. If it is a member, it is told so. If another process
+// is the member, that one is no more, and is suspected.
+func (s *State) Admit(n NodeID, id uint64, out []Output) []Output {
 	if s.excluded || s.outside {
 		return out
 	}
-	s.out = out
-	if contains(s.members, n) {
+	switch p := (process{n, id}); {
+	case s.has(p):
+		s.out = out
 		s.send(n, message{kind: decided, epoch: s.epoch, view: s.view})
 		return s.out
+	case contains(s.members, n):
+		return s.Suspect(n, out)
+	default:
+		s.out = out
+		s.joins = insertProcess(s.joins, p)
+		s.consider()
+		return s.out
 	}
-	s.joins = insert(s.joins, n)
-	s.consider()
-	return s.out
 }
 
 // Dismiss takes Admit back, as far as it is not too late.
-func (s *State) Dismiss(n NodeID) { s.joins = without(s.joins, []NodeID{n}) }
+func (s *State) Dismiss(n NodeID) { s.joins = among(s.joins, []NodeID{n}, false) }
 
 // Retire notes that a member is to leave. A view in which it is leaving is decided under the same
 // conditions as one with a node that joins. When it has given away all that it has, Suspect leaves
@@ -170,7 +183,7 @@ func (s *State) Message(from NodeID, b []byte, out []Output) ([]Output, error) {
 	if err := s.sensible(from, &m); err != nil {
 		return out, err
 	}
-	if s.excluded || s.outside && (m.kind != decided || !contains(m.members, s.self)) {
+	if s.excluded || s.outside && (m.kind != decided || !s.isIn(m.view)) {
 		return out, nil
 	}
 	s.out = out
@@ -205,13 +218,24 @@ func (s *State) sensible(from NodeID, m *message) error {
 		return nil
 	case !contains(s.members, from):
 		wrong = fmt.Sprintf("the node is not in the view of epoch %d, %v", s.epoch, s.members)
-	case m.members != nil && (m.view.equal(s.view) || !isQuorum(m.members, s.voters()) || !isSubset(m.members, s.members) && !isSubset(s.members, m.members)):
+	case m.members != nil && (m.view.equal(s.view) || !isQuorum(m.members, s.voters()) || !isSubset(m.members, s.members) && !isSubset(s.members, m.members) || !s.follows(m.view)):
 		wrong = fmt.Sprintf("they cannot follow the view of epoch %d, %v", s.epoch, s.members)
 	}
 	if wrong == "" {
 		return nil
 	}
 	return fmt.Errorf("%w: node %d says %v for epoch %d with members %v; %s", ErrNonsense, from, m.kind, m.epoch, m.members, wrong)
+}
+
+// isIn reports whether a view has this process as a member.
+func (s *State) isIn(v view) bool { return v.has(process{s.self, s.process}) }
+
+// follows reports whether the members that a view has in common with the present one are the same
+// processes in both.
+func (s *State) follows(next view) bool {
+	return !slices.ContainsFunc(next.members, func(n NodeID) bool {
+		return contains(s.members, n) && next.processOf(n) != s.processOf(n)
+	})
 }
 
 // Idle says that nothing depends on Tick at present.

@@ -234,11 +234,11 @@ func TestRetire(t *testing.T) {
 		}
 		n.Resumed(1, nil)
 	}
-	nodes[7] = NewOutside(7)
+	nodes[7] = NewOutside(7, 1)
 	if out := nodes[7].Retire(7, nil); out != nil {
 		t.Errorf("a node that is not in leaves: %+v", out)
 	}
-	run(t, nodes, 0, nodes[0].Admit(7, nil))
+	run(t, nodes, 0, nodes[0].Admit(7, 1, nil))
 	for _, id := range []NodeID{0, 1, 2, 7} {
 		run(t, nodes, id, nodes[id].Resumed(2, nil))
 	}
@@ -253,8 +253,8 @@ func TestRetire(t *testing.T) {
 // so it cannot go on without one of them until all have entered the view.
 func TestNewcomerDecidesNothing(t *testing.T) {
 	come := func() *State {
-		s := NewOutside(0)
-		m := message{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}}}
+		s := NewOutside(0, 1)
+		m := message{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}, processes: []process{{0, 1}}}}
 		if _, err := s.Message(1, appendMessage(nil, &m), nil); err != nil || s.Epoch() != 3 {
 			t.Fatalf("in epoch %d: %v", s.Epoch(), err)
 		}
@@ -267,6 +267,36 @@ func TestNewcomerDecidesNothing(t *testing.T) {
 	late.Resumed(3, nil)
 	if got := kinds(late.Suspect(2, nil)); len(got) == 0 || slices.Contains(got, NoQuorum) {
 		t.Errorf("after that: %v", got)
+	}
+}
+
+// TestAnotherProcessIsMeant: a decision that lets in a node is one about the process that has
+// asked. Another process in its place stays outside, whoever tells it of that; and when it asks,
+// the members know that the other one is no more.
+func TestAnotherProcessIsMeant(t *testing.T) {
+	named := message{kind: decided, epoch: 6, view: view{members: []NodeID{0, 1, 2}, processes: []process{{0, 8}, {2, 3}}}}
+	come, anew := NewOutside(0, 8), NewOutside(2, 9)
+	out, err := come.Message(1, appendMessage(nil, &named), nil)
+	if err != nil || come.Epoch() != 6 {
+		t.Fatalf("in epoch %d: %v", come.Epoch(), err)
+	}
+	out = come.Admit(2, 3, out)
+	said := 0
+	for _, o := range out {
+		if o.Kind != Send || o.To != 2 {
+			continue
+		}
+		said++
+		if _, err := anew.Message(0, o.Message, nil); err != nil || !anew.Outside() {
+			t.Fatalf("in epoch %d by %x: %v", anew.Epoch(), o.Message, err)
+		}
+	}
+	if said < 2 {
+		t.Errorf("it has said so %d times", said)
+	}
+	come.Resumed(6, nil)
+	if come.Admit(2, 9, nil); !come.Suspects(2) {
+		t.Error("another process asks to come as a member, and the member is not suspected")
 	}
 }
 
@@ -345,8 +375,8 @@ func TestOutAdmitsNobody(t *testing.T) {
 	if _, err := excluded.Message(0, appendMessage(nil, &m), nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*State{excluded, NewOutside(2)} {
-		if out := s.Admit(5, nil); out != nil || len(s.joins) > 0 || !s.Idle() {
+	for _, s := range []*State{excluded, NewOutside(2, 1)} {
+		if out := s.Admit(5, 1, nil); out != nil || len(s.joins) > 0 || !s.Idle() {
 			t.Errorf("it says %+v and remembers %v", out, s.joins)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Mark is a bit of the first byte of each message. It tells messages from other frames on the same
@@ -48,14 +49,15 @@ type message struct {
 	view          // its members are sorted, without repetitions, and not all are leaving
 }
 
-// leavingBit is set, in the wire form of a member, if it is leaving.
-const leavingBit = 1 << 15
+// In the wire form of a member leavingBit is set if it is leaving, and cameBit if it is a process
+// that has come.
+const leavingBit, cameBit = 1 << 15, 1 << 14
 
 // headerBytes is how long a message without members is.
 const headerBytes = 1 + 4 + 8 + 8 + 2
 
 // appendMessage appends m in wire form: Mark and kind, then little-endian epoch, ballot, voted, the
-// number of members, and each member, with leavingBit or without.
+// number of members, each member with its bits, and the processes of those with cameBit.
 func appendMessage(b []byte, m *message) []byte {
 	b = append(b, Mark|byte(m.kind))
 	b = binary.LittleEndian.AppendUint32(b, m.epoch)
@@ -66,7 +68,13 @@ func appendMessage(b []byte, m *message) []byte {
 		if contains(m.leaving, n) {
 			n |= leavingBit
 		}
+		if _, came := searchProcess(m.processes, n&^leavingBit); came {
+			n |= cameBit
+		}
 		b = binary.LittleEndian.AppendUint16(b, uint16(n))
+	}
+	for _, p := range m.processes {
+		b = binary.LittleEndian.AppendUint64(b, p.id)
 	}
 	return b
 }
@@ -85,19 +93,28 @@ func decodeMessage(b []byte) (message, error) {
 	if m.kind == 0 || m.kind >= kindEnd || m.epoch == 0 {
 		return message{}, fmt.Errorf("%w: kind %d for epoch %d", ErrMalformed, m.kind, m.epoch)
 	}
-	if count > MaxNodes || len(b) != headerBytes+2*count {
+	if count > MaxNodes || len(b) < headerBytes+2*count {
 		return message{}, fmt.Errorf("%w: %v of %d bytes with %d members", ErrMalformed, m.kind, len(b), count)
 	}
+	rest := b[headerBytes+2*count:]
 	for i := range count {
 		n := NodeID(binary.LittleEndian.Uint16(b[headerBytes+2*i:]))
 		if n&leavingBit != 0 {
 			n &^= leavingBit
-			m.leaving = append(m.leaving, n)
+			m.leaving = append(m.leaving, n&^cameBit)
+		}
+		if n&cameBit != 0 && len(rest) >= 8 {
+			n &^= cameBit
+			m.processes = append(m.processes, process{n, binary.LittleEndian.Uint64(rest)})
+			rest = rest[8:]
 		}
 		if n >= MaxNodes || i > 0 && n <= m.members[i-1] {
 			return message{}, fmt.Errorf("%w: %v with members that are not in order", ErrMalformed, m.kind)
 		}
 		m.members = append(m.members, n)
+	}
+	if len(rest) > 0 || slices.ContainsFunc(m.processes, func(p process) bool { return p.id == 0 }) {
+		return message{}, fmt.Errorf("%w: %v of %d bytes with %d members, of which %d have come", ErrMalformed, m.kind, len(b), count, len(m.processes))
 	}
 	if !m.sound() {
 		return message{}, fmt.Errorf("%w: %v with ballot %d, vote %d and %d members", ErrMalformed, m.kind, m.ballot, m.voted, count)

@@ -25,6 +25,7 @@ func samples() []message {
 		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}}},
 		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 1, 2}, leaving: []NodeID{0, 2}}},
 		{kind: decided, epoch: 3, view: view{members: all}},
+		{kind: decided, epoch: 3, view: view{members: []NodeID{0, 2, 5}, leaving: []NodeID{5}, processes: []process{{2, 1}, {5, 1<<64 - 1}}}},
 		{kind: query, epoch: 3},
 	}
 }

@@ -52,9 +52,19 @@ func TestBytesOfNames(t *testing.T) {
 	}
 }
 
-// TestManySlotsWithLongArguments: the command line goes to a host once, however many programs run
-// there.
+// TestManySlotsWithLongArguments: the command line and the environment go to a host once, however
+// many programs run there.
 func TestManySlotsWithLongArguments(t *testing.T) {
+	long := strings.Repeat("x", padBytes)
+	cfg := Config{Program: []string{"true", long}, Env: []string{"LONG=" + long}}
+	at := place{name: "host-a", nodes: []int{0}}
+	for rank := range 60 {
+		at.ranks, at.homes = append(at.ranks, rank), append(at.homes, 0)
+	}
+	p := plan{token: "x", ranks: 60, places: []place{at}}
+	if n := len(mustEncode(p.startOrder(&cfg, at, nil, nil, nil))); n > 4*padBytes {
+		t.Errorf("60 programs with %d bytes of arguments and as much of environment make an order of %d", padBytes, n)
+	}
 	s := supervise(t, job{Hosts: []string{"host-a:60"}, Program: []string{"true", strings.Repeat("x", padBytes)}})
 	s.wantStatus(0)
 }

@@ -131,14 +131,14 @@ func files(pairs ...string) fstest.MapFS {
 }
 
 func TestMemory(t *testing.T) {
-	const info = "MemTotal: 1 kB\nMemAvailable:    4194304 kB\n"
+	const info = "MemTotal: 8388608 kB\nMemAvailable:    4194304 kB\n"
 	for _, test := range []struct {
 		name    string
 		files   fstest.MapFS
 		verdict Verdict
 		detail  string
 	}{
-		{"no limit", files("proc/meminfo", info), OK, "4.0 GiB available"},
+		{"no limit", files("proc/meminfo", info), OK, "4.0 GiB available; a node takes at most 6.0 GiB"},
 		{"no /proc", files(), Unknown, "not exist"},
 		{"version 2", files("proc/meminfo", info, "proc/self/cgroup", "0::/a/b\n",
 			"sys/fs/cgroup/a/b/memory.max", "max\n", "sys/fs/cgroup/a/memory.max", "1073741824\n"), OK, "allows 1.0 GiB"},

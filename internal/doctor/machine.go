@@ -9,12 +9,13 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/memlimit"
 )
 
 const (
@@ -159,10 +160,16 @@ func memory(files fs.FS) Finding {
 		return f
 	}
 	f.Detail = fmt.Sprintf("%.1f GiB available", float64(available)/(1<<30))
-	if limit := memoryLimit(files); limit < available {
-		available = limit
-		f.Detail += fmt.Sprintf(", of which the control group allows %.1f GiB", float64(limit)/(1<<30))
+	limit, err := memlimit.In(files)
+	if err != nil {
+		f.Verdict, f.Detail = Unknown, err.Error()
+		return f
 	}
+	if limit.Bytes < available {
+		available = limit.Bytes
+		f.Detail += fmt.Sprintf(", of which the control group allows %.1f GiB", float64(limit.Bytes)/(1<<30))
+	}
+	f.Detail += fmt.Sprintf("; a node takes at most %.1f GiB for pages, unless it is told another limit (--memory)", float64(limit.ForPages(1))/(1<<30))
 	if available < wantMemory {
 		f.Verdict = Missing
 		f.Consequence = "shared pages may not fit, and the kernel kills the daemon then"
@@ -184,45 +191,6 @@ func availableMemory(files fs.FS) (uint64, error) {
 		}
 	}
 	return 0, errors.New("/proc/meminfo has no MemAvailable")
-}
-
-// memoryLimit is the smallest limit of the control groups that this process is in, as far as they
-// are visible here. With no limit, or no control groups, it is the largest number.
-func memoryLimit(files fs.FS) uint64 {
-	limit := uint64(math.MaxUint64)
-	consider := func(path string) {
-		text, err := readText(files, path)
-		if err != nil {
-			return
-		}
-		if n, err := strconv.ParseUint(text, 10, 64); err == nil { // "max" is no number
-			limit = min(limit, n)
-		}
-	}
-	groups, _ := readText(files, "proc/self/cgroup")
-	for line := range strings.SplitSeq(groups, "\n") {
-		id, rest, _ := strings.Cut(line, ":")
-		controllers, group, ok := strings.Cut(rest, ":")
-		if !ok {
-			continue
-		}
-		root, name := "sys/fs/cgroup", "memory.max"
-		if id != "0" || controllers != "" {
-			if !slices.Contains(strings.Split(controllers, ","), "memory") {
-				continue
-			}
-			root, name = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		}
-		// Limits of parents bind their children too.
-		for group = strings.Trim(group, "/"); ; group = group[:max(0, strings.LastIndexByte(group, '/'))] {
-			if group == "" {
-				consider(root + "/" + name)
-				break
-			}
-			consider(root + "/" + group + "/" + name)
-		}
-	}
-	return limit
 }
 
 func cores() Finding {

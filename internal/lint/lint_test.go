@@ -50,7 +50,7 @@ var allowed = []struct {
 	{"internal/attach", nil},
 	{"internal/certs", nil},
 	{"internal/controlpage", []string{"internal/memfile"}},
-	{"internal/doctor", []string{"internal/uffd", "internal/sigsegv"}},
+	{"internal/doctor", []string{"internal/memlimit", "internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
 	// every word that they compute.
@@ -63,6 +63,7 @@ var allowed = []struct {
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
 	{"internal/membership", nil},
 	{"internal/memfile", nil},
+	{"internal/memlimit", nil},
 	{"internal/mutation", nil},
 	// The programs that live through faults are programs like any other; one of them computes what
 	// can be verified bit by bit.
@@ -80,7 +81,7 @@ var allowed = []struct {
 	{"transport/transporttest", []string{"internal/patience"}},
 	{"transport/tcp/tcptest", []string{"internal/patience", "transport"}},
 	// The table of settings takes its ranges from those who know them.
-	{"internal/settings", []string{"internal/certs", "node", "pagetable", "protocol", "transport/tcp"}},
+	{"internal/settings", []string{"internal/certs", "internal/memlimit", "node", "pagetable", "protocol", "transport/tcp"}},
 	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/spin", nil},

@@ -1,0 +1,90 @@
+// Package memlimit finds how much memory this process and its like can have: that of the machine,
+// or of a control group that it is in, if that is less.
+package memlimit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Limit is how much memory there is, and who says so.
+type Limit struct {
+	Bytes uint64
+	From  string // "the machine", or the file that has the limit of a control group
+}
+
+// noLimit is where the first version of control groups begins to mean that there is no limit.
+const noLimit = 1 << 62
+
+// ForPages is what a node takes of it for shared pages by itself, if so many nodes share it: three
+// quarters, in whole pages. The rest is for programs, and for what a node does not count.
+func (l Limit) ForPages(nodes int) uint64 {
+	page := uint64(os.Getpagesize())
+	return l.Bytes / 4 * 3 / uint64(nodes) / page * page
+}
+
+// Find finds the least limit that holds for this process.
+func Find() (Limit, error) { return In(os.DirFS("/")) }
+
+// In is Find where the root folder is another.
+func In(root fs.FS) (Limit, error) {
+	least, err := ofMachine(root)
+	if err != nil {
+		return Limit{}, fmt.Errorf("memlimit: %w", err)
+	}
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return least, nil // a kernel without control groups
+	}
+	for line := range strings.Lines(string(groups)) {
+		// hierarchy:controllers:path; the second version has no controllers there
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(parts) != 3:
+		case parts[1] == "":
+			least = ofGroups(root, least, "sys/fs/cgroup", parts[2], "memory.max")
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			least = ofGroups(root, least, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes")
+		}
+	}
+	return least, nil
+}
+
+// ofGroups is the least of a limit and those of a control group and all above it. In a container
+// the group's own folder may be the root of what is mounted, and its path not be there.
+func ofGroups(root fs.FS, least Limit, mount, group, file string) Limit {
+	for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
+		name := path.Join(at, file)
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			continue // the root group has none
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n < noLimit && n < least.Bytes { // else it is "max"
+			least = Limit{n, "/" + name}
+		}
+	}
+	return least
+}
+
+// ofMachine is the memory of the machine.
+func ofMachine(root fs.FS) (Limit, error) {
+	f, err := root.Open("proc/meminfo")
+	if err != nil {
+		return Limit{}, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var kib uint64
+		if n, _ := fmt.Sscanf(lines.Text(), "MemTotal: %d kB", &kib); n == 1 && kib > 0 {
+			return Limit{kib << 10, "the machine"}, nil
+		}
+	}
+	return Limit{}, errors.New("/proc/meminfo does not say MemTotal")
+}

@@ -12,6 +12,9 @@ import (
 type exit struct {
 	Code   int            `json:"code"`   // exit status, if Signal is 0
 	Signal syscall.Signal `json:"signal"` // the signal that killed it, or 0
+	// Starved is how many processes the kernel has killed on that machine since the job began
+	// because memory was wanted that there was not. It is told of processes that were killed.
+	Starved uint64 `json:"starved,omitempty"`
 }
 
 // failed tells a failure from success.
@@ -28,7 +31,11 @@ func (e exit) status() int {
 
 func (e exit) String() string {
 	if e.Signal != 0 {
-		return fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
+		text := fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
+		if e.Starved > 0 {
+			text += fmt.Sprintf(" for want of memory, it seems (since the job began the kernel has killed %d here for that): lower --memory, or give the machine or its control group more", e.Starved)
+		}
+		return text
 	}
 	return fmt.Sprintf("exited with status %d", e.Code)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -71,6 +72,8 @@ type job struct {
 	Tasks   int
 	Alone   time.Duration // how long it waits for the others; 0: as long as it may take
 	Survive bool
+	// Starved: each time it is asked the kernel counts one more process killed for want of memory.
+	Starved bool
 
 	// further arguments and environment of the programs: any bytes, which a JSON text cannot have
 	RawArgs, RawEnv [][]byte
@@ -85,6 +88,10 @@ func playSupervisor(arg string) int {
 	var j job
 	if err := json.Unmarshal([]byte(arg), &j); err != nil {
 		panic(err)
+	}
+	if j.Starved {
+		var kills atomic.Uint64
+		oomKills = func() uint64 { return kills.Add(1) }
 	}
 	for _, arg := range j.RawArgs {
 		j.Program = append(j.Program, string(arg))

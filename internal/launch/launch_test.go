@@ -246,6 +246,19 @@ func TestProgramsReachTheirDaemonsAtOnce(t *testing.T) {
 	}
 }
 
+// TestKilledForWantOfMemory: who is killed while the kernel kills processes that want more memory
+// than there is was probably one of them, and the user hears what can be done. Who ends by itself
+// was none.
+func TestKilledForWantOfMemory(t *testing.T) {
+	s := supervise(t, job{Nodes: 2, Program: play("abort@1"), Starved: true})
+	s.wantStatus(128 + 9)
+	s.wantError("dsmd: rank 1 was killed by signal 9 (killed) for want of memory, it seems (since the job began the kernel has killed ")
+	s.wantError("lower --memory")
+	s = supervise(t, job{Nodes: 2, Program: play("exit-3@1"), Starved: true})
+	s.wantStatus(3)
+	s.wantError("dsmd: rank 1 exited with status 3: ending the other ranks\n")
+}
+
 func TestFirstFailureDecides(t *testing.T) {
 	for _, test := range []struct {
 		mode   string

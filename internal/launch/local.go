@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/memlimit"
 )
 
 // orphanTime bounds the killing of what the programs left behind.
@@ -29,6 +31,7 @@ type local struct {
 	over           chan struct{}  // closed by close
 	hurried        chan struct{}  // closed by hurry
 	hurryOnce      sync.Once
+	kills          uint64 // what oomKills said when the job began
 
 	path      string // of the program
 	endpoints *endpoints
@@ -51,6 +54,7 @@ func newLocal(commands Commands, address string, post func(event), stdout, stder
 		deaths:  make(chan os.Signal, 1),
 		over:    make(chan struct{}),
 		hurried: make(chan struct{}),
+		kills:   oomKills(),
 	}
 	signal.Notify(l.deaths, syscall.SIGCHLD)
 	go func() {
@@ -269,7 +273,7 @@ func (l *local) watch(p *process) {
 		// Nobody else waits for this process, so it must be there.
 		panic(fmt.Sprintf("launch: waiting for %v, process %d: %v", p.id, p.pid, err))
 	}
-	l.post(event{Kind: childEnded, Child: p.id, Exit: e})
+	l.post(event{Kind: childEnded, Child: p.id, Exit: l.explained(e)})
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
 	select {
@@ -287,6 +291,17 @@ func (l *local) watch(p *process) {
 	p.reap()
 	l.reapOrphans()
 	l.post(event{Kind: childReaped, Child: p.id})
+}
+
+// oomKills is how many processes the kernel has killed here for want of memory. Tests change it.
+var oomKills = memlimit.Kills
+
+// explained adds to how a process ended whether there was too little memory.
+func (l *local) explained(e exit) exit {
+	if now := oomKills(); e.Signal == syscall.SIGKILL && now > l.kills {
+		e.Starved = now - l.kills
+	}
+	return e
 }
 
 // all returns the processes of a role.
@@ -318,7 +333,7 @@ func (l *local) ask() {
 			continue
 		}
 		if e, ok := exiting(p.pid); ok && (!answer.Found || answer.Exit.Signal == 0) {
-			answer.Found, answer.Child, answer.Exit = true, p.id, e
+			answer.Found, answer.Child, answer.Exit = true, p.id, l.explained(e)
 		}
 	}
 	l.post(answer)

@@ -57,7 +57,7 @@ var allowed = []struct {
 	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
-	{"internal/launch", []string{"internal/certs"}},
+	{"internal/launch", []string{"internal/certs", "internal/memlimit"}},
 	{"internal/lint", nil},
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},

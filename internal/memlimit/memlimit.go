@@ -3,7 +3,6 @@
 package memlimit
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,9 +37,43 @@ func In(root fs.FS) (Limit, error) {
 	if err != nil {
 		return Limit{}, fmt.Errorf("memlimit: %w", err)
 	}
+	eachGroup(root, func(mount, group string, second bool) {
+		if second {
+			least = ofGroups(root, least, mount, group, "memory.max")
+		} else {
+			least = ofGroups(root, least, mount, group, "memory.limit_in_bytes")
+		}
+	})
+	return least, nil
+}
+
+// Kills is how many processes the kernel has killed because memory was wanted that there was not:
+// in this process's control group, or, if that does not tell, on this machine.
+func Kills() uint64 { return killsIn(os.DirFS("/")) }
+
+func killsIn(root fs.FS) uint64 {
+	kills, told := uint64(0), false
+	eachGroup(root, func(mount, group string, second bool) {
+		name := "memory.oom_control"
+		if second {
+			name = "memory.events"
+		}
+		if n, ok := field(root, path.Join(mount, group, name), "oom_kill "); ok {
+			kills, told = kills+n, true
+		}
+	})
+	if !told {
+		kills, _ = field(root, "proc/vmstat", "oom_kill ")
+	}
+	return kills
+}
+
+// eachGroup calls f for the control groups that account this process's memory: where groups of that
+// kind are mounted, which one it is, and whether it is of the second version.
+func eachGroup(root fs.FS, f func(mount, group string, second bool)) {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
-		return least, nil // a kernel without control groups
+		return // a kernel without control groups
 	}
 	for line := range strings.Lines(string(groups)) {
 		// hierarchy:controllers:path; the second version has no controllers there
@@ -48,12 +81,11 @@ func In(root fs.FS) (Limit, error) {
 		switch {
 		case len(parts) != 3:
 		case parts[1] == "":
-			least = ofGroups(root, least, "sys/fs/cgroup", parts[2], "memory.max")
+			f("sys/fs/cgroup", parts[2], true)
 		case strings.Contains(","+parts[1]+",", ",memory,"):
-			least = ofGroups(root, least, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes")
+			f("sys/fs/cgroup/memory", parts[2], false)
 		}
 	}
-	return least, nil
 }
 
 // ofGroups is the least of a limit and those of a control group and all above it. In a container
@@ -75,16 +107,26 @@ func ofGroups(root fs.FS, least Limit, mount, group, file string) Limit {
 
 // ofMachine is the memory of the machine.
 func ofMachine(root fs.FS) (Limit, error) {
-	f, err := root.Open("proc/meminfo")
-	if err != nil {
-		return Limit{}, err
+	kib, ok := field(root, "proc/meminfo", "MemTotal:")
+	if !ok || kib == 0 {
+		return Limit{}, errors.New("/proc/meminfo does not say MemTotal")
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var kib uint64
-		if n, _ := fmt.Sscanf(lines.Text(), "MemTotal: %d kB", &kib); n == 1 && kib > 0 {
-			return Limit{kib << 10, "the machine"}, nil
+	return Limit{kib << 10, "the machine"}, nil
+}
+
+// field is the number behind a key at the beginning of a line of a file.
+func field(root fs.FS, name, key string) (uint64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			if words := strings.Fields(rest); len(words) > 0 {
+				n, err := strconv.ParseUint(words[0], 10, 54)
+				return n, err == nil
+			}
 		}
 	}
-	return Limit{}, errors.New("/proc/meminfo does not say MemTotal")
+	return 0, false
 }

@@ -36,6 +36,27 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestKills: the own control group tells, of either version, or else the machine does.
+func TestKills(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  uint64
+	}{
+		"nobody tells": {nil, 0},
+		"the machine":  {map[string]string{"proc/self/cgroup": "0::/a\n", "proc/vmstat": "oom_kill 7\n"}, 7},
+		"its group":    {map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.events": "oom 9\noom_kill 2\noom_group_kill 1\n", "proc/vmstat": "oom_kill 7\n"}, 2},
+		"version 1":    {map[string]string{"proc/self/cgroup": "4:memory:/a\n0::/\n", "sys/fs/cgroup/memory/a/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3},
+	} {
+		root := fstest.MapFS{}
+		for file, text := range test.files {
+			root[file] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := killsIn(root); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
 // TestHere: this machine has some memory.
 func TestHere(t *testing.T) {
 	if l, err := Find(); err != nil || l.Bytes < 64<<20 || l.From == "" {

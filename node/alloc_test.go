@@ -13,7 +13,7 @@ import (
 // ring is one direction between two nodes of one goroutine. It never allocates after its first
 // round: what allocates in these tests is the node.
 type ring struct {
-	frames              [64]ringFrame
+	frames              [256]ringFrame
 	head, flushed, tail int // delivered up to head, on their way up to flushed, sent up to tail
 }
 

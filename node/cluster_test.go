@@ -139,13 +139,15 @@ func (c *cluster) startNode(i int, s setup) *member {
 	return m
 }
 
-// stop ends all nodes and waits for them. It may be called again.
+// stop ends all nodes, waits for them, and checks what they believe to have. It may be called
+// again.
 func (c *cluster) stop() {
 	for _, m := range c.members {
 		m.cancel()
 	}
 	for _, m := range c.members {
 		m.ended()
+		m.roomIsRight()
 	}
 }
 

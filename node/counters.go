@@ -11,6 +11,7 @@ type counters struct {
 	faultCounts
 	pageCounts
 	callCounts
+	roomCounts
 	guessCounts
 	loopCounts
 	lossCounts
@@ -40,6 +41,13 @@ type callCounts struct {
 	wordsPublished, wordsRecalled               atomic.Uint64
 	ownerDied                                   atomic.Uint64
 	lockNanos, barrierNanos                     atomic.Uint64 // summed over threads
+}
+
+// roomCounts are what a node has, and has parted with.
+type roomCounts struct {
+	pages, room                         atomic.Int64 // gauges
+	evicted                             atomic.Uint64
+	offers, offersTaken, offersDeclined atomic.Uint64
 }
 
 // guessCounts are pages that no thread had asked for.
@@ -115,6 +123,17 @@ func (c *callCounts) metrics() []metric {
 		counter(&c.lockNanos, "lock_wait_ns", "Time that calls waited for locks, in nanoseconds."),
 		counter(&c.barrierNanos, "barrier_wait_ns", "Time that calls waited at barriers, in nanoseconds."),
 		counter(&c.commits, "commit_calls", "Commits of replicated memory that programs have asked for."),
+	}
+}
+
+func (c *roomCounts) metrics() []metric {
+	return []metric{
+		gauge(&c.pages, "pages", "Pages that are here, if there is a bound."),
+		gauge(&c.room, "pages_room", "Pages that this node has room for (--memory); 0: there is no bound."),
+		counter(&c.evicted, "pages_evicted", "Copies for reading that were dropped to make room."),
+		counter(&c.offers, "page_offers", "Pages of this node that were offered to others to make room."),
+		counter(&c.offersTaken, "page_offers_taken", "Pages that others have taken after they were offered."),
+		counter(&c.offersDeclined, "page_offers_declined", "Pages that others have offered and for which there was no room here."),
 	}
 }
 

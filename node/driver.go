@@ -26,6 +26,7 @@ type driver struct {
 	losses  *losses
 	calls   *calls
 	members *members
+	room    *room
 
 	leases  timers            // that end
 	effects []protocol.Effect // to be carried out, in order
@@ -99,8 +100,14 @@ func (d *driver) completed(f finished) {
 	}
 	d.put(protocol.Event{Kind: protocol.EventCompleted, Effect: effectOf[f.op], Object: id})
 	switch f.op {
-	case pagetable.OpInstall, pagetable.OpMakeWritable:
+	case pagetable.OpInstall:
+		d.room.arrived(f.page)
 		d.fetcher.came(f.page)
+	case pagetable.OpMakeWritable:
+		d.room.used(f.page)
+		d.fetcher.came(f.page)
+	case pagetable.OpRevoke:
+		d.room.gone(f.page)
 	case pagetable.OpMap, pagetable.OpLose:
 		if d.engine.Waiting(id) {
 			break
@@ -128,6 +135,10 @@ func (d *driver) carryOut(f *protocol.Effect) {
 		d.calls.complete(f)
 	case protocol.EffectResumed:
 		d.members.resumed(uint32(f.Count))
+	case protocol.EffectOffered:
+		d.room.consider(f)
+	case protocol.EffectDeclined:
+		d.room.declined(f)
 	case protocol.EffectHandedOver:
 		d.members.leaving.handedOver(uint32(f.Count))
 	case protocol.EffectReject:
@@ -164,6 +175,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectFree:
 		d.intake.extents.Drop(page)
 		d.losses.forget(page, f.Count)
+		d.room.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:
 		d.markLost(page, protocol.NodeID(f.Rank))

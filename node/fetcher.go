@@ -58,7 +58,7 @@ func (g *fetcher) start(p *program, c *attach.Call) {
 // one that waits for it.
 func (g *fetcher) startPin(p *program, c *attach.Call) {
 	g.meter.count.pins.Add(1)
-	if c.Count > uint64(maxPinned-p.pinned) {
+	if c.Count > uint64(g.intake.room.pinnable()-p.pinned) {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
 		return
 	}
@@ -66,6 +66,7 @@ func (g *fetcher) startPin(p *program, c *attach.Call) {
 	if f := g.begin(p, c); f != nil {
 		f.pin = &pin{first: f.next, held: f.next, end: f.end, access: f.access}
 		p.pinned += int(c.Count)
+		g.pins.open = append(g.pins.open, f.pin)
 	}
 }
 
@@ -204,8 +205,11 @@ func (g *fetcher) cancel(p *program, ticket uint64) bool {
 func (g *fetcher) end(f *fetch, status attach.Status) {
 	f.over, f.next = true, f.end
 	delete(f.p.fetches, f.ticket)
-	if f.pin != nil && status != attach.StatusOK {
-		g.pins.end(f.p, f.pin)
+	if f.pin != nil {
+		g.pins.opened(f.pin)
+		if status != attach.StatusOK {
+			g.pins.end(f.p, f.pin)
+		}
 	}
 	r := attach.Reply{Ticket: f.ticket, Status: status}
 	if status == attach.StatusNodeLost {
@@ -219,6 +223,7 @@ func (g *fetcher) dropProgram(p *program) {
 	for _, f := range p.fetches {
 		f.over, f.next = true, f.end
 		if f.pin != nil {
+			g.pins.opened(f.pin)
 			g.pins.release(f.pin)
 		}
 	}

@@ -14,6 +14,7 @@ type intake struct {
 	meter  *meter
 	quorum *quorum
 	pins   *pins
+	room   *room
 
 	threads    readahead.Threads
 	neighbours readahead.Neighbours
@@ -64,7 +65,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 		t.meter.count.maps.Add(1)
 	case engine.Waiting(id):
 		t.meter.count.duplicates.Add(1)
-	case !t.mayAsk():
+	case !t.mayAsk() && (has == protocol.None || !t.withinWindow()):
 		if t.park(ev) {
 			t.meter.count.parkedFaults.Add(1)
 		}
@@ -164,12 +165,15 @@ func (t *intake) fetch(page pagetable.Page, access protocol.Access, proc pagetab
 	return false
 }
 
-// mayAsk is whether another page may be asked for that somebody waits for.
-func (t *intake) mayAsk() bool { return t.drive.engine.Wanted() < t.window.most }
+// mayAsk is whether another page may be asked for that somebody waits for, and that is not here.
+func (t *intake) mayAsk() bool { return t.withinWindow() && t.room.has() }
+
+// withinWindow is whether more may be asked for.
+func (t *intake) withinWindow() bool { return t.drive.engine.Wanted() < t.window.most }
 
 // mayGuess is whether another page may be asked for that a thread will want, as it seems.
 func (t *intake) mayGuess() bool {
-	return t.drive.engine.Wanted() < min(2*t.window.ahead, t.window.most)
+	return t.drive.engine.Wanted() < min(2*t.window.ahead, t.window.most) && t.room.hasMuch()
 }
 
 // park keeps a fault until a page may be asked for, unless it is kept already.

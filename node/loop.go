@@ -45,6 +45,7 @@ type loop struct {
 	intake   *intake
 	fetcher  *fetcher
 	pins     *pins
+	room     *room
 	programs *programs
 	members  *members
 	news     *news
@@ -75,7 +76,7 @@ func (l *loop) run() {
 		} else if l.spin.looked(now, now-before, l.programs.replyAwaited(), netio.Displaced) {
 			l.changeCore()
 		}
-		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() {
+		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() {
 			l.sleep()
 			idle, look = false, 0
 			continue
@@ -107,6 +108,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.pollNet() || busy
 	busy = l.fireTimers() || busy
 	busy = l.members.tick() || busy
+	busy = l.room.make() || busy
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
 	if check {
@@ -132,7 +134,7 @@ func (l *loop) sleep() {
 	l.meter.count.sleeps.Add(1)
 	l.drive.gauge()
 	before := l.clock.read()
-	ready := l.poller.Wait(sooner(sooner(l.end.tickIn(before), l.members.tickIn(before)), sooner(l.drive.leases.timeout(before), l.pins.breaks.timeout(before))))
+	ready := l.poller.Wait(l.dueIn(before))
 	l.clock.tick()
 	l.programs.watchBoxes()
 	l.spin.Slept(l.clock.now - before)
@@ -141,6 +143,13 @@ func (l *loop) sleep() {
 	l.members.tick()
 	l.end.tick()
 	l.out.flush()
+}
+
+// dueIn is after how long something is to be done by itself; negative: nothing is.
+func (l *loop) dueIn(now time.Duration) time.Duration {
+	in := sooner(l.end.tickIn(now), l.members.tickIn(now))
+	in = sooner(in, sooner(l.drive.leases.timeout(now), l.pins.breaks.timeout(now)))
+	return sooner(in, l.room.tickIn(now))
 }
 
 func (l *loop) pollTable() bool {

@@ -99,8 +99,8 @@ func (m *members) survives() bool { return m.agreement != nil }
 // outside is whether this node was not let in yet.
 func (m *members) outside() bool { return m.survives() && m.agreement.Outside() }
 
-// ids are all nodes that go on together.
-func (m *members) ids() []protocol.NodeID {
+// stayers are the nodes that go on together and do not leave.
+func (m *members) stayers() []protocol.NodeID {
 	if !m.survives() {
 		all := make([]protocol.NodeID, m.cfg.Nodes)
 		for n := range all {
@@ -108,11 +108,11 @@ func (m *members) ids() []protocol.NodeID {
 		}
 		return all
 	}
-	all := make([]protocol.NodeID, len(m.list))
-	for i, n := range m.list {
-		all[i] = protocol.NodeID(n)
+	var stay []protocol.NodeID
+	for _, n := range without(m.list, m.leaving.nodes) {
+		stay = append(stay, protocol.NodeID(n))
 	}
-	return all
+	return stay
 }
 
 func (m *members) has(id agreement.NodeID) bool { return slices.Contains(m.list, id) }

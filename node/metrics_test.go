@@ -32,7 +32,7 @@ func (s stuck) Stats() transport.Stats {
 // move.
 func TestEveryCounterMoves(t *testing.T) {
 	c := start(t, setup{
-		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold = MaxHold },
+		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold, cfg.MemoryBytes = MaxHold, MinMemoryBytes },
 		before: func(n *Node) {
 			n.pins.patience = time.Millisecond
 			n.intake.window.most = 48
@@ -105,6 +105,10 @@ func TestEveryCounterMoves(t *testing.T) {
 	c.net.Resume(0, 1)
 	for _, load := range loads {
 		b.settled(load)
+	}
+	d.fill(0, testPages) // as much as both have room for: some is offered, taken and declined
+	for i := range pagetable.Page(testPages) {
+		b.load(i, 0) // copies are dropped
 	}
 	look()
 	for _, m := range c.members[0].node.meter.metrics() {

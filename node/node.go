@@ -31,6 +31,7 @@ type Node struct {
 	intake   *intake
 	fetcher  *fetcher
 	pins     *pins
+	room     *room
 	losses   *losses
 	programs *programs
 	calls    *calls
@@ -111,7 +112,10 @@ func (n *Node) build(out *outbox) {
 	d, log, names := n.drive, n.log, nodeNames(n.cfg.Peers)
 	q := &quorum{}
 	n.pins = &pins{drive: d, meter: n.meter, log: log, pages: map[pagetable.Page]*pinned{}, patience: pinPatience}
+	n.room = newRoom(d, &n.cfg, d.exec.table.PageBytes())
+	n.room.pins, n.room.quorum = n.pins, q
 	n.intake = newIntake(d, n.pins, q)
+	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}
 	n.members, n.news = newMembers(&n.cfg), &news{}
@@ -122,11 +126,12 @@ func (n *Node) build(out *outbox) {
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	m := n.members
+	n.room.nodes = m.stayers
 	m.drive, m.out, m.end, m.meter, m.calls, m.news, m.quorum, m.programs = d, out, n.end, n.meter, n.calls, n.news, q, n.programs
 	d.intake, d.fetcher, d.pins, d.losses, d.calls, d.members = n.intake, n.fetcher, n.pins, n.losses, n.calls, m
 	n.loop = &loop{log: log, clock: n.clock, meter: n.meter, end: n.end, table: d.exec.table,
 		in:  &inbox{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, meter: n.meter, calls: n.calls, members: m},
-		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, programs: n.programs, members: m, news: n.news,
+		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, programs: n.programs, members: m, news: n.news,
 		spin: newSpinner(n.cfg.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
 	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"dsmd/internal/attach"
@@ -32,6 +33,7 @@ type pins struct {
 	programs *programs
 
 	pages    map[pagetable.Page]*pinned
+	open     []*pin        // of calls that have not got all that they want
 	breaks   timers        // pins that others have waited for long enough
 	patience time.Duration // how long that is
 }
@@ -77,6 +79,16 @@ func (x *pins) grow(held *pin) bool {
 		}
 	}
 	return true
+}
+
+// wants is whether a page is pinned, or a Pin call that is open has fetched it, or will.
+func (x *pins) wants(page pagetable.Page) bool {
+	return x.pages[page] != nil || slices.ContainsFunc(x.open, func(h *pin) bool { return page >= h.first && page < h.end })
+}
+
+// opened takes a pin whose call is answered, or is given up, from those that are open.
+func (x *pins) opened(held *pin) {
+	x.open = slices.DeleteFunc(x.open, func(h *pin) bool { return h == held })
 }
 
 // unpin ends a program's Pin call, of the given ticket.

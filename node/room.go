@@ -1,0 +1,359 @@
+package node
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"dsmd/node/replacement"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// MinMemoryBytes is the least Config.MemoryBytes: some windows of a thread that goes over an
+	// array.
+	MinMemoryBytes = 4 << 20
+
+	// lowShare: a node drops copies when it has room for less than one in so many of the pages that
+	// fit, or for mostLow. As much can be asked for at once.
+	lowShare, mostLow = 8, 2048
+	// evictBatch and offerBatch are how many pages more it drops, or offers, at most: neighbours go
+	// together. What is offered is moved, and for nothing if its room is not needed.
+	evictBatch, offerBatch = 64, 16
+	// mostFresh is how many of the pages that came last are not dropped, at most: the threads that
+	// wait for them may not have run yet.
+	mostFresh = 32
+	// evictLooks bounds the pages that are looked at in one turn.
+	evictLooks = 512
+	// mostOffers is how many pages are offered to other nodes at a time.
+	mostOffers = 64
+	// offerPatience is how long an offer is waited for that nobody answers. For as long who has not
+	// answered is offered nothing.
+	offerPatience = time.Second
+	// fullPatience is how long a node that has declined is offered nothing. Between two vain looks
+	// for room there is as much time, then twice as much, and so on.
+	fullPatience = 5 * time.Millisecond
+	// overAfter is after how many vain looks in a row a node takes more than fits. It is mostVain,
+	// after which looks get no rarer, while pages are on their way: they could be dropped when they
+	// are here.
+	overAfter, mostVain = 5, 8
+)
+
+// room bounds the pages that this node has: see Config.MemoryBytes. A page is not asked for unless
+// there is room for it, and before that runs out the node parts with pages. Copies for reading go
+// first. What the node owns goes to nodes that have room.
+//
+// A node offers pages when it has room for fewer than least, and takes pages of others only while
+// it has room for more. So what was taken is not offered again at once, and where all nodes are
+// nearly full nothing moves unless a program wants it.
+type room struct {
+	drive  *driver
+	meter  *meter
+	log    *zap.Logger
+	pins   *pins
+	quorum *quorum
+	self   protocol.NodeID
+	nodes  func() []protocol.NodeID // to which pages can be offered, perhaps this one among them
+
+	most       int // pages that fit; 0: no bound
+	low, least int // room for so many more: below, copies are dropped, and pages are offered
+	queue      *replacement.Queue
+	fresh      []pagetable.Page // that came last, a ring
+	came       int              // pages that have come: where the next one is in fresh
+	dropping   map[pagetable.Page]bool
+	offered    map[pagetable.Page]offer
+	full       map[protocol.NodeID]time.Duration // until when it is offered nothing
+	next       int                               // of nodes: to which one the next offer goes
+	epoch      uint32                            // of the offers
+
+	again    time.Duration // when to look for room again; 0: at once
+	offering bool          // the last look was for pages to be offered, too
+	vain     int           // looks in vain since the last page has come or gone
+	seen     int           // pages that were looked at since a look has helped
+	// over: no node has room, and this one takes more than fits, so that its programs go on.
+	over bool
+}
+
+// offer is one that was not answered yet.
+type offer struct {
+	to protocol.NodeID
+	at time.Duration
+}
+
+func newRoom(d *driver, cfg *Config, pageBytes int) *room {
+	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.MemoryBytes / uint64(pageBytes)),
+		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]time.Duration{}}
+	if r.most > 0 {
+		r.low = max(min(r.most/lowShare, mostLow), 2)
+		r.least = r.low / 2
+		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
+		r.queue = replacement.New(r.most)
+		r.meter.count.room.Store(int64(r.most))
+	}
+	return r
+}
+
+// bounded is whether there is a bound.
+func (r *room) bounded() bool { return r.most > 0 }
+
+// free is for how many pages more there is room, when all have come that were asked for.
+func (r *room) free() int { return r.left() - len(r.dropping) }
+
+// left is free when all is gone that is being dropped.
+func (r *room) left() int { return r.most - r.queue.Len() - r.drive.engine.Wanted() }
+
+// has is whether a page may be asked for that is not here.
+func (r *room) has() bool { return !r.bounded() || r.over || r.free() > 0 }
+
+// hasMuch is whether a page may be asked for that nobody waits for.
+func (r *room) hasMuch() bool { return !r.bounded() || r.free() > r.least }
+
+// pinnable is how many pages a program can have pinned: so that what is left is enough for others.
+func (r *room) pinnable() int {
+	if !r.bounded() {
+		return maxPinned
+	}
+	return min(r.most/2, maxPinned)
+}
+
+// arrived notes that a page is here.
+func (r *room) arrived(page pagetable.Page) {
+	if !r.bounded() {
+		return
+	}
+	r.queue.Add(page)
+	r.fresh[r.came%len(r.fresh)] = page
+	r.came++
+	r.changed()
+}
+
+// used notes that a page is used which was here before.
+func (r *room) used(page pagetable.Page) {
+	if r.bounded() {
+		r.queue.Use(page)
+	}
+}
+
+// gone notes that a page is here no longer.
+func (r *room) gone(page pagetable.Page) {
+	if !r.bounded() {
+		return
+	}
+	if r.dropping[page] {
+		delete(r.dropping, page)
+		r.meter.count.evicted.Add(1)
+	} else {
+		r.queue.Remove(page)
+	}
+	if _, offered := r.offered[page]; offered {
+		delete(r.offered, page)
+		r.meter.count.offersTaken.Add(1)
+		r.again = 0 // more can be offered
+	}
+	r.changed()
+}
+
+// freed notes that a run of pages is being freed.
+func (r *room) freed(first pagetable.Page, count uint64) {
+	if !r.bounded() {
+		return
+	}
+	r.queue.RemoveAll(first, count)
+	maps.DeleteFunc(r.offered, func(p pagetable.Page, _ offer) bool { return p >= first && uint64(p-first) < count })
+	r.changed()
+}
+
+// changed notes that a page has come or gone.
+func (r *room) changed() {
+	r.meter.count.pages.Store(int64(r.queue.Len() + len(r.dropping)))
+	r.vain = 0
+	r.again = min(r.again, r.drive.clock.now+fullPatience)
+}
+
+// consider answers the offer of another node.
+func (r *room) consider(f *protocol.Effect) {
+	ev := protocol.Event{Kind: protocol.EventFault, Object: f.Object, Access: protocol.Write}
+	if r.quorum.lost() || !r.hasMuch() || !r.drive.intake.withinWindow() {
+		ev = protocol.Event{Kind: protocol.EventDecline, Object: f.Object, Node: f.Heir}
+		r.meter.count.offersDeclined.Add(1)
+	}
+	r.drive.put(ev)
+}
+
+// declined notes that another node has no room. Others may have some.
+func (r *room) declined(f *protocol.Effect) {
+	delete(r.offered, pagetable.Page(f.Object.Page()))
+	r.full[f.Heir] = r.drive.clock.now + fullPatience
+	r.again = 0
+}
+
+// wanting is whether the node has less room than it should, and may part with pages. It may not
+// while nodes are lost, and says so to nobody: what ends that comes by a message.
+func (r *room) wanting() bool {
+	if !r.bounded() || r.left() >= r.low || r.quorum.lost() {
+		return false
+	}
+	_, recovered := r.drive.engine.Epoch()
+	return recovered
+}
+
+// tickIn is after how long to look for room again; negative: not by itself.
+func (r *room) tickIn(now time.Duration) time.Duration {
+	if !r.wanting() {
+		return -1
+	}
+	if !r.offering && r.left() < r.least {
+		return 0
+	}
+	return max(r.again-now, 0)
+}
+
+// isDue is whether make may have something to do.
+func (r *room) isDue() bool { return r.tickIn(r.drive.clock.now) == 0 }
+
+// make parts with pages if there is little room. It returns whether there is more to do at once.
+func (r *room) make() bool {
+	if r.over && r.free() >= r.least {
+		r.over = false
+	}
+	if !r.isDue() {
+		return false
+	}
+	now := r.drive.clock.now
+	r.again = 0
+	r.expire(now)
+	goal, offers := r.low-r.left()+min(evictBatch, r.least), 0
+	dropped, owned := r.drop(goal)
+	if r.offering = r.left() < r.least; r.offering {
+		offers = r.offer(owned, min(mostOffers, r.least-r.left()+min(offerBatch, r.least)))
+	}
+	r.drive.end()
+	switch {
+	case dropped == goal || r.offering && dropped+offers > 0:
+		r.seen = 0
+		return true
+	case dropped > 0: // there is enough for a while, and hardly more to be dropped
+		r.seen, r.again = 0, now+fullPatience
+		return false
+	}
+	return r.lookedInVain(now)
+}
+
+// lookedInVain decides when to look again. It returns true if that is at once: before this node
+// takes more than fits, it has looked at all that is here.
+func (r *room) lookedInVain(now time.Duration) bool {
+	if len(r.offered) > 0 { // wait for the answers
+		r.again = now + fullPatience
+		return false
+	}
+	if !r.has() && r.seen < r.queue.Len() {
+		return true
+	}
+	r.seen, r.vain = 0, min(r.vain+1, mostVain)
+	r.again = now + fullPatience<<(r.vain-1)
+	if r.has() || r.vain < overAfter || r.vain < mostVain && r.drive.engine.Wanted() > 0 {
+		return false
+	}
+	r.over = true
+	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); start nodes with more memory, or free what is not needed",
+		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most))
+	return false
+}
+
+// expire gives up offers that nobody answers, and offers again to those who had no room. In a
+// recovery offers get lost.
+func (r *room) expire(now time.Duration) {
+	if epoch, _ := r.drive.engine.Epoch(); epoch != r.epoch {
+		r.epoch = epoch
+		clear(r.offered)
+		clear(r.full)
+	}
+	maps.DeleteFunc(r.full, func(_ protocol.NodeID, until time.Duration) bool { return until <= now })
+	maps.DeleteFunc(r.offered, func(_ pagetable.Page, o offer) bool {
+		if now-o.at < offerPatience {
+			return false
+		}
+		r.full[o.to] = now + offerPatience
+		return true
+	})
+}
+
+// drop drops so many copies for reading, if there are as many among those whose turn it is. It
+// returns how many, and which pages of those it has looked at others do not have.
+func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
+	engine := r.drive.engine
+	for looks := min(evictLooks, r.queue.Len()); looks > 0 && dropped < goal; looks-- {
+		page, ok := r.queue.Oldest()
+		if !ok {
+			break
+		}
+		r.seen++
+		id := protocol.PageObject(uint64(page))
+		if r.keeps(page) || engine.Access(id) == protocol.None {
+			r.queue.Keep(page)
+			continue
+		}
+		r.drive.put(protocol.Event{Kind: protocol.EventEvict, Object: id, Node: protocol.NoNode})
+		if engine.Access(id) != protocol.None {
+			r.queue.Keep(page)
+			owned = append(owned, page)
+			continue
+		}
+		r.queue.Evicted(page)
+		r.dropping[page] = true
+		dropped++
+		r.drive.drain()
+	}
+	return dropped, owned
+}
+
+// keeps is whether a page cannot go now.
+func (r *room) keeps(page pagetable.Page) bool {
+	_, offered := r.offered[page]
+	return offered || r.pins.wants(page) || slices.Contains(r.fresh, page)
+}
+
+// offer offers pages to other nodes, so that most are offered. It returns how many it has offered.
+func (r *room) offer(pages []pagetable.Page, most int) (offers int) {
+	nodes := r.nodes()
+	for _, page := range pages {
+		id := protocol.PageObject(uint64(page))
+		if len(r.offered) >= most {
+			break
+		}
+		to := r.taker(id, nodes)
+		if to == protocol.NoNode {
+			break
+		}
+		before := len(r.drive.effects)
+		r.drive.put(protocol.Event{Kind: protocol.EventEvict, Object: id, Node: to})
+		if len(r.drive.effects) == before {
+			continue // something is under way about it
+		}
+		r.offered[page] = offer{to, r.drive.clock.now}
+		r.meter.count.offers.Add(1)
+		r.drive.drain()
+		offers++
+	}
+	return offers
+}
+
+// taker is the node to which a page is offered: its home, if that is another and may have room,
+// else one after the other.
+func (r *room) taker(id protocol.ObjectID, nodes []protocol.NodeID) protocol.NodeID {
+	may := func(n protocol.NodeID) bool { return n != r.self && r.full[n] == 0 }
+	if home := r.drive.engine.Home(id); may(home) {
+		return home
+	}
+	for range nodes {
+		r.next = (r.next + 1) % len(nodes)
+		if n := nodes[r.next]; may(n) {
+			return n
+		}
+	}
+	return protocol.NoNode
+}

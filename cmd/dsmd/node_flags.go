@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"dsmd/internal/launch"
 	"dsmd/internal/settings"
 	"dsmd/protocol"
 )
@@ -22,11 +23,25 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, logLevel string) {
 	flags.Lookup("log-level").DefValue = logLevel
 }
 
-// args is the command line that gives a daemon the same settings as these, whatever this machine's
-// environment and file say: those are meant for a cluster that a job on one machine has nothing to
-// do with.
-func (f *nodeFlags) args() []string {
-	return append([]string{"--" + bareFlag}, f.values.Args(settings.Run)...)
+// apply gives the daemons of a job the same settings as these, whatever this machine's environment
+// and file say: those are meant for a cluster that a job on one machine has nothing to do with.
+// Nodes of one machine share its memory.
+func (f *nodeFlags) apply(cfg *launch.Config) error {
+	v := *f.values
+	if v.Memory == settings.AutoMemory && cfg.Nodes > 0 {
+		bytes, err := v.MemoryBytes(cfg.Nodes)
+		if err != nil {
+			return err
+		}
+		v.Memory = settings.Bytes(bytes)
+	}
+	cfg.BareDaemonLog = v.LogFormat == "json"
+	cfg.DaemonFlags = append([]string{"--" + bareFlag}, v.Args(settings.Run)...)
+	if cfg.Survive = v.Survive; cfg.Survive {
+		// Nobody would come whom they could wait for.
+		cfg.DaemonFlags = append(cfg.DaemonFlags, "--no-quorum=end")
+	}
+	return nil
 }
 
 // newLogger makes the log that the settings ask for, on standard error.

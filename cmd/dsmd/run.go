@@ -77,9 +77,8 @@ func newRun() *cobra.Command {
 			}
 			cfg := launch.Config{
 				Commands: commands,
-				Nodes:    nodes, Program: args, DaemonFlags: shared.args(), Env: variables, Metrics: metrics, Grace: grace,
-				BareDaemonLog: shared.values.LogFormat == "json",
-				Stdin:         os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+				Nodes:    nodes, Program: args, Env: variables, Metrics: metrics, Grace: grace,
+				Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			}
 			attend, err := where.apply(cmd, &cfg)
 			switch {
@@ -88,9 +87,8 @@ func newRun() *cobra.Command {
 			case attend != nil:
 				return attend()
 			}
-			if cfg.Survive = shared.values.Survive; cfg.Survive {
-				// Nobody would come whom they could wait for.
-				cfg.DaemonFlags = append(cfg.DaemonFlags, "--no-quorum=end")
+			if err := shared.apply(&cfg); err != nil {
+				return err
 			}
 			// Every daemon would find out as well, and end the job some time after its start.
 			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {

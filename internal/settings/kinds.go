@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"dsmd/node"
 )
 
 // kind is what a value looks like. It is a pflag.Value that refuses what is out of range, so that
@@ -112,6 +114,35 @@ func size(to *Bytes, most Bytes) pflag.Value {
 		}
 		return n, nil
 	}, Bytes.String}
+}
+
+// room is a number of bytes, in whole pages, or one of two words.
+func room(to *Bytes) pflag.Value {
+	bytes := Bytes(0)
+	plain := size(&bytes, mostMemory)
+	return kind[Bytes]{to, "SIZE", func(s string) (Bytes, error) {
+		switch s {
+		case "auto":
+			return AutoMemory, nil
+		case "unlimited":
+			return UnlimitedMemory, nil
+		}
+		if err := plain.Set(s); err != nil {
+			return 0, err
+		}
+		if bytes < node.MinMemoryBytes {
+			return 0, fmt.Errorf("%s is not possible: at least %s, or auto, or unlimited", bytes, Bytes(node.MinMemoryBytes))
+		}
+		return bytes, nil
+	}, func(n Bytes) string {
+		switch n {
+		case AutoMemory:
+			return "auto"
+		case UnlimitedMemory:
+			return "unlimited"
+		}
+		return n.String()
+	}}
 }
 
 // span is a duration.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"dsmd/internal/memlimit"
+	"dsmd/node"
 	"dsmd/protocol"
 )
 
@@ -66,9 +68,35 @@ type Machine struct {
 	RDMADevice          string // "": choose
 	RDMAPool            Bytes
 	Region              Bytes
+	Memory              Bytes // or AutoMemory, UnlimitedMemory
 	Hold, Spin          time.Duration
 	Stages              int
 	LogLevel, LogFormat string
+}
+
+// Values of Machine.Memory that are no sizes.
+const (
+	AutoMemory      Bytes = 0
+	UnlimitedMemory Bytes = 1<<64 - 1
+
+	mostMemory Bytes = 1 << 60
+)
+
+// MemoryBytes is what a node takes for pages at most, of so many on this machine: 0 if there is no
+// bound.
+func (v *Values) MemoryBytes(nodes int) (uint64, error) {
+	switch v.Memory {
+	case UnlimitedMemory:
+		return 0, nil
+	case AutoMemory:
+		limit, err := memlimit.Find()
+		if err != nil {
+			return 0, fmt.Errorf("how much memory there is: %w; say it with --memory", err)
+		}
+		return max(limit.ForPages(nodes), node.MinMemoryBytes), nil
+	default:
+		return uint64(v.Memory), nil
+	}
 }
 
 func blank() *Values { return &Values{origins: map[string]string{}, added: map[string]bool{}} }

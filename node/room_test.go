@@ -474,7 +474,7 @@ func TestLossWhileThereIsNoRoom(t *testing.T) {
 }
 
 // TestLeaverWithLittleRoom: a node that leaves hands over what it has to nodes that have as little
-// room, and is home of nothing that others offer. They have room for all.
+// room, and together enough.
 func TestLeaverWithLittleRoom(t *testing.T) {
 	const pages = 3 * leastRoom / 2
 	s := surviving(3, sim.Options{})
@@ -505,7 +505,7 @@ func tighten(n *Node) {
 	*n.room = *r
 }
 
-// tightPair is two nodes with little room, of which the first has used up its own.
+// tightPair is two nodes with little room.
 func tightPair(t *testing.T) *pair {
 	p := newPair(t)
 	for _, n := range p.nodes {

@@ -278,23 +278,23 @@ func expect[T any](c *attach.Conn, kind attach.Kind, decode func([]byte) (T, err
 // statusColumns are the counters in the table for people.
 var statusColumns = []struct{ title, counter string }{
 	{"EPOCH", "epoch"}, {"MEMBERS", "members"}, {"PROGRAMS", "programs"}, {"READ-FAULTS", "faults_read"}, {"WRITE-FAULTS", "faults_write"}, {"UPGRADES", "faults_upgrade"},
-	{"PAGES", "pages"}, {"ROOM", "pages_room"}, {"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
+	{"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
 }
 
 func printStatus(w io.Writer, list []daemonStatus) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "NODE\tTRAP\tTRANSPORT\tREGION\t")
+	fmt.Fprint(t, "NODE\tTRAP\tTRANSPORT\tREGION\tMEMORY\t")
 	for _, c := range statusColumns {
 		fmt.Fprint(t, c.title+"\t")
 	}
 	fmt.Fprintln(t, "  SOCKET")
 	for _, d := range list {
 		if d.Error != "" {
-			fmt.Fprintf(t, "?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
+			fmt.Fprintf(t, "?\t?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
 			continue
 		}
 		region := settings.Bytes(d.RegionBytes)
-		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t", d.Node, d.Nodes, d.Trap, d.Transport, region.String())
+		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t%s\t", d.Node, d.Nodes, d.Trap, d.Transport, region.String(), d.memory())
 		for _, c := range statusColumns {
 			fmt.Fprintf(t, "%d\t", d.Counters[c.counter])
 		}
@@ -304,6 +304,17 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 		return err
 	}
 	return printContended(w, list)
+}
+
+// memory is how much a daemon has for pages, of how much it may have.
+func (d *daemonStatus) memory() string {
+	size := func(counter string) string {
+		return settings.Bytes(d.Counters[counter] * uint64(d.PageBytes)).String()
+	}
+	if d.Counters["pages_room"] == 0 {
+		return "unlimited"
+	}
+	return size("pages") + " of " + size("pages_room")
 }
 
 // printContended names the allocations that are falsely shared, those of each daemon with the worst

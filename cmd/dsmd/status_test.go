@@ -32,6 +32,21 @@ node 0: pages of "few" were taken 1 times by other nodes that write beside this 
 	}
 }
 
+// TestStatusSaysHowMuchIsUsed: of what a node may have for pages, if there is a limit.
+func TestStatusSaysHowMuchIsUsed(t *testing.T) {
+	var out strings.Builder
+	if err := printStatus(&out, []daemonStatus{
+		{PageBytes: 4096, Counters: map[string]uint64{"pages": 257, "pages_room": 1024}},
+		{PageBytes: 4096, Counters: map[string]uint64{"pages": 0, "pages_room": 0}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if !strings.Contains(lines[1], "  1028KiB of 4MiB  ") || !strings.Contains(lines[2], "  unlimited  ") {
+		t.Errorf("got:\n%s", out.String())
+	}
+}
+
 // TestStatusIsPrintable: a daemon may be anybody's, and root asks it. What it says, and the name of
 // its socket, do nothing to the terminal.
 func TestStatusIsPrintable(t *testing.T) {

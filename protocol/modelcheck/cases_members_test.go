@@ -308,6 +308,13 @@ func (b Bound) movingReplicas(base func(nodes int, copies uint8, victims ...prot
 			}
 		}
 	}
+	// Two come one after the other. Backups that the first lacks are on their way, or have come,
+	// when the second does.
+	for _, victim := range []protocol.NodeID{0, 1} {
+		c := threads(moving(3, nil, ids{1, 2}, victim), "write 0; commit")
+		c.Before = []int{0, 0}
+		all.add("3 nodes, 1 replicated page, two come, one is lost", *c)
+	}
 	for _, q := range accesses(1, 0) {
 		all.add("2 nodes, 1 replicated page, one comes, the other is lost", moving(2, nil, ids{1}, 0), "write 0; commit", q)
 		if b == Deep {

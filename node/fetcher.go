@@ -206,7 +206,7 @@ func (g *fetcher) end(f *fetch, status attach.Status) {
 	f.over, f.next = true, f.end
 	delete(f.p.fetches, f.ticket)
 	if f.pin != nil {
-		g.pins.opened(f.pin)
+		g.pins.answered(f.pin)
 		if status != attach.StatusOK {
 			g.pins.end(f.p, f.pin)
 		}
@@ -223,7 +223,7 @@ func (g *fetcher) dropProgram(p *program) {
 	for _, f := range p.fetches {
 		f.over, f.next = true, f.end
 		if f.pin != nil {
-			g.pins.opened(f.pin)
+			g.pins.answered(f.pin)
 			g.pins.release(f.pin)
 		}
 	}

@@ -86,8 +86,8 @@ func (x *pins) wants(page pagetable.Page) bool {
 	return x.pages[page] != nil || slices.ContainsFunc(x.open, func(h *pin) bool { return page >= h.first && page < h.end })
 }
 
-// opened takes a pin whose call is answered, or is given up, from those that are open.
-func (x *pins) opened(held *pin) {
+// answered takes a pin from those that are open: its call is answered, or given up.
+func (x *pins) answered(held *pin) {
 	x.open = slices.DeleteFunc(x.open, func(h *pin) bool { return h == held })
 }
 

@@ -31,8 +31,8 @@ const (
 	evictLooks = 512
 	// mostOffers is how many pages are offered to other nodes at a time.
 	mostOffers = 64
-	// offerPatience is how long an offer is waited for that nobody answers. For as long who has not
-	// answered is offered nothing.
+	// offerPatience is how long the answer to an offer is waited for. A node that has not answered
+	// is offered nothing for as long again.
 	offerPatience = time.Second
 	// fullPatience is how long a node that has declined is offered nothing. Between two vain looks
 	// for room there is as much time, then twice as much, and so on.
@@ -191,8 +191,8 @@ func (r *room) declined(f *protocol.Effect) {
 	r.again = 0
 }
 
-// wanting is whether the node has less room than it should, and may part with pages. It may not
-// while nodes are lost, and says so to nobody: what ends that comes by a message.
+// wanting is whether the node has less room than it should, and may part with pages. Without a
+// quorum and in a recovery it may not. No timer is needed for their end, which a message brings.
 func (r *room) wanting() bool {
 	if !r.bounded() || r.left() >= r.low || r.quorum.lost() {
 		return false

@@ -53,7 +53,6 @@ func (e *Engine) newEpoch(ev Event) {
 	e.recovery.begin()
 	e.evac.stop()
 	e.backups.asked = nil
-	e.holder.spareNothing()
 	e.barriers.suspend()
 	if e.pace.groupLease.active {
 		e.pace.endGroupLease() // what others asked for does not count any more
@@ -214,6 +213,7 @@ func (e *Engine) sendReports() {
 			top = id.Page() + 1
 		}
 		o := e.objects.find(id)
+		o.set(droppableFlag, false) // a report may make its sender the owner
 		to := parcelFor(e.home(id))
 		e.dir.reportEntry(to, o)
 		if o.has() == None {

@@ -5,19 +5,19 @@ package protocol
 // A copy for reading is dropped, and nobody is told: its home goes on taking this node for a
 // sharer, as it does with nodes that a coarse copyset names, and this node acknowledges an
 // Invalidate of what it does not have. Nobody is ever supplied by it, if the copy came for reading
-// (spareFlag): it is the home, if that has a copy, or the owner who supplies. Two things make an
-// owner of a reader, and the flag is not set where they do: a recovery, and that members leave.
+// (droppableFlag): it is the home, if that has a copy, or the owner who supplies. Two things make
+// an owner of a reader, and the flag is not set where they do: a recovery, and that members leave.
 //
-// Of what this node owns nobody else may have a copy. It is offered to another node, which asks for
-// it as if it were about to write, if it has room. So it is moved by a transaction like any other,
-// and whoever wants the page meanwhile gets it. An offer binds nobody.
+// A page that this node owns may be here alone. It is offered to another node, which asks for it as
+// if it were about to write, if it has room. So it is moved by a transaction like any other, and
+// whoever wants the page meanwhile gets it. An offer binds nobody.
 
 // evict has a page leave this node, if nothing is under way about it.
 func (h *holder) evict(ev Event) {
 	o := h.objects.find(ev.Object)
 	switch {
 	case o == nil || o.has() == None || o.pending != 0 || o.id.IsLock() || h.view.phase != running || h.reclaim.isDead(o.id):
-	case h.isSpare(o):
+	case h.mayDrop(o):
 		p := h.pendingOf(o)
 		o.setAccess(None)
 		p.op, p.evicting = EffectRevoke, true
@@ -27,25 +27,19 @@ func (h *holder) evict(ev Event) {
 	}
 }
 
-// isSpare reports whether another node than this one, which has a copy, is certain to have one too,
+// mayDrop reports whether another node than this one, which has a copy, is certain to have one too,
 // and to supply it to others.
-func (h *holder) isSpare(o *object) bool {
+func (h *holder) mayDrop(o *object) bool {
 	if h.home(o.id) != h.cfg.Self {
-		return o.is(spareFlag)
+		return o.is(droppableFlag)
 	}
 	return o.has() == Read && o.owner != h.cfg.Self
 }
 
-// sparable reports whether a page that this node has just gained can be dropped: see spareFlag.
-func (r *requester) sparable(o *object) bool {
+// droppable reports whether a page that this node has just gained can be dropped later: see
+// droppableFlag.
+func (r *requester) droppable(o *object) bool {
 	return o.has() == Read && !o.id.IsLock() && r.view.phase == running && !r.someLeave() && r.home(o.id) != r.cfg.Self
-}
-
-// spareNothing notes that this node may be the owner of what it has, because a recovery begins.
-func (h *holder) spareNothing() {
-	for _, id := range h.sortedIDs() {
-		h.objects.find(id).set(spareFlag, false)
-	}
 }
 
 // canTake reports whether a page can be offered to a node.

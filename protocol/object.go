@@ -31,14 +31,14 @@ const (
 	migrantShift  = 5      // home: three bits, see object.migrated
 	migrantMask   = 7 << migrantShift
 	// this node got the page for reading from its owner or home, and has not become its owner since
-	spareFlag    = 1 << 8
-	retriesShift = 9
-	retriesMax   = 127
+	droppableFlag = 1 << 8
+	retriesShift  = 9
+	retriesMax    = 127
 )
 
 func (o *object) has() Access { return Access(o.access & accessMask) }
 func (o *object) setAccess(a Access) {
-	o.access = o.access&^(accessMask|spareFlag) | uint16(a)
+	o.access = o.access&^(accessMask|droppableFlag) | uint16(a)
 }
 func (o *object) is(flag uint16) bool { return o.access&flag != 0 }
 func (o *object) set(flag uint16, on bool) {

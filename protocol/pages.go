@@ -224,7 +224,7 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, o.sharers.w[0])
 	b = binary.AppendUvarint(b, o.sharers.w[1])
 	p := c.peek(o)
-	b = append(b, bits(p != nil, o.is(spareFlag)))
+	b = append(b, bits(p != nil, o.is(droppableFlag)))
 	if p == nil {
 		return b
 	}
@@ -300,8 +300,8 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("backed by %d, with copies", o.owner)
 	case o.is(exclusiveFlag) && o.owner == NoNode:
 		return fmt.Errorf("exclusive without an owner")
-	case o.is(spareFlag) && (o.has() != Read || o.id.IsLock()):
-		return fmt.Errorf("to spare, with access %v", o.has())
+	case o.is(droppableFlag) && (o.has() != Read || o.id.IsLock()):
+		return fmt.Errorf("droppable, with access %v", o.has())
 	case p == nil:
 		return nil
 	case p.idle():

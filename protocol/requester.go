@@ -209,7 +209,7 @@ func (r *requester) gain(o *object, p *pending) {
 // gained records the new access and ends the transaction.
 func (r *requester) gained(o *object, p *pending) {
 	o.setAccess(p.grant)
-	o.set(spareFlag, r.sparable(o))
+	o.set(droppableFlag, r.droppable(o))
 	o.since = r.now
 	o.set(heldFlag, r.cfg.Hold > 0 && !o.id.IsLock())
 	if p.owesDone && r.view.changes() {

@@ -271,16 +271,15 @@ func (c *Config) parseRest(key, value string) (err error) {
 }
 
 // evicts reports whether nodes run out of room.
-func (c *Config) evicts() bool {
-	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
-		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpEvict })
-	})
-}
+func (c *Config) evicts() bool { return c.does(OpEvict) }
 
 // binds reports whether programs bind memory.
-func (c *Config) binds() bool {
+func (c *Config) binds() bool { return c.does(OpBind) }
+
+// does reports whether some program has an operation of a kind.
+func (c *Config) does(kind OpKind) bool {
 	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
-		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBind })
+		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == kind })
 	})
 }
 

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -90,13 +91,25 @@ func (c *connecting) keepCalling(s *session, wanted <-chan struct{}) {
 		if errors.Is(err, ErrRefused) && !errors.Is(err, errLater) && (!isImpostor(err) || c.meetsImpostorsAlone(s.peer.id)) {
 			c.refuse(err) // Connect may wait for this node to get in, and it will not.
 		}
-		select {
-		case <-time.After(pause):
-		case <-wanted:
-			return
-		case <-c.ctx.Done():
+		if !isWanted(c.ctx, wanted, pause) {
 			return
 		}
+	}
+}
+
+// isWanted waits for a pause, and reports whether the call after it is still wanted. It is not
+// left to chance where the pause has ended as well.
+func isWanted(ctx context.Context, wanted <-chan struct{}, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+	case <-wanted:
+	case <-ctx.Done():
+	}
+	select {
+	case <-wanted:
+		return false
+	default:
+		return ctx.Err() == nil
 	}
 }
 

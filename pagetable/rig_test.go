@@ -57,7 +57,12 @@ func (r *Rig) pump(settle bool) int {
 	if err != nil {
 		r.Fatalf("Poll: %v", err)
 	}
-	for _, ev := range events[:n] {
+	came := events[:n]
+	if settle { // what could not be settled before perhaps can
+		came = append(r.faults, came...)
+		r.faults = nil
+	}
+	for _, ev := range came {
 		switch ev.Kind {
 		case pagetable.Completed:
 			r.done = append(r.done, ev)

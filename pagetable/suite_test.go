@@ -315,11 +315,7 @@ func waitFD(r *Rig) {
 	r.Fault(id, 4, false)
 	r.Install(4, r.Filled(1), false, id)
 	r.Value(load) // until here a signal could restart the fault
-	for r.pump(true) > 0 {
-	}
-	if waitReadable(r, r.table.WaitFD(), 0) {
-		r.Error("readable although everything was polled")
-	}
+	r.until("nothing to be polled", true, func() bool { return r.pump(true) == 0 && !waitReadable(r, r.table.WaitFD(), 0) })
 }
 
 func attachTwice(r *Rig) {

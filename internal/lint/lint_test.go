@@ -36,6 +36,7 @@ var allowed = []struct {
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
 	{"protocol/modelcheck", []string{"internal/controlpage"}},
 	{"pagetable", []string{"internal/memfile", "internal/uffd", "internal/sigsegv/area"}},
+	{"pagetable/spill", []string{"internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv"}},
 	{"bench", []string{"dsm"}},

@@ -39,6 +39,7 @@ type setup struct {
 	ranks  int    // 0: as many as nodes
 	pages  uint64 // of the region; 0: testPages
 	async  bool
+	spill  bool // nodes with little room have a spill file: see startTight
 	net    sim.Options
 	change func(*Config)
 	wrap   func(int, transport.Transport) transport.Transport

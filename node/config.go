@@ -60,11 +60,7 @@ type Config struct {
 	RDMADevice string
 	// RDMAPoolBytes bounds the memory registered for RDMA; 0: DefaultRDMAPoolBytes.
 	RDMAPoolBytes uint64
-	// MemoryBytes bounds the pages that this node has: it parts with some when others come, and if
-	// no node has room for more it says so and takes more nevertheless. What is on its way, backups
-	// of replicated memory, and some 60 bytes for each page that the node knows are not counted.
-	// At least MinMemoryBytes; 0: no bound.
-	MemoryBytes uint64
+	Memory        Memory
 	// Survive has the node go on without peers that are lost, as long as the nodes that are left
 	// are a quorum (see internal/agreement). Otherwise the loss of any ends all nodes, with their
 	// programs. It must be the same on all nodes.
@@ -86,6 +82,18 @@ type Config struct {
 	Stages  *StageLog
 	Log     *zap.Logger // nil: no logs
 	Metrics prometheus.Registerer
+}
+
+// Memory is what a node takes for pages.
+type Memory struct {
+	// Bytes bounds the pages that the node has in memory: it parts with some when others come, and
+	// if no node has room for more, and Spill is not given either, it says so and takes more
+	// nevertheless. What is on its way, backups of replicated memory, and some 60 bytes for each
+	// page that the node knows are not counted. At least MinMemoryBytes; 0: no bound.
+	Bytes uint64
+	// Spill is a directory on a disk, for a file with the pages that no node has room for; "":
+	// there is none. It needs Bytes.
+	Spill string
 }
 
 // Security is how nodes know each other, and who else can read what they say; see tcp.Config.
@@ -130,8 +138,10 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: transport %q; there are %q", c.Transport, TransportNames)
 	case c.RDMAPoolBytes > MaxRDMAPoolBytes:
 		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
-	case c.MemoryBytes != 0 && c.MemoryBytes < MinMemoryBytes:
-		return fmt.Errorf("node: room for %d bytes of pages; it is at least %d (4 MiB)", c.MemoryBytes, MinMemoryBytes)
+	case c.Memory.Bytes != 0 && c.Memory.Bytes < MinMemoryBytes:
+		return fmt.Errorf("node: room for %d bytes of pages; it is at least %d (4 MiB)", c.Memory.Bytes, MinMemoryBytes)
+	case c.Memory.Spill != "" && c.Memory.Bytes == 0:
+		return fmt.Errorf("node: pages are to go to %s (--spill) where there is no room for them, and there is no bound; give one (--memory)", c.Memory.Spill)
 	case c.NoQuorum != "" && !slices.Contains(NoQuorumPolicies, c.NoQuorum):
 		return fmt.Errorf("node: %q for when too few nodes are left; there are %q", c.NoQuorum, NoQuorumPolicies)
 	case c.Rejoin && !c.Survive:

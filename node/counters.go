@@ -45,8 +45,8 @@ type callCounts struct {
 
 // roomCounts are what a node has, and has parted with.
 type roomCounts struct {
-	pages, room                         atomic.Int64 // gauges
-	evicted                             atomic.Uint64
+	pages, room, inFile                 atomic.Int64 // gauges
+	evicted, spilled, unspilled         atomic.Uint64
 	offers, offersTaken, offersDeclined atomic.Uint64
 }
 
@@ -130,8 +130,11 @@ func (c *roomCounts) metrics() []metric {
 	return []metric{
 		gauge(&c.pages, "pages", "Pages that are here, if there is a bound."),
 		gauge(&c.room, "pages_room", "Pages that this node has room for (--memory); 0: there is no bound."),
+		gauge(&c.inFile, "pages_spilled", "Pages of this node that are in its spill file (--spill)."),
 		counter(&c.evicted, "pages_evicted", "Copies for reading that were dropped to make room."),
 		counter(&c.offers, "page_offers", "Pages of this node that were offered to others to make room."),
+		counter(&c.spilled, "spill_writes", "Pages that have gone to the spill file."),
+		counter(&c.unspilled, "spill_reads", "Pages that have come back from the spill file."),
 		counter(&c.offersTaken, "page_offers_taken", "Pages that others have taken after they were offered."),
 		counter(&c.offersDeclined, "page_offers_declined", "Pages that others have offered and for which there was no room here."),
 	}

@@ -230,6 +230,7 @@ func (d *driver) gauge() {
 	count := &d.exec.meter.count
 	count.objects.Store(int64(d.engine.Objects()))
 	count.pending.Store(int64(d.engine.Pending()))
+	d.room.gauge()
 }
 
 func microseconds(t protocol.Time) time.Duration { return time.Duration(t) * time.Microsecond }

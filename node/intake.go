@@ -60,16 +60,20 @@ func (t *intake) fault(ev *pagetable.Event) {
 		access = protocol.Write
 	}
 	has := engine.Access(id)
+	spilled := t.room.isSpilled(ev.Page)
 	switch {
-	case has >= access:
+	case has >= access && !spilled:
 		t.meter.count.maps.Add(1)
 	case engine.Waiting(id):
 		t.meter.count.duplicates.Add(1)
-	case !t.mayAsk() && (has == protocol.None || !t.withinWindow()):
+	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
 		if t.park(ev) {
 			t.meter.count.parkedFaults.Add(1)
 		}
 		return
+	case has >= access:
+		t.meter.count.maps.Add(1)
+		t.ahead(ev, protocol.None, access)
 	default:
 		t.meter.missed(ev.Page, has, access)
 		t.ahead(ev, has, access)
@@ -117,6 +121,9 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 		has := engine.Access(id)
 		switch {
 		case has >= access || engine.Waiting(id):
+			if has > protocol.None && t.room.isSpilled(page) {
+				t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: protocol.Read, Client: protocol.ClientID(ev.Proc)})
+			}
 			continue
 		case has < missed:
 			return

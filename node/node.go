@@ -62,6 +62,9 @@ func newNode(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
+	if table, err = withSpill(&cfg, table); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
 	peers, err := openNetwork(&cfg, table.PageBytes())
 	if err != nil {
 		table.Close()

@@ -8,13 +8,14 @@ import (
 
 	"dsmd/node/replacement"
 	"dsmd/pagetable"
+	"dsmd/pagetable/spill"
 	"dsmd/protocol"
 
 	"go.uber.org/zap"
 )
 
 const (
-	// MinMemoryBytes is the least Config.MemoryBytes: some windows of a thread that goes over an
+	// MinMemoryBytes is the least Config.Memory: some windows of a thread that goes over an
 	// array.
 	MinMemoryBytes = 4 << 20
 
@@ -43,9 +44,10 @@ const (
 	overAfter, mostVain = 5, 8
 )
 
-// room bounds the pages that this node has: see Config.MemoryBytes. A page is not asked for unless
-// there is room for it, and before that runs out the node parts with pages. Copies for reading go
-// first. What the node owns goes to nodes that have room.
+// room bounds the pages that this node has in memory: see Config.Memory. A page is not asked
+// for unless there is room for it, and before that runs out the node parts with pages. Copies for
+// reading go first. What the node owns goes to nodes that have room, and if there is none to the
+// spill file, if there is one.
 //
 // A node offers pages when it has room for fewer than least, and takes pages of others only while
 // it has room for more. So what was taken is not offered again at once, and where all nodes are
@@ -56,8 +58,11 @@ type room struct {
 	log    *zap.Logger
 	pins   *pins
 	quorum *quorum
-	self   protocol.NodeID
-	nodes  func() []protocol.NodeID // to which pages can be offered, perhaps this one among them
+	spill  *spill.Table // nil: there is none
+	// noSpill is why the spill file takes no more.
+	noSpill error
+	self    protocol.NodeID
+	nodes   func() []protocol.NodeID // to which pages can be offered, perhaps this one among them
 
 	most       int // pages that fit; 0: no bound
 	low, least int // room for so many more: below, copies are dropped, and pages are offered
@@ -85,9 +90,12 @@ type offer struct {
 }
 
 func newRoom(d *driver, cfg *Config, pageBytes int) *room {
-	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.MemoryBytes / uint64(pageBytes)),
+	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.Memory.Bytes / uint64(pageBytes)),
 		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]time.Duration{}}
 	if r.most > 0 {
+		if r.spill, _ = d.exec.table.(*spill.Table); r.spill != nil {
+			r.spill.Left, r.spill.Came = r.wentToFile, r.cameBack
+		}
 		r.low = max(min(r.most/lowShare, mostLow), 2)
 		r.least = r.low / 2
 		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
@@ -100,11 +108,20 @@ func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 // bounded is whether there is a bound.
 func (r *room) bounded() bool { return r.most > 0 }
 
+// isSpilled is whether a page is here, and not in memory.
+func (r *room) isSpilled(page pagetable.Page) bool { return r.spill != nil && r.spill.Spilled(page) }
+
 // free is for how many pages more there is room, when all have come that were asked for.
 func (r *room) free() int { return r.left() - len(r.dropping) }
 
 // left is free when all is gone that is being dropped.
-func (r *room) left() int { return r.most - r.queue.Len() - r.drive.engine.Wanted() }
+func (r *room) left() int {
+	left := r.most - r.queue.Len() - r.drive.engine.Wanted()
+	if r.spill != nil {
+		left -= r.spill.Loading()
+	}
+	return left
+}
 
 // has is whether a page may be asked for that is not here.
 func (r *room) has() bool { return !r.bounded() || r.over || r.free() > 0 }
@@ -163,7 +180,10 @@ func (r *room) freed(first pagetable.Page, count uint64) {
 		return
 	}
 	r.queue.RemoveAll(first, count)
-	maps.DeleteFunc(r.offered, func(p pagetable.Page, _ offer) bool { return p >= first && uint64(p-first) < count })
+	freed := func(p pagetable.Page) bool { return p >= first && uint64(p-first) < count }
+	maps.DeleteFunc(r.offered, func(p pagetable.Page, _ offer) bool { return freed(p) })
+	// The table forgets what is on its way to the spill file.
+	maps.DeleteFunc(r.dropping, func(p pagetable.Page, _ bool) bool { return freed(p) })
 	r.changed()
 }
 
@@ -226,14 +246,17 @@ func (r *room) make() bool {
 	now := r.drive.clock.now
 	r.again = 0
 	r.expire(now)
-	goal, offers := r.low-r.left()+min(evictBatch, r.least), 0
+	goal, moved := r.low-r.left()+min(evictBatch, r.least), 0
 	dropped, owned := r.drop(goal)
 	if r.offering = r.left() < r.least; r.offering {
-		offers = r.offer(owned, min(mostOffers, r.least-r.left()+min(offerBatch, r.least)))
+		moved = r.offer(owned, min(mostOffers, r.least-r.left()+min(offerBatch, r.least)))
+		if moved == 0 && len(r.offered) == 0 {
+			moved = r.toFile(owned)
+		}
 	}
 	r.drive.end()
 	switch {
-	case dropped == goal || r.offering && dropped+offers > 0:
+	case dropped == goal || r.offering && dropped+moved > 0:
 		r.seen = 0
 		return true
 	case dropped > 0: // there is enough for a while, and hardly more to be dropped
@@ -259,7 +282,7 @@ func (r *room) lookedInVain(now time.Duration) bool {
 		return false
 	}
 	r.over = true
-	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); start nodes with more memory, or free what is not needed",
+	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); give it a directory for them (--spill), start nodes with more memory, or free what is not needed",
 		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most))
 	return false
 }

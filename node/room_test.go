@@ -12,6 +12,7 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
+	"dsmd/pagetable/spill"
 	"dsmd/protocol"
 	"dsmd/transport/sim"
 
@@ -114,13 +115,20 @@ func startTight(t *testing.T, s setup, little ...int) *tight {
 		cfg.Log = zap.New(core)
 		for _, i := range little {
 			if i == cfg.Self {
-				cfg.MemoryBytes = MinMemoryBytes
+				cfg.Memory.Bytes = MinMemoryBytes
 			}
 		}
 	}
 	s.table = func(i int, table pagetable.Table) pagetable.Table {
 		c.tables[i] = &census{Table: table, here: map[pagetable.Page]bool{}, dropping: map[pagetable.Page]uint64{}}
-		return c.tables[i]
+		if !s.spill {
+			return c.tables[i]
+		}
+		with, _, err := spill.New(c.tables[i], t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return with
 	}
 	c.cluster = start(t, s)
 	return c
@@ -131,7 +139,7 @@ func (c *tight) wantBound() {
 	c.Helper()
 	for _, m := range c.members {
 		i := m.node.cfg.Self
-		if m.node.cfg.MemoryBytes == 0 {
+		if m.node.cfg.Memory.Bytes == 0 {
 			continue
 		}
 		if most := c.tables[i].peak(); most > leastRoom {
@@ -159,17 +167,22 @@ func (m *member) roomIsRight() {
 	here := 0
 	for page := range pagetable.Page(n.drive.exec.table.Pages()) {
 		has := n.drive.engine.Access(protocol.PageObject(uint64(page)))
-		if has != protocol.None {
+		inMemory := has != protocol.None && !r.isSpilled(page)
+		if inMemory {
 			here++
 		}
-		if r.queue.Has(page) != (has != protocol.None) {
-			m.Errorf("node %d has page %d for %v, and its room says it is here: %t", n.cfg.Self, page, has, r.queue.Has(page))
+		if r.queue.Has(page) != inMemory {
+			m.Errorf("node %d has page %d for %v, in the spill file: %t, and its room says it is here: %t", n.cfg.Self, page, has, r.isSpilled(page), r.queue.Has(page))
 		}
 	}
 	if got := n.meter.count.pages.Load(); got != int64(here) || r.queue.Len() != here {
 		m.Errorf("node %d has %d pages, its room %d, and counted are %d", n.cfg.Self, here, r.queue.Len(), got)
 	}
-	if x, ok := n.drive.exec.table.(*census); ok && len(x.here) != here {
+	table := n.drive.exec.table
+	if r.spill != nil {
+		table = r.spill.Table
+	}
+	if x, ok := table.(*census); ok && len(x.here) != here {
 		m.Errorf("node %d has %d pages, and its page table has %d", n.cfg.Self, here, len(x.here))
 	}
 }
@@ -291,53 +304,57 @@ func TestNoRoomAnywhere(t *testing.T) {
 }
 
 // TestRandomAccessWithLittleRoom: the programs of four nodes, which together have just enough room,
-// read and write pages at random. In each round each page has one writer, and is read by all as it
-// was before.
+// or half of it and files, read and write pages at random. In each round each page has one writer,
+// and is read by all as it was before.
 func TestRandomAccessWithLittleRoom(t *testing.T) {
-	const nodes, pages, rounds, accesses = 4, 3600, 3, 150
-	both(t, func(t *testing.T, async bool) {
-		c := startTight(t, setup{nodes: nodes, pages: pages + HomeStripe, async: async, net: simDelays(7)}, 0, 1, 2, 3)
-		var programs []*prog
-		for _, m := range c.members {
-			programs = append(programs, m.join())
+	both(t, func(t *testing.T, async bool) { accessAtRandom(t, 3600, setup{async: async}) })
+}
+
+func accessAtRandom(t *testing.T, pages int, s setup) {
+	const nodes, rounds, accesses = 4, 3, 150
+	s.nodes, s.pages, s.net = nodes, uint64(pages)+HomeStripe, simDelays(7)
+	c := startTight(t, s, 0, 1, 2, 3)
+	var programs []*prog
+	for _, m := range c.members {
+		programs = append(programs, m.join())
+	}
+	first := share("x", uint64(pages), programs...)
+	// Word r%2 of a page is written in round r, and read in the next.
+	wrote := [2][]uint64{make([]uint64, pages), make([]uint64, pages)}
+	for i, p := range programs {
+		p.number(first+pagetable.Page(i*pages/nodes), pages/nodes)
+		for page := range pages / nodes {
+			wrote[0][i*pages/nodes+page] = uint64(page) + 1
 		}
-		first := share("x", pages, programs...)
-		// Word r%2 of a page is written in round r, and read in the next.
-		var wrote [2][pages]uint64
+	}
+	for round := 1; round <= rounds; round++ {
+		mine, before := wrote[round%2], wrote[1-round%2]
+		var all sync.WaitGroup
 		for i, p := range programs {
-			p.number(first+pagetable.Page(i*pages/nodes), pages/nodes)
-			for page := range pages / nodes {
-				wrote[0][i*pages/nodes+page] = uint64(page) + 1
-			}
-		}
-		for round := 1; round <= rounds; round++ {
-			mine, before := &wrote[round%2], &wrote[1-round%2]
-			var all sync.WaitGroup
-			for i, p := range programs {
-				all.Go(func() {
-					rng := rand.New(rand.NewPCG(uint64(round), uint64(i)))
-					for n := range accesses {
-						own := rng.IntN(pages/nodes)*nodes + (round+i)%nodes
-						mine[own] = uint64(round)<<32 | uint64(n)
-						p.touch(first+pagetable.Page(own), true, func(b []byte) { binary.NativeEndian.PutUint64(b[8*(round%2):], mine[own]) })
-						page, got := rng.IntN(pages), uint64(0)
-						p.touch(first+pagetable.Page(page), false, func(b []byte) { got = binary.NativeEndian.Uint64(b[8*(1-round%2):]) })
-						if got != before[page] {
-							t.Errorf("round %d: page %d holds %#x for node %d, want %#x", round, page, got, i, before[page])
-						}
+			all.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(round), uint64(i)))
+				for n := range accesses {
+					own := rng.IntN(pages/nodes)*nodes + (round+i)%nodes
+					mine[own] = uint64(round)<<32 | uint64(n)
+					p.touch(first+pagetable.Page(own), true, func(b []byte) { binary.NativeEndian.PutUint64(b[8*(round%2):], mine[own]) })
+					page, got := rng.IntN(pages), uint64(0)
+					p.touch(first+pagetable.Page(page), false, func(b []byte) { got = binary.NativeEndian.Uint64(b[8*(1-round%2):]) })
+					if got != before[page] {
+						t.Errorf("round %d: page %d holds %#x for node %d, want %#x", round, page, got, i, before[page])
 					}
-				})
-			}
-			all.Wait()
+				}
+			})
 		}
-		for i, m := range c.members {
-			if sleeps, events := m.counter("sleeps"), m.counter("messages_received")+m.misses(); sleeps > events {
-				t.Errorf("node %d went to sleep %d times, and only %d messages and faults came", i, sleeps, events)
-			}
+		all.Wait()
+	}
+	for i, m := range c.members {
+		sleeps, events := m.counter("sleeps"), m.counter("messages_received")+m.misses()
+		if events += m.counter("spill_writes") + m.counter("spill_reads"); sleeps > events {
+			t.Errorf("node %d went to sleep %d times, and only %d messages, faults and pages of its file came", i, sleeps, events)
 		}
-		c.quiet()
-		c.wantBound()
-	})
+	}
+	c.quiet()
+	c.wantBound()
 }
 
 // touch is an access by a thread of its own that need not be the test's.
@@ -475,14 +492,15 @@ func TestLossWhileThereIsNoRoom(t *testing.T) {
 
 // TestLeaverWithLittleRoom: a node that leaves hands over what it has to nodes that have as little
 // room, and together enough.
-func TestLeaverWithLittleRoom(t *testing.T) {
-	const pages = 3 * leastRoom / 2
+func TestLeaverWithLittleRoom(t *testing.T) { leaveWithLittleRoom(t, 3*leastRoom/2, false) }
+
+func leaveWithLittleRoom(t *testing.T, pages int, spill bool) {
 	s := surviving(3, sim.Options{})
-	s.pages = pages + HomeStripe
+	s.pages, s.spill = uint64(pages)+HomeStripe, spill
 	c := startTight(t, s, 0, 1, 2)
 	c.lossy = true
 	a, b, leaver := c.members[0].join(), c.members[1].join(), c.members[2].join()
-	first := share("x", pages, a, b, leaver)
+	first := share("x", uint64(pages), a, b, leaver)
 	leaver.number(first, pages)
 	leaver.leave()
 	m := c.members[2]
@@ -499,7 +517,7 @@ func TestLeaverWithLittleRoom(t *testing.T) {
 // tighten gives a node that has not begun as little room as can be.
 func tighten(n *Node) {
 	cfg := n.cfg
-	cfg.MemoryBytes = MinMemoryBytes
+	cfg.Memory.Bytes = MinMemoryBytes
 	r := newRoom(n.drive, &cfg, n.drive.exec.table.PageBytes())
 	r.pins, r.quorum, r.nodes = n.room.pins, n.room.quorum, n.room.nodes
 	*n.room = *r

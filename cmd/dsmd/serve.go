@@ -233,7 +233,7 @@ func (d *daemon) newNode(p *place) (*node.Node, error) {
 	return node.New(node.Config{
 		Self: p.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: p.cluster,
 		Listener: d.sockets.data, Peers: p.peers, Socket: d.sockets.programs,
-		RegionBytes: uint64(v.Region), MemoryBytes: memory, Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
+		RegionBytes: uint64(v.Region), Memory: node.Memory{Bytes: memory, Spill: v.Spill}, Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		Security: node.Security{TLS: s.tls, LatestTLS: s.latestTLS(), VerifyPeer: s.verify, Secret: s.shared},
 		GiveUp:   v.DeadAfter, Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
 		Hold: v.Hold, Spin: v.Spin, Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,

@@ -69,6 +69,7 @@ type Machine struct {
 	RDMAPool            Bytes
 	Region              Bytes
 	Memory              Bytes // or AutoMemory, UnlimitedMemory
+	Spill               string
 	Hold, Spin          time.Duration
 	Stages              int
 	LogLevel, LogFormat string

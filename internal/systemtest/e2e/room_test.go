@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,49 +36,79 @@ func pageFile(t *testing.T, pid int) string {
 func TestRoom(t *testing.T) {
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
-			}
-			const room = 4 << 20
-			c := serve(t, 3, 3, "--trap", trap, "--memory", "4MiB")
-			var all []*testcluster.Process
-			stop := make(chan struct{})
-			var watching sync.WaitGroup
-			for node := range 3 {
-				all = append(all, join(t, c, node, node, 3))
-				file := pageFile(t, c.Daemons[node].PID())
-				watching.Go(func() {
-					for {
-						var st syscall.Stat_t
-						if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > room {
-							t.Errorf("node %d has %d bytes of pages, and room for %d", node, st.Blocks*512, room)
-							return
-						}
-						select {
-						case <-stop:
-							return
-						case <-time.After(time.Millisecond):
-						}
-					}
-				})
-			}
-			for _, p := range all {
-				p.Do(t, "ok", "alloc data %d", 9<<20/os.Getpagesize())
-			}
-			for i, writer := range all {
-				writer.Do(t, "ok", "fill data %d", 7+i)
-				for _, p := range all {
-					p.Do(t, "ok", "check data %d", 7+i)
-				}
-			}
-			close(stop)
-			watching.Wait()
-			for node, p := range all {
+			for _, p := range writeAndRead(t, 9<<20, "--trap", trap) {
 				if counter(t, p, "pages_evicted") == 0 {
-					t.Errorf("node %d has dropped no copy", node)
+					t.Error("a node has dropped no copy")
 				}
 				p.Succeed(t)
 			}
 		})
 	}
+}
+
+// TestSpill is TestRoom with more than all nodes may have together. What does not fit is on a disk,
+// in files that nobody can see.
+func TestSpill(t *testing.T) {
+	for _, trap := range []string{"uffd", "sigsegv"} {
+		t.Run(trap, func(t *testing.T) {
+			dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-") // other temporary files may be in memory
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			spilled := uint64(0)
+			for _, p := range writeAndRead(t, 16<<20, "--trap", trap, "--spill", dir) {
+				spilled += counter(t, p, "pages_spilled")
+				p.Succeed(t)
+			}
+			if least := uint64(4 << 20 / os.Getpagesize()); spilled < least {
+				t.Errorf("%d pages are in files, want %d", spilled, least)
+			}
+			if names, err := os.ReadDir(dir); len(names) > 0 || err != nil {
+				t.Errorf("in the directory are %v, %v", names, err)
+			}
+		})
+	}
+}
+
+// writeAndRead has each of three programs write an array of so many bytes, and all read it. Each
+// is at a node with room for 4 MiB, which is watched. It returns the programs.
+func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.Process) {
+	const room = 4 << 20
+	if slices.Contains(flags, "sigsegv") {
+		requireCgo(t)
+	}
+	c := serve(t, 3, 3, append(flags, "--memory", "4MiB")...)
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	for node := range 3 {
+		all = append(all, join(t, c, node, node, 3))
+		file := pageFile(t, c.Daemons[node].PID())
+		watching.Go(func() {
+			for {
+				var st syscall.Stat_t
+				if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > room {
+					t.Errorf("node %d has %d bytes of pages, and room for %d", node, st.Blocks*512, room)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}
+	for _, p := range all {
+		p.Do(t, "ok", "alloc data %d", bytes/os.Getpagesize())
+	}
+	for i, writer := range all {
+		writer.Do(t, "ok", "fill data %d", 7+i)
+		for _, p := range all {
+			p.Do(t, "ok", "check data %d", 7+i)
+		}
+	}
+	close(stop)
+	watching.Wait()
+	return all
 }

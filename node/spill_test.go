@@ -1,0 +1,79 @@
+package node
+
+import (
+	"testing"
+
+	"dsmd/pagetable"
+)
+
+// countersOfSpill are what moves only where there is a spill file.
+var countersOfSpill = []string{"pages_spilled", "spill_writes", "spill_reads"}
+
+// TestSpill: a program writes more than all nodes have room for. What does not fit goes to its
+// node's file, and is as it was written wherever it is read; no node has more in memory than it
+// should. What is freed takes no room in the file.
+func TestSpill(t *testing.T) {
+	const pages = 3 * leastRoom / 2 // three times
+	both(t, func(t *testing.T, async bool) {
+		c := startTight(t, setup{nodes: 2, pages: 3*pages + HomeStripe, async: async, spill: true}, 0, 1)
+		a, b := c.members[0].join(), c.members[1].join()
+		arrays := map[string]pagetable.Page{"x": 0, "y": 0, "z": 0}
+		for name := range arrays {
+			arrays[name] = share(name, pages, a, b)
+			a.number(arrays[name], pages)
+		}
+		for range 2 {
+			for _, first := range arrays {
+				b.wantNumbers(first, pages)
+				a.wantNumbers(first, pages)
+			}
+		}
+		spilled := func() (n uint64) {
+			for _, m := range c.members {
+				n += m.counter("pages_spilled")
+			}
+			return n
+		}
+		if n := spilled(); n < 3*pages-2*leastRoom {
+			t.Errorf("%d pages are in files, and %d are in use", n, 3*pages)
+		}
+		for _, name := range countersOfSpill {
+			if c.members[0].counter(name)+c.members[1].counter(name) == 0 {
+				t.Errorf("nothing moves %s", name)
+			}
+		}
+		for name := range arrays {
+			a.ok(unbindCall(name))
+			b.ok(unbindCall(name))
+		}
+		eventually(t, "nothing is in the files", func() bool { return spilled() == 0 })
+		c.quiet()
+		c.wantBound()
+	})
+}
+
+// TestRandomAccessWithSpill: four nodes that have room for half of what is in use.
+func TestRandomAccessWithSpill(t *testing.T) {
+	both(t, func(t *testing.T, async bool) { accessAtRandom(t, 2*4*leastRoom, setup{async: async, spill: true}) })
+}
+
+// TestLeaverWithSpill: a node that leaves hands over what is in its file to nodes that have no room
+// for it in memory.
+func TestLeaverWithSpill(t *testing.T) { leaveWithLittleRoom(t, 5*leastRoom, true) }
+
+// TestSpillAlone: one node has room for a quarter of what its program goes over, again and again.
+func TestSpillAlone(t *testing.T) {
+	const pages = 4 * leastRoom
+	both(t, func(t *testing.T, async bool) {
+		c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, async: async, spill: true}, 0)
+		a := c.members[0].join()
+		first := share("x", pages, a)
+		a.number(first, pages)
+		for range 2 {
+			a.wantNumbers(first, pages)
+		}
+		c.quiet()
+		c.wantBound()
+		c.members[0].want(map[string]uint64{"page_offers": 0, "pages_evicted": 0})
+	})
+}

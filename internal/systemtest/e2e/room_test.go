@@ -51,7 +51,8 @@ func TestRoom(t *testing.T) {
 func TestSpill(t *testing.T) {
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
-			dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-") // other temporary files may be in memory
+			// Other temporary files may be in memory.
+			dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,8 @@ func Replicated(k int) AllocOption {
 //
 // Errors: ErrType (T has pointers, strings or other things that can't be shared: the error names
 // the field), ErrMismatch (another rank gave another type, n or Replicated), ErrNoSpace (n is
-// negative, or the memory does not fit into the region), ctx's, ErrClosed, ErrLost.
+// negative, or the memory does not fit into the region, or is more than all nodes may have
+// together), ctx's, ErrClosed, ErrLost.
 func Alloc[T any](ctx context.Context, c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
 	var a allocating
 	for _, opt := range opts {

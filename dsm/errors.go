@@ -32,7 +32,8 @@ var (
 	// ErrMismatch: another rank has given another type, length or number of parties for the same
 	// name.
 	ErrMismatch = errors.New("ranks disagree")
-	// ErrNoSpace: the request does not fit: in the region, or a reduction in a message.
+	// ErrNoSpace: the request does not fit: in the region or what all nodes have room for,
+	// or a reduction in a message.
 	ErrNoSpace = errors.New("it does not fit")
 	// ErrUnknown: there is no memory of that name.
 	ErrUnknown = errors.New("unknown name")

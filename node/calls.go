@@ -24,6 +24,7 @@ type calls struct {
 	quorum   *quorum
 	intake   *intake
 	programs *programs
+	budgets  *budgets
 	names    nodeNames
 	survives bool // nodes may be lost, and others go on
 
@@ -93,8 +94,9 @@ func (k *calls) ask(p *program, c *attach.Call) {
 	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
 		k.meter.count.nameCalls.Add(1)
 		ev.Kind = protocol.EventName
-		if ev.Payload, open = k.nameCall(p, c); !open {
-			p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
+		var why string
+		if ev.Payload, why, open = k.nameCall(p, c); !open {
+			p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace, Payload: []byte(why)})
 		}
 	default:
 		panic(fmt.Sprintf("node: the engine answers no %v", c.Op))
@@ -174,22 +176,25 @@ func (k *calls) askBarrier(p *program, c *attach.Call, ev *protocol.Event) bool 
 	return true
 }
 
-// nameCall encodes a call about an allocation for the allocator. It returns false if no region
-// could hold it.
-func (k *calls) nameCall(p *program, c *attach.Call) (payload []byte, ok bool) {
+// nameCall encodes a call about an allocation for the allocator. It returns false, and perhaps why,
+// if the region, or the nodes together, can never have as much.
+func (k *calls) nameCall(p *program, c *attach.Call) (payload []byte, why string, ok bool) {
 	call := protocol.NameCall{Op: nameOps[c.Op], Client: p.id, Name: c.Name}
 	if c.Op == attach.OpBind {
 		table := k.drive.exec.table
 		pages, ok := c.Pages(uint32(table.PageBytes()))
 		if !ok || pages > table.Pages() {
-			return nil, false
+			return nil, "", false
+		}
+		if why := k.budgets.refuse(pages); why != "" {
+			return nil, why, false
 		}
 		call.Pages, call.Signature = pages, c.Identity()
 		if k.survives {
 			call.Replicas = c.Replicas
 		}
 	}
-	return call.Append(nil), true
+	return call.Append(nil), "", true
 }
 
 // complete deals with the engine's answer to a call: the node's own, or that of a program, if it is

@@ -35,6 +35,9 @@ type network struct {
 	connect func(context.Context) error // connects to all peers
 	// belong is called when this node, which joins, was let in; nil: nobody wants to know.
 	belong func()
+	// memory is for how many bytes of pages a peer has room, as it has said when it connected; nil:
+	// peers don't say.
+	memory func(transport.NodeID) uint64
 	links  func() rdma.LinkStats // nil: TCP alone
 	reason string                // why it is what it is, for the log
 }
@@ -55,24 +58,26 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 		TLS: security.TLS, LatestTLS: security.LatestTLS, VerifyPeer: security.VerifyPeer, Secret: security.Secret,
 		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
 	}
+	base.Hello = appendMemory(nil, &cfg.Memory)
 	if device != nil {
-		base.Hello = rdma.Hello
+		base.Hello = append(base.Hello, rdma.Hello...)
 	}
 	peers, err := tcp.New(base)
 	if err != nil {
 		return nil, err
 	}
+	with := greeted{peers}
 	if device == nil {
-		return &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, reason: reason}, nil
+		return &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, memory: with.memory, reason: reason}, nil
 	}
 	fast, err := rdma.New(rdma.Config{
-		Base: peers, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: limit,
+		Base: with, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: limit,
 		Required: cfg.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &network{Transport: fast, connect: peers.Connect, belong: peers.Belong, links: fast.LinkStats, reason: reason}, nil
+	return &network{Transport: fast, connect: peers.Connect, belong: peers.Belong, memory: with.memory, links: fast.LinkStats, reason: reason}, nil
 }
 
 // chooseDevice finds the RDMA device to use. nil: none, which is an error only where RDMA is

@@ -129,6 +129,7 @@ func (n *Node) build(out *outbox) {
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	m := n.members
+	n.calls.budgets = &budgets{pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: protocol.NodeID(n.cfg.Self), nodes: m.stayers, of: n.net.memory}
 	n.room.nodes = m.stayers
 	m.drive, m.out, m.end, m.meter, m.calls, m.news, m.quorum, m.programs = d, out, n.end, n.meter, n.calls, n.news, q, n.programs
 	d.intake, d.fetcher, d.pins, d.losses, d.calls, d.members = n.intake, n.fetcher, n.pins, n.losses, n.calls, m

@@ -113,3 +113,19 @@ func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.
 	watching.Wait()
 	return all
 }
+
+// TestAllocOfMoreThanFits: memory that all nodes together can never have is refused at once, and
+// the program is told what there is.
+func TestAllocOfMoreThanFits(t *testing.T) {
+	c := serve(t, 2, 2, "--memory", "4MiB")
+	p := join(t, c, 0, 0, 2)
+	pages := 9 << 20 / os.Getpagesize()
+	answer := p.Ask(t, "alloc data %d", pages)
+	for _, part := range []string{"9 MiB", "8 MiB", "node 0 for 4 MiB, node 1 for 4 MiB", "--memory", "--spill"} {
+		if !strings.Contains(answer, part) {
+			t.Errorf("the program is told %q, without %q", answer, part)
+		}
+	}
+	p.Do(t, "ok", "alloc data %d", pages/9*8)
+	p.Succeed(t)
+}

@@ -238,8 +238,11 @@ func (l *loop) serveReady(ready int) (busy bool) {
 
 // hear deals with what other goroutines have to tell.
 func (l *loop) hear() {
-	peers, ranks, stopped := l.news.take()
+	peers, ranks, memory, stopped := l.news.take()
 	l.end.stopped = l.end.stopped || stopped
+	if memory > 0 {
+		l.room.resize(memory)
+	}
 	l.members.roster.died(ranks)
 	for _, f := range peers {
 		// The transport reports the loss, with this reason, unless it has done so before.

@@ -8,8 +8,8 @@ import (
 	"dsmd/transport"
 )
 
-// news is what other goroutines have to tell the reactor: which peers are lost, which ranks, and
-// that it is to end.
+// news is what other goroutines have to tell the reactor: which peers are lost, which ranks, how
+// much memory there is, and that it is to end.
 type news struct {
 	wake *netio.Event // ends the reactor's sleep
 
@@ -17,6 +17,7 @@ type news struct {
 	peers   []failure                 // that are lost; at most one for each; guarded by mu
 	known   map[transport.NodeID]bool // guarded by mu
 	ranks   []uint32                  // that are lost without their node; guarded by mu
+	memory  uint64                    // for how many bytes of pages there is room; 0: as before; guarded by mu
 	stopped bool                      // the reactor is to end; guarded by mu
 	ended   bool                      // there is no reactor any more; guarded by mu
 	// now is told at once, while there is no reactor yet; guarded by mu.
@@ -56,13 +57,14 @@ func (w *news) end() {
 }
 
 // take returns what has come since the last take.
-func (w *news) take() (peers []failure, ranks []uint32, stopped bool) {
+func (w *news) take() (peers []failure, ranks []uint32, memory uint64, stopped bool) {
 	w.wake.Clear()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	peers, w.peers = w.peers, nil
 	ranks, w.ranks = w.ranks, nil
-	return peers, ranks, w.stopped
+	memory, w.memory = w.memory, 0
+	return peers, ranks, memory, w.stopped
 }
 
 // forget has the loss of a peer's successor count again.
@@ -97,6 +99,25 @@ func (w *news) rankLost(rank uint32) {
 	}
 	w.ranks = append(w.ranks, rank)
 	w.wake.Signal() // under the lock: the descriptor is closed after end
+}
+
+func (w *news) setMemory(bytes uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.memory = bytes; !w.ended {
+		w.wake.Signal() // under the lock: the descriptor is closed after end
+	}
+}
+
+// SetMemory changes for how many bytes of pages a node has room: what it has too much it parts with
+// soon. It means something only where there is a bound (Config.Memory). bytes is at least
+// MinMemoryBytes. It may be called from any goroutine, before and during Run and after it.
+func (n *Node) SetMemory(bytes uint64) { n.news.setMemory(max(bytes, MinMemoryBytes)) }
+
+// MemoryUsed is how many bytes of pages a node has in memory; 0 if there is no bound. It may be
+// called from any goroutine.
+func (n *Node) MemoryUsed() uint64 {
+	return uint64(n.meter.count.pages.Load()) * uint64(n.drive.exec.table.PageBytes())
 }
 
 // PeerFailed tells a node that another one is lost for good, in the opinion of somebody who knows

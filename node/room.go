@@ -38,6 +38,8 @@ const (
 	// fullPatience is how long a node that has declined is offered nothing. Between two vain looks
 	// for room there is as much time, then twice as much, and so on.
 	fullPatience = 5 * time.Millisecond
+	// mostLargest is how many allocations are named where there is no room.
+	mostLargest = 3
 	// overAfter is after how many vain looks in a row a node takes more than fits. It is mostVain,
 	// after which looks get no rarer, while pages are on their way: they could be dropped when they
 	// are here.
@@ -96,13 +98,23 @@ func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 		if r.spill, _ = d.exec.table.(*spill.Table); r.spill != nil {
 			r.spill.Left, r.spill.Came = r.wentToFile, r.cameBack
 		}
-		r.low = max(min(r.most/lowShare, mostLow), 2)
-		r.least = r.low / 2
+		r.resize(cfg.Memory.Bytes)
 		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
 		r.queue = replacement.New(r.most)
-		r.meter.count.room.Store(int64(r.most))
 	}
 	return r
+}
+
+// resize changes for how many bytes of pages there is room, if there is a bound.
+func (r *room) resize(bytes uint64) {
+	if !r.bounded() {
+		return
+	}
+	r.most = int(bytes / uint64(r.drive.exec.table.PageBytes()))
+	r.low = max(min(r.most/lowShare, mostLow), 2)
+	r.least = r.low / 2
+	r.again, r.vain, r.seen = 0, 0, 0
+	r.meter.count.room.Store(int64(r.most))
 }
 
 // bounded is whether there is a bound.
@@ -283,7 +295,7 @@ func (r *room) lookedInVain(now time.Duration) bool {
 	}
 	r.over = true
 	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); give it a directory for them (--spill), start nodes with more memory, or free what is not needed",
-		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most))
+		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most), zap.Strings("largest_allocations", r.drive.intake.extents.Largest(mostLargest)))
 	return false
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -284,6 +285,11 @@ func TestNoRoomAnywhere(t *testing.T) {
 		}
 		if n := c.warnings(0); n != 1 {
 			t.Errorf("the node without room has said so %d times", n)
+		}
+		for _, line := range c.logs[0].FilterMessageSnippet("no node has room").All() {
+			if text := fmt.Sprint(line.ContextMap()["largest_allocations"]); !strings.Contains(text, fmt.Sprintf("%q: %d pages", "x", pages)) {
+				t.Errorf("it names %s as the largest allocations", text)
+			}
 		}
 		m := c.members[0]
 		if n := m.counter("pages"); n <= leastRoom {
@@ -620,4 +626,36 @@ func TestNobodyAnswersOffers(t *testing.T) {
 	if !n.room.over || n.clock.now < begin+offerPatience || len(n.room.offered) > 0 {
 		t.Errorf("after %v it believes that there is no room: %t, and %d pages are offered", n.clock.now-begin, n.room.over, len(n.room.offered))
 	}
+}
+
+// TestLessMemory: a node is told that it has less room than before, and parts with what is too
+// much, although no program wants a page. When it has all again it takes as much as at first.
+func TestLessMemory(t *testing.T) {
+	const pages = 2 * leastRoom
+	both(t, func(t *testing.T, async bool) {
+		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async, change: func(cfg *Config) {
+			if cfg.Self == 1 {
+				cfg.Memory.Bytes = 2 * MinMemoryBytes
+			}
+		}})
+		a, b := c.members[0].join(), c.members[1].join()
+		first := share("x", pages, a, b)
+		m := c.members[1]
+		b.number(first, pages*3/4)
+		if n := m.counter("pages"); n <= leastRoom {
+			t.Fatalf("the node has %d pages, and is to have more than %d", n, leastRoom)
+		}
+		m.node.SetMemory(MinMemoryBytes)
+		eventually(t, "the node has parted with what is too much", func() bool { return m.counter("pages") <= leastRoom })
+		m.want(map[string]uint64{"pages_room": leastRoom})
+		if n := m.node.MemoryUsed(); n > MinMemoryBytes {
+			t.Errorf("the node has %d bytes", n)
+		}
+		m.node.SetMemory(2 * MinMemoryBytes)
+		b.wantNumbers(first, pages*3/4)
+		if n := m.counter("pages"); n <= leastRoom {
+			t.Errorf("the node has %d pages although it has room for more than %d", n, leastRoom)
+		}
+		c.quiet()
+	})
 }

@@ -158,6 +158,7 @@ type daemon struct {
 	secrets  *secrets
 	registry *prometheus.Registry
 	stages   *node.StageLog
+	memory   uint64 // bytes of pages that the node may have; 0: no bound
 	log      *zap.Logger
 }
 
@@ -193,6 +194,7 @@ func serveOnce(ctx context.Context, v *settings.Values, fds inherited, log *zap.
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	d.secrets.watch(watching, v.Cluster, place.id)
+	go followMemory(watching, n, d.memory, log)
 	if fds.news >= 0 {
 		go readNews(fds.news, n)
 	}
@@ -202,6 +204,9 @@ func serveOnce(ctx context.Context, v *settings.Values, fds inherited, log *zap.
 // prepare makes what does not depend on the other nodes. stopMetrics is to be called in the end.
 func (d *daemon) prepare() (stopMetrics func(), err error) {
 	if d.secrets, err = loadSecrets(d.v, d.sockets.data, d.log); err != nil {
+		return nil, err
+	}
+	if d.memory, err = d.v.MemoryBytes(1); err != nil {
 		return nil, err
 	}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -226,14 +231,10 @@ func (d *daemon) newNode(p *place) (*node.Node, error) {
 		// On a console the prefix that `run` gives to every line says which node it is.
 		log = log.With(zap.Int("node", p.id))
 	}
-	memory, err := v.MemoryBytes(1)
-	if err != nil {
-		return nil, err
-	}
 	return node.New(node.Config{
 		Self: p.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: p.cluster,
 		Listener: d.sockets.data, Peers: p.peers, Socket: d.sockets.programs,
-		RegionBytes: uint64(v.Region), Memory: node.Memory{Bytes: memory, Spill: v.Spill}, Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
+		RegionBytes: uint64(v.Region), Memory: node.Memory{Bytes: d.memory, Spill: v.Spill}, Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
 		Security: node.Security{TLS: s.tls, LatestTLS: s.latestTLS(), VerifyPeer: s.verify, Secret: s.shared},
 		GiveUp:   v.DeadAfter, Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
 		Hold: v.Hold, Spin: v.Spin, Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,

@@ -154,11 +154,12 @@ func mapCount(files fs.FS) Finding {
 // limit.
 func memory(files fs.FS) Finding {
 	f := Finding{Name: "memory", Verdict: OK}
-	available, err := availableMemory(files)
+	left, err := memlimit.LeftIn(files)
 	if err != nil {
 		f.Verdict, f.Detail = Unknown, err.Error()
 		return f
 	}
+	available := left.Bytes
 	f.Detail = fmt.Sprintf("%.1f GiB available", float64(available)/(1<<30))
 	limit, err := memlimit.In(files)
 	if err != nil {
@@ -176,21 +177,6 @@ func memory(files fs.FS) Finding {
 		f.Remedy = "more memory, or a higher limit (memory.max of the control group, docker run --memory)"
 	}
 	return f
-}
-
-func availableMemory(files fs.FS) (uint64, error) {
-	text, err := readText(files, "proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) >= 2 && fields[0] == "MemAvailable:" {
-			kib, err := strconv.ParseUint(fields[1], 10, 54)
-			return kib << 10, err
-		}
-	}
-	return 0, errors.New("/proc/meminfo has no MemAvailable")
 }
 
 func cores() Finding {

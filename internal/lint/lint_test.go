@@ -29,7 +29,7 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/settings", "internal/uffd", "protocol", "transport"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.

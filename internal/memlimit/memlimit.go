@@ -47,6 +47,63 @@ func In(root fs.FS) (Limit, error) {
 	return least, nil
 }
 
+// Left finds how much memory this process can have besides what it has, and who says so: what the
+// machine has left, or a control group, counting what the kernel can take back from the page cache.
+func Left() (Limit, error) { return LeftIn(os.DirFS("/")) }
+
+// LeftIn is Left where the root folder is another.
+func LeftIn(root fs.FS) (Limit, error) {
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return Limit{}, fmt.Errorf("memlimit: %w", err)
+	}
+	kib, ok := fieldOf(string(text), "MemAvailable:")
+	if !ok {
+		return Limit{}, errors.New("memlimit: /proc/meminfo does not say MemAvailable")
+	}
+	least := Limit{kib << 10, "the machine"}
+	eachGroup(root, func(mount, group string, second bool) {
+		names := groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ", "total_shmem "}
+		if second {
+			names = groupFiles{"memory.max", "memory.current", "file ", "shmem "}
+		}
+		for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
+			if left, ok := names.left(root, at); ok && left < least.Bytes {
+				least = Limit{left, "/" + path.Join(at, names.limit)}
+			}
+		}
+	})
+	return least, nil
+}
+
+// groupFiles are where a control group says how much memory it may have and has, and under which
+// keys memory.stat has how much of that is the page cache, and how much of this can't be taken back.
+type groupFiles struct{ limit, usage, cache, shared string }
+
+// left is how much memory a control group can have besides what it has. ok is false if it has no
+// limit, or does not say.
+func (g groupFiles) left(root fs.FS, at string) (left uint64, ok bool) {
+	limit, ok := number(root, path.Join(at, g.limit))
+	used, told := number(root, path.Join(at, g.usage))
+	if !ok || !told {
+		return 0, false
+	}
+	cache, _ := field(root, path.Join(at, "memory.stat"), g.cache)
+	shared, _ := field(root, path.Join(at, "memory.stat"), g.shared)
+	used -= min(used, cache-min(cache, shared))
+	return limit - min(limit, used), true
+}
+
+// number is what a file of a control group holds, if that is no "max".
+func number(root fs.FS, name string) (uint64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false // the root group has none
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil && n < noLimit
+}
+
 // Kills is how many processes the kernel has killed because memory was wanted that there was not:
 // in this process's control group, or, if that does not tell, on this machine.
 func Kills() uint64 { return killsIn(os.DirFS("/")) }
@@ -93,12 +150,7 @@ func eachGroup(root fs.FS, f func(mount, group string, second bool)) {
 func ofGroups(root fs.FS, least Limit, mount, group, file string) Limit {
 	for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
 		name := path.Join(at, file)
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			continue // the root group has none
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		if err == nil && n < noLimit && n < least.Bytes { // else it is "max"
+		if n, ok := number(root, name); ok && n < least.Bytes {
 			least = Limit{n, "/" + name}
 		}
 	}
@@ -120,7 +172,11 @@ func field(root fs.FS, name, key string) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	for line := range strings.Lines(string(text)) {
+	return fieldOf(string(text), key)
+}
+
+func fieldOf(text, key string) (uint64, bool) {
+	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, key); ok {
 			if words := strings.Fields(rest); len(words) > 0 {
 				n, err := strconv.ParseUint(words[0], 10, 54)

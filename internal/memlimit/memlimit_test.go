@@ -36,6 +36,33 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestLeft: the machine's memory that is left counts, or what a group above this process may have
+// besides what it has and could give back.
+func TestLeft(t *testing.T) {
+	const v2, v1 = "sys/fs/cgroup/a/", "sys/fs/cgroup/memory/a/"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  Limit
+	}{
+		"no groups": {nil, Limit{500 << 10, "the machine"}},
+		"a group": {map[string]string{"proc/self/cgroup": "0::/a/b\n", v2 + "memory.max": "100000\n", v2 + "memory.current": "90000\n",
+			v2 + "memory.stat": "anon 1\nfile 50000\nkernel 5\nshmem 45000\n", v2 + "b/memory.max": "max\n", v2 + "b/memory.current": "7\n"},
+			Limit{15000, "/" + v2 + "memory.max"}},
+		"more than it may": {map[string]string{"proc/self/cgroup": "0::/a\n", v2 + "memory.max": "100000\n", v2 + "memory.current": "120000\n"}, Limit{0, "/" + v2 + "memory.max"}},
+		"version 1": {map[string]string{"proc/self/cgroup": "5:memory:/a\n", v1 + "memory.limit_in_bytes": "100000\n", v1 + "memory.usage_in_bytes": "90000\n",
+			v1 + "memory.stat": "cache 1\nshmem 2\ntotal_cache 20000\ntotal_shmem 15000\n"}, Limit{15000, "/" + v1 + "memory.limit_in_bytes"}},
+		"it does not say": {map[string]string{"proc/self/cgroup": "0::/a\n", v2 + "memory.max": "100000\n"}, Limit{500 << 10, "the machine"}},
+	} {
+		root := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 1000 kB\nMemAvailable:     500 kB\n")}}
+		for file, text := range test.files {
+			root[file] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got, err := LeftIn(root); err != nil || got != test.want {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, test.want)
+		}
+	}
+}
+
 // TestKills: the own control group tells, of either version, or else the machine does.
 func TestKills(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -1,6 +1,9 @@
 package readahead
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"sort"
 
 	"dsmd/pagetable"
@@ -55,6 +58,15 @@ func (x *Extents) Contend(page pagetable.Page) {
 	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
 		x.list[i].Contended++
 	}
+}
+
+// Largest are so many of the allocations with most pages, as text.
+func (x *Extents) Largest(most int) (list []string) {
+	all := slices.SortedStableFunc(slices.Values(x.list), func(a, b Extent) int { return cmp.Compare(b.End-b.First, a.End-a.First) })
+	for _, e := range all[:min(most, len(all))] {
+		list = append(list, fmt.Sprintf("%q: %d pages", e.Name, e.End-e.First))
+	}
+	return list
 }
 
 // All are the allocations, in ascending order.

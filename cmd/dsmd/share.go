@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dsmd/internal/memlimit"
+	"dsmd/internal/settings"
+	"dsmd/node"
+)
+
+// lookAtMemory is how often a daemon looks at how much memory is left.
+const lookAtMemory = 100 * time.Millisecond
+
+// follower has a node take less memory for pages while others leave it less.
+type follower struct {
+	node interface { // a *node.Node
+		MemoryUsed() uint64
+		SetMemory(bytes uint64)
+	}
+	share *memlimit.Share
+	told  uint64 // bytes of pages that it may have
+	left  func() (memlimit.Limit, error)
+	log   *zap.Logger
+}
+
+// followMemory has a node that may have so many bytes of pages take less while there is less, until
+// ctx ends. 0: it has no bound, and takes what comes.
+func followMemory(ctx context.Context, n *node.Node, bytes uint64, log *zap.Logger) {
+	if bytes == 0 {
+		return
+	}
+	f := &follower{node: n, share: memlimit.NewShare(bytes), told: bytes, left: memlimit.Left, log: log}
+	tick := time.NewTicker(lookAtMemory)
+	defer tick.Stop()
+	for f.look() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// look looks once. It returns false if it cannot.
+func (f *follower) look() bool {
+	left, err := f.left()
+	if err != nil {
+		f.log.Warn("how much memory is left cannot be found, and the node takes what it was told to (--memory), whatever others take", zap.Error(err))
+		return false
+	}
+	wasFull := f.share.IsFull()
+	now, changed := f.share.Next(f.node.MemoryUsed(), left.Bytes, node.MinMemoryBytes)
+	if !changed {
+		return true
+	}
+	f.node.SetMemory(now)
+	switch {
+	case wasFull:
+		f.log.Warn("memory runs out, and this node takes less for pages than it was told to (--memory), as long as that is so",
+			zap.String("left", inMiB(left.Bytes)), zap.String("limit", left.From), zap.String("now", inMiB(now)), zap.String("told", inMiB(f.told)))
+	case f.share.IsFull():
+		f.log.Info("there is memory again, and this node takes what it was told to", zap.String("told", inMiB(f.told)))
+	}
+	return true
+}
+
+func inMiB(bytes uint64) string { return settings.Bytes(bytes &^ (1<<20 - 1)).String() }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"dsmd/internal/memlimit"
+)
+
+// resized is a node that has as much as it may.
+type resized struct{ bytes uint64 }
+
+func (r *resized) MemoryUsed() uint64     { return r.bytes }
+func (r *resized) SetMemory(bytes uint64) { r.bytes = bytes }
+
+// TestFollowMemory: a node parts with pages while memory runs out, and its log says so once, who
+// sets the limit, and when it is over.
+func TestFollowMemory(t *testing.T) {
+	const mib = 1 << 20
+	core, logs := observer.New(zapcore.InfoLevel)
+	n, left := &resized{256 * mib}, uint64(0)
+	var fails error
+	f := &follower{node: n, share: memlimit.NewShare(256 * mib), told: 256 * mib, log: zap.New(core),
+		left: func() (memlimit.Limit, error) { return memlimit.Limit{Bytes: left, From: "/the/limit"}, fails }}
+	for _, step := range []struct{ left, want uint64 }{{100, 256}, {12, 236}, {22, 226}, {40, 226}, {600, 256}, {600, 256}} {
+		left = step.left * mib
+		if !f.look() || n.bytes != step.want*mib {
+			t.Errorf("with %d MiB left the node takes %d MiB, want %d", step.left, n.bytes/mib, step.want)
+		}
+	}
+	all := logs.TakeAll()
+	if len(all) != 2 || all[0].Level != zapcore.WarnLevel || all[0].ContextMap()["limit"] != "/the/limit" || all[0].ContextMap()["left"] != "12MiB" || all[1].Level != zapcore.InfoLevel {
+		t.Errorf("logged: %v", all)
+	}
+	fails = errors.New("no /proc")
+	if f.look() || logs.Len() != 1 {
+		t.Errorf("it goes on without knowing, and logs %v", logs.All())
+	}
+}

@@ -13,13 +13,14 @@ import (
 type news struct {
 	wake *netio.Event // ends the reactor's sleep
 
-	mu      sync.Mutex
-	peers   []failure                 // that are lost; at most one for each; guarded by mu
-	known   map[transport.NodeID]bool // guarded by mu
-	ranks   []uint32                  // that are lost without their node; guarded by mu
-	memory  uint64                    // for how many bytes of pages there is room; 0: as before; guarded by mu
-	stopped bool                      // the reactor is to end; guarded by mu
-	ended   bool                      // there is no reactor any more; guarded by mu
+	mu    sync.Mutex
+	peers []failure                 // that are lost; at most one for each; guarded by mu
+	known map[transport.NodeID]bool // guarded by mu
+	ranks []uint32                  // that are lost without their node; guarded by mu
+	// memory is for how many bytes of pages there is room from now on; 0: as before; guarded by mu.
+	memory  uint64
+	stopped bool // the reactor is to end; guarded by mu
+	ended   bool // there is no reactor any more; guarded by mu
 	// now is told at once, while there is no reactor yet; guarded by mu.
 	now func(failure)
 }

@@ -77,7 +77,8 @@ func LeftIn(root fs.FS) (Limit, error) {
 }
 
 // groupFiles are where a control group says how much memory it may have and has, and under which
-// keys memory.stat has how much of that is the page cache, and how much of this can't be taken back.
+// keys memory.stat has how much of that is the page cache, and how much of this can't be taken
+// back.
 type groupFiles struct{ limit, usage, cache, shared string }
 
 // left is how much memory a control group can have besides what it has. ok is false if it has no

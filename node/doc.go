@@ -21,6 +21,7 @@
 //	pins      pages that are kept here for system calls
 //	programs  who attaches (door), what they say, their end
 //	calls     what programs ask of the engine; locks that they take without a call (words)
+//	usage     how much of each allocation is here, for those who ask
 //	members   who goes on when nodes are lost: views, quorum, joins, leaving, roster
 //	losses    pages and ranks that are lost, for those who ask
 //	news      what other goroutines tell the reactor

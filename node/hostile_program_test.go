@@ -158,6 +158,7 @@ func TestOutOfTurn(t *testing.T) {
 		"a frame of no kind":                 {trapped: true, frames: []byte{0, 0, 0, 0, 0, 0, 0, 0}},
 		"a frame that is too long":           {trapped: true, frames: []byte{0xff, 0xff, 0xff, 0xff, byte(attach.KindCall), 0, 0, 0}},
 		"a call that is cut short":           {trapped: true, frames: []byte{1, 0, 0, 0, byte(attach.KindCall), 0, 0, 0, byte(attach.OpStats)}},
+		"a count of pages while one is open": {trapped: true, frames: append(call(attach.Call{Op: attach.OpUsage, Ticket: 5}), call(attach.Call{Op: attach.OpUsage, Ticket: 6})...)},
 		"Hello that is cut short":            {frames: []byte{2, 0, 0, 0, byte(attach.KindHello), 0, 0, 0, 1, 0}},
 		"Hello of this version, cut short":   {frames: []byte{4, 0, 0, 0, byte(attach.KindHello), 0, 0, 0, attach.Version, 0, 0, 0}},
 		"Hello that is cut off in the midst": {frames: hello(0)[:10]},
@@ -505,6 +506,7 @@ func FuzzConversation(f *testing.F) {
 	f.Add(hello(0), byte(0))
 	f.Add(append(hello(0), trap...), byte(1))
 	f.Add(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: 1}), byte(1))
+	f.Add(attach.AppendCall(nil, &attach.Call{Op: attach.OpUsage, Ticket: 1}), byte(1))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		f.Add(append(randomCall(rng), randomCall(rng)...), byte(2))

@@ -46,6 +46,7 @@ type loop struct {
 	fetcher  *fetcher
 	pins     *pins
 	room     *room
+	usage    *usage
 	programs *programs
 	members  *members
 	news     *news
@@ -76,7 +77,7 @@ func (l *loop) run() {
 		} else if l.spin.looked(now, now-before, l.programs.replyAwaited(), netio.Displaced) {
 			l.changeCore()
 		}
-		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() {
+		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() {
 			l.sleep()
 			idle, look = false, 0
 			continue
@@ -111,6 +112,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.room.make() || busy
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
+	busy = l.usage.more() || busy
 	if check {
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = l.serveReady(l.poller.Check()) || busy

@@ -104,7 +104,7 @@ const maxContendedName = 200
 // same, in different jobs, are one.
 func contendedIn(x *readahead.Extents) []attach.Counter {
 	sums := map[string]uint64{}
-	for _, in := range x.All() {
+	for _, in := range x.From(0) {
 		if in.Contended > 0 {
 			name := plainName(in.Name)
 			sums[name[:min(len(name), maxContendedName)]] += in.Contended

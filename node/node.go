@@ -33,6 +33,7 @@ type Node struct {
 	pins     *pins
 	room     *room
 	losses   *losses
+	usage    *usage
 	programs *programs
 	calls    *calls
 	members  *members
@@ -121,11 +122,12 @@ func (n *Node) build(out *outbox) {
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}
+	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}
 	n.members, n.news = newMembers(&n.cfg), &news{}
 	n.calls = &calls{drive: d, meter: n.meter, log: log, quorum: q, intake: n.intake, names: names, survives: n.cfg.Survive,
 		open: map[protocol.Ticket]openCall{}}
 	n.programs = &programs{cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
-		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, members: n.members,
+		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, members: n.members,
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	m := n.members
@@ -135,7 +137,7 @@ func (n *Node) build(out *outbox) {
 	d.intake, d.fetcher, d.pins, d.losses, d.calls, d.members = n.intake, n.fetcher, n.pins, n.losses, n.calls, m
 	n.loop = &loop{log: log, clock: n.clock, meter: n.meter, end: n.end, table: d.exec.table,
 		in:  &inbox{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, meter: n.meter, calls: n.calls, members: m},
-		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, programs: n.programs, members: m, news: n.news,
+		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, programs: n.programs, members: m, news: n.news,
 		spin: newSpinner(n.cfg.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
 	}
 }

@@ -36,6 +36,7 @@ type programs struct {
 	pins    *pins
 	intake  *intake
 	losses  *losses
+	usage   *usage
 	members *members
 
 	door    *door
@@ -105,7 +106,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 		if err != nil {
 			return err
 		}
-		if p.stage != stageTrapped && c.Op != attach.OpStats && c.Op != attach.OpDrain {
+		if p.stage != stageTrapped && c.Op != attach.OpStats && c.Op != attach.OpUsage && c.Op != attach.OpDrain {
 			return fmt.Errorf("%w: %v before Trap", attach.ErrMalformed, c.Op)
 		}
 		err = s.call(p, &c)
@@ -124,7 +125,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	if len(p.waiting)+len(p.fetches) >= maxCalls && !ends {
 		return fmt.Errorf("%w: more than %d calls are open", attach.ErrMalformed, maxCalls)
 	}
-	if _, open := p.waiting[c.Ticket]; (open || p.fetches[c.Ticket] != nil || p.pins[c.Ticket] != nil) && c.Op != attach.OpCancel {
+	if c.Op != attach.OpCancel && c.Ticket != 0 && s.isOpen(p, c.Ticket) {
 		return fmt.Errorf("%w: ticket %d is open already", attach.ErrMalformed, c.Ticket)
 	}
 	switch c.Op {
@@ -137,13 +138,15 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	case attach.OpUnpin:
 		return s.pins.unpin(p, c.Object)
 	case attach.OpCancel:
-		if !s.fetcher.cancel(p, c.Ticket) {
+		if !s.fetcher.cancel(p, c.Ticket) && !s.usage.cancel(p, c.Ticket) {
 			s.calls.cancel(p, c.Ticket)
 		}
 	case attach.OpStats:
 		s.drive.gauge()
 		counters := append(s.meter.counterList(), contendedIn(&s.intake.extents)...)
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
+	case attach.OpUsage:
+		return s.usage.ask(p, c)
 	case attach.OpLostPage:
 		s.losses.answer(p, c)
 	case attach.OpLostRanks:
@@ -155,6 +158,12 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		s.calls.ask(p, c)
 	}
 	return nil
+}
+
+// isOpen is whether a program's ticket stands for something.
+func (s *programs) isOpen(p *program, ticket uint64) bool {
+	_, waits := p.waiting[ticket]
+	return waits || p.fetches[ticket] != nil || p.pins[ticket] != nil || s.usage.ticketOf(p) == ticket
 }
 
 func (s *programs) hello(p *program, body []byte) error {
@@ -341,6 +350,7 @@ func (s *programs) remove(p *program, err error) {
 	}
 	s.meter.count.programs.Store(int64(s.end.attached))
 	s.fetcher.dropProgram(p)
+	s.usage.dropProgram(p)
 	s.calls.dropProgram(p)
 	s.intake.dropProgram(p.id)
 	// Removing comes before closing: the child of a fork may still hold the socket.

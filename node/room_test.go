@@ -117,6 +117,9 @@ func startTight(t *testing.T, s setup, little ...int) *tight {
 		for _, i := range little {
 			if i == cfg.Self {
 				cfg.Memory.Bytes = MinMemoryBytes
+				if s.spill {
+					cfg.Memory.Spill = "a folder of the test's"
+				}
 			}
 		}
 	}

@@ -12,6 +12,26 @@ func (e *Engine) Protected(id ObjectID) bool {
 	return o != nil && o.protected()
 }
 
+// Copies looks at some of the pages and locks that an engine knows, at most so many, from a place
+// on, and calls here for each page that its node has. A droppable one is a copy that EventEvict
+// drops: the node is not the owner. After a recovery no copy is known to be droppable but at its
+// home, until it is fetched again. The first place is 0, and the result is the next, or 0 if there
+// is none. The engine may take events between two calls; then a page that stays is told once, and
+// one that comes or goes may be told or not. As Step, it is not safe for concurrent use.
+func Copies(e *Engine, place, most int, here func(page uint64, droppable bool)) (next int) {
+	next = min(place+most, e.objects.used)
+	for slot := place; slot < next; slot++ {
+		// A slot that is free says that its object is not here.
+		if o := e.objects.at(uint32(slot)); o.has() != None && !o.id.IsLock() {
+			here(o.id.Page(), e.holder.mayDrop(o))
+		}
+	}
+	if next == e.objects.used {
+		return 0
+	}
+	return next
+}
+
 // Pending is how many of them have something under way.
 func (e *Engine) Pending() int { return e.underWay() }
 

@@ -41,6 +41,61 @@ func TestTableAgainstMap(t *testing.T) {
 	})
 }
 
+// TestCopies: whoever goes over an engine's objects by and by, while some come and go, is told once
+// of each page that stays, and whether it can be dropped, and of none that is not here.
+func TestCopies(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := New(Config{Nodes: 2, Pages: 100, HomeStripe: 1})
+		change := func() (id ObjectID) {
+			id = ObjectID(rapid.Uint64Range(0, 30).Draw(t, "id"))
+			if rapid.IntRange(0, 9).Draw(t, "is a lock") == 0 {
+				id = LockObject(uint64(id))
+			}
+			if o := e.objects.find(id); o != nil && !id.IsLock() && rapid.Bool().Draw(t, "remove") {
+				e.objects.remove(id)
+				return id
+			}
+			o := e.objects.get(id)
+			o.owner = NodeID(rapid.Uint16Range(0, 1).Draw(t, "owner"))
+			o.setAccess(rapid.SampledFrom([]Access{None, Read, Write}).Draw(t, "access"))
+			o.set(droppableFlag, o.has() == Read && rapid.Bool().Draw(t, "droppable"))
+			return id
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "before") {
+			change()
+		}
+		told, changed := map[uint64]int{}, map[ObjectID]bool{}
+		most := rapid.IntRange(1, 40).Draw(t, "most")
+		for place, looks := 0, 0; ; {
+			before := place
+			place = Copies(e, place, most, func(page uint64, droppable bool) {
+				told[page]++
+				looks++
+				o := e.objects.find(PageObject(page))
+				if o == nil || o.has() == None || droppable != e.holder.mayDrop(o) {
+					t.Fatalf("page %d is told as droppable %t, and is %+v", page, droppable, o)
+				}
+			})
+			if looks > most || place != 0 && place != before+most {
+				t.Fatalf("%d of at most %d are told, from %d to %d", looks, most, before, place)
+			}
+			if looks = 0; place == 0 {
+				break
+			}
+			changed[change()] = true
+		}
+		for page := range uint64(31) {
+			id := PageObject(page)
+			if changed[id] {
+				continue
+			}
+			if want := map[bool]int{true: 1}[e.Access(id) != None]; told[page] != want {
+				t.Errorf("page %d is told %d times, want %d", page, told[page], want)
+			}
+		}
+	})
+}
+
 // TestCopysetIsASuperset checks, for small and large clusters, that a copyset never forgets a
 // member and names no one else while it is exact; that it is certain of the home; and that it is
 // exact for as long as it promises.

@@ -41,6 +41,7 @@ type daemonStatus struct {
 	RegionBytes uint64            `json:"region_bytes"`
 	PageBytes   uint32            `json:"page_bytes"`
 	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
+	usageStatus
 
 	foreign bool // it belongs to another user, and would not answer
 }
@@ -53,11 +54,17 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the daemons on this machine are doing",
-		Long: `Asks the daemons on this machine for their counters: that at --socket, or else those of all jobs that
-run here ("dsmd run") and the one at the default socket. Those of other users answer only root, and
-are left out. The exit status is 1 if there is none, or one does not answer.`,
+		Long: `Asks the daemons on this machine for their counters, and how much of each allocation their nodes
+have: that at --socket, or else those of all jobs that run here ("dsmd run") and the one at the
+default socket. Those of other users answer only root, and are left out. The exit status is 1 if
+there is none, or one does not answer.
+
+OWNED are pages of which the node is the owner, COPIES those that it has to read and others have
+too. SPILLED are those of both that are in its spill file (--spill), not in memory. Of each node the
+largest allocations are shown.`,
 		Example: `  dsmd status
-  dsmd status --json | jq '.[].counters.faults_read'`,
+  dsmd status --json | jq '.[].counters.faults_read'
+  dsmd status --json | jq '.[].allocations[] | {name, owned_bytes}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if socket != "" {
@@ -72,7 +79,7 @@ are left out. The exit status is 1 if there is none, or one does not answer.`,
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME)")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, with all counters")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, with all counters and allocations")
 	return cmd
 }
 
@@ -204,7 +211,7 @@ func meet(ctx context.Context, socket string, user int, command string) (_ *atta
 	return c, welcome, nil
 }
 
-// ask asks a daemon for its counters.
+// ask asks a daemon for its counters, and how much of each allocation it has.
 func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	c, welcome, err := meet(ctx, socket, user, "dsmd status")
 	if err != nil {
@@ -213,28 +220,40 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	defer c.Close()
 	defer c.Discard()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	const ticket = 1
-	if err := c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: ticket})); err != nil {
-		return daemonStatus{}, err
-	}
-	reply, err := expect(c, attach.KindReply, attach.DecodeReply)
+	counters, err := call(c, attach.Call{Op: attach.OpStats, Ticket: 1}, attach.DecodeCounters)
 	if err != nil {
 		return daemonStatus{}, err
 	}
-	counters, err := attach.DecodeCounters(reply.Payload)
-	if err != nil {
+	usage, err := call(c, attach.Call{Op: attach.OpUsage, Ticket: 2}, attach.DecodeUsage)
+	if err != nil && ctx.Err() == nil { // a busy daemon may need more time to count than it has
 		return daemonStatus{}, err
 	}
+	counted := err == nil
 	_ = c.Write(attach.AppendBye(nil)) // a courtesy
 	d := daemonStatus{
 		Socket: certs.Printable(socket), Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size,
 		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport),
 		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
 	}
+	if counted {
+		d.usageStatus = newUsageStatus(&usage, uint64(welcome.PageBytes))
+	}
 	for _, counter := range counters {
 		d.Counters[certs.Printable(counter.Name)] = counter.Value
 	}
 	return d, nil
+}
+
+// call makes a call, the only one that is open, and reads its answer.
+func call[T any](c *attach.Conn, what attach.Call, decode func([]byte) (T, error)) (answer T, err error) {
+	if err = c.Write(attach.AppendCall(nil, &what)); err != nil {
+		return answer, err
+	}
+	reply, err := expect(c, attach.KindReply, attach.DecodeReply)
+	if err != nil {
+		return answer, err
+	}
+	return decode(reply.Payload)
 }
 
 // ownerOf is the user who runs the daemon at the other end.
@@ -301,6 +320,9 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 		fmt.Fprintf(t, "  %s\n", d.Socket)
 	}
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := printUsage(w, list); err != nil {
 		return err
 	}
 	return printContended(w, list)

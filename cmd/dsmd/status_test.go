@@ -1,13 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -15,9 +18,10 @@ import (
 // TestStatusNamesWhatIsFoughtFor: under the table stand the allocations that are falsely shared,
 // the worst of each daemon first.
 func TestStatusNamesWhatIsFoughtFor(t *testing.T) {
+	none := usageStatus{Allocations: []allocationStatus{}}
 	list := []daemonStatus{
-		{Socket: "@a", Node: 0, Counters: map[string]uint64{"contended_pages": 7, attach.ContendedIn + "few": 1, attach.ContendedIn + "radix/keys0": 6}},
-		{Socket: "@b", Node: 1, Counters: map[string]uint64{"contended_pages": 0}},
+		{Socket: "@a", Node: 0, usageStatus: none, Counters: map[string]uint64{"contended_pages": 7, attach.ContendedIn + "few": 1, attach.ContendedIn + "radix/keys0": 6}},
+		{Socket: "@b", Node: 1, usageStatus: none, Counters: map[string]uint64{"contended_pages": 0}},
 	}
 	var out strings.Builder
 	if err := printStatus(&out, list); err != nil {
@@ -58,13 +62,14 @@ func TestStatusIsPrintable(t *testing.T) {
 	}
 	defer l.Close()
 	welcome := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: evil, Transport: evil})
-	counters := attach.AppendCounters(nil, []attach.Counter{{Name: attach.ContendedIn + evil, Value: 1}})
+	counters := attach.AppendReply(welcome, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: attach.ContendedIn + evil, Value: 1}})})
+	usage := attach.AppendUsage(nil, &attach.Usage{Largest: []attach.AllocationUsage{{Job: evil, Name: evil}}})
 	for _, test := range []struct {
 		name  string
 		says  []byte
 		fails bool
 	}{
-		{"counters", attach.AppendReply(welcome, &attach.Reply{Ticket: 1, Payload: counters}), false},
+		{"counters", attach.AppendReply(counters, &attach.Reply{Ticket: 2, Payload: usage}), false},
 		{"refusal", attach.AppendRefuse(nil, &attach.Refuse{Reason: evil}), true},
 		{"loss", attach.AppendLost(nil, evil), true},
 		{"silence", nil, true},
@@ -90,6 +95,99 @@ func TestStatusIsPrintable(t *testing.T) {
 			if text := fmt.Sprint(out.String(), err); strings.ContainsAny(text, "\x1b\u009b\x7f") {
 				t.Errorf("%s, as JSON %v: %q", test.name, asJSON, text)
 			}
+		}
+	}
+}
+
+// TestStatusShowsAllocations: under the table stand the largest allocations of each daemon that has
+// some, those of the same name apart.
+func TestStatusShowsAllocations(t *testing.T) {
+	const mib = 256 // pages
+	many := attach.Usage{More: 3, Rest: attach.Held{Pages: 30, Owned: 20, Copies: 1, Spilled: 2}}
+	for i := range uint64(12) {
+		many.Largest = append(many.Largest, attach.AllocationUsage{Name: fmt.Sprint("a", i), First: 100 * i, Held: attach.Held{Pages: 20 - i, Owned: i, Copies: 1}})
+	}
+	list := []daemonStatus{
+		{Socket: "@a", Node: 0, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{Largest: []attach.AllocationUsage{
+			{Name: "grid", First: 0, Held: attach.Held{Pages: 1 << 32, Owned: 3 * mib / 2, Copies: 1, Spilled: mib}},
+			{Name: "grid", Job: "night", First: 1 << 32, Held: attach.Held{Pages: 7}},
+		}, Foreign: attach.Held{Pages: 3 * mib, Owned: 2 * mib, Copies: mib}}, 4096)},
+		{Socket: "@b", Node: 1, Nodes: 3, usageStatus: newUsageStatus(&many, 4096)},
+		{Socket: "@c", Node: 2, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{}, 4096)},
+		{Socket: "@d", Error: "gone"},
+	}
+	var out strings.Builder
+	if err := printStatus(&out, list); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(out.String(), "@d\n\n")
+	const begin = `  NODE      SIZE     OWNED   COPIES  SPILLED  ALLOCATION
+   0/3   16.0TiB    1.5MiB   4.0KiB   1.0MiB  "grid"
+   0/3   28.0KiB         0        0        0  "grid" of job "night"
+   0/3    3.0MiB    2.0MiB   1.0MiB        0  (memory that no program of this node has asked for)
+   1/3   80.0KiB         0   4.0KiB        0  "a0"
+`
+	// a10 and a11 have 19 pages, and own 21; to them come the three that the daemon left out.
+	const end = `
+   1/3   44.0KiB   36.0KiB   4.0KiB        0  "a9"
+   1/3  196.0KiB  164.0KiB  12.0KiB   8.0KiB  and 5 more
+`
+	if !strings.HasPrefix(table, begin) || !strings.HasSuffix(table, end) || strings.Count(table, "\n") != 15 {
+		t.Errorf("got:\n%s\nwant 15 lines under the first table, which begin with\n%sand end with%s", out.String(), begin, end)
+	}
+
+	out.Reset()
+	if err := status(&out, list[:3], true); err != nil {
+		t.Fatal(err)
+	}
+	var back []map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &back); err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]struct{ got, want any }{
+		"the second allocation": {back[0]["allocations"].([]any)[1], map[string]any{"name": "grid", "job": "night", "first_page": float64(1 << 32), "bytes": float64(7 * 4096), "owned_bytes": 0.0, "copy_bytes": 0.0, "spilled_bytes": 0.0}},
+		"what others asked for": {back[0]["foreign"], map[string]any{"bytes": float64(3 << 20), "owned_bytes": float64(2 << 20), "copy_bytes": float64(1 << 20), "spilled_bytes": 0.0}},
+		"the rest":              {back[1]["more_allocations"], map[string]any{"count": 3.0, "bytes": float64(30 * 4096), "owned_bytes": float64(20 * 4096), "copy_bytes": 4096.0, "spilled_bytes": 8192.0}},
+		"no rest":               {back[0]["more_allocations"], nil},
+		"how many":              {len(back[1]["allocations"].([]any)), 12},
+		"none":                  {back[2]["allocations"], []any{}},
+	} {
+		if !reflect.DeepEqual(got.got, got.want) {
+			t.Errorf("%s: %v, want %v", what, got.got, got.want)
+		}
+	}
+}
+
+// TestStatusOfABusyDaemon: one that has not counted its pages in time has said everything else.
+func TestStatusOfABusyDaemon(t *testing.T) {
+	defer func(before time.Duration) { askTimeout = before }(askTimeout)
+	askTimeout = 300 * time.Millisecond
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	says := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
+	says = attach.AppendReply(says, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "programs", Value: 1}})})
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			defer c.Close()
+			_, _ = c.Write(says)
+			_, _ = io.Copy(io.Discard, c)
+		}
+	}()
+	d := askOrExplain(socket, os.Geteuid())
+	var out strings.Builder
+	if err := status(&out, []daemonStatus{d}, false); err != nil || d.Counters["programs"] != 1 || !strings.Contains(out.String(), "node 0: it has not counted its pages within 300ms\n") {
+		t.Errorf("%+v, %v:\n%s", d, err, out.String())
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for bytes, want := range map[uint64]string{0: "0", 1023: "1023", 1 << 10: "1.0KiB", 1<<20 - 1: "1024.0KiB", 1 << 20: "1.0MiB", 5 << 29: "2.5GiB", 1 << 44: "16.0TiB", 1<<64 - 1: "16.0EiB"} {
+		if got := rounded(bytes); got != want {
+			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
 		}
 	}
 }

@@ -67,6 +67,9 @@ const (
 	// OpTry: OpAcquire, and if the lock is at this node and somebody here holds it, or waits for
 	// it, the Reply is StatusHeld, at once.
 	OpTry
+	// OpUsage: count how many pages of each allocation are at this node. A program has at most one
+	// of these open. Reply, when all pages are counted: AppendUsage.
+	OpUsage
 
 	opEnd
 )
@@ -75,7 +78,7 @@ var opNames = [opEnd]string{
 	OpAcquire: "Acquire", OpRelease: "Release", OpArrive: "Arrive", OpBind: "Bind", OpUnbind: "Unbind", OpKeep: "Keep", OpDiscard: "Discard",
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
-	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try",
+	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
 }
 
 func (o Op) String() string {
@@ -197,6 +200,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count bool }{
 	OpUnpin:    {object: true},
 	OpCancel:   {ticket: true},
 	OpStats:    {ticket: true},
+	OpUsage:    {ticket: true},
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},

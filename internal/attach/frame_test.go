@@ -59,6 +59,7 @@ func sampleCalls() []Call {
 		{Op: OpUnpin, Object: 6},
 		{Op: OpCancel, Ticket: 1},
 		{Op: OpStats, Ticket: MaxTicket},
+		{Op: OpUsage, Ticket: 11},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
@@ -298,6 +299,44 @@ func TestPagesAndCounters(t *testing.T) {
 	}
 }
 
+func TestUsage(t *testing.T) {
+	want := Usage{
+		Largest: []AllocationUsage{{Job: "j", Name: "a", First: 7, Held: Held{5, 3, 1 << 40, 2}}, {Name: strings.Repeat("n", MaxName)}, {Job: strings.Repeat("j", MaxName)}},
+		More:    1, Rest: Held{2, 3, 4, 5}, Foreign: Held{5, 6, 7, 8},
+	}
+	b := AppendUsage([]byte{9}, &want)[1:]
+	if got, err := DecodeUsage(b); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("usage %+v, %v", got, err)
+	}
+	none := AppendUsage(nil, &Usage{})
+	if got, err := DecodeUsage(none); err != nil || !reflect.DeepEqual(got, Usage{}) {
+		t.Errorf("no usage is %+v, %v", got, err)
+	}
+	name := func(job, name int) []byte {
+		b := appendBytes(appendBytes(bytes.Clone(none), strings.Repeat("j", job), 1<<16-1), strings.Repeat("n", name), 1<<16-1)
+		return append(b, make([]byte, 5*8)...)
+	}
+	if _, err := DecodeUsage(name(100, MaxName-100)); err != nil {
+		t.Errorf("the longest names: %v", err)
+	}
+	most := Usage{Largest: make([]AllocationUsage, MaxAllocations)}
+	for i := range most.Largest {
+		most.Largest[i].Name = strings.Repeat("n", MaxName)
+	}
+	full := AppendUsage(nil, &most)
+	if len(full) > MaxPayload {
+		t.Errorf("MaxAllocations allocations take %d bytes, a reply holds %d", len(full), MaxPayload)
+	}
+	for what, b := range map[string][]byte{
+		"nothing": nil, "cut short": b[:len(b)-1], "with a byte too many": append(bytes.Clone(b), 0), "names that are too long": name(100, MaxName-99),
+		"too many allocations": append(bytes.Clone(full), name(0, 0)[len(none):]...),
+	} {
+		if got, err := DecodeUsage(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
 func TestRanks(t *testing.T) {
 	for _, want := range [][]uint32{nil, {0}, {7, 8}, {1, 2, 63, 64, 1000}, {0, MaxRank}} {
 		b := AppendRanks([]byte{9}, want)
@@ -411,6 +450,7 @@ func FuzzDecodePayloads(f *testing.F) {
 	f.Add(AppendPages(nil, 1, 2))
 	f.Add(AppendCounters(nil, []Counter{{"a", 1}}))
 	f.Add(AppendRanks(nil, []uint32{0, 3, 17}))
+	f.Add(AppendUsage(nil, &Usage{Largest: []AllocationUsage{{Job: "j", Name: "a", First: 1, Held: Held{2, 1, 1, 1}}, {}}, More: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if first, count, err := DecodePages(b); err == nil && !bytes.Equal(AppendPages(nil, first, count), b) {
 			t.Fatalf("pages %d, %d from %x", first, count, b)
@@ -420,6 +460,11 @@ func FuzzDecodePayloads(f *testing.F) {
 		}
 		if ranks, err := DecodeRanks(b); err == nil && !bytes.Equal(AppendRanks(nil, ranks), b) {
 			t.Fatalf("ranks %v from %x", ranks, b)
+		}
+		if u, err := DecodeUsage(b); err == nil && !bytes.Equal(AppendUsage(nil, &u), b) {
+			t.Fatalf("usage %+v from %x", u, b)
+		} else if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
 		}
 		if _, err := HelloVersion(b); err != nil && !errors.Is(err, ErrMalformed) {
 			t.Fatalf("error %v is not ErrMalformed", err)

@@ -20,6 +20,8 @@ type Extent struct {
 	First, End pagetable.Page
 	Name       string
 	Contended  uint64 // how often others took its pages before a program here had synchronised
+	// Owned, Copies and Spilled are for who counts the pages of each allocation; 0 at first.
+	Owned, Copies, Spilled uint64
 }
 
 // search returns the first extent that ends after page.
@@ -45,18 +47,26 @@ func (x *Extents) Drop(first pagetable.Page) {
 	}
 }
 
+// Find is the allocation with a page, or nil. It is valid until the next Add or Drop.
+func (x *Extents) Find(page pagetable.Page) *Extent {
+	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
+		return &x.list[i]
+	}
+	return nil
+}
+
 // Of is the allocation with a page; that page alone if it is in none.
 func (x *Extents) Of(page pagetable.Page) Extent {
-	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
-		return x.list[i]
+	if in := x.Find(page); in != nil {
+		return *in
 	}
 	return Extent{First: page, End: page + 1}
 }
 
 // Contend counts that another node took a page before a program here had synchronised.
 func (x *Extents) Contend(page pagetable.Page) {
-	if i := x.search(page); i < len(x.list) && x.list[i].First <= page {
-		x.list[i].Contended++
+	if in := x.Find(page); in != nil {
+		in.Contended++
 	}
 }
 
@@ -69,5 +79,6 @@ func (x *Extents) Largest(most int) (list []string) {
 	return list
 }
 
-// All are the allocations, in ascending order.
-func (x *Extents) All() []Extent { return x.list }
+// From are the allocations that end after a page, in ascending order: all of them, from page 0 on.
+// They are valid until the next Add or Drop.
+func (x *Extents) From(page pagetable.Page) []Extent { return x.list[x.search(page):] }

@@ -46,6 +46,12 @@ func TestExtents(t *testing.T) {
 					if got := x.Of(p); got != want {
 						t.Fatalf("page %d is in %v, want %v (%v)", p, got, want, x.list)
 					}
+					if in := x.Find(p); (in != nil) != ok || ok && *in != want {
+						t.Fatalf("page %d is found in %v, want %v (%v)", p, in, want, x.list)
+					}
+					if from := x.From(p); ok && from[0] != want || !ok && len(from) > 0 && from[0].First <= p {
+						t.Fatalf("from page %d on there are %v (%v)", p, from, x.list)
+					}
 				}
 			},
 		})

@@ -17,8 +17,8 @@ import (
 //
 // Nodes do not agree on who has a lease. Several begin theirs together, and then soon wait for each
 // other. One whose thread has waited for its yield time lets go of everything; the last one goes
-// on. Who has yielded waits longer the next time, and who has had a whole lease takes none for as
-// long again.
+// on. Who has yielded waits longer the next time. Who has had a whole lease takes none for as long
+// again, and its next one is twice as long, as it was too short for what the node had to do.
 //
 // A group lease delays only what takes away pages that the node may write, and has gained within
 // it; readers get their copies.
@@ -32,6 +32,11 @@ const (
 	// mostYieldTimes bounds how many times the least yield time a node may wait, so that it is
 	// shorter than a group lease.
 	mostYieldTimes = 7
+	// lostShare: a node takes a lease if it loses at least one in so many of the pages that it
+	// gains before it synchronises.
+	lostShare = 4
+	// mostDoublings is how often the length of a group lease doubles.
+	mostDoublings = 4
 )
 
 // pacing decides for how long a page stays that is wanted elsewhere. The rest of the protocol asks
@@ -59,10 +64,14 @@ type groupLease struct {
 	resting bool // the last lease took its whole time
 	since   Time // when the lease began, or, resting, when it ended
 	gaveUp  Time // leases that were given up since one took its whole time
+	grown   Time // how often the length of a lease was doubled: see length
 
 	synchronised Time // when a program of this node last synchronised with others
 	// contended: different pages that were gained and lost since; at most ContentionThreshold.
 	contended []ObjectID
+	// gains and losses since are how often a page was gained for writing, and lost to another
+	// writer: a lease is worth while if much of what is gained is lost.
+	gains, losses uint32
 
 	asked   ObjectID // the page that a thread waits for, or has waited for last
 	askedAt Time
@@ -92,6 +101,11 @@ func (t *pacing) yieldTime() Time {
 	return least + min(t.gaveUp, mostYieldTimes-2)*least + Time(t.cfg.Self%4)*least/2
 }
 
+// length is how long a group lease lasts, or the last one may have lasted. One that took its whole
+// time was too short for what the node has to do before it synchronises: the next one is twice as
+// long.
+func (t *pacing) length() Time { return t.cfg.MaxHold << t.grown }
+
 // demanded notes that a thread waits for a page.
 func (t *pacing) demanded(o *object) {
 	t.asked, t.askedAt, t.waits = o.id, t.now, true
@@ -100,12 +114,18 @@ func (t *pacing) demanded(o *object) {
 // takeGroupLease begins a lease when a page that a thread has waited for is here, if the pages of
 // this node are contended.
 func (t *pacing) takeGroupLease(o *object) {
+	if o.has() == Write {
+		t.gains++
+	}
 	if !t.waits || t.asked != o.id {
 		return
 	}
 	t.waits = false
-	if t.active || len(t.contended) < t.cfg.ContentionThreshold || o.has() != Write || t.resting && t.now-t.since < t.cfg.MaxHold {
+	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.resting && t.now-t.since < t.length() {
 		return
+	}
+	if t.resting && t.now-t.since <= t.now-t.synchronised {
+		t.grown = min(t.grown+1, mostDoublings)
 	}
 	t.active, t.resting, t.since = true, false, t.now
 	t.number++
@@ -117,6 +137,7 @@ func (t *pacing) noteContention(o *object) bool {
 	if t.now-o.since > t.now-t.synchronised {
 		return false
 	}
+	t.losses++
 	if len(t.contended) < t.cfg.ContentionThreshold && !slices.Contains(t.contended, o.id) {
 		t.contended = append(t.contended, o.id)
 	}
@@ -125,7 +146,8 @@ func (t *pacing) noteContention(o *object) bool {
 
 // synchronises ends the group lease: others may be waiting for what was written in it.
 func (t *pacing) synchronises() {
-	t.synchronised, t.contended, t.gaveUp = t.now, t.contended[:0], 0
+	t.synchronised, t.contended, t.gaveUp, t.grown = t.now, t.contended[:0], 0, 0
+	t.gains, t.losses = 0, 0
 	if t.active {
 		t.endGroupLease()
 	}
@@ -142,7 +164,7 @@ func (t *pacing) keeps(o *object, p *pending) Time {
 	if !t.active || o.has() != Write || p.parked.access != Write || t.now-o.since > t.now-t.since {
 		return 0
 	}
-	left := t.cfg.MaxHold - min(t.now-t.since, t.cfg.MaxHold)
+	left := t.length() - min(t.now-t.since, t.length())
 	yield := t.yieldTime()
 	if t.waits {
 		yield -= min(t.now-t.askedAt, yield)

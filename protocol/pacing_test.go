@@ -16,7 +16,7 @@ type bout struct {
 const boutMaxHold = 16_000
 
 func newBout(t *testing.T) *bout {
-	const pages = 64
+	const pages = 256
 	e := New(Config{Nodes: 2, Pages: pages, HomeStripe: pages, Hold: 20, MaxHold: boutMaxHold})
 	return &bout{t, e, 1000}
 }
@@ -133,6 +133,68 @@ func TestGroupLease(t *testing.T) {
 	b.gain(3)
 	if b.e.GroupLease() != 2 {
 		t.Fatalf("group lease %d, want the second", b.e.GroupLease())
+	}
+}
+
+// TestGroupLeasesGrow: a lease that took its whole time is followed by one that is twice as long,
+// up to a bound, until a program has synchronised.
+func TestGroupLeasesGrow(t *testing.T) {
+	b := newBout(t)
+	b.fight()
+	lasts := func() (length Time) {
+		b.Helper()
+		b.gain(0)
+		if b.e.GroupLease() == 0 {
+			b.Fatal("node 0 does not take a group lease")
+		}
+		begun := b.now
+		if b.want(0, Write) {
+			b.Fatal("a page was not kept in a group lease")
+		}
+		for !gives(b.holdOver(0), 0) {
+			if b.now += boutMaxHold / yieldTimes; b.now > begun+100*boutMaxHold {
+				b.Fatal("a group lease has no end")
+			}
+		}
+		length = (b.now - begun) / boutMaxHold
+		b.now += length * boutMaxHold // it takes no other for as long again
+		return length
+	}
+	for i, want := range []Time{1, 2, 4, 8, 16, 16} {
+		if got := lasts(); got != want {
+			t.Fatalf("lease %d lasts %d times as long as the first, want %d", i, got, want)
+		}
+	}
+	b.step(Event{Kind: EventRelease, Object: LockObject(1), Client: 1, Access: Write})
+	b.fight()
+	if got := lasts(); got != 1 {
+		t.Fatalf("after a program has synchronised the lease lasts %d times as long", got)
+	}
+}
+
+// TestNoGroupLeaseForFew: where a node loses few of the pages that it gains it takes no lease. In
+// one it would ask for the pages around, and take from others what they write to.
+func TestNoGroupLeaseForFew(t *testing.T) {
+	b := newBout(t)
+	for page := range uint64(2 * DefaultContentionThreshold) {
+		b.gain(page)
+		for kept := range uint64(lostShare) {
+			b.gain(100 + page*lostShare + kept)
+		}
+		if !b.want(page, Write) {
+			t.Fatalf("page %d is kept", page)
+		}
+	}
+	b.gain(0)
+	if b.e.GroupLease() != 0 {
+		t.Fatal("node 0 takes a group lease although it keeps most of what it gains")
+	}
+	for page := range uint64(2 * DefaultContentionThreshold) {
+		b.want(100+page, Write)
+	}
+	b.gain(1)
+	if b.e.GroupLease() == 0 {
+		t.Fatal("node 0 takes no group lease although it loses a third of what it gains")
 	}
 }
 

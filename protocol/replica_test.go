@@ -224,7 +224,7 @@ func TestProtectedPageIsWritableInAGroupLease(t *testing.T) {
 	e.backups.replicate(run{0, 8}, 1)
 	now := Time(10)
 	step := func(ev Event) []Effect { ev.Now = now; return e.Step(ev, nil) }
-	e.pace.contended = make([]ObjectID, e.cfg.ContentionThreshold)
+	e.pace.contended, e.pace.losses = make([]ObjectID, e.cfg.ContentionThreshold), 1
 	step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Write, Object: page})
 	step(Event{Kind: EventCompleted, Effect: EffectInstall, Object: page})
 	if e.GroupLease() == 0 {

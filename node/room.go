@@ -260,6 +260,10 @@ func (r *room) make() bool {
 	r.expire(now)
 	goal, moved := r.low-r.left()+min(evictBatch, r.least), 0
 	dropped, owned := r.drop(goal)
+	if dropped < goal && r.queue.Fresh() > 0 { // copies before what this node owns
+		r.drive.end()
+		return true
+	}
 	if r.offering = r.left() < r.least; r.offering {
 		moved = r.offer(owned, min(mostOffers, r.least-r.left()+min(offerBatch, r.least)))
 		if moved == 0 && len(r.offered) == 0 {

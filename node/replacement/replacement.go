@@ -84,6 +84,10 @@ func smallMost(all int) int { return min(max(all/smallShare, smallLeast), all/2)
 // Len is how many pages there are.
 func (q *Queue) Len() int { return q.small.count + q.main.count + q.aside.count }
 
+// Fresh is how many pages there are that were not set aside: all of them have their turn before
+// those that were.
+func (q *Queue) Fresh() int { return q.small.count + q.main.count }
+
 // Has reports whether a page is there.
 func (q *Queue) Has(p pagetable.Page) bool { return q.here(p) != 0 }
 

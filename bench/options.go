@@ -25,6 +25,7 @@ const defaultTimeout = 10 * time.Minute
 type clusterOptions struct {
 	nodes           int
 	trap, transport string
+	memory, spill   string // as dsmd run has them; "": its default
 	dsmd            string
 	json            string
 	timeout         time.Duration
@@ -40,6 +41,8 @@ func (o *clusterOptions) register(flags *pflag.FlagSet) {
 func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.trap, "trap", "auto", "how daemons trap page faults: auto, uffd or sigsegv")
 	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
+	flags.StringVar(&o.memory, "memory", "", "memory for the shared pages of each node, as with dsmd run (default: as there)")
+	flags.StringVar(&o.spill, "spill", "", "directory for pages that no node has room for, as with dsmd run")
 	dsmdFlag(flags, &o.dsmd)
 	jsonFlag(flags, &o.json)
 	timeoutFlag(flags, &o.timeout)
@@ -77,6 +80,12 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 		Dsmd: w.dsmd, Nodes: o.nodes, Trap: o.trap, Transport: o.transport,
 		Worker: append([]string{self, workerName}, worker...),
 		Dir:    w.dir,
+	}
+	if o.memory != "" {
+		options.Flags = append(options.Flags, "--memory", o.memory)
+	}
+	if o.spill != "" {
+		options.Flags = append(options.Flags, "--spill", o.spill)
 	}
 	if o.verbose {
 		options.Echo = os.Stderr

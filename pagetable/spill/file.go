@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,7 @@ type file struct {
 	slabs     [][]byte // memory of the buffers
 	spare     [][]byte // buffers that are not in use
 	event     *netio.Event
+	news      atomic.Bool // the event was signalled; changed under mu
 
 	mu       sync.Mutex
 	more     sync.Cond   // for workers: waiting is not empty, or closed is set
@@ -127,15 +129,6 @@ func (f *file) submit(list ...*transfer) {
 	f.more.Signal()
 }
 
-// take returns the transfers that are over.
-func (f *file) take() []*transfer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	list := f.finished
-	f.finished = nil
-	return list
-}
-
 // work is a worker.
 func (f *file) work() {
 	for {
@@ -161,9 +154,35 @@ func (f *file) work() {
 		}
 		f.mu.Lock()
 		f.finished = append(f.finished, list...)
+		f.tellLocked()
 		f.mu.Unlock()
-		f.event.Signal()
 	}
+}
+
+// tell makes the event readable.
+func (f *file) tell() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tellLocked()
+}
+
+func (f *file) tellLocked() {
+	f.news.Store(true)
+	f.event.Signal()
+}
+
+// take returns the transfers that are over, and has the event wait for the next time.
+func (f *file) take() []*transfer {
+	if !f.news.Load() {
+		return nil
+	}
+	f.mu.Lock() // who has told has also signalled then
+	defer f.mu.Unlock()
+	f.news.Store(false)
+	f.event.Clear()
+	list := f.finished
+	f.finished = nil
+	return list
 }
 
 // neighbours is how many of those that wait can be made by one system call. Preconditions: mu is

@@ -217,7 +217,7 @@ func (t *Table) forget(m *move) {
 // tell reports the end of an operation that was pending.
 func (t *Table) tell(o operation, err error) {
 	t.ready = append(t.ready, pagetable.Event{Kind: pagetable.Completed, Op: o.op, Page: o.page, Err: err})
-	t.file.event.Signal()
+	t.file.tell()
 }
 
 // leave has neighbouring pages leave memory that nothing is under way about. It returns the

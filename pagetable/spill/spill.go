@@ -221,14 +221,13 @@ func (t *Table) Poll(events []pagetable.Event) (int, error) {
 		n++
 	}
 	if t.file != nil {
-		t.file.event.Clear()
 		for _, tr := range t.file.take() {
 			t.landed(tr)
 		}
 	}
 	told := copy(events[n:], t.ready)
 	if t.ready = append(t.ready[:0], t.ready[told:]...); len(t.ready) > 0 {
-		t.file.event.Signal() // WaitFD is readable as long as there is something to report
+		t.file.tell() // WaitFD is readable as long as there is something to report
 	}
 	return n + told, err
 }

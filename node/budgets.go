@@ -46,8 +46,8 @@ func (b *budgets) refuse(pages uint64) (why string) {
 	if more := len(nodes) - len(each); more > 0 {
 		each = append(each, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d MiB are asked for, and all nodes together have room for %d MiB (%s): give them more memory (--memory), "+
-		"or a directory for what does not fit (--spill), or start more nodes", wanted/mib, all/mib, strings.Join(each, ", "))
+	return fmt.Sprintf("%d MiB are asked for, and all nodes together have room for %d MiB (%s): give them more memory (--memory; unlimited if little of "+
+		"it will be touched), or a directory for what does not fit (--spill), or start more nodes", wanted/mib, all/mib, strings.Join(each, ", "))
 }
 
 func (b *budgets) room(n protocol.NodeID) uint64 {

@@ -35,9 +35,10 @@ const (
 	// offerPatience is how long the answer to an offer is waited for. A node that has not answered
 	// is offered nothing for as long again.
 	offerPatience = time.Second
-	// fullPatience is how long a node that has declined is offered nothing. Between two vain looks
-	// for room there is as much time, then twice as much, and so on.
-	fullPatience = 5 * time.Millisecond
+	// fullPatience is how long a node that has declined is offered nothing, then twice as long if
+	// it declines again, and so on up to mostFullPatience, until it has taken a page. Between two
+	// vain looks for room there is as much time, then twice as much, and so on.
+	fullPatience, mostFullPatience = 5 * time.Millisecond, 320 * time.Millisecond
 	// mostLargest is how many allocations are named where there is no room.
 	mostLargest = 3
 	// overAfter is after how many vain looks in a row a node takes more than fits. It is mostVain,
@@ -73,9 +74,9 @@ type room struct {
 	came       int              // pages that have come: where the next one is in fresh
 	dropping   map[pagetable.Page]bool
 	offered    map[pagetable.Page]offer
-	full       map[protocol.NodeID]time.Duration // until when it is offered nothing
-	next       int                               // of nodes: to which one the next offer goes
-	epoch      uint32                            // of the offers
+	full       map[protocol.NodeID]fullness // nodes that have declined, and taken nothing since
+	next       int                          // of nodes: to which one the next offer goes
+	epoch      uint32                       // of the offers
 
 	again    time.Duration // when to look for room again; 0: at once
 	offering bool          // the last look was for pages to be offered, too
@@ -91,9 +92,15 @@ type offer struct {
 	at time.Duration
 }
 
+// fullness is of a node that has no room.
+type fullness struct {
+	until    time.Duration // when it is offered nothing
+	patience time.Duration // how long that was
+}
+
 func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.Memory.Bytes / uint64(pageBytes)),
-		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]time.Duration{}}
+		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]fullness{}}
 	if r.most > 0 {
 		if r.spill, _ = d.exec.table.(*spill.Table); r.spill != nil {
 			r.spill.Left, r.spill.Came = r.wentToFile, r.cameBack
@@ -178,8 +185,9 @@ func (r *room) gone(page pagetable.Page) {
 	} else {
 		r.queue.Remove(page)
 	}
-	if _, offered := r.offered[page]; offered {
+	if o, offered := r.offered[page]; offered {
 		delete(r.offered, page)
+		delete(r.full, o.to)
 		r.meter.count.offersTaken.Add(1)
 		r.again = 0 // more can be offered
 	}
@@ -219,7 +227,11 @@ func (r *room) consider(f *protocol.Effect) {
 // declined notes that another node has no room. Others may have some.
 func (r *room) declined(f *protocol.Effect) {
 	delete(r.offered, pagetable.Page(f.Object.Page()))
-	r.full[f.Heir] = r.drive.clock.now + fullPatience
+	now := r.drive.clock.now
+	if at := r.full[f.Heir]; at.until <= now { // else it has declined what was offered together
+		at.patience = min(max(2*at.patience, fullPatience), mostFullPatience)
+		r.full[f.Heir] = fullness{now + at.patience, at.patience}
+	}
 	r.again = 0
 }
 
@@ -303,20 +315,18 @@ func (r *room) lookedInVain(now time.Duration) bool {
 	return false
 }
 
-// expire gives up offers that nobody answers, and offers again to those who had no room. In a
-// recovery offers get lost.
+// expire gives up offers that nobody answers. In a recovery offers get lost.
 func (r *room) expire(now time.Duration) {
 	if epoch, _ := r.drive.engine.Epoch(); epoch != r.epoch {
 		r.epoch = epoch
 		clear(r.offered)
 		clear(r.full)
 	}
-	maps.DeleteFunc(r.full, func(_ protocol.NodeID, until time.Duration) bool { return until <= now })
 	maps.DeleteFunc(r.offered, func(_ pagetable.Page, o offer) bool {
 		if now-o.at < offerPatience {
 			return false
 		}
-		r.full[o.to] = now + offerPatience
+		r.full[o.to] = fullness{until: now + offerPatience}
 		return true
 	})
 }
@@ -384,7 +394,7 @@ func (r *room) offer(pages []pagetable.Page, most int) (offers int) {
 // taker is the node to which a page is offered: its home, if that is another and may have room,
 // else one after the other.
 func (r *room) taker(id protocol.ObjectID, nodes []protocol.NodeID) protocol.NodeID {
-	may := func(n protocol.NodeID) bool { return n != r.self && r.full[n] == 0 }
+	may := func(n protocol.NodeID) bool { return n != r.self && r.full[n].until <= r.drive.clock.now }
 	if home := r.drive.engine.Home(id); may(home) {
 		return home
 	}

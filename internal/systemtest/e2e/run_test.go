@@ -156,6 +156,6 @@ var greedy = testcluster.Define("greedy", func(s *testcluster.Self) error {
 func TestRunGreedy(t *testing.T) {
 	uffdtest.Require(t)
 	for range 12 {
-		testcluster.Job{Nodes: 2, Program: greedy}.Succeed(t)
+		testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}.Succeed(t)
 	}
 }

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/binary"
 	"slices"
 )
 
@@ -205,9 +204,12 @@ func (d *directory) supplier(o *object) NodeID {
 
 // onDone ends a transaction and starts the next ones.
 func (d *directory) onDone(m *Message) {
-	o, gained := d.objects.find(m.Object), m.AsDone().Access
-	p := d.peek(o)
+	k, o := m.AsDone(), d.objects.find(m.Object)
+	p, gained := d.peek(o), k.Access
 	switch {
+	case k.Died != 0 && !m.Object.IsLock():
+		d.reject(m, "a page has no owner who died")
+		return
 	case p == nil || p.mode == homeIdle:
 		d.reject(m, "no transaction is under way")
 		return
@@ -220,6 +222,9 @@ func (d *directory) onDone(m *Message) {
 	case p.mode == homeBusyShared && (gained != Read || !slices.Contains(p.readers, m.From)):
 		d.reject(m, "no such read is under way")
 		return
+	}
+	if k.Died != 0 || p.mode == homeBusyExclusive { // those who share a lock share its mark
+		o.set(markedFlag, k.Died != 0)
 	}
 	if p.mode == homeBusyShared {
 		i := slices.Index(p.readers, m.From)
@@ -360,10 +365,12 @@ func (d *directory) applyHolder(from NodeID, x *entry) {
 // before.
 func (d *directory) applyEntry(x *entry) (lost bool) {
 	o := d.objects.get(x.id)
-	if l := x.died; l != 0 && x.id.IsLock() && (o.owner == NoNode || o.lost()) {
-		if k := d.locks.getLock(x.id); k.died == 0 {
-			k.died = l
-		}
+	switch {
+	case x.died == 0 || !x.id.IsLock():
+	case o.owner != NoNode && !o.lost(): // who has the lock has the mark, too
+		o.set(markedFlag, true)
+	case d.locks.getLock(x.id).died == 0:
+		d.locks.getLock(x.id).died = x.died
 	}
 	if o.owner != NoNode || x.owner == NoNode {
 		return false
@@ -395,7 +402,7 @@ func (d *directory) reportEntry(p *parcel, o *object) {
 	if l := d.locks.peekLock(o.id); l != nil && o.has() == None {
 		died = l.died
 	}
-	owner, written := o.owner, o.is(exclusiveFlag)
+	owner, written := o.owner, o.is(exclusiveFlag|markedFlag)
 	if q := d.peek(o); q != nil && q.mode == homeBusyExclusive && q.requester != NoNode && !d.isMember(q.requester) {
 		owner, written = q.requester, written || q.granting == Write // see lose
 	}
@@ -403,11 +410,7 @@ func (d *directory) reportEntry(p *parcel, o *object) {
 		return // if somebody has touched it, somebody has it
 	}
 	b := p.room(entryBytes)
-	*b = append(*b, tagEntry)
-	*b = binary.LittleEndian.AppendUint64(*b, uint64(o.id))
-	*b = binary.LittleEndian.AppendUint16(*b, uint16(owner))
-	*b = append(*b, bits(owner != NoNode && o.lost(), written))
-	*b = binary.LittleEndian.AppendUint32(*b, died)
+	*b = appendEntry(*b, o.id, owner, bits(owner != NoNode && o.lost(), written), died)
 }
 
 func (p *pending) beginSole(r request, access Access, supplier NodeID) {
@@ -422,7 +425,7 @@ func (d *directory) leave() {
 			continue
 		}
 		o.owner, o.sharers = NoNode, copyset{}
-		o.set(exclusiveFlag, false)
+		o.set(exclusiveFlag|markedFlag, false)
 		o.replica &^= backedFlag
 		if !id.IsLock() && o.has() == None && o.pending == 0 && o.replica == 0 {
 			d.objects.remove(id)

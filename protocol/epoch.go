@@ -223,6 +223,10 @@ func (e *Engine) sendReports() {
 		}
 		b := to.room(objectBytes)
 		*b = AppendHolding(*b, id, o.has())
+		if died := e.locks.markOf(id); died != 0 && o.has() != None {
+			b = to.room(entryBytes)
+			*b = appendEntry(*b, id, e.cfg.Self, 0, died)
+		}
 	}
 	for _, id := range e.backups.kept {
 		top = max(top, id.Page()+1)

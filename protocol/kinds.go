@@ -76,8 +76,12 @@ type Grant struct {
 	Died uint32
 }
 
-// Done goes from the requester to the home: the grant has taken effect.
-type Done struct{ Access Access }
+// Done goes from the requester to the home: the grant has taken effect. Died is that of the grant:
+// the home remembers that the lock is marked, for when all who have it are lost.
+type Done struct {
+	Access Access
+	Died   uint32
+}
 
 // Offer goes from a node that has no room for a page that it owns to one that may have: ask for it.
 type Offer struct{}

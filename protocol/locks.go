@@ -234,17 +234,19 @@ func (ls *locks) mayLetGo(o *object, p *pending) bool {
 // none. A node that shares the lock keeps the mark too, because programs of either may ask for the
 // lock next. The writer who repairs collects all copies of the mark.
 func (ls *locks) passMark(o *object) (died uint32) {
-	if !o.id.IsLock() {
-		return 0
-	}
-	l := ls.peekLock(o.id)
-	if l == nil || l.died == 0 {
-		return 0
-	}
-	died = l.died
-	if o.has() == None {
+	died = ls.markOf(o.id)
+	if died != 0 && o.has() == None {
+		l := ls.getLock(o.id)
 		l.died = 0
 		ls.dropLock(l)
+	}
+	return died
+}
+
+// markOf is the mark of a dead owner that a lock has here: 0 if there is none.
+func (ls *locks) markOf(id ObjectID) (died uint32) {
+	if l := ls.peekLock(id); id.IsLock() && l != nil {
+		died = l.died
 	}
 	return died
 }

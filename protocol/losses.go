@@ -23,7 +23,7 @@ func (d *directory) lookForLoss(o *object) {
 // on: its owner is a node that is no member, and its copyset is empty. A lock can be taken, and if
 // a lost node may have held it, whoever takes it is told.
 func (d *directory) lose(o *object) {
-	p, written := d.peek(o), o.is(exclusiveFlag)
+	p, written := d.peek(o), o.is(exclusiveFlag|markedFlag)
 	switch {
 	case p != nil && p.mode == homeBusyExclusive && p.requester != NoNode:
 		// It was on its way there, or was there already.
@@ -42,7 +42,7 @@ func (d *directory) lose(o *object) {
 		d.locks.dropLock(l)
 	}
 	o.owner = NoNode
-	o.set(exclusiveFlag, false)
+	o.set(exclusiveFlag|markedFlag, false)
 }
 
 // lostHome is the node with which the directory entry of an object was lost that nobody has

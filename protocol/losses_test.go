@@ -15,13 +15,15 @@ func (e *Engine) lockOf(home NodeID) ObjectID {
 }
 
 // TestLostLockTells: of a lock that was lost on its way, or with its holder, whoever takes it is
-// told, if it may have been held for writing: by who had it alone, or by who was to get it so.
+// told, if it may have been held for writing: by who had it alone, or by who was to get it so; or
+// if it was marked already.
 func TestLostLockTells(t *testing.T) {
 	for _, c := range []struct {
 		alone    bool
+		marked   bool // who had it had the mark of a dead owner
 		granting Access
 		tells    bool
-	}{{false, Read, false}, {false, Write, true}, {true, Read, true}, {true, Write, true}} {
+	}{{false, false, Read, false}, {false, true, Read, true}, {false, false, Write, true}, {true, false, Read, true}, {true, false, Write, true}} {
 		way := func() (*Engine, *object) {
 			e := New(Config{Nodes: 4, Pages: 8, HomeStripe: 1})
 			e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}, nil)
@@ -30,6 +32,7 @@ func TestLostLockTells(t *testing.T) {
 			o.owner, p.mode, p.requester, p.granting = 2, homeBusyExclusive, 3, c.granting
 			o.sharers.add(2, &e.cfg)
 			o.set(exclusiveFlag, c.alone)
+			o.set(markedFlag, c.marked)
 			return e, o
 		}
 		e, o := way()
@@ -149,5 +152,52 @@ func TestHandingOverEndsInARecovery(t *testing.T) {
 	e.evac.on, e.backups.asked = false, []copying{{PageObject(1), 2}}
 	if e.Check() == nil {
 		t.Error("it is asked for backups")
+	}
+}
+
+// TestHomeKnowsOfMark: a home learns that a lock is marked where it is, by Done and by the reports
+// of a recovery, and that it is no longer.
+func TestHomeKnowsOfMark(t *testing.T) {
+	e := New(Config{Nodes: 3, Pages: 8, HomeStripe: 1})
+	id := e.lockOf(0)
+	o := e.objects.get(id)
+	e.Step(Event{Kind: EventMessage, Object: id, Message: new(Request{Access: Write}.To(0, id).SentBy(1))}, nil)
+	for i, died := range []uint32{14, 14, 0} {
+		from, to := NodeID(1+i%2), NodeID(2-i%2)
+		e.Step(Event{Kind: EventMessage, Object: id, Message: new(Request{Access: Write}.To(0, id).SentBy(to))}, nil)
+		e.Step(Event{Kind: EventMessage, Object: id, Message: new(Done{Write, died}.To(0, id).SentBy(to))}, nil)
+		if o.owner != to || o.is(markedFlag) != (died != 0) {
+			t.Fatalf("node %d has got the lock of node %d with mark %d: owner %d, marked: %t", to, from, died, o.owner, o.is(markedFlag))
+		}
+	}
+	for _, died := range []uint32{0, 14} {
+		holder := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
+		holder.objects.get(id).setAccess(Read)
+		if died != 0 {
+			holder.locks.getLock(id).died = died
+		}
+		home := New(Config{Nodes: 3, Pages: 8, HomeStripe: 1})
+		holder.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}, nil)
+		for _, f := range holder.Step(Event{Kind: EventMessage, Message: new(EpochMarker{Epoch: 1}.To(0).SentBy(0))}, nil) {
+			if f.Kind != EffectSend || f.Message.To != 0 || f.Message.Kind != KindReportHeld {
+				continue
+			}
+			for _, tag := range []byte{tagObject, tagEntry} {
+				if err := eachEntry(f.Message.Payload, func(x *entry) {
+					switch {
+					case x.tag != tag:
+					case tag == tagObject:
+						home.dir.applyHolder(1, x)
+					default:
+						home.dir.applyEntry(x)
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := home.objects.get(id); got.owner != 1 || got.is(markedFlag) != (died != 0) {
+			t.Errorf("a holder has reported mark %d: owner %d, marked: %t", died, got.owner, got.is(markedFlag))
+		}
 	}
 }

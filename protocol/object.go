@@ -32,8 +32,10 @@ const (
 	migrantMask   = 7 << migrantShift
 	// this node got the page for reading from its owner or home, and has not become its owner since
 	droppableFlag = 1 << 8
-	retriesShift  = 9
-	retriesMax    = 127
+	// home, of a lock: who got it last by a transaction has got the mark of a dead owner with it
+	markedFlag   = 1 << 9
+	retriesShift = 10
+	retriesMax   = 63
 )
 
 func (o *object) has() Access { return Access(o.access & accessMask) }

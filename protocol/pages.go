@@ -224,7 +224,7 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, o.sharers.w[0])
 	b = binary.AppendUvarint(b, o.sharers.w[1])
 	p := c.peek(o)
-	b = append(b, bits(p != nil, o.is(droppableFlag)))
+	b = append(b, bits(p != nil, o.is(droppableFlag), o.is(markedFlag)))
 	if p == nil {
 		return b
 	}

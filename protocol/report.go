@@ -54,6 +54,15 @@ func AppendBackup(b []byte, id ObjectID, epoch, count uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, count)
 }
 
+// appendEntry appends what a former home knows of an object: the owner, whether the object is lost
+// and may have been written, and the mark of a dead owner; or, of a lock, the mark that its holder
+// has.
+func appendEntry(b []byte, id ObjectID, owner NodeID, flags byte, died uint32) []byte {
+	b = binary.LittleEndian.AppendUint64(append(b, tagEntry), uint64(id))
+	b = append(binary.LittleEndian.AppendUint16(b, uint16(owner)), flags)
+	return binary.LittleEndian.AppendUint32(b, died)
+}
+
 // EachHolding calls f for each object in the payload of a ReportHeld, as far as that can be read.
 func EachHolding(payload []byte, f func(ObjectID, Access)) {
 	_ = eachEntry(payload, func(x *entry) {

@@ -213,7 +213,7 @@ func (r *requester) gained(o *object, p *pending) {
 	o.since = r.now
 	o.set(heldFlag, r.cfg.Hold > 0 && !o.id.IsLock())
 	if p.owesDone && r.view.changes() {
-		r.send(Done{Access: p.grant}.To(r.home(o.id), o.id))
+		r.send(Done{p.grant, r.locks.markOf(o.id)}.To(r.home(o.id), o.id))
 	}
 	r.forgetGrant(o, p, p.grant)
 	r.pace.takeGroupLease(o)

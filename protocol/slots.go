@@ -31,7 +31,7 @@ var kindTable = [kindEnd]struct {
 	KindInvalidate:          {"Invalidate", slotObject | slotNode, as((*Message).AsInvalidate)},
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
-	KindDone:                {"Done", slotObject | slotAccess, as((*Message).AsDone)},
+	KindDone:                {"Done", slotObject | slotAccess | slotWord, as((*Message).AsDone)},
 	KindOffer:               {"Offer", slotObject, as((*Message).AsOffer)},
 	KindDecline:             {"Decline", slotObject, as((*Message).AsDecline)},
 	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
@@ -148,9 +148,9 @@ func (m *Message) AsGrant() Grant {
 }
 
 func (k Done) To(n NodeID, id ObjectID) Message {
-	return Message{Kind: KindDone, To: n, Object: id, access: k.Access}
+	return Message{Kind: KindDone, To: n, Object: id, access: k.Access, word: k.Died}
 }
-func (m *Message) AsDone() Done { return Done{m.access} }
+func (m *Message) AsDone() Done { return Done{m.access, m.word} }
 
 func (k Offer) To(n NodeID, id ObjectID) Message { return Message{Kind: KindOffer, To: n, Object: id} }
 func (m *Message) AsOffer() Offer                { return Offer{} }

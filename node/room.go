@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// MinMemoryBytes is the least Config.Memory: some windows of a thread that goes over an
+	// MinMemoryBytes is the least Config.Memory.Bytes: some windows of a thread that goes over an
 	// array.
 	MinMemoryBytes = 4 << 20
 

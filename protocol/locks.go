@@ -245,7 +245,10 @@ func (ls *locks) passMark(o *object) (died uint32) {
 
 // markOf is the mark of a dead owner that a lock has here: 0 if there is none.
 func (ls *locks) markOf(id ObjectID) (died uint32) {
-	if l := ls.peekLock(id); id.IsLock() && l != nil {
+	if !id.IsLock() {
+		return 0
+	}
+	if l := ls.peekLock(id); l != nil {
 		died = l.died
 	}
 	return died

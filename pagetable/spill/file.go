@@ -63,8 +63,8 @@ func OnDisk(dir string) error {
 	return nil
 }
 
-// create makes the file in a directory. direct: reads and writes bypass the
-// page cache, whose memory would be what the pages have left.
+// create makes the file in a directory. direct: reads and writes bypass the page cache, whose
+// memory would be what the pages have left.
 func create(dir string, pageBytes int) (f *file, direct bool, err error) {
 	fd, err := open(dir, unix.O_DIRECT)
 	direct = err == nil

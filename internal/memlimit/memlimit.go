@@ -37,11 +37,9 @@ func In(root fs.FS) (Limit, error) {
 	if err != nil {
 		return Limit{}, fmt.Errorf("memlimit: %w", err)
 	}
-	eachGroup(root, func(mount, group string, second bool) {
-		if second {
-			least = ofGroups(root, least, mount, group, "memory.max")
-		} else {
-			least = ofGroups(root, least, mount, group, "memory.limit_in_bytes")
+	eachGroupAbove(root, func(at string, files groupFiles) {
+		if n, ok := number(root, path.Join(at, files.limit)); ok && n < least.Bytes {
+			least = Limit{n, "/" + path.Join(at, files.limit)}
 		}
 	})
 	return least, nil
@@ -62,15 +60,9 @@ func LeftIn(root fs.FS) (Limit, error) {
 		return Limit{}, errors.New("memlimit: /proc/meminfo does not say MemAvailable")
 	}
 	least := Limit{kib << 10, "the machine"}
-	eachGroup(root, func(mount, group string, second bool) {
-		names := groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ", "total_shmem "}
-		if second {
-			names = groupFiles{"memory.max", "memory.current", "file ", "shmem "}
-		}
-		for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
-			if left, ok := names.left(root, at); ok && left < least.Bytes {
-				least = Limit{left, "/" + path.Join(at, names.limit)}
-			}
+	eachGroupAbove(root, func(at string, files groupFiles) {
+		if left, ok := files.left(root, at); ok && left < least.Bytes {
+			least = Limit{left, "/" + path.Join(at, files.limit)}
 		}
 	})
 	return least, nil
@@ -146,16 +138,18 @@ func eachGroup(root fs.FS, f func(mount, group string, second bool)) {
 	}
 }
 
-// ofGroups is the least of a limit and those of a control group and all above it. In a container
-// the group's own folder may be the root of what is mounted, and its path not be there.
-func ofGroups(root fs.FS, least Limit, mount, group, file string) Limit {
-	for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
-		name := path.Join(at, file)
-		if n, ok := number(root, name); ok && n < least.Bytes {
-			least = Limit{n, "/" + name}
+// eachGroupAbove calls f for those groups and all above them, with the names of their files. In a
+// container the group's own folder may be the root of what is mounted, and its path not be there.
+func eachGroupAbove(root fs.FS, f func(at string, files groupFiles)) {
+	eachGroup(root, func(mount, group string, second bool) {
+		files := groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ", "total_shmem "}
+		if second {
+			files = groupFiles{"memory.max", "memory.current", "file ", "shmem "}
 		}
-	}
-	return least
+		for at := path.Join(mount, group); strings.HasPrefix(at, mount); at = path.Dir(at) {
+			f(at, files)
+		}
+	})
 }
 
 // ofMachine is the memory of the machine.

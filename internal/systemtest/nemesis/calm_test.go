@@ -129,6 +129,14 @@ func (c *campaign) showStacks() {
 // stacksWithin is how long a process may take to print its stacks.
 const stacksWithin = 5 * time.Second
 
+// goOnWithout reports whether hosts go on without another.
+func (c *campaign) goOnWithout(h *host, left []*host) bool {
+	return !slices.ContainsFunc(left, func(o *host) bool {
+		c.listen(o)
+		return slices.Contains(c.views[o.epoch], h.rank)
+	})
+}
+
 // finish has all programs read everything once more and leave, and all daemons end in order.
 func (c *campaign) finish() {
 	c.t.Helper()
@@ -143,11 +151,16 @@ func (c *campaign) finish() {
 	}
 	// The highest number first, one after the other: then those that are left can always go on, by
 	// whatever losses there were before, and none ends for want of the others before it has heard
-	// that it should.
-	for _, h := range slices.Backward(c.members()) {
+	// that it should. Each time those that are left must have agreed: else the next one that ends
+	// is one too many to them.
+	members := c.members()
+	for i, h := range slices.Backward(members) {
 		h.daemon.signal(syscall.SIGTERM)
 		if status := h.daemon.Wait(c.t); status != 0 {
 			c.violate("the %s has ended with status %d when it was told to: %s", h.daemon.name, status, lastLines(h.daemon.Errors()))
+		}
+		if left := members[:i]; len(left) > 1 {
+			testcluster.Eventually(c.t, "the others go on without "+h.Name, func() bool { return c.goOnWithout(h, left) })
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (c *contents) dropStash(waiting func(pagetable.Page) bool) {
 // Who has used them releases kept, if there is one. ok is false if they never came.
 func (c *contents) take(page pagetable.Page, from protocol.Source) (data []byte, kept transport.Payload, ok bool) {
 	switch from {
-	case protocol.SourceZeros:
+	case protocol.SourceZeros, protocol.SourceFirst:
 		return nil, nil, true
 	case protocol.SourceMessage:
 		if c.arrived == nil {

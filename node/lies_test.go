@@ -69,7 +69,7 @@ func saying(m protocol.Message) said {
 // edges are values at which things go wrong, by the type of the field.
 var edges = map[reflect.Type][]any{
 	reflect.TypeFor[protocol.Access]():   {protocol.None, protocol.Read, protocol.Write, protocol.Access(3), protocol.Access(255)},
-	reflect.TypeFor[protocol.Contents](): {protocol.NoContents, protocol.PageContents, protocol.ZeroContents, protocol.Contents(3)},
+	reflect.TypeFor[protocol.Contents](): {protocol.NoContents, protocol.PageContents, protocol.ZeroContents, protocol.FirstContents, protocol.Contents(4)},
 	reflect.TypeFor[protocol.NodeID]():   {protocol.NodeID(0), protocol.NodeID(1), protocol.NodeID(3), protocol.NodeID(protocol.MaxNodes), protocol.NoNode},
 	reflect.TypeFor[protocol.Status]():   {protocol.Status(0), protocol.StatusCanceled, protocol.StatusOwnerDied, protocol.StatusUnrepaired, protocol.Status(8)},
 	reflect.TypeFor[protocol.Ticket]():   {protocol.Ticket(0), protocol.Ticket(2), protocol.Ticket(1<<32 - 1), protocol.Ticket(1<<64 - 1)},

@@ -138,8 +138,12 @@ func (d *directory) startQueued(o *object, p *pending) {
 // even if it only wants to read: what is untouched is mostly about to be initialised.
 func (d *directory) startFirstTouch(o *object, p *pending, r request) {
 	p.beginSole(r, Write, d.cfg.Self)
+	contents := FirstContents
+	if o.id.IsLock() {
+		contents = ZeroContents
+	}
 	died := d.locks.passMark(o) // of a node that is lost, which had it last
-	d.send(Grant{Access: Write, Contents: ZeroContents, Died: died}.To(r.from, o.id))
+	d.send(Grant{Access: Write, Contents: contents, Died: died}.To(r.from, o.id))
 	d.end(o, p)
 }
 

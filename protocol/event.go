@@ -160,6 +160,7 @@ type Source uint8
 const (
 	SourceNone    Source = iota // none are needed
 	SourceZeros                 // they are zeros
+	SourceFirst                 // nobody has touched it: zeros, or what the host knows better
 	SourceMessage               // they came with this event's message
 	SourceStash                 // EffectStash has kept them, for this effect alone
 	SourceSaved                 // the last EffectRevoke has kept them, for this effect alone
@@ -168,7 +169,9 @@ const (
 )
 
 // arriving is where contents are of which a message says that it brings them.
-func arriving(c Contents) Source { return [...]Source{SourceNone, SourceMessage, SourceZeros}[c] }
+func arriving(c Contents) Source {
+	return [...]Source{SourceNone, SourceMessage, SourceZeros, SourceFirst}[c]
+}
 
 // Effect is what an engine wants done. The host carries out the effects of one Step in order.
 type Effect struct {

@@ -32,6 +32,26 @@ func Copies(e *Engine, place, most int, here func(page uint64, droppable bool)) 
 	return next
 }
 
+// Owns reports whether an engine's node has a page that it may be the owner of: the home of a page
+// knows, and after a recovery others that have a copy take themselves for it.
+func Owns(e *Engine, id ObjectID) bool {
+	o := e.objects.find(id)
+	return o != nil && o.has() != None && !e.holder.mayDrop(o)
+}
+
+// Untouched reports whether an engine's node is the home of a page that nobody has ever touched, as
+// far as it knows.
+func Untouched(e *Engine, id ObjectID) bool {
+	if e.home(id) != e.cfg.Self || e.view.phase != running {
+		return false
+	}
+	if o := e.objects.find(id); o != nil && (o.owner != NoNode || o.pending != 0) {
+		return false
+	}
+	_, lost := e.dir.lostHome(id)
+	return !lost
+}
+
 // Pending is how many of them have something under way.
 func (e *Engine) Pending() int { return e.underWay() }
 

@@ -209,4 +209,7 @@ const (
 	NoContents   Contents = iota
 	PageContents          // they travel beside the message
 	ZeroContents          // they are all zeros
+	// Grant: nobody has touched the page, and it has what it begins with: zeros, unless the host
+	// knows better
+	FirstContents
 )

@@ -154,7 +154,7 @@ func (h *besiegedHost) often(usual int) int {
 // hostTakes reports whether the engine's host lets a message through: contents only where they
 // belong.
 func hostTakes(m *Message) bool {
-	return m.contents != PageContents || !m.Object.IsLock()
+	return (m.contents != PageContents || !m.Object.IsLock()) && (m.contents != FirstContents || m.Kind == KindGrant)
 }
 
 // lie is any message at all, or one that fits what the engine has said.
@@ -168,7 +168,7 @@ func (h *besiegedHost) lie() Message {
 		ticket: Ticket(h.one(12)), word: uint32(h.one(5)), rank: uint32(h.one(4)), status: Status(h.one(int(statusEnd))),
 	}
 	if h.one(3) == 0 {
-		m.flags, m.contents = flags(h.one(int(2*flagBackup))), Contents(h.one(3))
+		m.flags, m.contents = flags(h.one(int(2*flagBackup))), Contents(h.one(4))
 	}
 	if h.one(3) == 0 {
 		m.acks = [...]uint16{1, 2, uint16(h.e.cfg.Nodes), MaxNodes}[h.one(4)]

@@ -128,7 +128,7 @@ func (m *Message) wellFormed(header []byte) error {
 		return fmt.Errorf("%w: %v with a field that this kind does not use", ErrMalformed, m.Kind)
 	case m.access > Write:
 		return fmt.Errorf("%w: %v with unknown access %d", ErrMalformed, m.Kind, m.access)
-	case m.contents > ZeroContents:
+	case m.contents > FirstContents, m.contents == FirstContents && m.Kind != KindGrant:
 		return fmt.Errorf("%w: %v with unknown contents %d", ErrMalformed, m.Kind, m.contents)
 	case m.status >= statusEnd:
 		return fmt.Errorf("%w: %v with unknown status %d", ErrMalformed, m.Kind, m.status)

@@ -115,7 +115,7 @@ func (r *requester) noGrant(m *Message, k *Grant, o *object, p *pending) string 
 		return "a grant without contents, and this node has no copy"
 	case k.Backup && o.has() != None:
 		return "a page from a backup, and this node has the page itself"
-	case k.Contents == PageContents && o.id.IsLock():
+	case (k.Contents == PageContents || k.Contents == FirstContents) && o.id.IsLock():
 		return "a lock has no contents"
 	}
 	return ""
@@ -267,7 +267,7 @@ func (r *requester) salvage(o *object, p *pending) {
 // onLateGrant keeps the contents that a grant brings while nothing may change, for reading.
 func (r *requester) onLateGrant(m *Message, o *object, p *pending) {
 	k := m.AsGrant()
-	if k.Contents == NoContents && o.has() == None || k.Contents == PageContents && o.id.IsLock() {
+	if k.Contents == NoContents && o.has() == None || (k.Contents == PageContents || k.Contents == FirstContents) && o.id.IsLock() {
 		r.reject(m, "a grant without contents, or of a lock with contents")
 		return
 	}

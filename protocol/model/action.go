@@ -236,7 +236,7 @@ func format(m *protocol.Message, data string) string {
 				fmt.Fprintf(&b, " %s=n%d", name, v)
 			}
 		case protocol.Contents:
-			b.WriteString([...]string{"", " " + data, " zero"}[v])
+			b.WriteString([...]string{"", " " + data, " zero", " first"}[v])
 		case protocol.Access:
 			if v != protocol.None {
 				fmt.Fprintf(&b, " %v", v)
@@ -312,6 +312,8 @@ func FormatEffect(e *protocol.Effect) string {
 		s += " " + e.Access.String()
 	}
 	switch {
+	case e.Source == protocol.SourceFirst:
+		s += " first"
 	case e.Source == protocol.SourceZeros:
 		s += " zero"
 	case e.Save || e.Source == protocol.SourceSaved:

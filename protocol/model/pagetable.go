@@ -113,7 +113,7 @@ func (n *pageTable) appendPage(b []byte, p *page) []byte {
 // take is the contents that an effect needs, from where it says that they are.
 func (p *page) take(e *protocol.Effect, incoming *Flight) (contents uint32, there bool) {
 	switch e.Source {
-	case protocol.SourceZeros:
+	case protocol.SourceZeros, protocol.SourceFirst:
 		return 0, true
 	case protocol.SourceMessage:
 		if !incoming.bringsPage(e.Object) {
@@ -160,7 +160,7 @@ func (n *pageTable) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 	p := n.page(e.Object)
 	if e.Kind == protocol.EffectInstall {
 		op.contents = n.takeContents(e, incoming, out)
-		if e.Source == protocol.SourceZeros && n.config.Plant == ForgottenZero {
+		if (e.Source == protocol.SourceZeros || e.Source == protocol.SourceFirst) && n.config.Plant == ForgottenZero {
 			op.contents = 1
 		}
 	}

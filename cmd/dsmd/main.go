@@ -1,17 +1,18 @@
 // Command dsmd is the daemon of a distributed shared memory, and everything around it.
 //
-//	dsmd run      run a program on a cluster of daemons on this machine
-//	dsmd serve    be one node of a cluster
-//	dsmd config   check the configuration of this machine's daemon
-//	dsmd status   show what the daemons on this machine are doing
-//	dsmd drain    have a node leave its cluster, with nothing that others need
-//	dsmd doctor   find out whether this machine can run dsmd, and how well
-//	dsmd cert     make the certificates and keys of a cluster
-//	dsmd version  print the version
+//	dsmd run         run a program on a cluster of daemons on this machine
+//	dsmd serve       be one node of a cluster
+//	dsmd config      check the configuration of this machine's daemon
+//	dsmd status      show what the daemons on this machine are doing
+//	dsmd drain       have a node leave its cluster, with nothing that others need
+//	dsmd doctor      find out whether this machine can run dsmd, and how well
+//	dsmd cert        make the certificates and keys of a cluster
+//	dsmd checkpoint  list and verify the checkpoints of jobs
+//	dsmd version     print the version
 //
 // This package is only the command lines: the daemon is package node, what `run` does is package
-// internal/launch, what `doctor` finds out is package internal/doctor,
-// and the certificates are those of package internal/certs.
+// internal/launch, what `doctor` finds out is package internal/doctor, the certificates are those
+// of package internal/certs, and the checkpoints those of package internal/checkpoint.
 //
 // Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes
 // no sense, 70 when a daemon failed under a running job, 1 for anything else that failed.
@@ -95,7 +96,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDrain(), newDoctor(), newCert(), newVersion(), newGuard(), newRunAgent())
+	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newGuard(), newRunAgent())
 	return root
 }
 

@@ -26,7 +26,7 @@ type faultCounts struct {
 }
 
 type pageCounts struct {
-	zeroInstalls, zeroPages                        atomic.Uint64
+	zeroInstalls, zeroPages, broughtPages          atomic.Uint64
 	pagesSent, pagesReceived                       atomic.Uint64
 	invalidations, downgrades, revokes, pageLeases atomic.Uint64
 	contendedPages                                 atomic.Uint64
@@ -93,6 +93,7 @@ func (c *faultCounts) metrics() []metric {
 
 func (c *pageCounts) metrics() []metric {
 	return []metric{
+		counter(&c.broughtPages, "pages_from_files", "Pages that nobody had touched, and that began here with what was in a file."),
 		counter(&c.zeroInstalls, "zero_installs", "Pages that began here as zeros: nobody had touched them, or they were zeros where they came from."),
 		counter(&c.zeroPages, "zero_pages", "Pages of zeros that were sent without their contents."),
 		counter(&c.pagesSent, "pages_sent", "Pages sent to other nodes."),

@@ -27,6 +27,7 @@ type driver struct {
 	calls   *calls
 	members *members
 	room    *room
+	origins *origins
 
 	leases  timers            // that end
 	effects []protocol.Effect // to be carried out, in order
@@ -82,6 +83,7 @@ func (d *driver) end() {
 		d.drain()
 		d.exec.sendPages()
 	}
+	d.exec.store.Flush()
 }
 
 // deliver tells the engine, and who waits for the pages, which operations have taken effect.
@@ -158,12 +160,12 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectStash:
 		x.contents.put(page)
 	case protocol.EffectMap:
-		x.startNow(operation{op: pagetable.OpMap, page: page, writable: f.Access == protocol.Write, proc: pagetable.ProcID(f.Client)})
+		x.startNow(pagetable.Operation{Op: pagetable.OpMap, Page: page, Writable: f.Access == protocol.Write, Proc: pagetable.ProcID(f.Client)})
 	case protocol.EffectMakeWritable:
-		x.start(operation{op: pagetable.OpMakeWritable, page: page})
+		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
 		x.meter.count.downgrades.Add(1)
-		x.start(operation{op: pagetable.OpDowngrade, page: page})
+		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
 		if f.Contended {
 			x.meter.count.contendedPages.Add(1)
@@ -175,6 +177,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectFree:
 		d.intake.extents.Drop(page)
 		d.losses.forget(page, f.Count)
+		d.origins.drop(page)
 		d.room.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:
@@ -189,6 +192,12 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 	x := d.exec
 	switch f.Source {
+	case protocol.SourceFirst:
+		if at, is := d.origins.of(page); is {
+			x.bring(page, at, f.Access == protocol.Write, d.intake.waiters.take(page))
+			return
+		}
+		x.meter.count.zeroInstalls.Add(1)
 	case protocol.SourceZeros:
 		x.meter.count.zeroInstalls.Add(1)
 	case protocol.SourceBackup:
@@ -200,7 +209,7 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 		x.end.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, d.engine.Home(f.Object)))
 		return
 	}
-	x.install(operation{op: pagetable.OpInstall, page: page, writable: f.Access == protocol.Write, proc: d.intake.waiters.take(page), data: data},
+	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: f.Access == protocol.Write, Proc: d.intake.waiters.take(page), Data: data},
 		d.engine.Pending() <= 1)
 	if kept != nil {
 		kept.Release()
@@ -217,7 +226,7 @@ func (d *driver) markLost(page pagetable.Page, with protocol.NodeID) {
 	if has := d.engine.Access(protocol.PageObject(uint64(page))); has != protocol.None {
 		panic(fmt.Sprintf("node: page %d is to be lost, and this node has a copy for %v", page, has))
 	}
-	d.exec.startNow(operation{op: pagetable.OpLose, page: page})
+	d.exec.startNow(pagetable.Operation{Op: pagetable.OpLose, Page: page})
 }
 
 // dropStash gives up contents that were kept for grants which a recovery has cut short.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
+	"dsmd/pagetable/snapshot"
 	"dsmd/protocol"
 	"dsmd/transport"
 )
@@ -25,7 +27,9 @@ import (
 // call. No operation is performed before they are sent: it could change what is to be read. And no
 // other message overtakes them.
 type executor struct {
-	table pagetable.Table
+	table pagetable.Table // snaps, whose pages are in store
+	snaps *snapshot.Table
+	store *backing.Table
 	out   *outbox
 	meter *meter
 	end   *ending
@@ -71,21 +75,11 @@ type batch struct {
 	outcomes [maxBatchPages]pagetable.Outcome
 }
 
-// operation is one on a single page.
-type operation struct {
-	op       pagetable.Op
-	writable bool             // OpInstall
-	proc     pagetable.ProcID // OpInstall
-	page     pagetable.Page
-	data     []byte // OpInstall: valid until the operation is started; nil: zeros
-	into     []byte // OpRevoke: nil: nobody wants the contents
-}
-
-func newExecutor(table pagetable.Table, out *outbox) *executor {
-	pageBytes := table.PageBytes()
+func newExecutor(store *backing.Table, out *outbox) *executor {
+	pageBytes, snaps := store.PageBytes(), snapshot.New(store)
 	most := max(pagetable.MaxRunBytes/pageBytes, 1)
 	return &executor{
-		table: table, out: out, meter: out.meter, end: out.end, contents: newContents(),
+		table: snaps, snaps: snaps, store: store, out: out, meter: out.meter, end: out.end, contents: newContents(),
 		batch: batch{most: most, pageBytes: pageBytes, data: make([]byte, most*pageBytes)},
 		pages: make([]pageMessage, 0, most), finished: make([]finished, 0, most),
 	}
@@ -95,28 +89,28 @@ func newExecutor(table pagetable.Table, out *outbox) *executor {
 func (x *executor) waiting() bool { return x.batch.op.Count > 0 || len(x.pages) > 0 }
 
 // start starts an operation on a page, at the end of the batch that it becomes part of.
-func (x *executor) start(o operation) {
+func (x *executor) start(o pagetable.Operation) {
 	b := &x.batch
 	if !b.continues(&o) {
 		x.perform()
-		b.op = pagetable.Run{Op: o.op, First: o.page, Writable: o.writable, Proc: o.proc}
+		b.op = pagetable.Run{Op: o.Op, First: o.Page, Writable: o.Writable, Proc: o.Proc}
 	}
-	b.add(o.data, o.into)
+	b.add(o.Data, o.Into)
 	if b.op.Count == b.most {
 		x.perform()
 	}
 }
 
 // startNow starts an operation on a page at once, after the batch that waits.
-func (x *executor) startNow(o operation) {
+func (x *executor) startNow(o pagetable.Operation) {
 	x.perform()
 	x.operate(o)
 }
 
 // install makes a page present. alone: nothing else is on its way to this node. Then nothing
 // follows, and to wait for it would cost a copy of the page.
-func (x *executor) install(o operation, alone bool) {
-	if alone && o.data != nil && x.batch.op.Count == 0 {
+func (x *executor) install(o pagetable.Operation, alone bool) {
+	if alone && o.Data != nil && x.batch.op.Count == 0 {
 		x.sendPages()
 		x.operate(o)
 		return
@@ -124,24 +118,17 @@ func (x *executor) install(o operation, alone bool) {
 	x.start(o)
 }
 
-func (x *executor) operate(o operation) {
-	var out pagetable.Outcome
-	var err error
-	switch o.op {
-	case pagetable.OpInstall:
-		out, err = x.table.Install(o.page, o.data, o.writable, o.proc)
-	case pagetable.OpMakeWritable:
-		out, err = x.table.MakeWritable(o.page)
-	case pagetable.OpDowngrade:
-		out, err = x.table.Downgrade(o.page)
-	case pagetable.OpRevoke:
-		out, err = x.table.Revoke(o.page, o.into)
-	case pagetable.OpMap:
-		out, err = x.table.Map(o.page, o.writable, o.proc)
-	case pagetable.OpLose:
-		out, err = x.table.Lose(o.page)
-	}
-	x.started(o.op, o.page, out, err)
+func (x *executor) operate(o pagetable.Operation) {
+	out, err := pagetable.Perform(x.table, &o)
+	x.started(o.Op, o.Page, out, err)
+}
+
+// bring makes a page present that begins in a file.
+func (x *executor) bring(page pagetable.Page, at backing.Location, writable bool, proc pagetable.ProcID) {
+	x.perform()
+	x.meter.count.broughtPages.Add(1)
+	out, err := x.store.Bring(page, at, writable, proc)
+	x.started(pagetable.OpInstall, page, out, err)
 }
 
 // drop makes pages absent that are freed.
@@ -175,10 +162,10 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 }
 
 // continues is whether an operation can be part of the batch that waits.
-func (b *batch) continues(o *operation) bool {
+func (b *batch) continues(o *pagetable.Operation) bool {
 	w := &b.op
-	return w.Count > 0 && w.Op == o.op && o.page == w.First+pagetable.Page(w.Count) && w.Writable == o.writable && w.Proc == o.proc &&
-		(w.Data == nil) == (o.data == nil) && (w.Into == nil) == (o.into == nil)
+	return w.Count > 0 && w.Op == o.Op && o.Page == w.First+pagetable.Page(w.Count) && w.Writable == o.Writable && w.Proc == o.Proc &&
+		(w.Data == nil) == (o.Data == nil) && (w.Into == nil) == (o.Into == nil)
 }
 
 func (b *batch) add(data, into []byte) {
@@ -212,11 +199,7 @@ func (x *executor) perform() {
 	b.now, b.op = b.op, pagetable.Run{}
 	run, outcomes := &b.now, b.outcomes[:b.now.Count]
 	if run.Count == 1 {
-		o := operation{op: run.Op, writable: run.Writable, proc: run.Proc, page: run.First, data: run.Data}
-		if run.Into != nil {
-			o.into = run.Into[0]
-		}
-		x.operate(o)
+		x.operate(run.At(0, b.pageBytes))
 		return
 	}
 	x.meter.count.batches.Add(1)
@@ -238,7 +221,7 @@ func (x *executor) revoke(page pagetable.Page, f *protocol.Effect) {
 	} else {
 		x.meter.count.invalidations.Add(1)
 	}
-	x.start(operation{op: pagetable.OpRevoke, page: page, into: into})
+	x.start(pagetable.Operation{Op: pagetable.OpRevoke, Page: page, Into: into})
 }
 
 // send sends a message, with the contents of the page that it needs.

@@ -22,7 +22,7 @@ const opRead pagetable.Op = 0
 
 // keepDiary puts a diary in the place of a node's table.
 func keepDiary(n *Node) *diary {
-	d := &diary{bareTable: n.drive.exec.table.(*bareTable), pages: map[pagetable.Op]map[pagetable.Page]int{}}
+	d := &diary{bareTable: n.drive.exec.store.Table.(*bareTable), pages: map[pagetable.Op]map[pagetable.Page]int{}}
 	n.drive.exec.table = d
 	return d
 }
@@ -144,7 +144,9 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 	grant := func(page uint64) {
 		n.drive.exec.send(&protocol.Effect{Source: protocol.SourcePage, Message: protocol.Grant{Access: protocol.Read, Contents: protocol.PageContents}.To(1, protocol.PageObject(page))})
 	}
-	operate := func(op pagetable.Op, page pagetable.Page) { n.drive.exec.start(operation{op: op, page: page, proc: 1}) }
+	operate := func(op pagetable.Op, page pagetable.Page) {
+		n.drive.exec.start(pagetable.Operation{Op: op, Page: page, Proc: 1})
+	}
 	grant(5)
 	grant(6)
 	grant(9)
@@ -204,7 +206,7 @@ func TestLongBatchComesAfterMessages(t *testing.T) {
 		keepDiary(n).pending = true
 		n.drive.exec.send(&protocol.Effect{Message: protocol.Request{Access: protocol.Read}.To(1, protocol.PageObject(30))})
 		for page := range pagetable.Page(count) {
-			n.drive.exec.start(operation{op: pagetable.OpDowngrade, page: page})
+			n.drive.exec.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 		}
 		n.drive.end()
 		left := n.net.Transport.(*ringNet).out.flushed

@@ -28,6 +28,7 @@ const (
 	tokenNet
 	tokenAccept
 	tokenWake
+	tokenDisk
 )
 
 // loop is the reactor. It deals with what is there; when nothing is, it polls on for a while, then
@@ -47,6 +48,7 @@ type loop struct {
 	pins     *pins
 	room     *room
 	usage    *usage
+	saver    *checkpointer
 	programs *programs
 	members  *members
 	news     *news
@@ -77,7 +79,7 @@ func (l *loop) run() {
 		} else if l.spin.looked(now, now-before, l.programs.replyAwaited(), netio.Displaced) {
 			l.changeCore()
 		}
-		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() {
+		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() && !l.saver.isDue() {
 			l.sleep()
 			idle, look = false, 0
 			continue
@@ -113,6 +115,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
 	busy = l.usage.more() || busy
+	busy = l.saver.more() || busy
 	if check {
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = l.serveReady(l.poller.Check()) || busy
@@ -228,6 +231,9 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			busy = l.programs.accept() || busy
 		case tokenWake:
 			l.hear()
+		case tokenDisk:
+			l.saver.heard()
+			busy = true
 		default:
 			if p := l.programs.byID[protocol.ClientID(r.Token)]; p != nil {
 				l.programs.serve(p, r)

@@ -110,6 +110,9 @@ func TestEveryCounterMoves(t *testing.T) {
 	for i := range pagetable.Page(testPages) {
 		b.load(i, 0) // copies are dropped
 	}
+	another := d.bind("y", 1)
+	d.contents(another, 1)
+	d.load(another, 0)
 	look()
 	for _, m := range c.members[0].node.meter.metrics() {
 		if !moved[m.name] && !slices.Contains(slices.Concat(countersOfLoss, countersOfBackups, countersOfSpill), m.name) {

@@ -10,6 +10,7 @@ import (
 
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
 	"dsmd/protocol"
 	"dsmd/transport"
 
@@ -34,6 +35,8 @@ type Node struct {
 	room     *room
 	losses   *losses
 	usage    *usage
+	saver    *checkpointer
+	origins  *origins
 	programs *programs
 	calls    *calls
 	members  *members
@@ -95,7 +98,14 @@ func assemble(cfg Config, table pagetable.Table, peers *network) (*Node, error) 
 	n.meter = newMeter(n.clock, peers, cfg.Stages)
 	n.end = &ending{log: cfg.Log, clock: n.clock, farewell: farewell}
 	out := &outbox{net: peers, meter: n.meter, end: n.end, log: cfg.Log, survives: cfg.Survive}
-	n.drive = &driver{engine: protocol.New(rules(&cfg, table.Pages())), clock: n.clock, exec: newExecutor(table, out)}
+	store, is := table.(*backing.Table)
+	if !is {
+		var err error
+		if store, _, err = backing.New(table, ""); err != nil {
+			return nil, fmt.Errorf("node: %w", err)
+		}
+	}
+	n.drive = &driver{engine: protocol.New(rules(&cfg, table.Pages())), clock: n.clock, exec: newExecutor(store, out)}
 	n.build(out)
 	if err := n.meter.stages.begin(n.clock.start); err != nil {
 		return nil, err
@@ -122,12 +132,15 @@ func (n *Node) build(out *outbox) {
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}
+	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes())}
+	n.saver = &checkpointer{drive: d, origins: n.origins, pins: n.pins, table: d.exec.snaps, log: log}
+	d.origins = n.origins
 	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}
 	n.members, n.news = newMembers(&n.cfg), &news{}
 	n.calls = &calls{drive: d, meter: n.meter, log: log, quorum: q, intake: n.intake, names: names, survives: n.cfg.Survive,
 		open: map[protocol.Ticket]openCall{}}
 	n.programs = &programs{cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
-		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, members: n.members,
+		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, saver: n.saver, origins: n.origins, members: n.members,
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	m := n.members
@@ -137,7 +150,7 @@ func (n *Node) build(out *outbox) {
 	d.intake, d.fetcher, d.pins, d.losses, d.calls, d.members = n.intake, n.fetcher, n.pins, n.losses, n.calls, m
 	n.loop = &loop{log: log, clock: n.clock, meter: n.meter, end: n.end, table: d.exec.table,
 		in:  &inbox{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, meter: n.meter, calls: n.calls, members: m},
-		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, programs: n.programs, members: m, news: n.news,
+		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, saver: n.saver, programs: n.programs, members: m, news: n.news,
 		spin: newSpinner(n.cfg.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
 	}
 }
@@ -159,7 +172,7 @@ func (n *Node) openDescriptors() (err error) {
 		poller.Close()
 		return err
 	}
-	n.loop.poller, n.news.wake, n.programs.replies.poller = poller, wake, poller
+	n.loop.poller, n.news.wake, n.programs.replies.poller, n.saver.poller = poller, wake, poller, poller
 	n.programs.door, n.members.door = door, door
 	for fd, token := range map[int]int32{n.loop.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, wake.FD(): tokenWake} {
 		if err = poller.Add(fd, token); err != nil {
@@ -243,6 +256,7 @@ func (n *Node) close(why error) {
 	}
 	n.meter.unregister(n.cfg.Metrics)
 	n.net.Close()
+	n.saver.close()
 	n.loop.table.Close()
 	n.cfg.Socket.Close()
 	n.news.end()

@@ -38,6 +38,7 @@ type program struct {
 	frame   []byte            // taken out of its box
 	// lost are ranks of its job that were lost since it attached, and their nodes.
 	lost    map[uint32]protocol.NodeID
+	files   files // that it has given, and no call has taken
 	blocked bool  // its socket has no room; epoll tells when it has
 	cut     error // why the node has shut the connection
 }
@@ -67,6 +68,7 @@ func (p *program) close() {
 	}
 	unix.Close(p.fd)
 	p.stream.Close()
+	p.files.close()
 }
 
 // answer sends a reply, by the control page if the program looks there for it.

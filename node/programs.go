@@ -38,6 +38,8 @@ type programs struct {
 	losses  *losses
 	usage   *usage
 	members *members
+	saver   *checkpointer
+	origins *origins
 
 	door    *door
 	replies replies
@@ -109,6 +111,9 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 		if p.stage != stageTrapped && c.Op != attach.OpStats && c.Op != attach.OpUsage && c.Op != attach.OpDrain {
 			return fmt.Errorf("%w: %v before Trap", attach.ErrMalformed, c.Op)
 		}
+		if c.Op == attach.OpFile {
+			return p.keepFile(&c)
+		}
 		err = s.call(p, &c)
 		s.drive.end()
 		return err
@@ -138,7 +143,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	case attach.OpUnpin:
 		return s.pins.unpin(p, c.Object)
 	case attach.OpCancel:
-		if !s.fetcher.cancel(p, c.Ticket) && !s.usage.cancel(p, c.Ticket) {
+		if !s.fetcher.cancel(p, c.Ticket) && !s.usage.cancel(p, c.Ticket) && !s.saver.cancel(p, c.Ticket) {
 			s.calls.cancel(p, c.Ticket)
 		}
 	case attach.OpStats:
@@ -147,6 +152,12 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
+	case attach.OpCheckpoint:
+		return s.saver.begin(p, c)
+	case attach.OpSaved:
+		return s.saver.await(p, c)
+	case attach.OpContents:
+		return s.origins.add(p, c)
 	case attach.OpLostPage:
 		s.losses.answer(p, c)
 	case attach.OpLostRanks:
@@ -163,7 +174,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 // isOpen is whether a program's ticket stands for something.
 func (s *programs) isOpen(p *program, ticket uint64) bool {
 	_, waits := p.waiting[ticket]
-	return waits || p.fetches[ticket] != nil || p.pins[ticket] != nil || s.usage.ticketOf(p) == ticket
+	return waits || p.fetches[ticket] != nil || p.pins[ticket] != nil || s.usage.ticketOf(p) == ticket || s.saver.isOpen(p, ticket)
 }
 
 func (s *programs) hello(p *program, body []byte) error {
@@ -351,6 +362,7 @@ func (s *programs) remove(p *program, err error) {
 	s.meter.count.programs.Store(int64(s.end.attached))
 	s.fetcher.dropProgram(p)
 	s.usage.dropProgram(p)
+	s.saver.dropProgram(p)
 	s.calls.dropProgram(p)
 	s.intake.dropProgram(p.id)
 	// Removing comes before closing: the child of a fork may still hold the socket.

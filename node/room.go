@@ -8,7 +8,7 @@ import (
 
 	"dsmd/node/replacement"
 	"dsmd/pagetable"
-	"dsmd/pagetable/spill"
+	"dsmd/pagetable/backing"
 	"dsmd/protocol"
 
 	"go.uber.org/zap"
@@ -61,7 +61,7 @@ type room struct {
 	log    *zap.Logger
 	pins   *pins
 	quorum *quorum
-	spill  *spill.Table // nil: there is none
+	spill  *backing.Table // nil: there is no spill file
 	// noSpill is why the spill file takes no more.
 	noSpill error
 	self    protocol.NodeID
@@ -102,8 +102,9 @@ func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.Memory.Bytes / uint64(pageBytes)),
 		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]fullness{}}
 	if r.most > 0 {
-		if r.spill, _ = d.exec.table.(*spill.Table); r.spill != nil {
-			r.spill.Left, r.spill.Came = r.wentToFile, r.cameBack
+		if table := d.exec.store; table.CanSpill() {
+			table.Left, table.Came = r.wentToFile, r.cameBack
+			r.spill = table
 		}
 		r.resize(cfg.Memory.Bytes)
 		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
@@ -136,7 +137,7 @@ func (r *room) free() int { return r.left() - len(r.dropping) }
 // left is free when all is gone that is being dropped.
 func (r *room) left() int {
 	left := r.most - r.queue.Len() - r.drive.engine.Wanted()
-	if r.spill != nil {
+	if r.spill != nil { // pages that come by Bring are among those that the engine wants
 		left -= r.spill.Loading()
 	}
 	return left

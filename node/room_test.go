@@ -12,8 +12,8 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
-	"dsmd/pagetable/spill"
 	"dsmd/protocol"
 	"dsmd/transport/sim"
 
@@ -125,10 +125,11 @@ func startTight(t *testing.T, s setup, little ...int) *tight {
 	}
 	s.table = func(i int, table pagetable.Table) pagetable.Table {
 		c.tables[i] = &census{Table: table, here: map[pagetable.Page]bool{}, dropping: map[pagetable.Page]uint64{}}
-		if !s.spill {
-			return c.tables[i]
+		dir := ""
+		if s.spill {
+			dir = t.TempDir()
 		}
-		with, _, err := spill.New(c.tables[i], t.TempDir())
+		with, _, err := backing.New(c.tables[i], dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,11 +183,7 @@ func (m *member) roomIsRight() {
 	if got := n.meter.count.pages.Load(); got != int64(here) || r.queue.Len() != here {
 		m.Errorf("node %d has %d pages, its room %d, and counted are %d", n.cfg.Self, here, r.queue.Len(), got)
 	}
-	table := n.drive.exec.table
-	if r.spill != nil {
-		table = r.spill.Table
-	}
-	if x, ok := table.(*census); ok && len(x.here) != here {
+	if x, ok := n.drive.exec.store.Table.(*census); ok && len(x.here) != here {
 		m.Errorf("node %d has %d pages, and its page table has %d", n.cfg.Self, here, len(x.here))
 	}
 }

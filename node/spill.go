@@ -6,27 +6,30 @@ import (
 	"slices"
 
 	"dsmd/pagetable"
-	"dsmd/pagetable/spill"
+	"dsmd/pagetable/backing"
 
 	"go.uber.org/zap"
 )
 
-// withSpill puts a spill file beneath a table, if the node is to have one. It closes the table if
-// it fails.
+// withSpill lets the pages of a table be elsewhere than in memory: in a spill file, if the node is
+// to have one. It closes the table if it fails.
 func withSpill(cfg *Config, table pagetable.Table) (pagetable.Table, error) {
-	if cfg.Memory.Spill == "" {
-		return table, nil
-	}
-	err := spill.OnDisk(cfg.Memory.Spill)
-	if err == nil {
-		var with *spill.Table
-		var direct bool
-		if with, direct, err = spill.New(table, cfg.Memory.Spill); err == nil {
-			cfg.Log.Info("pages that no node has room for go to a file", zap.String("directory", cfg.Memory.Spill), zap.Bool("bypasses_page_cache", direct))
-			return with, nil
+	dir := cfg.Memory.Spill
+	if dir != "" {
+		if err := backing.OnDisk(dir); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w (--spill)", err), table.Close())
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("%w (--spill)", err), table.Close())
+	with, direct, err := backing.New(table, dir)
+	switch {
+	case err != nil && dir != "":
+		return nil, errors.Join(fmt.Errorf("%w (--spill)", err), table.Close())
+	case err != nil:
+		return nil, errors.Join(err, table.Close())
+	case dir != "":
+		cfg.Log.Info("pages that no node has room for go to a file", zap.String("directory", dir), zap.Bool("bypasses_page_cache", direct))
+	}
+	return with, nil
 }
 
 // toFile has pages go to the spill file. It returns how many do.

@@ -4,7 +4,32 @@ import (
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
+	"dsmd/pagetable/pagetabletest"
+
+	"go.uber.org/zap"
 )
+
+// TestBackingWithoutSpill: pages of every node can come from files. They go to one only where the
+// node was told so, and only then its room counts with that.
+func TestBackingWithoutSpill(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		cfg := Config{Log: zap.NewNop(), Memory: Memory{Bytes: MinMemoryBytes, Spill: dir}}
+		table, err := withSpill(&cfg, pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer table.Close()
+		with, ok := table.(*backing.Table)
+		if !ok || with.CanSpill() != (dir != "") {
+			t.Fatalf("with the directory %q the table is a %T", dir, table)
+		}
+		r := newRoom(&driver{exec: &executor{table: with, store: with, meter: &meter{}}}, &cfg, table.PageBytes())
+		if (r.spill != nil) != (dir != "") {
+			t.Errorf("with the directory %q the room has the spill file %p", dir, r.spill)
+		}
+	}
+}
 
 // countersOfSpill are what moves only where there is a spill file.
 var countersOfSpill = []string{"pages_spilled", "spill_writes", "spill_reads"}

@@ -9,7 +9,7 @@ import (
 // TestPageSet compares the set with a plain one.
 func TestPageSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s pageSet
+		var s PageSet
 		model := map[Page]bool{}
 		page := rapid.Custom(func(t *rapid.T) Page {
 			// Near the ends of words, and far apart.
@@ -18,19 +18,19 @@ func TestPageSet(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				p := page.Draw(t, "page")
-				s.add(p)
+				s.Add(p)
 				model[p] = true
 			},
 			"remove": func(t *rapid.T) {
 				p := page.Draw(t, "page")
-				if got := s.remove(p); got != model[p] {
+				if got := s.Remove(p); got != model[p] {
 					t.Fatalf("remove of page %d: %v", p, got)
 				}
 				delete(model, p)
 			},
 			"removeRun": func(t *rapid.T) {
 				first, count := page.Draw(t, "first"), rapid.SampledFrom([]uint64{0, 1, 3, 64, 200, 1 << 33}).Draw(t, "count")
-				s.removeRun(first, count)
+				s.RemoveRun(first, count)
 				for p := range model {
 					if p >= first && uint64(p-first) < count {
 						delete(model, p)
@@ -39,15 +39,15 @@ func TestPageSet(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				for p := range model {
-					if !s.has(p) {
+					if !s.Has(p) {
 						t.Fatalf("page %d is missing", p)
 					}
 				}
-				if p := page.Draw(t, "any"); s.has(p) != model[p] {
-					t.Fatalf("page %d: has is %v", p, s.has(p))
+				if p := page.Draw(t, "any"); s.Has(p) != model[p] {
+					t.Fatalf("page %d: has is %v", p, s.Has(p))
 				}
 				first := page.Draw(t, "first")
-				if some := model[first] || model[first+1] || model[first+2]; s.hasSome(first, 3) != some {
+				if some := model[first] || model[first+1] || model[first+2]; s.HasSome(first, 3) != some {
 					t.Fatalf("pages %d to %d: hasSome is %v", first, first+2, !some)
 				}
 				for at, word := range s.words {

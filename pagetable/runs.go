@@ -45,22 +45,11 @@ func checkCount(what string, first Page, count int, pages uint64, pageBytes int)
 
 // OneByOne is Table.Operate for tables that have no better way: it operates on one page after the
 // other.
-func OneByOne(t Table, r *Run, outcomes []Outcome) error {
+func OneByOne(t Table, r *Run, outcomes []Outcome) (err error) {
 	r.Check(outcomes, t.Pages(), t.PageBytes())
 	for i := range outcomes {
-		p := r.First + Page(i)
-		var err error
-		switch r.Op {
-		case OpInstall:
-			outcomes[i], err = t.Install(p, r.data(i, t.PageBytes()), r.Writable, r.Proc)
-		case OpMakeWritable:
-			outcomes[i], err = t.MakeWritable(p)
-		case OpDowngrade:
-			outcomes[i], err = t.Downgrade(p)
-		case OpRevoke:
-			outcomes[i], err = t.Revoke(p, r.into(i))
-		}
-		if err != nil {
+		o := r.At(i, t.PageBytes())
+		if outcomes[i], err = Perform(t, &o); err != nil {
 			return err
 		}
 	}
@@ -75,14 +64,6 @@ func (r *Run) data(i, pageBytes int) []byte {
 	return r.Data[i*pageBytes:][:pageBytes]
 }
 
-// into is where the last contents of page i go, nil if nobody wants them.
-func (r *Run) into(i int) []byte {
-	if r.Into == nil {
-		return nil
-	}
-	return r.Into[i]
-}
-
 // Operate does an operation on a run of pages; see Table. Programs are told page by page, because
 // each page that a program has not touched needs none of them.
 func (s *Sigsegv) Operate(r *Run, outcomes []Outcome) error {
@@ -94,7 +75,7 @@ func (s *Sigsegv) Operate(r *Run, outcomes []Outcome) error {
 // operates on one page after the other.
 func (u *Uffd) Operate(r *Run, outcomes []Outcome) error {
 	r.Check(outcomes, u.pages, int(u.pageBytes))
-	if r.Count == 1 || u.closed || r.Op == OpInstall && u.lost.hasSome(r.First, uint64(r.Count)) {
+	if r.Count == 1 || u.closed || r.Op == OpInstall && u.lost.HasSome(r.First, uint64(r.Count)) {
 		return OneByOne(u, r, outcomes)
 	}
 	clear(outcomes) // Done

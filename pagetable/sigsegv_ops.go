@@ -42,7 +42,7 @@ func (s *Sigsegv) Install(p Page, data []byte, writable bool, proc ProcID) (Outc
 		}
 	}
 	s.level[p] = levelOf(writable)
-	if s.lost.remove(p) {
+	if s.lost.Remove(p) {
 		s.unlose(p)
 	}
 	for _, pr := range s.programs {
@@ -329,7 +329,7 @@ func (s *Sigsegv) takeFaults(pr *segvProgram, events []Event) int {
 				continue
 			}
 		}
-		if s.lost.has(Page(f.Page)) {
+		if s.lost.Has(Page(f.Page)) {
 			pr.area.Grant(f.Page, area.Lost)
 			continue
 		}
@@ -404,7 +404,7 @@ func (s *Sigsegv) Drop(first Page, count uint64) (Outcome, error) {
 	}
 	j := s.newJob(OpDrop, first, nil)
 	j.count = count
-	s.lost.removeRun(first, count)
+	s.lost.RemoveRun(first, count)
 	for p := first; p < first+Page(count); p++ {
 		if s.level[p] == absent {
 			continue // no program has it

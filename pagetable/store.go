@@ -12,7 +12,7 @@ import (
 type store struct {
 	region
 	mem    memfd
-	lost   pageSet // absent pages whose contents nobody has, see Table.Lose
+	lost   PageSet // absent pages whose contents nobody has, see Table.Lose
 	closed bool
 }
 
@@ -112,7 +112,7 @@ func (s *store) lose(p Page) error {
 	if errno := s.mem.punch(s.offset(p), uint64(s.pageBytes)); errno != 0 {
 		return fail(OpLose, p, errno)
 	}
-	s.lost.add(p)
+	s.lost.Add(p)
 	return nil
 }
 

@@ -130,12 +130,13 @@ func lockedMemoryTraps(r *Rig) {
 	r.Value(r.Installed(p, id, 4, 1, true))
 	lock := p.Lock()
 	r.until("a program to lock its memory", true, func() bool {
-		for _, ev := range r.faults {
+		faults := r.faults
+		r.faults = nil // Install may find more
+		for _, ev := range faults {
 			if _, present := r.pages[ev.Page]; !present {
 				r.Install(ev.Page, r.Filled(uint64(ev.Page)), ev.Write, id)
 			}
 		}
-		r.faults = r.faults[:0]
 		select {
 		case res := <-lock.done:
 			if res.err != nil {

@@ -115,7 +115,7 @@ func (u *Uffd) Install(p Page, data []byte, writable bool, proc ProcID) (Outcome
 	if u.closed {
 		return Done, ErrClosed
 	}
-	if u.lost.remove(p) {
+	if u.lost.Remove(p) {
 		return u.cure(p, data, writable)
 	}
 	pr := u.programs.living(proc)
@@ -261,7 +261,7 @@ func (u *Uffd) Drop(first Page, count uint64) (Outcome, error) {
 	if err := u.punchRun(first, count); err != nil {
 		return Done, err
 	}
-	u.lost.removeRun(first, count)
+	u.lost.RemoveRun(first, count)
 	u.programs.wake(first, count, nil)
 	return Done, nil
 }

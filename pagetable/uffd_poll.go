@@ -140,7 +140,7 @@ func (u *Uffd) readFaults(pr *program, events []Event) (int, error) {
 			u.programs.release(pr, f)
 			continue
 		}
-		if u.lost.has(page) {
+		if u.lost.Has(page) {
 			u.programs.poison(pr, page)
 			continue
 		}

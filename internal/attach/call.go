@@ -70,6 +70,22 @@ const (
 	// OpUsage: count how many pages of each allocation are at this node. A program has at most one
 	// of these open. Reply, when all pages are counted: AppendUsage.
 	OpUsage
+	// OpFile: keep the descriptor that comes with this frame for a later call. Reply: its number in
+	// Rank. A program has at most MaxFiles that no call has taken.
+	OpFile
+	// OpCheckpoint: have the pages of an Order saved as they are now. Object is the number of the
+	// file that they are written to, and Count that of the memory file that has the Order; both are
+	// the daemon's from here on. Payload: AppendCheckpoint. Reply when no program of this node can
+	// change one of them any more before it is saved: StatusOK, and the order has what this node
+	// saves; or StatusUnknown with a text.
+	OpCheckpoint
+	// OpSaved: wait until all is written that OpCheckpoint has begun. Reply: StatusOK with
+	// AppendSaved, and the order has the index; or StatusUnknown with a text.
+	OpSaved
+	// OpContents: Count pages from page number Object on begin with what is in files, and not with
+	// zeros. Payload: AppendContents; the files are the daemon's from here on. Reply: StatusOK, or
+	// StatusUnknown with a text.
+	OpContents
 
 	opEnd
 )
@@ -79,6 +95,7 @@ var opNames = [opEnd]string{
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
+	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents",
 }
 
 func (o Op) String() string {
@@ -117,16 +134,18 @@ type Call struct {
 	Parties  uint32 // OpArrive, at least 1
 	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
 	// Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number;
-	// OpUnpin: ticket
+	// OpContents: page number; OpUnpin: ticket; OpCheckpoint: see there
 	Object uint64
-	// OpBind: elements. OpPrefetch, OpPin: pages, at least 1. OpArrive: ranks known to be lost.
+	// OpBind: elements. OpPrefetch, OpPin, OpContents: pages, at least 1. OpArrive: ranks known to
+	// be lost.
 	// OpRelease: see there
 	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes
 	Signature string // OpBind: at most MaxSignature bytes
-	// OpArrive: at most MaxContribution bytes. After decoding it points into the frame
+	// OpArrive, OpCheckpoint, OpContents: at most MaxContribution bytes. After decoding it points
+	// into the frame
 	Payload []byte
 }
 
@@ -144,7 +163,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v of memory that survives the loss of %d nodes", ErrMalformed, m.Op, m.Replicas)
 	case m.Object != 0 && !uses.object:
 		return fmt.Errorf("%w: %v with object %#x", ErrMalformed, m.Op, m.Object)
-	case m.Count != 0 && !uses.count, (m.Op == OpPrefetch || m.Op == OpPin) && m.Count == 0, m.Op == OpRelease && (m.Count > 1<<32-1 || m.Count != 0 && m.Access != Write):
+	case m.Count != 0 && !uses.count, (m.Op == OpPrefetch || m.Op == OpPin || m.Op == OpContents) && m.Count == 0, m.Op == OpRelease && (m.Count > 1<<32-1 || m.Count != 0 && m.Access != Write):
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
@@ -152,7 +171,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with name %q", ErrMalformed, m.Op, m.Name)
 	case uses.name && m.Object != NameHash(NameMemory, m.Name):
 		return fmt.Errorf("%w: %v of %q with hash %#x, which is another name's", ErrMalformed, m.Op, m.Name, m.Object)
-	case len(m.Payload) != 0 && m.Op != OpArrive:
+	case len(m.Payload) != 0 && !uses.payload:
 		return fmt.Errorf("%w: %v with a payload", ErrMalformed, m.Op)
 	}
 	return nil
@@ -185,12 +204,12 @@ func (m *Call) Identity() string {
 }
 
 // opFields says which fields that several ops share an op uses.
-var opFields = [opEnd]struct{ ticket, access, object, name, count bool }{
+var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool }{
 	OpAcquire:  {ticket: true, access: true, object: true},
 	OpRepair:   {ticket: true, access: true, object: true},
 	OpTry:      {ticket: true, access: true, object: true},
 	OpRelease:  {access: true, object: true, count: true},
-	OpArrive:   {ticket: true, object: true, count: true},
+	OpArrive:   {ticket: true, object: true, count: true, payload: true},
 	OpBind:     {ticket: true, object: true, name: true, count: true},
 	OpUnbind:   {ticket: true, object: true, name: true},
 	OpKeep:     {ticket: true, object: true, name: true},
@@ -206,6 +225,11 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count bool }{
 	OpLostRanks: {ticket: true},
 	OpDrain:     {ticket: true},
 	OpCommit:    {ticket: true},
+
+	OpFile:       {ticket: true},
+	OpCheckpoint: {ticket: true, object: true, count: true, payload: true},
+	OpSaved:      {ticket: true},
+	OpContents:   {ticket: true, object: true, count: true, payload: true},
 }
 
 // AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the
@@ -306,7 +330,7 @@ const replyHeaderBytes = 8 + 4 + 1 + 3
 type Reply struct {
 	Ticket  uint64
 	Status  Status
-	Rank    uint32 // StatusOwnerDied, StatusUnrepaired; OpLostPage: the node
+	Rank    uint32 // StatusOwnerDied, StatusUnrepaired; OpLostPage: the node; OpFile: see there
 	Payload []byte // at most MaxPayload bytes. After decoding it points into the frame
 }
 

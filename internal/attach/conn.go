@@ -91,14 +91,13 @@ func (c *Conn) receive() error {
 // TakeFD hands over the descriptor that came with the frame last read.
 func (c *Conn) TakeFD() (int, error) { return c.stream.TakeFD() }
 
-// Write sends whole frames, and descriptors with the first of them; after Unpoll there can be none.
-// The descriptors stay the caller's.
+// Write sends whole frames, and descriptors with the first of them. The descriptors stay the
+// caller's.
 func (c *Conn) Write(frames []byte, fds ...int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if c.own != nil {
-		_, err := c.own.file.Write(frames)
-		return err
+		return c.own.write(frames, fds)
 	}
 	if len(fds) > 0 {
 		n, _, err := c.c.WriteMsgUnix(frames, syscall.UnixRights(fds...), nil)

@@ -112,3 +112,19 @@ func (c *Conn) Interrupt() error {
 	}
 	return err
 }
+
+// write sends frames, and descriptors with the first byte of them.
+func (o *own) write(frames []byte, fds []int) error {
+	if len(fds) > 0 {
+		n := 0
+		err := o.do(func(socket, _ int) (err error) {
+			n, err = unix.SendmsgN(socket, frames, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+			return err
+		})
+		if frames = frames[n:]; err != nil || len(frames) == 0 {
+			return err
+		}
+	}
+	_, err := o.file.Write(frames)
+	return err
+}

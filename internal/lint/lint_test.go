@@ -29,16 +29,17 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
 	{"protocol/modelcheck", []string{"internal/controlpage"}},
 	{"pagetable", []string{"internal/memfile", "internal/uffd", "internal/sigsegv/area"}},
-	{"pagetable/spill", []string{"internal/netio"}},
+	{"pagetable/snapshot", []string{"pagetable"}},
+	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/attach", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv"}},
+	{"dsm", []string{"internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -50,12 +51,14 @@ var allowed = []struct {
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},
+	{"internal/checkpoint", nil},
 	{"internal/controlpage", []string{"internal/memfile"}},
+	{"internal/diskio", []string{"internal/netio"}},
 	{"internal/doctor", []string{"internal/memlimit", "internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
 	// every word that they compute.
-	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
+	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs", "internal/memlimit"}},

@@ -2,25 +2,29 @@ package pagetable_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
-	"dsmd/pagetable/spill"
 )
 
 // restless is a table whose pages leave memory again and again, whatever is under way about them.
+// Some come from a file where they are to be installed.
 type restless struct {
-	*spill.Table
+	*backing.Table
 	t       testing.TB
 	rng     *rand.Rand
 	present map[pagetable.Page]bool
 	left    int
+	from    *os.File
 }
 
 // withSpill puts the pages of a fixture into a spill file, at random.
 func withSpill(t testing.TB, fx Fixture) Fixture {
-	table, _, err := spill.New(fx.Table, t.TempDir())
+	table, _, err := backing.New(fx.Table, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +34,12 @@ func withSpill(t testing.TB, fx Fixture) Fixture {
 			t.Logf("seed of the spilling %d", seed)
 		}
 	})
-	fx.Table = &restless{Table: table, t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}}
+	from, err := os.Create(filepath.Join(t.TempDir(), "contents"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { from.Close() })
+	fx.Table = &restless{Table: table, t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, from: from}
 	return fx
 }
 
@@ -57,6 +66,13 @@ func (r *restless) did(op pagetable.Op, p pagetable.Page) {
 }
 
 func (r *restless) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
+	if len(data) == r.PageBytes() && r.rng.IntN(2) == 0 {
+		at := int64(p) * int64(len(data))
+		if _, err := r.from.WriteAt(data, at); err != nil {
+			r.t.Fatal(err)
+		}
+		return r.Bring(p, backing.Location{FD: int(r.from.Fd()), Offset: at}, writable, proc)
+	}
 	out, err := r.Table.Install(p, data, writable, proc)
 	if out == pagetable.Done && err == nil {
 		r.did(pagetable.OpInstall, p)

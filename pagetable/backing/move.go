@@ -1,10 +1,12 @@
-package spill
+package backing
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
 
+	"dsmd/internal/diskio"
 	"dsmd/pagetable"
 )
 
@@ -19,36 +21,27 @@ const (
 	// writing: it is in the buffer alone, and is being written; stuck: that has failed.
 	writing
 	stuck
-	// On the way back. reading: its contents are on their way to the buffer; installing: from
+	// On the way in. reading: its contents are on their way to the buffer; installing: from
 	// there into memory. waking: it is revoked, and threads that waited for it are woken.
 	reading
 	installing
 	waking
 )
 
-// move is a page on its way between memory and the file.
+// move is a page on its way between memory and a file.
 type move struct {
-	page  pagetable.Page
-	stage stage
-	buf   []byte      // the contents, from leaving on
-	slot  uint32      // from writing on
-	ops   []operation // that wait, in order
-	drop  *drop       // that waits
+	page    pagetable.Page
+	stage   stage
+	brought bool                  // by Bring: the caller counts it
+	buf     []byte                // the contents, from leaving on
+	at      Location              // its place in a file, from writing on
+	ops     []pagetable.Operation // that wait, in order
+	drop    *drop                 // that waits
 }
 
 // isBeneath is whether an operation on the page is under way beneath.
 func (m *move) isBeneath() bool {
 	return m.stage != writing && m.stage != stuck && m.stage != reading
-}
-
-// operation is one of the caller's.
-type operation struct {
-	op       pagetable.Op
-	page     pagetable.Page
-	writable bool
-	proc     pagetable.ProcID
-	data     []byte // OpInstall
-	into     []byte // OpRevoke
 }
 
 // drop is a Drop that waits until nothing is under way beneath on its pages.
@@ -78,51 +71,39 @@ func within[V any](m map[pagetable.Page]V, first pagetable.Page, count uint64) i
 }
 
 // operate does an operation on a page, wherever that is.
-func (t *Table) operate(o operation) (pagetable.Outcome, error) {
-	m := t.moving[o.page]
-	slot, stored := t.stored[o.page]
+func (t *Table) operate(o pagetable.Operation) (pagetable.Outcome, error) {
+	m := t.moving[o.Page]
+	slot, stored := t.stored[o.Page]
 	switch {
-	case m == nil && !stored, o.op == pagetable.OpMap && o.proc == pagetable.AllProcs:
+	case m == nil && !stored, o.Op == pagetable.OpMap && o.Proc == pagetable.AllProcs:
 		// It is in memory or absent, or threads are only to be woken.
-		return t.beneath(o)
-	case o.op == pagetable.OpInstall:
-		panic(fmt.Sprintf("spill: install of page %d, which is in the spill file", o.page))
+		out, err := pagetable.Perform(t.Table, &o)
+		t.note(o.Page, out)
+		return out, err
+	case o.Op == pagetable.OpInstall:
+		panic(fmt.Sprintf("backing: install of page %d, which is in the spill file or on its way", o.Page))
 	case m != nil && (m.stage == writing || m.stage == stuck):
 		return t.serve(m, o)
 	case m != nil:
 		m.ops = append(m.ops, o)
-	case o.op == pagetable.OpDowngrade: // it can't be stored to
+	case o.Op == pagetable.OpDowngrade: // it can't be stored to
 		return pagetable.Done, nil
-	case o.op == pagetable.OpRevoke && o.into == nil:
-		delete(t.stored, o.page)
+	case o.Op == pagetable.OpRevoke && o.Into == nil:
+		delete(t.stored, o.Page)
 		t.file.slots.free(slot)
-		return t.wake(&move{page: o.page, stage: writing}, o)
+		return t.wake(&move{page: o.Page, stage: writing}, o)
 	default:
-		return pagetable.Pending, t.fetch(o)
+		m = &move{page: o.Page, at: t.file.at(slot)}
+		if err := t.fetch(m, o); err != nil {
+			return pagetable.Pending, err
+		}
+		delete(t.stored, o.Page)
 	}
 	return pagetable.Pending, nil
 }
 
-// beneath does an operation on a page that is in memory, or absent.
-func (t *Table) beneath(o operation) (out pagetable.Outcome, err error) {
-	switch o.op {
-	case pagetable.OpInstall:
-		out, err = t.Table.Install(o.page, o.data, o.writable, o.proc)
-	case pagetable.OpMakeWritable:
-		out, err = t.Table.MakeWritable(o.page)
-	case pagetable.OpDowngrade:
-		out, err = t.Table.Downgrade(o.page)
-	case pagetable.OpRevoke:
-		out, err = t.Table.Revoke(o.page, o.into)
-	case pagetable.OpMap:
-		out, err = t.Table.Map(o.page, o.writable, o.proc)
-	}
-	t.note(o.page, out)
-	return out, err
-}
-
 // wake ends the revocation of a page that is not in memory: threads that wait for it look again.
-func (t *Table) wake(m *move, revoke operation) (pagetable.Outcome, error) {
+func (t *Table) wake(m *move, revoke pagetable.Operation) (pagetable.Outcome, error) {
 	out, err := t.Table.Map(m.page, false, pagetable.AllProcs)
 	if out == pagetable.Pending && err == nil {
 		t.waitBeneath(m, waking, revoke)
@@ -131,7 +112,7 @@ func (t *Table) wake(m *move, revoke operation) (pagetable.Outcome, error) {
 }
 
 // waitBeneath notes that the end of an operation depends on one beneath.
-func (t *Table) waitBeneath(m *move, s stage, o operation) {
+func (t *Table) waitBeneath(m *move, s stage, o pagetable.Operation) {
 	if m.stage != reading {
 		t.loading++
 	}
@@ -139,42 +120,61 @@ func (t *Table) waitBeneath(m *move, s stage, o operation) {
 	t.moving[m.page] = m
 }
 
-// fetch reads a page from the file for an operation.
-func (t *Table) fetch(o operation) error {
-	buf, err := t.file.buffer()
+// fetch reads the contents of a page for an operation.
+func (t *Table) fetch(m *move, o pagetable.Operation) error {
+	buf, err := t.queue.Buffer()
 	if err != nil {
 		return err
 	}
-	m := &move{page: o.page, stage: reading, slot: t.stored[o.page], ops: []operation{o}}
-	delete(t.stored, o.page)
-	t.moving[o.page] = m
-	t.loading++
-	t.file.submit(&transfer{slot: m.slot, buf: buf, move: m})
+	m.stage, m.ops = reading, append(m.ops, o)
+	t.moving[m.page] = m
+	if !m.brought {
+		t.loading++
+	}
+	tr := m.at.transfer(buf)
+	tr.Owner = m
+	if t.reads = append(t.reads, tr); len(t.reads) == 1 {
+		t.queue.Tell() // Poll begins them, if Flush does not
+	}
 	return nil
 }
 
+// Flush begins the reads of pages that were asked for. Those of neighbours in a file are made
+// together. Poll does so, too; but who has asked for all that it wants knows it earlier.
+func (t *Table) Flush() {
+	if len(t.reads) == 0 {
+		return
+	}
+	slices.SortFunc(t.reads, func(a, b *diskio.Transfer) int {
+		return cmp.Or(cmp.Compare(a.FD, b.FD), cmp.Compare(a.Offset, b.Offset))
+	})
+	t.queue.Submit(t.reads...)
+	clear(t.reads)
+	t.reads = t.reads[:0]
+}
+
 // serve does an operation on a page whose contents are in the buffer.
-func (t *Table) serve(m *move, o operation) (pagetable.Outcome, error) {
-	switch o.op {
+func (t *Table) serve(m *move, o pagetable.Operation) (pagetable.Outcome, error) {
+	switch o.Op {
 	case pagetable.OpDowngrade: // it can't be stored to
 		return pagetable.Done, nil
 	case pagetable.OpRevoke:
-		copy(o.into, m.buf)
+		copy(o.Into, m.buf)
 		out, err := t.wake(m, o)
 		if m.stage != waking {
 			t.end(m)
 		}
 		return out, err
 	}
-	// A program or the caller needs it in memory: OpMap, OpMakeWritable.
-	out, err := t.Table.Install(m.page, m.buf, o.writable, o.proc)
+	// A program or the caller needs it in memory: OpMap, OpMakeWritable, OpInstall by Bring.
+	out, err := t.Table.Install(m.page, m.buf, o.Writable || o.Op == pagetable.OpMakeWritable, o.Proc)
 	if out == pagetable.Pending && err == nil {
 		m.buf = slices.Clone(m.buf) // the buffer is the transfer's
 		t.waitBeneath(m, installing, o)
 		return out, nil
 	}
 	t.end(m)
-	if err == nil {
+	if err == nil && !m.brought {
 		t.Came(m.page)
 	}
 	return out, err
@@ -201,7 +201,7 @@ func (t *Table) goOn(m *move) {
 // end ends the move of a page: it is in memory again, or absent.
 func (t *Table) end(m *move) {
 	delete(t.moving, m.page)
-	if m.stage >= reading {
+	if m.stage >= reading && !m.brought {
 		t.loading--
 	}
 }
@@ -215,14 +215,14 @@ func (t *Table) forget(m *move) {
 }
 
 // tell reports the end of an operation that was pending.
-func (t *Table) tell(o operation, err error) {
-	t.ready = append(t.ready, pagetable.Event{Kind: pagetable.Completed, Op: o.op, Page: o.page, Err: err})
-	t.file.tell()
+func (t *Table) tell(o pagetable.Operation, err error) {
+	t.ready = append(t.ready, pagetable.Event{Kind: pagetable.Completed, Op: o.Op, Page: o.Page, Err: err})
+	t.queue.Tell()
 }
 
 // leave has neighbouring pages leave memory that nothing is under way about. It returns the
 // transfers to be made.
-func (t *Table) leave(first pagetable.Page, count int) (writes []*transfer, err error) {
+func (t *Table) leave(first pagetable.Page, count int) (writes []*diskio.Transfer, err error) {
 	outcomes := t.outcomes[:count]
 	run := pagetable.Run{Op: pagetable.OpDowngrade, First: first, Count: count}
 	if err := t.Table.Operate(&run, outcomes); err != nil {
@@ -251,10 +251,10 @@ func (t *Table) leave(first pagetable.Page, count int) (writes []*transfer, err 
 
 // save reads neighbouring pages that nobody can store to, and revokes them. It returns the
 // transfers to be made.
-func (t *Table) save(first pagetable.Page, count int) (writes []*transfer, err error) {
+func (t *Table) save(first pagetable.Page, count int) (writes []*diskio.Transfer, err error) {
 	bufs := t.bufs[:count]
 	for i := range bufs {
-		if bufs[i], err = t.file.buffer(); err != nil {
+		if bufs[i], err = t.queue.Buffer(); err != nil {
 			return nil, err
 		}
 	}
@@ -278,18 +278,18 @@ func (t *Table) save(first pagetable.Page, count int) (writes []*transfer, err e
 
 // left notes that a page is in memory no longer. It returns the transfer to be made, if nobody
 // wants the page back already.
-func (t *Table) left(m *move) []*transfer {
+func (t *Table) left(m *move) []*diskio.Transfer {
 	t.Left(m.page)
 	m.stage = writing
 	buf := m.buf
 	t.goOn(m)
 	if t.moving[m.page] != m || m.stage != writing {
 		t.writing--
-		t.file.recycle(buf)
+		t.queue.Recycle(buf)
 		return nil
 	}
-	m.slot = t.file.slots.take()
-	return []*transfer{{write: true, slot: m.slot, buf: buf, move: m}}
+	m.at = t.file.at(t.file.slots.take())
+	return []*diskio.Transfer{{FD: m.at.FD, Offset: m.at.Offset, Buf: buf, Write: true, Owner: m}}
 }
 
 // completed deals with the end of an operation beneath, if it is this table's own.
@@ -304,14 +304,14 @@ func (t *Table) completed(ev *pagetable.Event) bool {
 	case m.drop != nil:
 		t.forgetBeneath(m)
 	case m.stage == protecting:
-		var writes []*transfer
+		var writes []*diskio.Transfer
 		writes, err = t.save(m.page, 1)
-		t.file.submit(writes...)
+		t.queue.Submit(writes...)
 	case m.stage == leaving:
-		t.file.submit(t.left(m)...)
+		t.queue.Submit(t.left(m)...)
 	default: // installing, waking
 		t.end(m)
-		if m.stage == installing {
+		if m.stage == installing && !m.brought {
 			t.Came(m.page)
 		}
 		t.tell(m.ops[0], nil)
@@ -319,7 +319,7 @@ func (t *Table) completed(ev *pagetable.Event) bool {
 		t.goOn(m)
 	}
 	if err != nil { // the caller's end
-		t.tell(operation{op: ev.Op, page: ev.Page}, err)
+		t.tell(pagetable.Operation{Op: ev.Op, Page: ev.Page}, err)
 	}
 	return true
 }
@@ -336,37 +336,56 @@ func (t *Table) forgetBeneath(m *move) {
 		return
 	}
 	if out, err := t.Table.Drop(d.first, d.count); out == pagetable.Done || err != nil {
-		t.tell(operation{op: pagetable.OpDrop, page: d.first}, err)
+		t.tell(pagetable.Operation{Op: pagetable.OpDrop, Page: d.first}, err)
 	}
 }
 
 // landed deals with the end of a transfer.
-func (t *Table) landed(tr *transfer) {
-	m := tr.move
-	wanted := t.moving[m.page] == m
-	switch {
-	case tr.write:
-		t.writing--
-		switch {
-		case wanted && m.stage == writing && tr.err == nil:
-			delete(t.moving, m.page)
-			t.stored[m.page] = tr.slot
-		case wanted && m.stage == writing:
-			m.stage, t.failed = stuck, tr.err
-			t.file.slots.free(tr.slot)
-			return // the buffer is all that there is
-		default: // it has come back, or is freed
-			t.file.slots.free(tr.slot)
-		}
-	case !wanted:
-		t.file.slots.free(tr.slot)
-	case tr.err != nil:
-		t.tell(m.ops[0], fmt.Errorf("spill: read the spill file: %w", tr.err))
+func (t *Table) landed(tr *diskio.Transfer) {
+	m := tr.Owner.(*move)
+	if tr.Write {
+		t.written(m, tr)
 		return
-	default:
-		m.buf = tr.buf
-		t.goOn(m)
-		t.file.slots.free(tr.slot)
 	}
-	t.file.recycle(tr.buf)
+	err := t.file.check(m.page, &m.at, tr)
+	switch {
+	case t.moving[m.page] != m: // it is freed
+		t.file.free(&m.at)
+	case err != nil:
+		t.unreadable(m, err)
+	default:
+		m.buf = tr.Buf
+		t.goOn(m)
+		t.file.free(&m.at)
+	}
+	t.queue.Recycle(tr.Buf)
+}
+
+// written deals with the end of a write to the spill file.
+func (t *Table) written(m *move, tr *diskio.Transfer) {
+	t.writing--
+	switch wanted := t.moving[m.page] == m && m.stage == writing; {
+	case wanted && tr.Err == nil:
+		delete(t.moving, m.page)
+		t.stored[m.page] = t.file.slot(&m.at)
+	case wanted:
+		m.stage, t.failed = stuck, tr.Err
+		t.file.free(&m.at)
+		return // the buffer is all that there is
+	default: // it has come back, or is freed
+		t.file.free(&m.at)
+	}
+	t.queue.Recycle(tr.Buf)
+}
+
+// unreadable ends the move of a page whose contents can't be read: it is where it was before, in
+// the spill file or absent. What waits for it fails.
+func (t *Table) unreadable(m *move, err error) {
+	t.end(m)
+	if t.file.has(&m.at) {
+		t.stored[m.page] = t.file.slot(&m.at)
+	}
+	for _, o := range m.ops {
+		t.tell(o, err)
+	}
 }

@@ -1,30 +1,33 @@
-package spill
+package backing
 
 import (
 	"errors"
 	"fmt"
 
+	"dsmd/internal/diskio"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 )
 
-// mostLeaving is how many pages are on their way to the file at a time.
+// mostLeaving is how many pages are on their way to the spill file at a time.
 const mostLeaving = 1 << 10
 
-// Table is a page table some of whose pages are on a disk. Its methods belong to the goroutine of
-// the table beneath it, except WaitFD and Close, as with every Table.
+// Table is a page table some of whose pages are on a disk, or come from there. Its methods belong
+// to the goroutine of the table beneath it, except WaitFD and Close, as with every Table.
 type Table struct {
-	pagetable.Table // in memory
-	file            *file
-	poller          *netio.Poller // of both
+	pagetable.Table               // in memory
+	queue           *diskio.Queue // between memory and files
+	file            *file         // the spill file; nil: there is none
+	poller          *netio.Poller // of the table beneath and the queue
 
-	stored  map[pagetable.Page]uint32 // pages in the file, and their slots
+	stored  map[pagetable.Page]uint32 // pages in the spill file, and their slots
 	moving  map[pagetable.Page]*move
 	pending map[pagetable.Page]bool // pages with an operation of the caller that is pending beneath
 	writing int                     // pages that are on their way to the file
 	loading int                     // pages that are on their way back
 	failed  error                   // why nothing is written any more
 	ready   []pagetable.Event       // for Poll
+	reads   []*diskio.Transfer      // that wait for Flush
 
 	bufs     [mostInRun][]byte // room for arguments
 	outcomes [mostInRun]pagetable.Outcome
@@ -37,42 +40,61 @@ type Table struct {
 // mostInRun is how many pages a run has, where they have the least size.
 const mostInRun = pagetable.MaxRunBytes / (4 << 10)
 
-// New puts pages that table has no room for into a file in dir, which is on a disk. It takes table
-// over unless it fails. direct is whether reads and writes bypass the page cache, which not every
-// file system can; without that they take some more memory for a while. Errors: dir cannot be
-// written to, or is in memory.
+// New lets the pages of table be elsewhere than in memory. It takes table over unless it fails.
+// What there is no room for can go to a file in dir, which is on a disk; without a dir ("") pages
+// can't leave memory, but still come from files. direct is whether reads and writes of the spill
+// file bypass the page cache, which not every file system can; without that they take some more
+// memory for a while. No thread runs before there is something to read or write. Errors: dir cannot
+// be written to, or is in memory.
 func New(table pagetable.Table, dir string) (t *Table, direct bool, err error) {
-	f, direct, err := create(dir, table.PageBytes())
-	if err != nil {
-		return nil, false, fmt.Errorf("spill: %w", err)
+	var f *file
+	if dir != "" {
+		if f, direct, err = create(dir, table.PageBytes()); err != nil {
+			return nil, false, err
+		}
 	}
 	t = &Table{Table: table, file: f, stored: map[pagetable.Page]uint32{}, moving: map[pagetable.Page]*move{}, pending: map[pagetable.Page]bool{}}
 	t.Left, t.Came = func(pagetable.Page) {}, func(pagetable.Page) {}
-	if t.poller, err = netio.NewPoller(); err != nil {
-		return nil, false, errors.Join(fmt.Errorf("spill: %w", err), f.close())
-	}
-	if err := errors.Join(t.poller.Add(table.WaitFD(), 1), t.poller.Add(f.event.FD(), 2)); err != nil {
-		return nil, false, errors.Join(fmt.Errorf("spill: %w", err), t.poller.Close(), f.close())
+	if err := t.open(); err != nil {
+		return nil, false, errors.Join(fmt.Errorf("backing: %w", err), f.close())
 	}
 	return t, direct, nil
+}
+
+// open makes the queue, and one descriptor of what it and the table beneath have to report.
+func (t *Table) open() (err error) {
+	if t.queue, err = diskio.New(t.PageBytes()); err != nil {
+		return err
+	}
+	if t.poller, err = netio.NewPoller(); err != nil {
+		return errors.Join(err, t.queue.Close())
+	}
+	if err = errors.Join(t.poller.Add(t.Table.WaitFD(), 1), t.poller.Add(t.queue.FD(), 2)); err != nil {
+		return errors.Join(err, t.poller.Close(), t.queue.Close())
+	}
+	return nil
 }
 
 // WaitFD implements pagetable.Table.
 func (t *Table) WaitFD() int { return t.poller.FD() }
 
-// Close implements pagetable.Table. The file is removed.
+// Close implements pagetable.Table. The spill file is removed.
 func (t *Table) Close() error {
 	err := t.Table.Close()
-	if t.file != nil {
-		err = errors.Join(err, t.poller.Close(), t.file.close())
-		t.file = nil
+	if t.queue != nil {
+		err = errors.Join(err, t.poller.Close(), t.queue.Close(), t.file.close())
+		t.queue, t.ready = nil, nil
 		clear(t.stored)
 		clear(t.moving)
 	}
 	return err
 }
 
-// Spilled reports whether a page is not in memory although it is present, or is just leaving.
+// CanSpill is whether there is a spill file.
+func (t *Table) CanSpill() bool { return t.file != nil }
+
+// Spilled reports whether a page is not in memory although it is present, or is just leaving. A
+// page that comes by Bring is not present before it is in memory.
 func (t *Table) Spilled(p pagetable.Page) bool {
 	if m := t.moving[p]; m != nil {
 		return m.stage < reading
@@ -81,7 +103,7 @@ func (t *Table) Spilled(p pagetable.Page) bool {
 	return is
 }
 
-// Stored is how many pages are in the file, and Loading how many are on their way back.
+// Stored is how many pages are in the spill file.
 func (t *Table) Stored() int { return len(t.stored) }
 
 // Loading is how many pages are on their way back into memory.
@@ -96,17 +118,9 @@ func (t *Table) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) error 
 		}
 		return err
 	}
-	pageBytes := t.PageBytes()
 	for i := range outcomes {
-		o := operation{op: run.Op, page: run.First + pagetable.Page(i), writable: run.Writable || run.Op == pagetable.OpMakeWritable, proc: run.Proc}
-		if run.Data != nil {
-			o.data = run.Data[i*pageBytes:][:pageBytes]
-		}
-		if run.Into != nil {
-			o.into = run.Into[i]
-		}
 		var err error
-		if outcomes[i], err = t.operate(o); err != nil {
+		if outcomes[i], err = t.operate(run.At(i, t.PageBytes())); err != nil {
 			return err
 		}
 	}
@@ -135,27 +149,27 @@ func (t *Table) note(p pagetable.Page, out pagetable.Outcome) {
 
 // Install implements pagetable.Table.
 func (t *Table) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
-	return t.operate(operation{op: pagetable.OpInstall, page: p, writable: writable, proc: proc, data: data})
+	return t.operate(pagetable.Operation{Op: pagetable.OpInstall, Page: p, Writable: writable, Proc: proc, Data: data})
 }
 
 // MakeWritable implements pagetable.Table.
 func (t *Table) MakeWritable(p pagetable.Page) (pagetable.Outcome, error) {
-	return t.operate(operation{op: pagetable.OpMakeWritable, page: p, writable: true})
+	return t.operate(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: p})
 }
 
 // Downgrade implements pagetable.Table.
 func (t *Table) Downgrade(p pagetable.Page) (pagetable.Outcome, error) {
-	return t.operate(operation{op: pagetable.OpDowngrade, page: p})
+	return t.operate(pagetable.Operation{Op: pagetable.OpDowngrade, Page: p})
 }
 
 // Revoke implements pagetable.Table.
 func (t *Table) Revoke(p pagetable.Page, into []byte) (pagetable.Outcome, error) {
-	return t.operate(operation{op: pagetable.OpRevoke, page: p, into: into})
+	return t.operate(pagetable.Operation{Op: pagetable.OpRevoke, Page: p, Into: into})
 }
 
 // Map implements pagetable.Table.
 func (t *Table) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
-	return t.operate(operation{op: pagetable.OpMap, page: p, writable: writable, proc: proc})
+	return t.operate(pagetable.Operation{Op: pagetable.OpMap, Page: p, Writable: writable, Proc: proc})
 }
 
 // Read implements pagetable.Table. What is in the file is read at once.
@@ -165,24 +179,35 @@ func (t *Table) Read(first pagetable.Page, into ...[]byte) error {
 	}
 	for i, b := range into {
 		if err := t.readOne(first+pagetable.Page(i), b); err != nil {
-			return fmt.Errorf("spill: read page %d: %w", int(first)+i, err)
+			return fmt.Errorf("backing: read page %d: %w", int(first)+i, err)
 		}
 	}
 	return nil
 }
 
 func (t *Table) readOne(p pagetable.Page, into []byte) error {
+	var at Location
 	slot, stored := t.stored[p]
 	switch m := t.moving[p]; {
 	case stored:
-		return t.file.read(slot, into)
+		at = t.file.at(slot)
 	case m != nil && m.stage == reading:
-		return t.file.read(m.slot, into)
+		at = m.at
 	case m != nil && m.buf != nil:
 		copy(into, m.buf)
 		return nil
+	default:
+		return t.Table.Read(p, into)
 	}
-	return t.Table.Read(p, into)
+	buf, err := t.queue.Buffer()
+	if err != nil {
+		return err
+	}
+	defer t.queue.Recycle(buf)
+	tr := at.transfer(buf)
+	tr.Do()
+	copy(into, buf)
+	return t.file.check(p, &at, tr)
 }
 
 // Drop implements pagetable.Table.
@@ -206,11 +231,21 @@ func (t *Table) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, err
 	return t.Table.Drop(first, count)
 }
 
-// Poll implements pagetable.Table.
-func (t *Table) Poll(events []pagetable.Event) (int, error) {
-	got, err := t.Table.Poll(events)
-	n := 0
-	for _, ev := range events[:got] {
+// Poll implements pagetable.Table. What has ended before comes first, so that the events of a page
+// come in the order in which its operations have ended.
+func (t *Table) Poll(events []pagetable.Event) (n int, err error) {
+	if t.queue != nil {
+		t.Flush()
+		for _, tr := range t.queue.Take() {
+			t.landed(tr)
+		}
+	}
+	n = report(&t.ready, events)
+	got := 0
+	if n < len(events) {
+		got, err = t.Table.Poll(events[n:])
+	}
+	for _, ev := range events[n:][:got] {
 		if ev.Kind == pagetable.Completed {
 			delete(t.pending, ev.Page)
 			if t.completed(&ev) {
@@ -220,30 +255,39 @@ func (t *Table) Poll(events []pagetable.Event) (int, error) {
 		events[n] = ev
 		n++
 	}
-	if t.file != nil {
-		for _, tr := range t.file.take() {
-			t.landed(tr)
-		}
+	n += report(&t.ready, events[n:])
+	if len(t.ready) > 0 {
+		t.queue.Tell() // WaitFD is readable as long as there is something to report
 	}
-	told := copy(events[n:], t.ready)
-	if t.ready = append(t.ready[:0], t.ready[told:]...); len(t.ready) > 0 {
-		t.file.tell() // WaitFD is readable as long as there is something to report
-	}
-	return n + told, err
+	return n, err
 }
 
-// errFailed is wrapped by the error of Spill when the file can take no more.
-var errFailed = errors.New("spill: the spill file takes no more pages")
+// report moves what is ready to be reported to events.
+func report(ready *[]pagetable.Event, events []pagetable.Event) int {
+	n := copy(events, *ready)
+	*ready = append((*ready)[:0], (*ready)[n:]...)
+	return n
+}
+
+// errFailed is wrapped by the error of Spill when the file can take no more, and errNoFile is its
+// error when there is no file.
+var (
+	errFailed = errors.New("backing: the spill file takes no more pages")
+	errNoFile = errors.New("backing: pages can't leave memory: this table was made without a directory for a spill file")
+)
 
 // Spill has pages leave memory, and returns how many do: none that has left already, or about which
 // something is under way, and no more at a time than can be written soon. Neighbours in ascending
 // order take fewer system calls. Preconditions: the pages are present. It fails if the file can
-// take no more; what is in the file stays available.
+// take no more; what is in the file stays available. It fails, too, if there is no file.
 func (t *Table) Spill(pages ...pagetable.Page) (leave int, err error) {
-	if t.failed != nil {
+	switch {
+	case t.file == nil:
+		return 0, errNoFile
+	case t.failed != nil:
 		return 0, fmt.Errorf("%w: %w", errFailed, t.failed)
 	}
-	var writes []*transfer
+	var writes []*diskio.Transfer
 	for len(pages) > 0 && t.writing < mostLeaving {
 		n := t.neighbours(pages)
 		if n == 0 {
@@ -253,13 +297,13 @@ func (t *Table) Spill(pages ...pagetable.Page) (leave int, err error) {
 		list, err := t.leave(pages[0], n)
 		writes = append(writes, list...)
 		if err != nil {
-			t.file.submit(writes...)
+			t.queue.Submit(writes...)
 			return leave, err
 		}
 		leave += n
 		pages = pages[n:]
 	}
-	t.file.submit(writes...)
+	t.queue.Submit(writes...)
 	return leave, nil
 }
 

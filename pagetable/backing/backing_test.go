@@ -1,4 +1,4 @@
-package spill
+package backing
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/diskio"
 	"dsmd/internal/patience"
 	"dsmd/pagetable"
 	"dsmd/pagetable/pagetabletest"
@@ -160,14 +161,14 @@ func TestUnreadableFile(t *testing.T) {
 	}
 	until(t, table, "all is written", func([]pagetable.Event) bool { return table.Stored() == pages })
 	instead(t, table, "/dev/null", unix.O_RDWR)
-	if err := table.Read(7, make([]byte, 4096)); !errors.Is(err, errShort) {
+	if err := table.Read(7, make([]byte, 4096)); !errors.Is(err, diskio.ErrShort) {
 		t.Errorf("Read: %v", err)
 	}
 	if out, err := table.Map(9, true, 1); out != pagetable.Pending || err != nil {
 		t.Fatalf("Map: %v, %v", out, err)
 	}
 	until(t, table, "the Map has failed", func(events []pagetable.Event) bool {
-		return len(events) == 1 && events[0].Kind == pagetable.Completed && events[0].Page == 9 && errors.Is(events[0].Err, errShort)
+		return len(events) == 1 && events[0].Kind == pagetable.Completed && events[0].Page == 9 && errors.Is(events[0].Err, diskio.ErrShort)
 	})
 }
 

@@ -1,0 +1,199 @@
+package attach
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// MaxFiles bounds the files that a program has given to its daemon (OpFile) and that no call has
+// taken yet.
+const MaxFiles = 1 << 12
+
+// Checkpoint is the payload of OpCheckpoint.
+type Checkpoint struct {
+	ID [16]byte // of this one: the same for all ranks, and of no other
+	// Base is the ID of one that is whole. Pages that are as they were saved for that need not be
+	// saved again. The zero Base: all are to be saved.
+	Base [16]byte
+	// Copies: also pages of which this node has only a copy are saved
+	Copies bool
+}
+
+// AppendCheckpoint appends the payload of OpCheckpoint.
+func AppendCheckpoint(b []byte, c *Checkpoint) []byte {
+	b = append(append(b, c.ID[:]...), c.Base[:]...)
+	if c.Copies {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// DecodeCheckpoint reads what AppendCheckpoint wrote.
+func DecodeCheckpoint(b []byte) (c Checkpoint, err error) {
+	if len(b) != 33 || b[32] > 1 {
+		return c, fmt.Errorf("%w: a checkpoint in %d bytes, it takes 33", ErrMalformed, len(b))
+	}
+	copy(c.ID[:], b)
+	copy(c.Base[:], b[16:])
+	c.Copies = b[32] != 0
+	return c, nil
+}
+
+// Run is neighbouring pages of the region.
+type Run struct{ First, Count uint64 }
+
+// An Order says in a memory file which pages are to be saved, and which of them are. It begins with
+// the number of runs and the runs. Then comes a bit for each page of the runs, in their order: the
+// pages that are saved already, or need not be. The daemon adds those that it saves. At IndexAt it
+// puts an Entry for each page that it has written, when all are.
+type Order struct{ Runs []Run }
+
+// MaxRuns bounds the runs of an order.
+const MaxRuns = 1 << 16
+
+// Pages is how many pages an order has.
+func (o *Order) Pages() (n uint64) {
+	for _, r := range o.Runs {
+		n += r.Count
+	}
+	return n
+}
+
+// BitsAt is at which byte the bits of an order begin.
+func (o *Order) BitsAt() int64 { return 8 + 16*int64(len(o.Runs)) }
+
+// IndexAt is at which byte the index of an order begins.
+func (o *Order) IndexAt() int64 { return o.BitsAt() + int64(o.Pages()/64+1)*8 }
+
+// AppendOrder appends what an order begins with.
+func AppendOrder(b []byte, o *Order) []byte {
+	b = le.AppendUint64(b, uint64(len(o.Runs)))
+	for _, r := range o.Runs {
+		b = le.AppendUint64(le.AppendUint64(b, r.First), r.Count)
+	}
+	return b
+}
+
+// RunsIn is how many runs an order has that begins with these 8 bytes.
+func RunsIn(b []byte) (int, error) {
+	if len(b) != 8 || le.Uint64(b) > MaxRuns {
+		return 0, fmt.Errorf("%w: the order of a checkpoint has no number of runs, or more than %d", ErrMalformed, MaxRuns)
+	}
+	return int(le.Uint64(b)), nil
+}
+
+// DecodeOrder reads the runs of an order, for a region of so many pages. They are in ascending
+// order and do not overlap.
+func DecodeOrder(b []byte, pages uint64) (o Order, err error) {
+	end := uint64(0)
+	for ; len(b) >= 16; b = b[16:] {
+		r := Run{le.Uint64(b), le.Uint64(b[8:])}
+		if r.First < end || r.Count == 0 || r.First > pages || r.Count > pages-r.First {
+			return Order{}, fmt.Errorf("%w: run %d of the order of a checkpoint is %d pages from page %d on, of a region of %d", ErrMalformed, len(o.Runs), r.Count, r.First, pages)
+		}
+		end = r.First + r.Count
+		o.Runs = append(o.Runs, r)
+	}
+	return o, nil
+}
+
+// Entry is what the index of an order says of a page that the daemon has written.
+type Entry struct {
+	Run  uint32 // of the order
+	CRC  uint32 // CRC-32C of the page
+	Page uint64 // of the run, from 0
+	Slot uint64 // of the file, as many bytes long as a page; ZeroSlot: it is zeros, and not written
+}
+
+// ZeroSlot is the slot of a page of zeros.
+const ZeroSlot = 1<<64 - 1
+
+// EntryBytes is the length of an Entry.
+const EntryBytes = 24
+
+// AppendEntry appends an entry of an index.
+func AppendEntry(b []byte, e Entry) []byte {
+	b = le.AppendUint32(le.AppendUint32(b, e.Run), e.CRC)
+	return le.AppendUint64(le.AppendUint64(b, e.Page), e.Slot)
+}
+
+// EntryIn reads the entry that the bytes begin with.
+func EntryIn(b []byte) Entry {
+	return Entry{Run: le.Uint32(b), CRC: le.Uint32(b[4:]), Page: le.Uint64(b[8:]), Slot: le.Uint64(b[16:])}
+}
+
+// Saved is what answers OpSaved.
+type Saved struct {
+	Slots   uint64 // pages in the file
+	Entries uint64 // in the index
+}
+
+// AppendSaved appends the payload that answers OpSaved.
+func AppendSaved(b []byte, s Saved) []byte {
+	return le.AppendUint64(le.AppendUint64(b, s.Slots), s.Entries)
+}
+
+// DecodeSaved reads what AppendSaved wrote.
+func DecodeSaved(b []byte) (Saved, error) {
+	if len(b) != 16 {
+		return Saved{}, fmt.Errorf("%w: what is saved in %d bytes, it takes 16", ErrMalformed, len(b))
+	}
+	return Saved{le.Uint64(b), le.Uint64(b[8:])}, nil
+}
+
+// Contents is the payload of OpContents. Its files are numbers that OpFile has given.
+type Contents struct {
+	// Table is a file with a Place for each page, or 0: the pages lie one behind the other in the
+	// only file, from Offset on, and what is behind its end is zeros.
+	Table  uint32
+	Files  uint32 // how many there are; their numbers are First, First + 1, ...
+	First  uint32
+	Offset uint64 // a multiple of the page size
+	// ID is that of the checkpoint which has the pages so; zero: none has. A later one that is
+	// based on it leaves out pages that nobody has touched.
+	ID [16]byte
+}
+
+// AppendContents appends the payload of OpContents.
+func AppendContents(b []byte, c *Contents) []byte {
+	b = le.AppendUint64(le.AppendUint32(le.AppendUint32(le.AppendUint32(b, c.Table), c.First), c.Files), c.Offset)
+	return append(b, c.ID[:]...)
+}
+
+// DecodeContents reads what AppendContents wrote.
+func DecodeContents(b []byte) (Contents, error) {
+	const size = 20 + 16
+	if len(b) != size {
+		return Contents{}, fmt.Errorf("%w: the contents of pages in %d bytes, it takes %d", ErrMalformed, len(b), size)
+	}
+	c := Contents{Table: le.Uint32(b), First: le.Uint32(b[4:]), Files: le.Uint32(b[8:]), Offset: le.Uint64(b[12:])}
+	copy(c.ID[:], b[20:])
+	if c.Files == 0 || c.Files > MaxFiles || c.Table == 0 && c.Files != 1 {
+		return Contents{}, fmt.Errorf("%w: the contents of pages in %d files", ErrMalformed, c.Files)
+	}
+	return c, nil
+}
+
+// Place is where the contents of a page are that it begins with.
+type Place struct {
+	CRC  uint32 // CRC-32C of the page
+	File uint32 // of the files of a Contents, from 1; 0: the page is zeros
+	Slot uint64 // of the file, as many bytes long as a page
+}
+
+// PlaceBytes is the length of a Place.
+const PlaceBytes = 16
+
+// AppendPlace appends a place.
+func AppendPlace(b []byte, p Place) []byte {
+	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, p.CRC), p.File), p.Slot)
+}
+
+// PlaceIn reads the place that the bytes begin with. files is how many there are.
+func PlaceIn(b []byte, files int, pageBytes uint64) (Place, error) {
+	p := Place{CRC: le.Uint32(b), File: le.Uint32(b[4:]), Slot: le.Uint64(b[8:])}
+	if high, offset := bits.Mul64(p.Slot, pageBytes); int64(p.File) > int64(files) || high != 0 || offset > 1<<62 {
+		return Place{}, fmt.Errorf("%w: the contents of a page in slot %d of file %d of %d", ErrMalformed, p.Slot, p.File, files)
+	}
+	return p, nil
+}

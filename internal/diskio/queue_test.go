@@ -1,0 +1,272 @@
+package diskio
+
+import (
+	"bytes"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/patience"
+)
+
+const bufBytes = 64 << 10
+
+func newQueue(t *testing.T) *Queue {
+	t.Helper()
+	q, err := New(bufBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { q.Close() })
+	return q
+}
+
+// newFile makes a file and opens it with some flags more. ok: the file system has them.
+func newFile(t *testing.T, flags int, contents []byte) (fd int, ok bool) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, contents, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(name, flags|unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EINVAL) && flags != 0 {
+		t.Logf("%s: no direct input and output here", name)
+		return -1, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd, true
+}
+
+// filled is a buffer full of one byte.
+func filled(t *testing.T, q *Queue, with byte) []byte {
+	t.Helper()
+	buf, err := q.Buffer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range buf {
+		buf[i] = with
+	}
+	return buf
+}
+
+// readable is whether the queue's descriptor is.
+func readable(t *testing.T, q *Queue) bool {
+	t.Helper()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(q.FD()), Events: unix.POLLIN}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// all submits transfers and waits until they are over.
+func all(t *testing.T, q *Queue, list ...*Transfer) {
+	t.Helper()
+	q.Submit(list...)
+	open := map[*Transfer]bool{}
+	for _, tr := range list {
+		open[tr] = true
+	}
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); len(open) > 0; {
+		unix.Poll([]unix.PollFd{{Fd: int32(q.FD()), Events: unix.POLLIN}}, 100)
+		for _, tr := range q.Take() {
+			if !open[tr] {
+				t.Fatalf("a transfer at %d is over that was not under way", tr.Offset)
+			}
+			delete(open, tr)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d transfers are not over", len(open), len(list))
+		}
+	}
+}
+
+// TestThereAndBack: what is written to several files, in any order, is there, and is read back,
+// with and without the page cache. The checksums are those of what was moved.
+func TestThereAndBack(t *testing.T) {
+	const buffers = 200
+	for _, flags := range []int{0, unix.O_DIRECT} {
+		var fds [3]int
+		for i := range fds {
+			var ok bool
+			if fds[i], ok = newFile(t, flags, nil); !ok {
+				return
+			}
+		}
+		q := newQueue(t)
+		var writes, reads []*Transfer
+		for i := range buffers {
+			for j, fd := range fds {
+				with := byte(i*len(fds) + j)
+				writes = append(writes, &Transfer{FD: fd, Offset: int64(i) * bufBytes, Buf: filled(t, q, with), Write: true, Sum: true, Owner: with})
+				reads = append(reads, &Transfer{FD: fd, Offset: int64(i) * bufBytes, Buf: filled(t, q, with+1), Sum: true, Owner: with})
+			}
+		}
+		mixed := writes[:len(writes)/2]
+		rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		all(t, q, writes...)
+		all(t, q, reads...)
+		for _, tr := range append(writes, reads...) {
+			want := bytes.Repeat([]byte{tr.Owner.(byte)}, bufBytes)
+			if tr.Err != nil || !bytes.Equal(tr.Buf, want) || tr.CRC != crc32.Checksum(want, crc32.MakeTable(crc32.Castagnoli)) {
+				t.Fatalf("at %d: %v, %d instead of %d, checksum %08x", tr.Offset, tr.Err, tr.Buf[0], want[0], tr.CRC)
+			}
+			q.Recycle(tr.Buf)
+		}
+		if got := len(q.spare); got != len(q.slabs)*slabBuffers {
+			t.Errorf("%d buffers of %d slabs are spare", got, len(q.slabs))
+		}
+	}
+}
+
+// TestNeighbours: together go transfers of one file, in one direction, that follow each other.
+func TestNeighbours(t *testing.T) {
+	at := func(fd int, offset int64, write bool) *Transfer {
+		return &Transfer{FD: fd, Offset: offset, Buf: make([]byte, 10), Write: write}
+	}
+	long := []*Transfer{at(1, 0, false)}
+	for i := range int64(2 * mostAtOnce) {
+		long = append(long, at(1, 10*(i+1), false))
+	}
+	for _, c := range []struct {
+		name string
+		list []*Transfer
+		want int
+	}{
+		{"one", []*Transfer{at(1, 0, false)}, 1},
+		{"three", []*Transfer{at(1, 20, true), at(1, 30, true), at(1, 40, true)}, 3},
+		{"another file", []*Transfer{at(1, 0, false), at(1, 10, false), at(2, 20, false)}, 2},
+		{"the other direction", []*Transfer{at(1, 0, false), at(1, 10, true)}, 1},
+		{"a gap", []*Transfer{at(1, 0, false), at(1, 10, false), at(1, 30, false)}, 2},
+		{"backwards", []*Transfer{at(1, 10, false), at(1, 0, false)}, 1},
+		{"too many", long, mostAtOnce},
+	} {
+		if got := neighbours(c.list); got != c.want {
+			t.Errorf("%s: %d go together, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestEndOfFile: what lies behind the end of a file can't be read, or reads as zeros. What lies
+// before it, read by the same system call, is not harmed.
+func TestEndOfFile(t *testing.T) {
+	const size = 2*bufBytes + 100
+	for _, flags := range []int{0, unix.O_DIRECT} {
+		fd, ok := newFile(t, flags, bytes.Repeat([]byte{7}, size))
+		if !ok {
+			return
+		}
+		for _, pad := range []bool{false, true} {
+			q := newQueue(t)
+			var reads []*Transfer
+			for i := range int64(4) {
+				reads = append(reads, &Transfer{FD: fd, Offset: i * bufBytes, Buf: filled(t, q, 9), Pad: pad, Sum: true})
+			}
+			all(t, q, reads...)
+			for i, tr := range reads {
+				if i >= 2 && !pad {
+					if !errors.Is(tr.Err, ErrShort) {
+						t.Errorf("buffer %d lies behind the end: %v", i, tr.Err)
+					}
+					continue
+				}
+				there := min(max(size-i*bufBytes, 0), bufBytes)
+				want := append(bytes.Repeat([]byte{7}, there), make([]byte, bufBytes-there)...)
+				if tr.Err != nil || !bytes.Equal(tr.Buf, want) || tr.CRC != crc32.Checksum(want, castagnoli) {
+					t.Errorf("buffer %d, pad %t: %v, checksum %08x", i, pad, tr.Err, tr.CRC)
+				}
+			}
+		}
+	}
+}
+
+// TestErrors: each transfer has the error that it met, and those after it go on.
+func TestErrors(t *testing.T) {
+	q := newQueue(t)
+	full, err := unix.Open("/dev/full", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(full)
+	good, _ := newFile(t, 0, make([]byte, bufBytes))
+	list := []*Transfer{
+		{FD: full, Buf: filled(t, q, 1), Write: true, Sum: true},
+		{FD: full, Offset: bufBytes, Buf: filled(t, q, 1), Write: true},
+		{FD: -1, Buf: filled(t, q, 1), Pad: true},
+		{FD: good, Buf: filled(t, q, 1)},
+	}
+	all(t, q, list...)
+	for i, want := range []error{unix.ENOSPC, unix.ENOSPC, unix.EBADF, nil} {
+		if !errors.Is(list[i].Err, want) {
+			t.Errorf("transfer %d: %v, want %v", i, list[i].Err, want)
+		}
+	}
+	at := Transfer{FD: good, Offset: 1 << 20, Buf: make([]byte, 10)}
+	if err := at.Do(); !errors.Is(err, ErrShort) {
+		t.Errorf("at once, behind the end: %v", err)
+	}
+}
+
+// TestTell: the descriptor is readable after Tell until Take. Threads start with the first
+// transfer.
+func TestTell(t *testing.T) {
+	q := newQueue(t)
+	if readable(t, q) || q.Take() != nil {
+		t.Error("there is something before anything was submitted")
+	}
+	q.Tell()
+	if !readable(t, q) {
+		t.Error("the descriptor is not readable after Tell")
+	}
+	if got := q.Take(); len(got) > 0 || readable(t, q) {
+		t.Errorf("Take returns %d transfers, and the descriptor is readable: %t", len(got), readable(t, q))
+	}
+	q.Submit()
+	if q.started {
+		t.Error("threads run for nothing")
+	}
+}
+
+// TestCloseWaits: Close waits for what runs, and nothing touches memory after it.
+func TestCloseWaits(t *testing.T) {
+	fd, _ := newFile(t, 0, bytes.Repeat([]byte{7}, 64*bufBytes))
+	for range 50 {
+		q, err := New(bufBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reads []*Transfer
+		for i := range int64(64) {
+			reads = append(reads, &Transfer{FD: fd, Offset: (i * 7 % 64) * bufBytes, Buf: make([]byte, bufBytes), Sum: true})
+		}
+		q.Submit(reads...)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, tr := range reads {
+			if whole := tr.CRC != 0; whole != (tr.Buf[0] == 7) || whole != (tr.Buf[bufBytes-1] == 7) || tr.Err != nil {
+				t.Fatalf("a transfer has ended: %t, and its memory has %d to %d; %v", whole, tr.Buf[0], tr.Buf[bufBytes-1], tr.Err)
+			}
+		}
+	}
+}
+
+// TestPageSize: buffers that direct input and output can't use are a bug of the caller.
+func TestPageSize(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a queue has buffers of 1000 bytes")
+		}
+	}()
+	New(1000)
+}

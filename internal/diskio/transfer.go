@@ -1,0 +1,104 @@
+package diskio
+
+import (
+	"errors"
+	"hash/crc32"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrShort is the error of a transfer that the system has made in part only.
+var ErrShort = errors.New("diskio: only a part was transferred: the file ends there, or the disk is full")
+
+// castagnoli is the polynomial of CRC-32C, for which processors have an instruction.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Transfer moves memory to a place in a file, or what is there into memory.
+type Transfer struct {
+	FD     int
+	Offset int64  // in bytes; of a file opened with O_DIRECT a multiple of the system's page size
+	Buf    []byte // not empty; for O_DIRECT as Queue.Buffer returns it
+	Write  bool   // from memory to the file
+	// Pad: what a read wants from behind the end of the file is zeros. Without it that is ErrShort.
+	Pad   bool
+	Sum   bool // CRC is wanted
+	Owner any  // the caller's
+
+	// Set when the transfer is over.
+	Err error  // as the system says, or ErrShort
+	CRC uint32 // the CRC-32C of Buf, if Sum is set and there is no error
+}
+
+// Do makes a transfer at once. Any goroutine may call it.
+func (t *Transfer) Do() error {
+	move([]*Transfer{t})
+	return t.Err
+}
+
+// neighbours is how many of the first transfers can be made by one system call. Preconditions:
+// there is one.
+func neighbours(list []*Transfer) int {
+	n, first := 1, list[0]
+	for end := first.Offset + int64(len(first.Buf)); n < min(len(list), mostAtOnce); n++ {
+		next := list[n]
+		if next.FD != first.FD || next.Write != first.Write || next.Offset != end {
+			break
+		}
+		end += int64(len(next.Buf))
+	}
+	return n
+}
+
+// move makes transfers that are neighbours. If one fails it goes on with the next.
+func move(list []*Transfer) {
+	call := unix.Preadv
+	if list[0].Write {
+		call = unix.Pwritev
+	}
+	bufs := make([][]byte, len(list))
+	for i, t := range list {
+		bufs[i] = t.Buf
+	}
+	for len(list) > 0 {
+		first := list[0]
+		n, err := call(first.FD, bufs, first.Offset)
+		if err == unix.EINTR {
+			continue
+		}
+		done := 0
+		for done < len(list) && n >= len(bufs[done]) {
+			n -= len(bufs[done])
+			list[done].finish(nil)
+			done++
+		}
+		if done == 0 {
+			if err == nil {
+				err = first.short(n)
+			}
+			first.finish(err)
+			done = 1
+		}
+		// A part of the next one is moved again, from its start: direct input and output can't go
+		// on in the middle.
+		list, bufs = list[done:], bufs[done:]
+	}
+}
+
+// short deals with a transfer of which the system has moved so many bytes only.
+func (t *Transfer) short(n int) error {
+	var file unix.Stat_t
+	// A disk that fails in the middle gives a part, too, which the size of the file tells apart.
+	if t.Write || !t.Pad || unix.Fstat(t.FD, &file) != nil || file.Size > t.Offset+int64(n) {
+		return ErrShort
+	}
+	clear(t.Buf[n:])
+	return nil
+}
+
+// finish ends a transfer.
+func (t *Transfer) finish(err error) {
+	t.Err = err
+	if t.Sum && err == nil {
+		t.CRC = crc32.Checksum(t.Buf, castagnoli)
+	}
+}

@@ -1,0 +1,313 @@
+package node
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+)
+
+// give gives a file to the daemon.
+func (p *prog) give(f *os.File) uint32 {
+	p.Helper()
+	p.mu.Lock()
+	p.ticket++
+	ticket, answer := p.ticket, make(chan attach.Reply, 1)
+	p.open[ticket] = answer
+	p.mu.Unlock()
+	if err := p.conn.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpFile, Ticket: ticket}), int(f.Fd())); err != nil {
+		p.Fatal(err)
+	}
+	return p.answer(answer).Rank
+}
+
+// save is a checkpoint of a run of pages, as a program asks its daemon for it.
+type save struct {
+	*prog
+	order      attach.Order
+	data, memo *os.File
+	id, base   byte // the first byte of each
+}
+
+func (p *prog) save(id, base byte, first pagetable.Page, count uint64) *save {
+	p.Helper()
+	s := &save{prog: p, order: attach.Order{Runs: []attach.Run{{First: uint64(first), Count: count}}}, id: id, base: base}
+	dir := p.TempDir()
+	for i, f := range []**os.File{&s.data, &s.memo} {
+		var err error
+		if *f, err = os.Create(filepath.Join(dir, string(rune('a'+i)))); err != nil {
+			p.Fatal(err)
+		}
+		p.Cleanup(func() { (*f).Close() })
+	}
+	if _, err := s.memo.Write(attach.AppendOrder(nil, &s.order)); err != nil {
+		p.Fatal(err)
+	}
+	if err := s.memo.Truncate(s.order.IndexAt()); err != nil {
+		p.Fatal(err)
+	}
+	return s
+}
+
+func (s *save) call(copies, first bool) attach.Call {
+	c := attach.Call{Op: attach.OpCheckpoint, Payload: attach.AppendCheckpoint(nil, &attach.Checkpoint{ID: [16]byte{s.id}, Base: [16]byte{s.base}, Copies: copies})}
+	if first {
+		c.Object, c.Count = uint64(s.give(s.data)), uint64(s.give(s.memo))
+	}
+	return c
+}
+
+// covered is which pages are saved.
+func (s *save) covered() (all []bool) {
+	s.Helper()
+	b := make([]byte, s.order.IndexAt()-s.order.BitsAt())
+	if _, err := s.memo.ReadAt(b, s.order.BitsAt()); err != nil {
+		s.Fatal(err)
+	}
+	for i := range s.order.Pages() {
+		all = append(all, b[i/8]&(1<<(i%8)) != 0)
+	}
+	return all
+}
+
+// finish waits until all is written, and returns the first words of the pages that were.
+func (s *save) finish() map[uint64]uint64 {
+	s.Helper()
+	saved, err := attach.DecodeSaved(s.ok(attach.Call{Op: attach.OpSaved}).Payload)
+	if err != nil {
+		s.Fatal(err)
+	}
+	words, index := map[uint64]uint64{}, make([]byte, saved.Entries*attach.EntryBytes)
+	if _, err := s.memo.ReadAt(index, s.order.IndexAt()); len(index) > 0 && err != nil {
+		s.Fatal(err)
+	}
+	for at := 0; at < len(index); at += attach.EntryBytes {
+		e, page := attach.EntryIn(index[at:]), make([]byte, 4096)
+		if e.Slot != attach.ZeroSlot {
+			if _, err := s.data.ReadAt(page, int64(e.Slot)*4096); err != nil || crc32.Checksum(page, crc32.MakeTable(crc32.Castagnoli)) != e.CRC || e.Slot >= saved.Slots {
+				s.Fatalf("page %d in slot %d of %d: %v, or another checksum", e.Page, e.Slot, saved.Slots, err)
+			}
+		}
+		if _, twice := words[e.Page]; twice {
+			s.Errorf("page %d was written twice", e.Page)
+		}
+		words[e.Page] = binary.NativeEndian.Uint64(page)
+	}
+	return words
+}
+
+// TestCheckpoint: each page is saved by one node, as it was when the nodes were asked, whatever is
+// stored later. What has not changed since is not saved again.
+func TestCheckpoint(t *testing.T) {
+	both(t, func(t *testing.T, async bool) {
+		c := start(t, setup{nodes: 2, async: async})
+		a, b := c.members[0].join(), c.members[1].join()
+		page := a.bind("x", 40)
+		b.bind("x", 40)
+		for i := range pagetable.Page(32) { // 8 pages nobody touches
+			[]*prog{a, b}[i%2].store(page+i, 0, 100+uint64(i))
+		}
+		a.store(page+2, 0, 0) // a page of zeros
+		b.load(page, 0)       // a copy
+		saves := []*save{a.save(1, 0, page, 40), b.save(1, 0, page, 40)}
+		for _, s := range saves {
+			s.ok(s.call(false, true))
+		}
+		first, second := saves[0].covered(), saves[1].covered()
+		for i := range first {
+			if first[i] == second[i] {
+				t.Errorf("page %d is saved by node 0: %t, and by node 1: %t", i, first[i], second[i])
+			}
+		}
+		for i := range pagetable.Page(32) {
+			[]*prog{b, a}[i%2].store(page+i, 0, 7)
+		}
+		all := saves[0].finish()
+		for i, v := range saves[1].finish() {
+			all[i] = v
+		}
+		for i := range uint64(32) {
+			want := 100 + i
+			if i == 2 {
+				want = 0
+			}
+			if v, is := all[i]; !is || v != want {
+				t.Errorf("page %d is saved, %t, as %d, want %d", i, is, v, want)
+			}
+		}
+		if len(all) != 32 {
+			t.Errorf("%d pages were written, 32 were stored to", len(all))
+		}
+		again := []*save{a.save(2, 1, page, 40), b.save(2, 1, page, 40)}
+		a.store(page+5, 0, 8)
+		for _, s := range again {
+			s.ok(s.call(false, true))
+		}
+		// Of those that have changed owner some are still as they were saved.
+		words := again[0].finish()
+		for i, v := range again[1].finish() {
+			words[i] = v
+		}
+		if words[5] != 8 || len(words) != 32 {
+			t.Errorf("then %d pages were written: %v", len(words), words)
+		}
+		last := []*save{a.save(3, 2, page, 40), b.save(3, 2, page, 40)}
+		a.store(page+7, 0, 9) // it has that
+		for _, s := range last {
+			s.ok(s.call(false, true))
+		}
+		words = last[0].finish()
+		if more := last[1].finish(); len(more) != 0 || len(words) != 1 || words[7] != 9 {
+			t.Errorf("one page has changed; written were %v and %v", words, more)
+		}
+		c.quiet()
+	})
+}
+
+// TestCheckpointThatFails: what can't be written is told to who waits, and programs go on. So do
+// they when the one that has asked has gone, or has thought better of it.
+func TestCheckpointThatFails(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	a, b := c.members[0].join(), c.members[0].join()
+	page := a.bind("x", 40)
+	b.bind("x", 40)
+	fill := func(v uint64) {
+		for i := range pagetable.Page(40) {
+			b.store(page+i, 0, v)
+		}
+	}
+	fill(1)
+	s := a.save(1, 0, page, 40)
+	readOnly, err := os.Open(s.data.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readOnly.Close()
+	s.data = readOnly
+	s.ok(s.call(false, true))
+	fill(2)
+	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "bad file descriptor") {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+	fill(3)
+	s = a.save(2, 1, page, 40)
+	s.ok(s.call(false, true))
+	if words := s.finish(); len(words) != 40 {
+		t.Errorf("after one that has failed %d pages were written, want all", len(words))
+	}
+	s = a.save(3, 2, page, 40)
+	s.ok(s.call(false, true))
+	ticket, answer := a.prog().call(attach.Call{Op: attach.OpSaved})
+	a.cancel(ticket)
+	if r := a.answer(answer); r.Status != attach.StatusOK && r.Status != attach.StatusCanceled {
+		t.Errorf("it is canceled with %v", r.Status)
+	}
+	s = a.save(4, 0, page, 40)
+	s.ok(s.call(false, true))
+	other := b.save(5, 0, page, 40)
+	if r := b.do(other.call(false, true)); r.Status != attach.StatusUnknown {
+		t.Errorf("a second one at the same time is answered with %v", r.Status)
+	}
+	a.die()
+	fill(5)
+	last := b.save(6, 4, page, 40)
+	last.ok(last.call(false, true))
+	if words := last.finish(); len(words) != 40 || words[0] != 5 {
+		t.Errorf("after one whose program has gone %d pages were written, want all", len(words))
+	}
+	c.quiet()
+}
+
+// prog is the program itself: that of save has a call of its own.
+func (p *prog) prog() *prog { return p }
+
+// contents has the pages of an allocation that nobody has touched begin with what a file has, one
+// behind the other.
+func (p *prog) contents(page pagetable.Page, count uint64) {
+	p.Helper()
+	file, err := os.Create(filepath.Join(p.TempDir(), "contents"))
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer file.Close()
+	what := attach.Contents{Files: 1, First: p.give(file)} // behind its end are zeros
+	p.ok(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)})
+}
+
+// TestContents: pages that nobody has touched begin with what files have. A page that is damaged
+// ends the node, which says so.
+func TestContents(t *testing.T) {
+	c := start(t, setup{nodes: 2, async: true})
+	a, b := c.members[0].join(), c.members[1].join()
+	page := a.bind("x", 40)
+	b.bind("x", 40)
+	a.store(page+1, 0, 5) // has been touched
+	file, err := os.Create(filepath.Join(t.TempDir(), "pages"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var places []byte
+	for i := range uint64(40) {
+		contents := make([]byte, 4096)
+		binary.NativeEndian.PutUint64(contents, 100+i)
+		if _, err := file.WriteAt(contents, int64(39-i)*4096); err != nil {
+			t.Fatal(err)
+		}
+		p := attach.Place{File: 1, Slot: 39 - i, CRC: crc32.Checksum(contents, crc32.MakeTable(crc32.Castagnoli))}
+		switch i {
+		case 3:
+			p = attach.Place{}
+		case 4:
+			p.CRC++
+		}
+		places = attach.AppendPlace(places, p)
+	}
+	for _, p := range []*prog{a, b} {
+		table, err := os.CreateTemp(t.TempDir(), "places")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer table.Close()
+		if _, err := table.Write(places); err != nil {
+			t.Fatal(err)
+		}
+		call := func(count uint64) attach.Call {
+			what := attach.Contents{Files: 1, First: p.give(file), Table: p.give(table), ID: [16]byte{9}}
+			return attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)}
+		}
+		if r := p.do(call(39)); r.Status != attach.StatusUnknown {
+			t.Errorf("contents of a part of an allocation are answered with %v", r.Status)
+		}
+		p.ok(call(40))
+	}
+	a.wantLoad(page+1, 0, 5)
+	a.wantLoad(page, 0, 100)
+	b.wantLoad(page, 0, 100)
+	b.wantLoad(page+2, 0, 102)
+	b.wantLoad(page+3, 0, 0)
+	b.walk(1, page+5, 30, true, func(i int, contents []byte) {
+		if got := binary.NativeEndian.Uint64(contents); got != uint64(105+i) {
+			t.Errorf("page %d holds %d", 5+i, got)
+		}
+	})
+	if n := c.members[1].counter("pages_from_files"); n < 31 {
+		t.Errorf("%d pages came from files", n)
+	}
+	// What the checkpoint 9 has, one that is based on it need not have; one that is not must.
+	s := a.save(10, 9, page, 40)
+	s.ok(s.call(false, true))
+	if n := len(s.finish()); n > 3 {
+		t.Errorf("node 0 has written %d pages", n)
+	}
+	a.access(page+4, false, func([]byte) {})
+	<-c.members[0].done
+	if err := c.members[0].err; err == nil || !strings.Contains(err.Error(), "checksum") {
+		t.Errorf("the node with a damaged page ends with %v", err)
+	}
+}

@@ -1,0 +1,482 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/pagetable/snapshot"
+	"dsmd/protocol"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// takenPerTurn is how many pages a checkpoint looks at before the reactor looks at other
+	// things.
+	takenPerTurn = 4096
+	// onTheWay and mostOnTheWay are how many bytes of pages are on their way to the disk, when the
+	// pages wait for their turn, and when programs wait that store to them. A program that stores
+	// for longer faster than the disk writes waits for the disk.
+	onTheWay     = 32 << 20
+	mostOnTheWay = 256 << 20
+)
+
+// checkpointer saves pages for programs (OpCheckpoint): those of which this node is the owner, as
+// they are when it is asked. Programs have agreed on the moment, and give it the file.
+//
+// It looks at the pages of the order and makes those that it saves read-only, some thousand in each
+// turn of the reactor. When that is done it answers. From then on programs may store again, and
+// pages are copied and written, one after the other, and before somebody stores to them.
+type checkpointer struct {
+	drive   *driver
+	origins *origins
+	pins    *pins
+	table   *snapshot.Table
+	poller  *netio.Poller
+	log     *zap.Logger
+
+	now  *saving  // the last one; nil: there was none, or its program has gone
+	base [16]byte // the one since which the table knows what has changed; zero: none
+	io   *diskio.Queue
+}
+
+// saving is the pages of one checkpoint.
+type saving struct {
+	by          *program // nil: it has gone
+	id, base    [16]byte
+	copies      bool
+	order       attach.Order
+	orderFile   int
+	data        int
+	starts      []uint64 // of each run: which page of the order its first is
+	bits        []uint64 // of the order's pages: those that are saved, here or elsewhere
+	run         int      // where the look goes on
+	page        uint64
+	begun, kept uint64 // tickets of the open calls; 0: none
+	over        bool
+
+	batch   []*diskio.Transfer
+	flying  int // transfers that are not over
+	starved bool
+	slots   uint64
+	entries []byte
+	err     error
+}
+
+// begin has the pages of an order saved. The error is the program's.
+func (k *checkpointer) begin(p *program, c *attach.Call) error {
+	what, err := attach.DecodeCheckpoint(c.Payload)
+	if err != nil {
+		return err
+	}
+	s := k.now
+	if s != nil && s.id == what.ID && s.by != p {
+		p.answer(&attach.Reply{Ticket: c.Ticket}) // another program of this node has asked for it
+		return p.files.drop(uint32(c.Object), uint32(c.Count))
+	}
+	if s == nil || s.id != what.ID {
+		if s != nil && !s.over {
+			p.refuseCall(c, errors.New("another checkpoint is under way at this node; wait until it is over"))
+			return p.files.drop(uint32(c.Object), uint32(c.Count))
+		}
+		if s, err = k.open(p, c, &what); err != nil {
+			p.refuseCall(c, err)
+			return nil
+		}
+		k.now = s
+	}
+	if s.begun != 0 || s.kept != 0 || s.over {
+		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
+	}
+	s.copies, s.begun, s.run, s.page = what.Copies, c.Ticket, 0, 0
+	if err := s.readBits(); err != nil {
+		k.fail(err)
+	}
+	return nil
+}
+
+// open begins a checkpoint.
+func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint) (*saving, error) {
+	data, order, err := p.files.takeTwo(uint32(c.Object), uint32(c.Count))
+	if err != nil {
+		return nil, err
+	}
+	s := &saving{by: p, id: what.ID, base: what.Base, data: data, orderFile: order}
+	if err = s.readOrder(k.table.Pages()); err == nil {
+		k.io, err = diskio.New(k.table.PageBytes())
+	}
+	if err == nil {
+		err = k.poller.Add(k.io.FD(), tokenDisk)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	k.table.Begin(k, s.base != k.base || k.base == [16]byte{})
+	k.base = [16]byte{}
+	return s, nil
+}
+
+// readOrder reads which pages are to be saved.
+func (s *saving) readOrder(pages uint64) error {
+	head := make([]byte, 8)
+	if _, err := unix.Pread(s.orderFile, head, 0); err != nil {
+		return fmt.Errorf("read the order of a checkpoint: %w", err)
+	}
+	n, err := attach.RunsIn(head)
+	if err != nil {
+		return err
+	}
+	runs := make([]byte, 16*n)
+	if got, err := unix.Pread(s.orderFile, runs, 8); got != len(runs) && n > 0 {
+		return fmt.Errorf("the order of a checkpoint ends after %d runs of %d: %w", got/16, n, cmpErr(err))
+	}
+	if s.order, err = attach.DecodeOrder(runs, pages); err != nil {
+		return err
+	}
+	sum := uint64(0)
+	for _, r := range s.order.Runs {
+		s.starts = append(s.starts, sum)
+		sum += r.Count
+	}
+	s.bits = make([]uint64, sum/64+1)
+	return nil
+}
+
+// cmpErr is what a read that ends early has met.
+func cmpErr(err error) error {
+	if err == nil {
+		return errors.New("the file ends there")
+	}
+	return err
+}
+
+// readBits reads which pages need not be saved here.
+func (s *saving) readBits() error {
+	b := make([]byte, 8*len(s.bits))
+	if n, err := unix.Pread(s.orderFile, b, s.order.BitsAt()); n != len(b) {
+		return fmt.Errorf("the order of a checkpoint has %d bytes of bits, %d are wanted: %w", n, len(b), cmpErr(err))
+	}
+	for i := range s.bits {
+		s.bits[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return nil
+}
+
+func (s *saving) writeBits() error {
+	b := make([]byte, 0, 8*len(s.bits))
+	for _, word := range s.bits {
+		b = binary.LittleEndian.AppendUint64(b, word)
+	}
+	_, err := unix.Pwrite(s.orderFile, b, s.order.BitsAt())
+	return err
+}
+
+// isDue is whether there is something to do that nothing else will call for.
+func (k *checkpointer) isDue() bool {
+	s := k.now
+	switch {
+	case s == nil || s.over:
+		return false
+	case s.begun != 0:
+		return k.table.Sealed()
+	}
+	return len(s.batch) > 0 || !s.starved || s.flying == 0 && s.kept != 0
+}
+
+// more goes on with a checkpoint, and returns whether there was something to do.
+func (k *checkpointer) more() bool {
+	if !k.isDue() {
+		return false
+	}
+	s := k.now
+	var err error
+	switch {
+	case s.err != nil && s.begun != 0:
+		k.answerBegin()
+	case s.err != nil && s.flying > 0:
+		s.starved = true // until what is being written is
+	case s.begun != 0 && s.run < len(s.order.Runs):
+		err = k.look(s)
+	case s.begun != 0:
+		err = k.taken(s)
+	default:
+		err = k.write(s)
+	}
+	if err != nil {
+		k.fail(err)
+	}
+	return true
+}
+
+// look takes some pages.
+func (k *checkpointer) look(s *saving) error {
+	k.drive.exec.perform()
+	for left := takenPerTurn; left > 0 && s.run < len(s.order.Runs); left-- {
+		run := s.order.Runs[s.run]
+		at := s.starts[s.run] + s.page
+		page := pagetable.Page(run.First + s.page)
+		if s.page++; s.page == run.Count {
+			s.run, s.page = s.run+1, 0
+		}
+		if s.bits[at/64]&(1<<(at%64)) != 0 {
+			continue
+		}
+		is, err := k.take(s, page)
+		if err != nil {
+			return err
+		}
+		if is {
+			s.bits[at/64] |= 1 << (at % 64)
+		}
+	}
+	return k.table.Seal()
+}
+
+// take has a page saved if this node is responsible for it, and returns whether it will be in the
+// checkpoint.
+func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
+	id := protocol.PageObject(uint64(page))
+	engine := k.drive.engine
+	switch access := engine.Access(id); {
+	case access == protocol.None:
+		return protocol.Untouched(engine, id) && k.origins.isIn(page, s.base), nil
+	case !s.copies && !protocol.Owns(engine, id):
+		return false, nil
+	case k.pins.pages[page] != nil: // a system call may store to it, which must not fail
+		return k.table.Copy(page)
+	default:
+		return k.table.Take(page, access == protocol.Write)
+	}
+}
+
+// taken answers who has asked for the pages to be taken.
+func (k *checkpointer) taken(s *saving) error {
+	if err := s.writeBits(); err != nil {
+		return fmt.Errorf("write what is saved: %w", err)
+	}
+	k.answerBegin()
+	return nil
+}
+
+func (k *checkpointer) answerBegin() {
+	s := k.now
+	if s.by != nil {
+		if s.err != nil {
+			s.by.answer(&attach.Reply{Ticket: s.begun, Status: attach.StatusUnknown, Payload: errorText(s.err)})
+		} else {
+			s.by.answer(&attach.Reply{Ticket: s.begun})
+		}
+	}
+	s.begun = 0
+}
+
+// write copies some pages and has them written, and ends the checkpoint after the last one.
+func (k *checkpointer) write(s *saving) error {
+	left, err := k.table.More()
+	k.io.Submit(s.batch...)
+	s.batch = s.batch[:0]
+	if err != nil || left || s.flying > 0 || s.kept == 0 {
+		s.starved = s.starved || !left
+		return err
+	}
+	if _, err := unix.Pwrite(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
+		return fmt.Errorf("write the index of a checkpoint: %w", err)
+	}
+	return k.finish()
+}
+
+// finish ends a checkpoint, and answers who waits for that.
+func (k *checkpointer) finish() error {
+	s := k.now
+	s.over = true
+	err := k.table.End(s.err != nil)
+	if err = errors.Join(s.err, err); err == nil {
+		k.base = s.id
+		k.origins.saved(s.base, s.id)
+	}
+	if s.by != nil && s.kept != 0 {
+		r := attach.Reply{Ticket: s.kept}
+		if err != nil {
+			r.Status, r.Payload = attach.StatusUnknown, errorText(err)
+		} else {
+			r.Payload = attach.AppendSaved(nil, attach.Saved{Slots: s.slots, Entries: uint64(len(s.entries) / attach.EntryBytes)})
+		}
+		s.by.answer(&r)
+	}
+	s.kept = 0
+	k.close()
+	return nil
+}
+
+// fail gives a checkpoint up.
+func (k *checkpointer) fail(err error) {
+	s := k.now
+	if s.err != nil {
+		return
+	}
+	s.err = err
+	k.log.Error("a checkpoint has failed", zap.Error(err))
+	for _, t := range s.batch {
+		k.io.Recycle(t.Buf)
+		s.flying--
+	}
+	s.batch = nil
+	if err := k.table.End(true); err != nil {
+		k.drive.exec.end.breakDown(fmt.Errorf("node: %w", err))
+	}
+}
+
+// await answers when all is written. The error is the program's.
+func (k *checkpointer) await(p *program, c *attach.Call) error {
+	s := k.now
+	switch {
+	case s == nil || s.by != p: // another program of this node has asked for it
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendSaved(nil, attach.Saved{})})
+	case s.begun != 0 || s.kept != 0 || s.over:
+		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
+	default:
+		s.kept, s.starved = c.Ticket, false
+	}
+	return nil
+}
+
+// heard deals with what is written.
+func (k *checkpointer) heard() {
+	s := k.now
+	if k.io == nil {
+		return
+	}
+	for _, t := range k.io.Take() {
+		s.flying--
+		k.io.Recycle(t.Buf)
+		if t.Err != nil {
+			k.fail(fmt.Errorf("write page %d of the checkpoint: %w", t.Offset/int64(k.table.PageBytes()), t.Err))
+			continue
+		}
+		s.enter(t.Owner.(pagetable.Page), t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
+	}
+	s.starved = false
+	if s.err != nil && s.flying == 0 && s.kept != 0 {
+		if err := k.finish(); err != nil {
+			k.fail(err)
+		}
+		return
+	}
+	if err := k.table.Resume(); err != nil {
+		k.drive.exec.end.breakDown(fmt.Errorf("node: %w", err))
+	}
+}
+
+// enter notes where a page is.
+func (s *saving) enter(page pagetable.Page, crc uint32, slot uint64) {
+	i, exact := slices.BinarySearchFunc(s.order.Runs, uint64(page), func(r attach.Run, p uint64) int { return int(int64(r.First) - int64(p)) })
+	if !exact {
+		i--
+	}
+	s.entries = attach.AppendEntry(s.entries, attach.Entry{Run: uint32(i), CRC: crc, Page: uint64(page) - s.order.Runs[i].First, Slot: slot})
+}
+
+// Buffer implements snapshot.Sink.
+func (k *checkpointer) Buffer(urgent bool) []byte {
+	s := k.now
+	most := onTheWay
+	if urgent {
+		most = mostOnTheWay
+	}
+	if (s.flying+1)*k.table.PageBytes() > most {
+		s.starved = true
+		return nil
+	}
+	b, err := k.io.Buffer()
+	if err != nil {
+		s.starved = true
+		return nil
+	}
+	s.flying++
+	return b
+}
+
+// Take implements snapshot.Sink.
+func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
+	s := k.now
+	if isZero(buf) {
+		s.flying--
+		k.io.Recycle(buf)
+		s.enter(page, 0, attach.ZeroSlot)
+		return
+	}
+	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: page})
+	s.slots++
+	if len(s.batch) >= maxBatchPages {
+		k.io.Submit(s.batch...)
+		s.batch = s.batch[:0]
+	}
+}
+
+// Lost implements snapshot.Sink.
+func (k *checkpointer) Lost(page pagetable.Page) {
+	k.fail(fmt.Errorf("page %d was freed while it was being saved", page))
+}
+
+// ticketOf reports whether a ticket of a program is that of an open call here.
+func (k *checkpointer) isOpen(p *program, ticket uint64) bool {
+	return k.now != nil && k.now.by == p && ticket != 0 && (k.now.begun == ticket || k.now.kept == ticket)
+}
+
+// cancel ends a call of a program, if it is open, and the checkpoint with it.
+func (k *checkpointer) cancel(p *program, ticket uint64) bool {
+	if !k.isOpen(p, ticket) {
+		return false
+	}
+	k.dropProgram(p)
+	p.answer(&attach.Reply{Ticket: ticket, Status: attach.StatusCanceled})
+	return true
+}
+
+// dropProgram gives up the checkpoint of a program that has gone.
+func (k *checkpointer) dropProgram(p *program) {
+	s := k.now
+	if s == nil || s.by != p {
+		return
+	}
+	s.by, s.begun, s.kept = nil, 0, 0
+	if !s.over {
+		k.fail(errors.New("the program that had asked for it has gone"))
+		s.over = true
+		k.close()
+	}
+	k.now = nil
+}
+
+// close gives back what the last checkpoint has needed.
+func (k *checkpointer) close() {
+	if k.io != nil {
+		if err := k.io.Close(); err != nil { // waits for what is being written
+			k.log.Error("the threads of a checkpoint", zap.Error(err))
+		}
+		k.io = nil
+	}
+	if k.now != nil {
+		k.now.close()
+	}
+}
+
+func (s *saving) close() {
+	unix.Close(s.data)
+	unix.Close(s.orderFile)
+	s.bits, s.entries, s.batch = nil, nil, nil
+}
+
+// errorText is an error as a reply carries it.
+func errorText(err error) []byte {
+	text := err.Error()
+	return []byte(text[:min(len(text), 1<<10)])
+}

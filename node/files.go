@@ -1,0 +1,82 @@
+package node
+
+import (
+	"fmt"
+
+	"dsmd/internal/attach"
+
+	"golang.org/x/sys/unix"
+)
+
+// files are those that a program has given to its daemon (OpFile) and that no call has taken. They
+// have numbers, from 1.
+type files struct {
+	last uint32
+	open map[uint32]int
+}
+
+// keepFile keeps the descriptor that has come with a call. The error is the program's.
+func (p *program) keepFile(c *attach.Call) error {
+	fd, err := p.stream.TakeFD()
+	if err != nil {
+		return err
+	}
+	f := &p.files
+	if len(f.open) >= attach.MaxFiles {
+		unix.Close(fd)
+		return fmt.Errorf("%w: more than %d files that no call takes", attach.ErrMalformed, attach.MaxFiles)
+	}
+	if f.open == nil {
+		f.open = map[uint32]int{}
+	}
+	f.last++
+	f.open[f.last] = fd
+	p.answer(&attach.Reply{Ticket: c.Ticket, Rank: f.last})
+	return nil
+}
+
+// take takes a file over.
+func (f *files) take(number uint32) (fd int, err error) {
+	fd, is := f.open[number]
+	if !is {
+		return -1, fmt.Errorf("%w: file %d, which was not given", attach.ErrMalformed, number)
+	}
+	delete(f.open, number)
+	return fd, nil
+}
+
+// takeTwo takes two files over, or none.
+func (f *files) takeTwo(a, b uint32) (fdA, fdB int, err error) {
+	if fdA, err = f.take(a); err != nil {
+		return -1, -1, err
+	}
+	if fdB, err = f.take(b); err != nil {
+		f.open[a] = fdA
+		return -1, -1, err
+	}
+	return fdA, fdB, nil
+}
+
+// drop closes files that are not needed.
+func (f *files) drop(numbers ...uint32) error {
+	for _, n := range numbers {
+		fd, err := f.take(n)
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+	}
+	return nil
+}
+
+func (f *files) close() {
+	for _, fd := range f.open {
+		unix.Close(fd)
+	}
+	f.open = nil
+}
+
+// refuseCall answers a call that can't be done, with the reason.
+func (p *program) refuseCall(c *attach.Call, why error) {
+	p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusUnknown, Payload: errorText(why)})
+}

@@ -1,0 +1,146 @@
+package backing
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/diskio"
+	"dsmd/pagetable"
+)
+
+// file is the spill file: a file on a disk with a slot for each page that is there. It has no name:
+// it is gone when the daemon is, however that ends.
+type file struct {
+	fd        int
+	pageBytes int
+	slots     slots
+}
+
+// OnDisk checks that a directory is there and not in memory: pages there would take what they are
+// to leave.
+func OnDisk(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("backing: look at the directory %s: %w", dir, err)
+	}
+	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
+		return fmt.Errorf("backing: the directory %s is in memory (tmpfs): give one on a disk", dir)
+	}
+	return nil
+}
+
+// create makes the file in a directory. direct: reads and writes bypass the page cache, whose
+// memory would be what the pages have left.
+func create(dir string, pageBytes int) (f *file, direct bool, err error) {
+	fd, err := open(dir, unix.O_DIRECT)
+	direct = err == nil
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = open(dir, 0)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("backing: make a file in the directory %s: %w", dir, err)
+	}
+	return &file{fd: fd, pageBytes: pageBytes}, direct, nil
+}
+
+// open opens a file without a name. Where the file system has none, the name is removed at once.
+func open(dir string, flags int) (int, error) {
+	flags |= unix.O_RDWR | unix.O_CLOEXEC
+	fd, err := unix.Open(dir, flags|unix.O_TMPFILE, 0o600)
+	if err != unix.EOPNOTSUPP && err != unix.EISDIR {
+		return fd, err
+	}
+	named, err := os.CreateTemp(dir, "dsmd-spill-")
+	if err != nil {
+		return -1, err
+	}
+	defer named.Close()
+	defer os.Remove(named.Name())
+	return unix.Open(named.Name(), flags, 0)
+}
+
+// at is the place of a slot.
+func (f *file) at(slot uint32) Location {
+	return Location{FD: f.fd, Offset: int64(slot) * int64(f.pageBytes)}
+}
+
+// slot is the slot at a place of this file.
+func (f *file) slot(at *Location) uint32 { return uint32(at.Offset / int64(f.pageBytes)) }
+
+// has is whether a place is in this file. Without a spill file f is nil.
+func (f *file) has(at *Location) bool { return f != nil && at.FD == f.fd }
+
+// free gives the slot at a place back. Places in other files have none.
+func (f *file) free(at *Location) {
+	if f.has(at) {
+		f.slots.free(f.slot(at))
+	}
+}
+
+// check tells why the contents of a page that were read are of no use, if they are not.
+func (f *file) check(p pagetable.Page, at *Location, tr *diskio.Transfer) error {
+	err := tr.Err
+	if err == nil && at.Check && tr.CRC != at.CRC {
+		err = fmt.Errorf("%w: %08x at byte %d, want %08x", ErrDamaged, tr.CRC, at.Offset, at.CRC)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case f.has(at):
+		return fmt.Errorf("backing: read the spill file: %w", err)
+	}
+	return fmt.Errorf("backing: read the contents of page %d from its file: %w", p, err)
+}
+
+// close removes the file, if there is one.
+func (f *file) close() error {
+	if f == nil {
+		return nil
+	}
+	return unix.Close(f.fd)
+}
+
+// slots are those of the file, and which are in use. The zero slots has none.
+type slots struct {
+	words []uint64 // a bit for each slot
+	next  uint32   // where to look first: pages that leave together lie together
+	used  int
+}
+
+// take returns a slot that was free.
+func (s *slots) take() uint32 {
+	all := uint32(len(s.words) * 64)
+	for range all {
+		if s.next >= all {
+			s.next = 0
+		}
+		word := s.words[s.next/64]
+		if word == ^uint64(0) && s.next%64 == 0 {
+			s.next += 64
+			if s.used == int(all) {
+				break
+			}
+			continue
+		}
+		i := s.next
+		s.next++
+		if word&(1<<(i%64)) == 0 {
+			s.words[i/64] |= 1 << (i % 64)
+			s.used++
+			return i
+		}
+	}
+	s.words = append(s.words, 1)
+	s.next = all + 1
+	s.used++
+	return all
+}
+
+// free gives a slot back.
+func (s *slots) free(i uint32) {
+	s.words[i/64] &^= 1 << (i % 64)
+	s.used--
+}

@@ -106,13 +106,13 @@ func TestEveryCounterMoves(t *testing.T) {
 	for _, load := range loads {
 		b.settled(load)
 	}
+	fresh := d.bind("y", 1)
+	d.contents(fresh, 1)
+	d.load(fresh, 0)
 	d.fill(0, testPages) // as much as both have room for: some is offered, taken and declined
 	for i := range pagetable.Page(testPages) {
 		b.load(i, 0) // copies are dropped
 	}
-	another := d.bind("y", 1)
-	d.contents(another, 1)
-	d.load(another, 0)
 	look()
 	for _, m := range c.members[0].node.meter.metrics() {
 		if !moved[m.name] && !slices.Contains(slices.Concat(countersOfLoss, countersOfBackups, countersOfSpill), m.name) {

@@ -133,17 +133,27 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		m.uses++
 		return m, nil
 	}
+	from, image, err := c.saves.image(name, l, n)
+	if err != nil {
+		return nil, err
+	}
 	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {
 		return nil, err
 	}
+	if image != nil {
+		if err := m.beginWith(ctx, c, from, image); err != nil {
+			return nil, m.giveUp(c, err)
+		}
+		c.saves.begun(m)
+	}
 	if a.keep {
 		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
-			return nil, c.giveUp(m, err)
+			return nil, m.giveUp(c, err)
 		}
 	}
-	if err := c.enter(m); err != nil {
-		return nil, c.giveUp(m, err)
+	if err := m.enter(c); err != nil {
+		return nil, m.giveUp(c, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +267,7 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 
 // enter maps an allocation and puts it under the daemon's control. From here on losing the daemon
 // must end the process.
-func (c *Cluster) enter(m *allocation) error {
+func (m *allocation) enter(c *Cluster) error {
 	if c.watch == nil {
 		w, err := attach.WatchDaemon(c.conn, c.grace+watchMargin, ExitLost, lostMessage(c.Rank(), fmt.Errorf(
 			"%w: the daemon at %s has closed the connection, and every processor of the program waits for a page", ErrLost, c.socket)))
@@ -290,14 +300,14 @@ func (c *Cluster) enter(m *allocation) error {
 const watchMargin = time.Second
 
 // giveUp lets go of a name that was bound and could not be mapped.
-func (c *Cluster) giveUp(m *allocation, why error) error {
-	if err := c.unbind(context.Background(), m); err != nil {
+func (m *allocation) giveUp(c *Cluster, why error) error {
+	if err := m.unbind(context.Background(), c); err != nil {
 		return fmt.Errorf("%w (and the name stays bound: %w)", why, err)
 	}
 	return why
 }
 
-func (c *Cluster) unbind(ctx context.Context, m *allocation) error {
+func (m *allocation) unbind(ctx context.Context, c *Cluster) error {
 	call := c.callAbout(attach.OpUnbind, m.name)
 	r, err := c.doAnyway(ctx, call) // the memory is unmapped already
 	return nameError(&r, err, m.name)
@@ -380,7 +390,7 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 	if !c.forget(m) {
 		return failure(fmt.Sprintf("Free %q", m.name), fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse))
 	}
-	if err := c.leave(ctx, m); err != nil {
+	if err := m.leave(ctx, c); err != nil {
 		return failure(fmt.Sprintf("Free %q", m.name), err)
 	}
 	return nil
@@ -411,14 +421,14 @@ func (c *Cluster) forget(m *allocation) bool {
 
 // leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this
 // process can still reach.
-func (c *Cluster) leave(ctx context.Context, m *allocation) error {
+func (m *allocation) leave(ctx context.Context, c *Cluster) error {
 	if err := c.trap.unregister(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
 		return err
 	}
 	if err := c.region.unmapRun(m.offset, m.bytes); err != nil {
 		return err
 	}
-	return c.unbind(ctx, m)
+	return m.unbind(ctx, c)
 }
 
 // memoryAt is the allocation that an offset in the region lies in, or nil.

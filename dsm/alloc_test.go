@@ -164,12 +164,12 @@ func TestFreeOfPinned(t *testing.T) {
 	}
 	m := c.memoryCalled("s")
 	for range 2 {
-		if !c.keep(m) {
+		if !m.keep(c) {
 			t.Fatal("memory that is there can't be pinned")
 		}
 	}
 	wantError(t, Free(within(t), c, s), ErrInUse, "Free \"s\"", "pinned")
-	c.letGo(m)
+	m.letGo(c)
 	wantError(t, Free(within(t), c, s), ErrInUse)
 	if again, err := Alloc[int](within(t), c, "s", 1024); err != nil || &again[0] != &s[0] {
 		t.Errorf("the memory is not there any more: %v", err)
@@ -177,11 +177,11 @@ func TestFreeOfPinned(t *testing.T) {
 	if err := Free(within(t), c, s); err != nil { // the second Alloc's
 		t.Error(err)
 	}
-	c.letGo(m)
+	m.letGo(c)
 	if err := Free(within(t), c, s); err != nil {
 		t.Error(err)
 	}
-	if c.keep(m) {
+	if m.keep(c) {
 		t.Error("memory that was freed can be pinned")
 	}
 	wantError(t, Free(within(t), c, s), ErrNotShared)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -15,9 +16,19 @@ import (
 // One goroutine of each rank takes part. When ctx ends first, this rank has not arrived: the others
 // go on waiting, and the error wraps ctx.Err().
 //
+// With SaveAtBarriers, and if `dsmd run` asks for checkpoints, it takes one when it is time.
+//
 // Other errors: ErrInUse (another goroutine of this process is in it), ErrNodeLost (a rank is lost,
-// so that not all can come: see Survivors), ErrClosed, ErrLost.
-func (c *Cluster) Barrier(ctx context.Context) error { return meet(ctx, c) }
+// so that not all can come: see Survivors), ErrClosed, ErrLost, those of Checkpoint.
+func (c *Cluster) Barrier(ctx context.Context) error {
+	if asks, due := c.saves.savesAt(time.Now()); asks {
+		if err := c.saves.meet(ctx, c, due); err != nil {
+			return failure("Barrier", err)
+		}
+		return nil
+	}
+	return meet(ctx, c)
+}
 
 // meet waits until every rank of a group has called it.
 func meet(ctx context.Context, among Group) error {

@@ -284,6 +284,19 @@ func (c *calls) send(call attach.Call) error {
 	return nil
 }
 
+// sendWith sends one call, with a descriptor.
+func (c *calls) sendWith(call attach.Call, fd int) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	if err := c.conn.Write(attach.AppendCall(nil, &call), fd); err != nil {
+		c.conn.Shutdown()
+		<-c.done
+		return c.err()
+	}
+	return nil
+}
+
 // mayOvertake reports whether a call can go by the control page, where it may come before others
 // that were sent earlier. A Cancel must not come before the call that it ends. The calls that wait
 // for other nodes can: who has sent them waits for the reply, and Release for nothing.

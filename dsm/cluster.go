@@ -44,6 +44,7 @@ type Cluster struct {
 
 	holdings holdings
 	occupied occupied
+	saves    saves
 
 	mu     sync.Mutex
 	memory []*allocation // guarded by mu
@@ -164,6 +165,9 @@ func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
 	c, err := j.join(ctx)
 	if err != nil {
 		return nil, failure("Join", err)
+	}
+	if err := c.saves.fromEnvironment(ctx, c); err != nil {
+		return nil, errors.Join(failure("Join", err), c.Close())
 	}
 	return c, nil
 }
@@ -442,6 +446,7 @@ func (c *Cluster) tearDown() error {
 	joined.all = slices.DeleteFunc(joined.all, func(x *Cluster) bool { return x == c })
 	joined.Unlock()
 	close(c.closing)
+	saved := c.saves.end()
 	if c.watch != nil {
 		c.watch.Stop()
 	}
@@ -453,7 +458,7 @@ func (c *Cluster) tearDown() error {
 	stopped.Stop()
 	c.conn.Close()
 	<-c.reader
-	if err = errors.Join(err, c.trap.close()); err != nil {
+	if err = errors.Join(err, saved, c.trap.close()); err != nil {
 		return failure("Close", err)
 	}
 	return nil

@@ -47,6 +47,8 @@ var (
 	// ErrOwnerDied: the lock is not held, because a program died holding it, and what it protects
 	// may be half changed. Mutex.LockRepair takes it all the same; see OwnerDiedError.
 	ErrOwnerDied = errors.New("the last owner of the lock died")
+	// ErrCheckpoint: a checkpoint can't be written or read.
+	ErrCheckpoint = errors.New("no checkpoint")
 	// ErrPageLost: the only copy of a page was on a node that is lost; see PageLostError.
 	ErrPageLost = errors.New("the page is lost")
 	// ErrNodeLost: a node is lost, and with it a rank that was waited for, or something that the

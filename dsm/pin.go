@@ -38,12 +38,12 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	if run.count == 0 {
 		return func() error { return nil }, nil
 	}
-	if !c.keep(run.of) {
+	if !run.of.keep(c) {
 		return nil, failure("Pin", fmt.Errorf("%w: it was freed just now", ErrNotShared))
 	}
 	ticket, err := c.fetch(ctx, attach.OpPin, run, access)
 	if err != nil {
-		c.letGo(run.of)
+		run.of.letGo(c)
 		return nil, failure("Pin", err)
 	}
 	// What another program of this node has brought here need not be mapped in this one. It can't
@@ -51,7 +51,7 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	page := uintptr(c.welcome.PageBytes)
 	c.region.touch(run.first*page, run.count*page, page, access == Write)
 	return sync.OnceValue(func() error {
-		defer c.letGo(run.of) // after the daemon was told, which must not learn of a Free first
+		defer run.of.letGo(c) // after the daemon was told, which must not learn of a Free first
 		if err := c.send(attach.Call{Op: attach.OpUnpin, Object: ticket}); err != nil {
 			return failure("unpin", err)
 		}
@@ -60,7 +60,7 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 }
 
 // keep notes that an allocation is pinned once more, and reports whether it is still there.
-func (c *Cluster) keep(m *allocation) bool {
+func (m *allocation) keep(c *Cluster) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !slices.Contains(c.memory, m) {
@@ -71,7 +71,7 @@ func (c *Cluster) keep(m *allocation) bool {
 }
 
 // letGo notes that a Pin is over.
-func (c *Cluster) letGo(m *allocation) {
+func (m *allocation) letGo(c *Cluster) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.pins--

@@ -42,18 +42,28 @@ On hosts the same version of dsmd and the program have to be there already, and 
 the same directory as here (--dir names another). It finds the host's environment, and of this
 one what --env names. The nodes' connections are encrypted, with certificates that are made for this job alone.
 
-Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.`
+With --checkpoint the programs save the shared memory in a directory, if they call SaveAtBarriers
+(docs/operations.md): every 10 minutes, or as --every says, at the first barrier after that time.
+The newest two checkpoints stay. When such a job fails, the last line says how to go on. --restore
+has memory begin with what was saved, on any number of nodes. All hosts must share the directory,
+under the same path; dsmd run looks at it on this machine only, before anything is started.
+
+Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE. Of checkpoints
+they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY and DSM_RESTORE.`
 
 const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
   dsmd run --survive --hosts ann,bob,eve -- ./solve   # goes on without a host that is lost
+  dsmd run --hosts ann,bob --checkpoint /shared/solve --every 5m -- ./solve
+  dsmd run -n 4 --restore /shared/solve -- ./solve   # from the newest checkpoint there
   dsmd run -n 2 -- go run .`
 
 func newRun() *cobra.Command {
 	var (
 		shared  nodeFlags
 		where   runPlace
+		saves   runCheckpoints
 		nodes   int
 		metrics []string
 		env     []string
@@ -64,12 +74,7 @@ func newRun() *cobra.Command {
 		Short:   "Run copies of a program on a cluster of daemons, on this machine or on many",
 		Long:    runLong,
 		Example: runExample,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError(cmd, errors.New("no program to run: dsmd run -n N -- PROG ARGS"))
-			}
-			return nil
-		},
+		Args:    aProgram,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			variables, err := chosen(env)
 			if err != nil {
@@ -79,6 +84,9 @@ func newRun() *cobra.Command {
 				Commands: commands,
 				Nodes:    nodes, Program: args, Env: variables, Metrics: metrics, Grace: grace,
 				Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+			}
+			if err := saves.check(cmd.Flags()); err != nil {
+				return usageError(cmd, err)
 			}
 			attend, err := where.apply(cmd, &cfg)
 			switch {
@@ -94,7 +102,7 @@ func newRun() *cobra.Command {
 			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {
 				return usageError(cmd, err)
 			}
-			return run(cfg)
+			return run(cfg, &saves)
 		},
 	}
 	flags := cmd.Flags()
@@ -104,14 +112,31 @@ func newRun() *cobra.Command {
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
 	where.register(flags)
+	saves.register(flags)
 	shared.register(flags, "warn")
 	return cmd
 }
 
-func run(cfg launch.Config) error {
+func aProgram(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError(cmd, errors.New("no program to run: dsmd run -n N -- PROG ARGS"))
+	}
+	return nil
+}
+
+// run runs a job, and then says how to go on if it has failed.
+func run(cfg launch.Config, saves *runCheckpoints) error {
+	if err := saves.apply(&cfg); err != nil {
+		return &exitError{status: launch.StatusSystem, err: err}
+	}
 	status, err := launch.Run(cfg)
 	if status == 0 && err == nil {
 		return nil
+	}
+	if err == nil { // it was started
+		if next := saves.goOn(os.Args, cfg.Program, time.Now()); next != "" {
+			fmt.Fprintln(os.Stderr, "dsmd: "+next)
+		}
 	}
 	return &exitError{status: status, err: err}
 }

@@ -114,6 +114,7 @@ func TestOperations(t *testing.T) {
 		"6. Run programs":            "rank 2 sees 998001",
 		"7. Look after it":           "dsmd_",
 		"11. Memory":                 "rank 3 sees 998001",
+		"Checkpoints":                "rank 1 went from step 10 to 20",
 	} {
 		if !strings.Contains(said[heading], want) {
 			t.Errorf("under %q nothing says %q:\n%s", heading, want, said[heading])

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/checkpoint"
+	"dsmd/internal/launch"
+)
+
+// defaultEvery is the time between checkpoints. A job that fails loses half of it on average.
+const defaultEvery = 10 * time.Minute
+
+// Environment variables by which package dsm learns about checkpoints, in each program.
+const (
+	envCheckpoint      = "DSM_CHECKPOINT"       // absolute path of a directory
+	envCheckpointEvery = "DSM_CHECKPOINT_EVERY" // as time.ParseDuration reads it
+	envRestore         = "DSM_RESTORE"          // absolute path of a manifest
+)
+
+// runCheckpoints are the flags of `run` about checkpoints.
+type runCheckpoints struct {
+	dir     string // absolute after apply
+	every   time.Duration
+	restore string
+
+	before uint64 // set by apply: sequence of the newest checkpoint in dir, 0: there is none
+}
+
+func (r *runCheckpoints) register(flags *pflag.FlagSet) {
+	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be")
+	flags.DurationVar(&r.every, "every", defaultEvery, "time between checkpoints: the first barrier after it takes one")
+	flags.StringVar(&r.restore, "restore", "", "`PATH` of the checkpoint that memory begins with: a directory, for its newest one, or a manifest")
+}
+
+// check finds what makes no sense whatever is on the disk.
+func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
+	switch {
+	case flags.Changed("checkpoint") && r.dir == "":
+		return errors.New("--checkpoint: the name of the directory is empty")
+	case flags.Changed("restore") && r.restore == "":
+		return errors.New("--restore: the name of the directory or manifest is empty")
+	case flags.Changed("every") && r.dir == "":
+		return errors.New("--every is for --checkpoint, which names the directory")
+	case r.every <= 0:
+		return fmt.Errorf("--every %v: the time between checkpoints is more than 0, such as 10m", r.every)
+	}
+	return nil
+}
+
+// apply has the programs of a job take and restore checkpoints, and says on cfg.Stderr what is
+// restored. The error says why the job is not to be started.
+func (r *runCheckpoints) apply(cfg *launch.Config) error {
+	if r.restore != "" {
+		m, err := load(r.restore)
+		if err != nil {
+			return fmt.Errorf("--restore: %w", err)
+		}
+		ranks := "1 rank"
+		if m.Ranks != 1 {
+			ranks = fmt.Sprintf("%d ranks", m.Ranks)
+		}
+		fmt.Fprintf(cfg.Stderr, "dsmd: restoring %s: of %s, sequence %d, %s of memory, from %s\n",
+			m.Path(), moment(m.Time, time.Now()), m.Sequence, rounded(m.MemoryBytes()), ranks)
+		// The directory may have a newer one by the time that the programs look.
+		cfg.Env = append(cfg.Env, envRestore+"="+m.Path())
+	}
+	if r.dir == "" {
+		return nil
+	}
+	if err := r.prepare(); err != nil {
+		return fmt.Errorf("--checkpoint: %w", err)
+	}
+	cfg.Env = append(cfg.Env, envCheckpoint+"="+r.dir, envCheckpointEvery+"="+r.every.String())
+	return nil
+}
+
+// load loads a manifest, whose path is absolute.
+func load(path string) (*checkpoint.Manifest, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.Load(path)
+}
+
+// prepare finds out whether checkpoints can be written to the directory. The job would find out as
+// well, but only when it wants to take the first one.
+func (r *runCheckpoints) prepare() (err error) {
+	if r.dir, err = filepath.Abs(r.dir); err != nil {
+		return err
+	}
+	store, err := checkpoint.Create(r.dir)
+	if err != nil {
+		return err
+	}
+	if err := unix.Access(r.dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s is not writable: %w: give this user the permission to write there, or name another directory", r.dir, err)
+	}
+	// Rank 0 will hold the lock.
+	unlock, err := store.Lock()
+	if err != nil {
+		return err
+	}
+	if err := unlock(); err != nil {
+		return fmt.Errorf("unlock %s: %w", r.dir, err)
+	}
+	m, err := store.Latest()
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the job would find what is there, and take no checkpoint: %w", err)
+	}
+	r.before = m.Sequence
+	return nil
+}
+
+// goOn says how to go on after a job that has failed. "": there is no checkpoint. argv is the
+// command line, of which program is the end.
+func (r *runCheckpoints) goOn(argv, program []string, now time.Time) string {
+	if r.dir == "" {
+		return ""
+	}
+	m, err := checkpoint.Load(r.dir)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return ""
+	case err != nil:
+		return fmt.Sprintf("the newest checkpoint cannot be used: %v", err)
+	}
+	which := "go on from the checkpoint of " + moment(m.Time, now)
+	if m.Sequence <= r.before {
+		which = "this job has taken no checkpoint; go on from that of " + moment(m.Time, now) + ", which was there before,"
+	}
+	return which + " with" + again(argv, program, r.dir)
+}
+
+// maxAgain bounds, in bytes, the command line that a user is shown. It may have megabytes.
+const maxAgain = 2000
+
+// again ends a sentence with the command line argv that restores from dir.
+func again(argv, program []string, dir string) string {
+	flags := argv[:len(argv)-len(program)]
+	var end []string
+	if n := len(flags) - 1; flags[n] == "--" {
+		flags, end = flags[:n], flags[n:]
+	}
+	var kept []string
+	for i := 0; i < len(flags); i++ {
+		switch {
+		case flags[i] == "--restore":
+			i++ // and its value
+		case !strings.HasPrefix(flags[i], "--restore="):
+			kept = append(kept, flags[i])
+		}
+	}
+	var line strings.Builder
+	for _, word := range slices.Concat(kept, []string{"--restore", dir}, end, program) {
+		line.WriteString(" " + shellWord(word))
+	}
+	if line.Len() > maxAgain || strings.ContainsFunc(line.String(), func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return " the same command, and --restore " + shellWord(dir)
+	}
+	return ":" + line.String()
+}
+
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// shellWord is a word as a shell reads it.
+func shellWord(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// moment is a time for people, of whom most ask about today.
+func moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/checkpoint"
+	"dsmd/internal/launch"
+)
+
+// TestCheckpointFlags: what cannot be done is said before anything is started.
+func TestCheckpointFlags(t *testing.T) {
+	dir, empty := checkpoints(t), t.TempDir()
+	file := filepath.Join(empty, "file")
+	damaged := checkpoints(t)
+	for path, text := range map[string]string{file: "", filepath.Join(damaged, checkpoint.ManifestName(2)): "{}"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locked, err := checkpoint.Create(filepath.Join(empty, "locked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locked.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		flags  []string
+		status int
+		says   string
+	}{
+		{[]string{"--every", "5m"}, launch.StatusUsage, "--every is for --checkpoint"},
+		{[]string{"--every", "0s", "--checkpoint", dir}, launch.StatusUsage, "--every 0s: the time between checkpoints is more than 0"},
+		{[]string{"--every", "-1s", "--checkpoint", dir}, launch.StatusUsage, "--every -1s: "},
+		{[]string{"--every", "5", "--checkpoint", dir}, launch.StatusUsage, `invalid argument "5" for "--every" flag`},
+		{[]string{"--checkpoint", ""}, launch.StatusUsage, "--checkpoint: the name of the directory is empty"},
+		{[]string{"--restore", ""}, launch.StatusUsage, "--restore: the name of the directory or manifest is empty"},
+		{[]string{"--restore", empty}, launch.StatusSystem, "--restore: checkpoint: there is none in " + empty},
+		{[]string{"--restore", empty + "/none"}, launch.StatusSystem, "no such file or directory"},
+		{[]string{"--restore", file}, launch.StatusSystem, "neither a directory nor a manifest"},
+		{[]string{"--restore", damaged}, launch.StatusSystem, "what could be tried is " + filepath.Join(damaged, checkpoint.ManifestName(1))},
+		{[]string{"--checkpoint", damaged}, launch.StatusSystem, "--checkpoint: the job would find what is there, and take no checkpoint: "},
+		{[]string{"--checkpoint", file}, launch.StatusSystem, "is no directory"},
+		{[]string{"--checkpoint", empty + "/a/b"}, launch.StatusSystem, "make the directory"},
+		{[]string{"--checkpoint", locked.Dir()}, launch.StatusSystem, "another job writes here"},
+		{[]string{"--checkpoint", "/proc/self"}, launch.StatusSystem, "--checkpoint: "},
+	} {
+		args := append(append([]string{"run"}, test.flags...), "--", "echo", "started")
+		status, stdout, stderr := finish(t, args...)
+		if status != test.status || stdout != "" || !strings.HasPrefix(stderr, "dsmd: ") || !strings.Contains(stderr, test.says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("dsmd %q: status %d, %q, %q; want status %d and one line with %q", args, status, stdout, stderr, test.status, test.says)
+		}
+	}
+}
+
+// TestProgramsLearnOfCheckpoints: the paths are absolute, and the directory is made.
+func TestProgramsLearnOfCheckpoints(t *testing.T) {
+	from := checkpoints(t)
+	base := filepath.Dir(from)
+	t.Chdir(base)
+	const show = `echo "$DSM_CHECKPOINT $DSM_CHECKPOINT_EVERY $DSM_RESTORE"`
+	newest := filepath.Join(from, checkpoint.ManifestName(2))
+	status, stdout, stderr := finish(t, "run", "-n", "2", "--checkpoint", "new", "--restore", "job", "--", "sh", "-c", show)
+	to := base + "/new"
+	for _, rank := range []string{"[0] ", "[1] "} {
+		if want := rank + to + " 10m0s " + newest + "\n"; status != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("status %d, stdout %q, stderr %q; want %q", status, stdout, stderr, want)
+		}
+	}
+	if start, end := "dsmd: restoring "+newest+": of ", ", sequence 2, 11.7KiB of memory, from 1 rank\n"; !strings.HasPrefix(stderr, start) || !strings.HasSuffix(stderr, end) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("%q, want one line from %q to %q", stderr, start, end)
+	}
+	if info, err := os.Stat(to); err != nil || info.Mode() != os.ModeDir|0o700 {
+		t.Errorf("%v, %v, want a directory for its owner", info, err)
+	}
+	older := filepath.Join(from, checkpoint.ManifestName(1))
+	status, stdout, stderr = finish(t, "run", "--every", "90s", "--checkpoint", to, "--restore", older, "--", "sh", "-c", show)
+	if want := "[0] " + to + " 1m30s " + older + "\n"; status != 0 || stdout != want {
+		t.Errorf("status %d, stdout %q, stderr %q; want %q", status, stdout, stderr, want)
+	}
+}
+
+// TestFailedJobSaysHowToGoOn lets a program take a checkpoint, in effect, and die.
+func TestFailedJobSaysHowToGoOn(t *testing.T) {
+	from, dir := checkpoints(t), filepath.Join(t.TempDir(), "with space")
+	const script = `cp "$0"/*-000001* "$DSM_CHECKPOINT"; kill -9 $$`
+	status, _, stderr := finish(t, "run", "--checkpoint", dir, "--", "true")
+	if status != 0 || stderr != "" {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "false")
+	if status != 1 || strings.Contains(stderr, "go on") {
+		t.Errorf("there is no checkpoint: status %d, stderr %q", status, stderr)
+	}
+	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--restore="+from, "--", "sh", "-c", script, from)
+	checkLastLine(t, status, stderr, `dsmd: go on from the checkpoint of `,
+		` with: /proc/self/exe run --checkpoint '`+dir+`' --restore '`+dir+`' -- sh -c 'cp "$0"/*-000001* "$DSM_CHECKPOINT"; kill -9 $$' `+from)
+	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "sh", "-c", "kill -9 $$")
+	checkLastLine(t, status, stderr, "dsmd: this job has taken no checkpoint; go on from that of ", ", which was there before, with: /proc/self/exe run --checkpoint '"+dir+"' --restore '"+dir+"' -- sh -c 'kill -9 $$'")
+	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "sh", "-c", `echo "{}" >"$DSM_CHECKPOINT"/checkpoint-000003.json; kill -9 $$`)
+	checkLastLine(t, status, stderr, "dsmd: the newest checkpoint cannot be used: ", "what could be tried is "+filepath.Join(dir, checkpoint.ManifestName(1)))
+}
+
+func checkLastLine(t *testing.T, status int, stderr, start, end string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if last := lines[len(lines)-1]; status != 128+9 || !strings.HasPrefix(last, start) || !strings.HasSuffix(last, end) {
+		t.Errorf("status %d, stderr %q; want a last line from %q to %q", status, stderr, start, end)
+	}
+}
+
+func TestAgain(t *testing.T) {
+	for _, test := range []struct {
+		line    string
+		program int
+		want    string
+	}{
+		{line: "dsmd run -n 2 ./a b", program: 2, want: ": dsmd run -n 2 --restore /d ./a b"},
+		{line: "dsmd run -n 2 -- ./a --restore x", program: 3, want: ": dsmd run -n 2 --restore /d -- ./a --restore x"},
+		{line: "dsmd run --restore x -n 2 --restore=y -- ./a", program: 1, want: ": dsmd run -n 2 --restore /d -- ./a"},
+		{line: "dsmd run ./a it's $HOME *", program: 4, want: `: dsmd run --restore /d ./a 'it'\''s' '$HOME' '*'`},
+		{line: "dsmd run ./a \n", program: 2, want: " the same command, and --restore /d"},
+		{line: "dsmd run ./a " + strings.Repeat("x", maxAgain), program: 2, want: " the same command, and --restore /d"},
+	} {
+		argv := strings.Split(test.line, " ")
+		if got := again(argv, argv[len(argv)-test.program:], "/d"); got != test.want {
+			t.Errorf("%q: %q, want %q", test.line, got, test.want)
+		}
+	}
+	if got, want := shellWord(""), "''"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
+	for ago, want := range map[time.Duration]string{time.Hour: "11:00:00", 13 * time.Hour: "2026-11-22 23:00:00"} {
+		if got := moment(now.Add(-ago).UTC(), now); got != want {
+			t.Errorf("%v ago: %q, want %q", ago, got, want)
+		}
+	}
+}

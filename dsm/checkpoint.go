@@ -1,0 +1,287 @@
+package dsm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/checkpoint"
+)
+
+// CheckpointOption is an option of Checkpoint and BeginCheckpoint.
+type CheckpointOption func(*checkpointing)
+
+// checkpointing is what the options of a checkpoint say.
+type checkpointing struct {
+	state []byte
+	names []string // nil: all
+	whole bool
+}
+
+// State has a checkpoint keep some bytes of the program's own, at most 16 MiB, for Restore: how far
+// it has come, for one. Those of rank 0 are kept.
+func State(b []byte) CheckpointOption { return func(o *checkpointing) { o.state = b } }
+
+// Only has a checkpoint keep the allocations of these names, and no others.
+func Only(names ...string) CheckpointOption { return func(o *checkpointing) { o.names = names } }
+
+// Whole has a checkpoint keep everything, not only what has changed since the one before.
+func Whole() CheckpointOption { return func(o *checkpointing) { o.whole = true } }
+
+// keptCheckpoints is how many checkpoints stay in a directory.
+const keptCheckpoints = 2
+
+// Checkpoint saves what is in shared memory, so that another job can begin with it (Restore): all
+// allocations of this job but those whose names begin with Everywhere. Every rank calls it, with
+// the same directory, which all share, and has allocated the same. It is a barrier: what any rank
+// stored before, is saved. Locks and barriers are not, nor is what the programs have beside shared
+// memory, but for State.
+//
+// It returns when the checkpoint is on the disk, for good. A crash at any moment leaves the one
+// before as it was. Of the checkpoints in the directory the newest two stay. Only pages that have
+// changed since the one before are written, by the daemons of the nodes that have them, in
+// parallel. Goroutines that do not take part may go on storing, and what they store meanwhile is
+// saved or not; with BeginCheckpoint it is known from when on it is not.
+//
+// Errors: ErrMismatch (ranks have allocated different things), ErrPageLost (a page is at no node),
+// ErrCheckpoint (a file can't be written, another rank has failed, the directory is another
+// job's), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an error there is no new
+// checkpoint, and those that there were stay.
+func (c *Cluster) Checkpoint(ctx context.Context, dir string, opts ...CheckpointOption) error {
+	s, err := c.BeginCheckpoint(ctx, dir, opts...)
+	if err != nil {
+		return err
+	}
+	return s.Wait(ctx)
+}
+
+// Saving is a checkpoint that is being written.
+type Saving struct {
+	c    *Cluster
+	dir  string
+	plan plan
+	part *checkpoint.PartFile
+	file *memoryOrder
+	own  []byte
+	list []*allocation
+}
+
+// plan is what rank 0 decides about a checkpoint.
+type plan struct {
+	Sequence, Base uint64
+	ID, BaseID     [16]byte
+	Failed         uint64
+}
+
+// saves is what a cluster knows of its checkpoints.
+type saves struct {
+	mu     sync.Mutex
+	store  *checkpoint.Store // rank 0: the directory that it has locked
+	unlock func() error
+	every  every
+	from   *restored
+	// basis is the checkpoint of which this job knows what has changed since: the one that it has
+	// taken last, or has begun with.
+	basis basis
+}
+
+// basis is a checkpoint, and the allocations that are in it as they were made. Memory that is freed
+// and allocated again is another, whose pages that nobody has touched are not in it.
+type basis struct {
+	id   [16]byte
+	list []*allocation
+}
+
+// has reports whether a manifest is that of the basis, and all these allocations are in it.
+func (b *basis) has(m *checkpoint.Manifest, list []*allocation) bool {
+	return m.ID == hex.EncodeToString(b.id[:]) && !slices.ContainsFunc(list, func(a *allocation) bool { return !slices.Contains(b.list, a) })
+}
+
+// BeginCheckpoint is Checkpoint, but returns as soon as it is decided what is saved: what is stored
+// from here on is not. A thread that stores to a page that is not saved yet waits until that is
+// copied. Wait waits for the end, without which the checkpoint does not exist. Every rank calls
+// both.
+func (c *Cluster) BeginCheckpoint(ctx context.Context, dir string, opts ...CheckpointOption) (*Saving, error) {
+	var o checkpointing
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s, err := o.begin(ctx, c, dir)
+	if err != nil {
+		return nil, failure(fmt.Sprintf("Checkpoint in %q", dir), err)
+	}
+	return s, nil
+}
+
+func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Saving, error) {
+	list, err := o.what(c)
+	if err == nil {
+		defer func() {
+			if err != nil {
+				release(c, list)
+			}
+		}()
+	}
+	if failed := agree(ctx, c, "what it has allocated: all ranks allocate what is to be saved, or say what that is by Only", listHash(list), err); failed != nil {
+		err = failed
+		return nil, err
+	}
+	s := &Saving{c: c, dir: dir, own: o.state, list: list}
+	if c.Rank() == 0 {
+		s.plan, err = c.saves.plan(c, dir, list, o.whole)
+		if err != nil {
+			s.plan.Failed = 1
+		}
+	}
+	plans, gathered := gather(ctx, c, saveName+"plan", s.plan)
+	switch {
+	case err != nil:
+		return nil, err
+	case gathered != nil:
+		err = gathered
+		return nil, err
+	case plans[0].Failed != 0:
+		err = fmt.Errorf("%w: rank 0 could not begin it; its own error says why", ErrCheckpoint)
+		return nil, err
+	}
+	s.plan = plans[0]
+	if err = s.moment(ctx); err != nil {
+		s.abandon(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// saveName begins the names of reductions that checkpoints make.
+const saveName = "\x00checkpoint/"
+
+// agree is a barrier at which all ranks must bring the same, and none an error.
+func agree(ctx context.Context, c *Cluster, what string, value uint64, own error) error {
+	type vote struct{ Value, Failed uint64 }
+	v := vote{Value: value}
+	if own != nil {
+		v.Failed = 1
+	}
+	all, err := gather(ctx, c, saveName+"agree", v)
+	if own != nil {
+		return own
+	}
+	if err != nil {
+		return err
+	}
+	for rank, v := range all {
+		if v.Failed != 0 {
+			return fmt.Errorf("%w: rank %d could not go on; its own error says why", ErrCheckpoint, rank)
+		}
+	}
+	for rank, v := range all {
+		if v.Value != all[0].Value {
+			return fmt.Errorf("%w: rank %d differs from rank 0 in %s", ErrMismatch, rank, what)
+		}
+	}
+	return nil
+}
+
+// saved are the allocations to be saved, by name. They are not freed until release.
+func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*allocation
+	for _, m := range c.memory {
+		if o.names == nil && !strings.HasPrefix(m.name, Everywhere) || slices.Contains(o.names, m.name) {
+			list = append(list, m)
+		}
+	}
+	for _, name := range o.names {
+		if !slices.ContainsFunc(list, func(m *allocation) bool { return m.name == name }) {
+			return nil, fmt.Errorf("%w: Only names %q, which this rank has not allocated", ErrUnknown, name)
+		}
+	}
+	slices.SortFunc(list, func(a, b *allocation) int { return strings.Compare(a.name, b.name) })
+	for _, m := range list {
+		m.pins++
+	}
+	return list, nil
+}
+
+// release lets allocations be freed again.
+func release(c *Cluster, list []*allocation) {
+	for _, m := range list {
+		m.letGo(c)
+	}
+}
+
+// memories describes allocations as a manifest does.
+func memories(list []*allocation) (all []checkpoint.Memory) {
+	for _, m := range list {
+		all = append(all, checkpoint.Memory{Name: m.name, Type: m.what.String(), TypeHash: m.what.hash, ElemBytes: uint64(m.what.size), Count: uint64(m.count)})
+	}
+	return all
+}
+
+// listHash is the same for ranks that have allocated the same.
+func listHash(list []*allocation) uint64 {
+	return attach.NameHash(attach.NameType, fmt.Sprint(memories(list)))
+}
+
+// planCheckpoint decides, at rank 0, which checkpoint comes next.
+func (s *saves) plan(c *Cluster, dir string, list []*allocation, whole bool) (p plan, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(dir); err != nil {
+		return p, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	if p.Sequence, err = s.store.Next(); err != nil {
+		return p, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	rand.Read(p.ID[:])
+	last, err := s.store.Latest()
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return p, nil
+	case err != nil:
+		return p, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	if whole || !s.basis.has(last, list) || last.PageBytes != c.PageBytes() || !slices.Equal(last.Memories, memories(list)) || checkpoint.WholeNext(last) {
+		return p, nil
+	}
+	p.Base = last.Sequence
+	id, err := hex.DecodeString(last.ID)
+	copy(p.BaseID[:], id)
+	return p, err
+}
+
+// open locks a directory, unless it is locked already.
+func (s *saves) open(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil || s.store != nil && s.store.Dir() == dir {
+		return err
+	}
+	if err := s.close(); err != nil {
+		return err
+	}
+	store, err := checkpoint.Create(dir)
+	if err == nil {
+		s.unlock, err = store.Lock()
+	}
+	if err == nil {
+		s.store = store
+	}
+	return err
+}
+
+// close lets others write to the directory.
+func (s *saves) close() error {
+	if s.store == nil {
+		return nil
+	}
+	s.store = nil
+	return s.unlock()
+}

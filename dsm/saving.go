@@ -1,0 +1,312 @@
+package dsm
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/checkpoint"
+)
+
+// moment decides what is saved: when it returns no rank's node has a page that is not.
+func (s *Saving) moment(ctx context.Context) error {
+	err := s.open()
+	if err == nil {
+		err = s.ask(ctx, false, true)
+	}
+	for round := 0; ; round++ {
+		if err == nil {
+			err = s.publish()
+		}
+		if err := agree(ctx, s.c, "taking the pages", uint64(round), err); err != nil {
+			return err
+		}
+		missing, err := s.collect()
+		if err == nil && missing > 0 && round == mostRounds {
+			err = s.lost()
+		}
+		if err = agree(ctx, s.c, "what is missing", missing, err); err != nil || missing == 0 {
+			return err
+		}
+		time.Sleep(time.Duration(round) * 5 * time.Millisecond)
+		if err = s.fetchMissing(ctx); err == nil {
+			err = s.ask(ctx, true, false)
+		}
+	}
+}
+
+// mostRounds is how often pages are looked for that were on their way between nodes.
+const mostRounds = 20
+
+// open makes this rank's files.
+func (s *Saving) open() error {
+	store, err := checkpoint.Open(s.dir)
+	if err == nil {
+		s.part, err = store.CreatePart(s.plan.Sequence, s.c.Rank())
+	}
+	if err == nil {
+		s.file, err = newMemoryOrder(s.list, uintptr(s.c.PageBytes()))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	return nil
+}
+
+// ask has the daemon of this node save pages that nobody saves yet. copies: also those of which it
+// is not the owner.
+func (s *Saving) ask(ctx context.Context, copies, first bool) error {
+	call := attach.Call{Op: attach.OpCheckpoint, Payload: attach.AppendCheckpoint(nil, &attach.Checkpoint{ID: s.plan.ID, Base: s.plan.BaseID, Copies: copies})}
+	if first {
+		direct, err := unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		if err != nil { // not every file system can
+			if direct, err = unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
+				return fmt.Errorf("%w: open %s for the daemon: %w", ErrCheckpoint, s.part.File().Name(), err)
+			}
+		}
+		data, err := s.c.give(ctx, direct)
+		unix.Close(direct)
+		if err != nil {
+			return err
+		}
+		order, err := s.c.give(ctx, s.file.fd)
+		if err != nil {
+			return err
+		}
+		call.Object, call.Count = uint64(data), uint64(order)
+	}
+	r, err := s.c.do(ctx, call)
+	if err == nil && r.Status != attach.StatusOK {
+		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
+	}
+	return err
+}
+
+// give gives a file to the daemon, and returns its number there.
+func (c *calls) give(ctx context.Context, fd int) (uint32, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	ticket, waiting, err := c.begin()
+	if err != nil {
+		return 0, err
+	}
+	if err := c.sendWith(attach.Call{Op: attach.OpFile, Ticket: ticket}, fd); err != nil {
+		return 0, err
+	}
+	r, err := c.await(context.WithoutCancel(ctx), waiting)
+	return r.Rank, err
+}
+
+// bitsName is the file in which a rank tells the others which pages its node saves.
+func (s *Saving) bitsName(rank int) string {
+	return filepath.Join(s.dir, checkpoint.PartName(s.plan.Sequence, rank)+".tmp")
+}
+
+// unpublish removes what publish has left, when all ranks have read it.
+func (s *Saving) unpublish() {
+	_ = os.Remove(s.bitsName(s.c.Rank())) // else the next checkpoint does
+}
+
+// publish tells the other ranks which pages are saved here.
+func (s *Saving) publish() error {
+	if s.c.Size() == 1 {
+		return nil
+	}
+	b, err := s.file.readBits()
+	if err == nil {
+		err = os.WriteFile(s.bitsName(s.c.Rank()), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	return nil
+}
+
+// collect returns how many pages no node saves, and leaves in the order those that one does.
+func (s *Saving) collect() (missing uint64, err error) {
+	all, err := s.file.readBits()
+	for rank := 0; err == nil && rank < s.c.Size(); rank++ {
+		if rank == s.c.Rank() {
+			continue
+		}
+		var b []byte
+		if b, err = os.ReadFile(s.bitsName(rank)); err == nil && len(b) != len(all) {
+			err = fmt.Errorf("%s has %d bytes, %d are wanted", s.bitsName(rank), len(b), len(all))
+		}
+		for i := range b {
+			all[i] |= b[i]
+		}
+	}
+	if err == nil {
+		err = s.file.writeBits(all)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: which pages are saved where: %w", ErrCheckpoint, err)
+	}
+	missing = s.file.order.Pages()
+	for _, b := range all {
+		missing -= uint64(bits.OnesCount8(b))
+	}
+	return missing, nil
+}
+
+// fetchMissing fetches this rank's share of the pages that no node saves: they were on their way
+// from one to another, or nobody has touched them and they begin in another checkpoint.
+func (s *Saving) fetchMissing(ctx context.Context) error {
+	all, err := s.file.readBits()
+	if err != nil {
+		return err
+	}
+	i := 0
+	for page := range s.file.missing(all) {
+		if i++; i%s.c.Size() != s.c.Rank() {
+			continue
+		}
+		run := pageRun{first: uintptr(page), count: 1}
+		if _, err := s.c.fetch(ctx, attach.OpPrefetch, run, Read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lost is why a page is not saved.
+func (s *Saving) lost() error {
+	all, err := s.file.readBits()
+	if err != nil {
+		return err
+	}
+	page := uintptr(s.c.PageBytes())
+	for missing := range s.file.missing(all) {
+		m := s.c.memoryAt(uintptr(missing) * page)
+		if m == nil {
+			break
+		}
+		return fmt.Errorf("%w: page %d of %q is at no node", ErrPageLost, uintptr(missing)-m.offset/page, m.name)
+	}
+	return fmt.Errorf("%w: a page is at no node", ErrPageLost)
+}
+
+// abandon gives up what this rank has begun.
+func (s *Saving) abandon(ctx context.Context) {
+	if s.file != nil {
+		// It has ended then, or the daemon has.
+		_, _ = s.c.do(context.WithoutCancel(ctx), attach.Call{Op: attach.OpSaved})
+		s.file.close()
+	}
+	if s.part != nil {
+		_ = s.part.Abort() // what is left of it, the next checkpoint removes
+		s.unpublish()
+	}
+}
+
+// Wait waits until a checkpoint is on the disk, for good; see Checkpoint for its errors. Every rank
+// calls it, once. If ctx ends first, nobody knows whether there is a new checkpoint.
+func (s *Saving) Wait(ctx context.Context) error {
+	defer release(s.c, s.list)
+	if err := s.wait(ctx); err != nil {
+		return failure("Checkpoint", err)
+	}
+	return nil
+}
+
+// written is what the other ranks must know of a part.
+type written struct {
+	Slots, Entries, Bytes uint64
+	IndexCRC              uint32
+	Failed                uint32
+}
+
+func (s *Saving) wait(ctx context.Context) error {
+	part, err := s.finish(ctx)
+	mine := written{Slots: part.Slots, Entries: part.Entries, Bytes: part.Bytes, IndexCRC: part.IndexCRC}
+	if err != nil {
+		mine.Failed = 1
+	}
+	parts, gathered := gather(ctx, s.c, saveName+"parts", mine)
+	s.unpublish()
+	switch {
+	case err != nil:
+		return err
+	case gathered != nil:
+		return gathered
+	}
+	for rank, p := range parts {
+		if p.Failed != 0 {
+			// If this fails, the next checkpoint removes it.
+			_ = os.Remove(filepath.Join(s.dir, checkpoint.PartName(s.plan.Sequence, s.c.Rank())))
+			return fmt.Errorf("%w: rank %d could not write its part; its own error says why", ErrCheckpoint, rank)
+		}
+	}
+	if s.c.Rank() == 0 {
+		err = s.commit(parts)
+	}
+	return agree(ctx, s.c, "the manifest", 0, err)
+}
+
+// finish waits for what the daemon writes, and completes this rank's part.
+func (s *Saving) finish(ctx context.Context) (part checkpoint.Part, err error) {
+	defer s.file.close()
+	r, err := s.c.do(ctx, attach.Call{Op: attach.OpSaved})
+	if err == nil && r.Status != attach.StatusOK {
+		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
+	}
+	var saved attach.Saved
+	if err == nil {
+		saved, err = attach.DecodeSaved(r.Payload)
+	}
+	if err != nil || saved.Entries == 0 {
+		return part, errors.Join(err, s.part.Abort())
+	}
+	entries, err := s.file.entries(saved.Entries)
+	if err != nil {
+		return part, errors.Join(fmt.Errorf("%w: %w", ErrCheckpoint, err), s.part.Abort())
+	}
+	if part, err = s.part.Finish(s.c.PageBytes(), saved.Slots, entries); err != nil {
+		return part, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	return part, nil
+}
+
+// commit makes the checkpoint exist, at rank 0.
+func (s *Saving) commit(parts []written) error {
+	c := s.c
+	c.saves.mu.Lock()
+	defer c.saves.mu.Unlock()
+	m := &checkpoint.Manifest{
+		Sequence: s.plan.Sequence, ID: hex.EncodeToString(s.plan.ID[:]), PageBytes: c.PageBytes(), Ranks: c.Size(),
+		Base: s.plan.Base, Memories: memories(s.list), Program: s.own,
+	}
+	if m.Base != 0 {
+		base, err := checkpoint.Load(filepath.Join(c.saves.store.Dir(), checkpoint.ManifestName(m.Base)))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+		}
+		m.Parts = slices.Clone(base.Parts)
+	}
+	for rank, p := range parts {
+		if p.Entries > 0 {
+			m.Parts = append(m.Parts, checkpoint.Part{File: checkpoint.PartName(m.Sequence, rank), Sequence: m.Sequence, Rank: rank,
+				Slots: p.Slots, Entries: p.Entries, Bytes: p.Bytes, IndexCRC: p.IndexCRC})
+		}
+	}
+	err := c.saves.store.Commit(m)
+	if err == nil {
+		c.saves.basis = basis{s.plan.ID, s.list}
+		err = c.saves.store.Sweep(keptCheckpoints)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
+	return nil
+}

@@ -23,6 +23,7 @@ import (
 	"dsmd/bench/micro"
 	"dsmd/bench/report"
 	"dsmd/bench/stages"
+	"dsmd/bench/storage"
 
 	"dsmd/internal/patience"
 	"dsmd/internal/uffd/uffdtest"
@@ -307,7 +308,7 @@ func awaitWorkers(t *testing.T, temp string, want int) {
 func TestBadUse(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                                 "",
-		"frobnicate":                       "list, micro, report, run, sim, stages",
+		"frobnicate":                       "list, micro, report, run, sim, stages, storage",
 		"run":                              "sor",
 		"run nix":                          "sor, matmul",
 		"run sor matmul":                   "one kernel",
@@ -325,6 +326,8 @@ func TestBadUse(t *testing.T) {
 		"micro -n 1":                       "2 to 1024",
 		"micro --runs 0":                   "--runs",
 		"stages --runs 0":                  "--runs",
+		"storage":                          "--dir",
+		"storage --dir . --mib 0":          "--mib",
 		"stages --trap mouse":              "auto, uffd, sigsegv",
 		"list all":                         "all",
 		"report":                           "--out",
@@ -425,6 +428,31 @@ func TestStages(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "stages-faults.svg")); err != nil {
 		t.Errorf("the chart: %v", err)
+	}
+}
+
+// TestStorage saves and restores real memory, and asserts nothing about the times.
+func TestStorage(t *testing.T) {
+	uffdtest.Require(t)
+	dir := t.TempDir()
+	out, err := run(t, "storage", "--dir", dir, "--mib", "2", "--runs", "2", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result storage.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Runs) != 2 {
+		t.Fatalf("standard output is not one JSON value with two runs: %v\n%s", err, out)
+	}
+	for _, r := range result.Runs {
+		if !(r.FloorWrite > 0 && r.FloorRead > 0 && r.Whole > r.Moment && r.Incremental > 0 && r.Store > 0 && r.Read > 0) {
+			t.Errorf("measured was %+v", r)
+		}
+	}
+	if text := result.Text(); !strings.Contains(text, "checkpoint, whole") || !strings.Contains(text, "MB/s") {
+		t.Errorf("the table is\n%s", text)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("left behind are %v, %v", left, err)
 	}
 }
 

@@ -104,7 +104,7 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; the flags of `%s` are: %s", err, cmd.CommandPath(), strings.Join(flagNames(cmd), ", "))
 	})
-	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), stagesCommand(), fabricCommand(), simCommand(), workerCommand())
+	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), stagesCommand(), fabricCommand(), storageCommand(), simCommand(), workerCommand())
 	return root
 }
 

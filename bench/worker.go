@@ -20,10 +20,11 @@ import (
 
 // Names by which the driver starts workers.
 const (
-	workerName  = "worker"
-	workerRun   = "run"
-	workerMicro = "micro"
-	workerInput = "input" // a flag of workerRun
+	workerName    = "worker"
+	workerRun     = "run"
+	workerMicro   = "micro"
+	workerStorage = "storage"
+	workerInput   = "input" // a flag of workerRun
 )
 
 // workerCommand is what the driver starts under `dsmd run`; people have no use for it.
@@ -48,6 +49,18 @@ func workerCommand() *cobra.Command {
 		&cobra.Command{
 			Use: workerMicro + " CONTROL", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return onLine(cmd.Context(), args[0], microWorker) },
+		},
+		&cobra.Command{
+			Use: workerStorage + " WHAT DIRECTORY BYTES CONTROL", Args: cobra.ExactArgs(4),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				bytes, err := strconv.Atoi(args[2])
+				if err != nil {
+					return err
+				}
+				return onLine(cmd.Context(), args[3], func(ctx context.Context, line *crew.Line) error {
+					return storageWorker(ctx, line, args[0], args[1], bytes)
+				})
+			},
 		})
 	return cmd
 }

@@ -26,6 +26,8 @@ const (
 	// for longer faster than the disk writes waits for the disk.
 	onTheWay     = 32 << 20
 	mostOnTheWay = 256 << 20
+	// atOnce is how many bytes are written by one system call, mostly.
+	atOnce = 256 << 10
 )
 
 // checkpointer saves pages for programs (OpCheckpoint): those of which this node is the owner, as
@@ -281,8 +283,9 @@ func (k *checkpointer) answerBegin() {
 // write copies some pages and has them written, and ends the checkpoint after the last one.
 func (k *checkpointer) write(s *saving) error {
 	left, err := k.table.More()
-	k.io.Submit(s.batch...)
-	s.batch = s.batch[:0]
+	if !left || s.starved {
+		k.submit(s)
+	}
 	if err != nil || left || s.flying > 0 || s.kept == 0 {
 		s.starved = s.starved || !left
 		return err
@@ -415,10 +418,16 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 	}
 	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: page})
 	s.slots++
-	if len(s.batch) >= maxBatchPages {
-		k.io.Submit(s.batch...)
-		s.batch = s.batch[:0]
+	if len(s.batch)*len(buf) >= atOnce {
+		k.submit(s)
 	}
+}
+
+// submit has the pages written that wait for others.
+func (k *checkpointer) submit(s *saving) {
+	k.io.Submit(s.batch...)
+	clear(s.batch)
+	s.batch = s.batch[:0]
 }
 
 // Lost implements snapshot.Sink.

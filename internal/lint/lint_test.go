@@ -48,6 +48,7 @@ var allowed = []struct {
 	// The simulation of large clusters runs the protocol itself; it has nothing to do with a
 	// cluster that runs.
 	{"bench/sim", []string{"protocol"}},
+	{"bench/storage", []string{"dsm"}},
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/certs", nil},

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"dsmd/bench/crew"
+	"dsmd/bench/storage"
+	"dsmd/dsm"
+)
+
+// storageOptions are the flags of `bench storage`.
+type storageOptions struct {
+	clusterOptions
+	dir  string
+	mib  int
+	runs int
+}
+
+func storageCommand() *cobra.Command {
+	var o storageOptions
+	cmd := &cobra.Command{
+		Use:   "storage --dir DIRECTORY",
+		Short: "Measure checkpoints and restoring them, beside direct input and output to the same disk",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			ctx, cancel := bounded(cmd.Context(), o.timeout)
+			defer cancel()
+			return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+				result, err := measureStorage(ctx, &o, w)
+				if err != nil {
+					return err
+				}
+				w.view.clear()
+				return publish(cmd.OutOrStdout(), o.json, result.Text(), result)
+			})
+		},
+	}
+	o.register(cmd.Flags())
+	cmd.Flags().StringVar(&o.dir, "dir", "", "`directory` on the disk that is measured; what is made there is removed")
+	cmd.Flags().IntVar(&o.mib, "mib", 512, "shared memory in all, in MiB")
+	cmd.Flags().IntVar(&o.runs, "runs", 5, "how often each is measured, in turns")
+	return cmd
+}
+
+func (o *storageOptions) check() error {
+	switch {
+	case o.dir == "":
+		return errors.New("--dir: name a directory on the disk that is to be measured")
+	case o.mib < 1 || o.mib > 1<<20:
+		return fmt.Errorf("--mib %d: use 1 to %d", o.mib, 1<<20)
+	case o.runs < 1 || o.runs > 1000:
+		return fmt.Errorf("--runs %d: use 1 to 1000", o.runs)
+	}
+	return o.clusterOptions.check(1)
+}
+
+// measureStorage measures the floor and the checkpoints in turns.
+func measureStorage(ctx context.Context, o *storageOptions, w workplace) (*storage.Result, error) {
+	dir, err := os.MkdirTemp(o.dir, "dsm-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	r := &storage.Result{Nodes: o.nodes, Bytes: o.mib << 20}
+	for i := range o.runs {
+		w.view.show("storage", i, o.runs)
+		var x storage.Run
+		if x.FloorWrite, x.FloorRead, err = storage.Floor(dir, r.Bytes, o.nodes); err != nil {
+			return nil, err
+		}
+		saves := filepath.Join(dir, strconv.Itoa(i))
+		saved, err := storageReplies[storage.Saved](ctx, o, w, "save", saves)
+		if err != nil {
+			return nil, err
+		}
+		restored, err := storageReplies[storage.Restored](ctx, o, w, "restore", saves)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range saved {
+			x.Saved = storage.Saved{Whole: max(x.Whole, s.Whole), Moment: max(x.Moment, s.Moment), Incremental: max(x.Incremental, s.Incremental),
+				Store: max(x.Store, s.Store), Stores: max(x.Stores, s.Stores)}
+		}
+		for _, s := range restored {
+			x.Restored = storage.Restored{Ready: max(x.Ready, s.Ready), Read: max(x.Read, s.Read)}
+		}
+		r.Runs = append(r.Runs, x)
+		if err := os.RemoveAll(saves); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// storageReplies runs a cluster once, and returns what each rank has measured.
+func storageReplies[T any](ctx context.Context, o *storageOptions, w workplace, what, dir string) ([]T, error) {
+	options, err := o.crew(w, workerStorage, what, dir, strconv.Itoa(o.mib<<20))
+	if err != nil {
+		return nil, err
+	}
+	c, err := crew.Start(options)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	texts, err := c.Collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	replies := make([]T, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &replies[rank]); err != nil {
+			return nil, fmt.Errorf("the reply of rank %d: %w", rank, err)
+		}
+	}
+	return replies, c.Finish(ctx)
+}
+
+// storageWorker is one rank of it.
+func storageWorker(ctx context.Context, line *crew.Line, what, dir string, bytes int) error {
+	return joined(ctx, line, func(c *dsm.Cluster) error {
+		if err := line.Phase(what); err != nil {
+			return err
+		}
+		var reply any
+		var err error
+		if what == "save" {
+			reply, err = storage.Save(ctx, c, dir, bytes)
+		} else {
+			reply, err = storage.Restore(ctx, c, dir, bytes)
+		}
+		if err == nil {
+			err = line.Reply(reply)
+		}
+		if err != nil {
+			return err
+		}
+		if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("waiting for the driver: %w", err)
+		}
+		return nil
+	})
+}

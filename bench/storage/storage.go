@@ -1,0 +1,264 @@
+// Package storage measures how fast a job saves its memory and begins with it again, beside what the
+// disk can do without a DSM: the same bytes, by direct input and output from as many processors.
+package storage
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/bench/micro"
+	"dsmd/bench/table"
+	"dsmd/dsm"
+)
+
+const (
+	// inFlight transfers of piece bytes each are on their way to a file of the floor at a time.
+	inFlight = 8
+	piece    = 256 << 10
+	// words lie on a page of the least size. Every changedPage-th page is changed before the second
+	// checkpoint.
+	words, changedPage = 512, 10
+)
+
+// Saved is what one rank has measured of saving.
+type Saved struct {
+	Whole       float64 `json:"whole_seconds"`       // until all is on the disk
+	Moment      float64 `json:"moment_seconds"`      // until programs may store again
+	Incremental float64 `json:"incremental_seconds"` // with a tenth of the pages changed
+	// Store is the longest time that a store took while pages were being saved, and Stores the
+	// median; one on each tenth page.
+	Store  float64 `json:"longest_store_seconds"`
+	Stores float64 `json:"median_store_seconds"`
+}
+
+// Save fills bytes of shared memory, and saves them in a directory: at once, and again after some
+// have changed, and a third time while they are stored to. All ranks call it.
+func Save(ctx context.Context, c *dsm.Cluster, dir string, bytes int) (s Saved, err error) {
+	data, mine, err := memory(ctx, c, bytes)
+	if err != nil {
+		return s, err
+	}
+	for i := range mine {
+		mine[i] = uint64(i + 1)
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return s, err
+	}
+	start := time.Now()
+	saving, err := c.BeginCheckpoint(ctx, dir)
+	if err != nil {
+		return s, err
+	}
+	s.Moment = time.Since(start).Seconds()
+	if err := saving.Wait(ctx); err != nil {
+		return s, err
+	}
+	s.Whole = time.Since(start).Seconds()
+	for i := 0; i < len(mine); i += changedPage * words {
+		mine[i]++
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return s, err
+	}
+	start = time.Now()
+	if err := c.Checkpoint(ctx, dir); err != nil {
+		return s, err
+	}
+	s.Incremental = time.Since(start).Seconds()
+	if saving, err = c.BeginCheckpoint(ctx, dir, dsm.Whole()); err != nil {
+		return s, err
+	}
+	var took []float64
+	for i := len(mine) - words; i >= 0; i -= changedPage * words { // against the order of saving
+		start := time.Now()
+		mine[i]++
+		took = append(took, time.Since(start).Seconds())
+	}
+	s.Store, s.Stores = slices.Max(took), micro.Percentile(took, 50)
+	if err := saving.Wait(ctx); err != nil {
+		return s, err
+	}
+	return s, dsm.Free(ctx, c, data)
+}
+
+// memory is the shared memory, and this rank's part of it.
+func memory(ctx context.Context, c *dsm.Cluster, bytes int) (data, mine []uint64, err error) {
+	data, err = dsm.Alloc[uint64](ctx, c, "storage/data", bytes/8)
+	if err != nil {
+		return nil, nil, err
+	}
+	pages := len(data) / words
+	return data, data[pages*c.Rank()/c.Size()*words : pages*(c.Rank()+1)/c.Size()*words], nil
+}
+
+// Restored is what one rank has measured of restoring.
+type Restored struct {
+	Ready float64 `json:"ready_seconds"` // until the program has its memory
+	Read  float64 `json:"read_seconds"`  // until it has then read all of its part
+}
+
+// Restore begins with what Save has saved last, and reads it. All ranks call it.
+func Restore(ctx context.Context, c *dsm.Cluster, dir string, bytes int) (r Restored, err error) {
+	start := time.Now()
+	if _, err := c.Restore(ctx, dir); err != nil {
+		return r, err
+	}
+	_, mine, err := memory(ctx, c, bytes)
+	if err != nil {
+		return r, err
+	}
+	r.Ready = time.Since(start).Seconds()
+	if err := c.Barrier(ctx); err != nil {
+		return r, err
+	}
+	start = time.Now()
+	for i := words - 1; i < len(mine); i += words {
+		if mine[i] != uint64(i+1) {
+			return r, fmt.Errorf("word %d of rank %d is %d, want %d", i, c.Rank(), mine[i], i+1)
+		}
+	}
+	r.Read = time.Since(start).Seconds()
+	return r, c.Barrier(ctx)
+}
+
+// Floor writes bytes to files in a directory, in as many files as there are nodes, and reads them
+// again, past the page cache. It returns the seconds that each takes; what is written is durable.
+func Floor(dir string, bytes, files int) (write, read float64, err error) {
+	var names []string
+	for f := range files {
+		names = append(names, filepath.Join(dir, fmt.Sprintf("floor-%d", f)))
+	}
+	defer func() {
+		for _, name := range names {
+			os.Remove(name)
+		}
+	}()
+	for _, seconds := range []*float64{&write, &read} {
+		start, failures := time.Now(), make(chan error, files)
+		for _, name := range names {
+			go func() { failures <- move(name, bytes/files, seconds == &write) }()
+		}
+		for range names {
+			if failed := <-failures; failed != nil {
+				err = failed
+			}
+		}
+		*seconds = time.Since(start).Seconds()
+	}
+	return write, read, err
+}
+
+// move writes or reads a file.
+func move(name string, bytes int, write bool) error {
+	flags := unix.O_RDONLY
+	if write {
+		flags = unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC
+	}
+	fd, err := unix.Open(name, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	offsets, failures := make(chan int64), make(chan error, inFlight)
+	var moving sync.WaitGroup
+	for range inFlight {
+		moving.Go(func() { failures <- pieces(fd, offsets, write) })
+	}
+	for at := 0; at < bytes; at += piece {
+		offsets <- int64(at)
+	}
+	close(offsets)
+	moving.Wait()
+	for range inFlight {
+		if failed := <-failures; failed != nil {
+			err = fmt.Errorf("the floor in %s: %w", name, failed)
+		}
+	}
+	if err == nil && write {
+		err = unix.Fdatasync(fd)
+	}
+	return err
+}
+
+// pieces moves pieces of a file until there are none.
+func pieces(fd int, offsets <-chan int64, write bool) (err error) {
+	buf, err := unix.Mmap(-1, 0, piece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	for i := 0; i < len(buf); i += 8 {
+		binary.NativeEndian.PutUint64(buf[i:], uint64(i+1))
+	}
+	for at := range offsets {
+		switch {
+		case err != nil: // the others go on
+		case write:
+			_, err = unix.Pwrite(fd, buf, at)
+		default:
+			_, err = unix.Pread(fd, buf, at)
+		}
+	}
+	if buf != nil {
+		unix.Munmap(buf)
+	}
+	return err
+}
+
+// A Run is what was measured in one run: the slowest rank counts.
+type Run struct {
+	FloorWrite float64 `json:"floor_write_seconds"`
+	FloorRead  float64 `json:"floor_read_seconds"`
+	Saved
+	Restored
+}
+
+// A Result is what `bench storage` reports.
+type Result struct {
+	Nodes int   `json:"nodes"`
+	Bytes int   `json:"bytes"`
+	Runs  []Run `json:"runs"`
+}
+
+// Text is the result for people.
+func (r *Result) Text() string {
+	t := table.Table{Heads: []string{"", "median", "least", "most", "of the floor"}}
+	rate := func(name string, of func(Run) float64, bytes int, floor func(Run) float64) {
+		t.Add(r.line(name, "MB/s", of, floor, func(seconds float64) float64 { return float64(bytes) / 1e6 / seconds })...)
+	}
+	span := func(name string, of func(Run) float64) {
+		t.Add(r.line(name, "ms", of, nil, func(seconds float64) float64 { return 1e3 * seconds })...)
+	}
+	write, read := func(x Run) float64 { return x.FloorWrite }, func(x Run) float64 { return x.FloorRead }
+	rate("floor: direct writes", write, r.Bytes, nil)
+	rate("checkpoint, whole", func(x Run) float64 { return x.Whole }, r.Bytes, write)
+	span("  until programs may store", func(x Run) float64 { return x.Moment })
+	span("checkpoint, a tenth changed", func(x Run) float64 { return x.Incremental })
+	span("  a store meanwhile, median", func(x Run) float64 { return x.Stores })
+	span("  a store meanwhile, longest", func(x Run) float64 { return x.Store })
+	rate("floor: direct reads", read, r.Bytes, nil)
+	rate("restore, read in order", func(x Run) float64 { return x.Read }, r.Bytes, read)
+	span("  until programs have memory", func(x Run) float64 { return x.Ready })
+	return t.Text()
+}
+
+// line is a row of the table.
+func (r *Result) line(name, unit string, of, floor func(Run) float64, show func(float64) float64) []any {
+	var values, ratios []float64
+	for _, x := range r.Runs {
+		values = append(values, show(of(x)))
+		if floor != nil {
+			ratios = append(ratios, floor(x)/of(x))
+		}
+	}
+	ratio := table.None
+	if floor != nil {
+		ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", micro.Percentile(ratios, 50), slices.Min(ratios), slices.Max(ratios))
+	}
+	cell := func(value float64) string { return table.Significant(value) + " " + unit }
+	return []any{name, cell(micro.Percentile(values, 50)), cell(slices.Min(values)), cell(slices.Max(values)), ratio}
+}

@@ -110,8 +110,11 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 	if s.Window == 0 && access == protocol.Write {
 		t.askNeighbours(ev)
 	}
-	within := t.extents.Of(ev.Page)
-	for range s.Window {
+	within, window := t.extents.Of(ev.Page), s.Window
+	if t.drive.origins.find(ev.Page) != nil {
+		window *= fromFiles
+	}
+	for range window {
 		page := s.Next()
 		if page < within.First || page >= within.End || !t.mayGuess() {
 			return
@@ -132,6 +135,10 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 		t.fetch(page, access, ev.Proc)
 	}
 }
+
+// fromFiles is how many times as many pages are asked for ahead where they may have to come from a
+// disk, which takes longer, and has more of them at a time.
+const fromFiles = 4
 
 // askNeighbours asks for the neighbours of a page that a thread has missed, if this node has its
 // group lease. The caller asks for that page itself.

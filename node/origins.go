@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -16,8 +17,8 @@ import (
 // same everywhere.
 type origins struct {
 	intake *intake
-	bytes  uint64 // of a page
-	list   []*origin
+	bytes  uint64    // of a page
+	list   []*origin // in ascending order, disjoint
 }
 
 // origin is the file, or files, of an allocation.
@@ -70,6 +71,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		}
 	}
 	o.list = append(o.list, x)
+	slices.SortFunc(o.list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
 	p.answer(&attach.Reply{Ticket: c.Ticket})
 	return nil
 }
@@ -90,10 +92,14 @@ func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
 
 // find is the origin of a page, or nil.
 func (o *origins) find(page pagetable.Page) *origin {
-	for _, x := range o.list {
-		if page >= x.first && page < x.end {
-			return x
+	i, _ := slices.BinarySearchFunc(o.list, page, func(x *origin, p pagetable.Page) int {
+		if p >= x.end {
+			return -1
 		}
+		return 1
+	})
+	if i < len(o.list) && o.list[i].first <= page {
+		return o.list[i]
 	}
 	return nil
 }

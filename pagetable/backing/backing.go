@@ -27,10 +27,12 @@ type Table struct {
 	loading int                     // pages that are on their way back
 	failed  error                   // why nothing is written any more
 	ready   []pagetable.Event       // for Poll
+	polling bool                    // which tells what is ready, or has itself called again
 	reads   []*diskio.Transfer      // that wait for Flush
 
 	bufs     [mostInRun][]byte // room for arguments
 	outcomes [mostInRun]pagetable.Outcome
+	data     []byte
 
 	// Left is called when a page has left memory, and Came when it is back. nil: nobody wants to
 	// know.
@@ -236,9 +238,17 @@ func (t *Table) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, err
 func (t *Table) Poll(events []pagetable.Event) (n int, err error) {
 	if t.queue != nil {
 		t.Flush()
-		for _, tr := range t.queue.Take() {
-			t.landed(tr)
+		t.polling = true
+		for list := t.queue.Take(); len(list) > 0; {
+			if together := alike(t, list); together > 1 {
+				installRun(t, list[:together])
+				list = list[together:]
+				continue
+			}
+			t.landed(list[0])
+			list = list[1:]
 		}
+		t.polling = false
 	}
 	n = report(&t.ready, events)
 	got := 0

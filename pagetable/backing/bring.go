@@ -3,6 +3,7 @@ package backing
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"dsmd/internal/diskio"
 	"dsmd/pagetable"
@@ -45,4 +46,47 @@ func (t *Table) Bring(p pagetable.Page, from Location, writable bool, proc paget
 // transfer is the read of a page's contents.
 func (at *Location) transfer(buf []byte) *diskio.Transfer {
 	return &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check}
+}
+
+// alike is how many of the first transfers have brought neighbouring pages that can be installed
+// together: nobody wants anything else of them.
+func alike(t *Table, list []*diskio.Transfer) (n int) {
+	var first pagetable.Operation
+	for ; n < min(len(list), mostInRun, pagetable.MaxRunBytes/t.PageBytes()); n++ {
+		m := list[n].Owner.(*move)
+		if list[n].Write || !m.brought || t.moving[m.page] != m || len(m.ops) != 1 || t.file.check(m.page, &m.at, list[n]) != nil {
+			break
+		}
+		o := m.ops[0]
+		if n == 0 {
+			first = o
+		}
+		if o.Op != pagetable.OpInstall || o.Page != first.Page+pagetable.Page(n) || o.Writable != first.Writable || o.Proc != first.Proc {
+			break
+		}
+	}
+	return n
+}
+
+// installRun installs pages that have been read, all at once.
+func installRun(t *Table, list []*diskio.Transfer) {
+	o := list[0].Owner.(*move).ops[0]
+	t.data = t.data[:0]
+	for _, tr := range list {
+		t.data = append(t.data, tr.Buf...)
+	}
+	outcomes := t.outcomes[:len(list)]
+	err := t.Table.Operate(&pagetable.Run{Op: o.Op, First: o.Page, Count: len(list), Writable: o.Writable, Proc: o.Proc, Data: t.data}, outcomes)
+	for i, tr := range list {
+		m := tr.Owner.(*move)
+		o, m.ops = m.ops[0], nil
+		if err == nil && outcomes[i] == pagetable.Pending {
+			m.buf = slices.Clone(tr.Buf)
+			t.waitBeneath(m, installing, o)
+		} else {
+			t.end(m)
+			t.tell(o, err)
+		}
+		t.queue.Recycle(tr.Buf)
+	}
 }

@@ -217,7 +217,9 @@ func (t *Table) forget(m *move) {
 // tell reports the end of an operation that was pending.
 func (t *Table) tell(o pagetable.Operation, err error) {
 	t.ready = append(t.ready, pagetable.Event{Kind: pagetable.Completed, Op: o.Op, Page: o.Page, Err: err})
-	t.queue.Tell()
+	if !t.polling {
+		t.queue.Tell()
+	}
 }
 
 // leave has neighbouring pages leave memory that nothing is under way about. It returns the

@@ -153,7 +153,7 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 	}
 	s.plan = plans[0]
 	if err = s.moment(ctx); err != nil {
-		s.abandon(ctx)
+		s.abandon(ctx, err)
 		return nil, err
 	}
 	return s, nil

@@ -23,14 +23,15 @@ func (s *Saving) moment(ctx context.Context) error {
 	if err == nil {
 		err = s.ask(ctx, false, true)
 	}
+	missing := uint64(0)
 	for round := 0; ; round++ {
 		if err == nil {
 			err = s.publish()
 		}
-		if err := agree(ctx, s.c, "taking the pages", uint64(round), err); err != nil {
+		if err = agree(ctx, s.c, "taking the pages", uint64(round), err); err != nil {
 			return err
 		}
-		missing, err := s.collect()
+		missing, err = s.collect()
 		if err == nil && missing > 0 && round == mostRounds {
 			err = s.lost()
 		}
@@ -198,15 +199,17 @@ func (s *Saving) lost() error {
 }
 
 // abandon gives up what this rank has begun.
-func (s *Saving) abandon(ctx context.Context) {
+func (s *Saving) abandon(ctx context.Context, why error) {
 	if s.file != nil {
 		// It has ended then, or the daemon has.
 		_, _ = s.c.do(context.WithoutCancel(ctx), attach.Call{Op: attach.OpSaved})
 		s.file.close()
 	}
 	if s.part != nil {
-		_ = s.part.Abort() // what is left of it, the next checkpoint removes
-		s.unpublish()
+		_ = s.part.Abort()                // what is left of it, the next checkpoint removes
+		if !errors.Is(why, ErrNodeLost) { // else others may be about to read that
+			s.unpublish()
+		}
 	}
 }
 
@@ -303,7 +306,7 @@ func (s *Saving) commit(parts []written) error {
 	err := c.saves.store.Commit(m)
 	if err == nil {
 		c.saves.basis = basis{s.plan.ID, s.list}
-		err = c.saves.store.Sweep(keptCheckpoints)
+		_ = c.saves.store.Sweep(keptCheckpoints) // else the next one does
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCheckpoint, err)

@@ -92,7 +92,11 @@ func (f *file) check(p pagetable.Page, at *Location, tr *diskio.Transfer) error 
 	case f.has(at):
 		return fmt.Errorf("backing: read the spill file: %w", err)
 	}
-	return fmt.Errorf("backing: read the contents of page %d from its file: %w", p, err)
+	name, failed := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", at.FD))
+	if failed != nil {
+		name = "its file"
+	}
+	return fmt.Errorf("backing: read the contents of page %d from %s (dsmd checkpoint verify says what else is damaged): %w", p, name, err)
 }
 
 // close removes the file, if there is one.

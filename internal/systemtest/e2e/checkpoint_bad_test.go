@@ -73,3 +73,33 @@ func TestCheckpointOnFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckpointOnFullDiskWhileStoring: pages travel while a checkpoint looks for them, and there
+// is no room for it. All are told that something is wrong, and somebody what. Nobody is told that a
+// page is lost.
+func TestCheckpointOnFullDiskWhileStoring(t *testing.T) {
+	dir := smallDisk(t, 1<<20)
+	all := engage(t, 2, 2)
+	all.do(t, "ok", "words data %d", 4096*512)
+	all.do(t, "ok", "words noise %d", 64*512)
+	for rank, p := range all {
+		p.Do(t, "ok", "stamp data 1 %d %d", rank*2048*512, (rank+1)*2048*512)
+	}
+	all.do(t, "ok", "noise noise")
+	for range 8 {
+		answers := all.ask(t, "during %s data 1", dir)
+		for rank, a := range answers {
+			if !strings.HasPrefix(a, "error: no checkpoint: ") {
+				t.Errorf("rank %d is told %q", rank, a)
+			}
+		}
+		if !strings.Contains(strings.Join(answers, " "), "no space left on device") {
+			t.Errorf("nobody is told why: %q", answers)
+		}
+	}
+	all.do(t, "ok", "quiet")
+	all.do(t, "ok", "save %s only=noise", dir)
+	verified(t, dir)
+	noRemains(t, dir)
+	all.end(t)
+}

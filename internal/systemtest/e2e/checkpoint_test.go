@@ -40,6 +40,7 @@ var keeper = testcluster.Define("keeper", func(s *testcluster.Self) error {
 type safe struct {
 	desk
 	saving *dsm.Saving
+	noise  *noise
 }
 
 // kinds are errors of checkpoints, with the words by which a keeper tells which it has met.
@@ -138,7 +139,7 @@ func (k *safe) verb(line []string) (answer string, err error) {
 		}
 		return "", nil
 	}
-	return "", errNotMine
+	return k.stormVerb(line)
 }
 
 // stamp is what a word holds that was stamped with a seed: something other than 0.

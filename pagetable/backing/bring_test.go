@@ -148,7 +148,7 @@ func TestBringFails(t *testing.T) {
 		} {
 			bring(t, table, c.page, c.from)
 			ev := ended(t, table, 1)[0]
-			if ev.Kind != pagetable.Completed || ev.Op != pagetable.OpInstall || ev.Page != c.page || !errors.Is(ev.Err, c.why) || !strings.Contains(ev.Err.Error(), "from its file") {
+			if ev.Kind != pagetable.Completed || ev.Op != pagetable.OpInstall || ev.Page != c.page || !errors.Is(ev.Err, c.why) || !strings.Contains(ev.Err.Error(), "read the contents of page") {
 				t.Errorf("page %d: %+v, want %v", c.page, ev, c.why)
 			}
 			clean(t, table)

@@ -56,6 +56,7 @@ type loop struct {
 	poller   *netio.Poller
 	spin     spinner
 	events   []pagetable.Event
+	spare    bool                 // the last look did what nobody waits for
 	moveCore func() (bool, error) // netio.ChangeCore: a seam for tests
 }
 
@@ -84,11 +85,11 @@ func (l *loop) run() {
 			idle, look = false, 0
 			continue
 		}
-		if idle = !l.look(look%looksPerCheck == 0); idle || l.programs.replies.put {
+		if idle = !l.look(look%looksPerCheck == 0); idle || l.programs.replies.put || l.spare {
 			// The thread that was just woken, or that looks for its reply, may wait for this very
 			// core, and the scheduler lets it wait until this one's slice is over, some
 			// milliseconds.
-			l.programs.replies.put = false
+			l.programs.replies.put, l.spare = false, false
 			netio.Yield()
 		}
 	}
@@ -115,7 +116,8 @@ func (l *loop) look(check bool) bool {
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
 	busy = l.usage.more() || busy
-	busy = l.saver.more() || busy
+	l.spare = l.saver.more()
+	busy = l.spare || busy
 	if check {
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = l.serveReady(l.poller.Check()) || busy

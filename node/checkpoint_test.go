@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/memfile"
 	"dsmd/pagetable"
 )
 
@@ -37,21 +38,28 @@ type save struct {
 func (p *prog) save(id, base byte, first pagetable.Page, count uint64) *save {
 	p.Helper()
 	s := &save{prog: p, order: attach.Order{Runs: []attach.Run{{First: uint64(first), Count: count}}}, id: id, base: base}
-	dir := p.TempDir()
-	for i, f := range []**os.File{&s.data, &s.memo} {
-		var err error
-		if *f, err = os.Create(filepath.Join(dir, string(rune('a'+i)))); err != nil {
-			p.Fatal(err)
-		}
-		p.Cleanup(func() { (*f).Close() })
-	}
-	if _, err := s.memo.Write(attach.AppendOrder(nil, &s.order)); err != nil {
+	var err error
+	if s.data, err = os.Create(filepath.Join(p.TempDir(), "pages")); err != nil {
 		p.Fatal(err)
 	}
-	if err := s.memo.Truncate(s.order.IndexAt()); err != nil {
-		p.Fatal(err)
-	}
+	p.Cleanup(func() { s.data.Close() })
+	s.memo = p.inMemory(attach.AppendOrder(nil, &s.order), uint64(s.order.IndexAt())+count*attach.EntryBytes)
 	return s
+}
+
+// inMemory is a memory file of a size that begins with some bytes.
+func (p *prog) inMemory(b []byte, size uint64) *os.File {
+	p.Helper()
+	fd, err := memfile.Create("test", size)
+	if err != nil {
+		p.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "test")
+	p.Cleanup(func() { f.Close() })
+	if _, err := f.WriteAt(b, 0); err != nil {
+		p.Fatal(err)
+	}
+	return f
 }
 
 func (s *save) call(copies, first bool) attach.Call {
@@ -269,14 +277,7 @@ func TestContents(t *testing.T) {
 		places = attach.AppendPlace(places, p)
 	}
 	for _, p := range []*prog{a, b} {
-		table, err := os.CreateTemp(t.TempDir(), "places")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer table.Close()
-		if _, err := table.Write(places); err != nil {
-			t.Fatal(err)
-		}
+		table := p.inMemory(places, uint64(len(places)))
 		call := func(count uint64) attach.Call {
 			what := attach.Contents{Files: 1, First: p.give(file), Table: p.give(table), ID: [16]byte{9}}
 			return attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)}
@@ -310,4 +311,52 @@ func TestContents(t *testing.T) {
 	if err := c.members[0].err; err == nil || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("the node with a damaged page ends with %v", err)
 	}
+}
+
+// TestCheckpointOfLies: orders and tables that are none are refused, and the program can go on.
+func TestCheckpointOfLies(t *testing.T) {
+	c := start(t, setup{nodes: 1})
+	a := c.members[0].join()
+	page := a.bind("x", 40)
+	onDisk, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer onDisk.Close()
+	if err := onDisk.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	order := func(runs ...attach.Run) []byte { return attach.AppendOrder(nil, &attach.Order{Runs: runs}) }
+	id := byte(0)
+	for what, memo := range map[string]*os.File{
+		"on a disk":         onDisk,
+		"beyond the region": a.inMemory(order(attach.Run{First: 1 << 40, Count: 1}), 1<<12),
+		"an overlap":        a.inMemory(order(attach.Run{First: 0, Count: 9}, attach.Run{First: 8, Count: 9}), 1<<12),
+		"too many runs":     a.inMemory([]byte{0, 0, 0, 0, 1}, 1<<12),
+		"short of runs":     a.inMemory([]byte{9}, 20),
+		"short of bits":     a.inMemory(order(attach.Run{First: 0, Count: testPages}), 30),
+	} {
+		id++
+		s := a.save(id, 0, page, 40)
+		s.memo = memo
+		if r := a.do(s.call(false, true)); r.Status != attach.StatusUnknown || len(r.Payload) == 0 {
+			t.Errorf("an order that is %s is answered with %v %q", what, r.Status, r.Payload)
+		}
+		a.do(attach.Call{Op: attach.OpSaved}) // some have begun
+	}
+	place := attach.AppendPlace(nil, attach.Place{File: 2})
+	for what, table := range map[string]*os.File{
+		"on a disk": onDisk, "short": a.inMemory(nil, 39*attach.PlaceBytes), "of another file": a.inMemory(place, 40*attach.PlaceBytes),
+	} {
+		contents := attach.Contents{Files: 1, First: a.give(onDisk), Table: a.give(table)}
+		r := a.do(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: 40, Payload: attach.AppendContents(nil, &contents)})
+		if r.Status != attach.StatusUnknown || len(r.Payload) == 0 {
+			t.Errorf("a table that is %s is answered with %v %q", what, r.Status, r.Payload)
+		}
+	}
+	a.wantLoad(page, 0, 0)
+	s := a.save(id+1, 0, page, 40)
+	s.ok(s.call(false, true))
+	s.finish()
+	c.quiet()
 }

@@ -1,10 +1,8 @@
 package node
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/diskio"
@@ -47,29 +45,6 @@ type checkpointer struct {
 	now  *saving  // the last one; nil: there was none, or its program has gone
 	base [16]byte // the one since which the table knows what has changed; zero: none
 	io   *diskio.Queue
-}
-
-// saving is the pages of one checkpoint.
-type saving struct {
-	by          *program // nil: it has gone
-	id, base    [16]byte
-	copies      bool
-	order       attach.Order
-	orderFile   int
-	data        int
-	starts      []uint64 // of each run: which page of the order its first is
-	bits        []uint64 // of the order's pages: those that are saved, here or elsewhere
-	run         int      // where the look goes on
-	page        uint64
-	begun, kept uint64 // tickets of the open calls; 0: none
-	over        bool
-
-	batch   []*diskio.Transfer
-	flying  int // transfers that are not over
-	starved bool
-	slots   uint64
-	entries []byte
-	err     error
 }
 
 // begin has the pages of an order saved. The error is the program's.
@@ -127,61 +102,6 @@ func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint)
 	k.table.Begin(k, s.base != k.base || k.base == [16]byte{})
 	k.base = [16]byte{}
 	return s, nil
-}
-
-// readOrder reads which pages are to be saved.
-func (s *saving) readOrder(pages uint64) error {
-	head := make([]byte, 8)
-	if _, err := unix.Pread(s.orderFile, head, 0); err != nil {
-		return fmt.Errorf("read the order of a checkpoint: %w", err)
-	}
-	n, err := attach.RunsIn(head)
-	if err != nil {
-		return err
-	}
-	runs := make([]byte, 16*n)
-	if got, err := unix.Pread(s.orderFile, runs, 8); got != len(runs) && n > 0 {
-		return fmt.Errorf("the order of a checkpoint ends after %d runs of %d: %w", got/16, n, cmpErr(err))
-	}
-	if s.order, err = attach.DecodeOrder(runs, pages); err != nil {
-		return err
-	}
-	sum := uint64(0)
-	for _, r := range s.order.Runs {
-		s.starts = append(s.starts, sum)
-		sum += r.Count
-	}
-	s.bits = make([]uint64, sum/64+1)
-	return nil
-}
-
-// cmpErr is what a read that ends early has met.
-func cmpErr(err error) error {
-	if err == nil {
-		return errors.New("the file ends there")
-	}
-	return err
-}
-
-// readBits reads which pages need not be saved here.
-func (s *saving) readBits() error {
-	b := make([]byte, 8*len(s.bits))
-	if n, err := unix.Pread(s.orderFile, b, s.order.BitsAt()); n != len(b) {
-		return fmt.Errorf("the order of a checkpoint has %d bytes of bits, %d are wanted: %w", n, len(b), cmpErr(err))
-	}
-	for i := range s.bits {
-		s.bits[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return nil
-}
-
-func (s *saving) writeBits() error {
-	b := make([]byte, 0, 8*len(s.bits))
-	for _, word := range s.bits {
-		b = binary.LittleEndian.AppendUint64(b, word)
-	}
-	_, err := unix.Pwrite(s.orderFile, b, s.order.BitsAt())
-	return err
 }
 
 // isDue is whether there is something to do that nothing else will call for.
@@ -344,9 +264,9 @@ func (k *checkpointer) fail(err error) {
 func (k *checkpointer) await(p *program, c *attach.Call) error {
 	s := k.now
 	switch {
-	case s == nil || s.by != p: // another program of this node has asked for it
+	case s == nil || s.by != p || s.over: // it was refused, or another program here is it
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendSaved(nil, attach.Saved{})})
-	case s.begun != 0 || s.kept != 0 || s.over:
+	case s.begun != 0 || s.kept != 0:
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	default:
 		s.kept, s.starved = c.Ticket, false
@@ -379,15 +299,6 @@ func (k *checkpointer) heard() {
 	if err := k.table.Resume(); err != nil {
 		k.drive.exec.end.breakDown(fmt.Errorf("node: %w", err))
 	}
-}
-
-// enter notes where a page is.
-func (s *saving) enter(page pagetable.Page, crc uint32, slot uint64) {
-	i, exact := slices.BinarySearchFunc(s.order.Runs, uint64(page), func(r attach.Run, p uint64) int { return int(int64(r.First) - int64(p)) })
-	if !exact {
-		i--
-	}
-	s.entries = attach.AppendEntry(s.entries, attach.Entry{Run: uint32(i), CRC: crc, Page: uint64(page) - s.order.Runs[i].First, Slot: slot})
 }
 
 // Buffer implements snapshot.Sink.
@@ -479,12 +390,6 @@ func (k *checkpointer) close() {
 	if k.now != nil {
 		k.now.close()
 	}
-}
-
-func (s *saving) close() {
-	unix.Close(s.data)
-	unix.Close(s.orderFile)
-	s.bits, s.entries, s.batch = nil, nil, nil
 }
 
 // errorText is an error as a reply carries it.

@@ -76,6 +76,15 @@ func (f *files) close() {
 	f.open = nil
 }
 
+// inMemory checks that a descriptor is of a memory file. Reading that holds up nobody, which a file
+// on a disk or on another machine may do for ever.
+func inMemory(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil {
+		return fmt.Errorf("it is in no memory file: %w", err)
+	}
+	return nil
+}
+
 // refuseCall answers a call that can't be done, with the reason.
 func (p *program) refuseCall(c *attach.Call, why error) {
 	p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusUnknown, Payload: errorText(why)})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
+
+	"golang.org/x/sys/unix"
 )
 
 // origins are the files in which pages begin that nobody has touched yet (OpContents). The home of
@@ -27,8 +30,13 @@ type origin struct {
 	ids        [][16]byte // of the checkpoints that have the pages so which nobody has touched
 	files      []*os.File // closed by the runtime when no read needs them any more
 	offset     uint64
-	places     []byte // of attach.PlaceBytes each; nil: one page behind the other
+	// places are where the pages are, if not one behind the other, in chunks of chunkPages pages. A
+	// chunk that is not there has zeros.
+	places map[uint64][]byte
 }
+
+// chunkPages is how many pages' places are kept together.
+const chunkPages = 256
 
 // add has pages begin in files. The error is the program's.
 func (o *origins) add(p *program, c *attach.Call) error {
@@ -76,18 +84,39 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	return nil
 }
 
-// read reads and checks where the pages are.
+// read reads and checks where the pages are. Of a large memory that is hardly used the table has
+// holes.
 func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
-	x.places = make([]byte, pages*attach.PlaceBytes)
-	if n, err := table.ReadAt(x.places, 0); err != nil {
-		return fmt.Errorf("the table of places has %d bytes, %d are wanted: %w", n, len(x.places), err)
+	const chunkBytes = chunkPages * attach.PlaceBytes
+	if err := inMemory(int(table.Fd())); err != nil {
+		return fmt.Errorf("the table of places: %w", err)
 	}
-	for at := 0; at < len(x.places); at += attach.PlaceBytes {
-		if _, err := attach.PlaceIn(x.places[at:], len(x.files), pageBytes); err != nil {
-			return err
+	end := pages * attach.PlaceBytes
+	if info, err := table.Stat(); err != nil || uint64(info.Size()) < end {
+		return fmt.Errorf("the table of places is shorter than %d bytes: %w", end, orEnd(err))
+	}
+	x.places = map[uint64][]byte{}
+	for from := int64(0); ; {
+		at, err := unix.Seek(int(table.Fd()), from, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || err == nil && uint64(at) >= end {
+			return nil
 		}
+		if err != nil {
+			return fmt.Errorf("the table of places: %w", err)
+		}
+		chunk := uint64(at) / chunkBytes
+		list := make([]byte, min(chunkBytes, end-chunk*chunkBytes))
+		if _, err := table.ReadAt(list, int64(chunk*chunkBytes)); err != nil {
+			return fmt.Errorf("the table of places: %w", err)
+		}
+		for at := 0; at < len(list); at += attach.PlaceBytes {
+			if _, err := attach.PlaceIn(list[at:], len(x.files), pageBytes); err != nil {
+				return err
+			}
+		}
+		x.places[chunk] = list
+		from = int64((chunk + 1) * chunkBytes)
 	}
-	return nil
 }
 
 // find is the origin of a page, or nil.
@@ -116,7 +145,12 @@ func (o *origins) of(page pagetable.Page) (at backing.Location, is bool) {
 	if x.places == nil {
 		return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + uint64(page-x.first)*o.bytes), Pad: true, Keep: x.files[0]}, true
 	}
-	place, err := attach.PlaceIn(x.places[int(page-x.first)*attach.PlaceBytes:], len(x.files), o.bytes)
+	number := uint64(page - x.first)
+	chunk := x.places[number/chunkPages]
+	if chunk == nil {
+		return at, false
+	}
+	place, err := attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), o.bytes)
 	if err != nil || place.File == 0 {
 		return at, false
 	}

@@ -30,7 +30,7 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "pagetable/snapshot"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/checkpoint"
@@ -82,7 +83,8 @@ type plan struct {
 
 // saves is what a cluster knows of its checkpoints.
 type saves struct {
-	mu     sync.Mutex
+	busy   atomic.Bool       // a checkpoint is under way
+	mu     sync.Mutex        // guards what follows
 	store  *checkpoint.Store // rank 0: the directory that it has locked
 	unlock func() error
 	every  every
@@ -113,7 +115,13 @@ func (c *Cluster) BeginCheckpoint(ctx context.Context, dir string, opts ...Check
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s, err := o.begin(ctx, c, dir)
+	var s *Saving
+	err := fmt.Errorf("%w: a rank takes one checkpoint at a time, and calls Wait", ErrInUse)
+	if c.saves.busy.CompareAndSwap(false, true) {
+		if s, err = o.begin(ctx, c, dir); err != nil {
+			c.saves.busy.Store(false)
+		}
+	}
 	if err != nil {
 		return nil, failure(fmt.Sprintf("Checkpoint in %q", dir), err)
 	}

@@ -216,6 +216,7 @@ func (s *Saving) abandon(ctx context.Context, why error) {
 // Wait waits until a checkpoint is on the disk, for good; see Checkpoint for its errors. Every rank
 // calls it, once. If ctx ends first, nobody knows whether there is a new checkpoint.
 func (s *Saving) Wait(ctx context.Context) error {
+	defer s.c.saves.busy.Store(false)
 	defer release(s.c, s.list)
 	if err := s.wait(ctx); err != nil {
 		return failure("Checkpoint", err)

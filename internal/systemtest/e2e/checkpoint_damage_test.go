@@ -80,6 +80,13 @@ func TestCheckpointMismatch(t *testing.T) {
 	all.do(t, "ok", "words data %d", words)
 	all.do(t, "ok", "same data 1 0 %d", words)
 
+	all.do(t, "ok", "begin %s", dir)
+	all.toldAll(t, "save "+dir, "error: in use: ", "Wait")
+	all.do(t, "ok", "finish")
+	if x := newest(t, dir); x.Sequence != 2 || x.OwnBytes == 0 {
+		t.Errorf("the newest checkpoint is %d, with %d bytes", x.Sequence, x.OwnBytes)
+	}
+
 	all[1].Do(t, "ok", "words more 700")
 	for range 2 {
 		all.toldAll(t, "save "+dir, "error: mismatch: ", "rank 1 differs from rank 0")
@@ -103,7 +110,7 @@ func TestCheckpointMismatch(t *testing.T) {
 	all[0].Do(t, "ok", "words more 700")
 	all[2].Do(t, "ok", "words more 700")
 	all.do(t, "ok", "save %s", dir)
-	isStill(t, dir, 3, 1)
+	isStill(t, dir, 4, 1)
 	all.end(t)
 }
 

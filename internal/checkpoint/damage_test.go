@@ -412,6 +412,7 @@ func TestDirectories(t *testing.T) {
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
+	defer os.Chmod(dir, 0o700) // or it can't be removed
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)

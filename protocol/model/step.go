@@ -62,6 +62,13 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 	}
 }
 
+// HoldOver is the action that ends the hold of a page, if a node has one whose time is over: one
+// that was lost and has come back knows nothing of those that it had.
+func HoldOver(n *Node, o protocol.ObjectID, now protocol.Time) (Action, bool) {
+	is := slices.ContainsFunc(n.holds, func(h hold) bool { return h.object == o && int32(h.due-now) <= 0 })
+	return Action{Kind: ActHoldOver, Node: n.self, Object: o}, is
+}
+
 // holdOver ends the first hold of a page.
 func (n *Node) holdOver(o protocol.ObjectID, now protocol.Time, out *Outcome) {
 	i := slices.IndexFunc(n.holds, func(h hold) bool { return h.object == o })

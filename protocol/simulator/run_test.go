@@ -251,7 +251,7 @@ func (r *run) choose(e *event) (model.Action, bool) {
 	case operate:
 		return n.Operation(e.object)
 	case endHold:
-		return model.Action{Kind: model.ActHoldOver, Node: e.node, Object: e.object}, true
+		return model.HoldOver(n, e.object, r.options.Start+protocol.Time(r.agenda.Now()))
 	default:
 		if !n.Hears(e.flight) {
 			r.early[e.node] = append(r.early[e.node], *e)

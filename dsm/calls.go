@@ -191,13 +191,13 @@ func (c *calls) ask(ctx context.Context, call attach.Call) (attach.Reply, error)
 	return c.await(ctx, waiting)
 }
 
-// start makes a call. It does not wait.
-func (c *calls) start(call attach.Call) (ticket uint64, waiting chan attach.Reply, err error) {
+// start makes a call, with descriptors if it has any. It does not wait.
+func (c *calls) start(call attach.Call, fds ...int) (ticket uint64, waiting chan attach.Reply, err error) {
 	if ticket, waiting, err = c.begin(); err != nil {
 		return 0, nil, err
 	}
 	call.Ticket = ticket
-	return ticket, waiting, c.send(call)
+	return ticket, waiting, c.send(call, fds...)
 }
 
 // doAnyway makes a call that takes effect also when ctx ends first.
@@ -266,7 +266,7 @@ func settled(ctx context.Context, r attach.Reply) (attach.Reply, error) {
 }
 
 // send sends one call, which may be one without a reply.
-func (c *calls) send(call attach.Call) error {
+func (c *calls) send(call attach.Call, fds ...int) error {
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -274,22 +274,9 @@ func (c *calls) send(call attach.Call) error {
 	if mayOvertake(call.Op) && c.box(frame) {
 		return nil
 	}
-	if err := c.conn.Write(frame); err != nil {
+	if err := c.conn.Write(frame, fds...); err != nil {
 		// Who reads learns of it too, and knows more: the daemon's last words may still be in the
 		// socket.
-		c.conn.Shutdown()
-		<-c.done
-		return c.err()
-	}
-	return nil
-}
-
-// sendWith sends one call, with a descriptor.
-func (c *calls) sendWith(call attach.Call, fd int) error {
-	if err := c.err(); err != nil {
-		return err
-	}
-	if err := c.conn.Write(attach.AppendCall(nil, &call), fd); err != nil {
 		c.conn.Shutdown()
 		<-c.done
 		return c.err()

@@ -197,7 +197,7 @@ func agree(ctx context.Context, c *Cluster, what string, value uint64, own error
 	return nil
 }
 
-// saved are the allocations to be saved, by name. They are not freed until release.
+// what are the allocations to be saved, by name. They are not freed until release.
 func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func listHash(list []*allocation) uint64 {
 	return attach.NameHash(attach.NameType, fmt.Sprint(memories(list)))
 }
 
-// planCheckpoint decides, at rank 0, which checkpoint comes next.
+// plan decides, at rank 0, which checkpoint comes next.
 func (s *saves) plan(c *Cluster, dir string, list []*allocation, whole bool) (p plan, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,10 +260,8 @@ func (s *saves) plan(c *Cluster, dir string, list []*allocation, whole bool) (p 
 	if whole || !s.basis.has(last, list) || last.PageBytes != c.PageBytes() || !slices.Equal(last.Memories, memories(list)) || checkpoint.WholeNext(last) {
 		return p, nil
 	}
-	p.Base = last.Sequence
-	id, err := hex.DecodeString(last.ID)
-	copy(p.BaseID[:], id)
-	return p, err
+	p.Base, p.BaseID = last.Sequence, s.basis.id
+	return p, nil
 }
 
 // open locks a directory, unless it is locked already.

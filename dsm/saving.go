@@ -97,11 +97,8 @@ func (c *calls) give(ctx context.Context, fd int) (uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	ticket, waiting, err := c.begin()
+	_, waiting, err := c.start(attach.Call{Op: attach.OpFile}, fd)
 	if err != nil {
-		return 0, err
-	}
-	if err := c.sendWith(attach.Call{Op: attach.OpFile, Ticket: ticket}, fd); err != nil {
 		return 0, err
 	}
 	r, err := c.await(context.WithoutCancel(ctx), waiting)

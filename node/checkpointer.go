@@ -72,7 +72,7 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 		}
 		k.now = s
 	}
-	if s.begun != 0 || s.kept != 0 || s.over {
+	if s.begun != 0 || s.awaited != 0 || s.over {
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	}
 	s.copies, s.begun, s.run, s.page = what.Copies, c.Ticket, 0, 0
@@ -113,7 +113,7 @@ func (k *checkpointer) isDue() bool {
 	case s.begun != 0:
 		return k.table.Sealed()
 	}
-	return len(s.batch) > 0 || !s.starved || s.flying == 0 && s.kept != 0
+	return len(s.batch) > 0 || !s.starved || s.flying == 0 && s.awaited != 0
 }
 
 // more goes on with a checkpoint, and returns whether there was something to do.
@@ -209,18 +209,19 @@ func (k *checkpointer) write(s *saving) error {
 	if !left || s.starved {
 		k.submit(s)
 	}
-	if err != nil || left || s.flying > 0 || s.kept == 0 {
+	if err != nil || left || s.flying > 0 || s.awaited == 0 {
 		s.starved = s.starved || !left
 		return err
 	}
 	if _, err := unix.Pwrite(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
 		return fmt.Errorf("write the index of a checkpoint: %w", err)
 	}
-	return k.finish()
+	k.finish()
+	return nil
 }
 
 // finish ends a checkpoint, and answers who waits for that.
-func (k *checkpointer) finish() error {
+func (k *checkpointer) finish() {
 	s := k.now
 	s.over = true
 	err := k.table.End(s.err != nil)
@@ -228,8 +229,8 @@ func (k *checkpointer) finish() error {
 		k.base = s.id
 		k.origins.saved(s.base, s.id)
 	}
-	if s.by != nil && s.kept != 0 {
-		r := attach.Reply{Ticket: s.kept}
+	if s.by != nil && s.awaited != 0 {
+		r := attach.Reply{Ticket: s.awaited}
 		if err != nil {
 			r.Status, r.Payload = attach.StatusUnknown, errorText(err)
 		} else {
@@ -237,9 +238,8 @@ func (k *checkpointer) finish() error {
 		}
 		s.by.answer(&r)
 	}
-	s.kept = 0
+	s.awaited = 0
 	k.close()
-	return nil
 }
 
 // fail gives a checkpoint up.
@@ -266,10 +266,10 @@ func (k *checkpointer) await(p *program, c *attach.Call) error {
 	switch {
 	case s == nil || s.by != p || s.over: // it was refused, or another program here is it
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendSaved(nil, attach.Saved{})})
-	case s.begun != 0 || s.kept != 0:
+	case s.begun != 0 || s.awaited != 0:
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	default:
-		s.kept, s.starved = c.Ticket, false
+		s.awaited, s.starved = c.Ticket, false
 	}
 	return nil
 }
@@ -290,10 +290,8 @@ func (k *checkpointer) heard() {
 		s.enter(t.Owner.(pagetable.Page), t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
 	}
 	s.starved = false
-	if s.err != nil && s.flying == 0 && s.kept != 0 {
-		if err := k.finish(); err != nil {
-			k.fail(err)
-		}
+	if s.err != nil && s.flying == 0 && s.awaited != 0 {
+		k.finish()
 		return
 	}
 	if err := k.table.Resume(); err != nil {
@@ -349,9 +347,9 @@ func (k *checkpointer) Lost(page pagetable.Page) {
 	k.fail(fmt.Errorf("page %d was freed while it was being saved", page))
 }
 
-// ticketOf reports whether a ticket of a program is that of an open call here.
+// isOpen reports whether a ticket of a program is that of an open call here.
 func (k *checkpointer) isOpen(p *program, ticket uint64) bool {
-	return k.now != nil && k.now.by == p && ticket != 0 && (k.now.begun == ticket || k.now.kept == ticket)
+	return k.now != nil && k.now.by == p && ticket != 0 && (k.now.begun == ticket || k.now.awaited == ticket)
 }
 
 // cancel ends a call of a program, if it is open, and the checkpoint with it.
@@ -370,7 +368,7 @@ func (k *checkpointer) dropProgram(p *program) {
 	if s == nil || s.by != p {
 		return
 	}
-	s.by, s.begun, s.kept = nil, 0, 0
+	s.by, s.begun, s.awaited = nil, 0, 0
 	if !s.over {
 		k.fail(errors.New("the program that had asked for it has gone"))
 		s.over = true

@@ -15,18 +15,18 @@ import (
 
 // saving is the pages of one checkpoint.
 type saving struct {
-	by          *program // nil: it has gone
-	id, base    [16]byte
-	copies      bool
-	order       attach.Order
-	orderFile   int
-	data        int
-	starts      []uint64 // of each run: which page of the order its first is
-	bits        []uint64 // of the order's pages: those that are saved, here or elsewhere
-	run         int      // where the look goes on
-	page        uint64
-	begun, kept uint64 // tickets of the open calls; 0: none
-	over        bool
+	by             *program // nil: it has gone
+	id, base       [16]byte
+	copies         bool
+	order          attach.Order
+	orderFile      int
+	data           int
+	starts         []uint64 // of each run: which page of the order its first is
+	bits           []uint64 // of the order's pages: those that are saved, here or elsewhere
+	run            int      // where the look goes on
+	page           uint64
+	begun, awaited uint64 // tickets of the open calls; 0: none
+	over           bool
 
 	batch   []*diskio.Transfer
 	flying  int // transfers that are not over

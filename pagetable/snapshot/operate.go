@@ -2,11 +2,6 @@ package snapshot
 
 import "dsmd/pagetable"
 
-// quiet is whether no page is part of a snapshot or has been.
-func (t *Table) quiet() bool {
-	return t.unsaved.IsEmpty() && t.kept.IsEmpty() && t.sealed.IsEmpty()
-}
-
 // concerns is whether one of neighbouring pages is part of a snapshot or has been.
 func (t *Table) concerns(first pagetable.Page, count int) bool {
 	n := uint64(count)
@@ -55,7 +50,7 @@ func (t *Table) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pag
 // operate does an operation of the caller.
 func (t *Table) operate(o *pagetable.Operation) (pagetable.Outcome, error) {
 	p := o.Page
-	if t.quiet() || !t.concerns(p, 1) {
+	if !t.concerns(p, 1) {
 		return t.beneath(o)
 	}
 	if waiting, is := t.sealing[p]; is {

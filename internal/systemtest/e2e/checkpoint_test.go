@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,23 +16,7 @@ import (
 
 // keeper is a console that also takes and restores checkpoints.
 var keeper = testcluster.Define("keeper", func(s *testcluster.Self) error {
-	c, err := dsm.Join(s.Ctx)
-	if err != nil {
-		s.Say("error: %v", err)
-		return err
-	}
-	s.Say("rank %d of %d", c.Rank(), c.Size())
-	k := &safe{desk: desk{ctx: s.Ctx, c: c, memory: map[string][]uint64{}}}
-	for {
-		line, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			return c.Close()
-		}
-		if err != nil {
-			return err
-		}
-		s.Say("%s", k.obey(strings.Fields(line)))
-	}
+	return converse(s, func(d desk) obedient { return &safe{desk: d} })
 })
 
 // safe is what a keeper works with.

@@ -33,13 +33,21 @@ func serve(t *testing.T, nodes, ranks int, flags ...string) *testcluster.Cluster
 // console joins the cluster, says so, and then obeys the test's lines, each with a line of answer.
 // It closes the cluster when there are no more lines.
 var console = testcluster.Define("console", func(s *testcluster.Self) error {
+	return converse(s, func(d desk) obedient { return &d })
+})
+
+// obedient does what a line says, and answers.
+type obedient interface{ obey(line []string) string }
+
+// converse is a program that does at its desk what the test's lines say.
+func converse(s *testcluster.Self, at func(desk) obedient) error {
 	c, err := dsm.Join(s.Ctx)
 	if err != nil {
 		s.Say("error: %v", err)
 		return err
 	}
 	s.Say("rank %d of %d", c.Rank(), c.Size())
-	desk := desk{ctx: s.Ctx, c: c, memory: map[string][]uint64{}}
+	worker := at(desk{ctx: s.Ctx, c: c, memory: map[string][]uint64{}})
 	for {
 		line, err := s.Next()
 		if errors.Is(err, io.EOF) {
@@ -48,9 +56,9 @@ var console = testcluster.Define("console", func(s *testcluster.Self) error {
 		if err != nil {
 			return err
 		}
-		s.Say("%s", desk.obey(strings.Fields(line)))
+		s.Say("%s", worker.obey(strings.Fields(line)))
 	}
-})
+}
 
 // join starts a console and waits until it has joined.
 func join(t *testing.T, c *testcluster.Cluster, node, rank, ranks int) *testcluster.Process {

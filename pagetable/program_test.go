@@ -40,7 +40,7 @@ const (
 	cmdRestart   // make all waiting threads start over
 	cmdWriteCall // write(2) the word to a pipe: the kernel does the load
 	cmdReadCall  // read(2) the value into the word: the kernel does the store
-	cmdRegister  // map and register pages [Page, Page+Value)
+	cmdRegister  // map and register pages [Page, Page+Value), read-only if Off is 1
 	cmdPopulate  // madvise(MADV_POPULATE_READ), or _WRITE if Value is 1
 	cmdFork      // fork a process that only waits, and say whether it inherited the region
 	cmdGarbage   // collect garbage
@@ -57,6 +57,11 @@ const (
 	cmdStorm
 	cmdUnmap // unmap the page behind the trap's back
 	cmdStats // how often mappings were joined
+	// The rest is in readonly_test.go.
+	cmdUnregister // take pages [Page, Page+Value), as they were registered, out of the trap
+	cmdMapGranted // map what is granted of pages [Page, Page+Value)
+	cmdBareStore  // store, and don't recover from a fault
+	cmdWatch      // load from Page pages Value times, each by Off goroutines, and try to store
 )
 
 // packet is an order or, with Errno, its answer.
@@ -189,12 +194,12 @@ func (c *child) attach() error {
 		return err
 	}
 	if c.setup.Registered != 0 {
-		return c.register(0, c.setup.Pages)
+		return c.register(0, c.setup.Pages, false)
 	}
 	return nil
 }
 
-func (c *child) register(first, count uint64) error {
+func (c *child) register(first, count uint64, readOnly bool) error {
 	off, size := first*c.setup.PageBytes, uintptr(count*c.setup.PageBytes)
 	at := c.at(off)
 	if _, err := unix.MmapPtr(c.memfd, int64(off), at, size, unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
@@ -205,7 +210,10 @@ func (c *child) register(first, count uint64) error {
 		return err
 	}
 	if c.segv != nil {
-		return c.segv.Register(uintptr(at), size)
+		return c.segv.Register(uintptr(at), size, readOnly)
+	}
+	if readOnly {
+		return c.fd.RegisterReadOnly(uintptr(at), size)
 	}
 	return c.fd.Register(uintptr(at), size)
 }
@@ -272,9 +280,9 @@ func (c *child) perform(p *packet) error {
 				return err
 			}
 		}
-		return c.register(0, c.setup.Pages)
+		return c.register(0, c.setup.Pages, false)
 	case cmdRegister:
-		return c.register(p.Page, p.Value)
+		return c.register(p.Page, p.Value, p.Off == 1)
 	case cmdPopulate:
 		return unix.Madvise(unsafe.Slice((*byte)(at), c.setup.PageBytes), unix.MADV_POPULATE_READ+int(p.Value))
 	case cmdCloseTrap:
@@ -314,7 +322,7 @@ func (c *child) perform(p *packet) error {
 }
 
 // errnoLost stands for a memory fault at the address of an access, which is what an access to a
-// lost page comes to.
+// lost page comes to, and a store to a read-only one.
 const errnoLost = unix.EHWPOISON
 
 // unlessLost makes an access at an address, and turns a memory fault there into errnoLost. Other

@@ -38,6 +38,8 @@ func (c *child) performMore(p *packet) error {
 		return unix.MunmapPtr(c.at(p.Page*c.setup.PageBytes), uintptr(c.setup.PageBytes))
 	case cmdStats:
 		p.Value = c.segv.Evictions()
+	default:
+		return c.performReadOnly(p)
 	}
 	return nil
 }
@@ -67,7 +69,7 @@ func (c *child) panics() (count uint64) {
 	// A load from a part of the region that was unmapped again, after the trap has let go of it.
 	page := uintptr(c.setup.PageBytes)
 	last := c.base + uintptr(c.setup.Pages-1)*page
-	if c.segv.Unregister(c.base, uintptr(c.setup.Pages)*page) != nil || c.segv.Register(c.base, uintptr(c.setup.Pages-1)*page) != nil {
+	if c.segv.Unregister(c.base, uintptr(c.setup.Pages)*page) != nil || c.segv.Register(c.base, uintptr(c.setup.Pages-1)*page, false) != nil {
 		return 0
 	}
 	err2 := recovered(func() { load((*uint64)(c.at(uint64(last - c.base)))) })

@@ -32,6 +32,10 @@
 // So it is with an access to a page that the daemon has declared lost, because nobody has its
 // contents any more: the handler does not wait, and hands the signal on.
 //
+// So it is, too, with a store to a range that was registered read-only, whether its page is here or
+// not. There the handler gives no more than loads, also where the daemon grants stores, as it does
+// while another program makes them.
+//
 // While a thread waits in the handler its signals are blocked. Every few milliseconds it looks
 // whether one is there, and if so goes back to the access, where the signal is delivered and the
 // fault taken again: that is how the collector and the scheduler preempt it. So the same fault may

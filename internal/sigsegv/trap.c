@@ -70,6 +70,7 @@ _Static_assert(sizeof(struct fault) == DSM_FAULT_BYTES, "layout");
 
 struct range {
 	uint64_t first, end;
+	int read_only; // the program may not store there, whatever the daemon grants
 };
 
 struct dsm_trap {
@@ -170,6 +171,13 @@ static struct range *range_of(struct dsm_trap *t, uint64_t page) {
 	return low < t->count && t->ranges[low].first <= page ? &t->ranges[low] : NULL;
 }
 
+// allowed is the access to a page of r, whose word is w, that the daemon grants and the program may
+// have.
+static unsigned allowed(const struct range *r, uint32_t w) {
+	unsigned level = granted(w);
+	return r->read_only && level > READ_ONLY ? READ_ONLY : level;
+}
+
 // ---- protections, all with the lock held ----
 
 static int protect(struct dsm_trap *t, uint64_t first, uint64_t end, unsigned level) {
@@ -261,12 +269,12 @@ static void evict(struct dsm_trap *t) {
 	}
 }
 
-// claim notes that the program is about to get the access to a page that the daemon grants, if that
+// claim notes that the program is about to get the access to a page of r that is allowed, if that
 // is level and more than it has. From then on the daemon asks the agent before it takes the page.
-static int claim(struct dsm_trap *t, uint64_t page, unsigned level) {
+static int claim(struct dsm_trap *t, const struct range *r, uint64_t page, unsigned level) {
 	uint32_t w = atomic_load(&t->words[page]);
 	do {
-		if (granted(w) != level || applied(w) >= level)
+		if (allowed(r, w) != level || applied(w) >= level)
 			return 0;
 	} while (!atomic_compare_exchange_weak(&t->words[page], &w, with_applied(w, level)));
 	return 1;
@@ -279,8 +287,10 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 	struct range *r = range_of(t, page);
 	if (r == NULL || atomic_load(&t->retired))
 		return FOREIGN;
+	if (r->read_only && need == WRITABLE)
+		return FOREIGN; // also where the page is absent: the daemon must not fetch it for this
 	uint32_t w = atomic_load(&t->words[page]);
-	unsigned level = granted(w);
+	unsigned level = allowed(r, w);
 	if (lost(w))
 		return FOREIGN; // there is nothing to wait for
 	if (level < need || atomic_load(&t->abandoned))
@@ -293,20 +303,20 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 	if (t->splits + 2 > t->max_splits)
 		evict(t);
 	uint64_t was = boundaries(t, r, page, page + 1);
-	if (!claim(t, page, level))
+	if (!claim(t, r, page, level))
 		return RETRY; // the daemon was faster
 	int64_t delta = (int64_t)boundaries(t, r, page, page + 1) - (int64_t)was;
 	uint64_t first = page, end = page + 1;
 	while (end < r->end && end - page <= AROUND) {
 		was = boundaries(t, r, end, end + 1);
-		if (!claim(t, end, level))
+		if (!claim(t, r, end, level))
 			break;
 		delta += (int64_t)boundaries(t, r, end, end + 1) - (int64_t)was;
 		end++;
 	}
 	while (first > r->first && page - first < AROUND) {
 		was = boundaries(t, r, first - 1, first);
-		if (!claim(t, first - 1, level))
+		if (!claim(t, r, first - 1, level))
 			break;
 		delta += (int64_t)boundaries(t, r, first - 1, first) - (int64_t)was;
 		first--;
@@ -317,7 +327,7 @@ static enum outcome apply(struct dsm_trap *t, uint64_t page, unsigned need) {
 	}
 	// The rest of the process has more mappings than was reckoned with.
 	take_all(t);
-	if (!claim(t, page, level))
+	if (!claim(t, r, page, level))
 		return RETRY;
 	was = boundaries(t, r, page, page + 1); // counted from the words, which have the claim already
 	if (protect(t, page, page + 1, level) == 0) {
@@ -595,7 +605,7 @@ static void release(struct dsm_trap *t, sigset_t *mask) {
 	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
-int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end) {
+int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end, int read_only) {
 	sigset_t mask;
 	int err = 0;
 	hold(t, &mask);
@@ -614,7 +624,7 @@ int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end) {
 	}
 	if (err == 0) {
 		memmove(&t->ranges[i + 1], &t->ranges[i], (t->count - i) * sizeof *t->ranges);
-		t->ranges[i] = (struct range){first, end};
+		t->ranges[i] = (struct range){first, end, read_only};
 		t->count++;
 	}
 	release(t, &mask);
@@ -640,6 +650,15 @@ int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end) {
 	return err;
 }
 
+// apply_more is apply for all the access to a page that is allowed, if the program has less.
+static enum outcome apply_more(struct dsm_trap *t, uint64_t page) {
+	struct range *r = range_of(t, page);
+	if (r == NULL)
+		return FOREIGN;
+	uint32_t w = atomic_load(&t->words[page]);
+	return allowed(r, w) > applied(w) ? apply(t, page, allowed(r, w)) : RETRY;
+}
+
 void dsm_trap_map(struct dsm_trap *t, uint64_t first, uint64_t end) {
 	for (uint64_t p = first; p < end && p < t->pages; p++) {
 		uint32_t w = atomic_load(&t->words[p]);
@@ -648,7 +667,7 @@ void dsm_trap_map(struct dsm_trap *t, uint64_t first, uint64_t end) {
 		// Held for each run anew: the agent must not wait for all of them.
 		sigset_t mask;
 		hold(t, &mask);
-		enum outcome o = apply(t, p, granted(w));
+		enum outcome o = apply_more(t, p);
 		release(t, &mask);
 		if (o == FOREIGN)
 			return;

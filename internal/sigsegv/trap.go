@@ -151,10 +151,15 @@ func (t *Trap) HandedOver() {
 }
 
 // Register puts a range under the trap, whole pages that were just mapped from the daemon's file
-// without access.
-func (t *Trap) Register(addr, bytes uintptr) error {
+// without access. If it is readOnly, a store there is an ordinary segmentation fault, and the
+// daemon is not told.
+func (t *Trap) Register(addr, bytes uintptr, readOnly bool) error {
 	first, end := t.run(addr, bytes)
-	if errno := C.dsm_trap_register(t.c, first, end); errno != 0 {
+	noStores := C.int(0)
+	if readOnly {
+		noStores = 1
+	}
+	if errno := C.dsm_trap_register(t.c, first, end, noStores); errno != 0 {
 		return fmt.Errorf("sigsegv: register %d bytes at %#x: %w", bytes, addr, unix.Errno(-errno))
 	}
 	return nil

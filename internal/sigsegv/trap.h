@@ -30,9 +30,10 @@ struct dsm_trap;
 // often protections may change from one page to the next. It returns 0 or a negative errno.
 int dsm_trap_open(struct dsm_trap **out, uintptr_t base, uint64_t pages, uint64_t page_bytes, void *area, int events, int sock, uint64_t max_splits);
 
-// dsm_trap_register puts pages [first, end), just mapped without access, under the trap.
-// dsm_trap_unregister takes them out, before they are unmapped. They return 0 or a negative errno.
-int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end);
+// dsm_trap_register puts pages [first, end), just mapped without access, under the trap. If they are
+// read_only, a store is an ordinary segmentation fault. dsm_trap_unregister takes them out, before
+// they are unmapped. They return 0 or a negative errno.
+int dsm_trap_register(struct dsm_trap *t, uint64_t first, uint64_t end, int read_only);
 int dsm_trap_unregister(struct dsm_trap *t, uint64_t first, uint64_t end);
 
 // dsm_trap_map maps what the daemon has granted of pages [first, end) and is not mapped yet, as

@@ -18,7 +18,7 @@ func (t *Trap) Handover() int { return -1 }
 func (t *Trap) HandedOver() {}
 
 // Register is never called, as there is no Trap.
-func (t *Trap) Register(addr, bytes uintptr) error { return ErrNoCgo }
+func (t *Trap) Register(addr, bytes uintptr, readOnly bool) error { return ErrNoCgo }
 
 // Unregister is never called, as there is no Trap.
 func (t *Trap) Unregister(addr, bytes uintptr) error { return ErrNoCgo }

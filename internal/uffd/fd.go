@@ -72,6 +72,18 @@ func (f *FD) SetNonblock() error {
 // another userfaultfd), ESRCH, ENOMEM (too many mappings). After an error the range may be
 // registered, and is to be unmapped.
 func (f *FD) Register(addr, length uintptr) error {
+	return f.register(addr, length, unix.PROT_READ|unix.PROT_WRITE)
+}
+
+// RegisterReadOnly is Register, but then allows loads only. A store raises SIGSEGV, and in a system
+// call EFAULT: the kernel looks at the mapping before it looks for a trap (do_user_addr_fault in
+// arch/x86/mm/fault.c). The other calls are as ever, and none of them lets a store through.
+func (f *FD) RegisterReadOnly(addr, length uintptr) error {
+	return f.register(addr, length, unix.PROT_READ)
+}
+
+// register makes faults trap, and then allows accesses.
+func (f *FD) register(addr, length uintptr, prot int) error {
 	arg := registerArg{rangeArg: rangeArg{uint64(addr), uint64(length)}, mode: registerMissing | registerWP | registerMinor}
 	if errno := f.slow(cmdRegister, unsafe.Pointer(&arg)); errno != 0 {
 		return fmt.Errorf("register %#x+%#x for page faults: %w%s", addr, length, errno, registerHint(errno))
@@ -81,7 +93,7 @@ func (f *FD) Register(addr, length uintptr) error {
 		return fmt.Errorf("register %#x+%#x for page faults: %w: the kernel allows operations %#x on it, %#x are needed; map a memfd with "+
 			"4 KiB pages, not hugetlbfs", addr, length, ErrFeatures, arg.ioctls, uint64(want))
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_MPROTECT, addr, length, unix.PROT_READ|unix.PROT_WRITE); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_MPROTECT, addr, length, uintptr(prot)); errno != 0 {
 		return fmt.Errorf("allow accesses to %#x+%#x: %w", addr, length, os.NewSyscallError("mprotect", errno))
 	}
 	return nil

@@ -3,7 +3,9 @@ package uffd_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"unsafe"
@@ -239,6 +241,50 @@ func TestWriteProtectAndWake(t *testing.T) {
 		t.Errorf("unregister: %v", errno)
 	}
 	want(t, "copy into a range that was unregistered", 0, unix.ENOENT)(r.fd.Copy(r.at(0), filled(1, 1), 0))
+}
+
+// TestRegisterReadOnly: nothing that is done to a page lets a store through. The pages are present,
+// and the first store that goes through ends the test, so that none waits here.
+func TestRegisterReadOnly(t *testing.T) {
+	r := newRegion(t, 2)
+	if err := r.fd.RegisterReadOnly(r.at(0), 2*pageBytes); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(page int, why string) {
+		t.Helper()
+		if got := *(*byte)(pointer(r.at(page))); got != 5 {
+			t.Errorf("a page that is %s holds %d, want 5", why, got)
+		}
+		if addr := faultOf(func() { *(*byte)(pointer(r.at(page) + 8)) = 6 }); addr != r.at(page)+8 {
+			t.Fatalf("a store to %#x in a page that is %s: a fault at %#x", r.at(page)+8, why, addr)
+		}
+	}
+	want(t, "copy a page", 1, 0)(r.fd.Copy(r.at(0), filled(1, 5), 0))
+	refused(0, "copied")
+	if _, err := unix.Pwrite(r.file, filled(1, 5), int64(pageBytes)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "map a page of the file", 1, 0)(r.fd.Continue(r.at(1), pageBytes, 0))
+	refused(1, "mapped from the file")
+	for _, on := range []bool{true, false} {
+		if errno := r.fd.WriteProtect(r.at(0), 2*pageBytes, on, false); errno != 0 {
+			t.Fatal(errno)
+		}
+		refused(0, fmt.Sprintf("copied; write protection %v", on))
+		refused(1, fmt.Sprintf("mapped; write protection %v", on))
+	}
+}
+
+// faultOf is the address at which an access faults, or 0.
+func faultOf(access func()) (addr uintptr) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault, ok := recover().(interface{ Addr() uintptr }); ok {
+			addr = fault.Addr()
+		}
+	}()
+	access()
+	return 0
 }
 
 func TestRegisterRefuses(t *testing.T) {

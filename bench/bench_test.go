@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/bench/fabric"
 	"dsmd/bench/floor"
 	"dsmd/bench/kernel"
@@ -328,6 +330,12 @@ func TestBadUse(t *testing.T) {
 		"stages --runs 0":                  "--runs",
 		"storage":                          "--dir",
 		"storage --dir . --mib 0":          "--mib",
+		"storage write --dir .":            `unknown command "write"`,
+		"storage checkpoint":               "--dir",
+		"storage read":                     "--dir",
+		"storage read --dir . --mib 0":     "--mib 0",
+		"storage read --dir . --runs 0":    "--runs",
+		"storage read --dir . -n 3":        "--random-mib",
 		"stages --trap mouse":              "auto, uffd, sigsegv",
 		"list all":                         "all",
 		"report":                           "--out",
@@ -452,6 +460,104 @@ func TestStorage(t *testing.T) {
 		t.Errorf("the table is\n%s", text)
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("left behind are %v, %v", left, err)
+	}
+}
+
+// diskDir is a directory on a disk: the usual place for temporary files may lie in memory.
+func diskDir(t *testing.T) string {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range []string{os.TempDir(), here} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(parent, &fs); err != nil {
+			t.Fatal(err)
+		}
+		if fs.Type == unix.TMPFS_MAGIC {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "storage-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	t.Fatal("neither temporary files nor this package lie on a disk: set TMPDIR to a directory that does")
+	return ""
+}
+
+// TestStorageRead reads a file by all designs, which look for wrong sums, and asserts nothing about
+// the times but that there are some.
+func TestStorageRead(t *testing.T) {
+	uffdtest.Require(t)
+	defer func(before time.Duration) { disturbing = before }(disturbing)
+	disturbing = 100 * time.Millisecond
+	dir := diskDir(t)
+	out, err := run(t, "storage", "read", "--dir", dir, "--mib", "2", "--random-mib", "1", "--runs", "2", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result storage.ReadResult
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Runs) != 2 {
+		t.Fatalf("standard output is not one JSON value with two runs: %v\n%s", err, out)
+	}
+	if result.Bytes != 2<<20 || result.RandomBytes != 1<<20 || result.Cores < 1 || result.Trap == "" || result.Transport == "" {
+		t.Errorf("the result is %+v", result)
+	}
+	for _, r := range result.Runs {
+		checkReads(t, &r)
+	}
+	if text := result.Text(); !strings.Contains(text, "shared memory") || !strings.Contains(text, "s lost per GB read") {
+		t.Errorf("the table is\n%s", text)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("left behind are %v, %v", left, err)
+	}
+}
+
+// checkReads looks whether a run has everything.
+func checkReads(t *testing.T, r *storage.ReadRun) {
+	t.Helper()
+	if want := len(storage.Patterns) * (len(storage.Designs) + len(storage.WarmDesigns)); len(r.Reads) != want {
+		t.Errorf("%d measurements, want %d", len(r.Reads), want)
+	}
+	for _, x := range r.Reads {
+		bytes := 1 << 20
+		if x.Pattern == storage.Patterns[0].Name {
+			bytes = 2 << 20
+		}
+		if !(x.Seconds > 0 && x.ReaderSeconds > 0 && x.Sum != 0) || x.Bytes != bytes {
+			t.Errorf("measured was %+v", x)
+		}
+		if alone := x.Design == storage.Local; alone != (x.StorageSeconds == 0) {
+			t.Errorf("the storage side took %v s of processors: %+v", x.StorageSeconds, x)
+		}
+	}
+	if !(r.Alone > 0) || len(r.Disturbed) != len(storage.Disturbing) {
+		t.Fatalf("beside a memory-bound program was measured %+v", r)
+	}
+	for _, x := range r.Disturbed {
+		if !(x.Rate > 0 && x.Share > 0 && x.Relative > 0 && x.Seconds >= disturbing.Seconds()) || x.Bytes < 2<<20 {
+			t.Errorf("beside a memory-bound program was measured %+v", x)
+		}
+	}
+}
+
+func TestStorageReadNeedsADisk(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	if _, err := run(t, "storage", "read", "--dir", none, "--dsmd", dsmdPath); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--dir") {
+		t.Errorf("without a directory the error is %v", err)
+	}
+	// Linux has it for POSIX shared memory, also where nothing else lies in memory.
+	const inMemory = "/dev/shm"
+	if _, err := run(t, "storage", "read", "--dir", inMemory, "--dsmd", dsmdPath); !errors.Is(err, storage.ErrNoDisk) || !strings.Contains(err.Error(), "tmpfs") {
+		t.Errorf("in memory the error is %v", err)
+	}
+	if left, err := filepath.Glob(inMemory + "/dsm-bench-*"); len(left) > 0 || err != nil {
 		t.Errorf("left behind are %v, %v", left, err)
 	}
 }

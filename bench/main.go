@@ -2,9 +2,9 @@
 // version and timed beside the same program on ordinary memory (`bench run`), and single
 // operations, each beside the least that such an operation can cost on this machine (`bench
 // micro`). `bench report` runs many programs in many ways and makes tables and plots of it. `bench
-// stages` says where the time of a fault goes. `bench fabric` measures the network below, and
-// `bench sim` simulates clusters that are larger than this machine. docs/benchmarks.md says what
-// each figure means.
+// stages` says where the time of a fault goes. `bench fabric` measures the network below, `bench
+// storage` checkpoints and files, and `bench sim` simulates clusters that are larger than this
+// machine. docs/benchmarks.md says what each figure means.
 //
 //	go run ./bench list
 //	go run ./bench run sor -n 4
@@ -12,6 +12,8 @@
 //	go run ./bench micro -n 2
 //	go run ./bench stages
 //	go run ./bench fabric
+//	go run ./bench storage --dir DIR
+//	go run ./bench storage read --dir DIR
 //	go run ./bench sim
 //
 // The command is the driver: it computes the sequential and the goroutine version itself, and

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +10,14 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dsmd/bench/crew"
 	"dsmd/bench/storage"
 	"dsmd/dsm"
 )
 
-// storageOptions are the flags of `bench storage`.
+// storageOptions are the flags of `bench storage` and of its commands.
 type storageOptions struct {
 	clusterOptions
 	dir  string
@@ -25,11 +25,20 @@ type storageOptions struct {
 	runs int
 }
 
+// storageCommand measures checkpoints, if it is not told what to measure.
 func storageCommand() *cobra.Command {
+	cmd := checkpointCommand("storage --dir DIRECTORY", "Measure checkpoints, and with `read` reading files of other nodes, beside what the disk can do")
+	cmd.AddCommand(
+		checkpointCommand("checkpoint --dir DIRECTORY", "Measure checkpoints and restoring them, beside direct input and output to the same disk"),
+		readCommand())
+	return cmd
+}
+
+func checkpointCommand(use, short string) *cobra.Command {
 	var o storageOptions
 	cmd := &cobra.Command{
-		Use:   "storage --dir DIRECTORY",
-		Short: "Measure checkpoints and restoring them, beside direct input and output to the same disk",
+		Use:   use,
+		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -47,11 +56,16 @@ func storageCommand() *cobra.Command {
 			})
 		},
 	}
-	o.register(cmd.Flags())
-	cmd.Flags().StringVar(&o.dir, "dir", "", "`directory` on the disk that is measured; what is made there is removed")
-	cmd.Flags().IntVar(&o.mib, "mib", 512, "shared memory in all, in MiB")
-	cmd.Flags().IntVar(&o.runs, "runs", 5, "how often each is measured, in turns")
+	o.clusterOptions.register(cmd.Flags())
+	o.registerDisk(cmd.Flags(), "shared memory in all, in MiB")
 	return cmd
+}
+
+// registerDisk registers the flags of the disk. mib says of what it is the size.
+func (o *storageOptions) registerDisk(flags *pflag.FlagSet, mib string) {
+	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk that is measured; what is made there is removed")
+	flags.IntVar(&o.mib, "mib", 512, mib)
+	flags.IntVar(&o.runs, "runs", 5, "how often each is measured, in turns")
 }
 
 func (o *storageOptions) check() error {
@@ -115,15 +129,9 @@ func storageReplies[T any](ctx context.Context, o *storageOptions, w workplace, 
 		return nil, err
 	}
 	defer c.Close()
-	texts, err := c.Collect(ctx)
+	replies, err := collect[T](ctx, c)
 	if err != nil {
 		return nil, err
-	}
-	replies := make([]T, len(texts))
-	for rank, text := range texts {
-		if err := json.Unmarshal(text, &replies[rank]); err != nil {
-			return nil, fmt.Errorf("the reply of rank %d: %w", rank, err)
-		}
 	}
 	return replies, c.Finish(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"dsmd/bench/crew"
 	"dsmd/bench/kernel"
 	"dsmd/bench/micro"
+	"dsmd/bench/storage"
 	"dsmd/dsm"
 )
 
@@ -24,6 +25,8 @@ const (
 	workerRun     = "run"
 	workerMicro   = "micro"
 	workerStorage = "storage"
+	workerRead    = "read"
+	workerBare    = "bare"
 	workerInput   = "input" // a flag of workerRun
 )
 
@@ -60,6 +63,16 @@ func workerCommand() *cobra.Command {
 				return onLine(cmd.Context(), args[3], func(ctx context.Context, line *crew.Line) error {
 					return storageWorker(ctx, line, args[0], args[1], bytes)
 				})
+			},
+		},
+		&cobra.Command{
+			Use: workerRead + " CONTROL", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return onLine(cmd.Context(), args[0], readWorker) },
+		},
+		&cobra.Command{
+			Use: workerBare + " ROLE FILE", Args: cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return storage.Play(cmd.Context(), storage.Role(args[0]), args[1], os.Stdin, os.Stdout)
 			},
 		})
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -44,6 +45,8 @@ type Options struct {
 	Trap, Transport string
 	// Flags are further arguments of `dsmd run`.
 	Flags []string
+	// Env is added to the environment of `dsmd run` and of all that it starts.
+	Env []string
 	// Worker is the worker's command line. The path for Connect is appended to it.
 	Worker []string
 	// Dir is an existing directory for the socket.
@@ -132,6 +135,7 @@ func (c *Crew) launch(socket string) error {
 	args = append(args, c.options.Flags...)
 	args = append(append(append(args, "--"), c.options.Worker...), socket)
 	c.cmd = exec.Command(c.options.Dsmd, args...)
+	c.cmd.Env = append(os.Environ(), c.options.Env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
 	// A process group of its own, so that a terminal's Ctrl-C reaches the driver only, and there is
 	// one order of ending. If the driver is killed, the kernel asks dsmd to end.

@@ -1,5 +1,3 @@
-// Package storage measures how fast a job saves its memory and begins with it again, beside what
-// the disk can do without a DSM: the same bytes, by direct input and output from as many files.
 package storage
 
 import (

@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -13,14 +14,16 @@ import (
 
 // allocation is shared memory that this process has mapped.
 type allocation struct {
-	name   string
-	offset uintptr // in the region, in whole pages
-	bytes  uintptr // mapped, whole pages
-	what   layout
-	count  int   // elements
-	copies uint8 // Replicated
-	uses   int   // Allocs less Frees; guarded by Cluster.allocating
-	pins   int   // Pins of parts of it that are not over; guarded by Cluster.mu
+	name     string
+	offset   uintptr // in the region, in whole pages
+	bytes    uintptr // mapped, whole pages
+	what     layout
+	count    int      // elements
+	copies   uint8    // Replicated
+	file     *mapping // nil: it begins with zeros
+	readOnly bool     // stores fault
+	uses     int      // Allocs less Frees; guarded by Cluster.allocating
+	pins     int      // Pins of parts of it that are not over; guarded by Cluster.mu
 }
 
 // AllocOption is an option of Alloc and Isolate.
@@ -29,6 +32,7 @@ type AllocOption func(*allocating)
 type allocating struct {
 	keep   bool
 	copies uint8
+	file   *mapping // that it begins with; nil: zeros
 }
 
 // Keep lets the memory stay, with its contents, when no program uses it any more, until Discard. A
@@ -118,12 +122,8 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	}
 	defer c.endAllocating()
 	if m := c.memoryCalled(name); m != nil {
-		if m.what.hash != l.hash || m.count != n {
-			return nil, fmt.Errorf("%w: this process has allocated it as %d elements of %v, and now asks for %d elements of %v",
-				ErrMismatch, m.count, m.what, n, l)
-		}
-		if m.copies != a.copies {
-			return nil, fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
+		if err := m.differs(a, l, n); err != nil {
+			return nil, err
 		}
 		if a.keep {
 			if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
@@ -146,6 +146,10 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 			return nil, m.giveUp(c, err)
 		}
 		c.saves.begun(m)
+	} else if a.file != nil {
+		if err := m.beginWithFile(ctx, c); err != nil {
+			return nil, m.giveUp(c, err)
+		}
 	}
 	if a.keep {
 		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
@@ -162,6 +166,20 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		c.replicated.Add(1)
 	}
 	return m, nil
+}
+
+// differs tells in what this process asks for other memory than it has of that name.
+func (m *allocation) differs(a *allocating, l layout, n int) error {
+	switch {
+	case m.what.hash != l.hash || m.count != n:
+		return fmt.Errorf("%w: this process has allocated it as %d elements of %v, and now asks for %d elements of %v",
+			ErrMismatch, m.count, m.what, n, l)
+	case m.copies != a.copies:
+		return fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
+	case (m.file == nil) != (a.file == nil) || m.file != nil && m.file.mapOptions != a.file.mapOptions:
+		return fmt.Errorf("%w: this process has allocated it, or mapped it with other options", ErrMismatch)
+	}
+	return nil
 }
 
 // checkRequest returns what is wrong with an allocation, before anybody is asked.
@@ -234,7 +252,7 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 	scoped := c.scoped(name)
 	call := attach.Call{
 		Op: attach.OpBind, Replicas: a.copies, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
-		Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
+		Access: a.access(), Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
 	}
 	r, err := c.do(ctx, call)
 	if err != nil {
@@ -262,7 +280,16 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
 		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
 	}
-	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1}, nil
+	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1,
+		file: a.file, readOnly: a.file != nil && a.file.mode == forReading}, nil
+}
+
+// access is that of OpBind.
+func (a *allocating) access() attach.Access {
+	if a.file != nil {
+		return attach.Read
+	}
+	return 0
 }
 
 // enter maps an allocation and puts it under the daemon's control. From here on losing the daemon
@@ -286,7 +313,7 @@ func (m *allocation) enter(c *Cluster) error {
 	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
 		return err
 	}
-	if err := c.trap.register(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
+	if err := c.trap.register(uintptr(c.region.at(m.offset)), m.bytes, m.readOnly); err != nil {
 		if unmap := c.region.unmapRun(m.offset, m.bytes); unmap != nil {
 			return fmt.Errorf("%w (and %w)", err, unmap)
 		}
@@ -357,7 +384,8 @@ func Discard(ctx context.Context, c *Cluster, name string) error {
 // Free gives back memory that Alloc returned; s must be the whole slice. From here on this process
 // must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they free
 // it too; the last Free anywhere makes the memory and the name free for others, unless it is to be
-// kept (see Keep).
+// kept (see Keep). Every rank frees a mapping with WriteBack, together: Free does what Sync does
+// before.
 //
 // It waits until the node that keeps the names has heard of it. When ctx ends first, the memory is
 // freed all the same, unless other goroutines were allocating or freeing all the time; so it must
@@ -374,26 +402,41 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 	if e.bytes == 0 {
 		return nil
 	}
+	offset := c.region.offsetOf(e.start)
+	if m := c.memoryAt(offset); m != nil && m.isWrittenBack() {
+		if err := Sync(ctx, c); err != nil {
+			return failure(fmt.Sprintf("Free %q", m.name), err)
+		}
+	}
 	if err := c.beginAllocating(ctx); err != nil {
 		return failure("Free", err)
 	}
 	defer c.endAllocating()
-	offset := c.region.offsetOf(e.start)
 	m := c.memoryAt(offset)
 	if m == nil || m.offset != offset || uintptr(m.count)*m.what.size != e.bytes {
 		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))
 	}
+	if err := m.free(ctx, c); err != nil {
+		return failure(fmt.Sprintf("Free %q", m.name), err)
+	}
+	return nil
+}
+
+// free gives up one use of an allocation, and the memory with the last one. Only one goroutine
+// allocates or frees.
+func (m *allocation) free(ctx context.Context, c *Cluster) error {
 	if m.uses > 1 {
 		m.uses--
 		return nil
 	}
 	if !c.forget(m) {
-		return failure(fmt.Sprintf("Free %q", m.name), fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse))
+		return fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse)
 	}
-	if err := m.leave(ctx, c); err != nil {
-		return failure(fmt.Sprintf("Free %q", m.name), err)
+	err := m.leave(ctx, c)
+	if m.file != nil {
+		err = errors.Join(err, m.file.close())
 	}
-	return nil
+	return err
 }
 
 // FreeIsolated is Free for a value that Isolate returned.

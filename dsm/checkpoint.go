@@ -40,10 +40,10 @@ func Whole() CheckpointOption { return func(o *checkpointing) { o.whole = true }
 const keptCheckpoints = 2
 
 // Checkpoint saves what is in shared memory, so that another job can begin with it (Restore): all
-// allocations of this job but those whose names begin with Everywhere. Every rank calls it, with
-// the same directory, which all share, and has allocated the same. It is a barrier: what any rank
-// stored before, is saved. Locks and barriers are not, nor is what the programs have beside shared
-// memory, but for State.
+// allocations of this job but those whose names begin with Everywhere, and files that are mapped,
+// unless with Private. Every rank calls it, with the same directory, which all share, and has
+// allocated the same. It is a barrier: what any rank stored before, is saved. Locks and barriers
+// are not, nor is what the programs have beside shared memory, but for State.
 //
 // It returns when the checkpoint is on the disk, for good. A crash at any moment leaves the one
 // before as it was. Of the checkpoints in the directory the newest two stay. Only pages that have
@@ -68,8 +68,10 @@ type Saving struct {
 	c    *Cluster
 	dir  string
 	plan plan
-	part *checkpoint.PartFile
+	part *checkpoint.PartFile // nil: what has changed is written to the files in which it began
 	file *memoryOrder
+	said board // what the ranks tell each other
+	kind error // ErrCheckpoint, or ErrFile: what has changed goes back to the files of mappings
 	own  []byte
 	list []*allocation
 }
@@ -92,6 +94,8 @@ type saves struct {
 	// basis is the checkpoint of which this job knows what has changed since: the one that it has
 	// taken last, or has begun with.
 	basis basis
+	// synced is the Sync since which this job knows what has changed.
+	synced [16]byte
 }
 
 // basis is a checkpoint, and the allocations that are in it as they were made. Memory that is freed
@@ -137,11 +141,11 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 			}
 		}()
 	}
-	if failed := agree(ctx, c, "what it has allocated: all ranks allocate what is to be saved, or say what that is by Only", listHash(list), err); failed != nil {
+	if failed := agree(ctx, c, vote{ErrCheckpoint, "what it has allocated: all ranks allocate what is to be saved, or say what that is by Only", listHash(list), err}); failed != nil {
 		err = failed
 		return nil, err
 	}
-	s := &Saving{c: c, dir: dir, own: o.state, list: list}
+	s := &Saving{c: c, dir: dir, own: o.state, list: list, kind: ErrCheckpoint}
 	if c.Rank() == 0 {
 		s.plan, err = c.saves.plan(c, dir, list, o.whole)
 		if err != nil {
@@ -160,6 +164,7 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 		return nil, err
 	}
 	s.plan = plans[0]
+	s.said = fileBoard{s}
 	if err = s.moment(ctx); err != nil {
 		s.abandon(ctx, err)
 		return nil, err
@@ -170,28 +175,36 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 // saveName begins the names of reductions that checkpoints make.
 const saveName = "\x00checkpoint/"
 
-// agree is a barrier at which all ranks must bring the same, and none an error.
-func agree(ctx context.Context, c *Cluster, what string, value uint64, own error) error {
-	type vote struct{ Value, Failed uint64 }
-	v := vote{Value: value}
-	if own != nil {
-		v.Failed = 1
+// vote is what a rank brings to agree: a value of something, and its error.
+type vote struct {
+	kind  error // what the error wraps if another rank brings one
+	what  string
+	value uint64
+	err   error
+}
+
+// agree is a barrier at which all ranks must bring the same value, and none an error.
+func agree(ctx context.Context, c *Cluster, own vote) error {
+	type ballot struct{ Value, Failed uint64 }
+	b := ballot{Value: own.value}
+	if own.err != nil {
+		b.Failed = 1
 	}
-	all, err := gather(ctx, c, saveName+"agree", v)
-	if own != nil {
-		return own
+	all, err := gather(ctx, c, saveName+"agree", b)
+	if own.err != nil {
+		return own.err
 	}
 	if err != nil {
 		return err
 	}
 	for rank, v := range all {
 		if v.Failed != 0 {
-			return fmt.Errorf("%w: rank %d could not go on; its own error says why", ErrCheckpoint, rank)
+			return fmt.Errorf("%w: rank %d could not go on; its own error says why", own.kind, rank)
 		}
 	}
 	for rank, v := range all {
 		if v.Value != all[0].Value {
-			return fmt.Errorf("%w: rank %d differs from rank 0 in %s", ErrMismatch, rank, what)
+			return fmt.Errorf("%w: rank %d differs from rank 0 in %s", ErrMismatch, rank, own.what)
 		}
 	}
 	return nil
@@ -203,7 +216,7 @@ func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
 	defer c.mu.Unlock()
 	var list []*allocation
 	for _, m := range c.memory {
-		if o.names == nil && !strings.HasPrefix(m.name, Everywhere) || slices.Contains(o.names, m.name) {
+		if o.names == nil && !strings.HasPrefix(m.name, Everywhere) && !m.isOnDisk() || slices.Contains(o.names, m.name) {
 			list = append(list, m)
 		}
 	}

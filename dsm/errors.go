@@ -49,6 +49,10 @@ var (
 	ErrOwnerDied = errors.New("the last owner of the lock died")
 	// ErrCheckpoint: a checkpoint can't be written or read.
 	ErrCheckpoint = errors.New("no checkpoint")
+	// ErrFile: a file can't be mapped, or what has changed can't be written to it.
+	ErrFile = errors.New("the file can't be used")
+	// ErrReadOnly: memory is mapped for reading only (Map).
+	ErrReadOnly = errors.New("it is mapped for reading only")
 	// ErrPageLost: the only copy of a page was on a node that is lost; see PageLostError.
 	ErrPageLost = errors.New("the page is lost")
 	// ErrNodeLost: a node is lost, and with it a rank that was waited for, or something that the

@@ -63,6 +63,9 @@ func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
 	if m == nil || m.offset+m.bytes-offset < e.bytes {
 		return pageRun{}, fmt.Errorf("%w: %d bytes at %p; what is wanted is part of a slice that Alloc returned", ErrNotShared, e.bytes, e.start)
 	}
+	if m.readOnly && access == Write {
+		return pageRun{}, fmt.Errorf("%w: map %q with Private or WriteBack", ErrReadOnly, m.name)
+	}
 	page := uintptr(c.welcome.PageBytes)
 	first, last := offset/page, (offset+e.bytes-1)/page
 	return pageRun{first, last - first + 1, m}, nil

@@ -143,10 +143,15 @@ func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, 
 	if what.Table, err = c.give(ctx, table); err != nil {
 		return err
 	}
-	r, err := c.do(ctx, attach.Call{Op: attach.OpContents, Object: uint64(m.offset) / uint64(c.PageBytes()), Count: uint64(m.bytes) / uint64(c.PageBytes()),
-		Payload: attach.AppendContents(nil, &what)})
+	return m.begins(ctx, c, &what, ErrCheckpoint)
+}
+
+// begins tells the daemon with what the pages of an allocation begin. kind is what its error wraps.
+func (m *allocation) begins(ctx context.Context, c *Cluster, what *attach.Contents, kind error) error {
+	page := uint64(c.PageBytes())
+	r, err := c.do(ctx, attach.Call{Op: attach.OpContents, Object: uint64(m.offset) / page, Count: uint64(m.bytes) / page, Payload: attach.AppendContents(nil, what)})
 	if err == nil && r.Status != attach.StatusOK {
-		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
+		err = fmt.Errorf("%w: the daemon of this node says: %s", kind, r.Payload)
 	}
 	return err
 }

@@ -28,14 +28,14 @@ func (s *Saving) moment(ctx context.Context) error {
 		if err == nil {
 			err = s.publish()
 		}
-		if err = agree(ctx, s.c, "taking the pages", uint64(round), err); err != nil {
+		if err = agree(ctx, s.c, vote{s.kind, "taking the pages", uint64(round), err}); err != nil {
 			return err
 		}
 		missing, err = s.collect()
 		if err == nil && missing > 0 && round == mostRounds {
 			err = s.lost()
 		}
-		if err = agree(ctx, s.c, "what is missing", missing, err); err != nil || missing == 0 {
+		if err = agree(ctx, s.c, vote{s.kind, "what is missing", missing, err}); err != nil || missing == 0 {
 			return err
 		}
 		time.Sleep(time.Duration(round) * 5 * time.Millisecond)
@@ -50,24 +50,30 @@ const mostRounds = 20
 
 // open makes this rank's files.
 func (s *Saving) open() error {
-	store, err := checkpoint.Open(s.dir)
-	if err == nil {
-		s.part, err = store.CreatePart(s.plan.Sequence, s.c.Rank())
+	var err error
+	if !s.inPlace() {
+		var store *checkpoint.Store
+		if store, err = checkpoint.Open(s.dir); err == nil {
+			s.part, err = store.CreatePart(s.plan.Sequence, s.c.Rank())
+		}
 	}
 	if err == nil {
 		s.file, err = newMemoryOrder(s.list, uintptr(s.c.PageBytes()))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+		return fmt.Errorf("%w: %w", s.kind, err)
 	}
 	return nil
 }
 
+// inPlace is whether what has changed goes back to where it began.
+func (s *Saving) inPlace() bool { return s.kind == ErrFile }
+
 // ask has the daemon of this node save pages that nobody saves yet. copies: also those of which it
 // is not the owner.
 func (s *Saving) ask(ctx context.Context, copies, first bool) error {
-	call := attach.Call{Op: attach.OpCheckpoint, Payload: attach.AppendCheckpoint(nil, &attach.Checkpoint{ID: s.plan.ID, Base: s.plan.BaseID, Copies: copies})}
-	if first {
+	call := attach.Call{Op: attach.OpCheckpoint, Payload: attach.AppendCheckpoint(nil, &attach.Checkpoint{ID: s.plan.ID, Base: s.plan.BaseID, Copies: copies, InPlace: s.inPlace()})}
+	if first && !s.inPlace() {
 		direct, err := unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 		if err != nil { // not every file system can
 			if direct, err = unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
@@ -79,15 +85,18 @@ func (s *Saving) ask(ctx context.Context, copies, first bool) error {
 		if err != nil {
 			return err
 		}
+		call.Object = uint64(data)
+	}
+	if first {
 		order, err := s.c.give(ctx, s.file.fd)
 		if err != nil {
 			return err
 		}
-		call.Object, call.Count = uint64(data), uint64(order)
+		call.Count = uint64(order)
 	}
 	r, err := s.c.do(ctx, call)
 	if err == nil && r.Status != attach.StatusOK {
-		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
+		err = fmt.Errorf("%w: the daemon of this node says: %s", s.kind, r.Payload)
 	}
 	return err
 }
@@ -105,16 +114,6 @@ func (c *calls) give(ctx context.Context, fd int) (uint32, error) {
 	return r.Rank, err
 }
 
-// bitsName is the file in which a rank tells the others which pages its node saves.
-func (s *Saving) bitsName(rank int) string {
-	return filepath.Join(s.dir, checkpoint.PartName(s.plan.Sequence, rank)+".tmp")
-}
-
-// unpublish removes what publish has left, when all ranks have read it.
-func (s *Saving) unpublish() {
-	_ = os.Remove(s.bitsName(s.c.Rank())) // else the next checkpoint does
-}
-
 // publish tells the other ranks which pages are saved here.
 func (s *Saving) publish() error {
 	if s.c.Size() == 1 {
@@ -122,10 +121,10 @@ func (s *Saving) publish() error {
 	}
 	b, err := s.file.readBits()
 	if err == nil {
-		err = os.WriteFile(s.bitsName(s.c.Rank()), b, 0o600)
+		err = s.said.post(b)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
+		return fmt.Errorf("%w: %w", s.kind, err)
 	}
 	return nil
 }
@@ -138,9 +137,7 @@ func (s *Saving) collect() (missing uint64, err error) {
 			continue
 		}
 		var b []byte
-		if b, err = os.ReadFile(s.bitsName(rank)); err == nil && len(b) != len(all) {
-			err = fmt.Errorf("%s has %d bytes, %d are wanted", s.bitsName(rank), len(b), len(all))
-		}
+		b, err = s.said.read(rank, len(all))
 		for i := range b {
 			all[i] |= b[i]
 		}
@@ -149,7 +146,7 @@ func (s *Saving) collect() (missing uint64, err error) {
 		err = s.file.writeBits(all)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: which pages are saved where: %w", ErrCheckpoint, err)
+		return 0, fmt.Errorf("%w: which pages are saved where: %w", s.kind, err)
 	}
 	missing = s.file.order.Pages()
 	for _, b := range all {
@@ -203,10 +200,10 @@ func (s *Saving) abandon(ctx context.Context, why error) {
 		s.file.close()
 	}
 	if s.part != nil {
-		_ = s.part.Abort()                // what is left of it, the next checkpoint removes
-		if !errors.Is(why, ErrNodeLost) { // else others may be about to read that
-			s.unpublish()
-		}
+		_ = s.part.Abort() // what is left of it, the next checkpoint removes
+	}
+	if !errors.Is(why, ErrNodeLost) { // else others may be about to read that
+		s.said.clear()
 	}
 }
 
@@ -235,7 +232,7 @@ func (s *Saving) wait(ctx context.Context) error {
 		mine.Failed = 1
 	}
 	parts, gathered := gather(ctx, s.c, saveName+"parts", mine)
-	s.unpublish()
+	s.said.clear()
 	switch {
 	case err != nil:
 		return err
@@ -252,7 +249,7 @@ func (s *Saving) wait(ctx context.Context) error {
 	if s.c.Rank() == 0 {
 		err = s.commit(parts)
 	}
-	return agree(ctx, s.c, "the manifest", 0, err)
+	return agree(ctx, s.c, vote{s.kind, "the manifest", 0, err})
 }
 
 // finish waits for what the daemon writes, and completes this rank's part.

@@ -15,9 +15,10 @@ type trap interface {
 	handover() (fd int, frame attach.Trap)
 	// handedOver is called when the daemon has it.
 	handedOver()
-	// register puts a run under the trap that was just mapped without access; unregister is called
-	// before it is unmapped.
-	register(addr, bytes uintptr) error
+	// register puts a run under the trap that was just mapped without access. In a readOnly run a
+	// store is an ordinary segmentation fault, and the daemon is not told. unregister is called
+	// before the run is unmapped.
+	register(addr, bytes uintptr, readOnly bool) error
 	unregister(addr, bytes uintptr) error
 	// fetched is called when the daemon has fetched the pages of a run, so that system calls can
 	// use them at once.
@@ -56,8 +57,13 @@ type uffdTrap struct{ fd *uffd.FD }
 func (t uffdTrap) handover() (int, attach.Trap) {
 	return t.fd.Sysfd(), attach.Trap{UserModeOnly: !t.fd.Mode().KernelFaults(), Features: uint64(t.fd.Features())}
 }
-func (t uffdTrap) handedOver()                          {} // its copy keeps the registrations alive
-func (t uffdTrap) register(addr, bytes uintptr) error   { return t.fd.Register(addr, bytes) }
+func (t uffdTrap) handedOver() {} // its copy keeps the registrations alive
+func (t uffdTrap) register(addr, bytes uintptr, readOnly bool) error {
+	if readOnly {
+		return t.fd.RegisterReadOnly(addr, bytes)
+	}
+	return t.fd.Register(addr, bytes)
+}
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
 func (t uffdTrap) fetched(addr, bytes uintptr)          {}             // the daemon has mapped them
 func (t uffdTrap) retire()                              {}
@@ -71,8 +77,10 @@ type segvTrap struct{ t *sigsegv.Trap }
 func (t segvTrap) handover() (int, attach.Trap) {
 	return t.t.Handover(), attach.Trap{Sigsegv: true, UserModeOnly: true}
 }
-func (t segvTrap) handedOver()                          { t.t.HandedOver() }
-func (t segvTrap) register(addr, bytes uintptr) error   { return t.t.Register(addr, bytes) }
+func (t segvTrap) handedOver() { t.t.HandedOver() }
+func (t segvTrap) register(addr, bytes uintptr, readOnly bool) error {
+	return t.t.Register(addr, bytes, readOnly)
+}
 func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
 func (t segvTrap) fetched(addr, bytes uintptr)          { t.t.Map(addr, bytes) }
 func (t segvTrap) retire()                              { t.t.Retire() }

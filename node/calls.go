@@ -186,7 +186,7 @@ func (k *calls) nameCall(p *program, c *attach.Call) (payload []byte, why string
 		if !ok || pages > table.Pages() {
 			return nil, "", false
 		}
-		if why := k.budgets.refuse(pages); why != "" {
+		if why := k.budgets.refuse(pages); why != "" && c.Access != attach.Read {
 			return nil, why, false
 		}
 		call.Pages, call.Signature = pages, c.Identity()

@@ -243,7 +243,10 @@ func (p *prog) contents(page pagetable.Page, count uint64) {
 		p.Fatal(err)
 	}
 	defer file.Close()
-	what := attach.Contents{Files: 1, First: p.give(file)} // behind its end are zeros
+	if err := file.Truncate(int64(count) * 4096); err != nil {
+		p.Fatal(err)
+	}
+	what := attach.Contents{Files: 1, First: p.give(file), Bytes: count * 4096}
 	p.ok(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)})
 }
 

@@ -24,6 +24,8 @@ const (
 	// for longer faster than the disk writes waits for the disk.
 	onTheWay     = 32 << 20
 	mostOnTheWay = 256 << 20
+	// inPlaceOnTheWay is how many are on their way to files that may be at other nodes.
+	inPlaceOnTheWay = 8 << 20
 	// atOnce is how many bytes are written by one system call, mostly.
 	atOnce = 256 << 10
 )
@@ -37,6 +39,7 @@ const (
 type checkpointer struct {
 	drive   *driver
 	origins *origins
+	storage *storage
 	pins    *pins
 	table   *snapshot.Table
 	poller  *netio.Poller
@@ -56,9 +59,6 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	s := k.now
 	if s != nil && s.id == what.ID && s.by != p {
 		p.answer(&attach.Reply{Ticket: c.Ticket}) // another program of this node has asked for it
-		if c.Object == 0 && c.Count == 0 {
-			return nil // it has given its files before
-		}
 		return p.files.drop(uint32(c.Object), uint32(c.Count))
 	}
 	if s == nil || s.id != what.ID {
@@ -84,11 +84,16 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 
 // open begins a checkpoint.
 func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint) (*saving, error) {
-	data, order, err := p.files.takeTwo(uint32(c.Object), uint32(c.Count))
+	s := &saving{by: p, id: what.ID, base: what.Base, inPlace: what.InPlace, data: -1, orderFile: -1}
+	var err error
+	if s.inPlace {
+		s.orderFile, err = p.files.take(uint32(c.Count))
+	} else {
+		s.data, s.orderFile, err = p.files.takeTwo(uint32(c.Object), uint32(c.Count))
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &saving{by: p, id: what.ID, base: what.Base, data: data, orderFile: order}
 	if err = s.readOrder(k.table.Pages()); err == nil {
 		k.io, err = diskio.New(k.table.PageBytes())
 	}
@@ -171,10 +176,17 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 	id := protocol.PageObject(uint64(page))
 	engine := k.drive.engine
 	switch access := engine.Access(id); {
-	case access == protocol.None:
-		return protocol.Untouched(engine, id) && k.origins.isIn(page, s.base), nil
+	case access == protocol.None && !protocol.Untouched(engine, id):
+		return false, nil
+	case access == protocol.None && (s.inPlace || k.origins.isIn(page, s.base)):
+		return true, nil // nobody has touched it
 	case !s.copies && !protocol.Owns(engine, id):
 		return false, nil
+	case k.table.IsUnchanged(page) && (s.inPlace || k.origins.isIn(page, s.base)):
+		return true, nil // nobody has changed it since it came from its file
+	case access == protocol.None, k.drive.exec.store.Unloaded(page):
+		s.copied = append(s.copied, page)
+		return true, nil
 	case k.pins.pages[page] != nil: // a system call may store to it, which must not fail
 		return k.table.Copy(page)
 	default:
@@ -206,6 +218,7 @@ func (k *checkpointer) answerBegin() {
 // write copies some pages and has them written, and ends the checkpoint after the last one.
 func (k *checkpointer) write(s *saving) error {
 	left, err := k.table.More()
+	left = k.copyMore(s) || left
 	if !left || s.starved {
 		k.submit(s)
 	}
@@ -254,7 +267,7 @@ func (k *checkpointer) fail(err error) {
 		k.io.Recycle(t.Buf)
 		s.flying--
 	}
-	s.batch = nil
+	s.batch, s.copied = nil, nil
 	if err := k.table.End(true); err != nil {
 		k.drive.exec.end.breakDown(fmt.Errorf("node: %w", err))
 	}
@@ -281,14 +294,27 @@ func (k *checkpointer) heard() {
 		return
 	}
 	for _, t := range k.io.Take() {
+		if r, is := t.Owner.(reading); is {
+			k.copied(s, r.page, t.Buf, r.at.Wrong(t))
+			continue
+		}
 		s.flying--
 		k.io.Recycle(t.Buf)
 		if t.Err != nil {
 			k.fail(fmt.Errorf("write page %d of the checkpoint: %w", t.Offset/int64(k.table.PageBytes()), t.Err))
 			continue
 		}
-		s.enter(t.Owner.(pagetable.Page), t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
+		if s.inPlace {
+			s.slots++
+		} else {
+			s.enter(t.Owner.(pagetable.Page), t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
+		}
 	}
+	k.goOn(s)
+}
+
+// goOn goes on when there is room again, and ends what has failed when nothing is under way.
+func (k *checkpointer) goOn(s *saving) {
 	s.starved = false
 	if s.err != nil && s.flying == 0 && s.awaited != 0 {
 		k.finish()
@@ -297,54 +323,6 @@ func (k *checkpointer) heard() {
 	if err := k.table.Resume(); err != nil {
 		k.drive.exec.end.breakDown(fmt.Errorf("node: %w", err))
 	}
-}
-
-// Buffer implements snapshot.Sink.
-func (k *checkpointer) Buffer(urgent bool) []byte {
-	s := k.now
-	most := onTheWay
-	if urgent {
-		most = mostOnTheWay
-	}
-	if (s.flying+1)*k.table.PageBytes() > most {
-		s.starved = true
-		return nil
-	}
-	b, err := k.io.Buffer()
-	if err != nil {
-		s.starved = true
-		return nil
-	}
-	s.flying++
-	return b
-}
-
-// Take implements snapshot.Sink.
-func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
-	s := k.now
-	if isZero(buf) {
-		s.flying--
-		k.io.Recycle(buf)
-		s.enter(page, 0, attach.ZeroSlot)
-		return
-	}
-	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: page})
-	s.slots++
-	if len(s.batch)*len(buf) >= atOnce {
-		k.submit(s)
-	}
-}
-
-// submit has the pages written that wait for others.
-func (k *checkpointer) submit(s *saving) {
-	k.io.Submit(s.batch...)
-	clear(s.batch)
-	s.batch = s.batch[:0]
-}
-
-// Lost implements snapshot.Sink.
-func (k *checkpointer) Lost(page pagetable.Page) {
-	k.fail(fmt.Errorf("page %d was freed while it was being saved", page))
 }
 
 // isOpen reports whether a ticket of a program is that of an open call here.

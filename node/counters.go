@@ -27,6 +27,7 @@ type faultCounts struct {
 
 type pageCounts struct {
 	zeroInstalls, zeroPages, broughtPages          atomic.Uint64
+	readForOthers, writtenForOthers                atomic.Uint64
 	pagesSent, pagesReceived                       atomic.Uint64
 	invalidations, downgrades, revokes, pageLeases atomic.Uint64
 	contendedPages                                 atomic.Uint64
@@ -46,7 +47,8 @@ type callCounts struct {
 // roomCounts are what a node has, and has parted with.
 type roomCounts struct {
 	pages, room, inFile                 atomic.Int64 // gauges
-	evicted, spilled, unspilled         atomic.Uint64
+	evicted, unloaded                   atomic.Uint64
+	spilled, unspilled                  atomic.Uint64
 	offers, offersTaken, offersDeclined atomic.Uint64
 }
 
@@ -94,6 +96,8 @@ func (c *faultCounts) metrics() []metric {
 func (c *pageCounts) metrics() []metric {
 	return []metric{
 		counter(&c.broughtPages, "pages_from_files", "Pages that nobody had touched, and that began here with what was in a file."),
+		counter(&c.readForOthers, "pages_read_for_others", "Pages of files of this node that were read for other nodes."),
+		counter(&c.writtenForOthers, "pages_written_for_others", "Pages that other nodes have had written to files of this node."),
 		counter(&c.zeroInstalls, "zero_installs", "Pages that began here as zeros: nobody had touched them, or they were zeros where they came from."),
 		counter(&c.zeroPages, "zero_pages", "Pages of zeros that were sent without their contents."),
 		counter(&c.pagesSent, "pages_sent", "Pages sent to other nodes."),
@@ -135,7 +139,8 @@ func (c *roomCounts) metrics() []metric {
 		counter(&c.evicted, "pages_evicted", "Copies for reading that were dropped to make room."),
 		counter(&c.offers, "page_offers", "Pages of this node that were offered to others to make room."),
 		counter(&c.spilled, "spill_writes", "Pages that have gone to the spill file."),
-		counter(&c.unspilled, "spill_reads", "Pages that have come back from the spill file."),
+		counter(&c.unspilled, "spill_reads", "Pages that have come back from the spill file, or from the files that they had not changed from."),
+		counter(&c.unloaded, "pages_unloaded", "Pages that have left memory because they were as in the file in which they begin."),
 		counter(&c.offersTaken, "page_offers_taken", "Pages that others have taken after they were offered."),
 		counter(&c.offersDeclined, "page_offers_declined", "Pages that others have offered and for which there was no room here."),
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
 	"dsmd/protocol"
 	"dsmd/transport"
 )
@@ -28,6 +29,7 @@ type driver struct {
 	members *members
 	room    *room
 	origins *origins
+	storage *storage
 
 	leases  timers            // that end
 	effects []protocol.Effect // to be carried out, in order
@@ -84,6 +86,7 @@ func (d *driver) end() {
 		d.exec.sendPages()
 	}
 	d.exec.store.Flush()
+	d.storage.flush()
 }
 
 // deliver tells the engine, and who waits for the pages, which operations have taken effect.
@@ -177,7 +180,8 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectFree:
 		d.intake.extents.Drop(page)
 		d.losses.forget(page, f.Count)
-		d.origins.drop(page)
+		d.origins.drop(page, f.Count)
+		d.storage.drop(page, f.Count)
 		d.room.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:
@@ -193,8 +197,8 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 	x := d.exec
 	switch f.Source {
 	case protocol.SourceFirst:
-		if at, is := d.origins.of(page); is {
-			x.bring(page, at, f.Access == protocol.Write, d.intake.waiters.take(page))
+		if at, node, is := d.origins.of(page); is {
+			d.begin(page, f.Access == protocol.Write, at, node)
 			return
 		}
 		x.meter.count.zeroInstalls.Add(1)
@@ -214,6 +218,27 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 	if kept != nil {
 		kept.Release()
 	}
+}
+
+// begin makes a page present that begins in a file.
+func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, node protocol.NodeID) {
+	if !d.origins.stored.Remove(page) {
+		// Who only loads gets the page for reading, also where the protocol lets it be changed:
+		// then it is known whether it was.
+		d.exec.snaps.Begins(page, writable)
+		writable = false
+	}
+	proc := d.intake.waiters.take(page)
+	if node == d.origins.self {
+		d.exec.bring(page, at, writable, proc)
+		return
+	}
+	d.exec.meter.count.broughtPages.Add(1)
+	if err := d.exec.store.Await(page, writable, proc); err != nil {
+		d.exec.end.breakDown(fmt.Errorf("node: page %d: %w", page, err))
+		return
+	}
+	d.storage.bring(page, node)
 }
 
 // markLost has all accesses to a page fail whose only copy was on a node that is lost.

@@ -244,6 +244,12 @@ func (x *executor) send(f *protocol.Effect) {
 // sendPage sends a message with the page that it is about, together with those that follow.
 func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	page := pagetable.Page(m.Object.Page())
+	if from == protocol.SourcePage && m.Kind == protocol.KindGrant && x.store.Unloaded(page) {
+		x.sendPages()
+		m.FirstPage() // so that nobody here waits for the disk
+		x.out.post(m, nil)
+		return
+	}
 	g := pageMessage{message: *m, filled: from == protocol.SourceSaved}
 	if g.filled {
 		g.payload = x.contents.saved[page]

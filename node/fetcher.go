@@ -127,7 +127,7 @@ func (g *fetcher) fill(f *fetch) {
 		}
 		page := f.next
 		f.next++
-		if g.drive.engine.Access(protocol.PageObject(uint64(page))) >= f.access {
+		if g.drive.engine.Access(protocol.PageObject(uint64(page))) >= f.access && !g.intake.room.isSpilled(page) {
 			continue
 		}
 		g.meter.count.prefetchedPages.Add(1)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 
 	"dsmd/internal/attach"
 
@@ -45,6 +46,18 @@ func (f *files) take(number uint32) (fd int, err error) {
 	return fd, nil
 }
 
+// takeRun takes files over that have successive numbers.
+func (f *files) takeRun(first, count uint32, name string) (list []*os.File, err error) {
+	for i := range count {
+		fd, err := f.take(first + i)
+		if err != nil {
+			return nil, err // those taken are closed by the runtime
+		}
+		list = append(list, os.NewFile(uintptr(fd), name))
+	}
+	return list, nil
+}
+
 // takeTwo takes two files over, or none.
 func (f *files) takeTwo(a, b uint32) (fdA, fdB int, err error) {
 	if fdA, err = f.take(a); err != nil {
@@ -57,9 +70,12 @@ func (f *files) takeTwo(a, b uint32) (fdA, fdB int, err error) {
 	return fdA, fdB, nil
 }
 
-// drop closes files that are not needed.
+// drop closes files that are not needed; 0 is none.
 func (f *files) drop(numbers ...uint32) error {
 	for _, n := range numbers {
+		if n == 0 {
+			continue
+		}
 		fd, err := f.take(n)
 		if err != nil {
 			return err

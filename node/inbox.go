@@ -34,6 +34,12 @@ func (in *inbox) Frame(from transport.NodeID, control []byte, payload transport.
 	if in.members.leftOut(from) {
 		return
 	}
+	if control[0]&storageMark != 0 {
+		if err := in.drive.storage.frame(from, control, payload); err != nil {
+			in.out.expel(from, err)
+		}
+		return
+	}
 	m, err := protocol.DecodeMessage(control)
 	if err != nil {
 		err = fmt.Errorf("node: from node %d: %w", from, err)
@@ -81,6 +87,7 @@ func (in *inbox) PeerUp(peer transport.NodeID) { in.members.joins.connected(peer
 
 // PeerDown implements transport.Handler.
 func (in *inbox) PeerDown(peer transport.NodeID, err error) {
+	in.drive.storage.peerDown(peer, err)
 	in.members.peerDown(peer, fmt.Errorf("node: node %d is lost: %w", peer, err))
 	in.drive.drain() // before the next frame
 }

@@ -80,6 +80,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 	}
 	if has == protocol.None {
 		t.waiters.note(ev.Page, ev.Proc)
+		t.drive.origins.wanted(ev.Page, access)
 	}
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread, Offset: ev.Offset})
@@ -170,6 +171,7 @@ func (t *intake) fetch(page pagetable.Page, access protocol.Access, proc pagetab
 	id := protocol.PageObject(uint64(page))
 	if engine.Access(id) == protocol.None {
 		t.waiters.note(page, proc)
+		t.drive.origins.wanted(page, access)
 	}
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access})
 	if engine.Access(id) >= access || engine.Waiting(id) {

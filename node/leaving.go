@@ -64,6 +64,8 @@ func (l *leaving) start(p *program, c *attach.Call) {
 		refusal = "it is leaving already"
 	case m.quorum.lost():
 		refusal = m.noQuorum().Error()
+	case len(m.drive.origins.list) > 0:
+		refusal = "programs of other nodes have mapped files or restored memory which this node has pages of; wait for their end, and try again"
 	case m.end.attached > 0:
 		refusal = fmt.Sprintf("programs are attached (%s); end them, or wait for their end, and try again", m.programs.whoIsAttached())
 	}

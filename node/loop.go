@@ -29,6 +29,7 @@ const (
 	tokenAccept
 	tokenWake
 	tokenDisk
+	tokenStorage
 )
 
 // loop is the reactor. It deals with what is there; when nothing is, it polls on for a while, then
@@ -235,6 +236,9 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			l.hear()
 		case tokenDisk:
 			l.saver.heard()
+			busy = true
+		case tokenStorage:
+			l.drive.storage.heard()
 			busy = true
 		default:
 			if p := l.programs.byID[protocol.ClientID(r.Token)]; p != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"dsmd/internal/diskio"
 	"dsmd/internal/netio"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
@@ -132,8 +133,11 @@ func (n *Node) build(out *outbox) {
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}
-	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes())}
-	n.saver = &checkpointer{drive: d, origins: n.origins, pins: n.pins, table: d.exec.snaps, log: log}
+	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes()), self: protocol.NodeID(n.cfg.Self)}
+	d.exec.store.Origin, d.exec.store.Fetch = n.origins.location, n.origins.fetch
+	d.storage = &storage{drive: d, origins: n.origins, out: out, log: log, names: names, asks: map[askNumber]ask{},
+		writes: map[uint32]farWrite{}, serving: map[*diskio.Transfer]*service{}}
+	n.saver = &checkpointer{drive: d, origins: n.origins, storage: d.storage, pins: n.pins, table: d.exec.snaps, log: log}
 	d.origins = n.origins
 	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}
 	n.members, n.news = newMembers(&n.cfg), &news{}
@@ -172,7 +176,7 @@ func (n *Node) openDescriptors() (err error) {
 		poller.Close()
 		return err
 	}
-	n.loop.poller, n.news.wake, n.programs.replies.poller, n.saver.poller = poller, wake, poller, poller
+	n.loop.poller, n.news.wake, n.programs.replies.poller, n.saver.poller, n.drive.storage.poller = poller, wake, poller, poller, poller
 	n.programs.door, n.members.door = door, door
 	for fd, token := range map[int]int32{n.loop.table.WaitFD(): tokenTable, n.net.WaitFD(): tokenNet, wake.FD(): tokenWake} {
 		if err = poller.Add(fd, token); err != nil {
@@ -255,6 +259,7 @@ func (n *Node) close(why error) {
 		n.cfg.Farewell(why)
 	}
 	n.meter.unregister(n.cfg.Metrics)
+	n.drive.storage.close()
 	n.net.Close()
 	n.saver.close()
 	n.loop.table.Close()

@@ -10,18 +10,22 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
+	"dsmd/protocol"
 
 	"golang.org/x/sys/unix"
 )
 
 // origins are the files in which pages begin that nobody has touched yet (OpContents). The home of
-// such a page grants it, and who gets the grant reads the page from the file, so that its contents
-// go over no network but the file's. Each node has all that its programs have said; they say the
-// same everywhere.
+// such a page grants it, and who gets the grant reads the page: from the file, so that its contents
+// go over no network but the file's, or from the node that has the file (see storage). Each node
+// has all that its programs have said; they say the same everywhere.
 type origins struct {
 	intake *intake
-	bytes  uint64    // of a page
+	bytes  uint64 // of a page
+	self   protocol.NodeID
 	list   []*origin // in ascending order, disjoint
+	// stored are pages that were asked for because somebody stores to them.
+	stored pagetable.PageSet
 }
 
 // origin is the file, or files, of an allocation.
@@ -30,6 +34,13 @@ type origin struct {
 	ids        [][16]byte // of the checkpoints that have the pages so which nobody has touched
 	files      []*os.File // closed by the runtime when no read needs them any more
 	offset     uint64
+	// fileBytes is how long each file is from offset on; written: it is written to. readers are the
+	// nodes that have one each, of which stripe pages come in turn; none: this node has the only
+	// one.
+	fileBytes uint64
+	written   bool
+	readers   []protocol.NodeID
+	stripe    uint64
 	// places are where the pages are, if not one behind the other, in chunks of chunkPages pages. A
 	// chunk that is not there has zeros.
 	places map[uint64][]byte
@@ -44,28 +55,28 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	if err != nil {
 		return err
 	}
-	x := &origin{first: pagetable.Page(c.Object), end: pagetable.Page(c.Object + c.Count), offset: what.Offset}
+	x := &origin{first: pagetable.Page(c.Object), end: pagetable.Page(c.Object + c.Count), offset: what.Offset, fileBytes: what.Bytes,
+		written: what.Written, stripe: what.Stripe}
 	if what.ID != [16]byte{} {
 		x.ids = [][16]byte{what.ID}
 	}
-	for i := range what.Files {
-		fd, err := p.files.take(what.First + i)
-		if err != nil {
-			return err
-		}
-		x.files = append(x.files, os.NewFile(uintptr(fd), "contents"))
+	for _, node := range what.Readers {
+		x.readers = append(x.readers, protocol.NodeID(node))
+	}
+	if x.files, err = p.files.takeRun(what.First, what.Files, "contents"); err != nil {
+		return err
 	}
 	var table *os.File
 	if what.Table != 0 {
-		fd, err := p.files.take(what.Table)
+		tables, err := p.files.takeRun(what.Table, 1, "places")
 		if err != nil {
 			return err
 		}
-		table = os.NewFile(uintptr(fd), "places")
+		table = tables[0]
 		defer table.Close()
 	}
-	if e := o.intake.extents.Find(x.first); e == nil || e.First != x.first || e.End != x.end {
-		p.refuseCall(c, fmt.Errorf("%d pages from page %d on are not an allocation that this program has", c.Count, c.Object))
+	if err := o.check(x, c); err != nil {
+		p.refuseCall(c, err)
 		return nil
 	}
 	if o.find(x.first) != nil { // another program of this node was earlier
@@ -81,6 +92,27 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	o.list = append(o.list, x)
 	slices.SortFunc(o.list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
 	p.answer(&attach.Reply{Ticket: c.Ticket})
+	return nil
+}
+
+// check tells why pages can't begin in these files.
+func (o *origins) check(x *origin, c *attach.Call) error {
+	e := o.intake.extents.Find(x.first)
+	own := 0
+	for _, node := range x.readers {
+		if node == o.self {
+			own++
+		}
+	}
+	nodes := uint64(max(len(x.readers), 1))
+	switch {
+	case e == nil || e.First != x.first || e.End != x.end:
+		return fmt.Errorf("%d pages from page %d on are not an allocation that this program has", c.Count, c.Object)
+	case len(x.readers) > 0 && len(x.files) != own || own > 1:
+		return fmt.Errorf("this node was given %d files, and has %d of %d", len(x.files), own, nodes)
+	case x.offset%o.bytes != 0:
+		return fmt.Errorf("the contents begin at byte %d, and pages have %d bytes", x.offset, o.bytes)
+	}
 	return nil
 }
 
@@ -133,35 +165,98 @@ func (o *origins) find(page pagetable.Page) *origin {
 	return nil
 }
 
-// of is where the contents of a page are, if it does not begin with zeros.
-func (o *origins) of(page pagetable.Page) (at backing.Location, is bool) {
+// of is where the contents of a page are, if it does not begin with zeros: in a file of this node,
+// or of another, which must be asked.
+func (o *origins) of(page pagetable.Page) (at backing.Location, node protocol.NodeID, is bool) {
 	if len(o.list) == 0 {
-		return at, false
+		return at, o.self, false
 	}
 	x := o.find(page)
 	if x == nil {
-		return at, false
-	}
-	if x.places == nil {
-		return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + uint64(page-x.first)*o.bytes), Pad: true, Keep: x.files[0]}, true
+		return at, o.self, false
 	}
 	number := uint64(page - x.first)
+	if x.places == nil {
+		return x.inOrder(number, o)
+	}
 	chunk := x.places[number/chunkPages]
 	if chunk == nil {
-		return at, false
+		return at, o.self, false
 	}
 	place, err := attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), o.bytes)
 	if err != nil || place.File == 0 {
-		return at, false
+		return at, o.self, false
 	}
 	f := x.files[place.File-1]
-	return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, true
+	return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, o.self, true
+}
+
+// inOrder is of for pages that lie one behind the other.
+func (x *origin) inOrder(number uint64, o *origins) (at backing.Location, node protocol.NodeID, is bool) {
+	node = o.self
+	if n := uint64(len(x.readers)); n > 0 {
+		round, turn := number/x.stripes(), number/x.stripes()%n
+		node, number = x.readers[turn], round/n*x.stripes()+number%x.stripes()
+	}
+	if number*o.bytes >= x.fileBytes {
+		return at, o.self, false
+	}
+	if node != o.self {
+		return at, node, true
+	}
+	return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + number*o.bytes), Pad: (number+1)*o.bytes > x.fileBytes, Keep: x.files[0]}, node, true
+}
+
+// stripes is of how many pages of one file those of the next follow.
+func (x *origin) stripes() uint64 {
+	if x.stripe == 0 {
+		return 1 << 62
+	}
+	return x.stripe
+}
+
+// here is where the contents of a page are in a file of this node.
+func (o *origins) here(page pagetable.Page) (at backing.Location, is bool) {
+	at, node, is := o.of(page)
+	return at, is && node == o.self
+}
+
+// wanted notes that a page is asked for.
+func (o *origins) wanted(page pagetable.Page, access protocol.Access) {
+	if access == protocol.Write && len(o.list) > 0 && o.find(page) != nil {
+		o.stored.Add(page)
+	}
+}
+
+// location is where a page is that was unloaded.
+func (o *origins) location(page pagetable.Page) backing.Location {
+	if at, is := o.here(page); is {
+		return at
+	}
+	return backing.Elsewhere
+}
+
+// fetch has another node read a page that was unloaded.
+func (o *origins) fetch(page pagetable.Page) {
+	_, node, _ := o.of(page)
+	o.intake.drive.storage.bring(page, node)
+}
+
+// isWritten is whether what has changed of a page is to be written to its file.
+func (o *origins) isWritten(page pagetable.Page) bool {
+	x := o.find(page)
+	return x != nil && x.written
+}
+
+// serve is whether other nodes read files of this node.
+func (o *origins) serve() bool {
+	return slices.ContainsFunc(o.list, func(x *origin) bool { return len(x.files) > 0 && len(x.readers) > 0 })
 }
 
 // isIn reports whether a page that nobody has touched needs not be saved in a checkpoint which is
 // based on that one: it is zeros, or in that one already.
 func (o *origins) isIn(page pagetable.Page, base [16]byte) bool {
-	if _, is := o.of(page); !is {
+	if _, _, is := o.of(page); !is {
 		return true
 	}
 	return slices.Contains(o.find(page).ids, base)
@@ -178,6 +273,7 @@ func (o *origins) saved(base, id [16]byte) {
 }
 
 // drop forgets the origin of an allocation that is freed.
-func (o *origins) drop(first pagetable.Page) {
+func (o *origins) drop(first pagetable.Page, count uint64) {
+	o.stored.RemoveRun(first, count)
 	o.list = slices.DeleteFunc(o.list, func(x *origin) bool { return x.first == first })
 }

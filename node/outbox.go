@@ -67,12 +67,17 @@ func (o *outbox) unposted(m *protocol.Message, err error) {
 
 // tell sends a frame that is not the protocol's to another node, unless that is down.
 func (o *outbox) tell(to agreement.NodeID, frame []byte) {
-	err := o.net.Send(transport.NodeID(to), frame, nil)
+	o.tellPage(transport.NodeID(to), frame, nil)
+}
+
+// tellPage is tell with a page, or nil.
+func (o *outbox) tellPage(to transport.NodeID, frame []byte, payload transport.Payload) {
+	err := o.net.Send(to, frame, payload)
 	if err == nil {
 		o.due = flushNow
 		return
 	}
-	o.unsendable(transport.NodeID(to), fmt.Errorf("node: send to node %d: %w", to, err))
+	o.unsendable(to, fmt.Errorf("node: send to node %d: %w", to, err))
 }
 
 // unsendable deals with a frame that cannot be sent, where nodes may be lost.

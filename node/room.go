@@ -61,7 +61,7 @@ type room struct {
 	log    *zap.Logger
 	pins   *pins
 	quorum *quorum
-	spill  *backing.Table // nil: there is no spill file
+	store  *backing.Table // nil: there is no bound
 	// noSpill is why the spill file takes no more.
 	noSpill error
 	self    protocol.NodeID
@@ -102,10 +102,8 @@ func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 	r := &room{drive: d, meter: d.exec.meter, log: cfg.Log, self: protocol.NodeID(cfg.Self), most: int(cfg.Memory.Bytes / uint64(pageBytes)),
 		dropping: map[pagetable.Page]bool{}, offered: map[pagetable.Page]offer{}, full: map[protocol.NodeID]fullness{}}
 	if r.most > 0 {
-		if table := d.exec.store; table.CanSpill() {
-			table.Left, table.Came = r.wentToFile, r.cameBack
-			r.spill = table
-		}
+		r.store = d.exec.store
+		r.store.Left, r.store.Came = r.wentToFile, r.cameBack
 		r.resize(cfg.Memory.Bytes)
 		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
 		r.queue = replacement.New(r.most)
@@ -129,7 +127,7 @@ func (r *room) resize(bytes uint64) {
 func (r *room) bounded() bool { return r.most > 0 }
 
 // isSpilled is whether a page is here, and not in memory.
-func (r *room) isSpilled(page pagetable.Page) bool { return r.spill != nil && r.spill.Spilled(page) }
+func (r *room) isSpilled(page pagetable.Page) bool { return r.store != nil && r.store.Spilled(page) }
 
 // free is for how many pages more there is room, when all have come that were asked for.
 func (r *room) free() int { return r.left() - len(r.dropping) }
@@ -137,8 +135,8 @@ func (r *room) free() int { return r.left() - len(r.dropping) }
 // left is free when all is gone that is being dropped.
 func (r *room) left() int {
 	left := r.most - r.queue.Len() - r.drive.engine.Wanted()
-	if r.spill != nil { // pages that come by Bring are among those that the engine wants
-		left -= r.spill.Loading()
+	if r.store != nil { // pages that come by Bring are among those that the engine wants
+		left -= r.store.Loading()
 	}
 	return left
 }
@@ -332,11 +330,12 @@ func (r *room) expire(now time.Duration) {
 	})
 }
 
-// drop drops so many copies for reading, if there are as many among those whose turn it is. It
-// returns how many, and which pages of those it has looked at others do not have.
+// drop drops so many copies for reading, and pages that are in a file, if there are as many among
+// those whose turn it is. It returns how many, and which others of those it has looked at this node
+// owns.
 func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
-	engine := r.drive.engine
-	for looks := min(evictLooks, r.queue.Len()); looks > 0 && dropped < goal; looks-- {
+	engine, unchanged := r.drive.engine, []pagetable.Page(nil)
+	for looks := min(evictLooks, r.queue.Len()); looks > 0 && dropped+len(unchanged) < goal; looks-- {
 		page, ok := r.queue.Oldest()
 		if !ok {
 			break
@@ -350,7 +349,11 @@ func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
 		r.drive.put(protocol.Event{Kind: protocol.EventEvict, Object: id, Node: protocol.NoNode})
 		if engine.Access(id) != protocol.None {
 			r.queue.Keep(page)
-			owned = append(owned, page)
+			if r.drive.exec.snaps.IsUnchanged(page) {
+				unchanged = append(unchanged, page)
+			} else {
+				owned = append(owned, page)
+			}
 			continue
 		}
 		r.queue.Evicted(page)
@@ -358,7 +361,7 @@ func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
 		dropped++
 		r.drive.drain()
 	}
-	return dropped, owned
+	return dropped + r.unload(unchanged), owned
 }
 
 // keeps is whether a page cannot go now.

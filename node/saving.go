@@ -18,6 +18,7 @@ type saving struct {
 	by             *program // nil: it has gone
 	id, base       [16]byte
 	copies         bool
+	inPlace        bool // pages are written to the files in which they begin
 	order          attach.Order
 	orderFile      int
 	data           int
@@ -28,6 +29,7 @@ type saving struct {
 	begun, awaited uint64 // tickets of the open calls; 0: none
 	over           bool
 
+	copied  []pagetable.Page // that are in other files, and not in memory
 	batch   []*diskio.Transfer
 	flying  int // transfers that are not over
 	starved bool

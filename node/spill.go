@@ -34,28 +34,50 @@ func withSpill(cfg *Config, table pagetable.Table) (pagetable.Table, error) {
 
 // toFile has pages go to the spill file. It returns how many do.
 func (r *room) toFile(pages []pagetable.Page) (leave int) {
-	if r.spill == nil || r.noSpill != nil {
+	if !r.store.CanSpill() || r.noSpill != nil {
 		return 0
 	}
 	slices.Sort(pages)
 	r.drive.exec.perform()
-	leave, err := r.spill.Spill(pages...)
+	leave, err := r.store.Spill(pages...)
 	if err != nil {
 		r.noSpill = err
 		r.log.Error("no more pages can go to the spill file: the node goes on with what there is room for, and those in the file stay available", zap.Error(err))
 	}
-	for _, page := range pages { // those that have left at once are gone
-		if r.queue.Has(page) && r.spill.Spilled(page) {
+	r.meter.count.spilled.Add(uint64(leave))
+	r.leaving(pages)
+	return leave
+}
+
+// unload has pages leave memory that are in files already. It returns how many do.
+func (r *room) unload(pages []pagetable.Page) (leave int) {
+	if len(pages) == 0 {
+		return 0
+	}
+	slices.Sort(pages)
+	r.drive.exec.perform()
+	leave, err := r.store.Unload(pages...)
+	if err != nil {
+		r.drive.exec.end.breakDown(fmt.Errorf("node: unload pages: %w", err))
+	}
+	r.meter.count.unloaded.Add(uint64(leave))
+	r.leaving(pages)
+	return leave
+}
+
+// leaving notes which of these pages are on their way out of memory. Those that have left at once
+// are gone.
+func (r *room) leaving(pages []pagetable.Page) {
+	for _, page := range pages {
+		if r.queue.Has(page) && r.store.Spilled(page) {
 			r.queue.Evicted(page)
 			r.dropping[page] = true
 		}
 	}
-	return leave
 }
 
 // wentToFile notes that a page has left memory.
 func (r *room) wentToFile(page pagetable.Page) {
-	r.meter.count.spilled.Add(1)
 	r.queue.Remove(page)
 	delete(r.dropping, page)
 	r.changed()
@@ -69,7 +91,7 @@ func (r *room) cameBack(page pagetable.Page) {
 
 // gauge makes readable to others how many pages are in the spill file.
 func (r *room) gauge() {
-	if r.spill != nil {
-		r.meter.count.inFile.Store(int64(r.spill.Stored()))
+	if r.store != nil {
+		r.meter.count.inFile.Store(int64(r.store.Stored()))
 	}
 }

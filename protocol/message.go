@@ -56,6 +56,11 @@ func (m *Message) Contents() Contents { return m.contents }
 // Preconditions: it brings the contents of a page.
 func (m *Message) ZeroPage() { m.contents = ZeroContents }
 
+// FirstPage has a message that brings the contents of a page say instead that they are what the
+// page began with, which the host at the other end must have, too. Preconditions: it is a Grant
+// that brings the contents of a page.
+func (m *Message) FirstPage() { m.contents = FirstContents }
+
 // headerBytes is the length of a Message without its payload on the wire.
 const headerBytes = 40
 

@@ -23,8 +23,9 @@ const (
 	OpArrive
 	// OpBind: find or make the memory called Name: Count elements of ElemBytes each. TypeHash
 	// decides whether types are the same, and Signature describes the type. All ranks must agree on
-	// Call.Identity. Reply: AppendPages, a run of Call.Pages pages; or StatusMismatch with the
-	// identity that the name has; or StatusNoSpace.
+	// Call.Identity. Access is Read, or none, if it begins with what is in files (OpContents), and
+	// may be more than there is memory for. Reply: AppendPages, a run of Call.Pages pages; or
+	// StatusMismatch with the identity that the name has; or StatusNoSpace.
 	OpBind
 	// OpUnbind: this program needs the memory called Name no longer. Reply: StatusOK or
 	// StatusUnknown.
@@ -130,7 +131,7 @@ const MaxTicket = 1<<64 - 1
 type Call struct {
 	Op       Op
 	Replicas uint8  // OpBind: how many lost nodes the memory survives, at most MaxReplicas
-	Access   Access // OpAcquire, OpRepair, OpTry, OpRelease, OpPrefetch, OpPin
+	Access   Access // OpAcquire, OpRepair, OpTry, OpRelease, OpPrefetch, OpPin; OpBind: see there
 	Parties  uint32 // OpArrive, at least 1
 	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
 	// Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number;
@@ -155,7 +156,7 @@ func (m *Call) check() error {
 	switch {
 	case (m.Ticket != 0) != uses.ticket:
 		return fmt.Errorf("%w: %v with ticket %d", ErrMalformed, m.Op, m.Ticket)
-	case uses.access && m.Access != Read && m.Access != Write, !uses.access && m.Access != 0, m.Op == OpRepair && m.Access != Write:
+	case uses.access && m.Access != Read && m.Access != Write, !uses.access && m.Access != 0 && (m.Op != OpBind || m.Access != Read), m.Op == OpRepair && m.Access != Write:
 		return fmt.Errorf("%w: %v with access %d", ErrMalformed, m.Op, m.Access)
 	case (m.Parties != 0) != (m.Op == OpArrive):
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)

@@ -17,26 +17,33 @@ type Checkpoint struct {
 	Base [16]byte
 	// Copies: also pages of which this node has only a copy are saved
 	Copies bool
+	// InPlace: what has changed is written to the files in which the pages begin
+	// (Contents.Written), on whichever node they are; the call brings no file but the order.
+	InPlace bool
 }
 
 // AppendCheckpoint appends the payload of OpCheckpoint.
 func AppendCheckpoint(b []byte, c *Checkpoint) []byte {
 	b = append(append(b, c.ID[:]...), c.Base[:]...)
-	if c.Copies {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return appendFlag(appendFlag(b, c.Copies), c.InPlace)
 }
 
 // DecodeCheckpoint reads what AppendCheckpoint wrote.
 func DecodeCheckpoint(b []byte) (c Checkpoint, err error) {
-	if len(b) != 33 || b[32] > 1 {
-		return c, fmt.Errorf("%w: a checkpoint in %d bytes, it takes 33", ErrMalformed, len(b))
+	if len(b) != 34 || b[32] > 1 || b[33] > 1 {
+		return c, fmt.Errorf("%w: a checkpoint in %d bytes, it takes 34", ErrMalformed, len(b))
 	}
 	copy(c.ID[:], b)
 	copy(c.Base[:], b[16:])
-	c.Copies = b[32] != 0
+	c.Copies, c.InPlace = b[32] != 0, b[33] != 0
 	return c, nil
+}
+
+func appendFlag(b []byte, is bool) []byte {
+	if is {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 // Run is neighbouring pages of the region.
@@ -143,35 +150,67 @@ func DecodeSaved(b []byte) (Saved, error) {
 
 // Contents is the payload of OpContents. Its files are numbers that OpFile has given.
 type Contents struct {
-	// Table is a file with a Place for each page, or 0: the pages lie one behind the other in the
-	// only file, from Offset on, and what is behind its end is zeros.
+	// Table is a file with a Place for each page, or 0: the pages lie in files one behind the
+	// other, in the only one or as Stripe says, from Offset on.
 	Table  uint32
-	Files  uint32 // how many there are; their numbers are First, First + 1, ...
+	Files  uint32 // how many there are here; their numbers are First, First + 1, ...
 	First  uint32
 	Offset uint64 // a multiple of the page size
+	// Bytes is how long each file is from Offset on, without a table: what its last page has behind
+	// that is zeros, and the same number of pages is in each.
+	Bytes uint64
 	// ID is that of the checkpoint which has the pages so; zero: none has. A later one that is
 	// based on it leaves out pages that nobody has touched.
 	ID [16]byte
+	// Written: Checkpoint.InPlace writes what has changed to the files.
+	Written bool
+	// Readers are the nodes that have the files, in their order, for all others, too; none: each
+	// node has the only file, or those of the table. A node has at most one. Of each file Stripe
+	// pages come in turn.
+	Readers []uint16
+	Stripe  uint64
 }
+
+// contentsBytes is the length of a Contents without Readers.
+const contentsBytes = 12 + 3*8 + 16 + 1
 
 // AppendContents appends the payload of OpContents.
 func AppendContents(b []byte, c *Contents) []byte {
-	b = le.AppendUint64(le.AppendUint32(le.AppendUint32(le.AppendUint32(b, c.Table), c.First), c.Files), c.Offset)
-	return append(b, c.ID[:]...)
+	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, c.Table), c.First), c.Files)
+	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, c.Offset), c.Bytes), c.Stripe)
+	b = appendFlag(append(b, c.ID[:]...), c.Written)
+	for _, node := range c.Readers {
+		b = le.AppendUint16(b, node)
+	}
+	return b
 }
 
 // DecodeContents reads what AppendContents wrote.
 func DecodeContents(b []byte) (Contents, error) {
-	const size = 20 + 16
-	if len(b) != size {
-		return Contents{}, fmt.Errorf("%w: the contents of pages in %d bytes, it takes %d", ErrMalformed, len(b), size)
+	if len(b) < contentsBytes || (len(b)-contentsBytes)%2 != 0 || b[contentsBytes-1] > 1 {
+		return Contents{}, fmt.Errorf("%w: the contents of pages in %d bytes, it takes at least %d", ErrMalformed, len(b), contentsBytes)
 	}
-	c := Contents{Table: le.Uint32(b), First: le.Uint32(b[4:]), Files: le.Uint32(b[8:]), Offset: le.Uint64(b[12:])}
-	copy(c.ID[:], b[20:])
-	if c.Files == 0 || c.Files > MaxFiles || c.Table == 0 && c.Files != 1 {
-		return Contents{}, fmt.Errorf("%w: the contents of pages in %d files", ErrMalformed, c.Files)
+	c := Contents{Table: le.Uint32(b), First: le.Uint32(b[4:]), Files: le.Uint32(b[8:]), Offset: le.Uint64(b[12:]), Bytes: le.Uint64(b[20:]), Stripe: le.Uint64(b[28:])}
+	copy(c.ID[:], b[36:])
+	c.Written = b[contentsBytes-1] != 0
+	for rest := b[contentsBytes:]; len(rest) > 0; rest = rest[2:] {
+		c.Readers = append(c.Readers, le.Uint16(rest))
 	}
-	return c, nil
+	return c, c.check()
+}
+
+// check tells what no Contents can be.
+func (c *Contents) check() error {
+	const most = 1 << 62
+	switch {
+	case c.Files > MaxFiles || len(c.Readers) == 0 && c.Files == 0 || c.Table == 0 && c.Files > 1:
+		return fmt.Errorf("%w: the contents of pages in %d files", ErrMalformed, c.Files)
+	case c.Offset > most || c.Bytes > most || c.Stripe > most:
+		return fmt.Errorf("%w: the contents of pages at byte %d, in files of %d bytes, %d pages of each in turn", ErrMalformed, c.Offset, c.Bytes, c.Stripe)
+	case c.Table != 0 && (len(c.Readers) > 0 || c.Written), len(c.Readers) > 1 && c.Stripe == 0:
+		return fmt.Errorf("%w: the contents of pages in files of %d nodes, %d pages of each in turn, with the table %d", ErrMalformed, len(c.Readers), c.Stripe, c.Table)
+	}
+	return nil
 }
 
 // Place is where the contents of a page are that it begins with.

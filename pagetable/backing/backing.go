@@ -1,8 +1,10 @@
 package backing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"dsmd/internal/diskio"
 	"dsmd/internal/netio"
@@ -20,15 +22,19 @@ type Table struct {
 	file            *file         // the spill file; nil: there is none
 	poller          *netio.Poller // of the table beneath and the queue
 
-	stored  map[pagetable.Page]uint32 // pages in the spill file, and their slots
-	moving  map[pagetable.Page]*move
-	pending map[pagetable.Page]bool // pages with an operation of the caller that is pending beneath
-	writing int                     // pages that are on their way to the file
-	loading int                     // pages that are on their way back
-	failed  error                   // why nothing is written any more
-	ready   []pagetable.Event       // for Poll
-	polling bool                    // which tells what is ready, or has itself called again
-	reads   []*diskio.Transfer      // that wait for Flush
+	stored   map[pagetable.Page]uint32 // pages in the spill file, and their slots
+	unloaded pagetable.PageSet         // pages that are where Origin says
+	moving   map[pagetable.Page]*move
+	pending  map[pagetable.Page]bool // where an operation of the caller is pending beneath
+	writing  int                     // pages that are on their way to the file
+	loading  int                     // pages that are on their way back
+	failed   error                   // why nothing is written any more
+	ready    []pagetable.Event       // for Poll
+	polling  bool                    // which tells what is ready, or has itself called again
+	reads    []*diskio.Transfer      // that wait for Flush
+	// delivered are contents that were awaited, for Poll, and overs what is called then.
+	delivered []*diskio.Transfer
+	overs     []func()
 
 	bufs     [mostInRun][]byte // room for arguments
 	outcomes [mostInRun]pagetable.Outcome
@@ -37,6 +43,10 @@ type Table struct {
 	// Left is called when a page has left memory, and Came when it is back. nil: nobody wants to
 	// know.
 	Left, Came func(pagetable.Page)
+	// Origin is where the contents of a page are that has left by Unload, or Elsewhere. What is
+	// there is fetched by Fetch, which calls Deliver later, or at once.
+	Origin func(pagetable.Page) Location
+	Fetch  func(pagetable.Page)
 }
 
 // mostInRun is how many pages a run has, where they have the least size.
@@ -87,6 +97,7 @@ func (t *Table) Close() error {
 		err = errors.Join(err, t.poller.Close(), t.queue.Close(), t.file.close())
 		t.queue, t.ready = nil, nil
 		clear(t.stored)
+		t.unloaded.Clear()
 		clear(t.moving)
 	}
 	return err
@@ -102,7 +113,13 @@ func (t *Table) Spilled(p pagetable.Page) bool {
 		return m.stage < reading
 	}
 	_, is := t.stored[p]
-	return is
+	return is || t.unloaded.Has(p)
+}
+
+// Unloaded reports whether a page has left by Unload, or is just leaving or coming back.
+func (t *Table) Unloaded(p pagetable.Page) bool {
+	m := t.moving[p]
+	return t.unloaded.Has(p) || m != nil && m.unloaded && m.stage <= reading
 }
 
 // Stored is how many pages are in the spill file.
@@ -131,11 +148,11 @@ func (t *Table) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) error 
 
 // touches is whether one of neighbouring pages is not in memory.
 func (t *Table) touches(first pagetable.Page, count int) bool {
-	if len(t.stored)+len(t.moving) == 0 {
+	if len(t.stored)+len(t.moving) == 0 && t.unloaded.IsEmpty() {
 		return false
 	}
 	for p := first; p < first+pagetable.Page(count); p++ {
-		if _, stored := t.stored[p]; stored || t.moving[p] != nil {
+		if _, stored := t.stored[p]; stored || t.moving[p] != nil || t.unloaded.Has(p) {
 			return true
 		}
 	}
@@ -174,7 +191,10 @@ func (t *Table) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pag
 	return t.operate(pagetable.Operation{Op: pagetable.OpMap, Page: p, Writable: writable, Proc: proc})
 }
 
-// Read implements pagetable.Table. What is in the file is read at once.
+// errElsewhere is the error of a Read that can't be made at once.
+var errElsewhere = errors.New("backing: the contents of the page are elsewhere")
+
+// Read implements pagetable.Table. What is in a file is read at once; what is Elsewhere can't be.
 func (t *Table) Read(first pagetable.Page, into ...[]byte) error {
 	if !t.touches(first, len(into)) {
 		return t.Table.Read(first, into...)
@@ -193,6 +213,10 @@ func (t *Table) readOne(p pagetable.Page, into []byte) error {
 	switch m := t.moving[p]; {
 	case stored:
 		at = t.file.at(slot)
+	case t.unloaded.Has(p):
+		if at = t.Origin(p); at == Elsewhere {
+			return errElsewhere
+		}
 	case m != nil && m.stage == reading:
 		at = m.at
 	case m != nil && m.buf != nil:
@@ -219,6 +243,7 @@ func (t *Table) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, err
 		t.file.slots.free(t.stored[p])
 		delete(t.stored, p)
 	}
+	t.unloaded.RemoveRun(first, count)
 	for p := range within(t.moving, first, count) {
 		if m := t.moving[p]; m.isBeneath() {
 			m.drop = d
@@ -239,7 +264,7 @@ func (t *Table) Poll(events []pagetable.Event) (n int, err error) {
 	if t.queue != nil {
 		t.Flush()
 		t.polling = true
-		for list := t.queue.Take(); len(list) > 0; {
+		for list := arrivals(t); len(list) > 0; {
 			if together := alike(t, list); together > 1 {
 				installRun(t, list[:together])
 				list = list[together:]
@@ -248,6 +273,10 @@ func (t *Table) Poll(events []pagetable.Event) (n int, err error) {
 			t.landed(list[0])
 			list = list[1:]
 		}
+		for _, over := range t.overs {
+			over()
+		}
+		t.overs = t.overs[:0]
 		t.polling = false
 	}
 	n = report(&t.ready, events)
@@ -270,6 +299,21 @@ func (t *Table) Poll(events []pagetable.Event) (n int, err error) {
 		t.queue.Tell() // WaitFD is readable as long as there is something to report
 	}
 	return n, err
+}
+
+// arrivals are the transfers that are over, and what was delivered, neighbours together.
+func arrivals(t *Table) []*diskio.Transfer {
+	list := t.queue.Take()
+	if len(t.delivered) == 0 {
+		return list
+	}
+	slices.SortStableFunc(t.delivered, func(a, b *diskio.Transfer) int {
+		return cmp.Compare(a.Owner.(*move).page, b.Owner.(*move).page)
+	})
+	list = append(list, t.delivered...)
+	clear(t.delivered)
+	t.delivered = t.delivered[:0]
+	return list
 }
 
 // report moves what is ready to be reported to events.

@@ -19,6 +19,9 @@ type Location struct {
 	Pad    bool // what lies behind the end of the file reads as zeros; else it is an error
 }
 
+// Elsewhere is no place that a Table can read: its caller does, and calls Deliver.
+var Elsewhere = Location{FD: -1}
+
 // ErrDamaged is wrapped by the errors of contents whose checksum is not the one that Location
 // names.
 var ErrDamaged = errors.New("the contents are damaged: their checksum is another")
@@ -41,6 +44,79 @@ func (t *Table) Bring(p pagetable.Page, from Location, writable bool, proc paget
 	}
 	m := &move{page: p, at: from, brought: true}
 	return pagetable.Pending, t.fetch(m, pagetable.Operation{Op: pagetable.OpInstall, Page: p, Writable: writable, Proc: proc})
+}
+
+// Await is Bring for contents that the caller reads, and gives to Deliver. If the page is freed
+// meanwhile they are not wanted any more.
+func (t *Table) Await(p pagetable.Page, writable bool, proc pagetable.ProcID) error {
+	switch {
+	case t.queue == nil:
+		return pagetable.ErrClosed
+	case t.touches(p, 1):
+		panic(fmt.Sprintf("backing: page %d is awaited, and it is in the spill file or on its way", p))
+	}
+	t.moving[p] = &move{page: p, stage: reading, at: Elsewhere, brought: true,
+		ops: []pagetable.Operation{{Op: pagetable.OpInstall, Page: p, Writable: writable, Proc: proc}}}
+	return nil
+}
+
+// Deliver brings the contents of a page that is awaited, or why they don't come. They are used by
+// the next Poll, and then over is called. Neighbours that are delivered together are installed
+// together. It does nothing but call over if the page is not awaited.
+func (t *Table) Deliver(p pagetable.Page, contents []byte, why error, over func()) {
+	m := t.moving[p]
+	if m == nil || m.stage != reading || m.at != Elsewhere {
+		over()
+		return
+	}
+	if t.delivered = append(t.delivered, &diskio.Transfer{FD: Elsewhere.FD, Buf: contents, Owner: m, Err: why}); len(t.delivered) == 1 {
+		t.queue.Tell()
+	}
+	t.overs = append(t.overs, over)
+}
+
+// Unload has pages leave memory without being written anywhere: whenever they are wanted, they are
+// read from where Origin says. It returns how many leave, as Spill. Preconditions: the pages are
+// present and read-only, and what is in them is what is there.
+func (t *Table) Unload(pages ...pagetable.Page) (leave int, err error) {
+	for len(pages) > 0 {
+		n := t.neighbours(pages)
+		if n == 0 {
+			pages = pages[1:]
+			continue
+		}
+		for i := range n {
+			m := &move{page: pages[i], stage: leaving, unloaded: true}
+			t.moving[m.page] = m
+			t.writing++
+		}
+		outcomes := t.outcomes[:n]
+		run := pagetable.Run{Op: pagetable.OpRevoke, First: pages[0], Count: n}
+		if err := t.Table.Operate(&run, outcomes); err != nil {
+			return leave, err
+		}
+		for i, out := range outcomes {
+			if out == pagetable.Done {
+				unload(t, t.moving[pages[i]])
+			}
+		}
+		leave += n
+		pages = pages[n:]
+	}
+	return leave, nil
+}
+
+// unload notes that a page is in memory no longer, and does what has waited for that.
+func unload(t *Table, m *move) {
+	t.Left(m.page)
+	t.writing--
+	delete(t.moving, m.page)
+	t.unloaded.Add(m.page)
+	for _, o := range m.ops {
+		if out, err := t.operate(o); out == pagetable.Done || err != nil {
+			t.tell(o, err)
+		}
+	}
 }
 
 // transfer is the read of a page's contents.
@@ -87,6 +163,14 @@ func installRun(t *Table, list []*diskio.Transfer) {
 			t.end(m)
 			t.tell(o, err)
 		}
+		recycle(t, tr)
+	}
+}
+
+// recycle gives back the buffer of a transfer that is over. That of contents which were delivered
+// is the caller's.
+func recycle(t *Table, tr *diskio.Transfer) {
+	if tr.FD != Elsewhere.FD {
 		t.queue.Recycle(tr.Buf)
 	}
 }

@@ -80,23 +80,34 @@ func (f *file) free(at *Location) {
 	}
 }
 
+// Wrong tells why contents that were read from a place are of no use, if they are not.
+func (at *Location) Wrong(tr *diskio.Transfer) error {
+	if tr.Err == nil && at.Check && tr.CRC != at.CRC {
+		return fmt.Errorf("%w: %08x at byte %d, want %08x", ErrDamaged, tr.CRC, at.Offset, at.CRC)
+	}
+	return tr.Err
+}
+
 // check tells why the contents of a page that were read are of no use, if they are not.
 func (f *file) check(p pagetable.Page, at *Location, tr *diskio.Transfer) error {
-	err := tr.Err
-	if err == nil && at.Check && tr.CRC != at.CRC {
-		err = fmt.Errorf("%w: %08x at byte %d, want %08x", ErrDamaged, tr.CRC, at.Offset, at.CRC)
-	}
+	err := at.Wrong(tr)
 	switch {
 	case err == nil:
 		return nil
+	case *at == Elsewhere:
+		return fmt.Errorf("backing: %w", err)
 	case f.has(at):
 		return fmt.Errorf("backing: read the spill file: %w", err)
+	}
+	advice := ""
+	if at.Check { // it is of a checkpoint
+		advice = " (dsmd checkpoint verify says what else is damaged)"
 	}
 	name, failed := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", at.FD))
 	if failed != nil {
 		name = "its file"
 	}
-	return fmt.Errorf("backing: read the contents of page %d from %s (dsmd checkpoint verify says what else is damaged): %w", p, name, err)
+	return fmt.Errorf("backing: read the contents of page %d from %s%s: %w", p, name, advice, err)
 }
 
 // close removes the file, if there is one.

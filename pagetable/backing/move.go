@@ -32,11 +32,13 @@ const (
 type move struct {
 	page    pagetable.Page
 	stage   stage
-	brought bool                  // by Bring: the caller counts it
-	buf     []byte                // the contents, from leaving on
-	at      Location              // its place in a file, from writing on
-	ops     []pagetable.Operation // that wait, in order
-	drop    *drop                 // that waits
+	brought bool // by Bring or Await: the caller counts it
+	// unloaded: it leaves by Unload, or comes back after that.
+	unloaded bool
+	buf      []byte                // the contents, from leaving on
+	at       Location              // its place in a file, from writing on
+	ops      []pagetable.Operation // that wait, in order
+	drop     *drop                 // that waits
 }
 
 // isBeneath is whether an operation on the page is under way beneath.
@@ -74,8 +76,9 @@ func within[V any](m map[pagetable.Page]V, first pagetable.Page, count uint64) i
 func (t *Table) operate(o pagetable.Operation) (pagetable.Outcome, error) {
 	m := t.moving[o.Page]
 	slot, stored := t.stored[o.Page]
+	unloaded := t.unloaded.Has(o.Page)
 	switch {
-	case m == nil && !stored, o.Op == pagetable.OpMap && o.Proc == pagetable.AllProcs:
+	case m == nil && !stored && !unloaded, o.Op == pagetable.OpMap && o.Proc == pagetable.AllProcs:
 		// It is in memory or absent, or threads are only to be woken.
 		out, err := pagetable.Perform(t.Table, &o)
 		t.note(o.Page, out)
@@ -89,21 +92,28 @@ func (t *Table) operate(o pagetable.Operation) (pagetable.Outcome, error) {
 	case o.Op == pagetable.OpDowngrade: // it can't be stored to
 		return pagetable.Done, nil
 	case o.Op == pagetable.OpRevoke && o.Into == nil:
-		delete(t.stored, o.Page)
-		t.file.slots.free(slot)
-		return t.wake(&move{page: o.Page, stage: writing}, o)
+		if !t.unloaded.Remove(o.Page) {
+			delete(t.stored, o.Page)
+			t.file.slots.free(slot)
+		}
+		return wake(t, &move{page: o.Page, stage: writing}, o)
 	default:
-		m = &move{page: o.Page, at: t.file.at(slot)}
+		if m = (&move{page: o.Page, unloaded: unloaded}); unloaded {
+			m.at = t.Origin(o.Page)
+		} else {
+			m.at = t.file.at(slot)
+		}
 		if err := t.fetch(m, o); err != nil {
 			return pagetable.Pending, err
 		}
 		delete(t.stored, o.Page)
+		t.unloaded.Remove(o.Page)
 	}
 	return pagetable.Pending, nil
 }
 
 // wake ends the revocation of a page that is not in memory: threads that wait for it look again.
-func (t *Table) wake(m *move, revoke pagetable.Operation) (pagetable.Outcome, error) {
+func wake(t *Table, m *move, revoke pagetable.Operation) (pagetable.Outcome, error) {
 	out, err := t.Table.Map(m.page, false, pagetable.AllProcs)
 	if out == pagetable.Pending && err == nil {
 		t.waitBeneath(m, waking, revoke)
@@ -122,14 +132,21 @@ func (t *Table) waitBeneath(m *move, s stage, o pagetable.Operation) {
 
 // fetch reads the contents of a page for an operation.
 func (t *Table) fetch(m *move, o pagetable.Operation) error {
-	buf, err := t.queue.Buffer()
-	if err != nil {
-		return err
+	var buf []byte
+	var err error
+	if m.at != Elsewhere {
+		if buf, err = t.queue.Buffer(); err != nil {
+			return err
+		}
 	}
 	m.stage, m.ops = reading, append(m.ops, o)
 	t.moving[m.page] = m
 	if !m.brought {
 		t.loading++
+	}
+	if m.at == Elsewhere {
+		t.Fetch(m.page)
+		return nil
 	}
 	tr := m.at.transfer(buf)
 	tr.Owner = m
@@ -160,7 +177,7 @@ func (t *Table) serve(m *move, o pagetable.Operation) (pagetable.Outcome, error)
 		return pagetable.Done, nil
 	case pagetable.OpRevoke:
 		copy(o.Into, m.buf)
-		out, err := t.wake(m, o)
+		out, err := wake(t, m, o)
 		if m.stage != waking {
 			t.end(m)
 		}
@@ -304,11 +321,13 @@ func (t *Table) completed(ev *pagetable.Event) bool {
 	switch {
 	case err != nil:
 	case m.drop != nil:
-		t.forgetBeneath(m)
+		forgetBeneath(t, m)
 	case m.stage == protecting:
 		var writes []*diskio.Transfer
 		writes, err = t.save(m.page, 1)
 		t.queue.Submit(writes...)
+	case m.stage == leaving && m.unloaded:
+		unload(t, m)
 	case m.stage == leaving:
 		t.queue.Submit(t.left(m)...)
 	default: // installing, waking
@@ -328,7 +347,7 @@ func (t *Table) completed(ev *pagetable.Event) bool {
 
 // forgetBeneath ends the move of a page that is freed when nothing is under way beneath any more,
 // and goes on with the Drop if it was the last one.
-func (t *Table) forgetBeneath(m *move) {
+func forgetBeneath(t *Table, m *move) {
 	if m.stage < writing {
 		t.writing--
 	}
@@ -346,7 +365,7 @@ func (t *Table) forgetBeneath(m *move) {
 func (t *Table) landed(tr *diskio.Transfer) {
 	m := tr.Owner.(*move)
 	if tr.Write {
-		t.written(m, tr)
+		written(t, m, tr)
 		return
 	}
 	err := t.file.check(m.page, &m.at, tr)
@@ -354,17 +373,17 @@ func (t *Table) landed(tr *diskio.Transfer) {
 	case t.moving[m.page] != m: // it is freed
 		t.file.free(&m.at)
 	case err != nil:
-		t.unreadable(m, err)
+		unreadable(t, m, err)
 	default:
 		m.buf = tr.Buf
 		t.goOn(m)
 		t.file.free(&m.at)
 	}
-	t.queue.Recycle(tr.Buf)
+	recycle(t, tr)
 }
 
 // written deals with the end of a write to the spill file.
-func (t *Table) written(m *move, tr *diskio.Transfer) {
+func written(t *Table, m *move, tr *diskio.Transfer) {
 	t.writing--
 	switch wanted := t.moving[m.page] == m && m.stage == writing; {
 	case wanted && tr.Err == nil:
@@ -382,10 +401,13 @@ func (t *Table) written(m *move, tr *diskio.Transfer) {
 
 // unreadable ends the move of a page whose contents can't be read: it is where it was before, in
 // the spill file or absent. What waits for it fails.
-func (t *Table) unreadable(m *move, err error) {
+func unreadable(t *Table, m *move, err error) {
 	t.end(m)
-	if t.file.has(&m.at) {
+	switch {
+	case t.file.has(&m.at):
 		t.stored[m.page] = t.file.slot(&m.at)
+	case m.unloaded:
+		t.unloaded.Add(m.page)
 	}
 	for _, o := range m.ops {
 		t.tell(o, err)

@@ -2,10 +2,12 @@ package snapshot
 
 import "dsmd/pagetable"
 
-// concerns is whether one of neighbouring pages is part of a snapshot or has been.
+// concerns is whether one of neighbouring pages is part of a snapshot or has been, or is as it
+// began.
 func (t *Table) concerns(first pagetable.Page, count int) bool {
 	n := uint64(count)
-	return t.unsaved.HasSome(first, n) || t.kept.HasSome(first, n) || t.sealed.HasSome(first, n)
+	return t.unsaved.HasSome(first, n) || t.kept.HasSome(first, n) || t.sealed.HasSome(first, n) ||
+		t.unchanged.HasSome(first, n)
 }
 
 // Operate implements pagetable.Table.
@@ -90,6 +92,7 @@ func (t *Table) change(o *pagetable.Operation) (pagetable.Outcome, error) {
 		}
 	}
 	t.kept.Remove(p)
+	t.unchanged.Remove(p)
 	t.sealed.Remove(p)
 	t.written.Remove(p)
 	if o.Op != pagetable.OpMap {
@@ -191,7 +194,7 @@ func (t *Table) Close() error {
 
 // forget takes pages out of the snapshot, and out of all before.
 func (t *Table) forget(first pagetable.Page, count uint64) {
-	for _, set := range [...]*pagetable.PageSet{&t.unsaved, &t.kept, &t.sealed, &t.written, &t.opening} {
+	for _, set := range [...]*pagetable.PageSet{&t.unsaved, &t.kept, &t.unchanged, &t.sealed, &t.written, &t.opening} {
 		set.RemoveRun(first, count)
 	}
 }

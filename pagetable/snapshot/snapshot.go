@@ -38,6 +38,8 @@ type Table struct {
 	// A page is in unsaved from the moment of the snapshot until it is handed over, and then in
 	// kept until it may change. It is in sealed while it is read-only beneath and writable above.
 	unsaved, kept, sealed pagetable.PageSet
+	// unchanged are pages that are as they began, see Begins. They are read-only beneath.
+	unchanged pagetable.PageSet
 	// written are sealed pages that a program is about to store to.
 	written pagetable.PageSet
 	// pending are pages with an operation of the caller that is pending beneath. In opening are
@@ -64,6 +66,18 @@ const mostInRun = pagetable.MaxRunBytes / (4 << 10)
 func New(beneath pagetable.Table) *Table {
 	return &Table{Table: beneath, sealing: map[pagetable.Page][]pagetable.Operation{}}
 }
+
+// Begins notes that a page is being made present beneath, read-only, with contents that it has
+// elsewhere, too; and that it is writable to the caller, if it is.
+func (t *Table) Begins(p pagetable.Page, writable bool) {
+	t.unchanged.Add(p)
+	if writable {
+		t.sealed.Add(p)
+	}
+}
+
+// IsUnchanged reports whether a page has what it had when it Begins: nobody could change it since.
+func (t *Table) IsUnchanged(p pagetable.Page) bool { return t.unchanged.Has(p) }
 
 // Begin begins a snapshot, of which there can be one at a time. whole: all that is taken will be
 // handed over; else pages are left out that have not changed since they were handed over last.

@@ -48,7 +48,11 @@ func (n *Node) send(e *protocol.Effect, out *Outcome) {
 	}
 	if e.Source != protocol.SourceNone {
 		f.Contents = n.takeContents(e, nil, out)
-		if f.Contents == 0 {
+		switch {
+		case f.Contents != 0:
+		case e.Source == protocol.SourcePage && f.Message.Kind == protocol.KindGrant:
+			f.Message.FirstPage() // as a host whose page has left memory unchanged
+		default:
 			f.Message.ZeroPage()
 		}
 	}

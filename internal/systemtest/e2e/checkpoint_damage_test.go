@@ -83,8 +83,8 @@ func TestCheckpointMismatch(t *testing.T) {
 	all.do(t, "ok", "begin %s", dir)
 	all.toldAll(t, "save "+dir, "error: in use: ", "Wait")
 	all.do(t, "ok", "finish")
-	if x := newest(t, dir); x.Sequence != 2 || x.OwnBytes == 0 {
-		t.Errorf("the newest checkpoint is %d, with %d bytes", x.Sequence, x.OwnBytes)
+	if x := newest(t, dir); x.Sequence != 2 || x.OwnBytes != 0 { // all is as it was restored
+		t.Errorf("the newest checkpoint is %d, with %d bytes of its own", x.Sequence, x.OwnBytes)
 	}
 
 	all[1].Do(t, "ok", "words more 700")

@@ -1,0 +1,134 @@
+package dsm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"dsmd/internal/attach"
+
+	"golang.org/x/sys/unix"
+)
+
+// boardName is the shared memory by which ranks tell each other which pages have changed.
+const boardName = "dsm.Sync"
+
+// Sync writes what has changed in all mappings with WriteBack to their files. Every rank calls it.
+// It is a barrier: what any rank stored before, is in the files when it returns, for good. What
+// goroutines store meanwhile, which do not take part, may be.
+//
+// Only pages that have changed are written, by the nodes that own them, in parallel: to the file
+// that all share, or through the nodes that have the files. A crash in the middle leaves some pages
+// as they were; who needs all or nothing takes checkpoints (Checkpoint).
+//
+// Errors: ErrFile (a file can't be written, another rank has failed), ErrMismatch (ranks have
+// mapped different files), ErrPageLost (a page is at no node), ErrInUse, ErrNodeLost, ErrClosed,
+// ErrLost, ctx's. After an error some of what has changed is written, and the next Sync writes it
+// again.
+func Sync(ctx context.Context, c *Cluster) error {
+	err := fmt.Errorf("%w: a rank takes one checkpoint, or Sync, at a time", ErrInUse)
+	if c.saves.busy.CompareAndSwap(false, true) {
+		err = writeBackAll(ctx, c)
+		c.saves.busy.Store(false)
+	}
+	if err != nil {
+		return failure("Sync", err)
+	}
+	return nil
+}
+
+// mapsBack are the mappings with WriteBack, by name. They are not freed until release.
+func mapsBack(c *Cluster) (list []*allocation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.memory {
+		if m.isWrittenBack() {
+			m.pins++
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b *allocation) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// isWrittenBack is whether what has changed goes to a file.
+func (m *allocation) isWrittenBack() bool { return m.file != nil && m.file.mode == writeBack }
+
+func writeBackAll(ctx context.Context, c *Cluster) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	list := mapsBack(c)
+	defer release(c, list)
+	s := &Saving{c: c, list: list, kind: ErrFile}
+	if err := agree(ctx, c, vote{ErrFile, "what it has mapped with WriteBack", listHash(list), nil}); err != nil || len(list) == 0 {
+		return err
+	}
+	s.plan.BaseID = c.saves.synced
+	rand.Read(s.plan.ID[:])
+	plans, err := gather(ctx, c, saveName+"sync", s.plan)
+	if err != nil {
+		return err
+	}
+	s.plan.ID = plans[0].ID
+	pages := uint64(0)
+	for _, m := range list {
+		pages += uint64(m.bytes) / uint64(c.PageBytes())
+	}
+	bits := int(pages/64+1) * 8
+	all, err := Alloc[byte](ctx, c, boardName, bits*c.Size())
+	if err == nil {
+		// If this fails, the memory ends with the programs.
+		defer func() { _ = Free(context.WithoutCancel(ctx), c, all) }()
+	}
+	if err := agree(ctx, c, vote{ErrFile, "the memory that Sync takes", 0, err}); err != nil {
+		return err
+	}
+	s.said = memoryBoard{c, all}
+	if err := s.moment(ctx); err != nil {
+		s.abandon(ctx, err)
+		return err
+	}
+	return s.sync(ctx)
+}
+
+// sync waits until all is written, for good.
+func (s *Saving) sync(ctx context.Context) error {
+	defer s.file.close()
+	r, err := s.c.do(ctx, attach.Call{Op: attach.OpSaved})
+	if err == nil && r.Status != attach.StatusOK {
+		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrFile, r.Payload)
+	}
+	if err := agree(ctx, s.c, vote{ErrFile, "the pages that are written", 0, err}); err != nil {
+		return err
+	}
+	for _, m := range s.list {
+		err = errors.Join(err, m.file.settle())
+	}
+	if err := agree(ctx, s.c, vote{ErrFile, "what is on the disk", 0, err}); err != nil {
+		return err
+	}
+	s.c.saves.synced = s.plan.ID
+	return nil
+}
+
+// settle gives a file its length back, whose last page was written whole, and has what was written
+// on the disk for good.
+func (f *mapping) settle() error {
+	if f.fd < 0 {
+		return nil
+	}
+	page := int64(f.cluster.PageBytes())
+	if end := f.offset + f.bytes; f.bytes%page != 0 && f.end == end {
+		if err := unix.Ftruncate(f.fd, end); err != nil {
+			return fmt.Errorf("%w: %s gets its length back: %w", ErrFile, f.path, err)
+		}
+	}
+	if err := unix.Fsync(f.fd); err != nil {
+		return fmt.Errorf("%w: fsync of %s: %w", ErrFile, f.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package node
+
+import (
+	"fmt"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
+	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
+)
+
+// Buffer implements snapshot.Sink.
+func (k *checkpointer) Buffer(urgent bool) []byte {
+	s := k.now
+	most := onTheWay
+	if urgent {
+		most = mostOnTheWay
+	}
+	if s.inPlace {
+		most = inPlaceOnTheWay
+	}
+	if (s.flying+1)*k.table.PageBytes() > most {
+		s.starved = true
+		return nil
+	}
+	b, err := k.io.Buffer()
+	if err != nil {
+		s.starved = true
+		return nil
+	}
+	s.flying++
+	return b
+}
+
+// Take implements snapshot.Sink.
+func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
+	s := k.now
+	if s.inPlace {
+		k.takeInPlace(s, page, buf)
+		return
+	}
+	if isZero(buf) {
+		s.flying--
+		k.io.Recycle(buf)
+		s.enter(page, 0, attach.ZeroSlot)
+		return
+	}
+	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: page})
+	s.slots++
+	if len(s.batch)*len(buf) >= atOnce {
+		k.submit(s)
+	}
+}
+
+// takeInPlace has a page written where it begins.
+func (k *checkpointer) takeInPlace(s *saving, page pagetable.Page, buf []byte) {
+	at, node, is := k.origins.of(page)
+	switch {
+	case !is || !k.origins.isWritten(page):
+		s.flying--
+		k.io.Recycle(buf)
+		if is {
+			k.fail(fmt.Errorf("page %d is in no file that it could be written to", page))
+		}
+	case node == k.origins.self:
+		s.batch = append(s.batch, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Write: true, Owner: page})
+		if len(s.batch)*len(buf) >= atOnce {
+			k.submit(s)
+		}
+	default:
+		k.storage.write(page, node, buf, func(err error) { k.writtenThere(s, page, err) })
+		k.io.Recycle(buf)
+	}
+}
+
+// writtenThere notes that another node has written a page, or could not.
+func (k *checkpointer) writtenThere(s *saving, page pagetable.Page, err error) {
+	if k.now != s || s.over {
+		return // it was given up
+	}
+	s.flying--
+	if err != nil {
+		k.fail(fmt.Errorf("write page %d: %w", page, err))
+	} else {
+		s.slots++
+	}
+	k.goOn(s)
+}
+
+// submit has the pages written that wait for others.
+func (k *checkpointer) submit(s *saving) {
+	k.io.Submit(s.batch...)
+	clear(s.batch)
+	s.batch = s.batch[:0]
+}
+
+// Lost implements snapshot.Sink.
+func (k *checkpointer) Lost(page pagetable.Page) {
+	k.fail(fmt.Errorf("page %d was freed while it was being saved", page))
+}
+
+// copyMore begins to read pages that are in other files and not in memory, as many as there is room
+// for, and reports whether any are left.
+func (k *checkpointer) copyMore(s *saving) bool {
+	var reads []*diskio.Transfer
+	for len(s.copied) > 0 {
+		buf := k.Buffer(false)
+		if buf == nil {
+			break
+		}
+		page := s.copied[0]
+		s.copied = s.copied[1:]
+		at, node, is := k.origins.of(page)
+		switch {
+		case !is:
+			clear(buf)
+			k.Take(page, buf)
+		case node == k.origins.self:
+			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check, Owner: reading{page, at}})
+		default:
+			k.storage.read(page, node, func(contents []byte, err error, over func()) {
+				copy(buf, contents)
+				over()
+				k.copied(s, page, buf, err)
+			})
+		}
+	}
+	k.io.Submit(reads...)
+	return len(s.copied) > 0
+}
+
+// reading is a page that is read from another file.
+type reading struct {
+	page pagetable.Page
+	at   backing.Location
+}
+
+// copied goes on with a page that was read from another file.
+func (k *checkpointer) copied(s *saving, page pagetable.Page, buf []byte, err error) {
+	switch {
+	case k.now != s || s.over: // it was given up, and the buffers are gone
+	case err != nil || s.err != nil:
+		s.flying--
+		k.io.Recycle(buf)
+		k.fail(fmt.Errorf("read page %d, which is in another file: %w", page, err))
+		k.goOn(s)
+	default:
+		k.Take(page, buf)
+		k.goOn(s)
+	}
+}

@@ -1,0 +1,445 @@
+package node
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"dsmd/internal/agreement"
+	"dsmd/internal/diskio"
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+
+	"go.uber.org/zap"
+)
+
+// storage reads and writes pages in files for other nodes, and has other nodes do so for this one.
+// What is in a file is no matter of coherence: the home of a page has said that it is as in the
+// file, or its owner writes it there. So the engine knows nothing of this, and its frames, whose
+// first byte has storageMark, are no messages of the protocol. They travel over the same
+// connections, and a read ends with that of its node.
+//
+// Pages are read past the page cache into the very buffers from which they are sent, many at a
+// time, by threads of their own. The reactor sends each when it is there.
+type storage struct {
+	drive   *driver
+	origins *origins
+	out     *outbox
+	poller  *netio.Poller
+	log     *zap.Logger
+	names   nodeNames
+
+	// What this node has asked others for.
+	fresh   []ask               // since the last flush
+	asks    map[askNumber]ask   // that were sent
+	writes  map[uint32]farWrite // by ticket
+	tickets uint32
+
+	// What others have asked this node for.
+	io      *diskio.Queue // nil: nobody ever has
+	waiting []readRun     // in order; begun while there is room
+	serving map[*diskio.Transfer]*service
+	flying  int // bytes of transfers that are not over
+}
+
+// storageMark is a bit of the first byte of each frame between storages, which no message of the
+// protocol has, nor one of the agreement.
+const storageMark = 0x40
+
+const (
+	// mostReading is how many bytes are read for others at a time.
+	mostReading = 8 << 20
+	// mostRun bounds the pages of a frame that asks for some.
+	mostRun = 1 << 10
+)
+
+// ask is a page that another node reads for this one.
+type ask struct {
+	page pagetable.Page
+	node protocol.NodeID
+	// over gets the contents, or why they don't come, and calls done when it needs them no more.
+	over func(contents []byte, why error, done func())
+}
+
+// askNumber tells asks apart that were sent.
+type askNumber struct {
+	ticket uint32
+	page   pagetable.Page
+}
+
+// farWrite is a page that another node writes for this one.
+type farWrite struct {
+	node protocol.NodeID
+	over func(error)
+}
+
+// readRun are pages that another node wants.
+type readRun struct {
+	peer   transport.NodeID
+	ticket uint32
+	next   pagetable.Page
+	count  uint64
+}
+
+// service is a transfer made for another node.
+type service struct {
+	peer    transport.NodeID // noPeer: that is lost
+	frame   storageFrame     // that answers
+	payload transport.Payload
+	own     bool // the buffer is the queue's, and not the payload's
+}
+
+const noPeer = ^transport.NodeID(0)
+
+// storageKind says what a frame is.
+type storageKind uint8
+
+const (
+	readPages   storageKind = iota + 1 // read these for me
+	pageRead                           // here is one
+	writePage                          // write this one for me
+	pageWritten                        // it is
+	storageKindEnd
+)
+
+// storageFrame is what storages say to each other.
+type storageFrame struct {
+	kind   storageKind
+	ticket uint32
+	page   pagetable.Page
+	count  uint32 // readPages: how many
+	zeros  bool   // pageRead, writePage: the page is zeros, and does not come along
+	failed string // pageRead, pageWritten: why not; "" if so
+}
+
+const storageHeader = 1 + 1 + 4 + 8 + 4
+
+func (f *storageFrame) append(b []byte) []byte {
+	flag := byte(0)
+	if f.zeros {
+		flag = 1
+	}
+	b = append(b, storageMark|byte(f.kind), flag)
+	b = binary.LittleEndian.AppendUint32(b, f.ticket)
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.page))
+	b = binary.LittleEndian.AppendUint32(b, f.count)
+	return append(b, f.failed[:min(len(f.failed), 1<<10)]...)
+}
+
+// decodeStorage reads a frame of a peer, which may say anything.
+func decodeStorage(b []byte, pages uint64, payload bool) (f storageFrame, err error) {
+	if len(b) < storageHeader {
+		return f, fmt.Errorf("node: a frame about files of %d bytes", len(b))
+	}
+	f = storageFrame{kind: storageKind(b[0] &^ storageMark), zeros: b[1] != 0, ticket: binary.LittleEndian.Uint32(b[2:]),
+		page: pagetable.Page(binary.LittleEndian.Uint64(b[6:])), count: binary.LittleEndian.Uint32(b[14:]), failed: string(b[storageHeader:])}
+	carries := (f.kind == pageRead && f.failed == "" || f.kind == writePage) && !f.zeros
+	switch {
+	case f.kind == 0 || f.kind >= storageKindEnd:
+		err = fmt.Errorf("node: a frame about files of unknown kind %d", f.kind)
+	case uint64(f.page) >= pages || f.kind == readPages && (f.count == 0 || f.count > mostRun || uint64(f.count) > pages-uint64(f.page)):
+		err = fmt.Errorf("node: a frame about %d pages of files from page %d on, of a region of %d", f.count, f.page, pages)
+	case payload != carries:
+		err = fmt.Errorf("node: a frame about files of kind %d that does not say whether a page came with it", f.kind)
+	}
+	return f, err
+}
+
+// bring has another node read a page, which the page table awaits.
+func (s *storage) bring(page pagetable.Page, node protocol.NodeID) {
+	s.read(page, node, func(contents []byte, why error, done func()) {
+		s.drive.exec.store.Deliver(page, contents, why, done)
+	})
+}
+
+// read has another node read a page.
+func (s *storage) read(page pagetable.Page, node protocol.NodeID, over func(contents []byte, why error, done func())) {
+	s.fresh = append(s.fresh, ask{page, node, over})
+}
+
+// flush asks for the pages of this turn, neighbours together.
+func (s *storage) flush() {
+	if len(s.fresh) == 0 {
+		return
+	}
+	slices.SortFunc(s.fresh, func(a, b ask) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.page, b.page)) })
+	for i := 0; i < len(s.fresh); {
+		first := s.fresh[i]
+		s.tickets = max(s.tickets+1, 1)
+		n := 0
+		for ; i < len(s.fresh) && n < mostRun && s.fresh[i].page == first.page+pagetable.Page(n) && s.fresh[i].node == first.node; i++ {
+			s.asks[askNumber{s.tickets, s.fresh[i].page}] = s.fresh[i]
+			n++
+		}
+		s.out.tell(agreement.NodeID(first.node), (&storageFrame{kind: readPages, ticket: s.tickets, page: first.page, count: uint32(n)}).append(nil))
+	}
+	clear(s.fresh)
+	s.fresh = s.fresh[:0]
+}
+
+// write has another node write a page to its file. over is called when that is done, or will not
+// be; the contents are copied before write returns.
+func (s *storage) write(page pagetable.Page, node protocol.NodeID, contents []byte, over func(error)) {
+	s.tickets = max(s.tickets+1, 1)
+	s.writes[s.tickets] = farWrite{node, over}
+	f := storageFrame{kind: writePage, ticket: s.tickets, page: page, zeros: isZero(contents)}
+	var payload transport.Payload
+	if !f.zeros {
+		payload = s.out.net.Lease(transport.NodeID(node))
+		copy(payload.Bytes(), contents)
+	}
+	s.out.tellPage(transport.NodeID(node), f.append(nil), payload)
+}
+
+// frame deals with a frame of another node. The error is the peer's.
+func (s *storage) frame(from transport.NodeID, control []byte, payload transport.Payload) error {
+	f, err := decodeStorage(control, s.drive.exec.table.Pages(), payload != nil)
+	if err != nil {
+		return err
+	}
+	switch f.kind {
+	case readPages:
+		return s.want(readRun{from, f.ticket, f.page, uint64(f.count)})
+	case pageRead:
+		s.came(from, &f, payload)
+	case writePage:
+		s.store(from, &f, payload)
+	case pageWritten:
+		if w, is := s.writes[f.ticket]; is && transport.NodeID(w.node) == from {
+			delete(s.writes, f.ticket)
+			w.over(s.failure(from, &f))
+		}
+	}
+	return nil
+}
+
+// failure is what another node has met, or nil.
+func (s *storage) failure(from transport.NodeID, f *storageFrame) error {
+	if f.failed == "" {
+		return nil
+	}
+	return fmt.Errorf("%s, which has the file, says: %s", s.names.of(protocol.NodeID(from)), f.failed)
+}
+
+// came takes a page that another node has read.
+func (s *storage) came(from transport.NodeID, f *storageFrame, payload transport.Payload) {
+	number := askNumber{f.ticket, f.page}
+	a, is := s.asks[number]
+	if !is || transport.NodeID(a.node) != from {
+		return // it was freed meanwhile
+	}
+	delete(s.asks, number)
+	contents, done := zeros[:s.drive.exec.table.PageBytes()], func() {}
+	if payload != nil {
+		payload.Keep()
+		contents, done = payload.Bytes(), payload.Release
+	}
+	a.over(contents, s.failure(from, f), done)
+}
+
+// drop forgets what was asked for pages that are freed.
+func (s *storage) drop(first pagetable.Page, count uint64) {
+	freed := func(p pagetable.Page) bool { return p >= first && uint64(p-first) < count }
+	maps.DeleteFunc(s.asks, func(n askNumber, _ ask) bool { return freed(n.page) })
+	s.fresh = slices.DeleteFunc(s.fresh, func(a ask) bool { return freed(a.page) })
+}
+
+// peerDown ends what depends on a node that is lost.
+func (s *storage) peerDown(peer transport.NodeID, why error) {
+	node := protocol.NodeID(peer)
+	lost := fmt.Errorf("%s, which has the file, is lost: %w", s.names.of(node), why)
+	for number, a := range s.asks {
+		if a.node == node {
+			delete(s.asks, number)
+			a.over(nil, lost, func() {})
+		}
+	}
+	for ticket, w := range s.writes {
+		if w.node == node {
+			delete(s.writes, ticket)
+			w.over(lost)
+		}
+	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(r readRun) bool { return r.peer == peer })
+	for _, v := range s.serving {
+		if v.peer == peer {
+			v.peer = noPeer
+		}
+	}
+}
+
+// errGreedy is why a peer is expelled that asks for more than it could have room for.
+var errGreedy = errors.New("node: a peer has asked for more pages of files than it may at a time")
+
+// want reads pages for another node, when their turn comes.
+func (s *storage) want(r readRun) error {
+	open := r.count
+	for _, w := range s.waiting {
+		if w.peer == r.peer {
+			open += w.count
+		}
+	}
+	if open > uint64(2*s.drive.intake.window.most) {
+		return errGreedy
+	}
+	s.waiting = append(s.waiting, r)
+	s.more()
+	return nil
+}
+
+// more begins reads, as many as there is room for.
+func (s *storage) more() {
+	pageBytes := s.drive.exec.table.PageBytes()
+	var list []*diskio.Transfer
+	for len(s.waiting) > 0 && s.flying < mostReading {
+		r := &s.waiting[0]
+		if t := s.begin(r.peer, storageFrame{kind: pageRead, ticket: r.ticket, page: r.next}, nil); t != nil {
+			list = append(list, t)
+			s.flying += pageBytes
+		}
+		if r.next, r.count = r.next+1, r.count-1; r.count == 0 {
+			s.waiting = s.waiting[1:]
+		}
+	}
+	if len(list) > 0 {
+		s.io.Submit(list...)
+	}
+}
+
+// store writes a page for another node.
+func (s *storage) store(from transport.NodeID, f *storageFrame, payload transport.Payload) {
+	if payload != nil {
+		payload.Keep()
+	}
+	if t := s.begin(from, storageFrame{kind: pageWritten, ticket: f.ticket, page: f.page}, payload); t != nil {
+		s.flying += len(t.Buf)
+		s.io.Submit(t)
+	} else if payload != nil {
+		payload.Release()
+	}
+}
+
+// begin prepares a transfer for another node, or answers why there is none. It takes payload over
+// if it returns one.
+func (s *storage) begin(peer transport.NodeID, answer storageFrame, payload transport.Payload) *diskio.Transfer {
+	v := &service{peer: peer, frame: answer, payload: payload}
+	at, is := s.origins.here(answer.page)
+	writes := answer.kind == pageWritten
+	err := s.open()
+	if err == nil && (!is || writes && !s.origins.isWritten(answer.page)) {
+		err = errors.New("no file of this node has the page")
+	}
+	t := &diskio.Transfer{FD: at.FD, Offset: at.Offset, Pad: at.Pad, Write: writes, Owner: at.Keep}
+	if err == nil {
+		err = s.buffer(v, t)
+	}
+	if err == nil {
+		s.serving[t] = v
+		return t
+	}
+	answer.failed = err.Error()
+	s.out.tellPage(peer, answer.append(nil), nil)
+	return nil
+}
+
+// open starts the threads, once.
+func (s *storage) open() (err error) {
+	if s.io != nil {
+		return nil
+	}
+	if s.io, err = diskio.New(s.drive.exec.table.PageBytes()); err != nil {
+		return err
+	}
+	if err = s.poller.Add(s.io.FD(), tokenStorage); err != nil {
+		err = errors.Join(err, s.io.Close())
+		s.io = nil
+	}
+	return err
+}
+
+// buffer gives a transfer the memory of a payload, so that the page is not copied, if direct input
+// and output can use that.
+func (s *storage) buffer(v *service, t *diskio.Transfer) (err error) {
+	if v.payload == nil && !t.Write {
+		v.payload = s.out.net.Lease(v.peer)
+	}
+	if v.payload != nil && diskio.Aligned(v.payload.Bytes()) {
+		t.Buf = v.payload.Bytes()
+		return nil
+	}
+	if t.Buf, err = s.io.Buffer(); err != nil {
+		return err
+	}
+	v.own = true
+	switch {
+	case t.Write && v.payload != nil:
+		copy(t.Buf, v.payload.Bytes())
+	case t.Write:
+		clear(t.Buf)
+	}
+	return nil
+}
+
+// heard answers for the transfers that are over.
+func (s *storage) heard() {
+	if s.io == nil {
+		return
+	}
+	for _, t := range s.io.Take() {
+		v := s.serving[t]
+		delete(s.serving, t)
+		s.flying -= len(t.Buf)
+		s.answer(t, v)
+		if v.own {
+			s.io.Recycle(t.Buf)
+		}
+	}
+	s.more()
+}
+
+// answer tells another node what has become of a transfer.
+func (s *storage) answer(t *diskio.Transfer, v *service) {
+	count := &s.drive.exec.meter.count
+	sends := v.peer != noPeer && !t.Write && t.Err == nil
+	if sends && v.own {
+		copy(v.payload.Bytes(), t.Buf)
+	}
+	switch {
+	case t.Err != nil:
+		v.frame.failed = t.Err.Error()
+		s.log.Error("a file can't be read or written for another node", zap.Uint64("page", uint64(v.frame.page)), zap.Error(t.Err))
+	case sends && isZero(v.payload.Bytes()):
+		v.frame.zeros, sends = true, false
+	}
+	var payload transport.Payload
+	switch {
+	case sends:
+		payload = v.payload
+	case v.payload != nil:
+		v.payload.Release()
+	}
+	if v.peer == noPeer {
+		return
+	}
+	if t.Write {
+		count.writtenForOthers.Add(1)
+	} else {
+		count.readForOthers.Add(1)
+	}
+	s.out.tellPage(v.peer, v.frame.append(nil), payload)
+}
+
+// close waits for the transfers that have begun.
+func (s *storage) close() {
+	if s.io != nil {
+		if err := s.io.Close(); err != nil {
+			s.log.Error("the threads that read and write files", zap.Error(err))
+		}
+		s.io = nil
+	}
+}

@@ -17,13 +17,42 @@ import (
 
 const bufBytes = 64 << 10
 
-func newQueue(t *testing.T) *Queue {
+// makeEngine is how queues make their transfers.
+var makeEngine func() (engine, error)
+
+// both runs a test with io_uring, if the system has it, and with threads.
+func both(t *testing.T, test func(t *testing.T)) {
+	for name, make := range map[string]func() (engine, error){
+		"io_uring": func() (engine, error) { return newRing() },
+		"threads":  func() (engine, error) { return newThreads() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := make()
+			if err != nil {
+				t.Logf("the system does not let this process have it: %v", err)
+				return
+			}
+			if err := e.close(); err != nil {
+				t.Fatal(err)
+			}
+			makeEngine = make
+			test(t)
+		})
+	}
+}
+
+func open(t *testing.T) *Queue {
 	t.Helper()
-	q, err := New(bufBytes)
+	e, err := makeEngine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { q.Close() })
+	q := newQueue(bufBytes, e)
+	t.Cleanup(func() {
+		if q.engine != nil {
+			q.Close()
+		}
+	})
 	return q
 }
 
@@ -93,7 +122,9 @@ func all(t *testing.T, q *Queue, list ...*Transfer) {
 
 // TestThereAndBack: what is written to several files, in any order, is there, and is read back,
 // with and without the page cache. The checksums are those of what was moved.
-func TestThereAndBack(t *testing.T) {
+func TestThereAndBack(t *testing.T) { both(t, testThereAndBack) }
+
+func testThereAndBack(t *testing.T) {
 	const buffers = 200
 	for _, flags := range []int{0, unix.O_DIRECT} {
 		var fds [3]int
@@ -103,7 +134,7 @@ func TestThereAndBack(t *testing.T) {
 				return
 			}
 		}
-		q := newQueue(t)
+		q := open(t)
 		var writes, reads []*Transfer
 		for i := range buffers {
 			for j, fd := range fds {
@@ -130,7 +161,9 @@ func TestThereAndBack(t *testing.T) {
 }
 
 // TestNeighbours: together go transfers of one file, in one direction, that follow each other.
-func TestNeighbours(t *testing.T) {
+func TestNeighbours(t *testing.T) { both(t, testNeighbours) }
+
+func testNeighbours(t *testing.T) {
 	at := func(fd int, offset int64, write bool) *Transfer {
 		return &Transfer{FD: fd, Offset: offset, Buf: make([]byte, 10), Write: write}
 	}
@@ -159,7 +192,9 @@ func TestNeighbours(t *testing.T) {
 
 // TestEndOfFile: what lies behind the end of a file can't be read, or reads as zeros. What lies
 // before it, read by the same system call, is not harmed.
-func TestEndOfFile(t *testing.T) {
+func TestEndOfFile(t *testing.T) { both(t, testEndOfFile) }
+
+func testEndOfFile(t *testing.T) {
 	const size = 2*bufBytes + 100
 	for _, flags := range []int{0, unix.O_DIRECT} {
 		fd, ok := newFile(t, flags, bytes.Repeat([]byte{7}, size))
@@ -167,7 +202,7 @@ func TestEndOfFile(t *testing.T) {
 			return
 		}
 		for _, pad := range []bool{false, true} {
-			q := newQueue(t)
+			q := open(t)
 			var reads []*Transfer
 			for i := range int64(4) {
 				reads = append(reads, &Transfer{FD: fd, Offset: i * bufBytes, Buf: filled(t, q, 9), Pad: pad, Sum: true})
@@ -191,8 +226,10 @@ func TestEndOfFile(t *testing.T) {
 }
 
 // TestErrors: each transfer has the error that it met, and those after it go on.
-func TestErrors(t *testing.T) {
-	q := newQueue(t)
+func TestErrors(t *testing.T) { both(t, testErrors) }
+
+func testErrors(t *testing.T) {
+	q := open(t)
 	full, err := unix.Open("/dev/full", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -219,8 +256,10 @@ func TestErrors(t *testing.T) {
 
 // TestTell: the descriptor is readable after Tell until Take. Threads start with the first
 // transfer.
-func TestTell(t *testing.T) {
-	q := newQueue(t)
+func TestTell(t *testing.T) { both(t, testTell) }
+
+func testTell(t *testing.T) {
+	q := open(t)
 	if readable(t, q) || q.Take() != nil {
 		t.Error("there is something before anything was submitted")
 	}
@@ -232,19 +271,18 @@ func TestTell(t *testing.T) {
 		t.Errorf("Take returns %d transfers, and the descriptor is readable: %t", len(got), readable(t, q))
 	}
 	q.Submit()
-	if q.started {
+	if e, is := q.engine.(*threads); is && e.started {
 		t.Error("threads run for nothing")
 	}
 }
 
 // TestCloseWaits: Close waits for what runs, and nothing touches memory after it.
-func TestCloseWaits(t *testing.T) {
+func TestCloseWaits(t *testing.T) { both(t, testCloseWaits) }
+
+func testCloseWaits(t *testing.T) {
 	fd, _ := newFile(t, 0, bytes.Repeat([]byte{7}, 64*bufBytes))
 	for range 50 {
-		q, err := New(bufBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := open(t)
 		var reads []*Transfer
 		for i := range int64(64) {
 			reads = append(reads, &Transfer{FD: fd, Offset: (i * 7 % 64) * bufBytes, Buf: make([]byte, bufBytes), Sum: true})
@@ -253,6 +291,7 @@ func TestCloseWaits(t *testing.T) {
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
+		q.engine = nil
 		for _, tr := range reads {
 			if whole := tr.CRC != 0; whole != (tr.Buf[0] == 7) || whole != (tr.Buf[bufBytes-1] == 7) || tr.Err != nil {
 				t.Fatalf("a transfer has ended: %t, and its memory has %d to %d; %v", whole, tr.Buf[0], tr.Buf[bufBytes-1], tr.Err)

@@ -65,23 +65,29 @@ func move(list []*Transfer) {
 		if err == unix.EINTR {
 			continue
 		}
-		done := 0
-		for done < len(list) && n >= len(bufs[done]) {
-			n -= len(bufs[done])
-			list[done].finish(nil)
-			done++
-		}
-		if done == 0 {
-			if err == nil {
-				err = first.short(n)
-			}
-			first.finish(err)
-			done = 1
-		}
-		// A part of the next one is moved again, from its start: direct input and output can't go
-		// on in the middle.
+		done := settle(list, n, err)
 		list, bufs = list[done:], bufs[done:]
 	}
+}
+
+// settle finishes those of neighbouring transfers that are over when the system has moved n bytes of
+// them, or none because of an error, and returns how many are: at least one. Of the next one a part
+// may be moved, which is moved again, from its start: direct input and output can't go on in the
+// middle.
+func settle(list []*Transfer, n int, err error) (done int) {
+	for done < len(list) && n >= len(list[done].Buf) {
+		n -= len(list[done].Buf)
+		list[done].finish(nil)
+		done++
+	}
+	if done == 0 {
+		if err == nil {
+			err = list[0].short(n)
+		}
+		list[0].finish(err)
+		done = 1
+	}
+	return done
 }
 
 // short deals with a transfer of which the system has moved so many bytes only.

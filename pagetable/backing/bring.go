@@ -3,6 +3,7 @@ package backing
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"dsmd/internal/diskio"
@@ -20,7 +21,7 @@ type Location struct {
 }
 
 // Elsewhere is no place that a Table can read: its caller does, and calls Deliver.
-var Elsewhere = Location{FD: -1}
+var Elsewhere = Location{FD: math.MinInt32}
 
 // ErrDamaged is wrapped by the errors of contents whose checksum is not the one that Location
 // names.

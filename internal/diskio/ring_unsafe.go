@@ -1,0 +1,263 @@
+package diskio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// ringOps is how many system calls' worth of transfers a ring makes at a time: enough for a fast
+	// disk that is read a page at a time. ringBytes bounds them, so that one which is urgent need not
+	// wait long behind them.
+	ringOps   = 64
+	ringBytes = 4 << 20
+)
+
+// Of the kernel's interface (include/uapi/linux/io_uring.h).
+const (
+	setupCQSize      = 1 << 3
+	setupCoopTaskrun = 1 << 8
+	featSingleMmap   = 1 << 0
+	featNodrop       = 1 << 1
+	featSubmitStable = 1 << 2
+	enterGetEvents   = 1 << 0
+
+	opNop    = 0
+	opReadv  = 1
+	opWritev = 2
+
+	offsetRings   = 0
+	offsetEntries = 0x10000000
+)
+
+type ringParams struct {
+	sqEntries, cqEntries, flags, threadCPU, threadIdle, features, wq uint32
+	_                                                                [3]uint32
+	sq                                                               struct {
+		head, tail, mask, entries, flags, dropped, array, _ uint32
+		_                                                   uint64
+	}
+	cq struct {
+		head, tail, mask, entries, overflow, cqes, flags, _ uint32
+		_                                                   uint64
+	}
+}
+
+type submission struct {
+	op, flags uint8
+	_         uint16
+	fd        int32
+	offset    uint64
+	addr      uint64
+	count     uint32
+	_         uint32
+	group     uint64 // which group it is of
+	_         [3]uint64
+}
+
+type completion struct {
+	group uint64
+	res   int32
+	_     uint32
+}
+
+// ring makes transfers by io_uring: the kernel is asked for many by one system call, and says in
+// shared memory what is over. So no thread has to be woken for a transfer, and none wakes the owner.
+type ring struct {
+	fd             int
+	rings, entries []byte // mapped
+	params         ringParams
+
+	waiting  []*Transfer // in order
+	groups   []group     // by number
+	free     []int       // groups that are not in use
+	flying   int         // groups that are
+	bytes    int         // of them
+	unsent   uint32      // submissions that the kernel has not taken
+	finished []*Transfer
+}
+
+// group are neighbouring transfers that the kernel makes at once. The kernel has the addresses of
+// what is in it.
+type group struct {
+	list  []*Transfer
+	bufs  []unix.Iovec
+	bytes int
+}
+
+// told is the group of a submission that only makes the ring readable.
+const told = ^uint64(0)
+
+// newRing makes a ring, if the system lets this process have one.
+func newRing() (*ring, error) {
+	r := &ring{fd: -1}
+	// Room for the ends of all groups, and one told.
+	r.params.flags, r.params.cqEntries = setupCQSize|setupCoopTaskrun, 2*ringOps
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringOps, uintptr(unsafe.Pointer(&r.params)), 0)
+	if errno != 0 {
+		return nil, os.NewSyscallError("io_uring_setup", errno)
+	}
+	r.fd = int(fd)
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, r.unmap())
+	}
+	for i := range ringOps - 1 { // the last submission is for tell
+		r.groups, r.free = append(r.groups, group{}), append(r.free, i)
+	}
+	return r, nil
+}
+
+func (r *ring) open() (err error) {
+	p := &r.params
+	if want := uint32(featSingleMmap | featNodrop | featSubmitStable); p.features&want != want {
+		return fmt.Errorf("io_uring: the system's has the features %#x, %#x are wanted", p.features, want)
+	}
+	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+uint32(unsafe.Sizeof(completion{}))*p.cqEntries)
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
+	if r.rings, err = unix.Mmap(r.fd, offsetRings, int(size), prot, flags); err == nil {
+		r.entries, err = unix.Mmap(r.fd, offsetEntries, int(unsafe.Sizeof(submission{})*uintptr(p.sqEntries)), prot, flags)
+	}
+	return os.NewSyscallError("mmap of io_uring", err)
+}
+
+func (r *ring) word(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[offset])) }
+
+// put adds a submission, for which there is room.
+func (r *ring) put(s submission) {
+	tail := r.word(r.params.sq.tail)
+	i := atomic.LoadUint32(tail) & *r.word(r.params.sq.mask)
+	*(*submission)(unsafe.Pointer(&r.entries[uintptr(i)*unsafe.Sizeof(s)])) = s
+	*r.word(r.params.sq.array + 4*i) = i
+	atomic.AddUint32(tail, 1) // the kernel sees what was stored before
+	r.unsent++
+}
+
+// submit implements engine.
+func (r *ring) submit(list []*Transfer) {
+	r.waiting = append(r.waiting, list...)
+	r.begin()
+}
+
+// begin begins transfers, as many as there may be at a time.
+func (r *ring) begin() {
+	for len(r.waiting) > 0 && len(r.free) > 0 && r.bytes < ringBytes {
+		n := neighbours(r.waiting)
+		i := r.free[len(r.free)-1]
+		r.free = r.free[:len(r.free)-1]
+		g := &r.groups[i]
+		for _, t := range r.waiting[:n] {
+			g.list, g.bytes = append(g.list, t), g.bytes+len(t.Buf)
+			g.bufs = append(g.bufs, unix.Iovec{Base: unsafe.SliceData(t.Buf)})
+			g.bufs[len(g.bufs)-1].SetLen(len(t.Buf))
+		}
+		r.waiting = r.waiting[n:]
+		r.flying++
+		r.bytes += g.bytes
+		first, op := g.list[0], uint8(opReadv)
+		if first.Write {
+			op = opWritev
+		}
+		r.put(submission{op: op, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(n), group: uint64(i)})
+	}
+	r.enter(0)
+}
+
+// enter has the kernel take what was put, and waits until so many transfers are over.
+func (r *ring) enter(wait uint32) {
+	flags := uintptr(0)
+	if wait > 0 {
+		flags = enterGetEvents
+	}
+	for r.unsent > 0 || wait > 0 {
+		n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.unsent), uintptr(wait), flags, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 || n == 0 {
+			return // out of memory for a moment: the next call tries again
+		}
+		r.unsent -= uint32(n)
+		wait = 0
+	}
+}
+
+// tell implements engine.
+func (r *ring) tell() {
+	if r.unsent > 0 { // it has failed before
+		r.enter(0)
+	}
+	if r.unsent < ringOps {
+		r.put(submission{op: opNop, group: told})
+		r.enter(0)
+	}
+}
+
+// reap implements engine.
+func (r *ring) reap() []*Transfer {
+	head, tail := r.word(r.params.cq.head), r.word(r.params.cq.tail)
+	if *head == atomic.LoadUint32(tail) {
+		return nil
+	}
+	for *head != atomic.LoadUint32(tail) {
+		at := r.params.cq.cqes + (*head&*r.word(r.params.cq.mask))*uint32(unsafe.Sizeof(completion{}))
+		c := *(*completion)(unsafe.Pointer(&r.rings[at]))
+		atomic.AddUint32(head, 1)
+		if c.group != told {
+			r.over(int(c.group), c.res)
+		}
+	}
+	r.begin()
+	list := r.finished
+	r.finished = nil
+	return list
+}
+
+// over deals with the end of a group.
+func (r *ring) over(i int, res int32) {
+	g := &r.groups[i]
+	n, err := int(res), error(nil)
+	if res < 0 {
+		n, err = 0, unix.Errno(-res)
+	}
+	rest := g.list
+	switch err {
+	case unix.EINTR, unix.EAGAIN, unix.ECANCELED: // the thread that had asked for it was interrupted
+	default:
+		done := settle(g.list, n, err)
+		r.finished = append(r.finished, g.list[:done]...)
+		rest = g.list[done:]
+	}
+	r.waiting = append(append([]*Transfer(nil), rest...), r.waiting...)
+	r.flying--
+	r.bytes -= g.bytes
+	clear(g.list)
+	clear(g.bufs)
+	*g = group{list: g.list[:0], bufs: g.bufs[:0]}
+	r.free = append(r.free, i)
+}
+
+// readable implements engine: it is the ring's own descriptor.
+func (r *ring) readable() int { return r.fd }
+
+// close implements engine.
+func (r *ring) close() error {
+	for r.waiting = nil; r.flying > 0; r.waiting = nil {
+		r.enter(1)
+		r.reap()
+	}
+	return r.unmap()
+}
+
+func (r *ring) unmap() (err error) {
+	for _, m := range [][]byte{r.rings, r.entries} {
+		if m != nil {
+			err = errors.Join(err, unix.Munmap(m))
+		}
+	}
+	return errors.Join(err, unix.Close(r.fd))
+}

@@ -350,6 +350,7 @@ func TestCheckpointReadOnly(t *testing.T) {
 // TestCheckpointOfTheDead: a rank dies while a checkpoint is being taken. There is none then, and
 // the others go on, as they do from barriers.
 func TestCheckpointOfTheDead(t *testing.T) {
+	t.Parallel()
 	r := chance(t)
 	for _, moment := range []string{"before", "before", "before", "before", "between", "stopped"} {
 		t.Run(moment, func(t *testing.T) {
@@ -415,6 +416,7 @@ func TestCheckpointOfTheDead(t *testing.T) {
 // its daemon lives on. The others may store, can give up, and take a checkpoint with who comes for
 // it.
 func TestCheckpointOfKilled(t *testing.T) {
+	t.Parallel()
 	dir := saveTwo(t, 1)
 	all, c := engageAt(t, 2, 3)
 	all.do(t, "ok", "words data %d", words)

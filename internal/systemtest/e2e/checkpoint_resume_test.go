@@ -155,8 +155,8 @@ func (l *life) step(t *testing.T) bool {
 	return true
 }
 
-// kill kills all processes of the job, in any order.
-func (l *life) kill(t *testing.T, r *rand.Rand) {
+// kill kills all processes of the job, which writes to a directory, in any order.
+func (l *life) kill(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
 	all := testcluster.Having(l.mark)
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -172,6 +172,26 @@ func (l *life) kill(t *testing.T, r *rand.Rand) {
 	}
 	l.job.Wait(t)
 	nothingLeft(t, l.mark)
+	awaitUnlocked(t, dir)
+}
+
+// awaitUnlocked waits until nobody writes to a directory of checkpoints. A process that is killed
+// has its files, and so the lock, for a moment longer than the environment by which nothingLeft
+// finds it.
+func awaitUnlocked(t *testing.T, dir string) {
+	t.Helper()
+	testcluster.Eventually(t, "nobody holds the lock of the checkpoints", func() bool {
+		f, err := os.Open(filepath.Join(dir, "lock"))
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist) // nobody has ever had it
+		}
+		defer f.Close()
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+			return false
+		}
+		// Not only closed: what another test starts at this moment may have inherited the file.
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) == nil
+	})
 }
 
 // savedHalf is the half iteration from which the newest checkpoint goes on, all of which must be
@@ -198,6 +218,7 @@ func savedHalf(t *testing.T, dir string) int {
 // TestCheckpointResumes: a job is killed again and again, and goes on each time from its last
 // checkpoint, on any number of nodes. Its result is bit for bit the one that it would have had.
 func TestCheckpointResumes(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	r := chance(t)
 	kills := 20
@@ -250,7 +271,7 @@ func TestCheckpointResumes(t *testing.T) {
 				longest = 150 * time.Millisecond
 			}
 			time.Sleep(time.Duration(r.Int64N(int64(longest))))
-			l.kill(t, r)
+			l.kill(t, r, dir)
 			if killed++; l.from >= 0 {
 				working++
 			}

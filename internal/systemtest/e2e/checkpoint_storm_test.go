@@ -141,6 +141,7 @@ func (m model) write(t *testing.T) string {
 // and nothing else; so has the next one, which is incremental. Beside that goroutines store all the
 // time, of which it is only known between which values they were.
 func TestCheckpointWhileStoring(t *testing.T) {
+	// Not beside others: the noise takes all processors, and makes them many times slower.
 	seeds := 2
 	if testing.Short() {
 		seeds = 1
@@ -230,6 +231,7 @@ func goesOnWhereItDoesNotFit(t *testing.T, all crew, dir string, n int) {
 // TestCheckpointOfMoreThanFits: a checkpoint of more than the nodes may have together, most of
 // which lies in files, goes back into such nodes. No node has more than it may meanwhile.
 func TestCheckpointOfMoreThanFits(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			if trap == "sigsegv" {

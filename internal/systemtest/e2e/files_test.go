@@ -199,6 +199,7 @@ func TestMapOnRank(t *testing.T) {
 	path := lay(t, filepath.Join(dirs[1], "pages"), contents)
 	all.do(t, fmt.Sprintf("%d words", words), "map m %s on=1", here)
 	all[2].Do(t, fmt.Sprint(stamp(5, 512*600+1)), "get m %d", 512*600+1)
+	all[0].Do(t, "ok", "same m 5 0 %d", words) // before the pages are in other memory
 	all.do(t, "ok", "same m 5 0 %d", words)
 	if n := counter(t, all[1], "pages_read_for_others"); n < 100 {
 		t.Errorf("the node that has the file has read %d pages for others", n)

@@ -28,6 +28,7 @@ func joined(t *testing.T, nodes int, flags ...string) (testcluster.LAN, *testclu
 // not belong to them is refused, and is told why what they log. Then one is killed: the programs
 // and daemons of the others end, and say which it was.
 func TestJoinedCluster(t *testing.T) {
+	t.Parallel()
 	key := gossipKey(t)
 	l, c := joined(t, 3, "--gossip-key-file", key)
 	var programs []*testcluster.Process

@@ -101,10 +101,12 @@ func TestCutOffReturns(t *testing.T) {
 	eve.Do(t, "ok", "check data 1000")
 
 	s.net.Disconnect(t, s.net.Machines[2])
+	ann.Say(t, "fill data 1500") // it takes eve's copies, and so waits until eve is lost
 	wantEnd(t, eve, "too few nodes are left to go on")
 	for _, d := range s.daemons[:2] {
 		d.AwaitLog(t, `"epoch": 1, "members": "0,1"`)
 	}
+	ann.Expect(t, "ok")
 	ann.Do(t, "ok", "fill data 2000")
 	s.daemons[2].AwaitLog(t, "this daemon comes back")
 	s.net.Connect(t, s.net.Machines[2])

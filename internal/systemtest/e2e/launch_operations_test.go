@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,14 @@ stop)
 	;;
 *) echo "systemctl $*: not here" >&2; exit 1 ;;
 esac
+`
+
+// keepConnections is what ann's ssh is told once `dsmd run --hosts` has made its own connections.
+// One to each machine does for all further commands, of which there are dozens.
+const keepConnections = `Host *
+ControlMaster auto
+ControlPath ~/.ssh/to-%h
+ControlPersist yes
 `
 
 // blocks are the commands in a document, one script for each block, with the heading that each
@@ -89,7 +98,7 @@ func TestOperations(t *testing.T) {
 	net.ServeSSH(t)
 	ann := net.Machines[0]
 	for _, m := range net.Machines {
-		m.Run(t, "rm -f /usr/local/bin/dsmd; rm -rf /etc/dsmd")
+		m.Run(t, "rm -f /usr/local/bin/dsmd; rm -rf /etc/dsmd; "+bareShell)
 		m.WriteFile(t, "/usr/local/bin/systemctl", systemctl, 0o755)
 		defer func() {
 			if t.Failed() {
@@ -105,7 +114,14 @@ func TestOperations(t *testing.T) {
 		t.Fatalf("only %d blocks of commands in the document", len(all))
 	}
 	said := map[string]string{}
+	const afterHosts = "3. Keys"
+	if !slices.ContainsFunc(all, func(b block) bool { return b.heading == afterHosts }) {
+		t.Fatalf("no commands under %q", afterHosts)
+	}
 	for _, b := range all {
+		if b.heading == afterHosts {
+			ann.WriteFile(t, "/root/.ssh/config", keepConnections, 0o600)
+		}
 		said[b.heading] += ann.Run(t, "cd "+checkout+" && set -e\n"+b.script)
 	}
 	for heading, want := range map[string]string{

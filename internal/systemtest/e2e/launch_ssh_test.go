@@ -20,13 +20,17 @@ type office struct {
 	idle map[*netns.Machine][]string
 }
 
+// bareShell is a command for a machine that makes root's shell start there as on one that has just
+// been installed. What it is told to do first on this machine it would do for each command of ssh.
+const bareShell = "rm -f /root/.bashrc"
+
 func openOffice(t *testing.T) *office {
 	t.Helper()
 	dsmd := testcluster.Dsmd(t) // built before the machines start, which then have it
 	o := &office{net: netns.Start(t, "ann", "bob", "eve"), idle: map[*netns.Machine][]string{}}
 	o.net.ServeSSH(t)
 	for _, m := range o.net.Machines {
-		m.Run(t, "cp "+dsmd+" /usr/local/bin/dsmd")
+		m.Run(t, "cp "+dsmd+" /usr/local/bin/dsmd; "+bareShell)
 	}
 	for _, m := range o.net.Machines {
 		testcluster.Eventually(t, m.Name+" is idle", func() bool {

@@ -11,6 +11,7 @@ import (
 // what they touch of them, again and again, and go on with the rest and with each other. Memory
 // that is freed and allocated again is as new.
 func TestLostPages(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			if trap == "sigsegv" {

@@ -15,7 +15,7 @@ import (
 func TestLostObjection(t *testing.T) {
 	t.Parallel()
 	onMachinesOnce(t)
-	const deadAfter = 16 * time.Second
+	const deadAfter = 10 * time.Second
 	dsmd := testcluster.Dsmd(t) // before the machines, which then have it
 	net := netns.Start(t, "ann", "bob")
 	ann, bob := net.Machines[0], net.Machines[1]
@@ -31,12 +31,13 @@ func TestLostObjection(t *testing.T) {
 	}
 	filter.Sever(t, bob, ann)
 	daemons[0].AwaitLog(t, "node suspected")
+	suspected := time.Now()
 	// it is asked and told, and what it says is said a few times, in less than that
 	time.Sleep(3 * time.Second)
 	filter.Restore(t, bob, ann)
 
-	// What must not happen can only be waited for.
-	time.Sleep(deadAfter)
+	// What must not happen can only be waited for. ann would lose bob after less than deadAfter.
+	time.Sleep(time.Until(suspected.Add(deadAfter + time.Second)))
 	for i, d := range daemons {
 		if !d.Running() || strings.Contains(d.Errors(), "node lost") {
 			t.Errorf("the daemon of %s has lost the other, which was out of reach for a moment", net.Machines[i].Name)

@@ -238,6 +238,7 @@ func TestPauses(t *testing.T) {
 	for name, start := range pausable {
 		for _, k := range kernels {
 			t.Run(name+"/"+k.name, func(t *testing.T) {
+				t.Parallel()
 				c := start(t)
 				pauses := 0
 				compute(t, c, pausedNodes, k.name, k.size, func(over <-chan struct{}) {

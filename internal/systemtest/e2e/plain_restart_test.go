@@ -11,6 +11,7 @@ import (
 // first. It does not serve alone: it ends, and says what brings it back, and what it says does. A
 // program that waits there never sees memory or locks of another cluster.
 func TestPlainRestart(t *testing.T) {
+	t.Parallel()
 	for _, doomed := range []int{0, 1, 2} {
 		// By their numbers one is called by all, one calls and is called, one calls all.
 		c := serve(t, 3, 3, "--survive")
@@ -57,6 +58,7 @@ func TestPlainRestart(t *testing.T) {
 // TestPlainRestartReturns: with --return such a daemon comes in by itself, as one that knows
 // nothing.
 func TestPlainRestartReturns(t *testing.T) {
+	t.Parallel()
 	flags := []string{"--survive", "--return"}
 	static := serve(t, 3, 3, flags...)
 	lan, found := joined(t, 3, flags...)

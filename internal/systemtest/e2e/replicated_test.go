@@ -12,6 +12,7 @@ import (
 // after an unlock: what was written before is there, all of it, and of what was written after it
 // nothing.
 func TestReplicated(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 3, 3, "--survive")
 	first, second, doomed := join(t, c, 0, 0, 3), join(t, c, 1, 1, 3), join(t, c, 2, 2, 3)
 	all := []*testcluster.Process{first, second, doomed}
@@ -53,6 +54,7 @@ func TestReplicated(t *testing.T) {
 // TestReplicatedAgain: when one daemon after another is killed, memory that survives the loss of
 // one survives each, and nobody has to touch it between.
 func TestReplicatedAgain(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 3, 3, "--survive")
 	first, doomed := join(t, c, 0, 0, 3), join(t, c, 2, 2, 3)
 	for _, p := range []*testcluster.Process{first, doomed} {

@@ -34,6 +34,7 @@ func pageFile(t *testing.T, pid int) string {
 // as much as one of them may have, which each writes and all read. Everything is found as it was
 // written, and at no time does a node have more than it may.
 func TestRoom(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			for _, p := range writeAndRead(t, 9<<20, "--trap", trap) {
@@ -49,6 +50,7 @@ func TestRoom(t *testing.T) {
 // TestSpill is TestRoom with more than all nodes may have together. What does not fit is on a disk,
 // in files that nobody can see.
 func TestSpill(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			// Other temporary files may be in memory.

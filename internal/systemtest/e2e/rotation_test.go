@@ -26,11 +26,12 @@ func TestRotationUnderCuts(t *testing.T) {
 	flags := certificates(t)
 	dir := filepath.Dir(flags[slices.Index(flags, "--tls-ca")+1])
 	c, proxies := serveCuttable(t, nodes, flags...)
-	disturb := func(over <-chan struct{}) { cutting(proxies, nodes, 1, over) }
 	rotated := make(chan error, 1)
 	var stop atomic.Bool
 	t.Cleanup(func() { stop.Store(true) })
 	for runs := 1; ; runs++ {
+		// Other cuts in each run: else a node that the first of them spare waits for a long run.
+		disturb := func(over <-chan struct{}) { cutting(proxies, nodes, uint64(runs), over) }
 		compute(t, c, nodes, kernels[0].name, kernels[0].size, disturb)
 		if runs == 1 { // All nodes have found each other: before that a refusal is final.
 			go func() { rotated <- rotate(c, dir, &stop) }()

@@ -12,6 +12,7 @@ import (
 // allocations, and are told at a barrier that it cannot be passed any more. The daemon that is left
 // says who is.
 func TestSurvivors(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 3, 3, "--survive")
 	first, second, doomed := join(t, c, 0, 0, 3), join(t, c, 1, 1, 3), join(t, c, 2, 2, 3)
 	for _, p := range []*testcluster.Process{first, second, doomed} {

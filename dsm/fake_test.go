@@ -186,6 +186,14 @@ func (f *fake) attend(conn *attach.Conn, file int) {
 				return
 			}
 			call.Payload = slices.Clone(call.Payload)
+			if call.Op == attach.OpFile { // it is for an answer of the test's to say what is in it
+				fd, err := conn.TakeFD()
+				if err != nil {
+					f.t.Error(err)
+					return
+				}
+				unix.Close(fd)
+			}
 			f.handle(p, call)
 		default:
 			f.t.Errorf("the program sent %v", fr.Kind)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/memfile"
@@ -361,5 +362,77 @@ func TestCheckpointOfLies(t *testing.T) {
 	s := a.save(id+1, 0, page, 40)
 	s.ok(s.call(false, true))
 	s.finish()
+	c.quiet()
+}
+
+// TestContentsOfLies: files that don't fit together are refused with a reason, and the allocation
+// stays as it was. What no Contents can be ends the connection of the program, and of no other.
+func TestContentsOfLies(t *testing.T) {
+	const pages = 16
+	c := start(t, setup{nodes: 2, ranks: 20})
+	m := c.members[0]
+	a := m.join()
+	page := a.bind("x", pages)
+	file := laid(t, pages*4096, same)
+	for what, is := range map[string]struct {
+		contents attach.Contents
+		file     bool
+		first    pagetable.Page
+		count    uint64
+	}{
+		"a file where another node has the only one": {attach.Contents{Readers: []uint16{1}}, true, page, pages},
+		"no file where this node has one":            {attach.Contents{Readers: []uint16{1, 0}, Stripe: 1}, false, page, pages},
+		"this node twice":                            {attach.Contents{Readers: []uint16{0, 1, 0}, Stripe: 1}, true, page, pages},
+		"a node that is none":                        {attach.Contents{Readers: []uint16{0, 2}, Stripe: 1}, true, page, pages},
+		"a node far beyond all":                      {attach.Contents{Readers: []uint16{1<<16 - 1}}, false, page, pages},
+		"an offset within a page":                    {attach.Contents{Offset: 100}, true, page, pages},
+		"the pages of nobody":                        {attach.Contents{}, true, page + pages, pages},
+		"a part of an allocation":                    {attach.Contents{}, true, page, pages - 1},
+		"more than an allocation":                    {attach.Contents{}, true, page, pages + 1},
+		"its end alone":                              {attach.Contents{}, true, page + 1, pages - 1},
+	} {
+		is.contents.Bytes = pages * 4096
+		var with *os.File
+		if is.file {
+			with = file
+		}
+		if r := a.do(a.beginsCall(is.first, is.count, is.contents, with)); r.Status != attach.StatusUnknown || len(r.Payload) == 0 {
+			t.Errorf("%s: it is answered with %v %q", what, r.Status, r.Payload)
+		}
+	}
+	a.wantLoad(page, 0, 0) // it begins with zeros
+	for what, contents := range map[string]attach.Contents{
+		"several nodes, and none in turn": {Readers: []uint16{0, 1}},
+		"a table, and nodes that read":    {Table: 1, Files: 1, First: 2, Readers: []uint16{0}},
+		"a table, and it is written":      {Table: 1, Files: 1, First: 2, Written: true},
+		"no file at all":                  {},
+		"two files without a table":       {Files: 2, First: 1},
+		"files without end":               {Table: 1, Files: attach.MaxFiles + 1, First: 2},
+		"a file that was never given":     {Files: 1, First: 99},
+		"a length beyond all":             {Files: 1, First: 1, Bytes: 1<<62 + 1},
+		"an offset beyond all":            {Files: 1, First: 1, Offset: 1<<62 + 1},
+		"a stripe beyond all":             {Files: 1, First: 1, Readers: []uint16{0}, Stripe: 1<<62 + 1},
+	} {
+		p := m.join()
+		p.bind("x", pages)
+		p.give(file)
+		p.give(file)
+		p.call(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: pages, Payload: attach.AppendContents(nil, &contents)})
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			t.Fatalf("%s: the program goes on", what)
+		}
+		p.table.Kill(p.id)
+	}
+	a.ok(a.beginsCall(page, pages, attach.Contents{Bytes: pages * 4096}, file))
+	a.wantLoad(page, 0, 0) // has been touched
+	a.wantPage(page+1, pageOf(1))
+	a.wantPage(page+2, pageOf(2))
+	// Who comes later says the same, and what it says is not looked at again.
+	b := m.join()
+	b.bind("x", pages)
+	b.ok(b.beginsCall(page, pages, attach.Contents{Bytes: pages * 4096}, file))
+	b.wantPage(page+3, pageOf(3))
 	c.quiet()
 }

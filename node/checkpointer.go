@@ -176,6 +176,8 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 	id := protocol.PageObject(uint64(page))
 	engine := k.drive.engine
 	switch access := engine.Access(id); {
+	case s.inPlace && !k.origins.isWritten(page):
+		return false, fmt.Errorf("page %d is in no file that it could be written to", page)
 	case access == protocol.None && !protocol.Untouched(engine, id):
 		return false, nil
 	case access == protocol.None && (s.inPlace || k.origins.isIn(page, s.base)):
@@ -184,7 +186,8 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 		return false, nil
 	case k.table.IsUnchanged(page) && (s.inPlace || k.origins.isIn(page, s.base)):
 		return true, nil // nobody has changed it since it came from its file
-	case access == protocol.None, k.drive.exec.store.Unloaded(page):
+	case access == protocol.None, k.table.IsUnchanged(page), k.drive.exec.store.Unloaded(page):
+		// It is not in memory, or may leave before its turn comes.
 		s.copied = append(s.copied, page)
 		return true, nil
 	case k.pins.pages[page] != nil: // a system call may store to it, which must not fail

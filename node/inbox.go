@@ -36,7 +36,7 @@ func (in *inbox) Frame(from transport.NodeID, control []byte, payload transport.
 	}
 	if control[0]&storageMark != 0 {
 		if err := in.drive.storage.frame(from, control, payload); err != nil {
-			in.out.expel(from, err)
+			in.out.expel(from, fmt.Errorf("node: from node %d: %w", from, err))
 		}
 		return
 	}

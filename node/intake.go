@@ -173,7 +173,11 @@ func (t *intake) fetch(page pagetable.Page, access protocol.Access, proc pagetab
 		t.waiters.note(page, proc)
 		t.drive.origins.wanted(page, access)
 	}
-	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access})
+	ev := protocol.Event{Kind: protocol.EventFault, Object: id, Access: access}
+	if t.room.isSpilled(page) { // else nobody would bring it back that is not asked for more access
+		ev.Client = protocol.ClientID(proc)
+	}
+	t.drive.step(ev)
 	if engine.Access(id) >= access || engine.Waiting(id) {
 		return true
 	}

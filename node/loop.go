@@ -111,6 +111,7 @@ func (l *loop) look(check bool) bool {
 	busy := l.programs.pollBoxes()
 	busy = l.programs.trapped > 0 && l.pollTable() || busy // without a program there are no faults
 	busy = l.pollNet() || busy
+	busy = l.drive.storage.heard() || busy
 	busy = l.fireTimers() || busy
 	busy = l.members.tick() || busy
 	busy = l.room.make() || busy
@@ -238,8 +239,7 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			l.saver.heard()
 			busy = true
 		case tokenStorage:
-			l.drive.storage.heard()
-			busy = true
+			busy = l.drive.storage.heard() || busy
 		default:
 			if p := l.programs.byID[protocol.ClientID(r.Token)]; p != nil {
 				l.programs.serve(p, r)

@@ -110,6 +110,8 @@ func (o *origins) check(x *origin, c *attach.Call) error {
 		return fmt.Errorf("%d pages from page %d on are not an allocation that this program has", c.Count, c.Object)
 	case len(x.readers) > 0 && len(x.files) != own || own > 1:
 		return fmt.Errorf("this node was given %d files, and has %d of %d", len(x.files), own, nodes)
+	case slices.ContainsFunc(x.readers, func(n protocol.NodeID) bool { return int(n) >= o.intake.drive.exec.out.net.Nodes() }):
+		return fmt.Errorf("nodes %v are to have the files, and there are %d", x.readers, o.intake.drive.exec.out.net.Nodes())
 	case x.offset%o.bytes != 0:
 		return fmt.Errorf("the contents begin at byte %d, and pages have %d bytes", x.offset, o.bytes)
 	}

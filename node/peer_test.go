@@ -23,10 +23,20 @@ type rogue struct {
 	self protocol.NodeID
 	last protocol.Message // that the node sent to this peer
 	got  int
+	// files are what the node said about files.
+	files []storageFrame
 }
 
 // Frame implements transport.Handler.
-func (r *rogue) Frame(_ transport.NodeID, control []byte, _ transport.Payload) {
+func (r *rogue) Frame(_ transport.NodeID, control []byte, payload transport.Payload) {
+	if control[0]&storageMark != 0 {
+		f, err := decodeStorage(control, testPages, payload != nil)
+		if err != nil {
+			r.Error(err)
+		}
+		r.files = append(r.files, f)
+		return
+	}
 	m, err := protocol.DecodeMessage(control)
 	if err != nil {
 		r.Error(err)

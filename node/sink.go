@@ -119,7 +119,9 @@ func (k *checkpointer) copyMore(s *saving) bool {
 			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check, Owner: reading{page, at}})
 		default:
 			k.storage.read(page, node, func(contents []byte, err error, over func()) {
-				copy(buf, contents)
+				if k.now == s && !s.over { // else it was given up, and the buffers are gone
+					copy(buf, contents)
+				}
 				over()
 				k.copied(s, page, buf, err)
 			})

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"dsmd/internal/agreement"
@@ -35,16 +34,18 @@ type storage struct {
 	names   nodeNames
 
 	// What this node has asked others for.
-	fresh   []ask               // since the last flush
-	asks    map[askNumber]ask   // that were sent
-	writes  map[uint32]farWrite // by ticket
+	fresh   []ask              // since the last flush
+	asks    map[uint32]*askRun // that were sent, by ticket
+	writes  map[uint32]farWrite
 	tickets uint32
+	control []byte // scratch for frames
 
 	// What others have asked this node for.
 	io      *diskio.Queue // nil: nobody ever has
 	waiting []readRun     // in order; begun while there is room
-	serving map[*diskio.Transfer]*service
-	flying  int // bytes of transfers that are not over
+	flying  int           // bytes of transfers that are not over
+	// lives counts how often a peer was lost: what was begun for it before is for nobody.
+	lives map[transport.NodeID]int
 }
 
 // storageMark is a bit of the first byte of each frame between storages, which no message of the
@@ -66,10 +67,12 @@ type ask struct {
 	over func(contents []byte, why error, done func())
 }
 
-// askNumber tells asks apart that were sent.
-type askNumber struct {
-	ticket uint32
-	page   pagetable.Page
+// askRun are neighbouring pages that were asked for together.
+type askRun struct {
+	node  protocol.NodeID
+	first pagetable.Page
+	asks  []ask // without over: it has come, or nobody wants it any more
+	left  int   // that have not come
 }
 
 // farWrite is a page that another node writes for this one.
@@ -88,13 +91,14 @@ type readRun struct {
 
 // service is a transfer made for another node.
 type service struct {
-	peer    transport.NodeID // noPeer: that is lost
-	frame   storageFrame     // that answers
+	diskio.Transfer
+	peer    transport.NodeID
+	life    int          // of the peer
+	frame   storageFrame // that answers
 	payload transport.Payload
 	own     bool // the buffer is the queue's, and not the payload's
+	file    any  // is not garbage before the transfer is over
 }
-
-const noPeer = ^transport.NodeID(0)
 
 // storageKind says what a frame is.
 type storageKind uint8
@@ -168,15 +172,15 @@ func (s *storage) flush() {
 		return
 	}
 	slices.SortFunc(s.fresh, func(a, b ask) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.page, b.page)) })
-	for i := 0; i < len(s.fresh); {
-		first := s.fresh[i]
-		s.tickets = max(s.tickets+1, 1)
-		n := 0
-		for ; i < len(s.fresh) && n < mostRun && s.fresh[i].page == first.page+pagetable.Page(n) && s.fresh[i].node == first.node; i++ {
-			s.asks[askNumber{s.tickets, s.fresh[i].page}] = s.fresh[i]
+	for rest := s.fresh; len(rest) > 0; {
+		first, n := rest[0], 1
+		for n < min(len(rest), mostRun) && rest[n].page == first.page+pagetable.Page(n) && rest[n].node == first.node {
 			n++
 		}
+		s.tickets = max(s.tickets+1, 1)
+		s.asks[s.tickets] = &askRun{node: first.node, first: first.page, asks: slices.Clone(rest[:n]), left: n}
 		s.out.tell(agreement.NodeID(first.node), (&storageFrame{kind: readPages, ticket: s.tickets, page: first.page, count: uint32(n)}).append(nil))
+		rest = rest[n:]
 	}
 	clear(s.fresh)
 	s.fresh = s.fresh[:0]
@@ -228,24 +232,40 @@ func (s *storage) failure(from transport.NodeID, f *storageFrame) error {
 
 // came takes a page that another node has read.
 func (s *storage) came(from transport.NodeID, f *storageFrame, payload transport.Payload) {
-	number := askNumber{f.ticket, f.page}
-	a, is := s.asks[number]
-	if !is || transport.NodeID(a.node) != from {
+	run := s.asks[f.ticket]
+	if run == nil || transport.NodeID(run.node) != from || f.page < run.first || f.page-run.first >= pagetable.Page(len(run.asks)) {
+		return
+	}
+	a := &run.asks[f.page-run.first]
+	over := a.over
+	if a.over = nil; over == nil {
 		return // it was freed meanwhile
 	}
-	delete(s.asks, number)
+	if run.left--; run.left == 0 {
+		delete(s.asks, f.ticket)
+	}
 	contents, done := zeros[:s.drive.exec.table.PageBytes()], func() {}
 	if payload != nil {
 		payload.Keep()
 		contents, done = payload.Bytes(), payload.Release
 	}
-	a.over(contents, s.failure(from, f), done)
+	over(contents, s.failure(from, f), done)
 }
 
 // drop forgets what was asked for pages that are freed.
 func (s *storage) drop(first pagetable.Page, count uint64) {
 	freed := func(p pagetable.Page) bool { return p >= first && uint64(p-first) < count }
-	maps.DeleteFunc(s.asks, func(n askNumber, _ ask) bool { return freed(n.page) })
+	for ticket, run := range s.asks {
+		for i := range run.asks {
+			if a := &run.asks[i]; a.over != nil && freed(a.page) {
+				a.over = nil
+				run.left--
+			}
+		}
+		if run.left == 0 {
+			delete(s.asks, ticket)
+		}
+	}
 	s.fresh = slices.DeleteFunc(s.fresh, func(a ask) bool { return freed(a.page) })
 }
 
@@ -253,10 +273,15 @@ func (s *storage) drop(first pagetable.Page, count uint64) {
 func (s *storage) peerDown(peer transport.NodeID, why error) {
 	node := protocol.NodeID(peer)
 	lost := fmt.Errorf("%s, which has the file, is lost: %w", s.names.of(node), why)
-	for number, a := range s.asks {
-		if a.node == node {
-			delete(s.asks, number)
-			a.over(nil, lost, func() {})
+	for ticket, run := range s.asks {
+		if run.node != node {
+			continue
+		}
+		delete(s.asks, ticket)
+		for _, a := range run.asks {
+			if a.over != nil {
+				a.over(nil, lost, func() {})
+			}
 		}
 	}
 	for ticket, w := range s.writes {
@@ -266,11 +291,7 @@ func (s *storage) peerDown(peer transport.NodeID, why error) {
 		}
 	}
 	s.waiting = slices.DeleteFunc(s.waiting, func(r readRun) bool { return r.peer == peer })
-	for _, v := range s.serving {
-		if v.peer == peer {
-			v.peer = noPeer
-		}
-	}
+	s.lives[peer]++
 }
 
 // errGreedy is why a peer is expelled that asks for more than it could have room for.
@@ -298,8 +319,8 @@ func (s *storage) more() {
 	var list []*diskio.Transfer
 	for len(s.waiting) > 0 && s.flying < mostReading {
 		r := &s.waiting[0]
-		if t := s.begin(r.peer, storageFrame{kind: pageRead, ticket: r.ticket, page: r.next}, nil); t != nil {
-			list = append(list, t)
+		if v := s.begin(r.peer, storageFrame{kind: pageRead, ticket: r.ticket, page: r.next}, nil); v != nil {
+			list = append(list, &v.Transfer)
 			s.flying += pageBytes
 		}
 		if r.next, r.count = r.next+1, r.count-1; r.count == 0 {
@@ -316,9 +337,9 @@ func (s *storage) store(from transport.NodeID, f *storageFrame, payload transpor
 	if payload != nil {
 		payload.Keep()
 	}
-	if t := s.begin(from, storageFrame{kind: pageWritten, ticket: f.ticket, page: f.page}, payload); t != nil {
-		s.flying += len(t.Buf)
-		s.io.Submit(t)
+	if v := s.begin(from, storageFrame{kind: pageWritten, ticket: f.ticket, page: f.page}, payload); v != nil {
+		s.flying += len(v.Buf)
+		s.io.Submit(&v.Transfer)
 	} else if payload != nil {
 		payload.Release()
 	}
@@ -326,21 +347,21 @@ func (s *storage) store(from transport.NodeID, f *storageFrame, payload transpor
 
 // begin prepares a transfer for another node, or answers why there is none. It takes payload over
 // if it returns one.
-func (s *storage) begin(peer transport.NodeID, answer storageFrame, payload transport.Payload) *diskio.Transfer {
-	v := &service{peer: peer, frame: answer, payload: payload}
+func (s *storage) begin(peer transport.NodeID, answer storageFrame, payload transport.Payload) *service {
+	v := &service{peer: peer, life: s.lives[peer], frame: answer, payload: payload}
 	at, is := s.origins.here(answer.page)
 	writes := answer.kind == pageWritten
 	err := s.open()
 	if err == nil && (!is || writes && !s.origins.isWritten(answer.page)) {
 		err = errors.New("no file of this node has the page")
 	}
-	t := &diskio.Transfer{FD: at.FD, Offset: at.Offset, Pad: at.Pad, Write: writes, Owner: at.Keep}
+	v.Transfer = diskio.Transfer{FD: at.FD, Offset: at.Offset, Pad: at.Pad, Write: writes, Owner: v}
+	v.file = at.Keep
 	if err == nil {
-		err = s.buffer(v, t)
+		err = s.buffer(v)
 	}
 	if err == nil {
-		s.serving[t] = v
-		return t
+		return v
 	}
 	answer.failed = err.Error()
 	s.out.tellPage(peer, answer.append(nil), nil)
@@ -364,55 +385,57 @@ func (s *storage) open() (err error) {
 
 // buffer gives a transfer the memory of a payload, so that the page is not copied, if direct input
 // and output can use that.
-func (s *storage) buffer(v *service, t *diskio.Transfer) (err error) {
-	if v.payload == nil && !t.Write {
+func (s *storage) buffer(v *service) (err error) {
+	if v.payload == nil && !v.Write {
 		v.payload = s.out.net.Lease(v.peer)
 	}
 	if v.payload != nil && diskio.Aligned(v.payload.Bytes()) {
-		t.Buf = v.payload.Bytes()
+		v.Buf = v.payload.Bytes()
 		return nil
 	}
-	if t.Buf, err = s.io.Buffer(); err != nil {
+	if v.Buf, err = s.io.Buffer(); err != nil {
 		return err
 	}
 	v.own = true
 	switch {
-	case t.Write && v.payload != nil:
-		copy(t.Buf, v.payload.Bytes())
-	case t.Write:
-		clear(t.Buf)
+	case v.Write && v.payload != nil:
+		copy(v.Buf, v.payload.Bytes())
+	case v.Write:
+		clear(v.Buf)
 	}
 	return nil
 }
 
-// heard answers for the transfers that are over.
-func (s *storage) heard() {
+// heard answers for the transfers that are over. It returns whether there were any.
+func (s *storage) heard() bool {
 	if s.io == nil {
-		return
+		return false
 	}
-	for _, t := range s.io.Take() {
-		v := s.serving[t]
-		delete(s.serving, t)
-		s.flying -= len(t.Buf)
-		s.answer(t, v)
+	list := s.io.Take()
+	for _, t := range list {
+		v := t.Owner.(*service)
+		s.flying -= len(v.Buf)
+		s.answer(v)
 		if v.own {
-			s.io.Recycle(t.Buf)
+			s.io.Recycle(v.Buf)
 		}
 	}
 	s.more()
+	return len(list) > 0
 }
 
 // answer tells another node what has become of a transfer.
-func (s *storage) answer(t *diskio.Transfer, v *service) {
+func (s *storage) answer(v *service) {
 	count := &s.drive.exec.meter.count
-	sends := v.peer != noPeer && !t.Write && t.Err == nil
+	there := v.life == s.lives[v.peer]
+	sends := there && !v.Write && v.Err == nil
 	if sends && v.own {
-		copy(v.payload.Bytes(), t.Buf)
+		copy(v.payload.Bytes(), v.Buf)
 	}
 	switch {
-	case t.Err != nil:
-		v.frame.failed = t.Err.Error()
-		s.log.Error("a file can't be read or written for another node", zap.Uint64("page", uint64(v.frame.page)), zap.Error(t.Err))
+	case v.Err != nil:
+		v.frame.failed = v.Err.Error()
+		s.log.Error("a file can't be read or written for another node", zap.Uint64("page", uint64(v.frame.page)), zap.Error(v.Err))
 	case sends && isZero(v.payload.Bytes()):
 		v.frame.zeros, sends = true, false
 	}
@@ -423,15 +446,16 @@ func (s *storage) answer(t *diskio.Transfer, v *service) {
 	case v.payload != nil:
 		v.payload.Release()
 	}
-	if v.peer == noPeer {
+	if !there {
 		return
 	}
-	if t.Write {
+	if v.Write {
 		count.writtenForOthers.Add(1)
 	} else {
 		count.readForOthers.Add(1)
 	}
-	s.out.tellPage(v.peer, v.frame.append(nil), payload)
+	s.control = v.frame.append(s.control[:0])
+	s.out.tellPage(v.peer, s.control, payload)
 }
 
 // close waits for the transfers that have begun.

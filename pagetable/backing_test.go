@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"dsmd/pagetable"
@@ -12,14 +13,20 @@ import (
 )
 
 // restless is a table whose pages leave memory again and again, whatever is under way about them.
-// Some come from a file where they are to be installed.
+// Some come from a file where they are to be installed, and leave without being written as long as
+// they are as there. Of some the table does not know where that is.
 type restless struct {
 	*backing.Table
-	t       testing.TB
-	rng     *rand.Rand
-	present map[pagetable.Page]bool
-	left    int
-	from    *os.File
+	t         testing.TB
+	rng       *rand.Rand
+	present   map[pagetable.Page]bool
+	unchanged map[pagetable.Page]bool // they are in the file, and read-only
+	left      int
+	unloaded  int
+	from      *os.File
+	wanted    []pagetable.Page // elsewhere
+	delivered int              // pages so far
+	over      int              // whose contents were given back
 }
 
 // withSpill puts the pages of a fixture into a spill file, at random.
@@ -39,15 +46,84 @@ func withSpill(t testing.TB, fx Fixture) Fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { from.Close() })
-	fx.Table = &restless{Table: table, t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, from: from}
+	r := &restless{Table: table, t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, unchanged: map[pagetable.Page]bool{}, from: from}
+	table.Origin = func(p pagetable.Page) backing.Location {
+		if isElsewhere(p) {
+			return backing.Elsewhere
+		}
+		return r.at(p)
+	}
+	table.Fetch = func(p pagetable.Page) {
+		if r.wanted = append(r.wanted, p); r.rng.IntN(3) == 0 {
+			r.deliver()
+		}
+	}
+	fx.Table = r
 	return fx
+}
+
+// isElsewhere is whether the table does not know where a page is.
+func isElsewhere(p pagetable.Page) bool { return p%2 == 1 }
+
+func (r *restless) at(p pagetable.Page) backing.Location {
+	return backing.Location{FD: int(r.from.Fd()), Offset: int64(p) * int64(r.PageBytes())}
+}
+
+// deliver brings what is elsewhere, in any order.
+func (r *restless) deliver() {
+	list := r.wanted
+	r.wanted = nil
+	r.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	for _, p := range list {
+		r.delivered++
+		buf := make([]byte, r.PageBytes())
+		if _, err := r.from.ReadAt(buf, r.at(p).Offset); err != nil {
+			r.t.Fatal(err)
+		}
+		r.Deliver(p, buf, nil, func() {
+			r.over++
+			clear(buf)
+		})
+	}
+}
+
+// changes notes that an operation lets pages change, or leave.
+func (r *restless) changes(run *pagetable.Run) {
+	for i := range run.Count {
+		if run.Op == pagetable.OpMakeWritable || run.Op == pagetable.OpRevoke {
+			delete(r.unchanged, run.First+pagetable.Page(i))
+		}
+	}
+}
+
+// Read implements pagetable.Table. What is elsewhere a table does not read, and its host does.
+func (r *restless) Read(first pagetable.Page, into ...[]byte) error {
+	if err := r.Table.Read(first, into...); err == nil {
+		return nil
+	}
+	for i, b := range into {
+		p := first + pagetable.Page(i)
+		if err := r.Table.Read(p, b); err == nil {
+			continue
+		} else if !r.Unloaded(p) || !isElsewhere(p) {
+			return err
+		}
+		if _, err := r.from.ReadAt(b, r.at(p).Offset); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // spill has some pages leave.
 func (r *restless) spill() {
-	var pages []pagetable.Page
+	var pages, unchanged []pagetable.Page
 	for p := range pagetable.Page(r.Pages()) {
-		if r.present[p] && r.rng.IntN(3) == 0 {
+		switch {
+		case !r.present[p] || r.rng.IntN(3) > 0:
+		case r.unchanged[p] && r.rng.IntN(4) > 0:
+			unchanged = append(unchanged, p)
+		default:
 			pages = append(pages, p)
 		}
 	}
@@ -56,6 +132,10 @@ func (r *restless) spill() {
 		r.t.Fatal(err)
 	}
 	r.left += n
+	if n, err = r.Unload(unchanged...); err != nil {
+		r.t.Fatal(err)
+	}
+	r.unloaded += n
 }
 
 // did notes what an operation has made of a page.
@@ -67,11 +147,20 @@ func (r *restless) did(op pagetable.Op, p pagetable.Page) {
 
 func (r *restless) Install(p pagetable.Page, data []byte, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
 	if len(data) == r.PageBytes() && r.rng.IntN(2) == 0 {
-		at := int64(p) * int64(len(data))
-		if _, err := r.from.WriteAt(data, at); err != nil {
+		if _, err := r.from.WriteAt(data, r.at(p).Offset); err != nil {
 			r.t.Fatal(err)
 		}
-		return r.Bring(p, backing.Location{FD: int(r.from.Fd()), Offset: at}, writable, proc)
+		if !writable {
+			r.unchanged[p] = true
+		}
+		if !isElsewhere(p) {
+			return r.Bring(p, r.at(p), writable, proc)
+		}
+		if err := r.Await(p, writable, proc); err != nil {
+			return pagetable.Done, err
+		}
+		r.Fetch(p)
+		return pagetable.Pending, nil
 	}
 	out, err := r.Table.Install(p, data, writable, proc)
 	if out == pagetable.Done && err == nil {
@@ -82,17 +171,29 @@ func (r *restless) Install(p pagetable.Page, data []byte, writable bool, proc pa
 
 func (r *restless) Revoke(p pagetable.Page, into []byte) (pagetable.Outcome, error) {
 	delete(r.present, p)
+	delete(r.unchanged, p)
 	return r.Table.Revoke(p, into)
+}
+
+func (r *restless) MakeWritable(p pagetable.Page) (pagetable.Outcome, error) {
+	delete(r.unchanged, p)
+	return r.Table.MakeWritable(p)
 }
 
 func (r *restless) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, error) {
 	for p := first; p < first+pagetable.Page(count); p++ {
 		delete(r.present, p)
+		delete(r.unchanged, p)
 	}
+	r.wanted = slices.DeleteFunc(r.wanted, func(p pagetable.Page) bool { return p >= first && uint64(p-first) < count })
 	return r.Table.Drop(first, count)
 }
 
 func (r *restless) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) error {
+	if run.Op == pagetable.OpInstall && r.rng.IntN(2) == 0 {
+		return pagetable.OneByOne(r, run, outcomes) // some come from files
+	}
+	r.changes(run)
 	for i := range run.Count {
 		if run.Op == pagetable.OpRevoke {
 			delete(r.present, run.First+pagetable.Page(i))
@@ -108,6 +209,7 @@ func (r *restless) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) err
 }
 
 func (r *restless) Poll(events []pagetable.Event) (int, error) {
+	delivered := r.delivered
 	n, err := r.Table.Poll(events)
 	for _, ev := range events[:n] {
 		if ev.Kind == pagetable.Completed {
@@ -115,7 +217,11 @@ func (r *restless) Poll(events []pagetable.Event) (int, error) {
 		}
 	}
 	if err == nil {
+		if r.over < delivered || r.over > r.delivered {
+			r.t.Errorf("%d pages were delivered before Poll, and %d are over", delivered, r.over)
+		}
 		r.spill()
+		r.deliver()
 	}
 	return n, err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // photographed is a table of whose pages snapshots are taken all the time, whatever is under way
-// about them.
+// about them. Some begin with what they have elsewhere, too.
 type photographed struct {
 	*snapshot.Table
 	t       testing.TB
@@ -24,15 +24,18 @@ type photographed struct {
 	taken   int
 	kept    map[pagetable.Page][]byte // of this snapshot and those before
 	members map[pagetable.Page]bool   // pages of this one that were not handed over before moment
+	begun   map[pagetable.Page][]byte // with what pages began that must not have changed yet
+	began   int
 }
 
 // withSnapshots takes snapshots of the pages of a fixture, at random.
 func withSnapshots(t testing.TB, fx Fixture) Fixture {
 	seed := rand.Uint64()
-	r := &photographed{Table: snapshot.New(fx.Table), t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, kept: map[pagetable.Page][]byte{}}
+	r := &photographed{Table: snapshot.New(fx.Table), t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, kept: map[pagetable.Page][]byte{},
+		begun: map[pagetable.Page][]byte{}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("seed of the snapshots %d, %d pages taken", seed, r.taken)
+			t.Logf("seed of the snapshots %d, %d pages taken, %d began", seed, r.taken, r.began)
 		}
 	})
 	fx.Table = r
@@ -127,8 +130,44 @@ func (r *photographed) early(first pagetable.Page, count int) {
 	}
 }
 
+// begin makes a page present of which it is known since when it has not changed.
+func (r *photographed) begin(o *pagetable.Operation) {
+	if len(o.Data) == r.PageBytes() && r.rng.IntN(2) == 0 {
+		r.Begins(o.Page, o.Writable)
+		o.Writable = false
+		r.begun[o.Page] = bytes.Clone(o.Data)
+		r.began++
+	}
+}
+
+// mayChange notes that pages need not be as they began any longer.
+func (r *photographed) mayChange(first pagetable.Page, count int) {
+	for i := range count {
+		delete(r.begun, first+pagetable.Page(i))
+	}
+}
+
+// areAsTheyBegan checks what is known of pages that nobody has changed.
+func (r *photographed) areAsTheyBegan() {
+	buf := make([]byte, r.PageBytes())
+	for p, want := range r.begun {
+		if !r.IsUnchanged(p) {
+			r.t.Errorf("page %d has changed, and nobody could store to it", p)
+		}
+		if _, here := r.present[p]; !here {
+			continue
+		}
+		if err := r.Read(p, buf); err != nil || !bytes.Equal(buf, want) {
+			r.t.Errorf("page %d, which nobody has changed, holds %x, and began with %x; %v", p, buf[:8], want[:8], err)
+		}
+	}
+}
+
 // did notes what an operation has made of a page.
 func (r *photographed) did(op pagetable.Op, p pagetable.Page, writable bool) {
+	if (op == pagetable.OpMakeWritable || op == pagetable.OpRevoke) && r.IsUnchanged(p) {
+		r.t.Errorf("after %v page %d is as it began", op, p)
+	}
 	switch op {
 	case pagetable.OpInstall:
 		r.present[p] = writable
@@ -142,12 +181,19 @@ func (r *photographed) did(op pagetable.Op, p pagetable.Page, writable bool) {
 
 func (r *photographed) operate(o pagetable.Operation) (pagetable.Outcome, error) {
 	r.early(o.Page, 1)
-	if o.Op == pagetable.OpRevoke {
+	writable := o.Writable
+	switch o.Op {
+	case pagetable.OpInstall:
+		r.begin(&o)
+	case pagetable.OpRevoke:
 		delete(r.present, o.Page)
+		r.mayChange(o.Page, 1)
+	case pagetable.OpMakeWritable:
+		r.mayChange(o.Page, 1)
 	}
 	out, err := pagetable.Perform(r.Table, &o)
 	if err == nil && (out == pagetable.Done || o.Op == pagetable.OpInstall) {
-		r.did(o.Op, o.Page, o.Writable)
+		r.did(o.Op, o.Page, writable)
 	}
 	return out, err
 }
@@ -166,6 +212,9 @@ func (r *photographed) Downgrade(p pagetable.Page) (pagetable.Outcome, error) {
 
 func (r *photographed) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
 	r.early(p, 1)
+	if writable { // somebody may be about to store
+		r.mayChange(p, 1)
+	}
 	return r.Table.Map(p, writable, proc)
 }
 
@@ -178,11 +227,24 @@ func (r *photographed) Drop(first pagetable.Page, count uint64) (pagetable.Outco
 		delete(r.present, p)
 		delete(r.members, p)
 	}
-	return r.Table.Drop(first, count)
+	r.mayChange(first, int(count))
+	out, err := r.Table.Drop(first, count)
+	for p := first; p < first+pagetable.Page(count); p++ {
+		if r.IsUnchanged(p) {
+			r.t.Errorf("page %d is freed, and as it began", p)
+		}
+	}
+	return out, err
 }
 
 func (r *photographed) Operate(run *pagetable.Run, outcomes []pagetable.Outcome) error {
+	if run.Op == pagetable.OpInstall && r.rng.IntN(2) == 0 {
+		return pagetable.OneByOne(r, run, outcomes) // some begin
+	}
 	r.early(run.First, run.Count)
+	if run.Op == pagetable.OpRevoke || run.Op == pagetable.OpMakeWritable || run.Op == pagetable.OpMap && run.Writable {
+		r.mayChange(run.First, run.Count)
+	}
 	for i := range run.Count {
 		if run.Op == pagetable.OpRevoke {
 			delete(r.present, run.First+pagetable.Page(i))
@@ -215,7 +277,131 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 	if err == nil && !r.under && !r.closed {
 		r.photograph()
 	}
+	if err == nil && !r.closed {
+		r.areAsTheyBegan()
+	}
 	return n, err
+}
+
+// nowhere is a Sink of snapshots that nobody takes.
+type nowhere struct{}
+
+func (nowhere) Buffer(bool) []byte          { return make([]byte, 4096) }
+func (nowhere) Take(pagetable.Page, []byte) {}
+func (nowhere) Lost(pagetable.Page)         {}
+
+// TestBegins: a page that begins writable is read-only beneath, and unchanged, until somebody
+// stores to it or it leaves; loads, snapshots and the loss of write access leave it so.
+func TestBegins(t *testing.T) {
+	const proc, page = 1, 5
+	for _, writable := range []bool{false, true} {
+		for name, end := range map[string]func(t *testing.T, s *snapshot.Table){
+			"MakeWritable": func(t *testing.T, s *snapshot.Table) { isOver(t)(s.MakeWritable(page)) },
+			"Revoke":       func(t *testing.T, s *snapshot.Table) { isOver(t)(s.Revoke(page, nil)) },
+			"Take":         func(t *testing.T, s *snapshot.Table) { isOver(t)(s.Revoke(page, make([]byte, 4096))) },
+			"Drop":         func(t *testing.T, s *snapshot.Table) { isOver(t)(s.Drop(page-1, 3)) },
+			"Run": func(t *testing.T, s *snapshot.Table) {
+				outcomes := make([]pagetable.Outcome, 2)
+				if err := s.Operate(&pagetable.Run{Op: pagetable.OpRevoke, First: page, Count: 2}, outcomes); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"Close": func(t *testing.T, s *snapshot.Table) {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			t.Run(name+map[bool]string{false: "", true: "Writable"}[writable], func(t *testing.T) {
+				f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 16})
+				s := snapshot.New(f)
+				t.Cleanup(func() { s.Close() })
+				if err := s.Attach(proc, -1, 0); err != nil {
+					t.Fatal(err)
+				}
+				for p := pagetable.Page(page); p < page+2; p++ {
+					s.Begins(p, writable)
+					isOver(t)(f.Install(p, bytes.Repeat([]byte{9}, 4096), false, proc))
+				}
+				unchanged := func(what string) {
+					t.Helper()
+					if !s.IsUnchanged(page) || !s.IsUnchanged(page+1) || s.IsUnchanged(page+2) {
+						t.Fatalf("%s: it has changed", what)
+					}
+				}
+				unchanged("at first")
+				if err := f.Access(proc, page, false, func([]byte) {}); err != nil {
+					t.Fatal(err)
+				}
+				isOver(t)(s.Map(page, false, proc))
+				unchanged("after a load")
+				s.Begin(nowhere{}, true)
+				if taken, err := s.Take(page, writable); !taken || err != nil {
+					t.Fatal(taken, err)
+				}
+				if err := s.Seal(); err != nil {
+					t.Fatal(err)
+				}
+				for left := true; left; {
+					var err error
+					if left, err = s.More(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := s.End(true); err != nil {
+					t.Fatal(err)
+				}
+				unchanged("after a snapshot")
+				if !writable {
+					isOver(t)(s.Downgrade(page + 1))
+					unchanged("after the loss of write access")
+				} else {
+					storeTo(t, f, s, proc, page+1)
+					if s.IsUnchanged(page + 1) {
+						t.Error("it is unchanged after a store")
+					}
+				}
+				end(t, s)
+				if s.IsUnchanged(page) {
+					t.Error("it is unchanged")
+				}
+			})
+		}
+	}
+}
+
+// isOver checks that an operation is over.
+func isOver(t *testing.T) func(pagetable.Outcome, error) {
+	return func(out pagetable.Outcome, err error) {
+		t.Helper()
+		if out != pagetable.Done || err != nil {
+			t.Fatal(out, err)
+		}
+	}
+}
+
+// storeTo has a program store to a page that is writable, and serves the fault that this must be.
+func storeTo(t *testing.T, f *pagetabletest.Fake, s *snapshot.Table, proc pagetable.ProcID, page pagetable.Page) {
+	t.Helper()
+	stored := make(chan error, 1)
+	go func() { stored <- f.Access(proc, page, true, func(b []byte) { b[0] = 1 }) }()
+	var events [4]pagetable.Event
+	for n := 0; n == 0; {
+		var err error
+		if n, err = s.Poll(events[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ev := events[0]; ev.Kind != pagetable.Fault || ev.Page != page || !ev.Write {
+		t.Fatalf("the store is %+v", ev)
+	}
+	if !s.IsUnchanged(page) {
+		t.Error("it has changed before the store")
+	}
+	isOver(t)(s.Map(page, true, proc))
+	if err := <-stored; err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestSnapshotConforms: to who uses a table it makes no difference that snapshots are taken. What

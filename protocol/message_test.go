@@ -23,6 +23,7 @@ func sampleMessages() []Message {
 		InvalidateAck{}.To(0, page).SentBy(9),
 		Grant{Access: Read, Contents: PageContents}.To(0, page).SentBy(9),
 		Grant{Access: Write, Contents: ZeroContents, Acks: 1}.To(0, PageObject(0)).SentBy(9),
+		Grant{Access: Read, Contents: FirstContents}.To(0, page).SentBy(9),
 		Grant{Access: Write, Died: 1<<32 - 1}.To(0, lock).SentBy(9),
 		Done{Access: Write}.To(0, page).SentBy(9),
 		Offer{}.To(0, page).SentBy(9),
@@ -97,6 +98,24 @@ func TestAppendMessageKeepsThePrefix(t *testing.T) {
 	}
 	if _, err := DecodeMessage(wire[len("prefix"):]); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFirstPage: a host that need not send a page says so instead, and nothing else changes.
+func TestFirstPage(t *testing.T) {
+	for _, access := range []Access{Read, Write} {
+		m := Grant{Access: access, Contents: PageContents, Acks: 3}.To(1, 5).SentBy(2)
+		m.FirstPage()
+		want := Grant{Access: access, Contents: FirstContents, Acks: 3}.To(1, 5).SentBy(2)
+		got, err := DecodeMessage(AppendMessage(nil, &m))
+		if err != nil || !reflect.DeepEqual(m, want) || got.Contents() != FirstContents || got.AsGrant() != want.AsGrant() {
+			t.Errorf("it says %+v, and arrives as %+v, %v", m, got, err)
+		}
+	}
+	m := Backup{Contents: PageContents, Epoch: 1}.To(1, 5).SentBy(2)
+	m.FirstPage()
+	if got, err := DecodeMessage(AppendMessage(nil, &m)); err == nil {
+		t.Errorf("a message that grants nothing arrives as %+v", got)
 	}
 }
 

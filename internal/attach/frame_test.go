@@ -51,6 +51,7 @@ func sampleCalls() []Call {
 		{Op: OpTry, Access: Read, Ticket: 1, Object: NameHash(NameLock, "queue")},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 4, Payload: []byte{1, 2}},
 		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
+		{Op: OpBind, Access: Read, Ticket: 3, Object: NameHash(NameMemory, "file"), Name: "file", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
 		{Op: OpKeep, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},
 		{Op: OpDiscard, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},
 		{Op: OpUnbind, Ticket: 4, Object: NameHash(NameMemory, "grid"), Name: "grid"},
@@ -238,6 +239,8 @@ func TestCallsThatMakeNoSense(t *testing.T) {
 		"unpin with a ticket":    {Op: OpUnpin, Ticket: 1, Object: 2},
 		"bind without name":      {Op: OpBind, Ticket: 1},
 		"bind under wrong hash":  {Op: OpBind, Ticket: 1, Name: "a", Object: NameHash(NameMemory, "b")},
+		"bind to be written":     {Op: OpBind, Ticket: 1, Name: "a", Object: NameHash(NameMemory, "a"), Access: Write},
+		"keep for reading":       {Op: OpKeep, Ticket: 1, Name: "a", Object: NameHash(NameMemory, "a"), Access: Read},
 		"cancel with a name":     {Op: OpCancel, Ticket: 1, Name: "a"},
 		"stats with a payload":   {Op: OpStats, Ticket: 1, Payload: []byte{1}},
 		"stats with a type":      {Op: OpStats, Ticket: 1, Signature: "int"},
@@ -333,6 +336,74 @@ func TestUsage(t *testing.T) {
 	} {
 		if got, err := DecodeUsage(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
+// sampleContents are Contents of every kind.
+func sampleContents() []Contents {
+	return []Contents{
+		{Files: 1, First: 1},
+		{Files: 1, First: 1<<32 - 1, Offset: 1 << 62, Bytes: 1 << 62, Stripe: 1 << 62, ID: [16]byte{1, 15: 2}, Written: true},
+		{Table: 3, Files: MaxFiles, First: 4, ID: [16]byte{7}},
+		{Readers: []uint16{1<<16 - 1}, Bytes: 5},
+		{Files: 1, First: 9, Readers: []uint16{2, 0, 1}, Stripe: 1, Written: true},
+	}
+}
+
+func TestContents(t *testing.T) {
+	for _, want := range sampleContents() {
+		b := AppendContents([]byte{9}, &want)[1:]
+		if got, err := DecodeContents(b); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v became %+v, %v", want, got, err)
+		}
+		for n := range b {
+			if got, err := DecodeContents(b[:n]); err == nil && (len(want.Readers) == 0 || len(got.Readers) >= len(want.Readers)) {
+				t.Errorf("the first %d of %d bytes of %+v became %+v", n, len(b), want, got)
+			}
+		}
+		if got, err := DecodeContents(append(bytes.Clone(b), 0)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("with a byte too many %+v became %+v, %v", want, got, err)
+		}
+	}
+	flag := AppendContents(nil, &Contents{Files: 1})
+	flag[contentsBytes-1] = 2
+	for what, b := range map[string][]byte{
+		"a flag that is neither":    flag,
+		"no file and no reader":     AppendContents(nil, &Contents{}),
+		"two files, and no table":   AppendContents(nil, &Contents{Files: 2}),
+		"too many files":            AppendContents(nil, &Contents{Table: 1, Files: MaxFiles + 1}),
+		"nothing of each in turn":   AppendContents(nil, &Contents{Readers: []uint16{0, 1}}),
+		"a table and readers":       AppendContents(nil, &Contents{Table: 1, Files: 1, Readers: []uint16{0}}),
+		"a table, written":          AppendContents(nil, &Contents{Table: 1, Files: 1, Written: true}),
+		"an offset beyond all":      AppendContents(nil, &Contents{Files: 1, Offset: 1<<62 + 1}),
+		"a length beyond all":       AppendContents(nil, &Contents{Files: 1, Bytes: 1 << 63}),
+		"a stripe beyond all":       AppendContents(nil, &Contents{Files: 1, Stripe: 1<<64 - 1}),
+		"two files with one reader": AppendContents(nil, &Contents{Files: 2, Readers: []uint16{0}}),
+	} {
+		if got, err := DecodeContents(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s became %+v, %v", what, got, err)
+		}
+	}
+}
+
+func TestCheckpointCalls(t *testing.T) {
+	for _, want := range []Checkpoint{{}, {ID: [16]byte{1}, Base: [16]byte{15: 2}, Copies: true}, {ID: [16]byte{3}, InPlace: true}, {Copies: true, InPlace: true}} {
+		b := AppendCheckpoint([]byte{9}, &want)[1:]
+		if got, err := DecodeCheckpoint(b); err != nil || got != want {
+			t.Errorf("%+v became %+v, %v", want, got, err)
+		}
+		for _, at := range []int{len(b) - 2, len(b) - 1} {
+			other := bytes.Clone(b)
+			other[at] = 2
+			if got, err := DecodeCheckpoint(other); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%x became %+v, %v", other, got, err)
+			}
+		}
+		for _, other := range [][]byte{nil, b[:len(b)-1], append(bytes.Clone(b), 0)} {
+			if got, err := DecodeCheckpoint(other); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%d bytes became %+v, %v", len(other), got, err)
+			}
 		}
 	}
 }
@@ -451,7 +522,24 @@ func FuzzDecodePayloads(f *testing.F) {
 	f.Add(AppendCounters(nil, []Counter{{"a", 1}}))
 	f.Add(AppendRanks(nil, []uint32{0, 3, 17}))
 	f.Add(AppendUsage(nil, &Usage{Largest: []AllocationUsage{{Job: "j", Name: "a", First: 1, Held: Held{2, 1, 1, 1}}, {}}, More: 1}))
+	for _, c := range sampleContents() {
+		f.Add(AppendContents(nil, &c))
+	}
+	f.Add(AppendContents(nil, &Contents{Readers: []uint16{0, 1}}))
+	for _, c := range []Checkpoint{{}, {ID: [16]byte{1}, Base: [16]byte{15: 2}, Copies: true}, {ID: [16]byte{3}, InPlace: true}} {
+		f.Add(AppendCheckpoint(nil, &c))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := DecodeContents(b); err == nil && !bytes.Equal(AppendContents(nil, &c), b) {
+			t.Fatalf("contents %+v from %x", c, b)
+		} else if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
+		}
+		if c, err := DecodeCheckpoint(b); err == nil && !bytes.Equal(AppendCheckpoint(nil, &c), b) {
+			t.Fatalf("a checkpoint %+v from %x", c, b)
+		} else if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
+		}
 		if first, count, err := DecodePages(b); err == nil && !bytes.Equal(AppendPages(nil, first, count), b) {
 			t.Fatalf("pages %d, %d from %x", first, count, b)
 		}

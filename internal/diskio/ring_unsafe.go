@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// ringOps is how many system calls' worth of transfers a ring makes at a time: enough for a fast
-	// disk that is read a page at a time. ringBytes bounds them, so that one which is urgent need not
-	// wait long behind them.
+	// ringOps is how many system calls' worth of transfers a ring makes at a time: enough for a
+	// fast disk that is read a page at a time. ringBytes bounds them, so that one which is urgent
+	// need not wait long behind them.
 	ringOps   = 64
 	ringBytes = 4 << 20
 )
@@ -67,7 +67,8 @@ type completion struct {
 }
 
 // ring makes transfers by io_uring: the kernel is asked for many by one system call, and says in
-// shared memory what is over. So no thread has to be woken for a transfer, and none wakes the owner.
+// shared memory what is over. So no thread has to be woken for a transfer, and none wakes the
+// owner.
 type ring struct {
 	fd             int
 	rings, entries []byte // mapped
@@ -226,7 +227,7 @@ func (r *ring) over(i int, res int32) {
 	}
 	rest := g.list
 	switch err {
-	case unix.EINTR, unix.EAGAIN, unix.ECANCELED: // the thread that had asked for it was interrupted
+	case unix.EINTR, unix.EAGAIN, unix.ECANCELED: // who had asked for it was interrupted
 	default:
 		done := settle(g.list, n, err)
 		r.finished = append(r.finished, g.list[:done]...)

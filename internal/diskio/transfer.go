@@ -70,10 +70,10 @@ func move(list []*Transfer) {
 	}
 }
 
-// settle finishes those of neighbouring transfers that are over when the system has moved n bytes of
-// them, or none because of an error, and returns how many are: at least one. Of the next one a part
-// may be moved, which is moved again, from its start: direct input and output can't go on in the
-// middle.
+// settle finishes those of neighbouring transfers that are over when the system has moved n bytes
+// of them, or none because of an error, and returns how many are: at least one. Of the next one a
+// part may be moved, which is moved again, from its start: direct input and output can't go on in
+// the middle.
 func settle(list []*Transfer, n int, err error) (done int) {
 	for done < len(list) && n >= len(list[done].Buf) {
 		n -= len(list[done].Buf)

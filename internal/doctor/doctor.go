@@ -18,6 +18,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"dsmd/internal/diskio"
 	"dsmd/internal/uffd"
 )
 
@@ -63,7 +64,7 @@ func Examine() Report {
 	findings = append(findings,
 		memfd(), region(), descriptors(),
 		openFiles(), mapCount(files), memory(files), cores(),
-		hugePages(files), loopback())
+		hugePages(files), disk(diskio.Available()), loopback())
 	findings = append(findings, rdmaFindings(files, tryDevice)...)
 	return summarize(findings)
 }

@@ -161,6 +161,8 @@ func TestSettings(t *testing.T) {
 		finding Finding
 		verdict Verdict
 	}{
+		{"io_uring", disk(nil), OK},
+		{"no io_uring", disk(errors.New("operation not permitted")), Missing},
 		{"huge pages never", hugePages(files(huge, "always within_size advise [never] deny force\n")), OK},
 		{"huge pages always", hugePages(files(huge, "[always] within_size advise never deny force\n")), Missing},
 		{"no huge pages", hugePages(files()), OK},

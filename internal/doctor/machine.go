@@ -38,6 +38,16 @@ const (
 	loopbackTimeout = 10 * time.Second
 )
 
+// disk says how files are read and written: err is why not by io_uring.
+func disk(err error) Finding {
+	if err != nil {
+		return Finding{Name: "io_uring", Verdict: Missing, Detail: err.Error(),
+			Consequence: "files that are mapped, spill files and checkpoints are read and written by threads, which takes more processor time",
+			Remedy:      "sysctl -w kernel.io_uring_disabled=0 (in a container: allow it in the seccomp profile)"}
+	}
+	return Finding{Name: "io_uring", Verdict: OK, Detail: "files are read and written by it"}
+}
+
 // memfd tries what the daemon does with the file behind the shared memory.
 func memfd() Finding {
 	f := Finding{Name: "memfd", Required: true, Verdict: Missing, Consequence: "the daemon has nowhere to keep pages"}

@@ -144,7 +144,7 @@ func TestBringFails(t *testing.T) {
 			{3, damaged, ErrDamaged},
 			{200, in(f, 200), diskio.ErrShort},
 			{201, in(f, 201), diskio.ErrShort},
-			{202, Location{FD: -1}, unix.EBADF},
+			{202, Location{FD: 1 << 30}, unix.EBADF},
 		} {
 			bring(t, table, c.page, c.from)
 			ev := ended(t, table, 1)[0]

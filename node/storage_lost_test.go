@@ -1,0 +1,149 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport/sim"
+)
+
+// homeOf is the home of a page as long as no node is lost.
+func (c *cluster) homeOf(page pagetable.Page) int {
+	cfg := protocol.Config{Nodes: len(c.members), HomeStripe: HomeStripe}
+	return int(cfg.Home(protocol.PageObject(uint64(page))))
+}
+
+// homeIn is a page of a run whose home is a node: the last.
+func (c *cluster) homeIn(node int, first pagetable.Page, count int) pagetable.Page {
+	c.Helper()
+	for page := first + pagetable.Page(count); page > first; page-- {
+		if c.homeOf(page-1) == node {
+			return page - 1
+		}
+	}
+	c.Fatalf("no page of the run has home %d", node)
+	return 0
+}
+
+// theOneFile maps pages of which node 2 alone has the file.
+func (c *cluster) theOneFile(pages uint64, written bool) (pagetable.Page, []*prog) {
+	c.Helper()
+	what := attach.Contents{Bytes: pages * 4096, Readers: []uint16{2}, Written: written}
+	return c.mapped("x", pages, what, nil, nil, laid(c, int64(pages)*4096, same))
+}
+
+// wantNoFile checks that a node has ended, because node 2 is lost, which had the file.
+func (m *member) wantNoFile(p *prog) {
+	m.Helper()
+	const why = "node 2, which has the file, is lost"
+	p.wantLost(why)
+	if err := m.ended(); err == nil || !strings.Contains(err.Error(), why) || !errors.Is(err, sim.ErrCut) {
+		m.Errorf("the node ended with %v", err)
+	}
+}
+
+// TestFileIsLost: a node is lost that alone has a file. Who awaits pages of it can't go on, and
+// ends with an error that names the node. Who has the pages, or wants none, goes on.
+func TestFileIsLost(t *testing.T) {
+	const pages = 64
+	both(t, func(t *testing.T, async bool) {
+		s := surviving(3, sim.Options{})
+		s.async = async
+		c := start(t, s)
+		first, all := c.theOneFile(pages, false)
+		all[1].wantPage(first, pageOf(0))
+		c.net.Stall(2, 0)
+		asked := all[0].access(c.homeIn(0, first, pages), false, func([]byte) {})
+		eventually(t, "node 2 has read it", func() bool { return c.members[2].counter("pages_read_for_others") == 2 })
+		c.sever(2)
+		c.members[0].wantNoFile(all[0])
+		<-asked
+		// Node 1 has lost two of three nodes, or goes on if it has not; it does not end for the
+		// file.
+		all[1].wantPage(first, pageOf(0))
+		c.without(2)
+	})
+}
+
+// TestFileIsLostWithoutSurvival: where no node may be lost, all end.
+func TestFileIsLostWithoutSurvival(t *testing.T) {
+	const pages = 64
+	c := start(t, setup{nodes: 3})
+	first, all := c.theOneFile(pages, false)
+	c.net.Stall(2, 0)
+	all[0].access(c.homeIn(0, first, pages), false, func([]byte) {})
+	eventually(t, "node 2 has read it", func() bool { return c.members[2].counter("pages_read_for_others") == 1 })
+	c.sever(2)
+	for i, p := range all[:2] {
+		p.wantLost(" is lost")
+		if err := c.members[i].ended(); err == nil || !strings.Contains(err.Error(), " is lost") {
+			t.Errorf("node %d ended with %v", i, err)
+		}
+	}
+	c.without(2)
+}
+
+// TestWritesAreLost: the node is lost to which changed pages are being written. Who waits is told
+// which, and goes on with what it has.
+func TestWritesAreLost(t *testing.T) {
+	const pages = 64
+	c := start(t, surviving(3, sim.Options{}))
+	first, all := c.theOneFile(pages, true)
+	a := all[0]
+	a.number(first, pages)
+	s := a.save(1, 0, first, pages)
+	c.net.Stall(2, 0)
+	s.ok(s.inPlace(true))
+	eventually(t, "all is written", func() bool { return c.members[2].counter("pages_written_for_others") == pages })
+	_, saved := a.call(attach.Call{Op: attach.OpSaved})
+	a.sync()
+	c.sever(2)
+	if r := a.answer(saved); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "node 2, which has the file, is lost") {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+	c.recovered(1, 0, 1)
+	a.wantNumbers(first, pages)
+	all[1].wantNumbers(first, pages)
+	c.without(2)
+	c.quiet()
+}
+
+// TestReaderIsLost: a node is lost for which pages are being read and written. They are answered to
+// nobody, and others get theirs.
+func TestReaderIsLost(t *testing.T) {
+	const pages, half = 96, 48
+	c := start(t, surviving(3, sim.Options{}))
+	what := attach.Contents{Bytes: pages * 4096, Readers: []uint16{0}, Written: true}
+	first, all := c.mapped("x", pages, what, laid(t, pages*4096, same))
+	m := c.members[0]
+	all[2].number(first, half)
+	s := all[2].save(1, 0, first, half)
+	c.net.Stall(0, 2)
+	all[2].call(s.inPlace(true))
+	for i := range pagetable.Page(half / 2) {
+		all[2].access(first+half+i, false, func([]byte) {})
+	}
+	other := first + half + half/2
+	all[1].wantPage(other, pageOf(uint64(other-first)))
+	var left []pagetable.Page // what is not lost with its home
+	for page := other; page < first+pages; page++ {
+		if c.homeOf(page) != 2 {
+			left = append(left, page)
+		}
+	}
+	c.sever(2)
+	c.recovered(1, 0, 1)
+	for _, page := range left {
+		all[1].wantPage(page, pageOf(uint64(page-first)))
+		all[0].wantPage(page, pageOf(uint64(page-first)))
+	}
+	c.without(2)
+	c.quiet()
+	if st := m.node.drive.storage; len(st.waiting) != 0 || st.flying != 0 {
+		t.Errorf("%d runs wait, and %d bytes are under way", len(st.waiting), st.flying)
+	}
+}

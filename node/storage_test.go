@@ -426,7 +426,7 @@ func TestCheckpointOfFiles(t *testing.T) {
 			a.store(first+pagetable.Page(round), 0, 8)
 			// It had not changed.
 			a.store(first+100+pagetable.Page(round), 0, word(100+uint64(round), 0)+1)
-			a.walk(1, first+200, pages-200, false, func(int, []byte) {})              // pages leave
+			a.walk(1, first+200, pages-200, false, func(int, []byte) {}) // pages leave
 			covered := s.covered()
 			words := s.finish()
 			for i, is := range covered {

@@ -273,3 +273,56 @@ func FuzzFramesAboutFiles(f *testing.F) {
 		}
 	})
 }
+
+// TestLateAnswers: an answer about memory that was freed is not taken for one about what is in its
+// place, though the same page was asked for again. Nor is a second answer.
+func TestLateAnswers(t *testing.T) {
+	n := newPair(t).nodes[0]
+	s, store := n.drive.storage, n.drive.exec.store
+	ask := func() (ticket uint32) {
+		if err := store.Await(5, false, 1); err != nil {
+			t.Fatal(err)
+		}
+		s.bring(5, 1)
+		s.flush()
+		return s.tickets
+	}
+	answer := func(ticket uint32) (events int) {
+		f := storageFrame{kind: pageRead, ticket: ticket, page: 5, zeros: true}
+		if err := s.frame(1, f.append(nil), nil); err != nil {
+			t.Fatal(err)
+		}
+		got, err := store.Poll(make([]pagetable.Event, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	late := ask()
+	s.drop(4, 3)
+	if _, err := store.Drop(4, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := answer(0); n != 1 { // the end of what was freed
+		t.Errorf("%d events of a page that is freed", n)
+	}
+	ticket := ask()
+	if n := answer(late); n != 0 || len(s.asks) != 1 {
+		t.Errorf("%d events of a late answer, and %d are asked", n, len(s.asks))
+	}
+	if n := answer(ticket); n != 1 || len(s.asks) != 0 {
+		t.Errorf("%d events of the answer, and %d are asked", n, len(s.asks))
+	}
+	if n := answer(ticket); n != 0 {
+		t.Errorf("%d events of a second answer", n)
+	}
+	store.Drop(5, 1)
+	if err := store.Await(5, false, 1); err != nil {
+		t.Fatal(err)
+	}
+	s.bring(5, 1)
+	s.drop(5, 1) // before it is asked for
+	if s.flush(); len(s.asks) != 0 {
+		t.Errorf("%d are asked that are freed", len(s.asks))
+	}
+}

@@ -276,6 +276,26 @@ func testTell(t *testing.T) {
 	}
 }
 
+// TestManyTells: who tells often before anybody takes holds up no transfer.
+func TestManyTells(t *testing.T) { both(t, testManyTells) }
+
+func testManyTells(t *testing.T) {
+	fd, _ := newFile(t, 0, bytes.Repeat([]byte{7}, 64*bufBytes))
+	q := open(t)
+	var reads []*Transfer
+	for i := range int64(64) {
+		reads = append(reads, &Transfer{FD: fd, Offset: (i * 7 % 64) * bufBytes, Buf: filled(t, q, 9)})
+	}
+	for range 1000 {
+		q.Tell()
+	}
+	all(t, q, reads...)
+	q.Take()
+	if readable(t, q) {
+		t.Error("the descriptor is readable when all was taken")
+	}
+}
+
 // TestCloseWaits: Close waits for what runs, and nothing touches memory after it.
 func TestCloseWaits(t *testing.T) { both(t, testCloseWaits) }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +81,7 @@ type ring struct {
 	flying   int         // groups that are
 	bytes    int         // of them
 	unsent   uint32      // submissions that the kernel has not taken
+	telling  bool        // one of them is told, or its end was not reaped
 	finished []*Transfer
 }
 
@@ -168,7 +170,8 @@ func (r *ring) begin() {
 	r.enter(0)
 }
 
-// enter has the kernel take what was put, and waits until so many transfers are over.
+// enter has the kernel take what was put, and waits until so many transfers are over. The kernel
+// refuses only while it has no memory.
 func (r *ring) enter(wait uint32) {
 	flags := uintptr(0)
 	if wait > 0 {
@@ -176,23 +179,22 @@ func (r *ring) enter(wait uint32) {
 	}
 	for r.unsent > 0 || wait > 0 {
 		n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.unsent), uintptr(wait), flags, 0, 0)
-		if errno == unix.EINTR {
-			continue
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0 || n == 0 && wait == 0:
+			time.Sleep(100 * time.Microsecond)
+		default:
+			r.unsent -= uint32(n)
+			wait = 0
 		}
-		if errno != 0 || n == 0 {
-			return // out of memory for a moment: the next call tries again
-		}
-		r.unsent -= uint32(n)
-		wait = 0
 	}
 }
 
-// tell implements engine.
+// tell implements engine. One submission at a time does: a ring that is full of ends would keep
+// those of transfers back.
 func (r *ring) tell() {
-	if r.unsent > 0 { // it has failed before
-		r.enter(0)
-	}
-	if r.unsent < ringOps {
+	if !r.telling {
+		r.telling = true
 		r.put(submission{op: opNop, group: told})
 		r.enter(0)
 	}
@@ -208,7 +210,9 @@ func (r *ring) reap() []*Transfer {
 		at := r.params.cq.cqes + (*head&*r.word(r.params.cq.mask))*uint32(unsafe.Sizeof(completion{}))
 		c := *(*completion)(unsafe.Pointer(&r.rings[at]))
 		atomic.AddUint32(head, 1)
-		if c.group != told {
+		if c.group == told {
+			r.telling = false
+		} else {
 			r.over(int(c.group), c.res)
 		}
 	}

@@ -83,7 +83,10 @@ func acceptable(from transport.NodeID, m *protocol.Message, page bool) error {
 }
 
 // PeerUp implements transport.Handler.
-func (in *inbox) PeerUp(peer transport.NodeID) { in.members.joins.connected(peer) }
+func (in *inbox) PeerUp(peer transport.NodeID) {
+	delete(in.drive.storage.down, peer)
+	in.members.joins.connected(peer)
+}
 
 // PeerDown implements transport.Handler.
 func (in *inbox) PeerDown(peer transport.NodeID, err error) {

@@ -39,6 +39,8 @@ type storage struct {
 	writes  map[uint32]farWrite
 	tickets uint32
 	control []byte // scratch for frames
+	// down are nodes that are lost, and why: what was asked of them since ends with the next flush.
+	down map[transport.NodeID]error
 
 	// What others have asked this node for.
 	io      *diskio.Queue // nil: nobody ever has
@@ -65,6 +67,8 @@ type ask struct {
 	node protocol.NodeID
 	// over gets the contents, or why they don't come, and calls done when it needs them no more.
 	over func(contents []byte, why error, done func())
+	// awaited: the page table awaits it, and forgets it when it is freed.
+	awaited bool
 }
 
 // askRun are neighbouring pages that were asked for together.
@@ -156,18 +160,18 @@ func decodeStorage(b []byte, pages uint64, payload bool) (f storageFrame, err er
 
 // bring has another node read a page, which the page table awaits.
 func (s *storage) bring(page pagetable.Page, node protocol.NodeID) {
-	s.read(page, node, func(contents []byte, why error, done func()) {
-		s.drive.exec.store.Deliver(page, contents, why, done)
-	})
+	over := func(contents []byte, why error, done func()) { s.drive.exec.store.Deliver(page, contents, why, done) }
+	s.fresh = append(s.fresh, ask{page, node, over, true})
 }
 
 // read has another node read a page.
 func (s *storage) read(page pagetable.Page, node protocol.NodeID, over func(contents []byte, why error, done func())) {
-	s.fresh = append(s.fresh, ask{page, node, over})
+	s.fresh = append(s.fresh, ask{page, node, over, false})
 }
 
 // flush asks for the pages of this turn, neighbours together.
 func (s *storage) flush() {
+	defer s.endLost()
 	if len(s.fresh) == 0 {
 		return
 	}
@@ -184,6 +188,15 @@ func (s *storage) flush() {
 	}
 	clear(s.fresh)
 	s.fresh = s.fresh[:0]
+}
+
+// endLost ends what was asked of nodes that were lost before.
+func (s *storage) endLost() {
+	if len(s.asks)+len(s.writes) > 0 {
+		for peer, why := range s.down {
+			s.end(peer, why)
+		}
+	}
 }
 
 // write has another node write a page to its file. over is called when that is done, or will not
@@ -254,10 +267,14 @@ func (s *storage) came(from transport.NodeID, f *storageFrame, payload transport
 
 // drop forgets what was asked for pages that are freed.
 func (s *storage) drop(first pagetable.Page, count uint64) {
-	freed := func(p pagetable.Page) bool { return p >= first && uint64(p-first) < count }
+	freed := func(a *ask) bool { return a.over != nil && a.page >= first && uint64(a.page-first) < count }
+	var told []ask
 	for ticket, run := range s.asks {
 		for i := range run.asks {
-			if a := &run.asks[i]; a.over != nil && freed(a.page) {
+			if a := &run.asks[i]; freed(a) {
+				if !a.awaited {
+					told = append(told, *a)
+				}
 				a.over = nil
 				run.left--
 			}
@@ -266,11 +283,27 @@ func (s *storage) drop(first pagetable.Page, count uint64) {
 			delete(s.asks, ticket)
 		}
 	}
-	s.fresh = slices.DeleteFunc(s.fresh, func(a ask) bool { return freed(a.page) })
+	s.fresh = slices.DeleteFunc(s.fresh, func(a ask) bool {
+		if freed(&a) && !a.awaited {
+			told = append(told, a)
+		}
+		return freed(&a)
+	})
+	for _, a := range told {
+		a.over(nil, errors.New("it was freed"), func() {})
+	}
 }
 
 // peerDown ends what depends on a node that is lost.
 func (s *storage) peerDown(peer transport.NodeID, why error) {
+	s.down[peer] = why
+	s.end(peer, why)
+	s.waiting = slices.DeleteFunc(s.waiting, func(r readRun) bool { return r.peer == peer })
+	s.lives[peer]++
+}
+
+// end ends what was asked of a node that is lost.
+func (s *storage) end(peer transport.NodeID, why error) {
 	node := protocol.NodeID(peer)
 	lost := fmt.Errorf("%s, which has the file, is lost: %w", s.names.of(node), why)
 	for ticket, run := range s.asks {
@@ -290,8 +323,6 @@ func (s *storage) peerDown(peer transport.NodeID, why error) {
 			w.over(lost)
 		}
 	}
-	s.waiting = slices.DeleteFunc(s.waiting, func(r readRun) bool { return r.peer == peer })
-	s.lives[peer]++
 }
 
 // errGreedy is why a peer is expelled that asks for more than it could have room for.

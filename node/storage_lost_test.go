@@ -147,3 +147,44 @@ func TestReaderIsLost(t *testing.T) {
 		t.Errorf("%d runs wait, and %d bytes are under way", len(st.waiting), st.flying)
 	}
 }
+
+// TestFileWasLost: a node is lost that alone has a file. Who wants pages of it afterwards can't go
+// on, and ends with an error that names the node.
+func TestFileWasLost(t *testing.T) {
+	const pages = 64
+	both(t, func(t *testing.T, async bool) {
+		s := surviving(3, sim.Options{})
+		s.async = async
+		c := start(t, s)
+		first, all := c.theOneFile(pages, false)
+		c.sever(2)
+		c.recovered(1, 0, 1)
+		page := c.homeIn(0, first, pages)
+		asked := all[0].access(page, false, func([]byte) {})
+		c.members[0].wantNoFile(all[0])
+		<-asked
+		c.without(2)
+	})
+}
+
+// TestWritesToWhatWasLost: what has changed can't be written to a node that is lost. Who waits is
+// told, and goes on with what it has.
+func TestWritesToWhatWasLost(t *testing.T) {
+	const pages = 64
+	c := start(t, surviving(3, sim.Options{}))
+	first, all := c.theOneFile(pages, true)
+	a := all[0]
+	a.number(first, pages)
+	c.sever(2)
+	c.recovered(1, 0, 1)
+	for id := range byte(2) {
+		s := a.save(id+1, 0, first, pages)
+		s.ok(s.inPlace(true))
+		if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "node 2, which has the file, is lost") {
+			t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+		}
+	}
+	a.wantNumbers(first, pages)
+	c.without(2)
+	c.quiet()
+}

@@ -546,3 +546,24 @@ func TestPrefetchOfWhatHasLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestFreeOfWhatIsSaved: memory is freed while pages of it are read at another node for a
+// checkpoint. Who waits for that is answered.
+func TestFreeOfWhatIsSaved(t *testing.T) {
+	const pages = 64
+	c := start(t, setup{nodes: 2, before: func(n *Node) {
+		if n.cfg.Self == 1 {
+			n.drive.storage.flying = mostReading // its disk is slow
+		}
+	}})
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+	a, b := all[0], all[1]
+	b.ok(unbindCall("x"))
+	s := a.save(1, 0, first, pages)
+	s.ok(s.call(true, true))
+	_, saved := a.call(attach.Call{Op: attach.OpSaved})
+	a.sync()
+	a.ok(unbindCall("x"))
+	a.answer(saved)
+	c.quiet()
+}

@@ -25,9 +25,11 @@ func TestCheckpointFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locked.Lock(); err != nil {
+	unlock, err := locked.Lock()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer unlock() // and it is not garbage before, which would end the lock
 	for _, test := range []struct {
 		flags  []string
 		status int

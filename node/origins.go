@@ -250,11 +250,6 @@ func (o *origins) isWritten(page pagetable.Page) bool {
 	return x != nil && x.written
 }
 
-// serve is whether other nodes read files of this node.
-func (o *origins) serve() bool {
-	return slices.ContainsFunc(o.list, func(x *origin) bool { return len(x.files) > 0 && len(x.readers) > 0 })
-}
-
 // isIn reports whether a page that nobody has touched needs not be saved in a checkpoint which is
 // based on that one: it is zeros, or in that one already.
 func (o *origins) isIn(page pagetable.Page, base [16]byte) bool {

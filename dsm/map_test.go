@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -153,8 +154,29 @@ func TestMapHash(t *testing.T) {
 	}
 }
 
-// mapDaemon has a daemon take files and note what pages begin with. It refuses with a text, or "".
-func mapDaemon(said *[]attach.Contents, refusal *string) func(*fake) {
+// mapDaemon is what a daemon was told that takes files.
+type mapDaemon struct {
+	mu      sync.Mutex // guards what follows, which the daemon's goroutines use, too
+	said    []attach.Contents
+	refusal string // with which it refuses; "": it does not
+}
+
+// expect forgets what was said, and has the daemon refuse what follows, with a text, or not.
+func (d *mapDaemon) expect(refusal string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.said, d.refusal = nil, refusal
+}
+
+// heard is what was said since.
+func (d *mapDaemon) heard() []attach.Contents {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.said)
+}
+
+// answers has a daemon take files and note what pages begin with.
+func (d *mapDaemon) answers() func(*fake) {
 	return func(f *fake) {
 		f.answer = func(call attach.Call) (r attach.Reply, mine bool) {
 			r.Ticket = call.Ticket
@@ -167,8 +189,10 @@ func mapDaemon(said *[]attach.Contents, refusal *string) func(*fake) {
 				if err != nil {
 					f.t.Error(err)
 				}
-				if *said = append(*said, what); *refusal != "" {
-					r.Status, r.Payload = attach.StatusUnknown, []byte(*refusal)
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if d.said = append(d.said, what); d.refusal != "" {
+					r.Status, r.Payload = attach.StatusUnknown, []byte(d.refusal)
 				}
 				return r, true
 			}
@@ -180,9 +204,8 @@ func mapDaemon(said *[]attach.Contents, refusal *string) func(*fake) {
 // TestMapSays: what a program tells its daemon. What the daemon refuses is an error that says why,
 // and the name is free again.
 func TestMapSays(t *testing.T) {
-	var said []attach.Contents
-	var refusal string
-	f := newFake(t, 1, mapDaemon(&said, &refusal))
+	var daemon mapDaemon
+	f := newFake(t, 1, daemon.answers())
 	c := f.join()
 	for name, is := range map[string]struct {
 		opts []MapOption
@@ -193,7 +216,7 @@ func TestMapSays(t *testing.T) {
 		"back":    {[]MapOption{WriteBack(), OnRank(0)}, attach.Contents{Files: 1, First: 7, Bytes: 3 * testPage, Written: true, Readers: []uint16{0}}},
 		"striped": {[]MapOption{Striped(3 * testPage)}, attach.Contents{Files: 1, First: 7, Bytes: 3 * testPage, Stripe: 3, Readers: []uint16{0}}},
 	} {
-		said = nil
+		daemon.expect("")
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, make([]byte, 3*testPage), 0o600); err != nil {
 			t.Fatal(err)
@@ -202,12 +225,12 @@ func TestMapSays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if len(said) != 1 || !reflect.DeepEqual(said[0], is.want) {
+		if said := daemon.heard(); len(said) != 1 || !reflect.DeepEqual(said[0], is.want) {
 			t.Errorf("%s: the daemon is told %+v, want %+v", name, said, is.want)
 		}
 		again, err := Map[uint64](within(t), c, path, is.opts...)
-		if err != nil || &again[0] != &s[0] || len(said) != 1 {
-			t.Errorf("%s: a second Map is at %p, %v, and the first at %p; the daemon is told %d times", name, &again[0], err, &s[0], len(said))
+		if err != nil || &again[0] != &s[0] || len(daemon.heard()) != 1 {
+			t.Errorf("%s: a second Map is at %p, %v, and the first at %p; the daemon is told %d times", name, &again[0], err, &s[0], len(daemon.heard()))
 		}
 		if _, err := Map[uint64](within(t), c, path, append(is.opts, func(o *mapOptions) { o.mode = (o.mode + 1) % 3 })...); !errors.Is(err, ErrMismatch) {
 			t.Errorf("%s: mapped with other options: %v", name, err)
@@ -222,7 +245,7 @@ func TestMapSays(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	refusal = "no such luck"
+	daemon.expect("no such luck")
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(other, make([]byte, 80), 0o600); err != nil {
 		t.Fatal(err)

@@ -91,8 +91,8 @@ type mapping struct {
 // Nothing is read before it is touched. All nodes have the file at path, on a file system that they
 // share, unless OnRank or Striped says else. A page comes from the file, past the page cache, when
 // somebody touches it first, and then from node to node as all shared memory does. Pages that
-// nobody has changed need not be kept: where there is little memory (--memory) they are read again,
-// if this node has the file. So a file may be larger than all nodes together have memory for.
+// nobody has changed need not be kept: where there is little memory (--memory) they are read again.
+// So a file may be larger than all nodes together have memory for.
 //
 // Without Private or WriteBack the memory is for reading: a store ends the program with Go's report
 // of an unexpected fault address. Programs store values as they are in memory, so a file is for
@@ -225,10 +225,7 @@ func (f *mapping) openHere() (int64, error) {
 	if f.mode == writeBack {
 		flags = os.O_RDWR
 	}
-	fd, err := unix.Open(f.path, flags|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-	if errors.Is(err, unix.EINVAL) { // not every file system can
-		fd, err = unix.Open(f.path, flags|unix.O_CLOEXEC, 0)
-	}
+	fd, err := openDirect(f.path, flags)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrFile, &os.PathError{Op: "open", Path: f.path, Err: err})
 	}

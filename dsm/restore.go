@@ -156,13 +156,18 @@ func (m *allocation) begins(ctx context.Context, c *Cluster, what *attach.Conten
 	return err
 }
 
+// openDirect opens a file for reads or writes past the page cache, where its file system can.
+func openDirect(path string, flags int) (fd int, err error) {
+	if fd, err = unix.Open(path, flags|unix.O_CLOEXEC|unix.O_DIRECT, 0); err != nil {
+		fd, err = unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	}
+	return fd, err
+}
+
 // giveForReading gives the daemon a file that it reads pages from, past the page cache where the
 // file system can.
 func (c *calls) giveForReading(ctx context.Context, path string) (uint32, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-	if err != nil {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	}
+	fd, err := openDirect(path, unix.O_RDONLY)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrCheckpoint, &os.PathError{Op: "open", Path: path, Err: err})
 	}

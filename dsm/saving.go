@@ -74,11 +74,9 @@ func (s *Saving) inPlace() bool { return s.kind == ErrFile }
 func (s *Saving) ask(ctx context.Context, copies, first bool) error {
 	call := attach.Call{Op: attach.OpCheckpoint, Payload: attach.AppendCheckpoint(nil, &attach.Checkpoint{ID: s.plan.ID, Base: s.plan.BaseID, Copies: copies, InPlace: s.inPlace()})}
 	if first && !s.inPlace() {
-		direct, err := unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-		if err != nil { // not every file system can
-			if direct, err = unix.Open(s.part.File().Name(), unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
-				return fmt.Errorf("%w: open %s for the daemon: %w", ErrCheckpoint, s.part.File().Name(), err)
-			}
+		direct, err := openDirect(s.part.File().Name(), unix.O_WRONLY)
+		if err != nil {
+			return fmt.Errorf("%w: open %s for the daemon: %w", ErrCheckpoint, s.part.File().Name(), err)
 		}
 		data, err := s.c.give(ctx, direct)
 		unix.Close(direct)

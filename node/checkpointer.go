@@ -362,7 +362,7 @@ func (k *checkpointer) dropProgram(p *program) {
 func (k *checkpointer) close() {
 	if k.io != nil {
 		if err := k.io.Close(); err != nil { // waits for what is being written
-			k.log.Error("the threads of a checkpoint", zap.Error(err))
+			k.log.Error("the queue of a checkpoint", zap.Error(err))
 		}
 		k.io = nil
 	}

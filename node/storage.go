@@ -24,7 +24,7 @@ import (
 // connections, and a read ends with that of its node.
 //
 // Pages are read past the page cache into the very buffers from which they are sent, many at a
-// time, by threads of their own. The reactor sends each when it is there.
+// time (internal/diskio). The reactor sends each when it is there.
 type storage struct {
 	drive   *driver
 	origins *origins
@@ -399,7 +399,7 @@ func (s *storage) begin(peer transport.NodeID, answer storageFrame, payload tran
 	return nil
 }
 
-// open starts the threads, once.
+// open makes the queue of transfers, once.
 func (s *storage) open() (err error) {
 	if s.io != nil {
 		return nil
@@ -493,7 +493,7 @@ func (s *storage) answer(v *service) {
 func (s *storage) close() {
 	if s.io != nil {
 		if err := s.io.Close(); err != nil {
-			s.log.Error("the threads that read and write files", zap.Error(err))
+			s.log.Error("the queue that reads and writes files", zap.Error(err))
 		}
 		s.io = nil
 	}

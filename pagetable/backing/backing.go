@@ -56,8 +56,7 @@ const mostInRun = pagetable.MaxRunBytes / (4 << 10)
 // What there is no room for can go to a file in dir, which is on a disk; without a dir ("") pages
 // can't leave memory, but still come from files. direct is whether reads and writes of the spill
 // file bypass the page cache, which not every file system can; without that they take some more
-// memory for a while. No thread runs before there is something to read or write. Errors: dir cannot
-// be written to, or is in memory.
+// memory for a while. Errors: dir cannot be written to, or is in memory.
 func New(table pagetable.Table, dir string) (t *Table, direct bool, err error) {
 	var f *file
 	if dir != "" {

@@ -9,10 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"dsmd/dsm"
 	"dsmd/internal/systemtest/testcluster"
@@ -317,33 +314,6 @@ func TestMapOfMoreThanFits(t *testing.T) {
 			}
 			all.end(t)
 		})
-	}
-}
-
-// watch looks that no node has more bytes of pages in memory than room, until stop is called.
-func watch(t *testing.T, c *testcluster.Cluster, nodes int, room int64) (stop func()) {
-	over := make(chan struct{})
-	var watching sync.WaitGroup
-	for node := range nodes {
-		file := pageFile(t, c.Daemons[node].PID())
-		watching.Go(func() {
-			for {
-				var st syscall.Stat_t
-				if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > room {
-					t.Errorf("node %d has %d bytes of pages, and room for %d", node, st.Blocks*512, room)
-					return
-				}
-				select {
-				case <-over:
-					return
-				case <-time.After(time.Millisecond):
-				}
-			}
-		})
-	}
-	return func() {
-		close(over)
-		watching.Wait()
 	}
 }
 

@@ -82,26 +82,10 @@ func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.
 		requireCgo(t)
 	}
 	c := serve(t, 3, 3, append(flags, "--memory", "4MiB")...)
-	stop := make(chan struct{})
-	var watching sync.WaitGroup
 	for node := range 3 {
 		all = append(all, join(t, c, node, node, 3))
-		file := pageFile(t, c.Daemons[node].PID())
-		watching.Go(func() {
-			for {
-				var st syscall.Stat_t
-				if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > room {
-					t.Errorf("node %d has %d bytes of pages, and room for %d", node, st.Blocks*512, room)
-					return
-				}
-				select {
-				case <-stop:
-					return
-				case <-time.After(time.Millisecond):
-				}
-			}
-		})
 	}
+	stop := watch(t, c, 3, room)
 	for _, p := range all {
 		p.Do(t, "ok", "alloc data %d", bytes/os.Getpagesize())
 	}
@@ -111,9 +95,35 @@ func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.
 			p.Do(t, "ok", "check data %d", 7+i)
 		}
 	}
-	close(stop)
-	watching.Wait()
+	stop()
 	return all
+}
+
+// watch looks that no node has more bytes of pages in memory than room, until stop is called.
+func watch(t *testing.T, c *testcluster.Cluster, nodes int, room int64) (stop func()) {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	for node := range nodes {
+		file := pageFile(t, c.Daemons[node].PID())
+		watching.Go(func() {
+			for {
+				var st syscall.Stat_t
+				if err := syscall.Stat(file, &st); err == nil && st.Blocks*512 > room {
+					t.Errorf("node %d has %d bytes of pages, and room for %d", node, st.Blocks*512, room)
+					return
+				}
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		watching.Wait()
+	}
 }
 
 // TestAllocOfMoreThanFits: memory that all nodes together can never have is refused at once, and

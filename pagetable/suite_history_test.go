@@ -30,6 +30,7 @@ func randomHistory(r *Rig) {
 	rng, progs := r.chance(0)
 	var model [pages]uint64
 	for step := range steps {
+		r.faults = r.faults[:0] // no access is under way: these are repeats of what was settled
 		page, proc := pagetable.Page(rng.IntN(pages)), pagetable.ProcID(1+rng.IntN(2))
 		off := 8 * int(page)
 		writable, present := r.pages[page]
@@ -65,5 +66,4 @@ func (r *Rig) grant(page pagetable.Page, proc pagetable.ProcID, write bool, v ui
 		r.Fault(proc, page, true)
 		r.MakeWritable(page)
 	}
-	r.faults = r.faults[:0] // repeats of what has just been settled
 }

@@ -267,8 +267,7 @@ func (k *checkpointer) fail(err error) {
 	s.err = err
 	k.log.Error("a checkpoint has failed", zap.Error(err))
 	for _, t := range s.batch {
-		k.io.Recycle(t.Buf)
-		s.flying--
+		k.Unused(t.Buf)
 	}
 	s.batch, s.copied = nil, nil
 	if err := k.table.End(true); err != nil {
@@ -301,8 +300,7 @@ func (k *checkpointer) heard() {
 			k.copied(s, r.page, t.Buf, r.at.Wrong(t))
 			continue
 		}
-		s.flying--
-		k.io.Recycle(t.Buf)
+		k.Unused(t.Buf)
 		if t.Err != nil {
 			k.fail(fmt.Errorf("write page %d of the checkpoint: %w", t.Offset/int64(k.table.PageBytes()), t.Err))
 			continue

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
@@ -101,4 +105,38 @@ func TestSpillAlone(t *testing.T) {
 		c.wantBound()
 		c.members[0].want(map[string]uint64{"page_offers": 0, "pages_evicted": 0})
 	})
+}
+
+// TestCheckpointOfBadSpill: pages of a checkpoint cannot be read from the spill file. Who waits for
+// the checkpoint is told so.
+func TestCheckpointOfBadSpill(t *testing.T) {
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
+	a := c.members[0].join()
+	first := share("x", pages, a)
+	a.number(first, pages)
+	truncateSpill(t)
+	s := a.save(1, 0, first, pages)
+	s.ok(s.call(false, true))
+	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "read") {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+}
+
+// truncateSpill takes everything out of the spill file of a test with one node.
+func truncateSpill(t *testing.T) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range all {
+		if name, err := os.Readlink(fd); err == nil && strings.Contains(name, "/"+t.Name()) {
+			if err := os.Truncate(fd, 0); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatal("there is no spill file")
 }

@@ -51,6 +51,9 @@ func (r *photographed) Buffer(bool) []byte {
 	return make([]byte, r.PageBytes())
 }
 
+// Unused implements snapshot.Sink.
+func (r *photographed) Unused([]byte) {}
+
 // Take implements snapshot.Sink.
 func (r *photographed) Take(p pagetable.Page, buf []byte) {
 	if want := r.moment[p]; want != nil && !bytes.Equal(buf, want) {
@@ -287,6 +290,7 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 type nowhere struct{}
 
 func (nowhere) Buffer(bool) []byte          { return make([]byte, 4096) }
+func (nowhere) Unused([]byte)               {}
 func (nowhere) Take(pagetable.Page, []byte) {}
 func (nowhere) Lost(pagetable.Page)         {}
 

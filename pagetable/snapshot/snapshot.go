@@ -24,6 +24,8 @@ type Sink interface {
 	// Buffer is where the contents of a page go next; nil: there is no room now. urgent: somebody
 	// waits to store to the page. Who returned nil calls Table.Resume when there is room.
 	Buffer(urgent bool) []byte
+	// Unused gives a Buffer back, whose page could not be read.
+	Unused(buf []byte)
 	// Take takes a page that was read into a Buffer.
 	Take(p pagetable.Page, buf []byte)
 	// Lost says that a page was freed before it was handed over.
@@ -195,7 +197,11 @@ func (t *Table) More() (left bool, err error) {
 // hand hands over neighbouring pages, whose buffers are there.
 func (t *Table) hand(first pagetable.Page, n int) error {
 	bufs := t.bufs[:n]
+	defer clear(bufs)
 	if err := t.Table.Read(first, bufs...); err != nil {
+		for _, b := range bufs {
+			t.sink.Unused(b)
+		}
 		return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
 	}
 	for i, b := range bufs {
@@ -204,7 +210,6 @@ func (t *Table) hand(first pagetable.Page, n int) error {
 		t.kept.Add(p)
 		t.sink.Take(p, b)
 	}
-	clear(bufs)
 	return nil
 }
 

@@ -182,11 +182,14 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 		return false, nil
 	case access == protocol.None && (s.inPlace || k.origins.isIn(page, s.base)):
 		return true, nil // nobody has touched it
+	case access == protocol.None:
+		s.copied = append(s.copied, page)
+		return true, nil
 	case !s.copies && !protocol.Owns(engine, id):
 		return false, nil
 	case k.table.IsUnchanged(page) && (s.inPlace || k.origins.isIn(page, s.base)):
 		return true, nil // nobody has changed it since it came from its file
-	case access == protocol.None, k.table.IsUnchanged(page), k.drive.exec.store.Unloaded(page):
+	case k.table.IsUnchanged(page), k.drive.exec.store.Unloaded(page):
 		// It is not in memory, or may leave before its turn comes.
 		s.copied = append(s.copied, page)
 		return true, nil

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -446,6 +447,38 @@ func TestCheckpointOfFiles(t *testing.T) {
 		}
 		c.quiet()
 		c.wantBound()
+	})
+}
+
+// TestCheckpointOfUntouched: pages that begin in files and that nobody has touched are copied from
+// there by their homes, at the first asking. They come into no node's memory.
+func TestCheckpointOfUntouched(t *testing.T) {
+	const pages = 2 * HomeStripe
+	both(t, func(t *testing.T, async bool) {
+		c := start(t, setup{nodes: 2, pages: pages + HomeStripe, async: async})
+		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+		words := map[uint64]uint64{}
+		for _, p := range all {
+			s := p.save(1, 0, first, pages)
+			s.ok(s.call(false, true))
+			covered := s.covered()
+			mine := s.finish()
+			for page, w := range mine {
+				if !covered[page] || w != word(page, 0) {
+					t.Errorf("page %d is taken, %t, and saved as %x", page, covered[page], w)
+				}
+			}
+			maps.Copy(words, mine)
+		}
+		if len(words) != pages {
+			t.Errorf("%d pages of %d are saved at the first asking", len(words), pages)
+		}
+		c.quiet()
+		for i, m := range c.members {
+			if n := m.counter("pages"); n != 0 {
+				t.Errorf("node %d has %d pages in memory", i, n)
+			}
+		}
 	})
 }
 

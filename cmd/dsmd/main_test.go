@@ -83,6 +83,10 @@ func TestCommandLineMistakes(t *testing.T) {
 		{"run -n 2", "no program to run"},
 		{"run -n 0 -- true", "-n: 0 nodes: 1 to 1024 are possible"},
 		{"run -n x -- true", `invalid argument "x"`},
+		{"run -n 2:0 -- true", `"2:0" for "-n, --nodes" flag: want a number of nodes, or N:RANKS`},
+		{"run -n 2: -- true", "want a number of nodes, or N:RANKS"},
+		{"run -n 2:100000 -- true", "100000 programs at each node"},
+		{"run -n 0:2 -- true", "-n: 0 nodes: 1 to 1024 are possible"},
 		{"run -n 3 --metrics :1,:2 -- true", "2 metrics addresses for 3 nodes"},
 		{"run --trap none -- true", `"none" for "--trap" flag: "none" is not possible; available are auto, uffd, sigsegv`},
 		{"run --transport rdma -- true", "--transport rdma: rdma: no usable RDMA device: "},
@@ -134,6 +138,9 @@ func TestVersion(t *testing.T) {
 	status, stdout, _ := finish(t, "version")
 	if status != 0 || !strings.HasPrefix(stdout, "dsmd ") || !strings.Contains(stdout, "go1.") {
 		t.Errorf("status %d: %s", status, stdout)
+	}
+	if status, flag, _ := finish(t, "--version"); status != 0 || flag != stdout {
+		t.Errorf("--version prints %q with status %d", flag, status)
 	}
 	_, stdout, _ = finish(t, "version", "--json")
 	var v versions

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +22,7 @@ const self = "/proc/self/exe"
 var commands = launch.Commands{Daemon: []string{self, "serve"}, Guard: []string{self, "guard"}}
 
 const runLong = `Runs daemons and copies of a program, each attached to a daemon. With -n all are on this machine:
-N daemons and N programs. With --hosts they are on other machines, reached by ssh without a
+N daemons and N programs, or with -n N:RANKS so many programs at each daemon. With --hosts they are on other machines, reached by ssh without a
 password: one daemon on each, and as many programs as the host has slots (HOST:SLOTS, 1 if not
 said). Under srun they are on the nodes of the Slurm allocation: one for each task.
 
@@ -52,6 +54,7 @@ Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE.
 they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY and DSM_RESTORE.`
 
 const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
+  dsmd run -n 2:8 -- ./solve   # 2 daemons, 16 programs
   dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
   dsmd run --survive --hosts ann,bob,eve -- ./solve   # goes on without a host that is lost
@@ -64,7 +67,7 @@ func newRun() *cobra.Command {
 		shared  nodeFlags
 		where   runPlace
 		saves   runCheckpoints
-		nodes   int
+		shape   = jobShape{nodes: 1, slots: 1}
 		metrics []string
 		env     []string
 		grace   time.Duration
@@ -82,7 +85,7 @@ func newRun() *cobra.Command {
 			}
 			cfg := launch.Config{
 				Commands: commands,
-				Nodes:    nodes, Program: args, Env: variables, Metrics: metrics, Grace: grace,
+				Nodes:    shape.nodes, Slots: shape.slots, Program: args, Env: variables, Metrics: metrics, Grace: grace,
 				Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			}
 			if err := saves.check(cmd.Flags()); err != nil {
@@ -107,7 +110,7 @@ func newRun() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROG is PROG's
-	flags.IntVarP(&nodes, "nodes", "n", 1, "number of nodes on this machine: daemons, and copies of the program")
+	flags.VarP(&shape, "nodes", "n", "number of nodes on this machine, each a daemon and a copy of the program, or with :RANKS so many copies")
 	flags.StringSliceVar(&metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
@@ -116,6 +119,36 @@ func newRun() *cobra.Command {
 	shared.register(flags, "warn")
 	return cmd
 }
+
+// jobShape is how many daemons a job on this machine has, and how many programs are at each. It is
+// the value of a flag, N or N:RANKS.
+type jobShape struct{ nodes, slots int }
+
+// String implements pflag.Value.
+func (s *jobShape) String() string {
+	if s.slots == 1 {
+		return strconv.Itoa(s.nodes)
+	}
+	return fmt.Sprintf("%d:%d", s.nodes, s.slots)
+}
+
+// Set implements pflag.Value.
+func (s *jobShape) Set(word string) error {
+	nodes, slots, isTwo := strings.Cut(word, ":")
+	if !isTwo {
+		slots = "1"
+	}
+	var err, slotsErr error
+	s.nodes, err = strconv.Atoi(nodes)
+	s.slots, slotsErr = strconv.Atoi(slots)
+	if err != nil || slotsErr != nil || s.slots < 1 {
+		return errors.New("want a number of nodes, or N:RANKS: -n 4, -n 2:8")
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (s *jobShape) Type() string { return "N[:RANKS]" }
 
 func aProgram(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

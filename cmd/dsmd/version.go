@@ -33,7 +33,8 @@ func newVersion() *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), v)
 			}
-			return v.print(cmd.OutOrStdout())
+			_, err := fmt.Fprint(cmd.OutOrStdout(), v.text())
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
@@ -60,10 +61,8 @@ func readVersions() versions {
 	return v
 }
 
-func (v versions) print(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "dsmd %s\nprograms attach with protocol version %d\nbuilt with %s for %s\n",
-		v.line(), v.Attach, v.Go, v.Platform)
-	return err
+func (v versions) text() string {
+	return fmt.Sprintf("dsmd %s\nprograms attach with protocol version %d\nbuilt with %s for %s\n", v.line(), v.Attach, v.Go, v.Platform)
 }
 
 // line tells this build of dsmd from others.

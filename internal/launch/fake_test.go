@@ -59,6 +59,7 @@ const self = "/proc/self/exe"
 // job is what a test tells the supervisor.
 type job struct {
 	Nodes   int
+	Slots   int
 	Program []string
 	Daemon  string // how the daemons behave
 	Grace   time.Duration
@@ -122,7 +123,7 @@ func playSupervisor(arg string) int {
 	status, err := Run(Config{
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Nodes: j.Nodes, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
+		Survive: j.Survive, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

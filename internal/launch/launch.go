@@ -61,8 +61,9 @@ type Commands struct {
 // Config describes a job. Program, Commands and one of Nodes and Hosts are required.
 type Config struct {
 	Commands Commands
-	// Nodes is the number of daemons and of programs, at least 1, of a job on this machine.
-	Nodes int
+	// Nodes is the number of daemons, at least 1, of a job on this machine, and Slots that of the
+	// programs at each of them; 0 stands for 1.
+	Nodes, Slots int
 	// Hosts are the machines of a job that runs elsewhere: a daemon on each, and as many programs
 	// as it has slots. They are reached by Remote. Then Nodes is 0.
 	Hosts  []Host
@@ -172,6 +173,8 @@ func (cfg *Config) plan() (*plan, error) {
 		return nil, errors.New("launch: a job runs on this machine or on hosts: give a number of nodes or the hosts")
 	case nodes < 1:
 		return nil, fmt.Errorf("launch: %d nodes: a job has at least 1", nodes)
+	case cfg.Slots > maxSlots:
+		return nil, fmt.Errorf("launch: %d programs at each node; 1 to %d are possible", cfg.Slots, maxSlots)
 	case len(cfg.Program) == 0:
 		return nil, errors.New("launch: no program to run")
 	case len(cfg.Metrics) > 1 && len(cfg.Metrics) != nodes:
@@ -186,22 +189,29 @@ func (cfg *Config) plan() (*plan, error) {
 		return nil, err
 	}
 	if len(cfg.Hosts) == 0 {
-		all := make([]int, nodes)
-		for i := range all {
-			all[i] = i
+		slots := max(cfg.Slots, 1)
+		here := place{}
+		for node := range nodes {
+			here.nodes = append(here.nodes, node)
+			here.add(&p.ranks, node, slots)
 		}
-		p.places, p.ranks = []place{{nodes: all, ranks: all, homes: all}}, nodes
+		p.places = []place{here}
 		return p, nil
 	}
 	for node, host := range cfg.Hosts {
 		at := place{name: host.Name, nodes: []int{node}}
-		for range host.Slots {
-			at.ranks, at.homes = append(at.ranks, p.ranks), append(at.homes, node)
-			p.ranks++
-		}
+		at.add(&p.ranks, node, host.Slots)
 		p.places = append(p.places, at)
 	}
 	return p, nil
+}
+
+// add places the next ranks at a node.
+func (at *place) add(next *int, node, slots int) {
+	for range slots {
+		at.ranks, at.homes = append(at.ranks, *next), append(at.homes, node)
+		*next++
+	}
 }
 
 // nodes is the number of nodes.

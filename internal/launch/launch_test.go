@@ -236,6 +236,18 @@ func TestOutputIsPrefixedByRank(t *testing.T) {
 	}
 }
 
+// TestRanksOfANode: each node of one machine has as many programs as it was asked for.
+func TestRanksOfANode(t *testing.T) {
+	s := supervise(t, job{Nodes: 2, Slots: 3, Program: play("attach"), Metrics: []string{":0"}})
+	s.wantStatus(0)
+	for rank := range 6 {
+		want := fmt.Sprintf("[%d] daemon %d 2 true ", rank, rank/3)
+		if !slices.ContainsFunc(s.out, func(line string) bool { return strings.HasPrefix(line, want) }) {
+			t.Errorf("output %q lacks %q", s.out, want)
+		}
+	}
+}
+
 func TestProgramsReachTheirDaemonsAtOnce(t *testing.T) {
 	s := supervise(t, job{Nodes: 4, Program: play("attach"), Metrics: []string{":0"}})
 	s.wantStatus(0)

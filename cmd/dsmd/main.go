@@ -35,6 +35,8 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute runs a command line and returns the exit status. Errors go to standard error, once.
 func execute(args []string) int {
+	// To ps and top it is dsmd, also when it was started as /proc/self/exe.
+	_ = os.WriteFile("/proc/self/comm", []byte("dsmd"), 0)
 	root := newRoot()
 	root.SetArgs(args)
 	err := root.Execute()

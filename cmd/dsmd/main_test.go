@@ -149,6 +149,19 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestNamesOfProcesses: to ps the processes of a job are dsmd, whatever they were started as.
+func TestNamesOfProcesses(t *testing.T) {
+	const list = `for p in /proc/[0-9]*; do
+		grep -qs "^PPid:.$PPID$" $p/status && [ ${p#/proc/} != $$ ] && echo $(cat $p/comm) $(tr "\0" " " <$p/cmdline | cut -d" " -f1,2)
+	done; true`
+	status, stdout, stderr := finish(t, "run", "-n", "1", "--", "sh", "-c", list)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	slices.Sort(lines)
+	if want := []string{"[0] dsmd dsmd guard", "[0] dsmd dsmd serve"}; status != 0 || !slices.Equal(lines, want) {
+		t.Errorf("status %d, %q, want %q; %s", status, lines, want, stderr)
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	status, stdout, stderr := finish(t, "doctor")
 	if status != 0 || stderr != "" || !strings.Contains(stdout, "dsmd can run here") {

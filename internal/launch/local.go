@@ -260,9 +260,10 @@ func inMemory(s secretFile) (*os.File, error) {
 }
 
 // command is a command line without a search for the program: the daemon and the guard are this
-// very executable, wherever it is, also when its file has been deleted since (as `go run` does).
+// very executable, wherever it is, also when its file has been deleted since (as `go run` does). To
+// ps they are dsmd.
 func command(line []string) *exec.Cmd {
-	return &exec.Cmd{Path: line[0], Args: append([]string(nil), line...)}
+	return &exec.Cmd{Path: line[0], Args: append([]string{"dsmd"}, line[1:]...)}
 }
 
 // watch reports a process's end, sees to the end of its group, and reports that too.

@@ -142,7 +142,7 @@ func (n *Node) build(out *outbox) {
 	n.members, n.news = newMembers(&n.cfg), &news{}
 	n.calls = &calls{drive: d, meter: n.meter, log: log, quorum: q, intake: n.intake, names: names, survives: n.cfg.Survive,
 		open: map[protocol.Ticket]openCall{}}
-	n.programs = &programs{cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
+	n.programs = &programs{since: time.Now(), cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
 		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, saver: n.saver, origins: n.origins, members: n.members,
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs

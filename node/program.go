@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
@@ -21,14 +22,10 @@ type program struct {
 	out     []byte // frames not yet taken by the socket
 	pass    int    // descriptor to send with the first byte of out, or -1
 	stage   stage
-	served  bool   // its faults are served
-	job     string // "": that of all programs which say nothing
-	size    uint32 // programs of the job
-	rank    uint32
-	ranked  bool // rank is taken by this program
-	pid     int
-	name    string
-	bye     bool
+	served  bool // its faults are served
+	identity
+	ranked bool // rank is taken by this program
+	bye    bool
 	// waiting are open calls that the engine answers, by the program's tickets.
 	waiting map[uint64]protocol.Ticket
 	fetches map[uint64]*fetch // open prefetches, by the program's ticket
@@ -41,6 +38,16 @@ type program struct {
 	files   files // that it has given, and no call has taken
 	blocked bool  // its socket has no room; epoll tells when it has
 	cut     error // why the node has shut the connection
+}
+
+// identity is who a program is.
+type identity struct {
+	job   string // "": that of all programs which say nothing
+	size  uint32 // programs of the job
+	rank  uint32
+	pid   int
+	name  string    // of its executable
+	since time.Time // when it attached
 }
 
 type stage uint8

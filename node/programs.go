@@ -1,12 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
@@ -46,6 +49,7 @@ type programs struct {
 	byID    map[protocol.ClientID]*program
 	lastID  protocol.ClientID
 	boxed   []*program // those with a control page
+	since   time.Time  // when the daemon began
 	trapped int        // programs whose faults are served
 }
 
@@ -108,7 +112,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 		if err != nil {
 			return err
 		}
-		if p.stage != stageTrapped && c.Op != attach.OpStats && c.Op != attach.OpUsage && c.Op != attach.OpDrain {
+		if p.stage != stageTrapped && !mayObserve(c.Op) {
 			return fmt.Errorf("%w: %v before Trap", attach.ErrMalformed, c.Op)
 		}
 		if c.Op == attach.OpFile {
@@ -122,6 +126,15 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 		return attach.DecodeEmpty(f)
 	}
 	return fmt.Errorf("%w: %v out of turn", attach.ErrMalformed, f.Kind)
+}
+
+// mayObserve is whether who takes part in nothing may make a call.
+func mayObserve(op attach.Op) bool {
+	switch op {
+	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpDrain:
+		return true
+	}
+	return false
 }
 
 // call lets a program's call happen.
@@ -152,6 +165,8 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
+	case attach.OpPrograms:
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendPrograms(nil, s.attached(time.Now()))})
 	case attach.OpCheckpoint:
 		return s.saver.begin(p, c)
 	case attach.OpSaved:
@@ -273,7 +288,7 @@ func (s *programs) attach(p *program, body []byte) error {
 	}
 	s.boxed = append(s.boxed, p)
 	p.page.Calls().Watch()
-	p.ranked = true
+	p.ranked, p.since = true, time.Now()
 	s.end.attached++
 	s.members.roster.introduce(p)
 	p.stage, p.served = stageTrapped, true
@@ -309,6 +324,21 @@ func (s *programs) mayAttach(p *program, body []byte) error {
 		return p.refuse(attach.RefuseOther, err.Error())
 	}
 	return nil
+}
+
+// attached lists the programs that are attached, the oldest first.
+func (s *programs) attached(now time.Time) *attach.Programs {
+	all := &attach.Programs{PID: uint32(os.Getpid()), Age: now.Sub(s.since)}
+	for _, p := range s.byID {
+		if p.ranked {
+			all.Attached = append(all.Attached, attach.Attached{PID: uint32(p.pid), Rank: p.rank, Size: p.size, Age: now.Sub(p.since), Job: p.job, Program: p.name})
+		}
+	}
+	slices.SortFunc(all.Attached, func(a, b attach.Attached) int { return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.PID, b.PID)) })
+	if more := len(all.Attached) - attach.MaxAttached; more > 0 {
+		all.Attached, all.More = all.Attached[:attach.MaxAttached], uint64(more)
+	}
+	return all
 }
 
 // whoIsAttached names the processes that are attached, for people.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -28,6 +29,39 @@ func (m *member) usage() attach.Usage {
 		m.Fatal(err)
 	}
 	return u
+}
+
+// TestPrograms: who takes part in nothing learns which programs are attached, the oldest first.
+func TestPrograms(t *testing.T) {
+	c := start(t, setup{nodes: 1, ranks: 2})
+	m := c.members[0]
+	ask := func() attach.Programs {
+		conn := m.dial()
+		defer conn.Close()
+		if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
+			m.Fatalf("refused: %s", refused.Reason)
+		}
+		write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpPrograms, Ticket: 3}))
+		r, err := attach.DecodeReply(read(m, conn).Body)
+		if err != nil || r.Ticket != 3 || r.Status != attach.StatusOK {
+			m.Fatalf("the answer is %+v, %v", r, err)
+		}
+		p, err := attach.DecodePrograms(r.Payload)
+		if err != nil || p.PID != uint32(os.Getpid()) || p.Age <= 0 {
+			m.Fatalf("%+v, %v", p, err)
+		}
+		return p
+	}
+	if p := ask(); len(p.Attached) != 0 {
+		t.Errorf("nobody is attached, and it lists %+v", p.Attached)
+	}
+	first, second := m.join(), m.join()
+	p := ask()
+	if len(p.Attached) != 2 || p.Attached[0].Rank != first.welcome.Rank || p.Attached[1].Rank != second.welcome.Rank || p.Attached[0].Age < p.Attached[1].Age || p.Attached[0].Size != 2 || p.More != 0 {
+		t.Errorf("two programs are attached, and it lists %+v", p)
+	}
+	first.die()
+	eventually(t, "one is left", func() bool { p := ask(); return len(p.Attached) == 1 && p.Attached[0].Rank == second.welcome.Rank })
 }
 
 // usageOf is what is here of the memory that a program has bound by a name.

@@ -151,9 +151,13 @@ func TestVersion(t *testing.T) {
 
 // TestNamesOfProcesses: to ps the processes of a job are dsmd, whatever they were started as.
 func TestNamesOfProcesses(t *testing.T) {
-	const list = `for p in /proc/[0-9]*; do
-		grep -qs "^PPid:.$PPID$" $p/status && [ ${p#/proc/} != $$ ] && echo $(cat $p/comm) $(tr "\0" " " <$p/cmdline | cut -d" " -f1,2)
-	done; true`
+	const list = `list() {
+		for p in /proc/[0-9]*; do
+			grep -qs "^PPid:.$PPID$" $p/status && [ ${p#/proc/} != $$ ] && echo $(cat $p/comm) $(tr "\0" " " <$p/cmdline | cut -d" " -f1,2)
+		done; true
+	}
+	for i in $(seq 100); do list | grep -q "^exe" || break; sleep 0.02; done # one may have just begun
+	list`
 	status, stdout, stderr := finish(t, "run", "-n", "1", "--", "sh", "-c", list)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	slices.Sort(lines)

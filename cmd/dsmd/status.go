@@ -41,6 +41,7 @@ type daemonStatus struct {
 	RegionBytes uint64            `json:"region_bytes"`
 	PageBytes   uint32            `json:"page_bytes"`
 	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
+	programsStatus
 	usageStatus
 
 	foreign bool // it belongs to another user, and would not answer
@@ -54,10 +55,11 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the daemons on this machine are doing",
-		Long: `Asks the daemons on this machine for their counters, and how much of each allocation their nodes
-have: that at --socket, or else those of all jobs that run here ("dsmd run") and the one at the
-default socket. Those of other users answer only root, and are left out. The exit status is 1 if
-there is none, or one does not answer.
+		Long: `Asks the daemons on this machine for their counters, the programs that are attached, and how much
+of each allocation their nodes have: that at --socket, or else those of all jobs that run here
+("dsmd run"), job by job, and the one at the default socket. Those of other users answer only root,
+and are left out. The exit status is 1 if there is none, or none answers: one that does not, of a
+job that is ending or of another version, is named and takes nothing from the others.
 
 OWNED are pages of which the node is the owner, COPIES those that it has to read and others have
 too. SPILLED are those of both that are in its spill file (--spill), not in memory. Of each node the
@@ -68,14 +70,14 @@ largest allocations are shown.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if socket != "" {
-				return status(cmd.OutOrStdout(), askAll([]string{socket}), asJSON)
+				return status(cmd.OutOrStdout(), cmd.ErrOrStderr(), askAll([]string{socket}), asJSON)
 			}
 			sockets, err := findSockets()
 			if err != nil {
 				return err
 			}
 			list := slices.DeleteFunc(askAll(sockets), func(d daemonStatus) bool { return d.foreign })
-			return status(cmd.OutOrStdout(), list, asJSON)
+			return status(cmd.OutOrStdout(), cmd.ErrOrStderr(), list, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME)")
@@ -94,8 +96,8 @@ func askAll(sockets []string) []daemonStatus {
 	return list
 }
 
-// status prints what daemons have said.
-func status(w io.Writer, list []daemonStatus, asJSON bool) error {
+// status prints what daemons have said, and to warnings which have not.
+func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
 	if len(list) == 0 {
 		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
 	}
@@ -106,8 +108,14 @@ func status(w io.Writer, list []daemonStatus, asJSON bool) error {
 	if err := print(w, list); err != nil {
 		return err
 	}
-	if silent := slices.IndexFunc(list, func(d daemonStatus) bool { return d.Error != "" }); silent >= 0 {
-		return fmt.Errorf("the daemon at %s: %s", list[silent].Socket, list[silent].Error)
+	silent := func(d daemonStatus) error { return fmt.Errorf("the daemon at %s: %s", d.Socket, d.Error) }
+	if !slices.ContainsFunc(list, func(d daemonStatus) bool { return d.Error == "" }) {
+		return silent(list[0])
+	}
+	for _, d := range list {
+		if d.Error != "" {
+			fmt.Fprintf(warnings, "dsmd: %v\n", silent(d))
+		}
 	}
 	return nil
 }
@@ -224,7 +232,11 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	if err != nil {
 		return daemonStatus{}, err
 	}
-	usage, err := call(c, attach.Call{Op: attach.OpUsage, Ticket: 2}, attach.DecodeUsage)
+	programs, err := call(c, attach.Call{Op: attach.OpPrograms, Ticket: 2}, attach.DecodePrograms)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	usage, err := call(c, attach.Call{Op: attach.OpUsage, Ticket: 3}, attach.DecodeUsage)
 	if err != nil && ctx.Err() == nil { // a busy daemon may need more time to count than it has
 		return daemonStatus{}, err
 	}
@@ -234,6 +246,7 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 		Socket: certs.Printable(socket), Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size,
 		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport),
 		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
+		programsStatus: newProgramsStatus(&programs),
 	}
 	if counted {
 		d.usageStatus = newUsageStatus(&usage, uint64(welcome.PageBytes))
@@ -300,26 +313,42 @@ var statusColumns = []struct{ title, counter string }{
 	{"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
 }
 
+// printStatus prints one cluster after the other.
 func printStatus(w io.Writer, list []daemonStatus) error {
+	for i, cluster := range byCluster(list) {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := printCluster(w, cluster); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printCluster(w io.Writer, list []daemonStatus) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "NODE\tTRAP\tTRANSPORT\tREGION\tMEMORY\t")
+	fmt.Fprint(t, "NODE\tPID\tAGE\tTRAP\tTRANSPORT\tREGION\tMEMORY\t")
 	for _, c := range statusColumns {
 		fmt.Fprint(t, c.title+"\t")
 	}
 	fmt.Fprintln(t, "  SOCKET")
 	for _, d := range list {
 		if d.Error != "" {
-			fmt.Fprintf(t, "?\t?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
+			fmt.Fprintf(t, "?\t?\t?\t?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
 			continue
 		}
 		region := settings.Bytes(d.RegionBytes)
-		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t%s\t", d.Node, d.Nodes, d.Trap, d.Transport, region.String(), d.memory())
+		fmt.Fprintf(t, "%d/%d\t%d\t%s\t%s\t%s\t%s\t%s\t", d.Node, d.Nodes, d.PID, age(d.Age), d.Trap, d.Transport, region.String(), d.memory())
 		for _, c := range statusColumns {
 			fmt.Fprintf(t, "%d\t", d.Counters[c.counter])
 		}
 		fmt.Fprintf(t, "  %s\n", d.Socket)
 	}
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := printPrograms(w, list); err != nil {
 		return err
 	}
 	if err := printUsage(w, list); err != nil {

@@ -20,14 +20,14 @@ import (
 func TestStatusNamesWhatIsFoughtFor(t *testing.T) {
 	none := usageStatus{Allocations: []allocationStatus{}}
 	list := []daemonStatus{
-		{Socket: "@a", Node: 0, usageStatus: none, Counters: map[string]uint64{"contended_pages": 7, attach.ContendedIn + "few": 1, attach.ContendedIn + "radix/keys0": 6}},
-		{Socket: "@b", Node: 1, usageStatus: none, Counters: map[string]uint64{"contended_pages": 0}},
+		{Socket: "@dsmd-j-0", Node: 0, usageStatus: none, Counters: map[string]uint64{"contended_pages": 7, attach.ContendedIn + "few": 1, attach.ContendedIn + "radix/keys0": 6}},
+		{Socket: "@dsmd-j-1", Node: 1, usageStatus: none, Counters: map[string]uint64{"contended_pages": 0}},
 	}
 	var out strings.Builder
 	if err := printStatus(&out, list); err != nil {
 		t.Fatal(err)
 	}
-	_, lines, found := strings.Cut(out.String(), "@b\n")
+	_, lines, found := strings.Cut(out.String(), "@dsmd-j-1\n")
 	const want = `node 0: pages of "radix/keys0" were taken 6 times by other nodes that write beside this one (false sharing)
 node 0: pages of "few" were taken 1 times by other nodes that write beside this one (false sharing)
 `
@@ -40,8 +40,8 @@ node 0: pages of "few" were taken 1 times by other nodes that write beside this 
 func TestStatusSaysHowMuchIsUsed(t *testing.T) {
 	var out strings.Builder
 	if err := printStatus(&out, []daemonStatus{
-		{PageBytes: 4096, Counters: map[string]uint64{"pages": 257, "pages_room": 1024}},
-		{PageBytes: 4096, Counters: map[string]uint64{"pages": 0, "pages_room": 0}},
+		{Socket: "@dsmd-j-0", PageBytes: 4096, Counters: map[string]uint64{"pages": 257, "pages_room": 1024}},
+		{Socket: "@dsmd-j-1", PageBytes: 4096, Counters: map[string]uint64{"pages": 0, "pages_room": 0}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +63,14 @@ func TestStatusIsPrintable(t *testing.T) {
 	defer l.Close()
 	welcome := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: evil, Transport: evil})
 	counters := attach.AppendReply(welcome, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: attach.ContendedIn + evil, Value: 1}})})
+	programs := attach.AppendReply(counters, &attach.Reply{Ticket: 2, Payload: attach.AppendPrograms(nil, &attach.Programs{Attached: []attach.Attached{{Job: evil, Program: evil}}})})
 	usage := attach.AppendUsage(nil, &attach.Usage{Largest: []attach.AllocationUsage{{Job: evil, Name: evil}}})
 	for _, test := range []struct {
 		name  string
 		says  []byte
 		fails bool
 	}{
-		{"counters", attach.AppendReply(counters, &attach.Reply{Ticket: 2, Payload: usage}), false},
+		{"counters", attach.AppendReply(programs, &attach.Reply{Ticket: 3, Payload: usage}), false},
 		{"refusal", attach.AppendRefuse(nil, &attach.Refuse{Reason: evil}), true},
 		{"loss", attach.AppendLost(nil, evil), true},
 		{"silence", nil, true},
@@ -91,7 +92,7 @@ func TestStatusIsPrintable(t *testing.T) {
 		}
 		for _, asJSON := range []bool{false, true} {
 			var out strings.Builder
-			err := status(&out, []daemonStatus{d}, asJSON)
+			err := status(&out, &out, []daemonStatus{d}, asJSON)
 			if text := fmt.Sprint(out.String(), err); strings.ContainsAny(text, "\x1b\u009b\x7f") {
 				t.Errorf("%s, as JSON %v: %q", test.name, asJSON, text)
 			}
@@ -108,19 +109,19 @@ func TestStatusShowsAllocations(t *testing.T) {
 		many.Largest = append(many.Largest, attach.AllocationUsage{Name: fmt.Sprint("a", i), First: 100 * i, Held: attach.Held{Pages: 20 - i, Owned: i, Copies: 1}})
 	}
 	list := []daemonStatus{
-		{Socket: "@a", Node: 0, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{Largest: []attach.AllocationUsage{
+		{Socket: "@dsmd-j-0", Node: 0, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{Largest: []attach.AllocationUsage{
 			{Name: "grid", First: 0, Held: attach.Held{Pages: 1 << 32, Owned: 3 * mib / 2, Copies: 1, Spilled: mib}},
 			{Name: "grid", Job: "night", First: 1 << 32, Held: attach.Held{Pages: 7}},
 		}, Foreign: attach.Held{Pages: 3 * mib, Owned: 2 * mib, Copies: mib}}, 4096)},
-		{Socket: "@b", Node: 1, Nodes: 3, usageStatus: newUsageStatus(&many, 4096)},
-		{Socket: "@c", Node: 2, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{}, 4096)},
-		{Socket: "@d", Error: "gone"},
+		{Socket: "@dsmd-j-1", Node: 1, Nodes: 3, usageStatus: newUsageStatus(&many, 4096)},
+		{Socket: "@dsmd-j-2", Node: 2, Nodes: 3, usageStatus: newUsageStatus(&attach.Usage{}, 4096)},
+		{Socket: "@dsmd-j-3", Error: "gone"},
 	}
 	var out strings.Builder
 	if err := printStatus(&out, list); err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(out.String(), "@d\n\n")
+	_, table, _ := strings.Cut(out.String(), "@dsmd-j-3\n\n")
 	const begin = `  NODE      SIZE     OWNED   COPIES  SPILLED  ALLOCATION
    0/3   16.0TiB    1.5MiB   4.0KiB   1.0MiB  "grid"
    0/3   28.0KiB         0        0        0  "grid" of job "night"
@@ -137,7 +138,7 @@ func TestStatusShowsAllocations(t *testing.T) {
 	}
 
 	out.Reset()
-	if err := status(&out, list[:3], true); err != nil {
+	if err := status(&out, io.Discard, list[:3], true); err != nil {
 		t.Fatal(err)
 	}
 	var back []map[string]any
@@ -170,6 +171,7 @@ func TestStatusOfABusyDaemon(t *testing.T) {
 	defer l.Close()
 	says := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
 	says = attach.AppendReply(says, &attach.Reply{Ticket: 1, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "programs", Value: 1}})})
+	says = attach.AppendReply(says, &attach.Reply{Ticket: 2, Payload: attach.AppendPrograms(nil, &attach.Programs{})})
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			defer c.Close()
@@ -179,8 +181,44 @@ func TestStatusOfABusyDaemon(t *testing.T) {
 	}()
 	d := askOrExplain(socket, os.Geteuid())
 	var out strings.Builder
-	if err := status(&out, []daemonStatus{d}, false); err != nil || d.Counters["programs"] != 1 || !strings.Contains(out.String(), "node 0: it has not counted its pages within 300ms\n") {
+	if err := status(&out, io.Discard, []daemonStatus{d}, false); err != nil || d.Counters["programs"] != 1 || !strings.Contains(out.String(), "node 0: it has not counted its pages within 300ms\n") {
 		t.Errorf("%+v, %v:\n%s", d, err, out.String())
+	}
+}
+
+// TestStatusTellsJobsApart: the daemons of a job stand together, with the programs of each, and who
+// does not answer takes nothing from the others.
+func TestStatusTellsJobsApart(t *testing.T) {
+	counted := usageStatus{Allocations: []allocationStatus{}}
+	many := attach.Programs{PID: 20, Age: 90 * time.Second, More: 2}
+	for i := range uint32(mostShown + 1) {
+		many.Attached = append(many.Attached, attach.Attached{PID: 100 + i, Rank: i, Size: 11, Age: 75 * time.Second, Program: "fft"})
+	}
+	list := []daemonStatus{
+		{Socket: "@dsmd-aa-0", Nodes: 2, usageStatus: counted, programsStatus: newProgramsStatus(&attach.Programs{PID: 10, Age: 1500 * time.Millisecond, Attached: []attach.Attached{{PID: 12, Size: 2, Program: "sor", Job: "night"}}})},
+		{Socket: "@dsmd-b-0", Nodes: 1, usageStatus: counted, programsStatus: newProgramsStatus(&many)},
+		{Socket: "@dsmd-aa-1", Node: 1, Nodes: 2, Error: "gone"},
+	}
+	var out, warnings strings.Builder
+	if err := status(&out, &warnings, list, false); err != nil || warnings.String() != "dsmd: the daemon at @dsmd-aa-1: gone\n" {
+		t.Errorf("%v, and %q", err, warnings.String())
+	}
+	clusters := strings.Split(out.String(), "  NODE  PID")
+	if len(clusters) != 3 {
+		t.Fatalf("%d tables of daemons, want 2:\n%s", len(clusters)-1, out.String())
+	}
+	for i, all := range [][]string{
+		{"@dsmd-aa-0\n", "@dsmd-aa-1\n", "   0/2   10   1s", "   0/2   0/2   12   0s  sor of job \"night\"\n"},
+		{"@dsmd-b-0\n", "   0/1   20  1m30s", "   0/1  9/11  109  1m15s  fft\n", "  and 3 more\n"},
+	} {
+		for _, want := range all {
+			if !strings.Contains(clusters[i+1], want) {
+				t.Errorf("cluster %d lacks %q:\n%s", i, want, clusters[i+1])
+			}
+		}
+	}
+	if err := status(&out, io.Discard, list[2:], false); err == nil {
+		t.Error("nobody answers, and all is well")
 	}
 }
 

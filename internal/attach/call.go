@@ -87,6 +87,8 @@ const (
 	// zeros. Payload: AppendContents; the files are the daemon's from here on. Reply: StatusOK, or
 	// StatusUnknown with a text.
 	OpContents
+	// OpPrograms: which programs are attached to this daemon. Reply, at once: AppendPrograms.
+	OpPrograms
 
 	opEnd
 )
@@ -96,7 +98,7 @@ var opNames = [opEnd]string{
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
-	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents",
+	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs",
 }
 
 func (o Op) String() string {
@@ -221,6 +223,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpCancel:   {ticket: true},
 	OpStats:    {ticket: true},
 	OpUsage:    {ticket: true},
+	OpPrograms: {ticket: true},
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // samples are frames of every kind, with the value that each decodes to.
@@ -61,6 +62,7 @@ func sampleCalls() []Call {
 		{Op: OpCancel, Ticket: 1},
 		{Op: OpStats, Ticket: MaxTicket},
 		{Op: OpUsage, Ticket: 11},
+		{Op: OpPrograms, Ticket: 12},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
@@ -340,6 +342,35 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+func TestPrograms(t *testing.T) {
+	want := Programs{PID: 7, Age: 5 * time.Second, More: 9, Attached: []Attached{
+		{PID: 1, Rank: 2, Size: 3, Age: time.Hour, Job: "night", Program: "fft"}, {}, {Job: strings.Repeat("j", MaxJob), Program: strings.Repeat("p", MaxProgram)},
+	}}
+	b := AppendPrograms([]byte{9}, &want)[1:]
+	if got, err := DecodePrograms(b); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("programs %+v, %v", got, err)
+	}
+	most := Programs{Attached: make([]Attached, MaxAttached)}
+	for i := range most.Attached {
+		most.Attached[i] = Attached{Job: strings.Repeat("j", MaxJob), Program: strings.Repeat("p", 2*MaxProgram)}
+	}
+	full := AppendPrograms(nil, &most)
+	if len(full) > MaxPayload {
+		t.Errorf("MaxAttached programs take %d bytes, a reply holds %d", len(full), MaxPayload)
+	}
+	if got, err := DecodePrograms(full); err != nil || len(got.Attached[0].Program) != MaxProgram {
+		t.Errorf("a long name is %q, %v", got.Attached[0].Program, err)
+	}
+	for what, b := range map[string][]byte{
+		"nothing": nil, "cut short": b[:len(b)-1], "with a byte too many": append(bytes.Clone(b), 0),
+		"too many programs": append(bytes.Clone(full), AppendPrograms(nil, &Programs{Attached: make([]Attached, 1)})[programsHeadBytes:]...),
+	} {
+		if got, err := DecodePrograms(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
 // sampleContents are Contents of every kind.
 func sampleContents() []Contents {
 	return []Contents{
@@ -522,6 +553,7 @@ func FuzzDecodePayloads(f *testing.F) {
 	f.Add(AppendCounters(nil, []Counter{{"a", 1}}))
 	f.Add(AppendRanks(nil, []uint32{0, 3, 17}))
 	f.Add(AppendUsage(nil, &Usage{Largest: []AllocationUsage{{Job: "j", Name: "a", First: 1, Held: Held{2, 1, 1, 1}}, {}}, More: 1}))
+	f.Add(AppendPrograms(nil, &Programs{PID: 1, Age: 2, More: 3, Attached: []Attached{{PID: 1, Rank: 2, Size: 3, Age: 4, Job: "j", Program: "p"}, {}}}))
 	for _, c := range sampleContents() {
 		f.Add(AppendContents(nil, &c))
 	}
@@ -551,6 +583,11 @@ func FuzzDecodePayloads(f *testing.F) {
 		}
 		if u, err := DecodeUsage(b); err == nil && !bytes.Equal(AppendUsage(nil, &u), b) {
 			t.Fatalf("usage %+v from %x", u, b)
+		} else if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
+		}
+		if p, err := DecodePrograms(b); err == nil && !bytes.Equal(AppendPrograms(nil, &p), b) {
+			t.Fatalf("programs %+v from %x", p, b)
 		} else if err != nil && !errors.Is(err, ErrMalformed) {
 			t.Fatalf("error %v is not ErrMalformed", err)
 		}

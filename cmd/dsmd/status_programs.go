@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/certs"
+	"dsmd/internal/launch"
+)
+
+// programsStatus is who a daemon is, and which programs are attached to it. All text is printable.
+type programsStatus struct {
+	PID      uint32          `json:"pid"`         // of the daemon
+	Age      float64         `json:"age_seconds"` // since it began to serve
+	Programs []programStatus `json:"programs"`    // the oldest first
+	// MorePrograms is how many there are besides, at a daemon with very many.
+	MorePrograms uint64 `json:"more_programs,omitempty"`
+}
+
+// programStatus is a program that is attached to a daemon.
+type programStatus struct {
+	Rank    uint32  `json:"rank"`
+	Size    uint32  `json:"size"`
+	PID     uint32  `json:"pid"`
+	Age     float64 `json:"age_seconds"` // since it attached
+	Job     string  `json:"job,omitempty"`
+	Program string  `json:"program"` // the name of its executable
+}
+
+func newProgramsStatus(p *attach.Programs) programsStatus {
+	s := programsStatus{PID: p.PID, Age: p.Age.Seconds(), Programs: []programStatus{}, MorePrograms: p.More}
+	for _, x := range p.Attached {
+		s.Programs = append(s.Programs, programStatus{x.Rank, x.Size, x.PID, x.Age.Seconds(), certs.Printable(x.Job), certs.Printable(x.Program)})
+	}
+	return s
+}
+
+// byCluster puts the daemons of each job of dsmd run together; any other daemon stands alone.
+func byCluster(list []daemonStatus) (clusters [][]daemonStatus) {
+	name := func(d *daemonStatus) string {
+		if rest, is := strings.CutPrefix(d.Socket, launch.SocketPrefix); is {
+			job, _, _ := strings.Cut(rest, "-")
+			return job
+		}
+		return d.Socket
+	}
+	for i := range list {
+		d := &list[i]
+		at := slices.IndexFunc(clusters, func(c []daemonStatus) bool { return name(&c[0]) == name(d) })
+		if at < 0 {
+			at, clusters = len(clusters), append(clusters, nil)
+		}
+		clusters[at] = append(clusters[at], *d)
+	}
+	return clusters
+}
+
+// printPrograms prints the programs of each node, if there are any.
+func printPrograms(w io.Writer, list []daemonStatus) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	titled := false
+	line := func(d *daemonStatus, format string, args ...any) {
+		if !titled {
+			fmt.Fprintln(t, "\nNODE\tRANK\tPID\tAGE\t  PROGRAM")
+			titled = true
+		}
+		fmt.Fprintf(t, "%d/%d\t"+format+"\n", append([]any{d.Node, d.Nodes}, args...)...)
+	}
+	for i := range list {
+		d := &list[i]
+		shown := d.Programs[:min(len(d.Programs), mostShown)]
+		for _, p := range shown {
+			what := p.Program
+			if p.Job != "" {
+				what += fmt.Sprintf(" of job %q", p.Job)
+			}
+			line(d, "%d/%d\t%d\t%s\t  %s", p.Rank, p.Size, p.PID, age(p.Age), what)
+		}
+		if more := uint64(len(d.Programs)-len(shown)) + d.MorePrograms; more > 0 {
+			line(d, "\t\t\t  and %d more", more)
+		}
+	}
+	return t.Flush()
+}
+
+// age is a time for people, to the second.
+func age(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Truncate(time.Second).String()
+}

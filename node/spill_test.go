@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"dsmd/pagetable/pagetabletest"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // TestBackingWithoutSpill: pages of every node can come from files. They go to one only where the
@@ -115,7 +117,7 @@ func TestCheckpointOfBadSpill(t *testing.T) {
 	a := c.members[0].join()
 	first := share("x", pages, a)
 	a.number(first, pages)
-	truncateSpill(t)
+	spoilSpill(t)
 	s := a.save(1, 0, first, pages)
 	s.ok(s.call(false, true))
 	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "read") {
@@ -123,20 +125,28 @@ func TestCheckpointOfBadSpill(t *testing.T) {
 	}
 }
 
-// truncateSpill takes everything out of the spill file of a test with one node.
-func truncateSpill(t *testing.T) {
+// spoilSpill makes the spill file of a test with one node one that cannot be read.
+func spoilSpill(t *testing.T) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fd := range all {
-		if name, err := os.Readlink(fd); err == nil && strings.Contains(name, "/"+t.Name()) {
-			if err := os.Truncate(fd, 0); err != nil {
-				t.Fatal(err)
-			}
-			return
+	other, err := os.OpenFile(filepath.Join(t.TempDir(), "other"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, path := range all {
+		name, err := os.Readlink(path)
+		fd, notNumber := strconv.Atoi(filepath.Base(path))
+		if err != nil || notNumber != nil || fd == int(other.Fd()) || !strings.Contains(name, "/"+t.Name()) {
+			continue
 		}
+		if err := unix.Dup3(int(other.Fd()), fd, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
 	t.Fatal("there is no spill file")
 }

@@ -182,14 +182,11 @@ func (k *checkpointer) take(s *saving, page pagetable.Page) (bool, error) {
 		return false, nil
 	case access == protocol.None && (s.inPlace || k.origins.isIn(page, s.base)):
 		return true, nil // nobody has touched it
-	case access == protocol.None:
-		s.copied = append(s.copied, page)
-		return true, nil
-	case !s.copies && !protocol.Owns(engine, id):
+	case access != protocol.None && !s.copies && !protocol.Owns(engine, id):
 		return false, nil
 	case k.table.IsUnchanged(page) && (s.inPlace || k.origins.isIn(page, s.base)):
 		return true, nil // nobody has changed it since it came from its file
-	case k.table.IsUnchanged(page), k.drive.exec.store.Unloaded(page):
+	case access == protocol.None, k.table.IsUnchanged(page), k.drive.exec.store.Unloaded(page):
 		// It is not in memory, or may leave before its turn comes.
 		s.copied = append(s.copied, page)
 		return true, nil
@@ -270,7 +267,7 @@ func (k *checkpointer) fail(err error) {
 	s.err = err
 	k.log.Error("a checkpoint has failed", zap.Error(err))
 	for _, t := range s.batch {
-		k.Unused(t.Buf)
+		k.Recycle(t.Buf)
 	}
 	s.batch, s.copied = nil, nil
 	if err := k.table.End(true); err != nil {
@@ -303,7 +300,7 @@ func (k *checkpointer) heard() {
 			k.copied(s, r.page, t.Buf, r.at.Wrong(t))
 			continue
 		}
-		k.Unused(t.Buf)
+		k.Recycle(t.Buf)
 		if t.Err != nil {
 			k.fail(fmt.Errorf("write page %d of the checkpoint: %w", t.Offset/int64(k.table.PageBytes()), t.Err))
 			continue

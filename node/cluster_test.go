@@ -189,20 +189,26 @@ func (c *cluster) settle() {
 	})
 }
 
-// ask takes the counters from the reactor itself, over a connection that never attaches.
-func (m *member) ask() map[string]uint64 {
+// observe makes a call over a connection that never attaches, and returns the answer's payload.
+func (m *member) observe(op attach.Op) []byte {
 	m.Helper()
 	conn := m.dial()
 	defer conn.Close()
 	if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
 		m.Fatalf("refused: %s", refused.Reason)
 	}
-	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: 1}))
+	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: op, Ticket: 3}))
 	r, err := attach.DecodeReply(read(m, conn).Body)
-	if err != nil {
-		m.Fatal(err)
+	if err != nil || r.Ticket != 3 || r.Status != attach.StatusOK {
+		m.Fatalf("the answer is %+v, %v", r, err)
 	}
-	list, err := attach.DecodeCounters(r.Payload)
+	return r.Payload
+}
+
+// ask takes the counters from the reactor itself.
+func (m *member) ask() map[string]uint64 {
+	m.Helper()
+	list, err := attach.DecodeCounters(m.observe(attach.OpStats))
 	if err != nil {
 		m.Fatal(err)
 	}

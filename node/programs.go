@@ -128,7 +128,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 	return fmt.Errorf("%w: %v out of turn", attach.ErrMalformed, f.Kind)
 }
 
-// mayObserve is whether who takes part in nothing may make a call.
+// mayObserve is whether a program may make a call without attaching, as an observer.
 func mayObserve(op attach.Op) bool {
 	switch op {
 	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpDrain:

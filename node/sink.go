@@ -32,8 +32,8 @@ func (k *checkpointer) Buffer(urgent bool) []byte {
 	return b
 }
 
-// Unused implements snapshot.Sink.
-func (k *checkpointer) Unused(buf []byte) {
+// Recycle implements snapshot.Sink.
+func (k *checkpointer) Recycle(buf []byte) {
 	k.now.flying--
 	k.io.Recycle(buf)
 }
@@ -46,7 +46,7 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 		return
 	}
 	if isZero(buf) {
-		k.Unused(buf)
+		k.Recycle(buf)
 		s.enter(page, 0, attach.ZeroSlot)
 		return
 	}
@@ -62,7 +62,7 @@ func (k *checkpointer) takeInPlace(s *saving, page pagetable.Page, buf []byte) {
 	at, node, is := k.origins.of(page)
 	switch {
 	case !is || !k.origins.isWritten(page):
-		k.Unused(buf)
+		k.Recycle(buf)
 		if is {
 			k.fail(fmt.Errorf("page %d is in no file that it could be written to", page))
 		}
@@ -146,7 +146,7 @@ func (k *checkpointer) copied(s *saving, page pagetable.Page, buf []byte, err er
 	switch {
 	case k.now != s || s.over: // it was given up, and the buffers are gone
 	case err != nil || s.err != nil:
-		k.Unused(buf)
+		k.Recycle(buf)
 		k.fail(fmt.Errorf("read page %d, which is in another file: %w", page, err))
 		k.goOn(s)
 	default:

@@ -11,42 +11,22 @@ import (
 	"dsmd/protocol"
 )
 
-// usage asks for the usage as dsmd status does, over a connection that never attaches.
+// usage asks for the usage as dsmd status does.
 func (m *member) usage() attach.Usage {
 	m.Helper()
-	conn := m.dial()
-	defer conn.Close()
-	if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
-		m.Fatalf("refused: %s", refused.Reason)
-	}
-	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpUsage, Ticket: 3}))
-	r, err := attach.DecodeReply(read(m, conn).Body)
-	if err != nil || r.Ticket != 3 || r.Status != attach.StatusOK {
-		m.Fatalf("the answer is %+v, %v", r, err)
-	}
-	u, err := attach.DecodeUsage(r.Payload)
+	u, err := attach.DecodeUsage(m.observe(attach.OpUsage))
 	if err != nil {
 		m.Fatal(err)
 	}
 	return u
 }
 
-// TestPrograms: who takes part in nothing learns which programs are attached, the oldest first.
+// TestPrograms: an observer learns which programs are attached, the oldest first.
 func TestPrograms(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
 	ask := func() attach.Programs {
-		conn := m.dial()
-		defer conn.Close()
-		if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
-			m.Fatalf("refused: %s", refused.Reason)
-		}
-		write(m, conn, attach.AppendCall(nil, &attach.Call{Op: attach.OpPrograms, Ticket: 3}))
-		r, err := attach.DecodeReply(read(m, conn).Body)
-		if err != nil || r.Ticket != 3 || r.Status != attach.StatusOK {
-			m.Fatalf("the answer is %+v, %v", r, err)
-		}
-		p, err := attach.DecodePrograms(r.Payload)
+		p, err := attach.DecodePrograms(m.observe(attach.OpPrograms))
 		if err != nil || p.PID != uint32(os.Getpid()) || p.Age <= 0 {
 			m.Fatalf("%+v, %v", p, err)
 		}

@@ -51,8 +51,8 @@ func (r *photographed) Buffer(bool) []byte {
 	return make([]byte, r.PageBytes())
 }
 
-// Unused implements snapshot.Sink.
-func (r *photographed) Unused([]byte) {}
+// Recycle implements snapshot.Sink.
+func (r *photographed) Recycle([]byte) {}
 
 // Take implements snapshot.Sink.
 func (r *photographed) Take(p pagetable.Page, buf []byte) {
@@ -290,7 +290,7 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 type nowhere struct{}
 
 func (nowhere) Buffer(bool) []byte          { return make([]byte, 4096) }
-func (nowhere) Unused([]byte)               {}
+func (nowhere) Recycle([]byte)              {}
 func (nowhere) Take(pagetable.Page, []byte) {}
 func (nowhere) Lost(pagetable.Page)         {}
 

@@ -22,9 +22,10 @@ const self = "/proc/self/exe"
 var commands = launch.Commands{Daemon: []string{self, "serve"}, Guard: []string{self, "guard"}}
 
 const runLong = `Runs daemons and copies of a program, each attached to a daemon. With -n all are on this machine:
-N daemons and N programs, or with -n N:RANKS so many programs at each daemon. With --hosts they are on other machines, reached by ssh without a
-password: one daemon on each, and as many programs as the host has slots (HOST:SLOTS, 1 if not
-said). Under srun they are on the nodes of the Slurm allocation: one for each task.
+N daemons and N programs, or with -n N:RANKS so many programs at each daemon. With --hosts they are
+on other machines, reached by ssh without a password: one daemon on each, and as many programs as
+the host has slots (HOST:SLOTS, 1 if not said). Under srun they are on the nodes of the Slurm
+allocation: one for each task.
 
 Each line that a program prints is preceded by its rank; rank 0 reads standard input.
 The job ends when all programs have ended. When one fails, the others are ended, and the

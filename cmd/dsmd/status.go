@@ -58,8 +58,9 @@ func newStatus() *cobra.Command {
 		Long: `Asks the daemons on this machine for their counters, the programs that are attached, and how much
 of each allocation their nodes have: that at --socket, or else those of all jobs that run here
 ("dsmd run"), job by job, and the one at the default socket. Those of other users answer only root,
-and are left out. The exit status is 1 if there is none, or none answers: one that does not, of a
-job that is ending or of another version, is named and takes nothing from the others.
+and are left out. A daemon that does not answer, because its job is ending or it is of another
+version, is named on standard error, and the others are shown. The exit status is 1 if there is no
+daemon, or none answers.
 
 OWNED are pages of which the node is the owner, COPIES those that it has to read and others have
 too. SPILLED are those of both that are in its spill file (--spill), not in memory. Of each node the
@@ -96,7 +97,7 @@ func askAll(sockets []string) []daemonStatus {
 	return list
 }
 
-// status prints what daemons have said, and to warnings which have not.
+// status prints what daemons have said, and to warnings which of them gave no answer.
 func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
 	if len(list) == 0 {
 		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
@@ -313,7 +314,7 @@ var statusColumns = []struct{ title, counter string }{
 	{"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
 }
 
-// printStatus prints one cluster after the other.
+// printStatus prints one cluster after the other, for people.
 func printStatus(w io.Writer, list []daemonStatus) error {
 	for i, cluster := range byCluster(list) {
 		if i > 0 {

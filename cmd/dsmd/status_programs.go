@@ -60,17 +60,29 @@ func byCluster(list []daemonStatus) (clusters [][]daemonStatus) {
 	return clusters
 }
 
+// nodeTable is a table whose lines are about nodes. Without a line it prints nothing.
+type nodeTable struct {
+	*tabwriter.Writer
+	titles string // of the columns behind the node; "" once they are printed
+}
+
+func newNodeTable(w io.Writer, titles string) *nodeTable {
+	return &nodeTable{tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight), titles}
+}
+
+// line prints a line about a daemon's node.
+func (t *nodeTable) line(d *daemonStatus, format string, cells ...any) {
+	if t.titles != "" {
+		fmt.Fprintf(t, "\nNODE\t%s\n", t.titles)
+		t.titles = ""
+	}
+	fmt.Fprintf(t, "%d/%d\t", d.Node, d.Nodes)
+	fmt.Fprintf(t, format+"\n", cells...)
+}
+
 // printPrograms prints the programs of each node, if there are any.
 func printPrograms(w io.Writer, list []daemonStatus) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	titled := false
-	line := func(d *daemonStatus, format string, args ...any) {
-		if !titled {
-			fmt.Fprintln(t, "\nNODE\tRANK\tPID\tAGE\t  PROGRAM")
-			titled = true
-		}
-		fmt.Fprintf(t, "%d/%d\t"+format+"\n", append([]any{d.Node, d.Nodes}, args...)...)
-	}
+	t := newNodeTable(w, "RANK\tPID\tAGE\t  PROGRAM")
 	for i := range list {
 		d := &list[i]
 		shown := d.Programs[:min(len(d.Programs), mostShown)]
@@ -79,10 +91,10 @@ func printPrograms(w io.Writer, list []daemonStatus) error {
 			if p.Job != "" {
 				what += fmt.Sprintf(" of job %q", p.Job)
 			}
-			line(d, "%d/%d\t%d\t%s\t  %s", p.Rank, p.Size, p.PID, age(p.Age), what)
+			t.line(d, "%d/%d\t%d\t%s\t  %s", p.Rank, p.Size, p.PID, age(p.Age), what)
 		}
 		if more := uint64(len(d.Programs)-len(shown)) + d.MorePrograms; more > 0 {
-			line(d, "\t\t\t  and %d more", more)
+			t.line(d, "\t\t\t  and %d more", more)
 		}
 	}
 	return t.Flush()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"text/tabwriter"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/certs"
@@ -69,14 +68,9 @@ const mostShown = 10
 
 // printUsage prints the allocations of each node, if there are any.
 func printUsage(w io.Writer, list []daemonStatus) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	titled := false
+	t := newNodeTable(w, "SIZE\tOWNED\tCOPIES\tSPILLED\t  ALLOCATION")
 	line := func(d *daemonStatus, h heldStatus, what string) {
-		if !titled {
-			fmt.Fprintln(t, "\nNODE\tSIZE\tOWNED\tCOPIES\tSPILLED\t  ALLOCATION")
-			titled = true
-		}
-		fmt.Fprintf(t, "%d/%d\t%s\t%s\t%s\t%s\t  %s\n", d.Node, d.Nodes, rounded(h.Bytes), rounded(h.Owned), rounded(h.Copies), rounded(h.Spilled), what)
+		t.line(d, "%s\t%s\t%s\t%s\t  %s", rounded(h.Bytes), rounded(h.Owned), rounded(h.Copies), rounded(h.Spilled), what)
 	}
 	for i := range list {
 		d := &list[i]

@@ -178,6 +178,22 @@ func (r *body) bytes(max int) []byte {
 
 func (r *body) text(max int) string { return string(r.bytes(max)) }
 
+// list takes what is left, which is a list: item takes each item of it, of which there are at most
+// so many. what the items are is for the error.
+func (r *body) list(what string, most int, item func()) error {
+	n := 0
+	for ; !r.failed && len(r.b) > 0; n++ {
+		if n == most {
+			return fmt.Errorf("%w: more than %d %s", ErrMalformed, most, what)
+		}
+		item()
+	}
+	if r.failed {
+		return fmt.Errorf("%w: a list of %s is cut short at item %d, or has a name there that is too long", ErrMalformed, what, n)
+	}
+	return nil
+}
+
 // end reports whether the fields taken were all there, and were all.
 func (r *body) end(k Kind) error {
 	if r.failed {

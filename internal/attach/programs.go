@@ -56,15 +56,13 @@ func AppendPrograms(b []byte, p *Programs) []byte {
 func DecodePrograms(b []byte) (Programs, error) {
 	r := body{b: b}
 	p := Programs{PID: r.u32(), Age: time.Duration(r.u64()), More: r.u64()}
-	for !r.failed && len(r.b) > 0 {
-		x := Attached{PID: r.u32(), Rank: r.u32(), Size: r.u32(), Age: time.Duration(r.u64()), Job: r.text(MaxJob), Program: r.text(MaxProgram)}
-		if len(p.Attached) == MaxAttached {
-			return Programs{}, fmt.Errorf("%w: more than %d programs", ErrMalformed, MaxAttached)
-		}
-		p.Attached = append(p.Attached, x)
-	}
-	if r.failed {
-		return Programs{}, fmt.Errorf("%w: a list of %d programs in %d bytes is cut short, or has a name that is too long", ErrMalformed, len(p.Attached), len(b))
+	err := r.list("programs", MaxAttached, func() {
+		p.Attached = append(p.Attached, Attached{
+			PID: r.u32(), Rank: r.u32(), Size: r.u32(), Age: time.Duration(r.u64()), Job: r.text(MaxJob), Program: r.text(MaxProgram),
+		})
+	})
+	if err != nil {
+		return Programs{}, err
 	}
 	return p, nil
 }

@@ -85,17 +85,14 @@ func AppendUsage(b []byte, u *Usage) []byte {
 func DecodeUsage(b []byte) (Usage, error) {
 	r := body{b: b}
 	u := Usage{More: r.u64(), Rest: r.held(), Foreign: r.held()}
-	for !r.failed && len(r.b) > 0 {
+	err := r.list("allocations", MaxAllocations, func() {
 		x := AllocationUsage{Job: r.text(MaxName)}
 		x.Name = r.text(MaxName - len(x.Job))
 		x.First, x.Held = r.u64(), r.held()
-		if len(u.Largest) == MaxAllocations {
-			return Usage{}, fmt.Errorf("%w: more than %d allocations", ErrMalformed, MaxAllocations)
-		}
 		u.Largest = append(u.Largest, x)
-	}
-	if r.failed {
-		return Usage{}, fmt.Errorf("%w: the usage of %d allocations in %d bytes is cut short, or has a name that is too long", ErrMalformed, len(u.Largest), len(b))
+	})
+	if err != nil {
+		return Usage{}, err
 	}
 	return u, nil
 }

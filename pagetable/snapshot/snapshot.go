@@ -24,8 +24,8 @@ type Sink interface {
 	// Buffer is where the contents of a page go next; nil: there is no room now. urgent: somebody
 	// waits to store to the page. Who returned nil calls Table.Resume when there is room.
 	Buffer(urgent bool) []byte
-	// Unused gives a Buffer back, whose page could not be read.
-	Unused(buf []byte)
+	// Recycle gives a Buffer back whose page could not be read.
+	Recycle(buf []byte)
 	// Take takes a page that was read into a Buffer.
 	Take(p pagetable.Page, buf []byte)
 	// Lost says that a page was freed before it was handed over.
@@ -200,7 +200,7 @@ func (t *Table) hand(first pagetable.Page, n int) error {
 	defer clear(bufs)
 	if err := t.Table.Read(first, bufs...); err != nil {
 		for _, b := range bufs {
-			t.sink.Unused(b)
+			t.sink.Recycle(b)
 		}
 		return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -158,7 +159,8 @@ func (m *member) ended() error {
 	select {
 	case <-m.done:
 	case <-time.After(patience):
-		m.Fatalf("node %d does not end", m.node.cfg.Self)
+		stacks := make([]byte, 1<<20)
+		m.Fatalf("node %d does not end:\n%s", m.node.cfg.Self, stacks[:runtime.Stack(stacks, true)])
 	}
 	return m.err
 }

@@ -166,7 +166,8 @@ func (m *member) roomIsRight() {
 	m.Helper()
 	n := m.node
 	r := n.room
-	if !r.bounded() || m.err != nil || n.drive.engine.Pending() > 0 || len(r.dropping) > 0 {
+	// Pages that are freed are here until the page table has dropped them, too.
+	if !r.bounded() || m.err != nil || n.drive.engine.Pending() > 0 || n.drive.engine.Unfinished() != "" || len(r.dropping) > 0 {
 		return
 	}
 	here := 0

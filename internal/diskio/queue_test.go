@@ -3,10 +3,12 @@ package diskio
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -328,4 +330,30 @@ func TestPageSize(t *testing.T) {
 		}
 	}()
 	New(1000)
+}
+
+// TestClosedByAnother: somebody closes the descriptor of a ring. That is a bug, and is told as one
+// at the next transfer; the caller is not kept for ever.
+func TestClosedByAnother(t *testing.T) {
+	r, err := newRing()
+	if err != nil {
+		t.Logf("the system does not let this process have it: %v", err)
+		return
+	}
+	q := newQueue(bufBytes, r)
+	fd, _ := newFile(t, 0, nil)
+	unix.Close(r.fd)
+	r.fd = -1 // that number may be another's by now
+	defer func() {
+		if what := fmt.Sprint(recover()); !strings.Contains(what, "io_uring_enter") || !strings.Contains(what, "bad file descriptor") {
+			t.Errorf("it panics with %s", what)
+		}
+		if err := unix.Munmap(r.rings); err != nil {
+			t.Error(err)
+		}
+		if err := unix.Munmap(r.entries); err != nil {
+			t.Error(err)
+		}
+	}()
+	q.Submit(&Transfer{FD: fd, Buf: filled(t, q, 1), Write: true})
 }

@@ -171,7 +171,8 @@ func (r *ring) begin() {
 }
 
 // enter has the kernel take what was put, and waits until so many transfers are over. The kernel
-// refuses only while it has no memory.
+// refuses only while it has no memory. Any other refusal is a bug, such as a descriptor that
+// somebody else has closed, and would be repeated for ever.
 func (r *ring) enter(wait uint32) {
 	flags := uintptr(0)
 	if wait > 0 {
@@ -181,6 +182,8 @@ func (r *ring) enter(wait uint32) {
 		n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.unsent), uintptr(wait), flags, 0, 0)
 		switch {
 		case errno == unix.EINTR:
+		case errno != 0 && errno != unix.EAGAIN && errno != unix.EBUSY && errno != unix.ENOMEM:
+			panic(fmt.Sprintf("diskio: io_uring_enter of descriptor %d: %v", r.fd, errno))
 		case errno != 0 || n == 0 && wait == 0:
 			time.Sleep(100 * time.Microsecond)
 		default:

@@ -52,8 +52,8 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	// Events wait here while the connection is slow. Their number is known once the children are.
 	a.events = make(chan event, eventRoom(1, maxAgentChildren))
 	a.here = newLocal(cfg.Commands, cfg.Address, func(e event) { a.events <- e },
-		&sink{to: &outgoing{to: a.channel, kind: frameStdout, allowance: a.stdout}},
-		&sink{to: &outgoing{to: a.channel, kind: frameStderr, allowance: a.stderr}})
+		&relay{to: &outgoing{to: a.channel, kind: frameStdout, allowance: a.stdout}},
+		&relay{to: &outgoing{to: a.channel, kind: frameStderr, allowance: a.stderr}})
 	defer a.here.close()
 	over := make(chan bool, 1)
 	go func() { over <- a.report() }()
@@ -184,7 +184,7 @@ func (a *agent) inputFor(o startOrder) (input, error) {
 		a.stdin = newIncoming()
 		go func() {
 			defer w.Close()
-			a.stdin.drain(false,
+			a.stdin.drain(nil,
 				// when rank 0 does not read any more, the rest goes nowhere
 				func(b []byte) { _, _ = w.Write(b) },
 				func(n int) { _ = a.channel.send(frameStdinCredit, encodeCredit(n)) })

@@ -353,6 +353,11 @@ func playProgram(mode string) int {
 		var word string
 		n, err := fmt.Scanln(&word)
 		fmt.Println(word, n, err)
+	case "question":
+		fmt.Print("name? ")
+		var name string
+		_, _ = fmt.Scanln(&name)
+		fmt.Println("hello", name)
 	case "leave", "leave-session":
 		return leave(mode == "leave-session", false)
 	case "family", "family-session":

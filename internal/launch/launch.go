@@ -92,10 +92,11 @@ type Config struct {
 	Metrics []string
 	// Stdin goes to rank 0, nil stands for nothing. The other ranks' standard input is /dev/null.
 	Stdin *os.File
-	// Stdout and Stderr receive the programs' output, line by line behind "[rank] ". Stderr also
+	// Stdout and Stderr receive the programs' output, each line behind "[rank] ". Stderr also
 	// receives the daemons' output behind "[dsmd node] ", that of connections to hosts behind
-	// "[host] ", and the supervisor's own lines behind "dsmd: ". Lines stay whole, also where both
-	// are the same file.
+	// "[host] ", and the supervisor's own lines behind "dsmd: ". On a terminal the beginning of a
+	// line is there soon after it was printed; another's line then stands below it. In a file lines
+	// stay whole, in a pipe those that are printed within a second, also where both are one file.
 	Stdout, Stderr io.Writer
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.

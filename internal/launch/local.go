@@ -25,7 +25,7 @@ type local struct {
 	commands       Commands
 	address        string // for openOrder.Data when it leaves the choice to the machine
 	post           func(event)
-	stdout, stderr *sink
+	stdout, stderr output
 	starter        *starter
 	deaths         chan os.Signal // SIGCHLD
 	over           chan struct{}  // closed by close
@@ -47,7 +47,7 @@ type local struct {
 //
 // It is for a process that does nothing else: it becomes the subreaper of its descendants, and at
 // the end kills and reaps every child of the process.
-func newLocal(commands Commands, address string, post func(event), stdout, stderr *sink) *local {
+func newLocal(commands Commands, address string, post func(event), stdout, stderr output) *local {
 	l := &local{
 		commands: commands, address: address, post: post, stdout: stdout, stderr: stderr,
 		starter: newStarter(),

@@ -362,7 +362,7 @@ func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 		s.machines = append(s.machines, m)
 	}
 	own := command(cfg.Commands.Attend)
-	own.Stderr = writerFunc(func(b []byte) (int, error) { return len(b), s.stderr.write(b) })
+	own.Stderr = writerFunc(func(b []byte) (int, error) { return len(b), s.stderr.write("", b) })
 	own.WaitDelay = flushTime
 	if err := starter.start(own); err != nil {
 		for _, l := range h.links {

@@ -26,7 +26,7 @@ func newNotices(to *sink, children int) *notices {
 	n := &notices{lines: make(chan string, maxNotices+children)}
 	n.printed.Go(func() {
 		for line := range n.lines {
-			_ = to.write([]byte("dsmd: " + line + "\n"))
+			_ = to.write("dsmd: ", []byte(line+"\n"))
 		}
 	})
 	return n
@@ -43,8 +43,13 @@ func (n *notices) notice(format string, args ...any) {
 // close waits for the lines to be printed, but not for long.
 func (n *notices) close() {
 	close(n.lines)
+	soon(n.printed.Wait)
+}
+
+// soon waits until f has returned, but not for long.
+func soon(f func()) {
 	done := make(chan struct{})
-	go func() { n.printed.Wait(); close(done) }()
+	go func() { f(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(flushTime):

@@ -4,47 +4,207 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
-// maxLineBytes bounds what is kept of a line whose end has not come yet. A longer line is passed on
-// in pieces of this size, each with the prefix, so a program that never writes a newline costs no
-// memory.
+// maxLineBytes bounds what is kept of a line whose end has not come yet. What is longer is passed
+// on in pieces, so a program that never writes a newline costs no memory.
 const maxLineBytes = 64 << 10
+
+const (
+	// partTime is how long the end of a line is waited for before what there is of it is passed on:
+	// it may be a question to whoever sits there, or a progress bar.
+	partTime = 50 * time.Millisecond
+	// pipeTime is how long an unfinished line is kept that goes into a pipe, where lines should
+	// stay whole, but somebody may wait for a question as well.
+	pipeTime = time.Second
+)
 
 // maxDrainBytes bounds what is read from a pipe whose writers are all dead, or should be: the
 // largest capacity a pipe can have without privilege (/proc/sys/fs/pipe-max-size).
 const maxDrainBytes = 1 << 20
 
-// sink is where the lines of several streams come together. Lines stay whole.
-type sink struct {
-	mu  sync.Mutex
-	to  io.Writer // guarded by mu, which serialises the writes
-	err error     // guarded by mu: the first failed write. Later ones are dropped, readers go on
+// output takes what children print: text, behind the prefix of the one who has printed it, ends
+// with a whole line or with the beginning of one, which goes on with the child's next text. It has
+// at most maxTextBytes. The error is that of the first text that could not be passed on; those
+// after it are dropped.
+type output interface {
+	write(prefix string, text []byte) error
 }
 
-// write passes on whole lines. After the first failure it does nothing and returns that failure.
-func (s *sink) write(lines []byte) error {
+// sink is where the lines of several streams come together, each behind its prefix. An unfinished
+// line is shown at once on a terminal; when another child prints something then, it goes on behind
+// that, on a new line. In a file lines stay whole.
+type sink struct {
+	to io.Writer
+	// keep is for how long the beginning of a line waits for its end; 0: not at all, less: for
+	// ever.
+	keep time.Duration
+
+	mu sync.Mutex
+	// err is the first failed write: later ones are dropped, readers go on. Guarded by mu.
+	err      error
+	open     bool                 // the last line is unfinished; guarded by mu
+	by       string               // the prefix of the last line; guarded by mu
+	returned bool                 // a carriage return is what ends it; guarded by mu
+	kept     map[string]beginning // by prefix; guarded by mu
+	due      bool                 // flush is to be called; guarded by mu
+	out      []byte               // scratch; guarded by mu
+}
+
+// beginning is that of a line.
+type beginning struct {
+	text  []byte
+	since time.Time // when the first of it came
+}
+
+// newSink makes a sink. Who sits at a terminal wants to see a question at once.
+func newSink(to io.Writer) *sink {
+	s := &sink{to: to, kept: map[string]beginning{}, keep: pipeTime}
+	f, isFile := to.(*os.File)
+	if !isFile {
+		return s
+	}
+	switch info, err := f.Stat(); {
+	case isTerminal(f):
+		s.keep = 0
+	case err == nil && info.Mode().IsRegular():
+		s.keep = -1
+	}
+	return s
+}
+
+func isTerminal(f *os.File) (is bool) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) { is = term.IsTerminal(int(fd)) })
+	return is && err == nil
+}
+
+// write implements output.
+func (s *sink) write(prefix string, text []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
-		_, s.err = s.to.Write(lines)
+	if s.keep != 0 {
+		text = s.whole(prefix, text)
+	}
+	return s.show(prefix, text)
+}
+
+// whole adds a text to what is kept of its line, and returns what is to be shown now.
+func (s *sink) whole(prefix string, text []byte) []byte {
+	x := s.kept[prefix]
+	text = append(x.text, text...)
+	end := bytes.LastIndexByte(text, '\n') + 1
+	if len(text)-end > maxLineBytes {
+		end = len(text)
+	}
+	if delete(s.kept, prefix); end < len(text) {
+		if end > 0 || len(x.text) == 0 {
+			x.since = time.Now()
+		}
+		x.text = bytes.Clone(text[end:])
+		s.kept[prefix] = x
+		s.flushIn(s.keep)
+	}
+	return text[:end]
+}
+
+// flushIn has flush called, unless lines are kept for ever.
+func (s *sink) flushIn(d time.Duration) {
+	if s.keep > 0 && !s.due {
+		s.due = true
+		time.AfterFunc(d, s.flush)
+	}
+}
+
+// flush shows the beginnings of lines that have waited long enough.
+func (s *sink) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = false
+	s.showKept(s.keep)
+	next := s.keep
+	for _, x := range s.kept {
+		next = min(next, s.keep-time.Since(x.since))
+	}
+	if len(s.kept) > 0 {
+		s.flushIn(next)
+	}
+}
+
+// showKept shows the beginnings of lines that have waited so long.
+func (s *sink) showKept(long time.Duration) {
+	for _, prefix := range slices.Sorted(maps.Keys(s.kept)) {
+		if x := s.kept[prefix]; time.Since(x.since) >= long {
+			delete(s.kept, prefix)
+			_ = s.show(prefix, x.text) // the next write reports it
+		}
+	}
+}
+
+// end shows what is left, and ends the last line. It waits for no other write, which may be stuck.
+func (s *sink) end() {
+	if !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	s.showKept(0)
+	if s.open {
+		_ = s.show(s.by, []byte{'\n'})
+	}
+}
+
+// show writes a text.
+func (s *sink) show(prefix string, text []byte) error {
+	s.out = s.out[:0]
+	if s.open && s.by != prefix {
+		s.out = append(s.out, '\n')
+		s.open, s.returned = false, false
+	}
+	for line := range bytes.Lines(text) {
+		s.add(prefix, line)
+	}
+	if s.err == nil && len(s.out) > 0 {
+		_, s.err = s.to.Write(s.out)
 	}
 	return s.err
+}
+
+// add adds a line, or a part of one, to what is written. Behind a carriage return the line begins
+// anew, with its prefix.
+func (s *sink) add(prefix string, line []byte) {
+	for part := range bytes.SplitAfterSeq(line, []byte{'\r'}) {
+		if len(part) == 0 {
+			continue
+		}
+		if !s.open || s.returned && part[0] != '\n' && part[0] != '\r' {
+			s.out = append(s.out, prefix...)
+		}
+		s.out = append(s.out, part...)
+		last := part[len(part)-1]
+		s.open, s.by, s.returned = last != '\n', prefix, last == '\r'
+	}
 }
 
 // newSinks makes the sinks of two outputs: one and the same if both are the same file, as behind
 // 2>&1. Two that write to one pipe would break each other's lines: the kernel keeps no write whole
 // that is longer than PIPE_BUF.
 func newSinks(stdout, stderr io.Writer) (*sink, *sink) {
-	out := &sink{to: stdout}
+	out := newSink(stdout)
 	if sameOutput(stdout, stderr) {
 		return out, out
 	}
-	return out, &sink{to: stderr}
+	return out, newSink(stderr)
 }
 
 // sameOutput reports whether two writers are the same, or files that are.
@@ -61,66 +221,33 @@ func sameOutput(a, b io.Writer) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// prefixer cuts a stream into lines and puts a prefix before each.
-type prefixer struct {
-	prefix string
-	line   []byte // the line whose end has not come yet, at most maxLineBytes
-	out    []byte // scratch: the finished lines of one call of add
-}
+// maxTextBytes bounds a text: a line of which all but its end had come, and what is read at a time.
+const maxTextBytes = maxLineBytes + readBytes
 
-// add takes the next bytes of the stream and returns the lines that they finish. The result is
-// valid until the next call.
-func (p *prefixer) add(b []byte) []byte {
-	p.out = p.out[:0]
-	for len(b) > 0 {
-		// Not as soon as the line is full: its newline may come next.
-		if len(p.line) == maxLineBytes && b[0] != '\n' {
-			p.finish()
-		}
-		part := b[:min(len(b), maxLineBytes-len(p.line)+1)]
-		if end := bytes.IndexByte(part, '\n'); end >= 0 {
-			p.line = append(p.line, part[:end]...)
-			b = b[end+1:]
-			p.finish()
-			continue
-		}
-		part = part[:min(len(part), maxLineBytes-len(p.line))]
-		p.line = append(p.line, part...)
-		b = b[len(part):]
-	}
-	return p.out
-}
+// readBytes is how much of a stream is read at a time.
+const readBytes = 32 << 10
 
-// rest returns the last line if the stream ended without a newline.
-func (p *prefixer) rest() []byte {
-	p.out = p.out[:0]
-	if len(p.line) > 0 {
-		p.finish()
-	}
-	return p.out
-}
-
-func (p *prefixer) finish() {
-	p.out = append(p.out, p.prefix...)
-	p.out = append(p.out, p.line...)
-	p.out = append(p.out, '\n')
-	p.line = p.line[:0]
-}
-
-// stream passes one output of one child on to a sink.
+// stream passes one output of one child on.
 type stream struct {
-	from  *os.File // the reading end of a pipe, non-blocking, so that deadlines work
-	to    *sink
-	lines prefixer
+	from   *os.File // the reading end of a pipe, non-blocking, so that deadlines work
+	to     output
+	prefix string
+	whole  bool // the beginning of a line waits for its end, however long
+
+	rest []byte // the beginning of a line
+	open bool   // the beginning of a line was passed on, and its end was not
+
+	mu    sync.Mutex
+	hurry bool // hurryUp was called; guarded by mu, as is the deadline
 }
 
 // newStream makes a pipe. The child gets the writing end, which blocks, as programs expect.
-func newStream(prefix string, to *sink) (*stream, *os.File, error) {
+func newStream(prefix string, to output) (*stream, *os.File, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	return &stream{from: r, to: to, lines: prefixer{prefix: prefix}}, w, nil
+	return &stream{from: r, to: to, prefix: prefix}, w, nil
 }
 
 // pipe is os.Pipe with a writing end in blocking mode, as programs expect of what they inherit.
@@ -135,33 +262,70 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// pump copies until the end of the stream, or until hurryUp and the pipe is empty. When the sink
+// pump copies until the end of the stream, or until hurryUp and the pipe is empty. When the output
 // fails it goes on reading, so that the child does not block on a full pipe, and calls lost once.
 func (s *stream) pump(lost func(error)) {
 	defer s.from.Close()
 	var reported bool
-	pass := func(lines []byte) {
-		if len(lines) == 0 {
+	pass := func(text []byte) {
+		if len(text) == 0 {
 			return
 		}
-		if err := s.to.write(lines); err != nil && !reported {
+		s.open = text[len(text)-1] != '\n'
+		if err := s.to.write(s.prefix, text); err != nil && !reported {
 			reported = true
 			lost(err)
 		}
 	}
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, readBytes)
 	for {
 		n, err := s.from.Read(buf)
-		pass(s.lines.add(buf[:n]))
+		pass(s.add(buf[:n]))
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.drain(buf, pass)
+			if s.hurried() {
+				s.drain(buf, pass)
+				break
+			}
+			pass(s.rest)
+			s.rest = s.rest[:0]
+		} else if err != nil {
 			break
 		}
-		if err != nil {
-			break
-		}
+		s.await()
 	}
-	pass(s.lines.rest())
+	pass(s.rest)
+	if s.open {
+		pass([]byte{'\n'})
+	}
+}
+
+// add takes the next bytes of the stream and returns what is to be passed on now: lines that have
+// ended, and what is longer than a line may be.
+func (s *stream) add(b []byte) (text []byte) {
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 && len(s.rest)+len(b) <= maxLineBytes {
+		s.rest = append(s.rest, b...)
+		return nil
+	}
+	if end == 0 {
+		end = len(b)
+	}
+	text = append(s.rest, b[:end]...)
+	s.rest = bytes.Clone(b[end:])
+	return text
+}
+
+// await sets until when the next read waits: if there is the beginning of a line, only for a while.
+func (s *stream) await() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.hurry:
+	case len(s.rest) > 0 && !s.whole:
+		_ = s.from.SetReadDeadline(time.Now().Add(partTime))
+	default:
+		_ = s.from.SetReadDeadline(time.Time{})
+	}
 }
 
 // drain reads what is left in the pipe, without waiting. Read would refuse to: the deadline has
@@ -181,11 +345,22 @@ func (s *stream) drain(buf []byte, pass func([]byte)) {
 				return
 			}
 			total += n
-			pass(s.lines.add(buf[:n]))
+			pass(s.add(buf[:n]))
 		}
 	})
 }
 
 // hurryUp ends the stream at the end of what is in the pipe now. It is for a pipe that a process
 // outside the job holds open.
-func (s *stream) hurryUp() { _ = s.from.SetReadDeadline(aLongTimeAgo) }
+func (s *stream) hurryUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry = true
+	_ = s.from.SetReadDeadline(aLongTimeAgo)
+}
+
+func (s *stream) hurried() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hurry
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,6 +96,167 @@ func TestSinksOfOneFile(t *testing.T) {
 	}
 }
 
+// TestStream: what is passed on of a stream are whole lines, and what is too long for one.
+func TestStream(t *testing.T) {
+	long := strings.Repeat("x", maxLineBytes)
+	for name, test := range map[string]struct{ in, want []string }{
+		"nothing":                     {},
+		"a line in two parts":         {[]string{"ab", "c\n"}, []string{"", "abc\n", ""}},
+		"many lines at once":          {[]string{"a\n\nb\nc", "d"}, []string{"a\n\nb\n", "", "cd"}},
+		"the bound, then its newline": {[]string{long, "\nb\n"}, []string{"", long + "\nb\n", ""}},
+		"more than the bound":         {[]string{long, "y", "z\n"}, []string{"", long + "y", "z\n", ""}},
+	} {
+		var s stream
+		var got []string
+		for _, in := range test.in {
+			got = append(got, string(s.add([]byte(in))))
+		}
+		if got = append(got, string(s.rest)); test.want != nil && !slices.Equal(got, test.want) {
+			t.Errorf("%s: %.60q, want %.60q", name, got, test.want)
+		}
+	}
+}
+
+// TestSink: texts of several children come together in lines, each behind its prefix, whatever
+// they break off with.
+func TestSink(t *testing.T) {
+	type texts [][2]string // prefix and text
+	for name, test := range map[string]struct {
+		texts       texts
+		shown, kept string // where unfinished lines are shown at once, and where they are kept
+	}{
+		"lines":      {texts{{"0 ", "a\n\nb\n"}, {"1 ", "c\n"}}, "0 a\n0 \n0 b\n1 c\n", ""},
+		"parts":      {texts{{"0 ", "a"}, {"0 ", "b\nc"}, {"0 ", "d\n"}}, "0 ab\n0 cd\n", ""},
+		"a question": {texts{{"0 ", "name? "}, {"0 ", "hello\n"}}, "0 name? hello\n", ""},
+		"a question, and another child": {texts{{"0 ", "name? "}, {"1 ", "x\n"}, {"0 ", "hello\n"}},
+			"0 name? \n1 x\n0 hello\n", "1 x\n0 name? hello\n"},
+		"two questions": {texts{{"0 ", "a"}, {"1 ", "b"}, {"0 ", "c\n"}, {"1 ", "d\n"}}, "0 a\n1 b\n0 c\n1 d\n", "0 ac\n1 bd\n"},
+		"progress":      {texts{{"0 ", "1%\r"}, {"0 ", "2%\r3%"}, {"0 ", "\r\n"}, {"0 ", "x\n"}}, "0 1%\r0 2%\r0 3%\r\n0 x\n", ""},
+		"progress, and another child": {texts{{"0 ", "1%\r"}, {"1 ", "x\n"}, {"0 ", "2%\r"}, {"0 ", "\n"}},
+			"0 1%\r\n1 x\n0 2%\r\n", "1 x\n0 1%\r0 2%\r\n"},
+		"progress that begins with the return": {texts{{"0 ", "\r1%"}, {"0 ", "\r2%\n"}}, "0 \r0 1%\r0 2%\n", ""},
+		"no end":                               {texts{{"0 ", "a"}}, "0 a\n", ""},
+		"no prefix":                            {texts{{"", "a\n"}, {"0 ", "b\n"}}, "a\n0 b\n", ""},
+	} {
+		for _, keep := range []time.Duration{0, -1} {
+			var out bytes.Buffer
+			s := newSink(&out)
+			s.keep = keep
+			for _, x := range test.texts {
+				if err := s.write(x[0], []byte(x[1])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.end()
+			want := test.shown
+			if keep != 0 && test.kept != "" {
+				want = test.kept
+			}
+			if out.String() != want {
+				t.Errorf("%s, kept for %v: %q, want %q", name, keep, out.String(), want)
+			}
+		}
+	}
+}
+
+// TestSinkKeepsLittle: a line without end is passed on all the same.
+func TestSinkKeepsLittle(t *testing.T) {
+	var out bytes.Buffer
+	s := newSink(&out)
+	s.keep = -1
+	const pieces = 20
+	for range pieces {
+		if err := s.write("0 ", bytes.Repeat([]byte("x"), maxLineBytes/4)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.kept["0 "].text); n > maxLineBytes {
+			t.Fatalf("%d bytes are kept of a line", n)
+		}
+	}
+	s.end()
+	if want := "0 " + strings.Repeat("x", pieces*maxLineBytes/4) + "\n"; out.String() != want {
+		t.Errorf("%d bytes, want %d", out.Len(), len(want))
+	}
+}
+
+// TestBeginningsWaitForTheirOwnTime: the beginning of a line is kept for its whole time, whatever
+// was kept before.
+func TestBeginningsWaitForTheirOwnTime(t *testing.T) {
+	var out syncBuffer
+	s := newSink(&out)
+	s.keep = time.Hour
+	for _, x := range [][2]string{{"0 ", "a"}, {"1 ", "b"}} {
+		if err := s.write(x[0], []byte(x[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.kept["0 "] = beginning{s.kept["0 "].text, time.Now().Add(-s.keep)}
+	s.flush()
+	if got := out.String(); got != "0 a" || len(s.kept) != 1 || !s.due {
+		t.Errorf("%q is shown, %d beginnings are kept, to be shown in time: %t", got, len(s.kept), s.due)
+	}
+}
+
+// TestQuestion: a question without a newline is seen before it is answered, here and from afar,
+// also by who listens at a pipe.
+func TestQuestion(t *testing.T) {
+	for name, j := range map[string]job{"here": {Nodes: 1}, "ssh": {Hosts: []string{"host-a"}}} {
+		t.Run(name, func(t *testing.T) {
+			j.Program = play("question")
+			arg, err := json.Marshal(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(self, "play-supervisor", string(arg))
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
+			question := make([]byte, len("[0] name? "))
+			if _, err := io.ReadFull(out, question); err != nil || string(question) != "[0] name? " {
+				t.Errorf("it asks %q, %v", question, err)
+			}
+			if _, err := io.WriteString(in, "bob\n"); err != nil {
+				t.Error(err)
+			}
+			in.Close()
+			rest, err := io.ReadAll(out)
+			if err := errors.Join(err, cmd.Wait()); err != nil || string(rest) != "hello bob\n" {
+				t.Errorf("it goes on with %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// TestPieces: pieces are the same at the other end, and are taken only when they are whole.
+func TestPieces(t *testing.T) {
+	all := appendPiece(appendPiece(appendPiece(nil, "[0] ", []byte("a\nb")), "", nil), "[dsmd 1] ", []byte("c\n"))
+	first := len(appendPiece(nil, "[0] ", []byte("a\nb")))
+	for n := range all {
+		prefix, text, rest, whole := cutPiece(all[:n])
+		if whole != (n >= first) || whole && (prefix != "[0] " || string(text) != "a\nb" || len(rest) != n-first) {
+			t.Errorf("the first %d bytes: %q, %q, %d bytes more, whole %t", n, prefix, text, len(rest), whole)
+		}
+		if m := wholePieces(all[:n]); m > n || n < first && m != 0 || n >= first && m < first {
+			t.Errorf("of %d bytes %d are whole pieces", n, m)
+		}
+	}
+	if n := wholePieces(all); n != len(all) {
+		t.Errorf("of %d bytes %d are whole pieces", len(all), n)
+	}
+	if prefix, text, rest, whole := cutPiece(all[:first-1]); whole || prefix != "[0] " || string(text) != "a\n" || len(rest) != 0 {
+		t.Errorf("a piece cut short is %q, %q, %d bytes more, whole %t", prefix, text, len(rest), whole)
+	}
+}
+
 // failing is an output that nobody reads any more.
 type failing struct{}
 
@@ -107,7 +270,7 @@ func TestLostOutputIsReportedOnce(t *testing.T) {
 	said.WriteString(greeting + spoken("1") + "\n")
 	for i := range chunks {
 		for _, kind := range []frameKind{frameStdout, frameStderr} {
-			if err := writeFrame(&said, kind, fmt.Appendf(nil, "line %d\n", i)); err != nil {
+			if err := writeFrame(&said, kind, appendPiece(nil, "", fmt.Appendf(nil, "line %d\n", i))); err != nil {
 				t.Fatal(err)
 			}
 		}

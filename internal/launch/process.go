@@ -132,13 +132,14 @@ func (s *starter) stop() {
 
 // connect makes pipes for the outputs of a process that is not started yet, which lead to the given
 // sinks. The result are the process's ends, to be closed once it has them.
-func (p *process) connect(prefix string, stdout, stderr *sink) (ends []*os.File, err error) {
-	for _, to := range []*sink{stdout, stderr} {
+func (p *process) connect(prefix string, stdout, stderr output) (ends []*os.File, err error) {
+	for _, to := range []output{stdout, stderr} {
 		st, w, err := newStream(prefix, to)
 		if err != nil {
 			closeAll(ends)
 			return nil, fmt.Errorf("launch: making a pipe for %v: %w", p.id, explainLimit(err))
 		}
+		st.whole = p.id.Role == daemon // who logs, and asks nobody
 		p.streams, ends = append(p.streams, st), append(ends, w)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = ends[0], ends[1]

@@ -100,10 +100,15 @@ func (r *remote) connect(l link, version string) {
 	}{{r.out, r.stdout, frameStdoutCredit}, {r.err, r.stderr, frameStderrCredit}} {
 		r.outputs.Go(func() {
 			said := false // there is room for one report of each output
-			o.from.drain(true, func(lines []byte) {
-				if err := o.to.write(lines); err != nil && !said {
-					said = true
-					r.report(event{Kind: outputLost, Err: err.Error()})
+			o.from.drain(wholePieces, func(pieces []byte) {
+				for len(pieces) > 0 {
+					var prefix string
+					var text []byte
+					prefix, text, pieces, _ = cutPiece(pieces)
+					if err := o.to.write(prefix, text); err != nil && !said {
+						said = true
+						r.report(event{Kind: outputLost, Err: err.Error()})
+					}
 				}
 			}, func(n int) { r.put(frame{o.credit, encodeCredit(n)}) })
 		})
@@ -165,7 +170,7 @@ func (e partedError) Error() string { return "its dsmd has ended: " + string(e) 
 func (r *remote) converse(version string) (greeted bool, err error) {
 	from := bufio.NewReader(r.link)
 	there, err := readGreeting(from, func(line string) {
-		_ = r.stderr.write(fmt.Appendf(nil, "[%s] %s\n", r.name, line))
+		_ = r.stderr.write("["+r.name+"] ", []byte(line+"\n"))
 	})
 	if err != nil {
 		return false, err

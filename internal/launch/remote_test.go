@@ -74,9 +74,9 @@ func TestRemoteRefusals(t *testing.T) {
 		{"no dsmd", job{Hosts: []string{"without-dsmd", "host-a"}, Program: play("hello")}, StatusSystem,
 			[]string{"on without-dsmd: there is no dsmd", "--remote-dsmd"}},
 		{"other version", job{Hosts: []string{"host-a", "other"}, Program: play("hello")}, StatusSystem,
-			[]string{"on other: its dsmd is another version: it is 2, orders 2 there and 1, orders 2 here"}},
+			[]string{"on other: its dsmd is another version: it is 2, orders 3 there and 1, orders 3 here"}},
 		{"other orders", job{Hosts: []string{"host-of-old"}, Program: play("hello")}, StatusSystem,
-			[]string{"on host-of-old: its dsmd is another version: it is 1 there and 1, orders 2 here"}},
+			[]string{"on host-of-old: its dsmd is another version: it is 1 there and 1, orders 3 here"}},
 		{"nonsense", job{Hosts: []string{"host-babbles"}, Program: play("hello")}, StatusSystem, []string{"on host-babbles: ", errFrame.Error()}},
 		{"no program", job{Hosts: []string{"host-a", "host-b"}, Program: []string{"./nix"}}, StatusNotFound, []string{"on host-", ": ./nix: no such program"}},
 		{"no directory", job{Hosts: []string{"host-a"}, Program: play("hello"), Dir: "/nix"}, StatusSystem, []string{"on host-a: the working directory", "--dir"}},
@@ -372,7 +372,7 @@ func FuzzLauncher(f *testing.F) {
 	var b bytes.Buffer
 	_, _ = b.WriteString("noise\n" + greeting + spoken("1") + "\n")
 	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: opened, Addresses: []string{"127.0.0.1:1"}}))
-	_ = writeFrame(&b, frameStdout, []byte("[0] text\n"))
+	_ = writeFrame(&b, frameStdout, appendPiece(nil, "[0] ", []byte("text\n")))
 	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: childEnded, Child: childID{program, 7}}))
 	_ = writeFrame(&b, frameEvent, mustEncode(event{Kind: finished}))
 	f.Add(b.Bytes())

@@ -108,11 +108,11 @@ func startSSH(cfg Remote, host string, stderr *sink, starter *starter) (*sshLink
 	if err != nil {
 		return nil, fmt.Errorf("making a pipe from ssh: %w", explainLimit(err))
 	}
-	lines := &prefixer{prefix: "[" + host + "] "}
+	lines, prefix := &stream{}, "["+host+"] "
 	cmd.Stderr = writerFunc(func(b []byte) (int, error) {
 		if whole := lines.add(b); len(whole) > 0 {
-			l.listen(string(whole), lines.prefix)
-			_ = stderr.write(whole)
+			l.listen(string(whole))
+			_ = stderr.write(prefix, whole)
 		}
 		return len(b), nil
 	})
@@ -130,11 +130,11 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // listen keeps the last lines that ssh says.
-func (l *sshLink) listen(lines, prefix string) {
+func (l *sshLink) listen(lines string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(lines) {
-		l.said = append(l.said, strings.TrimSpace(strings.TrimPrefix(line, prefix)))
+		l.said = append(l.said, strings.TrimSpace(line))
 	}
 	l.said = l.said[max(0, len(l.said)-maxSaid):]
 }

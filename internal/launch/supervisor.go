@@ -90,6 +90,7 @@ func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
 	s.notices.close()
+	soon(func() { s.stdout.end(); s.stderr.end() })
 }
 
 // post reports an event. It never waits, for there is room for all that can come.

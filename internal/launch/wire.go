@@ -2,7 +2,6 @@ package launch
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,8 @@ import (
 //	4 bytes  length of the body, little endian, at most maxFrameBytes
 //	body     JSON (an order or an event), or bytes of a standard stream, or a credit
 //
+// The bytes of an output are pieces (appendPiece), which may go on in the next frame.
+//
 // A stream's bytes take credit: each side sends at most windowBytes of a stream that the other one
 // has not passed on yet. So an output that nobody reads never holds up an order or an event.
 
@@ -29,7 +30,7 @@ const greeting = "dsmd-agent "
 
 // conversationVersion is the version of all below. Builds of working trees may have equal versions,
 // and would misread each other's orders.
-const conversationVersion = 2
+const conversationVersion = 3
 
 // spoken is what an agent of a version of dsmd calls itself, and what a launcher of that version
 // wants to hear.
@@ -232,7 +233,7 @@ type outgoing struct {
 	allowance *allowance
 }
 
-// Write sends all of b, in pieces as credit comes. The launcher puts lines together again.
+// Write sends all of b, as credit comes.
 func (o *outgoing) Write(b []byte) (int, error) {
 	written := 0
 	for written < len(b) {
@@ -246,6 +247,58 @@ func (o *outgoing) Write(b []byte) (int, error) {
 		written += n
 	}
 	return written, nil
+}
+
+// relay is an output of an agent's children: the launcher puts their lines together.
+type relay struct {
+	mu  sync.Mutex
+	to  io.Writer
+	err error // guarded by mu
+}
+
+// write implements output.
+func (r *relay) write(prefix string, text []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		_, r.err = r.to.Write(appendPiece(nil, prefix, text))
+	}
+	return r.err
+}
+
+// pieceHeader is the length of what stands before a piece's prefix and text: their lengths.
+const pieceHeader = 2 + 4
+
+// appendPiece appends a text that a child has printed, with the prefix of its lines.
+func appendPiece(b []byte, prefix string, text []byte) []byte {
+	prefix = prefix[:min(len(prefix), 1<<10)]
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(prefix)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+	return append(append(b, prefix...), text...)
+}
+
+// wholePieces is how many of the first bytes are whole pieces.
+func wholePieces(b []byte) (n int) {
+	for {
+		_, _, rest, whole := cutPiece(b[n:])
+		if !whole {
+			return n
+		}
+		n = len(b) - len(rest)
+	}
+}
+
+// cutPiece takes a piece from the front of b. Without whole it is what is there of it.
+func cutPiece(b []byte) (prefix string, text, rest []byte, whole bool) {
+	if len(b) < pieceHeader {
+		return "", nil, nil, false
+	}
+	first, second := int(binary.LittleEndian.Uint16(b)), int(binary.LittleEndian.Uint32(b[2:]))
+	b = b[pieceHeader:]
+	whole = first+second <= len(b)
+	first = min(first, len(b))
+	second = min(second, len(b)-first)
+	return string(b[:first]), b[first : first+second], b[first+second:], whole
 }
 
 // incoming is the receiver's side of a stream: what has arrived and is not passed on yet, at most
@@ -284,12 +337,12 @@ func (in *incoming) end() {
 	in.change.Broadcast()
 }
 
-// drain passes everything on, in order, until the end; whole lines only, if lines is set, but for
-// the last. credit is called for what was passed on. Preconditions: with lines, no line is longer
-// than the window.
-func (in *incoming) drain(lines bool, pass func([]byte), credit func(n int)) {
+// drain passes everything on, in order, until the end: as much at a time as whole says of what is
+// there, or, if that is nil, all of it. At the end it passes on what is left. credit is called for
+// what was passed on.
+func (in *incoming) drain(whole func([]byte) int, pass func([]byte), credit func(n int)) {
 	for {
-		b := in.next(lines)
+		b := in.next(whole)
 		if len(b) == 0 {
 			return
 		}
@@ -299,13 +352,13 @@ func (in *incoming) drain(lines bool, pass func([]byte), credit func(n int)) {
 }
 
 // next waits for what can be passed on, and takes it. It is empty at the end.
-func (in *incoming) next(lines bool) []byte {
+func (in *incoming) next(whole func([]byte) int) []byte {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for {
 		cut := len(in.waiting)
-		if lines && !in.ended {
-			cut = bytes.LastIndexByte(in.waiting, '\n') + 1
+		if whole != nil && !in.ended {
+			cut = whole(in.waiting)
 		}
 		if cut > 0 || in.ended {
 			b := in.waiting[:cut:cut]

@@ -27,7 +27,9 @@ on other machines, reached by ssh without a password: one daemon on each, and as
 the host has slots (HOST:SLOTS, 1 if not said). Under srun they are on the nodes of the Slurm
 allocation: one for each task.
 
-Each line that a program prints is preceded by its rank; rank 0 reads standard input.
+Each line that a program prints is preceded by its rank, unless --output says otherwise; rank 0
+reads standard input. On a terminal a question without a newline is there at once; in a file lines
+stay whole.
 The job ends when all programs have ended. When one fails, the others are ended, and the
 exit status is that of the failure (128 plus the signal for a killed program; 70 if it was a
 daemon or a machine that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
@@ -65,13 +67,12 @@ const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
 
 func newRun() *cobra.Command {
 	var (
-		shared  nodeFlags
-		where   runPlace
-		saves   runCheckpoints
-		shape   = jobShape{nodes: 1, slots: 1}
-		metrics []string
-		env     []string
-		grace   time.Duration
+		shared nodeFlags
+		where  runPlace
+		saves  runCheckpoints
+		shape  = jobShape{nodes: 1, slots: 1}
+		env    []string
+		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Style: launch.Prefixed}
 	)
 	cmd := &cobra.Command{
 		Use:     "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
@@ -84,11 +85,7 @@ func newRun() *cobra.Command {
 			if err != nil {
 				return usageError(cmd, fmt.Errorf("--env: %w", err))
 			}
-			cfg := launch.Config{
-				Commands: commands,
-				Nodes:    shape.nodes, Slots: shape.slots, Program: args, Env: variables, Metrics: metrics, Grace: grace,
-				Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-			}
+			cfg.Nodes, cfg.Slots, cfg.Program, cfg.Env = shape.nodes, shape.slots, args, variables
 			if err := saves.check(cmd.Flags()); err != nil {
 				return usageError(cmd, err)
 			}
@@ -112,9 +109,11 @@ func newRun() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROG is PROG's
 	flags.VarP(&shape, "nodes", "n", "number of nodes on this machine, each a daemon and a copy of the program, or with :RANKS so many copies")
-	flags.StringSliceVar(&metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
+	flags.StringSliceVar(&cfg.Metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
-	flags.DurationVar(&grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
+	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
+	flags.Var(&cfg.Style, "output", "how what is printed looks: behind its rank, as it is, or an object for each line")
+	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print before each line when it came")
 	where.register(flags)
 	saves.register(flags)
 	shared.register(flags, "warn")

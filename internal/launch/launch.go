@@ -98,6 +98,9 @@ type Config struct {
 	// line is there soon after it was printed; another's line then stands below it. In a file lines
 	// stay whole, in a pipe those that are printed within a second, also where both are one file.
 	Stdout, Stderr io.Writer
+	// Style is how that looks, and Timestamps has the time when it came before each line.
+	Style      Style
+	Timestamps bool
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
@@ -247,8 +250,8 @@ func (p *plan) openOrder(cfg *Config, at place) openOrder {
 func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string, keys [][]secretFile) startOrder {
 	o := startOrder{Command: cfg.Program, Env: cfg.Env}
 	for _, node := range at.nodes {
-		prefix := fmt.Sprintf("[dsmd %*d] ", width(p.nodes()), node)
-		if cfg.BareDaemonLog {
+		prefix := p.prefix(childID{daemon, node})
+		if cfg.BareDaemonLog && cfg.Style != JSON {
 			prefix = ""
 		}
 		args := append(slices.Concat(cfg.DaemonFlags, flags), "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","),
@@ -261,7 +264,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	for i, rank := range at.ranks {
 		o.Children = append(o.Children, childOrder{
-			ID: childID{program, rank}, Prefix: fmt.Sprintf("[%*d] ", width(p.ranks), rank), Node: at.homes[i],
+			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
 			Env:   []string{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)},
 			Input: rank == 0,
 		})

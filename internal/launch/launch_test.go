@@ -674,7 +674,7 @@ func TestMetricsAddress(t *testing.T) {
 // was written.
 func TestHurriedStreamIsDrained(t *testing.T) {
 	var out bytes.Buffer
-	st, w, err := newStream("> ", &sink{to: &out})
+	st, w, err := newStream("> ", voice{sink: newSink(&out)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type notices struct {
 }
 
 // newNotices prints the lines of a supervisor with so many children.
-func newNotices(to *sink, children int) *notices {
+func newNotices(to output, children int) *notices {
 	n := &notices{lines: make(chan string, maxNotices+children)}
 	n.printed.Go(func() {
 		for line := range n.lines {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,16 +48,44 @@ type sink struct {
 	// keep is for how long the beginning of a line waits for its end; 0: not at all, less: for
 	// ever.
 	keep time.Duration
+	look look
 
 	mu sync.Mutex
 	// err is the first failed write: later ones are dropped, readers go on. Guarded by mu.
 	err      error
 	open     bool                 // the last line is unfinished; guarded by mu
-	by       string               // the prefix of the last line; guarded by mu
+	by       source               // of the last line; guarded by mu
 	returned bool                 // a carriage return is what ends it; guarded by mu
-	kept     map[string]beginning // by prefix; guarded by mu
+	kept     map[source]beginning // guarded by mu
 	due      bool                 // flush is to be called; guarded by mu
 	out      []byte               // scratch; guarded by mu
+}
+
+// source is who prints, and by which of its outputs.
+type source struct {
+	prefix string
+	errors bool // standard error
+}
+
+func (s source) compare(t source) int {
+	if c := strings.Compare(s.prefix, t.prefix); c != 0 || s.errors == t.errors {
+		return c
+	}
+	if t.errors {
+		return -1
+	}
+	return 1
+}
+
+// voice is an output whose texts come together in a sink.
+type voice struct {
+	*sink
+	errors bool
+}
+
+// write implements output.
+func (v voice) write(prefix string, text []byte) error {
+	return v.sink.take(source{prefix, v.errors}, text)
 }
 
 // beginning is that of a line.
@@ -67,7 +96,7 @@ type beginning struct {
 
 // newSink makes a sink. Who sits at a terminal wants to see a question at once.
 func newSink(to io.Writer) *sink {
-	s := &sink{to: to, kept: map[string]beginning{}, keep: pipeTime}
+	s := &sink{to: to, kept: map[source]beginning{}, keep: pipeTime}
 	f, isFile := to.(*os.File)
 	if !isFile {
 		return s
@@ -90,30 +119,30 @@ func isTerminal(f *os.File) (is bool) {
 	return is && err == nil
 }
 
-// write implements output.
-func (s *sink) write(prefix string, text []byte) error {
+// take takes a text, as output.write does.
+func (s *sink) take(by source, text []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keep != 0 {
-		text = s.whole(prefix, text)
+		text = s.whole(by, text)
 	}
-	return s.show(prefix, text)
+	return s.show(by, text)
 }
 
 // whole adds a text to what is kept of its line, and returns what is to be shown now.
-func (s *sink) whole(prefix string, text []byte) []byte {
-	x := s.kept[prefix]
+func (s *sink) whole(by source, text []byte) []byte {
+	x := s.kept[by]
 	text = append(x.text, text...)
 	end := bytes.LastIndexByte(text, '\n') + 1
 	if len(text)-end > maxLineBytes {
 		end = len(text)
 	}
-	if delete(s.kept, prefix); end < len(text) {
+	if delete(s.kept, by); end < len(text) {
 		if end > 0 || len(x.text) == 0 {
 			x.since = time.Now()
 		}
 		x.text = bytes.Clone(text[end:])
-		s.kept[prefix] = x
+		s.kept[by] = x
 		s.flushIn(s.keep)
 	}
 	return text[:end]
@@ -144,10 +173,10 @@ func (s *sink) flush() {
 
 // showKept shows the beginnings of lines that have waited so long.
 func (s *sink) showKept(long time.Duration) {
-	for _, prefix := range slices.Sorted(maps.Keys(s.kept)) {
-		if x := s.kept[prefix]; time.Since(x.since) >= long {
-			delete(s.kept, prefix)
-			_ = s.show(prefix, x.text) // the next write reports it
+	for _, by := range slices.SortedFunc(maps.Keys(s.kept), source.compare) {
+		if x := s.kept[by]; time.Since(x.since) >= long {
+			delete(s.kept, by)
+			_ = s.show(by, x.text) // the next write reports it
 		}
 	}
 }
@@ -165,14 +194,18 @@ func (s *sink) end() {
 }
 
 // show writes a text.
-func (s *sink) show(prefix string, text []byte) error {
+func (s *sink) show(by source, text []byte) error {
 	s.out = s.out[:0]
-	if s.open && s.by != prefix {
+	if s.open && s.by != by {
 		s.out = append(s.out, '\n')
 		s.open, s.returned = false, false
 	}
 	for line := range bytes.Lines(text) {
-		s.add(prefix, line)
+		if s.look.style == JSON {
+			s.out = s.look.object(s.out, by, line)
+		} else {
+			s.add(by, line)
+		}
 	}
 	if s.err == nil && len(s.out) > 0 {
 		_, s.err = s.to.Write(s.out)
@@ -182,29 +215,36 @@ func (s *sink) show(prefix string, text []byte) error {
 
 // add adds a line, or a part of one, to what is written. Behind a carriage return the line begins
 // anew, with its prefix.
-func (s *sink) add(prefix string, line []byte) {
+func (s *sink) add(by source, line []byte) {
 	for part := range bytes.SplitAfterSeq(line, []byte{'\r'}) {
 		if len(part) == 0 {
 			continue
 		}
 		if !s.open || s.returned && part[0] != '\n' && part[0] != '\r' {
-			s.out = append(s.out, prefix...)
+			s.out = s.look.begin(s.out, by.prefix)
 		}
 		s.out = append(s.out, part...)
 		last := part[len(part)-1]
-		s.open, s.by, s.returned = last != '\n', prefix, last == '\r'
+		s.open, s.by, s.returned = last != '\n', by, last == '\r'
 	}
 }
 
-// newSinks makes the sinks of two outputs: one and the same if both are the same file, as behind
+// newOutputs makes the outputs of a job. They have one sink if both are the same file, as behind
 // 2>&1. Two that write to one pipe would break each other's lines: the kernel keeps no write whole
 // that is longer than PIPE_BUF.
-func newSinks(stdout, stderr io.Writer) (*sink, *sink) {
-	out := newSink(stdout)
-	if sameOutput(stdout, stderr) {
-		return out, out
+func newOutputs(stdout, stderr io.Writer, l look) (voice, voice) {
+	of := func(to io.Writer) *sink {
+		s := newSink(to)
+		if s.look = l; l.style == JSON {
+			s.keep = -1 // an object for each line, and no part of one
+		}
+		return s
 	}
-	return out, newSink(stderr)
+	out := of(stdout)
+	if sameOutput(stdout, stderr) {
+		return voice{out, false}, voice{out, true}
+	}
+	return voice{out, false}, voice{of(stderr), true}
 }
 
 // sameOutput reports whether two writers are the same, or files that are.

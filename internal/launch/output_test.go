@@ -90,7 +90,7 @@ func TestSinksOfOneFile(t *testing.T) {
 		"two files": {open(path), open(path + "2"), false}, "a pipe and a buffer": {w, &a, false}, "a pipe": {w, w, true},
 		"what cannot be compared": {writerFunc(a.Write), writerFunc(a.Write), false},
 	} {
-		if stdout, stderr := newSinks(test.out, test.err); (stdout == stderr) != test.one {
+		if stdout, stderr := newOutputs(test.out, test.err, look{}); (stdout.sink == stderr.sink) != test.one {
 			t.Errorf("%s: one sink: %v, want %v", name, stdout == stderr, test.one)
 		}
 	}
@@ -143,7 +143,7 @@ func TestSink(t *testing.T) {
 			s := newSink(&out)
 			s.keep = keep
 			for _, x := range test.texts {
-				if err := s.write(x[0], []byte(x[1])); err != nil {
+				if err := s.take(source{prefix: x[0]}, []byte(x[1])); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -166,10 +166,10 @@ func TestSinkKeepsLittle(t *testing.T) {
 	s.keep = -1
 	const pieces = 20
 	for range pieces {
-		if err := s.write("0 ", bytes.Repeat([]byte("x"), maxLineBytes/4)); err != nil {
+		if err := s.take(source{prefix: "0 "}, bytes.Repeat([]byte("x"), maxLineBytes/4)); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(s.kept["0 "].text); n > maxLineBytes {
+		if n := len(s.kept[source{prefix: "0 "}].text); n > maxLineBytes {
 			t.Fatalf("%d bytes are kept of a line", n)
 		}
 	}
@@ -186,11 +186,11 @@ func TestBeginningsWaitForTheirOwnTime(t *testing.T) {
 	s := newSink(&out)
 	s.keep = time.Hour
 	for _, x := range [][2]string{{"0 ", "a"}, {"1 ", "b"}} {
-		if err := s.write(x[0], []byte(x[1])); err != nil {
+		if err := s.take(source{prefix: x[0]}, []byte(x[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.kept["0 "] = beginning{s.kept["0 "].text, time.Now().Add(-s.keep)}
+	s.kept[source{prefix: "0 "}] = beginning{s.kept[source{prefix: "0 "}].text, time.Now().Add(-s.keep)}
 	s.flush()
 	if got := out.String(); got != "0 a" || len(s.kept) != 1 || !s.due {
 		t.Errorf("%q is shown, %d beginnings are kept, to be shown in time: %t", got, len(s.kept), s.due)
@@ -233,6 +233,65 @@ func TestQuestion(t *testing.T) {
 				t.Errorf("it goes on with %q, %v", rest, err)
 			}
 		})
+	}
+}
+
+// TestLooks: what the same texts look like in each style.
+func TestLooks(t *testing.T) {
+	texts := []struct {
+		by   source
+		text string
+	}{
+		{source{"[ 3] ", false}, "a\n\"b\"\nc"}, {source{"[ 3] ", true}, "d\n"}, {source{"[dsmd 1] ", true}, "e\n"},
+		{source{"[ 3] ", false}, "f\n"}, {source{"[ann] ", true}, "g\xff\n"}, {source{"dsmd: ", true}, "h\n"},
+	}
+	p := &plan{ranks: 11, places: []place{{nodes: []int{0, 1}}}}
+	for name, test := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"prefix": {Config{}, "[ 3] a\n[ 3] \"b\"\n[ 3] d\n[dsmd 1] e\n[ 3] cf\n[ann] g\xff\ndsmd: h\n"},
+		"plain":  {Config{Style: Plain}, "a\n\"b\"\nd\n[dsmd 1] e\ncf\n[ann] g\xff\ndsmd: h\n"},
+		"times":  {Config{Style: Plain, Timestamps: true}, "T a\nT \"b\"\nT d\nT [dsmd 1] e\nT cf\nT [ann] g\xff\nT dsmd: h\n"},
+		"json": {Config{Style: JSON, Timestamps: true}, `{"time":"T","rank":3,"stream":"stdout","text":"a"}
+{"time":"T","rank":3,"stream":"stdout","text":"\"b\""}
+{"time":"T","rank":3,"stream":"stderr","text":"d"}
+{"time":"T","node":1,"stream":"stderr","text":"e"}
+{"time":"T","rank":3,"stream":"stdout","text":"cf"}
+{"time":"T","from":"ann","stream":"stderr","text":"g\ufffd"}
+{"time":"T","from":"dsmd","stream":"stderr","text":"h"}
+`},
+	} {
+		var out bytes.Buffer
+		stdout, stderr := newOutputs(&out, &out, p.look(&test.cfg))
+		stdout.keep = -1
+		for _, x := range texts {
+			to := stdout
+			if x.by.errors {
+				to = stderr
+			}
+			if err := to.write(x.by.prefix, []byte(x.text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)`).ReplaceAllString(out.String(), "T")
+		if got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
+		}
+	}
+}
+
+// TestStyles: a style is one of those that there are.
+func TestStyles(t *testing.T) {
+	for _, word := range styles {
+		if s := Style(""); s.Set(word) != nil || s.String() != word {
+			t.Errorf("%q is %q", word, s)
+		}
+	}
+	for _, word := range []string{"", "xml", "PREFIX"} {
+		if s := Plain; s.Set(word) == nil || s != Plain {
+			t.Errorf("%q is taken, as %q", word, s)
+		}
 	}
 }
 
@@ -279,7 +338,7 @@ func TestLostOutputIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := make(chan event, 2*chunks+1)
-	m := newRemote("host", func(e event) { events <- e }, &sink{to: failing{}}, &sink{to: failing{}})
+	m := newRemote("host", func(e event) { events <- e }, voice{sink: newSink(failing{})}, voice{sink: newSink(failing{})})
 	// One chunk at a time, so that each is passed on by itself.
 	m.connect(&scripted{Reader: &dribble{from: &said}}, "1")
 	lost := 0
@@ -316,7 +375,7 @@ func TestReportsHoldUpNoOrders(t *testing.T) {
 	m := newRemote("host", func(e event) {
 		close(posting)
 		<-taken
-	}, &sink{to: io.Discard}, &sink{to: io.Discard})
+	}, voice{sink: newSink(io.Discard)}, voice{sink: newSink(io.Discard)})
 	m.connect(&scripted{Reader: strings.NewReader("")}, "1") // which is lost at once
 	<-posting
 	ordered := make(chan struct{})

@@ -21,7 +21,7 @@ const maxOrders = 1024
 type remote struct {
 	name           string // belongs to converse
 	report         func(event)
-	stdout, stderr *sink
+	stdout, stderr output
 	link           link
 	orders         chan frame
 	channel        *channel   // to the agent
@@ -75,7 +75,7 @@ type frame struct {
 
 // newRemote makes a machine whose reports go to post, which does not block, and what the children
 // print to the sinks.
-func newRemote(name string, post func(event), stdout, stderr *sink) *remote {
+func newRemote(name string, post func(event), stdout, stderr output) *remote {
 	r := &remote{
 		name: name, stdout: stdout, stderr: stderr,
 		orders: make(chan frame, maxOrders),
@@ -95,7 +95,7 @@ func (r *remote) connect(l link, version string) {
 	go r.send()
 	for _, o := range []struct {
 		from   *incoming
-		to     *sink
+		to     output
 		credit frameKind
 	}{{r.out, r.stdout, frameStdoutCredit}, {r.err, r.stderr, frameStderrCredit}} {
 		r.outputs.Go(func() {

@@ -299,7 +299,7 @@ func TestLastWordsAreHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 		events := make(chan event, 1)
-		m := newRemote("host", func(e event) { events <- e }, &sink{to: io.Discard}, &sink{to: io.Discard})
+		m := newRemote("host", func(e event) { events <- e }, voice{sink: newSink(io.Discard)}, voice{sink: newSink(io.Discard)})
 		m.connect(&leaver{scripted: &scripted{Reader: &said}, refused: make(chan struct{}), off: make(chan struct{})}, "1")
 		m.hurry()
 		if e := <-events; e.Kind != lost || !strings.Contains(e.Err, "its dsmd has ended: no room") {

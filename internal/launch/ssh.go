@@ -94,7 +94,7 @@ func (l *deadLink) wait()                             {}
 func (l *deadLink) machine() string                   { return "" }
 func (l *deadLink) explain(error, bool) (string, int) { return l.err.Error(), StatusSystem }
 
-func startSSH(cfg Remote, host string, stderr *sink, starter *starter) (*sshLink, error) {
+func startSSH(cfg Remote, host string, stderr output, starter *starter) (*sshLink, error) {
 	// The agent takes the place of the remote shell, so that nothing stands between it and the end
 	// of its input.
 	args := append(cfg.sshArgs(), "--", host, "exec "+quoted(cfg.Dsmd)+" run-agent")

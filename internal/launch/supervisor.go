@@ -21,7 +21,7 @@ type supervisor struct {
 	cfg            Config
 	plan           *plan
 	machines       []machine // by place; set before loop
-	stdout, stderr *sink
+	stdout, stderr voice
 	members        members
 	children       children
 	*notices
@@ -55,7 +55,7 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 	if cfg.Remind == 0 {
 		cfg.Remind = DefaultRemind
 	}
-	stdout, stderr := newSinks(cfg.Stdout, cfg.Stderr)
+	stdout, stderr := newOutputs(cfg.Stdout, cfg.Stderr, p.look(&cfg))
 	s := &supervisor{
 		cfg:     cfg,
 		plan:    p,

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,5 +158,29 @@ func TestRunGreedy(t *testing.T) {
 	uffdtest.Require(t)
 	for range 12 {
 		testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}.Succeed(t)
+	}
+}
+
+// TestRunLooks: what a job prints looks as the flags say.
+func TestRunLooks(t *testing.T) {
+	uffdtest.Require(t)
+	const when = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)`
+	for name, test := range map[string]struct {
+		flags []string
+		want  string // of each line
+	}{
+		"prefix":     {nil, `\[[01]\] "hi"`},
+		"plain":      {[]string{"--output", "plain"}, `"hi"`},
+		"json":       {[]string{"--output=json"}, `\{"time":"` + when + `","rank":[01],"stream":"stdout","text":"\\"hi\\""\}`},
+		"timestamps": {[]string{"--timestamps"}, when + ` \[[01]\] "hi"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := slices.Concat([]string{"run", "-n", "2"}, test.flags, []string{"--", "echo", `"hi"`})
+			job := testcluster.Start(t, testcluster.Command{Name: "a job", Path: testcluster.Dsmd(t), Args: args})
+			job.Succeed(t)
+			if !regexp.MustCompile(`^(` + test.want + `\n){2}$`).MatchString(job.Output()) {
+				t.Errorf("it prints\n%s\nwant twice\n%s", job.Output(), test.want)
+			}
+		})
 	}
 }

@@ -128,6 +128,7 @@ func (g *fetcher) fill(f *fetch) {
 		page := f.next
 		f.next++
 		if g.drive.engine.Access(protocol.PageObject(uint64(page))) >= f.access && !g.intake.room.isSpilled(page) {
+			g.intake.room.used(page) // room for the others is not made at its cost
 			continue
 		}
 		g.meter.count.prefetchedPages.Add(1)

@@ -72,7 +72,7 @@ func newRun() *cobra.Command {
 		saves  runCheckpoints
 		shape  = jobShape{nodes: 1, slots: 1}
 		env    []string
-		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Style: launch.Prefixed}
+		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Format: launch.Prefixed}
 	)
 	cmd := &cobra.Command{
 		Use:     "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
@@ -112,8 +112,8 @@ func newRun() *cobra.Command {
 	flags.StringSliceVar(&cfg.Metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
-	flags.Var(&cfg.Style, "output", "how what is printed looks: behind its rank, as it is, or an object for each line")
-	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print before each line when it came")
+	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, or as an object")
+	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)
 	shared.register(flags, "warn")

@@ -171,8 +171,8 @@ func (r *ring) begin() {
 }
 
 // enter has the kernel take what was put, and waits until so many transfers are over. The kernel
-// refuses only while it has no memory. Any other refusal is a bug, such as a descriptor that
-// somebody else has closed, and would be repeated for ever.
+// refuses for a while when it has no memory. Any other refusal is a bug, as when somebody else has
+// closed the descriptor, and would come again at each try.
 func (r *ring) enter(wait uint32) {
 	flags := uintptr(0)
 	if wait > 0 {

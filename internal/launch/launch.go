@@ -98,8 +98,8 @@ type Config struct {
 	// line is there soon after it was printed; another's line then stands below it. In a file lines
 	// stay whole, in a pipe those that are printed within a second, also where both are one file.
 	Stdout, Stderr io.Writer
-	// Style is how that looks, and Timestamps has the time when it came before each line.
-	Style      Style
+	// Format is the format of that; Timestamps puts the time before each line.
+	Format     Format
 	Timestamps bool
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
@@ -251,7 +251,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	o := startOrder{Command: cfg.Program, Env: cfg.Env}
 	for _, node := range at.nodes {
 		prefix := p.prefix(childID{daemon, node})
-		if cfg.BareDaemonLog && cfg.Style != JSON {
+		if cfg.BareDaemonLog && cfg.Format != JSON {
 			prefix = ""
 		}
 		args := append(slices.Concat(cfg.DaemonFlags, flags), "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","),

@@ -39,15 +39,40 @@ type supervision struct {
 	guarded bool
 }
 
-// supervise starts a job.
-func supervise(t *testing.T, j job, env ...string) *supervision {
+// launcher is a process that runs a job, and is not started yet.
+func launcher(t *testing.T, j job) *exec.Cmd {
 	t.Helper()
 	arg, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return exec.Command(self, "play-supervisor", string(arg))
+}
+
+// converse starts a process, with a pipe to its standard input, and one from the output that output
+// opens. It is killed when it takes too long.
+func converse(t *testing.T, cmd *exec.Cmd, output func() (io.ReadCloser, error)) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = output(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { timer.Stop() })
+	return in, out
+}
+
+// supervise starts a job.
+func supervise(t *testing.T, j job, env ...string) *supervision {
+	t.Helper()
 	s := &supervision{t: t, mark: "LAUNCH_TEST=" + t.Name() + strconv.Itoa(os.Getpid()), lines: make(chan string, 1024)}
-	s.cmd = exec.Command(self, "play-supervisor", string(arg))
+	s.cmd = launcher(t, j)
 	s.cmd.Env = append(append(os.Environ(), s.mark), env...)
 	s.cmd.Stderr = &s.stderr
 	// When the supervisor is killed, its standard error may be held open by the dying for a moment.
@@ -291,13 +316,12 @@ func TestFirstFailureDecides(t *testing.T) {
 func TestStubbornProgramIsKilledAfterTheGrace(t *testing.T) {
 	// Rank 0 fails once rank 1 ignores SIGTERM, which its shell takes over from it.
 	const script = `trap '' TERM; if [ $DSM_RANK = 1 ]; then echo ready $$; exec sleep 3600; fi; read go; exit 9`
-	arg, _ := json.Marshal(job{Nodes: 2, Program: []string{"sh", "-c", script}, Grace: 50 * time.Millisecond})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd := launcher(t, job{Nodes: 2, Program: []string{"sh", "-c", script}, Grace: 50 * time.Millisecond})
 	cmd.Stdin = r
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -536,8 +560,7 @@ func TestLongLine(t *testing.T) {
 }
 
 func TestOnlyRankZeroReadsStandardInput(t *testing.T) {
-	arg, _ := json.Marshal(job{Nodes: 2, Program: play("cat")})
-	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd := launcher(t, job{Nodes: 2, Program: play("cat")})
 	cmd.Stdin = strings.NewReader("word\n")
 	out, err := cmd.Output()
 	if err != nil {
@@ -553,20 +576,8 @@ func TestOnlyRankZeroReadsStandardInput(t *testing.T) {
 // TestRanksThatGoOnAreNamed: rank 0 waits for input while the others have ended, and the user hears
 // of it.
 func TestRanksThatGoOnAreNamed(t *testing.T) {
-	arg, _ := json.Marshal(job{Nodes: 3, Program: play("cat"), Remind: time.Millisecond})
-	cmd := exec.Command(self, "play-supervisor", string(arg))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
+	cmd := launcher(t, job{Nodes: 3, Program: play("cat"), Remind: time.Millisecond})
+	stdin, stderr := converse(t, cmd, cmd.StderrPipe)
 	said := regexp.MustCompile(`^dsmd: [12] of 3 ranks have ended; still running: rank [012]`)
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !said.MatchString(lines.Text()) {
@@ -588,8 +599,7 @@ func TestRanksThatGoOnAreNamed(t *testing.T) {
 }
 
 func TestReaderThatHasSeenEnough(t *testing.T) {
-	arg, _ := json.Marshal(job{Nodes: 2, Program: play("flood"), Grace: time.Second})
-	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd := launcher(t, job{Nodes: 2, Program: play("flood"), Grace: time.Second})
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

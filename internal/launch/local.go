@@ -43,7 +43,7 @@ type local struct {
 }
 
 // newLocal makes the machine that this process runs on. Its events go to post, which does not
-// block, and what the children print to the sinks.
+// block, and what the children print to the outputs.
 //
 // It is for a process that does nothing else: it becomes the subreaper of its descendants, and at
 // the end kills and reaps every child of the process.

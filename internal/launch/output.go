@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -48,7 +49,7 @@ type sink struct {
 	// keep is for how long the beginning of a line waits for its end; 0: not at all, less: for
 	// ever.
 	keep time.Duration
-	look look
+	layout
 
 	mu sync.Mutex
 	// err is the first failed write: later ones are dropped, readers go on. Guarded by mu.
@@ -57,35 +58,28 @@ type sink struct {
 	by       source               // of the last line; guarded by mu
 	returned bool                 // a carriage return is what ends it; guarded by mu
 	kept     map[source]beginning // guarded by mu
-	due      bool                 // flush is to be called; guarded by mu
 	out      []byte               // scratch; guarded by mu
 }
 
 // source is who prints, and by which of its outputs.
 type source struct {
 	prefix string
-	errors bool // standard error
+	stream string // stdout or stderr
 }
 
 func (s source) compare(t source) int {
-	if c := strings.Compare(s.prefix, t.prefix); c != 0 || s.errors == t.errors {
-		return c
-	}
-	if t.errors {
-		return -1
-	}
-	return 1
+	return cmp.Or(strings.Compare(s.prefix, t.prefix), strings.Compare(s.stream, t.stream))
 }
 
 // voice is an output whose texts come together in a sink.
 type voice struct {
 	*sink
-	errors bool
+	stream string
 }
 
 // write implements output.
 func (v voice) write(prefix string, text []byte) error {
-	return v.sink.take(source{prefix, v.errors}, text)
+	return v.sink.take(source{prefix, v.stream}, text)
 }
 
 // beginning is that of a line.
@@ -110,6 +104,7 @@ func newSink(to io.Writer) *sink {
 	return s
 }
 
+// isTerminal does without f.Fd, which would make the file blocking.
 func isTerminal(f *os.File) (is bool) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -138,37 +133,23 @@ func (s *sink) whole(by source, text []byte) []byte {
 		end = len(text)
 	}
 	if delete(s.kept, by); end < len(text) {
-		if end > 0 || len(x.text) == 0 {
+		if isNew := end > 0 || len(x.text) == 0; isNew {
 			x.since = time.Now()
+			if s.keep > 0 {
+				time.AfterFunc(s.keep, s.flush)
+			}
 		}
 		x.text = bytes.Clone(text[end:])
 		s.kept[by] = x
-		s.flushIn(s.keep)
 	}
 	return text[:end]
-}
-
-// flushIn has flush called, unless lines are kept for ever.
-func (s *sink) flushIn(d time.Duration) {
-	if s.keep > 0 && !s.due {
-		s.due = true
-		time.AfterFunc(d, s.flush)
-	}
 }
 
 // flush shows the beginnings of lines that have waited long enough.
 func (s *sink) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.due = false
 	s.showKept(s.keep)
-	next := s.keep
-	for _, x := range s.kept {
-		next = min(next, s.keep-time.Since(x.since))
-	}
-	if len(s.kept) > 0 {
-		s.flushIn(next)
-	}
 }
 
 // showKept shows the beginnings of lines that have waited so long.
@@ -201,8 +182,8 @@ func (s *sink) show(by source, text []byte) error {
 		s.open, s.returned = false, false
 	}
 	for line := range bytes.Lines(text) {
-		if s.look.style == JSON {
-			s.out = s.look.object(s.out, by, line)
+		if s.format == JSON {
+			s.out = s.object(s.out, by, line)
 		} else {
 			s.add(by, line)
 		}
@@ -221,7 +202,7 @@ func (s *sink) add(by source, line []byte) {
 			continue
 		}
 		if !s.open || s.returned && part[0] != '\n' && part[0] != '\r' {
-			s.out = s.look.begin(s.out, by.prefix)
+			s.out = s.begin(s.out, by.prefix)
 		}
 		s.out = append(s.out, part...)
 		last := part[len(part)-1]
@@ -232,19 +213,19 @@ func (s *sink) add(by source, line []byte) {
 // newOutputs makes the outputs of a job. They have one sink if both are the same file, as behind
 // 2>&1. Two that write to one pipe would break each other's lines: the kernel keeps no write whole
 // that is longer than PIPE_BUF.
-func newOutputs(stdout, stderr io.Writer, l look) (voice, voice) {
+func newOutputs(stdout, stderr io.Writer, l layout) (voice, voice) {
 	of := func(to io.Writer) *sink {
 		s := newSink(to)
-		if s.look = l; l.style == JSON {
+		if s.layout = l; l.format == JSON {
 			s.keep = -1 // an object for each line, and no part of one
 		}
 		return s
 	}
 	out := of(stdout)
 	if sameOutput(stdout, stderr) {
-		return voice{out, false}, voice{out, true}
+		return voice{out, "stdout"}, voice{out, "stderr"}
 	}
-	return voice{out, false}, voice{of(stderr), true}
+	return voice{out, "stdout"}, voice{of(stderr), "stderr"}
 }
 
 // sameOutput reports whether two writers are the same, or files that are.

@@ -3,7 +3,6 @@ package launch
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,15 +27,11 @@ func TestOutputsThatAreOnePipe(t *testing.T) {
 	for name, j := range map[string]job{"here": {Nodes: 2}, "ssh": {Hosts: []string{"host-a", "host-b"}}} {
 		t.Run(name, func(t *testing.T) {
 			j.Program = play("both")
-			arg, err := json.Marshal(j)
-			if err != nil {
-				t.Fatal(err)
-			}
 			r, w, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(self, "play-supervisor", string(arg))
+			cmd := launcher(t, j)
 			cmd.Stdout, cmd.Stderr = w, w
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -90,7 +85,7 @@ func TestSinksOfOneFile(t *testing.T) {
 		"two files": {open(path), open(path + "2"), false}, "a pipe and a buffer": {w, &a, false}, "a pipe": {w, w, true},
 		"what cannot be compared": {writerFunc(a.Write), writerFunc(a.Write), false},
 	} {
-		if stdout, stderr := newOutputs(test.out, test.err, look{}); (stdout.sink == stderr.sink) != test.one {
+		if stdout, stderr := newOutputs(test.out, test.err, layout{}); (stdout.sink == stderr.sink) != test.one {
 			t.Errorf("%s: one sink: %v, want %v", name, stdout == stderr, test.one)
 		}
 	}
@@ -192,8 +187,21 @@ func TestBeginningsWaitForTheirOwnTime(t *testing.T) {
 	}
 	s.kept[source{prefix: "0 "}] = beginning{s.kept[source{prefix: "0 "}].text, time.Now().Add(-s.keep)}
 	s.flush()
-	if got := out.String(); got != "0 a" || len(s.kept) != 1 || !s.due {
-		t.Errorf("%q is shown, %d beginnings are kept, to be shown in time: %t", got, len(s.kept), s.due)
+	if got := out.String(); got != "0 a" || len(s.kept) != 1 {
+		t.Errorf("%q is shown, %d beginnings are kept", got, len(s.kept))
+	}
+	s.end()
+	s.keep = time.Millisecond
+	for _, prefix := range []string{"2 ", "3 "} {
+		if err := s.take(source{prefix: prefix}, []byte("c")); err != nil {
+			t.Fatal(err)
+		}
+		want := prefix + "c"
+		for deadline := time.Now().Add(patience); !strings.HasSuffix(out.String(), want); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q is shown, and never %q", out.String(), want)
+			}
+		}
 	}
 }
 
@@ -203,23 +211,8 @@ func TestQuestion(t *testing.T) {
 	for name, j := range map[string]job{"here": {Nodes: 1}, "ssh": {Hosts: []string{"host-a"}}} {
 		t.Run(name, func(t *testing.T) {
 			j.Program = play("question")
-			arg, err := json.Marshal(j)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command(self, "play-supervisor", string(arg))
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
+			cmd := launcher(t, j)
+			in, out := converse(t, cmd, cmd.StdoutPipe)
 			question := make([]byte, len("[0] name? "))
 			if _, err := io.ReadFull(out, question); err != nil || string(question) != "[0] name? " {
 				t.Errorf("it asks %q, %v", question, err)
@@ -236,14 +229,14 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// TestLooks: what the same texts look like in each style.
-func TestLooks(t *testing.T) {
+// TestFormats: the same texts in each format.
+func TestFormats(t *testing.T) {
 	texts := []struct {
 		by   source
 		text string
 	}{
-		{source{"[ 3] ", false}, "a\n\"b\"\nc"}, {source{"[ 3] ", true}, "d\n"}, {source{"[dsmd 1] ", true}, "e\n"},
-		{source{"[ 3] ", false}, "f\n"}, {source{"[ann] ", true}, "g\xff\n"}, {source{"dsmd: ", true}, "h\n"},
+		{source{"[ 3] ", "stdout"}, "a\n\"b\"\nc"}, {source{"[ 3] ", "stderr"}, "d\n"}, {source{"[dsmd 1] ", "stderr"}, "e\n"},
+		{source{"[ 3] ", "stdout"}, "f\n"}, {source{"[ann] ", "stderr"}, "g\xff\n"}, {source{"dsmd: ", "stderr"}, "h\n"},
 	}
 	p := &plan{ranks: 11, places: []place{{nodes: []int{0, 1}}}}
 	for name, test := range map[string]struct {
@@ -251,9 +244,9 @@ func TestLooks(t *testing.T) {
 		want string
 	}{
 		"prefix": {Config{}, "[ 3] a\n[ 3] \"b\"\n[ 3] d\n[dsmd 1] e\n[ 3] cf\n[ann] g\xff\ndsmd: h\n"},
-		"plain":  {Config{Style: Plain}, "a\n\"b\"\nd\n[dsmd 1] e\ncf\n[ann] g\xff\ndsmd: h\n"},
-		"times":  {Config{Style: Plain, Timestamps: true}, "T a\nT \"b\"\nT d\nT [dsmd 1] e\nT cf\nT [ann] g\xff\nT dsmd: h\n"},
-		"json": {Config{Style: JSON, Timestamps: true}, `{"time":"T","rank":3,"stream":"stdout","text":"a"}
+		"plain":  {Config{Format: Plain}, "a\n\"b\"\nd\n[dsmd 1] e\ncf\n[ann] g\xff\ndsmd: h\n"},
+		"times":  {Config{Format: Plain, Timestamps: true}, "T a\nT \"b\"\nT d\nT [dsmd 1] e\nT cf\nT [ann] g\xff\nT dsmd: h\n"},
+		"json": {Config{Format: JSON, Timestamps: true}, `{"time":"T","rank":3,"stream":"stdout","text":"a"}
 {"time":"T","rank":3,"stream":"stdout","text":"\"b\""}
 {"time":"T","rank":3,"stream":"stderr","text":"d"}
 {"time":"T","node":1,"stream":"stderr","text":"e"}
@@ -263,11 +256,11 @@ func TestLooks(t *testing.T) {
 `},
 	} {
 		var out bytes.Buffer
-		stdout, stderr := newOutputs(&out, &out, p.look(&test.cfg))
+		stdout, stderr := newOutputs(&out, &out, p.layout(&test.cfg))
 		stdout.keep = -1
 		for _, x := range texts {
 			to := stdout
-			if x.by.errors {
+			if x.by.stream == "stderr" {
 				to = stderr
 			}
 			if err := to.write(x.by.prefix, []byte(x.text)); err != nil {
@@ -281,16 +274,16 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestStyles: a style is one of those that there are.
-func TestStyles(t *testing.T) {
-	for _, word := range styles {
-		if s := Style(""); s.Set(word) != nil || s.String() != word {
-			t.Errorf("%q is %q", word, s)
+// TestFormatFlag: a format is one of those that there are.
+func TestFormatFlag(t *testing.T) {
+	for _, word := range formats {
+		if f := Format(""); f.Set(word) != nil || f.String() != word {
+			t.Errorf("%q is %q", word, f)
 		}
 	}
 	for _, word := range []string{"", "xml", "PREFIX"} {
-		if s := Plain; s.Set(word) == nil || s != Plain {
-			t.Errorf("%q is taken, as %q", word, s)
+		if f := Plain; f.Set(word) == nil || f != Plain {
+			t.Errorf("%q is taken, as %q", word, f)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func (s *starter) stop() {
 }
 
 // connect makes pipes for the outputs of a process that is not started yet, which lead to the given
-// sinks. The result are the process's ends, to be closed once it has them.
+// outputs. The result are the process's ends, to be closed once it has them.
 func (p *process) connect(prefix string, stdout, stderr output) (ends []*os.File, err error) {
 	for _, to := range []output{stdout, stderr} {
 		st, w, err := newStream(prefix, to)
@@ -139,7 +139,7 @@ func (p *process) connect(prefix string, stdout, stderr output) (ends []*os.File
 			closeAll(ends)
 			return nil, fmt.Errorf("launch: making a pipe for %v: %w", p.id, explainLimit(err))
 		}
-		st.whole = p.id.Role == daemon // who logs, and asks nobody
+		st.whole = p.id.Role == daemon // a daemon logs, and asks nobody
 		p.streams, ends = append(p.streams, st), append(ends, w)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = ends[0], ends[1]

@@ -74,7 +74,7 @@ type frame struct {
 }
 
 // newRemote makes a machine whose reports go to post, which does not block, and what the children
-// print to the sinks.
+// print to the outputs.
 func newRemote(name string, post func(event), stdout, stderr output) *remote {
 	r := &remote{
 		name: name, stdout: stdout, stderr: stderr,

@@ -3,13 +3,11 @@ package launch
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -185,14 +183,13 @@ func TestLostHostEndsTheJob(t *testing.T) {
 
 // TestFullOutputDoesNotHoldUpSignals: nobody reads the job's output, and it can still be ended.
 func TestFullOutputDoesNotHoldUpSignals(t *testing.T) {
-	arg, _ := json.Marshal(job{Hosts: []string{"host-a", "host-b"}, Program: play("flood")})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	defer w.Close()
-	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd := launcher(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("flood")})
 	cmd.Stdout = w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -238,8 +235,7 @@ func full(t *testing.T, w *os.File) bool {
 func TestRemoteInputReachesRankZero(t *testing.T) {
 	// More than the window, so that credit has to come back.
 	const size = 3 * windowBytes
-	arg, _ := json.Marshal(job{Hosts: []string{"host-a", "host-b"}, Program: []string{"wc", "-c"}})
-	cmd := exec.Command(self, "play-supervisor", string(arg))
+	cmd := launcher(t, job{Hosts: []string{"host-a", "host-b"}, Program: []string{"wc", "-c"}})
 	cmd.Stdin = bytes.NewReader(make([]byte, size))
 	out, err := cmd.Output()
 	if err != nil {

@@ -55,7 +55,7 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 	if cfg.Remind == 0 {
 		cfg.Remind = DefaultRemind
 	}
-	stdout, stderr := newOutputs(cfg.Stdout, cfg.Stderr, p.look(&cfg))
+	stdout, stderr := newOutputs(cfg.Stdout, cfg.Stderr, p.layout(&cfg))
 	s := &supervisor{
 		cfg:     cfg,
 		plan:    p,

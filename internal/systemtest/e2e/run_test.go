@@ -161,8 +161,8 @@ func TestRunGreedy(t *testing.T) {
 	}
 }
 
-// TestRunLooks: what a job prints looks as the flags say.
-func TestRunLooks(t *testing.T) {
+// TestRunFormats: what a job prints has the format that the flags name.
+func TestRunFormats(t *testing.T) {
 	uffdtest.Require(t)
 	const when = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)`
 	for name, test := range map[string]struct {

@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-// Style is how what a job prints looks. It is the value of a flag.
-type Style string
+// Format is the format of what a job prints. It is the value of a flag.
+type Format string
 
-// The styles.
+// The formats.
 const (
 	// Prefixed has each line of a program behind its rank; "" is the same.
-	Prefixed Style = "prefix"
+	Prefixed Format = "prefix"
 	// Plain has the programs' lines as they are. Those of daemons have their prefix.
-	Plain Style = "plain"
+	Plain Format = "plain"
 	// JSON has an object for each line: when it came, of which rank or node or whom else, from
 	// which of its outputs, and the text. What is no UTF-8 in it is replaced by U+FFFD.
-	JSON Style = "json"
+	JSON Format = "json"
 )
 
-// styles are all of them.
-var styles = []string{string(Prefixed), string(Plain), string(JSON)}
+// formats are all of them.
+var formats = []string{string(Prefixed), string(Plain), string(JSON)}
 
 // String implements pflag.Value.
-func (s *Style) String() string { return string(*s) }
+func (f *Format) String() string { return string(*f) }
 
 // Type implements pflag.Value: it is what a help text calls the value.
-func (s *Style) Type() string { return strings.Join(styles, "|") }
+func (f *Format) Type() string { return strings.Join(formats, "|") }
 
 // Set implements pflag.Value.
-func (s *Style) Set(word string) error {
-	if !slices.Contains(styles, word) {
-		return fmt.Errorf("one of %s is wanted", strings.Join(styles, ", "))
+func (f *Format) Set(word string) error {
+	if !slices.Contains(formats, word) {
+		return fmt.Errorf("one of %s is wanted", strings.Join(formats, ", "))
 	}
-	*s = Style(word)
+	*f = Format(word)
 	return nil
 }
 
-// look makes lines of texts.
-type look struct {
-	style Style
-	times bool               // each line has the time when it came before it
-	whose map[string]childID // by prefix
+// layout is how lines are written.
+type layout struct {
+	format     Format
+	timestamps bool               // in front of each line; objects always have them
+	children   map[string]childID // by prefix
 }
 
 // timeLayout is RFC 3339 to the microsecond, in the zone of this machine.
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 
 // begin appends what stands before a line.
-func (l *look) begin(b []byte, prefix string) []byte {
-	if l.times {
+func (l *layout) begin(b []byte, prefix string) []byte {
+	if l.timestamps {
 		b = append(time.Now().AppendFormat(b, timeLayout), ' ')
 	}
-	if id, is := l.whose[prefix]; is && l.style == Plain && id.Role == program {
+	if id, is := l.children[prefix]; is && l.format == Plain && id.Role == program {
 		return b
 	}
 	return append(b, prefix...)
@@ -71,12 +71,9 @@ type record struct {
 }
 
 // object appends a line as an object.
-func (l *look) object(b []byte, s source, line []byte) []byte {
-	r := record{Time: time.Now().Format(timeLayout), Stream: "stdout", Text: strings.TrimSuffix(string(line), "\n")}
-	if s.errors {
-		r.Stream = "stderr"
-	}
-	switch id, known := l.whose[s.prefix]; {
+func (l *layout) object(b []byte, s source, line []byte) []byte {
+	r := record{Time: time.Now().Format(timeLayout), Stream: s.stream, Text: strings.TrimSuffix(string(line), "\n")}
+	switch id, known := l.children[s.prefix]; {
 	case !known:
 		r.From = strings.Trim(s.prefix, "[]: ")
 	case id.Role == daemon:
@@ -87,14 +84,14 @@ func (l *look) object(b []byte, s source, line []byte) []byte {
 	return append(append(b, mustEncode(r)...), '\n')
 }
 
-// look is how what a job prints looks.
-func (p *plan) look(cfg *Config) look {
-	l := look{style: cfg.Style, times: cfg.Timestamps, whose: map[string]childID{}}
+// layout is how the lines of a job are written.
+func (p *plan) layout(cfg *Config) layout {
+	l := layout{format: cfg.Format, timestamps: cfg.Timestamps, children: map[string]childID{}}
 	for node := range p.nodes() {
-		l.whose[p.prefix(childID{daemon, node})] = childID{daemon, node}
+		l.children[p.prefix(childID{daemon, node})] = childID{daemon, node}
 	}
 	for rank := range p.ranks {
-		l.whose[p.prefix(childID{program, rank})] = childID{program, rank}
+		l.children[p.prefix(childID{program, rank})] = childID{program, rank}
 	}
 	return l
 }

@@ -17,8 +17,9 @@ const (
 )
 
 // Queue has the system make transfers between memory and any number of files, while its owner does
-// something else: by io_uring, or by threads where that is forbidden. Transfers begin in the order
-// in which they are submitted, and may end in any. Who submits bounds how many there are.
+// something else: reads by io_uring, writes by threads, and reads by them, too, where io_uring is
+// forbidden. Reads begin in the order in which they are submitted, as do writes, and transfers may
+// end in any. Who submits bounds how many there are.
 //
 // Its methods belong to one goroutine, except FD.
 type Queue struct {
@@ -45,8 +46,8 @@ type engine interface {
 // New makes a queue whose buffers have so many bytes, a multiple of the system's page size. Errors:
 // the process has no descriptors left.
 func New(bufBytes int) (*Queue, error) {
-	if r, err := newRing(); err == nil {
-		return newQueue(bufBytes, r), nil
+	if d, err := newDivided(); err == nil {
+		return newQueue(bufBytes, d), nil
 	}
 	t, err := newThreads()
 	if err != nil {

@@ -25,7 +25,7 @@ var makeEngine func() (engine, error)
 // both runs a test with io_uring, if the system has it, and with threads.
 func both(t *testing.T, test func(t *testing.T)) {
 	for name, make := range map[string]func() (engine, error){
-		"io_uring": func() (engine, error) { return newRing() },
+		"io_uring": func() (engine, error) { return newDivided() },
 		"threads":  func() (engine, error) { return newThreads() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,5 +355,5 @@ func TestClosedByAnother(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	q.Submit(&Transfer{FD: fd, Buf: filled(t, q, 1), Write: true})
+	q.Submit(&Transfer{FD: fd, Buf: filled(t, q, 1)})
 }

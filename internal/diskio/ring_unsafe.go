@@ -28,9 +28,8 @@ const (
 	featSubmitStable = 1 << 2
 	enterGetEvents   = 1 << 0
 
-	opNop    = 0
-	opReadv  = 1
-	opWritev = 2
+	opNop   = 0
+	opReadv = 1
 
 	offsetRings   = 0
 	offsetEntries = 0x10000000
@@ -67,7 +66,7 @@ type completion struct {
 	_     uint32
 }
 
-// ring makes transfers by io_uring: the kernel is asked for many by one system call, and says in
+// ring makes reads by io_uring: the kernel is asked for many by one system call, and says in
 // shared memory what is over. So no thread has to be woken for a transfer, and none wakes the
 // owner.
 type ring struct {
@@ -140,7 +139,7 @@ func (r *ring) put(s submission) {
 	r.unsent++
 }
 
-// submit implements engine.
+// submit implements engine. Precondition: all are reads.
 func (r *ring) submit(list []*Transfer) {
 	r.waiting = append(r.waiting, list...)
 	r.begin()
@@ -161,11 +160,8 @@ func (r *ring) begin() {
 		r.waiting = r.waiting[n:]
 		r.flying++
 		r.bytes += g.bytes
-		first, op := g.list[0], uint8(opReadv)
-		if first.Write {
-			op = opWritev
-		}
-		r.put(submission{op: op, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(n), group: uint64(i)})
+		first := g.list[0]
+		r.put(submission{op: opReadv, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(n), group: uint64(i)})
 	}
 	r.enter(0)
 }

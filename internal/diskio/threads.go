@@ -12,8 +12,8 @@ import (
 // workers make transfers at a time: enough to keep a disk busy.
 const workers = 8
 
-// threads make transfers by system calls that wait, where there is no io_uring. They start with the
-// first transfer.
+// threads make transfers by system calls that wait: writes, and reads where there is no io_uring.
+// They start with the first transfer.
 type threads struct {
 	event *netio.Event
 	news  atomic.Bool // the event was signalled; changed under mu

@@ -112,7 +112,7 @@ func newRun() *cobra.Command {
 	flags.StringSliceVar(&cfg.Metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
-	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, or as an object")
+	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)

@@ -21,19 +21,32 @@ const (
 	JSON Format = "json"
 )
 
-// formats are all of them.
+// inDirectory begins a Format that names a directory: each output of each program and daemon goes
+// to a file of its own there. Everybody else's lines are as with Prefixed.
+const inDirectory = "dir:"
+
+// formats are those without a directory.
 var formats = []string{string(Prefixed), string(Plain), string(JSON)}
+
+// directory is the one that the format names, "" for none.
+func (f Format) directory() string {
+	dir, _ := strings.CutPrefix(string(f), inDirectory)
+	if dir == string(f) {
+		return ""
+	}
+	return dir
+}
 
 // String implements pflag.Value.
 func (f *Format) String() string { return string(*f) }
 
 // Type implements pflag.Value: it is what a help text calls the value.
-func (f *Format) Type() string { return strings.Join(formats, "|") }
+func (f *Format) Type() string { return strings.Join(formats, "|") + "|" + inDirectory + "DIR" }
 
 // Set implements pflag.Value.
 func (f *Format) Set(word string) error {
-	if !slices.Contains(formats, word) {
-		return fmt.Errorf("one of %s is wanted", strings.Join(formats, ", "))
+	if !slices.Contains(formats, word) && Format(word).directory() == "" {
+		return fmt.Errorf("one of %s is wanted, or %sDIR", strings.Join(formats, ", "), inDirectory)
 	}
 	*f = Format(word)
 	return nil
@@ -44,6 +57,7 @@ type layout struct {
 	format     Format
 	timestamps bool               // in front of each line; objects always have them
 	children   map[string]childID // by prefix
+	folder     *folder            // where children's lines go, or nil
 }
 
 // timeLayout is RFC 3339 to the microsecond, in the zone of this machine.
@@ -54,7 +68,8 @@ func (l *layout) begin(b []byte, prefix string) []byte {
 	if l.timestamps {
 		b = append(time.Now().AppendFormat(b, timeLayout), ' ')
 	}
-	if id, is := l.children[prefix]; is && l.format == Plain && id.Role == program {
+	id, isChild := l.children[prefix]
+	if isChild && (l.folder != nil || l.format == Plain && id.Role == program) {
 		return b
 	}
 	return append(b, prefix...)
@@ -85,15 +100,18 @@ func (l *layout) object(b []byte, s source, line []byte) []byte {
 }
 
 // layout is how the lines of a job are written.
-func (p *plan) layout(cfg *Config) layout {
-	l := layout{format: cfg.Format, timestamps: cfg.Timestamps, children: map[string]childID{}}
+func (p *plan) layout(cfg *Config) (l layout, err error) {
+	l = layout{format: cfg.Format, timestamps: cfg.Timestamps, children: map[string]childID{}}
+	if dir := cfg.Format.directory(); dir != "" {
+		l.folder, err = newFolder(dir, width(max(p.nodes(), p.ranks)))
+	}
 	for node := range p.nodes() {
 		l.children[p.prefix(childID{daemon, node})] = childID{daemon, node}
 	}
 	for rank := range p.ranks {
 		l.children[p.prefix(childID{program, rank})] = childID{program, rank}
 	}
-	return l
+	return l, err
 }
 
 // prefix is what stands before each line of a child.

@@ -130,7 +130,10 @@ func Run(cfg Config) (status int, err error) {
 	if err != nil {
 		return StatusUsage, err
 	}
-	s := newSupervisor(cfg, plan)
+	s, err := newSupervisor(cfg, plan)
+	if err != nil {
+		return StatusUsage, err
+	}
 	defer s.close()
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
@@ -251,7 +254,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	o := startOrder{Command: cfg.Program, Env: cfg.Env}
 	for _, node := range at.nodes {
 		prefix := p.prefix(childID{daemon, node})
-		if cfg.BareDaemonLog && cfg.Format != JSON {
+		if cfg.BareDaemonLog && cfg.Format != JSON && cfg.Format.directory() == "" {
 			prefix = ""
 		}
 		args := append(slices.Concat(cfg.DaemonFlags, flags), "--id", strconv.Itoa(node), "--peers", strings.Join(peers, ","),

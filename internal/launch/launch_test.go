@@ -389,10 +389,19 @@ func TestSecondInterruptKills(t *testing.T) {
 	s.wantError("dsmd: killing rank 0, rank 1, still there")
 }
 
+func mustSupervise(t *testing.T, cfg Config, p *plan) *supervisor {
+	t.Helper()
+	s, err := newSupervisor(cfg, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestEchoOfASignal: the same signal twice in a row, as timeout(1) sends it, leaves the programs
 // their grace.
 func TestEchoOfASignal(t *testing.T) {
-	s := newSupervisor(Config{Grace: time.Hour}, &plan{})
+	s := mustSupervise(t, Config{Grace: time.Hour}, &plan{})
 	defer s.close()
 	s.answer(syscall.SIGTERM)
 	s.asked = time.Now().Add(time.Hour) // not long ago, however slow this process is
@@ -495,7 +504,7 @@ func TestAnswerThatIsThereCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newSupervisor(cfg, p)
+		s := mustSupervise(t, cfg, p)
 		s.machines = []machine{&slowToAsk{s.post}}
 		status, err := s.loop()
 		s.close()

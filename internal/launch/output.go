@@ -71,7 +71,7 @@ func (s source) compare(t source) int {
 	return cmp.Or(strings.Compare(s.prefix, t.prefix), strings.Compare(s.stream, t.stream))
 }
 
-// voice is an output whose texts come together in a sink.
+// voice is an output whose texts come together in a sink, but for those with a file of their own.
 type voice struct {
 	*sink
 	stream string
@@ -79,7 +79,14 @@ type voice struct {
 
 // write implements output.
 func (v voice) write(prefix string, text []byte) error {
-	return v.sink.take(source{prefix, v.stream}, text)
+	by, to := source{prefix, v.stream}, v.sink
+	if id, isChild := v.children[prefix]; isChild && v.folder != nil {
+		var err error
+		if to, err = v.folder.sink(id, v.stream, v.layout); err != nil {
+			return err
+		}
+	}
+	return to.take(by, text)
 }
 
 // beginning is that of a line.

@@ -256,7 +256,11 @@ func TestFormats(t *testing.T) {
 `},
 	} {
 		var out bytes.Buffer
-		stdout, stderr := newOutputs(&out, &out, p.layout(&test.cfg))
+		lines, err := p.layout(&test.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr := newOutputs(&out, &out, lines)
 		stdout.keep = -1
 		for _, x := range texts {
 			to := stdout
@@ -274,14 +278,62 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestFolder: each output of each child has a file, where everything is at once; the rest is where
+// it was. What cannot be a directory is said before anything begins, what cannot be a file when
+// there is something for it.
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	cfg := Config{Format: Format("dir:" + dir), Nodes: 1, Slots: 11, Program: []string{"x"}}
+	p, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := p.layout(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "rank-03.stdout"), []byte("from an earlier job\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "rank-04.stdout"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	stdout, stderr := newOutputs(&out, &out, lines)
+	for _, x := range []struct {
+		to           voice
+		prefix, text string
+	}{{stdout, "[ 3] ", "a\nb"}, {stderr, "[ 3] ", "c\n"}, {stdout, "[ 3] ", "d\r50 %"}, {stderr, "[dsmd 0] ", "e\n"}, {stderr, "dsmd: ", "f\n"}} {
+		if err := x.to.write(x.prefix, []byte(x.text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"rank-03.stdout": "a\nbd\r50 %", "rank-03.stderr": "c\n", "node-00.stderr": "e\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s has %q, %v; want %q", name, got, err, want)
+		}
+	}
+	if out.String() != "dsmd: f\n" {
+		t.Errorf("the rest is %q", out.String())
+	}
+	if err := stdout.write("[ 4] ", []byte("x\n")); err == nil || !strings.Contains(err.Error(), "rank-04.stdout") {
+		t.Errorf("where there is no file to write to: %v", err)
+	}
+	cfg.Format = Format("dir:" + filepath.Join(dir, "rank-03.stdout"))
+	cfg.Stdout, cfg.Stderr = io.Discard, io.Discard
+	if status, err := Run(cfg); status != StatusUsage || err == nil || !strings.Contains(err.Error(), "rank-03.stdout") {
+		t.Errorf("a directory that is a file: status %d, %v", status, err)
+	}
+}
+
 // TestFormatFlag: a format is one of those that there are.
 func TestFormatFlag(t *testing.T) {
-	for _, word := range formats {
+	for _, word := range append(formats, "dir:a b/c") {
 		if f := Format(""); f.Set(word) != nil || f.String() != word {
 			t.Errorf("%q is %q", word, f)
 		}
 	}
-	for _, word := range []string{"", "xml", "PREFIX"} {
+	for _, word := range []string{"", "xml", "PREFIX", "dir:", "dir"} {
 		if f := Plain; f.Set(word) == nil || f != Plain {
 			t.Errorf("%q is taken, as %q", word, f)
 		}

@@ -379,7 +379,7 @@ func FuzzLauncher(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newSupervisor(cfg, p)
+		s := mustSupervise(t, cfg, p)
 		defer s.close()
 		m := newRemote("host", s.post, s.stdout, s.stderr)
 		// it may say everything before it is asked

@@ -48,14 +48,18 @@ type supervisor struct {
 	stopping bool // and were killed
 }
 
-func newSupervisor(cfg Config, p *plan) *supervisor {
+func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = DefaultGrace
 	}
 	if cfg.Remind == 0 {
 		cfg.Remind = DefaultRemind
 	}
-	stdout, stderr := newOutputs(cfg.Stdout, cfg.Stderr, p.layout(&cfg))
+	lines, err := p.layout(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	stdout, stderr := newOutputs(cfg.Stdout, cfg.Stderr, lines)
 	s := &supervisor{
 		cfg:     cfg,
 		plan:    p,
@@ -78,7 +82,7 @@ func newSupervisor(cfg Config, p *plan) *supervisor {
 			signal.Notify(s.signals, sig)
 		}
 	}
-	return s
+	return s, nil
 }
 
 // takeSIGPIPE keeps SIGPIPE from killing this process at the first line after `dsmd run … | head`

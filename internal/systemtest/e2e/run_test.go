@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -158,6 +160,28 @@ func TestRunGreedy(t *testing.T) {
 	uffdtest.Require(t)
 	for range 12 {
 		testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}.Succeed(t)
+	}
+}
+
+// TestRunIntoFiles: --output dir:DIR.
+func TestRunIntoFiles(t *testing.T) {
+	uffdtest.Require(t)
+	dir := filepath.Join(t.TempDir(), "logs")
+	job := testcluster.Start(t, testcluster.Command{
+		Name: "a job", Path: testcluster.Dsmd(t), Args: []string{"run", "-n", "2", "--output", "dir:" + dir, "--", "sh", "-c", `echo "$DSM_RANK"; echo to err >&2`},
+	})
+	job.Succeed(t)
+	if job.Output() != "" {
+		t.Errorf("it prints %q", job.Output())
+	}
+	want := map[string]string{"rank-0.stdout": "0\n", "rank-1.stdout": "1\n", "rank-0.stderr": "to err\n", "rank-1.stderr": "to err\n"}
+	got := map[string]string{}
+	for name := range want {
+		text, _ := os.ReadFile(filepath.Join(dir, name))
+		got[name] = string(text)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the files have %q, want %q", got, want)
 	}
 }
 

@@ -1,0 +1,49 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// folder is a directory with a file for each output of each child: rank-0.stdout, node-1.stderr and
+// so on. A file is made when the first text for it comes, anew if an earlier job has left one, and
+// is open until this process ends.
+type folder struct {
+	dir   string
+	width int // of the numbers in names, so that they sort
+
+	mu    sync.Mutex
+	files map[string]*sink // by name; guarded by mu
+}
+
+// newFolder makes the directory.
+func newFolder(dir string, width int) (*folder, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("launch: the directory for what programs print: %w", err)
+	}
+	return &folder{dir: dir, width: width, files: map[string]*sink{}}, nil
+}
+
+// sink is what is printed by one output of one child. Whoever looks at the file sees it at once.
+func (f *folder) sink(id childID, stream string, l layout) (*sink, error) {
+	who := "rank"
+	if id.Role == daemon {
+		who = "node"
+	}
+	name := fmt.Sprintf("%s-%0*d.%s", who, f.width, id.Index, stream)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.files[name]; s != nil {
+		return s, nil
+	}
+	file, err := os.Create(filepath.Join(f.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	s := newSink(file)
+	s.layout, s.keep = l, 0
+	f.files[name] = s
+	return s, nil
+}

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"dsmd/internal/launch"
@@ -89,10 +90,9 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 			}
 			return nil
 		},
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	root.Version = readVersions().text()
 	root.SetVersionTemplate("{{.Version}}")
@@ -100,8 +100,39 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newGuard(), newRunAgent())
+	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newMan(), newGuard(), newRunAgent())
+	completeWords(root)
 	return root
+}
+
+// newMan is `dsmd man`.
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use:   "man DIR",
+		Short: "Write manual pages, one for each command, into a directory",
+		Long: `Write manual pages, one for each command, into a directory. Where man looks for them by
+itself, a package puts them: "dsmd man /usr/local/share/man/man1", then "man dsmd-run".`,
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			return doc.GenManTree(cmd.Root(), &doc.GenManHeader{Section: "1", Source: "dsmd"}, args[0])
+		},
+	}
+}
+
+// completeWords has shells complete the values of all flags that are one of a few words.
+func completeWords(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if v, some := f.Value.(interface{ Words() []string }); some {
+			// It fails only for a flag that is not there, or has one already.
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(v.Words(), cobra.ShellCompDirectiveNoFileComp))
+		}
+	})
+	for _, c := range cmd.Commands() {
+		completeWords(c)
+	}
 }
 
 // newGuard is the hidden command behind `dsmd run`'s guard process.

@@ -134,6 +134,39 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	}
 }
 
+// TestManualPages: there is one for each command that people type.
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	if status, stdout, stderr := finish(t, "man", dir); status != 0 || stdout+stderr != "" {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
+	for _, name := range []string{"dsmd.1", "dsmd-run.1", "dsmd-checkpoint-ls.1"} {
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(page), ".SH SYNOPSIS") {
+			t.Errorf("%s: %v\n%.300s", name, err, page)
+		}
+	}
+	if hidden, err := filepath.Glob(filepath.Join(dir, "*guard*")); err != nil || len(hidden) != 0 {
+		t.Errorf("there are pages for what is hidden: %q, %v", hidden, err)
+	}
+}
+
+// TestCompletion: shells complete the values of flags, too, where these are some words.
+func TestCompletion(t *testing.T) {
+	for want, args := range map[string][]string{
+		"auto\nuffd\nsigsegv\n":           {"run", "--trap", ""},
+		"auto\nuffd\n":                    {"serve", "--trap", ""},
+		"prefix\nplain\njson\ndir:\n":     {"run", "--output", ""},
+		"debug\ninfo\nwarn\nerror\n":      {"run", "--log-level", ""},
+		"--survive\tgo on without nodes":  {"run", "--surv"},
+		"run\tRun copies of a program on": {"ru"},
+	} {
+		if status, stdout, _ := finish(t, append([]string{"__complete"}, args...)...); status != 0 || !strings.HasPrefix(stdout, want) {
+			t.Errorf("dsmd %q: status %d, it is completed to %q, want %q", args, status, stdout, want)
+		}
+	}
+}
+
 func TestVersion(t *testing.T) {
 	status, stdout, _ := finish(t, "version")
 	if status != 0 || !strings.HasPrefix(stdout, "dsmd ") || !strings.Contains(stdout, "go1.") {

@@ -43,6 +43,9 @@ func (f *Format) String() string { return string(*f) }
 // Type implements pflag.Value: it is what a help text calls the value.
 func (f *Format) Type() string { return strings.Join(formats, "|") + "|" + inDirectory + "DIR" }
 
+// Words are what shells complete the value to.
+func (f *Format) Words() []string { return append(slices.Clone(formats), inDirectory) }
+
 // Set implements pflag.Value.
 func (f *Format) Set(word string) error {
 	if !slices.Contains(formats, word) && Format(word).directory() == "" {

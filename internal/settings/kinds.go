@@ -42,14 +42,23 @@ func text(to *string, name string, check func(string) error) pflag.Value {
 	}, func(s string) string { return s }}
 }
 
+// oneOf is one of some names.
+type oneOf struct {
+	pflag.Value
+	names []string
+}
+
+// Words are all that the value can be, for shells to complete.
+func (o oneOf) Words() []string { return o.names }
+
 // choice is one of some names.
 func choice(to *string, names []string) pflag.Value {
-	return text(to, "NAME", func(s string) error {
+	return oneOf{text(to, "NAME", func(s string) error {
 		if !slices.Contains(names, s) {
 			return fmt.Errorf("%q is not possible; available are %s", s, strings.Join(names, ", "))
 		}
 		return nil
-	})
+	}), names}
 }
 
 // maxItems bounds a list: more than a cluster has nodes.

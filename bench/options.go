@@ -30,6 +30,7 @@ type clusterOptions struct {
 	json            string
 	timeout         time.Duration
 	verbose         bool
+	stats           bool // where the cluster's time went is printed
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -46,6 +47,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	dsmdFlag(flags, &o.dsmd)
 	jsonFlag(flags, &o.json)
 	timeoutFlag(flags, &o.timeout)
+	flags.BoolVar(&o.stats, "stats", false, "show where the time of each rank on the cluster went, as with dsmd run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -87,7 +89,10 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	if o.spill != "" {
 		options.Flags = append(options.Flags, "--spill", o.spill)
 	}
-	if o.verbose {
+	if o.stats {
+		options.Flags = append(options.Flags, "--stats")
+	}
+	if o.verbose || o.stats {
 		options.Echo = os.Stderr
 	}
 	return options, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // Barrier waits until every rank of the job has called it. What any rank stored before, every rank
@@ -39,6 +40,7 @@ func meet(ctx context.Context, among Group) error {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
 	defer c.occupied.leave(hash)
+	defer c.account.waiting(runstats.Barrier, "(all ranks)")()
 	if _, err := g.arrive(ctx, hash, among.Size(), nil); err != nil {
 		return failure("Barrier", err)
 	}
@@ -169,6 +171,7 @@ func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 // Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost,
 // see NewBarrier), ErrClosed, ErrLost.
 func (b *Barrier) Wait(ctx context.Context) error {
+	defer b.c.account.waiting(runstats.Barrier, b.name)()
 	var err error
 	if b.local == 1 {
 		_, err = b.g.arrive(ctx, b.hash, b.parties, nil)

@@ -45,6 +45,7 @@ type Cluster struct {
 	holdings holdings
 	occupied occupied
 	saves    saves
+	account  *account // nil: nobody wants one
 
 	mu     sync.Mutex
 	memory []*allocation // guarded by mu
@@ -166,7 +167,7 @@ func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, failure("Join", err)
 	}
-	if err := c.saves.fromEnvironment(ctx, c); err != nil {
+	if err := errors.Join(c.saves.fromEnvironment(ctx, c), openAccount(ctx, c)); err != nil {
 		return nil, errors.Join(failure("Join", err), c.Close())
 	}
 	return c, nil
@@ -426,8 +427,9 @@ func (c *Cluster) Transport() string { return c.welcome.Transport }
 // ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns
 // ErrClosed.
 func (c *Cluster) Close() error {
+	told := c.account.close(c)
 	ended := c.end(ErrClosed)
-	err := c.conn.Interrupt()
+	err := errors.Join(told, c.conn.Interrupt())
 	if ended != ErrClosed {
 		err = errors.Join(failure("Close", ended), err)
 	}

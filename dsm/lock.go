@@ -9,6 +9,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
+	"dsmd/internal/runstats"
 )
 
 // holding is what this process holds of one lock.
@@ -149,7 +150,9 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	if l.takeByWord(ctx, access) {
 		return nil
 	}
+	waited := l.c.account.waiting(runstats.Lock, l.name)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpAcquire, Object: l.hash, Access: access})
+	waited()
 	if err == nil {
 		err = l.granted(access, &r)
 	}
@@ -161,7 +164,9 @@ func (l lock) acquireRepair(ctx context.Context, repair func(*OwnerDiedError) er
 	if l.takeByWord(ctx, attach.Write) {
 		return nil
 	}
+	waited := l.c.account.waiting(runstats.Lock, l.name)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpRepair, Object: l.hash, Access: attach.Write})
+	waited()
 	if err == nil {
 		err = l.granted(attach.Write, &r)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // Access says what is going to happen to memory.
@@ -73,6 +74,7 @@ func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
 
 // fetch asks the daemon for pages, and returns the ticket of the call.
 func (c *Cluster) fetch(ctx context.Context, op attach.Op, run pageRun, access Access) (uint64, error) {
+	defer c.account.waiting(runstats.Prefetch, run.of.name)()
 	r, err := c.do(ctx, attach.Call{Op: op, Object: uint64(run.first), Count: uint64(run.count), Access: attach.Access(access)})
 	switch {
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // MaxReduceBytes is the size of the largest value that Reduce takes. 8 more bytes travel with it,
@@ -59,7 +60,9 @@ func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, err
 	}
 	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
+	waited := c.account.waiting(runstats.Barrier, name)
 	payload, err := g.arrive(ctx, hash, size, contribution)
+	waited()
 	if err != nil {
 		return nil, err
 	}

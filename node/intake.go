@@ -65,7 +65,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 	case has >= access && !spilled:
 		t.meter.count.maps.Add(1)
 	case engine.Waiting(id):
-		t.meter.count.duplicates.Add(1)
+		t.meter.joined(ev)
 	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
 		if t.park(ev) {
 			t.meter.count.parkedFaults.Add(1)
@@ -75,7 +75,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 		t.meter.count.maps.Add(1)
 		t.ahead(ev, protocol.None, access)
 	default:
-		t.meter.missed(ev.Page, has, access)
+		t.meter.missed(ev, has, access)
 		t.ahead(ev, has, access)
 	}
 	if has == protocol.None {
@@ -91,7 +91,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 
 // forget forgets that somebody waits for a page.
 func (t *intake) forget(page pagetable.Page) {
-	delete(t.meter.waits, page)
+	t.meter.forget(page)
 	t.waiters.drop(page)
 }
 

@@ -29,6 +29,7 @@ type meter struct {
 	latency    histograms
 	stages     *StageLog // nil: nobody wants to know
 	waits      map[pagetable.Page]wait
+	tolls      tolls
 	registered []prometheus.Collector
 }
 
@@ -38,7 +39,7 @@ type wait struct {
 }
 
 func newMeter(c *clock, net *network, stages *StageLog) *meter {
-	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: map[pagetable.Page]wait{}}
+	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: map[pagetable.Page]wait{}, tolls: newTolls()}
 }
 
 func (m *meter) metrics() []metric {
@@ -67,10 +68,23 @@ func (m *meter) countMiss(has, access protocol.Access) {
 	}
 }
 
-// missed notes that the node waits for a page from here on.
-func (m *meter) missed(page pagetable.Page, has, access protocol.Access) {
+// missed notes that the node waits from here on for the page of a fault.
+func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
 	m.countMiss(has, access)
-	m.waits[page] = wait{fault: m.clock.now}
+	m.waits[ev.Page] = wait{fault: m.clock.now}
+	m.tolls.begin(ev, m.clock.now)
+}
+
+// joined notes a fault on a page that the node waits for already.
+func (m *meter) joined(ev *pagetable.Event) {
+	m.count.duplicates.Add(1)
+	m.tolls.begin(ev, m.clock.now)
+}
+
+// forget notes that nobody waits for a page any more.
+func (m *meter) forget(page pagetable.Page) {
+	delete(m.waits, page)
+	m.tolls.drop(page)
 }
 
 // granted notes that a page that the node waits for was granted.
@@ -83,6 +97,7 @@ func (m *meter) granted(page pagetable.Page) {
 
 // observe notes how long the page was waited for.
 func (m *meter) observe(page pagetable.Page) {
+	m.tolls.end(page, m.clock.now)
 	w, ok := m.waits[page]
 	if !ok {
 		return

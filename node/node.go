@@ -129,6 +129,7 @@ func (n *Node) build(out *outbox) {
 	n.room = newRoom(d, &n.cfg, d.exec.table.PageBytes())
 	n.room.pins, n.room.quorum = n.pins, q
 	n.intake = newIntake(d, n.pins, q)
+	n.meter.tolls.extents = &n.intake.extents
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}

@@ -161,7 +161,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		}
 	case attach.OpStats:
 		s.drive.gauge()
-		counters := append(s.meter.counterList(), contendedIn(&s.intake.extents)...)
+		counters := slices.Concat(s.meter.counterList(), contendedIn(&s.intake.extents), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
@@ -364,6 +364,7 @@ func (s *programs) untrap(id protocol.ClientID) {
 	s.trapped--
 	s.drive.exec.table.Detach(pagetable.ProcID(id), p.bye)
 	s.intake.waiters.detached(pagetable.ProcID(id))
+	s.meter.tolls.detached(pagetable.ProcID(id))
 }
 
 // gone deals with a program whose faults the page table does not serve any more. If the program has

@@ -442,6 +442,18 @@ const MaxCounters = 240
 // which had not synchronised since.
 const ContendedIn = "contended_pages_in/"
 
+// What a daemon counts for one program, and for one allocation, whose name follows: for those that
+// threads of its node have waited for longest.
+const (
+	// OwnWait is how long threads of the program that asks have waited for pages, summed, in
+	// nanoseconds; OwnWaits is how many of their faults had to wait.
+	OwnWait  = "own_wait_ns"
+	OwnWaits = "own_waits"
+	// WaitIn and WaitsIn are that for threads of this node and pages of the allocation.
+	WaitIn  = "wait_ns_in/"
+	WaitsIn = "waits_in/"
+)
+
 // AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a
 // daemon can add figures without a new version. It panics on more than MaxCounters and on names
 // that are empty or too long.

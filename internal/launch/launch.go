@@ -101,6 +101,8 @@ type Config struct {
 	// Format is the format of that; Timestamps puts the time before each line.
 	Format     Format
 	Timestamps bool
+	// Stats has a report of where the programs' time went printed at the end.
+	Stats bool
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
@@ -269,7 +271,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 		o.Children = append(o.Children, childOrder{
 			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
 			Env:   []string{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)},
-			Input: rank == 0,
+			Input: rank == 0, Stats: cfg.Stats,
 		})
 	}
 	return o

@@ -182,6 +182,13 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 		stdout = l.stderr
 	} else {
 		p.cmd = l.programCommand(order, child)
+		if child.Stats {
+			w, err := p.giveStats()
+			if err != nil {
+				return nil, err
+			}
+			defer w.Close()
+		}
 		if child.Input && stdin != nil {
 			p.cmd.Stdin = stdin
 		}
@@ -274,7 +281,7 @@ func (l *local) watch(p *process) {
 		// Nobody else waits for this process, so it must be there.
 		panic(fmt.Sprintf("launch: waiting for %v, process %d: %v", p.id, p.pid, err))
 	}
-	l.post(event{Kind: childEnded, Child: p.id, Exit: l.explained(e)})
+	l.post(event{Kind: childEnded, Child: p.id, Exit: l.explained(e), Stats: p.takeStats()})
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
 	select {

@@ -95,6 +95,7 @@ type childOrder struct {
 	Files []secretFile `json:"files,omitempty"`
 	Input bool         `json:"input,omitempty"` // it gets the job's standard input
 	News  bool         `json:"news,omitempty"`  // a daemon is told who is lost
+	Stats bool         `json:"stats,omitempty"` // a program says what it has counted
 }
 
 // secretFile is the value of a flag that names a file, but a file that is never on a disk.
@@ -136,6 +137,7 @@ type event struct {
 	Left      int       `json:"left,omitempty"`
 	Status    int       `json:"status,omitempty"`
 	Err       string    `json:"err,omitempty"`
+	Stats     []byte    `json:"stats,omitempty"` // what a program that has ended has counted
 }
 
 // eventRoom is how many events there can be at most, so that nobody ever waits to report one. Each

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"dsmd/internal/runstats"
 )
 
 // echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal
@@ -29,16 +31,16 @@ type supervisor struct {
 
 	events  chan event // with room for all that can come, so that no machine waits
 	signals chan os.Signal
-	kill    *time.Timer // armed when the rest of the job, or what is lost of it, was asked to end
-	remind  *time.Timer // armed when the first program has succeeded
+	kill    *time.Timer      // armed when the job, or what is lost of it, was asked to end
+	remind  <-chan time.Time // since the first program has succeeded; nil: none has
 
-	started   bool      // children has all of the job
-	reminding bool      // remind was armed
-	startErr  error     // the job could not be started
-	began     time.Time // when its children were started
+	started  bool      // children has all of the job
+	startErr error     // the job could not be started
+	began    time.Time // when its children were started
 	// lossStatus: exit status for the first of what the job goes on without, 0: there was none.
 	lossStatus  int
-	failed      bool // something has failed, and status is fixed
+	counted     []runstats.Record // by the programs that have ended, if Config.Stats
+	failed      bool              // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	asked       time.Time      // when it did
@@ -68,12 +70,10 @@ func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 		events:  make(chan event, eventRoom(len(p.places), p.children())),
 		signals: make(chan os.Signal, 16),
 		kill:    time.NewTimer(0),
-		remind:  time.NewTimer(0),
 		trial:   trial{verdict: time.NewTimer(0)},
 		notices: newNotices(stderr, p.children()),
 	}
 	s.kill.Stop()
-	s.remind.Stop()
 	s.trial.verdict.Stop()
 	takeSIGPIPE()
 	for _, sig := range signals {
@@ -93,6 +93,7 @@ func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 // close gives back what newSupervisor took.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
+	s.sayStats()
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
 }
@@ -123,7 +124,7 @@ func (s *supervisor) loop() (int, error) {
 			} else {
 				s.killAll()
 			}
-		case <-s.remind.C:
+		case <-s.remind:
 			s.sayWhoRuns()
 		case <-s.trial.verdict.C:
 			// Answers that have come count, however late this process is.
@@ -244,6 +245,7 @@ func (s *supervisor) handle(e event) {
 	case failed:
 		s.refuse(e.Status, errors.New(e.Err))
 	case childEnded:
+		s.count(c, e.Stats)
 		c.ended, c.succeeded = true, !e.Exit.failed() && !c.lost
 		if c.Role == daemon {
 			s.daemonEnded(c, e.Exit)
@@ -281,9 +283,8 @@ func (s *supervisor) programEnded(c *child, e exit) {
 	}
 	if e.failed() {
 		s.accuse(failure{weight: programFailed, child: c, exit: e})
-	} else if !s.reminding {
-		s.reminding = true
-		s.remind.Reset(s.cfg.Remind)
+	} else if s.remind == nil {
+		s.remind = time.After(s.cfg.Remind)
 	}
 }
 

@@ -39,7 +39,7 @@ var allowed = []struct {
 	{"pagetable/snapshot", []string{"pagetable"}},
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm", []string{"internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -62,7 +62,7 @@ var allowed = []struct {
 	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
-	{"internal/launch", []string{"internal/certs", "internal/memlimit"}},
+	{"internal/launch", []string{"internal/certs", "internal/memlimit", "internal/runstats"}},
 	{"internal/lint", nil},
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
@@ -89,6 +89,7 @@ var allowed = []struct {
 	{"internal/settings", []string{"internal/certs", "internal/memlimit", "node", "pagetable", "protocol", "transport/tcp"}},
 	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
+	{"internal/runstats", nil},
 	{"internal/spin", nil},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},

@@ -1,0 +1,91 @@
+// Package runstats is where the time of a run went: what each rank has measured, and the report
+// that is made of it. A rank's library fills a Record and writes it to the descriptor that Env
+// names; the launcher collects them and prints the Report.
+package runstats
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Env names the descriptor, a pipe, to which a rank writes its Record when it leaves the cluster.
+const Env = "DSM_STATS_FD"
+
+// MaxBytes bounds an encoded Record: a pipe takes it at once, whether somebody reads or not.
+const MaxBytes = 32 << 10
+
+// MaxItems bounds the Waits of a Record, and its Memory, so that it stays within MaxBytes.
+const MaxItems = 32
+
+// maxName bounds a name in a Record, in bytes.
+const maxName = 200
+
+// Record is where the time of one rank went between joining and leaving the cluster. Times are
+// summed over its threads and goroutines, but for Wall.
+type Record struct {
+	Rank int           `json:"rank"`
+	Node int           `json:"node"`
+	Wall time.Duration `json:"wall_ns"`
+	CPU  time.Duration `json:"cpu_ns"` // processor time, in the program and in the kernel for it
+	// Queue is how long threads were ready to run and had no processor. 0: not known.
+	Queue time.Duration `json:"queue_ns"`
+	// Faults had to wait for a page, so long in all.
+	Faults    uint64        `json:"faults"`
+	FaultWait time.Duration `json:"fault_wait_ns"`
+	Waits     []Item        `json:"waits"` // in calls
+
+	// Of the node, and so the same for all ranks there:
+
+	Read     uint64 `json:"read"`    // faults by what they needed, in pages
+	Write    uint64 `json:"write"`   // …
+	Upgrade  uint64 `json:"upgrade"` // …
+	Sent     uint64 `json:"bytes_sent"`
+	Received uint64 `json:"bytes_received"`
+	Memory   []Item `json:"memory"` // waits for the pages of allocations
+}
+
+// Kind is what is waited for.
+type Kind string
+
+// The kinds.
+const (
+	Memory   Kind = "memory"
+	Lock     Kind = "lock"
+	Barrier  Kind = "barrier" // reductions, too
+	Prefetch Kind = "prefetch"
+)
+
+// Item is the waits for one thing.
+type Item struct {
+	Kind  Kind          `json:"kind"`
+	Name  string        `json:"name"`
+	Count uint64        `json:"count"` // waits
+	Time  time.Duration `json:"ns"`    // all of them together
+	// Taken is how often others have taken pages of an allocation before they were used up: false
+	// sharing.
+	Taken uint64 `json:"taken,omitempty"`
+}
+
+// Encode returns the record as one line. What there is too much of is left away, the least of it
+// first.
+func (r Record) Encode() []byte {
+	for most := MaxItems; ; most /= 2 {
+		r.Waits, r.Memory = top(r.Waits, most), top(r.Memory, most)
+		b, err := json.Marshal(&r)
+		if err != nil {
+			panic(err) // it has nothing that cannot be encoded
+		}
+		if len(b) < MaxBytes {
+			return append(b, '\n')
+		}
+	}
+}
+
+// Decode takes what Encode has made, or the beginning of a stream of that.
+func Decode(b []byte) (r Record, err error) {
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("runstats: %w", err)
+	}
+	return r, nil
+}

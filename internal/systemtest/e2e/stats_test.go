@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/dsm"
+	"dsmd/internal/systemtest/testcluster"
+	"dsmd/internal/uffd/uffdtest"
+)
+
+// wasteful is a program of two ranks that wastes its time in the way that its argument says.
+var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	counts, err := dsm.Alloc[uint64](s.Ctx, c, "counts", 1024)
+	if err != nil {
+		return err
+	}
+	if err := c.Barrier(s.Ctx); err != nil {
+		return err
+	}
+	switch s.Args[0] {
+	case "lock":
+		m := dsm.NewMutex(c, "accounts")
+		for range 20 {
+			if err := m.Lock(s.Ctx); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Millisecond)
+			if err := m.Unlock(); err != nil {
+				return err
+			}
+		}
+	case "false sharing":
+		for i, end := 0, time.Now().Add(300*time.Millisecond); i%100 != 0 || time.Now().Before(end); i++ {
+			counts[c.Rank()]++
+		}
+	case "division":
+		time.Sleep(time.Duration(c.Rank()) * 300 * time.Millisecond)
+	case "no close":
+		if c.Rank() == 0 {
+			return nil
+		}
+	}
+	if s.Args[0] != "no close" {
+		if err := dsm.NewBarrier(c, "phase").Wait(s.Ctx); err != nil {
+			return err
+		}
+	}
+	return c.Close()
+})
+
+// TestStats: --stats names what a program has wasted its time with, and on what rank.
+func TestStats(t *testing.T) {
+	uffdtest.Require(t)
+	for does, want := range map[string][]string{
+		"lock":          {`lock +"accounts"`, `lock "accounts": many want it`},
+		"false sharing": {`memory +"counts"`, `memory "counts": others write .* whole pages`},
+		"division":      {`barrier +"phase" +0\.[23]`, `barrier "phase": rank 1 comes last`},
+		"no close":      {`--stats knows nothing .*: rank 0$`},
+	} {
+		t.Run(does, func(t *testing.T) {
+			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--stats"}, Args: []string{does}}.Run(t)
+			job.Succeed(t)
+			for _, line := range want {
+				if !regexp.MustCompile(`(?m)^dsmd: ` + line).MatchString(job.Errors()) {
+					t.Errorf("no line is like %q:\n%s", line, job.Errors())
+				}
+			}
+			if rows := sharesOf(t, job.Errors()); does != "no close" && rows != 2 {
+				t.Errorf("%d rows:\n%s", rows, job.Errors())
+			}
+		})
+	}
+}
+
+// sharesOf checks that the parts of each rank's time are all of it, and returns how many ranks
+// there are.
+func sharesOf(t *testing.T, report string) (ranks int) {
+	row := regexp.MustCompile(`(?m)^dsmd: \d+ +\d+ +[\d.]+ +\d+ +(([\d.]+% +){7})`)
+	for _, m := range row.FindAllStringSubmatch(report, -1) {
+		sum := 0.0
+		for cell := range strings.FieldsSeq(m[1]) {
+			var part float64
+			if _, err := fmt.Sscanf(cell, "%f%%", &part); err != nil {
+				t.Fatal(err)
+			}
+			sum += part
+		}
+		if sum < 99 || sum > 101 {
+			t.Errorf("the parts sum to %v %%: %s", sum, m[0])
+		}
+		ranks++
+	}
+	return ranks
+}

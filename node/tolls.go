@@ -1,0 +1,118 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/node/readahead"
+	"dsmd/pagetable"
+)
+
+// tolls are how long threads wait for pages: of each program, and in each allocation. Each thread
+// counts, also where several wait for one page, or for one that was asked for ahead of them.
+type tolls struct {
+	extents *readahead.Extents
+	waiting map[pagetable.Page]queue
+	own     map[pagetable.ProcID]toll
+	in      map[string]toll // by the plain name of the allocation
+}
+
+// queue is the threads that wait for a page.
+type queue struct {
+	proc    pagetable.ProcID // of the first of them, for which all are counted
+	threads int
+	began   time.Duration // summed over them
+	last    uint32        // who has come last, and is not counted again
+}
+
+// toll is what was paid.
+type toll struct {
+	faults uint64
+	wait   time.Duration
+}
+
+func (t *toll) add(faults int, wait time.Duration) {
+	t.faults += uint64(faults)
+	t.wait += wait
+}
+
+// maxTolls bounds the names that are remembered, also those of allocations that were freed.
+const maxTolls = 1024
+
+// mostTolls bounds the allocations that a Stats call is told of.
+const mostTolls = 16
+
+func newTolls() tolls {
+	return tolls{waiting: map[pagetable.Page]queue{}, own: map[pagetable.ProcID]toll{}, in: map[string]toll{}}
+}
+
+// begin notes that a thread waits from now on.
+func (t *tolls) begin(ev *pagetable.Event, now time.Duration) {
+	q := t.waiting[ev.Page]
+	if q.threads == 0 {
+		q.proc = ev.Proc
+	} else if q.last == ev.Thread {
+		return // the same fault again
+	}
+	q.threads++
+	q.began += now
+	q.last = ev.Thread
+	t.waiting[ev.Page] = q
+}
+
+// end notes that a page is here.
+func (t *tolls) end(page pagetable.Page, now time.Duration) {
+	q, ok := t.waiting[page]
+	if !ok {
+		return
+	}
+	delete(t.waiting, page)
+	waited := time.Duration(q.threads)*now - q.began
+	of := t.own[q.proc]
+	of.add(q.threads, waited)
+	t.own[q.proc] = of
+	extent := t.extents.Find(page)
+	if extent == nil {
+		return
+	}
+	in, known := t.in[extent.Name]
+	if !known && len(t.in) >= maxTolls {
+		return
+	}
+	in.add(q.threads, waited)
+	t.in[extent.Name] = in
+}
+
+// drop notes that nobody waits for a page any more.
+func (t *tolls) drop(page pagetable.Page) { delete(t.waiting, page) }
+
+// detached forgets a program.
+func (t *tolls) detached(proc pagetable.ProcID) { delete(t.own, proc) }
+
+// counters are what a program's Stats call is told: of itself, and of the allocations that cost
+// most. Those that programs of different jobs have called the same are one.
+func (t *tolls) counters(proc pagetable.ProcID) []attach.Counter {
+	var list []attach.Counter
+	if own := t.own[proc]; own.faults > 0 {
+		list = append(list, attach.Counter{Name: attach.OwnWaits, Value: own.faults}, attach.Counter{Name: attach.OwnWait, Value: uint64(own.wait)})
+	}
+	sums := map[string]toll{}
+	for name, paid := range t.in {
+		name = plainName(name)
+		name = name[:min(len(name), maxContendedName)]
+		sum := sums[name]
+		sum.add(int(paid.faults), paid.wait)
+		sums[name] = sum
+	}
+	names := make([]string, 0, len(sums))
+	for name := range sums {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(sums[b].wait, sums[a].wait), cmp.Compare(a, b)) })
+	for _, name := range names[:min(len(names), mostTolls)] {
+		list = append(list, attach.Counter{Name: attach.WaitsIn + name, Value: sums[name].faults}, attach.Counter{Name: attach.WaitIn + name, Value: uint64(sums[name].wait)})
+	}
+	return list
+}

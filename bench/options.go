@@ -30,7 +30,8 @@ type clusterOptions struct {
 	json            string
 	timeout         time.Duration
 	verbose         bool
-	stats           bool // where the cluster's time went is printed
+	stats           bool   // where the cluster's time went is printed
+	profile         string // file for where in the workers that was; "": none
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -48,6 +49,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	jsonFlag(flags, &o.json)
 	timeoutFlag(flags, &o.timeout)
 	flags.BoolVar(&o.stats, "stats", false, "show where the time of each rank on the cluster went, as with dsmd run")
+	flags.StringVar(&o.profile, "profile", "", "`FILE` for a profile of where on the cluster threads have waited, as with dsmd run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -92,7 +94,10 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	if o.stats {
 		options.Flags = append(options.Flags, "--stats")
 	}
-	if o.verbose || o.stats {
+	if o.profile != "" {
+		options.Flags = append(options.Flags, "--profile", o.profile)
+	}
+	if o.verbose || o.stats || o.profile != "" {
 		options.Echo = os.Stderr
 	}
 	return options, nil

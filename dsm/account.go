@@ -26,6 +26,8 @@ type account struct {
 	queue  time.Duration
 	before map[string]uint64 // the daemon's counters, then
 
+	profiler *profiler // nil: no profile is wanted
+
 	mu    sync.Mutex
 	waits map[item]*runstats.Item // guarded by mu
 }
@@ -63,7 +65,7 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	}
 	c.account = &account{
 		to: os.NewFile(uintptr(fd), runstats.Env), began: time.Now(), cpu: processorTime(), queue: queueTime(),
-		before: s.counters, waits: map[item]*runstats.Item{},
+		before: s.counters, waits: map[item]*runstats.Item{}, profiler: openProfiler(c),
 	}
 	return nil
 }
@@ -76,18 +78,26 @@ func (a *account) waiting(kind runstats.Kind, name string) (done func()) {
 		return nothing
 	}
 	began := time.Now()
-	return func() {
-		waited := time.Since(began)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		x := a.waits[item{kind, name}]
-		if x == nil {
-			x = &runstats.Item{Kind: kind, Name: name}
-			a.waits[item{kind, name}] = x
-		}
-		x.Count++
-		x.Time += waited
+	var stack []uintptr
+	if a.profiler != nil {
+		stack = callers(1)
 	}
+	return func() { a.waited(item{kind, name}, time.Since(began), stack) }
+}
+
+func (a *account) waited(what item, d time.Duration, stack []uintptr) {
+	if a.profiler != nil {
+		a.profiler.waited(what, d, stack)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.waits[what]
+	if x == nil {
+		x = &runstats.Item{Kind: what.kind, Name: what.name}
+		a.waits[what] = x
+	}
+	x.Count++
+	x.Time += d
 }
 
 // close writes the account, before the cluster is left.
@@ -108,6 +118,7 @@ func (a *account) close(c *Cluster) error {
 	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
 		addCounters(&r, a.before, s.counters)
 	}
+	a.profiler.close(&r)
 	_, err := a.to.Write(r.Encode())
 	if err = errors.Join(err, a.to.Close()); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("the account for --stats: %w", err)

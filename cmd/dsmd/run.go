@@ -114,6 +114,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
 	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
+	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"dsmd/internal/runstats"
 )
 
 // SocketPrefix begins the name of every abstract Unix socket that a job's daemons listen on. What
@@ -101,8 +103,10 @@ type Config struct {
 	// Format is the format of that; Timestamps puts the time before each line.
 	Format     Format
 	Timestamps bool
-	// Stats has a report of where the programs' time went printed at the end.
-	Stats bool
+	// Stats has a report of where the programs' time went printed at the end; Profile names a file
+	// for a profile of where in them that was.
+	Stats   bool
+	Profile string
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
@@ -268,10 +272,13 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 		o.Children = append(o.Children, d)
 	}
 	for i, rank := range at.ranks {
+		env := words{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)}
+		if cfg.Profile != "" {
+			env = append(env, runstats.EnvProfile+"=1")
+		}
 		o.Children = append(o.Children, childOrder{
 			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
-			Env:   []string{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)},
-			Input: rank == 0, Stats: cfg.Stats,
+			Env: env, Input: rank == 0, Stats: cfg.Stats || cfg.Profile != "",
 		})
 	}
 	return o

@@ -183,7 +183,7 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 	} else {
 		p.cmd = l.programCommand(order, child)
 		if child.Stats {
-			w, err := p.giveStats()
+			w, err := p.askForStats()
 			if err != nil {
 				return nil, err
 			}
@@ -281,7 +281,7 @@ func (l *local) watch(p *process) {
 		// Nobody else waits for this process, so it must be there.
 		panic(fmt.Sprintf("launch: waiting for %v, process %d: %v", p.id, p.pid, err))
 	}
-	l.post(event{Kind: childEnded, Child: p.id, Exit: l.explained(e), Stats: p.takeStats()})
+	l.post(event{Kind: childEnded, Child: p.id, Exit: l.explained(e)})
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
 	select {
@@ -298,7 +298,7 @@ func (l *local) watch(p *process) {
 	l.mu.Unlock()
 	p.reap()
 	l.reapOrphans()
-	l.post(event{Kind: childReaped, Child: p.id})
+	l.post(event{Kind: childReaped, Child: p.id, Stats: p.stats.line()})
 }
 
 // oomKills is how many processes the kernel has killed here for want of memory. Tests change it.

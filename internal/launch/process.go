@@ -27,7 +27,7 @@ type process struct {
 	streams []*stream
 	silent  chan struct{} // closed when all streams have ended
 	news    *os.File      // where a daemon is told who is lost; nil: it is not
-	stats   *os.File      // where a program says what it has counted; nil: nobody wants to know
+	stats   *statement    // what a program says that it has counted; nil: nobody wants to know
 
 	mu sync.Mutex
 	// reaped: the group was killed, and the leader waited for; its id may be a stranger's now.
@@ -154,7 +154,6 @@ func (p *process) abandon() {
 		st.from.Close()
 	}
 	_ = p.news.Close() // a nil file says that it is invalid
-	_ = p.stats.Close()
 }
 
 func closeAll(files []*os.File) {

@@ -1,56 +1,57 @@
 package launch
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"sync"
 
 	"dsmd/internal/runstats"
 )
 
-// giveStats gives a program the writing end of a pipe, for what it counts (Config.Stats). The
+// statement is what a program says of itself at its end: it takes the text of a stream.
+type statement struct {
+	mu   sync.Mutex
+	text []byte // guarded by mu
+}
+
+// write implements output.
+func (s *statement) write(_ string, text []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.text)+len(text) <= runstats.MaxBytes+1 {
+		s.text = append(s.text, text...)
+	}
+	return nil
+}
+
+// line is the first line, nil if there is none.
+func (s *statement) line() []byte {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if line, _, whole := bytes.Cut(s.text, []byte{'\n'}); whole {
+		return line
+	}
+	return nil
+}
+
+// askForStats gives a program the writing end of a pipe, for what it counts (Config.Stats). The
 // caller closes it once the program has it.
-func (p *process) giveStats() (w *os.File, err error) {
-	if p.stats, w, err = pipe(); err != nil {
+func (p *process) askForStats() (w *os.File, err error) {
+	p.stats = &statement{}
+	st, w, err := newStream("", p.stats)
+	if err != nil {
 		return nil, fmt.Errorf("launch: making a pipe for what %v counts: %w", p.id, explainLimit(err))
 	}
+	st.whole = true
+	p.streams = append(p.streams, st)
 	p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, w)
 	p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("%s=%d", runstats.Env, 2+len(p.cmd.ExtraFiles)))
 	return w, nil
-}
-
-// takeStats is what a program that has ended has counted, if it has said so. It does not wait:
-// processes that the program has left behind may have the pipe open still.
-func (p *process) takeStats() []byte {
-	if p.stats == nil {
-		return nil
-	}
-	defer p.stats.Close()
-	raw, err := p.stats.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	buf, n := make([]byte, runstats.MaxBytes), 0
-	_ = raw.Control(func(fd uintptr) {
-		for {
-			// A pipe that is empty says EAGAIN, as it does not block.
-			m, err := unix.Read(int(fd), buf[n:])
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if n += max(m, 0); m <= 0 {
-				return
-			}
-		}
-	})
-	line, _, whole := strings.Cut(string(buf[:n]), "\n")
-	if !whole {
-		return nil
-	}
-	return []byte(line)
 }
 
 // count takes note of what a program has counted. What makes no sense is as if it had said nothing.
@@ -60,9 +61,27 @@ func (s *supervisor) count(c *child, stats []byte) {
 	}
 }
 
-// sayStats prints what the programs have counted.
+// sayStats prints what the programs have counted, and writes their profile.
 func (s *supervisor) sayStats() {
-	if s.cfg.Stats && s.started {
+	if !s.started {
+		return
+	}
+	if s.cfg.Stats {
 		s.notice("%s", strings.Join(runstats.Report(s.counted, s.plan.ranks), "\n"))
 	}
+	if s.cfg.Profile == "" {
+		return
+	}
+	merged, err := runstats.Merge(s.counted)
+	if err == nil {
+		err = os.WriteFile(s.cfg.Profile, merged, 0o666)
+	}
+	if err != nil {
+		s.notice("--profile: %v", err)
+		return
+	}
+	for _, note := range runstats.Notes(s.counted) {
+		s.notice("--profile: %s", note)
+	}
+	s.notice("the profile is in %s: look at it with `go tool pprof -http=: %s`", s.cfg.Profile, s.cfg.Profile)
 }

@@ -245,7 +245,6 @@ func (s *supervisor) handle(e event) {
 	case failed:
 		s.refuse(e.Status, errors.New(e.Err))
 	case childEnded:
-		s.count(c, e.Stats)
 		c.ended, c.succeeded = true, !e.Exit.failed() && !c.lost
 		if c.Role == daemon {
 			s.daemonEnded(c, e.Exit)
@@ -253,6 +252,7 @@ func (s *supervisor) handle(e event) {
 			s.programEnded(c, e.Exit)
 		}
 	case childReaped:
+		s.count(c, e.Stats)
 		c.ended, c.reaped = true, true
 	case suspected:
 		m.asked = false // before accuse could ask again

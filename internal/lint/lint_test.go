@@ -39,7 +39,7 @@ var allowed = []struct {
 	{"pagetable/snapshot", []string{"pagetable"}},
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm", []string{"internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -75,6 +75,7 @@ var allowed = []struct {
 	{"internal/systemtest/nemesis", []string{"dsm", "node", "internal/certs", "internal/systemtest/testcluster", "internal/systemtest/netns", "bench/kernel", "bench/kernels/sor"}},
 	{"internal/netio", nil},
 	{"internal/patience", nil},
+	{"internal/perf", nil},
 	{"internal/require", nil},
 	{"internal/uffd/uffdtest", []string{"internal/require"}},
 	{"internal/verbs/verbstest", []string{"internal/require"}},

@@ -12,8 +12,8 @@ import (
 // Env names the descriptor, a pipe, to which a rank writes its Record when it leaves the cluster.
 const Env = "DSM_STATS_FD"
 
-// MaxBytes bounds an encoded Record: a pipe takes it at once, whether somebody reads or not.
-const MaxBytes = 32 << 10
+// MaxBytes bounds an encoded Record.
+const MaxBytes = 4 << 20
 
 // MaxItems bounds the Waits of a Record, and its Memory, so that it stays within MaxBytes.
 const MaxItems = 32
@@ -43,6 +43,10 @@ type Record struct {
 	Sent     uint64 `json:"bytes_sent"`
 	Received uint64 `json:"bytes_received"`
 	Memory   []Item `json:"memory"` // waits for the pages of allocations
+
+	// Profile is where in the program it has waited, as pprof reads it, if somebody wants that.
+	Profile []byte `json:"profile,omitempty"`
+	Note    string `json:"note,omitempty"` // what the profile lacks
 }
 
 // Kind is what is waited for.
@@ -67,19 +71,24 @@ type Item struct {
 	Taken uint64 `json:"taken,omitempty"`
 }
 
-// Encode returns the record as one line. What there is too much of is left away, the least of it
-// first.
+// Encode returns the record as one line of at most MaxBytes. What there is too much of is left
+// away, the least of it first.
 func (r Record) Encode() []byte {
-	for most := MaxItems; ; most /= 2 {
-		r.Waits, r.Memory = top(r.Waits, most), top(r.Memory, most)
-		b, err := json.Marshal(&r)
-		if err != nil {
-			panic(err) // it has nothing that cannot be encoded
-		}
-		if len(b) < MaxBytes {
-			return append(b, '\n')
-		}
+	r.Waits, r.Memory = top(r.Waits, MaxItems), top(r.Memory, MaxItems)
+	b := r.encode()
+	if len(b) > MaxBytes {
+		r.Profile, r.Note = nil, "the profile is too large to be passed on"
+		b = r.encode()
 	}
+	return b
+}
+
+func (r *Record) encode() []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // it has nothing that cannot be encoded
+	}
+	return append(b, '\n')
 }
 
 // Decode takes what Encode has made, or the beginning of a stream of that.

@@ -2,10 +2,15 @@ package runstats
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/pprof/profile"
 )
 
 // skewed are two ranks of two nodes: rank 1 computes, and rank 0 waits for it.
@@ -116,4 +121,71 @@ func FuzzDecode(f *testing.F) {
 			Report([]Record{r, r}, 3)
 		}
 	})
+}
+
+func here() []uintptr {
+	pcs := make([]uintptr, 8)
+	return pcs[:runtime.Callers(2, pcs)]
+}
+
+// TestProfile: what ranks have waited for becomes one profile, with its things, lines and ranks,
+// and times that were known only in all are divided by counts.
+func TestProfile(t *testing.T) {
+	var records []Record
+	for rank := range 2 {
+		s := NewStacks()
+		for range 3 {
+			s.Add(Lock, "a", here(), 1, 10)
+		}
+		s.Add(Memory, "x", here(), 30, 0)
+		s.Add(Memory, "x", nil, 10, 0)
+		s.Divide(Memory, map[string]time.Duration{"x": 400, "y": 5})
+		data, err := s.Profile(rank)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, Record{Rank: 1 - rank, Profile: data, Note: "is short"})
+	}
+	merged, err := Merge(append(records, Record{Rank: 7, Note: "is away"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.ParseData(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]int64{}
+	for _, s := range p.Sample {
+		key := s.Label["rank"][0] + s.Location[0].Line[0].Function.Name
+		if len(s.Location) > 1 {
+			line := s.Location[1].Line[0]
+			key += fmt.Sprint(" in ", line.Function.Name, line.Line > 0)
+		}
+		got[key] = s.Value
+	}
+	want := map[string][]int64{}
+	for rank := range 2 {
+		want[fmt.Sprintf("%d[lock \"a\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{3, 30}
+		want[fmt.Sprintf("%d[memory \"x\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{30, 300}
+		want[fmt.Sprintf("%d[memory \"x\"]", rank)] = []int64{10, 100}
+	}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("the profile has %v, want %v", got, want)
+	}
+	if notes := Notes(append(records, Record{Rank: 7, Note: "is away"})); !slices.Equal(notes, []string{"of rank 7 is away", "of rank 0, 1 is short"}) {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestBadProfiles: one that is none, or none at all, is an error that says whose.
+func TestBadProfiles(t *testing.T) {
+	if _, err := Merge([]Record{{Rank: 3, Profile: []byte("x")}}); err == nil || !strings.Contains(err.Error(), "rank 3") {
+		t.Errorf("of bytes that are no profile: %v", err)
+	}
+	if _, err := Merge([]Record{{}}); err == nil {
+		t.Error("there is a profile of nothing")
+	}
+	if r, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode()); err != nil || r.Profile != nil || r.Note == "" {
+		t.Errorf("one that is too large: %d bytes, note %q, %v", len(r.Profile), r.Note, err)
+	}
 }

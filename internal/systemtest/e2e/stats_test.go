@@ -2,12 +2,17 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"dsmd/dsm"
+	"dsmd/internal/require"
 	"dsmd/internal/systemtest/testcluster"
 	"dsmd/internal/uffd/uffdtest"
 )
@@ -78,6 +83,54 @@ func TestStats(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProfile: --profile names the lines that wait, and what for, by either trap.
+func TestProfile(t *testing.T) {
+	uffdtest.Require(t)
+	for does, want := range map[string]string{"lock": `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`, "false sharing": `[memory "counts"] < stats_test.go`} {
+		t.Run(does, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "profile")
+			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--profile", file}, Args: []string{does}}.Run(t)
+			job.Succeed(t)
+			if strings.Contains(job.Errors(), "perf_event_open") {
+				require.Missing(t, "perf", "%s", job.Errors())
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, job.Errors())
+			}
+			p, err := profile.ParseData(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranks := map[string]int64{}
+			for _, s := range p.Sample {
+				if s.Value[0] > 0 && s.Value[1] > 0 && strings.HasPrefix(trace(s), want) {
+					ranks[s.Label["rank"][0]] += s.Value[0]
+				}
+			}
+			if len(ranks) != 2 {
+				t.Errorf("%v ranks wait at %s:\n%s", ranks, want, p)
+			}
+		})
+	}
+}
+
+// trace is a stack as text, without what lies inside the library.
+func trace(s *profile.Sample) string {
+	var frames []string
+	for _, l := range s.Location {
+		for _, line := range l.Line {
+			switch f := line.Function; {
+			case strings.HasSuffix(f.Filename, "stats_test.go"):
+				frames = append(frames, "stats_test.go")
+			case !strings.HasPrefix(f.Name, "dsmd/dsm.lock."):
+				frames = append(frames, f.Name)
+			}
+		}
+	}
+	return strings.Join(frames, " < ")
 }
 
 // sharesOf checks that the parts of each rank's time are all of it, and returns how many ranks

@@ -40,7 +40,7 @@ func meet(ctx context.Context, among Group) error {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
 	defer c.occupied.leave(hash)
-	defer c.account.waiting(runstats.Barrier, "(all ranks)")()
+	defer c.account.waiting(runstats.Barrier, "all ranks")()
 	if _, err := g.arrive(ctx, hash, among.Size(), nil); err != nil {
 		return failure("Barrier", err)
 	}

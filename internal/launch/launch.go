@@ -136,6 +136,9 @@ func Run(cfg Config) (status int, err error) {
 	if err != nil {
 		return StatusUsage, err
 	}
+	if err := cfg.checkProfile(); err != nil {
+		return StatusUsage, err
+	}
 	s, err := newSupervisor(cfg, plan)
 	if err != nil {
 		return StatusUsage, err

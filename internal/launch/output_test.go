@@ -503,3 +503,15 @@ func (b *syncBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
+
+// TestProfileWithoutPlace: that a profile cannot be written is said before the job has run.
+func TestProfileWithoutPlace(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	cfg := Config{Nodes: 1, Profile: t.TempDir(), Program: []string{"touch", mark}, Stdout: io.Discard, Stderr: io.Discard}
+	if status, err := Run(cfg); status != StatusUsage || err == nil || !strings.Contains(err.Error(), cfg.Profile) {
+		t.Errorf("status %d, %v", status, err)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the job has run")
+	}
+}

@@ -61,6 +61,18 @@ func (s *supervisor) count(c *child, stats []byte) {
 	}
 }
 
+// checkProfile finds out whether there will be a place for the profile, before the job takes hours.
+func (cfg *Config) checkProfile() error {
+	if cfg.Profile == "" {
+		return nil
+	}
+	f, err := os.OpenFile(cfg.Profile, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("launch: the file for the profile: %w", err)
+	}
+	return f.Close()
+}
+
 // sayStats prints what the programs have counted, and writes their profile.
 func (s *supervisor) sayStats() {
 	if !s.started {

@@ -186,7 +186,7 @@ func Notes(records []Record) (notes []string) {
 		}
 	}
 	for _, note := range slices.Sorted(maps.Keys(by)) {
-		notes = append(notes, fmt.Sprintf("of rank %s %s", strings.Join(by[note], ", "), note))
+		notes = append(notes, fmt.Sprintf("rank %s: %s", strings.Join(by[note], ", "), note))
 	}
 	return notes
 }

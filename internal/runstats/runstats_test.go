@@ -172,7 +172,7 @@ func TestProfile(t *testing.T) {
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("the profile has %v, want %v", got, want)
 	}
-	if notes := Notes(append(records, Record{Rank: 7, Note: "is away"})); !slices.Equal(notes, []string{"of rank 7 is away", "of rank 0, 1 is short"}) {
+	if notes := Notes(append(records, Record{Rank: 7, Note: "is away"})); !slices.Equal(notes, []string{"rank 7: is away", "rank 0, 1: is short"}) {
 		t.Errorf("notes %q", notes)
 	}
 }

@@ -26,12 +26,14 @@ type clusterOptions struct {
 	nodes           int
 	trap, transport string
 	memory, spill   string // as dsmd run has them; "": its default
-	dsmd            string
-	json            string
-	timeout         time.Duration
-	verbose         bool
-	stats           bool   // where the cluster's time went is printed
-	profile         string // file for where in the workers that was; "": none
+	// network is one to emulate, as dsmd run has it; "": none
+	network struct{ latency, bandwidth string }
+	dsmd    string
+	json    string
+	timeout time.Duration
+	verbose bool
+	stats   bool   // where the cluster's time went is printed
+	profile string // file for where in the workers that was; "": none
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -45,6 +47,8 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
 	flags.StringVar(&o.memory, "memory", "", "memory for the shared pages of each node, as with dsmd run (default: as there)")
 	flags.StringVar(&o.spill, "spill", "", "directory for pages that no node has room for, as with dsmd run")
+	flags.StringVar(&o.network.latency, "emulate-latency", "", "latency of a network to emulate, as with dsmd run")
+	flags.StringVar(&o.network.bandwidth, "emulate-bandwidth", "", "bandwidth of a network to emulate, as with dsmd run")
 	dsmdFlag(flags, &o.dsmd)
 	jsonFlag(flags, &o.json)
 	timeoutFlag(flags, &o.timeout)
@@ -85,17 +89,17 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 		Worker: append([]string{self, workerName}, worker...),
 		Dir:    w.dir,
 	}
-	if o.memory != "" {
-		options.Flags = append(options.Flags, "--memory", o.memory)
-	}
-	if o.spill != "" {
-		options.Flags = append(options.Flags, "--spill", o.spill)
+	for _, flag := range [][2]string{
+		{"--memory", o.memory}, {"--spill", o.spill},
+		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
+		{"--profile", o.profile},
+	} {
+		if flag[1] != "" {
+			options.Flags = append(options.Flags, flag[:]...)
+		}
 	}
 	if o.stats {
 		options.Flags = append(options.Flags, "--stats")
-	}
-	if o.profile != "" {
-		options.Flags = append(options.Flags, "--profile", o.profile)
 	}
 	if o.verbose || o.stats || o.profile != "" {
 		options.Echo = os.Stderr

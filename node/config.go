@@ -12,6 +12,7 @@ import (
 	"dsmd/pagetable"
 	"dsmd/protocol"
 	"dsmd/transport"
+	"dsmd/transport/emulated"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -53,14 +54,10 @@ type Config struct {
 	RegionBase  uint64            // its address in all programs; 0: DefaultRegionBase
 	Trap        string            // one of pagetable.TrapNames; "": "auto"
 	// GiveUp is how long a peer may be out of reach before it is lost; 0: tcp.DefaultGiveUp.
-	GiveUp    time.Duration
-	Security  Security
-	Transport string // one of TransportNames; "": "auto"
-	// RDMADevice names the device; "": the one with this node's address, else the first that works.
-	RDMADevice string
-	// RDMAPoolBytes bounds the memory registered for RDMA; 0: DefaultRDMAPoolBytes.
-	RDMAPoolBytes uint64
-	Memory        Memory
+	GiveUp   time.Duration
+	Security Security
+	Network  Network
+	Memory   Memory
 	// Survive has the node go on without peers that are lost, as long as the nodes that are left
 	// are a quorum (see internal/agreement). Otherwise the loss of any ends all nodes, with their
 	// programs. It must be the same on all nodes.
@@ -94,6 +91,17 @@ type Memory struct {
 	// Spill is a directory on a disk, for a file with the pages that no node has room for; "":
 	// there is none. It needs Bytes.
 	Spill string
+}
+
+// Network is by what a node reaches the others.
+type Network struct {
+	Transport string // one of TransportNames; "": "auto"
+	// RDMADevice names the device; "": the one with this node's address, else the first that works.
+	RDMADevice string
+	// RDMAPoolBytes bounds the memory registered for RDMA; 0: DefaultRDMAPoolBytes.
+	RDMAPoolBytes uint64
+	// Emulated is a network that is as slow as this node's is to seem; zero: it is as it is.
+	Emulated emulated.Link
 }
 
 // Security is how nodes know each other, and who else can read what they say; see tcp.Config.
@@ -134,10 +142,10 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: a region of %d bytes at %#x; it starts at a page and ends below %#x", c.RegionBytes, c.RegionBase, uint64(addressesEnd))
 	case c.Trap != "" && !slices.Contains(pagetable.TrapNames, c.Trap):
 		return fmt.Errorf("node: trap back end %q; there are %q", c.Trap, pagetable.TrapNames)
-	case !knownTransport(c.Transport):
-		return fmt.Errorf("node: transport %q; there are %q", c.Transport, TransportNames)
-	case c.RDMAPoolBytes > MaxRDMAPoolBytes:
-		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
+	case !knownTransport(c.Network.Transport):
+		return fmt.Errorf("node: transport %q; there are %q", c.Network.Transport, TransportNames)
+	case c.Network.RDMAPoolBytes > MaxRDMAPoolBytes:
+		return fmt.Errorf("node: a pool of %d bytes for RDMA; at most %d are possible", c.Network.RDMAPoolBytes, uint64(MaxRDMAPoolBytes))
 	case c.Memory.Bytes != 0 && c.Memory.Bytes < MinMemoryBytes:
 		return fmt.Errorf("node: room for %d bytes of pages; it is at least %d (4 MiB)", c.Memory.Bytes, MinMemoryBytes)
 	case c.Memory.Spill != "" && c.Memory.Bytes == 0:

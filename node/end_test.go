@@ -12,6 +12,7 @@ import (
 
 	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/emulated"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -63,7 +64,14 @@ func real(t *testing.T, self int, peers []string) (Config, net.Listener) {
 }
 
 // TestEnd: nodes over TCP end when their context does, with everything closed.
-func TestEnd(t *testing.T) {
+func TestEnd(t *testing.T) { testEnd(t, emulated.Link{}, "tcp") }
+
+// TestEndEmulated: the same on a network that is slower.
+func TestEndEmulated(t *testing.T) {
+	testEnd(t, emulated.Link{Latency: time.Millisecond, Bandwidth: 1e9}, "tcp (emulated network)")
+}
+
+func testEnd(t *testing.T, link emulated.Link, name string) {
 	leavesNothing(t, func() {
 		peers := make([]string, 2)
 		var nodes []*Node
@@ -71,12 +79,16 @@ func TestEnd(t *testing.T) {
 		for i := range peers {
 			cfg, l := real(t, i, peers)
 			peers[i] = l.Addr().String()
+			cfg.Network.Emulated = link
 			configs = append(configs, cfg)
 		}
 		for _, cfg := range configs {
 			n, err := New(cfg)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if n.net.name() != name {
+				t.Errorf("peers are reached by %q, want %q", n.net.name(), name)
 			}
 			nodes = append(nodes, n)
 		}
@@ -168,7 +180,9 @@ func TestBadConfig(t *testing.T) {
 			"at 0x7":                     func(c *Config) { c.RegionBase = 7 },
 			"at 0xfffffffffffff000":      func(c *Config) { c.RegionBase = 1<<64 - 4096 },
 			"trap back end \"x\"":        func(c *Config) { c.Trap = "x" },
-			"transport \"x\"":            func(c *Config) { c.Transport = "x" },
+			"transport \"x\"":            func(c *Config) { c.Network.Transport = "x" },
+			"a latency of 2s":            func(c *Config) { c.Network.Emulated.Latency = 2 * time.Second },
+			"a bandwidth of 7 bits":      func(c *Config) { c.Network.Emulated.Bandwidth = 7 },
 			"a hold window of 1s":        func(c *Config) { c.Hold = time.Second },
 			"a hold window of 1ns":       func(c *Config) { c.Hold = 1 },
 			"register metrics":           func(c *Config) { c.Metrics = full{} },

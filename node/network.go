@@ -7,11 +7,14 @@ import (
 	"slices"
 
 	"dsmd/transport"
+	"dsmd/transport/emulated"
 	"dsmd/transport/rdma"
 	"dsmd/transport/tcp"
+
+	"go.uber.org/zap"
 )
 
-// The transports that Config.Transport names.
+// The transports that Network.Transport names.
 const (
 	// transportAuto is RDMA to the peers where both sides have a usable device, TCP to the others.
 	transportAuto = "auto"
@@ -20,10 +23,10 @@ const (
 	transportRDMA = "rdma"
 )
 
-// TransportNames are what Config.Transport can be.
+// TransportNames are what Network.Transport can be.
 var TransportNames = []string{transportAuto, transportTCP, transportRDMA}
 
-// Bounds of Config.RDMAPoolBytes.
+// Bounds of Network.RDMAPoolBytes.
 const (
 	DefaultRDMAPoolBytes = rdma.DefaultPoolBytes
 	MaxRDMAPoolBytes     = 64 << 30
@@ -40,18 +43,35 @@ type network struct {
 	memory func(transport.NodeID) uint64
 	links  func() rdma.LinkStats // nil: TCP alone
 	reason string                // why it is what it is, for the log
+	slowed bool                  // it is slower than it could be, because that was asked for
 }
 
-// openNetwork makes the transport that the configuration asks for, and takes over cfg.Listener when
+// openNetwork makes the network that the configuration asks for, and takes over cfg.Listener when
 // it succeeds.
 func openNetwork(cfg *Config, pageBytes int) (*network, error) {
+	limit := queueLimit(cfg.RegionBytes/uint64(pageBytes), cfg.Nodes, pageBytes, cfg.Survive)
+	n, err := openTransport(cfg, pageBytes, limit)
+	link := cfg.Network.Emulated
+	if err != nil || !link.IsOn() {
+		return n, err
+	}
+	slow, err := emulated.New(emulated.Config{Base: n.Transport, Link: link, MaxQueuedBytes: limit})
+	if err != nil {
+		return nil, err
+	}
+	n.Transport, n.slowed = slow, true
+	cfg.Log.Info("the network is emulated: what this node sends takes longer than it would", zap.Stringer("link", link))
+	return n, nil
+}
+
+// openTransport is openNetwork without what emulates another one.
+func openTransport(cfg *Config, pageBytes, limit int) (*network, error) {
 	device, reason, err := chooseDevice(cfg)
 	if err != nil {
 		return nil, err
 	}
 	log := func(line string) { cfg.Log.Info(line) }
 	security := &cfg.Security
-	limit := queueLimit(cfg.RegionBytes/uint64(pageBytes), cfg.Nodes, pageBytes, cfg.Survive)
 	base := tcp.Config{
 		Self: transport.NodeID(cfg.Self), Listener: cfg.Listener, Peers: cfg.Peers, Cluster: cfg.Cluster,
 		PageBytes: pageBytes, MaxQueuedBytes: limit,
@@ -71,8 +91,8 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 		return &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, memory: with.memory, reason: reason}, nil
 	}
 	fast, err := rdma.New(rdma.Config{
-		Base: with, Device: *device, PoolBytes: int(cfg.RDMAPoolBytes), MaxQueuedBytes: limit,
-		Required: cfg.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
+		Base: with, Device: *device, PoolBytes: int(cfg.Network.RDMAPoolBytes), MaxQueuedBytes: limit,
+		Required: cfg.Network.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -84,23 +104,23 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 // required.
 func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
 	switch {
-	case cfg.Transport == transportTCP:
+	case cfg.Network.Transport == transportTCP:
 		return nil, "it was asked for", nil
-	case cfg.Nodes == 1 && cfg.Transport != transportRDMA:
+	case cfg.Nodes == 1 && cfg.Network.Transport != transportRDMA:
 		return nil, "there are no other nodes", nil
 	}
 	var local netip.Addr
 	if at, err := netip.ParseAddrPort(cfg.Peers[cfg.Self]); err == nil {
 		local = at.Addr()
 	}
-	device, err := rdma.Probe(cfg.RDMADevice, local)
+	device, err := rdma.Probe(cfg.Network.RDMADevice, local)
 	switch {
 	case err == nil:
 		return &device, "device " + device.String(), nil
-	case cfg.Transport == transportRDMA:
+	case cfg.Network.Transport == transportRDMA:
 		return nil, "", fmt.Errorf("--transport rdma: %w", err)
-	case cfg.RDMADevice != "":
-		return nil, "", fmt.Errorf("--rdma-device %s: %w", cfg.RDMADevice, err)
+	case cfg.Network.RDMADevice != "":
+		return nil, "", fmt.Errorf("--rdma-device %s: %w", cfg.Network.RDMADevice, err)
 	}
 	return nil, err.Error(), nil
 }
@@ -108,12 +128,19 @@ func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
 // CheckTransport returns an error that says why, if this machine can't have the transport that is
 // asked for, with the device of that name if it is not "".
 func CheckTransport(name, device string) error {
-	_, _, err := chooseDevice(&Config{Transport: name, RDMADevice: device, Nodes: 2, Peers: make([]string, 2)})
+	_, _, err := chooseDevice(&Config{Network: Network{Transport: name, RDMADevice: device}, Nodes: 2, Peers: make([]string, 2)})
 	return err
 }
 
 // name is how peers are reached, for people.
 func (n *network) name() string {
+	if n.slowed {
+		return n.kind() + " (emulated network)"
+	}
+	return n.kind()
+}
+
+func (n *network) kind() string {
 	if n.links == nil {
 		return transportTCP
 	}

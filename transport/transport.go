@@ -10,6 +10,7 @@
 //   - transport/tcp: TCP, one connection at a time for each pair of nodes.
 //   - transport/rdma: RDMA, over TCP, where both nodes have a device.
 //   - transport/sim: an in-memory network with seeded delays and faults.
+//   - transport/emulated: any of these, as slow as a given network.
 //
 // Connections are not part of the interface. One that breaks is made again, and nothing but time is
 // lost: frames arrive exactly once and in order all the same, for which transporttest.RunCuts is
@@ -124,7 +125,8 @@ type Transport interface {
 	// != Self(), len(control) in 1..MaxControlBytes, payload leased for to.
 	Send(to NodeID, control []byte, payload Payload) error
 
-	// Flush hands all queued frames to the network, as far as it takes them without blocking.
+	// Flush hands all queued frames to the network, as far as it takes them without blocking. Poll
+	// goes on with the rest, which is something to do for one who sleeps on WaitFD.
 	Flush()
 
 	// Poll delivers what has arrived, at most max frames, and returns how many it delivered.

@@ -27,6 +27,7 @@ import (
 	"dsmd/node"
 	"dsmd/protocol"
 	"dsmd/transport"
+	"dsmd/transport/emulated"
 )
 
 // headerTimeout bounds how long a client of the metrics server may take to say what it wants.
@@ -234,7 +235,11 @@ func (d *daemon) newNode(p *place) (*node.Node, error) {
 	return node.New(node.Config{
 		Self: p.id, Nodes: v.Nodes, Ranks: v.Ranks, Cluster: p.cluster,
 		Listener: d.sockets.data, Peers: p.peers, Socket: d.sockets.programs,
-		RegionBytes: uint64(v.Region), Memory: node.Memory{Bytes: d.memory, Spill: v.Spill}, Trap: v.Trap, Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
+		RegionBytes: uint64(v.Region), Memory: node.Memory{Bytes: d.memory, Spill: v.Spill}, Trap: v.Trap,
+		Network: node.Network{
+			Transport: v.Transport, RDMADevice: v.RDMADevice, RDMAPoolBytes: uint64(v.RDMAPool),
+			Emulated: emulated.Link{Latency: v.EmulateLatency, Bandwidth: uint64(v.EmulateBandwidth)},
+		},
 		Security: node.Security{TLS: s.tls, LatestTLS: s.latestTLS(), VerifyPeer: s.verify, Secret: s.shared},
 		GiveUp:   v.DeadAfter, Survive: v.Survive, NoQuorum: v.NoQuorum, Rejoin: v.Rejoin,
 		Hold: v.Hold, Spin: v.Spin, Farewell: p.leave, Stages: d.stages, Log: log, Metrics: d.registry,

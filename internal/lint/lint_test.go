@@ -87,7 +87,7 @@ var allowed = []struct {
 	{"transport/transporttest", []string{"internal/patience"}},
 	{"transport/tcp/tcptest", []string{"internal/patience", "transport"}},
 	// The table of settings takes its ranges from those who know them.
-	{"internal/settings", []string{"internal/certs", "internal/memlimit", "node", "pagetable", "protocol", "transport/tcp"}},
+	{"internal/settings", []string{"internal/certs", "internal/memlimit", "node", "pagetable", "protocol", "transport/emulated", "transport/tcp"}},
 	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/runstats", nil},

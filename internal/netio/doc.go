@@ -1,5 +1,5 @@
 // Package netio has the few system calls of the transports' fast path: receive and send
-// without blocking, epoll, and eventfd.
+// without blocking, epoll, eventfd, and timerfd.
 //
 // Go's own network connections park the goroutine and wake it through the scheduler, which
 // costs about 6 µs for each remote page (docs/decisions/0002-polled-transport.md). The calls

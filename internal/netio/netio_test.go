@@ -387,6 +387,32 @@ func TestShortSlice(t *testing.T) {
 	}
 }
 
+// TestTimer: the descriptor is readable from the time that was said, and no longer when another is.
+func TestTimer(t *testing.T) {
+	timer, err := NewTimer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer timer.Close()
+	if readable(t, timer.FD()) {
+		t.Error("a timer rings that nobody has set")
+	}
+	const in = 5 * time.Millisecond
+	began := time.Now()
+	timer.Ring(in)
+	if waitReadable(t, timer.FD()); time.Since(began) < in {
+		t.Errorf("a timer set to %v has rung after %v", in, time.Since(began))
+	}
+	if timer.Ring(time.Hour); readable(t, timer.FD()) {
+		t.Error("a timer that was set again is still readable")
+	}
+	timer.Ring(-time.Second)
+	waitReadable(t, timer.FD())
+	if timer.Stop(); readable(t, timer.FD()) {
+		t.Error("a timer that was stopped is still readable")
+	}
+}
+
 // TestUnpace has sockets with each congestion control of this kernel's: those that pace get
 // another, and the others keep theirs.
 func TestUnpace(t *testing.T) {

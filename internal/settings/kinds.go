@@ -125,6 +125,30 @@ func size(to *Bytes, most Bytes) pflag.Value {
 	}, Bytes.String}
 }
 
+// unlimited is the word for no bound.
+const unlimited = "unlimited"
+
+// rate is a number of bits per second from least to most, or unlimited.
+func rate(to *Rate, least, most Rate) pflag.Value {
+	return kind[Rate]{to, "RATE", func(s string) (r Rate, err error) {
+		if s == unlimited {
+			return 0, nil
+		}
+		if err := r.Set(s); err != nil {
+			return 0, err
+		}
+		if r < least || r > most {
+			return 0, fmt.Errorf("%s is not possible: %v to %v, or %s", s, least, most, unlimited)
+		}
+		return r, nil
+	}, func(r Rate) string {
+		if r == 0 {
+			return unlimited
+		}
+		return r.String()
+	}}
+}
+
 // room is a number of bytes, in whole pages, or one of two words.
 func room(to *Bytes) pflag.Value {
 	bytes := Bytes(0)
@@ -133,7 +157,7 @@ func room(to *Bytes) pflag.Value {
 		switch s {
 		case "auto":
 			return AutoMemory, nil
-		case "unlimited":
+		case unlimited:
 			return UnlimitedMemory, nil
 		}
 		if err := plain.Set(s); err != nil {
@@ -148,7 +172,7 @@ func room(to *Bytes) pflag.Value {
 		case AutoMemory:
 			return "auto"
 		case UnlimitedMemory:
-			return "unlimited"
+			return unlimited
 		}
 		return n.String()
 	}}

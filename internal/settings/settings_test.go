@@ -107,6 +107,10 @@ func TestMistakesInFiles(t *testing.T) {
 		"region: 4097":                           "not a whole number of pages",
 		"hold: 20":                               "no duration",
 		"hold: 1h":                               "1µs to 20ms",
+		"emulate-latency: -1ms":                  "-1ms is not possible: 0s to 1s",
+		"emulate-latency: 2s":                    "0s to 1s",
+		"emulate-bandwidth: 0bit":                "0bit is not possible: 1Mbit to 1Tbit, or unlimited",
+		"emulate-bandwidth: 10":                  `"10" is no rate`,
 		"trap: none":                             "available are auto, uffd, sigsegv",
 		"insecure: maybe":                        "neither true nor false",
 		"cluster: \"a b\"":                       "without spaces",
@@ -249,6 +253,31 @@ func TestBytes(t *testing.T) {
 		var s Bytes
 		if err := s.Set(in); err == nil {
 			t.Errorf("%q was taken for %d", in, uint64(s))
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want uint64
+		out  string
+	}{
+		{"10Gbit", 10e9, "10Gbit"}, {"2.5gbit/s", 2.5e9, "2500Mbit"}, {"1 Mbit", 1e6, "1Mbit"}, {"100MB/s", 800e6, "800Mbit"},
+		{"100MiB/s", 838860800, "838860800bit"}, {"9600bit", 9600, "9600bit"}, {"64000bit", 64000, "64kbit"}, {"1Tbit", 1e12, "1Tbit"},
+	} {
+		var r, again Rate
+		if err := r.Set(test.in); err != nil || uint64(r) != test.want || r.String() != test.out {
+			t.Errorf("%q: %d, %s, %v; want %d, %s", test.in, uint64(r), r.String(), err, test.want, test.out)
+		}
+		if err := again.Set(r.String()); err != nil || again != r {
+			t.Errorf("%s: %d, %v", r.String(), again, err)
+		}
+	}
+	for _, in := range []string{"", "10", "10G", "Gbit", "-1Gbit", "1.Gbit", "10Gbits", "1iB/s", "1MB", "10MiB", "1e9bit", "99999999999Tbit"} {
+		var r Rate
+		if err := r.Set(in); err == nil {
+			t.Errorf("%q was taken for %d", in, uint64(r))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"dsmd/node"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/emulated"
 	"dsmd/transport/tcp"
 )
 
@@ -121,6 +122,14 @@ var All = []Setting{
 	{Name: "rdma-pool", Default: Bytes(node.DefaultRDMAPoolBytes).String(), Range: "whole pages, up to " + Bytes(node.MaxRDMAPoolBytes).String(),
 		Meaning: "memory that is registered with the RDMA device at most; a few nodes need less",
 		value:   func(v *Values) pflag.Value { return size(&v.RDMAPool, node.MaxRDMAPoolBytes) }},
+	{Name: "emulate-latency", Default: "0s", Range: fmt.Sprintf("0s (none) to %v", emulated.MaxLatency),
+		Meaning: "for measurements: how much longer whatever a node sends is on its way, as on a slower network",
+		value:   func(v *Values) pflag.Value { return span(&v.EmulateLatency, 0, emulated.MaxLatency) }},
+	{Name: "emulate-bandwidth", Default: unlimited, Range: fmt.Sprintf("%v to %v, or %s", Rate(emulated.MinBandwidth), Rate(emulated.MaxBandwidth), unlimited),
+		Meaning: "for measurements: how much a node sends in a second at most, to all others together, as by a slower network card",
+		value: func(v *Values) pflag.Value {
+			return rate(&v.EmulateBandwidth, emulated.MinBandwidth, emulated.MaxBandwidth)
+		}},
 	{Name: "region", Default: Bytes(node.DefaultRegionBytes).String(), Range: "whole pages, up to " + Bytes(node.MaxRegionBytes).String(),
 		Meaning: "address space for shared memory, the same on all nodes; memory is used when it is touched",
 		value:   func(v *Values) pflag.Value { return size(&v.Region, node.MaxRegionBytes) }},
@@ -234,6 +243,8 @@ func (s *Setting) Unit() string {
 	switch s.value(blank()).Type() {
 	case "SIZE":
 		return "bytes, with K, M, G or T"
+	case "RATE":
+		return "bits per second, with kbit, Mbit or Gbit; or bytes, with MB/s or MiB/s"
 	case "DURATION":
 		return "time, with µs, ms, s, m or h"
 	case "N":

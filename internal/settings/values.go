@@ -67,6 +67,8 @@ type Machine struct {
 	Trap, Transport     string
 	RDMADevice          string // "": choose
 	RDMAPool            Bytes
+	EmulateLatency      time.Duration
+	EmulateBandwidth    Rate // 0: unlimited
 	Region              Bytes
 	Memory              Bytes // or AutoMemory, UnlimitedMemory
 	Spill               string

@@ -208,6 +208,29 @@ func (r *reactor) serveUntil(others *sync.WaitGroup) {
 	}
 }
 
+// asleep has a node that has sent what it wants sleep on WaitFD, and poll only when that says so,
+// until stop is called: its network may not have taken everything yet.
+func (r *reactor) asleep() (stop func()) {
+	over := make(chan struct{})
+	var sleeping sync.WaitGroup
+	sleeping.Go(func() {
+		for {
+			if r.tr.Arm() || sleep(r.tr, time.Now().Add(time.Millisecond)) {
+				r.poll()
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	})
+	return func() {
+		close(over)
+		sleeping.Wait()
+	}
+}
+
 // sleep waits until WaitFD is readable and reports false when the deadline comes first.
 func sleep(tr transport.Transport, deadline time.Time) bool {
 	for {

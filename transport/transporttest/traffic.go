@@ -175,9 +175,12 @@ func testSendBeforeUp(t *testing.T, factory Factory) {
 // wake-up that is lost leaves both asleep.
 func testWakeups(t *testing.T, factory Factory) {
 	const rounds = 300
-	var both sync.WaitGroup
+	var both, served sync.WaitGroup
+	served.Add(2)
 	for _, r := range cluster(t, factory, 2, pageBytes) {
 		both.Go(func() {
+			defer r.serveUntil(&served) // the last burst may still be here
+			defer served.Done()
 			peer := 1 - r.tr.Self()
 			// the same on both sides: so many frames make a burst
 			random := rand.New(rand.NewPCG(7, 7))
@@ -215,6 +218,7 @@ func testArmSeesHeldBackFrames(t *testing.T, factory Factory) {
 		}
 	}
 	nodes[0].tr.Flush()
+	defer nodes[0].asleep()()
 	r := nodes[1]
 	r.max = 1
 	for deadline := time.Now().Add(limit); r.frames < frames; {
@@ -231,7 +235,7 @@ func testArmFlushes(t *testing.T, factory Factory) {
 	if err := nodes[0].tr.Send(1, []byte("x"), nil); err != nil {
 		t.Fatal(err)
 	}
-	nodes[0].tr.Arm()
+	defer nodes[0].asleep()()
 	nodes[1].runUntil("a frame that only Arm has flushed", func() bool { return nodes[1].frames == 1 })
 }
 
@@ -244,6 +248,7 @@ func testPollBounds(t *testing.T, factory Factory) {
 		}
 	}
 	nodes[0].tr.Flush()
+	defer nodes[0].asleep()()
 	r := nodes[1]
 	r.max = 0
 	r.poll()

@@ -76,9 +76,11 @@ type Config struct {
 	Farewell func(why error)
 	// Stages is filled with the stages that faults pass. It is the node's until that has ended.
 	// nil: nobody wants to know.
-	Stages  *StageLog
-	Log     *zap.Logger // nil: no logs
-	Metrics prometheus.Registerer
+	Stages *StageLog
+	Log    *zap.Logger // nil: no logs
+	// Launched: whoever has started this node has started its programs too, and says how they end.
+	Launched bool
+	Metrics  prometheus.Registerer
 }
 
 // Memory is what a node takes for pages.

@@ -416,7 +416,11 @@ func (s *programs) logEnd(p *program, err error) {
 	case err == nil:
 		s.log.Info("program left", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		s.log.Warn("program died; its pages stay, its locks pass on", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
+		level := zap.WarnLevel
+		if s.cfg.Launched {
+			level = zap.InfoLevel
+		}
+		s.log.Log(level, "program died; its pages stay, its locks pass on", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid))
 	default:
 		s.log.Warn("program cut off", zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Error(err))
 	}

@@ -116,6 +116,9 @@ func TestRunEnds(t *testing.T) {
 				t.Errorf("the job ended with status %d, want %d", status, test.status)
 			}
 			nothingLeft(t, mark)
+			if strings.Contains(job.Errors(), "program died") {
+				t.Errorf("the daemons complain of programs that the launcher has ended:\n%s", job.Errors())
+			}
 		})
 	}
 }

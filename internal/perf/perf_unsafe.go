@@ -47,7 +47,7 @@ type ring struct {
 	record []byte
 }
 
-// Open begins to take one of period faults.
+// Open begins to sample one of period faults of each thread on each processor.
 func Open(period uint64) (s *Sampler, err error) {
 	s = &Sampler{}
 	defer func() {
@@ -62,8 +62,9 @@ func Open(period uint64) (s *Sampler, err error) {
 	attr := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_PAGE_FAULTS, Sample: period,
 		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME | unix.PERF_SAMPLE_ADDR | unix.PERF_SAMPLE_CALLCHAIN,
-		Bits:        unix.PerfBitInherit | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitExcludeCallchainKernel | unix.PerfBitUseClockID,
-		Clockid:     unix.CLOCK_MONOTONIC, Wakeup: 1,
+		Bits: unix.PerfBitInherit | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitExcludeCallchainKernel |
+			unix.PerfBitUseClockID,
+		Clockid: unix.CLOCK_MONOTONIC, Wakeup: 1,
 	}
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	for cpu := range runtime.NumCPU() {

@@ -198,8 +198,8 @@ func (c *Cluster) checkRequest(name string, l layout, n int) error {
 		return fmt.Errorf("%w: %d elements of %d bytes are more bytes than 64 bits can count", ErrNoSpace, n, l.size)
 	}
 	if total > c.welcome.RegionBytes {
-		return fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the whole region has %d; start the daemons with a larger region",
-			ErrNoSpace, n, l.size, total, c.welcome.RegionBytes)
+		return fmt.Errorf("%w: %d elements of %d bytes are %s, and the whole region has %s; start the daemons with a larger one (--region %s)",
+			ErrNoSpace, n, l.size, inUnits(total), inUnits(c.welcome.RegionBytes), inUnits(total+total/8))
 	}
 	return nil
 }
@@ -266,8 +266,9 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 		if len(r.Payload) > 0 { // the daemon says what there is too much of
 			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
 		}
-		return nil, fmt.Errorf("%w: %d elements of %d bytes are %d bytes, and the region of %d bytes has no such gap left; "+
-			"free something, or start the daemons with a larger region", ErrNoSpace, n, l.size, uint64(n)*uint64(l.size), c.welcome.RegionBytes)
+		bytes := uint64(n) * uint64(l.size)
+		return nil, fmt.Errorf("%w: %d elements of %d bytes are %s, and the region of %s has no such gap left; free something, or start the daemons with a larger one (--region %s)",
+			ErrNoSpace, n, l.size, inUnits(bytes), inUnits(c.welcome.RegionBytes), inUnits(c.welcome.RegionBytes+bytes))
 	default:
 		return nil, fmt.Errorf("the daemon answered with %v", r.Status)
 	}

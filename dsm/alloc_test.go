@@ -84,7 +84,7 @@ func TestAllocRefusesBeforeItAsks(t *testing.T) {
 	_, err = Alloc[[16]int](within(t), c, "many", math.MaxInt)
 	wantError(t, err, ErrNoSpace, "9223372036854775807", "64 bits")
 	_, err = Alloc[int64](within(t), c, "large", testRegion/8+1)
-	wantError(t, err, ErrNoSpace, "134217729 elements of 8 bytes are 1073741832 bytes", "1073741824", "larger region")
+	wantError(t, err, ErrNoSpace, "134217729 elements of 8 bytes are 1025MiB", "region has 1024MiB", "--region 1153MiB")
 	for _, name := range []string{"", strings.Repeat("n", 256)} {
 		if _, err := Alloc[int](within(t), c, name, 1); err == nil || !strings.Contains(err.Error(), "1 to 255") {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
@@ -117,7 +117,7 @@ func TestRegionIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Alloc[byte](within(t), c, "more", testRegion/2+1)
-	wantError(t, err, ErrNoSpace, "536870913", "1073741824", "free something")
+	wantError(t, err, ErrNoSpace, "536870913", "1024MiB", "free something", "--region 1537MiB")
 }
 
 func TestFaultyDaemonCannotMapElsewhere(t *testing.T) {
@@ -315,4 +315,13 @@ func (f *fake) answerLate(c *Cluster, ticket uint64) error {
 	f.mu.Unlock()
 	_, err := c.Stats(within(f.t)) // reads what has come before
 	return err
+}
+
+// TestUnits: a size in a message is never less than it is, and short.
+func TestUnits(t *testing.T) {
+	for bytes, want := range map[uint64]string{0: "0B", 2047: "2047B", 2048: "2KiB", 2049: "3KiB", 64 << 30: "64GiB", 11<<40 - 1: "11TiB", 1 << 60: "1048576TiB"} {
+		if got := inUnits(bytes); got != want {
+			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
+		}
+	}
 }

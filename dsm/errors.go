@@ -3,6 +3,7 @@ package dsm
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // ExitLost is the exit status of a program that has allocated shared memory and has lost its
@@ -85,3 +86,15 @@ func (e *OwnerDiedError) Unwrap() error { return ErrOwnerDied }
 
 // failure wraps an error with what was being done: "dsm: Alloc "grid": ...".
 func failure(what string, err error) error { return fmt.Errorf("dsm: %s: %w", what, err) }
+
+// inUnits is a number of bytes in the largest unit of which there are at least two, rounded up, as
+// flags of daemons have it.
+func inUnits(bytes uint64) string {
+	unit := 0
+	for ; unit < len(units)-1 && bytes >= 2<<10; unit++ {
+		bytes = bytes/1024 + min(bytes%1024, 1)
+	}
+	return strconv.FormatUint(bytes, 10) + units[unit]
+}
+
+var units = []string{"B", "KiB", "MiB", "GiB", "TiB"}

@@ -72,7 +72,7 @@ func newRun() *cobra.Command {
 		saves  runCheckpoints
 		shape  = jobShape{nodes: 1, slots: 1}
 		env    []string
-		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Format: launch.Prefixed}
+		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Format: launch.Prefixed, Bind: launch.Unbound}
 	)
 	cmd := &cobra.Command{
 		Use:     "run (-n N | --hosts HOST,…) [flags] -- PROG [ARGS…]",
@@ -113,6 +113,7 @@ func newRun() *cobra.Command {
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
+	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")
 	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
 	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")

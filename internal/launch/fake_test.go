@@ -73,6 +73,7 @@ type job struct {
 	Tasks   int
 	Alone   time.Duration // how long it waits for the others; 0: as long as it may take
 	Survive bool
+	Bind    Binding
 	// Starved: each time it is asked the kernel counts one more process killed for want of memory.
 	Starved bool
 
@@ -123,7 +124,7 @@ func playSupervisor(arg string) int {
 	status, err := Run(Config{
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
+		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

@@ -110,6 +110,8 @@ type Config struct {
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
+	// Bind is whether the nodes of one machine have processors of their own.
+	Bind Binding
 	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
 	// Remind is the time from the first program's success until cfg.Stderr says, once, that others
@@ -260,7 +262,7 @@ func (p *plan) openOrder(cfg *Config, at place) openOrder {
 // startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files
 // of each node.
 func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string, keys [][]secretFile) startOrder {
-	o := startOrder{Command: cfg.Program, Env: cfg.Env}
+	o := startOrder{Command: cfg.Program, Env: cfg.Env, Bind: cfg.Bind == ToCores}
 	for _, node := range at.nodes {
 		prefix := p.prefix(childID{daemon, node})
 		if cfg.BareDaemonLog && cfg.Format != JSON && cfg.Format.directory() == "" {

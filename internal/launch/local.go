@@ -35,6 +35,7 @@ type local struct {
 
 	path      string // of the program
 	endpoints *endpoints
+	parts     []unix.CPUSet // processors of each of endpoints.nodes; nil: all have all
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
@@ -130,8 +131,15 @@ func (l *local) prepare(order openOrder) (addresses []string, status int, err er
 // concurrently.
 func (l *local) start(order startOrder, stdin input) {
 	defer stdin.close()
+	var bindErr error
+	if order.Bind {
+		l.parts, bindErr = divideProcessors(len(l.endpoints.nodes))
+	}
 	for i, child := range order.Children {
-		p, err := l.spawn(order, child, stdin.file)
+		p, err := (*process)(nil), bindErr
+		if err == nil {
+			p, err = l.spawn(order, child, stdin.file)
+		}
 		if err != nil {
 			l.post(event{Kind: failed, Status: startStatus(err), Err: err.Error()})
 			for _, unborn := range order.Children[i:] {
@@ -201,7 +209,7 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 	defer closeAll(ends)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.starter.start(p.cmd); err != nil {
+	if err := l.starter.startOn(p.cmd, l.partOf(child.Node)); err != nil {
 		p.abandon()
 		return nil, fmt.Errorf("launch: starting %v: %w", p.id, explainLimit(err))
 	}
@@ -209,6 +217,14 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 	l.guard.add(p.pid)
 	l.processes = append(l.processes, p)
 	return p, nil
+}
+
+// partOf is the processors of a node; nil: all.
+func (l *local) partOf(node int) *unix.CPUSet {
+	if l.parts == nil {
+		return nil
+	}
+	return &l.parts[slices.Index(l.endpoints.nodes, node)]
 }
 
 func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {

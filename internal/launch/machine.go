@@ -82,6 +82,8 @@ type startOrder struct {
 	Command words `json:"command"`
 	// Env is the programs' environment, NAME=VALUE, added to the machine's own.
 	Env words `json:"env,omitempty"`
+	// Bind: each of the machine's nodes has processors of its own.
+	Bind bool `json:"bind,omitempty"`
 }
 
 // childOrder is one child to start.

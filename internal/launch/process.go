@@ -118,10 +118,21 @@ func newStarter() *starter {
 }
 
 // start starts a process, as the leader of a group, on the starter's thread.
-func (s *starter) start(cmd *exec.Cmd) error {
+func (s *starter) start(cmd *exec.Cmd) error { return s.startOn(cmd, nil) }
+
+// startOn starts a process that may run only on some processors; nil: on all of this process's.
+func (s *starter) startOn(cmd *exec.Cmd, on *unix.CPUSet) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	result := make(chan error, 1)
-	s.work <- func() { result <- cmd.Start() }
+	s.work <- func() {
+		if on != nil { // for the rest of this thread's life: what it starts next says where as well
+			if err := unix.SchedSetaffinity(0, on); err != nil {
+				result <- os.NewSyscallError("sched_setaffinity", err)
+				return
+			}
+		}
+		result <- cmd.Start()
+	}
 	return <-result
 }
 

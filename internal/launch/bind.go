@@ -1,0 +1,60 @@
+package launch
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Binding is whether the nodes of one machine have processors of their own. It is the value of a
+// flag.
+type Binding string
+
+// The bindings.
+const (
+	// Unbound lets the kernel choose; "" is the same.
+	Unbound Binding = "none"
+	// ToCores divides the processors of each machine among its nodes: the daemon and the programs
+	// of a node run on its part, and nobody else's do.
+	ToCores Binding = "core"
+)
+
+// String implements pflag.Value.
+func (b *Binding) String() string { return string(*b) }
+
+// Type implements pflag.Value.
+func (b *Binding) Type() string { return string(ToCores) + "|" + string(Unbound) }
+
+// Words are what shells complete the value to.
+func (b *Binding) Words() []string { return []string{string(ToCores), string(Unbound)} }
+
+// Set implements pflag.Value.
+func (b *Binding) Set(word string) error {
+	if word != string(ToCores) && word != string(Unbound) {
+		return fmt.Errorf("%s or %s is wanted", ToCores, Unbound)
+	}
+	*b = Binding(word)
+	return nil
+}
+
+// divideProcessors divides the processors that this process may use among so many nodes:
+// neighbouring ones to each, as equally as can be.
+func divideProcessors(nodes int) ([]unix.CPUSet, error) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, fmt.Errorf("launch: the processors of this machine: %w", err)
+	}
+	count := all.Count()
+	if count < nodes {
+		return nil, fmt.Errorf("launch: --bind %s: this machine has %d processors, and %d nodes want one each at least: start fewer nodes here, or use --bind %s",
+			ToCores, count, nodes, Unbound)
+	}
+	parts := make([]unix.CPUSet, nodes)
+	for cpu, i := 0, 0; i < count; cpu++ {
+		if all.IsSet(cpu) {
+			parts[i*nodes/count].Set(cpu)
+			i++
+		}
+	}
+	return parts, nil
+}

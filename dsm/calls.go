@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"syscall"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
@@ -188,7 +189,12 @@ func (c *calls) ask(ctx context.Context, call attach.Call) (attach.Reply, error)
 		stop := context.AfterFunc(ctx, func() { _ = c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket}) })
 		defer stop()
 	}
-	return c.await(ctx, waiting)
+	began := time.Now()
+	r, err := c.await(ctx, waiting)
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		err = fmt.Errorf("waited %v: %w", time.Since(began).Round(time.Millisecond), err)
+	}
+	return r, err
 }
 
 // start makes a call, with descriptors if it has any. It does not wait.

@@ -156,7 +156,7 @@ func TestRepairCanceled(t *testing.T) {
 	go func() { got <- mine.LockRepair(ctx, noRepair(t)) }()
 	f.awaitCalls(attach.OpRepair, 1)
 	cancel()
-	wantError(t, <-got, context.Canceled, `LockRepair "m"`)
+	wantError(t, <-got, context.Canceled, `LockRepair "m"`, "waited ")
 	wantError(t, mine.Unlock(), ErrNotHeld)
 	wantError(t, mine.LockRepair(ctx, noRepair(t)), context.Canceled)
 }

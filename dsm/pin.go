@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // PinPatience is how long others wait for a pinned page before the pin is broken; see Pin.
@@ -41,7 +42,9 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	if !run.of.keep(c) {
 		return nil, failure("Pin", fmt.Errorf("%w: it was freed just now", ErrNotShared))
 	}
+	waited := c.account.waiting(runstats.Prefetch, run.of.name)
 	ticket, err := c.fetch(ctx, attach.OpPin, run, access)
+	waited()
 	if err != nil {
 		run.of.letGo(c)
 		return nil, failure("Pin", err)

@@ -38,6 +38,7 @@ func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) e
 	if err != nil || run.count == 0 {
 		return err
 	}
+	defer c.account.waiting(runstats.Prefetch, run.of.name)()
 	_, err = c.fetch(ctx, attach.OpPrefetch, run, access)
 	return err
 }
@@ -74,7 +75,6 @@ func (c *Cluster) pagesOf(e memoryExtent, access Access) (pageRun, error) {
 
 // fetch asks the daemon for pages, and returns the ticket of the call.
 func (c *Cluster) fetch(ctx context.Context, op attach.Op, run pageRun, access Access) (uint64, error) {
-	defer c.account.waiting(runstats.Prefetch, run.of.name)()
 	r, err := c.do(ctx, attach.Call{Op: op, Object: uint64(run.first), Count: uint64(run.count), Access: attach.Access(access)})
 	switch {
 	case err != nil:

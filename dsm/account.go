@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +18,14 @@ import (
 	"dsmd/internal/runstats"
 )
 
-// account is where the time of this rank goes, for `dsmd run --stats`. A nil account counts
-// nothing.
+// account is what this rank waits for, and where its time goes, for `dsmd run`. A nil account
+// counts nothing.
 type account struct {
 	to     *os.File
+	closed atomic.Bool
+	stop   chan struct{} // closed by close
+	counts bool          // a record is wanted at the end
+
 	began  time.Time
 	cpu    time.Duration // of this process, at the beginning
 	queue  time.Duration
@@ -30,6 +35,8 @@ type account struct {
 
 	mu    sync.Mutex
 	waits map[item]*runstats.Item // guarded by mu
+	open  map[*openWait]struct{}  // guarded by mu
+	locks map[uint64]string       // that this rank has waited for, by hash; guarded by mu
 }
 
 // item is what is waited for.
@@ -37,6 +44,15 @@ type item struct {
 	kind runstats.Kind
 	name string
 }
+
+// openWait is a wait that has not ended.
+type openWait struct {
+	item
+	began time.Time
+}
+
+// maxLocks bounds the names of locks that are remembered.
+const maxLocks = 1 << 12
 
 // accountPatience bounds how long the beginning and the end of an account wait for the daemon.
 const accountPatience = 5 * time.Second
@@ -57,16 +73,21 @@ func openAccount(ctx context.Context, c *Cluster) error {
 		return nil // it is somebody else's, or was closed on the way
 	}
 	unix.CloseOnExec(fd)
-	ctx, cancel := context.WithTimeout(ctx, accountPatience)
-	defer cancel()
-	s, err := c.Stats(ctx)
-	if err != nil {
-		return err
+	a := &account{
+		to: os.NewFile(uintptr(fd), runstats.Env), stop: make(chan struct{}), counts: os.Getenv(runstats.EnvStats) != "",
+		began: time.Now(), waits: map[item]*runstats.Item{}, open: map[*openWait]struct{}{}, locks: map[uint64]string{},
 	}
-	c.account = &account{
-		to: os.NewFile(uintptr(fd), runstats.Env), began: time.Now(), cpu: processorTime(), queue: queueTime(),
-		before: s.counters, waits: map[item]*runstats.Item{}, profiler: openProfiler(c),
+	if a.counts {
+		ctx, cancel := context.WithTimeout(ctx, accountPatience)
+		defer cancel()
+		s, err := c.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		a.cpu, a.queue, a.before, a.profiler = processorTime(), queueTime(), s.counters, openProfiler(c)
 	}
+	c.account = a
+	go a.watch(c)
 	return nil
 }
 
@@ -77,24 +98,49 @@ func (a *account) waiting(kind runstats.Kind, name string) (done func()) {
 	if a == nil {
 		return nothing
 	}
-	began := time.Now()
-	var stack []uintptr
-	if a.profiler != nil {
-		stack = callers(1)
-	}
-	return func() { a.waited(item{kind, name}, time.Since(began), stack) }
+	return a.begin(kind, name)
 }
 
-func (a *account) waited(what item, d time.Duration, stack []uintptr) {
+// begin begins a wait of the caller's caller.
+func (a *account) begin(kind runstats.Kind, name string) (done func()) {
+	w := &openWait{item{kind, name}, time.Now()}
+	var stack []uintptr
 	if a.profiler != nil {
-		a.profiler.waited(what, d, stack)
+		stack = callers(2)
+	}
+	a.mu.Lock()
+	a.open[w] = struct{}{}
+	a.mu.Unlock()
+	return func() { a.waited(w, time.Since(w.began), stack) }
+}
+
+// waitingForLock is waiting, for a lock.
+func (a *account) waitingForLock(l lock) (done func()) {
+	if a == nil {
+		return nothing
+	}
+	a.mu.Lock()
+	if len(a.locks) < maxLocks {
+		a.locks[l.hash] = l.name
+	}
+	a.mu.Unlock()
+	return a.begin(runstats.Lock, l.name)
+}
+
+func (a *account) waited(w *openWait, d time.Duration, stack []uintptr) {
+	if a.profiler != nil {
+		a.profiler.waited(w.item, d, stack)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := a.waits[what]
+	delete(a.open, w)
+	if !a.counts {
+		return
+	}
+	x := a.waits[w.item]
 	if x == nil {
-		x = &runstats.Item{Kind: what.kind, Name: what.name}
-		a.waits[what] = x
+		x = &runstats.Item{Kind: w.kind, Name: w.name}
+		a.waits[w.item] = x
 	}
 	x.Count++
 	x.Time += d
@@ -102,8 +148,12 @@ func (a *account) waited(what item, d time.Duration, stack []uintptr) {
 
 // close writes the account, before the cluster is left.
 func (a *account) close(c *Cluster) error {
-	if a == nil {
+	if a == nil || !a.closed.CompareAndSwap(false, true) {
 		return nil
+	}
+	close(a.stop)
+	if !a.counts {
+		return a.to.Close()
 	}
 	r := runstats.Record{
 		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: processorTime() - a.cpu, Queue: max(0, queueTime()-a.queue),

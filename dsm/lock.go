@@ -9,7 +9,6 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
-	"dsmd/internal/runstats"
 )
 
 // holding is what this process holds of one lock.
@@ -150,7 +149,7 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	if l.takeByWord(ctx, access) {
 		return nil
 	}
-	waited := l.c.account.waiting(runstats.Lock, l.name)
+	waited := l.c.account.waitingForLock(l)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpAcquire, Object: l.hash, Access: access})
 	waited()
 	if err == nil {
@@ -164,7 +163,7 @@ func (l lock) acquireRepair(ctx context.Context, repair func(*OwnerDiedError) er
 	if l.takeByWord(ctx, attach.Write) {
 		return nil
 	}
-	waited := l.c.account.waiting(runstats.Lock, l.name)
+	waited := l.c.account.waitingForLock(l)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpRepair, Object: l.hash, Access: attach.Write})
 	waited()
 	if err == nil {
@@ -274,6 +273,13 @@ func (l lock) failed(what string, err error) error {
 		return err
 	}
 	return failure(fmt.Sprintf("%s %q", what, l.name), err)
+}
+
+// has reports whether this process holds a lock.
+func (o *holdings) has(hash uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.held[hash] != nil
 }
 
 // take notes that this process holds a lock.

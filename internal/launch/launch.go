@@ -148,6 +148,7 @@ func Run(cfg Config) (status int, err error) {
 	defer s.close()
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
+		here.stuck = s.reports.hear
 		defer here.close()
 		s.machines = []machine{here}
 		return s.loop()
@@ -159,6 +160,7 @@ func Run(cfg Config) (status int, err error) {
 	defer connections.stop()
 	for _, host := range cfg.Hosts {
 		m := newRemote(host.Name, s.post, s.stdout, s.stderr)
+		m.stuck = s.reports.hear
 		m.dialSSH(cfg.Remote, connections)
 		s.machines = append(s.machines, m)
 	}
@@ -278,12 +280,15 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	for i, rank := range at.ranks {
 		env := words{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)}
+		if cfg.Stats || cfg.Profile != "" {
+			env = append(env, runstats.EnvStats+"=1")
+		}
 		if cfg.Profile != "" {
 			env = append(env, runstats.EnvProfile+"=1")
 		}
 		o.Children = append(o.Children, childOrder{
 			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
-			Env: env, Input: rank == 0, Stats: cfg.Stats || cfg.Profile != "",
+			Env: env, Input: rank == 0,
 		})
 	}
 	return o

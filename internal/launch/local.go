@@ -36,6 +36,8 @@ type local struct {
 	path      string // of the program
 	endpoints *endpoints
 	parts     []unix.CPUSet // processors of each of endpoints.nodes; nil: all have all
+	// stuck is told what a program is stuck at, from any goroutine; set before open.
+	stuck func(who childID, line []byte)
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
@@ -190,13 +192,11 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 		stdout = l.stderr
 	} else {
 		p.cmd = l.programCommand(order, child)
-		if child.Stats {
-			w, err := p.askForStats()
-			if err != nil {
-				return nil, err
-			}
-			defer w.Close()
+		w, err := p.hear(func(line []byte) { l.stuck(child.ID, line) })
+		if err != nil {
+			return nil, err
 		}
+		defer w.Close()
 		if child.Input && stdin != nil {
 			p.cmd.Stdin = stdin
 		}
@@ -314,7 +314,7 @@ func (l *local) watch(p *process) {
 	l.mu.Unlock()
 	p.reap()
 	l.reapOrphans()
-	l.post(event{Kind: childReaped, Child: p.id, Stats: p.stats.line()})
+	l.post(event{Kind: childReaped, Child: p.id, Stats: p.says.last()})
 }
 
 // oomKills is how many processes the kernel has killed here for want of memory. Tests change it.

@@ -97,7 +97,6 @@ type childOrder struct {
 	Files []secretFile `json:"files,omitempty"`
 	Input bool         `json:"input,omitempty"` // it gets the job's standard input
 	News  bool         `json:"news,omitempty"`  // a daemon is told who is lost
-	Stats bool         `json:"stats,omitempty"` // a program says what it has counted
 }
 
 // secretFile is the value of a flag that names a file, but a file that is never on a disk.

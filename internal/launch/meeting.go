@@ -358,6 +358,7 @@ func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 	defer starter.stop()
 	for task, l := range h.links {
 		m := newRemote(p.places[task].name, s.post, s.stdout, s.stderr)
+		m.stuck = s.reports.hear
 		m.connect(l, cfg.Remote.Version)
 		s.machines = append(s.machines, m)
 	}

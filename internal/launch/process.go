@@ -27,7 +27,7 @@ type process struct {
 	streams []*stream
 	silent  chan struct{} // closed when all streams have ended
 	news    *os.File      // where a daemon is told who is lost; nil: it is not
-	stats   *statement    // what a program says that it has counted; nil: nobody wants to know
+	says    *statements   // what a program says of itself
 
 	mu sync.Mutex
 	// reaped: the group was killed, and the leader waited for; its id may be a stranger's now.

@@ -27,7 +27,9 @@ type remote struct {
 	channel        *channel   // to the agent
 	stdin          *allowance // of the job's input
 	outputs        sync.WaitGroup
-	out, err       *incoming
+	// stuck is told what a program is stuck at, from any goroutine; set before connect.
+	stuck    func(who childID, line []byte)
+	out, err *incoming
 
 	mu    sync.Mutex
 	nodes int // that open was told of; guarded by mu
@@ -204,6 +206,12 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 		return false, r.err.add(body)
 	case frameStdinCredit:
 		return false, r.stdin.credit(body)
+	case frameStuck:
+		e, err := decode[event](body)
+		if err == nil && r.runs(e.Child) {
+			r.stuck(e.Child, e.Stats)
+		}
+		return false, err
 	default:
 		return false, fmt.Errorf("%w: kind %d from an agent", errFrame, kind)
 	}
@@ -229,6 +237,14 @@ func (r *remote) pass(e event) (done bool, err error) {
 	}
 	r.report(e)
 	return false, nil
+}
+
+// runs reports whether a child of this machine has begun and not ended, as far as is known.
+func (r *remote) runs(id childID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status, known := r.children[id]
+	return known && status == statusBegun
 }
 
 // admit reports whether an event makes sense now. So the supervisor gets no more of them than it

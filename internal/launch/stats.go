@@ -10,42 +10,55 @@ import (
 	"dsmd/internal/runstats"
 )
 
-// statement is what a program says of itself at its end: it takes the text of a stream.
-type statement struct {
-	mu   sync.Mutex
-	text []byte // guarded by mu
+// statements are what a program says of itself: they take the text of a stream.
+type statements struct {
+	stuck func(line []byte) // is told what it is stuck at; must not wait for long
+
+	mu     sync.Mutex
+	text   []byte // a line that has not ended; guarded by mu
+	record []byte // the last line that has what it has counted; guarded by mu
 }
 
-// write implements output.
-func (s *statement) write(_ string, text []byte) error {
+// write implements output. A line that is too long is cut, and so makes no sense.
+func (s *statements) write(_ string, text []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.text)+len(text) <= runstats.MaxBytes+1 {
-		s.text = append(s.text, text...)
+	for part := range bytes.Lines(text) {
+		if len(s.text)+len(part) <= runstats.MaxBytes+maxLineBytes {
+			s.text = append(s.text, part...)
+		}
+		if part[len(part)-1] != '\n' {
+			continue
+		}
+		switch r, stuck, err := runstats.Decode(s.text); {
+		case err != nil:
+		case r != nil:
+			s.record = bytes.Clone(s.text)
+		case stuck != nil:
+			s.stuck(s.text)
+		}
+		s.text = s.text[:0]
 	}
 	return nil
 }
 
-// line is the first line, nil if there is none.
-func (s *statement) line() []byte {
+// last is what the program has counted, nil if it has not said so.
+func (s *statements) last() []byte {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if line, _, whole := bytes.Cut(s.text, []byte{'\n'}); whole {
-		return line
-	}
-	return nil
+	return s.record
 }
 
-// askForStats gives a program the writing end of a pipe, for what it counts (Config.Stats). The
-// caller closes it once the program has it.
-func (p *process) askForStats() (w *os.File, err error) {
-	p.stats = &statement{}
-	st, w, err := newStream("", p.stats)
+// hear gives a program the writing end of a pipe, for what it says of itself. The caller closes it
+// once the program has it.
+func (p *process) hear(stuck func(line []byte)) (w *os.File, err error) {
+	p.says = &statements{stuck: stuck}
+	st, w, err := newStream("", p.says)
 	if err != nil {
-		return nil, fmt.Errorf("launch: making a pipe for what %v counts: %w", p.id, explainLimit(err))
+		return nil, fmt.Errorf("launch: making a pipe for what %v says of itself: %w", p.id, explainLimit(err))
 	}
 	st.whole = true
 	p.streams = append(p.streams, st)
@@ -56,8 +69,8 @@ func (p *process) askForStats() (w *os.File, err error) {
 
 // count takes note of what a program has counted. What makes no sense is as if it had said nothing.
 func (s *supervisor) count(c *child, stats []byte) {
-	if r, err := runstats.Decode(stats); err == nil && c.Role == program && r.Rank == c.Index {
-		s.counted = append(s.counted, r)
+	if r, _, err := runstats.Decode(stats); err == nil && r != nil && c.Role == program && r.Rank == c.Index {
+		s.reports.counted = append(s.reports.counted, *r)
 	}
 }
 
@@ -79,12 +92,12 @@ func (s *supervisor) sayStats() {
 		return
 	}
 	if s.cfg.Stats {
-		s.notice("%s", strings.Join(runstats.Report(s.counted, s.plan.ranks), "\n"))
+		s.notice("%s", strings.Join(runstats.Report(s.reports.counted, s.plan.ranks), "\n"))
 	}
 	if s.cfg.Profile == "" {
 		return
 	}
-	merged, err := runstats.Merge(s.counted)
+	merged, err := runstats.Merge(s.reports.counted)
 	if err == nil {
 		err = os.WriteFile(s.cfg.Profile, merged, 0o666)
 	}
@@ -92,7 +105,7 @@ func (s *supervisor) sayStats() {
 		s.notice("--profile: %v", err)
 		return
 	}
-	for _, note := range runstats.Notes(s.counted) {
+	for _, note := range runstats.Notes(s.reports.counted) {
 		s.notice("--profile: %s", note)
 	}
 	s.notice("the profile is in %s: look at it with `go tool pprof -http=: %s`", s.cfg.Profile, s.cfg.Profile)

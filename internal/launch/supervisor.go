@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"dsmd/internal/runstats"
 )
 
 // echoTime is how soon after a signal the same one again means nothing: timeout(1) sends its signal
@@ -27,7 +25,8 @@ type supervisor struct {
 	members        members
 	children       children
 	*notices
-	trial trial
+	trial   trial
+	reports *reports
 
 	events  chan event // with room for all that can come, so that no machine waits
 	signals chan os.Signal
@@ -39,8 +38,7 @@ type supervisor struct {
 	began    time.Time // when its children were started
 	// lossStatus: exit status for the first of what the job goes on without, 0: there was none.
 	lossStatus  int
-	counted     []runstats.Record // by the programs that have ended, if Config.Stats
-	failed      bool              // something has failed, and status is fixed
+	failed      bool // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
 	asked       time.Time      // when it did
@@ -72,6 +70,7 @@ func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 		kill:    time.NewTimer(0),
 		trial:   trial{verdict: time.NewTimer(0)},
 		notices: newNotices(stderr, p.children()),
+		reports: newReports(),
 	}
 	s.kill.Stop()
 	s.trial.verdict.Stop()
@@ -93,6 +92,7 @@ func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 // close gives back what newSupervisor took.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
+	s.reports.tick.Stop()
 	s.sayStats()
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
@@ -124,6 +124,8 @@ func (s *supervisor) loop() (int, error) {
 			} else {
 				s.killAll()
 			}
+		case <-s.reports.tick.C:
+			s.sayHang()
 		case <-s.remind:
 			s.sayWhoRuns()
 		case <-s.trial.verdict.C:

@@ -61,6 +61,7 @@ const (
 	frameStdinCredit
 	frameStdoutCredit
 	frameStderrCredit
+	frameStuck // an event without a kind: what a program is stuck at
 )
 
 // order is what a launcher wants of an agent: exactly one field is set.
@@ -103,7 +104,7 @@ func readFrame(r *bufio.Reader) (frameKind, []byte, error) {
 		return 0, nil, err
 	}
 	kind, size := frameKind(head[0]), binary.LittleEndian.Uint32(head[1:])
-	if kind > frameStderrCredit || size > maxFrameBytes {
+	if kind > frameStuck || size > maxFrameBytes {
 		return 0, nil, fmt.Errorf("%w: kind %d with %d bytes, of at most %d", errFrame, kind, size, maxFrameBytes)
 	}
 	body := make([]byte, size)

@@ -4,13 +4,15 @@
 package runstats
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 )
 
-// Env names the descriptor, a pipe, to which a rank writes its Record when it leaves the cluster.
-const Env = "DSM_STATS_FD"
+// Env names the descriptor, a pipe, to which a rank writes lines: when it is Stuck, and a Record
+// when it leaves the cluster, if EnvStats is set to anything.
+const (
+	Env      = "DSM_REPORT_FD"
+	EnvStats = "DSM_STATS"
+)
 
 // MaxBytes bounds an encoded Record.
 const MaxBytes = 4 << 20
@@ -83,18 +85,4 @@ func (r Record) Encode() []byte {
 	return b
 }
 
-func (r *Record) encode() []byte {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // it has nothing that cannot be encoded
-	}
-	return append(b, '\n')
-}
-
-// Decode takes what Encode has made, or the beginning of a stream of that.
-func Decode(b []byte) (r Record, err error) {
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("runstats: %w", err)
-	}
-	return r, nil
-}
+func (r *Record) encode() []byte { return encodeLine(statement{Record: r}) }

@@ -133,7 +133,7 @@ func top(items []Item, most int) []Item {
 	items = slices.SortedFunc(slices.Values(items), compare)
 	items = items[:min(len(items), most)]
 	for i := range items {
-		items[i].Name = strings.ToValidUTF8(items[i].Name[:min(len(items[i].Name), maxName)], "\uFFFD")
+		items[i].Name = short(items[i].Name)
 	}
 	return items
 }

@@ -104,7 +104,7 @@ func TestRecordIsBounded(t *testing.T) {
 		r.Waits = append(r.Waits, Item{Kind: Lock, Name: fmt.Sprintf("%d%s", i, strings.Repeat("\xff\n", 1000)), Time: time.Duration(i)})
 	}
 	b := r.Encode()
-	back, err := Decode(b)
+	back, _, err := Decode(b)
 	if err != nil || len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 || len(back.Waits) == 0 || back.Waits[0].Time != 999 {
 		t.Errorf("%d bytes with %d waits, %v", len(b), len(back.Waits), err)
 	}
@@ -117,8 +117,12 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(`{"rank":-1,"wall_ns":-5,"cpu_ns":9223372036854775807,"waits":[{"kind":"x","count":0,"ns":-1}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := Decode(b); err == nil {
-			Report([]Record{r, r}, 3)
+		switch r, s, err := Decode(b); {
+		case err != nil:
+		case r != nil:
+			Report([]Record{*r, *r}, 3)
+		default:
+			Explain([]Stuck{*s, *s}, []int{s.Rank})
 		}
 	})
 }
@@ -185,7 +189,60 @@ func TestBadProfiles(t *testing.T) {
 	if _, err := Merge([]Record{{}}); err == nil {
 		t.Error("there is a profile of nothing")
 	}
-	if r, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode()); err != nil || r.Profile != nil || r.Note == "" {
+	if r, _, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode()); err != nil || r.Profile != nil || r.Note == "" {
 		t.Errorf("one that is too large: %d bytes, note %q, %v", len(r.Profile), r.Note, err)
+	}
+}
+
+// waits is a rank that has waited for one thing, and has some locks.
+func waits(rank int, kind Kind, name, at string, holds ...string) Stuck {
+	return Stuck{Rank: rank, Waits: []Waiting{{Kind: kind, Name: name, At: at}}, Holds: holds}
+}
+
+// TestExplain: what is said when nothing moves.
+func TestExplain(t *testing.T) {
+	for name, test := range map[string]struct {
+		stuck []Stuck
+		ended []int
+		want  string
+	}{
+		"two locks": {[]Stuck{waits(1, Lock, "a", "main.go:9", "b"), waits(0, Lock, "b", "main.go:7", "a")}, nil,
+			`rank 0 waits for lock "b" (main.go:7), which rank 1 has
+rank 1 waits for lock "a" (main.go:9), which rank 0 has
+ranks 0, 1 wait for each other, for the locks "b", "a": take locks in the same order everywhere`},
+		"three locks, and who waits for one of them": {[]Stuck{waits(0, Lock, "a", ""), waits(1, Lock, "b", "", "a"), waits(2, Lock, "c", "", "b"), waits(3, Lock, "a", "", "c")}, nil,
+			`rank 0 waits for lock "a", which rank 1 has
+rank 1 waits for lock "b", which rank 2 has
+rank 2 waits for lock "c", which rank 3 has
+rank 3 waits for lock "a", which rank 1 has
+ranks 1, 2, 3 wait for each other, for the locks "b", "c", "a": take locks in the same order everywhere`},
+		"a missing rank": {[]Stuck{waits(2, Barrier, "x", "m.go:1"), waits(0, Barrier, "y", ""), waits(1, Barrier, "x", "")}, []int{4, 3},
+			`rank 0 waits at barrier "y", where rank 1 is not, rank 2 is not, rank 3 has ended, rank 4 has ended
+rank 1 waits at barrier "x", where rank 0 is not, rank 3 has ended, rank 4 has ended
+rank 2 waits at barrier "x" (m.go:1), where rank 0 is not, rank 3 has ended, rank 4 has ended`},
+		"a lock of nobody, its own, a page": {[]Stuck{waits(0, Lock, "z", ""), waits(1, Lock, "w", "", "w"), waits(2, Prefetch, "p", "")}, nil,
+			`rank 0 waits for lock "z", which none of those has who wait
+rank 1 waits for lock "w", which it has itself
+rank 2 waits for prefetch "p"`},
+	} {
+		if got := strings.Join(Explain(test.stuck, test.ended), "\n"); got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
+		}
+	}
+}
+
+// TestStatements: what a rank says is read as what it is, and the rest is an error.
+func TestStatements(t *testing.T) {
+	s := waits(3, Lock, strings.Repeat("x", 1000), "a.go:1", "b")
+	if r, back, err := Decode(s.Encode()); err != nil || r != nil || back.Rank != 3 || len(back.Waits[0].Name) != maxName {
+		t.Errorf("%v, %+v, %v", r, back, err)
+	}
+	if r, back, err := Decode(Record{Rank: 2}.Encode()); err != nil || back != nil || r.Rank != 2 {
+		t.Errorf("%v, %+v, %v", r, back, err)
+	}
+	for _, bad := range []string{"", "x", "{}", `{"record":{},"stuck":{}}`, `{"record":7}`} {
+		if _, _, err := Decode([]byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
 	}
 }

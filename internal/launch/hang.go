@@ -1,0 +1,90 @@
+package launch
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"dsmd/internal/runstats"
+)
+
+const (
+	// hangAfter is for how long all ranks have waited when they are said to hang, and lookEvery how
+	// often that is looked at.
+	hangAfter = 10 * time.Second
+	lookEvery = time.Second
+	// freshFor is for how long what a rank has said holds: it says so again as long as it is true.
+	freshFor = 8 * time.Second
+)
+
+// reports are what programs say of themselves.
+type reports struct {
+	counted []runstats.Record // by the programs that have ended, if Config.Stats
+	tick    *time.Ticker
+	said    string // about a hang, last
+
+	mu    sync.Mutex
+	stuck map[int]heard // by rank; guarded by mu
+}
+
+// heard is what a rank was stuck at, and when.
+type heard struct {
+	runstats.Stuck
+	at time.Time
+}
+
+func newReports() *reports {
+	return &reports{tick: time.NewTicker(lookEvery), stuck: map[int]heard{}}
+}
+
+// hear takes what a program is stuck at, from any goroutine.
+func (r *reports) hear(who childID, line []byte) {
+	_, s, err := runstats.Decode(line)
+	if err != nil || s == nil || who.Role != program || s.Rank != who.Index || len(s.Waits) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck[s.Rank] = heard{*s, time.Now()}
+}
+
+// hang is why nothing moves: no lines if something does, or if that was said before.
+func (r *reports) hang(children []*child, now time.Time) (lines []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var stuck []runstats.Stuck
+	var ended []int
+	longest := time.Duration(0)
+	for _, c := range children {
+		switch x, known := r.stuck[c.Index]; {
+		case c.Role != program:
+		case c.ended:
+			ended = append(ended, c.Index)
+		case !known || now.Sub(x.at) > freshFor:
+			r.said = ""
+			return nil // it does something else
+		default:
+			stuck = append(stuck, x.Stuck)
+			longest = max(longest, x.Waits[0].For+now.Sub(x.at))
+		}
+	}
+	if len(stuck) == 0 || longest < hangAfter {
+		return nil
+	}
+	lines = runstats.Explain(stuck, ended)
+	if text := strings.Join(lines, "\n"); text != r.said {
+		r.said = text
+		return lines
+	}
+	return nil
+}
+
+// sayHang says why nothing moves.
+func (s *supervisor) sayHang() {
+	if s.failed || s.interrupted != 0 {
+		return
+	}
+	if lines := s.reports.hang(s.children, time.Now()); len(lines) > 0 {
+		s.notice("nothing moves: no rank computes, and all wait\n%s", strings.Join(lines, "\n"))
+	}
+}

@@ -65,7 +65,7 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd < 0 {
-		return fmt.Errorf("the environment has %s=%q, which is no descriptor; unset it, or start the program with `dsmd run --stats`", runstats.Env, text)
+		return fmt.Errorf("the environment has %s=%q, which is no descriptor; unset it, or start the program with `dsmd run`", runstats.Env, text)
 	}
 	os.Unsetenv(runstats.Env) // programs that this one starts are not ranks
 	var stat unix.Stat_t
@@ -181,7 +181,7 @@ func addCounters(r *runstats.Record, before, after map[string]uint64) {
 	since := func(name string) uint64 { return after[name] - min(before[name], after[name]) }
 	r.Read, r.Write, r.Upgrade = since("faults_read"), since("faults_write"), since("faults_upgrade")
 	r.Sent, r.Received = since("bytes_sent"), since("bytes_received")
-	r.Faults, r.FaultWait = since(attach.OwnWaits), time.Duration(since(attach.OwnWait))
+	r.FaultWait = time.Duration(since(attach.OwnWait))
 	for counter := range after {
 		name, is := strings.CutPrefix(counter, attach.WaitIn)
 		if waited := since(counter); is && waited > 0 {

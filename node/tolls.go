@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ type tolls struct {
 	extents *readahead.Extents
 	waiting map[pagetable.Page]queue
 	own     map[pagetable.ProcID]toll
-	in      map[string]toll // by the plain name of the allocation
+	in      map[string]toll // by the name of the allocation
 }
 
 // queue is the threads that wait for a page.
@@ -33,10 +34,8 @@ type toll struct {
 	wait   time.Duration
 }
 
-func (t *toll) add(faults int, wait time.Duration) {
-	t.faults += uint64(faults)
-	t.wait += wait
-}
+// plus is both together.
+func (t toll) plus(u toll) toll { return toll{t.faults + u.faults, t.wait + u.wait} }
 
 // maxTolls bounds the names that are remembered, also those of allocations that were freed.
 const maxTolls = 1024
@@ -69,10 +68,8 @@ func (t *tolls) end(page pagetable.Page, now time.Duration) {
 		return
 	}
 	delete(t.waiting, page)
-	waited := time.Duration(q.threads)*now - q.began
-	of := t.own[q.proc]
-	of.add(q.threads, waited)
-	t.own[q.proc] = of
+	paid := toll{uint64(q.threads), time.Duration(q.threads)*now - q.began}
+	t.own[q.proc] = t.own[q.proc].plus(paid)
 	extent := t.extents.Find(page)
 	if extent == nil {
 		return
@@ -81,8 +78,7 @@ func (t *tolls) end(page pagetable.Page, now time.Duration) {
 	if !known && len(t.in) >= maxTolls {
 		return
 	}
-	in.add(q.threads, waited)
-	t.in[extent.Name] = in
+	t.in[extent.Name] = in.plus(paid)
 }
 
 // drop notes that nobody waits for a page any more.
@@ -102,15 +98,9 @@ func (t *tolls) counters(proc pagetable.ProcID) []attach.Counter {
 	for name, paid := range t.in {
 		name = plainName(name)
 		name = name[:min(len(name), maxContendedName)]
-		sum := sums[name]
-		sum.add(int(paid.faults), paid.wait)
-		sums[name] = sum
+		sums[name] = sums[name].plus(paid)
 	}
-	names := make([]string, 0, len(sums))
-	for name := range sums {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(sums[b].wait, sums[a].wait), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(sums), func(a, b string) int { return cmp.Or(cmp.Compare(sums[b].wait, sums[a].wait), cmp.Compare(a, b)) })
 	for _, name := range names[:min(len(names), mostTolls)] {
 		list = append(list, attach.Counter{Name: attach.WaitsIn + name, Value: sums[name].faults}, attach.Counter{Name: attach.WaitIn + name, Value: uint64(sums[name].wait)})
 	}

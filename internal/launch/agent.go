@@ -56,7 +56,7 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 		&relay{to: &outgoing{to: a.channel, kind: frameStderr, allowance: a.stderr}})
 	a.here.stuck = func(who childID, line []byte) {
 		// Should that fail, obey sees the end of the connection too.
-		_ = a.channel.send(frameStuck, mustEncode(event{Child: who, Stats: line}))
+		_ = a.channel.send(frameStuck, mustEncode(event{Child: who, Says: line}))
 	}
 	defer a.here.close()
 	over := make(chan bool, 1)

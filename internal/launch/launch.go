@@ -159,8 +159,7 @@ func Run(cfg Config) (status int, err error) {
 	connections := newStarter()
 	defer connections.stop()
 	for _, host := range cfg.Hosts {
-		m := newRemote(host.Name, s.post, s.stdout, s.stderr)
-		m.stuck = s.reports.hear
+		m := s.remote(host.Name)
 		m.dialSSH(cfg.Remote, connections)
 		s.machines = append(s.machines, m)
 	}

@@ -314,7 +314,7 @@ func (l *local) watch(p *process) {
 	l.mu.Unlock()
 	p.reap()
 	l.reapOrphans()
-	l.post(event{Kind: childReaped, Child: p.id, Stats: p.says.last()})
+	l.post(event{Kind: childReaped, Child: p.id, Says: p.says.last()})
 }
 
 // oomKills is how many processes the kernel has killed here for want of memory. Tests change it.

@@ -138,7 +138,7 @@ type event struct {
 	Left      int       `json:"left,omitempty"`
 	Status    int       `json:"status,omitempty"`
 	Err       string    `json:"err,omitempty"`
-	Stats     []byte    `json:"stats,omitempty"` // what a program that has ended has counted
+	Says      []byte    `json:"says,omitempty"` // a line of a program about itself
 }
 
 // eventRoom is how many events there can be at most, so that nobody ever waits to report one. Each

@@ -357,8 +357,7 @@ func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 	starter := newStarter()
 	defer starter.stop()
 	for task, l := range h.links {
-		m := newRemote(p.places[task].name, s.post, s.stdout, s.stderr)
-		m.stuck = s.reports.hear
+		m := s.remote(p.places[task].name)
 		m.connect(l, cfg.Remote.Version)
 		s.machines = append(s.machines, m)
 	}

@@ -209,7 +209,7 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 	case frameStuck:
 		e, err := decode[event](body)
 		if err == nil && r.runs(e.Child) {
-			r.stuck(e.Child, e.Stats)
+			r.stuck(e.Child, e.Says)
 		}
 		return false, err
 	default:

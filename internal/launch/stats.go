@@ -68,8 +68,8 @@ func (p *process) hear(stuck func(line []byte)) (w *os.File, err error) {
 }
 
 // count takes note of what a program has counted. What makes no sense is as if it had said nothing.
-func (s *supervisor) count(c *child, stats []byte) {
-	if r, _, err := runstats.Decode(stats); err == nil && r != nil && c.Role == program && r.Rank == c.Index {
+func (s *supervisor) count(c *child, line []byte) {
+	if r, _, err := runstats.Decode(line); err == nil && r != nil && c.Role == program && r.Rank == c.Index {
 		s.reports.counted = append(s.reports.counted, *r)
 	}
 }

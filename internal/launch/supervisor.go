@@ -98,6 +98,13 @@ func (s *supervisor) close() {
 	soon(func() { s.stdout.end(); s.stderr.end() })
 }
 
+// remote makes a machine that reports to this supervisor.
+func (s *supervisor) remote(name string) *remote {
+	m := newRemote(name, s.post, s.stdout, s.stderr)
+	m.stuck = s.reports.hear
+	return m
+}
+
 // post reports an event. It never waits, for there is room for all that can come.
 func (s *supervisor) post(e event) { s.events <- e }
 
@@ -254,7 +261,7 @@ func (s *supervisor) handle(e event) {
 			s.programEnded(c, e.Exit)
 		}
 	case childReaped:
-		s.count(c, e.Stats)
+		s.count(c, e.Says)
 		c.ended, c.reaped = true, true
 	case suspected:
 		m.asked = false // before accuse could ask again

@@ -61,7 +61,7 @@ const (
 	frameStdinCredit
 	frameStdoutCredit
 	frameStderrCredit
-	frameStuck // an event without a kind: what a program is stuck at
+	frameStuck // the child of an event, and what it is stuck at
 )
 
 // order is what a launcher wants of an agent: exactly one field is set.

@@ -1,5 +1,5 @@
-// Package perf samples the page faults of this process: when, on what thread, at which address, and
-// by which stack. It is a thin binding to perf_event_open(2), which needs no privilege where
+// Package perf samples the page faults of this process: on what thread, at which address, and by
+// which stack. It is a thin binding to perf_event_open(2), which needs no privilege where
 // kernel.perf_event_paranoid is at most 2 and no filter of system calls forbids it.
 package perf
 
@@ -19,7 +19,6 @@ import (
 // Fault is a sample.
 type Fault struct {
 	Thread  uint32
-	Time    uint64 // CLOCK_MONOTONIC, in nanoseconds
 	Address uint64
 	// Stack has addresses of instructions, the one that faulted first. It is valid until f returns.
 	Stack []uint64
@@ -61,10 +60,9 @@ func Open(period uint64) (s *Sampler, err error) {
 	}
 	attr := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_PAGE_FAULTS, Sample: period,
-		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME | unix.PERF_SAMPLE_ADDR | unix.PERF_SAMPLE_CALLCHAIN,
-		Bits: unix.PerfBitInherit | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitExcludeCallchainKernel |
-			unix.PerfBitUseClockID,
-		Clockid: unix.CLOCK_MONOTONIC, Wakeup: 1,
+		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_ADDR | unix.PERF_SAMPLE_CALLCHAIN,
+		Bits:        unix.PerfBitInherit | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitExcludeCallchainKernel,
+		Wakeup:      1,
 	}
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	for cpu := range runtime.NumCPU() {
@@ -157,12 +155,12 @@ func (r *ring) read(f func(*Fault)) (lost uint64) {
 	return lost
 }
 
-// sample reads a sample: PID and TID, time, address, and the chain of calls.
+// sample reads a sample: PID and TID, address, and the chain of calls.
 func (r *ring) sample(b []byte, f func(*Fault)) {
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
-	x := Fault{Thread: binary.NativeEndian.Uint32(b[4:]), Time: word(1), Address: word(2), Stack: r.chain[:0]}
-	for i := range int(word(3)) {
-		if pc := word(4 + i); pc < contextMarks {
+	x := Fault{Thread: binary.NativeEndian.Uint32(b[4:]), Address: word(1), Stack: r.chain[:0]}
+	for i := range int(word(2)) {
+		if pc := word(3 + i); pc < contextMarks {
 			x.Stack = append(x.Stack, pc)
 		}
 	}

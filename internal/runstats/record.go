@@ -1,6 +1,7 @@
-// Package runstats is where the time of a run went: what each rank has measured, and the report
-// that is made of it. A rank's library fills a Record and writes it to the descriptor that Env
-// names; the launcher collects them and prints the Report.
+// Package runstats is where the time of a run went, and why a run does not move. A rank's library
+// writes to the descriptor that Env names: a Record of what it has measured, when it leaves the
+// cluster, and before that what it is Stuck at, when it is. The launcher makes a Report of the
+// records, and has Explain say why nothing moves.
 package runstats
 
 import (
@@ -31,11 +32,9 @@ type Record struct {
 	Wall time.Duration `json:"wall_ns"`
 	CPU  time.Duration `json:"cpu_ns"` // processor time, in the program and in the kernel for it
 	// Queue is how long threads were ready to run and had no processor. 0: not known.
-	Queue time.Duration `json:"queue_ns"`
-	// Faults had to wait for a page, so long in all.
-	Faults    uint64        `json:"faults"`
-	FaultWait time.Duration `json:"fault_wait_ns"`
-	Waits     []Item        `json:"waits"` // in calls
+	Queue     time.Duration `json:"queue_ns"`
+	FaultWait time.Duration `json:"fault_wait_ns"` // for pages
+	Waits     []Item        `json:"waits"`         // in calls
 
 	// Of the node, and so the same for all ranks there:
 

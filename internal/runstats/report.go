@@ -19,7 +19,7 @@ const mostCostly = 10
 func Report(records []Record, ranks int) (lines []string) {
 	records = slices.SortedFunc(slices.Values(records), func(a, b Record) int { return cmp.Compare(a.Rank, b.Rank) })
 	if len(records) > 0 {
-		lines = append(byRank(records), mostly(records)...)
+		lines = append(byRank(records), costliest(records)...)
 	}
 	if missing := without(records, ranks); missing != "" {
 		lines = append(lines, "--stats knows nothing of those who have not left the cluster by Close: "+missing)
@@ -138,8 +138,8 @@ func top(items []Item, most int) []Item {
 	return items
 }
 
-// mostly is what has cost most.
-func mostly(records []Record) []string {
+// costliest is what has cost most.
+func costliest(records []Record) []string {
 	list := costs(records)
 	var wall time.Duration
 	for i := range records {

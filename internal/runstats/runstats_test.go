@@ -17,7 +17,7 @@ import (
 func skewed() []Record {
 	return []Record{
 		{Rank: 1, Node: 1, Wall: 10 * time.Second, CPU: 9 * time.Second, Waits: []Item{{Kind: Barrier, Name: "phase", Count: 4, Time: 100 * time.Millisecond}}},
-		{Rank: 0, Wall: 10 * time.Second, CPU: 4 * time.Second, FaultWait: time.Second, Faults: 1000, Read: 900, Write: 80, Upgrade: 20, Sent: 1 << 20, Received: 3 << 19, Waits: []Item{
+		{Rank: 0, Wall: 10 * time.Second, CPU: 4 * time.Second, FaultWait: time.Second, Read: 900, Write: 80, Upgrade: 20, Sent: 1 << 20, Received: 3 << 19, Waits: []Item{
 			{Kind: Barrier, Name: "phase", Count: 4, Time: 4 * time.Second}, {Kind: Lock, Name: "a \"b\"", Count: 10, Time: 500 * time.Millisecond},
 		}, Memory: []Item{{Kind: Memory, Name: "x", Count: 1000, Time: time.Second, Taken: 600}}},
 	}

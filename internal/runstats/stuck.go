@@ -100,7 +100,7 @@ func because(s *Stuck, w *Waiting, all []Stuck, ended []int) string {
 	switch w.Kind {
 	case Lock:
 		if h := holder(w.Name, all); h != nil {
-			if h == s || h.Rank == s.Rank {
+			if h.Rank == s.Rank {
 				return ", which it has itself"
 			}
 			return fmt.Sprintf(", which rank %d has", h.Rank)

@@ -30,7 +30,7 @@ var allowed = []struct {
 	imports []string
 }{
 	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
-	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
+	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
 	{"protocol/model", []string{"internal/controlpage", "internal/lockwords"}},
@@ -39,7 +39,7 @@ var allowed = []struct {
 	{"pagetable/snapshot", []string{"pagetable"}},
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm", []string{"internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -55,6 +55,7 @@ var allowed = []struct {
 	{"internal/checkpoint", nil},
 	{"internal/controlpage", []string{"internal/memfile"}},
 	{"internal/diskio", []string{"internal/netio"}},
+	{"internal/faultlog", nil},
 	{"internal/doctor", []string{"internal/diskio", "internal/memlimit", "internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
@@ -62,7 +63,7 @@ var allowed = []struct {
 	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
-	{"internal/launch", []string{"internal/certs", "internal/memlimit", "internal/runstats"}},
+	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memlimit", "internal/runstats"}},
 	{"internal/lint", nil},
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
@@ -90,7 +91,7 @@ var allowed = []struct {
 	{"internal/settings", []string{"internal/certs", "internal/memlimit", "node", "pagetable", "protocol", "transport/emulated", "transport/tcp"}},
 	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
-	{"internal/runstats", nil},
+	{"internal/runstats", []string{"internal/faultlog"}},
 	{"internal/spin", nil},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},

@@ -1,0 +1,78 @@
+// Package faultlog is what a node remembers of the last faults of its threads, and of the pages
+// that other nodes took from it. The daemon keeps a log while somebody reads it; a Batch is a piece
+// of it, as it travels to a program, to the launcher, and into files. Traces, profiles, the sharing
+// report and the dashboard are views of it.
+package faultlog
+
+import "time"
+
+// Access is what a thread, or another node, needed of a page.
+type Access uint8
+
+// The accesses.
+const (
+	Read    Access = iota + 1 // to load from it; it was not here
+	Write                     // to store to it; it was not here
+	Upgrade                   // to store to it; it was here for reading
+
+	accessEnd
+)
+
+func (a Access) String() string {
+	if a > 0 && a < accessEnd {
+		return [...]string{Read: "read", Write: "write", Upgrade: "upgrade"}[a]
+	}
+	return "none"
+}
+
+// NoNode stands for no node.
+const NoNode = 1<<32 - 1
+
+// Fault is a wait of a thread for a page, which has ended.
+type Fault struct {
+	Page   uint64 // its number in the region
+	Offset uint32 // which byte of the page was accessed; 0 also if the kernel does not say
+	Access Access
+
+	PID    uint32 // the program's
+	Thread uint32 // as the kernel numbers it; 0: the kernel does not say
+	// Began is when the daemon learned of it, in nanoseconds since 1970 by this machine's clock.
+	Began int64
+	// Granted is the part of Waited until the grant came; 0: none did.
+	Granted, Waited time.Duration
+
+	// From is the node that sent the contents, or only the right; NoNode: nobody had to.
+	From uint32
+	// Taker is the node because of which this one had the page no longer, or no longer for writing,
+	// and TakerAccess is what that needed it for. NoNode: this node never had it, or gave it up by
+	// itself.
+	Taker       uint32
+	TakerAccess Access
+}
+
+// Departure is a page that another node took from this one, or that it may only read from then on.
+type Departure struct {
+	Page uint64
+	At   int64 // as Fault.Began
+	By   uint32
+	// Access is what By needs: with Read this node keeps a copy.
+	Access Access
+	// Written are the words of 8 bytes that have changed since this node could last write the page,
+	// one bit for each, the lowest bit of the first element for the first word. It is nil if nobody
+	// has compared, which a node does for some pages only.
+	Written []uint64
+}
+
+// Batch is a piece of a log.
+type Batch struct {
+	// First is the place in the log of its first entry. Faults and departures are numbered
+	// together, so a reader who knows which numbers it has seen takes nothing twice.
+	First uint64
+	// Next is where the next batch goes on.
+	Next uint64
+	// Lost is how many entries before First were overwritten before this reader came.
+	Lost uint64
+
+	Faults     []Fault     // in the order in which they ended
+	Departures []Departure // in order
+}

@@ -1,0 +1,62 @@
+package runstats
+
+import (
+	"time"
+)
+
+// EnvTrace, set to anything, asks a rank for Pieces while it runs.
+const EnvTrace = "DSM_TRACE"
+
+// Piece is what has happened at a rank since its last piece.
+type Piece struct {
+	Rank int `json:"rank"`
+	Node int `json:"node"`
+	PID  int `json:"pid"`
+
+	Memory []Allocation `json:"memory,omitempty"` // that are new to this rank
+	Calls  []Call       `json:"calls,omitempty"`  // that have ended
+	Sites  []Site       `json:"sites,omitempty"`  // sampled since the last piece
+
+	// Log is an encoded faultlog.Batch: this program's faults, and the node's departures. Programs
+	// of one node send the same departures; their numbers tell.
+	Log []byte `json:"log,omitempty"`
+}
+
+// Allocation is memory that a rank uses, with what is known of its type.
+type Allocation struct {
+	Name      string `json:"name"`
+	First     uint64 `json:"first"` // page number
+	Pages     uint64 `json:"pages"`
+	PageBytes uint64 `json:"page_bytes"`
+	ElemBytes uint64 `json:"elem_bytes"`
+	Type      string `json:"type"` // of an element, as Go writes it
+	// Fields are those of an element, in order, nested ones as "a.b"; empty if it is no struct.
+	Fields []Field `json:"fields,omitempty"`
+}
+
+// Field is a part of an element.
+type Field struct {
+	Name   string `json:"name"`
+	Offset uint64 `json:"offset"` // in bytes
+	Bytes  uint64 `json:"bytes"`
+}
+
+// Call is a wait in a call for a lock, at a barrier or in Prefetch.
+type Call struct {
+	Kind   Kind          `json:"kind"`
+	Name   string        `json:"name"`
+	Began  int64         `json:"began"` // in nanoseconds since 1970 by this machine's clock
+	Waited time.Duration `json:"ns"`
+	Thread int           `json:"thread"`       // as the kernel numbers it, when the wait began
+	At     string        `json:"at,omitempty"` // the line of the program, as file.go:12
+}
+
+// Site is a line of the program whose accesses to a page have faulted.
+type Site struct {
+	Page   uint64 `json:"page"`
+	Offset uint32 `json:"offset"` // of the access, in the page
+	Write  bool   `json:"write"`  // a store; false: a load, or not known
+	Func   string `json:"func"`   // as runtime.Frame names it
+	At     string `json:"at"`     // file.go:12
+	Count  uint64 `json:"count"`  // samples
+}

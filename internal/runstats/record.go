@@ -18,7 +18,8 @@ const (
 // MaxBytes bounds an encoded Record.
 const MaxBytes = 4 << 20
 
-// MaxItems bounds the Waits of a Record, and its Memory, so that it stays within MaxBytes.
+// MaxItems bounds the items of each kind of a Record, but for one more that is all others of the
+// kind, so that it stays within MaxBytes.
 const MaxItems = 32
 
 // maxName bounds a name in a Record, in bytes.
@@ -70,12 +71,15 @@ type Item struct {
 	// Taken is how often others have taken pages of an allocation before they were used up: false
 	// sharing.
 	Taken uint64 `json:"taken,omitempty"`
+	// Of is how many things these are, if they are several: a family, whose Name has stars for
+	// digits, or all that had no place in a record, without a Name.
+	Of uint64 `json:"of,omitempty"`
 }
 
-// Encode returns the record as one line of at most MaxBytes. What there is too much of is left
-// away, the least of it first.
+// Encode returns the record as one line of at most MaxBytes. Of what there is too much the least is
+// put together.
 func (r Record) Encode() []byte {
-	r.Waits, r.Memory = top(r.Waits, MaxItems), top(r.Memory, MaxItems)
+	r.Waits, r.Memory = largest(r.Waits, MaxItems), largest(r.Memory, MaxItems)
 	b := r.encode()
 	if len(b) > MaxBytes {
 		r.Profile, r.Note = nil, "the profile is too large to be passed on"

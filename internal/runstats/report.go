@@ -80,39 +80,25 @@ type cost struct {
 // costs are what all ranks have paid, the most first. What belongs to a node is the same for all of
 // its ranks, but for those that have left earlier.
 func costs(records []Record) []cost {
-	type key struct {
-		kind Kind
-		name string
-	}
-	sums := map[key]*cost{}
-	add := func(x Item, who int) {
-		k := key{x.Kind, x.Name}
-		c := sums[k]
-		if c == nil {
-			c = &cost{Item: Item{Kind: x.Kind, Name: x.Name}, least: x.Time, late: who}
-			sums[k] = c
-		}
-		c.Count, c.Time, c.Taken, c.parts = c.Count+x.Count, c.Time+x.Time, c.Taken+x.Taken, c.parts+1
-		if x.Time > c.most {
-			c.most, c.early = x.Time, who
-		}
-		if x.Time < c.least {
-			c.least, c.late = x.Time, who
-		}
-	}
 	nodes := map[int]*Record{}
+	var all []Item
 	for i := range records {
 		r := &records[i]
-		for _, x := range r.Waits {
-			add(x, r.Rank)
-		}
+		all = append(append(all, r.Waits...), r.Memory...)
 		if last := nodes[r.Node]; last == nil || last.Wall < r.Wall {
 			nodes[r.Node] = r
 		}
 	}
+	large := families(all)
+	sums := map[family]*cost{} // by kind and name
+	for i := range records {
+		for _, x := range group(records[i].Waits, large) {
+			addCost(sums, &x, records[i].Rank)
+		}
+	}
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		for _, x := range nodes[node].Memory {
-			add(x, node)
+		for _, x := range group(nodes[node].Memory, large) {
+			addCost(sums, &x, node)
 		}
 	}
 	list := make([]cost, 0, len(sums))
@@ -123,19 +109,27 @@ func costs(records []Record) []cost {
 	return list
 }
 
+// addCost adds what one rank, or node, has paid.
+func addCost(sums map[family]*cost, x *Item, who int) {
+	k := family{x.Kind, x.Name}
+	c := sums[k]
+	if c == nil {
+		c = &cost{Item: Item{Kind: x.Kind, Name: x.Name}, least: x.Time, late: who}
+		sums[k] = c
+	}
+	c.Count, c.Time, c.Taken, c.parts = c.Count+x.Count, c.Time+x.Time, c.Taken+x.Taken, c.parts+1
+	c.Of = max(c.Of, x.Of) // ranks wait for the same things
+	if x.Time > c.most {
+		c.most, c.early = x.Time, who
+	}
+	if x.Time < c.least {
+		c.least, c.late = x.Time, who
+	}
+}
+
 // compare orders items, those that took longest first.
 func compare(a, b Item) int {
 	return cmp.Or(cmp.Compare(b.Time, a.Time), strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name))
-}
-
-// top are so many of the items that took longest.
-func top(items []Item, most int) []Item {
-	items = slices.SortedFunc(slices.Values(items), compare)
-	items = items[:min(len(items), most)]
-	for i := range items {
-		items[i].Name = short(items[i].Name)
-	}
-	return items
 }
 
 // costliest is what has cost most.
@@ -152,7 +146,7 @@ func costliest(records []Record) []string {
 	lines := table(func(row func(cells ...any)) {
 		row("WAITED FOR", "NAME", "SECONDS", "OF ALL", "TIMES", "EACH")
 		for _, c := range list {
-			row(string(c.Kind), fmt.Sprintf("%q", c.Name), fmt.Sprintf("%.3f", c.Time.Seconds()), percent(c.Time.Seconds()/wall.Seconds()), c.Count, each(&c))
+			row(string(c.Kind), c.title(), fmt.Sprintf("%.3f", c.Time.Seconds()), percent(c.Time.Seconds()/wall.Seconds()), c.Count, each(&c))
 		}
 	})
 	for _, c := range list {
@@ -160,7 +154,7 @@ func costliest(records []Record) []string {
 			break
 		}
 		if text := advice(&c); text != "" {
-			lines = append(lines, fmt.Sprintf("%s %q: %s", c.Kind, c.Name, text))
+			lines = append(lines, fmt.Sprintf("%s %s: %s", c.Kind, c.title(), text))
 		}
 	}
 	return append([]string{""}, lines...)
@@ -173,6 +167,10 @@ const worthAdvice = 0.03
 func advice(c *cost) string {
 	mean := c.Time / time.Duration(max(c.Count, 1))
 	switch {
+	case c.Name == "" && c.Of > 0:
+		return "" // they have nothing in common
+	case c.Kind == Lock && c.Of > 0:
+		return "each time one of these locks is taken elsewhere it travels: collect what belongs to each rank first, and combine it at the end"
 	case c.Kind == Memory && c.Taken > 0 && 4*c.Taken > c.Count:
 		return "others write to its pages while they are in use here: give each rank whole pages (pad, or dsm.Isolate), or add up locally first"
 	case c.Kind == Memory:

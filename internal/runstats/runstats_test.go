@@ -84,6 +84,7 @@ func TestAdvice(t *testing.T) {
 	for want, c := range map[string]cost{
 		"whole pages":  {Item: Item{Kind: Memory, Count: 100, Taken: 26}},
 		"travel":       {Item: Item{Kind: Memory, Count: 100, Taken: 25}},
+		"travels":      {Item: Item{Kind: Lock, Name: "s*", Count: 2, Time: time.Millisecond, Of: 64}},
 		"at a time":    {Item: Item{Kind: Lock, Count: 2, Time: time.Millisecond}},
 		"often":        {Item: Item{Kind: Lock, Count: 100, Time: time.Millisecond}},
 		"rank 7 comes": {Item: Item{Kind: Barrier}, parts: 2, least: 1, most: 3, late: 7},
@@ -95,18 +96,56 @@ func TestAdvice(t *testing.T) {
 	if got := advice(&cost{Item: Item{Kind: Barrier}, parts: 2, least: 2, most: 3}); got != "" {
 		t.Errorf("of a barrier that all wait for alike: %q", got)
 	}
+	if got := advice(&cost{Item: Item{Kind: Lock, Count: 2, Time: time.Second, Of: 2}}); got != "" {
+		t.Errorf("of what had no place in a record: %q", got)
+	}
 }
 
-// TestRecordIsBounded: a record goes into a pipe at once, with what took longest.
+// TestRecordIsBounded: a record goes into a pipe at once, with what took longest, and all the rest
+// in one, so that no time is missing.
 func TestRecordIsBounded(t *testing.T) {
 	var r Record
 	for i := range 1000 {
-		r.Waits = append(r.Waits, Item{Kind: Lock, Name: fmt.Sprintf("%d%s", i, strings.Repeat("\xff\n", 1000)), Time: time.Duration(i)})
+		name := strings.Repeat("x", i) + strings.Repeat("\xff\n", 1000)
+		r.Waits = append(r.Waits, Item{Kind: Lock, Name: name, Count: 1, Time: time.Duration(i)})
 	}
 	b := r.Encode()
 	back, _, err := Decode(b)
-	if err != nil || len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 || len(back.Waits) == 0 || back.Waits[0].Time != 999 {
-		t.Errorf("%d bytes with %d waits, %v", len(b), len(back.Waits), err)
+	if err != nil || len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 || len(back.Waits) != MaxItems+1 || back.Waits[0].Time != 999 {
+		t.Fatalf("%d bytes with %d waits, %v", len(b), len(back.Waits), err)
+	}
+	sum := Item{}
+	for i := range back.Waits {
+		sum.add(&back.Waits[i])
+	}
+	if sum.Of != 1000 || sum.Count != 1000 || sum.Time != 999*1000/2 {
+		t.Errorf("%d waits for %d things have taken %v", sum.Count, sum.Of, sum.Time)
+	}
+}
+
+// TestFamilies: things whose names differ in digits only are one, from four on, also where only one
+// rank knows as many.
+func TestFamilies(t *testing.T) {
+	item := func(name string, of uint64) Item {
+		return Item{Kind: Lock, Name: name, Count: 1, Time: time.Second, Of: of}
+	}
+	three := []Item{item("s1", 0), item("s2", 0), item("s3", 0)}
+	for _, test := range []struct {
+		records []Record
+		want    string
+	}{
+		{[]Record{{Waits: three}, {Rank: 1, Waits: three}}, `"s1" 2, "s2" 2, "s3" 2`},
+		{[]Record{{Waits: three}, {Rank: 1, Waits: []Item{item("s11", 0)}}}, `"s*" (3) 4`},
+		{[]Record{{Waits: three[:1]}, {Rank: 1, Waits: []Item{item("s*", 64)}}}, `"s*" (64) 2`},
+		{[]Record{{Waits: append([]Item{{Kind: Barrier, Name: "s4", Count: 1}}, three...)}}, `"s1" 1, "s2" 1, "s3" 1, "s4" 1`},
+	} {
+		var got []string
+		for _, c := range costs(test.records) {
+			got = append(got, fmt.Sprintf("%s %d", c.title(), c.Count))
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("%s, want %s", text, test.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,6 +49,8 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 		}
 	case "division":
 		time.Sleep(time.Duration(c.Rank()) * 300 * time.Millisecond)
+	case "word count":
+		return countWords(s.Ctx, c)
 	case "no close":
 		if c.Rank() == 0 {
 			return nil
@@ -61,6 +64,36 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 	return c.Close()
 })
 
+// countWords counts words as a program of threads does: in a table, under a lock for each stripe.
+func countWords(ctx context.Context, c *dsm.Cluster) error {
+	const stripes, words = 64, 2000
+	table, err := dsm.Alloc[uint64](ctx, c, "table", stripes)
+	if err != nil {
+		return err
+	}
+	var locks [stripes]*dsm.Mutex
+	for i := range locks {
+		locks[i] = dsm.NewMutex(c, fmt.Sprintf("stripe %d", i))
+	}
+	for word := range words {
+		i := word * 37 % stripes
+		if err := locks[i].Lock(ctx); err != nil {
+			return err
+		}
+		table[i]++
+		if err := locks[i].Unlock(); err != nil {
+			return err
+		}
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	if want := uint64(c.Size() * words / stripes); table[0] < want {
+		return fmt.Errorf("%d words are counted, want %d", table[0], want)
+	}
+	return c.Close()
+}
+
 // TestStats: --stats names what a program has wasted its time with, and on what rank.
 func TestStats(t *testing.T) {
 	uffdtest.Require(t)
@@ -68,6 +101,7 @@ func TestStats(t *testing.T) {
 		"lock":          {`lock +"accounts"`, `lock "accounts": many want it`},
 		"false sharing": {`memory +"counts"`, `memory "counts": others write .* whole pages`},
 		"division":      {`barrier +"phase" +0\.[23]`, `barrier "phase": rank 1 comes last`},
+		"word count":    {`lock +"stripe \*" \((\d\d)\)`, `lock "stripe \*" \((\d\d)\): each time one of these`},
 		"no close":      {`--stats knows nothing .*: rank 0$`},
 	} {
 		t.Run(does, func(t *testing.T) {
@@ -88,7 +122,9 @@ func TestStats(t *testing.T) {
 // TestProfile: --profile names the lines that wait, and what for, by either trap.
 func TestProfile(t *testing.T) {
 	uffdtest.Require(t)
-	for does, want := range map[string]string{"lock": `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`, "false sharing": `[memory "counts"] < stats_test.go`} {
+	for does, want := range map[string]string{
+		"lock": `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`, "false sharing": `[memory "counts"] < stats_test.go`,
+		"word count": `[lock "stripe `} {
 		t.Run(does, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "profile")
 			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--profile", file}, Args: []string{does}}.Run(t)

@@ -228,6 +228,8 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	if p == nil {
 		return b
 	}
+	now := p.current()
+	p = &now
 	b = append(b, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup, p.evicting), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
@@ -235,19 +237,12 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	for _, n := range p.readers {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
-	if p.mode == homeBusyExclusive {
-		b = binary.AppendUvarint(b, uint64(p.supplier))
-		b = binary.AppendUvarint(b, uint64(p.invalidated))
-	}
+	b = binary.AppendUvarint(b, uint64(p.supplier))
+	b = binary.AppendUvarint(b, uint64(p.invalidated))
 	for _, n := range p.unsaved {
 		b = append(b, 'u', byte(n), byte(n>>8))
 	}
-	if p.givesUp() {
-		b = p.serving.append(b)
-	}
-	if p.hasParked {
-		b = p.parked.append(b)
-	}
+	b = p.parked.append(p.serving.append(b))
 	b = append(b, byte(len(p.queue)))
 	for _, r := range p.queue {
 		b = binary.AppendUvarint(b, uint64(r.from))

@@ -9,21 +9,6 @@ import (
 	"unsafe"
 )
 
-// undecisive are the fields of an engine that AppendState leaves out, or in which it need not tell
-// all values apart, and why. A name stands for all that is in it.
-var undecisive = map[string]string{
-	"engine.cfg": "never changes", "engine.limits": "never changes",
-	"engine.now": "what it decides is how long pages are held", "engine.pace": "the same",
-	"object.since": "the same", "object.last": "the same", "object.access.contested": "the same", "object.access.retries": "the same", "pending.armedFor": "the same", "pending.kept": "the same",
-	"engine.out": "empty between Steps", "engine.local": "empty between Steps",
-	"engine.objects": "an index: what is in it is encoded object by object", "engine.pendings": "the same", "engine.freePendings": "the same", "object.pending": "the same", "pending.inUse": "the same",
-	"engine.locks.clients": "counted from the locks' holders and waiters", "engine.barriers.arrived": "counted from the barriers' arrivals", "engine.barriers.waiting": "counted from unconfirmed", "engine.registry.uses": "counted from the names' users",
-	"engine.recovery.told[].pieces": "counted from the reports, until those are applied", "engine.recovery.told[].bytes": "the same", "engine.recovery.complete": "the same",
-	"engine.recovery.parked": "counted from what is held",
-	"engine.commits.missing": "counted from the objects' flags", "engine.wanted": "counted from what pages have pending",
-	"pending.acker": "whom a message names that is refused",
-}
-
 // ofRecoveries is empty, or what it was at first, until recovery.marked is made, and left out until
 // then.
 var ofRecoveries = []string{"engine.view", "engine.recovery", "engine.dir.suspects", "engine.evac", "engine.registry.here"}
@@ -95,7 +80,7 @@ func fullEngine() (*Engine, ObjectID) {
 		v := reflect.ValueOf(part).Elem()
 		for i := range v.NumField() {
 			name := "engine." + v.Type().Field(i).Name
-			if !isShared(v.Type(), i) && (name == "engine.pace" || undecisive[name] == "") {
+			if !isShared(v.Type(), i) && (name == "engine.pace" || Undecisive[name] == "") {
 				fill(v.Field(i))
 			}
 		}
@@ -189,7 +174,7 @@ func TestStateHasEveryField(t *testing.T) {
 	o := e.objects.find(id)
 	used := map[string]bool{}
 	names := func(yield func(string) bool) {
-		for name := range undecisive {
+		for name := range Undecisive {
 			if !yield(name) {
 				return
 			}
@@ -203,7 +188,7 @@ func TestStateHasEveryField(t *testing.T) {
 		exempt := within(path, names)
 		used[exempt] = true
 		if exempt == "" && bytes.Equal(before, after) {
-			t.Errorf("AppendState does not have %s: two engines that differ in it count as one. Encode it, or say in undecisive why it decides nothing", path)
+			t.Errorf("AppendState does not have %s: two engines that differ in it count as one. Encode it, or say in Undecisive why it decides nothing", path)
 		}
 	}
 	all := func(path string, change func() func()) {
@@ -221,16 +206,22 @@ func TestStateHasEveryField(t *testing.T) {
 			visit(path, change)
 		}
 	})
-	for name, mask := range map[string]uint16{"access": accessMask, "exclusive": exclusiveFlag, "held": heldFlag, "migrant": migrantMask, "contested": contestedFlag, "retries": retriesMax << retriesShift} {
+	named := uint16(0)
+	for name, bits := range Packed["object.access"] {
+		mask := uint16(bits)
+		named |= mask
 		visit("object.access."+name, func() func() {
 			before := o.access
 			o.access ^= mask & -mask
 			return func() { o.access = before }
 		})
 	}
+	if named != ^uint16(0) {
+		t.Errorf("Packed names the bits %016b of object.access, and not the others", named)
+	}
 	eachLeaf("pending", reflect.ValueOf(e.peek(o)).Elem(), visit)
 	used["object.pending"] = true
-	for name := range undecisive {
+	for name := range Undecisive {
 		if !used[name] {
 			t.Errorf("%s is no field any more", name)
 		}
@@ -246,7 +237,7 @@ func TestStateHasEveryFieldAlone(t *testing.T) {
 		e := New(config)
 		v := open(at(e))
 		switch {
-		case undecisive[path] != "" || slices.Contains(ofRecoveries, path):
+		case Undecisive[path] != "" || slices.Contains(ofRecoveries, path):
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
 				if !isShared(v.Type(), i) {

@@ -109,6 +109,9 @@ func (n *Node) States(o protocol.ObjectID) (s protocol.States) {
 	return s
 }
 
+// EngineOf is the engine of a node; nil if the node has crashed. It is there to be looked at.
+func EngineOf(n *Node) *protocol.Engine { return n.engine }
+
 // AppendState appends a canonical encoding of the node: nodes that behave alike in all eternity are
 // meant to encode alike, and nodes that encode alike do behave alike. The programs are not in it.
 func (n *Node) AppendState(b []byte) []byte {

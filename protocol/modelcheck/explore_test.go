@@ -49,15 +49,19 @@ type explorer struct {
 	encoded     []byte
 	outcome     model.Outcome
 	at          uint32 // the state that is expanded
+	compare     comparer
+	engines     map[string]*nodeState // by name and encoding of the engine: the first node with it
 	twins       twins
 	// watch, if there is one, sees each transition of a node when it runs first.
 	watch func(before, after *model.Node, a *model.Action, out *model.Outcome)
-	// encode is (*model.Node).AppendState, but in tests of twins.
-	encode func(n *model.Node, b []byte) []byte
+	// encode is (*model.Node).AppendState, and encodeEngine is (*protocol.Engine).AppendState, but
+	// in tests that take something out of them.
+	encode       func(n *model.Node, b []byte) []byte
+	encodeEngine func(e *protocol.Engine, b []byte) []byte
 }
 
 // Explore visits all states of a cluster, at most maxStates (0: 16 million, which take about 2 GB).
-// On the way it compares some nodes that have one encoding, see twins_test.go.
+// On the way it compares nodes that have one encoding, see twins_test.go.
 func Explore(config *model.Config, maxStates int) *Result {
 	if maxStates == 0 {
 		maxStates = 16 << 20
@@ -66,7 +70,10 @@ func Explore(config *model.Config, maxStates int) *Result {
 }
 
 func newExplorer(config *model.Config) *explorer {
-	return &explorer{config: config, pages: config.Objects(), encode: (*model.Node).AppendState}
+	return &explorer{
+		config: config, pages: config.Objects(), compare: comparer{}, engines: map[string]*nodeState{},
+		encode: (*model.Node).AppendState, encodeEngine: (*protocol.Engine).AppendState,
+	}
 }
 
 func (x *explorer) explore(maxStates int) *Result {

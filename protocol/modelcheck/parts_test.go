@@ -170,6 +170,7 @@ func (x *explorer) run(ns *nodeState, a model.Action) *transition {
 		x.meet(x.nodes.values[t.next], n, t)
 	default:
 		x.nodes.values[t.next].origin = origin{x.at, t}
+		x.meetEngine(x.nodes.values[t.next])
 	}
 	return t
 }

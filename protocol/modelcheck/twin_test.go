@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"dsmd/protocol"
 	"dsmd/protocol/model"
 )
 
@@ -54,4 +55,28 @@ func TestBlurredNodesAreFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBlurredEnginesAreFound: the explorer names the field that the encoding of engines lacks, also
+// where that of nodes tells them apart.
+func TestBlurredEnginesAreFound(t *testing.T) {
+	x := newExplorer(threads(Full.base(3), "", "write 0", "write 0"))
+	x.encodeEngine = func(e *protocol.Engine, b []byte) []byte {
+		head := len(b)
+		b = e.AppendState(b)
+		// of the first object, behind its number and its access: the owner and the copyset
+		const owner, size = 2, 3
+		if e.Objects() > 0 {
+			clear(b[head+owner:][:size])
+		}
+		return b
+	}
+	f := x.explore(1 << 20).Finding
+	if f == nil || f.Violation.Rule != ruleFields || f.Other == nil {
+		t.Fatalf("finding %+v", f)
+	}
+	if want := "object.sharers"; !strings.Contains(f.Violation.Detail, want) {
+		t.Errorf("they are said to differ so: %s; want %q", f.Violation.Detail, want)
+	}
+	replayed(t, f)
 }

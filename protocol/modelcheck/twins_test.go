@@ -9,18 +9,22 @@ import (
 
 // The explorer takes nodes of equal encodings for one, and goes on with the first of them alone.
 // Where the encoding lacks a field that decides something, it would miss what follows from the
-// others, and nothing would show that. So some of the others are kept, each as the twin of the node
-// that it was taken for. Whatever is tried on a node is tried on its twin, too, and what others see
-// of it must be the same: what is sent, what retires, what becomes of the pages. Their next states
-// may differ: what decides how long pages are held is left out of encodings, and it decides when a
-// hold is over.
+// others, and nothing would show that. fields_test.go looks into their engines; that rests on a
+// list of fields that decide nothing, and leaves out what the model has beside the engine. So some
+// of the others are kept, each as the twin of the node that it was taken for. Whatever is tried on
+// a node is tried on its twin, too, and what others see of it must be the same: what is sent, what
+// retires, what becomes of the pages. Their next states may differ: what decides how long pages are
+// held is left out of encodings, and it decides when a hold is over.
 
 // twinShare is how many transitions there are for each that a twin repeats, at least. It is a
 // sample, the same each time: twins are kept whenever the share allows it.
 const twinShare = 4
 
-// ruleTwins is what a finding names where they differ.
-const ruleTwins = "two nodes of equal encodings behave differently"
+// What a finding names where they differ.
+const (
+	ruleTwins  = "two nodes of equal encodings behave differently"
+	ruleFields = "two engines of equal encodings are in different states"
+)
 
 // origin is how a node was reached: by a transition out of a state. It is nil in the first state.
 type origin struct {
@@ -42,12 +46,14 @@ type twins struct {
 
 // meet notes that node n, reached by t, has the encoding of ns.
 func (x *explorer) meet(ns *nodeState, n *model.Node, t *transition) {
+	met := &twin{origin{x.at, t}, n}
+	x.compareFields(ns, met)
 	if x.twins.runs > x.transitions/twinShare {
 		return
 	}
-	ns.twin = &twin{origin{x.at, t}, n}
+	ns.twin = met
 	if mine, other := sorted(ns.local), sorted(n.Local(nil)); !slices.Equal(mine, other) {
-		x.differ(ns, "after %v one of them can do %q, the other %q", t.action, other, mine)
+		x.differ(ns, met, ruleTwins, "after %v one of them can do %q, the other %q", t.action, other, mine)
 	}
 	for _, known := range ns.tried {
 		x.compareTwin(ns, known)
@@ -74,7 +80,7 @@ func (x *explorer) compareTwin(ns *nodeState, t *transition) {
 	n := ns.twin.node.Clone()
 	n.Do(t.action, 0, &w.outcome)
 	if what := x.difference(ns, t, n); what != "" {
-		x.differ(ns, "after %v they differ in %s", t.action, what)
+		x.differ(ns, ns.twin, ruleTwins, "after %v they differ in %s", t.action, what)
 	}
 }
 
@@ -104,13 +110,13 @@ func (x *explorer) difference(ns *nodeState, t *transition, n *model.Node) strin
 	return ""
 }
 
-// differ makes a finding of a node and its twin.
-func (x *explorer) differ(ns *nodeState, format string, args ...any) {
+// differ makes a finding of a node and another of the same encoding.
+func (x *explorer) differ(ns *nodeState, other *twin, rule, format string, args ...any) {
 	if x.twins.finding != nil {
 		return
 	}
-	f := x.finding(ns.twin.state, ns.twin.by, &model.Violation{
-		Rule:   ruleTwins,
+	f := x.finding(other.state, other.by, &model.Violation{
+		Rule:   rule,
 		Detail: fmt.Sprintf("node %d: %s", ns.node.Self(), fmt.Sprintf(format, args...)),
 	})
 	f.Other = x.finding(ns.state, ns.by, f.Violation).Scenario

@@ -316,7 +316,7 @@ func newScarcity(t *testing.T) *scarcity {
 		// How long an answer is waited for before another connection is tried: only the first finds
 		// a descriptor that was just closed.
 		wait := patience / 8
-		if len(s.sockets) == 0 {
+		if len(s.sockets) == 1 {
 			wait = 300 * time.Millisecond
 		}
 		timeout := unix.NsecToTimeval(int64(wait))

@@ -758,6 +758,14 @@ func TestLiesInARecovery(t *testing.T) {
 		"long names": func(h *besiegedHost, i int) Message {
 			return NameRequest{Ticket: 1, Call: make([]byte, MaxPayload)}.To(0)
 		},
+		"names, many times": func(h *besiegedHost, i int) Message {
+			h.e.limits.names = 5
+			call := NameCall{Op: Bind, Name: fmt.Sprint(i), Pages: 1}
+			return NameRequest{Ticket: Ticket(i + 1), Call: call.Append(nil)}.To(0)
+		},
+		"arrivals, many times": func(h *besiegedHost, i int) Message {
+			return BarrierArrive{Ticket: Ticket(i + 1), Parties: 2}.To(0, LockObject(1))
+		},
 		"contributions that are too long": func(h *besiegedHost, i int) Message {
 			return BarrierArrive{Parties: 2, Contribution: make([]byte, MaxPayload)}.To(0, LockObject(1))
 		},

@@ -371,7 +371,7 @@ func (s *scarcity) turnedAway(socket string) []byte {
 		errs = append(errs, err, readErr)
 	}
 	s.end()
-	s.Fatalf("of %d programs none was told that there are no descriptors: %v", len(s.sockets), errs)
+	s.Fatalf("of %d programs none was told that there are no descriptors: %v", len(errs)/2, errs)
 	return nil
 }
 

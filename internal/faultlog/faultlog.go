@@ -52,9 +52,10 @@ type Fault struct {
 
 // Departure is a page that another node took from this one, or that it may only read from then on.
 type Departure struct {
-	Page uint64
-	At   int64 // as Fault.Began
-	By   uint32
+	Place uint64 // in the log, so that who is told by several programs takes none twice
+	Page  uint64
+	At    int64 // as Fault.Began
+	By    uint32
 	// Access is what By needs: with Read this node keeps a copy.
 	Access Access
 	// Written are the words of 8 bytes that have changed since this node could last write the page,
@@ -65,11 +66,10 @@ type Departure struct {
 
 // Batch is a piece of a log.
 type Batch struct {
-	// First is the place in the log of its first entry. Faults and departures are numbered
-	// together, so a reader who knows which numbers it has seen takes nothing twice.
-	First uint64
-	// Next is where the next batch goes on.
-	Next uint64
+	// First is the place in the log from which on it has what this reader may see, and Next where
+	// the next batch goes on. Faults and departures are numbered together, from 0; a daemon uses no
+	// number twice.
+	First, Next uint64
 	// Lost is how many entries before First were overwritten before this reader came.
 	Lost uint64
 

@@ -135,7 +135,7 @@ func (c *commits) beginCommit(o *object, p *pending) {
 		c.sendBackups(o, p)
 	default:
 		p.op, p.protecting = EffectDowngrade, true
-		c.emit(Effect{Kind: EffectDowngrade, Object: o.id})
+		c.emit(Effect{Kind: EffectDowngrade, Object: o.id, Heir: NoNode})
 	}
 }
 

@@ -113,7 +113,8 @@ const (
 	EffectMap
 	// EffectMakeWritable: the page, present for reading, becomes writable. EventCompleted follows.
 	EffectMakeWritable
-	// EffectDowngrade: the page becomes read-only. EventCompleted follows.
+	// EffectDowngrade: the page becomes read-only, because node Heir will read it; NoNode: it is
+	// committed. EventCompleted follows.
 	EffectDowngrade
 	// EffectRevoke: the page becomes absent. Save: its contents are kept as SourceSaved, most
 	// likely for a Grant to node Heir. EventCompleted follows.
@@ -182,7 +183,7 @@ type Effect struct {
 	// EffectRevoke: a writer takes the page although no program of this node has synchronised since
 	// it came
 	Contended bool
-	Heir      NodeID // EffectRevoke, EffectOffered, EffectDeclined
+	Heir      NodeID // EffectRevoke, EffectDowngrade, EffectOffered, EffectDeclined
 	Status    Status
 	Client    ClientID
 	After     Time

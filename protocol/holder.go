@@ -114,7 +114,7 @@ func (h *holder) retryRecall(o *object, p *pending) {
 			return
 		}
 		p.op = EffectDowngrade
-		h.emit(Effect{Kind: EffectDowngrade, Object: o.id})
+		h.emit(Effect{Kind: EffectDowngrade, Object: o.id, Heir: p.serving.requester})
 		return
 	}
 	o.setAccess(None)

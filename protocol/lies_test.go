@@ -423,7 +423,7 @@ func (h *besiegedHost) carryOut(f *Effect) error {
 	case EffectMakeWritable:
 		possible, after = has == Read, Write
 	case EffectDowngrade:
-		possible, after = has != None, Read
+		possible, after = has != None && (int(f.Heir) < h.e.cfg.Nodes && f.Heir != h.e.cfg.Self || f.Heir == NoNode), Read
 	case EffectRevoke:
 		possible = has != None && (int(f.Heir) < h.e.cfg.Nodes && f.Heir != h.e.cfg.Self || f.Heir == NoNode && !f.Save && has == Read)
 	case EffectFree:

@@ -194,12 +194,18 @@ func (c *cluster) settle() {
 // observe makes a call over a connection that never attaches, and returns the answer's payload.
 func (m *member) observe(op attach.Op) []byte {
 	m.Helper()
+	return m.observed(attach.Call{Op: op, Ticket: 3})
+}
+
+// observed is observe with any call whose ticket is 3.
+func (m *member) observed(call attach.Call) []byte {
+	m.Helper()
 	conn := m.dial()
 	defer conn.Close()
 	if _, refused := greet(m, conn, hello(attach.NoRank)); refused != nil {
 		m.Fatalf("refused: %s", refused.Reason)
 	}
-	write(m, conn, attach.AppendCall(nil, &attach.Call{Op: op, Ticket: 3}))
+	write(m, conn, attach.AppendCall(nil, &call))
 	r, err := attach.DecodeReply(read(m, conn).Body)
 	if err != nil || r.Ticket != 3 || r.Status != attach.StatusOK {
 		m.Fatalf("the answer is %+v, %v", r, err)
@@ -243,7 +249,7 @@ func (c *cluster) quiet() {
 			c.Errorf("node %d: %v", i, m.err)
 		}
 		for what, left := range map[string]int{
-			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "faults being timed": len(n.meter.waits), "pages that threads pay for": len(n.meter.tolls.waiting),
+			"pages revoked and not sent": len(n.drive.exec.contents.saved), "pages that wait to be installed": len(n.drive.exec.contents.stash), "pages that threads wait for": len(n.meter.waits),
 			"pages that are prefetched": len(n.fetcher.byPage), "prefetches to go on with": len(n.fetcher.ready),
 			"faults held back":  len(n.intake.parked) + len(n.intake.known),
 			"threads that wait": len(n.intake.waiters.byPage), "pinned pages": len(n.pins.pages), "timers of pins": len(n.pins.breaks.list), "open calls": len(n.calls.open), "published locks": n.calls.words.Len(), "leases": len(n.drive.leases.list),

@@ -165,15 +165,18 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectMap:
 		x.startNow(pagetable.Operation{Op: pagetable.OpMap, Page: page, Writable: f.Access == protocol.Write, Proc: pagetable.ProcID(f.Client)})
 	case protocol.EffectMakeWritable:
+		x.gains(page)
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
 		x.meter.count.downgrades.Add(1)
+		x.meter.log.leaves(page, f)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
 		if f.Contended {
 			x.meter.count.contendedPages.Add(1)
 			d.intake.extents.Contend(page)
 		}
+		x.meter.log.leaves(page, f)
 		x.revoke(page, f)
 	case protocol.EffectBackup:
 		x.keepBackup(page, f)
@@ -183,6 +186,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		d.origins.drop(page, f.Count)
 		d.storage.drop(page, f.Count)
 		d.room.freed(page, f.Count)
+		x.meter.log.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:
 		d.markLost(page, protocol.NodeID(f.Rank))
@@ -212,6 +216,10 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 		// Only when a home takes a copy back on which it has just granted more access.
 		x.end.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, d.engine.Home(f.Object)))
 		return
+	}
+	if f.Access == protocol.Write && x.meter.log.compares(page) {
+		before := x.meter.log.keep(page)
+		clear(before[copy(before, data):])
 	}
 	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: f.Access == protocol.Write, Proc: d.intake.waiters.take(page), Data: data},
 		d.engine.Pending() <= 1)

@@ -157,8 +157,38 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 		x.meter.clock.tick()
 		x.meter.observe(page)
 	}
+	if x.meter.log.isKept() && (op == pagetable.OpRevoke || op == pagetable.OpDowngrade) {
+		x.left(op, page)
+	}
 	x.meter.passed(page, StageDone, op)
 	x.finished = append(x.finished, finished{op, page})
+}
+
+// left tells the log that a page has left, or is for reading only: no program can store to it now.
+func (x *executor) left(op pagetable.Op, page pagetable.Page) {
+	var contents []byte
+	if saved := x.contents.saved[page]; saved != nil {
+		contents = saved.Bytes()
+	} else if op == pagetable.OpDowngrade && x.meter.log.before[page] != nil {
+		contents = make([]byte, x.batch.pageBytes)
+		x.copyOf(page, contents)
+	}
+	x.meter.log.left(page, contents, x.meter.clock.now)
+}
+
+// gains keeps for the log what a page has that is about to be for writing, if that is compared
+// later.
+func (x *executor) gains(page pagetable.Page) {
+	if x.meter.log.compares(page) && !x.store.Spilled(page) && !x.store.Unloaded(page) {
+		x.copyOf(page, x.meter.log.keep(page))
+	}
+}
+
+// copyOf copies a page that is here, and that no program can store to now.
+func (x *executor) copyOf(page pagetable.Page, into []byte) {
+	if err := x.table.Read(page, into); err != nil {
+		x.end.breakDown(fmt.Errorf("node: read page %d for the log: %w", page, err))
+	}
 }
 
 // continues is whether an operation can be part of the batch that waits.

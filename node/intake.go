@@ -65,7 +65,7 @@ func (t *intake) fault(ev *pagetable.Event) {
 	case has >= access && !spilled:
 		t.meter.count.maps.Add(1)
 	case engine.Waiting(id):
-		t.meter.joined(ev)
+		t.meter.joined(ev, has, access)
 	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
 		if t.park(ev) {
 			t.meter.count.parkedFaults.Add(1)

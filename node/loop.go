@@ -121,6 +121,7 @@ func (l *loop) look(check bool) bool {
 	l.spare = l.saver.more()
 	busy = l.spare || busy
 	if check {
+		l.meter.log.tick(l.clock.now)
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = l.serveReady(l.poller.Check()) || busy
 	}
@@ -151,6 +152,7 @@ func (l *loop) sleep() {
 	l.fireTimers()
 	l.members.tick()
 	l.end.tick()
+	l.meter.log.tick(l.clock.now)
 	l.out.flush()
 }
 
@@ -158,6 +160,7 @@ func (l *loop) sleep() {
 func (l *loop) dueIn(now time.Duration) time.Duration {
 	in := sooner(l.end.tickIn(now), l.members.tickIn(now))
 	in = sooner(in, sooner(l.drive.leases.timeout(now), l.pins.breaks.timeout(now)))
+	in = sooner(in, l.meter.log.tickIn(now))
 	return sooner(in, l.room.tickIn(now))
 }
 

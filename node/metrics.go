@@ -30,12 +30,8 @@ type meter struct {
 	stages     *StageLog // nil: nobody wants to know
 	waits      map[pagetable.Page]wait
 	tolls      tolls
+	log        faultLog
 	registered []prometheus.Collector
-}
-
-// wait is a page that this node waits for, with the times of its stages.
-type wait struct {
-	fault, grant time.Duration // grant: 0 until it has come
 }
 
 func newMeter(c *clock, net *network, stages *StageLog) *meter {
@@ -65,50 +61,6 @@ func (m *meter) countMiss(has, access protocol.Access) {
 		m.count.writeMisses.Add(1)
 	default:
 		m.count.upgrades.Add(1)
-	}
-}
-
-// missed notes that the node waits from here on for the page of a fault.
-func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
-	m.countMiss(has, access)
-	m.waits[ev.Page] = wait{fault: m.clock.now}
-	m.tolls.begin(ev, m.clock.now)
-}
-
-// joined notes a fault on a page that the node waits for already.
-func (m *meter) joined(ev *pagetable.Event) {
-	m.count.duplicates.Add(1)
-	m.tolls.begin(ev, m.clock.now)
-}
-
-// forget notes that nobody waits for a page any more.
-func (m *meter) forget(page pagetable.Page) {
-	delete(m.waits, page)
-	m.tolls.drop(page)
-}
-
-// granted notes that a page that the node waits for was granted.
-func (m *meter) granted(page pagetable.Page) {
-	if w, ok := m.waits[page]; ok {
-		w.grant = m.clock.now
-		m.waits[page] = w
-	}
-}
-
-// observe notes how long the page was waited for.
-func (m *meter) observe(page pagetable.Page) {
-	m.tolls.end(page, m.clock.now)
-	w, ok := m.waits[page]
-	if !ok {
-		return
-	}
-	delete(m.waits, page)
-	total := m.clock.now - w.fault
-	m.count.faultNanos.Add(uint64(total))
-	m.latency.fault.Observe(total.Seconds())
-	if w.grant != 0 {
-		m.latency.remote.Observe((w.grant - w.fault).Seconds())
-		m.latency.install.Observe((m.clock.now - w.grant).Seconds())
 	}
 }
 

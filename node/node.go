@@ -130,6 +130,7 @@ func (n *Node) build(out *outbox) {
 	n.room.pins, n.room.quorum = n.pins, q
 	n.intake = newIntake(d, n.pins, q)
 	n.meter.tolls.extents = &n.intake.extents
+	n.meter.log.pageBytes, n.meter.log.pidOf = d.exec.table.PageBytes(), func(id pagetable.ProcID) uint32 { return n.programs.pidOf(id) }
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}

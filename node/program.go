@@ -7,6 +7,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
+	"dsmd/internal/faultlog"
 	"dsmd/internal/netio"
 	"dsmd/protocol"
 
@@ -131,6 +132,9 @@ func (p *program) watch(writable bool) {
 		p.cutOff(err)
 	}
 }
+
+// maySee is whether the program may read of a fault: of its own ones, an observer of all.
+func (p *program) maySee(f *faultlog.Fault) bool { return !p.ranked || f.PID == uint32(p.pid) }
 
 // cutOff ends the conversation with the program from within. The next receive finds the socket
 // shut, and removes the program.

@@ -131,7 +131,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 // mayObserve is whether a program may make a call without attaching, as an observer.
 func mayObserve(op attach.Op) bool {
 	switch op {
-	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpDrain:
+	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpDrain, attach.OpFaultLog:
 		return true
 	}
 	return false
@@ -163,6 +163,8 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		s.drive.gauge()
 		counters := slices.Concat(s.meter.counterList(), contendedIn(&s.intake.extents), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
+	case attach.OpFaultLog:
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c.Object, s.meter.clock.now, p.maySee)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
 	case attach.OpPrograms:
@@ -261,6 +263,14 @@ func (s *programs) holderOf(job string, rank uint32) *program {
 // otherSize is a program of p's job that believes the job to have another size, or nil.
 func (s *programs) otherSize(p *program) *program {
 	return s.any(func(other *program) bool { return other.ranked && other.job == p.job && other.size != p.size })
+}
+
+// pidOf is the process of a program, 0 if that has gone.
+func (s *programs) pidOf(id pagetable.ProcID) uint32 {
+	if p := s.byID[protocol.ClientID(id)]; p != nil {
+		return uint32(p.pid)
+	}
+	return 0
 }
 
 // any is a program of which something is true, or nil.

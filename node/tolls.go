@@ -15,17 +15,8 @@ import (
 // counts, also where several wait for one page, or for one that was asked for ahead of them.
 type tolls struct {
 	extents *readahead.Extents
-	waiting map[pagetable.Page]queue
 	own     map[pagetable.ProcID]toll
 	in      map[string]toll // by the name of the allocation
-}
-
-// queue is the threads that wait for a page.
-type queue struct {
-	proc    pagetable.ProcID // of the first of them, for which all are counted
-	threads int
-	began   time.Duration // summed over them
-	last    uint32        // who has come last, and is not counted again
 }
 
 // toll is what was paid.
@@ -44,30 +35,11 @@ const maxTolls = 1024
 const mostTolls = 16
 
 func newTolls() tolls {
-	return tolls{waiting: map[pagetable.Page]queue{}, own: map[pagetable.ProcID]toll{}, in: map[string]toll{}}
+	return tolls{own: map[pagetable.ProcID]toll{}, in: map[string]toll{}}
 }
 
-// begin notes that a thread waits from now on.
-func (t *tolls) begin(ev *pagetable.Event, now time.Duration) {
-	q := t.waiting[ev.Page]
-	if q.threads == 0 {
-		q.proc = ev.Proc
-	} else if q.last == ev.Thread {
-		return // the same fault again
-	}
-	q.threads++
-	q.began += now
-	q.last = ev.Thread
-	t.waiting[ev.Page] = q
-}
-
-// end notes that a page is here.
-func (t *tolls) end(page pagetable.Page, now time.Duration) {
-	q, ok := t.waiting[page]
-	if !ok {
-		return
-	}
-	delete(t.waiting, page)
+// pay notes that a page is here that threads have waited for.
+func (t *tolls) pay(page pagetable.Page, q *queue, now time.Duration) {
 	paid := toll{uint64(q.threads), time.Duration(q.threads)*now - q.began}
 	t.own[q.proc] = t.own[q.proc].plus(paid)
 	extent := t.extents.Find(page)
@@ -80,9 +52,6 @@ func (t *tolls) end(page pagetable.Page, now time.Duration) {
 	}
 	t.in[extent.Name] = in.plus(paid)
 }
-
-// drop notes that nobody waits for a page any more.
-func (t *tolls) drop(page pagetable.Page) { delete(t.waiting, page) }
 
 // detached forgets a program.
 func (t *tolls) detached(proc pagetable.ProcID) { delete(t.own, proc) }

@@ -18,18 +18,17 @@ func TestTolls(t *testing.T) {
 	extents.Add(20, 5, "y")
 	paid := newTolls()
 	paid.extents = &extents
+	waiting := map[pagetable.Page]*queue{11: {}, 21: {}, 99: {}}
 	begin := func(page pagetable.Page, proc pagetable.ProcID, thread uint32, now time.Duration) {
-		paid.begin(&pagetable.Event{Page: page, Proc: proc, Thread: thread}, now)
+		waiting[page].join(&pagetable.Event{Page: page, Proc: proc, Thread: thread}, now)
 	}
 	begin(11, 1, 7, 100)
 	begin(11, 1, 8, 150)
 	begin(11, 1, 8, 160) // the same again
 	begin(21, 2, 9, 200)
 	begin(99, 2, 9, 200) // in no allocation
-	begin(12, 2, 9, 200)
-	paid.drop(12)
-	for _, page := range []pagetable.Page{11, 21, 99, 12, 12} {
-		paid.end(page, 300)
+	for page, q := range waiting {
+		paid.pay(page, q, 300)
 	}
 	extents.Drop(10)
 	for proc, want := range map[pagetable.ProcID]map[string]uint64{
@@ -46,7 +45,7 @@ func TestTolls(t *testing.T) {
 			t.Errorf("program %d is told %v, want %v", proc, got, want)
 		}
 	}
-	if paid.detached(1); len(paid.waiting) != 0 || len(paid.own) != 1 {
+	if paid.detached(1); len(paid.own) != 1 {
 		t.Errorf("what is left: %+v", paid)
 	}
 }
@@ -58,8 +57,7 @@ func TestTollsAreBounded(t *testing.T) {
 	paid.extents = &extents
 	for i := range pagetable.Page(2 * maxTolls) {
 		extents.Add(i, 1, time.Duration(i).String())
-		paid.begin(&pagetable.Event{Page: i}, 0)
-		paid.end(i, time.Duration(i))
+		paid.pay(i, &queue{threads: 1}, time.Duration(i))
 	}
 	if n := len(paid.in); n != maxTolls {
 		t.Errorf("%d names are remembered", n)

@@ -89,6 +89,10 @@ const (
 	OpContents
 	// OpPrograms: which programs are attached to this daemon. Reply, at once: AppendPrograms.
 	OpPrograms
+	// OpFaultLog: tell what the log of faults has from place Object on, and keep it for some
+	// seconds more. A program is told of its own faults, an observer of all, and both of all
+	// departures. Reply, at once: a faultlog.Batch.
+	OpFaultLog
 
 	opEnd
 )
@@ -99,6 +103,7 @@ var opNames = [opEnd]string{
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
 	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs",
+	OpFaultLog: "FaultLog",
 }
 
 func (o Op) String() string {
@@ -137,7 +142,7 @@ type Call struct {
 	Parties  uint32 // OpArrive, at least 1
 	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
 	// Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number;
-	// OpContents: page number; OpUnpin: ticket; OpCheckpoint: see there
+	// OpContents: page number; OpUnpin: ticket; OpCheckpoint, OpFaultLog: see there
 	Object uint64
 	// OpBind: elements. OpPrefetch, OpPin, OpContents: pages, at least 1. OpArrive: ranks known to
 	// be lost.
@@ -224,6 +229,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpStats:    {ticket: true},
 	OpUsage:    {ticket: true},
 	OpPrograms: {ticket: true},
+	OpFaultLog: {ticket: true, object: true},
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},

@@ -1,0 +1,215 @@
+package node
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+)
+
+const (
+	// logEntries is how many entries the log has, in about 4 MiB: what a busy node adds in some
+	// tenths of a second, while its readers come every tenth.
+	logEntries = 1 << 15
+	// logKept is for how long the log is kept after its last reader.
+	logKept = 10 * time.Second
+	// maxDeparted bounds the pages whose last departure is remembered.
+	maxDeparted = 1 << 16
+	// comparedAfter is how often a page has left for another node before it is compared, and
+	// maxCompared how many are at a time.
+	comparedAfter = 2
+	maxCompared   = 256
+)
+
+// A batch is the payload of a reply.
+const _ = uint(attach.MaxPayload - faultlog.MaxBytes)
+
+// faultLog is the log of the last faults and departures, while somebody reads it.
+type faultLog struct {
+	pageBytes int
+	pidOf     func(pagetable.ProcID) uint32
+
+	ring  *faultlog.Ring // nil: nobody reads it
+	next  uint64         // the number of the next entry, while there is no ring
+	until time.Duration  // how long it is kept if nobody reads it until then
+	began int64          // when the node's clock was 0, in nanoseconds since 1970
+
+	departed map[pagetable.Page]departed
+	leaving  map[pagetable.Page]faultlog.Departure // until they have left
+	// before is what some pages had when this node could last write them for the first time.
+	before map[pagetable.Page][]byte
+	spare  [][]byte // of before; both together at most maxCompared
+}
+
+// departed is why a page was last taken from this node, and how often that has happened.
+type departed struct {
+	by     protocol.NodeID
+	access faultlog.Access
+	times  int
+}
+
+// isKept is whether there is a log.
+func (l *faultLog) isKept() bool { return l.ring != nil }
+
+// batch answers a reader, and keeps the log for its next visit.
+func (l *faultLog) batch(from uint64, now time.Duration, maySee func(*faultlog.Fault) bool) []byte {
+	if l.ring == nil {
+		l.ring = faultlog.NewRing(logEntries, l.next)
+		l.began = time.Now().UnixNano() - int64(now)
+		l.departed = map[pagetable.Page]departed{}
+		l.leaving, l.before = map[pagetable.Page]faultlog.Departure{}, map[pagetable.Page][]byte{}
+	}
+	l.until = now + logKept
+	return l.ring.Append(nil, from, maySee)
+}
+
+// tick ends the log if nobody has read it for long.
+func (l *faultLog) tick(now time.Duration) {
+	if l.ring != nil && now >= l.until {
+		*l = faultLog{pageBytes: l.pageBytes, pidOf: l.pidOf, next: l.ring.Next()}
+	}
+}
+
+// tickIn is after how long tick has something to do; negative: never.
+func (l *faultLog) tickIn(now time.Duration) time.Duration {
+	if l.ring == nil {
+		return -1
+	}
+	return max(l.until-now, 0)
+}
+
+// fault adds to those that wait for a page the fault of a thread, unless it is there already.
+func (l *faultLog) fault(waiting []faultlog.Fault, ev *pagetable.Event, access faultlog.Access, now time.Duration) []faultlog.Fault {
+	f := faultlog.Fault{
+		Page: uint64(ev.Page), Offset: ev.Offset, Access: access, PID: l.pidOf(ev.Proc), Thread: ev.Thread,
+		Began: l.began + int64(now), Taker: faultlog.NoNode,
+	}
+	same := func(x faultlog.Fault) bool { return x.Thread == f.Thread && x.PID == f.PID }
+	if slices.ContainsFunc(waiting, same) {
+		return waiting
+	}
+	if d, is := l.departed[ev.Page]; is {
+		f.Taker, f.TakerAccess = uint32(d.by), d.access
+	}
+	return append(waiting, f)
+}
+
+// ended notes that a wait is over.
+func (l *faultLog) ended(w *wait, now time.Duration) {
+	if l.ring == nil {
+		return
+	}
+	for i := range w.faults {
+		f := &w.faults[i]
+		f.Waited = max(time.Duration(l.began+int64(now)-f.Began), 0)
+		if f.From = faultlog.NoNode; w.grant != 0 {
+			f.From = uint32(w.from)
+			f.Granted = min(max(time.Duration(l.began+int64(w.grant)-f.Began), 0), f.Waited)
+		}
+		l.ring.AddFault(f)
+	}
+}
+
+// leaves notes that a page is about to leave, or to be for reading only.
+func (l *faultLog) leaves(page pagetable.Page, f *protocol.Effect) {
+	if l.ring == nil {
+		return
+	}
+	access := faultlog.Write
+	if f.Kind == protocol.EffectDowngrade {
+		access = faultlog.Read
+	}
+	switch {
+	case f.Heir != protocol.NoNode:
+		l.leaving[page] = faultlog.Departure{Page: uint64(page), By: uint32(f.Heir), Access: access}
+	case access == faultlog.Write: // to make room
+		delete(l.departed, page)
+		l.drop(page)
+	}
+}
+
+// left notes that a page has left, or is for reading only. contents is what it had then, nil if
+// that is not known.
+func (l *faultLog) left(page pagetable.Page, contents []byte, now time.Duration) {
+	d, is := l.leaving[page]
+	if !is {
+		return
+	}
+	delete(l.leaving, page)
+	d.At = l.began + int64(now)
+	if before := l.before[page]; before != nil && contents != nil {
+		d.Written = changedWords(before, contents)
+	}
+	l.drop(page)
+	l.ring.AddDeparture(&d)
+	last, known := l.departed[page]
+	if !known && len(l.departed) >= maxDeparted {
+		for any := range l.departed {
+			delete(l.departed, any)
+			break
+		}
+	}
+	l.departed[page] = departed{protocol.NodeID(d.By), d.Access, last.times + 1}
+}
+
+// changedWords are the words of 8 bytes in which two pages differ.
+func changedWords(before, after []byte) []uint64 {
+	changed := make([]uint64, (len(before)/8+63)/64)
+	for i := 0; i+8 <= len(before); i += 8 {
+		if binary.NativeEndian.Uint64(before[i:]) != binary.NativeEndian.Uint64(after[i:]) {
+			changed[i/8/64] |= 1 << (i / 8 % 64)
+		}
+	}
+	return changed
+}
+
+// compares is whether what a page has is to be kept when this node gets it for writing.
+func (l *faultLog) compares(page pagetable.Page) bool {
+	return l.ring != nil && l.departed[page].times >= comparedAfter && l.before[page] == nil
+}
+
+// keep is where the contents go that a page has before it is written here. If there are too many
+// already, another one is given up, whichever it is: so each page has its turn.
+func (l *faultLog) keep(page pagetable.Page) []byte {
+	if len(l.before) >= maxCompared {
+		for any := range l.before {
+			l.drop(any)
+			break
+		}
+	}
+	var buf []byte
+	if last := len(l.spare) - 1; last >= 0 {
+		buf, l.spare = l.spare[last], l.spare[:last]
+	} else {
+		buf = make([]byte, l.pageBytes)
+	}
+	l.before[page] = buf
+	return buf
+}
+
+// drop gives up what a page had.
+func (l *faultLog) drop(page pagetable.Page) {
+	if buf := l.before[page]; buf != nil {
+		delete(l.before, page)
+		l.spare = append(l.spare, buf)
+	}
+}
+
+// freed forgets pages whose memory is free.
+func (l *faultLog) freed(first pagetable.Page, count uint64) {
+	if l.ring == nil {
+		return
+	}
+	within := func(page pagetable.Page) bool { return page >= first && uint64(page-first) < count }
+	maps.DeleteFunc(l.departed, func(page pagetable.Page, _ departed) bool { return within(page) })
+	for page := range l.before {
+		if within(page) {
+			l.drop(page)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package node
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+
+	"golang.org/x/sys/unix"
+)
+
+// log is what a node's log has from a place on, as an observer reads it.
+func (m *member) log(from uint64) faultlog.Batch {
+	m.Helper()
+	b, err := faultlog.Decode(m.observed(attach.Call{Op: attach.OpFaultLog, Ticket: 3, Object: from}))
+	if err != nil {
+		m.Fatal(err)
+	}
+	return b
+}
+
+// TestFaultLog: faults and departures are logged from the first reading on, with who sent the page,
+// who had taken it, and what was written to it meanwhile.
+func TestFaultLog(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	a, b := c.members[0].join(), c.members[1].join()
+	page := c.pageAt(0, 3)
+	before := time.Now().UnixNano()
+	a.store(page, 0, 1)
+	a.sync()
+	for _, m := range c.members {
+		if x := m.log(faultlog.End); len(x.Faults)+len(x.Departures) > 0 || x.Next != 0 {
+			t.Fatalf("at first: %+v", x)
+		}
+	}
+	const rounds = 5
+	for i := range uint64(rounds) {
+		b.store(page, int(8*i), 2+i)
+		a.store(page, int(8*i), 100+i)
+	}
+	for i := range uint64(rounds) {
+		b.load(page, 0)
+		a.store(page, 8*100, i)
+	}
+	c.settle()
+	at0, at1 := c.members[0].log(0), c.members[1].log(0)
+
+	var written [][]uint64
+	for i, d := range at0.Departures {
+		want := faultlog.Write
+		if i >= rounds {
+			want = faultlog.Read
+		}
+		if d.Page != uint64(page) || d.By != 1 || d.Access != want || d.At < before || d.Place >= at0.Next || i > 0 && d.Place <= at0.Departures[i-1].Place {
+			t.Errorf("departure %d of node 0: %+v", i, d)
+		}
+		written = append(written, d.Written)
+	}
+	words := func(list ...int) []uint64 {
+		set := make([]uint64, 4096/8/64)
+		for _, w := range list {
+			set[w/64] |= 1 << (w % 64)
+		}
+		return set
+	}
+	// What the first ones have written nobody knows: the page had not gone to and fro yet.
+	// Then it has its turn; in the second half, 0 is stored where 0 is at first.
+	want := [][]uint64{nil, nil, words(1), words(2), words(3), words(4), words(), words(100), words(100), words(100)}
+	if !slices.EqualFunc(written, want, slices.Equal[[]uint64]) {
+		t.Errorf("node 0 has written %x, want %x", written, want)
+	}
+	for i, f := range at0.Faults {
+		access, taken := faultlog.Write, faultlog.Write
+		if i >= rounds {
+			access, taken = faultlog.Upgrade, faultlog.Read
+		}
+		if f.Page != uint64(page) || f.Access != access || f.PID != uint32(unix.Getpid()) || f.Began < before || f.Waited <= 0 || f.Taker != 1 || f.TakerAccess != taken {
+			t.Errorf("fault %d of node 0: %+v", i, f)
+		}
+	}
+	for i, f := range at1.Faults {
+		access := faultlog.Write
+		if i >= rounds {
+			access = faultlog.Read
+		}
+		taker := uint32(0)
+		if i == 0 {
+			taker = faultlog.NoNode
+		}
+		if f.Access != access || f.From != 0 || f.Taker != taker || f.Granted <= 0 || f.Granted > f.Waited {
+			t.Errorf("fault %d of node 1: %+v", i, f)
+		}
+	}
+	if len(at0.Departures) != 2*rounds || len(at0.Faults) != 2*rounds || len(at1.Faults) != 2*rounds {
+		t.Errorf("%d departures and %d faults at node 0, %d faults at node 1", len(at0.Departures), len(at0.Faults), len(at1.Faults))
+	}
+	c.quiet()
+}
+
+// TestFaultLogIsDropped: a log that nobody reads ends, and the next one goes on counting.
+func TestFaultLogIsDropped(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	a, b := c.members[0].join(), c.members[1].join()
+	m, page := c.members[0], c.pageAt(0, 0)
+	m.log(0)
+	for range 3 {
+		b.store(page, 0, 1)
+		a.store(page, 0, 2)
+	}
+	c.settle()
+	first := m.log(0)
+	c.stop() // the reactor has the log until then
+	l := &m.node.meter.log
+	if !l.isKept() || l.tickIn(l.until-time.Second) != time.Second || len(l.before) == 0 {
+		t.Fatalf("the log is kept: %v, with %d pages to compare", l.isKept(), len(l.before))
+	}
+	l.tick(l.until - 1)
+	if !l.isKept() {
+		t.Error("the log has ended before its time")
+	}
+	l.tick(l.until)
+	if l.isKept() || l.tickIn(0) >= 0 || len(l.before)+len(l.departed) > 0 {
+		t.Errorf("the log has not ended: %+v", l)
+	}
+	all := func(*faultlog.Fault) bool { return true }
+	if x, err := faultlog.Decode(l.batch(0, 0, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
+		t.Errorf("the next log begins with %+v, %v; the first one ended at %d", x, err, first.Next)
+	}
+}
+
+// TestFaultLogIsBounded: what a log remembers of pages does not grow without end, and goes with the
+// memory.
+func TestFaultLogIsBounded(t *testing.T) {
+	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }}
+	l.batch(0, 0, func(*faultlog.Fault) bool { return true })
+	leave := func(page pagetable.Page) {
+		l.leaves(page, &protocol.Effect{Kind: protocol.EffectRevoke, Heir: 1})
+		l.left(page, nil, 0)
+	}
+	for page := range pagetable.Page(2 * maxDeparted) {
+		leave(page)
+	}
+	if len(l.departed) != maxDeparted || len(l.leaving) != 0 {
+		t.Errorf("%d pages are remembered, and %d leave", len(l.departed), len(l.leaving))
+	}
+	for page := range pagetable.Page(2 * maxCompared) {
+		l.freed(page, 1)
+		leave(page)
+		if l.compares(page) {
+			t.Fatalf("page %d is compared, and has left once", page)
+		}
+		leave(page)
+		if !l.compares(page) {
+			t.Fatalf("page %d is not compared", page)
+		}
+		l.keep(page)
+	}
+	if len(l.before) != maxCompared || len(l.before)+len(l.spare) > maxCompared+1 {
+		t.Errorf("%d pages are compared, with %d buffers more", len(l.before), len(l.spare))
+	}
+	if l.freed(0, 1<<40); len(l.before)+len(l.departed) > 0 {
+		t.Errorf("of freed memory %d pages are compared, and %d remembered", len(l.before), len(l.departed))
+	}
+}

@@ -108,7 +108,7 @@ func (l *faultLog) ended(w *wait, now time.Duration) {
 		f := &w.faults[i]
 		f.Waited = max(time.Duration(l.began+int64(now)-f.Began), 0)
 		if f.From = faultlog.NoNode; w.grant != 0 {
-			f.From = uint32(w.from)
+			f.From, f.Contents = uint32(w.from), w.contents
 			f.Granted = min(max(time.Duration(l.began+int64(w.grant)-f.Began), 0), f.Waited)
 		}
 		l.ring.AddFault(f)

@@ -78,7 +78,7 @@ func TestFaultLog(t *testing.T) {
 		if i >= rounds {
 			access, taken = faultlog.Upgrade, faultlog.Read
 		}
-		if f.Page != uint64(page) || f.Access != access || f.PID != uint32(unix.Getpid()) || f.Began < before || f.Waited <= 0 || f.Taker != 1 || f.TakerAccess != taken {
+		if f.Page != uint64(page) || f.Access != access || f.PID != uint32(unix.Getpid()) || f.Began < before || f.Waited <= 0 || f.Contents != (access == faultlog.Write) || f.Taker != 1 || f.TakerAccess != taken {
 			t.Errorf("fault %d of node 0: %+v", i, f)
 		}
 	}
@@ -91,7 +91,7 @@ func TestFaultLog(t *testing.T) {
 		if i == 0 {
 			taker = faultlog.NoNode
 		}
-		if f.Access != access || f.From != 0 || f.Taker != taker || f.Granted <= 0 || f.Granted > f.Waited {
+		if f.Access != access || f.From != 0 || !f.Contents || f.Taker != taker || f.Granted <= 0 || f.Granted > f.Waited {
 			t.Errorf("fault %d of node 1: %+v", i, f)
 		}
 	}

@@ -57,7 +57,7 @@ func (in *inbox) Frame(from transport.NodeID, control []byte, payload transport.
 		// Every message about a lock that can be taken here means that another node wants it.
 		in.calls.recall(m.Object)
 	case m.Kind == protocol.KindGrant:
-		in.meter.granted(pagetable.Page(m.Object.Page()), m.From)
+		in.meter.granted(pagetable.Page(m.Object.Page()), m.From, payload != nil)
 	}
 	if payload != nil {
 		in.meter.count.pagesReceived.Add(1)

@@ -14,6 +14,7 @@ type wait struct {
 	missed       bool          // a thread has missed the page, and not only joined who asked for it
 	asked, grant time.Duration // missed: since when; grant: when it came, 0 until then
 	from         protocol.NodeID
+	contents     bool // came with the grant
 
 	queue
 	faults []faultlog.Fault // of the threads, while there is a log
@@ -44,7 +45,7 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
 	m.countMiss(has, access)
 	w := m.waits[ev.Page]
-	w.missed, w.asked, w.grant, w.from = true, m.clock.now, 0, protocol.NoNode
+	w.missed, w.asked, w.grant, w.from, w.contents = true, m.clock.now, 0, protocol.NoNode, false
 	m.waits[ev.Page] = w
 	m.await(ev, has, access)
 }
@@ -81,10 +82,11 @@ func accessOf(has, access protocol.Access) faultlog.Access {
 // forget notes that nobody waits for a page any more.
 func (m *meter) forget(page pagetable.Page) { delete(m.waits, page) }
 
-// granted notes that a node has granted a page that this one waits for.
-func (m *meter) granted(page pagetable.Page, from protocol.NodeID) {
+// granted notes that a node has granted a page that this one waits for, and whether its contents
+// came with that.
+func (m *meter) granted(page pagetable.Page, from protocol.NodeID, contents bool) {
 	if w, ok := m.waits[page]; ok {
-		w.grant, w.from = m.clock.now, from
+		w.grant, w.from, w.contents = m.clock.now, from, contents
 		m.waits[page] = w
 	}
 }

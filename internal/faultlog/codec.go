@@ -25,6 +25,8 @@ const (
 	tagFault     = 1
 	tagDeparture = 2
 
+	withContents = 1 << 7 // beside the accesses of a fault
+
 	// What an entry takes at most: of a fault, and of a departure without its words.
 	maxFaultBytes     = 2 + 8*binary.MaxVarintLen64
 	maxDepartureBytes = 2 + 5*binary.MaxVarintLen64
@@ -71,7 +73,11 @@ func (w *writer) fault(f *Fault) bool {
 	if !w.has(maxFaultBytes) {
 		return false
 	}
-	w.b = append(w.b, tagFault, byte(f.Access)|byte(f.TakerAccess)<<4)
+	bits := byte(f.Access) | byte(f.TakerAccess)<<4
+	if f.Contents {
+		bits |= withContents
+	}
+	w.b = append(w.b, tagFault, bits)
 	w.uint(f.Page)
 	w.uint(uint64(f.Offset))
 	w.uint(uint64(f.PID))
@@ -176,8 +182,10 @@ func (r *reader) access(a byte, may bool) Access {
 }
 
 func (r *reader) fault() (f Fault) {
-	accesses := r.byte()
-	f.Access, f.TakerAccess = r.access(accesses&0xf, false), r.access(accesses>>4, true)
+	bits := r.byte()
+	f.Contents = bits&withContents != 0
+	bits &^= withContents
+	f.Access, f.TakerAccess = r.access(bits&0xf, false), r.access(bits>>4, true)
 	f.Page, f.Offset, f.PID, f.Thread = r.uint(math.MaxUint64), r.uint32(), r.uint32(), r.uint32()
 	f.Began, f.Granted, f.Waited = r.time(), r.duration(), r.duration()
 	f.From, f.Taker = r.node(), r.node()

@@ -42,7 +42,8 @@ type Fault struct {
 	Granted, Waited time.Duration
 
 	// From is the node that sent the contents, or only the right; NoNode: nobody had to.
-	From uint32
+	From     uint32
+	Contents bool // came with that; false: there are none but zeros, or they were here
 	// Taker is the node because of which this one had the page no longer, or no longer for writing,
 	// and TakerAccess is what that needed it for. NoNode: this node never had it, or gave it up by
 	// itself.

@@ -31,7 +31,7 @@ type account struct {
 	queue  time.Duration
 	before map[string]uint64 // the daemon's counters, then
 
-	profiler *profiler // nil: no profile is wanted
+	tracer *tracer // nil: nobody wants to know of single waits
 
 	mu    sync.Mutex
 	waits map[item]*runstats.Item // guarded by mu
@@ -48,7 +48,9 @@ type item struct {
 // openWait is a wait that has not ended.
 type openWait struct {
 	item
-	began time.Time
+	began  time.Time
+	thread int       // as the kernel numbers it; 0 without a tracer
+	stack  []uintptr // return addresses; nil without a tracer
 }
 
 // maxLocks bounds the names of locks that are remembered.
@@ -77,14 +79,17 @@ func openAccount(ctx context.Context, c *Cluster) error {
 		to: os.NewFile(uintptr(fd), runstats.Env), stop: make(chan struct{}), counts: os.Getenv(runstats.EnvStats) != "",
 		began: time.Now(), waits: map[item]*runstats.Item{}, open: map[*openWait]struct{}{}, locks: map[uint64]string{},
 	}
+	ctx, cancel := context.WithTimeout(ctx, accountPatience)
+	defer cancel()
 	if a.counts {
-		ctx, cancel := context.WithTimeout(ctx, accountPatience)
-		defer cancel()
 		s, err := c.Stats(ctx)
 		if err != nil {
 			return err
 		}
-		a.cpu, a.queue, a.before, a.profiler = processorTime(), queueTime(), s.counters, openProfiler(c)
+		a.cpu, a.queue, a.before = processorTime(), queueTime(), s.counters
+	}
+	if a.tracer, err = openTracer(ctx, c, a.to, a.counts); err != nil {
+		return err
 	}
 	c.account = a
 	go a.watch(c)
@@ -103,15 +108,12 @@ func (a *account) waiting(kind runstats.Kind, name string) (done func()) {
 
 // begin begins a wait of the caller's caller.
 func (a *account) begin(kind runstats.Kind, name string) (done func()) {
-	w := &openWait{item{kind, name}, time.Now()}
-	var stack []uintptr
-	if a.profiler != nil {
-		stack = callers(2)
-	}
+	w := &openWait{item: item{kind, name}, began: time.Now()}
+	a.tracer.begins(w)
 	a.mu.Lock()
 	a.open[w] = struct{}{}
 	a.mu.Unlock()
-	return func() { a.waited(w, time.Since(w.began), stack) }
+	return func() { a.waited(w, time.Since(w.began)) }
 }
 
 // waitingForLock is waiting, for a lock.
@@ -127,10 +129,15 @@ func (a *account) waitingForLock(l lock) (done func()) {
 	return a.begin(runstats.Lock, l.name)
 }
 
-func (a *account) waited(w *openWait, d time.Duration, stack []uintptr) {
-	if a.profiler != nil {
-		a.profiler.waited(w.item, d, stack)
+// allocated notes memory that is new to this rank.
+func (a *account) allocated(m *allocation) {
+	if a != nil {
+		a.tracer.allocated(m)
 	}
+}
+
+func (a *account) waited(w *openWait, d time.Duration) {
+	a.tracer.ended(w, d)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.open, w)
@@ -153,6 +160,7 @@ func (a *account) close(c *Cluster) error {
 	}
 	close(a.stop)
 	if !a.counts {
+		a.tracer.close(nil)
 		return a.to.Close()
 	}
 	r := runstats.Record{
@@ -168,7 +176,7 @@ func (a *account) close(c *Cluster) error {
 	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
 		addCounters(&r, a.before, s.counters)
 	}
-	a.profiler.close(&r)
+	a.tracer.close(&r)
 	_, err := a.to.Write(r.Encode())
 	if err = errors.Join(err, a.to.Close()); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("the account for --stats: %w", err)

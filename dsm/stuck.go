@@ -106,7 +106,7 @@ func waitingLine(stack []uintptr) (kind runstats.Kind, at string) {
 		name, _, _ := strings.Cut(f.Function, "[") // a type's arguments
 		if k, waits := callsOf[name]; waits {
 			kind = k
-		} else if kind != "" && !strings.HasPrefix(f.Function, "dsmd/dsm.") {
+		} else if kind != "" && !isOurs(f.Function) {
 			return kind, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
 		}
 		if !more {

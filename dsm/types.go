@@ -18,6 +18,7 @@ type layout struct {
 	text string
 	name string // the type as Go prints it, for messages
 	size uintptr
+	of   reflect.Type
 	hash uint64 // of text
 }
 
@@ -36,7 +37,7 @@ func layoutOf[T any]() (layout, error) {
 	if err := describe(&b, t, t.Name()); err != nil {
 		return layout{}, fmt.Errorf("%w: %v: %s", ErrType, t, err.Error())
 	}
-	l := layout{text: b.String(), name: t.String(), size: t.Size()}
+	l := layout{text: b.String(), name: t.String(), size: t.Size(), of: t}
 	l.hash = attach.NameHash(attach.NameType, l.text)
 	return l, nil
 }

@@ -54,9 +54,9 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	a.here = newLocal(cfg.Commands, cfg.Address, func(e event) { a.events <- e },
 		&relay{to: &outgoing{to: a.channel, kind: frameStdout, allowance: a.stdout}},
 		&relay{to: &outgoing{to: a.channel, kind: frameStderr, allowance: a.stderr}})
-	a.here.stuck = func(who childID, line []byte) {
+	a.here.said = func(who childID, line []byte) {
 		// Should that fail, obey sees the end of the connection too.
-		_ = a.channel.send(frameStuck, mustEncode(event{Child: who, Says: line}))
+		_ = a.channel.send(frameSaid, mustEncode(event{Child: who, Says: line}))
 	}
 	defer a.here.close()
 	over := make(chan bool, 1)

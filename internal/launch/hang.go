@@ -25,6 +25,9 @@ type reports struct {
 
 	mu    sync.Mutex
 	stuck map[int]heard // by rank; guarded by mu
+
+	passing sync.Mutex               // held while a piece is passed on
+	takers  []func(p runstats.Piece) // of pieces; set before the job starts; guarded by passing
 }
 
 // heard is what a rank was stuck at, and when.
@@ -37,12 +40,45 @@ func newReports() *reports {
 	return &reports{tick: time.NewTicker(lookEvery), stuck: map[int]heard{}}
 }
 
-// hear takes what a program is stuck at, from any goroutine.
+// hear takes what a program says before its end, from any goroutine. What makes no sense is as if
+// it had said nothing.
 func (r *reports) hear(who childID, line []byte) {
-	_, s, err := runstats.Decode(line)
-	if err != nil || s == nil || who.Role != program || s.Rank != who.Index || len(s.Waits) == 0 {
-		return
+	x, err := runstats.Decode(line)
+	switch s, p := x.Stuck, x.Piece; {
+	case err != nil || who.Role != program:
+	case s != nil && s.Rank == who.Index && len(s.Waits) > 0:
+		r.isStuck(s)
+	case p != nil && p.Rank == who.Index:
+		r.pass(p)
 	}
+}
+
+// taker has f called with each piece that a program writes: those of one program in order, and one
+// at a time, on any goroutine. f must not block, for the program's next pieces wait meanwhile.
+func (r *reports) taker(f func(p runstats.Piece)) {
+	r.passing.Lock()
+	defer r.passing.Unlock()
+	r.takers = append(r.takers, f)
+}
+
+func (r *reports) pass(p *runstats.Piece) {
+	r.passing.Lock()
+	defer r.passing.Unlock()
+	for _, take := range r.takers {
+		take(*p)
+	}
+}
+
+// close ends the reports: no piece is passed on any more.
+func (r *reports) close() {
+	r.tick.Stop()
+	r.passing.Lock()
+	defer r.passing.Unlock()
+	r.takers = nil
+}
+
+// isStuck takes what a program is stuck at.
+func (r *reports) isStuck(s *runstats.Stuck) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stuck[s.Rank] = heard{*s, time.Now()}

@@ -107,6 +107,9 @@ type Config struct {
 	// for a profile of where in them that was.
 	Stats   bool
 	Profile string
+	// Pieces, if not nil, is given what the ranks log while they run: see runstats.Piece. Pieces of
+	// one rank come in order, and one call at a time. It must not block.
+	Pieces func(runstats.Piece)
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
@@ -148,7 +151,7 @@ func Run(cfg Config) (status int, err error) {
 	defer s.close()
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
-		here.stuck = s.reports.hear
+		here.said = s.reports.hear
 		defer here.close()
 		s.machines = []machine{here}
 		return s.loop()
@@ -285,6 +288,9 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 		if cfg.Profile != "" {
 			env = append(env, runstats.EnvProfile+"=1")
 		}
+		if cfg.wantsPieces() {
+			env = append(env, runstats.EnvTrace+"=1")
+		}
 		o.Children = append(o.Children, childOrder{
 			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
 			Env: env, Input: rank == 0,
@@ -292,6 +298,9 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	return o
 }
+
+// wantsPieces is whether somebody reads what the ranks log.
+func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil }
 
 // width is the number of digits of the highest of n numbers from 0.
 func width(n int) int { return len(strconv.Itoa(n - 1)) }

@@ -36,8 +36,9 @@ type local struct {
 	path      string // of the program
 	endpoints *endpoints
 	parts     []unix.CPUSet // processors of each of endpoints.nodes; nil: all have all
-	// stuck is told what a program is stuck at, from any goroutine; set before open.
-	stuck func(who childID, line []byte)
+	// said is told what a program says of itself before its end, from any goroutine; set before
+	// open.
+	said func(who childID, line []byte)
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
@@ -192,7 +193,7 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 		stdout = l.stderr
 	} else {
 		p.cmd = l.programCommand(order, child)
-		w, err := p.hear(func(line []byte) { l.stuck(child.ID, line) })
+		w, err := p.hear(func(line []byte) { l.said(child.ID, line) })
 		if err != nil {
 			return nil, err
 		}

@@ -27,8 +27,9 @@ type remote struct {
 	channel        *channel   // to the agent
 	stdin          *allowance // of the job's input
 	outputs        sync.WaitGroup
-	// stuck is told what a program is stuck at, from any goroutine; set before connect.
-	stuck    func(who childID, line []byte)
+	// said is told what a program says of itself before its end, from any goroutine; set before
+	// connect.
+	said     func(who childID, line []byte)
 	out, err *incoming
 
 	mu    sync.Mutex
@@ -206,10 +207,10 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 		return false, r.err.add(body)
 	case frameStdinCredit:
 		return false, r.stdin.credit(body)
-	case frameStuck:
+	case frameSaid:
 		e, err := decode[event](body)
-		if err == nil && r.runs(e.Child) {
-			r.stuck(e.Child, e.Says)
+		if err == nil && r.mayTalk(e.Child) {
+			r.said(e.Child, e.Says)
 		}
 		return false, err
 	default:
@@ -239,12 +240,13 @@ func (r *remote) pass(e event) (done bool, err error) {
 	return false, nil
 }
 
-// runs reports whether a child of this machine has begun and not ended, as far as is known.
-func (r *remote) runs(id childID) bool {
+// mayTalk reports whether a child of this machine has begun, and was not reaped: its last words may
+// come after the news of its end.
+func (r *remote) mayTalk(id childID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status, known := r.children[id]
-	return known && status == statusBegun
+	return known && status != statusReaped
 }
 
 // admit reports whether an event makes sense now. So the supervisor gets no more of them than it

@@ -12,7 +12,7 @@ import (
 
 // statements are what a program says of itself: they take the text of a stream.
 type statements struct {
-	stuck func(line []byte) // is told what it is stuck at; must not wait for long
+	said func(line []byte) // is told what it says before its end; must not wait for long
 
 	mu     sync.Mutex
 	text   []byte // a line that has not ended; guarded by mu
@@ -30,12 +30,12 @@ func (s *statements) write(_ string, text []byte) error {
 		if part[len(part)-1] != '\n' {
 			continue
 		}
-		switch r, stuck, err := runstats.Decode(s.text); {
+		switch x, err := runstats.Decode(s.text); {
 		case err != nil:
-		case r != nil:
+		case x.Record != nil:
 			s.record = bytes.Clone(s.text)
-		case stuck != nil:
-			s.stuck(s.text)
+		default:
+			s.said(s.text)
 		}
 		s.text = s.text[:0]
 	}
@@ -54,8 +54,8 @@ func (s *statements) last() []byte {
 
 // hear gives a program the writing end of a pipe, for what it says of itself. The caller closes it
 // once the program has it.
-func (p *process) hear(stuck func(line []byte)) (w *os.File, err error) {
-	p.says = &statements{stuck: stuck}
+func (p *process) hear(said func(line []byte)) (w *os.File, err error) {
+	p.says = &statements{said: said}
 	st, w, err := newStream("", p.says)
 	if err != nil {
 		return nil, fmt.Errorf("launch: making a pipe for what %v says of itself: %w", p.id, explainLimit(err))
@@ -69,7 +69,8 @@ func (p *process) hear(stuck func(line []byte)) (w *os.File, err error) {
 
 // count takes note of what a program has counted. What makes no sense is as if it had said nothing.
 func (s *supervisor) count(c *child, line []byte) {
-	if r, _, err := runstats.Decode(line); err == nil && r != nil && c.Role == program && r.Rank == c.Index {
+	x, err := runstats.Decode(line)
+	if r := x.Record; err == nil && r != nil && c.Role == program && r.Rank == c.Index {
 		s.reports.counted = append(s.reports.counted, *r)
 	}
 }

@@ -72,6 +72,9 @@ func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 		notices: newNotices(stderr, p.children()),
 		reports: newReports(),
 	}
+	if cfg.Pieces != nil {
+		s.reports.taker(cfg.Pieces)
+	}
 	s.kill.Stop()
 	s.trial.verdict.Stop()
 	takeSIGPIPE()
@@ -92,7 +95,7 @@ func takeSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 // close gives back what newSupervisor took.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
-	s.reports.tick.Stop()
+	s.reports.close()
 	s.sayStats()
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
@@ -101,7 +104,7 @@ func (s *supervisor) close() {
 // remote makes a machine that reports to this supervisor.
 func (s *supervisor) remote(name string) *remote {
 	m := newRemote(name, s.post, s.stdout, s.stderr)
-	m.stuck = s.reports.hear
+	m.said = s.reports.hear
 	return m
 }
 

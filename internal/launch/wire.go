@@ -61,7 +61,7 @@ const (
 	frameStdinCredit
 	frameStdoutCredit
 	frameStderrCredit
-	frameStuck // the child of an event, and what it is stuck at
+	frameSaid // the child of an event, and what it says before its end
 )
 
 // order is what a launcher wants of an agent: exactly one field is set.
@@ -104,7 +104,7 @@ func readFrame(r *bufio.Reader) (frameKind, []byte, error) {
 		return 0, nil, err
 	}
 	kind, size := frameKind(head[0]), binary.LittleEndian.Uint32(head[1:])
-	if kind > frameStuck || size > maxFrameBytes {
+	if kind > frameSaid || size > maxFrameBytes {
 		return 0, nil, fmt.Errorf("%w: kind %d with %d bytes, of at most %d", errFrame, kind, size, maxFrameBytes)
 	}
 	body := make([]byte, size)

@@ -1,6 +1,7 @@
 package runstats
 
 import (
+	"slices"
 	"time"
 )
 
@@ -16,10 +17,57 @@ type Piece struct {
 	Memory []Allocation `json:"memory,omitempty"` // that are new to this rank
 	Calls  []Call       `json:"calls,omitempty"`  // that have ended
 	Sites  []Site       `json:"sites,omitempty"`  // sampled since the last piece
+	// Lost is how many Calls, Sites and Memory there were that this piece has no room for.
+	Lost uint64 `json:"lost,omitempty"`
 
 	// Log is an encoded faultlog.Batch: this program's faults, and the node's departures. Programs
 	// of one node send the same departures; their numbers tell.
 	Log []byte `json:"log,omitempty"`
+}
+
+// MaxPieceItems bounds the Calls of a piece, and its Sites; MaxPieceMemory its Memory; MaxFields
+// the fields of an Allocation.
+const (
+	MaxPieceItems  = 1 << 10
+	MaxPieceMemory = 32
+	MaxFields      = 64
+)
+
+// Encode returns the piece as one line. It is bounded like a Record: what there is too much of is
+// left away, and counted in Lost.
+func (p Piece) Encode() []byte {
+	p.Memory = first(&p, p.Memory, MaxPieceMemory)
+	p.Calls = first(&p, p.Calls, MaxPieceItems)
+	p.Sites = first(&p, p.Sites, MaxPieceItems)
+	for i := range p.Memory {
+		m := &p.Memory[i]
+		m.Name, m.Type, m.Fields = short(m.Name), short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), MaxFields)])
+		for j := range m.Fields {
+			m.Fields[j].Name = short(m.Fields[j].Name)
+		}
+	}
+	for i := range p.Calls {
+		c := &p.Calls[i]
+		c.Name, c.At = short(c.Name), short(c.At)
+	}
+	for i := range p.Sites {
+		s := &p.Sites[i]
+		s.Func, s.At = short(s.Func), short(s.At)
+	}
+	b := encodeLine(Statement{Piece: &p})
+	if len(b) > MaxBytes { // names of control characters
+		p.Lost += uint64(len(p.Memory) + len(p.Calls) + len(p.Sites))
+		p.Memory, p.Calls, p.Sites = nil, nil, nil
+		b = encodeLine(Statement{Piece: &p})
+	}
+	return b
+}
+
+// first is a copy of as many items as a piece has room for.
+func first[T any](p *Piece, all []T, most int) []T {
+	n := min(len(all), most)
+	p.Lost += uint64(len(all) - n)
+	return slices.Clone(all[:n])
 }
 
 // Allocation is memory that a rank uses, with what is known of its type.

@@ -21,73 +21,154 @@ const EnvProfile = "DSM_PROFILE"
 // maxStacks bounds the different stacks of a rank's profile; those that cost least are left away.
 const maxStacks = 4096
 
-// Stacks are the waits of one rank by where in the program they were. It belongs to one goroutine.
-type Stacks struct{ by map[string]*wait }
-
-// wait is the waits for one thing at one stack.
-type wait struct {
-	kind  Kind
-	name  string
-	stack []uintptr // return addresses
-	count int64
-	time  time.Duration
+// Waits are waits of one rank for the same thing, at the same place.
+type Waits struct {
+	Kind Kind
+	Name string
+	// Of Memory, what was needed of its pages and why they were not here; "": not known.
+	Access, Cause string
+	// Stack has return addresses as those of runtime.Callers, the innermost first; nil: not known.
+	Stack []uintptr
+	Count int64
+	Bytes int64 // that have come
+	Time  time.Duration
 }
 
-// NewStacks makes an empty one.
-func NewStacks() *Stacks { return &Stacks{map[string]*wait{}} }
-
-// Add adds waits. stack has return addresses as those of runtime.Callers, the innermost first.
-func (s *Stacks) Add(kind Kind, name string, stack []uintptr, count int64, waited time.Duration) {
-	key := make([]byte, 0, 8*len(stack)+len(name)+8)
+func (w *Waits) key(stack []uintptr) string {
+	key := make([]byte, 0, 8*len(stack)+64)
 	for _, pc := range stack {
 		key = binary.NativeEndian.AppendUint64(key, uint64(pc))
 	}
-	key = append(append(key, kind...), name...)
-	w := s.by[string(key)]
-	if w == nil {
-		w = &wait{kind: kind, name: name, stack: slices.Clone(stack)}
-		s.by[string(key)] = w
+	for _, text := range [...]string{string(w.Kind), w.Name, w.Access, w.Cause} {
+		key = append(append(key, text...), 0)
 	}
-	w.count += count
-	w.time += waited
+	return string(key)
 }
 
-// Divide gives the waits for a kind of thing, whose times are not known one by one, their parts of
-// what was waited in all for each.
-func (s *Stacks) Divide(kind Kind, times map[string]time.Duration) {
-	counts := map[string]int64{}
-	for _, w := range s.by {
-		if w.kind == kind {
-			counts[w.name] += w.count
+// Stacks are the waits of one rank by where in the program they were. Of waits for Memory all are
+// known, and the stacks of some: these stand for the others that are alike but for the stack. It
+// belongs to one goroutine.
+type Stacks struct {
+	by  map[string]*Waits
+	all map[string]*Waits // for Memory, without stacks
+}
+
+// NewStacks makes an empty one.
+func NewStacks() *Stacks { return &Stacks{map[string]*Waits{}, map[string]*Waits{}} }
+
+// Add adds waits.
+func (s *Stacks) Add(w Waits) {
+	if w.Kind == Memory {
+		add(s.all, w, nil)
+	}
+	if w.Kind != Memory || w.Stack != nil {
+		add(s.by, w, w.Stack)
+	}
+}
+
+func add(to map[string]*Waits, w Waits, stack []uintptr) {
+	key := w.key(stack)
+	x := to[key]
+	if x == nil {
+		y := w
+		y.Stack, y.Count, y.Bytes, y.Time = slices.Clone(stack), 0, 0, 0
+		x = &y
+		to[key] = x
+	}
+	x.Count += w.Count
+	x.Bytes += w.Bytes
+	x.Time += w.Time
+}
+
+// Waited is the time of all waits for Memory.
+func (s *Stacks) Waited() (sum time.Duration) {
+	for _, w := range s.all {
+		sum += w.Time
+	}
+	return sum
+}
+
+// Scale makes total the time of all waits for Memory, each being longer or shorter by the same
+// factor, because some could not be added.
+func (s *Stacks) Scale(total time.Duration) {
+	if sum := s.Waited(); sum > 0 {
+		for _, w := range s.all {
+			w.Time = time.Duration(float64(w.Time) * float64(total) / float64(sum))
 		}
 	}
+}
+
+// list is all waits, those with stacks being so many, and as long, as they stand for.
+func (s *Stacks) list() (list []Waits) {
+	sampled := map[string][]*Waits{}
 	for _, w := range s.by {
-		if w.kind == kind {
-			w.time = time.Duration(float64(times[w.name]) * float64(w.count) / float64(counts[w.name]))
+		if w.Kind != Memory {
+			list = append(list, *w)
+			continue
+		}
+		key := w.key(nil)
+		sampled[key] = append(sampled[key], w)
+	}
+	for key, all := range s.all {
+		some := sampled[key]
+		if len(some) == 0 {
+			list = append(list, *all)
+			continue
+		}
+		slices.SortFunc(some, func(a, b *Waits) int { return slices.Compare(a.Stack, b.Stack) })
+		count := func(w *Waits) int64 { return w.Count }
+		counts, sizes := apportion(all.Count, some, count), apportion(all.Bytes, some, count)
+		times := apportion(int64(all.Time), some, func(w *Waits) int64 { return int64(w.Time) })
+		for i, w := range some {
+			x := *w
+			x.Count, x.Bytes, x.Time = counts[i], sizes[i], time.Duration(times[i])
+			list = append(list, x)
 		}
 	}
+	slices.SortFunc(list, func(a, b Waits) int {
+		return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Count, a.Count), cmp.Compare(a.key(a.Stack), b.key(b.Stack)))
+	})
+	return list
+}
+
+// apportion divides a total into parts, as large in proportion as some waits are.
+func apportion(total int64, some []*Waits, of func(*Waits) int64) []int64 {
+	var sum float64
+	for _, w := range some {
+		sum += float64(of(w))
+	}
+	if sum == 0 {
+		of, sum = func(*Waits) int64 { return 1 }, float64(len(some))
+	}
+	parts, upTo, given := make([]int64, len(some)), 0.0, int64(0)
+	for i, w := range some {
+		upTo += float64(of(w))
+		parts[i] = int64(float64(total)*upTo/sum) - given
+		given += parts[i]
+	}
+	return parts
 }
 
 // Profile is the profile of a rank, in the format of pprof. The innermost frame of each stack is
 // what was waited for.
 func (s *Stacks) Profile(rank int) ([]byte, error) {
 	p := &profile.Profile{
-		SampleType:        []*profile.ValueType{{Type: "waits", Unit: "count"}, {Type: "time", Unit: "nanoseconds"}},
+		SampleType: []*profile.ValueType{
+			{Type: "waits", Unit: "count"}, {Type: "time", Unit: "nanoseconds"}, {Type: "bytes", Unit: "bytes"},
+		},
 		DefaultSampleType: "time",
 		PeriodType:        &profile.ValueType{Type: "waits", Unit: "count"}, Period: 1,
 	}
 	f := frames{p: p, at: map[uintptr]*profile.Location{}, of: map[string]*profile.Location{}, functions: map[string]*profile.Function{}}
-	list := slices.SortedFunc(maps.Values(s.by), func(a, b *wait) int {
-		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(b.count, a.count), slices.Compare(a.stack, b.stack), cmp.Compare(a.name, b.name))
-	})
-	for _, w := range list[:min(len(list), maxStacks)] {
+	list := s.list()
+	for i := range list[:min(len(list), maxStacks)] {
+		w := &list[i]
 		locations := []*profile.Location{f.thing(w)}
-		for _, pc := range w.stack {
+		for _, pc := range w.Stack {
 			locations = append(locations, f.location(pc))
 		}
 		p.Sample = append(p.Sample, &profile.Sample{
-			Location: locations, Value: []int64{w.count, int64(w.time)},
-			Label: map[string][]string{"rank": {strconv.Itoa(rank)}, "kind": {string(w.kind)}, "name": {w.name}},
+			Location: locations, Value: []int64{w.Count, int64(w.Time), w.Bytes}, Label: w.labels(rank),
 		})
 	}
 	var b bytes.Buffer
@@ -95,6 +176,15 @@ func (s *Stacks) Profile(rank int) ([]byte, error) {
 		return nil, fmt.Errorf("runstats: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// labels are what pprof can choose waits by.
+func (w *Waits) labels(rank int) map[string][]string {
+	labels := map[string][]string{"rank": {strconv.Itoa(rank)}, "kind": {cmp.Or(w.Access, string(w.Kind))}, "name": {w.Name}}
+	if w.Cause != "" {
+		labels["cause"] = []string{w.Cause}
+	}
+	return labels
 }
 
 // frames makes the locations of a profile.
@@ -112,8 +202,8 @@ func (f *frames) add(pc uintptr, lines []profile.Line) *profile.Location {
 }
 
 // thing is the frame of what is waited for.
-func (f *frames) thing(w *wait) *profile.Location {
-	name := fmt.Sprintf("[%s %q]", w.kind, w.name)
+func (f *frames) thing(w *Waits) *profile.Location {
+	name := fmt.Sprintf("[%s %q]", w.Kind, w.Name)
 	if f.of[name] == nil {
 		f.of[name] = f.add(0, []profile.Line{{Function: f.function(name, "")}})
 	}

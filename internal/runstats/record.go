@@ -1,15 +1,16 @@
 // Package runstats is where the time of a run went, and why a run does not move. A rank's library
 // writes to the descriptor that Env names: a Record of what it has measured, when it leaves the
-// cluster, and before that what it is Stuck at, when it is. The launcher makes a Report of the
-// records, and has Explain say why nothing moves.
+// cluster, and before that what it is Stuck at, when it is, and, if somebody wants them, Pieces of
+// what happens. The launcher makes a Report of the records, and has Explain say why nothing moves.
 package runstats
 
 import (
 	"time"
 )
 
-// Env names the descriptor, a pipe, to which a rank writes lines: when it is Stuck, and a Record
-// when it leaves the cluster, if EnvStats is set to anything.
+// Env names the descriptor, a pipe, to which a rank writes lines, each a Statement: when it is
+// Stuck, Pieces while it runs, if EnvTrace is set to anything, and a Record when it leaves the
+// cluster, if EnvStats is.
 const (
 	Env      = "DSM_REPORT_FD"
 	EnvStats = "DSM_STATS"
@@ -88,4 +89,4 @@ func (r Record) Encode() []byte {
 	return b
 }
 
-func (r *Record) encode() []byte { return encodeLine(statement{Record: r}) }
+func (r *Record) encode() []byte { return encodeLine(Statement{Record: r}) }

@@ -110,9 +110,13 @@ func TestRecordIsBounded(t *testing.T) {
 		r.Waits = append(r.Waits, Item{Kind: Lock, Name: name, Count: 1, Time: time.Duration(i)})
 	}
 	b := r.Encode()
-	back, _, err := Decode(b)
-	if err != nil || len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 || len(back.Waits) != MaxItems+1 || back.Waits[0].Time != 999 {
-		t.Fatalf("%d bytes with %d waits, %v", len(b), len(back.Waits), err)
+	x, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := x.Record
+	if len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 || len(back.Waits) != MaxItems+1 || back.Waits[0].Time != 999 {
+		t.Fatalf("%d bytes with %d waits", len(b), len(back.Waits))
 	}
 	sum := Item{}
 	for i := range back.Waits {
@@ -149,6 +153,38 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// TestPieceIsBounded: a piece has room for some of each, says how many more there were, and leaves
+// what it was made of as it is.
+func TestPieceIsBounded(t *testing.T) {
+	long := strings.Repeat("\xff\n", 1000)
+	p := Piece{Rank: 1, Log: make([]byte, 64<<10)}
+	for range 2 * MaxPieceItems {
+		p.Memory = append(p.Memory, Allocation{Name: long, Type: long, Fields: []Field{{Name: long}}})
+		p.Calls = append(p.Calls, Call{Kind: Lock, Name: long, At: long})
+		p.Sites = append(p.Sites, Site{Func: long, At: long})
+	}
+	b := p.Encode()
+	x, err := Decode(b)
+	if err != nil || len(b) > MaxBytes || strings.Count(string(b), "\n") != 1 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if q := x.Piece; len(q.Memory) != MaxPieceMemory || len(q.Calls) != MaxPieceItems || len(q.Sites) != MaxPieceItems || q.Lost != 4*MaxPieceItems-MaxPieceMemory || len(q.Log) != len(p.Log) {
+		t.Errorf("%d allocations, %d calls, %d sites, %d lost", len(q.Memory), len(q.Calls), len(q.Sites), q.Lost)
+	}
+	control := strings.Repeat("\x01", 1000)
+	for i := range p.Calls {
+		p.Calls[i].Name, p.Calls[i].At = control, control
+		p.Sites[i].Func, p.Sites[i].At = control, control
+	}
+	b = p.Encode()
+	if x, err := Decode(b); err != nil || len(b) > MaxBytes || x.Piece.Lost != 6*MaxPieceItems || len(x.Piece.Log) != len(p.Log) {
+		t.Errorf("of control characters: %d bytes, %v", len(b), err)
+	}
+	if p.Memory[0].Name != long || p.Memory[0].Fields[0].Name != long || p.Lost != 0 {
+		t.Error("the piece itself has changed")
+	}
+}
+
 // FuzzDecode: whatever a program says, there is a report.
 func FuzzDecode(f *testing.F) {
 	for _, r := range skewed() {
@@ -156,12 +192,14 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(`{"rank":-1,"wall_ns":-5,"cpu_ns":9223372036854775807,"waits":[{"kind":"x","count":0,"ns":-1}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		switch r, s, err := Decode(b); {
+		switch x, err := Decode(b); {
 		case err != nil:
-		case r != nil:
-			Report([]Record{*r, *r}, 3)
+		case x.Record != nil:
+			Report([]Record{*x.Record, *x.Record}, 3)
+		case x.Stuck != nil:
+			Explain([]Stuck{*x.Stuck, *x.Stuck}, []int{x.Stuck.Rank})
 		default:
-			Explain([]Stuck{*s, *s}, []int{s.Rank})
+			x.Piece.Encode()
 		}
 	})
 }
@@ -171,18 +209,16 @@ func here() []uintptr {
 	return pcs[:runtime.Callers(2, pcs)]
 }
 
-// TestProfile: what ranks have waited for becomes one profile, with its things, lines and ranks,
-// and times that were known only in all are divided by counts.
+// TestProfile: what ranks have waited for becomes one profile, with its things, lines and ranks.
 func TestProfile(t *testing.T) {
 	var records []Record
 	for rank := range 2 {
 		s := NewStacks()
 		for range 3 {
-			s.Add(Lock, "a", here(), 1, 10)
+			s.Add(Waits{Kind: Lock, Name: "a", Stack: here(), Count: 1, Time: 10})
 		}
-		s.Add(Memory, "x", here(), 30, 0)
-		s.Add(Memory, "x", nil, 10, 0)
-		s.Divide(Memory, map[string]time.Duration{"x": 400, "y": 5})
+		s.Add(Waits{Kind: Memory, Name: "x", Access: "read", Stack: here(), Count: 30, Time: 300})
+		s.Add(Waits{Kind: Memory, Name: "x", Access: "write", Count: 10, Time: 100})
 		data, err := s.Profile(rank)
 		if err != nil {
 			t.Fatal(err)
@@ -208,15 +244,50 @@ func TestProfile(t *testing.T) {
 	}
 	want := map[string][]int64{}
 	for rank := range 2 {
-		want[fmt.Sprintf("%d[lock \"a\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{3, 30}
-		want[fmt.Sprintf("%d[memory \"x\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{30, 300}
-		want[fmt.Sprintf("%d[memory \"x\"]", rank)] = []int64{10, 100}
+		want[fmt.Sprintf("%d[lock \"a\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{3, 30, 0}
+		want[fmt.Sprintf("%d[memory \"x\"] in dsmd/internal/runstats.TestProfiletrue", rank)] = []int64{30, 300, 0}
+		want[fmt.Sprintf("%d[memory \"x\"]", rank)] = []int64{10, 100, 0}
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("the profile has %v, want %v", got, want)
 	}
 	if notes := Notes(append(records, Record{Rank: 7, Note: "is away"})); !slices.Equal(notes, []string{"rank 7: is away", "rank 0, 1: is short"}) {
 		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestStandIns: waits with stacks stand for those that are alike and have none, in number, bytes
+// and time, and no others; the sum is what it is scaled to.
+func TestStandIns(t *testing.T) {
+	s := NewStacks()
+	one, two := []uintptr{1, 2}, []uintptr{3}
+	add := func(access, cause string, stack []uintptr, waits int, each time.Duration) {
+		for range waits {
+			s.Add(Waits{Kind: Memory, Name: "x", Access: access, Cause: cause, Stack: stack, Count: 1, Bytes: 4096, Time: each})
+		}
+	}
+	add("read", "a", nil, 90, 10)
+	add("read", "a", one, 8, 20)
+	add("read", "a", two, 2, 70)
+	add("read", "b", nil, 5, 100)
+	add("write", "a", one, 1, 300)
+	if s.Waited() != 900+160+140+500+300 {
+		t.Errorf("%v in all", s.Waited())
+	}
+	s.Scale(4000)
+	got := map[string][3]int64{}
+	var sum time.Duration
+	for _, w := range s.list() {
+		got[fmt.Sprint(w.Access, w.Cause, w.Stack)] = [3]int64{w.Count, w.Bytes, int64(w.Time)}
+		sum += w.Time
+	}
+	want := map[string][3]int64{
+		// 100 waits of 2400 in all, of which 10 with 300 are known to be 8 and 2, of 160 and 140
+		fmt.Sprint("reada", one): {80, 80 * 4096, 1280}, fmt.Sprint("reada", two): {20, 20 * 4096, 1120},
+		"readb[]": {5, 5 * 4096, 1000}, fmt.Sprint("writea", one): {1, 4096, 600},
+	}
+	if !maps.Equal(got, want) || sum != 4000 {
+		t.Errorf("%v, %v in all, want %v", got, sum, want)
 	}
 }
 
@@ -228,7 +299,8 @@ func TestBadProfiles(t *testing.T) {
 	if _, err := Merge([]Record{{}}); err == nil {
 		t.Error("there is a profile of nothing")
 	}
-	if r, _, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode()); err != nil || r.Profile != nil || r.Note == "" {
+	x, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode())
+	if r := x.Record; err != nil || r.Profile != nil || r.Note == "" {
 		t.Errorf("one that is too large: %d bytes, note %q, %v", len(r.Profile), r.Note, err)
 	}
 }
@@ -273,14 +345,17 @@ rank 2 waits for prefetch "p"`},
 // TestStatements: what a rank says is read as what it is, and the rest is an error.
 func TestStatements(t *testing.T) {
 	s := waits(3, Lock, strings.Repeat("x", 1000), "a.go:1", "b")
-	if r, back, err := Decode(s.Encode()); err != nil || r != nil || back.Rank != 3 || len(back.Waits[0].Name) != maxName {
-		t.Errorf("%v, %+v, %v", r, back, err)
+	if x, err := Decode(s.Encode()); err != nil || x.Record != nil || x.Piece != nil || x.Stuck.Rank != 3 || len(x.Stuck.Waits[0].Name) != maxName {
+		t.Errorf("%+v, %v", x, err)
 	}
-	if r, back, err := Decode(Record{Rank: 2}.Encode()); err != nil || back != nil || r.Rank != 2 {
-		t.Errorf("%v, %+v, %v", r, back, err)
+	if x, err := Decode(Record{Rank: 2}.Encode()); err != nil || x.Stuck != nil || x.Piece != nil || x.Record.Rank != 2 {
+		t.Errorf("%+v, %v", x, err)
 	}
-	for _, bad := range []string{"", "x", "{}", `{"record":{},"stuck":{}}`, `{"record":7}`} {
-		if _, _, err := Decode([]byte(bad)); err == nil {
+	if x, err := Decode(Piece{Rank: 4}.Encode()); err != nil || x.Stuck != nil || x.Record != nil || x.Piece.Rank != 4 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	for _, bad := range []string{"", "x", "{}", `{"record":{},"stuck":{}}`, `{"piece":{},"stuck":{}}`, `{"record":7}`} {
+		if _, err := Decode([]byte(bad)); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -26,13 +26,14 @@ type Waiting struct {
 	At string `json:"at,omitempty"`
 }
 
-// statement is a line that a rank writes: one of these.
-type statement struct {
+// Statement is a line that a rank writes: one of these, and the others are nil.
+type Statement struct {
 	Record *Record `json:"record,omitempty"`
 	Stuck  *Stuck  `json:"stuck,omitempty"`
+	Piece  *Piece  `json:"piece,omitempty"`
 }
 
-func encodeLine(s statement) []byte {
+func encodeLine(s Statement) []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // it has nothing that cannot be encoded
@@ -49,23 +50,28 @@ func (s Stuck) Encode() []byte {
 	for i := range s.Holds {
 		s.Holds[i] = short(s.Holds[i])
 	}
-	return encodeLine(statement{Stuck: &s})
+	return encodeLine(Statement{Stuck: &s})
 }
 
 func short(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
 }
 
-// Decode takes a line: it is a record or about a rank that is stuck, and the other is nil.
-func Decode(line []byte) (*Record, *Stuck, error) {
-	var s statement
+// Decode takes a line apart.
+func Decode(line []byte) (s Statement, err error) {
 	if err := json.Unmarshal(line, &s); err != nil {
-		return nil, nil, fmt.Errorf("runstats: %w", err)
+		return Statement{}, fmt.Errorf("runstats: %w", err)
 	}
-	if (s.Record == nil) == (s.Stuck == nil) {
-		return nil, nil, fmt.Errorf("runstats: a line that says nothing")
+	said := 0
+	for _, is := range [...]bool{s.Record != nil, s.Stuck != nil, s.Piece != nil} {
+		if is {
+			said++
+		}
 	}
-	return s.Record, s.Stuck, nil
+	if said != 1 {
+		return Statement{}, fmt.Errorf("runstats: a line that says %d things, and not one", said)
+	}
+	return s, nil
 }
 
 // Explain says why nothing moves: what each rank waits for, who has it or is missing there, and who

@@ -1,0 +1,137 @@
+package dsm
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"dsmd/internal/faultlog"
+)
+
+// spot is where a thread faults.
+type spot struct {
+	thread uint32
+	page   uint64
+}
+
+// samples are stacks of faults that have not ended yet, by their spots, in the order in which they
+// came. A fault of which the daemon does not tell, because its page was here, leaves a sample
+// behind, which expires.
+type samples struct {
+	by    map[spot][]sample
+	count int
+	round int
+}
+
+type sample struct {
+	stack []uintptr
+	round int
+}
+
+const (
+	// maxSamples bounds those that wait for the end of their faults.
+	maxSamples = 1 << 12
+	// sampleRounds is for how many rounds they do: five seconds.
+	sampleRounds = 100
+)
+
+// add adds a sample. stack has addresses of instructions, the innermost first.
+func (s *samples) add(at spot, stack []uint64) {
+	if s.count == maxSamples {
+		return
+	}
+	if s.by == nil {
+		s.by = map[spot][]sample{}
+	}
+	x := sample{stack: make([]uintptr, 0, len(stack)), round: s.round}
+	for i, pc := range stack {
+		if i == 0 {
+			pc++ // the instruction itself, not where a call returns to
+		}
+		x.stack = append(x.stack, uintptr(pc))
+	}
+	s.by[at] = append(s.by[at], x)
+	s.count++
+}
+
+// take is the stack of a fault that has ended, nil if it was not sampled.
+func (s *samples) take(f *faultlog.Fault) []uintptr {
+	at := spot{f.Thread, f.Page}
+	list := s.by[at]
+	if len(list) == 0 {
+		return nil
+	}
+	s.drop(at, 1)
+	return list[0].stack
+}
+
+// drop takes away the first of those of a spot.
+func (s *samples) drop(at spot, n int) {
+	s.count -= n
+	if rest := s.by[at][n:]; len(rest) > 0 {
+		s.by[at] = rest
+	} else {
+		delete(s.by, at)
+	}
+}
+
+// expire ends a round, and drops samples of whose faults nobody has told.
+func (s *samples) expire() {
+	s.round++
+	for at, list := range s.by {
+		old := 0
+		for old < len(list) && s.round-list[old].round > sampleRounds {
+			old++
+		}
+		if old > 0 {
+			s.drop(at, old)
+		}
+	}
+}
+
+// line is a line of the program.
+type line struct {
+	function string
+	at       string // file.go:12
+}
+
+// lines finds the line of the program in a stack: the innermost that is neither of this package nor
+// of the runtime. It remembers those that it has looked for.
+type lines map[uintptr]line
+
+// maxLines bounds what is remembered.
+const maxLines = 1 << 14
+
+func (l lines) of(stack []uintptr) line {
+	for _, pc := range stack {
+		at, known := l[pc]
+		if !known {
+			at = programLine(pc)
+			if len(l) < maxLines {
+				l[pc] = at
+			}
+		}
+		if at.at != "" {
+			return at
+		}
+	}
+	return line{}
+}
+
+// programLine is the innermost line of an address, functions that were inlined there included, that
+// is the program's own.
+func programLine(pc uintptr) line {
+	for frames := runtime.CallersFrames([]uintptr{pc}); ; {
+		f, more := frames.Next()
+		if f.Function != "" && !strings.HasPrefix(f.Function, "runtime.") && !isOurs(f.Function) {
+			return line{f.Function, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)}
+		}
+		if !more {
+			return line{}
+		}
+	}
+}
+
+// isOurs is whether a function is of this package.
+func isOurs(function string) bool { return strings.HasPrefix(function, "dsmd/dsm.") }

@@ -1,0 +1,316 @@
+package dsm
+
+import (
+	"context"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
+	"dsmd/internal/perf"
+	"dsmd/internal/runstats"
+)
+
+// tracer follows what threads of this process wait for, one by one: it reads the daemon's log of
+// faults, takes samples of where in the program they are, and notes the waits in calls. It makes of
+// them the pieces that `dsmd run` wants, and the profile. A nil tracer does nothing.
+type tracer struct {
+	c       *Cluster
+	pieces  *os.File  // where pieces go; nil: nowhere
+	profile *profiler // nil: no profile is wanted
+	depth   int       // of the stacks of calls
+	stop    chan struct{}
+	stopped sync.WaitGroup
+
+	// Of the goroutine that reads, and then of close:
+
+	place   uint64 // in the log
+	broken  bool   // the daemon does not answer
+	sampler *perf.Sampler
+	note    string // why there is no sampler
+	samples samples
+	lines   lines
+
+	mu    sync.Mutex
+	fresh []*allocation // that no piece has; guarded by mu
+	calls []endedWait   // that no piece has; guarded by mu
+	lost  uint64        // for which there was no room; guarded by mu
+}
+
+// endedWait is a wait in a call.
+type endedWait struct {
+	*openWait
+	waited time.Duration
+}
+
+const (
+	// traceEvery is how often the log and the samples are read. The kernel has room for some
+	// thousands of samples of each processor, and the daemon for some tens of thousands of faults.
+	traceEvery = 50 * time.Millisecond
+	// samplePeriod: one of so many faults is sampled. With every one a program of many faults takes
+	// a tenth longer.
+	samplePeriod = 7
+	// traceDepth is how many frames of a stack are looked at for a line outside this package.
+	traceDepth = 12
+	// maxUntold bounds the allocations and the calls that wait for a piece, each.
+	maxUntold = 1 << 12
+)
+
+// openTracer begins to follow, if `dsmd run` wants a profile or pieces.
+func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (*tracer, error) {
+	t := &tracer{c: c, depth: traceDepth, stop: make(chan struct{}), lines: lines{}, place: faultlog.End}
+	if os.Getenv(runstats.EnvTrace) != "" {
+		t.pieces = pieces
+	}
+	if counts && os.Getenv(runstats.EnvProfile) != "" {
+		t.profile, t.depth = newProfiler(c), maxDepth
+	}
+	if t.pieces == nil && t.profile == nil {
+		return nil, nil
+	}
+	if _, _, err := t.readLog(ctx); err != nil { // from here on the daemon keeps one
+		return nil, err
+	}
+	var err error
+	if t.sampler, err = perf.Open(samplePeriod); err != nil {
+		t.sampler, t.note = nil, "waits for pages have no stacks in the profile: "+err.Error()
+	}
+	t.stopped.Go(t.run)
+	return t, nil
+}
+
+// run reads until close.
+func (t *tracer) run() {
+	tick := time.NewTicker(traceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.stop:
+			return
+		case <-t.c.done:
+			return
+		case <-tick.C:
+			t.read()
+		}
+	}
+}
+
+// close reads what there is still. What is said of the profile goes to the record.
+func (t *tracer) close(r *runstats.Record) {
+	if t == nil {
+		return
+	}
+	close(t.stop)
+	t.stopped.Wait()
+	t.read()
+	lost := false
+	if t.sampler != nil {
+		lost = t.sampler.Lost() > 0
+		t.sampler.Close()
+	}
+	if t.profile == nil {
+		return
+	}
+	t.profile.close(r)
+	switch {
+	case r.Note != "":
+	case t.note != "":
+		r.Note = t.note
+	case lost:
+		r.Note = "some samples were lost, as there were more of them than the profile could take"
+	}
+}
+
+// read takes what there is, and passes it on. The log comes first: the sample of a fault that has
+// ended is there.
+func (t *tracer) read() {
+	for more := true; more; {
+		var p runstats.Piece
+		if !t.broken {
+			p.Log, more = t.readSome()
+		} else {
+			more = false
+		}
+		t.drain()
+		x, err := faultlog.Decode(p.Log)
+		if err != nil {
+			p.Log = nil
+		}
+		p.Sites = t.match(&x)
+		t.addUntold(&p)
+		if t.pieces != nil && (len(x.Faults)+len(x.Departures)+len(p.Memory)+len(p.Calls)+len(p.Sites) > 0 || x.Lost+p.Lost > 0) {
+			p.Rank, p.Node, p.PID = t.c.Rank(), t.c.Node(), os.Getpid()
+			// A launcher that does not read makes this goroutine wait, and nobody else; then the
+			// daemon's log says how much it has overwritten. One that is gone needs nothing.
+			_, _ = t.pieces.Write(p.Encode())
+		}
+	}
+}
+
+// readSome reads from the log, and tells whether it seems to have more.
+func (t *tracer) readSome() (log []byte, more bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), accountPatience)
+	defer cancel()
+	log, more, err := t.readLog(ctx)
+	t.broken = err != nil
+	return log, more && err == nil
+}
+
+// readLog reads from the log, and goes on behind that the next time.
+func (t *tracer) readLog(ctx context.Context) (log []byte, more bool, err error) {
+	r, err := t.c.do(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place})
+	if err != nil {
+		return nil, false, failure("reading the log of faults", err)
+	}
+	x, err := faultlog.Decode(r.Payload)
+	if err != nil {
+		return nil, false, failure("reading the log of faults", err)
+	}
+	t.place = x.Next
+	return r.Payload, len(r.Payload) > faultlog.MaxBytes/2, nil
+}
+
+// match gives the faults to the profile, with their stacks, and returns the lines of those that
+// were sampled.
+func (t *tracer) match(x *faultlog.Batch) []runstats.Site {
+	var sites siteList
+	for i := range x.Faults {
+		f := &x.Faults[i]
+		stack := t.samples.take(f)
+		if stack != nil && t.pieces != nil {
+			sites.add(f, t.lines.of(stack))
+		}
+		if t.profile != nil {
+			t.profile.faulted(f, stack)
+		}
+	}
+	t.samples.expire()
+	return sites.list
+}
+
+// drain takes the samples of accesses to shared memory.
+func (t *tracer) drain() {
+	if t.sampler == nil {
+		return
+	}
+	t.sampler.Drain(func(f *perf.Fault) {
+		if offset := uint64(uintptr(f.Address) - uintptr(t.c.region.base)); offset < t.c.welcome.RegionBytes {
+			t.samples.add(spot{f.Thread, offset / uint64(t.c.welcome.PageBytes)}, f.Stack)
+		}
+	})
+}
+
+// addUntold adds to a piece what waits for one, as much as it has room for.
+func (t *tracer) addUntold(p *runstats.Piece) {
+	if t.pieces == nil {
+		return
+	}
+	t.mu.Lock()
+	fresh := t.fresh[:min(len(t.fresh), runstats.MaxPieceMemory)]
+	calls := t.calls[:min(len(t.calls), runstats.MaxPieceItems)]
+	t.fresh, t.calls = t.fresh[len(fresh):], t.calls[len(calls):]
+	p.Lost, t.lost = t.lost, 0
+	t.mu.Unlock()
+	for _, m := range fresh {
+		p.Memory = append(p.Memory, m.described(uint64(t.c.welcome.PageBytes)))
+	}
+	for _, w := range calls {
+		p.Calls = append(p.Calls, runstats.Call{
+			Kind: w.kind, Name: w.name, Began: w.began.UnixNano(), Waited: w.waited, Thread: w.thread, At: t.lines.of(w.stack).at,
+		})
+	}
+}
+
+// allocated notes memory that is new.
+func (t *tracer) allocated(m *allocation) {
+	if t == nil || t.pieces == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.fresh) == maxUntold {
+		t.lost++
+		return
+	}
+	t.fresh = append(t.fresh, m)
+}
+
+// begins notes where a wait begins, in a caller of this package's.
+func (t *tracer) begins(w *openWait) {
+	if t != nil {
+		w.thread, w.stack = unix.Gettid(), callers(3, t.depth)
+	}
+}
+
+// ended notes a wait in a call.
+func (t *tracer) ended(w *openWait, d time.Duration) {
+	if t == nil {
+		return
+	}
+	if t.profile != nil {
+		t.profile.waited(w.item, d, w.stack)
+	}
+	if t.pieces == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.calls) == maxUntold {
+		t.lost++
+		return
+	}
+	t.calls = append(t.calls, endedWait{w, d})
+}
+
+// described is the allocation as a piece has it.
+func (m *allocation) described(pageBytes uint64) runstats.Allocation {
+	a := runstats.Allocation{
+		Name: m.name, First: uint64(m.offset) / pageBytes, Pages: uint64(m.bytes) / pageBytes, PageBytes: pageBytes,
+		ElemBytes: uint64(m.what.size), Type: m.what.name,
+	}
+	appendFields(&a.Fields, m.what.of, "", 0)
+	return a
+}
+
+// appendFields adds the fields of a struct, as many as a piece tells of, those of structs in it
+// among them.
+func appendFields(to *[]runstats.Field, t reflect.Type, within string, at uintptr) {
+	if t == nil || t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch {
+		case len(*to) == runstats.MaxFields:
+			return
+		case f.Type.Kind() == reflect.Struct && f.Type.NumField() > 0:
+			appendFields(to, f.Type, within+f.Name+".", at+f.Offset)
+		case f.Type.Size() > 0:
+			*to = append(*to, runstats.Field{Name: within + f.Name, Offset: uint64(at + f.Offset), Bytes: uint64(f.Type.Size())})
+		}
+	}
+}
+
+// siteList collects lines, each once.
+type siteList struct {
+	list []runstats.Site
+	at   map[runstats.Site]int
+}
+
+func (s *siteList) add(f *faultlog.Fault, at line) {
+	x := runstats.Site{Page: f.Page, Offset: f.Offset, Write: f.Access != faultlog.Read, Func: at.function, At: at.at}
+	i, known := s.at[x]
+	if !known {
+		if s.at == nil {
+			s.at = map[runstats.Site]int{}
+		}
+		i = len(s.list)
+		s.at[x] = i
+		s.list = append(s.list, x)
+	}
+	s.list[i].Count++
+}

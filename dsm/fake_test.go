@@ -17,6 +17,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
+	"dsmd/internal/faultlog"
 	"dsmd/internal/uffd"
 
 	"dsmd/internal/uffd/uffdtest"
@@ -58,6 +59,7 @@ type fake struct {
 	barriers map[uint64][]fakeArrival
 	calls    []attach.Call // all that came
 	came     *sync.Cond    // signalled with each
+	log      *faultlog.Ring
 }
 
 type fakeProgram struct {
@@ -108,6 +110,7 @@ func newFake(t *testing.T, size int, configure ...func(*fake)) *fake {
 		welcome: attach.Welcome{Version: attach.Version, Nodes: 1, Size: uint32(size), RegionBase: testBase, RegionBytes: testRegion,
 			PageBytes: testPage, HomeStripe: 1, Trap: "uffd", Transport: "fake"},
 		names: make(map[string]*fakeName), locks: make(map[uint64]*fakeLock), barriers: make(map[uint64][]fakeArrival),
+		log: faultlog.NewRing(8, 5),
 	}
 	f.came = sync.NewCond(&f.mu)
 	for _, c := range configure {
@@ -368,6 +371,13 @@ func (f *fake) handle(p *fakeProgram, call attach.Call) {
 		f.reply(p, attach.Reply{Ticket: call.Ticket})
 	case attach.OpStats:
 		f.reply(p, attach.Reply{Ticket: call.Ticket, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 7}})})
+	case attach.OpFaultLog:
+		log := f.log.Append(nil, call.Object, func(*faultlog.Fault) bool { return true })
+		if call.Object == faultlog.End { // from here on the program's faults are logged
+			f.log.AddFault(&faultlog.Fault{Page: 1, Access: faultlog.Read})
+			f.log.AddFault(&faultlog.Fault{Page: 2, Access: faultlog.Write})
+		}
+		f.reply(p, attach.Reply{Ticket: call.Ticket, Payload: log})
 	case attach.OpCancel:
 		f.cancel(p, call.Ticket)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"dsmd/internal/certs"
+	"dsmd/internal/runstats"
 )
 
 // The test binary plays every part in a job: it runs itself as the supervisor under test, which
@@ -76,6 +77,7 @@ type job struct {
 	Bind    Binding
 	// Starved: each time it is asked the kernel counts one more process killed for want of memory.
 	Starved bool
+	Pieces  bool // print the pieces that programs write
 
 	// further arguments and environment of the programs: any bytes, which a JSON text cannot have
 	RawArgs, RawEnv [][]byte
@@ -121,7 +123,12 @@ func playSupervisor(arg string) int {
 			hosts = append(hosts, Host{"host", 1})
 		}
 	}
+	var pieces func(runstats.Piece)
+	if j.Pieces {
+		pieces = func(p runstats.Piece) { fmt.Printf("piece of %d: %d with %d bytes\n", p.Rank, p.Lost, len(p.Log)) }
+	}
 	status, err := Run(Config{
+		Pieces:  pieces,
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
 		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
@@ -332,6 +339,8 @@ func playProgram(mode string) int {
 		fmt.Println("ready", os.Getpid())
 		_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
 		return await()
+	case "pieces":
+		return writePieces(rank)
 	case "exit-3":
 		return 3
 	case "abort":
@@ -371,6 +380,32 @@ func playProgram(mode string) int {
 		}
 	default:
 		panic("unknown mode " + mode)
+	}
+	return 0
+}
+
+// manyPieces is how many pieces writePieces writes, and pieceBytes the length of a log.
+const manyPieces, pieceBytes = 200, 10000
+
+// writePieces writes numbered pieces, and what makes no sense between them, and ends.
+func writePieces(rank string) int {
+	fd, err := strconv.Atoi(os.Getenv(runstats.Env))
+	own, err2 := strconv.Atoi(rank)
+	if err != nil || err2 != nil {
+		return 4
+	}
+	fmt.Printf("asked for: %q\n", os.Getenv(runstats.EnvTrace))
+	to := os.NewFile(uintptr(fd), "pieces")
+	for i := range uint64(manyPieces) {
+		for _, line := range [][]byte{
+			runstats.Piece{Rank: own, Lost: i, Log: make([]byte, pieceBytes)}.Encode(),
+			runstats.Piece{Rank: own + 1, Lost: i}.Encode(), // which is not its own
+			[]byte("{\"piece\":{},\"stuck\":{}}\n"),
+		} {
+			if _, err := to.Write(line); err != nil {
+				return 5
+			}
+		}
 	}
 	return 0
 }

@@ -273,6 +273,39 @@ func TestRanksOfANode(t *testing.T) {
 	}
 }
 
+// TestPiecesOfLogs: who wants the pieces of the ranks gets all, those of each rank in order, from
+// here and from other machines, also those that are under way when a rank has ended; and nobody
+// else is asked for any.
+func TestPiecesOfLogs(t *testing.T) {
+	for name, j := range map[string]job{"here": {Nodes: 2}, "elsewhere": {Hosts: []string{"host-a", "host-b"}}} {
+		t.Run(name, func(t *testing.T) {
+			j.Program, j.Pieces = play("pieces"), true
+			s := supervise(t, j)
+			s.wantStatus(0)
+			next, asked := map[int]uint64{}, 0
+			for _, line := range s.out {
+				var rank, length int
+				var number uint64
+				if strings.HasSuffix(line, `asked for: "1"`) {
+					asked++
+				} else if n, err := fmt.Sscanf(line, "piece of %d: %d with %d bytes", &rank, &number, &length); n != 3 || number != next[rank] || length != pieceBytes {
+					t.Fatalf("%q, %v; the next one is %d", line, err, next[rank])
+				} else {
+					next[rank]++
+				}
+			}
+			if asked != 2 || len(next) != 2 || next[0] != manyPieces || next[1] != manyPieces {
+				t.Errorf("%d were asked, and have written %v", asked, next)
+			}
+		})
+	}
+	s := supervise(t, job{Nodes: 1, Program: play("pieces")})
+	s.wantStatus(0)
+	if !slices.Equal(s.out, []string{`[0] asked for: ""`}) {
+		t.Errorf("%q", s.out)
+	}
+}
+
 func TestProgramsReachTheirDaemonsAtOnce(t *testing.T) {
 	s := supervise(t, job{Nodes: 4, Program: play("attach"), Metrics: []string{":0"}})
 	s.wantStatus(0)

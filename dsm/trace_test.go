@@ -1,0 +1,160 @@
+package dsm
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"dsmd/internal/faultlog"
+	"dsmd/internal/runstats"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSamples: a fault that has ended gets the stack of its own thread and page, each once, in
+// order; what belongs to none expires, and there are not too many.
+func TestSamples(t *testing.T) {
+	var s samples
+	s.add(spot{1, 10}, []uint64{100, 200})
+	s.add(spot{1, 10}, []uint64{101})
+	s.add(spot{2, 10}, []uint64{102})
+	take := func(thread uint32, page uint64, want ...uintptr) {
+		t.Helper()
+		if got := s.take(&faultlog.Fault{Thread: thread, Page: page}); !reflect.DeepEqual(got, want) {
+			t.Errorf("thread %d at page %d has the stack %v, want %v", thread, page, got, want)
+		}
+	}
+	take(1, 11)
+	take(1, 10, 101, 200)
+	take(1, 10, 102)
+	take(1, 10)
+	for range sampleRounds {
+		s.expire()
+	}
+	s.add(spot{2, 10}, []uint64{104})
+	s.expire()
+	take(2, 10, 105)
+	if s.count != 0 || len(s.by) != 0 {
+		t.Errorf("%d are left: %v", s.count, s.by)
+	}
+	for i := range uint64(2 * maxSamples) {
+		s.add(spot{3, i}, []uint64{i})
+	}
+	if s.count != maxSamples || len(s.by) != maxSamples {
+		t.Errorf("%d wait, %d spots", s.count, len(s.by))
+	}
+}
+
+type particle struct {
+	Mass float64
+	_    [0]int
+	At   struct {
+		X, Y float32
+		Cell struct{ I uint16 }
+	}
+	Tags [3]uint8
+	None struct{}
+}
+
+// TestFields: a piece tells of all fields of a type, those in structs by their paths, but not of
+// more than there is room for.
+func TestFields(t *testing.T) {
+	l, err := layoutOf[particle]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := allocation{name: "p", offset: 8192, bytes: 4096, what: l}
+	want := runstats.Allocation{Name: "p", First: 2, Pages: 1, PageBytes: 4096, ElemBytes: 24, Type: "dsm.particle", Fields: []runstats.Field{
+		{Name: "Mass", Offset: 0, Bytes: 8}, {Name: "At.X", Offset: 8, Bytes: 4}, {Name: "At.Y", Offset: 12, Bytes: 4},
+		{Name: "At.Cell.I", Offset: 16, Bytes: 2}, {Name: "Tags", Offset: 20, Bytes: 3},
+	}}
+	if got := m.described(4096); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	var many []reflect.StructField
+	for i := range 2 * runstats.MaxFields {
+		many = append(many, reflect.StructField{Name: "F" + strings.Repeat("x", i), Type: reflect.TypeFor[int]()})
+	}
+	var fields []runstats.Field
+	if appendFields(&fields, reflect.StructOf(many), "", 0); len(fields) != runstats.MaxFields {
+		t.Errorf("%d fields", len(fields))
+	}
+}
+
+// TestLines: the line of a stack is the program's.
+func TestLines(t *testing.T) {
+	stack := make([]uintptr, 8)
+	stack = stack[:runtime.Callers(0, stack)] // runtime, this package, and the test's caller
+	known := lines{}
+	for range 2 {
+		if got := known.of(stack); got.function != "testing.tRunner" || !strings.HasPrefix(got.at, "testing.go:") {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := known.of(nil); got != (line{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+}
+
+// TestPieces: a rank that is asked for pieces passes on the daemon's log, its allocations and its
+// waits, and at Close what there is left, before its record.
+func TestPieces(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	inherited, err := unix.Dup(int(w.Fd()))
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(runstats.Env, strconv.Itoa(inherited))
+	t.Setenv(runstats.EnvTrace, "1")
+	t.Setenv(runstats.EnvStats, "1")
+	c := newFake(t, 1).join()
+	if _, err := Alloc[particle](t.Context(), c, "particles", 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Barrier(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var faults []faultlog.Fault
+	var memory []runstats.Allocation
+	var calls []runstats.Call
+	ended := false
+	lines := bufio.NewScanner(r)
+	for lines.Buffer(nil, runstats.MaxBytes); lines.Scan(); {
+		x, err := runstats.Decode(lines.Bytes())
+		switch {
+		case err != nil || ended:
+			t.Fatalf("%s: %v, after the record: %v", lines.Bytes(), err, ended)
+		case x.Record != nil:
+			ended = true
+			continue
+		}
+		b, err := faultlog.Decode(x.Piece.Log)
+		if err != nil || x.Piece.PID != os.Getpid() {
+			t.Fatalf("%+v, %v", x.Piece, err)
+		}
+		faults, memory, calls = append(faults, b.Faults...), append(memory, x.Piece.Memory...), append(calls, x.Piece.Calls...)
+	}
+	if !ended || len(faults) != 2 || faults[0].Page != 1 || faults[1].Page != 2 {
+		t.Errorf("ended: %v, faults %+v", ended, faults)
+	}
+	if len(memory) != 1 || memory[0].Name != "particles" || len(memory[0].Fields) != 5 {
+		t.Errorf("memory %+v", memory)
+	}
+	if len(calls) != 1 || calls[0].Kind != runstats.Barrier || calls[0].Thread <= 0 || !strings.HasPrefix(calls[0].At, "testing.go:") ||
+		time.Since(time.Unix(0, calls[0].Began)) < calls[0].Waited {
+		t.Errorf("calls %+v", calls)
+	}
+}

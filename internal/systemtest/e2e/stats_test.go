@@ -149,7 +149,31 @@ func TestProfile(t *testing.T) {
 			if len(ranks) != 2 {
 				t.Errorf("%v ranks wait at %s:\n%s", ranks, want, p)
 			}
+			if does == "false sharing" {
+				wantCauses(t, p)
+			}
 		})
+	}
+}
+
+// wantCauses checks that each rank has waited to write what the other has written, for pages that
+// came whole.
+func wantCauses(t *testing.T, p *profile.Profile) {
+	t.Helper()
+	waits := map[string]int64{}
+	for _, s := range p.Sample {
+		if s.Label["kind"][0] != "write" || s.Label["name"][0] != "counts" || len(s.Label["cause"]) != 1 {
+			continue
+		}
+		waits[s.Label["rank"][0]+": "+s.Label["cause"][0]] += s.Value[0]
+		if page := int64(os.Getpagesize()); s.Value[2] > s.Value[0]*page || s.Label["cause"][0] != "first touch" && s.Value[2] < s.Value[0]*page/2 {
+			t.Errorf("%d waits brought %d bytes: %v", s.Value[0], s.Value[2], s.Label)
+		}
+	}
+	for _, want := range []string{"0: rank 1 wrote", "1: rank 0 wrote"} {
+		if waits[want] == 0 {
+			t.Errorf("no rank %s: %v", want, waits)
+		}
 	}
 }
 

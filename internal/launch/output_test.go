@@ -437,8 +437,8 @@ func TestReportsHoldUpNoOrders(t *testing.T) {
 }
 
 // TestGroupOfOneThatIsReaped: the id of a process that was waited for may be a stranger's, and its
-// group with it. So nothing is sent to the group any more. Its member answers afterwards: that it is
-// still listed would say little, because who was just killed may be listed for a while.
+// group with it. So nothing is sent to the group any more. Its member answers afterwards: that it
+// is still listed would say little, because who was just killed may be listed for a while.
 func TestGroupOfOneThatIsReaped(t *testing.T) {
 	questions, ask := pipeOf(t)
 	answers, answer := pipeOf(t)

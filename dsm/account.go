@@ -36,7 +36,6 @@ type account struct {
 	mu    sync.Mutex
 	waits map[item]*runstats.Item // guarded by mu
 	open  map[*openWait]struct{}  // guarded by mu
-	locks map[uint64]string       // that this rank has waited for, by hash; guarded by mu
 }
 
 // item is what is waited for.
@@ -52,9 +51,6 @@ type openWait struct {
 	thread int       // as the kernel numbers it; 0 without a tracer
 	stack  []uintptr // return addresses; nil without a tracer
 }
-
-// maxLocks bounds the names of locks that are remembered.
-const maxLocks = 1 << 12
 
 // accountPatience bounds how long the beginning and the end of an account wait for the daemon.
 const accountPatience = 5 * time.Second
@@ -77,7 +73,7 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	unix.CloseOnExec(fd)
 	a := &account{
 		to: os.NewFile(uintptr(fd), runstats.Env), stop: make(chan struct{}), counts: os.Getenv(runstats.EnvStats) != "",
-		began: time.Now(), waits: map[item]*runstats.Item{}, open: map[*openWait]struct{}{}, locks: map[uint64]string{},
+		began: time.Now(), waits: map[item]*runstats.Item{}, open: map[*openWait]struct{}{},
 	}
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()
@@ -114,19 +110,6 @@ func (a *account) begin(kind runstats.Kind, name string) (done func()) {
 	a.open[w] = struct{}{}
 	a.mu.Unlock()
 	return func() { a.waited(w, time.Since(w.began)) }
-}
-
-// waitingForLock is waiting, for a lock.
-func (a *account) waitingForLock(l lock) (done func()) {
-	if a == nil {
-		return nothing
-	}
-	a.mu.Lock()
-	if len(a.locks) < maxLocks {
-		a.locks[l.hash] = l.name
-	}
-	a.mu.Unlock()
-	return a.begin(runstats.Lock, l.name)
 }
 
 // allocated notes memory that is new to this rank.

@@ -40,8 +40,9 @@ func meet(ctx context.Context, among Group) error {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
 	defer c.occupied.leave(hash)
-	defer c.account.waiting(runstats.Barrier, "all ranks")()
-	if _, err := g.arrive(ctx, hash, among.Size(), nil); err != nil {
+	const name = "all ranks"
+	defer c.account.waiting(runstats.Barrier, name)()
+	if _, err := g.arrive(ctx, place{name, hash, among.Size()}, nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
@@ -77,12 +78,22 @@ func (o *occupied) leave(hash uint64) {
 	delete(o.by, hash)
 }
 
+// place is where a number of parties meet.
+type place struct {
+	name    string
+	hash    uint64
+	parties int
+}
+
 // arrive waits at a barrier and returns what all parties have brought.
-func (g group) arrive(ctx context.Context, hash uint64, parties int, payload []byte) ([]byte, error) {
+func (g group) arrive(ctx context.Context, at place, payload []byte) ([]byte, error) {
 	if err := g.c.commit(ctx); err != nil {
 		return nil, err
 	}
-	r, err := g.c.do(ctx, attach.Call{Op: attach.OpArrive, Object: hash, Parties: uint32(parties), Count: uint64(g.losses), Payload: payload})
+	if err := g.c.introduce(ctx, at.hash, at.name); err != nil {
+		return nil, err
+	}
+	r, err := g.c.do(ctx, attach.Call{Op: attach.OpArrive, Object: at.hash, Parties: uint32(at.parties), Count: uint64(g.losses), Payload: payload})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +106,7 @@ func (g group) arrive(ctx context.Context, hash uint64, parties int, payload []b
 		if len(r.Payload) > 0 { // the daemon says what there is too much of
 			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
 		}
-		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, parties, len(payload), attach.MaxPayload)
+		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, at.parties, len(payload), attach.MaxPayload)
 	}
 	return nil, fmt.Errorf("the daemon answered with %v", r.Status)
 }
@@ -107,12 +118,10 @@ const MaxParties = 1 << 16
 // all other programs. It can be used again at once, by any number of goroutines, and must not be
 // copied after its first use.
 type Barrier struct {
-	c       *Cluster
-	g       group
-	name    string
-	hash    uint64
-	parties int
-	local   int
+	c *Cluster
+	g group
+	place
+	local int
 
 	mu   sync.Mutex // nothing else is taken, sent or awaited under it
 	team *team      // that gathers at present, or nil; guarded by mu
@@ -150,8 +159,7 @@ func Team(local int) BarrierOption { return func(b *Barrier) { b.local = local }
 func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 	g := among.group()
 	b := &Barrier{
-		c: g.c, g: g, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)),
-		parties: among.Size(), local: 1,
+		c: g.c, g: g, place: place{name, attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)), among.Size()}, local: 1,
 	}
 	for _, opt := range opts {
 		opt(b)
@@ -174,7 +182,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	defer b.c.account.waiting(runstats.Barrier, b.name)()
 	var err error
 	if b.local == 1 {
-		_, err = b.g.arrive(ctx, b.hash, b.parties, nil)
+		_, err = b.g.arrive(ctx, b.place, nil)
 	} else {
 		err = b.waitInTeam(ctx)
 	}
@@ -194,7 +202,7 @@ func (b *Barrier) waitInTeam(ctx context.Context) error {
 	t, last := b.join()
 	if last {
 		go func() {
-			_, t.err = b.g.arrive(t.ctx, b.hash, b.parties, nil)
+			_, t.err = b.g.arrive(t.ctx, b.place, nil)
 			t.cancel(nil)
 			close(t.done)
 		}()

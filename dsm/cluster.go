@@ -44,6 +44,7 @@ type Cluster struct {
 
 	holdings holdings
 	occupied occupied
+	called   called
 	saves    saves
 	account  *account // nil: nobody wants one
 
@@ -265,6 +266,7 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 		closing:    make(chan struct{}),
 		holdings:   holdings{held: map[uint64]*holding{}},
 		occupied:   occupied{by: map[uint64]struct{}{}},
+		called:     newCalled(),
 	}, nil
 }
 

@@ -367,7 +367,7 @@ func (f *fake) handle(p *fakeProgram, call attach.Call) {
 			r.Status = attach.StatusOK
 		}
 		f.reply(p, r)
-	case attach.OpPrefetch:
+	case attach.OpPrefetch, attach.OpName:
 		f.reply(p, attach.Reply{Ticket: call.Ticket})
 	case attach.OpStats:
 		f.reply(p, attach.Reply{Ticket: call.Ticket, Payload: attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 7}})})

@@ -9,6 +9,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/controlpage"
+	"dsmd/internal/runstats"
 )
 
 // holding is what this process holds of one lock.
@@ -149,7 +150,10 @@ func (l lock) acquire(ctx context.Context, what string, access attach.Access) er
 	if l.takeByWord(ctx, access) {
 		return nil
 	}
-	waited := l.c.account.waitingForLock(l)
+	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
+		return l.failed(what, err)
+	}
+	waited := l.c.account.waiting(runstats.Lock, l.name)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpAcquire, Object: l.hash, Access: access})
 	waited()
 	if err == nil {
@@ -163,7 +167,10 @@ func (l lock) acquireRepair(ctx context.Context, repair func(*OwnerDiedError) er
 	if l.takeByWord(ctx, attach.Write) {
 		return nil
 	}
-	waited := l.c.account.waitingForLock(l)
+	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
+		return l.failed(what, err)
+	}
+	waited := l.c.account.waiting(runstats.Lock, l.name)
 	r, err := l.c.do(ctx, attach.Call{Op: attach.OpRepair, Object: l.hash, Access: attach.Write})
 	waited()
 	if err == nil {
@@ -194,6 +201,9 @@ func (l lock) try(ctx context.Context, what string, access attach.Access) (bool,
 	}
 	if l.c.page.Held(l.hash) {
 		return false, nil
+	}
+	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
+		return false, l.failed(what, err)
 	}
 	patient, cancel := context.WithTimeout(ctx, TryPatience)
 	defer cancel()

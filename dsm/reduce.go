@@ -61,7 +61,7 @@ func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, err
 	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
 	waited := c.account.waiting(runstats.Barrier, name)
-	payload, err := g.arrive(ctx, hash, size, contribution)
+	payload, err := g.arrive(ctx, place{name, hash, size}, contribution)
 	waited()
 	if err != nil {
 		return nil, err

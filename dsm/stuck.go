@@ -55,7 +55,7 @@ func (a *account) stuck(c *Cluster, now time.Time) runstats.Stuck {
 			s.Waits = append(s.Waits, runstats.Waiting{Kind: w.kind, Name: w.name, For: waited})
 		}
 	}
-	for hash, name := range a.locks {
+	for hash, name := range c.called.all() {
 		if c.page.Held(hash) || c.holdings.has(hash) {
 			s.Holds = append(s.Holds, name)
 		}

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/lockwords"
@@ -46,7 +45,8 @@ type openCall struct {
 	op     attach.Op
 	access attach.Access // OpAcquire, OpRepair, OpTry
 	name   string        // OpBind: of the memory
-	since  time.Duration
+	waits  bool          // for a lock or barrier, as callWait has it
+	callWait
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
 	// inUse: the program is to be told that the lock is held, if nothing else has happened.
 	inUse bool
@@ -109,11 +109,43 @@ func (k *calls) ask(p *program, c *attach.Call) {
 	// nobody else's.
 	ev.Ticket = k.next()
 	p.waiting[c.Ticket] = ev.Ticket
-	k.open[ev.Ticket] = openCall{p: p, ticket: c.Ticket, op: c.Op, access: c.Access, name: c.Name, losses: c.Count, since: k.drive.clock.now}
+	k.open[ev.Ticket] = k.begin(p, c)
 	k.put(ev)
 	if c.Op == attach.OpTry {
 		k.endTry(&ev)
 	}
+}
+
+// begin is a call from now on.
+func (k *calls) begin(p *program, c *attach.Call) openCall {
+	o := openCall{p: p, ticket: c.Ticket, op: c.Op, access: c.Access, name: c.Name, losses: c.Count}
+	if o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive; !o.waits {
+		return o
+	}
+	kind := attach.WaitLock
+	if c.Op == attach.OpArrive {
+		kind = attach.WaitBarrier
+	}
+	o.callWait = callWait{proc: pagetable.ProcID(p.id), kind: kind, since: k.drive.clock.now}
+	if name, told := p.called[c.Object]; told {
+		o.entry = k.meter.tolls.ledger.entry(awaited{kind, name})
+	}
+	k.meter.tolls.beginCall(o.callWait)
+	return o
+}
+
+// end notes that a call does not wait any more.
+func (k *calls) end(c *openCall) {
+	if !c.waits {
+		return
+	}
+	waited := max(k.drive.clock.read()-c.since, 0)
+	if c.kind == attach.WaitLock {
+		k.meter.count.lockNanos.Add(uint64(waited))
+	} else {
+		k.meter.count.barrierNanos.Add(uint64(waited))
+	}
+	k.meter.tolls.endCall(c.callWait, waited)
 }
 
 // endTry ends an OpTry that was not answered although this node has the access that it needs:
@@ -232,12 +264,8 @@ func (k *calls) complete(f *protocol.Effect) {
 func (k *calls) answer(c *openCall, f *protocol.Effect) {
 	delete(k.open, f.Ticket)
 	delete(c.p.waiting, c.ticket)
-	switch waited := uint64(k.drive.clock.read() - c.since); c.op {
-	case attach.OpAcquire, attach.OpRepair, attach.OpTry:
-		k.meter.count.lockNanos.Add(waited)
-	case attach.OpArrive:
-		k.meter.count.barrierNanos.Add(waited)
-	case attach.OpBind:
+	k.end(c)
+	if c.op == attach.OpBind {
 		k.noteExtent(f, c.name)
 	}
 	r := attach.Reply{Ticket: c.ticket, Status: attach.Status(f.Status), Rank: f.Rank, Payload: f.Payload}
@@ -366,7 +394,10 @@ func (k *calls) endBarriers() {
 // forget forgets the open calls of a program that has gone.
 func (k *calls) forget(p *program) {
 	for _, ticket := range p.waiting {
-		delete(k.open, ticket)
+		if c, open := k.open[ticket]; open {
+			k.end(&c)
+			delete(k.open, ticket)
+		}
 	}
 	k.words.Gone(wordHost{k}, p.id)
 }

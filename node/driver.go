@@ -174,7 +174,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectRevoke:
 		if f.Contended {
 			x.meter.count.contendedPages.Add(1)
-			d.intake.extents.Contend(page)
+			x.meter.tolls.taken(page)
 		}
 		x.meter.log.leaves(page, f)
 		x.revoke(page, f)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,29 +92,3 @@ func (l nodeNames) whoIsLost(p *program) string {
 
 // clip shortens a text to what an answer should have.
 func clip(s string) string { return s[:min(len(s), attach.MaxText)] }
-
-// mostContended bounds the allocations that a Stats call is told of.
-const mostContended = 8
-
-// maxContendedName bounds how much of an allocation's name it is told, in bytes.
-const maxContendedName = 200
-
-// contendedIn lists the allocations that were contended most. Those that programs have called the
-// same, in different jobs, are one.
-func contendedIn(x *readahead.Extents) []attach.Counter {
-	sums := map[string]uint64{}
-	for _, in := range x.From(0) {
-		if in.Contended > 0 {
-			name := plainName(in.Name)
-			sums[name[:min(len(name), maxContendedName)]] += in.Contended
-		}
-	}
-	var list []attach.Counter
-	for name, taken := range sums {
-		list = append(list, attach.Counter{Name: attach.ContendedIn + name, Value: taken})
-	}
-	slices.SortFunc(list, func(a, b attach.Counter) int {
-		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
-	})
-	return list[:min(len(list), mostContended)]
-}

@@ -35,7 +35,8 @@ type meter struct {
 }
 
 func newMeter(c *clock, net *network, stages *StageLog) *meter {
-	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: map[pagetable.Page]wait{}, tolls: newTolls()}
+	waits := map[pagetable.Page]wait{}
+	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: waits, tolls: newTolls(waits)}
 }
 
 func (m *meter) metrics() []metric {
@@ -100,7 +101,7 @@ func (m *meter) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	list := []prometheus.Collector{m.latency.fault, m.latency.remote, m.latency.install, m.latency.recovery}
+	list := []prometheus.Collector{m.latency.fault, m.latency.remote, m.latency.install, m.latency.recovery, m.tolls.ledger}
 	for _, x := range m.metrics() {
 		read := func() float64 { return float64(x.read()) }
 		if x.gauge {

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"dsmd/internal/attach"
@@ -35,8 +36,10 @@ type program struct {
 	page    *controlpage.Page // nil before it is served
 	frame   []byte            // taken out of its box
 	// lost are ranks of its job that were lost since it attached, and their nodes.
-	lost    map[uint32]protocol.NodeID
-	files   files // that it has given, and no call has taken
+	lost  map[uint32]protocol.NodeID
+	files files // that it has given, and no call has taken
+	// called are names that it has told, of locks and barriers, by their hashes: with its job's.
+	called  map[uint64]string
 	blocked bool  // its socket has no room; epoll tells when it has
 	cut     error // why the node has shut the connection
 }
@@ -151,6 +154,17 @@ var errRefused = errors.New("refused")
 func (p *program) refuse(code attach.RefuseCode, reason string) error {
 	p.write(attach.AppendRefuse(nil, &attach.Refuse{Code: code, Reason: reason}), -1)
 	return fmt.Errorf("%w: %s", errRefused, reason)
+}
+
+// call notes what the program calls a lock or barrier.
+func (p *program) call(c *attach.Call) {
+	name := strings.ReplaceAll(c.Name, "\x00", "?")   // it stands before and behind the job
+	if p.job != "" && !strings.HasPrefix(name, "/") { // else it means the same in every job
+		name = "\x00" + p.job + "\x00" + name
+	}
+	if len(p.called) < attach.MaxNames {
+		p.called[c.Object] = name
+	}
 }
 
 // noNode stands for the node of a rank that is lost without it.

@@ -61,7 +61,7 @@ func (s *programs) newProgram(fd int) *program {
 	}
 	return &program{
 		replies: &s.replies, id: s.lastID, fd: fd, pass: -1,
-		waiting: map[uint64]protocol.Ticket{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
+		waiting: map[uint64]protocol.Ticket{}, called: map[uint64]string{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 // mayObserve is whether a program may make a call without attaching, as an observer.
 func mayObserve(op attach.Op) bool {
 	switch op {
-	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpDrain, attach.OpFaultLog:
+	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpWaits, attach.OpDrain, attach.OpFaultLog:
 		return true
 	}
 	return false
@@ -161,7 +161,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		}
 	case attach.OpStats:
 		s.drive.gauge()
-		counters := slices.Concat(s.meter.counterList(), contendedIn(&s.intake.extents), s.meter.tolls.counters(pagetable.ProcID(p.id)))
+		counters := slices.Concat(s.meter.counterList(), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpFaultLog:
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c.Object, s.meter.clock.now, p.maySee)})
@@ -169,6 +169,11 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		return s.usage.ask(p, c)
 	case attach.OpPrograms:
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendPrograms(nil, s.attached(time.Now()))})
+	case attach.OpWaits:
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendWaits(nil, s.meter.tolls.waits(s.drive.clock.now))})
+	case attach.OpName:
+		p.call(c)
+		p.answer(&attach.Reply{Ticket: c.Ticket})
 	case attach.OpCheckpoint:
 		return s.saver.begin(p, c)
 	case attach.OpSaved:
@@ -304,6 +309,7 @@ func (s *programs) attach(p *program, body []byte) error {
 	p.stage, p.served = stageTrapped, true
 	s.trapped++
 	s.intake.waiters.attached(pagetable.ProcID(p.id))
+	s.meter.tolls.attached(pagetable.ProcID(p.id))
 	s.meter.count.programs.Store(int64(s.end.attached))
 	s.meter.count.programsSeen.Add(1)
 	s.members.roster.announce(p, rankAttached)
@@ -339,9 +345,11 @@ func (s *programs) mayAttach(p *program, body []byte) error {
 // attached lists the programs that are attached, the oldest first.
 func (s *programs) attached(now time.Time) *attach.Programs {
 	all := &attach.Programs{PID: uint32(os.Getpid()), Age: now.Sub(s.since)}
+	waits := s.meter.tolls.ownWaits(s.drive.clock.now)
 	for _, p := range s.byID {
 		if p.ranked {
-			all.Attached = append(all.Attached, attach.Attached{PID: uint32(p.pid), Rank: p.rank, Size: p.size, Age: now.Sub(p.since), Job: p.job, Program: p.name})
+			all.Attached = append(all.Attached, attach.Attached{PID: uint32(p.pid), Rank: p.rank, Size: p.size, Age: now.Sub(p.since), Job: p.job, Program: p.name,
+				Waits: waits(pagetable.ProcID(p.id))})
 		}
 	}
 	slices.SortFunc(all.Attached, func(a, b attach.Attached) int { return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.PID, b.PID)) })

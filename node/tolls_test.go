@@ -16,9 +16,11 @@ func TestTolls(t *testing.T) {
 	var extents readahead.Extents
 	extents.Add(10, 5, "job\x00x")
 	extents.Add(20, 5, "y")
-	paid := newTolls()
+	paid := newTolls(nil)
 	paid.extents = &extents
 	waiting := map[pagetable.Page]*queue{11: {}, 21: {}, 99: {}}
+	paid.attached(1)
+	paid.attached(2)
 	begin := func(page pagetable.Page, proc pagetable.ProcID, thread uint32, now time.Duration) {
 		waiting[page].join(&pagetable.Event{Page: page, Proc: proc, Thread: thread}, now)
 	}
@@ -47,22 +49,5 @@ func TestTolls(t *testing.T) {
 	}
 	if paid.detached(1); len(paid.own) != 1 {
 		t.Errorf("what is left: %+v", paid)
-	}
-}
-
-// TestTollsAreBounded: names are remembered, but not without end.
-func TestTollsAreBounded(t *testing.T) {
-	var extents readahead.Extents
-	paid := newTolls()
-	paid.extents = &extents
-	for i := range pagetable.Page(2 * maxTolls) {
-		extents.Add(i, 1, time.Duration(i).String())
-		paid.pay(i, &queue{threads: 1}, time.Duration(i))
-	}
-	if n := len(paid.in); n != maxTolls {
-		t.Errorf("%d names are remembered", n)
-	}
-	if list := paid.counters(0); len(list) != 2+2*mostTolls || list[3].Value != maxTolls-1 {
-		t.Errorf("a program is told %v", list)
 	}
 }

@@ -22,10 +22,9 @@ type wait struct {
 
 // queue is the threads that wait for a page.
 type queue struct {
-	proc    pagetable.ProcID // of the first of them, for which all are counted
-	threads int
-	began   time.Duration // summed over them
-	last    uint32        // who has come last, and is not counted again
+	proc pagetable.ProcID // of the first of them, for which all are counted
+	running
+	last uint32 // who has come last, and is not counted again
 }
 
 // join adds a thread. It returns false if that has come before.
@@ -35,8 +34,7 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 	} else if q.last == ev.Thread {
 		return false // the same fault again
 	}
-	q.threads++
-	q.began += now
+	q.begin(now)
 	q.last = ev.Thread
 	return true
 }

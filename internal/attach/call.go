@@ -93,6 +93,12 @@ const (
 	// seconds more. A program is told of its own faults, an observer of all, and both of all
 	// departures. Reply, at once: a faultlog.Batch.
 	OpFaultLog
+	// OpName: the program calls the lock or barrier Object by Name, which is cut to MaxCalled bytes
+	// and may be empty. The daemon keeps the first MaxNames names for as long as the program is
+	// attached, and says by them what is waited for. Reply, at once: StatusOK.
+	OpName
+	// OpWaits: what have threads of this node waited for? Reply, at once: AppendWaits.
+	OpWaits
 
 	opEnd
 )
@@ -102,7 +108,7 @@ var opNames = [opEnd]string{
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
-	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs",
+	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs", OpName: "Name", OpWaits: "Waits",
 	OpFaultLog: "FaultLog",
 }
 
@@ -150,7 +156,7 @@ type Call struct {
 	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
-	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes
+	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes. OpName: see there
 	Signature string // OpBind: at most MaxSignature bytes
 	// OpArrive, OpCheckpoint, OpContents: at most MaxContribution bytes. After decoding it points
 	// into the frame
@@ -175,7 +181,7 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
-	case (m.Name != "") != uses.name:
+	case (m.Name != "") != uses.name && m.Op != OpName, m.Op == OpName && len(m.Name) > MaxCalled:
 		return fmt.Errorf("%w: %v with name %q", ErrMalformed, m.Op, m.Name)
 	case uses.name && m.Object != NameHash(NameMemory, m.Name):
 		return fmt.Errorf("%w: %v of %q with hash %#x, which is another name's", ErrMalformed, m.Op, m.Name, m.Object)
@@ -230,6 +236,8 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpUsage:    {ticket: true},
 	OpPrograms: {ticket: true},
 	OpFaultLog: {ticket: true, object: true},
+	OpWaits:    {ticket: true},
+	OpName:     {ticket: true, object: true},
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},

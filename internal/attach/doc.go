@@ -16,10 +16,10 @@
 //
 // Calls overlap: any number may be open, each has a ticket of the program's choice, and replies
 // come in any order. Acquire, Arrive, Bind, Unbind, Keep, Discard, Prefetch, Pin, Stats, Usage,
-// LostPage and LostRanks are answered by exactly one Reply. Release and Cancel are not answered (a
-// canceled call is, with StatusCanceled or with what had already been decided). The daemon sends
-// Lost at any time to say that the cluster is broken; it is the last frame. A connection that ends
-// without Bye means that the program has died.
+// Programs, Waits, Name, LostPage and LostRanks are answered by exactly one Reply. Release and
+// Cancel are not answered (a canceled call is, with StatusCanceled or with what had already been
+// decided). The daemon sends Lost at any time to say that the cluster is broken; it is the last
+// frame. A connection that ends without Bye means that the program has died.
 //
 // A program takes and gives back a lock that stays at the node without any of this, on the control
 // page (package controlpage). What it cannot do there it does by calls. It also sends Release for a

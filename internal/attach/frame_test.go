@@ -63,6 +63,9 @@ func sampleCalls() []Call {
 		{Op: OpStats, Ticket: MaxTicket},
 		{Op: OpUsage, Ticket: 11},
 		{Op: OpPrograms, Ticket: 12},
+		{Op: OpWaits, Ticket: 13},
+		{Op: OpName, Ticket: 14, Object: NameHash(NameLock, "queue"), Name: "queue"},
+		{Op: OpName, Ticket: 14, Object: NameHash(NameLock, "")},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
@@ -554,6 +557,7 @@ func FuzzDecodePayloads(f *testing.F) {
 	f.Add(AppendRanks(nil, []uint32{0, 3, 17}))
 	f.Add(AppendUsage(nil, &Usage{Largest: []AllocationUsage{{Job: "j", Name: "a", First: 1, Held: Held{2, 1, 1, 1}}, {}}, More: 1}))
 	f.Add(AppendPrograms(nil, &Programs{PID: 1, Age: 2, More: 3, Attached: []Attached{{PID: 1, Rank: 2, Size: 3, Age: 4, Job: "j", Program: "p"}, {}}}))
+	f.Add(AppendWaits(nil, &Waits{All: [WaitKinds]Cost{{1, 2}, {3, 4}}, Taken: 5, List: []Awaited{{Kind: WaitLock, Job: "j", Name: "queue", Cost: Cost{6, 7}}, {Taken: 8}}}))
 	for _, c := range sampleContents() {
 		f.Add(AppendContents(nil, &c))
 	}
@@ -588,6 +592,11 @@ func FuzzDecodePayloads(f *testing.F) {
 		}
 		if p, err := DecodePrograms(b); err == nil && !bytes.Equal(AppendPrograms(nil, &p), b) {
 			t.Fatalf("programs %+v from %x", p, b)
+		} else if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("error %v is not ErrMalformed", err)
+		}
+		if w, err := DecodeWaits(b); err == nil && !bytes.Equal(AppendWaits(nil, &w), b) {
+			t.Fatalf("waits %+v from %x", w, b)
 		} else if err != nil && !errors.Is(err, ErrMalformed) {
 			t.Fatalf("error %v is not ErrMalformed", err)
 		}

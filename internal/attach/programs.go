@@ -12,6 +12,8 @@ type Attached struct {
 	Age        time.Duration // since it attached
 	Job        string        // at most MaxJob bytes
 	Program    string        // the name of its executable; cut to MaxProgram
+	// Waits are how long its threads have waited since it attached, by what for.
+	Waits [WaitKinds]Cost
 }
 
 // Programs are the programs of a node.
@@ -24,12 +26,12 @@ type Programs struct {
 
 const (
 	// MaxAttached bounds the programs that one reply lists.
-	MaxAttached = 400
+	MaxAttached = 320
 	// MaxProgram bounds a program's name there, in bytes.
 	MaxProgram = 64
 
 	programsHeadBytes = 4 + 2*8
-	attachedBytes     = 3*4 + 8 + 2 + 2 // without its names
+	attachedBytes     = 3*4 + 8 + 2 + 2 + int(WaitKinds)*costBytes // without its names
 )
 
 // They fit into a reply.
@@ -48,6 +50,9 @@ func AppendPrograms(b []byte, p *Programs) []byte {
 		b = le.AppendUint64(b, uint64(x.Age))
 		b = appendBytes(b, x.Job, MaxJob)
 		b = appendBytes(b, clip(x.Program, MaxProgram), MaxProgram)
+		for _, c := range x.Waits {
+			b = appendCost(b, c)
+		}
 	}
 	return b
 }
@@ -59,6 +64,7 @@ func DecodePrograms(b []byte) (Programs, error) {
 	err := r.list("programs", MaxAttached, func() {
 		p.Attached = append(p.Attached, Attached{
 			PID: r.u32(), Rank: r.u32(), Size: r.u32(), Age: time.Duration(r.u64()), Job: r.text(MaxJob), Program: r.text(MaxProgram),
+			Waits: r.costs(),
 		})
 	})
 	if err != nil {

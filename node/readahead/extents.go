@@ -19,7 +19,6 @@ type Extents struct {
 type Extent struct {
 	First, End pagetable.Page
 	Name       string
-	Contended  uint64 // how often others took its pages before a program here had synchronised
 	// Owned, Copies and Spilled are for who counts the pages of each allocation; 0 at first.
 	Owned, Copies, Spilled uint64
 }
@@ -61,13 +60,6 @@ func (x *Extents) Of(page pagetable.Page) Extent {
 		return *in
 	}
 	return Extent{First: page, End: page + 1}
-}
-
-// Contend counts that another node took a page before a program here had synchronised.
-func (x *Extents) Contend(page pagetable.Page) {
-	if in := x.Find(page); in != nil {
-		in.Contended++
-	}
 }
 
 // Largest are so many of the allocations with most pages, as text.

@@ -97,10 +97,14 @@ func askAll(sockets []string) []daemonStatus {
 	return list
 }
 
+func errNoDaemon() error {
+	return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
+}
+
 // status prints what daemons have said, and to warnings which of them gave no answer.
 func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
 	if len(list) == 0 {
-		return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
+		return errNoDaemon()
 	}
 	print := printStatus
 	if asJSON {

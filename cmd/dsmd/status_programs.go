@@ -42,22 +42,24 @@ func newProgramsStatus(p *attach.Programs) programsStatus {
 
 // byCluster puts the daemons of each job of dsmd run together; any other daemon stands alone.
 func byCluster(list []daemonStatus) (clusters [][]daemonStatus) {
-	name := func(d *daemonStatus) string {
-		if rest, is := strings.CutPrefix(d.Socket, launch.SocketPrefix); is {
-			job, _, _ := strings.Cut(rest, "-")
-			return job
-		}
-		return d.Socket
-	}
 	for i := range list {
 		d := &list[i]
-		at := slices.IndexFunc(clusters, func(c []daemonStatus) bool { return name(&c[0]) == name(d) })
+		at := slices.IndexFunc(clusters, func(c []daemonStatus) bool { return clusterOf(c[0].Socket) == clusterOf(d.Socket) })
 		if at < 0 {
 			at, clusters = len(clusters), append(clusters, nil)
 		}
 		clusters[at] = append(clusters[at], *d)
 	}
 	return clusters
+}
+
+// clusterOf is what the sockets of a cluster have in common: that of a job of dsmd run, or a socket.
+func clusterOf(socket string) string {
+	if rest, is := strings.CutPrefix(socket, launch.SocketPrefix); is {
+		job, _, _ := strings.Cut(rest, "-")
+		return job
+	}
+	return socket
 }
 
 // nodeTable is a table whose lines are about nodes. Without a line it prints nothing.

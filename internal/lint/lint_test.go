@@ -29,7 +29,7 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/uffd", "protocol", "transport"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
@@ -93,6 +93,7 @@ var allowed = []struct {
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/runstats", []string{"internal/faultlog"}},
 	{"internal/spin", nil},
+	{"internal/top", []string{"internal/attach", "internal/certs"}},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},
 }

@@ -126,7 +126,7 @@ func TestEveryCounterMoves(t *testing.T) {
 }
 
 // sample is a line with a value in Prometheus' text format.
-var sample = regexp.MustCompile(`^dsmd_[a-z_]+({[a-z]+="[^"]*"(,[a-z]+="[^"]*")*})? [-+.0-9e]+\n$`)
+var sample = regexp.MustCompile(`^dsmd_[a-z_]+({[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*})? [-+.0-9e]+\n$`)
 
 // TestScrape reads the metrics as Prometheus does.
 func TestScrape(t *testing.T) {
@@ -165,8 +165,8 @@ func TestScrape(t *testing.T) {
 	for _, line := range []string{
 		"dsmd_faults_read_total 5", "dsmd_pages_received_total 5", "dsmd_programs 1", "dsmd_fault_seconds_count 5",
 		"dsmd_fault_remote_seconds_count 5", "dsmd_fault_install_seconds_count 5", "# TYPE dsmd_known_objects gauge",
-		`dsmd_fault_seconds_bucket{le="+Inf"} 5`, `dsmd_waits_total{job="",kind="memory",name="grid"} 5`, `dsmd_waits_total{job="",kind="lock",name="queue"} 1`,
-		`dsmd_waits_total{job="",kind="barrier",name="(other)"} 0`, `dsmd_pages_taken_total{job="",name="grid"} 0`,
+		`dsmd_fault_seconds_bucket{le="+Inf"} 5`, `dsmd_waits_total{dsm_job="",kind="memory",name="grid"} 5`, `dsmd_waits_total{dsm_job="",kind="lock",name="queue"} 1`,
+		`dsmd_waits_total{dsm_job="",kind="barrier",name="(other)"} 0`, `dsmd_pages_taken_total{dsm_job="",name="grid"} 0`,
 	} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("the scrape does not say %q", line)

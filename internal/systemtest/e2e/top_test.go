@@ -68,11 +68,16 @@ func TestTop(t *testing.T) {
 		args      []string
 		has, lack []string
 	}{
-		{[]string{number}, []string{`0/2 +0 .* +(9\d|1\d\d)\.\d%  waiting`, `1/2 +1 .* +(9\d|1\d\d)\.\d% +0\.0%  waiting`, `barrier  "phase"`, `lock +"accounts"`, ` 0/2 .* of `, ` 1/2 .* of `}, nil},
+		{[]string{number}, []string{`0/2 +0 .* +(9\d|1\d\d)\.\d%  \S+$`, `1/2 +1 .* +(9\d|1\d\d)\.\d% +0\.0%  \S+$`, `barrier  "phase"`, `lock +"accounts"`, `(?s)MEMORY.* 0/2 .* 1/2 `}, nil},
 		{[]string{"--socket", at["0"]}, []string{`barrier  "phase"`}, []string{`"accounts"`, `1/2`}},
 		{[]string{"--socket", at["1"], "--sort", "locks"}, []string{`lock +"accounts"`}, []string{`"phase"`, `0/2`}},
 	} {
 		var text string
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("dsmd top %v:\n%s", test.args, text)
+			}
+		})
 		testcluster.Eventually(t, fmt.Sprintf("dsmd top %v has what it should", test.args), func() bool {
 			out, err := exec.Command(testcluster.Dsmd(t), append([]string{"top", "--once", "--interval", "300ms"}, test.args...)...).Output()
 			if text = string(out); err != nil {

@@ -197,7 +197,8 @@ func (a *asker) samples(sockets []string) (list []top.Sample) {
 	return list
 }
 
-// sampleOf asks a daemon for all that `dsmd top` shows; nil: it is another user's, and was not named.
+// sampleOf asks a daemon for all that `dsmd top` shows; nil: it is another user's, and was not
+// named.
 func sampleOf(socket string, named bool) *top.Sample {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()

@@ -35,8 +35,8 @@ func (j Job) Matches(text string) bool {
 	return text != "" && (strings.HasPrefix(j.Cluster, text) || text == j.Name || text == j.String())
 }
 
-// rank is what a program has done. Shares are of the time of one thread: a program whose two threads
-// wait has a share of 2.
+// rank is what a program has done. Shares are of the time of one thread: a program whose two
+// threads wait has a share of 2.
 type rank struct {
 	job             Job
 	node            uint32

@@ -53,7 +53,8 @@ func byCluster(list []daemonStatus) (clusters [][]daemonStatus) {
 	return clusters
 }
 
-// clusterOf is what the sockets of a cluster have in common: that of a job of dsmd run, or a socket.
+// clusterOf is what the sockets of a cluster have in common: the number of a job of dsmd run, or
+// else the socket.
 func clusterOf(socket string) string {
 	if rest, is := strings.CutPrefix(socket, launch.SocketPrefix); is {
 		job, _, _ := strings.Cut(rest, "-")

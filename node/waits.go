@@ -11,10 +11,11 @@ import (
 // wait is a page that threads of this node wait for. The latencies, the tolls and the log are told
 // of it when it has ended.
 type wait struct {
-	missed       bool          // a thread has missed the page, and not only joined who asked for it
-	asked, grant time.Duration // missed: since when; grant: when it came, 0 until then
-	from         protocol.NodeID
-	contents     bool // came with the grant
+	missed   bool            // a thread has missed the page, and not only joined who asked for it
+	asked    time.Duration   // missed: since when
+	grant    time.Duration   // when it came; 0 until then
+	from     protocol.NodeID // who sent the grant; meaningless until it has come
+	contents bool            // came with the grant
 
 	queue
 	faults []faultlog.Fault // of the threads, while there is a log
@@ -43,27 +44,23 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
 	m.countMiss(has, access)
 	w := m.waits[ev.Page]
-	w.missed, w.asked, w.grant, w.from, w.contents = true, m.clock.now, 0, protocol.NoNode, false
-	m.waits[ev.Page] = w
-	m.await(ev, has, access)
+	w.missed, w.asked, w.grant = true, m.clock.now, 0
+	m.await(&w, ev, has, access)
 }
 
 // joined notes a fault on a page that the node waits for already.
 func (m *meter) joined(ev *pagetable.Event, has, access protocol.Access) {
 	m.count.duplicates.Add(1)
-	m.await(ev, has, access)
+	w := m.waits[ev.Page]
+	m.await(&w, ev, has, access)
 }
 
 // await notes that a thread waits for a page.
-func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
-	w, known := m.waits[ev.Page]
-	if !known {
-		w.from = protocol.NoNode
-	}
+func (m *meter) await(w *wait, ev *pagetable.Event, has, access protocol.Access) {
 	if w.join(ev, m.clock.now) && m.log.isKept() {
 		w.faults = m.log.fault(w.faults, ev, accessOf(has, access), m.clock.now)
 	}
-	m.waits[ev.Page] = w
+	m.waits[ev.Page] = *w
 }
 
 // accessOf is what a fault needs, as the log has it.

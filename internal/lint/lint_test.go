@@ -60,7 +60,7 @@ var allowed = []struct {
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
 	// every word that they compute.
-	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
+	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "internal/runstats/trace/tracetest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memlimit", "internal/runstats"}},
@@ -92,6 +92,7 @@ var allowed = []struct {
 	{"internal/sigsegv", []string{"internal/memfile"}},
 	{"internal/systemtest/torture", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/runstats", []string{"internal/faultlog"}},
+	{"internal/runstats/trace/tracetest", nil},
 	{"internal/spin", nil},
 	{"internal/top", []string{"internal/attach", "internal/certs"}},
 	{"internal/uffd", nil},

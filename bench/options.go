@@ -34,6 +34,7 @@ type clusterOptions struct {
 	verbose bool
 	stats   bool   // where the cluster's time went is printed
 	profile string // file for where in the workers that was; "": none
+	trace   string // file for a trace of their waits; "": none
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -54,6 +55,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	timeoutFlag(flags, &o.timeout)
 	flags.BoolVar(&o.stats, "stats", false, "show where the time of each rank on the cluster went, as with dsmd run")
 	flags.StringVar(&o.profile, "profile", "", "`FILE` for a profile of where on the cluster threads have waited, as with dsmd run")
+	flags.StringVar(&o.trace, "trace", "", "`FILE` for a trace of all waits on the cluster, as with dsmd run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -92,7 +94,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	for _, flag := range [][2]string{
 		{"--memory", o.memory}, {"--spill", o.spill},
 		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
-		{"--profile", o.profile},
+		{"--profile", o.profile}, {"--trace", o.trace},
 	} {
 		if flag[1] != "" {
 			options.Flags = append(options.Flags, flag[:]...)
@@ -101,7 +103,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	if o.stats {
 		options.Flags = append(options.Flags, "--stats")
 	}
-	if o.verbose || o.stats || o.profile != "" {
+	if o.verbose || o.stats || o.profile != "" || o.trace != "" {
 		options.Echo = os.Stderr
 	}
 	return options, nil

@@ -116,6 +116,7 @@ func newRun() *cobra.Command {
 	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")
 	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
 	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
+	flags.StringVar(&cfg.Trace, "trace", "", "`FILE` for a trace of all waits, as Perfetto draws it; compressed if its name ends in .gz")
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)

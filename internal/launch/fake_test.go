@@ -75,6 +75,7 @@ type job struct {
 	Alone   time.Duration // how long it waits for the others; 0: as long as it may take
 	Survive bool
 	Bind    Binding
+	Trace   string
 	// Starved: each time it is asked the kernel counts one more process killed for want of memory.
 	Starved bool
 	Pieces  bool // print the pieces that programs write
@@ -131,7 +132,7 @@ func playSupervisor(arg string) int {
 		Pieces:  pieces,
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
+		Survive: j.Survive, Bind: j.Bind, Trace: j.Trace, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 type reports struct {
 	counted []runstats.Record // by the programs that have ended, if Config.Stats
 	tick    *time.Ticker
-	said    string // about a hang, last
+	said    string  // about a hang, last
+	trace   *tracer // nil: none is wanted
 
 	mu    sync.Mutex
 	stuck map[int]heard // by rank; guarded by mu

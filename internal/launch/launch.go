@@ -107,6 +107,8 @@ type Config struct {
 	// for a profile of where in them that was.
 	Stats   bool
 	Profile string
+	// Trace names a file for a trace of all waits, compressed if the name ends in .gz.
+	Trace string
 	// Pieces, if not nil, is given what the ranks log while they run: see runstats.Piece. Pieces of
 	// one rank come in order, and one call at a time. It must not block.
 	Pieces func(runstats.Piece)
@@ -144,10 +146,15 @@ func Run(cfg Config) (status int, err error) {
 	if err := cfg.checkProfile(); err != nil {
 		return StatusUsage, err
 	}
+	trace, err := cfg.openTrace()
+	if err != nil {
+		return StatusUsage, err
+	}
 	s, err := newSupervisor(cfg, plan)
 	if err != nil {
 		return StatusUsage, err
 	}
+	s.reports.traceTo(trace)
 	defer s.close()
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
@@ -300,7 +307,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 }
 
 // wantsPieces is whether somebody reads what the ranks log.
-func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil }
+func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil || cfg.Trace != "" }
 
 // width is the number of digits of the highest of n numbers from 0.
 func width(n int) int { return len(strconv.Itoa(n - 1)) }

@@ -97,6 +97,9 @@ func (s *supervisor) close() {
 	signal.Stop(s.signals)
 	s.reports.close()
 	s.sayStats()
+	if lines := s.reports.trace.end(); len(lines) > 0 {
+		s.notice("%s", strings.Join(lines, "\n"))
+	}
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
 }
@@ -209,6 +212,7 @@ func (s *supervisor) endDaemons() {
 // machines are open.
 func (s *supervisor) startAll() {
 	s.started, s.began = true, time.Now()
+	s.reports.trace.begin()
 	peers := make([]string, s.plan.nodes())
 	for _, m := range s.members {
 		for i, node := range m.place.nodes {

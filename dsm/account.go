@@ -23,8 +23,7 @@ import (
 type account struct {
 	to     *os.File
 	closed atomic.Bool
-	stop   chan struct{} // closed by close
-	counts bool          // a record is wanted at the end
+	counts bool // a record is wanted at the end
 
 	began  time.Time
 	cpu    time.Duration // of this process, at the beginning
@@ -35,21 +34,12 @@ type account struct {
 
 	mu    sync.Mutex
 	waits map[item]*runstats.Item // guarded by mu
-	open  map[*openWait]struct{}  // guarded by mu
 }
 
 // item is what is waited for.
 type item struct {
 	kind runstats.Kind
 	name string
-}
-
-// openWait is a wait that has not ended.
-type openWait struct {
-	item
-	began  time.Time
-	thread int       // as the kernel numbers it; 0 without a tracer
-	stack  []uintptr // return addresses; nil without a tracer
 }
 
 // accountPatience bounds how long the beginning and the end of an account wait for the daemon.
@@ -72,8 +62,8 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	}
 	unix.CloseOnExec(fd)
 	a := &account{
-		to: os.NewFile(uintptr(fd), runstats.Env), stop: make(chan struct{}), counts: os.Getenv(runstats.EnvStats) != "",
-		began: time.Now(), waits: map[item]*runstats.Item{}, open: map[*openWait]struct{}{},
+		to: os.NewFile(uintptr(fd), runstats.Env), counts: os.Getenv(runstats.EnvStats) != "",
+		began: time.Now(), waits: map[item]*runstats.Item{},
 	}
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()
@@ -87,29 +77,8 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	if a.tracer, err = openTracer(ctx, c, a.to, a.counts); err != nil {
 		return err
 	}
-	c.account = a
-	go a.watch(c)
+	c.account.Store(a)
 	return nil
-}
-
-func nothing() {}
-
-// waiting begins a wait. It ends when the result is called.
-func (a *account) waiting(kind runstats.Kind, name string) (done func()) {
-	if a == nil {
-		return nothing
-	}
-	return a.begin(kind, name)
-}
-
-// begin begins a wait of the caller's caller.
-func (a *account) begin(kind runstats.Kind, name string) (done func()) {
-	w := &openWait{item: item{kind, name}, began: time.Now()}
-	a.tracer.begins(w)
-	a.mu.Lock()
-	a.open[w] = struct{}{}
-	a.mu.Unlock()
-	return func() { a.waited(w, time.Since(w.began)) }
 }
 
 // allocated notes memory that is new to this rank.
@@ -119,14 +88,24 @@ func (a *account) allocated(m *allocation) {
 	}
 }
 
-func (a *account) waited(w *openWait, d time.Duration) {
+// begins notes that a caller's caller of it waits from now on.
+func (a *account) begins(w *wait) {
+	if a != nil {
+		a.tracer.begins(w)
+	}
+}
+
+// waited counts a wait that has ended.
+func (a *account) waited(w *wait, d time.Duration) {
+	if a == nil {
+		return
+	}
 	a.tracer.ended(w, d)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.open, w)
 	if !a.counts {
 		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	x := a.waits[w.item]
 	if x == nil {
 		x = &runstats.Item{Kind: w.kind, Name: w.name}
@@ -141,7 +120,6 @@ func (a *account) close(c *Cluster) error {
 	if a == nil || !a.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	close(a.stop)
 	if !a.counts {
 		a.tracer.close(nil)
 		return a.to.Close()

@@ -162,7 +162,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memory = append(c.memory, m)
-	c.account.allocated(m)
+	c.account.Load().allocated(m)
 	if m.copies > 0 {
 		c.replicated.Add(1)
 	}

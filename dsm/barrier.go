@@ -15,7 +15,8 @@ import (
 // sees after. It is the usual way to meet; NewBarrier has the others.
 //
 // One goroutine of each rank takes part. When ctx ends first, this rank has not arrived: the others
-// go on waiting, and the error wraps ctx.Err().
+// go on waiting, and the error wraps ctx.Err(). It says which ranks were missing, as Mutex.Lock
+// says who holds a lock.
 //
 // With SaveAtBarriers, and if `dsmd run` asks for checkpoints, it takes one when it is time.
 //
@@ -40,9 +41,9 @@ func meet(ctx context.Context, among Group) error {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
 	defer c.occupied.leave(hash)
-	const name = "all ranks"
-	defer c.account.waiting(runstats.Barrier, name)()
-	if _, err := g.arrive(ctx, place{name, hash, among.Size()}, nil); err != nil {
+	w := c.attendant.begin(&wait{item: item{runstats.Barrier, "all ranks"}, object: hash, parties: among.Size(), ranks: g.losses == 0})
+	defer c.attendant.end(w)
+	if _, err := g.arrive(ctx, w, nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
@@ -78,22 +79,15 @@ func (o *occupied) leave(hash uint64) {
 	delete(o.by, hash)
 }
 
-// place is where a number of parties meet.
-type place struct {
-	name    string
-	hash    uint64
-	parties int
-}
-
 // arrive waits at a barrier and returns what all parties have brought.
-func (g group) arrive(ctx context.Context, at place, payload []byte) ([]byte, error) {
+func (g group) arrive(ctx context.Context, w *wait, payload []byte) ([]byte, error) {
 	if err := g.c.commit(ctx); err != nil {
 		return nil, err
 	}
-	if err := g.c.introduce(ctx, at.hash, at.name); err != nil {
+	if err := g.c.introduce(ctx, w.object, w.name); err != nil {
 		return nil, err
 	}
-	r, err := g.c.do(ctx, attach.Call{Op: attach.OpArrive, Object: at.hash, Parties: uint32(at.parties), Count: uint64(g.losses), Payload: payload})
+	r, err := g.c.doWaiting(ctx, attach.Call{Op: attach.OpArrive, Object: w.object, Parties: uint32(w.parties), Count: uint64(g.losses), Payload: payload}, w)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +100,7 @@ func (g group) arrive(ctx context.Context, at place, payload []byte) ([]byte, er
 		if len(r.Payload) > 0 { // the daemon says what there is too much of
 			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
 		}
-		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, at.parties, len(payload), attach.MaxPayload)
+		return nil, fmt.Errorf("%w: %d parties with %d bytes each are more than one message holds (%d bytes)", ErrNoSpace, w.parties, len(payload), attach.MaxPayload)
 	}
 	return nil, fmt.Errorf("the daemon answered with %v", r.Status)
 }
@@ -118,10 +112,13 @@ const MaxParties = 1 << 16
 // all other programs. It can be used again at once, by any number of goroutines, and must not be
 // copied after its first use.
 type Barrier struct {
-	c *Cluster
-	g group
-	place
-	local int
+	c       *Cluster
+	g       group
+	name    string
+	hash    uint64
+	parties int
+	local   int
+	ranks   bool // one goroutine of each rank meets, or one team
 
 	mu   sync.Mutex // nothing else is taken, sent or awaited under it
 	team *team      // that gathers at present, or nil; guarded by mu
@@ -142,7 +139,7 @@ type BarrierOption func(*Barrier)
 
 // Parties says how many goroutines meet, if not one of each rank. They may be anywhere: two in this
 // program and one in another are three. It is from 1 to MaxParties, and all must give the same.
-func Parties(n int) BarrierOption { return func(b *Barrier) { b.parties = n } }
+func Parties(n int) BarrierOption { return func(b *Barrier) { b.parties, b.ranks = n, false } }
 
 // Team lets local goroutines of this process meet as one party. All of them wait at this very
 // Barrier; they combine first, so that the process sends one message. local is at least 1, and may
@@ -159,7 +156,8 @@ func Team(local int) BarrierOption { return func(b *Barrier) { b.local = local }
 func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 	g := among.group()
 	b := &Barrier{
-		c: g.c, g: g, place: place{name, attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)), among.Size()}, local: 1,
+		c: g.c, g: g, name: name, hash: attach.NameHash(attach.NameBarrier, userPrefix+g.scoped(name)),
+		parties: among.Size(), local: 1, ranks: g.losses == 0,
 	}
 	for _, opt := range opts {
 		opt(b)
@@ -179,12 +177,13 @@ func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 // Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost,
 // see NewBarrier), ErrClosed, ErrLost.
 func (b *Barrier) Wait(ctx context.Context) error {
-	defer b.c.account.waiting(runstats.Barrier, b.name)()
+	w := b.c.attendant.begin(&wait{item: item{runstats.Barrier, b.name}, object: b.hash, parties: b.parties, ranks: b.ranks})
+	defer b.c.attendant.end(w)
 	var err error
 	if b.local == 1 {
-		_, err = b.g.arrive(ctx, b.place, nil)
+		_, err = b.g.arrive(ctx, w, nil)
 	} else {
-		err = b.waitInTeam(ctx)
+		err = b.waitInTeam(ctx, w)
 	}
 	if err != nil {
 		return failure(fmt.Sprintf("Wait at barrier %q", b.name), err)
@@ -195,14 +194,14 @@ func (b *Barrier) Wait(ctx context.Context) error {
 // errTeammate is why a team withdraws, for those who did not want to.
 var errTeammate = fmt.Errorf("another goroutine of the team gave up: %w", context.Canceled)
 
-func (b *Barrier) waitInTeam(ctx context.Context) error {
+func (b *Barrier) waitInTeam(ctx context.Context, w *wait) error {
 	if err := errors.Join(b.c.err(), ctx.Err()); err != nil {
 		return err
 	}
 	t, last := b.join()
 	if last {
 		go func() {
-			_, t.err = b.g.arrive(t.ctx, b.place, nil)
+			_, t.err = b.g.arrive(t.ctx, w, nil)
 			t.cancel(nil)
 			close(t.done)
 		}()
@@ -210,18 +209,20 @@ func (b *Barrier) waitInTeam(ctx context.Context) error {
 	select {
 	case <-t.done:
 	case <-b.c.done:
-		if b.leave(t) {
+		if _, alone := b.leave(t); alone {
 			return b.c.err()
 		}
 		<-t.done // the call ends too
 	case <-ctx.Done():
-		if b.leave(t) {
-			return ctx.Err()
+		if here, alone := b.leave(t); alone {
+			w.give(fmt.Sprintf("at barrier %q for the rest of a team of %d, of which %d came", b.name, b.local, here))
+			return w.gaveUp(w.began, ctx.Err())
 		}
+		w.give(b.c.attendant.explain(w))
 		t.cancel(errTeammate)
 		<-t.done
 		if errors.Is(t.err, context.Canceled) {
-			return ctx.Err()
+			return w.gaveUp(w.began, ctx.Err())
 		}
 		return t.err
 	}
@@ -248,13 +249,14 @@ func (b *Barrier) join() (t *team, last bool) {
 	return t, t.full
 }
 
-// leave takes the caller out of its team, unless that is complete.
-func (b *Barrier) leave(t *team) bool {
+// leave takes the caller out of its team, unless that is complete, and says how many were in it.
+func (b *Barrier) leave(t *team) (here int, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	here = t.here
 	if t.full {
-		return false
+		return here, false
 	}
 	t.here--
-	return true
+	return here, true
 }

@@ -26,7 +26,9 @@ type calls struct {
 	conn   *attach.Conn
 	page   *controlpage.Page
 	onLost func(error)
-	look   lookout // belongs to who has the turn to read
+	// explain says who is in the way of a wait that is about to be given up; "": nobody knows
+	explain func(*wait) string
+	look    lookout // belongs to who has the turn to read
 
 	// keeps calls apart that are put on the control page; nothing is taken under it
 	boxing sync.Mutex
@@ -179,20 +181,38 @@ func (c *calls) do(ctx context.Context, call attach.Call) (attach.Reply, error) 
 	return c.ask(ctx, call)
 }
 
+// doWaiting is do for a wait whose error says who is in its way. To find out may take a second
+// after ctx has ended.
+func (c *calls) doWaiting(ctx context.Context, call attach.Call, w *wait) (attach.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return attach.Reply{}, err
+	}
+	return c.askWaiting(ctx, call, w)
+}
+
 // ask is do, but the daemon is asked even if ctx has ended.
 func (c *calls) ask(ctx context.Context, call attach.Call) (attach.Reply, error) {
+	return c.askWaiting(ctx, call, nil)
+}
+
+func (c *calls) askWaiting(ctx context.Context, call attach.Call, w *wait) (attach.Reply, error) {
 	ticket, waiting, err := c.start(call)
 	if err != nil {
 		return attach.Reply{}, err
 	}
 	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket}) })
+		stop := context.AfterFunc(ctx, func() {
+			if w != nil {
+				w.give(c.explain(w)) // as long as it is still one
+			}
+			_ = c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket})
+		})
 		defer stop()
 	}
 	began := time.Now()
 	r, err := c.await(ctx, waiting)
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
-		err = fmt.Errorf("waited %v: %w", time.Since(began).Round(time.Millisecond), err)
+		err = w.gaveUp(began, err)
 	}
 	return r, err
 }

@@ -42,11 +42,12 @@ type Cluster struct {
 	tornDown   bool          // guarded by allocating
 	closing    chan struct{} // closed when Close begins to give everything back
 
-	holdings holdings
-	occupied occupied
-	called   called
-	saves    saves
-	account  *account // nil: nobody wants one
+	holdings  holdings
+	occupied  occupied
+	called    called
+	saves     saves
+	account   atomic.Pointer[account] // nil: nobody wants one
+	attendant *attendant
 
 	mu     sync.Mutex
 	memory []*allocation // guarded by mu
@@ -185,6 +186,7 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 	if !stop() && err == nil {
 		// ctx ended just when all was done; the connection is closed or soon will be.
 		c.trap.retire()
+		c.attendant.line.Close()
 		err = errors.Join(ctx.Err(), c.region.retire(), c.trap.close())
 	}
 	if err != nil {
@@ -197,12 +199,15 @@ func (j *joining) join(ctx context.Context) (*Cluster, error) {
 	}
 	if err := conn.Unpoll(); err != nil {
 		c.trap.retire()
+		c.attendant.line.Close()
 		err = errors.Join(err, c.page.Retire(), c.region.retire(), c.trap.close())
 		conn.Close()
 		conn.Discard()
 		return nil, err
 	}
 	c.calls = newCalls(conn, c.page, c.onLost)
+	c.calls.explain = c.attendant.explain
+	c.attendant.start()
 	joined.Lock()
 	joined.all = append(joined.all, c)
 	joined.Unlock()
@@ -256,18 +261,20 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	trap, page, err := handOverTrap(conn, j.socket, &w)
+	trap, page, line, err := handOverTrap(conn, j.socket, &w)
 	if err != nil {
 		return nil, errors.Join(err, r.retire())
 	}
-	return &Cluster{
+	c := &Cluster{
 		welcome: w, socket: j.socket, job: j.job, grace: j.grace, lost: j.lost, region: r, trap: trap, page: page,
 		allocating: make(chan struct{}, 1),
 		closing:    make(chan struct{}),
 		holdings:   holdings{held: map[uint64]*holding{}},
 		occupied:   occupied{by: map[uint64]struct{}{}},
 		called:     newCalled(),
-	}, nil
+	}
+	c.attendant = newAttendant(c, line)
+	return c, nil
 }
 
 func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
@@ -294,23 +301,30 @@ func (j *joining) awaitWelcome(conn *attach.Conn) (attach.Welcome, error) {
 	return w, nil
 }
 
-// handOverTrap opens the trap, passes the daemon its side, and takes the control page.
-func handOverTrap(conn *attach.Conn, socket string, w *attach.Welcome) (trap, *controlpage.Page, error) {
+// handOverTrap opens the trap, passes the daemon its side and that of the second socket, and takes
+// the control page.
+func handOverTrap(conn *attach.Conn, socket string, w *attach.Welcome) (trap, *controlpage.Page, *attach.Conn, error) {
 	t, err := openTrap(w)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
+	line, theirs, err := attach.Pair()
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, t.close())
+	}
+	defer unix.Close(theirs)
 	fd, m := t.handover()
 	var page *controlpage.Page
-	if err = tell(conn, attach.AppendTrap(nil, &m), fd); err == nil {
+	if err = tell(conn, attach.AppendTrap(nil, &m), fd, theirs); err == nil {
 		page, err = awaitReady(conn, socket)
 	}
 	t.handedOver()
 	if err != nil {
 		t.close()
-		return nil, nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
+		line.Close()
+		return nil, nil, nil, fmt.Errorf("hand the page faults to the daemon: %w", err)
 	}
-	return t, page, nil
+	return t, page, line, nil
 }
 
 func awaitReady(conn *attach.Conn, socket string) (*controlpage.Page, error) {
@@ -429,7 +443,7 @@ func (c *Cluster) Transport() string { return c.welcome.Transport }
 // ErrClosed. Locks that are still held pass on as if this program had died. A second Close returns
 // ErrClosed.
 func (c *Cluster) Close() error {
-	told := c.account.close(c)
+	told := c.account.Load().close(c)
 	ended := c.end(ErrClosed)
 	err := errors.Join(told, c.conn.Interrupt())
 	if ended != ErrClosed {
@@ -462,6 +476,7 @@ func (c *Cluster) tearDown() error {
 	stopped.Stop()
 	c.conn.Close()
 	<-c.reader
+	c.attendant.close()
 	if err = errors.Join(err, saved, c.trap.close()); err != nil {
 		return failure("Close", err)
 	}

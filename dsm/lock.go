@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/callsite"
 	"dsmd/internal/controlpage"
 	"dsmd/internal/runstats"
 )
@@ -16,6 +17,7 @@ import (
 type holding struct {
 	writer  bool
 	readers int
+	site    callsite.Site // where it was taken
 }
 
 // holdings are the locks that this process has not taken on the control page, by hash.
@@ -52,6 +54,9 @@ type Mutex struct{ l lock }
 func NewMutex(c *Cluster, name string) *Mutex { return &Mutex{newLock(c, name)} }
 
 // Lock waits until the caller has the lock. The caller holds it if and only if the error is nil.
+//
+// When ctx ends after a second or more the error says who holds the lock, since when, and where it
+// was taken. To find that out may take another second, if somebody does not answer.
 //
 // Errors: an *OwnerDiedError (it wraps ErrOwnerDied) if the program that held the lock last died
 // holding it, and nobody has repaired what it protects; ctx's; ErrNoSpace (this program holds or
@@ -146,35 +151,49 @@ func (l lock) takeByWord(ctx context.Context, access attach.Access) bool {
 	return access == attach.Write && ctx.Err() == nil && l.c.page.Take(l.hash)
 }
 
+// wait waits for the lock by a call.
+func (l lock) wait(ctx context.Context, op attach.Op, access attach.Access) (attach.Reply, error) {
+	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
+		return attach.Reply{}, err
+	}
+	w := l.c.attendant.begin(&wait{item: item{runstats.Lock, l.name}, object: l.hash})
+	defer l.c.attendant.end(w)
+	return l.c.doWaiting(ctx, attach.Call{Op: op, Object: l.hash, Access: access}, w)
+}
+
+// acquire takes the lock, and has a frame of its own, as callsite.Note wants it.
+//
+//go:noinline
 func (l lock) acquire(ctx context.Context, what string, access attach.Access) error {
+	a := l.c.attendant
 	if l.takeByWord(ctx, access) {
+		callsite.Note(a.word(l.hash), a.now(), callsite.Near)
 		return nil
 	}
-	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
-		return l.failed(what, err)
-	}
-	waited := l.c.account.waiting(runstats.Lock, l.name)
-	r, err := l.c.do(ctx, attach.Call{Op: attach.OpAcquire, Object: l.hash, Access: access})
-	waited()
+	r, err := l.wait(ctx, attach.OpAcquire, access)
 	if err == nil {
-		err = l.granted(access, &r)
+		var site *callsite.Site
+		if site, err = l.granted(access, &r); err == nil {
+			callsite.Note(site, a.now(), callsite.Near)
+		}
 	}
 	return l.failed(what, err)
 }
 
+//go:noinline
 func (l lock) acquireRepair(ctx context.Context, repair func(*OwnerDiedError) error) error {
 	const what = "LockRepair"
+	a := l.c.attendant
 	if l.takeByWord(ctx, attach.Write) {
+		callsite.Note(a.word(l.hash), a.now(), callsite.Near)
 		return nil
 	}
-	if err := l.c.introduce(ctx, l.hash, l.name); err != nil {
-		return l.failed(what, err)
-	}
-	waited := l.c.account.waiting(runstats.Lock, l.name)
-	r, err := l.c.do(ctx, attach.Call{Op: attach.OpRepair, Object: l.hash, Access: attach.Write})
-	waited()
+	r, err := l.wait(ctx, attach.OpRepair, attach.Write)
 	if err == nil {
-		err = l.granted(attach.Write, &r)
+		var site *callsite.Site
+		if site, err = l.granted(attach.Write, &r); err == nil {
+			callsite.Note(site, a.now(), callsite.Near)
+		}
 	}
 	if err != nil || r.Status != attach.StatusOwnerDied {
 		return l.failed(what, err)
@@ -192,8 +211,11 @@ func (l lock) acquireRepair(ctx context.Context, repair func(*OwnerDiedError) er
 	return nil
 }
 
+//go:noinline
 func (l lock) try(ctx context.Context, what string, access attach.Access) (bool, error) {
+	a := l.c.attendant
 	if l.takeByWord(ctx, access) {
+		callsite.Note(a.word(l.hash), a.now(), callsite.Near)
 		return true, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -212,26 +234,31 @@ func (l lock) try(ctx context.Context, what string, access attach.Access) (bool,
 		return false, nil
 	}
 	if err == nil {
-		err = l.granted(access, &r)
+		var site *callsite.Site
+		if site, err = l.granted(access, &r); err == nil {
+			callsite.Note(site, a.now(), callsite.Near)
+		}
 	}
 	return err == nil, l.failed(what, err)
 }
 
-// granted notes what a reply grants. It returns an error if and only if that is nothing.
-func (l lock) granted(access attach.Access, r *attach.Reply) error {
+// granted notes what a reply grants, and returns where it is to be noted who has it. It returns an
+// error if and only if that is nothing.
+func (l lock) granted(access attach.Access, r *attach.Reply) (site *callsite.Site, err error) {
 	switch r.Status {
 	case attach.StatusOK, attach.StatusOwnerDied:
-		l.c.holdings.take(l.hash, access)
+		site = l.c.holdings.take(l.hash, access)
 	case attach.StatusByWord:
+		site = l.c.attendant.word(l.hash)
 	case attach.StatusUnrepaired:
-		return l.died(r)
+		return nil, l.died(r)
 	case attach.StatusNoSpace:
-		return fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
+		return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
 	default:
-		return fmt.Errorf("the daemon answered with %v", r.Status)
+		return nil, fmt.Errorf("the daemon answered with %v", r.Status)
 	}
 	l.c.page.Acquired(l.hash)
-	return nil
+	return site, nil
 }
 
 // died is the death that a reply tells.
@@ -285,15 +312,17 @@ func (l lock) failed(what string, err error) error {
 	return failure(fmt.Sprintf("%s %q", what, l.name), err)
 }
 
-// has reports whether this process holds a lock.
-func (o *holdings) has(hash uint64) bool {
+// each calls f for the locks that this process holds. f must not take or give back any.
+func (o *holdings) each(f func(hash uint64, h *holding)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.held[hash] != nil
+	for hash, h := range o.held {
+		f(hash, h)
+	}
 }
 
-// take notes that this process holds a lock.
-func (o *holdings) take(hash uint64, access attach.Access) {
+// take notes that this process holds a lock, and returns where its site is noted.
+func (o *holdings) take(hash uint64, access attach.Access) *callsite.Site {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[hash]
@@ -306,6 +335,7 @@ func (o *holdings) take(hash uint64, access attach.Access) {
 	} else {
 		h.readers++
 	}
+	return &h.site
 }
 
 // drop notes that this process gives a lock back, and reports whether it held it. The note comes
@@ -323,7 +353,7 @@ func (o *holdings) drop(hash uint64, access attach.Access) bool {
 	default:
 		h.readers--
 	}
-	if *h == (holding{}) {
+	if !h.writer && h.readers == 0 {
 		delete(o.held, hash)
 	}
 	return true

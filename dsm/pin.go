@@ -42,9 +42,9 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	if !run.of.keep(c) {
 		return nil, failure("Pin", fmt.Errorf("%w: it was freed just now", ErrNotShared))
 	}
-	waited := c.account.waiting(runstats.Prefetch, run.of.name)
+	w := c.attendant.begin(&wait{item: item{runstats.Prefetch, run.of.name}})
 	ticket, err := c.fetch(ctx, attach.OpPin, run, access)
-	waited()
+	c.attendant.end(w)
 	if err != nil {
 		run.of.letGo(c)
 		return nil, failure("Pin", err)

@@ -38,7 +38,7 @@ func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) e
 	if err != nil || run.count == 0 {
 		return err
 	}
-	defer c.account.waiting(runstats.Prefetch, run.of.name)()
+	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Prefetch, run.of.name}}))
 	_, err = c.fetch(ctx, attach.OpPrefetch, run, access)
 	return err
 }

@@ -60,9 +60,9 @@ func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, err
 	}
 	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
-	waited := c.account.waiting(runstats.Barrier, name)
-	payload, err := g.arrive(ctx, place{name, hash, size}, contribution)
-	waited()
+	w := c.attendant.begin(&wait{item: item{runstats.Reduction, name}, object: hash, parties: size, ranks: g.losses == 0})
+	payload, err := g.arrive(ctx, w, contribution)
+	c.attendant.end(w)
 	if err != nil {
 		return nil, err
 	}

@@ -134,4 +134,4 @@ func programLine(pc uintptr) line {
 }
 
 // isOurs is whether a function is of this package.
-func isOurs(function string) bool { return strings.HasPrefix(function, "dsmd/dsm.") }
+func isOurs(function string) bool { return strings.HasPrefix(function, thisPackage) }

@@ -43,7 +43,7 @@ type tracer struct {
 
 // endedWait is a wait in a call.
 type endedWait struct {
-	*openWait
+	*wait
 	waited time.Duration
 }
 
@@ -240,14 +240,14 @@ func (t *tracer) allocated(m *allocation) {
 }
 
 // begins notes where a wait begins, in a caller of this package's.
-func (t *tracer) begins(w *openWait) {
+func (t *tracer) begins(w *wait) {
 	if t != nil {
 		w.thread, w.stack = unix.Gettid(), callers(3, t.depth)
 	}
 }
 
 // ended notes a wait in a call.
-func (t *tracer) ended(w *openWait, d time.Duration) {
+func (t *tracer) ended(w *wait, d time.Duration) {
 	if t == nil {
 		return
 	}

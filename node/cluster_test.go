@@ -358,8 +358,9 @@ func greet(t testing.TB, conn *attach.Conn, frame []byte) (w attach.Welcome, r *
 }
 
 // handOver sends Trap and takes the answer, Ready or a Refuse. The fake table only closes the
-// descriptor. The control page that comes with Ready stays with conn for the caller to take.
-func handOver(t testing.TB, conn *attach.Conn) *attach.Refuse {
+// descriptor. line is the second socket, if there is one. The control page that comes with Ready
+// stays with conn for the caller to take.
+func handOver(t testing.TB, conn *attach.Conn, line ...int) *attach.Refuse {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -368,7 +369,7 @@ func handOver(t testing.TB, conn *attach.Conn) *attach.Refuse {
 	defer unix.Close(fd)
 	// A node that refuses may have closed the connection before Write is over; its reason can be
 	// read nevertheless.
-	_ = conn.Write(attach.AppendTrap(nil, &attach.Trap{}), fd)
+	_ = conn.Write(attach.AppendTrap(nil, &attach.Trap{}), append([]int{fd}, line...)...)
 	f := read(t, conn)
 	if f.Kind == attach.KindReady {
 		return nil
@@ -424,8 +425,8 @@ func (m *member) join() *prog { m.Helper(); return m.joinAs(attach.NoRank) }
 
 func (m *member) joinAs(rank int32) *prog { m.Helper(); return m.joinWith(hello(rank)) }
 
-// joinWith starts a program that says this first.
-func (m *member) joinWith(frame []byte) *prog {
+// joinWith starts a program that says this first, and has a second socket if that is given.
+func (m *member) joinWith(frame []byte, line ...int) *prog {
 	m.Helper()
 	m.joins.Lock() // one at a time, so that the newest number at the table is this program's
 	defer m.joins.Unlock()
@@ -435,7 +436,7 @@ func (m *member) joinWith(frame []byte) *prog {
 		m.Fatalf("refused: %s", refused.Reason)
 	}
 	p.welcome = w
-	if refused := handOver(m, p.conn); refused != nil {
+	if refused := handOver(m, p.conn, line...); refused != nil {
 		m.Fatalf("refused: %s", refused.Reason)
 	}
 	ids := m.table.Attached()

@@ -34,6 +34,12 @@ func (in *inbox) Frame(from transport.NodeID, control []byte, payload transport.
 	if in.members.leftOut(from) {
 		return
 	}
+	if control[0]&inquiryMark == inquiryMark {
+		if err := in.calls.programs.inquiries.frame(from, control, payload); err != nil {
+			in.out.expel(from, fmt.Errorf("node: from node %d: %w", from, err))
+		}
+		return
+	}
 	if control[0]&storageMark != 0 {
 		if err := in.drive.storage.frame(from, control, payload); err != nil {
 			in.out.expel(from, fmt.Errorf("node: from node %d: %w", from, err))

@@ -30,6 +30,7 @@ const (
 	tokenWake
 	tokenDisk
 	tokenStorage
+	tokenLine // and below: a program's second socket
 )
 
 // loop is the reactor. It deals with what is there; when nothing is, it polls on for a while, then
@@ -114,6 +115,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.drive.storage.heard() || busy
 	busy = l.fireTimers() || busy
 	busy = l.members.tick() || busy
+	busy = l.programs.inquiries.tick() || busy
 	busy = l.room.make() || busy
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
@@ -151,6 +153,7 @@ func (l *loop) sleep() {
 	l.serveReady(ready)
 	l.fireTimers()
 	l.members.tick()
+	l.programs.inquiries.tick()
 	l.end.tick()
 	l.meter.log.tick(l.clock.now)
 	l.out.flush()
@@ -161,6 +164,7 @@ func (l *loop) dueIn(now time.Duration) time.Duration {
 	in := sooner(l.end.tickIn(now), l.members.tickIn(now))
 	in = sooner(in, sooner(l.drive.leases.timeout(now), l.pins.breaks.timeout(now)))
 	in = sooner(in, l.meter.log.tickIn(now))
+	in = sooner(in, l.programs.inquiries.tickIn(now))
 	return sooner(in, l.room.tickIn(now))
 }
 
@@ -244,7 +248,12 @@ func (l *loop) serveReady(ready int) (busy bool) {
 		case tokenStorage:
 			busy = l.drive.storage.heard() || busy
 		default:
-			if p := l.programs.byID[protocol.ClientID(r.Token)]; p != nil {
+			if r.Token <= tokenLine {
+				if p := l.programs.byID[lineOf(r.Token)]; p != nil && p.line != nil {
+					l.programs.serveLine(p, r)
+					busy = true
+				}
+			} else if p := l.programs.byID[protocol.ClientID(r.Token)]; p != nil {
 				l.programs.serve(p, r)
 				busy = true
 			}

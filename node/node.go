@@ -149,6 +149,8 @@ func (n *Node) build(out *outbox) {
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs
 	m := n.members
+	n.programs.inquiries = &inquiries{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, log: log, programs: n.programs, peers: m.stayers,
+		open: map[uint32]*inquiry{}, overdue: overdue{logged: map[pagetable.Page]bool{}}}
 	n.calls.budgets = &budgets{pageBytes: uint64(d.exec.table.PageBytes()), own: n.cfg.Memory, self: protocol.NodeID(n.cfg.Self), nodes: m.stayers, of: n.net.memory}
 	n.room.nodes = m.stayers
 	m.drive, m.out, m.end, m.meter, m.calls, m.news, m.quorum, m.programs = d, out, n.end, n.meter, n.calls, n.news, q, n.programs

@@ -42,6 +42,7 @@ type program struct {
 	called  map[uint64]string
 	blocked bool  // its socket has no room; epoll tells when it has
 	cut     error // why the node has shut the connection
+	line    *line // for questions; nil: it cannot be asked
 }
 
 // identity is who a program is.
@@ -78,6 +79,7 @@ func (p *program) close() {
 		p.page = nil
 	}
 	unix.Close(p.fd)
+	p.line.close()
 	p.stream.Close()
 	p.files.close()
 }

@@ -44,6 +44,8 @@ type programs struct {
 	saver   *checkpointer
 	origins *origins
 
+	inquiries *inquiries
+
 	door    *door
 	replies replies
 	byID    map[protocol.ClientID]*program
@@ -54,10 +56,10 @@ type programs struct {
 }
 
 func (s *programs) newProgram(fd int) *program {
-	// The reactor knows programs by 31 bits, and 0 is none. Nobody reconnects so often that a
+	// The reactor knows programs by 30 bits, and 0 is none. Nobody reconnects so often that a
 	// number comes up again while anything is left of its first use but the connection itself.
-	for s.lastID = (s.lastID + 1) & (1<<31 - 1); s.lastID == 0 || s.byID[s.lastID] != nil; {
-		s.lastID = (s.lastID + 1) & (1<<31 - 1)
+	for s.lastID = (s.lastID + 1) & maxID; s.lastID == 0 || s.byID[s.lastID] != nil; {
+		s.lastID = (s.lastID + 1) & maxID
 	}
 	return &program{
 		replies: &s.replies, id: s.lastID, fd: fd, pass: -1,
@@ -131,7 +133,7 @@ func (s *programs) frame(p *program, f attach.Frame) error {
 // mayObserve is whether a program may make a call without attaching, as an observer.
 func mayObserve(op attach.Op) bool {
 	switch op {
-	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpWaits, attach.OpDrain, attach.OpFaultLog:
+	case attach.OpStats, attach.OpUsage, attach.OpPrograms, attach.OpWaits, attach.OpDrain, attach.OpFaultLog, attach.OpFile, attach.OpStacks:
 		return true
 	}
 	return false
@@ -174,6 +176,8 @@ func (s *programs) call(p *program, c *attach.Call) error {
 	case attach.OpName:
 		p.call(c)
 		p.answer(&attach.Reply{Ticket: c.Ticket})
+	case attach.OpStacks:
+		return s.inquiries.stacks(p, c)
 	case attach.OpCheckpoint:
 		return s.saver.begin(p, c)
 	case attach.OpSaved:
@@ -294,7 +298,10 @@ func (s *programs) attach(p *program, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := s.mayAttach(p, body); err != nil {
+	if err = s.mayAttach(p, body); err == nil {
+		err = p.openLine()
+	}
+	if err != nil {
 		unix.Close(fd)
 		return err
 	}
@@ -306,6 +313,7 @@ func (s *programs) attach(p *program, body []byte) error {
 	p.ranked, p.since = true, time.Now()
 	s.end.attached++
 	s.members.roster.introduce(p)
+	s.inquiries.arrived(p)
 	p.stage, p.served = stageTrapped, true
 	s.trapped++
 	s.intake.waiters.attached(pagetable.ProcID(p.id))
@@ -411,6 +419,7 @@ func (s *programs) remove(p *program, err error) {
 	s.meter.count.programs.Store(int64(s.end.attached))
 	s.fetcher.dropProgram(p)
 	s.usage.dropProgram(p)
+	s.inquiries.dropProgram(p)
 	s.saver.dropProgram(p)
 	s.calls.dropProgram(p)
 	s.intake.dropProgram(p.id)

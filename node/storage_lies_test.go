@@ -80,7 +80,7 @@ func TestStrangeFramesAboutFiles(t *testing.T) {
 		"short":                      {raw: frame(storageFrame{kind: readPages, count: 1})[:storageHeader-1], reason: "of 17 bytes"},
 		"no kind":                    {raw: frame(storageFrame{}), reason: "unknown kind 0"},
 		"unknown kind":               {raw: frame(storageFrame{kind: storageKindEnd}), reason: "unknown kind 5"},
-		"another mark":               {raw: frame(storageFrame{kind: 0x20 | readPages, count: 1}), reason: "unknown kind 33"},
+		"another mark":               {raw: frame(storageFrame{kind: 0x10 | readPages, count: 1}), reason: "unknown kind 17"},
 		"page beyond the region":     {raw: frame(storageFrame{kind: readPages, page: testPages, count: 1}), reason: "region of 2048"},
 		"page far beyond the region": {raw: frame(storageFrame{kind: pageWritten, page: 1<<64 - 1}), reason: "region of 2048"},
 		"pages beyond the region":    {raw: frame(storageFrame{kind: readPages, page: testPages - 1, count: 2}), reason: "2 pages"},

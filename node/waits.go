@@ -25,13 +25,14 @@ type wait struct {
 type queue struct {
 	proc pagetable.ProcID // of the first of them, for which all are counted
 	running
-	last uint32 // who has come last, and is not counted again
+	first time.Duration // when the first of them came
+	last  uint32        // who has come last, and is not counted again
 }
 
 // join adds a thread. It returns false if that has come before.
 func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 	if q.threads == 0 {
-		q.proc = ev.Proc
+		q.proc, q.first = ev.Proc, now
 	} else if q.last == ev.Thread {
 		return false // the same fault again
 	}

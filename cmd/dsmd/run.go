@@ -34,7 +34,8 @@ The job ends when all programs have ended. When one fails, the others are ended,
 exit status is that of the failure (128 plus the signal for a killed program; 70 if it was a
 daemon or a machine that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
 kills them. When some have ended and others have not after ten seconds, a line says so, once: a
-barrier that waits for a program that has ended never opens. Nothing stays behind, no process
+barrier that waits for a program that has ended never opens. With --fail-on-early-exit such a wait
+ends the job, after ten seconds, with exit status 1. Nothing stays behind, no process
 and no file, on any machine, however the job ends.
 
 With --survive the job goes on without a rank whose program, daemon or machine is lost, as long as
@@ -113,6 +114,7 @@ func newRun() *cobra.Command {
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
 	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
+	flags.BoolVar(&cfg.FailOnEarlyExit, "fail-on-early-exit", false, "end the job when a rank has ended, also with status 0, and others wait for it at a barrier or in a reduction")
 	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")
 	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
 	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")

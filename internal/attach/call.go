@@ -32,11 +32,11 @@ type Call struct {
 	Parties  uint32 // OpArrive, at least 1
 	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
 	// Name hash of a lock, barrier or allocation; OpPrefetch, OpPin, OpLostPage: page number;
-	// OpContents: page number; OpUnpin: ticket; OpCheckpoint, OpFaultLog: see there
+	// OpContents: page number; OpUnpin: ticket; OpCheckpoint, OpFaultLog, OpStacks: see there
 	Object uint64
 	// OpBind: elements. OpPrefetch, OpPin, OpContents: pages, at least 1. OpArrive: ranks known to
 	// be lost.
-	// OpRelease: see there
+	// OpRelease, OpStacks: see there
 	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
@@ -122,6 +122,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpFaultLog: {ticket: true, object: true},
 	OpWaits:    {ticket: true},
 	OpName:     {ticket: true, object: true},
+	OpStacks:   {ticket: true, object: true, count: true},
 
 	OpLostPage:  {ticket: true, object: true},
 	OpLostRanks: {ticket: true},

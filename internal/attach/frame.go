@@ -40,7 +40,7 @@ type Kind uint8
 
 const (
 	KindHello   Kind = iota + 1 // program: who I am
-	KindTrap                    // program: my userfaultfd or sigsegv trap, attached
+	KindTrap                    // program: my trap, and my second socket; both attached
 	KindCall                    // program: do this
 	KindBye                     // program: I leave in order
 	KindWelcome                 // daemon: the cluster; memfd attached
@@ -48,13 +48,15 @@ const (
 	KindReady                   // daemon: your trap is served; control page attached
 	KindReply                   // daemon: the answer to a call
 	KindLost                    // daemon: the cluster is broken, and why. The last frame
+	KindAsk                     // either, on the second socket: a question
+	KindTell                    // either, on the second socket: an answer
 
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{
 	KindHello: "Hello", KindTrap: "Trap", KindCall: "Call", KindBye: "Bye", KindWelcome: "Welcome",
-	KindRefuse: "Refuse", KindReady: "Ready", KindReply: "Reply", KindLost: "Lost",
+	KindRefuse: "Refuse", KindReady: "Ready", KindReply: "Reply", KindLost: "Lost", KindAsk: "Ask", KindTell: "Tell",
 }
 
 func (k Kind) String() string {

@@ -21,6 +21,10 @@ func samples() map[string]struct {
 		RegionBytes: 1 << 40, PageBytes: 4096, HomeStripe: 16, Trap: "uffd", Transport: "tcp"}
 	refuse := Refuse{Code: RefuseRank, Reason: "rank 3 is taken"}
 	reply := Reply{Ticket: 9, Status: StatusOwnerDied, Rank: 3, Payload: []byte("xyz")}
+	ask := Ask{Ticket: 7, Question: AskStacks, Watcher: NoRank, Blocked: 3}
+	tell := Tell{Ticket: 7, Statement: Statement{Rank: 1, Node: 2, Presence: Left, Ago: time.Minute, Body: []byte("{}"),
+		Pages: []PageWait{{Page: 1 << 40, Memory: "grid", Home: 3, Waited: time.Second}, {}}}}
+	none := Tell{Ticket: 7, Last: true, Statement: Statement{Body: []byte{}}}
 	all := map[string]struct {
 		frame []byte
 		want  any
@@ -33,6 +37,9 @@ func samples() map[string]struct {
 		"ready":   {AppendReady(nil), nil},
 		"bye":     {AppendBye(nil), nil},
 		"reply":   {AppendReply(nil, &reply), reply},
+		"ask":     {AppendAsk(nil, &ask), ask},
+		"tell":    {AppendTell(nil, &tell), tell},
+		"no more": {AppendTell(nil, &none), none},
 	}
 	for _, c := range sampleCalls() {
 		all["call "+c.Op.String()] = struct {
@@ -66,6 +73,7 @@ func sampleCalls() []Call {
 		{Op: OpWaits, Ticket: 13},
 		{Op: OpName, Ticket: 14, Object: NameHash(NameLock, "queue"), Name: "queue"},
 		{Op: OpName, Ticket: 14, Object: NameHash(NameLock, "")},
+		{Op: OpStacks, Ticket: 13, Object: 1, Count: 4711},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 3, Count: 1},
 		{Op: OpLostPage, Ticket: 7, Object: 5},
 		{Op: OpLostRanks, Ticket: 8},
@@ -91,6 +99,10 @@ func decode(f Frame) (any, error) {
 		return DecodeLost(f.Body)
 	case KindReply:
 		return DecodeReply(f.Body)
+	case KindAsk:
+		return DecodeAsk(f.Body)
+	case KindTell:
+		return DecodeTell(f.Body)
 	}
 	return nil, DecodeEmpty(f)
 }
@@ -110,6 +122,10 @@ func encode(k Kind, v any) []byte {
 		return AppendRefuse(nil, &v)
 	case Reply:
 		return AppendReply(nil, &v)
+	case Ask:
+		return AppendAsk(nil, &v)
+	case Tell:
+		return AppendTell(nil, &v)
 	case string:
 		return AppendLost(nil, v)
 	}
@@ -165,6 +181,10 @@ func TestStreamByteByByte(t *testing.T) {
 			if r, ok := v.(Reply); ok {
 				r.Payload = bytes.Clone(r.Payload)
 				v = r
+			}
+			if t, ok := v.(Tell); ok {
+				t.Body = bytes.Clone(t.Body)
+				v = t
 			}
 			got = append(got, v)
 		}

@@ -65,7 +65,8 @@ func DecodeHello(b []byte) (Hello, error) {
 }
 
 // Trap hands the daemon its side of the program's trap, a descriptor which is attached to the
-// frame: a userfaultfd, or, with Sigsegv, the socket that package sigsegv makes.
+// frame: a userfaultfd, or, with Sigsegv, the socket that package sigsegv makes. A second one may
+// come with it: a stream socket for questions (Ask). Who passes none cannot be asked.
 type Trap struct {
 	Sigsegv      bool   // Welcome.Trap was "sigsegv"
 	UserModeOnly bool   // the descriptor reports no faults that happen inside system calls

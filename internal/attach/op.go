@@ -95,6 +95,11 @@ const (
 	OpName
 	// OpWaits: what have threads of this node waited for? Reply, at once: AppendWaits.
 	OpWaits
+	// OpStacks: have the program of this daemon that is process Count, as OpPrograms lists it,
+	// write its stacks to the file with the number Object, which is the daemon's from here on.
+	// Reply, at once: AppendTellBody with what the daemon knows of the program; or StatusUnknown if
+	// there is none.
+	OpStacks
 
 	opEnd
 )
@@ -105,7 +110,7 @@ var opNames = [opEnd]string{
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
 	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs", OpName: "Name", OpWaits: "Waits",
-	OpFaultLog: "FaultLog",
+	OpFaultLog: "FaultLog", OpStacks: "Stacks",
 }
 
 func (o Op) String() string {

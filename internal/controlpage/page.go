@@ -131,6 +131,14 @@ func (p *Page) Held(hash uint64) bool {
 	return h
 }
 
+// HeldIn is the lock with a certain Slot that the program holds by Take, if there is one.
+func (p *Page) HeldIn(slot int) (hash uint64, held bool) {
+	w := p.table.slots[slot].word.Load()
+	runtime.KeepAlive(p)
+	hash = w&^(Slots-1) | uint64(slot)
+	return hash, isHeldWord(w, hash)
+}
+
 // GiveBack gives back a lock that the program has taken by Take.
 func (p *Page) GiveBack(hash uint64) GivenBack {
 	p.edges.released(hash)

@@ -44,11 +44,17 @@ func TestLifeOfAWord(t *testing.T) {
 	if !user.Take(name) || user.Take(name) {
 		t.Error("a published lock is not taken once")
 	}
+	if lock, held := user.HeldIn(Slot(name)); lock != name || !held {
+		t.Errorf("in its slot %#x is held: %v", lock, held)
+	}
 	if user.GiveBack(name^1<<40) != NotTaken {
 		t.Error("another lock is given back")
 	}
 	if user.GiveBack(name) != Freed || user.GiveBack(name) != NotTaken {
 		t.Error("the lock is not given back once")
+	}
+	if _, held := user.HeldIn(Slot(name)); held {
+		t.Error("a lock that was given back is held")
 	}
 	if !user.Take(name) || daemon.Recall(name) != FoundHeld {
 		t.Error("a lock that is held is not found held")

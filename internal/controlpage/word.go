@@ -36,9 +36,10 @@ func take(c cell, hash uint64) bool {
 
 // isHeld is the program's: whether one of its goroutines has the lock by way of its word.
 func isHeld(c cell, hash uint64) bool {
-	w := c.Load()
-	return w == word(hash, held) || w == word(hash, wanted)
+	return isHeldWord(c.Load(), hash)
 }
+
+func isHeldWord(w, hash uint64) bool { return w == word(hash, held) || w == word(hash, wanted) }
 
 // GivenBack is what GiveBack has done.
 type GivenBack int

@@ -132,7 +132,7 @@ func playSupervisor(arg string) int {
 		Pieces:  pieces,
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Bind: j.Bind, Trace: j.Trace, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, Remind: cmp.Or(j.Remind, time.Hour), Metrics: j.Metrics,
+		Survive: j.Survive, Bind: j.Bind, Trace: j.Trace, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, EarlyExit: EarlyExit{Remind: cmp.Or(j.Remind, time.Hour)}, Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
@@ -401,7 +401,7 @@ func writePieces(rank string) int {
 		for _, line := range [][]byte{
 			runstats.Piece{Rank: own, Lost: i, Log: make([]byte, pieceBytes)}.Encode(),
 			runstats.Piece{Rank: own + 1, Lost: i}.Encode(), // which is not its own
-			[]byte("{\"piece\":{},\"stuck\":{}}\n"),
+			[]byte("{\"piece\":{},\"hang\":{}}\n"),
 		} {
 			if _, err := to.Write(line); err != nil {
 				return 5

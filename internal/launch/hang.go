@@ -1,54 +1,38 @@
 package launch
 
 import (
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"dsmd/internal/runstats"
-)
-
-const (
-	// hangAfter is for how long all ranks have waited when they are said to hang, and lookEvery how
-	// often that is looked at.
-	hangAfter = 10 * time.Second
-	lookEvery = time.Second
-	// freshFor is for how long what a rank has said holds: it says so again as long as it is true.
-	freshFor = 8 * time.Second
 )
 
 // reports are what programs say of themselves.
 type reports struct {
 	counted []runstats.Record // by the programs that have ended, if Config.Stats
-	tick    *time.Ticker
-	said    string  // about a hang, last
-	trace   *tracer // nil: none is wanted
+	trace   *tracer           // nil: none is wanted
+	// hangs are what programs have found that does not move, each once. It has room for some: what
+	// comes while nobody takes them says the same again, or comes too fast.
+	hangs chan runstats.Hang
 
-	mu    sync.Mutex
-	stuck map[int]heard // by rank; guarded by mu
+	mu   sync.Mutex
+	said string // the key of the last hang; guarded by mu
 
 	passing sync.Mutex               // held while a piece is passed on
 	takers  []func(p runstats.Piece) // of pieces; set before the job starts; guarded by passing
 }
 
-// heard is what a rank was stuck at, and when.
-type heard struct {
-	runstats.Stuck
-	at time.Time
-}
-
-func newReports() *reports {
-	return &reports{tick: time.NewTicker(lookEvery), stuck: map[int]heard{}}
-}
+func newReports() *reports { return &reports{hangs: make(chan runstats.Hang, 16)} }
 
 // hear takes what a program says before its end, from any goroutine. What makes no sense is as if
 // it had said nothing.
 func (r *reports) hear(who childID, line []byte) {
 	x, err := runstats.Decode(line)
-	switch s, p := x.Stuck, x.Piece; {
+	switch h, p := x.Hang, x.Piece; {
 	case err != nil || who.Role != program:
-	case s != nil && s.Rank == who.Index && len(s.Waits) > 0:
-		r.isStuck(s)
+	case h != nil && len(h.Lines) > 0:
+		r.hangsAs(h)
 	case p != nil && p.Rank == who.Index:
 		r.pass(p)
 	}
@@ -72,56 +56,44 @@ func (r *reports) pass(p *runstats.Piece) {
 
 // close ends the reports: no piece is passed on any more.
 func (r *reports) close() {
-	r.tick.Stop()
 	r.passing.Lock()
 	defer r.passing.Unlock()
 	r.takers = nil
 }
 
-// isStuck takes what a program is stuck at.
-func (r *reports) isStuck(s *runstats.Stuck) {
+// hangsAs takes what a program has found that does not move.
+func (r *reports) hangsAs(h *runstats.Hang) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stuck[s.Rank] = heard{*s, time.Now()}
+	if h.Key == r.said {
+		return
+	}
+	select {
+	case r.hangs <- *h:
+		r.said = h.Key
+	default:
+	}
 }
 
-// hang is why nothing moves: no lines if something does, or if that was said before.
-func (r *reports) hang(children []*child, now time.Time) (lines []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var stuck []runstats.Stuck
-	var ended []int
-	longest := time.Duration(0)
-	for _, c := range children {
-		switch x, known := r.stuck[c.Index]; {
-		case c.Role != program:
-		case c.ended:
-			ended = append(ended, c.Index)
-		case !known || now.Sub(x.at) > freshFor:
-			r.said = ""
-			return nil // it does something else
-		default:
-			stuck = append(stuck, x.Stuck)
-			longest = max(longest, x.Waits[0].For+now.Sub(x.at))
-		}
-	}
-	if len(stuck) == 0 || longest < hangAfter {
-		return nil
-	}
-	lines = runstats.Explain(stuck, ended)
-	if text := strings.Join(lines, "\n"); text != r.said {
-		r.said = text
-		return lines
-	}
-	return nil
-}
-
-// sayHang says why nothing moves.
-func (s *supervisor) sayHang() {
+// sayHang says what does not move, and ends the job if that is because ranks have ended too early.
+func (s *supervisor) sayHang(h runstats.Hang) {
 	if s.failed || s.interrupted != 0 {
 		return
 	}
-	if lines := s.reports.hang(s.children, time.Now()); len(lines) > 0 {
-		s.notice("nothing moves: no rank computes, and all wait\n%s", strings.Join(lines, "\n"))
+	s.notice("%s", strings.Join(h.Lines, "\n"))
+	if !s.cfg.FailOnEarlyExit || len(h.Ended) == 0 {
+		return
 	}
+	var early []string
+	for _, c := range s.children {
+		if c.Role == program && slices.Contains(h.Ended, c.Index) {
+			early = append(early, c.String())
+		}
+	}
+	has := "has"
+	if len(early) > 1 {
+		has = "have"
+	}
+	s.notice("%s %s ended while others wait for it: ending the job (--fail-on-early-exit)", strings.Join(early, ", "), has)
+	s.fail(StatusEarlyExit)
 }

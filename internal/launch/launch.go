@@ -30,6 +30,7 @@ const (
 
 // Exit statuses that are not a program's own, as shells and sysexits.h have them.
 const (
+	StatusEarlyExit     = 1  // a rank has ended for which others wait, with Config.FailOnEarlyExit
 	StatusUsage         = 64 // the command line makes no sense (EX_USAGE)
 	StatusDaemon        = 70 // a daemon failed, or its machine was lost (EX_SOFTWARE)
 	StatusSystem        = 71 // the job could not be started (EX_OSERR)
@@ -119,10 +120,19 @@ type Config struct {
 	Bind Binding
 	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
-	// Remind is the time from the first program's success until cfg.Stderr says, once, that others
-	// still run: a rank that has ended comes to no barrier, and those who wait for it there wait
-	// for ever. 0 stands for DefaultRemind.
+	EarlyExit
+}
+
+// EarlyExit is what becomes of a rank that ends before others.
+type EarlyExit struct {
+	// Remind is the time from the first program's success until Config.Stderr says, once, that
+	// others still run: a rank that has ended comes to no barrier, and those who wait for it there
+	// wait for ever. 0 stands for DefaultRemind.
 	Remind time.Duration
+	// FailOnEarlyExit ends the job, with StatusEarlyExit, when a rank has left the cluster,
+	// whatever its status, and others have waited for it for some time at a barrier or in a
+	// reduction.
+	FailOnEarlyExit bool
 }
 
 // Run runs a job to its end and returns its exit status: 0 if all programs succeeded, else that of

@@ -137,8 +137,8 @@ func (s *supervisor) loop() (int, error) {
 			} else {
 				s.killAll()
 			}
-		case <-s.reports.tick.C:
-			s.sayHang()
+		case h := <-s.reports.hangs:
+			s.sayHang(h)
 		case <-s.remind:
 			s.sayWhoRuns()
 		case <-s.trial.verdict.C:

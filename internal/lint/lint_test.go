@@ -29,7 +29,7 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/runstats", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
@@ -39,7 +39,7 @@ var allowed = []struct {
 	{"pagetable/snapshot", []string{"pagetable"}},
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
-	{"dsm", []string{"internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -51,6 +51,7 @@ var allowed = []struct {
 	{"bench/storage", []string{"dsm"}},
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
+	{"internal/callsite", nil},
 	{"internal/certs", nil},
 	{"internal/checkpoint", nil},
 	{"internal/controlpage", []string{"internal/memfile"}},

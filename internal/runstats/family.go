@@ -81,7 +81,7 @@ func largest(items []Item, most int) (list []Item) {
 		}
 		rest[x.Kind].add(&x)
 	}
-	for _, kind := range []Kind{Memory, Lock, Barrier, Prefetch} {
+	for _, kind := range []Kind{Memory, Lock, Barrier, Reduction, Prefetch} {
 		if x := rest[kind]; x != nil {
 			list = append(list, *x)
 		}

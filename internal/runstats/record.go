@@ -1,15 +1,16 @@
 // Package runstats is where the time of a run went, and why a run does not move. A rank's library
 // writes to the descriptor that Env names: a Record of what it has measured, when it leaves the
-// cluster, and before that what it is Stuck at, when it is, and, if somebody wants them, Pieces of
-// what happens. The launcher makes a Report of the records, and has Explain say why nothing moves.
+// cluster, and before that a Hang, when there is one, and, if somebody wants them, Pieces of what
+// happens. The launcher makes a Report of the records. Find and Because say, out of what each rank
+// waits for and has, who waits for whom.
 package runstats
 
 import (
 	"time"
 )
 
-// Env names the descriptor, a pipe, to which a rank writes lines, each a Statement: when it is
-// Stuck, Pieces while it runs, if EnvTrace is set to anything, and a Record when it leaves the
+// Env names the descriptor, a pipe, to which a rank writes lines, each a Statement: a
+// Hang, Pieces while it runs, if EnvTrace is set to anything, and a Record when it leaves the
 // cluster, if EnvStats is.
 const (
 	Env      = "DSM_REPORT_FD"
@@ -59,8 +60,10 @@ type Kind string
 const (
 	Memory   Kind = "memory"
 	Lock     Kind = "lock"
-	Barrier  Kind = "barrier" // reductions, too
+	Barrier  Kind = "barrier"
 	Prefetch Kind = "prefetch"
+
+	Reduction Kind = "reduction"
 )
 
 // Item is the waits for one thing.

@@ -42,7 +42,7 @@ func divide(r *Record) (s share) {
 	for _, x := range r.Waits {
 		by[x.Kind] += x.Time
 	}
-	all := (r.CPU + r.FaultWait + by[Lock] + by[Barrier] + by[Prefetch] + r.Queue).Seconds()
+	all := (r.CPU + r.FaultWait + by[Lock] + by[Barrier] + by[Reduction] + by[Prefetch] + r.Queue).Seconds()
 	wall := r.Wall.Seconds()
 	if wall <= 0 {
 		return share{threads: 1, other: 1}
@@ -50,7 +50,7 @@ func divide(r *Record) (s share) {
 	s.threads = max(1, int(all/wall+0.5))
 	total := max(all, wall*float64(s.threads))
 	of := func(d time.Duration) float64 { return d.Seconds() / total }
-	s.computing, s.pages, s.locks, s.barriers = of(r.CPU), of(r.FaultWait), of(by[Lock]), of(by[Barrier])
+	s.computing, s.pages, s.locks, s.barriers = of(r.CPU), of(r.FaultWait), of(by[Lock]), of(by[Barrier]+by[Reduction])
 	s.prefetch, s.processor = of(by[Prefetch]), of(r.Queue)
 	s.other = max(0, 1-all/total)
 	return s
@@ -179,7 +179,7 @@ func advice(c *cost) string {
 		return "many want it at a time: hold it for less long, combine what is done under it, or have several locks"
 	case c.Kind == Lock:
 		return "it is asked for often: combine what is done under it, and take it once"
-	case c.Kind == Barrier && c.parts > 1 && 2*c.least < c.most:
+	case (c.Kind == Barrier || c.Kind == Reduction) && c.parts > 1 && 2*c.least < c.most:
 		return fmt.Sprintf("rank %d comes last (it waited %v there, rank %d %v): give it less to do", c.late, rounded(c.least), c.early, rounded(c.most))
 	}
 	return ""

@@ -196,10 +196,17 @@ func FuzzDecode(f *testing.F) {
 		case err != nil:
 		case x.Record != nil:
 			Report([]Record{*x.Record, *x.Record}, 3)
-		case x.Stuck != nil:
-			Explain([]Stuck{*x.Stuck, *x.Stuck}, []int{x.Stuck.Rank})
+		case x.Hang != nil:
+			_ = x.Hang.Encode()
 		default:
 			x.Piece.Encode()
+		}
+		if r, err := DecodeRank(b); err == nil {
+			Find([]Rank{r, r, {Rank: 1, State: Ended}}, 3)
+			for i := range r.Waits {
+				Because(&r.Waits[i], 0, []Rank{r}, 3)
+			}
+			_ = r.Encode()
 		}
 	})
 }
@@ -302,61 +309,5 @@ func TestBadProfiles(t *testing.T) {
 	x, err := Decode(Record{Profile: make([]byte, MaxBytes)}.Encode())
 	if r := x.Record; err != nil || r.Profile != nil || r.Note == "" {
 		t.Errorf("one that is too large: %d bytes, note %q, %v", len(r.Profile), r.Note, err)
-	}
-}
-
-// waits is a rank that has waited for one thing, and has some locks.
-func waits(rank int, kind Kind, name, at string, holds ...string) Stuck {
-	return Stuck{Rank: rank, Waits: []Waiting{{Kind: kind, Name: name, At: at}}, Holds: holds}
-}
-
-// TestExplain: what is said when nothing moves.
-func TestExplain(t *testing.T) {
-	for name, test := range map[string]struct {
-		stuck []Stuck
-		ended []int
-		want  string
-	}{
-		"two locks": {[]Stuck{waits(1, Lock, "a", "main.go:9", "b"), waits(0, Lock, "b", "main.go:7", "a")}, nil,
-			`rank 0 waits for lock "b" (main.go:7), which rank 1 has
-rank 1 waits for lock "a" (main.go:9), which rank 0 has
-ranks 0, 1 wait for each other, for the locks "b", "a": take locks in the same order everywhere`},
-		"three locks, and who waits for one of them": {[]Stuck{waits(0, Lock, "a", ""), waits(1, Lock, "b", "", "a"), waits(2, Lock, "c", "", "b"), waits(3, Lock, "a", "", "c")}, nil,
-			`rank 0 waits for lock "a", which rank 1 has
-rank 1 waits for lock "b", which rank 2 has
-rank 2 waits for lock "c", which rank 3 has
-rank 3 waits for lock "a", which rank 1 has
-ranks 1, 2, 3 wait for each other, for the locks "b", "c", "a": take locks in the same order everywhere`},
-		"a missing rank": {[]Stuck{waits(2, Barrier, "x", "m.go:1"), waits(0, Barrier, "y", ""), waits(1, Barrier, "x", "")}, []int{4, 3},
-			`rank 0 waits at barrier "y", where rank 1 is not, rank 2 is not, rank 3 has ended, rank 4 has ended
-rank 1 waits at barrier "x", where rank 0 is not, rank 3 has ended, rank 4 has ended
-rank 2 waits at barrier "x" (m.go:1), where rank 0 is not, rank 3 has ended, rank 4 has ended`},
-		"a lock of nobody, its own, a page": {[]Stuck{waits(0, Lock, "z", ""), waits(1, Lock, "w", "", "w"), waits(2, Prefetch, "p", "")}, nil,
-			`rank 0 waits for lock "z", which none of those has who wait
-rank 1 waits for lock "w", which it has itself
-rank 2 waits for prefetch "p"`},
-	} {
-		if got := strings.Join(Explain(test.stuck, test.ended), "\n"); got != test.want {
-			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
-		}
-	}
-}
-
-// TestStatements: what a rank says is read as what it is, and the rest is an error.
-func TestStatements(t *testing.T) {
-	s := waits(3, Lock, strings.Repeat("x", 1000), "a.go:1", "b")
-	if x, err := Decode(s.Encode()); err != nil || x.Record != nil || x.Piece != nil || x.Stuck.Rank != 3 || len(x.Stuck.Waits[0].Name) != maxName {
-		t.Errorf("%+v, %v", x, err)
-	}
-	if x, err := Decode(Record{Rank: 2}.Encode()); err != nil || x.Stuck != nil || x.Piece != nil || x.Record.Rank != 2 {
-		t.Errorf("%+v, %v", x, err)
-	}
-	if x, err := Decode(Piece{Rank: 4}.Encode()); err != nil || x.Stuck != nil || x.Record != nil || x.Piece.Rank != 4 {
-		t.Errorf("%+v, %v", x, err)
-	}
-	for _, bad := range []string{"", "x", "{}", `{"record":{},"stuck":{}}`, `{"piece":{},"stuck":{}}`, `{"record":7}`} {
-		if _, err := Decode([]byte(bad)); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
 	}
 }

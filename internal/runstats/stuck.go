@@ -2,163 +2,363 @@ package runstats
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Stuck is what a rank says of itself while it waits for long in a call, and computes nothing.
-type Stuck struct {
-	Rank  int       `json:"rank"`
-	Waits []Waiting `json:"waits"` // the longest first
-	Holds []string  `json:"holds"` // locks that it has, by name
-}
+// LongWait is how long a rank waits before it counts as one that waits. HangAfter is how long some
+// rank has waited when a job in which all wait hangs, or when it waits for a rank that has ended;
+// PartAfter when it waits while others go on.
+const (
+	LongWait  = time.Second
+	HangAfter = 10 * time.Second
+	PartAfter = 60 * time.Second
+)
 
-// Waiting is a goroutine that waits.
-type Waiting struct {
-	Kind Kind          `json:"kind"`
-	Name string        `json:"name"`
-	For  time.Duration `json:"ns"`
-	// At is the line of the program that waits for something of this kind; "": not known, or there
-	// are several.
-	At string `json:"at,omitempty"`
-}
-
-// Statement is a line that a rank writes: one of these, and the others are nil.
-type Statement struct {
-	Record *Record `json:"record,omitempty"`
-	Stuck  *Stuck  `json:"stuck,omitempty"`
-	Piece  *Piece  `json:"piece,omitempty"`
-}
-
-func encodeLine(s Statement) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // it has nothing that cannot be encoded
+// waited is how long a rank has waited for what it waits for longest.
+func (r *Rank) waited() (longest time.Duration) {
+	if len(r.Waits) > 0 {
+		longest = r.Waits[0].For
 	}
-	return append(b, '\n')
+	if len(r.Pages) > 0 {
+		longest = max(longest, r.Pages[0].For)
+	}
+	return longest
 }
 
-// Encode returns the statement as one line. It is bounded like a Record.
-func (s Stuck) Encode() []byte {
-	s.Waits, s.Holds = s.Waits[:min(len(s.Waits), MaxItems)], s.Holds[:min(len(s.Holds), MaxItems)]
-	for i := range s.Waits {
-		s.Waits[i].Name = short(s.Waits[i].Name)
-	}
-	for i := range s.Holds {
-		s.Holds[i] = short(s.Holds[i])
-	}
-	return encodeLine(Statement{Stuck: &s})
-}
-
-func short(name string) string {
-	return strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
-}
-
-// Decode takes a line apart.
-func Decode(line []byte) (s Statement, err error) {
-	if err := json.Unmarshal(line, &s); err != nil {
-		return Statement{}, fmt.Errorf("runstats: %w", err)
-	}
-	said := 0
-	for _, is := range [...]bool{s.Record != nil, s.Stuck != nil, s.Piece != nil} {
-		if is {
-			said++
+// Find is why a job, or a part of it, does not move: no lines if it does. ranks are those that are
+// known of; a job of size ranks may have others.
+func Find(ranks []Rank, size int) Hang {
+	e := explainer{ranks: inOrder(ranks), size: size}
+	all, longest := true, time.Duration(0)
+	var late []int
+	for i := range e.ranks {
+		r := &e.ranks[i]
+		switch waited := r.waited(); {
+		case r.State == Ended:
+		case waited < LongWait || r.State == Unknown || r.Computes:
+			all = false
+		default:
+			longest = max(longest, waited)
+			if waited >= PartAfter || waited >= HangAfter && len(e.ended(r)) > 0 {
+				late = append(late, i)
+			}
 		}
 	}
-	if said != 1 {
-		return Statement{}, fmt.Errorf("runstats: a line that says %d things, and not one", said)
+	switch {
+	case all && longest >= HangAfter:
+		return e.hang(nil)
+	case len(late) > 0:
+		return e.hang(late)
 	}
-	return s, nil
+	return Hang{}
 }
 
-// Explain says why nothing moves: what each rank waits for, who has it or is missing there, and who
-// wait for each other. stuck are all ranks that have not ended. The lines are the same as long as
-// everybody waits for the same: they have no times.
-func Explain(stuck []Stuck, ended []int) (lines []string) {
-	stuck = slices.SortedFunc(slices.Values(stuck), func(a, b Stuck) int { return cmp.Compare(a.Rank, b.Rank) })
-	slices.Sort(ended)
-	for i := range stuck {
-		if s := &stuck[i]; len(s.Waits) > 0 {
-			w := &s.Waits[0]
-			lines = append(lines, fmt.Sprintf("rank %d waits %s%s", s.Rank, what(w), because(s, w, stuck, ended)))
+// hang explains the waits of some ranks, of which others go on; of all: nil.
+func (e *explainer) hang(which []int) (h Hang) {
+	say := func(timed bool) (lines []string) {
+		e.timed = timed
+		if which == nil {
+			lines = append(lines, "nothing moves: no rank computes, and all wait")
+		}
+		for i := range e.ranks {
+			if r := &e.ranks[i]; r.State <= Silent && (which == nil || slices.Contains(which, i)) {
+				lines = append(lines, e.line(r, which != nil))
+			}
+		}
+		return append(lines, e.cycles()...)
+	}
+	h = Hang{Lines: say(true), Key: strings.Join(say(false), "\n")}
+	for i := range e.ranks {
+		if which == nil || slices.Contains(which, i) {
+			h.Ended = append(h.Ended, e.ended(&e.ranks[i])...)
 		}
 	}
-	return append(lines, cycles(stuck)...)
+	slices.Sort(h.Ended)
+	h.Ended = slices.Compact(h.Ended)
+	return h
 }
 
-// what is what a goroutine waits for, and where.
-func what(w *Waiting) string {
-	text := fmt.Sprintf("for %s %q", w.Kind, w.Name)
-	if w.Kind == Barrier {
-		text = fmt.Sprintf("at barrier %q", w.Name)
+// Because says who is in the way of a wait of a rank, as the end of a sentence: for lock "a", held
+// by rank 2.
+func Because(w *Wait, self int, ranks []Rank, size int) string {
+	e := explainer{ranks: inOrder(ranks), size: size, timed: true}
+	return thing(w) + e.because(w, self)
+}
+
+func inOrder(ranks []Rank) []Rank {
+	return slices.SortedFunc(slices.Values(ranks), func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
+}
+
+// explainer makes sentences about ranks, which are in order.
+type explainer struct {
+	ranks []Rank
+	size  int
+	timed bool // with times
+}
+
+func (e *explainer) of(rank int) *Rank {
+	i, found := slices.BinarySearchFunc(e.ranks, rank, func(r Rank, n int) int { return cmp.Compare(r.Rank, n) })
+	if !found {
+		return &Rank{Rank: rank, State: Unknown}
 	}
-	if w.At != "" {
-		text += " (" + w.At + ")"
+	return &e.ranks[i]
+}
+
+// line is about a rank that waits.
+func (e *explainer) line(r *Rank, part bool) string {
+	if len(r.Waits) == 0 || r.State == Silent {
+		return fmt.Sprintf("rank %d %s", r.Rank, e.doing(r))
+	}
+	w := &r.Waits[0]
+	waits := "waits"
+	if part {
+		waits = "has waited"
+		if e.timed {
+			waits += " " + seconds(w.For)
+		}
+	}
+	return fmt.Sprintf("rank %d %s %s%s%s", r.Rank, waits, thing(w), line(w), e.because(w, r.Rank))
+}
+
+// thing is what is waited for.
+func thing(w *Wait) string {
+	switch w.Kind {
+	case Barrier:
+		return fmt.Sprintf("at barrier %q", w.Name)
+	case Reduction:
+		return fmt.Sprintf("in reduction %q", w.Name)
+	}
+	return fmt.Sprintf("for %s %q", w.Kind, w.Name)
+}
+
+// line is where a goroutine waits.
+func line(w *Wait) string {
+	if w.At == "" {
+		return ""
+	}
+	return " (" + w.At + ")"
+}
+
+func seconds(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
+
+// doing is what a rank does, as the end of a sentence whose subject it is.
+func (e *explainer) doing(r *Rank) string {
+	switch {
+	case r.State == Ended:
+		return "has ended"
+	case r.State == Unknown:
+		return "is not here, or its node does not answer"
+	case len(r.Pages) > 0 && (r.Pages[0].For >= LongWait || r.State == Silent):
+		return e.pages(r)
+	case r.State == Silent:
+		return "does not answer"
+	case len(r.Waits) > 0:
+		return "waits " + thing(&r.Waits[0]) + line(&r.Waits[0])
+	case r.Computes:
+		return "computes"
+	}
+	return "neither computes nor waits for anything shared"
+}
+
+// pages is for which page a rank waits.
+func (e *explainer) pages(r *Rank) string {
+	p := &r.Pages[0]
+	text := fmt.Sprintf("waits for page %d", p.Page)
+	if p.Memory != "" {
+		text = fmt.Sprintf("waits for page %d, of %q", p.Page, p.Memory)
+	}
+	text += fmt.Sprintf(", which it has asked node %d for", p.Home)
+	if e.timed {
+		text += " " + seconds(p.For) + " ago"
 	}
 	return text
 }
 
 // because says who is in the way of a wait.
-func because(s *Stuck, w *Waiting, all []Stuck, ended []int) string {
+func (e *explainer) because(w *Wait, self int) string {
 	switch w.Kind {
 	case Lock:
-		if h := holder(w.Name, all); h != nil {
-			if h.Rank == s.Rank {
-				return ", which it has itself"
-			}
-			return fmt.Sprintf(", which rank %d has", h.Rank)
-		}
-		return ", which none of those has who wait"
-	case Barrier:
-		var missing []string
-		for i := range all {
-			if x := &all[i]; !slices.ContainsFunc(x.Waits, func(y Waiting) bool { return y.Kind == Barrier && y.Name == w.Name }) {
-				missing = append(missing, fmt.Sprintf("rank %d is not", x.Rank))
-			}
-		}
-		for _, rank := range ended {
-			missing = append(missing, fmt.Sprintf("rank %d has ended", rank))
-		}
-		if len(missing) > mostCostly {
-			missing = append(missing[:mostCostly], "and others")
-		}
-		if len(missing) > 0 {
-			return ", where " + strings.Join(missing, ", ")
-		}
+		return e.holders(w, self)
+	case Barrier, Reduction:
+		return e.missing(w)
 	}
 	return ""
 }
 
-// holder is who has a lock, or nil.
-func holder(lock string, all []Stuck) *Stuck {
-	i := slices.IndexFunc(all, func(s Stuck) bool { return slices.Contains(s.Holds, lock) })
-	if i < 0 {
-		return nil
+// holders says who has a lock.
+func (e *explainer) holders(w *Wait, self int) string {
+	has := e.holding(w.Object)
+	if len(has) == 0 {
+		if silent := e.in(Silent); len(silent) > 0 {
+			return fmt.Sprintf(", which none has who answers; %s %s", named(silent), do("does not", "do not", silent))
+		}
+		return ", which no rank of the job has now"
 	}
-	return &all[i]
+	r := e.of(has[0])
+	h := r.Holds[slices.IndexFunc(r.Holds, func(h Held) bool { return h.Object == w.Object })]
+	text := fmt.Sprintf(", held by rank %d", r.Rank)
+	switch {
+	case r.Rank == self:
+		text = ", held by this rank itself"
+	case h.Read:
+		text = ", held for reading by " + named(has)
+	}
+	if e.timed {
+		text += " since " + seconds(h.For)
+	}
+	if h.At != "" {
+		text += " at " + h.At
+	}
+	if r.Rank != self && (len(r.Waits) > 0 || len(r.Pages) > 0 || r.Computes) {
+		text += ", which " + e.doing(r)
+	}
+	return text
 }
 
-// cycles are ranks that wait for locks of each other, each cycle once, from its lowest rank on.
-func cycles(all []Stuck) (lines []string) {
-	for i := range all {
-		var ranks, locks []string
-		at := &all[i]
-		for range all {
-			if len(at.Waits) == 0 || at.Waits[0].Kind != Lock {
-				break
-			}
-			ranks, locks = append(ranks, fmt.Sprint(at.Rank)), append(locks, fmt.Sprintf("%q", at.Waits[0].Name))
-			if at = holder(at.Waits[0].Name, all); at == nil || at.Rank <= all[i].Rank {
-				break
-			}
-		}
-		if at != nil && at.Rank == all[i].Rank && len(ranks) > 1 {
-			lines = append(lines, fmt.Sprintf("ranks %s wait for each other, for the locks %s: take locks in the same order everywhere",
-				strings.Join(ranks, ", "), strings.Join(locks, ", ")))
+// holding are the ranks that have a lock.
+func (e *explainer) holding(lock uint64) (ranks []int) {
+	for i := range e.ranks {
+		if slices.ContainsFunc(e.ranks[i].Holds, func(h Held) bool { return h.Object == lock }) {
+			ranks = append(ranks, e.ranks[i].Rank)
 		}
 	}
+	return ranks
+}
+
+func (e *explainer) in(state State) (ranks []int) {
+	for i := range e.ranks {
+		if e.ranks[i].State == state {
+			ranks = append(ranks, e.ranks[i].Rank)
+		}
+	}
+	return ranks
+}
+
+// missing says who is not at a barrier or reduction.
+func (e *explainer) missing(w *Wait) string {
+	there := 0
+	for i := range e.ranks {
+		for _, x := range e.ranks[i].Waits {
+			if x.Kind == w.Kind && x.Object == w.Object {
+				there++
+			}
+		}
+	}
+	if !w.Ranks {
+		return fmt.Sprintf(", where %d of %d parties are", there, w.Parties)
+	}
+	absent := e.absent(w)
+	switch len(absent) {
+	case 0:
+		return "" // it opens just now
+	case 1:
+		return fmt.Sprintf(" for rank %d of %d, which %s", absent[0], e.size, e.doing(e.of(absent[0])))
+	}
+	var does []string
+	for _, rank := range absent[:min(len(absent), mostCostly)] {
+		does = append(does, fmt.Sprintf("rank %d %s", rank, e.doing(e.of(rank))))
+	}
+	if more := len(absent) - len(does); more > 0 {
+		does = append(does, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf(" for %d of %d ranks: %s", len(absent), e.size, strings.Join(does, "; "))
+}
+
+// absent are the ranks that are not at a barrier or reduction of all ranks.
+func (e *explainer) absent(w *Wait) (ranks []int) {
+	for rank := range e.size {
+		if !slices.ContainsFunc(e.of(rank).Waits, func(x Wait) bool { return x.Kind == w.Kind && x.Object == w.Object }) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// ended are the ranks that have ended and for which a rank waits.
+func (e *explainer) ended(r *Rank) []int {
+	if r.State == Ended {
+		return nil
+	}
+	return slices.DeleteFunc(e.blockers(r), func(rank int) bool { return e.of(rank).State != Ended })
+}
+
+// blockers are the ranks that a rank waits for.
+func (e *explainer) blockers(r *Rank) []int {
+	if len(r.Waits) == 0 {
+		return nil
+	}
+	switch w := &r.Waits[0]; {
+	case w.Kind == Lock:
+		return e.holding(w.Object)
+	case (w.Kind == Barrier || w.Kind == Reduction) && w.Ranks:
+		return e.absent(w)
+	}
+	return nil
+}
+
+// cycles are ranks that wait for each other, each cycle once, from its lowest rank on.
+func (e *explainer) cycles() (lines []string) {
+	told := map[int]bool{}
+	for i := range e.ranks {
+		cycle := e.cycle(e.ranks[i].Rank)
+		if len(cycle) < 2 || slices.ContainsFunc(cycle, func(rank int) bool { return told[rank] }) {
+			continue
+		}
+		var locks []string
+		for _, rank := range cycle {
+			told[rank] = true
+			if w := &e.of(rank).Waits[0]; w.Kind == Lock {
+				locks = append(locks, fmt.Sprintf("%q", w.Name))
+			}
+		}
+		text := named(cycle) + " wait for each other"
+		if len(locks) == len(cycle) {
+			text += ", for the locks " + strings.Join(locks, ", ") + ": take locks in the same order everywhere"
+		}
+		lines = append(lines, text)
+	}
 	return lines
+}
+
+// cycle is a shortest way from a rank to itself, by who waits for whom, through higher ranks only.
+func (e *explainer) cycle(first int) []int {
+	from := map[int]int{}
+	for queue := []int{first}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		for _, next := range e.blockers(e.of(at)) {
+			if next == first {
+				way := []int{at}
+				for ; at != first; way = append(way, at) {
+					at = from[at]
+				}
+				slices.Reverse(way)
+				return way
+			}
+			if _, seen := from[next]; next > first && !seen {
+				from[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// named are ranks for people.
+func named(ranks []int) string {
+	text := strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks[:min(len(ranks), mostCostly)]), " ", ", "), "[]")
+	if more := len(ranks) - mostCostly; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return do("rank ", "ranks ", ranks) + text
+}
+
+// do is a word about one rank, or several.
+func do(one, several string, ranks []int) string {
+	if len(ranks) == 1 {
+		return one
+	}
+	return several
 }

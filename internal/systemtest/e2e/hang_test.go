@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/internal/systemtest/testcluster"
@@ -27,31 +30,40 @@ var hanging = testcluster.Define("hanging", func(s *testcluster.Self) error {
 		err = errors.Join(first.Lock(s.Ctx), c.Barrier(s.Ctx), second.Lock(s.Ctx))
 	case s.Args[0] == "ended" && c.Rank() == 1:
 		return c.Close()
-	case s.Args[0] == "elsewhere" && c.Rank() == 1:
-		_, err = dsm.Reduce(s.Ctx, c, "sum", 1, dsm.Sum[int])
+	case s.Args[0] == "elsewhere":
+		name := []string{"sum", "product"}[c.Rank()]
+		_, err = dsm.Reduce(s.Ctx, c, name, 1, dsm.Sum[int])
 	default:
 		err = phase.Wait(s.Ctx)
 	}
 	return errors.Join(err, c.Close())
 })
 
+// hangs are what is said of each kind of hang, as patterns: times differ.
+var hangs = map[string][]string{
+	"deadlock": {
+		`nothing moves: no rank computes, and all wait`,
+		`rank 0 waits for lock "index" \(hang_test.go:\d+\), held by rank 1 since \S+ at hang_test.go:\d+, which waits for lock "accounts"`,
+		`rank 1 waits for lock "accounts" \(hang_test.go:\d+\), held by rank 0 since`,
+		`ranks 0, 1 wait for each other, for the locks "index", "accounts"`,
+	},
+	"ended": {`rank 0 waits at barrier "phase" \(hang_test.go:\d+\) for rank 1 of 2, which has ended`},
+	"elsewhere": {
+		`rank 0 waits in reduction "sum" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "product" \(hang_test.go:\d+\)`,
+		`ranks 0, 1 wait for each other`,
+	},
+}
+
 // TestHang: when nothing moves, the launcher says who waits for what, at which line, and who has it
 // or is missing; once.
 func TestHang(t *testing.T) {
 	uffdtest.Require(t)
-	for does, want := range map[string][]string{
-		"deadlock": {
-			`rank 0 waits for lock "index" (hang_test.go:27), which rank 1 has`, `rank 1 waits for lock "accounts" (hang_test.go:27), which rank 0 has`,
-			`ranks 0, 1 wait for each other, for the locks "index", "accounts"`,
-		},
-		"ended":     {`rank 0 waits at barrier "phase" (hang_test.go:33), where rank 1 has ended`},
-		"elsewhere": {`rank 0 waits at barrier "phase" (hang_test.go:33), where rank 1 is not`, `rank 1 waits at barrier "sum" (hang_test.go:31), where rank 0 is not`},
-	} {
+	for does, want := range hangs {
 		t.Run(does, func(t *testing.T) {
 			t.Parallel() // they do nothing
 			job := testcluster.Job{Nodes: 2, Program: hanging, Args: []string{does}}.Run(t)
 			for _, line := range want {
-				testcluster.Eventually(t, line, func() bool { return strings.Contains(job.Errors(), "dsmd: "+line) })
+				eventuallySays(t, job.Errors, "dsmd: "+line)
 			}
 			job.SignalAlone(syscall.SIGINT)
 			job.Wait(t)
@@ -59,5 +71,127 @@ func TestHang(t *testing.T) {
 				t.Errorf("it is said %d times:\n%s", n, job.Errors())
 			}
 		})
+	}
+}
+
+// TestEarlyExit: with --fail-on-early-exit the job ends when a rank has ended for which others
+// wait.
+func TestEarlyExit(t *testing.T) {
+	uffdtest.Require(t)
+	job := testcluster.Job{Nodes: 2, Program: hanging, Flags: []string{"--fail-on-early-exit"}, Args: []string{"ended"}}.Run(t)
+	if status := job.Wait(t); status != 1 {
+		t.Errorf("status %d", status)
+	}
+	for _, line := range append(hangs["ended"], `dsmd: rank 1 has ended while others wait for it: ending the job \(--fail-on-early-exit\)`) {
+		if !regexp.MustCompile(line).MatchString(job.Errors()) {
+			t.Errorf("%s is not said:\n%s", line, job.Errors())
+		}
+	}
+}
+
+// TestHangWithoutLauncher: where daemons stay, one of the ranks says so.
+func TestHangWithoutLauncher(t *testing.T) {
+	uffdtest.Require(t)
+	for does, want := range hangs {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			c := testcluster.Serve(t, 2, 2)
+			ranks := []*testcluster.Process{c.Program(t, hanging, 0, 0, does), c.Program(t, hanging, 1, 1, does)}
+			for _, line := range want {
+				eventuallySays(t, func() string { return ranks[0].Errors() + ranks[1].Errors() }, "dsm: "+line)
+			}
+			for _, p := range ranks {
+				p.SignalAlone(syscall.SIGKILL)
+			}
+		})
+	}
+}
+
+// eventuallySays waits until some text has a line with a pattern.
+func eventuallySays(t *testing.T, text func() string, pattern string) {
+	t.Helper()
+	line := regexp.MustCompile(pattern)
+	testcluster.Eventually(t, pattern, func() bool { return line.MatchString(text()) })
+}
+
+// givingUp is a program of two ranks. Rank 0 waits with a limit, again and again, and says what the
+// error is; rank 1 is in its way.
+var givingUp = testcluster.Define("giving-up", func(s *testcluster.Self) error {
+	c, err := dsm.Join(s.Ctx)
+	if err != nil {
+		return err
+	}
+	accounts := dsm.NewRWMutex(c, "accounts")
+	wait := dsm.NewBarrier(c, "phase").Wait
+	if s.Args[0] == "lock" {
+		wait = accounts.RLock
+	}
+	if c.Rank() == 1 {
+		return errors.Join(hinder(s, c, accounts), c.Close())
+	}
+	if s.Args[0] != "missing" {
+		err = c.Barrier(s.Ctx)
+	}
+	for limit := 1500 * time.Millisecond; err == nil && s.Ctx.Err() == nil; limit += limit / 2 {
+		ctx, cancel := context.WithTimeout(s.Ctx, limit)
+		if why := wait(ctx); why == nil || !errors.Is(why, context.DeadlineExceeded) {
+			err = errors.Join(errors.New("nobody is in the way"), why)
+		} else {
+			s.Say("%v", why)
+		}
+		cancel()
+	}
+	return errors.Join(err, c.Close())
+})
+
+// hinder is what rank 1 of the program does.
+func hinder(s *testcluster.Self, c *dsm.Cluster, accounts *dsm.RWMutex) error {
+	var err error
+	for range 3 { // so that it stays here, and is taken on the control page
+		err = errors.Join(err, accounts.Lock(s.Ctx), accounts.Unlock())
+	}
+	if s.Args[0] == "lock" {
+		err = errors.Join(err, accounts.Lock(s.Ctx))
+	}
+	if err = errors.Join(err, c.Barrier(s.Ctx)); err != nil || s.Args[0] == "ended" {
+		return err
+	}
+	switch s.Args[0] {
+	case "computes":
+		for s.Ctx.Err() == nil {
+		}
+	case "elsewhere":
+		_, err = dsm.Reduce(s.Ctx, c, "sum", 1, dsm.Sum[int])
+	}
+	<-s.Ctx.Done()
+	return err
+}
+
+// TestGivingUp: the error of a wait whose context ends says who was in the way, on another node,
+// with both traps, with daemons that stay.
+func TestGivingUp(t *testing.T) {
+	for _, trap := range []string{"uffd", "sigsegv"} {
+		for does, want := range map[string]string{
+			"lock":      `RLock "accounts": waited \S+ for lock "accounts", held by rank 1 since \S+ at hang_test.go:\d+`,
+			"ended":     `waited \S+ at barrier "phase" for rank 1 of 2, which has ended: context deadline exceeded`,
+			"missing":   `waited \S+ at barrier "phase" for rank 1 of 2, which is not here`,
+			"computes":  `waited \S+ at barrier "phase" for rank 1 of 2, which computes: `,
+			"elsewhere": `waited \S+ at barrier "phase" for rank 1 of 2, which waits in reduction "sum" \(hang_test.go:\d+\)`,
+		} {
+			t.Run(trap+"/"+does, func(t *testing.T) {
+				if trap == "uffd" {
+					uffdtest.Require(t)
+				} else {
+					requireCgo(t)
+				}
+				t.Parallel()
+				c := testcluster.Serve(t, 2, 2, "--trap", trap)
+				first := c.Program(t, givingUp, 0, 0, does)
+				if does != "missing" {
+					c.Program(t, givingUp, 1, 1, does)
+				}
+				eventuallySays(t, first.Output, want)
+			})
+		}
 	}
 }

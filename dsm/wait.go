@@ -1,0 +1,101 @@
+package dsm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dsmd/internal/callsite"
+	"dsmd/internal/runstats"
+)
+
+// wait is a goroutine that waits in a call.
+type wait struct {
+	item
+	object  uint64 // what it waits for, as the daemon calls it
+	parties int    // who meet there, of a barrier or reduction
+	ranks   bool   // and that is one of each rank
+	began   time.Time
+	site    callsite.Site
+	thread  int                    // as the kernel numbers it; 0 without a tracer
+	stack   []uintptr              // return addresses; nil without a tracer
+	why     atomic.Pointer[string] // who is in the way, when it is given up
+}
+
+// waits are those that have not ended.
+type waits struct {
+	mu   sync.Mutex
+	open map[*wait]struct{} // guarded by mu
+}
+
+// begin begins a wait of the caller.
+//
+//go:noinline
+func (a *attendant) begin(w *wait) *wait {
+	callsite.Note(&w.site, 0, callsite.Far)
+	w.began = time.Now()
+	a.c.account.Load().begins(w)
+	a.waits.mu.Lock()
+	defer a.waits.mu.Unlock()
+	a.waits.open[w] = struct{}{}
+	return w
+}
+
+// end ends a wait.
+func (a *attendant) end(w *wait) {
+	a.waits.mu.Lock()
+	delete(a.waits.open, w)
+	a.waits.mu.Unlock()
+	a.c.account.Load().waited(w, time.Since(w.began))
+}
+
+// list is what is waited for now, the longest first.
+func (o *waits) list(now time.Time) (list []runstats.Wait) {
+	o.mu.Lock()
+	for w := range o.open {
+		list = append(list, w.stated(now))
+	}
+	o.mu.Unlock()
+	slices.SortFunc(list, func(a, b runstats.Wait) int { return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Name, b.Name)) })
+	return list
+}
+
+// longest is since when the longest wait lasts; none: the zero time.
+func (o *waits) longest() (began time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for w := range o.open {
+		if began.IsZero() || w.began.Before(began) {
+			began = w.began
+		}
+	}
+	return began
+}
+
+func (w *wait) stated(now time.Time) runstats.Wait {
+	return runstats.Wait{Kind: w.kind, Name: w.name, Object: w.object, For: now.Sub(w.began), At: w.site.Line(thisPackage), Parties: w.parties, Ranks: w.ranks}
+}
+
+// thisPackage begins the names of functions that are the library's.
+const thisPackage = "dsmd/dsm."
+
+// give notes who is in the way; "": nobody knows.
+func (w *wait) give(why string) {
+	if why != "" {
+		w.why.Store(&why)
+	}
+}
+
+// gaveUp says for how long something was waited for, and why in vain. w may be nil.
+func (w *wait) gaveUp(began time.Time, err error) error {
+	text := ""
+	if w != nil {
+		if why := w.why.Load(); why != nil {
+			text = " " + *why
+		}
+	}
+	return fmt.Errorf("waited %v%s: %w", time.Since(began).Round(time.Millisecond), text, err)
+}

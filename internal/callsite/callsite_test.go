@@ -1,0 +1,83 @@
+package callsite
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// here is the line of its caller.
+func here() string {
+	_, file, line, _ := runtime.Caller(1)
+	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
+}
+
+//go:noinline
+func outer(s *Site, at int64) { noting(s, at) }
+
+func inlined(s *Site, at int64) { noting(s, at) }
+
+//go:noinline
+func noting(s *Site, at int64) { Note(s, at, Near) }
+
+// TestLine: the line is the one that runtime.Caller knows, whether what lies between was inlined or
+// not, and a Site can be noted again.
+func TestLine(t *testing.T) {
+	var s Site
+	if s.Line() != "" {
+		t.Errorf("an empty site has the line %s", s.Line())
+	}
+	for i := range int64(3) {
+		for name, note := range map[string]func() string{
+			"direct":   func() string { noting(&s, i); return here() },
+			"inlined":  func() string { inlined(&s, i); return here() },
+			"outlined": func() string { outer(&s, i); return here() },
+		} {
+			want := note()
+			c := s.Load()
+			if got := c.Line("dsmd/internal/callsite.inlined", "dsmd/internal/callsite.outer", "dsmd/internal/callsite.noting"); got != want || c.At != i {
+				t.Errorf("%s: line %s at %d, want %s at %d", name, got, c.At, want, i)
+			}
+		}
+	}
+	if got := s.Line(""); got != "" {
+		t.Errorf("outside of everything there is the line %s", got)
+	}
+}
+
+// TestShallow: a stack of fewer frames than a Site has leaves the rest empty.
+func TestShallow(t *testing.T) {
+	done := make(chan Site)
+	go func() {
+		var s Site
+		for i := range s.pcs {
+			s.pcs[i] = 1
+		}
+		Note(&s, 1, Far)
+		done <- s
+	}()
+	if s := <-done; s.pcs[Far-1] != 0 || s.pcs[0] == 0 {
+		t.Errorf("the frames %#x", s.pcs)
+	}
+}
+
+func BenchmarkNote(b *testing.B) {
+	for _, depth := range []int{Near, Far} {
+		b.Run(fmt.Sprint(depth), func(b *testing.B) {
+			var s Site
+			for b.Loop() {
+				Note(&s, 1, depth)
+			}
+		})
+	}
+}
+
+func BenchmarkSwap(b *testing.B) {
+	var s Site
+	for b.Loop() {
+		atomic.SwapInt64(&s.At, 1)
+		atomic.SwapInt64(&s.At, 1)
+	}
+}

@@ -1,0 +1,377 @@
+package node
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/netio"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+	"dsmd/transport"
+
+	"go.uber.org/zap"
+)
+
+// inquiries find out what the ranks of a job do: what they wait for, and which locks they have. A
+// program asks when a call of its own has waited for long. Its node asks all nodes, each node asks
+// its programs of that job, and adds what it knows itself: for which pages their threads wait. None
+// of it is a matter of coherence, so the engine knows nothing of it, and the frames are no messages
+// of the protocol. While nobody asks it costs nothing.
+type inquiries struct {
+	self     protocol.NodeID
+	drive    *driver
+	out      *outbox
+	log      *zap.Logger
+	programs *programs
+	peers    func() []protocol.NodeID // the nodes, this one included
+
+	open    map[uint32]*inquiry // of programs of this node, by number; at most one of each
+	last    uint32              // number that was used
+	errands []*errand           // at most maxErrands
+	left    []departure         // the latest, at most maxDepartures
+	overdue overdue
+}
+
+// inquiry is a program's question about its job.
+type inquiry struct {
+	p      *program
+	ticket uint64 // the program's
+	nodes  map[protocol.NodeID]bool
+	until  time.Duration
+}
+
+// errand is what a node wants to know of the programs of this one.
+type errand struct {
+	node   protocol.NodeID
+	number uint32 // that node's
+	asked  []*program
+	until  time.Duration
+}
+
+// departure is a rank that has left.
+type departure struct {
+	rankOf
+	at time.Duration
+}
+
+const (
+	// answerWithin is how long a node waits for the answers of its programs.
+	answerWithin = 500 * time.Millisecond
+	// maxErrands bounds the questions of other nodes that wait for programs. What comes beyond is
+	// answered at once, as if no program had answered.
+	maxErrands    = 1 << 10
+	maxDepartures = 1 << 10
+)
+
+// inquiryMark begins the frames between inquiries. Those of storages have one of its two bits only.
+const inquiryMark = storageMark | 0x20
+
+const (
+	inquiryAsks  = inquiryMark | 1 // tell me of the ranks of this job
+	inquiryTells = inquiryMark | 2
+)
+
+// inquiryHeader is the length of a frame that asks, without the name of the job: kind, number, and
+// the rank that watches.
+const inquiryHeader = 1 + 4 + 4
+
+// ask is a program's question. The error is the program's.
+func (q *inquiries) ask(p *program, a *attach.Ask) error {
+	for _, x := range q.open {
+		if x.p == p {
+			return fmt.Errorf("%w: a question while another is open", attach.ErrMalformed)
+		}
+	}
+	q.last++
+	x := &inquiry{p: p, ticket: a.Ticket, nodes: map[protocol.NodeID]bool{}, until: q.drive.clock.now + 2*answerWithin}
+	q.open[q.last] = x
+	frame := binary.LittleEndian.AppendUint32([]byte{inquiryAsks}, q.last)
+	frame = append(binary.LittleEndian.AppendUint32(frame, uint32(a.Watcher)), p.job...)
+	peers := q.peers()
+	for _, node := range peers {
+		x.nodes[node] = true
+	}
+	for _, node := range peers {
+		if node != q.self {
+			q.out.tellPage(transport.NodeID(node), frame, nil)
+		}
+	}
+	q.start(q.self, q.last, a.Watcher, p.job)
+	return nil
+}
+
+// frame deals with a frame of another node. The error is the peer's.
+func (q *inquiries) frame(from transport.NodeID, frame []byte, payload transport.Payload) error {
+	node := protocol.NodeID(from)
+	switch {
+	case payload != nil:
+		return fmt.Errorf("node: a question that came with a page")
+	case frame[0] == inquiryAsks && len(frame) >= inquiryHeader && len(frame) <= inquiryHeader+attach.MaxJob:
+		number, watcher := binary.LittleEndian.Uint32(frame[1:]), int32(binary.LittleEndian.Uint32(frame[5:]))
+		q.start(node, number, max(watcher, attach.NoRank), string(frame[inquiryHeader:]))
+		return nil
+	case frame[0] == inquiryTells:
+		t, err := attach.DecodeTell(frame[1:])
+		if err == nil && t.Ticket <= 1<<32-1 {
+			q.told(node, uint32(t.Ticket), &t)
+		}
+		return err
+	}
+	return fmt.Errorf("node: a question of unknown kind %#x, or of %d bytes", frame[0], len(frame))
+}
+
+// start asks the programs of a job for a node.
+func (q *inquiries) start(node protocol.NodeID, number uint32, watcher int32, job string) {
+	e := &errand{node: node, number: number, until: q.drive.clock.now + answerWithin}
+	for _, p := range q.programs.byID {
+		switch {
+		case !p.ranked || p.job != job:
+		case len(q.errands) < maxErrands && p.line.ask(watcher):
+			e.asked = append(e.asked, p)
+		default:
+			q.report(e, q.statement(p, attach.Silent, nil))
+		}
+	}
+	for _, d := range q.left {
+		if d.job == job {
+			q.report(e, attach.Statement{Rank: d.rank, Presence: attach.Left, Ago: q.drive.clock.now - d.at})
+		}
+	}
+	if len(e.asked) == 0 {
+		q.send(e, &attach.Tell{Last: true})
+		return
+	}
+	q.errands = append(q.errands, e)
+}
+
+// statement is what is known of a program.
+func (q *inquiries) statement(p *program, presence attach.Presence, body []byte) attach.Statement {
+	pages, _ := q.pagesOf(p)
+	return attach.Statement{Rank: p.rank, Presence: presence, Pages: pages, Body: body}
+}
+
+// answered takes what a program says of itself.
+func (q *inquiries) answered(p *program, t *attach.Tell) {
+	if !p.line.answers(t.Ticket) {
+		return
+	}
+	q.settle(p, q.statement(p, attach.Answers, t.Body))
+}
+
+// settle tells all who wait for a program's answer.
+func (q *inquiries) settle(p *program, s attach.Statement) {
+	q.errands = slices.DeleteFunc(q.errands, func(e *errand) bool {
+		i := slices.Index(e.asked, p)
+		if i < 0 {
+			return false
+		}
+		q.report(e, s)
+		if e.asked = slices.Delete(e.asked, i, i+1); len(e.asked) == 0 {
+			q.send(e, &attach.Tell{Last: true})
+		}
+		return len(e.asked) == 0
+	})
+}
+
+func (q *inquiries) report(e *errand, s attach.Statement) { q.send(e, &attach.Tell{Statement: s}) }
+
+// send tells a node, which may be this one.
+func (q *inquiries) send(e *errand, t *attach.Tell) {
+	t.Ticket, t.Node = uint64(e.number), uint32(q.self)
+	if e.node == q.self {
+		q.told(q.self, e.number, t)
+		return
+	}
+	q.out.tellPage(transport.NodeID(e.node), attach.AppendTellBody([]byte{inquiryTells}, t), nil)
+}
+
+// told passes on to a program what a node says.
+func (q *inquiries) told(node protocol.NodeID, number uint32, t *attach.Tell) {
+	x := q.open[number]
+	if x == nil || !x.nodes[node] {
+		return // it comes too late
+	}
+	if !t.Last {
+		t.Ticket, t.Node = x.ticket, uint32(node)
+		x.p.line.send(attach.AppendTell(nil, t))
+		return
+	}
+	if delete(x.nodes, node); len(x.nodes) == 0 {
+		q.finish(number)
+	}
+}
+
+// finish ends a program's question, and says which nodes have not answered.
+func (q *inquiries) finish(number uint32) {
+	x := q.open[number]
+	delete(q.open, number)
+	for node := range x.nodes {
+		x.p.line.send(attach.AppendTell(nil, &attach.Tell{Ticket: x.ticket, Statement: attach.Statement{Node: uint32(node), Presence: attach.Gone}}))
+	}
+	x.p.line.send(attach.AppendTell(nil, &attach.Tell{Ticket: x.ticket, Last: true}))
+}
+
+// tick ends what has waited for long enough, and returns whether there was any such thing.
+func (q *inquiries) tick() (busy bool) {
+	now := q.drive.clock.now
+	if len(q.errands)+len(q.open) > 0 {
+		for _, e := range q.errands {
+			if now < e.until {
+				continue
+			}
+			busy = true
+			for _, p := range e.asked {
+				q.report(e, q.statement(p, attach.Silent, nil))
+			}
+			e.asked = nil
+			q.send(e, &attach.Tell{Last: true})
+		}
+		q.errands = slices.DeleteFunc(q.errands, func(e *errand) bool { return len(e.asked) == 0 })
+		for number, x := range q.open {
+			if now >= x.until {
+				busy = true
+				q.finish(number)
+			}
+		}
+	}
+	q.warn(now)
+	return busy
+}
+
+// tickIn is for how long the reactor may sleep for the sake of tick.
+func (q *inquiries) tickIn(now time.Duration) time.Duration {
+	in := netio.Forever
+	for _, e := range q.errands {
+		in = sooner(in, max(0, e.until-now))
+	}
+	for _, x := range q.open {
+		in = sooner(in, max(0, x.until-now))
+	}
+	if len(q.tolls().waiting) > 0 {
+		in = sooner(in, max(0, q.overdue.next-now))
+	}
+	return in
+}
+
+func (q *inquiries) tolls() *tolls { return &q.drive.exec.meter.tolls }
+
+// arrived notes that a rank is here.
+func (q *inquiries) arrived(p *program) {
+	q.left = slices.DeleteFunc(q.left, func(d departure) bool { return d.rankOf == rankOf{p.job, p.rank} })
+}
+
+// dropProgram ends what a program has asked and was asked, and notes that its rank has left.
+func (q *inquiries) dropProgram(p *program) {
+	for number, x := range q.open {
+		if x.p == p {
+			delete(q.open, number)
+		}
+	}
+	q.settle(p, attach.Statement{Rank: p.rank, Presence: attach.Left})
+	if p.ranked {
+		if len(q.left) >= maxDepartures {
+			q.left = q.left[1:]
+		}
+		q.left = append(q.left, departure{rankOf{p.job, p.rank}, q.drive.clock.now})
+	}
+}
+
+// stacks has a program of this node write its stacks to a file of another program, an observer. The
+// error is the observer's.
+func (q *inquiries) stacks(observer *program, c *attach.Call) error {
+	if c.Object > 1<<32-1 {
+		return fmt.Errorf("%w: file %d, which was not given", attach.ErrMalformed, c.Object)
+	}
+	fd, err := observer.files.take(uint32(c.Object))
+	if err != nil {
+		return err
+	}
+	p := q.programs.any(func(p *program) bool { return p.ranked && uint64(p.pid) == c.Count })
+	var statement attach.Statement
+	var blocked uint32
+	if p != nil {
+		statement = q.statement(p, attach.Answers, nil)
+		_, blocked = q.pagesOf(p)
+	}
+	asked := p != nil && p.line.askStacks(blocked, fd)
+	closeFD(fd)
+	switch {
+	case p == nil:
+		observer.refuseCall(c, fmt.Errorf("no program of process %d is attached", c.Count))
+		return nil
+	case !asked:
+		statement.Presence = attach.Silent
+	}
+	statement.Node = uint32(q.self)
+	observer.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendTellBody(nil, &attach.Tell{Statement: statement})})
+	return nil
+}
+
+// pagesOf is the pages for which threads of a program wait, those for which they wait longest, and
+// for how many they have waited for long. How many threads that are, nobody knows: the Go runtime
+// may take a goroutine that waits for a page to another thread, where it faults again.
+func (q *inquiries) pagesOf(p *program) (list []attach.PageWait, blocked uint32) {
+	const long = 100 * time.Millisecond
+	for page, w := range q.tolls().waiting {
+		waited := q.drive.clock.now - w.first
+		if w.proc != pagetable.ProcID(p.id) {
+			continue
+		}
+		if waited >= long {
+			blocked++
+		}
+		list = append(list, attach.PageWait{
+			Page: uint64(page), Memory: plainName(q.programs.intake.extents.Of(page).Name), Home: uint32(q.drive.engine.Home(protocol.PageObject(uint64(page)))), Waited: waited,
+		})
+	}
+	slices.SortFunc(list, func(a, b attach.PageWait) int {
+		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Page, b.Page))
+	})
+	return list[:min(len(list), attach.MaxPageWaits)], blocked
+}
+
+// overdue is the pages for which threads have waited for very long, and what was logged of it.
+type overdue struct {
+	next   time.Duration // when they are looked at
+	logged map[pagetable.Page]bool
+}
+
+const (
+	// overdueAfter is how long a thread waits for a page before that is worth a line in the log,
+	// and overdueEvery how often that is looked at.
+	overdueAfter = 10 * time.Second
+	overdueEvery = time.Second
+)
+
+// warn logs, once each, that threads have waited for a page for very long.
+func (q *inquiries) warn(now time.Duration) {
+	waiting := q.tolls().waiting
+	if now < q.overdue.next || len(waiting) == 0 && len(q.overdue.logged) == 0 {
+		return
+	}
+	q.overdue.next = now + overdueEvery
+	for page := range q.overdue.logged {
+		if _, waits := waiting[page]; !waits {
+			delete(q.overdue.logged, page)
+		}
+	}
+	for page, w := range waiting {
+		if q.overdue.logged[page] || now-w.first < overdueAfter {
+			continue
+		}
+		q.overdue.logged[page] = true
+		rank := uint32(0)
+		if p := q.programs.byID[protocol.ClientID(w.proc)]; p != nil {
+			rank = p.rank
+		}
+		in := q.programs.intake.extents.Of(page)
+		home := q.drive.engine.Home(protocol.PageObject(uint64(page)))
+		q.log.Warn("a thread has waited long for a page", zap.Duration("waited", now-w.first), zap.Uint32("rank", rank),
+			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.Uint64("page_of_allocation", uint64(page-in.First)),
+			zap.String("home", q.programs.losses.names.of(home)))
+	}
+}

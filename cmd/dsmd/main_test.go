@@ -76,7 +76,7 @@ func TestCommandLineMistakes(t *testing.T) {
 		args string
 		want string
 	}{
-		{"stauts", `unknown command "stauts": did you mean status?`},
+		{"stauts", `unknown command "stauts": did you mean stacks or status?`},
 		{"frobnicate", `unknown command "frobnicate"`},
 		{"run --metrisc :1 -- true", "unknown flag: --metrisc: did you mean --metrics?"},
 		{"run --log -- true", "unknown flag: --log: did you mean --log-format or --log-level?"},

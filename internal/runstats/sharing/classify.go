@@ -1,0 +1,281 @@
+package sharing
+
+import (
+	"maps"
+	"slices"
+)
+
+// Of what is counted, a little is noise: who fills in memory at first stores to all of it once.
+const (
+	// minReturns is how often a page has come back to a node at least, to say that it travels.
+	minReturns = 4
+	// minorUse: a node, lock or word that is used this many times less than the one that is used
+	// most does not count.
+	minorUser, minorWord = 16, 8
+	// sharedPart is which part of accesses goes to words of others where words are shared, as one
+	// of so many.
+	sharedStores, sharedLoads = 4, 2
+)
+
+// finding is why a page travels.
+type finding struct {
+	*page
+	kind    Kind
+	parties []party
+	guards  []guard // that guard different words; nil if that is not the reason
+}
+
+// party is a node that uses a page much.
+type party struct {
+	*user
+	words  map[uint32]uint64 // that it stores to: how often they were seen changed, or faulted
+	writes []extent          // of the page
+	reads  []extent
+}
+
+// extents are the places, which are small.
+func (p *places) extents() (list []extent) {
+	for _, x := range p.at {
+		if !minor(x.count, p.most(), minorWord) {
+			list = append(list, extent{uint64(x.offset), uint64(x.offset) + 1})
+		}
+	}
+	return list
+}
+
+func (p *places) most() (most uint32) {
+	for _, x := range p.at {
+		most = max(most, x.count)
+	}
+	return most
+}
+
+// kept is how many faults were at the places that are kept.
+func (p *places) kept() (n uint64) {
+	for _, x := range p.at {
+		n += uint64(x.count)
+	}
+	return n
+}
+
+// minor reports whether n is so much less than the most that it says nothing.
+func minor[T uint32 | uint64](n, most, times T) bool { return n < most/times || n == 0 }
+
+// classify finds out why a page travels; nil if it does not, or if nobody knows.
+func (p *page) classify(scanned func(node int) bool) *finding {
+	if p.returns < minReturns {
+		return nil
+	}
+	f := &finding{page: p, parties: p.parties()}
+	if len(f.parties) < 2 || f.writers() == 0 {
+		return nil
+	}
+	shared := f.contested()
+	stores, loads := f.onOthers(shared, scanned)
+	switch f.guards = p.disjointGuards(); {
+	case f.guards != nil:
+		f.kind = False
+	case stores:
+		f.kind = True
+	case loads:
+		f.kind = Communication
+	default:
+		f.kind = False
+	}
+	f.place(shared)
+	return f
+}
+
+// parties are the nodes that use the page much.
+func (p *page) parties() (list []party) {
+	most := uint64(0)
+	for _, u := range p.users {
+		most = max(most, u.stores.faults+u.loads.faults)
+	}
+	for _, u := range p.users {
+		if !minor(u.stores.faults+u.loads.faults, most, minorUser) {
+			list = append(list, party{user: u, words: u.words(most)})
+		}
+	}
+	slices.SortFunc(list, func(a, b party) int { return a.node - b.node })
+	return list
+}
+
+// words are those that a node stores to much, with how often that was seen. Nodes that have used
+// the page most have faulted there so many times.
+func (u *user) words(most uint64) map[uint32]uint64 {
+	counts := map[uint32]uint64{}
+	if minor(max(u.stores.faults, u.left), most, minorUser) {
+		return counts
+	}
+	for _, x := range u.stores.at {
+		counts[x.offset/wordBytes] += uint64(x.count)
+	}
+	for w, n := range u.written {
+		if n > 0 {
+			counts[uint32(w)] += uint64(n)
+		}
+	}
+	highest := uint64(0)
+	for _, n := range counts {
+		highest = max(highest, n)
+	}
+	maps.DeleteFunc(counts, func(_ uint32, n uint64) bool { return minor(n, highest, minorWord) })
+	return counts
+}
+
+// contested are words to which several parties store. Where the faults show that they store to
+// different parts of a word, it is not contested.
+func (f *finding) contested() map[uint32]bool {
+	most, sum := map[uint32]uint64{}, map[uint32]uint64{}
+	for i := range f.parties {
+		for w, n := range f.parties[i].words {
+			most[w], sum[w] = max(most[w], n), sum[w]+n
+		}
+	}
+	shared := map[uint32]bool{}
+	for w := range sum {
+		if 4*(sum[w]-most[w]) >= most[w] && !f.divided(w) {
+			shared[w] = true
+		}
+	}
+	return shared
+}
+
+// divided reports whether all who store to a word have faulted at different bytes of it.
+func (f *finding) divided(word uint32) bool {
+	taken := map[uint32]bool{}
+	for i := range f.parties {
+		p := &f.parties[i]
+		if p.words[word] == 0 {
+			continue
+		}
+		there := p.stores.within(word)
+		if len(there) == 0 {
+			return false
+		}
+		for _, offset := range there {
+			if taken[offset] {
+				return false
+			}
+		}
+		for _, offset := range there {
+			taken[offset] = true
+		}
+	}
+	return true
+}
+
+// within are the places in a word that have faulted much.
+func (p *places) within(word uint32) (offsets []uint32) {
+	for _, x := range p.at {
+		if x.offset/wordBytes == word && !minor(x.count, p.most(), minorWord) {
+			offsets = append(offsets, x.offset)
+		}
+	}
+	return offsets
+}
+
+// onOthers reports whether many stores, and many loads, are on words to which others store.
+func (f *finding) onOthers(shared map[uint32]bool, scanned func(node int) bool) (stores, loads bool) {
+	var changes, theirs, faults, storesThere, loadsThere, allLoads uint64
+	for i := range f.parties {
+		p := &f.parties[i]
+		for w, n := range p.words {
+			changes += n
+			if shared[w] {
+				theirs += n
+			}
+		}
+		for _, x := range p.stores.at {
+			faults += uint64(x.count)
+			if shared[x.offset/wordBytes] {
+				storesThere += uint64(x.count)
+			}
+		}
+		for _, x := range p.loads.at {
+			allLoads += uint64(x.count)
+			// Who goes through all of a page comes in at its first word, whatever it needs.
+			if f.others(i, x.offset/wordBytes) || x.offset < wordBytes && scanned(p.node) {
+				loadsThere += uint64(x.count)
+			}
+		}
+	}
+	stores = theirs > 0 && (sharedStores*theirs >= changes || sharedStores*storesThere >= faults)
+	all := allLoads
+	if f.writers() > 1 {
+		all += faults
+	}
+	return stores, loadsThere > 0 && sharedLoads*loadsThere >= all
+}
+
+// others reports whether a party other than the one given stores to a word.
+func (f *finding) others(but int, word uint32) bool {
+	for i := range f.parties {
+		if i != but && f.parties[i].words[word] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *finding) writers() (n int) {
+	for i := range f.parties {
+		if len(f.parties[i].words) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// disjointGuards are locks that guard different words of the page: nil if there are none.
+func (p *page) disjointGuards() (list []guard) {
+	most := uint64(0)
+	for i := range p.guards {
+		most = max(most, p.guards[i].uses.faults)
+	}
+	owner := map[uint32]string{}
+	for _, g := range p.guards {
+		if minor(g.uses.faults, most, minorUser) {
+			continue
+		}
+		list = append(list, g)
+		if 4*g.uses.kept() < 3*g.uses.faults {
+			return nil // who knows what it guards
+		}
+		for _, x := range g.uses.extents() {
+			w := uint32(x.from / wordBytes)
+			if owner[w] != "" && owner[w] != g.lock {
+				return nil
+			}
+			owner[w] = g.lock
+		}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	return list
+}
+
+// place says where on the page the parties store and load. Of words that are no party's own, it is
+// those bytes that have faulted.
+func (f *finding) place(shared map[uint32]bool) {
+	for i := range f.parties {
+		p := &f.parties[i]
+		for w := range p.words {
+			there := p.stores.within(w)
+			if f.others(i, w) && !shared[w] && len(there) > 0 {
+				for _, offset := range there {
+					p.writes = append(p.writes, extent{uint64(offset), uint64(offset) + 1})
+				}
+				continue
+			}
+			p.writes = append(p.writes, extent{uint64(w) * wordBytes, uint64(w+1) * wordBytes})
+		}
+		p.reads = p.loads.extents()
+		slices.SortFunc(p.writes, byPlace)
+		slices.SortFunc(p.reads, byPlace)
+	}
+}
+
+func byPlace(a, b extent) int { return int(a.from) - int(b.from) }

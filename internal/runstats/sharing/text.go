@@ -1,0 +1,141 @@
+package sharing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Text is the result for people, in lines without a newline at their end. There are none if no page
+// travels.
+func (s Sharing) Text() (lines []string) {
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		if i > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, g.head(s.Waited))
+		for j := range g.Parties {
+			lines = append(lines, "  "+g.Parties[j].text())
+		}
+		for _, x := range g.Guards {
+			lines = append(lines, fmt.Sprintf("  lock %q guards %s", x.Lock, x.Uses))
+		}
+		for _, x := range g.costliest() {
+			lines = append(lines, "  cost: "+x.text())
+		}
+		lines = append(lines, "  advice: "+g.Advice)
+	}
+	if s.Lost > 0 {
+		lines = append(lines, fmt.Sprintf("%d of the faults and departures of pages came too fast to be looked at", s.Lost))
+	}
+	return lines
+}
+
+// shownCosts is how many ranks are shown.
+const shownCosts = 8
+
+// costliest are the costs of the ranks that have paid most, and of the others together.
+func (g *Group) costliest() []Cost {
+	if len(g.Costs) <= shownCosts {
+		return g.Costs
+	}
+	list := slices.SortedFunc(slices.Values(g.Costs), func(a, b Cost) int {
+		return cmp.Or(cmp.Compare(min(b.Rank, 0), min(a.Rank, 0)), cmp.Compare(b.Waited, a.Waited))
+	})
+	rest := Cost{Rank: others}
+	for _, x := range list[shownCosts-1:] {
+		rest = rest.plus(x)
+	}
+	return append(list[:shownCosts-1], rest)
+}
+
+// head says what a group is, and what it cost.
+func (g *Group) head(all time.Duration) string {
+	name := "memory that nobody knows"
+	if g.Memory != "" {
+		name = fmt.Sprintf("%q", g.Memory)
+		if g.Type != "" {
+			name += " ([]" + g.Type + ")"
+		}
+	}
+	pages := fmt.Sprintf("page %d", g.Example)
+	if g.Pages > 1 {
+		pages = fmt.Sprintf("%d pages", g.Pages)
+	}
+	text := fmt.Sprintf("%s: %s of %s: %s; %d faults, which waited for %v, %.0f%% of all waits for pages",
+		g.Kind, pages, name, g.what(), g.Faults, rounded(g.Waited), 100*g.Waited.Seconds()/max(all.Seconds(), 1e-9))
+	if g.Pages > 1 {
+		text += fmt.Sprintf("; as page %d:", g.Example)
+	}
+	return text
+}
+
+// what says in words what the kind is here.
+func (g *Group) what() string {
+	writers := 0
+	for i := range g.Parties {
+		if g.Parties[i].Writes != "" {
+			writers++
+		}
+	}
+	switch {
+	case len(g.Guards) > 0:
+		return "different locks guard different words"
+	case g.Kind == True:
+		return "nodes write the same words"
+	case g.Kind == Communication && writers == 1:
+		return "one node writes what others read"
+	case g.Kind == Communication:
+		return "nodes write what others read"
+	case writers == 1:
+		return "one node writes, and others read other words"
+	}
+	return "nodes write different words"
+}
+
+// text says what a party does.
+func (p *Party) text() string {
+	text := fmt.Sprintf("node %d (no rank)", p.Node)
+	switch {
+	case len(p.Ranks) == 1:
+		text = fmt.Sprintf("rank %d", p.Ranks[0])
+	case len(p.Ranks) > 1:
+		text = fmt.Sprintf("node %d (ranks %s)", p.Node, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(p.Ranks)), ", "), "[]"))
+	}
+	var does []string
+	if p.Writes != "" {
+		does = append(does, "writes "+p.Writes+at(p.WriteAt))
+	}
+	if p.Reads != "" {
+		does = append(does, "reads "+p.Reads+at(p.ReadAt))
+	}
+	return text + " " + strings.Join(does, ", ")
+}
+
+func at(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(lines, ", ") + ")"
+}
+
+// text is what a rank has paid.
+func (c *Cost) text() string {
+	who := fmt.Sprintf("rank %d", c.Rank)
+	if c.Rank == others {
+		who = "others"
+	}
+	return fmt.Sprintf("%s: %d read, %d write, %d upgrade faults, %v", who, c.Read, c.Write, c.Upgrade, rounded(c.Waited))
+}
+
+// rounded has three digits or so.
+func rounded(d time.Duration) time.Duration {
+	for unit := time.Duration(1); ; unit *= 10 {
+		if d/1000 < unit {
+			return d.Round(unit)
+		}
+	}
+}

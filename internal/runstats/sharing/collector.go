@@ -17,7 +17,6 @@ import (
 const (
 	maxPages     = 2048
 	maxWordBytes = 32 << 20 // for counts of words, which pages of many nodes have much of
-	maxMemory    = 4096     // allocations
 	maxCalls     = 128      // the last calls of a rank
 	maxName      = 200      // bytes of a name, or of a line's place
 	maxFields    = 64       // of a struct
@@ -32,7 +31,7 @@ const (
 // Collector takes the pieces of a run. It may be used by several goroutines at a time.
 type Collector struct {
 	mu        sync.Mutex
-	memory    []*runstats.Allocation // in order of their pages, which do not overlap
+	memory    runstats.Allocations
 	pages     map[key]*page
 	wordBytes int
 	ranks     map[int]*rank
@@ -46,7 +45,7 @@ type Collector struct {
 
 // key is a page. Its number alone does not do, because memory is freed, and allocated again.
 type key struct {
-	memory *runstats.Allocation
+	memory string // the allocation's name
 	number uint64
 }
 
@@ -87,8 +86,8 @@ func (c *Collector) Add(p *runstats.Piece) {
 func (c *Collector) add(p *runstats.Piece, log *faultlog.Batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range p.Memory {
-		c.allocated(&p.Memory[i])
+	for _, m := range p.Memory {
+		c.allocated(m)
 	}
 	r := c.ranks[p.Rank]
 	if r == nil {
@@ -132,53 +131,35 @@ func (c *Collector) depart(node int, log *faultlog.Batch) {
 	c.departed[node] = max(c.departed[node], log.Next)
 }
 
-// allocated takes an allocation. Those that it overlaps are no more.
-func (c *Collector) allocated(m *runstats.Allocation) {
-	if m.Pages == 0 || m.PageBytes == 0 || m.First > maxPlace || m.Pages > maxPlace || m.PageBytes > maxPageBytes {
+// allocated takes an allocation, of which it keeps what is short.
+func (c *Collector) allocated(m runstats.Allocation) {
+	if m.First > maxPlace || m.Pages > maxPlace || m.PageBytes > maxPageBytes {
 		return // no node has such memory
 	}
-	at, _ := c.find(m.First)
-	if at < len(c.memory) && c.memory[at].First == m.First && c.memory[at].Name == short(m.Name) && c.memory[at].Pages == m.Pages {
-		return // another rank has told of it
+	m.Name, m.Type, m.Fields = short(m.Name), short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), maxFields)])
+	for i := range m.Fields {
+		m.Fields[i].Name = short(m.Fields[i].Name)
 	}
-	end := at
-	for end < len(c.memory) && c.memory[end].First < m.First+m.Pages {
-		end++
-	}
-	if end == at && len(c.memory) == maxMemory {
-		return
-	}
-	kept := *m
-	kept.Name, kept.Type, kept.Fields = short(m.Name), short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), maxFields)])
-	for i := range kept.Fields {
-		kept.Fields[i].Name = short(kept.Fields[i].Name)
-	}
-	c.memory = slices.Replace(c.memory, at, end, &kept)
-}
-
-// find returns the first allocation that ends behind a page, and whether the page is in it.
-func (c *Collector) find(number uint64) (at int, in bool) {
-	at, _ = slices.BinarySearchFunc(c.memory, number, func(m *runstats.Allocation, number uint64) int {
-		if m.First+m.Pages <= number {
-			return -1
-		}
-		return 1
-	})
-	return at, at < len(c.memory) && c.memory[at].First <= number
+	c.memory.Add(m)
 }
 
 // page returns what is known of a page.
 func (c *Collector) page(number uint64) *page {
 	k := key{number: number}
-	if at, in := c.find(number); in {
-		k.memory = c.memory[at]
+	memory := c.memory.Find(number)
+	if memory != nil {
+		k.memory = memory.Name
 	}
 	p := c.pages[k]
 	if p == nil {
 		if len(c.pages) >= maxPages || c.wordBytes > maxWordBytes {
 			c.forget()
 		}
-		p = &page{memory: k.memory, number: number}
+		p = &page{number: number}
+		if memory != nil {
+			m := *memory
+			p.memory = &m
+		}
 		c.pages[k] = p
 	}
 	return p

@@ -57,7 +57,7 @@ type Group struct {
 type Party struct {
 	Node  int   `json:"node"`
 	Ranks []int `json:"ranks"` // of the node
-	// Writes and Reads are elements, as counts[0..7]; "" if it does not, or if it is not known which.
+	// Writes and Reads are elements, as counts[0..7]; "" if it does not, or nobody knows which.
 	// Of reads, only those are known that have fetched the page.
 	Writes string `json:"writes,omitempty"`
 	Reads  string `json:"reads,omitempty"`

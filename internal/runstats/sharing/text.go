@@ -8,9 +8,12 @@ import (
 	"time"
 )
 
-// Text is the result for people, in lines without a newline at their end. There are none if no page
-// travels.
+// Text is the result for people, in lines without a newline at their end.
 func (s Sharing) Text() (lines []string) {
+	if len(s.Groups) == 0 {
+		lines = append(lines, fmt.Sprintf("no page went to and fro between nodes: %d faults, which waited for %v", s.Faults, rounded(s.Waited)))
+	}
+	known := false
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		if i > 0 {
@@ -19,6 +22,7 @@ func (s Sharing) Text() (lines []string) {
 		lines = append(lines, g.head(s.Waited))
 		for j := range g.Parties {
 			lines = append(lines, "  "+g.Parties[j].text())
+			known = known || len(g.Parties[j].WriteAt)+len(g.Parties[j].ReadAt) > 0
 		}
 		for _, x := range g.Guards {
 			lines = append(lines, fmt.Sprintf("  lock %q guards %s", x.Lock, x.Uses))
@@ -27,6 +31,9 @@ func (s Sharing) Text() (lines []string) {
 			lines = append(lines, "  cost: "+x.text())
 		}
 		lines = append(lines, "  advice: "+g.Advice)
+	}
+	if len(s.Groups) > 0 && !known {
+		lines = append(lines, "the lines of the program are not known: the kernel lets nobody sample faults here (perf_event_open), or there were too few")
 	}
 	if s.Lost > 0 {
 		lines = append(lines, fmt.Sprintf("%d of the faults and departures of pages came too fast to be looked at", s.Lost))

@@ -1,7 +1,7 @@
 package sharing
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 )
 
@@ -22,24 +22,42 @@ type finding struct {
 	*page
 	kind    Kind
 	parties []party
+	shared  []bool  // words to which several parties store
 	guards  []guard // that guard different words; nil if that is not the reason
 }
 
 // party is a node that uses a page much.
 type party struct {
 	*user
-	words  map[uint32]uint64 // that it stores to: how often they were seen changed, or faulted
-	writes []extent          // of the page
-	reads  []extent
+	words counts // to which it stores; nil: none
 }
 
-// extents are the places, which are small.
+// counts is for each word how often it was seen changed, or has faulted. Words beyond its end have
+// not been seen.
+type counts []uint64
+
+func (c counts) of(word uint32) uint64 {
+	if int(word) < len(c) {
+		return c[word]
+	}
+	return 0
+}
+
+func (c *counts) add(word uint32, n uint64) {
+	if more := int(word) + 1 - len(*c); more > 0 {
+		*c = append(*c, make(counts, more)...)
+	}
+	(*c)[word] += n
+}
+
+// extents are the places that have faulted much, in order.
 func (p *places) extents() (list []extent) {
 	for _, x := range p.at {
 		if !minor(x.count, p.most(), minorWord) {
 			list = append(list, extent{uint64(x.offset), uint64(x.offset) + 1})
 		}
 	}
+	slices.SortFunc(list, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	return list
 }
 
@@ -70,8 +88,8 @@ func (p *page) classify(scanned func(node int) bool) *finding {
 	if len(f.parties) < 2 || f.writers() == 0 {
 		return nil
 	}
-	shared := f.contested()
-	stores, loads := f.onOthers(shared, scanned)
+	f.contest()
+	stores, loads := f.onOthers(scanned)
 	switch f.guards = p.disjointGuards(); {
 	case f.guards != nil:
 		f.kind = False
@@ -82,7 +100,6 @@ func (p *page) classify(scanned func(node int) bool) *finding {
 	default:
 		f.kind = False
 	}
-	f.place(shared)
 	return f
 }
 
@@ -103,43 +120,46 @@ func (p *page) parties() (list []party) {
 
 // words are those that a node stores to much, with how often that was seen. Nodes that have used
 // the page most have faulted there so many times.
-func (u *user) words(most uint64) map[uint32]uint64 {
-	counts := map[uint32]uint64{}
+func (u *user) words(most uint64) (words counts) {
 	if minor(max(u.stores.faults, u.left), most, minorUser) {
-		return counts
+		return nil
 	}
 	for _, x := range u.stores.at {
-		counts[x.offset/wordBytes] += uint64(x.count)
+		words.add(x.offset/wordBytes, uint64(x.count))
 	}
 	for w, n := range u.written {
 		if n > 0 {
-			counts[uint32(w)] += uint64(n)
+			words.add(uint32(w), uint64(n))
 		}
 	}
 	highest := uint64(0)
-	for _, n := range counts {
+	for _, n := range words {
 		highest = max(highest, n)
 	}
-	maps.DeleteFunc(counts, func(_ uint32, n uint64) bool { return minor(n, highest, minorWord) })
-	return counts
+	for w, n := range words {
+		if minor(n, highest, minorWord) {
+			words[w] = 0
+		}
+	}
+	return words
 }
 
-// contested are words to which several parties store. Where the faults show that they store to
-// different parts of a word, it is not contested.
-func (f *finding) contested() map[uint32]bool {
-	most, sum := map[uint32]uint64{}, map[uint32]uint64{}
+// contest finds the words to which several parties store. Where the faults show that they store to
+// different parts of a word, nobody else does.
+func (f *finding) contest() {
+	width := 0
 	for i := range f.parties {
-		for w, n := range f.parties[i].words {
-			most[w], sum[w] = max(most[w], n), sum[w]+n
-		}
+		width = max(width, len(f.parties[i].words))
 	}
-	shared := map[uint32]bool{}
-	for w := range sum {
-		if 4*(sum[w]-most[w]) >= most[w] && !f.divided(w) {
-			shared[w] = true
+	f.shared = make([]bool, width)
+	for w := range f.shared {
+		most, sum := uint64(0), uint64(0)
+		for i := range f.parties {
+			n := f.parties[i].words.of(uint32(w))
+			most, sum = max(most, n), sum+n
 		}
+		f.shared[w] = sum > most && 4*(sum-most) >= most && !f.divided(uint32(w))
 	}
-	return shared
 }
 
 // divided reports whether all who store to a word have faulted at different bytes of it.
@@ -147,7 +167,7 @@ func (f *finding) divided(word uint32) bool {
 	taken := map[uint32]bool{}
 	for i := range f.parties {
 		p := &f.parties[i]
-		if p.words[word] == 0 {
+		if p.words.of(word) == 0 {
 			continue
 		}
 		there := p.stores.within(word)
@@ -166,30 +186,34 @@ func (f *finding) divided(word uint32) bool {
 	return true
 }
 
-// within are the places in a word that have faulted much.
+// within are the places in a word that have faulted much, in order.
 func (p *places) within(word uint32) (offsets []uint32) {
 	for _, x := range p.at {
 		if x.offset/wordBytes == word && !minor(x.count, p.most(), minorWord) {
 			offsets = append(offsets, x.offset)
 		}
 	}
+	slices.Sort(offsets)
 	return offsets
 }
 
+// isShared reports whether several parties store to a word.
+func (f *finding) isShared(word uint32) bool { return int(word) < len(f.shared) && f.shared[word] }
+
 // onOthers reports whether many stores, and many loads, are on words to which others store.
-func (f *finding) onOthers(shared map[uint32]bool, scanned func(node int) bool) (stores, loads bool) {
+func (f *finding) onOthers(scanned func(node int) bool) (stores, loads bool) {
 	var changes, theirs, faults, storesThere, loadsThere, allLoads uint64
 	for i := range f.parties {
 		p := &f.parties[i]
 		for w, n := range p.words {
 			changes += n
-			if shared[w] {
+			if f.shared[w] {
 				theirs += n
 			}
 		}
 		for _, x := range p.stores.at {
 			faults += uint64(x.count)
-			if shared[x.offset/wordBytes] {
+			if f.isShared(x.offset / wordBytes) {
 				storesThere += uint64(x.count)
 			}
 		}
@@ -212,7 +236,7 @@ func (f *finding) onOthers(shared map[uint32]bool, scanned func(node int) bool) 
 // others reports whether a party other than the one given stores to a word.
 func (f *finding) others(but int, word uint32) bool {
 	for i := range f.parties {
-		if i != but && f.parties[i].words[word] > 0 {
+		if i != but && f.parties[i].words.of(word) > 0 {
 			return true
 		}
 	}
@@ -257,25 +281,21 @@ func (p *page) disjointGuards() (list []guard) {
 	return list
 }
 
-// place says where on the page the parties store and load. Of words that are no party's own, it is
-// those bytes that have faulted.
-func (f *finding) place(shared map[uint32]bool) {
-	for i := range f.parties {
-		p := &f.parties[i]
-		for w := range p.words {
-			there := p.stores.within(w)
-			if f.others(i, w) && !shared[w] && len(there) > 0 {
-				for _, offset := range there {
-					p.writes = append(p.writes, extent{uint64(offset), uint64(offset) + 1})
-				}
-				continue
-			}
-			p.writes = append(p.writes, extent{uint64(w) * wordBytes, uint64(w+1) * wordBytes})
+// writes are the bytes to which a party stores. Of a word that it has part of, those that faulted.
+func (f *finding) writes(i int) (list []extent) {
+	p := &f.parties[i]
+	for w, n := range p.words {
+		if n == 0 {
+			continue
 		}
-		p.reads = p.loads.extents()
-		slices.SortFunc(p.writes, byPlace)
-		slices.SortFunc(p.reads, byPlace)
+		word := uint32(w)
+		if there := p.stores.within(word); len(there) > 0 && !f.shared[w] && f.others(i, word) {
+			for _, offset := range there {
+				list = append(list, extent{uint64(offset), uint64(offset) + 1})
+			}
+			continue
+		}
+		list = append(list, extent{uint64(w) * wordBytes, uint64(w+1) * wordBytes})
 	}
+	return list
 }
-
-func byPlace(a, b extent) int { return int(a.from) - int(b.from) }

@@ -91,22 +91,21 @@ func (c *Collector) add(p *runstats.Piece, log *faultlog.Batch) {
 	}
 	r := c.ranks[p.Rank]
 	if r == nil {
-		r = &rank{}
+		r = &rank{node: p.Node} // it stays there, whatever it says
 		c.ranks[p.Rank] = r
 	}
-	r.node = p.Node
 	r.called(p.Calls)
 	c.lost += log.Lost
 	for i := range log.Faults {
 		f := &log.Faults[i]
 		c.faults++
 		c.waited += f.Waited
-		c.page(f.Page).fault(f, p.Rank, p.Node, r.lockAt(f))
+		c.page(f.Page).fault(f, p.Rank, r.node, r.lockAt(f))
 	}
-	c.depart(p.Node, log)
+	c.depart(r.node, log)
 	for i := range p.Sites {
 		s := &p.Sites[i]
-		if u := c.page(s.Page).by(p.Node); u != nil {
+		if u := c.page(s.Page).by(r.node); u != nil {
 			u.seen(s)
 		}
 	}
@@ -120,10 +119,7 @@ func (c *Collector) depart(node int, log *faultlog.Batch) {
 			continue
 		}
 		p := c.page(d.Page)
-		words := len(d.Written) * 64
-		if p.memory != nil {
-			words = min(words, int(p.memory.PageBytes/wordBytes))
-		}
+		words := min(len(d.Written)*64, int(p.bytes()/wordBytes))
 		if u := p.by(node); u != nil {
 			c.wordBytes += u.changed(d.Written, words)
 		}

@@ -103,6 +103,9 @@ func (p *page) fault(f *faultlog.Fault, rank, node int, lock string) {
 		p.returns++
 	}
 	p.pay(f, rank)
+	if uint64(f.Offset) >= p.bytes() {
+		return
+	}
 	if u := p.by(node); u != nil {
 		if f.Access == faultlog.Read {
 			u.loads.add(f.Offset)
@@ -122,6 +125,13 @@ func (p *page) fault(f *faultlog.Fault, rank, node int, lock string) {
 		p.guards = append(p.guards, guard{lock: lock})
 	}
 	p.guards[i].uses.add(f.Offset)
+}
+
+func (p *page) bytes() uint64 {
+	if p.memory == nil {
+		return maxPageBytes
+	}
+	return p.memory.PageBytes
 }
 
 // pay adds a fault to what the page has cost a rank.

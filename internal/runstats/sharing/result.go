@@ -100,7 +100,7 @@ func (c *Collector) group(list []*finding) Group {
 		g.Costs = append(g.Costs, costs[rank])
 	}
 	for i := range f.parties {
-		g.Parties = append(g.Parties, c.party(f, &f.parties[i]))
+		g.Parties = append(g.Parties, c.party(f, i))
 	}
 	for _, x := range f.guards {
 		g.Guards = append(g.Guards, Guard{x.lock, f.elements(x.uses.extents())})
@@ -109,8 +109,9 @@ func (c *Collector) group(list []*finding) Group {
 }
 
 // party describes a party of a page.
-func (c *Collector) party(f *finding, p *party) Party {
-	d := Party{Node: p.node, Stores: p.stores.faults, Loads: p.loads.faults, Writes: f.elements(p.writes)}
+func (c *Collector) party(f *finding, i int) Party {
+	p := &f.parties[i]
+	d := Party{Node: p.node, Stores: p.stores.faults, Loads: p.loads.faults, Writes: f.elements(f.writes(i))}
 	for number, r := range c.ranks {
 		if r.node == p.node {
 			d.Ranks = append(d.Ranks, number)
@@ -119,7 +120,7 @@ func (c *Collector) party(f *finding, p *party) Party {
 	slices.Sort(d.Ranks)
 	var stores, loads []line
 	for _, l := range p.lines {
-		if len(p.words) > 0 && (l.write || p.words[l.offset/wordBytes] > 0) {
+		if len(p.words) > 0 && (l.write || p.words.of(l.offset/wordBytes) > 0) {
 			stores = append(stores, l)
 		} else if !l.write {
 			loads = append(loads, l)
@@ -127,7 +128,7 @@ func (c *Collector) party(f *finding, p *party) Party {
 	}
 	d.WriteAt = lineList(stores)
 	if !minor(p.loads.faults, p.stores.faults, minorUser) {
-		d.Reads, d.ReadAt = f.elements(p.reads), lineList(loads)
+		d.Reads, d.ReadAt = f.elements(p.loads.extents()), lineList(loads)
 	}
 	return d
 }
@@ -184,7 +185,7 @@ func (f *finding) separate(pages int) string {
 	var uses []use
 	for i := range f.parties {
 		if p := &f.parties[i]; len(p.words) > 0 {
-			uses = append(uses, used(f.memory, f.inMemory(p.writes)))
+			uses = append(uses, used(f.memory, f.inMemory(f.writes(i))))
 		}
 	}
 	a, b := uses[0].all(), uses[1].all()

@@ -266,6 +266,37 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestMany: of many ranks, those that have paid most are shown.
+func TestMany(t *testing.T) {
+	s := newStory(array("counts", 1))
+	for i := range 50 {
+		for rank := range 12 {
+			if rank < 11 || i < 45 {
+				s.turn(rank, 100, faultlog.Write, uint32(8*rank), rank)
+			}
+		}
+	}
+	text := strings.Join(s.c.Result().Text(), "\n")
+	for _, want := range []string{"\n  rank 7 writes counts[7] (main.go:17)\n  and 4 others\n", "\n  cost: others: 0 read, 245 write, 0 upgrade faults, 245ms\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nwant%s", text, want)
+		}
+	}
+}
+
+// BenchmarkResult is of as much as a collector keeps.
+func BenchmarkResult(b *testing.B) {
+	s := newStory(array("x", 1<<20))
+	for page := range uint64(maxPages) {
+		for i := range 12 {
+			s.turn(i%4, 100+page, faultlog.Write, uint32(8*i), words(0, 512)...)
+		}
+	}
+	for b.Loop() {
+		s.c.Result()
+	}
+}
+
 // TestFreed: pages that are allocated again are others.
 func TestFreed(t *testing.T) {
 	s := newStory(array("old", 4))

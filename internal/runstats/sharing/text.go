@@ -21,6 +21,10 @@ func (s Sharing) Text() (lines []string) {
 		}
 		lines = append(lines, g.head(s.Waited))
 		for j := range g.Parties {
+			if j == shownParties {
+				lines = append(lines, fmt.Sprintf("  and %d others", len(g.Parties)-j))
+				break
+			}
 			lines = append(lines, "  "+g.Parties[j].text())
 			known = known || len(g.Parties[j].WriteAt)+len(g.Parties[j].ReadAt) > 0
 		}
@@ -41,8 +45,11 @@ func (s Sharing) Text() (lines []string) {
 	return lines
 }
 
-// shownCosts is how many ranks are shown.
-const shownCosts = 8
+// shownParties is how many nodes of a page are shown, and shownCosts how many ranks that have paid.
+const (
+	shownParties = 8
+	shownCosts   = 8
+)
 
 // costliest are the costs of the ranks that have paid most, and of the others together.
 func (g *Group) costliest() []Cost {

@@ -33,6 +33,13 @@ func (n *called) add(hash uint64, name string) {
 	n.by[hash] = name
 }
 
+// of is a name by its hash; "": it was not told.
+func (n *called) of(hash uint64) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.by[hash]
+}
+
 // all are the names that were told, by hash.
 func (n *called) all() map[uint64]string {
 	n.mu.Lock()

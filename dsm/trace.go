@@ -141,6 +141,7 @@ func (t *tracer) read() {
 			p.Log = nil
 		}
 		p.Sites = t.match(&x)
+		p.Locks = t.locks(&x)
 		t.addUntold(&p)
 		if t.pieces != nil && (len(x.Faults)+len(x.Departures)+len(p.Memory)+len(p.Calls)+len(p.Sites) > 0 || x.Lost+p.Lost > 0) {
 			p.Rank, p.Node, p.PID = t.c.Rank(), t.c.Node(), os.Getpid()
@@ -190,6 +191,26 @@ func (t *tracer) match(x *faultlog.Batch) []runstats.Site {
 	}
 	t.samples.expire()
 	return sites.list
+}
+
+// locks are the names of locks that faults were under.
+func (t *tracer) locks(x *faultlog.Batch) (names map[uint64]string) {
+	if t.pieces == nil {
+		return nil
+	}
+	for i := range x.Faults {
+		hash := x.Faults[i].Lock
+		if hash == 0 || names[hash] != "" {
+			continue
+		}
+		if name := t.c.called.of(hash); name != "" {
+			if names == nil {
+				names = map[uint64]string{}
+			}
+			names[hash] = name
+		}
+	}
+	return names
 }
 
 // drain takes the samples of accesses to shared memory.

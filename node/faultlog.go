@@ -33,6 +33,7 @@ const _ = uint(attach.MaxPayload - faultlog.MaxBytes)
 type faultLog struct {
 	pageBytes int
 	pidOf     func(pagetable.ProcID) uint32
+	lockOf    func(pagetable.ProcID) uint64 // Fault.Lock
 
 	ring  *faultlog.Ring // nil: nobody reads it
 	next  uint64         // the number of the next entry, while there is no ring
@@ -57,21 +58,21 @@ type departed struct {
 func (l *faultLog) isKept() bool { return l.ring != nil }
 
 // batch answers a reader, and keeps the log for its next visit.
-func (l *faultLog) batch(from uint64, now time.Duration, maySee func(*faultlog.Fault) bool) []byte {
+func (l *faultLog) batch(from uint64, c *clock, maySee func(*faultlog.Fault) bool) []byte {
 	if l.ring == nil {
 		l.ring = faultlog.NewRing(logEntries, l.next)
-		l.began = time.Now().UnixNano() - int64(now)
+		l.began = c.zero()
 		l.departed = map[pagetable.Page]departed{}
 		l.leaving, l.before = map[pagetable.Page]faultlog.Departure{}, map[pagetable.Page][]byte{}
 	}
-	l.until = now + logKept
+	l.until = c.now + logKept
 	return l.ring.Append(nil, from, maySee)
 }
 
 // tick ends the log if nobody has read it for long.
 func (l *faultLog) tick(now time.Duration) {
 	if l.ring != nil && now >= l.until {
-		*l = faultLog{pageBytes: l.pageBytes, pidOf: l.pidOf, next: l.ring.Next()}
+		*l = faultLog{pageBytes: l.pageBytes, pidOf: l.pidOf, lockOf: l.lockOf, next: l.ring.Next()}
 	}
 }
 
@@ -87,7 +88,7 @@ func (l *faultLog) tickIn(now time.Duration) time.Duration {
 func (l *faultLog) fault(waiting []faultlog.Fault, ev *pagetable.Event, access faultlog.Access, now time.Duration) []faultlog.Fault {
 	f := faultlog.Fault{
 		Page: uint64(ev.Page), Offset: ev.Offset, Access: access, PID: l.pidOf(ev.Proc), Thread: ev.Thread,
-		Began: l.began + int64(now), Taker: faultlog.NoNode,
+		Began: l.began + int64(now), Taker: faultlog.NoNode, Lock: l.lockOf(ev.Proc),
 	}
 	same := func(x faultlog.Fault) bool { return x.Thread == f.Thread && x.PID == f.PID }
 	if slices.ContainsFunc(waiting, same) {

@@ -127,16 +127,27 @@ func TestFaultLogIsDropped(t *testing.T) {
 		t.Errorf("the log has not ended: %+v", l)
 	}
 	all := func(*faultlog.Fault) bool { return true }
-	if x, err := faultlog.Decode(l.batch(0, 0, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
+	if x, err := faultlog.Decode(l.batch(0, &clock{}, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
 		t.Errorf("the next log begins with %+v, %v; the first one ended at %d", x, err, first.Next)
+	}
+}
+
+// TestFaultLogTellsTheTime: its times are those of the machine's clock, also when the loop looked
+// at its own long ago.
+func TestFaultLogTellsTheTime(t *testing.T) {
+	began := time.Now().Add(-time.Hour)
+	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
+	l.batch(0, &clock{start: began}, func(*faultlog.Fault) bool { return true })
+	if wrong := time.Duration(l.began - began.UnixNano()); max(wrong, -wrong) > time.Minute {
+		t.Errorf("its times are wrong by %v", wrong)
 	}
 }
 
 // TestFaultLogIsBounded: what a log remembers of pages does not grow without end, and goes with the
 // memory.
 func TestFaultLogIsBounded(t *testing.T) {
-	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }}
-	l.batch(0, 0, func(*faultlog.Fault) bool { return true })
+	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
+	l.batch(0, &clock{}, func(*faultlog.Fault) bool { return true })
 	leave := func(page pagetable.Page) {
 		l.leaves(page, &protocol.Effect{Kind: protocol.EffectRevoke, Heir: 1})
 		l.left(page, nil, 0)

@@ -21,6 +21,13 @@ func (c *clock) read() time.Duration { return time.Since(c.start) }
 
 func (c *clock) tick() { c.now = c.read() }
 
+// zero is when the clock was 0, in nanoseconds since 1970 by the machine's clock as it goes now. It
+// asks the machine once, and so is right also when this thread is held up here.
+func (c *clock) zero() int64 {
+	t := time.Now()
+	return t.UnixNano() - int64(t.Sub(c.start))
+}
+
 // meter is what a node measures of itself.
 type meter struct {
 	clock      *clock

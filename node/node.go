@@ -131,6 +131,7 @@ func (n *Node) build(out *outbox) {
 	n.intake = newIntake(d, n.pins, q)
 	n.meter.tolls.extents = &n.intake.extents
 	n.meter.log.pageBytes, n.meter.log.pidOf = d.exec.table.PageBytes(), func(id pagetable.ProcID) uint32 { return n.programs.pidOf(id) }
+	n.meter.log.lockOf = func(id pagetable.ProcID) uint64 { return n.programs.lockOf(id) }
 	n.intake.room, d.room = n.room, n.room
 	n.fetcher = newFetcher(n.intake)
 	n.losses = &losses{log: log, meter: n.meter, names: names, pages: map[pagetable.Page]protocol.NodeID{}}

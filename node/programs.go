@@ -166,7 +166,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		counters := slices.Concat(s.meter.counterList(), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpFaultLog:
-		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c.Object, s.meter.clock.now, p.maySee)})
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c.Object, s.meter.clock, p.maySee)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
 	case attach.OpPrograms:
@@ -280,6 +280,28 @@ func (s *programs) pidOf(id pagetable.ProcID) uint32 {
 		return uint32(p.pid)
 	}
 	return 0
+}
+
+// maxLooks bounds the words that are looked at for one fault.
+const maxLooks = 256
+
+// lockOf is the one lock that a program has by a word on its control page; 0: none, or several, or
+// so many words are published that looking would hold up others.
+func (s *programs) lockOf(id pagetable.ProcID) (hash uint64) {
+	p := s.byID[protocol.ClientID(id)]
+	if p == nil || s.calls.words.Len() > maxLooks {
+		return 0
+	}
+	for lock := range s.calls.words.Of(p.id) {
+		if !p.page.Held(lock) {
+			continue
+		}
+		if hash != 0 {
+			return 0
+		}
+		hash = lock
+	}
+	return hash
 }
 
 // any is a program of which something is true, or nil.

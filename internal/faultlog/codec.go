@@ -25,10 +25,12 @@ const (
 	tagFault     = 1
 	tagDeparture = 2
 
-	withContents = 1 << 7 // beside the accesses of a fault
+	// Beside the accesses of a fault, which are in the nibbles.
+	withContents = 1 << 7
+	withLock     = 1 << 3
 
 	// What an entry takes at most: of a fault, and of a departure without its words.
-	maxFaultBytes     = 2 + 8*binary.MaxVarintLen64
+	maxFaultBytes     = 2 + 8*binary.MaxVarintLen64 + 8
 	maxDepartureBytes = 2 + 5*binary.MaxVarintLen64
 )
 
@@ -77,6 +79,9 @@ func (w *writer) fault(f *Fault) bool {
 	if f.Contents {
 		bits |= withContents
 	}
+	if f.Lock != 0 {
+		bits |= withLock
+	}
 	w.b = append(w.b, tagFault, bits)
 	w.uint(f.Page)
 	w.uint(uint64(f.Offset))
@@ -87,6 +92,9 @@ func (w *writer) fault(f *Fault) bool {
 	w.uint(uint64(f.Waited))
 	w.node(f.From)
 	w.node(f.Taker)
+	if f.Lock != 0 {
+		w.b = le.AppendUint64(w.b, f.Lock)
+	}
 	return true
 }
 
@@ -184,13 +192,26 @@ func (r *reader) access(a byte, may bool) Access {
 func (r *reader) fault() (f Fault) {
 	bits := r.byte()
 	f.Contents = bits&withContents != 0
-	bits &^= withContents
+	locked := bits&withLock != 0
+	bits &^= withContents | withLock
 	f.Access, f.TakerAccess = r.access(bits&0xf, false), r.access(bits>>4, true)
 	f.Page, f.Offset, f.PID, f.Thread = r.uint(math.MaxUint64), r.uint32(), r.uint32(), r.uint32()
 	f.Began, f.Granted, f.Waited = r.time(), r.duration(), r.duration()
 	f.From, f.Taker = r.node(), r.node()
+	if locked {
+		f.Lock = r.hash()
+	}
 	r.failed = r.failed || f.Granted > f.Waited
 	return f
+}
+
+// hash reads the hash of a name, which is not 0.
+func (r *reader) hash() (hash uint64) {
+	if len(r.b) >= 8 {
+		hash, r.b = le.Uint64(r.b), r.b[8:]
+	}
+	r.failed = r.failed || hash == 0
+	return hash
 }
 
 func (r *reader) departure() (d Departure) {

@@ -49,6 +49,9 @@ type Fault struct {
 	// itself.
 	Taker       uint32
 	TakerAccess Access
+	// Lock is the hash of the name of the lock that the program had by a word on its control page;
+	// 0: none, or several, or only such as its daemon has granted it in a call.
+	Lock uint64
 }
 
 // Departure is a page that another node took from this one, or that it may only read from then on.

@@ -15,7 +15,7 @@ func sample() *Batch {
 	return &Batch{
 		First: 7, Next: 20, Lost: 3,
 		Faults: []Fault{
-			{Page: 5, Offset: 4095, Access: Upgrade, PID: 12, Thread: 13, Began: 1 << 60, Granted: 5, Waited: 9, From: 2, Contents: true, Taker: 1, TakerAccess: Read},
+			{Page: 5, Offset: 4095, Access: Upgrade, PID: 12, Thread: 13, Began: 1 << 60, Granted: 5, Waited: 9, From: 2, Contents: true, Taker: 1, TakerAccess: Read, Lock: 1 << 63},
 			{Page: math.MaxUint64, Offset: math.MaxUint32, Access: Read, PID: math.MaxUint32, Thread: math.MaxUint32, Began: math.MinInt64, Granted: math.MaxInt64, Waited: math.MaxInt64, From: NoNode, Taker: NoNode},
 			{Access: Write, Began: math.MaxInt64},
 		},

@@ -13,6 +13,7 @@ package lockwords
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -187,6 +188,17 @@ func (w *Words) forget(id protocol.ObjectID, x word) {
 
 // Len is how many locks are published.
 func (w *Words) Len() int { return len(w.words) }
+
+// Of are the locks whose words are published to a program, as it knows them, in any order.
+func (w *Words) Of(c protocol.ClientID) iter.Seq[uint64] {
+	return func(yield func(hash uint64) bool) {
+		for _, x := range w.words {
+			if x.client == c && !yield(x.hash) {
+				return
+			}
+		}
+	}
+}
 
 // ids are the locks that are published, in ascending order.
 func (w *Words) ids() []protocol.ObjectID { return slices.Sorted(maps.Keys(w.words)) }

@@ -23,10 +23,12 @@ type Piece struct {
 	// Log is an encoded faultlog.Batch: this program's faults, and the node's departures. Programs
 	// of one node send the same departures; their numbers tell.
 	Log []byte `json:"log,omitempty"`
+	// Locks has the names of locks that are in the log, by their hash.
+	Locks map[uint64]string `json:"locks,omitempty"`
 }
 
-// MaxPieceItems bounds the Calls of a piece, and its Sites; MaxPieceMemory its Memory; MaxFields
-// the fields of an Allocation.
+// MaxPieceItems bounds the Calls of a piece, its Sites, and its Locks; MaxPieceMemory its Memory;
+// MaxFields the fields of an Allocation.
 const (
 	MaxPieceItems  = 1 << 10
 	MaxPieceMemory = 32
@@ -54,10 +56,19 @@ func (p Piece) Encode() []byte {
 		s := &p.Sites[i]
 		s.Func, s.At = short(s.Func), short(s.At)
 	}
+	if len(p.Locks) > 0 {
+		locks := map[uint64]string{}
+		for hash, name := range p.Locks {
+			if len(locks) < MaxPieceItems {
+				locks[hash] = short(name)
+			}
+		}
+		p.Locks = locks
+	}
 	b := encodeLine(Statement{Piece: &p})
 	if len(b) > MaxBytes { // names of control characters
 		p.Lost += uint64(len(p.Memory) + len(p.Calls) + len(p.Sites))
-		p.Memory, p.Calls, p.Sites = nil, nil, nil
+		p.Memory, p.Calls, p.Sites, p.Locks = nil, nil, nil, nil
 		b = encodeLine(Statement{Piece: &p})
 	}
 	return b

@@ -35,6 +35,7 @@ type clusterOptions struct {
 	stats   bool   // where the cluster's time went is printed
 	profile string // file for where in the workers that was; "": none
 	trace   string // file for a trace of their waits; "": none
+	sharing bool   // why the cluster's pages travelled is printed
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -56,6 +57,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.stats, "stats", false, "show where the time of each rank on the cluster went, as with dsmd run")
 	flags.StringVar(&o.profile, "profile", "", "`FILE` for a profile of where on the cluster threads have waited, as with dsmd run")
 	flags.StringVar(&o.trace, "trace", "", "`FILE` for a trace of all waits on the cluster, as with dsmd run")
+	flags.BoolVar(&o.sharing, "sharing", false, "show why pages travelled between the nodes of the cluster, as with dsmd run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -103,7 +105,10 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	if o.stats {
 		options.Flags = append(options.Flags, "--stats")
 	}
-	if o.verbose || o.stats || o.profile != "" || o.trace != "" {
+	if o.sharing {
+		options.Flags = append(options.Flags, "--sharing")
+	}
+	if o.verbose || o.stats || o.sharing || o.profile != "" || o.trace != "" {
 		options.Echo = os.Stderr
 	}
 	return options, nil

@@ -119,6 +119,7 @@ func newRun() *cobra.Command {
 	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
 	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
 	flags.StringVar(&cfg.Trace, "trace", "", "`FILE` for a trace of all waits, as Perfetto draws it; compressed if its name ends in .gz")
+	flags.BoolVar(&cfg.Sharing, "sharing", false, "print at the end which pages travelled between nodes, why, and what to do about it")
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)

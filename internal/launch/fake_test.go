@@ -129,10 +129,10 @@ func playSupervisor(arg string) int {
 		pieces = func(p runstats.Piece) { fmt.Printf("piece of %d: %d with %d bytes\n", p.Rank, p.Lost, len(p.Log)) }
 	}
 	status, err := Run(Config{
-		Pieces:  pieces,
+		Insight: Insight{Pieces: pieces, Trace: j.Trace},
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Bind: j.Bind, Trace: j.Trace, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, EarlyExit: EarlyExit{Remind: cmp.Or(j.Remind, time.Hour)}, Metrics: j.Metrics,
+		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, EarlyExit: EarlyExit{Remind: cmp.Or(j.Remind, time.Hour)}, Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

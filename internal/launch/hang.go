@@ -6,12 +6,14 @@ import (
 	"sync"
 
 	"dsmd/internal/runstats"
+	"dsmd/internal/runstats/sharing"
 )
 
 // reports are what programs say of themselves.
 type reports struct {
-	counted []runstats.Record // by the programs that have ended, if Config.Stats
-	trace   *tracer           // nil: none is wanted
+	counted []runstats.Record  // by the programs that have ended, if Config.Stats
+	trace   *tracer            // nil: none is wanted
+	sharing *sharing.Collector // nil: nobody wants to know
 	// hangs are what programs have found that does not move, each once. It has room for some: what
 	// comes while nobody takes them says the same again, or comes too fast.
 	hangs chan runstats.Hang
@@ -90,10 +92,10 @@ func (s *supervisor) sayHang(h runstats.Hang) {
 			early = append(early, c.String())
 		}
 	}
-	has := "has"
+	has := "has ended while others wait for it"
 	if len(early) > 1 {
-		has = "have"
+		has = "have ended while others wait for them"
 	}
-	s.notice("%s %s ended while others wait for it: ending the job (--fail-on-early-exit)", strings.Join(early, ", "), has)
+	s.notice("%s %s: ending the job (--fail-on-early-exit)", strings.Join(early, ", "), has)
 	s.fail(StatusEarlyExit)
 }

@@ -104,15 +104,7 @@ type Config struct {
 	// Format is the format of that; Timestamps puts the time before each line.
 	Format     Format
 	Timestamps bool
-	// Stats has a report of where the programs' time went printed at the end; Profile names a file
-	// for a profile of where in them that was.
-	Stats   bool
-	Profile string
-	// Trace names a file for a trace of all waits, compressed if the name ends in .gz.
-	Trace string
-	// Pieces, if not nil, is given what the ranks log while they run: see runstats.Piece. Pieces of
-	// one rank come in order, and one call at a time. It must not block.
-	Pieces func(runstats.Piece)
+	Insight
 	// BareDaemonLog leaves the prefix of the daemons' lines away: for logs in JSON, which name the
 	// node in a field.
 	BareDaemonLog bool
@@ -121,6 +113,21 @@ type Config struct {
 	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
 	Grace time.Duration
 	EarlyExit
+}
+
+// Insight is what a job is to say of itself, beside the programs' output.
+type Insight struct {
+	// Stats has a report of where the programs' time went printed at the end; Profile names a file
+	// for a profile of where in them that was.
+	Stats   bool
+	Profile string
+	// Trace names a file for a trace of all waits, compressed if the name ends in .gz.
+	Trace string
+	// Sharing has a report of why pages travelled between nodes printed at the end.
+	Sharing bool
+	// Pieces, if not nil, is given what the ranks log while they run: see runstats.Piece. Pieces of
+	// one rank come in order, and one call at a time. It must not block.
+	Pieces func(runstats.Piece)
 }
 
 // EarlyExit is what becomes of a rank that ends before others.
@@ -317,7 +324,7 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 }
 
 // wantsPieces is whether somebody reads what the ranks log.
-func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil || cfg.Trace != "" }
+func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil || cfg.Trace != "" || cfg.Sharing }
 
 // width is the number of digits of the highest of n numbers from 0.
 func width(n int) int { return len(strconv.Itoa(n - 1)) }

@@ -528,7 +528,7 @@ func (b *syncBuffer) String() string {
 // TestProfileWithoutPlace: that a profile cannot be written is said before the job has run.
 func TestProfileWithoutPlace(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
-	cfg := Config{Nodes: 1, Profile: t.TempDir(), Program: []string{"touch", mark}, Stdout: io.Discard, Stderr: io.Discard}
+	cfg := Config{Nodes: 1, Insight: Insight{Profile: t.TempDir()}, Program: []string{"touch", mark}, Stdout: io.Discard, Stderr: io.Discard}
 	if status, err := Run(cfg); status != StatusUsage || err == nil || !strings.Contains(err.Error(), cfg.Profile) {
 		t.Errorf("status %d, %v", status, err)
 	}

@@ -75,6 +75,9 @@ func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
 	if cfg.Pieces != nil {
 		s.reports.taker(cfg.Pieces)
 	}
+	if cfg.Sharing {
+		s.reports.followSharing()
+	}
 	s.kill.Stop()
 	s.trial.verdict.Stop()
 	takeSIGPIPE()
@@ -100,6 +103,7 @@ func (s *supervisor) close() {
 	if lines := s.reports.trace.end(); len(lines) > 0 {
 		s.notice("%s", strings.Join(lines, "\n"))
 	}
+	s.saySharing()
 	s.notices.close()
 	soon(func() { s.stdout.end(); s.stderr.end() })
 }

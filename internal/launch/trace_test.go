@@ -28,7 +28,7 @@ func TestTracer(t *testing.T) {
 		if err := os.WriteFile(file, bytes.Repeat([]byte("old"), 1000), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		w, err := (&Config{Trace: file}).openTrace()
+		w, err := (&Config{Insight: Insight{Trace: file}}).openTrace()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestTraceOfNothing(t *testing.T) {
 // TestTraceWithoutPlace: that a trace cannot be written is said before the job has run.
 func TestTraceWithoutPlace(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
-	cfg := Config{Nodes: 1, Trace: t.TempDir(), Program: []string{"touch", mark}, Stdout: io.Discard, Stderr: io.Discard}
+	cfg := Config{Nodes: 1, Insight: Insight{Trace: t.TempDir()}, Program: []string{"touch", mark}, Stdout: io.Discard, Stderr: io.Discard}
 	if status, err := Run(cfg); status != StatusUsage || err == nil || !strings.Contains(err.Error(), cfg.Trace) {
 		t.Errorf("status %d, %v", status, err)
 	}
@@ -90,7 +90,7 @@ func TestTraceThroughPipe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w, err = (&Config{Trace: pipe}).openTrace(); err != nil {
+		if w, err = (&Config{Insight: Insight{Trace: pipe}}).openTrace(); err != nil {
 			t.Fatal(err)
 		}
 		w.begin()

@@ -252,27 +252,49 @@ func (f *finding) writers() (n int) {
 	return n
 }
 
-// disjointGuards are locks that guard different words of the page: nil if there are none.
-func (p *page) disjointGuards() (list []guard) {
+// disjointGuards are locks that guard different words of the page: nil if there are none. Some
+// faults may count for a lock that was given back before, so a word belongs to the lock with most
+// of its faults.
+func (p *page) disjointGuards() []guard {
 	most := uint64(0)
 	for i := range p.guards {
 		most = max(most, p.guards[i].uses.faults)
 	}
-	owner := map[uint32]string{}
-	for _, g := range p.guards {
+	words, owner := map[uint32]uint64{}, map[uint32]int{}
+	all, owned := uint64(0), uint64(0)
+	for i := range p.guards {
+		g := &p.guards[i]
 		if minor(g.uses.faults, most, minorUser) {
 			continue
 		}
-		list = append(list, g)
-		if 4*g.uses.kept() < 3*g.uses.faults {
-			return nil // who knows what it guards
-		}
-		for _, x := range g.uses.extents() {
-			w := uint32(x.from / wordBytes)
-			if owner[w] != "" && owner[w] != g.lock {
-				return nil
+		all += g.uses.faults
+		for w, n := range g.uses.words() {
+			if n > words[w] {
+				words[w], owner[w] = n, i
 			}
-			owner[w] = g.lock
+		}
+	}
+	for _, n := range words {
+		owned += n
+	}
+	if 4*owned < 3*all {
+		return nil // who knows what each guards
+	}
+	return p.owners(owner)
+}
+
+// owners are the locks to which words belong, with those words alone; nil if there are not several.
+func (p *page) owners(owner map[uint32]int) (list []guard) {
+	for i := range p.guards {
+		own := guard{lock: p.guards[i].lock}
+		for _, x := range p.guards[i].uses.at {
+			if of, known := owner[x.offset/wordBytes]; known && of == i {
+				own.uses.at = append(own.uses.at, x)
+				own.uses.faults += uint64(x.count)
+			}
+		}
+		if len(own.uses.at) > 0 {
+			list = append(list, own)
 		}
 	}
 	if len(list) < 2 {

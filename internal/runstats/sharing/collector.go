@@ -72,7 +72,7 @@ func NewCollector() *Collector {
 }
 
 // Add takes a piece. Those of one rank have to come in order. A log that is none is left out.
-func (c *Collector) Add(p *runstats.Piece) {
+func (c *Collector) Add(p runstats.Piece) {
 	log := faultlog.Batch{}
 	if len(p.Log) > 0 {
 		var err error
@@ -80,7 +80,7 @@ func (c *Collector) Add(p *runstats.Piece) {
 			log = faultlog.Batch{}
 		}
 	}
-	c.add(p, &log)
+	c.add(&p, &log)
 }
 
 func (c *Collector) add(p *runstats.Piece, log *faultlog.Batch) {
@@ -100,8 +100,9 @@ func (c *Collector) add(p *runstats.Piece, log *faultlog.Batch) {
 		f := &log.Faults[i]
 		c.faults++
 		c.waited += f.Waited
-		c.page(f.Page).fault(f, p.Rank, r.node, r.lockAt(f))
+		c.page(f.Page).fault(f, p.Rank, r.node, r.lockAt(f, p.Locks))
 	}
+	r.forget()
 	c.depart(r.node, log)
 	for i := range p.Sites {
 		s := &p.Sites[i]
@@ -200,13 +201,20 @@ func (r *rank) called(calls []runstats.Call) {
 			r.overlap = true
 		}
 	}
-	r.calls = slices.Clone(r.calls[max(0, len(r.calls)-maxCalls):])
 }
 
-// lockAt returns the lock that a thread had taken last when it faulted; "": none is known.
-func (r *rank) lockAt(f *faultlog.Fault) string {
-	for i := len(r.calls) - 1; i >= 0; i-- {
-		if x := &r.calls[i]; x.end <= f.Began && (!r.overlap || f.Thread == 0 || x.thread == int(f.Thread)) {
+// forget forgets calls that no later piece is about.
+func (r *rank) forget() { r.calls = slices.Clone(r.calls[max(0, len(r.calls)-maxCalls):]) }
+
+// lockAt returns the lock that a program had when it faulted, or that its thread had taken last in
+// a call; "": none is known.
+func (r *rank) lockAt(f *faultlog.Fault, names map[uint64]string) string {
+	if f.Lock != 0 {
+		return short(names[f.Lock])
+	}
+	later, _ := slices.BinarySearchFunc(r.calls, f.Began+1, func(x call, t int64) int { return cmp.Compare(x.end, t) })
+	for i := later - 1; i >= 0; i-- {
+		if x := &r.calls[i]; !r.overlap || f.Thread == 0 || x.thread == int(f.Thread) {
 			return x.lock
 		}
 	}

@@ -62,6 +62,15 @@ type place struct {
 	offset, count uint32
 }
 
+// words are how often each word has faulted.
+func (p *places) words() map[uint32]uint64 {
+	words := map[uint32]uint64{}
+	for _, x := range p.at {
+		words[x.offset/wordBytes] += uint64(x.count)
+	}
+	return words
+}
+
 func (p *places) add(offset uint32) {
 	p.faults++
 	i := slices.IndexFunc(p.at, func(x place) bool { return x.offset == offset })

@@ -24,7 +24,7 @@ type story struct {
 
 func newStory(memory ...runstats.Allocation) *story {
 	s := &story{c: NewCollector(), places: map[int]uint64{}, had: map[[2]uint64]bool{}}
-	s.c.Add(&runstats.Piece{Memory: memory})
+	s.c.Add(runstats.Piece{Memory: memory})
 	return s
 }
 
@@ -61,13 +61,13 @@ func (s *story) turn(rank int, page uint64, access faultlog.Access, offset uint3
 	s.places[rank] = b.Next
 	p := runstats.Piece{Rank: rank, Node: rank, Log: faultlog.Append(nil, &b)}
 	p.Sites = []runstats.Site{{Page: page, Offset: offset, Write: access != faultlog.Read, At: fmt.Sprintf("main.go:%d", 10+rank), Count: 1}}
-	s.c.Add(&p)
+	s.c.Add(p)
 }
 
 // locks has a rank take a lock, for which it waited.
 func (s *story) locks(rank int, name string) {
 	s.now += 1000
-	s.c.Add(&runstats.Piece{Rank: rank, Node: rank, Calls: []runstats.Call{{Kind: runstats.Lock, Name: name, Began: s.now - 500, Waited: 400, Thread: rank + 1}}})
+	s.c.Add(runstats.Piece{Rank: rank, Node: rank, Calls: []runstats.Call{{Kind: runstats.Lock, Name: name, Began: s.now - 500, Waited: 400, Thread: rank + 1}}})
 }
 
 // words are consecutive words.
@@ -223,7 +223,7 @@ func TestNodesOfSeveralRanks(t *testing.T) {
 		for k := range uint64(4) {
 			b.Departures = append(b.Departures, faultlog.Departure{Place: 2*i + k, Page: 100, Access: faultlog.Write, Written: written})
 		}
-		c.Add(&runstats.Piece{Rank: int(i % 3), Node: 7, Memory: memory, Log: faultlog.Append(nil, &b)})
+		c.Add(runstats.Piece{Rank: int(i % 3), Node: 7, Memory: memory, Log: faultlog.Append(nil, &b)})
 	}
 	p := c.page(100)
 	if len(p.users) != 1 || p.users[0].written[0] != 22 {
@@ -245,7 +245,7 @@ func TestBounds(t *testing.T) {
 		s.turn(int(i%200), 200+i, faultlog.Write, 0, 0)
 		s.turn(int(i%200), 101, faultlog.Write, uint32(i%pageBytes), int(i%512))
 		s.locks(0, fmt.Sprint(i))
-		s.c.Add(&runstats.Piece{Sites: []runstats.Site{{Page: 101, At: fmt.Sprint(i)}}})
+		s.c.Add(runstats.Piece{Sites: []runstats.Site{{Page: 101, At: fmt.Sprint(i)}}})
 	}
 	r := s.c.Result()
 	if len(s.c.pages) > maxPages || r.Forgotten == 0 || len(r.Groups) == 0 || len(s.c.ranks[0].calls) > maxCalls {
@@ -306,7 +306,7 @@ func TestFreed(t *testing.T) {
 	}
 	fresh := array("new", 1)
 	fresh.First = 101
-	s.c.Add(&runstats.Piece{Memory: []runstats.Allocation{fresh}})
+	s.c.Add(runstats.Piece{Memory: []runstats.Allocation{fresh}})
 	for range 10 {
 		s.turn(0, 101, faultlog.Write, 0, 0)
 		s.turn(1, 101, faultlog.Write, 0, 0)
@@ -339,8 +339,12 @@ func TestLockOf(t *testing.T) {
 	} {
 		var r rank
 		r.called(test.calls)
-		if got := r.lockAt(&faultlog.Fault{Thread: 1, Began: test.began}); got != test.want {
+		if got := r.lockAt(&faultlog.Fault{Thread: 1, Began: test.began}, nil); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+		held := faultlog.Fault{Thread: 1, Began: test.began, Lock: 7}
+		if got := r.lockAt(&held, map[uint64]string{7: "word"}); got != "word" {
+			t.Errorf("%s, with a word: %q", name, got)
 		}
 	}
 }
@@ -371,7 +375,7 @@ func FuzzAdd(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, pages, elem, bytes uint64, offset uint32, access uint8, log []byte) {
 		c := NewCollector()
 		memory := runstats.Allocation{Name: "x", First: first, Pages: pages, PageBytes: bytes, ElemBytes: elem, Fields: []runstats.Field{{Name: "f", Offset: elem, Bytes: pages}, {Name: "g", Bytes: 1}}}
-		c.Add(&runstats.Piece{Memory: []runstats.Allocation{memory}, Log: log})
+		c.Add(runstats.Piece{Memory: []runstats.Allocation{memory}, Log: log})
 		written := []uint64{first, pages}
 		for i := range 20 {
 			b := faultlog.Batch{Faults: []faultlog.Fault{{Page: first, Offset: offset, Access: faultlog.Access(access), Waited: 1}}, Departures: []faultlog.Departure{{Page: first, At: int64(i), Written: written}}}

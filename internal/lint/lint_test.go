@@ -29,7 +29,7 @@ var allowed = []struct {
 	tree    string
 	imports []string
 }{
-	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/membership", "internal/memlimit", "internal/runstats", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
+	{"cmd/dsmd", []string{"node", "pagetable", "internal/launch", "internal/doctor", "internal/attach", "internal/certs", "internal/checkpoint", "internal/dashboard", "internal/faultlog", "internal/membership", "internal/memlimit", "internal/runstats", "internal/settings", "internal/top", "internal/uffd", "protocol", "transport"}},
 	{"node", []string{"protocol", "pagetable", "transport", "internal/agreement", "internal/attach", "internal/controlpage", "internal/faultlog", "internal/lockwords", "internal/netio", "internal/spin", "internal/diskio", "internal/memfile", "pagetable/snapshot"}},
 	{"protocol", nil},
 	// A modelled node decides about the words of its programs as a daemon does.
@@ -55,6 +55,7 @@ var allowed = []struct {
 	{"internal/certs", nil},
 	{"internal/checkpoint", nil},
 	{"internal/controlpage", []string{"internal/memfile"}},
+	{"internal/dashboard", []string{"internal/faultlog", "internal/runstats"}},
 	{"internal/diskio", []string{"internal/netio"}},
 	{"internal/faultlog", nil},
 	{"internal/doctor", []string{"internal/diskio", "internal/memlimit", "internal/uffd", "internal/sigsegv"}},

@@ -12,7 +12,7 @@ import (
 )
 
 // Env is the environment variable that names, separated by commas, what this machine must have:
-// uffd, netns, root, memlock, perf, rdma, rdma-link.
+// uffd, netns, root, memlock, perf, browser, rdma, rdma-link.
 const Env = "DSMD_REQUIRE"
 
 // Demanded reports whether this machine must have what.

@@ -36,6 +36,8 @@ type clusterOptions struct {
 	profile string // file for where in the workers that was; "": none
 	trace   string // file for a trace of their waits; "": none
 	sharing bool   // why the cluster's pages travelled is printed
+	// dashboard is the address of a page, and dashboardFile a file for its last state; "": none
+	dashboard, dashboardFile string
 }
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
@@ -58,6 +60,8 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.profile, "profile", "", "`FILE` for a profile of where on the cluster threads have waited, as with dsmd run")
 	flags.StringVar(&o.trace, "trace", "", "`FILE` for a trace of all waits on the cluster, as with dsmd run")
 	flags.BoolVar(&o.sharing, "sharing", false, "show why pages travelled between the nodes of the cluster, as with dsmd run")
+	flags.StringVar(&o.dashboard, "dashboard", "", "TCP `ADDR`ess of a page that shows what the cluster waits for, as with dsmd run")
+	flags.StringVar(&o.dashboardFile, "dashboard-file", "", "`FILE` for the last state of that page, as with dsmd run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of dsmd and of all ranks on standard error")
 }
 
@@ -96,7 +100,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	for _, flag := range [][2]string{
 		{"--memory", o.memory}, {"--spill", o.spill},
 		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
-		{"--profile", o.profile}, {"--trace", o.trace},
+		{"--profile", o.profile}, {"--trace", o.trace}, {"--dashboard", o.dashboard}, {"--dashboard-file", o.dashboardFile},
 	} {
 		if flag[1] != "" {
 			options.Flags = append(options.Flags, flag[:]...)
@@ -108,7 +112,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 	if o.sharing {
 		options.Flags = append(options.Flags, "--sharing")
 	}
-	if o.verbose || o.stats || o.sharing || o.profile != "" || o.trace != "" {
+	if o.verbose || o.stats || o.sharing || o.profile != "" || o.trace != "" || o.dashboard != "" || o.dashboardFile != "" {
 		options.Echo = os.Stderr
 	}
 	return options, nil

@@ -1,169 +1,135 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
-	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
-	"go.yaml.in/yaml/v3"
+	"dsmd/internal/dashboard"
+	"dsmd/internal/launch"
 )
 
-// deployed reads a file of docs/deploy.
-func deployed(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs/deploy", name))
+// TestDashboardAddresses: an address at which nothing can be served is an error that says what to
+// do, before a job starts; a port alone is for this machine.
+func TestDashboardAddresses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	defer l.Close()
+	for addr, want := range map[string]string{
+		l.Addr().String(): "choose another port",
+		"ann":             "write HOST:PORT or :PORT",
+		"192.0.2.7:0":     "an address of this machine",
+		":http-or-so":     "give HOST:PORT",
+		"99999":           "write HOST:PORT or :PORT",
+	} {
+		_, err := serveDashboard("--dashboard", addr, func() dashboard.State { return dashboard.State{} })
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), addr) || !strings.HasPrefix(err.Error(), "--dashboard") {
+			t.Errorf("at %q: %v, want %q", addr, err, want)
+		}
+	}
+	for _, addr := range []string{"0", ":0", "127.0.0.1:0", "localhost:0"} {
+		s, err := serveDashboard("--dashboard", addr, func() dashboard.State { return dashboard.State{} })
+		if err != nil {
+			t.Errorf("at %q: %v", addr, err)
+			continue
+		}
+		if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") {
+			t.Errorf("%q is at %s", addr, s.URL())
+		}
+		s.Stop()
+	}
 }
 
-// TestMonitoringNamesWhatIsExported: each metric that the dashboard and the alerts ask for is one
-// that a daemon has. Told only a port, it serves them to this machine alone.
-func TestMonitoringNamesWhatIsExported(t *testing.T) {
-	cmd := dsmd(t, "serve", "--socket", filepath.Join(t.TempDir(), "s"), "--metrics", ":0", "--log-format", "json")
-	stderr, err := cmd.StderrPipe()
+// TestChooseCluster: which job a dashboard is of, or which there are.
+func TestChooseCluster(t *testing.T) {
+	job := func(socket, program string) []daemonStatus {
+		d := daemonStatus{Socket: socket}
+		if program != "" {
+			d.Programs = []programStatus{{Program: program}}
+		}
+		return []daemonStatus{d}
+	}
+	a, b, serve := job(launch.SocketPrefix+"aa11-0", "solve"), job(launch.SocketPrefix+"ab22-0", "fill"), job("/run/dsmd.sock", "")
+	for _, test := range []struct {
+		here []([]daemonStatus)
+		job  string
+		want string // the socket, or what the error says
+	}{
+		{[][]daemonStatus{a}, "", a[0].Socket},
+		{[][]daemonStatus{serve}, "", serve[0].Socket},
+		{[][]daemonStatus{a, b, serve}, "aa", a[0].Socket},
+		{[][]daemonStatus{a, b, serve}, "fill", b[0].Socket},
+		{[][]daemonStatus{a, b, serve}, "./fill", b[0].Socket},
+		{[][]daemonStatus{a, b, serve}, "/run/dsmd.sock", serve[0].Socket},
+		{[][]daemonStatus{a, b, serve}, "a", "several jobs run here: name one; there are: aa11 solve, ab22 fill, /run/dsmd.sock"},
+		{[][]daemonStatus{a, b}, "", "several jobs"},
+		{[][]daemonStatus{a, b}, "fil.json", `"fil.json" is neither a file nor a job that runs here; there are: aa11 solve`},
+		{nil, "fil.json", `"fil.json" is no file, and no job`},
+		{nil, "", "no daemon of yours runs here"},
+	} {
+		chosen, err := chooseCluster(test.here, test.job)
+		if err != nil && !strings.Contains(err.Error(), test.want) || err == nil && chosen[0].Socket != test.want {
+			t.Errorf("%q of %d: %v, %v, want %s", test.job, len(test.here), chosen, err, test.want)
+		}
+	}
+}
+
+// TestDashboardOfAFile: a file is shown until the command is ended, and one that is none is an
+// error.
+func TestDashboardOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "solve.json")
+	m := dashboard.New(dashboard.Job{Title: "solve", Nodes: 1, Ranks: 1, Began: time.Now()})
+	s := m.State(time.Now())
+	if err := s.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	state, err := lookAt(ctx, file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	r, w, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	log := bufio.NewReader(stderr)
-	at := regexp.MustCompile(`metrics are served.*"address":"([^"]*)"`)
-	var m []string
-	for m == nil {
-		m = at.FindStringSubmatch(next(t, log))
-	}
-	if !strings.HasPrefix(m[1], "127.0.0.1:") {
-		t.Errorf("metrics are served at %s", m[1])
-	}
-	for serving := false; !serving; { // from then on all metrics are registered
-		serving = strings.Contains(next(t, log), `"serving"`)
-	}
-	exported := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)[{ ]`).FindAllStringSubmatch(get(t, "http://"+m[1]+"/metrics"), -1) {
-		exported[m[1]] = true
-	}
-	if !exported["dsmd_wait_seconds_total"] || exported["dsmd_"] {
-		t.Fatalf("exported are %v", exported)
-	}
-	for _, name := range []string{"grafana-dashboard.json", "prometheus-rules.yml", "prometheus-rules.test.yml"} {
-		asked := regexp.MustCompile(`\bdsmd_[a-z_]+`).FindAllString(deployed(t, name), -1)
-		if len(asked) < 10 {
-			t.Errorf("%s asks for %v", name, asked)
-		}
-		for _, metric := range asked {
-			if !exported[metric] {
-				t.Errorf("%s asks for %s, which no daemon has", name, metric)
-			}
-		}
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	defer r.Close()
+	defer w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- showDashboard(ctx, w, ":0", state) }()
+	line := make([]byte, 200)
+	n, err := r.Read(line)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.Copy(io.Discard, log)
-	if err := cmd.Wait(); err != nil {
+	url := regexp.MustCompile(`http://\S+`).FindString(string(line[:n]))
+	answer, err := http.Get(url + "state.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var got dashboard.State
+	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || got.Title != "solve" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-}
 
-// source is where a panel takes its values from.
-type source struct{ Type, UID string }
-
-// TestDashboard: each panel says what it shows, in which unit, from the data source that the user
-// chooses, and lies in a place of its own.
-func TestDashboard(t *testing.T) {
-	type place struct{ X, Y, W, H int }
-	var board struct {
-		SchemaVersion int
-		UID, Title    string
-		Templating    struct {
-			List []struct{ Name, Type string }
-		}
-		Panels []struct {
-			ID                       int
-			Type, Title, Description string
-			GridPos                  place
-			Datasource               source
-			FieldConfig              struct{ Defaults struct{ Unit string } }
-			Targets                  []struct{ RefID, Expr, LegendFormat string }
-		}
-	}
-	if err := json.Unmarshal([]byte(deployed(t, "grafana-dashboard.json")), &board); err != nil {
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if board.SchemaVersion < 39 || board.UID == "" || board.Title == "" || len(board.Panels) < 10 {
-		t.Errorf("%+v", board)
-	}
-	if v := board.Templating.List; len(v) == 0 || v[0].Name != "datasource" || v[0].Type != "datasource" {
-		t.Errorf("the data source cannot be chosen: %+v", v)
-	}
-	ids, places := map[int]bool{}, map[place]bool{}
-	for _, p := range board.Panels {
-		if p.Type == "" || p.Title == "" || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 || p.Datasource != (source{"prometheus", "${datasource}"}) {
-			t.Errorf("a panel lacks something: %+v", p)
-		}
-		if at := p.GridPos; ids[p.ID] || places[at] || at.X+at.W > 24 || at.W <= 0 || at.H <= 0 {
-			t.Errorf("panel %d lies at %+v, where another is, or nothing can be", p.ID, at)
-		}
-		ids[p.ID], places[p.GridPos] = true, true
-		for i, target := range p.Targets {
-			if target.RefID != string(rune('A'+i)) || target.LegendFormat == "" || strings.Count(target.Expr, "(") != strings.Count(target.Expr, ")") || !strings.Contains(target.Expr, `instance=~"$instance"`) {
-				t.Errorf("panel %q: target %+v", p.Title, target)
-			}
-		}
-	}
-}
-
-// TestEveryAlertIsTested: each alert says how bad it is and what to do, and a test of the rules,
-// which promtool makes, expects it.
-func TestEveryAlertIsTested(t *testing.T) {
-	var rules struct {
-		Groups []struct {
-			Rules []struct {
-				Alert, Expr         string
-				Labels, Annotations map[string]string
-			}
-		}
-	}
-	var tests struct {
-		Files []string `yaml:"rule_files"`
-		Tests []struct {
-			Alerts []struct {
-				Name   string           `yaml:"alertname"`
-				Expect []map[string]any `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
-		}
-	}
-	if err := yaml.Unmarshal([]byte(deployed(t, "prometheus-rules.yml")), &rules); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal([]byte(deployed(t, "prometheus-rules.test.yml")), &tests); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(tests.Files, []string{"prometheus-rules.yml"}) {
-		t.Errorf("the tests are of %v", tests.Files)
-	}
-	expected := map[string]bool{}
-	for _, test := range tests.Tests {
-		for _, a := range test.Alerts {
-			expected[a.Name] = expected[a.Name] || len(a.Expect) > 0
-		}
-	}
-	for _, r := range rules.Groups[0].Rules {
-		if !expected[r.Alert] {
-			t.Errorf("no test expects %s", r.Alert)
-		}
-		if r.Expr == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
-			t.Errorf("%s lacks something: %+v", r.Alert, r)
-		}
+	if _, err := lookAt(ctx, file, ""); err == nil || !strings.Contains(err.Error(), "--dashboard-file") {
+		t.Errorf("of a file of something else: %v", err)
 	}
 }

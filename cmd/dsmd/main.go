@@ -6,6 +6,7 @@
 //	dsmd status      show what the daemons on this machine are doing
 //	dsmd top         show live what programs wait for, and what their nodes do
 //	dsmd stacks      show where the goroutines of a running job are, and what they wait for
+//	dsmd dashboard   show in a browser what they wait for, or what a job has waited for
 //	dsmd drain       have a node leave its cluster, with nothing that others need
 //	dsmd doctor      find out whether this machine can run dsmd, and how well
 //	dsmd cert        make the certificates and keys of a cluster
@@ -102,7 +103,7 @@ four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newTop(), newStacks(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newMan(), newGuard(), newRunAgent())
+	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newTop(), newStacks(), newDashboard(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newMan(), newGuard(), newRunAgent())
 	completeWords(root)
 	return root
 }

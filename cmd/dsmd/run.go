@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dsmd/internal/launch"
 	"dsmd/node"
@@ -61,6 +62,7 @@ const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run -n 2:8 -- ./solve   # 2 daemons, 16 programs
   dsmd run --hosts ann,bob:2,eve@carol --env GOMAXPROCS -- ./solve   # 3 daemons, 4 programs
   dsmd run -n 2 --log-level info --metrics :9100 -- ./solve   # metrics at :9100 and :9101
+  dsmd run -n 4 --dashboard :8080 -- ./solve   # a page that shows what it waits for
   dsmd run --survive --hosts ann,bob,eve -- ./solve   # goes on without a host that is lost
   dsmd run --hosts ann,bob --checkpoint /shared/solve --every 5m -- ./solve
   dsmd run -n 4 --restore /shared/solve -- ./solve   # from the newest checkpoint there
@@ -71,6 +73,7 @@ func newRun() *cobra.Command {
 		shared nodeFlags
 		where  runPlace
 		saves  runCheckpoints
+		page   runDashboard
 		shape  = jobShape{nodes: 1, slots: 1}
 		env    []string
 		cfg    = launch.Config{Commands: commands, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Format: launch.Prefixed, Bind: launch.Unbound}
@@ -104,7 +107,7 @@ func newRun() *cobra.Command {
 			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {
 				return usageError(cmd, err)
 			}
-			return run(cfg, &saves)
+			return run(cfg, &saves, &page)
 		},
 	}
 	flags := cmd.Flags()
@@ -116,15 +119,21 @@ func newRun() *cobra.Command {
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
 	flags.BoolVar(&cfg.FailOnEarlyExit, "fail-on-early-exit", false, "end the job when a rank has ended, also with status 0, and others wait for it at a barrier or in a reduction")
 	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")
-	flags.BoolVar(&cfg.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
-	flags.StringVar(&cfg.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
-	flags.StringVar(&cfg.Trace, "trace", "", "`FILE` for a trace of all waits, as Perfetto draws it; compressed if its name ends in .gz")
-	flags.BoolVar(&cfg.Sharing, "sharing", false, "print at the end which pages travelled between nodes, why, and what to do about it")
+	registerInsight(flags, &cfg.Insight)
 	flags.BoolVar(&cfg.Timestamps, "timestamps", false, "print the time before each line")
 	where.register(flags)
 	saves.register(flags)
+	page.register(flags)
 	shared.register(flags, "warn")
 	return cmd
+}
+
+// registerInsight adds the flags of what a job says of itself.
+func registerInsight(flags *pflag.FlagSet, x *launch.Insight) {
+	flags.BoolVar(&x.Stats, "stats", false, "print at the end where the time of each rank went, and what it waited for")
+	flags.StringVar(&x.Profile, "profile", "", "`FILE` for a profile, as pprof reads it, of where in the program threads have waited")
+	flags.StringVar(&x.Trace, "trace", "", "`FILE` for a trace of all waits, as Perfetto draws it; compressed if its name ends in .gz")
+	flags.BoolVar(&x.Sharing, "sharing", false, "print at the end which pages travelled between nodes, why, and what to do about it")
 }
 
 // jobShape is how many daemons a job on this machine has, and how many programs are at each. It is
@@ -165,11 +174,15 @@ func aProgram(cmd *cobra.Command, args []string) error {
 }
 
 // run runs a job, and then says how to go on if it has failed.
-func run(cfg launch.Config, saves *runCheckpoints) error {
+func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 	if err := saves.apply(&cfg); err != nil {
 		return &exitError{status: launch.StatusSystem, err: err}
 	}
+	if err := page.open(&cfg); err != nil {
+		return &exitError{status: launch.StatusUsage, err: err}
+	}
 	status, err := launch.Run(cfg)
+	page.close()
 	if status == 0 && err == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -118,9 +119,14 @@ func (p *page) point(t *testing.T, grid string, cell int) string {
 	})()`, grid, cell))
 }
 
+// falselyShared is what a sharing report says, as JSON.
+const falselyShared = `{"groups": [{"kind": "false sharing", "memory": "counts", "pages": 2, "example": 1, "faults": 3, "waited_ns": 61000000,
+	"parties": [{"node": 0, "ranks": [0], "writes": "counts[512..600]", "write_at": ["solve.go:7"]}, {"node": 1, "ranks": [1], "reads": "counts[700]"}],
+	"guards": [{"lock": "accounts", "uses": "counts[512]"}], "advice": "pad <b>them</b>"}]}`
+
 // busy is a job with some of everything.
 func busy() *Model {
-	m := New(Job{Title: "dsmd run -n 2 -- ./solve", Nodes: 2, Ranks: 2, Began: began})
+	m := New(Job{Title: "dsmd run -n 2 -- ./solve", Nodes: 2, Ranks: 2, Began: began, Sharing: func() any { return json.RawMessage(falselyShared) }})
 	p := runstats.Piece{Memory: []runstats.Allocation{memoryOf("counts", 100, 8)}}
 	m.Add(p, after(time.Second))
 	f := faultAt(101, faultlog.Write, time.Second, 30*time.Millisecond)
@@ -148,14 +154,16 @@ func shows(t *testing.T, browser context.Context) {
 	s := serve(t, func() State { return m.State(after(2 * time.Second)) })
 	p := open(t, browser, s)
 	for what, test := range map[string]struct{ expression, want string }{
-		"the title":         {`document.title`, "dsmd run -n 2 -- ./solve"},
-		"the status":        {`document.getElementById("status").innerText`, "running for 2.00 s · 2 nodes · 2 ranks · 3 faults"},
-		"the cells":         {`document.querySelector("#memory canvas").dataset.cells`, "2"},
-		"the colours":       {`String(new Set(new Uint32Array(maps[0].grid.canvas.getContext("2d").getImageData(0, 0, 9999, 20).data.buffer)).size > 3)`, "true"},
-		"the ranks":         {`document.getElementById("ranks").innerText.replace(/\s+/g, " ")`, "rank 0 1.6 % rank 1 22 %"},
-		"the chart":         {`String(document.querySelectorAll("#chart canvas").length)`, "1"},
-		"the costs":         {`document.getElementById("costs").innerText`, "<i>phase</i>"},
-		"where it waits":    {`document.getElementById("costs").innerText`, "solve.go:9"},
+		"the title":      {`document.title`, "dsmd run -n 2 -- ./solve"},
+		"the status":     {`document.getElementById("status").innerText`, "running for 2.00 s · 2 nodes · 2 ranks · 3 faults"},
+		"the cells":      {`document.querySelector("#memory canvas").dataset.cells`, "2"},
+		"the colours":    {`String(new Set(new Uint32Array(maps[0].grid.canvas.getContext("2d").getImageData(0, 0, 9999, 20).data.buffer)).size > 3)`, "true"},
+		"the ranks":      {`document.getElementById("ranks").innerText.replace(/\s+/g, " ")`, "rank 0 1.6 % rank 1 22 %"},
+		"the chart":      {`String(document.querySelectorAll("#chart canvas").length)`, "1"},
+		"the costs":      {`document.getElementById("costs").innerText`, "<i>phase</i>"},
+		"where it waits": {`document.getElementById("costs").innerText`, "solve.go:9"},
+		"the sharing": {`document.getElementById("sharing-report").innerText.replace(/\s+/g, " ")`, "false sharing: 2 pages of counts 3 faults, waited 61.0 ms; for example page 1 " +
+			"rank 0 writes counts[512..600] (solve.go:7) rank 1 reads counts[700] lock accounts guards counts[512] pad <b>them</b>"},
 		"the nodes' matrix": {`document.querySelector("#matrix canvas").dataset.cells`, "2"},
 	} {
 		if got := p.text(t, test.expression); !strings.Contains(got, test.want) {

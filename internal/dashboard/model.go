@@ -108,7 +108,7 @@ func (m *Model) AddLog(p runstats.Piece, b faultlog.Batch, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = at
-	m.lost += b.Lost
+	m.lost += b.Lost + p.Lost
 	for _, a := range p.Memory {
 		m.memory.add(a)
 	}

@@ -41,7 +41,8 @@ type State struct {
 	Costs      []Cost   `json:"costs"`  // those that cost most
 	Memory     []Memory `json:"memory"` // with those first for which most was waited
 	ByNode     ByNode   `json:"by_node"`
-	// Sharing is what the sharing report says; nil: there is none.
+	// Sharing is why pages travel, a Sharing of internal/runstats/sharing; nil: nobody has found
+	// out.
 	Sharing any `json:"sharing,omitempty"`
 }
 
@@ -53,7 +54,8 @@ type ByRank struct {
 	// Waited is the sum of all waits of all threads, by what they waited for.
 	Waited map[runstats.Kind]float64 `json:"waited"`
 	// Shares are how many threads of a rank have waited at a time, on average, in bins of time from
-	// the beginning on. There is no value after the last wait.
+	// the beginning on. There is no value after the last wait, and none at all if there was no
+	// wait.
 	Shares map[runstats.Kind][]float64 `json:"shares"`
 }
 
@@ -159,6 +161,10 @@ func (m *Model) byRank(group int, elapsed time.Duration) ByRank {
 	for k, kind := range kindOrder {
 		r.Waited[kind] = m.waits[group][k] / float64(time.Second)
 		shares := []float64{}
+		if m.waits[group][k] == 0 {
+			r.Shares[kind] = shares
+			continue
+		}
 		for i, bin := range m.timeline.bins[group] {
 			// The last bin has not ended yet.
 			passed := min(max(elapsed-time.Duration(i)*width, time.Millisecond), width)

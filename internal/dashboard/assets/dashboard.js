@@ -15,6 +15,7 @@ const ways = [
   ["taken", "who has taken it before", "Row: the node that waits. Column: the node that had taken the page from it. What is large in both directions travels to and fro."],
 ];
 const pollMillis = 500, retryMillis = 2000;
+const chartHeight = 160, matrixHeight = 168;
 
 let state = null;
 let chosenRank = -1; // a place in state.by_rank; -1: all
@@ -50,14 +51,15 @@ function size(bytes) {
   return Number((bytes / 1024 ** unit).toFixed(1)) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit];
 }
 
-// Cividis (Nuñez, Anderton and Renslow, 2018), which the colour-blind see as others do: much is
-// what stands out from the ground.
+// Cividis (Nuñez, Anderton and Renslow, 2018), which the colour-blind see as others do. Much is what
+// stands out from the ground: yellow by night, and blue by day, when bright yellow would be too loud
+// for little.
 const cividis = ["00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"]
   .map(hex => [0, 2, 4].map(i => parseInt(hex.slice(i, i + 2), 16)));
 
 /** heat is the colour of x between 0 and 1, as [red, green, blue]. */
 function heat(x) {
-  const at = (dark.matches ? x : 1 - x) * (cividis.length - 1);
+  const at = (dark.matches ? x : 0.8 * (1 - x)) * (cividis.length - 1);
   const i = Math.min(Math.floor(at), cividis.length - 2);
   return cividis[i].map((low, k) => Math.round(low + (cividis[i + 1][k] - low) * (at - i)));
 }
@@ -134,7 +136,7 @@ class Grid {
     g.fillStyle = soft;
     g.textAlign = "right";
     const every = Math.ceil(14 / side); // labels must not touch each other
-    labels.forEach((l, r) => { if (r % every === 0) g.fillText(l, this.left - 5, this.top + r * side + Math.max(side, 11) / 2); });
+    labels.forEach((l, r) => { if (r % every === 0) g.fillText(l, this.left - 5, Math.min(this.top + r * side + Math.max(side, 11) / 2, height - 6)); });
     g.textAlign = "center";
     for (let c = 0; columnLabel && c < columns; c += Math.ceil(30 / side)) g.fillText(columnLabel(c), this.left + (c + 0.5) * side, 7);
     this.canvas.dataset.cells = values.size;
@@ -166,13 +168,14 @@ class Grid {
 
 /** scaleLegend is what the colours of a heat map stand for. */
 function scaleLegend(scale, text) {
-  const bar = make("canvas", { width: 120, height: 10 });
+  const width = scale.most > scale.least ? 120 : 12;
+  const bar = make("canvas", { width, height: 10 });
   const g = bar.getContext("2d");
-  for (let x = 0; x < 120; x++) {
-    g.fillStyle = rgb(heat(x / 119));
+  for (let x = 0; x < width; x++) {
+    g.fillStyle = rgb(heat(scale.most > scale.least ? x / (width - 1) : 1));
     g.fillRect(x, 0, 1, 10);
   }
-  return make("div", { class: "scale" }, text(scale.least), bar, text(scale.most));
+  return make("div", { class: "scale" }, ...(scale.most > scale.least ? [text(scale.least)] : []), bar, text(scale.most));
 }
 
 /** choose fills an element with buttons, one for each option. */
@@ -248,9 +251,9 @@ function drawChart() {
   const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: "11px system-ui, sans-serif" };
   const backwards = kinds.map((_, i) => kinds.length - 1 - i);
   chart = new uPlot({
-    width: byID("chart").clientWidth, height: 196,
+    width: byID("chart").clientWidth, height: chartHeight,
     scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(1, high)] } },
-    axes: [{ ...axis, values: (_, at) => at.map(x => x + " s") }, { ...axis, size: 40 }],
+    axes: [{ ...axis, size: 28, values: (_, at) => at.map(x => x + " s") }, { ...axis, size: 40 }],
     series: [
       { label: "at", value: (_, v) => v === null ? "–" : v.toFixed(2) + " s" },
       ...backwards.map(k => ({
@@ -282,7 +285,7 @@ function drawMatrix() {
   const scale = logScale([...values.values()]);
   matrix.draw({
     total: n * n, columns: n, values, scale, print: count,
-    side: Math.max(5, Math.min(48, Math.floor((where.clientWidth - 70) / n), Math.floor(230 / n))),
+    side: Math.max(5, Math.min(48, Math.floor((where.clientWidth - 70) / n), Math.floor(matrixHeight / n))),
     rowLabel: r => "node " + nodes[r], columnLabel: c => nodes[c],
     names: cell => {
       const to = "node " + nodes[Math.floor(cell / n)], other = "node " + nodes[cell % n], v = plural(values.get(cell) || 0, "time");
@@ -352,9 +355,25 @@ function drawMap({ caption, grid, legend }, m, width) {
   legend.replaceChildren(values.size ? scaleLegend(scale, text) : make("p", { class: "none" }, `No ${measure[1]} here.`));
 }
 
+/** party says what a node does with a page. */
+function party(p) {
+  const at = lines => (lines?.length ? ` (${lines.join(", ")})` : "");
+  const who = p.ranks?.length ? (p.ranks.length > 1 ? "ranks " : "rank ") + p.ranks.join(", ") : `node ${p.node}`;
+  const does = [p.writes && `writes ${p.writes}${at(p.write_at)}`, p.reads && `reads ${p.reads}${at(p.read_at)}`].filter(Boolean);
+  return `${who} ${does.join(", ")}`;
+}
+
+/** drawSharing shows the result of package internal/runstats/sharing. */
 function drawSharing() {
-  byID("sharing").hidden = !state.sharing;
-  if (state.sharing) byID("sharing-report").replaceChildren(make("pre", {}, JSON.stringify(state.sharing, null, 2)));
+  const groups = state.sharing?.groups;
+  byID("sharing").hidden = !groups;
+  if (!groups) return;
+  byID("sharing-report").replaceChildren(...groups.length ? groups.map(g => make("article", {},
+    make("h3", {}, `${g.kind}: ${plural(g.pages, "page")} of ${g.memory || "memory that nobody knows"}`),
+    make("p", { class: "hint" }, `${plural(g.faults, "fault")}, waited ${time(g.waited_ns / 1e9)}${g.pages > 1 ? `; for example page ${g.example}` : ""}`),
+    make("ul", {}, ...(g.parties || []).slice(0, 8).map(p => make("li", {}, party(p))),
+      ...(g.guards || []).map(x => make("li", {}, `lock ${x.lock} guards ${x.uses}`))),
+    make("p", { class: "advice" }, g.advice))) : [make("p", { class: "none" }, "No page goes to and fro between nodes.")]);
 }
 
 function draw() {
@@ -381,7 +400,7 @@ choose(byID("way"), ways, way, w => { way = w; });
 choose(byID("measure"), measures, measure, m => { measure = m; });
 dark.addEventListener("change", () => { chart?.destroy(); chart = null; draw(); });
 new ResizeObserver(() => {
-  chart?.setSize({ width: byID("chart").clientWidth, height: 196 });
+  chart?.setSize({ width: byID("chart").clientWidth, height: chartHeight });
   draw();
 }).observe(byID("chart"));
 poll();

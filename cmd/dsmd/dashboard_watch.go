@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/certs"
+	"dsmd/internal/dashboard"
+	"dsmd/internal/faultlog"
+	"dsmd/internal/runstats"
+)
+
+const (
+	// logEvery is how often daemons are asked what is new in their logs, and memoryEvery how often
+	// which allocations there are. That takes a daemon with much memory some time, so it has a
+	// connection of its own.
+	logEvery    = 100 * time.Millisecond
+	memoryEvery = 2 * time.Second
+	// maxInRow bounds how often a daemon that has more to say is asked without a pause.
+	maxInRow = 32
+)
+
+// watch has a model follow daemons of one cluster until ctx ends. The model ends when they have.
+func watch(ctx context.Context, list []daemonStatus) *dashboard.Model {
+	title := clusterOf(list[0].Socket)
+	if program := programOf(list); program != "" {
+		title = program + " (" + title + ")"
+	}
+	job := dashboard.Job{Title: title, Began: time.Now()}
+	for _, d := range list {
+		job.Nodes, job.Ranks = max(job.Nodes, int(d.Nodes)), max(job.Ranks, int(d.Ranks))
+	}
+	m := dashboard.New(job)
+	var reading sync.WaitGroup
+	for i := range list {
+		d := &list[i]
+		log := &logReader{watcher: watcher{socket: d.Socket, model: m, node: int(d.Node)}, ranks: map[uint32]uint32{}}
+		known := make(chan struct{})
+		memory := &memoryReader{watcher{socket: d.Socket, model: m, node: int(d.Node)}, uint64(d.PageBytes), sync.OnceFunc(func() { close(known) })}
+		// They end with the daemon, or with ctx.
+		go func() {
+			defer memory.known()
+			_ = memory.every(ctx, memoryEvery, memory.read)
+		}()
+		reading.Go(func() {
+			<-known
+			_ = log.every(ctx, logEvery, log.read)
+		})
+	}
+	go func() {
+		reading.Wait()
+		m.End(time.Now())
+	}()
+	return m
+}
+
+// watcher asks one daemon, over a connection of its own. It belongs to one goroutine.
+type watcher struct {
+	socket string
+	model  *dashboard.Model
+	node   int
+	conn   *attach.Conn
+	ticket uint64
+}
+
+// every asks again and again, with pauses, until the daemon or ctx has ended, or ask fails.
+func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() error) error {
+	meeting, cancel := context.WithTimeout(ctx, askTimeout)
+	c, _, err := meet(meeting, w.socket, os.Geteuid(), "dsmd dashboard")
+	cancel()
+	if err != nil {
+		return err
+	}
+	w.conn = c
+	defer c.Close()
+	defer c.Discard()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
+	for {
+		if err := ask(); err != nil {
+			return err
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// answerOf makes a call to the daemon, the only one that is open.
+func answerOf[T any](w *watcher, op attach.Op, object uint64, decode func([]byte) (T, error)) (T, error) {
+	w.ticket++
+	return call(w.conn, attach.Call{Op: op, Ticket: w.ticket, Object: object}, decode)
+}
+
+// memoryReader takes note of allocations.
+type memoryReader struct {
+	watcher
+	pageBytes uint64
+	known     func() // is called when the first answer, or none, has come
+}
+
+func (r *memoryReader) read() error {
+	usage, err := answerOf(&r.watcher, attach.OpUsage, 0, attach.DecodeUsage)
+	if err != nil {
+		return err
+	}
+	p := runstats.Piece{Node: r.node}
+	for _, a := range usage.Largest {
+		p.Memory = append(p.Memory, runstats.Allocation{Name: certs.Printable(a.Name), First: a.First, Pages: a.Pages, PageBytes: r.pageBytes})
+	}
+	r.model.Add(p, time.Now())
+	r.known()
+	return nil
+}
+
+// logReader reads the log of faults.
+type logReader struct {
+	watcher
+	next  uint64            // place in the log to go on from; 0: none was read
+	ranks map[uint32]uint32 // by process
+}
+
+// read takes what is new in the log.
+func (r *logReader) read() error {
+	for range maxInRow {
+		b, err := answerOf(&r.watcher, attach.OpFaultLog, r.next, faultlog.Decode)
+		if err != nil {
+			return err
+		}
+		if r.next == 0 {
+			b.Lost = 0 // before we came
+		}
+		r.next = b.Next
+		if err := r.pass(&b); err != nil {
+			return err
+		}
+		if len(b.Faults)+len(b.Departures) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// pass gives the model the faults of each program.
+func (r *logReader) pass(b *faultlog.Batch) error {
+	by := map[uint32][]faultlog.Fault{} // by rank
+	for _, f := range b.Faults {
+		rank, known := r.ranks[f.PID]
+		if !known {
+			if err := r.learn(f.PID); err != nil {
+				return err
+			}
+			rank = r.ranks[f.PID]
+		}
+		by[rank] = append(by[rank], f)
+	}
+	now := time.Now()
+	for rank, faults := range by {
+		r.model.AddLog(runstats.Piece{Rank: int(rank), Node: r.node}, faultlog.Batch{Faults: faults}, now)
+	}
+	r.model.AddLog(runstats.Piece{Node: r.node}, faultlog.Batch{Lost: b.Lost}, now)
+	return nil
+}
+
+// learn asks which program a process is. One that has ended meanwhile counts as the rank that has
+// the node's number.
+func (r *logReader) learn(pid uint32) error {
+	programs, err := answerOf(&r.watcher, attach.OpPrograms, 0, attach.DecodePrograms)
+	if err != nil {
+		return err
+	}
+	clear(r.ranks) // of processes that are no more
+	r.ranks[pid] = uint32(r.node)
+	for _, p := range programs.Attached {
+		r.ranks[p.PID] = p.Rank
+	}
+	return nil
+}

@@ -115,12 +115,9 @@ func metricsAddress(addrs []string, i int) (string, error) {
 }
 
 // LoopbackUnlessSaid completes an address that leaves out the host with the loopback address:
-// metrics, profiles and pages are for this machine unless somebody says otherwise, with a name, an
-// address or 0.0.0.0. A port may stand alone.
+// metrics and profiles are for this machine unless somebody says otherwise, with a name, an address
+// or 0.0.0.0.
 func LoopbackUnlessSaid(addr string) (string, error) {
-	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
-		addr = ":" + addr
-	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", fmt.Errorf("launch: address %q: %w: write HOST:PORT or :PORT", addr, err)

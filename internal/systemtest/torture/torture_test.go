@@ -277,7 +277,7 @@ func (g *campaign) describeHang(v *victim) string {
 	for _, group := range [][]*victim{g.present(), g.daemons()} {
 		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGQUIT, syscall.SIGCONT} {
 			for _, p := range group {
-				p.Signal(signal)
+				p.SignalAlone(signal) // a child that is asked ends, and its parent with an error
 			}
 		}
 		for _, p := range group {

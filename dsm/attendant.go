@@ -206,8 +206,8 @@ func (a *attendant) rank(t *attach.Tell) (r runstats.Rank, known bool) {
 			r = said
 		}
 	case attach.Left:
-		if t.Ago > time.Since(a.began) {
-			return r, false // it was of an earlier run
+		if a.c.account.Load() == nil && t.Ago > time.Since(a.began) {
+			return r, false // it was of an earlier run, as far as can be known; dsmd run has new daemons
 		}
 		r.State = runstats.Ended
 	case attach.Gone:

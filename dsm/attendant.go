@@ -207,7 +207,7 @@ func (a *attendant) rank(t *attach.Tell) (r runstats.Rank, known bool) {
 		}
 	case attach.Left:
 		if a.c.account.Load() == nil && t.Ago > time.Since(a.began) {
-			return r, false // it was of an earlier run, as far as can be known; dsmd run has new daemons
+			return r, false // of an earlier run, perhaps; the daemons of dsmd run have none
 		}
 		r.State = runstats.Ended
 	case attach.Gone:

@@ -220,7 +220,7 @@ func (f *finding) onOthers(scanned func(node int) bool) (stores, loads bool) {
 		for _, x := range p.loads.at {
 			allLoads += uint64(x.count)
 			// Who goes through all of a page comes in at its first word, whatever it needs.
-			if f.others(i, x.offset/wordBytes) || x.offset < wordBytes && scanned(p.node) {
+			if f.othersAt(i, x.offset) || x.offset < wordBytes && scanned(p.node) {
 				loadsThere += uint64(x.count)
 			}
 		}
@@ -241,6 +241,14 @@ func (f *finding) others(but int, word uint32) bool {
 		}
 	}
 	return false
+}
+
+// othersAt reports whether a party other than the one given may store at an offset: to its word, of
+// which that is not the party's own part.
+func (f *finding) othersAt(but int, offset uint32) bool {
+	word := offset / wordBytes
+	own := slices.Contains(f.parties[but].stores.within(word), offset)
+	return f.others(but, word) && !(own && f.divided(word))
 }
 
 func (f *finding) writers() (n int) {

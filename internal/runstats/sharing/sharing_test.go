@@ -109,6 +109,14 @@ func TestKinds(t *testing.T) {
 				s.turn(1, 100, faultlog.Upgrade, 4, 0)
 			}
 		}, []string{"false sharing: ", "  rank 0 writes small[0] ", "  rank 1 writes small[1] ", "  cost: ", "  cost: ", "  advice: give each rank a page"}},
+		"two in a word, which are read first": {small, func(s *story) {
+			for range 50 {
+				for rank := range 2 {
+					s.turn(rank, 100, faultlog.Read, uint32(4*rank))
+					s.turn(rank, 100, faultlog.Upgrade, uint32(4*rank), 0)
+				}
+			}
+		}, []string{"false sharing: ", "  rank 0 writes small[0] ", "  rank 1 writes small[1] ", "  cost: ", "  cost: ", "  advice: give each rank a page"}},
 		"one counter": {array("total", 1), func(s *story) {
 			for range 50 {
 				s.turn(0, 100, faultlog.Write, 24, 3)

@@ -142,25 +142,19 @@ func (m model) write(t *testing.T) string {
 // time, of which it is only known between which values they were.
 func TestCheckpointWhileStoring(t *testing.T) {
 	// Not beside others: the noise takes all processors, and makes them many times slower.
-	seeds := 2
-	if testing.Short() {
-		seeds = 1
-	}
 	for _, trap := range []string{"uffd", "sigsegv"} {
-		for range seeds {
-			t.Run(trap, func(t *testing.T) {
-				if trap == "sigsegv" {
-					requireCgo(t)
-				}
-				checkpointsInStorms(t, trap)
-			})
-		}
+		t.Run(trap, func(t *testing.T) {
+			if trap == "sigsegv" {
+				requireCgo(t)
+			}
+			checkpointsInStorms(t, trap)
+		})
 	}
 }
 
 func checkpointsInStorms(t *testing.T, trap string) {
 	t.Helper()
-	const n, ranks = 1024 * 512, 4
+	const n, ranks = 768 * 512, 4
 	r, dir := chance(t), t.TempDir()
 	m := make(model, n)
 	all := engage(t, 3, ranks, "--trap", trap)
@@ -173,7 +167,7 @@ func checkpointsInStorms(t *testing.T, trap string) {
 		p.Do(t, "ok", "stamp data 1 %d %d", rank*n/2/ranks, (rank+1)*n/2/ranks)
 	}
 	all.do(t, "ok", "noise noise")
-	for round := range 4 {
+	for round := range 3 {
 		before := m.write(t)
 		seed := r.Uint64N(1 << 40)
 		bounds := all.ask(t, "during %s data %d state=%d", dir, seed, round)

@@ -66,6 +66,7 @@ func TestDoomed(t *testing.T) {
 	}{
 		{"all are there", [3]standing{}, 3, [3]bool{true, true, true}, [3]bool{true, true, true}},
 		{"one is away", [3]standing{2: away}, 2, [3]bool{false, true}, [3]bool{true, true}},
+		{"one has left since the last view was heard", [3]standing{1: away}, 3, [3]bool{2: true}, [3]bool{0: true, 2: true}},
 		{"one comes back", [3]standing{2: coming}, 2, [3]bool{false, true}, [3]bool{false, true}},
 		{"one leaves", [3]standing{2: leaving}, 3, [3]bool{false, true, true}, [3]bool{false, true, true}},
 	} {

@@ -30,8 +30,7 @@ const (
 	mostFresh = 32
 	// evictLooks bounds the pages that are looked at in one turn.
 	evictLooks = 512
-	// mostOffers is how many pages are offered to other nodes at a time. When all pages here were
-	// looked at before, a look ends that has found as many which this node owns: it moves no more.
+	// mostOffers is how many pages are offered to other nodes at a time.
 	mostOffers = 64
 	// offerPatience is how long the answer to an offer is waited for. A node that has not answered
 	// is offered nothing for as long again.
@@ -337,8 +336,8 @@ func (r *room) expire(now time.Duration) {
 func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
 	engine, unchanged := r.drive.engine, []pagetable.Page(nil)
 	for looks := min(evictLooks, r.queue.Len()); looks > 0 && dropped+len(unchanged) < goal; looks-- {
-		if r.queue.Fresh() == 0 && len(owned) == mostOffers {
-			break
+		if r.queue.Fresh() == 0 && len(owned) >= mostOffers {
+			break // the others were looked at before, too, and these are enough to move at a time
 		}
 		page, ok := r.queue.Oldest()
 		if !ok {

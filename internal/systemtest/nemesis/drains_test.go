@@ -111,7 +111,7 @@ func (split) strike(c *campaign) (string, func()) {
 	c.r.Shuffle(len(lot), func(i, j int) { lot[i], lot[j] = lot[j], lot[i] })
 	off := lot[:2+c.r.IntN(len(lot)/2-1)]
 	rest := slices.DeleteFunc(c.members(), func(h *host) bool { return slices.Contains(off, h) })
-	if !isQuorum(rest, c.view) || !c.kept(func(h *host) bool { return slices.Contains(rest, h) }) {
+	if !isQuorum(rest, c.members()) || !c.kept(func(h *host) bool { return slices.Contains(rest, h) }) {
 		return "", nil
 	}
 	since := now()

@@ -60,8 +60,9 @@ func (c *campaign) goesOnWithout(h *host) (goesOn, certain bool) {
 // possibleViews are the hosts that count in each view with which somebody may go on at the moment;
 // none if too much changes at once to tell.
 func (c *campaign) possibleViews() [][]*host {
-	if !c.unsettled() { // c.view is as old as the last follow
-		return [][]*host{c.members()}
+	c.renewView() // a host may have left since
+	if !c.unsettled() {
+		return [][]*host{c.view}
 	}
 	if c.changes() != 1 {
 		return nil

@@ -21,6 +21,11 @@ func (c *campaign) follow() {
 		c.listen(h)
 	}
 	c.settle()
+	c.renewView()
+}
+
+// renewView keeps the view with which all members go on, if they agree.
+func (c *campaign) renewView() {
 	if c.agree() {
 		c.view = c.members()
 	}

@@ -243,12 +243,14 @@ func (f *finding) others(but int, word uint32) bool {
 	return false
 }
 
-// othersAt reports whether a party other than the one given may store at an offset: to its word, of
-// which that is not the party's own part.
+// othersAt is others for the byte at an offset. In a word that is divided, a party's own part is
+// nobody else's.
 func (f *finding) othersAt(but int, offset uint32) bool {
 	word := offset / wordBytes
-	own := slices.Contains(f.parties[but].stores.within(word), offset)
-	return f.others(but, word) && !(own && f.divided(word))
+	if !f.others(but, word) {
+		return false
+	}
+	return !f.divided(word) || !slices.Contains(f.parties[but].stores.within(word), offset)
 }
 
 func (f *finding) writers() (n int) {

@@ -74,8 +74,9 @@ func TestSpill(t *testing.T) {
 	}
 }
 
-// writeAndRead has each of three programs write an array of so many bytes, another one read it, and
-// in the end all. Each is at a node with room for 4 MiB, which is watched. It returns the programs.
+// writeAndRead has each of three programs fill an array of so many bytes, and the next one read it.
+// All read what was stored last. Each is at a node with room for 4 MiB, which is watched. It
+// returns the programs.
 func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.Process) {
 	const room = 4 << 20
 	if slices.Contains(flags, "sigsegv") {

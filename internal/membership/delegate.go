@@ -177,10 +177,10 @@ func (g gossip) heard(n *memberlist.Node) {
 	if _, known := g.formation.known[n.Name]; !known {
 		g.log.Info("node found", zap.String("data", m.data), zap.String("gossip", n.Address()), zap.String("transports", m.transports))
 	}
-	if d, said := g.doubtful[n.Name]; said {
-		delete(g.doubtful, n.Name)
+	if d, said := g.doubtful[n.Name]; said && !d.unmet {
 		g.log.Info("a node that was said to be dead is there", zap.Int("id", d.Node.ID), zap.String("data", d.Node.Data))
 	}
+	delete(g.doubtful, n.Name)
 	g.addresses[n.Name] = n.FullAddress()
 	if n.Name != g.self.name() {
 		g.formation.join(m)
@@ -223,6 +223,6 @@ func (g gossip) gone(name string) {
 	case left:
 		g.lose(Loss{Node: *n, Left: true, Why: why})
 	default:
-		g.doubtful[name] = doubtful{Loss{Node: *n, After: g.cfg.DeadAfter}, m, time.Now()}
+		g.doubtful[name] = doubtful{Loss: Loss{Node: *n, After: g.cfg.DeadAfter}, member: m, since: time.Now()}
 	}
 }

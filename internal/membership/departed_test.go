@@ -75,3 +75,60 @@ func TestLateGoodbye(t *testing.T) {
 		}
 	}
 }
+
+// TestUnmet: a node of the table of which this one has heard nothing else is no node that cannot be
+// lost. It is taken for dead after a while, and for gone when it has said so; unless it is met.
+func TestUnmet(t *testing.T) {
+	self, other := member{id: Auto, data: "10.0.0.1:1"}, member{id: Auto, data: "10.0.0.2:1"}
+	later := member{incarnation: 1, id: Auto, data: other.data}
+	table := assign("c", []member{self, other})
+	meta := func(m member) *memberlist.Node {
+		return &memberlist.Node{Name: m.name(), Meta: appendMember(nil, &m)}
+	}
+	word := appendMessage(nil, &message{kind: leaving, from: other.name(), reason: "enough"})
+	dead, left := Loss{Node: table.Nodes[1], After: MinDeadAfter}, Loss{Node: table.Nodes[1], Left: true, Why: "enough"}
+	for _, test := range []struct {
+		name          string
+		before, after func(g gossip) // the cluster is complete
+		want          []Loss
+	}{
+		{"nothing is heard", nil, nil, []Loss{dead}},
+		{"it is met before", func(g gossip) { g.NotifyJoin(meta(other)) }, nil, nil},
+		{"it is met afterwards", nil, func(g gossip) { g.NotifyJoin(meta(other)) }, nil},
+		{"its successor is met afterwards", nil, func(g gossip) { g.NotifyJoin(meta(later)) }, nil},
+		{"it said goodbye before", func(g gossip) { g.NotifyMsg(word) }, nil, []Loss{left}},
+		{"it says goodbye afterwards", nil, func(g gossip) { g.NotifyMsg(word) }, []Loss{left}},
+		{"it was met and lost before", func(g gossip) { g.NotifyJoin(meta(other)); g.NotifyLeave(meta(other)) }, nil, []Loss{dead}},
+		{"this node comes back", func(g gossip) { g.self.returns = true }, nil, nil},
+	} {
+		count, err := newCounters(nil, func() float64 { return 0 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
+			addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{}}}
+		g.cfg.DeadAfter = MinDeadAfter
+		if test.before != nil {
+			test.before(g)
+		}
+		g.formation.table = table
+		g.doubtUnmet()
+		if test.after != nil {
+			test.after(g)
+		}
+		g.loseDoubtful()
+		if slices.Contains(g.lost, dead) {
+			t.Errorf("%s: it is lost at once", test.name)
+		}
+		for name, d := range g.doubtful {
+			d.since = d.since.Add(-MinDeadAfter)
+			g.doubtful[name] = d
+		}
+		for range 2 {
+			g.loseDoubtful()
+		}
+		if !slices.Equal(g.lost, test.want) {
+			t.Errorf("%s: the losses are %+v, want %+v", test.name, g.lost, test.want)
+		}
+	}
+}

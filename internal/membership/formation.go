@@ -245,6 +245,16 @@ func (f *formation) askAgain() {
 	}
 }
 
+// metAt reports whether a node that takes data at an address is known.
+func (f *formation) metAt(data string) bool {
+	for _, m := range f.known {
+		if m.data == data {
+			return true
+		}
+	}
+	return false
+}
+
 // hasSuccessor reports whether a later incarnation of a node is known: one that says that it was
 // started later, or that was heard of later. Clocks may go back between two starts.
 func (f *formation) hasSuccessor(m *member) bool {

@@ -350,6 +350,7 @@ func (g *Group) loop() {
 		}
 		if ended && !decided {
 			decided = true
+			g.doubtUnmet()
 			// Who asks to join after this is told that the cluster is complete. What others are to
 			// hear is gossiped, or comes with the next exchange of states; nobody waits for it.
 			_ = g.list.UpdateNode(1)

@@ -43,11 +43,36 @@ func (g *Group) Watch(tell func(Loss)) {
 type doubtful struct {
 	Loss
 	member member
+	unmet  bool // this node has never met it, see doubtUnmet
 	since  time.Time
 }
 
 // objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
 const objectionTime = 10 * gossipInterval
+
+// doubtUnmet notes the nodes of the table that this node has never met, now that the cluster is
+// complete. memberlist never tells the end of a node that it has not told before: who has heard
+// nothing of such a node after Config.DeadAfter takes it for lost, and at once if its goodbye was
+// heard. One that comes back knows places of nodes that ended long ago, and asks nobody for them.
+func (g *Group) doubtUnmet() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.formation.table == nil || g.self.returns {
+		return
+	}
+	for _, n := range g.formation.table.Nodes {
+		if g.formation.metAt(n.Data) {
+			continue
+		}
+		g.doubtful[n.name] = doubtful{
+			Loss: Loss{Node: n, After: g.cfg.DeadAfter}, member: member{data: n.Data},
+			unmet: true, since: time.Now().Add(g.cfg.DeadAfter - objectionTime),
+		}
+		if why, left := g.departed[n.name]; left {
+			g.goodbye(n.name, why)
+		}
+	}
+}
 
 // loseDoubtful takes the nodes for lost that have not objected. Called with mu.
 func (g *Group) loseDoubtful() {

@@ -142,22 +142,10 @@ func (m model) write(t *testing.T) string {
 // time, of which it is only known between which values they were.
 func TestCheckpointWhileStoring(t *testing.T) {
 	// Not beside others: the noise takes all processors, and makes them many times slower.
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
-			}
-			checkpointsInStorms(t, trap)
-		})
-	}
-}
-
-func checkpointsInStorms(t *testing.T, trap string) {
-	t.Helper()
 	const n, ranks = 768 * 512, 4
 	r, dir := chance(t), t.TempDir()
 	m := make(model, n)
-	all := engage(t, 3, ranks, "--trap", trap)
+	all := engage(t, 3, ranks)
 	all.do(t, "ok", "words data %d", n)
 	all.do(t, "ok", "words noise %d", 64*512)
 	for i := range m[:n/2] { // the other half is zeros
@@ -179,7 +167,7 @@ func checkpointsInStorms(t *testing.T, trap string) {
 		if want := uint64(round); x.Base != want {
 			t.Errorf("checkpoint %d has base %d, want %d", x.Sequence, x.Base, want)
 		}
-		others := engage(t, 1+r.IntN(3), 2, "--trap", trap)
+		others := engage(t, 1+r.IntN(3), 2)
 		others.do(t, fmt.Sprintf("restored %d", round), "restore %s", dir)
 		others.do(t, "ok", "words data %d", n)
 		others.do(t, "ok", "words noise %d", 64*512)
@@ -226,59 +214,52 @@ func goesOnWhereItDoesNotFit(t *testing.T, all crew, dir string, n int) {
 // which lies in files, goes back into such nodes. No node has more than it may meanwhile.
 func TestCheckpointOfMoreThanFits(t *testing.T) {
 	t.Parallel()
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
-			}
-			// Other temporary files may be in memory.
-			dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer os.RemoveAll(dir)
-			spill, dir := filepath.Join(dir, "spill"), filepath.Join(dir, "checkpoints")
-			if err := os.Mkdir(spill, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			flags := []string{"--trap", trap, "--memory", "4MiB", "--spill", spill}
-			const n, nodes = 2560 * 512, 2 // 10 MiB
-			m := make(model, n)
-			for i := range m {
-				m[i] = stamp(1, uint64(i))
-			}
-			all := engage(t, nodes, nodes, flags...)
-			all.do(t, "ok", "words data %d", n)
-			for rank, p := range all {
-				p.Say(t, "stamp data 1 %d %d", rank*n/nodes, (rank+1)*n/nodes)
-			}
-			for _, p := range all {
-				p.Expect(t, "ok")
-			}
-			var models []string
-			for seed := range 2 {
-				models = append(models, m.write(t))
-				all.toldAll(t, fmt.Sprintf("during %s data %d", dir, seed), " ")
-				storm(m, uint64(seed), 0)
-				if x := newest(t, dir); x.Base != uint64(seed) {
-					t.Errorf("checkpoint %d has base %d", x.Sequence, x.Base)
-				}
-			}
-			verified(t, dir)
-			noRemains(t, dir)
-			all[0].Do(t, "ok", "is data %s", m.write(t))
-			all.end(t)
-			for i, model := range models {
-				all := engage(t, nodes, nodes, flags...)
-				all.do(t, "restored ", "restore %s", filepath.Join(dir, checkpoint.ManifestName(uint64(1+i))))
-				all.do(t, "ok", "words data %d", n)
-				all[i].Do(t, "ok", "is data %s", model)
-				all.end(t)
-			}
-			goesOnWhereItDoesNotFit(t, engage(t, nodes, nodes, flags...), dir, n)
-			if names, err := os.ReadDir(spill); len(names) > 0 || err != nil {
-				t.Errorf("in the directory are %v, %v", names, err)
-			}
-		})
+	// Other temporary files may be in memory.
+	dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	spill, dir := filepath.Join(dir, "spill"), filepath.Join(dir, "checkpoints")
+	if err := os.Mkdir(spill, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--memory", "4MiB", "--spill", spill}
+	const n, nodes = 2560 * 512, 2 // 10 MiB
+	m := make(model, n)
+	for i := range m {
+		m[i] = stamp(1, uint64(i))
+	}
+	all := engage(t, nodes, nodes, flags...)
+	all.do(t, "ok", "words data %d", n)
+	for rank, p := range all {
+		p.Say(t, "stamp data 1 %d %d", rank*n/nodes, (rank+1)*n/nodes)
+	}
+	for _, p := range all {
+		p.Expect(t, "ok")
+	}
+	var models []string
+	for seed := range 2 {
+		models = append(models, m.write(t))
+		all.toldAll(t, fmt.Sprintf("during %s data %d", dir, seed), " ")
+		storm(m, uint64(seed), 0)
+		if x := newest(t, dir); x.Base != uint64(seed) {
+			t.Errorf("checkpoint %d has base %d", x.Sequence, x.Base)
+		}
+	}
+	verified(t, dir)
+	noRemains(t, dir)
+	all[0].Do(t, "ok", "is data %s", m.write(t))
+	all.end(t)
+	for i, model := range models {
+		all := engage(t, nodes, nodes, flags...)
+		all.do(t, "restored ", "restore %s", filepath.Join(dir, checkpoint.ManifestName(uint64(1+i))))
+		all.do(t, "ok", "words data %d", n)
+		all[i].Do(t, "ok", "is data %s", model)
+		all.end(t)
+	}
+	goesOnWhereItDoesNotFit(t, engage(t, nodes, nodes, flags...), dir, n)
+	if names, err := os.ReadDir(spill); len(names) > 0 || err != nil {
+		t.Errorf("in the directory are %v, %v", names, err)
 	}
 }

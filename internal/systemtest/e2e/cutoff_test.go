@@ -65,42 +65,37 @@ func hangUp(socket string) error {
 // another node, read the same from one word.
 func TestProgramCutOffAlive(t *testing.T) {
 	t.Parallel()
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
+	withEachTrap(t, func(t *testing.T, trap string) {
+		c := serve(t, 2, 3, "--trap", trap)
+		beside, far := join(t, c, 0, 1, 3), join(t, c, 1, 2, 3)
+		lost := c.Program(t, revenant, 0, 0)
+		lost.Expect(t, "stores")
+		for _, p := range []*testcluster.Process{beside, far} {
+			p.Do(t, "ok", "alloc data 3")
+		}
+		beside.Ask(t, "get data 0") // mapped there, too
+		lost.Do(t, "gone", "go")
+		c.Daemons[0].AwaitLog(t, "program died")
+		// with sigsegv, the program gives its access up by itself; that is over when anybody
+		// else has got the page
+		far.Ask(t, "get data 0")
+		for round := range 20 {
+			value := strconv.Itoa(5 + round)
+			beside.Do(t, "ok", "put data 0 %s", value)
+			for range 3 {
+				far.Do(t, value, "get data 0")
+				beside.Do(t, value, "get data 0")
 			}
-			c := serve(t, 2, 3, "--trap", trap)
-			beside, far := join(t, c, 0, 1, 3), join(t, c, 1, 2, 3)
-			lost := c.Program(t, revenant, 0, 0)
-			lost.Expect(t, "stores")
-			for _, p := range []*testcluster.Process{beside, far} {
-				p.Do(t, "ok", "alloc data 3")
-			}
-			beside.Ask(t, "get data 0") // mapped there, too
-			lost.Do(t, "gone", "go")
-			c.Daemons[0].AwaitLog(t, "program died")
-			// with sigsegv, the program gives its access up by itself; that is over when anybody
-			// else has got the page
-			far.Ask(t, "get data 0")
-			for round := range 20 {
-				value := strconv.Itoa(5 + round)
-				beside.Do(t, "ok", "put data 0 %s", value)
-				for range 3 {
-					far.Do(t, value, "get data 0")
-					beside.Do(t, value, "get data 0")
-				}
-			}
-			if !lost.Running() {
-				t.Error("the program that was cut off has ended, and was to live for an hour")
-			}
-			lost.Kill(t)
-			again := join(t, c, 0, 0, 3)
-			again.Do(t, "ok", "alloc data 3")
-			again.Do(t, "24", "get data 0")
-			for _, p := range []*testcluster.Process{beside, far, again} {
-				p.Succeed(t)
-			}
-		})
-	}
+		}
+		if !lost.Running() {
+			t.Error("the program that was cut off has ended, and was to live for an hour")
+		}
+		lost.Kill(t)
+		again := join(t, c, 0, 0, 3)
+		again.Do(t, "ok", "alloc data 3")
+		again.Do(t, "24", "get data 0")
+		for _, p := range []*testcluster.Process{beside, far, again} {
+			p.Succeed(t)
+		}
+	})
 }

@@ -159,32 +159,27 @@ func (all crew) sum(t *testing.T, name string) (n uint64) {
 // TestMap: a file is shared memory at all ranks, with both traps. What lies behind its end is not
 // there, and it can't be stored to.
 func TestMap(t *testing.T) {
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
-			}
-			all, _, dirs := librarians(t, 3, "--trap", trap)
-			const words = 100*512 + 3
-			path := lay(t, filepath.Join(dirs[0], "file"), stamped(5, words))
-			all.do(t, fmt.Sprintf("%d words", words), "map m %s", path)
-			all.do(t, "ok", "same m 5 0 %d", words)
-			all.do(t, "it faults", "break m 7")
-			all[1].Do(t, fmt.Sprintf(`error: dsm: Prefetch: it is mapped for reading only: map "%s" with Private or WriteBack`, path), "fetch m")
-			all.do(t, "ok", "same m 5 0 %d", words)
-			if n := all.sum(t, "pages_from_files"); n < 101 || n > 3*101 {
-				t.Errorf("%d pages of 101 came from the file", n)
-			}
-			all.do(t, fmt.Sprintf("%d words", words), "map again %s", path)
-			all.do(t, "ok", "free again")
-			all.do(t, "ok", "same m 5 0 %d", words)
-			all.do(t, "ok", "free m")
-			path = lay(t, path, stamped(6, words))
-			all.do(t, fmt.Sprintf("%d words", words-512), "map m %s from=4096", path)
-			all[2].Do(t, fmt.Sprint(stamp(6, 512)), "get m 0")
-			all.end(t)
-		})
-	}
+	withEachTrap(t, func(t *testing.T, trap string) {
+		all, _, dirs := librarians(t, 3, "--trap", trap)
+		const words = 100*512 + 3
+		path := lay(t, filepath.Join(dirs[0], "file"), stamped(5, words))
+		all.do(t, fmt.Sprintf("%d words", words), "map m %s", path)
+		all.do(t, "ok", "same m 5 0 %d", words)
+		all.do(t, "it faults", "break m 7")
+		all[1].Do(t, fmt.Sprintf(`error: dsm: Prefetch: it is mapped for reading only: map "%s" with Private or WriteBack`, path), "fetch m")
+		all.do(t, "ok", "same m 5 0 %d", words)
+		if n := all.sum(t, "pages_from_files"); n < 101 || n > 3*101 {
+			t.Errorf("%d pages of 101 came from the file", n)
+		}
+		all.do(t, fmt.Sprintf("%d words", words), "map again %s", path)
+		all.do(t, "ok", "free again")
+		all.do(t, "ok", "same m 5 0 %d", words)
+		all.do(t, "ok", "free m")
+		path = lay(t, path, stamped(6, words))
+		all.do(t, fmt.Sprintf("%d words", words-512), "map m %s from=4096", path)
+		all[2].Do(t, fmt.Sprint(stamp(6, 512)), "get m 0")
+		all.end(t)
+	})
 }
 
 // TestMapOnRank: only one node has the file, and the others get its pages from there, in order or

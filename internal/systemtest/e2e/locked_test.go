@@ -15,42 +15,37 @@ import (
 // fault, and no program has one that is out of date.
 func TestLockedMemory(t *testing.T) {
 	require.Memlock(t)
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			if trap == "sigsegv" {
-				requireCgo(t)
-			}
-			c := serve(t, 2, 3, "--trap", trap)
-			before, after, plain := join(t, c, 0, 0, 3), join(t, c, 0, 1, 3), join(t, c, 1, 2, 3)
-			all := []*testcluster.Process{before, after, plain}
-			before.Do(t, "ok", "mlockall all %d", unix.MCL_CURRENT|unix.MCL_FUTURE)
-			for _, p := range all {
-				p.Do(t, "ok", "alloc data 4")
-			}
-			plain.Do(t, "ok", "fill data 100")
-			before.Do(t, "ok", "check data 100")
-			before.Do(t, "ok", "fill data 200")
-			plain.Do(t, "ok", "check data 200")
-			// The kernel's faults trap with some ways to open a userfaultfd, and fail with others:
-			// then the pages come later.
-			if said := after.Ask(t, "mlock data"); said != "ok" && !strings.HasSuffix(said, unix.ENOMEM.Error()) {
-				t.Errorf("mlock of shared memory: %s", said)
-			}
-			after.Do(t, "ok", "mlockall all %d", unix.MCL_CURRENT|unix.MCL_FUTURE)
-			for round := 3; round < 6; round++ {
-				for i, writer := range all {
-					value := 1000*round + 100*i
-					writer.Do(t, "ok", "fill data %d", value)
-					for _, reader := range all {
-						reader.Do(t, "ok", "check data %d", value)
-					}
+	withEachTrap(t, func(t *testing.T, trap string) {
+		c := serve(t, 2, 3, "--trap", trap)
+		before, after, plain := join(t, c, 0, 0, 3), join(t, c, 0, 1, 3), join(t, c, 1, 2, 3)
+		all := []*testcluster.Process{before, after, plain}
+		before.Do(t, "ok", "mlockall all %d", unix.MCL_CURRENT|unix.MCL_FUTURE)
+		for _, p := range all {
+			p.Do(t, "ok", "alloc data 4")
+		}
+		plain.Do(t, "ok", "fill data 100")
+		before.Do(t, "ok", "check data 100")
+		before.Do(t, "ok", "fill data 200")
+		plain.Do(t, "ok", "check data 200")
+		// The kernel's faults trap with some ways to open a userfaultfd, and fail with others:
+		// then the pages come later.
+		if said := after.Ask(t, "mlock data"); said != "ok" && !strings.HasSuffix(said, unix.ENOMEM.Error()) {
+			t.Errorf("mlock of shared memory: %s", said)
+		}
+		after.Do(t, "ok", "mlockall all %d", unix.MCL_CURRENT|unix.MCL_FUTURE)
+		for round := 3; round < 6; round++ {
+			for i, writer := range all {
+				value := 1000*round + 100*i
+				writer.Do(t, "ok", "fill data %d", value)
+				for _, reader := range all {
+					reader.Do(t, "ok", "check data %d", value)
 				}
 			}
-			for _, p := range all {
-				p.Succeed(t)
-			}
-		})
-	}
+		}
+		for _, p := range all {
+			p.Succeed(t)
+		}
+	})
 }
 
 // TestLockedMemoryAndLoss: a page is lost that a program would have made by itself if it could, by

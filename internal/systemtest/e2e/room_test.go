@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,15 +34,11 @@ func pageFile(t *testing.T, pid int) string {
 // written, and at no time does a node have more than it may.
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			for _, p := range writeAndRead(t, 9<<20, "--trap", trap) {
-				if counter(t, p, "pages_evicted") == 0 {
-					t.Error("a node has dropped no copy")
-				}
-				p.Succeed(t)
-			}
-		})
+	for _, p := range writeAndRead(t, 9<<20) {
+		if counter(t, p, "pages_evicted") == 0 {
+			t.Error("a node has dropped no copy")
+		}
+		p.Succeed(t)
 	}
 }
 
@@ -51,26 +46,22 @@ func TestRoom(t *testing.T) {
 // in files that nobody can see.
 func TestSpill(t *testing.T) {
 	t.Parallel()
-	for _, trap := range []string{"uffd", "sigsegv"} {
-		t.Run(trap, func(t *testing.T) {
-			// Other temporary files may be in memory.
-			dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer os.RemoveAll(dir)
-			spilled := uint64(0)
-			for _, p := range writeAndRead(t, 16<<20, "--trap", trap, "--spill", dir) {
-				spilled += counter(t, p, "pages_spilled")
-				p.Succeed(t)
-			}
-			if least := uint64(4 << 20 / os.Getpagesize()); spilled < least {
-				t.Errorf("%d pages are in files, want %d", spilled, least)
-			}
-			if names, err := os.ReadDir(dir); len(names) > 0 || err != nil {
-				t.Errorf("in the directory are %v, %v", names, err)
-			}
-		})
+	// Other temporary files may be in memory.
+	dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	spilled := uint64(0)
+	for _, p := range writeAndRead(t, 16<<20, "--spill", dir) {
+		spilled += counter(t, p, "pages_spilled")
+		p.Succeed(t)
+	}
+	if least := uint64(4 << 20 / os.Getpagesize()); spilled < least {
+		t.Errorf("%d pages are in files, want %d", spilled, least)
+	}
+	if names, err := os.ReadDir(dir); len(names) > 0 || err != nil {
+		t.Errorf("in the directory are %v, %v", names, err)
 	}
 }
 
@@ -79,9 +70,6 @@ func TestSpill(t *testing.T) {
 // returns the programs.
 func writeAndRead(t *testing.T, bytes int, flags ...string) (all []*testcluster.Process) {
 	const room = 4 << 20
-	if slices.Contains(flags, "sigsegv") {
-		requireCgo(t)
-	}
 	c := serve(t, 3, 3, append(flags, "--memory", "4MiB")...)
 	for node := range 3 {
 		all = append(all, join(t, c, node, node, 3))

@@ -51,6 +51,20 @@ func requireCgo(t *testing.T) {
 	}
 }
 
+// withEachTrap runs a test with one trap after the other. Dear tests don't use it: they run with
+// the trap of testcluster.FlagsEnv.
+func withEachTrap(t *testing.T, test func(t *testing.T, trap string)) {
+	t.Helper()
+	for _, trap := range []string{"uffd", "sigsegv"} {
+		t.Run(trap, func(t *testing.T) {
+			if trap == "sigsegv" {
+				requireCgo(t)
+			}
+			test(t, trap)
+		})
+	}
+}
+
 // TestAutoWithoutUserfaultfd: where userfaultfd is forbidden, daemons and programs fall back by
 // themselves, and say so.
 func TestAutoWithoutUserfaultfd(t *testing.T) {

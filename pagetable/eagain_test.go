@@ -145,6 +145,7 @@ func TestUffdConformsWhilePiecemeal(t *testing.T) {
 
 // TestUffdConformsWithoutContinueWP: the back end of a kernel before 6.4.
 func TestUffdConformsWithoutContinueWP(t *testing.T) {
+	notInShort(t)
 	runSuite(t, func(t testing.TB) Fixture {
 		return flakyFixture(t, pagetable.Config{Pages: RegionPages}, flaky{noContinue: true})
 	})

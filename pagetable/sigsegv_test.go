@@ -37,6 +37,7 @@ func TestSigsegvConforms(t *testing.T) {
 
 // TestSigsegvConformsWithLargePages: a page of the table is several of the operating system's.
 func TestSigsegvConformsWithLargePages(t *testing.T) {
+	notInShort(t)
 	runSuite(t, func(t testing.TB) Fixture {
 		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, programOptions{})
 	})
@@ -44,6 +45,7 @@ func TestSigsegvConformsWithLargePages(t *testing.T) {
 
 // TestSigsegvConformsWithFewMappings: the program joins mappings all the time, and nobody notices.
 func TestSigsegvConformsWithFewMappings(t *testing.T) {
+	notInShort(t)
 	runSuite(t, func(t testing.TB) Fixture {
 		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: 3})
 	})

@@ -10,6 +10,15 @@ import (
 	"dsmd/pagetable"
 )
 
+// notInShort leaves out a suite that has the same code meet another kernel, or other sizes. With
+// -race each takes more than a minute.
+func notInShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a suite of the long tests")
+	}
+}
+
 // runSuite checks that a Table keeps its contract, one subtest for each promise. newFixture makes a
 // table for each.
 func runSuite(t *testing.T, newFixture func(t testing.TB) Fixture) {

@@ -21,6 +21,7 @@ func TestUffdConforms(t *testing.T) {
 // TestUffdConformsWithLargePages: a page of the table is several of the operating system's, which
 // faults and ioctls can settle in part.
 func TestUffdConformsWithLargePages(t *testing.T) {
+	notInShort(t)
 	runSuite(t, func(t testing.TB) Fixture {
 		uffdtest.Require(t)
 		return fixtureOf(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()})

@@ -88,12 +88,23 @@ func verify(ctx context.Context, problem kernel.Problem, run *kernel.Run) error 
 	return problem.Verify(alone.Result(), got)
 }
 
-// kernels are the programs that run whole while something happens to their daemons, and at which
-// size: a run takes some seconds.
-var kernels = []struct {
-	name string
-	size int
-}{{"sor", 1024}, {"ocean", 130}}
+// kernels are the programs that run whole while something happens to their daemons.
+var kernels = []program{{"sor", 1024, 512}, {"ocean", 130, 66}}
+
+// program is a kernel, and the sizes at which a run takes some seconds: of this build, and of one
+// that is many times slower, as with -race.
+type program struct {
+	name       string
+	size, slow int
+}
+
+// sized is the size at which the program runs here.
+func (p program) sized() int {
+	if testing.Short() {
+		return p.slow
+	}
+	return p.size
+}
 
 // compute runs a kernel on all nodes of a cluster to its end, which must be right. Meanwhile
 // disturb runs, until its channel is closed.
@@ -135,7 +146,7 @@ func TestCuts(t *testing.T) {
 				end := time.Now().Add(*cutsFor)
 				runs, cuts := 0, 0
 				for ; runs == 0 || time.Now().Before(end); runs++ {
-					cuts += runWithCuts(t, k.name, k.size, uint64(runs), flags)
+					cuts += runWithCuts(t, k.name, k.sized(), uint64(runs), flags)
 				}
 				if t.Failed() {
 					return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,8 @@ var partner = testcluster.Define("partner", func(s *testcluster.Self) error {
 	if err != nil {
 		return err
 	}
+	// A collection would wait for whoever waits for a page of the paused node, and all for it.
+	debug.SetGCPercent(-1)
 	words, err := dsm.Alloc[uint64](s.Ctx, c, "words", ownStripe(c.Size())*node.HomeStripe*c.PageBytes()/8)
 	if err != nil {
 		return err
@@ -241,7 +244,7 @@ func TestPauses(t *testing.T) {
 				t.Parallel()
 				c := start(t)
 				pauses := 0
-				compute(t, c, pausedNodes, k.name, k.size, func(over <-chan struct{}) {
+				compute(t, c, pausedNodes, k.name, k.sized(), func(over <-chan struct{}) {
 					for ; pauses < pausesAtMost; pauses++ {
 						select {
 						case <-over:

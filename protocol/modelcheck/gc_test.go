@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain has the collector run less often than usual. An exploration makes states all the time and
-// keeps most of them, so a third of its time would be the collector's.
+// TestMain has the collector run less often than usual. An exploration makes states all the time
+// and keeps most of them, so a third of its time would be the collector's.
 func TestMain(m *testing.M) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

@@ -49,6 +49,7 @@ var allowed = []struct {
 	// cluster that runs.
 	{"bench/sim", []string{"protocol"}},
 	{"bench/storage", []string{"dsm"}},
+	{"docs/figures", nil},
 	{"internal/agreement", nil},
 	{"internal/attach", nil},
 	{"internal/callsite", nil},

@@ -34,7 +34,7 @@ func pageFile(t *testing.T, pid int) string {
 // written, and at no time does a node have more than it may.
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
+	if testing.Short() && os.Getenv(testcluster.FlagsEnv) == "" {
 		t.Skip("TestSpill has nodes with no more room")
 	}
 	for _, p := range writeAndRead(t, 9<<20) {

@@ -76,8 +76,8 @@ func TestLateGoodbye(t *testing.T) {
 	}
 }
 
-// TestUnmet: a node of the table of which this one has heard nothing else is no node that cannot be
-// lost. It is taken for dead after a while, and for gone when it has said so; unless it is met.
+// TestUnmet: a node of the table that this one has never met can be lost, too. It is taken for dead
+// after a while, and for gone when it has said so, unless it is met.
 func TestUnmet(t *testing.T) {
 	self, other := member{id: Auto, data: "10.0.0.1:1"}, member{id: Auto, data: "10.0.0.2:1"}
 	later := member{incarnation: 1, id: Auto, data: other.data}

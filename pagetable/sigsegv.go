@@ -30,6 +30,8 @@ const looksPerHangup = 64
 type Sigsegv struct {
 	store
 	epoll int
+	bell  int           // eventfd that makes WaitFD readable when Poll has left something
+	rung  bool          // it does
 	level []area.Level8 // what each page is; mapped, so what is never touched costs nothing
 
 	programs []*segvProgram
@@ -80,18 +82,37 @@ func NewSigsegv(cfg Config) (*Sigsegv, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sigsegv{store: st, epoll: -1, busy: make(map[Page]struct{})}
+	s := &Sigsegv{store: st, epoll: -1, bell: -1, busy: make(map[Page]struct{})}
 	p, err := unix.MmapPtr(-1, 0, nil, uintptr(cfg.Pages), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		st.mem.close()
 		return nil, fmt.Errorf("pagetable: map a byte for each of %d pages: %w", cfg.Pages, err)
 	}
 	s.level = unsafe.Slice((*area.Level8)(p), cfg.Pages)
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if err := s.open(); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("pagetable: epoll_create1: %w", err)
+		return nil, fmt.Errorf("pagetable: %w", err)
 	}
 	return s, nil
+}
+
+// open makes what WaitFD consists of.
+func (s *Sigsegv) open() (err error) {
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll_create1: %w", err)
+	}
+	if s.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	return s.watch(s.bell, unix.EPOLLIN, AllProcs)
+}
+
+// watch has a descriptor make WaitFD readable: a program's, or the bell, which is nobody's.
+func (s *Sigsegv) watch(fd int, events uint32, proc ProcID) error {
+	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(proc)}); err != nil {
+		return fmt.Errorf("watch descriptor %d: %w", fd, err)
+	}
+	return nil
 }
 
 // WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor
@@ -130,10 +151,9 @@ func (s *Sigsegv) attach(pr *segvProgram, base uintptr) error {
 		return fmt.Errorf("pagetable: attach program %d: %w", pr.id, err)
 	}
 	for fd, events := range map[int]uint32{pr.sock: unix.EPOLLRDHUP, pr.events: unix.EPOLLIN} {
-		ev := unix.EpollEvent{Events: events, Fd: int32(pr.id)}
-		if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		if err := s.watch(fd, events, pr.id); err != nil {
 			s.unwatch(pr)
-			return fmt.Errorf("pagetable: watch descriptor %d: %w", fd, err)
+			return fmt.Errorf("pagetable: %w", err)
 		}
 	}
 	s.programs = append(s.programs, pr)
@@ -241,12 +261,14 @@ func (s *Sigsegv) Close() error {
 	}
 	s.programs, s.pending, s.spare, s.goneNews = nil, nil, nil, nil
 	err := s.mem.close()
-	if s.epoll >= 0 {
-		err = errors.Join(err, unix.Close(s.epoll))
+	for _, fd := range [...]int{s.bell, s.epoll} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
 	}
 	unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(s.level)), uintptr(len(s.level)))
 	// Nothing may reach by these numbers what somebody else opens next.
-	s.level, s.epoll, s.mem = nil, -1, noMemfd
+	s.level, s.bell, s.epoll, s.mem = nil, -1, -1, noMemfd
 	return err
 }
 

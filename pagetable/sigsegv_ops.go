@@ -230,7 +230,7 @@ func (j *segvJob) acknowledged() bool {
 }
 
 // Poll fills events with what has happened and returns how many; see Table. As long as programs do
-// something it makes no system call.
+// something, and there is room for all of it, it makes no system call.
 func (s *Sigsegv) Poll(events []Event) (int, error) {
 	if s.closed {
 		return 0, ErrClosed
@@ -239,20 +239,44 @@ func (s *Sigsegv) Poll(events []Event) (int, error) {
 		return 0, nil
 	}
 	n := s.collect(events)
-	if n > 0 {
+	if n == 0 {
+		if err := s.hear(); err != nil {
+			return 0, err
+		}
+		n = s.collect(events)
+	} else {
 		s.vain = 0
-		return n, nil
 	}
+	// There may be more, of which no program tells again: it told before hear, or has ended.
+	s.ring(n == len(events))
+	return n, nil
+}
+
+// hear makes WaitFD unreadable, and sees from time to time which programs have ended.
+func (s *Sigsegv) hear() error {
 	for _, pr := range s.programs {
 		s.drain(pr)
 	}
-	if s.vain%looksPerHangup == 0 {
-		if err := s.checkReady(); err != nil {
-			return 0, err
-		}
-	}
 	s.vain++
-	return s.collect(events), nil
+	if s.vain%looksPerHangup != 1 {
+		return nil
+	}
+	return s.checkReady()
+}
+
+// ring makes WaitFD readable, or no longer.
+func (s *Sigsegv) ring(on bool) {
+	if s.rung == on {
+		return
+	}
+	s.rung = on
+	var count [8]byte
+	if on {
+		count[0] = 1
+		_, _ = unix.Write(s.bell, count[:]) // neither can fail: it is nobody else's
+	} else {
+		_, _ = unix.Read(s.bell, count[:])
+	}
 }
 
 // collect reports completions, ends and faults.

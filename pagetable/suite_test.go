@@ -3,6 +3,7 @@ package pagetable_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +61,7 @@ func runSuite(t *testing.T, newFixture func(t testing.TB) Fixture) {
 		{"ReadOfAbsentPage", readOfAbsentPage},
 		{"PollFillsWhatFits", pollFillsWhatFits},
 		{"WaitFD", waitFD},
+		{"WaitFDUntilTheLast", waitFDUntilTheLast},
 		{"AttachTwice", attachTwice},
 		{"BadArgumentsPanic", badArgumentsPanic},
 		{"AfterClose", afterClose},
@@ -325,6 +327,45 @@ func waitFD(r *Rig) {
 	r.Install(4, r.Filled(1), false, id)
 	r.Value(load) // until here a signal could restart the fault
 	r.until("nothing to be polled", true, func() bool { return r.pump(true) == 0 && !waitReadable(r, r.table.WaitFD(), 0) })
+}
+
+// waitFDUntilTheLast: a caller who polls only when the descriptor says so, and never has room for
+// all, hears of everything. It matters how the program's answers and the polls meet, so this is
+// done many times.
+func waitFDUntilTheLast(r *Rig) {
+	p, id := r.Start()
+	for page := range pagetable.Page(RegionPages) {
+		r.Value(r.Installed(p, id, page, 1, true))
+	}
+	for round := range 25 {
+		for page := range pagetable.Page(RegionPages) {
+			r.Value(p.Store(page, 0, uint64(round)))
+		}
+		left := 0
+		for page := range pagetable.Page(RegionPages) {
+			switch out, err := r.table.Downgrade(page); {
+			case err != nil:
+				r.Fatal(err)
+			case out == pagetable.Pending:
+				left++
+			}
+		}
+		if left == 0 {
+			return // this table has nothing pending, if the program does not hinder it
+		}
+		for total := left; left > 0; {
+			awaitReadable(r, r.table.WaitFD(), fmt.Sprintf("round %d: %d of %d operations are not reported", round, left, total))
+			var events [3]pagetable.Event
+			n, err := r.table.Poll(events[:])
+			if err != nil {
+				r.Fatal(err)
+			}
+			left -= n
+		}
+		for page := range pagetable.Page(RegionPages) {
+			r.MakeWritable(page)
+		}
+	}
 }
 
 func attachTwice(r *Rig) {

@@ -82,7 +82,7 @@ func (l *loop) run() {
 		} else if l.spin.looked(now, now-before, l.programs.replyAwaited(), netio.Displaced) {
 			l.changeCore()
 		}
-		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() && !l.saver.isDue() {
+		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() && !l.saver.isDue() && !l.saver.table.Due() {
 			l.sleep()
 			idle, look = false, 0
 			continue
@@ -110,7 +110,9 @@ func (l *loop) changeCore() {
 // else, and deals with what is there. It returns whether anything was.
 func (l *loop) look(check bool) bool {
 	busy := l.programs.pollBoxes()
-	busy = l.programs.trapped > 0 && l.pollTable() || busy // without a program there are no faults
+	if l.programs.trapped > 0 || l.saver.table.Due() { // without a program there are no faults
+		busy = l.pollTable() || busy
+	}
 	busy = l.pollNet() || busy
 	busy = l.drive.storage.heard() || busy
 	busy = l.fireTimers() || busy

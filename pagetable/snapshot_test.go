@@ -271,7 +271,11 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 	if r.under && !r.closed {
 		r.photograph()
 	}
-	n, err := r.Table.Poll(events)
+	var n int
+	var err error
+	if r.closed || r.Due() || waitReadable(r.t, r.WaitFD(), 0) { // as its user, who else sleeps
+		n, err = r.Table.Poll(events)
+	}
 	for _, ev := range events[:n] {
 		if ev.Kind == pagetable.Completed && ev.Op != pagetable.OpInstall {
 			r.did(ev.Op, ev.Page, false)

@@ -226,8 +226,12 @@ func (t *Table) End(forget bool) error {
 	return err
 }
 
-// Resume goes on with what has waited for room in the sink. What it ends, the next Poll tells;
-// WaitFD does not say so.
+// Due reports whether Poll has something to tell of which WaitFD says nothing: operations that
+// Resume or End has ended, or for which the last Poll had no room.
+func (t *Table) Due() bool { return len(t.ready) > 0 }
+
+// Resume goes on with what has waited for room in the sink. What it ends, the next Poll tells; see
+// Due.
 func (t *Table) Resume() error {
 	waiting := t.full
 	t.full = nil

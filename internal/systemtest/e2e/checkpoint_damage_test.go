@@ -353,10 +353,7 @@ func TestCheckpointOfTheDead(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	moments := []string{"between", "stopped", "before", "before", "before", "before"}
-	if testing.Short() {
-		moments = moments[:4]
-	}
-	for _, moment := range moments {
+	for _, moment := range moments[:unlessShort(6, 3)] {
 		t.Run(moment, func(t *testing.T) {
 			dir := saveTwo(t, 1)
 			all, c := engageAt(t, 3, 3, "--survive")
@@ -425,7 +422,7 @@ func TestCheckpointOfKilled(t *testing.T) {
 	all, c := engageAt(t, 2, 3)
 	all.do(t, "ok", "words data %d", words)
 	all[0].Do(t, "ok", "stamp data 2 0 %d", words)
-	for round := range 4 {
+	for round := range unlessShort(4, 2) {
 		all.do(t, "ok", "begin %s", dir)
 		victim := 1 + round%2
 		for rank, p := range all {

@@ -23,6 +23,15 @@ import (
 
 func TestMain(m *testing.M) { testcluster.Main(m) }
 
+// unlessShort is how much a test does: less with -short, which is for builds that are many times
+// slower, and for what most tests do anyway.
+func unlessShort(much, little int) int {
+	if testing.Short() {
+		return little
+	}
+	return much
+}
+
 // serve starts daemons, if this machine can trap page faults at all.
 func serve(t *testing.T, nodes, ranks int, flags ...string) *testcluster.Cluster {
 	t.Helper()

@@ -99,12 +99,7 @@ type program struct {
 }
 
 // sized is the size at which the program runs here.
-func (p program) sized() int {
-	if testing.Short() {
-		return p.slow
-	}
-	return p.size
-}
+func (p program) sized() int { return unlessShort(p.size, p.slow) }
 
 // compute runs a kernel on all nodes of a cluster to its end, which must be right. Meanwhile
 // disturb runs, until its channel is closed.

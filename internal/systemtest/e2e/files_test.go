@@ -284,7 +284,7 @@ func TestMapOfMoreThanFits(t *testing.T) {
 		t.Run(option, func(t *testing.T) {
 			all, c, dirs := librarians(t, 2, "--memory", "4MiB")
 			stop := watch(t, c, 2, 4<<20)
-			const words = 20 << 20 / 8
+			words := uint64(unlessShort(20, 10)) << 20 / 8
 			path := here
 			lay(t, filepath.Join(dirs[0], "pages"), stamped(5, words))
 			lay(t, filepath.Join(dirs[1], "pages"), stamped(5, words))

@@ -9,10 +9,7 @@ import (
 
 // TestManyNodes runs as many nodes on this machine as people try, on however few cores.
 func TestManyNodes(t *testing.T) {
-	nodes := 32
-	if testing.Short() {
-		nodes = 16
-	}
+	nodes := unlessShort(32, 8)
 	job := testcluster.Job{Nodes: nodes, Program: member, Args: []string{"end"}}.Run(t)
 	met(t, job, nodes)
 	job.Succeed(t)

@@ -397,6 +397,9 @@ func (r *reactor) pollReady(h transport.Handler, max int) int {
 			delivered += r.serve(p, h, max-delivered)
 		}
 	}
+	if r.unread > 0 && delivered < max { // which no socket tells of
+		delivered += r.deliverUnread(h, max-delivered)
+	}
 	return delivered
 }
 

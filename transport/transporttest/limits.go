@@ -107,6 +107,31 @@ func testPeerDoesNotPoll(t *testing.T, factory Factory) {
 	byHand(t, "the frame that was refused before", nodes, func() bool { return in.index >= accepted+1 })
 }
 
+// testBlockedByOne: a node that has more for one peer than the network takes gets what others send,
+// also when it takes little at a time.
+func testBlockedByOne(t *testing.T, factory Factory) {
+	const most = 32 << 20 // more than the sockets of both sides hold
+	nodes := clusterOf(t, factory, Options{Nodes: 6, PageBytes: 64 << 10, MaxQueuedBytes: 2 * most})
+	awaitConnected(t, nodes)
+	r, sender := nodes[0], nodes[2]
+	for range most / (64 << 10) {
+		if err := r.tr.Send(1, []byte("x"), r.tr.Lease(1)); err != nil {
+			t.Fatal(err)
+		}
+		r.tr.Flush()
+	}
+	const frames = 100
+	for range frames {
+		if err := sender.tr.Send(0, []byte("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sender.tr.Flush()
+	defer sender.asleep()()
+	r.max = 10
+	byHand(t, "what others send", []*reactor{r}, func() bool { return r.frames == frames })
+}
+
 // testFlood: two nodes send to each other until both refuse, and only then read. Nobody waits for
 // the other.
 func testFlood(t *testing.T, factory Factory) {

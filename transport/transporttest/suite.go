@@ -73,6 +73,7 @@ func Run(t *testing.T, factory Factory, options ...Option) {
 		{"PayloadMisuse", testPayloadMisuse},
 		{"SendMisuse", testSendMisuse},
 		{"PeerDoesNotPoll", testPeerDoesNotPoll},
+		{"BlockedByOne", testBlockedByOne},
 		{"Flood", testFlood},
 		{"PeerCloses", testPeerCloses},
 		{"Disconnect", testDisconnect},
@@ -90,16 +91,22 @@ func Run(t *testing.T, factory Factory, options ...Option) {
 // cluster makes the nodes of one test.
 func cluster(t *testing.T, factory Factory, nodes, pageBytes int) []*reactor {
 	t.Helper()
-	transports := factory(t, Options{Nodes: nodes, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes})
-	if len(transports) != nodes {
-		t.Fatalf("the factory made %d transports, want %d", len(transports), nodes)
+	return clusterOf(t, factory, Options{Nodes: nodes, PageBytes: pageBytes, MaxQueuedBytes: maxQueuedBytes})
+}
+
+// clusterOf is cluster with the options that a test wants.
+func clusterOf(t *testing.T, factory Factory, o Options) []*reactor {
+	t.Helper()
+	transports := factory(t, o)
+	if len(transports) != o.Nodes {
+		t.Fatalf("the factory made %d transports, want %d", len(transports), o.Nodes)
 	}
 	t.Cleanup(func() { CloseAll(t, transports) })
-	reactors := make([]*reactor, nodes)
+	reactors := make([]*reactor, o.Nodes)
 	for i, tr := range transports {
-		if int(tr.Self()) != i || tr.Nodes() != nodes || tr.PageBytes() != pageBytes {
+		if int(tr.Self()) != i || tr.Nodes() != o.Nodes || tr.PageBytes() != o.PageBytes {
 			t.Fatalf("transport %d is node %d of %d with pages of %d bytes; want %d nodes and %d bytes",
-				i, tr.Self(), tr.Nodes(), tr.PageBytes(), nodes, pageBytes)
+				i, tr.Self(), tr.Nodes(), tr.PageBytes(), o.Nodes, o.PageBytes)
 		}
 		reactors[i] = newReactor(t, tr)
 	}

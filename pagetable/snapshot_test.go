@@ -437,3 +437,37 @@ func TestSnapshotConforms(t *testing.T) {
 		runSuite(t, func(t testing.TB) Fixture { return withSnapshots(t, newFixture(t)) })
 	})
 }
+
+// faint is a Sink that gives the snapshot up when a page of it is freed.
+type faint struct {
+	nowhere
+	t *testing.T
+	s *snapshot.Table
+}
+
+func (f *faint) Lost(pagetable.Page) {
+	if err := f.s.End(true); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// TestDropEndsSnapshot: pages that are freed before they are handed over end a snapshot once.
+func TestDropEndsSnapshot(t *testing.T) {
+	f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 16})
+	s := snapshot.New(f)
+	t.Cleanup(func() { s.Close() })
+	s.Begin(&faint{t: t, s: s}, true)
+	for p := pagetable.Page(4); p < 8; p++ {
+		isOver(t)(f.Install(p, bytes.Repeat([]byte{9}, 4096), true, pagetable.AllProcs))
+		if is, err := s.Take(p, true); !is || err != nil {
+			t.Fatalf("page %d is taken: %t, %v", p, is, err)
+		}
+	}
+	if err := s.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	isOver(t)(s.Drop(4, 4))
+	if left, err := s.More(); left || err != nil {
+		t.Errorf("after that there is more: %t, %v", left, err)
+	}
+}

@@ -117,6 +117,9 @@ func (t *Table) beneath(o *pagetable.Operation) (pagetable.Outcome, error) {
 // Drop implements pagetable.Table.
 func (t *Table) Drop(first pagetable.Page, count uint64) (pagetable.Outcome, error) {
 	for p := range t.unsaved.Within(first, count) {
+		if t.sink == nil {
+			break // it has ended the snapshot for the page before
+		}
 		t.sink.Lost(p)
 	}
 	t.forget(first, count)

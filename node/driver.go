@@ -89,6 +89,15 @@ func (d *driver) end() {
 	d.storage.flush()
 }
 
+// verifyIdle panics if something was left to do that nothing will call for: each path through a
+// turn ends with end.
+func (d *driver) verifyIdle() {
+	if d.exec.waiting() || len(d.effects)+len(d.exec.finished)+len(d.storage.fresh) > 0 {
+		panic(fmt.Sprintf("node: the reactor sleeps with %d effects, %d operations that are done, %d pages to be asked for and a batch: %t",
+			len(d.effects), len(d.exec.finished), len(d.storage.fresh), d.exec.waiting()))
+	}
+}
+
 // deliver tells the engine, and who waits for the pages, which operations have taken effect.
 func (d *driver) deliver() {
 	for i := 0; i < len(d.exec.finished); i++ {

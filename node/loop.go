@@ -122,8 +122,10 @@ func (l *loop) look(check bool) bool {
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
 	busy = l.usage.more() || busy
-	l.spare = l.saver.more()
-	busy = l.spare || busy
+	if l.spare = l.saver.more(); l.spare {
+		l.drive.end()
+		busy = true
+	}
 	if check {
 		l.meter.log.tick(l.clock.now)
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
@@ -147,6 +149,9 @@ func (l *loop) sleep() {
 	}
 	l.meter.count.sleeps.Add(1)
 	l.drive.gauge()
+	if protocol.Invariants {
+		l.drive.verifyIdle()
+	}
 	before := l.clock.read()
 	ready := l.poller.Wait(l.dueIn(before))
 	l.clock.tick()
@@ -246,6 +251,7 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			l.hear()
 		case tokenDisk:
 			l.saver.heard()
+			l.drive.end()
 			busy = true
 		case tokenStorage:
 			busy = l.drive.storage.heard() || busy

@@ -482,6 +482,21 @@ func TestCheckpointOfUntouched(t *testing.T) {
 	})
 }
 
+// TestCheckpointAsksAtOnce: what a checkpoint needs of another node's file is asked for although
+// nothing else happens, also by a node that never polls.
+func TestCheckpointAsksAtOnce(t *testing.T) {
+	const pages = 2 * HomeStripe
+	c := start(t, setup{nodes: 2, pages: pages + HomeStripe, change: func(cfg *Config) { cfg.Spin = -1 }})
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+	s := all[0].save(1, 0, first, pages)
+	s.ok(s.call(true, true))
+	eventually(t, "pages are read for the checkpoint", func() bool { return c.members[1].counter("pages_read_for_others") >= pages/2 })
+	if n := len(s.finish()); n != pages/2 { // which have their home here
+		t.Errorf("%d pages are saved", n)
+	}
+	c.quiet()
+}
+
 // TestCheckpointIsGone: the program that has asked for a checkpoint goes while pages for it are
 // read at another node. They come for nobody, and the next checkpoint is whole.
 func TestCheckpointIsGone(t *testing.T) {
@@ -493,9 +508,7 @@ func TestCheckpointIsGone(t *testing.T) {
 	c.net.Stall(1, 0)
 	s := all[0].save(1, 0, first, pages)
 	s.ok(s.call(true, true))
-	for range 3 { // the reads are asked for
-		other.sync()
-	}
+	eventually(t, "the other node has read pages", func() bool { return c.members[1].counter("pages_read_for_others") > 0 })
 	all[0].die()
 	eventually(t, "the program has gone", func() bool { return c.members[0].counter("programs") == 1 })
 	c.net.Resume(1, 0)

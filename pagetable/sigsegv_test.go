@@ -1,6 +1,7 @@
 package pagetable_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -49,4 +50,35 @@ func TestSigsegvConformsWithFewMappings(t *testing.T) {
 	runSuite(t, func(t testing.TB) Fixture {
 		return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: 3})
 	})
+}
+
+// TestSigsegvTellsAllThatAnEndSettles: the end of a program ends all operations that have waited
+// for it. A caller who has room for a few, and polls only when told, hears of each.
+func TestSigsegvTellsAllThatAnEndSettles(t *testing.T) {
+	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
+	started, id := r.Start()
+	p := started.(*testProgram)
+	for page := range pagetable.Page(RegionPages) {
+		r.Value(r.Installed(p, id, page, 1, true))
+	}
+	p.stop(t)
+	for page := range pagetable.Page(RegionPages) {
+		if out, err := r.table.Downgrade(page); out != pagetable.Pending || err != nil {
+			t.Fatalf("Downgrade of page %d: %v, %v", page, out, err)
+		}
+	}
+	p.Kill()
+	const total = RegionPages + 1 // and the end itself
+	for told := 0; told < total; {
+		awaitReadable(t, r.table.WaitFD(), fmt.Sprintf("%d of %d events are reported", told, total))
+		var events [3]pagetable.Event
+		n, err := r.table.Poll(events[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		told += n
+	}
+	if waitReadable(t, r.table.WaitFD(), 0) {
+		t.Error("readable although all is told")
+	}
 }

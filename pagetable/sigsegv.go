@@ -29,9 +29,8 @@ const looksPerHangup = 64
 // call. Close is called when the others have come to rest.
 type Sigsegv struct {
 	store
-	epoll int
-	bell  int           // eventfd that makes WaitFD readable when Poll has left something
-	rung  bool          // it does
+	// Over the sockets and eventfds of programs. The alarm is for what Poll has left.
+	readiness
 	level []area.Level8 // what each page is; mapped, so what is never touched costs nothing
 
 	programs []*segvProgram
@@ -40,7 +39,6 @@ type Sigsegv struct {
 	busy     map[Page]struct{} // pages of pending
 	spare    []*segvJob        // done with, kept for their memory
 	vain     int               // polls in a row that found nothing
-	ready    [readyPrograms]unix.EpollEvent
 }
 
 var _ Table = (*Sigsegv)(nil)
@@ -82,7 +80,7 @@ func NewSigsegv(cfg Config) (*Sigsegv, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sigsegv{store: st, epoll: -1, bell: -1, busy: make(map[Page]struct{})}
+	s := &Sigsegv{store: st, readiness: noReadiness(), busy: make(map[Page]struct{})}
 	p, err := unix.MmapPtr(-1, 0, nil, uintptr(cfg.Pages), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		st.mem.close()
@@ -91,28 +89,9 @@ func NewSigsegv(cfg Config) (*Sigsegv, error) {
 	s.level = unsafe.Slice((*area.Level8)(p), cfg.Pages)
 	if err := s.open(); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("pagetable: %w", err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// open makes what WaitFD consists of.
-func (s *Sigsegv) open() (err error) {
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("epoll_create1: %w", err)
-	}
-	if s.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("eventfd: %w", err)
-	}
-	return s.watch(s.bell, unix.EPOLLIN, AllProcs)
-}
-
-// watch has a descriptor make WaitFD readable: a program's, or the bell, which is nobody's.
-func (s *Sigsegv) watch(fd int, events uint32, proc ProcID) error {
-	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(proc)}); err != nil {
-		return fmt.Errorf("watch descriptor %d: %w", fd, err)
-	}
-	return nil
 }
 
 // WaitFD is readable, level-triggered, when Poll has something to report. It is an epoll descriptor
@@ -153,7 +132,7 @@ func (s *Sigsegv) attach(pr *segvProgram, base uintptr) error {
 	for fd, events := range map[int]uint32{pr.sock: unix.EPOLLRDHUP, pr.events: unix.EPOLLIN} {
 		if err := s.watch(fd, events, pr.id); err != nil {
 			s.unwatch(pr)
-			return fmt.Errorf("pagetable: %w", err)
+			return err
 		}
 	}
 	s.programs = append(s.programs, pr)
@@ -205,13 +184,10 @@ func (pr *segvProgram) close() {
 	}
 }
 
-// unwatch removes a program's descriptors from the epoll set before they are closed: the program
-// has copies of them.
+// unwatch hears no more of a program.
 func (s *Sigsegv) unwatch(pr *segvProgram) {
-	for _, fd := range [...]int{pr.sock, pr.events} {
-		// Can only fail if it is not in the set, which is what is wanted.
-		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil)
-	}
+	s.readiness.unwatch(pr.sock)
+	s.readiness.unwatch(pr.events)
 }
 
 // Detach forgets a program. If it has not ended it is told to give up all access, and operations
@@ -261,14 +237,10 @@ func (s *Sigsegv) Close() error {
 	}
 	s.programs, s.pending, s.spare, s.goneNews = nil, nil, nil, nil
 	err := s.mem.close()
-	for _, fd := range [...]int{s.bell, s.epoll} {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
-	}
+	err = errors.Join(err, s.readiness.close())
 	unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(s.level)), uintptr(len(s.level)))
 	// Nothing may reach by these numbers what somebody else opens next.
-	s.level, s.bell, s.epoll, s.mem = nil, -1, -1, noMemfd
+	s.level, s.mem = nil, noMemfd
 	return err
 }
 

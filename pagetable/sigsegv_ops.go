@@ -247,8 +247,12 @@ func (s *Sigsegv) Poll(events []Event) (int, error) {
 	} else {
 		s.vain = 0
 	}
-	// There may be more, of which no program tells again: it told before hear, or has ended.
-	s.ring(n == len(events))
+	if n < len(events) {
+		s.ring(0)
+	} else {
+		// There may be more, of which no program tells again: it told before hear, or has ended.
+		s.ring(1)
+	}
 	return n, nil
 }
 
@@ -262,21 +266,6 @@ func (s *Sigsegv) hear() error {
 		return nil
 	}
 	return s.checkReady()
-}
-
-// ring makes WaitFD readable, or no longer.
-func (s *Sigsegv) ring(on bool) {
-	if s.rung == on {
-		return
-	}
-	s.rung = on
-	var count [8]byte
-	if on {
-		count[0] = 1
-		_, _ = unix.Write(s.bell, count[:]) // neither can fail: it is nobody else's
-	} else {
-		_, _ = unix.Read(s.bell, count[:])
-	}
 }
 
 // collect reports completions, ends and faults.
@@ -388,11 +377,11 @@ func readNoWait(fd int, b []byte) int {
 
 // checkReady looks for programs that have ended.
 func (s *Sigsegv) checkReady() error {
-	count, err := unix.EpollWait(s.epoll, s.ready[:], 0)
-	if err != nil && err != unix.EINTR {
-		return fmt.Errorf("pagetable: epoll_wait: %w", err)
+	ready, err := s.look()
+	if err != nil {
+		return err
 	}
-	for _, r := range s.ready[:max(count, 0)] {
+	for _, r := range ready {
 		if r.Events&(unix.EPOLLHUP|unix.EPOLLRDHUP|unix.EPOLLERR) != 0 {
 			s.markGone(ProcID(r.Fd))
 		}

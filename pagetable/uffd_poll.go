@@ -97,18 +97,14 @@ func (u *Uffd) readSole(pr *program, events []Event) (int, error) {
 	return 0, nil
 }
 
-// readReady asks epoll which programs have faults and reads those. The kernel moves what it has
-// reported to the end of its list, so no program starves behind others.
+// readReady asks which programs have faults and reads those.
 func (u *Uffd) readReady(events []Event) (int, error) {
-	count, err := unix.EpollWait(u.programs.epoll, u.programs.ready[:], 0)
-	if err == unix.EINTR {
-		return 0, nil
-	}
+	ready, err := u.programs.look()
 	if err != nil {
-		return 0, fmt.Errorf("pagetable: epoll_wait: %w", err)
+		return 0, err
 	}
 	n := 0
-	for _, r := range u.programs.ready[:count] {
+	for _, r := range ready {
 		pr := u.programs.find(ProcID(r.Fd))
 		if pr == nil || n == len(events) {
 			// the alarm, which Poll looks at first in any case; or no room, and it stays readable

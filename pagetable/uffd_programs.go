@@ -1,7 +1,6 @@
 package pagetable
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -19,17 +18,14 @@ var zeros [MaxRunBytes]byte
 // of them stands here; what the memory file has to do with it is the business of Uffd.
 type programs struct {
 	region
-	osPage uintptr
-	epoll  int  // over the descriptors of all attached programs
-	alarm  int  // timerfd in the epoll set: readable when a pending operation or a ProcGone is due
-	rung   bool // the alarm is set, or was and is readable
+	readiness // over their userfaultfds; the alarm is for pending operations and a ProcGone
+	osPage    uintptr
 
 	attached []*program
 	left     []*program // detached, with an address space that may not have ended
 	sealing  int        // how many of those have something left to protect
 	news     []ProcID   // programs found gone and not reported yet; at most one entry per program
 	buffer   uffd.Buffer
-	ready    [readyPrograms]unix.EpollEvent
 }
 
 // program is an attached program.
@@ -64,21 +60,12 @@ type traps interface {
 
 // open makes the descriptors by which the table hears of programs, of which there are none yet.
 func (s *programs) open(r region) error {
-	s.region, s.osPage = r, uintptr(os.Getpagesize())
-	var err error
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("pagetable: epoll_create1: %w", err)
+	s.region, s.osPage, s.readiness = r, uintptr(os.Getpagesize()), noReadiness()
+	err := s.readiness.open()
+	if err != nil {
+		s.readiness.close()
 	}
-	if s.alarm, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
-		unix.Close(s.epoll)
-		return fmt.Errorf("pagetable: timerfd_create: %w", err)
-	}
-	if err := s.watch(s.alarm, AllProcs); err != nil {
-		unix.Close(s.epoll)
-		unix.Close(s.alarm)
-		return err
-	}
-	return nil
+	return err
 }
 
 // attach adds a program. Its caller closes f if there is an error.
@@ -98,7 +85,7 @@ func (s *programs) attach(proc ProcID, f *uffd.FD, base uintptr) error {
 	if err := s.tryOut(proc, f, base); err != nil {
 		return err
 	}
-	if err := s.watch(f.Sysfd(), proc); err != nil {
+	if err := s.watch(f.Sysfd(), unix.EPOLLIN, proc); err != nil {
 		return err
 	}
 	s.attached = append(s.attached, &program{id: proc, base: base, traps: f, given: newStretches(s.pages * uint64(s.pageBytes))})
@@ -144,37 +131,13 @@ func (s *programs) close() error {
 		pr.traps.Close()
 	}
 	s.attached, s.left, s.sealing, s.news = nil, nil, 0, nil
-	err := errors.Join(unix.Close(s.alarm), unix.Close(s.epoll))
-	s.alarm, s.epoll = -1, -1
-	return err
+	return s.readiness.close()
 }
 
-// watch adds fd to the epoll set, under the number of the program that it reports for.
-func (s *programs) watch(fd int, id ProcID) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(id)}
-	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("pagetable: watch descriptor %d: %w", fd, err)
-	}
-	return nil
-}
-
-// unwatch removes the descriptor from the epoll set before it is closed: the program has another
-// descriptor of the same open file, so closing ours alone would leave it in the set.
+// unwatch hears no more of a program, and reports nothing more of it.
 func (s *programs) unwatch(pr *program) {
-	// Can only fail if it is not in the set, which is what is wanted.
-	_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, pr.traps.Sysfd(), nil)
+	s.readiness.unwatch(pr.traps.Sysfd())
 	s.news = slices.DeleteFunc(s.news, func(id ProcID) bool { return id == pr.id })
-}
-
-// ring makes WaitFD readable after so many nanoseconds, or not at all for 0. Setting a timerfd also
-// clears what made it readable.
-func (s *programs) ring(after int64) {
-	s.rung = after != 0
-	when := unix.ItimerSpec{Value: unix.Timespec{Nsec: after}}
-	if err := unix.TimerfdSettime(s.alarm, 0, &when, nil); err != nil {
-		// only our own mistake: bad number or time
-		panic(fmt.Sprintf("pagetable: timerfd_settime(%d): %v", s.alarm, err))
-	}
 }
 
 // find finds an attached program. There are few, so a scan beats a map.

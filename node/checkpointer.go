@@ -143,6 +143,7 @@ func (k *checkpointer) more() bool {
 	if err != nil {
 		k.fail(err)
 	}
+	k.drive.end()
 	return true
 }
 
@@ -312,6 +313,7 @@ func (k *checkpointer) heard() {
 		}
 	}
 	k.goOn(s)
+	k.drive.end()
 }
 
 // goOn goes on when there is room again, and ends what has failed when nothing is under way.

@@ -82,7 +82,7 @@ func (l *loop) run() {
 		} else if l.spin.looked(now, now-before, l.programs.replyAwaited(), netio.Displaced) {
 			l.changeCore()
 		}
-		if now-since >= l.spin.Until(now) && !l.drive.leases.soon(now) && !l.fetcher.canGoOn() && !l.intake.canLetIn() && !l.room.isDue() && !l.usage.isDue() && !l.saver.isDue() && !l.saver.table.Due() {
+		if now-since >= l.spin.Until(now) && !l.isDue(now) {
 			l.sleep()
 			idle, look = false, 0
 			continue
@@ -95,6 +95,12 @@ func (l *loop) run() {
 			netio.Yield()
 		}
 	}
+}
+
+// isDue is whether there is something to do, or soon, for which no descriptor calls.
+func (l *loop) isDue(now time.Duration) bool {
+	return l.drive.leases.soon(now) || l.fetcher.canGoOn() || l.intake.canLetIn() || l.room.isDue() ||
+		l.usage.isDue() || l.saver.isDue() || l.saver.table.Due()
 }
 
 // changeCore moves the reactor's thread. Where that is forbidden, it stays where it is.
@@ -122,10 +128,8 @@ func (l *loop) look(check bool) bool {
 	busy = l.intake.letIn() || busy
 	busy = l.fetcher.more() || busy
 	busy = l.usage.more() || busy
-	if l.spare = l.saver.more(); l.spare {
-		l.drive.end()
-		busy = true
-	}
+	l.spare = l.saver.more()
+	busy = l.spare || busy
 	if check {
 		l.meter.log.tick(l.clock.now)
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
@@ -251,7 +255,6 @@ func (l *loop) serveReady(ready int) (busy bool) {
 			l.hear()
 		case tokenDisk:
 			l.saver.heard()
-			l.drive.end()
 			busy = true
 		case tokenStorage:
 			busy = l.drive.storage.heard() || busy

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { testcluster.Main(m) }
 
 // unlessShort is how much a test does: less with -short, which is for builds that are many times
-// slower, and for what most tests do anyway.
+// slower, and for runs with another trap or as another user.
 func unlessShort(much, little int) int {
 	if testing.Short() {
 		return little

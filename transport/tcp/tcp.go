@@ -157,6 +157,7 @@ type reactor struct {
 	hot     *peer   // the one that sent last; nil: none
 	streak  int     // how often in a row Poll has not asked everyone
 	turn    int     // where in up Poll begins, so that everyone is first in turn
+	asked   int     // how often Poll has asked epoll
 	vector  netio.Vector
 	chunks  chunkPool
 	// draining is true when Close has begun: frames that come are thrown away.
@@ -381,19 +382,27 @@ func (r *reactor) pollDirect(h transport.Handler, max int) int {
 	return delivered
 }
 
-// pollReady asks epoll which sockets to ask.
+// pollReady asks epoll which sockets to ask. What lies in receive buffers and what lies in sockets
+// come first in turn: where either alone is as much as max each time, the other would wait without
+// end, and with it the loss of a peer, which lies behind the frames that it has sent. Of the
+// sockets another one is first each time.
 func (r *reactor) pollReady(h transport.Handler, max int) int {
 	delivered := 0
-	for i := range r.wait.Poller.Check() {
-		ready := r.wait.Poller.At(i)
-		if ready.Token == eventToken {
+	r.asked++
+	if r.asked%2 == 0 && r.unread > 0 {
+		delivered = r.deliverUnread(h, max)
+	}
+	ready := r.wait.Poller.Check()
+	for i := range ready {
+		at := r.wait.Poller.At((r.asked/2 + i) % ready)
+		if at.Token == eventToken {
 			continue // Poll has looked at the arrivals already.
 		}
-		p := r.peers[ready.Token]
-		if ready.Writable && p.blocked {
+		p := r.peers[at.Token]
+		if at.Writable && p.blocked {
 			r.flushPeer(p)
 		}
-		if ready.Readable && delivered < max {
+		if at.Readable && delivered < max && !p.hasFrame {
 			delivered += r.serve(p, h, max-delivered)
 		}
 	}

@@ -125,15 +125,14 @@ func (t *tracer) close(r *runstats.Record) {
 	}
 }
 
-// read takes what there is, and passes it on. The log comes first: the sample of a fault that has
-// ended is there.
+// read takes what there is, and passes it on, in as many pieces as that needs. The log comes first:
+// the sample of a fault that has ended is there.
 func (t *tracer) read() {
 	for more := true; more; {
 		var p runstats.Piece
+		more = false
 		if !t.broken {
 			p.Log, more = t.readSome()
-		} else {
-			more = false
 		}
 		t.drain()
 		x, err := faultlog.Decode(p.Log)
@@ -142,7 +141,7 @@ func (t *tracer) read() {
 		}
 		p.Sites = t.match(&x)
 		p.Locks = t.locks(&x)
-		t.addUntold(&p)
+		more = t.addUntold(&p) || more
 		if t.pieces != nil && (len(x.Faults)+len(x.Departures)+len(p.Memory)+len(p.Calls)+len(p.Sites) > 0 || x.Lost+p.Lost > 0) {
 			p.Rank, p.Node, p.PID = t.c.Rank(), t.c.Node(), os.Getpid()
 			// A launcher that does not read makes this goroutine wait, and nobody else; then the
@@ -225,16 +224,18 @@ func (t *tracer) drain() {
 	})
 }
 
-// addUntold adds to a piece what waits for one, as much as it has room for.
-func (t *tracer) addUntold(p *runstats.Piece) {
+// addUntold adds to a piece what waits for one, as much as it has room for, and reports whether
+// there is more.
+func (t *tracer) addUntold(p *runstats.Piece) (more bool) {
 	if t.pieces == nil {
-		return
+		return false
 	}
 	t.mu.Lock()
 	fresh := t.fresh[:min(len(t.fresh), runstats.MaxPieceMemory)]
 	calls := t.calls[:min(len(t.calls), runstats.MaxPieceItems)]
 	t.fresh, t.calls = t.fresh[len(fresh):], t.calls[len(calls):]
 	p.Lost, t.lost = t.lost, 0
+	more = len(t.fresh)+len(t.calls) > 0
 	t.mu.Unlock()
 	for _, m := range fresh {
 		p.Memory = append(p.Memory, m.described(uint64(t.c.welcome.PageBytes)))
@@ -244,6 +245,7 @@ func (t *tracer) addUntold(p *runstats.Piece) {
 			Kind: w.kind, Name: w.name, Began: w.began.UnixNano(), Waited: w.waited, Thread: w.thread, At: t.lines.of(w.stack).at,
 		})
 	}
+	return more
 }
 
 // allocated notes memory that is new.

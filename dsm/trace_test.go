@@ -3,6 +3,8 @@ package dsm
 import (
 	"bufio"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"runtime"
@@ -102,21 +104,61 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestPieces: a rank that is asked for pieces passes on the daemon's log, its allocations and its
-// waits, and at Close what there is left, before its record.
-func TestPieces(t *testing.T) {
+// accountPipe has the next Join of this process write an account, for the given reasons, and
+// returns what of it there is to read.
+func accountPipe(t *testing.T, reasons ...string) *os.File {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	t.Cleanup(func() { r.Close() })
 	inherited, err := unix.Dup(int(w.Fd()))
 	if err = errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(runstats.Env, strconv.Itoa(inherited))
-	t.Setenv(runstats.EnvTrace, "1")
-	t.Setenv(runstats.EnvStats, "1")
+	for _, reason := range reasons {
+		t.Setenv(reason, "1")
+	}
+	return r
+}
+
+// passedOn is what pieces have told, in all.
+type passedOn struct {
+	faults []faultlog.Fault
+	memory []runstats.Allocation
+	calls  []runstats.Call
+	lost   uint64
+	ended  bool // a record has come, as the last
+}
+
+// readPieces reads an account to its end.
+func readPieces(r io.Reader) (all passedOn, err error) {
+	lines := bufio.NewScanner(r)
+	for lines.Buffer(nil, runstats.MaxBytes); lines.Scan(); {
+		x, err := runstats.Decode(lines.Bytes())
+		switch {
+		case err != nil || all.ended:
+			return all, fmt.Errorf("%s: %w, after the record: %v", lines.Bytes(), err, all.ended)
+		case x.Record != nil:
+			all.ended = true
+			continue
+		}
+		b, err := faultlog.Decode(x.Piece.Log)
+		if err != nil || x.Piece.PID != os.Getpid() {
+			return all, fmt.Errorf("%+v, %w", x.Piece, err)
+		}
+		all.faults, all.memory = append(all.faults, b.Faults...), append(all.memory, x.Piece.Memory...)
+		all.calls, all.lost = append(all.calls, x.Piece.Calls...), all.lost+x.Piece.Lost
+	}
+	return all, lines.Err()
+}
+
+// TestPieces: a rank that is asked for pieces passes on the daemon's log, its allocations and its
+// waits, and at Close what there is left, before its record.
+func TestPieces(t *testing.T) {
+	r := accountPipe(t, runstats.EnvTrace, runstats.EnvStats)
 	c := newFake(t, 1).join()
 	if _, err := Alloc[particle](t.Context(), c, "particles", 10); err != nil {
 		t.Fatal(err)
@@ -127,34 +169,51 @@ func TestPieces(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var faults []faultlog.Fault
-	var memory []runstats.Allocation
-	var calls []runstats.Call
-	ended := false
-	lines := bufio.NewScanner(r)
-	for lines.Buffer(nil, runstats.MaxBytes); lines.Scan(); {
-		x, err := runstats.Decode(lines.Bytes())
-		switch {
-		case err != nil || ended:
-			t.Fatalf("%s: %v, after the record: %v", lines.Bytes(), err, ended)
-		case x.Record != nil:
-			ended = true
-			continue
+	all, err := readPieces(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !all.ended || len(all.faults) != 2 || all.faults[0].Page != 1 || all.faults[1].Page != 2 {
+		t.Errorf("ended: %v, faults %+v", all.ended, all.faults)
+	}
+	if len(all.memory) != 1 || all.memory[0].Name != "particles" || len(all.memory[0].Fields) != 5 {
+		t.Errorf("memory %+v", all.memory)
+	}
+	if len(all.calls) != 1 || all.calls[0].Kind != runstats.Barrier || all.calls[0].Thread <= 0 || !strings.HasPrefix(all.calls[0].At, "testing.go:") ||
+		time.Since(time.Unix(0, all.calls[0].Began)) < all.calls[0].Waited {
+		t.Errorf("calls %+v", all.calls)
+	}
+}
+
+// TestEndTellsAll: a rank that ends right after it has allocated and waited, more often than one
+// piece has room for, tells of all that before its end.
+func TestEndTellsAll(t *testing.T) {
+	r := accountPipe(t, runstats.EnvTrace)
+	c := newFake(t, 1).join()
+	type end struct {
+		passedOn
+		err error
+	}
+	read := make(chan end, 1)
+	go func() { // while the rank writes, as more is told than a pipe holds
+		all, err := readPieces(r)
+		read <- end{all, err}
+	}()
+	const allocations, waits = 20 * runstats.MaxPieceMemory, 2 * runstats.MaxPieceItems
+	for i := range allocations {
+		if _, err := Alloc[byte](t.Context(), c, fmt.Sprint(i), 1); err != nil {
+			t.Fatal(err)
 		}
-		b, err := faultlog.Decode(x.Piece.Log)
-		if err != nil || x.Piece.PID != os.Getpid() {
-			t.Fatalf("%+v, %v", x.Piece, err)
-		}
-		faults, memory, calls = append(faults, b.Faults...), append(memory, x.Piece.Memory...), append(calls, x.Piece.Calls...)
 	}
-	if !ended || len(faults) != 2 || faults[0].Page != 1 || faults[1].Page != 2 {
-		t.Errorf("ended: %v, faults %+v", ended, faults)
+	for range waits {
+		c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Barrier, "b"}}))
 	}
-	if len(memory) != 1 || memory[0].Name != "particles" || len(memory[0].Fields) != 5 {
-		t.Errorf("memory %+v", memory)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if len(calls) != 1 || calls[0].Kind != runstats.Barrier || calls[0].Thread <= 0 || !strings.HasPrefix(calls[0].At, "testing.go:") ||
-		time.Since(time.Unix(0, calls[0].Began)) < calls[0].Waited {
-		t.Errorf("calls %+v", calls)
+	all := <-read
+	if all.err != nil || len(all.memory) != allocations || len(all.calls) != waits || all.lost != 0 {
+		t.Errorf("told of %d allocations and %d waits, of %d and %d; %d are lost: %v",
+			len(all.memory), len(all.calls), allocations, waits, all.lost, all.err)
 	}
 }

@@ -42,8 +42,13 @@ type item struct {
 	name string
 }
 
-// accountPatience bounds how long the beginning and the end of an account wait for the daemon.
+// accountPatience bounds how long the beginning of an account, and each look at the daemon's log of
+// faults, wait for the daemon.
 const accountPatience = 5 * time.Second
+
+// closePatience bounds how long the end of an account waits for the daemon, in all. Only tests
+// change it.
+var closePatience = 5 * time.Second
 
 // openAccount begins an account, if `dsmd run` wants one and this process has none yet.
 func openAccount(ctx context.Context, c *Cluster) error {
@@ -120,8 +125,10 @@ func (a *account) close(c *Cluster) error {
 	if a == nil || !a.closed.CompareAndSwap(false, true) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
 	if !a.counts {
-		a.tracer.close(nil)
+		a.tracer.close(ctx, nil)
 		return a.to.Close()
 	}
 	r := runstats.Record{
@@ -132,12 +139,10 @@ func (a *account) close(c *Cluster) error {
 		r.Waits = append(r.Waits, *x)
 	}
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), accountPatience)
-	defer cancel()
 	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
 		addCounters(&r, a.before, s.counters)
 	}
-	a.tracer.close(&r)
+	a.tracer.close(ctx, &r)
 	_, err := a.to.Write(r.Encode())
 	if err = errors.Join(err, a.to.Close()); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("the account for --stats: %w", err)

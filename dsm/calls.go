@@ -232,8 +232,23 @@ func (c *calls) doAnyway(ctx context.Context, call attach.Call) (attach.Reply, e
 	if err != nil {
 		return attach.Reply{}, err
 	}
+	return unlessEnded(ctx, func(ctx context.Context) (attach.Reply, error) { return c.await(ctx, waiting) })
+}
+
+// query makes a call that changes nothing. When ctx ends first, the call is left alone: a daemon
+// that is stopped takes neither it nor a Cancel.
+func (c *calls) query(ctx context.Context, call attach.Call) (attach.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return attach.Reply{}, err
+	}
+	return unlessEnded(ctx, func(ctx context.Context) (attach.Reply, error) { return c.ask(ctx, call) })
+}
+
+// unlessEnded is what f returns, or the error of ctx when that ends first. f goes on with a context
+// that does not end, until the daemon answers or the cluster is left.
+func unlessEnded(ctx context.Context, f func(context.Context) (attach.Reply, error)) (attach.Reply, error) {
 	if ctx.Done() == nil {
-		return c.await(ctx, waiting)
+		return f(ctx)
 	}
 	type answer struct {
 		r   attach.Reply
@@ -241,7 +256,7 @@ func (c *calls) doAnyway(ctx context.Context, call attach.Call) (attach.Reply, e
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		r, err := c.await(context.WithoutCancel(ctx), waiting)
+		r, err := f(context.WithoutCancel(ctx))
 		answered <- answer{r, err}
 	}()
 	select {

@@ -68,7 +68,7 @@ func (s *Stats) Counters() map[string]uint64 { return maps.Clone(s.counters) }
 
 // Stats asks the daemon of this node for what it has counted. Errors: ctx's, ErrClosed, ErrLost.
 func (c *Cluster) Stats(ctx context.Context) (Stats, error) {
-	r, err := c.do(ctx, attach.Call{Op: attach.OpStats})
+	r, err := c.query(ctx, attach.Call{Op: attach.OpStats})
 	if err == nil && r.Status != attach.StatusOK {
 		err = fmt.Errorf("the daemon answered with %v", r.Status)
 	}

@@ -24,6 +24,7 @@ type tracer struct {
 	profile *profiler // nil: no profile is wanted
 	depth   int       // of the stacks of calls
 	stop    chan struct{}
+	giveUp  context.CancelFunc // what is being read before stop
 	stopped sync.WaitGroup
 
 	// Of the goroutine that reads, and then of close:
@@ -79,12 +80,14 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	if t.sampler, err = perf.Open(samplePeriod); err != nil {
 		t.sampler, t.note = nil, "waits for pages have no stacks in the profile: "+err.Error()
 	}
-	t.stopped.Go(t.run)
+	reading, giveUp := context.WithCancel(context.Background())
+	t.giveUp = giveUp
+	t.stopped.Go(func() { t.run(reading) })
 	return t, nil
 }
 
 // run reads until close.
-func (t *tracer) run() {
+func (t *tracer) run(ctx context.Context) {
 	tick := time.NewTicker(traceEvery)
 	defer tick.Stop()
 	for {
@@ -94,19 +97,23 @@ func (t *tracer) run() {
 		case <-t.c.done:
 			return
 		case <-tick.C:
-			t.read()
+			t.read(ctx)
 		}
 	}
 }
 
-// close reads what there is still. What is said of the profile goes to the record.
-func (t *tracer) close(r *runstats.Record) {
+// close reads what there is still, as long as ctx allows. What is said of the profile goes to the
+// record.
+func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	if t == nil {
 		return
 	}
 	close(t.stop)
+	late := context.AfterFunc(ctx, t.giveUp)
 	t.stopped.Wait()
-	t.read()
+	late()
+	t.giveUp()
+	t.read(ctx)
 	lost := false
 	if t.sampler != nil {
 		lost = t.sampler.Lost() > 0
@@ -127,12 +134,12 @@ func (t *tracer) close(r *runstats.Record) {
 
 // read takes what there is, and passes it on, in as many pieces as that needs. The log comes first:
 // the sample of a fault that has ended is there.
-func (t *tracer) read() {
+func (t *tracer) read(ctx context.Context) {
 	for more := true; more; {
 		var p runstats.Piece
 		more = false
 		if !t.broken {
-			p.Log, more = t.readSome()
+			p.Log, more = t.readSome(ctx)
 		}
 		t.drain()
 		x, err := faultlog.Decode(p.Log)
@@ -152,8 +159,8 @@ func (t *tracer) read() {
 }
 
 // readSome reads from the log, and tells whether it seems to have more.
-func (t *tracer) readSome() (log []byte, more bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), accountPatience)
+func (t *tracer) readSome(ctx context.Context) (log []byte, more bool) {
+	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()
 	log, more, err := t.readLog(ctx)
 	t.broken = err != nil
@@ -162,7 +169,7 @@ func (t *tracer) readSome() (log []byte, more bool) {
 
 // readLog reads from the log, and goes on behind that the next time.
 func (t *tracer) readLog(ctx context.Context) (log []byte, more bool, err error) {
-	r, err := t.c.do(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place})
+	r, err := t.c.query(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place})
 	if err != nil {
 		return nil, false, failure("reading the log of faults", err)
 	}

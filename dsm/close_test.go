@@ -1,0 +1,82 @@
+package dsm
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
+)
+
+// silence has a daemon answer no call, from the one that it returns on, as one that is stopped.
+func (f *fake) silence() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = func(attach.Call) (attach.Reply, bool) { return attach.Reply{}, true }
+}
+
+// closes calls Close, which must end.
+func closes(t *testing.T, c *Cluster) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Close does not end")
+	}
+}
+
+// TestCloseBesideStoppedDaemon: a rank whose daemon is stopped ends, also if it has to ask the
+// daemon for its account.
+func TestCloseBesideStoppedDaemon(t *testing.T) {
+	defer func(before time.Duration) { closePatience = before }(closePatience)
+	closePatience = 100 * time.Millisecond
+	for name, reasons := range map[string][]string{
+		"no account": nil,
+		"stats":      {runstats.EnvStats},
+		"trace":      {runstats.EnvTrace},
+		"profile":    {runstats.EnvStats, runstats.EnvProfile},
+		"all":        {runstats.EnvStats, runstats.EnvTrace, runstats.EnvProfile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(reasons) > 0 {
+				accountPipe(t, reasons...)
+			}
+			f := newFake(t, 1)
+			c := f.join()
+			f.silence()
+			closes(t, c)
+		})
+	}
+}
+
+// TestStatsOfStoppedDaemon: who asks for no longer than a context lasts does not wait longer,
+// whatever the daemon does.
+func TestStatsOfStoppedDaemon(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.join()
+	f.silence()
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.Stats(ctx)
+		asked <- err
+	}()
+	f.awaitCalls(attach.OpStats, 1)
+	cancel()
+	select {
+	case err := <-asked:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Stats: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Stats does not end")
+	}
+	closes(t, c)
+}

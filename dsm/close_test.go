@@ -80,3 +80,36 @@ func TestStatsOfStoppedDaemon(t *testing.T) {
 	}
 	closes(t, c)
 }
+
+// watchedTrap is a trap that says when it is closed.
+type watchedTrap struct {
+	trap
+	closed chan struct{}
+}
+
+func (w watchedTrap) close() error {
+	close(w.closed)
+	return w.trap.close()
+}
+
+// TestCloseOfTrapWaitsForNobody: Close gives up the trap before anything for which it may have to
+// wait, such as a launcher that is stopped and does not read what hangs. In between nobody would
+// give pages back.
+func TestCloseOfTrapWaitsForNobody(t *testing.T) {
+	c := newFake(t, 1).join()
+	w := watchedTrap{c.trap, make(chan struct{})}
+	c.trap = w
+	goOn := make(chan struct{})
+	c.attendant.running.Go(func() { <-goOn })
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case <-w.closed:
+	case <-time.After(patience):
+		t.Error("the trap waits for the launcher")
+	}
+	close(goOn)
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}

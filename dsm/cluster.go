@@ -468,8 +468,10 @@ func (c *Cluster) tearDown() error {
 	if c.watch != nil {
 		c.watch.Stop()
 	}
+	// While a trap is retired and not closed, nobody does what the daemon tells it to, and who
+	// wants a page of this rank waits. So nothing that may take long comes between.
 	c.trap.retire()
-	err := errors.Join(c.page.Retire(), c.region.retire())
+	err := errors.Join(c.page.Retire(), c.region.retire(), c.trap.close())
 	// If the daemon is gone, nobody minds that this fails. If it is stopped, nobody waits for it.
 	stopped := time.AfterFunc(time.Second, func() { c.conn.Shutdown() })
 	c.conn.Write(attach.AppendBye(nil))
@@ -477,7 +479,7 @@ func (c *Cluster) tearDown() error {
 	c.conn.Close()
 	<-c.reader
 	c.attendant.close()
-	if err = errors.Join(err, saved, c.trap.close()); err != nil {
+	if err = errors.Join(err, saved); err != nil {
 		return failure("Close", err)
 	}
 	return nil

@@ -25,7 +25,8 @@ type trap interface {
 	fetched(addr, bytes uintptr)
 	// retire is called before the whole region is unmapped.
 	retire()
-	// close is called after that. Threads that still wait get their segmentation fault.
+	// close is called after that, and before the daemon is told of the end. Threads that still wait
+	// get their segmentation fault.
 	close() error
 }
 

@@ -202,8 +202,9 @@ func (c *calls) askWaiting(ctx context.Context, call attach.Call, w *wait) (atta
 	}
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() {
-			if w != nil {
-				w.give(c.explain(w)) // as long as it is still one
+			// As long as it is still one. Who has ended a team's wait has explained it already.
+			if w != nil && context.Cause(ctx) != errTeammate {
+				w.give(c.explain(w))
 			}
 			_ = c.send(attach.Call{Op: attach.OpCancel, Ticket: ticket})
 		})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -257,6 +258,8 @@ func TestTeamBarrier(t *testing.T) {
 func TestTeamMemberGivesUp(t *testing.T) {
 	f := newFake(t, 2)
 	c := f.joinAll()
+	var explained atomic.Int32 // by the call; who gives up does so by himself, once
+	c[0].explain = func(*wait) string { explained.Add(1); return "" }
 	b := NewBarrier(c[0], "team", Parties(2), Team(2))
 
 	// Alone: it withdraws itself only, and the team can still be completed by others.
@@ -275,6 +278,9 @@ func TestTeamMemberGivesUp(t *testing.T) {
 	cancel()
 	wantError(t, <-got, context.Canceled)
 	wantError(t, <-patient, context.Canceled, "another goroutine of the team")
+	if n := explained.Load(); n > 0 {
+		t.Errorf("what the team waited for was found out %d more times", n)
+	}
 	f.mu.Lock()
 	for _, in := range f.barriers {
 		if len(in) != 0 {

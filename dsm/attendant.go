@@ -2,7 +2,9 @@ package dsm
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,8 +42,8 @@ type attendant struct {
 
 // inquiry is a question about all ranks.
 type inquiry struct {
-	ranks []runstats.Rank // guarded by attendant.mu
-	done  chan struct{}   // closed when all have answered
+	ranks map[int]runstats.Rank // by number; guarded by attendant.mu
+	done  chan struct{}         // closed when all have answered
 }
 
 const (
@@ -151,7 +153,7 @@ func (a *attendant) inquire(within time.Duration, watcher int32) []runstats.Rank
 	a.mu.Lock()
 	q, ask := a.inquiry, false
 	if q == nil && !a.ended {
-		q, ask = &inquiry{done: make(chan struct{})}, true
+		q, ask = &inquiry{ranks: map[int]runstats.Rank{}, done: make(chan struct{})}, true
 		a.inquiry = q
 		a.ticket++
 	}
@@ -171,7 +173,7 @@ func (a *attendant) inquire(within time.Duration, watcher int32) []runstats.Rank
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return q.ranks[:len(q.ranks):len(q.ranks)]
+	return slices.Collect(maps.Values(q.ranks))
 }
 
 // told takes an answer.
@@ -182,10 +184,19 @@ func (a *attendant) told(t *attach.Tell) {
 	case q == nil || t.Ticket != a.ticket:
 	case t.Last:
 		a.finishLocked()
-	case len(q.ranks) < maxRanks && int(t.Rank) < a.c.Size():
+	case int(t.Rank) < a.c.Size():
 		if r, known := a.rank(t); known {
-			q.ranks = append(q.ranks, r)
+			q.add(r)
 		}
+	}
+}
+
+// add keeps what is said of a rank. Of one that has left a node, and has come back at another, each
+// node says something: that it is there counts more than that it has left.
+func (q *inquiry) add(r runstats.Rank) {
+	before, known := q.ranks[r.Rank]
+	if known && r.State < before.State || !known && len(q.ranks) < maxRanks {
+		q.ranks[r.Rank] = r
 	}
 }
 

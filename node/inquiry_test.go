@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/netio"
 	"dsmd/protocol"
 )
 
@@ -295,4 +297,44 @@ func TestUnaskedAnswers(t *testing.T) {
 	}
 	a.answer("once for all")
 	a.sync()
+}
+
+// TestLineOfWhoDoesNotRead: of a program that asks and does not read, a bounded part is kept. Then
+// its second socket ends, which the program sees when it reads.
+func TestLineOfWhoDoesNotRead(t *testing.T) {
+	own, theirs, err := attach.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	poller, err := netio.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	l := &line{poller: poller, id: 1, fd: theirs}
+	defer l.close()
+	if err := poller.Add(theirs, lineToken(l.id)); err != nil {
+		t.Fatal(err)
+	}
+	frame := attach.AppendTell(nil, &attach.Tell{Ticket: 1, Statement: attach.Statement{Body: make([]byte, attach.MaxBody)}})
+	sent := 0
+	for ; l.fd >= 0; sent++ {
+		if sent*len(frame) > 4*maxLineOut {
+			t.Fatalf("of %d bytes that nobody reads %d are kept, and the socket is open", sent*len(frame), len(l.out))
+		}
+		l.send(frame)
+	}
+	if len(l.out) > 0 || l.ask(attach.NoRank) {
+		t.Errorf("%d bytes are kept of a socket that is closed, or it is asked", len(l.out))
+	}
+	read := 0
+	for ; ; read++ {
+		if _, err = readFrame(own); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) || read == 0 || read >= sent {
+		t.Errorf("the program reads %d of %d frames, and then %v", read, sent, err)
+	}
 }

@@ -25,9 +25,10 @@ type line struct {
 	full   bool   // the socket has no room; epoll tells when it has
 }
 
-// maxLineOut bounds the answers that a program leaves unread, in bytes. What comes beyond it is not
-// told.
-const maxLineOut = 1 << 20
+// maxLineOut bounds the answers that a program leaves unread, in bytes. The line of one that leaves
+// more is closed: an answer that is left out would be waited for, and a question, too. There is
+// room for what a thousand ranks answer in 4 KiB each.
+const maxLineOut = 4 << 20
 
 // lineToken is a line's in epoll. Ids have 30 bits.
 func lineToken(id protocol.ClientID) int32 { return math.MinInt32 + int32(id) }
@@ -60,7 +61,7 @@ func (l *line) close() {
 		_ = l.poller.Remove(l.fd)
 		closeFD(l.fd)
 		l.stream.Close()
-		l.fd = -1
+		l.fd, l.out, l.full = -1, nil, false
 	}
 }
 
@@ -68,7 +69,11 @@ func closeFD(fd int) { unix.Close(fd) }
 
 // send sends a frame when the socket has room.
 func (l *line) send(frame []byte) {
-	if l == nil || l.fd < 0 || len(l.out)+len(frame) > maxLineOut {
+	if l == nil || l.fd < 0 {
+		return
+	}
+	if len(l.out)+len(frame) > maxLineOut {
+		l.close()
 		return
 	}
 	l.out = append(l.out, frame...)
@@ -106,7 +111,7 @@ func (l *line) ask(watcher int32) bool {
 		l.asked = true
 		l.send(attach.AppendAsk(nil, &attach.Ask{Ticket: l.ticket, Question: attach.AskSelf, Watcher: watcher}))
 	}
-	return true
+	return l.fd >= 0
 }
 
 // answers notes an answer, and returns whether it is to the last question.

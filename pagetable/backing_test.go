@@ -243,7 +243,7 @@ func TestSpillConforms(t *testing.T) {
 	}
 	t.Run("Sigsegv", func(t *testing.T) {
 		runSuite(t, func(t testing.TB) Fixture {
-			return withSpill(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
+			return withSpill(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, undisturbed))
 		})
 	})
 	t.Run("Uffd", func(t *testing.T) {

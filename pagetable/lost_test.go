@@ -51,7 +51,7 @@ func TestLoseOfStrayPage(t *testing.T) {
 	for name, fixture := range map[string]func(t *testing.T) Fixture{
 		"uffd": func(t *testing.T) Fixture { return newFixture(t) },
 		"sigsegv": func(t *testing.T) Fixture {
-			return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{})
+			return sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, undisturbed)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -430,7 +430,7 @@ func TestSnapshotConforms(t *testing.T) {
 	}
 	t.Run("Sigsegv", func(t *testing.T) {
 		runSuite(t, func(t testing.TB) Fixture {
-			return withSnapshots(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{}))
+			return withSnapshots(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, undisturbed))
 		})
 	})
 	t.Run("Uffd", func(t *testing.T) {

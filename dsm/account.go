@@ -120,6 +120,13 @@ func (a *account) waited(w *wait, d time.Duration) {
 	x.Time += d
 }
 
+// finish passes on what is noted, in a program that ends because the cluster is lost.
+func (a *account) finish(within time.Duration) {
+	if a != nil {
+		a.tracer.finish(within)
+	}
+}
+
 // close writes the account, before the cluster is left.
 func (a *account) close(c *Cluster) error {
 	if a == nil || !a.closed.CompareAndSwap(false, true) {

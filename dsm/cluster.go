@@ -408,6 +408,7 @@ func (c *Cluster) onLost(reason error) {
 	case <-c.closing:
 		return
 	}
+	c.account.Load().finish(watchMargin / 2)
 	fmt.Fprint(os.Stderr, lostMessage(c.Rank(), reason))
 	os.Exit(ExitLost)
 }

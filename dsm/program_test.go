@@ -44,6 +44,7 @@ var programs = map[string]func(*Cluster){
 	"guard":          programGuard,
 	"guard at last":  programGuardAtLast,
 	"unguarded":      programUnguarded,
+	"allocates":      programAllocates,
 }
 
 func TestMain(m *testing.M) {
@@ -89,9 +90,11 @@ type program struct {
 	stderr bytes.Buffer
 }
 
-func (f *fake) start(name string) *program {
+// start starts a program, with files from descriptor 3 on.
+func (f *fake) start(name string, files ...*os.File) *program {
 	f.t.Helper()
 	p := &program{t: f.t, cmd: exec.Command(os.Args[0])}
+	p.cmd.ExtraFiles = files
 	p.cmd.Env = append(os.Environ(), programEnv+"="+name, envSocket+"="+f.socket)
 	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()

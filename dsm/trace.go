@@ -86,7 +86,8 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	return t, nil
 }
 
-// run reads until close.
+// run reads until close, or until the cluster is lost, when there is still what this process has
+// noted.
 func (t *tracer) run(ctx context.Context) {
 	tick := time.NewTicker(traceEvery)
 	defer tick.Stop()
@@ -95,10 +96,28 @@ func (t *tracer) run(ctx context.Context) {
 		case <-t.stop:
 			return
 		case <-t.c.done:
+			t.read(ctx)
 			return
 		case <-tick.C:
 			t.read(ctx)
 		}
+	}
+}
+
+// finish waits until run has passed on what there was when the cluster was lost. It does not wait
+// for long: who reads may be stopped.
+func (t *tracer) finish(within time.Duration) {
+	if t == nil {
+		return
+	}
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		t.stopped.Wait()
+	}()
+	select {
+	case <-finished:
+	case <-time.After(within):
 	}
 }
 

@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/attach"
 	"dsmd/internal/faultlog"
 	"dsmd/internal/runstats"
 
@@ -131,28 +133,42 @@ type passedOn struct {
 	calls  []runstats.Call
 	lost   uint64
 	ended  bool // a record has come, as the last
+	err    error
 }
 
-// readPieces reads an account to its end.
-func readPieces(r io.Reader) (all passedOn, err error) {
+// readPieces reads the account of a process to its end.
+func readPieces(r io.Reader, pid int) (all passedOn) {
 	lines := bufio.NewScanner(r)
-	for lines.Buffer(nil, runstats.MaxBytes); lines.Scan(); {
+	for lines.Buffer(nil, runstats.MaxBytes); all.err == nil && lines.Scan(); {
 		x, err := runstats.Decode(lines.Bytes())
 		switch {
 		case err != nil || all.ended:
-			return all, fmt.Errorf("%s: %w, after the record: %v", lines.Bytes(), err, all.ended)
+			all.err = fmt.Errorf("%s: %w, after the record: %v", lines.Bytes(), err, all.ended)
+			continue
 		case x.Record != nil:
 			all.ended = true
 			continue
 		}
-		b, err := faultlog.Decode(x.Piece.Log)
-		if err != nil || x.Piece.PID != os.Getpid() {
-			return all, fmt.Errorf("%+v, %w", x.Piece, err)
+		var b faultlog.Batch
+		if len(x.Piece.Log) > 0 {
+			b, err = faultlog.Decode(x.Piece.Log)
+		}
+		if err != nil || x.Piece.PID != pid {
+			all.err = fmt.Errorf("%+v, %w", x.Piece, err)
 		}
 		all.faults, all.memory = append(all.faults, b.Faults...), append(all.memory, x.Piece.Memory...)
 		all.calls, all.lost = append(all.calls, x.Piece.Calls...), all.lost+x.Piece.Lost
 	}
-	return all, lines.Err()
+	_, err := io.Copy(io.Discard, r) // who writes must not wait
+	all.err = errors.Join(all.err, lines.Err(), err)
+	return all
+}
+
+// piecesAside is readPieces while the process writes, which may be more than a pipe holds.
+func piecesAside(r io.Reader, pid int) <-chan passedOn {
+	read := make(chan passedOn, 1)
+	go func() { read <- readPieces(r, pid) }()
+	return read
 }
 
 // TestPieces: a rank that is asked for pieces passes on the daemon's log, its allocations and its
@@ -169,9 +185,9 @@ func TestPieces(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	all, err := readPieces(r)
-	if err != nil {
-		t.Fatal(err)
+	all := readPieces(r, os.Getpid())
+	if all.err != nil {
+		t.Fatal(all.err)
 	}
 	if !all.ended || len(all.faults) != 2 || all.faults[0].Page != 1 || all.faults[1].Page != 2 {
 		t.Errorf("ended: %v, faults %+v", all.ended, all.faults)
@@ -185,26 +201,23 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// allocations are more than one piece, or some, have room for.
+const allocations = 20 * runstats.MaxPieceMemory
+
+func allocateMany(ctx context.Context, c *Cluster) {
+	for i := range allocations {
+		must(Alloc[byte](ctx, c, fmt.Sprint(i), 1))
+	}
+}
+
 // TestEndTellsAll: a rank that ends right after it has allocated and waited, more often than one
 // piece has room for, tells of all that before its end.
 func TestEndTellsAll(t *testing.T) {
 	r := accountPipe(t, runstats.EnvTrace)
 	c := newFake(t, 1).join()
-	type end struct {
-		passedOn
-		err error
-	}
-	read := make(chan end, 1)
-	go func() { // while the rank writes, as more is told than a pipe holds
-		all, err := readPieces(r)
-		read <- end{all, err}
-	}()
-	const allocations, waits = 20 * runstats.MaxPieceMemory, 2 * runstats.MaxPieceItems
-	for i := range allocations {
-		if _, err := Alloc[byte](t.Context(), c, fmt.Sprint(i), 1); err != nil {
-			t.Fatal(err)
-		}
-	}
+	read := piecesAside(r, os.Getpid())
+	const waits = 2 * runstats.MaxPieceItems
+	allocateMany(t.Context(), c)
 	for range waits {
 		c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Barrier, "b"}}))
 	}
@@ -215,5 +228,33 @@ func TestEndTellsAll(t *testing.T) {
 	if all.err != nil || len(all.memory) != allocations || len(all.calls) != waits || all.lost != 0 {
 		t.Errorf("told of %d allocations and %d waits, of %d and %d; %d are lost: %v",
 			len(all.memory), len(all.calls), allocations, waits, all.lost, all.err)
+	}
+}
+
+func programAllocates(c *Cluster) {
+	allocateMany(context.Background(), c)
+	_ = NewBarrier(c, "never", Parties(2)).Wait(context.Background())
+	select {} // until the loss of the cluster ends this process
+}
+
+// TestLossTellsAll: a rank that ends because its daemon has died tells of all memory first.
+func TestLossTellsAll(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	t.Setenv(runstats.Env, "3")
+	t.Setenv(runstats.EnvTrace, "1")
+	f := newFake(t, 1)
+	p := f.start("allocates", w)
+	w.Close()
+	read := piecesAside(r, p.cmd.Process.Pid)
+	f.awaitCalls(attach.OpArrive, 1)
+	f.die()
+	status, _, stderr := p.end()
+	all := <-read
+	if all.err != nil || len(all.memory) != allocations || status != ExitLost {
+		t.Errorf("status %d, told of %d allocations, of %d: %v\n%s", status, len(all.memory), allocations, all.err, stderr)
 	}
 }

@@ -3,8 +3,11 @@ package dsm
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/runstats"
@@ -54,6 +57,34 @@ func TestCloseBesideStoppedDaemon(t *testing.T) {
 			closes(t, c)
 		})
 	}
+}
+
+// TestCloseWhileSomebodySends: a rank ends whose daemon is stopped and takes nothing any more, also
+// while another goroutine tells the daemon of memory that it has freed.
+func TestCloseWhileSomebodySends(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.join()
+	s := must(Alloc[byte](t.Context(), c, "s", 1))
+	goOn := make(chan struct{})
+	defer close(goOn)
+	f.mu.Lock()
+	f.answer = func(attach.Call) (attach.Reply, bool) { <-goOn; return attach.Reply{}, true }
+	f.mu.Unlock()
+	call := attach.AppendCall(nil, &attach.Call{Op: attach.OpStats, Ticket: 1 << 40})
+	var full error
+	err := c.conn.Socket(func(fd int) {
+		for full == nil {
+			_, full = unix.SendmsgN(fd, call, nil, nil, unix.MSG_DONTWAIT)
+		}
+	})
+	if err != nil || full != unix.EAGAIN {
+		t.Fatal(err, full)
+	}
+	go Free(context.Background(), c, s)
+	for len(c.allocating) == 0 {
+		runtime.Gosched()
+	}
+	closes(t, c)
 }
 
 // TestStatsOfStoppedDaemon: who asks for no longer than a context lasts does not wait longer,

@@ -453,9 +453,16 @@ func (c *Cluster) Close() error {
 	return errors.Join(err, c.tearDown())
 }
 
+// byePatience bounds how long Close waits until a daemon takes what is sent to it.
+const byePatience = time.Second
+
 // tearDown gives everything back, once.
 func (c *Cluster) tearDown() error {
-	c.allocating <- struct{}{} // what is being mapped is finished first
+	// What is being mapped is finished first. Who maps or unmaps may just send to a daemon that is
+	// stopped, and does so no longer than the Bye below.
+	stuck := time.AfterFunc(byePatience, c.conn.ShutdownStuck)
+	c.allocating <- struct{}{}
+	stuck.Stop()
 	defer func() { <-c.allocating }()
 	if c.tornDown {
 		return failure("Close", ErrClosed)
@@ -474,7 +481,7 @@ func (c *Cluster) tearDown() error {
 	c.trap.retire()
 	err := errors.Join(c.page.Retire(), c.region.retire(), c.trap.close())
 	// If the daemon is gone, nobody minds that this fails. If it is stopped, nobody waits for it.
-	stopped := time.AfterFunc(time.Second, func() { c.conn.Shutdown() })
+	stopped := time.AfterFunc(byePatience, c.conn.Shutdown)
 	c.conn.Write(attach.AppendBye(nil))
 	stopped.Stop()
 	c.conn.Close()

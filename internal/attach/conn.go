@@ -154,6 +154,16 @@ func (c *Conn) Shutdown() {
 	c.c.CloseWrite()
 }
 
+// ShutdownStuck is Shutdown if a Write is under way. Preconditions: every Write that does not wait
+// for the peer has ended by now.
+func (c *Conn) ShutdownStuck() {
+	if c.write.TryLock() {
+		c.write.Unlock()
+		return
+	}
+	c.Shutdown()
+}
+
 // Close closes the connection; a ReadFrame that waits returns an error, but after Unpoll, when it
 // has to be interrupted first. Descriptors that nobody took are closed by the reading goroutine's
 // Discard.

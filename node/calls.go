@@ -123,7 +123,10 @@ func (k *calls) begin(p *program, c *attach.Call) openCall {
 		return o
 	}
 	kind := attach.WaitLock
-	if c.Op == attach.OpArrive {
+	switch {
+	case c.Op == attach.OpArrive && len(c.Payload) > 0:
+		kind = attach.WaitReduction
+	case c.Op == attach.OpArrive:
 		kind = attach.WaitBarrier
 	}
 	o.callWait = callWait{proc: pagetable.ProcID(p.id), kind: kind, since: k.drive.clock.now}

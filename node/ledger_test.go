@@ -139,15 +139,15 @@ func TestWaits(t *testing.T) {
 	waiting[11] = waits
 	entry := paid.ledger.entry(awaited{attach.WaitLock, "\x00job\x00queue"})
 	over, open := callWait{1, attach.WaitLock, entry, 100}, callWait{1, attach.WaitLock, entry, 200}
-	nameless := callWait{1, attach.WaitBarrier, nil, 250}
+	nameless := callWait{1, attach.WaitReduction, nil, 250}
 	paid.beginCall(over)
 	paid.beginCall(open)
 	paid.beginCall(nameless)
 	paid.endCall(over, 50)
 	paid.taken(12)
 	paid.taken(99)
-	memory, lock, barrier := attach.Cost{Count: 1, Time: 200}, attach.Cost{Count: 2, Time: 150}, attach.Cost{Count: 1, Time: 50}
-	all := [attach.WaitKinds]attach.Cost{memory, lock, barrier}
+	memory, lock, reduction := attach.Cost{Count: 1, Time: 200}, attach.Cost{Count: 2, Time: 150}, attach.Cost{Count: 1, Time: 50}
+	all := [attach.WaitKinds]attach.Cost{attach.WaitMemory: memory, attach.WaitLock: lock, attach.WaitReduction: reduction}
 	w := paid.waits(300)
 	if w.All != all || w.Taken != 2 || len(w.List) != 2 {
 		t.Fatalf("%+v", w)
@@ -189,25 +189,28 @@ func (m *member) waits() attach.Waits {
 	return w
 }
 
-// TestWaitsOfCalls: an observer learns which locks and barriers programs wait for, by the names
-// that they have told, while they wait and when they are gone. A program tells a bounded number of
-// names.
+// TestWaitsOfCalls: an observer learns which locks, barriers and reductions programs wait for, by
+// the names that they have told, while they wait and when they are gone. A program tells a bounded
+// number of names.
 func TestWaitsOfCalls(t *testing.T) {
 	c := start(t, setup{nodes: 1, ranks: 2})
 	m := c.members[0]
 	a, b := m.join(), m.join()
-	const barrier = 77
+	const barrier, reduction = 77, 78
 	b.named(lockName, "queue")
 	b.named(barrier, "")
+	b.named(reduction, "sum")
 	a.acquire(lockName, attach.Write)
 	_, locked := b.call(attach.Call{Op: attach.OpAcquire, Object: lockName, Access: attach.Write})
 	_, arrived := b.call(attach.Call{Op: attach.OpArrive, Object: barrier, Parties: 2})
+	b.call(attach.Call{Op: attach.OpArrive, Object: reduction, Parties: 2, Payload: []byte("value")})
 	b.sync()
 	w := m.waits()
-	if len(w.List) != 2 || w.List[0].Kind != attach.WaitLock || w.List[0].Name != "queue" || w.List[0].Count != 1 || w.List[0].Time <= 0 || w.List[1].Kind != attach.WaitBarrier || w.List[1].Name != "" {
+	if len(w.List) != 3 || w.List[0].Kind != attach.WaitLock || w.List[0].Name != "queue" || w.List[0].Count != 1 || w.List[0].Time <= 0 || w.List[1].Kind != attach.WaitBarrier || w.List[1].Name != "" ||
+		w.List[2].Kind != attach.WaitReduction || w.List[2].Name != "sum" {
 		t.Errorf("while b waits: %+v", w)
 	}
-	if all := w.All; all[attach.WaitLock].Count != 2 || all[attach.WaitBarrier].Count != 1 || all[attach.WaitLock].Time < w.List[0].Time {
+	if all := w.All; all[attach.WaitLock].Count != 2 || all[attach.WaitBarrier].Count != 1 || all[attach.WaitReduction].Count != 1 || all[attach.WaitLock].Time < w.List[0].Time {
 		t.Errorf("in all: %+v", all)
 	}
 	programs, err := attach.DecodePrograms(m.observe(attach.OpPrograms))

@@ -38,16 +38,16 @@ func newTop() *cobra.Command {
 		Use:   "top [JOB]",
 		Short: "Show live what programs wait for, and what their nodes do",
 		Long: `Shows, again and again, what the programs of this machine wait for, and what their nodes do: each
-program, each allocation, lock and barrier that somebody has waited for, and each node, those that
-cost most first. It asks the same daemons as "dsmd status", or that at --socket. JOB shows one job
-alone: the number in its sockets (@dsmd-JOB-NODE, as "dsmd status" shows them) or its beginning, or
-the name that its programs have given it.
+program, each allocation, lock, barrier and reduction that somebody has waited for, and each node,
+those that cost most first. It asks the same daemons as "dsmd status", or that at --socket. JOB
+shows one job alone: the number in its sockets (@dsmd-JOB-NODE, as "dsmd status" shows them) or its
+beginning, or the name that its programs have given it.
 
-TIME, PAGES, LOCKS and BARRIERS are how long threads have waited, and COMPUTING how long they had a
-processor, as parts of the time since the last refresh. Two threads that wait all the time are 200%.
-EACH is how long one wait takes. TAKEN/s are pages that other nodes took while a program here wrote
-to them, without synchronising in between: false sharing. A lock that is taken again where it was
-costs nothing and is not counted.
+TIME, PAGES, LOCKS, BARRIERS and REDUCTIONS are how long threads have waited, and COMPUTING how long
+they had a processor, as parts of the time since the last refresh. Two threads that wait all the
+time are 200%. EACH is how long one wait takes. TAKEN/s are pages that other nodes took while a
+program here wrote to them, without synchronising in between: false sharing. A lock that is taken
+again where it was costs nothing and is not counted.
 
 In a terminal, keys sort, choose a job or node, pause and quit; h has them all. Elsewhere, and with
 --once, it prints what has happened in one interval, and ends. A daemon that does not answer is

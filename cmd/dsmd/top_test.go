@@ -75,7 +75,7 @@ func TestTopOnce(t *testing.T) {
 	if err := f.run(context.Background(), &out, &warnings, "toptest"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"100.0%", `lock     "queue"`, "  solve\n", "   0/1 "} {
+	for _, want := range []string{"100.0%", `lock       "queue"`, "  solve\n", "   0/1 "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}

@@ -13,9 +13,9 @@ const (
 	// 1 + the Rank of the StatusOwnerDied that granted the lock, if what it protects is not
 	// repaired.
 	OpRelease
-	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload. Reply: all
-	// payloads in the order of ranks; StatusNodeLost, at once, if more ranks of the job are lost
-	// than Count, which the program knows of.
+	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload, which is empty
+	// unless the barrier is a reduction. Reply: all payloads in the order of ranks; StatusNodeLost,
+	// at once, if more ranks of the job are lost than Count, which the program knows of.
 	OpArrive
 	// OpBind: find or make the memory called Name: Count elements of ElemBytes each. TypeHash
 	// decides whether types are the same, and Signature describes the type. All ranks must agree on

@@ -26,7 +26,7 @@ type Programs struct {
 
 const (
 	// MaxAttached bounds the programs that one reply lists.
-	MaxAttached = 320
+	MaxAttached = 300
 	// MaxProgram bounds a program's name there, in bytes.
 	MaxProgram = 64
 

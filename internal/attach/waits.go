@@ -9,14 +9,15 @@ import (
 type WaitKind uint8
 
 const (
-	WaitMemory  WaitKind = iota // pages of an allocation
-	WaitLock                    // a lock
-	WaitBarrier                 // a barrier or reduction
+	WaitMemory    WaitKind = iota // pages of an allocation
+	WaitLock                      // a lock
+	WaitBarrier                   // a barrier
+	WaitReduction                 // a barrier to which each rank brings a value
 
 	WaitKinds
 )
 
-var waitKindNames = [WaitKinds]string{WaitMemory: "memory", WaitLock: "lock", WaitBarrier: "barrier"}
+var waitKindNames = [WaitKinds]string{WaitMemory: "memory", WaitLock: "lock", WaitBarrier: "barrier", WaitReduction: "reduction"}
 
 func (k WaitKind) String() string {
 	if k < WaitKinds {
@@ -37,7 +38,7 @@ func (c *Cost) Add(x Cost) {
 	c.Time += x.Time
 }
 
-// Awaited is an allocation, lock or barrier that threads of a node have waited for.
+// Awaited is an allocation, lock, barrier or reduction that threads of a node have waited for.
 type Awaited struct {
 	Kind WaitKind
 	// Job is "" where the programs name none, and where the name means the same in every job.
@@ -58,7 +59,7 @@ type Waits struct {
 
 const (
 	// MaxAwaited bounds what one reply lists of each kind.
-	MaxAwaited = 48
+	MaxAwaited = 45
 	// MaxCalled bounds a name that a daemon keeps for a lock or barrier, in bytes: with the name of
 	// a job before it, it is no longer than MaxName.
 	MaxCalled = MaxName - MaxJob - 2

@@ -45,9 +45,9 @@ type Model struct {
 }
 
 // kinds are times in nanoseconds by what was waited for, in the order of kindOrder.
-type kinds [4]float64
+type kinds [5]float64
 
-var kindOrder = [len(kinds{})]runstats.Kind{runstats.Memory, runstats.Lock, runstats.Barrier, runstats.Prefetch}
+var kindOrder = [len(kinds{})]runstats.Kind{runstats.Memory, runstats.Lock, runstats.Barrier, runstats.Reduction, runstats.Prefetch}
 
 func indexOf(k runstats.Kind) (int, bool) {
 	for i, x := range kindOrder {

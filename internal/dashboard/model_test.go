@@ -50,6 +50,7 @@ func TestModel(t *testing.T) {
 	m.Add(runstats.Piece{Rank: 1, Node: 1, Calls: []runstats.Call{
 		{Kind: runstats.Lock, Name: "total", Began: after(100 * time.Millisecond).UnixNano(), Waited: 50 * time.Millisecond, At: "solve.go:9"},
 		{Kind: runstats.Lock, Name: "total", Began: after(200 * time.Millisecond).UnixNano(), Waited: 10 * time.Millisecond, At: "solve.go:8"},
+		{Kind: runstats.Reduction, Name: "error", Began: after(100 * time.Millisecond).UnixNano(), Waited: 20 * time.Millisecond, At: "solve.go:11"},
 		// It is in the log.
 		{Kind: runstats.Memory, Name: "counts", Began: began.UnixNano(), Waited: time.Hour},
 	}}, after(400*time.Millisecond))
@@ -67,9 +68,13 @@ func TestModel(t *testing.T) {
 	if got, want := s.ByRank[1].Shares[runstats.Lock], []float64{0, 0.5, 0.1}; !reflect.DeepEqual(got, want) {
 		t.Errorf("rank 1 has waited %v for locks, want %v", got, want)
 	}
+	if got, want := s.ByRank[1].Shares[runstats.Reduction], []float64{0, 0.2, 0}; !reflect.DeepEqual(got, want) || s.ByRank[1].Waited[runstats.Reduction] != 0.02 {
+		t.Errorf("rank 1 has waited %v for reductions, want %v", got, want)
+	}
 	want := []Cost{
 		{runstats.Memory, "counts", 2, 0.201, 0.2, ""},
 		{runstats.Lock, "total", 2, 0.06, 0.05, "solve.go:9"},
+		{runstats.Reduction, "error", 1, 0.02, 0.02, "solve.go:11"},
 		{runstats.Memory, unnamed, 1, 0.001, 0.001, ""},
 	}
 	if !reflect.DeepEqual(s.Costs, want) {

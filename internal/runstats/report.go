@@ -29,9 +29,10 @@ func Report(records []Record, ranks int) (lines []string) {
 
 // share is how the time of a rank is divided: each part of all of its threads' time. They sum to 1.
 type share struct {
-	threads                                                int
-	computing, pages, locks, barriers, prefetch, processor float64
-	other                                                  float64 // nothing that was measured
+	threads                                       int
+	computing, pages, locks, barriers, reductions float64
+	prefetch, processor                           float64
+	other                                         float64 // nothing that was measured
 }
 
 // divide divides a rank's time. How many threads it has, nobody knows: Go moves goroutines between
@@ -50,7 +51,8 @@ func divide(r *Record) (s share) {
 	s.threads = max(1, int(all/wall+0.5))
 	total := max(all, wall*float64(s.threads))
 	of := func(d time.Duration) float64 { return d.Seconds() / total }
-	s.computing, s.pages, s.locks, s.barriers = of(r.CPU), of(r.FaultWait), of(by[Lock]), of(by[Barrier]+by[Reduction])
+	s.computing, s.pages, s.locks = of(r.CPU), of(r.FaultWait), of(by[Lock])
+	s.barriers, s.reductions = of(by[Barrier]), of(by[Reduction])
 	s.prefetch, s.processor = of(by[Prefetch]), of(r.Queue)
 	s.other = max(0, 1-all/total)
 	return s
@@ -59,12 +61,12 @@ func divide(r *Record) (s share) {
 // byRank is a row for each rank.
 func byRank(records []Record) []string {
 	return table(func(row func(cells ...any)) {
-		row("RANK", "NODE", "SECONDS", "THREADS", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "PREFETCH", "NO CPU", "OTHER", "READ", "WRITE", "UPGRADE", "SENT", "RECEIVED")
+		row("RANK", "NODE", "SECONDS", "THREADS", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "REDUCTIONS", "PREFETCH", "NO CPU", "OTHER", "READ", "WRITE", "UPGRADE", "SENT", "RECEIVED")
 		for i := range records {
 			r := &records[i]
 			s := divide(r)
 			row(r.Rank, r.Node, fmt.Sprintf("%.2f", r.Wall.Seconds()), s.threads, percent(s.computing), percent(s.pages), percent(s.locks),
-				percent(s.barriers), percent(s.prefetch), percent(s.processor), percent(s.other), r.Read, r.Write, r.Upgrade, mebibytes(r.Sent), mebibytes(r.Received))
+				percent(s.barriers), percent(s.reductions), percent(s.prefetch), percent(s.processor), percent(s.other), r.Read, r.Write, r.Upgrade, mebibytes(r.Sent), mebibytes(r.Received))
 		}
 	})
 }

@@ -16,7 +16,9 @@ import (
 // skewed are two ranks of two nodes: rank 1 computes, and rank 0 waits for it.
 func skewed() []Record {
 	return []Record{
-		{Rank: 1, Node: 1, Wall: 10 * time.Second, CPU: 9 * time.Second, Waits: []Item{{Kind: Barrier, Name: "phase", Count: 4, Time: 100 * time.Millisecond}}},
+		{Rank: 1, Node: 1, Wall: 10 * time.Second, CPU: 9 * time.Second, Waits: []Item{
+			{Kind: Barrier, Name: "phase", Count: 4, Time: 100 * time.Millisecond}, {Kind: Reduction, Name: "phase", Count: 2, Time: 200 * time.Millisecond},
+		}},
 		{Rank: 0, Wall: 10 * time.Second, CPU: 4 * time.Second, FaultWait: time.Second, Read: 900, Write: 80, Upgrade: 20, Sent: 1 << 20, Received: 3 << 19, Waits: []Item{
 			{Kind: Barrier, Name: "phase", Count: 4, Time: 4 * time.Second}, {Kind: Lock, Name: "a \"b\"", Count: 10, Time: 500 * time.Millisecond},
 		}, Memory: []Item{{Kind: Memory, Name: "x", Count: 1000, Time: time.Second, Taken: 600}}},
@@ -24,14 +26,15 @@ func skewed() []Record {
 }
 
 const wantSkewed = `
-RANK  NODE  SECONDS  THREADS  COMPUTING  PAGES  LOCKS  BARRIERS  PREFETCH  NO CPU  OTHER  READ  WRITE  UPGRADE  SENT    RECEIVED
-0     0     10.00    1        40.0%      10.0%  5.0%   40.0%     0.0%      0.0%    5.0%   900   80     20       1.0MiB  1.5MiB
-1     1     10.00    1        90.0%      0.0%   0.0%   1.0%      0.0%      0.0%    9.0%   0     0      0        0.0MiB  0.0MiB
+RANK  NODE  SECONDS  THREADS  COMPUTING  PAGES  LOCKS  BARRIERS  REDUCTIONS  PREFETCH  NO CPU  OTHER  READ  WRITE  UPGRADE  SENT    RECEIVED
+0     0     10.00    1        40.0%      10.0%  5.0%   40.0%     0.0%        0.0%      0.0%    5.0%   900   80     20       1.0MiB  1.5MiB
+1     1     10.00    1        90.0%      0.0%   0.0%   1.0%      2.0%        0.0%      0.0%    7.0%   0     0      0        0.0MiB  0.0MiB
 
 WAITED FOR  NAME       SECONDS  OF ALL  TIMES  EACH
 barrier     "phase"    4.100    20.5%   8      513ms
 memory      "x"        1.000    5.0%    1000   1ms
 lock        "a \"b\""  0.500    2.5%    10     50ms
+reduction   "phase"    0.200    1.0%    2      100ms
 barrier "phase": rank 1 comes last (it waited 100ms there, rank 0 4s): give it less to do
 memory "x": others write to its pages while they are in use here: give each rank whole pages (pad, or dsm.Isolate), or add up locally first
 --stats knows nothing of those who have not left the cluster by Close: rank 2
@@ -60,10 +63,10 @@ func TestDivide(t *testing.T) {
 		{Record{Wall: time.Second, CPU: time.Second}, 1, 0},
 		{Record{Wall: time.Second, CPU: 1300 * time.Millisecond}, 1, 0},
 		{Record{Wall: time.Second, CPU: 3 * time.Second, FaultWait: 800 * time.Millisecond}, 4, 0.05},
-		{Record{Wall: time.Second, Queue: time.Second, Waits: []Item{{Kind: Lock, Time: time.Second}, {Kind: Prefetch, Time: time.Second}}}, 3, 0},
+		{Record{Wall: time.Second, Queue: time.Second, Waits: []Item{{Kind: Lock, Time: time.Second}, {Kind: Prefetch, Time: time.Second}, {Kind: Reduction, Time: time.Second}}}, 4, 0},
 	} {
 		s := divide(&test.r)
-		sum := s.computing + s.pages + s.locks + s.barriers + s.prefetch + s.processor + s.other
+		sum := s.computing + s.pages + s.locks + s.barriers + s.reductions + s.prefetch + s.processor + s.other
 		if s.threads != test.threads || math.Abs(sum-1) > 1e-9 || math.Abs(s.other-test.other) > 1e-9 {
 			t.Errorf("%+v is divided to %+v, the sum is %v", test.r, s, sum)
 		}

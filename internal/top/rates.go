@@ -47,9 +47,14 @@ type rank struct {
 }
 
 // cost is the share of all its waits.
-func (r *rank) cost() float64 { return r.waits[0] + r.waits[1] + r.waits[2] }
+func (r *rank) cost() (sum float64) {
+	for _, share := range r.waits {
+		sum += share
+	}
+	return sum
+}
 
-// thing is an allocation, lock or barrier that threads have waited for.
+// thing is an allocation, lock, barrier or reduction that threads have waited for.
 type thing struct {
 	job   Job
 	kind  attach.WaitKind

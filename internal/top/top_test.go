@@ -26,12 +26,13 @@ func pair() (before, after []Sample) {
 		}
 		s.Programs = attach.Programs{PID: 100 + id, Age: times(2 * time.Second), Attached: []attach.Attached{{
 			PID: 10 + id, Rank: id, Size: 2, Age: times(2 * time.Second), Program: "solve",
-			Waits: [attach.WaitKinds]attach.Cost{cost(1, times(time.Duration(id)*time.Second)), cost(9, times(300*time.Millisecond)), {}},
+			Waits: [attach.WaitKinds]attach.Cost{cost(1, times(time.Duration(id)*time.Second)), cost(9, times(300*time.Millisecond)), {}, cost(2, times(80*time.Millisecond))},
 		}}}
-		s.Waits.All = [attach.WaitKinds]attach.Cost{cost(factor, times(time.Second)), cost(100*factor, times(600*time.Millisecond)), {}}
+		s.Waits.All = [attach.WaitKinds]attach.Cost{cost(factor, times(time.Second)), cost(100*factor, times(600*time.Millisecond)), {}, cost(2*factor, times(80*time.Millisecond))}
 		s.Waits.List = []attach.Awaited{
 			{Kind: attach.WaitMemory, Name: "grid", Cost: cost(factor, times(time.Second)), Taken: 4 * factor},
 			{Kind: attach.WaitLock, Name: "queue", Cost: cost(50*factor, times(500*time.Millisecond))},
+			{Kind: attach.WaitReduction, Name: "error", Cost: cost(2*factor, times(80*time.Millisecond))},
 		}
 		return s
 	}
@@ -41,14 +42,15 @@ func pair() (before, after []Sample) {
 // TestText: what has happened between two samples, with what costs most first.
 func TestText(t *testing.T) {
 	before, after := pair()
-	const want = `  RANK  NODE  PID  COMPUTING  PAGES  LOCKS  BARRIERS  PROGRAM
-   1/2     1   11      25.0%  50.0%  15.0%      0.0%  solve
-   0/2     0   10      25.0%   0.0%  15.0%      0.0%  solve
+	const want = `  RANK  NODE  PID  COMPUTING  PAGES  LOCKS  BARRIERS  REDUCTIONS  PROGRAM
+   1/2     1   11      25.0%  50.0%  15.0%      0.0%        4.0%  solve
+   0/2     0   10      25.0%   0.0%  15.0%      0.0%        4.0%  solve
 
     TIME  WAITS/s  EACH  TAKEN/s  WAITED FOR
-  100.0%      1.0    1s      4.0  memory   "grid"
-   50.0%       50  10ms           lock     "queue"
-   10.0%       50   2ms           lock     (other)
+  100.0%      1.0    1s      4.0  memory     "grid"
+   50.0%       50  10ms           lock       "queue"
+   10.0%       50   2ms           lock       (other)
+    8.0%      2.0  40ms           reduction  "error"
 
   NODE  READ/s  WRITE/s  UPGRADE/s    IN/s  OUT/s  MEMORY
    0/2     5.0      150          0  1.5MiB     0B  2.0MiB of 4.0MiB
@@ -123,7 +125,7 @@ func TestFull(t *testing.T) {
 		after[0].Waits.List = append(after[0].Waits.List, x)
 	}
 	after[0].Waits.List[7] = attach.Awaited{Kind: attach.WaitLock, Name: "new", Cost: attach.Cost{Count: 2, Time: time.Hour + time.Second}}
-	if text := Between(before[:1], after[:1]).Text(Choice{Node: -1}); !strings.Contains(text, `  50.0%      0.5    1s           lock     "new"`) {
+	if text := Between(before[:1], after[:1]).Text(Choice{Node: -1}); !strings.Contains(text, `  50.0%      0.5    1s           lock       "new"`) {
 		t.Errorf("got:\n%s", text)
 	}
 }
@@ -170,13 +172,13 @@ func TestScreen(t *testing.T) {
 		}
 	}
 	m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	if text := press(""); !strings.Contains(text, "and 3") || !strings.Contains(text, `lock     "queue"`) || !strings.Contains(text, "MEMORY") {
+	if text := press(""); !strings.Contains(text, "and 3") || !strings.Contains(text, `lock       "queue"`) || !strings.Contains(text, "MEMORY") {
 		t.Errorf("80x24:\n%s", text)
 	}
 	if text := press("snj"); !strings.Contains(text, "job 0123456789abcdef, node 0  by pages") || strings.Contains(text, " 1/2") {
 		t.Errorf("one job and node:\n%s", text)
 	}
-	if text := press("nnjssssss"); !strings.Contains(text, "all jobs, all nodes  by pages") {
+	if text := press("nnjsssssss"); !strings.Contains(text, "all jobs, all nodes  by pages") {
 		t.Errorf("all again:\n%s", text)
 	}
 	press("p")

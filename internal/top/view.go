@@ -18,15 +18,16 @@ type Order string
 
 // The orders, in which a key goes through them.
 const (
-	ByWaits     Order = "waits"
-	ByPages     Order = "pages"
-	ByLocks     Order = "locks"
-	ByBarriers  Order = "barriers"
-	ByComputing Order = "computing"
-	ByRank      Order = "rank"
+	ByWaits      Order = "waits"
+	ByPages      Order = "pages"
+	ByLocks      Order = "locks"
+	ByBarriers   Order = "barriers"
+	ByReductions Order = "reductions"
+	ByComputing  Order = "computing"
+	ByRank       Order = "rank"
 )
 
-var orders = []Order{ByWaits, ByPages, ByLocks, ByBarriers, ByComputing, ByRank}
+var orders = []Order{ByWaits, ByPages, ByLocks, ByBarriers, ByReductions, ByComputing, ByRank}
 
 // String and Set make an Order a flag.
 func (o *Order) String() string { return string(*o) }
@@ -53,7 +54,7 @@ func (o *Order) Words() (words []string) {
 
 // kindFirst is the kind of waits that an order puts first, if it does.
 func (o Order) kindFirst() (kind attach.WaitKind, is bool) {
-	at := slices.Index([]Order{ByPages, ByLocks, ByBarriers}, o)
+	at := slices.Index([]Order{ByPages, ByLocks, ByBarriers, ByReductions}, o)
 	return attach.WaitKind(max(at, 0)), at >= 0
 }
 
@@ -145,7 +146,7 @@ func (r *Rates) tables(c Choice) []table {
 }
 
 func (r *Rates) rankTable(c Choice) table {
-	t := table{titles: []string{"JOB", "RANK", "NODE", "PID", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "PROGRAM"}}
+	t := table{titles: []string{"JOB", "RANK", "NODE", "PID", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "REDUCTIONS", "PROGRAM"}}
 	ranks := slices.DeleteFunc(slices.Clone(r.ranks), func(x rank) bool { return !c.has(x.job, x.node) })
 	slices.SortFunc(ranks, func(a, b rank) int {
 		by := 0
@@ -166,7 +167,7 @@ func (r *Rates) rankTable(c Choice) table {
 			computing = percent(x.computing)
 		}
 		t.rows = append(t.rows, []string{x.job.short(), fmt.Sprintf("%d/%d", x.rank, x.size), fmt.Sprint(x.node), fmt.Sprint(x.pid), computing,
-			percent(x.waits[attach.WaitMemory]), percent(x.waits[attach.WaitLock]), percent(x.waits[attach.WaitBarrier]), x.program})
+			percent(x.waits[attach.WaitMemory]), percent(x.waits[attach.WaitLock]), percent(x.waits[attach.WaitBarrier]), percent(x.waits[attach.WaitReduction]), x.program})
 	}
 	return t
 }
@@ -197,7 +198,7 @@ func (r *Rates) thingTable(c Choice) table {
 		if x.kind == attach.WaitMemory {
 			taken = rate(x.taken)
 		}
-		t.rows = append(t.rows, []string{x.job.short(), percent(x.share), rate(x.waits), each, taken, fmt.Sprintf("%-7s  %s", x.kind, name)})
+		t.rows = append(t.rows, []string{x.job.short(), percent(x.share), rate(x.waits), each, taken, fmt.Sprintf("%-9s  %s", x.kind, name)})
 	}
 	return t
 }

@@ -2,7 +2,7 @@
 // draws all of it.
 "use strict";
 
-const kinds = [["memory", "pages"], ["lock", "locks"], ["barrier", "barriers"], ["prefetch", "prefetch"]];
+const kinds = [["memory", "pages"], ["lock", "locks"], ["barrier", "barriers"], ["reduction", "reductions"], ["prefetch", "prefetch"]];
 const measures = [
   ["seconds", "time waited", c => c.seconds],
   ["faults", "faults", c => c.read + c.write + c.upgrade],
@@ -236,7 +236,7 @@ function shares() {
   const all = ranks.reduce((n, r) => n + r.count, 0);
   const length = Math.max(1, Math.ceil(state.seconds / state.bin_seconds));
   return kinds.map(([kind]) => Array.from({ length }, (_, t) =>
-    ranks.reduce((s, r) => s + (r.shares[kind][t] || 0) * r.count, 0) / all));
+    ranks.reduce((s, r) => s + (r.shares[kind]?.[t] || 0) * r.count, 0) / all));
 }
 
 let chart = null, parts = [];

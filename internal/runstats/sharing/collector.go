@@ -189,7 +189,7 @@ func (r *rank) called(calls []runstats.Call) {
 		switch x.Kind {
 		case runstats.Lock:
 			ended.lock = short(x.Name)
-		case runstats.Barrier:
+		case runstats.Barrier, runstats.Reduction:
 		default:
 			continue
 		}

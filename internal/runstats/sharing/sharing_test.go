@@ -342,6 +342,7 @@ func TestLockOf(t *testing.T) {
 		"before":               {[]runstats.Call{lock("a", 20, 5, 1)}, 24, ""},
 		"the last":             {[]runstats.Call{lock("b", 15, 1, 2), lock("a", 5, 5, 1)}, 24, "b"},
 		"after a barrier":      {[]runstats.Call{lock("a", 5, 5, 1), {Kind: runstats.Barrier, Name: "a", Began: 11}}, 24, ""},
+		"after a reduction":    {[]runstats.Call{lock("a", 5, 5, 1), {Kind: runstats.Reduction, Name: "a", Began: 11}}, 24, ""},
 		"of several at a time": {[]runstats.Call{lock("a", 5, 5, 1), lock("b", 6, 5, 2)}, 24, "a"},
 		"fetching ahead":       {[]runstats.Call{lock("a", 5, 5, 1), {Kind: runstats.Prefetch, Name: "x", Began: 11}}, 24, "a"},
 	} {

@@ -49,6 +49,11 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 		}
 	case "division":
 		time.Sleep(time.Duration(c.Rank()) * 300 * time.Millisecond)
+	case "reduction":
+		time.Sleep(time.Duration(c.Rank()) * 300 * time.Millisecond)
+		if _, err := dsm.Reduce(s.Ctx, c, "error", 1, dsm.Max[int]); err != nil {
+			return err
+		}
 	case "word count":
 		return countWords(s.Ctx, c)
 	case "no close":
@@ -101,6 +106,7 @@ func TestStats(t *testing.T) {
 		"lock":          {`lock +"accounts"`, `lock "accounts": many want it`},
 		"false sharing": {`memory +"counts"`, `memory "counts": others write .* whole pages`},
 		"division":      {`barrier +"phase" +0\.[23]`, `barrier "phase": rank 1 comes last`},
+		"reduction":     {`reduction +"error" +0\.[23]`, `reduction "error": rank 1 comes last`},
 		"word count":    {`lock +"stripe \*" \((\d\d)\)`, `lock "stripe \*" \((\d\d)\): each time one of these`},
 		"no close":      {`--stats knows nothing .*: rank 0$`},
 	} {
@@ -124,7 +130,7 @@ func TestProfile(t *testing.T) {
 	uffdtest.Require(t)
 	for does, want := range map[string]string{
 		"lock": `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`, "false sharing": `[memory "counts"] < stats_test.go`,
-		"word count": `[lock "stripe `} {
+		"reduction": `[reduction "error"] < dsmd/dsm.Reduce[...] < stats_test.go`, "word count": `[lock "stripe `} {
 		t.Run(does, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "profile")
 			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--profile", file}, Args: []string{does}}.Run(t)
@@ -185,7 +191,7 @@ func trace(s *profile.Sample) string {
 			switch f := line.Function; {
 			case strings.HasSuffix(f.Filename, "stats_test.go"):
 				frames = append(frames, "stats_test.go")
-			case !strings.HasPrefix(f.Name, "dsmd/dsm.lock."):
+			case !strings.HasPrefix(f.Name, "dsmd/dsm.lock.") && !strings.HasPrefix(f.Name, "dsmd/dsm.gather["):
 				frames = append(frames, f.Name)
 			}
 		}
@@ -196,7 +202,7 @@ func trace(s *profile.Sample) string {
 // sharesOf checks that the parts of each rank's time are all of it, and returns how many ranks
 // there are.
 func sharesOf(t *testing.T, report string) (ranks int) {
-	row := regexp.MustCompile(`(?m)^dsmd: \d+ +\d+ +[\d.]+ +\d+ +(([\d.]+% +){7})`)
+	row := regexp.MustCompile(`(?m)^dsmd: \d+ +\d+ +[\d.]+ +\d+ +(([\d.]+% +){8})`)
 	for _, m := range row.FindAllStringSubmatch(report, -1) {
 		sum := 0.0
 		for cell := range strings.FieldsSeq(m[1]) {

@@ -68,8 +68,8 @@ func TestTop(t *testing.T) {
 		args      []string
 		has, lack []string
 	}{
-		{[]string{number}, []string{`0/2 +0 .* +(9\d|1\d\d)\.\d%  \S+$`, `1/2 +1 .* +(9\d|1\d\d)\.\d% +0\.0%  \S+$`, `barrier  "phase"`, `lock +"accounts"`, `(?s)MEMORY.* 0/2 .* 1/2 `}, nil},
-		{[]string{"--socket", at["0"]}, []string{`barrier  "phase"`}, []string{`"accounts"`, `1/2`}},
+		{[]string{number}, []string{`0/2 +0 .* +(9\d|1\d\d)\.\d% +0\.0%  \S+$`, `1/2 +1 .* +(9\d|1\d\d)\.\d% +0\.0% +0\.0%  \S+$`, `barrier    "phase"`, `lock +"accounts"`, `(?s)MEMORY.* 0/2 .* 1/2 `}, nil},
+		{[]string{"--socket", at["0"]}, []string{`barrier    "phase"`}, []string{`"accounts"`, `1/2`}},
 		{[]string{"--socket", at["1"], "--sort", "locks"}, []string{`lock +"accounts"`}, []string{`"phase"`, `0/2`}},
 	} {
 		var text string

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"dsmd/internal/certs"
 	"dsmd/internal/dashboard"
 	"dsmd/internal/launch"
 )
@@ -27,25 +28,25 @@ func newDashboard() *cobra.Command {
 		Long: `Serves a page that shows what "dsmd run --dashboard" shows of its job. It prints where, and serves
 until Ctrl-C. With FILE it is the end of a job, which "dsmd run --dashboard-file FILE" has kept.
 
-Without FILE it is what daemons on this machine see from now on: that at --socket, or those of a job
-that "dsmd run" has started here, or the one at the default socket ("dsmd serve"). If several jobs
-run, JOB says which: the beginning of its name in what "dsmd status" shows, or its program. Daemons
-know of faults, and in which allocations they are. What only programs know is missing: waits for
-locks and at barriers, and the types of elements. A daemon keeps a log of faults while somebody looks.
+Without FILE it is what daemons on this machine see from now on: that at --socket, those of a job
+that "dsmd run" has started here, or one that stays ("dsmd serve"), with all its programs. If
+several jobs run, JOB says which:
+
+` + jobHelp + `
+
+Daemons know of faults, and in which allocations they are. What only programs know is missing: waits
+for locks, at barriers and in reductions, and the types of elements. A daemon keeps a log of faults
+while somebody looks.
 
 The page is for this machine, unless --listen names another address. Who can reach it can look.`,
 		Example: `  dsmd run -n 4 --dashboard-file solve.json -- ./solve && dsmd dashboard solve.json
   dsmd dashboard                       # of the daemons that run here
   dsmd dashboard ./solve --listen :8080`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			what := strings.Join(args, "")
-			if what != "" && socket != "" {
-				return usageError(cmd, errors.New("--socket names a daemon, and FILE or JOB something else: give one of them"))
-			}
-			state, err := lookAt(ctx, what, socket)
+			state, err := lookAt(ctx, strings.Join(args, ""), socket)
 			if err != nil {
 				return err
 			}
@@ -58,73 +59,33 @@ The page is for this machine, unless --listen names another address. Who can rea
 }
 
 // lookAt finds what a dashboard is to show: a file, or daemons, which it then watches until ctx
-// ends.
+// ends. At a socket there is no file.
 func lookAt(ctx context.Context, what, socket string) (state func() dashboard.State, err error) {
-	if what != "" {
-		if _, err := os.Stat(what); err == nil {
-			s, err := dashboard.Read(what)
-			return func() dashboard.State { return s }, err
+	var noState error // what is wrong with a file of that name, which may be a program
+	if what != "" && socket == "" {
+		s, err := dashboard.Read(what)
+		if err == nil {
+			return func() dashboard.State { return s }, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			noState = err
 		}
 	}
-	list, err := daemonsOf(what, socket)
+	list, err := findDaemons(socket)
 	if err != nil {
 		return nil, err
 	}
-	m := watch(ctx, list)
-	return func() dashboard.State { return m.State(time.Now()) }, nil
-}
-
-// daemonsOf are the daemons of a cluster: that of a socket, or a job, or else the only one here.
-func daemonsOf(job, socket string) ([]daemonStatus, error) {
-	if socket != "" {
-		list := askAll([]string{socket})
-		if list[0].Error != "" {
-			return nil, fmt.Errorf("the daemon at %s: %s", list[0].Socket, list[0].Error)
-		}
-		return list, nil
-	}
-	sockets, err := findSockets()
-	if err != nil {
-		return nil, err
-	}
-	list := slices.DeleteFunc(askAll(sockets), func(d daemonStatus) bool { return d.Error != "" })
-	return chooseCluster(byCluster(list), job)
-}
-
-// chooseCluster is the one that job means, or else the only one.
-func chooseCluster(clusters [][]daemonStatus, job string) ([]daemonStatus, error) {
-	var names []string
-	var meant [][]daemonStatus
-	for _, c := range clusters {
-		name, program := clusterOf(c[0].Socket), programOf(c)
-		names = append(names, strings.TrimSpace(name+" "+program))
-		if job == "" || strings.HasPrefix(name, job) || job == program || strings.HasSuffix(job, "/"+program) && program != "" {
-			meant = append(meant, c)
-		}
-	}
-	there := "; there are: " + strings.Join(names, ", ")
+	j, err := chooseJob(clustersOf(list), what)
 	switch {
-	case len(meant) == 1:
-		return meant[0], nil
-	case len(clusters) == 0 && job != "":
-		return nil, fmt.Errorf("%q is no file, and no job of yours runs here", job)
-	case len(clusters) == 0:
-		return nil, errors.New("no daemon of yours runs here: name a FILE that dsmd run --dashboard-file has written, or start a job with \"dsmd run\"")
-	case len(meant) == 0:
-		return nil, fmt.Errorf("%q is neither a file nor a job that runs here%s", job, there)
-	default:
-		return nil, fmt.Errorf("several jobs run here: name one%s", there)
+	case err == nil:
+		m := watch(ctx, j)
+		return func() dashboard.State { return m.State(time.Now()) }, nil
+	case noState != nil:
+		return nil, fmt.Errorf("%w; and %w", noState, err)
+	case what != "" && socket == "":
+		return nil, fmt.Errorf("there is no file %q, and %w", certs.Printable(what), err)
 	}
-}
-
-// programOf is the name of a program of a cluster; "" if none is attached.
-func programOf(cluster []daemonStatus) string {
-	for _, d := range cluster {
-		if len(d.Programs) > 0 {
-			return d.Programs[0].Program
-		}
-	}
-	return ""
+	return nil, err
 }
 
 // showDashboard serves states until ctx ends.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"dsmd/internal/dashboard"
-	"dsmd/internal/launch"
 )
 
 // TestDashboardAddresses: an address at which nothing can be served is an error that says what to
@@ -46,40 +45,6 @@ func TestDashboardAddresses(t *testing.T) {
 			t.Errorf("%q is at %s", addr, s.URL())
 		}
 		s.Stop()
-	}
-}
-
-// TestChooseCluster: which job a dashboard is of, or which there are.
-func TestChooseCluster(t *testing.T) {
-	job := func(socket, program string) []daemonStatus {
-		d := daemonStatus{Socket: socket}
-		if program != "" {
-			d.Programs = []programStatus{{Program: program}}
-		}
-		return []daemonStatus{d}
-	}
-	a, b, serve := job(launch.SocketPrefix+"aa11-0", "solve"), job(launch.SocketPrefix+"ab22-0", "fill"), job("/run/dsmd.sock", "")
-	for _, test := range []struct {
-		here []([]daemonStatus)
-		job  string
-		want string // the socket, or what the error says
-	}{
-		{[][]daemonStatus{a}, "", a[0].Socket},
-		{[][]daemonStatus{serve}, "", serve[0].Socket},
-		{[][]daemonStatus{a, b, serve}, "aa", a[0].Socket},
-		{[][]daemonStatus{a, b, serve}, "fill", b[0].Socket},
-		{[][]daemonStatus{a, b, serve}, "./fill", b[0].Socket},
-		{[][]daemonStatus{a, b, serve}, "/run/dsmd.sock", serve[0].Socket},
-		{[][]daemonStatus{a, b, serve}, "a", "several jobs run here: name one; there are: aa11 solve, ab22 fill, /run/dsmd.sock"},
-		{[][]daemonStatus{a, b}, "", "several jobs"},
-		{[][]daemonStatus{a, b}, "fil.json", `"fil.json" is neither a file nor a job that runs here; there are: aa11 solve`},
-		{nil, "fil.json", `"fil.json" is no file, and no job`},
-		{nil, "", "no daemon of yours runs here"},
-	} {
-		chosen, err := chooseCluster(test.here, test.job)
-		if err != nil && !strings.Contains(err.Error(), test.want) || err == nil && chosen[0].Socket != test.want {
-			t.Errorf("%q of %d: %v, %v, want %s", test.job, len(test.here), chosen, err, test.want)
-		}
 	}
 }
 

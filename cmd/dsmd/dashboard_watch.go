@@ -23,20 +23,19 @@ const (
 	maxInRow = 32
 )
 
-// watch has a model follow daemons of one cluster until ctx ends. The model ends when they have.
-func watch(ctx context.Context, list []daemonStatus) *dashboard.Model {
-	title := clusterOf(list[0].Socket)
-	if program := programOf(list); program != "" {
-		title = program + " (" + title + ")"
+// watch has a model follow the daemons of a cluster until ctx ends. The model ends when they have.
+func watch(ctx context.Context, j *job) *dashboard.Model {
+	shown := dashboard.Job{Title: j.cluster, Began: time.Now()}
+	if program := j.program(); program != "" {
+		shown.Title = program + " (" + j.cluster + ")"
 	}
-	job := dashboard.Job{Title: title, Began: time.Now()}
-	for _, d := range list {
-		job.Nodes, job.Ranks = max(job.Nodes, int(d.Nodes)), max(job.Ranks, int(d.Ranks))
+	for _, d := range j.daemons {
+		shown.Nodes, shown.Ranks = max(shown.Nodes, int(d.Nodes)), max(shown.Ranks, int(d.Ranks))
 	}
-	m := dashboard.New(job)
+	m := dashboard.New(shown)
 	var reading sync.WaitGroup
-	for i := range list {
-		d := &list[i]
+	for i := range j.daemons {
+		d := &j.daemons[i]
 		log := &logReader{watcher: watcher{socket: d.Socket, model: m, node: int(d.Node)}, ranks: map[uint32]uint32{}}
 		known := make(chan struct{})
 		memory := &memoryReader{watcher{socket: d.Socket, model: m, node: int(d.Node)}, uint64(d.PageBytes), sync.OnceFunc(func() { close(known) })}

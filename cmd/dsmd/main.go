@@ -166,6 +166,11 @@ func exactArgs(n int) cobra.PositionalArgs {
 	}
 }
 
+// atMostOneArg is for commands whose argument may be missing.
+func atMostOneArg(cmd *cobra.Command, args []string) error {
+	return exactArgs(min(len(args), 1))(cmd, args)
+}
+
 // flagError adds to the error about an unknown flag what the user may have meant.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError

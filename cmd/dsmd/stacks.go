@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/internal/attach"
-	"dsmd/internal/certs"
 	"dsmd/internal/runstats"
 )
 
@@ -38,103 +37,31 @@ those that are the same once, with the ranks that they are of, and what is waite
 how long: a lock, a barrier, a reduction or a prefetch. Frames inside package dsm are left away. The
 programs go on; the Go runtime stops each for some milliseconds.
 
-JOB is what the job is called by this command, which lists the jobs if there are several: the name
-that "dsmd run" has given it, the socket of a daemon that stays, or the name of a job there (DSM_JOB).
-Without JOB it is the only one that runs.
+` + jobHelp + `
+Without JOB it is the only one that runs; if there are several, they are listed.
 
 A program in which threads wait for pages for longer than a tenth of a second cannot be stopped
 without stopping all of it. It says what its goroutines wait for in calls, and its daemon says which
 pages the threads wait for. Programs of other users answer only root. Those on other machines are
 not asked: run the command there.`,
 		Example: `  dsmd stacks
-  dsmd stacks | less`,
-		Args: cobra.MaximumNArgs(1),
+  dsmd stacks ./solve | less`,
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sockets := []string{socket}
-			if socket == "" {
-				var err error
-				if sockets, err = findSockets(); err != nil {
-					return err
-				}
-			}
-			job, err := chooseJob(jobsOf(askAll(sockets)), args)
+			list, err := findDaemons(socket)
 			if err != nil {
 				return err
 			}
-			return printStacks(cmd.OutOrStdout(), askStacks(job), whole)
+			j, err := chooseJob(jobsOf(list), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			return printStacks(cmd.OutOrStdout(), askStacks(j), whole)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's socket, a path or an abstract name (@NAME); else all daemons of this machine are asked")
 	cmd.Flags().BoolVar(&whole, "all", false, "print the frames and goroutines of package dsm, too")
 	return cmd
-}
-
-// runningJob is a job of which programs run here.
-type runningJob struct {
-	cluster, name string // name: "" if the program names none
-	programs      []jobProgram
-}
-
-// jobProgram is a program of a job.
-type jobProgram struct {
-	programStatus
-	socket string
-	node   uint32
-}
-
-func (j *runningJob) String() string {
-	if j.name != "" {
-		return j.name
-	}
-	return j.cluster
-}
-
-// jobsOf are the jobs of which programs run here.
-func jobsOf(list []daemonStatus) (jobs []*runningJob) {
-	for _, cluster := range byCluster(list) {
-		name := clusterOf(cluster[0].Socket)
-		for _, d := range cluster {
-			for _, p := range d.Programs {
-				i := slices.IndexFunc(jobs, func(j *runningJob) bool { return j.cluster == name && j.name == p.Job })
-				if i < 0 {
-					i, jobs = len(jobs), append(jobs, &runningJob{cluster: name, name: p.Job})
-				}
-				jobs[i].programs = append(jobs[i].programs, jobProgram{p, d.Socket, d.Node})
-			}
-		}
-	}
-	return jobs
-}
-
-// chooseJob is the job that is meant.
-func chooseJob(jobs []*runningJob, args []string) (*runningJob, error) {
-	if len(jobs) == 0 {
-		return nil, errors.New("no program of yours is attached to a daemon of this machine: start a job with \"dsmd run\"; \"dsmd status\" shows what runs")
-	}
-	var list strings.Builder
-	for _, j := range jobs {
-		ranks, size := len(j.programs), j.programs[0].Size
-		fmt.Fprintf(&list, "\n  %s: %d of %d ranks here, %s, for %s", j, ranks, size, j.programs[0].Program, age(j.programs[0].Age))
-	}
-	switch {
-	case len(args) == 0 && len(jobs) == 1:
-		return jobs[0], nil
-	case len(args) == 0:
-		return nil, fmt.Errorf("several jobs run here: name one of these (dsmd stacks JOB)%s", &list)
-	}
-	var meant []*runningJob
-	for _, j := range jobs {
-		if args[0] == j.name || args[0] == j.cluster {
-			meant = append(meant, j)
-		}
-	}
-	switch len(meant) {
-	case 1:
-		return meant[0], nil
-	case 0:
-		return nil, fmt.Errorf("no job %q runs here; these do%s", certs.Printable(args[0]), &list)
-	}
-	return nil, fmt.Errorf("%q may be several of these jobs; name one%s", certs.Printable(args[0]), &list)
 }
 
 // rankStacks is what was found out about a rank.
@@ -146,7 +73,7 @@ type rankStacks struct {
 }
 
 // askStacks asks all programs of a job, at once.
-func askStacks(j *runningJob) []rankStacks {
+func askStacks(j *job) []rankStacks {
 	list := make([]rankStacks, len(j.programs))
 	var asking sync.WaitGroup
 	for i, p := range j.programs {

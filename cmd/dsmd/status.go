@@ -70,14 +70,10 @@ largest allocations are shown.`,
   dsmd status --json | jq '.[].allocations[] | {name, owned_bytes}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if socket != "" {
-				return status(cmd.OutOrStdout(), cmd.ErrOrStderr(), askAll([]string{socket}), asJSON)
-			}
-			sockets, err := findSockets()
+			list, err := findDaemons(socket)
 			if err != nil {
 				return err
 			}
-			list := slices.DeleteFunc(askAll(sockets), func(d daemonStatus) bool { return d.foreign })
 			return status(cmd.OutOrStdout(), cmd.ErrOrStderr(), list, asJSON)
 		},
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/certs"
 	"dsmd/internal/top"
 )
 
@@ -39,9 +40,10 @@ func newTop() *cobra.Command {
 		Short: "Show live what programs wait for, and what their nodes do",
 		Long: `Shows, again and again, what the programs of this machine wait for, and what their nodes do: each
 program, each allocation, lock, barrier and reduction that somebody has waited for, and each node,
-those that cost most first. It asks the same daemons as "dsmd status", or that at --socket. JOB
-shows one job alone: the number in its sockets (@dsmd-JOB-NODE, as "dsmd status" shows them) or its
-beginning, or the name that its programs have given it.
+those that cost most first. It asks the same daemons as "dsmd status", or that at --socket. With JOB
+it shows one job alone:
+
+` + jobHelp + `
 
 TIME, PAGES, LOCKS, BARRIERS and REDUCTIONS are how long threads have waited, and COMPUTING how long
 they had a processor, as parts of the time since the last refresh. Two threads that wait all the
@@ -53,10 +55,9 @@ In a terminal, keys sort, choose a job or node, pause and quit; h has them all. 
 --once, it prints what has happened in one interval, and ends. A daemon that does not answer is
 named, and the others are shown.`,
 		Example: `  dsmd top
+  dsmd top ./solve
   dsmd top --once --interval 10s --sort locks`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return exactArgs(min(len(args), 1))(cmd, args)
-		},
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.interval < minInterval {
 				return usageError(cmd, fmt.Errorf("--interval %v: it is at least %v", f.interval, minInterval))
@@ -107,28 +108,18 @@ func (f *topFlags) run(ctx context.Context, w, warnings io.Writer, job string) e
 	return err
 }
 
-// findJob is the job that a user means.
+// findJob is the job that a user means, of daemons that have answered.
 func findJob(samples []top.Sample, text string) (*top.Job, error) {
-	jobs := top.Between(nil, samples).Jobs()
-	meant := slices.DeleteFunc(slices.Clone(jobs), func(j top.Job) bool { return !j.Matches(text) })
-	switch len(meant) {
-	case 1:
-		return &meant[0], nil
-	case 0:
-		return nil, fmt.Errorf("no job %q runs on this machine; those of yours that do: %s", text, jobNames(jobs))
+	var list []daemonStatus
+	for i := range samples {
+		s := &samples[i]
+		list = append(list, daemonStatus{Socket: certs.Printable(s.Socket), Error: s.Error, programsStatus: newProgramsStatus(&s.Programs)})
 	}
-	return nil, fmt.Errorf("%q may be any of %s: write more of it", text, jobNames(meant))
-}
-
-func jobNames(jobs []top.Job) string {
-	if len(jobs) == 0 {
-		return "none"
+	j, err := chooseJob(jobsOf(list), text)
+	if err != nil {
+		return nil, err
 	}
-	var names []string
-	for _, j := range jobs {
-		names = append(names, j.String())
-	}
-	return strings.Join(names, ", ")
+	return &top.Job{Cluster: j.cluster, Name: j.name}, nil
 }
 
 // asker asks daemons again and again. One that takes long does not hold up the others.
@@ -202,7 +193,7 @@ func (a *asker) samples(sockets []string) (list []top.Sample) {
 func sampleOf(socket string, named bool) *top.Sample {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	s := &top.Sample{Socket: socket, Cluster: strings.TrimPrefix(clusterOf(socket), "@")}
+	s := &top.Sample{Socket: socket, Cluster: clusterOf(socket)}
 	switch err := askRates(ctx, s); {
 	case errors.Is(err, errForeign) && !named:
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
 	"dsmd/internal/launch"
 	"dsmd/internal/patience"
 	"dsmd/internal/top"
@@ -39,18 +40,14 @@ func fakeDaemon(t *testing.T, socket string, does int) {
 		case hangsUp:
 			return
 		}
-		age := time.Since(began)
-		waits := [attach.WaitKinds]attach.Cost{attach.WaitLock: {Count: 1, Time: age}}
-		says := attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
-		for i, payload := range [][]byte{
-			attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 1}}),
-			attach.AppendPrograms(nil, &attach.Programs{PID: 1, Age: age, Attached: []attach.Attached{{PID: uint32(os.Getpid()), Size: 1, Age: age, Job: "night", Program: "solve", Waits: waits}}}),
-			attach.AppendWaits(nil, &attach.Waits{All: waits, List: []attach.Awaited{{Kind: attach.WaitLock, Job: "night", Name: "queue", Cost: waits[attach.WaitLock]}}}),
-		} {
-			says = attach.AppendReply(says, &attach.Reply{Ticket: uint64(i + 1), Payload: payload})
+		conn := attach.NewConn(c.(*net.UnixConn))
+		defer conn.Discard()
+		for {
+			f, err := conn.ReadFrame()
+			if err != nil || conn.Write(fakeAnswer(f, time.Since(began))) != nil {
+				return
+			}
 		}
-		_, _ = c.Write(says)
-		_, _ = io.Copy(io.Discard, c)
 	}
 	go func() {
 		for {
@@ -61,6 +58,26 @@ func fakeDaemon(t *testing.T, socket string, does int) {
 			go talk(c)
 		}
 	}()
+}
+
+// fakeAnswer is what a daemon of an age says to a frame.
+func fakeAnswer(f attach.Frame, age time.Duration) []byte {
+	if f.Kind == attach.KindHello {
+		return attach.AppendWelcome(nil, &attach.Welcome{Nodes: 1, Size: 1, RegionBase: 4096, RegionBytes: 4096, PageBytes: 4096, HomeStripe: 1, Trap: "uffd", Transport: "tcp"})
+	}
+	c, err := attach.DecodeCall(f.Body)
+	if f.Kind != attach.KindCall || err != nil {
+		return nil
+	}
+	waits := [attach.WaitKinds]attach.Cost{attach.WaitLock: {Count: 1, Time: age}}
+	payload := map[attach.Op][]byte{
+		attach.OpStats:    attach.AppendCounters(nil, []attach.Counter{{Name: "faults_read", Value: 1}}),
+		attach.OpPrograms: attach.AppendPrograms(nil, &attach.Programs{PID: 1, Age: age, Attached: []attach.Attached{{PID: uint32(os.Getpid()), Size: 1, Age: age, Job: "night", Program: "solve", Waits: waits}}}),
+		attach.OpWaits:    attach.AppendWaits(nil, &attach.Waits{All: waits, List: []attach.Awaited{{Kind: attach.WaitLock, Job: "night", Name: "queue", Cost: waits[attach.WaitLock]}}}),
+		attach.OpUsage:    attach.AppendUsage(nil, &attach.Usage{}),
+		attach.OpFaultLog: faultlog.Append(nil, &faultlog.Batch{First: 1, Next: 1}),
+	}[c.Op]
+	return attach.AppendReply(nil, &attach.Reply{Ticket: c.Ticket, Payload: payload})
 }
 
 // TestTopOnce: of all daemons of a machine it prints what has happened in an interval, of the job

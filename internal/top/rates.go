@@ -29,12 +29,6 @@ func (j Job) short() string {
 	return j.String()
 }
 
-// Matches reports whether a user means the job by a text: the number of its cluster or the
-// beginning of it, its name, or both.
-func (j Job) Matches(text string) bool {
-	return text != "" && (strings.HasPrefix(j.Cluster, text) || text == j.Name || text == j.String())
-}
-
 // rank is what a program has done. Shares are of the time of one thread: a program whose two
 // threads wait has a share of 2.
 type rank struct {

@@ -81,7 +81,7 @@ func TestJobs(t *testing.T) {
 	more.Programs.Attached = append([]attach.Attached{}, more.Programs.Attached...)
 	more.Programs.Attached[0].Job = "night"
 	r := Between(before, append(after, more, Sample{Socket: "@dsmd-0123456789abcdef-2", Error: "no answer\x1b"}))
-	if jobs := r.Jobs(); fmt.Sprint(jobs) != "[0123456789abcdef fedcba9876543210/night]" || !jobs[1].Matches("night") || !jobs[1].Matches("fedc") || jobs[0].Matches("night") || jobs[0].Matches("") {
+	if jobs := r.Jobs(); fmt.Sprint(jobs) != "[0123456789abcdef fedcba9876543210/night]" {
 		t.Errorf("the jobs are %v", jobs)
 	}
 	text := r.Text(Choice{Order: ByRank, Node: -1})

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -96,5 +98,45 @@ func TestDashboardOfAFile(t *testing.T) {
 	}
 	if _, err := lookAt(ctx, file, ""); err == nil || !strings.Contains(err.Error(), "--dashboard-file") {
 		t.Errorf("of a file of something else: %v", err)
+	}
+}
+
+// TestDashboardFileOfNoJob: a job that does not start leaves the place of the file as it was, and
+// says so beside the reason.
+func TestDashboardFileOfNoJob(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const notWritten = " is not written, because the job was not started"
+	for name, test := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"no such program": {[]string{"-n", "1", "--", "./none"}, []string{notWritten, "./none: no such program"}},
+		"no such host":    {[]string{"--hosts", "ann", "--ssh", "false", "--", "true"}, []string{notWritten, "ann"}},
+		"no page":         {[]string{"-n", "1", "--dashboard", l.Addr().String(), "--", "true"}, []string{"choose another port"}},
+	} {
+		for _, before := range []string{"", "of an earlier job"} {
+			file := filepath.Join(t.TempDir(), "solve.json")
+			if before != "" {
+				if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := dsmd(t, append([]string{"run", "--dashboard-file", file}, test.args...)...).CombinedOutput()
+			if err == nil {
+				t.Errorf("%s: the job succeeds", name)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("%s: it does not say %q:\n%s", name, want, out)
+				}
+			}
+			if text, err := os.ReadFile(file); string(text) != before || (before == "") != errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: where %q was is %q, %v", name, before, text, err)
+			}
+		}
 	}
 }

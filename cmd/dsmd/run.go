@@ -182,7 +182,7 @@ func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 		return &exitError{status: launch.StatusUsage, err: err}
 	}
 	status, err := launch.Run(cfg)
-	page.close()
+	page.close(err == nil)
 	if status == 0 && err == nil {
 		return nil
 	}

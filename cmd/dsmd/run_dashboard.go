@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +24,7 @@ const maxTitle = 200
 // runDashboard is the dashboard of a job, on a page, in a file, or both.
 type runDashboard struct {
 	addr, file string // flags; "": there is none
+	made       bool   // the file was not there before
 
 	model  *dashboard.Model
 	server *dashboard.Server
@@ -38,11 +41,9 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 		return nil
 	}
 	if d.file != "" {
-		f, err := os.OpenFile(d.file, os.O_WRONLY|os.O_CREATE, 0o666)
-		if err != nil {
+		if err := d.claim(); err != nil {
 			return fmt.Errorf("--dashboard-file: %w", err)
 		}
-		f.Close()
 	}
 	job := dashboard.Job{Title: titleOf(cfg.Program), Nodes: cfg.Nodes, Ranks: cfg.Nodes * max(cfg.Slots, 1), Began: time.Now()}
 	for _, host := range cfg.Hosts {
@@ -60,6 +61,7 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 	}
 	server, err := serveDashboard("--dashboard", d.addr, func() dashboard.State { return d.model.State(time.Now()) })
 	if err != nil {
+		d.unclaim()
 		return err
 	}
 	d.server = server
@@ -67,14 +69,38 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 	return nil
 }
 
-// close shows the end to who looks, and writes the file.
-func (d *runDashboard) close() {
+// claim finds out whether the file can be written, before the job takes hours. What an earlier job
+// has left there stays until this one ends.
+func (d *runDashboard) claim() error {
+	_, err := os.Stat(d.file)
+	d.made = errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(d.file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// unclaim leaves the place of the file as it was.
+func (d *runDashboard) unclaim() {
+	if d.made {
+		_ = os.Remove(d.file) // it is empty
+	}
+}
+
+// close shows the end to who looks, and writes the file, if the job was started.
+func (d *runDashboard) close(started bool) {
 	if d.model == nil {
 		return
 	}
 	end := time.Now()
 	d.model.End(end)
-	if d.file != "" {
+	switch {
+	case d.file == "":
+	case !started:
+		d.unclaim()
+		fmt.Fprintf(os.Stderr, "dsmd: --dashboard-file: %s is not written, because the job was not started\n", d.file)
+	default:
 		s := d.model.State(end)
 		if err := s.Write(d.file); err != nil {
 			fmt.Fprintf(os.Stderr, "dsmd: --dashboard-file: %v\n", err)

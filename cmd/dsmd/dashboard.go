@@ -46,7 +46,7 @@ The page is for this machine, unless --listen names another address. Who can rea
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			state, err := lookAt(ctx, strings.Join(args, ""), socket)
+			state, err := lookAt(ctx, strings.Join(args, ""), socket, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ The page is for this machine, unless --listen names another address. Who can rea
 
 // lookAt finds what a dashboard is to show: a file, or daemons, which it then watches until ctx
 // ends. At a socket there is no file.
-func lookAt(ctx context.Context, what, socket string) (state func() dashboard.State, err error) {
+func lookAt(ctx context.Context, what, socket string, warnings io.Writer) (state func() dashboard.State, err error) {
 	var noState error // what is wrong with a file of that name, which may be a program
 	if what != "" && socket == "" {
 		s, err := dashboard.Read(what)
@@ -75,7 +75,10 @@ func lookAt(ctx context.Context, what, socket string) (state func() dashboard.St
 	if err != nil {
 		return nil, err
 	}
-	j, err := chooseJob(clustersOf(list), what)
+	var j *job
+	if list, err = answersOf(list, warnings); err == nil {
+		j, err = chooseJob(clustersOf(list), what)
+	}
 	switch {
 	case err == nil:
 		m := watch(ctx, j)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -61,7 +62,7 @@ func TestDashboardOfAFile(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	state, err := lookAt(ctx, file, "")
+	state, err := lookAt(ctx, file, "", io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestDashboardOfAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lookAt(ctx, file, ""); err == nil || !strings.Contains(err.Error(), "--dashboard-file") {
+	if _, err := lookAt(ctx, file, "", io.Discard); err == nil || !strings.Contains(err.Error(), "--dashboard-file") {
 		t.Errorf("of a file of something else: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,9 +72,8 @@ func lines(jobs []*job) string {
 	return b.String()
 }
 
-// clustersOf are the clusters of the daemons that have answered, each with all its programs.
+// clustersOf are the clusters of daemons, each with all its programs.
 func clustersOf(list []daemonStatus) (clusters []*job) {
-	list = slices.DeleteFunc(slices.Clone(list), func(d daemonStatus) bool { return d.Error != "" })
 	for _, daemons := range byCluster(list) {
 		c := &job{cluster: clusterOf(daemons[0].Socket), daemons: daemons}
 		for _, d := range daemons {
@@ -118,12 +118,12 @@ func chooseJob(jobs []*job, text string) (*job, error) {
 	switch {
 	case len(meant) == 1:
 		return meant[0], nil
-	case len(jobs) == 0 && text != "":
-		return nil, fmt.Errorf("no job %q runs on this machine, and no other of yours", text)
-	case len(jobs) == 0:
+	case len(jobs) == 0 && text == "":
 		return nil, errNoDaemon()
+	case len(jobs) == 0:
+		return nil, fmt.Errorf("no job %q runs on this machine, nor any other of yours: it has ended, or runs elsewhere: ask there", text)
 	case len(meant) == 0:
-		return nil, fmt.Errorf("no job %q runs on this machine; those of yours that do:%s", text, lines(jobs))
+		return nil, fmt.Errorf("no job %q runs on this machine: it has ended, or runs elsewhere: ask there; those of yours that run here:%s", text, lines(jobs))
 	case text == "":
 		return nil, errors.New("several jobs run on this machine: name one of these" + lines(meant))
 	}
@@ -140,4 +140,28 @@ func findDaemons(socket string) ([]daemonStatus, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(askAll(sockets), func(d daemonStatus) bool { return d.foreign }), nil
+}
+
+// answersOf are the daemons that have answered. Warnings say of the others why they have not; it is
+// an error if none has.
+func answersOf(list []daemonStatus, warnings io.Writer) ([]daemonStatus, error) {
+	var answers []daemonStatus
+	var silent []error
+	for _, d := range list {
+		if d.Error == "" {
+			answers = append(answers, d)
+		} else {
+			silent = append(silent, fmt.Errorf("the daemon at %s: %s", d.Socket, d.Error))
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil, errNoDaemon()
+	case len(answers) == 0:
+		return nil, silent[0]
+	}
+	for _, err := range silent {
+		fmt.Fprintf(warnings, "dsmd: %v\n", err)
+	}
+	return answers, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,13 +26,12 @@ func TestChooseJob(t *testing.T) {
 	b := daemon(launch.SocketPrefix+"ab22-0", programStatus{Program: "fill", Size: 1, Age: 7})
 	idle := daemon("/run/dsmd.sock")
 	stays := daemon("/run/dsmd.sock", programStatus{Program: "fill", Job: "night", Size: 1}, programStatus{Program: "fft", Job: "day", Size: 1})
-	silent := daemonStatus{Socket: launch.SocketPrefix + "ac33-0", Error: "gone"}
 	for _, test := range []struct {
 		here []daemonStatus
 		text string
 		want string // the job, or what the error says
 	}{
-		{[]daemonStatus{a, more, silent}, "", "aa11"},
+		{[]daemonStatus{a, more}, "", "aa11"},
 		{[]daemonStatus{idle}, "", "/run/dsmd.sock"},
 		{[]daemonStatus{a, idle}, "", "aa11"},
 		{[]daemonStatus{a, b, idle}, "aa", "aa11"},
@@ -43,8 +43,8 @@ func TestChooseJob(t *testing.T) {
 		{[]daemonStatus{a, b, idle}, "a", "\"a\" may be any of these jobs: write more of it, or the number of one\n  aa11: 1 of 2 ranks here, solve, for 0s\n  ab22: 1 of 1 ranks here, fill, for 7s"},
 		{[]daemonStatus{a, b, stays}, "fill", "ab22: 1 of 1 ranks here, fill, for 7s\n  /run/dsmd.sock/night: 1 of 1"},
 		{[]daemonStatus{a, more, b, idle}, "", "several jobs run on this machine: name one of these\n  aa11: 2 of 2 ranks here, solve, for 0s\n  ab22: "},
-		{[]daemonStatus{a, idle}, "c", "no job \"c\" runs on this machine; those of yours that do:\n  aa11: 1 of 2 ranks here, solve, for 0s\n  /run/dsmd.sock: no program here"},
-		{[]daemonStatus{silent}, "c\x1b", `no job "c?" runs on this machine, and no other of yours`},
+		{[]daemonStatus{a, idle}, "c", "no job \"c\" runs on this machine: it has ended, or runs elsewhere: ask there; those of yours that run here:\n  aa11: 1 of 2 ranks here, solve, for 0s\n  /run/dsmd.sock: no program here"},
+		{nil, "c\x1b", `no job "c?" runs on this machine, nor any other of yours: it has ended`},
 		{nil, "", "no daemon of yours runs here"},
 	} {
 		chosen, err := chooseJob(jobsOf(test.here), test.text)
@@ -71,7 +71,7 @@ func TestJobIsTheSameEverywhere(t *testing.T) {
 	socket := launch.SocketPrefix + number + "-0"
 	for _, text := range []string{number, number[:4], "night", number + "/night", "solve", "./solve", filepath.Join(t.TempDir(), "solve")} {
 		ctx, cancel := context.WithCancel(t.Context())
-		state, err := lookAt(ctx, text, "")
+		state, err := lookAt(ctx, text, "", io.Discard)
 		if err != nil {
 			t.Errorf("dsmd dashboard %s: %v", text, err)
 		} else if s := state(); s.Title != "solve ("+number+")" {
@@ -90,7 +90,7 @@ func TestJobIsTheSameEverywhere(t *testing.T) {
 			t.Errorf("dsmd stacks %s: %v, %v", text, j, err)
 		}
 	}
-	if _, err := lookAt(t.Context(), "elsewhere", ""); err == nil || !strings.Contains(err.Error(), `there is no file "elsewhere", and no job "elsewhere" runs on this machine`) {
+	if _, err := lookAt(t.Context(), "elsewhere", "", io.Discard); err == nil || !strings.Contains(err.Error(), `there is no file "elsewhere", and no job "elsewhere" runs on this machine`) {
 		t.Errorf("of neither a file nor a job: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ not asked: run the command there.`,
 			if err != nil {
 				return err
 			}
-			j, err := chooseJob(jobsOf(list), strings.Join(args, ""))
+			j, err := stacksOf(list, strings.Join(args, ""), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -64,12 +65,28 @@ not asked: run the command there.`,
 	return cmd
 }
 
+// bySignal is how to get the stacks of a program that does not tell them.
+const bySignal = "SIGQUIT (kill -QUIT PID) has any Go program print its stacks, and ends it"
+
+// stacksOf is the job of these daemons that a text means, which has programs.
+func stacksOf(list []daemonStatus, text string, warnings io.Writer) (*job, error) {
+	list, err := answersOf(list, warnings)
+	if err != nil {
+		return nil, err
+	}
+	j, err := chooseJob(jobsOf(list), text)
+	if err == nil && len(j.programs) == 0 {
+		return nil, fmt.Errorf("no program is attached to the daemons of job %s here: it has not called dsm.Join yet, has left by Close, or does not use package dsm; %s", j, bySignal)
+	}
+	return j, err
+}
+
 // rankStacks is what was found out about a rank.
 type rankStacks struct {
 	jobProgram
 	dump  runstats.Dump
 	pages []attach.PageWait // for which its threads wait
-	err   error             // why there is no dump
+	err   error             // why there is no dump, as the end of a sentence about the rank
 }
 
 // askStacks asks all programs of a job, at once.
@@ -79,7 +96,7 @@ func askStacks(j *job) []rankStacks {
 	for i, p := range j.programs {
 		asking.Go(func() {
 			list[i].jobProgram = p
-			list[i].err = list[i].ask()
+			list[i].err = list[i].askWithin(stacksWithin)
 		})
 	}
 	asking.Wait()
@@ -87,10 +104,26 @@ func askStacks(j *job) []rankStacks {
 	return list
 }
 
-// ask asks a rank, by way of its daemon: the program itself writes to a pipe.
-func (r *rankStacks) ask() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stacksWithin)
+// askWithin is ask, with an error that says what does not answer.
+func (r *rankStacks) askWithin(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	err := r.ask(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("it does not answer within %v: it is stopped, or has no processor; %s", limit, bySignal)
+	case ctx.Err() != nil:
+		return fmt.Errorf("its daemon at %s does not answer within %v: it waits for its peers, or is stuck; %s", r.socket, limit, bySignal)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("its daemon at %s has ended just now", r.socket)
+	}
+	return err
+}
+
+// ask asks a rank, by way of its daemon: the program itself writes to a pipe.
+func (r *rankStacks) ask(ctx context.Context) error {
 	c, _, err := meet(ctx, r.socket, os.Geteuid(), "dsmd stacks")
 	if err != nil {
 		return err
@@ -118,13 +151,13 @@ func (r *rankStacks) ask() error {
 	}
 	_ = c.Write(attach.AppendBye(nil)) // a courtesy
 	if r.pages = told.Pages; told.Presence == attach.Silent {
-		return errors.New("it cannot be asked: it does not read what it is asked, or was built with another version")
+		return errors.New("it cannot be asked: it does not read what it is asked, or was built with another version; " + bySignal)
 	}
-	_ = from.SetReadDeadline(time.Now().Add(stacksWithin))
+	if end, limited := ctx.Deadline(); limited {
+		_ = from.SetReadDeadline(end)
+	}
 	text, err := io.ReadAll(io.LimitReader(from, maxDumpBytes))
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("it does not answer within %v: it is stopped, or has no processor", stacksWithin)
 	case err != nil:
 		return err
 	case len(text) == 0:

@@ -44,7 +44,7 @@ func printStacks(w io.Writer, list []rankStacks, whole bool) error {
 		}
 	}
 	if failed == len(list) {
-		return fmt.Errorf("none of the %d ranks here has answered", len(list))
+		return fmt.Errorf("none of the %d ranks here has told its stacks: above stands why", len(list))
 	}
 	return nil
 }

@@ -109,16 +109,8 @@ func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
 	if err := print(w, list); err != nil {
 		return err
 	}
-	silent := func(d daemonStatus) error { return fmt.Errorf("the daemon at %s: %s", d.Socket, d.Error) }
-	if !slices.ContainsFunc(list, func(d daemonStatus) bool { return d.Error == "" }) {
-		return silent(list[0])
-	}
-	for _, d := range list {
-		if d.Error != "" {
-			fmt.Fprintf(warnings, "dsmd: %v\n", silent(d))
-		}
-	}
-	return nil
+	_, err := answersOf(list, warnings)
+	return err
 }
 
 // findSockets lists the sockets at which daemons of this machine listen, as far as they can be
@@ -205,7 +197,7 @@ func meet(ctx context.Context, socket string, user int, command string) (_ *atta
 	if owner, err := ownerOf(c); err != nil {
 		return nil, welcome, err
 	} else if user != 0 && user != owner {
-		return nil, welcome, fmt.Errorf("%w (%d)", errForeign, owner)
+		return nil, welcome, fmt.Errorf("%w (%d): ask as that user, or as root", errForeign, owner)
 	}
 	hello := attach.AppendHello(nil, &attach.Hello{Version: attach.Version, PID: uint32(os.Getpid()), Rank: attach.NoRank, Program: command})
 	if err := c.Write(hello); err != nil {

@@ -108,12 +108,16 @@ func (f *topFlags) run(ctx context.Context, w, warnings io.Writer, job string) e
 	return err
 }
 
-// findJob is the job that a user means, of daemons that have answered.
+// findJob is the job that a user means.
 func findJob(samples []top.Sample, text string) (*top.Job, error) {
 	var list []daemonStatus
 	for i := range samples {
 		s := &samples[i]
 		list = append(list, daemonStatus{Socket: certs.Printable(s.Socket), Error: s.Error, programsStatus: newProgramsStatus(&s.Programs)})
+	}
+	list, err := answersOf(list, io.Discard) // they are named when it shows what there is
+	if err != nil {
+		return nil, err
 	}
 	j, err := chooseJob(jobsOf(list), text)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -127,7 +128,10 @@ func (w *workshop) flame(kernel string) error {
 	if err := w.bench(kernel, "--profile", file); err != nil {
 		return err
 	}
-	const address = "127.0.0.1:7499"
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
 	server := exec.Command("go", "tool", "pprof", "-no_browser", "-http", address, w.path("bench"), file)
 	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what go starts
 	if err := server.Start(); err != nil {
@@ -140,6 +144,16 @@ func (w *workshop) flame(kernel string) error {
 		return err
 	}
 	return shoot("flame-"+kernel, 1280, 560, chromedp.Navigate(url), until(`document.querySelectorAll(".boxtext").length > 3`))
+}
+
+// freeAddress is one of this machine at which nobody listens. pprof does not say which it takes by
+// itself.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // answers waits until somebody serves a page.

@@ -87,7 +87,7 @@ var allowed = []struct {
 	// Conformance suites wait as tests do.
 	{"internal/systemtest/testcluster", []string{"internal/certs", "internal/patience", "internal/require", "internal/systemtest/loopback"}},
 	{"internal/systemtest/loopback", nil},
-	{"pagetable/pagetabletest", nil},
+	{"pagetable/pagetabletest", []string{"internal/netio"}},
 	{"transport/transporttest", []string{"internal/patience"}},
 	{"transport/tcp/tcptest", []string{"internal/patience", "transport"}},
 	// The table of settings takes its ranges from those who know them.

@@ -1,7 +1,6 @@
 package pagetabletest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/netio"
 	"dsmd/pagetable"
 )
 
@@ -35,9 +35,9 @@ type FakeConfig struct {
 // Load, Store, Access, Restart, Remap, Kill and Attached may be called by any goroutine. The
 // methods of Table belong to one, as always.
 type Fake struct {
-	cfg    FakeConfig
-	memFD  int
-	waitFD int // an eventfd, readable while events is not empty
+	cfg   FakeConfig
+	memFD int
+	ready *netio.Event // while events is not empty
 
 	mu      sync.Mutex
 	settled sync.Cond // some waiting access was woken; guarded by mu
@@ -86,8 +86,8 @@ func NewFake(cfg FakeConfig) *Fake {
 	f := &Fake{cfg: cfg, pages: make(map[pagetable.Page]*fakePage), lost: make(map[pagetable.Page]bool), procs: make(map[pagetable.ProcID]*fakeProc)}
 	f.settled.L = &f.mu
 	var err error
-	if f.waitFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		panic(fmt.Sprintf("pagetabletest: eventfd: %v", err))
+	if f.ready, err = netio.NewEvent(); err != nil {
+		panic(fmt.Sprintf("pagetabletest: %v", err))
 	}
 	// Nothing is ever in this file; it is there to be passed to programs that never look.
 	if f.memFD, err = unix.MemfdCreate("pagetabletest", unix.MFD_CLOEXEC); err != nil {
@@ -103,7 +103,7 @@ func (f *Fake) PageBytes() int { return f.cfg.PageBytes }
 func (f *Fake) Pages() uint64 { return f.cfg.Pages }
 
 // WaitFD is readable while Poll has something to report.
-func (f *Fake) WaitFD() int { return f.waitFD }
+func (f *Fake) WaitFD() int { return f.ready.FD() }
 
 // MemFD is a descriptor of an empty file.
 func (f *Fake) MemFD() int { return f.memFD }
@@ -197,13 +197,11 @@ func (f *Fake) signalLocked() {
 	if f.closed {
 		return
 	}
-	var word [8]byte
 	if len(f.events)+len(f.pending) == 0 {
-		unix.Read(f.waitFD, word[:]) // EAGAIN: it was not readable, which is what is wanted
-		return
+		f.ready.Clear()
+	} else {
+		f.ready.Signal()
 	}
-	binary.NativeEndian.PutUint64(word[:], 1)
-	unix.Write(f.waitFD, word[:])
 }
 
 func (f *Fake) postLocked(ev pagetable.Event) {
@@ -494,7 +492,7 @@ func (f *Fake) Close() error {
 		f.endLocked(id)
 	}
 	f.closed = true
-	unix.Close(f.waitFD)
+	f.ready.Close()
 	unix.Close(f.memFD)
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"dsmd/internal/runstats"
 )
 
 // agent is the launcher's hand on a machine: it does what it is told through a connection, and ends
@@ -54,7 +56,7 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 	a.here = newLocal(cfg.Commands, cfg.Address, func(e event) { a.events <- e },
 		&relay{to: &outgoing{to: a.channel, kind: frameStdout, allowance: a.stdout}},
 		&relay{to: &outgoing{to: a.channel, kind: frameStderr, allowance: a.stderr}})
-	a.here.said = func(who childID, line []byte) {
+	a.here.said = func(who childID, _ runstats.Statement, line []byte) {
 		// Should that fail, obey sees the end of the connection too.
 		_ = a.channel.send(frameSaid, mustEncode(event{Child: who, Says: line}))
 	}

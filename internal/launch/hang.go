@@ -27,12 +27,18 @@ type reports struct {
 
 func newReports() *reports { return &reports{hangs: make(chan runstats.Hang, 16)} }
 
-// hear takes what a program says before its end, from any goroutine. What makes no sense is as if
-// it had said nothing.
-func (r *reports) hear(who childID, line []byte) {
-	x, err := runstats.Decode(line)
+// hearLine is hear of what has come from another machine. What makes no sense is as if it had not
+// been said.
+func (r *reports) hearLine(who childID, line []byte) {
+	if x, err := runstats.Decode(line); err == nil {
+		r.hear(who, x)
+	}
+}
+
+// hear takes what a program says before its end, from any goroutine.
+func (r *reports) hear(who childID, x runstats.Statement) {
 	switch h, p := x.Hang, x.Piece; {
-	case err != nil || who.Role != program:
+	case who.Role != program:
 	case h != nil && len(h.Lines) > 0:
 		r.hangsAs(h)
 	case p != nil && p.Rank == who.Index:

@@ -175,7 +175,7 @@ func Run(cfg Config) (status int, err error) {
 	defer s.close()
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
-		here.said = s.reports.hear
+		here.said = func(who childID, x runstats.Statement, _ []byte) { s.reports.hear(who, x) }
 		defer here.close()
 		s.machines = []machine{here}
 		return s.loop()

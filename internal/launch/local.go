@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/memlimit"
+	"dsmd/internal/runstats"
 )
 
 // orphanTime bounds the killing of what the programs left behind.
@@ -38,7 +39,7 @@ type local struct {
 	parts     []unix.CPUSet // processors of each of endpoints.nodes; nil: all have all
 	// said is told what a program says of itself before its end, from any goroutine; set before
 	// open.
-	said func(who childID, line []byte)
+	said func(who childID, x runstats.Statement, line []byte)
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
@@ -193,7 +194,7 @@ func (l *local) spawn(order startOrder, child childOrder, stdin *os.File) (*proc
 		stdout = l.stderr
 	} else {
 		p.cmd = l.programCommand(order, child)
-		w, err := p.hear(func(line []byte) { l.said(child.ID, line) })
+		w, err := p.hear(func(x runstats.Statement, line []byte) { l.said(child.ID, x, line) })
 		if err != nil {
 			return nil, err
 		}

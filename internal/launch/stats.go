@@ -10,9 +10,13 @@ import (
 	"dsmd/internal/runstats"
 )
 
+// saidFunc is told what a program says of itself before its end, and the line that has it. It must
+// not wait for long.
+type saidFunc func(x runstats.Statement, line []byte)
+
 // statements are what a program says of itself: they take the text of a stream.
 type statements struct {
-	said func(line []byte) // is told what it says before its end; must not wait for long
+	said saidFunc
 
 	mu     sync.Mutex
 	text   []byte // a line that has not ended; guarded by mu
@@ -35,7 +39,7 @@ func (s *statements) write(_ string, text []byte) error {
 		case x.Record != nil:
 			s.record = bytes.Clone(s.text)
 		default:
-			s.said(s.text)
+			s.said(x, s.text)
 		}
 		s.text = s.text[:0]
 	}
@@ -54,7 +58,7 @@ func (s *statements) last() []byte {
 
 // hear gives a program the writing end of a pipe, for what it says of itself. The caller closes it
 // once the program has it.
-func (p *process) hear(said func(line []byte)) (w *os.File, err error) {
+func (p *process) hear(said saidFunc) (w *os.File, err error) {
 	p.says = &statements{said: said}
 	st, w, err := newStream("", p.says)
 	if err != nil {

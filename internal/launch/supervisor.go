@@ -111,7 +111,7 @@ func (s *supervisor) close() {
 // remote makes a machine that reports to this supervisor.
 func (s *supervisor) remote(name string) *remote {
 	m := newRemote(name, s.post, s.stdout, s.stderr)
-	m.said = s.reports.hear
+	m.said = s.reports.hearLine
 	return m
 }
 

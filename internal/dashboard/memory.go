@@ -26,7 +26,7 @@ const unnamed = "(other memory)"
 
 // memory is what is known by page.
 type memory struct {
-	live   []*allocation // by their first page; none overlaps another
+	live   runstats.Allocations[*allocation]
 	mapped []*allocation // those with a heat map
 }
 
@@ -58,42 +58,22 @@ type siteKey struct {
 	write bool
 }
 
-// find is the allocation that has a page, or nil, and where it would be in live.
-func (m *memory) find(page uint64) (*allocation, int) {
-	i, exact := slices.BinarySearchFunc(m.live, page, func(a *allocation, page uint64) int { return cmp.Compare(a.First, page) })
-	switch {
-	case exact:
-		return m.live[i], i
-	case i > 0 && page-m.live[i-1].First < m.live[i-1].Pages:
-		return m.live[i-1], i - 1
-	}
-	return nil, i
-}
-
-// add makes an allocation known, which every rank names. Those that it overlaps have been freed.
+// add makes an allocation known, which every rank names.
 func (m *memory) add(a runstats.Allocation) {
-	if a.Pages == 0 || a.PageBytes == 0 || a.First+a.Pages < a.First {
-		return
-	}
 	same := func(x *allocation) bool { return x.First == a.First && x.Pages == a.Pages && x.Name == a.Name }
-	if x, _ := m.find(a.First); x != nil && same(x) {
-		return
-	}
-	m.live = slices.DeleteFunc(m.live, func(x *allocation) bool { return x.First < a.First+a.Pages && a.First < x.First+x.Pages })
-	if len(m.live) == maxLive {
+	if x := m.live.Find(a.First); x != nil && same(x) {
 		return
 	}
 	x := &allocation{Allocation: a, pagesPerCell: (a.Pages-1)/maxCells + 1, sites: map[siteKey]uint64{}}
 	if i := slices.IndexFunc(m.mapped, same); i >= 0 {
 		x = m.mapped[i] // a rank names it late, or it came back
 	}
-	_, i := m.find(a.First)
-	m.live = slices.Insert(m.live, i, x)
+	m.live.Add(x)
 }
 
 // fault counts a fault of a group of ranks, and is the name of the allocation.
 func (m *memory) fault(group int, f *faultlog.Fault) (name string) {
-	a, _ := m.find(f.Page)
+	a := m.live.Find(f.Page)
 	if a == nil {
 		return unnamed
 	}
@@ -131,7 +111,7 @@ func (m *memory) makeMap(a *allocation) bool {
 
 // site counts samples of a line of the program.
 func (m *memory) site(s runstats.Site) {
-	a, _ := m.find(s.Page)
+	a := m.live.Find(s.Page)
 	if a == nil {
 		return
 	}

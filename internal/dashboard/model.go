@@ -85,7 +85,7 @@ func New(job Job) *Model {
 	m := &Model{job: job, ranks: newGroups(job.Ranks), nodes: newGroups(job.Nodes), last: job.Began}
 	m.waits, m.faultsBy = make([]kinds, m.ranks.count()), make([]uint64, m.ranks.count())
 	m.timeline = newTimeline(m.ranks.count())
-	m.costs = costs{}
+	m.costs, m.memory.live.Most = costs{}, maxLive
 	m.sent, m.taken = newMatrix(m.nodes), newMatrix(m.nodes)
 	return m
 }

@@ -180,8 +180,8 @@ func TestBounds(t *testing.T) {
 	if s.ByRank[1].Ranks != "32–63" || s.ByRank[62].Count != 16 || s.Lost != 2*maxLive || s.Faults != 2*maxLive {
 		t.Errorf("the second group is %+v, the last %+v", s.ByRank[1], s.ByRank[62])
 	}
-	if len(m.memory.live) > maxLive || len(m.costs) > maxCosts || len(m.memory.live[0].sites) > maxSites {
-		t.Errorf("%d allocations, %d costs and %d lines are known", len(m.memory.live), len(m.costs), len(m.memory.live[0].sites))
+	if live := &m.memory.live; live.Len() > maxLive || len(m.costs) > maxCosts || len(live.Find(0).sites) > maxSites {
+		t.Errorf("%d allocations, %d costs and %d lines are known", live.Len(), len(m.costs), len(live.Find(0).sites))
 	}
 	if s.Memory[0].Name != fmt.Sprint("a", maxLive-1) || s.Costs[0].Name != unnamed {
 		t.Errorf("%s and %s cost most", s.Memory[0].Name, s.Costs[0].Name)

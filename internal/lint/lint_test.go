@@ -97,7 +97,7 @@ var allowed = []struct {
 	{"internal/runstats", []string{"internal/faultlog"}},
 	{"internal/runstats/trace/tracetest", nil},
 	{"internal/spin", nil},
-	{"internal/top", []string{"internal/attach", "internal/certs"}},
+	{"internal/top", []string{"internal/attach", "internal/certs", "internal/runstats"}},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},
 }

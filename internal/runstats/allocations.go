@@ -1,38 +1,43 @@
 package runstats
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
 
-// maxAllocations bounds what Allocations know.
-const maxAllocations = 1 << 14
+// MaxAllocations is how many Allocations know at most, unless Most says less.
+const MaxAllocations = 1 << 14
 
-// Allocations are those of a job, as its ranks tell of them. The zero value has none. They belong
-// to one goroutine.
-type Allocations struct {
-	byPage []Allocation // in order; none overlaps another
+// Allocations are those of a job by their pages, as its ranks tell of them. The zero value has
+// none. They belong to one goroutine. T is an *Allocation, or a pointer to what embeds one.
+type Allocations[T interface{ allocation() *Allocation }] struct {
+	Most   int // 0: MaxAllocations
+	byPage []T // in order; none overlaps another
 }
+
+func (a *Allocation) allocation() *Allocation { return a }
 
 // Add makes an allocation known. Those that it overlaps are taken to be freed. One that cannot be,
 // or that is one too many, is left away.
-func (m *Allocations) Add(a Allocation) {
+func (m *Allocations[T]) Add(t T) {
+	a := t.allocation()
 	if a.Pages == 0 || a.PageBytes == 0 || a.First+a.Pages < a.First {
 		return
 	}
 	first, last := m.search(a.First), m.search(a.First+a.Pages-1)
-	if last < len(m.byPage) && m.byPage[last].First < a.First+a.Pages {
+	if last < len(m.byPage) && m.byPage[last].allocation().First < a.First+a.Pages {
 		last++
 	}
-	if first < last || len(m.byPage) < maxAllocations {
-		m.byPage = slices.Replace(m.byPage, first, last, a)
+	if first < last || len(m.byPage) < cmp.Or(m.Most, MaxAllocations) {
+		m.byPage = slices.Replace(m.byPage, first, last, t)
 	}
 }
 
 // search is the place of the first allocation that ends behind a page.
-func (m *Allocations) search(page uint64) int {
-	i, _ := slices.BinarySearchFunc(m.byPage, page, func(a Allocation, page uint64) int {
-		if a.First+a.Pages <= page {
+func (m *Allocations[T]) search(page uint64) int {
+	i, _ := slices.BinarySearchFunc(m.byPage, page, func(t T, page uint64) int {
+		if a := t.allocation(); a.First+a.Pages <= page {
 			return -1
 		}
 		return 1
@@ -41,12 +46,15 @@ func (m *Allocations) search(page uint64) int {
 }
 
 // Find returns the allocation that a page belongs to; nil: none is known.
-func (m *Allocations) Find(page uint64) *Allocation {
-	if i := m.search(page); i < len(m.byPage) && m.byPage[i].First <= page {
-		return &m.byPage[i]
+func (m *Allocations[T]) Find(page uint64) (found T) {
+	if i := m.search(page); i < len(m.byPage) && m.byPage[i].allocation().First <= page {
+		return m.byPage[i]
 	}
-	return nil
+	return found
 }
+
+// Len is how many are known.
+func (m *Allocations[T]) Len() int { return len(m.byPage) }
 
 // Element is what lies at a byte of a page of the allocation, as counts[123].field.
 func (a *Allocation) Element(page uint64, offset uint32) string {

@@ -4,13 +4,13 @@ import "testing"
 
 // TestAllocations: a page is found in the allocation that was told of last.
 func TestAllocations(t *testing.T) {
-	var all Allocations
+	var all Allocations[*Allocation]
 	for _, a := range []Allocation{
 		{Name: "c", First: 30, Pages: 10}, {Name: "a", First: 10, Pages: 10}, {Name: "b", First: 20, Pages: 5},
 		{Name: "empty", First: 5}, {Name: "endless", First: 1 << 63, Pages: 1 << 63},
 	} {
 		a.PageBytes = 4096
-		all.Add(a)
+		all.Add(&a)
 	}
 	look := func(want map[uint64]string) {
 		t.Helper()
@@ -25,9 +25,9 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	look(map[uint64]string{5: "", 9: "", 10: "a", 19: "a", 20: "b", 24: "b", 25: "", 30: "c", 39: "c", 40: ""})
-	all.Add(Allocation{Name: "d", First: 15, Pages: 10, PageBytes: 4096})
+	all.Add(&Allocation{Name: "d", First: 15, Pages: 10, PageBytes: 4096})
 	look(map[uint64]string{10: "", 15: "d", 24: "d", 25: "", 30: "c"})
-	all.Add(Allocation{Name: "e", First: 15, Pages: 1, PageBytes: 4096})
+	all.Add(&Allocation{Name: "e", First: 15, Pages: 1, PageBytes: 4096})
 	look(map[uint64]string{15: "e", 16: "", 30: "c"})
 }
 

@@ -71,7 +71,7 @@ func largest(items []Item, most int) (list []Item) {
 	kept := map[Kind]int{}
 	rest := map[Kind]*Item{}
 	for _, x := range slices.SortedFunc(slices.Values(group(items, families(items))), compare) {
-		if x.Name = short(x.Name); kept[x.Kind] < most {
+		if x.Name = Short(x.Name); kept[x.Kind] < most {
 			kept[x.Kind]++
 			list = append(list, x)
 			continue

@@ -43,24 +43,24 @@ func (p Piece) Encode() []byte {
 	p.Sites = first(&p, p.Sites, MaxPieceItems)
 	for i := range p.Memory {
 		m := &p.Memory[i]
-		m.Name, m.Type, m.Fields = short(m.Name), short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), MaxFields)])
+		m.Name, m.Type, m.Fields = Short(m.Name), Short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), MaxFields)])
 		for j := range m.Fields {
-			m.Fields[j].Name = short(m.Fields[j].Name)
+			m.Fields[j].Name = Short(m.Fields[j].Name)
 		}
 	}
 	for i := range p.Calls {
 		c := &p.Calls[i]
-		c.Name, c.At = short(c.Name), short(c.At)
+		c.Name, c.At = Short(c.Name), Short(c.At)
 	}
 	for i := range p.Sites {
 		s := &p.Sites[i]
-		s.Func, s.At = short(s.Func), short(s.At)
+		s.Func, s.At = Short(s.Func), Short(s.At)
 	}
 	if len(p.Locks) > 0 {
 		locks := map[uint64]string{}
 		for hash, name := range p.Locks {
 			if len(locks) < MaxPieceItems {
-				locks[hash] = short(name)
+				locks[hash] = Short(name)
 			}
 		}
 		p.Locks = locks

@@ -129,7 +129,7 @@ func (r Rank) Encode() []byte {
 	for most := MaxItems; ; most /= 2 {
 		r.Waits, r.Holds = slices.Clone(r.Waits[:min(len(r.Waits), most)]), r.Holds[:min(len(r.Holds), 2*most)]
 		for i := range r.Waits {
-			r.Waits[i].Name = short(r.Waits[i].Name)
+			r.Waits[i].Name = Short(r.Waits[i].Name)
 		}
 		if b, err := json.Marshal(r); err != nil {
 			panic(err) // it has nothing that cannot be encoded
@@ -147,6 +147,7 @@ func DecodeRank(b []byte) (r Rank, err error) {
 	return r, nil
 }
 
-func short(name string) string {
+// Short is a name, or as much of it as a record has room for, as valid UTF-8.
+func Short(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
 }

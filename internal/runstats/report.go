@@ -182,7 +182,7 @@ func advice(c *cost) string {
 	case c.Kind == Lock:
 		return "it is asked for often: combine what is done under it, and take it once"
 	case (c.Kind == Barrier || c.Kind == Reduction) && c.parts > 1 && 2*c.least < c.most:
-		return fmt.Sprintf("rank %d comes last (it waited %v there, rank %d %v): give it less to do", c.late, rounded(c.least), c.early, rounded(c.most))
+		return fmt.Sprintf("rank %d comes last (it waited %v there, rank %d %v): give it less to do", c.late, Rounded(c.least), c.early, Rounded(c.most))
 	}
 	return ""
 }
@@ -226,10 +226,10 @@ func percent(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }
 
 func mebibytes(bytes uint64) string { return fmt.Sprintf("%.1fMiB", float64(bytes)/(1<<20)) }
 
-func each(c *cost) time.Duration { return rounded(c.Time / time.Duration(max(c.Count, 1))) }
+func each(c *cost) time.Duration { return Rounded(c.Time / time.Duration(max(c.Count, 1))) }
 
-// rounded has three digits or so.
-func rounded(d time.Duration) time.Duration {
+// Rounded has three digits or so.
+func Rounded(d time.Duration) time.Duration {
 	for unit := time.Duration(1); ; unit *= 10 {
 		if d/1000 < unit {
 			return d.Round(unit)

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // Order is by what programs are sorted, and with them what they wait for.
@@ -192,7 +192,7 @@ func (r *Rates) thingTable(c Choice) table {
 		}
 		each := "?" // of waits that are not over
 		if d := x.each(); d > 0 {
-			each = rounded(d)
+			each = runstats.Rounded(d).String()
 		}
 		taken := ""
 		if x.kind == attach.WaitMemory {
@@ -270,15 +270,6 @@ func rate(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return fmt.Sprintf("%.0f", x)
-}
-
-// rounded is a time with three digits.
-func rounded(d time.Duration) string {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit).String()
 }
 
 // size is a number of bytes with one decimal and the largest unit of which it has one.

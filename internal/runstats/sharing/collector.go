@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +30,7 @@ const (
 // Collector takes the pieces of a run. It may be used by several goroutines at a time.
 type Collector struct {
 	mu        sync.Mutex
-	memory    runstats.Allocations
+	memory    runstats.Allocations[*runstats.Allocation]
 	pages     map[key]*page
 	wordBytes int
 	ranks     map[int]*rank
@@ -133,11 +132,11 @@ func (c *Collector) allocated(m runstats.Allocation) {
 	if m.First > maxPlace || m.Pages > maxPlace || m.PageBytes > maxPageBytes {
 		return // no node has such memory
 	}
-	m.Name, m.Type, m.Fields = short(m.Name), short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), maxFields)])
+	m.Name, m.Type, m.Fields = runstats.Short(m.Name), runstats.Short(m.Type), slices.Clone(m.Fields[:min(len(m.Fields), maxFields)])
 	for i := range m.Fields {
-		m.Fields[i].Name = short(m.Fields[i].Name)
+		m.Fields[i].Name = runstats.Short(m.Fields[i].Name)
 	}
-	c.memory.Add(m)
+	c.memory.Add(&m)
 }
 
 // page returns what is known of a page.
@@ -152,11 +151,7 @@ func (c *Collector) page(number uint64) *page {
 		if len(c.pages) >= maxPages || c.wordBytes > maxWordBytes {
 			c.forget()
 		}
-		p = &page{number: number}
-		if memory != nil {
-			m := *memory
-			p.memory = &m
-		}
+		p = &page{number: number, memory: memory}
 		c.pages[k] = p
 	}
 	return p
@@ -179,8 +174,6 @@ func (c *Collector) forget() {
 	c.forgotten += uint64(len(list))
 }
 
-func short(name string) string { return strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD") }
-
 // called takes calls that have ended.
 func (r *rank) called(calls []runstats.Call) {
 	for i := range calls {
@@ -188,7 +181,7 @@ func (r *rank) called(calls []runstats.Call) {
 		ended := call{began: x.Began, end: x.Began + int64(x.Waited), thread: x.Thread}
 		switch x.Kind {
 		case runstats.Lock:
-			ended.lock = short(x.Name)
+			ended.lock = runstats.Short(x.Name)
 		case runstats.Barrier, runstats.Reduction:
 		default:
 			continue
@@ -210,7 +203,7 @@ func (r *rank) forget() { r.calls = slices.Clone(r.calls[max(0, len(r.calls)-max
 // a call; "": none is known.
 func (r *rank) lockAt(f *faultlog.Fault, names map[uint64]string) string {
 	if f.Lock != 0 {
-		return short(names[f.Lock])
+		return runstats.Short(names[f.Lock])
 	}
 	later, _ := slices.BinarySearchFunc(r.calls, f.Began+1, func(x call, t int64) int { return cmp.Compare(x.end, t) })
 	for i := later - 1; i >= 0; i-- {

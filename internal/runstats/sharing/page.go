@@ -204,12 +204,12 @@ func (u *user) changed(written []uint64, words int) (bytes int) {
 
 // seen takes a line at which the node accesses the page.
 func (u *user) seen(s *runstats.Site) {
-	i := slices.IndexFunc(u.lines, func(l line) bool { return l.at == short(s.At) && l.write == s.Write })
+	i := slices.IndexFunc(u.lines, func(l line) bool { return l.at == runstats.Short(s.At) && l.write == s.Write })
 	switch {
 	case i >= 0:
 		u.lines[i].count += s.Count
 	case len(u.lines) < maxLines:
-		u.lines = append(u.lines, line{short(s.At), s.Offset, s.Write, s.Count})
+		u.lines = append(u.lines, line{runstats.Short(s.At), s.Offset, s.Write, s.Count})
 	}
 }
 

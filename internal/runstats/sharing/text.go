@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"dsmd/internal/runstats"
 )
 
 // Text is the result for people, in lines without a newline at their end.
 func (s Sharing) Text() (lines []string) {
 	if len(s.Groups) == 0 {
-		lines = append(lines, fmt.Sprintf("no page went to and fro between nodes: %d faults, which waited for %v", s.Faults, rounded(s.Waited)))
+		lines = append(lines, fmt.Sprintf("no page went to and fro between nodes: %d faults, which waited for %v", s.Faults, runstats.Rounded(s.Waited)))
 	}
 	known := false
 	for i := range s.Groups {
@@ -80,7 +82,7 @@ func (g *Group) head(all time.Duration) string {
 		pages = fmt.Sprintf("%d pages", g.Pages)
 	}
 	text := fmt.Sprintf("%s: %s of %s: %s; %d faults, which waited for %v, %.0f%% of all waits for pages",
-		g.Kind, pages, name, g.what(), g.Faults, rounded(g.Waited), 100*g.Waited.Seconds()/max(all.Seconds(), 1e-9))
+		g.Kind, pages, name, g.what(), g.Faults, runstats.Rounded(g.Waited), 100*g.Waited.Seconds()/max(all.Seconds(), 1e-9))
 	if g.Pages > 1 {
 		text += fmt.Sprintf("; as page %d:", g.Example)
 	}
@@ -142,14 +144,5 @@ func (c *Cost) text() string {
 	if c.Rank == others {
 		who = "others"
 	}
-	return fmt.Sprintf("%s: %d read, %d write, %d upgrade faults, %v", who, c.Read, c.Write, c.Upgrade, rounded(c.Waited))
-}
-
-// rounded has three digits or so.
-func rounded(d time.Duration) time.Duration {
-	for unit := time.Duration(1); ; unit *= 10 {
-		if d/1000 < unit {
-			return d.Round(unit)
-		}
-	}
+	return fmt.Sprintf("%s: %d read, %d write, %d upgrade faults, %v", who, c.Read, c.Write, c.Upgrade, runstats.Rounded(c.Waited))
 }

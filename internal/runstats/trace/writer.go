@@ -28,7 +28,7 @@ type Writer struct {
 	err    error // of the first write that has failed
 
 	began     int64 // when the job did, in nanoseconds since 1970
-	memory    runstats.Allocations
+	memory    runstats.Allocations[*runstats.Allocation]
 	ranks     map[int]*rank
 	nodes     map[int]*node
 	processes map[int]*process
@@ -88,7 +88,7 @@ func (w *Writer) Add(p *runstats.Piece, now time.Time) {
 		return
 	}
 	for i := range p.Memory {
-		w.memory.Add(p.Memory[i])
+		w.memory.Add(&p.Memory[i])
 	}
 	n, r := w.nodes[p.Node], w.ranks[p.Rank]
 	if n == nil {

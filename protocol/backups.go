@@ -284,11 +284,12 @@ func (b *backups) clone(of *pages) backups {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (b *backups) appendState(to []byte) []byte {
-	to = fmt.Appendf(to, "R%v %v %d;", b.runs, b.asked, b.joinedSince)
-	for _, id := range slices.Sorted(slices.Values(b.kept)) {
-		to = fmt.Appendf(to, "%d %v;", id, b.store[id])
-	}
-	return to
+	to = appendEach(to, b.runs, func(to []byte, r replicated) []byte { return appendNumbers(r.run.append(to), uint64(r.copies)) })
+	to = appendNumbers(appendEach(to, b.asked, appendCopying), uint64(b.joinedSince))
+	return appendEach(to, slices.Sorted(slices.Values(b.kept)), func(to []byte, id ObjectID) []byte {
+		has := b.store[id]
+		return appendNumbers(to, uint64(id), uint64(has.epoch), uint64(has.commits), uint64(has.copies))
+	})
 }
 
 // check tells what contradicts itself.

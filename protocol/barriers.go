@@ -277,17 +277,28 @@ func (b *barriers) clone(in *env) barriers {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (b *barriers) appendState(to []byte) []byte {
-	for _, g := range b.open {
-		to = fmt.Appendf(to, "B%v;", *g)
-	}
-	to = fmt.Appendf(to, "C%v", b.calls)
-	for _, r := range b.relays {
-		to = fmt.Appendf(to, "T%v;", *r)
-	}
-	if len(b.forwarded)+len(b.unconfirmed) > 0 || b.serial > 0 {
-		to = fmt.Appendf(to, "P%v%v%d;", b.forwarded, b.unconfirmed, b.serial)
-	}
-	return to
+	to = appendEach(to, b.open, func(to []byte, g *barrier) []byte {
+		return appendEach(appendNumbers(to, uint64(g.id), uint64(g.parties), uint64(g.size)), g.arrivals, func(to []byte, a arrival) []byte {
+			return appendText(appendNumbers(to, uint64(a.node), uint64(a.ticket), uint64(a.rank)), a.payload)
+		})
+	})
+	to = appendEach(to, b.calls, func(to []byte, c arrivalCall) []byte {
+		to = appendNumbers(to, uint64(c.client), uint64(c.ticket), uint64(c.object), uint64(c.to), uint64(c.parties), uint64(c.rank))
+		return appendText(append(to, bits(c.cancelled)), c.payload)
+	})
+	to = appendEach(to, b.relays, func(to []byte, r *relay) []byte {
+		to = append(appendNumbers(to, uint64(r.root), uint64(r.to)), bits(r.open))
+		return appendInts(appendEach(to, r.pieces, appendText[[]byte]), r.stalled)
+	})
+	to = appendEach(to, b.forwarded, func(to []byte, f forwardedRelease) []byte {
+		return appendNumbers(to, uint64(f.root), uint64(f.serial), f.missing)
+	})
+	to = appendEach(to, b.unconfirmed, func(to []byte, u unconfirmedRelease) []byte {
+		to = appendNumbers(to, uint64(u.serial), uint64(u.child), uint64(u.object), uint64(u.status))
+		to = appendEach(to, u.to, func(to []byte, a addressee) []byte { return appendNumbers(to, uint64(a.node), uint64(a.ticket)) })
+		return appendText(to, u.result)
+	})
+	return appendNumbers(to, uint64(b.serial))
 }
 
 // check tells what contradicts itself: what is kept for a tree that nothing will move on, or what

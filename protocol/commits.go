@@ -267,7 +267,11 @@ func (c *commits) clone(of *pages) commits {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (c *commits) appendState(b []byte) []byte {
-	return fmt.Appendf(b, "K%v %v %d %v %v;", c.written, c.batch, c.next, c.calls, c.later)
+	b = appendNumbers(appendInts(appendInts(b, c.written), c.batch), uint64(c.next))
+	for _, calls := range [...][]commitCall{c.calls, c.later} {
+		b = appendEach(b, calls, func(b []byte, x commitCall) []byte { return appendNumbers(b, uint64(x.client), uint64(x.ticket)) })
+	}
+	return b
 }
 
 // check tells what contradicts itself.

@@ -46,8 +46,11 @@ func (v *evacuation) clone(of *pages) evacuation {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (v *evacuation) appendState(b []byte) []byte {
-	return fmt.Appendf(b, "R%t%v%v%v%v;", v.on, v.left, v.fetching, v.reReplicate, v.unsaved)
+	b = appendInts(appendInts(appendInts(append(b, bits(v.on)), v.left), v.fetching), v.reReplicate)
+	return appendEach(b, v.unsaved, appendCopying)
 }
+
+func appendCopying(b []byte, c copying) []byte { return appendNumbers(b, uint64(c.id), uint64(c.to)) }
 
 // start lists what this node has to copy, and what only leaving members have.
 func (v *evacuation) start() {
@@ -154,7 +157,7 @@ func (v *evacuation) onCopied(m *Message) {
 // check tells what contradicts itself.
 func (v *evacuation) check() error {
 	if v.on && v.view.phase != running || len(v.fetching) > maxFetches || len(v.unsaved) >= maxFetches+v.cfg.Nodes {
-		return fmt.Errorf("handing over goes on in a recovery, or too much at once: %s", v.appendState(nil))
+		return fmt.Errorf("handing over goes on in a recovery, or too much at once: of %v it fetches %v, and %v are not acknowledged", v.left, v.fetching, v.unsaved)
 	}
 	return nil
 }

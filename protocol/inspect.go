@@ -130,7 +130,10 @@ func (e *Engine) Clone() *Engine {
 func (e *Engine) AppendState(b []byte) []byte {
 	b = e.registry.appendState(e.names.appendState(e.barriers.appendState(e.pages.appendState(b))))
 	if e.recovery.marked != nil { // else all of it is as it was at first
-		b = e.evac.appendState(e.recovery.appendState(fmt.Appendf(b, "E%v S%v", e.view, e.dir.suspects)))
+		b = e.evac.appendState(e.recovery.appendState(e.view.appendState(b)))
+		b = appendEach(b, e.dir.suspects, func(b []byte, s suspect) []byte {
+			return appendInts(appendEach(s.run.append(b), s.before, appendInts[NodeID]), s.after)
+		})
 	}
 	return b
 }

@@ -361,9 +361,10 @@ func (ls *locks) clone(of *pages) locks {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (ls *locks) appendState(b []byte) []byte {
-	b = append(b, 'L')
-	for _, l := range ls.list {
-		b = fmt.Appendf(b, "%x %d %v %v %d %d;", uint64(l.id), l.writer, l.readers, l.queue, l.beforeTake, l.died)
-	}
-	return b
+	return appendEach(append(b, 'L'), ls.list, func(b []byte, l *lock) []byte {
+		b = appendNumbers(b, uint64(l.id), uint64(l.writer), uint64(l.beforeTake), uint64(l.died))
+		return appendEach(appendInts(b, l.readers), l.queue, func(b []byte, w waiter) []byte {
+			return append(appendNumbers(b, uint64(w.client), uint64(w.ticket)), byte(w.access), bits(w.repair))
+		})
+	})
 }

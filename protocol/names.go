@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 )
 
@@ -242,5 +241,14 @@ func (n *names) clone(in *env) names {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (n *names) appendState(b []byte) []byte {
-	return fmt.Appendf(b, "C%v U%v X%v U%v", n.calls, n.uses, n.gone, n.undone)
+	call := func(b []byte, c nameCall) []byte {
+		b = appendNumbers(b, uint64(c.client), uint64(c.ticket), uint64(c.to), uint64(c.op))
+		return appendText(appendText(b, c.name), c.payload)
+	}
+	b = appendEach(appendEach(b, n.calls, call), n.undone, call)
+	b = appendEach(b, n.uses, func(b []byte, u use) []byte {
+		b = append(u.run.append(appendNumbers(b, uint64(u.client))), bits(u.kept))
+		return appendText(appendText(b, u.name), u.call)
+	})
+	return appendInts(b, n.gone)
 }

@@ -122,7 +122,11 @@ func (r *reclaim) forgotten(ev Event) {
 }
 
 // appendState appends an encoding: see Engine.AppendState.
-func (r *reclaim) appendState(b []byte) []byte { return fmt.Appendf(b, "D%v", r.freed) }
+func (r *reclaim) appendState(b []byte) []byte {
+	return appendEach(b, r.freed, func(b []byte, d freedExtent) []byte {
+		return append(appendNumbers(b, uint64(d.first), d.count, uint64(d.phase)), bits(d.busy, d.dropping))
+	})
+}
 
 // check tells what contradicts itself.
 func (r *reclaim) check() error {

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -338,10 +337,11 @@ func (r *recovery) clone(in *env) recovery {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (r *recovery) appendState(b []byte) []byte {
-	for i := range r.told {
-		b = binary.AppendUvarint(b, uint64(r.told[i].due))
-	}
-	return fmt.Appendf(b, "V%v %v %v %t %v %t %v;", r.marked, r.readied, r.reports, r.applied, r.pieces, r.bound, r.held)
+	b = appendEach(b, r.told, func(b []byte, t told) []byte { return appendNumbers(b, uint64(t.due)) })
+	b = append(appendInts(appendInts(b, r.marked), r.readied), bits(r.applied, r.bound))
+	b = appendEach(b, r.reports, func(b []byte, x report) []byte { return appendText(appendNumbers(b, uint64(x.from)), x.payload) })
+	b = appendEach(b, r.pieces, appendText[[]byte])
+	return appendEach(b, r.held, func(b []byte, m Message) []byte { return AppendMessage(appendNumbers(b, uint64(m.To)), &m) })
 }
 
 // check tells what contradicts itself.

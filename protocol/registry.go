@@ -323,12 +323,25 @@ func (n *registry) clone(in *env) registry {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (n *registry) appendState(b []byte) []byte {
-	b = fmt.Appendf(b, "F%v G%v W%v H%t%d", n.free, n.freeing, n.waiting, n.here, n.since)
-	for _, x := range n.bound {
-		b = fmt.Appendf(b, "N%v;", *x)
-	}
-	return b
+	b = appendNumbers(append(b, bits(n.here)), uint64(n.since))
+	b = appendEach(b, n.free, func(b []byte, r run) []byte { return r.append(b) })
+	b = appendEach(b, n.freeing, func(b []byte, f freeing) []byte {
+		b = append(appendInts(appendNumbers(f.run.append(b), uint64(f.phase)), f.missing), bits(f.caller.waits))
+		return appendNumbers(b, uint64(f.caller.node), uint64(f.caller.ticket))
+	})
+	b = appendEach(b, n.waiting, func(b []byte, w waiting) []byte {
+		return appendText(appendNumbers(w.user.append(b), uint64(w.ticket)), w.call.Append(nil))
+	})
+	return appendEach(b, n.bound, func(b []byte, x *binding) []byte {
+		b = appendText(appendText(append(x.run.append(b), x.replicas, bits(x.kept)), x.name), x.signature)
+		return appendEach(b, x.users, func(b []byte, u user) []byte { return u.append(b) })
+	})
 }
+
+// append appends an encoding, as that of user does: see Engine.AppendState.
+func (r run) append(b []byte) []byte { return appendNumbers(b, r.first, r.count) }
+
+func (u user) append(b []byte) []byte { return appendNumbers(b, uint64(u.node), uint64(u.client)) }
 
 // check tells what contradicts itself.
 func (n *registry) check() error {

@@ -38,6 +38,13 @@ func (v *view) clone() view {
 	return c
 }
 
+// appendState appends an encoding: see Engine.AppendState.
+func (v *view) appendState(b []byte) []byte {
+	b = append(appendNumbers(b, uint64(v.epoch)), byte(v.phase), bits(v.losses))
+	b = appendInts(appendInts(b, v.members), v.homes)
+	return appendInts(appendInts(appendEach(b, v.before, appendInts[NodeID]), v.fresh), v.came)
+}
+
 // changes reports whether access may be asked for, given up and handed on as usual: at all times
 // but from the beginning of a recovery until this node's directory stands again.
 func (v *view) changes() bool { return v.phase == running || v.phase == ready }

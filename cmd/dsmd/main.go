@@ -12,6 +12,7 @@
 //	dsmd cert        make the certificates and keys of a cluster
 //	dsmd checkpoint  list and verify the checkpoints of jobs
 //	dsmd version     print the version
+//	dsmd man         write manual pages
 //
 // This package is only the command lines: the daemon is package node, what `run` does is package
 // internal/launch, what `doctor` finds out is package internal/doctor, the certificates are those

@@ -41,13 +41,16 @@ func meet(ctx context.Context, among Group) error {
 		return failure("Barrier", fmt.Errorf("%w: a rank arrives once; use dsm.NewBarrier with dsm.Team to let goroutines meet", ErrInUse))
 	}
 	defer c.occupied.leave(hash)
-	w := c.attendant.begin(&wait{item: item{runstats.Barrier, "all ranks"}, object: hash, parties: among.Size(), ranks: g.losses == 0})
+	w := c.attendant.begin(&wait{item: everybody, object: hash, parties: among.Size(), ranks: g.losses == 0})
 	defer c.attendant.end(w)
 	if _, err := g.arrive(ctx, w, nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
 }
+
+// everybody is what people are told of the barrier of all ranks.
+var everybody = item{runstats.Barrier, "all ranks"}
 
 // everyRank is the name of the barrier of all ranks. A user can't choose it: theirs are put behind
 // "user/".

@@ -172,8 +172,12 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 	return s, nil
 }
 
-// saveName begins the names of reductions that checkpoints make.
-const saveName = "\x00checkpoint/"
+// saveName begins the names of reductions that checkpoints make; hidden begins those that no user
+// can choose.
+const (
+	hidden   = "\x00"
+	saveName = hidden + "checkpoint/"
+)
 
 // vote is what a rank brings to agree: a value of something, and its error.
 type vote struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/runstats"
@@ -44,6 +45,11 @@ func Reduce[T any](ctx context.Context, among Group, name string, v T, op func(a
 
 // gather returns the values of all ranks, in their order.
 func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, error) {
+	return gatherAs(ctx, among, item{runstats.Reduction, strings.TrimPrefix(name, hidden)}, name, v)
+}
+
+// gatherAs is gather in a call that people know by another name.
+func gatherAs[T any](ctx context.Context, among Group, told item, name string, v T) ([]T, error) {
 	g, size := among.group(), among.Size()
 	c := g.c
 	l, err := layoutOf[T]()
@@ -60,7 +66,7 @@ func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, err
 	}
 	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
-	w := c.attendant.begin(&wait{item: item{runstats.Reduction, name}, object: hash, parties: size, ranks: g.losses == 0})
+	w := c.attendant.begin(&wait{item: told, object: hash, parties: size, ranks: g.losses == 0})
 	payload, err := g.arrive(ctx, w, contribution)
 	c.attendant.end(w)
 	if err != nil {

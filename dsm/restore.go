@@ -239,7 +239,7 @@ func (s *saves) meet(ctx context.Context, c *Cluster, due bool) error {
 	if due {
 		v = 1
 	}
-	all, err := gather(ctx, c, saveName+"due", v)
+	all, err := gatherAs(ctx, c, everybody, saveName+"due", v)
 	if err != nil || all[0] == 0 {
 		return err
 	}

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 func TestMutex(t *testing.T) {
@@ -426,5 +428,41 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 	for range cap(errs) {
 		wantError(t, <-errs, ErrClosed)
+	}
+}
+
+// TestWaitsAreToldAsCalled: a rank says what it waits for in the words of the program, also where
+// the library meets by other means.
+func TestWaitsAreToldAsCalled(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	for _, x := range c {
+		x.saves.every.dir = t.TempDir()
+		x.SaveAtBarriers(func() []byte { return nil })
+	}
+	for name, test := range map[string]struct {
+		call func(c *Cluster) error
+		want string
+	}{
+		"Barrier": {func(c *Cluster) error { return c.Barrier(within(t)) }, `at barrier "all ranks"`},
+		"Reduce": {func(c *Cluster) error {
+			_, err := Reduce(within(t), c, "error", 1, Max)
+			return err
+		}, `in reduction "error"`},
+		"agree": {func(c *Cluster) error { return agree(within(t), c, vote{kind: ErrCheckpoint}) }, `in reduction "checkpoint/agree"`},
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- test.call(c[0]) }()
+		var list []runstats.Wait
+		f.await(name, func() bool {
+			list = c[0].attendant.waits.list(time.Now())
+			return len(list) == 1
+		})
+		if got := list[0].String(); !strings.HasPrefix(got, test.want+" since ") {
+			t.Errorf("%s is told as %s, want %s", name, got, test.want)
+		}
+		if err := errors.Join(test.call(c[1]), <-ended); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -31,23 +31,25 @@ allocation: one for each task.
 Each line that a program prints is preceded by its rank, unless --output says otherwise; rank 0
 reads standard input. On a terminal a question without a newline is there at once; in a file lines
 stay whole.
-The job ends when all programs have ended. When one fails, the others are ended, and the
-exit status is that of the failure (128 plus the signal for a killed program; 70 if it was a
-daemon or a machine that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one
-kills them. When some have ended and others have not after ten seconds, a line says so, once: a
-barrier that waits for a program that has ended never opens. With --fail-on-early-exit such a wait
-ends the job, after ten seconds, with exit status 1. Nothing stays behind, no process
-and no file, on any machine, however the job ends.
+The job ends when all programs have ended. When one fails, the others are ended, and the exit status
+is that of the failure (128 plus the signal for a killed program; 70 if it was a daemon or a machine
+that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one kills them. When
+some have ended and others have not after ten seconds, a line says so, once: who waits at a barrier
+or in a reduction for a program that has ended waits for ever. With --fail-on-early-exit such a wait
+ends the job, after ten seconds, with exit status 1. Nothing stays behind, no process and no file,
+on any machine, however the job ends.
 
 With --survive the job goes on without a rank whose program, daemon or machine is lost, as long as
 the daemons that are left may (docs/operations.md): the other programs get dsm.ErrNodeLost,
-PageLostError or ErrOwnerDied where they meet the loss. A line says which rank was lost, why and when. The exit status is
-0 if some programs have succeeded and all others were lost: killed by a signal, or with their
-daemon or machine. Else it is that of the first failure or loss, as when a program has ended with a status of its own.
+PageLostError or ErrOwnerDied where they meet the loss. A line says which rank was lost, why and
+when. The exit status is 0 if some programs have succeeded and all others were lost: killed by a
+signal, or with their daemon or machine. Else it is that of the first failure or loss, as when a
+program has ended with a status of its own.
 
 On hosts the same version of dsmd and the program have to be there already, and the program runs in
-the same directory as here (--dir names another). It finds the host's environment, and of this
-one what --env names. The nodes' connections are encrypted, with certificates that are made for this job alone.
+the same directory as here (--dir names another). It finds the host's environment, and of this one
+what --env names. The nodes' connections are encrypted, with certificates that are made for this job
+alone.
 
 With --checkpoint the programs save the shared memory in a directory, if they call SaveAtBarriers
 (docs/operations.md): every 10 minutes, or as --every says, at the first barrier after that time.

@@ -343,8 +343,7 @@ func (s *supervisor) machineLost(m *member, why string) {
 }
 
 // sayWhoRuns tells the user which programs go on after others have succeeded. Most often that is
-// well. But it also happens when a program has returned too early: the others wait for it at a
-// barrier, in silence.
+// well. But it also happens when a program has returned too early, and the others wait for it.
 func (s *supervisor) sayWhoRuns() {
 	if s.failed || s.interrupted != 0 {
 		return
@@ -362,7 +361,7 @@ func (s *supervisor) sayWhoRuns() {
 	if more := len(running) - 1; more > 0 {
 		who = fmt.Sprintf("%s and %d more", who, more)
 	}
-	s.notice("%d of %d ranks have ended; still running: %s. A barrier that waits for a rank that has ended never opens; Ctrl-C ends the job",
+	s.notice("%d of %d ranks have ended; still running: %s. Who waits at a barrier or in a reduction for a rank that has ended waits for ever; Ctrl-C ends the job",
 		s.plan.ranks-len(running), s.plan.ranks, who)
 }
 

@@ -63,16 +63,11 @@ func (g gossip) NotifyMsg(b []byte) {
 
 // noteDeparture remembers that a node has said that it leaves. Called with mu.
 func (g gossip) noteDeparture(name, why string) {
-	if _, noted := g.departed[name]; !noted && len(g.departed) >= maxDeparted {
-		if _, known := g.formation.known[name]; !known {
-			return
-		}
-		for other := range g.departed {
-			delete(g.departed, other)
-			break
-		}
+	if _, known := g.formation.known[name]; !known && g.ends[name] == nil && len(g.ends) >= maxEnds {
+		return
 	}
-	g.departed[name] = why
+	e := g.endOf(name)
+	e.said, e.why = true, why
 }
 
 // GetBroadcasts implements memberlist.Delegate.
@@ -171,7 +166,7 @@ func (g gossip) heard(n *memberlist.Node) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, departed := g.departed[n.Name]; departed {
+	if _, left := g.hasSaid(n.Name); left {
 		return // what it said before is still going round
 	}
 	if _, known := g.formation.known[n.Name]; !known {
@@ -196,7 +191,7 @@ func (g gossip) NotifyLeave(n *memberlist.Node) {
 	g.signal()
 }
 
-// gone notes the end of a node, once. Called with mu.
+// gone notes the end of a node. Called with mu.
 func (g gossip) gone(name string) {
 	m, known := g.formation.known[name]
 	if !known || name == g.self.name() {
@@ -204,15 +199,12 @@ func (g gossip) gone(name string) {
 	}
 	delete(g.addresses, name)
 	g.formation.leave(name)
-	why, left := g.departed[name]
-	if left {
-		g.count.departures.Inc()
-	}
+	why, left := g.hasSaid(name)
 	t := g.formation.table
+	if left || t == nil {
+		g.counted(name, left)
+	}
 	if t == nil {
-		if !left {
-			g.count.deaths.Inc()
-		}
 		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", left))
 		return
 	}
@@ -221,7 +213,7 @@ func (g gossip) gone(name string) {
 	case g.formation.hasSuccessor(&m):
 		g.log.Info("a node has ended that was started again since", zap.Int("id", n.ID), zap.String("data", n.Data))
 	case left:
-		g.lose(Loss{Node: *n, Left: true, Why: why})
+		g.lose(name, &m, Loss{Node: *n, Left: true, Why: why})
 	default:
 		g.doubtful[name] = doubtful{Loss: Loss{Node: *n, After: g.cfg.DeadAfter}, member: m, since: time.Now()}
 	}

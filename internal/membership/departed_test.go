@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // TestMadeUpDepartures: whoever says that nodes leave which there are not makes nobody remember
@@ -19,14 +20,14 @@ func TestMadeUpDepartures(t *testing.T) {
 	}
 	self, other := member{data: "10.0.0.1:1"}, member{data: "10.0.0.2:1"}
 	g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-		departed: map[string]string{}, doubtful: map[string]doubtful{}}}
+		ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
 	g.formation.join(other)
-	for i := range maxDeparted + 1000 {
+	for i := range maxEnds + 1000 {
 		g.NotifyMsg(appendMessage(nil, &message{kind: leaving, from: fmt.Sprint("made up ", i), reason: "none"}))
 	}
 	g.NotifyMsg(appendMessage(nil, &message{kind: leaving, from: other.name(), reason: "enough"}))
-	if why := g.departed[other.name()]; len(g.departed) > maxDeparted || why != "enough" {
-		t.Errorf("%d departures are remembered; that of a node which is there with %q", len(g.departed), why)
+	if e := g.ends[other.name()]; len(g.ends) > maxEnds || e == nil || e.why != "enough" {
+		t.Errorf("%d departures are remembered; that of a node which is there as %+v", len(g.ends), e)
 	}
 }
 
@@ -51,7 +52,7 @@ func TestLateGoodbye(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{}}}
+			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
 		g.cfg.DeadAfter = MinDeadAfter
 		g.formation.join(other)
 		g.formation.table = table
@@ -77,7 +78,8 @@ func TestLateGoodbye(t *testing.T) {
 }
 
 // TestUnmet: a node of the table that this one has never met can be lost, too. It is taken for dead
-// after a while, and for gone when it has said so, unless it is met.
+// after a while, and for gone when it has said so, unless it is met. Whenever it was met, and
+// however often its end is heard, that is counted once, and told once.
 func TestUnmet(t *testing.T) {
 	self, other := member{id: Auto, data: "10.0.0.1:1"}, member{id: Auto, data: "10.0.0.2:1"}
 	later := member{incarnation: 1, id: Auto, data: other.data}
@@ -86,27 +88,40 @@ func TestUnmet(t *testing.T) {
 		return &memberlist.Node{Name: m.name(), Meta: appendMember(nil, &m)}
 	}
 	word := appendMessage(nil, &message{kind: leaving, from: other.name(), reason: "enough"})
+	met := func(g gossip) { g.NotifyJoin(meta(other)) }
+	gone := func(g gossip) { g.NotifyLeave(meta(other)) }
+	said := func(g gossip) { g.NotifyMsg(word) }
 	dead, left := Loss{Node: table.Nodes[1], After: MinDeadAfter}, Loss{Node: table.Nodes[1], Left: true, Why: "enough"}
 	for _, test := range []struct {
-		name          string
-		before, after func(g gossip) // the cluster is complete
-		want          []Loss
+		name   string
+		before func(g gossip) // the cluster is complete
+		after  func(g gossip)
+		late   func(g gossip) // it is certain
+		want   []Loss
+		dead   float64 // as it is counted, and so is a departure in want
 	}{
-		{"nothing is heard", nil, nil, []Loss{dead}},
-		{"it is met before", func(g gossip) { g.NotifyJoin(meta(other)) }, nil, nil},
-		{"it is met afterwards", nil, func(g gossip) { g.NotifyJoin(meta(other)) }, nil},
-		{"its successor is met afterwards", nil, func(g gossip) { g.NotifyJoin(meta(later)) }, nil},
-		{"it said goodbye before", func(g gossip) { g.NotifyMsg(word) }, nil, []Loss{left}},
-		{"it says goodbye afterwards", nil, func(g gossip) { g.NotifyMsg(word) }, []Loss{left}},
-		{"it was met and lost before", func(g gossip) { g.NotifyJoin(meta(other)); g.NotifyLeave(meta(other)) }, nil, []Loss{dead}},
-		{"this node comes back", func(g gossip) { g.self.returns = true }, nil, nil},
+		{"nothing is heard", nil, nil, nil, []Loss{dead}, 1},
+		{"it is met before", met, nil, nil, nil, 0},
+		{"it is met afterwards", nil, met, nil, nil, 0},
+		{"its successor is met afterwards", nil, func(g gossip) { g.NotifyJoin(meta(later)) }, nil, nil, 1},
+		{"it said goodbye before", said, nil, nil, []Loss{left}, 0},
+		{"it says goodbye afterwards", nil, said, nil, []Loss{left}, 0},
+		{"it says goodbye late", nil, nil, said, []Loss{dead}, 1},
+		{"it was met and lost before", func(g gossip) { met(g); gone(g) }, nil, nil, []Loss{dead}, 1},
+		{"it was met and said goodbye before", func(g gossip) { met(g); said(g) }, nil, nil, []Loss{left}, 0},
+		{"it is met late and lost", nil, nil, func(g gossip) { met(g); gone(g) }, []Loss{dead}, 1},
+		{"it is met late and says goodbye", nil, nil, func(g gossip) { met(g); said(g) }, []Loss{dead}, 1},
+		{"it is met, and lost twice", met, gone, func(g gossip) { met(g); gone(g) }, []Loss{dead}, 1},
+		{"this node comes back", func(g gossip) { g.self.returns = true }, nil, nil, nil, 0},
 	} {
-		count, err := newCounters(nil, func() float64 { return 0 })
+		metrics := prometheus.NewRegistry()
+		core, logs := observer.New(zap.InfoLevel)
+		count, err := newCounters(metrics, func() float64 { return 0 })
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{}}}
+		g := gossip{&Group{log: zap.New(core), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
+			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
 		g.cfg.DeadAfter = MinDeadAfter
 		if test.before != nil {
 			test.before(g)
@@ -120,15 +135,27 @@ func TestUnmet(t *testing.T) {
 		if slices.Contains(g.lost, dead) {
 			t.Errorf("%s: it is lost at once", test.name)
 		}
-		for name, d := range g.doubtful {
-			d.since = d.since.Add(-MinDeadAfter)
-			g.doubtful[name] = d
-		}
-		for range 2 {
-			g.loseDoubtful()
+		for range 2 { // the second time late
+			for name, d := range g.doubtful {
+				d.since = d.since.Add(-MinDeadAfter)
+				g.doubtful[name] = d
+			}
+			for range 2 {
+				g.loseDoubtful()
+			}
+			if test.late != nil {
+				test.late(g)
+			}
 		}
 		if !slices.Equal(g.lost, test.want) {
 			t.Errorf("%s: the losses are %+v, want %+v", test.name, g.lost, test.want)
+		}
+		said, died := sum(t, metrics, "departures_total"), sum(t, metrics, "deaths_total")
+		if died != test.dead || slices.Contains(test.want, left) != (said == 1) || said > 1 {
+			t.Errorf("%s: %v departures and %v deaths are counted, want %v deaths, and the losses %+v", test.name, said, died, test.dead, test.want)
+		}
+		if lines := logs.FilterMessage("node lost").Len(); lines != len(test.want) {
+			t.Errorf("%s: %d lines tell the losses %+v", test.name, lines, test.want)
 		}
 	}
 }

@@ -37,10 +37,10 @@ const (
 	maxSends = 16
 	// maxInbox bounds the messages that wait to be handled; more are dropped, and come again.
 	maxInbox = 4 * maxTable
-	// maxDeparted bounds the nodes that are remembered because they have said that they leave: each
-	// place of the largest cluster left dozens of times. Beyond that, an unknown node is forgotten
-	// at once, and found dead if it ever was there. For a known one another is forgotten.
-	maxDeparted = 64 * maxTable
+	// maxEnds bounds the nodes whose ends are remembered: each place of the largest cluster left
+	// dozens of times. Beyond that, an unknown node that says that it leaves is forgotten at once,
+	// and found dead if it ever was there. For a known one another is forgotten.
+	maxEnds = 64 * maxTable
 	// gossipInterval is short, because a node that starts waits for what is gossiped.
 	gossipInterval = 100 * time.Millisecond
 )
@@ -106,7 +106,7 @@ type Group struct {
 	refusals []string
 	// complete: a node was met whose cluster is complete without this one; guarded by mu.
 	complete bool
-	departed map[string]string   // by name: said that they leave, and why; guarded by mu
+	ends     map[string]*end     // by name, at most maxEnds; guarded by mu
 	doubtful map[string]doubtful // by name: said to be dead; guarded by mu
 	lost     []Loss              // not yet told to watch; guarded by mu
 	watch    func(Loss)          // guarded by mu
@@ -258,7 +258,7 @@ func (g *Group) sayGoodbye(others []memberlist.Address, why error) {
 func open(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
-		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, departed: map[string]string{}, doubtful: map[string]doubtful{},
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{},
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()

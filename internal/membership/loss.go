@@ -68,21 +68,64 @@ func (g *Group) doubtUnmet() {
 			Loss: Loss{Node: n, After: g.cfg.DeadAfter}, member: member{data: n.Data},
 			unmet: true, since: time.Now().Add(g.cfg.DeadAfter - objectionTime),
 		}
-		if why, left := g.departed[n.name]; left {
+		if why, left := g.hasSaid(n.name); left {
 			g.goodbye(n.name, why)
 		}
 	}
+}
+
+// end is what is known of the end of a node. It is counted once and told once, whichever of the
+// ways by which it is heard comes first, and also if the node was there again in between.
+type end struct {
+	said    bool   // the node has said that it leaves
+	why     string // and why, see Loss
+	counted bool   // among the deaths or the departures
+	told    bool   // its loss is in the log, and with Group.lost
+}
+
+// endOf is what is known of a node's end from now on. Called with mu.
+func (g *Group) endOf(name string) *end {
+	e := g.ends[name]
+	if e == nil {
+		if len(g.ends) >= maxEnds {
+			for other := range g.ends {
+				delete(g.ends, other)
+				break
+			}
+		}
+		e = new(end)
+		g.ends[name] = e
+	}
+	return e
+}
+
+// hasSaid reports whether a node has said that it leaves, and why. Called with mu.
+func (g *Group) hasSaid(name string) (why string, said bool) {
+	if e := g.ends[name]; e != nil {
+		return e.why, e.said
+	}
+	return "", false
+}
+
+// counted counts the end of a node. Called with mu.
+func (g *Group) counted(name string, left bool) {
+	e := g.endOf(name)
+	switch {
+	case e.counted:
+		return
+	case left:
+		g.count.departures.Inc()
+	default:
+		g.count.deaths.Inc()
+	}
+	e.counted = true
 }
 
 // loseDoubtful takes the nodes for lost that have not objected. Called with mu.
 func (g *Group) loseDoubtful() {
 	for name, d := range g.doubtful {
 		if time.Since(d.since) >= objectionTime {
-			delete(g.doubtful, name)
-			g.count.deaths.Inc()
-			if !g.formation.hasSuccessor(&d.member) {
-				g.lose(d.Loss)
-			}
+			g.lose(name, &d.member, d.Loss)
 		}
 	}
 }
@@ -94,15 +137,19 @@ func (g *Group) goodbye(name, why string) {
 	if !said {
 		return
 	}
-	delete(g.doubtful, name)
-	g.count.departures.Inc()
-	if !g.formation.hasSuccessor(&d.member) {
-		g.lose(Loss{Node: d.Node, Left: true, Why: why})
-	}
+	g.lose(name, &d.member, Loss{Node: d.Node, Left: true, Why: why})
 }
 
-// lose notes a loss. Called with mu.
-func (g *Group) lose(l Loss) {
+// lose counts the end of a node, and notes its loss, unless a later incarnation of it is known.
+// Called with mu.
+func (g *Group) lose(name string, m *member, l Loss) {
+	delete(g.doubtful, name)
+	g.counted(name, l.Left)
+	e := g.endOf(name)
+	if e.told || g.formation.hasSuccessor(m) {
+		return
+	}
+	e.told = true
 	g.lost = append(g.lost, l)
 	g.log.Warn("node lost", zap.Int("id", l.Node.ID), zap.String("data", l.Node.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
 }

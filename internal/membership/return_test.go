@@ -90,7 +90,7 @@ func TestSuccessor(t *testing.T) {
 		{"it comes before the death is certain", func(g gossip) { g.gone(former.name()); g.formation.join(later) }, 0},
 		{"it has come before the other left", func(g gossip) {
 			g.formation.join(later)
-			g.departed[former.name()] = "enough"
+			g.ends[former.name()] = &end{said: true, why: "enough"}
 			g.gone(former.name())
 		}, 0},
 		{"it dies, and the former one is known still", func(g gossip) { g.formation.join(later); g.gone(later.name()) }, 1},
@@ -100,7 +100,7 @@ func TestSuccessor(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := &Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), addresses: map[string]memberlist.Address{},
-			departed: map[string]string{}, doubtful: map[string]doubtful{}}
+			ends: map[string]*end{}, doubtful: map[string]doubtful{}}
 		g.formation.join(former)
 		g.formation.table = assign("c", []member{self, former})
 		test.does(gossip{g})

@@ -61,7 +61,7 @@ func (e *explainer) hang(which []int) (h Hang) {
 	say := func(timed bool) (lines []string) {
 		e.timed = timed
 		if which == nil {
-			lines = append(lines, "nothing moves: no rank computes, and all wait")
+			lines = append(lines, e.headline())
 		}
 		for i := range e.ranks {
 			if r := &e.ranks[i]; r.State <= Silent && (which == nil || slices.Contains(which, i)) {
@@ -79,6 +79,20 @@ func (e *explainer) hang(which []int) (h Hang) {
 	slices.Sort(h.Ended)
 	h.Ended = slices.Compact(h.Ended)
 	return h
+}
+
+// headline says that nothing moves, and of whom that is not known.
+func (e *explainer) headline() string {
+	var unknown []int
+	for rank := range e.size {
+		if e.of(rank).State == Unknown {
+			unknown = append(unknown, rank)
+		}
+	}
+	if len(unknown) == 0 {
+		return "nothing moves: no rank computes, and all wait"
+	}
+	return fmt.Sprintf("nothing moves, as far as is known: nothing is known of %s, no other computes, and all others wait", named(unknown))
 }
 
 // Because says who is in the way of a wait of a rank, as the end of a sentence: for lock "a", held

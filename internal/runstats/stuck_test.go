@@ -19,6 +19,11 @@ func waits(rank int, kind Kind, name, at string, holds ...string) Rank {
 
 const all = "nothing moves: no rank computes, and all wait\n"
 
+// allBut is what is said instead when nothing is known of some ranks.
+func allBut(unknown string) string {
+	return "nothing moves, as far as is known: nothing is known of " + unknown + ", no other computes, and all others wait\n"
+}
+
 // TestFind: what is said when nothing moves, or a part of a job does not.
 func TestFind(t *testing.T) {
 	page := Rank{Rank: 1, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", Home: 3, For: 12 * time.Second}}}
@@ -60,7 +65,10 @@ rank 2 waits for prefetch "p"`},
 		"a page": {[]Rank{waits(0, Barrier, "x", ""), page}, 2, all +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for page 17, of "counts", which it has asked node 3 for 12s ago
 rank 1 waits for page 17, of "counts", which it has asked node 3 for 12s ago`},
-		"a rank that never came":      {[]Rank{waits(0, Barrier, "x", "")}, 2, all + `rank 0 waits at barrier "x" for rank 1 of 2, which is not here, or its node does not answer`},
+		"a rank that never came": {[]Rank{waits(0, Barrier, "x", "")}, 2, allBut("rank 1") +
+			`rank 0 waits at barrier "x" for rank 1 of 2, which is not here, or its node does not answer`},
+		"ranks that never came, and one that has ended": {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, State: Ended}}, 4, allBut("ranks 2, 3") +
+			`rank 0 waits at barrier "x" for 3 of 4 ranks: rank 1 has ended; rank 2 is not here, or its node does not answer; rank 3 is not here, or its node does not answer`},
 		"one that computes":           {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, Computes: true}}, 2, ""},
 		"one that computes and waits": {[]Rank{waits(0, Barrier, "x", ""), busy}, 2, ""},
 		"one that has just come":      {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},

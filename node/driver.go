@@ -128,6 +128,9 @@ func (d *driver) completed(f finished) {
 		}
 		// It was here already, or is being freed or lost: then the engine asks for nothing, and who
 		// waits is woken.
+		if f.op == pagetable.OpMap {
+			d.exec.meter.mapped(f.page)
+		}
 		d.intake.forget(f.page)
 		d.fetcher.came(f.page)
 	}

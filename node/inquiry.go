@@ -325,7 +325,8 @@ func (q *inquiries) pagesOf(p *program) (list []attach.PageWait, blocked uint32)
 			blocked++
 		}
 		list = append(list, attach.PageWait{
-			Page: uint64(page), Memory: plainName(q.programs.intake.extents.Of(page).Name), Home: uint32(q.drive.engine.Home(protocol.PageObject(uint64(page)))), Waited: waited,
+			Page: uint64(page), Memory: plainName(q.programs.intake.extents.Of(page).Name), Home: uint32(q.drive.engine.Home(protocol.PageObject(uint64(page)))),
+			Stage: q.programs.intake.stage(page), Waited: waited,
 		})
 	}
 	slices.SortFunc(list, func(a, b attach.PageWait) int {
@@ -346,6 +347,13 @@ const (
 	overdueAfter = 10 * time.Second
 	overdueEvery = time.Second
 )
+
+// becauseOf is why a page has not come, in the log.
+var becauseOf = [...]string{
+	attach.PageAsked:  "its home was asked for it and it has not come",
+	attach.PageParked: "this node has not asked for it: as many pages as may be are on their way, or there is no room, or no quorum",
+	attach.PageHere:   "it is on a disk of this node, or waits for one",
+}
 
 // warn logs, once each, that threads have waited for a page for very long.
 func (q *inquiries) warn(now time.Duration) {
@@ -372,6 +380,6 @@ func (q *inquiries) warn(now time.Duration) {
 		home := q.drive.engine.Home(protocol.PageObject(uint64(page)))
 		q.log.Warn("a thread has waited long for a page", zap.Duration("waited", now-w.first), zap.Uint32("rank", rank),
 			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.Uint64("page_of_allocation", uint64(page-in.First)),
-			zap.String("home", q.programs.losses.names.of(home)))
+			zap.String("home", q.programs.losses.names.of(home)), zap.String("because", becauseOf[q.programs.intake.stage(page)]))
 	}
 }

@@ -5,16 +5,21 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
 	"dsmd/internal/netio"
+	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/sim"
 )
 
 // asked is a program that has a second socket.
@@ -187,6 +192,131 @@ func TestInquiryAboutPages(t *testing.T) {
 	}
 	c.net.Resume(0, 1)
 	b.settled(waits)
+	c.quiet()
+}
+
+// pagesOf is for which pages the threads of a rank wait, as another is told.
+func (a *asked) pagesOf(rank uint32) map[uint64]attach.PageStage {
+	a.Helper()
+	a.ask(attach.NoRank)
+	a.answer("asks")
+	all := a.told()
+	pages := map[uint64]attach.PageStage{}
+	for _, s := range all {
+		if s.Rank == rank {
+			for _, p := range s.Pages {
+				pages[p.Page] = p.Stage
+			}
+		}
+	}
+	return pages
+}
+
+// TestInquiryAboutParkedFaults: a thread whose page its node does not ask for yet waits, too, and
+// is counted once. One of a program that dies waits no more.
+func TestInquiryAboutParkedFaults(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 3, before: func(n *Node) { n.intake.window.most = 1 }})
+	m := c.members[1]
+	a, b, d := c.members[0].join(), m.joinAsked(1), m.joinAs(2)
+	a.fill(0, 4)
+	c.net.Stall(0, 1)
+	loads := []chan error{b.access(0, false, func([]byte) {})}
+	eventually(t, "a page is asked for", func() bool { return m.counter("faults_read") == 1 })
+	loads = append(loads, b.access(1, false, func([]byte) {}), b.access(2, true, func([]byte) {}))
+	d.access(3, false, func([]byte) {})
+	eventually(t, "no other may be", func() bool { return m.counter("faults_held_back") == 3 })
+	want := map[uint64]attach.PageStage{0: attach.PageAsked, 1: attach.PageParked, 2: attach.PageParked}
+	if got := b.pagesOf(1); !maps.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+	if got := b.pagesOf(2); len(got) != 1 {
+		t.Errorf("told %v of the program that dies", got)
+	}
+	d.die()
+	eventually(t, "the program is gone", func() bool { return m.counter("programs") == 1 })
+	c.net.Resume(0, 1)
+	for _, load := range loads {
+		b.settled(load)
+	}
+	if paid := m.waits().All[attach.WaitMemory].Count; paid != uint64(len(loads)) {
+		t.Errorf("%d waits are counted, want %d", paid, len(loads))
+	}
+	c.quiet()
+}
+
+// TestInquiryWithoutQuorum: a thread that waits for a quorum waits, also for a page that is here.
+func TestInquiryWithoutQuorum(t *testing.T) {
+	s := surviving(3, sim.Options{})
+	s.ranks = 4
+	c := start(t, s)
+	m := c.members[2]
+	a, b := m.join(), m.joinAsked(1)
+	page := c.pageAt(2, 0)
+	a.store(page, 0, 7)
+	c.sever(2)
+	eventually(t, "the node that is cut off knows it", func() bool { return m.counter("no_quorum") == 1 })
+	b.access(page, false, func([]byte) {})
+	eventually(t, "the wait is known", func() bool {
+		return maps.Equal(b.pagesOf(1), map[uint64]attach.PageStage{uint64(page): attach.PageParked})
+	})
+	c.without(2)
+}
+
+// heldMaps is a page table whose Maps end when they are let.
+type heldMaps struct {
+	pagetable.Table
+	hold atomic.Bool
+	held []pagetable.Operation
+}
+
+func (h *heldMaps) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pagetable.Outcome, error) {
+	if !h.hold.Load() {
+		return h.Table.Map(p, writable, proc)
+	}
+	h.held = append(h.held, pagetable.Operation{Op: pagetable.OpMap, Page: p, Writable: writable, Proc: proc})
+	return pagetable.Pending, nil
+}
+
+func (h *heldMaps) Poll(events []pagetable.Event) (int, error) {
+	if h.hold.Load() || len(h.held) == 0 {
+		return h.Table.Poll(events)
+	}
+	o := h.held[0]
+	h.held = h.held[1:]
+	_, err := h.Table.Map(o.Page, o.Writable, o.Proc)
+	events[0] = pagetable.Event{Kind: pagetable.Completed, Op: o.Op, Page: o.Page, Err: err}
+	return 1, nil
+}
+
+// TestInquiryAboutPagesThatAreHere: a thread waits for a page that its node has, but not in memory,
+// or not yet in its program. That is counted once, and no matter of the log between nodes.
+func TestInquiryAboutPagesThatAreHere(t *testing.T) {
+	h := &heldMaps{}
+	c := start(t, setup{nodes: 1, ranks: 2, table: func(_ int, table pagetable.Table) pagetable.Table {
+		h.Table = table
+		return h
+	}})
+	m := c.members[0]
+	a, b := m.joinAs(0), m.joinAsked(1)
+	m.log(0)
+	a.store(7, 0, 1)
+	paid := m.waits().All[attach.WaitMemory].Count
+	h.hold.Store(true)
+	load := b.access(7, false, func([]byte) {})
+	eventually(t, "the wait is known", func() bool {
+		return maps.Equal(b.pagesOf(1), map[uint64]attach.PageStage{7: attach.PageHere})
+	})
+	h.hold.Store(false)
+	eventually(t, "it has ended", func() bool { return len(b.pagesOf(1)) == 0 })
+	b.settled(load)
+	if now := m.waits().All[attach.WaitMemory].Count; now != paid+1 {
+		t.Errorf("%d waits are counted, want %d", now, paid+1)
+	}
+	for _, f := range m.log(0).Faults {
+		if f.Page == 7 && f.Access == faultlog.Read {
+			t.Errorf("the log has %+v", f)
+		}
+	}
 	c.quiet()
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 
+	"dsmd/internal/attach"
 	"dsmd/node/readahead"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -45,12 +46,14 @@ func newIntake(d *driver, p *pins, q *quorum) *intake {
 }
 
 // fault deals with a fault of a thread.
-func (t *intake) fault(ev *pagetable.Event) {
+func (t *intake) fault(ev *pagetable.Event) { t.take(ev, false) }
+
+// take deals with a fault, which may have been parked, and is noted then.
+func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	if t.pins.settles(ev) {
-		return
-	}
-	if t.quorum.lost() {
-		t.park(ev)
+		if wasParked && !t.isParked(ev.Page) {
+			t.abandon(ev.Page)
+		}
 		return
 	}
 	engine := t.drive.engine
@@ -60,14 +63,19 @@ func (t *intake) fault(ev *pagetable.Event) {
 		access = protocol.Write
 	}
 	has := engine.Access(id)
+	if t.quorum.lost() {
+		t.park(ev, has, access)
+		return
+	}
+	noted := wasParked && t.meter.isAwaited(ev.Page)
 	spilled := t.room.isSpilled(ev.Page)
 	switch {
 	case has >= access && !spilled:
 		t.meter.count.maps.Add(1)
 	case engine.Waiting(id):
-		t.meter.joined(ev, has, access)
+		t.meter.count.duplicates.Add(1)
 	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
-		if t.park(ev) {
+		if t.park(ev, has, access) {
 			t.meter.count.parkedFaults.Add(1)
 		}
 		return
@@ -82,10 +90,45 @@ func (t *intake) fault(ev *pagetable.Event) {
 		t.waiters.note(ev.Page, ev.Proc)
 		t.drive.origins.wanted(ev.Page, access)
 	}
+	if has < access && !noted {
+		t.meter.await(ev, has, access)
+	}
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread, Offset: ev.Offset})
-	if has < access && !engine.Waiting(id) {
+	switch {
+	case has < access && !engine.Waiting(id):
 		t.forget(ev.Page) // it is here already, or is being freed: nothing will come of it
+	case has >= access && !noted && t.isComing(ev.Page):
+		t.meter.await(ev, has, access) // for a disk, for instance
+	}
+}
+
+// isComing is whether something under way will settle the faults on a page.
+func (t *intake) isComing(page pagetable.Page) bool {
+	return t.drive.engine.Waiting(protocol.PageObject(uint64(page))) || t.drive.exec.mapping[page]
+}
+
+// stage is how far a page has got for which threads wait.
+func (t *intake) stage(page pagetable.Page) attach.PageStage {
+	switch {
+	case t.drive.exec.mapping[page]:
+		return attach.PageHere
+	case !t.drive.engine.Waiting(protocol.PageObject(uint64(page))) && t.isParked(page):
+		return attach.PageParked
+	}
+	return attach.PageAsked
+}
+
+// isParked is whether a fault on a page is parked.
+func (t *intake) isParked(page pagetable.Page) bool {
+	return slices.ContainsFunc(t.parked, func(ev pagetable.Event) bool { return ev.Page == page })
+}
+
+// abandon forgets who waits for a page if nothing will end that any more. Preconditions: no fault
+// on it is parked.
+func (t *intake) abandon(page pagetable.Page) {
+	if !t.isComing(page) {
+		t.meter.forget(page)
 	}
 }
 
@@ -196,9 +239,13 @@ func (t *intake) mayGuess() bool {
 	return t.drive.engine.Wanted() < min(2*t.window.ahead, t.window.most) && t.room.hasMuch()
 }
 
-// park keeps a fault until a page may be asked for, unless it is kept already.
-func (t *intake) park(ev *pagetable.Event) bool {
+// park keeps a fault until a page may be asked for, unless it is kept already. Its thread waits
+// from here on.
+func (t *intake) park(ev *pagetable.Event, has, access protocol.Access) bool {
 	as := parkedAs(ev)
+	if !t.known[as] || !t.meter.isAwaited(ev.Page) {
+		t.meter.await(ev, has, access)
+	}
 	if t.known[as] {
 		return false
 	}
@@ -216,7 +263,7 @@ func (t *intake) letIn() (any bool) {
 		ev := t.parked[0]
 		t.parked = t.parked[1:]
 		delete(t.known, parkedAs(&ev))
-		t.fault(&ev)
+		t.take(&ev, true)
 	}
 	if any {
 		t.drive.end()
@@ -226,11 +273,22 @@ func (t *intake) letIn() (any bool) {
 
 // dropProgram forgets the faults of a program that has gone.
 func (t *intake) dropProgram(id protocol.ClientID) {
+	var pages []pagetable.Page
 	t.parked = slices.DeleteFunc(t.parked, func(ev pagetable.Event) bool {
 		mine := protocol.ClientID(ev.Proc) == id
 		if mine {
 			delete(t.known, parkedAs(&ev))
+			pages = append(pages, ev.Page)
 		}
 		return mine
 	})
+	parked := map[pagetable.Page]bool{}
+	for i := range t.parked {
+		parked[t.parked[i].Page] = true
+	}
+	for _, page := range pages {
+		if !parked[page] {
+			t.abandon(page)
+		}
+	}
 }

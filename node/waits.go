@@ -8,10 +8,11 @@ import (
 	"dsmd/protocol"
 )
 
-// wait is a page that threads of this node wait for. The latencies, the tolls and the log are told
-// of it when it has ended.
+// wait is a page that threads of this node wait for, whatever for: until it may be asked for, until
+// it comes, or, if it is here, until it is in memory and mapped. The latencies, the tolls and the
+// log are told of it when it has ended.
 type wait struct {
-	missed   bool            // a thread has missed the page, and not only joined who asked for it
+	missed   bool            // it was asked for because a thread has missed it
 	asked    time.Duration   // missed: since when
 	grant    time.Duration   // when it came; 0 until then
 	from     protocol.NodeID // who sent the grant; meaningless until it has come
@@ -41,27 +42,28 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 	return true
 }
 
-// missed notes that the node waits from here on for the page of a fault.
+// missed notes that the node asks for the page of a fault now.
 func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
 	m.countMiss(has, access)
 	w := m.waits[ev.Page]
 	w.missed, w.asked, w.grant = true, m.clock.now, 0
-	m.await(&w, ev, has, access)
+	m.waits[ev.Page] = w
 }
 
-// joined notes a fault on a page that the node waits for already.
-func (m *meter) joined(ev *pagetable.Event, has, access protocol.Access) {
-	m.count.duplicates.Add(1)
+// await notes that a thread waits for a page. The log is of what goes on between nodes, so it is
+// not told of a page that is here.
+func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
 	w := m.waits[ev.Page]
-	m.await(&w, ev, has, access)
-}
-
-// await notes that a thread waits for a page.
-func (m *meter) await(w *wait, ev *pagetable.Event, has, access protocol.Access) {
-	if w.join(ev, m.clock.now) && m.log.isKept() {
+	if w.join(ev, m.clock.now) && has < access && m.log.isKept() {
 		w.faults = m.log.fault(w.faults, ev, accessOf(has, access), m.clock.now)
 	}
-	m.waits[ev.Page] = *w
+	m.waits[ev.Page] = w
+}
+
+// isAwaited is whether threads wait for a page.
+func (m *meter) isAwaited(page pagetable.Page) bool {
+	_, is := m.waits[page]
+	return is
 }
 
 // accessOf is what a fault needs, as the log has it.
@@ -84,6 +86,14 @@ func (m *meter) granted(page pagetable.Page, from protocol.NodeID, contents bool
 	if w, ok := m.waits[page]; ok {
 		w.grant, w.from, w.contents = m.clock.now, from, contents
 		m.waits[page] = w
+	}
+}
+
+// mapped notes that a page which was here is in memory, and mapped.
+func (m *meter) mapped(page pagetable.Page) {
+	if w, is := m.waits[page]; is && !w.missed {
+		m.clock.tick()
+		m.observe(page)
 	}
 }
 

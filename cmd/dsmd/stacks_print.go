@@ -9,6 +9,7 @@ import (
 
 	"github.com/maruel/panicparse/v2/stack"
 
+	"dsmd/internal/attach"
 	"dsmd/internal/certs"
 	"dsmd/internal/runstats"
 )
@@ -67,7 +68,14 @@ func pagesOf(r *rankStacks) string {
 		if p.Memory != "" {
 			text += fmt.Sprintf(" of %q", certs.Printable(p.Memory))
 		}
-		pages = append(pages, fmt.Sprintf("%s for %s (asked of node %d)", text, p.Waited.Round(100*time.Millisecond), p.Home))
+		why := fmt.Sprintf("asked of node %d", p.Home)
+		switch p.Stage {
+		case attach.PageParked:
+			why = "not asked for yet, for want of room or a quorum"
+		case attach.PageHere:
+			why = "on a disk of its node, or waits for one"
+		}
+		pages = append(pages, fmt.Sprintf("%s for %s (%s)", text, p.Waited.Round(100*time.Millisecond), why))
 	}
 	return ": threads wait for " + strings.Join(pages, ", ")
 }

@@ -82,11 +82,22 @@ const (
 	MaxPageWaits = 4
 )
 
+// PageStage is how far a page has got for which threads wait.
+type PageStage uint8
+
+const (
+	PageAsked  PageStage = iota // its home was asked for it
+	PageParked                  // it is not asked for, for want of room, or of a quorum
+	PageHere                    // it is on a disk of its node, or waits for one
+	pageStageEnd
+)
+
 // PageWait is a page for which threads of a program wait.
 type PageWait struct {
 	Page   uint64
 	Memory string // the allocation; "": none that the node knows
 	Home   uint32 // the node that has the page's directory entry
+	Stage  PageStage
 	Waited time.Duration
 }
 
@@ -128,7 +139,8 @@ func AppendTellBody(b []byte, m *Tell) []byte {
 	for i := range m.Pages {
 		p := &m.Pages[i]
 		b = le.AppendUint64(le.AppendUint64(b, p.Page), uint64(p.Waited))
-		b = appendBytes(le.AppendUint32(b, p.Home), clip(p.Memory, MaxName), MaxName)
+		b = append(le.AppendUint32(b, p.Home), byte(p.Stage))
+		b = appendBytes(b, clip(p.Memory, MaxName), MaxName)
 	}
 	return b
 }
@@ -141,15 +153,17 @@ func DecodeTell(b []byte) (Tell, error) {
 	m.Last, m.Presence = last == 1, presence
 	m.Rank, m.Node, m.Ago = r.u32(), r.u32(), time.Duration(r.u64())
 	m.Body = r.bytes(MaxBody)
+	sound := last <= 1 && presence < presenceEnd && pages <= MaxPageWaits
 	for range min(pages, MaxPageWaits) {
-		p := PageWait{Page: r.u64(), Waited: time.Duration(r.u64()), Home: r.u32()}
+		p := PageWait{Page: r.u64(), Waited: time.Duration(r.u64()), Home: r.u32(), Stage: PageStage(r.u8())}
 		p.Memory = r.text(MaxName)
 		m.Pages = append(m.Pages, p)
+		sound = sound && p.Stage < pageStageEnd
 	}
 	if err := r.end(KindTell); err != nil {
 		return Tell{}, err
 	}
-	if last > 1 || presence >= presenceEnd || pages > MaxPageWaits {
+	if !sound {
 		return Tell{}, fmt.Errorf("%w: Tell with presence %d, %d pages, last %d", ErrMalformed, presence, pages, last)
 	}
 	return m, nil

@@ -57,8 +57,19 @@ type Pages struct {
 	Page   uint64
 	Memory string // the allocation; "": not known
 	Home   int    // the node where it was asked for
+	Stage  Stage
 	For    time.Duration
 }
+
+// Stage is how far a page has got for which threads wait.
+type Stage int
+
+// The stages.
+const (
+	Asked  Stage = iota // Home was asked for it
+	Parked              // its node has not asked yet
+	OnDisk              // its node has it on a disk, or waits for one
+)
 
 // Hang is what a rank tells its launcher when its job, or a part of it, does not move.
 type Hang struct {

@@ -184,6 +184,16 @@ func (e *explainer) pages(r *Rank) string {
 	if p.Memory != "" {
 		text = fmt.Sprintf("waits for page %d, of %q", p.Page, p.Memory)
 	}
+	since := ""
+	if e.timed {
+		since = " since " + seconds(p.For)
+	}
+	switch p.Stage {
+	case Parked:
+		return text + since + ", which its node does not ask for yet, for want of room or a quorum"
+	case OnDisk:
+		return text + since + ", which its node has on a disk, or waits for one"
+	}
 	text += fmt.Sprintf(", which it has asked node %d for", p.Home)
 	if e.timed {
 		text += " " + seconds(p.For) + " ago"

@@ -65,6 +65,11 @@ rank 2 waits for prefetch "p"`},
 		"a page": {[]Rank{waits(0, Barrier, "x", ""), page}, 2, all +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for page 17, of "counts", which it has asked node 3 for 12s ago
 rank 1 waits for page 17, of "counts", which it has asked node 3 for 12s ago`},
+		"pages that no node was asked for": {[]Rank{
+			{Rank: 0, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", Stage: Parked, For: 12 * time.Second}}},
+			{Rank: 1, State: Silent, Pages: []Pages{{Page: 18, Stage: OnDisk, For: 11 * time.Second}}},
+		}, 2, all + `rank 0 waits for page 17, of "counts" since 12s, which its node does not ask for yet, for want of room or a quorum
+rank 1 waits for page 18 since 11s, which its node has on a disk, or waits for one`},
 		"a rank that never came": {[]Rank{waits(0, Barrier, "x", "")}, 2, allBut("rank 1") +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which is not here, or its node does not answer`},
 		"ranks that never came, and one that has ended": {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, State: Ended}}, 4, allBut("ranks 2, 3") +

@@ -21,7 +21,7 @@ const (
 // forbidden. Reads begin in the order in which they are submitted, as do writes, and transfers may
 // end in any. Who submits bounds how many there are.
 //
-// Its methods belong to one goroutine, except FD.
+// Its methods belong to one goroutine, except FD, until Abandon.
 type Queue struct {
 	bufBytes int
 	slabs    [][]byte // memory of the buffers
@@ -122,3 +122,9 @@ func (q *Queue) Close() error {
 	q.slabs, q.spare = nil, nil
 	return err
 }
+
+// Abandon is Close for who cannot wait, because the disk may never answer: it returns at once. What
+// the transfers use that have begun stays until they are over, which may be never. Then over is
+// called, with Close's error, on another goroutine; not before that may the caller close their
+// files. Nothing else is done with the queue, nor with its buffers, and FD is not polled any more.
+func (q *Queue) Abandon(over func(error)) { go func() { over(q.Close()) }() }

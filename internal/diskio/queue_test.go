@@ -322,6 +322,44 @@ func testCloseWaits(t *testing.T) {
 	}
 }
 
+// stuck is an engine whose transfers end when they are let.
+type stuck struct {
+	engine
+	let chan struct{}
+}
+
+func (s *stuck) close() error {
+	<-s.let
+	return s.engine.close()
+}
+
+// TestAbandon: who abandons a queue does not wait, and the memory of the transfers stays until they
+// are over.
+func TestAbandon(t *testing.T) { both(t, testAbandon) }
+
+func testAbandon(t *testing.T) {
+	fd, _ := newFile(t, 0, bytes.Repeat([]byte{7}, bufBytes))
+	q := open(t)
+	s := &stuck{q.engine, make(chan struct{})}
+	q.engine = s
+	buf := filled(t, q, 9)
+	q.Submit(&Transfer{FD: fd, Buf: buf, Write: true})
+	ended := make(chan error, 1)
+	q.Abandon(func(err error) { ended <- err })
+	clear(buf) // it is memory still
+	if len(ended) > 0 {
+		t.Error("it is over before the transfer is")
+	}
+	close(s.let)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(q.slabs)+len(q.spare) > 0 {
+		t.Error("the memory is there still")
+	}
+	q.engine = nil
+}
+
 // TestPageSize: buffers that direct input and output can't use are a bug of the caller.
 func TestPageSize(t *testing.T) {
 	defer func() {

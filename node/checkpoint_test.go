@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
 	"dsmd/internal/memfile"
 	"dsmd/pagetable"
 )
@@ -249,6 +251,89 @@ func (p *prog) contents(page pagetable.Page, count uint64) {
 	}
 	what := attach.Contents{Files: 1, First: p.give(file), Bytes: count * 4096}
 	p.ok(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)})
+}
+
+// stuckDisk is a queue of which no transfer ends before it is let.
+type stuckDisk struct {
+	diskQueue
+	submitted *atomic.Int32 // transfers
+	let       chan struct{}
+}
+
+func (d *stuckDisk) Submit(list ...*diskio.Transfer) { d.submitted.Add(int32(len(list))) }
+
+func (d *stuckDisk) Close() error {
+	<-d.let
+	return d.diskQueue.Close()
+}
+
+func (d *stuckDisk) Abandon(over func(error)) { go func() { over(d.Close()) }() }
+
+// TestCheckpointGivenUp: the node does not wait for a disk that does not answer when the checkpoint
+// is given up that it writes, nor at its own end. Others can be taken, but not any number that are
+// given up, too, before the disk answers.
+func TestCheckpointGivenUp(t *testing.T) {
+	var works atomic.Bool
+	var submitted atomic.Int32
+	let := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	var now atomic.Int32 // of let
+	c := start(t, setup{nodes: 1, before: func(n *Node) {
+		n.saver.disk = func(bufBytes int) (diskQueue, error) {
+			q, err := newDiskQueue(bufBytes)
+			if err != nil || works.Load() {
+				return q, err
+			}
+			return &stuckDisk{q, &submitted, let[now.Load()]}, nil
+		}
+	}})
+	a := c.members[0].join()
+	page := a.bind("x", 40)
+	for i := range pagetable.Page(40) {
+		a.store(page+i, 0, 1+uint64(i))
+	}
+	id := byte(0)
+	begin := func() (*save, attach.Reply) {
+		id++
+		s := a.save(id, 0, page, 40)
+		return s, a.do(s.call(false, true))
+	}
+	giveUp := func() {
+		before := submitted.Load()
+		_, r := begin()
+		ticket, answer := a.call(attach.Call{Op: attach.OpSaved})
+		eventually(t, "something is being written", func() bool { return submitted.Load() > before })
+		a.cancel(ticket)
+		if end := a.answer(answer); r.Status != attach.StatusOK || end.Status != attach.StatusCanceled {
+			t.Fatalf("a checkpoint begins with %v and is given up with %v", r.Status, end.Status)
+		}
+		a.store(page, 0, 7)
+	}
+	giveUp()
+	works.Store(true)
+	s, _ := begin()
+	if words := s.finish(); len(words) != 40 || words[uint64(0)] != 7 {
+		t.Errorf("saved are %v", words)
+	}
+	works.Store(false)
+	for range mostStuck - 1 {
+		giveUp()
+	}
+	if _, r := begin(); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "given up") {
+		t.Errorf("one more is answered with %v %q", r.Status, r.Payload)
+	}
+	works.Store(true)
+	close(let[0])
+	eventually(t, "the disk has answered", func() bool { return c.members[0].node.saver.stuck.Load() == 0 })
+	s, _ = begin()
+	s.finish()
+	works.Store(false)
+	now.Store(1)
+	defer close(let[1])
+	before := submitted.Load()
+	begin()
+	a.call(attach.Call{Op: attach.OpSaved})
+	eventually(t, "something is being written", func() bool { return submitted.Load() > before })
+	c.stop()
 }
 
 // TestContents: pages that nobody has touched begin with what files have. A page that is damaged

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/diskio"
@@ -28,6 +29,9 @@ const (
 	inPlaceOnTheWay = 8 << 20
 	// atOnce is how many bytes are written by one system call, mostly.
 	atOnce = 256 << 10
+	// mostStuck bounds the checkpoints that were given up while they were being written: each keeps
+	// its memory until the disk answers.
+	mostStuck = 2
 )
 
 // checkpointer saves pages for programs (OpCheckpoint): those of which this node is the owner, as
@@ -47,7 +51,30 @@ type checkpointer struct {
 
 	now  *saving  // the last one; nil: there was none, or its program has gone
 	base [16]byte // the one since which the table knows what has changed; zero: none
-	io   *diskio.Queue
+	io   diskQueue
+	disk func(bufBytes int) (diskQueue, error) // makes io
+	// stuck counts the checkpoints that were given up, and of which the disk has not taken yet what
+	// it was given.
+	stuck atomic.Int32
+}
+
+// diskQueue is a *diskio.Queue.
+type diskQueue interface {
+	FD() int
+	Buffer() ([]byte, error)
+	Recycle([]byte)
+	Submit(...*diskio.Transfer)
+	Take() []*diskio.Transfer
+	Close() error
+	Abandon(over func(error))
+}
+
+func newDiskQueue(bufBytes int) (diskQueue, error) {
+	q, err := diskio.New(bufBytes)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
 }
 
 // begin has the pages of an order saved. The error is the program's.
@@ -64,6 +91,10 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	if s == nil || s.id != what.ID {
 		if s != nil && !s.over {
 			p.refuseCall(c, errors.New("another checkpoint is under way at this node; wait until it is over"))
+			return p.files.drop(uint32(c.Object), uint32(c.Count))
+		}
+		if k.stuck.Load() >= mostStuck {
+			p.refuseCall(c, fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
 		if s, err = k.open(p, c, &what); err != nil {
@@ -95,12 +126,13 @@ func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint)
 		return nil, err
 	}
 	if err = s.readOrder(k.table.Pages()); err == nil {
-		k.io, err = diskio.New(k.table.PageBytes())
+		k.io, err = k.disk(k.table.PageBytes())
 	}
 	if err == nil {
 		err = k.poller.Add(k.io.FD(), tokenDisk)
 	}
 	if err != nil {
+		k.closeQueue()
 		s.close()
 		return nil, err
 	}
@@ -351,24 +383,64 @@ func (k *checkpointer) dropProgram(p *program) {
 	}
 	s.by, s.begun, s.awaited = nil, 0, 0
 	if !s.over {
-		k.fail(errors.New("the program that had asked for it has gone"))
-		s.over = true
-		k.close()
+		k.fail(errors.New("the program that had asked for it has gone, or its context has ended"))
+		k.abandon()
 	}
 	k.now = nil
 }
 
-// close gives back what the last checkpoint has needed.
-func (k *checkpointer) close() {
-	if k.io != nil {
-		if err := k.io.Close(); err != nil { // waits for what is being written
+// abandon is close for a checkpoint that was given up, of which transfers may be under way. It does
+// not wait for the disk. It has to where the files are those of mappings: what is written late to
+// them would come over what is written next.
+func (k *checkpointer) abandon() {
+	s := k.now
+	s.over = true
+	if s.inPlace || s.flying == 0 {
+		k.close()
+		return
+	}
+	if err := k.poller.Remove(k.io.FD()); err != nil {
+		k.log.Error("the queue of a checkpoint", zap.Error(err))
+	}
+	data := s.data
+	s.data = -1
+	k.stuck.Add(1)
+	k.io.Abandon(func(err error) {
+		unix.Close(data)
+		k.stuck.Add(-1)
+		if err != nil {
 			k.log.Error("the queue of a checkpoint", zap.Error(err))
 		}
-		k.io = nil
+	})
+	k.io = nil
+	s.close()
+}
+
+// end gives up what is under way when the node ends.
+func (k *checkpointer) end() {
+	if k.now == nil || k.now.over {
+		k.close()
+		return
 	}
+	k.abandon()
+}
+
+// close gives back what the last checkpoint has needed.
+func (k *checkpointer) close() {
+	k.closeQueue()
 	if k.now != nil {
 		k.now.close()
 	}
+}
+
+func (k *checkpointer) closeQueue() {
+	if k.io == nil {
+		return
+	}
+	if err := k.io.Close(); err != nil { // waits for what is being written
+		k.log.Error("the queue of a checkpoint", zap.Error(err))
+	}
+	k.io = nil
 }
 
 // errorText is an error as a reply carries it.

@@ -139,7 +139,7 @@ func (n *Node) build(out *outbox) {
 	d.exec.store.Origin, d.exec.store.Fetch = n.origins.location, n.origins.fetch
 	d.storage = &storage{drive: d, origins: n.origins, out: out, log: log, names: names, asks: map[uint32]*askRun{},
 		writes: map[uint32]farWrite{}, lives: map[transport.NodeID]int{}, down: map[transport.NodeID]error{}}
-	n.saver = &checkpointer{drive: d, origins: n.origins, storage: d.storage, pins: n.pins, table: d.exec.snaps, log: log}
+	n.saver = &checkpointer{drive: d, origins: n.origins, storage: d.storage, pins: n.pins, table: d.exec.snaps, log: log, disk: newDiskQueue}
 	d.origins = n.origins
 	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}
 	n.members, n.news = newMembers(&n.cfg), &news{}
@@ -265,7 +265,7 @@ func (n *Node) close(why error) {
 	n.meter.unregister(n.cfg.Metrics)
 	n.drive.storage.close()
 	n.net.Close()
-	n.saver.close()
+	n.saver.end()
 	n.loop.table.Close()
 	n.cfg.Socket.Close()
 	n.news.end()

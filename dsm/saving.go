@@ -193,8 +193,13 @@ func (s *Saving) lost() error {
 // abandon gives up what this rank has begun.
 func (s *Saving) abandon(ctx context.Context, why error) {
 	if s.file != nil {
+		over, end := context.WithCancel(context.WithoutCancel(ctx))
+		if !s.inPlace() {
+			end() // the disk may never answer; what is under way to files of mappings has to end
+		}
 		// It has ended then, or the daemon has.
-		_, _ = s.c.do(context.WithoutCancel(ctx), attach.Call{Op: attach.OpSaved})
+		_, _ = s.c.ask(over, attach.Call{Op: attach.OpSaved})
+		end()
 		s.file.close()
 	}
 	if s.part != nil {

@@ -178,17 +178,18 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.startNow(pagetable.Operation{Op: pagetable.OpMap, Page: page, Writable: f.Access == protocol.Write, Proc: pagetable.ProcID(f.Client)})
 	case protocol.EffectMakeWritable:
 		x.gains(page)
+		x.meter.log.opened(page)
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
 		x.meter.count.downgrades.Add(1)
-		x.meter.log.leaves(page, f)
+		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
 		if f.Contended {
 			x.meter.count.contendedPages.Add(1)
 			x.meter.tolls.taken(page)
 		}
-		x.meter.log.leaves(page, f)
+		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.revoke(page, f)
 	case protocol.EffectBackup:
 		x.keepBackup(page, f)

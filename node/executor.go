@@ -288,6 +288,9 @@ func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 		x.out.post(m, nil)
 		return
 	}
+	if m.Kind == protocol.KindGrant && x.meter.log.gives(page, m.To) {
+		x.left(pagetable.OpDowngrade, page)
+	}
 	g := pageMessage{message: *m, filled: from == protocol.SourceSaved}
 	if g.filled {
 		g.payload = x.contents.saved[page]

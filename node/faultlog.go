@@ -42,6 +42,9 @@ type faultLog struct {
 
 	departed map[pagetable.Page]departed
 	leaving  map[pagetable.Page]faultlog.Departure // until they have left
+	// sealed are pages that were made read-only for their backups, and of which nobody has a copy
+	// since then; at most maxDeparted.
+	sealed map[pagetable.Page]bool
 	// before is what some pages had when this node could last write them for the first time.
 	before map[pagetable.Page][]byte
 	spare  [][]byte // of before; both together at most maxCompared
@@ -63,6 +66,7 @@ func (l *faultLog) batch(from uint64, c *clock, maySee func(*faultlog.Fault) boo
 		l.ring = faultlog.NewRing(logEntries, l.next)
 		l.began = c.zero()
 		l.departed = map[pagetable.Page]departed{}
+		l.sealed = map[pagetable.Page]bool{}
 		l.leaving, l.before = map[pagetable.Page]faultlog.Departure{}, map[pagetable.Page][]byte{}
 	}
 	l.until = c.now + logKept
@@ -116,22 +120,39 @@ func (l *faultLog) ended(w *wait, now time.Duration) {
 	}
 }
 
-// leaves notes that a page is about to leave, or to be for reading only.
-func (l *faultLog) leaves(page pagetable.Page, f *protocol.Effect) {
+// leaves notes that a page is about to leave for node by, or to be for reading only because that
+// reads it. NoNode: its backups are made, or it leaves to make room, whoever has it then.
+func (l *faultLog) leaves(page pagetable.Page, kind protocol.EffectKind, by protocol.NodeID) {
 	if l.ring == nil {
 		return
 	}
+	delete(l.sealed, page)
 	access := faultlog.Write
-	if f.Kind == protocol.EffectDowngrade {
+	if kind == protocol.EffectDowngrade {
 		access = faultlog.Read
 	}
 	switch {
-	case f.Heir != protocol.NoNode:
-		l.leaving[page] = faultlog.Departure{Page: uint64(page), By: uint32(f.Heir), Access: access}
-	case access == faultlog.Write: // to make room
+	case by != protocol.NoNode:
+		l.leaving[page] = faultlog.Departure{Page: uint64(page), By: uint32(by), Access: access}
+	case access == faultlog.Write:
 		delete(l.departed, page)
 		l.drop(page)
+	case len(l.sealed) < maxDeparted:
+		l.sealed[page] = true
 	}
+}
+
+// opened notes that a page is about to be for writing again.
+func (l *faultLog) opened(page pagetable.Page) { delete(l.sealed, page) }
+
+// gives notes that a node gets a copy of a page, and reports whether that makes a difference: the
+// page is not this node's alone any more. No page table has to do anything for that.
+func (l *faultLog) gives(page pagetable.Page, to protocol.NodeID) bool {
+	if !l.sealed[page] {
+		return false
+	}
+	l.leaves(page, protocol.EffectDowngrade, to)
+	return true
 }
 
 // left notes that a page has left, or is for reading only. contents is what it had then, nil if
@@ -208,6 +229,7 @@ func (l *faultLog) freed(first pagetable.Page, count uint64) {
 	}
 	within := func(page pagetable.Page) bool { return page >= first && uint64(page-first) < count }
 	maps.DeleteFunc(l.departed, func(page pagetable.Page, _ departed) bool { return within(page) })
+	maps.DeleteFunc(l.sealed, func(page pagetable.Page, _ bool) bool { return within(page) })
 	for page := range l.before {
 		if within(page) {
 			l.drop(page)

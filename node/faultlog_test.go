@@ -9,6 +9,7 @@ import (
 	"dsmd/internal/faultlog"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/sim"
 
 	"golang.org/x/sys/unix"
 )
@@ -101,6 +102,47 @@ func TestFaultLog(t *testing.T) {
 	c.quiet()
 }
 
+// TestFaultLogOfReplicatedMemory: a page whose backups are made is read-only before somebody reads
+// it. It departs all the same when somebody does: the next store here waits because of that.
+func TestFaultLogOfReplicatedMemory(t *testing.T) {
+	c := start(t, surviving(3, sim.Options{}))
+	bind := bindCall("x", 512)
+	bind.Replicas = 1
+	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
+	first, _, err := attach.DecodePages(a.ok(bind).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*prog{b, d} {
+		p.ok(bind)
+	}
+	m, page := c.members[0], pagetable.Page(first)
+	m.log(0)
+	const rounds = 3
+	for i := range uint64(rounds) {
+		a.store(page, 0, 1+i) // the first one is that of zeros
+		a.ok(attach.Call{Op: attach.OpCommit})
+		b.wantLoad(page, 0, 1+i)
+		d.wantLoad(page, 0, 1+i) // as it is
+	}
+	c.settle()
+	log := m.log(0)
+	if len(log.Departures) != rounds || len(log.Faults) != rounds {
+		t.Errorf("%d departures and %d faults", len(log.Departures), len(log.Faults))
+	}
+	for i, x := range log.Departures {
+		if x.Page != first || x.By != 1 || x.Access != faultlog.Read {
+			t.Errorf("departure %d: %+v", i, x)
+		}
+	}
+	for i, f := range log.Faults {
+		if i > 0 && (f.Access != faultlog.Upgrade || f.Taker != 1 || f.TakerAccess != faultlog.Read) {
+			t.Errorf("fault %d: %+v", i, f)
+		}
+	}
+	c.quiet()
+}
+
 // TestFaultLogIsDropped: a log that nobody reads ends, and the next one goes on counting.
 func TestFaultLogIsDropped(t *testing.T) {
 	c := start(t, setup{nodes: 2})
@@ -149,7 +191,7 @@ func TestFaultLogIsBounded(t *testing.T) {
 	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
 	l.batch(0, &clock{}, func(*faultlog.Fault) bool { return true })
 	leave := func(page pagetable.Page) {
-		l.leaves(page, &protocol.Effect{Kind: protocol.EffectRevoke, Heir: 1})
+		l.leaves(page, protocol.EffectRevoke, 1)
 		l.left(page, nil, 0)
 	}
 	for page := range pagetable.Page(2 * maxDeparted) {
@@ -173,7 +215,13 @@ func TestFaultLogIsBounded(t *testing.T) {
 	if len(l.before) != maxCompared || len(l.before)+len(l.spare) > maxCompared+1 {
 		t.Errorf("%d pages are compared, with %d buffers more", len(l.before), len(l.spare))
 	}
-	if l.freed(0, 1<<40); len(l.before)+len(l.departed) > 0 {
-		t.Errorf("of freed memory %d pages are compared, and %d remembered", len(l.before), len(l.departed))
+	for page := range pagetable.Page(2 * maxDeparted) {
+		l.leaves(page, protocol.EffectDowngrade, protocol.NoNode)
+	}
+	if len(l.sealed) != maxDeparted {
+		t.Errorf("%d pages are sealed", len(l.sealed))
+	}
+	if l.freed(0, 1<<40); len(l.before)+len(l.departed)+len(l.sealed) > 0 {
+		t.Errorf("of freed memory %d pages are compared, %d remembered, and %d sealed", len(l.before), len(l.departed), len(l.sealed))
 	}
 }

@@ -185,11 +185,15 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
-		if f.Contended {
+		by := f.Heir
+		if d.room.offers(page, by) {
+			by = protocol.NoNode // nobody has taken it
+		}
+		if f.Contended && by != protocol.NoNode {
 			x.meter.count.contendedPages.Add(1)
 			x.meter.tolls.taken(page)
 		}
-		x.meter.log.leaves(page, f.Kind, f.Heir)
+		x.meter.log.leaves(page, f.Kind, by)
 		x.revoke(page, f)
 	case protocol.EffectBackup:
 		x.keepBackup(page, f)

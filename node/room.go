@@ -398,6 +398,12 @@ func (r *room) offer(pages []pagetable.Page, most int) (offers int) {
 	return offers
 }
 
+// offers is whether a page goes to a node because it was offered to it.
+func (r *room) offers(page pagetable.Page, to protocol.NodeID) bool {
+	o, is := r.offered[page]
+	return is && o.to == to
+}
+
 // taker is the node to which a page is offered: its home, if that is another and may have room,
 // else one after the other.
 func (r *room) taker(id protocol.ObjectID, nodes []protocol.NodeID) protocol.NodeID {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/faultlog"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
@@ -272,6 +273,34 @@ func TestOwnedPagesMove(t *testing.T) {
 			t.Errorf("%d pages were offered, and %d taken", offers, taken)
 		}
 	})
+}
+
+// TestOwnedPagesAreNotTaken: pages that a node has given to others to make room were not taken from
+// it: no allocation is blamed for that, and the log has no departures.
+func TestOwnedPagesAreNotTaken(t *testing.T) {
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: true}, 1)
+	a, b := c.members[0].join(), c.members[1].join()
+	first, m := share("x", pages, a, b), c.members[1]
+	m.log(0)
+	b.number(first, pages)
+	eventually(t, "what does not fit is elsewhere", func() bool { return m.counter("page_offers_taken") >= pages-leastRoom })
+	taken, log := m.waits().Taken, m.log(0)
+	for i := range pagetable.Page(pages) { // one that is stored to here again was not taken either
+		b.store(first+i, 8, 1)
+	}
+	back := 0
+	for _, f := range m.log(0).Faults {
+		if f.Taker != faultlog.NoNode {
+			back++
+		}
+	}
+	// On a busy machine some offers may be given up before they are answered, and be taken then.
+	late := m.counter("page_offers") - m.counter("page_offers_taken")
+	if taken > late || len(log.Departures) > int(late) || back > int(late) {
+		t.Errorf("%d pages were taken, %d have departed, and %d were missed because of that", taken, len(log.Departures), back)
+	}
+	c.quiet()
 }
 
 // TestNoRoomAnywhere: programs write more than all nodes have room for. They go on, and their node

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // allocation is shared memory that this process has mapped.
@@ -117,6 +118,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	if err := c.checkRequest(name, l, n); err != nil {
 		return nil, err
 	}
+	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
 	if err := c.beginAllocating(ctx); err != nil {
 		return nil, err
 	}
@@ -405,11 +407,16 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 		return nil
 	}
 	offset := c.region.offsetOf(e.start)
-	if m := c.memoryAt(offset); m != nil && m.isWrittenBack() {
-		if err := Sync(ctx, c); err != nil {
-			return failure(fmt.Sprintf("Free %q", m.name), err)
+	name := ""
+	if m := c.memoryAt(offset); m != nil {
+		name = m.name
+		if m.isWrittenBack() {
+			if err := Sync(ctx, c); err != nil {
+				return failure(fmt.Sprintf("Free %q", name), err)
+			}
 		}
 	}
+	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
 	if err := c.beginAllocating(ctx); err != nil {
 		return failure("Free", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 )
 
 // Commit waits until all that any program on this node has stored to Replicated memory before is
@@ -24,6 +25,7 @@ func (c *Cluster) commit(ctx context.Context) error {
 	if c.replicated.Load() == 0 {
 		return nil
 	}
+	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Committing, "replicated memory"}, uncounted: true}))
 	r, err := c.do(ctx, attach.Call{Op: attach.OpCommit})
 	if err == nil && r.Status != attach.StatusOK {
 		err = fmt.Errorf("the daemon answered with %v", r.Status)

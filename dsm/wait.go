@@ -18,11 +18,13 @@ type wait struct {
 	object  uint64 // what it waits for, as the daemon calls it
 	parties int    // who meet there, of a barrier or reduction
 	ranks   bool   // and that is one of each rank
-	began   time.Time
-	site    callsite.Site
-	thread  int                    // as the kernel numbers it; 0 without a tracer
-	stack   []uintptr              // return addresses; nil without a tracer
-	why     atomic.Pointer[string] // who is in the way, when it is given up
+	// uncounted: it is no part of the account, because others may be part of it, or it of another.
+	uncounted bool
+	began     time.Time
+	site      callsite.Site
+	thread    int                    // as the kernel numbers it; 0 without a tracer
+	stack     []uintptr              // return addresses; nil without a tracer
+	why       atomic.Pointer[string] // who is in the way, when it is given up
 }
 
 // waits are those that have not ended.
@@ -37,7 +39,9 @@ type waits struct {
 func (a *attendant) begin(w *wait) *wait {
 	callsite.Note(&w.site, 0, callsite.Far)
 	w.began = time.Now()
-	a.c.account.Load().begins(w)
+	if !w.uncounted {
+		a.c.account.Load().begins(w)
+	}
 	a.waits.mu.Lock()
 	defer a.waits.mu.Unlock()
 	a.waits.open[w] = struct{}{}
@@ -49,7 +53,9 @@ func (a *attendant) end(w *wait) {
 	a.waits.mu.Lock()
 	delete(a.waits.open, w)
 	a.waits.mu.Unlock()
-	a.c.account.Load().waited(w, time.Since(w.began))
+	if !w.uncounted {
+		a.c.account.Load().waited(w, time.Since(w.began))
+	}
 }
 
 // list is what is waited for now, the longest first.

@@ -35,8 +35,9 @@ func newStacks() *cobra.Command {
 		Short: "Show where the goroutines of a running job are, and what they wait for",
 		Long: `Asks the programs of a job that run on this machine for the stacks of their goroutines, and prints
 those that are the same once, with the ranks that they are of, and what is waited for there and for
-how long: a lock, a barrier, a reduction or a prefetch. Frames inside package dsm are left away. The
-programs go on; the Go runtime stops each for some milliseconds.
+how long: a lock, a barrier, a reduction, a prefetch, an allocation or its end, or a commit. Frames
+inside package dsm are left away. The programs go on; the Go runtime stops each for some
+milliseconds.
 
 ` + jobHelp + `
 Without JOB it is the only one that runs; if there are several, they are listed.

@@ -64,6 +64,10 @@ const (
 	Prefetch Kind = "prefetch"
 
 	Reduction Kind = "reduction"
+
+	// These are no items of a Record: other waits may be part of them.
+	Allocating Kind = "allocation"
+	Committing Kind = "commit"
 )
 
 // Item is the waits for one thing.

@@ -71,6 +71,7 @@ func (o *microOptions) resolve(names []string) (err error) {
 	if o.runs < 1 || o.runs > maxRuns {
 		return fmt.Errorf("--runs %d: use 1 to %d", o.runs, maxRuns)
 	}
+	o.predict = off // what is repeated would be predicted
 	return o.check(micro.MinNodes)
 }
 

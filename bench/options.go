@@ -25,6 +25,7 @@ const defaultTimeout = 10 * time.Minute
 type clusterOptions struct {
 	nodes           int
 	trap, transport string
+	predict         string // as dsmd run has it; "": its default
 	memory, spill   string // as dsmd run has them; "": its default
 	// network is one to emulate, as dsmd run has it; "": none
 	network struct{ latency, bandwidth string }
@@ -39,6 +40,9 @@ type clusterOptions struct {
 	// dashboard is the address of a page, and dashboardFile a file for its last state; "": none
 	dashboard, dashboardFile string
 }
+
+// off is a value of predict.
+const off = "off"
 
 func (o *clusterOptions) register(flags *pflag.FlagSet) {
 	flags.IntVarP(&o.nodes, "nodes", "n", 2, "number of nodes: daemons, each with one copy of the program")
@@ -98,7 +102,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 		Dir:    w.dir,
 	}
 	for _, flag := range [][2]string{
-		{"--memory", o.memory}, {"--spill", o.spill},
+		{"--memory", o.memory}, {"--spill", o.spill}, {"--predict", o.predict},
 		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
 		{"--profile", o.profile}, {"--trace", o.trace}, {"--dashboard", o.dashboard}, {"--dashboard-file", o.dashboardFile},
 	} {

@@ -31,11 +31,15 @@ func resultTable(r *report.Result) string {
 	for _, kind := range kinds {
 		nodes.Heads = append(nodes.Heads, kind+" faults")
 	}
-	nodes.Heads = append(nodes.Heads, "sent", "messages", "locks", "barriers", "in faults", "in locks", "at barriers")
+	outcomes := [...]string{"pages", "used", "late", "in_vain"}
+	nodes.Heads = append(nodes.Heads, "predicted", "used", "late", "in vain", "sent", "messages", "locks", "barriers", "in faults", "in locks", "at barriers")
 	add := func(node any, seconds float64, t report.Traffic) {
 		cells := []any{node, micros(seconds)}
 		for _, kind := range kinds {
 			cells = append(cells, t.Faults[kind])
+		}
+		for _, what := range outcomes {
+			cells = append(cells, t.Predicted[what])
 		}
 		nodes.Add(append(cells, fmt.Sprintf("%.3f MB", float64(t.BytesMoved)/1e6), t.Messages, t.Locks, t.Barriers,
 			micros(t.SecondsFaults)+" s", micros(t.SecondsLocks)+" s", micros(t.SecondsBarriers)+" s")...)

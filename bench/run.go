@@ -54,6 +54,7 @@ func runCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags())
 	cmd.Flags().IntVarP(&o.threads, "threads", "t", 1, "goroutines per node")
+	cmd.Flags().StringVar(&o.predict, "predict", "", "on or off: whether nodes ask for pages that they have missed in the same order before, as with dsmd run (default: as there)")
 	cmd.Flags().StringVar(&o.size, "size", "default", "test, default, large, or a number (see bench list)")
 	cmd.Flags().StringVar(&o.input, "input", "", "solve the problem in this file, in the original program's format, instead of one of a size ("+
 		strings.Join(kernels.ThatRead(), ", ")+")")

@@ -71,6 +71,7 @@ type stagesOptions struct {
 }
 
 func runStages(ctx context.Context, o *stagesOptions, stdout io.Writer) error {
+	o.predict = off // as in micro
 	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
 		options, err := o.crew(w, workerMicro)
 		if err != nil {
@@ -80,7 +81,7 @@ func runStages(ctx context.Context, o *stagesOptions, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		options.Flags = []string{"--stages", strconv.Itoa(keptStages)}
+		options.Flags = append(options.Flags, "--stages", strconv.Itoa(keptStages))
 		for _, addr := range logs {
 			options.Flags = append(options.Flags, "--metrics", addr)
 		}

@@ -77,6 +77,7 @@ func (o *storageOptions) check() error {
 	case o.runs < 1 || o.runs > 1000:
 		return fmt.Errorf("--runs %d: use 1 to 1000", o.runs)
 	}
+	o.predict = off // as in micro
 	return o.clusterOptions.check(1)
 }
 

@@ -90,7 +90,7 @@ func (g group) arrive(ctx context.Context, w *wait, payload []byte) ([]byte, err
 	if err := g.c.introduce(ctx, w.object, w.name); err != nil {
 		return nil, err
 	}
-	r, err := g.c.doWaiting(ctx, attach.Call{Op: attach.OpArrive, Object: w.object, Parties: uint32(w.parties), Count: uint64(g.losses), Payload: payload}, w)
+	r, err := g.c.doWaiting(ctx, attach.Call{Op: attach.OpArrive, Object: w.object, Parties: uint32(w.parties), Count: uint64(g.losses), Site: w.site.Number(), Payload: payload}, w)
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,9 @@ type openCall struct {
 	waits  bool          // for a lock or barrier, as callWait has it
 	callWait
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
+	// place tells what the program does after this call from what it does after others: the object,
+	// and of a barrier also where in the program it waits; 0: of other calls.
+	place uint64
 	// inUse: the program is to be told that the lock is held, if nothing else has happened.
 	inUse bool
 	// ended: the program is to be told that a rank of its job is lost, if nothing else has
@@ -122,6 +125,7 @@ func (k *calls) begin(p *program, c *attach.Call) openCall {
 	if o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive; !o.waits {
 		return o
 	}
+	o.place = c.Object ^ c.Site
 	kind := attach.WaitLock
 	switch {
 	case c.Op == attach.OpArrive && len(c.Payload) > 0:
@@ -279,6 +283,9 @@ func (k *calls) answer(c *openCall, f *protocol.Effect) {
 		r.Status = attach.StatusHeld
 	}
 	c.p.answer(&r)
+	if f.Status == protocol.StatusOK && c.place != 0 {
+		k.intake.predictor.goesOn(c.p.id, c.place)
+	}
 }
 
 // noteExtent remembers where an allocation lies. If the engine's answer says nothing that can be

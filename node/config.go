@@ -70,6 +70,8 @@ type Config struct {
 	NoQuorum string
 	Hold     time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
 	Spin     time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	// Predict has the node ask for pages that its programs will miss next, as they did before.
+	Predict bool
 	// Farewell is called when the node ends, before its connections do, so that the other nodes can
 	// be told why they end: with Run's error, or nil if the node was told to. It is not called when
 	// New fails. nil: they find out.

@@ -13,6 +13,7 @@ type counters struct {
 	callCounts
 	roomCounts
 	guessCounts
+	predictionCounts
 	loopCounts
 	lossCounts
 }
@@ -55,6 +56,12 @@ type roomCounts struct {
 // guessCounts are pages that no thread had asked for.
 type guessCounts struct {
 	aheadPages, neighbourPages, groupLeases atomic.Uint64
+}
+
+// predictionCounts are pages that were predicted from earlier misses, and what became of them.
+type predictionCounts struct {
+	predictedPages, predictedBeyond               atomic.Uint64
+	predictedUsed, predictedLate, predictedInVain atomic.Uint64
 }
 
 type loopCounts struct {
@@ -193,5 +200,15 @@ func transportMetrics(read func() transport.Stats) []metric {
 		{"send_calls", "System calls that sent.", false, of(func(s transport.Stats) uint64 { return s.SendCalls })},
 		{"receive_calls", "System calls that received.", false, of(func(s transport.Stats) uint64 { return s.ReceiveCalls })},
 		{"send_queue_bytes", "Bytes queued for peers that do not take them.", true, of(func(s transport.Stats) uint64 { return s.QueuedBytes })},
+	}
+}
+
+func (c *predictionCounts) metrics() []metric {
+	return []metric{
+		counter(&c.predictedPages, "predicted_pages", "Pages that were asked for because threads had missed them in this order before."),
+		counter(&c.predictedBeyond, "predicted_beyond", "Pages beyond these, in runs, that were asked for with them."),
+		counter(&c.predictedUsed, "predicted_used", "Predicted pages that were here when a thread came for them: misses avoided."),
+		counter(&c.predictedLate, "predicted_late", "Predicted pages that were still on their way when a thread came for them."),
+		counter(&c.predictedInVain, "predicted_in_vain", "Predicted pages that left before a thread came for them."),
 	}
 }

@@ -179,12 +179,17 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectMakeWritable:
 		x.gains(page)
 		x.meter.log.opened(page)
+		if d.intake.predictor.isUntouched(page) && x.withhold(page) {
+			break
+		}
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
+		d.intake.predictor.leaves(page, f)
 		x.meter.count.downgrades.Add(1)
 		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
+		d.intake.predictor.leaves(page, f)
 		by := f.Heir
 		if d.room.offers(page, by) {
 			by = protocol.NoNode // nobody has taken it
@@ -199,6 +204,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.keepBackup(page, f)
 	case protocol.EffectFree:
 		d.intake.extents.Drop(page)
+		d.intake.predictor.freed(page, f.Count)
 		d.losses.forget(page, f.Count)
 		d.origins.drop(page, f.Count)
 		d.storage.drop(page, f.Count)
@@ -238,7 +244,7 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 		before := x.meter.log.keep(page)
 		clear(before[copy(before, data):])
 	}
-	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: f.Access == protocol.Write, Proc: d.intake.waiters.take(page), Data: data},
+	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: f.Access == protocol.Write, Proc: d.intake.mappedIn(page), Data: data},
 		d.engine.Pending() <= 1)
 	if kept != nil {
 		kept.Release()
@@ -253,7 +259,7 @@ func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, 
 		d.exec.snaps.Begins(page, writable)
 		writable = false
 	}
-	proc := d.intake.waiters.take(page)
+	proc := d.intake.mappedIn(page)
 	if node == d.origins.self {
 		d.exec.bring(page, at, writable, proc)
 		return

@@ -126,6 +126,17 @@ func (x *executor) operate(o pagetable.Operation) {
 	x.started(o.Op, o.Page, out, err)
 }
 
+// withhold makes a page writable so that the next store of a program is reported. It returns
+// whether it could.
+func (x *executor) withhold(page pagetable.Page) bool {
+	x.perform()
+	is := x.snaps.Withhold(page)
+	if is {
+		x.finish(pagetable.OpMakeWritable, page)
+	}
+	return is
+}
+
 // bring makes a page present that begins in a file.
 func (x *executor) bring(page pagetable.Page, at backing.Location, writable bool, proc pagetable.ProcID) {
 	x.perform()

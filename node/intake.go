@@ -20,6 +20,7 @@ type intake struct {
 	threads    readahead.Threads
 	neighbours readahead.Neighbours
 	extents    readahead.Extents
+	predictor  predictor
 	window     window
 	waiters    waiters
 
@@ -40,9 +41,14 @@ func parkedAs(ev *pagetable.Event) parkedFault {
 	return parkedFault{ev.Page, ev.Proc, ev.Thread, ev.Write}
 }
 
-func newIntake(d *driver, p *pins, q *quorum) *intake {
-	return &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
+func newIntake(d *driver, p *pins, q *quorum, predict bool) *intake {
+	t := &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
 		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{}}
+	t.predictor.intake = t
+	if predict {
+		t.predictor.trail = readahead.NewTrail()
+	}
+	return t
 }
 
 // fault deals with a fault of a thread.
@@ -50,6 +56,7 @@ func (t *intake) fault(ev *pagetable.Event) { t.take(ev, false) }
 
 // take deals with a fault, which may have been parked, and is noted then.
 func (t *intake) take(ev *pagetable.Event, wasParked bool) {
+	t.predictor.follow() // cues that came before
 	if t.pins.settles(ev) {
 		if wasParked && !t.isParked(ev.Page) {
 			t.abandon(ev.Page)
@@ -69,9 +76,15 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	}
 	noted := wasParked && t.meter.isAwaited(ev.Page)
 	spilled := t.room.isSpilled(ev.Page)
+	had, predicted := t.predictor.touched(ev.Page, has)
+	asked, reach := false, readahead.Reach{}
 	switch {
 	case has >= access && !spilled:
 		t.meter.count.maps.Add(1)
+		// Else a run of pages would seem to end here.
+		if predicted && t.threads.Expected(ev.Thread, ev.Page, access) {
+			reach = t.ahead(ev, protocol.None, access)
+		}
 	case engine.Waiting(id):
 		t.meter.count.duplicates.Add(1)
 	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
@@ -81,10 +94,11 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 		return
 	case has >= access:
 		t.meter.count.maps.Add(1)
-		t.ahead(ev, protocol.None, access)
+		reach = t.ahead(ev, protocol.None, access)
 	default:
+		asked = true
 		t.meter.missed(ev, has, access)
-		t.ahead(ev, has, access)
+		reach = t.ahead(ev, has, access)
 	}
 	if has == protocol.None {
 		t.waiters.note(ev.Page, ev.Proc)
@@ -95,8 +109,16 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	}
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread, Offset: ev.Offset})
+	t.awaits(ev, has, access, noted)
+	if predicted || asked {
+		t.predictor.missed(readahead.Miss{Thread: ev.Thread, Page: ev.Page, Has: had, Access: access, Reach: reach}, ev.Proc)
+	}
+}
+
+// awaits notes for what a thread waits now, or that it does not.
+func (t *intake) awaits(ev *pagetable.Event, has, access protocol.Access, noted bool) {
 	switch {
-	case has < access && !engine.Waiting(id):
+	case has < access && !t.drive.engine.Waiting(protocol.PageObject(uint64(ev.Page))):
 		t.forget(ev.Page) // it is here already, or is being freed: nothing will come of it
 	case has >= access && !noted && t.isComing(ev.Page):
 		t.meter.await(ev, has, access) // for a disk, for instance
@@ -132,6 +154,15 @@ func (t *intake) abandon(page pagetable.Page) {
 	}
 }
 
+// mappedIn is the program in which a page is to be mapped that is about to be present.
+func (t *intake) mappedIn(page pagetable.Page) pagetable.ProcID {
+	proc := t.waiters.take(page)
+	if t.predictor.isUntouched(page) {
+		return pagetable.AllProcs
+	}
+	return proc
+}
+
 // forget forgets that somebody waits for a page.
 func (t *intake) forget(page pagetable.Page) {
 	t.meter.forget(page)
@@ -145,9 +176,9 @@ func (t *intake) forget(page pagetable.Page) {
 // missed is the access that this node has to that page. Where a thread stores to pages that are
 // here for reading, the window ends with them: the next page is in use elsewhere, and would be
 // taken away for nothing.
-func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
+func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (reach readahead.Reach) {
 	if ev.Thread == 0 {
-		return // the kernel does not say whose fault it is
+		return reach // the kernel does not say whose fault it is
 	}
 	engine := t.drive.engine
 	s := t.threads.Missed(ev.Thread, ev.Page, access)
@@ -161,9 +192,11 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 	for range window {
 		page := s.Next()
 		if page < within.First || page >= within.End || !t.mayGuess() {
-			return
+			return reach
 		}
 		s.Skip()
+		reach.Pages++
+		reach.Stride = int16(s.Stride())
 		id := protocol.PageObject(uint64(page))
 		has := engine.Access(id)
 		switch {
@@ -173,11 +206,12 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) {
 			}
 			continue
 		case has < missed:
-			return
+			return reach
 		}
 		t.meter.count.aheadPages.Add(1)
 		t.fetch(page, access, ev.Proc)
 	}
+	return reach
 }
 
 // fromFiles is how many times as many pages are asked for ahead where they may have to come from a

@@ -99,7 +99,7 @@ func (l *loop) run() {
 
 // isDue is whether there is something to do, or soon, for which no descriptor calls.
 func (l *loop) isDue(now time.Duration) bool {
-	return l.drive.leases.soon(now) || l.fetcher.canGoOn() || l.intake.canLetIn() || l.room.isDue() ||
+	return l.drive.leases.soon(now) || l.fetcher.canGoOn() || l.intake.canLetIn() || l.intake.predictor.isDue() || l.room.isDue() ||
 		l.usage.isDue() || l.saver.isDue() || l.saver.table.Due()
 }
 
@@ -126,6 +126,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.programs.inquiries.tick() || busy
 	busy = l.room.make() || busy
 	busy = l.intake.letIn() || busy
+	busy = l.intake.predictor.follow() || busy
 	busy = l.fetcher.more() || busy
 	busy = l.usage.more() || busy
 	l.spare = l.saver.more()

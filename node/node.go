@@ -128,7 +128,7 @@ func (n *Node) build(out *outbox) {
 	n.pins = &pins{drive: d, meter: n.meter, log: log, pages: map[pagetable.Page]*pinned{}, patience: pinPatience}
 	n.room = newRoom(d, &n.cfg, d.exec.table.PageBytes())
 	n.room.pins, n.room.quorum = n.pins, q
-	n.intake = newIntake(d, n.pins, q)
+	n.intake = newIntake(d, n.pins, q, n.cfg.Predict)
 	n.meter.tolls.extents = &n.intake.extents
 	n.meter.log.pageBytes, n.meter.log.pidOf = d.exec.table.PageBytes(), func(id pagetable.ProcID) uint32 { return n.programs.pidOf(id) }
 	n.meter.log.lockOf = func(id pagetable.ProcID) uint64 { return n.programs.lockOf(id) }

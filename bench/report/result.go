@@ -5,9 +5,10 @@ import (
 )
 
 // Names of the daemon's counters that results are made of. What follows faultPrefix is the kind of
-// fault.
+// fault, and what follows predictedPrefix what became of predicted pages.
 const (
 	faultPrefix         = "faults_"
+	predictedPrefix     = "predicted_"
 	counterBytesSent    = "bytes_sent"
 	counterMessagesSent = "messages_sent"
 	counterLocks        = "lock_calls"
@@ -62,7 +63,10 @@ type Node struct {
 
 // Traffic is what the computing made the daemons do, and for how long it waited for that.
 type Traffic struct {
-	Faults     map[string]uint64 `json:"faults"`      // by kind
+	Faults map[string]uint64 `json:"faults"` // by kind
+	// Predicted pages: "pages", "used" (misses avoided), "late", "in_vain", and "beyond", which
+	// were asked for with them.
+	Predicted  map[string]uint64 `json:"predicted"`
 	BytesMoved uint64            `json:"bytes_moved"` // sent to other nodes, headers included
 	Messages   uint64            `json:"messages"`    // sent to other nodes
 	// Locks counts acquisitions; Barriers counts arrivals of processes at barriers and reductions,
@@ -83,6 +87,7 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 	inSeconds := func(counter string) float64 { return float64(counters[counter]) / 1e9 }
 	n := Node{Rank: rank, Seconds: seconds, Counters: counters, Traffic: Traffic{
 		Faults:          map[string]uint64{},
+		Predicted:       map[string]uint64{},
 		BytesMoved:      counters[counterBytesSent],
 		Messages:        counters[counterMessagesSent],
 		Locks:           counters[counterLocks],
@@ -95,6 +100,9 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 		if kind, ok := strings.CutPrefix(name, faultPrefix); ok {
 			n.Faults[kind] = value
 		}
+		if what, ok := strings.CutPrefix(name, predictedPrefix); ok {
+			n.Predicted[what] = value
+		}
 	}
 	return n
 }
@@ -102,7 +110,7 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 // SumUp makes from PerNode, SecondsSerial and SecondsGoroutines what follows from them. The slowest
 // node's time counts.
 func (r *Result) SumUp() {
-	r.Seconds, r.Traffic = 0, Traffic{Faults: map[string]uint64{}}
+	r.Seconds, r.Traffic = 0, Traffic{Faults: map[string]uint64{}, Predicted: map[string]uint64{}}
 	for _, n := range r.PerNode {
 		r.Seconds = max(r.Seconds, n.Seconds)
 		r.Traffic.add(n.Traffic)
@@ -114,6 +122,9 @@ func (r *Result) SumUp() {
 func (t *Traffic) add(u Traffic) {
 	for kind, count := range u.Faults {
 		t.Faults[kind] += count
+	}
+	for what, count := range u.Predicted {
+		t.Predicted[what] += count
 	}
 	t.BytesMoved += u.BytesMoved
 	t.Messages += u.Messages

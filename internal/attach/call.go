@@ -40,6 +40,7 @@ type Call struct {
 	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
+	Site      uint64 // OpArrive: where in the program that is, in numbers of its own
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes. OpName: see there
 	Signature string // OpBind: at most MaxSignature bytes
 	// OpArrive, OpCheckpoint, OpContents: at most MaxContribution bytes. After decoding it points
@@ -65,6 +66,8 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with count %d", ErrMalformed, m.Op, m.Count)
 	case (m.ElemBytes != 0 || m.TypeHash != 0 || m.Signature != "") && m.Op != OpBind:
 		return fmt.Errorf("%w: %v with a type", ErrMalformed, m.Op)
+	case m.Site != 0 && m.Op != OpArrive:
+		return fmt.Errorf("%w: %v with a place in the program", ErrMalformed, m.Op)
 	case (m.Name != "") != uses.name && m.Op != OpName, m.Op == OpName && len(m.Name) > MaxCalled:
 		return fmt.Errorf("%w: %v with name %q", ErrMalformed, m.Op, m.Name)
 	case uses.name && m.Object != NameHash(NameMemory, m.Name):
@@ -148,7 +151,7 @@ func AppendCall(b []byte, m *Call) []byte {
 	b = beginFrame(b, KindCall)
 	b = append(b, byte(m.Op), byte(m.Access), m.Replicas, 0)
 	b = le.AppendUint32(b, m.Parties)
-	for _, v := range [...]uint64{m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash} {
+	for _, v := range [...]uint64{m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash, m.Site} {
 		b = le.AppendUint64(b, v)
 	}
 	b = appendBytes(b, m.Name, MaxName)
@@ -163,7 +166,7 @@ func DecodeCall(b []byte) (Call, error) {
 	m := Call{Op: Op(r.u8()), Access: Access(r.u8()), Replicas: r.u8()}
 	reserved := r.u8()
 	m.Parties = r.u32()
-	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash = r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
+	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash, m.Site = r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
 	m.Name, m.Signature = r.text(MaxName), r.text(MaxSignature)
 	if p := r.bytes(MaxContribution); len(p) > 0 {
 		m.Payload = p

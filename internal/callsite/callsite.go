@@ -42,6 +42,15 @@ func (s *Site) Load() (c Site) {
 	return c
 }
 
+// Number tells a Site from others of the same process.
+func (s *Site) Number() (n uint64) {
+	for _, pc := range s.pcs {
+		n = (n ^ uint64(pc)) * 0x9e3779b97f4a7c15
+		n ^= n >> 29
+	}
+	return n
+}
+
 // Line is the innermost line of a Site that is in no package whose path begins with one of those:
 // "main.go:41". It is "" if there is none.
 func (s *Site) Line(without ...string) string {

@@ -145,6 +145,9 @@ var All = []Setting{
 	{Name: "spin", Default: node.DefaultSpin.String(), Range: "negative (never) to 1s",
 		Meaning: "how long the daemon polls at most before it sleeps",
 		value:   func(v *Values) pflag.Value { return span(&v.Spin, -time.Second, time.Second) }},
+	{Name: "predict", Default: "on", Range: strings.Join(onOff, ", "),
+		Meaning: "whether a node asks for pages before a program touches them that the program has missed in the same order before",
+		value:   func(v *Values) pflag.Value { return choice(&v.Predict, onOff) }},
 	{Name: "stages", Default: "0", Range: fmt.Sprintf("0 (none) to %d", node.MaxStages),
 		Meaning: "for measurements: of how many of the last stages of faults to keep the times, at /debug/stages of the HTTP server that --metrics starts",
 		value:   func(v *Values) pflag.Value { return number(&v.Stages, 0, node.MaxStages, "", -1) }},
@@ -157,6 +160,7 @@ var All = []Setting{
 }
 
 var (
+	onOff      = []string{"on", "off"}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 	logFormats = []string{"console", "json"}
 )

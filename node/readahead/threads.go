@@ -59,6 +59,9 @@ type Stream struct {
 // Next is where the thread will fault next, if it goes on.
 func (s *Stream) Next() pagetable.Page { return s.next }
 
+// Stride is how far its faults are from each other, in pages.
+func (s *Stream) Stride() int64 { return s.stride }
+
 // Skip passes over Next: the thread will find it here.
 func (s *Stream) Skip() { s.next += pagetable.Page(s.stride) }
 
@@ -66,6 +69,11 @@ func (s *Stream) Skip() { s.next += pagetable.Page(s.stride) }
 // belongs to.
 func (w *Threads) Missed(id uint32, page pagetable.Page, access protocol.Access) *Stream {
 	return w.of(id).follow(page, access)
+}
+
+// Expected is whether a stream of a thread goes on with a page.
+func (w *Threads) Expected(id uint32, page pagetable.Page, access protocol.Access) bool {
+	return w.of(id).find(func(s *Stream) bool { return s.access == access && s.stride != 0 && s.next == page }) != nil
 }
 
 // of returns what is known of a thread.

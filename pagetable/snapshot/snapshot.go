@@ -78,6 +78,18 @@ func (t *Table) Begins(p pagetable.Page, writable bool) {
 	}
 }
 
+// Withhold makes a page writable that is read-only, to the caller only: as after MakeWritable, but
+// the next store of a program is reported, and Map is the answer. It reports whether it could: not
+// if something is under way about the page.
+func (t *Table) Withhold(p pagetable.Page) bool {
+	_, sealing := t.sealing[p]
+	if sealing || t.pending.Has(p) {
+		return false
+	}
+	t.sealed.Add(p)
+	return true
+}
+
 // IsUnchanged reports whether a page has what it had when it Begins: nobody could change it since.
 func (t *Table) IsUnchanged(p pagetable.Page) bool { return t.unchanged.Has(p) }
 

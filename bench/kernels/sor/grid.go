@@ -1,12 +1,27 @@
 package sor
 
-import "dsmd/bench/kernel"
+import (
+	"math"
 
-// A grid is edge rows of edge points, row by row.
+	"dsmd/bench/kernel"
+)
+
+// Points are coloured like a chessboard, by the sum of their indices.
+const (
+	red   = 0 // even sums
+	black = 1
+)
+
+// A grid is edge rows of edge points. The points of a colour are together, row by row: point (i, j)
+// is number j/2 of row i of its colour. Rows of both colours have the same length, so that with an
+// odd edge every second one has an element at its end that is no point.
 type grid struct {
-	edge   int
-	points []float64
+	edge    int
+	colours [2][]float64
 }
+
+// rowLength is how many elements a row of a colour has.
+func rowLength(edge int) int { return (edge + 1) / 2 }
 
 // block is the half-open range of interior rows that a thread relaxes.
 func (g grid) block(t *kernel.Thread) (lo, hi int) {
@@ -14,30 +29,59 @@ func (g grid) block(t *kernel.Thread) (lo, hi int) {
 	return lo + 1, hi + 1
 }
 
-func (g grid) row(i int) []float64 { return g.points[i*g.edge : (i+1)*g.edge] }
+// row is the points of one colour in row i.
+func (g grid) row(colour, i int) []float64 {
+	n := rowLength(g.edge)
+	return g.colours[colour][i*n : (i+1)*n]
+}
+
+func (g grid) point(i, j int) *float64 { return &g.row((i+j)&1, i)[j/2] }
 
 // fill sets row i of the input. The values vary with both coordinates in a period that no block or
 // page size divides, so that a row or page in the wrong place changes the result.
 func (g grid) fill(i int) {
-	for j, row := 0, g.row(i); j < len(row); j++ {
-		row[j] = float64((i*37+j*101)%1009) / 1009
+	for j := range g.edge {
+		*g.point(i, j) = float64((i*37+j*101)%1009) / 1009
 	}
 }
 
 // relax updates the points of one colour in rows lo to hi-1, all of them interior.
 func (g grid) relax(lo, hi, colour int) {
+	other := 1 - colour
 	for i := lo; i < hi; i++ {
-		relaxRow(g.row(i-1), g.row(i), g.row(i+1), 1+(i+1+colour)&1)
+		// The row's first point of this colour is in this column, and on the edge if that is 0.
+		column := (i + colour) & 1
+		first, end := 1-column, (g.edge-column)/2
+		relaxRow(g.row(colour, i)[first:end], g.row(other, i-1)[first:], g.row(other, i), g.row(other, i+1)[first:])
 	}
 }
 
-// relaxRow updates every second interior point of row, from the one at start, which is 1 or 2.
-// The conversions forbid the compiler to fuse a multiplication and an addition on processors that
-// can, which would round differently from one to another.
-func relaxRow(above, row, below []float64, start int) {
-	above, below = above[:len(row)], below[:len(row)]
-	for j := start; j < len(row)-1; j += 2 {
-		mean := float64((above[j] + below[j] + row[j-1] + row[j+1]) * 0.25)
-		row[j] += float64(omega * (mean - row[j]))
+// relaxRow updates points of one colour. The others are their neighbours, of the other colour:
+// above and below each, and beside them, of which the first is to the left of the first point. The
+// conversions forbid the compiler to fuse a multiplication and an addition on processors that can,
+// which would round differently from one to another.
+func relaxRow(points, above, beside, below []float64) {
+	n := len(points)
+	above, below, left, right := above[:n], below[:n], beside[:n], beside[1:n+1]
+	for k, x := range points {
+		mean := float64((above[k] + below[k] + left[k] + right[k]) * 0.25)
+		points[k] = x + float64(omega*(mean-x))
 	}
+}
+
+// Len is the number of points.
+func (g grid) Len() int { return g.edge * g.edge }
+
+// At is a point's bits, in the order of rows: a grid is the kernel's output.
+func (g grid) At(k int) uint64 { return math.Float64bits(*g.point(k/g.edge, k%g.edge)) }
+
+// sum is the sum of the points, added up in order.
+func (g grid) sum() float64 {
+	sum := 0.0
+	for i := range g.edge {
+		for j := range g.edge {
+			sum += *g.point(i, j)
+		}
+	}
+	return sum
 }

@@ -8,10 +8,16 @@
 //
 // The threads of all nodes take equal blocks of neighbouring rows. A block is written by its thread
 // only. At its two edges it reads one row of each neighbour in each half iteration, and a barrier
-// follows each half. On pages this means: pages in the middle of a block are fetched once, and the
-// pages of two rows at each edge travel in every iteration. A node's first and last thread have
-// those fetched (dsm.Prefetch) just before they update the row at the edge, so that they wait for a
-// row at a time, not for each of its pages.
+// follows each half. As in the program on which DSMs are measured, each colour has an array of its
+// own: so a half iteration writes one array and reads the other, and no page is both written by one
+// node and read by another between two barriers. (In one array for both colours, neighbours would
+// take the pages at their edge from each other in every half iteration, and half of what travels
+// would be points that nobody has asked for.)
+//
+// On pages this means: pages in the middle of a block are fetched once, and those of one colour's
+// row at each edge travel in every half iteration. A node's first and last thread have those
+// fetched (dsm.Prefetch) just before they update the row at the edge, so that they wait for a row
+// at a time, not for each of its pages.
 package sor
 
 import (
@@ -45,8 +51,9 @@ func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameB
 
 // Prepare has each thread fill its own rows, so that pages start where they will be used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
+	points := func(name string) []float64 { return kernel.Share[float64](t, name, p.n*rowLength(p.n)) }
 	r := &run{
-		grid:    grid{edge: p.n, points: kernel.Share[float64](t, "sor/grid", p.n*p.n)},
+		grid:    grid{edge: p.n, colours: [2][]float64{red: points("sor/red"), black: points("sor/black")}},
 		barrier: t.Barrier("sor/barrier"),
 	}
 	return r, t.Each(func(t *kernel.Thread) {
@@ -72,7 +79,7 @@ type run struct {
 
 func (r *run) Compute(t *kernel.Thread) {
 	for iteration := range iterations {
-		for colour := range 2 {
+		for _, colour := range []int{red, black} {
 			r.sweep(t, colour)
 			t.Wait(r.barrier, "of an iteration")
 		}
@@ -87,30 +94,29 @@ func (r *run) sweep(t *kernel.Thread, colour int) {
 		return
 	}
 	if t.Index == t.First {
-		r.meet(t, lo, lo-1)
+		r.meet(t, colour, lo, lo-1)
 	}
 	r.grid.relax(lo, hi-1, colour)
 	if t.Index == t.First+t.Threads-1 {
-		r.meet(t, hi-1, hi)
+		r.meet(t, colour, hi-1, hi)
 	}
 	r.grid.relax(hi-1, hi, colour)
 }
 
-// meet fetches what is needed to update the row own, which lies beside theirs of the next node's:
-// theirs to read, and its own, which the other node has read, to write. It does so just before, so
-// that neither is taken away again until it was used.
-func (r *run) meet(t *kernel.Thread, own, theirs int) {
+// meet fetches what is needed to update one colour of the row own, which lies beside theirs of the
+// next node's: of theirs the other colour, to read, and of its own, which the other node has read,
+// this colour to write.
+func (r *run) meet(t *kernel.Thread, colour, own, theirs int) {
 	if theirs == 0 || theirs == r.grid.edge-1 {
 		return
 	}
-	kernel.Fetch(t, r.grid.row(theirs), dsm.Read)
-	kernel.Fetch(t, r.grid.row(own), dsm.Write)
+	kernel.Fetch(t, r.grid.row(1-colour, theirs), dsm.Read)
+	kernel.Fetch(t, r.grid.row(colour, own), dsm.Write)
 }
 
 func (r *run) Result() kernel.Result {
-	output := kernel.Float64s(r.grid.points)
 	return kernel.Result{
-		Figures: map[string]any{"fnv": kernel.FNV(output), "sum": output.Sum(), "iterations": float64(iterations)},
-		Output:  output,
+		Figures: map[string]any{"fnv": kernel.FNV(r.grid), "sum": r.grid.sum(), "iterations": float64(iterations)},
+		Output:  r.grid,
 	}
 }

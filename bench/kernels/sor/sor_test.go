@@ -3,6 +3,7 @@ package sor
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 
 	"dsmd/bench/kernel"
@@ -53,22 +54,43 @@ func TestAnyNumberOfThreads(t *testing.T) {
 	}
 }
 
+// TestNoPageHasBothColours: a page with points of both colours would be written by its owner and
+// read by a neighbour in the same half iteration.
+func TestNoPageHasBothColours(t *testing.T) {
+	const pageBytes = 4096
+	prepared, err := kernel.Goroutines(Kernel.Problem(256), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := prepared.Program.(*run).grid
+	colours := make(map[uintptr]int) // by page
+	for i := range g.edge {
+		for j := range g.edge {
+			page, colour := reflect.ValueOf(g.point(i, j)).Pointer()/pageBytes, (i+j)&1
+			if other, seen := colours[page]; seen && other != colour {
+				t.Fatalf("point (%d,%d) lies on a page with points of the other colour", i, j)
+			}
+			colours[page] = colour
+		}
+	}
+}
+
 // TestConverges: the solution of Laplace's equation has no interior extremum, and the method
 // approaches it.
 func TestConverges(t *testing.T) {
-	g := grid{edge: 18, points: make([]float64, 18*18)}
+	g := grid{edge: 18, colours: [2][]float64{make([]float64, 18*9), make([]float64, 18*9)}}
 	for i := range g.edge {
 		g.fill(i)
 	}
 	for range 500 {
-		g.relax(1, g.edge-1, 0)
-		g.relax(1, g.edge-1, 1)
+		g.relax(1, g.edge-1, red)
+		g.relax(1, g.edge-1, black)
 	}
 	for i := 1; i < g.edge-1; i++ {
-		above, row, below := g.row(i-1), g.row(i), g.row(i+1)
 		for j := 1; j < g.edge-1; j++ {
-			if mean := (above[j] + below[j] + row[j-1] + row[j+1]) / 4; math.Abs(row[j]-mean) > 1e-12 {
-				t.Fatalf("point (%d,%d) is %v, the mean of its neighbours %v", i, j, row[j], mean)
+			point, mean := *g.point(i, j), (*g.point(i-1, j)+*g.point(i+1, j)+*g.point(i, j-1)+*g.point(i, j+1))/4
+			if math.Abs(point-mean) > 1e-12 {
+				t.Fatalf("point (%d,%d) is %v, the mean of its neighbours %v", i, j, point, mean)
 			}
 		}
 	}

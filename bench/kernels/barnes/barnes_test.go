@@ -121,6 +121,33 @@ func TestSharesCoverAllBodiesOnce(t *testing.T) {
 	}
 }
 
+// TestPagesOfBodiesHaveOneWriter: where the shares of threads meet a page may have bodies of two.
+func TestPagesOfBodiesHaveOneWriter(t *testing.T) {
+	const n, parts, pageBytes = 4096, 4, 4096
+	built := build(t, n)
+	work := built.cells[root].cost
+	perPage := pageBytes / int(reflect.TypeFor[body]().Size())
+	writers := make([]map[int64]bool, n/perPage+1)
+	for k := range int64(parts) {
+		for _, i := range built.share(nil, work*k/parts, work*(k+1)/parts) {
+			page := &writers[int(i)/perPage]
+			if *page == nil {
+				*page = make(map[int64]bool)
+			}
+			(*page)[k] = true
+		}
+	}
+	shared := 0
+	for _, all := range writers {
+		if len(all) > 1 {
+			shared++
+		}
+	}
+	if shared >= parts {
+		t.Errorf("%d of %d pages have bodies of several threads, with %d threads", shared, len(writers), parts)
+	}
+}
+
 // TestTreeSplitsOnlyFullLeaves walks a tree: each body is in one leaf, in the octants that its
 // position says, and every cell but the root has more bodies than fit into a leaf.
 func TestTreeSplitsOnlyFullLeaves(t *testing.T) {

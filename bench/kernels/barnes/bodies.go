@@ -1,7 +1,10 @@
 package barnes
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
 
 	"dsmd/bench/kernels/vec"
 )
@@ -83,6 +86,33 @@ func plummer(n int) ([]body, []motion) {
 		motions[i].vel = motions[i].vel.Sub(drift)
 	}
 	return bodies, motions
+}
+
+// keyLevels is down to which level of the tree the bodies are put in order: as many as have room in
+// a word, at three bits each.
+const keyLevels = 21
+
+// orderInSpace returns the bodies' numbers in the order in which the tree of the first step has
+// them. The error is for bodies of which no tree can be built.
+func orderInSpace(bodies []body) ([]int32, error) {
+	all := newExtent()
+	for i := range bodies {
+		all.include(bodies[i].pos)
+	}
+	box := newBox(all.low, all.high)
+	keys, order := make([]uint64, len(bodies)), make([]int32, len(bodies))
+	for i := range bodies {
+		at, err := box.locate(bodies[i].pos)
+		if err != nil {
+			return nil, fmt.Errorf("locating body %d: %w", i, err)
+		}
+		order[i] = int32(i)
+		for level := range keyLevels {
+			keys[i] = keys[i]<<3 | uint64(at.octant(level))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(keys[a], keys[b]) })
+	return order, nil
 }
 
 // plummerBody draws a body of one cluster: its radius from the distribution of mass, its speed from

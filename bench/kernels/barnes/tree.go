@@ -1,6 +1,7 @@
 package barnes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,7 @@ func (c coordinates) octant(level int) int {
 
 // A tree is the octree in the memory that all threads share.
 type tree struct {
+	order  []int32 // the bodies' numbers in the input; every process has its own
 	bodies []body
 	cells  []cell // one arena after another; the root is cell 0
 	leaves []leaf
@@ -382,8 +384,9 @@ func (b *builder) deepest() int {
 }
 
 // weighLeaves computes the centres of mass of the leaves that this thread has made. It sorts their
-// bodies first: a leaf holds the same bodies in whatever order they were inserted, and sorting
-// makes all sums over them the same, too. So the results do not depend on the number of threads.
+// bodies first, by their numbers in the input: a leaf holds the same bodies in whatever order they
+// were inserted, and sorting makes all sums over them the same, too. So the results do not depend
+// on the number of threads, nor on where bodies lie in memory.
 func (b *builder) weighLeaves() {
 	for _, i := range b.leavesMade {
 		l := &b.leaves[i]
@@ -391,7 +394,7 @@ func (b *builder) weighLeaves() {
 			continue // It was merged into another node, and belongs to no cell.
 		}
 		bodies := l.bodies[:l.count]
-		slices.Sort(bodies)
+		slices.SortFunc(bodies, func(a, c int32) int { return cmp.Compare(b.order[a], b.order[c]) })
 		for _, number := range bodies {
 			p := &b.bodies[number]
 			l.mass += p.mass

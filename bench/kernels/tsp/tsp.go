@@ -8,10 +8,11 @@
 // round trip so far is shared, too: each thread reads it at every step, without a lock, and leaves
 // out what cannot be better.
 //
-// On pages this means: the queue moves with its lock to whoever takes work, and the best length is
-// a page that all nodes have a copy of, until one of them finds a better round trip and all fetch
-// it anew. There is little data, and how much work there is depends on how early good round trips
-// are found.
+// On pages this means: the queue moves with its lock to whoever takes work. It is as short as can
+// be, a page for 256 tours, and how many there are lies on the first page of them. The best length
+// is a page that all nodes have a copy of, until one of them finds a better round trip and all
+// fetch it anew. There is little data, and how much work there is depends on how early good round
+// trips are found.
 //
 // Of several shortest round trips the one counts whose path comes first in lexicographic order. So
 // the result does not depend on who finds what when.
@@ -47,10 +48,7 @@ func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameB
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	r := &run{
 		cities: newMap(p.n),
-		queue: queue{
-			count: kernel.ShareAlone[int64](t, "tsp/count"),
-			tours: kernel.Share[tour](t, "tsp/queue", capacity(p.n)),
-		},
+		queue:  queue{heap: kernel.ShareAlone[heap](t, "tsp/queue"), room: capacity(p.n)},
 		// The best round trip is alone on its page: everybody reads it all the time, and it seldom
 		// changes.
 		best:    kernel.ShareAlone[trip](t, "tsp/best"),
@@ -69,7 +67,7 @@ func (r *run) begin(t *kernel.Thread) {
 	greedy := r.cities.greedy()
 	r.best.path = r.cities.direct(greedy.path)
 	atomic.StoreInt64(&r.best.length, greedy.length)
-	*r.queue.count = 0
+	r.queue.count = 0
 	t.Check(r.queue.push(tour{depth: 1}), "beginning")
 }
 
@@ -125,11 +123,11 @@ func (r *run) take(t *kernel.Thread) (next tour, waiting int) {
 			}
 			if r.hopeless(most.bound) {
 				// So are all the others: they promise less.
-				*r.queue.count = 0
+				r.queue.count = 0
 				return
 			}
 			if int(most.depth) == min(splitDepth, r.cities.n) {
-				next, waiting = most, int(*r.queue.count)
+				next, waiting = most, int(r.queue.count)
 				return
 			}
 			r.lengthen(most, func(longer tour) { t.Check(r.queue.push(longer), "lengthening a tour") })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -124,7 +125,7 @@ func TestBoundIsOne(t *testing.T) {
 func TestQueueOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := rapid.SliceOfN(rapid.Int32Range(0, 20), 0, 40).Draw(t, "bounds")
-		q := queue{count: new(int64), tours: make([]tour, len(bounds))}
+		q := queue{heap: new(heap), room: len(bounds)}
 		for _, bound := range bounds {
 			if err := q.push(tour{bound: bound}); err != nil {
 				t.Fatal(err)
@@ -145,12 +146,26 @@ func TestQueueOrders(t *testing.T) {
 	})
 }
 
+// TestQueueBeginsOnOnePage: the count and the upper eight levels of the heap, which every pop goes
+// through, travel together.
+func TestQueueBeginsOnOnePage(t *testing.T) {
+	const pageBytes, levels = 4096, 8
+	var h heap
+	first, last := reflect.ValueOf(&h.count).Pointer(), reflect.ValueOf(&h.queued[1<<levels-1]).Pointer()
+	if bytes := last - first; bytes > pageBytes {
+		t.Errorf("%d levels of the heap and the count take %d bytes, more than a page", levels, bytes)
+	}
+}
+
 // TestCapacityIsEnough pushes every tour that can be in the queue.
 func TestCapacityIsEnough(t *testing.T) {
 	for n, want := range map[int]int{3: 1 + 2 + 2 + 2, 4: 1 + 3 + 6 + 6, 32: 1 + 31 + 31*30 + 31*30*29} {
 		if got := capacity(n); got != want {
 			t.Errorf("capacity(%d) = %d, want %d", n, got, want)
 		}
+	}
+	if most := capacity(maxCities); most != mostQueued {
+		t.Errorf("capacity(%d) = %d, but there is room for %d", maxCities, most, mostQueued)
 	}
 }
 

@@ -112,37 +112,80 @@ func (a area) words() int {
 	return (a.rows + 2) * (a.cols + 2)
 }
 
-// frameWords is the memory for what is published of one grid.
-func (a area) frameWords() int {
-	if a.rows == 0 {
-		return 0
-	}
-	return 2*(a.rows+2) + 2*(a.cols+2)
+// neighbours are the threads at the four sides, or none.
+func (a area) neighbours() [4]int {
+	return [4]int{north: a.up, south: a.down, west: a.west, east: a.east}
 }
 
 // A layout says where the grids of each thread are in one slice.
 type layout struct {
-	points []int // by thread; on a page's start
-	frames []int // by thread; on a page's start
-	words  int   // of the slice
+	points []int        // by thread; on a page's start
+	frames [][kinds]int // by thread and kind; on a page's start
+	words  int          // of the slice
 }
 
-// layout places for each thread first its points, then its frames, both starting on pages.
+// What lies in a part of the frames: red points, black ones, or points of both colours, of grids
+// that are published as a whole.
+const (
+	whole = black + 1
+	kinds = whole + 1
+)
+
+// layout places for each thread first its points, then its frames, each part starting on a page.
 func (d division) layout(pageWords int) layout {
-	l := layout{points: make([]int, d.threads), frames: make([]int, d.threads)}
+	l := layout{points: make([]int, d.threads), frames: make([][kinds]int, d.threads)}
 	pages := func(words int) int { return (words + pageWords - 1) / pageWords * pageWords }
 	for thread := range d.threads {
-		points, frames := 0, 0
-		d.eachGrid(thread, new(basin), func(_ *grid, a area) {
-			points += a.words()
-			frames += a.frameWords()
-		})
+		var p placing
+		d.eachGrid(thread, new(basin), func(_ *grid, a area, relaxed bool) { p.place(&grid{area: a}, relaxed) })
 		l.points[thread] = l.words
-		l.words += pages(points)
-		l.frames[thread] = l.words
-		l.words += pages(frames)
+		l.words += pages(p.points.used)
+		for kind := range p.frames {
+			l.frames[thread][kind] = l.words
+			l.words += pages(p.frames[kind].used)
+		}
 	}
 	return l
+}
+
+// A region is a part of the slice, of which the beginning is used. One without words only counts.
+type region struct {
+	words []float64
+	used  int
+}
+
+func (r *region) take(words int) []float64 {
+	from := r.used
+	r.used += words
+	if r.words == nil {
+		return nil
+	}
+	return r.words[from:r.used:r.used]
+}
+
+// A placing gives a thread's grids their words.
+type placing struct {
+	points region
+	frames [kinds]region
+}
+
+// place gives a grid its words. A relaxed grid is published colour by colour.
+func (p *placing) place(g *grid, relaxed bool) {
+	g.points = p.points.take(g.words())
+	for side, neighbour := range g.neighbours() {
+		if neighbour == none {
+			continue
+		}
+		line := g.lineAt(side, false)
+		for _, colour := range []int{red, black} {
+			kind := whole
+			if relaxed {
+				kind = colour
+			}
+			g.frame[side].colours[colour] = p.frames[kind].take((line.n - line.first(colour) + 2) / 2)
+		}
+		g.frame[side].ends = p.frames[whole].take(2)
+	}
 }
 
 // memory is what a thread has of the slice.
@@ -158,11 +201,13 @@ func (l layout) memory(words []float64, thread int) []float64 {
 func (d division) basins(l layout, words []float64) []basin {
 	all := make([]basin, d.threads)
 	for thread := range all {
-		points, frames := words[l.points[thread]:], words[l.frames[thread]:]
-		d.eachGrid(thread, &all[thread], func(g *grid, a area) {
+		p := placing{points: region{words: words[l.points[thread]:]}}
+		for kind, at := range l.frames[thread] {
+			p.frames[kind].words = words[at:]
+		}
+		d.eachGrid(thread, &all[thread], func(g *grid, a area, relaxed bool) {
 			g.area = a
-			g.points, points = points[:a.words():a.words()], points[a.words():]
-			g.frame, frames = frames[:a.frameWords():a.frameWords()], frames[a.frameWords():]
+			p.place(g, relaxed)
 		})
 	}
 	return all
@@ -180,25 +225,28 @@ type basin struct {
 	q, rhs, residual []grid
 }
 
-// eachGrid calls f for every grid of a thread, always in the same order, with its area.
-func (d division) eachGrid(thread int, b *basin, f func(*grid, area)) {
-	finest := d.area(thread, d.levels-1)
-	for _, pair := range []*[2]grid{&b.psi, &b.psim, &b.temp, &b.work1, &b.work4, &b.work5, &b.work7} {
-		f(&pair[0], finest)
-		f(&pair[1], finest)
-	}
-	for _, g := range []*grid{
-		&b.psium, &b.psilm, &b.psib, &b.ga, &b.gb, &b.oldga, &b.oldgb, &b.work2, &b.work3, &b.work6, &b.tauz,
-	} {
-		f(g, finest)
-	}
+// eachGrid calls f for every grid of a thread, always in the same order, with its area, and whether
+// it is relaxed. The relaxed ones come from the finest on: where half a line fills a page, it lies
+// on one. The others come as they are published, so that what the same barrier follows shares
+// pages.
+func (d division) eachGrid(thread int, b *basin, f func(g *grid, a area, relaxed bool)) {
 	b.q, b.rhs, b.residual = make([]grid, d.levels), make([]grid, d.levels), make([]grid, d.levels-1)
+	for level := d.levels - 1; level >= 0; level-- {
+		f(&b.q[level], d.area(thread, level), true)
+	}
+	for level := range b.residual {
+		f(&b.residual[level], d.area(thread, level), false)
+	}
 	for level := range d.levels {
-		a := d.area(thread, level)
-		f(&b.q[level], a)
-		f(&b.rhs[level], a)
-		if level < d.levels-1 {
-			f(&b.residual[level], a)
-		}
+		f(&b.rhs[level], d.area(thread, level), false)
+	}
+	finest := d.area(thread, d.levels-1)
+	for _, g := range []*grid{
+		&b.psi[0], &b.psi[1],
+		&b.temp[0], &b.temp[1], &b.work2, &b.work3, &b.work7[0], &b.work7[1], &b.work1[0], &b.work1[1],
+		&b.psim[0], &b.psim[1], &b.work4[0], &b.work4[1],
+		&b.psib, &b.work5[0], &b.work5[1], &b.work6, &b.psium, &b.psilm, &b.ga, &b.gb, &b.oldga, &b.oldgb, &b.tauz,
+	} {
+		f(g, finest, false)
 	}
 }

@@ -11,7 +11,24 @@ const (
 type grid struct {
 	area
 	points []float64 // row by row, with the border
-	frame  []float64 // the outermost rows and columns of what the thread owns, as published last
+	// frame is the outermost rows and columns of what the thread owns, as published last: those
+	// beside which there is a neighbour.
+	frame [4]side
+}
+
+// The sides of a rectangle. The opposite of a side is that number with its last bit changed.
+const (
+	north = iota
+	south
+	west
+	east
+)
+
+// A side is a row or column as published. The points of each colour are together: while one is
+// relaxed the other is read, and then they lie on different pages.
+type side struct {
+	colours [2][]float64 // without the line's ends
+	ends    []float64    // the first and the last point, both of the border
 }
 
 // row returns local row i, 0 to rows+1.
@@ -23,33 +40,54 @@ func (g *grid) row(i int) []float64 {
 // owned returns the points of row i that the thread owns.
 func (g *grid) owned(i int) []float64 { return g.row(i)[g.left : g.right+1] }
 
-// The four sides of the frame: rows 1 and rows, columns 1 and cols, each with both of its border
-// points.
-func (g *grid) north() []float64 { return g.frame[:g.cols+2] }
-func (g *grid) south() []float64 { return g.frame[g.cols+2 : 2*(g.cols+2)] }
-func (g *grid) westSide() []float64 {
-	return g.frame[2*(g.cols+2) : 2*(g.cols+2)+g.rows+2]
+// A line is a row or column of a grid with its ends, which are in the border: points 0 to n+1.
+type line struct {
+	points          []float64
+	from, stride, n int
+	colour          int // of point 0
 }
-func (g *grid) eastSide() []float64 { return g.frame[2*(g.cols+2)+g.rows+2:] }
+
+func (l line) point(j int) *float64 { return &l.points[l.from+j*l.stride] }
+
+// first is the first index from 1 on, 1 or 2, of a point of the colour.
+func (l line) first(colour int) int { return 1 + (l.colour+1+colour)&1 }
+
+// put copies the points of a colour, without the ends, to a side.
+func (l line) put(to *side, colour int) {
+	for j := l.first(colour); j <= l.n; j += 2 {
+		to.colours[colour][(j-1)/2] = *l.point(j)
+	}
+}
+
+// get copies them from one.
+func (l line) get(from *side, colour int) {
+	for j := l.first(colour); j <= l.n; j += 2 {
+		*l.point(j) = from.colours[colour][(j-1)/2]
+	}
+}
+
+// lineAt returns the outermost row or column at a side of the rectangle, or of the border around
+// it.
+func (g *grid) lineAt(side int, border bool) line {
+	at, stride := [4]int{north: 1, south: g.rows, west: 1, east: g.cols}[side], g.cols+2
+	if border {
+		at += [4]int{north: -1, south: 1, west: -1, east: 1}[side]
+	}
+	if side == north || side == south {
+		return line{points: g.points, from: at * stride, stride: 1, n: g.cols, colour: g.parity(at, 0)}
+	}
+	return line{points: g.points, from: at, stride: stride, n: g.rows, colour: g.parity(0, at)}
+}
 
 // publish copies the sides at which there are neighbours to the frame. The neighbours may call
 // fetch after a barrier, and the next publish must come after another one.
 func (g *grid) publish() {
-	if g.up != none {
-		copy(g.north(), g.row(1))
-	}
-	if g.down != none {
-		copy(g.south(), g.row(g.rows))
-	}
-	stride := g.cols + 2
-	if g.west != none {
-		for i, side := 0, g.westSide(); i < len(side); i++ {
-			side[i] = g.points[i*stride+1]
-		}
-	}
-	if g.east != none {
-		for i, side := 0, g.eastSide(); i < len(side); i++ {
-			side[i] = g.points[i*stride+g.cols]
+	g.publishColour(red)
+	g.publishColour(black)
+	for side, neighbour := range g.neighbours() {
+		if neighbour != none {
+			line, ends := g.lineAt(side, false), g.frame[side].ends
+			ends[0], ends[1] = *line.point(0), *line.point(line.n + 1)
 		}
 	}
 }
@@ -58,23 +96,23 @@ func (g *grid) publish() {
 // threads. At the basin's edge, where a corner of the border belongs to a neighbour beside this
 // thread, that neighbour's side contains it.
 func (g *grid) fetch(all func(thread int) *grid) {
-	stride := g.cols + 2
-	if g.up != none {
-		copy(g.row(0)[g.left:g.right+1], all(g.up).south()[g.left:])
-	}
-	if g.down != none {
-		copy(g.row(g.rows + 1)[g.left:g.right+1], all(g.down).north()[g.left:])
-	}
-	if g.west != none {
-		side := all(g.west).eastSide()
-		for i := g.top; i <= g.bottom; i++ {
-			g.points[i*stride] = side[i]
+	g.fetchColour(red, all)
+	g.fetchColour(black, all)
+	around := g.neighbours()
+	for side, neighbour := range around {
+		if neighbour == none {
+			continue
 		}
-	}
-	if g.east != none {
-		side := all(g.east).westSide()
-		for i := g.top; i <= g.bottom; i++ {
-			g.points[i*stride+g.cols+1] = side[i]
+		line, ends := g.lineAt(side, true), all(neighbour).frame[side^1].ends
+		first, last := west, east // what is beside the line's ends
+		if side == west || side == east {
+			first, last = north, south
+		}
+		if around[first] == none {
+			*line.point(0) = ends[0]
+		}
+		if around[last] == none {
+			*line.point(line.n + 1) = ends[1]
 		}
 	}
 	g.fetchCorners(all)
@@ -82,49 +120,39 @@ func (g *grid) fetch(all func(thread int) *grid) {
 
 // fetchCorners copies the four points that are diagonally opposite.
 func (g *grid) fetchCorners(all func(thread int) *grid) {
-	upper, lower := g.points, g.points[len(g.points)-min(len(g.points), g.cols+2):]
-	if g.up != none && g.west != none {
-		from := all(g.up - 1)
-		upper[0] = from.south()[from.cols]
+	around := g.neighbours()
+	for _, side := range []int{north, south} {
+		if around[side] == none {
+			continue
+		}
+		line := g.lineAt(side, true)
+		if around[west] != none {
+			from := all(around[side] - 1)
+			*line.point(0) = from.published(side^1, from.cols)
+		}
+		if around[east] != none {
+			*line.point(line.n + 1) = all(around[side]+1).published(side^1, 1)
+		}
 	}
-	if g.up != none && g.east != none {
-		upper[g.cols+1] = all(g.up + 1).south()[1]
-	}
-	if g.down != none && g.west != none {
-		from := all(g.down - 1)
-		lower[0] = from.north()[from.cols]
-	}
-	if g.down != none && g.east != none {
-		lower[g.cols+1] = all(g.down + 1).north()[1]
-	}
+}
+
+// published returns point j, no end, of a side as published.
+func (g *grid) published(side, j int) float64 {
+	colour := (g.lineAt(side, false).colour + j) & 1
+	return g.frame[side].colours[colour][(j-1)/2]
 }
 
 // parity is 1 if the point at local indices (i, j) is black.
 func (a area) parity(i, j int) int { return (a.row0 + i + a.col0 + j) & 1 }
 
-// first is the first local index from 1 on, 1 or 2, of a point of the colour, in row i, or in
-// column i (which is the same: only the sum counts).
+// first is the first local index from 1 on, 1 or 2, of a point of the colour in row i.
 func (a area) first(i, colour int) int { return 1 + a.parity(i, 1+colour) }
 
 // publishColour is publish for the interior points of one colour.
 func (g *grid) publishColour(colour int) {
-	if g.up != none {
-		every2nd(g.north()[:g.cols+1], g.row(1), g.first(1, colour))
-	}
-	if g.down != none {
-		every2nd(g.south()[:g.cols+1], g.row(g.rows), g.first(g.rows, colour))
-	}
-	stride := g.cols + 2
-	if g.west != none {
-		side := g.westSide()
-		for i := g.first(1, colour); i <= g.rows; i += 2 {
-			side[i] = g.points[i*stride+1]
-		}
-	}
-	if g.east != none {
-		side := g.eastSide()
-		for i := g.first(g.cols, colour); i <= g.rows; i += 2 {
-			side[i] = g.points[i*stride+g.cols]
+	for side, neighbour := range g.neighbours() {
+		if neighbour != none {
+			g.lineAt(side, false).put(&g.frame[side], colour)
 		}
 	}
 }
@@ -132,30 +160,9 @@ func (g *grid) publishColour(colour int) {
 // fetchColour is fetch for the points of one colour, without corners: the neighbours may be
 // publishing the other colour.
 func (g *grid) fetchColour(colour int, all func(thread int) *grid) {
-	if g.up != none {
-		every2nd(g.row(0)[:g.cols+1], all(g.up).south(), g.first(0, colour))
-	}
-	if g.down != none {
-		every2nd(g.row(g.rows + 1)[:g.cols+1], all(g.down).north(), g.first(g.rows+1, colour))
-	}
-	stride := g.cols + 2
-	if g.west != none {
-		side := all(g.west).eastSide()
-		for i := g.first(0, colour); i <= g.rows; i += 2 {
-			g.points[i*stride] = side[i]
+	for side, neighbour := range g.neighbours() {
+		if neighbour != none {
+			g.lineAt(side, true).get(&all(neighbour).frame[side^1], colour)
 		}
-	}
-	if g.east != none {
-		side := all(g.east).westSide()
-		for i := g.first(g.cols+1, colour); i <= g.rows; i += 2 {
-			g.points[i*stride+g.cols+1] = side[i]
-		}
-	}
-}
-
-// every2nd copies every second element from start on.
-func every2nd(to, from []float64, start int) {
-	for j := start; j < len(to); j += 2 {
-		to[j] = from[j]
 	}
 }

@@ -17,8 +17,10 @@
 // neighbours' rectangles. On pages that is expensive: a column of a rectangle touches all of its
 // pages, and while the reader copies the points of one colour the owner relaxes the other colour on
 // the same pages. Here a thread publishes its outermost rows and columns in a frame, a compact copy
-// of about a page for a rectangle of 128 by 128 points, and the neighbours read that. The
-// rectangles themselves never travel.
+// for each side at which there is a neighbour, and the neighbours read that. The rectangles
+// themselves never travel. The frames of the grids that are relaxed have the colours on different
+// pages, so that one can be read while the other is published: a page for each colour holds all
+// levels' sides of a rectangle of 128 by 128 points.
 //
 // # What depends on the number of threads
 //

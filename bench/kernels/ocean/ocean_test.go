@@ -3,6 +3,7 @@ package ocean
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -139,8 +140,10 @@ func TestLayoutSharesNoPages(t *testing.T) {
 		l := d.layout(pageWords)
 		words := make([]float64, l.words)
 		for thread, b := range d.basins(l, words) {
-			if l.points[thread]%pageWords != 0 || l.frames[thread]%pageWords != 0 {
-				t.Errorf("%d threads: thread %d starts at words %d and %d", threads, thread, l.points[thread], l.frames[thread])
+			for _, at := range append(l.frames[thread][:], l.points[thread]) {
+				if at%pageWords != 0 {
+					t.Errorf("%d threads: a part of thread %d starts at word %d", threads, thread, at)
+				}
 			}
 			mark := func(words []float64) {
 				for i := range words {
@@ -149,12 +152,50 @@ func TestLayoutSharesNoPages(t *testing.T) {
 			}
 			for _, g := range []*grid{&b.psi[0], &b.tauz, &b.q[0], &b.rhs[d.levels-1], &b.residual[0]} {
 				mark(g.points)
-				mark(g.frame)
+				for _, s := range g.frame {
+					mark(s.colours[red])
+					mark(s.colours[black])
+					mark(s.ends)
+				}
 			}
 		}
 		for i, marks := range words {
 			if marks > 1 {
 				t.Fatalf("%d threads: word %d belongs to %v grids", threads, i, marks)
+			}
+		}
+	}
+}
+
+// TestRelaxedColoursShareNoPage: a page with points of both colours would be read by the neighbours
+// while its owner publishes the other colour. What is published of the finest solution is half a
+// page of each colour here, and lies on one page.
+func TestRelaxedColoursShareNoPage(t *testing.T) {
+	const pageWords = 512
+	for _, threads := range []int{2, 4} {
+		d := divide(258, threads)
+		l := d.layout(pageWords)
+		words := make([]float64, l.words)
+		page := func(x *float64) int {
+			return int(reflect.ValueOf(x).Pointer()-reflect.ValueOf(words).Pointer()) / 8 / pageWords
+		}
+		for thread, b := range d.basins(l, words) {
+			colours := make(map[int]int) // by page
+			for level := range b.q {
+				for _, s := range b.q[level].frame {
+					for colour, points := range s.colours {
+						for i := range points {
+							at := page(&points[i])
+							if other, seen := colours[at]; seen && other != colour {
+								t.Fatalf("%d threads: page %d of thread %d has points of both colours", threads, at, thread)
+							}
+							colours[at] = colour
+						}
+					}
+				}
+			}
+			if len(colours) != 2 {
+				t.Errorf("%d threads: what thread %d publishes of its solutions lies on %d pages, want one for each colour", threads, thread, len(colours))
 			}
 		}
 	}

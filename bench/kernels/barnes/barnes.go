@@ -160,7 +160,7 @@ func (w *worker) meet(where string) { w.Wait(w.run.barrier, where) }
 func (w *worker) step(firstStep bool) {
 	// The tree of the step before has been read by all: they have met at a barrier since.
 	w.builder.reset()
-	// The root must be there before anybody inserts.
+	// The root must be there before anybody inserts, and all bodies where they have moved to.
 	w.meet("before building the tree")
 	w.builder.box = w.run.boundingBox()
 	// The bodies are the ones of the step before, which are near each other.
@@ -175,7 +175,6 @@ func (w *worker) step(firstStep bool) {
 	}
 	w.meet("after computing the forces")
 	w.move(firstStep)
-	w.meet("after moving the bodies")
 }
 
 // boundingBox is the cube around all bodies, by the notes of all threads.

@@ -35,25 +35,25 @@ type hierarchy struct {
 }
 
 // newHierarchy puts primitives, which lie in the cube from 0 to 1, into grids.
-func newHierarchy(primitives []primitive) *hierarchy {
+func newHierarchy(p *primitives) *hierarchy {
 	h := &hierarchy{}
-	all := make([]int32, len(primitives))
+	all := make([]int32, p.count())
 	for i := range all {
 		all[i] = int32(i)
 	}
-	h.build(primitives, all, grid{cell: 1.0 / worldCells, n: worldCells}, 1)
+	h.build(p, all, grid{cell: 1.0 / worldCells, n: worldCells}, 1)
 	return h
 }
 
 // build makes cells for a grid of the given primitives, and returns its number.
-func (h *hierarchy) build(primitives []primitive, members []int32, g grid, depth int) int32 {
+func (h *hierarchy) build(p *primitives, members []int32, g grid, depth int) int32 {
 	number, n := int32(len(h.grids)), g.n
 	g.first = int32(len(h.cells))
 	h.grids = append(h.grids, g)
 	h.cells = append(h.cells, make([]int32, n*n*n)...)
 	contents := make([][]int32, n*n*n)
 	for _, member := range members {
-		g.cover(&primitives[member], func(at int32) { contents[at] = append(contents[at], member) })
+		g.cover(p, member, func(at int32) { contents[at] = append(contents[at], member) })
 	}
 	for at, inside := range contents {
 		entry := int32(0)
@@ -61,7 +61,7 @@ func (h *hierarchy) build(primitives []primitive, members []int32, g grid, depth
 		case len(inside) == 0:
 			continue
 		case len(inside) > crowd && depth < deepestGrid:
-			entry = -h.build(primitives, inside, grid{low: g.corner(int32(at)), cell: g.cell / innerCells, n: innerCells}, depth+1)
+			entry = -h.build(p, inside, grid{low: g.corner(int32(at)), cell: g.cell / innerCells, n: innerCells}, depth+1)
 		default:
 			entry = int32(len(h.lists)) + 1
 			h.lists = append(append(h.lists, int32(len(inside))), inside...)
@@ -83,8 +83,9 @@ func (g *grid) index(x float64, k int) int32 {
 }
 
 // cover calls put for each cell that the primitive may touch.
-func (g *grid) cover(p *primitive, put func(at int32)) {
-	low, high := p.box()
+func (g *grid) cover(p *primitives, number int32, put func(at int32)) {
+	low, high := p.box(number)
+	ball := p.sphere(number)
 	var from, to [3]int32
 	for k := range low {
 		from[k], to[k] = g.index(low[k]-skin, k), g.index(high[k]+skin, k)
@@ -93,7 +94,7 @@ func (g *grid) cover(p *primitive, put func(at int32)) {
 		for y := from[1]; y <= to[1]; y++ {
 			for x := from[0]; x <= to[0]; x++ {
 				at := (z*g.n+y)*g.n + x
-				if p.kind != sphere || g.touches(at, p.centre, p.radius+skin) {
+				if ball == nil || g.touches(at, ball.centre, ball.radius+skin) {
 					put(at)
 				}
 			}

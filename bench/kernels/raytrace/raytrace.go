@@ -7,9 +7,10 @@
 // pixels. A thread whose own queue is empty takes bundles out of the others'.
 //
 // On pages this means: the scene and its grids are in shared memory, written by one node and read
-// by all, who fetch each page that their rays pass once. A queue stays with its thread until it is
-// stolen from. The picture lies block by block, so that a page of it has one writer but for stolen
-// bundles.
+// by all, who fetch each page that their rays pass once. So spheres, which are nearly all there is,
+// lie apart from polygons and have no room for what only these need. A queue stays with its thread
+// until it is stolen from. The picture lies block by block, so that a page of it has one writer but
+// for stolen bundles.
 //
 // Every pixel is computed by the same operations whoever does it, so that the picture does not
 // depend on the number of threads.
@@ -46,12 +47,15 @@ func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameB
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	shown := p.scene()
 	l := newLayout(p.n)
-	built := newHierarchy(shown.primitives)
+	built := newHierarchy(&shown.primitives)
 	r := &run{
 		layout: l,
 		view: view{
 			scene: shown, camera: newCamera(shown, p.n),
-			primitives: kernel.Share[primitive](t, "raytrace/primitives", len(shown.primitives)),
+			primitives: primitives{
+				polygons: kernel.Share[polygon](t, "raytrace/polygons", len(shown.polygons)),
+				spheres:  kernel.Share[sphere](t, "raytrace/spheres", len(shown.spheres)),
+			},
 			hierarchy: hierarchy{
 				grids: kernel.Share[grid](t, "raytrace/grids", len(built.grids)),
 				cells: kernel.Share[int32](t, "raytrace/cells", len(built.cells)),
@@ -63,7 +67,8 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	}
 	return r, t.Each(func(t *kernel.Thread) {
 		if t.Index == 0 {
-			copy(r.view.primitives, shown.primitives)
+			copy(r.view.polygons, shown.polygons)
+			copy(r.view.spheres, shown.spheres)
 			copy(r.view.grids, built.grids)
 			copy(r.view.cells, built.cells)
 			copy(r.view.lists, built.lists)

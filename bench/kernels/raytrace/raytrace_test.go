@@ -24,12 +24,12 @@ func glassScene() *scene {
 			{position: vector{2, 1, 0}, colour: vector{0.4, 0.3, 0.2}},
 		},
 	}
-	s.add(surface{colour: vector{0.9, 0.9, 0.9}, diffuse: 0.8, specular: 0.1, highlight: 10},
-		primitive{kind: polygon, corner: [corners]vector{{0, 0, 0}, {1, 0, 0}, {1, 0, 1}, {0, 0, 1}}},
-		primitive{kind: polygon, corner: [corners]vector{{0.2, 0.1, 0.9}, {0.8, 0.1, 0.9}, {0.5, 0.9, 1}, {0.5, 0.9, 1}}})
-	s.add(surface{colour: vector{0.7, 0.9, 0.7}, diffuse: 0.2, specular: 0.2, transparency: 0.7, refraction: 1.3, highlight: 30},
-		primitive{kind: sphere, centre: vector{0.4, 0.4, 0.4}, radius: 0.2},
-		primitive{kind: sphere, centre: vector{0.6, 0.3, 0.3}, radius: 0.15})
+	s.addPolygons(surface{colour: vector{0.9, 0.9, 0.9}, diffuse: 0.8, specular: 0.1, highlight: 10},
+		polygon{corner: [corners]vector{{0, 0, 0}, {1, 0, 0}, {1, 0, 1}, {0, 0, 1}}},
+		polygon{corner: [corners]vector{{0.2, 0.1, 0.9}, {0.8, 0.1, 0.9}, {0.5, 0.9, 1}, {0.5, 0.9, 1}}})
+	s.addSpheres(surface{colour: vector{0.7, 0.9, 0.7}, diffuse: 0.2, specular: 0.2, transparency: 0.7, refraction: 1.3, highlight: 30},
+		sphere{centre: vector{0.4, 0.4, 0.4}, radius: 0.2},
+		sphere{centre: vector{0.6, 0.3, 0.3}, radius: 0.15})
 	s.place(identity)
 	return s
 }
@@ -57,7 +57,7 @@ func TestAnyNumberOfThreads(t *testing.T) {
 }
 
 func viewOf(shown *scene, n int) *view {
-	return &view{hierarchy: *newHierarchy(shown.primitives), primitives: shown.primitives, scene: shown, camera: newCamera(shown, n)}
+	return &view{hierarchy: *newHierarchy(&shown.primitives), primitives: shown.primitives, scene: shown, camera: newCamera(shown, n)}
 }
 
 // TestGridsLoseNothing compares the search through the grids with looking at every primitive.
@@ -80,10 +80,10 @@ func TestGridsLoseNothing(t *testing.T) {
 		}
 		tr := &tracer{view: v}
 		want, blocked := math.Inf(1), false
-		for i := range v.primitives {
-			if d, ok := v.primitives[i].hit(&r); ok {
+		for i := range v.count() {
+			if d, ok := v.hit(i, &r); ok {
 				want = min(want, d)
-				blocked = blocked || d < way.Length() && v.scene.surfaces[v.primitives[i].surface].transparency == 0
+				blocked = blocked || d < way.Length() && v.scene.surfaces[v.surface(i)].transparency == 0
 			}
 		}
 		if number, got := tr.closest(&r); got != want || (number < 0) != math.IsInf(want, 1) {
@@ -99,7 +99,7 @@ func TestGridsLoseNothing(t *testing.T) {
 // hit.
 func TestTransparentShadow(t *testing.T) {
 	tr := &tracer{view: viewOf(glassScene(), 64)}
-	ball := tr.primitives[2]
+	ball := tr.spheres[0]
 	for name, tc := range map[string]struct {
 		from vector
 		want float64
@@ -133,6 +133,13 @@ func TestRefraction(t *testing.T) {
 	}
 }
 
+// TestPagesAreFullOfSpheres: rays bring many spheres along at once, whatever else scenes have.
+func TestPagesAreFullOfSpheres(t *testing.T) {
+	if perPage := 4096 / reflect.TypeFor[sphere]().Size(); perPage < 100 {
+		t.Errorf("a page of 4 KiB has %d spheres, want 100", perPage)
+	}
+}
+
 // TestBallsTouch: every ball but the first touches the one it sits on, and they do not change with
 // the direction.
 func TestBallsTouch(t *testing.T) {
@@ -141,7 +148,7 @@ func TestBallsTouch(t *testing.T) {
 		t.Fatalf("there are %d balls, want 7381", len(all))
 	}
 	for i, b := range all[1:] {
-		touches := slices.ContainsFunc(all[:i+1], func(on primitive) bool {
+		touches := slices.ContainsFunc(all[:i+1], func(on sphere) bool {
 			return math.Abs(on.radius-3*b.radius) < 1e-9 && math.Abs(on.centre.Sub(b.centre).Length()-on.radius-b.radius) < 1e-6
 		})
 		if !touches {

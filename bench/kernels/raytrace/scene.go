@@ -12,64 +12,6 @@ type surface struct {
 	highlight    float64 // exponent
 }
 
-// Kinds of primitives.
-const (
-	sphere  int32 = iota
-	polygon       // of corners points
-)
-
-const corners = 4
-
-// A primitive is one object of the scene. It holds no pointer, since it lies in shared memory.
-type primitive struct {
-	kind    int32
-	surface int32
-	centre  vector // of a sphere
-	radius  float64
-	corner  [corners]vector // of a polygon
-	normal  vector
-	// across is the axis along which the polygon is seen to find out whether a point is inside.
-	across int32
-	_      int32
-}
-
-// box is the smallest box around a primitive.
-func (p *primitive) box() (low, high vector) {
-	if p.kind == sphere {
-		r := vector{p.radius, p.radius, p.radius}
-		return p.centre.Sub(r), p.centre.Add(r)
-	}
-	low, high = p.corner[0], p.corner[0]
-	for _, c := range p.corner[1:] {
-		for k := range c {
-			low[k], high[k] = min(low[k], c[k]), max(high[k], c[k])
-		}
-	}
-	return low, high
-}
-
-// transform moves a primitive. Spheres stay spheres: their radius becomes that of a point in the
-// first direction.
-func (p *primitive) transform(m matrix) {
-	if p.kind == sphere {
-		rim := p.centre
-		rim[0] += p.radius
-		p.centre = m.apply(p.centre)
-		p.radius = m.apply(rim).Sub(p.centre).Length()
-		return
-	}
-	for i, c := range p.corner {
-		p.corner[i] = m.apply(c)
-	}
-	p.normal = p.corner[1].Sub(p.corner[0]).Cross(p.corner[2].Sub(p.corner[1])).Unit()
-	p.across = 0
-	for k := range p.normal {
-		if math.Abs(p.normal[k]) > math.Abs(p.normal[p.across]) {
-			p.across = int32(k)
-		}
-	}
-}
-
 // A light shines from a point.
 type light struct {
 	position, colour vector
@@ -82,14 +24,23 @@ type scene struct {
 	background, ambient vector
 	lights              []light
 	surfaces            []surface
-	primitives          []primitive
+	primitives
 }
 
-// add puts primitives that look alike into the scene.
-func (s *scene) add(look surface, primitives ...primitive) {
-	for _, p := range primitives {
+// addPolygons puts polygons that look alike into the scene.
+func (s *scene) addPolygons(look surface, polygons ...polygon) {
+	for _, p := range polygons {
 		p.surface = int32(len(s.surfaces))
-		s.primitives = append(s.primitives, p)
+		s.polygons = append(s.polygons, p)
+	}
+	s.surfaces = append(s.surfaces, look)
+}
+
+// addSpheres puts spheres that look alike into the scene.
+func (s *scene) addSpheres(look surface, spheres ...sphere) {
+	for _, p := range spheres {
+		p.surface = int32(len(s.surfaces))
+		s.spheres = append(s.spheres, p)
 	}
 	s.surfaces = append(s.surfaces, look)
 }
@@ -98,17 +49,15 @@ func (s *scene) add(look surface, primitives ...primitive) {
 // 1, which is where the eye and the lights have their place.
 func (s *scene) place(model matrix) {
 	least, most := math.Inf(1), math.Inf(-1)
-	for i := range s.primitives {
-		s.primitives[i].transform(model)
-		low, high := s.primitives[i].box()
+	s.transform(model)
+	for number := range s.count() {
+		low, high := s.box(number)
 		least, most = min(least, low[0], low[1], low[2]), max(most, high[0], high[1], high[2])
 	}
 	scale := 1 / (most - least)
 	shift := float64(-least * scale)
 	fit := matrix{{scale, 0, 0}, {0, scale, 0}, {0, 0, scale}, {shift, shift, shift}}
-	for i := range s.primitives {
-		s.primitives[i].transform(fit)
-	}
+	s.transform(fit)
 }
 
 // ballsScene is a ball with nine smaller ones on it, each with nine on it, and so on, over a floor:
@@ -125,9 +74,9 @@ func ballsScene() *scene {
 			{position: vector{-5, 3, 2}, colour: vector{0.5, 0.5, 0.5}, shadows: true},
 		},
 	}
-	s.add(surface{colour: vector{1, 0.75, 0.33}, diffuse: 1},
-		primitive{kind: polygon, corner: [corners]vector{{12, 12, -0.5}, {-12, 12, -0.5}, {-12, -12, -0.5}, {12, -12, -0.5}}})
-	s.add(surface{colour: vector{1, 0.9, 0.7}, diffuse: 0.5, specular: 0.5, highlight: 3}, balls(vector{}, 0.5, 4)...)
+	s.addPolygons(surface{colour: vector{1, 0.75, 0.33}, diffuse: 1},
+		polygon{corner: [corners]vector{{12, 12, -0.5}, {-12, 12, -0.5}, {-12, -12, -0.5}, {12, -12, -0.5}}})
+	s.addSpheres(surface{colour: vector{1, 0.9, 0.7}, diffuse: 0.5, specular: 0.5, highlight: 3}, balls(vector{}, 0.5, 4)...)
 	s.place(matrix{
 		{1.098625, 0.000000, 0.054977},
 		{0.036284, 0.826409, -0.725074},
@@ -138,7 +87,7 @@ func ballsScene() *scene {
 }
 
 // balls makes a ball, and on it nine of a third of its radius, and so on for some generations.
-func balls(centre vector, radius float64, generations int) []primitive {
+func balls(centre vector, radius float64, generations int) []sphere {
 	maker := ballMaker{directions: ballDirections()}
 	maker.put(centre, vector{0, 0, 1}, radius, generations)
 	return maker.balls
@@ -146,7 +95,7 @@ func balls(centre vector, radius float64, generations int) []primitive {
 
 type ballMaker struct {
 	directions [9]vector // of the nine smaller balls on one whose top is at +z
-	balls      []primitive
+	balls      []sphere
 }
 
 // ballDirections are three triples that differ by a third of a turn.
@@ -163,7 +112,7 @@ func ballDirections() [9]vector {
 }
 
 func (m *ballMaker) put(centre, top vector, radius float64, generations int) {
-	m.balls = append(m.balls, primitive{kind: sphere, centre: centre, radius: radius})
+	m.balls = append(m.balls, sphere{centre: centre, radius: radius})
 	if generations == 0 {
 		return
 	}

@@ -25,9 +25,9 @@ func (r *ray) at(t float64) vector { return r.origin.Add(r.direction.Scaled(t)) 
 // itself.
 type view struct {
 	hierarchy
-	primitives []primitive
-	scene      *scene
-	camera     camera
+	primitives
+	scene  *scene
+	camera camera
 }
 
 // A camera makes the rays of pixels.
@@ -88,10 +88,9 @@ func (t *tracer) colour(x, y int) vector {
 // shade adds the light that comes from where ray r hits primitive number, and puts the rays that
 // start there on the stack.
 func (t *tracer) shade(r *ray, number int32, distance float64) {
-	p := &t.primitives[number]
-	s := &t.scene.surfaces[p.surface]
+	s := &t.scene.surfaces[t.surface(number)]
 	point := r.at(distance)
-	normal := p.normalAt(point)
+	normal := t.normalAt(number, point)
 	if r.direction.Dot(normal) > 0 {
 		normal = normal.Scaled(-1)
 	}
@@ -170,61 +169,6 @@ func refracted(incoming, normal vector, index float64) (vector, bool) {
 		return vector{}, false
 	}
 	return along.Scaled(1 / math.Sqrt(square)).Sub(normal).Unit(), true
-}
-
-func (p *primitive) normalAt(point vector) vector {
-	if p.kind == polygon {
-		return p.normal
-	}
-	n := point.Sub(p.centre)
-	return vector{n[0] / p.radius, n[1] / p.radius, n[2] / p.radius}
-}
-
-// hit returns how far along ray r it meets p first.
-func (p *primitive) hit(r *ray) (float64, bool) {
-	if p.kind == polygon {
-		return p.hitPolygon(r)
-	}
-	way := p.centre.Sub(r.origin)
-	square := way.Dot(way)
-	along := way.Dot(r.direction)
-	radiusSquare := float64(p.radius * p.radius)
-	if square > radiusSquare && along < nearestHit {
-		return 0, false
-	}
-	rest := float64(along*along) - square + radiusSquare
-	if rest < 0 {
-		return 0, false
-	}
-	half := math.Sqrt(rest)
-	if near := along - half; near > nearestHit {
-		return near, true
-	}
-	far := along + half
-	return far, far > nearestHit
-}
-
-// hitPolygon counts how many edges are to the right of where the ray meets the plane: an odd number
-// means inside.
-func (p *primitive) hitPolygon(r *ray) (float64, bool) {
-	slope := p.normal.Dot(r.direction)
-	if math.Abs(slope) < nearestHit {
-		return 0, false
-	}
-	distance := p.normal.Dot(p.corner[0].Sub(r.origin)) / slope
-	if distance < nearestHit {
-		return 0, false
-	}
-	point := r.at(distance)
-	u, v := (p.across+1)%3, (p.across+2)%3
-	inside := false
-	for i := range p.corner {
-		a, b := p.corner[i].Sub(point), p.corner[(i+1)%corners].Sub(point)
-		if (a[v] < 0) != (b[v] < 0) && a[u]-float64(a[v]*(b[u]-a[u]))/(b[v]-a[v]) > 0 {
-			inside = !inside
-		}
-	}
-	return distance, inside
 }
 
 // closest returns the first primitive that the ray hits and how far away it is, or -1.
@@ -327,7 +271,7 @@ func (s *search) look(members []int32, enter, exit float64) bool {
 		if s.shadow && number == s.number {
 			continue
 		}
-		distance, ok := s.primitives[number].hit(s.ray)
+		distance, ok := s.hit(number, s.ray)
 		if !ok || distance >= s.distance {
 			continue
 		}
@@ -335,7 +279,7 @@ func (s *search) look(members []int32, enter, exit float64) bool {
 			s.number, s.distance = number, distance
 			continue
 		}
-		through := s.scene.surfaces[s.primitives[number].surface].transparency
+		through := s.scene.surfaces[s.surface(number)].transparency
 		// Something transparent counts in the cell in which it is hit, so that it counts once.
 		if through == 0 || distance > enter && distance <= exit {
 			s.arriving *= through

@@ -145,11 +145,11 @@ func TestSpawnReleasesWaiters(t *testing.T) {
 func TestQueues(t *testing.T) {
 	const threads, each = 4, 50
 	q := ShareQueues[int32](alone(threads), "queues", 2*each*threads)
-	if size := reflect.TypeFor[length]().Size(); size != 4096 {
-		t.Errorf("a length has %d bytes, want a page", size)
+	if bytes := int(reflect.TypeFor[entry[int32]]().Size()) * q.room; bytes != 4096 || q.room < 2*each*threads {
+		t.Errorf("a queue of %d items has %d bytes, want one page with the items and their number", q.room, bytes)
 	}
-	if bytes := 4 * q.room; bytes%4096 != 0 || q.room < 2*each*threads {
-		t.Errorf("a queue has %d bytes, which are no pages", bytes)
+	if odd := ShareQueues[[3]int32](alone(1), "odd", 10); int(reflect.TypeFor[entry[[3]int32]]().Size())*odd.room%4096 != 0 {
+		t.Errorf("a queue of %d items of 12 bytes has no whole number of pages", odd.room)
 	}
 	var taken atomic.Int64
 	if err := Spawn(t.Context(), threads, func(self *Thread) {

@@ -10,8 +10,7 @@ import (
 // fills looks at a page that it has a copy of, and a queue that only becomes shorter is known to be
 // empty.
 type Queues[T any] struct {
-	lengths []length // by thread
-	items   []T      // of all threads, one after another, each room long
+	entries []entry[T] // of all threads, one queue after another, each room long
 	room    int
 	locks   []Mutex
 }
@@ -20,41 +19,48 @@ type Queues[T any] struct {
 // that size has parts of two.
 const granule = 4096
 
-// A length lies on a page of its own, of up to a granule. It is changed under the queue's lock, and
-// atomically.
-type length struct {
-	n int64
-	_ [granule - 8]byte
+// An entry is an item and, in the first one of a queue, how many items there are. That lies beside
+// them, so that whoever changes a queue changes one page of a short one.
+type entry[T any] struct {
+	count int32 // changed under the queue's lock, and atomically
+	item  T
 }
 
-// ShareQueues allocates queues that can hold so many items each. They are empty.
+// ShareQueues allocates queues that can hold so many items each, at least 1. They are empty.
 func ShareQueues[T any](t *Team, name string, room int) *Queues[T] {
-	whole := max(1, granule/int(reflect.TypeFor[T]().Size()))
+	whole := 1 // so many entries are whole granules
+	for size := int(reflect.TypeFor[entry[T]]().Size()); whole*size%granule != 0; {
+		whole *= 2
+	}
 	room = (room + whole - 1) / whole * whole
 	return &Queues[T]{
-		lengths: Share[length](t, name+"/lengths", t.Total),
-		items:   Share[T](t, name+"/items", t.Total*room),
+		entries: Share[entry[T]](t, name, t.Total*room),
 		room:    room,
 		locks:   t.Mutexes(name, t.Total),
 	}
 }
 
+// of is a thread's queue.
+func (q *Queues[T]) of(thread int) []entry[T] { return q.entries[thread*q.room : (thread+1)*q.room] }
+
 // Len is how many items are in a thread's queue.
-func (q *Queues[T]) Len(thread int) int { return int(atomic.LoadInt64(&q.lengths[thread].n)) }
+func (q *Queues[T]) Len(thread int) int { return int(atomic.LoadInt32(&q.of(thread)[0].count)) }
 
 // At is an item of a thread's queue, the first one if i is 0.
-func (q *Queues[T]) At(thread, i int) T { return q.items[thread*q.room+i] }
+func (q *Queues[T]) At(thread, i int) T { return q.of(thread)[i].item }
+
+func (q *Queues[T]) setLen(thread, n int) { atomic.StoreInt32(&q.of(thread)[0].count, int32(n)) }
 
 // put appends an item. It must be there before it counts: the length is read without the lock.
 func (q *Queues[T]) put(thread int, item T) {
 	n := q.Len(thread)
-	q.items[thread*q.room : (thread+1)*q.room][n] = item
-	atomic.StoreInt64(&q.lengths[thread].n, int64(n+1))
+	q.of(thread)[n].item = item
+	q.setLen(thread, n+1)
 }
 
 // Fill makes the items the queue of t, while the run is prepared and nobody else looks at it.
 func (q *Queues[T]) Fill(t *Thread, items []T) {
-	atomic.StoreInt64(&q.lengths[t.Index].n, 0)
+	q.setLen(t.Index, 0)
 	for _, item := range items {
 		q.put(t.Index, item)
 	}
@@ -74,7 +80,7 @@ func (q *Queues[T]) TakeLast(t *Thread, thread int) (item T, ok bool) {
 		n := q.Len(thread)
 		if ok = n > 0; ok {
 			item = q.At(thread, n-1)
-			atomic.StoreInt64(&q.lengths[thread].n, int64(n-1))
+			q.setLen(thread, n-1)
 		}
 	})
 	return item, ok

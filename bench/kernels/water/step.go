@@ -14,11 +14,22 @@ const order = 6
 // corrections are Gear's coefficients for the place and its derivatives.
 var corrections = [order + 1]float64{863. / 6048, 665. / 1008, 1, 25. / 36, 35. / 144, 1. / 24, 1. / 360}
 
-// sums are over all molecules. Each thread adds its part.
+// sums are over all molecules. Each thread adds its part, once in a step. (The original does it
+// four times, as it computes them.)
 type sums struct {
 	virial                        float64
 	kinetic                       [3]float64 // by direction
 	inner, between, reactionField float64    // potential energies
+}
+
+func (s *sums) add(part *sums) {
+	s.virial += part.virial
+	for dir, x := range part.kinetic {
+		s.kinetic[dir] += x
+	}
+	s.inner += part.inner
+	s.between += part.between
+	s.reactionField += part.reactionField
 }
 
 // An energy is a step's figures, in kT per atom but for the temperature.
@@ -43,7 +54,9 @@ type worker struct {
 	run         *run
 	lo, hi      int
 	derivatives [order][]vectors // of its molecules; the first is the velocity
+	forces      forces           // on its molecules
 	exerted     []vectors        // forces by this thread's pairs, on all molecules
+	part        sums             // its part of the step's sums
 	energies    []energy         // by step
 	meanKinetic float64          // these two are sums over the steps
 	meanVirial  float64
@@ -52,6 +65,7 @@ type worker struct {
 func newWorker(r *run, t *kernel.Thread) *worker {
 	w := &worker{Thread: t, run: r, exerted: make([]vectors, r.system.n)}
 	w.lo, w.hi = t.Mine(r.system.n)
+	w.forces = r.forces[t.Index]
 	for i := range w.derivatives {
 		w.derivatives[i] = make([]vectors, w.hi-w.lo)
 	}
@@ -73,15 +87,18 @@ func (w *worker) simulate() {
 func (w *worker) begin() {
 	for mol := w.lo; mol < w.hi; mol++ {
 		w.run.places[mol].locate()
-		w.run.forces[mol] = vectors{}
+		*w.forces.on(mol) = vectors{}
 	}
 	w.interact()
-	copy(w.derivatives[1], w.run.forces[w.lo:w.hi])
+	for mol := w.lo; mol < w.hi; mol++ {
+		w.derivatives[1][mol-w.lo] = *w.forces.on(mol)
+	}
 }
 
 // move advances the molecules by a step. Before it everybody has read the sums of the step before;
 // after it there has been no barrier since the molecules moved.
 func (w *worker) move() {
+	w.part = sums{}
 	if w.Index == 0 {
 		*w.run.sums = sums{}
 	}
@@ -124,24 +141,17 @@ func (w *worker) series(mol int) [order + 1]*vectors {
 
 // bend sets the forces to those within molecules.
 func (w *worker) bend() {
-	virial := 0.0
 	for mol := w.lo; mol < w.hi; mol++ {
 		p := &w.run.places[mol]
 		p.locate()
 		f := p.innerForces()
 		for dir := range f {
 			for atom := range f[dir] {
-				virial += p.atoms[dir][atom] * f[dir][atom]
+				w.part.virial += p.atoms[dir][atom] * f[dir][atom]
 			}
 		}
-		w.run.forces[mol] = f
+		*w.forces.on(mol) = f
 	}
-	w.contribute(func(s *sums) { s.virial += virial })
-}
-
-// contribute adds a thread's part to the sums.
-func (w *worker) contribute(add func(*sums)) {
-	w.Locked(w.run.sumsLock, func() { add(w.run.sums) })
 }
 
 // interact adds the forces between molecules to the forces, and turns them into accelerations. All
@@ -156,13 +166,13 @@ func (w *worker) interact() {
 		virial += part
 		p.push(&f, &w.exerted[a], &w.exerted[b])
 	})
-	w.contribute(func(s *sums) { s.virial += virial })
+	w.part.virial += virial
 	w.deposit()
 	w.Wait(w.run.barrier, "after adding the forces")
-	kernel.Fetch(w.Thread, w.run.forces[w.lo:w.hi], dsm.Write)
+	kernel.Fetch(w.Thread, w.forces.sheets, dsm.Write)
 	for mol := w.lo; mol < w.hi; mol++ {
 		for dir := range 3 {
-			f := &w.run.forces[mol][dir]
+			f := &w.forces.on(mol)[dir]
 			f[hydrogen1] *= w.run.system.hydrogenFactor
 			f[oxygen] *= w.run.system.oxygenFactor
 			f[hydrogen2] *= w.run.system.hydrogenFactor
@@ -221,23 +231,20 @@ func (w *worker) deposit() {
 	for k, at := w.Index, w.lo; at < end; k = (k + 1) % w.Total {
 		lo, hi := w.Block(n, k)
 		hi = min(hi, lo+end-at)
-		w.depositOn(lo, hi)
+		w.depositOn(w.run.forces[k], hi)
 		at += hi - lo
 	}
 }
 
-// depositOn adds to the forces on molecules lo to hi-1, as many at a time as a lock guards.
-func (w *worker) depositOn(lo, hi int) {
-	kernel.Fetch(w.Thread, w.run.forces[lo:hi], dsm.Write)
-	for first := lo; first < hi; {
-		number := first / lockSpan
-		end := min((number+1)*lockSpan, hi)
-		w.Locked(w.run.forceLocks[number], func() {
-			for mol := first; mol < end; mol++ {
-				w.run.forces[mol].add(&w.exerted[mol])
+// depositOn adds to the forces on the first molecules of a thread's, up to hi-1, sheet by sheet.
+func (w *worker) depositOn(f forces, hi int) {
+	kernel.Fetch(w.Thread, f.sheets[:sheetsFor(hi-f.lo)], dsm.Write)
+	for first := f.lo; first < hi; first += lockSpan {
+		w.Locked(f.lock(first), func() {
+			for mol := first; mol < min(first+lockSpan, hi); mol++ {
+				f.on(mol).add(&w.exerted[mol])
 			}
 		})
-		first = end
 	}
 }
 
@@ -255,7 +262,7 @@ func (w *worker) correct() {
 	box := w.run.system.box
 	for mol := w.lo; mol < w.hi; mol++ {
 		series := w.series(mol)
-		force := &w.run.forces[mol]
+		force := w.forces.on(mol)
 		for dir := range 3 {
 			for atom := range 3 {
 				off := force[dir][atom] - series[2][dir][atom]
@@ -279,40 +286,29 @@ func (w *worker) correct() {
 
 // addKinetic adds twice the molecules' kinetic energies to the sums.
 func (w *worker) addKinetic() {
-	var kinetic [3]float64
 	for _, v := range w.derivatives[0] {
 		for dir, v := range v {
 			h1, o, h2 := v[hydrogen1], v[oxygen], v[hydrogen2]
-			kinetic[dir] += (h1*h1+h2*h2)*hydrogenMass + o*o*oxygenMass
+			w.part.kinetic[dir] += (h1*h1+h2*h2)*hydrogenMass + o*o*oxygenMass
 		}
 	}
-	w.contribute(func(s *sums) {
-		for dir, x := range kinetic {
-			s.kinetic[dir] += x
-		}
-	})
 }
 
 // measure computes the potential energies, and with them the step's figures.
 func (w *worker) measure() {
-	var inner, between, field float64
 	for mol := w.lo; mol < w.hi; mol++ {
 		p := &w.run.places[mol]
 		p.locate()
-		inner += p.innerEnergy()
+		w.part.inner += p.innerEnergy()
 	}
 	w.Wait(w.run.barrier, "before computing the energies")
 	w.fetch()
 	w.eachPair(func(_, _ int, p *pair) {
 		potential, reaction := p.energies()
-		between += potential
-		field += reaction
+		w.part.between += potential
+		w.part.reactionField += reaction
 	})
-	w.contribute(func(s *sums) {
-		s.inner += inner
-		s.between += between
-		s.reactionField += field
-	})
+	w.Locked(w.run.sumsLock, func() { w.run.sums.add(&w.part) })
 	w.Wait(w.run.barrier, "after computing the energies")
 	w.record(*w.run.sums)
 	w.Wait(w.run.barrier, "after reading the energies")

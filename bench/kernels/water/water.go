@@ -18,8 +18,9 @@
 // 672 bytes, with seven derivatives of nine coordinates, and has a lock of its own. Here shared
 // memory has two arrays: where the molecules are, which everybody reads and the owner writes, and
 // the forces, to which everybody adds. The derivatives, which only the owner uses, are in ordinary
-// memory. That is a quarter of the bytes, and so of the pages, and one lock guards the forces of a
-// page of molecules: a lock for each would cost as much as fetching the page, 56 times over.
+// memory. That is a quarter of the bytes, and so of the pages. One lock guards the forces of a page
+// of molecules, all of one thread: a lock for each would cost as much as fetching the page, 56
+// times over.
 //
 // # What depends on the number of threads
 //
@@ -37,9 +38,10 @@ import (
 
 const (
 	steps = 5 // as in the reference output
-	// lockSpan is how many molecules' forces one lock guards: those that fit on a page of 4096
-	// bytes.
-	lockSpan = 4096 / (9 * 8)
+	// lockSpan is how many molecules' forces one lock guards: those that fit on a page.
+	lockSpan = pageBytes / (9 * 8)
+	// pageBytes is that of most machines. On larger pages several locks' forces lie together.
+	pageBytes = 4096
 
 	smallest = 8
 	largest  = 32768 // 537 million pairs a step
@@ -72,15 +74,14 @@ type problem struct{ n int }
 // be used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	r := &run{
-		system:     newSystem(p.n),
-		barrier:    t.Barrier("water/barrier"),
-		places:     kernel.Share[place](t, "water/places", p.n),
-		forces:     kernel.Share[vectors](t, "water/forces", p.n),
-		forceLocks: t.Mutexes("water/forces", (p.n+lockSpan-1)/lockSpan),
-		sums:       kernel.ShareAlone[sums](t, "water/sums"),
-		sumsLock:   t.Mutex("water/sums"),
-		first:      t.First,
-		workers:    make([]*worker, t.Threads),
+		system:   newSystem(p.n),
+		barrier:  t.Barrier("water/barrier"),
+		places:   kernel.Share[place](t, "water/places", p.n),
+		forces:   shareForces(t, p.n),
+		sums:     kernel.ShareAlone[sums](t, "water/sums"),
+		sumsLock: t.Mutex("water/sums"),
+		first:    t.First,
+		workers:  make([]*worker, t.Threads),
 	}
 	momenta, err := momenta(p.n)
 	if err != nil {
@@ -98,16 +99,14 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 }
 
 type run struct {
-	system  *system
-	barrier kernel.Barrier
-	places  []place
-	forces  []vectors
-	// number i guards forces[i*lockSpan:(i+1)*lockSpan] while they are added to
-	forceLocks []kernel.Mutex
-	sums       *sums
-	sumsLock   kernel.Mutex
-	first      int
-	workers    []*worker // of this process, from number first on
+	system   *system
+	barrier  kernel.Barrier
+	places   []place
+	forces   []forces // by thread
+	sums     *sums
+	sumsLock kernel.Mutex
+	first    int
+	workers  []*worker // of this process, from number first on
 }
 
 // Compute lets every thread go through the whole simulation.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -74,7 +75,7 @@ func TestEveryPairOnce(t *testing.T) {
 		for _, threads := range []int{1, 3, 4, 70} {
 			pairs := make(map[[2]int]int)
 			for index := range threads {
-				w := newWorker(&run{system: &system{n: n}}, &kernel.Thread{Team: &kernel.Team{Total: threads}, Index: index})
+				w := newWorker(&run{system: &system{n: n}, forces: make([]forces, threads)}, &kernel.Thread{Team: &kernel.Team{Total: threads}, Index: index})
 				for a := w.lo; a < w.hi; a++ {
 					for next := a + 1; next <= a+partners(n, a); next++ {
 						b := next % n
@@ -91,6 +92,37 @@ func TestEveryPairOnce(t *testing.T) {
 			for pair, times := range pairs {
 				if times != 1 {
 					t.Errorf("%d molecules, %d threads: pair %v is computed %d times", n, threads, pair, times)
+				}
+			}
+		}
+	}
+}
+
+// TestForcesOfALockAreAPage: what a lock guards, and what an owner sets without one, shares no page
+// with other forces.
+func TestForcesOfALockAreAPage(t *testing.T) {
+	if size := reflect.TypeFor[sheet]().Size(); size != pageBytes {
+		t.Errorf("a sheet has %d bytes, want %d", size, pageBytes)
+	}
+	for _, threads := range []int{1, 2, 5} {
+		prepared, err := kernel.Goroutines(problem{n: 512}, threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners := make(map[kernel.Mutex]int)
+		for thread, f := range prepared.Program.(*run).forces {
+			lo, hi := kernel.Block(512, threads, thread)
+			for mol := lo; mol < hi; mol++ {
+				lock := f.lock(mol)
+				if other, seen := owners[lock]; seen && other != thread {
+					t.Fatalf("%d threads: a lock guards molecules of threads %d and %d", threads, other, thread)
+				}
+				owners[lock] = thread
+				f.on(mol)[0][0]++
+			}
+			for mol := lo; mol < hi; mol++ {
+				if x := f.on(mol)[0][0]; x != 1 {
+					t.Fatalf("%d threads: the forces on molecule %d are those on %v molecules", threads, mol, x)
 				}
 			}
 		}

@@ -12,20 +12,24 @@ const (
 )
 
 // A layout says how the pixels of a square picture lie in memory: block by block, each from the
-// beginning of a page on, since a block is mostly computed by one thread. (In a picture that lies
-// row by row, a page of 4 KiB holds 170 pixels of a row, and so of many threads.)
+// beginning of a page on, since a block is mostly computed by one thread; and in a block bundle by
+// bundle, since that is what another may have taken. (In a picture that lies row by row, a page of
+// 4 KiB holds 170 pixels of a row, and so of many threads.)
 type layout struct {
 	edge      int // of the picture
 	block     int // edge of a block
 	across    int // number of blocks along an edge
+	bundled   int // number of bundles along a block's edge
 	blockSize int // pixels' memory of a block, in pixels
 }
 
 func newLayout(edge int) layout {
 	block := edge / blocksAcross
+	bundled := (block + bundleEdge - 1) / bundleEdge
+	size := bundled * bundled * bundleEdge * bundleEdge
 	return layout{
-		edge: edge, block: block, across: (edge + block - 1) / block,
-		blockSize: (block*block + pixelGranule - 1) / pixelGranule * pixelGranule,
+		edge: edge, block: block, across: (edge + block - 1) / block, bundled: bundled,
+		blockSize: (size + pixelGranule - 1) / pixelGranule * pixelGranule,
 	}
 }
 
@@ -37,7 +41,9 @@ func (l layout) size() int { return l.blocks() * l.blockSize }
 // index is where a pixel lies.
 func (l layout) index(x, y int) int {
 	block := y/l.block*l.across + x/l.block
-	return block*l.blockSize + y%l.block*l.block + x%l.block
+	x, y = x%l.block, y%l.block
+	bundle := y/bundleEdge*l.bundled + x/bundleEdge
+	return block*l.blockSize + (bundle*bundleEdge+y%bundleEdge)*bundleEdge + x%bundleEdge
 }
 
 // A bundle is the pixels that are one piece of work: the square at (x, y), as far as it lies in its
@@ -58,8 +64,7 @@ func (l layout) bundles(list []bundle, block int) []bundle {
 
 // mostBundles is how many bundles a thread has when the blocks are dealt out to so many.
 func (l layout) mostBundles(threads int) int {
-	across := (l.block + bundleEdge - 1) / bundleEdge
-	return (l.blocks() + threads - 1) / threads * across * across
+	return (l.blocks() + threads - 1) / threads * l.bundled * l.bundled
 }
 
 // encode returns the picture as the original program writes it to a file: its width and height in

@@ -10,7 +10,7 @@
 // by all, who fetch each page that their rays pass once. So spheres, which are nearly all there is,
 // lie apart from polygons and have no room for what only these need. A queue stays with its thread
 // until it is stolen from. The picture lies block by block, so that a page of it has one writer but
-// for stolen bundles.
+// for stolen bundles, and these lie together.
 //
 // Every pixel is computed by the same operations whoever does it, so that the picture does not
 // depend on the number of threads.

@@ -157,8 +157,8 @@ func TestBallsTouch(t *testing.T) {
 	}
 }
 
-// TestLayout: every pixel has a place of its own, is in exactly one bundle, and no page of 4 KiB
-// has two blocks.
+// TestLayout: every pixel has a place of its own, is in exactly one bundle, a bundle is together,
+// and no page of 4 KiB has two blocks.
 func TestLayout(t *testing.T) {
 	for _, edge := range []int{8, 13, 30, 128, 131} {
 		l := newLayout(edge)
@@ -172,6 +172,10 @@ func TestLayout(t *testing.T) {
 				for x := b.x; x < b.right; x++ {
 					seen[l.index(int(x), int(y))]++
 				}
+			}
+			first, last := l.index(int(b.x), int(b.y)), l.index(int(b.right)-1, int(b.bottom)-1)
+			if last-first >= bundleEdge*bundleEdge {
+				t.Fatalf("edge %d: bundle %v lies from %d to %d", edge, b, first, last)
 			}
 		}
 		count := 0

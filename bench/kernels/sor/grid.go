@@ -14,25 +14,56 @@ const (
 
 // A grid is edge rows of edge points. The points of a colour are together, row by row: point (i, j)
 // is number j/2 of row i of its colour. Rows of both colours have the same length, so that with an
-// odd edge every second one has an element at its end that is no point.
+// odd edge every second one has an element at its end that is no point. What a thread writes of a
+// colour begins on a page.
 type grid struct {
 	edge    int
+	starts  []int // of the rows, in the memory of each colour
+	length  int   // of that memory, in elements
 	colours [2][]float64
+}
+
+// newGrid lays a grid out for so many threads, without its memory.
+func newGrid(edge, threads, pageBytes int) grid {
+	g := grid{edge: edge, starts: make([]int, edge)}
+	page := max(1, pageBytes/8)
+	for thread := range threads {
+		g.length = (g.length + page - 1) / page * page
+		lo, hi := g.written(threads, thread)
+		for i := lo; i < hi; i++ {
+			g.starts[i] = g.length
+			g.length += rowLength(edge)
+		}
+	}
+	return g
 }
 
 // rowLength is how many elements a row of a colour has.
 func rowLength(edge int) int { return (edge + 1) / 2 }
 
-// block is the half-open range of interior rows that a thread relaxes.
-func (g grid) block(t *kernel.Thread) (lo, hi int) {
-	lo, hi = t.Mine(g.edge - 2)
+// relaxed is the half-open range of interior rows that a thread relaxes.
+func (g grid) relaxed(threads, thread int) (lo, hi int) {
+	lo, hi = kernel.Block(g.edge-2, threads, thread)
 	return lo + 1, hi + 1
+}
+
+// written is the range of rows that a thread writes: those that it relaxes, and if it is the first
+// or the last the fixed edge beside them. (Blocks may be empty, so the edge cannot be told from the
+// block's limits.)
+func (g grid) written(threads, thread int) (lo, hi int) {
+	lo, hi = g.relaxed(threads, thread)
+	if thread == 0 {
+		lo = 0
+	}
+	if thread == threads-1 {
+		hi = g.edge
+	}
+	return lo, hi
 }
 
 // row is the points of one colour in row i.
 func (g grid) row(colour, i int) []float64 {
-	n := rowLength(g.edge)
-	return g.colours[colour][i*n : (i+1)*n]
+	return g.colours[colour][g.starts[i]:][:rowLength(g.edge)]
 }
 
 func (g grid) point(i, j int) *float64 { return &g.row((i+j)&1, i)[j/2] }

@@ -9,15 +9,15 @@
 // The threads of all nodes take equal blocks of neighbouring rows. A block is written by its thread
 // only. At its two edges it reads one row of each neighbour in each half iteration, and a barrier
 // follows each half. As in the program on which DSMs are measured, each colour has an array of its
-// own: so a half iteration writes one array and reads the other, and no page is both written by one
-// node and read by another between two barriers. (In one array for both colours, neighbours would
-// take the pages at their edge from each other in every half iteration, and half of what travels
-// would be points that nobody has asked for.)
+// own: so a half iteration writes one array and reads the other. A thread's rows begin on a page in
+// both, so that no page is both written by one node and used by another between two barriers. (In
+// one array for both colours, neighbours would take the pages at their edge from each other in
+// every half iteration, and half of what travels would be points that nobody has asked for.)
 //
 // On pages this means: pages in the middle of a block are fetched once, and those of one colour's
 // row at each edge travel in every half iteration. A node's first and last thread have those
-// fetched (dsm.Prefetch) just before they update the row at the edge, so that they wait for a row
-// at a time, not for each of its pages.
+// fetched (dsm.Prefetch) before they begin, so that they wait for a row at a time, not for each of
+// its pages.
 package sor
 
 import (
@@ -51,23 +51,14 @@ func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameB
 
 // Prepare has each thread fill its own rows, so that pages start where they will be used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
-	points := func(name string) []float64 { return kernel.Share[float64](t, name, p.n*rowLength(p.n)) }
-	r := &run{
-		grid:    grid{edge: p.n, colours: [2][]float64{red: points("sor/red"), black: points("sor/black")}},
-		barrier: t.Barrier("sor/barrier"),
-	}
+	g := newGrid(p.n, t.Total, t.PageBytes())
+	g.colours[red] = kernel.Share[float64](t, "sor/red", g.length)
+	g.colours[black] = kernel.Share[float64](t, "sor/black", g.length)
+	r := &run{grid: g, barrier: t.Barrier("sor/barrier")}
 	return r, t.Each(func(t *kernel.Thread) {
-		lo, hi := r.grid.block(t)
-		// The fixed edges go to the first and the last thread, which are the ones beside them.
-		// (Blocks may be empty, so the edge cannot be told from the block's limits.)
-		if t.Index == 0 {
-			lo = 0
-		}
-		if t.Index == t.Total-1 {
-			hi = r.grid.edge
-		}
+		lo, hi := g.written(t.Total, t.Index)
 		for i := lo; i < hi; i++ {
-			r.grid.fill(i)
+			g.fill(i)
 		}
 	})
 }
@@ -89,23 +80,22 @@ func (r *run) Compute(t *kernel.Thread) {
 
 // sweep updates the points of one colour in a thread's block.
 func (r *run) sweep(t *kernel.Thread, colour int) {
-	lo, hi := r.grid.block(t)
+	lo, hi := r.grid.relaxed(t.Total, t.Index)
 	if lo == hi {
 		return
 	}
 	if t.Index == t.First {
 		r.meet(t, colour, lo, lo-1)
 	}
-	r.grid.relax(lo, hi-1, colour)
 	if t.Index == t.First+t.Threads-1 {
 		r.meet(t, colour, hi-1, hi)
 	}
-	r.grid.relax(hi-1, hi, colour)
+	r.grid.relax(lo, hi, colour)
 }
 
 // meet fetches what is needed to update one colour of the row own, which lies beside theirs of the
 // next node's: of theirs the other colour, to read, and of its own, which the other node has read,
-// this colour to write.
+// this colour to write. Nobody takes them away before the next barrier.
 func (r *run) meet(t *kernel.Thread, colour, own, theirs int) {
 	if theirs == 0 || theirs == r.grid.edge-1 {
 		return

@@ -75,10 +75,34 @@ func TestNoPageHasBothColours(t *testing.T) {
 	}
 }
 
+// TestNoPageHasTwoWriters takes edges whose rows no page divides.
+func TestNoPageHasTwoWriters(t *testing.T) {
+	const pageBytes = 4096
+	for _, edge := range []int{3, 128, 1500} {
+		for _, threads := range []int{1, 2, 7} {
+			g := newGrid(edge, threads, pageBytes)
+			writers := make(map[int]int) // by page
+			for thread := range threads {
+				lo, hi := g.written(threads, thread)
+				for i := lo; i < hi; i++ {
+					for at := g.starts[i]; at < g.starts[i]+rowLength(edge); at++ {
+						page := at * 8 / pageBytes
+						if other, seen := writers[page]; seen && other != thread {
+							t.Fatalf("edge %d: threads %d and %d of %d write page %d", edge, other, thread, threads, page)
+						}
+						writers[page] = thread
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestConverges: the solution of Laplace's equation has no interior extremum, and the method
 // approaches it.
 func TestConverges(t *testing.T) {
-	g := grid{edge: 18, colours: [2][]float64{make([]float64, 18*9), make([]float64, 18*9)}}
+	g := newGrid(18, 1, 1)
+	g.colours = [2][]float64{make([]float64, g.length), make([]float64, g.length)}
 	for i := range g.edge {
 		g.fill(i)
 	}

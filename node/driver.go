@@ -179,8 +179,11 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	case protocol.EffectMakeWritable:
 		x.gains(page)
 		x.meter.log.opened(page)
-		if d.intake.predictor.isUntouched(page) && x.withhold(page) {
-			break
+		if d.intake.predictor.withholds(page) {
+			if x.withhold(page) {
+				break
+			}
+			d.intake.predictor.opened(page)
 		}
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
@@ -189,12 +192,13 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
-		d.intake.predictor.leaves(page, f)
+		vain := d.intake.predictor.leaves(page, f)
 		by := f.Heir
 		if d.room.offers(page, by) {
 			by = protocol.NoNode // nobody has taken it
 		}
-		if f.Contended && by != protocol.NoNode {
+		if f.Contended && by != protocol.NoNode && !vain {
+			d.intake.predictor.contended(page)
 			x.meter.count.contendedPages.Add(1)
 			x.meter.tolls.taken(page)
 		}
@@ -244,7 +248,15 @@ func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 		before := x.meter.log.keep(page)
 		clear(before[copy(before, data):])
 	}
-	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: f.Access == protocol.Write, Proc: d.intake.mappedIn(page), Data: data},
+	writable := f.Access == protocol.Write
+	if writable && d.intake.predictor.withholds(page) {
+		if x.snaps.Withhold(page) {
+			writable = false
+		} else {
+			d.intake.predictor.opened(page)
+		}
+	}
+	x.install(pagetable.Operation{Op: pagetable.OpInstall, Page: page, Writable: writable, Proc: d.intake.mappedIn(page), Data: data},
 		d.engine.Pending() <= 1)
 	if kept != nil {
 		kept.Release()
@@ -276,6 +288,7 @@ func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, 
 func (d *driver) markLost(page pagetable.Page, with protocol.NodeID) {
 	epoch, _ := d.engine.Epoch()
 	d.losses.note(page, with, d.intake.extents.Of(page), epoch)
+	d.intake.predictor.freed(page, 1)
 	for _, f := range d.fetcher.byPage[page] {
 		f.lost = fmt.Sprintf("%s had the only copy of page %d", d.losses.names.of(with), page)
 	}

@@ -76,30 +76,15 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	}
 	noted := wasParked && t.meter.isAwaited(ev.Page)
 	spilled := t.room.isSpilled(ev.Page)
-	had, predicted := t.predictor.touched(ev.Page, has)
-	asked, reach := false, readahead.Reach{}
-	switch {
-	case has >= access && !spilled:
-		t.meter.count.maps.Add(1)
-		// Else a run of pages would seem to end here.
-		if predicted && t.threads.Expected(ev.Thread, ev.Page, access) {
-			reach = t.ahead(ev, protocol.None, access)
-		}
-	case engine.Waiting(id):
-		t.meter.count.duplicates.Add(1)
-	case !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()):
+	if (has < access || spilled) && !engine.Waiting(id) && !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()) {
 		if t.park(ev, has, access) {
 			t.meter.count.parkedFaults.Add(1)
 		}
 		return
-	case has >= access:
-		t.meter.count.maps.Add(1)
-		reach = t.ahead(ev, protocol.None, access)
-	default:
-		asked = true
-		t.meter.missed(ev, has, access)
-		reach = t.ahead(ev, has, access)
 	}
+	miss, predicted := t.predictor.touched(ev, has, access)
+	learned := predicted || has < access && !engine.Waiting(id) && !engine.Protected(id)
+	miss.Reach = t.request(ev, miss, has, predicted)
 	if has == protocol.None {
 		t.waiters.note(ev.Page, ev.Proc)
 		t.drive.origins.wanted(ev.Page, access)
@@ -110,9 +95,35 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread, Offset: ev.Offset})
 	t.awaits(ev, has, access, noted)
-	if predicted || asked {
-		t.predictor.missed(readahead.Miss{Thread: ev.Thread, Page: ev.Page, Has: had, Access: access, Reach: reach}, ev.Proc)
+	if learned {
+		t.predictor.missed(miss, ev.Proc)
 	}
+}
+
+// request counts a fault on a page to which this node has some access, and asks for what the thread
+// will touch after it. It returns what that was.
+func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Access, predicted bool) (reach readahead.Reach) {
+	engine, id := t.drive.engine, protocol.PageObject(uint64(ev.Page))
+	switch {
+	case has >= m.Access && !t.room.isSpilled(ev.Page):
+		t.meter.count.maps.Add(1)
+		// Else a run of pages would seem to end here.
+		if predicted && t.threads.Expected(ev.Thread, ev.Page, m.Access) {
+			reach = t.ahead(ev, m.Has, m.Access)
+		}
+	case engine.Waiting(id) && predicted:
+		t.meter.asked(ev.Page)
+	case engine.Waiting(id):
+		t.meter.count.duplicates.Add(1)
+	case has >= m.Access:
+		t.meter.count.maps.Add(1)
+		reach = t.ahead(ev, protocol.None, m.Access)
+	default:
+		t.meter.countMiss(has, m.Access)
+		t.meter.asked(ev.Page)
+		reach = t.ahead(ev, has, m.Access)
+	}
+	return reach
 }
 
 // awaits notes for what a thread waits now, or that it does not.
@@ -186,6 +197,7 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 		t.askNeighbours(ev)
 	}
 	within, window := t.extents.Of(ev.Page), s.Window
+	reach.Stride, reach.Access = int16(s.Stride()), access
 	if t.drive.origins.find(ev.Page) != nil {
 		window *= fromFiles
 	}
@@ -195,8 +207,6 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 			return reach
 		}
 		s.Skip()
-		reach.Pages++
-		reach.Stride = int16(s.Stride())
 		id := protocol.PageObject(uint64(page))
 		has := engine.Access(id)
 		switch {
@@ -204,10 +214,12 @@ func (t *intake) ahead(ev *pagetable.Event, missed, access protocol.Access) (rea
 			if has > protocol.None && t.room.isSpilled(page) {
 				t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: protocol.Read, Client: protocol.ClientID(ev.Proc)})
 			}
+			reach.Pages++
 			continue
 		case has < missed:
 			return reach
 		}
+		reach.Pages++
 		t.meter.count.aheadPages.Add(1)
 		t.fetch(page, access, ev.Proc)
 	}

@@ -50,25 +50,29 @@ func (r *predictor) follow() bool {
 }
 
 // touched notes that a thread has come for a page to which this node has some access. It returns
-// whether the thread would have missed it if it had not been predicted, and the access that the
-// node would have now.
-func (r *predictor) touched(page pagetable.Page, has protocol.Access) (had protocol.Access, predicted bool) {
+// the miss that this would be if the page had not been predicted, and whether it was.
+func (r *predictor) touched(ev *pagetable.Event, has, access protocol.Access) (miss readahead.Miss, predicted bool) {
+	miss = readahead.Miss{Thread: ev.Thread, Page: ev.Page, Has: has, Access: access}
 	if r.trail == nil {
-		return has, false
+		return miss, false
 	}
-	had, predicted = r.trail.Touched(page)
+	a, untouched := r.trail.Untouched(ev.Page)
+	if !untouched || access <= a.Had { // another program loads from a page that is to be stored to
+		return miss, false
+	}
+	r.trail.Touched(ev.Page, access)
+	miss.Has = a.Had
 	count := &r.intake.meter.count.predictionCounts
 	switch {
-	case !predicted:
-		return has, false
-	case r.intake.drive.engine.Waiting(protocol.PageObject(uint64(page))):
-		count.predictedLate.Add(1)
-	case has > had:
+	case has >= access:
 		count.predictedUsed.Add(1)
-	default: // it was lost with a node
-		return has, false
+	case r.intake.drive.engine.Waiting(protocol.PageObject(uint64(ev.Page))):
+		count.predictedLate.Add(1)
+	default: // less was asked for, or it was lost with a node
+		miss.Has = has
+		return miss, false
 	}
-	return had, true
+	return miss, true
 }
 
 // missed notes a miss of a thread of a program, and asks for what it will miss next.
@@ -87,47 +91,84 @@ func (r *predictor) ask(proc pagetable.ProcID) {
 	}
 	for _, p := range r.next {
 		has := t.drive.engine.Access(protocol.PageObject(uint64(p.Page)))
-		if has >= p.Access || !r.mayAsk(p.Page) {
-			continue
-		}
-		t.meter.count.predictedPages.Add(1)
-		r.trail.Asked(p.Page, has == protocol.Read)
-		t.fetch(p.Page, p.Access, proc)
-		for i := range int64(p.Reach.Pages) {
-			page := p.Page + pagetable.Page((i+1)*int64(p.Reach.Stride))
-			if t.drive.engine.Access(protocol.PageObject(uint64(page))) == protocol.None && r.mayAsk(page) {
-				t.meter.count.predictedBeyond.Add(1)
-				t.fetch(page, p.Access, proc)
-			}
+		if has < p.Access && r.mayAsk(p.Page) && r.trail.MayAsk(p.Page) {
+			t.meter.count.predictedPages.Add(1)
+			r.trail.Ask(p.Page, readahead.Asked{Had: has, Access: p.Access})
+			t.fetch(p.Page, p.Access, proc)
+			r.askBeyond(p, has, proc)
 		}
 	}
 }
 
-// mayAsk is whether a page can be asked for that no thread waits for.
+// askBeyond asks for the pages beyond one that was predicted, to which this node had some access.
+// Like readahead it leaves pages alone to which it has less: others use them.
+func (r *predictor) askBeyond(p readahead.Prediction, had protocol.Access, proc pagetable.ProcID) {
+	t := r.intake
+	for i := range int64(p.Reach.Pages) {
+		page := p.Page + pagetable.Page((i+1)*int64(p.Reach.Stride))
+		has := t.drive.engine.Access(protocol.PageObject(uint64(page)))
+		if has >= had && has < p.Reach.Access && r.mayAsk(page) {
+			t.meter.count.predictedBeyond.Add(1)
+			t.fetch(page, p.Reach.Access, proc)
+		}
+	}
+}
+
+// mayAsk is whether a page can be asked for that no thread waits for. To store to a page that is
+// protected asks nobody.
 func (r *predictor) mayAsk(page pagetable.Page) bool {
 	t := r.intake
-	return !t.drive.engine.Waiting(protocol.PageObject(uint64(page))) && t.extents.Find(page) != nil && t.mayGuess()
+	id := protocol.PageObject(uint64(page))
+	return !t.drive.engine.Waiting(id) && !t.drive.engine.Protected(id) && t.extents.Find(page) != nil && t.mayGuess()
 }
 
-// isUntouched is whether a page was predicted, and no thread has come for it yet.
+// isUntouched is whether a page that is about to be installed was predicted, and no thread has come
+// for it yet.
 func (r *predictor) isUntouched(page pagetable.Page) bool {
-	return r.trail != nil && r.trail.Untouched(page)
+	if r.trail == nil {
+		return false
+	}
+	a, untouched := r.trail.Untouched(page)
+	return untouched && a.Had == protocol.None
 }
 
-// leaves notes that a page leaves this node, or is for reading only from now on.
-func (r *predictor) leaves(page pagetable.Page, f *protocol.Effect) {
+// withholds is whether stores to a page that becomes writable are to be reported.
+func (r *predictor) withholds(page pagetable.Page) bool {
 	if r.trail == nil {
-		return
+		return false
 	}
-	if r.trail.Gone(page, f.Kind == protocol.EffectRevoke) {
+	a, untouched := r.trail.Untouched(page)
+	return untouched && a.Access == protocol.Write
+}
+
+// opened notes that stores to a page are not reported.
+func (r *predictor) opened(page pagetable.Page) {
+	if r.trail != nil {
+		r.trail.Forget(page)
+	}
+}
+
+// leaves notes that a page leaves this node for another one, or is for reading only from now on
+// because that reads it. It returns whether it was here in vain.
+func (r *predictor) leaves(page pagetable.Page, f *protocol.Effect) (vain bool) {
+	if r.trail == nil || f.Kind == protocol.EffectDowngrade && f.Heir == protocol.NoNode {
+		return false
+	}
+	if vain = r.trail.Gone(page, f.Kind == protocol.EffectRevoke); vain {
 		r.intake.meter.count.predictedInVain.Add(1)
 	}
-	if f.Contended {
+	return vain
+}
+
+// contended notes that a writer on another node has taken a page before any program here had
+// synchronised.
+func (r *predictor) contended(page pagetable.Page) {
+	if r.trail != nil {
 		r.trail.Contended(page)
 	}
 }
 
-// freed forgets pages whose memory is free.
+// freed forgets pages whose memory is free, or that are lost.
 func (r *predictor) freed(first pagetable.Page, count uint64) {
 	if r.trail != nil {
 		r.trail.Freed(first, count)

@@ -42,12 +42,12 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 	return true
 }
 
-// missed notes that the node asks for the page of a fault now.
-func (m *meter) missed(ev *pagetable.Event, has, access protocol.Access) {
-	m.countMiss(has, access)
-	w := m.waits[ev.Page]
+// asked notes that the node asks for the page of a fault now, or that it has before and is waited
+// for from now on.
+func (m *meter) asked(page pagetable.Page) {
+	w := m.waits[page]
 	w.missed, w.asked, w.grant = true, m.clock.now, 0
-	m.waits[ev.Page] = w
+	m.waits[page] = w
 }
 
 // await notes that a thread waits for a page. The log is of what goes on between nodes, so it is

@@ -1,6 +1,8 @@
 package readahead
 
 import (
+	"slices"
+
 	"dsmd/pagetable"
 	"dsmd/protocol"
 )
@@ -73,7 +75,8 @@ func (w *Threads) Missed(id uint32, page pagetable.Page, access protocol.Access)
 
 // Expected is whether a stream of a thread goes on with a page.
 func (w *Threads) Expected(id uint32, page pagetable.Page, access protocol.Access) bool {
-	return w.of(id).find(func(s *Stream) bool { return s.access == access && s.stride != 0 && s.next == page }) != nil
+	i := slices.IndexFunc(w.list, func(t thread) bool { return t.id == id })
+	return i >= 0 && w.list[i].find(func(s *Stream) bool { return s.access == access && s.stride != 0 && s.next == page }) != nil
 }
 
 // of returns what is known of a thread.

@@ -46,13 +46,10 @@ type Trail struct {
 	// up to which step was asked for then. cueAt is where in cues base is.
 	base, baseAsked uint64
 	cueAt           int
-	// out are pages that were asked for, and for which no thread has come yet: with true those that
-	// were here for reading.
-	out map[pagetable.Page]bool
-	// doubts are how many times a page must be missed before it is predicted.
-	doubts  map[pagetable.Page]uint8
-	threads [maxThreads]walker
-	turn    int // of threads: to be replaced
+	out             map[pagetable.Page]Asked // for which no thread has come yet; at most trailSteps
+	doubts          map[pagetable.Page]doubt
+	threads         [maxThreads]walker
+	turn            int // of threads: to be replaced
 }
 
 // mark is what a step is about: a page, or a cue.
@@ -71,11 +68,24 @@ type step struct {
 	reach  Reach
 }
 
-// Reach is how many pages, at which distance, were asked for beyond a page that was missed.
+// Reach is how many pages, at which distance and for what, were asked for beyond a page that was
+// missed.
 type Reach struct {
 	Pages  int16
 	Stride int16
+	Access protocol.Access
 }
+
+// Asked is a page that was asked for because it was predicted.
+type Asked struct {
+	Had    protocol.Access // what the node had of it then
+	Access protocol.Access // what was asked for
+	loaded bool            // it was to be stored to, and a thread has come to load from it
+}
+
+// doubt is how many times more a page must be missed before it is predicted, and how many times
+// that was when it began. It lasts until a prediction of the page was used.
+type doubt struct{ left, level uint8 }
 
 // walker is where a thread is on the trail.
 type walker struct {
@@ -93,7 +103,7 @@ type Prediction struct {
 
 // NewTrail returns an empty trail.
 func NewTrail() *Trail {
-	return &Trail{next: 1, last: map[mark]uint64{}, out: map[pagetable.Page]bool{}, doubts: map[pagetable.Page]uint8{}}
+	return &Trail{next: 1, last: map[mark]uint64{}, out: map[pagetable.Page]Asked{}, doubts: map[pagetable.Page]doubt{}}
 }
 
 // A Miss is an access of a thread that had to wait, or would have if it had not been predicted.
@@ -107,7 +117,10 @@ type Miss struct {
 
 // Missed notes a miss and appends what the thread will miss next.
 func (t *Trail) Missed(miss Miss, to []Prediction) []Prediction {
-	t.doubt(miss.Page, max(int(t.doubts[miss.Page])-1, 0))
+	if d, doubted := t.doubts[miss.Page]; doubted && d.left > 0 {
+		d.left--
+		t.doubts[miss.Page] = d
+	}
 	m := pageMark(miss.Page)
 	if n := t.last[m]; n > t.cue {
 		switch before := t.at(n); {
@@ -166,7 +179,7 @@ func (t *Trail) follow(w *walker, most uint64, to []Prediction) []Prediction {
 			break
 		}
 		w.asked++
-		if t.doubts[next.mark.page()] == 0 {
+		if t.doubts[next.mark.page()].left == 0 {
 			to = append(to, Prediction{next.mark.page(), next.access, next.reach})
 		}
 	}
@@ -228,53 +241,62 @@ func (t *Trail) walker(id uint32) *walker {
 	return w
 }
 
-// Asked notes that a page is asked for because it was predicted. upgrade: it is here for reading.
-func (t *Trail) Asked(page pagetable.Page, upgrade bool) { t.out[page] = upgrade }
-
-// Untouched is whether a page was asked for that no thread has come for yet.
-func (t *Trail) Untouched(page pagetable.Page) bool {
-	_, predicted := t.out[page]
-	return predicted
+// MayAsk is whether a page may be asked for because it was predicted: it is not Untouched already.
+func (t *Trail) MayAsk(page pagetable.Page) bool {
+	_, untouched := t.out[page]
+	return !untouched && len(t.out) < trailSteps
 }
 
-// Touched notes that a thread comes for a page. It returns whether it was Untouched, and the access
-// that the node had to it when it was asked for.
-func (t *Trail) Touched(page pagetable.Page) (had protocol.Access, untouched bool) {
-	upgrade, untouched := t.out[page]
-	delete(t.out, page)
-	if upgrade {
-		had = protocol.Read
+// Ask notes that a page is asked for because it was predicted.
+func (t *Trail) Ask(page pagetable.Page, a Asked) { t.out[page] = a }
+
+// Untouched is what was asked for of a page for which no thread has come yet.
+func (t *Trail) Untouched(page pagetable.Page) (a Asked, untouched bool) {
+	a, untouched = t.out[page]
+	return a, untouched
+}
+
+// Touched notes that a thread comes for an Untouched page. A page that was asked for to store to
+// it, and is only loaded from, goes on being so for stores.
+func (t *Trail) Touched(page pagetable.Page, access protocol.Access) {
+	a := t.out[page]
+	delete(t.doubts, page)
+	if access < a.Access {
+		a.Had, a.loaded = protocol.Read, true
+		t.out[page] = a
+		return
 	}
-	return had, untouched
+	delete(t.out, page)
 }
+
+// Forget forgets that a page is Untouched.
+func (t *Trail) Forget(page pagetable.Page) { delete(t.out, page) }
 
 // Freed forgets pages whose memory is free.
 func (t *Trail) Freed(first pagetable.Page, count uint64) {
-	maps.DeleteFunc(t.out, func(p pagetable.Page, _ bool) bool { return p >= first && uint64(p-first) < count })
-}
-
-// Contended notes that others take a page while threads here use it.
-func (t *Trail) Contended(page pagetable.Page) {
-	t.doubt(page, mostDoubt)
-}
-
-// doubt sets how many times a page must be missed before it is predicted, if it could be at all.
-func (t *Trail) doubt(page pagetable.Page, times int) {
-	if times == 0 || t.last[pageMark(page)] == 0 {
-		delete(t.doubts, page)
-		return
-	}
-	t.doubts[page] = uint8(min(times, mostDoubt))
+	maps.DeleteFunc(t.out, func(p pagetable.Page, _ Asked) bool { return p >= first && uint64(p-first) < count })
 }
 
 // Gone notes that a page leaves this node, or is for reading only from now on. It returns whether
-// it had come in vain.
+// it was asked for in vain.
 func (t *Trail) Gone(page pagetable.Page, altogether bool) (vain bool) {
-	upgrade, predicted := t.out[page]
-	if !predicted || !altogether && !upgrade {
+	a, untouched := t.out[page]
+	if !untouched || !altogether && a.Had == protocol.None {
 		return false
 	}
 	delete(t.out, page)
-	t.doubt(page, int(t.doubts[page])+inVain)
-	return true
+	if !a.loaded {
+		t.doubt(page, max(2*t.doubts[page].level, inVain))
+	}
+	return !a.loaded
+}
+
+// Contended notes that others take a page while threads here use it.
+func (t *Trail) Contended(page pagetable.Page) { t.doubt(page, mostDoubt) }
+
+// doubt has a page not be predicted before it was missed so many times, if it could be at all.
+func (t *Trail) doubt(page pagetable.Page, times uint8) {
+	if times = min(times, mostDoubt); t.last[pageMark(page)] != 0 {
+		t.doubts[page] = doubt{times, times}
+	}
 }

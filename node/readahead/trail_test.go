@@ -35,6 +35,11 @@ func (p path) miss(pages ...pagetable.Page) (predicted []pagetable.Page) {
 
 func (p path) cue(id uint64) []pagetable.Page { return pagesOf(p.Cue(id, nil)) }
 
+func (p path) untouched(page pagetable.Page) bool {
+	_, is := p.Untouched(page)
+	return is
+}
+
 func (p path) want(what string, got []pagetable.Page, want ...pagetable.Page) {
 	p.t.Helper()
 	if !slices.Equal(got, want) {
@@ -104,7 +109,7 @@ func TestTrailGoesOnAtCues(t *testing.T) {
 // read; and what was asked for beyond a page is, too.
 func TestTrailMerges(t *testing.T) {
 	p := newPath(t)
-	reach := Reach{Pages: 3, Stride: -2}
+	reach := Reach{Pages: 3, Stride: -2, Access: protocol.Read}
 	for range 2 {
 		p.cue(1)
 		p.Missed(Miss{Thread: 1, Page: 5, Access: protocol.Read, Reach: reach}, nil)
@@ -128,17 +133,39 @@ func TestTrailDoubts(t *testing.T) {
 	}
 	round()
 	p.want("the second round", p.cue(1), 5, 6)
-	p.Asked(5, false)
-	p.Asked(6, false)
-	if had, untouched := p.Touched(6); had != protocol.None || !untouched || p.Untouched(6) || !p.Untouched(5) {
+	p.Ask(5, Asked{Access: protocol.Read})
+	p.Ask(6, Asked{Access: protocol.Read})
+	if p.Touched(6, protocol.Read); p.untouched(6) || !p.untouched(5) {
 		t.Error("a page that was touched is not known as such, or another is")
 	}
 	if p.Gone(5, false) || !p.Gone(5, true) || p.Gone(6, true) {
 		t.Error("a page is in vain that was used, or that is still here, or is not that has left")
 	}
 	p.miss(5, 6)
+	for times := inVain; times <= 2*mostDoubt; times *= 2 {
+		for range min(times, mostDoubt) - 1 {
+			p.want("after it came in vain", round(), 6)
+		}
+		p.want("later", p.cue(1), 5, 6)
+		p.Ask(5, Asked{Access: protocol.Read})
+		if !p.Gone(5, true) {
+			t.Error("it has come in vain once more, and is not said to")
+		}
+		p.miss(5, 6)
+	}
+	for range mostDoubt - 1 {
+		p.want("after it came in vain often", round(), 6)
+	}
+	p.want("later", p.cue(1), 5, 6)
+	p.Ask(5, Asked{Access: protocol.Read})
+	p.Touched(5, protocol.Read) // then all is forgotten
+	p.miss(5, 6)
+	p.want("after it was used", p.cue(1), 5, 6)
+	p.Ask(5, Asked{Access: protocol.Read})
+	p.Gone(5, true)
+	p.miss(5, 6)
 	for range inVain - 1 {
-		p.want("after it came in vain", round(), 6)
+		p.want("in vain for the first time again", round(), 6)
 	}
 	p.want("later", round(), 5, 6)
 
@@ -159,18 +186,27 @@ func TestTrailDoubts(t *testing.T) {
 // TestTrailUpgrades: a page that was here for reading is in vain as soon as it is so again.
 func TestTrailUpgrades(t *testing.T) {
 	p := newPath(t)
-	p.Asked(5, true)
-	p.Asked(6, true)
-	if had, untouched := p.Touched(5); had != protocol.Read || !untouched {
-		t.Errorf("a page that was here for reading was so for %v (%v)", had, untouched)
+	upgrade := Asked{Had: protocol.Read, Access: protocol.Write}
+	p.Ask(5, upgrade)
+	p.Ask(6, upgrade)
+	if p.Touched(5, protocol.Write); p.untouched(5) {
+		t.Error("a page that was stored to is untouched")
 	}
-	if !p.Gone(6, false) || p.Untouched(6) {
+	if !p.Gone(6, false) || p.untouched(6) {
 		t.Error("a page that is for reading again, before it was stored to, has not come in vain")
 	}
-	p.Asked(7, false)
-	p.Asked(8, false)
+	p.Ask(9, Asked{Access: protocol.Write})
+	p.Touched(9, protocol.Read)
+	if a, untouched := p.Untouched(9); !untouched || a.Had != protocol.Read || p.MayAsk(9) {
+		t.Error("a page that was asked for to be stored to is not waited for when somebody has loaded from it")
+	}
+	if p.Gone(9, false) || p.untouched(9) {
+		t.Error("a page that was loaded from has come in vain, or is still waited for")
+	}
+	p.Ask(7, Asked{Access: protocol.Read})
+	p.Ask(8, Asked{Access: protocol.Read})
 	p.Freed(6, 2)
-	if p.Untouched(7) || !p.Untouched(8) {
+	if p.untouched(7) || !p.untouched(8) {
 		t.Error("a page that is free is still waited for, or another is not")
 	}
 }
@@ -179,16 +215,22 @@ func TestTrailUpgrades(t *testing.T) {
 func TestTrailForgets(t *testing.T) {
 	p := newPath(t)
 	p.miss(1, 2)
-	for page := range pagetable.Page(trailSteps) {
-		if page%3 == 0 {
+	for page := range pagetable.Page(3 * trailSteps) {
+		if page%3 > 0 {
 			p.cue(uint64(page))
 		}
 		p.miss(1000 + page)
+		p.Contended(1000 + page)
+		if p.MayAsk(page) {
+			p.Ask(page, Asked{Access: protocol.Read})
+		}
 	}
 	p.want("what was forgotten", p.miss(1, 2))
 	p.want("what was not", p.miss(1), 2)
-	if len(p.last) > trailSteps || len(p.ring) != trailSteps || len(p.cues) > trailSteps {
-		t.Errorf("%d marks, %d steps and %d cues are remembered, at most %d are to be", len(p.last), len(p.ring), len(p.cues), trailSteps)
+	for what, n := range map[string]int{"marks": len(p.last), "steps": len(p.ring), "cues": len(p.cues), "doubts": len(p.doubts), "untouched pages": len(p.out)} {
+		if n > trailSteps || n < trailSteps/10 {
+			t.Errorf("%d %s are remembered, at most %d are to be", n, what, trailSteps)
+		}
 	}
 }
 
@@ -210,7 +252,9 @@ func TestTrailPredictsWhatWasMissed(t *testing.T) {
 				if p.Access != protocol.Read && p.Access != protocol.Write {
 					t.Fatalf("page %d is predicted for access %v", p.Page, p.Access)
 				}
-				trail.Asked(p.Page, p.Access == protocol.Write)
+				if trail.MayAsk(p.Page) {
+					trail.Ask(p.Page, Asked{Access: p.Access})
+				}
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -224,14 +268,14 @@ func TestTrailPredictsWhatWasMissed(t *testing.T) {
 				check(trail.Missed(Miss{Thread: uint32(rapid.IntRange(1, 3).Draw(t, "thread")), Page: p, Has: has, Access: access}, nil), stepAhead)
 			},
 			"cue":       func(t *rapid.T) { check(trail.Cue(uint64(rapid.IntRange(0, 3).Draw(t, "cue")), nil), cueAhead) },
-			"touch":     func(t *rapid.T) { trail.Touched(page(t)) },
+			"touch":     func(t *rapid.T) { trail.Touched(page(t), protocol.Write) },
 			"leave":     func(t *rapid.T) { trail.Gone(page(t), rapid.Bool().Draw(t, "altogether")) },
 			"contended": func(t *rapid.T) { trail.Contended(page(t)) },
 			"free":      func(t *rapid.T) { trail.Freed(page(t), 3) },
 			"": func(t *rapid.T) {
 				for page, d := range trail.doubts {
-					if d == 0 || d > mostDoubt || !seen[page] {
-						t.Fatalf("page %d is doubted %d times", page, d)
+					if d.left > d.level || d.level < inVain || d.level > mostDoubt || !seen[page] {
+						t.Fatalf("page %d is doubted %v times", page, d)
 					}
 				}
 			},

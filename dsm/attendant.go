@@ -226,13 +226,13 @@ func (a *attendant) rank(t *attach.Tell) (r runstats.Rank, known bool) {
 	}
 	r.Rank = int(t.Rank)
 	for _, p := range t.Pages {
-		r.Pages = append(r.Pages, runstats.Pages{Page: p.Page, Memory: p.Memory, Home: int(p.Home), Stage: stages[p.Stage], For: p.Waited})
+		r.Pages = append(r.Pages, runstats.Pages{Page: p.Page, Memory: p.Memory, From: int(p.From), Stage: stages[p.Stage], For: p.Waited})
 	}
 	return r, true
 }
 
 // stages are those of pages, as runstats has them.
-var stages = [...]runstats.Stage{attach.PageAsked: runstats.Asked, attach.PageParked: runstats.Parked, attach.PageHere: runstats.OnDisk}
+var stages = [...]runstats.Stage{attach.PageAsked: runstats.Asked, attach.PageParked: runstats.Parked, attach.PageHere: runstats.OnDisk, attach.PageBusy: runstats.Busy}
 
 // explain says who is in the way of a wait; "": it has not lasted long, or nobody knows.
 func (a *attendant) explain(w *wait) string {

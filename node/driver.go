@@ -123,15 +123,13 @@ func (d *driver) completed(f finished) {
 	case pagetable.OpRevoke:
 		d.room.gone(f.page)
 	case pagetable.OpMap, pagetable.OpLose:
+		d.exec.meter.mapped(f.page)
 		if d.engine.Waiting(id) {
 			break
 		}
 		// It was here already, or is being freed or lost: then the engine asks for nothing, and who
 		// waits is woken.
-		if f.op == pagetable.OpMap {
-			d.exec.meter.mapped(f.page)
-		}
-		d.intake.forget(f.page)
+		d.intake.woken(f.page, f.op)
 		d.fetcher.came(f.page)
 	}
 }

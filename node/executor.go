@@ -39,8 +39,6 @@ type executor struct {
 	pages    []pageMessage // that wait, in the order in which they are to be sent
 	buffers  [maxBatchPages][]byte
 	finished []finished // since the driver has looked last
-	// mapping are pages that are here, and on their way into memory, or into a program.
-	mapping map[pagetable.Page]bool
 }
 
 // finished is an operation on a page that has taken effect.
@@ -84,7 +82,6 @@ func newExecutor(store *backing.Table, out *outbox) *executor {
 		table: snaps, snaps: snaps, store: store, out: out, meter: out.meter, end: out.end, contents: newContents(),
 		batch: batch{most: most, pageBytes: pageBytes, data: make([]byte, most*pageBytes)},
 		pages: make([]pageMessage, 0, most), finished: make([]finished, 0, most),
-		mapping: map[pagetable.Page]bool{},
 	}
 }
 
@@ -161,8 +158,6 @@ func (x *executor) started(op pagetable.Op, page pagetable.Page, out pagetable.O
 		x.end.breakDown(fmt.Errorf("node: page %d: %w", page, err))
 	case out == pagetable.Done:
 		x.finish(op, page)
-	case op == pagetable.OpMap:
-		x.mapping[page] = true
 	}
 }
 
@@ -172,9 +167,6 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 		// The lease starts when the page is here, not when the loop last looked at the clock.
 		x.meter.clock.tick()
 		x.meter.observe(page)
-	}
-	if op == pagetable.OpMap {
-		delete(x.mapping, page)
 	}
 	if x.meter.log.isKept() && (op == pagetable.OpRevoke || op == pagetable.OpDowngrade) {
 		x.left(op, page)

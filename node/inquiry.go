@@ -251,13 +251,13 @@ func (q *inquiries) tickIn(now time.Duration) time.Duration {
 	for _, x := range q.open {
 		in = sooner(in, max(0, x.until-now))
 	}
-	if len(q.tolls().waiting) > 0 {
+	if q.waits().some() {
 		in = sooner(in, max(0, q.overdue.next-now))
 	}
 	return in
 }
 
-func (q *inquiries) tolls() *tolls { return &q.drive.exec.meter.tolls }
+func (q *inquiries) waits() *pageWaits { return q.drive.exec.meter.waits }
 
 // arrived notes that a rank is here.
 func (q *inquiries) arrived(p *program) {
@@ -316,23 +316,30 @@ func (q *inquiries) stacks(observer *program, c *attach.Call) error {
 // may take a goroutine that waits for a page to another thread, where it faults again.
 func (q *inquiries) pagesOf(p *program) (list []attach.PageWait, blocked uint32) {
 	const long = 100 * time.Millisecond
-	for page, w := range q.tolls().waiting {
-		waited := q.drive.clock.now - w.first
-		if w.proc != pagetable.ProcID(p.id) {
-			continue
+	since := map[pagetable.Page]time.Duration{}
+	for page, w := range q.waits().all() {
+		if first, is := since[page]; w.proc == pagetable.ProcID(p.id) && (!is || w.first < first) {
+			since[page] = w.first
 		}
+	}
+	for page, first := range since {
+		waited := q.drive.clock.now - first
 		if waited >= long {
 			blocked++
 		}
-		list = append(list, attach.PageWait{
-			Page: uint64(page), Memory: plainName(q.programs.intake.extents.Of(page).Name), Home: uint32(q.drive.engine.Home(protocol.PageObject(uint64(page)))),
-			Stage: q.programs.intake.stage(page), Waited: waited,
-		})
+		list = append(list, attach.PageWait{Page: uint64(page), Waited: waited})
 	}
 	slices.SortFunc(list, func(a, b attach.PageWait) int {
 		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Page, b.Page))
 	})
-	return list[:min(len(list), attach.MaxPageWaits)], blocked
+	list = list[:min(len(list), attach.MaxPageWaits)]
+	for i := range list {
+		w := &list[i]
+		page := pagetable.Page(w.Page)
+		progress, from := q.programs.intake.progressOf(page)
+		w.Memory, w.From, w.Stage = plainName(q.programs.intake.extents.Of(page).Name), uint32(from), progress.stage()
+	}
+	return list, blocked
 }
 
 // overdue is the pages for which threads have waited for very long, and what was logged of it.
@@ -350,24 +357,25 @@ const (
 
 // becauseOf is why a page has not come, in the log.
 var becauseOf = [...]string{
-	attach.PageAsked:  "its home was asked for it and it has not come",
-	attach.PageParked: "this node has not asked for it: as many pages as may be are on their way, or there is no room, or no quorum",
+	attach.PageAsked:  "another node was asked for it and it has not come",
+	attach.PageParked: "this node has not asked for it: as many pages as may be are on their way, or there is no room, or no quorum, or a recovery is under way",
 	attach.PageHere:   "it is on a disk of this node, or waits for one",
+	attach.PageBusy:   "this node copies it to its backups, or is about to give it up, or a program has it pinned",
 }
 
 // warn logs, once each, that threads have waited for a page for very long.
 func (q *inquiries) warn(now time.Duration) {
-	waiting := q.tolls().waiting
-	if now < q.overdue.next || len(waiting) == 0 && len(q.overdue.logged) == 0 {
+	waiting := q.waits()
+	if now < q.overdue.next || !waiting.some() && len(q.overdue.logged) == 0 {
 		return
 	}
 	q.overdue.next = now + overdueEvery
 	for page := range q.overdue.logged {
-		if _, waits := waiting[page]; !waits {
+		if !waiting.are(page) {
 			delete(q.overdue.logged, page)
 		}
 	}
-	for page, w := range waiting {
+	for page, w := range waiting.all() {
 		if q.overdue.logged[page] || now-w.first < overdueAfter {
 			continue
 		}
@@ -377,9 +385,9 @@ func (q *inquiries) warn(now time.Duration) {
 			rank = p.rank
 		}
 		in := q.programs.intake.extents.Of(page)
-		home := q.drive.engine.Home(protocol.PageObject(uint64(page)))
+		progress, from := q.programs.intake.progressOf(page)
 		q.log.Warn("a thread has waited long for a page", zap.Duration("waited", now-w.first), zap.Uint32("rank", rank),
 			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.Uint64("page_of_allocation", uint64(page-in.First)),
-			zap.String("home", q.programs.losses.names.of(home)), zap.String("because", becauseOf[q.programs.intake.stage(page)]))
+			zap.String("from", q.programs.losses.names.of(from)), zap.String("because", becauseOf[progress.stage()]))
 	}
 }

@@ -187,7 +187,7 @@ func TestInquiryAboutPages(t *testing.T) {
 	b.answer("waits")
 	all := b.told()
 	i := slices.IndexFunc(all, func(s attach.Statement) bool { return s.Rank == 1 && s.Presence == attach.Answers })
-	if i < 0 || len(all[i].Pages) != 1 || all[i].Pages[0].Page != uint64(page) || all[i].Pages[0].Home != 0 || all[i].Pages[0].Memory != "counts" {
+	if i < 0 || len(all[i].Pages) != 1 || all[i].Pages[0].Page != uint64(page) || all[i].Pages[0].From != 0 || all[i].Pages[0].Memory != "counts" {
 		t.Errorf("told %+v", all)
 	}
 	c.net.Resume(0, 1)

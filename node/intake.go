@@ -3,7 +3,6 @@ package node
 import (
 	"slices"
 
-	"dsmd/internal/attach"
 	"dsmd/node/readahead"
 	"dsmd/pagetable"
 	"dsmd/protocol"
@@ -24,8 +23,9 @@ type intake struct {
 	window     window
 	waiters    waiters
 
-	parked []pagetable.Event    // faults that wait until a page may be asked for, in order
-	known  map[parkedFault]bool // what is in parked: a thread that waits is reported again
+	parked []pagetable.Event      // faults that wait until a page may be asked for, in order
+	known  map[parkedFault]bool   // what is in parked: a thread that waits is reported again
+	held   map[pagetable.Page]int // how many of them are on a page, if any
 }
 
 // parkedFault tells faults apart that are parked. Each thread waits for one page, so their number
@@ -43,7 +43,8 @@ func parkedAs(ev *pagetable.Event) parkedFault {
 
 func newIntake(d *driver, p *pins, q *quorum, predict bool) *intake {
 	t := &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
-		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{}}
+		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{},
+		held: map[pagetable.Page]int{}}
 	t.predictor.intake = t
 	if predict {
 		t.predictor.trail = readahead.NewTrail()
@@ -71,13 +72,13 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	}
 	has := engine.Access(id)
 	if t.quorum.lost() {
-		t.park(ev, has, access)
+		t.park(ev, has, access, wasParked)
 		return
 	}
-	noted := wasParked && t.meter.isAwaited(ev.Page)
+	noted := wasParked && t.meter.waits.are(ev.Page)
 	spilled := t.room.isSpilled(ev.Page)
 	if (has < access || spilled) && !engine.Waiting(id) && !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()) {
-		if t.park(ev, has, access) {
+		if t.park(ev, has, access, wasParked) {
 			t.meter.count.parkedFaults.Add(1)
 		}
 		return
@@ -131,38 +132,33 @@ func (t *intake) awaits(ev *pagetable.Event, has, access protocol.Access, noted 
 	switch {
 	case has < access && !t.drive.engine.Waiting(protocol.PageObject(uint64(ev.Page))):
 		t.forget(ev.Page) // it is here already, or is being freed: nothing will come of it
-	case has >= access && !noted && t.isComing(ev.Page):
+	case has >= access && !noted && protocol.Operation(t.drive.engine, protocol.PageObject(uint64(ev.Page))) != 0:
 		t.meter.await(ev, has, access) // for a disk, for instance
 	}
 }
 
-// isComing is whether something under way will settle the faults on a page.
-func (t *intake) isComing(page pagetable.Page) bool {
-	return t.drive.engine.Waiting(protocol.PageObject(uint64(page))) || t.drive.exec.mapping[page]
-}
-
-// stage is how far a page has got for which threads wait.
-func (t *intake) stage(page pagetable.Page) attach.PageStage {
-	switch {
-	case t.drive.exec.mapping[page]:
-		return attach.PageHere
-	case !t.drive.engine.Waiting(protocol.PageObject(uint64(page))) && t.isParked(page):
-		return attach.PageParked
-	}
-	return attach.PageAsked
-}
-
 // isParked is whether a fault on a page is parked.
-func (t *intake) isParked(page pagetable.Page) bool {
-	return slices.ContainsFunc(t.parked, func(ev pagetable.Event) bool { return ev.Page == page })
-}
+func (t *intake) isParked(page pagetable.Page) bool { return t.held[page] > 0 }
 
 // abandon forgets who waits for a page if nothing will end that any more. Preconditions: no fault
 // on it is parked.
 func (t *intake) abandon(page pagetable.Page) {
-	if !t.isComing(page) {
+	if id := protocol.PageObject(uint64(page)); !t.drive.engine.Waiting(id) && protocol.Operation(t.drive.engine, id) == 0 {
 		t.meter.forget(page)
+		delete(t.meter.waits.here, page)
 	}
+}
+
+// woken ends the waits for a page that was mapped as it is, or lost. Who is parked, to get more
+// access to it, waits on.
+func (t *intake) woken(page pagetable.Page, by pagetable.Op) {
+	if by == pagetable.OpMap {
+		if t.isParked(page) {
+			return
+		}
+		t.meter.settled(page)
+	}
+	t.forget(page)
 }
 
 // mappedIn is the program in which a page is to be mapped that is about to be present.
@@ -286,18 +282,34 @@ func (t *intake) mayGuess() bool {
 }
 
 // park keeps a fault until a page may be asked for, unless it is kept already. Its thread waits
-// from here on.
-func (t *intake) park(ev *pagetable.Event, has, access protocol.Access) bool {
+// from here on. One that was parked, and let in too early, is the first again. It returns whether
+// the fault is new.
+func (t *intake) park(ev *pagetable.Event, has, access protocol.Access, wasParked bool) (fresh bool) {
 	as := parkedAs(ev)
-	if !t.known[as] || !t.meter.isAwaited(ev.Page) {
+	known := t.known[as]
+	fresh = !known && !wasParked
+	if fresh || !t.meter.waits.are(ev.Page) {
 		t.meter.await(ev, has, access)
 	}
-	if t.known[as] {
+	switch {
+	case known:
 		return false
+	case wasParked:
+		t.parked = slices.Insert(t.parked, 0, *ev)
+	default:
+		t.parked = append(t.parked, *ev)
 	}
 	t.known[as] = true
-	t.parked = append(t.parked, *ev)
-	return true
+	t.held[ev.Page]++
+	return fresh
+}
+
+// unpark forgets that a fault is parked. The caller takes it from the list.
+func (t *intake) unpark(ev *pagetable.Event) {
+	delete(t.known, parkedAs(ev))
+	if t.held[ev.Page]--; t.held[ev.Page] == 0 {
+		delete(t.held, ev.Page)
+	}
 }
 
 // canLetIn is whether a parked fault can go on.
@@ -306,15 +318,20 @@ func (t *intake) canLetIn() bool { return len(t.parked) > 0 && !t.quorum.lost() 
 // letIn goes on with parked faults, in the order in which they came.
 func (t *intake) letIn() (any bool) {
 	for ; t.canLetIn(); any = true {
-		ev := t.parked[0]
-		t.parked = t.parked[1:]
-		delete(t.known, parkedAs(&ev))
-		t.take(&ev, true)
+		t.retry()
 	}
 	if any {
 		t.drive.end()
 	}
 	return any
+}
+
+// retry goes on with the first fault that is parked. Preconditions: there is one.
+func (t *intake) retry() {
+	ev := t.parked[0]
+	t.parked = t.parked[1:]
+	t.unpark(&ev)
+	t.take(&ev, true)
 }
 
 // dropProgram forgets the faults of a program that has gone.
@@ -323,17 +340,13 @@ func (t *intake) dropProgram(id protocol.ClientID) {
 	t.parked = slices.DeleteFunc(t.parked, func(ev pagetable.Event) bool {
 		mine := protocol.ClientID(ev.Proc) == id
 		if mine {
-			delete(t.known, parkedAs(&ev))
+			t.unpark(&ev)
 			pages = append(pages, ev.Page)
 		}
 		return mine
 	})
-	parked := map[pagetable.Page]bool{}
-	for i := range t.parked {
-		parked[t.parked[i].Page] = true
-	}
 	for _, page := range pages {
-		if !parked[page] {
+		if !t.isParked(page) {
 			t.abandon(page)
 		}
 	}

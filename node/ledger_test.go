@@ -120,7 +120,7 @@ func TestLedgerTakesAnyName(t *testing.T) {
 	if n := l.series()[series{attach.WaitMemory, "", othersName}].waits; n != 1 {
 		t.Errorf("one that is called as the others has %d waits", n)
 	}
-	var paid tolls = newTolls(nil)
+	var paid tolls = newTolls(newPageWaits())
 	paid.ledger = l
 	attach.AppendWaits(nil, paid.waits(0)) // panics if a name is too long
 }
@@ -130,13 +130,13 @@ func TestLedgerTakesAnyName(t *testing.T) {
 func TestWaits(t *testing.T) {
 	var extents readahead.Extents
 	extents.Add(10, 5, "grid")
-	waiting := map[pagetable.Page]wait{}
+	waiting := newPageWaits()
 	paid := newTolls(waiting)
 	paid.extents = &extents
 	paid.attached(1)
 	var waits wait
 	waits.join(&pagetable.Event{Page: 11, Proc: 1, Thread: 7}, 100)
-	waiting[11] = waits
+	waiting.away[11] = waits
 	entry := paid.ledger.entry(awaited{attach.WaitLock, "\x00job\x00queue"})
 	over, open := callWait{1, attach.WaitLock, entry, 100}, callWait{1, attach.WaitLock, entry, 200}
 	nameless := callWait{1, attach.WaitReduction, nil, 250}
@@ -162,7 +162,7 @@ func TestWaits(t *testing.T) {
 	if own := paid.ownWaits(300)(1); own != all {
 		t.Errorf("the program has %v, want %v", own, all)
 	}
-	delete(waiting, 11)
+	delete(waiting.away, 11)
 	paid.pay(11, &waits.queue, 300)
 	paid.endCall(open, 100)
 	paid.endCall(nameless, 50)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
-	"dsmd/pagetable"
 	"dsmd/protocol"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,14 +34,14 @@ type meter struct {
 	count      counters
 	latency    histograms
 	stages     *StageLog // nil: nobody wants to know
-	waits      map[pagetable.Page]wait
+	waits      *pageWaits
 	tolls      tolls
 	log        faultLog
 	registered []prometheus.Collector
 }
 
 func newMeter(c *clock, net *network, stages *StageLog) *meter {
-	waits := map[pagetable.Page]wait{}
+	waits := newPageWaits()
 	return &meter{clock: c, net: net, latency: newHistograms(), stages: stages, waits: waits, tolls: newTolls(waits)}
 }
 

@@ -13,7 +13,7 @@ import (
 // ahead of them.
 type tolls struct {
 	extents *readahead.Extents
-	waiting map[pagetable.Page]wait // what is waited for now
+	waiting *pageWaits // what is waited for now
 	own     map[pagetable.ProcID]*ownTolls
 	ledger  *ledger
 }
@@ -24,7 +24,7 @@ type ownTolls [attach.WaitKinds]struct {
 	open running
 }
 
-func newTolls(waiting map[pagetable.Page]wait) tolls {
+func newTolls(waiting *pageWaits) tolls {
 	return tolls{waiting: waiting, own: map[pagetable.ProcID]*ownTolls{}, ledger: newLedger()}
 }
 
@@ -110,7 +110,7 @@ const maxUnpaid = 1024
 func (t *tolls) unpaid(now time.Duration) unpaid {
 	u := unpaid{of: map[pagetable.ProcID]attach.Cost{}, in: map[*entry]attach.Cost{}}
 	seen := 0
-	for page, q := range t.waiting {
+	for page, q := range t.waiting.all() {
 		if seen++; seen > maxUnpaid {
 			break
 		}

@@ -16,7 +16,7 @@ func TestTolls(t *testing.T) {
 	var extents readahead.Extents
 	extents.Add(10, 5, "job\x00x")
 	extents.Add(20, 5, "y")
-	paid := newTolls(nil)
+	paid := newTolls(newPageWaits())
 	paid.extents = &extents
 	waiting := map[pagetable.Page]*queue{11: {}, 21: {}, 99: {}}
 	paid.attached(1)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"iter"
 	"time"
 
 	"dsmd/internal/faultlog"
@@ -8,9 +9,45 @@ import (
 	"dsmd/protocol"
 )
 
-// wait is a page that threads of this node wait for, whatever for: until it may be asked for, until
-// it comes, or, if it is here, until it is in memory and mapped. The latencies, the tolls and the
-// log are told of it when it has ended.
+// pageWaits are the pages that threads of this node wait for. Of one page some threads may wait for
+// more access than the node has, and others until it is in their program as it is.
+type pageWaits struct {
+	away map[pagetable.Page]wait  // for access: until it may be asked for, and until it comes
+	here map[pagetable.Page]queue // for what is here to be in memory, and mapped
+}
+
+func newPageWaits() *pageWaits {
+	return &pageWaits{away: map[pagetable.Page]wait{}, here: map[pagetable.Page]queue{}}
+}
+
+// all are the threads that wait, by page; a page with two kinds of them comes twice.
+func (w *pageWaits) all() iter.Seq2[pagetable.Page, queue] {
+	return func(yield func(pagetable.Page, queue) bool) {
+		for page, x := range w.away {
+			if !yield(page, x.queue) {
+				return
+			}
+		}
+		for page, q := range w.here {
+			if !yield(page, q) {
+				return
+			}
+		}
+	}
+}
+
+// are is whether threads wait for a page.
+func (w *pageWaits) are(page pagetable.Page) bool {
+	_, away := w.away[page]
+	_, here := w.here[page]
+	return away || here
+}
+
+// some is whether any thread waits.
+func (w *pageWaits) some() bool { return len(w.away)+len(w.here) > 0 }
+
+// wait is a page to which threads wait for access. The latencies, the tolls and the log are told of
+// it when it has ended.
 type wait struct {
 	missed   bool            // it was asked for because a thread has missed it
 	asked    time.Duration   // missed: since when
@@ -45,25 +82,25 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 // asked notes that the node asks for the page of a fault now, or that it has before and is waited
 // for from now on.
 func (m *meter) asked(page pagetable.Page) {
-	w := m.waits[page]
+	w := m.waits.away[page]
 	w.missed, w.asked, w.grant = true, m.clock.now, 0
-	m.waits[page] = w
+	m.waits.away[page] = w
 }
 
 // await notes that a thread waits for a page. The log is of what goes on between nodes, so it is
 // not told of a page that is here.
 func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
-	w := m.waits[ev.Page]
-	if w.join(ev, m.clock.now) && has < access && m.log.isKept() {
+	if has >= access {
+		q := m.waits.here[ev.Page]
+		q.join(ev, m.clock.now)
+		m.waits.here[ev.Page] = q
+		return
+	}
+	w := m.waits.away[ev.Page]
+	if w.join(ev, m.clock.now) && m.log.isKept() {
 		w.faults = m.log.fault(w.faults, ev, accessOf(has, access), m.clock.now)
 	}
-	m.waits[ev.Page] = w
-}
-
-// isAwaited is whether threads wait for a page.
-func (m *meter) isAwaited(page pagetable.Page) bool {
-	_, is := m.waits[page]
-	return is
+	m.waits.away[ev.Page] = w
 }
 
 // accessOf is what a fault needs, as the log has it.
@@ -77,33 +114,46 @@ func accessOf(has, access protocol.Access) faultlog.Access {
 	return faultlog.Upgrade
 }
 
-// forget notes that nobody waits for a page any more.
-func (m *meter) forget(page pagetable.Page) { delete(m.waits, page) }
+// forget notes that nobody waits for access to a page any more.
+func (m *meter) forget(page pagetable.Page) { delete(m.waits.away, page) }
 
 // granted notes that a node has granted a page that this one waits for, and whether its contents
 // came with that.
 func (m *meter) granted(page pagetable.Page, from protocol.NodeID, contents bool) {
-	if w, ok := m.waits[page]; ok {
+	if w, ok := m.waits.away[page]; ok {
 		w.grant, w.from, w.contents = m.clock.now, from, contents
-		m.waits[page] = w
+		m.waits.away[page] = w
 	}
 }
 
 // mapped notes that a page which was here is in memory, and mapped.
 func (m *meter) mapped(page pagetable.Page) {
-	if w, is := m.waits[page]; is && !w.missed {
+	if q, is := m.waits.here[page]; is {
+		m.clock.tick()
+		delete(m.waits.here, page)
+		m.tolls.pay(page, &q, m.clock.now)
+	}
+}
+
+// settled notes that threads got a page as it is that had waited until it may be asked for.
+func (m *meter) settled(page pagetable.Page) {
+	if w, is := m.waits.away[page]; is && !w.missed {
 		m.clock.tick()
 		m.observe(page)
 	}
 }
 
-// observe notes how long the page was waited for.
+// observe notes that a page has come, or more access to it, and how long that was waited for.
 func (m *meter) observe(page pagetable.Page) {
-	w, ok := m.waits[page]
+	if q, is := m.waits.here[page]; is { // it came back in another way
+		delete(m.waits.here, page)
+		m.tolls.pay(page, &q, m.clock.now)
+	}
+	w, ok := m.waits.away[page]
 	if !ok {
 		return
 	}
-	delete(m.waits, page)
+	delete(m.waits.away, page)
 	m.tolls.pay(page, &w.queue, m.clock.now)
 	m.log.ended(&w, m.clock.now)
 	if !w.missed {

@@ -12,6 +12,15 @@ func (e *Engine) Protected(id ObjectID) bool {
 	return o != nil && o.protected()
 }
 
+// Operation is the effect on an object that an engine's node carries out now; 0: none. Who faults
+// meanwhile is dealt with when it is over.
+func Operation(e *Engine, id ObjectID) EffectKind {
+	if p := e.peek(e.objects.find(id)); p != nil {
+		return p.op
+	}
+	return 0
+}
+
 // Copies looks at some of the pages and locks that an engine knows, at most so many, from a place
 // on, and calls here for each page that its node has. A droppable one is a copy that EventEvict
 // drops: the node is not the owner. After a recovery no copy is known to be droppable but at its

@@ -68,12 +68,14 @@ func pagesOf(r *rankStacks) string {
 		if p.Memory != "" {
 			text += fmt.Sprintf(" of %q", certs.Printable(p.Memory))
 		}
-		why := fmt.Sprintf("asked of node %d", p.Home)
+		why := fmt.Sprintf("asked of node %d", p.From)
 		switch p.Stage {
 		case attach.PageParked:
-			why = "not asked for yet, for want of room or a quorum"
+			why = "not asked for yet, for want of room or a quorum, or in a recovery"
 		case attach.PageHere:
 			why = "on a disk of its node, or waits for one"
+		case attach.PageBusy:
+			why = "being copied to its backups, pinned, or about to go"
 		}
 		pages = append(pages, fmt.Sprintf("%s for %s (%s)", text, p.Waited.Round(100*time.Millisecond), why))
 	}

@@ -23,7 +23,7 @@ func samples() map[string]struct {
 	reply := Reply{Ticket: 9, Status: StatusOwnerDied, Rank: 3, Payload: []byte("xyz")}
 	ask := Ask{Ticket: 7, Question: AskStacks, Watcher: NoRank, Blocked: 3}
 	tell := Tell{Ticket: 7, Statement: Statement{Rank: 1, Node: 2, Presence: Left, Ago: time.Minute, Body: []byte("{}"),
-		Pages: []PageWait{{Page: 1 << 40, Memory: "grid", Home: 3, Stage: PageParked, Waited: time.Second}, {Stage: PageHere}}}}
+		Pages: []PageWait{{Page: 1 << 40, Memory: "grid", From: 3, Stage: PageParked, Waited: time.Second}, {Stage: PageBusy}}}}
 	none := Tell{Ticket: 7, Last: true, Statement: Statement{Body: []byte{}}}
 	all := map[string]struct {
 		frame []byte

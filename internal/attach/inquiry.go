@@ -86,9 +86,10 @@ const (
 type PageStage uint8
 
 const (
-	PageAsked  PageStage = iota // its home was asked for it
-	PageParked                  // it is not asked for, for want of room, or of a quorum
+	PageAsked  PageStage = iota // another node was asked for it, or for its contents
+	PageParked                  // it is not asked for: no room, no quorum, or a recovery
 	PageHere                    // it is on a disk of its node, or waits for one
+	PageBusy                    // it is being copied to its backups, or is pinned, or about to go
 	pageStageEnd
 )
 
@@ -96,7 +97,7 @@ const (
 type PageWait struct {
 	Page   uint64
 	Memory string // the allocation; "": none that the node knows
-	Home   uint32 // the node that has the page's directory entry
+	From   uint32 // PageAsked: the node that was asked
 	Stage  PageStage
 	Waited time.Duration
 }
@@ -139,7 +140,7 @@ func AppendTellBody(b []byte, m *Tell) []byte {
 	for i := range m.Pages {
 		p := &m.Pages[i]
 		b = le.AppendUint64(le.AppendUint64(b, p.Page), uint64(p.Waited))
-		b = append(le.AppendUint32(b, p.Home), byte(p.Stage))
+		b = append(le.AppendUint32(b, p.From), byte(p.Stage))
 		b = appendBytes(b, clip(p.Memory, MaxName), MaxName)
 	}
 	return b
@@ -155,7 +156,7 @@ func DecodeTell(b []byte) (Tell, error) {
 	m.Body = r.bytes(MaxBody)
 	sound := last <= 1 && presence < presenceEnd && pages <= MaxPageWaits
 	for range min(pages, MaxPageWaits) {
-		p := PageWait{Page: r.u64(), Waited: time.Duration(r.u64()), Home: r.u32(), Stage: PageStage(r.u8())}
+		p := PageWait{Page: r.u64(), Waited: time.Duration(r.u64()), From: r.u32(), Stage: PageStage(r.u8())}
 		p.Memory = r.text(MaxName)
 		m.Pages = append(m.Pages, p)
 		sound = sound && p.Stage < pageStageEnd

@@ -56,7 +56,7 @@ type Held struct {
 type Pages struct {
 	Page   uint64
 	Memory string // the allocation; "": not known
-	Home   int    // the node where it was asked for
+	From   int    // Asked: the node that was
 	Stage  Stage
 	For    time.Duration
 }
@@ -66,9 +66,10 @@ type Stage int
 
 // The stages.
 const (
-	Asked  Stage = iota // Home was asked for it
+	Asked  Stage = iota // another node was asked for it
 	Parked              // its node has not asked yet
 	OnDisk              // its node has it on a disk, or waits for one
+	Busy                // its node copies it to its backups, or is about to give it up
 )
 
 // Hang is what a rank tells its launcher when its job, or a part of it, does not move.

@@ -190,11 +190,13 @@ func (e *explainer) pages(r *Rank) string {
 	}
 	switch p.Stage {
 	case Parked:
-		return text + since + ", which its node does not ask for yet, for want of room or a quorum"
+		return text + since + ", which its node does not ask for yet, for want of room or a quorum, or in a recovery"
 	case OnDisk:
 		return text + since + ", which its node has on a disk, or waits for one"
+	case Busy:
+		return text + since + ", which its node copies to its backups first, or gives up, or which is pinned"
 	}
-	text += fmt.Sprintf(", which it has asked node %d for", p.Home)
+	text += fmt.Sprintf(", which it has asked node %d for", p.From)
 	if e.timed {
 		text += " " + seconds(p.For) + " ago"
 	}

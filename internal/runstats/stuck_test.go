@@ -26,7 +26,7 @@ func allBut(unknown string) string {
 
 // TestFind: what is said when nothing moves, or a part of a job does not.
 func TestFind(t *testing.T) {
-	page := Rank{Rank: 1, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", Home: 3, For: 12 * time.Second}}}
+	page := Rank{Rank: 1, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", From: 3, For: 12 * time.Second}}}
 	late := waits(1, Lock, "a", "m.go:1")
 	late.Waits[0].For = 61 * time.Second
 	young := waits(1, Lock, "a", "")
@@ -68,15 +68,17 @@ rank 1 waits for page 17, of "counts", which it has asked node 3 for 12s ago`},
 		"pages that no node was asked for": {[]Rank{
 			{Rank: 0, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", Stage: Parked, For: 12 * time.Second}}},
 			{Rank: 1, State: Silent, Pages: []Pages{{Page: 18, Stage: OnDisk, For: 11 * time.Second}}},
-		}, 2, all + `rank 0 waits for page 17, of "counts" since 12s, which its node does not ask for yet, for want of room or a quorum
-rank 1 waits for page 18 since 11s, which its node has on a disk, or waits for one`},
+			{Rank: 2, State: Silent, Pages: []Pages{{Page: 19, Stage: Busy, For: 11 * time.Second}}},
+		}, 3, all + `rank 0 waits for page 17, of "counts" since 12s, which its node does not ask for yet, for want of room or a quorum, or in a recovery
+rank 1 waits for page 18 since 11s, which its node has on a disk, or waits for one
+rank 2 waits for page 19 since 11s, which its node copies to its backups first, or gives up, or which is pinned`},
 		"a rank that never came": {[]Rank{waits(0, Barrier, "x", "")}, 2, allBut("rank 1") +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which is not here, or its node does not answer`},
 		"ranks that never came, and one that has ended": {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, State: Ended}}, 4, allBut("ranks 2, 3") +
 			`rank 0 waits at barrier "x" for 3 of 4 ranks: rank 1 has ended; rank 2 is not here, or its node does not answer; rank 3 is not here, or its node does not answer`},
 		"one that computes":           {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, Computes: true}}, 2, ""},
 		"one that computes and waits": {[]Rank{waits(0, Barrier, "x", ""), busy}, 2, ""},
-		"one that has just come":      {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},
+		"one that has just come": {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},
 		"a part": {[]Rank{{Rank: 0, Computes: true, Holds: []Held{{Object: 'a', For: 62 * time.Second}}}, late}, 2,
 			`rank 1 has waited 1m1s for lock "a" (m.go:1), held by rank 0 since 1m2s, which computes`},
 	} {

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"maps"
+	"testing"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+	"dsmd/protocol"
+)
+
+// threeOf starts two nodes, of which the second has three programs and page 0 for reading. What it
+// asks for from now on does not come, and it may ask for so many pages at a time.
+func threeOf(t *testing.T, h *heldMaps, window int) (c *cluster, b *asked, d, e *prog) {
+	c = start(t, setup{nodes: 2, ranks: 4,
+		before: func(n *Node) { n.intake.window.most = window },
+		table: func(i int, table pagetable.Table) pagetable.Table {
+			if i == 0 {
+				return table
+			}
+			h.Table = table
+			return h
+		}})
+	m := c.members[1]
+	a, b, d, e := c.members[0].joinAs(0), m.joinAsked(1), m.joinAs(2), m.joinAs(3)
+	a.fill(0, 4)
+	b.load(0, 0)
+	c.settle()
+	c.net.Stall(0, 1)
+	return c, b, d, e
+}
+
+func (m *member) memoryWaits() uint64 { return m.waits().All[attach.WaitMemory].Count }
+
+// TestReadersBesideAnUpgrade: one thread waits until it may store to a page. One that loads from it
+// meanwhile waits until the page is in its program, and no longer.
+func TestReadersBesideAnUpgrade(t *testing.T) {
+	h := &heldMaps{}
+	c, b, d, e := threeOf(t, h, 10)
+	m := c.members[1]
+	store := d.access(0, true, func([]byte) {})
+	eventually(t, "the upgrade is asked for", func() bool { return m.counter("faults_upgrade") == 1 })
+	before := m.memoryWaits()
+	e.load(0, 0)
+	if now := m.memoryWaits(); now != before {
+		t.Errorf("%d waits of a thread that has its page at once", now-before)
+	}
+	e.leave()
+	e = m.joinAs(3)
+	h.hold.Store(true)
+	load := e.access(0, false, func([]byte) {})
+	here := map[uint64]attach.PageStage{0: attach.PageHere}
+	eventually(t, "the wait for the map is known", func() bool { return maps.Equal(b.pagesOf(3), here) })
+	h.hold.Store(false)
+	eventually(t, "it has ended", func() bool { return len(b.pagesOf(3)) == 0 })
+	e.settled(load)
+	if got := b.pagesOf(2); !maps.Equal(got, map[uint64]attach.PageStage{0: attach.PageAsked}) {
+		t.Errorf("who stores waits for %v", got)
+	}
+	if now := m.memoryWaits(); now != before+1 {
+		t.Errorf("%d waits of a thread that has waited for a map", now-before)
+	}
+	c.net.Resume(0, 1)
+	d.settled(store)
+	c.quiet()
+}
+
+// TestReadersBesideAParkedUpgrade: who waits until more access to a page may be asked for waits on
+// when another program gets the page as it is.
+func TestReadersBesideAParkedUpgrade(t *testing.T) {
+	c, b, d, e := threeOf(t, &heldMaps{}, 1)
+	m := c.members[1]
+	load := b.access(1, false, func([]byte) {})
+	eventually(t, "another page is asked for", func() bool { return m.counter("faults_read") == 2 })
+	store := d.access(0, true, func([]byte) {})
+	eventually(t, "the upgrade is held back", func() bool { return m.counter("faults_held_back") == 1 })
+	before := m.memoryWaits()
+	e.load(0, 0)
+	if now := m.memoryWaits(); now != before {
+		t.Errorf("%d waits, before the map of a page there were %d", now, before)
+	}
+	if got := b.pagesOf(2); !maps.Equal(got, map[uint64]attach.PageStage{0: attach.PageParked}) {
+		t.Errorf("who stores waits for %v", got)
+	}
+	c.net.Resume(0, 1)
+	b.settled(load)
+	d.settled(store)
+	c.quiet()
+}
+
+// TestParkedAgain: a fault that is parked again, because the window has filled up since it was let
+// in, counts once, and keeps its place.
+func TestParkedAgain(t *testing.T) {
+	var in *intake
+	var counted [2]int
+	var first uint32
+	c := start(t, setup{nodes: 1, before: func(n *Node) {
+		in = n.intake
+		in.window.most = 0
+		for thread := range uint32(3) {
+			in.fault(&pagetable.Event{Kind: pagetable.Fault, Page: pagetable.Page(thread / 2), Proc: 1, Thread: 7 + thread})
+		}
+		in.retry()
+		counted, first = [2]int{in.meter.waits.away[0].threads, int(in.meter.count.parkedFaults.Load())}, in.parked[0].Thread
+		in.dropProgram(1)
+	}})
+	if counted != [2]int{2, 3} || first != 7 {
+		t.Errorf("%d threads wait, %d faults were parked, thread %d is first; want 2, 3 and 7", counted[0], counted[1], first)
+	}
+	c.quiet()
+}
+
+// TestStages: a page is said to have been asked for only where somebody was asked.
+func TestStages(t *testing.T) {
+	for _, x := range []struct {
+		what string
+		p    progress
+		want attach.PageStage
+	}{
+		{"asked for", progress{wanted: true, asking: true}, attach.PageAsked},
+		{"wanted in a recovery", progress{wanted: true}, attach.PageParked},
+		{"parked", progress{parked: true, asking: true}, attach.PageParked},
+		{"being committed", progress{under: protocol.EffectBackup, wanted: true, asking: true}, attach.PageBusy},
+		{"pinned, and to be taken away", progress{under: protocol.EffectRevoke, wanted: true, asking: true}, attach.PageBusy},
+		{"being read from a file", progress{under: protocol.EffectInstall, wanted: true, asking: true}, attach.PageHere},
+		{"being read from a file of another node", progress{under: protocol.EffectInstall, wanted: true, asking: true, elsewhere: true}, attach.PageAsked},
+		{"on its way into a program", progress{under: protocol.EffectMap, asking: true}, attach.PageHere},
+	} {
+		if got := x.p.stage(); got != x.want {
+			t.Errorf("%s: stage %d, want %d", x.what, got, x.want)
+		}
+	}
+}

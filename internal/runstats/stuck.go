@@ -9,8 +9,9 @@ import (
 )
 
 // LongWait is how long a rank waits before it counts as one that waits. HangAfter is how long some
-// rank has waited when a job in which all wait hangs, or when it waits for a rank that has ended;
-// PartAfter when it waits while others go on.
+// rank has waited when a job in which all wait hangs, or when it waits for a rank that has ended,
+// and how long something may be done for a rank before that counts as a wait; PartAfter is how long
+// it has waited when it waits while others go on.
 const (
 	LongWait  = time.Second
 	HangAfter = 10 * time.Second
@@ -28,6 +29,14 @@ func (r *Rank) waited() (longest time.Duration) {
 	return longest
 }
 
+// works is whether something may be done for a rank that waits: memory is given to it, filled or
+// freed, or pages are fetched or copied. Nobody has to move for that, and much of it takes a while.
+func (r *Rank) works() bool {
+	return slices.ContainsFunc(r.Waits, func(w Wait) bool {
+		return (w.Kind == Allocating || w.Kind == Committing || w.Kind == Prefetch) && w.For < HangAfter
+	})
+}
+
 // Find is why a job, or a part of it, does not move: no lines if it does. ranks are those that are
 // known of; a job of size ranks may have others.
 func Find(ranks []Rank, size int) Hang {
@@ -38,7 +47,7 @@ func Find(ranks []Rank, size int) Hang {
 		r := &e.ranks[i]
 		switch waited := r.waited(); {
 		case r.State == Ended:
-		case waited < LongWait || r.State == Unknown || r.Computes:
+		case waited < LongWait || r.State == Unknown || r.Computes || r.works():
 			all = false
 		default:
 			longest = max(longest, waited)

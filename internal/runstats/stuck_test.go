@@ -31,6 +31,10 @@ func TestFind(t *testing.T) {
 	late.Waits[0].For = 61 * time.Second
 	young := waits(1, Lock, "a", "")
 	young.Waits[0].For = time.Millisecond
+	allocates, allocated := waits(1, Allocating, "grid", ""), waits(1, Allocating, "grid", "")
+	allocates.Waits[0].For = 2 * time.Second
+	commits := waits(1, Lock, "a", "")
+	commits.Waits = append(commits.Waits, Wait{Kind: Committing, Name: "replicated memory", For: 9 * time.Second})
 	busy := waits(1, Lock, "a", "")
 	busy.Computes = true
 	for name, test := range map[string]struct {
@@ -78,6 +82,11 @@ rank 2 waits for page 19 since 11s, which its node copies to its backups first, 
 			`rank 0 waits at barrier "x" for 3 of 4 ranks: rank 1 has ended; rank 2 is not here, or its node does not answer; rank 3 is not here, or its node does not answer`},
 		"one that computes":           {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, Computes: true}}, 2, ""},
 		"one that computes and waits": {[]Rank{waits(0, Barrier, "x", ""), busy}, 2, ""},
+		"one that allocates":          {[]Rank{waits(0, Barrier, "x", ""), allocates}, 2, ""},
+		"one of which a part commits": {[]Rank{waits(0, Barrier, "x", ""), commits}, 2, ""},
+		"one that allocates for long": {[]Rank{waits(0, Barrier, "x", ""), allocated}, 2, all +
+			`rank 0 waits at barrier "x" for rank 1 of 2, which waits for allocation "grid"
+rank 1 waits for allocation "grid"`},
 		"one that has just come": {[]Rank{waits(0, Barrier, "x", ""), young}, 2, ""},
 		"a part": {[]Rank{{Rank: 0, Computes: true, Holds: []Held{{Object: 'a', For: 62 * time.Second}}}, late}, 2,
 			`rank 1 has waited 1m1s for lock "a" (m.go:1), held by rank 0 since 1m2s, which computes`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,7 +127,7 @@ func TestDashboardFileOfNoJob(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, err := dsmd(t, append([]string{"run", "--dashboard-file", file}, test.args...)...).CombinedOutput()
+			out, err := dsmd(t, append([]string{"run", "--dashboard-file", file, "--profile", file + ".profile", "--trace", file + ".trace"}, test.args...)...).CombinedOutput()
 			if err == nil {
 				t.Errorf("%s: the job succeeds", name)
 			}
@@ -135,9 +136,51 @@ func TestDashboardFileOfNoJob(t *testing.T) {
 					t.Errorf("%s: it does not say %q:\n%s", name, want, out)
 				}
 			}
+			for _, kind := range []string{"profile", "trace"} {
+				if _, err := os.Stat(file + "." + kind); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: an empty %s is left, or %v", name, kind, err)
+				}
+			}
 			if text, err := os.ReadFile(file); string(text) != before || (before == "") != errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: where %q was is %q, %v", name, before, text, err)
 			}
 		}
+	}
+}
+
+// TestDashboardFileOfAnInterruptedStart: a job that is ended before it was started has no state to
+// show, and what an earlier one has left stays.
+func TestDashboardFileOfAnInterruptedStart(t *testing.T) {
+	dir := t.TempDir()
+	file, mark, ssh := filepath.Join(dir, "solve.json"), filepath.Join(dir, "mark"), filepath.Join(dir, "ssh")
+	if err := os.WriteFile(file, []byte("of an earlier job"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ssh, []byte("#!/bin/sh\n: > "+mark+"\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := dsmd(t, "run", "--dashboard-file", file, "--hosts", "ann", "--ssh", ssh, "--", "true")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(mark); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not reach for the host")
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || !strings.Contains(out.String(), "is not written, because the job was not started") {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+	if text, err := os.ReadFile(file); string(text) != "of an earlier job" {
+		t.Errorf("now there is %q, %v", text, err)
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +22,7 @@ const maxTitle = 200
 // runDashboard is the dashboard of a job, on a page, in a file, or both.
 type runDashboard struct {
 	addr, file string // flags; "": there is none
-	made       bool   // the file was not there before
+	claim      *launch.Claim
 
 	model  *dashboard.Model
 	server *dashboard.Server
@@ -41,9 +39,14 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 		return nil
 	}
 	if d.file != "" {
-		if err := d.claim(); err != nil {
+		claim, f, err := launch.NewClaim(d.file)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
 			return fmt.Errorf("--dashboard-file: %w", err)
 		}
+		d.claim = claim
 	}
 	job := dashboard.Job{Title: titleOf(cfg.Program), Nodes: cfg.Nodes, Ranks: cfg.Nodes * max(cfg.Slots, 1), Began: time.Now()}
 	for _, host := range cfg.Hosts {
@@ -61,31 +64,12 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 	}
 	server, err := serveDashboard("--dashboard", d.addr, func() dashboard.State { return d.model.State(time.Now()) })
 	if err != nil {
-		d.unclaim()
+		d.claim.GiveBack()
 		return err
 	}
 	d.server = server
 	fmt.Fprintf(os.Stderr, "dsmd: the dashboard is at %s while the job runs\n", server.URL())
 	return nil
-}
-
-// claim finds out whether the file can be written, before the job takes hours. What an earlier job
-// has left there stays until this one ends.
-func (d *runDashboard) claim() error {
-	_, err := os.Stat(d.file)
-	d.made = errors.Is(err, fs.ErrNotExist)
-	f, err := os.OpenFile(d.file, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// unclaim leaves the place of the file as it was.
-func (d *runDashboard) unclaim() {
-	if d.made {
-		_ = os.Remove(d.file) // it is empty
-	}
 }
 
 // close shows the end to who looks, and writes the file, if the job was started.
@@ -98,7 +82,7 @@ func (d *runDashboard) close(started bool) {
 	switch {
 	case d.file == "":
 	case !started:
-		d.unclaim()
+		d.claim.GiveBack()
 		fmt.Fprintf(os.Stderr, "dsmd: --dashboard-file: %s is not written, because the job was not started\n", d.file)
 	default:
 		s := d.model.State(end)

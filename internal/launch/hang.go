@@ -12,6 +12,7 @@ import (
 // reports are what programs say of themselves.
 type reports struct {
 	counted []runstats.Record  // by the programs that have ended, if Config.Stats
+	profile *Claim             // nil: none is wanted
 	trace   *tracer            // nil: none is wanted
 	sharing *sharing.Collector // nil: nobody wants to know
 	// hangs are what programs have found that does not move, each once. It has room for some: what

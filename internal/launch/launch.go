@@ -146,8 +146,9 @@ type EarlyExit struct {
 // the first failure, which it has then reported to cfg.Stderr. With cfg.Survive it is also 0 if
 // some programs have succeeded and all others were lost: killed, or with their daemon or machine;
 // the end of a program with a status of its own is a failure, and makes the status that of the
-// first failure or loss. The error is not nil if the job could not be started; the status is then
-// that of a shell in the same situation (127 for a program that does not exist).
+// first failure or loss. The error is not nil if the job was not started: because it could not be,
+// and then the status is that of a shell in the same situation (127 for a program that does not
+// exist), or because a signal came before.
 //
 // While it runs, Run answers signals: it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
 // SIGUSR2 on to the programs. Each of the first four begins the end of the job: what is still there
@@ -160,17 +161,22 @@ func Run(cfg Config) (status int, err error) {
 	if err != nil {
 		return StatusUsage, err
 	}
-	if err := cfg.checkProfile(); err != nil {
+	profile, err := cfg.claimProfile()
+	if err != nil {
 		return StatusUsage, err
 	}
 	trace, err := cfg.openTrace()
 	if err != nil {
+		profile.GiveBack()
 		return StatusUsage, err
 	}
 	s, err := newSupervisor(cfg, plan)
 	if err != nil {
+		profile.GiveBack()
+		trace.end()
 		return StatusUsage, err
 	}
+	s.reports.profile = profile
 	s.reports.traceTo(trace)
 	defer s.close()
 	if len(cfg.Hosts) == 0 {

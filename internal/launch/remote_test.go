@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -133,13 +135,18 @@ func TestRemoteSecondInterruptKills(t *testing.T) {
 
 // TestInterruptWhileConnecting: a host that does not answer does not hold up Ctrl-C.
 func TestInterruptWhileConnecting(t *testing.T) {
-	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello")})
+	file := filepath.Join(t.TempDir(), "trace.json")
+	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello"), Trace: file})
 	s.guarded = true
 	// The supervisor takes signals before it reaches for hosts. There are two ssh, the agent of the
 	// host that talks, and its guard.
 	s.awaitProcesses(5)
 	s.signal(syscall.SIGINT)
 	s.wantStatus(128 + int(syscall.SIGINT))
+	s.wantError("dsmd: launch: interrupt, before the job was started\n")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty trace is left, or %v", err)
+	}
 }
 
 // awaitProcesses waits until the job has n processes, and lists them. One in the middle of execve

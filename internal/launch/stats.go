@@ -79,20 +79,24 @@ func (s *supervisor) count(c *child, line []byte) {
 	}
 }
 
-// checkProfile finds out whether there will be a place for the profile, before the job takes hours.
-func (cfg *Config) checkProfile() error {
+// claimProfile finds out whether there will be a place for the profile; nil: none is wanted.
+func (cfg *Config) claimProfile() (*Claim, error) {
 	if cfg.Profile == "" {
-		return nil
+		return nil, nil
 	}
-	f, err := os.OpenFile(cfg.Profile, os.O_WRONLY|os.O_CREATE, 0o666)
+	claim, f, err := NewClaim(cfg.Profile)
+	if err == nil {
+		err = f.Close()
+	}
 	if err != nil {
-		return fmt.Errorf("launch: the file for the profile: %w", err)
+		return nil, fmt.Errorf("launch: the file for the profile: %w", err)
 	}
-	return f.Close()
+	return claim, nil
 }
 
 // sayStats prints what the programs have counted, and writes their profile.
 func (s *supervisor) sayStats() {
+	defer s.reports.profile.GiveBack()
 	if !s.started {
 		return
 	}

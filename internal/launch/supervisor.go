@@ -389,7 +389,7 @@ func (s *supervisor) answer(sig syscall.Signal) {
 		}
 		s.interrupted, s.asked = sig, time.Now()
 		if !s.started {
-			s.fail(128 + int(sig))
+			s.refuse(128+int(sig), fmt.Errorf("launch: %v, before the job was started", sig))
 		}
 		s.kill.Reset(s.cfg.Grace)
 	}

@@ -23,6 +23,7 @@ const (
 // tracer writes nothing.
 type tracer struct {
 	file    *os.File
+	claim   *Claim
 	began   bool
 	pieces  chan arrived
 	stop    chan struct{} // closed by end
@@ -37,17 +38,17 @@ type arrived struct {
 	at time.Time
 }
 
-// openTrace opens the file for the trace, before the job takes hours. What an earlier job has left
-// there stays until this one starts.
+// openTrace opens the file for the trace. What an earlier job has left there stays until this one
+// starts.
 func (cfg *Config) openTrace() (*tracer, error) {
 	if cfg.Trace == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(cfg.Trace, os.O_WRONLY|os.O_CREATE, 0o666)
+	claim, f, err := NewClaim(cfg.Trace)
 	if err != nil {
 		return nil, fmt.Errorf("launch: the file for the trace: %w", err)
 	}
-	return &tracer{file: f, pieces: make(chan arrived, tracePieces), stop: make(chan struct{}), ended: make(chan error, 1)}, nil
+	return &tracer{file: f, claim: claim, pieces: make(chan arrived, tracePieces), stop: make(chan struct{}), ended: make(chan error, 1)}, nil
 }
 
 // traceTo has a tracer take pieces; nil: there is none.
@@ -100,6 +101,7 @@ func (t *tracer) end() (lines []string) {
 	}
 	if !t.began {
 		t.file.Close()
+		t.claim.GiveBack()
 		return nil
 	}
 	close(t.stop)

@@ -14,7 +14,7 @@ import (
 // jobHelp is what the help of commands that take a JOB says of it.
 const jobHelp = `JOB is the number in a job's sockets (@dsmd-JOB-NODE, as "dsmd status" shows them) or its beginning,
 the socket of a daemon that stays, the name that programs have given their job (DSM_JOB), or their
-executable.`
+executable. A whole name goes before an executable, and that before the beginning of a number.`
 
 // job is what a JOB on a command line means: programs that know each other, with the daemons of
 // their cluster on this machine.
@@ -47,11 +47,34 @@ func (j *job) program() string {
 	return j.programs[0].Program
 }
 
-// matches is whether a text may mean the job.
-func (j *job) matches(text string) bool {
-	return strings.HasPrefix(j.cluster, text) || slices.ContainsFunc(j.programs, func(p jobProgram) bool {
-		return text == p.Job || text == j.cluster+"/"+p.Job || filepath.Base(text) == p.Program
-	})
+// closeness is how much a text names the job: its whole name as we show it, the name of the cluster
+// or of the job, its program, or how its number begins. 0: it does not.
+func (j *job) closeness(text string) int {
+	switch {
+	case text == j.String():
+		return 4
+	case text == j.cluster || slices.ContainsFunc(j.programs, func(p jobProgram) bool { return text == p.Job || text == j.cluster+"/"+p.Job }):
+		return 3
+	case slices.ContainsFunc(j.programs, func(p jobProgram) bool { return filepath.Base(text) == p.Program }):
+		return 2
+	case strings.HasPrefix(j.cluster, text):
+		return 1
+	}
+	return 0
+}
+
+// closest are the jobs that a text may mean: those that it names most.
+func closest(jobs []*job, text string) (meant []*job) {
+	most := 1
+	for _, j := range jobs {
+		switch n := j.closeness(text); {
+		case n > most:
+			most, meant = n, []*job{j}
+		case n == most:
+			meant = append(meant, j)
+		}
+	}
+	return meant
 }
 
 // line is the job for people.
@@ -107,7 +130,7 @@ func jobsOf(list []daemonStatus) (jobs []*job) {
 // chooseJob is the job that a text means. Without a text it is the only one that has programs, or
 // else the only one.
 func chooseJob(jobs []*job, text string) (*job, error) {
-	meant := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return !j.matches(text) })
+	meant := closest(jobs, text)
 	if text == "" {
 		meant = jobs
 		if busy := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return len(j.programs) == 0 }); len(busy) > 0 {

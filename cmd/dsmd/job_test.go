@@ -24,6 +24,7 @@ func TestChooseJob(t *testing.T) {
 	a := daemon(launch.SocketPrefix+"aa11-0", programStatus{Program: "solve", Size: 2})
 	more := daemon(launch.SocketPrefix+"aa11-1", programStatus{Program: "solve", Size: 2, Rank: 1})
 	b := daemon(launch.SocketPrefix+"ab22-0", programStatus{Program: "fill", Size: 1, Age: 7})
+	longer := daemon(launch.SocketPrefix+"aa112-0", programStatus{Program: "aa11", Job: "ab", Size: 1})
 	idle := daemon("/run/dsmd.sock")
 	stays := daemon("/run/dsmd.sock", programStatus{Program: "fill", Job: "night", Size: 1}, programStatus{Program: "fft", Job: "day", Size: 1})
 	for _, test := range []struct {
@@ -35,6 +36,10 @@ func TestChooseJob(t *testing.T) {
 		{[]daemonStatus{idle}, "", "/run/dsmd.sock"},
 		{[]daemonStatus{a, idle}, "", "aa11"},
 		{[]daemonStatus{a, b, idle}, "aa", "aa11"},
+		{[]daemonStatus{a, longer}, "aa11", "aa11"},
+		{[]daemonStatus{b, longer}, "aa11", "aa112/ab"},
+		{[]daemonStatus{b, longer}, "ab", "aa112/ab"},
+		{[]daemonStatus{a, longer}, "aa", "\"aa\" may be any of these jobs"},
 		{[]daemonStatus{a, b, stays}, "./solve", "aa11"},
 		{[]daemonStatus{a, b, stays}, "solve", "aa11"},
 		{[]daemonStatus{a, b, stays}, "night", "/run/dsmd.sock/night"},
@@ -48,7 +53,8 @@ func TestChooseJob(t *testing.T) {
 		{nil, "", "no daemon of yours runs here"},
 	} {
 		chosen, err := chooseJob(jobsOf(test.here), test.text)
-		if err != nil && !strings.Contains(err.Error(), test.want) || err == nil && chosen.String() != test.want {
+		isError := strings.Contains(test.want, " ")
+		if isError != (err != nil) || err != nil && !strings.Contains(err.Error(), test.want) || err == nil && chosen.String() != test.want {
 			t.Errorf("%q of %d: %v, %v, want %s", test.text, len(test.here), chosen, err, test.want)
 		}
 	}

@@ -383,9 +383,9 @@ func (r *reactor) pollDirect(h transport.Handler, max int) int {
 }
 
 // pollReady asks epoll which sockets to ask. What lies in receive buffers and what lies in sockets
-// come first in turn: where either alone is as much as max each time, the other would wait without
-// end, and with it the loss of a peer, which lies behind the frames that it has sent. Of the
-// sockets another one is first each time.
+// take turns in coming first: where either alone is as much as max each time, the other would wait
+// without end, and with it the loss of a peer, which lies behind the frames that it has sent. So
+// the sockets come first at every second call, and then each time another one of them.
 func (r *reactor) pollReady(h transport.Handler, max int) int {
 	delivered := 0
 	r.asked++

@@ -442,7 +442,8 @@ func TestLineOfWhoDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer poller.Close()
-	l := &line{poller: poller, id: 1, fd: theirs}
+	cut := 0
+	l := &line{poller: poller, id: 1, fd: theirs, cut: func(unread int) { cut = unread }}
 	defer l.close()
 	if err := poller.Add(theirs, lineToken(l.id)); err != nil {
 		t.Fatal(err)
@@ -454,6 +455,9 @@ func TestLineOfWhoDoesNotRead(t *testing.T) {
 			t.Fatalf("of %d bytes that nobody reads %d are kept, and the socket is open", sent*len(frame), len(l.out))
 		}
 		l.send(frame)
+	}
+	if cut <= maxLineOut || cut > maxLineOut+len(frame) {
+		t.Errorf("the log has %d bytes, of %d that are kept", cut, maxLineOut)
 	}
 	if len(l.out) > 0 || l.ask(attach.NoRank) {
 		t.Errorf("%d bytes are kept of a socket that is closed, or it is asked", len(l.out))

@@ -9,6 +9,7 @@ import (
 	"dsmd/internal/netio"
 	"dsmd/protocol"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,11 +24,15 @@ type line struct {
 	ticket uint64 // of the last question
 	asked  bool   // it is not answered yet
 	full   bool   // the socket has no room; epoll tells when it has
+	// cut is called when the line ends because so many bytes are left unread.
+	cut func(unread int)
 }
 
 // maxLineOut bounds the answers that a program leaves unread, in bytes. The line of one that leaves
-// more is closed: an answer that is left out would be waited for, and a question, too. There is
-// room for what a thousand ranks answer in 4 KiB each.
+// more is closed, and the log says so: an answer that is left out would be waited for, and a
+// question, too. There is room for what a thousand ranks answer in 4 KiB each. A job of more ranks
+// that all have as much to say as they may needs more, if a program reads nothing of it meanwhile;
+// but a node that kept all that would keep it for a program that never reads, too.
 const maxLineOut = 4 << 20
 
 // lineToken is a line's in epoll. Ids have 30 bits.
@@ -40,7 +45,7 @@ func lineOf(token int32) protocol.ClientID { return protocol.ClientID(token - ma
 const maxID = 1<<30 - 1
 
 // openLine takes the second socket of a program that attaches, if it has one.
-func (p *program) openLine() error {
+func (p *program) openLine(log *zap.Logger) error {
 	fd, err := p.stream.TakeFD()
 	if err != nil {
 		return nil // it has none
@@ -52,7 +57,10 @@ func (p *program) openLine() error {
 		unix.Close(fd)
 		return fmt.Errorf("%w: its second socket: %w", attach.ErrMalformed, err)
 	}
-	p.line = &line{poller: p.replies.poller, id: p.id, fd: fd}
+	p.line = &line{poller: p.replies.poller, id: p.id, fd: fd, cut: func(unread int) {
+		log.Warn("a program does not read what the ranks of its job do: it is told no more of that, and counts as one that does not answer",
+			zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Int("unread_bytes", unread))
+	}}
 	return nil
 }
 
@@ -72,8 +80,9 @@ func (l *line) send(frame []byte) {
 	if l == nil || l.fd < 0 {
 		return
 	}
-	if len(l.out)+len(frame) > maxLineOut {
+	if unread := len(l.out) + len(frame); unread > maxLineOut {
 		l.close()
+		l.cut(unread)
 		return
 	}
 	l.out = append(l.out, frame...)

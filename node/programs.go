@@ -321,7 +321,7 @@ func (s *programs) attach(p *program, body []byte) error {
 		return err
 	}
 	if err = s.mayAttach(p, body); err == nil {
-		err = p.openLine()
+		err = p.openLine(s.log)
 	}
 	if err != nil {
 		unix.Close(fd)

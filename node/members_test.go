@@ -231,6 +231,48 @@ func TestBarriersOfTheLost(t *testing.T) {
 	c.quiet()
 }
 
+// TestAllocationsOfTheLost: who waits for memory is answered, where the node is lost that keeps the
+// names, and where one is lost that had not let go yet of what is being freed.
+func TestAllocationsOfTheLost(t *testing.T) {
+	for _, doomed := range []int{0, 2} {
+		c := start(t, surviving(3, sim.Options{}))
+		var left []int
+		for i, m := range c.members {
+			m.join()
+			if i != doomed {
+				left = append(left, i)
+			}
+		}
+		a := c.members[1].programs[0]
+		if doomed != 0 {
+			a.bind("x", testPages)
+			c.members[doomed].programs[0].bind("x", testPages)
+			c.members[doomed].programs[0].ok(unbindCall("x"))
+			c.settle()
+		}
+		for _, i := range left {
+			c.net.Stall(transport.NodeID(doomed), transport.NodeID(i))
+		}
+		if doomed != 0 {
+			a.call(unbindCall("x"))
+		}
+		_, bound := a.call(bindCall("y", testPages*512))
+		a.sync()
+		select {
+		case r := <-bound:
+			t.Fatalf("without node %d memory is granted with %v", doomed, r.Status)
+		default:
+		}
+		c.sever(doomed)
+		c.recovered(1, left...)
+		if r := a.answer(bound); r.Status != attach.StatusOK {
+			t.Errorf("when node %d is lost memory is granted with %v", doomed, r.Status)
+		}
+		c.without(doomed)
+		c.quiet()
+	}
+}
+
 // TestHalfHeardOfTheLost: that a rank had attached to the node that is lost has reached only one of
 // the others, and all are told.
 func TestHalfHeardOfTheLost(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 	"dsmd/protocol"
+	"dsmd/transport/sim"
 )
 
 // threeOf starts two nodes, of which the second has three programs and page 0 for reading. What it
@@ -130,4 +131,73 @@ func TestStages(t *testing.T) {
 			t.Errorf("%s: stage %d, want %d", x.what, got, x.want)
 		}
 	}
+}
+
+// waitsFor asks until a program is told that threads of a rank wait for just this page.
+func (a *asked) waitsFor(rank uint32, page pagetable.Page, stage attach.PageStage, from uint32) {
+	a.Helper()
+	var last []attach.PageWait
+	eventually(a, "the wait is known", func() bool {
+		last = nil
+		a.ask(attach.NoRank)
+		a.answer("asks")
+		for _, s := range a.told() {
+			if s.Rank == rank {
+				last = append(last, s.Pages...)
+			}
+		}
+		return len(last) > 0
+	})
+	if len(last) != 1 || last[0].Page != uint64(page) || last[0].Stage != stage || last[0].From != from {
+		a.Errorf("told %+v, want page %d at stage %d, of node %d", last, page, stage, from)
+	}
+}
+
+// TestStageOfAPageInAFile: a page comes out of a file of another node. That is the one that was
+// asked, also where the home of the page is this node.
+func TestStageOfAPageInAFile(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 2})
+	c.members[0].joinAs(0)
+	b := c.members[1].joinAsked(1)
+	const pages = 2 * HomeStripe
+	first, _ := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{0}}, laid(t, pages*4096, same))
+	page, homes := first, protocol.Config{Nodes: 2, HomeStripe: HomeStripe}
+	for homes.Home(protocol.PageObject(uint64(page))) != 1 {
+		page++
+	}
+	c.net.Stall(0, 1)
+	load := b.access(page, false, func([]byte) {})
+	b.waitsFor(1, page, attach.PageAsked, 0)
+	c.net.Resume(0, 1)
+	b.settled(load)
+	c.quiet()
+}
+
+// TestStageOfACommit: a thread that stores to a page which is being copied to its backups waits for
+// that, and no node was asked for the page.
+func TestStageOfACommit(t *testing.T) {
+	c := start(t, surviving(3, sim.Options{}))
+	b := c.members[1].joinAsked(1)
+	bind := bindCall("x", 512)
+	bind.Replicas = 2
+	first, _, err := attach.DecodePages(b.ok(bind).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, homes := pagetable.Page(first), protocol.Config{Nodes: 3, HomeStripe: HomeStripe}
+	b.store(page, 0, 1)
+	c.settle()
+	c.net.Stall(0, 1)
+	c.net.Stall(2, 1)
+	_, committed := b.call(attach.Call{Op: attach.OpCommit})
+	b.sync()
+	store := b.access(page, true, func([]byte) {})
+	b.waitsFor(1, page, attach.PageBusy, uint32(homes.Home(protocol.PageObject(first))))
+	c.net.Resume(0, 1)
+	c.net.Resume(2, 1)
+	if r := b.prog.answer(committed); r.Status != attach.StatusOK {
+		t.Error(r.Status)
+	}
+	b.settled(store)
+	c.quiet()
 }

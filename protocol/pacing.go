@@ -106,9 +106,11 @@ func (t *pacing) yieldTime() Time {
 // long.
 func (t *pacing) length() Time { return t.cfg.MaxHold << t.grown }
 
-// demanded notes that a thread waits for a page.
+// demanded notes that a thread waits for a page, from the first one that does on.
 func (t *pacing) demanded(o *object) {
-	t.asked, t.askedAt, t.waits = o.id, t.now, true
+	if !t.waits || t.asked != o.id {
+		t.asked, t.askedAt, t.waits = o.id, t.now, true
+	}
 }
 
 // takeGroupLease begins a lease when a page that a thread has waited for is here, if the pages of

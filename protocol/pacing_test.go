@@ -268,3 +268,32 @@ func TestGroupLeaseIsGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupLeaseForAGuess: a page that nobody waited for when it was asked for begins a group lease
+// if a thread waits for it when it comes, and not otherwise. The thread waits from when it came
+// first, however often its fault is reported.
+func TestGroupLeaseForAGuess(t *testing.T) {
+	const page = 3
+	for _, waits := range []bool{false, true} {
+		b := newBout(t)
+		b.fight()
+		fault := func(c ClientID) {
+			b.step(Event{Kind: EventFault, Object: PageObject(page), Access: Write, Thread: uint32(c), Client: c})
+		}
+		fault(0)
+		if waits {
+			b.now += 10
+			fault(1)
+			since := b.now
+			b.now += 10
+			fault(1)
+			if b.e.pace.askedAt != since {
+				t.Errorf("a thread that waits since %d is said to since %d", since, b.e.pace.askedAt)
+			}
+		}
+		b.step(Event{Kind: EventMessage, Object: PageObject(page), Message: new(Grant{Access: Write, Contents: ZeroContents}.To(0, PageObject(page)).SentBy(1))})
+		if begun := b.e.GroupLease() != 0; begun != waits {
+			t.Errorf("a group lease has begun: %v, and a thread waits: %v", begun, waits)
+		}
+	}
+}

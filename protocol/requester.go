@@ -32,16 +32,23 @@ func (r *requester) fault(ev Event) {
 			r.startMap(o, p, ev.Client)
 		}
 	case p.want >= ev.Access:
-		// The grant will wake all threads.
+		// The grant will wake all threads. It may have been asked for when nobody waited for it.
+		r.demand(ev, o)
 	case p.want != None:
 		// Less was asked for; ask again when it is here.
 		p.again = ev.Access
 	default:
 		r.pace.noteProgress(o, ev)
-		if ev.Client != 0 {
-			r.pace.demanded(o)
-		}
+		r.demand(ev, o)
 		r.ask(o, p, ev.Access)
+	}
+}
+
+// demand notes that a thread waits for what was asked for, unless the host has only guessed that
+// one will.
+func (r *requester) demand(ev Event, o *object) {
+	if ev.Client != 0 {
+		r.pace.demanded(o)
 	}
 }
 

@@ -157,7 +157,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			case model.LostArrivals:
 				profile = named("trees")
 			case model.ConfirmedEarly:
-				profile = named("trees and losses")
+				// of which few lose a relay after it has confirmed, and before it has passed on
+				profile, seeds = named("trees and losses"), 20
 			case model.DroppedOffer:
 				profile = named("no room")
 			case model.SkippedProgram, model.ReadBeforeProtected:

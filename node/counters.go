@@ -3,6 +3,7 @@ package node
 import (
 	"sync/atomic"
 
+	"dsmd/node/readahead"
 	"dsmd/transport"
 )
 
@@ -14,6 +15,7 @@ type counters struct {
 	roomCounts
 	guessCounts
 	predictionCounts
+	causeCounts
 	loopCounts
 	lossCounts
 }
@@ -21,6 +23,7 @@ type counters struct {
 // faultCounts are faults by what they needed.
 type faultCounts struct {
 	readMisses, writeMisses, upgrades, maps atomic.Uint64
+	alone                                   atomic.Uint64 // of these: no other node was needed
 	duplicates                              atomic.Uint64 // that were being served already
 	parkedFaults                            atomic.Uint64 // that had to wait for the window
 	faultNanos                              atomic.Uint64 // summed over threads
@@ -64,6 +67,11 @@ type predictionCounts struct {
 	predictedUsed, predictedLate, predictedInVain atomic.Uint64
 }
 
+// causeCounts are faults that waited for other nodes, by why they did.
+type causeCounts struct {
+	remote [readahead.CauseCount]atomic.Uint64
+}
+
 type loopCounts struct {
 	sleeps, moves, programsSeen atomic.Uint64
 	objects, pending, programs  atomic.Int64 // gauges
@@ -93,8 +101,9 @@ func (c *faultCounts) metrics() []metric {
 		counter(&c.readMisses, "faults_read", "Faults that needed a read copy from another node."),
 		counter(&c.writeMisses, "faults_write", "Faults that needed a writable copy."),
 		counter(&c.upgrades, "faults_upgrade", "Faults that made a read copy writable."),
+		counter(&c.alone, "faults_alone", "Of these, faults that this node has settled alone: mostly first touches of pages whose home is here."),
 		counter(&c.maps, "faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived."),
-		counter(&c.duplicates, "faults_duplicate", "Faults reported again while they were being served."),
+		counter(&c.duplicates, "faults_duplicate", "Faults on pages that threads waited for already: of other threads, or reported again."),
 		counter(&c.parkedFaults, "faults_held_back", "Faults that waited because this node had asked for as many pages as it may at a time."),
 		counter(&c.faultNanos, "fault_wait_ns", "Time from faults to their resolution, summed over pages, in nanoseconds."),
 	}
@@ -210,5 +219,14 @@ func (c *predictionCounts) metrics() []metric {
 		counter(&c.predictedUsed, "predicted_used", "Predicted pages that were here when a thread came for them: misses avoided."),
 		counter(&c.predictedLate, "predicted_late", "Predicted pages that were still on their way when a thread came for them."),
 		counter(&c.predictedInVain, "predicted_in_vain", "Predicted pages that left before a thread came for them."),
+	}
+}
+
+func (c *causeCounts) metrics() []metric {
+	return []metric{
+		counter(&c.remote[readahead.Cold], "remote_faults_cold", "Faults that waited for another node: this one had never had the page."),
+		counter(&c.remote[readahead.Retaken], "remote_faults_retaken", "Such faults: another node had taken the page, or come to read it, since a program here last passed a barrier or got a lock."),
+		counter(&c.remote[readahead.Late], "remote_faults_late", "Such faults: the page was on its way already, as it had been predicted, read ahead or prefetched."),
+		counter(&c.remote[readahead.Unpredicted], "remote_faults_unpredicted", "Such faults: all others. The page had left before, and nothing had asked for it."),
 	}
 }

@@ -186,27 +186,20 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
 		d.intake.predictor.leaves(page, f)
+		if f.Heir != protocol.NoNode {
+			d.intake.causes.Taken(page)
+		}
 		x.meter.count.downgrades.Add(1)
 		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
 	case protocol.EffectRevoke:
-		vain := d.intake.predictor.leaves(page, f)
-		by := f.Heir
-		if d.room.offers(page, by) {
-			by = protocol.NoNode // nobody has taken it
-		}
-		if f.Contended && by != protocol.NoNode && !vain {
-			d.intake.predictor.contended(page)
-			x.meter.count.contendedPages.Add(1)
-			x.meter.tolls.taken(page)
-		}
-		x.meter.log.leaves(page, f.Kind, by)
-		x.revoke(page, f)
+		d.revoke(page, f)
 	case protocol.EffectBackup:
 		x.keepBackup(page, f)
 	case protocol.EffectFree:
 		d.intake.extents.Drop(page)
 		d.intake.predictor.freed(page, f.Count)
+		d.intake.causes.Freed(page, f.Count)
 		d.losses.forget(page, f.Count)
 		d.origins.drop(page, f.Count)
 		d.storage.drop(page, f.Count)
@@ -218,6 +211,28 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	default:
 		panic(fmt.Sprintf("node: effect of unknown kind %d", f.Kind))
 	}
+}
+
+// revoke takes a page away from the programs of this node: another node takes it, or there is no
+// room for it.
+func (d *driver) revoke(page pagetable.Page, f *protocol.Effect) {
+	x := d.exec
+	vain := d.intake.predictor.leaves(page, f)
+	by := f.Heir
+	if d.room.offers(page, by) {
+		by = protocol.NoNode // nobody has taken it
+	}
+	d.intake.causes.Left(page)
+	if by != protocol.NoNode {
+		d.intake.causes.Taken(page)
+	}
+	if f.Contended && by != protocol.NoNode && !vain {
+		d.intake.predictor.contended(page)
+		x.meter.count.contendedPages.Add(1)
+		x.meter.tolls.taken(page)
+	}
+	x.meter.log.leaves(page, f.Kind, by)
+	x.revoke(page, f)
 }
 
 // install makes a page present with the contents that came with the grant, now or earlier, or that

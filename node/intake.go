@@ -20,6 +20,7 @@ type intake struct {
 	neighbours readahead.Neighbours
 	extents    readahead.Extents
 	predictor  predictor
+	causes     readahead.Causes
 	window     window
 	waiters    waiters
 
@@ -83,8 +84,9 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 		}
 		return
 	}
+	asks := has < access && !engine.Waiting(id)
 	miss, predicted := t.predictor.touched(ev, has, access)
-	learned := predicted || has < access && !engine.Waiting(id) && !engine.Protected(id)
+	learned := predicted || asks && !engine.Protected(id)
 	miss.Reach = t.request(ev, miss, has, predicted)
 	if has == protocol.None {
 		t.waiters.note(ev.Page, ev.Proc)
@@ -96,6 +98,9 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 	t.drive.step(protocol.Event{Kind: protocol.EventFault, Object: id, Access: access, Client: protocol.ClientID(ev.Proc),
 		Thread: ev.Thread, Offset: ev.Offset})
 	t.awaits(ev, has, access, noted)
+	if asks {
+		t.explain(ev.Page, has)
+	}
 	if learned {
 		t.predictor.missed(miss, ev.Proc)
 	}
@@ -112,7 +117,8 @@ func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Acc
 		if predicted && t.threads.Expected(ev.Thread, ev.Page, m.Access) {
 			reach = t.ahead(ev, m.Has, m.Access)
 		}
-	case engine.Waiting(id) && predicted:
+	case has < m.Access && protocol.Awaits(engine, id) && t.causes.Waited(ev.Page):
+		t.meter.count.remote[readahead.Late].Add(1)
 		t.meter.asked(ev.Page)
 	case engine.Waiting(id):
 		t.meter.count.duplicates.Add(1)
@@ -125,6 +131,17 @@ func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Acc
 		reach = t.ahead(ev, has, m.Access)
 	}
 	return reach
+}
+
+// explain counts a miss for which this node has asked, by why other nodes have to do with it, if
+// they have.
+func (t *intake) explain(page pagetable.Page, had protocol.Access) {
+	t.causes.Waited(page)
+	if !protocol.Awaits(t.drive.engine, protocol.PageObject(uint64(page))) {
+		t.meter.count.alone.Add(1)
+		return
+	}
+	t.meter.count.remote[t.causes.Of(page, had)].Add(1)
 }
 
 // awaits notes for what a thread waits now, or that it does not.
@@ -257,6 +274,9 @@ func (t *intake) fetch(page pagetable.Page, access protocol.Access, proc pagetab
 	if engine.Access(id) == protocol.None {
 		t.waiters.note(page, proc)
 		t.drive.origins.wanted(page, access)
+	}
+	if !engine.Waiting(id) {
+		t.causes.Guessed(page)
 	}
 	ev := protocol.Event{Kind: protocol.EventFault, Object: id, Access: access}
 	if t.room.isSpilled(page) { // else nobody would bring it back that is not asked for more access

@@ -47,7 +47,7 @@ func newMeter(c *clock, net *network, stages *StageLog) *meter {
 
 func (m *meter) metrics() []metric {
 	c := &m.count
-	return slices.Concat(c.faultCounts.metrics(), c.pageCounts.metrics(), c.callCounts.metrics(), c.roomCounts.metrics(), c.guessCounts.metrics(), c.predictionCounts.metrics(),
+	return slices.Concat(c.faultCounts.metrics(), c.pageCounts.metrics(), c.callCounts.metrics(), c.roomCounts.metrics(), c.guessCounts.metrics(), c.predictionCounts.metrics(), c.causeCounts.metrics(),
 		c.loopCounts.metrics(), c.lossCounts.metrics(), m.net.linkMetrics(), transportMetrics(m.net.Stats))
 }
 

@@ -95,6 +95,9 @@ func TestEveryCounterMoves(t *testing.T) {
 	far := c.pageAt(0, 100)
 	d.fill(far, 64)
 	c.net.Stall(0, 1)
+	prefetched := c.members[1].counter("prefetched_pages")
+	_, late := b.prefetch(far, 1, attach.Read)
+	eventually(t, "a page is asked for", func() bool { return c.members[1].counter("prefetched_pages") > prefetched })
 	var loads []chan error
 	for i := range pagetable.Page(64) { // more than may be asked for
 		loads = append(loads, b.access(far+i, false, func([]byte) {}))
@@ -106,6 +109,7 @@ func TestEveryCounterMoves(t *testing.T) {
 	for _, load := range loads {
 		b.settled(load)
 	}
+	b.answer(late)
 	fresh := d.bind("y", 1)
 	d.contents(fresh, 1)
 	d.load(fresh, 0)
@@ -164,7 +168,7 @@ func TestScrape(t *testing.T) {
 	}
 	for _, line := range []string{
 		"dsmd_faults_read_total 5", "dsmd_pages_received_total 5", "dsmd_programs 1", "dsmd_fault_seconds_count 5",
-		"dsmd_fault_remote_seconds_count 5", "dsmd_fault_install_seconds_count 5", "# TYPE dsmd_known_objects gauge",
+		"dsmd_fault_remote_seconds_count 5", "dsmd_remote_faults_cold_total 5", "dsmd_fault_install_seconds_count 5", "# TYPE dsmd_known_objects gauge",
 		`dsmd_fault_seconds_bucket{le="+Inf"} 5`, `dsmd_waits_total{dsm_job="",kind="memory",name="grid"} 5`, `dsmd_waits_total{dsm_job="",kind="lock",name="queue"} 1`,
 		`dsmd_waits_total{dsm_job="",kind="barrier",name="(other)"} 0`, `dsmd_pages_taken_total{dsm_job="",name="grid"} 0`,
 	} {

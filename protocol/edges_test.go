@@ -221,6 +221,44 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// TestAwaits: a node needs others from when it has asked for more than it can grant itself until
+// all have answered, also if it can ask only when something else is over. Then the page table alone
+// has something to do.
+func TestAwaits(t *testing.T) {
+	e := New(Config{Nodes: 2, Pages: 8, HomeStripe: 8})
+	page := PageObject(3)
+	step := func(what string, ev Event, waiting, awaits bool, effects ...EffectKind) {
+		t.Helper()
+		ev.Object = page
+		var kinds []EffectKind
+		for _, f := range e.Step(ev, nil) {
+			kinds = append(kinds, f.Kind)
+		}
+		if w, a := e.Waiting(page), Awaits(e, page); w != waiting || a != awaits || !slices.Equal(kinds, effects) {
+			t.Fatalf("%s: the node waits: %v, for others: %v, after effects %v; want %v, %v, %v", what, w, a, kinds, waiting, awaits, effects)
+		}
+	}
+	fault := func(access Access) Event { return Event{Kind: EventFault, Access: access, Client: 1, Thread: 1} }
+	done := func(kind EffectKind) Event { return Event{Kind: EventCompleted, Effect: kind} }
+	peer := func(m Message) Event {
+		m = m.SentBy(1)
+		return Event{Kind: EventMessage, Message: &m}
+	}
+	if Awaits(e, page) {
+		t.Fatal("the node waits for others before it has asked for anything")
+	}
+	step("a first touch at home", fault(Write), true, false, EffectInstall)
+	step("it is here", done(EffectInstall), false, false)
+	step("the other node wants it", peer(Request{Access: Write}.To(0, page)), false, false, EffectRevoke)
+	step("a fault meanwhile", fault(Read), true, true)
+	step("it has left, and is asked for", done(EffectRevoke), true, true, EffectSend, EffectSend)
+	step("the other grants it", peer(Grant{Access: Read, Contents: ZeroContents}.To(0, page)), true, false, EffectInstall)
+	step("it is here again", done(EffectInstall), false, false)
+	step("a store", fault(Write), true, true, EffectSend)
+	step("the other has no copy any more", peer(InvalidateAck{}.To(0, page)), true, false, EffectMakeWritable)
+	step("it is for writing", done(EffectMakeWritable), false, false)
+}
+
 // TestDeadDoNotArrive: who ends while it waits at a barrier has not come.
 func TestDeadDoNotArrive(t *testing.T) {
 	f := newFew(t, Config{Nodes: 2, Pages: 8, HomeStripe: 1})

@@ -61,6 +61,19 @@ func Untouched(e *Engine, id ObjectID) bool {
 	return !lost
 }
 
+// Awaits reports whether other nodes have something to do, or to say, before this node has what it
+// has asked for of an object.
+func Awaits(e *Engine, id ObjectID) bool {
+	p := e.peek(e.objects.find(id))
+	switch {
+	case p == nil:
+		return false
+	case p.want == None:
+		return p.again != None // to be asked for when the operation under way is over
+	}
+	return !p.granted || p.acks != 0
+}
+
 // Pending is how many of them have something under way.
 func (e *Engine) Pending() int { return e.underWay() }
 

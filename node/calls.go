@@ -284,7 +284,7 @@ func (k *calls) answer(c *openCall, f *protocol.Effect) {
 	}
 	c.p.answer(&r)
 	if f.Status == protocol.StatusOK && c.place != 0 {
-		k.intake.causes.GoesOn()
+		k.intake.causes.Cue()
 		k.intake.predictor.goesOn(c.p.id, c.place)
 	}
 }

@@ -11,14 +11,14 @@ type Cause uint8
 const (
 	// Cold is a page that this node has never had. Nothing that it could have learned foretells it.
 	Cold Cause = iota
-	// Retaken is a page that another node has taken, or has come to read, since a program here has
-	// last gone on from a barrier or with a lock. No prediction at the beginning of this phase
-	// would have spared the fault.
+	// Retaken is a page that another node has taken, or has come to read, since the last cue, where
+	// a program here went on from a barrier or with a lock. No prediction at the cue would have
+	// spared the fault.
 	Retaken
 	// Late is a page that was on its way when the first thread came for it: it was asked for
 	// because a thread would want it, as it seemed.
 	Late
-	// Unpredicted is any other page: it had left before this phase, and nothing has asked for it.
+	// Unpredicted is any other page: it had left before the last cue, and nothing has asked for it.
 	Unpredicted
 
 	// CauseCount is how many causes there are.
@@ -29,12 +29,12 @@ const (
 // was asked for ahead. The zero Causes has no page. It is not safe for concurrent use.
 type Causes struct {
 	left    pagetable.PageSet // have been here, and have left
-	taken   pagetable.PageSet // by others, in this phase
+	taken   pagetable.PageSet // by others, since the last cue
 	guessed pagetable.PageSet // asked for last when no thread waited for them
 }
 
-// GoesOn begins a new phase: a program goes on from where it has waited for others.
-func (c *Causes) GoesOn() { c.taken.Clear() }
+// Cue notes that a program goes on from where it has waited for others.
+func (c *Causes) Cue() { c.taken.Clear() }
 
 // Guessed notes that a page is asked for that no thread waits for.
 func (c *Causes) Guessed(page pagetable.Page) { c.guessed.Add(page) }

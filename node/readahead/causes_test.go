@@ -32,7 +32,7 @@ func TestCauses(t *testing.T) {
 			"taken":   change(c.Taken, func(is *known) { is.taken = phase }),
 			"guessed": change(c.Guessed, func(is *known) { is.guessed = true }),
 			"waited":  change(func(page pagetable.Page) { c.Waited(page) }, func(is *known) { is.guessed = false }),
-			"goes on": func(*rapid.T) { phase++; c.GoesOn() },
+			"goes on": func(*rapid.T) { phase++; c.Cue() },
 			"freed": func(t *rapid.T) {
 				first, count := pagetable.Page(rapid.IntRange(0, 200).Draw(t, "first")), uint64(rapid.IntRange(0, 100).Draw(t, "count"))
 				c.Freed(first, count)

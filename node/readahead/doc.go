@@ -5,7 +5,8 @@
 // asked for together with the one that it waits for, and arrive together (Threads). Where a node
 // has a group lease, its threads touch pages in any order, and the neighbours of a page that one
 // misses are worth asking for (Neighbours). Neither goes beyond the allocation that the page is in
-// (Extents).
+// (Extents). What threads miss again after the same step is asked for when that comes (Trail). Why
+// they still miss pages is counted (Causes).
 //
 // What is fetched ahead is a valid copy like any other, got by the same transactions, so no order
 // of accesses becomes possible that was not before. What can be lost is speed, if pages are taken

@@ -141,7 +141,7 @@ func TestRunVerifiesEveryKernel(t *testing.T) {
 					t.Fatalf("standard output is not one JSON value: %v\n%s", err, out)
 				}
 				for _, field := range []string{"kernel", "nodes", "threads", "size", "trap", "transport", "verified", "seconds",
-					"seconds_serial", "seconds_goroutines", "speedup", "overhead", "faults", "bytes_moved", "messages", "result",
+					"seconds_serial", "seconds_goroutines", "speedup", "overhead", "faults", "remote_faults", "bytes_moved", "messages", "result",
 					"lock_calls", "barrier_calls", "seconds_faults", "seconds_locks", "seconds_barriers", "per_node"} {
 					if _, ok := got[field]; !ok {
 						t.Errorf("the JSON output has no %q", field)
@@ -166,7 +166,7 @@ func TestRunTableAndFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"sor", "speed-up", "yes", "read faults", "fnv = "} {
+	for _, want := range []string{"sor", "speed-up", "yes", "read faults", "unpredicted", "in vain", "fnv = "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table does not have %q:\n%s", want, out)
 		}
@@ -178,6 +178,31 @@ func TestRunTableAndFile(t *testing.T) {
 	var r report.Result
 	if err := json.Unmarshal(text, &r); err != nil || !r.Verified || r.N != 33 || r.Size != "33" || len(r.PerNode) != 2 {
 		t.Errorf("the file has %s, %v", text, err)
+	}
+}
+
+// TestRemoteFaultsAddUp: each fault of a whole program that waited for another node did so for one
+// reason. Beside the late ones, whose pages were asked for before, they are the faults that the
+// daemons did not settle alone.
+func TestRemoteFaultsAddUp(t *testing.T) {
+	out, err := run(t, "run", "water", "-n", "2", "-t", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range r.PerNode {
+		why := n.Remote
+		if asked := n.Misses() - n.Faults["alone"]; asked == 0 || len(why) != 4 || asked != why["cold"]+why["retaken"]+why["unpredicted"] {
+			t.Errorf("node %d: %v are the faults, and why they waited for the other node: %v", n.Rank, n.Faults, why)
+		}
+	}
+	for _, why := range []string{"retaken", "unpredicted"} {
+		if n := r.Remote[why]; n == 0 || n != r.PerNode[0].Remote[why]+r.PerNode[1].Remote[why] {
+			t.Errorf("%d %s faults in all, %v on the nodes", n, why, r.PerNode)
+		}
 	}
 }
 

@@ -31,15 +31,11 @@ func resultTable(r *report.Result) string {
 	for _, kind := range kinds {
 		nodes.Heads = append(nodes.Heads, kind+" faults")
 	}
-	outcomes := [...]string{"pages", "used", "late", "in_vain"}
-	nodes.Heads = append(nodes.Heads, "predicted", "used", "late", "in vain", "sent", "messages", "locks", "barriers", "in faults", "in locks", "at barriers")
+	nodes.Heads = append(nodes.Heads, "sent", "messages", "locks", "barriers", "in faults", "in locks", "at barriers")
 	add := func(node any, seconds float64, t report.Traffic) {
 		cells := []any{node, micros(seconds)}
 		for _, kind := range kinds {
 			cells = append(cells, t.Faults[kind])
-		}
-		for _, what := range outcomes {
-			cells = append(cells, t.Predicted[what])
 		}
 		nodes.Add(append(cells, fmt.Sprintf("%.3f MB", float64(t.BytesMoved)/1e6), t.Messages, t.Locks, t.Barriers,
 			micros(t.SecondsFaults)+" s", micros(t.SecondsLocks)+" s", micros(t.SecondsBarriers)+" s")...)
@@ -49,11 +45,34 @@ func resultTable(r *report.Result) string {
 	}
 	add("all", r.Seconds, r.Traffic)
 
-	text := table.Text([]table.Table{what, nodes})
+	text := table.Text([]table.Table{what, nodes, remoteTable(r)})
 	for _, name := range slices.Sorted(maps.Keys(r.Figures)) {
 		text += fmt.Sprintf("%s = %v\n", name, r.Figures[name])
 	}
 	return text
+}
+
+// remoteTable is why the threads of each node waited for other nodes, and what became of the pages
+// that it predicted to spare them that.
+func remoteTable(r *report.Result) table.Table {
+	reasons, outcomes := [...]string{"cold", "retaken", "late", "unpredicted"}, [...]string{"pages", "used", "late", "in_vain"}
+	t := table.Table{Heads: []string{"node", "remote faults", "cold", "retaken", "late", "unpredicted", "pages predicted", "used", "late", "in vain"}}
+	add := func(node any, of report.Traffic) {
+		cells, sum := []any{node, 0}, uint64(0)
+		for _, why := range reasons {
+			cells, sum = append(cells, of.Remote[why]), sum+of.Remote[why]
+		}
+		cells[1] = sum
+		for _, what := range outcomes {
+			cells = append(cells, of.Predicted[what])
+		}
+		t.Add(cells...)
+	}
+	for _, n := range r.PerNode {
+		add(n.Rank, n.Traffic)
+	}
+	add("all", r.Traffic)
+	return t
 }
 
 // micros writes seconds with all digits down to a microsecond.

@@ -28,6 +28,7 @@ func result(c Case) *Result {
 		counters := map[string]uint64{"fault_wait_ns": 1e9, "lock_wait_ns": 5e8, "barrier_wait_ns": 5e8, "lock_calls": 3, "barrier_calls": 2}
 		if c.Nodes > 1 {
 			counters["faults_read"], counters["faults_map"], counters["bytes_sent"], counters["messages_sent"] = 100, 7, 4_100_000, 210
+			counters["remote_faults_cold"], counters["predicted_used"] = 90, 11
 		}
 		r.PerNode = append(r.PerNode, NewNode(rank, float64(4+c.Attempt), counters))
 	}
@@ -58,7 +59,7 @@ func outcomes() []Outcome {
 
 func TestResultSumsUp(t *testing.T) {
 	r := result(Case{Kernel: "fft", Nodes: 2, Threads: 1, Attempt: 1})
-	if r.Seconds != 5 || r.Speedup != 0.8 || r.Overhead != 2.5 || r.Faults["read"] != 200 || r.Misses() != 200 ||
+	if r.Seconds != 5 || r.Speedup != 0.8 || r.Overhead != 2.5 || r.Faults["read"] != 200 || r.Misses() != 200 || r.Remote["cold"] != 180 || r.Predicted["used"] != 22 ||
 		r.BytesMoved != 8_200_000 || r.Messages != 420 || r.Locks != 6 || r.Barriers != 4 ||
 		r.SecondsFaults != 2 || r.SecondsLocks != 1 || r.SecondsBarriers != 1 {
 		t.Errorf("summed up: %+v", r)
@@ -79,7 +80,7 @@ func TestResultKeepsItsJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"faults", "bytes_moved", "messages", "lock_calls", "barrier_calls", "seconds_faults", "result", "per_node"} {
+	for _, name := range []string{"faults", "remote_faults", "predicted", "bytes_moved", "messages", "lock_calls", "barrier_calls", "seconds_faults", "result", "per_node"} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("no %q in %s", name, text)
 		}

@@ -5,9 +5,11 @@ import (
 )
 
 // Names of the daemon's counters that results are made of. What follows faultPrefix is the kind of
-// fault, and what follows predictedPrefix what became of predicted pages.
+// fault, what follows remotePrefix why it waited for another node, and what follows predictedPrefix
+// what became of predicted pages.
 const (
 	faultPrefix         = "faults_"
+	remotePrefix        = "remote_faults_"
 	predictedPrefix     = "predicted_"
 	counterBytesSent    = "bytes_sent"
 	counterMessagesSent = "messages_sent"
@@ -64,6 +66,10 @@ type Node struct {
 // Traffic is what the computing made the daemons do, and for how long it waited for that.
 type Traffic struct {
 	Faults map[string]uint64 `json:"faults"` // by kind
+	// Remote faults waited for another node, each for one reason: "cold" (this node had never had
+	// the page), "retaken" (another has taken it since a program here last passed a barrier or got
+	// a lock), "late" (it was on its way already) or "unpredicted" (all others).
+	Remote map[string]uint64 `json:"remote_faults"`
 	// Predicted pages: "pages", "used" (misses avoided), "late", "in_vain", and "beyond", which
 	// were asked for with them.
 	Predicted  map[string]uint64 `json:"predicted"`
@@ -87,6 +93,7 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 	inSeconds := func(counter string) float64 { return float64(counters[counter]) / 1e9 }
 	n := Node{Rank: rank, Seconds: seconds, Counters: counters, Traffic: Traffic{
 		Faults:          map[string]uint64{},
+		Remote:          map[string]uint64{},
 		Predicted:       map[string]uint64{},
 		BytesMoved:      counters[counterBytesSent],
 		Messages:        counters[counterMessagesSent],
@@ -100,6 +107,9 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 		if kind, ok := strings.CutPrefix(name, faultPrefix); ok {
 			n.Faults[kind] = value
 		}
+		if why, ok := strings.CutPrefix(name, remotePrefix); ok {
+			n.Remote[why] = value
+		}
 		if what, ok := strings.CutPrefix(name, predictedPrefix); ok {
 			n.Predicted[what] = value
 		}
@@ -110,7 +120,7 @@ func NewNode(rank int, seconds float64, counters map[string]uint64) Node {
 // SumUp makes from PerNode, SecondsSerial and SecondsGoroutines what follows from them. The slowest
 // node's time counts.
 func (r *Result) SumUp() {
-	r.Seconds, r.Traffic = 0, Traffic{Faults: map[string]uint64{}, Predicted: map[string]uint64{}}
+	r.Seconds, r.Traffic = 0, Traffic{Faults: map[string]uint64{}, Remote: map[string]uint64{}, Predicted: map[string]uint64{}}
 	for _, n := range r.PerNode {
 		r.Seconds = max(r.Seconds, n.Seconds)
 		r.Traffic.add(n.Traffic)
@@ -122,6 +132,9 @@ func (r *Result) SumUp() {
 func (t *Traffic) add(u Traffic) {
 	for kind, count := range u.Faults {
 		t.Faults[kind] += count
+	}
+	for why, count := range u.Remote {
+		t.Remote[why] += count
 	}
 	for what, count := range u.Predicted {
 		t.Predicted[what] += count

@@ -303,6 +303,7 @@ func expect[T any](c *attach.Conn, kind attach.Kind, decode func([]byte) (T, err
 // statusColumns are the counters in the table for people.
 var statusColumns = []struct{ title, counter string }{
 	{"EPOCH", "epoch"}, {"MEMBERS", "members"}, {"PROGRAMS", "programs"}, {"READ-FAULTS", "faults_read"}, {"WRITE-FAULTS", "faults_write"}, {"UPGRADES", "faults_upgrade"},
+	{"COLD", "remote_faults_cold"}, {"RETAKEN", "remote_faults_retaken"}, {"LATE", "remote_faults_late"}, {"UNPREDICTED", "remote_faults_unpredicted"},
 	{"PAGES-IN", "pages_received"}, {"PAGES-OUT", "pages_sent"}, {"MESSAGES", "messages_sent"}, {"PENDING", "pending_objects"},
 }
 

@@ -1,15 +1,23 @@
 // Package radix is the integer sort of SPLASH-2: it sorts keys of 26 bits by digits of 10 bits,
 // from the lowest.
 //
-// In each of three passes every thread counts the digits of its part of the keys; a tree adds the
-// counts of all threads; from the sums each thread knows where its keys of each digit go, and
-// writes them there. Its keys are spread by their digits over the whole destination array, and so
-// are everybody's: every page of it has all threads as writers, in an order that depends on the
-// keys. Woo et al. chose the program for that, and for a DSM it is as bad as it gets. Each thread
-// writes a run of neighbouring keys for each digit, which is n/(1024*threads) keys long on average.
+// The original has every thread write each of its keys to its place in the whole array. These
+// places are all over it, and so are everybody's: every page of it has all threads as writers, in
+// an order that depends on the keys. That is the worst that can be done to pages, and those who
+// tuned the program for them (Jiang, Shan and Singh, "Application restructuring and performance
+// portability on shared virtual memory and hardware-coherent multiprocessors", PPoPP 1997) have a
+// thread sort its keys into a buffer first, and move whole runs. So does this one, and the keys are
+// moved by those who need them:
 //
-// The keys are those of the original. A sort has one result, so it does not depend on the number of
-// threads.
+// In each of three passes every thread sorts the keys of its part by one digit, into pages that
+// only it writes, and says where each digit's end. From that all know after a barrier which runs
+// of keys, of whom, make up their part of the order, and read them in the next pass as they sort
+// them by the next digit. After the last pass they copy them. What a thread needs of another one's
+// keys is contiguous, since they are sorted by the digit by which the parts are divided. So a page
+// goes to the one thread that needs it, or to two where parts meet.
+//
+// The keys are those of the original. In memory they take four bytes, where the original's take
+// what a long does. A sort has one result, so it does not depend on the number of threads.
 package radix
 
 import (
@@ -19,6 +27,7 @@ import (
 	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
 	"dsmd/bench/kernels/random"
+	"dsmd/dsm"
 )
 
 const (
@@ -41,7 +50,7 @@ var splash3 = facts.Parse(splash3Text)
 // number.
 var Kernel = kernel.Kernel{
 	Name:    "radix",
-	Summary: fmt.Sprintf("integer sort by %d digits of %d bits: every thread writes all over the destination", passes, digitBits),
+	Summary: fmt.Sprintf("integer sort by %d digits of %d bits: every thread reads runs of all others", passes, digitBits),
 	Sizes:   kernel.Sizes{Parameter: "keys", Test: 1 << 12, Default: 1 << 20, Large: 1 << 22, Min: 1, Max: 1 << 28},
 	Problem: func(n int) kernel.Problem { return problem{n: n} },
 }
@@ -62,59 +71,73 @@ func (p problem) Verify(sequential, got kernel.Result) error {
 	return splash3.Check(p.n, got.Figures, 0)
 }
 
-// Prepare has each thread make its own keys, so that pages start where they will be used.
+// Prepare has each thread make its own keys and touch what it will write, so that pages start where
+// they will be used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
+	d := newDivision(p.n, t.Total, t.PageBytes())
 	r := &run{
-		keys:    [2][]int64{kernel.Share[int64](t, "radix/keys0", p.n), kernel.Share[int64](t, "radix/keys1", p.n)},
-		tree:    newTree(t),
-		barrier: t.Barrier("radix/barrier"),
+		division: d,
+		keys:     kernel.Share[int32](t, "radix/keys", d.length()),
+		barrier:  t.Barrier("radix/barrier"),
+	}
+	for pass := range r.sorted {
+		r.sorted[pass] = sorted{
+			division: d,
+			keys:     kernel.Share[int32](t, fmt.Sprint("radix/sorted", pass), d.length()),
+			ends:     kernel.Share[ends](t, fmt.Sprint("radix/ends", pass), t.Total),
+		}
 	}
 	return r, t.Each(func(t *kernel.Thread) {
-		lo, hi := t.Mine(p.n)
-		random.Keys(r.keys[0][lo:hi], seed, lo, keyBits)
+		lo, _ := t.Mine(p.n)
+		random.Keys(r.part(r.keys, t.Index), seed, lo, keyBits)
+		for _, s := range r.sorted {
+			clear(s.part(s.keys, t.Index))
+			s.ends[t.Index] = ends{}
+		}
 	})
 }
 
 type run struct {
-	keys    [2][]int64 // pass k sorts from keys[k%2] into the other
-	tree    *tree
+	division
+	keys    []int32        // the input, and then the result
+	sorted  [passes]sorted // each in memory of its own, so that nobody writes what others have read
 	barrier kernel.Barrier
 }
 
 func (r *run) Compute(t *kernel.Thread) {
-	for pass := range passes {
-		r.sort(t, pass)
+	own := r.part(r.keys, t.Index)
+	kernel.Fetch(t, own, dsm.Write)
+	runs := [][]int32{own}
+	for pass, s := range r.sorted {
+		to := s.part(s.keys, t.Index)
+		kernel.Fetch(t, to, dsm.Write)
+		s.ends[t.Index] = distribute(to, runs, uint(pass*digitBits))
+		t.Wait(r.barrier, "after a pass")
+		runs = fetch(t, s)
 		t.Done(pass+1, passes)
+	}
+	for _, run := range runs {
+		own = own[copy(own, run):]
 	}
 }
 
-// sort is one thread's part of a pass.
-func (r *run) sort(t *kernel.Thread, pass int) {
-	from, to := r.keys[pass%2], r.keys[1-pass%2]
-	lo, hi := t.Mine(len(from))
-	shift := pass * digitBits
-
-	var own counts
-	for _, key := range from[lo:hi] {
-		own[key>>shift&(digits-1)]++
+// fetch returns the runs of keys that are the thread's when all are sorted by the digit of a pass.
+func fetch(t *kernel.Thread, s sorted) [][]int32 {
+	kernel.Fetch(t, s.ends, dsm.Read)
+	runs, needed := s.runs(t.Mine(s.n))
+	for k := range needed {
+		// Not all threads fetch from the same one at the same time.
+		kernel.Fetch(t, needed[(t.Index+1+k)%len(needed)], dsm.Read)
 	}
-	r.tree.add(t, &own)
-	t.Wait(r.barrier, "after counting")
-	next := r.tree.places(t.Index)
-	for _, key := range from[lo:hi] {
-		digit := key >> shift & (digits - 1)
-		to[next[digit]] = key
-		next[digit]++
-	}
-	// The next pass writes what this one reads, and the tree.
-	t.Wait(r.barrier, "after moving the keys")
+	return runs
 }
 
 func (r *run) Result() kernel.Result {
-	sorted := r.keys[passes%2]
-	output := make(kernel.Uint64s, len(sorted))
-	for i, key := range sorted {
-		output[i] = uint64(key)
+	output := make(kernel.Uint64s, 0, r.n)
+	for thread := range r.threads {
+		for _, key := range r.part(r.keys, thread) {
+			output = append(output, uint64(key))
+		}
 	}
 	return kernel.Result{Figures: keyFigures(output), Output: output}
 }

@@ -3,10 +3,11 @@
 // each.
 //
 // Ranking is counting: the rank of a key is the number of keys that are less. Each thread counts
-// the keys of its block in a table of its own; after a barrier, each adds the tables of all threads
-// for its part of the values; after another, each adds the totals of the parts before its own. So a
-// table is written by one thread and read, in pieces, by all, and the pages of the tables change
-// hands in every iteration. The keys themselves do not travel.
+// the keys of its block in a table of its own, and those of each part of the values together; after
+// a barrier, each ranks its part of the values, from the tables of all threads for that part and
+// what they counted in the parts before it. So a table is written by one thread and read, in
+// pieces, by all, and the pages of the tables change hands in every iteration, many at a time. The
+// keys themselves do not travel.
 //
 // The ranks do not depend on the number of threads. For its classes NAS publishes the ranks of five
 // keys in each iteration.
@@ -21,6 +22,7 @@ import (
 	"dsmd/bench/facts"
 	"dsmd/bench/kernel"
 	"dsmd/bench/kernels/random"
+	"dsmd/dsm"
 )
 
 const (
@@ -88,60 +90,61 @@ func (p problem) Verify(sequential, got kernel.Result) error {
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	r := &run{
 		problem: p,
-		stride:  pages(p.values(), t.PageBytes()),
 		keys:    kernel.Share[int32](t, "is/keys", p.keys()),
 		ranks:   kernel.Share[int32](t, "is/ranks", p.values()),
-		totals:  kernel.Share[int32](t, "is/totals", t.Total),
+		tables:  newRows(t, "is/tables", p.values()),
+		sums:    newRows(t, "is/sums", t.Total+1),
 		barrier: t.Barrier("is/barrier"),
 	}
-	r.tables = kernel.Share[int32](t, "is/tables", t.Total*r.stride)
 	return r, t.Each(func(t *kernel.Thread) {
 		lo, hi := t.Mine(len(r.keys))
 		random.Keys(r.keys[lo:hi], seed, lo, p.keyBits())
-		clear(r.table(t.Index))
 		lo, hi = t.Mine(len(r.ranks))
 		clear(r.ranks[lo:hi])
+		clear(r.tables.of(t.Index))
+		clear(r.sums.of(t.Index))
 	})
 }
 
-// pages rounds a number of int32 up to whole pages, so that threads' tables share none.
-func pages(n, pageBytes int) int {
-	perPage := max(1, pageBytes/4)
-	return (n + perPage - 1) / perPage * perPage
+// rows are numbers that each thread writes and the others read.
+type rows struct {
+	memory []int32
+	length int // of a row
+	stride int // from one row to the next: whole pages, so that threads share none
 }
+
+func newRows(t *kernel.Team, name string, length int) rows {
+	page := max(1, t.PageBytes()/4)
+	stride := (length + page - 1) / page * page
+	return rows{memory: kernel.Share[int32](t, name, t.Total*stride), length: length, stride: stride}
+}
+
+func (r rows) of(thread int) []int32 { return r.memory[thread*r.stride:][:r.length] }
 
 type run struct {
 	problem
 	keys   []int32
 	ranks  []int32 // by value: the number of keys below it
-	totals []int32 // by thread: the number of keys that have a value of its part
-	tables []int32 // thread t's, which counts its keys by value, starts at t*stride
-	stride int
-
-	barrier   kernel.Barrier
-	published int // ranks that are as NAS publishes them; used by thread 0 only
-}
-
-func (r *run) table(thread int) []int32 {
-	return r.tables[thread*r.stride : thread*r.stride+len(r.ranks)]
+	tables rows    // by value: the number of the thread's keys that have it
+	// sums are by thread: the number of keys in the table that have a value of that thread's part.
+	// The last is the number of ranks of the thread's own part that are as NAS publishes them.
+	sums    rows
+	barrier kernel.Barrier
 }
 
 func (r *run) Compute(t *kernel.Thread) {
+	published := int32(0)
 	for iteration := 1; iteration <= iterations; iteration++ {
 		r.changeKeys(t, iteration)
 		r.count(t)
 		t.Wait(r.barrier, "after counting")
-		r.add(t)
-		t.Wait(r.barrier, "after adding")
-		r.shift(t)
+		r.rank(t)
+		published += r.probe(t, iteration)
+		// The next iteration changes keys and tables, which all have read.
 		t.Wait(r.barrier, "after ranking")
-		// The others go on to count, which changes nothing that is read here, and then wait for
-		// this thread.
-		if t.Index == 0 {
-			r.probe(iteration)
-		}
 		t.Done(iteration, iterations)
 	}
+	r.sums.of(t.Index)[t.Total] = published
 }
 
 // changeKeys makes two keys extreme, by the threads in whose blocks they lie.
@@ -155,54 +158,62 @@ func (r *run) changeKeys(t *kernel.Thread, iteration int) {
 	}
 }
 
+// count counts the thread's keys by value, and then by part of the values.
 func (r *run) count(t *kernel.Thread) {
-	lo, hi := t.Mine(len(r.keys))
-	table := r.table(t.Index)
+	table, sums := r.tables.of(t.Index), r.sums.of(t.Index)
+	kernel.Fetch(t, table, dsm.Write)
+	kernel.Fetch(t, sums, dsm.Write)
 	clear(table)
+	lo, hi := t.Mine(len(r.keys))
 	for _, key := range r.keys[lo:hi] {
 		table[key]++
 	}
+	for part := range t.Total {
+		lo, hi := t.Block(len(r.ranks), part)
+		sums[part] = sum(table[lo:hi])
+	}
 }
 
-// add ranks the thread's part of the values, as if there were no lower values.
-func (r *run) add(t *kernel.Thread) {
+func sum(numbers []int32) (total int32) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
+}
+
+// rank ranks the thread's part of the values.
+func (r *run) rank(t *kernel.Thread) {
 	lo, hi := t.Mine(len(r.ranks))
 	part := r.ranks[lo:hi]
 	clear(part)
-	for other := range t.Total {
+	kernel.Fetch(t, r.sums.memory, dsm.Read)
+	below := int32(0) // how many keys have values of the parts before
+	for k := range t.Total {
 		// Not all threads read the same table at the same time.
-		table := r.table((t.Index + other) % t.Total)[lo:hi]
-		for i, n := range table {
+		other := (t.Index + k) % t.Total
+		counts := r.tables.of(other)[lo:hi]
+		kernel.Fetch(t, counts, dsm.Read)
+		for i, n := range counts {
 			part[i] += n
 		}
+		below += sum(r.sums.of(other)[:t.Index])
 	}
-	below := int32(0)
 	for i, n := range part {
 		part[i] = below
 		below += n
 	}
-	r.totals[t.Index] = below
 }
 
-// shift adds to the ranks of the thread's part the number of keys that have lower values.
-func (r *run) shift(t *kernel.Thread) {
-	below := int32(0)
-	for _, n := range r.totals[:t.Index] {
-		below += n
-	}
+// probe counts the ranks of the thread's part that are as NAS publishes them.
+func (r *run) probe(t *kernel.Thread, iteration int) (published int32) {
 	lo, hi := t.Mine(len(r.ranks))
-	for i := lo; i < hi; i++ {
-		r.ranks[i] += below
-	}
-}
-
-// probe counts the ranks that are as NAS publishes them.
-func (r *run) probe(iteration int) {
 	for _, p := range nas[r.l] {
-		if int(r.ranks[r.keys[p.Index]]) == p.Rank+p.Slope*iteration {
-			r.published++
+		key := int(r.keys[p.Index])
+		if lo <= key && key < hi && int(r.ranks[key]) == p.Rank+p.Slope*iteration {
+			published++
 		}
 	}
+	return published
 }
 
 // Result also sorts the keys by their ranks: NAS's full verification, which it does not time
@@ -212,9 +223,13 @@ func (r *run) Result() kernel.Result {
 	for value, rank := range r.ranks {
 		output[value] = uint64(rank)
 	}
+	published := int32(0)
+	for last := r.sums.length - 1; last < len(r.sums.memory); last += r.sums.stride {
+		published += r.sums.memory[last]
+	}
 	return kernel.Result{
 		Figures: map[string]any{
-			"fnv": kernel.FNV(output), "published_ranks": float64(r.published), "sorted": sorts(r.ranks, r.keys),
+			"fnv": kernel.FNV(output), "published_ranks": float64(published), "sorted": sorts(r.ranks, r.keys),
 		},
 		Output: output,
 	}

@@ -110,3 +110,20 @@ func TestSizesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPageHasTwoWriters looks at rows that fill no pages.
+func TestNoPageHasTwoWriters(t *testing.T) {
+	team := &kernel.Team{Threads: 3, Total: 3}
+	for _, length := range []int{1, 1024, 1025, 3000} {
+		r := newRows(team, "rows", length)
+		for i := range r.memory {
+			r.memory[i] = int32(i)
+		}
+		for thread := 1; thread < team.Total; thread++ {
+			before, row := r.of(thread-1), r.of(thread)
+			if len(row) != length || before[length-1]/1024 == row[0]/1024 {
+				t.Errorf("rows of %d: those of threads %d and %d meet on a page", length, thread-1, thread)
+			}
+		}
+	}
+}

@@ -32,10 +32,11 @@ func (f factorisation) dividePerimeter(k int) {
 }
 
 // modifyInterior subtracts from the blocks below and to the right of diagonal block k the products
-// of the perimeter.
+// of the perimeter. It does so column by column: in a plain array all blocks of a column are on the
+// same pages, which the thread then wants once in a step, and not once for each row.
 func (f factorisation) modifyInterior(k int) {
-	for i := k + 1; i < f.blocks(); i++ {
-		for j := k + 1; j < f.blocks(); j++ {
+	for j := k + 1; j < f.blocks(); j++ {
+		for i := k + 1; i < f.blocks(); i++ {
 			if f.owner(i, j) == f.thread {
 				subtractProduct(f.at(i, j), f.at(i, k), f.at(k, j))
 			}

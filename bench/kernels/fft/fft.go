@@ -4,9 +4,10 @@
 // The numbers are the elements of a square matrix, row by row. The transform transposes the matrix,
 // transforms each row and multiplies it by twiddle factors, transposes, transforms each row, and
 // transposes again. Each thread owns a block of neighbouring rows, and only the transpositions
-// communicate: a thread reads a part of every row of all others and writes its own rows. So all
-// pages are written by one thread, and in each of three transpositions every page is read by
-// several.
+// communicate: a thread reads a part of every row of all others and writes its own rows. What one
+// thread reads of another's rows lies together, so that every page is written by one thread, and in
+// each of three transpositions read by one. A thread transforms its rows in memory of its own, some
+// at a time, and stores them when they are done.
 //
 // There are two kernels. "fft" touches what it needs, and so takes its page faults one after the
 // other. "fft-prefetch" is the same program, which has what it needs fetched before each
@@ -100,6 +101,7 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 		barrier:  t.Barrier("fft/barrier"),
 		roots:    rowRoots(edge),
 		twiddles: make([][]complex128, edge),
+		bands:    make([]band, t.Total),
 	}
 	return r, t.Each(r.initialise)
 }
@@ -110,6 +112,7 @@ type run struct {
 	barrier    kernel.Barrier
 	roots      []complex128   // for the rows' transforms; the same for all
 	twiddles   [][]complex128 // by row; nil for rows of other processes
+	bands      []band         // by thread; nil for those of other processes
 }
 
 func (r *run) initialise(t *kernel.Thread) {
@@ -117,23 +120,28 @@ func (r *run) initialise(t *kernel.Thread) {
 	lo, hi := t.Mine(edge)
 	source := random.Rand48(0)
 	source.Skip(2 * uint64(lo) * uint64(edge))
-	for i := lo; i < hi; i++ {
-		for j, row := 0, r.x.row(i); j < len(row); j++ {
-			re := source.Float64()
-			row[j] = complex(re, source.Float64())
+	r.bands[t.Index] = newBand(edge)
+	for next := lo; next < hi; next += bandRows {
+		rows := r.bands[t.Index][:min(bandRows, hi-next)]
+		for i, row := range rows {
+			for j := range row {
+				re := source.Float64()
+				row[j] = complex(re, source.Float64())
+			}
+			r.twiddles[next+i] = twiddles(next+i, edge)
 		}
-		clear(r.scratch.row(i))
-		r.twiddles[i] = twiddles(i, edge)
+		r.x.set(t.Index, next, rows)
 	}
+	clear(r.scratch.owned(t.Index))
 }
 
 // steps is the number of parts of the transform that a barrier ends.
 const steps = 3
 
 func (r *run) Compute(t *kernel.Thread) {
-	part := transform{x: r.x, scratch: r.scratch, roots: r.roots, twiddles: r.twiddles, thread: t.Index, total: t.Total}
+	part := transform{x: r.x, scratch: r.scratch, roots: r.roots, twiddles: r.twiddles, thread: t.Index, band: r.bands[t.Index]}
 	if r.prefetch {
-		part.fetch = prefetcher{t}.transposition
+		part.fetch = prefetcher{t}.step
 	}
 	for step, work := range []func(){part.first, part.second, part.third} {
 		work()
@@ -144,19 +152,14 @@ func (r *run) Compute(t *kernel.Thread) {
 
 // Result also transforms back, on ordinary memory and by one thread: the original's own test.
 func (r *run) Result() kernel.Result {
-	l := newLayout(r.edge(), 1, elementBytes)
-	spectrum := matrix{l, make([]complex128, l.length)}
-	output := make(kernel.Float64s, 0, 2*l.edge*l.edge)
-	for i := range l.edge {
-		row := spectrum.row(i)
-		copy(row, r.scratch.row(i))
-		for _, z := range row {
-			output = append(output, real(z), imag(z))
-		}
+	spectrum := r.scratch.rowByRow()
+	output := make(kernel.Float64s, 0, 2*len(spectrum))
+	for _, z := range spectrum {
+		output = append(output, real(z), imag(z))
 	}
-	figures := spectrumFigures(spectrum)
-	before := checkSumOfInput(l.edge)
+	figures := spectrumFigures(spectrum, r.edge())
+	before := checkSumOfInput(r.edge())
 	figures["checksum"] = before
-	figures["checksum_difference"] = before - checkSum(inverse(spectrum, r.roots))
+	figures["checksum_difference"] = before - checkSum(inverse(spectrum, r.edge(), r.roots))
 	return kernel.Result{Figures: figures, Output: output}
 }

@@ -39,10 +39,7 @@ func TestIsTheTransform(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	input := make([]complex128, 64)
-	for i := range 8 {
-		copy(input[8*i:], r.Program.(*run).x.row(i))
-	}
+	input := r.Program.(*run).x.rowByRow()
 	got := kerneltest.Solve(t, r, nil)
 	for k := range 64 {
 		want := complex(0, 0)
@@ -86,26 +83,54 @@ func TestOddSizesAreNone(t *testing.T) {
 	}
 }
 
+// places is a matrix whose elements say where they are.
+func places(edge, threads, page int) matrix {
+	l := newLayout(edge, threads, page)
+	m := matrix{l, make([]complex128, l.length)}
+	for i := range m.elements {
+		m.elements[i] = complex(float64(i), 0)
+	}
+	return m
+}
+
 // TestNoPageHasTwoWriters: blocks of rows begin on pages of their own.
 func TestNoPageHasTwoWriters(t *testing.T) {
 	const page = 4096
 	for _, threads := range []int{1, 2, 3, 7, 64, 65} {
 		t.Run(fmt.Sprint(threads), func(t *testing.T) {
-			l, owner := newLayout(64, threads, page), map[int]int{}
+			m, owner, total := places(64, threads, page), map[int]int{}, 0
 			for thread := range threads {
-				for lo, hi := kernel.Block(64, threads, thread); lo < hi; lo++ {
-					for at := l.offsets[lo]; at < l.offsets[lo]+l.edge; at++ {
-						p := at * elementBytes / page
-						if other, taken := owner[p]; taken && other != thread {
-							t.Fatalf("page %d has rows of threads %d and %d", p, other, thread)
-						}
-						owner[p] = thread
-						if at >= l.length {
-							t.Fatalf("element %d lies beyond the length %d", at, l.length)
-						}
+				for _, at := range m.owned(thread) {
+					p := int(real(at)) * elementBytes / page
+					if other, taken := owner[p]; taken && other != thread {
+						t.Fatalf("page %d has rows of threads %d and %d", p, other, thread)
 					}
+					owner[p] = thread
+					total++
 				}
 			}
+			if total != 64*64 {
+				t.Fatalf("threads own %d elements, want %d", total, 64*64)
+			}
 		})
+	}
+}
+
+// TestReadersReadWholePages at the default size: none reads a page for a part of it.
+func TestReadersReadWholePages(t *testing.T) {
+	const page = 4096
+	for _, threads := range []int{2, 4, 8, 16} {
+		m, reader := places(256, threads, page), map[int]int{}
+		for thread := range threads {
+			for other := range threads {
+				for _, at := range m.patch(thread, other).elements {
+					p := int(real(at)) * elementBytes / page
+					if another, taken := reader[p]; taken && another != other {
+						t.Fatalf("%d threads: page %d is for threads %d and %d", threads, p, another, other)
+					}
+					reader[p] = other
+				}
+			}
+		}
 	}
 }

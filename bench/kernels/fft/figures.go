@@ -10,11 +10,11 @@ import (
 // spectrumFigures are the figures of the reference. It prints, for the forward transform, the
 // matrix in which the original leaves it, before the last transposition: so the elements are
 // counted column by column here.
-func spectrumFigures(spectrum matrix) map[string]any {
-	words := make(kernel.Float64s, 0, 2*spectrum.edge*spectrum.edge)
-	for j := range spectrum.edge {
-		for i := range spectrum.edge {
-			z := spectrum.row(i)[j]
+func spectrumFigures(spectrum []complex128, edge int) map[string]any {
+	words := make(kernel.Float64s, 0, 2*len(spectrum))
+	for j := range edge {
+		for i := range edge {
+			z := spectrum[i*edge+j]
 			words = append(words, real(z), imag(z))
 		}
 	}
@@ -34,13 +34,11 @@ func spectrumFigures(spectrum matrix) map[string]any {
 	}
 }
 
-// checkSum adds up all real and imaginary parts, row by row.
-func checkSum(m matrix) float64 {
+// checkSum adds up all real and imaginary parts.
+func checkSum(elements []complex128) float64 {
 	total := 0.0
-	for i := range m.edge {
-		for _, z := range m.row(i) {
-			total += real(z) + imag(z)
-		}
+	for _, z := range elements {
+		total += real(z) + imag(z)
 	}
 	return total
 }

@@ -2,52 +2,55 @@ package fft
 
 import (
 	"math/bits"
-
-	"dsmd/bench/kernel"
+	"slices"
 )
 
 // A transform is one thread's part of the six-step method. All threads finish a step before any
 // begins the next.
 type transform struct {
-	x, scratch    matrix
-	roots         []complex128
-	twiddles      [][]complex128
-	thread, total int
-	// fetch, if not nil, has the memory fetched that the thread touches in transpose(to, from,
-	// thread). Else that is left to the page faults.
+	x, scratch matrix
+	roots      []complex128
+	twiddles   [][]complex128
+	thread     int
+	band       band
+	// fetch, if not nil, has the memory fetched that the thread touches when it transposes. Else
+	// that is left to the page faults.
 	fetch func(to, from matrix)
 }
 
-func (t transform) transpose(to, from matrix) {
+// transpose writes the thread's rows of to, which are columns of from, when work has been done on
+// each of them.
+func (t transform) transpose(to, from matrix, work func(i int, row []complex128)) {
 	if t.fetch != nil {
 		t.fetch(to, from)
 	}
-	transpose(to, from, t.thread)
+	lo, hi := to.block(t.thread)
+	for next := lo; next < hi; next += bandRows {
+		rows := t.band[:min(bandRows, hi-next)]
+		rows.transpose(from, t.thread, next-lo)
+		for j, row := range rows {
+			work(next+j, row)
+		}
+		to.set(t.thread, next, rows)
+	}
 }
 
-// first transposes x into scratch, transforms the rows there and multiplies them by their twiddle
-// factors.
+// first transposes x into scratch, and on the way transforms the rows and multiplies them by their
+// twiddle factors.
 func (t transform) first() {
-	t.transpose(t.scratch, t.x)
-	for i, hi := t.rows(); i < hi; i++ {
-		row := t.scratch.row(i)
+	t.transpose(t.scratch, t.x, func(i int, row []complex128) {
 		transformRow(row, t.roots)
 		multiply(row, t.twiddles[i])
-	}
+	})
 }
 
-// second transposes scratch into x and transforms the rows there.
+// second transposes scratch into x, and transforms the rows.
 func (t transform) second() {
-	t.transpose(t.x, t.scratch)
-	for i, hi := t.rows(); i < hi; i++ {
-		transformRow(t.x.row(i), t.roots)
-	}
+	t.transpose(t.x, t.scratch, func(_ int, row []complex128) { transformRow(row, t.roots) })
 }
 
 // third transposes x into scratch, which is then the result.
-func (t transform) third() { t.transpose(t.scratch, t.x) }
-
-func (t transform) rows() (lo, hi int) { return kernel.Block(t.x.edge, t.total, t.thread) }
+func (t transform) third() { t.transpose(t.scratch, t.x, func(int, []complex128) {}) }
 
 // product is a*b. The conversions forbid the compiler to fuse a multiplication and an addition on
 // processors that can, which would round differently from one to another.
@@ -95,16 +98,16 @@ func reverse(row []complex128) {
 	}
 }
 
-// inverse computes the inverse transform of spectrum, whose memory it uses. roots are those of the
-// forward transform.
-func inverse(spectrum matrix, roots []complex128) matrix {
-	edge := spectrum.edge
+// inverse computes the inverse transform of a matrix, row by row. roots are those of the forward
+// transform.
+func inverse(spectrum []complex128, edge int, roots []complex128) []complex128 {
+	l := newLayout(edge, 1, elementBytes)
 	t := transform{
-		x:        spectrum,
-		scratch:  matrix{spectrum.layout, make([]complex128, spectrum.length)},
+		x:        matrix{l, slices.Clone(spectrum)},
+		scratch:  matrix{l, make([]complex128, l.length)},
 		roots:    conjugates(roots),
 		twiddles: make([][]complex128, edge),
-		total:    1,
+		band:     newBand(edge),
 	}
 	for i := range edge {
 		t.twiddles[i] = conjugates(twiddles(i, edge))
@@ -112,13 +115,11 @@ func inverse(spectrum matrix, roots []complex128) matrix {
 	t.first()
 	t.second()
 	n := float64(edge * edge)
-	for i := range edge {
-		for j, row := 0, t.x.row(i); j < edge; j++ {
-			row[j] = complex(real(row[j])/n, imag(row[j])/n)
-		}
+	for i, z := range t.x.elements {
+		t.x.elements[i] = complex(real(z)/n, imag(z)/n)
 	}
 	t.third()
-	return t.scratch
+	return t.scratch.elements
 }
 
 func conjugates(zs []complex128) []complex128 {

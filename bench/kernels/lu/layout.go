@@ -16,9 +16,10 @@ type layout interface {
 	owner(i, j int) int
 	// block is block (i, j) of the matrix in elements.
 	block(elements []float64, i, j int) block
-	// below is the memory of those blocks below diagonal block k that are in rows of a thread's
-	// blocks, if they are another's and lie together.
-	below(elements []float64, k, thread int) []float64
+	// perimeter is the memory of those blocks below diagonal block k that are in rows of a thread's
+	// blocks, and of those to the right of it that are in its columns; nothing of what is its own
+	// or does not lie together.
+	perimeter(elements []float64, k, thread int) (below, right []float64)
 	// input is what the thread makes of the input: rectangles that together, for all threads, cover
 	// the matrix once.
 	input(elements []float64, thread int) []block
@@ -91,20 +92,45 @@ type contiguous struct {
 	size   int
 }
 
-// newContiguous lays the blocks of each thread out together, from an aligned place on.
+// newContiguous lays the blocks of each thread out together, step by step: those whose last values
+// come in a step are together, so that others fetch what they need of them at once, and nobody
+// writes to these pages any more. Only a diagonal block is read by others while its owner writes
+// more blocks of the step, so it has pages of its own.
 func newContiguous(n, threads, alignBytes int) layout {
 	s, shorter, longer := newSquare(n, threads)
 	s.acrossRows, s.acrossColumns = shorter, longer
-	l := contiguous{square: s, starts: make([]int, s.blocks()*s.blocks())}
-	align := max(1, alignBytes/8)
+	l := &contiguous{square: s, starts: make([]int, s.blocks()*s.blocks())}
 	for thread := range threads {
-		l.size = (l.size + align - 1) / align * align
-		l.owned(thread, func(i, j int) {
-			l.starts[i+j*s.blocks()] = l.size
-			l.size += s.extent(i) * s.extent(j)
-		})
+		l.align(alignBytes)
+		for k := range s.blocks() {
+			if s.owner(k, k) == thread {
+				l.align(alignBytes)
+				l.place(thread, k, k)
+				l.align(alignBytes)
+			}
+			for i := k + 1; i < s.blocks(); i++ {
+				l.place(thread, i, k)
+			}
+			for j := k + 1; j < s.blocks(); j++ {
+				l.place(thread, k, j)
+			}
+		}
 	}
-	return l
+	return *l
+}
+
+// align has the next block begin at an aligned place.
+func (l *contiguous) align(bytes int) {
+	align := max(1, bytes/8)
+	l.size = (l.size + align - 1) / align * align
+}
+
+// place puts a block at the next place, if it is the thread's.
+func (l *contiguous) place(thread, i, j int) {
+	if l.owner(i, j) == thread {
+		l.starts[i+j*l.blocks()] = l.size
+		l.size += l.extent(i) * l.extent(j)
+	}
 }
 
 // owned visits the blocks of a thread.
@@ -125,17 +151,27 @@ func (l contiguous) block(elements []float64, i, j int) block {
 	return b
 }
 
-func (l contiguous) below(elements []float64, k, thread int) []float64 {
-	first := k + 1 // in the thread's rows
-	for first%l.acrossRows != thread/l.acrossColumns {
-		first++
+func (l contiguous) perimeter(elements []float64, k, thread int) (below, right []float64) {
+	if i, last, ok := dealt(k+1, l.blocks(), thread/l.acrossColumns, l.acrossRows); ok && l.owner(i, k) != thread {
+		below = l.stretch(elements, i, k, last, k)
 	}
-	if first >= l.blocks() || l.owner(first, k) == thread {
-		return nil
+	if j, last, ok := dealt(k+1, l.blocks(), thread%l.acrossColumns, l.acrossColumns); ok && l.owner(k, j) != thread {
+		right = l.stretch(elements, k, j, k, last)
 	}
-	last := l.blocks() - 1 - (l.blocks()-1-first)%l.acrossRows
-	end := l.starts[last+k*l.blocks()] + l.extent(last)*l.extent(k)
-	return elements[l.starts[first+k*l.blocks()]:end]
+	return below, right
+}
+
+// dealt is the first and the last of the numbers from lo to hi-1 that one of so many parties is
+// dealt; ok is whether there is any.
+func dealt(lo, hi, party, parties int) (first, last int, ok bool) {
+	first = lo + (party-lo%parties+parties)%parties
+	return first, first + (hi-1-first)/parties*parties, first < hi
+}
+
+// stretch is the memory from one block to another one.
+func (l contiguous) stretch(elements []float64, i, j, lastRow, lastColumn int) []float64 {
+	end := l.starts[lastRow+lastColumn*l.blocks()] + l.extent(lastRow)*l.extent(lastColumn)
+	return elements[l.starts[i+j*l.blocks()]:end]
 }
 
 func (l contiguous) input(elements []float64, thread int) (parts []block) {
@@ -163,8 +199,8 @@ func (l plain) block(elements []float64, i, j int) block {
 	return b
 }
 
-// below is nothing: blocks are scattered over the pages of their columns.
-func (l plain) below([]float64, int, int) []float64 { return nil }
+// perimeter is nothing: blocks are scattered over the pages of their columns.
+func (l plain) perimeter([]float64, int, int) (below, right []float64) { return nil, nil }
 
 // input divides the matrix into blocks of neighbouring columns.
 func (l plain) input(elements []float64, thread int) []block {

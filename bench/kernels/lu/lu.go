@@ -10,8 +10,9 @@
 //
 // There are two kernels, which differ in where the elements lie:
 //
-//   - "lu": a block is contiguous, and the blocks of a thread are together, on pages of their own.
-//     So a page has one writer.
+//   - "lu": a block is contiguous, and the blocks of a thread are together, on pages of their own,
+//     in the order of the steps that finish them. So a page has one writer, and what a thread reads
+//     of another's blocks in a step lies together.
 //   - "lu-nc": the matrix is a plain array, column by column. At the default size a column is a
 //     page, and the blocks of a column have several owners: all of them write the same pages between
 //     the same barriers. This is what happens to a program that was not written with pages in mind.
@@ -108,8 +109,10 @@ func (r *run) Compute(t *kernel.Thread) {
 		t.Wait(r.barrier, "after factoring the diagonal block")
 		f.dividePerimeter(k)
 		t.Wait(r.barrier, "after dividing the perimeter")
-		// What the thread needs of the blocks below diagonal block k, where they lie together.
-		kernel.Fetch(t, r.below(r.elements, k, t.Index), dsm.Read)
+		// What the thread needs of the perimeter, where it lies together.
+		below, right := r.perimeter(r.elements, k, t.Index)
+		kernel.Fetch(t, below, dsm.Read)
+		kernel.Fetch(t, right, dsm.Read)
 		// No barrier follows: the next diagonal and perimeter blocks are modified by those who will
 		// divide them, and what is read here, the present perimeter, is not written any more.
 		f.modifyInterior(k)

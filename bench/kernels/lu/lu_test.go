@@ -3,6 +3,7 @@ package lu
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"dsmd/bench/kernel"
@@ -140,38 +141,82 @@ func TestSharingOfPages(t *testing.T) {
 	}
 }
 
-// TestBelowIsWhatIsRead: of the blocks below the diagonal a thread has fetched those which it will
-// read and another has written, and nothing else.
-func TestBelowIsWhatIsRead(t *testing.T) {
+// TestPerimeterIsWhatIsRead: a thread has fetched those blocks of the perimeter which it will read
+// and another has written, and nothing else.
+func TestPerimeterIsWhatIsRead(t *testing.T) {
 	const n = 150 // ten blocks, the last of them smaller
 	for _, threads := range []int{1, 2, 3, 4, 6, 9} {
 		l := newContiguous(n, threads, 4096)
-		elements := make([]float64, l.length())
 		for thread := range threads {
 			for k := range l.blocks() {
-				clear(elements)
-				below := l.below(elements, k, thread)
-				for i := range below {
-					below[i] = 1
+				below, right := l.perimeter(marked(l), k, thread)
+				got := slices.Concat(below, right)
+				slices.Sort(got)
+				if want := readBlocks(l, k, thread); !slices.Equal(got, want) {
+					t.Errorf("%d threads: at step %d thread %d fetches elements of blocks %v, want %v",
+						threads, k, thread, slices.Compact(got), slices.Compact(want))
 				}
-				fetched := 0
-				for i := k + 1; i < l.blocks(); i++ {
-					reads := false
-					for j := k + 1; j < l.blocks(); j++ {
-						reads = reads || l.owner(i, j) == thread
-					}
-					// A thread without a block behind the diagonal's column has none to modify, and
-					// fetches those of its rows in vain.
-					b := l.block(elements, i, k)
-					if reads && l.owner(i, k) != thread && b.columns[0] != 1 {
-						t.Errorf("%d threads: thread %d does not fetch block (%d, %d)", threads, thread, i, k)
-					}
-					if b.columns[0] == 1 {
-						fetched += len(b.columns)
-					}
-				}
-				if fetched != len(below) {
-					t.Errorf("%d threads: thread %d fetches %d elements at step %d, of which %d are below the diagonal", threads, thread, len(below), k, fetched)
+			}
+		}
+	}
+}
+
+// marked is a matrix whose elements say in which block they are; 0 is in none.
+func marked(l layout) []float64 {
+	elements := make([]float64, l.length())
+	for j := range l.blocks() {
+		for i := range l.blocks() {
+			for k := range l.block(elements, i, j).columns {
+				l.block(elements, i, j).columns[k] = float64(1 + i*100 + j)
+			}
+		}
+	}
+	return elements
+}
+
+// readBlocks are the marks of what a thread reads of others' blocks in the perimeter. A thread
+// without a block behind the diagonal's column or below its row has none to modify, and fetches
+// those of its rows and columns in vain.
+func readBlocks(l layout, k, thread int) (marks []float64) {
+	elements := marked(l)
+	rows, columns := map[int]bool{}, map[int]bool{}
+	for j := range l.blocks() {
+		for i := range l.blocks() {
+			if l.owner(i, j) == thread {
+				rows[i], columns[j] = true, true
+			}
+		}
+	}
+	for m := k + 1; m < l.blocks(); m++ {
+		if rows[m] && l.owner(m, k) != thread {
+			marks = append(marks, l.block(elements, m, k).columns...)
+		}
+		if columns[m] && l.owner(k, m) != thread {
+			marks = append(marks, l.block(elements, k, m).columns...)
+		}
+	}
+	slices.Sort(marks)
+	return marks
+}
+
+// TestDiagonalIsAlone: others read a diagonal block while its owner writes blocks of its step.
+func TestDiagonalIsAlone(t *testing.T) {
+	const page = 4096 / 8
+	for _, threads := range []int{1, 2, 3, 4, 6} {
+		l := newContiguous(150, threads, 4096)
+		blocks := make([]map[float64]bool, (l.length()+page-1)/page)
+		for i, mark := range marked(l) {
+			if blocks[i/page] == nil {
+				blocks[i/page] = map[float64]bool{}
+			}
+			if mark != 0 {
+				blocks[i/page][mark] = true
+			}
+		}
+		for p, marks := range blocks {
+			for k := range l.blocks() {
+				if marks[float64(1+k*101)] && len(marks) > 1 {
+					t.Errorf("%d threads: page %d has diagonal block %d and others", threads, p, k)
 				}
 			}
 		}

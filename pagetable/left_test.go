@@ -3,6 +3,7 @@ package pagetable_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"dsmd/internal/uffd/uffdtest"
 	"dsmd/pagetable"
@@ -117,6 +118,7 @@ func TestDetachOfLargeProgram(t *testing.T) {
 // only one can make it appear that has opened its userfaultfd by rules of its own, holds nobody up
 // for ever.
 func TestDetachOfProgramThatRefuses(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	p, pid := b.start()
 	b.Value(b.Installed(p, pid, 4, 1, true))
@@ -147,7 +149,7 @@ func TestEndOfDetachedProgramIsQuiet(t *testing.T) {
 	b.start() // finds the end
 	var events [8]pagetable.Event
 	for range 100 {
-		if !waitReadable(t, b.u.WaitFD(), 20) {
+		if !waitReadable(t, b.u.WaitFD(), 20*time.Millisecond) {
 			return
 		}
 		if n, err := b.u.Poll(events[:]); n != 0 || err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dsmd/internal/patience"
 	"dsmd/internal/require"
 	"dsmd/internal/sigsegv"
 	"dsmd/internal/uffd"
@@ -104,6 +105,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	patience.Beside(8) // tests wait for programs, and for what must not happen
 	os.Exit(m.Run())
 }
 

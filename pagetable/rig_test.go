@@ -101,37 +101,38 @@ func (r *Rig) UntilGone(what string) (end pagetable.Event) {
 // until pumps until ok, waiting for the table's descriptor in between.
 func (r *Rig) until(what string, settle bool, ok func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(limit); !ok(); {
+	brief := time.Millisecond / 16 // an access ends without an event, most of them soon
+	for deadline := time.Now().Add(limit); !ok(); brief = min(2*brief, time.Millisecond) {
 		if time.Now().After(deadline) {
 			last := r.faults[max(0, len(r.faults)-4):]
 			r.Fatalf("waited %v for %s; %d faults at hand, the last of them %+v", limit, what, len(r.faults), last)
 		}
-		waitReadable(r.TB, r.table.WaitFD(), 1) // briefly: an access ends without an event
+		waitReadable(r.TB, r.table.WaitFD(), brief)
 		r.pump(settle)
 	}
 }
 
-// waitReadable waits up to ms milliseconds for fd and tells whether it became readable. Signals do
-// not end the wait: the children of other tests, which run beside this one, send them.
-func waitReadable(t testing.TB, fd int, ms int) bool {
+// waitReadable waits up to d for fd and tells whether it became readable. Signals do not end the
+// wait: the children of other tests, which run beside this one, send them.
+func waitReadable(t testing.TB, fd int, d time.Duration) bool {
 	t.Helper()
 	set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for deadline := time.Now().Add(time.Duration(ms) * time.Millisecond); ; {
-		n, err := unix.Poll(set, ms)
+	for deadline := time.Now().Add(d); ; d = max(time.Until(deadline), 0) {
+		ts := unix.NsecToTimespec(int64(d))
+		n, err := unix.Ppoll(set, &ts, nil)
 		if err != nil && err != unix.EINTR {
 			t.Fatalf("poll: %v", err)
 		}
 		if err == nil {
 			return n == 1
 		}
-		ms = int(max(time.Until(deadline), 0) / time.Millisecond)
 	}
 }
 
 // awaitReadable waits until fd is readable, without reading it.
 func awaitReadable(t testing.TB, fd int, why string) {
 	t.Helper()
-	if !waitReadable(t, fd, int(limit.Milliseconds())) {
+	if !waitReadable(t, fd, limit) {
 		t.Fatalf("waited %v in vain: %s", limit, why)
 	}
 }
@@ -193,7 +194,8 @@ func (r *Rig) StillWaits(a *Access, why string) {
 func (r *Rig) NoEffect(all []*Access, why string) {
 	r.Helper()
 	for range 5 {
-		waitReadable(r.TB, r.table.WaitFD(), 2) // what must not happen has no event to wait for
+		// what must not happen has no event to wait for
+		waitReadable(r.TB, r.table.WaitFD(), 2*time.Millisecond)
 		r.pump(true)
 		for i, a := range all {
 			select {

@@ -311,6 +311,7 @@ func (s *server) until(what string, ok func() bool) {
 // do and however often their pages are taken away; also when there are so few mappings that they
 // are joined all the time.
 func TestSigsegvStorm(t *testing.T) {
+	t.Parallel()
 	for _, maxSplits := range []uint64{0, 4} {
 		t.Run(fmt.Sprintf("MaxSplits%d", maxSplits), func(t *testing.T) {
 			const pages, goroutines, rounds = 12, 6, 4000
@@ -358,6 +359,7 @@ func TestSigsegvStorm(t *testing.T) {
 // TestSigsegvManyMappings: a program touches every other page of a region with more of them than it
 // may have mappings. It has the most of them that fit, and all of its words.
 func TestSigsegvManyMappings(t *testing.T) {
+	t.Parallel()
 	const pages, limit = 4096, 256
 	fx := sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{maxSplits: limit})
 	table := fx.Table.(*pagetable.Sigsegv)
@@ -474,6 +476,7 @@ func TestSigsegvOneOperationPerPage(t *testing.T) {
 // TestSigsegvManyCommands: a program that is stopped is told more than its ring of commands has
 // room for. It does all when it goes on.
 func TestSigsegvManyCommands(t *testing.T) {
+	t.Parallel()
 	const pages = area.CommandSlots + 8
 	r := NewRig(t, sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{}))
 	started, id := r.Start()

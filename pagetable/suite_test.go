@@ -338,8 +338,12 @@ func waitFDUntilTheLast(r *Rig) {
 		r.Value(r.Installed(p, id, page, 1, true))
 	}
 	for round := range 25 {
+		var stores [RegionPages]*Access
 		for page := range pagetable.Page(RegionPages) {
-			r.Value(p.Store(page, 0, uint64(round)))
+			stores[page] = p.Store(page, 0, uint64(round))
+		}
+		for _, store := range stores {
+			r.Value(store)
 		}
 		left := 0
 		for page := range pagetable.Page(RegionPages) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,7 @@ func (b lab) start() (*testProgram, pagetable.ProcID) {
 // would restart the fault.
 func (b lab) asleep(a *Access, why string) {
 	b.Helper()
-	if waitReadable(b, b.u.WaitFD(), 30) {
+	if waitReadable(b, b.u.WaitFD(), 30*time.Millisecond) {
 		b.Fatalf("a fault was reported although %s", why)
 	}
 	b.StillWaits(a, why)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"dsmd/internal/certs"
+	patient "dsmd/internal/patience"
 	"dsmd/internal/runstats"
 )
 
@@ -52,6 +53,7 @@ func TestMain(m *testing.M) {
 	// If nohup runs the tests, what they start would ignore SIGHUP too, as it should. A signal that
 	// is caught here is theirs again.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	patient.Beside(8)
 	os.Exit(m.Run())
 }
 

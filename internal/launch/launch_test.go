@@ -557,8 +557,10 @@ func TestDaemonsEndWithTheLastProgram(t *testing.T) {
 }
 
 func TestProgramsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"leave", "leave-session"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			s := supervise(t, job{Nodes: 2, Program: play(mode)})
 			pids := s.ready(2)
 			s.wantStatus(0)
@@ -572,6 +574,7 @@ func TestProgramsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"stubborn", "family", "family-session"} {
 		t.Run(mode, func(t *testing.T) {
 			s := supervise(t, job{Nodes: 2, Program: play(mode)})
@@ -586,6 +589,7 @@ func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
 }
 
 func TestLongLine(t *testing.T) {
+	t.Parallel()
 	s := supervise(t, job{Nodes: 1, Program: play("long-line")})
 	s.wantStatus(0)
 	var total int

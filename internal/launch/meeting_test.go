@@ -69,6 +69,7 @@ func TestMeetingReplacesAnOlder(t *testing.T) {
 
 // TestMeetingThatNobodyComesTo: who is missing is said, and nothing stays.
 func TestMeetingThatNobodyComesTo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := supervise(t, job{Meet: dir, Tasks: 3, Alone: 5 * time.Second, Program: play("hello")})
 	s.wantStatus(StatusSystem)

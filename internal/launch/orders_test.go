@@ -79,6 +79,7 @@ func TestLongEnvironment(t *testing.T) {
 // TestOrderThatIsTooLong: no machine could start a program with such an environment, and the user
 // hears what is too long, and what to do.
 func TestOrderThatIsTooLong(t *testing.T) {
+	t.Parallel()
 	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("hello"), PadEnv: 160})
 	s.wantStatus(StatusSystem)
 	s.wantError("the command line and environment of the programs")

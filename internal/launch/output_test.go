@@ -208,8 +208,10 @@ func TestBeginningsWaitForTheirOwnTime(t *testing.T) {
 // TestQuestion: a question without a newline is seen before it is answered, here and from afar,
 // also by who listens at a pipe.
 func TestQuestion(t *testing.T) {
+	t.Parallel()
 	for name, j := range map[string]job{"here": {Nodes: 1}, "ssh": {Hosts: []string{"host-a"}}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			j.Program = play("question")
 			cmd := launcher(t, j)
 			in, out := converse(t, cmd, cmd.StdoutPipe)
@@ -440,6 +442,7 @@ func TestReportsHoldUpNoOrders(t *testing.T) {
 // group with it. So nothing is sent to the group any more. Its member answers afterwards: that it
 // is still listed would say little, because who was just killed may be listed for a while.
 func TestGroupOfOneThatIsReaped(t *testing.T) {
+	t.Parallel()
 	questions, ask := pipeOf(t)
 	answers, answer := pipeOf(t)
 	cmd := exec.Command("sh", "-c", "cat <&3 >&4 &")
@@ -485,6 +488,7 @@ func pipeOf(t *testing.T) (r, w *os.File) {
 // TestSSHThatDoesNotEnd: one that hangs is killed, with its group, while its number is still its
 // own.
 func TestSSHThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command("sh", "-c", "sleep 3600 & echo $!; wait")
 	var out syncBuffer
 	cmd.Stdout = &out

@@ -63,6 +63,7 @@ func TestRemoteDirectoryAndEnvironment(t *testing.T) {
 // TestRemoteRefusals: a job that cannot start says which host is to blame and what to do, and
 // leaves nothing behind.
 func TestRemoteRefusals(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		job    job
@@ -82,6 +83,7 @@ func TestRemoteRefusals(t *testing.T) {
 		{"no directory", job{Hosts: []string{"host-a"}, Program: play("hello"), Dir: "/nix"}, StatusSystem, []string{"on host-a: the working directory", "--dir"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			s := supervise(t, test.job)
 			s.guarded = true
 			s.wantStatus(test.status)
@@ -135,6 +137,7 @@ func TestRemoteSecondInterruptKills(t *testing.T) {
 
 // TestInterruptWhileConnecting: a host that does not answer does not hold up Ctrl-C.
 func TestInterruptWhileConnecting(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "trace.json")
 	s := supervise(t, job{Hosts: []string{"host-talks", "silent"}, Program: play("hello"), Trace: file})
 	s.guarded = true
@@ -166,6 +169,7 @@ func (s *supervision) awaitProcesses(n int) []int {
 
 // TestRemoteKilledLauncherLeavesNothingBehind: neither does one of its ssh.
 func TestRemoteKilledLauncherLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"stubborn", "family-session"} {
 		t.Run(mode, func(t *testing.T) {
 			s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play(mode)})
@@ -190,6 +194,7 @@ func TestLostHostEndsTheJob(t *testing.T) {
 
 // TestFullOutputDoesNotHoldUpSignals: nobody reads the job's output, and it can still be ended.
 func TestFullOutputDoesNotHoldUpSignals(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

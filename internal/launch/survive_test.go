@@ -12,6 +12,7 @@ import (
 // TestJobGoesOn loses a rank in different ways, of a job that goes on: the others are told, and
 // what becomes of them is what becomes of the job.
 func TestJobGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, mode, daemon string
 		status             int

@@ -129,6 +129,7 @@ const attemptsBeyond = callsInGiveUp * 3 / 2
 // Both nodes say which certificate it is and what to do, and are connected again when it is
 // renewed; nothing that was sent is lost.
 func TestCertificateThatHasEnded(t *testing.T) {
+	t.Parallel()
 	for name, ends := range map[string][2]bool{"of the one that is called": {true, false}, "of the one that calls": {false, true}, "of both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -139,6 +139,7 @@ func alter(t *testing.T, path string, change func(b []byte) []byte) {
 // TestCheckpointDamagedFiles: what can be seen without reading all pages is seen by Restore. Memory
 // begins with zeros then, and can be saved beside what is damaged.
 func TestCheckpointDamagedFiles(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, names string
 		damage      func(t *testing.T, dir string)

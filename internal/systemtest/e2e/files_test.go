@@ -280,6 +280,7 @@ func stripes(all []byte, file int) (part []byte) {
 // TestMapOfMoreThanFits: a file that is larger than all nodes together have memory for is read
 // again and again. Pages that nobody has changed are dropped, though no node has a spill file.
 func TestMapOfMoreThanFits(t *testing.T) {
+	t.Parallel()
 	for _, option := range []string{"", "on=0", "private", "private on=1"} {
 		t.Run(option, func(t *testing.T) {
 			all, c, dirs := librarians(t, 2, "--memory", "4MiB")

@@ -66,6 +66,7 @@ var hangs = map[string][]string{
 // TestHang: when nothing moves, the launcher says who waits for what, at which line, and who has it
 // or is missing; once.
 func TestHang(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	all := maps.Clone(hangs)
 	all["ended before"] = hangs["ended"] // with daemons that stay it may have been another run
@@ -88,6 +89,7 @@ func TestHang(t *testing.T) {
 // TestEarlyExit: with --fail-on-early-exit the job ends when a rank has ended for which others
 // wait.
 func TestEarlyExit(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	job := testcluster.Job{Nodes: 2, Program: hanging, Flags: []string{"--fail-on-early-exit"}, Args: []string{"ended"}}.Run(t)
 	if status := job.Wait(t); status != 1 {
@@ -102,6 +104,7 @@ func TestEarlyExit(t *testing.T) {
 
 // TestHangWithoutLauncher: where daemons stay, one of the ranks says so.
 func TestHangWithoutLauncher(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for does, want := range hangs {
 		t.Run(does, func(t *testing.T) {
@@ -181,6 +184,7 @@ func hinder(s *testcluster.Self, c *dsm.Cluster, accounts *dsm.RWMutex) error {
 // TestGivingUp: the error of a wait whose context ends says who was in the way, on another node,
 // with both traps, with daemons that stay.
 func TestGivingUp(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		for does, want := range map[string]string{
 			"lock":      `RLock "accounts": waited \S+ for lock "accounts", held by rank 1 since \S+ at hang_test.go:\d+`,

@@ -99,6 +99,7 @@ func (o *oddity) send(t *testing.T, socket string) {
 // TestHostilePrograms has programs that break the rules attach to a daemon, again and again, while
 // others work on it.
 func TestHostilePrograms(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 3)
 	console := join(t, c, 0, 0, 3)
 	worker := c.Program(t, hammer, 0, 2)

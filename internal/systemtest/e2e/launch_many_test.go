@@ -9,6 +9,7 @@ import (
 
 // TestManyNodes runs as many nodes on this machine as people try, on however few cores.
 func TestManyNodes(t *testing.T) {
+	t.Parallel()
 	nodes := unlessShort(32, 8)
 	job := testcluster.Job{Nodes: nodes, Program: member, Args: []string{"end"}}.Run(t)
 	met(t, job, nodes)
@@ -18,6 +19,7 @@ func TestManyNodes(t *testing.T) {
 // TestFewDescriptors: where a job needs more file descriptors than it may have, the error says how
 // many it may have and what to do; and a low soft limit is no limit.
 func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
 	path, env := member.Elsewhere(t)
 	start := func(limit string) *testcluster.Process {
 		return testcluster.Start(t, testcluster.Command{Name: "the launcher", Path: "/bin/bash", Env: env, Args: []string{

@@ -14,6 +14,7 @@ import (
 // and after it. The kernel then wants to fill pages by itself, and must not: each page comes by a
 // fault, and no program has one that is out of date.
 func TestLockedMemory(t *testing.T) {
+	t.Parallel()
 	require.Memlock(t)
 	withEachTrap(t, func(t *testing.T, trap string) {
 		c := serve(t, 2, 3, "--trap", trap)

@@ -262,6 +262,7 @@ func (g *ground) touch() (answer string) {
 // They may suffer from it. The programs beside them, on the same node and on another, and the
 // daemons do not.
 func TestVandals(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 3)
 	guards := []*testcluster.Process{c.Program(t, guardian, 0, 1), c.Program(t, guardian, 1, 2)}
 	for _, p := range guards {

@@ -337,6 +337,7 @@ func TestPrefetch(t *testing.T) {
 // TestPrefetchFlood has many goroutines prefetch at once, in all far more than may be queued for a
 // node. They wait for each other, and nobody is lost.
 func TestPrefetchFlood(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 2)
 	far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
 	for _, p := range []*testcluster.Process{far, near} {

@@ -159,6 +159,7 @@ var pausable = map[string]func(t *testing.T) *testcluster.Cluster{
 // stores to pages that are there, also on the paused node; and the exchange of pages that have
 // other homes. When the daemon goes on, all does, and nothing is lost.
 func TestPausedNode(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	const going = 10 // steps that nobody makes who waits
 	for name, start := range pausable {

@@ -97,6 +97,7 @@ var toucher = testcluster.Define("toucher", func(s *testcluster.Self) error {
 // TestStacksOfBlocked: a program whose thread waits for a page is not stopped, and the daemon says
 // which page that is; it also says so in its log when that has lasted for long.
 func TestStacksOfBlocked(t *testing.T) {
+	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			if trap == "uffd" {

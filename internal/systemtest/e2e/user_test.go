@@ -10,6 +10,7 @@ import (
 // TestAsOrdinaryUser runs what matters most once more as a user without privileges, who can only
 // trap the faults of user mode.
 func TestAsOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	const core = "^(TestKilledProgram|TestKilledDaemon|TestAtomics|TestCollectorAndFaults|TestSystemCalls|TestBadUse|TestPrefetch|" +
 		"TestFreedMemoryIsZero|TestLocksProtectMemory|TestReductionsAgree|TestRun|TestChildrenInheritNothing|TestLargestRegion)$"
 	status, out := testcluster.AsUser(t, core)

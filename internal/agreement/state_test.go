@@ -325,6 +325,28 @@ func TestWhoHasBegunGetsAChance(t *testing.T) {
 			t.Errorf("%s has begun, and when its turn comes the node says %+v", name, out)
 		}
 	}
+	first := New(0, []NodeID{0, 1, 2})
+	hear(t, first, 1, message{kind: prepare, epoch: 1, ballot: makeBallot(1, 1)})
+	if out := first.Suspect(2, nil); len(out) > 0 {
+		t.Errorf("node 0, whose turn is first, has promised, and says %+v", out)
+	}
+}
+
+// TestLastProcessToAskIsMeant: when a process asks to come as a node, and then another as the same
+// node, the first is no more.
+func TestLastProcessToAskIsMeant(t *testing.T) {
+	s := New(0, []NodeID{0, 1, 2})
+	s.Admit(7, 1, nil)
+	s.Admit(7, 2, nil)
+	sent := hear(t, s, 1, message{kind: promise, epoch: 1, ballot: s.next.own.ballot})
+	if len(sent) == 0 {
+		t.Fatal("it proposes nothing")
+	}
+	for _, m := range sent {
+		if m.kind != accept || !slices.Equal(m.processes, []process{{7, 2}}) {
+			t.Errorf("it proposes %+v", m)
+		}
+	}
 }
 
 // saysWithin lists the kinds of messages that a node sends when it hears nothing for a while.

@@ -79,11 +79,13 @@ func TestJobIsTheSameEverywhere(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		state, err := lookAt(ctx, text, "", io.Discard)
 		if err != nil {
-			t.Errorf("dsmd dashboard %s: %v", text, err)
-		} else if s := state(); s.Title != "solve ("+number+")" {
+			t.Fatalf("dsmd dashboard %s: %v", text, err)
+		}
+		if s := state(); s.Title != "solve ("+number+")" {
 			t.Errorf("dsmd dashboard %s shows %q", text, s.Title)
 		}
-		cancel()
+		for cancel(); state().Running; time.Sleep(time.Millisecond) { // it may not yet have looked at askTimeout
+		}
 		a := asker{socket: socket, answers: map[string]*top.Sample{}, asking: map[string]time.Time{}}
 		if j, err := findJob(a.ask(askTimeout), text); err != nil || *j != (top.Job{Cluster: number, Name: "night"}) {
 			t.Errorf("dsmd top %s: %v, %v", text, j, err)

@@ -297,3 +297,16 @@ func TestGroupLeaseForAGuess(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupLeaseEndsWithTheEpoch: what others asked for before nodes were lost or came does not
+// count any more, so nothing is kept from them.
+func TestGroupLeaseEndsWithTheEpoch(t *testing.T) {
+	b := newBout(t)
+	b.fight()
+	if b.gain(200); b.e.GroupLease() == 0 {
+		t.Fatal("there is no group lease")
+	}
+	if b.step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}); b.e.GroupLease() != 0 {
+		t.Error("there is one in the new epoch")
+	}
+}

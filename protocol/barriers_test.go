@@ -1,0 +1,64 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestBarrierMismatch: who comes to a barrier with another number of parties or other bytes than
+// those before is told so, and the others meet all the same.
+func TestBarrierMismatch(t *testing.T) {
+	e, barrier := New(Config{Nodes: 3, Pages: 8, HomeStripe: 1}), LockObject(0)
+	arrive := func(from NodeID, k BarrierArrive) []Message {
+		sent, rejected := said(e, k.To(0, barrier).SentBy(from))
+		if rejected {
+			t.Errorf("rejected: %+v", k)
+		}
+		return sent
+	}
+	if sent := arrive(1, BarrierArrive{Ticket: 1, Parties: 2, Contribution: []byte{1}}); len(sent) > 0 {
+		t.Errorf("one of two has come: %v", sent)
+	}
+	for _, k := range []BarrierArrive{{Ticket: 2, Parties: 3, Rank: 1, Contribution: []byte{2}}, {Ticket: 3, Parties: 2, Rank: 1}} {
+		sent := arrive(2, k)
+		if len(sent) != 1 || sent[0].To != 2 || sent[0].Kind != KindBarrierRelease {
+			t.Fatalf("it comes with something else, and is told %v", sent)
+		}
+		if said := sent[0].AsBarrierRelease(); said.Status != StatusMismatch || said.Ticket != k.Ticket || len(said.Result) == 0 {
+			t.Errorf("it comes with something else, and is told %+v", said)
+		}
+	}
+	sent := arrive(2, BarrierArrive{Ticket: 4, Parties: 2, Rank: 1, Contribution: []byte{2}})
+	if !slices.Equal(kindsOf(sent), []Kind{KindBarrierRelease, KindBarrierRelease}) || sent[0].AsBarrierRelease().Status != StatusOK {
+		t.Errorf("both have come: %v", sent)
+	}
+}
+
+// TestBarrierIsNoLock: what only a wait for a lock can come to is no release of a barrier.
+func TestBarrierIsNoLock(t *testing.T) {
+	for status := range statusEnd {
+		e, barrier := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1}), LockObject(0)
+		out := e.Step(Event{Kind: EventArrive, Object: barrier, Client: 1, Ticket: 9, Parties: 2}, nil)
+		_, rejected := said(e, BarrierRelease{Status: status, Ticket: out[0].Message.AsBarrierArrive().Ticket}.To(1, barrier).SentBy(0))
+		if ofLock := status == StatusOwnerDied || status == StatusUnrepaired; rejected != ofLock {
+			t.Errorf("status %d: rejected %v", status, rejected)
+		}
+	}
+}
+
+// TestOnlyTheHomeTakes: what the home does not say, or cannot want, takes no page away, and is
+// reported.
+func TestOnlyTheHomeTakes(t *testing.T) {
+	page := PageObject(0)
+	for name, m := range map[string]Message{
+		"an invalidation of another node": Invalidate{Requester: 2}.To(1, page).SentBy(2),
+		"a forward of another node":       Forward{Requester: 2, Access: Write}.To(1, page).SentBy(2),
+		"an invalidation for this node":   Invalidate{Requester: 1}.To(1, page).SentBy(0),
+		"a forward for this node":         Forward{Requester: 1, Access: Write}.To(1, page).SentBy(0),
+	} {
+		e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
+		if sent, rejected := said(e, m); !rejected || len(sent) > 0 {
+			t.Errorf("%s: rejected %v, and said %v", name, rejected, sent)
+		}
+	}
+}

@@ -162,6 +162,7 @@ func text(s *attach.Statement) string {
 
 // TestInquiryOfLostNode: a node that does not answer is named, and not waited for.
 func TestInquiryOfLostNode(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{nodes: 2, ranks: 2})
 	a := c.members[0].joinAsked(0)
 	c.net.Stall(1, 0)
@@ -174,6 +175,7 @@ func TestInquiryOfLostNode(t *testing.T) {
 
 // TestInquiryAboutPages: it is told for which pages the threads of a program wait.
 func TestInquiryAboutPages(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{nodes: 2, ranks: 2})
 	b := c.members[1].joinAsked(1)
 	page := b.bind("counts", 4*HomeStripe)
@@ -215,6 +217,7 @@ func (a *asked) pagesOf(rank uint32) map[uint64]attach.PageStage {
 // TestInquiryAboutParkedFaults: a thread whose page its node does not ask for yet waits, too, and
 // is counted once. One of a program that dies waits no more.
 func TestInquiryAboutParkedFaults(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{nodes: 2, ranks: 3, before: func(n *Node) { n.intake.window.most = 1 }})
 	m := c.members[1]
 	a, b, d := c.members[0].join(), m.joinAsked(1), m.joinAs(2)
@@ -246,6 +249,7 @@ func TestInquiryAboutParkedFaults(t *testing.T) {
 
 // TestInquiryWithoutQuorum: a thread that waits for a quorum waits, also for a page that is here.
 func TestInquiryWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	s := surviving(3, sim.Options{})
 	s.ranks = 4
 	c := start(t, s)

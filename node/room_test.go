@@ -197,7 +197,10 @@ func both(t *testing.T, f func(t *testing.T, async bool)) {
 		if !async && testing.Short() {
 			continue
 		}
-		t.Run(map[bool]string{false: "direct", true: "pending"}[async], func(t *testing.T) { f(t, async) })
+		t.Run(map[bool]string{false: "direct", true: "pending"}[async], func(t *testing.T) {
+			t.Parallel() // each has a cluster of its own
+			f(t, async)
+		})
 	}
 }
 
@@ -486,6 +489,7 @@ func TestLossWhileThereIsNoRoom(t *testing.T) {
 	const pages = 2 * leastRoom
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			s := surviving(3, simDelays(seed))
 			s.pages, s.async = pages+HomeStripe, seed%2 == 1
 			c := startTight(t, s, 0, 1, 2)

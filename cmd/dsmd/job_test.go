@@ -84,7 +84,8 @@ func TestJobIsTheSameEverywhere(t *testing.T) {
 		if s := state(); s.Title != "solve ("+number+")" {
 			t.Errorf("dsmd dashboard %s shows %q", text, s.Title)
 		}
-		for cancel(); state().Running; time.Sleep(time.Millisecond) { // it may not yet have looked at askTimeout
+		// it may not yet have looked at askTimeout
+		for cancel(); state().Running; time.Sleep(time.Millisecond) {
 		}
 		a := asker{socket: socket, answers: map[string]*top.Sample{}, asking: map[string]time.Time{}}
 		if j, err := findJob(a.ask(askTimeout), text); err != nil || *j != (top.Job{Cluster: number, Name: "night"}) {

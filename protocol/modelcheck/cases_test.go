@@ -123,7 +123,13 @@ func Suite(b Bound) []Case {
 	all = append(all, b.minorities()...)
 	all = append(all, b.changes()...)
 	all = append(all, b.replicas()...)
-	return all
+	known := map[string]bool{} // what several loops come to is explored once
+	return slices.DeleteFunc(all, func(c Case) bool {
+		text := c.Config.String()
+		twice := known[text]
+		known[text] = true
+		return twice
+	})
 }
 
 // twoNodesTwoPages is every pair of programs of two accesses each. Home placements: each node is

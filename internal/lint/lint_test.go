@@ -40,6 +40,7 @@ var allowed = []struct {
 	{"pagetable/backing", []string{"internal/diskio", "internal/netio"}},
 	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
+	{"dsm/dsmtest", nil},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -104,7 +105,7 @@ var allowed = []struct {
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the
 // seams they fake.
-var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/systemtest/testcluster", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
 
 // pure are the packages that decide and leave it to their hosts to act, and pureImports are the
 // packages outside this module that they may import. None of those does I/O, tells the time, or
@@ -209,6 +210,30 @@ func TestArchitecture(t *testing.T) {
 		}
 		check(p.Imports, nil)
 		check(slices.Concat(p.TestImports, p.XTestImports), testOnly)
+	}
+}
+
+// kit are the packages for users that stand on dsm, as a user's own would.
+var kit = []string{"dsm/dsmtest"}
+
+// TestKitHasNoBackDoor checks that the packages of the kit need nothing that others can't have:
+// what they lack, package dsm gives to everybody.
+func TestKitHasNoBackDoor(t *testing.T) {
+	seen := 0
+	for _, p := range packages(t) {
+		path, _ := local(p.ImportPath)
+		if !slices.ContainsFunc(kit, func(tree string) bool { return in(path, tree) }) {
+			continue
+		}
+		seen++
+		for _, i := range p.Imports {
+			if to, ours := local(i); ours && to != "dsm" && !slices.Contains(kit, to) {
+				t.Errorf("%s imports %s, which a package outside of this module could not", path, to)
+			}
+		}
+	}
+	if seen < len(kit) {
+		t.Errorf("%d packages were looked at, want at least %d", seen, len(kit))
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package dsmtest
+
+const cgo = false

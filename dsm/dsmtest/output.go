@@ -1,0 +1,92 @@
+package dsmtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var (
+	// ofRank is a line of a rank, in the output of `dsmd run`.
+	ofRank = regexp.MustCompile(`^\[(\d+)\] ?(.*)$`)
+	// blamed is the line in which `dsmd run` says which rank has failed.
+	blamed = regexp.MustCompile(`^dsmd: rank (\d+) .*`)
+	// routine is what a test binary says of every test.
+	routine = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME) .*|\s*--- (PASS|FAIL|SKIP): .*|PASS|FAIL|testing: warning: no tests to run|coverage: .*)?$`)
+)
+
+// output is what `dsmd run` and its ranks print.
+type output struct{ said bytes.Buffer }
+
+// Write keeps what comes, and passes it on to people who debug.
+func (o *output) Write(p []byte) (int, error) {
+	if os.Getenv(envDebug) != "" {
+		os.Stderr.Write(p)
+	}
+	return o.said.Write(p)
+}
+
+// verdict judges how n ranks have ended: failed is how `dsmd run` has.
+func (o *output) verdict(n int, failed error) (skipped bool, err error) {
+	done, skips := map[string]bool{}, 0
+	for line := range strings.Lines(o.said.String()) {
+		m := ofRank.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if m == nil {
+			continue
+		}
+		done[m[1]] = done[m[1]] || m[2] == saidDone || m[2] == saidSkipped
+		if m[2] == saidSkipped {
+			skips++
+		}
+	}
+	var missing []error
+	for rank := range n {
+		if !done[strconv.Itoa(rank)] {
+			missing = append(missing, fmt.Errorf("dsmtest: rank %d has ended before the body did", rank))
+		}
+	}
+	switch {
+	case failed != nil && o.blamed() != "":
+		return false, fmt.Errorf("rank %s has failed", o.blamed())
+	case failed != nil:
+		return false, failed
+	case len(missing) > 0:
+		return false, errors.Join(missing...)
+	case skips > 0 && skips < n:
+		return false, fmt.Errorf("dsmtest: %d of %d ranks have skipped the test", skips, n)
+	}
+	return skips > 0, nil
+}
+
+// blamed is the rank that has failed first: "" if that is not known.
+func (o *output) blamed() string {
+	for line := range strings.Lines(o.said.String()) {
+		if m := blamed.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// text is what people read of it, what the rank that has failed said before the rest.
+func (o *output) text() string {
+	var first, rest strings.Builder
+	blame := o.blamed()
+	for line := range strings.Lines(o.said.String()) {
+		m := ofRank.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		switch {
+		case m == nil:
+			rest.WriteString(line)
+		case m[2] == saidDone, m[2] == saidSkipped, routine.MatchString(m[2]):
+		case m[1] == blame:
+			first.WriteString(line)
+		default:
+			rest.WriteString(line)
+		}
+	}
+	return strings.TrimRight(first.String()+rest.String(), "\n")
+}

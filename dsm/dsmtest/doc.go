@@ -40,6 +40,9 @@
 // return, and say for whom. A rank that does not end even then says what its goroutines do, and the
 // test fails.
 //
+// Loss can be tested, too: with the flag --survive a rank may be killed, or lose its node by
+// LoseNode, and the test passes if the others' bodies end.
+//
 // # The rest of go test
 //
 // Ranks are built as the test is: with -race every rank looks for races. They get -short, the

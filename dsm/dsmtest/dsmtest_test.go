@@ -75,6 +75,24 @@ func TestTwice(t *testing.T) {
 	}
 }
 
+// TestLoseNode: a test can lose a node, and passes if the others say so.
+func TestLoseNode(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		if err := c.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Errorf("the barrier returned %v, want ErrNodeLost", err)
+		}
+		if left, err := c.Survivors(ctx); err != nil || !slices.Equal(left.Ranks(), []int{0, 1}) {
+			t.Errorf("survivors: %v, %v", left, err)
+		}
+	}, "--survive")
+}
+
 // victims are tests that do not pass, by name.
 var victims = map[string]func(t *testing.T){
 	"fatal": onRanks(3, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
@@ -133,6 +151,17 @@ var victims = map[string]func(t *testing.T){
 	"hang": onRanks(1, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		select {}
 	}),
+	"lost": func(t *testing.T) {
+		dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+			if err := c.Barrier(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if c.Rank() == 2 {
+				dsmtest.LoseNode(t, c)
+			}
+			t.Fatal("a survivor fails: ", c.Barrier(ctx))
+		}, "--survive")
+	},
 	"flags": onRanks(1, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		t.Fatalf("got %q and %q, short is %t", *echo, flag.Args(), testing.Short())
 	}),
@@ -208,6 +237,7 @@ func TestFailures(t *testing.T) {
 		{"skip some", nil, []string{"1 of 2 ranks have skipped"}},
 		{"barrier", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "rank 1"}},
 		{"hang", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "test timed out", "select (no cases)"}},
+		{"lost", nil, []string{"a survivor fails"}},
 		{"flags", []string{"-dsmtest.echo=a b", "-test.short", "c", "d"}, []string{`got "a b" and ["c" "d"], short is true`}},
 		{"flag of dsmd", nil, []string{"no-such-flag"}},
 	} {

@@ -15,6 +15,9 @@ var (
 	ofRank = regexp.MustCompile(`^\[(\d+)\] ?(.*)$`)
 	// blamed is the line in which `dsmd run` says which rank has failed.
 	blamed = regexp.MustCompile(`^dsmd: rank (\d+) .*`)
+	// without is the line in which `dsmd run --survive` says which ranks it has gone on without.
+	without = regexp.MustCompile(`^dsmd: \d+ of \d+ ranks have succeeded, without (.*): exit status 0`)
+	number  = regexp.MustCompile(`\d+`)
 	// routine is what a test binary says of every test.
 	routine = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME) .*|\s*--- (PASS|FAIL|SKIP): .*|PASS|FAIL|testing: warning: no tests to run|coverage: .*)?$`)
 )
@@ -34,6 +37,11 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) verdict(n int, failed error) (skipped bool, err error) {
 	done, skips := map[string]bool{}, 0
 	for line := range strings.Lines(o.said.String()) {
+		if m := without.FindStringSubmatch(line); m != nil {
+			for _, rank := range number.FindAllString(m[1], -1) {
+				done[rank] = true // as somebody intended
+			}
+		}
 		m := ofRank.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		if m == nil {
 			continue

@@ -35,7 +35,7 @@ func daemonOf(node int) (pid int, err error) {
 	parent := fmt.Appendf(nil, " %d ", os.Getppid())
 	is := fmt.Appendf(nil, "\x00--id\x00%d\x00", node)
 	for _, path := range stats {
-		// proc_pid_stat(5): PID (NAME) STATE PARENT ... What ends meanwhile is none that we look for.
+		// proc_pid_stat(5): PID (NAME) STATE PARENT ... What ends meanwhile is not it.
 		stat, _ := os.ReadFile(path)
 		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 		if _, rest, _ := bytes.Cut(stat, []byte(") ")); len(rest) > 1 && bytes.HasPrefix(rest[1:], parent) && bytes.Contains(args, is) {

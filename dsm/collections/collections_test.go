@@ -1,0 +1,202 @@
+package collections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collections"
+	"dsmd/dsm/dsmtest"
+	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+)
+
+// must is for what a test needs to go on.
+func must[V any](t *testing.T) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func barrier(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	t.Helper()
+	if err := c.Barrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testPadded stores to each rank's value many times, of a type, and counts what travels.
+func testPadded[T any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, store func(v *T, i int), load func(v *T) int) {
+	p := must[*collections.Padded[T]](t)(collections.NewPadded[T](ctx, c, name, c.Size()))
+	if p.Len() != c.Size() {
+		t.Errorf("%s: %d values, want %d", name, p.Len(), c.Size())
+	}
+	own := p.At(c.Rank())
+	store(own, 0)
+	barrier(t, ctx, c)
+	before := must[dsm.Stats](t)(c.Stats(ctx))
+	for i := range 10000 {
+		store(own, i)
+	}
+	after := must[dsm.Stats](t)(c.Stats(ctx))
+	if n := after.Faults.Remote() - before.Faults.Remote(); n > 0 {
+		t.Errorf("%s: storing to the rank's own value took %d faults", name, n)
+	}
+	barrier(t, ctx, c)
+	for i := range p.Len() {
+		if got := load(p.At(i)); got != 9999 {
+			t.Errorf("%s: value %d is %d", name, i, got)
+		}
+	}
+	barrier(t, ctx, c)
+	if err := p.Free(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPadded: values of all sizes share no page.
+func TestPadded(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		testPadded(t, ctx, c, "word", func(v *int, i int) { *v = i }, func(v *int) int { return *v })
+		type odd [3003]int16
+		testPadded(t, ctx, c, "odd", func(v *odd, i int) { v[0], v[3002] = int16(i), int16(i) }, func(v *odd) int { return int(v[3002]) })
+		type large [5000]byte
+		testPadded(t, ctx, c, "large", func(v *large, i int) { v[4998], v[4999] = byte(i>>8), byte(i) }, func(v *large) int { return int(v[4998])<<8 | int(v[4999]) })
+		none := must[*collections.Padded[struct{}]](t)(collections.NewPadded[struct{}](ctx, c, "none", 3))
+		if none.Len() != 3 || none.At(2) == nil {
+			t.Error("values without a size are not there")
+		}
+		if _, err := collections.NewPadded[int](ctx, c, "negative", -1); !errors.Is(err, dsm.ErrNoSpace) {
+			t.Errorf("-1 values: %v", err)
+		}
+	})
+}
+
+// TestCounter: every number is drawn by one goroutine.
+func TestCounter(t *testing.T) {
+	const threads, each, batch = 4, 300, 3
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		k := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "drawn"))
+		all := threads * each * batch * c.Size()
+		drawn := must[[]atomic.Int32](t)(dsm.Alloc[atomic.Int32](ctx, c, "by", all))
+		var team sync.WaitGroup
+		for range threads {
+			team.Go(func() {
+				for range each {
+					end := k.Add(batch)
+					for i := end - batch; i < end; i++ {
+						drawn[i].Add(1)
+					}
+				}
+			})
+		}
+		team.Wait()
+		barrier(t, ctx, c)
+		if k.Load() != int64(all) {
+			t.Errorf("the counter is at %d, want %d", k.Load(), all)
+		}
+		for i := range drawn {
+			if n := drawn[i].Load(); n != 1 {
+				t.Fatalf("%d was drawn %d times", i, n)
+			}
+		}
+		barrier(t, ctx, c)
+		if err := k.Free(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAccumulator: what is added counts, exactly once, and adding makes nothing travel.
+func TestAccumulator(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		whole := must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, "whole"))
+		halves := must[*collections.Accumulator[float64]](t)(collections.NewAccumulator[float64](ctx, c, "halves"))
+		sum := func() (int64, float64) {
+			return must[int64](t)(whole.Sum(ctx)), must[float64](t)(halves.Sum(ctx))
+		}
+		if n, f := sum(); n != 0 || f != 0 {
+			t.Errorf("the sums begin with %d and %g", n, f)
+		}
+		barrier(t, ctx, c)
+		whole.Add(0)
+		halves.Add(0)
+		barrier(t, ctx, c)
+		before := must[dsm.Stats](t)(c.Stats(ctx))
+		var team sync.WaitGroup
+		for range 4 {
+			team.Go(func() {
+				for i := range 1000 {
+					whole.Add(int64(i - 999))
+					halves.Add(0.5)
+				}
+			})
+		}
+		team.Wait()
+		after := must[dsm.Stats](t)(c.Stats(ctx))
+		if n := after.Faults.Remote() - before.Faults.Remote(); n > 0 {
+			t.Errorf("adding took %d faults", n)
+		}
+		barrier(t, ctx, c)
+		if n, f := sum(); n != -4*499500*int64(c.Size()) || f != 2000*float64(c.Size()) {
+			t.Errorf("the sums are %d and %g", n, f)
+		}
+		barrier(t, ctx, c)
+		if _, err := collections.NewAccumulator[float64](ctx, c, "whole"); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("a sum of integers taken for one of floating point: %v", err)
+		}
+		if err := errors.Join(whole.Free(ctx), halves.Free(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLoss: what was lost with a node is an error, and what others have seen or keep is not lost.
+func TestLoss(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		const added = 5
+		sums := map[string]*collections.Accumulator[int64]{}
+		for _, name := range []string{"unseen", "seen"} {
+			sums[name] = must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, name))
+			sums[name].Add(added)
+		}
+		unseen := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "unseen counter"))
+		kept := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "kept counter", dsm.Replicated(1)))
+		unseen.Add(added)
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			unseen.Add(added)
+			kept.Add(added)
+		}
+		barrier(t, ctx, c)
+		if c.Rank() != 2 {
+			must[int64](t)(sums["seen"].Sum(ctx))
+		}
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Fatal(err)
+		}
+		if n, err := sums["unseen"].Sum(ctx); !errors.Is(err, dsm.ErrPageLost) && !errors.Is(err, dsm.ErrNodeLost) {
+			t.Errorf("a sum with a part that was lost is %d, %v", n, err)
+		}
+		if n, err := sums["seen"].Sum(ctx); n != 3*added || err != nil {
+			t.Errorf("a sum that was seen before is %d, %v", n, err)
+		}
+		if err := dsm.Guard(func() { fmt.Println(unseen.Load()) }); !errors.Is(err, dsm.ErrPageLost) {
+			t.Errorf("a counter that was lost: %v", err)
+		}
+		if err := dsm.Guard(func() { kept.Load() }); err != nil || kept.Load() != added {
+			t.Errorf("a counter in replicated memory: %v", err)
+		}
+	}, "--survive")
+}

@@ -42,6 +42,8 @@ var allowed = []struct {
 	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"dsm/collections", nil},
 	{"dsm/dsmtest", nil},
+	{"dsm/examples", nil},
+	{"dsm/parallel", nil},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
 	{"bench/floor", []string{"internal/netio", "internal/uffd"}},
@@ -215,7 +217,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 // kit are the packages for users that stand on dsm, as a user's own would.
-var kit = []string{"dsm/collections", "dsm/dsmtest"}
+var kit = []string{"dsm/collections", "dsm/dsmtest", "dsm/examples", "dsm/parallel"}
 
 // TestKitHasNoBackDoor checks that the packages of the kit need nothing that others can't have:
 // what they lack, package dsm gives to everybody.

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsmtest"
+	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+)
+
+// TestPagerank: the ranks are those that one thread finds.
+func TestPagerank(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const n, limit = 5000, 1e-6
+		ranks, rounds, err := pagerank(ctx, c, n, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, wantRounds := alone(random(n), n, limit)
+		if rounds != wantRounds {
+			t.Errorf("%d rounds, want %d", rounds, wantRounds)
+		}
+		sum := 0.0
+		for v := range ranks {
+			if math.Abs(ranks[v]-want[v]) > 1e-12 {
+				t.Fatalf("vertex %d has rank %g, want %g", v, ranks[v], want[v])
+			}
+			sum += ranks[v]
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			t.Errorf("all ranks add up to %g, want 1", sum)
+		}
+	})
+}
+
+// alone is pagerank by one thread, without package parallel.
+func alone(g graph, n int, limit float64) (ranks []float64, rounds int) {
+	ranks = make([]float64, n)
+	for v := range ranks {
+		ranks[v] = 1 / float64(n)
+	}
+	for moved := math.Inf(1); moved > limit; rounds++ {
+		next := make([]float64, n)
+		moved = 0
+		for v := range next {
+			for _, u := range g.sources[g.offsets[v]:g.offsets[v+1]] {
+				next[v] += damping * ranks[u] / float64(g.links[u])
+			}
+			next[v] += (1 - damping) / float64(n)
+			moved += math.Abs(next[v] - ranks[v])
+		}
+		ranks = next
+	}
+	return ranks, rounds
+}

@@ -1,0 +1,46 @@
+// Package parallel runs loops on all ranks of a job, and on all processors of each.
+//
+//	team, err := parallel.New(ctx, c, "sweep")
+//	...
+//	reads := parallel.Reads(func(lo, hi int) []float64 { return previous[max(lo-1, 0):min(hi+1, n)] })
+//	err = team.Touching(reads).For(ctx, n, func(i int) error {
+//		next[i] = f(previous, i)
+//		return nil
+//	})
+//
+// Every rank makes the team and calls its loops, in the same order. A loop is a barrier: what any
+// rank stored before, all items see; and what items store, every rank sees after.
+//
+// # Who does what
+//
+// A loop begins with equal parts, Team.Block: rank 0 has the first items, and so on. So a rank gets
+// the same items in each loop of the same length, and their pages stay. Goroutines of the rank take
+// them from the front, in chunks of some 100 µs, however long an item takes. A rank that is ready
+// waits for the others, for an eighth of the time that its part has taken (0.5 to 10 ms). Then it
+// takes half of what another has left, from the end: of a rank on its own node if there is one,
+// else of the nearest number. It leaves alone what the other will have done in 2 ms. So a loop of
+// equal items sends what one sends that was divided by hand.
+//
+// # What travels
+//
+// Who looks at what a rank has left takes a page from it, for which that rank waits at its next
+// chunk. Items touch memory as everything does, and miss pages one at a time. Reads and Writes say
+// what some items are going to touch. That is fetched at once before they begin: for a rank's own
+// part, and again for each part that it takes from others. What the part needs should fit into the
+// memory of a node.
+//
+// # Failures
+//
+// An error of an item, or a panic, ends the loop on all ranks. Items that have begun end, and none
+// begins any more. Every rank gets an *Error, which names the item and the rank. If several fail,
+// that is the first item of those that have.
+//
+// # Loss
+//
+// When a node is lost (--survive), or a program, the loop returns an error that wraps
+// dsm.ErrNodeLost to all that are left. Which items were done is not known then: those of the lost
+// rank, and those that it had taken from others, may have been or not, and what they stored may be
+// lost. Nothing is done twice. Survivors make a team Among them, and repeat the loop from what they
+// have saved. An item that touches a lost page is an *Error that wraps dsm.ErrPageLost, where
+// the survivors' meeting does not say ErrNodeLost first.
+package parallel

@@ -1,0 +1,306 @@
+package parallel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dsmd/dsm"
+)
+
+const (
+	// MaxItems bounds the items of a loop.
+	MaxItems = math.MaxUint32
+	// MaxReduceBytes is the size of the largest value of Reduce.
+	MaxReduceBytes = dsm.MaxReduceBytes - 24
+	// chunk is about how long a goroutine runs items before it takes others. It is a multiple of
+	// what taking costs, and not longer than it takes to get a page.
+	chunk = 100 * time.Microsecond
+	// worthwhile is how long what a rank has left must take it, at its pace, for another to take
+	// half of it. It is several times what it takes to fetch a few pages, as who takes items does.
+	worthwhile = 2 * time.Millisecond
+	// A rank waits for the others for a part of the time that its own items have taken before it
+	// takes from them, within bounds. So ranks that are not quite even keep their items, and the
+	// pages of these.
+	patienceShare = 8
+	minPatience   = 500 * time.Microsecond
+	maxPatience   = 10 * time.Millisecond
+	// unknown is the pace before an item was run: it may take for ever.
+	unknown = math.MaxInt64
+)
+
+// For calls body for each i from 0 to n-1, on all ranks; see the package comment. Every rank calls
+// it, with the same n. body is called by several goroutines at the same time.
+//
+// When ctx ends first, this rank begins no more items. The others do not either, and wait for it
+// until their contexts end. If they are in another loop then than this rank, the team has come to
+// its end, and loops return dsm.ErrMismatch: make a new one.
+//
+// Errors: an *Error if body has failed; dsm.ErrMismatch (ranks gave different n, or have called
+// different numbers of loops), dsm.ErrNoSpace (n
+// is negative or more than MaxItems), dsm.ErrInUse (another goroutine of this process is in a loop
+// of the team), ctx's, dsm.ErrNodeLost, dsm.ErrClosed, dsm.ErrLost.
+func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
+	_, err := Reduce(ctx, t, n,
+		func(i int) (struct{}, error) { return struct{}{}, body(i) },
+		func(a, _ struct{}) struct{} { return a })
+	return err
+}
+
+// Reduce is Team.For that combines what body returns for the items with op, and returns the result
+// to all ranks, or the zero T if n is 0. op must be associative and commutative, because items are
+// combined as they come: so floating-point sums may differ from call to call, but not from rank to
+// rank. T must be shareable as for dsm.Alloc, and has at most MaxReduceBytes; else the error is
+// dsm.ErrType or dsm.ErrNoSpace.
+func Reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (T, error) {
+	v, err := reduce(ctx, t, n, body, op)
+	if failed := (*Error)(nil); err != nil && !errors.As(err, &failed) {
+		err = fmt.Errorf("parallel: %w", err)
+	}
+	return v, err
+}
+
+func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (zero T, err error) {
+	if size := reflect.TypeFor[T]().Size(); size > MaxReduceBytes {
+		return zero, fmt.Errorf("%w: a value of %d bytes, of at most %d", dsm.ErrNoSpace, size, MaxReduceBytes)
+	}
+	if n < 0 || n > MaxItems {
+		return zero, fmt.Errorf("%w: %d items, of at most %d", dsm.ErrNoSpace, n, MaxItems)
+	}
+	if !t.busy.CompareAndSwap(false, true) {
+		return zero, fmt.Errorf("%w: a loop of the team runs already", dsm.ErrInUse)
+	}
+	defer t.busy.Store(false)
+	t.loops++
+	l := &loop{ctx: ctx, t: t.crew, number: t.loops, touches: t.touches}
+	sum := outcome[T]{Call: l.number<<32 | uint64(n)}
+	var mu sync.Mutex // guards sum while threads run
+	l.thread = func() {
+		var v T
+		has := false
+		l.each(func(i int) error {
+			next, err := body(i)
+			if has {
+				next = op(v, next)
+			}
+			v, has = next, true
+			return err
+		}, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			sum = sum.with(outcome[T]{Call: sum.Call, Has: has, Value: v}, op)
+		})
+	}
+	if lost := dsm.Guard(func() { sum, err = conclude(l, n, &sum, op) }); lost != nil {
+		return zero, lost
+	}
+	return sum.Value, err
+}
+
+// conclude runs the loop to its end, and returns its outcome. sum is this rank's, to which its
+// threads add.
+func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all outcome[T], err error) {
+	t := l.t
+	meet := func(own outcome[T]) {
+		all, err = dsm.Reduce(l.ctx, t.among, t.name, own, func(a, b outcome[T]) outcome[T] { return a.with(b, op) })
+	}
+	lo, hi := t.block(n)
+	began := time.Now()
+	l.work(lo, hi)
+	patience := min(max(time.Since(began)/patienceShare, minPatience), maxPatience)
+	// What others have taken they run after this rank has arrived at the first meeting. Then there
+	// is a second one. Whatever was taken was taken from a rank that had not arrived.
+	own := *sum
+	own.Robbed = int(l.ran.Load()) < hi-lo
+	own.Failed, own.Rank = l.tell()
+	met := make(chan struct{})
+	go func() {
+		defer close(met)
+		if meet(own); err != nil {
+			l.halted.Store(true)
+		}
+	}()
+	select {
+	case <-met:
+	case <-time.After(patience):
+		for lo, hi := l.steal(); lo < hi; lo, hi = l.steal() {
+			l.work(lo, hi)
+		}
+		<-met
+	}
+	if err == nil && all.Robbed {
+		own = *sum
+		own.Failed, own.Rank = l.tell()
+		meet(own)
+	}
+	switch {
+	case err != nil:
+		return outcome[T]{}, err
+	case all.Mixed:
+		return outcome[T]{}, fmt.Errorf("%w: ranks are in different loops, this one in its loop %d of the team, over %d items", dsm.ErrMismatch, l.number, n)
+	case all.Failed > 0:
+		return outcome[T]{}, l.failed(int(all.Failed-1), int(all.Rank))
+	}
+	return all, nil
+}
+
+// outcome is what a rank, or all of them, have done in a loop.
+type outcome[T any] struct {
+	Call   uint64 // the number of the loop, and that of its items
+	Failed int64  // 0: none has; else 1 and the first item that has
+	Rank   int32  // where it was run, by index
+	Has    bool   // an item was run
+	Robbed bool   // a rank has not run all of its part
+	Mixed  bool   // not all have the same Call
+	Value  T      // if Has
+}
+
+func (a outcome[T]) with(b outcome[T], op func(a, b T) T) outcome[T] {
+	switch {
+	case a.Has && b.Has:
+		a.Value = op(a.Value, b.Value)
+	case b.Has:
+		a.Value = b.Value
+	}
+	if b.Failed > 0 && (a.Failed == 0 || b.Failed < a.Failed) {
+		a.Failed, a.Rank = b.Failed, b.Rank
+	}
+	a.Has, a.Robbed, a.Mixed = a.Has || b.Has, a.Robbed || b.Robbed, a.Mixed || b.Mixed || a.Call != b.Call
+	return a
+}
+
+// loop is this rank's part in a loop.
+type loop struct {
+	ctx     context.Context
+	t       *crew
+	number  uint64
+	touches []Touch
+	thread  func() // runs items, until there are no more in the rank's slot
+	ran     atomic.Int64
+	halted  atomic.Bool
+
+	mu    sync.Mutex
+	first *Error // the failure here of the first item that has; guarded by mu
+}
+
+// rest is what a rank has left of this loop.
+func (l *loop) rest(index int) *items { return &l.t.slots.At(index).rest[l.number%2] }
+
+// work runs the items from lo to hi, of which others may take some away, by all threads.
+func (l *loop) work(lo, hi int) {
+	if lo == hi {
+		return
+	}
+	l.fetch(lo, hi)
+	rest := l.rest(l.t.index)
+	l.t.own().pace.Store(unknown)
+	rest.put(lo, hi)
+	var threads sync.WaitGroup
+	for range min(l.t.threads, hi-lo) {
+		threads.Go(l.thread)
+	}
+	threads.Wait()
+	if l.stopped() {
+		rest.put(0, 0)
+	}
+}
+
+// steal takes items from the nearest rank that has some left.
+func (l *loop) steal() (lo, hi int) {
+	for _, v := range l.t.victims {
+		if l.stopped() {
+			return 0, 0
+		}
+		// A slot that is lost has nothing to take: its rank is lost, too.
+		lost := dsm.Guard(func() {
+			pace := max(l.t.slots.At(v).pace.Load(), 1)
+			lo, hi = l.rest(v).rob(int(int64(worthwhile) / pace))
+		})
+		if lost == nil && lo < hi {
+			return lo, hi
+		}
+	}
+	return 0, 0
+}
+
+// stopped reports whether no more items are to be begun.
+func (l *loop) stopped() bool {
+	if l.ctx.Err() != nil {
+		l.stop()
+	}
+	return l.halted.Load() || l.t.own().stopped.Load() == l.number
+}
+
+// stop ends the loop on all ranks.
+func (l *loop) stop() {
+	if l.halted.Swap(true) {
+		return
+	}
+	for _, v := range l.t.victims {
+		// Who is lost needs no telling.
+		_ = dsm.Guard(func() { l.t.slots.At(v).stopped.Store(l.number) })
+	}
+}
+
+// each runs do for items in the rank's slot, until there are no more, and then end.
+func (l *loop) each(do func(i int) error, end func()) {
+	at := 0
+	l.try(&at, func() error {
+		for n := 1; !l.stopped(); {
+			lo, hi := l.rest(l.t.index).take(n)
+			if lo == hi {
+				break
+			}
+			began := time.Now()
+			for at = lo; at < hi; at++ {
+				if err := do(at); err != nil {
+					return err
+				}
+			}
+			l.ran.Add(int64(hi - lo))
+			at = hi - 1
+			took := time.Since(began)
+			l.t.own().pace.Store(int64(took)/int64((hi-lo)*l.t.threads) + 1)
+			switch {
+			case took < chunk/2:
+				n = min(2*n, MaxItems)
+			case took > 2*chunk:
+				n = max(n/2, 1)
+			}
+		}
+		end()
+		return nil
+	})
+}
+
+// try calls f. If it fails, in whatever way, item *at has failed.
+func (l *loop) try(at *int, f func() error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		switch v := recover().(type) {
+		case nil:
+			l.fail(*at, errors.New("the body has ended its goroutine (runtime.Goexit)"))
+		case error:
+			l.fail(*at, fmt.Errorf("panic: %w\n\n%s", v, debug.Stack()))
+		default:
+			l.fail(*at, fmt.Errorf("panic: %v\n\n%s", v, debug.Stack()))
+		}
+	}()
+	var err error
+	if lost := dsm.Guard(func() { err = f() }); lost != nil {
+		err = lost
+	}
+	returned = true
+	if err != nil {
+		l.fail(*at, err)
+	}
+}

@@ -1,0 +1,333 @@
+package parallel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsmtest"
+	"dsmd/dsm/parallel"
+	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+)
+
+// must is for what a test needs to go on.
+func must[V any](t *testing.T) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func share[V any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, n int) []V {
+	t.Helper()
+	return must[[]V](t)(dsm.Alloc[V](ctx, c, name, n))
+}
+
+func newTeam(t *testing.T, ctx context.Context, c *dsm.Cluster, opts ...parallel.Option) *parallel.Team {
+	t.Helper()
+	return must[*parallel.Team](t)(parallel.New(ctx, c, "team", append([]parallel.Option{parallel.Threads(3)}, opts...)...))
+}
+
+// await waits until a word that ranks share is not 0.
+func await(ctx context.Context, word *atomic.Int64) error {
+	for word.Load() == 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// TestFor: every item is run once, and what it stores all see.
+func TestFor(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		for _, n := range []int{0, 1, 3, 1000, 100000, 7} {
+			runs := share[atomic.Int32](t, ctx, c, fmt.Sprint("runs ", n), n)
+			const loops = 10
+			for loop := range int32(loops) {
+				err := team.For(ctx, n, func(i int) error {
+					if before := runs[i].Add(1) - 1; before != loop {
+						return fmt.Errorf("it was run %d times in %d loops", before, loop)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range runs {
+				if got := runs[i].Load(); got != loops {
+					t.Fatalf("item %d of %d was run %d times in %d loops", i, n, got, loops)
+				}
+			}
+		}
+		if lo, hi := team.Block(10); lo != 10*c.Rank()/c.Size() || hi != 10*(c.Rank()+1)/c.Size() {
+			t.Errorf("the block of rank %d is %d to %d", c.Rank(), lo, hi)
+		}
+		if err := team.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSteal: the part of a rank whose items take long is run by others as well, and items without
+// a length are not lost on the way.
+func TestSteal(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const n = 4000
+		team := newTeam(t, ctx, c)
+		stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
+		runs := share[atomic.Int32](t, ctx, c, "runs", n)
+		err := team.For(ctx, n, func(i int) error {
+			runs[i].Add(1)
+			switch part := n / c.Size(); {
+			case i >= part || c.Size() == 1:
+				return nil
+			case c.Rank() > 0:
+				stolen.Add(1)
+				return nil
+			}
+			return await(ctx, stolen)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range runs {
+			if got := runs[i].Load(); got != 1 {
+				t.Fatalf("item %d was run %d times", i, got)
+			}
+		}
+	})
+}
+
+// TestReduce: values are combined, each once, and all ranks get the same.
+func TestReduce(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		type extremes struct{ Low, High, Sum int }
+		for _, n := range []int{1, 2, 50000} {
+			got, err := parallel.Reduce(ctx, team, n,
+				func(i int) (extremes, error) { return extremes{i, i, i}, nil },
+				func(a, b extremes) extremes { return extremes{min(a.Low, b.Low), max(a.High, b.High), a.Sum + b.Sum} })
+			if want := (extremes{0, n - 1, n * (n - 1) / 2}); err != nil || got != want {
+				t.Errorf("Reduce of %d items = %v, %v; want %v", n, got, err, want)
+			}
+		}
+		none, err := parallel.Reduce(ctx, team, 0, func(int) (float64, error) { return 1, nil }, dsm.Sum)
+		if none != 0 || err != nil {
+			t.Errorf("Reduce of nothing = %g, %v", none, err)
+		}
+		sum := must[float64](t)(parallel.Reduce(ctx, team, 9999, func(i int) (float64, error) { return 1 / float64(i+1), nil }, dsm.Sum))
+		first := must[float64](t)(dsm.Reduce(ctx, c, "same", sum, func(a, _ float64) float64 { return a }))
+		if sum != first {
+			t.Errorf("rank %d has the sum %v, rank 0 %v", c.Rank(), sum, first)
+		}
+	})
+}
+
+var errItem = errors.New("no such thing")
+
+// TestFailures: what fails ends a loop that would go on for hours, everywhere, and names its item;
+// and the team is as good as new.
+func TestFailures(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		const bad = 17
+		none := []int{}
+		for _, tt := range []struct {
+			says string
+			own  error
+			fail func() error
+		}{
+			{"no such thing", errItem, func() error { return errItem }},
+			{"panic: no such thing", errItem, func() error { panic(errItem) }},
+			{"parallel_test.go:", nil, func() error { panic("no such thing") }},
+			{"index out of range [17]", nil, func() error { none[bad]++; return nil }},
+			{"runtime.Goexit", nil, func() error { runtime.Goexit(); return nil }},
+			{"longlong", nil, func() error { return errors.New(strings.Repeat("long", 5000)) }},
+		} {
+			ran := -1
+			err := team.For(ctx, parallel.MaxItems, func(i int) error {
+				if i == bad {
+					ran = c.Rank()
+					return tt.fail()
+				}
+				time.Sleep(time.Microsecond)
+				return nil
+			})
+			failed := (*parallel.Error)(nil)
+			if !errors.As(err, &failed) || failed.Index != bad || !strings.Contains(failed.Text, tt.says) {
+				t.Fatalf("%s: the loop returned %v", tt.says, err)
+			}
+			if ran == c.Rank() != (failed.Rank == ran) {
+				t.Errorf("%s: rank %d has run the item, and rank %d has failed", tt.says, ran, failed.Rank)
+			}
+			if tt.own != nil && errors.Is(err, tt.own) != (failed.Rank == c.Rank()) {
+				t.Errorf("%s: on rank %d, the error is %v", tt.says, c.Rank(), err)
+			}
+			if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
+				t.Fatalf("%s: after it, a loop over 1000 items ran %d, %v", tt.says, n, err)
+			}
+		}
+	})
+}
+
+// TestMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
+func TestMisuse(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		nothing := func(int) error { return nil }
+		for n, want := range map[int]error{-1: dsm.ErrNoSpace, parallel.MaxItems + 1: dsm.ErrNoSpace} {
+			if err := team.For(ctx, n, nothing); !errors.Is(err, want) {
+				t.Errorf("%d items: %v, want %v", n, err, want)
+			}
+		}
+		if err := team.For(ctx, 100+c.Rank(), nothing); c.Size() > 1 && !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("other numbers of items on each rank: %v", err)
+		}
+		type large [parallel.MaxReduceBytes + 1]byte
+		_, err := parallel.Reduce(ctx, team, 1, func(int) (l large, err error) { return }, func(a, b large) large { return a })
+		if !errors.Is(err, dsm.ErrNoSpace) {
+			t.Errorf("a value that is too large: %v", err)
+		}
+		_, err = parallel.Reduce(ctx, team, 1, func(int) (s *int, err error) { return }, func(a, b *int) *int { return a })
+		if !errors.Is(err, dsm.ErrType) {
+			t.Errorf("a value that can't be shared: %v", err)
+		}
+		err = team.For(ctx, c.Size(), func(int) error {
+			if err := team.For(ctx, 1, nothing); !errors.Is(err, dsm.ErrInUse) {
+				return fmt.Errorf("a loop in a loop: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		none := share[int](t, ctx, c, "none", 1)
+		err = team.Touching(parallel.Reads(func(lo, hi int) []int { return none[lo : hi+1] })).For(ctx, 2, nothing)
+		if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || !strings.Contains(failed.Text, "out of range") {
+			t.Errorf("a range that is not there: %v", err)
+		}
+		// A rank that has left a loop, and the others, do not take one loop for another.
+		alone := must[*parallel.Team](t)(parallel.New(ctx, c, "alone"))
+		if c.Rank() == 0 && c.Size() > 1 {
+			soon, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := alone.For(soon, 100, nothing); !errors.Is(err, context.Canceled) {
+				t.Errorf("a loop without time: %v", err)
+			}
+		}
+		for range 2 {
+			if err := alone.For(ctx, 100, nothing); c.Size() > 1 && !errors.Is(err, dsm.ErrMismatch) {
+				t.Errorf("different loops: %v", err)
+			}
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := team.For(ended, 100, nothing); !errors.Is(err, context.Canceled) {
+			t.Errorf("a loop without time: %v", err)
+		}
+		if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
+			t.Errorf("after all that a loop over 1000 items ran %d, %v", n, err)
+		}
+	})
+}
+
+// TestTouch: what is declared is fetched at once, and not missed page by page.
+func TestTouch(t *testing.T) {
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		const pages = 200
+		words := c.PageBytes() / 8
+		team := newTeam(t, ctx, c)
+		x, y := share[int](t, ctx, c, "x", pages*words), share[int](t, ctx, c, "y", pages*words)
+		if c.Rank() == 0 {
+			for i := range x {
+				x[i], y[i] = i, i
+			}
+		}
+		if err := c.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		before := must[dsm.Stats](t)(c.Stats(ctx))
+		// The pages are visited in no order that the daemon could foresee.
+		reading := team.Touching(parallel.Reads(func(int, int) []int { return x }))
+		err := reading.Touching(parallel.Writes(func(int, int) []int { return y })).For(ctx, pages, func(i int) error {
+			at := i * 77 % pages * words
+			y[at] += x[at]
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := must[dsm.Stats](t)(c.Stats(ctx))
+		if c.Rank() == 1 && after.Traffic.Prefetched-before.Traffic.Prefetched < pages {
+			t.Errorf("%d pages were prefetched", after.Traffic.Prefetched-before.Traffic.Prefetched)
+		}
+		for i := range pages {
+			if at := i * words; y[at] != 2*at {
+				t.Fatalf("item %d is %d, want %d", at, y[at], 2*at)
+			}
+		}
+	})
+}
+
+// TestLoss: a loop during which a node is lost says so to all that are left, who repeat it among
+// themselves.
+func TestLoss(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		const n = 3000
+		team := newTeam(t, ctx, c)
+		err := team.For(ctx, n, func(i int) error {
+			if c.Rank() == 2 {
+				dsmtest.LoseNode(t, c)
+			}
+			return nil
+		})
+		if !errors.Is(err, dsm.ErrNodeLost) {
+			t.Fatalf("the loop returned %v, want ErrNodeLost", err)
+		}
+		if err := team.For(ctx, n, func(int) error { return nil }); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Errorf("the loop after it returned %v, want ErrNodeLost", err)
+		}
+		left := must[*dsm.Survivors](t)(c.Survivors(ctx))
+		again := must[*parallel.Team](t)(parallel.New(ctx, c, "again", parallel.Among(left)))
+		if sum, err := parallel.Reduce(ctx, again, n, func(i int) (int, error) { return i, nil }, dsm.Sum); sum != n*(n-1)/2 || err != nil {
+			t.Errorf("among those that are left the sum is %d, %v", sum, err)
+		}
+	}, "--survive")
+}
+
+// TestLostPage: an item that touches a lost page does not go on with anything.
+func TestLostPage(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		x := share[int](t, ctx, c, "x", 1)
+		if c.Rank() == 2 {
+			x[0] = 1
+		}
+		if err := c.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Fatal(err)
+		}
+		team := newTeam(t, ctx, c, parallel.Among(must[*dsm.Survivors](t)(c.Survivors(ctx))))
+		_, err := parallel.Reduce(ctx, team, 100, func(i int) (int, error) { return x[i/100], nil }, dsm.Sum)
+		if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || failed.Rank == c.Rank() && !errors.Is(err, dsm.ErrPageLost) {
+			t.Errorf("a loop over a lost page returned %v", err)
+		}
+	}, "--survive")
+}

@@ -1,0 +1,151 @@
+package parallel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collections"
+)
+
+// maxText bounds what other ranks are told of an error, in bytes.
+const maxText = 3000
+
+// Team is the goroutines of all ranks, which run loops together. One goroutine of each rank calls
+// its methods.
+type Team struct {
+	*crew
+	touches []Touch
+}
+
+// crew is what a Team and those that touch something have in common.
+type crew struct {
+	c           *dsm.Cluster
+	among       dsm.Group
+	index, size int // of this rank, among those that take part
+	threads     int
+	name        string
+	slots       *collections.Padded[slot] // of the ranks, by index
+	victims     []int                     // from whom to take, by index
+	loops       uint64                    // that were begun
+	busy        atomic.Bool
+}
+
+// slot is what ranks share of one of them. It lies on a page of its own, that is at the rank's node
+// unless somebody looks at it.
+type slot struct {
+	// rest is the items that nobody has begun, of loops with even and with odd numbers: a rank that
+	// still looks for something to take, when all is done, finds none of the next loop. Between
+	// loops it is empty.
+	rest [2]items
+	// pace is how many nanoseconds an item has taken lately, by all threads, or unknown.
+	pace atomic.Int64
+	// stopped is the number of a loop that has failed.
+	stopped atomic.Uint64
+	node    int
+	// The rank's last failure.
+	rank    int
+	text    [maxText]byte
+	lenText int
+}
+
+// Option is an option of New.
+type Option func(*crew)
+
+// Threads sets how many goroutines run items in this rank, at least 1. Without it they are as many
+// as there are processors for this program.
+func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
+
+// Among has the team be those that are left when others were lost. It needs another name than
+// teams that were made before.
+func Among(left *dsm.Survivors) Option {
+	return func(t *crew) { t.among, t.index, t.size = left, left.Index(), left.Size() }
+}
+
+// New makes a team of the given name. Every rank calls it, and it waits for all. Errors are those
+// of dsm.Alloc and dsm.Reduce.
+func New(ctx context.Context, c *dsm.Cluster, name string, opts ...Option) (*Team, error) {
+	t := &crew{c: c, among: c, index: c.Rank(), size: c.Size(), threads: runtime.NumCPU(), name: name}
+	for _, opt := range opts {
+		opt(t)
+	}
+	var err error
+	if t.slots, err = collections.NewPadded[slot](ctx, c, name, t.size); err != nil {
+		return nil, fmt.Errorf("parallel: %w", err)
+	}
+	t.own().node = c.Node()
+	if err := t.meet(ctx); err != nil {
+		return nil, fmt.Errorf("parallel: %w", err)
+	}
+	for i := range t.size {
+		if i != t.index {
+			t.victims = append(t.victims, i)
+		}
+	}
+	elsewhere := func(i int) int { return min(1, max(t.slots.At(i).node-c.Node(), c.Node()-t.slots.At(i).node)) }
+	distance := func(i int) int { return max(i-t.index, t.index-i) }
+	slices.SortFunc(t.victims, func(a, b int) int {
+		return cmp.Or(elsewhere(a)-elsewhere(b), distance(a)-distance(b))
+	})
+	return &Team{crew: t}, nil
+}
+
+// Touching is the same team, for loops whose items touch what is said, beside what t says. It sends
+// nothing.
+func (t *Team) Touching(what ...Touch) *Team {
+	return &Team{t.crew, slices.Concat(t.touches, what)}
+}
+
+// Close gives the team's memory back, with the errors of dsm.Free. Every rank calls it.
+func (t *Team) Close(ctx context.Context) error { return t.slots.Free(ctx) }
+
+// Block is the part of n items that this rank begins with, the half-open range from lo to hi. Parts
+// follow each other in the order of ranks, and their lengths differ by at most one.
+func (t *Team) Block(n int) (lo, hi int) { return t.block(n) }
+
+func (t *crew) block(n int) (lo, hi int) { return n * t.index / t.size, n * (t.index + 1) / t.size }
+
+func (t *crew) own() *slot { return t.slots.At(t.index) }
+
+// meet waits for all ranks.
+func (t *crew) meet(ctx context.Context) error {
+	_, err := dsm.Reduce(ctx, t.among, t.name, struct{}{}, func(a, _ struct{}) struct{} { return a })
+	return err
+}
+
+// items are a range of items: in the upper half the first one, in the lower half the end. One rank
+// puts some in, when there are none; everybody takes some out.
+type items struct{ atomic.Uint64 }
+
+func (r *items) put(lo, hi int) { r.Store(uint64(lo)<<32 | uint64(hi)) }
+
+// take takes n from the front, or as many as there are.
+func (r *items) take(n int) (lo, hi int) {
+	for {
+		old := r.Load()
+		lo, end := int(old>>32), int(uint32(old))
+		hi := min(lo+n, end)
+		if lo == hi || r.CompareAndSwap(old, uint64(hi)<<32|uint64(end)) {
+			return lo, hi
+		}
+	}
+}
+
+// rob takes half of them, from the end, if they are at least so many.
+func (r *items) rob(least int) (lo, hi int) {
+	for {
+		old := r.Load()
+		begin, hi := int(old>>32), int(uint32(old))
+		if hi-begin < max(least, 1) {
+			return 0, 0
+		}
+		lo := begin + (hi-begin)/2
+		if r.CompareAndSwap(old, uint64(begin)<<32|uint64(lo)) {
+			return lo, hi
+		}
+	}
+}

@@ -227,6 +227,19 @@ func ExampleReduce_struct() {
 	fmt.Println(e.Low, e.High)
 }
 
+func ExampleAllGather() {
+	found := 17 // by this rank
+	all, err := dsm.AllGather(ctx, c, "found", found)
+	if err != nil {
+		log.Fatal(err)
+	}
+	before := 0 // on ranks with lower numbers
+	for _, n := range all[:c.Rank()] {
+		before += n
+	}
+	fmt.Println("puts its own from place", before, "on")
+}
+
 func ExamplePrefetch() {
 	matrix, err := dsm.Alloc[float64](ctx, c, "matrix", 4096*4096)
 	if err != nil {

@@ -43,6 +43,17 @@ func Reduce[T any](ctx context.Context, among Group, name string, v T, op func(a
 	return result, nil
 }
 
+// AllGather returns the values that the ranks of among bring, in their order, to all of them. It is
+// otherwise like Reduce, with the same bound for a value and the same errors, and a name stands for
+// the same meeting. Package collective has it for slices of any length.
+func AllGather[T any](ctx context.Context, among Group, name string, v T) ([]T, error) {
+	all, err := gather(ctx, among, name, v)
+	if err != nil {
+		return nil, failure(fmt.Sprintf("AllGather %q", name), err)
+	}
+	return all, nil
+}
+
 // gather returns the values of all ranks, in their order.
 func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, error) {
 	return gatherAs(ctx, among, item{runstats.Reduction, strings.TrimPrefix(name, hidden)}, name, v)

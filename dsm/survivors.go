@@ -19,6 +19,16 @@ type Group interface {
 	group() group
 }
 
+// Member returns the cluster of a group, and the place of this program in the group, from 0 to
+// Size-1: its rank, if the group is the Cluster, or Survivors.Index.
+func Member(among Group) (c *Cluster, index int) {
+	if s, ok := among.(*Survivors); ok {
+		return s.c, s.Index()
+	}
+	c = among.group().c
+	return c, c.Rank()
+}
+
 // group is a Group in detail.
 type group struct {
 	c *Cluster

@@ -88,6 +88,12 @@ func TestSurvivors(t *testing.T) {
 	if err != nil || !slices.Equal(among.Ranks(), []int{0, 2, 3}) || among.Index() != 2 {
 		t.Errorf("the survivors are %v, %v", among.Ranks(), err)
 	}
+	if c, index := Member(among); c != all[3] || index != 2 {
+		t.Errorf("rank 3 is member %d of them", index)
+	}
+	if c, index := Member(all[3]); c != all[3] || index != 3 {
+		t.Errorf("rank 3 is member %d of all", index)
+	}
 	l.lose(2)
 	if err := among.Barrier(ctx); !errors.Is(err, ErrNodeLost) {
 		t.Errorf("a barrier of survivors of whom another one is lost: %v, want ErrNodeLost", err)

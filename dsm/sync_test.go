@@ -356,6 +356,22 @@ func TestReduce(t *testing.T) {
 	}
 }
 
+func TestAllGather(t *testing.T) {
+	c := newFake(t, 3).joinAll()
+	errs := together(c, func(c *Cluster) error {
+		all, err := AllGather(within(t), c, "g", [2]int{c.Rank(), 7 * c.Rank()})
+		if want := [][2]int{{0, 0}, {1, 7}, {2, 14}}; err == nil && !slices.Equal(all, want) {
+			return fmt.Errorf("gathered %v, want %v", all, want)
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	_, err := AllGather(within(t), c[0], "big", [8]float64{})
+	wantError(t, err, ErrNoSpace, `AllGather "big"`, "64 bytes", "56")
+}
+
 func TestReduceMisuse(t *testing.T) {
 	f := newFake(t, 2)
 	c := f.joinAll()

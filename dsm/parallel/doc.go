@@ -40,7 +40,7 @@
 // When a node is lost (--survive), or a program, the loop returns an error that wraps
 // dsm.ErrNodeLost to all that are left. Which items were done is not known then: those of the lost
 // rank, and those that it had taken from others, may have been or not, and what they stored may be
-// lost. Nothing is done twice. Survivors make a team Among them, and repeat the loop from what they
-// have saved. An item that touches a lost page is an *Error that wraps dsm.ErrPageLost, where
+// lost. Nothing is done twice. Survivors make a team of their own, and repeat the loop from what
+// they have saved. An item that touches a lost page is an *Error that wraps dsm.ErrPageLost, where
 // the survivors' meeting does not say ErrNodeLost first.
 package parallel

@@ -32,9 +32,9 @@ func share[V any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string
 	return must[[]V](t)(dsm.Alloc[V](ctx, c, name, n))
 }
 
-func newTeam(t *testing.T, ctx context.Context, c *dsm.Cluster, opts ...parallel.Option) *parallel.Team {
+func newTeam(t *testing.T, ctx context.Context, among dsm.Group) *parallel.Team {
 	t.Helper()
-	return must[*parallel.Team](t)(parallel.New(ctx, c, "team", append([]parallel.Option{parallel.Threads(3)}, opts...)...))
+	return must[*parallel.Team](t)(parallel.New(ctx, among, "team", parallel.Threads(3)))
 }
 
 // await waits until a word that ranks share is not 0.
@@ -301,7 +301,7 @@ func TestLoss(t *testing.T) {
 			t.Errorf("the loop after it returned %v, want ErrNodeLost", err)
 		}
 		left := must[*dsm.Survivors](t)(c.Survivors(ctx))
-		again := must[*parallel.Team](t)(parallel.New(ctx, c, "again", parallel.Among(left)))
+		again := newTeam(t, ctx, left)
 		if sum, err := parallel.Reduce(ctx, again, n, func(i int) (int, error) { return i, nil }, dsm.Sum); sum != n*(n-1)/2 || err != nil {
 			t.Errorf("among those that are left the sum is %d, %v", sum, err)
 		}
@@ -324,7 +324,7 @@ func TestLostPage(t *testing.T) {
 		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
 			t.Fatal(err)
 		}
-		team := newTeam(t, ctx, c, parallel.Among(must[*dsm.Survivors](t)(c.Survivors(ctx))))
+		team := newTeam(t, ctx, must[*dsm.Survivors](t)(c.Survivors(ctx)))
 		_, err := parallel.Reduce(ctx, team, 100, func(i int) (int, error) { return x[i/100], nil }, dsm.Sum)
 		if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || failed.Rank == c.Rank() && !errors.Is(err, dsm.ErrPageLost) {
 			t.Errorf("a loop over a lost page returned %v", err)

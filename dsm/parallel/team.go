@@ -60,21 +60,17 @@ type Option func(*crew)
 // as there are processors for this program.
 func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 
-// Among has the team be those that are left when others were lost. It needs another name than
-// teams that were made before.
-func Among(left *dsm.Survivors) Option {
-	return func(t *crew) { t.among, t.index, t.size = left, left.Index(), left.Size() }
-}
-
-// New makes a team of the given name. Every rank calls it, and it waits for all. Errors are those
-// of dsm.Alloc and dsm.Reduce.
-func New(ctx context.Context, c *dsm.Cluster, name string, opts ...Option) (*Team, error) {
-	t := &crew{c: c, among: c, index: c.Rank(), size: c.Size(), threads: runtime.NumCPU(), name: name}
+// New makes a team of the given name: of all ranks, or of those that are left when others were lost
+// (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. Errors
+// are those of dsm.Alloc and dsm.Reduce.
+func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
+	c, index := dsm.Member(among)
+	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name}
 	for _, opt := range opts {
 		opt(t)
 	}
 	var err error
-	if t.slots, err = collections.NewPadded[slot](ctx, c, name, t.size); err != nil {
+	if t.slots, err = collections.NewPadded[slot](ctx, c, fmt.Sprintf("%s/%d", name, t.size), t.size); err != nil {
 		return nil, fmt.Errorf("parallel: %w", err)
 	}
 	t.own().node = c.Node()

@@ -32,9 +32,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if c.Rank() == 0 {
-		fmt.Printf("after %d rounds vertex 0 has rank %.3g, and the last one %.3g\n", rounds, ranks[0], ranks[vertices-1])
-	}
+	fmt.Printf("rank %d: after %d rounds vertex 0 has rank %.3g\n", c.Rank(), rounds, ranks[0])
 }
 
 // graph is the links to each vertex v: from sources[offsets[v]] and those that follow, up to

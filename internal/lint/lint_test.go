@@ -41,6 +41,7 @@ var allowed = []struct {
 	{"transport", []string{"internal/netio", "internal/verbs"}},
 	{"dsm", []string{"internal/callsite", "internal/faultlog", "internal/perf", "internal/runstats", "internal/attach", "internal/checkpoint", "internal/controlpage", "internal/netio", "internal/spin", "internal/uffd", "internal/sigsegv", "internal/memfile"}},
 	{"dsm/collections", nil},
+	{"dsm/collective", nil},
 	{"dsm/dsmtest", nil},
 	{"dsm/examples", nil},
 	{"dsm/parallel", nil},
@@ -217,7 +218,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 // kit are the packages for users that stand on dsm, as a user's own would.
-var kit = []string{"dsm/collections", "dsm/dsmtest", "dsm/examples", "dsm/parallel"}
+var kit = []string{"dsm/collections", "dsm/collective", "dsm/dsmtest", "dsm/examples", "dsm/parallel"}
 
 // TestKitHasNoBackDoor checks that the packages of the kit need nothing that others can't have:
 // what they lack, package dsm gives to everybody.

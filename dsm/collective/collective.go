@@ -1,0 +1,144 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dsmd/dsm"
+)
+
+// Broadcast returns the slice v of the rank with index root to all ranks, each a copy of its own.
+// What others give as v does not matter. T must be shareable, as for dsm.Alloc.
+//
+// Errors: dsm.ErrType, dsm.ErrMismatch (ranks give different types), dsm.ErrNoSpace (it does not
+// fit into shared memory, or root is no index), dsm.ErrInUse, ctx's, dsm.ErrNodeLost,
+// dsm.ErrPageLost, dsm.ErrClosed, dsm.ErrLost; see the package comment.
+func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([]T, error) {
+	if _, index := dsm.Member(among); index != root {
+		v = nil
+	}
+	all, err := exchange(ctx, among, name, v, func(from int) bool { return from == root })
+	if err == nil && (root < 0 || root >= len(all)) {
+		err = fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, len(all))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Broadcast %q: %w", name, err)
+	}
+	return all[root], nil
+}
+
+// Gather returns the slices that the ranks bring, in their order, to the rank with index root, and
+// nil to the others. Errors are those of Broadcast.
+func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([][]T, error) {
+	_, index := dsm.Member(among)
+	all, err := exchange(ctx, among, name, v, func(int) bool { return index == root })
+	if err == nil && (root < 0 || root >= len(all)) {
+		err = fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, len(all))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Gather %q: %w", name, err)
+	}
+	if index != root {
+		return nil, nil
+	}
+	return all, nil
+}
+
+// AllGather returns the slices that the ranks bring, in their order, to all of them. Errors are
+// those of Broadcast.
+func AllGather[T any](ctx context.Context, among dsm.Group, name string, v []T) ([][]T, error) {
+	all, err := exchange(ctx, among, name, v, func(int) bool { return true })
+	if err != nil {
+		return nil, fmt.Errorf("AllGather %q: %w", name, err)
+	}
+	return all, nil
+}
+
+// Once calls f on the rank with index 0, and returns when it has ended, on all. If f fails, all get
+// its error: the others one of the same text. If that rank is lost meanwhile, f may have been done
+// or not, and the others get dsm.ErrNodeLost. Other errors are those of Broadcast.
+func Once(ctx context.Context, among dsm.Group, name string, f func() error) error {
+	var own error
+	var text []byte
+	if _, index := dsm.Member(among); index == 0 {
+		if own = f(); own != nil {
+			text = []byte(" " + own.Error()) // an error need not have a text
+		}
+	}
+	text, err := Broadcast(ctx, among, name, 0, text)
+	switch {
+	case own != nil:
+		return fmt.Errorf("Once %q: %w", name, own)
+	case err != nil:
+		return fmt.Errorf("Once %q: %w", name, err)
+	case len(text) > 0:
+		return fmt.Errorf("Once %q, on another rank:%s", name, text)
+	}
+	return nil
+}
+
+// exchange returns, of the slices that the ranks bring, those that this rank wants.
+func exchange[T any](ctx context.Context, among dsm.Group, name string, own []T, wants func(from int) bool) ([][]T, error) {
+	lengths, err := dsm.AllGather(ctx, among, name, len(own))
+	if err != nil {
+		return nil, err
+	}
+	ends := make([]int, len(lengths)) // of each rank's part
+	total := 0
+	for from, n := range lengths {
+		total += n
+		ends[from] = total
+	}
+	got := make([][]T, len(lengths))
+	if total == 0 {
+		return got, nil
+	}
+	c, index := dsm.Member(among)
+	// Survivors have memory of their own: with fewer of them it has another name.
+	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s/%d", name, among.Size()), total)
+	part := func(from int) []T { return memory[ends[from]-lengths[from] : ends[from]] }
+	if failed == nil {
+		failed = dsm.Guard(func() { copy(part(index), own) })
+	}
+	if err = meet(ctx, among, name, failed); err == nil {
+		for from := range lengths {
+			if wants(from) && failed == nil {
+				got[from], failed = fetch(ctx, c, part(from))
+			}
+		}
+	}
+	failed = errors.Join(failed, dsm.Free(context.WithoutCancel(ctx), c, memory))
+	if err != nil {
+		return nil, err
+	}
+	// When all have given it back, the name is free for the next call.
+	if err := meet(ctx, among, name, failed); err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+// fetch returns a copy of shared memory, whose pages it fetches at once.
+func fetch[T any](ctx context.Context, c *dsm.Cluster, part []T) (copied []T, err error) {
+	if err := dsm.Prefetch(ctx, c, part, dsm.Read); err != nil {
+		return nil, err
+	}
+	err = dsm.Guard(func() { copied = slices.Clone(part) })
+	return copied, err
+}
+
+// meet waits for all. If any rank has failed before, it returns an error to all of them.
+func meet(ctx context.Context, among dsm.Group, name string, failed error) error {
+	any, err := dsm.Reduce(ctx, among, name, failed != nil, func(a, b bool) bool { return a || b })
+	switch {
+	case err != nil:
+		return err
+	case failed != nil:
+		return failed
+	case any:
+		return errors.New("another rank has failed")
+	}
+	return nil
+}

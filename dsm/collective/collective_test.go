@@ -1,0 +1,135 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collective"
+	"dsmd/dsm/dsmtest"
+	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+)
+
+// brings is what a rank brings to a call: nothing, little, or many pages.
+func brings(rank, call int) []int {
+	v := make([]int, []int{0, 1, 3, 20000}[(rank+call)%4])
+	for i := range v {
+		v[i] = i*1000 + rank*100 + call
+	}
+	return v
+}
+
+// TestSlices: everybody gets what was brought, of every length, again and again under one name.
+func TestSlices(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		for call := range 8 {
+			root := call % c.Size()
+			own := brings(c.Rank(), call)
+			one, err := collective.Broadcast(ctx, c, "slices", root, own)
+			if err != nil || !slices.Equal(one, brings(root, call)) {
+				t.Fatalf("Broadcast from rank %d returned %d values, %v", root, len(one), err)
+			}
+			clear(one) // it is the rank's own
+			some, err := collective.Gather(ctx, c, "slices", root, own)
+			if err != nil || (some != nil) != (c.Rank() == root) {
+				t.Fatalf("Gather to rank %d returned %d slices, %v", root, len(some), err)
+			}
+			all, err := collective.AllGather(ctx, c, "slices", own)
+			if err != nil || len(all) != c.Size() {
+				t.Fatalf("AllGather returned %d slices, %v", len(all), err)
+			}
+			for from := range all {
+				want := brings(from, call)
+				if !slices.Equal(all[from], want) || some != nil && !slices.Equal(some[from], want) {
+					t.Fatalf("of rank %d came %d values, want %d", from, len(all[from]), len(want))
+				}
+			}
+		}
+	})
+}
+
+// TestOnce: what one rank has done, all see.
+func TestOnce(t *testing.T) {
+	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		done, err := dsm.Alloc[int](ctx, c, "done", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for call := range 5 {
+			if err := collective.Once(ctx, c, "once", func() error { done[0]++; return nil }); err != nil || done[0] != call+1 {
+				t.Fatalf("call %d: it was done %d times, %v", call, done[0], err)
+			}
+			if err := c.Barrier(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, failure := range []error{errors.New("no luck"), errors.New("")} {
+			err = collective.Once(ctx, c, "once", func() error { return failure })
+			if err == nil || !strings.Contains(err.Error(), failure.Error()) || errors.Is(err, failure) != (c.Rank() == 0) {
+				t.Errorf("on rank %d the failure %q is %v", c.Rank(), failure, err)
+			}
+		}
+	})
+}
+
+// TestMisuse: what one rank does wrongly is an error of all, and the next call works.
+func TestMisuse(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		if _, err := collective.Broadcast(ctx, c, "x", c.Size(), []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
+			t.Errorf("a root that is not there: %v", err)
+		}
+		if _, err := collective.Gather(ctx, c, "x", -1, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
+			t.Errorf("a root that is not there: %v", err)
+		}
+		if _, err := collective.AllGather(ctx, c, "x", []string{"a"}); c.Rank() >= 0 && err == nil {
+			t.Error("strings were exchanged")
+		}
+		var err error
+		if c.Rank() == 1 {
+			_, err = collective.AllGather(ctx, c, "x", []float64{1})
+		} else {
+			_, err = collective.AllGather(ctx, c, "x", []int{1})
+		}
+		if err == nil {
+			t.Error("integers were taken for floating point")
+		}
+		if all, err := collective.AllGather(ctx, c, "x", []int{c.Rank()}); err != nil || fmt.Sprint(all) != "[[0] [1] [2]]" {
+			t.Errorf("after that: %v, %v", all, err)
+		}
+	})
+}
+
+// TestLoss: who waits for a node that is lost is told, also by the next call, and those that are
+// left go on under the same name.
+func TestLoss(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		if _, err := collective.AllGather(ctx, c, "x", brings(c.Rank(), 1)); err != nil {
+			t.Fatal(err)
+		}
+		if c.Rank() == 0 {
+			err := collective.Once(ctx, c, "x", func() error { dsmtest.LoseNode(t, c); return nil })
+			t.Fatal("not lost: ", err)
+		}
+		for range 2 {
+			if err := collective.Once(ctx, c, "x", func() error { return nil }); !errors.Is(err, dsm.ErrNodeLost) {
+				t.Errorf("without rank 0: %v", err)
+			}
+		}
+		left, err := c.Survivors(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := collective.AllGather(ctx, left, "x", brings(c.Rank(), 2))
+		if err != nil || len(all) != 2 || !slices.Equal(all[0], brings(1, 2)) || !slices.Equal(all[1], brings(2, 2)) {
+			t.Errorf("among those that are left: %d slices, %v", len(all), err)
+		}
+		ran := false
+		if err := collective.Once(ctx, left, "x", func() error { ran = true; return nil }); err != nil || ran != (c.Rank() == 1) {
+			t.Errorf("among those that are left, rank %d has done it: %t, %v", c.Rank(), ran, err)
+		}
+	}, "--survive")
+}

@@ -63,7 +63,7 @@ func testPadded[T any](t *testing.T, ctx context.Context, c *dsm.Cluster, name s
 
 // TestPadded: values of all sizes share no page.
 func TestPadded(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		testPadded(t, ctx, c, "word", func(v *int, i int) { *v = i }, func(v *int) int { return *v })
 		type odd [3003]int16
 		testPadded(t, ctx, c, "odd", func(v *odd, i int) { v[0], v[3002] = int16(i), int16(i) }, func(v *odd) int { return int(v[3002]) })
@@ -82,7 +82,7 @@ func TestPadded(t *testing.T) {
 // TestCounter: every number is drawn by one goroutine.
 func TestCounter(t *testing.T) {
 	const threads, each, batch = 4, 300, 3
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		k := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "drawn"))
 		all := threads * each * batch * c.Size()
 		drawn := must[[]atomic.Int32](t)(dsm.Alloc[atomic.Int32](ctx, c, "by", all))
@@ -116,7 +116,7 @@ func TestCounter(t *testing.T) {
 
 // TestAccumulator: what is added counts, exactly once, and adding makes nothing travel.
 func TestAccumulator(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		whole := must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, "whole"))
 		halves := must[*collections.Accumulator[float64]](t)(collections.NewAccumulator[float64](ctx, c, "halves"))
 		sum := func() (int64, float64) {
@@ -160,7 +160,7 @@ func TestAccumulator(t *testing.T) {
 
 // TestLoss: what was lost with a node is an error, and what others have seen or keep is not lost.
 func TestLoss(t *testing.T) {
-	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const added = 5
 		sums := map[string]*collections.Accumulator[int64]{}
 		for _, name := range []string{"unseen", "seen"} {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // TestRun: what the ranks store all see, and the test's own process is none of them.
 func TestRun(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		if !dsmtest.IsRank() {
 			t.Error("the body runs in the process of go test")
 		}
@@ -257,6 +257,20 @@ func TestFailures(t *testing.T) {
 				t.Errorf("the test said:\n%s", said)
 			}
 		})
+	}
+}
+
+// TestSettings: the environment says which dsmd is run, and with what.
+func TestSettings(t *testing.T) {
+	for setting, want := range map[string]string{
+		"DSMTEST_DSMD=/no/such/dsmd":          "/no/such/dsmd",
+		"DSMTEST_FLAGS=--spin 1s --no-such-x": "no-such-x",
+	} {
+		cmd, _ := victim(t, "hang")
+		cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, setting)
+		if said, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(said), want) {
+			t.Errorf("with %s the test ended with %v, and said:\n%s", setting, err, said)
+		}
 	}
 }
 

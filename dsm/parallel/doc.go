@@ -38,9 +38,10 @@
 // # Loss
 //
 // When a node is lost (--survive), or a program, the loop returns an error that wraps
-// dsm.ErrNodeLost to all that are left. Which items were done is not known then: those of the lost
-// rank, and those that it had taken from others, may have been or not, and what they stored may be
-// lost. Nothing is done twice. Survivors make a team of their own, and repeat the loop from what
-// they have saved. An item that touches a lost page is an *Error that wraps dsm.ErrPageLost, where
-// the survivors' meeting does not say ErrNodeLost first.
+// dsm.ErrNodeLost to those that are left; a rank for which the loop had ended may have its result.
+// Which items were done is not known then: those of the lost rank, and those that it had taken from
+// others, may have been or not, and what they stored may be lost. Nothing is done twice. Survivors
+// make a team of their own, and repeat the loop from what they have saved. An item that touches a
+// lost page is an *Error that wraps dsm.ErrPageLost on the rank that has run it, where the meeting
+// does not say dsm.ErrNodeLost first.
 package parallel

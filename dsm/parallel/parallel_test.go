@@ -50,7 +50,7 @@ func await(ctx context.Context, word *atomic.Int64) error {
 
 // TestFor: every item is run once, and what it stores all see.
 func TestFor(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := newTeam(t, ctx, c)
 		for _, n := range []int{0, 1, 3, 1000, 100000, 7} {
 			runs := share[atomic.Int32](t, ctx, c, fmt.Sprint("runs ", n), n)
@@ -84,7 +84,7 @@ func TestFor(t *testing.T) {
 // TestSteal: the part of a rank whose items take long is run by others as well, and items without
 // a length are not lost on the way.
 func TestSteal(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 4000
 		team := newTeam(t, ctx, c)
 		stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
@@ -111,9 +111,31 @@ func TestSteal(t *testing.T) {
 	})
 }
 
+// TestStolenFailure: an item that was taken from its rank fails as one of the rank's own.
+func TestStolenFailure(t *testing.T) {
+	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
+		err := team.For(ctx, 4000, func(i int) error {
+			switch {
+			case i >= 4000/c.Size():
+				return nil
+			case c.Rank() > 0:
+				stolen.Add(1)
+				return errItem
+			}
+			return await(ctx, stolen)
+		})
+		failed := (*parallel.Error)(nil)
+		if !errors.As(err, &failed) || failed.Rank == 0 || failed.Text != errItem.Error() || errors.Is(err, errItem) != (c.Rank() == failed.Rank) {
+			t.Errorf("on rank %d the loop returned %v", c.Rank(), err)
+		}
+	})
+}
+
 // TestReduce: values are combined, each once, and all ranks get the same.
 func TestReduce(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := newTeam(t, ctx, c)
 		type extremes struct{ Low, High, Sum int }
 		for _, n := range []int{1, 2, 50000} {
@@ -141,7 +163,7 @@ var errItem = errors.New("no such thing")
 // TestFailures: what fails ends a loop that would go on for hours, everywhere, and names its item;
 // and the team is as good as new.
 func TestFailures(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := newTeam(t, ctx, c)
 		const bad = 17
 		none := []int{}
@@ -185,7 +207,7 @@ func TestFailures(t *testing.T) {
 
 // TestMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
 func TestMisuse(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := newTeam(t, ctx, c)
 		nothing := func(int) error { return nil }
 		for n, want := range map[int]error{-1: dsm.ErrNoSpace, parallel.MaxItems + 1: dsm.ErrNoSpace} {
@@ -246,7 +268,7 @@ func TestMisuse(t *testing.T) {
 
 // TestTouch: what is declared is fetched at once, and not missed page by page.
 func TestTouch(t *testing.T) {
-	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const pages = 200
 		words := c.PageBytes() / 8
 		team := newTeam(t, ctx, c)
@@ -285,7 +307,7 @@ func TestTouch(t *testing.T) {
 // TestLoss: a loop during which a node is lost says so to all that are left, who repeat it among
 // themselves.
 func TestLoss(t *testing.T) {
-	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 3000
 		team := newTeam(t, ctx, c)
 		err := team.For(ctx, n, func(i int) error {
@@ -310,7 +332,7 @@ func TestLoss(t *testing.T) {
 
 // TestLostPage: an item that touches a lost page does not go on with anything.
 func TestLostPage(t *testing.T) {
-	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		x := share[int](t, ctx, c, "x", 1)
 		if c.Rank() == 2 {
 			x[0] = 1

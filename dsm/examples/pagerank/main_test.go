@@ -12,7 +12,7 @@ import (
 
 // TestPagerank: the ranks are those that one thread finds.
 func TestPagerank(t *testing.T) {
-	dsmtest.RunEach(t, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n, limit = 5000, 1e-6
 		ranks, rounds, err := pagerank(ctx, c, n, limit)
 		if err != nil {

@@ -79,7 +79,7 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	defer t.busy.Store(false)
 	t.loops++
 	l := &loop{ctx: ctx, t: t.crew, number: t.loops, touches: t.touches}
-	sum := outcome[T]{Call: l.number<<32 | uint64(n)}
+	sum := outcome[T]{Call: l.number<<33 | uint64(n)}
 	var mu sync.Mutex // guards sum while threads run
 	l.thread = func() {
 		var v T
@@ -134,8 +134,9 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 		}
 		<-met
 	}
-	if err == nil && all.Robbed {
+	if err == nil && all.Robbed && !all.Mixed {
 		own = *sum
+		own.Call |= secondMeeting
 		own.Failed, own.Rank = l.tell()
 		meet(own)
 	}
@@ -152,7 +153,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 
 // outcome is what a rank, or all of them, have done in a loop.
 type outcome[T any] struct {
-	Call   uint64 // the number of the loop, and that of its items
+	Call   uint64 // the number of the loop, secondMeeting, and the number of items
 	Failed int64  // 0: none has; else 1 and the first item that has
 	Rank   int32  // where it was run, by index
 	Has    bool   // an item was run
@@ -160,6 +161,9 @@ type outcome[T any] struct {
 	Mixed  bool   // not all have the same Call
 	Value  T      // if Has
 }
+
+// secondMeeting is set in an outcome's Call at the second meeting of a loop.
+const secondMeeting = MaxItems + 1
 
 func (a outcome[T]) with(b outcome[T], op func(a, b T) T) outcome[T] {
 	switch {

@@ -1,7 +1,6 @@
 package parallel
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -82,11 +81,13 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 			t.victims = append(t.victims, i)
 		}
 	}
-	elsewhere := func(i int) int { return min(1, max(t.slots.At(i).node-c.Node(), c.Node()-t.slots.At(i).node)) }
-	distance := func(i int) int { return max(i-t.index, t.index-i) }
-	slices.SortFunc(t.victims, func(a, b int) int {
-		return cmp.Or(elsewhere(a)-elsewhere(b), distance(a)-distance(b))
-	})
+	far := func(i int) int {
+		if t.slots.At(i).node != c.Node() {
+			return t.size + max(i-t.index, t.index-i)
+		}
+		return max(i-t.index, t.index-i)
+	}
+	slices.SortFunc(t.victims, func(a, b int) int { return far(a) - far(b) })
 	return &Team{crew: t}, nil
 }
 

@@ -45,7 +45,6 @@ type slot struct {
 	pace atomic.Int64
 	// stopped is the number of a loop that has failed.
 	stopped atomic.Uint64
-	node    int
 	// The rank's last failure.
 	rank    int
 	text    [maxText]byte
@@ -72,8 +71,8 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	if t.slots, err = collections.NewPadded[slot](ctx, c, fmt.Sprintf("%s/%d", name, t.size), t.size); err != nil {
 		return nil, fmt.Errorf("parallel: %w", err)
 	}
-	t.own().node = c.Node()
-	if err := t.meet(ctx); err != nil {
+	nodes, err := dsm.AllGather(ctx, among, name, c.Node())
+	if err != nil {
 		return nil, fmt.Errorf("parallel: %w", err)
 	}
 	for i := range t.size {
@@ -82,7 +81,7 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 		}
 	}
 	far := func(i int) int {
-		if t.slots.At(i).node != c.Node() {
+		if nodes[i] != c.Node() {
 			return t.size + max(i-t.index, t.index-i)
 		}
 		return max(i-t.index, t.index-i)

@@ -18,7 +18,8 @@
 // them from the front, in chunks of some 100 µs, however long an item takes. A rank that is ready
 // waits for the others, for an eighth of the time that its part has taken (0.5 to 10 ms). Then it
 // takes half of what another has left, from the end: of a rank on its own node if there is one,
-// else of the nearest number. It leaves alone what the other will have done in 2 ms. So a loop of
+// else of the nearest number. It leaves alone what the other will have done in 2 ms. While there is
+// nothing to take it looks again, after twice the time and at most 100 ms. So a loop of
 // equal items sends what one sends that was divided by hand.
 //
 // # What travels

@@ -31,6 +31,8 @@ const (
 	patienceShare = 8
 	minPatience   = 500 * time.Microsecond
 	maxPatience   = 10 * time.Millisecond
+	// maxWait bounds the time between two looks at what the others have left.
+	maxWait = 100 * time.Millisecond
 	// unknown is the pace before an item was run: it may take for ever.
 	unknown = math.MaxInt64
 )
@@ -78,7 +80,7 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	}
 	defer t.busy.Store(false)
 	t.loops++
-	l := &loop{ctx: ctx, t: t.crew, number: t.loops, touches: t.touches}
+	l := &loop{ctx: ctx, t: t.crew, number: t.loops, touches: t.touches, seen: map[int]uint64{}}
 	sum := outcome[T]{Call: l.number<<33 | uint64(n)}
 	var mu sync.Mutex // guards sum while threads run
 	l.thread = func() {
@@ -126,14 +128,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 			l.halted.Store(true)
 		}
 	}()
-	select {
-	case <-met:
-	case <-time.After(patience):
-		for lo, hi := l.steal(); lo < hi; lo, hi = l.steal() {
-			l.work(lo, hi)
-		}
-		<-met
-	}
+	l.help(met, patience)
 	if err == nil && all.Robbed && !all.Mixed {
 		own = *sum
 		own.Call |= secondMeeting
@@ -149,6 +144,23 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 		return outcome[T]{}, l.failed(int(all.Failed-1), int(all.Rank))
 	}
 	return all, nil
+}
+
+// help takes from others, and runs that, until all have arrived. A rank may be late, or become
+// slow: so it looks again and again, each time after twice the time.
+func (l *loop) help(met <-chan struct{}, wait time.Duration) {
+	for {
+		select {
+		case <-met:
+			return
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, maxWait)
+		for lo, hi := l.steal(); lo < hi; lo, hi = l.steal() {
+			l.work(lo, hi)
+			wait = minPatience
+		}
+	}
 }
 
 // outcome is what a rank, or all of them, have done in a loop.
@@ -188,6 +200,7 @@ type loop struct {
 	thread  func() // runs items, until there are no more in the rank's slot
 	ran     atomic.Int64
 	halted  atomic.Bool
+	seen    map[int]uint64 // what others had left when this rank looked last, by index
 
 	mu    sync.Mutex
 	first *Error // the failure here of the first item that has; guarded by mu
@@ -223,8 +236,14 @@ func (l *loop) steal() (lo, hi int) {
 		}
 		// A slot that is lost has nothing to take: its rank is lost, too.
 		lost := dsm.Guard(func() {
-			pace := max(l.t.slots.At(v).pace.Load(), 1)
-			lo, hi = l.rest(v).rob(int(int64(worthwhile) / pace))
+			rest := l.rest(v)
+			least := int(int64(worthwhile) / max(l.t.slots.At(v).pace.Load(), 1))
+			left := rest.Load()
+			if left == l.seen[v] {
+				least = 1 // it has not got on: its pace is that of other items
+			}
+			l.seen[v] = left
+			lo, hi = rest.rob(least)
 		})
 		if lost == nil && lo < hi {
 			return lo, hi

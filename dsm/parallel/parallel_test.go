@@ -111,6 +111,35 @@ func TestSteal(t *testing.T) {
 	})
 }
 
+// TestStealLate: a rank is helped that comes to the loop when the others have looked for something
+// to take already, and one whose items take long after many that did not.
+func TestStealLate(t *testing.T) {
+	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const n = 4000
+		team := newTeam(t, ctx, c)
+		for _, quick := range []int{0, n / c.Size() / 2} {
+			stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, fmt.Sprint("stolen ", quick)))
+			if c.Rank() == 0 && quick == 0 {
+				// Long enough for the others to look; if they are slower, nothing is asked of them.
+				time.Sleep(100 * time.Millisecond)
+			}
+			err := team.For(ctx, n, func(i int) error {
+				switch {
+				case i < quick || i >= n/c.Size():
+					return nil
+				case c.Rank() > 0:
+					stolen.Add(1)
+					return nil
+				}
+				return await(ctx, stolen)
+			})
+			if err != nil {
+				t.Fatalf("after %d quick items: %v", quick, err)
+			}
+		}
+	})
+}
+
 // TestStolenFailure: an item that was taken from its rank fails as one of the rank's own.
 func TestStolenFailure(t *testing.T) {
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
@@ -310,9 +339,15 @@ func TestLoss(t *testing.T) {
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 3000
 		team := newTeam(t, ctx, c)
+		ready := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "ready"))
+		if c.Rank() != 2 {
+			ready.Add(1)
+		}
 		err := team.For(ctx, n, func(i int) error {
-			if c.Rank() == 2 {
-				dsmtest.LoseNode(t, c)
+			for c.Rank() == 2 {
+				if ready.Load() == 2 {
+					dsmtest.LoseNode(t, c)
+				}
 			}
 			return nil
 		})

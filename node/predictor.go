@@ -40,7 +40,8 @@ func (r *predictor) follow() bool {
 	if len(r.cues) == 0 {
 		return false
 	}
-	for _, c := range r.cues {
+	for i := 0; i < len(r.cues); i++ { // asking may let another program go on
+		c := r.cues[i]
 		r.next = r.trail.Cue(c.place, r.next[:0])
 		r.ask(pagetable.ProcID(c.client))
 	}

@@ -226,12 +226,12 @@ func TestPredictionIsLate(t *testing.T) {
 	p.visit(p.a, order, true, 0, 0)
 	p.meet(3) // a new place: nothing is predicted there
 	b := p.members[1]
-	asked, used := b.counter("predicted_pages"), b.counter("predicted_used")
+	asked, used, late := b.counter("predicted_pages"), b.counter("predicted_used"), b.counter("predicted_late")
 	p.net.Stall(0, 1)
 	one := p.b.access(order[0], false, func([]byte) {})
 	eventually(t, "the others are predicted", func() bool { return b.counter("predicted_pages") == asked+2 })
 	two := p.b.access(order[1], false, func([]byte) {})
-	eventually(t, "one is late", func() bool { return b.counter("predicted_late") == 1 })
+	eventually(t, "one is late", func() bool { return b.counter("predicted_late") == late+1 })
 	p.net.Resume(0, 1)
 	p.b.settled(one)
 	p.b.settled(two)

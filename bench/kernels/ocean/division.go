@@ -1,23 +1,22 @@
 package ocean
 
 import (
-	"math"
 	"math/bits"
 
 	"dsmd/bench/kernel"
 )
 
 // A division says which thread has which points. The grid's interior, at every level of the
-// multigrid method, is cut into across columns and down rows of rectangles, one for each working
-// thread, numbered row by row. The cuts are made at the coarsest level and scaled up, so that a
-// thread has the same part of the basin at all levels, and the four points of the next finer level
-// that correspond to each of its points.
+// multigrid method, is cut into bands of rows, one for each working thread, from north to south.
+// The cuts are made at the coarsest level and scaled up, so that a thread has the same part of the
+// basin at all levels, and the four points of the next finer level that correspond to each of its
+// points.
 type division struct {
-	edge         int // points along an edge of the finest grid, with the fixed ones
-	across, down int
-	threads      int // at least across*down; the rest have no points
-	coarsest     int // interior points along an edge of the coarsest level
-	levels       int // level 0 is the coarsest
+	edge     int // points along an edge of the finest grid, with the fixed ones
+	bands    int
+	threads  int // at least bands; the rest have no points
+	coarsest int // interior points along an edge of the coarsest level
+	levels   int // level 0 is the coarsest
 }
 
 // deepest is how many levels below the finest the solver may need. Its equations have a diagonal
@@ -26,80 +25,60 @@ type division struct {
 // change the result by far more than rounding.
 const deepest = 2
 
-// divide divides the grid of edge by edge points among as many of the threads as find two points
-// each in both directions at the coarsest level, as the original demands, which is at least deepest
-// below the finest. One thread has all levels.
+// reach is how many of a thread's rows its neighbours need at most.
+const reach = 2
+
+// divide divides the grid of edge by edge points among as many of the threads as find reach rows
+// each at the coarsest level, which is at least deepest below the finest. One thread has all
+// levels.
 func divide(edge, threads int) division {
 	interior := edge - 2
-	for working := threads; ; working-- {
-		across, down := rectangle(working)
+	for bands := threads; ; bands-- {
 		coarsest := 2
-		for coarsest < 2*down {
+		for coarsest < reach*bands {
 			coarsest *= 2
 		}
-		if working == 1 || coarsest<<deepest <= interior {
+		if bands == 1 || coarsest<<deepest <= interior {
 			return division{
-				edge: edge, across: across, down: down, threads: threads,
+				edge: edge, bands: bands, threads: threads,
 				coarsest: coarsest, levels: bits.Len(uint(interior / coarsest)),
 			}
 		}
 	}
 }
 
-// rectangle returns the factors of n that are nearest to each other, the smaller one first. More
-// rows than columns of rectangles make them wider than high, and rows are contiguous.
-func rectangle(n int) (across, down int) {
-	across = int(math.Sqrt(float64(n)))
-	for n%across != 0 {
-		across--
-	}
-	return across, n / across
-}
-
 // none stands for a neighbour that is not there.
 const none = -1
 
-// An area is a thread's rectangle at one level. Its points have local indices: rows 1 to rows and
-// columns 1 to cols are the interior points, around them is the border. Where there is a neighbour,
-// the border holds copies of its points; where there is none it is the fixed edge of the basin,
-// which the area owns.
+// An area is a thread's band at one level. Its rows have local indices: 1 to rows are its own, and
+// reach rows at each side are the border. Where there is a neighbour, the border holds copies of
+// its points; where there is none, its inner row is the fixed edge of the basin, which the area
+// owns. The first and the last point of each row are fixed, too.
 type area struct {
 	rows, cols int
-	row0, col0 int // the indices in the whole grid of local row 0 and local column 0
-	// The thread numbers of the neighbours, or none.
-	up, down, west, east int
-	// The points that the thread owns are rows top to bottom, columns left to right, both
-	// inclusive. A thread without points has none in this range either.
-	top, bottom, left, right int
-	interior                 int // of the whole grid at this level, along an edge
+	row0       int // the index in the whole grid of local row 0
+	up, down   int // the thread numbers of the neighbours, or none
+	// The rows that the thread owns are top to bottom, inclusive. A thread without points has none
+	// in this range either.
+	top, bottom int
 }
 
 // area returns the area of a thread at a level.
 func (d division) area(thread, level int) area {
-	if thread >= d.across*d.down {
-		return area{up: none, down: none, west: none, east: none, bottom: -1, right: -1}
+	if thread >= d.bands {
+		return area{up: none, down: none, bottom: -1}
 	}
-	y, x := thread/d.across, thread%d.across
-	rowLo, rowHi := kernel.Block(d.coarsest, d.down, y)
-	colLo, colHi := kernel.Block(d.coarsest, d.across, x)
+	lo, hi := kernel.Block(d.coarsest, d.bands, thread)
 	a := area{
-		rows: (rowHi - rowLo) << level, cols: (colHi - colLo) << level,
-		row0: rowLo << level, col0: colLo << level,
-		up: thread - d.across, down: thread + d.across, west: thread - 1, east: thread + 1,
-		top: 1, left: 1, interior: d.coarsest << level,
+		rows: (hi - lo) << level, cols: d.coarsest << level, row0: lo << level,
+		up: thread - 1, down: thread + 1, top: 1,
 	}
-	a.bottom, a.right = a.rows, a.cols
-	if y == 0 {
+	a.bottom = a.rows
+	if thread == 0 {
 		a.up, a.top = none, 0
 	}
-	if y == d.down-1 {
+	if thread == d.bands-1 {
 		a.down, a.bottom = none, a.rows+1
-	}
-	if x == 0 {
-		a.west, a.left = none, 0
-	}
-	if x == d.across-1 {
-		a.east, a.right = none, a.cols+1
 	}
 	return a
 }
@@ -109,13 +88,11 @@ func (a area) words() int {
 	if a.rows == 0 {
 		return 0
 	}
-	return (a.rows + 2) * (a.cols + 2)
+	return (a.rows + 2*reach) * (a.cols + 2)
 }
 
-// neighbours are the threads at the four sides, or none.
-func (a area) neighbours() [4]int {
-	return [4]int{north: a.up, south: a.down, west: a.west, east: a.east}
-}
+// neighbours are the threads at the two sides, or none.
+func (a area) neighbours() [2]int { return [2]int{north: a.up, south: a.down} }
 
 // A layout says where the grids of each thread are in one slice.
 type layout struct {
@@ -124,10 +101,9 @@ type layout struct {
 	words  int          // of the slice
 }
 
-// What lies in a part of the frames: red points, black ones, or points of both colours, of grids
-// that are published as a whole.
+// What lies in a part of the frames: one copy or the other of black points, or whole rows.
 const (
-	whole = black + 1
+	whole = 2
 	kinds = whole + 1
 )
 
@@ -137,7 +113,7 @@ func (d division) layout(pageWords int) layout {
 	pages := func(words int) int { return (words + pageWords - 1) / pageWords * pageWords }
 	for thread := range d.threads {
 		var p placing
-		d.eachGrid(thread, new(basin), func(_ *grid, a area, relaxed bool) { p.place(&grid{area: a}, relaxed) })
+		d.eachGrid(thread, new(basin), func(_ *grid, a area, published int) { p.place(&grid{area: a}, published) })
 		l.points[thread] = l.words
 		l.words += pages(p.points.used)
 		for kind := range p.frames {
@@ -169,22 +145,26 @@ type placing struct {
 	frames [kinds]region
 }
 
-// place gives a grid its words. A relaxed grid is published colour by colour.
-func (p *placing) place(g *grid, relaxed bool) {
+// relaxed says of a grid that the black points of reach rows are published. Of others so many whole
+// rows are, or none.
+const relaxed = -1
+
+// place gives a grid its words.
+func (p *placing) place(g *grid, published int) {
 	g.points = p.points.take(g.words())
 	for side, neighbour := range g.neighbours() {
 		if neighbour == none {
 			continue
 		}
-		line := g.lineAt(side, false)
-		for _, colour := range []int{red, black} {
-			kind := whole
-			if relaxed {
-				kind = colour
+		f := &g.frame[side]
+		if published == relaxed {
+			for copied := range f.black {
+				f.black[copied] = p.frames[copied].take(reach * g.cols / 2)
 			}
-			g.frame[side].colours[colour] = p.frames[kind].take((line.n - line.first(colour) + 2) / 2)
 		}
-		g.frame[side].ends = p.frames[whole].take(2)
+		for range max(published, 0) {
+			f.rows = append(f.rows, p.frames[whole].take(g.cols+2))
+		}
 	}
 }
 
@@ -205,9 +185,9 @@ func (d division) basins(l layout, words []float64) []basin {
 		for kind, at := range l.frames[thread] {
 			p.frames[kind].words = words[at:]
 		}
-		d.eachGrid(thread, &all[thread], func(g *grid, a area, relaxed bool) {
+		d.eachGrid(thread, &all[thread], func(g *grid, a area, published int) {
 			g.area = a
-			p.place(g, relaxed)
+			p.place(g, published)
 		})
 	}
 	return all
@@ -225,28 +205,33 @@ type basin struct {
 	q, rhs, residual []grid
 }
 
-// eachGrid calls f for every grid of a thread, always in the same order, with its area, and whether
-// it is relaxed. The relaxed ones come from the finest on: where half a line fills a page, it lies
-// on one. The others come as they are published, so that what the same barrier follows shares
-// pages.
-func (d division) eachGrid(thread int, b *basin, f func(g *grid, a area, relaxed bool)) {
+// eachGrid calls f for every grid of a thread, always in the same order, with its area, and how
+// many rows of it are published, or that it is relaxed. The relaxed ones come from the finest on:
+// where what is published of it fills a page, it lies on one. The others come as they are
+// published, so that what the same barrier follows shares pages.
+func (d division) eachGrid(thread int, b *basin, f func(g *grid, a area, published int)) {
 	b.q, b.rhs, b.residual = make([]grid, d.levels), make([]grid, d.levels), make([]grid, d.levels-1)
 	for level := d.levels - 1; level >= 0; level-- {
-		f(&b.q[level], d.area(thread, level), true)
+		f(&b.q[level], d.area(thread, level), relaxed)
 	}
 	for level := range b.residual {
-		f(&b.residual[level], d.area(thread, level), false)
+		f(&b.residual[level], d.area(thread, level), 2)
 	}
 	for level := range d.levels {
-		f(&b.rhs[level], d.area(thread, level), false)
+		f(&b.rhs[level], d.area(thread, level), 0)
 	}
 	finest := d.area(thread, d.levels-1)
 	for _, g := range []*grid{
 		&b.psi[0], &b.psi[1],
 		&b.temp[0], &b.temp[1], &b.work2, &b.work3, &b.work7[0], &b.work7[1], &b.work1[0], &b.work1[1],
 		&b.psim[0], &b.psim[1], &b.work4[0], &b.work4[1],
-		&b.psib, &b.work5[0], &b.work5[1], &b.work6, &b.psium, &b.psilm, &b.ga, &b.gb, &b.oldga, &b.oldgb, &b.tauz,
+		&b.psib, &b.ga, &b.gb,
 	} {
-		f(g, finest, false)
+		f(g, finest, 1)
+	}
+	for _, g := range []*grid{
+		&b.work5[0], &b.work5[1], &b.work6, &b.psium, &b.psilm, &b.oldga, &b.oldgb, &b.tauz,
+	} {
+		f(g, finest, 0)
 	}
 }

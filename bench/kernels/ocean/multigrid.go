@@ -41,17 +41,17 @@ func (w *worker) multigrid() solve {
 	finest := w.levels - 1
 	level, err := finest, huge
 	var s solve
-	w.mine.q[level].publish()
-	w.meet("before relaxing")
 	for {
 		before := err
 		err = w.iterate(level)
 		s.iterations++
 		s.work += math.Ldexp(1, 2*(level-finest))
-		switch {
-		case err < w.tolerances[level] && level == finest:
+		if err < w.tolerances[level] && level == finest {
 			s.residual = err
 			return s
+		}
+		w.mine.q[level].fetchBlack(w.q(level))
+		switch {
 		case err < w.tolerances[level]:
 			w.ascend(level)
 			level++
@@ -65,27 +65,34 @@ func (w *worker) multigrid() solve {
 		default:
 			continue
 		}
-		// The level has changed, and with it the points. Their neighbours must see them before they
-		// relax.
-		err = huge
-		w.mine.q[level].publishColour(black)
-		w.meet("at another level")
+		err = huge // the level has changed
 	}
 }
 
-// iterate relaxes the red points, then the black ones, and returns the largest change of all.
-// The black points of the neighbours have been published.
+// exchange lets the neighbours have the black points of a level, and takes theirs.
+func (w *worker) exchange(level int, where string) {
+	w.mine.q[level].publishBlack()
+	w.meet(where)
+	w.mine.q[level].fetchBlack(w.q(level))
+}
+
+// iterate relaxes the red points, then the black ones, and returns the largest change of all. The
+// border has the neighbours' black points, and the thread's own are published.
+//
+// The black points need the neighbours' red ones in the row beside the band. These are relaxed here
+// as well, from the same values as there, and so to the same bits.
 func (w *worker) iterate(level int) float64 {
 	g, rhs := &w.mine.q[level], &w.mine.rhs[level]
 	factor := w.factor(level)
-	g.fetchColour(black, w.q(level))
+	for side, neighbour := range g.neighbours() {
+		if neighbour != none {
+			g.relaxRow(rhs, g.border(side, 0), red, factor)
+		}
+	}
 	worst := g.relax(rhs, red, factor, 0)
-	g.publishColour(red)
-	w.meet("after relaxing red points")
-	g.fetchColour(red, w.q(level))
 	worst = g.relax(rhs, black, factor, worst)
-	g.publishColour(black)
-	return w.max(worst)
+	g.publishBlack()
+	return w.max(errorNames[g.turn], worst)
 }
 
 // factor is the diagonal of the equations' matrix at a level.
@@ -98,17 +105,17 @@ func (w *worker) factor(level int) float64 {
 // returns the largest change or worst, if that is larger.
 func (g *grid) relax(rhs *grid, colour int, factor, worst float64) float64 {
 	for i := 1; i <= g.rows; i++ {
-		worst = max(worst, relaxRow([3][]float64{g.row(i - 1), g.row(i), g.row(i + 1)}, rhs.row(i), g.first(i, colour), factor))
+		worst = max(worst, g.relaxRow(rhs, i, colour, factor))
 	}
 	return worst
 }
 
-// relaxRow takes the rows above, at and below the one to relax.
-func relaxRow(rows [3][]float64, rhs []float64, start int, factor float64) (worst float64) {
-	row := rows[1]
-	above, below, rhs := rows[0][:len(row)], rows[2][:len(row)], rhs[:len(row)]
-	for j := start; j < len(row)-1; j += 2 {
-		next := (row[j+1] + row[j-1] + above[j] + below[j] - rhs[j]) / factor
+// relaxRow is relax for one row, which may be of the border.
+func (g *grid) relaxRow(rhs *grid, i, colour int, factor float64) (worst float64) {
+	row := g.row(i)
+	above, below, right := g.row(i - 1)[:len(row)], g.row(i + 1)[:len(row)], rhs.row(i)[:len(row)]
+	for j := g.first(i, colour); j < len(row)-1; j += 2 {
+		next := (row[j+1] + row[j-1] + above[j] + below[j] - right[j]) / factor
 		change := math.Abs(row[j] - next)
 		row[j] = next
 		if change > worst {
@@ -119,10 +126,9 @@ func relaxRow(rows [3][]float64, rhs []float64, start int, factor float64) (wors
 }
 
 // descend makes the residual at level the right-hand side of the next coarser one, whose points
-// begin as zero.
+// begin as zero, also those of the neighbours in the border.
 func (w *worker) descend(level int) {
 	fine, coarse, residual := &w.mine.q[level], &w.mine.q[level-1], &w.mine.residual[level-1]
-	fine.fetchColour(black, w.q(level)) // red has not changed since the last iteration fetched it
 	fine.residual(&w.mine.rhs[level], residual, w.factor(level))
 	residual.publish()
 	w.meet("after publishing the residual")
@@ -148,17 +154,25 @@ func (g *grid) residual(rhs, coarse *grid, factor float64) {
 }
 
 // restrict interpolates the residuals, which are at points of the finer grid, to the coarser
-// grid's. The fixed edge makes the two not quite the same: the distance from one to the other grows
-// along the basin. Beside the upper and the left edge only the nearest residual counts.
+// grid's, also in the rows of the neighbours that are relaxed here. The fixed edge makes the two
+// not quite the same: the distance from one to the other grows along the basin. Beside the upper
+// and the left edge only the nearest residual counts.
 func (residual *grid) restrict(rhs *grid) {
-	spacing := 1 / float64(residual.interior+1)
-	for ic := 1; ic <= residual.rows; ic++ {
+	spacing := 1 / float64(residual.cols+1)
+	first, last := 1, residual.rows
+	if residual.up != none {
+		first--
+	}
+	if residual.down != none {
+		last++
+	}
+	for ic := first; ic <= last; ic++ {
 		up := float64(float64(residual.row0+ic)*spacing) * 0.5
 		above, row, to := residual.row(ic-1), residual.row(ic), rhs.row(ic)
 		for jc := 1; jc <= residual.cols; jc++ {
-			left := float64(float64(residual.col0+jc)*spacing) * 0.5
+			left := float64(float64(jc)*spacing) * 0.5
 			var aboveLeft, aboveHere, besideLeft float64
-			if residual.row0+ic > 1 && residual.col0+jc > 1 {
+			if residual.row0+ic > 1 && jc > 1 {
 				aboveLeft, aboveHere, besideLeft = above[jc-1], above[jc], row[jc-1]
 			}
 			to[jc] = blend(up, blend(left, aboveLeft, aboveHere), blend(left, besideLeft, row[jc]))
@@ -171,22 +185,21 @@ func blend(share, a, b float64) float64 { return float64(share*a) + float64((1-s
 
 // ascend adds the solution at level, which is a correction, to the next finer one.
 func (w *worker) ascend(level int) {
-	coarse := &w.mine.q[level]
-	coarse.fetch(w.q(level))
-	coarse.prolong(&w.mine.q[level+1])
+	w.mine.q[level].prolong(&w.mine.q[level+1])
+	w.exchange(level+1, "at a finer level")
 }
 
 // prolong adds the points, interpolated, to the finer grid.
 func (coarse *grid) prolong(fine *grid) {
-	spacing := 1 / float64(fine.interior+1)
-	before := func(at int) float64 { return float64(coarse.interior-(at-1)) * spacing }
+	spacing := 1 / float64(fine.cols+1)
+	before := func(at int) float64 { return float64(coarse.cols-(at-1)) * spacing }
 	after := func(at int) float64 { return float64(at) * spacing }
 	for ic := 1; ic <= coarse.rows; ic++ {
 		up, down := before(coarse.row0+ic), after(coarse.row0+ic)
 		above, row, below := coarse.row(ic-1), coarse.row(ic), coarse.row(ic+1)
 		upper, lower := fine.row(2*ic-1), fine.row(2*ic)
 		for jc := 1; jc <= coarse.cols; jc++ {
-			left, right := before(coarse.col0+jc), after(coarse.col0+jc)
+			left, right := before(jc), after(jc)
 			j := 2 * jc
 
 			here := blend(left, row[jc-1], row[jc])

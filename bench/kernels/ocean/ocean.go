@@ -5,22 +5,29 @@
 // linear combinations) give the right-hand sides of two elliptic equations, which a multigrid
 // solver with red-black Gauss-Seidel relaxation and W-cycles solves. The run is one equation more,
 // to begin with, and six steps. It computes what the program of SPLASH-2 does (Woo et al., ISCA
-// 1995), in the version with contiguous partitions, operation by operation.
+// 1995), operation by operation.
 //
 // # How it is divided
 //
-// The threads get rectangles, as square as their number permits. Each rectangle of each grid is
-// contiguous in memory, with a border of one point around it that holds copies of the neighbours'
-// points, and all rectangles of a thread lie on pages that only this thread writes.
+// The threads get bands of rows. Each band of each grid is contiguous in memory, with a border of
+// rows around it that holds copies of the neighbours' points, and all bands of a thread lie on
+// pages that only this thread writes.
 //
-// Where this port differs from the original is how the copies are made. There a thread reads its
-// neighbours' rectangles. On pages that is expensive: a column of a rectangle touches all of its
-// pages, and while the reader copies the points of one colour the owner relaxes the other colour on
-// the same pages. Here a thread publishes its outermost rows and columns in a frame, a compact copy
-// for each side at which there is a neighbour, and the neighbours read that. The rectangles
-// themselves never travel. The frames of the grids that are relaxed have the colours on different
-// pages, so that one can be read while the other is published: a page for each colour holds all
-// levels' sides of a rectangle of 128 by 128 points.
+// This port differs from the original in what is copied, and how often. The original's contiguous
+// version gives the threads rectangles, which have less border. But a short row costs a page as a
+// long one does, and a band has two neighbours where a rectangle has four.
+//
+// In the original a thread reads its neighbours' points where they are. On pages that is expensive:
+// while the reader copies the points of one colour, the owner relaxes the other colour on the same
+// pages. Here a thread publishes its outermost rows in a frame, a compact copy for each side at
+// which there is a neighbour, and the neighbours read that. The bands themselves never travel.
+//
+// In the original a barrier follows the red points of a relaxation, and another one the black
+// points. Here a thread has the black points of two rows of each neighbour, and relaxes the red
+// ones of the nearest row as the neighbour does. So only black points travel, and the barrier that
+// finds the largest error is enough. The frames have two copies of them on different pages, written
+// in turn: one can be published while a neighbour reads the other. A coarser level begins in the
+// border, too, so no barrier precedes its first relaxation.
 //
 // # What depends on the number of threads
 //
@@ -49,7 +56,7 @@ const (
 // other, each row by row with its fixed edge. The sizes' parameter is the original's -n.
 var Kernel = kernel.Kernel{
 	Name:    "ocean",
-	Summary: fmt.Sprintf("eddies in an ocean basin, %d steps with a red-black multigrid solver, contiguous rectangles of the grid", steps),
+	Summary: fmt.Sprintf("eddies in an ocean basin, %d steps with a red-black multigrid solver, bands of rows", steps),
 	Sizes: kernel.Sizes{
 		Parameter: "grid edge, a power of 2 plus 2", Test: 66, Default: 258, Large: 1026, Min: smallest, Max: largest,
 		Valid: func(n int) error {
@@ -111,14 +118,13 @@ func (r *run) Result() kernel.Result {
 	return kernel.Result{Figures: figures(r.solves, r.psiai, r.psibi, output, r.division.edge), Output: output}
 }
 
-// gather puts a layer's rectangles together.
+// gather puts a layer's bands together.
 func (r *run) gather(layer int) []float64 {
 	whole := make([]float64, r.division.edge*r.division.edge)
 	for _, b := range r.basins {
 		g := b.psi[layer]
 		for i := g.top; i <= g.bottom; i++ {
-			at := (g.row0+i)*r.division.edge + g.col0
-			copy(whole[at+g.left:at+g.right+1], g.owned(i))
+			copy(whole[(g.row0+i)*r.division.edge:], g.row(i))
 		}
 	}
 	return whole

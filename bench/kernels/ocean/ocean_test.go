@@ -70,6 +70,35 @@ func TestAnyNumberOfThreads(t *testing.T) {
 	}
 }
 
+// TestSolvesToTheSameBits: a solution has the same bits however the grid is divided, although
+// threads compute some points of their neighbours themselves. The first solve comes before any sum.
+func TestSolvesToTheSameBits(t *testing.T) {
+	const edge = 130
+	solve := func(threads int) (kernel.Float64s, solve) {
+		prepared, err := kernel.Goroutines(Kernel.Problem(edge), threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := prepared.Program.(*run)
+		if err := kernel.Spawn(t.Context(), threads, func(t *kernel.Thread) { newWorker(r, t).begin() }); err != nil {
+			t.Fatal(err)
+		}
+		points := make(kernel.Float64s, edge*edge)
+		for i := range r.basins {
+			g := &r.basins[i].psib
+			g.each(func(i int, row []float64) { copy(points[(g.row0+i)*edge:], row) })
+		}
+		return points, r.solves[0]
+	}
+	want, how := solve(1)
+	for _, threads := range []int{2, 3, 4, 7, 16} {
+		got, same := solve(threads)
+		if err := kernel.SameBits(kernel.Result{Output: want}, kernel.Result{Output: got}); err != nil || same != how {
+			t.Errorf("%d threads: %v, solved by %+v, want %+v", threads, err, same, how)
+		}
+	}
+}
+
 func TestVerifyFindsErrors(t *testing.T) {
 	p := Kernel.Problem(66)
 	r, err := kernel.Sequential(p)
@@ -112,8 +141,8 @@ func TestDivisionCoversEverythingOnce(t *testing.T) {
 				for thread := range threads {
 					a := d.area(thread, level)
 					for i := a.top; i <= a.bottom; i++ {
-						for j := a.left; j <= a.right; j++ {
-							owners[(a.row0+i)*(interior+2)+a.col0+j]++
+						for j := range a.cols + 2 {
+							owners[(a.row0+i)*(interior+2)+j]++
 						}
 					}
 				}
@@ -153,9 +182,12 @@ func TestLayoutSharesNoPages(t *testing.T) {
 			for _, g := range []*grid{&b.psi[0], &b.tauz, &b.q[0], &b.rhs[d.levels-1], &b.residual[0]} {
 				mark(g.points)
 				for _, s := range g.frame {
-					mark(s.colours[red])
-					mark(s.colours[black])
-					mark(s.ends)
+					for _, row := range s.rows {
+						mark(row)
+					}
+					for _, points := range s.black {
+						mark(points)
+					}
 				}
 			}
 		}
@@ -167,10 +199,10 @@ func TestLayoutSharesNoPages(t *testing.T) {
 	}
 }
 
-// TestRelaxedColoursShareNoPage: a page with points of both colours would be read by the neighbours
-// while its owner publishes the other colour. What is published of the finest solution is half a
-// page of each colour here, and lies on one page.
-func TestRelaxedColoursShareNoPage(t *testing.T) {
+// TestCopiesInTurnShareNoPage: a page with both copies of black points would be read by the
+// neighbours while its owner publishes the other copy. What is published of the finest solution is
+// half a page for each neighbour here, and lies on one page.
+func TestCopiesInTurnShareNoPage(t *testing.T) {
 	const pageWords = 512
 	for _, threads := range []int{2, 4} {
 		d := divide(258, threads)
@@ -180,22 +212,28 @@ func TestRelaxedColoursShareNoPage(t *testing.T) {
 			return int(reflect.ValueOf(x).Pointer()-reflect.ValueOf(words).Pointer()) / 8 / pageWords
 		}
 		for thread, b := range d.basins(l, words) {
-			colours := make(map[int]int) // by page
+			copies := make(map[int]int) // by page
 			for level := range b.q {
 				for _, s := range b.q[level].frame {
-					for colour, points := range s.colours {
+					for copied, points := range s.black {
 						for i := range points {
 							at := page(&points[i])
-							if other, seen := colours[at]; seen && other != colour {
-								t.Fatalf("%d threads: page %d of thread %d has points of both colours", threads, at, thread)
+							if other, seen := copies[at]; seen && other != copied {
+								t.Fatalf("%d threads: page %d of thread %d has points of both copies", threads, at, thread)
 							}
-							colours[at] = colour
+							copies[at] = copied
 						}
 					}
 				}
 			}
-			if len(colours) != 2 {
-				t.Errorf("%d threads: what thread %d publishes of its solutions lies on %d pages, want one for each colour", threads, thread, len(colours))
+			finest := make(map[int]bool)
+			for _, s := range b.q[d.levels-1].frame {
+				for i := range s.black[0] {
+					finest[page(&s.black[0][i])] = true
+				}
+			}
+			if len(finest) != 1 {
+				t.Errorf("%d threads: what thread %d publishes of its finest solution lies on %d pages, want one", threads, thread, len(finest))
 			}
 		}
 	}

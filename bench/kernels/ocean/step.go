@@ -1,6 +1,10 @@
 package ocean
 
-import "dsmd/bench/kernel"
+import (
+	"slices"
+
+	"dsmd/bench/kernel"
+)
 
 // steps is the number of time steps. The original goes on until the second day, in steps of
 // timeStep.
@@ -62,32 +66,46 @@ func (w *worker) initialise() {
 	b := w.mine
 	b.tauz.each(func(i int, row []float64) {
 		if i > b.tauz.top {
-			copy(row, b.tauz.owned(b.tauz.top))
+			copy(row, b.tauz.row(b.tauz.top))
 			return
 		}
 		for j := range row {
-			row[j] = windCurl(b.tauz.col0+b.tauz.left+j, w.width())
+			row[j] = windCurl(j, w.width())
 		}
 	})
-	b.psib.each(func(i int, row []float64) {
-		for j := range row {
-			if b.psib.fixed(i, b.psib.left+j) {
-				row[j] = 1
-			}
-		}
-	})
+	ones := slices.Repeat([]float64{1}, w.edge)
+	b.psib.each(func(i int, row []float64) { b.psib.copyEdge(i, row, ones) })
 }
 
-// each calls f for every row of which the thread owns points, with these points.
-func (g *grid) each(f func(i int, owned []float64)) {
+// each calls f for every row that the thread owns.
+func (g *grid) each(f func(i int, row []float64)) {
 	for i := g.top; i <= g.bottom; i++ {
-		f(i, g.owned(i))
+		f(i, g.row(i))
 	}
 }
 
-// fixed reports whether the point at local indices (i, j), which the thread owns, is on the basin's
-// edge.
-func (a area) fixed(i, j int) bool { return i == 0 || i == a.rows+1 || j == 0 || j == a.cols+1 }
+// bordered calls f for every row that the thread owns, and for one row of each neighbour.
+func (g *grid) bordered(f func(i int, row []float64)) {
+	if g.rows == 0 {
+		return
+	}
+	for i := range g.rows + 2 {
+		f(i, g.row(i))
+	}
+}
+
+// fixedRow reports whether local row i is on the basin's edge.
+func (a *area) fixedRow(i int) bool { return a.row0+i == 0 || a.row0+i == a.cols+1 }
+
+// copyEdge sets those points of local row i that are on the basin's edge to the same of another
+// row.
+func (a *area) copyEdge(i int, to, from []float64) {
+	if a.fixedRow(i) {
+		copy(to, from)
+		return
+	}
+	to[0], to[a.cols+1] = from[0], from[a.cols+1]
+}
 
 // simulate is the whole program of one thread.
 func (w *worker) simulate() {
@@ -102,17 +120,19 @@ func (w *worker) simulate() {
 }
 
 // solve solves the equation with the right-hand side g, whose fixed edge is also the solution's;
-// the solution replaces it. q has the first guess in the interior.
-func (w *worker) solve(g *grid) {
-	q, rhs := &w.mine.q[w.levels-1], &w.mine.rhs[w.levels-1]
-	g.each(func(i int, from []float64) {
-		to, edge := rhs.owned(i), q.owned(i)
+// the solution replaces it. all is g of all threads, as published. q has the first guess in the
+// interior.
+func (w *worker) solve(g *grid, all func(thread int) *grid) {
+	finest := w.levels - 1
+	q, rhs := &w.mine.q[finest], &w.mine.rhs[finest]
+	w.exchange(finest, "before relaxing")
+	g.fetch(all)
+	g.bordered(func(i int, from []float64) {
+		to := rhs.row(i)[:len(from)]
 		for j, x := range from {
 			to[j] = x * spacingSquared
-			if g.fixed(i, g.left+j) {
-				edge[j] = x
-			}
 		}
+		g.copyEdge(i, q.row(i), from)
 	})
 	s := w.multigrid()
 	if w.Index == 0 {
@@ -128,7 +148,8 @@ func (w *worker) begin() {
 	psib, q := &b.psib, &b.q[w.levels-1]
 	psib.publish()
 	w.meet("after publishing psib")
-	psib.fetch(func(thread int) *grid { return &w.all[thread].psib })
+	all := func(thread int) *grid { return &w.all[thread].psib }
+	psib.fetch(all)
 	factor := 1 / (4 - float64(spacingSquared*eig2))
 	for i := 1; i <= psib.rows; i++ {
 		above, row, below, to := psib.row(i-1), psib.row(i), psib.row(i+1), q.row(i)
@@ -136,7 +157,7 @@ func (w *worker) begin() {
 			to[j] = factor * (below[j] + above[j] + row[j+1] + row[j-1] - float64(spacingSquared*row[j]))
 		}
 	}
-	w.solve(psib)
+	w.solve(psib, all)
 	w.psibi = w.integrate(psib)
 }
 
@@ -147,25 +168,25 @@ func (w *worker) integrate(g *grid) float64 { return w.sum(g.integral()) }
 // integral adds in the order of the original.
 func (g *grid) integral() float64 {
 	sum := 0.0
-	for _, i := range []int{0, g.rows + 1} {
-		for _, j := range []int{0, g.cols + 1} {
-			if g.top <= i && i <= g.bottom && g.left <= j && j <= g.right {
-				sum += float64(0.25 * g.row(i)[j])
-			}
+	if g.rows == 0 {
+		return sum
+	}
+	for _, i := range []int{g.top, g.bottom} {
+		if g.fixedRow(i) {
+			sum += float64(0.25 * g.row(i)[0])
+			sum += float64(0.25 * g.row(i)[g.cols+1])
 		}
 	}
-	for _, i := range []int{0, g.rows + 1} {
-		if g.top <= i && i <= g.bottom {
+	for _, i := range []int{g.top, g.bottom} {
+		if g.fixedRow(i) {
 			for _, x := range g.row(i)[1 : g.cols+1] {
 				sum += float64(0.5 * x)
 			}
 		}
 	}
 	for _, j := range []int{0, g.cols + 1} {
-		if g.left <= j && j <= g.right {
-			for i := 1; i <= g.rows; i++ {
-				sum += float64(0.5 * g.row(i)[j])
-			}
+		for i := 1; i <= g.rows; i++ {
+			sum += float64(0.5 * g.row(i)[j])
 		}
 	}
 	for i := 1; i <= g.rows; i++ {
@@ -239,7 +260,8 @@ func (w *worker) equations() {
 	b := w.mine
 	q := &b.q[w.levels-1]
 	q.copyInterior(&b.oldga)
-	w.solve(&b.ga)
+	b.ga.publish()
+	w.solve(&b.ga, func(thread int) *grid { return &w.all[thread].ga })
 	b.oldga.copy(&b.ga)
 	psiai := w.integrate(&b.ga)
 	if w.Index == 0 {
@@ -247,7 +269,8 @@ func (w *worker) equations() {
 	}
 	b.ga.add(-psiai/w.psibi, &b.psib)
 	q.copyInterior(&b.oldgb)
-	w.solve(&b.gb)
+	b.gb.publish()
+	w.solve(&b.gb, func(thread int) *grid { return &w.all[thread].gb })
 	b.oldgb.copy(&b.gb)
 	b.work2.combine(1, &b.gb, -upperShare, &b.ga)
 	b.work3.combine(1, &b.gb, lowerShare, &b.ga)

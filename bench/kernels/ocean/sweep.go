@@ -6,7 +6,7 @@ package ocean
 
 // copy sets g to x.
 func (g *grid) copy(x *grid) {
-	g.each(func(i int, to []float64) { copy(to, x.owned(i)) })
+	g.each(func(i int, to []float64) { copy(to, x.row(i)) })
 }
 
 // copyInterior sets g to x, but for the fixed edge.
@@ -19,7 +19,7 @@ func (g *grid) copyInterior(x *grid) {
 // subtract sets g to x-y.
 func (g *grid) subtract(x, y *grid) {
 	g.each(func(i int, to []float64) {
-		x, y := x.owned(i)[:len(to)], y.owned(i)[:len(to)]
+		x, y := x.row(i)[:len(to)], y.row(i)[:len(to)]
 		for j := range to {
 			to[j] = x[j] - y[j]
 		}
@@ -29,7 +29,7 @@ func (g *grid) subtract(x, y *grid) {
 // add adds a*x to g.
 func (g *grid) add(a float64, x *grid) {
 	g.each(func(i int, to []float64) {
-		x := x.owned(i)[:len(to)]
+		x := x.row(i)[:len(to)]
 		for j := range to {
 			to[j] += float64(a * x[j])
 		}
@@ -39,7 +39,7 @@ func (g *grid) add(a float64, x *grid) {
 // combine sets g, which may be x, to a*x + b*y.
 func (g *grid) combine(a float64, x *grid, b float64, y *grid) {
 	g.each(func(i int, to []float64) {
-		x, y := x.owned(i)[:len(to)], y.owned(i)[:len(to)]
+		x, y := x.row(i)[:len(to)], y.row(i)[:len(to)]
 		for j := range to {
 			to[j] = float64(a*x[j]) + float64(b*y[j])
 		}
@@ -51,8 +51,8 @@ func (g *grid) combine(a float64, x *grid, b float64, y *grid) {
 func (g *grid) addCoriolis(f []float64) {
 	g.each(func(i int, to []float64) {
 		for j := range to {
-			at := g.col0 + g.left + j
-			if column := g.left + j; (column == 0 || column == g.cols+1) && 1 <= i && i <= g.rows {
+			at := j
+			if (j == 0 || j == g.cols+1) && !g.fixedRow(i) {
 				at = g.row0 + i
 			}
 			to[j] += f[at]
@@ -63,15 +63,10 @@ func (g *grid) addCoriolis(f []float64) {
 // clearEdge sets the fixed edge to zero.
 func (g *grid) clearEdge() {
 	g.each(func(i int, row []float64) {
-		if i == 0 || i == g.rows+1 {
+		if g.fixedRow(i) {
 			clear(row)
 		}
-		if g.left == 0 {
-			row[0] = 0
-		}
-		if g.right == g.cols+1 {
-			row[len(row)-1] = 0
-		}
+		row[0], row[len(row)-1] = 0, 0
 	})
 }
 
@@ -122,9 +117,9 @@ func (b *basin) rightHandSides() {
 	perDepth, perUpper := 1/depth, 1/upperDepth
 	b.ga.each(func(i int, ga []float64) {
 		n := len(ga)
-		gb, wind, stretch := b.gb.owned(i)[:n], b.tauz.owned(i)[:n], b.work6.owned(i)[:n]
-		upper, lower := b.work5[0].owned(i)[:n], b.work5[1].owned(i)[:n]
-		upperDrag, lowerDrag := b.work7[0].owned(i)[:n], b.work7[1].owned(i)[:n]
+		gb, wind, stretch := b.gb.row(i)[:n], b.tauz.row(i)[:n], b.work6.row(i)[:n]
+		upper, lower := b.work5[0].row(i)[:n], b.work5[1].row(i)[:n]
+		upperDrag, lowerDrag := b.work7[0].row(i)[:n], b.work7[1].row(i)[:n]
 		for j := range ga {
 			ga[j] = upper[j] - lower[j] + float64(eig2*stretch[j]) + float64(perUpper*wind[j]) +
 				float64(lateral*upperDrag[j]) - float64(lateral*lowerDrag[j])

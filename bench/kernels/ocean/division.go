@@ -206,15 +206,15 @@ type basin struct {
 }
 
 // eachGrid calls f for every grid of a thread, always in the same order, with its area, and how
-// many rows of it are published, or that it is relaxed. The relaxed ones come from the finest on:
-// where what is published of it fills a page, it lies on one. The others come as they are
+// many rows of it are published, or that it is relaxed. Those of many levels come from the finest
+// on: where what is published of that fills a page, it lies on one. The others come as they are
 // published, so that what the same barrier follows shares pages.
 func (d division) eachGrid(thread int, b *basin, f func(g *grid, a area, published int)) {
 	b.q, b.rhs, b.residual = make([]grid, d.levels), make([]grid, d.levels), make([]grid, d.levels-1)
 	for level := d.levels - 1; level >= 0; level-- {
 		f(&b.q[level], d.area(thread, level), relaxed)
 	}
-	for level := range b.residual {
+	for level := d.levels - 2; level >= 0; level-- {
 		f(&b.residual[level], d.area(thread, level), 2)
 	}
 	for level := range d.levels {
@@ -223,14 +223,15 @@ func (d division) eachGrid(thread int, b *basin, f func(g *grid, a area, publish
 	finest := d.area(thread, d.levels-1)
 	for _, g := range []*grid{
 		&b.psi[0], &b.psi[1],
-		&b.temp[0], &b.temp[1], &b.work2, &b.work3, &b.work7[0], &b.work7[1], &b.work1[0], &b.work1[1],
-		&b.psim[0], &b.psim[1], &b.work4[0], &b.work4[1],
+		&b.work3, &b.work7[0], &b.work7[1], &b.work1[0], &b.work1[1],
+		&b.work4[0], &b.work4[1],
 		&b.psib, &b.ga, &b.gb,
 	} {
 		f(g, finest, 1)
 	}
 	for _, g := range []*grid{
-		&b.work5[0], &b.work5[1], &b.work6, &b.psium, &b.psilm, &b.oldga, &b.oldgb, &b.tauz,
+		&b.psim[0], &b.psim[1], &b.temp[0], &b.temp[1],
+		&b.work2, &b.work5[0], &b.work5[1], &b.work6, &b.psium, &b.psilm, &b.oldga, &b.oldgb, &b.tauz,
 	} {
 		f(g, finest, 0)
 	}

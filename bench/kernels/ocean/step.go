@@ -210,23 +210,21 @@ func (w *worker) step() {
 }
 
 // derivatives computes the right-hand sides ga and gb of both equations, from psi and psim. What a
-// phase publishes is fetched after the barrier at its end.
+// phase publishes is fetched after the barrier at its end. The border of copies and differences of
+// what was fetched is computed here.
 func (w *worker) derivatives() {
 	b := w.mine
 	for layer := range 2 {
 		b.psi[layer].fetch(func(thread int) *grid { return &w.all[thread].psi[layer] })
 		b.work1[layer].laplacian(&b.psi[layer])
 		b.temp[layer].copy(&b.psi[layer])
-		b.temp[layer].publish()
 	}
 	b.work2.subtract(&b.psi[0], &b.psi[1])
 	// The original takes here for the upper layer what work3 still has from the step before.
 	b.work3.combine(lowerShare, &b.work3, upperShare, &b.psi[1])
-	b.work2.publish()
 	b.work3.publish()
 	for layer := range 2 {
 		b.psi[layer].copy(&b.psim[layer])
-		b.psim[layer].fetch(func(thread int) *grid { return &w.all[thread].psim[layer] })
 		b.work7[layer].laplacian(&b.psim[layer])
 		b.work7[layer].publish()
 		b.work1[layer].addCoriolis(w.coriolis)
@@ -235,16 +233,13 @@ func (w *worker) derivatives() {
 	w.meet("after the vorticities")
 	for layer := range 2 {
 		b.work1[layer].fetch(func(thread int) *grid { return &w.all[thread].work1[layer] })
-		b.temp[layer].fetch(func(thread int) *grid { return &w.all[thread].temp[layer] })
 		b.work5[layer].jacobian(&b.work1[layer], &b.temp[layer])
 		b.psim[layer].copy(&b.temp[layer])
-		b.psim[layer].publish()
 		b.work7[layer].fetch(func(thread int) *grid { return &w.all[thread].work7[layer] })
 		b.work4[layer].laplacian(&b.work7[layer])
 		b.work4[layer].publish()
 	}
 	w.meet("after the friction")
-	b.work2.fetch(func(thread int) *grid { return &w.all[thread].work2 })
 	b.work3.fetch(func(thread int) *grid { return &w.all[thread].work3 })
 	b.work6.jacobian(&b.work2, &b.work3)
 	for layer := range 2 {

@@ -4,10 +4,8 @@ package ocean
 // forbid the compiler to fuse a multiplication and an addition on processors that can, which would
 // round differently from one to another.
 
-// copy sets g to x.
-func (g *grid) copy(x *grid) {
-	g.each(func(i int, to []float64) { copy(to, x.row(i)) })
-}
+// copy sets g to x, with the border.
+func (g *grid) copy(x *grid) { copy(g.points, x.points) }
 
 // copyInterior sets g to x, but for the fixed edge.
 func (g *grid) copyInterior(x *grid) {
@@ -16,9 +14,9 @@ func (g *grid) copyInterior(x *grid) {
 	}
 }
 
-// subtract sets g to x-y.
+// subtract sets g to x-y, also in the nearest row of each neighbour.
 func (g *grid) subtract(x, y *grid) {
-	g.each(func(i int, to []float64) {
+	g.bordered(func(i int, to []float64) {
 		x, y := x.row(i)[:len(to)], y.row(i)[:len(to)]
 		for j := range to {
 			to[j] = x[j] - y[j]

@@ -75,25 +75,23 @@ func (m *cityMap) byDistance(from int) []uint8 {
 // all is the set of all cities.
 func (m *cityMap) all() set { return set(1<<m.n - 1) }
 
-// greedy is the round trip that goes to the nearest city each time: the first upper bound.
-func (m *cityMap) greedy() trip {
-	var t trip
+// greedy is the length of the round trip that goes to the nearest city each time: the first upper
+// bound.
+func (m *cityMap) greedy() int64 {
+	length := int64(0)
 	left := m.all().without(0)
 	at := 0
-	for i := 1; i < m.n; i++ {
+	for left != 0 {
 		for _, next := range m.nearest[at] {
-			if left.has(int(next)) {
-				t.path[i] = next
+			if city := int(next); left.has(city) {
+				length += int64(m.distance[at][city])
+				left = left.without(city)
+				at = city
 				break
 			}
 		}
-		next := int(t.path[i])
-		t.length += int64(m.distance[at][next])
-		left = left.without(next)
-		at = next
 	}
-	t.length += int64(m.distance[at][0])
-	return t
+	return length + int64(m.distance[at][0])
 }
 
 // remaining is a lower bound of the way from city last through all cities of left to city 0: the

@@ -3,15 +3,17 @@
 // memories have been measured since TreadMarks (Amza et al., IEEE Computer 29, 1996).
 //
 // A priority queue in shared memory, under one lock, holds beginnings of round trips. A thread
-// takes the most promising one and lengthens it, putting the results back, until it has one of
-// splitDepth cities; that one it searches exhaustively, without the queue. The length of the best
+// takes the most promising ones, lengthens those of fewer than splitDepth cities, putting the
+// results back, and searches the others exhaustively, without the queue. The length of the best
 // round trip so far is shared, too: each thread reads it at every step, without a lock, and leaves
 // out what cannot be better.
 //
 // On pages this means: the queue moves with its lock to whoever takes work. It is as short as can
-// be, a page for 256 tours, and how many there are lies on the first page of them. The best length
-// is a page that all nodes have a copy of, until one of them finds a better round trip and all
-// fetch it anew. There is little data, and how much work there is depends on how early good round
+// be, a page for 256 tours, and how many there are lies on the first page of them. Most tours are
+// soon searched, since their bound is near the best length, and a thread takes many of these at
+// once. The best length is a page that all nodes have a copy of, until one of them finds a better
+// round trip and all fetch it anew. The round trips themselves are in memory of the threads' own
+// until the end. There is little data, and how much work there is depends on how early good round
 // trips are found.
 //
 // Of several shortest round trips the one counts whose path comes first in lexicographic order. So
@@ -20,6 +22,7 @@ package tsp
 
 import (
 	"bytes"
+	"math"
 	"sync/atomic"
 
 	"dsmd/bench/kernel"
@@ -49,96 +52,121 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	r := &run{
 		cities: newMap(p.n),
 		queue:  queue{heap: kernel.ShareAlone[heap](t, "tsp/queue"), room: capacity(p.n)},
-		// The best round trip is alone on its page: everybody reads it all the time, and it seldom
+		// The best length is alone on its page: everybody reads it all the time, and it seldom
 		// changes.
-		best:    kernel.ShareAlone[trip](t, "tsp/best"),
-		work:    t.Mutex("tsp/work"),
-		improve: t.Mutex("tsp/improve"),
+		best:  kernel.ShareAlone[int64](t, "tsp/best"),
+		trips: kernel.Share[trip](t, "tsp/trips", t.Total),
+		work:  t.Mutex("tsp/work"),
 	}
 	return r, t.Each(r.begin)
 }
 
-// begin puts the tour that is only at city 0 into the queue, and takes the greedy round trip as the
-// best so far.
+// begin puts the tour that is only at city 0 into the queue, and takes the greedy round trip's
+// length as the best so far. That or a better round trip is found all the same.
 func (r *run) begin(t *kernel.Thread) {
 	if t.Index != 0 {
 		return
 	}
-	greedy := r.cities.greedy()
-	r.best.path = r.cities.direct(greedy.path)
-	atomic.StoreInt64(&r.best.length, greedy.length)
+	atomic.StoreInt64(r.best, r.cities.greedy())
 	r.queue.count = 0
 	t.Check(r.queue.push(tour{depth: 1}), "beginning")
 }
 
 // A trip is a round trip.
 type trip struct {
-	length int64 // read without the lock, and so changed atomically
+	length int64
 	path   path
 }
 
-type run struct {
-	cities  *cityMap
-	queue   queue        // guarded by work
-	best    *trip        // changed under improve
-	work    kernel.Mutex // may be held when improve is locked, not the other way round
-	improve kernel.Mutex
+// before reports whether a round trip is better than another, or as long and earlier in order.
+func (a *trip) before(b *trip) bool {
+	return a.length < b.length || a.length == b.length && bytes.Compare(a.path[:], b.path[:]) < 0
 }
 
-// direct turns a round trip round if that is the direction that does not count.
-func (m *cityMap) direct(p path) path {
-	one, two := bytes.IndexByte(p[:], 1), bytes.IndexByte(p[:], 2)
-	if one < two {
-		return p
-	}
-	reversed := p
-	for i := 1; i < m.n; i++ {
-		reversed[i] = p[m.n-i]
-	}
-	return reversed
+type run struct {
+	cities *cityMap
+	queue  queue  // guarded by work
+	best   *int64 // the length of the best round trip so far, changed atomically
+	trips  []trip // by thread: in the end, the round trip that it has found of the best length
+	work   kernel.Mutex
 }
+
+// A worker is one thread of a run. Everything in it is its own.
+type worker struct {
+	*kernel.Thread
+	*run
+	taken []tour // to search
+	most  int    // how many it takes at once
+	steps int    // tours that it has lengthened since it took some
+	found trip   // the first in order of the shortest round trips that it has found
+}
+
+// A thread takes twice as many tours as the last time, up to mostTaken, if searching those took
+// fewer than enoughSteps steps, and else half as many. A step takes some microseconds. So the queue
+// is seldom fetched for less than a millisecond's work, and at the end no thread has much to do
+// when others have nothing.
+const (
+	enoughSteps = 256
+	mostTaken   = 64
+)
 
 func (r *run) Compute(t *kernel.Thread) {
-	for done := 1; ; done++ {
-		next, waiting := r.take(t)
-		if next.depth == 0 {
-			return
+	w := &worker{Thread: t, run: r, most: 1, found: trip{length: math.MaxInt64}}
+	for done := 0; ; {
+		waiting := w.take()
+		if len(w.taken) == 0 {
+			break
 		}
-		r.search(t, next)
+		for _, from := range w.taken {
+			if !w.hopeless(from.bound) {
+				w.search(from)
+			}
+			done++
+		}
 		// How much of what waits will be left out is not known, nor what other nodes do.
-		t.Done(done, done+waiting)
+		w.Done(done, done+waiting)
+	}
+	if w.found.length == atomic.LoadInt64(r.best) {
+		r.trips[w.Index] = w.found
 	}
 }
 
-// take returns the most promising tour of splitDepth cities, or of all cities if there are fewer,
-// and how many tours are left in the queue. If there is no more work the tour has depth 0. Nobody
-// who finds the queue empty has to wait for more: tours are put into it only by threads that hold
-// the lock.
-func (r *run) take(t *kernel.Thread) (next tour, waiting int) {
-	t.Locked(r.work, func() {
-		for {
-			most, ok := r.queue.pop()
+// take takes the most promising tours of splitDepth cities, or of all cities if there are fewer, at
+// most its share of the queue, and returns how many tours are left in it. If there is no more work
+// it takes none. Nobody who finds the queue empty has to wait for more: tours are put into it only
+// by threads that hold the lock.
+func (w *worker) take() (waiting int) {
+	if w.steps < enoughSteps {
+		w.most = min(2*w.most, mostTaken)
+	} else {
+		w.most = max(w.most/2, 1)
+	}
+	w.taken, w.steps = w.taken[:0], 0
+	w.Locked(w.work, func() {
+		for len(w.taken) < min(w.most, 1+int(w.queue.count)/w.Total) {
+			most, ok := w.queue.pop()
 			if !ok {
 				return
 			}
-			if r.hopeless(most.bound) {
+			if w.hopeless(most.bound) {
 				// So are all the others: they promise less.
-				r.queue.count = 0
+				w.queue.count = 0
 				return
 			}
-			if int(most.depth) == min(splitDepth, r.cities.n) {
-				next, waiting = most, int(r.queue.count)
-				return
+			if int(most.depth) == min(splitDepth, w.cities.n) {
+				w.taken = append(w.taken, most)
+				continue
 			}
-			r.lengthen(most, func(longer tour) { t.Check(r.queue.push(longer), "lengthening a tour") })
+			w.lengthen(most, func(longer tour) { w.Check(w.queue.push(longer), "lengthening a tour") })
 		}
+		waiting = int(w.queue.count)
 	})
-	return next, waiting
+	return waiting
 }
 
 // hopeless says that a round trip of this length need not be considered. Those of equal length must
 // be: their path may come before the best one's.
-func (r *run) hopeless(length int32) bool { return int64(length) > atomic.LoadInt64(&r.best.length) }
+func (r *run) hopeless(length int32) bool { return int64(length) > atomic.LoadInt64(r.best) }
 
 // lengthen calls next with the tour lengthened by each city, in order of distance, unless that is
 // hopeless.
@@ -164,33 +192,43 @@ func (r *run) lengthen(t tour, next func(tour)) {
 }
 
 // search looks at all round trips that begin with the given tour.
-func (r *run) search(t *kernel.Thread, from tour) {
-	if int(from.depth) < r.cities.n {
-		r.lengthen(from, func(longer tour) { r.search(t, longer) })
+func (w *worker) search(from tour) {
+	if int(from.depth) < w.cities.n {
+		w.steps++
+		w.lengthen(from, w.search)
 		return
 	}
-	r.offer(t, trip{length: int64(from.bound), path: from.path})
+	w.offer(trip{length: int64(from.bound), path: from.path})
 }
 
-// offer makes a round trip the best if it is.
-func (r *run) offer(t *kernel.Thread, found trip) {
-	t.Locked(r.improve, func() {
-		best := atomic.LoadInt64(&r.best.length)
-		if found.length < best || found.length == best && bytes.Compare(found.path[:], r.best.path[:]) < 0 {
-			r.best.path = found.path
-			atomic.StoreInt64(&r.best.length, found.length)
+// offer takes note of a round trip, and makes its length the best if it is.
+func (w *worker) offer(found trip) {
+	if found.before(&w.found) {
+		w.found = found
+	}
+	for best := atomic.LoadInt64(w.best); found.length < best; best = atomic.LoadInt64(w.best) {
+		if atomic.CompareAndSwapInt64(w.best, best, found.length) {
+			return
 		}
-	})
+	}
 }
 
 // Result returns the best round trip, and as a figure its length.
 func (r *run) Result() kernel.Result {
+	first := trip{length: math.MaxInt64}
+	for i := range r.trips {
+		// A thread that ended before the best length was found may have left a longer one, and
+		// others have left none.
+		if t := &r.trips[i]; t.length == *r.best && t.before(&first) {
+			first = *t
+		}
+	}
 	output := make(kernel.Uint64s, r.cities.n)
 	for i := range output {
-		output[i] = uint64(r.best.path[i])
+		output[i] = uint64(first.path[i])
 	}
 	return kernel.Result{
-		Figures: map[string]any{"length": float64(r.best.length), "fnv": kernel.FNV(output)},
+		Figures: map[string]any{"length": float64(first.length), "fnv": kernel.FNV(output)},
 		Output:  output,
 	}
 }

@@ -119,10 +119,13 @@ type pending struct {
 type asking struct {
 	want Access // asked of the home, not yet gained
 	// faulted meanwhile, to be looked at again when the operation or the request is over
-	again   Access
-	granted bool   // the Grant has come
-	grant   Access // what it grants
-	source  Source // of its contents
+	again Access
+	// what a thread waits for, if it is not here yet, and since when the first of them does
+	demand     Access
+	demandedAt Time
+	granted    bool   // the Grant has come
+	grant      Access // what it grants
+	source     Source // of its contents
 	// the contents are those of a backup, this node's own unless they came with the Grant
 	backup bool
 	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant

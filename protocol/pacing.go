@@ -73,10 +73,6 @@ type groupLease struct {
 	// writer: a lease is worth while if much of what is gained is lost.
 	gains, losses uint32
 
-	asked   ObjectID // the page that a thread waits for, or has waited for last
-	askedAt Time
-	waits   bool // it has not been gained yet
-
 	kept []ObjectID // pages that are kept in this lease and wanted elsewhere
 	// of one of them an EffectHold is under way, after which one looks whether the lease goes on
 	timer ObjectID
@@ -106,23 +102,36 @@ func (t *pacing) yieldTime() Time {
 // long.
 func (t *pacing) length() Time { return t.cfg.MaxHold << t.grown }
 
-// demanded notes that a thread waits for a page, from the first one that does on.
-func (t *pacing) demanded(o *object) {
-	if !t.waits || t.asked != o.id {
-		t.asked, t.askedAt, t.waits = o.id, t.now, true
+// demanded notes that a thread waits for access to a page, from the first one that does on.
+func (t *pacing) demanded(p *pending, access Access) {
+	if p.demand == None {
+		p.demandedAt = t.now
 	}
+	p.demand = max(p.demand, access)
+}
+
+// waited is for how long a thread has waited for a page in this lease: the one that waits longest.
+func (t *pacing) waited() (longest Time) {
+	for _, p := range t.pendings {
+		if p.inUse && p.demand != None {
+			longest = max(longest, t.now-p.demandedAt)
+		}
+	}
+	return min(longest, t.now-t.since)
 }
 
 // takeGroupLease begins a lease when a page that a thread has waited for is here, if the pages of
 // this node are contended.
-func (t *pacing) takeGroupLease(o *object) {
+func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if o.has() == Write {
 		t.gains++
 	}
-	if !t.waits || t.asked != o.id {
+	if p.demand == None {
 		return
 	}
-	t.waits = false
+	if p.demand <= o.has() {
+		p.demand = None
+	}
 	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.resting && t.now-t.since < t.length() {
 		return
 	}
@@ -168,9 +177,7 @@ func (t *pacing) keeps(o *object, p *pending) Time {
 	}
 	left := t.length() - min(t.now-t.since, t.length())
 	yield := t.yieldTime()
-	if t.waits {
-		yield -= min(t.now-t.askedAt, yield)
-	}
+	yield -= min(t.waited(), yield)
 	switch {
 	case left == 0:
 		t.resting, t.gaveUp = true, 0

@@ -287,8 +287,8 @@ func TestGroupLeaseForAGuess(t *testing.T) {
 			since := b.now
 			b.now += 10
 			fault(1)
-			if b.e.pace.askedAt != since {
-				t.Errorf("a thread that waits since %d is said to since %d", since, b.e.pace.askedAt)
+			if p := b.e.peek(b.e.objects.find(PageObject(page))); p.demandedAt != since {
+				t.Errorf("a thread that waits since %d is said to since %d", since, p.demandedAt)
 			}
 		}
 		b.step(Event{Kind: EventMessage, Object: PageObject(page), Message: new(Grant{Access: Write, Contents: ZeroContents}.To(0, PageObject(page)).SentBy(1))})
@@ -309,4 +309,62 @@ func TestGroupLeaseEndsWithTheEpoch(t *testing.T) {
 	if b.step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0, 1}}); b.e.GroupLease() != 0 {
 		t.Error("there is one in the new epoch")
 	}
+}
+
+// TestGroupLeaseIsGivenUpForTwo: threads that wait for two pages and whose faults are reported in
+// turn have the node yield as soon as one that waits alone.
+func TestGroupLeaseIsGivenUpForTwo(t *testing.T) {
+	b := newBout(t)
+	b.lease()
+	begun, least := b.now, b.e.pace.yieldTime()
+	if b.want(1, Write) {
+		t.Fatal("a page was not kept in a group lease")
+	}
+	const between = 100
+	for thread := uint32(0); !gives(b.holdOver(1), 1); thread = 1 - thread {
+		b.step(Event{Kind: EventFault, Object: PageObject(2 + uint64(thread)), Access: Write, Thread: 1 + thread, Client: 1})
+		if b.now += between; b.now-begun > 2*least {
+			t.Fatalf("the page is kept for %d µs, and the yield time is %d", b.now-begun, least)
+		}
+	}
+}
+
+// TestDemand: a thread waits for a page from its first fault until it has the access that it needs,
+// while less is on its way, too.
+func TestDemand(t *testing.T) {
+	const page = 3
+	id := PageObject(page)
+	b := newBout(t)
+	b.fight()
+	fault := func(access Access, c ClientID) {
+		b.now += 10
+		b.step(Event{Kind: EventFault, Object: id, Access: access, Thread: uint32(c), Client: c})
+	}
+	demands := func(what string, access Access, since Time) {
+		t.Helper()
+		p := b.e.peek(b.e.objects.find(id))
+		switch {
+		case access == None && (p == nil || p.demand == None):
+		case p == nil || p.demand != access || p.demandedAt != since:
+			t.Errorf("%s: %+v, want a demand for %v since %d", what, p, access, since)
+		}
+	}
+	grant := func(access Access) {
+		t.Helper()
+		b.step(Event{Kind: EventMessage, Object: id, Message: new(Grant{Access: access, Contents: ZeroContents}.To(0, id).SentBy(1))})
+	}
+	fault(Read, 0)
+	demands("a guess", None, 0)
+	fault(Write, 1)
+	since := b.now
+	demands("a store to what was guessed to be read", Write, since)
+	fault(Write, 1)
+	demands("again", Write, since)
+	grant(Read)
+	demands("the copy for reading has come", Write, since)
+	if b.e.GroupLease() != 0 {
+		t.Error("a copy for reading begins a group lease")
+	}
+	b.step(Event{Kind: EventMessage, Object: id, Message: new(InvalidateAck{}.To(0, id).SentBy(1))})
+	demands("the page has come", None, 0)
 }

@@ -307,6 +307,8 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
 	case p.evicting && p.op != EffectRevoke:
 		return fmt.Errorf("evicted by operation %d", p.op)
+	case p.demand != None && p.want == None && p.again == None:
+		return fmt.Errorf("a thread waits for access %v, and nothing is asked for", p.demand)
 	case p.granted && p.want == None:
 		return fmt.Errorf("granted, but nothing was asked for")
 	case p.protecting && p.op != EffectDowngrade, (len(p.unsaved) > 0) != (p.op == EffectBackup):

@@ -53,7 +53,7 @@ var Packed = map[string]map[string]uint64{
 var Undecisive = map[string]string{
 	"engine.cfg": "never changes", "engine.limits": "never changes",
 	"engine.now": "what it decides is how long pages are held", "engine.pace": "the same",
-	"object.since": "the same", "object.last": "the same", "object.access.contested": "the same", "object.access.retries": "the same", "pending.armedFor": "the same", "pending.kept": "the same",
+	"object.since": "the same", "object.last": "the same", "object.access.contested": "the same", "object.access.retries": "the same", "pending.armedFor": "the same", "pending.kept": "the same", "pending.demand": "the same", "pending.demandedAt": "the same",
 	"engine.out": "empty between Steps", "engine.local": "empty between Steps",
 	"engine.objects": "an index: what is in it is encoded object by object", "engine.pendings": "the same", "engine.freePendings": "the same", "object.pending": "the same", "pending.inUse": "the same",
 	"engine.backups.kept":  "the keys of its store; in which order they are reported decides nothing",

@@ -18,6 +18,9 @@ func (r *requester) fault(ev Event) {
 	o := r.objects.get(ev.Object)
 	p := r.pendingOf(o)
 	defer r.settle(o)
+	if ev.Client != 0 && (ev.Access > o.has() || p.givesUp()) { // else the host has only guessed
+		r.pace.demanded(p, ev.Access)
+	}
 	switch {
 	case p.op != 0:
 		// To be looked at when the operation is over: a thread that faulted just after it took
@@ -32,23 +35,13 @@ func (r *requester) fault(ev Event) {
 			r.startMap(o, p, ev.Client)
 		}
 	case p.want >= ev.Access:
-		// The grant will wake all threads. It may have been asked for when nobody waited for it.
-		r.demand(ev, o)
+		// The grant will wake all threads.
 	case p.want != None:
 		// Less was asked for; ask again when it is here.
 		p.again = ev.Access
 	default:
 		r.pace.noteProgress(o, ev)
-		r.demand(ev, o)
 		r.ask(o, p, ev.Access)
-	}
-}
-
-// demand notes that a thread waits for what was asked for, unless the host has only guessed that
-// one will.
-func (r *requester) demand(ev Event, o *object) {
-	if ev.Client != 0 {
-		r.pace.demanded(o)
 	}
 }
 
@@ -169,6 +162,7 @@ func (r *requester) onLost(m *Message) {
 		return
 	}
 	r.setWant(o, p, None)
+	p.demand = None
 	p.op = EffectLost
 	r.emit(Effect{Kind: EffectLost, Object: o.id, Rank: uint32(m.AsLost().Node)})
 	r.settle(o)
@@ -223,7 +217,7 @@ func (r *requester) gained(o *object, p *pending) {
 		r.send(Done{p.grant, r.locks.markOf(o.id)}.To(r.home(o.id), o.id))
 	}
 	r.forgetGrant(o, p, p.grant)
-	r.pace.takeGroupLease(o)
+	r.pace.takeGroupLease(o, p)
 }
 
 // lookAgain deals with the strongest access that faulted during an operation or a request for less.
@@ -239,6 +233,7 @@ func (r *requester) lookAgain(o *object, p *pending) {
 		}
 	case o.has() >= f, r.reclaim.isDead(o.id) && p.want == None:
 		r.startMap(o, p, 0) // on memory that is being freed nothing is asked for: see wakeDead
+		p.demand = None
 	case p.want == None:
 		r.ask(o, p, f)
 	case p.want < f:

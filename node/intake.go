@@ -76,7 +76,7 @@ func (t *intake) take(ev *pagetable.Event, wasParked bool) {
 		t.park(ev, has, access, wasParked)
 		return
 	}
-	noted := wasParked && t.meter.waits.are(ev.Page)
+	noted := wasParked && t.meter.waits.areFor(ev.Page, has < access)
 	spilled := t.room.isSpilled(ev.Page)
 	if (has < access || spilled) && !engine.Waiting(id) && !t.mayAsk() && (has == protocol.None || spilled || !t.withinWindow()) {
 		if t.park(ev, has, access, wasParked) {
@@ -308,7 +308,7 @@ func (t *intake) park(ev *pagetable.Event, has, access protocol.Access, wasParke
 	as := parkedAs(ev)
 	known := t.known[as]
 	fresh = !known && !wasParked
-	if fresh || !t.meter.waits.are(ev.Page) {
+	if fresh || !t.meter.waits.areFor(ev.Page, has < access) {
 		t.meter.await(ev, has, access)
 	}
 	switch {

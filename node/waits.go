@@ -43,6 +43,16 @@ func (w *pageWaits) are(page pagetable.Page) bool {
 	return away || here
 }
 
+// areFor is whether threads wait for more access to a page, or else until it is in their program.
+func (w *pageWaits) areFor(page pagetable.Page, more bool) (is bool) {
+	if more {
+		_, is = w.away[page]
+	} else {
+		_, is = w.here[page]
+	}
+	return is
+}
+
 // some is whether any thread waits.
 func (w *pageWaits) some() bool { return len(w.away)+len(w.here) > 0 }
 
@@ -88,7 +98,8 @@ func (m *meter) asked(page pagetable.Page) {
 }
 
 // await notes that a thread waits for a page. The log is of what goes on between nodes, so it is
-// not told of a page that is here.
+// not told of a page that is here. Who has waited for one that has left meanwhile waits on for it
+// to come.
 func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
 	if has >= access {
 		q := m.waits.here[ev.Page]
@@ -97,7 +108,12 @@ func (m *meter) await(ev *pagetable.Event, has, access protocol.Access) {
 		return
 	}
 	w := m.waits.away[ev.Page]
-	if w.join(ev, m.clock.now) && m.log.isKept() {
+	q, left := m.waits.here[ev.Page]
+	if left = left && has == protocol.None && w.threads == 0; left {
+		w.queue = q
+		delete(m.waits.here, ev.Page)
+	}
+	if (w.join(ev, m.clock.now) || left) && m.log.isKept() {
 		w.faults = m.log.fault(w.faults, ev, accessOf(has, access), m.clock.now)
 	}
 	m.waits.away[ev.Page] = w

@@ -201,3 +201,24 @@ func TestStageOfACommit(t *testing.T) {
 	b.settled(store)
 	c.quiet()
 }
+
+// TestParkedOnAPageThatHasLeft: a thread that waits for a page which is here, and leaves before it
+// is let in, waits for it from then on.
+func TestParkedOnAPageThatHasLeft(t *testing.T) {
+	var w wait
+	here := 0
+	c := start(t, setup{nodes: 2, before: func(n *Node) {
+		if n.cfg.Self != 1 {
+			return
+		}
+		in := n.intake
+		ev := &pagetable.Event{Kind: pagetable.Fault, Page: 0, Proc: 7, Thread: 7}
+		in.park(ev, protocol.Read, protocol.Read, false) // as one that is here, and spilled
+		in.retry()
+		w, here = in.meter.waits.away[0], len(in.meter.waits.here)
+	}})
+	if here != 0 || w.threads != 1 || !w.missed || w.proc != 7 {
+		t.Errorf("the wait is %+v, want one of thread 7", w)
+	}
+	c.quiet()
+}

@@ -58,8 +58,8 @@ func target(path string) string {
 }
 
 // GiveBack leaves the place as it was before the claim: a file that the claim has made goes again,
-// unless somebody has written to it since, has put another in its place, or has claimed it, too, and
-// not closed it.
+// unless somebody has written to it since, has put another in its place, or has claimed it, too,
+// and not closed it.
 func (c *Claim) GiveBack() {
 	if c == nil || c.made == "" {
 		return

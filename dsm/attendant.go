@@ -226,7 +226,11 @@ func (a *attendant) rank(t *attach.Tell) (r runstats.Rank, known bool) {
 	}
 	r.Rank = int(t.Rank)
 	for _, p := range t.Pages {
-		r.Pages = append(r.Pages, runstats.Pages{Page: p.Page, Memory: p.Memory, From: int(p.From), Stage: stages[p.Stage], For: p.Waited})
+		from := int(p.From)
+		if p.From == t.Node {
+			from = -1
+		}
+		r.Pages = append(r.Pages, runstats.Pages{Page: p.Page, Memory: p.Memory, From: from, Stage: stages[p.Stage], For: p.Waited})
 	}
 	return r, true
 }

@@ -357,7 +357,7 @@ const (
 
 // becauseOf is why a page has not come, in the log.
 var becauseOf = [...]string{
-	attach.PageAsked:  "another node was asked for it and it has not come",
+	attach.PageAsked:  "its home was asked for it, or where that is this node, who has it; and it has not come",
 	attach.PageParked: "this node has not asked for it: as many pages as may be are on their way, or there is no room, or no quorum, or a recovery is under way",
 	attach.PageHere:   "it is on a disk of this node, or waits for one",
 	attach.PageBusy:   "this node copies it to its backups, or is about to give it up, or a program has it pinned",
@@ -386,8 +386,12 @@ func (q *inquiries) warn(now time.Duration) {
 		}
 		in := q.programs.intake.extents.Of(page)
 		progress, from := q.programs.intake.progressOf(page)
+		because := becauseOf[progress.stage()]
+		if progress.stage() == attach.PageAsked && from == q.self {
+			because = "other nodes have not given up their copies of it"
+		}
 		q.log.Warn("a thread has waited long for a page", zap.Duration("waited", now-w.first), zap.Uint32("rank", rank),
 			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.Uint64("page_of_allocation", uint64(page-in.First)),
-			zap.String("from", q.programs.losses.names.of(from)), zap.String("because", becauseOf[progress.stage()]))
+			zap.String("from", q.programs.losses.names.of(from)), zap.String("because", because))
 	}
 }

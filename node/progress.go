@@ -16,7 +16,7 @@ type progress struct {
 }
 
 // progressOf looks at a page. If its contents come from a file of another node, from is that, and
-// else the page's home.
+// else the node that was asked for it: this one itself if others have to give up their copies.
 func (t *intake) progressOf(page pagetable.Page) (p progress, from protocol.NodeID) {
 	engine, id := t.drive.engine, protocol.PageObject(uint64(page))
 	p = progress{under: protocol.Operation(engine, id), wanted: engine.Waiting(id), parked: t.isParked(page)}
@@ -27,7 +27,7 @@ func (t *intake) progressOf(page pagetable.Page) (p progress, from protocol.Node
 			return p, node
 		}
 	}
-	return p, engine.Home(id)
+	return p, protocol.Asked(engine, id)
 }
 
 // fills is whether the page is on its way into memory, or into a program.

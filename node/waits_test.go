@@ -222,3 +222,25 @@ func TestParkedOnAPageThatHasLeft(t *testing.T) {
 	}
 	c.quiet()
 }
+
+// TestAskedAtHome: the home of a page is this node itself. Then the one that has the page was
+// asked, and has not answered; or others have to give up their copies.
+func TestAskedAtHome(t *testing.T) {
+	c := start(t, setup{nodes: 2, ranks: 2})
+	a, b := c.members[0].joinAs(0), c.members[1].joinAsked(1)
+	page := c.pageAt(1, 0)
+	a.store(page, 0, 1)
+	c.settle()
+	c.net.Stall(0, 1)
+	load := b.access(page, false, func([]byte) {})
+	b.waitsFor(1, page, attach.PageAsked, 0)
+	c.net.Resume(0, 1)
+	b.settled(load)
+	c.settle()
+	c.net.Stall(0, 1)
+	store := b.access(page, true, func([]byte) {})
+	b.waitsFor(1, page, attach.PageAsked, 1)
+	c.net.Resume(0, 1)
+	b.settled(store)
+	c.quiet()
+}

@@ -74,6 +74,26 @@ func Awaits(e *Engine, id ObjectID) bool {
 	return !p.granted || p.acks != 0
 }
 
+// Asked is whom an engine's node has asked for an object that it waits for: the home, or, where
+// that is this node, the one that the object comes from, or goes to first. It is this node itself
+// if none of that is known: others have to give up their copies, or nobody was asked.
+func Asked(e *Engine, id ObjectID) NodeID {
+	home := e.home(id)
+	o := e.objects.find(id)
+	p := e.peek(o)
+	switch {
+	case home != e.cfg.Self || p == nil || p.want == None || p.granted:
+		return home
+	case p.mode == homeBusyShared:
+		return o.owner
+	case p.mode == homeBusyExclusive && p.requester == home:
+		return p.supplier
+	case p.mode == homeBusyExclusive:
+		return p.requester
+	}
+	return home
+}
+
 // Pending is how many of them have something under way.
 func (e *Engine) Pending() int { return e.underWay() }
 

@@ -86,7 +86,7 @@ const (
 type PageStage uint8
 
 const (
-	PageAsked  PageStage = iota // another node was asked for it, or for its contents
+	PageAsked  PageStage = iota // a node was asked for it: see PageWait.From
 	PageParked                  // it is not asked for: no room, no quorum, or a recovery
 	PageHere                    // it is on a disk of its node, or waits for one
 	PageBusy                    // it is being copied to its backups, or is pinned, or about to go
@@ -97,7 +97,9 @@ const (
 type PageWait struct {
 	Page   uint64
 	Memory string // the allocation; "": none that the node knows
-	From   uint32 // PageAsked: the node that was asked
+	// From is, at PageAsked, the node that was asked: the page's home, or, where that is the
+	// program's own node, who has the page; or that node, if others have to give up their copies.
+	From   uint32
 	Stage  PageStage
 	Waited time.Duration
 }

@@ -56,9 +56,11 @@ type Held struct {
 type Pages struct {
 	Page   uint64
 	Memory string // the allocation; "": not known
-	From   int    // Asked: the node that was
-	Stage  Stage
-	For    time.Duration
+	// From is, at Asked, the node that was: the page's home, or, where that is the rank's own node,
+	// who has the page. -1: others have to give up their copies.
+	From  int
+	Stage Stage
+	For   time.Duration
 }
 
 // Stage is how far a page has got for which threads wait.
@@ -66,7 +68,7 @@ type Stage int
 
 // The stages.
 const (
-	Asked  Stage = iota // another node was asked for it
+	Asked  Stage = iota // a node was asked for it
 	Parked              // its node has not asked yet
 	OnDisk              // its node has it on a disk, or waits for one
 	Busy                // its node copies it to its backups, or is about to give it up

@@ -205,6 +205,9 @@ func (e *explainer) pages(r *Rank) string {
 	case Busy:
 		return text + since + ", which its node copies to its backups first, or gives up, or which is pinned"
 	}
+	if p.From < 0 {
+		return text + since + ", of which other nodes have not given up their copies"
+	}
 	text += fmt.Sprintf(", which it has asked node %d for", p.From)
 	if e.timed {
 		text += " " + seconds(p.For) + " ago"

@@ -73,9 +73,11 @@ rank 1 waits for page 17, of "counts", which it has asked node 3 for 12s ago`},
 			{Rank: 0, State: Silent, Pages: []Pages{{Page: 17, Memory: "counts", Stage: Parked, For: 12 * time.Second}}},
 			{Rank: 1, State: Silent, Pages: []Pages{{Page: 18, Stage: OnDisk, For: 11 * time.Second}}},
 			{Rank: 2, State: Silent, Pages: []Pages{{Page: 19, Stage: Busy, For: 11 * time.Second}}},
-		}, 3, all + `rank 0 waits for page 17, of "counts" since 12s, which its node does not ask for yet, for want of room or a quorum, or in a recovery
+			{Rank: 3, State: Silent, Pages: []Pages{{Page: 20, From: -1, For: 11 * time.Second}}},
+		}, 4, all + `rank 0 waits for page 17, of "counts" since 12s, which its node does not ask for yet, for want of room or a quorum, or in a recovery
 rank 1 waits for page 18 since 11s, which its node has on a disk, or waits for one
-rank 2 waits for page 19 since 11s, which its node copies to its backups first, or gives up, or which is pinned`},
+rank 2 waits for page 19 since 11s, which its node copies to its backups first, or gives up, or which is pinned
+rank 3 waits for page 20 since 11s, of which other nodes have not given up their copies`},
 		"a rank that never came": {[]Rank{waits(0, Barrier, "x", "")}, 2, allBut("rank 1") +
 			`rank 0 waits at barrier "x" for rank 1 of 2, which is not here, or its node does not answer`},
 		"ranks that never came, and one that has ended": {[]Rank{waits(0, Barrier, "x", ""), {Rank: 1, State: Ended}}, 4, allBut("ranks 2, 3") +

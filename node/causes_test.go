@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/node/readahead"
 	"dsmd/pagetable"
+	"dsmd/protocol"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -128,6 +130,49 @@ func TestLateFaults(t *testing.T) {
 	b.answer(another)
 	if by := c.members[1].faultsBy(); by["late"] != 1 || by["cold"] != 1 {
 		t.Errorf("faults by cause: %v", by)
+	}
+	c.quiet()
+}
+
+// TestCauseOfAPinnedPage: a page that another node has come to take is retaken for a thread that
+// comes for it, also while a pin still keeps it here.
+func TestCauseOfAPinnedPage(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	a, b := c.members[0].join(), c.members[1].join()
+	page := c.pageAt(0, 0)
+	a.store(page, 0, 1)
+	b.load(page, 0)
+	ticket := b.pin(page, 1, attach.Read)
+	before := c.members[1].faultsBy()
+	taken := a.access(page, true, func([]byte) {})
+	eventually(t, "the other node waits for the pin", func() bool { return c.members[1].counter("pin_waits") == 1 })
+	store := b.access(page, true, func([]byte) {})
+	eventually(t, "a fault", func() bool { return c.members[1].counter("faults_write")+c.members[1].counter("faults_upgrade") == 1 })
+	if by := c.members[1].faultsBy(); by["retaken"] != before["retaken"]+1 {
+		t.Errorf("faults by cause: %v, before %v", by, before)
+	}
+	b.unpin(ticket)
+	a.settled(taken)
+	b.settled(store)
+	c.quiet()
+}
+
+// TestCauseOfAnOfferedPage: the first thread that comes for a page which another node has offered,
+// and that is on its way, is late.
+func TestCauseOfAnOfferedPage(t *testing.T) {
+	late := uint64(0)
+	c := start(t, setup{nodes: 2, before: func(n *Node) {
+		if n.cfg.Self != 1 {
+			return
+		}
+		in := n.intake
+		in.room.consider(&protocol.Effect{Object: protocol.PageObject(0), Heir: 0})
+		in.drive.drain()
+		in.fault(&pagetable.Event{Kind: pagetable.Fault, Page: 0, Proc: 7, Thread: 7})
+		late = in.meter.count.remote[readahead.Late].Load()
+	}})
+	if late != 1 {
+		t.Errorf("%d threads are late, want 1", late)
 	}
 	c.quiet()
 }

@@ -186,9 +186,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.start(pagetable.Operation{Op: pagetable.OpMakeWritable, Page: page})
 	case protocol.EffectDowngrade:
 		d.intake.predictor.leaves(page, f)
-		if f.Heir != protocol.NoNode {
-			d.intake.causes.Taken(page)
-		}
+		d.goes(page, f)
 		x.meter.count.downgrades.Add(1)
 		x.meter.log.leaves(page, f.Kind, f.Heir)
 		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
@@ -213,19 +211,28 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 	}
 }
 
+// goes notes that a page leaves this node, or is for reading only from now on, and returns who has
+// taken it, or come to read it; NoNode: nobody has.
+func (d *driver) goes(page pagetable.Page, f *protocol.Effect) (by protocol.NodeID) {
+	by = f.Heir
+	if f.Kind == protocol.EffectRevoke {
+		d.intake.causes.Left(page)
+		if d.room.offers(page, by) {
+			by = protocol.NoNode
+		}
+	}
+	if by != protocol.NoNode {
+		d.intake.causes.Taken(page)
+	}
+	return by
+}
+
 // revoke takes a page away from the programs of this node: another node takes it, or there is no
 // room for it.
 func (d *driver) revoke(page pagetable.Page, f *protocol.Effect) {
 	x := d.exec
 	vain := d.intake.predictor.leaves(page, f)
-	by := f.Heir
-	if d.room.offers(page, by) {
-		by = protocol.NoNode // nobody has taken it
-	}
-	d.intake.causes.Left(page)
-	if by != protocol.NoNode {
-		d.intake.causes.Taken(page)
-	}
+	by := d.goes(page, f)
 	if f.Contended && by != protocol.NoNode && !vain {
 		d.intake.predictor.contended(page)
 		x.meter.count.contendedPages.Add(1)

@@ -160,6 +160,7 @@ func (x *pins) delay(page pagetable.Page, f *protocol.Effect) bool {
 	case protocol.EffectDowngrade, protocol.EffectRevoke:
 		if at.forbids(f.Kind) {
 			x.meter.count.pinWaits.Add(1)
+			x.drive.goes(page, f) // to the engine it has gone, and threads may want it back
 			later := *f
 			at.delayed = &later
 			x.breaks.add(x.drive.clock.now+x.patience, f.Object)

@@ -219,6 +219,8 @@ func (r *room) consider(f *protocol.Effect) {
 	if r.quorum.lost() || !r.hasMuch() || !r.drive.intake.withinWindow() {
 		ev = protocol.Event{Kind: protocol.EventDecline, Object: f.Object, Node: f.Heir}
 		r.meter.count.offersDeclined.Add(1)
+	} else if !r.drive.engine.Waiting(f.Object) {
+		r.drive.intake.causes.Guessed(pagetable.Page(f.Object.Page()))
 	}
 	r.drive.put(ev)
 }

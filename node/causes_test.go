@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -175,6 +176,46 @@ func TestCauseOfAnOfferedPage(t *testing.T) {
 		t.Errorf("%d threads are late, want 1", late)
 	}
 	c.quiet()
+}
+
+// TestStoreToWhatIsAskedForToRead: a thread stores to a page that is on its way for reading, for
+// another thread or because it was prefetched. That is an upgrade, and has a cause of its own.
+func TestStoreToWhatIsAskedForToRead(t *testing.T) {
+	for _, prefetched := range []bool{false, true} {
+		c := start(t, setup{nodes: 2})
+		m := c.members[1]
+		a, b := c.members[0].join(), m.join()
+		page := c.pageAt(0, 0)
+		a.store(page, 0, 1)
+		c.settle()
+		c.net.Stall(0, 1)
+		want := map[string]uint64{"alone": 0, "cold": 1, "retaken": 0, "unpredicted": 1, "late": 0}
+		var waits []chan error
+		var answer func()
+		if prefetched {
+			want["cold"], want["late"] = 0, 1
+			_, ticket := b.prefetch(page, 1, attach.Read)
+			answer = func() { b.answer(ticket) }
+			eventually(t, "it is asked for", func() bool { return m.counter("prefetched_pages") == 1 })
+		} else {
+			waits = append(waits, b.access(page, false, func([]byte) {}))
+			eventually(t, "it is asked for", func() bool { return m.counter("faults_read") == 1 })
+		}
+		before := m.waits().All[attach.WaitMemory].Count
+		waits = append(waits, b.access(page, true, func([]byte) {}))
+		eventually(t, "the store is known", func() bool { return m.waits().All[attach.WaitMemory].Count == before+1 })
+		c.net.Resume(0, 1)
+		for _, done := range waits {
+			b.settled(done)
+		}
+		if prefetched {
+			answer()
+		}
+		if by := m.faultsBy(); !maps.Equal(by, want) || m.counter("faults_upgrade") != 1 {
+			t.Errorf("prefetched %v: %d upgrades, faults by cause %v, want 1 and %v", prefetched, m.counter("faults_upgrade"), by, want)
+		}
+		c.quiet()
+	}
 }
 
 // TestCausesAddUp: whatever programs do, each fault that waits for another node has one cause. At a

@@ -113,6 +113,7 @@ func (d *driver) completed(f finished) {
 		return
 	}
 	d.put(protocol.Event{Kind: protocol.EventCompleted, Effect: effectOf[f.op], Object: id})
+	d.intake.askedForMore(f.page)
 	switch f.op {
 	case pagetable.OpInstall:
 		d.room.arrived(f.page)
@@ -198,6 +199,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		d.intake.extents.Drop(page)
 		d.intake.predictor.freed(page, f.Count)
 		d.intake.causes.Freed(page, f.Count)
+		d.intake.freed(page, f.Count)
 		d.losses.forget(page, f.Count)
 		d.origins.drop(page, f.Count)
 		d.storage.drop(page, f.Count)

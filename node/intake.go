@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 
 	"dsmd/node/readahead"
@@ -27,6 +28,10 @@ type intake struct {
 	parked []pagetable.Event      // faults that wait until a page may be asked for, in order
 	known  map[parkedFault]bool   // what is in parked: a thread that waits is reported again
 	held   map[pagetable.Page]int // how many of them are on a page, if any
+
+	// more is for which pages a thread needs more access than was asked for, and how much: the
+	// engine asks for it when that is here.
+	more map[pagetable.Page]protocol.Access
 }
 
 // parkedFault tells faults apart that are parked. Each thread waits for one page, so their number
@@ -45,7 +50,7 @@ func parkedAs(ev *pagetable.Event) parkedFault {
 func newIntake(d *driver, p *pins, q *quorum, predict bool) *intake {
 	t := &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
 		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{},
-		held: map[pagetable.Page]int{}}
+		held: map[pagetable.Page]int{}, more: map[pagetable.Page]protocol.Access{}}
 	t.predictor.intake = t
 	if predict {
 		t.predictor.trail = readahead.NewTrail()
@@ -120,6 +125,11 @@ func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Acc
 	case has < m.Access && protocol.Awaits(engine, id) && t.causes.Waited(ev.Page):
 		t.meter.count.remote[readahead.Late].Add(1)
 		t.meter.asked(ev.Page)
+		if protocol.Requested(engine, id) < m.Access {
+			t.more[ev.Page] = m.Access
+		}
+	case has < m.Access && engine.Waiting(id) && protocol.Requested(engine, id) < m.Access:
+		t.more[ev.Page] = m.Access // it is counted then
 	case engine.Waiting(id):
 		t.meter.count.duplicates.Add(1)
 	case has >= m.Access:
@@ -133,6 +143,25 @@ func (t *intake) request(ev *pagetable.Event, m readahead.Miss, has protocol.Acc
 	return reach
 }
 
+// askedForMore counts what the engine has asked for after less has come, if a thread needs it: the
+// thread may come again for it later, or never.
+func (t *intake) askedForMore(page pagetable.Page) {
+	access, is := t.more[page]
+	if !is {
+		return
+	}
+	engine, id := t.drive.engine, protocol.PageObject(uint64(page))
+	switch has := engine.Access(id); {
+	case protocol.Wanted(engine, id) >= access:
+		t.meter.countMiss(has, access)
+		t.meter.asked(page)
+		t.explain(page, has)
+	case has < access && engine.Waiting(id):
+		return // not yet
+	}
+	delete(t.more, page)
+}
+
 // explain counts a miss for which this node has asked, by why other nodes have to do with it, if
 // they have.
 func (t *intake) explain(page pagetable.Page, had protocol.Access) {
@@ -142,6 +171,11 @@ func (t *intake) explain(page pagetable.Page, had protocol.Access) {
 		return
 	}
 	t.meter.count.remote[t.causes.Of(page, had)].Add(1)
+}
+
+// freed forgets pages whose memory is free.
+func (t *intake) freed(first pagetable.Page, count uint64) {
+	maps.DeleteFunc(t.more, func(page pagetable.Page, _ protocol.Access) bool { return page >= first && uint64(page-first) < count })
 }
 
 // awaits notes for what a thread waits now, or that it does not.

@@ -24,6 +24,9 @@ func newPageWaits() *pageWaits {
 func (w *pageWaits) all() iter.Seq2[pagetable.Page, queue] {
 	return func(yield func(pagetable.Page, queue) bool) {
 		for page, x := range w.away {
+			if x.threads == 0 {
+				continue // it is asked for, and the thread that needs it has yet to come again
+			}
 			if !yield(page, x.queue) {
 				return
 			}
@@ -44,13 +47,11 @@ func (w *pageWaits) are(page pagetable.Page) bool {
 }
 
 // areFor is whether threads wait for more access to a page, or else until it is in their program.
-func (w *pageWaits) areFor(page pagetable.Page, more bool) (is bool) {
+func (w *pageWaits) areFor(page pagetable.Page, more bool) bool {
 	if more {
-		_, is = w.away[page]
-	} else {
-		_, is = w.here[page]
+		return w.away[page].threads > 0
 	}
-	return is
+	return w.here[page].threads > 0
 }
 
 // some is whether any thread waits.

@@ -61,6 +61,23 @@ func Untouched(e *Engine, id ObjectID) bool {
 	return !lost
 }
 
+// Requested is the most access that an engine's node has asked for of an object and not got yet, or
+// will ask for when what is under way is over.
+func Requested(e *Engine, id ObjectID) Access {
+	if p := e.peek(e.objects.find(id)); p != nil {
+		return max(p.want, p.again)
+	}
+	return None
+}
+
+// Wanted is what of that it has asked for.
+func Wanted(e *Engine, id ObjectID) Access {
+	if p := e.peek(e.objects.find(id)); p != nil {
+		return p.want
+	}
+	return None
+}
+
 // Awaits reports whether other nodes have something to do, or to say, before this node has what it
 // has asked for of an object.
 func Awaits(e *Engine, id ObjectID) bool {

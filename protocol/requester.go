@@ -18,7 +18,7 @@ func (r *requester) fault(ev Event) {
 	o := r.objects.get(ev.Object)
 	p := r.pendingOf(o)
 	defer r.settle(o)
-	if ev.Client != 0 && (ev.Access > o.has() || p.givesUp()) { // else the host has only guessed
+	if ev.Client != 0 && ev.Access > o.has() { // else the host has only guessed
 		r.pace.demanded(p, ev.Access)
 	}
 	switch {

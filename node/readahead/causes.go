@@ -18,7 +18,8 @@ const (
 	// Late is a page that was on its way when the first thread came for it: it was asked for
 	// because a thread would want it, as it seemed.
 	Late
-	// Unpredicted is any other page: it had left before the last cue, and nothing has asked for it.
+	// Unpredicted is any other page, which nothing has asked for: it had left before the last cue,
+	// or it is here for reading, has never left, and is to be stored to.
 	Unpredicted
 
 	// CauseCount is how many causes there are.

@@ -5,9 +5,10 @@
 // transforms each row and multiplies it by twiddle factors, transposes, transforms each row, and
 // transposes again. Each thread owns a block of neighbouring rows, and only the transpositions
 // communicate: a thread reads a part of every row of all others and writes its own rows. What one
-// thread reads of another's rows lies together, so that every page is written by one thread, and in
-// each of three transpositions read by one. A thread transforms its rows in memory of its own, some
-// at a time, and stores them when they are done.
+// thread reads of another's rows, a patch, lies together, and the rows of a thread begin a page. So
+// every page is written by one thread; and where patches are whole pages, it is read by one in each
+// of three transpositions. A thread transforms its rows in memory of its own, some at a time, and
+// stores them when they are done.
 //
 // There are two kernels. "fft" touches what it needs, and so takes its page faults one after the
 // other. "fft-prefetch" is the same program, which has what it needs fetched before each

@@ -94,8 +94,9 @@ type contiguous struct {
 
 // newContiguous lays the blocks of each thread out together, step by step: those whose last values
 // come in a step are together, so that others fetch what they need of them at once, and nobody
-// writes to these pages any more. Only a diagonal block is read by others while its owner writes
-// more blocks of the step, so it has pages of its own.
+// writes to these pages any more but to the last, which may have blocks of the next step, too. Only
+// a diagonal block is read by others while its owner writes more blocks of the step, so it has
+// pages of its own.
 func newContiguous(n, threads, alignBytes int) layout {
 	s, shorter, longer := newSquare(n, threads)
 	s.acrossRows, s.acrossColumns = shorter, longer

@@ -44,8 +44,7 @@ func TestInputIsTheOriginals(t *testing.T) {
 	}
 }
 
-// TestAnyNumberOfThreads includes more threads than keys, and trees with nodes that have no
-// sibling.
+// TestAnyNumberOfThreads includes more threads than keys, and numbers of them that divide nothing.
 func TestAnyNumberOfThreads(t *testing.T) {
 	for _, n := range []int{1, 2, 1000, 16384} {
 		kerneltest.AnyNumberOfThreads(t, fmt.Sprintf("%d keys", n), Kernel.Problem(n), 1, 2, 3, 4, 5, 6, 7, 11)

@@ -18,7 +18,8 @@ import (
 // Nodes do not agree on who has a lease. Several begin theirs together, and then soon wait for each
 // other. One whose thread has waited for its yield time lets go of everything; the last one goes
 // on. Who has yielded waits longer the next time. Who has had a whole lease takes none for as long
-// again, and its next one is twice as long, as it was too short for what the node had to do.
+// again, and its next one is twice as long, as it was too short for what the node had to do. Who
+// has gained few pages in it has a shorter one.
 //
 // A group lease delays only what takes away pages that the node may write, and has gained within
 // it; readers get their copies.
@@ -35,6 +36,9 @@ const (
 	// lostShare: a node takes a lease if it loses at least one in so many of the pages that it
 	// gains before it synchronises.
 	lostShare = 4
+	// shareOfFew: a group lease in which fewer than Config.ContentionThreshold pages are gained
+	// lasts one in so many of its time.
+	shareOfFew = 4
 	// mostDoublings is how often the length of a group lease doubles.
 	mostDoublings = 4
 )
@@ -72,6 +76,7 @@ type groupLease struct {
 	// gains and losses since are how often a page was gained for writing, and lost to another
 	// writer: a lease is worth while if much of what is gained is lost.
 	gains, losses uint32
+	gathered      uint32 // pages that were gained for writing in this lease, or in the last one
 
 	kept []ObjectID // pages that are kept in this lease and wanted elsewhere
 	// of one of them an EffectHold is under way, after which one looks whether the lease goes on
@@ -99,8 +104,16 @@ func (t *pacing) yieldTime() Time {
 
 // length is how long a group lease lasts, or the last one may have lasted. One that took its whole
 // time was too short for what the node has to do before it synchronises: the next one is twice as
-// long.
-func (t *pacing) length() Time { return t.cfg.MaxHold << t.grown }
+// long. But who gathers few pages has nothing to do with many of them together: it waits in a loop
+// for what another node will store, say, and that one for a page that is kept.
+func (t *pacing) length() Time {
+	if t.gathersFew() {
+		return t.cfg.MaxHold / shareOfFew
+	}
+	return t.cfg.MaxHold << t.grown
+}
+
+func (t *pacing) gathersFew() bool { return int(t.gathered) < t.cfg.ContentionThreshold }
 
 // demanded notes that a thread waits for access to a page, from the first one that does on.
 func (t *pacing) demanded(p *pending, access Access) {
@@ -125,6 +138,9 @@ func (t *pacing) waited() (longest Time) {
 func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if o.has() == Write {
 		t.gains++
+		if t.active {
+			t.gathered++
+		}
 	}
 	if p.demand == None {
 		return
@@ -135,10 +151,10 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.resting && t.now-t.since < t.length() {
 		return
 	}
-	if t.resting && t.now-t.since <= t.now-t.synchronised {
+	if t.resting && !t.gathersFew() && t.now-t.since <= t.now-t.synchronised {
 		t.grown = min(t.grown+1, mostDoublings)
 	}
-	t.active, t.resting, t.since = true, false, t.now
+	t.active, t.resting, t.since, t.gathered = true, false, t.now, 1
 	t.number++
 }
 

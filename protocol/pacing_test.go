@@ -87,14 +87,23 @@ func (b *bout) fight() {
 	}
 }
 
-// lease begins a group lease, in which node 0 has gained pages 0 and 1.
+// lease begins a group lease, in which node 0 has gained pages 0 and 1, and so many others that it
+// is worth its whole time.
 func (b *bout) lease() {
 	b.Helper()
 	b.fight()
 	b.gain(0)
 	b.gain(1)
+	crowd(b.gain)
 	if b.e.GroupLease() == 0 {
 		b.Fatal("node 0 does not take a group lease")
+	}
+}
+
+// crowd are so many pages that to gain them makes a group lease worth its whole time.
+func crowd(do func(page uint64)) {
+	for page := range uint64(DefaultContentionThreshold) {
+		do(220 + page)
 	}
 }
 
@@ -148,6 +157,7 @@ func TestGroupLeasesGrow(t *testing.T) {
 			b.Fatal("node 0 does not take a group lease")
 		}
 		begun := b.now
+		crowd(b.gain)
 		if b.want(0, Write) {
 			b.Fatal("a page was not kept in a group lease")
 		}
@@ -157,6 +167,7 @@ func TestGroupLeasesGrow(t *testing.T) {
 			}
 		}
 		length = (b.now - begun) / boutMaxHold
+		crowd(func(page uint64) { b.want(page, Write) })
 		b.now += length * boutMaxHold // it takes no other for as long again
 		return length
 	}
@@ -169,6 +180,26 @@ func TestGroupLeasesGrow(t *testing.T) {
 	b.fight()
 	if got := lasts(); got != 1 {
 		t.Fatalf("after a program has synchronised the lease lasts %d times as long", got)
+	}
+}
+
+// TestShortGroupLeaseForFew: a node that gains few pages in its leases does not keep them for long,
+// however often that happens: it may wait in a loop for what the other node is to store.
+func TestShortGroupLeaseForFew(t *testing.T) {
+	b := newBout(t)
+	b.fight()
+	for i := range 2 * mostDoublings {
+		b.gain(0)
+		if b.e.GroupLease() == 0 {
+			t.Fatalf("node 0 does not take group lease %d", i+1)
+		}
+		begun := b.now
+		for given := b.want(0, Write); !given; given = gives(b.holdOver(0), 0) {
+			if b.now += boutMaxHold / yieldTimes; b.now > begun+boutMaxHold/2 {
+				t.Fatalf("lease %d of two pages lasts longer than half of %d µs", i+1, boutMaxHold)
+			}
+		}
+		b.now += boutMaxHold / shareOfFew // it takes no other for as long again
 	}
 }
 

@@ -75,12 +75,13 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	if n < 0 || n > MaxItems {
 		return zero, fmt.Errorf("%w: %d items, of at most %d", dsm.ErrNoSpace, n, MaxItems)
 	}
-	if !t.busy.CompareAndSwap(false, true) {
-		return zero, fmt.Errorf("%w: a loop of the team runs already", dsm.ErrInUse)
+	number, err := t.begin()
+	if err != nil {
+		return zero, err
 	}
-	defer t.busy.Store(false)
-	t.loops++
-	l := &loop{ctx: ctx, t: t.crew, number: t.loops, touches: t.touches, seen: map[int]uint64{}}
+	// A slot that is lost is of no more use, busy or not.
+	defer func() { _ = dsm.Guard(func() { t.own().busy.Store(false) }) }()
+	l := &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]uint64{}}
 	sum := outcome[T]{Call: l.number<<33 | uint64(n)}
 	var mu sync.Mutex // guards sum while threads run
 	l.thread = func() {
@@ -103,6 +104,23 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 		return zero, lost
 	}
 	return sum.Value, err
+}
+
+// begin begins a loop, unless one runs, and returns its number.
+func (t *crew) begin() (number uint64, err error) {
+	lost := dsm.Guard(func() {
+		own := t.own()
+		if !own.busy.CompareAndSwap(false, true) {
+			err = fmt.Errorf("%w: a loop of the team runs already", dsm.ErrInUse)
+			return
+		}
+		own.loops++
+		number = own.loops
+	})
+	if lost != nil {
+		return 0, lost
+	}
+	return number, err
 }
 
 // conclude runs the loop to its end, and returns its outcome. sum is this rank's, to which its

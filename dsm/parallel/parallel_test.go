@@ -234,6 +234,40 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestSameName: teams of one name do not take the loops of one for those of another, also if one has
+// failed, or if ranks have come out of step.
+func TestSameName(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		first := newTeam(t, ctx, c)
+		if err := first.For(ctx, 10, func(int) error { return errItem }); err == nil {
+			t.Fatal("no item has failed")
+		}
+		second := newTeam(t, ctx, c)
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		for range c.Rank() {
+			if err := first.For(ended, 10, func(int) error { return nil }); !errors.Is(err, context.Canceled) {
+				t.Errorf("a loop without time: %v", err)
+			}
+		}
+		third := newTeam(t, ctx, c)
+		for i, team := range []*parallel.Team{third, first, second, third} {
+			if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
+				t.Errorf("loop %d ran %d of 1000 items, %v", i, n, err)
+			}
+		}
+		err := first.For(ctx, c.Size(), func(int) error {
+			if err := second.For(ctx, 1, func(int) error { return nil }); !errors.Is(err, dsm.ErrInUse) {
+				return fmt.Errorf("a loop in a loop: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

@@ -2,6 +2,7 @@ package parallel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -30,8 +31,6 @@ type crew struct {
 	name        string
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
-	loops       uint64                    // that were begun
-	busy        atomic.Bool
 }
 
 // slot is what ranks share of one of them. It lies on a page of its own, that is at the rank's node
@@ -45,6 +44,10 @@ type slot struct {
 	pace atomic.Int64
 	// stopped is the number of a loop that has failed.
 	stopped atomic.Uint64
+	// loops is how many loops the rank has begun, with all teams of the name: no two loops have a
+	// number in common, as their items lie in the same memory. Only the rank touches it, and busy.
+	loops uint64
+	busy  atomic.Bool // the rank is in a loop
 	// The rank's last failure.
 	rank    int
 	text    [maxText]byte
@@ -59,8 +62,9 @@ type Option func(*crew)
 func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 
 // New makes a team of the given name: of all ranks, or of those that are left when others were lost
-// (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. Errors
-// are those of dsm.Alloc and dsm.Reduce.
+// (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. A second
+// team of the name is another handle of the first, and is closed once more. Errors are those of
+// dsm.Alloc and dsm.Reduce.
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
 	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name}
@@ -71,9 +75,9 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	if t.slots, err = collections.NewPadded[slot](ctx, c, fmt.Sprintf("%s/%d", name, t.size), t.size); err != nil {
 		return nil, fmt.Errorf("parallel: %w", err)
 	}
-	nodes, err := dsm.AllGather(ctx, among, name, c.Node())
+	nodes, err := t.introduce(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("parallel: %w", err)
+		return nil, fmt.Errorf("parallel: %w", errors.Join(err, t.slots.Free(context.WithoutCancel(ctx))))
 	}
 	for i := range t.size {
 		if i != t.index {
@@ -88,6 +92,29 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	}
 	slices.SortFunc(t.victims, func(a, b int) int { return far(a) - far(b) })
 	return &Team{crew: t}, nil
+}
+
+// introduce returns the nodes of all ranks, and makes their loops have the same numbers from here
+// on: an earlier team of the name may have come to its end because they had not.
+func (t *crew) introduce(ctx context.Context) (nodes []int, err error) {
+	type rank struct {
+		Node  int
+		Loops uint64
+	}
+	own := rank{Node: t.c.Node()}
+	lost := dsm.Guard(func() { own.Loops = t.own().loops })
+	if lost != nil {
+		return nil, lost
+	}
+	ranks, err := dsm.AllGather(ctx, t.among, t.name, own)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range ranks {
+		nodes = append(nodes, r.Node)
+		own.Loops = max(own.Loops, r.Loops)
+	}
+	return nodes, dsm.Guard(func() { t.own().loops = own.Loops })
 }
 
 // Touching is the same team, for loops whose items touch what is said, beside what t says. It sends

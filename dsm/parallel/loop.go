@@ -59,7 +59,8 @@ func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
 // to all ranks, or the zero T if n is 0. op must be associative and commutative, because items are
 // combined as they come: so floating-point sums may differ from call to call, but not from rank to
 // rank. T must be shareable as for dsm.Alloc, and has at most MaxReduceBytes; else the error is
-// dsm.ErrType or dsm.ErrNoSpace.
+// dsm.ErrType or dsm.ErrNoSpace. A panic of op is that of an item, or of the caller, when the values
+// of the ranks are combined.
 func Reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (T, error) {
 	v, err := reduce(ctx, t, n, body, op)
 	if failed := (*Error)(nil); err != nil && !errors.As(err, &failed) {
@@ -127,9 +128,8 @@ func (t *crew) begin() (number uint64, err error) {
 // threads add.
 func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all outcome[T], err error) {
 	t := l.t
-	meet := func(own outcome[T]) {
-		all, err = dsm.Reduce(l.ctx, t.among, t.name, own, func(a, b outcome[T]) outcome[T] { return a.with(b, op) })
-	}
+	var ranks []outcome[T]
+	meet := func(own outcome[T]) { ranks, err = dsm.AllGather(l.ctx, t.among, t.name, own) }
 	lo, hi := t.block(n)
 	began := time.Now()
 	l.work(lo, hi)
@@ -147,11 +147,13 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 		}
 	}()
 	l.help(met, patience)
-	if err == nil && all.Robbed && !all.Mixed {
+	// op is the caller's, and so is a panic of it: it is called by no goroutine of ours.
+	if all = together(ranks, op); all.Robbed && !all.Mixed {
 		own = *sum
 		own.Call |= secondMeeting
 		own.Failed, own.Rank = l.tell()
 		meet(own)
+		all = together(ranks, op)
 	}
 	switch {
 	case err != nil:
@@ -207,6 +209,18 @@ func (a outcome[T]) with(b outcome[T], op func(a, b T) T) outcome[T] {
 	}
 	a.Has, a.Robbed, a.Mixed = a.Has || b.Has, a.Robbed || b.Robbed, a.Mixed || b.Mixed || a.Call != b.Call
 	return a
+}
+
+// together is what all ranks have done: nothing, if they have not met.
+func together[T any](ranks []outcome[T], op func(a, b T) T) (all outcome[T]) {
+	for i, next := range ranks {
+		if i == 0 {
+			all = next
+		} else {
+			all = all.with(next, op)
+		}
+	}
+	return all
 }
 
 // loop is this rank's part in a loop.

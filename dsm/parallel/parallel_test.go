@@ -268,6 +268,28 @@ func TestSameName(t *testing.T) {
 	})
 }
 
+// TestPanicOfOp: the caller gets a panic of op, and not a result, nor does it end the program.
+func TestPanicOfOp(t *testing.T) {
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		func() {
+			defer func() {
+				if what := recover(); what != nil && what != errItem {
+					t.Errorf("recovered %v", what)
+				}
+			}()
+			n, err := parallel.Reduce(ctx, team, 2, func(int) (int, error) { return 1, nil }, func(a, b int) int { panic(errItem) })
+			// If a rank was late, another has run both items, and combined them.
+			if failed := (*parallel.Error)(nil); !errors.As(err, &failed) {
+				t.Errorf("the loop returned %d, %v", n, err)
+			}
+		}()
+		if n, err := parallel.Reduce(ctx, team, 1000, func(int) (int, error) { return 1, nil }, dsm.Sum); n != 1000 || err != nil {
+			t.Errorf("after it, a loop over 1000 items ran %d, %v", n, err)
+		}
+	})
+}
+
 // TestMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

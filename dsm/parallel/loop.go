@@ -45,9 +45,8 @@ const (
 // its end, and loops return dsm.ErrMismatch: make a new one.
 //
 // Errors: an *Error if body has failed; dsm.ErrMismatch (ranks gave different n, or have called
-// different numbers of loops), dsm.ErrNoSpace (n
-// is negative or more than MaxItems), dsm.ErrInUse (another goroutine of this process is in a loop
-// of the team), ctx's, dsm.ErrNodeLost, dsm.ErrClosed, dsm.ErrLost.
+// different numbers of loops), dsm.ErrNoSpace (n is negative or more than MaxItems), dsm.ErrInUse
+// (another goroutine of this process is in a loop of the team; the others wait for this rank), ctx's, dsm.ErrNodeLost, dsm.ErrClosed, dsm.ErrLost.
 func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
 	_, err := Reduce(ctx, t, n,
 		func(i int) (struct{}, error) { return struct{}{}, body(i) },
@@ -73,9 +72,6 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	if size := reflect.TypeFor[T]().Size(); size > MaxReduceBytes {
 		return zero, fmt.Errorf("%w: a value of %d bytes, of at most %d", dsm.ErrNoSpace, size, MaxReduceBytes)
 	}
-	if n < 0 || n > MaxItems {
-		return zero, fmt.Errorf("%w: %d items, of at most %d", dsm.ErrNoSpace, n, MaxItems)
-	}
 	number, err := t.begin()
 	if err != nil {
 		return zero, err
@@ -83,7 +79,13 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	// A slot that is lost is of no more use, busy or not.
 	defer func() { _ = dsm.Guard(func() { t.own().busy.Store(false) }) }()
 	l := &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]uint64{}}
-	sum := outcome[T]{Call: l.number<<33 | uint64(n)}
+	sum := outcome[T]{Call: l.number<<34 | uint64(n)}
+	var wrong error
+	if n < 0 || n > MaxItems {
+		// The others may have come with another number, and wait.
+		wrong = fmt.Errorf("%w: %d items, of at most %d", dsm.ErrNoSpace, n, MaxItems)
+		n, sum.Call = 0, l.number<<34|wrongItems
+	}
 	var mu sync.Mutex // guards sum while threads run
 	l.thread = func() {
 		var v T
@@ -103,6 +105,9 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	}
 	if lost := dsm.Guard(func() { sum, err = conclude(l, n, &sum, op) }); lost != nil {
 		return zero, lost
+	}
+	if wrong != nil {
+		return zero, wrong
 	}
 	return sum.Value, err
 }
@@ -185,7 +190,7 @@ func (l *loop) help(met <-chan struct{}, wait time.Duration) {
 
 // outcome is what a rank, or all of them, have done in a loop.
 type outcome[T any] struct {
-	Call   uint64 // the number of the loop, secondMeeting, and the number of items
+	Call   uint64 // the number of the loop, wrongItems, secondMeeting, and the number of items
 	Failed int64  // 0: none has; else 1 and the first item that has
 	Rank   int32  // where it was run, by index
 	Has    bool   // an item was run
@@ -194,8 +199,12 @@ type outcome[T any] struct {
 	Value  T      // if Has
 }
 
-// secondMeeting is set in an outcome's Call at the second meeting of a loop.
-const secondMeeting = MaxItems + 1
+// What an outcome's Call has beside the numbers: secondMeeting at the second meeting of a loop,
+// wrongItems if the rank gave a number of items that is not possible.
+const (
+	secondMeeting = 1 << 32
+	wrongItems    = 1 << 33
+)
 
 func (a outcome[T]) with(b outcome[T], op func(a, b T) T) outcome[T] {
 	switch {

@@ -303,6 +303,15 @@ func TestMisuse(t *testing.T) {
 		if err := team.For(ctx, 100+c.Rank(), nothing); c.Size() > 1 && !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("other numbers of items on each rank: %v", err)
 		}
+		for _, wrong := range []int{-1, parallel.MaxItems + 1} {
+			n, want := 10, dsm.ErrMismatch
+			if c.Rank() == 0 {
+				n, want = wrong, dsm.ErrNoSpace
+			}
+			if err := team.For(ctx, n, nothing); !errors.Is(err, want) {
+				t.Errorf("%d items, and on rank 0 %d: %v, want %v", n, wrong, err, want)
+			}
+		}
 		type large [parallel.MaxReduceBytes + 1]byte
 		_, err := parallel.Reduce(ctx, team, 1, func(int) (l large, err error) { return }, func(a, b large) large { return a })
 		if !errors.Is(err, dsm.ErrNoSpace) {

@@ -147,11 +147,13 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	met := make(chan struct{})
 	go func() {
 		defer close(met)
-		if meet(own); err != nil {
+		if meet(own); err != nil && l.ctx.Err() == nil {
 			l.halted.Store(true)
 		}
 	}()
-	l.help(met, patience)
+	if l.help(met, patience); err != nil {
+		l.stopped() // and tells the others, if that is because ctx has ended
+	}
 	// op is the caller's, and so is a panic of it: it is called by no goroutine of ours.
 	if all = together(ranks, op); all.Robbed && !all.Mixed {
 		own = *sum

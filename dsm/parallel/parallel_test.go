@@ -290,6 +290,39 @@ func TestPanicOfOp(t *testing.T) {
 	})
 }
 
+// TestLeave: when a rank's context ends, which waits for the others and has taken items of them, they
+// begin no more.
+func TestLeave(t *testing.T) {
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		team := must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))
+		left := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "left"))
+		soon, cancel := context.WithCancel(ctx)
+		defer cancel()
+		late := 0
+		err := team.For(soon, 200, func(i int) error {
+			switch {
+			case i < 100:
+			case c.Rank() == 0:
+				cancel()
+				time.Sleep(300 * time.Millisecond) // so that it has left the meeting first
+			case left.Load() > 0:
+				late++
+			default:
+				defer time.AfterFunc(100*time.Millisecond, cancel)
+				return await(ctx, left)
+			}
+			return nil
+		})
+		left.Store(1)
+		if !errors.Is(err, context.Canceled) || late > 0 {
+			t.Errorf("%d items were begun after the other rank had left, %v", late, err)
+		}
+		if err := c.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

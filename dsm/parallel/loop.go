@@ -22,6 +22,9 @@ const (
 	// chunk is about how long a goroutine runs items before it takes others. It is a multiple of
 	// what taking costs, and not longer than it takes to get a page.
 	chunk = 100 * time.Microsecond
+	// chunkPart bounds a chunk, as the items of this one may take longer than those before: it is
+	// at most this part of what a goroutine would get if the rank's goroutines divided the rest.
+	chunkPart = 4
 	// worthwhile is how long what a rank has left must take it, at its pace, for another to take
 	// half of it. It is several times what it takes to fetch a few pages, as who takes items does.
 	worthwhile = 2 * time.Millisecond
@@ -319,18 +322,18 @@ func (l *loop) each(do func(i int) error, end func()) {
 	at := 0
 	l.try(&at, func() error {
 		for n := 1; !l.stopped(); {
-			lo, hi := l.rest(l.t.index).take(n)
+			lo, hi := l.rest(l.t.index).take(n, chunkPart*l.t.threads)
 			if lo == hi {
 				break
 			}
 			began := time.Now()
-			for at = lo; at < hi; at++ {
+			for at = lo; at < hi && !l.halted.Load(); at++ {
 				if err := do(at); err != nil {
 					return err
 				}
 			}
-			l.ran.Add(int64(hi - lo))
-			at = hi - 1
+			l.ran.Add(int64(at - lo))
+			at = max(at-1, lo)
 			took := time.Since(began)
 			l.t.own().pace.Store(int64(took)/int64((hi-lo)*l.t.threads) + 1)
 			switch {

@@ -146,12 +146,13 @@ type items struct{ atomic.Uint64 }
 
 func (r *items) put(lo, hi int) { r.Store(uint64(lo)<<32 | uint64(hi)) }
 
-// take takes n from the front, or as many as there are.
-func (r *items) take(n int) (lo, hi int) {
+// take takes n from the front, or as many as there are of them, or as the given part of all: but
+// one at least, if there is any.
+func (r *items) take(n, part int) (lo, hi int) {
 	for {
 		old := r.Load()
 		lo, end := int(old>>32), int(uint32(old))
-		hi := min(lo+n, end)
+		hi := min(lo+min(n, (end-lo)/part+1), end)
 		if lo == hi || r.CompareAndSwap(old, uint64(hi)<<32|uint64(end)) {
 			return lo, hi
 		}

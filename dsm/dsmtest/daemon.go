@@ -31,7 +31,7 @@ var daemon = sync.OnceValues(func() (string, error) {
 // command builds a file again only if something has changed, and since nobody tells a package when
 // its tests are over.
 func build() (path string, err error) {
-	module, err := outputOf("", "go", "list", "-m", "-f", "{{.Dir}}", "dsmd")
+	module, err := outputOf(home, "go", "list", "-m", "-f", "{{.Dir}}", "dsmd")
 	if err != nil {
 		return "", err
 	}
@@ -66,11 +66,11 @@ func build() (path string, err error) {
 	return path, err
 }
 
-// outputOf is what a command prints, in a folder; "" is this one.
+// outputOf is what a command prints, in a folder; in others than home without a workspace.
 func outputOf(dir, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	if dir != "" {
+	if dir != home {
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 	}
 	var said strings.Builder

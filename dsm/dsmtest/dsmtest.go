@@ -37,6 +37,9 @@ var call = func() string {
 	return os.Getenv(envCall)
 }()
 
+// home is the folder in which tests of this package begin, also those that have left it.
+var home, _ = os.Getwd() // "" is the folder of the moment
+
 // IsRank reports whether this process is a rank, which a test has started by Run.
 func IsRank() bool { return call != "" }
 
@@ -101,7 +104,7 @@ func lead(t *testing.T, this string, n int, flags []string) {
 	args := slices.Concat([]string{"run", "--fail-on-early-exit", "--grace", "2s"}, strings.Fields(os.Getenv(envFlags)), flags,
 		[]string{"--output", "prefix", "-n", strconv.Itoa(n), "--", self}, rankArgs(t.Name(), ranks))
 	cmd := exec.Command(dsmd, args...)
-	cmd.Env = append(os.Environ(), envCall+"="+this)
+	cmd.Dir, cmd.Env = home, append(os.Environ(), envCall+"="+this)
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	failed := follow(cmd, mine)

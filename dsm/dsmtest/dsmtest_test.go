@@ -33,6 +33,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestChdir: a test may leave its folder before Run, and begins in it on each rank, too. It is the
+// first test here, so that it builds dsmd.
+func TestChdir(t *testing.T) {
+	if _, err := os.Stat("dsmtest_test.go"); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	dsmtest.Run(t, 1, func(ctx context.Context, c *dsm.Cluster) {
+		if _, err := os.Stat("dsmtest_test.go"); err == nil {
+			t.Error("the rank has not left the folder")
+		}
+	})
+}
+
 // TestRun: what the ranks store all see, and the test's own process is none of them.
 func TestRun(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

@@ -11,8 +11,8 @@ import (
 	"dsmd/dsm/parallel"
 )
 
-// TestChunk: a goroutine that meets an item that takes long, after many that did not, holds back few
-// others.
+// TestChunk: a goroutine that meets an item that takes long, after many that did not, holds back
+// few others.
 func TestChunk(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n, threads = 8000, 2
@@ -38,8 +38,8 @@ func TestChunk(t *testing.T) {
 	})
 }
 
-// TestNoneAfterFailure: when an item has failed, goroutines of its rank begin none, though they have
-// taken some.
+// TestNoneAfterFailure: when an item has failed, goroutines of its rank begin none, though they
+// have taken some.
 func TestNoneAfterFailure(t *testing.T) {
 	dsmtest.Run(t, 1, func(ctx context.Context, c *dsm.Cluster) {
 		const n, threads = 100000, 3

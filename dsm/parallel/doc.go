@@ -13,14 +13,14 @@
 //
 // # Who does what
 //
-// A loop begins with equal parts, Team.Block: rank 0 has the first items, and so on. So a rank gets
-// the same items in each loop of the same length, and their pages stay. Goroutines of the rank take
-// them from the front, in chunks that take some 100 µs if items take as long as those before, and
-// are at most a quarter of what the goroutine would get of the rest. A rank that is ready
-// waits for the others, for an eighth of the time that its part has taken (0.5 to 10 ms). Then it
-// takes half of what another has left, from the end: of a rank on its own node if there is one,
-// else of the nearest number. It leaves alone what the other will have done in 2 ms. While there is
-// nothing to take it looks again, after twice the time and at most 100 ms. So a loop of
+// A loop begins with equal parts, Team.Block: rank 0 has the first items, and so on. So a rank
+// gets the same items in each loop of the same length, and their pages stay. Goroutines of the
+// rank take them from the front, in chunks that take some 100 µs if items take as long as those
+// before, and are at most a quarter of what the goroutine would get of the rest. A rank that is
+// ready waits for the others, for an eighth of the time that its part has taken (0.5 to 10 ms).
+// Then it takes half of what another has left, from the end: of a rank on its own node if there is
+// one, else of the nearest number. It leaves alone what the other will have done in 2 ms. While
+// there is nothing to take it looks again, after twice the time and at most 100 ms. So a loop of
 // equal items sends what one sends that was divided by hand.
 //
 // # What travels
@@ -33,9 +33,10 @@
 //
 // # Failures
 //
-// An error of an item, or a panic, ends the loop on all ranks. Items that have begun end. Then none
-// begins any more on that rank; on others goroutines end the chunks that they have. Every rank gets an *Error, which names the item and the rank. If several fail,
-// that is the first item of those that have.
+// An error of an item, or a panic, ends the loop on all ranks. Items that have begun end. Then
+// none begins any more on that rank; on others goroutines end the chunks that they have. Every
+// rank gets an *Error, which names the item and the rank. If several fail, that is the first item
+// of those that have.
 //
 // # Loss
 //

@@ -49,7 +49,8 @@ const (
 //
 // Errors: an *Error if body has failed; dsm.ErrMismatch (ranks gave different n, or have called
 // different numbers of loops), dsm.ErrNoSpace (n is negative or more than MaxItems), dsm.ErrInUse
-// (another goroutine of this process is in a loop of the team; the others wait for this rank), ctx's, dsm.ErrNodeLost, dsm.ErrClosed, dsm.ErrLost.
+// (another goroutine of this process is in a loop of the team; the others wait for this rank),
+// ctx's, dsm.ErrNodeLost, dsm.ErrClosed, dsm.ErrLost.
 func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
 	_, err := Reduce(ctx, t, n,
 		func(i int) (struct{}, error) { return struct{}{}, body(i) },
@@ -61,8 +62,8 @@ func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
 // to all ranks, or the zero T if n is 0. op must be associative and commutative, because items are
 // combined as they come: so floating-point sums may differ from call to call, but not from rank to
 // rank. T must be shareable as for dsm.Alloc, and has at most MaxReduceBytes; else the error is
-// dsm.ErrType or dsm.ErrNoSpace. A panic of op is that of an item, or of the caller, when the values
-// of the ranks are combined.
+// dsm.ErrType or dsm.ErrNoSpace. A panic of op is that of an item, or of the caller, when the
+// values of the ranks are combined.
 func Reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (T, error) {
 	v, err := reduce(ctx, t, n, body, op)
 	if failed := (*Error)(nil); err != nil && !errors.As(err, &failed) {

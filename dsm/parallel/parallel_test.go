@@ -234,8 +234,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestSameName: teams of one name do not take the loops of one for those of another, also if one has
-// failed, or if ranks have come out of step.
+// TestSameName: teams of one name do not take the loops of one for those of another, also if one
+// has failed, or if ranks have come out of step.
 func TestSameName(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		first := newTeam(t, ctx, c)
@@ -290,8 +290,8 @@ func TestPanicOfOp(t *testing.T) {
 	})
 }
 
-// TestLeave: when a rank's context ends, which waits for the others and has taken items of them, they
-// begin no more.
+// TestLeave: when a rank's context ends, which waits for the others and has taken items of them,
+// they begin no more.
 func TestLeave(t *testing.T) {
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
 		team := must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))

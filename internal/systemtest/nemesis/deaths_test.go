@@ -101,9 +101,12 @@ var errUnjustified = errors.New("it cannot be lost")
 func (d deaths) unjustified(all []Operation, kept keeping) (violations []violation) {
 	things := map[thing][]Operation{}
 	// Nodes read the heap ahead, and ask for neighbours of a page that is missed: a host may have
-	// come to have any page of it by what it did at another.
-	heap := lastUses{}
+	// come to have any page of it by what it did at another. And it may have come to have a page
+	// again that it had used before by anything that it did later: nodes ask for what was missed
+	// after the same step before.
+	heap, anything := lastUses{}, lastUses{}
 	for _, o := range all {
+		anything.add(o)
 		if t, is := thingOf(o); is {
 			things[t] = append(things[t], o)
 		}
@@ -112,11 +115,16 @@ func (d deaths) unjustified(all []Operation, kept keeping) (violations []violati
 		}
 	}
 	for t, uses := range things {
-		last := heap
-		if t.name != heapKind {
-			last = lastUses{}
-			for _, o := range uses {
-				last.add(o)
+		last := lastUses{}
+		for _, o := range uses {
+			last.add(o)
+		}
+		switch {
+		case t.name == heapKind:
+			last = heap
+		case t.page >= 0:
+			for at := range last {
+				last[at] = anything[at]
 			}
 		}
 		for _, o := range uses {

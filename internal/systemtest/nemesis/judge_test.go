@@ -115,6 +115,7 @@ func TestJudgementOfLosses(t *testing.T) {
 		{"what it was about to touch", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(9, unknown, eve, x, read, 0, 0, 0).lost(30, 31, ann, x, read, 2), false},
 		{"what lies on another page", story{}.at(0, 1, bob, far, write, 0, 7, 0).at(2, 3, eve, x, read, 0, 0, 0).lost(30, 31, ann, far, read, 2), true},
 		{"what another has used since", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, x, read, 0, 0, 7).lost(30, 31, ann, x, read, 2), true},
+		{"what another has used since, and it may have asked for again", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, x, read, 0, 0, 7).at(4, 5, eve, far, write, 0, 9, 0).lost(30, 31, ann, x, read, 2), false},
 		{"a neighbour of that", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, y, read, 0, 0, 0).lost(30, 31, ann, x, read, 2), true},
 		{"with a node that is there", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 1), true},
 		{"before the node was", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(4, 5, ann, x, read, 2), true},

@@ -39,10 +39,7 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 		return nil
 	}
 	if d.file != "" {
-		claim, f, err := launch.NewClaim(d.file)
-		if err == nil {
-			err = f.Close()
-		}
+		claim, err := launch.NewClaim(d.file)
 		if err != nil {
 			return fmt.Errorf("--dashboard-file: %w", err)
 		}

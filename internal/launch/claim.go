@@ -16,9 +16,18 @@ type Claim struct {
 	is   os.FileInfo // made: the file itself
 }
 
-// NewClaim finds out whether a file can be written, before the job takes hours, and opens it. The
-// caller closes it, and calls GiveBack if nothing was written.
-func NewClaim(path string) (*Claim, *os.File, error) {
+// NewClaim finds out whether a file can be written, before the job takes hours. The caller calls
+// GiveBack if nothing was written.
+func NewClaim(path string) (*Claim, error) {
+	c, f, err := openClaim(path)
+	if err == nil {
+		err = f.Close()
+	}
+	return c, err
+}
+
+// openClaim is NewClaim that leaves the file open. The caller closes it.
+func openClaim(path string) (*Claim, *os.File, error) {
 	c := &Claim{}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,7 @@ import (
 // claimed is a claim of a file that is closed.
 func claimed(t *testing.T, path string) *Claim {
 	t.Helper()
-	c, f, err := NewClaim(path)
+	c, f, err := openClaim(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestClaimAtTheEndOfLinks(t *testing.T) {
 	if list, err := os.ReadDir(d); err != nil || len(list) != 2 || list[0].Name() != "link" || list[1].Name() != "second" {
 		t.Errorf("after the claim there is %v, %v", list, err)
 	}
-	if _, _, err := NewClaim(filepath.Join(d, "no", "folder")); err == nil {
+	if _, _, err := openClaim(filepath.Join(d, "no", "folder")); err == nil {
 		t.Error("a file in no folder can be written")
 	}
 }
@@ -77,7 +77,7 @@ func isThere(path string) bool {
 func TestTwoClaims(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
 	first := claimed(t, path)
-	second, f, err := NewClaim(path)
+	second, f, err := openClaim(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,10 +84,7 @@ func (cfg *Config) claimProfile() (*Claim, error) {
 	if cfg.Profile == "" {
 		return nil, nil
 	}
-	claim, f, err := NewClaim(cfg.Profile)
-	if err == nil {
-		err = f.Close()
-	}
+	claim, err := NewClaim(cfg.Profile)
 	if err != nil {
 		return nil, fmt.Errorf("launch: the file for the profile: %w", err)
 	}

@@ -44,7 +44,7 @@ func (cfg *Config) openTrace() (*tracer, error) {
 	if cfg.Trace == "" {
 		return nil, nil
 	}
-	claim, f, err := NewClaim(cfg.Trace)
+	claim, f, err := openClaim(cfg.Trace)
 	if err != nil {
 		return nil, fmt.Errorf("launch: the file for the trace: %w", err)
 	}

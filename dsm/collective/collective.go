@@ -20,8 +20,8 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 		v = nil
 	}
 	all, err := exchange(ctx, among, name, v, func(from int) bool { return from == root })
-	if err == nil && (root < 0 || root >= len(all)) {
-		err = fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, len(all))
+	if err == nil {
+		err = checkRoot(root, len(all))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("Broadcast %q: %w", name, err)
@@ -34,8 +34,8 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([][]T, error) {
 	_, index := dsm.Member(among)
 	all, err := exchange(ctx, among, name, v, func(int) bool { return index == root })
-	if err == nil && (root < 0 || root >= len(all)) {
-		err = fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, len(all))
+	if err == nil {
+		err = checkRoot(root, len(all))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("Gather %q: %w", name, err)
@@ -44,6 +44,13 @@ func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, 
 		return nil, nil
 	}
 	return all, nil
+}
+
+func checkRoot(root, ranks int) error {
+	if root < 0 || root >= ranks {
+		return fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, ranks)
+	}
+	return nil
 }
 
 // AllGather returns the slices that the ranks bring, in their order, to all of them. Errors are

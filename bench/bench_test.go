@@ -181,18 +181,24 @@ func TestRunTableAndFile(t *testing.T) {
 	}
 }
 
+// resultOf is what a command says of a run, as JSON.
+func resultOf(t *testing.T, args ...string) (r report.Result) {
+	t.Helper()
+	out, err := run(t, append(args, "--json", "-", "--dsmd", dsmdPath)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // TestRemoteFaultsAddUp: each fault of a whole program that waited for another node did so for one
 // reason. Beside the late ones, whose pages were asked for before, they are the faults that the
 // daemons did not settle alone.
 func TestRemoteFaultsAddUp(t *testing.T) {
-	out, err := run(t, "run", "water", "-n", "2", "-t", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	r := resultOf(t, "run", "water", "-n", "2", "-t", "2", "--size", "test")
 	for _, n := range r.PerNode {
 		why := n.Remote
 		if asked := n.Misses() - n.Faults["alone"]; asked == 0 || len(why) != 4 || asked != why["cold"]+why["retaken"]+why["unpredicted"] {
@@ -221,16 +227,9 @@ func TestRunInput(t *testing.T) {
 	if err := os.WriteFile("two.O", []byte(anInput), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	out, err := run(t, "run", "cholesky", "-n", "2", "--input", "two.O", "--json", "-", "--dsmd", dsmdPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	r := resultOf(t, "run", "cholesky", "-n", "2", "--input", "two.O")
 	if !r.Verified || r.Size != "two.O" || r.N != 2 || r.Figures["elements"] != 3.0 {
-		t.Errorf("the result is %s", out)
+		t.Errorf("the result is %+v", r)
 	}
 }
 
@@ -628,14 +627,7 @@ func TestGrowth(t *testing.T) {
 // TestBarrierBeforeComputingIsNotCounted: the timed part has the kernel's barriers and the one that
 // ends it.
 func TestBarrierBeforeComputingIsNotCounted(t *testing.T) {
-	out, err := run(t, "run", "matmul", "-n", "2", "--size", "test", "--json", "-", "--dsmd", dsmdPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	r := resultOf(t, "run", "matmul", "-n", "2", "--size", "test")
 	for _, n := range r.PerNode {
 		if n.Barriers != 1 || n.SecondsBarriers > n.Seconds {
 			t.Errorf("node %d: %d barriers, %v s of %v s", n.Rank, n.Barriers, n.SecondsBarriers, n.Seconds)

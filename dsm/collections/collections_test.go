@@ -32,23 +32,38 @@ func barrier(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	}
 }
 
-// testPadded stores to each rank's value many times, of a type, and counts what travels.
+// quiet wants passes of all ranks that make no page travel. The first ones may: a node may have
+// asked for a page ahead, in vain, just before the rank that uses it came. Pages that ranks share
+// travel in each pass.
+func quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass func()) {
+	t.Helper()
+	var faults uint64
+	for range 20 {
+		barrier(t, ctx, c)
+		before := must[dsm.Stats](t)(c.Stats(ctx))
+		pass()
+		after := must[dsm.Stats](t)(c.Stats(ctx))
+		own := after.Faults.Remote() - before.Faults.Remote()
+		faults = must[uint64](t)(dsm.Reduce(ctx, c, "faults of "+what, own, dsm.Sum))
+		if faults == 0 {
+			return
+		}
+	}
+	t.Errorf("%s takes faults, %d in the last of many passes", what, faults)
+}
+
+// testPadded stores to each rank's value many times, of a type.
 func testPadded[T any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, store func(v *T, i int), load func(v *T) int) {
 	p := must[*collections.Padded[T]](t)(collections.NewPadded[T](ctx, c, name, c.Size()))
 	if p.Len() != c.Size() {
 		t.Errorf("%s: %d values, want %d", name, p.Len(), c.Size())
 	}
 	own := p.At(c.Rank())
-	store(own, 0)
-	barrier(t, ctx, c)
-	before := must[dsm.Stats](t)(c.Stats(ctx))
-	for i := range 10000 {
-		store(own, i)
-	}
-	after := must[dsm.Stats](t)(c.Stats(ctx))
-	if n := after.Faults.Remote() - before.Faults.Remote(); n > 0 {
-		t.Errorf("%s: storing to the rank's own value took %d faults", name, n)
-	}
+	quiet(t, ctx, c, "storing to the rank's own "+name, func() {
+		for i := range 10000 {
+			store(own, i)
+		}
+	})
 	barrier(t, ctx, c)
 	for i := range p.Len() {
 		if got := load(p.At(i)); got != 9999 {
@@ -125,27 +140,22 @@ func TestAccumulator(t *testing.T) {
 		if n, f := sum(); n != 0 || f != 0 {
 			t.Errorf("the sums begin with %d and %g", n, f)
 		}
+		passes := 0
+		quiet(t, ctx, c, "adding", func() {
+			passes++
+			var team sync.WaitGroup
+			for range 4 {
+				team.Go(func() {
+					for i := range 1000 {
+						whole.Add(int64(i - 999))
+						halves.Add(0.5)
+					}
+				})
+			}
+			team.Wait()
+		})
 		barrier(t, ctx, c)
-		whole.Add(0)
-		halves.Add(0)
-		barrier(t, ctx, c)
-		before := must[dsm.Stats](t)(c.Stats(ctx))
-		var team sync.WaitGroup
-		for range 4 {
-			team.Go(func() {
-				for i := range 1000 {
-					whole.Add(int64(i - 999))
-					halves.Add(0.5)
-				}
-			})
-		}
-		team.Wait()
-		after := must[dsm.Stats](t)(c.Stats(ctx))
-		if n := after.Faults.Remote() - before.Faults.Remote(); n > 0 {
-			t.Errorf("adding took %d faults", n)
-		}
-		barrier(t, ctx, c)
-		if n, f := sum(); n != -4*499500*int64(c.Size()) || f != 2000*float64(c.Size()) {
+		if n, f := sum(); n != -4*499500*int64(passes*c.Size()) || f != 2000*float64(passes*c.Size()) {
 			t.Errorf("the sums are %d and %g", n, f)
 		}
 		barrier(t, ctx, c)

@@ -133,9 +133,11 @@ func lockedMemoryTraps(r *Rig) {
 		faults := r.faults
 		r.faults = nil // Install may find more
 		for _, ev := range faults {
-			if _, present := r.pages[ev.Page]; !present {
-				r.Install(ev.Page, r.Filled(uint64(ev.Page)), ev.Write, id)
+			if _, present := r.pages[ev.Page]; present { // it has left to a file meanwhile, say
+				r.faults = append(r.faults, ev)
+				continue
 			}
+			r.Install(ev.Page, r.Filled(uint64(ev.Page)), ev.Write, id)
 		}
 		select {
 		case res := <-lock.done:

@@ -11,8 +11,14 @@ import (
 	"dsmd/node"
 )
 
-// lookAtMemory is how often a daemon looks at how much memory is left.
-const lookAtMemory = 100 * time.Millisecond
+// A daemon looks again at how much memory is left before half of that can be gone, if others take
+// so many bytes a second, but not more often than lookLeast and not more seldom than lookMost. To
+// look takes a dozen system calls or more.
+const (
+	takenASecond = 4 << 30
+	lookLeast    = 100 * time.Millisecond
+	lookMost     = 2 * time.Second
+)
 
 // follower has a node take less memory for pages while others leave it less.
 type follower struct {
@@ -33,28 +39,31 @@ func followMemory(ctx context.Context, n *node.Node, bytes uint64, log *zap.Logg
 		return
 	}
 	f := &follower{node: n, share: memlimit.NewShare(bytes), told: bytes, left: memlimit.Left, log: log}
-	tick := time.NewTicker(lookAtMemory)
-	defer tick.Stop()
-	for f.look() {
+	for {
+		pause, ok := f.look()
+		if !ok {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
 
-// look looks once. It returns false if it cannot.
-func (f *follower) look() bool {
+// look looks once, and returns when to look again. ok is false if it cannot.
+func (f *follower) look() (pause time.Duration, ok bool) {
 	left, err := f.left()
 	if err != nil {
 		f.log.Warn("how much memory is left cannot be found, and the node takes what it was told to (--memory), whatever others take", zap.Error(err))
-		return false
+		return 0, false
 	}
+	pause = min(max(time.Duration(left.Bytes/2*1000/takenASecond)*time.Millisecond, lookLeast), lookMost)
 	wasFull := f.share.IsFull()
 	now, changed := f.share.Next(f.node.MemoryUsed(), left.Bytes, node.MinMemoryBytes)
 	if !changed {
-		return true
+		return pause, true
 	}
 	f.node.SetMemory(now)
 	switch {
@@ -64,7 +73,7 @@ func (f *follower) look() bool {
 	case f.share.IsFull():
 		f.log.Info("there is memory again, and this node takes what it was told to", zap.String("told", inMiB(f.told)))
 	}
-	return true
+	return pause, true
 }
 
 func inMiB(bytes uint64) string { return settings.Bytes(bytes &^ (1<<20 - 1)).String() }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -28,16 +29,26 @@ func TestFollowMemory(t *testing.T) {
 		left: func() (memlimit.Limit, error) { return memlimit.Limit{Bytes: left, From: "/the/limit"}, fails }}
 	for _, step := range []struct{ left, want uint64 }{{100, 256}, {12, 236}, {22, 226}, {40, 226}, {600, 256}, {600, 256}} {
 		left = step.left * mib
-		if !f.look() || n.bytes != step.want*mib {
-			t.Errorf("with %d MiB left the node takes %d MiB, want %d", step.left, n.bytes/mib, step.want)
+		if pause, ok := f.look(); !ok || n.bytes != step.want*mib || pause != lookLeast {
+			t.Errorf("with %d MiB left the node takes %d MiB, want %d, and looks again after %v", step.left, n.bytes/mib, step.want, pause)
 		}
 	}
 	all := logs.TakeAll()
 	if len(all) != 2 || all[0].Level != zapcore.WarnLevel || all[0].ContextMap()["limit"] != "/the/limit" || all[0].ContextMap()["left"] != "12MiB" || all[1].Level != zapcore.InfoLevel {
 		t.Errorf("logged: %v", all)
 	}
+	for _, step := range []struct {
+		left uint64
+		want time.Duration
+	}{{0, lookLeast}, {4 << 10, 500 * time.Millisecond}, {1 << 20, lookMost}} {
+		left = step.left * mib
+		if pause, ok := f.look(); !ok || pause != step.want {
+			t.Errorf("with %d MiB left the node looks again after %v, want %v", step.left, pause, step.want)
+		}
+	}
+	logs.TakeAll()
 	fails = errors.New("no /proc")
-	if f.look() || logs.Len() != 1 {
+	if _, ok := f.look(); ok || logs.Len() != 1 {
 		t.Errorf("it goes on without knowing, and logs %v", logs.All())
 	}
 }

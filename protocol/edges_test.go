@@ -494,20 +494,69 @@ func TestHoldTime(t *testing.T) {
 			t.Errorf("gained at %d and wanted at %d, the page is held for %d, want %d", c.gained, c.wanted, after, c.after)
 		}
 	}
-	e := New(Config{Nodes: 2, Pages: 8, HomeStripe: 1, Hold: hold, MaxHold: 4 * hold})
-	o := e.objects.get(PageObject(0))
-	again := Event{Kind: EventFault, Thread: 1, Offset: 8}
-	e.pace.noteProgress(o, again)
+	h := newHolding(Config{Nodes: 2, Pages: 8, HomeStripe: 1, Hold: hold, MaxHold: 4 * hold})
 	for failed := range 3 * retriesPerDoubling {
-		o.set(contestedFlag, true)
-		if want := min(Time(hold)<<(failed/retriesPerDoubling), 4*hold); e.pace.holdTime(o) != want {
-			t.Errorf("an access that has failed %d times holds the page for %d, want %d", failed, e.pace.holdTime(o), want)
+		if want := min(Time(hold)<<(failed/retriesPerDoubling), 4*hold); h.time() != want {
+			t.Errorf("an access that has failed %d times holds the page for %d, want %d", failed, h.time(), want)
 		}
-		e.pace.noteProgress(o, again)
+		h.again(h.time())
 	}
-	o.set(contestedFlag, true)
-	if e.pace.noteProgress(o, Event{Kind: EventFault, Thread: 2, Offset: 8}); o.retries() != 0 {
-		t.Errorf("another access has failed %d times", o.retries())
+	h.o.set(contestedFlag, true)
+	if h.pace.noteProgress(h.o, Event{Kind: EventFault, Thread: 2, Offset: 8}); h.o.retries() != 0 {
+		t.Errorf("another access has failed %d times", h.o.retries())
+	}
+}
+
+// holding is a page that one thread wants and another node, too, all the time.
+type holding struct {
+	*Engine
+	o *object
+}
+
+func newHolding(cfg Config) holding {
+	e := New(cfg)
+	h := holding{e, e.objects.get(PageObject(0))}
+	e.pace.noteProgress(h.o, Event{Kind: EventFault, Thread: 1, Offset: 8})
+	return h
+}
+
+func (h holding) time() Time { return h.pace.holdTime(h.o) }
+
+// again has the page held and given up, and the thread fault on it again some time later.
+func (h holding) again(later Time) {
+	h.o.set(contestedFlag, true)
+	h.now += h.time()
+	h.pace.leaves(h.o, Write)
+	h.now += later
+	h.pace.noteProgress(h.o, Event{Kind: EventFault, Thread: 1, Offset: 8})
+}
+
+// TestPolling: a thread that looks at a page in a loop, and so faults soon after it has left, has
+// it held for a short time, always. One that gets through only if the page is held for some time
+// has it held for so long, whatever that time is.
+func TestPolling(t *testing.T) {
+	const hold, most = 20, 20480
+	cfg := Config{Nodes: 2, Pages: 8, HomeStripe: 1, Hold: hold, MaxHold: most}
+	for soon := Time(0); soon <= hold; soon++ {
+		h, sum, longest := newHolding(cfg), Time(0), Time(0)
+		const rounds = 10000
+		for range rounds {
+			h.again(soon)
+			sum, longest = sum+h.time(), max(longest, h.time())
+		}
+		if bound := 2 * max(hold, promptShare*soon); sum/rounds > bound || longest > 4*bound {
+			t.Errorf("a page that a thread looks at again after %d is held for %d, at most %d", soon, sum/rounds, longest)
+		}
+	}
+	for needs := Time(hold); needs <= most; needs++ {
+		h, failed := newHolding(cfg), 0
+		for h.time() < needs && failed < 1000 {
+			h.again(needs - h.time())
+			failed++
+		}
+		if bound := 20 * retriesPerDoubling; failed > bound {
+			t.Fatalf("an access that needs the page for %d has it after %d failures, want at most %d", needs, failed, bound)
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func (h *holder) retryRecall(o *object, p *pending) {
 			return
 		}
 	}
-	contended := p.parked.access == Write && h.pace.noteContention(o)
+	contended := h.pace.leaves(o, p.parked.access)
 	p.serving, p.hasParked = p.parked, false
 	p.parked = recall{}
 	if p.serving.access == Read {

@@ -16,7 +16,7 @@ type object struct {
 	replica uint8 // of replicated memory: flags, see replica.go
 
 	pending uint32 // 1 + index of the object's pending, 0 if nothing is under way
-	since   Time   // when access was last gained
+	since   Time   // when access was last gained, or lost if it was contested: see pacing.leaves
 	access  uint16 // packed: see the accessors below
 	last    uint16 // which access faulted last, to tell a thread that makes no progress
 }

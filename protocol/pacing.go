@@ -49,6 +49,7 @@ type pacing struct {
 	*pages
 	groupLease
 	lastFaults []lastFault // of the threads that fault here; at most maxLastFaults
+	prompt     uint32      // how many threads have faulted promptly: see noteProgress
 }
 
 // clone returns an independent copy, of other pages.
@@ -158,6 +159,16 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 	t.number++
 }
 
+// leaves notes that a page goes to another node, wholly or for reading, and when if it was wanted
+// while it was held. It returns whether that makes it a contended one.
+func (t *pacing) leaves(o *object, to Access) (contended bool) {
+	contended = to == Write && t.noteContention(o)
+	if o.is(contestedFlag) {
+		o.since = t.now
+	}
+	return contended
+}
+
 // noteContention notes that a page goes to a writer on another node. It returns whether that makes
 // it a contended one: it was gained since a program of this node has synchronised.
 func (t *pacing) noteContention(o *object) bool {
@@ -252,12 +263,25 @@ func (t *pacing) yield() {
 
 // noteProgress counts how often the same access faulted on a page that was wanted elsewhere all
 // along: it seems to have lost the page before it got through.
+//
+// A thread that looks at the same place in a loop looks the same, but for one thing: it was running
+// when the page left, and so faults promptly. For it the count goes down again. A thread that had
+// to wait for a core may come just then by chance, so some of them count all the more: then none
+// waits for ever, though it be so in each lease of the same length.
 func (t *pacing) noteProgress(o *object, ev Event) {
 	last := ev.which()
-	if last == o.last && o.is(contestedFlag) {
-		o.setRetries(o.retries() + 1)
-	} else {
+	prompt := t.now-o.since < t.holdTime(o)/promptShare
+	switch {
+	case last != o.last || !o.is(contestedFlag):
 		o.setRetries(0)
+	case !prompt:
+		o.setRetries(o.retries() + 1)
+	default:
+		if t.prompt++; t.prompt%promptFailures == 0 {
+			o.setRetries(o.retries() + retriesPerDoubling)
+		} else {
+			o.setRetries(max(o.retries()-1, 0))
+		}
 	}
 	o.last = last
 	o.set(contestedFlag, false)
@@ -357,10 +381,18 @@ type lastFault struct {
 // they have moved on, and their pages are held for the whole time.
 const maxLastFaults = 64
 
-// retriesPerDoubling is how many times in a row an access must fail to get through before its page
-// is held twice as long. More than 1, because a thread that spins on a contested word looks the
-// same.
-const retriesPerDoubling = 4
+const (
+	// retriesPerDoubling is how many times in a row an access must fail to get through before its
+	// page is held twice as long. More than 1, because a thread that spins on a contested word
+	// looks the same.
+	retriesPerDoubling = 4
+	// promptShare: a fault is prompt if it comes, after the page has left, within one in so many of
+	// the time for which the page was held.
+	promptShare = 4
+	// promptFailures: one in so many prompt faults counts as retriesPerDoubling failures. The
+	// others must outweigh it, or the lease of a thread that polls would grow.
+	promptFailures = 2 * retriesPerDoubling
+)
 
 // mayTake tells whether a page that is wanted elsewhere may be taken now. If not, it has the page
 // looked at again when it may be.

@@ -185,8 +185,8 @@ func TestVersion(t *testing.T) {
 // TestNamesOfProcesses: to ps the processes of a job are dsmd, whatever they were started as.
 func TestNamesOfProcesses(t *testing.T) {
 	const list = `list() {
-		for p in /proc/[0-9]*; do
-			grep -qs "^PPid:.$PPID$" $p/status && [ ${p#/proc/} != $$ ] && echo $(cat $p/comm) $(tr "\0" " " <$p/cmdline | cut -d" " -f1,2)
+		for p in $(cat /proc/$PPID/task/*/children); do
+			[ $p != $$ ] && echo $(cat /proc/$p/comm) $(tr "\0" " " </proc/$p/cmdline | cut -d" " -f1,2)
 		done; true
 	}
 	for i in $(seq 100); do list | grep -q "^exe" || break; sleep 0.02; done # one may have just begun

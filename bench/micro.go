@@ -172,12 +172,12 @@ func measureOnce(ctx context.Context, c *crew.Crew, request micro.Request) ([]mi
 
 // microTable is the result for people.
 func microTable(lines []micro.Line) string {
-	t := table.Table{Heads: strings.Split("operation,unit,p50,(of runs),p99,floor p50,(of runs),floor waits,ratio", ",")}
+	t := table.Table{Heads: strings.Split("operation,unit,p50,(of runs),p99,mean,floor p50,(of runs),floor waits,ratio", ",")}
 	figure := func(x float64) string { return fmt.Sprintf("%.2f", x) }
 	spread := func(least, greatest float64) string { return fmt.Sprintf("(%.2f–%.2f)", least, greatest) }
 	rates := ""
 	for _, l := range lines {
-		t.Add(l.Name, l.Unit, figure(l.P50), spread(l.P50Min, l.P50Max), figure(l.P99), figure(l.FloorP50), spread(l.FloorP50Min, l.FloorP50Max), l.FloorWaits, figure(l.Ratio))
+		t.Add(l.Name, l.Unit, figure(l.P50), spread(l.P50Min, l.P50Max), figure(l.P99), figure(l.Mean), figure(l.FloorP50), spread(l.FloorP50Min, l.FloorP50Max), l.FloorWaits, figure(l.Ratio))
 		if l.Unit == "µs/page" {
 			rates += fmt.Sprintf("%s: %.0f MB/s, floor %.0f MB/s\n", l.Name, floor.PageBytes/l.P50, floor.PageBytes/l.FloorP50)
 		}

@@ -13,6 +13,7 @@ type Line struct {
 	Unit string  `json:"unit"`
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
+	Mean float64 `json:"mean"`
 	// FloorP50 is the better of the two ways of waiting.
 	FloorP50 float64 `json:"floor_p50"`
 	// Ratio is P50 / FloorP50: how many times as long as the floor it takes.
@@ -53,7 +54,7 @@ func Summarise(m Micro, nodes int, s Samples) (Line, error) {
 	ours, floor := slices.Concat(s.Ours...), slices.Concat(floorRuns...)
 	line := Line{
 		Name: m.Name, Unit: m.Unit, Runs: len(s.Ours), Nodes: nodes, FloorWaits: waits,
-		P50: Percentile(ours, 50), P99: Percentile(ours, 99),
+		P50: Percentile(ours, 50), P99: Percentile(ours, 99), Mean: mean(ours),
 		FloorP50: Percentile(floor, 50), FloorP99: Percentile(floor, 99),
 	}
 	line.Ratio = line.P50 / line.FloorP50
@@ -69,6 +70,15 @@ func medians(runs [][]float64) (least, greatest float64) {
 		least, greatest = min(least, m), max(greatest, m)
 	}
 	return least, greatest
+}
+
+// mean is that of samples, of which there is one at least.
+func mean(samples []float64) float64 {
+	sum := 0.0
+	for _, x := range samples {
+		sum += x
+	}
+	return sum / float64(len(samples))
 }
 
 // Percentile returns the smallest sample that at least percent per cent of the samples do not

@@ -28,6 +28,7 @@ type clusterOptions struct {
 	predict         string // as dsmd run has it; "": its default
 	memory, spill   string // as dsmd run has them; "": its default
 	bind            string // as dsmd run has it; "": its default
+	priority        string // as dsmd run has it; "": its default
 	// network is one to emulate, as dsmd run has it; "": none
 	network struct{ latency, bandwidth string }
 	dsmd    string
@@ -57,6 +58,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.memory, "memory", "", "memory for the shared pages of each node, as with dsmd run (default: as there)")
 	flags.StringVar(&o.spill, "spill", "", "directory for pages that no node has room for, as with dsmd run")
 	flags.StringVar(&o.bind, "bind", "", "core or none: whether each node has processors of its own, as with dsmd run (default: as there)")
+	flags.StringVar(&o.priority, "priority", "", "auto, normal, nice or realtime: how daemons get a core from programs that compute, as with dsmd run (default: as there)")
 	flags.StringVar(&o.network.latency, "emulate-latency", "", "latency of a network to emulate, as with dsmd run")
 	flags.StringVar(&o.network.bandwidth, "emulate-bandwidth", "", "bandwidth of a network to emulate, as with dsmd run")
 	dsmdFlag(flags, &o.dsmd)
@@ -104,7 +106,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 		Dir:    w.dir,
 	}
 	for _, flag := range [][2]string{
-		{"--memory", o.memory}, {"--spill", o.spill}, {"--predict", o.predict}, {"--bind", o.bind},
+		{"--memory", o.memory}, {"--spill", o.spill}, {"--predict", o.predict}, {"--bind", o.bind}, {"--priority", o.priority},
 		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
 		{"--profile", o.profile}, {"--trace", o.trace}, {"--dashboard", o.dashboard}, {"--dashboard-file", o.dashboardFile},
 	} {

@@ -69,7 +69,7 @@ type Config struct {
 	// left. One of NoQuorumPolicies; "": "block".
 	NoQuorum string
 	Hold     time.Duration // base of the hold window, at least 1µs; 0: DefaultHold
-	Spin     time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	Core     Core
 	// Predict has the node ask for pages that its programs will miss next, as they did before.
 	Predict bool
 	// Farewell is called when the node ends, before its connections do, so that the other nodes can
@@ -83,6 +83,13 @@ type Config struct {
 	// Launched: whoever has started this node has started its programs too, and says how they end.
 	Launched bool
 	Metrics  prometheus.Registerer
+}
+
+// Core is how the reactor shares its core with programs.
+type Core struct {
+	Spin time.Duration // longest polling before sleep; 0: DefaultSpin, negative: none
+	// Priority is that of the reactor over programs that compute. One of PriorityNames; "": "auto".
+	Priority string
 }
 
 // Memory is what a node takes for pages.
@@ -156,6 +163,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("node: pages are to go to %s (--spill) where there is no room for them, and there is no bound; give one (--memory)", c.Memory.Spill)
 	case c.NoQuorum != "" && !slices.Contains(NoQuorumPolicies, c.NoQuorum):
 		return fmt.Errorf("node: %q for when too few nodes are left; there are %q", c.NoQuorum, NoQuorumPolicies)
+	case c.Core.Priority != "" && !slices.Contains(PriorityNames, c.Core.Priority):
+		return fmt.Errorf("node: priority %q; there are %q", c.Core.Priority, PriorityNames)
 	case c.Rejoin && !c.Survive:
 		return errors.New("node: to come into a cluster that runs (--rejoin) it takes one that survives the loss of nodes; give --survive, as on all its nodes")
 	case c.Hold < MinHold || c.Hold > MaxHold:

@@ -73,8 +73,8 @@ type causeCounts struct {
 }
 
 type loopCounts struct {
-	sleeps, moves, programsSeen atomic.Uint64
-	objects, pending, programs  atomic.Int64 // gauges
+	sleeps, moves, rests, programsSeen atomic.Uint64
+	objects, pending, programs         atomic.Int64 // gauges
 }
 
 type lossCounts struct {
@@ -174,6 +174,7 @@ func (c *loopCounts) metrics() []metric {
 	return []metric{
 		counter(&c.sleeps, "sleeps", "Times that the reactor went to sleep."),
 		counter(&c.moves, "core_changes", "Times that the reactor moved to another core, away from others that polled or computed on its own."),
+		counter(&c.rests, "rests", "Times that the reactor gave up its priority over programs that compute, because it had had it for long."),
 		counter(&c.programsSeen, "programs_seen", "Programs that have attached."),
 		gauge(&c.objects, "known_objects", "Pages and locks that this node knows."),
 		gauge(&c.pending, "pending_objects", "Pages and locks with something under way."),

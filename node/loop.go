@@ -57,6 +57,7 @@ type loop struct {
 
 	poller   *netio.Poller
 	spin     spinner
+	priority priority
 	events   []pagetable.Event
 	spare    bool                 // the last look did what nobody waits for
 	moveCore func() (bool, error) // netio.ChangeCore: a seam for tests
@@ -74,6 +75,7 @@ func (l *loop) run() {
 		before := l.clock.now
 		l.clock.tick()
 		now := l.clock.now
+		l.priority.worked(now)
 		// Only the time from one vain look to the next is polling. A look that found something may
 		// have taken long, which neither uses up the time for polling nor says that the core was
 		// taken away.
@@ -86,6 +88,9 @@ func (l *loop) run() {
 			l.sleep()
 			idle, look = false, 0
 			continue
+		}
+		if idle {
+			l.priority.polls(now)
 		}
 		if idle = !l.look(look%looksPerCheck == 0); idle || l.programs.replies.put || l.spare {
 			// The thread that was just woken, or that looks for its reply, may wait for this very
@@ -158,8 +163,10 @@ func (l *loop) sleep() {
 		l.drive.verifyIdle()
 	}
 	before := l.clock.read()
-	ready := l.poller.Wait(l.dueIn(before))
+	l.priority.sleeps(before)
+	ready := l.priority.wait(l.poller, l.dueIn(before))
 	l.clock.tick()
+	l.priority.wakes(l.clock.now)
 	l.programs.watchBoxes()
 	l.spin.Slept(l.clock.now - before)
 	l.serveReady(ready)

@@ -159,8 +159,10 @@ func (n *Node) build(out *outbox) {
 	n.loop = &loop{log: log, clock: n.clock, meter: n.meter, end: n.end, table: d.exec.table,
 		in:  &inbox{self: protocol.NodeID(n.cfg.Self), drive: d, out: out, meter: n.meter, calls: n.calls, members: m},
 		out: out, drive: d, intake: n.intake, fetcher: n.fetcher, pins: n.pins, room: n.room, usage: n.usage, saver: n.saver, programs: n.programs, members: m, news: n.news,
-		spin: newSpinner(n.cfg.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
+		spin: newSpinner(n.cfg.Core.Spin, n.cfg.Self), events: make([]pagetable.Event, faultsPerTurn), moveCore: netio.ChangeCore,
+		priority: priority{rests: &n.meter.count.rests},
 	}
+	n.programs.priority = &n.loop.priority
 }
 
 // openDescriptors opens what the reactor sleeps on.
@@ -227,12 +229,12 @@ func (n *Node) Run(ctx context.Context) (err error) {
 			<-signalled // the descriptor must not be closed under it
 		}
 	}()
+	n.loop.priority.begin(n.cfg.Core.Priority, n.log)
 	n.log.Info("serving", zap.Int("id", n.cfg.Self), zap.Int("nodes", n.cfg.Nodes), zap.Uint64("region_bytes", n.cfg.RegionBytes),
-		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason))
-	if _, err := netio.ShortSlice(); err != nil {
-		n.log.Debug("the reactor waits for a whole slice of a program that computes", zap.Error(err))
-	}
+		zap.String("trap", n.choice.Trap), zap.String("trap_reason", n.choice.Reason), zap.String("transport", n.net.name()), zap.String("transport_reason", n.net.reason),
+		zap.Stringer("priority", n.loop.priority.level))
 	n.loop.run()
+	n.loop.priority.end()
 	return n.end.broken
 }
 

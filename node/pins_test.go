@@ -64,7 +64,7 @@ func TestPinIsBroken(t *testing.T) {
 		c := start(t, setup{
 			nodes: 2, async: async, before: func(n *Node) { n.pins.patience = 20 * time.Millisecond },
 			// as a daemon that has had nothing to do for long
-			change: func(cfg *Config) { cfg.Spin = -1 },
+			change: func(cfg *Config) { cfg.Core.Spin = -1 },
 		})
 		a, b := c.members[0].join(), c.members[1].join()
 		page := c.pageAt(1, 0)

@@ -46,6 +46,8 @@ type programs struct {
 
 	inquiries *inquiries
 
+	priority *priority // the reactor's
+
 	door    *door
 	replies replies
 	byID    map[protocol.ClientID]*program
@@ -236,7 +238,7 @@ func (s *programs) hello(p *program, body []byte) error {
 	p.write(attach.AppendWelcome(nil, &attach.Welcome{
 		Version: attach.Version, Node: uint32(s.cfg.Self), Nodes: uint32(s.cfg.Nodes), Rank: p.rank, Size: p.size,
 		RegionBase: s.cfg.RegionBase, RegionBytes: s.cfg.RegionBytes, PageBytes: uint32(table.PageBytes()),
-		HomeStripe: HomeStripe, Trap: s.choice.Trap, Transport: s.net.name(),
+		HomeStripe: HomeStripe, Trap: s.choice.Trap, Transport: s.net.name(), Priority: s.priority.level.String(),
 	}), table.MemFD())
 	return nil
 }

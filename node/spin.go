@@ -23,7 +23,7 @@ type spinner struct {
 }
 
 const (
-	// DefaultSpin is Config.Spin when none is given: what polling may cost at most.
+	// DefaultSpin is Core.Spin when none is given: what polling may cost at most.
 	DefaultSpin = spin.Most
 	// crowdedLooks is how many vain looks, one after another, must have lost the core to somebody,
 	// with or without events between them. A program that runs from one remote fault to the next

@@ -486,7 +486,7 @@ func TestCheckpointOfUntouched(t *testing.T) {
 // nothing else happens, also by a node that never polls.
 func TestCheckpointAsksAtOnce(t *testing.T) {
 	const pages = 2 * HomeStripe
-	c := start(t, setup{nodes: 2, pages: pages + HomeStripe, change: func(cfg *Config) { cfg.Spin = -1 }})
+	c := start(t, setup{nodes: 2, pages: pages + HomeStripe, change: func(cfg *Config) { cfg.Core.Spin = -1 }})
 	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
 	s := all[0].save(1, 0, first, pages)
 	s.ok(s.call(true, true))

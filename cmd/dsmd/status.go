@@ -38,6 +38,7 @@ type daemonStatus struct {
 	Ranks       uint32            `json:"ranks"`
 	Trap        string            `json:"trap"`
 	Transport   string            `json:"transport"`
+	Priority    string            `json:"priority"`
 	RegionBytes uint64            `json:"region_bytes"`
 	PageBytes   uint32            `json:"page_bytes"`
 	Counters    map[string]uint64 `json:"counters"` // by name, as in the metrics
@@ -237,7 +238,7 @@ func ask(ctx context.Context, socket string, user int) (daemonStatus, error) {
 	_ = c.Write(attach.AppendBye(nil)) // a courtesy
 	d := daemonStatus{
 		Socket: certs.Printable(socket), Node: welcome.Node, Nodes: welcome.Nodes, Ranks: welcome.Size,
-		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport),
+		Trap: certs.Printable(welcome.Trap), Transport: certs.Printable(welcome.Transport), Priority: certs.Printable(welcome.Priority),
 		RegionBytes: welcome.RegionBytes, PageBytes: welcome.PageBytes, Counters: map[string]uint64{},
 		programsStatus: newProgramsStatus(&programs),
 	}
@@ -322,18 +323,18 @@ func printStatus(w io.Writer, list []daemonStatus) error {
 
 func printCluster(w io.Writer, list []daemonStatus) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "NODE\tPID\tAGE\tTRAP\tTRANSPORT\tREGION\tMEMORY\t")
+	fmt.Fprint(t, "NODE\tPID\tAGE\tTRAP\tTRANSPORT\tPRIORITY\tREGION\tMEMORY\t")
 	for _, c := range statusColumns {
 		fmt.Fprint(t, c.title+"\t")
 	}
 	fmt.Fprintln(t, "  SOCKET")
 	for _, d := range list {
 		if d.Error != "" {
-			fmt.Fprintf(t, "?\t?\t?\t?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
+			fmt.Fprintf(t, "?\t?\t?\t?\t?\t?\t?\t?\t%s  %s\n", strings.Repeat("?\t", len(statusColumns)), d.Socket)
 			continue
 		}
 		region := settings.Bytes(d.RegionBytes)
-		fmt.Fprintf(t, "%d/%d\t%d\t%s\t%s\t%s\t%s\t%s\t", d.Node, d.Nodes, d.PID, age(d.Age), d.Trap, d.Transport, region.String(), d.memory())
+		fmt.Fprintf(t, "%d/%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t", d.Node, d.Nodes, d.PID, age(d.Age), d.Trap, d.Transport, d.Priority, region.String(), d.memory())
 		for _, c := range statusColumns {
 			fmt.Fprintf(t, "%d\t", d.Counters[c.counter])
 		}

@@ -121,6 +121,7 @@ type Welcome struct {
 	HomeStripe  uint32 // pages in a row which have the same home, for programs that place data
 	Trap        string // the trap back end, "uffd" or "sigsegv"
 	Transport   string // how nodes talk, for people
+	Priority    string // that of the daemon over programs that compute, for people
 }
 
 // AppendWelcome appends m as a frame.
@@ -134,6 +135,7 @@ func AppendWelcome(b []byte, m *Welcome) []byte {
 	b = le.AppendUint64(b, m.RegionBytes)
 	b = appendBytes(b, m.Trap, MaxText)
 	b = appendBytes(b, clip(m.Transport, MaxText), MaxText)
+	b = appendBytes(b, clip(m.Priority, MaxText), MaxText)
 	return endFrame(b, start)
 }
 
@@ -142,7 +144,7 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	r := body{b: b}
 	m := Welcome{
 		Version: r.u32(), Node: r.u32(), Nodes: r.u32(), Rank: r.u32(), Size: r.u32(), PageBytes: r.u32(), HomeStripe: r.u32(),
-		RegionBase: r.u64(), RegionBytes: r.u64(), Trap: r.text(MaxText), Transport: r.text(MaxText),
+		RegionBase: r.u64(), RegionBytes: r.u64(), Trap: r.text(MaxText), Transport: r.text(MaxText), Priority: r.text(MaxText),
 	}
 	if err := r.end(KindWelcome); err != nil {
 		return Welcome{}, err

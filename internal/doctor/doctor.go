@@ -63,7 +63,7 @@ func Examine() Report {
 	findings = append(findings, traps(probe, probeSigsegv())...)
 	findings = append(findings,
 		memfd(), region(), descriptors(),
-		openFiles(), mapCount(files), memory(files), cores(),
+		openFiles(), mapCount(files), memory(files), cores(), priority(tryPriority),
 		hugePages(files), disk(diskio.Available()), loopback())
 	findings = append(findings, rdmaFindings(files, tryDevice)...)
 	return summarize(findings)

@@ -64,7 +64,7 @@ var allowed = []struct {
 	{"internal/dashboard", []string{"internal/faultlog", "internal/runstats"}},
 	{"internal/diskio", []string{"internal/netio"}},
 	{"internal/faultlog", nil},
-	{"internal/doctor", []string{"internal/diskio", "internal/memlimit", "internal/uffd", "internal/sigsegv"}},
+	{"internal/doctor", []string{"internal/diskio", "internal/memlimit", "internal/netio", "internal/uffd", "internal/sigsegv"}},
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
 	// every word that they compute.

@@ -73,6 +73,7 @@ type Machine struct {
 	Memory              Bytes // or AutoMemory, UnlimitedMemory
 	Spill               string
 	Hold, Spin          time.Duration
+	Priority            string
 	Predict             string // "on" or "off"
 	Stages              int
 	LogLevel, LogFormat string

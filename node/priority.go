@@ -15,8 +15,9 @@ var PriorityNames = []string{"auto", netio.Normal.String(), netio.Nice.String(),
 
 // mostRaised is for how long the reactor is awake at most before programs that compute. What a
 // fault takes is some 10 µs, and what waits at a node whose programs all miss at the same time some
-// 100. It is less than a slice of the scheduler.
-const mostRaised = 2 * time.Millisecond
+// 100. When it is lowered the kernel may owe it a tick, 4 ms, and gives it that first: so it has to
+// rest for longer, or programs would get nothing of the rest.
+const mostRaised = 10 * time.Millisecond
 
 // priority has the reactor answer at once on a machine that computes, and keeps it from starving
 // those who do: the reactor is raised from when it goes to sleep until it has done what it was

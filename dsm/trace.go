@@ -30,7 +30,8 @@ type tracer struct {
 	// Of the goroutine that reads, and then of close:
 
 	place   uint64 // in the log
-	broken  bool   // the daemon does not answer
+	detail  faultlog.Detail
+	broken  bool // the daemon does not answer
 	sampler *perf.Sampler
 	note    string // why there is no sampler
 	samples samples
@@ -65,7 +66,10 @@ const (
 func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (*tracer, error) {
 	t := &tracer{c: c, depth: traceDepth, stop: make(chan struct{}), lines: lines{}, place: faultlog.End}
 	if os.Getenv(runstats.EnvTrace) != "" {
-		t.pieces = pieces
+		t.pieces, t.detail = pieces, faultlog.OfDepartures
+		if os.Getenv(runstats.EnvWords) != "" {
+			t.detail = faultlog.OfWords
+		}
 	}
 	if counts && os.Getenv(runstats.EnvProfile) != "" {
 		t.profile, t.depth = newProfiler(c), maxDepth
@@ -188,7 +192,7 @@ func (t *tracer) readSome(ctx context.Context) (log []byte, more bool) {
 
 // readLog reads from the log, and goes on behind that the next time.
 func (t *tracer) readLog(ctx context.Context) (log []byte, more bool, err error) {
-	r, err := t.c.query(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place})
+	r, err := t.c.query(ctx, attach.Call{Op: attach.OpFaultLog, Object: t.place, Count: uint64(t.detail)})
 	if err != nil {
 		return nil, false, failure("reading the log of faults", err)
 	}

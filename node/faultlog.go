@@ -35,10 +35,11 @@ type faultLog struct {
 	pidOf     func(pagetable.ProcID) uint32
 	lockOf    func(pagetable.ProcID) uint64 // Fault.Lock
 
-	ring  *faultlog.Ring // nil: nobody reads it
-	next  uint64         // the number of the next entry, while there is no ring
-	until time.Duration  // how long it is kept if nobody reads it until then
-	began int64          // when the node's clock was 0, in nanoseconds since 1970
+	ring   *faultlog.Ring  // nil: nobody reads it
+	detail faultlog.Detail // that one of its readers wants
+	next   uint64          // the number of the next entry, while there is no ring
+	until  time.Duration   // how long it is kept if nobody reads it until then
+	began  int64           // when the node's clock was 0, in nanoseconds since 1970
 
 	departed map[pagetable.Page]departed
 	leaving  map[pagetable.Page]faultlog.Departure // until they have left
@@ -61,7 +62,7 @@ type departed struct {
 func (l *faultLog) isKept() bool { return l.ring != nil }
 
 // batch answers a reader, and keeps the log for its next visit.
-func (l *faultLog) batch(from uint64, c *clock, maySee func(*faultlog.Fault) bool) []byte {
+func (l *faultLog) batch(call *attach.Call, c *clock, maySee func(*faultlog.Fault) bool) []byte {
 	if l.ring == nil {
 		l.ring = faultlog.NewRing(logEntries, l.next)
 		l.began = c.zero()
@@ -69,8 +70,8 @@ func (l *faultLog) batch(from uint64, c *clock, maySee func(*faultlog.Fault) boo
 		l.sealed = map[pagetable.Page]bool{}
 		l.leaving, l.before = map[pagetable.Page]faultlog.Departure{}, map[pagetable.Page][]byte{}
 	}
-	l.until = c.now + logKept
-	return l.ring.Append(nil, from, maySee)
+	l.until, l.detail = c.now+logKept, max(l.detail, faultlog.Detail(call.Count))
+	return l.ring.Append(nil, call.Object, maySee)
 }
 
 // tick ends the log if nobody has read it for long.
@@ -168,7 +169,9 @@ func (l *faultLog) left(page pagetable.Page, contents []byte, now time.Duration)
 		d.Written = changedWords(before, contents)
 	}
 	l.drop(page)
-	l.ring.AddDeparture(&d)
+	if l.detail >= faultlog.OfDepartures {
+		l.ring.AddDeparture(&d)
+	}
 	last, known := l.departed[page]
 	if !known && len(l.departed) >= maxDeparted {
 		for any := range l.departed {
@@ -192,7 +195,7 @@ func changedWords(before, after []byte) []uint64 {
 
 // compares is whether what a page has is to be kept when this node gets it for writing.
 func (l *faultLog) compares(page pagetable.Page) bool {
-	return l.ring != nil && l.departed[page].times >= comparedAfter && l.before[page] == nil
+	return l.ring != nil && l.detail >= faultlog.OfWords && l.departed[page].times >= comparedAfter && l.before[page] == nil
 }
 
 // keep is where the contents go that a page has before it is written here. If there are too many

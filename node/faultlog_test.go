@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// log is what a node's log has from a place on, as an observer reads it.
-func (m *member) log(from uint64) faultlog.Batch {
+// log is what a node's log has from a place on, as an observer reads it who wants all.
+func (m *member) log(from uint64) faultlog.Batch { return m.logOf(from, faultlog.OfWords) }
+
+// logOf is log for a reader who wants only some.
+func (m *member) logOf(from uint64, detail faultlog.Detail) faultlog.Batch {
 	m.Helper()
-	b, err := faultlog.Decode(m.observed(attach.Call{Op: attach.OpFaultLog, Ticket: 3, Object: from}))
+	b, err := faultlog.Decode(m.observed(attach.Call{Op: attach.OpFaultLog, Ticket: 3, Object: from, Count: uint64(detail)}))
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -102,6 +105,40 @@ func TestFaultLog(t *testing.T) {
 	c.quiet()
 }
 
+// TestDetailOfFaultLog: departures are logged from when a reader wants them, and the words that
+// were written from when one wants those; who took a page is known in any case.
+func TestDetailOfFaultLog(t *testing.T) {
+	c := start(t, setup{nodes: 2})
+	a, b := c.members[0].join(), c.members[1].join()
+	page, m := c.pageAt(0, 3), c.members[0]
+	const rounds = 4
+	at := m.logOf(faultlog.End, faultlog.OfFaults).Next
+	for _, want := range []struct {
+		detail     faultlog.Detail
+		departures int
+		words      bool
+	}{{faultlog.OfFaults, 0, false}, {faultlog.OfDepartures, rounds, false}, {faultlog.OfWords, rounds, true}, {faultlog.OfFaults, rounds, true}} {
+		m.logOf(at, want.detail)
+		for i := range uint64(rounds) {
+			a.store(page, 0, 100+i)
+			b.store(page, 8, i)
+		}
+		c.settle()
+		x := m.logOf(at, faultlog.OfFaults)
+		at = x.Next
+		words := slices.ContainsFunc(x.Departures, func(d faultlog.Departure) bool { return d.Written != nil })
+		for i, f := range x.Faults[1:] {
+			if f.Taker != 1 || f.TakerAccess != faultlog.Write {
+				t.Errorf("%+v: fault %d: %+v", want, i, f)
+			}
+		}
+		if len(x.Faults) != rounds || len(x.Departures) != want.departures || words != want.words {
+			t.Errorf("%+v: %d faults, %d departures, words %v", want, len(x.Faults), len(x.Departures), words)
+		}
+	}
+	c.quiet()
+}
+
 // TestFaultLogOfReplicatedMemory: a page whose backups are made is read-only before somebody reads
 // it. It departs all the same when somebody does: the next store here waits because of that.
 func TestFaultLogOfReplicatedMemory(t *testing.T) {
@@ -169,7 +206,7 @@ func TestFaultLogIsDropped(t *testing.T) {
 		t.Errorf("the log has not ended: %+v", l)
 	}
 	all := func(*faultlog.Fault) bool { return true }
-	if x, err := faultlog.Decode(l.batch(0, &clock{}, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
+	if x, err := faultlog.Decode(l.batch(&attach.Call{}, &clock{}, all)); err != nil || x.First != first.Next || x.Lost != first.Next {
 		t.Errorf("the next log begins with %+v, %v; the first one ended at %d", x, err, first.Next)
 	}
 }
@@ -179,7 +216,7 @@ func TestFaultLogIsDropped(t *testing.T) {
 func TestFaultLogTellsTheTime(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
-	l.batch(0, &clock{start: began}, func(*faultlog.Fault) bool { return true })
+	l.batch(&attach.Call{}, &clock{start: began}, func(*faultlog.Fault) bool { return true })
 	if wrong := time.Duration(l.began - began.UnixNano()); max(wrong, -wrong) > time.Minute {
 		t.Errorf("its times are wrong by %v", wrong)
 	}
@@ -189,7 +226,7 @@ func TestFaultLogTellsTheTime(t *testing.T) {
 // memory.
 func TestFaultLogIsBounded(t *testing.T) {
 	l := faultLog{pageBytes: 4096, pidOf: func(pagetable.ProcID) uint32 { return 1 }, lockOf: func(pagetable.ProcID) uint64 { return 0 }}
-	l.batch(0, &clock{}, func(*faultlog.Fault) bool { return true })
+	l.batch(&attach.Call{Count: uint64(faultlog.OfWords)}, &clock{}, func(*faultlog.Fault) bool { return true })
 	leave := func(page pagetable.Page) {
 		l.leaves(page, protocol.EffectRevoke, 1)
 		l.left(page, nil, 0)

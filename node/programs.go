@@ -168,7 +168,7 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		counters := slices.Concat(s.meter.counterList(), s.meter.tolls.counters(pagetable.ProcID(p.id)))
 		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: attach.AppendCounters(nil, counters)})
 	case attach.OpFaultLog:
-		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c.Object, s.meter.clock, p.maySee)})
+		p.answer(&attach.Reply{Ticket: c.Ticket, Payload: s.meter.log.batch(c, s.meter.clock, p.maySee)})
 	case attach.OpUsage:
 		return s.usage.ask(p, c)
 	case attach.OpPrograms:

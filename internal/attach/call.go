@@ -36,7 +36,7 @@ type Call struct {
 	Object uint64
 	// OpBind: elements. OpPrefetch, OpPin, OpContents: pages, at least 1. OpArrive: ranks known to
 	// be lost.
-	// OpRelease, OpStacks: see there
+	// OpRelease, OpFaultLog, OpStacks: see there
 	Count     uint64
 	ElemBytes uint64 // OpBind
 	TypeHash  uint64 // OpBind
@@ -122,7 +122,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpStats:    {ticket: true},
 	OpUsage:    {ticket: true},
 	OpPrograms: {ticket: true},
-	OpFaultLog: {ticket: true, object: true},
+	OpFaultLog: {ticket: true, object: true, count: true},
 	OpWaits:    {ticket: true},
 	OpName:     {ticket: true, object: true},
 	OpStacks:   {ticket: true, object: true, count: true},

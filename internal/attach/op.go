@@ -86,8 +86,9 @@ const (
 	// OpPrograms: which programs are attached to this daemon. Reply, at once: AppendPrograms.
 	OpPrograms
 	// OpFaultLog: tell what the log of faults has from place Object on, and keep it for some
-	// seconds more. A program is told of its own faults, an observer of all, and both of all
-	// departures. Reply, at once: a faultlog.Batch.
+	// seconds more, with the faultlog.Detail Count, or what another reader wants besides. A program
+	// is told of its own faults, an observer of all, and both of all departures that there are.
+	// Reply, at once: a faultlog.Batch.
 	OpFaultLog
 	// OpName: the program calls the lock or barrier Object by Name, which is cut to MaxCalled bytes
 	// and may be empty. The daemon keeps the first MaxNames names for as long as the program is

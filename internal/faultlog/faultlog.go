@@ -25,6 +25,16 @@ func (a Access) String() string {
 	return "none"
 }
 
+// Detail is how much a reader wants to know of what happens: what nobody wants costs nothing.
+type Detail uint64
+
+// The details; each has those before it.
+const (
+	OfFaults     Detail = iota // and why the pages were not here
+	OfDepartures               // of all
+	OfWords                    // which ones were written before a departure, of some
+)
+
 // NoNode stands for no node.
 const NoNode = 1<<32 - 1
 

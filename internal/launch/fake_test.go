@@ -397,7 +397,7 @@ func writePieces(rank string) int {
 	if err != nil || err2 != nil {
 		return 4
 	}
-	fmt.Printf("asked for: %q\n", os.Getenv(runstats.EnvTrace))
+	fmt.Printf("asked for: %q %q\n", os.Getenv(runstats.EnvTrace), os.Getenv(runstats.EnvWords))
 	to := os.NewFile(uintptr(fd), "pieces")
 	for i := range uint64(manyPieces) {
 		for _, line := range [][]byte{

@@ -321,6 +321,9 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 		if cfg.wantsPieces() {
 			env = append(env, runstats.EnvTrace+"=1")
 		}
+		if cfg.wantsWords() {
+			env = append(env, runstats.EnvWords+"=1")
+		}
 		o.Children = append(o.Children, childOrder{
 			ID: childID{program, rank}, Prefix: p.prefix(childID{program, rank}), Node: at.homes[i],
 			Env: env, Input: rank == 0,
@@ -331,6 +334,9 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 
 // wantsPieces is whether somebody reads what the ranks log.
 func (cfg *Config) wantsPieces() bool { return cfg.Pieces != nil || cfg.Trace != "" || cfg.Sharing }
+
+// wantsWords is whether somebody wants to know which words of pages the ranks write.
+func (cfg *Config) wantsWords() bool { return cfg.Pieces != nil || cfg.Sharing }
 
 // width is the number of digits of the highest of n numbers from 0.
 func width(n int) int { return len(strconv.Itoa(n - 1)) }

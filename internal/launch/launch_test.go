@@ -286,7 +286,7 @@ func TestPiecesOfLogs(t *testing.T) {
 			for _, line := range s.out {
 				var rank, length int
 				var number uint64
-				if strings.HasSuffix(line, `asked for: "1"`) {
+				if strings.HasSuffix(line, `asked for: "1" "1"`) {
 					asked++
 				} else if n, err := fmt.Sscanf(line, "piece of %d: %d with %d bytes", &rank, &number, &length); n != 3 || number != next[rank] || length != pieceBytes {
 					t.Fatalf("%q, %v; the next one is %d", line, err, next[rank])
@@ -301,7 +301,7 @@ func TestPiecesOfLogs(t *testing.T) {
 	}
 	s := supervise(t, job{Nodes: 1, Program: play("pieces")})
 	s.wantStatus(0)
-	if !slices.Equal(s.out, []string{`[0] asked for: ""`}) {
+	if !slices.Equal(s.out, []string{`[0] asked for: "" ""`}) {
 		t.Errorf("%q", s.out)
 	}
 }

@@ -8,6 +8,9 @@ import (
 // EnvTrace, set to anything, asks a rank for Pieces while it runs.
 const EnvTrace = "DSM_TRACE"
 
+// EnvWords, set to anything, asks for the words that were written besides, in the logs of pieces.
+const EnvWords = "DSM_WORDS"
+
 // Piece is what has happened at a rank since its last piece.
 type Piece struct {
 	Rank int `json:"rank"`

@@ -32,7 +32,7 @@ type sample struct {
 const (
 	// maxSamples bounds those that wait for the end of their faults.
 	maxSamples = 1 << 12
-	// sampleRounds is for how many rounds they do: five seconds.
+	// sampleRounds is for how many rounds they do: some seconds.
 	sampleRounds = 100
 )
 

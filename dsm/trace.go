@@ -32,8 +32,7 @@ type tracer struct {
 	place   uint64 // in the log
 	detail  faultlog.Detail
 	broken  bool // the daemon does not answer
-	sampler *perf.Sampler
-	note    string // why there is no sampler
+	windows *windows
 	samples samples
 	lines   lines
 
@@ -50,12 +49,11 @@ type endedWait struct {
 }
 
 const (
-	// traceEvery is how often the log and the samples are read. The kernel has room for some
-	// thousands of samples of each processor, and the daemon for some tens of thousands of faults.
+	// traceEvery is how often the log is read where faults cannot be sampled; else it is read with
+	// the samples, at the ends of windows and of the pauses between them. The kernel has room for
+	// more than a thousand samples of each processor, and the daemon for some tens of thousands of
+	// faults.
 	traceEvery = 50 * time.Millisecond
-	// samplePeriod: one of so many faults is sampled. With every one a program of many faults takes
-	// a tenth longer.
-	samplePeriod = 7
 	// traceDepth is how many frames of a stack are looked at for a line outside this package.
 	traceDepth = 12
 	// maxUntold bounds the allocations and the calls that wait for a piece, each.
@@ -80,10 +78,7 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	if _, _, err := t.readLog(ctx); err != nil { // from here on the daemon keeps one
 		return nil, err
 	}
-	var err error
-	if t.sampler, err = perf.Open(samplePeriod); err != nil {
-		t.sampler, t.note = nil, "waits for pages have no stacks in the profile: "+err.Error()
-	}
+	t.windows = newWindows()
 	reading, giveUp := context.WithCancel(context.Background())
 	t.giveUp = giveUp
 	t.stopped.Go(func() { t.run(reading) })
@@ -93,8 +88,8 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 // run reads until close, or until the cluster is lost, when there is still what this process has
 // noted.
 func (t *tracer) run(ctx context.Context) {
-	tick := time.NewTicker(traceEvery)
-	defer tick.Stop()
+	next := time.NewTimer(t.windows.turn())
+	defer next.Stop()
 	for {
 		select {
 		case <-t.stop:
@@ -102,8 +97,9 @@ func (t *tracer) run(ctx context.Context) {
 		case <-t.c.done:
 			t.read(ctx)
 			return
-		case <-tick.C:
+		case <-next.C:
 			t.read(ctx)
+			next.Reset(t.windows.turn())
 		}
 	}
 }
@@ -137,20 +133,16 @@ func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	late()
 	t.giveUp()
 	t.read(ctx)
-	lost := false
-	if t.sampler != nil {
-		lost = t.sampler.Lost() > 0
-		t.sampler.Close()
-	}
+	t.windows.close()
 	if t.profile == nil {
 		return
 	}
 	t.profile.close(r)
 	switch {
 	case r.Note != "":
-	case t.note != "":
-		r.Note = t.note
-	case lost:
+	case t.windows.err != nil:
+		r.Note = "waits for pages have no stacks in the profile: " + t.windows.err.Error()
+	case t.windows.lost:
 		r.Note = "some samples were lost, as there were more of them than the profile could take"
 	}
 }
@@ -244,10 +236,7 @@ func (t *tracer) locks(x *faultlog.Batch) (names map[uint64]string) {
 
 // drain takes the samples of accesses to shared memory.
 func (t *tracer) drain() {
-	if t.sampler == nil {
-		return
-	}
-	t.sampler.Drain(func(f *perf.Fault) {
+	t.windows.drain(func(f *perf.Fault) {
 		if offset := uint64(uintptr(f.Address) - uintptr(t.c.region.base)); offset < t.c.welcome.RegionBytes {
 			t.samples.add(spot{f.Thread, offset / uint64(t.c.welcome.PageBytes)}, f.Stack)
 		}

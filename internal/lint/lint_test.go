@@ -68,7 +68,7 @@ var allowed = []struct {
 	// The tests of the whole system use it as its users do: the daemon as a binary, the library by
 	// its API. Two of the kernels run while the daemons' connections are cut, because they verify
 	// every word that they compute.
-	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/uffd/uffdtest", "internal/runstats/trace/tracetest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
+	{"internal/systemtest/e2e", []string{"dsm", "internal/systemtest/testcluster", "internal/systemtest/netns", "internal/systemtest/loopback", "node", "internal/attach", "internal/certs", "internal/checkpoint", "internal/seccomptest", "internal/uffd/uffdtest", "internal/runstats/trace/tracetest", "bench/kernel", "bench/kernels/sor", "bench/kernels/ocean", "transport"}},
 	// A node and a program that break the rules speak what nodes and programs speak.
 	{"internal/systemtest/hostile", []string{"dsm", "internal/attach", "internal/certs", "internal/systemtest/testcluster", "internal/uffd", "transport"}},
 	{"internal/launch", []string{"internal/certs", "internal/faultlog", "internal/memlimit", "internal/runstats"}},
@@ -86,7 +86,8 @@ var allowed = []struct {
 	{"internal/patience", nil},
 	{"internal/perf", nil},
 	{"internal/require", nil},
-	{"internal/uffd/uffdtest", []string{"internal/require"}},
+	{"internal/seccomptest", nil},
+	{"internal/uffd/uffdtest", []string{"internal/require", "internal/seccomptest"}},
 	{"internal/verbs/verbstest", []string{"internal/require"}},
 	{"internal/systemtest/netns", []string{"internal/patience", "internal/require"}},
 	// Conformance suites wait as tests do.
@@ -109,7 +110,7 @@ var allowed = []struct {
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the
 // seams they fake.
-var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/systemtest/testcluster", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/systemtest/testcluster", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/seccomptest", "internal/sigsegv", "protocol"}
 
 // pure are the packages that decide and leave it to their hosts to act, and pureImports are the
 // packages outside this module that they may import. None of those does I/O, tells the time, or

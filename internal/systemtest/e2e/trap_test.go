@@ -23,11 +23,16 @@ const (
 // The program "forbidden" turns into the command that its arguments are, in an environment without
 // userfaultfd. The first is the program that copies of this binary are from then on.
 var _ = testcluster.Define("forbidden", func(s *testcluster.Self) error {
-	if err := errors.Join(uffdtest.Forbid(), os.Setenv(envProgram, s.Args[0])); err != nil {
+	return becomeWithout(s, uffdtest.Forbid())
+})
+
+// becomeWithout turns into the command that the arguments are, once something is forbidden.
+func becomeWithout(s *testcluster.Self, forbidden error) error {
+	if err := errors.Join(forbidden, os.Setenv(envProgram, s.Args[0])); err != nil {
 		return err
 	}
 	return syscall.Exec(s.Args[1], s.Args[1:], os.Environ())
-})
+}
 
 // runForbidden starts a job of members under `dsmd run` where userfaultfd is forbidden.
 func runForbidden(t *testing.T, flags ...string) *testcluster.Process {

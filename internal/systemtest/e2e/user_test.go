@@ -12,7 +12,7 @@ import (
 func TestAsOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	const core = "^(TestKilledProgram|TestKilledDaemon|TestAtomics|TestCollectorAndFaults|TestSystemCalls|TestBadUse|TestPrefetch|" +
-		"TestFreedMemoryIsZero|TestLocksProtectMemory|TestReductionsAgree|TestRun|TestChildrenInheritNothing|TestLargestRegion)$"
+		"TestFreedMemoryIsZero|TestLocksProtectMemory|TestReductionsAgree|TestRun|TestUnsampled|TestChildrenInheritNothing|TestLargestRegion)$"
 	status, out := testcluster.AsUser(t, core)
 	if status != 0 {
 		t.Fatalf("as an ordinary user the tests ended with status %d", status)

@@ -3,8 +3,9 @@
 //	go run ./docs/figures              # all of them
 //	go run ./docs/figures flame:fft    # one of them
 //
-// They are the dashboard of a run of ocean (dashboard), and what the threads of a kernel wait for,
-// as go tool pprof draws it (flame:KERNEL).
+// They are the dashboard of a run of ocean (dashboard), what the threads of a kernel wait for, as
+// go tool pprof draws it (flame:KERNEL), and the same with where the rest of the time went, without
+// a browser (waits:KERNEL); that prints a row of the table in performance.md as well.
 package main
 
 import (
@@ -29,7 +30,10 @@ import (
 const out = "docs/figures"
 
 // all are the figures that the documents have.
-var all = []string{"dashboard", "flame:fft"}
+var all = []string{
+	"dashboard", "flame:fft",
+	"waits:sor", "waits:ocean", "waits:fft", "waits:barnes", "waits:cholesky", "waits:water", "waits:tsp",
+}
 
 // wait bounds what a browser or a server takes.
 const wait = time.Minute
@@ -64,8 +68,10 @@ func run(which []string) error {
 			err = w.dashboard()
 		case kind == "flame":
 			err = w.flame(kernel)
+		case kind == "waits":
+			err = w.waits(kernel)
 		default:
-			err = errors.New("there is no such figure: dashboard, or flame:KERNEL")
+			err = errors.New("there is no such figure: dashboard, flame:KERNEL, or waits:KERNEL")
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", figure, err)

@@ -117,6 +117,9 @@ func TestPriorityIsGivenUp(t *testing.T) {
 	p.end()
 }
 
+// countersOfPriority move where a reactor is flooded, which a thread of this file plays.
+var countersOfPriority = []string{"rests"}
+
 // begun begins a priority on the calling thread, or skips the test where it is not allowed.
 func begun(t *testing.T, level netio.Priority) (*priority, error) {
 	p := &priority{rests: &atomic.Uint64{}}

@@ -19,7 +19,12 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 	if _, index := dsm.Member(among); index != root {
 		v = nil
 	}
-	all, err := exchange(ctx, among, name, v, func(from int) bool { return from == root })
+	all, err := exchange(ctx, among, name, v, func(from int, part []T) []T {
+		if from != root {
+			return nil
+		}
+		return part
+	})
 	if err == nil {
 		err = checkRoot(root, len(all))
 	}
@@ -33,7 +38,12 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 // nil to the others. Errors are those of Broadcast.
 func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([][]T, error) {
 	_, index := dsm.Member(among)
-	all, err := exchange(ctx, among, name, v, func(int) bool { return index == root })
+	all, err := exchange(ctx, among, name, v, func(_ int, part []T) []T {
+		if index != root {
+			return nil
+		}
+		return part
+	})
 	if err == nil {
 		err = checkRoot(root, len(all))
 	}
@@ -56,7 +66,7 @@ func checkRoot(root, ranks int) error {
 // AllGather returns the slices that the ranks bring, in their order, to all of them. Errors are
 // those of Broadcast.
 func AllGather[T any](ctx context.Context, among dsm.Group, name string, v []T) ([][]T, error) {
-	all, err := exchange(ctx, among, name, v, func(int) bool { return true })
+	all, err := exchange(ctx, among, name, v, func(_ int, part []T) []T { return part })
 	if err != nil {
 		return nil, fmt.Errorf("AllGather %q: %w", name, err)
 	}
@@ -86,8 +96,38 @@ func Once(ctx context.Context, among dsm.Group, name string, f func() error) err
 	return nil
 }
 
-// exchange returns, of the slices that the ranks bring, those that this rank wants.
-func exchange[T any](ctx context.Context, among dsm.Group, name string, own []T, wants func(from int) bool) ([][]T, error) {
+// Exchange has each rank bring a slice for each, in their order, and returns to each what all have
+// brought for it, in their order. What travels is what is for another rank. Errors are those of
+// Broadcast, and dsm.ErrMismatch if a rank does not bring a slice for each.
+func Exchange[T any](ctx context.Context, among dsm.Group, name string, v [][]T) ([][]T, error) {
+	lengths := make([]int, len(v))
+	for to := range v {
+		lengths[to] = len(v[to])
+	}
+	all, err := AllGather(ctx, among, name, lengths)
+	for from := range all {
+		if err == nil && len(all[from]) != len(all) {
+			err = fmt.Errorf("%w: rank %d brings slices for %d ranks of %d", dsm.ErrMismatch, from, len(all[from]), len(all))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Exchange %q: %w", name, err)
+	}
+	_, index := dsm.Member(among)
+	got, err := exchange(ctx, among, name, slices.Concat(v...), func(from int, part []T) []T {
+		for _, n := range all[from][:index] {
+			part = part[n:]
+		}
+		return part[:all[from][index]]
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Exchange %q: %w", name, err)
+	}
+	return got, nil
+}
+
+// exchange returns, of the slices that the ranks bring, the parts that this rank wants.
+func exchange[T any](ctx context.Context, among dsm.Group, name string, own []T, wanted func(from int, part []T) []T) ([][]T, error) {
 	lengths, err := dsm.AllGather(ctx, among, name, len(own))
 	if err != nil {
 		return nil, err
@@ -111,8 +151,8 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own []T,
 	}
 	if err = meet(ctx, among, name, failed); err == nil {
 		for from := range lengths {
-			if wants(from) && failed == nil {
-				got[from], failed = fetch(ctx, c, part(from))
+			if failed == nil {
+				got[from], failed = fetch(ctx, c, wanted(from, part(from)))
 			}
 		}
 	}

@@ -42,7 +42,18 @@ func TestSlices(t *testing.T) {
 			if err != nil || len(all) != c.Size() {
 				t.Fatalf("AllGather returned %d slices, %v", len(all), err)
 			}
+			each := make([][]int, c.Size())
+			for to := range each {
+				each[to] = brings(c.Rank()+to, call)
+			}
+			received, err := collective.Exchange(ctx, c, "slices", each)
+			if err != nil || len(received) != c.Size() {
+				t.Fatalf("Exchange returned %d slices, %v", len(received), err)
+			}
 			for from := range all {
+				if want := brings(from+c.Rank(), call); !slices.Equal(received[from], want) {
+					t.Fatalf("rank %d brought %d values for this one, want %d", from, len(received[from]), len(want))
+				}
 				want := brings(from, call)
 				if !slices.Equal(all[from], want) || some != nil && !slices.Equal(some[from], want) {
 					t.Fatalf("of rank %d came %d values, want %d", from, len(all[from]), len(want))
@@ -87,6 +98,9 @@ func TestMisuse(t *testing.T) {
 		}
 		if _, err := collective.AllGather(ctx, c, "x", []string{"a"}); c.Rank() >= 0 && err == nil {
 			t.Error("strings were exchanged")
+		}
+		if _, err := collective.Exchange(ctx, c, "x", make([][]int, 2+c.Rank()/2)); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("some ranks bring slices for two of three: %v", err)
 		}
 		var err error
 		if c.Rank() == 1 {

@@ -1,0 +1,222 @@
+package collections
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	wide "math/bits"
+	"slices"
+	"sync"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collective"
+)
+
+// Combiner changes a map by what is combined in this program first. So a page of the map comes once
+// for all that this program has to say about its keys, instead of once for each. It may be used by
+// any number of goroutines, which do best to use one together.
+type Combiner[K, V comparable] struct {
+	m       *Map[K, V]
+	merge   func(a, b V) V
+	stripes [stripes]stripe[K, V]
+}
+
+const (
+	// stripeBits are first bits of hashes. So a stripe has keys of pages that follow each other.
+	stripeBits = 6
+	stripes    = 1 << stripeBits
+	// stripeMost is how many keys of a stripe are combined before they go to the map.
+	stripeMost = 1 << 12
+)
+
+// stripe is what is combined of some keys.
+type stripe[K, V comparable] struct {
+	mu   sync.Mutex
+	keys map[K]V    // guarded by mu
+	out  sync.Mutex // held while keys go to the map; taken before mu
+}
+
+// Combine returns a Combiner that merges values of the same key. merge must be associative and
+// commutative, as dsm.Sum is, because nobody says in which order it merges what goroutines and
+// ranks add. It must not use the map.
+func (m *Map[K, V]) Combine(merge func(a, b V) V) *Combiner[K, V] {
+	return &Combiner[K, V]{m: m, merge: merge}
+}
+
+// Add merges a value into that of a key, or stores it if there is none. The map has it after
+// Flush, or earlier: Add brings some 4000 keys to the map when there are so many in a 64th of all
+// hashes. It waits for others only then. When it returns an error what it was given is kept
+// nevertheless, for the next Add or Flush.
+func (x *Combiner[K, V]) Add(ctx context.Context, k K, v V) error {
+	s := &x.stripes[hashOf(x.m.keys.bytesOf(&k))>>(64-stripeBits)]
+	if x.add(s, k, v) <= stripeMost {
+		return nil
+	}
+	return x.flush(ctx, s)
+}
+
+// add returns how many keys there are.
+func (x *Combiner[K, V]) add(s *stripe[K, V], k K, v V) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[K]V{}
+	}
+	if old, there := s.keys[k]; there {
+		v = x.merge(old, v)
+	}
+	s.keys[k] = v
+	return len(s.keys)
+}
+
+// Flush returns when the map has all that was added by calls of Add that have returned. Each key
+// is changed at one moment, and keys at different ones. If it returns an error, what the map has
+// not got is kept for the next Flush. If the program dies, that is lost.
+func (x *Combiner[K, V]) Flush(ctx context.Context) error {
+	// Ranks begin at different pages.
+	first := stripes * x.m.c.Rank() / max(x.m.c.Size(), 1)
+	var failed error
+	for i := range stripes {
+		failed = errors.Join(failed, x.flush(ctx, &x.stripes[(first+i)%stripes]))
+	}
+	return failed
+}
+
+func (x *Combiner[K, V]) flush(ctx context.Context, s *stripe[K, V]) error {
+	s.out.Lock()
+	defer s.out.Unlock()
+	all := x.m.entriesOf(s.take())
+	left, err := x.m.merge(ctx, all, x.merge)
+	for _, e := range left {
+		x.add(s, e.k, e.v)
+	}
+	return err
+}
+
+func (s *stripe[K, V]) take() map[K]V {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := s.keys
+	s.keys = nil
+	return keys
+}
+
+// FlushAll is Flush and a barrier, for all ranks together: when it returns, the map has what all of
+// them have added. Each rank is sent what the others have for a part of the map, that of
+// Map.Part for its index among them, and changes only this. So what travels is what was added, and
+// pages of a new map stay where they are. Each of the ranks calls it, by one goroutine.
+//
+// When it returns an error on one rank, it does on all; the map may have some of what was added,
+// and the rest is lost. Errors are those of Map and dsm.Reduce.
+func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
+	m, name := x.m, x.m.name+"/flush"
+	v := make([][]uint64, among.Size())
+	for i := range x.stripes {
+		s := &x.stripes[i]
+		s.out.Lock()
+		for _, e := range m.entriesOf(s.take()) {
+			to, _ := wide.Mul64(e.hash, uint64(len(v)))
+			b := m.keys.bytesOf(&e.k)
+			v[to] = pack(pack(append(v[to], uint64(len(b))), bytesOf(&e.v)), b)
+		}
+		s.out.Unlock()
+	}
+	all, err := collective.Exchange(ctx, among, name, v)
+	if err != nil {
+		return fmt.Errorf("collections: Map %q: %w", m.name, err)
+	}
+	var sums stripe[K, V]
+	for _, words := range all {
+		for len(words) > 0 {
+			var val V
+			p, n := words[1:], int(words[0])
+			unpack(p, bytesOf(&val))
+			b := make([]byte, n)
+			unpack(p[m.valueWords:], b)
+			x.add(&sums, m.keys.value(b), val)
+			words = p[m.valueWords+wordsFor(n):]
+		}
+	}
+	_, err = m.merge(ctx, m.entriesOf(sums.keys), x.merge)
+	failed, meeting := dsm.Reduce(ctx, among, name, err != nil, func(a, b bool) bool { return a || b })
+	if err == nil && meeting == nil && failed {
+		err = errors.New("another rank has failed")
+	}
+	if err := errors.Join(err, meeting); err != nil {
+		return fmt.Errorf("collections: Map %q: %w", m.name, err)
+	}
+	return nil
+}
+
+// entry is an entry with its hash.
+type entry[K, V comparable] struct {
+	hash uint64
+	k    K
+	v    V
+}
+
+func (m *Map[K, V]) entriesOf(keys map[K]V) []entry[K, V] {
+	all := make([]entry[K, V], 0, len(keys))
+	for k, v := range keys {
+		all = append(all, entry[K, V]{hashOf(m.keys.bytesOf(&k)), k, v})
+	}
+	slices.SortFunc(all, func(a, b entry[K, V]) int { return cmp.Compare(a.hash, b.hash) })
+	return all
+}
+
+// merge merges entries into the map, in the order of pages, in which they are. It returns those
+// that it could not, if any.
+func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, b V) V) (left []entry[K, V], failed error) {
+	for done := 0; done < len(all); done++ {
+		err := m.session(ctx, func(s *session[K, V]) error {
+			for ; done < len(all); done++ {
+				e := &all[done]
+				if err := s.change(ctx, &e.k, func(old V, there bool) (V, action) {
+					if there {
+						return merge(old, e.v), store
+					}
+					return e.v, store
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, dsm.ErrPageLost) && done < len(all):
+			left = append(left, all[done]) // others may be on pages that are there
+		default:
+			return append(left, all[min(done, len(all)):]...), errors.Join(failed, err)
+		}
+		if failed == nil {
+			failed = err
+		}
+	}
+	return left, failed
+}
+
+// bulk is how many entries StoreAll brings to the map at once.
+const bulk = 1 << 16
+
+// StoreAll stores entries, page by page, which is cheaper than to store each. It is not one change:
+// others see some of them before others. Of two with the same key the later counts.
+func (m *Map[K, V]) StoreAll(ctx context.Context, entries iter.Seq2[K, V]) error {
+	some := map[K]V{}
+	out := func() error {
+		all := m.entriesOf(some)
+		clear(some)
+		_, err := m.merge(ctx, all, func(_, v V) V { return v })
+		return err
+	}
+	for k, v := range entries {
+		if some[k] = v; len(some) >= bulk {
+			if err := out(); err != nil {
+				return err
+			}
+		}
+	}
+	return out()
+}

@@ -1,0 +1,383 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	wide "math/bits"
+	"sync/atomic"
+
+	"dsmd/dsm"
+)
+
+// Map is a hash table that all ranks share. It is divided into shards of a page each, which has its
+// lock with it: whoever changes a key has the page come once, and finds everything there; to load
+// keys costs nothing while nobody changes one on their page. A page that is full is divided in two.
+//
+// Keys are strings, or types that dsm.Alloc allows, without floating-point numbers. Values are of
+// types that dsm.Alloc allows. A key and its value must fit into an eighth of a page together; of
+// larger values keep an index.
+//
+// Load, Store, Delete, LoadOrStore, CompareAndSwap and Update are linearizable: each takes effect
+// at one moment between its call and its return, for everybody. That also holds if the program
+// dies meanwhile: then it has taken effect, or not. Combiner and All say what holds for them.
+//
+// All methods return dsm.ErrNoSpace (the map is full, or key and value are too large), errors that
+// wrap dsm.ErrPageLost or dsm.ErrNodeLost (the page of the key was lost with a node; keys on other
+// pages need not be), ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was changed, unless
+// it is one of dsm.Replicated memory, of which nobody knows then whether the change would survive.
+type Map[K, V comparable] struct {
+	*owner
+	control *control
+	free    func(ctx context.Context) error
+	keys    coder[K]
+
+	memory     []atomic.Uint64
+	pageWords  int
+	valueWords int
+	firstDepth int // of new pages
+	lastDepth  int // there are as many pages as hashes have first bits of this number
+	// hints are the depths of pages, as this process has seen them: at most the present ones. 0 is
+	// unknown.
+	hints []atomic.Uint32
+}
+
+// control is what ranks agree on beside the pages.
+type control struct {
+	planned atomic.Int64  // entries, that NewMap was told
+	owners  atomic.Uint64 // ids of owners that are drawn
+}
+
+// controlOf is the control of a map of these types, which ranks agree on too.
+type controlOf[K, V any] struct {
+	control
+	_ K
+	_ V
+}
+
+// textKey stands for keys that are strings.
+type textKey struct{ Text [0]byte }
+
+const (
+	// least is how many entries a page has room for. With fewer, pages are full at very different
+	// depths.
+	least = 8
+	// textBytes is for how long strings are taken where their number is to tell how much memory
+	// they need.
+	textBytes = 16
+	// firstRoom is for how many times the planned entries the first pages have room: few of them
+	// are divided before there are as many entries.
+	firstRoom = 2
+	// lastRoom is for how many times the planned entries there are addresses. Then the first pages
+	// are 16 apart, so that their homes are all nodes in turn.
+	lastRoom = 2
+	// mostDepth bounds the number of pages.
+	mostDepth = 32
+)
+
+// NewMap returns the map of that name, empty if it is new, for about n entries: its first pages
+// have room for those, and are used when keys come that belong there. It grows to twice as many at
+// least, and then returns dsm.ErrNoSpace. Keys that are strings count as 16 bytes. Addresses for 10
+// to 20 times as many entries are taken at once, more if entries are large. All ranks must agree on
+// n.
+//
+// Options are those of dsm.Alloc: with dsm.Replicated each change is committed before the method
+// returns. Errors are those of dsm.Alloc and Map.
+func NewMap[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Map[K, V], error) {
+	var v V
+	m := &Map[K, V]{pageWords: c.PageBytes() / wordBytes, valueWords: wordsFor(len(bytesOf(&v)))}
+	var err error
+	if m.keys, err = newCoder[K](); err == nil {
+		err = m.alloc(ctx, c, name, n, opts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("collections: NewMap %q: %w", name, err)
+	}
+	return m, nil
+}
+
+// alloc makes the memory.
+func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n int, opts []dsm.AllocOption) (err error) {
+	if err := m.size(n); err != nil {
+		return err
+	}
+	var freeControl func(context.Context) error
+	if m.keys.text {
+		m.control, freeControl, err = newControl[textKey, V](ctx, c, name+"/map", opts)
+	} else {
+		m.control, freeControl, err = newControl[K, V](ctx, c, name+"/map", opts)
+	}
+	if err != nil {
+		return err
+	}
+	m.free = freeControl
+	undo := func(err error) error { return errors.Join(err, m.free(context.WithoutCancel(ctx))) }
+	draw := func() (id uint64, err error) {
+		lost := dsm.Guard(func() {
+			if p := &m.control.planned; !p.CompareAndSwap(0, int64(n)) && p.Load() != int64(n) {
+				err = fmt.Errorf("%w: another rank has made it for %d entries, this one for %d", dsm.ErrMismatch, p.Load(), n)
+				return
+			}
+			id = m.control.owners.Add(1)
+		})
+		return id, errors.Join(lost, err)
+	}
+	if m.owner, err = newOwner(ctx, c, name, draw); err != nil {
+		return undo(err)
+	}
+	m.free = func(ctx context.Context) error { return errors.Join(m.life.Unlock(), freeControl(ctx)) }
+	if m.memory, err = dsm.Alloc[atomic.Uint64](ctx, c, name, m.pageWords<<m.lastDepth, opts...); err != nil {
+		return undo(err)
+	}
+	m.free = func(ctx context.Context) error {
+		return errors.Join(m.life.Unlock(), freeControl(ctx), dsm.Free(ctx, c, m.memory))
+	}
+	m.hints = make([]atomic.Uint32, 1<<m.lastDepth)
+	return nil
+}
+
+func newControl[K, V any](ctx context.Context, c *dsm.Cluster, name string, opts []dsm.AllocOption) (*control, func(context.Context) error, error) {
+	x, err := dsm.Isolate[controlOf[K, V]](ctx, c, name, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &x.control, func(ctx context.Context) error { return dsm.FreeIsolated(ctx, c, x) }, nil
+}
+
+// size decides on the number of pages. Pages that are full at different depths need more than the
+// entries would: 3.92/b n^(1+1/b) are expected for n entries with b to a page (Flajolet, "On the
+// Performance Evaluation of Extendible Hashing and Trie Searching", Acta Informatica 20, 1983).
+// There are twice to four times as many.
+func (m *Map[K, V]) size(planned int) error {
+	key := m.keys.len
+	if m.keys.text {
+		key = textBytes
+	}
+	words := 1 + m.valueWords + wordsFor(key)
+	room := m.pageWords - firstRecord(m.pageWords)
+	if words > room/least {
+		return fmt.Errorf("%w: a key and its value take %d bytes, at most %d are allowed; keep an index of what is large",
+			dsm.ErrNoSpace, words*wordBytes, room/least*wordBytes)
+	}
+	if planned < 1 {
+		return fmt.Errorf("%w: a map for %d entries", dsm.ErrNoSpace, planned)
+	}
+	n, b := lastRoom*float64(planned), float64(room/words)
+	m.lastDepth = min(1+int(max(math.Ceil(math.Log2(3.92/b*math.Pow(n, 1+1/b))), 0)), mostDepth)
+	m.firstDepth = min(int(max(math.Log2(firstRoom*float64(planned)/b), 0)), m.lastDepth)
+	return nil
+}
+
+// Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.
+func (m *Map[K, V]) Free(ctx context.Context) error { return m.free(ctx) }
+
+func (m *Map[K, V]) page(n int) page { return m.memory[n*m.pageWords:][:m.pageWords] }
+
+// place is the page in which a hash is, if pages there have this depth.
+func (m *Map[K, V]) place(hash uint64, depth int) int {
+	return int(hash>>(64-m.lastDepth)) &^ (1<<(m.lastDepth-depth) - 1)
+}
+
+// seek returns the page of a hash, as far as this process knows. If it is not, the page is one from
+// which that was split.
+func (m *Map[K, V]) seek(hash uint64) (n, depth int) {
+	n, depth = m.place(hash, m.firstDepth), m.firstDepth
+	for split := depth; ; split++ {
+		depth = max(depth, int(m.hints[n].Load()))
+		if split > depth {
+			return n, depth
+		}
+		if child := m.place(hash, split); child != n {
+			n, depth = child, split
+		}
+	}
+}
+
+// covers reports whether the page is that of the hash, and learns its depth. born is what seek has
+// found.
+func (m *Map[K, V]) covers(n, born int, hash uint64) bool {
+	depth := m.depth(n, born)
+	if uint32(depth) > m.hints[n].Load() {
+		m.hints[n].Store(uint32(depth))
+	}
+	return m.place(hash, depth) == n
+}
+
+// depth is that of a page which had this one at least when it was new.
+func (m *Map[K, V]) depth(n, born int) int { return max(int(m.page(n)[depthWord].Load()), born) }
+
+// keyOf packs a key into words.
+func (m *Map[K, V]) keyOf(k *K, into []uint64) key {
+	b := m.keys.bytesOf(k)
+	return key{hashOf(b), len(b), pack(into, b)}
+}
+
+// hashAt is the hash of the key of a record.
+func hashAt(p page, at int) uint64 {
+	var buffer [64]byte
+	return hashOf(p.keyAt(at, buffer[:0]))
+}
+
+func (m *Map[K, V]) valueAt(p page, at int) (v V) {
+	p.unpack(at+1, bytesOf(&v))
+	return v
+}
+
+// read calls visit with the page of a hash, or with a copy of it, as it was at one moment. visit is
+// called again if it was none.
+func (m *Map[K, V]) read(ctx context.Context, hash uint64, visit func(p page, depth int)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var err error
+	lost := dsm.Guard(func() {
+		for look := 0; err == nil; look++ {
+			n, born := m.seek(hash)
+			p := m.page(n)
+			version := p[versionWord].Load()
+			if version%2 == 0 && m.covers(n, born, hash) {
+				visit(p, m.depth(n, born))
+				if p[versionWord].Load() == version {
+					return
+				}
+			}
+			err = m.await(ctx, p, look, m.mend(n))
+		}
+	})
+	return errors.Join(lost, err)
+}
+
+// mend makes a page as it should be whose owner died.
+func (m *Map[K, V]) mend(n int) func(page) {
+	return func(p page) {
+		depth := int(p[depthWord].Load())
+		p.sweep(func(at int) bool { return depth == 0 || m.place(hashAt(p, at), depth) == n })
+	}
+}
+
+// Load returns the value of a key, and whether there is one.
+func (m *Map[K, V]) Load(ctx context.Context, k K) (v V, there bool, err error) {
+	var buffer [8]uint64
+	key := m.keyOf(&k, buffer[:0])
+	err = m.read(ctx, key.hash, func(p page, _ int) {
+		var at int
+		if _, at = p.find(&key); at == 0 {
+			there = false
+		} else if there = at+1+m.valueWords <= len(p); there {
+			v = m.valueAt(p, at)
+		}
+	})
+	if err != nil || !there {
+		return *new(V), false, err
+	}
+	return v, true, nil
+}
+
+// Store sets the value of a key.
+func (m *Map[K, V]) Store(ctx context.Context, k K, v V) error {
+	return m.change(ctx, k, func(V, bool) (V, action) { return v, store })
+}
+
+// Delete removes a key, and reports whether it was there.
+func (m *Map[K, V]) Delete(ctx context.Context, k K) (was bool, err error) {
+	err = m.change(ctx, k, func(old V, there bool) (V, action) {
+		was = there
+		return old, remove
+	})
+	return was && err == nil, err
+}
+
+// LoadOrStore returns the value of a key if there is one, and stores v if not. loaded says which.
+func (m *Map[K, V]) LoadOrStore(ctx context.Context, k K, v V) (actual V, loaded bool, err error) {
+	if old, there, err := m.Load(ctx, k); err != nil || there {
+		return old, there, err
+	}
+	err = m.change(ctx, k, func(old V, there bool) (V, action) {
+		if actual, loaded = v, there; there {
+			actual = old
+			return old, leave
+		}
+		return v, store
+	})
+	return actual, loaded, err
+}
+
+// CompareAndSwap sets the value of a key to v if it is there and is old, and reports whether it
+// did.
+func (m *Map[K, V]) CompareAndSwap(ctx context.Context, k K, old, v V) (swapped bool, err error) {
+	err = m.change(ctx, k, func(is V, there bool) (V, action) {
+		if swapped = there && is == old; !swapped {
+			return is, leave
+		}
+		return v, store
+	})
+	return swapped && err == nil, err
+}
+
+// Update sets the value of a key to what f makes of it, and returns that. f is told whether there
+// is one; if not, old is zero. It is called once, while others wait for the page: it should be
+// short, and must not change the map. If it panics nothing is changed.
+func (m *Map[K, V]) Update(ctx context.Context, k K, f func(old V, there bool) V) (v V, err error) {
+	err = m.change(ctx, k, func(old V, there bool) (V, action) {
+		v = f(old, there)
+		return v, store
+	})
+	return v, err
+}
+
+// Entry is a key and its value.
+type Entry[K, V comparable] struct {
+	Key   K
+	Value V
+}
+
+// All returns all entries, page by page. It returns a key once that is there all the time, with a
+// value that it has meanwhile; a key that is stored or deleted meanwhile may be returned or not.
+// The entries of a page are those of one moment. The map may be changed in the loop. An error is
+// the last that is returned.
+func (m *Map[K, V]) All(ctx context.Context) iter.Seq2[Entry[K, V], error] { return m.Part(ctx, 0, 1) }
+
+// Part is All for one of some parts of the map, from 0: each entry is in one of them. Ranks that
+// go over a part each go over different pages, except where parts meet. It panics if there is no
+// such part.
+func (m *Map[K, V]) Part(ctx context.Context, part, parts int) iter.Seq2[Entry[K, V], error] {
+	if part < 0 || part >= parts {
+		panic(fmt.Sprintf("collections: part %d of %d of a map", part, parts))
+	}
+	lo, _ := wide.Div64(uint64(part), 0, uint64(parts))
+	last := uint64(math.MaxUint64)
+	if part+1 < parts {
+		last, _ = wide.Div64(uint64(part+1), 0, uint64(parts))
+		last--
+	}
+	return func(yield func(Entry[K, V], error) bool) {
+		copied := make(page, m.pageWords)
+		for at := lo; ; {
+			depth := 0
+			if err := m.read(ctx, at, func(p page, d int) {
+				depth = d
+				for i := range p {
+					copied[i].Store(p[i].Load())
+				}
+			}); err != nil {
+				yield(Entry[K, V]{}, err)
+				return
+			}
+			goesOn := true
+			copied.records(func(_ link, i int) bool {
+				b := copied.keyAt(i, nil)
+				if h := hashOf(b); h >= lo && h <= last {
+					goesOn = yield(Entry[K, V]{m.keys.value(b), m.valueAt(copied, i)}, nil)
+				}
+				return goesOn
+			})
+			end := at | uint64(math.MaxUint64)>>depth // the last hash of the page
+			if !goesOn || end >= last {
+				return
+			}
+			at = end + 1
+		}
+	}
+}

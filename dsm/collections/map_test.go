@@ -1,0 +1,262 @@
+package collections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collections"
+	"dsmd/dsm/dsmtest"
+)
+
+// odd is a key with padding and a part that does not count.
+type odd struct {
+	A int8
+	B int32
+	_ int16
+	C bool
+}
+
+// wide is a value of several words, all of which say the same.
+type wide [5]int64
+
+func wideOf(v int64) wide { return wide{v, v, v, v, v} }
+
+func (w wide) whole() bool { return w == wideOf(w[0]) }
+
+// testMap has goroutines of all ranks change keys of their own in a map, which grows meanwhile, and
+// compares it with maps of Go's.
+func testMap[K, V comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, keyOf func(i int) K, valueOf func(i int) V) {
+	const threads, keys, steps = 3, 500, 3000
+	m := must[*collections.Map[K, V]](t)(collections.NewMap[K, V](ctx, c, name, threads*keys*c.Size()/2))
+	want := make([]map[K]V, threads)
+	var team sync.WaitGroup
+	for thread := range threads {
+		own := map[K]V{}
+		want[thread] = own
+		r := rand.New(rand.NewPCG(uint64(c.Rank()), uint64(thread)))
+		team.Go(func() {
+			for range steps {
+				k, v := keyOf((r.IntN(keys)*threads+thread)*c.Size()+c.Rank()), valueOf(r.Int())
+				old, there := own[k]
+				var got V
+				var is bool
+				var err error
+				switch r.IntN(6) {
+				case 0:
+					got, is, err = m.Load(ctx, k)
+				case 1:
+					is, err = m.Delete(ctx, k)
+					got = old
+					delete(own, k)
+				case 2:
+					got, is, err = m.LoadOrStore(ctx, k, v)
+					if !there {
+						old, own[k] = v, v
+					}
+				case 3:
+					is, err = m.CompareAndSwap(ctx, k, old, v)
+					if got = old; there {
+						own[k] = v
+					}
+				default:
+					_, err = m.Update(ctx, k, func(o V, t bool) V {
+						got, is = o, t
+						return v
+					})
+					own[k] = v
+				}
+				if err != nil || got != old || is != there {
+					t.Errorf("%s: %v is %v, %t, %v, want %v, %t", name, k, got, is, err, old, there)
+					return
+				}
+			}
+		})
+	}
+	team.Wait()
+	for thread := range want {
+		for k, v := range want[thread] {
+			if got, there, err := m.Load(ctx, k); err != nil || !there || got != v {
+				t.Fatalf("%s: in the end %v is %v, %t, %v, want %v", name, k, got, there, err, v)
+			}
+		}
+	}
+	barrier(t, ctx, c)
+	n := len(maps.Collect(entries(t, m.All(ctx))))
+	sum := 0
+	for i := range want {
+		sum += len(want[i])
+	}
+	if all := must[int](t)(dsm.Reduce(ctx, c, name, sum, dsm.Sum)); n != all {
+		t.Errorf("%s: there are %d entries, want %d", name, n, all)
+	}
+	part := 0
+	for range entries(t, m.Part(ctx, c.Rank(), c.Size())) {
+		part++
+	}
+	if all := must[int](t)(dsm.Reduce(ctx, c, name, part, dsm.Sum)); n != all {
+		t.Errorf("%s: in parts there are %d entries, want %d", name, all, n)
+	}
+	if err := m.Free(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// entries are those of a map, each once.
+func entries[K, V comparable](t *testing.T, all func(func(collections.Entry[K, V], error) bool)) func(func(K, V) bool) {
+	return func(yield func(K, V) bool) {
+		seen := map[K]bool{}
+		for e, err := range all {
+			if err != nil || seen[e.Key] {
+				t.Errorf("%v, seen before: %t, error %v", e, seen[e.Key], err)
+				return
+			}
+			seen[e.Key] = true
+			if !yield(e.Key, e.Value) {
+				return
+			}
+		}
+	}
+}
+
+// TestMap: keys and values of all kinds, in a map that grows.
+func TestMap(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		number := func(i int) int { return i }
+		testMap(t, ctx, c, "numbers", number, number)
+		testMap(t, ctx, c, "texts", func(i int) string { return fmt.Sprintf("%*d", i%40, i) }, func(i int) wide { return wideOf(int64(i)) })
+		testMap(t, ctx, c, "odd", func(i int) odd { return odd{A: int8(i), B: int32(i >> 8), C: i%2 == 1} }, func(i int) [3]byte { return [3]byte{byte(i), byte(i >> 8)} })
+		testMap(t, ctx, c, "set", func(i int) uint16 { return uint16(i) }, func(int) struct{} { return struct{}{} })
+	})
+}
+
+// TestMapLimits: what does not fit or cannot be a key is an error, and a full map says so and
+// keeps what it has.
+func TestMapLimits(t *testing.T) {
+	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		for what, err := range map[string]error{
+			"a key with floating point": newError[struct{ X float64 }, int](ctx, c, 1),
+			"a key with a pointer":      newError[*int, int](ctx, c, 1),
+			"a value with a string":     newError[string, string](ctx, c, 1),
+		} {
+			if !errors.Is(err, dsm.ErrType) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for what, err := range map[string]error{
+			"a map for nothing":         newError[int, int](ctx, c, 0),
+			"a value that is too large": newError[int, [5000]byte](ctx, c, 1),
+		} {
+			if !errors.Is(err, dsm.ErrNoSpace) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		const planned = 1000
+		m := must[*collections.Map[string, int]](t)(collections.NewMap[string, int](ctx, c, "full", planned))
+		if err := newNamed[string, int](ctx, c, "full", planned+1); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("a map of another size: %v", err)
+		}
+		if err := newNamed[string, uint](ctx, c, "full", planned); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("a map of another type: %v", err)
+		}
+		if err := m.Store(ctx, string(make([]byte, c.PageBytes())), 1); !errors.Is(err, dsm.ErrNoSpace) {
+			t.Errorf("a key that is too long: %v", err)
+		}
+		stored := 0
+		for ; ; stored++ {
+			if err := m.Store(ctx, fmt.Sprintf("%016d", stored), stored); err != nil {
+				if !errors.Is(err, dsm.ErrNoSpace) {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		if stored < 2*planned {
+			t.Errorf("the map was full with %d entries", stored)
+		}
+		n := 0
+		for k, v := range entries(t, m.All(ctx)) {
+			if n++; k != fmt.Sprintf("%016d", v) {
+				t.Errorf("%q is %d", k, v)
+			}
+		}
+		if n != stored {
+			t.Errorf("a full map has %d entries, want %d", n, stored)
+		}
+		// What panics changes nothing, and nobody waits for it.
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = m.Update(ctx, "0000000000000000", func(int, bool) int { panic("no") })
+		}()
+		if v, there, err := m.Load(ctx, "0000000000000000"); v != 0 || !there || err != nil {
+			t.Errorf("after a panic: %d, %t, %v", v, there, err)
+		}
+		if was, err := m.Delete(ctx, "0000000000000000"); !was || err != nil {
+			t.Errorf("after a panic it is deleted: %t, %v", was, err)
+		}
+		ended, end := context.WithCancel(ctx)
+		end()
+		if err := m.Store(ended, "x", 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+	})
+}
+
+func newError[K, V comparable](ctx context.Context, c *dsm.Cluster, n int) error {
+	return newNamed[K, V](ctx, c, "error", n)
+}
+
+func newNamed[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n int) error {
+	_, err := collections.NewMap[K, V](ctx, c, name, n)
+	return err
+}
+
+// TestCombiner: what ranks add is in the map after Flush, each once, also what did not fit at
+// once; and StoreAll stores the last of each key.
+func TestCombiner(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const keys, each, threads = 20000, 30000, 3
+		m := must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "sums", keys))
+		x := m.Combine(dsm.Sum[int])
+		var team sync.WaitGroup
+		for thread := range threads {
+			team.Go(func() {
+				for i := range each {
+					if err := x.Add(ctx, (i+thread*7)%keys, 1); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := x.Flush(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		team.Wait()
+		barrier(t, ctx, c)
+		sum, n := 0, 0
+		for _, v := range entries(t, m.All(ctx)) {
+			sum, n = sum+v, n+1
+		}
+		if sum != threads*each*c.Size() || n != keys {
+			t.Errorf("%d keys add up to %d, want %d and %d", n, sum, keys, threads*each*c.Size())
+		}
+		barrier(t, ctx, c)
+		if err := m.StoreAll(ctx, func(yield func(int, int) bool) {
+			for i := 0; i < 3*keys && yield(i%keys+keys/2, i/keys); i++ {
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		barrier(t, ctx, c)
+		for k, v := range entries(t, m.All(ctx)) {
+			if k >= keys/2 && v != 2 {
+				t.Fatalf("%d is %d, want 2", k, v)
+			}
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package collections
+
+import "slices"
+
+// A shard of a map is a page: a lock, a version, and a hash table of records. So whatever holds for
+// a page holds for a shard: it is at one place, and is lost as a whole or not at all. Besides, a
+// program may die between any two of its stores here, or the page may go back to what it was
+// between them (dsm.Replicated). Therefore each change takes effect by one store, and what comes
+// before and after that is only room that sweep finds again.
+const (
+	lockWord    = iota // the id of the handle that changes the page, or 0
+	versionWord        // odd while the page is being changed
+	depthWord          // how many first bits all hashes here have in common; 0: as many as at first
+	headsWord          // from here on the heads of chains, four in a word
+)
+
+// wordsPerHeads is how many words of a page have a word of heads: about three records have a chain.
+const wordsPerHeads = 32
+
+// firstRecord is where the records of a page of so many words begin. They fill the rest, each
+// after the other.
+func firstRecord(words int) int { return headsWord + words/wordsPerHeads }
+
+// header is the first word of a record; its value and its key follow. A header of 0 is free up to
+// the end of the page, as in a page that nobody has used.
+type header uint64
+
+func newHeader(size, next, keyBytes int, hash uint64) header {
+	return header(size) | header(next)<<nextShift | header(keyBytes+1)<<32 | header(uint16(hash>>16))<<48
+}
+
+const nextShift = 16
+
+func (h header) size() int     { return int(uint16(h)) } // in words
+func (h header) next() int     { return int(uint16(h >> nextShift)) }
+func (h header) keyBytes() int { return int(uint16(h>>32)) - 1 } // -1: it is free
+func (h header) free() bool    { return h.keyBytes() < 0 }
+func (h header) like(k *key) bool {
+	const ofKey = ^header(1<<32 - 1)
+	return h&ofKey == newHeader(0, 0, k.bytes, k.hash)&ofKey
+}
+
+// key is a key as shards have it.
+type key struct {
+	hash  uint64
+	bytes int
+	words []uint64
+}
+
+// link is where the number of a record stands: in a chain's head, or in the record before.
+type link struct{ word, shift int }
+
+func (p page) head(chain int) link { return link{headsWord + chain/4, chain % 4 * 16} }
+
+func (p page) chains() int { return len(p) / wordsPerHeads * 4 }
+
+func (p page) follow(l link) int { return int(uint16(p[l.word].Load() >> l.shift)) }
+
+func (p page) point(l link, to int) {
+	p[l.word].Store(p[l.word].Load()&^(0xffff<<l.shift) | uint64(to)<<l.shift)
+}
+
+// find returns the record of a key, or 0, and the link to it, or to where the chain ends. Of a page
+// that is being changed it returns anything.
+func (p page) find(k *key) (l link, at int) {
+	l = p.head(int(k.hash) & (p.chains() - 1))
+	for range p { // in such a page a chain may be a circle
+		at = p.follow(l)
+		if at == 0 || at >= len(p) {
+			return l, 0
+		}
+		if h := header(p[at].Load()); h.like(k) && p.has(at+h.size()-len(k.words), k.words) {
+			return l, at
+		}
+		l = link{at, nextShift}
+	}
+	return l, 0
+}
+
+func (p page) has(at int, words []uint64) bool {
+	if at < 0 || at+len(words) > len(p) {
+		return false
+	}
+	for i, w := range words {
+		if p[at+i].Load() != w {
+			return false
+		}
+	}
+	return true
+}
+
+// keyAt appends the bytes of a record's key.
+func (p page) keyAt(at int, b []byte) []byte {
+	h := header(p[at].Load())
+	b = slices.Grow(b, h.keyBytes())[:len(b)+h.keyBytes()]
+	p.unpack(at+h.size()-wordsFor(h.keyBytes()), b[len(b)-h.keyBytes():])
+	return b
+}
+
+// put stores a key with its value, and reports whether there was room.
+func (p page) put(k *key, value []uint64) bool {
+	l, old := p.find(k)
+	if old != 0 && len(value) <= 1 {
+		p.store(old+1, value)
+		return true
+	}
+	next := 0
+	if old != 0 {
+		next = header(p[old].Load()).next()
+	}
+	at := p.reserve(1+len(value)+len(k.words), next, k)
+	if at == 0 {
+		return false
+	}
+	p.store(at+1, value)
+	p.store(at+1+len(value), k.words)
+	p.point(l, at)
+	if old != 0 {
+		p.release(old)
+	}
+	return true
+}
+
+// remove takes a record out, to which l is the link.
+func (p page) remove(l link, at int) {
+	p.point(l, header(p[at].Load()).next())
+	p.release(at)
+}
+
+func (p page) release(at int) { p[at].Store(uint64(header(p[at].Load()).size())) }
+
+// reserve returns room for a record of so many words, with its header, or 0 if there is none.
+func (p page) reserve(size, next int, k *key) int {
+	for at := firstRecord(len(p)); at < len(p); {
+		room := 0
+		for at+room < len(p) {
+			h := header(p[at+room].Load())
+			if !h.free() {
+				break
+			}
+			if h == 0 {
+				room = len(p) - at
+				break
+			}
+			room += h.size()
+		}
+		if room >= size {
+			if room > size {
+				p[at+size].Store(p.rest(at+size, room-size))
+			}
+			p[at].Store(uint64(newHeader(size, next, k.bytes, k.hash)))
+			return at
+		}
+		at += room
+		if at < len(p) {
+			at += header(p[at].Load()).size()
+		}
+	}
+	return 0
+}
+
+// rest is the header of free room.
+func (p page) rest(at, size int) uint64 {
+	if at+size == len(p) {
+		return 0
+	}
+	return uint64(size)
+}
+
+// records calls visit with all records that are in chains, and with the links to them, until visit
+// returns false.
+func (p page) records(visit func(l link, at int) bool) {
+	for chain := range p.chains() {
+		l := p.head(chain)
+		for at := p.follow(l); at != 0; at = p.follow(l) {
+			if !visit(l, at) {
+				return
+			}
+			if p.follow(l) == at {
+				l = link{at, nextShift}
+			}
+		}
+	}
+}
+
+// sweep frees all records but those that are in a chain and wanted.
+func (p page) sweep(wanted func(at int) bool) {
+	used := make([]bool, len(p))
+	p.records(func(l link, at int) bool {
+		if used[at] = wanted(at); !used[at] {
+			p.point(l, header(p[at].Load()).next())
+		}
+		return true
+	})
+	for at := firstRecord(len(p)); at < len(p); {
+		h := header(p[at].Load())
+		if h == 0 {
+			break
+		}
+		if !used[at] {
+			p.release(at)
+		}
+		at += h.size()
+	}
+}

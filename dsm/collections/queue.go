@@ -1,0 +1,325 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"dsmd/dsm"
+)
+
+// ErrQueueClosed: Close was called. Of Take: and there is nothing left to take.
+var ErrQueueClosed = errors.New("the queue was closed")
+
+// Queue hands items from those who put them to those who take them, on all ranks. Each item is
+// taken once at most. Items of one rank are taken in the order in which it has put them; between
+// ranks there is no order. All methods are linearizable, and may be called by any number of
+// goroutines.
+//
+// Each rank puts its items into pages of its own, and who takes one has the page come: so items
+// travel by the page, as many as there are on it. When the queue is empty, those who want to take
+// look at it again every millisecond, which sends nothing while nobody puts anything.
+//
+// An item is gone with Take. If the program that has taken it dies, nobody else gets it; what was
+// to be done with it is done, or not. Items that a dead program had put, and nobody has taken,
+// stay.
+type Queue[T any] struct {
+	c       *dsm.Cluster
+	name    string
+	control *queueControl[T]
+	putting *dsm.Mutex
+	memory  []atomic.Uint64
+
+	pageWords, itemWords int
+	pages, items         int // of a lane; of a page
+
+	lanes []lane
+	turn  chan struct{} // of those that put
+	next  atomic.Int64  // the lane from which this process takes
+}
+
+// lane is the items of a rank, as this process knows it: a ring of pages. The first time around
+// they are number 0, 1 and so on, and the numbers go on.
+type lane struct {
+	head, tail atomic.Int64 // one takes from no page before head, and puts to none before tail
+	lost       atomic.Pointer[dsm.PageLostError]
+}
+
+type queueControl[T any] struct {
+	closed atomic.Bool
+	_      T
+}
+
+// state is the first word of a page: how many items were put there and taken, how often that has
+// happened to all of them (the lap), and whether the queue was closed when this was the page to
+// which items are put. Whoever changes anything does so by changing the state: before that it has
+// not happened.
+type state uint64
+
+const (
+	oneTaken  state = 1
+	onePut    state = 1 << 16
+	closedBit state = 1 << 32
+	oneLap    state = 1 << 33
+)
+
+func (s state) taken() int { return int(uint16(s)) }
+func (s state) put() int   { return int(uint16(s / onePut)) }
+func (s state) lap() int64 { return int64(s / oneLap) }
+
+// leastPages is how many pages a lane has: while one is filled others can be emptied.
+const leastPages = 4
+
+// NewQueue returns the queue of that name, empty if it is new. Each rank may put so many items,
+// capacity at least and about a third more at most, before it waits for some to be taken. All ranks
+// must agree on capacity, and there must be as many in each job that uses the queue. A rank has one
+// handle of a queue: a second call waits until the first one was freed.
+//
+// Options are those of dsm.Alloc: with dsm.Replicated an item that was put, or taken, stays so.
+// Errors are those of dsm.Alloc (dsm.ErrNoSpace also if capacity is less than 1, or an item does
+// not fit into a page with another word) and of dsm.Mutex.LockRepair.
+func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity int, opts ...dsm.AllocOption) (*Queue[T], error) {
+	var v T
+	q := &Queue[T]{c: c, name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
+		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1)}
+	err := q.alloc(ctx, capacity, opts)
+	if err != nil {
+		return nil, fmt.Errorf("collections: NewQueue %q: %w", name, err)
+	}
+	q.next.Store(int64(c.Rank()))
+	return q, nil
+}
+
+// alloc makes the memory.
+func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOption) (err error) {
+	most := (q.pageWords - 1) / max(q.itemWords, 1)
+	if capacity < 1 || most == 0 {
+		return fmt.Errorf("%w: a queue for %d items of %d bytes", dsm.ErrNoSpace, capacity, q.itemWords*wordBytes)
+	}
+	q.pages = max(leastPages, (capacity+most-1)/most+1)
+	q.items = (capacity + q.pages - 2) / (q.pages - 1)
+	if q.control, err = dsm.Isolate[queueControl[T]](ctx, q.c, q.name+"/queue", opts...); err != nil {
+		return err
+	}
+	if q.memory, err = dsm.Alloc[atomic.Uint64](ctx, q.c, q.name, len(q.lanes)*q.pages*q.pageWords, opts...); err != nil {
+		return errors.Join(err, dsm.FreeIsolated(context.WithoutCancel(ctx), q.c, q.control))
+	}
+	putting := dsm.NewMutex(q.c, fmt.Sprintf("%s/%d", q.name, q.c.Rank()))
+	// Who had it and died has put an item or not.
+	if err := putting.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
+		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
+	}
+	q.putting = putting
+	return nil
+}
+
+// Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.
+func (q *Queue[T]) Free(ctx context.Context) (err error) {
+	if q.putting != nil {
+		err = q.putting.Unlock()
+	}
+	return errors.Join(err, dsm.Free(ctx, q.c, q.memory), dsm.FreeIsolated(ctx, q.c, q.control))
+}
+
+// page is a page of a lane, and the lap in which it has that number.
+func (q *Queue[T]) page(lane int, number int64) (p page, lap int64) {
+	pages := int64(q.pages)
+	return q.memory[(lane*q.pages+int(number%pages))*q.pageWords:][:q.pageWords], number / pages
+}
+
+// after is a number of a page that is not before the one wanted, when the page of that number has
+// gone on to a later lap.
+func (q *Queue[T]) after(number int64, s state) int64 {
+	pages := int64(q.pages)
+	return max(number, (s.lap()-1)*pages+number%pages) + 1
+}
+
+func (p page) state() state { return state(p[0].Load()) }
+
+func (p page) change(from, to state) bool { return p[0].CompareAndSwap(uint64(from), uint64(to)) }
+
+// Put puts an item, when there is room. Errors: ErrQueueClosed; an error that wraps
+// dsm.ErrPageLost (a page of this rank's items was lost with a node; it can put no more); ctx's,
+// dsm.ErrClosed, dsm.ErrLost. With an error the item was not put, unless it is one of
+// dsm.Replicated memory, of which nobody knows then whether it would survive.
+func (q *Queue[T]) Put(ctx context.Context, v T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case q.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-q.turn }()
+	var buffer [8]uint64
+	words := pack(buffer[:0], bytesOf(&v))
+	var err error
+	lost := dsm.Guard(func() {
+		for look := 0; err == nil; {
+			p, s, full := q.tail(q.c.Rank())
+			switch {
+			case q.control.closed.Load() || s&closedBit != 0:
+				err = ErrQueueClosed
+			case full:
+				err = pause(ctx, look)
+				look++
+			default:
+				p.store(1+s.put()*q.itemWords, words)
+				if p.change(s, s+onePut) {
+					return
+				}
+			}
+		}
+	})
+	if err := errors.Join(lost, err); err != nil {
+		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
+	}
+	return q.c.Commit(ctx)
+}
+
+// tail is the page of a lane to which the next item is put, and whether what is there has to be
+// taken first.
+func (q *Queue[T]) tail(lane int) (p page, s state, full bool) {
+	tail := &q.lanes[lane].tail
+	for number := tail.Load(); ; tail.Store(number) {
+		p, lap := q.page(lane, number)
+		switch s := p.state(); {
+		case s.lap() > lap:
+			number = q.after(number, s)
+		case s.lap() == lap && s.put() == q.items:
+			number++
+		default:
+			return p, s, s.lap() < lap
+		}
+	}
+}
+
+// Take takes an item, and waits for one. When the queue is closed and empty it returns
+// ErrQueueClosed.
+//
+// When items were lost with a node, it returns an error that wraps dsm.ErrPageLost, once in this
+// process for each rank whose items they are: what else that rank has put is not taken any more.
+// The next call goes on with those of other ranks, and the last error wraps both ErrQueueClosed
+// and dsm.ErrPageLost. Other errors: ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was
+// taken.
+func (q *Queue[T]) Take(ctx context.Context) (v T, err error) {
+	if v, err = q.take(ctx); err != nil {
+		return v, fmt.Errorf("collections: Queue %q: %w", q.name, err)
+	}
+	// The item is nobody else's any more, whether the context has ended or not.
+	return v, q.c.Commit(context.WithoutCancel(ctx))
+}
+
+func (q *Queue[T]) take(ctx context.Context) (v T, err error) {
+	for look := 0; ; look++ {
+		if err := ctx.Err(); err != nil {
+			return v, err
+		}
+		over := ErrQueueClosed // or else nil
+		first := int(q.next.Load())
+		for i := range q.lanes {
+			i = (first + i) % len(q.lanes)
+			var what found
+			switch lost, err := q.guard(i, func() { v, what = q.takeFrom(i) }); {
+			case err != nil:
+				return v, err
+			case lost != nil && over != nil:
+				over = errors.Join(over, lost)
+			case lost != nil || what == nothingMore:
+			case what == nothingYet:
+				over = nil
+			default:
+				return v, nil
+			}
+		}
+		if over != nil {
+			return v, over
+		}
+		if err := pause(ctx, look); err != nil {
+			return v, err
+		}
+	}
+}
+
+// guard calls f with a lane, if nothing of that is lost. lost is what this process knew already.
+func (q *Queue[T]) guard(lane int, f func()) (lost, err error) {
+	known := &q.lanes[lane].lost
+	if l := known.Load(); l != nil {
+		return l, nil
+	}
+	err = dsm.Guard(f)
+	var l *dsm.PageLostError
+	if errors.As(err, &l) && !known.CompareAndSwap(nil, l) {
+		return l, nil
+	}
+	return nil, err
+}
+
+// free lets items be put to a page from which all were taken. Whoever comes next does it, too, as
+// who took the last one may have died. And this process goes on with the next lane: others have
+// waited for as long as a page's items took.
+func (q *Queue[T]) free(lane int, p page, s state) {
+	p.change(s, s&closedBit+state(s.lap()+1)*oneLap)
+	q.next.Store(int64((lane + 1) % len(q.lanes)))
+}
+
+// found is what there is in a lane.
+type found int
+
+const (
+	item found = iota
+	nothingYet
+	nothingMore
+)
+
+// takeFrom takes an item from a lane.
+func (q *Queue[T]) takeFrom(lane int) (v T, what found) {
+	head := &q.lanes[lane].head
+	for number := head.Load(); ; {
+		p, lap := q.page(lane, number)
+		switch s := p.state(); {
+		case s.lap() > lap:
+			number = q.after(number, s)
+			head.Store(number)
+		case s.taken() == q.items:
+			q.free(lane, p, s)
+		case s.taken() < s.put():
+			p.unpack(1+s.taken()*q.itemWords, bytesOf(&v))
+			if !p.change(s, s+oneTaken) {
+				continue
+			}
+			if s += oneTaken; s.taken() == q.items {
+				q.free(lane, p, s)
+			} else {
+				q.next.Store(int64(lane))
+			}
+			return v, item
+		case s&closedBit != 0:
+			return v, nothingMore
+		default:
+			return v, nothingYet
+		}
+	}
+}
+
+// Close ends the queue for all ranks: nobody can put any more, also who waits for room, and who
+// takes gets what there is. A second Close does nothing. Errors: one that wraps dsm.ErrPageLost if
+// pages were lost with a node, though all others are closed; ctx's, dsm.ErrClosed, dsm.ErrLost.
+func (q *Queue[T]) Close(ctx context.Context) error {
+	failed := dsm.Guard(func() { q.control.closed.Store(true) })
+	for i := range q.lanes {
+		failed = errors.Join(failed, dsm.Guard(func() {
+			for {
+				if p, s, _ := q.tail(i); s&closedBit != 0 || p.change(s, s|closedBit) {
+					return
+				}
+			}
+		}))
+	}
+	if err := errors.Join(failed, q.c.Commit(ctx)); err != nil {
+		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
+	}
+	return nil
+}

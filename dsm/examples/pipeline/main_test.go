@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/collections"
+	"dsmd/dsm/dsmtest"
+	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+)
+
+// TestPipeline: the number is that which one thread finds.
+func TestPipeline(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const n = 200_000
+		best, err := longest(ctx, c, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := look(span{1, n}); c.Rank() == 0 && best != want {
+			t.Errorf("found %+v, want %+v", best, want)
+		}
+	})
+}
+
+// TestCost: items travel many at a time. The machine is shared with others, so that a queue may be
+// empty when it need not be: one of some times has to show it.
+func TestCost(t *testing.T) {
+	const items = 20000
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		q, err := collections.NewQueue[found](ctx, c, "cost", 2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			before, err := c.Stats(ctx)
+			if err == nil {
+				err = c.Barrier(ctx)
+			}
+			for i := 0; err == nil && i < items; i++ {
+				if c.Rank() == 0 {
+					err = q.Put(ctx, found{i, i})
+				} else if v, failed := q.Take(ctx); failed != nil || v != (found{i, i}) {
+					t.Fatal(i, v, failed)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := c.Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent, err := dsm.Reduce(ctx, c, "cost", after.Traffic.MessagesSent-before.Traffic.MessagesSent, dsm.Sum)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if t.Logf("%d messages for %d items", sent, items); sent < items/10 {
+				return
+			}
+		}
+		t.Error("items travel one by one")
+	})
+}

@@ -2,6 +2,7 @@ package collections_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"math/rand/v2"
@@ -68,4 +69,76 @@ func ExamplePadded() {
 		log.Fatal(err)
 	}
 	*progress.At(c.Rank())++
+}
+
+// Some text is counted by all ranks. What a rank finds is combined before anything is sent.
+func ExampleMap() {
+	counts, err := collections.NewMap[string, int](ctx, c, "counts", 50000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sums := counts.Combine(dsm.Sum[int])
+	for _, word := range []string{"a", "part", "of", "a", "text"} {
+		if err := sums.Add(ctx, word, 1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := sums.FlushAll(ctx, c); err != nil { // waits for all ranks
+		log.Fatal(err)
+	}
+	for e, err := range counts.Part(ctx, c.Rank(), c.Size()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Key, e.Value)
+	}
+}
+
+// Balances are changed by any rank, at any time.
+func ExampleMap_Update() {
+	balances, err := collections.NewMap[int64, int64](ctx, c, "balances", 1e6)
+	if err != nil {
+		log.Fatal(err)
+	}
+	balance, err := balances.Update(ctx, 4711, func(old int64, there bool) int64 { return old + 100 })
+	fmt.Println(balance, err)
+}
+
+// What one rank finds, others look at.
+func ExampleQueue() {
+	type task struct{ First, Last int }
+	tasks, err := collections.NewQueue[task](ctx, c, "tasks", 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if c.Rank() == 0 {
+		for i := range 100 {
+			if err := tasks.Put(ctx, task{1000 * i, 1000*i + 999}); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := tasks.Close(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for {
+		t, err := tasks.Take(ctx)
+		if errors.Is(err, collections.ErrQueueClosed) {
+			break
+		} else if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("rank", c.Rank(), "does", t)
+	}
+}
+
+// Each page is looked at by the rank that finds it first.
+func ExampleSet() {
+	seen, err := collections.NewSet[string](ctx, c, "seen", 1e5)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if added, err := seen.Add(ctx, "index.html"); err == nil && added {
+		fmt.Println("rank", c.Rank(), "looks at it")
+	}
 }

@@ -30,6 +30,13 @@ func (l layout) String() string {
 	return l.name + " = " + l.text
 }
 
+// Shareable returns nil if values of type T can be in shared memory; see the package comment. Else it
+// returns an error that wraps ErrType and names the field that is wrong.
+func Shareable[T any]() error {
+	_, err := layoutOf[T]()
+	return err
+}
+
 // layoutOf describes T, or says why its values can't be shared.
 func layoutOf[T any]() (layout, error) {
 	t := reflect.TypeFor[T]()

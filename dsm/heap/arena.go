@@ -1,0 +1,340 @@
+package heap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"dsmd/dsm"
+)
+
+// patience is for how long an arena is waited for that seems to be nobody's, when the heap is
+// opened.
+const patience = time.Second
+
+// asItIs repairs what a death can't have left half done.
+func asItIs(*dsm.OwnerDiedError) error { return nil }
+
+// mutex is held by the program that has an arena, for as long as it has the heap open.
+func (h *Heap) mutex(arena int) *dsm.Mutex {
+	return dsm.NewMutex(h.c, fmt.Sprintf("%s/arena %d", h.name, arena))
+}
+
+// settle finds an arena that no program has: that of this rank, if possible.
+func (h *Heap) settle(ctx context.Context) error {
+	for i := range maxArenas {
+		h.own = (h.c.Rank() + i) % maxArenas
+		h.next = h.own % h.c.Size() * len(h.table) / h.c.Size()
+		if ok, err := h.obtain(ctx, h.own, patience); ok || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %d programs have it open", dsm.ErrNoSpace, maxArenas)
+}
+
+// obtain makes an arena this program's if no program has it, with all values and what is free there.
+func (h *Heap) obtain(ctx context.Context, arena int, patience time.Duration) (ok bool, err error) {
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = h.mutex(arena).LockRepair(short, asItIs)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	h.draining.Lock()
+	defer h.draining.Unlock()
+	if err := dsm.Guard(func() { h.adopt(arena) }); err != nil {
+		return false, errors.Join(err, h.mutex(arena).Unlock())
+	}
+	h.arenas = append(h.arenas, arena)
+	return true, nil
+}
+
+// adopt learns what an arena has.
+func (h *Heap) adopt(arena int) {
+	if bit := uint64(1) << (arena % 64); h.header().used[arena/64].Or(bit)&bit == 0 {
+		return
+	}
+	for i := range h.table {
+		e := entry(h.table[i].Load())
+		switch {
+		case e <= recycled || e.arena() != arena:
+		case e.kind() == making:
+			// Its program has died. If there are more blocks, they are nobody's.
+			h.table[i].Store(uint64(recycled))
+		case e.kind() >= large:
+			b := h.register(e, i)
+			b.shard.mu.Lock()
+			if b.class != nil {
+				b.lost = dsm.Guard(b.learn) != nil
+				b.list()
+			}
+			b.shard.mu.Unlock()
+		}
+	}
+}
+
+// adoptLost takes the arenas of programs that have died, or have closed the heap. It asks those that
+// live, and so does not do it often.
+func (h *Heap) adoptLost() {
+	h.adopting.Lock()
+	defer h.adopting.Unlock()
+	if time.Since(h.adopted) < patience {
+		return
+	}
+	for arena := range maxArenas {
+		if h.header().used[arena/64].Load()&(1<<(arena%64)) != 0 && !h.has(arena) {
+			// Whatever is wrong, there is as little room as there was.
+			_, _ = h.obtain(context.Background(), arena, dsm.TryPatience)
+		}
+	}
+	h.adopted = time.Now()
+}
+
+func (h *Heap) has(arena int) bool {
+	h.draining.Lock()
+	defer h.draining.Unlock()
+	return slices.Contains(h.arenas, arena)
+}
+
+// allocate allocates a value, and makes it zero.
+func (h *Heap) allocate(bytes uintptr) (addr uintptr, err error) {
+	for {
+		if err = h.err(); err != nil {
+			return 0, err
+		}
+		var s slot
+		lost := dsm.Guard(func() {
+			if err = h.take(&s, bytes); err == nil {
+				n := bytes
+				if s.fresh {
+					n = min(n, granule) // it is zero; but is it there?
+				}
+				clear(Slice[byte]{s.addr, int(n)}.Get())
+			}
+		})
+		if lost == nil {
+			return s.addr, err
+		}
+		if s.b == nil {
+			return 0, lost // something that all blocks need
+		}
+		// What is free in the block leaks. There may be another one.
+		s.b.shard.mu.Lock()
+		s.b.lost = true
+		s.b.unlist()
+		s.b.shard.mu.Unlock()
+	}
+}
+
+// take finds memory for a value.
+func (h *Heap) take(s *slot, bytes uintptr) (err error) {
+	kind, divides := h.classOf(bytes)
+	if !divides {
+		if err = h.takeBlocks(s, bytes); errors.Is(err, dsm.ErrNoSpace) {
+			h.collect()
+			err = h.takeBlocks(s, bytes)
+		}
+		return err
+	}
+	if err = h.takeSlot(s, kind); !errors.Is(err, dsm.ErrNoSpace) {
+		return err
+	}
+	h.collect()
+	for i := range h.shards {
+		p := &h.shards[i]
+		p.mu.Lock()
+		if err = h.takeIn(s, p, kind, true); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// collect finds whatever is free.
+func (h *Heap) collect() {
+	h.drain()
+	h.adoptLost()
+	h.drain()
+	h.sweep()
+}
+
+// takeSlot takes a slot in the shard in which this goroutine did it last, if no other does now.
+func (h *Heap) takeSlot(s *slot, kind int) error {
+	if err := h.takeIn(s, h.shard(), kind, false); err == nil {
+		return nil
+	}
+	h.drain()
+	return h.takeIn(s, h.shard(), kind, true)
+}
+
+// shard is a shard that is locked now.
+func (h *Heap) shard() *shard {
+	first := goroutine()
+	for i := range h.shards {
+		if p := &h.shards[(first+uint(i))%uint(len(h.shards))]; p.mu.TryLock() {
+			return p
+		}
+	}
+	p := &h.shards[first%uint(len(h.shards))]
+	p.mu.Lock()
+	return p
+}
+
+var errNone = fmt.Errorf("%w: no block has a slot", dsm.ErrNoSpace)
+
+// takeIn takes a slot, of another block if it may, and unlocks the shard.
+func (h *Heap) takeIn(s *slot, p *shard, kind int, more bool) error {
+	defer p.mu.Unlock()
+	if s.from(p, kind) {
+		return nil
+	}
+	if !more {
+		return errNone
+	}
+	number, fresh, err := h.claim(1)
+	if err != nil {
+		return err
+	}
+	e := owned(divided+entry(kind), h.own, 1)
+	b := h.register(e, number)
+	s.b, b.shard = b, p
+	if b.divide(); !fresh {
+		b.fresh = b.class.slots
+	}
+	h.table[number].Store(uint64(e)) // from here on the marks count
+	b.list()
+	s.from(p, kind)
+	return nil
+}
+
+func (h *Heap) takeBlocks(s *slot, bytes uintptr) error {
+	n := int((bytes + h.blockBytes - 1) / h.blockBytes)
+	number, fresh, err := h.claim(n)
+	if err != nil {
+		return err
+	}
+	e := owned(large, h.own, n)
+	s.b = h.register(e, number)
+	s.addr, s.fresh = s.b.start, fresh
+	h.table[number].Store(uint64(e))
+	return nil
+}
+
+// claim claims n free blocks in a row. Each program begins to look at a place of its own, so that
+// what it allocates lies together, and so do the entries.
+func (h *Heap) claim(n int) (first int, fresh bool, err error) {
+	h.claiming.Lock()
+	defer h.claiming.Unlock()
+	for left := len(h.table) + n; left > 0; {
+		if h.next+n > len(h.table) {
+			left -= len(h.table) - h.next
+			if h.next = 0; n > len(h.table) {
+				break
+			}
+		}
+		first = h.next
+		got, fresh := h.claimAt(first, n)
+		h.next += max(got, 1)
+		if left -= max(got, 1); got == n {
+			return first, fresh, nil
+		}
+	}
+	return 0, false, fmt.Errorf("%w: the heap of %d bytes has no %d bytes left in a row; free something, or open a larger one",
+		dsm.ErrNoSpace, 8*len(h.memory), uintptr(n)*h.blockBytes)
+}
+
+// claimAt claims n blocks, or none, and says how many of them were free.
+func (h *Heap) claimAt(first, n int) (got int, fresh bool) {
+	var was []uint64
+	kind := making
+	for fresh = true; got < n; got++ {
+		e := &h.table[first+got]
+		old := e.Load()
+		if entry(old) > recycled || !e.CompareAndSwap(old, uint64(owned(kind, h.own, n))) {
+			for i, old := range was {
+				h.table[first+i].Store(old)
+			}
+			return got, false
+		}
+		was = append(was, old)
+		kind, fresh = rest, fresh && entry(old) == untouched
+	}
+	return n, fresh
+}
+
+// register notes that a block is this program's.
+func (h *Heap) register(e entry, number int) *block {
+	b := &block{number: number, blocks: e.blocks(), start: h.start + uintptr(number)*h.blockBytes, shard: &h.shards[number%len(h.shards)]}
+	if e.kind() >= divided {
+		b.kind = int(e.kind() - divided)
+		b.class = &h.classes[b.kind]
+		b.marks = Slice[uint64]{b.start, (b.class.slots + 63) / 64}.Get()
+	}
+	h.blocks.Store(number, b)
+	return b
+}
+
+// block is a block of this program's, or nil.
+func (h *Heap) block(number int) *block {
+	b, _ := h.blocks.Load(number)
+	own, _ := b.(*block)
+	return own
+}
+
+// freeHere frees a value of a block that is this program's. The last block of a class stays, for
+// the next value, the others are anybody's when they have none.
+func (h *Heap) freeHere(b *block, addr uintptr) error {
+	b.shard.mu.Lock()
+	defer b.shard.mu.Unlock()
+	n, err := b.find(addr)
+	if err != nil {
+		return err
+	}
+	h.origins.Delete(addr)
+	if b.class != nil {
+		b.clear(n)
+		if b.free < b.class.slots || b.lost || len(b.shard.open[b.kind]) == 1 {
+			return nil
+		}
+	}
+	h.release(b)
+	return nil
+}
+
+// release gives blocks to everybody. Preconditions: they have no values, and shard.mu is held.
+func (h *Heap) release(b *block) {
+	b.unlist()
+	b.gone = true
+	h.blocks.Delete(b.number)
+	// If this program dies after the first, the others are nobody's.
+	for i := range b.blocks {
+		h.table[b.number+i].Store(uint64(recycled))
+	}
+	h.claiming.Lock()
+	defer h.claiming.Unlock()
+	h.next = min(h.next, b.number)
+}
+
+// sweep gives all blocks without values to everybody.
+func (h *Heap) sweep() {
+	for i := range h.shards {
+		h.sweepIn(&h.shards[i])
+	}
+}
+
+func (h *Heap) sweepIn(p *shard) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, open := range p.open {
+		for _, b := range slices.Clone(open) {
+			if b.free == b.class.slots {
+				h.release(b)
+			}
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package heap_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsmtest"
+	"dsmd/dsm/heap"
+)
+
+// survivors waits until a rank is lost, and returns those that are left.
+func survivors(t *testing.T, ctx context.Context, c *dsm.Cluster) *dsm.Survivors {
+	t.Helper()
+	if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+		t.Fatal(err)
+	}
+	return must[*dsm.Survivors](t)(c.Survivors(ctx))
+}
+
+// TestProgramDies: what a program has allocated that dies stays, others free it, and when the heap
+// is full one of them has all that was free in the dead program's arena.
+func TestProgramDies(t *testing.T) {
+	const bytes, values = 32 << 20, 27 << 20
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "dies", bytes)
+		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2*c.Size()))
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			var gone heap.Ref[node]
+			fill(t, h, &gone)
+			for i := 4; !gone.IsNil(); i = 9 - i { // half of it is freed, in between the other
+				n := gone.Get().Next
+				gone.Get().Next, lists[i] = lists[i], gone
+				gone = n
+			}
+			drop(t, h, lists[4])
+		}
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		left := survivors(t, ctx, c)
+		got := must[int](t)(dsm.Reduce(ctx, left, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
+		if got < values/3 {
+			t.Errorf("the others get %d bytes, of %d", got, values)
+		}
+		if c.Rank() == 0 {
+			drop(t, h, lists[5]) // they are as they were
+		}
+		if err := left.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		drop(t, h, lists[c.Rank()])
+		for range 2 {
+			if leaks := must[[]heap.Leak](t)(h.Leaks(ctx, left)); len(leaks) > 0 {
+				t.Errorf("leaked: %v", leaks)
+			}
+		}
+		if c.Rank() == 1 {
+			var list heap.Ref[node]
+			if got := fill(t, h, &list); got < values/2 {
+				t.Errorf("one rank gets %d bytes, of %d", got, values)
+			}
+			drop(t, h, list)
+		}
+		if err := errors.Join(h.Close(ctx), left.Barrier(ctx)); err != nil {
+			t.Error(err)
+		}
+	}, "--survive")
+}
+
+// TestNodeLost: values that are lost with a node are lost, and no others; and the heap goes on.
+func TestNodeLost(t *testing.T) {
+	const n = 3000
+	type value [30]int
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "lost", 64<<20)
+		values := must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", 3*n))
+		for i := c.Rank() * n; i < (c.Rank()+1)*n; i++ {
+			values[i] = must[heap.Ref[value]](t)(heap.New[value](h))
+			for j := range values[i].Get() {
+				values[i].Get()[j] = i
+			}
+		}
+		barrier(t, ctx, c)
+		refs := slices.Clone(values)
+		seen := func(i int) bool { return i < 2*n+n/2 } // by a rank that is left
+		for i := range refs {
+			if c.Rank() != 2 && seen(i) && refs[i].Get()[0] != i {
+				t.Fatalf("value %d is %d", i, refs[i].Get()[0])
+			}
+		}
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			for i := range n / 10 { // some go to the lost node for the last time
+				refs[i*7].Get()[29]++
+				refs[i*7].Get()[29]--
+			}
+		}
+		barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		left := survivors(t, ctx, c)
+		lost := 0
+		for i := range refs {
+			err := dsm.Guard(func() {
+				for j, got := range refs[i].Get() {
+					if got != i {
+						t.Fatalf("word %d of value %d is %d", j, i, got)
+					}
+				}
+			})
+			if lost++; err == nil {
+				lost--
+			} else if !errors.Is(err, dsm.ErrPageLost) {
+				t.Fatal(err)
+			}
+		}
+		if lost == 0 || lost > n {
+			t.Errorf("%d values are lost", lost)
+		}
+		if err := left.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// New values overlap none that is left, and wherever they are is memory.
+		for range 3 * n {
+			p, err := heap.New[value](h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *p.Get() != (value{}) {
+				t.Fatal("a new value is not zero")
+			}
+			p.Get()[c.Rank()] = -1
+		}
+		for i := range refs {
+			_ = dsm.Guard(func() {
+				if refs[i].Get()[0] != i {
+					t.Fatalf("value %d is %d now", i, refs[i].Get()[0])
+				}
+			})
+		}
+		if err := left.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for i := c.Rank(); i < len(refs); i += 2 {
+			if err := heap.Free(h, refs[i]); err != nil && !errors.Is(err, dsm.ErrPageLost) {
+				t.Fatal(err)
+			}
+		}
+		if err := h.Flush(); err != nil && !errors.Is(err, dsm.ErrPageLost) {
+			t.Error(err)
+		}
+	}, "--survive")
+}
+
+// TestArenaIsTakenOver: a program that closes a heap leaves its values, and another that opens the
+// heap has the arena, with all that is free.
+func TestArenaIsTakenOver(t *testing.T) {
+	const bytes, values = 32 << 20, 27 << 20
+	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		var h *heap.Heap
+		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2))
+		large := must[[]heap.Slice[int]](t)(dsm.Alloc[heap.Slice[int]](ctx, c, "large", 1))
+		for round := range 4 {
+			h = must[*heap.Heap](t)(heap.Open(ctx, c, "again", bytes, dsm.Keep()))
+			if c.Rank() == 0 {
+				if round > 0 {
+					drop(t, h, lists[1])
+					for i, v := range large[0].Get() {
+						if v != i {
+							t.Fatalf("number %d of the large one is %d", i, v)
+						}
+					}
+					if err := heap.Free(h, large[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				large[0] = must[heap.Slice[int]](t)(heap.NewSlice[int](h, 300000))
+				for i := range large[0].Get() {
+					large[0].Get()[i] = i
+				}
+				var list heap.Ref[node]
+				if got := fill(t, h, &list); got < values/2 {
+					t.Errorf("round %d: %d bytes, of %d", round, got, values)
+				}
+				clear(lists)
+				for i := 0; !list.IsNil(); i = 1 - i {
+					n := list.Get().Next
+					list.Get().Next, lists[i] = lists[i], list
+					list = n
+				}
+				drop(t, h, lists[0])
+			}
+			barrier(t, ctx, c)
+			if err := h.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			barrier(t, ctx, c)
+		}
+		if c.Rank() == 0 {
+			if err := dsm.Discard(ctx, c, "again"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package heap
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"dsmd/dsm"
+)
+
+// outbox has what this program has freed of another arena, and not sent home yet.
+type outbox struct {
+	mu    sync.Mutex
+	addrs []uintptr
+	bytes uintptr
+}
+
+// empty returns what is in it.
+func (o *outbox) empty() (addrs []uintptr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	addrs, o.addrs, o.bytes = o.addrs, nil, 0
+	return addrs
+}
+
+// free frees a value: at once if this program has its arena, or else it goes home with others.
+func (h *Heap) free(addr uintptr) error {
+	number := int((addr - h.start) / h.blockBytes)
+	if addr < h.start || number >= len(h.table) {
+		return nothing(addr)
+	}
+	if b := h.block(number); b != nil {
+		return h.freeHere(b, addr)
+	}
+	e := entry(h.table[number].Load())
+	offset, bytes := (addr-h.start)%h.blockBytes, uintptr(e.blocks())*h.blockBytes
+	ok := e.kind() == large && offset == 0
+	if e.kind() >= divided {
+		k := &h.classes[e.kind()-divided]
+		bytes = k.bytes
+		_, ok = k.slotAt(offset)
+	}
+	if !ok {
+		return nothing(addr)
+	}
+	o := &h.outboxes[e.arena()]
+	o.mu.Lock()
+	o.addrs, o.bytes = append(o.addrs, addr), o.bytes+bytes
+	full := len(o.addrs) >= h.parcelAddrs() || o.bytes >= h.blockBytes
+	o.mu.Unlock()
+	if full {
+		h.send(e.arena(), o.empty())
+	}
+	return nil
+}
+
+// mailbox is the address of where others put what they have freed of an arena, on a page of its
+// own: the head of a list of parcels, whose addresses have 1 added, and of values that were freed
+// when there was no memory for a parcel.
+func (h *Heap) mailbox(arena int) uintptr { return addressOf(h.memory) + uintptr(1+arena)*h.page }
+
+func (h *Heap) head(arena int) *atomic.Uint64 { return Ref[atomic.Uint64]{h.mailbox(arena)}.Get() }
+
+// A parcel is a slot of a page, which has the next of the list, the number of addresses, and these.
+// When it has come it goes home as other values do.
+const parcelHead = 2
+
+func (h *Heap) parcel(addr uintptr) []uint64 { return Slice[uint64]{addr, int(h.page / 8)}.Get() }
+
+func (h *Heap) parcelAddrs() int { return int(h.page/8) - parcelHead }
+
+// send puts values into an arena's mailbox.
+func (h *Heap) send(arena int, addrs []uintptr) {
+	for len(addrs) > 0 {
+		var s slot
+		var next *uint64
+		link := uint64(addrs[0])
+		if h.takeSlot(&s, h.parcelKind()) == nil {
+			n := min(len(addrs), h.parcelAddrs())
+			p := h.parcel(s.addr)
+			p[1] = uint64(n)
+			for i, addr := range addrs[:n] {
+				p[parcelHead+i] = uint64(addr)
+			}
+			link, next, addrs = uint64(s.addr+1), &p[0], addrs[n:]
+		} else {
+			next, addrs = Ref[uint64]{addrs[0]}.Get(), addrs[1:]
+		}
+		for head := h.head(arena); ; {
+			if *next = head.Load(); head.CompareAndSwap(*next, link) {
+				break
+			}
+		}
+	}
+}
+
+// drain frees what others have sent here.
+func (h *Heap) drain() {
+	if !h.draining.TryLock() {
+		return // somebody does it
+	}
+	var parcels []uintptr
+	for _, arena := range h.arenas {
+		// If a page is lost, what follows it on the list stays allocated.
+		_ = dsm.Guard(func() {
+			link := h.head(arena).Load()
+			if link != 0 { // else the page stays as it is
+				link = h.head(arena).Swap(0)
+			}
+			for link != 0 {
+				addr := uintptr(link &^ 1)
+				next := *Ref[uint64]{addr}.Get()
+				if link&1 == 0 {
+					h.takeBack(addr)
+				} else {
+					p := h.parcel(addr)
+					for _, value := range p[parcelHead:][:p[1]] {
+						h.takeBack(uintptr(value))
+					}
+					parcels = append(parcels, addr)
+				}
+				link = next
+			}
+		})
+	}
+	h.draining.Unlock()
+	for _, addr := range parcels {
+		_ = dsm.Guard(func() { _ = h.free(addr) }) // with a lost page it stays allocated
+	}
+}
+
+// takeBack frees what another program has freed.
+func (h *Heap) takeBack(addr uintptr) {
+	err := nothing(addr)
+	lost := dsm.Guard(func() {
+		if b := h.block(int((addr - h.start) / h.blockBytes)); b != nil {
+			err = h.freeHere(b, addr)
+		}
+	})
+	if lost == nil && err != nil {
+		// Nobody knows what else is done with what was freed.
+		err = fmt.Errorf("another program has freed it, as it had before or as another value: %w", err)
+		h.broken.CompareAndSwap(nil, &err)
+	}
+}

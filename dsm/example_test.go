@@ -264,6 +264,17 @@ func ExampleCluster_Stats() {
 	fmt.Println(stats.Faults.Remote(), "faults took", stats.Faults.Wait)
 }
 
+// A container for values of any type says early what it can't hold.
+func ExampleShareable() {
+	type entry struct {
+		Key  [16]byte
+		Name string
+	}
+	if err := dsm.Shareable[entry](); err != nil {
+		log.Println(err) // names the field entry.Name, and what to use in place of a string
+	}
+}
+
 // A step of a computation that can be repeated without what was lost with a node: those that are
 // left agree on who they are, give the memory up, and begin the step again from what they have
 // saved.

@@ -30,8 +30,8 @@ func (l layout) String() string {
 	return l.name + " = " + l.text
 }
 
-// Shareable returns nil if values of type T can be in shared memory; see the package comment. Else it
-// returns an error that wraps ErrType and names the field that is wrong.
+// Shareable returns nil if values of type T can be in shared memory; see the package comment. Else
+// it returns an error that wraps ErrType and names the field that is wrong.
 func Shareable[T any]() error {
 	_, err := layoutOf[T]()
 	return err

@@ -78,6 +78,16 @@ func TestTypesThatCannotBeShared(t *testing.T) {
 	check(l, err, "field Time.loc is a pointer")
 }
 
+// TestShareable: others are told what Alloc refuses.
+func TestShareable(t *testing.T) {
+	if err := Shareable[body](); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), "field body.Meta.Name is a string") {
+		t.Errorf("a type with a string: %v", err)
+	}
+	if err := Shareable[good](); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTypesThatCanBeShared(t *testing.T) {
 	l, err := layoutOf[good]()
 	if err != nil || l.size != reflect.TypeFor[good]().Size() {

@@ -10,8 +10,7 @@ import (
 	"dsmd/dsm"
 )
 
-// patience is for how long an arena is waited for that seems to be nobody's, when the heap is
-// opened.
+// patience is for how long an arena is waited for that should be nobody's.
 const patience = time.Second
 
 // asItIs repairs what a death can't have left half done.
@@ -26,17 +25,22 @@ func (h *Heap) mutex(arena int) *dsm.Mutex {
 func (h *Heap) settle(ctx context.Context) error {
 	for i := range maxArenas {
 		h.own = (h.c.Rank() + i) % maxArenas
-		h.next = h.own % h.c.Size() * len(h.table) / h.c.Size()
-		if ok, err := h.obtain(ctx, h.own, patience); ok || err != nil {
+		h.next = h.own % h.c.Size() * h.total / h.c.Size() / h.perPage * h.perPage
+		wait := patience
+		if i > 0 {
+			wait = dsm.TryPatience
+		}
+		if ok, err := h.obtain(ctx, h.own, wait); ok || err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: %d programs have it open", dsm.ErrNoSpace, maxArenas)
 }
 
-// obtain makes an arena this program's if no program has it, with all values and what is free there.
-func (h *Heap) obtain(ctx context.Context, arena int, patience time.Duration) (ok bool, err error) {
-	short, cancel := context.WithTimeout(ctx, patience)
+// obtain makes an arena this program's if no program has it, with all values and what is free
+// there.
+func (h *Heap) obtain(ctx context.Context, arena int, wait time.Duration) (ok bool, err error) {
+	short, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err = h.mutex(arena).LockRepair(short, asItIs)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -56,49 +60,60 @@ func (h *Heap) obtain(ctx context.Context, arena int, patience time.Duration) (o
 
 // adopt learns what an arena has.
 func (h *Heap) adopt(arena int) {
-	if bit := uint64(1) << (arena % 64); h.header().used[arena/64].Or(bit)&bit == 0 {
+	if bit := uint64(1) << (arena % 64); headerOf(h).used[arena/64].Or(bit)&bit == 0 {
 		return
 	}
-	for i := range h.table {
-		e := entry(h.table[i].Load())
-		switch {
-		case e <= recycled || e.arena() != arena:
-		case e.kind() == making:
-			// Its program has died. If there are more blocks, they are nobody's.
-			h.table[i].Store(uint64(recycled))
-		case e.kind() >= large:
-			b := h.register(e, i)
-			b.shard.mu.Lock()
-			if b.class != nil {
-				b.lost = dsm.Guard(b.learn) != nil
-				b.list()
-			}
-			b.shard.mu.Unlock()
-		}
+	for number := range h.total {
+		// What an entry tells that is lost with its page, leaks.
+		_ = dsm.Guard(func() { h.adoptBlock(arena, number) })
 	}
 }
 
-// adoptLost takes the arenas of programs that have died, or have closed the heap. It asks those that
-// live, and so does not do it often.
+func (h *Heap) adoptBlock(arena, number int) {
+	e := entry(h.entry(number).Load())
+	switch {
+	case e <= recycled || e.arena() != arena:
+	case e.kind() == making:
+		// Its program has died. If there are more blocks, they are nobody's.
+		h.entry(number).Store(uint64(recycled))
+	case e.kind() >= large:
+		b := h.newBlock(e, number)
+		b.lost = dsm.Guard(b.learn) != nil
+		h.blocks.Store(number, b)
+		b.shard.mu.Lock()
+		defer b.shard.mu.Unlock()
+		b.list()
+	}
+}
+
+// adoptLost takes the arenas of programs that have died, or have closed the heap. It asks those
+// that live, and so does not do it often.
 func (h *Heap) adoptLost() {
 	h.adopting.Lock()
 	defer h.adopting.Unlock()
 	if time.Since(h.adopted) < patience {
 		return
 	}
-	for arena := range maxArenas {
-		if h.header().used[arena/64].Load()&(1<<(arena%64)) != 0 && !h.has(arena) {
-			// Whatever is wrong, there is as little room as there was.
-			_, _ = h.obtain(context.Background(), arena, dsm.TryPatience)
-		}
-	}
-	h.adopted = time.Now()
-}
-
-func (h *Heap) has(arena int) bool {
+	// Whatever goes wrong, there is as little room as there was.
+	ctx := context.Background()
+	lost, _ := h.c.Lost(ctx)
 	h.draining.Lock()
-	defer h.draining.Unlock()
-	return slices.Contains(h.arenas, arena)
+	own := slices.Clone(h.arenas)
+	h.draining.Unlock()
+	_ = dsm.Guard(func() {
+		for arena := range maxArenas {
+			if headerOf(h).used[arena/64].Load()&(1<<(arena%64)) == 0 || slices.Contains(own, arena) {
+				continue
+			}
+			wait := dsm.TryPatience
+			if slices.Contains(lost, arena) && !slices.Contains(h.awaited, arena) {
+				// Once: if it does not come, another program has taken it.
+				wait, h.awaited = patience, append(h.awaited, arena)
+			}
+			_, _ = h.obtain(ctx, arena, wait)
+		}
+	})
+	h.adopted = time.Now()
 }
 
 // allocate allocates a value, and makes it zero.
@@ -133,7 +148,7 @@ func (h *Heap) allocate(bytes uintptr) (addr uintptr, err error) {
 
 // take finds memory for a value.
 func (h *Heap) take(s *slot, bytes uintptr) (err error) {
-	kind, divides := h.classOf(bytes)
+	kind, divides := classOf(h.classes, bytes)
 	if !divides {
 		if err = h.takeBlocks(s, bytes); errors.Is(err, dsm.ErrNoSpace) {
 			h.collect()
@@ -201,12 +216,13 @@ func (h *Heap) takeIn(s *slot, p *shard, kind int, more bool) error {
 		return err
 	}
 	e := owned(divided+entry(kind), h.own, 1)
-	b := h.register(e, number)
+	b := h.newBlock(e, number)
 	s.b, b.shard = b, p
 	if b.divide(); !fresh {
 		b.fresh = b.class.slots
 	}
-	h.table[number].Store(uint64(e)) // from here on the marks count
+	h.entry(number).Store(uint64(e)) // from here on the marks count
+	h.blocks.Store(number, b)
 	b.list()
 	s.from(p, kind)
 	return nil
@@ -219,9 +235,10 @@ func (h *Heap) takeBlocks(s *slot, bytes uintptr) error {
 		return err
 	}
 	e := owned(large, h.own, n)
-	s.b = h.register(e, number)
+	s.b = h.newBlock(e, number)
 	s.addr, s.fresh = s.b.start, fresh
-	h.table[number].Store(uint64(e))
+	h.entry(number).Store(uint64(e))
+	h.blocks.Store(number, s.b)
 	return nil
 }
 
@@ -230,19 +247,21 @@ func (h *Heap) takeBlocks(s *slot, bytes uintptr) error {
 func (h *Heap) claim(n int) (first int, fresh bool, err error) {
 	h.claiming.Lock()
 	defer h.claiming.Unlock()
-	for left := len(h.table) + n; left > 0; {
-		if h.next+n > len(h.table) {
-			left -= len(h.table) - h.next
-			if h.next = 0; n > len(h.table) {
-				break
-			}
+	for left := h.total + n; left > 0 && n <= h.total; {
+		if h.next+n > h.total {
+			left -= h.total - h.next
+			h.next = 0
 		}
 		first = h.next
-		got, fresh := h.claimAt(first, n)
-		h.next += max(got, 1)
-		if left -= max(got, 1); got == n {
+		got := 0
+		if lost := dsm.Guard(func() { got, fresh = h.claimAt(first, n) }); lost != nil {
+			got = h.perPage - first%h.perPage // blocks whose entries are lost are nobody's
+		} else if got == n {
+			h.next += n
 			return first, fresh, nil
 		}
+		h.next += max(got, 1)
+		left -= max(got, 1)
 	}
 	return 0, false, fmt.Errorf("%w: the heap of %d bytes has no %d bytes left in a row; free something, or open a larger one",
 		dsm.ErrNoSpace, 8*len(h.memory), uintptr(n)*h.blockBytes)
@@ -251,14 +270,18 @@ func (h *Heap) claim(n int) (first int, fresh bool, err error) {
 // claimAt claims n blocks, or none, and says how many of them were free.
 func (h *Heap) claimAt(first, n int) (got int, fresh bool) {
 	var was []uint64
+	defer func() { // also if a page is lost
+		for i := range was {
+			if got < n {
+				h.entry(first + i).Store(was[i])
+			}
+		}
+	}()
 	kind := making
 	for fresh = true; got < n; got++ {
-		e := &h.table[first+got]
+		e := h.entry(first + got)
 		old := e.Load()
 		if entry(old) > recycled || !e.CompareAndSwap(old, uint64(owned(kind, h.own, n))) {
-			for i, old := range was {
-				h.table[first+i].Store(old)
-			}
 			return got, false
 		}
 		was = append(was, old)
@@ -267,15 +290,14 @@ func (h *Heap) claimAt(first, n int) (got int, fresh bool) {
 	return n, fresh
 }
 
-// register notes that a block is this program's.
-func (h *Heap) register(e entry, number int) *block {
+// newBlock is a block whose entry is, or is going to be, e.
+func (h *Heap) newBlock(e entry, number int) *block {
 	b := &block{number: number, blocks: e.blocks(), start: h.start + uintptr(number)*h.blockBytes, shard: &h.shards[number%len(h.shards)]}
 	if e.kind() >= divided {
 		b.kind = int(e.kind() - divided)
 		b.class = &h.classes[b.kind]
 		b.marks = Slice[uint64]{b.start, (b.class.slots + 63) / 64}.Get()
 	}
-	h.blocks.Store(number, b)
 	return b
 }
 
@@ -295,7 +317,9 @@ func (h *Heap) freeHere(b *block, addr uintptr) error {
 	if err != nil {
 		return err
 	}
-	h.origins.Delete(addr)
+	if h.tracking.Load() {
+		h.origins.Delete(addr)
+	}
 	if b.class != nil {
 		b.clear(n)
 		if b.free < b.class.slots || b.lost || len(b.shard.open[b.kind]) == 1 {
@@ -313,7 +337,7 @@ func (h *Heap) release(b *block) {
 	h.blocks.Delete(b.number)
 	// If this program dies after the first, the others are nobody's.
 	for i := range b.blocks {
-		h.table[b.number+i].Store(uint64(recycled))
+		h.entry(b.number + i).Store(uint64(recycled))
 	}
 	h.claiming.Lock()
 	defer h.claiming.Unlock()

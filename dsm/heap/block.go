@@ -138,6 +138,9 @@ func (b *block) divide() {
 
 // learn finds in the marks what is free.
 func (b *block) learn() {
+	if b.class == nil {
+		return
+	}
 	b.fresh = b.class.slots
 	for _, m := range b.marks {
 		b.free += bits.OnesCount64(^m)

@@ -3,8 +3,8 @@ package heap
 import "sort"
 
 const (
-	// blockPages is how many pages a block has. The first has the marks, a bit for each slot, and the
-	// others have the slots. One page is enough for the marks of slots of granule bytes.
+	// blockPages is how many pages a block has. The first has the marks, a bit for each slot, and
+	// the others have the slots. One page is enough for the marks of slots of granule bytes.
 	blockPages = 64
 	// granule divides the size of all slots. It is a multiple of every alignment of Go.
 	granule = 16
@@ -48,9 +48,9 @@ func newClasses(page uintptr) (all []class) {
 func (h *Heap) parcelKind() int { return len(h.classes) - 1 }
 
 // classOf is the class for values of a size; none: they take whole blocks.
-func (h *Heap) classOf(bytes uintptr) (kind int, ok bool) {
-	kind = sort.Search(h.parcelKind(), func(i int) bool { return h.classes[i].bytes >= bytes })
-	return kind, kind < h.parcelKind()
+func classOf(all []class, bytes uintptr) (kind int, ok bool) {
+	kind = sort.Search(len(all)-1, func(i int) bool { return all[i].bytes >= bytes })
+	return kind, kind < len(all)-1
 }
 
 // offset is where a slot lies in its block.

@@ -35,15 +35,15 @@ func TestClasses(t *testing.T) {
 			}
 		}
 		for bytes := uintptr(0); bytes <= h.blockBytes-page; bytes += 1 + bytes/64 {
-			kind, ok := h.classOf(bytes)
+			kind, ok := classOf(h.classes, bytes)
 			if !ok || h.classes[kind].bytes < bytes || kind > 0 && h.classes[kind-1].bytes >= bytes {
 				t.Fatalf("pages of %d: %d bytes have class %d", page, bytes, kind)
 			}
-			if has := h.classes[kind].bytes; bytes > granule && has > bytes+bytes/4+granule && bytes <= page/3 {
+			if has := h.classes[kind].bytes; bytes > granule && has > bytes+bytes/3+granule && bytes <= page/3 {
 				t.Errorf("pages of %d: %d bytes take %d", page, bytes, has)
 			}
 		}
-		if _, ok := h.classOf(h.blockBytes - page + 1); ok {
+		if _, ok := classOf(h.classes, h.blockBytes-page+1); ok {
 			t.Errorf("pages of %d: a value that does not fit into a block has a class", page)
 		}
 	}

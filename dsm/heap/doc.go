@@ -7,7 +7,7 @@
 //		Left, Right heap.Ref[node]
 //	}
 //
-//	h, err := heap.Open(ctx, c, "tree")
+//	h, err := heap.Open(ctx, c, "tree", 0)
 //	...
 //	root, err := heap.New[node](h)
 //	...
@@ -24,19 +24,20 @@
 // allocated it.
 //
 //   - New, and Free of a value of the own arena, are some atomic instructions, and make nothing
-//     travel, unless the value's page is elsewhere. Goroutines mostly allocate in different blocks of
-//     64 pages, and do not wait for each other.
-//   - Free of another program's value notes it. When there are some 500 of such, or a block's worth,
-//     one page with their addresses goes home, where New finds it when it runs out of slots. Until
-//     then the memory is not used again. Flush sends what there is.
-//   - A block that an arena takes, or gives back because it has no values any more, changes an entry
-//     of a table that all share. Each program takes them from a place of its own as long as it can.
+//     travel, unless the value's page is elsewhere. Goroutines mostly allocate in different blocks
+//     of 64 pages, and do not wait for each other.
+//   - Free of another program's value notes it. When there are some 500 of such, or a block's
+//     worth, one page with their addresses goes home, where New finds it when it runs out of slots.
+//     Until then the memory is not used again. Flush sends what there is.
+//   - A block that an arena takes, or gives back because it has no values any more, changes an
+//     entry of a table that all share. Each program takes them from a place of its own as long as
+//     it can.
 //   - Get is nothing: a Ref is an address. To touch the value is a memory access.
 //
-// A heap has a fixed range of addresses (Bytes), because then a Ref needs no looking up. Memory is
-// used when it is touched, and stays with the heap. When the range is full, New returns
-// dsm.ErrNoSpace. It has looked then for what was freed here, by others, and by programs that have
-// ended. What is free in the arenas of others that live is theirs, until they call Flush.
+// A heap has a fixed range of addresses, because then a Ref needs no looking up. Memory is used
+// when it is touched, and stays with the heap. When the range is full, New returns dsm.ErrNoSpace.
+// It has looked then for what was freed here, by others, and by programs that have ended. What is
+// free in the arenas of others that live is theirs, until they call Flush.
 //
 // # Loss
 //
@@ -44,15 +45,15 @@
 // next, and when a node is lost, pages are lost whose only copy was there (docs/consistency.md). No
 // two values overlap, whatever dies when.
 //
-//   - The arena of a program that has died, or has closed the heap, goes with its values and its free
-//     memory to the program that opens the heap next as the same rank. A program whose heap is full
-//     takes it, too.
+//   - The arena of a program that has died, or has closed the heap, goes with its values and its
+//     free memory to the program that opens the heap next as the same rank. A program whose heap is
+//     full takes it, too.
 //   - What leaks, that is stays allocated: values that the dead program had freed and not yet sent
 //     home, at most some 500 for each arena, and a value that it was allocating or freeing.
-//   - When a page is lost, free memory in its block leaks, and New takes another block. What others
-//     have freed leaks if it was on its way. If the page is one of those with which programs find
-//     memory (the table, mailboxes), New and Free return an error that wraps dsm.ErrPageLost when they
-//     need it. dsm.Replicated keeps the heap from that (Memory).
+//   - When a page is lost, free memory in its block leaks, and New takes another block; a new value
+//     of several pages may have a lost one that is not its first. What others have freed leaks if
+//     it was on its way. A Free that needs a page of the table or of a mailbox that is lost returns
+//     an error that wraps dsm.ErrPageLost. dsm.Replicated keeps the heap from that.
 //
 // Who frees a value twice is told so, at once or later, unless the memory has been allocated again
 // in between. Then nobody can tell, as with any memory.

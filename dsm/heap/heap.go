@@ -19,6 +19,9 @@ const (
 	// maxShards bounds how many goroutines of a program allocate at the same time without waiting
 	// for each other.
 	maxShards = 16
+	// spread is how many pages the table has at least, so that programs change entries on pages of
+	// their own, and a lost page has few.
+	spread = 64
 	// largest is the size of the largest heap: that of the largest region.
 	largest = 16 << 40
 )
@@ -27,10 +30,11 @@ const (
 type Heap struct {
 	c          *dsm.Cluster
 	name       string
-	memory     []uint64        // the header, mailboxes, each on a page, the table, the blocks
-	table      []atomic.Uint64 // the entry of each block
-	start      uintptr         // of the first block
-	page       uintptr         // bytes
+	memory     []uint64 // the header, mailboxes, each on a page, the table, the blocks
+	total      int      // blocks
+	perPage    int      // entries on a page of the table
+	start      uintptr  // of the first block
+	page       uintptr  // bytes
 	blockBytes uintptr
 	classes    []class
 
@@ -49,6 +53,7 @@ type Heap struct {
 	arenas   []int      // that this program has; guarded by draining
 	adopting sync.Mutex // before draining
 	adopted  time.Time  // when it was tried last; guarded by adopting
+	awaited  []int      // arenas of lost ranks that were waited for; guarded by adopting
 }
 
 // header is the first page of a heap's memory.
@@ -67,7 +72,7 @@ type header struct {
 //
 // Errors are those of dsm.Alloc and of a dsm.Mutex; dsm.ErrMismatch also if the heap's memory is at
 // another address than it was, as may be after Cluster.Restore; dsm.ErrNoSpace also if 1,024
-// programs have it open.
+// programs have it open; dsm.ErrPageLost.
 func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options ...dsm.AllocOption) (*Heap, error) {
 	h := &Heap{c: c, name: name, page: uintptr(c.PageBytes()), blockBytes: uintptr(blockPages * c.PageBytes())}
 	h.classes = newClasses(h.page)
@@ -89,10 +94,10 @@ func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options .
 	return h, nil
 }
 
-// alloc allocates the heap's memory: as much as is asked for, or, if that is 0, as much as fits. All
-// programs try the same, so that those that come later find what the first one has found.
+// alloc allocates the heap's memory: as much as is asked for, or, if that is 0, as much as fits.
+// All programs try the same, so that those that come later find what the first one has found.
 func (h *Heap) alloc(ctx context.Context, bytes int, options []dsm.AllocOption) (err error) {
-	least := (maxArenas + blockPages + 3) * int(h.page)
+	least := (maxArenas + spread + blockPages + 3) * int(h.page)
 	for try := cmp.Or(bytes, largest); try >= least; try /= 2 {
 		h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try/8, options...)
 		if bytes > 0 || !errors.Is(err, dsm.ErrNoSpace) && !errors.Is(err, dsm.ErrMismatch) {
@@ -104,12 +109,12 @@ func (h *Heap) alloc(ctx context.Context, bytes int, options []dsm.AllocOption) 
 
 // lay finds where in the memory everything is.
 func (h *Heap) lay() (err error) {
-	base, pages := addressOf(h.memory), uintptr(8*len(h.memory))/h.page
-	blocks := (pages - maxArenas - 2) * h.page / (h.blockBytes + 8)
-	h.table = Slice[atomic.Uint64]{h.mailbox(maxArenas), int(blocks)}.Get()
-	h.start = base + pages*h.page - blocks*h.blockBytes
+	base, pages := addressOf(h.memory), 8*len(h.memory)/int(h.page)
+	h.total = (pages - maxArenas - spread - 2) * int(h.page) / (int(h.blockBytes) + 8)
+	h.perPage = min(int(h.page/8), h.total/spread+1)
+	h.start = base + uintptr(pages)*h.page - uintptr(h.total)*h.blockBytes
 	lost := dsm.Guard(func() {
-		was := &h.header().base
+		was := &headerOf(h).base
 		if !was.CompareAndSwap(0, uint64(base)) && was.Load() != uint64(base) {
 			err = fmt.Errorf("%w: its memory was at %#x and is at %#x now; allocate all memory in the order in which it was", dsm.ErrMismatch, was.Load(), base)
 		}
@@ -117,11 +122,18 @@ func (h *Heap) lay() (err error) {
 	return errors.Join(lost, err)
 }
 
-func (h *Heap) header() *header { return Ref[header]{addressOf(h.memory)}.Get() }
+// entry is that of a block.
+func (h *Heap) entry(number int) *atomic.Uint64 {
+	at := uintptr(number/h.perPage)*h.page + uintptr(number%h.perPage)*8
+	return Ref[atomic.Uint64]{h.mailbox(maxArenas) + at}.Get()
+}
+
+func headerOf(h *Heap) *header { return Ref[header]{addressOf(h.memory)}.Get() }
 
 // Flush does what New and Free put off: what this program has freed goes home to the programs that
 // have allocated it, what others have sent is free here, and blocks without values are anybody's.
-// Errors: dsm.ErrPageLost (some of what was freed stays allocated), dsm.ErrNotShared, dsm.ErrClosed.
+// Errors: dsm.ErrPageLost (some of what was freed stays allocated), dsm.ErrNotShared,
+// dsm.ErrClosed.
 func (h *Heap) Flush() error {
 	err := h.err()
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,35 @@ func TestOwnArena(t *testing.T) {
 			})
 		})
 		end(t, ctx, c, h)
+	})
+}
+
+// TestNeighbours: what a goroutine allocates lies on as few pages as can be, which have nothing of
+// other ranks.
+func TestNeighbours(t *testing.T) {
+	type value [4]int64
+	const n = 1024
+	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "neighbours", small)
+		pages := must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "pages", n*c.Size()))
+		for i := range n {
+			v := must[heap.Ref[value]](t)(heap.New[value](h))
+			pages[c.Rank()*n+i] = reflect.ValueOf(v.Get()).Pointer() / uintptr(c.PageBytes())
+		}
+		barrier(t, ctx, c)
+		of := map[uintptr]int{}
+		for i, page := range pages {
+			if rank, ok := of[page]; ok && rank != i/n {
+				t.Fatalf("a page has values of ranks %d and %d", rank, i/n)
+			}
+			of[page] = i / n
+		}
+		if most := (n*32/c.PageBytes() + 2) * c.Size(); len(of) > most {
+			t.Errorf("the values lie on %d pages, more than %d", len(of), most)
+		}
+		if err := h.Close(ctx); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

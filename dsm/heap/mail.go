@@ -26,13 +26,13 @@ func (o *outbox) empty() (addrs []uintptr) {
 // free frees a value: at once if this program has its arena, or else it goes home with others.
 func (h *Heap) free(addr uintptr) error {
 	number := int((addr - h.start) / h.blockBytes)
-	if addr < h.start || number >= len(h.table) {
+	if addr < h.start || number >= h.total {
 		return nothing(addr)
 	}
 	if b := h.block(number); b != nil {
 		return h.freeHere(b, addr)
 	}
-	e := entry(h.table[number].Load())
+	e := entry(h.entry(number).Load())
 	offset, bytes := (addr-h.start)%h.blockBytes, uintptr(e.blocks())*h.blockBytes
 	ok := e.kind() == large && offset == 0
 	if e.kind() >= divided {
@@ -46,7 +46,7 @@ func (h *Heap) free(addr uintptr) error {
 	o := &h.outboxes[e.arena()]
 	o.mu.Lock()
 	o.addrs, o.bytes = append(o.addrs, addr), o.bytes+bytes
-	full := len(o.addrs) >= h.parcelAddrs() || o.bytes >= h.blockBytes
+	full := len(o.addrs) >= parcelAddrs(h.page) || o.bytes >= h.blockBytes
 	o.mu.Unlock()
 	if full {
 		h.send(e.arena(), o.empty())
@@ -65,9 +65,9 @@ func (h *Heap) head(arena int) *atomic.Uint64 { return Ref[atomic.Uint64]{h.mail
 // When it has come it goes home as other values do.
 const parcelHead = 2
 
-func (h *Heap) parcel(addr uintptr) []uint64 { return Slice[uint64]{addr, int(h.page / 8)}.Get() }
+func parcelAt(addr, page uintptr) []uint64 { return Slice[uint64]{addr, int(page / 8)}.Get() }
 
-func (h *Heap) parcelAddrs() int { return int(h.page/8) - parcelHead }
+func parcelAddrs(page uintptr) int { return int(page/8) - parcelHead }
 
 // send puts values into an arena's mailbox.
 func (h *Heap) send(arena int, addrs []uintptr) {
@@ -76,8 +76,8 @@ func (h *Heap) send(arena int, addrs []uintptr) {
 		var next *uint64
 		link := uint64(addrs[0])
 		if h.takeSlot(&s, h.parcelKind()) == nil {
-			n := min(len(addrs), h.parcelAddrs())
-			p := h.parcel(s.addr)
+			n := min(len(addrs), parcelAddrs(h.page))
+			p := parcelAt(s.addr, h.page)
 			p[1] = uint64(n)
 			for i, addr := range addrs[:n] {
 				p[parcelHead+i] = uint64(addr)
@@ -107,13 +107,14 @@ func (h *Heap) drain() {
 			if link != 0 { // else the page stays as it is
 				link = h.head(arena).Swap(0)
 			}
-			for link != 0 {
+			// A value that was freed twice may have made a circle of the list.
+			for link != 0 && h.err() == nil {
 				addr := uintptr(link &^ 1)
 				next := *Ref[uint64]{addr}.Get()
 				if link&1 == 0 {
 					h.takeBack(addr)
 				} else {
-					p := h.parcel(addr)
+					p := parcelAt(addr, h.page)
 					for _, value := range p[parcelHead:][:p[1]] {
 						h.takeBack(uintptr(value))
 					}

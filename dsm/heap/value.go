@@ -119,8 +119,8 @@ func allocate[T any](h *Heap, n int) (addr uintptr, err error) {
 		err = fmt.Errorf("%w: %d values", dsm.ErrNoSpace, n)
 	case n == 0:
 		return 0, nil
-	case high > 0 || bytes > uint64(len(h.table))*uint64(h.blockBytes):
-		err = fmt.Errorf("%w: %d values of %d bytes, in a heap of %d blocks of %d bytes", dsm.ErrNoSpace, n, sizeOf[T](), len(h.table), h.blockBytes)
+	case high > 0 || bytes > uint64(h.total)*uint64(h.blockBytes):
+		err = fmt.Errorf("%w: %d values of %d bytes, in a heap of %d blocks of %d bytes", dsm.ErrNoSpace, n, sizeOf[T](), h.total, h.blockBytes)
 	default:
 		addr, err = h.allocate(uintptr(bytes))
 	}

@@ -44,6 +44,7 @@ var allowed = []struct {
 	{"dsm/collective", nil},
 	{"dsm/dsmtest", nil},
 	{"dsm/examples", nil},
+	{"dsm/heap", nil},
 	{"dsm/parallel", nil},
 	{"bench", []string{"dsm"}},
 	// The floors are bare processes that trap, without a DSM between; docs/decisions/0004.
@@ -219,7 +220,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 // kit are the packages for users that stand on dsm, as a user's own would.
-var kit = []string{"dsm/collections", "dsm/collective", "dsm/dsmtest", "dsm/examples", "dsm/parallel"}
+var kit = []string{"dsm/collections", "dsm/collective", "dsm/dsmtest", "dsm/examples", "dsm/heap", "dsm/parallel"}
 
 // TestKitHasNoBackDoor checks that the packages of the kit need nothing that others can't have:
 // what they lack, package dsm gives to everybody.

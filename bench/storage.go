@@ -106,7 +106,7 @@ func measureStorage(ctx context.Context, o *storageOptions, w workplace) (*stora
 		}
 		for _, s := range saved {
 			x.Saved = storage.Saved{Whole: max(x.Whole, s.Whole), Moment: max(x.Moment, s.Moment), Incremental: max(x.Incremental, s.Incremental),
-				Store: max(x.Store, s.Store), Stores: max(x.Stores, s.Stores)}
+				Store: max(x.Store, s.Store), Stores: max(x.Stores, s.Stores), Own: max(x.Own, s.Own)}
 		}
 		for _, s := range restored {
 			x.Restored = storage.Restored{Ready: max(x.Ready, s.Ready), Read: max(x.Read, s.Read)}

@@ -22,6 +22,7 @@ type samples struct {
 	by    map[spot][]sample
 	count int
 	round int
+	lost  bool // samples for which there was no room
 }
 
 type sample struct {
@@ -39,6 +40,7 @@ const (
 // add adds a sample. stack has addresses of instructions, the innermost first.
 func (s *samples) add(at spot, stack []uint64) {
 	if s.count == maxSamples {
+		s.lost = true
 		return
 	}
 	if s.by == nil {

@@ -78,7 +78,7 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	if _, _, err := t.readLog(ctx); err != nil { // from here on the daemon keeps one
 		return nil, err
 	}
-	t.windows = newWindows()
+	t.windows = newWindows(func(period uint64) (sampler, error) { return perf.Open(period) })
 	reading, giveUp := context.WithCancel(context.Background())
 	t.giveUp = giveUp
 	t.stopped.Go(func() { t.run(reading) })
@@ -96,6 +96,7 @@ func (t *tracer) run(ctx context.Context) {
 			return
 		case <-t.c.done:
 			t.read(ctx)
+			t.windows.close()
 			return
 		case <-next.C:
 			t.read(ctx)
@@ -142,7 +143,7 @@ func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	case r.Note != "":
 	case t.windows.err != nil:
 		r.Note = "waits for pages have no stacks in the profile: " + t.windows.err.Error()
-	case t.windows.lost:
+	case t.windows.lost || t.samples.lost:
 		r.Note = "some samples were lost, as there were more of them than the profile could take"
 	}
 }

@@ -12,11 +12,21 @@ import (
 // faults, but that the kernel takes up to a microsecond longer for each switch between threads as
 // long as one of them may be sampled. It belongs to one goroutine.
 type windows struct {
-	sampler *perf.Sampler // nil: there is no window now
-	first   time.Duration // how much longer the first window is
-	toll    time.Duration // what opening and closing the last one took
-	lost    bool          // samples of windows that are closed
-	err     error         // why there are no more windows
+	perf   func(period uint64) (sampler, error) // perf.Open
+	open   sampler                              // nil: there is no window now
+	first  time.Duration                        // how much longer the first window is
+	pause  time.Duration                        // how much longer there is none
+	toll   time.Duration                        // what opening and closing the last one took
+	opened bool                                 // one at least
+	lost   bool                                 // samples of windows that are closed
+	err    error                                // why there were never any
+}
+
+// sampler is a *perf.Sampler.
+type sampler interface {
+	Drain(func(*perf.Fault))
+	Lost() uint64
+	Close()
 }
 
 const (
@@ -30,64 +40,73 @@ const (
 	// there are many threads and processors; but not longer than maxPause.
 	tollPause = 50
 	maxPause  = time.Second
-	// samplePeriod: one of so many faults is sampled, within a window.
-	samplePeriod = 2
+	// firstPeriod and windowPeriod: one of so many faults is sampled, within a window. So it is the
+	// same share of all faults, early or late, as long as pauses have their usual length.
+	firstPeriod  = (windowTime + windowPause) / windowTime
+	windowPeriod = 1
 )
 
 // newWindows opens the first one.
-func newWindows() *windows {
-	w := &windows{first: firstWindow}
-	w.open()
+func newWindows(open func(period uint64) (sampler, error)) *windows {
+	w := &windows{perf: open, first: firstWindow}
+	w.begin(uint64(firstPeriod))
 	return w
 }
 
-// turn is called once at first, and then whenever the time is over that it has returned. It may
-// open or close a window.
+// turn is called once at first, and then whenever the time is over that it has returned, which is
+// at most 2 * traceEvery. It may open or close a window.
 func (w *windows) turn() time.Duration {
 	switch {
-	case w.sampler == nil:
-		if !w.open() {
-			return traceEvery
-		}
-		return windowTime
-	case w.first > 0:
+	case w.first > 0 && w.open != nil:
 		w.first -= windowTime
 		return windowTime
+	case w.open != nil:
+		w.close()
+		w.pause = min(max(windowPause/2+rand.N(windowPause), tollPause*w.toll), maxPause)
+	case w.pause == 0 && w.begin(windowPeriod):
+		return windowTime
 	}
-	w.close()
-	pause := windowPause/2 + rand.N(windowPause)
-	return min(max(pause, tollPause*w.toll), maxPause)
+	part := min(w.pause, 2*traceEvery)
+	w.pause -= part
+	return part
 }
 
-// open opens a window, if that is possible.
-func (w *windows) open() bool {
+// begin opens a window. If that is not possible now it may be later: there may be too many open
+// files at the moment, say. If it was not at first it is given up.
+func (w *windows) begin(period uint64) bool {
+	w.pause = traceEvery
 	if w.err != nil {
 		return false
 	}
 	began := time.Now()
-	w.sampler, w.err = perf.Open(samplePeriod)
-	w.toll = time.Since(began)
-	if w.err != nil {
-		w.sampler = nil
+	s, err := w.perf(period)
+	switch {
+	case err == nil:
+		w.open, w.opened = s, true
+		w.toll, w.pause = time.Since(began), 0
+	case w.opened:
+		w.lost, w.pause = true, maxPause
+	default:
+		w.err = err
 	}
-	return w.err == nil
+	return err == nil
 }
 
 // drain takes the samples of the window that is open.
 func (w *windows) drain(f func(*perf.Fault)) {
-	if w.sampler != nil {
-		w.sampler.Drain(f)
+	if w.open != nil {
+		w.open.Drain(f)
 	}
 }
 
 // close closes the window, if one is open. Samples that nobody has taken are gone.
 func (w *windows) close() {
-	if w.sampler == nil {
+	if w.open == nil {
 		return
 	}
 	began := time.Now()
-	w.lost = w.lost || w.sampler.Lost() > 0
-	w.sampler.Close()
-	w.sampler = nil
+	w.lost = w.lost || w.open.Lost() > 0
+	w.open.Close()
+	w.open = nil
 	w.toll += time.Since(began)
 }

@@ -108,8 +108,9 @@ func (s *stripe[K, V]) take() map[K]V {
 // Map.Part for its index among them, and changes only this. So what travels is what was added, and
 // pages of a new map stay where they are. Each of the ranks calls it, by one goroutine.
 //
-// When it returns an error on one rank, it does on all; the map may have some of what was added,
-// and the rest is lost. Errors are those of Map and dsm.Reduce.
+// When it returns an error on one rank, it does on all, but for a context that ends on one: the
+// others wait for it until theirs do. The map may have some of what was added, and the rest is
+// lost. Errors are those of Map and dsm.Reduce.
 func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
 	m, name := x.m, x.m.name+"/flush"
 	v := make([][]uint64, among.Size())

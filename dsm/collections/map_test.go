@@ -220,7 +220,7 @@ func newNamed[K, V comparable](ctx context.Context, c *dsm.Cluster, name string,
 // once; and StoreAll stores the last of each key.
 func TestCombiner(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		const keys, each, threads = 20000, 30000, 3
+		const keys, each, threads = 10000, 15000, 3
 		m := must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "sums", keys))
 		x := m.Combine(dsm.Sum[int])
 		var team sync.WaitGroup

@@ -72,9 +72,9 @@ func (s state) lap() int64 { return int64(s / oneLap) }
 const leastPages = 4
 
 // NewQueue returns the queue of that name, empty if it is new. Each rank may put so many items,
-// capacity at least and about a third more at most, before it waits for some to be taken. All ranks
-// must agree on capacity, and there must be as many in each job that uses the queue. A rank has one
-// handle of a queue: a second call waits until the first one was freed.
+// capacity at least and a third or a few more at most, before it waits for some to be taken. All
+// ranks must agree on capacity, and there must be as many in each job that uses the queue. A rank
+// has one handle of a queue: a second call waits until the first one was freed.
 //
 // Options are those of dsm.Alloc: with dsm.Replicated an item that was put, or taken, stays so.
 // Errors are those of dsm.Alloc (dsm.ErrNoSpace also if capacity is less than 1, or an item does
@@ -203,7 +203,7 @@ func (q *Queue[T]) tail(lane int) (p page, s state, full bool) {
 // process for each rank whose items they are: what else that rank has put is not taken any more.
 // The next call goes on with those of other ranks, and the last error wraps both ErrQueueClosed
 // and dsm.ErrPageLost. Other errors: ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was
-// taken.
+// taken, but for the last two, with which an item may have been.
 func (q *Queue[T]) Take(ctx context.Context) (v T, err error) {
 	if v, err = q.take(ctx); err != nil {
 		return v, fmt.Errorf("collections: Queue %q: %w", q.name, err)
@@ -291,17 +291,26 @@ func (q *Queue[T]) takeFrom(lane int) (v T, what found) {
 				continue
 			}
 			if s += oneTaken; s.taken() == q.items {
-				q.free(lane, p, s)
+				// If the page is lost the next one finds that.
+				_ = dsm.Guard(func() { q.free(lane, p, s) })
 			} else {
 				q.next.Store(int64(lane))
 			}
 			return v, item
 		case s&closedBit != 0:
 			return v, nothingMore
+		case q.isClosed(): // by a program that has died, or could not get at this lane
+			p.change(s, s|closedBit)
 		default:
 			return v, nothingYet
 		}
 	}
+}
+
+// isClosed reports whether Close was called. If nobody knows any more it was not.
+func (q *Queue[T]) isClosed() (is bool) {
+	_ = dsm.Guard(func() { is = q.control.closed.Load() })
+	return is
 }
 
 // Close ends the queue for all ranks: nobody can put any more, also who waits for room, and who

@@ -171,7 +171,7 @@ func (q unordered) Put(ctx context.Context, v [3]int64) error {
 // TestQueueHistory: what ranks put and take, while the queue is closed, can be explained by single
 // steps, and what they do with one that has a bug can't.
 func TestQueueHistory(t *testing.T) {
-	const threads, puts = 2, 200
+	const threads, puts = 2, 100
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var late sync.WaitGroup
 		play := func(name string, plant func(q intsQueue) line) []operation {
@@ -403,4 +403,31 @@ func TestQueueLoss(t *testing.T) {
 		}
 		meetLeft(t, ctx, c)
 	}, "--survive")
+}
+
+// TestQueueHalfClosed: a queue is closed if the program that closes it dies on the way.
+func TestQueueHalfClosed(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		q := must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "half closed", 10))
+		if err := q.Put(ctx, c.Rank()); err != nil {
+			t.Error(err)
+		}
+		barrier(t, ctx, c)
+		if c.Rank() == 0 {
+			q.BeginClose()
+		}
+		barrier(t, ctx, c)
+		taken := 0
+		for {
+			if _, err := q.Take(ctx); errors.Is(err, collections.ErrQueueClosed) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			taken++
+		}
+		if n := must[int](t)(dsm.Reduce(ctx, c, "taken", taken, dsm.Sum)); n != c.Size() {
+			t.Errorf("%d items were taken, want %d", n, c.Size())
+		}
+	})
 }

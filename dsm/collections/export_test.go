@@ -1,0 +1,4 @@
+package collections
+
+// BeginClose does what Close begins with, and no more: as a program that dies then.
+func (q *Queue[T]) BeginClose() { q.control.closed.Store(true) }

@@ -172,9 +172,11 @@ func (h *Heap) take(s *slot, bytes uintptr) (err error) {
 
 // collect finds whatever is free.
 func (h *Heap) collect() {
-	h.drain()
+	h.draining.Lock()
+	h.drainLocked()
 	h.adoptLost()
-	h.drain()
+	h.draining.Lock()
+	h.drainLocked()
 	h.sweep()
 }
 

@@ -43,17 +43,21 @@
 //
 // Values are memory: when a program dies they stay, for the others and for who opens the heap
 // next, and when a node is lost, pages are lost whose only copy was there (docs/consistency.md). No
-// two values overlap, whatever dies when.
+// two values overlap, whatever dies when. That holds because what is lost is known to be lost. So
+// dsm.Replicated is not for heaps: with it pages come back as they were, each as of its own moment,
+// and a heap with old marks gives out memory that somebody uses.
 //
 //   - The arena of a program that has died, or has closed the heap, goes with its values and its
 //     free memory to the program that opens the heap next as the same rank. A program whose heap is
 //     full takes it, too.
 //   - What leaks, that is stays allocated: values that the dead program had freed and not yet sent
-//     home, at most some 500 for each arena, and a value that it was allocating or freeing.
+//     home, at most some 500 for each arena, a value that it was allocating or freeing, and what
+//     others had freed if it was just taking that back. Close leaves the pages behind in which
+//     addresses had come home last, at most 63 for each arena they had come from.
 //   - When a page is lost, free memory in its block leaks, and New takes another block; a new value
 //     of several pages may have a lost one that is not its first. What others have freed leaks if
 //     it was on its way. A Free that needs a page of the table or of a mailbox that is lost returns
-//     an error that wraps dsm.ErrPageLost. dsm.Replicated keeps the heap from that.
+//     an error that wraps dsm.ErrPageLost.
 //
 // Who frees a value twice is told so, at once or later, unless the memory has been allocated again
 // in between. Then nobody can tell, as with any memory.

@@ -143,7 +143,7 @@ func TestList(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "lists", 0)
 		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists' heads", c.Size()))
-		const length = 1500
+		const length = 700
 		for i := range length {
 			n := must[heap.Ref[node]](t)(heap.New[node](h))
 			*n.Get() = node{
@@ -189,7 +189,7 @@ func TestList(t *testing.T) {
 // has addresses for.
 func TestFreesComeHome(t *testing.T) {
 	type value [40]int
-	const n, rounds = 6000, 12 // a round is half of the heap
+	const n, rounds = 6000, 6 // a round is half of the heap
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "home", small)
 		values := must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", n))
@@ -261,9 +261,9 @@ func drop(t *testing.T, h *heap.Heap, list heap.Ref[node]) {
 // TestFull: ranks grow together until the heap is full; what another frees then is room again, for
 // any of them.
 func TestFull(t *testing.T) {
-	const values = 27 << 20 // of 32 MiB
+	const values = 11 << 20 // of 16 MiB, of which mailboxes have 4
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		h := open(t, ctx, c, "full", 32<<20)
+		h := open(t, ctx, c, "full", 16<<20)
 		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
 		for round := range 3 {
 			got := must[int](t)(dsm.Reduce(ctx, c, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))

@@ -94,11 +94,15 @@ func (h *Heap) send(arena int, addrs []uintptr) {
 	}
 }
 
-// drain frees what others have sent here.
+// drain frees what others have sent here, or leaves that to somebody who does it now.
 func (h *Heap) drain() {
-	if !h.draining.TryLock() {
-		return // somebody does it
+	if h.draining.TryLock() {
+		h.drainLocked()
 	}
+}
+
+// drainLocked frees what others have sent here, and unlocks draining.
+func (h *Heap) drainLocked() {
 	var parcels []uintptr
 	for _, arena := range h.arenas {
 		// If a page is lost, what follows it on the list stays allocated.
@@ -134,8 +138,11 @@ func (h *Heap) drain() {
 func (h *Heap) takeBack(addr uintptr) {
 	err := nothing(addr)
 	lost := dsm.Guard(func() {
-		if b := h.block(int((addr - h.start) / h.blockBytes)); b != nil {
+		number := int((addr - h.start) / h.blockBytes)
+		if b := h.block(number); b != nil {
 			err = h.freeHere(b, addr)
+		} else {
+			h.entry(number).Load() // if that is lost, the block is not known here
 		}
 	})
 	if lost == nil && err != nil {

@@ -15,9 +15,9 @@ import (
 // so many bytes a second, but not more often than lookLeast and not more seldom than lookMost. To
 // look takes a dozen system calls or more.
 const (
-	takenASecond = 4 << 30
+	takenASecond = 8 << 30
 	lookLeast    = 100 * time.Millisecond
-	lookMost     = 2 * time.Second
+	lookMost     = time.Second
 )
 
 // follower has a node take less memory for pages while others leave it less.

@@ -40,7 +40,7 @@ func TestFollowMemory(t *testing.T) {
 	for _, step := range []struct {
 		left uint64
 		want time.Duration
-	}{{0, lookLeast}, {4 << 10, 500 * time.Millisecond}, {1 << 20, lookMost}} {
+	}{{0, lookLeast}, {4 << 10, 250 * time.Millisecond}, {1 << 20, lookMost}} {
 		left = step.left * mib
 		if pause, ok := f.look(); !ok || pause != step.want {
 			t.Errorf("with %d MiB left the node looks again after %v, want %v", step.left, pause, step.want)

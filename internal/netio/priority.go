@@ -96,6 +96,7 @@ func set(a *unix.SchedAttr) error {
 }
 
 //go:nosplit
+//go:norace
 func rawSet(a *unix.SchedAttr) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETATTR, 0, uintptr(unsafe.Pointer(a)), 0)
 	return errno
@@ -141,8 +142,8 @@ func (p *Poller) WaitRealTime(timeout time.Duration, s *Scheduling) (ready int, 
 	switch errno {
 	case 0:
 		return int(n), err
-	case unix.ENOSYS:
-		return p.waitMilliseconds(timeout), err
+	case unix.ENOSYS: // before Linux 5.11
+		return p.waitMilliseconds(timeout), fmt.Errorf("netio: sleeping in real time: %w", errno)
 	default: // EINTR: the caller looks around and comes back
 		return 0, err
 	}

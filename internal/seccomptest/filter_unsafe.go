@@ -3,6 +3,7 @@
 package seccomptest
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"unsafe"
@@ -37,9 +38,12 @@ func Install(filter []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return os.NewSyscallError("seccomp", errno)
+	}
+	if thread != 0 {
+		return fmt.Errorf("seccomp: thread %d has another filter", thread)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,20 @@ func (c *campaign) buryBlocked(h, last *host) {
 	h.daemon.kill()
 }
 
+// blames reports whether a program that has ended has said that the last host is lost, or, if it
+// has ended because its team has lost a rank, which loss that was.
+func (c *campaign) blames(p *resident, last *host) bool {
+	lost := []int{last.rank}
+	if c.isBereaved(p) {
+		for _, d := range c.lossesSince(p) {
+			lost = append(lost, d.host)
+		}
+	}
+	return slices.ContainsFunc(lost, func(rank int) bool {
+		return strings.Contains(p.Errors(), fmt.Sprintf("node %d ", rank))
+	})
+}
+
 // buryEnded waits for the end of a host that is left where too few are, and says so.
 func (c *campaign) buryEnded(h, last *host) {
 	for _, p := range h.programs {
@@ -91,8 +106,8 @@ func (c *campaign) buryEnded(h, last *host) {
 		if status != dsm.ExitLost && !(status == exitBereaved && p.workload.Team) {
 			c.violate("%s has ended with status %d, not %d, after the loss of %s: %s", p.name, status, dsm.ExitLost, last.Name, lastLines(said))
 		}
-		if names := fmt.Sprintf("node %d ", last.rank); p.joined() && !strings.Contains(said, names) {
-			c.violate("%s does not say that %sis lost: %s", p.name, names, lastLines(said))
+		if p.joined() && !c.blames(p, last) {
+			c.violate("%s does not say that node %d is lost: %s", p.name, last.rank, lastLines(said))
 		}
 	}
 	if !c.within(c.Progress, func() bool { return !h.daemon.Running() }) {

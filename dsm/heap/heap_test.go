@@ -261,9 +261,9 @@ func drop(t *testing.T, h *heap.Heap, list heap.Ref[node]) {
 // TestFull: ranks grow together until the heap is full; what another frees then is room again, for
 // any of them.
 func TestFull(t *testing.T) {
-	const values = 11 << 20 // of 16 MiB, of which mailboxes have 4
+	const values = 27 << 20 // of 32 MiB
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		h := open(t, ctx, c, "full", 16<<20)
+		h := open(t, ctx, c, "full", 32<<20)
 		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
 		for round := range 3 {
 			got := must[int](t)(dsm.Reduce(ctx, c, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))

@@ -39,7 +39,7 @@ func halve(list heap.Ref[node], other *heap.Ref[node]) (rest heap.Ref[node]) {
 // TestProgramDies: what a program has allocated that dies stays, others free it, and when the heap
 // is full one of them has all that was free in the dead program's arena.
 func TestProgramDies(t *testing.T) {
-	const bytes, values = 16 << 20, 11 << 20
+	const bytes, values = 32 << 20, 27 << 20
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "dies", bytes)
 		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2*c.Size()))
@@ -177,7 +177,7 @@ func TestLoss(t *testing.T) {
 // TestArenaIsTakenOver: a program that closes a heap leaves its values, and another that opens the
 // heap has the arena, with all that is free.
 func TestArenaIsTakenOver(t *testing.T) {
-	const bytes, values = 16 << 20, 11 << 20
+	const bytes, values = 32 << 20, 27 << 20
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var h *heap.Heap
 		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2))

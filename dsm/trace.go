@@ -50,9 +50,9 @@ type endedWait struct {
 
 const (
 	// traceEvery is how often the log is read where faults cannot be sampled; else it is read with
-	// the samples, at the ends of windows and of the pauses between them. The kernel has room for
-	// more than a thousand samples of each processor, and the daemon for some tens of thousands of
-	// faults.
+	// the samples, at the ends of windows, and every 2 * traceEvery in the pauses between them. The
+	// kernel has room for more than a thousand samples of each processor, and the daemon for some
+	// tens of thousands of faults.
 	traceEvery = 50 * time.Millisecond
 	// traceDepth is how many frames of a stack are looked at for a line outside this package.
 	traceDepth = 12

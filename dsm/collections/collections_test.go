@@ -11,66 +11,29 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// must is for what a test needs to go on.
-func must[V any](t *testing.T) func(V, error) V {
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func barrier(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-	t.Helper()
-	if err := c.Barrier(ctx); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// quiet wants passes of all ranks that make no page travel. The first ones may: a node may have
-// asked for a page ahead, in vain, just before the rank that uses it came. Pages that ranks share
-// travel in each pass.
-func quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass func()) {
-	t.Helper()
-	var faults uint64
-	for range 20 {
-		barrier(t, ctx, c)
-		before := must[dsm.Stats](t)(c.Stats(ctx))
-		pass()
-		after := must[dsm.Stats](t)(c.Stats(ctx))
-		own := after.Faults.Remote() - before.Faults.Remote()
-		faults = must[uint64](t)(dsm.Reduce(ctx, c, "faults of "+what, own, dsm.Sum))
-		if faults == 0 {
-			return
-		}
-	}
-	t.Errorf("%s takes faults, %d in the last of many passes", what, faults)
-}
-
 // testPadded stores to each rank's value many times, of a type.
 func testPadded[T any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, store func(v *T, i int), load func(v *T) int) {
-	p := must[*collections.Padded[T]](t)(collections.NewPadded[T](ctx, c, name, c.Size()))
+	p := kittest.Must[*collections.Padded[T]](t)(collections.NewPadded[T](ctx, c, name, c.Size()))
 	if p.Len() != c.Size() {
 		t.Errorf("%s: %d values, want %d", name, p.Len(), c.Size())
 	}
 	own := p.At(c.Rank())
-	quiet(t, ctx, c, "storing to the rank's own "+name, func() {
+	kittest.Quiet(t, ctx, c, "storing to the rank's own "+name, func() {
 		for i := range 10000 {
 			store(own, i)
 		}
 	})
-	barrier(t, ctx, c)
+	kittest.Barrier(t, ctx, c)
 	for i := range p.Len() {
 		if got := load(p.At(i)); got != 9999 {
 			t.Errorf("%s: value %d is %d", name, i, got)
 		}
 	}
-	barrier(t, ctx, c)
+	kittest.Barrier(t, ctx, c)
 	if err := p.Free(ctx); err != nil {
 		t.Error(err)
 	}
@@ -84,7 +47,7 @@ func TestPadded(t *testing.T) {
 		testPadded(t, ctx, c, "odd", func(v *odd, i int) { v[0], v[3002] = int16(i), int16(i) }, func(v *odd) int { return int(v[3002]) })
 		type large [5000]byte
 		testPadded(t, ctx, c, "large", func(v *large, i int) { v[4998], v[4999] = byte(i>>8), byte(i) }, func(v *large) int { return int(v[4998])<<8 | int(v[4999]) })
-		none := must[*collections.Padded[struct{}]](t)(collections.NewPadded[struct{}](ctx, c, "none", 3))
+		none := kittest.Must[*collections.Padded[struct{}]](t)(collections.NewPadded[struct{}](ctx, c, "none", 3))
 		if none.Len() != 3 || none.At(2) == nil {
 			t.Error("values without a size are not there")
 		}
@@ -98,9 +61,9 @@ func TestPadded(t *testing.T) {
 func TestCounter(t *testing.T) {
 	const threads, each, batch = 4, 300, 3
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		k := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "drawn"))
+		k := kittest.Must[*collections.Counter](t)(collections.NewCounter(ctx, c, "drawn"))
 		all := threads * each * batch * c.Size()
-		drawn := must[[]atomic.Int32](t)(dsm.Alloc[atomic.Int32](ctx, c, "by", all))
+		drawn := kittest.Must[[]atomic.Int32](t)(dsm.Alloc[atomic.Int32](ctx, c, "by", all))
 		var team sync.WaitGroup
 		for range threads {
 			team.Go(func() {
@@ -113,7 +76,7 @@ func TestCounter(t *testing.T) {
 			})
 		}
 		team.Wait()
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if k.Load() != int64(all) {
 			t.Errorf("the counter is at %d, want %d", k.Load(), all)
 		}
@@ -122,7 +85,7 @@ func TestCounter(t *testing.T) {
 				t.Fatalf("%d was drawn %d times", i, n)
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := k.Free(ctx); err != nil {
 			t.Error(err)
 		}
@@ -132,16 +95,16 @@ func TestCounter(t *testing.T) {
 // TestAccumulator: what is added counts, exactly once, and adding makes nothing travel.
 func TestAccumulator(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		whole := must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, "whole"))
-		halves := must[*collections.Accumulator[float64]](t)(collections.NewAccumulator[float64](ctx, c, "halves"))
+		whole := kittest.Must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, "whole"))
+		halves := kittest.Must[*collections.Accumulator[float64]](t)(collections.NewAccumulator[float64](ctx, c, "halves"))
 		sum := func() (int64, float64) {
-			return must[int64](t)(whole.Sum(ctx)), must[float64](t)(halves.Sum(ctx))
+			return kittest.Must[int64](t)(whole.Sum(ctx)), kittest.Must[float64](t)(halves.Sum(ctx))
 		}
 		if n, f := sum(); n != 0 || f != 0 {
 			t.Errorf("the sums begin with %d and %g", n, f)
 		}
 		passes := 0
-		quiet(t, ctx, c, "adding", func() {
+		kittest.Quiet(t, ctx, c, "adding", func() {
 			passes++
 			var team sync.WaitGroup
 			for range 4 {
@@ -154,11 +117,11 @@ func TestAccumulator(t *testing.T) {
 			}
 			team.Wait()
 		})
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if n, f := sum(); n != -4*499500*int64(passes*c.Size()) || f != 2000*float64(passes*c.Size()) {
 			t.Errorf("the sums are %d and %g", n, f)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if _, err := collections.NewAccumulator[float64](ctx, c, "whole"); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("a sum of integers taken for one of floating point: %v", err)
 		}
@@ -174,22 +137,22 @@ func TestLoss(t *testing.T) {
 		const added = 5
 		sums := map[string]*collections.Accumulator[int64]{}
 		for _, name := range []string{"unseen", "seen"} {
-			sums[name] = must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, name))
+			sums[name] = kittest.Must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, name))
 			sums[name].Add(added)
 		}
-		unseen := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "unseen counter"))
-		kept := must[*collections.Counter](t)(collections.NewCounter(ctx, c, "kept counter", dsm.Replicated(1)))
+		unseen := kittest.Must[*collections.Counter](t)(collections.NewCounter(ctx, c, "unseen counter"))
+		kept := kittest.Must[*collections.Counter](t)(collections.NewCounter(ctx, c, "kept counter", dsm.Replicated(1)))
 		unseen.Add(added)
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			unseen.Add(added)
 			kept.Add(added)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() != 2 {
-			must[int64](t)(sums["seen"].Sum(ctx))
+			kittest.Must[int64](t)(sums["seen"].Sum(ctx))
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			dsmtest.LoseNode(t, c)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/collective"
+	"dsmd/internal/kittest"
 )
 
 // operation is what a goroutine of some rank did, when, and what came of it.
@@ -43,7 +44,7 @@ func rest(r *rand.Rand) { time.Sleep(time.Duration(r.IntN(300)) * time.Microseco
 // porcupine.Unknown.
 func judge(t *testing.T, ctx context.Context, among dsm.Group, own []operation, model porcupine.Model) porcupine.CheckResult {
 	t.Helper()
-	ranks := must[[][]operation](t)(collective.Gather(ctx, among, "history", 0, own))
+	ranks := kittest.Must[[][]operation](t)(collective.Gather(ctx, among, "history", 0, own))
 	if ranks == nil {
 		return porcupine.Unknown
 	}
@@ -62,7 +63,7 @@ func findPlanted(t *testing.T, ctx context.Context, c *dsm.Cluster, what string,
 	const rounds = 20
 	for range rounds {
 		found := judge(t, ctx, c, play(), model) == porcupine.Illegal
-		if must[bool](t)(dsm.Reduce(ctx, c, what, found, func(a, b bool) bool { return a || b })) {
+		if kittest.Must[bool](t)(dsm.Reduce(ctx, c, what, found, func(a, b bool) bool { return a || b })) {
 			return
 		}
 	}

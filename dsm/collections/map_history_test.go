@@ -13,6 +13,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 )
 
 // table is what the history is of: a map, or one with a planted bug.
@@ -173,8 +174,8 @@ func TestMapHistory(t *testing.T) {
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const others = 1000 // keys because of which pages are divided
 		newMap := func(name string) *collections.Map[int64, wide] {
-			m := must[*collections.Map[int64, wide]](t)(collections.NewMap[int64, wide](ctx, c, name, others*c.Size()/2))
-			barrier(t, ctx, c)
+			m := kittest.Must[*collections.Map[int64, wide]](t)(collections.NewMap[int64, wide](ctx, c, name, others*c.Size()/2))
+			kittest.Barrier(t, ctx, c)
 			return m
 		}
 		m := newMap("whole")
@@ -201,7 +202,7 @@ func TestMapHistory(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				barrier(t, ctx, c)
+				kittest.Barrier(t, ctx, c)
 				return playMap(t, ctx, c, planted, 3, threads, steps/4)
 			})
 		}

@@ -13,6 +13,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 )
 
 // die ends this program, and not its node.
@@ -32,7 +33,7 @@ func lastBarrier(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 // bereaved waits until so many other ranks are lost.
 func bereaved(t *testing.T, ctx context.Context, c *dsm.Cluster, lost int) {
 	t.Helper()
-	for must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() > c.Size()-lost {
+	for kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() > c.Size()-lost {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -42,7 +43,7 @@ func bereaved(t *testing.T, ctx context.Context, c *dsm.Cluster, lost int) {
 func meetLeft(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	t.Helper()
 	for {
-		err := must[*dsm.Survivors](t)(c.Survivors(ctx)).Barrier(ctx)
+		err := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx)).Barrier(ctx)
 		if err == nil {
 			return
 		}
@@ -58,10 +59,10 @@ func TestMapDeath(t *testing.T) {
 	const threads, keys = 2, 600
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		type id struct{ Rank, Thread, I int }
-		m := must[*collections.Map[id, wide]](t)(collections.NewMap[id, wide](ctx, c, "map", threads*keys*c.Size()))
+		m := kittest.Must[*collections.Map[id, wide]](t)(collections.NewMap[id, wide](ctx, c, "map", threads*keys*c.Size()))
 		// How many keys each thread has stored, and then for how often it has updated all.
-		stored := must[*collections.Padded[[threads]atomic.Int64]](t)(collections.NewPadded[[threads]atomic.Int64](ctx, c, "stored", c.Size()))
-		barrier(t, ctx, c)
+		stored := kittest.Must[*collections.Padded[[threads]atomic.Int64]](t)(collections.NewPadded[[threads]atomic.Int64](ctx, c, "stored", c.Size()))
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() > 0 {
 			for thread := range threads {
 				go func() {
@@ -87,7 +88,7 @@ func TestMapDeath(t *testing.T) {
 			select {}
 		}
 		// Meanwhile this rank wants the same pages.
-		for lost := 0; lost < c.Size()-1; lost = c.Size() - must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() {
+		for lost := 0; lost < c.Size()-1; lost = c.Size() - kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() {
 			for e, err := range m.All(ctx) {
 				if err != nil || !e.Value.whole() {
 					t.Fatalf("%v, %v", e, err)
@@ -143,14 +144,14 @@ func TestMapDeath(t *testing.T) {
 func TestMapLoss(t *testing.T) {
 	const keys = 900
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		plain := must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "plain", keys))
-		kept := must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "kept", keys, dsm.Replicated(1)))
+		plain := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "plain", keys))
+		kept := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "kept", keys, dsm.Replicated(1)))
 		for i := c.Rank(); i < keys; i += c.Size() {
 			if err := errors.Join(plain.Store(ctx, i, wideOf(1)), kept.Store(ctx, i, wideOf(1))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 0 { // what it loads it keeps
 			for i := range keys {
 				if _, there, err := plain.Load(ctx, i); !there || err != nil {
@@ -158,7 +159,7 @@ func TestMapLoss(t *testing.T) {
 				}
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			for i := range keys / 100 {
 				if err := errors.Join(plain.Store(ctx, i, wideOf(2)), kept.Store(ctx, i, wideOf(2))); err != nil {

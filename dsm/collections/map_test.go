@@ -12,6 +12,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 )
 
 // odd is a key with padding and a part that does not count.
@@ -33,7 +34,7 @@ func (w wide) whole() bool { return w == wideOf(w[0]) }
 // compares it with maps of Go's.
 func testMap[K, V comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, keyOf func(i int) K, valueOf func(i int) V) {
 	const threads, keys, steps = 3, 500, 3000
-	m := must[*collections.Map[K, V]](t)(collections.NewMap[K, V](ctx, c, name, threads*keys*c.Size()/2))
+	m := kittest.Must[*collections.Map[K, V]](t)(collections.NewMap[K, V](ctx, c, name, threads*keys*c.Size()/2))
 	want := make([]map[K]V, threads)
 	var team sync.WaitGroup
 	for thread := range threads {
@@ -86,20 +87,20 @@ func testMap[K, V comparable](t *testing.T, ctx context.Context, c *dsm.Cluster,
 			}
 		}
 	}
-	barrier(t, ctx, c)
+	kittest.Barrier(t, ctx, c)
 	n := len(maps.Collect(entries(t, m.All(ctx))))
 	sum := 0
 	for i := range want {
 		sum += len(want[i])
 	}
-	if all := must[int](t)(dsm.Reduce(ctx, c, name, sum, dsm.Sum)); n != all {
+	if all := kittest.Must[int](t)(dsm.Reduce(ctx, c, name, sum, dsm.Sum)); n != all {
 		t.Errorf("%s: there are %d entries, want %d", name, n, all)
 	}
 	part := 0
 	for range entries(t, m.Part(ctx, c.Rank(), c.Size())) {
 		part++
 	}
-	if all := must[int](t)(dsm.Reduce(ctx, c, name, part, dsm.Sum)); n != all {
+	if all := kittest.Must[int](t)(dsm.Reduce(ctx, c, name, part, dsm.Sum)); n != all {
 		t.Errorf("%s: in parts there are %d entries, want %d", name, all, n)
 	}
 	if err := m.Free(ctx); err != nil {
@@ -157,7 +158,7 @@ func TestMapLimits(t *testing.T) {
 			}
 		}
 		const planned = 1000
-		m := must[*collections.Map[string, int]](t)(collections.NewMap[string, int](ctx, c, "full", planned))
+		m := kittest.Must[*collections.Map[string, int]](t)(collections.NewMap[string, int](ctx, c, "full", planned))
 		if err := newNamed[string, int](ctx, c, "full", planned+1); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("a map of another size: %v", err)
 		}
@@ -221,7 +222,7 @@ func newNamed[K, V comparable](ctx context.Context, c *dsm.Cluster, name string,
 func TestCombiner(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const keys, each, threads = 10000, 15000, 3
-		m := must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "sums", keys))
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "sums", keys))
 		x := m.Combine(dsm.Sum[int])
 		var team sync.WaitGroup
 		for thread := range threads {
@@ -237,7 +238,7 @@ func TestCombiner(t *testing.T) {
 			})
 		}
 		team.Wait()
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		sum, n := 0, 0
 		for _, v := range entries(t, m.All(ctx)) {
 			sum, n = sum+v, n+1
@@ -245,14 +246,14 @@ func TestCombiner(t *testing.T) {
 		if sum != threads*each*c.Size() || n != keys {
 			t.Errorf("%d keys add up to %d, want %d and %d", n, sum, keys, threads*each*c.Size())
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := m.StoreAll(ctx, func(yield func(int, int) bool) {
 			for i := 0; i < 3*keys && yield(i%keys+keys/2, i/keys); i++ {
 			}
 		}); err != nil {
 			t.Error(err)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		for k, v := range entries(t, m.All(ctx)) {
 			if k >= keys/2 && v != 2 {
 				t.Fatalf("%d is %d, want 2", k, v)

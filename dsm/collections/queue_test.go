@@ -15,6 +15,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 )
 
 // line is what the history is of: a queue, or one with a planted bug.
@@ -175,15 +176,15 @@ func TestQueueHistory(t *testing.T) {
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var late sync.WaitGroup
 		play := func(name string, plant func(q intsQueue) line) []operation {
-			q := must[intsQueue](t)(collections.NewQueue[[3]int64](ctx, c, name, 8))
-			barrier(t, ctx, c)
+			q := kittest.Must[intsQueue](t)(collections.NewQueue[[3]int64](ctx, c, name, 8))
+			kittest.Barrier(t, ctx, c)
 			all := playQueue(t, ctx, c, plant(q), threads, puts)
 			late.Wait()
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 			if err := q.Free(ctx); err != nil {
 				t.Error(err)
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 			return all
 		}
 		for _, name := range []string{"first", "second", "third"} {
@@ -222,7 +223,7 @@ func second[A any](_ A, err error) error { return err }
 
 // testItems has each rank fill a queue to the brim, and rank 0 empty it, again and again.
 func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, capacity int, itemOf func(i int) T) {
-	q := must[*collections.Queue[T]](t)(collections.NewQueue[T](ctx, c, name, capacity))
+	q := kittest.Must[*collections.Queue[T]](t)(collections.NewQueue[T](ctx, c, name, capacity))
 	for range 5 {
 		n := 0
 		for ; n < capacity; n++ {
@@ -242,7 +243,7 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 			}
 		}
 		want, total := map[T]int{}, 0
-		for _, n := range must[[]int](t)(dsm.AllGather(ctx, c, name, n)) {
+		for _, n := range kittest.Must[[]int](t)(dsm.AllGather(ctx, c, name, n)) {
 			for i := range n {
 				want[itemOf(i)]++
 			}
@@ -251,7 +252,7 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 		if c.Rank() == 0 {
 			got := map[T]int{}
 			for range total {
-				got[must[T](t)(q.Take(ctx))]++
+				got[kittest.Must[T](t)(q.Take(ctx))]++
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("%s: other items were taken than were put", name)
@@ -262,12 +263,12 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 			}
 			end()
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 	}
 	if err := errors.Join(q.Close(ctx), q.Close(ctx)); err != nil {
 		t.Error(err)
 	}
-	barrier(t, ctx, c)
+	kittest.Barrier(t, ctx, c)
 	if err := q.Put(ctx, itemOf(0)); !errors.Is(err, collections.ErrQueueClosed) {
 		t.Errorf("%s: putting into a closed queue: %v", name, err)
 	}
@@ -284,10 +285,10 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 func TestQueueDeath(t *testing.T) {
 	const puts = 3000
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		q := must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 100))
+		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 100))
 		type did struct{ put, taken atomic.Int64 }
-		all := must[*collections.Padded[did]](t)(collections.NewPadded[did](ctx, c, "did", c.Size()))
-		barrier(t, ctx, c)
+		all := kittest.Must[*collections.Padded[did]](t)(collections.NewPadded[did](ctx, c, "did", c.Size()))
+		kittest.Barrier(t, ctx, c)
 		own := all.At(c.Rank())
 		mortal := c.Rank() > 0
 		go func() {
@@ -302,7 +303,7 @@ func TestQueueDeath(t *testing.T) {
 		}()
 		if mortal {
 			for {
-				must[int](t)(q.Take(ctx))
+				kittest.Must[int](t)(q.Take(ctx))
 				own.taken.Add(1)
 			}
 		}
@@ -323,7 +324,7 @@ func TestQueueDeath(t *testing.T) {
 			}
 			missing += i - next[rank]
 			next[rank] = i + 1
-			if got++; got%1000 == 0 && !closed && must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() == 1 {
+			if got++; got%1000 == 0 && !closed && kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx)).Size() == 1 {
 				if err := q.Close(ctx); err != nil {
 					t.Error(err)
 				}
@@ -350,8 +351,8 @@ func TestQueueDeath(t *testing.T) {
 func TestQueueLoss(t *testing.T) {
 	const each = 20
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		plain := must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "plain", each))
-		kept := must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "kept", each, dsm.Replicated(1)))
+		plain := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "plain", each))
+		kept := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "kept", each, dsm.Replicated(1)))
 		for i := range each {
 			if err := errors.Join(plain.Put(ctx, c.Rank()<<32|i), kept.Put(ctx, c.Rank()<<32|i)); err != nil {
 				t.Fatal(err)
@@ -408,15 +409,15 @@ func TestQueueLoss(t *testing.T) {
 // TestQueueHalfClosed: a queue is closed if the program that closes it dies on the way.
 func TestQueueHalfClosed(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		q := must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "half closed", 10))
+		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "half closed", 10))
 		if err := q.Put(ctx, c.Rank()); err != nil {
 			t.Error(err)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 0 {
 			q.BeginClose()
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		taken := 0
 		for {
 			if _, err := q.Take(ctx); errors.Is(err, collections.ErrQueueClosed) {
@@ -426,7 +427,7 @@ func TestQueueHalfClosed(t *testing.T) {
 			}
 			taken++
 		}
-		if n := must[int](t)(dsm.Reduce(ctx, c, "taken", taken, dsm.Sum)); n != c.Size() {
+		if n := kittest.Must[int](t)(dsm.Reduce(ctx, c, "taken", taken, dsm.Sum)); n != c.Size() {
 			t.Errorf("%d items were taken, want %d", n, c.Size())
 		}
 	})

@@ -9,21 +9,22 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 )
 
 // TestSet: of all ranks that add a key one is told that it was new, and all see it.
 func TestSet(t *testing.T) {
 	const keys = 500
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		s := must[*collections.Set[string]](t)(collections.NewSet[string](ctx, c, "set", keys))
+		s := kittest.Must[*collections.Set[string]](t)(collections.NewSet[string](ctx, c, "set", keys))
 		key := func(i int) string { return fmt.Sprint("key ", i) }
 		added := 0
 		for i := range keys {
-			if must[bool](t)(s.Add(ctx, key(i))) {
+			if kittest.Must[bool](t)(s.Add(ctx, key(i))) {
 				added++
 			}
 		}
-		if n := must[int](t)(dsm.Reduce(ctx, c, "added", added, dsm.Sum)); n != keys {
+		if n := kittest.Must[int](t)(dsm.Reduce(ctx, c, "added", added, dsm.Sum)); n != keys {
 			t.Errorf("%d keys of %d were new", n, keys)
 		}
 		var all, part []string
@@ -35,35 +36,35 @@ func TestSet(t *testing.T) {
 		}
 		for k, err := range s.Part(ctx, c.Rank(), c.Size()) {
 			part = append(part, k)
-			if err != nil || !must[bool](t)(s.Contains(ctx, k)) {
+			if err != nil || !kittest.Must[bool](t)(s.Contains(ctx, k)) {
 				t.Fatal(k, err)
 			}
 		}
 		slices.Sort(all)
-		if n := must[int](t)(dsm.Reduce(ctx, c, "parts", len(part), dsm.Sum)); n != keys || len(slices.Compact(all)) != keys {
+		if n := kittest.Must[int](t)(dsm.Reduce(ctx, c, "parts", len(part), dsm.Sum)); n != keys || len(slices.Compact(all)) != keys {
 			t.Errorf("%d keys, in parts %d, want %d", len(all), n, keys)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		for _, k := range part {
-			if !must[bool](t)(s.Delete(ctx, k)) {
+			if !kittest.Must[bool](t)(s.Delete(ctx, k)) {
 				t.Errorf("%q was not there to be deleted", k)
 			}
 		}
-		barrier(t, ctx, c)
-		if must[bool](t)(s.Contains(ctx, key(0))) {
+		kittest.Barrier(t, ctx, c)
+		if kittest.Must[bool](t)(s.Contains(ctx, key(0))) {
 			t.Error("a key that was deleted is there")
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := s.AddAll(ctx, slices.Values(part)); err != nil {
 			t.Error(err)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		for i := range keys {
-			if !must[bool](t)(s.Contains(ctx, key(i))) {
+			if !kittest.Must[bool](t)(s.Contains(ctx, key(i))) {
 				t.Fatalf("%q is not there", key(i))
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := s.Free(ctx); err != nil {
 			t.Error(err)
 		}

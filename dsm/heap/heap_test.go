@@ -12,33 +12,16 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/heap"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
 // small is a heap that is soon full: 8 MiB, of which 4 have values.
 const small = 8 << 20
 
-// must is for what a test needs to go on.
-func must[V any](t *testing.T) func(V, error) V {
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func barrier(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-	t.Helper()
-	if err := c.Barrier(ctx); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func open(t *testing.T, ctx context.Context, c *dsm.Cluster, name string, bytes int, options ...dsm.AllocOption) *heap.Heap {
 	t.Helper()
-	h := must[*heap.Heap](t)(heap.Open(ctx, c, name, bytes, options...))
+	h := kittest.Must[*heap.Heap](t)(heap.Open(ctx, c, name, bytes, options...))
 	h.Track()
 	return h
 }
@@ -46,7 +29,7 @@ func open(t *testing.T, ctx context.Context, c *dsm.Cluster, name string, bytes 
 // end checks that all has been freed, and closes the heap.
 func end(t *testing.T, ctx context.Context, c *dsm.Cluster, h *heap.Heap) {
 	t.Helper()
-	for _, leak := range must[[]heap.Leak](t)(h.Leaks(ctx, c)) {
+	for _, leak := range kittest.Must[[]heap.Leak](t)(h.Leaks(ctx, c)) {
 		t.Errorf("leaked: %v", leak)
 	}
 	if err := h.Close(ctx); err != nil {
@@ -54,29 +37,11 @@ func end(t *testing.T, ctx context.Context, c *dsm.Cluster, h *heap.Heap) {
 	}
 }
 
-// quiet wants passes of all ranks that make no page travel. The first ones may.
-func quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass func()) {
-	t.Helper()
-	var faults uint64
-	for range 20 {
-		barrier(t, ctx, c)
-		before := must[dsm.Stats](t)(c.Stats(ctx))
-		pass()
-		after := must[dsm.Stats](t)(c.Stats(ctx))
-		own := after.Faults.Remote() - before.Faults.Remote()
-		faults = must[uint64](t)(dsm.Reduce(ctx, c, "faults of "+what, own, dsm.Sum))
-		if faults == 0 {
-			return
-		}
-	}
-	t.Errorf("%s takes faults, %d in the last of many passes", what, faults)
-}
-
 // TestOwnArena: New and Free of a program's own values make nothing travel, by several goroutines.
 func TestOwnArena(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "own", 64<<20)
-		quiet(t, ctx, c, "allocating", func() {
+		kittest.Quiet(t, ctx, c, "allocating", func() {
 			together(4, func(int) {
 				var lines [500]heap.Ref[[9]int]
 				for i := range 3000 {
@@ -88,7 +53,7 @@ func TestOwnArena(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					*at = must[heap.Ref[[9]int]](t)(heap.New[[9]int](h))
+					*at = kittest.Must[heap.Ref[[9]int]](t)(heap.New[[9]int](h))
 					at.Get()[8] = i
 				}
 				for i := range lines {
@@ -109,12 +74,12 @@ func TestNeighbours(t *testing.T) {
 	const n = 1024
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "neighbours", small)
-		pages := must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "pages", n*c.Size()))
+		pages := kittest.Must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "pages", n*c.Size()))
 		for i := range n {
-			v := must[heap.Ref[value]](t)(heap.New[value](h))
+			v := kittest.Must[heap.Ref[value]](t)(heap.New[value](h))
 			pages[c.Rank()*n+i] = reflect.ValueOf(v.Get()).Pointer() / uintptr(c.PageBytes())
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		of := map[uintptr]int{}
 		for i, page := range pages {
 			if rank, ok := of[page]; ok && rank != i/n {
@@ -142,21 +107,21 @@ type node struct {
 func TestList(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "lists", 0)
-		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists' heads", c.Size()))
+		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists' heads", c.Size()))
 		const length = 700
 		for i := range length {
-			n := must[heap.Ref[node]](t)(heap.New[node](h))
+			n := kittest.Must[heap.Ref[node]](t)(heap.New[node](h))
 			*n.Get() = node{
 				lists[c.Rank()],
-				must[heap.String](t)(heap.NewString(h, strings.Repeat(fmt.Sprint(i%10), i%300))),
-				must[heap.Slice[float64]](t)(heap.NewSlice[float64](h, i)),
+				kittest.Must[heap.String](t)(heap.NewString(h, strings.Repeat(fmt.Sprint(i%10), i%300))),
+				kittest.Must[heap.Slice[float64]](t)(heap.NewSlice[float64](h, i)),
 			}
 			for j := range n.Get().Data.Get() {
 				n.Get().Data.Get()[j] = float64(i*c.Rank() + j)
 			}
 			lists[c.Rank()] = n
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		for rank, n := range lists {
 			for i := length - 1; i >= 0; i-- {
 				want := make([]float64, i)
@@ -173,7 +138,7 @@ func TestList(t *testing.T) {
 				t.Errorf("rank %d's list goes on", rank)
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		for n := lists[(c.Rank()+1)%c.Size()]; !n.IsNil(); {
 			v := *n.Get()
 			if err := errors.Join(heap.Free(h, v.Name), heap.Free(h, v.Data), heap.Free(h, n)); err != nil {
@@ -192,18 +157,18 @@ func TestFreesComeHome(t *testing.T) {
 	const n, rounds = 6000, 6 // a round is half of the heap
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "home", small)
-		values := must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", n))
+		values := kittest.Must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", n))
 		for round := range rounds {
 			for i := range values {
 				if c.Rank() == 0 {
-					values[i] = must[heap.Ref[value]](t)(heap.New[value](h))
+					values[i] = kittest.Must[heap.Ref[value]](t)(heap.New[value](h))
 					if *values[i].Get() != (value{}) {
 						t.Fatal("a new value is not zero")
 					}
 					values[i].Get()[39] = i + round
 				}
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 			for i := c.Rank() - 1; c.Rank() > 0 && i < n; i += c.Size() - 1 {
 				if values[i].Get()[39] != i+round {
 					t.Fatalf("value %d is %d", i, values[i].Get()[39])
@@ -212,7 +177,7 @@ func TestFreesComeHome(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 		}
 		end(t, ctx, c, h)
 	})
@@ -264,21 +229,21 @@ func TestFull(t *testing.T) {
 	const values = 27 << 20 // of 32 MiB
 	dsmtest.RunEach(t, []int{1, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "full", 32<<20)
-		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
+		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
 		for round := range 3 {
-			got := must[int](t)(dsm.Reduce(ctx, c, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
+			got := kittest.Must[int](t)(dsm.Reduce(ctx, c, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
 			if got < values*2/3 {
 				t.Errorf("round %d: the heap is full with %d bytes, of %d", round, got, values)
 			}
 			if _, err := heap.NewSlice[byte](h, values/2); !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("in a full heap: %v", err)
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 			other := (c.Rank() + round) % c.Size()
 			drop(t, h, lists[other])
 			lists[other] = heap.Ref[node]{}
 			for range 2 { // what was freed goes home, and then what it went in
-				if leaks := must[[]heap.Leak](t)(h.Leaks(ctx, c)); len(leaks) > 0 {
+				if leaks := kittest.Must[[]heap.Leak](t)(h.Leaks(ctx, c)); len(leaks) > 0 {
 					t.Errorf("round %d: %v", round, leaks)
 				}
 			}
@@ -292,7 +257,7 @@ func TestFull(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 		}
 		end(t, ctx, c, h)
 	})
@@ -304,16 +269,16 @@ func TestLeaks(t *testing.T) {
 		h := open(t, ctx, c, "leaks", 0)
 		var all []heap.Ref[node]
 		for range 10 {
-			all = append(all, must[heap.Ref[node]](t)(heap.New[node](h)))
+			all = append(all, kittest.Must[heap.Ref[node]](t)(heap.New[node](h)))
 		}
-		text := must[heap.String](t)(heap.NewString(h, "not freed"))
-		long := must[heap.Slice[[3]int32]](t)(heap.NewSlice[[3]int32](h, 1<<20))
+		text := kittest.Must[heap.String](t)(heap.NewString(h, "not freed"))
+		long := kittest.Must[heap.Slice[[3]int32]](t)(heap.NewSlice[[3]int32](h, 1<<20))
 		for _, n := range all[3:] {
 			if err := heap.Free(h, n); err != nil {
 				t.Error(err)
 			}
 		}
-		leaks := must[[]heap.Leak](t)(h.Leaks(ctx, c))
+		leaks := kittest.Must[[]heap.Leak](t)(h.Leaks(ctx, c))
 		for i, want := range []string{"1 values of type [3]int32 from ", "3 values of type heap_test.node from ", "1 values of type uint8 from "} {
 			if len(leaks) != 3 || !strings.HasPrefix(leaks[i].String(), want) || !strings.Contains(leaks[i].Line, "heap_test.go:") {
 				t.Fatalf("leaked: %v", leaks)
@@ -356,12 +321,12 @@ func TestTypes(t *testing.T) {
 				t.Errorf("%d values: %v", n, err)
 			}
 		}
-		a, b := must[heap.Ref[struct{}]](t)(heap.New[struct{}](h)), must[heap.Ref[struct{}]](t)(heap.New[struct{}](h))
+		a, b := kittest.Must[heap.Ref[struct{}]](t)(heap.New[struct{}](h)), kittest.Must[heap.Ref[struct{}]](t)(heap.New[struct{}](h))
 		if a == b || a.IsNil() {
 			t.Error("two values without a size are one")
 		}
-		empty := must[heap.Slice[int]](t)(heap.NewSlice[int](h, 0))
-		nothing := must[heap.String](t)(heap.NewString(h, ""))
+		empty := kittest.Must[heap.Slice[int]](t)(heap.NewSlice[int](h, 0))
+		nothing := kittest.Must[heap.String](t)(heap.NewString(h, ""))
 		if len(empty.Get()) > 0 || nothing.Get() != "" || empty != (heap.Slice[int]{}) {
 			t.Error("what is empty is not")
 		}
@@ -376,32 +341,32 @@ func TestTypes(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h, other := open(t, ctx, c, "misuse", small), open(t, ctx, c, "another", small)
-		shared := must[[]heap.Ref[int]](t)(dsm.Alloc[heap.Ref[int]](ctx, c, "shared", 2))
-		own := must[heap.Ref[int]](t)(heap.New[int](h))
-		large := must[heap.Slice[int]](t)(heap.NewSlice[int](h, 100000))
+		shared := kittest.Must[[]heap.Ref[int]](t)(dsm.Alloc[heap.Ref[int]](ctx, c, "shared", 2))
+		own := kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
+		large := kittest.Must[heap.Slice[int]](t)(heap.NewSlice[int](h, 100000))
 		if err := errors.Join(heap.Free(h, own), heap.Free(h, large)); err != nil {
 			t.Error(err)
 		}
-		for _, err := range []error{heap.Free(h, own), heap.Free(h, large), heap.Free(h, must[heap.Ref[int]](t)(heap.New[int](other)))} {
+		for _, err := range []error{heap.Free(h, own), heap.Free(h, large), heap.Free(h, kittest.Must[heap.Ref[int]](t)(heap.New[int](other)))} {
 			if !errors.Is(err, dsm.ErrNotShared) {
 				t.Errorf("what is not allocated was freed: %v", err)
 			}
 		}
-		shared[c.Rank()] = must[heap.Ref[int]](t)(heap.New[int](h))
-		barrier(t, ctx, c)
+		shared[c.Rank()] = kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 1 { // frees a value of rank 0 twice
 			if err := errors.Join(heap.Free(h, shared[0]), heap.Free(h, shared[0]), h.Flush()); err != nil {
 				t.Error(err)
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := h.Flush(); errors.Is(err, dsm.ErrNotShared) != (c.Rank() == 0) {
 			t.Errorf("on rank %d: %v", c.Rank(), err)
 		}
 		if _, err := heap.New[int](h); errors.Is(err, dsm.ErrNotShared) != (c.Rank() == 0) {
 			t.Errorf("on rank %d: %v", c.Rank(), err)
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if err := h.Close(ctx); errors.Is(err, dsm.ErrNotShared) != (c.Rank() == 0) {
 			t.Errorf("on rank %d: %v", c.Rank(), err)
 		}

@@ -11,6 +11,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/heap"
+	"dsmd/internal/kittest"
 )
 
 // survivors waits until a rank is lost, and returns those that are left.
@@ -19,7 +20,7 @@ func survivors(t *testing.T, ctx context.Context, c *dsm.Cluster) *dsm.Survivors
 	if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
 		t.Fatal(err)
 	}
-	return must[*dsm.Survivors](t)(c.Survivors(ctx))
+	return kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
 }
 
 // halve moves half of the values of each size to another list.
@@ -42,19 +43,19 @@ func TestProgramDies(t *testing.T) {
 	const bytes, values = 32 << 20, 27 << 20
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "dies", bytes)
-		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2*c.Size()))
-		barrier(t, ctx, c)
+		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2*c.Size()))
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			var gone heap.Ref[node]
 			fill(t, h, &gone)
 			drop(t, h, halve(gone, &lists[5])) // and the other half of it lies in between
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		left := survivors(t, ctx, c)
-		got := must[int](t)(dsm.Reduce(ctx, left, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
+		got := kittest.Must[int](t)(dsm.Reduce(ctx, left, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
 		if got < values/3 {
 			t.Errorf("the others get %d bytes, of %d", got, values)
 		}
@@ -66,7 +67,7 @@ func TestProgramDies(t *testing.T) {
 		}
 		drop(t, h, lists[c.Rank()])
 		for range 2 {
-			if leaks := must[[]heap.Leak](t)(h.Leaks(ctx, left)); len(leaks) > 0 {
+			if leaks := kittest.Must[[]heap.Leak](t)(h.Leaks(ctx, left)); len(leaks) > 0 {
 				t.Errorf("leaked: %v", leaks)
 			}
 		}
@@ -89,14 +90,14 @@ func TestLoss(t *testing.T) {
 	type value [30]int
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "lost", 64<<20)
-		values := must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", 3*n))
+		values := kittest.Must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", 3*n))
 		for i := c.Rank() * n; i < (c.Rank()+1)*n; i++ {
-			values[i] = must[heap.Ref[value]](t)(heap.New[value](h))
+			values[i] = kittest.Must[heap.Ref[value]](t)(heap.New[value](h))
 			for j := range values[i].Get() {
 				values[i].Get()[j] = i
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		refs := slices.Clone(values)
 		// By a rank that is left, or allocated by one.
 		seen := func(i int) bool { return i < 2*n+n/2 }
@@ -105,14 +106,14 @@ func TestLoss(t *testing.T) {
 				t.Fatalf("value %d is %d", i, refs[i].Get()[0])
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			for i := range n / 10 { // some go to the lost node for the last time
 				refs[i*7].Get()[29]++
 				refs[i*7].Get()[29]--
 			}
 		}
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		if c.Rank() == 2 {
 			dsmtest.LoseNode(t, c)
 		}
@@ -180,10 +181,10 @@ func TestArenaIsTakenOver(t *testing.T) {
 	const bytes, values = 32 << 20, 27 << 20
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var h *heap.Heap
-		lists := must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2))
-		large := must[[]heap.Slice[int]](t)(dsm.Alloc[heap.Slice[int]](ctx, c, "large", 1))
+		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2))
+		large := kittest.Must[[]heap.Slice[int]](t)(dsm.Alloc[heap.Slice[int]](ctx, c, "large", 1))
 		for round := range 4 {
-			h = must[*heap.Heap](t)(heap.Open(ctx, c, "again", bytes, dsm.Keep()))
+			h = kittest.Must[*heap.Heap](t)(heap.Open(ctx, c, "again", bytes, dsm.Keep()))
 			if c.Rank() == 0 {
 				if round > 0 {
 					drop(t, h, lists[1])
@@ -196,7 +197,7 @@ func TestArenaIsTakenOver(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				large[0] = must[heap.Slice[int]](t)(heap.NewSlice[int](h, 300000))
+				large[0] = kittest.Must[heap.Slice[int]](t)(heap.NewSlice[int](h, 300000))
 				for i := range large[0].Get() {
 					large[0].Get()[i] = i
 				}
@@ -207,11 +208,11 @@ func TestArenaIsTakenOver(t *testing.T) {
 				lists[1] = heap.Ref[node]{}
 				drop(t, h, halve(list, &lists[1]))
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 			if err := h.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
-			barrier(t, ctx, c)
+			kittest.Barrier(t, ctx, c)
 		}
 		if c.Rank() == 0 {
 			if err := dsm.Discard(ctx, c, "again"); err != nil {

@@ -13,6 +13,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/heap"
+	"dsmd/internal/kittest"
 )
 
 var (
@@ -97,7 +98,7 @@ func TestTorture(t *testing.T) {
 	t.Logf("-heap.seed %d", *tortureSeed)
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "torture", 256<<20)
-		cells := must[[]cell](t)(dsm.Alloc[cell](ctx, c, "cells", each*c.Size()))
+		cells := kittest.Must[[]cell](t)(dsm.Alloc[cell](ctx, c, "cells", each*c.Size()))
 		until := time.Now().Add(*tortureFor / 6)
 		var done atomic.Int64
 		together(threads, func(thread int) {
@@ -117,7 +118,7 @@ func TestTorture(t *testing.T) {
 			}
 		})
 		t.Logf("rank %d has allocated and freed %d times", c.Rank(), done.Load())
-		barrier(t, ctx, c)
+		kittest.Barrier(t, ctx, c)
 		r := rand.New(rand.NewPCG(*tortureSeed, 0))
 		for i := c.Rank(); i < len(cells); i += c.Size() {
 			if cells[i].state.Load() == taken {

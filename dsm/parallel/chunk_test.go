@@ -9,6 +9,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/parallel"
+	"dsmd/internal/kittest"
 )
 
 // TestChunk: a goroutine that meets an item that takes long, after many that did not, holds back
@@ -16,8 +17,8 @@ import (
 func TestChunk(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n, threads = 8000, 2
-		team := must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(threads)))
-		others := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "others"))
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(threads)))
+		others := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "others"))
 		part := n / c.Size()
 		err := team.For(ctx, n, func(i int) error {
 			if i != part*3/4 {
@@ -43,7 +44,7 @@ func TestChunk(t *testing.T) {
 func TestNoneAfterFailure(t *testing.T) {
 	dsmtest.Run(t, 1, func(ctx context.Context, c *dsm.Cluster) {
 		const n, threads = 100000, 3
-		team := must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(threads)))
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(threads)))
 		var came, late atomic.Int64
 		var failed atomic.Bool
 		err := team.For(ctx, n, func(i int) error {

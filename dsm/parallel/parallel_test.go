@@ -13,28 +13,18 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/parallel"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// must is for what a test needs to go on.
-func must[V any](t *testing.T) func(V, error) V {
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 func share[V any](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, n int) []V {
 	t.Helper()
-	return must[[]V](t)(dsm.Alloc[V](ctx, c, name, n))
+	return kittest.Must[[]V](t)(dsm.Alloc[V](ctx, c, name, n))
 }
 
 func newTeam(t *testing.T, ctx context.Context, among dsm.Group) *parallel.Team {
 	t.Helper()
-	return must[*parallel.Team](t)(parallel.New(ctx, among, "team", parallel.Threads(3)))
+	return kittest.Must[*parallel.Team](t)(parallel.New(ctx, among, "team", parallel.Threads(3)))
 }
 
 // await waits until a word that ranks share is not 0.
@@ -87,7 +77,7 @@ func TestSteal(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 4000
 		team := newTeam(t, ctx, c)
-		stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
+		stolen := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
 		runs := share[atomic.Int32](t, ctx, c, "runs", n)
 		err := team.For(ctx, n, func(i int) error {
 			runs[i].Add(1)
@@ -118,7 +108,7 @@ func TestStealLate(t *testing.T) {
 		const n = 4000
 		team := newTeam(t, ctx, c)
 		for _, quick := range []int{0, n / c.Size() / 2} {
-			stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, fmt.Sprint("stolen ", quick)))
+			stolen := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, fmt.Sprint("stolen ", quick)))
 			if c.Rank() == 0 && quick == 0 {
 				// Long enough for the others to look; if they are slower, nothing is asked of them.
 				time.Sleep(100 * time.Millisecond)
@@ -144,7 +134,7 @@ func TestStealLate(t *testing.T) {
 func TestStolenFailure(t *testing.T) {
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := newTeam(t, ctx, c)
-		stolen := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
+		stolen := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "stolen"))
 		err := team.For(ctx, 4000, func(i int) error {
 			switch {
 			case i >= 4000/c.Size():
@@ -179,8 +169,8 @@ func TestReduce(t *testing.T) {
 		if none != 0 || err != nil {
 			t.Errorf("Reduce of nothing = %g, %v", none, err)
 		}
-		sum := must[float64](t)(parallel.Reduce(ctx, team, 9999, func(i int) (float64, error) { return 1 / float64(i+1), nil }, dsm.Sum))
-		first := must[float64](t)(dsm.Reduce(ctx, c, "same", sum, func(a, _ float64) float64 { return a }))
+		sum := kittest.Must[float64](t)(parallel.Reduce(ctx, team, 9999, func(i int) (float64, error) { return 1 / float64(i+1), nil }, dsm.Sum))
+		first := kittest.Must[float64](t)(dsm.Reduce(ctx, c, "same", sum, func(a, _ float64) float64 { return a }))
 		if sum != first {
 			t.Errorf("rank %d has the sum %v, rank 0 %v", c.Rank(), sum, first)
 		}
@@ -294,8 +284,8 @@ func TestPanicOfOp(t *testing.T) {
 // they begin no more.
 func TestLeave(t *testing.T) {
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
-		team := must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))
-		left := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "left"))
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))
+		left := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "left"))
 		soon, cancel := context.WithCancel(ctx)
 		defer cancel()
 		late := 0
@@ -369,7 +359,7 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("a range that is not there: %v", err)
 		}
 		// A rank that has left a loop, and the others, do not take one loop for another.
-		alone := must[*parallel.Team](t)(parallel.New(ctx, c, "alone"))
+		alone := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "alone"))
 		if c.Rank() == 0 && c.Size() > 1 {
 			soon, cancel := context.WithCancel(ctx)
 			cancel()
@@ -408,7 +398,7 @@ func TestTouch(t *testing.T) {
 		if err := c.Barrier(ctx); err != nil {
 			t.Fatal(err)
 		}
-		before := must[dsm.Stats](t)(c.Stats(ctx))
+		before := kittest.Must[dsm.Stats](t)(c.Stats(ctx))
 		// The pages are visited in no order that the daemon could foresee.
 		reading := team.Touching(parallel.Reads(func(int, int) []int { return x }))
 		err := reading.Touching(parallel.Writes(func(int, int) []int { return y })).For(ctx, pages, func(i int) error {
@@ -419,7 +409,7 @@ func TestTouch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		after := must[dsm.Stats](t)(c.Stats(ctx))
+		after := kittest.Must[dsm.Stats](t)(c.Stats(ctx))
 		if c.Rank() == 1 && after.Traffic.Prefetched-before.Traffic.Prefetched < pages {
 			t.Errorf("%d pages were prefetched", after.Traffic.Prefetched-before.Traffic.Prefetched)
 		}
@@ -437,7 +427,7 @@ func TestLoss(t *testing.T) {
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 3000
 		team := newTeam(t, ctx, c)
-		ready := must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "ready"))
+		ready := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "ready"))
 		if c.Rank() != 2 {
 			ready.Add(1)
 		}
@@ -455,7 +445,7 @@ func TestLoss(t *testing.T) {
 		if err := team.For(ctx, n, func(int) error { return nil }); !errors.Is(err, dsm.ErrNodeLost) {
 			t.Errorf("the loop after it returned %v, want ErrNodeLost", err)
 		}
-		left := must[*dsm.Survivors](t)(c.Survivors(ctx))
+		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
 		again := newTeam(t, ctx, left)
 		if sum, err := parallel.Reduce(ctx, again, n, func(i int) (int, error) { return i, nil }, dsm.Sum); sum != n*(n-1)/2 || err != nil {
 			t.Errorf("among those that are left the sum is %d, %v", sum, err)
@@ -479,7 +469,7 @@ func TestLostPage(t *testing.T) {
 		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
 			t.Fatal(err)
 		}
-		team := newTeam(t, ctx, must[*dsm.Survivors](t)(c.Survivors(ctx)))
+		team := newTeam(t, ctx, kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx)))
 		_, err := parallel.Reduce(ctx, team, 100, func(i int) (int, error) { return x[i/100], nil }, dsm.Sum)
 		if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || failed.Rank == c.Rank() && !errors.Is(err, dsm.ErrPageLost) {
 			t.Errorf("a loop over a lost page returned %v", err)

@@ -84,6 +84,7 @@ var allowed = []struct {
 	// can be verified bit by bit.
 	{"internal/systemtest/nemesis", []string{"dsm", "node", "internal/certs", "internal/systemtest/testcluster", "internal/systemtest/netns", "bench/kernel", "bench/kernels/sor"}},
 	{"internal/netio", nil},
+	{"internal/kittest", []string{"dsm"}},
 	{"internal/patience", nil},
 	{"internal/perf", nil},
 	{"internal/require", nil},
@@ -111,7 +112,7 @@ var allowed = []struct {
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the
 // seams they fake.
-var testOnly = []string{"internal/patience", "internal/require", "internal/systemtest/loopback", "internal/systemtest/testcluster", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/seccomptest", "internal/sigsegv", "protocol"}
+var testOnly = []string{"internal/kittest", "internal/patience", "internal/require", "internal/systemtest/loopback", "internal/systemtest/testcluster", "internal/verbs/verbstest", "transport/sim", "transport/transporttest", "transport/tcp/tcptest", "pagetable/pagetabletest", "internal/uffd/uffdtest", "internal/seccomptest", "internal/sigsegv", "protocol"}
 
 // pure are the packages that decide and leave it to their hosts to act, and pureImports are the
 // packages outside this module that they may import. None of those does I/O, tells the time, or

@@ -20,10 +20,10 @@ import (
 var roomFull = flag.Bool("room.full", false, "have TestRoom's nodes have 256 MiB each, and as much more data; it takes minutes: pass DSMD_TEST_PATIENCE=20m and -timeout 0, too")
 
 // fullRoom is what a node has in the long form, and shareOfIt what it has otherwise: the data is
-// smaller in proportion. Only fft, which knows few sizes, has twice as much.
+// smaller in proportion.
 const (
 	fullRoom  = 256 << 20
-	shareOfIt = 32
+	shareOfIt = 64
 	roomNodes = 4
 )
 
@@ -33,16 +33,16 @@ const (
 // it may, whenever one looks.
 func TestRoom(t *testing.T) {
 	uffdtest.Require(t)
-	room, fftRoom := fullRoom/shareOfIt, 2*fullRoom/shareOfIt
-	edge, logPoints := 1590, 20 // of sor, whose data grows with the square of its edge, and of fft
+	room := fullRoom / shareOfIt
+	edge, logPoints := 1124, 18 // of sor, whose data grows with the square of its edge, and of fft
 	if *roomFull {
-		room, fftRoom, edge, logPoints = fullRoom, fullRoom, 9000, 24
+		room, edge, logPoints = fullRoom, 9000, 24
 	}
 	for name, of := range map[string]struct{ room, size int }{
 		"sweep":   {room, room / 2 * 5 / 8},
 		"scatter": {room, room * roomNodes / 10 * 9 / 8},
 		"sor":     {room, edge},
-		"fft":     {fftRoom, logPoints},  // three arrays of 16 bytes for each
+		"fft":     {room, logPoints},     // three arrays of 16 bytes for each
 		"radix":   {room, room / 32 * 5}, // keys: four arrays of 4 bytes each
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -150,6 +150,7 @@ var kinds = []any{
 // field at its edges, with a page where it says so. The node goes on serving its program, or ends
 // with an error that names a peer.
 func TestEveryFieldOfEveryLie(t *testing.T) {
+	t.Parallel()
 	said, ended := 0, 0
 	for name, prepare := range situations {
 		for k, kind := range kinds {

@@ -36,6 +36,7 @@ func (m *member) memoryWaits() uint64 { return m.waits().All[attach.WaitMemory].
 // TestReadersBesideAnUpgrade: one thread waits until it may store to a page. One that loads from it
 // meanwhile waits until the page is in its program, and no longer.
 func TestReadersBesideAnUpgrade(t *testing.T) {
+	t.Parallel()
 	h := &heldMaps{}
 	c, b, d, e := threeOf(t, h, 10)
 	m := c.members[1]
@@ -69,6 +70,7 @@ func TestReadersBesideAnUpgrade(t *testing.T) {
 // TestReadersBesideAParkedUpgrade: who waits until more access to a page may be asked for waits on
 // when another program gets the page as it is.
 func TestReadersBesideAParkedUpgrade(t *testing.T) {
+	t.Parallel()
 	c, b, d, e := threeOf(t, &heldMaps{}, 1)
 	m := c.members[1]
 	load := b.access(1, false, func([]byte) {})
@@ -156,6 +158,7 @@ func (a *asked) waitsFor(rank uint32, page pagetable.Page, stage attach.PageStag
 // TestStageOfAPageInAFile: a page comes out of a file of another node. That is the one that was
 // asked, also where the home of the page is this node.
 func TestStageOfAPageInAFile(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{nodes: 2, ranks: 2})
 	c.members[0].joinAs(0)
 	b := c.members[1].joinAsked(1)
@@ -176,6 +179,7 @@ func TestStageOfAPageInAFile(t *testing.T) {
 // TestStageOfACommit: a thread that stores to a page which is being copied to its backups waits for
 // that, and no node was asked for the page.
 func TestStageOfACommit(t *testing.T) {
+	t.Parallel()
 	c := start(t, surviving(3, sim.Options{}))
 	b := c.members[1].joinAsked(1)
 	bind := bindCall("x", 512)
@@ -226,6 +230,7 @@ func TestParkedOnAPageThatHasLeft(t *testing.T) {
 // TestAskedAtHome: the home of a page is this node itself. Then the one that has the page was
 // asked, and has not answered; or others have to give up their copies.
 func TestAskedAtHome(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{nodes: 2, ranks: 2})
 	a, b := c.members[0].joinAs(0), c.members[1].joinAsked(1)
 	page := c.pageAt(1, 0)

@@ -12,6 +12,7 @@ import (
 // while nothing arrives there. The calls wait for each other, nobody is lost, and all of them are
 // answered when the pages can come.
 func TestPrefetchWithoutLimit(t *testing.T) {
+	t.Parallel()
 	const calls, pages = 96, 256 // 96 MiB
 	c := start(t, setup{nodes: 2, pages: calls * pages})
 	a, b := c.members[0].join(), c.members[1].join()

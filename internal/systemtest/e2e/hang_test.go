@@ -69,12 +69,14 @@ func TestHang(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
 	all := maps.Clone(hangs)
-	all["ended before"] = hangs["ended"] // with daemons that stay it may have been another run
-	for does, want := range all {
+	all["ended before"] = hangs["ended"]      // with daemons that stay it may have been another run
+	jobs := map[string]*testcluster.Process{} // beside each other: they do nothing
+	for does := range all {
+		jobs[does] = testcluster.Job{Nodes: 2, Program: hanging, Args: []string{does}}.Run(t)
+	}
+	for does, job := range jobs {
 		t.Run(does, func(t *testing.T) {
-			t.Parallel() // they do nothing
-			job := testcluster.Job{Nodes: 2, Program: hanging, Args: []string{does}}.Run(t)
-			for _, line := range want {
+			for _, line := range all[does] {
 				eventuallySays(t, job.Errors, "dsmd: "+line)
 			}
 			job.SignalAlone(syscall.SIGINT)
@@ -106,12 +108,14 @@ func TestEarlyExit(t *testing.T) {
 func TestHangWithoutLauncher(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	for does, want := range hangs {
+	jobs := map[string][]*testcluster.Process{}
+	for does := range hangs {
+		c := testcluster.Serve(t, 2, 2)
+		jobs[does] = []*testcluster.Process{c.Program(t, hanging, 0, 0, does), c.Program(t, hanging, 1, 1, does)}
+	}
+	for does, ranks := range jobs {
 		t.Run(does, func(t *testing.T) {
-			t.Parallel()
-			c := testcluster.Serve(t, 2, 2)
-			ranks := []*testcluster.Process{c.Program(t, hanging, 0, 0, does), c.Program(t, hanging, 1, 1, does)}
-			for _, line := range want {
+			for _, line := range hangs[does] {
 				eventuallySays(t, func() string { return ranks[0].Errors() + ranks[1].Errors() }, "dsm: "+line)
 			}
 			for _, p := range ranks {

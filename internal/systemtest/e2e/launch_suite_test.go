@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,9 +76,15 @@ func (c *cluster) stop(t *testing.T) {
 	}
 }
 
-// TestSuiteOnMachines runs all benchmarks at test size on three machines whose daemons have found
-// each other by gossip and encrypt everything. The results are verified by bench against the same
-// computation in one process.
+// someKernels are a transposition, pages with many writers, a queue under a lock, and a tree.
+var (
+	someKernels = []string{"fft", "radix", "tsp", "barnes"}
+	suiteWhole  = flag.Bool("suite.whole", false, "TestSuiteOnMachines runs all benchmarks, not only a few")
+)
+
+// TestSuiteOnMachines runs benchmarks at test size, with -suite.whole all of them, on three
+// machines whose daemons have found each other by gossip and encrypt everything. The results are
+// verified by bench against the same computation in one process.
 func TestSuiteOnMachines(t *testing.T) {
 	t.Parallel()
 	onMachinesOnce(t)
@@ -95,7 +103,11 @@ func TestSuiteOnMachines(t *testing.T) {
 	if err := os.WriteFile(dsmd, fmt.Appendf(nil, onMachines, strings.Join(pids, " "), len(pids)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, kernel := range allKernels(t, bench) {
+	kernels := allKernels(t, bench)
+	if !*suiteWhole {
+		kernels = slices.DeleteFunc(kernels, func(k string) bool { return !slices.Contains(someKernels, k) })
+	}
+	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
 			// A cluster of its own: what a kernel allocates stays.
 			c.start(t)

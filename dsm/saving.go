@@ -190,15 +190,19 @@ func (s *Saving) lost() error {
 	return fmt.Errorf("%w: a page is at no node", ErrPageLost)
 }
 
+// lastWrites is how long a checkpoint that has failed waits for the disk to take what it was given:
+// until then it has room on the disk that the next one may need.
+const lastWrites = 2 * time.Second
+
 // abandon gives up what this rank has begun.
 func (s *Saving) abandon(ctx context.Context, why error) {
 	if s.file != nil {
-		over, end := context.WithCancel(context.WithoutCancel(ctx))
-		if !s.inPlace() {
-			end() // the disk may never answer; what is under way to files of mappings has to end
+		over, end := context.WithoutCancel(ctx), func() {}
+		if !s.inPlace() { // the disk may never answer; what goes to files of mappings has to end
+			over, end = context.WithTimeout(over, lastWrites)
 		}
 		// It has ended then, or the daemon has.
-		_, _ = s.c.ask(over, attach.Call{Op: attach.OpSaved})
+		_, _ = s.c.ask(over, attach.Call{Op: attach.OpSaved, Count: 1})
 		end()
 		s.file.close()
 	}

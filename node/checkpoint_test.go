@@ -336,6 +336,66 @@ func TestCheckpointGivenUp(t *testing.T) {
 	c.stop()
 }
 
+// slowDisk takes a while for each transfer, and counts those that are under way.
+type slowDisk struct {
+	diskQueue
+	underWay *atomic.Int32
+	since    time.Time // the last transfer
+}
+
+func (d *slowDisk) Submit(list ...*diskio.Transfer) {
+	d.underWay.Add(int32(len(list)))
+	d.since = time.Now()
+	d.diskQueue.Submit(list...)
+}
+
+func (d *slowDisk) Take() []*diskio.Transfer {
+	if time.Since(d.since) < 20*time.Millisecond {
+		return nil
+	}
+	list := d.diskQueue.Take()
+	d.underWay.Add(-int32(len(list)))
+	return list
+}
+
+// TestCheckpointGivenUpByItsProgram: who gives a checkpoint up is answered when nothing is being
+// written of it any more, which would have room on the disk, and no more is than has begun.
+func TestCheckpointGivenUpByItsProgram(t *testing.T) {
+	const pages = 200
+	var underWay atomic.Int32
+	c := start(t, setup{nodes: 1, before: func(n *Node) {
+		n.saver.disk = func(bufBytes int) (diskQueue, error) {
+			q, err := newDiskQueue(bufBytes)
+			return &slowDisk{diskQueue: q, underWay: &underWay}, err
+		}
+	}})
+	a := c.members[0].join()
+	page := a.bind("x", pages)
+	for i := range pagetable.Page(pages) {
+		a.store(page+i, 0, 1+uint64(i))
+	}
+	for id := range byte(3) {
+		s := a.save(1+id, 0, page, pages)
+		s.ok(s.call(false, true))
+		eventually(t, "something is being written", func() bool { return underWay.Load() > 0 })
+		r := a.do(attach.Call{Op: attach.OpSaved, Count: 1})
+		if r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "gives it up") {
+			t.Fatalf("it is given up with %v %q", r.Status, r.Payload)
+		}
+		if n := underWay.Load(); n != 0 {
+			t.Errorf("%d transfers are under way", n)
+		}
+	}
+	if stuck := c.members[0].node.saver.stuck.Load(); stuck != 0 {
+		t.Errorf("%d checkpoints are waited for", stuck)
+	}
+	s := a.save(20, 0, page, pages)
+	s.ok(s.call(false, true))
+	if words := s.finish(); len(words) != pages {
+		t.Errorf("%d pages are saved", len(words))
+	}
+}
+
 // TestContents: pages that nobody has touched begin with what files have. A page that is damaged
 // ends the node, which says so.
 func TestContents(t *testing.T) {

@@ -318,6 +318,9 @@ func (k *checkpointer) await(p *program, c *attach.Call) error {
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	default:
 		s.awaited, s.starved = c.Ticket, false
+		if c.Count != 0 {
+			k.fail(errors.New("its program gives it up"))
+		}
 	}
 	return nil
 }

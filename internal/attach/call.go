@@ -134,7 +134,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 
 	OpFile:       {ticket: true},
 	OpCheckpoint: {ticket: true, object: true, count: true, payload: true},
-	OpSaved:      {ticket: true},
+	OpSaved:      {ticket: true, count: true},
 	OpContents:   {ticket: true, object: true, count: true, payload: true},
 }
 

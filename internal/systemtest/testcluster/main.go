@@ -2,17 +2,17 @@ package testcluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 
+	"dsmd/internal/built"
 	"dsmd/internal/certs"
 	"dsmd/internal/patience"
 	"dsmd/internal/require"
@@ -107,25 +107,15 @@ func prepare() (dir string, own bool, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, true, err
 	}
-	args := append(append([]string{"build"}, buildFlags...), "-o", filepath.Join(dir, "dsmd"), "dsmd/cmd/dsmd")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return dir, true, fmt.Errorf("testcluster: building dsmd: %w\n%s", err, out)
+	ctx := context.Background()
+	module, err := built.Module(ctx, "")
+	if err == nil {
+		err = built.DsmdAt(ctx, filepath.Join(dir, "dsmd"), module, buildFlags...)
 	}
-	return dir, true, copySelf(filepath.Join(dir, "program"))
-}
-
-func copySelf(to string) error {
-	from, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return err
+		return dir, true, fmt.Errorf("testcluster: building dsmd: %w", err)
 	}
-	defer from.Close()
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, from)
-	return errors.Join(err, f.Close())
+	return dir, true, built.Copy("/proc/self/exe", filepath.Join(dir, "program"))
 }
 
 // marked lists what this test binary has started, directly or not, and still runs.

@@ -173,7 +173,7 @@ func (q unordered) Put(ctx context.Context, v [3]int64) error {
 // steps, and what they do with one that has a bug can't.
 func TestQueueHistory(t *testing.T) {
 	const threads, puts = 2, 100
-	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var late sync.WaitGroup
 		play := func(name string, plant func(q intsQueue) line) []operation {
 			q := kittest.Must[intsQueue](t)(collections.NewQueue[[3]int64](ctx, c, name, 8))
@@ -284,7 +284,7 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 // twice or missing but what it had taken.
 func TestQueueDeath(t *testing.T) {
 	const puts = 3000
-	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 100))
 		type did struct{ put, taken atomic.Int64 }
 		all := kittest.Must[*collections.Padded[did]](t)(collections.NewPadded[did](ctx, c, "did", c.Size()))

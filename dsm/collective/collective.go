@@ -12,14 +12,14 @@ import (
 // Broadcast returns the slice v of the rank with index root to all ranks, each a copy of its own.
 // What others give as v does not matter. T must be shareable, as for dsm.Alloc.
 //
-// Errors: dsm.ErrType, dsm.ErrMismatch (ranks give different types), dsm.ErrNoSpace (it does not
-// fit into shared memory, or root is no index), dsm.ErrInUse, ctx's, dsm.ErrNodeLost,
+// Errors: dsm.ErrType, dsm.ErrMismatch (ranks give different types or roots), dsm.ErrNoSpace (it
+// does not fit into shared memory, or root is no index), dsm.ErrInUse, ctx's, dsm.ErrNodeLost,
 // dsm.ErrPageLost, dsm.ErrClosed, dsm.ErrLost; see the package comment.
 func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([]T, error) {
 	if _, index := dsm.Member(among); index != root {
 		v = nil
 	}
-	all, err := exchange(ctx, among, name, v, func(from int, part []T) []T {
+	all, err := exchange(ctx, among, name, brought[T]{root, v}, func(from int, part []T) []T {
 		if from != root {
 			return nil
 		}
@@ -38,7 +38,7 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 // nil to the others. Errors are those of Broadcast.
 func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([][]T, error) {
 	_, index := dsm.Member(among)
-	all, err := exchange(ctx, among, name, v, func(_ int, part []T) []T {
+	all, err := exchange(ctx, among, name, brought[T]{root, v}, func(_ int, part []T) []T {
 		if index != root {
 			return nil
 		}
@@ -66,7 +66,7 @@ func checkRoot(root, ranks int) error {
 // AllGather returns the slices that the ranks bring, in their order, to all of them. Errors are
 // those of Broadcast.
 func AllGather[T any](ctx context.Context, among dsm.Group, name string, v []T) ([][]T, error) {
-	all, err := exchange(ctx, among, name, v, func(_ int, part []T) []T { return part })
+	all, err := exchange(ctx, among, name, brought[T]{noRoot, v}, func(_ int, part []T) []T { return part })
 	if err != nil {
 		return nil, fmt.Errorf("AllGather %q: %w", name, err)
 	}
@@ -114,7 +114,7 @@ func Exchange[T any](ctx context.Context, among dsm.Group, name string, v [][]T)
 		return nil, fmt.Errorf("Exchange %q: %w", name, err)
 	}
 	_, index := dsm.Member(among)
-	got, err := exchange(ctx, among, name, slices.Concat(v...), func(from int, part []T) []T {
+	got, err := exchange(ctx, among, name, brought[T]{noRoot, slices.Concat(v...)}, func(from int, part []T) []T {
 		for _, n := range all[from][:index] {
 			part = part[n:]
 		}
@@ -126,31 +126,43 @@ func Exchange[T any](ctx context.Context, among dsm.Group, name string, v [][]T)
 	return got, nil
 }
 
+// brought is what a rank brings to a call: a slice, and the index of the root.
+type brought[T any] struct {
+	root  int // noRoot where there is none
+	slice []T
+}
+
+const noRoot = -1 << 31
+
 // exchange returns, of the slices that the ranks bring, the parts that this rank wants.
-func exchange[T any](ctx context.Context, among dsm.Group, name string, own []T, wanted func(from int, part []T) []T) ([][]T, error) {
-	lengths, err := dsm.AllGather(ctx, among, name, len(own))
+func exchange[T any](ctx context.Context, among dsm.Group, name string, own brought[T], wanted func(from int, part []T) []T) ([][]T, error) {
+	type head struct{ root, length int }
+	heads, err := dsm.AllGather(ctx, among, name, head{own.root, len(own.slice)})
 	if err != nil {
 		return nil, err
 	}
-	ends := make([]int, len(lengths)) // of each rank's part
+	ends := make([]int, len(heads)) // of each rank's part
 	total := 0
-	for from, n := range lengths {
-		total += n
+	for from, h := range heads {
+		if h.root != heads[0].root {
+			return nil, fmt.Errorf("%w: the root is %d for rank 0, and %d for rank %d", dsm.ErrMismatch, heads[0].root, h.root, from)
+		}
+		total += h.length
 		ends[from] = total
 	}
-	got := make([][]T, len(lengths))
+	got := make([][]T, len(heads))
 	if total == 0 {
 		return got, nil
 	}
 	c, index := dsm.Member(among)
 	// Survivors have memory of their own: with fewer of them it has another name.
 	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s/%d", name, among.Size()), total)
-	part := func(from int) []T { return memory[ends[from]-lengths[from] : ends[from]] }
+	part := func(from int) []T { return memory[ends[from]-heads[from].length : ends[from]] }
 	if failed == nil {
-		failed = dsm.Guard(func() { copy(part(index), own) })
+		failed = dsm.Guard(func() { copy(part(index), own.slice) })
 	}
 	if err = meet(ctx, among, name, failed); err == nil {
-		for from := range lengths {
+		for from := range heads {
 			if failed == nil {
 				got[from], failed = fetch(ctx, c, wanted(from, part(from)))
 			}

@@ -96,6 +96,9 @@ func TestMisuse(t *testing.T) {
 		if _, err := collective.Gather(ctx, c, "x", -1, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
 			t.Errorf("a root that is not there: %v", err)
 		}
+		if _, err := collective.Gather(ctx, c, "x", c.Rank()/2, []int{1}); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("two roots: %v", err)
+		}
 		if _, err := collective.AllGather(ctx, c, "x", []string{"a"}); c.Rank() >= 0 && err == nil {
 			t.Error("strings were exchanged")
 		}

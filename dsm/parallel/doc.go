@@ -1,4 +1,4 @@
-// Package parallel runs loops on all ranks of a job, and on all processors of each.
+// Package parallel runs loops and tasks on all ranks of a job, and on all processors of each.
 //
 //	team, err := parallel.New(ctx, c, "sweep")
 //	...
@@ -23,6 +23,26 @@
 // there is nothing to take it looks again, after twice the time and at most 100 ms. So a loop of
 // equal items sends what one sends that was divided by hand.
 //
+// # Tasks
+//
+// A task is a small value, for which a body is called. It may Fork other tasks, and Join them,
+// which waits for their ends:
+//
+//	err := parallel.Tasks(ctx, team, first, func(t *parallel.Task[part]) error {
+//		if left, right, large := t.Value.halves(); large {
+//			t.Fork(left)
+//			t.Fork(right)
+//			return t.Join()
+//		}
+//		...
+//	})
+//
+// A goroutine runs the newest task that it has forked, so that few wait. If it has none it takes
+// the older half of another's in its rank. If the rank has none it takes the older half of what
+// another offers: of a rank on its own node, else of the nearest number. The older a task is, the
+// more comes of it, mostly. A rank offers half of the longest list that a goroutine of it has, 64
+// tasks at most, as soon as others have taken all that it had offered before.
+//
 // # What travels
 //
 // Who looks at what a rank has left takes a page from it, for which that rank waits at its next
@@ -31,16 +51,20 @@
 // part, and again for each part that it takes from others. What the part needs should fit into the
 // memory of a node.
 //
+// Who takes tasks from a rank takes the page on which these lie, and another when they have ended.
+// With nothing to do, it looks at what the others offer every 2 ms, which sends nothing while they
+// offer nothing. A Fork sends nothing. The end of all is found in a meeting of the ranks, or few.
+//
 // # Failures
 //
 // An error of an item, or a panic, ends the loop on all ranks. Items that have begun end. Then
 // none begins any more on that rank; on others goroutines end the chunks that they have. Every
 // rank gets an *Error, which names the item and the rank. If several fail, that is the first item
-// of those that have.
+// of those that have. With tasks it is the same: the Error names one that has failed.
 //
 // # Loss
 //
-// When a node is lost (--survive), or a program, the loop returns an error that wraps
+// When a node is lost (--survive), or a program, the loop, or Tasks, returns an error that wraps
 // dsm.ErrNodeLost to those that are left; a rank for which the loop had ended may have its result.
 // Which items were done is not known then: those of the lost rank, and those that it had taken from
 // others, may have been or not, and what they stored may be lost. Nothing is done twice. Survivors

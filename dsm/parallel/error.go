@@ -1,28 +1,42 @@
 package parallel
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
-// Error is the error of a loop one of whose items has failed. Every rank gets it.
+// Error is the error of a loop one of whose items has failed, or of Tasks. Every rank gets it.
 type Error struct {
 	Index int    // of the item
+	Task  string // the task, if it was one, as %+v prints it; at most 200 bytes
 	Rank  int    // that has run it
-	Text  string // the item's error, or what it has panicked with and where; at most 3,000 bytes
+	Text  string // its error, or what it has panicked with and where; at most 3,000 bytes
 	err   error
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("parallel: item %d, on rank %d: %s", e.Index, e.Rank, e.Text)
+	what := fmt.Sprintf("item %d", e.Index)
+	if e.Task != "" {
+		what = "task " + e.Task
+	}
+	return fmt.Sprintf("parallel: %s, on rank %d: %s", what, e.Rank, e.Text)
 }
 
 // Unwrap is the item's own error, on the rank that has run it; else it is nil.
 func (e *Error) Unwrap() error { return e.err }
 
-// fail notes that an item has failed here, and stops the loop.
-func (l *loop) fail(index int, err error) {
+// fail notes that something has failed here, which name names, and stops the loop.
+func (l *loop) fail(name func(*Error), err error) {
+	if l.halted.Load() && errors.Is(err, ErrEnded) {
+		return // because of another failure
+	}
 	text := err.Error()
+	e := &Error{Rank: l.t.c.Rank(), Text: text[:min(len(text), maxText)], err: err}
+	name(e)
+	e.Task = e.Task[:min(len(e.Task), maxTask)]
 	l.mu.Lock()
-	if l.first == nil || index < l.first.Index {
-		l.first = &Error{Index: index, Rank: l.t.c.Rank(), Text: text[:min(len(text), maxText)], err: err}
+	if l.first == nil || e.Index < l.first.Index {
+		l.first = e
 	}
 	l.mu.Unlock()
 	l.stop()
@@ -37,6 +51,7 @@ func (l *loop) tell() (failed int64, index int32) {
 	}
 	own := l.t.own()
 	own.rank, own.lenText = l.first.Rank, copy(own.text[:], l.first.Text)
+	own.lenTask = copy(own.task[:], l.first.Task)
 	return int64(l.first.Index) + 1, int32(l.t.index)
 }
 
@@ -44,7 +59,7 @@ func (l *loop) tell() (failed int64, index int32) {
 // until all have read it, since the next loop may have another.
 func (l *loop) failed(item, index int) error {
 	from := l.t.slots.At(index)
-	e := &Error{Index: item, Rank: from.rank, Text: string(from.text[:from.lenText])}
+	e := &Error{Index: item, Task: string(from.task[:from.lenTask]), Rank: from.rank, Text: string(from.text[:from.lenText])}
 	if l.mu.Lock(); index == l.t.index {
 		e.err = l.first.err
 	}
@@ -53,4 +68,12 @@ func (l *loop) failed(item, index int) error {
 		return err
 	}
 	return e
+}
+
+// wrapped is an error as this package returns it.
+func wrapped(err error) error {
+	if failed := (*Error)(nil); err == nil || errors.As(err, &failed) {
+		return err
+	}
+	return fmt.Errorf("parallel: %w", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"slices"
 
 	"dsmd/dsm"
 	"dsmd/dsm/parallel"
@@ -49,4 +50,46 @@ func ExampleTeam_Block() {
 	}
 	lo, hi := team.Block(len(x))
 	clear(x[lo:hi])
+}
+
+// A list is sorted: a task sorts a part of it, and leaves the halves of what is long to others.
+func ExampleTasks() {
+	var list []int // from dsm.Alloc
+	team, err := parallel.New(ctx, c, "sort")
+	if err != nil {
+		log.Fatal(err)
+	}
+	type part struct{ Lo, Hi int }
+	var first []part
+	if c.Rank() == 0 {
+		first = []part{{0, len(list)}}
+	}
+	err = parallel.Tasks(ctx, team, first, func(t *parallel.Task[part]) error {
+		lo, hi := t.Value.Lo, t.Value.Hi
+		if hi-lo < 1<<14 {
+			slices.Sort(list[lo:hi])
+			return nil
+		}
+		middle := (lo + hi) / 2
+		t.Fork(part{lo, middle})
+		t.Fork(part{middle, hi})
+		if err := t.Join(); err != nil {
+			return err
+		}
+		copy(list[lo:hi], merged(list[lo:middle], list[middle:hi]))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func merged(a, b []int) (all []int) {
+	for len(a) > 0 && len(b) > 0 {
+		if a[0] > b[0] {
+			a, b = b, a
+		}
+		all, a = append(all, a[0]), a[1:]
+	}
+	return append(append(all, a...), b...)
 }

@@ -66,10 +66,7 @@ func (t *Team) For(ctx context.Context, n int, body func(i int) error) error {
 // values of the ranks are combined.
 func Reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (T, error) {
 	v, err := reduce(ctx, t, n, body, op)
-	if failed := (*Error)(nil); err != nil && !errors.As(err, &failed) {
-		err = fmt.Errorf("parallel: %w", err)
-	}
-	return v, err
+	return v, wrapped(err)
 }
 
 func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, error), op func(a, b T) T) (zero T, err error) {
@@ -80,9 +77,8 @@ func reduce[T any](ctx context.Context, t *Team, n int, body func(i int) (T, err
 	if err != nil {
 		return zero, err
 	}
-	// A slot that is lost is of no more use, busy or not.
-	defer func() { _ = dsm.Guard(func() { t.own().busy.Store(false) }) }()
-	l := &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]uint64{}}
+	defer t.end()
+	l := t.newLoop(ctx, number)
 	sum := outcome[T]{Call: l.number<<34 | uint64(n)}
 	var wrong error
 	if n < 0 || n > MaxItems {
@@ -133,6 +129,9 @@ func (t *crew) begin() (number uint64, err error) {
 	return number, err
 }
 
+// end lets another loop begin. A slot that is lost is of no more use, busy or not.
+func (t *crew) end() { _ = dsm.Guard(func() { t.own().busy.Store(false) }) }
+
 // conclude runs the loop to its end, and returns its outcome. sum is this rank's, to which its
 // threads add.
 func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all outcome[T], err error) {
@@ -146,7 +145,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	// What others have taken they run after this rank has arrived at the first meeting. Then there
 	// is a second one. Whatever was taken was taken from a rank that had not arrived.
 	own := *sum
-	own.Robbed = int(l.ran.Load()) < hi-lo
+	own.More = int(l.ran.Load()) < hi-lo
 	own.Failed, own.Rank = l.tell()
 	met := make(chan struct{})
 	go func() {
@@ -159,7 +158,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 		l.stopped() // and tells the others, if that is because ctx has ended
 	}
 	// op is the caller's, and so is a panic of it: it is called by no goroutine of ours.
-	if all = together(ranks, op); all.Robbed && !all.Mixed {
+	if all = together(ranks, op); all.More && !all.Mixed {
 		own = *sum
 		own.Call |= secondMeeting
 		own.Failed, own.Rank = l.tell()
@@ -200,13 +199,14 @@ type outcome[T any] struct {
 	Failed int64  // 0: none has; else 1 and the first item that has
 	Rank   int32  // where it was run, by index
 	Has    bool   // an item was run
-	Robbed bool   // a rank has not run all of its part
+	More   bool   // a rank has not run all of its part, or not all has ended of its tasks
 	Mixed  bool   // not all have the same Call
 	Value  T      // if Has
 }
 
 // What an outcome's Call has beside the numbers: secondMeeting at the second meeting of a loop,
-// wrongItems if the rank gave a number of items that is not possible.
+// wrongItems if the rank gave a number of items that is not possible, and both in Tasks, with the
+// number of the meeting: 0 if the rank can run no tasks.
 const (
 	secondMeeting = 1 << 32
 	wrongItems    = 1 << 33
@@ -222,7 +222,7 @@ func (a outcome[T]) with(b outcome[T], op func(a, b T) T) outcome[T] {
 	if b.Failed > 0 && (a.Failed == 0 || b.Failed < a.Failed) {
 		a.Failed, a.Rank = b.Failed, b.Rank
 	}
-	a.Has, a.Robbed, a.Mixed = a.Has || b.Has, a.Robbed || b.Robbed, a.Mixed || b.Mixed || a.Call != b.Call
+	a.Has, a.More, a.Mixed = a.Has || b.Has, a.More || b.More, a.Mixed || b.Mixed || a.Call != b.Call
 	return a
 }
 
@@ -251,6 +251,10 @@ type loop struct {
 
 	mu    sync.Mutex
 	first *Error // the failure here of the first item that has; guarded by mu
+}
+
+func (t *Team) newLoop(ctx context.Context, number uint64) *loop {
+	return &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]uint64{}}
 }
 
 // rest is what a rank has left of this loop.
@@ -321,7 +325,7 @@ func (l *loop) stop() {
 // each runs do for items in the rank's slot, until there are no more, and then end.
 func (l *loop) each(do func(i int) error, end func()) {
 	at := 0
-	l.try(&at, func() error {
+	l.try(func(e *Error) { e.Index = at }, func() error {
 		for n := 1; !l.stopped(); {
 			lo, hi := l.rest(l.t.index).take(n, chunkPart*l.t.threads)
 			if lo == hi {
@@ -349,8 +353,8 @@ func (l *loop) each(do func(i int) error, end func()) {
 	})
 }
 
-// try calls f. If it fails, in whatever way, item *at has failed.
-func (l *loop) try(at *int, f func() error) {
+// try calls f. If it fails, in whatever way, what name names has failed.
+func (l *loop) try(name func(*Error), f func() error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -358,11 +362,11 @@ func (l *loop) try(at *int, f func() error) {
 		}
 		switch v := recover().(type) {
 		case nil:
-			l.fail(*at, errors.New("the body has ended its goroutine (runtime.Goexit)"))
+			l.fail(name, errors.New("the body has ended its goroutine (runtime.Goexit)"))
 		case error:
-			l.fail(*at, fmt.Errorf("panic: %w\n\n%s", v, debug.Stack()))
+			l.fail(name, fmt.Errorf("panic: %w\n\n%s", v, debug.Stack()))
 		default:
-			l.fail(*at, fmt.Errorf("panic: %v\n\n%s", v, debug.Stack()))
+			l.fail(name, fmt.Errorf("panic: %v\n\n%s", v, debug.Stack()))
 		}
 	}()
 	var err error
@@ -371,6 +375,6 @@ func (l *loop) try(at *int, f func() error) {
 	}
 	returned = true
 	if err != nil {
-		l.fail(*at, err)
+		l.fail(name, err)
 	}
 }

@@ -12,11 +12,14 @@ import (
 	"dsmd/dsm/collections"
 )
 
-// maxText bounds what other ranks are told of an error, in bytes.
-const maxText = 3000
+// What other ranks are told of an error, and of the task that has failed, is bounded, in bytes.
+const (
+	maxText = 3000
+	maxTask = 200
+)
 
-// Team is the goroutines of all ranks, which run loops together. One goroutine of each rank calls
-// its methods.
+// Team is the goroutines of all ranks, which run loops and tasks together. One goroutine of each
+// rank calls its methods.
 type Team struct {
 	*crew
 	touches []Touch
@@ -33,8 +36,8 @@ type crew struct {
 	victims     []int                     // from whom to take, by index
 }
 
-// slot is what ranks share of one of them. It lies on a page of its own, that is at the rank's node
-// unless somebody looks at it.
+// slot is what ranks share of one of them. It lies on pages of its own, that are at the rank's node
+// unless somebody looks at them. What is changed often is on the first.
 type slot struct {
 	// rest is the items that nobody has begun, of loops with even and with odd numbers: a rank that
 	// still looks for something to take, when all is done, finds none of the next loop. Between
@@ -48,10 +51,14 @@ type slot struct {
 	// number in common, as their items lie in the same memory. Only the rank touches it, and busy.
 	loops uint64
 	busy  atomic.Bool // the rank is in a loop
+	// ended is how many tasks have ended on other ranks that this one had forked, by the numbers of
+	// their parents (offers). They are counted through all calls of Tasks.
+	ended [maxParents]atomic.Uint32
 	// The rank's last failure.
-	rank    int
-	text    [maxText]byte
-	lenText int
+	rank             int
+	text             [maxText]byte
+	task             [maxTask]byte
+	lenText, lenTask int
 }
 
 // Option is an option of New.

@@ -29,8 +29,7 @@ func (l *loop) fetch(lo, hi int) {
 	var all sync.WaitGroup
 	for _, touch := range l.touches {
 		all.Go(func() {
-			at := lo
-			l.try(&at, func() error { return touch(l.ctx, l.t.c, lo, hi) })
+			l.try(func(e *Error) { e.Index = lo }, func() error { return touch(l.ctx, l.t.c, lo, hi) })
 		})
 	}
 	all.Wait()

@@ -24,6 +24,7 @@
 package cholesky
 
 import (
+	"fmt"
 	"io"
 
 	"dsmd/bench/kernel"
@@ -62,11 +63,13 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	r := &run{
 		input:  p.matrix,
 		factor: factor{structure: s, numbers: kernel.Share[float64](t, "cholesky/numbers", s.memory)},
+		locks:  t.Mutexes("cholesky/inbox", t.Total),
+	}
+	for i := range t.Total {
 		// Every panel can arrive in an inbox once.
-		inboxes: kernel.ShareQueues[int32](t, "cholesky/inbox", len(s.panels)),
+		r.inboxes = append(r.inboxes, kernel.Share[int32](t, fmt.Sprint("cholesky/inbox/", i), 1+len(s.panels)))
 	}
 	return r, t.Each(func(t *kernel.Thread) {
-		r.inboxes.Fill(t, nil)
 		for i := range r.panels {
 			if p := &r.panels[i]; p.owner == t.Index {
 				r.fill(p)
@@ -78,6 +81,8 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 type run struct {
 	factor
 	input *matrix
-	// the numbers of finished panels; an owner reads without taking anything out
-	inboxes *kernel.Queues[int32]
+	// inboxes have, by thread, how many panels have arrived, and their numbers. The count is
+	// changed under the lock, and atomically: the owner reads without it.
+	inboxes [][]int32
+	locks   []kernel.Mutex
 }

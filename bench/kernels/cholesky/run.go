@@ -1,6 +1,7 @@
 package cholesky
 
 import (
+	"sync/atomic"
 	"time"
 
 	"dsmd/bench/kernel"
@@ -61,8 +62,10 @@ func (w *worker) work() {
 
 // receive takes note of the panels that have arrived in the inbox.
 func (w *worker) receive() {
-	for end := w.inboxes.Len(w.Index); w.read < end; w.read++ {
-		number := w.inboxes.At(w.Index, w.read)
+	inbox := w.inboxes[w.Index]
+	for end := int(atomic.LoadInt32(&inbox[0])); w.read < end; {
+		w.read++
+		number := inbox[w.read]
 		if p := &w.panels[number]; p.owner/w.Threads != w.Index/w.Threads {
 			kernel.Fetch(w.Thread, w.block(p), dsm.Read)
 		}
@@ -105,7 +108,11 @@ func (w *worker) announce(number int32) {
 	for _, target := range w.panels[number].targets {
 		if owner := w.panels[target].owner; owner != w.Index && !told[owner] {
 			told[owner] = true
-			w.inboxes.Put(w.Thread, owner, number)
+			w.Locked(w.locks[owner], func() {
+				inbox := w.inboxes[owner]
+				inbox[1+inbox[0]] = number
+				atomic.AddInt32(&inbox[0], 1)
+			})
 		}
 	}
 }

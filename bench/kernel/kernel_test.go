@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"math"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,43 +140,20 @@ func TestSpawnReleasesWaiters(t *testing.T) {
 	}
 }
 
-// TestQueues fills queues, adds to them and takes out of them, and looks how they lie on pages.
-func TestQueues(t *testing.T) {
-	const threads, each = 4, 50
-	q := ShareQueues[int32](alone(threads), "queues", 2*each*threads)
-	if bytes := int(reflect.TypeFor[entry[int32]]().Size()) * q.room; bytes != 4096 || q.room < 2*each*threads {
-		t.Errorf("a queue of %d items has %d bytes, want one page with the items and their number", q.room, bytes)
-	}
-	if odd := ShareQueues[[3]int32](alone(1), "odd", 10); int(reflect.TypeFor[entry[[3]int32]]().Size())*odd.room%4096 != 0 {
-		t.Errorf("a queue of %d items of 12 bytes has no whole number of pages", odd.room)
-	}
-	var taken atomic.Int64
+// TestLoop: each item is run once, by whichever thread.
+func TestLoop(t *testing.T) {
+	const threads, items = 4, 1000
+	loop := alone(threads).Loop("loop")
+	var runs [items]atomic.Int32
 	if err := Spawn(t.Context(), threads, func(self *Thread) {
-		q.Fill(self, nil)
-		q.Fill(self, []int32{7, 8, 9})
-		if got, ok := q.TakeLast(self, self.Index); !ok || got != 9 || q.Len(self.Index) != 2 || q.At(self.Index, 0) != 7 {
-			t.Errorf("took %d, %v; %d are left", got, ok, q.Len(self.Index))
-		}
+		loop.Run(self, items, func(i int) { runs[i].Add(1) })
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Spawn(t.Context(), threads, func(self *Thread) {
-		for i := range each {
-			q.Put(self, (self.Index+i)%threads, int32(i))
+	for i := range runs {
+		if got := runs[i].Load(); got != 1 {
+			t.Errorf("item %d was run %d times", i, got)
 		}
-		for i := range 2 * each * threads {
-			if _, ok := q.TakeLast(self, i%threads); ok {
-				taken.Add(1)
-			}
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range threads {
-		taken.Add(int64(q.Len(i)))
-	}
-	if want := int64(threads * (each + 2)); taken.Load() != want {
-		t.Errorf("%d items were taken or are left, want %d", taken.Load(), want)
 	}
 }
 

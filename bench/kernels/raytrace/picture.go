@@ -62,11 +62,6 @@ func (l layout) bundles(list []bundle, block int) []bundle {
 	return list
 }
 
-// mostBundles is how many bundles a thread has when the blocks are dealt out to so many.
-func (l layout) mostBundles(threads int) int {
-	return (l.blocks() + threads - 1) / threads * l.bundled * l.bundled
-}
-
 // encode returns the picture as the original program writes it to a file: its width and height in
 // four bytes each, and rows of runs: red, green, blue, and how often the pixel repeats.
 func (l layout) encode(pixels []vector) []byte {

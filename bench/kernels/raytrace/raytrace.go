@@ -3,14 +3,15 @@
 //
 // It shows a scene of spheres and polygons with shadows, reflection and refraction. To find what a
 // ray hits, the scene is put into a uniform grid of cells, and crowded cells into grids of their
-// own. The picture is divided into blocks, dealt out to the threads' work queues as bundles of
-// pixels. A thread whose own queue is empty takes bundles out of the others'.
+// own. The picture is divided into blocks, dealt out to the processes as bundles of pixels. Who has
+// computed its own takes bundles from others.
 //
 // On pages this means: the scene and its grids are in shared memory, written by one node and read
 // by all, who fetch each page that their rays pass once. So spheres, which are nearly all there is,
-// lie apart from polygons and have no room for what only these need. A queue stays with its thread
-// until it is stolen from. The picture lies block by block, so that a page of it has one writer but
-// for stolen bundles, and these lie together.
+// lie apart from polygons and have no room for what only these need. What bundles a process has
+// left is a word on a page of its own, which stays there until somebody takes of them. The picture
+// lies block by block, so that a page of it has one writer but for stolen bundles, and these lie
+// together.
 //
 // Every pixel is computed by the same operations whoever does it, so that the picture does not
 // depend on the number of threads.
@@ -19,6 +20,7 @@ package raytrace
 import (
 	"crypto/md5" // #nosec: a checksum, since that is what is known of the original's pictures
 	"fmt"
+	"sync"
 
 	"dsmd/bench/kernel"
 )
@@ -27,7 +29,7 @@ import (
 // the sizes' parameter is the picture's edge.
 var Kernel = kernel.Kernel{
 	Name:    "raytrace",
-	Summary: "ray tracing of 7,381 balls through hierarchical grids in shared memory, work queues with stealing",
+	Summary: "ray tracing of 7,381 balls through hierarchical grids in shared memory, a loop with stealing",
 	Sizes:   kernel.Sizes{Parameter: "picture edge in pixels", Test: 64, Default: 128, Large: 1024, Min: blocksAcross, Max: 1 << 13},
 	Problem: func(n int) kernel.Problem { return problem{n: n, scene: ballsScene} },
 }
@@ -41,9 +43,9 @@ type problem struct {
 func (problem) Verify(sequential, got kernel.Result) error { return kernel.SameBits(sequential, got) }
 
 // Prepare stores the scene and its grids. Every rank builds the grids, so that all know how much
-// memory they take; the first thread stores them. Each thread fills its queue with the blocks that
-// are its in turn, and makes these blocks of the picture black, as the original does with all of
-// it. So their pages start where they will be used.
+// memory they take; the first thread stores them. Each thread makes blocks of the picture that are
+// its in turn black, as the original does with all of it. So their pages start where they will be
+// used.
 func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 	shown := p.scene()
 	l := newLayout(p.n)
@@ -63,7 +65,14 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 			},
 		},
 		pixels: kernel.Share[vector](t, "raytrace/pixels", l.size()),
-		queues: kernel.ShareQueues[bundle](t, "raytrace/queue", l.mostBundles(t.Total)),
+		loop:   t.Loop("raytrace/loop"),
+	}
+	for process := range t.Total / t.Threads {
+		for block := range l.blocks() {
+			if block%t.Total/t.Threads == process {
+				r.bundles = l.bundles(r.bundles, block)
+			}
+		}
 	}
 	return r, t.Each(func(t *kernel.Thread) {
 		if t.Index == 0 {
@@ -73,48 +82,27 @@ func (p problem) Prepare(t *kernel.Team) (kernel.Program, error) {
 			copy(r.view.cells, built.cells)
 			copy(r.view.lists, built.lists)
 		}
-		var queue []bundle
 		for block := t.Index; block < l.blocks(); block += t.Total {
-			queue = l.bundles(queue, block)
 			clear(r.pixels[block*l.blockSize:][:l.blockSize])
 		}
-		r.queues.Fill(t, queue)
 	})
 }
 
 type run struct {
-	layout layout
-	view   view
-	pixels []vector
-	queues *kernel.Queues[bundle] // they only become shorter
+	layout  layout
+	view    view
+	pixels  []vector
+	bundles []bundle // one process's after the other
+	loop    *kernel.Loop
 }
 
 func (r *run) Compute(t *kernel.Thread) {
-	own := r.queues.Len(t.Index)
-	tracer := &tracer{view: &r.view}
-	for {
-		t.GoOn()
-		b, from := r.take(t)
-		if from < 0 {
-			return
-		}
-		r.show(tracer, b)
-		if from == t.Index {
-			t.Done(own-r.queues.Len(t.Index), own)
-		}
-	}
-}
-
-// take takes the last bundle out of the thread's queue, or out of the next one's that has any. It
-// says whose it was, or -1 if all work is done or being done.
-func (r *run) take(t *kernel.Thread) (bundle, int) {
-	for i := range t.Total {
-		from := (t.Index + i) % t.Total
-		if b, ok := r.queues.TakeLast(t, from); ok {
-			return b, from
-		}
-	}
-	return bundle{}, -1
+	tracers := sync.Pool{New: func() any { return &tracer{view: &r.view} }}
+	r.loop.Run(t, len(r.bundles), func(i int) {
+		tracer := tracers.Get().(*tracer)
+		r.show(tracer, r.bundles[i])
+		tracers.Put(tracer)
+	})
 }
 
 // show computes the pixels of a bundle. They are stored when all are known, so that the page is

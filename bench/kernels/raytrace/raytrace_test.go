@@ -185,11 +185,6 @@ func TestLayout(t *testing.T) {
 		if count != edge*edge || slices.Max(seen) != 1 {
 			t.Errorf("edge %d: %d pixels are in bundles, one of them %d times", edge, count, slices.Max(seen))
 		}
-		for _, threads := range []int{1, 3, 64, 100} {
-			if room := l.mostBundles(threads) * threads; room < len(all) {
-				t.Errorf("edge %d, %d threads: room for %d of %d bundles", edge, threads, room, len(all))
-			}
-		}
 	}
 	if bytes := pixelGranule * reflect.TypeFor[vector]().Size(); bytes%4096 != 0 {
 		t.Errorf("a block's memory is in units of %d bytes, which are no pages", bytes)

@@ -60,7 +60,7 @@ func (c *camera) ray(x, y int) ray {
 	return ray{origin: c.eye, direction: direction, weight: 1}
 }
 
-// A tracer computes the colours of pixels. Each thread has one.
+// A tracer computes the colours of pixels. A goroutine has one to itself.
 type tracer struct {
 	*view
 	rays  []ray // to be followed, a stack

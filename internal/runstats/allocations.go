@@ -2,8 +2,8 @@ package runstats
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 )
 
 // MaxAllocations is how many Allocations know at most, unless Most says less.
@@ -62,7 +62,7 @@ func (a *Allocation) Element(page uint64, offset uint32) string {
 		return a.Name
 	}
 	at := (page-a.First)*a.PageBytes + uint64(offset)
-	text := fmt.Sprintf("%s[%d]", a.Name, at/a.ElemBytes)
+	text := a.Name + "[" + strconv.FormatUint(at/a.ElemBytes, 10) + "]"
 	for i := range a.Fields {
 		if f := &a.Fields[i]; at%a.ElemBytes-f.Offset < f.Bytes { // below Offset it wraps around
 			return text + "." + f.Name

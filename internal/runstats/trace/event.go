@@ -1,26 +1,6 @@
 package trace
 
-import (
-	"encoding/json"
-	"strconv"
-)
-
-// micros is a time in nanoseconds, since the job's start or of something. In a trace it is in
-// microseconds.
-type micros int64
-
-// MarshalJSON implements json.Marshaler. It writes all digits, which a float64 may not have.
-func (m micros) MarshalJSON() ([]byte, error) {
-	b := make([]byte, 0, 24)
-	if m < 0 {
-		b, m = append(b, '-'), -m
-	}
-	b = strconv.AppendInt(b, int64(m)/1000, 10)
-	if part := int64(m) % 1000; part != 0 {
-		b = append(b, '.', byte('0'+part/100), byte('0'+part/10%10), byte('0'+part%10))
-	}
-	return b, nil
-}
+import "dsmd/internal/faultlog"
 
 // The phases of events.
 const (
@@ -32,54 +12,88 @@ const (
 	flowEnd   = "f"
 )
 
-// event is a trace event.
+// event is a trace event. What is zero of it is left away, but for times, which the phase decides.
 type event struct {
-	Phase    string  `json:"ph"`
-	Name     string  `json:"name"`
-	Category string  `json:"cat,omitempty"`
-	Process  int     `json:"pid"`
-	Thread   int     `json:"tid,omitempty"` // from 1; 0 is the kernel's idle loop
-	At       micros  `json:"ts"`
-	Duration *micros `json:"dur,omitempty"` // of a complete event
-	Flow     uint64  `json:"id,omitempty"`  // which arrow an event of a flow belongs to
-	// Binds is "e" for the end of an arrow in the event that it lies in, rather than in the next.
-	Binds string `json:"bp,omitempty"`
-	Scope string `json:"s,omitempty"` // of an instant: "t" is its row
-	Args  any    `json:"args,omitempty"`
+	phase    string
+	name     string
+	category string
+	process  int
+	thread   int   // from 1; 0 is the kernel's idle loop
+	at       int64 // in nanoseconds since the job's start
+	duration int64 // of a complete event, in nanoseconds
+	flow     uint64
+	// binds is "e" for the end of an arrow in the event that it lies in, rather than in the next.
+	binds string
+	scope string    // of an instant: "t" is its row
+	args  arguments // nil: there are none
 }
 
-// name is the argument of metadata that name something, and order that of those that sort.
+// arguments are what is said of an event besides.
+type arguments interface{ appendTo(o *object) }
+
+func (e *event) appendTo(o *object) {
+	o.text("ph", e.phase)
+	o.text("name", e.name)
+	o.optional("cat", e.category)
+	o.int("pid", int64(e.process))
+	if e.thread != 0 {
+		o.int("tid", int64(e.thread))
+	}
+	o.micros("ts", e.at)
+	if e.phase == complete {
+		o.micros("dur", e.duration)
+	}
+	if e.flow != 0 {
+		o.uint("id", e.flow)
+	}
+	o.optional("bp", e.binds)
+	o.optional("s", e.scope)
+	if e.args != nil {
+		o.begin("args")
+		e.args.appendTo(o)
+		o.end()
+	}
+}
+
+// title is the argument of metadata that name something, label of those that say more, and order
+// of those that sort.
 type (
-	name struct {
-		Name string `json:"name"`
-	}
-	order struct {
-		Index int `json:"sort_index"`
-	}
-	labels struct {
-		Labels string `json:"labels"`
-	}
+	title string
+	label string
+	order int
 )
 
-// emit writes an event. After an error nothing is written any more.
-func (w *Writer) emit(e event) {
-	if w.err != nil {
-		return
+func (t title) appendTo(o *object) { o.text("name", string(t)) }
+func (l label) appendTo(o *object) { o.text("labels", string(l)) }
+func (i order) appendTo(o *object) { o.int("sort_index", int64(i)) }
+
+// appendTo implements arguments: of a call it says the line of the program, and of a wait for a
+// page what is known of that.
+func (x *wait) appendTo(o *object) {
+	if f := x.fault; f != nil {
+		o.uint("page", f.Page)
+		o.optional("element", x.element)
+		if f.From != faultlog.NoNode {
+			o.uint("from node", uint64(f.From))
+		}
+		if f.Taker != faultlog.NoNode {
+			o.uint("taken by node", uint64(f.Taker))
+			o.text("taken for", f.TakerAccess.String())
+		}
+		if f.Granted > 0 {
+			o.micros("granted after µs", int64(f.Granted))
+		}
 	}
-	b, err := json.Marshal(e)
-	if err != nil {
-		w.err = err
-		return
-	}
-	if w.events > 0 {
-		w.write([]byte(",\n"))
-	}
-	w.events++
-	w.write(b)
+	o.optional("line", x.line)
 }
 
-func (w *Writer) write(b []byte) {
-	if w.err == nil {
-		_, w.err = w.out.Write(b)
+// departure is the arguments of a page that another node has taken.
+type departure faultlog.Departure
+
+func (d *departure) appendTo(o *object) {
+	o.uint("page", d.Page)
+	o.uint("by node", uint64(d.By))
+	if d.Written != nil { // words of 8 bytes, since it was written last
+		o.int("words changed here", int64(changed(d.Written)))
 	}
 }

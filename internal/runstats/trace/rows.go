@@ -97,33 +97,37 @@ func (w *Writer) daemon(node int) *process {
 	if node >= maxNode {
 		return nil
 	}
+	if p := w.processes[daemons+node]; p != nil {
+		return p
+	}
 	return w.process(daemons+node, fmt.Sprintf("daemon of node %d", node), 2*node+1, "")
 }
 
 // process makes a process, if need be. It stands where index says.
-func (w *Writer) process(id int, title string, index int, label string) *process {
+func (w *Writer) process(id int, name string, index int, says string) *process {
 	p := w.processes[id]
 	if p == nil && len(w.processes) < maxRows {
 		p = &process{id: id, groups: map[int]*group{}}
 		w.processes[id] = p
-		w.emit(event{Phase: metadata, Name: "process_name", Process: id, Args: name{title}})
-		w.emit(event{Phase: metadata, Name: "process_sort_index", Process: id, Args: order{index}})
-		if label != "" {
-			w.emit(event{Phase: metadata, Name: "process_labels", Process: id, Args: labels{label}})
+		w.emit(&event{phase: metadata, name: "process_name", process: id, args: title(name)})
+		w.emit(&event{phase: metadata, name: "process_sort_index", process: id, args: order(index)})
+		if says != "" {
+			w.emit(&event{phase: metadata, name: "process_labels", process: id, args: label(says)})
 		}
 	}
 	return p
 }
 
 // row returns the number of a row of a group of p that takes an event; false: there are too many.
-func (w *Writer) row(p *process, key int, title string, s span) (id int, ok bool) {
+// name names a new group, by its key.
+func (w *Writer) row(p *process, key int, name func(key int) string, s span) (id int, ok bool) {
 	if p == nil {
 		w.rowless++
 		return 0, false
 	}
 	g := p.groups[key]
 	if g == nil {
-		g = &group{name: title, index: len(p.groups)}
+		g = &group{name: name(key), index: len(p.groups)}
 		p.groups[key] = g
 	}
 	for _, r := range g.rows {
@@ -138,10 +142,11 @@ func (w *Writer) row(p *process, key int, title string, s span) (id int, ok bool
 	w.rows++
 	r := &row{id: w.rows}
 	g.rows = append(g.rows, r)
+	says := g.name
 	if n := len(g.rows); n > 1 {
-		title = fmt.Sprintf("%s (%d)", title, n)
+		says = fmt.Sprintf("%s (%d)", says, n)
 	}
-	w.emit(event{Phase: metadata, Name: "thread_name", Process: p.id, Thread: r.id, Args: name{title}})
-	w.emit(event{Phase: metadata, Name: "thread_sort_index", Process: p.id, Thread: r.id, Args: order{g.index*maxRows + len(g.rows)}})
+	w.emit(&event{phase: metadata, name: "thread_name", process: p.id, thread: r.id, args: title(says)})
+	w.emit(&event{phase: metadata, name: "thread_sort_index", process: p.id, thread: r.id, args: order(g.index*maxRows + len(g.rows))})
 	return r.id, r.takes(s)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strconv"
 	"time"
 
 	"dsmd/internal/faultlog"
@@ -16,60 +17,37 @@ type wait struct {
 	thread   int // as the kernel numbers it; 0: it is not known
 	category runstats.Kind
 	name     string
-	args     any
+	line     string          // of the program; "": it is not known
+	element  string          // that was accessed; "": it is not known
 	fault    *faultlog.Fault // nil: it is a call
-}
-
-// callArgs are what is said of a call.
-type callArgs struct {
-	Line string `json:"line"` // of the program
-}
-
-// faultArgs are what is said of a wait for a page.
-type faultArgs struct {
-	Page    uint64  `json:"page"`
-	Element string  `json:"element,omitempty"`
-	From    *uint32 `json:"from node,omitempty"`
-	Taker   *uint32 `json:"taken by node,omitempty"`
-	Took    string  `json:"taken for,omitempty"`
-	Granted *micros `json:"granted after µs,omitempty"`
-	Line    string  `json:"line,omitempty"`
-}
-
-// departureArgs are what is said of a page that another node has taken.
-type departureArgs struct {
-	Page    uint64 `json:"page"`
-	By      uint32 `json:"by node"`
-	Changed *int   `json:"words changed here,omitempty"` // of 8 bytes, since it was written last
 }
 
 // waits writes what the threads of a rank have waited for.
 func (w *Writer) waits(r *rank, n *node, p *runstats.Piece, log *faultlog.Batch) {
-	var list []wait
+	list := make([]wait, 0, len(p.Calls)+len(log.Faults))
 	for i := range p.Calls {
 		c := &p.Calls[i]
-		x := wait{span: w.span(n, c.Began, c.Waited), thread: c.Thread, category: c.Kind, name: fmt.Sprintf("%s %q", c.Kind, c.Name)}
-		if c.At != "" {
-			x.args = callArgs{c.At}
-		}
-		list = append(list, x)
+		list = append(list, wait{
+			span: w.span(n, c.Began, c.Waited), thread: c.Thread, category: c.Kind, name: fmt.Sprintf("%s %q", c.Kind, c.Name), line: c.At,
+		})
 	}
 	for i := range log.Faults {
 		f := &log.Faults[i]
-		list = append(list, wait{
-			w.span(n, f.Began, f.Waited), int(f.Thread), runstats.Memory, w.named(f.Access, f.Page), w.argsOf(r, f), f,
-		})
+		x := wait{
+			span: w.span(n, f.Began, f.Waited), thread: int(f.Thread), category: runstats.Memory, name: w.named(f.Access, f.Page),
+			line: r.lines[place{f.Page, f.Offset, f.Access != faultlog.Read}], fault: f,
+		}
+		if m := w.memory.Find(f.Page); m != nil {
+			x.element = m.Element(f.Page, f.Offset)
+		}
+		list = append(list, x)
 	}
 	slices.SortStableFunc(list, byTime)
 	shorten(list)
 	who := w.process(ranks+p.Rank, fmt.Sprintf("rank %d on node %d", p.Rank, p.Node), 2*p.Node, fmt.Sprintf("process %d", p.PID))
 	for i := range list {
 		x := &list[i]
-		title := fmt.Sprintf("thread %d", x.thread)
-		if x.thread == 0 {
-			title = "some thread"
-		}
-		row, ok := w.row(who, x.thread, title, x.span)
+		row, ok := w.row(who, x.thread, threadTitle, x.span)
 		if !ok {
 			continue
 		}
@@ -78,6 +56,14 @@ func (w *Writer) waits(r *rank, n *node, p *runstats.Piece, log *faultlog.Batch)
 			w.served(x, who.id, row, p)
 		}
 	}
+}
+
+// threadTitle names the rows of a thread.
+func threadTitle(number int) string {
+	if number == 0 {
+		return "some thread"
+	}
+	return fmt.Sprintf("thread %d", number)
 }
 
 // shorten ends waits for pages where their threads went on, which they do before the daemon has
@@ -102,32 +88,17 @@ func (w *Writer) span(n *node, began int64, waited time.Duration) span {
 // named is what is said of an access to a page.
 func (w *Writer) named(access faultlog.Access, page uint64) string {
 	if a := w.memory.Find(page); a != nil {
-		return fmt.Sprintf("%v %q", access, a.Name)
+		return access.String() + " " + strconv.Quote(a.Name)
 	}
 	return access.String()
 }
 
-func (w *Writer) argsOf(r *rank, f *faultlog.Fault) (a faultArgs) {
-	a = faultArgs{Page: f.Page, Line: r.lines[place{f.Page, f.Offset, f.Access != faultlog.Read}]}
-	if m := w.memory.Find(f.Page); m != nil {
-		a.Element = m.Element(f.Page, f.Offset)
-	}
-	if f.Granted > 0 {
-		granted := micros(f.Granted)
-		a.Granted = &granted
-	}
-	if f.From != faultlog.NoNode {
-		a.From = &f.From
-	}
-	if f.Taker != faultlog.NoNode {
-		a.Taker, a.Took = &f.Taker, f.TakerAccess.String()
-	}
-	return a
-}
-
 func (w *Writer) complete(process, row int, x *wait) {
-	duration := micros(x.to - x.from)
-	w.emit(event{Phase: complete, Name: x.name, Category: string(x.category), Process: process, Thread: row, At: micros(x.from), Duration: &duration, Args: x.args})
+	e := event{phase: complete, name: x.name, category: string(x.category), process: process, thread: row, at: x.from, duration: x.to - x.from}
+	if x.fault != nil || x.line != "" {
+		e.args = x
+	}
+	w.emit(&e)
 }
 
 // served writes what the daemon did that sent the page, and the arrows there and back. It is known
@@ -137,13 +108,13 @@ func (w *Writer) served(x *wait, process, row int, p *runstats.Piece) {
 	at := *x
 	at.span = span{x.from + granted/4, x.from + granted*3/4}
 	daemon := w.daemon(int(x.fault.From))
-	there, ok := w.row(daemon, p.Node, fmt.Sprintf("pages for node %d", p.Node), at.span)
+	there, ok := w.row(daemon, p.Node, pagesTitle, at.span)
 	if !ok {
 		return
 	}
 	w.complete(daemon.id, there, &at)
 	w.flows++
-	arrow := event{Name: "page", Category: "page", Flow: w.flows}
+	arrow := event{name: "page", category: "page", flow: w.flows}
 	for _, end := range []struct {
 		phase        string
 		process, row int
@@ -153,13 +124,19 @@ func (w *Writer) served(x *wait, process, row int, p *runstats.Piece) {
 		{flowStep, daemon.id, there, at.from},
 		{flowEnd, process, row, min(x.from+granted, max(x.from, x.to-slack))},
 	} {
-		arrow.Phase, arrow.Process, arrow.Thread, arrow.At = end.phase, end.process, end.row, micros(end.at)
+		arrow.phase, arrow.process, arrow.thread, arrow.at = end.phase, end.process, end.row, end.at
 		if end.phase != flowStart {
-			arrow.Binds = "e"
+			arrow.binds = "e"
 		}
-		w.emit(arrow)
+		w.emit(&arrow)
 	}
 }
+
+// pagesTitle names a daemon's rows for the pages that it has sent to a node.
+func pagesTitle(node int) string { return fmt.Sprintf("pages for node %d", node) }
+
+// takenTitle names its rows for departures.
+func takenTitle(int) string { return "pages taken from here" }
 
 // taken is the group of a daemon's row for departures.
 const taken = -1
@@ -174,19 +151,21 @@ func (w *Writer) departures(n *node, number int, log *faultlog.Batch) {
 		}
 		at := w.span(n, d.At, 0)
 		daemon := w.daemon(number)
-		row, ok := w.row(daemon, taken, "pages taken from here", at)
+		row, ok := w.row(daemon, taken, takenTitle, at)
 		if !ok {
 			continue
 		}
-		args := departureArgs{Page: d.Page, By: d.By}
-		if d.Written != nil {
-			changed := 0
-			for _, word := range d.Written {
-				changed += bits.OnesCount64(word)
-			}
-			args.Changed = &changed
-		}
-		w.emit(event{Phase: instant, Name: w.named(d.Access, d.Page), Category: "departure", Process: daemon.id, Thread: row, At: micros(at.from), Scope: "t", Args: args})
+		w.emit(&event{
+			phase: instant, name: w.named(d.Access, d.Page), category: "departure", process: daemon.id, thread: row, at: at.from, scope: "t", args: (*departure)(d),
+		})
 	}
 	n.next = max(n.next, log.Next)
+}
+
+// changed is how many words are.
+func changed(written []uint64) (n int) {
+	for _, word := range written {
+		n += bits.OnesCount64(word)
+	}
+	return n
 }

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"bufio"
 	"cmp"
 	"compress/gzip"
 	"fmt"
@@ -22,8 +21,9 @@ const saidShift = 10 * time.Millisecond
 
 // Writer writes a trace. It belongs to one goroutine.
 type Writer struct {
-	out    *bufio.Writer
-	zip    *gzip.Writer // nil: the trace is plain
+	out    io.Writer
+	zip    *gzip.Writer // out, if the trace is compressed
+	text   object       // that has not been written yet
 	events uint64
 	err    error // of the first write that has failed
 
@@ -63,14 +63,40 @@ const maxLines = 1 << 14
 
 // NewWriter begins a trace of a job that begins now, compressed if zip.
 func NewWriter(to io.Writer, zip bool, now time.Time) *Writer {
-	w := &Writer{began: now.UnixNano(), ranks: map[int]*rank{}, nodes: map[int]*node{}, processes: map[int]*process{}}
+	w := &Writer{
+		out: to, text: append(make(object, 0, bufferBytes+bufferBytes/8), `{"displayTimeUnit":"ns","traceEvents":[`+"\n"...),
+		began: now.UnixNano(), ranks: map[int]*rank{}, nodes: map[int]*node{}, processes: map[int]*process{},
+	}
 	if zip {
 		w.zip = gzip.NewWriter(to)
-		to = w.zip
+		w.out = w.zip
 	}
-	w.out = bufio.NewWriterSize(to, bufferBytes)
-	w.write([]byte(`{"displayTimeUnit":"ns","traceEvents":[` + "\n"))
 	return w
+}
+
+// emit writes an event. After an error nothing is written any more.
+func (w *Writer) emit(e *event) {
+	if w.err != nil {
+		return
+	}
+	if w.events > 0 {
+		w.text = append(w.text, ",\n"...)
+	}
+	w.events++
+	w.text = append(w.text, '{')
+	e.appendTo(&w.text)
+	w.text.end()
+	if len(w.text) >= bufferBytes {
+		w.flush()
+	}
+}
+
+// flush writes the text that there is.
+func (w *Writer) flush() {
+	if w.err == nil {
+		_, w.err = w.out.Write(w.text)
+	}
+	w.text = w.text[:0]
 }
 
 // Add writes what is in a piece, which came now. An error of the file is told by Close.
@@ -119,10 +145,8 @@ func (r *rank) learn(sites []runstats.Site) {
 // Close ends the trace, so that it can be read, and says what it lacks. The error is that of the
 // first write that has failed.
 func (w *Writer) Close() (notes []string, err error) {
-	w.write([]byte("\n]}\n"))
-	if w.err == nil {
-		w.err = w.out.Flush()
-	}
+	w.text = append(w.text, "\n]}\n"...)
+	w.flush()
 	if w.err == nil && w.zip != nil {
 		w.err = w.zip.Close()
 	}

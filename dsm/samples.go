@@ -7,13 +7,17 @@ import (
 	"strings"
 
 	"dsmd/internal/faultlog"
+	"dsmd/internal/perf"
 )
 
 // spot is where a thread faults.
 type spot struct {
 	thread uint32
-	page   uint64
+	page   uint64 // somewhere: it is not known
 }
+
+// somewhere is no page.
+const somewhere = 1<<64 - 1
 
 // samples are stacks of faults that have not ended yet, by their spots, in the order in which they
 // came. A fault of which the daemon does not tell, because its page was here, leaves a sample
@@ -27,6 +31,7 @@ type samples struct {
 
 type sample struct {
 	stack []uintptr
+	at    int64 // when the thread waited, in nanoseconds since 1970; 0: not known
 	round int
 }
 
@@ -37,8 +42,9 @@ const (
 	sampleRounds = 100
 )
 
-// add adds a sample. stack has addresses of instructions, the innermost first.
-func (s *samples) add(at spot, stack []uint64) {
+// add adds a sample. f.Stack has addresses of instructions, the innermost first.
+func (s *samples) add(page uint64, f *perf.Fault) {
+	at := spot{f.Thread, page}
 	if s.count == maxSamples {
 		s.lost = true
 		return
@@ -46,8 +52,8 @@ func (s *samples) add(at spot, stack []uint64) {
 	if s.by == nil {
 		s.by = map[spot][]sample{}
 	}
-	x := sample{stack: make([]uintptr, 0, len(stack)), round: s.round}
-	for i, pc := range stack {
+	x := sample{stack: make([]uintptr, 0, len(f.Stack)), at: f.At, round: s.round}
+	for i, pc := range f.Stack {
 		if i == 0 {
 			pc++ // the instruction itself, not where a call returns to
 		}
@@ -60,12 +66,30 @@ func (s *samples) add(at spot, stack []uint64) {
 // take is the stack of a fault that has ended, nil if it was not sampled.
 func (s *samples) take(f *faultlog.Fault) []uintptr {
 	at := spot{f.Thread, f.Page}
-	list := s.by[at]
-	if len(list) == 0 {
-		return nil
+	if list := s.by[at]; len(list) > 0 {
+		s.drop(at, 1)
+		return list[0].stack
 	}
-	s.drop(at, 1)
-	return list[0].stack
+	return s.takeSeen(f)
+}
+
+// takeSeen is take for threads of which it is known when they waited, but not for what: the faults
+// of a thread end one after the other. A long one may have been seen several times.
+func (s *samples) takeSeen(f *faultlog.Fault) (stack []uintptr) {
+	at, end := spot{f.Thread, somewhere}, f.Began+int64(f.Waited)
+	old := 0
+	for _, x := range s.by[at] {
+		if x.at > end {
+			break
+		}
+		if old++; x.at >= f.Began && stack == nil {
+			stack = x.stack
+		}
+	}
+	if old > 0 {
+		s.drop(at, old)
+	}
+	return stack
 }
 
 // drop takes away the first of those of a spot.

@@ -13,6 +13,7 @@ import (
 	"dsmd/internal/faultlog"
 	"dsmd/internal/perf"
 	"dsmd/internal/runstats"
+	"dsmd/internal/sigsegv"
 )
 
 // tracer follows what threads of this process wait for, one by one: it reads the daemon's log of
@@ -78,7 +79,10 @@ func openTracer(ctx context.Context, c *Cluster, pieces *os.File, counts bool) (
 	if _, _, err := t.readLog(ctx); err != nil { // from here on the daemon keeps one
 		return nil, err
 	}
-	t.windows = newWindows(func(period uint64) (sampler, error) { return perf.Open(period) })
+	t.windows = newWindows(
+		func(period uint64) (sampler, error) { return perf.Open(period) },
+		func(period uint64) (sampler, error) { return perf.Watch(period, sigsegv.Mark) },
+	)
 	reading, giveUp := context.WithCancel(context.Background())
 	t.giveUp = giveUp
 	t.stopped.Go(func() { t.run(reading) })
@@ -141,8 +145,10 @@ func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	t.profile.close(r)
 	switch {
 	case r.Note != "":
-	case t.windows.err != nil:
+	case t.windows.givenUp():
 		r.Note = "waits for pages have no stacks in the profile: " + t.windows.err.Error()
+	case t.windows.err != nil:
+		r.Note = "waits for pages have the line that waited in the profile, and not who has called it: " + t.windows.err.Error()
 	case t.windows.lost || t.samples.lost:
 		r.Note = "some samples were lost, as there were more of them than the profile could take"
 	}
@@ -238,8 +244,12 @@ func (t *tracer) locks(x *faultlog.Batch) (names map[uint64]string) {
 // drain takes the samples of accesses to shared memory.
 func (t *tracer) drain() {
 	t.windows.drain(func(f *perf.Fault) {
-		if offset := uint64(uintptr(f.Address) - uintptr(t.c.region.base)); offset < t.c.welcome.RegionBytes {
-			t.samples.add(spot{f.Thread, offset / uint64(t.c.welcome.PageBytes)}, f.Stack)
+		offset := uint64(uintptr(f.Address) - uintptr(t.c.region.base))
+		switch {
+		case f.Address == 0:
+			t.samples.add(somewhere, f)
+		case offset < t.c.welcome.RegionBytes:
+			t.samples.add(offset/uint64(t.c.welcome.PageBytes), f)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/faultlog"
+	"dsmd/internal/perf"
 	"dsmd/internal/runstats"
 
 	"golang.org/x/sys/unix"
@@ -25,9 +26,9 @@ import (
 // order; what belongs to none expires, and there are not too many.
 func TestSamples(t *testing.T) {
 	var s samples
-	s.add(spot{1, 10}, []uint64{100, 200})
-	s.add(spot{1, 10}, []uint64{101})
-	s.add(spot{2, 10}, []uint64{102})
+	s.add(10, &perf.Fault{Thread: 1, Stack: []uint64{100, 200}})
+	s.add(10, &perf.Fault{Thread: 1, Stack: []uint64{101}})
+	s.add(10, &perf.Fault{Thread: 2, Stack: []uint64{102}})
 	take := func(thread uint32, page uint64, want ...uintptr) {
 		t.Helper()
 		if got := s.take(&faultlog.Fault{Thread: thread, Page: page}); !reflect.DeepEqual(got, want) {
@@ -41,17 +42,39 @@ func TestSamples(t *testing.T) {
 	for range sampleRounds {
 		s.expire()
 	}
-	s.add(spot{2, 10}, []uint64{104})
+	s.add(10, &perf.Fault{Thread: 2, Stack: []uint64{104}})
 	s.expire()
 	take(2, 10, 105)
 	if s.count != 0 || len(s.by) != 0 {
 		t.Errorf("%d are left: %v", s.count, s.by)
 	}
 	for i := range uint64(2 * maxSamples) {
-		s.add(spot{3, i}, []uint64{i})
+		s.add(i, &perf.Fault{Thread: 3, Stack: []uint64{i}})
 	}
 	if s.count != maxSamples || len(s.by) != maxSamples {
 		t.Errorf("%d wait, %d spots", s.count, len(s.by))
+	}
+}
+
+// TestSamplesByTime: where it is known only when a thread waited, a fault gets the first sample of
+// its own thread and time, and the next one none of those.
+func TestSamplesByTime(t *testing.T) {
+	var s samples
+	for _, at := range []int64{90, 100, 110, 150, 210, 310} {
+		s.add(somewhere, &perf.Fault{Thread: 1, At: at, Stack: []uint64{uint64(at)}})
+	}
+	s.add(somewhere, &perf.Fault{Thread: 2, At: 105, Stack: []uint64{1}})
+	for _, x := range []struct {
+		began, waited int64
+		want          []uintptr
+	}{{100, 20, []uintptr{101}}, {120, 20, nil}, {140, 60, []uintptr{151}}, {220, 80, nil}} {
+		got := s.take(&faultlog.Fault{Thread: 1, Page: 7, Began: x.began, Waited: time.Duration(x.waited)})
+		if !reflect.DeepEqual(got, x.want) {
+			t.Errorf("what began at %d and took %d has the stack %v, want %v", x.began, x.waited, got, x.want)
+		}
+	}
+	if s.count != 2 {
+		t.Errorf("%d are left, want that of the next fault and that of another thread: %v", s.count, s.by)
 	}
 }
 

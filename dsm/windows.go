@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -12,17 +13,20 @@ import (
 // faults, but that the kernel takes up to a microsecond longer for each switch between threads as
 // long as one of them may be sampled. It belongs to one goroutine.
 type windows struct {
-	perf   func(period uint64) (sampler, error) // perf.Open
-	open   sampler                              // nil: there is no window now
-	first  time.Duration                        // how much longer the first window is
-	pause  time.Duration                        // how much longer there is none
-	toll   time.Duration                        // what opening and closing the last one took
-	opened bool                                 // one at least
-	lost   bool                                 // samples of windows that are closed
-	err    error                                // why there were never any
+	ways   []opener      // to open one, the best first; none: none has worked
+	open   sampler       // nil: there is no window now
+	first  time.Duration // how much longer the first window is
+	pause  time.Duration // how much longer there is none
+	toll   time.Duration // what opening and closing the last one took
+	opened bool          // one at least
+	lost   bool          // samples of windows that are closed
+	err    error         // why better ways do not work
 }
 
-// sampler is a *perf.Sampler.
+// opener begins to sample one of period faults, or of moments.
+type opener func(period uint64) (sampler, error)
+
+// sampler is a *perf.Sampler, or a *perf.Watcher.
 type sampler interface {
 	Drain(func(*perf.Fault))
 	Lost() uint64
@@ -47,8 +51,8 @@ const (
 )
 
 // newWindows opens the first one.
-func newWindows(open func(period uint64) (sampler, error)) *windows {
-	w := &windows{perf: open, first: firstWindow}
+func newWindows(ways ...opener) *windows {
+	w := &windows{ways: ways, first: firstWindow}
 	w.begin(uint64(firstPeriod))
 	return w
 }
@@ -72,25 +76,32 @@ func (w *windows) turn() time.Duration {
 }
 
 // begin opens a window. If that is not possible now it may be later: there may be too many open
-// files at the moment, say. If it was not at first it is given up.
+// files at the moment, say. A way that does not work at first is given up for the next one.
 func (w *windows) begin(period uint64) bool {
 	w.pause = traceEvery
-	if w.err != nil {
-		return false
-	}
-	began := time.Now()
-	s, err := w.perf(period)
-	switch {
-	case err == nil:
-		w.open, w.opened = s, true
-		w.toll, w.pause = time.Since(began), 0
-	case w.opened:
-		w.lost, w.pause = true, maxPause
-	default:
+	for !w.givenUp() {
+		began := time.Now()
+		s, err := w.ways[0](period)
+		switch {
+		case err == nil:
+			w.open, w.opened = s, true
+			w.toll, w.pause = time.Since(began), 0
+			return true
+		case w.opened:
+			w.lost, w.pause = true, maxPause
+			return false
+		}
+		if w.err != nil {
+			err = fmt.Errorf("%w; %w", w.err, err)
+		}
 		w.err = err
+		w.ways = w.ways[1:]
 	}
-	return err == nil
+	return false
 }
+
+// givenUp is whether no way works, so that nothing is sampled.
+func (w *windows) givenUp() bool { return len(w.ways) == 0 }
 
 // drain takes the samples of the window that is open.
 func (w *windows) drain(f func(*perf.Fault)) {

@@ -64,7 +64,7 @@ func TestWindowsThatFail(t *testing.T) {
 		for range 1000 {
 			w.turn()
 		}
-		if got := w.err != nil; got != first || w.lost == first || w.open != nil {
+		if got := w.givenUp(); got != first || w.lost == first || w.open != nil {
 			t.Errorf("fails at first: %v, given up: %v, samples lost: %v", first, w.err, w.lost)
 		}
 		before := tries
@@ -75,5 +75,29 @@ func TestWindowsThatFail(t *testing.T) {
 		if again := tries > before; again == first {
 			t.Errorf("fails at first: %v, tried again: %v", first, again)
 		}
+	}
+}
+
+// TestNextWay: where the best way to sample is forbidden the next one is taken, from the first
+// window on and for good; and why is known.
+func TestNextWay(t *testing.T) {
+	forbidden, absent := errors.New("forbidden"), errors.New("absent")
+	tries := map[string]int{}
+	way := func(name string, err error) opener {
+		return func(uint64) (sampler, error) {
+			tries[name]++
+			return window{}, err
+		}
+	}
+	w := newWindows(way("best", forbidden), way("next", nil), way("last", nil))
+	for range 100 {
+		w.turn()
+	}
+	if tries["best"] != 1 || tries["next"] < 10 || tries["last"] > 0 || w.givenUp() || !errors.Is(w.err, forbidden) {
+		t.Errorf("tries %v, given up: %v, %v", tries, w.givenUp(), w.err)
+	}
+	w = newWindows(way("best", forbidden), way("next", absent))
+	if w.turn(); !w.givenUp() || w.open != nil || !errors.Is(w.err, forbidden) || !errors.Is(w.err, absent) {
+		t.Errorf("given up: %v, %v", w.givenUp(), w.err)
 	}
 }

@@ -1,6 +1,7 @@
 // Package perf samples the page faults of this process: on what thread, at which address, and by
 // which stack. It is a thin binding to perf_event_open(2), which needs no privilege where
-// kernel.perf_event_paranoid is at most 2 and no filter of system calls forbids it.
+// kernel.perf_event_paranoid is at most 2 and no filter of system calls forbids it. Where it is
+// forbidden, a Watcher finds out less.
 package perf
 
 import (
@@ -19,7 +20,8 @@ import (
 // Fault is a sample.
 type Fault struct {
 	Thread  uint32
-	Address uint64
+	Address uint64 // 0: not known, only that it waited
+	At      int64  // when it waited, in nanoseconds since 1970; 0: not known
 	// Stack has addresses of instructions, the one that faulted first. It is valid until f returns.
 	Stack []uint64
 }

@@ -60,6 +60,11 @@ var ErrNoCgo = errors.New("this program was built without cgo, which the sigsegv
 // ErrMaps is wrapped by the error of Open when the kernel allows too few mappings.
 var ErrMaps = errors.New("the kernel allows too few mappings")
 
+// Mark is the last argument of the system call futex by which a thread waits for a page in the
+// handler, and the instruction that faulted is the argument before it. The kernel uses neither, but
+// shows them in /proc/PID/task/TID/syscall, where perf.Watch looks.
+const Mark = 0x64736d77
+
 // Config says what is to be trapped.
 type Config struct {
 	Base      uintptr // of the region, page-aligned

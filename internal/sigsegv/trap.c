@@ -124,10 +124,16 @@ static void set_applied(struct dsm_trap *t, uint64_t page, unsigned level) {
 		;
 }
 
-// sleep_on sleeps while *word is value, for at most ns nanoseconds (negative: without end).
-static void sleep_on(void *word, uint32_t value, int private, long ns) {
+// sleep_on sleeps while *word is value, without end.
+static void sleep_on(void *word, uint32_t value, int private) {
+	syscall(SYS_futex, word, FUTEX_WAIT | (private ? FUTEX_PRIVATE_FLAG : 0), value, NULL, NULL, 0);
+}
+
+// sleep_in sleeps, as sleep_on does, for a page that the instruction at pc needs, for at most ns
+// nanoseconds.
+static void sleep_in(void *word, uint32_t value, uintptr_t pc, long ns) {
 	struct timespec span = {ns / 1000000000, ns % 1000000000};
-	syscall(SYS_futex, word, FUTEX_WAIT | (private ? FUTEX_PRIVATE_FLAG : 0), value, ns < 0 ? NULL : &span, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAIT, value, &span, pc, (unsigned long)DSM_MARK);
 }
 
 static void take(struct dsm_trap *t) {
@@ -135,7 +141,7 @@ static void take(struct dsm_trap *t) {
 	if (atomic_compare_exchange_strong(&t->lock, &free, 1))
 		return;
 	while (atomic_exchange(&t->lock, 2) != 0)
-		sleep_on(&t->lock, 2, 1, -1);
+		sleep_on(&t->lock, 2, 1);
 }
 
 static void give(struct dsm_trap *t) {
@@ -370,6 +376,16 @@ static int is_write(void *context) {
 #endif
 }
 
+// instruction is the address of the instruction that faulted.
+static uintptr_t instruction(void *context) {
+	ucontext_t *uc = context;
+#if defined(__x86_64__)
+	return (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
+#else
+	return (uintptr_t)uc->uc_mcontext.pc;
+#endif
+}
+
 // interrupted says whether a signal waits that would be delivered if the handler returned.
 static int interrupted(void *context) {
 	uint64_t pending = 0, blocked;
@@ -430,7 +446,7 @@ static int serve(struct dsm_trap *t, uintptr_t addr, int write, void *context) {
 		}
 		if (!(w & DSM_WAITERS) && !atomic_compare_exchange_strong(word, &w, w | DSM_WAITERS))
 			continue;
-		sleep_on(word, w | DSM_WAITERS, 0, slice);
+		sleep_in(word, w | DSM_WAITERS, instruction(context), slice);
 		if (generation(atomic_load(word)) == generation(w)) {
 			if (interrupted(context))
 				return 1;
@@ -523,7 +539,7 @@ static void *agent(void *arg) {
 		if (posted == done) {
 			atomic_store(&h->sleeps, 1);
 			if (atomic_load(&h->posted) == done && !atomic_load(&t->stop))
-				sleep_on((void *)&h->posted, (uint32_t)done, 0, -1);
+				sleep_on((void *)&h->posted, (uint32_t)done, 0);
 			atomic_store(&h->sleeps, 0);
 			if (atomic_load(&t->stop))
 				return NULL;

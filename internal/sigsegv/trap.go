@@ -37,6 +37,7 @@ var (
 	_ = [1]struct{}{}[C.DSM_WAITERS-area.Waiters]
 	_ = [1]struct{}{}[C.DSM_GEN_STEP-area.GenStep]
 	_ = [1]struct{}{}[C.DSM_LOST-area.Lost]
+	_ = [1]struct{}{}[C.DSM_MARK-Mark]
 )
 
 const (

@@ -21,6 +21,8 @@ enum {
 	DSM_GEN_STEP = 1 << 5,
 
 	DSM_LOST = 3, // granted: nobody has the page's contents any more
+
+	DSM_MARK = 0x64736d77, // see Mark in doc.go
 };
 
 struct dsm_trap;

@@ -39,7 +39,7 @@ func (s Sharing) Text() (lines []string) {
 		lines = append(lines, "  advice: "+g.Advice)
 	}
 	if len(s.Groups) > 0 && !known {
-		lines = append(lines, "the lines of the program are not known: the kernel lets nobody sample faults here (perf_event_open), or there were too few")
+		lines = append(lines, "the lines of the program are not known: too few faults were sampled, or the kernel lets nobody sample them here (perf_event_open, /proc)")
 	}
 	if s.Lost > 0 {
 		lines = append(lines, fmt.Sprintf("%d of the faults and departures of pages came too fast to be looked at", s.Lost))

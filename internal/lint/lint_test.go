@@ -43,6 +43,7 @@ var allowed = []struct {
 	{"dsm/collections", nil},
 	{"dsm/collective", nil},
 	{"dsm/dsmtest", []string{"internal/built"}},
+	{"dsm/dsync", nil},
 	{"dsm/examples", nil},
 	{"dsm/heap", nil},
 	{"dsm/parallel", nil},
@@ -222,7 +223,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 // kit are the packages for users that stand on dsm, as a user's own would.
-var kit = []string{"dsm/collections", "dsm/collective", "dsm/dsmtest", "dsm/examples", "dsm/heap", "dsm/parallel"}
+var kit = []string{"dsm/collections", "dsm/collective", "dsm/dsmtest", "dsm/dsync", "dsm/examples", "dsm/heap", "dsm/parallel"}
 
 // TestKitHasNoBackDoor checks that the packages of the kit need nothing that others can't have:
 // what they lack, package dsm gives to everybody. The tests of users get their daemon as those of

@@ -1,0 +1,113 @@
+package dsync_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsync"
+	"dsmd/internal/kittest"
+)
+
+var errWork = errors.New("the work has failed")
+
+func newErrGroup(t *testing.T, ctx context.Context, among dsm.Group, name string) (*dsync.ErrGroup, context.Context) {
+	t.Helper()
+	g, within, err := dsync.NewErrGroup(ctx, among, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, within
+}
+
+// testErrGroup: Wait waits for all, and says the same everywhere.
+func testErrGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	done := share[atomic.Int64](t, ctx, c, "done by the group")
+	g, within := newErrGroup(t, ctx, c, "errgroup")
+	for range 3 {
+		g.Go(func() error {
+			g.Go(func() error {
+				done.Add(1)
+				return within.Err()
+			})
+			return nil
+		})
+	}
+	check(t, "Wait", g.Wait(ctx), nil)
+	if n := done.Load(); n != int64(3*c.Size()) {
+		t.Errorf("Wait returned when %d of %d were done", n, 3*c.Size())
+	}
+	check(t, "the context in the end", context.Cause(within), context.Canceled)
+
+	// One fails, on the last rank, and all others are told.
+	g, within = newErrGroup(t, ctx, c, "errgroup")
+	for range 3 {
+		g.Go(func() error {
+			<-within.Done()
+			return context.Cause(within)
+		})
+	}
+	soon, cancel := context.WithCancel(ctx)
+	cancel()
+	check(t, "Wait without time", g.Wait(soon), context.Canceled)
+	last := c.Size() - 1
+	if c.Rank() == last {
+		g.Go(func() error { return errWork })
+	}
+	first := func(what string, err error) {
+		var e *dsync.Error
+		if !errors.As(err, &e) || e.Rank != last || e.Text != errWork.Error() || errors.Is(err, errWork) != (c.Rank() == last) {
+			t.Errorf("%s: %v, want that of rank %d", what, err, last)
+		}
+	}
+	first("Wait", g.Wait(ctx))
+	first("the cause", context.Cause(within))
+
+	// All fail, with long errors; one is the first.
+	g, _ = newErrGroup(t, ctx, c, "errgroup")
+	g.Go(func() error { return errors.New(strings.Repeat("long ", 1000)) })
+	var e *dsync.Error
+	if !errors.As(g.Wait(ctx), &e) || len(e.Text) != 3000 {
+		t.Errorf("Wait: %v", e)
+	}
+	ranks := kittest.Must[[]int](t)(dsm.AllGather(ctx, c, "first", e.Rank))
+	for _, rank := range ranks {
+		if rank != ranks[0] {
+			t.Errorf("ranks do not agree who was the first: %d", ranks)
+		}
+	}
+}
+
+// testIdle: who waits does nothing meanwhile, and one rank alone sends nothing.
+func testIdle(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	g := newWaitGroup(t, ctx, c, "idle")
+	s := newSemaphore(t, ctx, c, "idle too", 2)
+	check(t, "Add", g.Add(1), nil)
+	kittest.Barrier(t, ctx, c)
+	waits := make(chan error, 1)
+	go func() { waits <- g.Wait(ctx) }()
+	before := kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers
+	for waiting := uint64(0); waiting == 0; {
+		waiting = kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers - before
+	}
+	pass := func() {
+		if c.Rank() == 0 {
+			check(t, "Acquire", s.Acquire(ctx, 2), nil)
+			check(t, "Release", s.Release(2), nil)
+		}
+	}
+	kittest.Quiet(t, ctx, c, "a semaphore of one rank, while goroutines wait", pass)
+	select {
+	case err := <-waits:
+		t.Errorf("Wait returned too early: %v", err)
+	default:
+	}
+	kittest.Barrier(t, ctx, c)
+	check(t, "Done", g.Done(), nil)
+	check(t, "Wait", <-waits, nil)
+	kittest.Barrier(t, ctx, c)
+	check(t, "Free", errors.Join(g.Free(ctx), s.Free(ctx)), nil)
+}

@@ -1,0 +1,168 @@
+package dsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsmtest"
+	"dsmd/dsm/dsync"
+	"dsmd/internal/kittest"
+)
+
+// die ends this program, and not its node.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// TestDeath: when a program dies that holds a permit, has not said Done, would have signalled or
+// runs a part of a group, all that wait are told, and those that are left make new ones.
+func TestDeath(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		loss(t, ctx, c, die)
+	}, "--survive")
+}
+
+// TestLoss is TestDeath with a node.
+func TestLoss(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		loss(t, ctx, c, func() { dsmtest.LoseNode(t, c) })
+	}, "--survive")
+}
+
+func loss(t *testing.T, ctx context.Context, c *dsm.Cluster, end func()) {
+	s, g := newSemaphore(t, ctx, c, "permits", 2), newWaitGroup(t, ctx, c, "group")
+	lock := dsm.NewMutex(c, "lock")
+	changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, "changed", lock))
+	eg, within := newErrGroup(t, ctx, c, "errgroup")
+	check(t, "Add", g.Add(1), nil)
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 2 {
+		check(t, "Acquire", s.Acquire(ctx, 1), nil)
+	}
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 2 {
+		// The others wait by then, or will.
+		time.AfterFunc(10*time.Millisecond, end)
+		select {}
+	}
+	lost := func(what string, err error) {
+		t.Helper()
+		// What the program was in the middle of, or the node had, may be known to be lost instead.
+		if !errors.Is(err, dsm.ErrNodeLost) && !errors.Is(err, dsm.ErrPageLost) && !errors.Is(err, dsm.ErrOwnerDied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	waits := make(chan func(), 3)
+	go func() {
+		err := s.Acquire(ctx, 2)
+		waits <- func() { lost("Acquire", err) }
+	}()
+	go func() {
+		err := g.Wait(ctx)
+		waits <- func() { lost("Wait for a group", err) }
+	}()
+	go func() {
+		err := lock.Lock(ctx)
+		if err == nil {
+			if err = changed.Wait(ctx); err != nil {
+				check(t, "Unlock after the loss", lock.Unlock(), nil)
+			}
+		}
+		waits <- func() { lost("Wait for a signal", err) }
+	}()
+	eg.Go(func() error {
+		<-within.Done()
+		return nil
+	})
+	lost("Wait of goroutines", eg.Wait(ctx))
+	lost("the cause", context.Cause(within))
+	for range cap(waits) {
+		(<-waits)()
+	}
+	lost("Acquire after the loss", s.Acquire(ctx, 2))
+	lost("Wait for a group after the loss", g.Wait(ctx))
+	again(t, ctx, c)
+}
+
+// again has those that are left use new ones of the same names.
+func again(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+	s, g := newSemaphore(t, ctx, left, "permits", 2), newWaitGroup(t, ctx, left, "group")
+	for range 20 {
+		check(t, "Acquire among those that are left", s.Acquire(ctx, 2), nil)
+		check(t, "Release among those that are left", s.Release(2), nil)
+	}
+	check(t, "Add", g.Add(1), nil)
+	if err := left.Barrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "Done", g.Done(), nil)
+	check(t, "Wait among those that are left", g.Wait(ctx), nil)
+	eg, _ := newErrGroup(t, ctx, left, "errgroup")
+	eg.Go(func() error { return errWork })
+	if e := (*dsync.Error)(nil); !errors.As(eg.Wait(ctx), &e) {
+		t.Error("the error was not found")
+	}
+}
+
+// TestServed: where a program that has died may come again, who waits for it is told after a while,
+// and who lets it go on does not wait for it. Programs that `dsmd run` has not started, which join
+// as another job, are served so.
+func TestServed(t *testing.T) {
+	if role := os.Getenv(roleEnv); role != "" {
+		dsync.SetPatience(200*time.Millisecond, 50*time.Millisecond)
+		served(t, role)
+		return
+	}
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestServed$")
+		for _, v := range os.Environ() {
+			if !strings.HasPrefix(v, "DSMTEST_") {
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", roleEnv, c.Rank()))
+		out, err := cmd.CombinedOutput()
+		if ended := (*exec.ExitError)(nil); c.Rank() == 1 && errors.As(err, &ended) && ended.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		// The node lives as long as somebody waits there for what was on it.
+		kittest.Barrier(t, ctx, c)
+	})
+}
+
+const roleEnv = "DSYNC_TEST_ROLE"
+
+// served is a rank of the job that is served. Rank 1 holds a permit and waits for others, and dies.
+func served(t *testing.T, role string) {
+	ctx := t.Context()
+	c := kittest.Must[*dsm.Cluster](t)(dsm.Join(ctx, dsm.WithJob("served", 2), dsm.WithRank(int(role[0]-'0'))))
+	defer c.Close()
+	held, awaited := newSemaphore(t, ctx, c, "held", 2), newSemaphore(t, ctx, c, "awaited", 2)
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 1 {
+		check(t, "Acquire", held.Acquire(ctx, 1), nil)
+		kittest.Barrier(t, ctx, c)
+		go func() { _ = awaited.Acquire(ctx, 2) }()
+		kittest.Barrier(t, ctx, c)
+		die()
+	}
+	check(t, "Acquire", awaited.Acquire(ctx, 1), nil)
+	kittest.Barrier(t, ctx, c)
+	awaitClaim(t, ctx, awaited)
+	kittest.Barrier(t, ctx, c)
+	check(t, "Acquire of what a dead program holds", held.Acquire(ctx, 2), dsm.ErrOwnerDied)
+	check(t, "Release for a dead program", awaited.Release(1), nil)
+}

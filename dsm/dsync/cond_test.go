@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +68,10 @@ func testCond(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 // for which nobody waits lets nobody go on.
 func testSignal(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	const threads = 3
-	type counts struct{ Waiting, Gone int }
+	type counts struct {
+		Waiting, Gone int
+		Of            [3]int // that have gone on, of each rank
+	}
 	s := share[counts](t, ctx, c, "counts")
 	lock := dsm.NewRWMutex(c, "counts")
 	changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, "signalled", lock))
@@ -78,46 +82,71 @@ func testSignal(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	}
 	check(t, "Signal to nobody", changed.Signal(), nil)
 	kittest.Barrier(t, ctx, c)
+	giveUp(t, ctx, changed)
+	kittest.Barrier(t, ctx, c)
 	var all sync.WaitGroup
-	for range threads {
-		all.Go(func() {
-			locked(func() {
-				s.Waiting++
-				check(t, "Wait", changed.Wait(ctx), nil)
-				s.Gone++
-			})
+	wait := func() {
+		locked(func() {
+			s.Waiting++
+			check(t, "Wait", changed.Wait(ctx), nil)
+			s.Gone++
+			s.Of[c.Rank()]++
 		})
 	}
-	gone := func() (n int) {
-		locked(func() { n = s.Gone })
-		return n
+	// await returns when f says so.
+	await := func(f func() bool) {
+		for is := false; !is; locked(func() { is = f() }) {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	// Who has given up takes no signal from the only one who waits.
+	if c.Rank() == c.Size()-1 {
+		all.Go(wait)
+		await(func() bool { return s.Waiting == 1 })
+	}
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 0 {
+		check(t, "Signal", changed.Signal(), nil)
+	}
+	all.Wait()
+	kittest.Barrier(t, ctx, c)
+	for range threads {
+		all.Go(wait)
 	}
 	if total := threads * c.Size(); c.Rank() == 0 {
-		for waiting := 0; waiting < total; locked(func() { waiting = s.Waiting }) {
-			time.Sleep(time.Millisecond)
-		}
+		await(func() bool { return s.Waiting == 1+total })
 		for i := range total {
-			if n := gone(); n != i {
-				t.Errorf("after %d signals %d have gone on", i, n)
-			}
-			if i%2 == 0 {
-				locked(func() { check(t, "Signal", changed.Signal(), nil) })
-			} else {
+			locked(func() {
+				if s.Gone != 1+i {
+					t.Errorf("after %d signals %d have gone on", 1+i, s.Gone)
+				}
+				if i == c.Size() && slices.Max(s.Of[:]) > 2 {
+					t.Errorf("ranks do not take turns: %d have gone on", s.Of)
+				}
+				if i%2 == 0 {
+					check(t, "Signal", changed.Signal(), nil)
+				}
+			})
+			if i%2 == 1 {
 				check(t, "Signal", changed.Signal(), nil)
 			}
-			for gone() == i {
-				time.Sleep(100 * time.Microsecond)
-			}
+			await(func() bool { return s.Gone > 1+i })
 		}
 	}
 	all.Wait()
 	kittest.Barrier(t, ctx, c)
-	// With an error the caller has the lock, but not when it is not its to give back.
-	soon, cancel := context.WithTimeout(ctx, time.Millisecond)
-	defer cancel()
-	locked(func() { check(t, "Wait without time", changed.Wait(soon), context.DeadlineExceeded) })
-	check(t, "Wait without the lock", changed.Wait(ctx), dsm.ErrNotHeld)
-	kittest.Barrier(t, ctx, c)
 	check(t, "Broadcast to nobody", changed.Broadcast(), nil)
 	check(t, "Free", changed.Free(ctx), nil)
+}
+
+// giveUp waits in vain. With an error the caller has the lock, but not when it is not its to give
+// back.
+func giveUp(t *testing.T, ctx context.Context, changed *dsync.Cond) {
+	t.Helper()
+	check(t, "Wait without the lock", changed.Wait(ctx), dsm.ErrNotHeld)
+	soon, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	check(t, "Lock", changed.L.Lock(ctx), nil)
+	check(t, "Wait without time", changed.Wait(soon), context.DeadlineExceeded)
+	check(t, "Unlock", changed.L.Unlock(), nil)
 }

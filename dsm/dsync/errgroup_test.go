@@ -87,9 +87,9 @@ func testIdle(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	s := newSemaphore(t, ctx, c, "idle too", 2)
 	check(t, "Add", g.Add(1), nil)
 	kittest.Barrier(t, ctx, c)
+	before := kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers
 	waits := make(chan error, 1)
 	go func() { waits <- g.Wait(ctx) }()
-	before := kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers
 	for waiting := uint64(0); waiting == 0; {
 		waiting = kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers - before
 	}

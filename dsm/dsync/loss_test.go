@@ -73,11 +73,25 @@ func loss(t *testing.T, ctx context.Context, c *dsm.Cluster, end func()) {
 	go func() {
 		err := lock.Lock(ctx)
 		if err == nil {
-			if err = changed.Wait(ctx); err != nil {
-				check(t, "Unlock after the loss", lock.Unlock(), nil)
+			for err == nil {
+				err = changed.Wait(ctx)
 			}
+			check(t, "Unlock after the loss", lock.Unlock(), nil)
 		}
 		waits <- func() { lost("Wait for a signal", err) }
+	}()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for within.Err() == nil {
+			if err := changed.Signal(); err != nil {
+				lost("Signal", err)
+				if errors.Is(err, dsm.ErrNodeLost) {
+					t.Errorf("Signal, which waits for nobody that is lost: %v", err)
+				}
+				return
+			}
+		}
 	}()
 	eg.Go(func() error {
 		<-within.Done()
@@ -88,6 +102,7 @@ func loss(t *testing.T, ctx context.Context, c *dsm.Cluster, end func()) {
 	for range cap(waits) {
 		(<-waits)()
 	}
+	<-over
 	lost("Acquire after the loss", s.Acquire(ctx, 2))
 	lost("Wait for a group after the loss", g.Wait(ctx))
 	again(t, ctx, c)

@@ -122,6 +122,7 @@ func (t *crew) begin() (number uint64, err error) {
 		}
 		own.loops++
 		number = own.loops
+		own.ran.begin(number)
 	})
 	if lost != nil {
 		return 0, lost
@@ -139,13 +140,14 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	var ranks []outcome[T]
 	meet := func(own outcome[T]) { ranks, err = dsm.AllGather(l.ctx, t.among, t.name, own) }
 	lo, hi := t.block(n)
+	defer l.show(n)()
 	began := time.Now()
 	l.work(lo, hi)
 	patience := min(max(time.Since(began)/patienceShare, minPatience), maxPatience)
 	// What others have taken they run after this rank has arrived at the first meeting. Then there
 	// is a second one. Whatever was taken was taken from a rank that had not arrived.
 	own := *sum
-	own.More = int(l.ran.Load()) < hi-lo
+	own.More = t.own().ran.of(l.number) < hi-lo
 	own.Failed, own.Rank = l.tell()
 	met := make(chan struct{})
 	go func() {
@@ -245,7 +247,6 @@ type loop struct {
 	number  uint64
 	touches []Touch
 	thread  func() // runs items, until there are no more in the rank's slot
-	ran     atomic.Int64
 	halted  atomic.Bool
 	seen    map[int]uint64 // what others had left when this rank looked last, by index
 
@@ -337,7 +338,7 @@ func (l *loop) each(do func(i int) error, end func()) {
 					return err
 				}
 			}
-			l.ran.Add(int64(at - lo))
+			l.t.own().ran.Add(uint64(at - lo))
 			at = max(at-1, lo)
 			took := time.Since(began)
 			l.t.own().pace.Store(int64(took)/int64((hi-lo)*l.t.threads) + 1)

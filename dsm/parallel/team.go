@@ -34,6 +34,7 @@ type crew struct {
 	name        string
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
+	progress    string                    // what a bar is called; "": none is shown
 }
 
 // slot is what ranks share of one of them. It lies on pages of its own, that are at the rank's node
@@ -45,6 +46,8 @@ type slot struct {
 	rest [2]items
 	// pace is how many nanoseconds an item has taken lately, by all threads, or unknown.
 	pace atomic.Int64
+	// ran is how many items of its last loop the rank has run.
+	ran count
 	// stopped is the number of a loop that has failed.
 	stopped atomic.Uint64
 	// loops is how many loops the rank has begun, with all teams of the name: no two loops have a
@@ -179,4 +182,18 @@ func (r *items) rob(least int) (lo, hi int) {
 			return lo, hi
 		}
 	}
+}
+
+// count is how many items of a loop a rank has run: in the upper half the last bits of the loop's
+// number, in the lower half how many.
+type count struct{ atomic.Uint64 }
+
+func (k *count) begin(loop uint64) { k.Store(loop << 32) }
+
+// of is the count, or 0 if the rank is not in that loop yet.
+func (k *count) of(loop uint64) int {
+	if v := k.Load(); uint32(v>>32) == uint32(loop) {
+		return int(uint32(v))
+	}
+	return 0
 }

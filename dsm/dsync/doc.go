@@ -14,7 +14,7 @@
 //
 // The state of each is a page, or a few in a job of many ranks, and a lock: both come to the rank
 // that calls a method, from where they were last. While one rank alone calls methods nothing
-// travels, and they cost a microsecond or two.
+// travels.
 //
 // Who waits sleeps, and looks at nothing. For all goroutines of a rank that wait, one call waits at
 // a barrier of two, the rank's gate. Who makes a change for which a rank waits goes to that gate,
@@ -35,5 +35,5 @@
 //
 // Where a rank that has died may attach again (`dsmd serve`), it is no lost rank, and a dsm.Barrier
 // waits for it. Here others get an error that wraps dsm.ErrOwnerDied when they have waited for some
-// 30 seconds (with an ErrGroup 5).
+// 30 seconds (with an ErrGroup 5). A rank that leaves without Free is taken for dead, too.
 package dsync

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,7 +107,7 @@ func (r *faultyRun) Result() kernel.Result {
 	if r.shared && r.fault == lie {
 		r.output[2] = 7
 	}
-	return kernel.Result{Figures: map[string]any{"fnv": "0"}, Output: r.output}
+	return kernel.Result{Figures: map[string]any{"fnv": "0", figureOperations: 1.0}, Output: r.output}
 }
 
 // run executes the driver's command in this process and returns its standard output. Its temporary
@@ -361,6 +362,10 @@ func TestBadUse(t *testing.T) {
 		"storage read --dir . --runs 0":    "--runs",
 		"storage read --dir . -n 3":        "--random-mib",
 		"stages --trap mouse":              "auto, uffd, sigsegv",
+		"kv -n 0":                          "1 to 1024",
+		"kv --size giant":                  "default (10000)",
+		"frame -t 0":                       "1 to 1024",
+		"frame all":                        "all",
 		"list all":                         "all",
 		"report":                           "--out",
 		"report --out x --kernels nix":     "sor, matmul",
@@ -669,7 +674,7 @@ func TestDocumented(t *testing.T) {
 			t.Errorf("docs/benchmarks.md does not explain %s", name)
 		}
 	}
-	for _, name := range []string{"sor", "matmul"} {
+	for _, name := range slices.Concat([]string{"sor", "matmul"}, kvThroughput.kernels.Names(), frameThroughput.kernels.Names()) {
 		if !strings.Contains(string(text), "**"+name+"**") {
 			t.Errorf("docs/benchmarks.md does not explain %s", name)
 		}

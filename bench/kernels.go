@@ -10,7 +10,9 @@ import (
 	"dsmd/bench/kernels/cholesky"
 	"dsmd/bench/kernels/ep"
 	"dsmd/bench/kernels/fft"
+	"dsmd/bench/kernels/frame"
 	"dsmd/bench/kernels/is"
+	"dsmd/bench/kernels/kv"
 	"dsmd/bench/kernels/lu"
 	"dsmd/bench/kernels/matmul"
 	"dsmd/bench/kernels/ocean"
@@ -39,6 +41,12 @@ var kernels = kernel.Registry{
 	tsp.Kernel,
 	ep.Kernel,
 	is.Kernel,
+	kv.A,
+	kv.B,
+	kv.C,
+	frame.Filter,
+	frame.Group,
+	frame.Join,
 }
 
 func listCommand() *cobra.Command {

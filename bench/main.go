@@ -1,13 +1,16 @@
 // Command bench measures the shared memory: whole programs, each checked against its sequential
 // version and timed beside the same program on ordinary memory (`bench run`), and single
 // operations, each beside the least that such an operation can cost on this machine (`bench
-// micro`). `bench report` runs many programs in many ways and makes tables and plots of it. `bench
+// micro`). `bench kv` and `bench frame` compare how much a key-value store and a data frame do in a
+// second. `bench report` runs many programs in many ways and makes tables and plots of it. `bench
 // stages` says where the time of a fault goes. `bench fabric` measures the network below, `bench
 // storage` checkpoints and files, and `bench sim` simulates clusters that are larger than this
 // machine. docs/benchmarks.md says what each figure means.
 //
 //	go run ./bench list
 //	go run ./bench run sor -n 4
+//	go run ./bench kv
+//	go run ./bench frame
 //	go run ./bench report --out DIR
 //	go run ./bench micro -n 2
 //	go run ./bench stages
@@ -106,7 +109,7 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; the flags of `%s` are: %s", err, cmd.CommandPath(), strings.Join(flagNames(cmd), ", "))
 	})
-	root.AddCommand(listCommand(), runCommand(), reportCommand(), microCommand(), stagesCommand(), fabricCommand(), storageCommand(), simCommand(), workerCommand())
+	root.AddCommand(listCommand(), runCommand(), throughputCommand(kvThroughput), throughputCommand(frameThroughput), reportCommand(), microCommand(), stagesCommand(), fabricCommand(), storageCommand(), simCommand(), workerCommand())
 	return root
 }
 

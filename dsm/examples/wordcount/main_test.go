@@ -14,16 +14,7 @@ import (
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// alone counts words by one thread.
-func alone(text []string) map[string]int {
-	counts := map[string]int{}
-	for _, word := range text {
-		counts[word]++
-	}
-	return counts
-}
-
-// TestWordcount: the counts are those that one thread finds.
+// TestWordcount: the counts are those that threads of one process find.
 func TestWordcount(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		some := text(30000)
@@ -31,7 +22,7 @@ func TestWordcount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, got := alone(some), map[string]int{}
+		want, got := threaded(some, 2), map[string]int{}
 		for e, err := range counts.All(ctx) {
 			if err != nil {
 				t.Fatal(err)
@@ -70,7 +61,7 @@ func (w counted) compare(v counted) int { return slices.Compare(w.text[:], v.tex
 // ranks that are to add them up, which fetch what is for them at once. The result is in shared
 // memory.
 func byHand(ctx context.Context, c *dsm.Cluster, text []string) error {
-	own := alone(text[len(text)*c.Rank()/c.Size() : len(text)*(c.Rank()+1)/c.Size()])
+	own := threaded(text[len(text)*c.Rank()/c.Size():len(text)*(c.Rank()+1)/c.Size()], 1)
 	sorted := make([][]counted, c.Size())
 	for word, n := range own {
 		h := fnv.New32()

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/parallel"
@@ -45,7 +43,7 @@ func TestProgress(t *testing.T) {
 			loop()
 			return
 		}
-		terminal, screen := openTerminal(t)
+		terminal, screen := kittest.Terminal(t)
 		os.Stderr = screen
 		shown := make(chan string)
 		go func() {
@@ -81,18 +79,4 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%d bytes were written to a file", info.Size())
 		}
 	})
-}
-
-// openTerminal returns both sides of a terminal (pty(7)): what is written to the second, which is
-// the terminal for programs, the first reads.
-func openTerminal(t *testing.T) (outside, inside *os.File) {
-	t.Helper()
-	outside = kittest.Must[*os.File](t)(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))
-	t.Cleanup(func() { _ = outside.Close() })
-	if err := unix.IoctlSetPointerInt(int(outside.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number := kittest.Must[int](t)(unix.IoctlGetInt(int(outside.Fd()), unix.TIOCGPTN))
-	inside = kittest.Must[*os.File](t)(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0))
-	return outside, inside
 }

@@ -3,9 +3,13 @@ package kittest
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	"dsmd/dsm"
+
+	"golang.org/x/sys/unix"
 )
 
 // Must is for what a test needs to go on.
@@ -45,4 +49,18 @@ func Quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass 
 		}
 	}
 	t.Errorf("%s takes faults, %d in the last of many passes", what, faults)
+}
+
+// Terminal returns both sides of a terminal (pty(7)): what is written to the second, which is the
+// terminal for programs, the first reads. The caller closes the second.
+func Terminal(t *testing.T) (outside, inside *os.File) {
+	t.Helper()
+	outside = Must[*os.File](t)(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))
+	t.Cleanup(func() { _ = outside.Close() })
+	if err := unix.IoctlSetPointerInt(int(outside.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number := Must[int](t)(unix.IoctlGetInt(int(outside.Fd()), unix.TIOCGPTN))
+	inside = Must[*os.File](t)(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0))
+	return outside, inside
 }

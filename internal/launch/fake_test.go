@@ -338,6 +338,8 @@ func playProgram(mode string) int {
 	case "where":
 		dir, err := os.Getwd()
 		fmt.Println(os.Getenv(EnvSize), os.Getenv("FAKE_CHOSEN"), dir, err)
+	case "terminal":
+		fmt.Printf("%q\n", os.Getenv(EnvTerminal))
 	case "kill-agent": // which is the parent
 		fmt.Println("ready", os.Getpid())
 		_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)

@@ -26,6 +26,8 @@ const (
 	EnvSocket = "DSM_SOCKET" // where its daemon listens; a leading @ stands for an abstract name
 	EnvRank   = "DSM_RANK"   // 0 to DSM_SIZE-1
 	EnvSize   = "DSM_SIZE"   // number of programs in the job
+	// EnvTerminal is 1 in rank 0 if what it writes to standard error is shown on a terminal.
+	EnvTerminal = "DSM_TERMINAL"
 )
 
 // Exit statuses that are not a program's own, as shells and sysexits.h have them.
@@ -293,6 +295,16 @@ func (p *plan) openOrder(cfg *Config, at place) openOrder {
 	return o
 }
 
+// onTerminal is 1 if standard error is shown on a terminal as programs write it. It is empty else,
+// so that a job in a job does not take the outer one's.
+func (c *Config) onTerminal() string {
+	f, isFile := c.Stderr.(*os.File)
+	if !isFile || c.Format == JSON || c.Format.directory() != "" || !isTerminal(f) {
+		return ""
+	}
+	return "1"
+}
+
 // startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files
 // of each node.
 func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string, keys [][]secretFile) startOrder {
@@ -312,6 +324,9 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	for i, rank := range at.ranks {
 		env := words{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)}
+		if rank == 0 {
+			env = append(env, EnvTerminal+"="+cfg.onTerminal())
+		}
 		if cfg.Stats || cfg.Profile != "" {
 			env = append(env, runstats.EnvStats+"=1")
 		}

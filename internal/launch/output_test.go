@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"dsmd/internal/kittest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -538,5 +540,25 @@ func TestProfileWithoutPlace(t *testing.T) {
 	}
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the job has run")
+	}
+}
+
+// TestRankZeroKnowsOfTheTerminal: on which the job's standard error is shown as it comes, and only
+// then, whatever the job was started with.
+func TestRankZeroKnowsOfTheTerminal(t *testing.T) {
+	t.Setenv(EnvTerminal, "1")
+	_, terminal := kittest.Terminal(t)
+	defer terminal.Close()
+	for want, stderr := range map[string]io.Writer{"1": terminal, "": new(bytes.Buffer)} {
+		cmd := launcher(t, job{Nodes: 1, Program: play("terminal")})
+		cmd.Stderr = stderr
+		if out, err := cmd.Output(); err != nil || string(out) != fmt.Sprintf("[0] %q\n", want) {
+			t.Errorf("%q, %v, want %q", out, err, want)
+		}
+	}
+	for format, want := range map[Format]string{Plain: "1", JSON: ""} {
+		if got := (&Config{Stderr: terminal, Format: format}).onTerminal(); got != want {
+			t.Errorf("with format %v: %q, want %q", format, got, want)
+		}
 	}
 }

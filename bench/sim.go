@@ -58,7 +58,7 @@ func (o *simOptions) register(flags *pflag.FlagSet) {
 	flags.Uint64Var(&o.options.Seed, "seed", o.options.Seed, "decides which pages are accessed, and how long threads compute")
 	flags.Uint64Var(&o.options.HomeStripe, "stripe", o.options.HomeStripe, "how many neighbouring `pages` share a home")
 	flags.DurationVar(&o.options.Hold, "hold", o.options.Hold, "how long a node keeps a page that it has just got")
-	flags.IntVar(&o.options.TreeFrom, "tree-from", o.options.TreeFrom, "barriers are trees from so many `nodes` on; 0: as in daemons")
+	flags.IntVar(&o.options.TreeFrom, "tree-from", o.options.TreeFrom, "barriers and invalidations are trees from so many `nodes` on; 0: as in daemons")
 	flags.IntVar(&o.options.TreeArity, "tree-arity", o.options.TreeArity, "how many `nodes` are directly below each in these trees; 0: as in daemons")
 	flags.DurationVar(&o.options.MaxHold, "max-hold", o.options.MaxHold, "the same at most, when accesses do not get through")
 	flags.DurationVar(&o.options.Compute, "compute", o.options.Compute, "how long threads compute between two accesses, on the average")

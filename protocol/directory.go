@@ -178,16 +178,12 @@ func (d *directory) startWrite(o *object, p *pending, r request) {
 		upgrade = true
 	}
 	var scratch [16]NodeID
-	invalidated := uint16(0)
-	for _, n := range d.sharersOf(o, scratch[:0]) {
-		if n == r.from || !upgrade && n == supplier {
-			continue
-		}
-		invalidated++
-		d.send(Invalidate{Requester: r.from}.To(n, o.id))
-	}
+	others := slices.DeleteFunc(d.sharersOf(o, scratch[:0]), func(n NodeID) bool {
+		return n == r.from || !upgrade && n == supplier
+	})
+	invalidated := uint16(d.invalidate(o, r.from, others))
 	if upgrade {
-		o.upgraded(r.from != o.owner && invalidated == 1 && !o.id.IsLock())
+		o.upgraded(r.from != o.owner && len(others) == 1 && !o.id.IsLock())
 		d.send(Grant{Access: Write, Acks: invalidated}.To(r.from, o.id))
 		d.end(o, p)
 		return

@@ -34,7 +34,7 @@
 // env: the configuration, the view, the time, and where effects and messages go.
 //
 //	requester.go   asks for access, and lets it take effect
-//	holder.go      gives up copies that others are to have
+//	holder.go      gives up copies that others are to have; passing.go: many copies, through a tree
 //	directory.go   the home's part: owners, sharers, transactions, queues; losses.go: what is lost
 //	locks.go       who on this node holds or waits for a lock
 //	pacing.go      how long a page stays that is wanted elsewhere: group leases where many fight for many

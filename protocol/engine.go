@@ -26,9 +26,9 @@ type Config struct {
 	// ContentionThreshold is how many pages must be contended before a node takes group leases; 0:
 	// DefaultContentionThreshold.
 	ContentionThreshold int
-	// TreeFrom is how many members and parties there must be for a barrier to be a tree, and
-	// TreeArity how many nodes are directly below each node of them, at most 64; 0:
-	// DefaultTreeFrom, DefaultTreeArity.
+	// TreeFrom is how many members and parties there must be for a barrier to be a tree, and how
+	// many copies of a page for their invalidation to be one. TreeArity is how many nodes are
+	// directly below each node of them, at most 64; 0: DefaultTreeFrom, DefaultTreeArity.
 	TreeFrom, TreeArity int
 	// ExactNodes is up to how many nodes a directory knows exactly who has a copy, at most
 	// DefaultExactNodes. In a larger cluster it does up to Pointers copies, at most
@@ -52,7 +52,7 @@ func (c *Config) Validate() error {
 	case c.ContentionThreshold < 0:
 		return fmt.Errorf("protocol: a contention threshold of %d pages", c.ContentionThreshold)
 	case c.TreeFrom < 0 || c.TreeArity < 0 || c.TreeArity > MaxTreeArity:
-		return fmt.Errorf("protocol: barriers as trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, MaxTreeArity)
+		return fmt.Errorf("protocol: trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, MaxTreeArity)
 	case c.ExactNodes < 0 || c.ExactNodes > DefaultExactNodes || c.Pointers < 0 || c.Pointers > DefaultPointers || c.GroupNodes != 0 && c.GroupNodes < c.smallestGroup():
 		return fmt.Errorf("protocol: copysets exact up to %d nodes, else with %d pointers, then groups of %d nodes; at most %d and %d, and at least %d",
 			c.ExactNodes, c.Pointers, c.GroupNodes, DefaultExactNodes, DefaultPointers, c.smallestGroup())
@@ -212,6 +212,8 @@ func (e *Engine) deliver(m *Message) {
 		e.requester.onGrant(m)
 	case KindInvalidateAck:
 		e.requester.onInvalidateAck(m)
+	case KindVerify:
+		e.dir.onVerify(m)
 	case KindOffer, KindDecline:
 		e.requester.onOffer(m)
 	case KindBarrierArrive:
@@ -244,15 +246,7 @@ func (e *Engine) deliver(m *Message) {
 		e.backups.onBackupCopy(m)
 	case KindBackupCopyAck:
 		e.evac.onCopied(m)
-	case KindEpochMarker:
-		e.recovery.onEpochMarker(m)
-	case KindReportHeld:
-		e.recovery.onReport(m)
-	case KindReportBound:
-		e.recovery.onBound(m)
-	case KindEpochReady:
-		e.recovery.onEpochReady(m)
 	default:
-		e.reject(m, "unknown kind")
+		e.recovery.deliver(m)
 	}
 }

@@ -57,6 +57,7 @@ func (e *Engine) newEpoch(ev Event) {
 	if e.pace.groupLease.active {
 		e.pace.endGroupLease() // what others asked for does not count any more
 	}
+	e.eachPending(e.holder.forgetPassing)
 	e.eachPending(e.requester.salvage)
 	e.eachPending(e.commits.abandonCommit)
 }

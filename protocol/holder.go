@@ -13,11 +13,12 @@ type recall struct {
 	access    Access // Read: this node stays a reader; Write: it gives up the copy
 	supply    bool   // the requester gets a Grant from here (Forward), else an InvalidateAck
 	acks      uint16 // of the Grant
+	passed    bool   // the InvalidateAck is one of those that passing collects
 }
 
 // append appends an encoding: see Engine.AppendState.
 func (r *recall) append(b []byte) []byte {
-	b = append(b, byte(r.access), bits(r.supply))
+	b = append(b, byte(r.access), bits(r.supply, r.passed))
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.requester))
 	return binary.LittleEndian.AppendUint16(b, r.acks)
 }
@@ -25,6 +26,10 @@ func (r *recall) append(b []byte) []byte {
 // onTake deals with a Forward or an Invalidate: somebody else gets the object.
 func (h *holder) onTake(m *Message) {
 	r := recall{requester: m.node, access: Write}
+	if m.Kind == KindInvalidate && (len(m.Payload) > 0 || m.From != h.home(m.Object)) {
+		h.onPassed(m)
+		return
+	}
 	if m.Kind == KindForward {
 		k := m.AsForward()
 		r.access, r.supply, r.acks = k.Access, true, k.Acks
@@ -35,6 +40,9 @@ func (h *holder) onTake(m *Message) {
 	}
 	if why := h.noRecall(m, &r); why != "" {
 		h.reject(m, why)
+		return
+	}
+	if m.Kind == KindInvalidate && h.verified(m) {
 		return
 	}
 	o := h.objects.find(m.Object)
@@ -137,6 +145,8 @@ func (h *holder) serve(o *object, r recall) {
 func (h *holder) supply(o *object, r recall) {
 	died := h.locks.passMark(o)
 	switch {
+	case r.passed:
+		h.acknowledged(o, h.peek(o), h.cfg.Self)
 	case !r.supply:
 		h.send(InvalidateAck{died}.To(r.requester, o.id))
 	case o.id.IsLock():

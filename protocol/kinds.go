@@ -9,6 +9,7 @@ const (
 	KindForward
 	KindInvalidate
 	KindInvalidateAck
+	KindVerify
 	KindGrant
 	KindDone
 	KindOffer
@@ -57,12 +58,22 @@ type Forward struct {
 	Acks      uint16
 }
 
-// Invalidate goes from the home to a reader: give up the copy, then tell Requester.
-type Invalidate struct{ Requester NodeID }
+// Invalidate goes from the home to a reader: give up the copy, then tell Requester. Where there are
+// many readers it has Others, in ascending order and two bytes each: pass it on to them, and tell
+// Requester when they have given up their copies, too. A reader to which it is passed on tells the
+// one that has done so.
+type Invalidate struct {
+	Requester NodeID
+	Others    []byte
+}
 
-// InvalidateAck goes from a reader that has given up its copy to the node that will write. Died is
-// as in a Grant.
+// InvalidateAck goes from a reader that has given up its copy to the node that will write, or to
+// the one that has passed the Invalidate on. Died is as in a Grant.
 type InvalidateAck struct{ Died uint32 }
+
+// Verify goes from a reader to the home: I was told by another reader that Requester is to have the
+// object; is it so? An Invalidate answers it.
+type Verify struct{ Requester NodeID }
 
 // Grant goes to the requester, from the supplier or the home. Without Contents the requester has
 // the page already. Acks says how many InvalidateAcks must arrive before it takes effect.

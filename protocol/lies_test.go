@@ -95,6 +95,9 @@ func (h *besiegedHost) payload() []byte {
 	if h.one(3) == 0 {
 		return h.relayed()
 	}
+	if h.one(4) == 0 {
+		return appendNodes(nil, []NodeID{h.node(), h.node()}[h.one(3)/2:])
+	}
 	if h.one(10) == 0 {
 		first, count = h.rng.Uint64(), h.rng.Uint64()
 	}
@@ -223,6 +226,8 @@ func (h *besiegedHost) answer(m, to *Message) {
 		if m.Kind == KindGrant {
 			m.contents = ZeroContents
 		}
+	case KindVerify: // the home says so, or another
+		m.Kind, m.node, m.Payload = KindInvalidate, to.node, appendNodes(nil, []NodeID{2}[h.one(2):])
 	case KindForward, KindInvalidate:
 		switch {
 		case to.node != h.e.cfg.Self:
@@ -236,7 +241,7 @@ func (h *besiegedHost) answer(m, to *Message) {
 			m.Kind = KindInvalidateAck
 		}
 	case KindGrant:
-		m.Kind = [...]Kind{KindDone, KindInvalidateAck, KindForward, KindRequest}[h.one(4)]
+		m.Kind = [...]Kind{KindDone, KindInvalidateAck, KindForward, KindRequest, KindVerify}[h.one(5)]
 	case KindBarrierArrive, KindBarrierCancel:
 		m.Kind = KindBarrierRelease
 	case KindBarrierCombine: // it came from another node's program, or this one's

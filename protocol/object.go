@@ -147,6 +147,7 @@ type giving struct {
 	protecting bool     // op is a Downgrade that serves nobody: the page is to be committed
 	armedFor   Time     // holdArmed: when the access was gained that it protects
 	unsaved    []NodeID // op is EffectBackup: who has not acknowledged
+	passing
 }
 
 // transaction is the home's part.
@@ -173,7 +174,7 @@ func (p *pending) givesUp() bool {
 }
 
 func (p *pending) idle() bool {
-	return p.want == None && p.op == 0 && !p.hasParked && !p.holdArmed && p.mode == homeIdle && len(p.queue) == 0
+	return p.want == None && p.op == 0 && !p.hasParked && !p.holdArmed && p.mode == homeIdle && len(p.queue) == 0 && len(p.missing) == 0
 }
 
 // table holds a node's objects: a dense slab that never moves an object, and an open-addressing

@@ -186,7 +186,7 @@ func (c *pages) clone(in *env) *pages {
 	k.pendings = make([]*pending, len(c.pendings))
 	for i, p := range c.pendings {
 		q := *p
-		q.queue, q.readers, q.unsaved = slices.Clone(p.queue), slices.Clone(p.readers), slices.Clone(p.unsaved)
+		q.queue, q.readers, q.unsaved, q.missing = slices.Clone(p.queue), slices.Clone(p.readers), slices.Clone(p.unsaved), slices.Clone(p.missing)
 		k.pendings[i] = &q
 	}
 	k.dir.suspects, k.reclaim.freed = slices.Clone(c.dir.suspects), slices.Clone(c.reclaim.freed)
@@ -241,6 +241,9 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = binary.AppendUvarint(b, uint64(p.invalidated))
 	for _, n := range p.unsaved {
 		b = append(b, 'u', byte(n), byte(n>>8))
+	}
+	if b = appendInts(b, p.missing); len(p.missing) > 0 {
+		b = append(appendNumbers(b, uint64(p.to)), bits(p.asked))
 	}
 	b = p.parked.append(p.serving.append(b))
 	b = append(b, byte(len(p.queue)))
@@ -307,6 +310,8 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
 	case p.evicting && p.op != EffectRevoke:
 		return fmt.Errorf("evicted by operation %d", p.op)
+	case c.view.changes() && (p.asked || p.hasParked && p.parked.passed) && !slices.Contains(p.missing, c.cfg.Self):
+		return fmt.Errorf("the copy here is to go, and %v are missing", p.missing)
 	case p.demand != None && p.want == None && p.again == None:
 		return fmt.Errorf("a thread waits for access %v, and nothing is asked for", p.demand)
 	case p.granted && p.want == None:

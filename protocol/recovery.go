@@ -68,6 +68,22 @@ func (r *recovery) allMarked() bool {
 // allReady: every member's part of the directory stands.
 func (r *recovery) allReady() bool { return r.readied != nil && r.readied.empty() }
 
+// deliver deals with what members say in a recovery.
+func (r *recovery) deliver(m *Message) {
+	switch m.Kind {
+	case KindEpochMarker:
+		r.onEpochMarker(m)
+	case KindReportHeld:
+		r.onReport(m)
+	case KindReportBound:
+		r.onBound(m)
+	case KindEpochReady:
+		r.onEpochReady(m)
+	default:
+		r.reject(m, "unknown kind")
+	}
+}
+
 func (r *recovery) onEpochMarker(m *Message) {
 	if r.marked == nil {
 		r.marked = make([]uint32, r.cfg.Nodes)
@@ -288,6 +304,7 @@ var admissions = [kindEnd]struct {
 	KindForward:             {early: salvage, reporting: refuse},
 	KindInvalidate:          {early: salvage, reporting: refuse},
 	KindInvalidateAck:       {early: salvage, reporting: refuse},
+	KindVerify:              {early: drop, reporting: refuse},
 	KindGrant:               {early: salvage, reporting: refuse},
 	KindDone:                {early: salvage, reporting: refuse},
 	KindOffer:               {drop, drop, drop, false}, // who has still no room offers it again

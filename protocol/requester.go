@@ -172,6 +172,10 @@ func (r *requester) onInvalidateAck(m *Message) {
 	o := r.objects.find(m.Object)
 	p := r.peek(o)
 	switch {
+	case p != nil && slices.Contains(p.missing, m.From):
+		r.holder.acknowledged(o, p, m.From)
+		r.settle(o)
+		return
 	// requests are sent when the recovery is over
 	case p == nil || p.want != Write || p.granted && p.acks <= 0, r.view.phase != running:
 		r.reject(m, "no acknowledgement was expected")

@@ -43,8 +43,8 @@ func siegeStates() int {
 	return 1200
 }
 
-func newSiege(object ObjectID) *siege {
-	return &siege{e: New(Config{Nodes: besieged, Pages: 2 * besieged, HomeStripe: 1, Hold: 1, MaxHold: 1}), object: object}
+func newSiege(object ObjectID, treeFrom int) *siege {
+	return &siege{e: New(Config{Nodes: besieged, Pages: 2 * besieged, HomeStripe: 1, Hold: 1, MaxHold: 1, TreeFrom: treeFrom}), object: object}
 }
 
 func (s *siege) clone() *siege {
@@ -115,7 +115,7 @@ func lies(object ObjectID) []Message {
 	}
 	all = append(all, Offer{}.To(0, 0), Decline{}.To(0, 0))
 	for r := range NodeID(besieged) {
-		all = append(all, Invalidate{Requester: r}.To(0, 0))
+		all = append(all, Invalidate{Requester: r}.To(0, 0), Invalidate{Requester: r, Others: []byte{2, 0}}.To(0, 0), Verify{Requester: r}.To(0, 0))
 	}
 	all = append(all, InvalidateAck{}.To(0, 0), InvalidateAck{Died: 1}.To(0, 0))
 	all = slices.DeleteFunc(all, func(m Message) bool { // the host refuses those
@@ -220,11 +220,17 @@ func (s *siege) happen(ev Event) error {
 // TestSiege visits the states that lying peers can bring an engine into, of a page and of a lock,
 // with its home here and elsewhere.
 func TestSiege(t *testing.T) {
-	for name, object := range map[string]ObjectID{"page at home": PageObject(0), "page": PageObject(1), "lock at home": LockObject(0), "lock": LockObject(1)} {
+	for name, of := range map[string]struct {
+		object   ObjectID
+		treeFrom int
+	}{
+		"page at home": {PageObject(0), 0}, "page": {PageObject(1), 0}, "lock at home": {LockObject(0), 0}, "lock": {LockObject(1), 0},
+		"page of many copies at home": {PageObject(0), 2}, "page of many copies": {PageObject(1), 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := campaign{lies: lies(object), seen: map[string]bool{}}
-			c.visit(newSiege(object), 0, "")
+			c := campaign{lies: lies(of.object), seen: map[string]bool{}}
+			c.visit(newSiege(of.object, of.treeFrom), 0, "")
 			for i := 0; i < min(len(c.visits), siegeStates()); i++ {
 				if err := c.from(i); err != nil {
 					t.Fatal(err)

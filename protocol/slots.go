@@ -28,8 +28,9 @@ var kindTable = [kindEnd]struct {
 }{
 	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy, as((*Message).AsRequest)},
 	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks, as((*Message).AsForward)},
-	KindInvalidate:          {"Invalidate", slotObject | slotNode, as((*Message).AsInvalidate)},
+	KindInvalidate:          {"Invalidate", slotObject | slotNode | slotPayload, as((*Message).AsInvalidate)},
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
+	KindVerify:              {"Verify", slotObject | slotNode, as((*Message).AsVerify)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
 	KindDone:                {"Done", slotObject | slotAccess | slotWord, as((*Message).AsDone)},
 	KindOffer:               {"Offer", slotObject, as((*Message).AsOffer)},
@@ -128,14 +129,19 @@ func (m *Message) AsForward() Forward {
 }
 
 func (k Invalidate) To(n NodeID, id ObjectID) Message {
-	return Message{Kind: KindInvalidate, To: n, Object: id, node: k.Requester}
+	return Message{Kind: KindInvalidate, To: n, Object: id, node: k.Requester, Payload: k.Others}
 }
-func (m *Message) AsInvalidate() Invalidate { return Invalidate{m.node} }
+func (m *Message) AsInvalidate() Invalidate { return Invalidate{m.node, m.Payload} }
 
 func (k InvalidateAck) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindInvalidateAck, To: n, Object: id, word: k.Died}
 }
 func (m *Message) AsInvalidateAck() InvalidateAck { return InvalidateAck{m.word} }
+
+func (k Verify) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindVerify, To: n, Object: id, node: k.Requester}
+}
+func (m *Message) AsVerify() Verify { return Verify{m.node} }
 
 func (k Grant) To(n NodeID, id ObjectID) Message {
 	return Message{

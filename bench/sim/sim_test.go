@@ -182,10 +182,17 @@ func TestHotPage(t *testing.T) {
 }
 
 // TestHotPageInLargeClusters: where node sets are not exact any more, they still are for few
-// readers, and a home that has a copy supplies all readers.
+// readers, a home that has a copy supplies all readers, and many copies go through a tree.
 func TestHotPageInLargeClusters(t *testing.T) {
 	const exactReaders = 11 // with the owner as many as a set names exactly
+	few := map[Way]float64{}
 	for _, p := range run(t, 256, Hot).Hot {
+		if p.Readers == 8 {
+			few[p.Way] = p.Write
+		}
+		if p.Readers > 8 && p.Write > 3*few[p.Way] {
+			t.Errorf("%+v: 8 copies are invalidated in %.1f µs", p, few[p.Way])
+		}
 		if p.Readers < exactReaders && p.Needless != 0 {
 			t.Errorf("%+v: needless invalidations of few copies", p)
 		}

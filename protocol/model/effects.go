@@ -56,7 +56,7 @@ func (n *Node) send(e *protocol.Effect, out *Outcome) {
 			f.Message.ZeroPage()
 		}
 	}
-	out.Sent = n.config.Plant.post(f, out.Sent)
+	out.Sent = n.config.Plant.post(f, n.engine.Home(f.Message.Object), out.Sent)
 }
 
 // complete tells the engine that an operation has happened.

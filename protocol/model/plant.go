@@ -66,6 +66,11 @@ const (
 	ReadBeforeProtected
 	// DroppedOffer: a page that is offered to another node is dropped, as if that had it.
 	DroppedOffer
+	// ForgottenOthers: who is to pass an invalidation on hears of nobody else that it concerns.
+	ForgottenOthers
+	// AckedUnheard: the network acknowledges an invalidation that a sharer passes on when it is
+	// sent, in the name of the one that is yet to hear it.
+	AckedUnheard
 
 	plantEnd
 )
@@ -80,6 +85,7 @@ var plantNames = [plantEnd]string{
 	KeptWord: "kept-word", PublishedUnasked: "published-unasked",
 	WordsWithoutQuorum: "words-without-quorum", GrantedWithoutQuorum: "granted-without-quorum",
 	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected", DroppedOffer: "dropped-offer",
+	ForgottenOthers: "forgotten-others", AckedUnheard: "acked-unheard",
 }
 
 // Plants are all planted bugs.
@@ -106,15 +112,17 @@ func ParsePlant(s string) (Plant, error) {
 	return 0, fmt.Errorf("%w: planted bug %q is none of %v", ErrSyntax, s, plantNames)
 }
 
-// post appends what the network makes of one message: the message itself, unless a bug is planted
-// there.
-func (p Plant) post(f Flight, out []Flight) []Flight {
+// post appends what the network makes of one message about an object of this home: the message
+// itself, unless a bug is planted there.
+func (p Plant) post(f Flight, home protocol.NodeID, out []Flight) []Flight {
 	m := f.Message
 	switch {
 	case p == LostInvalidation && m.Kind == protocol.KindInvalidate:
 		return append(out, Flight{Message: protocol.InvalidateAck{}.To(m.AsInvalidate().Requester, m.Object).SentBy(m.To)})
 	case p == DuplicatedGrant && m.Kind == protocol.KindGrant, p == DuplicatedAck && m.Kind == protocol.KindInvalidateAck:
 		return append(out, f, f)
+	case p == AckedUnheard && m.Kind == protocol.KindInvalidate && m.From != home:
+		return append(out, f, Flight{Message: protocol.InvalidateAck{}.To(m.From, m.Object).SentBy(m.To)})
 	case p == ReplicaAckedEarly && m.Kind == protocol.KindBackup:
 		return append(out, Flight{Message: protocol.BackupAck{Epoch: m.AsBackup().Epoch}.To(m.From, m.Object).SentBy(m.To)})
 	case (p == ReplicaAckedEarly || p == ForgottenCopy) && m.Kind == protocol.KindBackupCopy:
@@ -127,6 +135,9 @@ func (p Plant) post(f Flight, out []Flight) []Flight {
 	}
 	if p == LostArrivals && m.Kind == protocol.KindBarrierCombine {
 		f.Message.Payload = protocol.SplitCombined(m.Payload)[0]
+	}
+	if p == ForgottenOthers && m.Kind == protocol.KindInvalidate {
+		f.Message.Payload = nil
 	}
 	if m.Kind == protocol.KindReportHeld {
 		f.Message.Payload = p.report(m.Payload)

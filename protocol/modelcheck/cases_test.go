@@ -119,6 +119,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.prefetches()...)
 	all = append(all, b.evictions()...)
 	all = append(all, b.names()...)
+	all = append(all, b.passings()...)
 	all = append(all, b.crashes()...)
 	all = append(all, b.minorities()...)
 	all = append(all, b.changes()...)

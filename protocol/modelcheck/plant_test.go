@@ -23,6 +23,8 @@ func plantCases() []*model.Config {
 	chain.TreeFrom, chain.TreeArity = 2, 1
 	longer := chain
 	longer.Nodes = 4
+	shared := longer
+	shared.Before = []int{0, 1, 2, 3}
 	broken := chain
 	broken.Crash = []protocol.NodeID{1}
 	words := Full.base(2)
@@ -50,6 +52,7 @@ func plantCases() []*model.Config {
 		threads(words, "lock 8; unlock 8; lock 8; unlock 8", "lock 8; unlock 8"),
 		cut,
 		threads(base, "write 1; evict 1", "read 1"),
+		threads(shared, "write 0", "read 0; write 0", "read 0", "read 0"),
 		threads(spaces, "write 0; write 0", "write 0"),
 		threads(expelled, "write 0; write 0", "read 0; read 0"),
 	}
@@ -65,7 +68,8 @@ func shortest(change func(*model.Config)) *Finding {
 	for _, c := range plantCases() {
 		change(c)
 		ofSpaces := c.Plant == model.SkippedProgram || c.Plant == model.ReadBeforeProtected
-		if c.Spaces && !ofSpaces && (c.Plant != model.NoPlant || c.Hold == 0) {
+		ofCopies := c.Plant == model.ForgottenOthers || c.Plant == model.AckedUnheard
+		if (c.Spaces && !ofSpaces || c.Before != nil && !ofCopies) && (c.Plant != model.NoPlant || c.Hold == 0) {
 			continue // it shows in the others, and more simply
 		}
 		f := Explore(c, plantStates).Finding

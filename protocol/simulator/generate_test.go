@@ -94,6 +94,8 @@ func Profiles() []Profile {
 		{Name: "trees", Nodes: 12, Threads: 2, Ops: 30, Pages: 6, Writes: 30, Rounds: 8, Cancels: 3, Trees: true},
 		{Name: "trees and losses", Nodes: 12, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 1, Losses: 4, Trees: true},
 		{Name: "trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 2, Losses: 2, Leaves: 2, Joins: 3, Trees: true},
+		{Name: "copies through trees", Nodes: 16, Threads: 1, Ops: 60, Pages: 3, Writes: 6, Hot: 70, Prefetches: 5, Evictions: 10, Trees: true},
+		{Name: "copies through trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 150, Pages: 4, Writes: 8, Hot: 50, Prefetches: 5, Losses: 2, Leaves: 2, Joins: 2, Evictions: 10, Trees: true, Coarse: true},
 		{Name: "names", Nodes: 4, Threads: 2, Ops: 20, Locks: 1, Deaths: 6, Cancels: 1, Names: true},
 		{Name: "names, leaves, joins and losses", Nodes: 6, Threads: 2, Ops: 60, Locks: 1, Deaths: 6, Cancels: 1, Losses: 1, Leaves: 1, Joins: 2, Names: true},
 		{Name: "coarse copysets, leaves, joins and losses", Nodes: 8, Threads: 2, Ops: 60, Pages: 8, Writes: 20, Hot: 20, Sections: 10, Locks: 2, Losses: 2, Leaves: 2, Joins: 2, Coarse: true},

@@ -124,7 +124,8 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0 && p.Replicas == 0 && !p.Names && !p.Light, "depart\n": p.Leaves > 0, "resume, epoch": p.Losses > 0,
 			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0,
 			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0 && !p.Light,
-			"cut off\n": p.Cut > 0, " block\n": p.Cut > 0, " end\n": p.Cut > 1, " return\n": p.Cut > 1, " take: lock": p.Words, " ask: ": p.Words, " expel\n": p.Expelled > 0, "BarrierBroadcast": p.Trees, "barrier 1000": p.Rounds > 0,
+			"cut off\n": p.Cut > 0, " block\n": p.Cut > 0, " end\n": p.Cut > 1, " return\n": p.Cut > 1, " take: lock": p.Words, " ask: ": p.Words, " expel\n": p.Expelled > 0, "BarrierBroadcast": p.Trees && p.Rounds > 0, "barrier 1000": p.Rounds > 0,
+			" others=": p.Trees && p.Rounds == 0, "send Verify ": p.Trees && p.Rounds == 0,
 		}
 		maps.DeleteFunc(wanted, func(_ string, want bool) bool { return !want })
 		for seed := uint64(1); seed <= 20 && len(wanted) > 0; seed++ {
@@ -156,6 +157,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				profile = named("replicas")
 			case model.LostArrivals:
 				profile = named("trees")
+			case model.ForgottenOthers, model.AckedUnheard:
+				profile = named("copies through trees")
 			case model.ConfirmedEarly:
 				// of which few lose a relay after it has confirmed, and before it has passed on
 				profile, seeds = named("trees and losses"), 20

@@ -156,6 +156,7 @@ func (s *simulation) retired(m *machine, r *model.Retirement, at time.Duration) 
 		c.Locks++
 	case model.RetirePass:
 		c.Barriers++
+	case model.RetireBind:
 	case model.RetireArrive:
 		if r.Op.Number == gateBarrier {
 			if s.arrived++; s.arrived == len(s.machines) {

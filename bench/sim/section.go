@@ -23,6 +23,8 @@ const (
 	Locks Section = "locks"
 	// Hot: one page that many nodes read, and one of them then writes.
 	Hot Section = "hot"
+	// Names: memory that all nodes allocate by one name.
+	Names Section = "names"
 )
 
 // Sections are all of them, with what is told of each.
@@ -34,6 +36,7 @@ var Sections = []struct {
 	{Barriers, "barriers and reductions of all nodes"},
 	{Locks, "a lock that is free at another node, and one that all nodes want"},
 	{Hot, "one page that up to 1,000 nodes read at once, and that one of them then writes"},
+	{Names, "an allocation of all nodes at once, by one name"},
 }
 
 // Options are what to simulate. Validate says what they may be.
@@ -143,6 +146,8 @@ func Run(ctx context.Context, o Options, progress func(what string, done, of int
 			steps = append(steps, r.lockSteps()...)
 		case Hot:
 			steps = append(steps, r.hotSteps()...)
+		case Names:
+			steps = append(steps, r.nameSteps()...)
 		}
 	}
 	for i, s := range steps {

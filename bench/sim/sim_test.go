@@ -205,6 +205,16 @@ func TestHotPageInLargeClusters(t *testing.T) {
 	}
 }
 
+// TestAllocation: each node but the allocator asks once and is answered, and the allocator does
+// all of it.
+func TestAllocation(t *testing.T) {
+	for _, p := range run(t, 64, Names).Sync {
+		if p.Operation != OpAllocation || p.Messages != float64(2*(p.Nodes-1)) || p.Busiest > p.Micros || p.Busiest < p.Micros/2 {
+			t.Errorf("%+v: want a message each way for every node but the allocator, which is busy with them", p)
+		}
+	}
+}
+
 // TestMemoryOfKnownPages holds engines to at most 64 bytes for a page that was touched, in each
 // role. Together with what TestMetadataPerPage of package protocol says of the table's worst loads,
 // that is 256 MiB for 16 GiB of pages.

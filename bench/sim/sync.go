@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"dsmd/protocol"
 	"dsmd/protocol/model"
 )
 
@@ -21,6 +22,8 @@ const (
 	// OpContendedLock takes a lock that all nodes want at once: the time is that from one holder to
 	// the next.
 	OpContendedLock = "contended lock"
+	// OpAllocation allocates memory by one name, on all nodes at once.
+	OpAllocation = "allocation"
 )
 
 // SyncPoint is what one operation costs on one number of nodes.
@@ -28,7 +31,8 @@ type SyncPoint struct {
 	Operation string  `json:"operation"`
 	Nodes     int     `json:"nodes"`
 	Micros    float64 `json:"us"`
-	// Messages and Bytes of one operation: of one barrier, of one turn at a lock.
+	// Messages and Bytes of one operation: of one barrier, of one turn at a lock, of the allocation
+	// by all nodes.
 	Messages float64 `json:"messages"`
 	Bytes    float64 `json:"bytes"`
 	// Busiest is how long the busiest reactor works for one operation, in µs.
@@ -89,6 +93,32 @@ func (r *Result) lockSteps() []step {
 		steps = append(steps, step{fmt.Sprintf("contended lock, %d nodes", n), func() error { return r.locks(OpContendedLock, lockTurns, 0, n) }})
 	}
 	return steps
+}
+
+func (r *Result) nameSteps() []step {
+	var steps []step
+	for _, n := range r.Options.clusters() {
+		steps = append(steps, step{fmt.Sprintf("allocation, %d nodes", n), func() error { return r.allocation(n) }})
+	}
+	return steps
+}
+
+func (r *Result) allocation(nodes int) error {
+	e := &experiment{programs: make([]model.Program, nodes), pages: uint64(nodes)}
+	for node := range e.programs {
+		e.programs[node] = model.Program{{Kind: model.OpBind}}
+	}
+	phases, err := simulate(&r.Options, e)
+	if err != nil {
+		return err
+	}
+	c := phases[0]
+	r.Sync = append(r.Sync, SyncPoint{
+		Operation: OpAllocation, Nodes: nodes, Micros: inMicros(c.ended - c.began),
+		Messages: float64(c.messages[protocol.KindNameRequest] + c.messages[protocol.KindNameReply]),
+		Bytes:    float64(c.syncBytes), Busiest: inMicros(slices.Max(c.busy)),
+	})
+	return nil
 }
 
 // locks lets all nodes take one lock some times, each beginning a while after the one before. Its

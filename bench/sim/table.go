@@ -40,11 +40,11 @@ func (r *Result) faultCurves(of func(FaultPoint) float64) []chart.Curve {
 	return curves(r.Faults, func(p FaultPoint) (string, int) { return string(p.Pattern), p.Nodes }, of, true)
 }
 
-// syncFigures are the tables about barriers and locks.
+// syncFigures are the tables about barriers, locks and allocations.
 var syncFigures = []figure[SyncPoint]{
-	{"Time of a barrier or lock, µs", "Of the contended lock from one holder to the next.", func(p SyncPoint) float64 { return p.Micros }},
-	{"Messages of a barrier or lock", "", func(p SyncPoint) float64 { return p.Messages }},
-	{"Bytes of a barrier or lock", "", func(p SyncPoint) float64 { return p.Bytes }},
+	{"Time of a barrier, lock or allocation, µs", "Of the contended lock from one holder to the next.", func(p SyncPoint) float64 { return p.Micros }},
+	{"Messages of a barrier, lock or allocation", "", func(p SyncPoint) float64 { return p.Messages }},
+	{"Bytes of a barrier, lock or allocation", "", func(p SyncPoint) float64 { return p.Bytes }},
 	{"Time at work of the busiest daemon for one, µs", "", func(p SyncPoint) float64 { return p.Busiest }},
 }
 

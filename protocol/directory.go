@@ -58,8 +58,8 @@ func (d *directory) onRequest(m *Message) {
 		return
 	}
 	k := m.AsRequest()
-	if k.Access == None {
-		d.reject(m, "a request for no access")
+	if k.Access == None || k.Anew && m.Object.IsLock() {
+		d.reject(m, "a request for no access, or for a lock to begin anew")
 		return
 	}
 	if d.isLeaving(m.From) {
@@ -77,7 +77,7 @@ func (d *directory) onRequest(m *Message) {
 			return
 		}
 	}
-	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy})
+	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy, anew: k.Anew})
 	d.startQueued(o, p)
 	d.settle(o)
 }
@@ -113,6 +113,9 @@ func (d *directory) startQueued(o *object, p *pending) {
 		started++
 		if o.owner == NoNode {
 			d.lookForLoss(o)
+		}
+		if r.anew && o.lost() {
+			o.owner = NoNode // as if nobody had touched it
 		}
 		switch {
 		case o.lost():

@@ -13,7 +13,8 @@ const (
 	// Invalidate) must not overtake a Grant of it that the same node sent before.
 	EventMessage
 	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade, Revoke or Lost (named by
-	// Effect) on Object has taken effect.
+	// Effect) on Object has taken effect. Anew, with Lost: nobody was told, because the host has
+	// contents with which the page can begin anew. Threads wait on for Access, that of the effect.
 	EventCompleted
 	// EventHoldOver: the time of an EffectHold has passed.
 	EventHoldOver
@@ -78,6 +79,7 @@ type Event struct {
 	Parties uint32
 	Rank    uint32
 	Repair  bool // EventAcquire
+	Anew    bool // EventCompleted
 	// Unrepaired is of EventRelease.
 	Unrepaired bool
 	Payload    []byte
@@ -131,7 +133,7 @@ const (
 	EffectReject
 	// EffectLost: the only copy of the page was on node Rank, which is lost. All threads that wait
 	// for the page, and all that touch it from here on, are told so by a fault, until it is freed.
-	// EventCompleted follows.
+	// EventCompleted follows. Access is what was asked for.
 	EffectLost
 	// EffectBackup: keep a backup of the page with the contents from Source, in place of the one
 	// that there is, until EffectFree.
@@ -161,7 +163,7 @@ type Source uint8
 const (
 	SourceNone    Source = iota // none are needed
 	SourceZeros                 // they are zeros
-	SourceFirst                 // nobody has touched it: zeros, or what the host knows better
+	SourceFirst                 // it begins, or begins anew: zeros, or what the host knows better
 	SourceMessage               // they came with this event's message
 	SourceStash                 // EffectStash has kept them, for this effect alone
 	SourceSaved                 // the last EffectRevoke has kept them, for this effect alone

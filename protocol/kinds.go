@@ -42,10 +42,10 @@ const (
 )
 
 // Request goes from a node that wants access to the object's home. HasCopy: it holds a read copy,
-// so that no contents need travel.
+// so that no contents need travel. Anew: if the page is lost it begins anew, with the requester.
 type Request struct {
-	Access  Access
-	HasCopy bool
+	Access        Access
+	HasCopy, Anew bool
 }
 
 // Forward goes from the home to the node that supplies the object to Requester. For Read the
@@ -220,7 +220,7 @@ const (
 	NoContents   Contents = iota
 	PageContents          // they travel beside the message
 	ZeroContents          // they are all zeros
-	// Grant: nobody has touched the page, and it has what it begins with: zeros, unless the host
-	// knows better
+	// Grant: nobody has touched the page, or it begins anew, and it has what it begins with: zeros,
+	// unless the host knows better
 	FirstContents
 )

@@ -34,6 +34,7 @@ type flags uint8
 const (
 	flagHasCopy flags = 1 << iota
 	flagBackup
+	flagAnew
 )
 
 func flagIf(is bool, f flags) flags {

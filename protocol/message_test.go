@@ -17,6 +17,7 @@ func sampleMessages() []Message {
 	return []Message{
 		Request{Access: Read}.To(0, page).SentBy(3),
 		Request{Access: Write, HasCopy: true}.To(0, page).SentBy(MaxNodes - 1),
+		Request{Access: Write, Anew: true}.To(0, page).SentBy(1),
 		Forward{Access: Write, Requester: 1023, Acks: MaxNodes}.To(0, page).SentBy(1),
 		Forward{Access: Read, Requester: NoNode}.To(0, lock).SentBy(1),
 		Invalidate{Requester: 7}.To(0, page).SentBy(2),

@@ -102,9 +102,9 @@ const (
 
 // request waits at the home for its turn.
 type request struct {
-	from    NodeID
-	access  Access
-	hasCopy bool
+	from          NodeID
+	access        Access
+	hasCopy, anew bool
 }
 
 // pending is what an object needs only while something is under way, in each role.

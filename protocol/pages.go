@@ -147,6 +147,10 @@ func (c *pages) completed(ev Event) {
 		} else {
 			c.requester.gained(o, p)
 		}
+	case EffectLost:
+		if ev.Anew {
+			c.requester.beginAnew(o, p, ev.Access)
+		}
 	case EffectDowngrade, EffectRevoke:
 		switch {
 		case p.protecting:
@@ -249,7 +253,7 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = append(b, byte(len(p.queue)))
 	for _, r := range p.queue {
 		b = binary.AppendUvarint(b, uint64(r.from))
-		b = append(b, byte(r.access), bits(r.hasCopy))
+		b = append(b, byte(r.access), bits(r.hasCopy, r.anew))
 	}
 	return b
 }

@@ -68,11 +68,17 @@ func (r *requester) wakeDead(ev Event) {
 // ask requests access from the home. A node that is leaving asks for nothing: it would take along
 // what only it has then. Preconditions: nothing is asked for yet, and this node has less.
 func (r *requester) ask(o *object, p *pending, access Access) {
-	r.setWant(o, p, access)
+	r.request(o, p, Request{Access: access})
+}
+
+// request is ask for a request in particular.
+func (r *requester) request(o *object, p *pending, what Request) {
+	r.setWant(o, p, what.Access)
 	if r.view.phase != running || r.isLeaving(r.cfg.Self) {
 		return // in a recovery: it is sent when that is over
 	}
-	r.send(Request{access, o.has() == Read}.To(r.home(o.id), o.id))
+	what.HasCopy = o.has() == Read
+	r.send(what.To(r.home(o.id), o.id))
 }
 
 // onGrant notes what the supplier or the home grants; it takes effect when all acknowledgements are
@@ -161,11 +167,25 @@ func (r *requester) onLost(m *Message) {
 		r.setWant(o, p, None)
 		return
 	}
+	want := p.want
 	r.setWant(o, p, None)
 	p.demand = None
 	p.op = EffectLost
-	r.emit(Effect{Kind: EffectLost, Object: o.id, Rank: uint32(m.AsLost().Node)})
+	r.emit(Effect{Kind: EffectLost, Object: o.id, Access: want, Rank: uint32(m.AsLost().Node)})
 	r.settle(o)
+}
+
+// beginAnew asks for a page that is lost once more: the host has something that it can begin with.
+// If a recovery comes between, this node hears again that the page is lost, and the host decides
+// again.
+func (r *requester) beginAnew(o *object, p *pending, access Access) {
+	if r.reclaim.isDead(o.id) {
+		p.again = max(p.again, access) // only to wake who waits: see wakeDead
+		return
+	}
+	access, p.again = max(p.again, access), None
+	r.pace.demanded(p, access)
+	r.request(o, p, Request{Access: access, Anew: true})
 }
 
 func (r *requester) onInvalidateAck(m *Message) {

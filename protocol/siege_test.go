@@ -102,7 +102,7 @@ func (s *siege) own() []Event {
 func lies(object ObjectID) []Message {
 	var all []Message
 	for _, a := range []Access{None, Read, Write} {
-		all = append(all, Request{Access: a}.To(0, 0), Request{Access: a, HasCopy: true}.To(0, 0), Done{Access: a}.To(0, 0))
+		all = append(all, Request{Access: a}.To(0, 0), Request{Access: a, HasCopy: true}.To(0, 0), Request{Access: a, Anew: true}.To(0, 0), Done{Access: a}.To(0, 0))
 		for _, acks := range []uint16{0, 1, 2, besieged} {
 			for r := range NodeID(besieged) {
 				all = append(all, Forward{Access: a, Requester: r, Acks: acks}.To(0, 0))

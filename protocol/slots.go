@@ -10,6 +10,7 @@ const (
 	slotAccess
 	slotHasCopy
 	slotBackup
+	slotAnew
 	slotContents
 	slotStatus
 	slotNode
@@ -26,7 +27,7 @@ var kindTable = [kindEnd]struct {
 	uses slots
 	body func(*Message) any
 }{
-	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy, as((*Message).AsRequest)},
+	KindRequest:             {"Request", slotObject | slotAccess | slotHasCopy | slotAnew, as((*Message).AsRequest)},
 	KindForward:             {"Forward", slotObject | slotAccess | slotNode | slotBackup | slotAcks, as((*Message).AsForward)},
 	KindInvalidate:          {"Invalidate", slotObject | slotNode | slotPayload, as((*Message).AsInvalidate)},
 	KindInvalidateAck:       {"InvalidateAck", slotObject | slotWord, as((*Message).AsInvalidateAck)},
@@ -67,7 +68,7 @@ var masks = func() (all [kindEnd][headerBytes / 8]uint64) {
 			first, end int
 			bits       byte
 		}{
-			{slotAccess, 1, 2, 0xff}, {slotHasCopy, 2, 3, byte(flagHasCopy)}, {slotBackup, 2, 3, byte(flagBackup)},
+			{slotAccess, 1, 2, 0xff}, {slotHasCopy, 2, 3, byte(flagHasCopy)}, {slotBackup, 2, 3, byte(flagBackup)}, {slotAnew, 2, 3, byte(flagAnew)},
 			{slotStatus, 3, 4, 0xff}, {slotNode, 6, 8, 0xff}, {slotAcks, 8, 10, 0xff}, {slotContents, 10, 11, 0xff},
 			{slotWord, 12, 16, 0xff}, {slotObject, 16, 24, 0xff}, {slotTicket, 24, 32, 0xff}, {slotRank, 32, 36, 0xff}, {slotPayload, 36, 40, 0xff},
 		} {
@@ -113,10 +114,12 @@ func as[T any](read func(*Message) T) func(*Message) any {
 func (k Request) To(n NodeID, id ObjectID) Message {
 	return Message{
 		Kind: KindRequest, To: n, Object: id, access: k.Access,
-		flags: flagIf(k.HasCopy, flagHasCopy),
+		flags: flagIf(k.HasCopy, flagHasCopy) | flagIf(k.Anew, flagAnew),
 	}
 }
-func (m *Message) AsRequest() Request { return Request{m.access, m.flags&flagHasCopy != 0} }
+func (m *Message) AsRequest() Request {
+	return Request{m.access, m.flags&flagHasCopy != 0, m.flags&flagAnew != 0}
+}
 
 func (k Forward) To(n NodeID, id ObjectID) Message {
 	return Message{

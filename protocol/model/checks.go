@@ -216,7 +216,7 @@ func CheckOutcome(l *Ledger, nodes []*Node, out *Outcome, tell func(*Retirement)
 		return v
 	}
 	for _, o := range out.Lost {
-		if v := CheckLost(nodes, o); v != nil {
+		if v := CheckLost(l, nodes, o); v != nil {
 			return v
 		}
 	}

@@ -25,6 +25,9 @@ type Moves struct {
 	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others
 	// then learn, one by one, that it is. All pages are memory that every node has bound.
 	Crash []protocol.NodeID
+	// Anew are the nodes whose hosts have something that lost pages can begin with: a page that
+	// threads of theirs want begins anew, as if nobody had touched it. It needs Crash.
+	Anew []protocol.NodeID
 	// Cut are the nodes that the others may take for lost at any time, all at once, and that live
 	// on: see minority.go.
 	Cut []protocol.NodeID
@@ -178,7 +181,7 @@ func (c *Config) String() string {
 	for _, list := range []struct {
 		key   string
 		nodes []protocol.NodeID
-	}{{"crash", c.Crash}, {"cut", c.Cut}, {"leave", c.Leave}, {"join", c.Join}} {
+	}{{"crash", c.Crash}, {"anew", c.Anew}, {"cut", c.Cut}, {"leave", c.Leave}, {"join", c.Join}} {
 		if len(list.nodes) > 0 {
 			fmt.Fprintf(&b, "%s %s\n", list.key, strings.Trim(fmt.Sprint(list.nodes), "[]"))
 		}
@@ -222,7 +225,7 @@ func (c *Config) parseLine(line string) error {
 	for _, o := range c.options() {
 		flags[o.key] = o.set
 	}
-	nodes := map[string]*[]protocol.NodeID{"crash": &c.Crash, "cut": &c.Cut, "leave": &c.Leave, "join": &c.Join}
+	nodes := map[string]*[]protocol.NodeID{"crash": &c.Crash, "anew": &c.Anew, "cut": &c.Cut, "leave": &c.Leave, "join": &c.Join}
 	small := map[string]*uint8{"duplicates": &c.Duplicates, "replicas": &c.Replicas}
 	times := map[string]*protocol.Time{"hold": &c.Hold, "maxhold": &c.MaxHold}
 	var err error
@@ -344,6 +347,9 @@ func (c *Config) validate() error {
 	}
 	if c.Replicas > protocol.MaxReplicas || c.Replicas > 0 && len(c.Crash) == 0 {
 		return fmt.Errorf("%w: memory that survives the loss of %d nodes, while the nodes %v may crash: at most %d, and of some", ErrSyntax, c.Replicas, c.Crash, protocol.MaxReplicas)
+	}
+	if len(c.Anew) > 0 && (len(c.Crash) == 0 || len(c.Cut) > 0 || slices.ContainsFunc(c.Anew, func(n protocol.NodeID) bool { return int(n) >= c.Nodes })) {
+		return fmt.Errorf("%w: pages begin anew on the nodes %v, of %d, of which %v may crash: some, and none may be cut off", ErrSyntax, c.Anew, c.Nodes, c.Crash)
 	}
 	count := map[protocol.NodeID]int{}
 	for i, t := range c.Threads {

@@ -248,8 +248,12 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 	return out
 }
 
-// CheckLost checks that a page which a node is told to be lost is on none.
-func CheckLost(nodes []*Node, o protocol.ObjectID) *Violation {
+// CheckLost checks that a page which a node is told to be lost is on none. Of one that has begun
+// anew it may be told late.
+func CheckLost(l *Ledger, nodes []*Node, o protocol.ObjectID) *Violation {
+	if i, ok := slices.BinarySearch(l.pages, o); ok && l.begun[i] {
+		return nil
+	}
 	for _, n := range alive(nodes) {
 		if i, ok := n.search(o); ok && (n.pages[i].access != protocol.None || n.pages[i].saved || n.pages[i].stashed) {
 			return violated(RuleLost, "a node is told that %v is lost, and node %d has it", o, n.self)
@@ -275,6 +279,23 @@ func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
 	}
 	return violated(RuleReplica, "thread %d on node %d: %v is lost, and version %d of it was to survive the loss of %d nodes; %d are lost",
 		r.Thread, r.Node, r.Op, x.pages[i].floor, x.pages[i].until, x.crashes)
+}
+
+// beginPage notes that a page has come with what it begins with. If somebody has written to it, it
+// begins anew, which a page does only that may be lost, and what was written is as if it had never
+// been.
+func beginPage(l *Ledger, r *Retirement) *Violation {
+	i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+	l.lost[i], l.begun[i] = false, l.begun[i] || l.mayBeLost(i)
+	if l.versions[i] == 0 {
+		return nil
+	}
+	if v := l.checkLoss(r, i); v != nil {
+		return v
+	}
+	l.versions[i] = 0
+	l.replicas.begin(i, l.spare())
+	return nil
 }
 
 // alive are the nodes that are there.

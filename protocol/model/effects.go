@@ -71,7 +71,10 @@ func (n *Node) complete(i int, now protocol.Time, out *Outcome) {
 		n.step(protocol.Event{Kind: protocol.EventFreed, Now: now, Object: op.effect.Object}, nil, out)
 		return
 	}
-	n.step(protocol.Event{Kind: protocol.EventCompleted, Now: now, Effect: op.effect.Kind, Access: op.effect.Access, Object: op.effect.Object}, nil, out)
+	n.step(protocol.Event{
+		Kind: protocol.EventCompleted, Now: now, Effect: op.effect.Kind, Access: op.effect.Access, Object: op.effect.Object,
+		Anew: op.effect.Kind == protocol.EffectLost && n.begins(),
+	}, nil, out)
 }
 
 // answer lets a waiting thread go on.

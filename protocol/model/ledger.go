@@ -18,7 +18,8 @@ type Ledger struct {
 	config   *Config
 	pages    []protocol.ObjectID
 	versions []uint32 // beside pages: the writes so far
-	lost     []bool   // beside pages: a thread was told that it is lost
+	lost     []bool   // beside pages: a thread was told that it is lost, and it has not begun anew
+	begun    []bool   // beside pages: it has begun anew
 	crashed  bool     // a node was lost: else nothing is
 	// a node was to leave: from then on homes have pages that no program there has touched
 	left     bool
@@ -70,7 +71,7 @@ type barrierState struct {
 // NewLedger returns the ledger of a cluster in which nothing has happened.
 func NewLedger(config *Config) *Ledger {
 	l := &Ledger{config: config, pages: config.Objects()}
-	l.versions, l.lost, l.risked = make([]uint32, len(l.pages)), make([]bool, len(l.pages)), make([]bool, len(l.pages))
+	l.versions, l.lost, l.risked, l.begun = make([]uint32, len(l.pages)), make([]bool, len(l.pages)), make([]bool, len(l.pages)), make([]bool, len(l.pages))
 	if len(config.Cut) > 0 {
 		l.sides.frozen, l.sides.theirs = make([]uint32, len(l.pages)), make([]bool, len(l.pages))
 	}
@@ -137,7 +138,7 @@ func (l *Ledger) name(number uint64) *nameState {
 // Clone makes an independent copy.
 func (l *Ledger) Clone() *Ledger {
 	c := *l
-	c.versions, c.lost, c.risked = slices.Clone(l.versions), slices.Clone(l.lost), slices.Clone(l.risked)
+	c.versions, c.lost, c.risked, c.begun = slices.Clone(l.versions), slices.Clone(l.lost), slices.Clone(l.risked), slices.Clone(l.begun)
 	c.replicas, c.sides = l.replicas.clone(), l.sides.clone()
 	c.locks = slices.Clone(l.locks)
 	for i := range c.locks {
@@ -160,8 +161,8 @@ func (l *Ledger) AppendState(b []byte) []byte {
 	for _, v := range l.versions {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
-	for _, lost := range l.lost {
-		b = append(b, flag(lost))
+	for i, lost := range l.lost {
+		b = append(b, flag(lost)|flag(l.begun[i])<<1)
 	}
 	b = l.sides.appendState(b)
 	if len(l.config.Crash)+len(l.config.Cut) > 0 {
@@ -256,8 +257,13 @@ func (l *Ledger) Apply(r *Retirement) *Violation {
 		l.ended(r)
 	case RetireLost:
 		i, _ := slices.BinarySearch(l.pages, r.Op.Object())
+		if l.begun[i] {
+			return nil // the thread may be told late
+		}
 		l.lost[i] = true
 		return l.checkLoss(r, i)
+	case RetireBegin:
+		return beginPage(l, r)
 	case RetireCommitting:
 		l.committing(r)
 	case RetireCommit:

@@ -36,6 +36,8 @@ const (
 	RetireEnd
 	// RetireLost: a thread was told that the page it wanted is lost.
 	RetireLost
+	// RetireBegin: a page came that has what it begins with. Only where pages may begin anew.
+	RetireBegin
 	// RetireCommitting: a thread asks for what was written on its node to be committed.
 	RetireCommitting
 	// RetireCommit: what a thread wrote is at its backups.

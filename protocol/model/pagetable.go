@@ -26,6 +26,7 @@ type page struct {
 	saved, stashed bool
 	save, stash    uint32
 	backed         bool // the node has a backup
+	asked          bool // AnewAnyway: the node has asked for it to begin anew
 	backup         uint32
 	// waiters are the threads that the last gain of access has woken, and that have not retired
 	// since.
@@ -94,7 +95,7 @@ func (n *pageTable) appendPages(b []byte) []byte {
 func (n *pageTable) appendPage(b []byte, p *page) []byte {
 	b = append(b, 'p')
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.object))
-	b = append(b, byte(p.access), flag(p.saved), flag(p.stashed)|flag(p.backed)<<1)
+	b = append(b, byte(p.access), flag(p.saved), flag(p.stashed)|flag(p.backed)<<1|flag(p.asked)<<2)
 	b = binary.LittleEndian.AppendUint32(b, p.contents)
 	b = binary.LittleEndian.AppendUint32(b, p.save)
 	b = binary.LittleEndian.AppendUint32(b, p.stash)
@@ -163,6 +164,9 @@ func (n *pageTable) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 		if (e.Source == protocol.SourceZeros || e.Source == protocol.SourceFirst) && n.config.Plant == ForgottenZero {
 			op.contents = 1
 		}
+		if p.asked {
+			p.asked, op.contents = false, 0
+		}
 	}
 	if e.Kind == protocol.EffectRevoke && n.config.Plant == AckBeforeRevoke {
 		// What the late revoke would save is saved now, or the bug would show as missing contents.
@@ -171,9 +175,16 @@ func (n *pageTable) order(e *protocol.Effect, incoming *Flight, out *Outcome) {
 		}
 		op.performed = true
 	}
+	if e.Kind == protocol.EffectLost && n.begins() {
+		op.performed = true // nobody is told
+		p.asked = n.config.Plant == AnewAnyway
+	}
 	n.ops = append(n.ops, op)
 	out.Ordered = append(out.Ordered, e.Object)
 }
+
+// begins reports whether pages that are lost begin anew on this node.
+func (n *pageTable) begins() bool { return slices.Contains(n.config.Anew, n.self) }
 
 func (n *pageTable) opObjects() []protocol.ObjectID {
 	all := make([]protocol.ObjectID, 0, len(n.ops))
@@ -243,6 +254,9 @@ func (n *pageTable) perform(i int, out *Outcome) {
 		return
 	}
 	n.change(op, p)
+	if op.effect.Source == protocol.SourceFirst && len(n.config.Anew) > 0 {
+		out.Retired = append(out.Retired, Retirement{Kind: RetireBegin, Node: n.self, Op: Op{Kind: OpRead, Number: p.object.Page()}})
+	}
 	if gain && n.config.Plant != LostWake {
 		n.wake(p, op.effect.Client, out)
 	}

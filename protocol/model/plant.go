@@ -71,6 +71,9 @@ const (
 	// AckedUnheard: the network acknowledges an invalidation that a sharer passes on when it is
 	// sent, in the name of the one that is yet to hear it.
 	AckedUnheard
+	// AnewAnyway: a page that a node has asked for to begin anew does so there, also when another
+	// was earlier, and the grant brings what it has now.
+	AnewAnyway
 
 	plantEnd
 )
@@ -86,6 +89,7 @@ var plantNames = [plantEnd]string{
 	WordsWithoutQuorum: "words-without-quorum", GrantedWithoutQuorum: "granted-without-quorum",
 	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected", DroppedOffer: "dropped-offer",
 	ForgottenOthers: "forgotten-others", AckedUnheard: "acked-unheard",
+	AnewAnyway: "anew-anyway",
 }
 
 // Plants are all planted bugs.

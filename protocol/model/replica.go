@@ -145,6 +145,18 @@ func (l *Ledger) commit(r *Retirement) {
 	x.commits = slices.Delete(slices.Clone(x.commits), at, at+1)
 }
 
+// begin notes that nothing is committed of a page that begins anew.
+func (x *replicaLedger) begin(i int, spare uint8) {
+	if x.pages == nil {
+		return
+	}
+	x.pages[i] = replicaState{until: x.crashes + spare}
+	for c := range x.commits {
+		versions := slices.Clone(x.commits[c].versions)
+		versions[i], x.commits[c].versions = 0, versions
+	}
+}
+
 // tear notes which pages may go back because a node is lost.
 func (l *Ledger) tear(node protocol.NodeID) {
 	x := &l.replicas

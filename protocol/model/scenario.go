@@ -204,7 +204,8 @@ func appendFlights(b []byte, flights []Flight) []byte {
 var retired = [...]string{
 	RetireLock: "obtained", RetireUnlock: "given back", RetireArrive: "arrived", RetireWithdraw: "withdrawn",
 	RetireBind: "bound", RetireUnbind: "unbound", RetireDeath: "died", RetireCrash: "lost", RetireLeave: "is to leave",
-	RetireCut: "cut off", RetireEnd: "ended", RetireLost: "told that it is lost", RetireCommitting: "commits", RetireCommit: "committed",
+	RetireCut: "cut off", RetireEnd: "ended", RetireLost: "told that it is lost", RetireBegin: "begins",
+	RetireCommitting: "commits", RetireCommit: "committed",
 }
 
 // String says what retired, without who: the action says that.

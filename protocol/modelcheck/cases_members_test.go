@@ -71,6 +71,42 @@ func (b Bound) crashes() []Case {
 	return all
 }
 
+// beginnings is pages that are lost with a node, at any point, and begin anew.
+func (b Bound) beginnings() []Case {
+	var all cases
+	base := func(nodes int, anew, victims ids) model.Config {
+		c := b.base(nodes)
+		c.Anew, c.Crash, c.Pages = anew, victims, 8
+		if b < Deep {
+			c.Duplicates = 0
+		}
+		return c
+	}
+	everywhere := ids{0, 1, 2}
+	for _, p := range accesses(1, 0) {
+		for _, q := range accesses(2, 0) {
+			for _, r := range accesses(1, 0) {
+				// The home is lost, or another; or what begins anew is lost with it again.
+				all.add("3 nodes, 1 page, one node lost, pages begin anew", base(3, everywhere, ids{0}), p, q, r)
+				all.add("3 nodes, 1 page, one node lost, pages begin anew", base(3, everywhere, ids{1}), q, p, r)
+				all.add("3 nodes, 1 page, one node lost, pages begin anew on one", base(3, ids{2}, ids{1}), r, p, q)
+			}
+			all.add("prefetch, one node lost, pages begin anew", base(3, everywhere, ids{1}), "prefetch-write 0; "+p, "write 0", "prefetch-read 0; "+p)
+		}
+		copies := base(3, everywhere, ids{0, 1})
+		copies.Replicas = 1
+		all.add("3 nodes, 1 replicated page, two of them lost, pages begin anew", copies, "write 0; commit", p, "read 0")
+		leaves, comes := base(3, everywhere, ids{1}), base(3, everywhere, ids{1})
+		leaves.Leave, comes.Join = ids{0}, ids{2}
+		all.add("3 nodes, 1 page, one leaves or comes, one is lost, pages begin anew", leaves, p, "write 0", "")
+		all.add("3 nodes, 1 page, one leaves or comes, one is lost, pages begin anew", comes, p, "write 0", "read 0")
+	}
+	two := base(4, ids{2, 3}, ids{0, 1})
+	two.Prompt = true
+	all.add("4 nodes, 1 page, two of them lost, pages begin anew", two, "", "write 0", "read 0", "write 0")
+	return all
+}
+
 // minorities is nodes that the others take for lost at any point, and that live on.
 func (b Bound) minorities() []Case {
 	var all cases

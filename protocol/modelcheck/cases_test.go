@@ -121,6 +121,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.names()...)
 	all = append(all, b.passings()...)
 	all = append(all, b.crashes()...)
+	all = append(all, b.beginnings()...)
 	all = append(all, b.minorities()...)
 	all = append(all, b.changes()...)
 	all = append(all, b.replicas()...)

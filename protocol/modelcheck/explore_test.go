@@ -271,7 +271,7 @@ func (x *explorer) apply(state []uint32, i int, t *transition, arrived int) ([]u
 		next[0] = x.ledger(l)
 	}
 	for _, o := range t.lost {
-		if v := model.CheckLost(x.modelNodes(next[1:head]), o); v != nil {
+		if v := model.CheckLost(x.ledgers.values[next[0]].ledger, x.modelNodes(next[1:head]), o); v != nil {
 			return nil, v
 		}
 	}

@@ -19,6 +19,8 @@ func plantCases() []*model.Config {
 	replicated.Replicas = 1
 	comes := Full.base(2)
 	comes.Duplicates, comes.Replicas, comes.Crash, comes.Join = 0, 1, []protocol.NodeID{0}, []protocol.NodeID{1}
+	anew := crash
+	anew.Anew = []protocol.NodeID{0, 2}
 	chain := base
 	chain.TreeFrom, chain.TreeArity = 2, 1
 	longer := chain
@@ -47,6 +49,7 @@ func plantCases() []*model.Config {
 		threads(base, "read 0", "read 0", "write 0"),
 		threads(base, "write 0", "read 0; write 0", "read 0"),
 		threads(crash, "write 1", "read 0", "write 1; write 1"),
+		threads(anew, "read 0", "write 0", "write 0"),
 		threads(replicated, "read 1", "write 0; commit", "read 0"),
 		threads(comes, "write 0; commit", "read 0"),
 		threads(words, "lock 8; unlock 8; lock 8; unlock 8", "lock 8; unlock 8"),

@@ -33,6 +33,8 @@ type Profile struct {
 	Cancels uint8
 	// Losses is how many nodes are lost, none of them before the first 2 milliseconds are over.
 	Losses int
+	// Anew: lost pages begin anew on all nodes but each third.
+	Anew bool
 	// Leaves and Joins are how many nodes leave when their programs are done, which is soon, and
 	// how many come.
 	Leaves, Joins int
@@ -85,6 +87,8 @@ func Profiles() []Profile {
 		{Name: "losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 3},
 		{Name: "losses and deaths", Nodes: 12, Threads: 2, Ops: 50, Pages: 6, Writes: 50, Hot: 40, Sections: 40, Locks: 2, Deaths: 8, Losses: 2},
 		{Name: "many losses", Nodes: 32, Threads: 1, Ops: 60, Pages: 24, Writes: 40, Sections: 15, Locks: 4, Losses: 12},
+		{Name: "losses, pages begin anew", Nodes: 8, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 15, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 4, Anew: true},
+		{Name: "no room, replicas, leaves, joins and losses, pages begin anew", Nodes: 10, Threads: 2, Ops: 80, Pages: 10, Writes: 50, Sections: 15, Prefetches: 5, Locks: 3, Deaths: 3, Losses: 4, Leaves: 2, Joins: 2, Replicas: 1, Commits: 10, Evictions: 15, Spaces: true, Anew: true},
 		{Name: "leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Leaves: 3, Joins: 2},
 		{Name: "leaves, joins and barriers", Nodes: 6, Threads: 1, Ops: 80, Pages: 6, Writes: 50, Sections: 10, Locks: 2, Rounds: 12, Cancels: 2, Leaves: 1, Joins: 2},
 		{Name: "leaves, joins and losses", Nodes: 12, Threads: 2, Ops: 60, Pages: 12, Writes: 40, Sections: 25, Locks: 3, Deaths: 3, Losses: 3, Leaves: 3, Joins: 4},
@@ -162,6 +166,11 @@ func (g *generator) strike(o *Options) {
 		for _, n := range g.mortals()[:g.Losses] {
 			c.Crash = append(c.Crash, protocol.NodeID(n))
 			o.Crashes = append(o.Crashes, Crash{protocol.NodeID(n), 2000 + Micros(g.random.Uint64N(20_000))})
+		}
+	}
+	for n := 0; g.Anew && n < g.Nodes; n++ {
+		if (uint64(n)+o.Seed)%3 != 0 {
+			c.Anew = append(c.Anew, protocol.NodeID(n))
 		}
 	}
 	if g.Cut > 0 {

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,15 +44,20 @@ var register = porcupine.Model{
 // concurrent objects", 1993; Lowe, "Testing for linearizability", 2017.) limit bounds the time for
 // one page.
 func CheckLinearizable(history []Access, limit time.Duration) error {
-	byPage := map[protocol.ObjectID][]Access{}
-	var pages []protocol.ObjectID
-	for _, a := range history {
-		if byPage[a.Page] == nil {
-			pages = append(pages, a.Page)
-		}
-		byPage[a.Page] = append(byPage[a.Page], a)
+	type page struct {
+		id    protocol.ObjectID
+		begun int
 	}
-	slices.Sort(pages)
+	byPage := map[page][]Access{}
+	var pages []page
+	for _, a := range history {
+		p := page{a.Page, a.Begun}
+		if byPage[p] == nil {
+			pages = append(pages, p)
+		}
+		byPage[p] = append(byPage[p], a)
+	}
+	slices.SortFunc(pages, func(a, b page) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begun, b.begun)) })
 	for _, p := range pages {
 		var operations []porcupine.Operation
 		for _, a := range decisive(byPage[p]) {
@@ -61,9 +67,9 @@ func CheckLinearizable(history []Access, limit time.Duration) error {
 		}
 		switch porcupine.CheckOperationsTimeout(register, operations, limit) {
 		case porcupine.Illegal:
-			return fmt.Errorf("%w: %v, %d accesses", ErrNotLinearizable, p, len(byPage[p]))
+			return fmt.Errorf("%w: %v, %d accesses", ErrNotLinearizable, p.id, len(byPage[p]))
 		case porcupine.Unknown:
-			return fmt.Errorf("%w: %v, %d accesses could not be checked in %v", errUndecided, p, len(byPage[p]), limit)
+			return fmt.Errorf("%w: %v, %d accesses could not be checked in %v", errUndecided, p.id, len(byPage[p]), limit)
 		}
 	}
 	return nil

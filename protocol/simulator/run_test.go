@@ -53,6 +53,7 @@ type Access struct {
 	Version uint32
 	// Call and Return order the access among all others: each is unique in its run.
 	Call, Return int64
+	Begun        int // how often the page has begun: each time it is another one
 }
 
 // ErrNotLive is wrapped when the deadline passes.
@@ -101,7 +102,8 @@ type run struct {
 	turns [][]uint32 // of each node's threads
 	// of each thread in Config.Threads: when its current operation began
 	called  []int64
-	threads [][]int // of each node's threads: their index in Config.Threads
+	begun   map[protocol.ObjectID]int // as in Access
+	threads [][]int                   // of each node's threads: their index in Config.Threads
 	stamp   int64
 	trace   *bufio.Writer
 	outcome model.Outcome
@@ -143,7 +145,7 @@ func Run(o Options) (*Report, error) {
 // prepare makes the nodes, and every thread ready.
 func (r *run) prepare() {
 	c := r.options.Config
-	r.called = make([]int64, len(c.Threads))
+	r.called, r.begun = make([]int64, len(c.Threads)), map[protocol.ObjectID]int{}
 	r.threads = make([][]int, c.Nodes)
 	r.between, r.early = map[pair][]*model.Flight{}, make([][]event, c.Nodes)
 	for i, t := range c.Threads {
@@ -312,6 +314,9 @@ func (r *run) step(a model.Action) error {
 
 // record adds an access to the history.
 func (r *run) record(t *model.Retirement) {
+	if t.Kind == model.RetireBegin {
+		r.begun[t.Op.Object()]++
+	}
 	if t.Kind != model.RetireAccess {
 		return
 	}
@@ -320,11 +325,11 @@ func (r *run) record(t *model.Retirement) {
 		return // it reads what was the last when it was cut off; the ledger knows which that is
 	}
 	h := Access{
-		Page: t.Op.Object(), Thread: t.Thread, Write: t.Op.Kind == model.OpWrite, Version: t.Contents,
+		Page: t.Op.Object(), Begun: r.begun[t.Op.Object()], Thread: t.Thread, Write: t.Op.Kind == model.OpWrite, Version: t.Contents,
 		Call: r.called[t.Thread], Return: r.tick(),
 	}
 	if r.options.Config.Replicas > 0 {
-		r.dropUndone(h.Page, h.Version)
+		r.dropUndone(&h)
 	}
 	if h.Write {
 		h.Version++
@@ -332,10 +337,13 @@ func (r *run) record(t *model.Retirement) {
 	r.report.History = append(r.report.History, h)
 }
 
-// dropUndone takes out of the history what a node has done to a page after the version that is
-// found now: the node is lost, and nobody else has seen it, or the ledger would have objected.
-func (r *run) dropUndone(page protocol.ObjectID, found uint32) {
-	r.report.History = slices.DeleteFunc(r.report.History, func(a Access) bool { return a.Page == page && a.Version > found })
+// dropUndone takes out of the history what a node has done to a page after the version that an
+// access has found: the node is lost, and nobody else has seen it, or the ledger would have
+// objected.
+func (r *run) dropUndone(now *Access) {
+	r.report.History = slices.DeleteFunc(r.report.History, func(a Access) bool {
+		return a.Page == now.Page && a.Begun == now.Begun && a.Version > now.Version
+	})
 }
 
 // tick returns a unique instant that is not before now and after all earlier instants.

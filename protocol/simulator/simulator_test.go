@@ -208,13 +208,14 @@ func TestCheckLinearizable(t *testing.T) {
 		want    error
 	}{
 		"nothing":             {nil, nil},
-		"read before a write": {[]Access{{page, 0, true, 1, 5, 6}, {page, 1, false, 0, 1, 2}}, nil},
-		"overlapping":         {[]Access{{page, 0, true, 1, 1, 9}, {page, 1, false, 0, 2, 3}, {page, 2, false, 1, 4, 5}}, nil},
-		"stale read":          {[]Access{{page, 0, true, 1, 1, 2}, {page, 1, false, 0, 3, 4}}, ErrNotLinearizable},
-		"read goes back": {[]Access{{page, 0, true, 1, 1, 9}, {page, 1, false, 1, 2, 3}, {page, 2, false, 0, 4, 5}},
+		"read before a write": {[]Access{{page, 0, true, 1, 5, 6, 0}, {page, 1, false, 0, 1, 2, 0}}, nil},
+		"overlapping":         {[]Access{{page, 0, true, 1, 1, 9, 0}, {page, 1, false, 0, 2, 3, 0}, {page, 2, false, 1, 4, 5, 0}}, nil},
+		"stale read":          {[]Access{{page, 0, true, 1, 1, 2, 0}, {page, 1, false, 0, 3, 4, 0}}, ErrNotLinearizable},
+		"read goes back": {[]Access{{page, 0, true, 1, 1, 9, 0}, {page, 1, false, 1, 2, 3, 0}, {page, 2, false, 0, 4, 5, 0}},
 			ErrNotLinearizable},
-		"two writes of one version": {[]Access{{page, 0, true, 1, 1, 2}, {page, 1, true, 1, 3, 4}}, ErrNotLinearizable},
-		"pages apart":               {[]Access{{page, 0, true, 1, 1, 2}, {page + 1, 1, false, 0, 3, 4}}, nil},
+		"two writes of one version": {[]Access{{page, 0, true, 1, 1, 2, 0}, {page, 1, true, 1, 3, 4, 0}}, ErrNotLinearizable},
+		"begun anew":                {[]Access{{page, 0, true, 1, 1, 2, 0}, {page, 1, false, 0, 3, 4, 1}, {page, 1, true, 1, 5, 6, 1}}, nil},
+		"pages apart":               {[]Access{{page, 0, true, 1, 1, 2, 0}, {page + 1, 1, false, 0, 3, 4, 0}}, nil},
 	} {
 		if err := CheckLinearizable(c.history, checkLimit); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

@@ -78,7 +78,7 @@ type loopCounts struct {
 }
 
 type lossCounts struct {
-	nodesLost, pagesLost, recoveries              atomic.Uint64
+	nodesLost, pagesLost, wentBack, recoveries    atomic.Uint64
 	backupsSent, restored                         atomic.Uint64
 	epoch, handedOver, members, noQuorum, backups atomic.Int64 // gauges
 }
@@ -190,6 +190,7 @@ func (c *lossCounts) metrics() []metric {
 		counter(&c.nodesLost, "nodes_lost", "Nodes without which this one has gone on."),
 		counter(&c.recoveries, "recoveries", "Recoveries from the loss of nodes that are over."),
 		counter(&c.pagesLost, "pages_lost", "Pages that programs of this node wanted and whose only copy was on a node that is lost."),
+		counter(&c.wentBack, "pages_gone_back", "Lost pages that began anew at this node, with what they had in the last checkpoint."),
 		counter(&c.backupsSent, "backups_sent", "Pages of replicated memory sent to nodes that keep backups of them."),
 		gauge(&c.backups, "backups", "Pages of which this node keeps a backup."),
 		counter(&c.restored, "backups_restored", "Pages of lost nodes that came back from backups of this node."),

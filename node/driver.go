@@ -112,7 +112,7 @@ func (d *driver) completed(f finished) {
 		d.put(protocol.Event{Kind: protocol.EventFreed, Object: id})
 		return
 	}
-	d.put(protocol.Event{Kind: protocol.EventCompleted, Effect: effectOf[f.op], Object: id})
+	d.put(protocol.Event{Kind: protocol.EventCompleted, Effect: effectOf[f.op], Object: id, Access: f.anew, Anew: f.anew != protocol.None})
 	d.intake.askedForMore(f.page)
 	switch f.op {
 	case pagetable.OpInstall:
@@ -124,7 +124,9 @@ func (d *driver) completed(f finished) {
 	case pagetable.OpRevoke:
 		d.room.gone(f.page)
 	case pagetable.OpMap, pagetable.OpLose:
-		d.exec.meter.mapped(f.page)
+		if f.anew == protocol.None {
+			d.exec.meter.mapped(f.page)
+		}
 		if d.engine.Waiting(id) {
 			break
 		}
@@ -207,6 +209,10 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		x.meter.log.freed(page, f.Count)
 		x.drop(page, f.Count)
 	case protocol.EffectLost:
+		if d.origins.fallbacks.ask(page) {
+			x.finished = append(x.finished, finished{op: pagetable.OpLose, page: page, anew: f.Access})
+			break
+		}
 		d.markLost(page, protocol.NodeID(f.Rank))
 	default:
 		panic(fmt.Sprintf("node: effect of unknown kind %d", f.Kind))
@@ -248,16 +254,21 @@ func (d *driver) revoke(page pagetable.Page, f *protocol.Effect) {
 // this node has of it elsewhere.
 func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
 	x := d.exec
-	switch f.Source {
-	case protocol.SourceFirst:
+	switch anew := d.origins.fallbacks.take(page); {
+	case anew != nil && f.Source == protocol.SourceFirst:
+		if d.beginAnew(page, f.Access == protocol.Write, anew) {
+			return
+		}
+		x.meter.count.zeroInstalls.Add(1)
+	case f.Source == protocol.SourceFirst:
 		if at, node, is := d.origins.of(page); is {
 			d.begin(page, f.Access == protocol.Write, at, node)
 			return
 		}
 		x.meter.count.zeroInstalls.Add(1)
-	case protocol.SourceZeros:
+	case f.Source == protocol.SourceZeros:
 		x.meter.count.zeroInstalls.Add(1)
-	case protocol.SourceBackup:
+	case f.Source == protocol.SourceBackup:
 		x.meter.count.restored.Add(1)
 	}
 	data, kept, ok := x.contents.take(page, f.Source)
@@ -304,6 +315,19 @@ func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, 
 		return
 	}
 	d.storage.bring(page, node)
+}
+
+// beginAnew notes that a lost page begins anew here, and makes it present, unless it is zeros. It
+// counts as changed: what pages begin with is something else.
+func (d *driver) beginAnew(page pagetable.Page, writable bool, with *origin) (done bool) {
+	epoch, _ := d.engine.Epoch()
+	d.losses.wentBack(page, d.intake.extents.Of(page), epoch)
+	d.origins.stored.Remove(page)
+	at, is := with.place(uint64(page-with.first), d.origins.bytes)
+	if is {
+		d.exec.bring(page, at, writable, d.intake.mappedIn(page))
+	}
+	return is
 }
 
 // markLost has all accesses to a page fail whose only copy was on a node that is lost.

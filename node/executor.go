@@ -45,6 +45,9 @@ type executor struct {
 type finished struct {
 	op   pagetable.Op
 	page pagetable.Page
+	// anew, of OpLose: nobody was told that the page is lost, and it is to begin anew, for this
+	// access
+	anew protocol.Access
 }
 
 // pageMessage is a message that goes with a page.
@@ -172,7 +175,7 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 		x.left(op, page)
 	}
 	x.meter.passed(page, StageDone, op)
-	x.finished = append(x.finished, finished{op, page})
+	x.finished = append(x.finished, finished{op: op, page: page})
 }
 
 // left tells the log that a page has left, or is for reading only: no program can store to it now.

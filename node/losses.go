@@ -22,8 +22,9 @@ type losses struct {
 	meter *meter
 	names nodeNames
 
-	pages  map[pagetable.Page]protocol.NodeID
-	logged uint32 // the last epoch in which a lost page was logged
+	pages      map[pagetable.Page]protocol.NodeID
+	logged     uint32 // the last epoch in which a lost page was logged
+	loggedBack uint32 // the same of one that went back
 }
 
 // note notes a loss. epoch is the present one.
@@ -38,6 +39,17 @@ func (l *losses) note(page pagetable.Page, with protocol.NodeID, in readahead.Ex
 		l.logged = epoch
 		l.log.Warn("a page is lost that a program wants: its only copy was on a node that is lost; accesses to it, and to others like it, fail",
 			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.String("node", l.names.of(with)), zap.Uint32("epoch", epoch))
+	}
+}
+
+// wentBack notes that a page that was lost begins anew. epoch is the present one.
+func (l *losses) wentBack(page pagetable.Page, in readahead.Extent, epoch uint32) {
+	delete(l.pages, page)
+	l.meter.count.wentBack.Add(1)
+	if epoch != l.loggedBack {
+		l.loggedBack = epoch
+		l.log.Warn("a page is lost that a program wants: it goes back to what it had in the last checkpoint, as others like it do",
+			zap.Uint64("page", uint64(page)), zap.String("allocation", plainName(in.Name)), zap.Uint32("epoch", epoch))
 	}
 }
 

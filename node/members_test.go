@@ -160,16 +160,20 @@ func TestLostPages(t *testing.T) {
 }
 
 // countersOfLoss are what moves only where nodes are lost.
-var countersOfLoss = []string{"epoch", "epoch_handed_over", "nodes_lost", "recoveries", "pages_lost", "no_quorum"}
+var countersOfLoss = []string{"epoch", "epoch_handed_over", "nodes_lost", "recoveries", "pages_lost", "pages_gone_back", "no_quorum"}
 
 // TestCountersOfLoss lists what does not move when a node is lost.
 func TestCountersOfLoss(t *testing.T) {
 	c := start(t, surviving(3, sim.Options{}))
 	a, lost := c.members[0].join(), c.members[2].join()
-	first := a.bind("x", HomeStripe)
+	first, second := a.bind("x", HomeStripe), a.bind("y", 10)
 	lost.store(first, 0, 1)
+	lost.store(second, 0, 1)
+	a.ok(a.fallback(second, 10, 1, 0))
+	a.fallsBack(1)
 	c.sever(2)
 	c.recovered(1, 0, 1)
+	a.wantLoad(second, 0, 0)
 	if err := <-a.access(first, false, func([]byte) {}); !errors.Is(err, pagetabletest.ErrLost) {
 		t.Error(err)
 	}

@@ -25,7 +25,8 @@ type origins struct {
 	self   protocol.NodeID
 	list   []*origin // in ascending order, disjoint
 	// stored are pages that were asked for because somebody stores to them.
-	stored pagetable.PageSet
+	stored    pagetable.PageSet
+	fallbacks fallbacks
 }
 
 // origin is the file, or files, of an allocation.
@@ -44,6 +45,7 @@ type origin struct {
 	// places are where the pages are, if not one behind the other, in chunks of chunkPages pages. A
 	// chunk that is not there has zeros.
 	places map[uint64][]byte
+	ready  bool // see fallbacks
 }
 
 // chunkPages is how many pages' places are kept together.
@@ -79,7 +81,11 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		p.refuseCall(c, err)
 		return nil
 	}
-	if o.find(x.first) != nil { // another program of this node was earlier
+	list := &o.list
+	if what.Fallback {
+		list = o.fallbacks.replace(x)
+	}
+	if find(*list, x.first) != nil { // another program of this node was earlier
 		p.answer(&attach.Reply{Ticket: c.Ticket})
 		return nil
 	}
@@ -89,8 +95,8 @@ func (o *origins) add(p *program, c *attach.Call) error {
 			return nil
 		}
 	}
-	o.list = append(o.list, x)
-	slices.SortFunc(o.list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
+	*list = append(*list, x)
+	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
 	p.answer(&attach.Reply{Ticket: c.Ticket})
 	return nil
 }
@@ -154,15 +160,18 @@ func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
 }
 
 // find is the origin of a page, or nil.
-func (o *origins) find(page pagetable.Page) *origin {
-	i, _ := slices.BinarySearchFunc(o.list, page, func(x *origin, p pagetable.Page) int {
+func (o *origins) find(page pagetable.Page) *origin { return find(o.list, page) }
+
+// find is the one of a list in which a page is, or nil.
+func find(list []*origin, page pagetable.Page) *origin {
+	i, _ := slices.BinarySearchFunc(list, page, func(x *origin, p pagetable.Page) int {
 		if p >= x.end {
 			return -1
 		}
 		return 1
 	})
-	if i < len(o.list) && o.list[i].first <= page {
-		return o.list[i]
+	if i < len(list) && list[i].first <= page {
+		return list[i]
 	}
 	return nil
 }
@@ -181,16 +190,22 @@ func (o *origins) of(page pagetable.Page) (at backing.Location, node protocol.No
 	if x.places == nil {
 		return x.inOrder(number, o)
 	}
+	at, is = x.place(number, o.bytes)
+	return at, o.self, is
+}
+
+// place is where a page is by the table of places, if it is not zeros.
+func (x *origin) place(number, pageBytes uint64) (at backing.Location, is bool) {
 	chunk := x.places[number/chunkPages]
 	if chunk == nil {
-		return at, o.self, false
+		return at, false
 	}
-	place, err := attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), o.bytes)
+	place, err := attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), pageBytes)
 	if err != nil || place.File == 0 {
-		return at, o.self, false
+		return at, false
 	}
 	f := x.files[place.File-1]
-	return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, o.self, true
+	return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * pageBytes), CRC: place.CRC, Check: true, Keep: f}, true
 }
 
 // inOrder is of for pages that lie one behind the other.
@@ -272,5 +287,6 @@ func (o *origins) saved(base, id [16]byte) {
 // drop forgets the origin of an allocation that is freed.
 func (o *origins) drop(first pagetable.Page, count uint64) {
 	o.stored.RemoveRun(first, count)
+	o.fallbacks.drop(first, count)
 	o.list = slices.DeleteFunc(o.list, func(x *origin) bool { return x.first == first })
 }

@@ -186,6 +186,8 @@ func (s *programs) call(p *program, c *attach.Call) error {
 		return s.saver.await(p, c)
 	case attach.OpContents:
 		return s.origins.add(p, c)
+	case attach.OpFallback:
+		return s.origins.fallbacks.begin(p, c)
 	case attach.OpLostPage:
 		s.losses.answer(p, c)
 	case attach.OpLostRanks:

@@ -43,7 +43,7 @@ type Call struct {
 	Site      uint64 // OpArrive: where in the program that is, in numbers of its own
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes. OpName: see there
 	Signature string // OpBind: at most MaxSignature bytes
-	// OpArrive, OpCheckpoint, OpContents: at most MaxContribution bytes. After decoding it points
+	// OpArrive, OpCheckpoint, OpContents, OpFallback: at most MaxContribution bytes. After decoding it points
 	// into the frame
 	Payload []byte
 }
@@ -136,6 +136,7 @@ var opFields = [opEnd]struct{ ticket, access, object, name, count, payload bool 
 	OpCheckpoint: {ticket: true, object: true, count: true, payload: true},
 	OpSaved:      {ticket: true, count: true},
 	OpContents:   {ticket: true, object: true, count: true, payload: true},
+	OpFallback:   {ticket: true, payload: true},
 }
 
 // AppendCall appends m as a frame. It panics if DecodeCall would refuse m: whatever a user of the

@@ -164,6 +164,9 @@ type Contents struct {
 	ID [16]byte
 	// Written: Checkpoint.InPlace writes what has changed to the files.
 	Written bool
+	// Fallback: with a table. The pages do not begin so; those that are lost begin anew so, from
+	// OpFallback on. It is in place of what was given for that before.
+	Fallback bool
 	// Readers are the nodes that have the files, in their order, for all others, too; none: each
 	// node has the only file, or those of the table. A node has at most one. Of each file Stripe
 	// pages come in turn.
@@ -172,13 +175,13 @@ type Contents struct {
 }
 
 // contentsBytes is the length of a Contents without Readers.
-const contentsBytes = 12 + 3*8 + 16 + 1
+const contentsBytes = 12 + 3*8 + 16 + 2
 
 // AppendContents appends the payload of OpContents.
 func AppendContents(b []byte, c *Contents) []byte {
 	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, c.Table), c.First), c.Files)
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, c.Offset), c.Bytes), c.Stripe)
-	b = appendFlag(append(b, c.ID[:]...), c.Written)
+	b = appendFlag(appendFlag(append(b, c.ID[:]...), c.Written), c.Fallback)
 	for _, node := range c.Readers {
 		b = le.AppendUint16(b, node)
 	}
@@ -187,12 +190,12 @@ func AppendContents(b []byte, c *Contents) []byte {
 
 // DecodeContents reads what AppendContents wrote.
 func DecodeContents(b []byte) (Contents, error) {
-	if len(b) < contentsBytes || (len(b)-contentsBytes)%2 != 0 || b[contentsBytes-1] > 1 {
+	if len(b) < contentsBytes || (len(b)-contentsBytes)%2 != 0 || b[contentsBytes-2] > 1 || b[contentsBytes-1] > 1 {
 		return Contents{}, fmt.Errorf("%w: the contents of pages in %d bytes, it takes at least %d", ErrMalformed, len(b), contentsBytes)
 	}
 	c := Contents{Table: le.Uint32(b), First: le.Uint32(b[4:]), Files: le.Uint32(b[8:]), Offset: le.Uint64(b[12:]), Bytes: le.Uint64(b[20:]), Stripe: le.Uint64(b[28:])}
 	copy(c.ID[:], b[36:])
-	c.Written = b[contentsBytes-1] != 0
+	c.Written, c.Fallback = b[contentsBytes-2] != 0, b[contentsBytes-1] != 0
 	for rest := b[contentsBytes:]; len(rest) > 0; rest = rest[2:] {
 		c.Readers = append(c.Readers, le.Uint16(rest))
 	}
@@ -203,7 +206,9 @@ func DecodeContents(b []byte) (Contents, error) {
 func (c *Contents) check() error {
 	const most = 1 << 62
 	switch {
-	case c.Files > MaxFiles || len(c.Readers) == 0 && c.Files == 0 || c.Table == 0 && c.Files > 1:
+	case c.Fallback && (c.Table == 0 || c.ID == [16]byte{}):
+		return fmt.Errorf("%w: the contents of pages to begin anew with, without a table or an ID", ErrMalformed)
+	case c.Files > MaxFiles || len(c.Readers) == 0 && c.Files == 0 && !c.Fallback || c.Table == 0 && c.Files > 1:
 		return fmt.Errorf("%w: the contents of pages in %d files", ErrMalformed, c.Files)
 	case c.Offset > most || c.Bytes > most || c.Stripe > most:
 		return fmt.Errorf("%w: the contents of pages at byte %d, in files of %d bytes, %d pages of each in turn", ErrMalformed, c.Offset, c.Bytes, c.Stripe)

@@ -400,6 +400,7 @@ func sampleContents() []Contents {
 		{Files: 1, First: 1},
 		{Files: 1, First: 1<<32 - 1, Offset: 1 << 62, Bytes: 1 << 62, Stripe: 1 << 62, ID: [16]byte{1, 15: 2}, Written: true},
 		{Table: 3, Files: MaxFiles, First: 4, ID: [16]byte{7}},
+		{Table: 1, ID: [16]byte{7}, Fallback: true},
 		{Readers: []uint16{1<<16 - 1}, Bytes: 5},
 		{Files: 1, First: 9, Readers: []uint16{2, 0, 1}, Stripe: 1, Written: true},
 	}
@@ -420,10 +421,13 @@ func TestContents(t *testing.T) {
 			t.Errorf("with a byte too many %+v became %+v, %v", want, got, err)
 		}
 	}
-	flag := AppendContents(nil, &Contents{Files: 1})
-	flag[contentsBytes-1] = 2
+	flag, other := AppendContents(nil, &Contents{Files: 1}), AppendContents(nil, &Contents{Files: 1})
+	flag[contentsBytes-1], other[contentsBytes-2] = 2, 2
 	for what, b := range map[string][]byte{
 		"a flag that is neither":    flag,
+		"another that is neither":   other,
+		"a fallback without an ID":  AppendContents(nil, &Contents{Table: 1, Files: 1, Fallback: true}),
+		"a fallback in order":       AppendContents(nil, &Contents{Files: 1, ID: [16]byte{7}, Fallback: true}),
 		"no file and no reader":     AppendContents(nil, &Contents{}),
 		"two files, and no table":   AppendContents(nil, &Contents{Files: 2}),
 		"too many files":            AppendContents(nil, &Contents{Table: 1, Files: MaxFiles + 1}),

@@ -84,6 +84,9 @@ const (
 	// zeros. Payload: AppendContents; the files are the daemon's from here on. Reply: StatusOK, or
 	// StatusUnknown with a text.
 	OpContents
+	// OpFallback: from here on lost pages begin anew with the contents whose ID is the payload, of
+	// all memory for which OpContents has given them. Reply, at once: StatusOK.
+	OpFallback
 	// OpPrograms: which programs are attached to this daemon. Reply, at once: AppendPrograms.
 	OpPrograms
 	// OpFaultLog: tell what the log of faults has from place Object on, and keep it for some
@@ -111,7 +114,7 @@ var opNames = [opEnd]string{
 	OpPrefetch: "Prefetch", OpPin: "Pin", OpUnpin: "Unpin", OpCancel: "Cancel", OpStats: "Stats", OpLostPage: "LostPage", OpLostRanks: "LostRanks",
 	OpDrain:  "Drain",
 	OpCommit: "Commit", OpRepair: "Repair", OpTry: "Try", OpUsage: "Usage",
-	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpPrograms: "Programs", OpName: "Name", OpWaits: "Waits",
+	OpFile: "File", OpCheckpoint: "Checkpoint", OpSaved: "Saved", OpContents: "Contents", OpFallback: "Fallback", OpPrograms: "Programs", OpName: "Name", OpWaits: "Waits",
 	OpFaultLog: "FaultLog", OpStacks: "Stacks",
 }
 

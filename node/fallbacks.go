@@ -1,0 +1,66 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+)
+
+// fallbacks are what lost pages begin anew with: what they had in the last checkpoint, of which
+// programs tell all nodes (Contents.Fallback). The programs of a job agree: when one of them says
+// that lost pages begin anew from here on (OpFallback), all of them have given that checkpoint and
+// none has an earlier one any more. So no two pages of an allocation ever go back to different
+// checkpoints.
+type fallbacks struct {
+	list []*origin // in ascending order, disjoint
+	// asked are pages that were asked for to begin anew, with what they will. By the time that one
+	// comes there may be another fallback, which is not ready yet.
+	asked map[pagetable.Page]*origin
+}
+
+// replace makes room for what an allocation begins anew with from now on, and returns where.
+func (b *fallbacks) replace(x *origin) *[]*origin {
+	b.list = slices.DeleteFunc(b.list, func(y *origin) bool { return y.first == x.first && !slices.Equal(y.ids, x.ids) })
+	return &b.list
+}
+
+// begin has lost pages begin anew with the contents of an ID. The error is the program's.
+func (b *fallbacks) begin(p *program, c *attach.Call) error {
+	if len(c.Payload) != 16 {
+		return fmt.Errorf("%w: %v of an ID of %d bytes", attach.ErrMalformed, c.Op, len(c.Payload))
+	}
+	for _, x := range b.list {
+		x.ready = x.ready || slices.Contains(x.ids, [16]byte(c.Payload))
+	}
+	p.answer(&attach.Reply{Ticket: c.Ticket})
+	return nil
+}
+
+// ask notes that a lost page is asked for to begin anew, if there is something to begin with.
+func (b *fallbacks) ask(page pagetable.Page) bool {
+	x := find(b.list, page)
+	if x == nil || !x.ready {
+		return false
+	}
+	if b.asked == nil {
+		b.asked = map[pagetable.Page]*origin{}
+	}
+	b.asked[page] = x
+	return true
+}
+
+// take is the fallback of a page that was asked for to begin anew, and has come; nil: it was not.
+func (b *fallbacks) take(page pagetable.Page) *origin {
+	x := b.asked[page]
+	delete(b.asked, page)
+	return x
+}
+
+// drop forgets the fallback of an allocation that is freed.
+func (b *fallbacks) drop(first pagetable.Page, count uint64) {
+	maps.DeleteFunc(b.asked, func(p pagetable.Page, _ *origin) bool { return p >= first && uint64(p-first) < count })
+	b.list = slices.DeleteFunc(b.list, func(x *origin) bool { return x.first == first })
+}

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"dsmd/internal/attach"
+	"dsmd/pagetable"
+	"dsmd/pagetable/pagetabletest"
+	"dsmd/transport/sim"
+)
+
+// fallback is the call that gives what the pages of an allocation begin anew with: page i has the
+// value from+i, and page 3 zeros.
+func (p *prog) fallback(page pagetable.Page, count uint64, id byte, from uint64) attach.Call {
+	p.Helper()
+	file, err := os.Create(filepath.Join(p.TempDir(), "fallback"))
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer file.Close()
+	var places []byte
+	for i := range count {
+		contents := make([]byte, 4096)
+		binary.NativeEndian.PutUint64(contents, from+i)
+		if _, err := file.WriteAt(contents, int64(i)*4096); err != nil {
+			p.Fatal(err)
+		}
+		place := attach.Place{File: 1, Slot: i, CRC: crc32.Checksum(contents, crc32.MakeTable(crc32.Castagnoli))}
+		if i == 3 {
+			place = attach.Place{}
+		}
+		places = attach.AppendPlace(places, place)
+	}
+	table := p.inMemory(places, uint64(len(places)))
+	what := attach.Contents{Files: 1, First: p.give(file), Table: p.give(table), ID: [16]byte{id}, Fallback: true}
+	return attach.Call{Op: attach.OpContents, Object: uint64(page), Count: count, Payload: attach.AppendContents(nil, &what)}
+}
+
+// fallsBack has lost pages begin anew with the contents of an ID.
+func (p *prog) fallsBack(id byte) {
+	p.Helper()
+	p.ok(attach.Call{Op: attach.OpFallback, Payload: append([]byte{id}, make([]byte, 15)...)})
+}
+
+// TestPagesGoBack: a page that was only on the node that is lost begins anew with what nodes were
+// told, once. Its neighbours are as they were. A node that was not told, or has been told of
+// something later that is not ready yet, says that the page is lost.
+func TestPagesGoBack(t *testing.T) {
+	c := start(t, surviving(3, sim.Options{}))
+	a, b, lost := c.members[0].join(), c.members[1].join(), c.members[2].join()
+	const pages = 3 * HomeStripe
+	x, y, z := a.bind("x", pages), a.bind("y", 10), a.bind("z", 10)
+	for _, p := range []*prog{b, lost} {
+		p.bind("x", pages)
+		p.bind("y", 10)
+		p.bind("z", 10)
+	}
+	for i := range pagetable.Page(pages) {
+		if i%5 == 1 {
+			a.store(x+i, 0, 7)
+			continue
+		}
+		lost.store(x+i, 0, 1)
+	}
+	lost.store(y, 0, 1)
+	lost.store(z, 0, 1)
+	for _, p := range []*prog{a, b} {
+		p.ok(p.fallback(x, pages, 8, 500))
+		p.ok(p.fallback(y, 10, 8, 500))
+		p.ok(p.fallback(x, pages, 9, 100))
+		p.ok(p.fallback(x, pages, 9, 300)) // another program of the node was earlier
+		p.fallsBack(9)
+	}
+	b.fallsBack(8)
+	b.ok(b.fallback(y, 10, 9, 100))
+	c.sever(2)
+	var first error = <-a.access(y, false, func([]byte) {})
+	var second error = <-b.access(y, true, func([]byte) {})
+	if !errors.Is(first, pagetabletest.ErrLost) || !errors.Is(second, pagetabletest.ErrLost) {
+		t.Errorf("memory of which no fallback is ready is there: %v, %v", first, second)
+	}
+	if err := <-a.access(z, false, func([]byte) {}); !errors.Is(err, pagetabletest.ErrLost) {
+		t.Errorf("memory that has no fallback is there: %v", err)
+	}
+	c.recovered(1, 0, 1)
+	for i := range pagetable.Page(pages) {
+		p, other, want := a, b, uint64(100+i)
+		if i%2 == 1 {
+			p, other = b, a
+		}
+		switch {
+		case i == 3:
+			want = 0
+		case i%5 == 1:
+			want = 7
+		}
+		p.wantLoad(x+i, 0, want)
+		other.wantLoad(x+i, 0, want)
+		other.store(x+i, 0, want+1000)
+		p.wantLoad(x+i, 0, want+1000)
+	}
+	went := c.members[0].counter("pages_gone_back") + c.members[1].counter("pages_gone_back")
+	if want := uint64(pages - (pages+3)/5); went != want {
+		t.Errorf("%d pages have gone back, want %d", went, want)
+	}
+	c.members[0].want(map[string]uint64{"pages_lost": 2})
+	c.without(2)
+	c.quiet()
+}
+
+// TestFallbackIsRefused: what cannot be what pages begin anew with.
+func TestFallbackIsRefused(t *testing.T) {
+	c := start(t, surviving(2, sim.Options{}))
+	a := c.members[0].join()
+	page := a.bind("x", 40)
+	if r := a.do(a.fallback(page, 39, 1, 0)); r.Status != attach.StatusUnknown {
+		t.Errorf("a fallback for a part of an allocation is answered with %v", r.Status)
+	}
+	a.ok(a.fallback(page, 40, 1, 0))
+	a.ok(unbindCall("x"))
+	eventually(t, "the memory is free", func() bool { return a.bind("x", 40) == page })
+	a.fallsBack(1)
+	if x := c.members[0].node.origins.fallbacks; len(x.list) > 0 {
+		t.Errorf("memory that was freed has the fallback of what was there before")
+	}
+	a.call(attach.Call{Op: attach.OpFallback, Payload: []byte{1}})
+	select {
+	case <-a.ended:
+	case <-time.After(patience):
+		t.Error("an ID of one byte is taken for one")
+	}
+	c.quiet()
+}

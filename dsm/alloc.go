@@ -144,7 +144,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		return nil, err
 	}
 	if image != nil {
-		if err := m.beginWith(ctx, c, from, image); err != nil {
+		if err := m.beginWith(ctx, c, from, image, false); err != nil {
 			return nil, m.giveUp(c, err)
 		}
 		c.saves.begun(m)

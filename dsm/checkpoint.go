@@ -91,6 +91,8 @@ type saves struct {
 	unlock func() error
 	every  every
 	from   *restored
+	// fallback: lost pages begin anew with the last checkpoint (`dsmd run --lost checkpoint`).
+	fallback bool
 	// basis is the checkpoint of which this job knows what has changed since: the one that it has
 	// taken last, or has begun with.
 	basis basis

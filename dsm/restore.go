@@ -115,8 +115,9 @@ func (s *saves) begun(m *allocation) {
 	s.basis.list = append(s.basis.list, m)
 }
 
-// beginWith has an allocation begin with what a checkpoint has.
-func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, g *checkpoint.Image) error {
+// beginWith has an allocation begin with what a checkpoint has; or, as a fallback, begin anew with
+// it where it is lost.
+func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, g *checkpoint.Image, fallback bool) error {
 	table, err := memfile.Create("dsm-places", g.Pages()*attach.PlaceBytes)
 	if err != nil {
 		return err
@@ -127,10 +128,10 @@ func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, 
 			return err
 		}
 	}
-	if len(g.Files) == 0 {
+	if len(g.Files) == 0 && !fallback {
 		return nil // it is zeros
 	}
-	what := attach.Contents{Files: uint32(len(g.Files)), ID: from.id}
+	what := attach.Contents{Files: uint32(len(g.Files)), ID: from.id, Fallback: fallback}
 	for i, file := range g.Files {
 		number, err := c.giveForReading(ctx, file)
 		if err != nil {
@@ -175,11 +176,12 @@ func (c *calls) giveForReading(ctx context.Context, path string) (uint32, error)
 	return c.give(ctx, fd)
 }
 
-// The variables that `dsmd run --checkpoint` and `--restore` set.
+// The variables that `dsmd run --checkpoint`, `--restore` and `--lost` set.
 const (
 	envCheckpoint = "DSM_CHECKPOINT"
 	envEvery      = "DSM_CHECKPOINT_EVERY"
 	envRestore    = "DSM_RESTORE"
+	envLost       = "DSM_LOST"
 )
 
 // every is what `dsmd run --checkpoint` has asked for.
@@ -202,6 +204,13 @@ func (s *saves) fromEnvironment(ctx context.Context, c *Cluster) error {
 	}
 	if s.every.dir != "" && !filepath.IsAbs(s.every.dir) {
 		return fmt.Errorf("the environment has %s=%q, which is not an absolute path", envCheckpoint, s.every.dir)
+	}
+	switch text := os.Getenv(envLost); text {
+	case "", "error":
+	case "checkpoint":
+		s.fallback = true
+	default:
+		return fmt.Errorf("the environment has %s=%q, which is neither error nor checkpoint", envLost, text)
 	}
 	if path := os.Getenv(envRestore); path != "" {
 		_, err := c.Restore(ctx, path)

@@ -256,7 +256,33 @@ func (s *Saving) wait(ctx context.Context) error {
 	if s.c.Rank() == 0 {
 		err = s.commit(parts)
 	}
-	return agree(ctx, s.c, vote{s.kind, "the manifest", 0, err})
+	if err = agree(ctx, s.c, vote{s.kind, "the manifest", 0, err}); err != nil || s.inPlace() || !s.c.saves.fallback {
+		return err
+	}
+	return s.fallBack(ctx)
+}
+
+// fallBack has lost pages begin anew with this checkpoint. No node does that before all have the
+// checkpoint for it, and none has the one before any more. If a node is lost between the two, what
+// is lost with it stays lost where this is not over.
+func (s *Saving) fallBack(ctx context.Context) error {
+	from, err := loadCheckpoint(ctx, s.c, filepath.Join(s.dir, checkpoint.ManifestName(s.plan.Sequence)))
+	if err = agree(ctx, s.c, vote{s.kind, "the checkpoint for lost pages", 0, err}); err != nil {
+		return err
+	}
+	for _, m := range s.list {
+		if g := from.images[m.name]; err == nil && g != nil && m.file == nil {
+			err = m.beginWith(ctx, s.c, from, g, true)
+		}
+	}
+	if err = agree(ctx, s.c, vote{s.kind, "the checkpoint for lost pages", 0, err}); err != nil {
+		return err
+	}
+	r, err := s.c.do(ctx, attach.Call{Op: attach.OpFallback, Payload: s.plan.ID[:]})
+	if err == nil && r.Status != attach.StatusOK {
+		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
+	}
+	return err
 }
 
 // finish waits for what the daemon writes, and completes this rank's part.

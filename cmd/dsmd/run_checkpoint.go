@@ -24,6 +24,7 @@ const (
 	envCheckpoint      = "DSM_CHECKPOINT"       // absolute path of a directory
 	envCheckpointEvery = "DSM_CHECKPOINT_EVERY" // as time.ParseDuration reads it
 	envRestore         = "DSM_RESTORE"          // absolute path of a manifest
+	envLost            = "DSM_LOST"             // error or checkpoint
 )
 
 // runCheckpoints are the flags of `run` about checkpoints.
@@ -31,6 +32,7 @@ type runCheckpoints struct {
 	dir     string // absolute after apply
 	every   time.Duration
 	restore string
+	lost    string // what becomes of lost pages
 
 	before uint64 // set by apply: sequence of the newest checkpoint in dir, 0: there is none
 }
@@ -38,6 +40,7 @@ type runCheckpoints struct {
 func (r *runCheckpoints) register(flags *pflag.FlagSet) {
 	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be")
 	flags.DurationVar(&r.every, "every", defaultEvery, "time between checkpoints: the first barrier after it takes one")
+	flags.StringVar(&r.lost, "lost", "error", "with --survive, what becomes of a lost page: an access to it is an `error`, or it goes back to the last checkpoint")
 	flags.StringVar(&r.restore, "restore", "", "`PATH` of the checkpoint that memory begins with: a directory, for its newest one, or a manifest")
 }
 
@@ -50,6 +53,10 @@ func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
 		return errors.New("--restore: the name of the directory or manifest is empty")
 	case flags.Changed("every") && r.dir == "":
 		return errors.New("--every is for --checkpoint, which names the directory")
+	case r.lost != "error" && r.lost != "checkpoint":
+		return fmt.Errorf("--lost %s: want error or checkpoint", r.lost)
+	case r.lost == "checkpoint" && flags.Lookup("survive").Value.String() != "true":
+		return errors.New("--lost checkpoint is for --survive: without it the loss of a node ends the job")
 	case r.every <= 0:
 		return fmt.Errorf("--every %v: the time between checkpoints is more than 0, such as 10m", r.every)
 	}
@@ -59,6 +66,9 @@ func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
 // apply has the programs of a job take and restore checkpoints, and says on cfg.Stderr what is
 // restored. The error says why the job is not to be started.
 func (r *runCheckpoints) apply(cfg *launch.Config) error {
+	if r.lost == "checkpoint" {
+		cfg.Env = append(cfg.Env, envLost+"="+r.lost)
+	}
 	if r.restore != "" {
 		m, err := load(r.restore)
 		if err != nil {

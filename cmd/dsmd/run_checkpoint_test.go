@@ -41,6 +41,8 @@ func TestCheckpointFlags(t *testing.T) {
 		{[]string{"--every", "5", "--checkpoint", dir}, launch.StatusUsage, `invalid argument "5" for "--every" flag`},
 		{[]string{"--checkpoint", ""}, launch.StatusUsage, "--checkpoint: the name of the directory is empty"},
 		{[]string{"--restore", ""}, launch.StatusUsage, "--restore: the name of the directory or manifest is empty"},
+		{[]string{"--lost", "zeros", "--survive"}, launch.StatusUsage, "--lost zeros: want error or checkpoint"},
+		{[]string{"--lost", "checkpoint"}, launch.StatusUsage, "--lost checkpoint is for --survive"},
 		{[]string{"--restore", empty}, launch.StatusSystem, "--restore: checkpoint: there is none in " + empty},
 		{[]string{"--restore", empty + "/none"}, launch.StatusSystem, "no such file or directory"},
 		{[]string{"--restore", file}, launch.StatusSystem, "neither a directory nor a manifest"},
@@ -64,7 +66,7 @@ func TestProgramsLearnOfCheckpoints(t *testing.T) {
 	from := checkpoints(t)
 	base := filepath.Dir(from)
 	t.Chdir(base)
-	const show = `echo "$DSM_CHECKPOINT $DSM_CHECKPOINT_EVERY $DSM_RESTORE"`
+	const show = `echo "$DSM_CHECKPOINT $DSM_CHECKPOINT_EVERY $DSM_RESTORE$DSM_LOST"`
 	newest := filepath.Join(from, checkpoint.ManifestName(2))
 	status, stdout, stderr := finish(t, "run", "-n", "2", "--checkpoint", "new", "--restore", "job", "--", "sh", "-c", show)
 	to := base + "/new"
@@ -82,6 +84,10 @@ func TestProgramsLearnOfCheckpoints(t *testing.T) {
 	older := filepath.Join(from, checkpoint.ManifestName(1))
 	status, stdout, stderr = finish(t, "run", "--every", "90s", "--checkpoint", to, "--restore", older, "--", "sh", "-c", show)
 	if want := "[0] " + to + " 1m30s " + older + "\n"; status != 0 || stdout != want {
+		t.Errorf("status %d, stdout %q, stderr %q; want %q", status, stdout, stderr, want)
+	}
+	status, stdout, stderr = finish(t, "run", "--survive", "--lost", "checkpoint", "--", "sh", "-c", show)
+	if want := "[0]   checkpoint\n"; status != 0 || stdout != want {
 		t.Errorf("status %d, stdout %q, stderr %q; want %q", status, stdout, stderr, want)
 	}
 }

@@ -55,6 +55,10 @@ const keptCheckpoints = 2
 // ErrCheckpoint (a file can't be written, another rank has failed, the directory is another
 // job's), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an error there is no new
 // checkpoint, and those that there were stay.
+//
+// With `dsmd run --lost checkpoint` each rank then reads the indexes of the new checkpoint, and
+// lost pages go back to it from here on. After ErrNodeLost, or an error of that part, the new
+// checkpoint may be on the disk, and pages that are lost may stay lost.
 func (c *Cluster) Checkpoint(ctx context.Context, dir string, opts ...CheckpointOption) error {
 	s, err := c.BeginCheckpoint(ctx, dir, opts...)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // PageLostError is the error of Guard when an access met a page that is lost: its only copy was on
 // a node that is lost. Nobody has its contents any more, and no access to it, in any program,
 // returns anything. The other pages of the allocation may be there. When all programs have freed
-// the memory it can be allocated again, and is zero then. It wraps ErrPageLost.
+// the memory it can be allocated again, and is zero then. With `dsmd run --lost checkpoint` there
+// is no such error about pages that the job's last checkpoint has. It wraps ErrPageLost.
 type PageLostError struct {
 	Addr   uintptr // that was touched
 	Name   string  // of the allocation, as Alloc was given it

@@ -30,6 +30,9 @@ type FaultStats struct {
 	Upgrade uint64        // stores to pages that were here for reading
 	Local   uint64        // accesses to pages that were here, or had just come
 	Wait    time.Duration // from the faults to their end, summed over pages
+	// GoneBack are lost pages that this node has taken from the last checkpoint, with
+	// `dsmd run --lost checkpoint`
+	GoneBack uint64
 }
 
 // Remote is how many faults had to do with other nodes.
@@ -92,7 +95,7 @@ func newStats(n map[string]uint64) Stats {
 	s := Stats{
 		Faults: FaultStats{
 			Read: n["faults_read"], Write: n["faults_write"], Upgrade: n["faults_upgrade"], Local: n["faults_map"],
-			Wait: time.Duration(n["fault_wait_ns"]),
+			Wait: time.Duration(n["fault_wait_ns"]), GoneBack: n["pages_gone_back"],
 		},
 		Traffic: TrafficStats{
 			PagesSent: n["pages_sent"], PagesReceived: n["pages_received"], Invalidations: n["invalidations"],

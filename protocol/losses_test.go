@@ -201,3 +201,38 @@ func TestHomeKnowsOfMark(t *testing.T) {
 		}
 	}
 }
+
+// TestBeginsAnew: a host that has something a lost page can begin with gets the page as one that
+// nobody has touched. If the memory is being freed meanwhile, who waits is only woken.
+func TestBeginsAnew(t *testing.T) {
+	const page = ObjectID(3)
+	for _, freed := range []bool{false, true} {
+		e := New(Config{Nodes: 4, Pages: 8, HomeStripe: 4})
+		e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{0}}, nil)
+		e.objects.get(page).owner = 2
+		step := func(ev Event, want Effect) {
+			t.Helper()
+			ev.Object = page
+			out := e.Step(ev, nil)
+			if len(out) != 1 || out[0].Kind != want.Kind || out[0].Access != want.Access || out[0].Source != want.Source || e.Check() != nil {
+				t.Fatalf("freed: %t: %+v, %v; want %+v", freed, out, e.Check(), want)
+			}
+		}
+		step(Event{Kind: EventFault, Client: 1, Thread: 1, Access: Read}, Effect{Kind: EffectLost, Access: Read})
+		if freed {
+			e.reclaim.freed = []freedExtent{{first: 0, count: 8, phase: 1}}
+			step(Event{Kind: EventCompleted, Effect: EffectLost, Access: Read, Anew: true}, Effect{Kind: EffectMap})
+			continue
+		}
+		step(Event{Kind: EventCompleted, Effect: EffectLost, Access: Read, Anew: true}, Effect{Kind: EffectInstall, Access: Write, Source: SourceFirst})
+		if out := e.Step(Event{Kind: EventCompleted, Object: page, Effect: EffectInstall}, nil); len(out) > 0 || e.objects.get(page).owner != 0 {
+			t.Errorf("%+v; its owner is %d", out, e.objects.get(page).owner)
+		}
+	}
+	e := New(Config{Nodes: 2, Pages: 8, HomeStripe: 1})
+	id := e.lockOf(0)
+	out := e.Step(Event{Kind: EventMessage, Object: id, Message: new(Request{Access: Write, Anew: true}.To(0, id).SentBy(1))}, nil)
+	if len(out) != 1 || out[0].Kind != EffectReject {
+		t.Errorf("a lock begins anew: %+v", out)
+	}
+}

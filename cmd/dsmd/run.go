@@ -44,7 +44,8 @@ the daemons that are left may (docs/operations.md): the other programs get dsm.E
 PageLostError or ErrOwnerDied where they meet the loss. A line says which rank was lost, why and
 when. The exit status is 0 if some programs have succeeded and all others were lost: killed by a
 signal, or with their daemon or machine. Else it is that of the first failure or loss, as when a
-program has ended with a status of its own.
+program has ended with a status of its own. With --lost checkpoint a lost page goes back to what it
+had in the last checkpoint that the job has taken, in place of dsm.PageLostError.
 
 On hosts the same version of dsmd and the program have to be there already, and the program runs in
 the same directory as here (--dir names another). It finds the host's environment, and of this one
@@ -58,7 +59,7 @@ has memory begin with what was saved, on any number of nodes. All hosts must sha
 under the same path; dsmd run looks at it on this machine only, before anything is started.
 
 Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE. Of checkpoints
-they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY and DSM_RESTORE.`
+they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY, DSM_RESTORE and DSM_LOST.`
 
 const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run -n 2:8 -- ./solve   # 2 daemons, 16 programs

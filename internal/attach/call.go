@@ -43,8 +43,8 @@ type Call struct {
 	Site      uint64 // OpArrive: where in the program that is, in numbers of its own
 	Name      string // OpBind, OpUnbind, OpKeep, OpDiscard: 1 to MaxName bytes. OpName: see there
 	Signature string // OpBind: at most MaxSignature bytes
-	// OpArrive, OpCheckpoint, OpContents, OpFallback: at most MaxContribution bytes. After decoding it points
-	// into the frame
+	// OpArrive, OpCheckpoint, OpContents, OpFallback: at most MaxContribution bytes. After decoding
+	// it points into the frame
 	Payload []byte
 }
 

@@ -26,10 +26,13 @@ func TestTransitionTables(t *testing.T) {
 	mortal.Crash, mortal.Pages = []protocol.NodeID{1}, 8
 	replicated := mortal
 	replicated.Replicas = 1
+	anew := mortal
+	anew.Anew = []protocol.NodeID{0}
 	for _, c := range []*model.Config{
 		threads(Short.base(4), "write 3; read 3", "read 3; write 3"),
 		threads(Short.base(4), "write 3", "read 3", "read 3"),
 		threads(mortal, "read 3", "write 3"),
+		threads(anew, "read 3", "write 3"),
 		threads(replicated, "write 3; commit; write 3", "read 3"),
 		threads(Short.base(4), "write 3; evict 3", "read 3; evict 3"),
 	} {

@@ -79,7 +79,7 @@ func TestCommandLineMistakes(t *testing.T) {
 		{"stauts", `unknown command "stauts": did you mean stacks or status?`},
 		{"frobnicate", `unknown command "frobnicate"`},
 		{"run --metrisc :1 -- true", "unknown flag: --metrisc: did you mean --metrics?"},
-		{"run --log -- true", "unknown flag: --log: did you mean --log-format or --log-level?"},
+		{"run --log -- true", "unknown flag: --log: did you mean --log-format or --log-level or --lost?"},
 		{"run -n 2", "no program to run"},
 		{"run -n 0 -- true", "-n: 0 nodes: 1 to 1024 are possible"},
 		{"run -n x -- true", `invalid argument "x"`},

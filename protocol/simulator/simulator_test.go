@@ -122,7 +122,7 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 			"die\n": p.Deaths > 0, "from the dead": p.Deaths > 0 && !p.Names, "turned away": p.Deaths > 0 && !p.Names, "intact": p.Deaths > 0 && !p.Names, "cancel: ": p.Cancels > 0, "hold over": !p.Names,
 			"bound\n": p.Names, "status 4": p.Names, "cancel: bind": p.Names,
 			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0 && p.Replicas == 0 && !p.Names && !p.Light, "depart\n": p.Leaves > 0, "resume, epoch": p.Losses > 0,
-			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0,
+			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0, " anew\n": p.Anew, "  begins\n": p.Anew,
 			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierRelease": p.Rounds > 0 && !p.Light,
 			"cut off\n": p.Cut > 0, " block\n": p.Cut > 0, " end\n": p.Cut > 1, " return\n": p.Cut > 1, " take: lock": p.Words, " ask: ": p.Words, " expel\n": p.Expelled > 0, "BarrierBroadcast": p.Trees && p.Rounds > 0, "barrier 1000": p.Rounds > 0,
 			" others=": p.Trees && p.Rounds == 0, "send Verify ": p.Trees && p.Rounds == 0,
@@ -162,6 +162,9 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			case model.ConfirmedEarly:
 				// of which few lose a relay after it has confirmed, and before it has passed on
 				profile, seeds = named("trees and losses"), 20
+			case model.AnewAnyway:
+				// of which few have two nodes ask for the same page
+				profile, seeds = named("losses, pages begin anew"), 20
 			case model.DroppedOffer:
 				profile = named("no room")
 			case model.SkippedProgram, model.ReadBeforeProtected:

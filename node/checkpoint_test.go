@@ -344,8 +344,9 @@ type slowDisk struct {
 }
 
 func (d *slowDisk) Submit(list ...*diskio.Transfer) {
-	d.underWay.Add(int32(len(list)))
-	d.since = time.Now()
+	if d.underWay.Add(int32(len(list))); len(list) > 0 {
+		d.since = time.Now()
+	}
 	d.diskQueue.Submit(list...)
 }
 

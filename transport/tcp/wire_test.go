@@ -309,7 +309,6 @@ func TestKnowsWhatItEverSent(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"ByConfirmation", "ByCall"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
 			tr, peers := withRawPeers(t, 1)
 			h, p, queue := newRecorder(), peers[0], &tr.peers[1].queue
 			pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })

@@ -388,6 +388,7 @@ func TestLateAnswer(t *testing.T) {
 // TestDeathWithOpenCalls: a program that dies with calls of every kind open leaves nothing behind,
 // and who waits for it at a barrier or for a lock goes on.
 func TestDeathWithOpenCalls(t *testing.T) {
+	t.Parallel()
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
 		b.acquire(1, attach.Write)

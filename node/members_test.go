@@ -415,6 +415,7 @@ func TestLossesOneByOne(t *testing.T) {
 // stores asks for pages to be written, and moves them to nodes that never store into them; then
 // they may be lost with those.
 func TestLossAtAnyTime(t *testing.T) {
+	t.Parallel()
 	seeds := 12
 	if testing.Short() {
 		seeds = 3

@@ -255,6 +255,7 @@ func TestDeadProgramsPages(t *testing.T) {
 // TestMigration: pages that one node after another reads and writes are soon granted for both at
 // once; pages that one node writes and another reads never are.
 func TestMigration(t *testing.T) {
+	t.Parallel()
 	const rounds = 40
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()

@@ -260,6 +260,7 @@ func TestSweepOfMoreThanFits(t *testing.T) {
 // TestOwnedPagesMove: a program writes four times as much as its node has room for. What does not
 // fit goes to the other nodes, and is as it was written wherever it is read.
 func TestOwnedPagesMove(t *testing.T) {
+	t.Parallel()
 	const pages = 4 * leastRoom
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 3, pages: pages + HomeStripe, async: async}, 1)
@@ -309,6 +310,7 @@ func TestOwnedPagesAreNotTaken(t *testing.T) {
 // TestNoRoomAnywhere: programs write more than all nodes have room for. They go on, and their node
 // says so, once. When memory is freed, it parts with what is too much.
 func TestNoRoomAnywhere(t *testing.T) {
+	t.Parallel()
 	const pages = 3 * leastRoom / 2 // twice
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: 2*pages + HomeStripe, async: async}, 0, 1)
@@ -350,6 +352,7 @@ func TestNoRoomAnywhere(t *testing.T) {
 // or half of it and files, read and write pages at random. In each round each page has one writer,
 // and is read by all as it was before.
 func TestRandomAccessWithLittleRoom(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, async bool) { accessAtRandom(t, 3600, setup{async: async}) })
 }
 
@@ -410,6 +413,7 @@ func (p *prog) touch(page pagetable.Page, write bool, do func([]byte)) {
 // TestPinWithLittleRoom: a program can pin half of what its node has room for, though that is used
 // up, and keeps it. More it cannot.
 func TestPinWithLittleRoom(t *testing.T) {
+	t.Parallel()
 	const pages, half = 4 * leastRoom, leastRoom / 2
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 1)
@@ -447,6 +451,7 @@ func TestPinWithLittleRoom(t *testing.T) {
 // TestPinWithoutRoom: where no node has room a program gets its pin all the same, though all that
 // it has pinned so far could be dropped to make room for the rest.
 func TestPinWithoutRoom(t *testing.T) {
+	t.Parallel()
 	const pages, half = 5 * leastRoom / 2, leastRoom / 2
 	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe}, 0, 1)
 	a, b := c.members[0].join(), c.members[1].join()
@@ -536,7 +541,10 @@ func TestLossWhileThereIsNoRoom(t *testing.T) {
 
 // TestLeaverWithLittleRoom: a node that leaves hands over what it has to nodes that have as little
 // room, and together enough.
-func TestLeaverWithLittleRoom(t *testing.T) { leaveWithLittleRoom(t, 3*leastRoom/2, false) }
+func TestLeaverWithLittleRoom(t *testing.T) {
+	t.Parallel()
+	leaveWithLittleRoom(t, 3*leastRoom/2, false)
+}
 
 func leaveWithLittleRoom(t *testing.T, pages int, spill bool) {
 	s := surviving(3, sim.Options{})

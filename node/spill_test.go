@@ -44,6 +44,7 @@ var countersOfSpill = []string{"pages_spilled", "spill_writes", "spill_reads"}
 // node's file, and is as it was written wherever it is read; no node has more in memory than it
 // should. What is freed takes no room in the file.
 func TestSpill(t *testing.T) {
+	t.Parallel()
 	const pages = 3 * leastRoom / 2 // three times
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: 3*pages + HomeStripe, async: async, spill: true}, 0, 1)
@@ -84,15 +85,20 @@ func TestSpill(t *testing.T) {
 
 // TestRandomAccessWithSpill: four nodes that have room for half of what is in use.
 func TestRandomAccessWithSpill(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, async bool) { accessAtRandom(t, 2*4*leastRoom, setup{async: async, spill: true}) })
 }
 
 // TestLeaverWithSpill: a node that leaves hands over what is in its file to nodes that have no room
 // for it in memory.
-func TestLeaverWithSpill(t *testing.T) { leaveWithLittleRoom(t, 5*leastRoom, true) }
+func TestLeaverWithSpill(t *testing.T) {
+	t.Parallel()
+	leaveWithLittleRoom(t, 5*leastRoom, true)
+}
 
 // TestSpillAlone: one node has room for a quarter of what its program goes over, again and again.
 func TestSpillAlone(t *testing.T) {
+	t.Parallel()
 	const pages = 4 * leastRoom
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, async: async, spill: true}, 0)

@@ -309,6 +309,7 @@ func asLaid(i int) []byte { return pageOf(uint64(i)) }
 // another node. Pages that nobody has changed leave without being written anywhere, and come back
 // exact, here and at other nodes.
 func TestUnload(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	for name, what := range map[string]attach.Contents{
 		"here": {Readers: []uint16{1}}, "elsewhere": {Readers: []uint16{0}}, "striped": {Readers: []uint16{0, 1}, Stripe: 8},
@@ -373,6 +374,7 @@ func TestUnload(t *testing.T) {
 // TestFreeOfUnloaded: memory is freed some of whose pages are not in memory, while some of those
 // are being fetched. What comes later belongs to nobody, and other files can take the place.
 func TestFreeOfUnloaded(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 0)
@@ -414,6 +416,7 @@ func TestFreeOfUnloaded(t *testing.T) {
 // TestCheckpointOfFiles: an ordinary checkpoint has the pages that nobody has changed, whether they
 // are in memory, have left it, or leave it while it goes on.
 func TestCheckpointOfFiles(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 0)
@@ -553,6 +556,7 @@ func TestInPlaceOfWhatIsNot(t *testing.T) {
 // TestPrefetchOfWhatHasLeft: what a program prefetches, or pins, is in memory afterwards, also what
 // its node has, and has parted with for want of room: to a spill file, or because it is in a file.
 func TestPrefetchOfWhatHasLeft(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	for _, spill := range []bool{false, true} {
 		t.Run(map[bool]string{false: "unloaded", true: "spilled"}[spill], func(t *testing.T) {

@@ -19,7 +19,10 @@ func everyHost(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 		"delays":         {nodes: nodes, net: sim.Options{Seed: 1, MaxDelay: 40}},
 		"delays,pending": {nodes: nodes, async: true, net: sim.Options{Seed: 2, MaxDelay: 40}},
 	} {
-		t.Run(name, func(t *testing.T) { f(t, start(t, s)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each has a cluster of its own
+			f(t, start(t, s))
+		})
 	}
 }
 

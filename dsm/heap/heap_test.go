@@ -227,7 +227,7 @@ func drop(t *testing.T, h *heap.Heap, list heap.Ref[node]) {
 // any of them.
 func TestFull(t *testing.T) {
 	const values = 27 << 20 // of 32 MiB
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "full", 32<<20)
 		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
 		for round := range 2 {

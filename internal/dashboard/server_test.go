@@ -39,6 +39,7 @@ func ask(s *Server, method, path, host string) *http.Response {
 
 // TestHosts: a page of somebody else, whose name was made to lead here, is shown nothing.
 func TestHosts(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func() State { return State{} })
 	s.hosts = []string{"localhost", "ann.example"}
 	for host, want := range map[string]int{
@@ -57,6 +58,7 @@ func TestHosts(t *testing.T) {
 
 // TestPages: the page and what it needs are there, with nothing of anybody else.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func() State { return State{Title: "<b>solve</b>"} })
 	for path, kind := range map[string]string{
 		"/": "text/html", "/dashboard.js": "text/javascript", "/dashboard.css": "text/css", "/icon.svg": "image/svg+xml",
@@ -81,6 +83,7 @@ func TestPages(t *testing.T) {
 
 // TestManyLook: however many look, the state is made as often as for one.
 func TestManyLook(t *testing.T) {
+	t.Parallel()
 	var made atomic.Int64
 	s := serve(t, func() State { made.Add(1); return State{Faults: 7} })
 	begin := time.Now()

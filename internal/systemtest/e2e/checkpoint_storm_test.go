@@ -141,6 +141,7 @@ func (m model) write(t *testing.T) string {
 // and nothing else; so has the next one, which is incremental. Beside that goroutines store all the
 // time, of which it is only known between which values they were.
 func TestCheckpointWhileStoring(t *testing.T) {
+	t.Parallel()
 	// Not beside others: the noise takes all processors, and makes them many times slower.
 	const n, ranks = 768 * 512, 4
 	r, dir := chance(t), t.TempDir()

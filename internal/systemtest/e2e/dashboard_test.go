@@ -126,6 +126,7 @@ func urlIn(t *testing.T, line string) string {
 // TestDashboard: while a job runs, its page shows which pages travel between whom, and which locks
 // are waited for; the end is kept in a file.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	file := filepath.Join(t.TempDir(), "state.json")
 	job := testcluster.Job{Nodes: 2, Program: watched, Flags: []string{"--dashboard", ":0", "--dashboard-file", file}}.Run(t)
@@ -187,6 +188,7 @@ var failing = testcluster.Define("failing", func(*testcluster.Self) error { retu
 // TestDashboardOfDaemons: who has not asked for a page when the job began sees its faults all the
 // same, and the end of its daemon.
 func TestDashboardOfDaemons(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	c := testcluster.Serve(t, 2, 2)
 	var programs []*testcluster.Process

@@ -167,6 +167,7 @@ func TestKilledWhileFaulting(t *testing.T) {
 // documented, also one whose threads wait for pages, and so do the programs of other nodes, whose
 // daemons say which node is lost.
 func TestKilledDaemon(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 3)
 	idle, elsewhere := join(t, c, 0, 0, 3), join(t, c, 1, 1, 3)
 	busy := c.Program(t, hammer, 0, 2)

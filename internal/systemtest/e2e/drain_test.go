@@ -11,6 +11,7 @@ import (
 // program on another goes on with its memory and its lock. Nothing is lost, and nothing is said to
 // be.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 3, 3, "--survive")
 	values := 1000
 	first := join(t, c, 0, 0, 3)
@@ -79,6 +80,7 @@ func TestDrainIsRefused(t *testing.T) {
 // cannot, and goes on with all that there was; so it does when it is told to leave again. Two of
 // three leave at once.
 func TestDrainAll(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{2, 3} {
 		c := serve(t, nodes, nodes, "--survive")
 		writer := join(t, c, 0, 0, nodes)

@@ -209,6 +209,7 @@ func TestMapOnRank(t *testing.T) {
 // TestMapWritesBack: Sync writes what has changed, and nothing else, to the file that all share, to
 // the one that a node has, and to those of all nodes. Free does the rest.
 func TestMapWritesBack(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"shared", "on=2", "striped=8192"} {
 		t.Run(where, func(t *testing.T) {
 			all, _, dirs := librarians(t, 3)
@@ -362,6 +363,7 @@ func TestBadFiles(t *testing.T) {
 
 // TestMapNodeLost: when the node that has a file is lost, the others say what they lack.
 func TestMapNodeLost(t *testing.T) {
+	t.Parallel()
 	all, c, dirs := librarians(t, 3, "--survive")
 	const words = 64 * 512
 	lay(t, filepath.Join(dirs[2], "pages"), stamped(5, words))

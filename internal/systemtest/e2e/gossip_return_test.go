@@ -11,6 +11,7 @@ import (
 // started again at once with --rejoin; then another one is drained and comes back too. Nothing that
 // the others had is lost.
 func TestReturnToJoinedCluster(t *testing.T) {
+	t.Parallel()
 	l, c := joined(t, 3, "--survive")
 	stays := join(t, c, 0, 0, 3)
 	stays.Do(t, "ok", "alloc data 100")

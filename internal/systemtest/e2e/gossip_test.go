@@ -286,6 +286,7 @@ func TestStrangersAtTheDoor(t *testing.T) {
 // they say. One whose certificate is another cluster's or another node's does not start, and one
 // without is refused.
 func TestAuthenticatedCluster(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	dir := t.TempDir()
 	cert := func(args ...string) {

@@ -187,6 +187,7 @@ func wantEnd(t *testing.T, p *testcluster.Process, whys ...string) {
 // TestLeftBehindSaysHow: a daemon that may not go on, and does not come back by itself, says what
 // brings it back.
 func TestLeftBehindSaysHow(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 2, "--survive", "--no-quorum", "end")
 	p := join(t, c, 1, 1, 2)
 	p.Do(t, "ok", "alloc data 1") // so that it ends

@@ -52,6 +52,7 @@ func TestLockedMemory(t *testing.T) {
 // TestLockedMemoryAndLoss: a page is lost that a program would have made by itself if it could, by
 // locking its memory. No program gets zeros in its place, and the daemon goes on.
 func TestLockedMemoryAndLoss(t *testing.T) {
+	t.Parallel()
 	require.Memlock(t)
 	c := serve(t, 3, 4, "--survive")
 	locked, beside, other, doomed := join(t, c, 0, 0, 4), join(t, c, 0, 1, 4), join(t, c, 1, 2, 4), join(t, c, 2, 3, 4)

@@ -77,6 +77,7 @@ func survivingJob(t *testing.T, mark string, nodes, losses int) *testcluster.Pro
 // TestRunSurvives kills daemons and programs of a job: the others finish, and it says what was
 // lost, and succeeds.
 func TestRunSurvives(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	const nodes = 4
 	daemon := func(id int) string { return fmt.Sprintf(" --id %d ", id) }
@@ -121,6 +122,7 @@ func TestRunSurvives(t *testing.T) {
 // TestSurvivingRunEnds ends jobs that would go on: by what asks the whole job to end, and by the
 // loss of too much.
 func TestSurvivingRunEnds(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for _, test := range []struct {
 		name   string

@@ -183,6 +183,7 @@ var sharing = testcluster.Define("sharing", func(s *testcluster.Self) error {
 
 // TestSharing: --sharing says why pages travel, with the elements, lines and locks of both sides.
 func TestSharing(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for does, want := range map[string][]string{
 		"counters": {

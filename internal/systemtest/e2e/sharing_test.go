@@ -207,6 +207,7 @@ func deep(to, from []uint64, depth int) {
 // TestCollectorAndFaults moves pages under a collector that runs as often as it can, with one
 // processor and with several. A fault that the program had to serve itself would hang here.
 func TestCollectorAndFaults(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for _, env := range [][]string{{"GOMAXPROCS=1", "GOGC=5"}, {"GOMAXPROCS=4", "GOGC=5"}, {"GOMAXPROCS=4", "GOGC=100"}} {
 		t.Run(fmt.Sprint(env), func(t *testing.T) {

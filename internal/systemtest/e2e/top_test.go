@@ -55,6 +55,7 @@ var waiting = testcluster.Define("waiting", func(s *testcluster.Self) error {
 // TestTop: dsmd top says what each rank waits for, and what for, while it waits, of the job that is
 // named; with --socket, of one node alone.
 func TestTop(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	job := testcluster.Job{Nodes: 2, Program: waiting}.Run(t)
 	sockets := regexp.MustCompile(`(?m)at (@dsmd-([0-9a-f]+)-([01]))$`)

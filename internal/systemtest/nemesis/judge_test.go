@@ -32,12 +32,22 @@ func (s story) fromDead(call, ret int64, who client, place string, dead int) sto
 // thing that a broken memory would do.
 func TestJudgement(t *testing.T) {
 	ann, bob, eve := by(0, 1), by(1, 2), by(2, 3)
-	const x, n, l = "register/0/0", "sum/0/0", "lock/0/0"
+	const x, n, l, k, q, mine, yours = "register/0/0", "sum/0/0", "lock/0/0", "map/0/0", "queue/0", "queue/0/0", "queue/0/1"
+	const first, second, foreign = 7, 8, 1<<laneBits | 9 // items of ann and bob
 	for _, test := range []struct {
 		name  string
 		story story
 		wrong bool
 	}{
+		{"a key that is changed, deleted and changed", story{}.at(0, 1, ann, k, write, 0, 7, 0).at(2, 3, bob, k, add, 0, 0, 8).at(4, 5, ann, k, write, 0, 0, 0).at(6, 7, bob, k, add, 0, 0, 1), false},
+		{"a change of a key that is lost", story{}.at(0, 1, ann, k, write, 0, 7, 0).at(2, 3, bob, k, add, 0, 0, 8).at(4, 5, ann, k, read, 0, 0, 7), true},
+		{"items in their order", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(2, 3, ann, mine, put, 0, second, 0).at(4, 5, bob, q, take, 0, 0, first).at(6, 7, ann, q, take, 0, 0, second), false},
+		{"in another", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(2, 3, ann, mine, put, 0, second, 0).at(4, 5, bob, q, take, 0, 0, second).at(6, 7, ann, q, take, 0, 0, first), true},
+		{"of two who put", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(2, 3, bob, yours, put, 0, foreign, 0).at(4, 5, bob, q, take, 0, 0, foreign).at(6, 7, ann, q, take, 0, 0, first), false},
+		{"taken twice", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(4, 5, bob, q, take, 0, 0, first).at(6, 7, ann, q, take, 0, 0, first), true},
+		{"taken by one who was killed", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(2, 3, ann, mine, put, 0, second, 0).at(4, unknown, bob, q, take, 0, 0, 0).at(6, 7, ann, q, take, 0, 0, second), false},
+		{"taken, and nobody has put it", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(4, 5, bob, q, take, 0, 0, foreign), true},
+		{"skipped", story{}.at(0, 1, ann, mine, put, 0, first, 0).at(2, 3, ann, mine, put, 0, second, 0).at(4, 5, bob, q, take, 0, 0, second), true},
 		{"what is written is read", story{}.at(0, 1, ann, x, write, 0, 7, 0).at(2, 3, bob, x, read, 0, 0, 7), false},
 		{"of two at a time any may be the last", story{}.at(0, 5, ann, x, write, 0, 7, 0).at(1, 4, bob, x, write, 0, 8, 0).at(6, 7, eve, x, read, 0, 0, 7), false},
 		{"an old value", story{}.at(0, 1, ann, x, write, 0, 7, 0).at(2, 3, bob, x, read, 0, 0, 0), true},
@@ -119,6 +129,8 @@ func TestJudgementOfLosses(t *testing.T) {
 		{"a neighbour of that", story{}.at(0, 1, eve, x, write, 0, 7, 0).at(2, 3, bob, y, read, 0, 0, 0).lost(30, 31, ann, x, read, 2), true},
 		{"with a node that is there", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 1), true},
 		{"before the node was", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(4, 5, ann, x, read, 2), true},
+		{"a key", story{}.at(2, 3, eve, "map/0/0", write, 0, 8, 0).lost(30, 31, ann, "map/0/0", read, 2), true},
+		{"a lane", story{}.at(2, 3, ann, "queue/0/0", put, 0, 8, 0).lost(30, 31, ann, "queue/0/0", put, 2), true},
 		{"found again", story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 2).at(32, 33, bob, x, read, 0, 0, 8), true},
 		{"zeros instead", story{}.at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, bob, x, read, 0, 0, 0), true},
 		{"old contents instead", story{}.at(0, 1, bob, x, write, 0, 7, 0).at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, ann, x, read, 0, 0, 7), true},

@@ -95,7 +95,7 @@ const exitBereaved = 75
 const lastThread = 0
 
 // workloads are all that there are.
-var workloads = []*Workload{registerWorkload, counterWorkload, locksWorkload, sorWorkload, heapWorkload}
+var workloads = []*Workload{registerWorkload, counterWorkload, locksWorkload, sorWorkload, heapWorkload, mapWorkload, queueWorkload}
 
 // define makes the workload's program.
 func define(w *Workload) *Workload {

@@ -16,6 +16,9 @@ var models = map[string]*porcupine.NondeterministicModel{
 	plainKind:   wordModel(stepRegister),
 	replicaKind: wordModel(stepRegister),
 	heapKind:    wordModel(stepRegister),
+	mapKind:     wordModel(stepKey),
+	queueKind:   {Init: func() []any { return []any{lane{}} }, Step: stepLane},
+	"other":     nil,
 	"sum":       wordModel(stepSum),
 	"lock":      {Init: func() []any { return []any{nobody} }, Step: stepLock},
 	"progress":  nil,
@@ -80,6 +83,14 @@ func stepSum(value uint64, o Operation) (becomes uint64, possible bool) {
 	return value, false
 }
 
+// stepKey is a key of a map, 0 if it is not there.
+func stepKey(value uint64, o Operation) (becomes uint64, possible bool) {
+	if o.Do == add {
+		return stepSum(value, o)
+	}
+	return stepRegister(value, o)
+}
+
 // nobody holds a lock that is free.
 var nobody = client{Workload: -1, Rank: -1}
 
@@ -132,7 +143,7 @@ type violation struct {
 // check checks the operations at each place by themselves, and whether what was lost may have been
 // lost with these hosts.
 func check(all []Operation, lost deaths, kept keeping, limit time.Duration) (violations []violation) {
-	all = lost.doubt(all)
+	all = inLanes(lost.doubt(all))
 	violations = lost.unjustified(all, kept)
 	byPlace := map[string][]Operation{}
 	for _, o := range all {
@@ -183,8 +194,11 @@ func forPorcupine(all []Operation) []porcupine.Operation {
 func describe(input, _ any) string {
 	o := input.(Operation)
 	text := fmt.Sprintf("%s of rank %d, life %d, thread %d", o.Do, o.client.Rank, o.client.Life, o.client.Thread)
-	if o.Do == write || o.Do == swap {
+	switch o.Do {
+	case write, swap:
 		text += fmt.Sprintf(": %d to %d", o.Old, o.New)
+	case put:
+		text += fmt.Sprintf(": %d", o.New)
 	}
 	switch {
 	case !o.known():
@@ -195,7 +209,7 @@ func describe(input, _ any) string {
 		text += fmt.Sprintf(", from dead rank %d", o.Dead)
 	case o.Do == acquire && o.Got == fromLost:
 		text += fmt.Sprintf(", from lost node %d", o.Dead)
-	case o.Do == read, o.Do == swap, o.Do == add:
+	case o.Do == read, o.Do == swap, o.Do == add, o.Do == take:
 		text += fmt.Sprintf(", got %d", o.Got)
 	}
 	return text

@@ -8,7 +8,7 @@ import (
 // What operations do, by the kind of the place at which they do it. A place is called KIND/NAME;
 // models has the kinds.
 const (
-	read  = "read"  // register: Got is the value. sum: Got is the value
+	read  = "read"  // register, map, sum: Got is the value
 	write = "write" // register: becomes New
 	swap  = "swap"  // register: becomes New if it is Old; Got is 1 if it was
 	add   = "add"   // sum: becomes one more; Got is the new value
@@ -16,6 +16,8 @@ const (
 	// or may have, and Dead says who that was
 	acquire = "acquire"
 	release = "release" // lock: the client has had it
+	put     = "put"     // queue: New is at the end of its lane
+	take    = "take"    // queue: Got was the first of its lane
 	// progress: something was computed, which says by itself whether it is right
 	step = "step"
 )

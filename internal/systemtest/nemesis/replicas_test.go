@@ -54,11 +54,11 @@ func (c *campaign) ration() {
 // operation too few hosts were lost each time. uses are the operations on the same page.
 // Preconditions: all were doubted.
 func (d deaths) outlived(o Operation, uses []Operation, kept keeping) error {
-	if !o.Lost || o.kind() != replicaKind {
+	if !o.Lost || !slices.Contains([]string{replicaKind, mapKind, queueKind}, o.kind()) {
 		return nil
 	}
 	for _, x := range uses {
-		written := x.Do == write || x.Do == swap && x.Got == 1
+		written := x.Do == write || x.Do == swap && x.Got == 1 || x.Do == add || x.Do == put && x.Place == o.Place
 		if !written || !x.known() || x.Void || x.Lost || x.Return > o.Call {
 			continue
 		}

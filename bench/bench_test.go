@@ -268,7 +268,7 @@ func TestWrongResultIsAFailure(t *testing.T) {
 // TestHangIsAFailureThatSaysWhere: how long the ranks take to come as far as to compute is the
 // machine's doing.
 func TestHangIsAFailureThatSaysWhere(t *testing.T) {
-	for limit := 3 * time.Second; ; limit *= 3 {
+	for limit := time.Second; ; limit *= 3 {
 		_, err := run(t, "run", "sleeper", "-n", "2", "--timeout", limit.String(), "--dsmd", dsmdPath)
 		timedOut := errors.Is(err, errTimeout)
 		if timedOut && strings.Contains(err.Error(), "rank 1 has been computing") {

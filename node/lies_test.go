@@ -22,7 +22,7 @@ func liesStride() int {
 	case testing.Short():
 		return 11
 	}
-	return 4
+	return 6
 }
 
 // situations are what node 0, of three, is in the middle of when a peer lies to it. Node 1 is the

@@ -318,7 +318,7 @@ func TestNoRoomAnywhere(t *testing.T) {
 		x, y := share("x", pages, a, b), share("y", pages, a, b)
 		a.number(x, pages)
 		a.number(y, pages)
-		for _, first := range []pagetable.Page{x, y, x} {
+		for _, first := range []pagetable.Page{x, y} {
 			b.wantNumbers(first, pages)
 			a.wantNumbers(first, pages)
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	span     = flag.Duration("torture.for", 3*time.Second, "how long each back end is tortured")
+	span     = flag.Duration("torture.for", 2*time.Second, "how long each back end is tortured")
 	only     = flag.String("torture.trap", "", "torture this back end only: uffd or sigsegv")
 	seedFlag = flag.Uint64("torture.seed", 0, "of what goroutines do and when processes come and go; 0: a fresh one")
 	pins     = flag.Bool("torture.pins", true, "pin words, too")

@@ -44,25 +44,6 @@ func Keep() AllocOption {
 	return func(a *allocating) { a.keep = true }
 }
 
-// MaxReplicas bounds the nodes whose loss memory can be asked to survive.
-const MaxReplicas = attach.MaxReplicas
-
-// Replicated makes what is written to the memory before a release survive the loss of any k nodes.
-// It is at k+1 nodes before the lock is given back, before the rank arrives at the barrier or
-// reduction, or before Commit returns. What another node has read survives as well. Of what a rank
-// on a lost node wrote after its last release, and nobody else has seen, some may be there and some
-// not. All programs must agree on k.
-//
-// It costs a copy of each page that was written, to k or k+1 nodes, before another node gets the
-// page, and at each release that follows, which waits for the copies. Where the daemons do not
-// survive lost nodes (--survive) it does nothing. It panics if k is not from 1 to MaxReplicas.
-func Replicated(k int) AllocOption {
-	if k < 1 || k > MaxReplicas {
-		panic(fmt.Sprintf("dsm: Replicated(%d): memory survives the loss of 1 to %d nodes", k, MaxReplicas))
-	}
-	return func(a *allocating) { a.copies = uint8(k) }
-}
-
 // Alloc returns n zeroed values of type T in shared memory, at the same address in every program
 // that calls it with this name. The first call anywhere makes the memory; it does not wait for the
 // others. All calls must agree on T and n. The slice starts on a page of its own; its capacity is

@@ -76,9 +76,10 @@ const leastPages = 4
 // ranks must agree on capacity, and there must be as many in each job that uses the queue. A rank
 // has one handle of a queue: a second call waits until the first one was freed.
 //
-// Options are those of dsm.Alloc: with dsm.Replicated an item that was put, or taken, stays so.
-// Errors are those of dsm.Alloc (dsm.ErrNoSpace also if capacity is less than 1, or an item does
-// not fit into a page with another word) and of dsm.Mutex.LockRepair.
+// Options are those of dsm.Alloc: with dsm.Replicated an item that was put, or taken, stays so, and
+// the rank's pages are committed before NewQueue returns. Errors are those of dsm.Alloc
+// (dsm.ErrNoSpace also if capacity is less than 1, or an item does not fit into a page with another
+// word), of dsm.Mutex.LockRepair and of dsm.Cluster.Commit.
 func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity int, opts ...dsm.AllocOption) (*Queue[T], error) {
 	var v T
 	q := &Queue[T]{c: c, name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
@@ -111,7 +112,28 @@ func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOpti
 		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
 	}
 	q.putting = putting
+	if dsm.Survives(opts...) == 0 {
+		return nil
+	}
+	if err := q.settle(ctx); err != nil {
+		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
+	}
 	return nil
+}
+
+// settle commits the pages of this rank. A page that was never committed is lost with the only node
+// that has it, though nobody has done more there than look for items.
+func (q *Queue[T]) settle(ctx context.Context) error {
+	if lost := dsm.Guard(func() {
+		q.control.closed.CompareAndSwap(false, false)
+		for number := range int64(q.pages) {
+			p, _ := q.page(q.c.Rank(), number)
+			p[0].Add(0) // which is a store
+		}
+	}); lost != nil {
+		return lost
+	}
+	return q.c.Commit(ctx)
 }
 
 // Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.

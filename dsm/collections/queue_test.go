@@ -3,6 +3,7 @@ package collections_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -342,6 +343,50 @@ func TestQueueDeath(t *testing.T) {
 		// Each may have taken one more that it could not note.
 		if missing < taken || missing > taken+c.Size()-1 {
 			t.Errorf("%d items are missing, and ranks that died had taken %d", missing, taken)
+		}
+	}, "--survive")
+}
+
+// TestQueueLossOfATaker: who is lost and has only looked for items, where there were none yet,
+// takes nothing of a replicated queue with it.
+func TestQueueLossOfATaker(t *testing.T) {
+	const capacity, onPage = 9, 3
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		var queues []*collections.Queue[int]
+		for i := range 2 * c.Size() { // whose pages have different homes
+			queues = append(queues, kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, fmt.Sprint("kept ", i), capacity, dsm.Replicated(1))))
+			kittest.Must[[]byte](t)(dsm.Alloc[byte](ctx, c, fmt.Sprint("between ", i), 10*c.PageBytes()))
+		}
+		putAndTake := func(q *collections.Queue[int], n int) {
+			for i := range n {
+				if err := q.Put(ctx, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range n {
+				if _, err := q.Take(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		kittest.Barrier(t, ctx, c)
+		for _, q := range queues {
+			if c.Rank() == 2 {
+				putAndTake(q, onPage)
+				soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				if _, err := q.Take(soon); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("in an empty queue: %v", err)
+				}
+				cancel()
+			}
+		}
+		lastBarrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		bereaved(t, ctx, c, 1)
+		for _, q := range queues {
+			putAndTake(q, capacity)
 		}
 	}, "--survive")
 }

@@ -67,8 +67,8 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 	return c.Close()
 })
 
-// shareFalsely adds to a word for a while, and on until its page has come back again and again: on a
-// busy machine each rank may have the processor, and the page, for long.
+// shareFalsely adds to a word for a while, and on until its page has come back again and again: on
+// a busy machine each rank may have the processor, and the page, for long.
 func shareFalsely(word *uint64) {
 	const turns, turn = 50, 10 * time.Microsecond // which takes a fault at least
 	began, slow := time.Now(), 0

@@ -3,6 +3,7 @@ package collections_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -232,6 +233,24 @@ func TestMapLoss(t *testing.T) {
 		for i := range keys {
 			if v, there, err := plain.Load(ctx, i); !errors.Is(err, dsm.ErrPageLost) && (err != nil || !there || v != wideOf(3)) {
 				t.Fatalf("key %d is %v, %t, %v, or it should be lost", i, v, there, err)
+			}
+		}
+	}, "--survive")
+}
+
+// TestMapMadeAfterLoss: the locks of numbers that nobody has drawn may have had their home at a
+// lost node. They can be used at once: where all homes were lost at some time there are no others.
+func TestMapMadeAfterLoss(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		lastBarrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		bereaved(t, ctx, c, 1)
+		for i := range 20 {
+			m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, fmt.Sprintf("of rank %d, %d", c.Rank(), i), 10))
+			if m.ID() != 1 {
+				t.Errorf("the first handle of a map has number %d", m.ID())
 			}
 		}
 	}, "--survive")

@@ -18,18 +18,28 @@ type owner struct {
 	life *dsm.Mutex
 }
 
-// newOwner takes the next of the ids that draw returns, one that nobody else has.
+// newOwner takes the next of the ids that draw returns, one that nobody else has. draw never
+// returns one again, as it is committed before it is used; but memory of this name that was freed
+// may have had it.
 func newOwner(ctx context.Context, c *dsm.Cluster, name string, draw func() (uint64, error)) (*owner, error) {
+	died := errors.New("its owner has died")
 	for {
 		id, err := draw()
-		if err != nil {
+		if err := errors.Join(err, c.Commit(ctx)); err != nil {
 			return nil, err
 		}
 		o := &owner{c: c, name: name, id: id}
 		o.life = o.lifeOf(id)
-		if err := o.life.Lock(ctx); err == nil {
+		err = o.life.LockRepair(ctx, func(by *dsm.OwnerDiedError) error {
+			if by.Node >= 0 {
+				return nil // which is said of new locks, too, whose home was there
+			}
+			return died
+		})
+		switch {
+		case err == nil:
 			return o, nil
-		} else if !errors.Is(err, dsm.ErrOwnerDied) { // who drew it before has died
+		case !errors.Is(err, died):
 			return nil, err
 		}
 	}

@@ -112,23 +112,23 @@ func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOpti
 		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
 	}
 	q.putting = putting
-	if dsm.Survives(opts...) == 0 {
-		return nil
-	}
-	if err := q.settle(ctx); err != nil {
-		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
+	if dsm.Survives(opts...) > 0 {
+		if err := q.commitLane(ctx); err != nil {
+			return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
+		}
 	}
 	return nil
 }
 
-// settle commits the pages of this rank. A page that was never committed is lost with the only node
-// that has it, though nobody has done more there than look for items.
-func (q *Queue[T]) settle(ctx context.Context) error {
+// commitLane commits the pages of this rank's lane, and the control page. A page that was never
+// committed is lost with the only node that has it, though nobody has done more there than look for
+// items.
+func (q *Queue[T]) commitLane(ctx context.Context) error {
 	if lost := dsm.Guard(func() {
-		q.control.closed.CompareAndSwap(false, false)
+		q.control.closed.CompareAndSwap(false, false) // a store, as is Add, that changes nothing
 		for number := range int64(q.pages) {
 			p, _ := q.page(q.c.Rank(), number)
-			p[0].Add(0) // which is a store
+			p[0].Add(0)
 		}
 	}); lost != nil {
 		return lost

@@ -55,5 +55,5 @@ func (w counters) do(thread, era, i int, does string) error {
 
 // finish reads the words of this era and the one before.
 func (w counters) finish() error {
-	return w.m.ofLateEras(func(era, i int) error { return w.do(lastThread, era, i, read) })
+	return w.m.ofLateEras(spreadWords, func(era, i int) error { return w.do(lastThread, era, i, read) })
 }

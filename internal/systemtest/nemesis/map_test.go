@@ -91,13 +91,5 @@ func (w table) do(thread, era, i int, o Operation) error {
 
 // finish reads the keys of this era and the one before.
 func (w table) finish() error {
-	present := w.m.era()
-	for era := max(present-1, 0); era <= present; era++ {
-		for i := range mapKeys {
-			if err := w.do(lastThread, era, i, Operation{Do: read}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return w.m.ofLateEras(mapKeys, func(era, i int) error { return w.do(lastThread, era, i, Operation{Do: read}) })
 }

@@ -6,9 +6,9 @@ import (
 )
 
 // What operations do, by the kind of the place at which they do it. A place is called KIND/NAME;
-// models has the kinds.
+// models has the kinds. A key of a map is a register and a sum.
 const (
-	read  = "read"  // register, map, sum: Got is the value
+	read  = "read"  // register: Got is the value. sum: Got is the value
 	write = "write" // register: becomes New
 	swap  = "swap"  // register: becomes New if it is Old; Got is 1 if it was
 	add   = "add"   // sum: becomes one more; Got is the new value

@@ -42,12 +42,12 @@ func (s spread) word(era, i int) *uint64 {
 // pageOf is the page of a word, of those that are used.
 func pageOf(era, i int) int { return era*spreadPages + i%spreadPages }
 
-// ofLateEras calls visit for each word of the present era and the one before, which late operations
-// may still have been at.
-func (m *member) ofLateEras(visit func(era, i int) error) error {
+// ofLateEras calls visit for each of so many places of the present era and the one before, which
+// late operations may still have been at.
+func (m *member) ofLateEras(places int, visit func(era, i int) error) error {
 	present := m.era()
 	for era := max(present-1, 0); era <= present; era++ {
-		for i := range spreadWords {
+		for i := range places {
 			if err := visit(era, i); err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func (w registers) do(thread int, x memory, era, i int, o Operation) error {
 
 // finish reads the words of this era and the one before.
 func (w registers) finish() error {
-	return w.m.ofLateEras(func(era, i int) error {
+	return w.m.ofLateEras(spreadWords, func(era, i int) error {
 		for _, x := range w.memories {
 			if err := w.do(lastThread, x, era, i, Operation{Do: read}); err != nil {
 				return err

@@ -74,13 +74,13 @@ func (r *renewable) heard(words ...string) bool {
 }
 
 // renewablePair is two connected nodes whose certificates end when it is said.
-func renewablePair(t *testing.T, a *Authority, ends [2]time.Time) (nodes [2]*renewable) {
+func renewablePair(t *testing.T, a *Authority, ends [2]time.Time, giveUp time.Duration) (nodes [2]*renewable) {
 	t.Helper()
 	var configs [2]Config
 	for i := range nodes {
 		r := &renewable{said: make(chan string, 1000), h: newRecorder(), id: transport.NodeID(i)}
 		nodes[i] = r
-		configs[i] = Config{PageBytes: 64, TLS: r.renew(a, ends[i]), LatestTLS: r.latest.Load, VerifyPeer: VerifyName, GiveUp: 4 * MinGiveUp, Log: r.log}
+		configs[i] = Config{PageBytes: 64, TLS: r.renew(a, ends[i]), LatestTLS: r.latest.Load, VerifyPeer: VerifyName, GiveUp: giveUp, Log: r.log}
 	}
 	for i, tr := range pair(t, configs) {
 		nodes[i].t = tr
@@ -141,7 +141,7 @@ func TestCertificateThatHasEnded(t *testing.T) {
 					until[i] = soon
 				}
 			}
-			nodes := renewablePair(t, a, until)
+			nodes := renewablePair(t, a, until, 4*MinGiveUp)
 			for _, n := range nodes {
 				n.ahead.Store(int64(45 * time.Minute))
 			}
@@ -194,7 +194,7 @@ func TestEndedCertificateOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			soon, late := time.Now().Add(30*time.Minute), time.Now().Add(59*time.Minute)
-			nodes := renewablePair(t, ours, [2]time.Time{late, late})
+			nodes := renewablePair(t, ours, [2]time.Time{late, late}, 4*MinGiveUp)
 			impostor := &renewable{id: made.id}
 			nodes[0].latest.Store(impostor.renew(made.by, soon))
 			nodes[1].ahead.Store(int64(45 * time.Minute))

@@ -32,6 +32,8 @@ const (
 	// longestRestorePause bounds the pause between attempts to restore a connection, which starts
 	// with firstPause and doubles.
 	longestRestorePause = 200 * time.Millisecond
+	// lastAttempt bounds the last attempt to reach a peer whose time is over.
+	lastAttempt = time.Second
 	// askAfter is how long this node waits for the call of a peer before it asks what has become of
 	// the peer.
 	askAfter = 100 * time.Millisecond
@@ -86,12 +88,12 @@ func (c *connecting) restore(id transport.NodeID, call uint64) {
 
 // restoring calls a peer with a lower number, and waits for the call of one with a higher one. It
 // returns nil when severed is closed, or why the peer is given up.
+//
+// This node may have been stopped or starved until the peer's time was over, and the peer was there
+// all the while. So a peer is given up after an attempt that began when its time was over.
 func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 	id := s.peer.id
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	patience := time.AfterFunc(c.giveUp, cancel)
-	defer patience.Stop()
+	end := time.Now().Add(c.giveUp)
 	var said time.Time // that a certificate has ended
 	why, pause := purposeCall, time.Duration(0)
 	if id > c.self {
@@ -103,21 +105,22 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 		select {
 		case <-severed:
 			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
-		case <-time.After(pause):
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		case <-time.After(min(pause, time.Until(end))):
 		}
 		pause = min(max(2*pause, firstPause), longestRestorePause)
-		if why == purposeAsk && !c.canAsk(s) {
-			continue
+		over := !time.Now().Before(end)
+		var err error
+		if why == purposeCall || c.canAsk(s) {
+			err = c.attempt(s, why, max(time.Until(end), lastAttempt))
 		}
-		err := c.call(ctx, s, why)
 		switch {
 		case err == nil && why == purposeCall:
 			return nil
 		case c.awaitsRenewal(id, err):
 			// It has answered, and nothing is lost.
-			patience.Reset(c.giveUp)
+			end, over = time.Now().Add(c.giveUp), false
 			last, pause = err, min(expiredPause, c.giveUp/callsInGiveUp)
 			if time.Since(said) >= expiredSaid {
 				said = time.Now()
@@ -128,9 +131,29 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 		case refused.enough(err, time.Now()):
 			return fmt.Errorf("tcp: node %d: its connection has ended and nobody listens at %s any more, so its process has ended: %w",
 				id, c.address(id), err)
-		case err != nil && ctx.Err() == nil:
+		case err != nil:
 			last = err
 		}
+		if over && !(why == purposeAsk && closedWithin(severed, lastAttempt)) {
+			return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
+		}
+	}
+}
+
+// attempt is a call that is given up after a time.
+func (c *connecting) attempt(s *session, why purpose, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(c.ctx, within)
+	defer cancel()
+	return c.call(ctx, s, why)
+}
+
+// closedWithin waits until a channel is closed, and reports whether that was in time.
+func closedWithin(c <-chan struct{}, in time.Duration) bool {
+	select {
+	case <-c:
+		return true
+	case <-time.After(in):
+		return false
 	}
 }
 

@@ -524,7 +524,7 @@ func diskDir(t *testing.T) string {
 func TestStorageRead(t *testing.T) {
 	uffdtest.Require(t)
 	defer func(before time.Duration) { disturbing = before }(disturbing)
-	disturbing = 100 * time.Millisecond
+	disturbing = 30 * time.Millisecond
 	dir := diskDir(t)
 	out, err := run(t, "storage", "read", "--dir", dir, "--mib", "2", "--random-mib", "1", "--runs", "2", "--json", "-", "--dsmd", dsmdPath)
 	if err != nil {

@@ -220,6 +220,7 @@ func TestBarrier(t *testing.T) {
 // ranks, who gives up is not counted, and no node says as much as the home of a small cluster
 // would.
 func TestBarrierOfManyNodes(t *testing.T) {
+	t.Parallel()
 	const nodes, rounds = protocol.DefaultTreeFrom + 3, 3
 	c := start(t, setup{nodes: nodes, net: sim.Options{Seed: 3, MaxDelay: 40}})
 	var ps []*prog

@@ -81,6 +81,7 @@ func (c *cluster) inView(epoch uint64, members ...int) {
 // nothing is lost: pages, whoever had them and wherever they had their homes, names that stay, and
 // locks.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	s := surviving(3, sim.Options{})
 	c := start(t, s)
 	c.lossy = true

@@ -31,6 +31,7 @@ func (s stuck) Stats() transport.Stats {
 // TestEveryCounterMoves drives a cluster through everything that is counted and lists what did not
 // move.
 func TestEveryCounterMoves(t *testing.T) {
+	t.Parallel()
 	c := start(t, setup{
 		nodes: 2, ranks: 4, change: func(cfg *Config) { cfg.Hold, cfg.Memory.Bytes = MaxHold, MinMemoryBytes },
 		before: func(n *Node) {

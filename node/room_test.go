@@ -282,6 +282,7 @@ func TestOwnedPagesMove(t *testing.T) {
 // TestOwnedPagesAreNotTaken: pages that a node has given to others to make room were not taken from
 // it: no allocation is blamed for that, and the log has no departures.
 func TestOwnedPagesAreNotTaken(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: true}, 1)
 	a, b := c.members[0].join(), c.members[1].join()

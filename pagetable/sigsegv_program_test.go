@@ -360,7 +360,7 @@ func TestSigsegvStorm(t *testing.T) {
 // may have mappings. It has the most of them that fit, and all of its words.
 func TestSigsegvManyMappings(t *testing.T) {
 	t.Parallel()
-	const pages, limit = 4096, 256
+	const pages, limit = 1024, 64
 	fx := sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{maxSplits: limit})
 	table := fx.Table.(*pagetable.Sigsegv)
 	p := fx.Start(t, 1).(*testProgram)

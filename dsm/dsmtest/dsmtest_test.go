@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if dsmtest.IsRank() && strings.HasSuffix(os.Getenv(envVictim), "absent") {
 		os.Exit(0)
 	}
-	patience.Beside(6) // tests wait for victims that hang
+	patience.Beside(12) // tests wait for victims that hang
 	os.Exit(m.Run())
 }
 

@@ -142,6 +142,7 @@ func busy() *Model {
 
 // TestBrowser: what the page does in a browser.
 func TestBrowser(t *testing.T) {
+	t.Parallel()
 	browser := start(t)
 	for name, test := range map[string]func(*testing.T, context.Context){"shows": shows, "choices": choices, "server gone": serverGone} {
 		t.Run(name, func(t *testing.T) { test(t, browser) })

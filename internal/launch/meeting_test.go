@@ -71,7 +71,7 @@ func TestMeetingReplacesAnOlder(t *testing.T) {
 func TestMeetingThatNobodyComesTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := supervise(t, job{Meet: dir, Tasks: 3, Alone: 5 * time.Second, Program: play("hello")})
+	s := supervise(t, job{Meet: dir, Tasks: 3, Alone: 2 * time.Second, Program: play("hello")})
 	s.wantStatus(StatusSystem)
 	s.wantError("1, 2; was each started with dsmd run") // and 0, if that is late
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -225,6 +225,7 @@ var keyA, keyB = []byte("0123456789abcdef0123456789abcdef"), []byte("fedcba98765
 // TestStrangersAreRefused: a node that differs in anything that matters is refused by a cluster
 // that is complete, and by one that waits for its last node; it and the others say what differs.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	encrypted := func(c *Config) { c.Keys = [][]byte{keyA} }
 	for _, test := range []struct {
 		name         string
@@ -289,6 +290,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // TestTooManyAtOnce: of three nodes that start together and are to be two, the one that is left
 // over is refused as soon as the others are complete; it does not wait for its time to join.
 func TestTooManyAtOnce(t *testing.T) {
+	t.Parallel()
 	for range 4 {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()

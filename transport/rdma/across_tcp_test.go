@@ -38,6 +38,7 @@ func (n *tcpNode) Start(peers []string) (transport.Transport, error) {
 
 // TestStandIns: stand-ins for nodes of a transport that conforms do conform.
 func TestStandIns(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -100,6 +100,7 @@ func observe(n int) (all []*observer) {
 
 // TestRequired: where RDMA is required, a peer without it is given up, and the reason says so.
 func TestRequired(t *testing.T) {
+	t.Parallel()
 	nodes := newMixed(t, transporttest.Options{Nodes: 3, PageBytes: 64, MaxQueuedBytes: 1 << 20}, true)
 	t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
 	seen := observe(3)
@@ -189,6 +190,7 @@ func TestDeviceFails(t *testing.T) {
 
 // TestHostilePeer: what a peer says that speaks the language wrongly ends the peer, not this node.
 func TestHostilePeer(t *testing.T) {
+	t.Parallel()
 	offer := func(generation uint32) []byte {
 		return appendTerms(nil, noteOffer, terms{generation: generation, window: 1, slots: 1})
 	}
@@ -233,6 +235,7 @@ func TestHostilePeer(t *testing.T) {
 
 // TestHostileQueuePair: a peer that says on its queue pair what nobody says is parted with.
 func TestHostileQueuePair(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]verbs.Completion{
 		"a value that is no message":          {Op: verbs.WCRecvImm, Imm: 3<<16 | 64},
 		"a short message like none before it": {Op: verbs.WCRecvImm, Imm: shortMark | 1},

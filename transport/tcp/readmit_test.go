@@ -143,6 +143,7 @@ func awaitAnotherReason(t *testing.T, tr *Transport, peer transport.NodeID) {
 // TestReadmitIsQuiet: a peer that was readmitted is called again and again, and a line is logged
 // only when it answers something else.
 func TestReadmitIsQuiet(t *testing.T) {
+	t.Parallel()
 	place := transporttest.Listen(t)
 	var logged struct {
 		sync.Mutex

@@ -229,6 +229,7 @@ func TestBrokenPeer(t *testing.T) {
 // TestCutAtEveryByte: a connection ends after each possible byte of some frames, in order or by a
 // reset. The peer is told how much has come, sends the rest, and the frames arrive whole.
 func TestCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
 	frames := append(frameBytes("one"), appendFrameHeader(nil, framePage, 2, 0)...)
@@ -262,6 +263,7 @@ func TestCutAtEveryByte(t *testing.T) {
 // TestSentOnceMore: what a peer has not confirmed comes again, from the byte on that it asks for,
 // and nothing else does.
 func TestSentOnceMore(t *testing.T) {
+	t.Parallel()
 	tr, peers := withRawPeers(t, 1)
 	h, p := newRecorder(), peers[0]
 	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })

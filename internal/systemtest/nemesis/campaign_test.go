@@ -88,8 +88,6 @@ func newCampaign(t testing.TB, plan Plan) *campaign {
 		t.Fatalf("nemesis: %d hosts; 2 to %d are possible", plan.Hosts, len(hostNames))
 	}
 	c := &campaign{Plan: plan, t: t, r: rand.New(rand.NewPCG(plan.Seed, 0)), start: now(), teams: map[*Workload]int{}}
-	// Stacks of all threads for what hangs.
-	t.Setenv("GOTRACEBACK", "all")
 	// Machines have the files that are there before them: the binaries, and this.
 	makeStrangersSecret(t)
 	c.net = netns.Start(t, hostNames[:plan.Hosts]...)

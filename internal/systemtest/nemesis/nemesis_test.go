@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +23,14 @@ var (
 	progress  = flag.Duration("nemesis.progress", 10*time.Second, "within which everybody must get on after the last fault")
 )
 
-func TestMain(m *testing.M) { testcluster.Main(m) }
+func TestMain(m *testing.M) {
+	os.Setenv("GOTRACEBACK", "all") // stacks of all threads for what hangs
+	testcluster.Main(m)
+}
 
 // TestNemesis runs all workloads under all faults.
 func TestNemesis(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	plan := Plan{Seed: *seedFlag, Span: *span, Hosts: *hostsFlag, Progress: *progress}
 	for plan.Seed == 0 {
@@ -55,6 +60,7 @@ func TestNemesis(t *testing.T) {
 // TestNegligence: a thread that hangs after the last fault, a program that ends by itself and a
 // daemon that does are noticed, and what hangs shows its stacks.
 func TestNegligence(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	c := newCampaign(t, Plan{Seed: 1, Hosts: 2, Workloads: []*Workload{registerWorkload}, Progress: time.Minute})
 	c.calm()

@@ -13,6 +13,7 @@ import (
 // TestStrangerIsSeen: a stranger is turned away, and nobody notices. One who knows the secret comes
 // in, as anybody would if nobody asked for it, and the judge says so.
 func TestStrangerIsSeen(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	c := newCampaign(t, Plan{Seed: 1, Hosts: 2, Workloads: []*Workload{registerWorkload}, Progress: time.Minute})
 	c.calm()

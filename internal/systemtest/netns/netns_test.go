@@ -13,6 +13,7 @@ import (
 
 // TestMachines: machines reach each other, have files of their own, lose a cable, and end.
 func TestMachines(t *testing.T) {
+	t.Parallel()
 	net := netns.Start(t, "ann", "bob")
 	ann, bob := net.Machines[0], net.Machines[1]
 	if got := strings.TrimSpace(bob.Run(t, "hostname")); got != "bob" {
@@ -60,6 +61,7 @@ func TestMachines(t *testing.T) {
 }
 
 func TestSSH(t *testing.T) {
+	t.Parallel()
 	net := netns.Start(t, "ann", "bob")
 	net.ServeSSH(t)
 	if got := strings.TrimSpace(net.Machines[0].Run(t, "ssh -o BatchMode=yes bob hostname")); got != "bob" {
@@ -84,6 +86,7 @@ func reaches(t *testing.T, from, to *netns.Machine, in time.Duration) bool {
 // TestWays: a way between two machines is severed, loses and is slow, while the others are as
 // before.
 func TestWays(t *testing.T) {
+	t.Parallel()
 	net := netns.Start(t, "ann", "bob", "eve")
 	ann, bob, eve := net.Machines[0], net.Machines[1], net.Machines[2]
 	filter := net.Filter(t)

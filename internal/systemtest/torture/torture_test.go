@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -39,10 +40,15 @@ const (
 	stopAtMost = 30 * time.Millisecond
 )
 
-func TestMain(m *testing.M) { testcluster.Main(m) }
+func TestMain(m *testing.M) {
+	// What a hang is reported with: the stacks of all threads, also of those that are in a fault.
+	os.Setenv("GOTRACEBACK", "crash")
+	testcluster.Main(m)
+}
 
 // TestTorture tortures each back end.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	seed := *seedFlag
 	for seed == 0 {
 		seed = rand.Uint64()
@@ -105,8 +111,6 @@ type guest struct {
 const leavesOften = 3
 
 func newCampaign(t *testing.T, trap string, nodes int, seed uint64) *campaign {
-	// What a hang is reported with: the stacks of all threads, also of those that are in a fault.
-	t.Setenv("GOTRACEBACK", "crash")
 	stay := nodes * stayersPerNode
 	ranks := stay + nodes*guestsPerNode
 	g := &campaign{
@@ -289,6 +293,7 @@ func (g *campaign) describeHang(v *victim) string {
 
 // TestHangIsNoticed stops a daemon, on which everybody waits sooner or later.
 func TestHangIsNoticed(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	g := newCampaign(t, "uffd", 2, 1)
 	g.stall = time.Second

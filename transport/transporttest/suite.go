@@ -47,7 +47,7 @@ func sub(t *testing.T, options []Option, name string, run func(t *testing.T)) {
 
 // Main is the TestMain of packages that pass Beside.
 func Main(m *testing.M) {
-	patience.Beside(12)
+	patience.Beside(8)
 	os.Exit(m.Run())
 }
 

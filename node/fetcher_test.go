@@ -27,6 +27,7 @@ func (m *member) misses() uint64 {
 // TestPrefetch: more pages than a window, of every home, some here already: all are here when the
 // answer comes, so that no access faults for the network's sake.
 func TestPrefetch(t *testing.T) {
+	t.Parallel()
 	const pages = 3*fetchWindow + 17
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()

@@ -187,6 +187,7 @@ func TestDuplicateFaults(t *testing.T) {
 // TestAtomicAcrossNodes: indivisible operations of several threads on each of several nodes lose
 // nothing, although the pages are torn from hand to hand and faults are restarted all along.
 func TestAtomicAcrossNodes(t *testing.T) {
+	t.Parallel()
 	const threads, rounds, pages = 2, 60, 3
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		var ps []*prog

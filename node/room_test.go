@@ -358,7 +358,7 @@ func TestRandomAccessWithLittleRoom(t *testing.T) {
 }
 
 func accessAtRandom(t *testing.T, pages int, s setup) {
-	const nodes, rounds, accesses = 4, 3, 150
+	const nodes, rounds, accesses = 4, 3, 100
 	s.nodes, s.pages, s.net = nodes, uint64(pages)+HomeStripe, simDelays(7)
 	c := startTight(t, s, 0, 1, 2, 3)
 	var programs []*prog
@@ -492,6 +492,7 @@ func TestPrefetchOfMoreThanFits(t *testing.T) {
 // TestLossWhileThereIsNoRoom: a node is lost while another parts with pages, to that one among
 // others. What is not lost with it is as it was written.
 func TestLossWhileThereIsNoRoom(t *testing.T) {
+	t.Parallel()
 	const pages = 2 * leastRoom
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -236,6 +236,7 @@ func awaitNone(t *testing.T, mark string) {
 }
 
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		victim string
 		args   []string
@@ -277,6 +278,7 @@ func TestFailures(t *testing.T) {
 
 // TestSettings: the environment says which dsmd is run, and with what.
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	for setting, want := range map[string]string{
 		"DSMTEST_DSMD=/no/such/dsmd":          "/no/such/dsmd",
 		"DSMTEST_FLAGS=--spin 1s --no-such-x": "no-such-x",
@@ -291,6 +293,7 @@ func TestSettings(t *testing.T) {
 
 // TestSkip: a test that all ranks skip is skipped.
 func TestSkip(t *testing.T) {
+	t.Parallel()
 	cmd, _ := victim(t, "skip", "-test.v")
 	said, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(said), "nothing to see here") || !strings.Contains(string(said), "--- SKIP: TestVictim/skip") {
@@ -300,6 +303,7 @@ func TestSkip(t *testing.T) {
 
 // TestNothingStaysBehind: what a test has started ends with the test, however that ends.
 func TestNothingStaysBehind(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
@@ -326,6 +330,7 @@ func TestNothingStaysBehind(t *testing.T) {
 
 // TestDebugger: a rank waits for a debugger, and says its process number.
 func TestDebugger(t *testing.T) {
+	t.Parallel()
 	cmd, mark := victim(t, "fatal", "-test.timeout=0")
 	cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, "DSMTEST_DEBUG=1")
 	said, err := cmd.StderrPipe()
@@ -361,6 +366,7 @@ func TestDebugger(t *testing.T) {
 // TestUsersModule: a module of its own tests its package on a cluster, and what the ranks cover
 // counts.
 func TestUsersModule(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

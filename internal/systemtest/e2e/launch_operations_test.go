@@ -89,7 +89,7 @@ func buildSquares(t *testing.T, to string) {
 // TestOperations types what docs/operations.md says, on three bare machines.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	onMachinesOnce(t)
+	onMachinesLong(t)
 	checkout, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

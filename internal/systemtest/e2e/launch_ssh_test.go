@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -47,6 +48,17 @@ func onMachinesOnce(t *testing.T) {
 	t.Helper()
 	if testing.Short() || os.Getenv(testcluster.FlagsEnv) != "" {
 		t.Skip("machines are for the whole tests, without further flags")
+	}
+}
+
+var machinesLong = flag.Bool("machines.long", false, "tests of machines that build programs and run the suite, too")
+
+// onMachinesLong is onMachinesOnce for tests that would take a tenth of all.
+func onMachinesLong(t *testing.T) {
+	t.Helper()
+	onMachinesOnce(t)
+	if !*machinesLong {
+		t.Skip("with -machines.long, as .ci/run has it")
 	}
 }
 

@@ -2,12 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,18 +74,12 @@ func (c *cluster) stop(t *testing.T) {
 	}
 }
 
-// someKernels are a transposition, pages with many writers, a queue under a lock, and a tree.
-var (
-	someKernels = []string{"fft", "radix", "tsp", "barnes"}
-	suiteWhole  = flag.Bool("suite.whole", false, "TestSuiteOnMachines runs all benchmarks, not only a few")
-)
-
-// TestSuiteOnMachines runs benchmarks at test size, with -suite.whole all of them, on three
-// machines whose daemons have found each other by gossip and encrypt everything. The results are
-// verified by bench against the same computation in one process.
+// TestSuiteOnMachines runs all benchmarks at test size on three machines whose daemons have found
+// each other by gossip and encrypt everything. The results are verified by bench against the same
+// computation in one process.
 func TestSuiteOnMachines(t *testing.T) {
 	t.Parallel()
-	onMachinesOnce(t)
+	onMachinesLong(t)
 	// Built before the machines start, which then have it.
 	bench := filepath.Join(testcluster.Dir(t), "bench")
 	if out, err := exec.Command("go", "build", "-o", bench, "dsmd/bench").CombinedOutput(); err != nil {
@@ -103,11 +95,7 @@ func TestSuiteOnMachines(t *testing.T) {
 	if err := os.WriteFile(dsmd, fmt.Appendf(nil, onMachines, strings.Join(pids, " "), len(pids)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	kernels := allKernels(t, bench)
-	if !*suiteWhole {
-		kernels = slices.DeleteFunc(kernels, func(k string) bool { return !slices.Contains(someKernels, k) })
-	}
-	for _, kernel := range kernels {
+	for _, kernel := range allKernels(t, bench) {
 		t.Run(kernel, func(t *testing.T) {
 			// A cluster of its own: what a kernel allocates stays.
 			c.start(t)

@@ -38,7 +38,7 @@ func TestNemesis(t *testing.T) {
 	}
 	t.Logf("the seed is %d", plan.Seed)
 	if plan.Span == 0 {
-		plan.Span = 12 * time.Second
+		plan.Span = 8 * time.Second
 		if testing.Short() {
 			plan.Span = 6 * time.Second
 		}

@@ -44,13 +44,15 @@ func (l *loop) show(n int) (stop func()) {
 		defer close(ended)
 		tick := time.NewTicker(progressEvery)
 		defer tick.Stop()
+		most := 0 // ranks that have left the loop count no more
 		for {
 			select {
 			case <-over:
 				_ = bar.Clear()
 				return
 			case <-tick.C:
-				_ = bar.Set(min(l.done(), n-1)) // a full one would end its line
+				most = max(most, l.done())
+				_ = bar.Set(min(most, n-1)) // a full one would end its line
 			}
 		}
 	}()

@@ -105,7 +105,7 @@ var sharers = map[string]func(s *sharer) error{
 			return err
 		}
 		phase := dsm.NewBarrier(s.c, "phase")
-		for range enoughFaults {
+		for range 3 * enoughFaults { // most of the pages are asked for before they are read
 			if s.c.Rank() == 0 {
 				for i := range queue {
 					queue[i]++ // produce
@@ -199,18 +199,26 @@ func TestSharing(t *testing.T) {
 		"innocent":       {"no page went to and fro between nodes: "},
 	} {
 		t.Run(does, func(t *testing.T) {
-			job := testcluster.Job{Nodes: 2, Program: sharing, Flags: []string{"--sharing"}, Args: []string{does}}.Run(t)
-			job.Succeed(t)
-			if strings.Contains(job.Errors(), "perf_event_open") {
-				require.Missing(t, "perf", "%s", job.Errors())
-			}
-			for _, line := range want {
-				if !strings.Contains(job.Errors(), "\ndsmd: "+atLine(t, line)) && !strings.HasPrefix(job.Errors(), "dsmd: "+atLine(t, line)) {
-					t.Errorf("no line begins with %q:\n%s", atLine(t, line), job.Errors())
+			missing := []string{""}
+			// Lines come from samples. On a busy machine a program may end in a pause between them.
+			for try := 0; len(missing) > 0 && try < 3; try++ {
+				job := testcluster.Job{Nodes: 2, Program: sharing, Flags: []string{"--sharing"}, Args: []string{does}}.Run(t)
+				job.Succeed(t)
+				if strings.Contains(job.Errors(), "perf_event_open") {
+					require.Missing(t, "perf", "%s", job.Errors())
+				}
+				missing = nil
+				for _, line := range want {
+					if line = atLine(t, line); !strings.Contains("\n"+job.Errors(), "\ndsmd: "+line) {
+						missing = append(missing, line)
+					}
+				}
+				if n := len(regexp.MustCompile(`(?m)^dsmd:   advice: `).FindAllString(job.Errors(), -1)); n > 1 {
+					t.Errorf("it says %d things, and not one:\n%s", n, job.Errors())
 				}
 			}
-			if n := len(regexp.MustCompile(`(?m)^dsmd:   advice: `).FindAllString(job.Errors(), -1)); n > 1 {
-				t.Errorf("it says %d things, and not one:\n%s", n, job.Errors())
+			if len(missing) > 0 {
+				t.Errorf("no line begins with %q", missing)
 			}
 		})
 	}

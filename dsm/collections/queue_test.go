@@ -292,7 +292,8 @@ func TestQueueDeath(t *testing.T) {
 		kittest.Barrier(t, ctx, c)
 		own := all.At(c.Rank())
 		mortal := c.Rank() > 0
-		go func() {
+		var putting sync.WaitGroup
+		putting.Go(func() {
 			for i := 0; ; i++ {
 				if err := q.Put(ctx, c.Rank()<<32|i); err != nil {
 					return // it was closed
@@ -301,7 +302,7 @@ func TestQueueDeath(t *testing.T) {
 					die()
 				}
 			}
-		}()
+		})
 		if mortal {
 			for {
 				kittest.Must[int](t)(q.Take(ctx))
@@ -332,6 +333,7 @@ func TestQueueDeath(t *testing.T) {
 				closed = true
 			}
 		}
+		putting.Wait()
 		taken, late := 0, 0
 		for rank := 1; rank < c.Size(); rank++ {
 			put := int(all.At(rank).put.Load())

@@ -26,9 +26,9 @@ func (p page) unpack(at int, b []byte) {
 	}
 }
 
-// unpack fills b with what words hold.
+// unpack fills b with what words hold, of which there may be more.
 func unpack(words []uint64, b []byte) {
-	for _, w := range words {
+	for _, w := range words[:wordsFor(len(b))] {
 		b = unpackWord(w, b)
 	}
 }

@@ -7,22 +7,26 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
 // TestWordcount: the counts are those that threads of one process find.
 func TestWordcount(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		some := text(30000)
-		counts, err := count(ctx, c, some)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, got := threaded(some, 2), map[string]int{}
+		some := text(kittest.Size(30000, words))
+		var counts *collections.Map[string, int]
+		kittest.Took(t, ctx, c, "with the map", func() (err error) {
+			counts, err = count(ctx, c, some)
+			return err
+		})
+		want, got := map[string]int{}, map[string]int{}
+		kittest.ThreadsTook(t, ctx, c, func(threads int) { want = threaded(some, threads) })
 		for e, err := range counts.All(ctx) {
 			if err != nil {
 				t.Fatal(err)
@@ -119,13 +123,15 @@ func byHand(ctx context.Context, c *dsm.Cluster, text []string) error {
 	return errors.Join(dsm.Free(ctx, c, shared), dsm.Free(ctx, c, result))
 }
 
-// cost is the faults of all nodes that had to do with others, and what they have sent.
-type cost struct{ Faults, Messages, Bytes uint64 }
+// cost is the faults of all nodes that had to do with others, what they have sent, and how long it
+// took all ranks together, in ns.
+type cost struct{ Faults, Messages, Bytes, Time uint64 }
 
 // cost returns what f costs, all ranks together.
 func costOf(t *testing.T, ctx context.Context, c *dsm.Cluster, f func() error) (total cost) {
 	t.Helper()
 	var s [2]dsm.Stats
+	began := time.Now()
 	for i := range s {
 		var err error
 		if i > 0 {
@@ -138,9 +144,9 @@ func costOf(t *testing.T, ctx context.Context, c *dsm.Cluster, f func() error) (
 			t.Fatal(err)
 		}
 	}
-	own := cost{s[1].Faults.Remote() - s[0].Faults.Remote(), s[1].Traffic.MessagesSent - s[0].Traffic.MessagesSent, s[1].Traffic.BytesSent - s[0].Traffic.BytesSent}
+	own := cost{s[1].Faults.Remote() - s[0].Faults.Remote(), s[1].Traffic.MessagesSent - s[0].Traffic.MessagesSent, s[1].Traffic.BytesSent - s[0].Traffic.BytesSent, uint64(time.Since(began))}
 	total, err := dsm.Reduce(ctx, c, "cost", own, func(a, b cost) cost {
-		return cost{a.Faults + b.Faults, a.Messages + b.Messages, a.Bytes + b.Bytes}
+		return cost{a.Faults + b.Faults, a.Messages + b.Messages, a.Bytes + b.Bytes, a.Time + b.Time}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +154,9 @@ func costOf(t *testing.T, ctx context.Context, c *dsm.Cluster, f func() error) (
 	return total
 }
 
-// TestCost: with the map no more than half as much again is sent as by hand. The machine is shared
-// with others, so that ranks may meet where they would not: one of some times has to show it.
+// TestCost: with the map no more than half as much again is sent as by hand, and it takes at most
+// some times as long. The machine is shared with others, so that ranks may meet where they would
+// not: one of some times has to show it.
 func TestCost(t *testing.T) {
 	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		all := text(words)
@@ -163,7 +170,7 @@ func TestCost(t *testing.T) {
 			})
 			hand := costOf(t, ctx, c, func() error { return byHand(ctx, c, all) })
 			t.Logf("with the map %+v, by hand %+v", byMap, hand)
-			if 2*byMap.Messages <= 3*hand.Messages && 2*byMap.Bytes <= 3*hand.Bytes && byMap.Faults <= 2*hand.Faults {
+			if 2*byMap.Messages <= 3*hand.Messages && 2*byMap.Bytes <= 3*hand.Bytes && byMap.Faults <= 2*hand.Faults && byMap.Time <= 4*hand.Time {
 				return
 			}
 		}

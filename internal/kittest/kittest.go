@@ -3,9 +3,12 @@ package kittest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 
@@ -49,6 +52,50 @@ func Quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass 
 		}
 	}
 	t.Errorf("%s takes faults, %d in the last of many passes", what, faults)
+}
+
+var whole = flag.Bool("whole", false, "the examples of docs/guide.md at their own sizes; -v says how long each took")
+
+// Size is the brief size of a problem, or with -whole the whole one.
+func Size[T any](brief, own T) T {
+	if *whole {
+		return own
+	}
+	return brief
+}
+
+// Took calls f on all ranks, which is to end without an error, and says on rank 0 how long that
+// took from when all were there until all were done.
+func Took(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, f func() error) {
+	t.Helper()
+	Barrier(t, ctx, c)
+	began := time.Now()
+	if err := f(); err != nil {
+		t.Fatal(err)
+	}
+	Barrier(t, ctx, c)
+	if c.Rank() == 0 {
+		t.Logf("%s, on %d nodes: %v", what, c.Size(), time.Since(began))
+	}
+}
+
+// ThreadsTook calls f, which is to do the same with threads of one process, on all ranks, and says
+// on rank 0, while the others wait, how long it took with one thread and with one for each
+// processor.
+func ThreadsTook(t *testing.T, ctx context.Context, c *dsm.Cluster, f func(threads int)) {
+	t.Helper()
+	if c.Rank() == 0 {
+		for _, threads := range []int{1, runtime.NumCPU()} {
+			began := time.Now()
+			f(threads)
+			t.Logf("%d threads of one process: %v", threads, time.Since(began))
+		}
+	}
+	Barrier(t, ctx, c)
+	if c.Rank() > 0 {
+		f(2)
+	}
+	Barrier(t, ctx, c)
 }
 
 // Terminal returns both sides of a terminal (pty(7)): what is written to the second, which is the

@@ -49,10 +49,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for depth, n := range reached {
-		if c.Rank() == 0 {
-			fmt.Println(n, "vertices are", depth, "edges away")
-		}
+	if c.Rank() == 0 {
+		fmt.Println("vertices that are 0, 1, 2 … edges away:", reached)
 	}
 }
 

@@ -27,7 +27,6 @@ const (
 )
 
 type point struct{ X, Y float64 }
-
 type sum struct{ X, Y, N float64 } // of N points
 
 func (s *sum) add(t sum) { s.X, s.Y, s.N = s.X+t.X, s.Y+t.Y, s.N+t.N }

@@ -7,18 +7,21 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
 // TestPagerank: the ranks are those that threads of one process find.
 func TestPagerank(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		const n, limit = 5000, 1e-6
-		ranks, rounds, err := pagerank(ctx, c, n, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, wantRounds := threaded(random(n), n, limit, 2)
+		n, limit := kittest.Size(5000, vertices), kittest.Size(1e-6, 1e-9)
+		var ranks, want []float64
+		var rounds, wantRounds int
+		kittest.Took(t, ctx, c, "with parallel.Reduce", func() (err error) {
+			ranks, rounds, err = pagerank(ctx, c, n, limit)
+			return err
+		})
+		kittest.ThreadsTook(t, ctx, c, func(threads int) { want, wantRounds = threaded(random(n), n, limit, threads) })
 		if rounds != wantRounds {
 			t.Errorf("%d rounds, want %d", rounds, wantRounds)
 		}

@@ -39,10 +39,8 @@ func main() {
 	}
 }
 
-type (
-	span  struct{ Lo, Hi int }
-	found struct{ Number, Steps int }
-)
+type span struct{ Lo, Hi int }
+type found struct{ Number, Steps int }
 
 func (f found) or(g found) found {
 	if g.Steps > f.Steps || g.Steps == f.Steps && g.Number < f.Number {

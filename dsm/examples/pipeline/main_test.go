@@ -7,18 +7,21 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
 // TestPipeline: the number is that which threads of one process find.
 func TestPipeline(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		const n = 200_000
-		best, err := longest(ctx, c, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := threaded(n, 2); c.Rank() == 0 && best != want {
+		n := kittest.Size(200_000, numbers)
+		var best, want found
+		kittest.Took(t, ctx, c, "with queues", func() (err error) {
+			best, err = longest(ctx, c, n)
+			return err
+		})
+		kittest.ThreadsTook(t, ctx, c, func(threads int) { want = threaded(n, threads) })
+		if c.Rank() == 0 && best != want {
 			t.Errorf("found %+v, want %+v", best, want)
 		}
 	})

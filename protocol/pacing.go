@@ -19,7 +19,7 @@ import (
 // other. One whose thread has waited for its yield time lets go of everything; the last one goes
 // on. Who has yielded waits longer the next time. Who has had a whole lease takes none for as long
 // again, and its next one is twice as long, as it was too short for what the node had to do. Who
-// has gained few pages in it has a shorter one.
+// has gained few pages in it has a shorter one, and after some of these rests for longer each time.
 //
 // A group lease delays only what takes away pages that the node may write, and has gained within
 // it; readers get their copies.
@@ -41,6 +41,9 @@ const (
 	shareOfFew = 4
 	// mostDoublings is how often the length of a group lease doubles.
 	mostDoublings = 4
+	// fewFutile: after so many futile leases in a row a node rests twice as long after each, until
+	// there were mostFutile.
+	fewFutile, mostFutile = 2, 8
 )
 
 // pacing decides for how long a page stays that is wanted elsewhere. The rest of the protocol asks
@@ -57,6 +60,7 @@ func (t *pacing) clone(of *pages) pacing {
 	c := *t
 	c.pages = of
 	c.contended, c.kept, c.over = slices.Clone(t.contended), slices.Clone(t.kept), slices.Clone(t.over)
+	c.gathered = slices.Clone(t.gathered)
 	c.lastFaults = slices.Clone(t.lastFaults)
 	return c
 }
@@ -70,6 +74,7 @@ type groupLease struct {
 	since   Time // when the lease began, or, resting, when it ended
 	gaveUp  Time // leases that were given up since one took its whole time
 	grown   Time // how often the length of a lease was doubled: see length
+	futile  Time // leases in a row in which few pages were gained; at most mostFutile
 
 	synchronised Time // when a program of this node last synchronised with others
 	// contended: different pages that were gained and lost since; at most ContentionThreshold.
@@ -77,7 +82,9 @@ type groupLease struct {
 	// gains and losses since are how often a page was gained for writing, and lost to another
 	// writer: a lease is worth while if much of what is gained is lost.
 	gains, losses uint32
-	gathered      uint32 // pages that were gained for writing in this lease, or in the last one
+	// gathered: different pages that were gained for writing in this lease, or in the last one; at
+	// most ContentionThreshold.
+	gathered []ObjectID
 
 	kept []ObjectID // pages that are kept in this lease and wanted elsewhere
 	// of one of them an EffectHold is under way, after which one looks whether the lease goes on
@@ -114,7 +121,29 @@ func (t *pacing) length() Time {
 	return t.cfg.MaxHold << t.grown
 }
 
-func (t *pacing) gathersFew() bool { return int(t.gathered) < t.cfg.ContentionThreshold }
+// rest is for how long a node takes no lease after the last one: for as long as that lasted, if it
+// took its whole time. Where leases gain few pages, however they end, nobody needs many pages
+// together. Each of the nodes wants one now and then, as with atomic operations on a queue, and in
+// a lease it only makes the others wait.
+func (t *pacing) rest() (rest Time) {
+	if t.resting {
+		rest = t.length()
+	}
+	if t.futile > fewFutile {
+		rest = max(rest, t.cfg.MaxHold/shareOfFew<<(t.futile-fewFutile))
+	}
+	return rest
+}
+
+func (t *pacing) gathersFew() bool { return len(t.gathered) < t.cfg.ContentionThreshold }
+
+// gather notes that a page was gained in the lease. It may have been before, and then others have
+// read it.
+func (t *pacing) gather(o *object) {
+	if t.gathersFew() && !slices.Contains(t.gathered, o.id) {
+		t.gathered = append(t.gathered, o.id)
+	}
+}
 
 // demanded notes that a thread waits for access to a page, from the first one that does on.
 func (t *pacing) demanded(p *pending, access Access) {
@@ -140,7 +169,7 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if o.has() == Write {
 		t.gains++
 		if t.active {
-			t.gathered++
+			t.gather(o)
 		}
 	}
 	if p.demand == None {
@@ -149,13 +178,14 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if p.demand <= o.has() {
 		p.demand = None
 	}
-	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.resting && t.now-t.since < t.length() {
+	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.now-t.since < t.rest() {
 		return
 	}
 	if t.resting && !t.gathersFew() && t.now-t.since <= t.now-t.synchronised {
 		t.grown = min(t.grown+1, mostDoublings)
 	}
-	t.active, t.resting, t.since, t.gathered = true, false, t.now, 1
+	t.active, t.resting, t.since, t.gathered = true, false, t.now, t.gathered[:0]
+	t.gather(o)
 	t.number++
 }
 
@@ -212,6 +242,9 @@ func (t *pacing) keeps(o *object, p *pending) Time {
 		t.gaveUp++
 	default:
 		return min(left, yield)
+	}
+	if t.futile = min(t.futile+1, mostFutile); !t.gathersFew() {
+		t.futile = 0
 	}
 	t.endGroupLease()
 	return 0

@@ -184,22 +184,39 @@ func TestGroupLeasesGrow(t *testing.T) {
 }
 
 // TestShortGroupLeaseForFew: a node that gains few pages in its leases does not keep them for long,
-// however often that happens: it may wait in a loop for what the other node is to store.
+// however often that happens, and rests longer after each: it may wait in a loop for what the other
+// node is to store. A page that the other reads meanwhile, and that it gains again, is no other.
 func TestShortGroupLeaseForFew(t *testing.T) {
 	b := newBout(t)
 	b.fight()
-	for i := range 2 * mostDoublings {
+	for futile := 1; futile <= mostFutile+2; futile++ {
 		b.gain(0)
 		if b.e.GroupLease() == 0 {
-			t.Fatalf("node 0 does not take group lease %d", i+1)
+			t.Fatalf("node 0 does not take group lease %d", futile)
+		}
+		for range DefaultContentionThreshold / futile {
+			if !b.want(0, Read) {
+				t.Fatal("a reader has to wait")
+			}
+			b.step(Event{Kind: EventFault, Object: PageObject(0), Access: Write, Thread: 1, Client: 1})
+			b.step(Event{Kind: EventMessage, Object: PageObject(0), Message: new(InvalidateAck{}.To(0, PageObject(0)).SentBy(1))})
+			if b.e.Access(PageObject(0)) != Write {
+				t.Fatal("node 0 does not get its page again")
+			}
 		}
 		begun := b.now
 		for given := b.want(0, Write); !given; given = gives(b.holdOver(0), 0) {
 			if b.now += boutMaxHold / yieldTimes; b.now > begun+boutMaxHold/2 {
-				t.Fatalf("lease %d of two pages lasts longer than half of %d µs", i+1, boutMaxHold)
+				t.Fatalf("lease %d of two pages lasts longer than half of %d µs", futile, boutMaxHold)
 			}
 		}
-		b.now += boutMaxHold / shareOfFew // it takes no other for as long again
+		b.now += boutMaxHold/shareOfFew<<max(min(futile, mostFutile)-fewFutile, 0) - 20
+		if b.gain(1); b.e.GroupLease() != 0 {
+			t.Fatalf("node 0 does not rest after %d futile leases", futile)
+		}
+		if !b.want(1, Write) { // 100 µs later
+			t.Fatal("without a lease a page is kept")
+		}
 	}
 }
 

@@ -18,8 +18,9 @@ var ErrQueueClosed = errors.New("the queue was closed")
 // goroutines.
 //
 // Each rank puts its items into pages of its own, and who takes one has the page come: so items
-// travel by the page, as many as there are on it. When the queue is empty, those who want to take
-// look at it again every millisecond, which sends nothing while nobody puts anything.
+// travel by the page, as many as there are on it. A process takes first what its own rank has put,
+// which is there already, and now and then what others have. When the queue is empty, those who
+// want to take look at it again every millisecond, which sends nothing while nobody puts anything.
 //
 // An item is gone with Take. If the program that has taken it dies, nobody else gets it; what was
 // to be done with it is done, or not. Items that a dead program had put, and nobody has taken,
@@ -37,6 +38,7 @@ type Queue[T any] struct {
 	lanes []lane
 	turn  chan struct{} // of those that put
 	next  atomic.Int64  // the lane from which this process takes
+	taken atomic.Int64  // pages from which it took the last item
 }
 
 // lane is the items of a rank, as this process knows it: a ring of pages. The first time around
@@ -280,12 +282,19 @@ func (q *Queue[T]) guard(lane int, f func()) (lost, err error) {
 }
 
 // free lets items be put to a page from which all were taken. Whoever comes next does it, too, as
-// who took the last one may have died. And this process goes on with the next lane: others have
-// waited for as long as a page's items took.
+// who took the last one may have died. And this process goes on with what its own rank has put,
+// which is here; but now and then with the next lane, where others may have waited all the while.
 func (q *Queue[T]) free(lane int, p page, s state) {
 	p.change(s, s&closedBit+state(s.lap()+1)*oneLap)
-	q.next.Store(int64((lane + 1) % len(q.lanes)))
+	next := q.c.Rank()
+	if q.taken.Add(1)%othersTurn == 0 {
+		next = (lane + 1) % len(q.lanes)
+	}
+	q.next.Store(int64(next))
 }
+
+// othersTurn: after so many pages a process looks for items of others first.
+const othersTurn = 8
 
 // found is what there is in a lane.
 type found int

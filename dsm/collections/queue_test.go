@@ -281,6 +281,33 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 	}
 }
 
+// TestQueueTakesOthers: who always has something of its own to take takes what others have put,
+// too.
+func TestQueueTakesOthers(t *testing.T) {
+	const others, most = 9, 10000
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", others))
+		for range others * c.Rank() {
+			if err := q.Put(ctx, c.Rank()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 0 {
+			for takes, left := 0, others; left > 0; takes++ {
+				if takes == most {
+					t.Fatalf("%d items of another are left after %d of its own", left, most)
+				}
+				if err := q.Put(ctx, 0); err != nil {
+					t.Fatal(err)
+				}
+				left -= kittest.Must[int](t)(q.Take(ctx))
+			}
+		}
+		kittest.Barrier(t, ctx, c)
+	})
+}
+
 // TestQueueDeath: what a program that dies had put is taken, and of what was put nothing is taken
 // twice or missing but what it had taken.
 func TestQueueDeath(t *testing.T) {

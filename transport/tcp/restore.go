@@ -87,7 +87,7 @@ func (c *connecting) restore(id transport.NodeID, call uint64) {
 }
 
 // restoring calls a peer with a lower number, and waits for the call of one with a higher one. It
-// returns nil when severed is closed, or why the peer is given up.
+// returns nil when severed is closed or the transport, or why the peer is given up.
 //
 // This node may have been stopped or starved until the peer's time was over, and the peer was there
 // all the while. So a peer is given up after an attempt that began when its time was over.
@@ -102,12 +102,8 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 	var refused refusals
 	last := errNotTried
 	for {
-		select {
-		case <-severed:
+		if c.restored(severed, min(pause, time.Until(end))) {
 			return nil
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		case <-time.After(min(pause, time.Until(end))):
 		}
 		pause = min(max(2*pause, firstPause), longestRestorePause)
 		over := !time.Now().Before(end)
@@ -134,9 +130,13 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 		case err != nil:
 			last = err
 		}
-		if over && !(why == purposeAsk && closedWithin(severed, lastAttempt)) {
-			return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
+		if !over {
+			continue
 		}
+		if why == purposeAsk && c.restored(severed, lastAttempt) { // its call may be on its way
+			return nil
+		}
+		return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
 	}
 }
 
@@ -147,10 +147,13 @@ func (c *connecting) attempt(s *session, why purpose, within time.Duration) erro
 	return c.call(ctx, s, why)
 }
 
-// closedWithin waits until a channel is closed, and reports whether that was in time.
-func closedWithin(c <-chan struct{}, in time.Duration) bool {
+// restored waits until a peer is connected again, and reports whether there is nothing more to do:
+// it was in time, or the transport was closed.
+func (c *connecting) restored(severed <-chan struct{}, in time.Duration) bool {
 	select {
-	case <-c:
+	case <-severed:
+		return true
+	case <-c.ctx.Done():
 		return true
 	case <-time.After(in):
 		return false

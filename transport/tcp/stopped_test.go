@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,6 +73,6 @@ func waitForRenewal(t *testing.T) {
 	down := func() error { return errors.Join(nodes[0].h.down[1], nodes[1].h.down[0]) }
 	pollBoth(t, nodes, func() bool { return over.Load() || down() != nil })
 	if err := down(); err != nil {
-		t.Errorf("a node that was stopped gives up one that answers: %v", strings.TrimSpace(err.Error()))
+		t.Errorf("a node that was stopped gives up one that answers: %v", err)
 	}
 }

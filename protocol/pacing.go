@@ -71,7 +71,7 @@ type groupLease struct {
 	number  uint32 // of leases so far
 	active  bool
 	resting bool // the last lease took its whole time
-	since   Time // when the lease began, or, resting, when it ended
+	since   Time // when the lease began, or, after it, when it ended
 	gaveUp  Time // leases that were given up since one took its whole time
 	grown   Time // how often the length of a lease was doubled: see length
 	futile  Time // leases in a row in which few pages were gained; at most mostFutile
@@ -243,7 +243,9 @@ func (t *pacing) keeps(o *object, p *pending) Time {
 	default:
 		return min(left, yield)
 	}
-	if t.futile = min(t.futile+1, mostFutile); !t.gathersFew() {
+	if t.gathersFew() {
+		t.futile = min(t.futile+1, mostFutile)
+	} else {
 		t.futile = 0
 	}
 	t.endGroupLease()

@@ -38,7 +38,7 @@ type Queue[T any] struct {
 	lanes []lane
 	turn  chan struct{} // of those that put
 	next  atomic.Int64  // the lane from which this process takes
-	taken atomic.Int64  // pages from which it took the last item
+	freed atomic.Int64  // how often it came upon a page whose items were all taken
 }
 
 // lane is the items of a rank, as this process knows it: a ring of pages. The first time around
@@ -287,7 +287,7 @@ func (q *Queue[T]) guard(lane int, f func()) (lost, err error) {
 func (q *Queue[T]) free(lane int, p page, s state) {
 	p.change(s, s&closedBit+state(s.lap()+1)*oneLap)
 	next := q.c.Rank()
-	if q.taken.Add(1)%othersTurn == 0 {
+	if q.freed.Add(1)%othersTurn == 0 {
 		next = (lane + 1) % len(q.lanes)
 	}
 	q.next.Store(int64(next))

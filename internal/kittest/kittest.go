@@ -56,7 +56,7 @@ func Quiet(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, pass 
 
 var whole = flag.Bool("whole", false, "the examples of docs/guide.md at their own sizes; -v says how long each took")
 
-// Size is the brief size of a problem, or with -whole the whole one.
+// Size is the brief size of a problem, or with -whole that of the program itself.
 func Size[T any](brief, own T) T {
 	if *whole {
 		return own

@@ -25,8 +25,9 @@ func TestWordcount(t *testing.T) {
 			counts, err = count(ctx, c, some)
 			return err
 		})
-		want, got := map[string]int{}, map[string]int{}
+		var want map[string]int
 		kittest.ThreadsTook(t, ctx, c, func(threads int) { want = threaded(some, threads) })
+		got := map[string]int{}
 		for e, err := range counts.All(ctx) {
 			if err != nil {
 				t.Fatal(err)

@@ -46,29 +46,36 @@ func TestRoom(t *testing.T) {
 		"radix":   {room, room / 32 * 5}, // keys: four arrays of 4 bytes each
 	} {
 		t.Run(name, func(t *testing.T) {
-			room, size := of.room, of.size
-			w := watchRooms()
-			_, err := run(t, "run", name, "-n", strconv.Itoa(roomNodes), "--size", strconv.Itoa(size), "--memory", fmt.Sprintf("%dMiB", room>>20),
-				"--json", filepath.Join(t.TempDir(), "result"), "--timeout", "2h", "--dsmd", dsmdPath)
-			w.stop()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(w.most) != roomNodes {
-				t.Fatalf("seen were %d nodes, not %d", len(w.most), roomNodes)
-			}
-			fullest := int64(0)
-			for pid, most := range w.most {
-				if fullest = max(fullest, most); most > int64(room) {
-					t.Errorf("the node of process %d had %d bytes of pages, and room for %d", pid, most, room)
+			for range 5 {
+				if runInRoom(t, name, of.size, of.room) {
+					return
 				}
 			}
-			if fullest < int64(room)/10*8 {
-				t.Errorf("no node had more than %d bytes of pages, which shows nothing about room for %d", fullest, room)
-			}
-			t.Logf("%d looks: at most %v bytes in a node", w.looks, w.most)
+			t.Error("no run shows anything about the room")
 		})
 	}
+}
+
+// runInRoom runs a kernel, wants that no node has more than its room, and reports whether that
+// shows anything: all nodes were seen, and one of them was nearly full. On a busy machine a run may
+// be over before one has looked.
+func runInRoom(t *testing.T, name string, size, room int) bool {
+	t.Helper()
+	w := watchRooms()
+	_, err := run(t, "run", name, "-n", strconv.Itoa(roomNodes), "--size", strconv.Itoa(size), "--memory", fmt.Sprintf("%dMiB", room>>20),
+		"--json", filepath.Join(t.TempDir(), "result"), "--timeout", "2h", "--dsmd", dsmdPath)
+	w.stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fullest := int64(0)
+	for pid, most := range w.most {
+		if fullest = max(fullest, most); most > int64(room) {
+			t.Errorf("the node of process %d had %d bytes of pages, and room for %d", pid, most, room)
+		}
+	}
+	t.Logf("%d looks: at most %v bytes in a node", w.looks, w.most)
+	return len(w.most) == roomNodes && fullest >= int64(room)/10*8
 }
 
 // rooms are how many bytes of pages daemons have in memory, which this process has started, itself

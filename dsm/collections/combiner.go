@@ -171,7 +171,8 @@ func (m *Map[K, V]) entriesOf(keys map[K]V) []entry[K, V] {
 // that it could not, if any.
 func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, b V) V) (left []entry[K, V], failed error) {
 	for done := 0; done < len(all); done++ {
-		err := m.session(ctx, func(s *session[K, V]) error {
+		s := session[K, V]{m: m}
+		err := s.run(ctx, func() error {
 			for ; done < len(all); done++ {
 				e := &all[done]
 				if err := s.change(ctx, &e.k, func(old V, there bool) (V, action) {

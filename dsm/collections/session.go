@@ -25,7 +25,8 @@ const (
 
 // change has decide say what becomes of a key, once, while nobody else changes it.
 func (m *Map[K, V]) change(ctx context.Context, k K, decide func(old V, there bool) (V, action)) error {
-	return m.session(ctx, func(s *session[K, V]) error { return s.change(ctx, &k, decide) })
+	s := session[K, V]{m: m}
+	return s.run(ctx, func() error { return s.change(ctx, &k, decide) })
 }
 
 // session is what a goroutine changes before it lets others go on: the keys of a page, and of those
@@ -33,48 +34,61 @@ func (m *Map[K, V]) change(ctx context.Context, k K, decide func(old V, there bo
 // could not be known to anybody. So nobody waits for a lock while it has another.
 type session[K, V comparable] struct {
 	m     *Map[K, V]
-	pages []locked
+	held  bool // first is locked, and so are others, which were split from it
+	first locked
+	other []locked
 }
 
 // locked is a page of a session, and the depth that it had at least when it was new.
 type locked struct{ n, born int }
 
-func (m *Map[K, V]) session(ctx context.Context, f func(*session[K, V]) error) error {
+// run has f change what it locks, and lets others go on then.
+func (s *session[K, V]) run(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var err error
 	lost := dsm.Guard(func() {
-		s := &session[K, V]{m: m}
 		defer s.release()
-		err = f(s)
+		err = f()
 	})
 	if err := errors.Join(lost, err); err != nil {
 		return err
 	}
-	return m.c.Commit(ctx)
+	return s.m.c.Commit(ctx)
 }
 
 // release lets others go on: first with pages that are new, which nobody knows if they came to
 // nothing.
 func (s *session[K, V]) release() {
-	for _, l := range slices.Backward(s.pages) {
-		// The lock of a page that another node has taken and lost is lost with it.
-		_ = dsm.Guard(func() {
-			p := s.m.page(l.n)
-			if p[versionWord].Load()%2 == 1 {
-				p.end()
-			}
-			p[lockWord].Store(0)
-		})
+	for _, l := range slices.Backward(s.other) {
+		s.unlock(l)
 	}
-	s.pages = s.pages[:0]
+	s.other = s.other[:0]
+	if s.held {
+		s.unlock(s.first)
+		s.held = false
+	}
+}
+
+// unlock unlocks a page. The lock of one that another node has taken and lost is lost with it.
+func (s *session[K, V]) unlock(l locked) {
+	_ = dsm.Guard(func() {
+		p := s.m.page(l.n)
+		if p[versionWord].Load()%2 == 1 {
+			p.end()
+		}
+		p[lockWord].Store(0)
+	})
 }
 
 // lock returns the page of a hash, which is locked then.
 func (s *session[K, V]) lock(ctx context.Context, hash uint64) (locked, error) {
 	m := s.m
-	for _, l := range s.pages {
+	if s.held && m.covers(s.first.n, s.first.born, hash) {
+		return s.first, nil
+	}
+	for _, l := range s.other {
 		if m.covers(l.n, l.born, hash) {
 			return l, nil
 		}
@@ -90,10 +104,9 @@ func (s *session[K, V]) lock(ctx context.Context, hash uint64) (locked, error) {
 			look++
 			continue
 		}
-		l := locked{n, born}
-		s.pages = append(s.pages, l)
+		s.first, s.held = locked{n, born}, true
 		if m.covers(n, born, hash) {
-			return l, nil
+			return s.first, nil
 		}
 		s.release()
 	}
@@ -102,7 +115,7 @@ func (s *session[K, V]) lock(ctx context.Context, hash uint64) (locked, error) {
 // change has decide say what becomes of a key.
 func (s *session[K, V]) change(ctx context.Context, k *K, decide func(old V, there bool) (V, action)) error {
 	m := s.m
-	var keyBuffer, valueBuffer [8]uint64
+	var keyBuffer [8]uint64
 	key := m.keyOf(k, keyBuffer[:0])
 	l, err := s.lock(ctx, key.hash)
 	if err != nil {
@@ -117,12 +130,11 @@ func (s *session[K, V]) change(ctx context.Context, k *K, decide func(old V, the
 	v, what := decide(old, at != 0)
 	switch {
 	case what == store:
-		value := pack(valueBuffer[:0], bytesOf(&v))
-		if words, most := 1+len(value)+len(key.words), (m.pageWords-firstRecord(m.pageWords))/least; words > most {
+		if words, most := 1+m.valueWords+len(key.words), (m.pageWords-firstRecord(m.pageWords))/least; words > most {
 			return fmt.Errorf("collections: Map %q: %w: a key of %d bytes with its value; at most %d are allowed",
-				m.name, dsm.ErrNoSpace, key.bytes, (most-1-len(value))*wordBytes)
+				m.name, dsm.ErrNoSpace, key.bytes, (most-1-m.valueWords)*wordBytes)
 		}
-		return s.put(ctx, l, &key, value)
+		return s.put(ctx, l, &key, bytesOf(&v))
 	case what == remove && at != 0:
 		p.begin()
 		p.remove(link, at)
@@ -131,7 +143,7 @@ func (s *session[K, V]) change(ctx context.Context, k *K, decide func(old V, the
 }
 
 // put stores a key into its page, which it splits until there is room.
-func (s *session[K, V]) put(ctx context.Context, l locked, k *key, value []uint64) error {
+func (s *session[K, V]) put(ctx context.Context, l locked, k *key, value []byte) error {
 	for {
 		p := s.m.page(l.n)
 		p.begin()
@@ -167,13 +179,13 @@ func (s *session[K, V]) split(ctx context.Context, l locked) error {
 	q[lockWord].Store(m.id)
 	q.begin()
 	q[depthWord].Store(uint64(depth))
-	s.pages = append(s.pages, other)
+	s.other = append(s.other, other)
 	p.records(func(_ link, at int) bool {
 		var buffer [64]byte
 		b := p.keyAt(at, buffer[:0])
 		if h := hashOf(b); m.place(h, depth) == other.n {
 			v := m.valueAt(p, at)
-			q.put(&key{h, len(b), pack(nil, b)}, pack(nil, bytesOf(&v)))
+			q.put(&key{h, len(b), pack(nil, b)}, bytesOf(&v))
 		}
 		return true
 	})

@@ -11,6 +11,7 @@ const (
 	lockWord    = iota // the id of the handle that changes the page, or 0
 	versionWord        // odd while the page is being changed
 	depthWord          // how many first bits all hashes here have in common; 0: as many as at first
+	spareWord          // a record that is free, where reserve looks first; 0: none is known
 	headsWord          // from here on the heads of chains, four in a word
 )
 
@@ -98,22 +99,23 @@ func (p page) keyAt(at int, b []byte) []byte {
 }
 
 // put stores a key with its value, and reports whether there was room.
-func (p page) put(k *key, value []uint64) bool {
+func (p page) put(k *key, value []byte) bool {
 	l, old := p.find(k)
-	if old != 0 && len(value) <= 1 {
-		p.store(old+1, value)
+	words := wordsFor(len(value))
+	if old != 0 && words <= 1 {
+		p.pack(old+1, value)
 		return true
 	}
 	next := 0
 	if old != 0 {
 		next = header(p[old].Load()).next()
 	}
-	at := p.reserve(1+len(value)+len(k.words), next, k)
+	at := p.reserve(1+words+len(k.words), next, k)
 	if at == 0 {
 		return false
 	}
-	p.store(at+1, value)
-	p.store(at+1+len(value), k.words)
+	p.pack(at+1, value)
+	p.store(at+1+words, k.words)
 	p.point(l, at)
 	if old != 0 {
 		p.release(old)
@@ -127,36 +129,57 @@ func (p page) remove(l link, at int) {
 	p.release(at)
 }
 
-func (p page) release(at int) { p[at].Store(uint64(header(p[at].Load()).size())) }
+// release frees a record.
+func (p page) release(at int) {
+	p[at].Store(uint64(header(p[at].Load()).size()))
+	p[spareWord].Store(uint64(at))
+}
 
 // reserve returns room for a record of so many words, with its header, or 0 if there is none.
 func (p page) reserve(size, next int, k *key) int {
-	for at := firstRecord(len(p)); at < len(p); {
-		room := 0
-		for at+room < len(p) {
-			h := header(p[at+room].Load())
-			if !h.free() {
-				break
-			}
-			if h == 0 {
-				room = len(p) - at
-				break
-			}
-			room += h.size()
-		}
-		if room >= size {
-			if room > size {
-				p[at+size].Store(p.rest(at+size, room-size))
-			}
-			p[at].Store(uint64(newHeader(size, next, k.bytes, k.hash)))
-			return at
-		}
-		at += room
-		if at < len(p) {
-			at += header(p[at].Load()).size()
+	at := int(p[spareWord].Load())
+	room := 0
+	if at != 0 {
+		room = p.room(at)
+	}
+	if room < size { // or there is some elsewhere, or where records that are free are neighbours
+		if at, room = p.search(size); at == 0 {
+			return 0
 		}
 	}
-	return 0
+	spare := 0
+	if room > size {
+		spare = at + size
+		p[spare].Store(p.rest(spare, room-size))
+	}
+	p[spareWord].Store(uint64(spare))
+	p[at].Store(uint64(newHeader(size, next, k.bytes, k.hash)))
+	return at
+}
+
+// room is how many words a record has that is free: all up to the end, if nobody has used them.
+func (p page) room(at int) int {
+	if h := header(p[at].Load()); h != 0 {
+		return h.size()
+	}
+	return len(p) - at
+}
+
+// search returns room for so many words, with what is free behind it, or 0 if there is none. It
+// joins records that are free, so none of them is one to look at any more.
+func (p page) search(size int) (at, room int) {
+	for at = firstRecord(len(p)); at < len(p); at += room {
+		for room = 0; at+room < len(p) && header(p[at+room].Load()).free(); {
+			room += p.room(at + room)
+		}
+		if room >= size {
+			return at, room
+		}
+		if at+room < len(p) {
+			room += header(p[at+room].Load()).size()
+		}
+	}
+	return 0, 0
 }
 
 // rest is the header of free room.
@@ -202,4 +225,5 @@ func (p page) sweep(wanted func(at int) bool) {
 		}
 		at += h.size()
 	}
+	p[spareWord].Store(0) // who died may have left another
 }

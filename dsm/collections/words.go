@@ -19,6 +19,17 @@ func (p page) store(at int, words []uint64) {
 	}
 }
 
+// pack stores b in the words from there on, with zeros at the end.
+func (p page) pack(at int, b []byte) {
+	for ; len(b) >= wordBytes; at++ {
+		p[at].Store(binary.LittleEndian.Uint64(b))
+		b = b[wordBytes:]
+	}
+	if len(b) > 0 {
+		p[at].Store(lastWord(b))
+	}
+}
+
 // unpack fills b with what the words from there on hold.
 func (p page) unpack(at int, b []byte) {
 	for ; len(b) > 0; at++ {
@@ -126,11 +137,16 @@ func pack(words []uint64, b []byte) []uint64 {
 		words = append(words, binary.LittleEndian.Uint64(b))
 	}
 	if len(b) > 0 {
-		var last [wordBytes]byte
-		copy(last[:], b)
-		words = append(words, binary.LittleEndian.Uint64(last[:]))
+		words = append(words, lastWord(b))
 	}
 	return words
+}
+
+// lastWord is the word of less than wordBytes bytes.
+func lastWord(b []byte) uint64 {
+	var last [wordBytes]byte
+	copy(last[:], b)
+	return binary.LittleEndian.Uint64(last[:])
 }
 
 // value is what the bytes say.

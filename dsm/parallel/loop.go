@@ -26,11 +26,13 @@ const (
 	// at most this part of what a goroutine would get if the rank's goroutines divided the rest.
 	chunkPart = 4
 	// worthwhile is how long what a rank has left must take it, at its pace, for another to take
-	// half of it. It is several times what it takes to fetch a few pages, as who takes items does.
-	worthwhile = 2 * time.Millisecond
+	// half of it. It is many times what it takes to fetch a few pages: those of the items go to who
+	// takes them, and come back in the next loop.
+	worthwhile = 4 * time.Millisecond
 	// A rank waits for the others for a part of the time that its own items have taken before it
 	// takes from them, within bounds. So ranks that are not quite even keep their items, and the
-	// pages of these.
+	// pages of these. It waits longer after each loop in which it found nothing to take, as they
+	// pay for its looks with faults; see crew.patience.
 	patienceShare = 8
 	minPatience   = 500 * time.Microsecond
 	maxPatience   = 10 * time.Millisecond
@@ -143,7 +145,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	defer l.show(n)()
 	began := time.Now()
 	l.work(lo, hi)
-	patience := min(max(time.Since(began)/patienceShare, minPatience), maxPatience)
+	patience := min(max(time.Since(began)/patienceShare, t.patience), maxPatience)
 	// What others have taken they run after this rank has arrived at the first meeting. Then there
 	// is a second one. Whatever was taken was taken from a rank that had not arrived.
 	own := *sum
@@ -181,16 +183,26 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 // help takes from others, and runs that, until all have arrived. A rank may be late, or become
 // slow: so it looks again and again, each time after twice the time.
 func (l *loop) help(met <-chan struct{}, wait time.Duration) {
+	looked, took := false, false
+	defer func() {
+		switch {
+		case took:
+			l.t.patience = max(l.t.patience/2, minPatience)
+		case looked:
+			l.t.patience = min(2*l.t.patience, maxPatience)
+		}
+	}()
 	for {
 		select {
 		case <-met:
 			return
 		case <-time.After(wait):
 		}
+		looked = true
 		wait = min(2*wait, maxWait)
 		for lo, hi := l.steal(); lo < hi; lo, hi = l.steal() {
 			l.work(lo, hi)
-			wait = minPatience
+			wait, took = minPatience, true
 		}
 	}
 }

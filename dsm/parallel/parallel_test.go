@@ -130,6 +130,35 @@ func TestStealLate(t *testing.T) {
 	})
 }
 
+// TestVainLooks: a rank that finds nothing to take, in one loop after another, looks more and more
+// seldom, as others pay for its looks with faults. The machine is shared with others, so that an
+// item may take far longer: one of five times has to show it.
+func TestVainLooks(t *testing.T) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const loops = 40
+		team := newTeam(t, ctx, c)
+		var faults uint64
+		for range 5 {
+			faults = kittest.CostOf(t, ctx, c, func() error {
+				for range loops {
+					err := team.For(ctx, 2, func(i int) error {
+						time.Sleep(time.Duration(i) * 4 * time.Millisecond)
+						return nil
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}).Faults
+			if faults < loops {
+				return
+			}
+		}
+		t.Errorf("%d faults in %d loops in which there is nothing to take", faults, loops)
+	})
+}
+
 // TestStolenFailure: an item that was taken from its rank fails as one of the rank's own.
 func TestStolenFailure(t *testing.T) {
 	dsmtest.RunEach(t, []int{2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
@@ -35,6 +36,10 @@ type crew struct {
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
 	progress    string                    // what a bar is called; "": none is shown
+	// patience is how long the rank waits for the others, at least, before it looks for what they
+	// have left: twice as long after a loop in which it found nothing, half as long after one in
+	// which it did. Only who runs the loop touches it.
+	patience time.Duration
 }
 
 // slot is what ranks share of one of them. It lies on pages of its own, that are at the rank's node
@@ -77,7 +82,7 @@ func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 // dsm.Alloc and dsm.Reduce.
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
-	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name}
+	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name, patience: minPatience}
 	for _, opt := range opts {
 		opt(t)
 	}

@@ -64,18 +64,11 @@ func Size[T any](brief, own T) T {
 	return brief
 }
 
-// Took calls f on all ranks, which is to end without an error, and says on rank 0 how long that
-// took from when all were there until all were done.
+// Took is CostOf that says on rank 0 how long it took, and returns nothing.
 func Took(t *testing.T, ctx context.Context, c *dsm.Cluster, what string, f func() error) {
 	t.Helper()
-	Barrier(t, ctx, c)
-	began := time.Now()
-	if err := f(); err != nil {
-		t.Fatal(err)
-	}
-	Barrier(t, ctx, c)
-	if c.Rank() == 0 {
-		t.Logf("%s, on %d nodes: %v", what, c.Size(), time.Since(began))
+	if cost := CostOf(t, ctx, c, f); c.Rank() == 0 {
+		t.Logf("%s, on %d nodes: %v", what, c.Size(), cost.Time)
 	}
 }
 

@@ -5,8 +5,7 @@
 //	curl -X PUT -d 17 http://localhost:8001/apples
 //	curl http://localhost:8001/apples
 //
-// The store is a map whose name begins with dsm.Everywhere, so it is the same in all jobs. Values
-// that are read often have a copy at each node; who changes one has its page come.
+// The store is a map for all jobs (dsm.Everywhere). Nodes that read a value have a copy of it.
 package main
 
 import (

@@ -28,7 +28,11 @@ func main() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	ranks, rounds, err := pagerank(ctx, c, vertices, 1e-9)
+	g, err := share(ctx, c, vertices)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ranks, rounds, err := pagerank(ctx, c, g, 1e-9)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -41,13 +45,9 @@ type graph struct {
 	offsets, sources, links []int32
 }
 
-// pagerank returns the ranks of the vertices, and after how many rounds they have moved by less
-// than the limit, all together.
-func pagerank(ctx context.Context, c *dsm.Cluster, n int, limit float64) (ranks []float64, rounds int, err error) {
-	g, err := share(ctx, c, n)
-	if err != nil {
-		return nil, 0, err
-	}
+// pagerank returns the ranks, and after how many rounds they move by less than limit together.
+func pagerank(ctx context.Context, c *dsm.Cluster, g graph, limit float64) (ranks []float64, rounds int, err error) {
+	n := len(g.links)
 	all, err := dsm.Alloc[float64](ctx, c, "vectors", 3*n)
 	if err != nil {
 		return nil, 0, err

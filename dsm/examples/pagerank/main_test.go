@@ -18,7 +18,10 @@ func TestPagerank(t *testing.T) {
 		var ranks, want []float64
 		var rounds, wantRounds int
 		kittest.Took(t, ctx, c, "with parallel.Reduce", func() (err error) {
-			ranks, rounds, err = pagerank(ctx, c, n, limit)
+			g, err := share(ctx, c, n)
+			if err == nil {
+				ranks, rounds, err = pagerank(ctx, c, g, limit)
+			}
 			return err
 		})
 		kittest.ThreadsTook(t, ctx, c, func(threads int) { want, wantRounds = threaded(random(n), n, limit, threads) })
@@ -35,5 +38,25 @@ func TestPagerank(t *testing.T) {
 		if math.Abs(sum-1) > 1e-9 {
 			t.Errorf("all ranks add up to %g, want 1", sum)
 		}
+	})
+}
+
+// TestCost: package parallel costs little more than what an expert writes by hand.
+func TestCost(t *testing.T) {
+	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		n, limit := kittest.Size(20000, vertices), kittest.Size(1e-6, 1e-9)
+		g := kittest.Must[graph](t)(share(ctx, c, n))
+		_, want := threaded(random(n), n, limit, 2)
+		after := func(rounds int, err error) error {
+			if rounds != want {
+				t.Errorf("%d rounds, want %d", rounds, want)
+			}
+			return err
+		}
+		kittest.Compare(t, ctx, c, func() error {
+			_, rounds, err := pagerank(ctx, c, g, limit)
+			return after(rounds, err)
+		}, func() error { return after(byHand(ctx, c, g, limit)) })
+		kittest.Took(t, ctx, c, "the obvious version", func() error { return after(obvious(ctx, c, g, limit)) })
 	})
 }

@@ -50,12 +50,18 @@ type control struct {
 	owners  atomic.Uint64 // ids of owners that are drawn
 }
 
-// controlOf is the control of a map of these types, which ranks agree on too.
+// controlOf is the control of a map of these types, and of this layout of pages, which ranks agree
+// on too.
 type controlOf[K, V any] struct {
+	_ [pageLayout]struct{}
 	control
 	_ K
 	_ V
 }
+
+// pageLayout is another number with each change of what lies where in a page: programs that were
+// built with another one, and checkpoints of theirs, are refused.
+const pageLayout = 2
 
 // textKey stands for keys that are strings.
 type textKey struct{ Text [0]byte }

@@ -155,6 +155,43 @@ func TestJoin(t *testing.T) {
 	})
 }
 
+// TestJoinReplaced: while a rank's only goroutine waits in Join for a task that another rank runs,
+// another one takes its place: it takes what that task has forked, and waits for.
+func TestJoinReplaced(t *testing.T) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const joins, away, helps = 0, 1, 2
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "alone", parallel.Threads(1)))
+		began := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "began"))
+		helped := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "helped"))
+		var first []int
+		if c.Rank() == 0 {
+			first = []int{joins}
+		}
+		err := parallel.Tasks(ctx, team, first, func(t *parallel.Task[int]) error {
+			switch t.Value {
+			case joins: // with its rank's only goroutine, until the other rank has the task
+				t.Fork(away)
+				if err := await(ctx, began); err != nil {
+					return err
+				}
+				return t.Join()
+			case away:
+				t.Fork(helps)
+				began.Store(1)
+				return await(ctx, helped)
+			}
+			helped.Store(int64(1 + c.Rank()))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by := helped.Load() - 1; by != 0 {
+			t.Errorf("rank %d has helped", by)
+		}
+	})
+}
+
 // TestTasksOfValues: tasks refer to values of a heap.
 func TestTasksOfValues(t *testing.T) {
 	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

@@ -2,7 +2,9 @@ package perf
 
 import (
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -99,6 +101,40 @@ func TestSamples(t *testing.T) {
 		if x.samples < all*3/4 || x.samples > all*5/4 || len(x.threads) != threads || s.Lost() > 0 {
 			t.Errorf("one of %d of %d faults on %d threads: %+v, %d lost", period, threads*pages, threads, x, s.Lost())
 		}
+	}
+}
+
+// TestThreadThatBeginsMeanwhile: a thread that began when Open knew which threads there are, and
+// had not begun to sample them, is sampled, too.
+func TestThreadThatBeginsMeanwhile(t *testing.T) {
+	const pages = 200
+	b := fresh(t, pages)
+	var ends sync.WaitGroup
+	var goOn []chan bool // of threads that wait
+	begin := func() (tid int) {
+		began, own := make(chan int), make(chan bool)
+		goOn = append(goOn, own)
+		ends.Go(func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			if began <- unix.Gettid(); <-own {
+				touch(b)
+			}
+		})
+		return <-began
+	}
+	opening = func(known []int) {
+		for begun := len(goOn) > 0; !begun; { // others are threads that had nothing to do
+			begun = !slices.Contains(known, begin())
+		}
+	}
+	defer func() { opening = func([]int) {} }()
+	s := open(t, 1)
+	for i, c := range goOn {
+		c <- i == len(goOn)-1
+	}
+	ends.Wait()
+	if x := look(t, s, b); x.samples < pages*3/4 {
+		t.Errorf("%+v of %d faults", x, pages)
 	}
 }
 

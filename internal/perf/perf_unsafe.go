@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"unsafe"
@@ -48,18 +49,50 @@ type ring struct {
 	record []byte
 }
 
-// Open begins to sample one of period faults of each thread on each processor.
-func Open(period uint64) (s *Sampler, err error) {
-	s = &Sampler{}
-	defer func() {
+// Open begins to sample one of period faults of each thread on each processor. A thread that begins
+// inherits that from the one that begins it. So Open begins again if one has begun meanwhile, which
+// may have inherited nothing, or the half of it.
+func Open(period uint64) (*Sampler, error) {
+	for try := 1; ; try++ {
+		threads, err := threadsNow()
 		if err != nil {
-			s.Close()
+			return nil, fmt.Errorf("perf: %w", err)
 		}
-	}()
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return nil, fmt.Errorf("perf: %w", err)
+		opening(threads)
+		s := &Sampler{}
+		err = s.open(threads, period)
+		now, failed := threadsNow()
+		if err = errors.Join(err, failed); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("perf: %w", err)
+		}
+		begun := slices.DeleteFunc(now, func(tid int) bool { return slices.Contains(threads, tid) })
+		if len(begun) == 0 || try == mostTries {
+			return s, nil
+		}
+		s.Close()
 	}
+}
+
+// mostTries is how often Open begins, at most: a program may begin threads all the time.
+const mostTries = 10
+
+// opening is called with the threads of which Open knows.
+var opening = func(threads []int) {}
+
+// threadsNow is the threads of this process.
+func threadsNow() (tids []int, err error) {
+	threads, err := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		if tid, err := strconv.Atoi(thread.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, err
+}
+
+// open begins to sample these threads.
+func (s *Sampler) open(threads []int, period uint64) error {
 	attr := unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_PAGE_FAULTS, Sample: period,
 		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_ADDR | unix.PERF_SAMPLE_CALLCHAIN,
@@ -69,34 +102,30 @@ func Open(period uint64) (s *Sampler, err error) {
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	for cpu := range runtime.NumCPU() {
 		first := -1
-		for _, thread := range threads {
-			tid, err := strconv.Atoi(thread.Name())
-			if err != nil {
-				continue
-			}
+		for _, tid := range threads {
 			fd, err := unix.PerfEventOpen(&attr, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 			if errors.Is(err, unix.ESRCH) {
 				continue // it has ended
 			}
 			if err != nil {
-				return s, fmt.Errorf("perf: perf_event_open: %w", err)
+				return fmt.Errorf("perf_event_open: %w", err)
 			}
 			s.fds = append(s.fds, fd)
 			if first >= 0 {
 				if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, first); err != nil {
-					return s, fmt.Errorf("perf: share the ring of processor %d: %w", cpu, err)
+					return fmt.Errorf("share the ring of processor %d: %w", cpu, err)
 				}
 				continue
 			}
 			first = fd
 			r, err := newRing(fd)
 			if err != nil {
-				return s, fmt.Errorf("perf: map the ring of processor %d: %w", cpu, err)
+				return fmt.Errorf("map the ring of processor %d: %w", cpu, err)
 			}
 			s.rings = append(s.rings, r)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // newRing maps the ring of an event.

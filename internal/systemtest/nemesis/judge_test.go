@@ -81,12 +81,12 @@ func TestJudgement(t *testing.T) {
 		{"progress", story{}.at(0, 1, ann, "progress/sor", step, 0, 0, 0), false},
 		{"a place of no kind", story{}.at(0, 1, ann, "stack/0", step, 0, 0, 0), true},
 	} {
-		if got := check(test.story, nil, keeping{}, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), nil, keeping{}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}
 	two := append(story{}.at(0, 1, ann, x, write, 0, 7, 0), story{}.at(2, 3, bob, "register/0/1", read, 0, 0, 7)...)
-	if got := check(two, nil, keeping{}, time.Minute); len(got) != 1 || got[0].place != "register/0/1" {
+	if got := check(two.held(), nil, keeping{}, time.Minute); len(got) != 1 || got[0].place != "register/0/1" {
 		t.Errorf("of two places one is wrong, and the judgement is %v", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestJudgementOfLosses(t *testing.T) {
 		{"but not by one who lives", story{}.at(0, 1, bob, l, acquire, 0, 0, 0).at(5, unknown, eve, l, acquire, 0, 0, 0).fromLost(30, 31, ann, l, 2).at(32, 33, bob, l, release, 0, 0, 0), true},
 		{"a lock, told twice", story{}.at(0, 1, eve, l, acquire, 0, 0, 0).fromLost(30, 31, bob, l, 2).at(32, 33, bob, l, release, 0, 0, 0).fromLost(34, 35, ann, l, 2), true},
 	} {
-		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}}, keeping{}, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), deaths{{host: 2, at: 10, settled: 20}}, keeping{}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}
@@ -177,7 +177,7 @@ func TestJudgementOfManyDoubts(t *testing.T) {
 		{"of which nothing is left", s.at(5003, 5004, ann, n, read, 0, 0, 0), false},
 		{"what it did after that", s.at(5003, 5004, ann, n, read, 0, 0, often), true},
 	} {
-		if got := check(test.story, deaths{{host: 2, at: 10, settled: 1012}}, keeping{}, 20*time.Second); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), deaths{{host: 2, at: 10, settled: 1012}}, keeping{}, 20*time.Second); len(got) > 0 != test.wrong {
 			t.Errorf("%s: %d places are wrong, want any: %t", test.name, len(got), test.wrong)
 		}
 	}
@@ -210,7 +210,7 @@ func TestJudgementOfReturns(t *testing.T) {
 		{"is free before", story{}.at(25, 26, bob, l, acquire, 0, 0, 0).at(27, 28, bob, l, release, 0, 0, 0).fromLost(45, 46, ann, l, 2), true},
 	} {
 		ends := deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: 58, inOrder: true}, {host: 2, stay: 1, at: 50, settled: 55}}
-		if got := check(test.story, ends, keeping{}, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), ends, keeping{}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}

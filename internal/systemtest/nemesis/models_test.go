@@ -151,8 +151,9 @@ func check(all []Operation, lost deaths, kept keeping, limit time.Duration) (vio
 			byPlace[o.Place] = append(byPlace[o.Place], o)
 		}
 	}
+	generation := generations(all)
 	for _, p := range slices.Sorted(maps.Keys(byPlace)) {
-		if err := checkPlace(byPlace[p], limit); err != nil {
+		if err := explain(byPlace[p], generation, limit); err != nil {
 			violations = append(violations, violation{p, byPlace[p], fmt.Errorf("%s, %d operations: %w", p, len(byPlace[p]), err)})
 		}
 	}

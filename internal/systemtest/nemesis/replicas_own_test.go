@@ -27,7 +27,7 @@ func TestJudgementOfReplicas(t *testing.T) {
 		{"also if it was written before all knew of the first", story{}.at(12, 13, bob, x, write, 0, 8, 0).lost(50, 51, ann, x, read, 1), false},
 		{"but not if it was written since", story{}.at(2, 3, eve, x, write, 0, 8, 0).at(30, 31, bob, x, write, 0, 9, 0).lost(50, 51, ann, x, read, 1), true},
 	} {
-		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: unknown}}, keeping{}, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: unknown}}, keeping{}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}
@@ -43,7 +43,7 @@ func TestJudgementOfReplicas(t *testing.T) {
 		{"but not what was written since", keeping{shortages: []shortage{{5, 8}}}, story{}.at(2, 3, eve, x, write, 0, 8, 0).at(9, 10, eve, x, write, 0, 9, 0).lost(30, 31, ann, x, read, 2), true},
 		{"nor what was handed over", keeping{shortages: []shortage{{5, 8}}, rests: []int64{9}}, story{}.at(2, 3, eve, x, write, 0, 8, 0).lost(30, 31, ann, x, read, 2), true},
 	} {
-		if got := check(test.story, deaths{{host: 2, at: 10, settled: 20}}, test.kept, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(test.story.held(), deaths{{host: 2, at: 10, settled: 20}}, test.kept, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}
@@ -61,7 +61,7 @@ func TestJudgementOfReplicas(t *testing.T) {
 		{"it was handed over before the second was lost", []int64{30}, true},
 	} {
 		lost := deaths{{host: 2, at: 10, settled: 20}, {host: 1, at: 40, settled: unknown}}
-		if got := check(written, lost, keeping{rests: test.rests}, time.Minute); len(got) > 0 != test.wrong {
+		if got := check(written.held(), lost, keeping{rests: test.rests}, time.Minute); len(got) > 0 != test.wrong {
 			t.Errorf("%s: the judgement is %v, want something wrong: %t", test.name, got, test.wrong)
 		}
 	}

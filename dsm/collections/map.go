@@ -59,8 +59,8 @@ type controlOf[K, V any] struct {
 	_ V
 }
 
-// pageLayout is another number with each change of what lies where in a page: programs that were
-// built with another one, and checkpoints of theirs, are refused.
+// pageLayout is raised with each change of what lies where in a page. Programs that were built with
+// another number are refused, and so are their checkpoints.
 const pageLayout = 2
 
 // textKey stands for keys that are strings.

@@ -261,3 +261,29 @@ func TestCombiner(t *testing.T) {
 		}
 	})
 }
+
+// TestMapAllocatesNothing: to load and to change a key that is there takes no memory.
+func TestMapAllocatesNothing(t *testing.T) {
+	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		m := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "quiet", 100))
+		if err := m.Store(ctx, 1, wide{}); err != nil {
+			t.Fatal(err)
+		}
+		for name, do := range map[string]func() error{
+			"Load":  func() error { _, _, err := m.Load(ctx, 1); return err },
+			"Store": func() error { return m.Store(ctx, 1, wideOf(2)) },
+			"Update": func() error {
+				_, err := m.Update(ctx, 1, func(old wide, _ bool) wide { return wideOf(old[0] + 1) })
+				return err
+			},
+		} {
+			if n := testing.AllocsPerRun(1000, func() {
+				if err := do(); err != nil {
+					t.Error(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s allocates %v times", name, n)
+			}
+		}
+	})
+}

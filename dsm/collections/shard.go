@@ -137,12 +137,8 @@ func (p page) release(at int) {
 
 // reserve returns room for a record of so many words, with its header, or 0 if there is none.
 func (p page) reserve(size, next int, k *key) int {
-	at := int(p[spareWord].Load())
-	room := 0
-	if at != 0 {
-		room = p.room(at)
-	}
-	if room < size { // or there is some elsewhere, or where records that are free are neighbours
+	at, room := p.spare()
+	if room < size { // there may be some elsewhere, or more with what is free behind it
 		if at, room = p.search(size); at == 0 {
 			return 0
 		}
@@ -157,6 +153,20 @@ func (p page) reserve(size, next int, k *key) int {
 	return at
 }
 
+// spare is the record to look at first, with its room, or room 0. If the page
+// has gone back to a checkpoint (`dsmd run --lost checkpoint`) while it was being changed, the word
+// may say anything.
+func (p page) spare() (at, room int) {
+	at = int(p[spareWord].Load())
+	if at < firstRecord(len(p)) || at >= len(p) || !header(p[at].Load()).free() {
+		return 0, 0
+	}
+	if room = p.room(at); at+room > len(p) {
+		return 0, 0
+	}
+	return at, room
+}
+
 // room is how many words a record has that is free: all up to the end, if nobody has used them.
 func (p page) room(at int) int {
 	if h := header(p[at].Load()); h != 0 {
@@ -165,8 +175,8 @@ func (p page) room(at int) int {
 	return len(p) - at
 }
 
-// search returns room for so many words, with what is free behind it, or 0 if there is none. It
-// joins records that are free, so none of them is one to look at any more.
+// search returns room for so many words, with what is free behind it, or 0 if there is none. The
+// room may be several records, one of them the spare: the caller sets that anew.
 func (p page) search(size int) (at, room int) {
 	for at = firstRecord(len(p)); at < len(p); at += room {
 		for room = 0; at+room < len(p) && header(p[at+room].Load()).free(); {

@@ -21,7 +21,15 @@ func TestPage(t *testing.T) {
 			name := fmt.Sprint(number)
 			k := keyOf(name)
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0: // as who takes over a page does
+			case 0: // who changed it has died, before or after the header was stored
+				before := make(page, words)
+				for i := range p {
+					before[i].Store(p[i].Load())
+				}
+				size := rapid.IntRange(1, 20).Draw(t, "size")
+				if at := p.reserve(size, 0, k); at != 0 && rapid.Bool().Draw(t, "before") {
+					p[at].Store(before[at].Load())
+				}
 				p.sweep(func(int) bool { return true })
 			case 1, 2, 3:
 				l, at := p.find(k)

@@ -31,8 +31,8 @@ const (
 	worthwhile = 4 * time.Millisecond
 	// A rank waits for the others for a part of the time that its own items have taken before it
 	// takes from them, within bounds. So ranks that are not quite even keep their items, and the
-	// pages of these. It waits longer after each loop in which it found nothing to take, as they
-	// pay for its looks with faults; see crew.patience.
+	// pages of these. It waits longer after each loop in which it has looked in vain, as they pay
+	// for its looks with faults; see crew.patience.
 	patienceShare = 8
 	minPatience   = 500 * time.Microsecond
 	maxPatience   = 10 * time.Millisecond
@@ -183,13 +183,15 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 // help takes from others, and runs that, until all have arrived. A rank may be late, or become
 // slow: so it looks again and again, each time after twice the time.
 func (l *loop) help(met <-chan struct{}, wait time.Duration) {
-	looked, took := false, false
+	took := false
 	defer func() {
 		switch {
 		case took:
 			l.t.patience = max(l.t.patience/2, minPatience)
-		case looked:
+		case l.vain:
 			l.t.patience = min(2*l.t.patience, maxPatience)
+		default:
+			l.t.patience = max(l.t.patience-l.t.patience/patienceShare, minPatience)
 		}
 	}()
 	for {
@@ -198,7 +200,6 @@ func (l *loop) help(met <-chan struct{}, wait time.Duration) {
 			return
 		case <-time.After(wait):
 		}
-		looked = true
 		wait = min(2*wait, maxWait)
 		for lo, hi := l.steal(); lo < hi; lo, hi = l.steal() {
 			l.work(lo, hi)
@@ -261,6 +262,7 @@ type loop struct {
 	thread  func() // runs items, until there are no more in the rank's slot
 	halted  atomic.Bool
 	seen    map[int]uint64 // what others had left when this rank looked last, by index
+	vain    bool           // it has looked at one that was in the loop and had too little left
 
 	mu    sync.Mutex
 	first *Error // the failure here of the first item that has; guarded by mu
@@ -308,6 +310,9 @@ func (l *loop) steal() (lo, hi int) {
 			}
 			l.seen[v] = left
 			lo, hi = rest.rob(least)
+			if lo == hi { // one that has not come yet may have much left then
+				l.vain = l.vain || l.t.slots.At(v).ran.in(l.number)
+			}
 		})
 		if lost == nil && lo < hi {
 			return lo, hi

@@ -155,8 +155,9 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestJoinReplaced: while a rank's only goroutine waits in Join for a task that another rank runs,
-// another one takes its place: it takes what that task has forked, and waits for.
+// TestJoinReplaced: while a rank's only goroutine waits in Join for a task that runs on another
+// rank, another goroutine takes its place. It runs what the task there has forked, which that waits
+// for.
 func TestJoinReplaced(t *testing.T) {
 	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const joins, away, helps = 0, 1, 2

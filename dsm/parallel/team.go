@@ -37,8 +37,9 @@ type crew struct {
 	victims     []int                     // from whom to take, by index
 	progress    string                    // what a bar is called; "": none is shown
 	// patience is how long the rank waits for the others, at least, before it looks for what they
-	// have left: twice as long after a loop in which it found nothing, half as long after one in
-	// which it did. Only who runs the loop touches it.
+	// have left. It is twice as long after a loop in which it has looked in vain, half as long
+	// after one in which it has taken items, and a little less after any other, so that it looks
+	// again some time. Only who runs the loop touches it.
 	patience time.Duration
 }
 
@@ -194,6 +195,9 @@ func (r *items) rob(least int) (lo, hi int) {
 type count struct{ atomic.Uint64 }
 
 func (k *count) begin(loop uint64) { k.Store(loop << 32) }
+
+// in reports whether the rank is in that loop already.
+func (k *count) in(loop uint64) bool { return uint32(k.Load()>>32) == uint32(loop) }
 
 // of is the count, or 0 if the rank is not in that loop yet.
 func (k *count) of(loop uint64) int {

@@ -33,11 +33,11 @@ func CostOf(t *testing.T, ctx context.Context, c *dsm.Cluster, f func() error) C
 	}))
 }
 
-// Compare wants that what stands on the kit costs little more than what an expert writes by hand:
-// half as much again is sent, in messages and in bytes, faults are twice as many, and it takes four
-// times as long, at most. The machine is shared with others, so that ranks may meet where they
-// would not: one of five turns has to show it. With -whole there are five, and -v says what each
-// has cost.
+// Compare bounds what a program on the kit costs beside what an expert writes by hand: at most one
+// and a half times as much is sent, in messages and in bytes, there are at most three times as many
+// faults, and it takes at most four times as long. The machine is shared with others, so that ranks
+// may meet where they would not: one of five turns has to show it. With -whole there are five, and
+// -v says what each has cost.
 func Compare(t *testing.T, ctx context.Context, c *dsm.Cluster, kit, hand func() error) {
 	t.Helper()
 	good := false
@@ -46,7 +46,7 @@ func Compare(t *testing.T, ctx context.Context, c *dsm.Cluster, kit, hand func()
 		if c.Rank() == 0 {
 			t.Logf("with the kit %+v, by hand %+v, %.2f times as long", k, h, float64(k.Time)/float64(h.Time))
 		}
-		good = good || 2*k.Messages <= 3*h.Messages && 2*k.Bytes <= 3*h.Bytes && k.Faults <= 2*h.Faults && k.Time <= 4*h.Time
+		good = good || 2*k.Messages <= 3*h.Messages && 2*k.Bytes <= 3*h.Bytes && k.Faults <= 3*h.Faults && k.Time <= 4*h.Time
 		if good && !*whole {
 			return
 		}

@@ -49,9 +49,9 @@ type ring struct {
 	record []byte
 }
 
-// Open begins to sample one of period faults of each thread on each processor. A thread that begins
-// inherits that from the one that begins it. So Open begins again if one has begun meanwhile, which
-// may have inherited nothing, or the half of it.
+// Open begins to sample one of period faults of each thread on each processor. A later thread
+// inherits that from the one that begins it. One that begins while Open is at it may inherit
+// nothing, or only some processors: then Open begins again, up to mostTries times.
 func Open(period uint64) (*Sampler, error) {
 	for try := 1; ; try++ {
 		threads, err := threadsNow()
@@ -74,7 +74,8 @@ func Open(period uint64) (*Sampler, error) {
 	}
 }
 
-// mostTries is how often Open begins, at most: a program may begin threads all the time.
+// mostTries bounds how often Open begins: a program may begin threads all the time. The last time
+// some may be left out.
 const mostTries = 10
 
 // opening is called with the threads of which Open knows.

@@ -43,7 +43,7 @@ func (x *vectors) round(g graph, lo, hi int) (moved float64) {
 }
 
 // byHand is what an expert writes: each rank has vertices with as many links as those of any other,
-// and fetches at once what it is going to read and to write.
+// and fetches at once what all others have written, and what it is going to write.
 func byHand(ctx context.Context, c *dsm.Cluster, g graph, limit float64) (rounds int, err error) {
 	n := len(g.links)
 	bound := func(rank int) int {

@@ -41,7 +41,7 @@ func TestPagerank(t *testing.T) {
 	})
 }
 
-// TestCost: package parallel costs little more than what an expert writes by hand.
+// TestCost: what package parallel costs beside what an expert writes by hand.
 func TestCost(t *testing.T) {
 	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		n, limit := kittest.Size(20000, vertices), kittest.Size(1e-6, 1e-9)

@@ -37,29 +37,17 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 {
-			before, err := c.Stats(ctx)
-			if err == nil {
-				err = c.Barrier(ctx)
-			}
-			for i := 0; err == nil && i < items; i++ {
-				if c.Rank() == 0 {
-					err = q.Put(ctx, found{i, i})
-				} else if v, failed := q.Take(ctx); failed != nil || v != (found{i, i}) {
-					t.Fatal(i, v, failed)
+			cost := kittest.CostOf(t, ctx, c, func() (err error) {
+				for i := 0; err == nil && i < items; i++ {
+					if c.Rank() == 0 {
+						err = q.Put(ctx, found{i, i})
+					} else if v, failed := q.Take(ctx); failed != nil || v != (found{i, i}) {
+						t.Fatal(i, v, failed)
+					}
 				}
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			after, err := c.Stats(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent, err := dsm.Reduce(ctx, c, "cost", after.Traffic.MessagesSent-before.Traffic.MessagesSent, dsm.Sum)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if t.Logf("%d messages for %d items", sent, items); sent < items/10 {
+				return err
+			})
+			if t.Logf("%+v for %d items", cost, items); cost.Messages < items/10 {
 				return
 			}
 		}

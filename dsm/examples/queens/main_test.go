@@ -28,16 +28,16 @@ func TestSolve(t *testing.T) {
 func TestCost(t *testing.T) {
 	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 13
-		before := kittest.Must[dsm.Stats](t)(c.Stats(ctx))
-		if got, err := solve(ctx, c, n); got != 73712 || err != nil {
-			t.Fatal(got, err)
-		}
-		after := kittest.Must[dsm.Stats](t)(c.Stats(ctx))
-		sent := kittest.Must[uint64](t)(dsm.Reduce(ctx, c, "sent", after.Traffic.MessagesSent-before.Traffic.MessagesSent, dsm.Sum))
-		faults := kittest.Must[uint64](t)(dsm.Reduce(ctx, c, "faults", after.Faults.Remote()-before.Faults.Remote(), dsm.Sum))
+		cost := kittest.CostOf(t, ctx, c, func() error {
+			got, err := solve(ctx, c, n)
+			if got != 73712 {
+				t.Errorf("%d ways for %d queens", got, n)
+			}
+			return err
+		})
 		all := tasks(board{Rows: n}, n)
-		if t.Logf("%d messages, %d faults for %d tasks", sent, faults, all); sent > uint64(all/10) {
-			t.Errorf("%d messages for %d tasks", sent, all)
+		if t.Logf("%+v for %d tasks", cost, all); cost.Messages > uint64(all/10) {
+			t.Errorf("%d messages for %d tasks", cost.Messages, all)
 		}
 	})
 }

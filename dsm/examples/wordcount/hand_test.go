@@ -127,8 +127,8 @@ func obvious(ctx context.Context, c *dsm.Cluster, text []string) error {
 	for i := range table {
 		sum += table[i].n
 	}
-	if err := c.Barrier(ctx); err != nil || sum != len(text) {
-		return fmt.Errorf("%d words are counted, of %d: %w", sum, len(text), err)
+	if sum != len(text) {
+		return fmt.Errorf("%d words are counted, of %d", sum, len(text))
 	}
-	return dsm.Free(ctx, c, table)
+	return errors.Join(c.Barrier(ctx), dsm.Free(ctx, c, table))
 }

@@ -51,7 +51,7 @@ func TestWordcount(t *testing.T) {
 	})
 }
 
-// TestCost: the map costs little more than what an expert writes by hand.
+// TestCost: what the map costs beside what an expert writes by hand.
 func TestCost(t *testing.T) {
 	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		all := text(words)

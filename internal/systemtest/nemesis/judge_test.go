@@ -156,6 +156,39 @@ func TestJudgementOfLosses(t *testing.T) {
 	}
 }
 
+// TestJudgementOfManyPuts: nobody knows of many puts whether the item is in the queue, as its page
+// was lost, nor of many programs that were killed whether they have taken something. That is judged
+// at once.
+func TestJudgementOfManyPuts(t *testing.T) {
+	const many = 60
+	const q, lane = "queue/0", "queue/0/0"
+	ann, taker := by(0, 1), by(1, 2)
+	s := story{}
+	for i := range int64(many) {
+		s = s.at(100+10*i, 101+10*i, ann, lane, put, 0, uint64(1+i), 0)
+		s[len(s)-1].Result = Result{Lost: true, Dead: 2}
+		s = s.at(101+10*i, unknown, by(1, 200+int(i)), q, take, 0, 0, 0)
+	}
+	for i := range int64(many / 2) {
+		s = s.at(1000+2*i, 1001+2*i, taker, q, take, 0, 0, uint64(2+2*i))
+	}
+	s = slices.Clip(s)
+	for _, test := range []struct {
+		name  string
+		story story
+		wrong bool
+	}{
+		{"some of the items", s, false},
+		{"one of them twice", s.at(5000, 5001, taker, q, take, 0, 0, 2), true},
+		{"one that nobody has put", s.at(5000, 5001, taker, q, take, 0, 0, many+1), true},
+	} {
+		began := time.Now()
+		if got := check(test.story.held(), deaths{{host: 2, at: 10, settled: 20}, {host: 3, at: 10, settled: 20}}, keeping{}, 20*time.Second); len(got) > 0 != test.wrong {
+			t.Errorf("%s: the judgement is %v after %v, want something wrong: %t", test.name, got, time.Since(began), test.wrong)
+		}
+	}
+}
+
 // TestJudgementOfManyDoubts: a host goes on with a lock and a word for long while it is being lost,
 // and somebody else waits for them all the time. That is judged at once.
 func TestJudgementOfManyDoubts(t *testing.T) {

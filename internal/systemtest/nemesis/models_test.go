@@ -147,7 +147,7 @@ func check(all []Operation, lost deaths, kept keeping, limit time.Duration) (vio
 	violations = lost.unjustified(all, kept)
 	byPlace := map[string][]Operation{}
 	for _, o := range all {
-		if !o.Void {
+		if !o.Void && !o.idle() {
 			byPlace[o.Place] = append(byPlace[o.Place], o)
 		}
 	}

@@ -51,6 +51,8 @@ type Operation struct {
 	// doubtful says that it was done on a host that was being lost: what it has found says nothing,
 	// and it may have happened only there. It is set when it is judged.
 	doubtful bool
+	// taken says of a put that somebody has taken the item. It is set when it is judged.
+	taken bool
 	// lost are the hosts that had been lost before it returned. It is set when it is judged.
 	lost deaths
 }

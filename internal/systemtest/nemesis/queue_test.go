@@ -83,16 +83,28 @@ func (w *queues) finish() error {
 func laneOf(era, rank int) string { return fmt.Sprintf("%s/%d/%d", queueKind, era, rank) }
 
 // inLanes has those operations that took an item at the place of its lane. One of which nobody
-// knows what it took may have been in each.
+// knows what it took may have been in each lane that has an item which nobody else has taken.
 func inLanes(all []Operation) (placed []Operation) {
+	taken := map[uint64]int64{} // until when somebody had taken the item
+	for _, o := range all {
+		if o.Do == take && o.known() && !o.Void && !o.Lost {
+			taken[o.Got] = o.Return
+		}
+	}
 	lanes := map[string][]string{} // by KIND/ERA
 	for _, o := range all {
-		if o.Do == put && !slices.Contains(lanes[eraOf(o)], o.Place) {
+		if _, is := taken[o.New]; o.Do == put && !is && o.known() && !o.Lost && !slices.Contains(lanes[eraOf(o)], o.Place) {
 			lanes[eraOf(o)] = append(lanes[eraOf(o)], o.Place)
 		}
 	}
 	for _, o := range all {
 		switch era := o.Place; {
+		case o.Do == put:
+			var until int64
+			if until, o.taken = taken[o.New]; o.taken && !o.known() {
+				o.Return = max(o.Call, min(o.Return, until))
+			}
+			placed = append(placed, o)
 		case o.Do != take || o.Void || o.Lost:
 			placed = append(placed, o)
 		case o.known():
@@ -110,19 +122,36 @@ func inLanes(all []Operation) (placed []Operation) {
 // eraOf is the place of a lane without the lane.
 func eraOf(o Operation) string { return o.Place[:max(strings.LastIndexByte(o.Place, '/'), 0)] }
 
-// lane is the items that a rank has put and nobody has taken, eight bytes each.
+// idle reports whether the operation makes no difference: it is a put of which nobody knows whether
+// it has happened, and nobody has taken the item. If somebody has, it has happened, as nobody else
+// puts that item.
+func (o Operation) idle() bool { return o.Do == put && !o.taken && (!o.known() || o.Lost) }
+
+// lane is the items that a rank has put and nobody has taken. Each is eight bytes, and one that
+// says whether somebody is known to take it.
 type lane struct{ items string }
 
+const itemBytes = 9
+
+// stepLane is what becomes of a lane. All puts have happened, as none is idle.
 func stepLane(state, input, _ any) (next []any) {
 	l, o := state.(lane), input.(Operation)
+	if o.Do == put {
+		item := binary.BigEndian.AppendUint64(nil, o.New)
+		if o.taken {
+			return []any{lane{l.items + string(append(item, 1))}}
+		}
+		return []any{lane{l.items + string(append(item, 0))}}
+	}
 	if !o.known() || o.Lost {
 		next = append(next, l)
 	}
-	switch {
-	case o.Do == put:
-		next = append(next, lane{l.items + string(binary.BigEndian.AppendUint64(nil, o.New))})
-	case l.items != "" && !o.Lost && (!o.known() || binary.BigEndian.Uint64([]byte(l.items[:8])) == o.Got):
-		next = append(next, lane{l.items[8:]})
+	if l.items == "" || o.Lost {
+		return next
+	}
+	first, isTaken := binary.BigEndian.Uint64([]byte(l.items)), l.items[itemBytes-1] == 1
+	if o.known() && first == o.Got || !o.known() && !isTaken {
+		next = append(next, lane{l.items[itemBytes:]})
 	}
 	return next
 }

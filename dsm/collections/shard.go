@@ -153,9 +153,8 @@ func (p page) reserve(size, next int, k *key) int {
 	return at
 }
 
-// spare is the record to look at first, with its room, or room 0. If the page
-// has gone back to a checkpoint (`dsmd run --lost checkpoint`) while it was being changed, the word
-// may say anything.
+// spare is the record to look at first, with its room, or room 0. The word may say anything if the
+// page has gone back to a checkpoint (`dsmd run --lost checkpoint`) while it was being changed.
 func (p page) spare() (at, room int) {
 	at = int(p[spareWord].Load())
 	if at < firstRecord(len(p)) || at >= len(p) || !header(p[at].Load()).free() {

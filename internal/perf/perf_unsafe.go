@@ -66,8 +66,8 @@ func Open(period uint64) (*Sampler, error) {
 			s.Close()
 			return nil, fmt.Errorf("perf: %w", err)
 		}
-		begun := slices.DeleteFunc(now, func(tid int) bool { return slices.Contains(threads, tid) })
-		if len(begun) == 0 || try == mostTries {
+		begun := slices.ContainsFunc(now, func(tid int) bool { return !slices.Contains(threads, tid) })
+		if !begun || try == mostTries {
 			return s, nil
 		}
 		s.Close()

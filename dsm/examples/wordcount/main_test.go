@@ -55,13 +55,14 @@ func TestWordcount(t *testing.T) {
 func TestCost(t *testing.T) {
 	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		all := text(words)
-		kittest.Compare(t, ctx, c, func() error {
+		onKit := func() error {
 			counts, err := count(ctx, c, all)
 			if err != nil {
 				return err
 			}
 			return counts.Free(ctx)
-		}, func() error { return byHand(ctx, c, all) })
+		}
+		kittest.Versions{Kit: onKit, Hand: func() error { return byHand(ctx, c, all) }, Faults: 2}.Compare(t, ctx, c)
 		some := all[:kittest.Size(2000, words)]
 		kittest.Took(t, ctx, c, "the obvious version", func() error { return obvious(ctx, c, some) })
 	})

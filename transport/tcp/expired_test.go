@@ -194,7 +194,7 @@ func TestEndedCertificateOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			soon, late := time.Now().Add(30*time.Minute), time.Now().Add(59*time.Minute)
-			nodes := renewablePair(t, ours, [2]time.Time{late, late}, 4*MinGiveUp)
+			nodes := renewablePair(t, ours, [2]time.Time{late, late}, MinGiveUp)
 			impostor := &renewable{id: made.id}
 			nodes[0].latest.Store(impostor.renew(made.by, soon))
 			nodes[1].ahead.Store(int64(45 * time.Minute))

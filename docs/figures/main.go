@@ -3,9 +3,10 @@
 //	go run ./docs/figures              # all of them
 //	go run ./docs/figures flame:fft    # one of them
 //
-// They are the dashboard of a run of ocean (dashboard), what the threads of a kernel wait for, as
-// go tool pprof draws it (flame:KERNEL), and the same with where the rest of the time went, without
-// a browser (waits:KERNEL); that prints a row of the table in performance.md as well.
+// They are the dashboard of a run of ocean (dashboard); what the threads of a kernel wait for, as go
+// tool pprof draws it (flame:KERNEL); what they and the daemons did when, as Perfetto draws it
+// (trace:KERNEL); and what they wait for with where the rest of the time went, without a browser
+// (waits:KERNEL), which prints a row of the table in performance.md as well.
 package main
 
 import (
@@ -31,7 +32,7 @@ const out = "docs/figures"
 
 // all are the figures that the documents have.
 var all = []string{
-	"dashboard", "flame:fft",
+	"dashboard", "flame:fft", "trace:sor",
 	"waits:sor", "waits:ocean", "waits:fft", "waits:barnes", "waits:cholesky", "waits:water", "waits:tsp",
 }
 
@@ -66,12 +67,14 @@ func run(which []string) error {
 		switch {
 		case kind == "dashboard":
 			err = w.dashboard()
+		case kind == "trace":
+			err = w.trace(kernel)
 		case kind == "flame":
 			err = w.flame(kernel)
 		case kind == "waits":
 			err = w.waits(kernel)
 		default:
-			err = errors.New("there is no such figure: dashboard, flame:KERNEL, or waits:KERNEL")
+			err = errors.New("there is no such figure: dashboard, flame:KERNEL, trace:KERNEL, or waits:KERNEL")
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", figure, err)

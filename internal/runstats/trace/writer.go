@@ -61,10 +61,11 @@ type place struct {
 // maxLines bounds the places that are remembered of a rank.
 const maxLines = 1 << 14
 
-// NewWriter begins a trace of a job that begins now, compressed if zip.
+// NewWriter begins a trace of a job that begins now, compressed if zip. It names no unit for the
+// display: some versions of Perfetto take that for the unit of all times, which is a microsecond.
 func NewWriter(to io.Writer, zip bool, now time.Time) *Writer {
 	w := &Writer{
-		out: to, text: append(make(object, 0, bufferBytes+bufferBytes/8), `{"displayTimeUnit":"ns","traceEvents":[`+"\n"...),
+		out: to, text: append(make(object, 0, bufferBytes+bufferBytes/8), `{"traceEvents":[`+"\n"...),
 		began: now.UnixNano(), ranks: map[int]*rank{}, nodes: map[int]*node{}, processes: map[int]*process{},
 	}
 	if zip {

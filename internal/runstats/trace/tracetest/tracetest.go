@@ -59,7 +59,6 @@ func (t *Trace) Complete() (list []Event) {
 func Parse(from io.Reader) (*Trace, error) {
 	var file struct {
 		Events []Event `json:"traceEvents"`
-		Unit   string  `json:"displayTimeUnit"`
 	}
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()

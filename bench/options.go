@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type clusterOptions struct {
 	trap, transport string
 	predict         string // as dsmd run has it; "": its default
 	memory, spill   string // as dsmd run has them; "": its default
-	bind            string // as dsmd run has it; "": its default
+	bind            string // as dsmd run has it; "": see binding
 	priority        string // as dsmd run has it; "": its default
 	// network is one to emulate, as dsmd run has it; "": none
 	network struct{ latency, bandwidth string }
@@ -57,7 +58,7 @@ func (o *clusterOptions) registerShared(flags *pflag.FlagSet) {
 	flags.StringVar(&o.transport, "transport", "auto", "how pages move: auto, tcp or rdma")
 	flags.StringVar(&o.memory, "memory", "", "memory for the shared pages of each node, as with dsmd run (default: as there)")
 	flags.StringVar(&o.spill, "spill", "", "directory for pages that no node has room for, as with dsmd run")
-	flags.StringVar(&o.bind, "bind", "", "core or none: whether each node has processors of its own, as with dsmd run (default: as there)")
+	flags.StringVar(&o.bind, "bind", "", "core or none: whether each node has processors of its own, as with dsmd run (default: core where there are two for each)")
 	flags.StringVar(&o.priority, "priority", "", "auto, normal, nice or realtime: how daemons get a core from programs that compute, as with dsmd run (default: as there)")
 	flags.StringVar(&o.network.latency, "emulate-latency", "", "latency of a network to emulate, as with dsmd run")
 	flags.StringVar(&o.network.bandwidth, "emulate-bandwidth", "", "bandwidth of a network to emulate, as with dsmd run")
@@ -91,6 +92,15 @@ func (o *clusterOptions) check(minNodes int) error {
 	return checkTimeout(o.timeout)
 }
 
+// binding is --bind for a machine with so many processors. Nodes that have them to themselves are
+// more like machines, if there is one for the daemon and one for a thread that computes.
+func (o *clusterOptions) binding(processors int) string {
+	if o.bind == "" && o.nodes > 1 && processors >= 2*o.nodes {
+		return "core"
+	}
+	return o.bind
+}
+
 // errTimeout is the cause of a context that --timeout has ended.
 var errTimeout = errors.New("timed out")
 
@@ -106,7 +116,7 @@ func (o *clusterOptions) crew(w workplace, worker ...string) (crew.Options, erro
 		Dir:    w.dir,
 	}
 	for _, flag := range [][2]string{
-		{"--memory", o.memory}, {"--spill", o.spill}, {"--predict", o.predict}, {"--bind", o.bind}, {"--priority", o.priority},
+		{"--memory", o.memory}, {"--spill", o.spill}, {"--predict", o.predict}, {"--bind", o.binding(runtime.NumCPU())}, {"--priority", o.priority},
 		{"--emulate-latency", o.network.latency}, {"--emulate-bandwidth", o.network.bandwidth},
 		{"--profile", o.profile}, {"--trace", o.trace}, {"--dashboard", o.dashboard}, {"--dashboard-file", o.dashboardFile},
 	} {

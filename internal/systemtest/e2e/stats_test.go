@@ -67,13 +67,16 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 	return c.Close()
 })
 
-// shareFalsely adds to a word for a while, and on until its page has come back again and again: on
-// a busy machine each rank may have the processor, and the page, for long.
+// shareFalsely counts in a word for a while, and on until its page has come back again and again:
+// on a busy machine each rank may have the processor, and the page, for long. It only stores: the
+// race detector makes a load and a store of an addition, and a page that comes for the load is then
+// waited for to read it.
 func shareFalsely(word *uint64) {
 	const turns, turn = 50, 10 * time.Microsecond // which takes a fault at least
-	began, slow := time.Now(), 0
+	began, slow, count := time.Now(), 0, uint64(0)
 	for now := began; now.Sub(began) < 300*time.Millisecond || slow < turns && now.Sub(began) < 3*time.Second; {
-		*word++
+		count++
+		*word = count
 		before := now
 		if now = time.Now(); now.Sub(before) > turn {
 			slow++

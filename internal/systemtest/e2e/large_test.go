@@ -10,14 +10,15 @@ import (
 	"dsmd/internal/systemtest/testcluster"
 )
 
-var many = flag.Int("many", 8, "daemons of TestLargeCluster; docs/scale.md has what limits 64 on one machine")
+var many = flag.Int("many", 8, "daemons of TestLargeCluster")
 
-// TestLargeCluster: a cluster of more nodes than others have, with a program on each, goes through a
-// start, barriers and a page that all read, the loss of a node, a drain, and the return of both.
-// What each took is logged.
+// TestLargeCluster: a cluster of more nodes than others have, with a program on each, goes through
+// a start, barriers, pages that all read, the loss of a node, a drain, and the return of both. What
+// each took is logged.
 //
 //	go test ./internal/systemtest/e2e -run LargeCluster -v -many 64
 func TestLargeCluster(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	done := func(what string) {
 		t.Logf("%-40s %v", what, time.Since(began).Round(time.Millisecond))

@@ -136,11 +136,12 @@ func (c *calls) deliver(r attach.Reply) error {
 // end makes all calls fail with err from now on, unless they already fail with another error, which
 // it returns. Who reads goes on until it is interrupted.
 func (c *calls) end(err error) error {
-	// From here on locks are taken by calls, which fail. If that is not possible, Close reports
-	// why.
-	_ = c.page.Retire()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// From here on locks are taken by calls, which fail. Who gives back what it has taken by a word
+	// finds nothing there, and learns why by err, which waits for all of this. If it is not
+	// possible to retire the page, Close reports why.
+	_ = c.page.Retire()
 	if c.ended != nil {
 		return c.ended
 	}

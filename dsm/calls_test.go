@@ -3,6 +3,7 @@ package dsm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -48,5 +49,40 @@ func TestTurnToRead(t *testing.T) {
 	<-c[0].done
 	if err := n.Unlock(); !errors.Is(err, ErrLost) {
 		t.Errorf("after the daemon's end: %v", err)
+	}
+}
+
+// TestUnlockAtTheEnd: a program that gives back a lock, which it has taken by a word, while its
+// daemon dies is told that the cluster is lost, and never that it does not hold the lock.
+func TestUnlockAtTheEnd(t *testing.T) {
+	for round := range 50 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			f := newFake(t, 1)
+			c := f.join()
+			m := NewMutex(c, "m")
+			f.program(0).page.Publish(m.l.hash)
+			busy, result := make(chan bool, 1), make(chan error, 1)
+			go func() {
+				for {
+					err := m.Lock(t.Context())
+					select {
+					case busy <- true:
+					default:
+					}
+					if err == nil {
+						err = m.Unlock()
+					}
+					if err != nil {
+						result <- err
+						return
+					}
+				}
+			}()
+			<-busy
+			f.die()
+			if err := <-result; !errors.Is(err, ErrLost) {
+				t.Errorf("at the daemon's end: %v", err)
+			}
+		})
 	}
 }

@@ -40,10 +40,11 @@ func Whole() CheckpointOption { return func(o *checkpointing) { o.whole = true }
 const keptCheckpoints = 2
 
 // Checkpoint saves what is in shared memory, so that another job can begin with it (Restore): all
-// allocations of this job but those whose names begin with Everywhere, and files that are mapped,
-// unless with Private. Every rank calls it, with the same directory, which all share, and has
-// allocated the same. It is a barrier: what any rank stored before, is saved. Locks and barriers
-// are not, nor is what the programs have beside shared memory, but for State.
+// allocations of this job but those whose names begin with Everywhere, and mapped files (what was
+// stored to one with Private is not saved either). Every rank calls it, with the same directory,
+// which all share, and has allocated the same. It is a barrier: what any rank stored before, is
+// saved. Locks and barriers are not, nor is what the programs have beside shared memory, but for
+// State.
 //
 // It returns when the checkpoint is on the disk, for good. A crash at any moment leaves the one
 // before as it was. Of the checkpoints in the directory the newest two stay. Only pages that have

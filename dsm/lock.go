@@ -60,7 +60,7 @@ func NewMutex(c *Cluster, name string) *Mutex { return &Mutex{newLock(c, name)} 
 //
 // Errors: an *OwnerDiedError (it wraps ErrOwnerDied) if the program that held the lock last died
 // holding it, and nobody has repaired what it protects; ctx's; ErrNoSpace (this program holds or
-// waits for 65,536 locks, or the node knows 1,048,576); ErrNodeLost, ErrClosed, ErrLost.
+// waits for 262,144 locks, or the node knows 4,194,304); ErrNodeLost, ErrClosed, ErrLost.
 func (m *Mutex) Lock(ctx context.Context) error { return m.l.acquire(ctx, "Lock", attach.Write) }
 
 // LockRepair is Lock for a program that can repair what a dead owner has left. If there is nothing

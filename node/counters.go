@@ -184,7 +184,7 @@ func (c *loopCounts) metrics() []metric {
 
 func (c *lossCounts) metrics() []metric {
 	return []metric{
-		gauge(&c.epoch, "epoch", "The view of the cluster that this node is in: 0 until nodes are lost, and one more with each time that the others went on."),
+		gauge(&c.epoch, "epoch", "The view of the cluster that this node is in: 0 at first, and one more whenever the members change, by a loss, a leave or a return."),
 		gauge(&c.handedOver, "epoch_handed_over", "The last view in which this node has handed over all that others keep since then: backups of replicated memory, and what leaving nodes had. When it is that of dsmd_epoch on all nodes, others may be lost."),
 		gauge(&c.members, "members", "Nodes in that view, this one included."),
 		counter(&c.nodesLost, "nodes_lost", "Nodes without which this one has gone on."),

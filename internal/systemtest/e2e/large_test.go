@@ -3,11 +3,8 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
-
-	"dsmd/internal/systemtest/testcluster"
 )
 
 var many = flag.Int("many", 8, "daemons of TestLargeCluster")
@@ -26,23 +23,16 @@ func TestLargeCluster(t *testing.T) {
 	}
 	n := *many
 	lost, leaver := n-1, n-2
-	c := serve(t, n, n, "--survive", "--region", "64MiB")
-	all := make([]*testcluster.Process, n)
-	for i := range all {
-		all[i] = c.Program(t, console, i, i)
-	}
-	for i, p := range all {
-		p.Expect(t, fmt.Sprintf("rank %d of %d", i, n))
-	}
+	all, c := engageAt(t, n, n, "--survive", "--region", "64MiB")
 	done("all programs have joined")
-	each(t, all, "ok", "alloc data 100")
+	all.do(t, "ok", "alloc data 100")
 	done("all have allocated")
 	for range 10 {
-		each(t, all, "ok", "barrier all")
+		all.do(t, "ok", "barrier all")
 	}
 	done("10 barriers")
 	all[0].Do(t, "ok", "fill data 1000")
-	each(t, all, "ok", "check data 1000")
+	all.do(t, "ok", "check data 1000")
 	done("100 pages that all have read")
 	all[1].Do(t, "ok", "fill data 2000")
 	done("they are written by another")
@@ -54,7 +44,7 @@ func TestLargeCluster(t *testing.T) {
 		d.AwaitLog(t, "recovery is over")
 	}
 	done("a node is lost")
-	each(t, left, "ok", "check data 2000")
+	left.do(t, "ok", "check data 2000")
 	done("all have read again")
 
 	all[leaver].Succeed(t)
@@ -72,20 +62,7 @@ func TestLargeCluster(t *testing.T) {
 		fresh.Succeed(t)
 		done(fmt.Sprintf("node %d has come back", i))
 	}
-	each(t, all[:leaver], "ok", "check data 2000")
-	for _, p := range slices.Backward(all[:leaver]) {
-		p.Succeed(t)
-	}
+	all[:leaver].do(t, "ok", "check data 2000")
+	all[:leaver].end(t)
 	done("all have read and ended")
-}
-
-// each has all processes do something at the same time.
-func each(t *testing.T, all []*testcluster.Process, want, line string) {
-	t.Helper()
-	for _, p := range all {
-		p.Say(t, "%s", line)
-	}
-	for _, p := range all {
-		p.Expect(t, want)
-	}
 }

@@ -60,6 +60,7 @@ func (o *simOptions) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.options.Hold, "hold", o.options.Hold, "how long a node keeps a page that it has just got")
 	flags.IntVar(&o.options.TreeFrom, "tree-from", o.options.TreeFrom, "barriers and invalidations are trees from so many `nodes` on; 0: as in daemons")
 	flags.IntVar(&o.options.TreeArity, "tree-arity", o.options.TreeArity, "how many `nodes` are directly below each in these trees; 0: as in daemons")
+	flags.IntVar(&o.options.ManyReaders, "many-readers", o.options.ManyReaders, "a page is sent to all who wait when so many `nodes` begin to read it within a moment; 0: as in daemons")
 	flags.DurationVar(&o.options.MaxHold, "max-hold", o.options.MaxHold, "the same at most, when accesses do not get through")
 	flags.DurationVar(&o.options.Compute, "compute", o.options.Compute, "how long threads compute between two accesses, on the average")
 	c := &o.options.Costs

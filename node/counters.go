@@ -32,7 +32,7 @@ type faultCounts struct {
 type pageCounts struct {
 	zeroInstalls, zeroPages, broughtPages          atomic.Uint64
 	readForOthers, writtenForOthers                atomic.Uint64
-	pagesSent, pagesReceived                       atomic.Uint64
+	pagesSent, multicasts, pagesReceived           atomic.Uint64
 	invalidations, downgrades, revokes, pageLeases atomic.Uint64
 	contendedPages                                 atomic.Uint64
 	batches, batchPages                            atomic.Uint64
@@ -117,6 +117,7 @@ func (c *pageCounts) metrics() []metric {
 		counter(&c.zeroInstalls, "zero_installs", "Pages that began here as zeros: nobody had touched them, or they were zeros where they came from."),
 		counter(&c.zeroPages, "zero_pages", "Pages of zeros that were sent without their contents."),
 		counter(&c.pagesSent, "pages_sent", "Pages sent to other nodes."),
+		counter(&c.multicasts, "multicasts", "Of these, pages sent, or passed on, because many nodes wait to read them."),
 		counter(&c.pagesReceived, "pages_received", "Pages received from other nodes."),
 		counter(&c.invalidations, "invalidations", "Read copies given up because another node writes."),
 		counter(&c.downgrades, "downgrades", "Writable copies made read-only because another node reads."),

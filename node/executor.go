@@ -271,7 +271,7 @@ func (x *executor) revoke(page pagetable.Page, f *protocol.Effect) {
 // send sends a message, with the contents of the page that it needs.
 func (x *executor) send(f *protocol.Effect) {
 	m := &f.Message
-	if f.Source != protocol.SourceNone && m.Kind != protocol.KindGrant {
+	if f.Source != protocol.SourceNone && (m.Kind == protocol.KindBackup || m.Kind == protocol.KindBackupCopy) {
 		x.meter.count.backupsSent.Add(1)
 	}
 	switch f.Source {
@@ -288,7 +288,7 @@ func (x *executor) send(f *protocol.Effect) {
 // sendPage sends a message with the page that it is about, together with those that follow.
 func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	page := pagetable.Page(m.Object.Page())
-	if from == protocol.SourcePage && m.Kind == protocol.KindGrant && x.store.Unloaded(page) {
+	if from == protocol.SourcePage && (m.Kind == protocol.KindGrant || m.Kind == protocol.KindMulticast) && x.store.Unloaded(page) {
 		x.sendPages()
 		m.FirstPage() // so that nobody here waits for the disk
 		x.out.post(m, nil)
@@ -297,12 +297,15 @@ func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	if m.Kind == protocol.KindGrant && x.meter.log.gives(page, m.To) {
 		x.left(pagetable.OpDowngrade, page)
 	}
-	g := pageMessage{message: *m, filled: from == protocol.SourceSaved}
-	if g.filled {
+	g := pageMessage{message: *m, filled: from != protocol.SourcePage}
+	if from == protocol.SourceSaved {
 		g.payload = x.contents.saved[page]
 		delete(x.contents.saved, page)
 	} else {
 		g.payload = x.out.net.Lease(transport.NodeID(m.To))
+	}
+	if from == protocol.SourceMessage {
+		copy(g.payload.Bytes(), x.contents.arrived.Bytes())
 	}
 	x.pages = append(x.pages, g)
 	if len(x.pages) == x.batch.most {
@@ -362,6 +365,9 @@ func (x *executor) postPage(m *protocol.Message, payload transport.Payload) {
 		payload = nil
 	} else {
 		x.meter.count.pagesSent.Add(1)
+		if m.Kind == protocol.KindMulticast {
+			x.meter.count.multicasts.Add(1)
+		}
 	}
 	x.out.post(m, payload)
 }

@@ -62,7 +62,7 @@ func (in *inbox) Frame(from transport.NodeID, control []byte, payload transport.
 	case m.Object.IsLock():
 		// Every message about a lock that can be taken here means that another node wants it.
 		in.calls.recall(m.Object)
-	case m.Kind == protocol.KindGrant:
+	case m.Kind == protocol.KindGrant || m.Kind == protocol.KindMulticast:
 		in.meter.granted(pagetable.Page(m.Object.Page()), m.From, payload != nil)
 	}
 	if payload != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/protocol"
 	"dsmd/transport/sim"
 )
 
@@ -71,6 +72,47 @@ func TestInvalidation(t *testing.T) {
 		}
 		c.quiet()
 	})
+}
+
+// TestPageThatManyRead: where many nodes read a page at the same time it comes through a tree, and
+// everybody has what was stored last.
+func TestPageThatManyRead(t *testing.T) {
+	t.Parallel()
+	const nodes, rounds = protocol.DefaultTreeFrom + 3, 6
+	for name, s := range map[string]setup{"delays": {nodes: nodes, net: sim.Options{Seed: 4, MaxDelay: 40}}, "pending": {nodes: nodes, async: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, s)
+			var ps []*prog
+			for _, m := range c.members {
+				ps = append(ps, m.join())
+			}
+			page := c.pageAt(5, 0)
+			for round := range uint64(rounds) {
+				writer := round * 5 % nodes // once the home
+				ps[writer].store(page, 8, round)
+				var loaded []chan error
+				found := make([]uint64, nodes)
+				for i, p := range ps {
+					loaded = append(loaded, p.access(page, false, func(b []byte) { found[i] = binary.LittleEndian.Uint64(b[8:]) }))
+				}
+				for i, done := range loaded {
+					if ps[i].settled(done); found[i] != round {
+						t.Fatalf("node %d finds %d in round %d", i, found[i], round)
+					}
+				}
+			}
+			c.settle()
+			sent := uint64(0)
+			for _, m := range c.members {
+				sent += m.counter("multicasts")
+			}
+			if sent < rounds {
+				t.Errorf("%d pages were passed on in %d rounds", sent, rounds)
+			}
+			c.quiet()
+		})
+	}
 }
 
 // TestZeroPagesTravelWithoutContents checks that a page of zeros costs no more on the network than

@@ -308,7 +308,7 @@ func (b *barriers) check() error {
 		return fmt.Errorf("%d relays, %d forwarded and %d unconfirmed releases without trees", len(b.relays), len(b.forwarded), len(b.unconfirmed))
 	}
 	for _, r := range b.relays {
-		if !r.open || len(r.stalled) > 0 && !r.full() || r.to != b.above(r.root) {
+		if !r.open || len(r.stalled) > 0 && !r.full() || r.to != b.tree(r.root).above() {
 			return fmt.Errorf("the relay to %d has sent nothing to %d, and %v wait", r.root, r.to, r.stalled)
 		}
 	}

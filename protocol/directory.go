@@ -78,6 +78,9 @@ func (d *directory) onRequest(m *Message) {
 		}
 	}
 	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy, anew: k.Anew})
+	if k.Access == Read && p.mode == homeBusyExclusive && p.granting == Read && p.supplier != d.cfg.Self {
+		d.multicasts.noteReader(o, p) // the owner gives up writing, and can send it to all then
+	}
 	d.startQueued(o, p)
 	d.settle(o)
 }
@@ -106,8 +109,8 @@ func (d *directory) startQueued(o *object, p *pending) {
 	started := 0
 	for started < len(p.queue) {
 		r := p.queue[started]
-		shared := r.access == Read && o.owner != NoNode && !o.lost() && !o.backed() && !o.is(exclusiveFlag)
-		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && (!shared || slices.Contains(p.readers, r.from)) {
+		shared := r.access == Read && o.isShared()
+		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && (!shared || p.multicast || slices.Contains(p.readers, r.from)) {
 			break // who has dropped its copy and asks again may be heard before its Done
 		}
 		started++
@@ -119,6 +122,7 @@ func (d *directory) startQueued(o *object, p *pending) {
 		}
 		switch {
 		case o.lost():
+			d.multicasts.noteLost(o.id)
 			d.send(Lost{o.owner}.To(r.from, o.id))
 		case o.backed():
 			d.startRestore(o, p, r)
@@ -135,6 +139,11 @@ func (d *directory) startQueued(o *object, p *pending) {
 		}
 	}
 	p.queue = append(p.queue[:0], p.queue[started:]...)
+}
+
+// isShared reports, at the home, whether any number of nodes can read an object.
+func (o *object) isShared() bool {
+	return o.owner != NoNode && !o.lost() && !o.backed() && !o.is(exclusiveFlag)
 }
 
 // startFirstTouch gives an object that nobody has touched to whoever touches it first, for writing
@@ -154,14 +163,18 @@ func (d *directory) startFirstTouch(o *object, p *pending, r request) {
 // of these overlap. The home supplies the page itself if it has it, which saves a hop and the Done.
 func (d *directory) startSharedRead(o *object, p *pending, r request) {
 	supplier := d.supplier(o)
+	isNew := !o.sharers.has(r.from, &d.cfg)
 	o.sharers.add(r.from, &d.cfg)
 	if supplier == d.cfg.Self {
 		d.holder.supply(o, recall{requester: r.from, access: Read, supply: true})
-		return
+	} else {
+		p.mode = homeBusyShared
+		p.readers = append(p.readers, r.from)
+		d.send(Forward{Requester: r.from, Access: Read}.To(supplier, o.id))
 	}
-	p.mode = homeBusyShared
-	p.readers = append(p.readers, r.from)
-	d.send(Forward{Requester: r.from, Access: Read}.To(supplier, o.id))
+	if isNew {
+		d.multicasts.noteReader(o, p)
+	}
 }
 
 // startSoleRead makes an exclusive owner share its page.
@@ -232,9 +245,7 @@ func (d *directory) onDone(m *Message) {
 	if p.mode == homeBusyShared {
 		i := slices.Index(p.readers, m.From)
 		p.readers = slices.Delete(p.readers, i, i+1)
-		if len(p.readers) == 0 {
-			p.mode = homeIdle
-		}
+		p.endReading()
 		// this node waits for what the owner sends it: see suppliedBy
 		if !slices.Contains(p.readers, d.cfg.Self) {
 			d.passOn(o, m.From)
@@ -262,7 +273,8 @@ func (d *directory) end(o *object, p *pending) {
 		o.set(exclusiveFlag, true)
 		o.replica &^= backedFlag
 	}
-	p.mode = homeIdle
+	p.mode = homeBusyShared
+	p.endReading()
 }
 
 // sharersOf appends, at the home, the members that may have an object. A coarse set names groups,
@@ -414,6 +426,13 @@ func (d *directory) reportEntry(p *parcel, o *object) {
 	}
 	b := p.room(entryBytes)
 	*b = appendEntry(*b, o.id, owner, bits(owner != NoNode && o.lost(), written), died)
+}
+
+// endReading notes that a read of a shared object is over, or that a multicast is.
+func (p *pending) endReading() {
+	if len(p.readers) == 0 && !p.multicast {
+		p.mode = homeIdle
+	}
 }
 
 func (p *pending) beginSole(r request, access Access, supplier NodeID) {

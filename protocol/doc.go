@@ -36,6 +36,7 @@
 //	requester.go   asks for access, and lets it take effect
 //	holder.go      gives up copies that others are to have; passing.go: many copies, through a tree
 //	directory.go   the home's part: owners, sharers, transactions, queues; losses.go: what is lost
+//	multicast.go   pages that many read at the same time
 //	locks.go       who on this node holds or waits for a lock
 //	pacing.go      how long a page stays that is wanted elsewhere: group leases where many fight for many
 //	commits.go     replicated memory is sent to its backups
@@ -47,7 +48,7 @@
 //	registry.go    the allocator; registry_rebuild.go: another node becomes it
 //	recovery.go    what members say in a recovery, and which messages are let in
 //
-// The first nine are parts of pages (pages.go), which has what is known of each page and lock
+// The first ten are parts of pages (pages.go), which has what is known of each page and lock
 // (object.go, copyset.go). engine.go routes; epoch.go goes through a recovery and calls.go ends
 // what programs wait for, which concern several machines. inspect.go is what hosts, the simulator
 // and the explorer ask.
@@ -61,7 +62,8 @@
 //
 // The protocol needs every message delivered exactly once, but in no particular order, with four
 // exceptions between the same two nodes: a BarrierCancel must not overtake what it withdraws, a
-// NameRequest must not overtake an earlier one of the same program, what takes an object away (a
-// Forward, an Invalidate) must not overtake a Grant of it, and an EpochMarker neither overtakes nor
-// is overtaken. An Engine is not safe for concurrent use; its host serialises Step.
+// NameRequest must not overtake an earlier one of the same program, what takes an object away or
+// has it sent to others (a Forward, an Invalidate, a Multicast) must not overtake a Grant of it,
+// and an EpochMarker neither overtakes nor is overtaken. An Engine is not safe for concurrent use;
+// its host serialises Step.
 package protocol

@@ -30,6 +30,10 @@ type Config struct {
 	// many copies of a page for their invalidation to be one. TreeArity is how many nodes are
 	// directly below each node of them, at most 64; 0: DefaultTreeFrom, DefaultTreeArity.
 	TreeFrom, TreeArity int
+	// ManyReaders is how many nodes have to begin reading a page within a moment for its home to
+	// send it to all who wait, through such a tree; 0: DefaultManyReaders. 1, after each, is for
+	// tests.
+	ManyReaders int
 	// ExactNodes is up to how many nodes a directory knows exactly who has a copy, at most
 	// DefaultExactNodes. In a larger cluster it does up to Pointers copies, at most
 	// DefaultPointers; of more it knows the groups of GroupNodes nodes in which they are. 0:
@@ -53,6 +57,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("protocol: a contention threshold of %d pages", c.ContentionThreshold)
 	case c.TreeFrom < 0 || c.TreeArity < 0 || c.TreeArity > MaxTreeArity:
 		return fmt.Errorf("protocol: trees from %d nodes on, with %d below each; both are at least 0, the second at most %d", c.TreeFrom, c.TreeArity, MaxTreeArity)
+	case c.ManyReaders < 0:
+		return fmt.Errorf("protocol: pages are sent to all who wait from %d readers on; it is at least 0", c.ManyReaders)
 	case c.ExactNodes < 0 || c.ExactNodes > DefaultExactNodes || c.Pointers < 0 || c.Pointers > DefaultPointers || c.GroupNodes != 0 && c.GroupNodes < c.smallestGroup():
 		return fmt.Errorf("protocol: copysets exact up to %d nodes, else with %d pointers, then groups of %d nodes; at most %d and %d, and at least %d",
 			c.ExactNodes, c.Pointers, c.GroupNodes, DefaultExactNodes, DefaultPointers, c.smallestGroup())
@@ -71,6 +77,7 @@ func (c Config) withDefaults() Config {
 	c.ContentionThreshold = cmp.Or(c.ContentionThreshold, DefaultContentionThreshold)
 	c.TreeFrom = cmp.Or(c.TreeFrom, DefaultTreeFrom)
 	c.TreeArity = cmp.Or(c.TreeArity, DefaultTreeArity)
+	c.ManyReaders = cmp.Or(c.ManyReaders, DefaultManyReaders)
 	return c
 }
 
@@ -214,6 +221,12 @@ func (e *Engine) deliver(m *Message) {
 		e.requester.onInvalidateAck(m)
 	case KindVerify:
 		e.dir.onVerify(m)
+	case KindMulticast:
+		e.multicasts.onMulticast(m)
+	case KindMulticastAck:
+		e.multicasts.onAck(m)
+	case KindMulticastEnd:
+		e.multicasts.onEnd(m)
 	case KindOffer, KindDecline:
 		e.requester.onOffer(m)
 	case KindBarrierArrive:

@@ -17,6 +17,7 @@ type few struct {
 	// completed hears of answers to programs' calls, held of holds, and revoked of pages that go.
 	completed, held, revoked func(NodeID, Effect)
 	now                      Time
+	anew                     bool // lost pages begin anew
 }
 
 func newFew(t *testing.T, c Config) *few {
@@ -44,7 +45,7 @@ func (f *few) step(n NodeID, ev Event) {
 		case EffectSend:
 			f.queue = append(f.queue, x.Message)
 		case EffectInstall, EffectMap, EffectMakeWritable, EffectDowngrade, EffectRevoke, EffectLost:
-			f.step(n, Event{Kind: EventCompleted, Effect: x.Kind, Object: x.Object, Access: x.Access})
+			f.step(n, Event{Kind: EventCompleted, Effect: x.Kind, Object: x.Object, Access: x.Access, Anew: x.Kind == EffectLost && f.anew})
 		case EffectFree:
 			f.step(n, Event{Kind: EventFreed, Object: x.Object})
 		case EffectComplete:

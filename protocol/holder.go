@@ -157,6 +157,9 @@ func (h *holder) supply(o *object, r recall) {
 			from = SourceSaved
 		}
 		h.sendPage(Grant{Access: r.access, Contents: PageContents, Acks: r.acks}.To(r.requester, o.id), from)
+		if r.access == Read {
+			h.multicasts.supplied(o)
+		}
 	}
 }
 

@@ -12,6 +12,9 @@ const (
 	KindVerify
 	KindGrant
 	KindDone
+	KindMulticast
+	KindMulticastAck
+	KindMulticastEnd
 	KindOffer
 	KindDecline
 
@@ -92,6 +95,24 @@ type Grant struct {
 type Done struct {
 	Access Access
 	Died   uint32
+}
+
+// Multicast goes down the tree of Root, which has the page: whoever waits to read the page takes it
+// from here, and all pass it on. Without Contents it goes from the home to Root: begin.
+type Multicast struct {
+	Root     NodeID
+	Contents Contents
+}
+
+// MulticastAck goes back up, when all below have heard it. Takers are those who have taken the
+// page, two bytes each.
+type MulticastAck struct{ Takers []byte }
+
+// MulticastEnd goes from the home to Root, and down its tree: the requests of those in Served, two
+// bytes each, are over.
+type MulticastEnd struct {
+	Root   NodeID
+	Served []byte
 }
 
 // Offer goes from a node that has no room for a page that it owns to one that may have: ask for it.

@@ -38,6 +38,7 @@ func newBesiegedHost(seed uint64, self NodeID, nodes int) *besiegedHost {
 	cfg := Config{Self: self, Nodes: nodes, Pages: 12, HomeStripe: 2, Hold: 1, MaxHold: 4}
 	if seed/8%2 == 0 { // barriers are trees
 		cfg.TreeFrom, cfg.TreeArity = 2, 1+int(seed/16%2)
+		cfg.ManyReaders = 1 + int(seed/32%2)*7
 	}
 	e := New(cfg)
 	e.limits = limits{locks: 6, held: 5, pending: 8, arrivals: 5, names: 4, uses: 6, past: 4 << 10}
@@ -222,10 +223,17 @@ func (h *besiegedHost) answer(m, to *Message) {
 	m.From = to.To
 	switch to.Kind {
 	case KindRequest:
-		m.Kind = [...]Kind{KindGrant, KindForward, KindInvalidate, KindInvalidateAck}[h.one(4)]
-		if m.Kind == KindGrant {
+		m.Kind = [...]Kind{KindGrant, KindForward, KindInvalidate, KindInvalidateAck, KindMulticast, KindMulticastEnd}[h.one(6)]
+		if m.Kind == KindGrant || m.Kind == KindMulticast {
 			m.contents = ZeroContents
 		}
+		if m.Kind == KindMulticastEnd {
+			m.Payload = appendNodes(nil, []NodeID{h.e.cfg.Self})
+		}
+	case KindMulticast:
+		m.Kind, m.Payload = KindMulticastAck, appendNodes(nil, []NodeID{to.To}[h.one(2):])
+	case KindMulticastAck:
+		m.Kind, m.node, m.Payload = KindMulticastEnd, to.To, appendNodes(nil, []NodeID{h.e.cfg.Self})
 	case KindVerify: // the home says so, or another
 		m.Kind, m.node, m.Payload = KindInvalidate, to.node, appendNodes(nil, []NodeID{2}[h.one(2):])
 	case KindForward, KindInvalidate:

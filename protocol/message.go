@@ -59,7 +59,7 @@ func (m *Message) ZeroPage() { m.contents = ZeroContents }
 
 // FirstPage has a message that brings the contents of a page say instead that they are what the
 // page began with, which the host at the other end must have, too. Preconditions: it is a Grant
-// that brings the contents of a page.
+// or a Multicast that brings the contents of a page.
 func (m *Message) FirstPage() { m.contents = FirstContents }
 
 // headerBytes is the length of a Message without its payload on the wire.
@@ -134,7 +134,7 @@ func (m *Message) wellFormed(header []byte) error {
 		return fmt.Errorf("%w: %v with a field that this kind does not use", ErrMalformed, m.Kind)
 	case m.access > Write:
 		return fmt.Errorf("%w: %v with unknown access %d", ErrMalformed, m.Kind, m.access)
-	case m.contents > FirstContents, m.contents == FirstContents && m.Kind != KindGrant:
+	case m.contents > FirstContents, m.contents == FirstContents && m.Kind != KindGrant && m.Kind != KindMulticast:
 		return fmt.Errorf("%w: %v with unknown contents %d", ErrMalformed, m.Kind, m.contents)
 	case m.status >= statusEnd:
 		return fmt.Errorf("%w: %v with unknown status %d", ErrMalformed, m.Kind, m.status)

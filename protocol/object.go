@@ -131,8 +131,11 @@ type asking struct {
 	// owesDone: the home waits to be told that the grant has taken effect. It does unless the Grant
 	// is its own.
 	owesDone bool
-	acks     int    // InvalidateAcks still to come; negative when they overtake the Grant
-	acker    NodeID // who sent the last of them, to name somebody if there are too many
+	// early: what was granted came by a Multicast. served: it has taken effect, and the answer to
+	// the request is still to come.
+	early, served bool
+	acks          int    // InvalidateAcks still to come; negative when they overtake the Grant
+	acker         NodeID // who sent the last of them, to name somebody if there are too many
 }
 
 // giving is the holder's part.
@@ -160,6 +163,7 @@ type transaction struct {
 	supplier    NodeID
 	invalidated uint16
 	readers     []NodeID  // homeBusyShared: who will say Done, each once
+	multicast   bool      // it is being sent to all who wait
 	queue       []request // in order of arrival; at most one for each node
 }
 

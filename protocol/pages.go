@@ -25,21 +25,22 @@ type pages struct {
 	freePendings []uint32
 	wanted       int // pages with want
 
-	requester requester
-	holder    holder
-	dir       directory
-	locks     locks
-	pace      pacing
-	commits   commits
-	backups   backups
-	reclaim   reclaim
-	evac      evacuation
+	requester  requester
+	holder     holder
+	dir        directory
+	multicasts multicasts
+	locks      locks
+	pace       pacing
+	commits    commits
+	backups    backups
+	reclaim    reclaim
+	evac       evacuation
 }
 
 func newPages(in *env) *pages {
 	c := &pages{env: in}
 	c.requester.pages, c.holder.pages, c.dir.pages, c.locks.pages, c.pace.pages = c, c, c, c, c
-	c.commits.pages, c.backups.pages, c.reclaim.pages, c.evac.pages = c, c, c, c
+	c.commits.pages, c.backups.pages, c.reclaim.pages, c.evac.pages, c.multicasts.pages = c, c, c, c, c
 	return c
 }
 
@@ -195,7 +196,7 @@ func (c *pages) clone(in *env) *pages {
 	}
 	k.dir.suspects, k.reclaim.freed = slices.Clone(c.dir.suspects), slices.Clone(c.reclaim.freed)
 	k.locks, k.pace, k.commits = c.locks.clone(k), c.pace.clone(k), c.commits.clone(k)
-	k.backups, k.evac = c.backups.clone(k), c.evac.clone(k)
+	k.backups, k.evac, k.multicasts = c.backups.clone(k), c.evac.clone(k), c.multicasts.clone(k)
 	return k
 }
 
@@ -212,7 +213,7 @@ func (c *pages) appendState(b []byte) []byte {
 	for _, id := range c.sortedIDs() {
 		b = c.appendObject(b, c.objects.find(id))
 	}
-	b = c.locks.appendState(b)
+	b = c.locks.appendState(c.multicasts.appendState(b))
 	return c.backups.appendState(c.commits.appendState(c.reclaim.appendState(b)))
 }
 
@@ -234,10 +235,10 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	}
 	now := p.current()
 	p = &now
-	b = append(b, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup, p.evicting), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
+	b = append(b, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup, p.evicting, p.early), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
-	b = append(b, byte(len(p.readers)))
+	b = append(b, byte(len(p.readers)), bits(p.multicast, p.served))
 	for _, n := range p.readers {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
@@ -282,7 +283,7 @@ func (c *pages) check() error {
 	if wanted != c.wanted {
 		return fmt.Errorf("%d pages are wanted, and %d are counted", wanted, c.wanted)
 	}
-	for _, check := range []func() error{c.pace.check, c.locks.check, c.commits.check, c.backups.check, c.reclaim.check, c.evac.check} {
+	for _, check := range []func() error{c.pace.check, c.locks.check, c.commits.check, c.backups.check, c.reclaim.check, c.evac.check, c.multicasts.check} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -308,8 +309,10 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return nil
 	case p.idle():
 		return fmt.Errorf("something is pending, but nothing is")
-	case (p.mode == homeBusyShared) != (len(p.readers) > 0):
-		return fmt.Errorf("%d readers under way in mode %d", len(p.readers), p.mode)
+	case (p.mode == homeBusyShared) != (len(p.readers) > 0 || p.multicast && p.mode != homeBusyExclusive), p.multicast && p.mode == homeBusyExclusive && p.granting != Read:
+		return fmt.Errorf("%d readers under way in mode %d, multicast %t", len(p.readers), p.mode, p.multicast)
+	case p.early && p.op != EffectInstall, (p.early || p.served) && p.want != Read, p.want == Read && o.has() == Read && !p.served:
+		return fmt.Errorf("%v is wanted, came early %t or was served %t, with operation %d", p.want, p.early, p.served, p.op)
 	case p.mode == homeIdle && len(p.queue) > 0:
 		return fmt.Errorf("%d requests wait for nothing", len(p.queue))
 	case p.evicting && p.op != EffectRevoke:

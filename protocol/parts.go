@@ -61,5 +61,6 @@ var Undecisive = map[string]string{
 	"engine.recovery.told[].pieces": "counted from the reports, until those are applied", "engine.recovery.told[].bytes": "the same", "engine.recovery.complete": "the same",
 	"engine.recovery.parked": "counted from what is held",
 	"engine.commits.missing": "counted from the objects' flags", "engine.wanted": "counted from what pages have pending",
+	"engine.multicasts.readers": "what it decides is in which way pages come", "engine.multicasts.since": "the same", "engine.multicasts.rest": "the same", "engine.multicasts.restSince": "the same",
 	"pending.acker": "whom a message names that is refused",
 }

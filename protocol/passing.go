@@ -15,8 +15,8 @@ import (
 //
 // What the home says comes behind what the home has granted before. What a sharer passes on may
 // overtake that, and may be a lie. So a node believes it only where neither matters: it has a copy
-// that it may drop at any time (droppableFlag), or has none and asks for none. Else it asks the
-// home (Verify), whose answer comes behind the Grant.
+// that it may drop at any time (droppableFlag) and has asked for nothing, or has none and asks for
+// none. Else it asks the home (Verify), whose answer comes behind the Grant.
 //
 // A transaction tells a node once, and the next one waits until all have acknowledged. So a page
 // has one passing, at most. A recovery forgets it: whoever still wants the page asks again.
@@ -96,7 +96,7 @@ func (h *holder) onPassed(m *Message) {
 	o = h.objects.get(m.Object)
 	p := h.pendingOf(o)
 	p.passing = passing{to: to, missing: append([]NodeID{h.cfg.Self}, h.passDown(o.id, k.Requester, others)...)}
-	if byHome || o.is(droppableFlag) || o.has() == None && p.want == None {
+	if byHome || o.is(droppableFlag) && !p.served || o.has() == None && p.want == None {
 		h.giveUp(o, p, recall{requester: k.Requester, access: Write, passed: true})
 	} else {
 		p.asked = true

@@ -307,6 +307,9 @@ var admissions = [kindEnd]struct {
 	KindVerify:              {early: drop, reporting: refuse},
 	KindGrant:               {early: salvage, reporting: refuse},
 	KindDone:                {early: salvage, reporting: refuse},
+	KindMulticast:           {early: drop, reporting: refuse},
+	KindMulticastAck:        {early: drop, reporting: refuse},
+	KindMulticastEnd:        {early: drop, reporting: refuse},
 	KindOffer:               {drop, drop, drop, false}, // who has still no room offers it again
 	KindDecline:             {drop, drop, drop, false},
 	KindLost:                {early: salvage, reporting: refuse},

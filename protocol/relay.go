@@ -72,7 +72,7 @@ func (b *barriers) findRelay(root NodeID) (int, bool) {
 func (b *barriers) relayTo(root NodeID) *relay {
 	i, ok := b.findRelay(root)
 	if !ok {
-		b.relays = slices.Insert(b.relays, i, &relay{root: root, parcel: parcel{to: b.above(root)}})
+		b.relays = slices.Insert(b.relays, i, &relay{root: root, parcel: parcel{to: b.tree(root).above()}})
 	}
 	return b.relays[i]
 }
@@ -143,7 +143,7 @@ func (b *barriers) onCombine(m *Message) {
 func (b *barriers) readCombine(m *Message) (all []relayed, why string) {
 	k := m.AsBarrierCombine()
 	root := k.Root
-	branch := b.childOf(m.From, root)
+	branch := b.tree(root).childOf(m.From)
 	if !b.usesTrees() || branch < 0 {
 		return nil, "its sender is not below this node"
 	}
@@ -156,7 +156,7 @@ func (b *barriers) readCombine(m *Message) (all []relayed, why string) {
 	}
 	for i := range all {
 		g := &all[i]
-		if b.branch(g.node, root) != branch {
+		if b.tree(root).branch(g.node) != branch {
 			return nil, "an arrival of a node that is not below its sender"
 		}
 		if (i == 0 || g.object != all[i-1].object) && b.home(g.object) != root {
@@ -194,7 +194,7 @@ func (b *barriers) releaseArrivals(id ObjectID, in []arrival, status Status, res
 	own, branches := b.divide(to, b.cfg.Self)
 	for branch, list := range branches {
 		for part := range slices.Chunk(list, broadcastRoom(result)) {
-			b.broadcast(unconfirmedRelease{child: b.below(branch, b.cfg.Self), object: id, status: status, to: part, result: result})
+			b.broadcast(unconfirmedRelease{child: b.tree(b.cfg.Self).below(branch), object: id, status: status, to: part, result: result})
 		}
 	}
 	b.releaseEach(id, own, status, result)
@@ -215,7 +215,7 @@ func (b *barriers) divide(to []addressee, root NodeID) (own []addressee, branche
 			own = append(own, a)
 			continue
 		}
-		branch := b.branch(a.node, root)
+		branch := b.tree(root).branch(a.node)
 		branches[branch] = append(branches[branch], a)
 	}
 	return own, branches
@@ -247,7 +247,7 @@ func (b *barriers) onBroadcast(m *Message) {
 		missing |= 1 << branch
 		down := k
 		down.Releases = appendBroadcast(nil, list, result)
-		b.send(down.To(b.below(branch, k.Root), m.Object))
+		b.send(down.To(b.tree(k.Root).below(branch), m.Object))
 	}
 	if missing == 0 {
 		b.acknowledgeBroadcast(k.Root, k.Serial)
@@ -263,7 +263,7 @@ func (b *barriers) onBroadcast(m *Message) {
 // readBroadcast reads a BarrierBroadcast, or says why it is none that could come.
 func (b *barriers) readBroadcast(m *Message, k *BarrierBroadcast) (to []addressee, result []byte, why string) {
 	switch _, known := b.findForwarded(k.Root, k.Serial); {
-	case !b.usesTrees() || k.Root == b.cfg.Self || b.index(k.Root) < 0 || b.above(k.Root) != m.From:
+	case !b.usesTrees() || k.Root == b.cfg.Self || b.index(k.Root) < 0 || b.tree(k.Root).above() != m.From:
 		return nil, nil, "its sender is not above this node"
 	case !m.Object.IsLock() || b.home(m.Object) != k.Root:
 		return nil, nil, "a release of a barrier that has another home"
@@ -277,7 +277,7 @@ func (b *barriers) readBroadcast(m *Message, k *BarrierBroadcast) (to []addresse
 		return nil, nil, err.Error()
 	}
 	for _, a := range to {
-		if a.node != b.cfg.Self && b.branch(a.node, k.Root) < 0 {
+		if a.node != b.cfg.Self && b.tree(k.Root).branch(a.node) < 0 {
 			return nil, nil, "a release for a node that is not below this one"
 		}
 		if a.node != b.cfg.Self {
@@ -293,7 +293,7 @@ func (b *barriers) readBroadcast(m *Message, k *BarrierBroadcast) (to []addresse
 }
 
 func (b *barriers) acknowledgeBroadcast(root NodeID, serial Ticket) {
-	b.send(BarrierBroadcastAck{Root: root, Serial: serial}.To(b.above(root)))
+	b.send(BarrierBroadcastAck{Root: root, Serial: serial}.To(b.tree(root).above()))
 }
 
 func (b *barriers) findForwarded(root NodeID, serial Ticket) (int, bool) {
@@ -309,7 +309,7 @@ func (b *barriers) onBroadcastAck(m *Message) {
 		b.heard(m, k.Serial)
 		return
 	}
-	branch := b.childOf(m.From, k.Root)
+	branch := b.tree(k.Root).childOf(m.From)
 	i, ok := b.findForwarded(k.Root, k.Serial)
 	if branch < 0 || !ok || b.forwarded[i].missing>>branch&1 == 0 {
 		b.reject(m, "nothing was passed on that it acknowledges")

@@ -86,6 +86,10 @@ func (r *requester) request(o *object, p *pending, what Request) {
 func (r *requester) onGrant(m *Message) {
 	o, k := r.objects.find(m.Object), m.AsGrant()
 	p := r.peek(o)
+	if k.Access == Read && k.Acks == 0 && r.wasServed(o, p) {
+		r.answered(o, p, m.From != r.home(o.id))
+		return
+	}
 	if why := r.noGrant(m, &k, o, p); why != "" {
 		r.reject(m, why)
 		return
@@ -308,9 +312,10 @@ func (r *requester) onLateGrant(m *Message, o *object, p *pending) {
 
 // forgetGrant ends a request that has brought this access, if it is all that was wanted.
 func (r *requester) forgetGrant(o *object, p *pending, got Access) {
-	if p.want <= got {
+	if p.want <= got && !p.early {
 		r.setWant(o, p, None)
 	}
+	p.early, p.served = false, p.early
 	p.grant, p.granted, p.source, p.backup, p.acks, p.owesDone = None, false, SourceNone, false, 0, false
 }
 

@@ -44,7 +44,7 @@ func siegeStates() int {
 }
 
 func newSiege(object ObjectID, treeFrom int) *siege {
-	return &siege{e: New(Config{Nodes: besieged, Pages: 2 * besieged, HomeStripe: 1, Hold: 1, MaxHold: 1, TreeFrom: treeFrom}), object: object}
+	return &siege{e: New(Config{Nodes: besieged, Pages: 2 * besieged, HomeStripe: 1, Hold: 1, MaxHold: 1, TreeFrom: treeFrom, ManyReaders: 1}), object: object}
 }
 
 func (s *siege) clone() *siege {
@@ -116,7 +116,12 @@ func lies(object ObjectID) []Message {
 	all = append(all, Offer{}.To(0, 0), Decline{}.To(0, 0))
 	for r := range NodeID(besieged) {
 		all = append(all, Invalidate{Requester: r}.To(0, 0), Invalidate{Requester: r, Others: []byte{2, 0}}.To(0, 0), Verify{Requester: r}.To(0, 0))
+		for _, c := range []Contents{NoContents, PageContents, ZeroContents, FirstContents} {
+			all = append(all, Multicast{Root: r, Contents: c}.To(0, 0))
+		}
+		all = append(all, MulticastAck{Takers: appendNodes(nil, []NodeID{r})}.To(0, 0), MulticastEnd{Root: 1, Served: appendNodes(nil, []NodeID{r})}.To(0, 0))
 	}
+	all = append(all, MulticastAck{}.To(0, 0))
 	all = append(all, InvalidateAck{}.To(0, 0), InvalidateAck{Died: 1}.To(0, 0))
 	all = slices.DeleteFunc(all, func(m Message) bool { // the host refuses those
 		return m.contents == PageContents && object.IsLock()

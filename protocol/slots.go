@@ -34,6 +34,9 @@ var kindTable = [kindEnd]struct {
 	KindVerify:              {"Verify", slotObject | slotNode, as((*Message).AsVerify)},
 	KindGrant:               {"Grant", slotObject | slotAccess | slotContents | slotBackup | slotAcks | slotWord, as((*Message).AsGrant)},
 	KindDone:                {"Done", slotObject | slotAccess | slotWord, as((*Message).AsDone)},
+	KindMulticast:           {"Multicast", slotObject | slotNode | slotContents, as((*Message).AsMulticast)},
+	KindMulticastAck:        {"MulticastAck", slotObject | slotPayload, as((*Message).AsMulticastAck)},
+	KindMulticastEnd:        {"MulticastEnd", slotObject | slotNode | slotPayload, as((*Message).AsMulticastEnd)},
 	KindOffer:               {"Offer", slotObject, as((*Message).AsOffer)},
 	KindDecline:             {"Decline", slotObject, as((*Message).AsDecline)},
 	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
@@ -160,6 +163,21 @@ func (k Done) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindDone, To: n, Object: id, access: k.Access, word: k.Died}
 }
 func (m *Message) AsDone() Done { return Done{m.access, m.word} }
+
+func (k Multicast) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindMulticast, To: n, Object: id, node: k.Root, contents: k.Contents}
+}
+func (m *Message) AsMulticast() Multicast { return Multicast{m.node, m.contents} }
+
+func (k MulticastAck) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindMulticastAck, To: n, Object: id, Payload: k.Takers}
+}
+func (m *Message) AsMulticastAck() MulticastAck { return MulticastAck{m.Payload} }
+
+func (k MulticastEnd) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindMulticastEnd, To: n, Object: id, node: k.Root, Payload: k.Served}
+}
+func (m *Message) AsMulticastEnd() MulticastEnd { return MulticastEnd{m.node, m.Payload} }
 
 func (k Offer) To(n NodeID, id ObjectID) Message { return Message{Kind: KindOffer, To: n, Object: id} }
 func (m *Message) AsOffer() Offer                { return Offer{} }

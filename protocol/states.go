@@ -29,10 +29,11 @@ const (
 	requesterCollect                       // acknowledgements that belong to the grant
 	requesterFull                          // the operation that is under way, to fill then
 	requesterFill                          // the page table, which lets the grant take effect
+	requesterServed                        // to hear that its request is over: see multicasts
 )
 
 func (s requesterState) String() string {
-	return [...]string{"idle", "parked", "asked", "collecting", "full", "filling"}[s]
+	return [...]string{"idle", "parked", "asked", "collecting", "full", "filling", "served"}[s]
 }
 
 func (r *requester) state(p *pending) requesterState {
@@ -45,6 +46,8 @@ func (r *requester) state(p *pending) requesterState {
 		return requesterFull
 	case p.want == None:
 		return requesterIdle
+	case p.served:
+		return requesterServed
 	case r.view.phase != running || r.isLeaving(r.cfg.Self):
 		return requesterParked
 	}

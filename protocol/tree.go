@@ -45,34 +45,66 @@ func (e *env) index(n NodeID) int {
 	return -1
 }
 
-// position is where a node stands in the tree of a home; -1 if one of them is no member.
-func (e *env) position(n, root NodeID) int {
-	i, first := e.index(n), e.index(root)
+// tree is the tree of a root, which is a member, without one other node.
+type tree struct {
+	*env
+	root, without NodeID
+}
+
+// tree is the tree of a root with all members in it.
+func (e *env) tree(root NodeID) tree { return tree{e, root, NoNode} }
+
+// size is how many nodes are in the tree.
+func (t tree) size() int {
+	if t.without == NoNode {
+		return t.memberCount()
+	}
+	return t.memberCount() - 1
+}
+
+// steps is how many steps a member is behind the root in the order of members, going round; -1 if
+// one of them is no member.
+func (t tree) steps(n NodeID) int {
+	i, first := t.index(n), t.index(t.root)
 	if i < 0 || first < 0 {
 		return -1
 	}
-	return (i - first + e.memberCount()) % e.memberCount()
+	return (i - first + t.memberCount()) % t.memberCount()
 }
 
-// at is who stands at a position in the tree of a home that is a member.
-func (e *env) at(position int, root NodeID) NodeID {
-	i := (e.index(root) + position) % e.memberCount()
-	if e.view.members == nil {
+// position is where a node stands in the tree; -1 if it is not in it.
+func (t tree) position(n NodeID) int {
+	p := t.steps(n)
+	if t.without != NoNode && p >= 0 {
+		switch left := t.steps(t.without); {
+		case p == left:
+			return -1
+		case p > left:
+			return p - 1
+		}
+	}
+	return p
+}
+
+// at is who stands at a position.
+func (t tree) at(position int) NodeID {
+	if t.without != NoNode && position >= t.steps(t.without) {
+		position++
+	}
+	i := (t.index(t.root) + position) % t.memberCount()
+	if t.view.members == nil {
 		return NodeID(i)
 	}
-	return e.view.members[i]
+	return t.view.members[i]
 }
 
-// above is the next node on this node's way to a home. Preconditions: the home is a member, and
-// another node.
-func (e *env) above(root NodeID) NodeID {
-	return e.at((e.position(e.cfg.Self, root)-1)/e.cfg.TreeArity, root)
-}
+// above is the next node on this node's way to the root. Preconditions: this node is in the tree,
+// and another than the root.
+func (t tree) above() NodeID { return t.at((t.position(t.cfg.Self) - 1) / t.cfg.TreeArity) }
 
-// branch is in which of the branches below this node another node is, in the tree of a home: from
-// 0; -1 if it is in none.
-func (e *env) branch(n, root NodeID) int {
-	self, p, arity := e.position(e.cfg.Self, root), e.position(n, root), e.cfg.TreeArity
+// branch is in which of the branches below this node another node is: from 0; -1 if it is in none.
+func (t tree) branch(n NodeID) int {
+	self, p, arity := t.position(t.cfg.Self), t.position(n), t.cfg.TreeArity
 	if self < 0 {
 		return -1
 	}
@@ -87,13 +119,22 @@ func (e *env) branch(n, root NodeID) int {
 }
 
 // below is who begins a branch below this node.
-func (e *env) below(branch int, root NodeID) NodeID {
-	return e.at(e.position(e.cfg.Self, root)*e.cfg.TreeArity+1+branch, root)
+func (t tree) below(branch int) NodeID {
+	return t.at(t.position(t.cfg.Self)*t.cfg.TreeArity + 1 + branch)
+}
+
+// children are those directly below this node.
+func (t tree) children() (all []NodeID) {
+	first := t.position(t.cfg.Self)*t.cfg.TreeArity + 1
+	for p := first; p < min(first+t.cfg.TreeArity, t.size()); p++ {
+		all = append(all, t.at(p))
+	}
+	return all
 }
 
 // childOf says in which branch a node is directly below this one; -1 if it is not.
-func (e *env) childOf(n, root NodeID) int {
-	if b := e.branch(n, root); b >= 0 && e.below(b, root) == n {
+func (t tree) childOf(n NodeID) int {
+	if b := t.branch(n); b >= 0 && t.below(b) == n {
 		return b
 	}
 	return -1

@@ -41,20 +41,20 @@ func checkShape(t *testing.T, nodes, arity int, members []NodeID) {
 			if n == root {
 				continue
 			}
-			up := e.above(root)
+			up := e.tree(root).above()
 			children[up]++
-			if b := engines[up].childOf(n, root); b < 0 || engines[up].below(b, root) != n {
+			if b := engines[up].tree(root).childOf(n); b < 0 || engines[up].tree(root).below(b) != n {
 				t.Fatalf("%d nodes, members %v, arity %d, home %d: node %d is below %d, which has it in branch %d", nodes, members, arity, root, n, up, b)
 			}
 			steps := 0
-			for at := n; at != root; at = engines[at].above(root) {
+			for at := n; at != root; at = engines[at].tree(root).above() {
 				if steps++; steps > nodes {
 					t.Fatalf("%d nodes, members %v, arity %d: no way from %d to %d", nodes, members, arity, n, root)
 				}
 			}
 			above := 0
 			for m, o := range engines {
-				if o.branch(n, root) >= 0 {
+				if o.tree(root).branch(n) >= 0 {
 					above++
 				} else if m == root {
 					t.Fatalf("%d nodes, members %v, arity %d: %d is in no branch of the home %d", nodes, members, arity, n, root)

@@ -70,7 +70,7 @@ func (c *counts) received(m *protocol.Message) {
 // onPages is how many messages were about pages.
 func (c *counts) onPages() int {
 	n := 0
-	for k := protocol.KindRequest; k <= protocol.KindDone; k++ {
+	for k := protocol.KindRequest; k < protocol.KindOffer; k++ {
 		n += c.messages[k]
 	}
 	return n

@@ -56,6 +56,8 @@ type Options struct {
 	// TreeFrom and TreeArity are the engines', see protocol.Config.
 	TreeFrom  int `json:"tree_from,omitempty"`
 	TreeArity int `json:"tree_arity,omitempty"`
+	// ManyReaders is the engines', see protocol.Config.
+	ManyReaders int `json:"many_readers,omitempty"`
 	// Compute is how long a thread computes between two accesses, on the average.
 	Compute time.Duration `json:"compute_ns"`
 	Costs   Costs         `json:"costs"`
@@ -101,6 +103,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("sim: pages are held for %v, at most %v: the first is at most the second, and that at most 1s", o.Hold, o.MaxHold)
 	case o.TreeFrom < 0 || o.TreeArity < 0 || o.TreeArity > protocol.MaxTreeArity:
 		return fmt.Errorf("sim: trees from %d nodes on, with %d below each; use 0 or more, and at most %d below each", o.TreeFrom, o.TreeArity, protocol.MaxTreeArity)
+	case o.ManyReaders < 0:
+		return fmt.Errorf("sim: pages are sent to all who wait from %d readers on; use 0 or more", o.ManyReaders)
 	case o.Compute < 0 || o.Compute > maxCompute:
 		return fmt.Errorf("sim: threads compute for %v between accesses; use 0 to %v", o.Compute, maxCompute)
 	}

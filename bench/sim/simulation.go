@@ -79,7 +79,7 @@ type simulation struct {
 func simulate(o *Options, what *experiment) ([]*counts, error) {
 	config := &model.Config{
 		Nodes: len(what.programs), Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
-		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold), TreeFrom: o.TreeFrom, TreeArity: o.TreeArity,
+		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold), TreeFrom: o.TreeFrom, TreeArity: o.TreeArity, ManyReaders: o.ManyReaders,
 	}
 	if what.flat {
 		config.TreeFrom = protocol.MaxNodes + 1

@@ -139,12 +139,12 @@ type Flight struct {
 
 // MustFollow reports whether f may not overtake g. The protocol leans on the transport's order in
 // four places only: a cancelled arrival at a barrier does not overtake the arrival, a NameRequest
-// does not overtake an earlier one of the same program, what takes an object away does not overtake
-// the home's own Grant of it, and an EpochMarker overtakes nothing that was said before, and is not
-// overtaken by what is said after it.
+// does not overtake an earlier one of the same program, what takes an object away, or has it sent
+// to all, does not overtake the home's own Grant of it, and an EpochMarker overtakes nothing that
+// was said before, and is not overtaken by what is said after it.
 func (f *Flight) MustFollow(g *Flight) bool {
 	a, b := &f.Message, &g.Message
-	if a.From != b.From || a.To != b.To {
+	if a.From != b.From || a.To != b.To || !f.Ordered() {
 		return false
 	}
 	switch {
@@ -162,7 +162,7 @@ func (f *Flight) MustFollow(g *Flight) bool {
 		return b.Kind == protocol.KindBarrierArrive && a.AsBarrierCancel().Ticket == b.AsBarrierArrive().Ticket
 	case protocol.KindNameRequest:
 		return b.Kind == protocol.KindNameRequest && laterCall(a, b)
-	case protocol.KindForward, protocol.KindInvalidate:
+	case protocol.KindForward, protocol.KindInvalidate, protocol.KindMulticast:
 		return b.Kind == protocol.KindGrant
 	}
 	return false
@@ -211,7 +211,7 @@ func (f *Flight) Recovers() bool {
 // MustFollow.
 func (f *Flight) Ordered() bool {
 	k := f.Message.Kind
-	return k == protocol.KindBarrierCancel || k == protocol.KindNameRequest || k == protocol.KindForward || k == protocol.KindInvalidate || k >= protocol.KindEpochMarker
+	return k == protocol.KindBarrierCancel || k == protocol.KindNameRequest || k == protocol.KindForward || k == protocol.KindInvalidate || k == protocol.KindMulticast && f.Message.Contents() == protocol.NoContents || k >= protocol.KindEpochMarker
 }
 
 // String shows everything that tells one flight from another.

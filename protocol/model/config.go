@@ -56,6 +56,8 @@ type Config struct {
 	ContentionThreshold int
 	// TreeFrom and TreeArity are those of protocol.Config.
 	TreeFrom, TreeArity int
+	// ManyReaders is that of protocol.Config.
+	ManyReaders int
 	// ExactNodes, Pointers and GroupNodes are those of protocol.Config.
 	ExactNodes, Pointers, GroupNodes int
 	// Duplicates is how often each fault may be reported again while its thread waits, and
@@ -104,7 +106,7 @@ func (c *Config) canBeLost(n protocol.NodeID) bool {
 func (c *Config) Engine(self protocol.NodeID) protocol.Config {
 	return protocol.Config{
 		Self: self, Nodes: c.Nodes, Pages: c.Pages, HomeStripe: c.HomeStripe, Hold: c.Hold, MaxHold: c.MaxHold, ContentionThreshold: c.ContentionThreshold,
-		TreeFrom: c.TreeFrom, TreeArity: c.TreeArity, ExactNodes: c.ExactNodes, Pointers: c.Pointers, GroupNodes: c.GroupNodes,
+		TreeFrom: c.TreeFrom, TreeArity: c.TreeArity, ManyReaders: c.ManyReaders, ExactNodes: c.ExactNodes, Pointers: c.Pointers, GroupNodes: c.GroupNodes,
 	}
 }
 
@@ -174,6 +176,9 @@ func (c *Config) String() string {
 	}
 	if c.TreeFrom != 0 || c.TreeArity != 0 {
 		fmt.Fprintf(&b, "tree %d %d\n", c.TreeFrom, c.TreeArity)
+	}
+	if c.ManyReaders != 0 {
+		fmt.Fprintf(&b, "many-readers %d\n", c.ManyReaders)
 	}
 	if c.ExactNodes != 0 || c.Pointers != 0 || c.GroupNodes != 0 {
 		fmt.Fprintf(&b, "copysets %d %d %d\n", c.ExactNodes, c.Pointers, c.GroupNodes)
@@ -259,6 +264,8 @@ func (c *Config) parseRest(key, value string) (err error) {
 		c.ContentionThreshold, err = strconv.Atoi(value)
 	case "tree":
 		_, err = fmt.Sscanf(value, "%d %d", &c.TreeFrom, &c.TreeArity)
+	case "many-readers":
+		c.ManyReaders, err = strconv.Atoi(value)
 	case "copysets":
 		_, err = fmt.Sscanf(value, "%d %d %d", &c.ExactNodes, &c.Pointers, &c.GroupNodes)
 	case "plant":

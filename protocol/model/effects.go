@@ -10,7 +10,7 @@ import (
 func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight, out *Outcome) {
 	switch e.Kind {
 	case protocol.EffectSend:
-		n.send(e, out)
+		n.send(e, incoming, out)
 	case protocol.EffectStash:
 		p := n.page(e.Object)
 		if p.stashed || !incoming.bringsPage(e.Object) {
@@ -38,7 +38,7 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 }
 
 // send hands a message to the network, with the contents it asks for.
-func (n *Node) send(e *protocol.Effect, out *Outcome) {
+func (n *Node) send(e *protocol.Effect, incoming *Flight, out *Outcome) {
 	f := Flight{Message: e.Message}
 	f.Message.Payload = bytes.Clone(e.Message.Payload)
 	if n.config.Plant == DroppedOffer && f.Message.Kind == protocol.KindOffer {
@@ -47,10 +47,10 @@ func (n *Node) send(e *protocol.Effect, out *Outcome) {
 		out.Changed = append(out.Changed, e.Object)
 	}
 	if e.Source != protocol.SourceNone {
-		f.Contents = n.takeContents(e, nil, out)
+		f.Contents = n.takeContents(e, incoming, out)
 		switch {
 		case f.Contents != 0:
-		case e.Source == protocol.SourcePage && f.Message.Kind == protocol.KindGrant:
+		case e.Source == protocol.SourcePage && (f.Message.Kind == protocol.KindGrant || f.Message.Kind == protocol.KindMulticast):
 			f.Message.FirstPage() // as a host whose page has left memory unchanged
 		default:
 			f.Message.ZeroPage()

@@ -74,6 +74,11 @@ const (
 	// AnewAnyway: a page that a node has asked for to begin anew does so there, also when another
 	// was earlier, and the grant brings what it has now.
 	AnewAnyway
+	// ForgottenTakers: where a page is sent to all who wait, nobody hears who has taken it.
+	ForgottenTakers
+	// LostEnd: where a page was sent to all who waited, they do not hear that their requests are
+	// over.
+	LostEnd
 
 	plantEnd
 )
@@ -89,7 +94,7 @@ var plantNames = [plantEnd]string{
 	WordsWithoutQuorum: "words-without-quorum", GrantedWithoutQuorum: "granted-without-quorum",
 	SkippedProgram: "skipped-program", ReadBeforeProtected: "read-before-protected", DroppedOffer: "dropped-offer",
 	ForgottenOthers: "forgotten-others", AckedUnheard: "acked-unheard",
-	AnewAnyway: "anew-anyway",
+	AnewAnyway: "anew-anyway", ForgottenTakers: "forgotten-takers", LostEnd: "lost-end",
 }
 
 // Plants are all planted bugs.
@@ -134,13 +139,13 @@ func (p Plant) post(f Flight, home protocol.NodeID, out []Flight) []Flight {
 	case p == ConfirmedEarly && m.Kind == protocol.KindBarrierBroadcast:
 		k := m.AsBarrierBroadcast()
 		return append(out, f, Flight{Message: protocol.BarrierBroadcastAck{Root: k.Root, Serial: k.Serial}.To(m.From).SentBy(m.To)})
-	case p == LostDone && m.Kind == protocol.KindDone, p == ConfirmedEarly && m.Kind == protocol.KindBarrierBroadcastAck:
+	case p == LostDone && m.Kind == protocol.KindDone, p == LostEnd && m.Kind == protocol.KindMulticastEnd, p == ConfirmedEarly && m.Kind == protocol.KindBarrierBroadcastAck:
 		return out
 	}
 	if p == LostArrivals && m.Kind == protocol.KindBarrierCombine {
 		f.Message.Payload = protocol.SplitCombined(m.Payload)[0]
 	}
-	if p == ForgottenOthers && m.Kind == protocol.KindInvalidate {
+	if p == ForgottenOthers && m.Kind == protocol.KindInvalidate || p == ForgottenTakers && m.Kind == protocol.KindMulticastAck {
 		f.Message.Payload = nil
 	}
 	if m.Kind == protocol.KindReportHeld {

@@ -120,6 +120,7 @@ func Suite(b Bound) []Case {
 	all = append(all, b.evictions()...)
 	all = append(all, b.names()...)
 	all = append(all, b.passings()...)
+	all = append(all, b.multicasts()...)
 	all = append(all, b.crashes()...)
 	all = append(all, b.beginnings()...)
 	all = append(all, b.minorities()...)

@@ -27,6 +27,8 @@ func plantCases() []*model.Config {
 	longer.Nodes = 4
 	shared := longer
 	shared.Before = []int{0, 1, 2, 3}
+	many := longer
+	many.ManyReaders, many.Before = 1, []int{0, 1}
 	broken := chain
 	broken.Crash = []protocol.NodeID{1}
 	words := Full.base(2)
@@ -56,6 +58,7 @@ func plantCases() []*model.Config {
 		cut,
 		threads(base, "write 1; evict 1", "read 1"),
 		threads(shared, "write 0", "read 0; write 0", "read 0", "read 0"),
+		threads(many, "write 0", "read 0; write 0", "read 0", "read 0"),
 		threads(spaces, "write 0; write 0", "write 0"),
 		threads(expelled, "write 0; write 0", "read 0; read 0"),
 	}
@@ -72,7 +75,8 @@ func shortest(change func(*model.Config)) *Finding {
 		change(c)
 		ofSpaces := c.Plant == model.SkippedProgram || c.Plant == model.ReadBeforeProtected
 		ofCopies := c.Plant == model.ForgottenOthers || c.Plant == model.AckedUnheard
-		if (c.Spaces && !ofSpaces || c.Before != nil && !ofCopies) && (c.Plant != model.NoPlant || c.Hold == 0) {
+		ofMany := c.Plant == model.ForgottenTakers || c.Plant == model.LostEnd
+		if (c.Spaces && !ofSpaces || c.Before != nil && !ofCopies && !ofMany) && (c.Plant != model.NoPlant || c.Hold == 0) {
 			continue // it shows in the others, and more simply
 		}
 		f := Explore(c, plantStates).Finding

@@ -28,9 +28,12 @@ func TestTransitionTables(t *testing.T) {
 	replicated.Replicas = 1
 	anew := mortal
 	anew.Anew = []protocol.NodeID{0}
+	many := Short.base(4)
+	many.TreeFrom, many.TreeArity, many.ManyReaders = 2, 2, 1
 	for _, c := range []*model.Config{
 		threads(Short.base(4), "write 3; read 3", "read 3; write 3"),
 		threads(Short.base(4), "write 3", "read 3", "read 3"),
+		threads(many, "write 3", "read 3", "read 3"),
 		threads(mortal, "read 3", "write 3"),
 		threads(anew, "read 3", "write 3"),
 		threads(replicated, "write 3; commit; write 3", "read 3"),

@@ -51,6 +51,8 @@ type Profile struct {
 	Commits  int
 	// Trees: barriers are trees, with one node to three below each.
 	Trees bool
+	// Multicasts: with Trees, a page goes to all who wait after each new reader.
+	Multicasts bool
 	// Words: locks are published on control pages.
 	Words bool
 	// Names: programs bind names and give them up, in a region with room for one, and do nothing
@@ -99,7 +101,9 @@ func Profiles() []Profile {
 		{Name: "trees and losses", Nodes: 12, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 1, Losses: 4, Trees: true},
 		{Name: "trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 2, Losses: 2, Leaves: 2, Joins: 3, Trees: true},
 		{Name: "copies through trees", Nodes: 16, Threads: 1, Ops: 60, Pages: 3, Writes: 6, Hot: 70, Prefetches: 5, Evictions: 10, Trees: true},
+		{Name: "pages and copies through trees", Nodes: 16, Threads: 1, Ops: 60, Pages: 3, Writes: 12, Hot: 70, Prefetches: 5, Evictions: 10, Trees: true, Multicasts: true},
 		{Name: "copies through trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 150, Pages: 4, Writes: 8, Hot: 50, Prefetches: 5, Losses: 2, Leaves: 2, Joins: 2, Evictions: 10, Trees: true, Coarse: true},
+		{Name: "pages and copies through trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 150, Pages: 4, Writes: 12, Hot: 50, Prefetches: 5, Losses: 3, Leaves: 2, Joins: 2, Evictions: 10, Trees: true, Coarse: true, Anew: true, Multicasts: true},
 		{Name: "names", Nodes: 4, Threads: 2, Ops: 20, Locks: 1, Deaths: 6, Cancels: 1, Names: true},
 		{Name: "names, leaves, joins and losses", Nodes: 6, Threads: 2, Ops: 60, Locks: 1, Deaths: 6, Cancels: 1, Losses: 1, Leaves: 1, Joins: 2, Names: true},
 		{Name: "coarse copysets, leaves, joins and losses", Nodes: 8, Threads: 2, Ops: 60, Pages: 8, Writes: 20, Hot: 20, Sections: 10, Locks: 2, Losses: 2, Leaves: 2, Joins: 2, Coarse: true},
@@ -149,6 +153,9 @@ func (g *generator) shape(o *Options) {
 	}
 	if g.Trees {
 		c.TreeFrom, c.TreeArity = 2, 1+int(seed%3)
+	}
+	if g.Multicasts {
+		c.ManyReaders = 1
 	}
 	if g.Coarse {
 		c.ExactNodes, c.Pointers, c.GroupNodes = 2, 1+int(seed%2), 2+int(seed%3)

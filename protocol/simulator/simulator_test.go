@@ -159,6 +159,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				profile = named("trees")
 			case model.ForgottenOthers, model.AckedUnheard:
 				profile = named("copies through trees")
+			case model.ForgottenTakers, model.LostEnd:
+				profile = named("pages and copies through trees")
 			case model.ConfirmedEarly:
 				// of which few lose a relay after it has confirmed, and before it has passed on
 				profile, seeds = named("trees and losses"), 20

@@ -116,7 +116,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		m.uses++
 		return m, nil
 	}
-	from, image, err := c.saves.image(name, l, n)
+	from, image, err := c.saves.image(name, l, n, a.file.begins())
 	if err != nil {
 		return nil, err
 	}
@@ -124,15 +124,16 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	if err != nil {
 		return nil, err
 	}
+	if a.file != nil && (image == nil || image.Memory.Begins != "") {
+		if err := m.beginWithFile(ctx, c); err != nil {
+			return nil, m.giveUp(c, err)
+		}
+	}
 	if image != nil {
 		if err := m.beginWith(ctx, c, from, image, false); err != nil {
 			return nil, m.giveUp(c, err)
 		}
 		c.saves.begun(m)
-	} else if a.file != nil {
-		if err := m.beginWithFile(ctx, c); err != nil {
-			return nil, m.giveUp(c, err)
-		}
 	}
 	if a.keep {
 		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {

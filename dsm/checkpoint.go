@@ -30,7 +30,8 @@ type checkpointing struct {
 // it has come, for one. Those of rank 0 are kept.
 func State(b []byte) CheckpointOption { return func(o *checkpointing) { o.state = b } }
 
-// Only has a checkpoint keep the allocations of these names, and no others.
+// Only has a checkpoint keep the allocations of these names, and no others. The name of a mapping
+// is its path, made absolute.
 func Only(names ...string) CheckpointOption { return func(o *checkpointing) { o.names = names } }
 
 // Whole has a checkpoint keep everything, not only what has changed since the one before.
@@ -40,11 +41,14 @@ func Whole() CheckpointOption { return func(o *checkpointing) { o.whole = true }
 const keptCheckpoints = 2
 
 // Checkpoint saves what is in shared memory, so that another job can begin with it (Restore): all
-// allocations of this job but those whose names begin with Everywhere, and mapped files (what was
-// stored to one with Private is not saved either). Every rank calls it, with the same directory,
-// which all share, and has allocated the same. It is a barrier: what any rank stored before, is
-// saved. Locks and barriers are not, nor is what the programs have beside shared memory, but for
-// State.
+// allocations of this job but those whose names begin with Everywhere, and mapped files. Every rank
+// calls it, with the same directory, which all share, and has allocated the same. It is a barrier:
+// what any rank stored before, is saved. Locks and barriers are not, nor is what the programs have
+// beside shared memory, but for State.
+//
+// What was stored to a mapping with Private is saved: the pages that have changed, and no others,
+// but for some that were fetched to be stored to. The others stay in the file. It must be there and
+// must not change as long as the checkpoint is of use, which nobody checks.
 //
 // It returns when the checkpoint is on the disk, for good. A crash at any moment leaves the one
 // before as it was. Of the checkpoints in the directory the newest two stay. Only pages that have
@@ -227,7 +231,7 @@ func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
 	defer c.mu.Unlock()
 	var list []*allocation
 	for _, m := range c.memory {
-		if o.names == nil && !strings.HasPrefix(m.name, Everywhere) && !m.isOnDisk() || slices.Contains(o.names, m.name) {
+		if o.names == nil && m.isSaved() || slices.Contains(o.names, m.name) {
 			list = append(list, m)
 		}
 	}
@@ -243,6 +247,15 @@ func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
 	return list, nil
 }
 
+// isSaved is whether a checkpoint has an allocation without being told so: it is the job's alone,
+// and not in a file.
+func (m *allocation) isSaved() bool {
+	if m.file != nil {
+		return m.file.mode == private
+	}
+	return !strings.HasPrefix(m.name, Everywhere)
+}
+
 // release lets allocations be freed again.
 func release(c *Cluster, list []*allocation) {
 	for _, m := range list {
@@ -253,7 +266,7 @@ func release(c *Cluster, list []*allocation) {
 // memories describes allocations as a manifest does.
 func memories(list []*allocation) (all []checkpoint.Memory) {
 	for _, m := range list {
-		all = append(all, checkpoint.Memory{Name: m.name, Type: m.what.String(), TypeHash: m.what.hash, ElemBytes: uint64(m.what.size), Count: uint64(m.count)})
+		all = append(all, checkpoint.Memory{Name: m.name, Type: m.what.String(), TypeHash: m.what.hash, ElemBytes: uint64(m.what.size), Count: uint64(m.count), Begins: m.file.begins()})
 	}
 	return all
 }

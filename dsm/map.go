@@ -44,7 +44,9 @@ const (
 	striped
 )
 
-// Private lets programs store to a mapping. The file stays as it is.
+// Private lets programs store to a mapping. The file stays as it is. A Checkpoint has what was
+// stored: after Restore, a Map of the same path and Part gives the file's contents with that over
+// them, on any number of nodes, with Private or for reading.
 func Private() MapOption { return func(o *mapOptions) { o.mode = private } }
 
 // WriteBack lets programs store to a mapping. Sync writes what has changed to the file, and Free
@@ -102,8 +104,8 @@ type mapping struct {
 // the node that alone has a file is lost, so do those that want pages of it.
 //
 // Errors: ErrFile (there is no such file, its length is no multiple of T's, or 0, an option does
-// not fit; it wraps an error of package os where there is one), ErrType, ErrMismatch (ranks
-// differ), ErrNoSpace, ctx's, ErrNodeLost, ErrClosed, ErrLost.
+// not fit; it wraps an error of package os where there is one), ErrType, ErrMismatch (ranks differ,
+// or see Restore), ErrCheckpoint (see Restore), ErrNoSpace, ctx's, ErrNodeLost, ErrClosed, ErrLost.
 func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption) ([]T, error) {
 	f := &mapping{mapOptions: mapOptions{length: -1}, fd: -1, cluster: c}
 	for _, opt := range opts {
@@ -308,5 +310,10 @@ func (m *allocation) beginWithFile(ctx context.Context, c *Cluster) error {
 	return f.close()
 }
 
-// isOnDisk is whether the file of a mapping is all that is to be kept of it.
-func (m *allocation) isOnDisk() bool { return m.file != nil && m.file.mode != private }
+// begins says, in the manifest of a checkpoint, with what the pages begin that it lacks; "": zeros.
+func (f *mapping) begins() string {
+	if f == nil || f.mode == writeBack { // what is in that file changes
+		return ""
+	}
+	return fmt.Sprintf("its file from byte %d on", f.offset)
+}

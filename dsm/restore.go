@@ -36,8 +36,9 @@ type restored struct {
 // next.
 //
 // Errors: ErrCheckpoint, which says what is wrong with which file and wraps an error of package
-// os where there is none; ErrClosed, ErrLost. Alloc returns ErrMismatch for memory that the
-// checkpoint has with another type or length.
+// os where there is none; ErrClosed, ErrLost. Alloc and Map return ErrCheckpoint too, and
+// ErrMismatch for memory that the checkpoint has with another type or length, or, of a file, what
+// was changed from another byte on: also if the file is longer or shorter than it was.
 func (c *Cluster) Restore(ctx context.Context, path string) (state []byte, err error) {
 	from, err := loadCheckpoint(ctx, c, path)
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Cluster) Restored() (state []byte, is bool) {
 }
 
 // image is what an allocation begins with, or nil.
-func (s *saves) image(name string, l layout, n int) (*restored, *checkpoint.Image, error) {
+func (s *saves) image(name string, l layout, n int, begins string) (*restored, *checkpoint.Image, error) {
 	s.mu.Lock()
 	from := s.from
 	s.mu.Unlock()
@@ -99,15 +100,27 @@ func (s *saves) image(name string, l layout, n int) (*restored, *checkpoint.Imag
 	if g == nil {
 		return nil, nil, nil
 	}
-	if m := g.Memory; m.TypeHash != l.hash || m.Count != uint64(n) {
+	switch m := g.Memory; {
+	case m.TypeHash != l.hash || m.Count != uint64(n):
 		return nil, nil, fmt.Errorf("%w: the checkpoint %s has it as %d elements of %s, and this program asks for %d elements of %v",
 			ErrMismatch, from.path, m.Count, m.Type, n, l)
+	case m.Begins != begins:
+		return nil, nil, fmt.Errorf("%w: the checkpoint %s has %s, and this program asks for %s",
+			ErrMismatch, from.path, share(m.Begins), share(begins))
 	}
 	return from, g, nil
 }
 
+// share is what a checkpoint has of memory that begins so.
+func share(begins string) string {
+	if begins == "" {
+		return "all of it"
+	}
+	return "what was changed of " + begins
+}
+
 // begun notes that an allocation has begun with what the checkpoint has. If it is allocated again
-// it begins with zeros, as all memory does.
+// it begins with zeros, or as its file is, as all memory does.
 func (s *saves) begun(m *allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +141,7 @@ func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, 
 			return err
 		}
 	}
-	if len(g.Files) == 0 && !fallback {
+	if len(g.Files) == 0 && g.Memory.Begins == "" && !fallback {
 		return nil // it is zeros
 	}
 	what := attach.Contents{Files: uint32(len(g.Files)), ID: from.id, Fallback: fallback}

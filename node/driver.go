@@ -304,6 +304,11 @@ func (d *driver) begin(page pagetable.Page, writable bool, at backing.Location, 
 		d.exec.snaps.Begins(page, writable)
 		writable = false
 	}
+	d.bring(page, writable, at, node)
+}
+
+// bring makes a page present with what a file has, of this node or another.
+func (d *driver) bring(page pagetable.Page, writable bool, at backing.Location, node protocol.NodeID) {
 	proc := d.intake.mappedIn(page)
 	if node == d.origins.self {
 		d.exec.bring(page, at, writable, proc)
@@ -323,9 +328,9 @@ func (d *driver) beginAnew(page pagetable.Page, writable bool, with *origin) (do
 	epoch, _ := d.engine.Epoch()
 	d.losses.wentBack(page, d.intake.extents.Of(page), epoch)
 	d.origins.stored.Remove(page)
-	at, is := with.place(uint64(page-with.first), d.origins.bytes)
+	at, node, is := with.of(uint64(page-with.first), d.origins)
 	if is {
-		d.exec.bring(page, at, writable, d.intake.mappedIn(page))
+		d.bring(page, writable, at, node)
 	}
 	return is
 }

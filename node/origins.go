@@ -43,9 +43,11 @@ type origin struct {
 	readers   []protocol.NodeID
 	stripe    uint64
 	// places are where the pages are, if not one behind the other, in chunks of chunkPages pages. A
-	// chunk that is not there has zeros.
-	places map[uint64][]byte
-	ready  bool // see fallbacks
+	// chunk that is not there has zero Places. Those pages are in the files of beneath; nil: they
+	// are zeros.
+	places  map[uint64][]byte
+	beneath *origin
+	ready   bool // see fallbacks
 }
 
 // chunkPages is how many pages' places are kept together.
@@ -82,11 +84,14 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		return nil
 	}
 	list := &o.list
+	if what.Table != 0 {
+		x.beneath = o.beneath(x.first)
+	}
 	if what.Fallback {
 		list = o.fallbacks.replace(x)
 	}
-	if find(*list, x.first) != nil { // another program of this node was earlier
-		p.answer(&attach.Reply{Ticket: c.Ticket})
+	if y := find(*list, x.first); y != nil && y != x.beneath {
+		p.answer(&attach.Reply{Ticket: c.Ticket}) // another program of this node was earlier
 		return nil
 	}
 	if table != nil {
@@ -95,7 +100,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 			return nil
 		}
 	}
-	*list = append(*list, x)
+	*list = append(slices.DeleteFunc(*list, func(y *origin) bool { return y == x.beneath }), x)
 	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
 	p.answer(&attach.Reply{Ticket: c.Ticket})
 	return nil
@@ -159,6 +164,15 @@ func (x *origin) read(table *os.File, pages, pageBytes uint64) error {
 	}
 }
 
+// beneath is the origin in whose files a page is that no table has, or nil.
+func (o *origins) beneath(page pagetable.Page) *origin {
+	x := o.find(page)
+	if x != nil && x.places != nil {
+		return x.beneath
+	}
+	return x
+}
+
 // find is the origin of a page, or nil.
 func (o *origins) find(page pagetable.Page) *origin { return find(o.list, page) }
 
@@ -186,26 +200,30 @@ func (o *origins) of(page pagetable.Page) (at backing.Location, node protocol.No
 	if x == nil {
 		return at, o.self, false
 	}
-	number := uint64(page - x.first)
+	return x.of(uint64(page-x.first), o)
+}
+
+// of is origins.of, for a page of this origin.
+func (x *origin) of(number uint64, o *origins) (at backing.Location, node protocol.NodeID, is bool) {
 	if x.places == nil {
 		return x.inOrder(number, o)
 	}
-	at, is = x.place(number, o.bytes)
-	return at, o.self, is
+	switch place := x.place(number, o.bytes); {
+	case place.File != 0:
+		f := x.files[place.File-1]
+		return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * o.bytes), CRC: place.CRC, Check: true, Keep: f}, o.self, true
+	case place == attach.Place{} && x.beneath != nil:
+		return x.beneath.inOrder(number, o)
+	}
+	return at, o.self, false
 }
 
-// place is where a page is by the table of places, if it is not zeros.
-func (x *origin) place(number, pageBytes uint64) (at backing.Location, is bool) {
-	chunk := x.places[number/chunkPages]
-	if chunk == nil {
-		return at, false
+// place is what the table of places says of a page. It was checked when it was read.
+func (x *origin) place(number, pageBytes uint64) (place attach.Place) {
+	if chunk := x.places[number/chunkPages]; chunk != nil {
+		place, _ = attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), pageBytes)
 	}
-	place, err := attach.PlaceIn(chunk[number%chunkPages*attach.PlaceBytes:], len(x.files), pageBytes)
-	if err != nil || place.File == 0 {
-		return at, false
-	}
-	f := x.files[place.File-1]
-	return backing.Location{FD: int(f.Fd()), Offset: int64(place.Slot * pageBytes), CRC: place.CRC, Check: true, Keep: f}, true
+	return place
 }
 
 // inOrder is of for pages that lie one behind the other.
@@ -266,12 +284,16 @@ func (o *origins) isWritten(page pagetable.Page) bool {
 }
 
 // isIn reports whether a page that nobody has touched needs not be saved in a checkpoint which is
-// based on that one: it is zeros, or in that one already.
+// based on that one: it is in that one already, or zeros, or in a file that stays as it is.
 func (o *origins) isIn(page pagetable.Page, base [16]byte) bool {
-	if _, _, is := o.of(page); !is {
+	x := o.find(page)
+	switch {
+	case x == nil || slices.Contains(x.ids, base):
 		return true
+	case x.places == nil:
+		return !x.written
 	}
-	return slices.Contains(o.find(page).ids, base)
+	return x.place(uint64(page-x.first), o.bytes) == attach.Place{}
 }
 
 // saved notes that a checkpoint was taken that is based on another: it has of that what nobody has

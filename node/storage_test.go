@@ -413,14 +413,14 @@ func TestFreeOfUnloaded(t *testing.T) {
 	})
 }
 
-// TestCheckpointOfFiles: an ordinary checkpoint has the pages that nobody has changed, whether they
-// are in memory, have left it, or leave it while it goes on.
+// TestCheckpointOfFiles: an ordinary checkpoint has the pages of a file that is written to and that
+// nobody has changed, whether they are in memory, have left it, or leave it while it goes on.
 func TestCheckpointOfFiles(t *testing.T) {
 	t.Parallel()
 	const pages = 2 * leastRoom
 	both(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 0)
-		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 		a := all[0]
 		a.wantPages(first, pages, asLaid)
 		for round := range byte(3) {
@@ -453,13 +453,14 @@ func TestCheckpointOfFiles(t *testing.T) {
 	})
 }
 
-// TestCheckpointOfUntouched: pages that begin in files and that nobody has touched are copied from
-// there by their homes, at the first asking. They come into no node's memory.
+// TestCheckpointOfUntouched: pages that begin in files that are written to, and that nobody has
+// touched, are copied from there by their homes, at the first asking. They come into no node's
+// memory.
 func TestCheckpointOfUntouched(t *testing.T) {
 	const pages = 2 * HomeStripe
 	both(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 2, pages: pages + HomeStripe, async: async})
-		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 		words := map[uint64]uint64{}
 		for _, p := range all {
 			s := p.save(1, 0, first, pages)
@@ -490,7 +491,7 @@ func TestCheckpointOfUntouched(t *testing.T) {
 func TestCheckpointAsksAtOnce(t *testing.T) {
 	const pages = 2 * HomeStripe
 	c := start(t, setup{nodes: 2, pages: pages + HomeStripe, change: func(cfg *Config) { cfg.Core.Spin = -1 }})
-	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 	s := all[0].save(1, 0, first, pages)
 	s.ok(s.call(true, true))
 	eventually(t, "pages are read for the checkpoint", func() bool { return c.members[1].counter("pages_read_for_others") >= pages/2 })
@@ -505,7 +506,7 @@ func TestCheckpointAsksAtOnce(t *testing.T) {
 func TestCheckpointIsGone(t *testing.T) {
 	const pages = 64
 	c := start(t, setup{nodes: 2, ranks: 4})
-	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
+	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 	other := c.members[0].join()
 	other.bind("x", pages)
 	c.net.Stall(1, 0)

@@ -151,7 +151,8 @@ func DecodeSaved(b []byte) (Saved, error) {
 // Contents is the payload of OpContents. Its files are numbers that OpFile has given.
 type Contents struct {
 	// Table is a file with a Place for each page, or 0: the pages lie in files one behind the
-	// other, in the only one or as Stripe says, from Offset on.
+	// other, in the only one or as Stripe says, from Offset on. Where both were said of the same
+	// pages, first without a table, those with the zero Place are in the files.
 	Table  uint32
 	Files  uint32 // how many there are here; their numbers are First, First + 1, ...
 	First  uint32
@@ -208,7 +209,7 @@ func (c *Contents) check() error {
 	switch {
 	case c.Fallback && (c.Table == 0 || c.ID == [16]byte{}):
 		return fmt.Errorf("%w: the contents of pages to begin anew with, without a table or an ID", ErrMalformed)
-	case c.Files > MaxFiles || len(c.Readers) == 0 && c.Files == 0 && !c.Fallback || c.Table == 0 && c.Files > 1:
+	case c.Files > MaxFiles || c.Table == 0 && (len(c.Readers) == 0 && c.Files == 0 || c.Files > 1):
 		return fmt.Errorf("%w: the contents of pages in %d files", ErrMalformed, c.Files)
 	case c.Offset > most || c.Bytes > most || c.Stripe > most:
 		return fmt.Errorf("%w: the contents of pages at byte %d, in files of %d bytes, %d pages of each in turn", ErrMalformed, c.Offset, c.Bytes, c.Stripe)
@@ -218,11 +219,12 @@ func (c *Contents) check() error {
 	return nil
 }
 
-// Place is where the contents of a page are that it begins with.
+// Place is where the contents of a page are that it begins with. The zero Place: it begins as it
+// would without the table, with zeros if nothing else was said.
 type Place struct {
 	CRC  uint32 // CRC-32C of the page
-	File uint32 // of the files of a Contents, from 1; 0: the page is zeros
-	Slot uint64 // of the file, as many bytes long as a page
+	File uint32 // of the files of a Contents, from 1; 0: the page is in none
+	Slot uint64 // of the file, as many bytes long as a page; ZeroSlot, without a file: it is zeros
 }
 
 // PlaceBytes is the length of a Place.
@@ -236,6 +238,9 @@ func AppendPlace(b []byte, p Place) []byte {
 // PlaceIn reads the place that the bytes begin with. files is how many there are.
 func PlaceIn(b []byte, files int, pageBytes uint64) (Place, error) {
 	p := Place{CRC: le.Uint32(b), File: le.Uint32(b[4:]), Slot: le.Uint64(b[8:])}
+	if p == (Place{Slot: ZeroSlot}) {
+		return p, nil
+	}
 	if high, offset := bits.Mul64(p.Slot, pageBytes); int64(p.File) > int64(files) || high != 0 || offset > 1<<62 {
 		return Place{}, fmt.Errorf("%w: the contents of a page in slot %d of file %d of %d", ErrMalformed, p.Slot, p.File, files)
 	}

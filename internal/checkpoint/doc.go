@@ -24,10 +24,10 @@
 // # Manifests
 //
 // A checkpoint is whole, or incremental to an earlier one, its base. In a whole one a page without
-// an entry is zeros. In an incremental one it is as in the base. The manifest lists all parts that
-// are needed, oldest first: those of the base, then its own. That list is the chain. An entry of a
-// later sequence overrides those of earlier ones. When two parts of one sequence have the same
-// page, either is right.
+// an entry is zeros, unless the manifest says that its memory begins with something else. In an
+// incremental one it is as in the base. The manifest lists all parts that are needed, oldest first:
+// those of the base, then its own. That list is the chain. An entry of a later sequence overrides
+// those of earlier ones. When two parts of one sequence have the same page, either is right.
 //
 // A manifest is JSON that people can read. Its last line has the SHA-256 of everything above. It
 // has the CRC of every index, and an index has that of every page. So no altered byte goes

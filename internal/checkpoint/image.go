@@ -13,11 +13,11 @@ import (
 const PlaceBytes = 16
 
 // Place is where a page of a checkpoint lies. In a table it has 16 bytes, little endian: CRC, File,
-// Slot. The zero Place is that of a page of zeros.
+// Slot. The zero Place is that of a page that the checkpoint lacks: it is as Memory.Begins says.
 type Place struct {
 	CRC  uint32 // CRC-32C of the page
-	File uint32 // its number in Image.Files, from 1; 0: the page is zeros
-	Slot uint64 // of that file
+	File uint32 // its number in Image.Files, from 1; 0: the page lies in none
+	Slot uint64 // of that file; Zeros, without a file: it is zeros, and its memory begins otherwise
 }
 
 func (p Place) put(b []byte) {
@@ -64,8 +64,8 @@ func (g *Image) At(page uint64) Place {
 }
 
 // Tables yields the places of all pages that have contents, in ascending order: the first page, and
-// 16 bytes for each page from there on. Pages in between are zeros. The bytes are the Image's own,
-// and are not to be changed.
+// 16 bytes for each page from there on. Pages in between have the zero Place. The bytes are the
+// Image's own, and are not to be changed.
 func (g *Image) Tables() iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
 		for _, key := range g.order {
@@ -83,7 +83,7 @@ func (g *Image) set(page uint64, place Place) {
 	key := page / chunkPages
 	if g.recent == nil || g.last != key {
 		c := g.chunks[key]
-		if c == nil && place.File == 0 {
+		if c == nil && place == (Place{}) {
 			return
 		}
 		if c == nil {
@@ -181,10 +181,13 @@ func place(images []*Image, file uint32, e Entry) error {
 	if e.Page >= g.Pages() {
 		return fmt.Errorf("its index names page %d of %q, which has %d", e.Page, g.Memory.Name, g.Pages())
 	}
-	if e.Slot == Zeros {
-		g.set(e.Page, Place{})
-	} else {
+	switch {
+	case e.Slot != Zeros:
 		g.set(e.Page, Place{CRC: e.CRC, File: file, Slot: e.Slot})
+	case g.Memory.Begins == "":
+		g.set(e.Page, Place{})
+	default:
+		g.set(e.Page, Place{Slot: Zeros})
 	}
 	return nil
 }

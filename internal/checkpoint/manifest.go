@@ -70,6 +70,9 @@ type Memory struct {
 	TypeHash  uint64 `json:"type_hash,string"` // of an element
 	ElemBytes uint64 `json:"element_bytes"`
 	Count     uint64 `json:"count"` // elements
+	// Begins says with what the pages begin that have no entry: "", with zeros; else as it says,
+	// with what is in no checkpoint. At most 64 KiB of UTF-8.
+	Begins string `json:"begins,omitempty"`
 }
 
 // Pages is how many pages the memory has: at least one, as an allocation does.
@@ -191,6 +194,8 @@ func (m *Manifest) checkMemories() error {
 			return fmt.Errorf("two memories are called %q", x.Name)
 		case len(x.Type) > MaxTypeBytes || !utf8.ValidString(x.Type):
 			return fmt.Errorf("the type of memory %q has %d bytes, want at most %d, of UTF-8", x.Name, len(x.Type), MaxTypeBytes)
+		case len(x.Begins) > MaxTypeBytes || !utf8.ValidString(x.Begins):
+			return fmt.Errorf("what memory %q begins with is told in %d bytes, want at most %d, of UTF-8", x.Name, len(x.Begins), MaxTypeBytes)
 		case over != 0 || all > MaxMemoryBytes-sum:
 			return fmt.Errorf("with memory %q, which has %d elements of %d bytes, there are more than %d bytes of memory", x.Name, x.Count, x.ElemBytes, uint64(MaxMemoryBytes))
 		}

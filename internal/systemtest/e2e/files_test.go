@@ -39,6 +39,11 @@ func (k *library) obey(line []string) string {
 		}
 	case "sync":
 		err = dsm.Sync(k.ctx, k.c)
+	case "clear": // NAME FIRST END
+		var from, end int
+		if _, err = fmt.Sscan(words[1]+" "+words[2], &from, &end); err == nil {
+			clear(k.memory[words[0]][from:end])
+		}
 	case "fetch": // NAME
 		err = dsm.Prefetch(k.ctx, k.c, k.memory[words[0]], dsm.Write)
 	case "break": // NAME WORD: a store that faults

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// privately has all map a file, or files, that they can store to.
+func privately(t *testing.T, all crew, words int, path, option string) {
+	t.Helper()
+	all.do(t, fmt.Sprintf("%d words", words), "map m %s private %s", path, option)
+}
+
+// TestCheckpointOfPrivate: a checkpoint has what was stored to a private mapping, over each trap,
+// and zeros are stored like anything else. All other pages are as in the file, and in no
+// checkpoint: not in the first one, nor in those of jobs that have begun with one, in the same
+// directory or another. Jobs have any number of nodes.
+func TestCheckpointOfPrivate(t *testing.T) {
+	withEachTrap(t, func(t *testing.T, trap string) {
+		const page, words = 512, 300*512 + 9
+		path := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words))
+		dir, elsewhere := t.TempDir(), t.TempDir()
+		save := func(all crew, to string) {
+			t.Helper()
+			all.do(t, "ok", "save %s", to)
+			verified(t, to)
+			if x := newest(t, to); x.Bytes > 30*4200 {
+				t.Errorf("checkpoint %d, of base %d, has %d bytes", x.Sequence, x.Base, x.Bytes)
+			}
+		}
+		want := func(all crew, zeros, last int) {
+			t.Helper()
+			all.do(t, "ok", "same m 8 %d %d", 4*page, 6*page+7)
+			all.do(t, "ok", "same m 5 %d %d", 6*page+7, 8*page)
+			all.do(t, "0", "get m %d", 8*page)
+			all.do(t, "0", "get m %d", 9*page-1)
+			all.do(t, fmt.Sprint(zeros), "get m %d", 9*page)
+			all.do(t, "ok", "same m 5 %d %d", 10*page, 200*page)
+			all.do(t, "ok", "same m %d %d %d", last, 299*page, words)
+			all.do(t, "ok", "same m 5 0 %d", 4*page)
+		}
+		all, _, _ := librarians(t, 3, "--trap", trap)
+		privately(t, all, words, path, "")
+		all[0].Do(t, "ok", "same m 5 0 %d", 100*page)
+		all[1].Do(t, "ok", "stamp m 8 %d %d", 4*page, 6*page+7)
+		all[2].Do(t, "ok", "clear m %d %d", 8*page, 9*page)
+		save(all, dir)
+		all[0].Do(t, "ok", "stamp m 9 %d %d", 299*page, words)
+		all[0].Do(t, "ok", "put m %d 7", 9*page)
+		save(all, dir)
+		want(all, 7, 9)
+		all.end(t)
+		for nodes := range 3 {
+			again, _, _ := librarians(t, nodes+1, "--trap", trap)
+			again.do(t, "restored ", "restore %s", dir)
+			privately(t, again, words, path, "")
+			again[0].Do(t, "7", "get m %d", 9*page)
+			again[nodes].Do(t, "ok", "put m %d %d", 9*page, nodes)
+			save(again, elsewhere) // nobody has touched most of what the other directory has
+			again[nodes].Do(t, "ok", "put m %d 7", 9*page)
+			save(again, dir)
+			want(again, 7, 9)
+			again.end(t)
+			last, _, _ := librarians(t, 1, "--trap", trap)
+			last.do(t, "restored ", "restore %s", elsewhere)
+			privately(t, last, words, path, "")
+			want(last, nodes, 9)
+			last.do(t, "ok", "free m")
+			privately(t, last, words, path, "") // for the second time
+			last.do(t, "ok", "same m 5 0 %d", words)
+			last.end(t)
+		}
+		wantFile(t, path, stamped(5, words))
+	})
+}
+
+// TestCheckpointOfPrivateThatDoesNotFit: what was stored to is saved from the spill file, too, and
+// what was dropped is not, wherever the mapped files are. A job with as little memory gets it back,
+// drops what is in the checkpoint, reads it again, and saves it elsewhere.
+func TestCheckpointOfPrivateThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	const words, changed = 640 * 3 * 8192 / 8, 13 << 20 / 8
+	for _, option := range []string{"", "on=2", "striped=8192"} {
+		t.Run(option, func(t *testing.T) {
+			spill, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(spill)
+			shared := lay(t, filepath.Join(t.TempDir(), "pages"), stamped(5, words))
+			from := t.TempDir()
+			for round, to := range []string{from, t.TempDir(), t.TempDir()} {
+				all, _, dirs := librarians(t, 3, "--memory", "4MiB", "--spill", spill)
+				path := here
+				switch option {
+				case "":
+					path = shared
+				case "on=2":
+					lay(t, filepath.Join(dirs[2], "pages"), stamped(5, words))
+				default:
+					for i, dir := range dirs {
+						lay(t, filepath.Join(dir, "pages"), stripes(stamped(5, words), i))
+					}
+				}
+				if round > 0 {
+					all.do(t, "restored ", "restore %s", from)
+				}
+				privately(t, all, words, path, option)
+				if round == 0 {
+					all[0].Do(t, "ok", "stamp m 9 0 %d", changed)
+				}
+				for range 2 {
+					all[0].Do(t, "ok", "same m 9 0 %d", changed)
+					all[2].Do(t, "ok", "same m 5 %d %d", changed, words)
+				}
+				all.do(t, "ok", "save %s only=%s", to, path)
+				verified(t, to)
+				if x := newest(t, to); x.Bytes < 8*changed || x.Bytes > 8*words {
+					t.Errorf("round %d: %d bytes of %d were changed, and the checkpoint has %d", round, 8*changed, 8*words, x.Bytes)
+				}
+				all[1].Do(t, "ok", "same m 9 0 %d", changed)
+				if n := all.sum(t, "pages_unloaded"); round > 0 && n == 0 {
+					t.Error("no page was dropped that is in a file")
+				}
+				all.end(t)
+				from = to
+			}
+		})
+	}
+}
+
+// TestRestoreOfOtherPrivate: what was stored to a file goes with no other part of it, nor with
+// memory that begins otherwise, nor with a file that has become longer. It goes with the file
+// mapped for reading.
+func TestRestoreOfOtherPrivate(t *testing.T) {
+	const page, words = 512, 20 * 512
+	path, dir := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words)), t.TempDir()
+	longer := stamped(5, words+page)
+	all, _, _ := librarians(t, 2)
+	all.do(t, fmt.Sprintf("%d words", words-page), "map m %s private from=4096", path)
+	all[1].Do(t, "ok", "put m 3 9")
+	all.do(t, "ok", "save %s", dir)
+	all.end(t)
+	all, _, _ = librarians(t, 2)
+	all.do(t, "restored ", "restore %s", dir)
+	for line, want := range map[string]string{
+		fmt.Sprintf("map m %s private", path):           "10240 elements",
+		fmt.Sprintf("map m %s back from=4096", path):    "has what was changed of its file from byte 4096 on, and this program asks for all of it",
+		fmt.Sprintf("words %s %d", path, words-page):    "and this program asks for all of it",
+		fmt.Sprintf("map m %s private from=8192", path): "9216 elements",
+	} {
+		for rank, got := range all.ask(t, "%s", line) {
+			if !strings.HasPrefix(got, "error: ") || !strings.Contains(got, want) {
+				t.Errorf("rank %d answers %q with %q, want %q", rank, line, got, want)
+			}
+		}
+	}
+	lay(t, path, longer)
+	for rank, got := range all.ask(t, "map m %s private from=8192", path) {
+		if want := "has what was changed of its file from byte 4096 on, and this program asks for what was changed of its file from byte 8192 on"; !strings.Contains(got, want) {
+			t.Errorf("rank %d answers %q, want %q", rank, got, want)
+		}
+	}
+	lay(t, path, stamped(5, words))
+	all.do(t, fmt.Sprintf("%d words", words-page), "map m %s from=4096", path)
+	all.do(t, "9", "get m 3")
+	all.do(t, "it faults", "break m 3")
+	all.do(t, fmt.Sprint(stamp(5, page+4)), "get m 4")
+	all.end(t)
+}

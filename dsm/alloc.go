@@ -16,6 +16,7 @@ import (
 // allocation is shared memory that this process has mapped.
 type allocation struct {
 	name     string
+	scoped   string  // what the cluster calls it
 	offset   uintptr // in the region, in whole pages
 	bytes    uintptr // mapped, whole pages
 	what     layout
@@ -119,6 +120,9 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	from, image, err := c.saves.image(name, l, n, a.file.begins())
 	if err != nil {
 		return nil, err
+	}
+	if a.file != nil {
+		a.file.own = a.file.mode == private || image != nil
 	}
 	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {
@@ -235,6 +239,9 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
 	scoped := c.scoped(name)
+	if a.file != nil && a.file.own {
+		scoped = c.own(name)
+	}
 	call := attach.Call{
 		Op: attach.OpBind, Replicas: a.copies, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped,
 		Access: a.access(), Count: uint64(n), ElemBytes: uint64(l.size), TypeHash: l.hash, Signature: signature[:min(len(signature), attach.MaxSignature)],
@@ -266,7 +273,7 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
 		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
 	}
-	return &allocation{name: name, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1,
+	return &allocation{name: name, scoped: scoped, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1,
 		file: a.file, readOnly: a.file != nil && a.file.mode == forReading}, nil
 }
 
@@ -321,19 +328,18 @@ func (m *allocation) giveUp(c *Cluster, why error) error {
 }
 
 func (m *allocation) unbind(ctx context.Context, c *Cluster) error {
-	call := c.callAbout(attach.OpUnbind, m.name)
+	call := callAbout(attach.OpUnbind, m.scoped)
 	r, err := c.doAnyway(ctx, call) // the memory is unmapped already
 	return nameError(&r, err, m.name)
 }
 
 // aboutName makes a call that has nothing but the name of memory.
 func (c *Cluster) aboutName(ctx context.Context, op attach.Op, name string) error {
-	r, err := c.do(ctx, c.callAbout(op, name))
+	r, err := c.do(ctx, callAbout(op, c.scoped(name)))
 	return nameError(&r, err, name)
 }
 
-func (c *Cluster) callAbout(op attach.Op, name string) attach.Call {
-	scoped := c.scoped(name)
+func callAbout(op attach.Op, scoped string) attach.Call {
 	return attach.Call{Op: op, Object: attach.NameHash(attach.NameMemory, scoped), Name: scoped}
 }
 

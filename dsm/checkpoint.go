@@ -247,11 +247,10 @@ func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
 	return list, nil
 }
 
-// isSaved is whether a checkpoint has an allocation without being told so: it is the job's alone,
-// and not in a file.
+// isSaved is whether a checkpoint has an allocation without being told so: it is the job's alone.
 func (m *allocation) isSaved() bool {
 	if m.file != nil {
-		return m.file.mode == private
+		return m.file.own
 	}
 	return !strings.HasPrefix(m.name, Everywhere)
 }

@@ -77,5 +77,9 @@ func (c *Cluster) within(name string) string {
 	if c.job == "" {
 		return name
 	}
-	return jobMark + c.job + jobMark + name
+	return c.own(name)
 }
+
+// own is within, and nothing else of the cluster is called so, not even if the job has no name and
+// the name begins with Everywhere.
+func (c *Cluster) own(name string) string { return jobMark + c.job + jobMark + name }

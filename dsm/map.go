@@ -44,9 +44,10 @@ const (
 	striped
 )
 
-// Private lets programs store to a mapping. The file stays as it is. A Checkpoint has what was
-// stored: after Restore, a Map of the same path and Part gives the file's contents with that over
-// them, on any number of nodes, with Private or for reading.
+// Private lets programs store to a mapping. The file stays as it is, and other jobs that map it do
+// not see what was stored. A Checkpoint has that: after Restore, a Map of the same path and Part
+// gives the file's contents with what was stored over them, on any number of nodes, with Private or
+// for reading.
 func Private() MapOption { return func(o *mapOptions) { o.mode = private } }
 
 // WriteBack lets programs store to a mapping. Sync writes what has changed to the file, and Free
@@ -81,6 +82,7 @@ type mapping struct {
 	fd      int    // here, with O_DIRECT if the file system can; -1: another node has it
 	bytes   int64  // of each file, from offset on, that are mapped
 	end     int64  // of each file
+	own     bool   // the memory is the job's alone, and holds something else than the files
 	nodes   []int  // that have a file each; nil: all have the only one
 	cluster *Cluster
 }
@@ -88,7 +90,8 @@ type mapping struct {
 // Map returns the contents of a file as shared memory, at the same address in every program. Every
 // rank calls it, with the same path and options, and it waits for all. path is what Alloc calls
 // name: made absolute it names the memory, and a second Map in the same process returns the same
-// slice and needs a second Free.
+// slice and needs a second Free. As it begins with Everywhere, all jobs of the cluster that map a
+// file share it. Only those do not that map it with Private, or have contents from Restore.
 //
 // Nothing is read before it is touched. All nodes have the file at path, on a file system that they
 // share, unless OnRank or Striped says else. A page comes from the file, past the page cache, when

@@ -171,3 +171,45 @@ func TestRestoreOfOtherPrivate(t *testing.T) {
 	all.do(t, fmt.Sprint(stamp(5, page+4)), "get m 4")
 	all.end(t)
 }
+
+// TestPrivateOfJobs: what a job stores to a private mapping is its own. Another job of the cluster
+// that maps the same file has the file, or what it restores, also the job without a name, and for
+// reading. What was restored for reading is in the next checkpoint.
+func TestPrivateOfJobs(t *testing.T) {
+	const words = 4 * 512
+	path, dir, elsewhere := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words)), t.TempDir(), t.TempDir()
+	c := serve(t, 2, 1)
+	jobs := map[string]crew{}
+	for node, job := range []string{"one", "two", "", "four", "five"} {
+		all := crew{c.OfJob(t, librarian, node%2, job, 1)}
+		all[0].Expect(t, "rank 0 of 1")
+		jobs[job] = all
+	}
+	for _, job := range []string{"one", "two"} {
+		privately(t, jobs[job], words, path, "")
+		jobs[job].do(t, "ok", "same m 5 0 %d", words)
+		jobs[job].do(t, "ok", "stamp m %d 0 512", len(job)+int(job[0]))
+	}
+	jobs["two"].do(t, "ok", "save %s", dir)
+	jobs[""].do(t, "restored ", "restore %s", dir)
+	privately(t, jobs[""], words, path, "")
+	jobs[""].do(t, "ok", "put m 600 3")
+	jobs["four"].do(t, "restored ", "restore %s", dir)
+	for _, job := range []string{"four", "five"} {
+		jobs[job].do(t, fmt.Sprintf("%d words", words), "map m %s", path)
+	}
+	jobs["five"].do(t, "ok", "same m 5 0 %d", words)
+	jobs["four"].do(t, "ok", "same m %d 0 512", 3+'t')
+	jobs["four"].do(t, "ok", "save %s", elsewhere)
+	jobs["five"].do(t, "ok", "free m")
+	jobs["five"].do(t, "restored ", "restore %s", elsewhere)
+	privately(t, jobs["five"], words, path, "")
+	jobs["five"].do(t, "ok", "same m %d 0 512", 3+'t')
+	jobs["one"].do(t, "ok", "same m %d 0 512", 3+'o')
+	jobs["one"].do(t, "ok", "same m 5 512 %d", words)
+	jobs["one"].do(t, "ok", "free m")
+	for _, job := range []string{"two", ""} {
+		jobs[job].do(t, "ok", "same m %d 0 512", 3+'t')
+	}
+	jobs["two"].do(t, "ok", "same m 5 512 %d", words)
+}

@@ -271,7 +271,7 @@ func (s *Saving) fallBack(ctx context.Context) error {
 		return err
 	}
 	for _, m := range s.list {
-		if g := from.images[m.name]; err == nil && g != nil && m.file == nil {
+		if g := from.images[m.name]; err == nil && g != nil && m.goesBack() {
 			err = m.beginWith(ctx, s.c, from, g, true)
 		}
 	}
@@ -283,6 +283,12 @@ func (s *Saving) fallBack(ctx context.Context) error {
 		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
 	}
 	return err
+}
+
+// goesBack is whether lost pages of an allocation begin anew with a checkpoint: not if they may be
+// in a file that is lost with its node, or that changes.
+func (m *allocation) goesBack() bool {
+	return m.file == nil || m.file.own && m.file.nodes == nil
 }
 
 // finish waits for what the daemon writes, and completes this rank's part.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dsmd/internal/systemtest/testcluster"
 )
 
 // privately has all map a file, or files, that they can store to.
@@ -170,6 +172,58 @@ func TestRestoreOfOtherPrivate(t *testing.T) {
 	all.do(t, "it faults", "break m 3")
 	all.do(t, fmt.Sprint(stamp(5, page+4)), "get m 4")
 	all.end(t)
+}
+
+// lender is a librarian whose lost pages go back to the last checkpoint.
+var lender = testcluster.Define("lender", func(s *testcluster.Self) error {
+	if err := os.Setenv("DSM_LOST", "checkpoint"); err != nil {
+		return err
+	}
+	return converse(s, func(d desk) obedient { return &library{safe{desk: d}} })
+})
+
+// TestLostPrivatePagesGoBack: pages of a private mapping that are lost with a node go back to the
+// last checkpoint, over each trap: to what was stored to them, zeros too, and else to the file.
+// With files that only some nodes have they are lost.
+func TestLostPrivatePagesGoBack(t *testing.T) {
+	t.Parallel()
+	withEachTrap(t, func(t *testing.T, trap string) {
+		const page, words = 512, 60 * 512
+		shared, dir := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words)), t.TempDir()
+		c := serve(t, 3, 3, "--survive", "--trap", trap)
+		var all crew
+		for rank := range 3 {
+			all = append(all, c.Program(t, lender, rank, rank))
+		}
+		for rank, p := range all {
+			p.Expect(t, fmt.Sprintf("rank %d of 3", rank))
+		}
+		privately(t, all, words, shared, "")
+		onlyHere := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, words))
+		all.do(t, fmt.Sprintf("%d words", words), "map o %s private on=0", onlyHere)
+		doomed := all[2]
+		doomed.Do(t, "ok", "stamp m 1 0 %d", 8*page)
+		doomed.Do(t, "ok", "clear m %d %d", 10*page, 11*page)
+		doomed.Do(t, "ok", "same m 5 %d %d", 30*page, 40*page)
+		all[0].Do(t, "ok", "stamp m 1 %d %d", 50*page, 51*page)
+		all.do(t, "ok", "save %s", dir)
+		doomed.Do(t, "ok", "stamp m 2 %d %d", 4*page, 20*page)
+		doomed.Do(t, "ok", "put o 0 3")
+		all[0].Do(t, "ok", "stamp m 2 %d %d", 50*page, 51*page)
+		c.Daemons[2].Kill(t)
+		for _, p := range all[:2] {
+			p.Do(t, "ok", "same m 1 0 %d", 8*page)
+			p.Do(t, "ok", "same m 5 %d %d", 8*page, 10*page)
+			p.Do(t, "0", "get m %d", 11*page-1)
+			p.Do(t, "ok", "same m 5 %d %d", 11*page, 50*page)
+			p.Do(t, "ok", "same m 2 %d %d", 50*page, 51*page)
+			p.Do(t, "ok", "same m 5 %d %d", 51*page, words)
+			p.Do(t, "lost with node 2: byte 0 of "+onlyHere, "get o 0")
+		}
+		all[1].Do(t, "ok", "stamp m 4 0 %d", 20*page)
+		all[0].Do(t, "ok", "same m 4 0 %d", 20*page)
+		wantFile(t, shared, stamped(5, words))
+	})
 }
 
 // TestPrivateOfJobs: what a job stores to a private mapping is its own. Another job of the cluster

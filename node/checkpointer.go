@@ -276,7 +276,7 @@ func (k *checkpointer) finish() {
 	err := k.table.End(s.err != nil)
 	if err = errors.Join(s.err, err); err == nil {
 		k.base = s.id
-		k.origins.saved(s.base, s.id)
+		k.origins.saved(s.base, s.id, s.order.Runs)
 	}
 	if s.by != nil && s.awaited != 0 {
 		r := attach.Reply{Ticket: s.awaited}

@@ -296,11 +296,13 @@ func (o *origins) isIn(page pagetable.Page, base [16]byte) bool {
 	return x.place(uint64(page-x.first), o.bytes) == attach.Place{}
 }
 
-// saved notes that a checkpoint was taken that is based on another: it has of that what nobody has
-// touched. The last ones are enough to know: the next is based on the newest that is whole.
-func (o *origins) saved(base, id [16]byte) {
+// saved notes that a checkpoint was taken, of these pages. It has what nobody has touched, if it is
+// whole or the one on which it is based has that. The last ones are enough to know: the next is
+// based on the newest that is whole.
+func (o *origins) saved(base, id [16]byte, pages []attach.Run) {
 	for _, x := range o.list {
-		if slices.Contains(x.ids, base) {
+		isWhole := base == [16]byte{} && slices.ContainsFunc(pages, func(r attach.Run) bool { return r.First == uint64(x.first) })
+		if isWhole || slices.Contains(x.ids, base) {
 			x.ids = append(x.ids[max(len(x.ids)-3, 0):], id)
 		}
 	}

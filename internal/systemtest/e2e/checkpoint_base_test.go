@@ -121,6 +121,10 @@ func TestCheckpointOfWhatChanged(t *testing.T) {
 	if x.Base != 0 || x.OwnBytes < 8*words {
 		t.Errorf("in another directory it has base %d and %d bytes", x.Base, x.OwnBytes)
 	}
+	again.do(t, "ok", "save %s", elsewhere)
+	if x := newest(t, elsewhere); x.Base == 0 || x.OwnBytes > 4*4200 {
+		t.Errorf("behind a whole one it has base %d and %d bytes", x.Base, x.OwnBytes)
+	}
 	again.end(t)
 	for _, from := range []string{dir, elsewhere} {
 		last := engage(t, 1, 2)

@@ -74,6 +74,9 @@ func TestInvalidation(t *testing.T) {
 	})
 }
 
+// countersOfLargeClusters are those that TestPageThatManyRead moves.
+var countersOfLargeClusters = []string{"multicasts"}
+
 // TestPageThatManyRead: where many nodes read a page at the same time it comes through a tree, and
 // everybody has what was stored last.
 func TestPageThatManyRead(t *testing.T) {

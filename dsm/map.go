@@ -91,7 +91,8 @@ type mapping struct {
 // rank calls it, with the same path and options, and it waits for all. path is what Alloc calls
 // name: made absolute it names the memory, and a second Map in the same process returns the same
 // slice and needs a second Free. As it begins with Everywhere, all jobs of the cluster that map a
-// file share it. Only those do not that map it with Private, or have contents from Restore.
+// file share it. Jobs do not that map it with
+// Private, or that get its contents from Restore.
 //
 // Nothing is read before it is touched. All nodes have the file at path, on a file system that they
 // share, unless OnRank or Striped says else. A page comes from the file, past the page cache, when
@@ -317,6 +318,9 @@ func (m *allocation) beginWithFile(ctx context.Context, c *Cluster) error {
 func (f *mapping) begins() string {
 	if f == nil || f.mode == writeBack { // what is in that file changes
 		return ""
+	}
+	if f.at == striped {
+		return fmt.Sprintf("its files from byte %d on, %d bytes of each in turn", f.offset, f.unit)
 	}
 	return fmt.Sprintf("its file from byte %d on", f.offset)
 }

@@ -37,8 +37,9 @@ type restored struct {
 //
 // Errors: ErrCheckpoint, which says what is wrong with which file and wraps an error of package
 // os where there is none; ErrClosed, ErrLost. Alloc and Map return ErrCheckpoint too, and
-// ErrMismatch for memory that the checkpoint has with another type or length, or, of a file, what
-// was changed from another byte on: also if the file is longer or shorter than it was.
+// ErrMismatch for memory that the checkpoint has with another type or length, or, of a file, with
+// what was changed from another byte on. A file that is longer or shorter than it was has another
+// length.
 func (c *Cluster) Restore(ctx context.Context, path string) (state []byte, err error) {
 	from, err := loadCheckpoint(ctx, c, path)
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *saves) image(name string, l layout, n int, begins string) (*restored, *
 	case m.TypeHash != l.hash || m.Count != uint64(n):
 		return nil, nil, fmt.Errorf("%w: the checkpoint %s has it as %d elements of %s, and this program asks for %d elements of %v",
 			ErrMismatch, from.path, m.Count, m.Type, n, l)
-	case m.Begins != begins:
+	case m.Begins != begins && m.Begins != "": // else all of it is there
 		return nil, nil, fmt.Errorf("%w: the checkpoint %s has %s, and this program asks for %s",
 			ErrMismatch, from.path, share(m.Begins), share(begins))
 	}

@@ -174,6 +174,26 @@ func TestRestoreOfOtherPrivate(t *testing.T) {
 	all.end(t)
 }
 
+// TestRestoreOfOtherStripes: what was saved of files in stripes is not laid over others.
+func TestRestoreOfOtherStripes(t *testing.T) {
+	path, dir := lay(t, filepath.Join(t.TempDir(), "file"), stamped(5, 16*512)), t.TempDir()
+	all, _, _ := librarians(t, 2)
+	all.do(t, fmt.Sprintf("%d words", 2*16*512), "map m %s private striped=8192", path)
+	all[1].Do(t, "ok", "put m 3 9")
+	all.do(t, "ok", "save %s", dir)
+	all.end(t)
+	all, _, _ = librarians(t, 2)
+	all.do(t, "restored ", "restore %s", dir)
+	for rank, got := range all.ask(t, "map m %s private striped=16384", path) {
+		if want := "8192 bytes of each in turn, and this program asks for"; !strings.Contains(got, want) {
+			t.Errorf("rank %d answers %q, want %q", rank, got, want)
+		}
+	}
+	all.do(t, fmt.Sprintf("%d words", 2*16*512), "map m %s private striped=8192", path)
+	all.do(t, "9", "get m 3")
+	all.end(t)
+}
+
 // lender is a librarian whose lost pages go back to the last checkpoint.
 var lender = testcluster.Define("lender", func(s *testcluster.Self) error {
 	if err := os.Setenv("DSM_LOST", "checkpoint"); err != nil {

@@ -296,9 +296,9 @@ func (o *origins) isIn(page pagetable.Page, base [16]byte) bool {
 	return x.place(uint64(page-x.first), o.bytes) == attach.Place{}
 }
 
-// saved notes that a checkpoint was taken, of these pages. It has what nobody has touched, if it is
-// whole or the one on which it is based has that. The last ones are enough to know: the next is
-// based on the newest that is whole.
+// saved notes that a checkpoint of these pages was taken. A whole one has pages that nobody has
+// touched, too, and one that is based on such a one has them by that. The last ones are enough to
+// know: the next is based on the newest that is whole.
 func (o *origins) saved(base, id [16]byte, pages []attach.Run) {
 	for _, x := range o.list {
 		isWhole := base == [16]byte{} && slices.ContainsFunc(pages, func(r attach.Run) bool { return r.First == uint64(x.first) })

@@ -64,6 +64,10 @@ func (d *driver) step(ev protocol.Event) {
 func (d *driver) receive(m *protocol.Message, payload transport.Payload) {
 	d.exec.contents.arrived = payload
 	d.step(protocol.Event{Kind: protocol.EventMessage, Message: m})
+	if m.Kind == protocol.KindMulticastEnd || m.Kind == protocol.KindGrant && !m.Object.IsLock() {
+		// a request that a multicast has served may be over
+		d.intake.askedForMore(pagetable.Page(m.Object.Page()))
+	}
 	d.exec.contents.arrived = nil
 	m.Payload = nil
 }

@@ -81,7 +81,7 @@ var countersOfLargeClusters = []string{"multicasts"}
 // everybody has what was stored last.
 func TestPageThatManyRead(t *testing.T) {
 	t.Parallel()
-	const nodes, rounds = protocol.DefaultTreeFrom + 3, 6
+	const nodes, rounds, stores = protocol.DefaultTreeFrom + 3, 6, 11
 	for name, s := range map[string]setup{"delays": {nodes: nodes, net: sim.Options{Seed: 4, MaxDelay: 40}}, "pending": {nodes: nodes, async: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,11 +99,22 @@ func TestPageThatManyRead(t *testing.T) {
 				for i, p := range ps {
 					loaded = append(loaded, p.access(page, false, func(b []byte) { found[i] = binary.LittleEndian.Uint64(b[8:]) }))
 				}
+				// one of them stores as soon as it has the page
+				ps[stores].settled(loaded[stores])
+				loaded[stores] = nil
+				stored := ps[stores].access(page, true, func(b []byte) { b[100]++ })
 				for i, done := range loaded {
-					if ps[i].settled(done); found[i] != round {
+					if done != nil {
+						ps[i].settled(done)
+					}
+					if found[i] != round {
 						t.Fatalf("node %d finds %d in round %d", i, found[i], round)
 					}
 				}
+				ps[stores].settled(stored)
+			}
+			if gained := c.members[stores].counter("faults_write") + c.members[stores].counter("faults_upgrade"); gained < rounds {
+				t.Errorf("a node that has stored in %d rounds counts %d faults for that", rounds, gained)
 			}
 			c.settle()
 			sent := uint64(0)

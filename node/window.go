@@ -48,7 +48,9 @@ func queueLimit(pages uint64, nodes, pageBytes int, survive bool) int {
 	answers := most * (pageBytes + messageBytes) // one page for each that the peer has asked for
 	// For each page that any node has asked for: a Forward or an Invalidate, and its answer.
 	about := 2 * nodes * most * messageBytes
-	limit := otherBytes + answers + about
+	// What is on its way to all who wait for it: see protocol.MaxMulticasts.
+	multicasts := nodes * protocol.MaxMulticasts * (pageBytes + messageBytes)
+	limit := otherBytes + answers + about + multicasts
 	if survive {
 		// Pages that others have asked for are committed first, to backups there.
 		limit += (nodes - 1) * answers

@@ -41,13 +41,14 @@ import (
 // MaxReplicas bounds NameCall.Replicas: the lost nodes that memory can be asked to survive.
 const MaxReplicas = 7
 
-// object.replica
+// object.replica: flags of replicated memory, and one more
 const (
 	protectedFlag = 1 << iota // this node has Write, and the page table lets programs read only
 	committedFlag             // sealed, and the backups have it
 	listedFlag                // it is in replicas.written
 	batchedFlag               // it is in replicas.batch, and was not committed since that began
 	backedFlag                // home: nobody has a copy, and the owner has a backup
+	saidLostFlag              // home: it has answered in this epoch that the page is lost
 )
 
 func (o *object) protected() bool { return o.replica&protectedFlag != 0 }

@@ -78,8 +78,8 @@ func (d *directory) onRequest(m *Message) {
 		}
 	}
 	p.queue = append(p.queue, request{from: m.From, access: k.Access, hasCopy: k.HasCopy, anew: k.Anew})
-	if k.Access == Read && p.mode == homeBusyExclusive && p.granting == Read && p.supplier != d.cfg.Self {
-		d.multicasts.noteReader(o, p) // the owner gives up writing, and can send it to all then
+	if k.Access == Read && !o.sharers.has(m.From, &d.cfg) && o.givesCopies(p, d.cfg.Self) {
+		d.multicasts.noteReader(o, p)
 	}
 	d.startQueued(o, p)
 	d.settle(o)
@@ -110,7 +110,7 @@ func (d *directory) startQueued(o *object, p *pending) {
 	for started < len(p.queue) {
 		r := p.queue[started]
 		shared := r.access == Read && o.isShared()
-		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && (!shared || p.multicast || slices.Contains(p.readers, r.from)) {
+		if p.mode == homeBusyExclusive || p.mode == homeBusyShared && (!shared || p.multicast && !p.late || slices.Contains(p.readers, r.from)) {
 			break // who has dropped its copy and asks again may be heard before its Done
 		}
 		started++
@@ -122,7 +122,7 @@ func (d *directory) startQueued(o *object, p *pending) {
 		}
 		switch {
 		case o.lost():
-			d.multicasts.noteLost(o.id)
+			o.replica |= saidLostFlag
 			d.send(Lost{o.owner}.To(r.from, o.id))
 		case o.backed():
 			d.startRestore(o, p, r)
@@ -146,6 +146,15 @@ func (o *object) isShared() bool {
 	return o.owner != NoNode && !o.lost() && !o.backed() && !o.is(exclusiveFlag)
 }
 
+// givesCopies reports, at the home, whether nodes that ask to read a page get copies: it is shared,
+// or another node is giving up exclusiveness for a reader.
+func (o *object) givesCopies(p *pending, home NodeID) bool {
+	if p.mode == homeBusyExclusive {
+		return p.granting == Read && p.supplier != home
+	}
+	return o.isShared()
+}
+
 // startFirstTouch gives an object that nobody has touched to whoever touches it first, for writing
 // even if it only wants to read: what is untouched is mostly about to be initialised.
 func (d *directory) startFirstTouch(o *object, p *pending, r request) {
@@ -163,7 +172,6 @@ func (d *directory) startFirstTouch(o *object, p *pending, r request) {
 // of these overlap. The home supplies the page itself if it has it, which saves a hop and the Done.
 func (d *directory) startSharedRead(o *object, p *pending, r request) {
 	supplier := d.supplier(o)
-	isNew := !o.sharers.has(r.from, &d.cfg)
 	o.sharers.add(r.from, &d.cfg)
 	if supplier == d.cfg.Self {
 		d.holder.supply(o, recall{requester: r.from, access: Read, supply: true})
@@ -171,9 +179,6 @@ func (d *directory) startSharedRead(o *object, p *pending, r request) {
 		p.mode = homeBusyShared
 		p.readers = append(p.readers, r.from)
 		d.send(Forward{Requester: r.from, Access: Read}.To(supplier, o.id))
-	}
-	if isNew {
-		d.multicasts.noteReader(o, p)
 	}
 }
 
@@ -448,7 +453,7 @@ func (d *directory) leave() {
 		}
 		o.owner, o.sharers = NoNode, copyset{}
 		o.set(exclusiveFlag|markedFlag, false)
-		o.replica &^= backedFlag
+		o.replica &^= backedFlag | saidLostFlag
 		if !id.IsLock() && o.has() == None && o.pending == 0 && o.replica == 0 {
 			d.objects.remove(id)
 		}

@@ -58,7 +58,7 @@ func (e *Engine) newEpoch(ev Event) {
 		e.pace.endGroupLease() // what others asked for does not count any more
 	}
 	e.eachPending(e.holder.forgetPassing)
-	e.multicasts.list, e.multicasts.lost = nil, nil
+	e.multicasts.list = nil
 	e.eachPending(e.requester.forgetServed)
 	e.eachPending(e.requester.salvage)
 	e.eachPending(e.commits.abandonCommit)
@@ -257,7 +257,7 @@ func (e *Engine) applyReports() {
 	e.recovery.applied = true
 	e.eachPending(func(_ *object, p *pending) {
 		p.serving, p.parked, p.hasParked, p.acks = recall{}, recall{}, false, 0
-		p.readers, p.queue, p.multicast = p.readers[:0], p.queue[:0], false
+		p.readers, p.queue, p.multicast, p.late = p.readers[:0], p.queue[:0], false, false
 		if p.mode == homeBusyExclusive && e.isMember(p.requester) {
 			p.requester = NoNode // see lose
 		}
@@ -276,7 +276,7 @@ func (e *Engine) applyReports() {
 			known[id] = true
 		}
 		o.sharers = copyset{}
-		o.replica &^= backedFlag
+		o.replica &^= backedFlag | saidLostFlag
 		o.setMigrant(0)
 	}
 	e.dir.applyHoldings(e.recovery.reports, known)

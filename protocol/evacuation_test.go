@@ -18,6 +18,7 @@ type few struct {
 	completed, held, revoked func(NodeID, Effect)
 	now                      Time
 	anew                     bool // lost pages begin anew
+	holds                    []hold
 }
 
 func newFew(t *testing.T, c Config) *few {
@@ -42,6 +43,7 @@ func (f *few) step(n NodeID, ev Event) {
 		switch x.Kind {
 		case EffectHold:
 			f.held(n, x)
+			f.holds = append(f.holds, hold{n, x.Object})
 		case EffectSend:
 			f.queue = append(f.queue, x.Message)
 		case EffectInstall, EffectMap, EffectMakeWritable, EffectDowngrade, EffectRevoke, EffectLost:
@@ -58,6 +60,23 @@ func (f *few) step(n NodeID, ev Event) {
 	}
 	if err := f.engines[n].Check(); err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// hold is one that a node has ordered.
+type hold struct {
+	node   NodeID
+	object ObjectID
+}
+
+// endHolds has all holds be over, and what follows happen.
+func (f *few) endHolds() {
+	f.t.Helper()
+	for len(f.holds) > 0 {
+		h := f.holds[0]
+		f.holds = f.holds[1:]
+		f.step(h.node, Event{Kind: EventHoldOver, Object: h.object})
+		f.settle()
 	}
 }
 

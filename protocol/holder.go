@@ -184,6 +184,10 @@ func (h *holder) holdOver(id ObjectID) {
 		o.set(heldFlag, false)
 	}
 	h.retryRecall(o, p)
+	if p.multicast { // somebody does not acknowledge it: others need not wait for that
+		p.late = true
+		h.dir.startQueued(o, p)
+	}
 	h.settle(o)
 	h.pace.lookAtGroupLease(id)
 }

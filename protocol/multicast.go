@@ -10,23 +10,20 @@ import (
 // multicasts sends a page to all who wait to read it, when they are many. The home has that done by
 // the node that supplies the page, itself or the owner. It goes down the tree of that node
 // (tree.go): every member passes it on to those below, and takes it if a thread here waits to read
-// it. Acknowledgements come back up, and say who has taken it. Until all have come the page is busy
-// with reads: other reads go on, and a write waits. So nobody has the page of whom the home does
-// not know when it looks who has.
+// it. Acknowledgements come back up, and say who has taken it. A write begins only when all have
+// come, so the home knows of all copies then.
 //
-// Who takes the page has asked the home for it. Requests that come meanwhile wait there. In the end
-// those of takers are over, which they hear down the same tree (MulticastEnd). Another may have
-// been answered before, or come later and be answered then. So each request ends once, and the
-// requester hears how. Until then it has the page, asks for nothing else, and does not drop the
-// page (served).
+// Who takes the page has asked the home for it. Requests that come during a multicast wait at the
+// home. In the end those of takers are over, which the takers hear down the same tree
+// (MulticastEnd). A taker's request may also have been answered before, or come after the end and
+// be answered then. So each request ends once, and the requester hears how. Until then it has the
+// page, asks for nothing else, and does not drop the page (served). If a multicast takes long,
+// because a node is stopped, requests to read are answered meanwhile (late); only writes wait.
 //
 // A recovery forgets all multicasts: what was taken is reported, and who still waits asks anew.
 type multicasts struct {
 	*pages
 	list []multicast // under way here, each of another page
-	// lost are the pages of which this home has said that they are lost, in ascending order: that
-	// answer may be on its way when such a page has begun anew, so it is not sent to all.
-	lost []ObjectID
 
 	// readers counts by page the nodes that have begun to read it since a time, at its home; in
 	// ascending order.
@@ -58,20 +55,23 @@ const (
 	DefaultManyReaders = 8
 	readersWithin      = 200
 	// A multicast is vain that is taken by less than one of takersPart members.
-	takersPart                = 4
+	takersPart                = 2
 	shortestRest, longestRest = 1_000, 1_000_000
+	// longMulticast is after how many microseconds reads do not wait for its end any more.
+	longMulticast = 2_000
 
-	// maxMulticasts bounds how many of one home are under way. A peer that begins more is parted
+	// MaxMulticasts bounds how many of one home are under way. A peer that passes more on is parted
 	// with.
-	maxMulticasts = 64
+	MaxMulticasts = 16
 	// maxCounted bounds the pages of which readers are counted.
 	maxCounted = 1 << 10
 )
 
-// noteReader notes, at the home, that one more node begins to read an object that is shared, or
-// about to be. If many do within a moment, more will be waiting: it is sent to all who are.
+// noteReader notes, at the home, that one more node asks to read an object of which it gets a copy.
+// If many do within a moment, more will be waiting: it is sent to all who are.
 func (c *multicasts) noteReader(o *object, p *pending) {
-	if _, lost := slices.BinarySearch(c.lost, o.id); lost || !c.usesTrees() || o.id.IsLock() {
+	// that it is lost may be on its way to somebody, although it has begun anew
+	if o.replica&saidLostFlag != 0 || !c.usesTrees() || o.id.IsLock() {
 		return
 	}
 	if c.now-c.since > readersWithin || len(c.readers) > maxCounted {
@@ -86,11 +86,15 @@ func (c *multicasts) noteReader(o *object, p *pending) {
 	}
 	writes := func(r request) bool { return r.access == Write }
 	root := c.dir.supplier(o)
-	if p.multicast || slices.ContainsFunc(p.queue, writes) || c.of(c.cfg.Self) >= maxMulticasts || c.reclaim.isDead(o.id) || c.isLeaving(root) {
+	if p.multicast || slices.ContainsFunc(p.queue, writes) || c.of(c.cfg.Self) >= MaxMulticasts || c.reclaim.isDead(o.id) || c.isLeaving(root) {
 		return
 	}
 	if p.multicast = true; p.mode == homeIdle {
 		p.mode = homeBusyShared
+	}
+	if !p.holdArmed {
+		p.holdArmed, p.armedFor = true, o.since-1 // for no lease
+		c.emit(Effect{Kind: EffectHold, Object: o.id, After: longMulticast})
 	}
 	x := multicast{id: o.id, root: root, to: c.cfg.Self}
 	if root == c.cfg.Self {
@@ -100,13 +104,6 @@ func (c *multicasts) noteReader(o *object, p *pending) {
 	x.missing = []NodeID{root}
 	c.list = append(c.list, x)
 	c.send(Multicast{Root: root}.To(root, o.id))
-}
-
-// noteLost notes that this home says of a page that it is lost.
-func (c *multicasts) noteLost(id ObjectID) {
-	if i, known := slices.BinarySearch(c.lost, id); !known && !id.IsLock() {
-		c.lost = slices.Insert(c.lost, i, id)
-	}
 }
 
 // rests reports whether multicasts were vain of late.
@@ -171,7 +168,7 @@ func (c *multicasts) onMulticast(m *Message) {
 	case m.Object.IsLock() || !c.usesTrees() || m.From != above || begins != (k.Contents == NoContents):
 		c.reject(m, "its sender is not above this node in the tree of the one that sends the page")
 		return
-	case c.find(m.Object) >= 0 || c.of(home) >= maxMulticasts:
+	case c.find(m.Object) >= 0 || c.of(home) >= MaxMulticasts:
 		c.reject(m, "the page was sent already, or as many are as can be")
 		return
 	}
@@ -247,15 +244,15 @@ func (c *multicasts) readTakers(m *Message, x *multicast) (takers []NodeID, why 
 	return takers, why
 }
 
-// readNodes reads a list of nodes of a tree, or says why it is none.
+// readNodes reads a list of nodes of a tree, in ascending order, or says why it is none.
 func (c *multicasts) readNodes(b []byte, t tree) (nodes []NodeID, why string) {
-	if len(b)%2 != 0 || len(b) > 2*t.size() {
-		return nil, "half a node, or more nodes than there are"
+	if len(b)%2 != 0 {
+		return nil, "half a node"
 	}
 	for ; len(b) > 0; b = b[2:] {
 		n := NodeID(binary.LittleEndian.Uint16(b))
-		if t.position(n) < 0 {
-			return nil, "a node that is not in the tree"
+		if t.position(n) < 0 || len(nodes) > 0 && n <= nodes[len(nodes)-1] {
+			return nil, "a node that is not in the tree, or twice"
 		}
 		nodes = append(nodes, n)
 	}
@@ -265,6 +262,7 @@ func (c *multicasts) readNodes(b []byte, t tree) (nodes []NodeID, why string) {
 // end tells who has taken the page: those above, or at the home the directory.
 func (c *multicasts) end(x *multicast) {
 	if x.to != c.cfg.Self {
+		slices.Sort(x.takers)
 		c.send(MulticastAck{appendNodes(nil, x.takers)}.To(x.to, x.id))
 		return
 	}
@@ -285,12 +283,13 @@ func (c *multicasts) end(x *multicast) {
 	for _, n := range x.takers {
 		o.sharers.add(n, &c.cfg)
 	}
+	slices.Sort(served)
 	if x.root == c.cfg.Self {
 		c.passEnd(x.id, x.root, served)
 	} else if len(served) > 0 {
 		c.send(MulticastEnd{x.root, appendNodes(nil, served)}.To(x.root, x.id))
 	}
-	if p.multicast = false; p.mode == homeBusyShared {
+	if p.multicast, p.late = false, false; p.mode == homeBusyShared {
 		p.endReading()
 		c.dir.startQueued(o, p)
 	}
@@ -390,8 +389,8 @@ func (r *requester) answered(o *object, p *pending, owesDone bool) {
 	if owesDone {
 		r.send(Done{Access: Read}.To(r.home(o.id), o.id))
 	}
-	if o.has() == None {
-		p.again = max(p.again, Read) // it is gone meanwhile, and a thread may wait for it
+	if o.has() == None && p.demand != None {
+		p.again = max(p.again, Read) // it is gone meanwhile, and a thread waits for it
 	}
 	r.lookAgain(o, p)
 	r.settle(o)
@@ -408,7 +407,7 @@ func (r *requester) forgetServed(o *object, p *pending) {
 // clone returns an independent copy, of other pages.
 func (c *multicasts) clone(of *pages) multicasts {
 	k := *c
-	k.pages, k.list, k.lost, k.readers = of, slices.Clone(c.list), slices.Clone(c.lost), slices.Clone(c.readers)
+	k.pages, k.list, k.readers = of, slices.Clone(c.list), slices.Clone(c.readers)
 	for i := range k.list {
 		k.list[i].missing, k.list[i].takers = slices.Clone(k.list[i].missing), slices.Clone(k.list[i].takers)
 	}
@@ -417,7 +416,7 @@ func (c *multicasts) clone(of *pages) multicasts {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (c *multicasts) appendState(b []byte) []byte {
-	return appendEach(appendInts(b, c.lost), c.list, func(b []byte, x multicast) []byte {
+	return appendEach(b, c.list, func(b []byte, x multicast) []byte {
 		return appendInts(appendInts(appendNumbers(b, uint64(x.id), uint64(x.root), uint64(x.to)), x.missing), x.takers)
 	})
 }

@@ -13,7 +13,7 @@ type object struct {
 	// sharers. exclusive iff the owner is the only holder and may write.
 	sharers copyset
 	owner   NodeID
-	replica uint8 // of replicated memory: flags, see replica.go
+	replica uint8 // flags, mostly of replicated memory: see backups.go
 
 	pending uint32 // 1 + index of the object's pending, 0 if nothing is under way
 	since   Time   // when access was last gained, or lost if it was contested: see pacing.leaves
@@ -164,6 +164,7 @@ type transaction struct {
 	invalidated uint16
 	readers     []NodeID  // homeBusyShared: who will say Done, each once
 	multicast   bool      // it is being sent to all who wait
+	late        bool      // that takes long, and reads are answered meanwhile
 	queue       []request // in order of arrival; at most one for each node
 }
 

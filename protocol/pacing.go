@@ -433,13 +433,15 @@ const (
 // looked at again when it may be.
 func (t *pacing) mayTake(o *object, p *pending) bool {
 	if o.is(heldFlag) {
-		if p.holdArmed {
+		if p.holdArmed && p.armedFor == o.since {
 			return false
 		}
 		hold := t.holdTime(o)
 		if elapsed := t.now - o.since; elapsed < hold {
 			o.set(contestedFlag, true)
-			t.armHold(o, p, hold-elapsed)
+			if !p.holdArmed { // else it is looked at again when that is over
+				t.armHold(o, p, hold-elapsed)
+			}
 			return false
 		}
 		o.set(heldFlag, false)

@@ -238,7 +238,7 @@ func (c *pages) appendObject(b []byte, o *object) []byte {
 	b = append(b, byte(p.want), byte(p.again), bits(p.granted, p.owesDone, p.hasParked, p.holdArmed, p.protecting, p.backup, p.evicting, p.early), byte(p.source), byte(p.grant), byte(p.op), byte(p.mode), byte(p.granting))
 	b = binary.AppendVarint(b, int64(p.acks))
 	b = binary.AppendUvarint(b, uint64(p.requester))
-	b = append(b, byte(len(p.readers)), bits(p.multicast, p.served))
+	b = append(b, byte(len(p.readers)), bits(p.multicast, p.served, p.late))
 	for _, n := range p.readers {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
@@ -309,7 +309,7 @@ func (c *pages) checkObject(o *object, p *pending) error {
 		return nil
 	case p.idle():
 		return fmt.Errorf("something is pending, but nothing is")
-	case (p.mode == homeBusyShared) != (len(p.readers) > 0 || p.multicast && p.mode != homeBusyExclusive), p.multicast && p.mode == homeBusyExclusive && p.granting != Read:
+	case (p.mode == homeBusyShared) != (len(p.readers) > 0 || p.multicast && p.mode != homeBusyExclusive), p.multicast && p.mode == homeBusyExclusive && p.granting != Read, p.late && !p.multicast:
 		return fmt.Errorf("%d readers under way in mode %d, multicast %t", len(p.readers), p.mode, p.multicast)
 	case p.early && p.op != EffectInstall, (p.early || p.served) && p.want != Read, p.want == Read && o.has() == Read && !p.served:
 		return fmt.Errorf("%v is wanted, came early %t or was served %t, with operation %d", p.want, p.early, p.served, p.op)

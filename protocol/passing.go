@@ -15,8 +15,8 @@ import (
 //
 // What the home says comes behind what the home has granted before. What a sharer passes on may
 // overtake that, and may be a lie. So a node believes it only where neither matters: it has a copy
-// that it may drop at any time (droppableFlag) and has asked for nothing, or has none and asks for
-// none. Else it asks the home (Verify), whose answer comes behind the Grant.
+// that it may drop at any time (droppableFlag) and was not served by a multicast, or has none and
+// asks for none. Else it asks the home (Verify), whose answer comes behind the Grant.
 //
 // A transaction tells a node once, and the next one waits until all have acknowledged. So a page
 // has one passing, at most. A recovery forgets it: whoever still wants the page asks again.

@@ -14,6 +14,7 @@ func TestCopiesAreInvalidatedThroughATree(t *testing.T) {
 			f.fault(n, Read, page)
 			f.settle()
 		}
+		f.endHolds()
 		told, heard := map[NodeID]int{}, map[NodeID]int{}
 		f.withhold = func(m *Message) bool {
 			switch m.Kind {

@@ -366,15 +366,10 @@ func (r *requester) takeEarly(o *object, contents Contents) {
 	r.gain(o, p)
 }
 
-// wasServed reports whether the answer that has come is to a request that a multicast has served.
-// If what that brought is gone meanwhile, the answer counts as any other.
-func (r *requester) wasServed(o *object, p *pending) bool {
-	if p == nil || p.early {
-		return p != nil
-	}
-	served := p.served && o.has() != None
-	p.served = served
-	return served
+// isServed reports whether this node has an object by a multicast, or is about to, and the answer
+// to its request is still to come. If it has lost the object since, the answer counts as any other.
+func (p *pending) isServed(o *object) bool {
+	return p != nil && (p.early || p.served && o.has() != None)
 }
 
 // answered notes that a request that a multicast has served is over. owesDone: the home waits to be
@@ -384,7 +379,6 @@ func (r *requester) answered(o *object, p *pending, owesDone bool) {
 		p.early, p.owesDone = false, owesDone
 		return
 	}
-	p.served = false
 	r.setWant(o, p, None)
 	if owesDone {
 		r.send(Done{Access: Read}.To(r.home(o.id), o.id))

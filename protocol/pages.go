@@ -119,7 +119,7 @@ func (c *pages) setWant(o *object, p *pending, access Access) {
 			c.wanted++
 		}
 	}
-	p.want = access
+	p.want, p.served = access, p.served && access == Read
 }
 
 // knowsOrCan reports whether an object is known, or is a page, or can become known.

@@ -86,7 +86,7 @@ func (r *requester) request(o *object, p *pending, what Request) {
 func (r *requester) onGrant(m *Message) {
 	o, k := r.objects.find(m.Object), m.AsGrant()
 	p := r.peek(o)
-	if k.Access == Read && k.Acks == 0 && r.wasServed(o, p) {
+	if p.isServed(o) && k.Access == Read && k.Acks == 0 {
 		r.answered(o, p, m.From != r.home(o.id))
 		return
 	}
@@ -115,6 +115,8 @@ func (r *requester) noGrant(m *Message, k *Grant, o *object, p *pending) string 
 	switch {
 	case p == nil || p.want == None || p.granted:
 		return "nothing was asked for"
+	case p.isServed(o):
+		return "more is granted than the reader has asked for that a multicast has served"
 	case k.Access < p.want:
 		return "less is granted than was asked for"
 	case p.want == Read && k.Acks != 0 || int(k.Acks) >= r.cfg.Nodes:
@@ -140,7 +142,7 @@ func (r *requester) hasBackup(m *Message, k *Grant) bool {
 // take notes what a grant brings: where the contents are, if this node needs them, and the mark of
 // a dead owner.
 func (r *requester) take(o *object, p *pending, k *Grant) {
-	p.granted, p.source = true, SourceNone
+	p.granted, p.served, p.source = true, false, SourceNone
 	if o.has() == None {
 		p.source = arriving(k.Contents)
 		if k.Contents == NoContents && k.Backup {

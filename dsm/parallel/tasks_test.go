@@ -164,6 +164,7 @@ func TestJoinReplaced(t *testing.T) {
 		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "alone", parallel.Threads(1)))
 		began := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "began"))
 		helped := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "helped"))
+		joiner := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "joiner"))
 		var first []int
 		if c.Rank() == 0 {
 			first = []int{joins}
@@ -171,6 +172,7 @@ func TestJoinReplaced(t *testing.T) {
 		err := parallel.Tasks(ctx, team, first, func(t *parallel.Task[int]) error {
 			switch t.Value {
 			case joins: // with its rank's only goroutine, until the other rank has the task
+				joiner.Store(int64(1 + c.Rank())) // the other rank may have taken it
 				t.Fork(away)
 				if err := await(ctx, began); err != nil {
 					return err
@@ -187,8 +189,8 @@ func TestJoinReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if by := helped.Load() - 1; by != 0 {
-			t.Errorf("rank %d has helped", by)
+		if by, want := helped.Load()-1, joiner.Load()-1; by != want {
+			t.Errorf("rank %d has helped, and rank %d has waited in Join", by, want)
 		}
 	})
 }

@@ -288,7 +288,7 @@ func (x *executor) send(f *protocol.Effect) {
 // sendPage sends a message with the page that it is about, together with those that follow.
 func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	page := pagetable.Page(m.Object.Page())
-	if from == protocol.SourcePage && (m.Kind == protocol.KindGrant || m.Kind == protocol.KindMulticast) && x.store.Unloaded(page) {
+	if from == protocol.SourcePage && m.CanBeFirst() && x.store.Unloaded(page) {
 		x.sendPages()
 		m.FirstPage() // so that nobody here waits for the disk
 		x.out.post(m, nil)

@@ -64,7 +64,6 @@
 // exceptions between the same two nodes: a BarrierCancel must not overtake what it withdraws, a
 // NameRequest must not overtake an earlier one of the same program, what takes an object away or
 // has it sent to others (a Forward, an Invalidate, a Multicast without
-// contents) must not overtake a Grant of it,
-// and an EpochMarker neither overtakes nor is overtaken. An Engine is not safe for concurrent use;
-// its host serialises Step.
+// contents) must not overtake a Grant of it, and an EpochMarker neither overtakes nor is overtaken.
+// An Engine is not safe for concurrent use; its host serialises Step.
 package protocol

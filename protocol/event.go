@@ -10,9 +10,8 @@ const (
 	// EventMessage: Message has arrived from Message.From. Messages may arrive in any order, each
 	// exactly once; but a BarrierCancel must not overtake what it withdraws, a NameRequest must not
 	// overtake an earlier one of the same program, and what takes an object away or has it sent to
-	// others (a Forward, an Invalidate, a Multicast
-	// without contents) must not overtake a Grant of it that the same
-	// node sent before.
+	// others (a Forward, an Invalidate, a Multicast without contents) must not overtake a Grant of
+	// it that the same node sent before.
 	EventMessage
 	// EventCompleted: the effect Install, Map, MakeWritable, Downgrade, Revoke or Lost (named by
 	// Effect) on Object has taken effect. Anew, with Lost: nobody was told, because the host has

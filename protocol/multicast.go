@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -237,26 +236,20 @@ func (c *multicasts) onAck(m *Message) {
 func (c *multicasts) readTakers(m *Message, x *multicast) (takers []NodeID, why string) {
 	t := c.treeOf(x.id, x.root)
 	branch := t.childOf(m.From)
-	takers, why = c.readNodes(m.AsMulticastAck().Takers, t)
+	takers, why = t.readIn(m.AsMulticastAck().Takers)
 	if why == "" && m.From != x.root && slices.ContainsFunc(takers, func(n NodeID) bool { return t.branch(n) != branch }) {
 		why = "a node has taken it that is not below its sender"
 	}
 	return takers, why
 }
 
-// readNodes reads a list of nodes of a tree, in ascending order, or says why it is none.
-func (c *multicasts) readNodes(b []byte, t tree) (nodes []NodeID, why string) {
-	if len(b)%2 != 0 {
-		return nil, "half a node"
+// readIn reads a list of nodes of a tree, or says why it is none.
+func (t tree) readIn(b []byte) (nodes []NodeID, why string) {
+	nodes, why = readNodes(b)
+	if slices.ContainsFunc(nodes, func(n NodeID) bool { return t.position(n) < 0 }) {
+		why = "a node that is not in the tree"
 	}
-	for ; len(b) > 0; b = b[2:] {
-		n := NodeID(binary.LittleEndian.Uint16(b))
-		if t.position(n) < 0 || len(nodes) > 0 && n <= nodes[len(nodes)-1] {
-			return nil, "a node that is not in the tree, or twice"
-		}
-		nodes = append(nodes, n)
-	}
-	return nodes, ""
+	return nodes, why
 }
 
 // end tells who has taken the page: those above, or at the home the directory.
@@ -316,7 +309,7 @@ func (c *multicasts) passEnd(id ObjectID, root NodeID, served []NodeID) {
 func (c *multicasts) onEnd(m *Message) {
 	k, home := m.AsMulticastEnd(), c.home(m.Object)
 	t := c.treeOf(m.Object, k.Root)
-	served, why := c.readNodes(k.Served, t)
+	served, why := t.readIn(k.Served)
 	o := c.objects.find(m.Object)
 	p := c.peek(o)
 	switch {

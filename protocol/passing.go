@@ -29,12 +29,27 @@ type passing struct {
 	asked   bool     // the home was asked whether this node's copy is to go
 }
 
-// appendNodes writes the payload of an Invalidate.
+// appendNodes writes a list of nodes into a payload.
 func appendNodes(b []byte, nodes []NodeID) []byte {
 	for _, n := range nodes {
 		b = binary.LittleEndian.AppendUint16(b, uint16(n))
 	}
 	return b
+}
+
+// readNodes reads what appendNodes wrote, of nodes in ascending order, or says why it is not that.
+func readNodes(b []byte) (nodes []NodeID, why string) {
+	if len(b)%2 != 0 {
+		return nil, "half a node"
+	}
+	for ; len(b) > 0; b = b[2:] {
+		n := NodeID(binary.LittleEndian.Uint16(b))
+		if len(nodes) > 0 && n <= nodes[len(nodes)-1] {
+			return nil, "a node twice, or in no order"
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, ""
 }
 
 // invalidate has sharers of an object give up their copies, and returns how many of them the
@@ -114,17 +129,14 @@ func (h *holder) readOthers(m *Message, k *Invalidate) (others []NodeID, why str
 		return nil, "only the home takes it away, and from one node after the other"
 	case k.Requester == h.cfg.Self || m.From != home && m.From == k.Requester || !h.isMember(k.Requester) || home == h.cfg.Self:
 		return nil, "it was not passed on for another member by one that is told so"
-	case len(k.Others)%2 != 0:
-		return nil, "half a node"
 	}
-	for b := k.Others; len(b) > 0; b = b[2:] {
-		n := NodeID(binary.LittleEndian.Uint16(b))
-		if len(others) > 0 && n <= others[len(others)-1] || n == h.cfg.Self || n == k.Requester || n == home || int(n) >= h.cfg.Nodes || !h.isMember(n) {
-			return nil, "it concerns nodes that the home does not leave to others, or twice"
-		}
-		others = append(others, n)
+	others, why = readNodes(k.Others)
+	if slices.ContainsFunc(others, func(n NodeID) bool {
+		return n == h.cfg.Self || n == k.Requester || n == home || int(n) >= h.cfg.Nodes || !h.isMember(n)
+	}) {
+		why = "it concerns nodes that the home does not leave to others"
 	}
-	return others, ""
+	return others, why
 }
 
 // noPassing says why an invalidation can not be one that others have a part in: "" if it can.

@@ -50,7 +50,7 @@ func (n *Node) send(e *protocol.Effect, incoming *Flight, out *Outcome) {
 		f.Contents = n.takeContents(e, incoming, out)
 		switch {
 		case f.Contents != 0:
-		case e.Source == protocol.SourcePage && (f.Message.Kind == protocol.KindGrant || f.Message.Kind == protocol.KindMulticast):
+		case e.Source == protocol.SourcePage && f.Message.CanBeFirst():
 			f.Message.FirstPage() // as a host whose page has left memory unchanged
 		default:
 			f.Message.ZeroPage()

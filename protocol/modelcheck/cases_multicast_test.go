@@ -5,14 +5,13 @@ import (
 	"dsmd/protocol/model"
 )
 
-// multicasts is pages that their home sends to all who wait to read them, after each new reader, as
-// after eight in daemons. The page is at home in the first node. The answers to the requests come
-// as well, sooner or later.
+// multicasts is pages that go to all who wait to read them, after each new reader, as after eight
+// in daemons. The page is at home in the first node.
 func (b Bound) multicasts() []Case {
 	var all cases
 	base := func(nodes, arity int, before ...int) model.Config {
-		c := b.base(nodes)
-		c.TreeFrom, c.TreeArity, c.ManyReaders, c.Duplicates, c.Before = 2, arity, 1, 0, before
+		c := b.inTrees(nodes, arity, before...)
+		c.ManyReaders = 1
 		return c
 	}
 	const reads, stores, upgrade, evicts = "read 0", "write 0", "read 0; write 0", "read 0; evict 0; read 0"
@@ -23,7 +22,7 @@ func (b Bound) multicasts() []Case {
 	all.add(family, base(4, 1, 0, 1), stores, upgrade, reads, reads)
 	all.add(family, base(4, 1, 0, 1), stores, reads, reads, upgrade)
 	all.add(family, base(4, 2, 0, 1), stores, reads, evicts, reads)
-	// the home has no copy, and asks for one
+	// the home has no copy, and the owner sends the page
 	all.add(family, base(4, 1, 1), "", stores, reads, upgrade)
 	all.add(family, base(4, 2, 1, 2), "", upgrade, reads, reads)
 	coarse := func(c model.Config) model.Config {

@@ -5,16 +5,19 @@ import (
 	"dsmd/protocol/model"
 )
 
+// inTrees is a cluster that is large from two nodes on, as daemons' are from 32.
+func (b Bound) inTrees(nodes, arity int, before ...int) model.Config {
+	c := b.base(nodes)
+	c.TreeFrom, c.TreeArity, c.Duplicates, c.Before = 2, arity, 0, before
+	return c
+}
+
 // passings is invalidations that sharers pass on: of two copies and more, as of 32 in daemons. The
 // page is at home in the first node. If that has a copy it grants others theirs, and what is passed
 // on may overtake the Grant.
 func (b Bound) passings() []Case {
 	var all cases
-	base := func(nodes, arity int, before ...int) model.Config {
-		c := b.base(nodes)
-		c.TreeFrom, c.TreeArity, c.Duplicates, c.Before = 2, arity, 0, before
-		return c
-	}
+	base := b.inTrees
 	const writes, reads, twice, upgrade, evicts = "write 0", "read 0", "read 0; read 0", "read 0; write 0", "read 0; evict 0; read 0"
 	const family = "copies invalidated through a tree"
 	// a Grant of the home's is on its way, or comes later

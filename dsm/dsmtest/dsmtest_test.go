@@ -16,6 +16,7 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/built"
 	"dsmd/internal/patience"
 	"dsmd/internal/systemtest/testcluster"
 )
@@ -237,6 +238,15 @@ func awaitNone(t *testing.T, mark string) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
+	// If each built dsmd, one would wait for the other, longer than some of them may take.
+	module, err := built.Module(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsmd, err := built.Dsmd(t.Context(), module)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		victim string
 		args   []string
@@ -260,6 +270,7 @@ func TestFailures(t *testing.T) {
 		t.Run(tt.victim, func(t *testing.T) {
 			t.Parallel()
 			cmd, _ := victim(t, tt.victim, tt.args...)
+			cmd.Env = slices.Insert(cmd.Env, 0, "DSMTEST_DSMD="+dsmd)
 			said, err := cmd.CombinedOutput()
 			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 				t.Errorf("the test ended with %v, want status 1", err)

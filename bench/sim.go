@@ -73,6 +73,7 @@ func (o *simOptions) register(flags *pflag.FlagSet) {
 		{"latency", &c.Latency, "how long a message travels, beside what its bytes take"},
 		{"send", &c.Send, "a daemon's time to send a message"},
 		{"receive", &c.Receive, "a daemon's time to receive a message"},
+		{"further", &c.Further, "its time for one more to or from the same node in the same system call; at most the two before"},
 		{"trap", &c.Trap, "from an access to its fault at the daemon, and back"},
 		{"call", &c.Call, "from a program's call to the daemon, and back"},
 		{"install", &c.Install, "time to fill a page and map it"},

@@ -24,9 +24,11 @@ type counts struct {
 	invalidated int
 	supplied    []int // pages that each node has sent
 	// atHome is how many messages each node has received as the home of a page, and busy how long
-	// its reactor was at work.
+	// its reactors were at work, one after the other.
 	atHome []int
 	busy   []time.Duration
+	// egress is how many bytes each node has sent, about whatever.
+	egress []int
 
 	waited       []wait
 	began, ended time.Duration // ended: the last thing that a thread got through
@@ -38,12 +40,22 @@ type wait struct {
 	began, ended time.Duration
 }
 
-func newCounts(nodes int, now time.Duration) *counts {
-	return &counts{supplied: make([]int, nodes), atHome: make([]int, nodes), busy: make([]time.Duration, nodes), began: now, ended: now}
+func newCounts(nodes, reactors int, now time.Duration) *counts {
+	return &counts{
+		supplied: make([]int, nodes), atHome: make([]int, nodes), busy: make([]time.Duration, nodes*reactors), egress: make([]int, nodes),
+		began: now, ended: now,
+	}
+}
+
+// worked notes that a reactor of a node was at work.
+func (c *counts) worked(n protocol.NodeID, reactor int, t time.Duration) {
+	reactors := len(c.busy) / len(c.atHome)
+	c.busy[int(n)*reactors+reactor] += t
 }
 
 // sent notes a message of n bytes that leaves a node.
 func (c *counts) sent(from protocol.NodeID, m *protocol.Message, n int) {
+	c.egress[from] += n
 	if m.Contents() == protocol.PageContents {
 		c.supplied[from]++
 	}
@@ -122,10 +134,10 @@ func per(amount, of int) float64 {
 	return float64(amount) / float64(of)
 }
 
-// busiest is how much of the phase the busiest reactor was at work.
-func (c *counts) busiest() float64 {
+// share is how much of the phase something took, from 0 to 1.
+func (c *counts) share(took time.Duration) float64 {
 	if c.ended <= c.began {
 		return 0
 	}
-	return min(1, float64(slices.Max(c.busy))/float64(c.ended-c.began))
+	return min(1, float64(took)/float64(c.ended-c.began))
 }

@@ -11,14 +11,16 @@
 //
 //   - Each node has one reactor, which does one thing after the other: it takes faults and calls
 //     from programs, receives and sends messages, and changes pages. Each of them takes it a fixed
-//     time. What comes while it is at work waits in line.
+//     time, but for messages to or from the same node, of which several go in one system call. What
+//     comes while it is at work waits in line. (Section Wide has several reactors, each for some of
+//     the pages. Daemons have one.)
 //   - Each node has a link with a bandwidth each way. Messages queue for the sender's link, travel
 //     for a latency, and queue for the receiver's.
-//   - Each node runs one thread, which faults, waits, and computes for a while between its
-//     accesses.
+//   - Each node runs one thread, or in section Wide up to 64, which faults, waits, and computes for
+//     a while between its accesses.
 //
-// Left out are the node's reading ahead (docs/decisions/0013), several messages in one system call,
-// sleeping reactors, and losses in the network. So the figures are those of single faults, and say
+// Left out are the node's reading ahead (docs/decisions/0013), sleeping reactors, and losses in the
+// network. So the figures are those of single faults, and say
 // how costs grow with the number of nodes rather than how long a program takes.
 //
 // # Order
@@ -30,10 +32,10 @@
 // # Files
 //
 //	costs.go        what messages and operations cost
-//	simulation.go   the events; machine.go: one node's reactor and link
+//	simulation.go   the events; machine.go: one node's reactors and link
 //	counts.go       what is counted, in phases
 //	pattern.go      programs by the way they share pages
-//	section.go      which experiments there are; faults.go, sync.go, hot.go: each of them
+//	section.go      which experiments there are; faults.go, sync.go, hot.go, wide.go: each of them
 //	table.go, plots.go, write.go   results for people
 //	memory.go       what an engine's knowledge of pages takes in memory; that one is measured, not simulated
 package sim

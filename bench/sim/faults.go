@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"dsmd/protocol/model"
 )
@@ -49,7 +50,7 @@ func (r *Result) faults(p Pattern, nodes int) error {
 		Pattern: p, Nodes: nodes, Accesses: c.Accesses, Faults: c.Faults,
 		MessagesPerFault: per(c.onPages(), c.Faults), BytesPerFault: per(c.bytes, c.Faults),
 		P50: c.latency(model.RetireAccess, 50), P99: c.latency(model.RetireAccess, 99),
-		HomeLoad: imbalance(c.atHome), DaemonLoad: imbalance(c.busy), DaemonBusy: c.busiest(),
+		HomeLoad: imbalance(c.atHome), DaemonLoad: imbalance(c.busy), DaemonBusy: c.share(slices.Max(c.busy)),
 	})
 	return nil
 }

@@ -74,7 +74,7 @@ func patternExperiment(p Pattern, nodes int, random *rand.Rand) *experiment {
 	case FalseSharing:
 		a.falseSharing()
 	case Random:
-		a.accessRandomly()
+		a.accessRandomly(randomAccesses, writeEvery)
 	default:
 		panic("sim: no pattern " + string(p))
 	}
@@ -171,7 +171,9 @@ func (a *author) falseSharing() {
 	}
 }
 
-func (a *author) accessRandomly() {
+// accessRandomly has each thread access pages anywhere, of which one in writes is written; 0: all
+// are read.
+func (a *author) accessRandomly(accesses, writes int) {
 	for node := range a.programs {
 		for i := range blockPages {
 			a.add(node, model.OpWrite, a.own(node, i))
@@ -179,9 +181,9 @@ func (a *author) accessRandomly() {
 	}
 	a.all(gateBarrier)
 	for node := range a.programs {
-		for range randomAccesses {
+		for range accesses {
 			kind := model.OpRead
-			if a.random.IntN(writeEvery) == 0 {
+			if writes > 0 && a.random.IntN(writes) == 0 {
 				kind = model.OpWrite
 			}
 			a.add(node, kind, uint64(a.random.IntN(len(a.programs)*blockPages)))

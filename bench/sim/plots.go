@@ -36,15 +36,19 @@ func (r *Result) Drawings() []chart.Drawing {
 	add("locks", "A lock that is free at another node, and one that all nodes want", "Level curves mean that a lock costs the same in a large cluster as in a small one.",
 		linear(panel("µs per turn", r.syncOf(took, OpFreeLock, OpContendedLock))),
 		linear(panel("messages per turn", r.syncOf(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))
-	if len(r.Hot) == 0 {
-		return all
-	}
 	hot := func(title string, i int) chart.Panel {
 		return chart.Panel{Title: title, X: "readers", Curves: r.hotCurves(hotFigures[i].of)}
 	}
-	add("hot", fmt.Sprintf("One page of a cluster of %d nodes that many read at once, and that one of them then writes", r.Hot[0].Nodes),
-		"Both axes are logarithmic. Readers are anywhere in the cluster, or neighbours in the order of nodes; or anywhere, with a copy at the page's home before.",
-		hot("until all have read, µs", 0), hot("the write, µs", 3), hot("invalidations of the write", 5))
+	if len(r.Hot) > 0 {
+		add("hot", fmt.Sprintf("One page of a cluster of %d nodes that many read at once, and that one of them then writes", r.Hot[0].Nodes),
+			"Both axes are logarithmic. Readers are anywhere in the cluster, or neighbours in the order of nodes; or anywhere, with a copy at the page's home before.",
+			hot("until all have read, µs", 0), hot("the write, µs", 3), hot("invalidations of the write", 5))
+	}
+	if len(r.Wide) > 0 {
+		add("wide", "Nodes with many threads, whose daemons have one or more reactors",
+			"Both axes are logarithmic. Where a curve leaves the first line its reactors are the limit, and more of them lift it, up to the line of the link.",
+			r.widePanels()...)
+	}
 	return all
 }
 

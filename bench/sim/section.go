@@ -25,6 +25,8 @@ const (
 	Hot Section = "hot"
 	// Names: memory that all nodes allocate by one name.
 	Names Section = "names"
+	// Wide: nodes with many threads, whose daemons have one or more reactors.
+	Wide Section = "wide"
 )
 
 // Sections are all of them, with what is told of each.
@@ -37,6 +39,7 @@ var Sections = []struct {
 	{Locks, "a lock that is free at another node, and one that all nodes want"},
 	{Hot, "one page that up to 1,000 nodes read at once, and that one of them then writes"},
 	{Names, "an allocation of all nodes at once, by one name"},
+	{Wide, "nodes of up to 64 threads, with one to eight reactors: how many faults they get through, and what limits them"},
 }
 
 // Options are what to simulate. Validate says what they may be.
@@ -130,6 +133,7 @@ type Result struct {
 	Faults  []FaultPoint `json:"faults,omitempty"`
 	Sync    []SyncPoint  `json:"sync,omitempty"`
 	Hot     []HotPoint   `json:"hot,omitempty"`
+	Wide    []WidePoint  `json:"wide,omitempty"`
 }
 
 // Run simulates all sections. progress is told what comes next and how many experiments of how many
@@ -152,6 +156,8 @@ func Run(ctx context.Context, o Options, progress func(what string, done, of int
 			steps = append(steps, r.hotSteps()...)
 		case Names:
 			steps = append(steps, r.nameSteps()...)
+		case Wide:
+			steps = append(steps, r.wideSteps()...)
 		}
 	}
 	for i, s := range steps {

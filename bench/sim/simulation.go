@@ -9,10 +9,12 @@ import (
 	"dsmd/protocol/model"
 )
 
-// An experiment is a cluster with one thread on each node.
+// An experiment is a cluster with as many threads on each node.
 type experiment struct {
-	programs []model.Program // by node
+	programs []model.Program // by thread: those of the first node, then those of the second
 	pages    uint64          // in the region
+	// threads and reactors are how many each node has; 0: one.
+	threads, reactors int
 	// start is when each node's thread begins; nil: all at once.
 	start []time.Duration
 	// phases are times at which counting begins anew, in ascending order. In programs that pass
@@ -43,6 +45,7 @@ const modelContribution = 3
 type event struct {
 	kind   eventKind
 	node   protocol.NodeID
+	at     int          // runThread: the thread; goOn: the reactor
 	action model.Action // offer
 	bytes  int          // land
 }
@@ -50,10 +53,10 @@ type event struct {
 type eventKind uint8
 
 const (
-	runThread eventKind = iota // the node's thread takes its next step
+	runThread eventKind = iota // a thread takes its next step
 	land                       // a message has come to the receiver's link
-	offer                      // something waits for the reactor
-	goOn                       // the reactor is through with something
+	offer                      // something waits for a reactor
+	goOn                       // a reactor takes its next step
 )
 
 // simulation is the state of one experiment.
@@ -77,24 +80,31 @@ type simulation struct {
 // simulate runs an experiment until nothing more happens, and returns what was counted in each
 // phase. The error is a violation of the protocol.
 func simulate(o *Options, what *experiment) ([]*counts, error) {
+	threads, reactors := max(1, what.threads), max(1, what.reactors)
 	config := &model.Config{
-		Nodes: len(what.programs), Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
+		Nodes: len(what.programs) / threads, Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
 		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold), TreeFrom: o.TreeFrom, TreeArity: o.TreeArity, ManyReaders: o.ManyReaders,
+	}
+	if threads > 1 { // what a node knows would be checked for longer than the simulation takes
+		config.CheckEvery = 100 * threads
 	}
 	if what.flat {
 		config.TreeFrom = protocol.MaxNodes + 1
 	}
 	for i, p := range what.programs {
-		config.Threads = append(config.Threads, model.ThreadSpec{Node: protocol.NodeID(i), Client: 1, Program: p})
+		spec := model.ThreadSpec{Node: protocol.NodeID(i / threads), Client: protocol.ClientID(i%threads + 1), Program: p}
+		config.Threads = append(config.Threads, spec)
 	}
 	s := &simulation{options: o, what: what, phases: what.phases, config: config, rules: config.Engine(0), random: o.random(), ledger: model.NewLedger(config)}
-	for i := range what.programs {
-		s.machines = append(s.machines, &machine{node: model.NewNode(config, protocol.NodeID(i)), waits: notWaiting})
+	for i := range config.Nodes {
+		s.machines = append(s.machines, newMachine(model.NewNode(config, protocol.NodeID(i)), threads, reactors))
+	}
+	for i, t := range config.Threads {
 		start := time.Duration(0)
 		if what.start != nil {
 			start = what.start[i]
 		}
-		s.agenda.Enter(start, event{kind: runThread, node: protocol.NodeID(i)})
+		s.agenda.Enter(start, event{kind: runThread, node: t.Node, at: i % threads})
 	}
 	s.beginPhase()
 	if err := s.run(); err != nil {
@@ -126,25 +136,26 @@ func (s *simulation) happen(e *event) error {
 	m := s.machines[e.node]
 	switch e.kind {
 	case runThread:
-		return s.runThread(m)
+		return s.runThread(m, e.at)
 	case land:
 		m.ingress = max(m.ingress, s.agenda.Now()) + s.options.Costs.onLink(e.bytes)
 		s.agenda.Enter(m.ingress, event{kind: offer, node: e.node, action: e.action})
 		return nil
 	case offer:
-		m.work = append(m.work, e.action)
-	case goOn:
-		m.busy = false
+		r := m.reactorFor(&e.action)
+		r.work = append(r.work, e.action)
+		if r.busy {
+			return nil
+		}
+		return s.goOn(m, r)
+	default:
+		return s.goOn(m, &m.reactors[e.at])
 	}
-	if m.busy || len(m.work) == 0 {
-		return nil
-	}
-	return s.serve(m)
 }
 
 // beginPhase counts anew.
 func (s *simulation) beginPhase() {
-	s.counts = append(s.counts, newCounts(len(s.machines), s.agenda.Now()))
+	s.counts = append(s.counts, newCounts(len(s.machines), len(s.machines[0].reactors), s.agenda.Now()))
 }
 
 func (s *simulation) count() *counts { return s.counts[len(s.counts)-1] }

@@ -72,6 +72,7 @@ func (r *Result) tables() []table.Table {
 	all := tablesOf(faultFigures, "nodes", r.faultCurves)
 	all = append(all, tablesOf(syncFigures, "nodes", r.syncCurves)...)
 	all = append(all, tablesOf(hotFigures, "readers", r.hotCurves)...)
+	all = append(all, r.wideTables()...)
 	return table.Filled(all...)
 }
 

@@ -108,7 +108,7 @@ func checkNames(n *Node, nodes []*Node, ledger *Ledger) *Violation {
 // or will be: what is being freed is not bound any more. An allocator that has taken over from one
 // that was lost does not know what was free.
 func hasGap(n *Node) bool {
-	if !n.engine.IsAllocator() || !n.config.binds() || slices.Contains(n.config.Crash, 0) {
+	if !n.engine.IsAllocator() || !n.binds || slices.Contains(n.config.Crash, 0) {
 		return false
 	}
 	end := uint64(0)
@@ -196,7 +196,7 @@ func checkHolders(config *Config, nodes []*Node, ledger *Ledger, o protocol.Obje
 	switch {
 	case !ok || (entry.Owner == protocol.NoNode) != (len(holders) == 0), writers != wantWriters, writers > 0 && len(holders) > 1,
 		len(holders) > 0 && !slices.Contains(holders, entry.Owner), !contains(entry.Sharers, holders),
-		entry.Exact && !config.evicts() && len(holders) != len(entry.Sharers):
+		entry.Exact && len(holders) != len(entry.Sharers) && !config.evicts():
 		return violated(RuleHolders, "the directory says of %v: %+v; %d writers among holders %v", o, entry, writers, holders)
 	}
 	return nil

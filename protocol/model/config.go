@@ -68,6 +68,9 @@ type Config struct {
 	Strays bool
 	// Fused: the page table changes and the engine hears of it in one action.
 	Fused bool
+	// CheckEvery is how many actions a node's engine does before it checks all that it knows; 0:
+	// one.
+	CheckEvery int
 	// Late: a message that takes a page away from a node where the hold has served its purpose
 	// arrives after the time of the hold. Without Late it arrives at once, so that the engine
 	// always waits for an EventHoldOver.
@@ -180,6 +183,9 @@ func (c *Config) String() string {
 	if c.ManyReaders != 0 {
 		fmt.Fprintf(&b, "many-readers %d\n", c.ManyReaders)
 	}
+	if c.CheckEvery != 0 {
+		fmt.Fprintf(&b, "check-every %d\n", c.CheckEvery)
+	}
 	if c.ExactNodes != 0 || c.Pointers != 0 || c.GroupNodes != 0 {
 		fmt.Fprintf(&b, "copysets %d %d %d\n", c.ExactNodes, c.Pointers, c.GroupNodes)
 	}
@@ -266,6 +272,8 @@ func (c *Config) parseRest(key, value string) (err error) {
 		_, err = fmt.Sscanf(value, "%d %d", &c.TreeFrom, &c.TreeArity)
 	case "many-readers":
 		c.ManyReaders, err = strconv.Atoi(value)
+	case "check-every":
+		c.CheckEvery, err = strconv.Atoi(value)
 	case "copysets":
 		_, err = fmt.Sscanf(value, "%d %d %d", &c.ExactNodes, &c.Pointers, &c.GroupNodes)
 	case "plant":

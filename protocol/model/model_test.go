@@ -28,7 +28,7 @@ func TestProgramRoundTrips(t *testing.T) {
 func TestConfigRoundTrips(t *testing.T) {
 	c := &model.Config{
 		Nodes: 3, Pages: 64, HomeStripe: 2, Hold: 50, MaxHold: 500, Duplicates: 2, Strays: true, Fused: true, Late: true,
-		ContentionThreshold: 3, TreeFrom: 2, TreeArity: 1, ManyReaders: 3, ExactNodes: 2, Pointers: 1, GroupNodes: 3, Replicas: 1,
+		ContentionThreshold: 3, TreeFrom: 2, TreeArity: 1, ManyReaders: 3, CheckEvery: 5, ExactNodes: 2, Pointers: 1, GroupNodes: 3, Replicas: 1,
 		Moves: model.Moves{Crash: []protocol.NodeID{1}, Leave: []protocol.NodeID{2}, Join: []protocol.NodeID{1}},
 		Plant: model.LostDone,
 		Threads: []model.ThreadSpec{

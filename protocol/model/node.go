@@ -64,11 +64,14 @@ type Node struct {
 	// the last epoch of which all that members alone had that were leaving was handed over to this
 	// node
 	handed uint32
+	binds  bool // some program binds memory
+	// actions since the engine has checked itself
+	unchecked int
 }
 
 // NewNode makes node self of the cluster.
 func NewNode(config *Config, self protocol.NodeID) *Node {
-	n := &Node{engine: protocol.New(config.Engine(self))}
+	n := &Node{engine: protocol.New(config.Engine(self)), binds: config.binds()}
 	n.config, n.self = config, self
 	ranks, spaces := map[protocol.ClientID]uint32{}, map[protocol.ClientID]uint8{}
 	for i := range config.Threads {
@@ -86,7 +89,7 @@ func NewNode(config *Config, self protocol.NodeID) *Node {
 
 // Clone makes an independent copy.
 func (n *Node) Clone() *Node {
-	c := &Node{handed: n.handed}
+	c := &Node{handed: n.handed, binds: n.binds, unchecked: n.unchecked}
 	c.site, c.threads = n.site, slices.Clone(n.threads)
 	if n.down {
 		return c

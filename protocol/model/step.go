@@ -57,6 +57,10 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 	default:
 		n.run(a, now, out)
 	}
+	if n.unchecked++; n.unchecked < n.config.CheckEvery {
+		return
+	}
+	n.unchecked = 0
 	if err := cmp.Or(n.engine.Check(), n.words.Check()); err != nil {
 		out.violate(RuleEngine, "node %d: %v", n.self, err)
 	}

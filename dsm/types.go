@@ -37,6 +37,15 @@ func Shareable[T any]() error {
 	return err
 }
 
+// TypeHash returns a number that two types have in common if values of one can be read as values of
+// the other in shared memory: their fields have the same names, places and kinds. Ranks that
+// exchange values by other ways than Alloc's can tell by it that they mean the same. The error is
+// that of Shareable.
+func TypeHash[T any]() (uint64, error) {
+	l, err := layoutOf[T]()
+	return l.hash, err
+}
+
 // layoutOf describes T, or says why its values can't be shared.
 func layoutOf[T any]() (layout, error) {
 	t := reflect.TypeFor[T]()

@@ -134,35 +134,81 @@ type brought[T any] struct {
 
 const noRoot = -1 << 31
 
+// head is what ranks tell of what they bring, and few values themselves.
+type head struct {
+	root, length int
+	of           uint64 // dsm.TypeHash of the values
+	few          [fewBytes]byte
+}
+
+// fewBytes is what is left of a contribution.
+const fewBytes = dsm.MaxReduceBytes - 3*8
+
 // exchange returns, of the slices that the ranks bring, the parts that this rank wants.
 func exchange[T any](ctx context.Context, among dsm.Group, name string, own brought[T], wanted func(from int, part []T) []T) ([][]T, error) {
-	type head struct{ root, length int }
-	heads, err := dsm.AllGather(ctx, among, name, head{own.root, len(own.slice)})
+	of, unshareable := dsm.TypeHash[T]()
+	if unshareable != nil {
+		return nil, meet(ctx, among, name, unshareable)
+	}
+	mine := head{root: own.root, length: len(own.slice), of: of}
+	copy(mine.few[:], bytesOf(own.slice))
+	heads, err := dsm.AllGather(ctx, among, name, mine)
 	if err != nil {
 		return nil, err
 	}
-	ends := make([]int, len(heads)) // of each rank's part
-	total := 0
+	areFew := true
 	for from, h := range heads {
-		if h.root != heads[0].root {
+		switch {
+		case h.root != heads[0].root:
 			return nil, fmt.Errorf("%w: the root is %d for rank 0, and %d for rank %d", dsm.ErrMismatch, heads[0].root, h.root, from)
+		case h.of != heads[0].of:
+			return nil, fmt.Errorf("%w: ranks 0 and %d bring values of different types", dsm.ErrMismatch, from)
 		}
+		areFew = areFew && h.length*sizeOf[T]() <= fewBytes
+	}
+	if areFew {
+		return fewOf(heads, wanted), nil
+	}
+	return manyOf(ctx, meeting{among, name, heads}, own.slice, wanted)
+}
+
+// fewOf returns what is wanted of what has come with the heads.
+func fewOf[T any](heads []head, wanted func(from int, part []T) []T) [][]T {
+	got := make([][]T, len(heads))
+	for from, h := range heads {
+		part := make([]T, h.length)
+		copy(bytesOf(part), h.few[:])
+		got[from] = wanted(from, part)
+	}
+	return got
+}
+
+// meeting is who exchanges, and how much.
+type meeting struct {
+	among dsm.Group
+	name  string
+	heads []head
+}
+
+// manyOf returns what is wanted, and exchanges it through shared memory.
+func manyOf[T any](ctx context.Context, m meeting, own []T, wanted func(from int, part []T) []T) ([][]T, error) {
+	ends := make([]int, len(m.heads)) // of each rank's part
+	total := 0
+	for from, h := range m.heads {
 		total += h.length
 		ends[from] = total
 	}
-	got := make([][]T, len(heads))
-	if total == 0 {
-		return got, nil
-	}
-	c, index := dsm.Member(among)
+	got := make([][]T, len(m.heads))
+	c, index := dsm.Member(m.among)
 	// Survivors have memory of their own: with fewer of them it has another name.
-	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s/%d", name, among.Size()), total)
-	part := func(from int) []T { return memory[ends[from]-heads[from].length : ends[from]] }
+	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s/%d", m.name, m.among.Size()), total)
+	part := func(from int) []T { return memory[ends[from]-m.heads[from].length : ends[from]] }
 	if failed == nil {
-		failed = dsm.Guard(func() { copy(part(index), own.slice) })
+		failed = dsm.Guard(func() { copy(part(index), own) })
 	}
-	if err = meet(ctx, among, name, failed); err == nil {
-		for from := range heads {
+	err := meet(ctx, m.among, m.name, failed)
+	if err == nil {
+		for from := range m.heads {
 			if failed == nil {
 				got[from], failed = fetch(ctx, c, wanted(from, part(from)))
 			}
@@ -173,7 +219,7 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 		return nil, err
 	}
 	// When all have given it back, the name is free for the next call.
-	if err := meet(ctx, among, name, failed); err != nil {
+	if err := meet(ctx, m.among, m.name, failed); err != nil {
 		return nil, err
 	}
 	return got, nil

@@ -14,9 +14,10 @@ import (
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
-// brings is what a rank brings to a call: nothing, little, or many pages.
+// brings is what a rank brings to a call: nothing, as much as travels with one meeting, little
+// more, or many pages.
 func brings(rank, call int) []int {
-	v := make([]int, []int{0, 1, 3, 20000}[(rank+call)%4])
+	v := make([]int, []int{0, 1, 4, 5, 3, 20000}[(rank+call)%6])
 	for i := range v {
 		v[i] = i*1000 + rank*100 + call
 	}
@@ -58,6 +59,32 @@ func TestSlices(t *testing.T) {
 				if !slices.Equal(all[from], want) || some != nil && !slices.Equal(some[from], want) {
 					t.Fatalf("of rank %d came %d values, want %d", from, len(all[from]), len(want))
 				}
+			}
+		}
+	})
+}
+
+// TestMeetings: few bytes take one meeting, more take three.
+func TestMeetings(t *testing.T) {
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		meetings := func() uint64 {
+			s, err := c.Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Sync.Barriers
+		}
+		for _, bytes := range []int{0, 1, 32, 33} {
+			want := uint64(1)
+			if bytes > 32 {
+				want = 3
+			}
+			before := meetings()
+			if all, err := collective.AllGather(ctx, c, fmt.Sprint(bytes), make([]byte, bytes*c.Rank())); err != nil || len(all[1]) != bytes {
+				t.Errorf("%d bytes: %d came, %v", bytes, len(all[1]), err)
+			}
+			if got := meetings() - before; got != want {
+				t.Errorf("%d bytes took %d meetings, want %d", bytes, got, want)
 			}
 		}
 	})

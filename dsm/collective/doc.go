@@ -1,14 +1,13 @@
 // Package collective has calls in which all ranks take part, and exchange slices of any length of
-// ordinary memory. For a value of up to dsm.MaxReduceBytes dsm.Reduce and dsm.AllGather are
-// cheaper: one message to a node and back.
+// ordinary memory. For one value of up to dsm.MaxReduceBytes dsm.Reduce and dsm.AllGather do.
 //
 // All ranks of the group, a *dsm.Cluster or *dsm.Survivors, call them, with the same name and type;
 // one goroutine of each rank for each name. Each is a barrier: what any rank stored before, every
 // rank sees after.
 //
-// A call is three meetings, and between them the values are in shared memory: each rank puts its
-// own there, and fetches those that it wants at once. So what travels is what is asked for. If no
-// rank brings anything it is one meeting.
+// If no rank brings more than 32 bytes, a call is one meeting, with which they travel. Else it is
+// three, and between them the values are in shared memory: each rank puts its own there, and
+// fetches those that it wants at once. So what travels is what is asked for.
 //
 // When a call fails on one rank, it fails on all; the exceptions are a context that ends, after
 // which the others wait for that rank until theirs end, and a call that the others have not begun.

@@ -41,11 +41,11 @@
 //
 // # Loss
 //
-// Values are memory: when a program dies they stay, for the others and for who opens the heap
-// next, and when a node is lost, pages are lost whose only copy was there (docs/consistency.md). No
-// two values overlap, whatever dies when. That holds because what is lost is known to be lost. So
-// dsm.Replicated is not for heaps: with it pages come back as they were, each as of its own moment,
-// and a heap with old marks gives out memory that somebody uses.
+// Values are memory: when a program dies they stay, for the others and for who opens the heap next,
+// and when a node is lost, pages are lost whose only copy was there (docs/consistency.md). No two
+// values overlap, whatever dies when. That holds because what is lost is known to be lost. So Open
+// refuses dsm.Replicated: with it pages would come back as they were, each as of its own moment,
+// and a heap with old marks would give out memory that somebody uses.
 //
 //   - The arena of a program that has died, or has closed the heap, goes with its values and its
 //     free memory to the program that opens the heap next as the same rank. A program whose heap is

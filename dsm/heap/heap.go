@@ -72,8 +72,12 @@ type header struct {
 //
 // Errors are those of dsm.Alloc and of a dsm.Mutex; dsm.ErrMismatch also if the heap's memory is at
 // another address than it was, as may be after Cluster.Restore; dsm.ErrNoSpace also if 1,024
-// programs have it open; dsm.ErrPageLost.
+// programs have it open; dsm.ErrPageLost; and one of its own for dsm.Replicated, see the package
+// comment.
 func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options ...dsm.AllocOption) (*Heap, error) {
+	if dsm.Survives(options...) > 0 {
+		return nil, fmt.Errorf("heap: Open %q: a heap cannot be Replicated: after a loss it would give out memory that somebody uses; replicate what its values are made from", name)
+	}
 	h := &Heap{c: c, name: name, page: uintptr(c.PageBytes()), blockBytes: uintptr(blockPages * c.PageBytes())}
 	h.classes = newClasses(h.page)
 	h.shards = make([]shard, min(runtime.NumCPU(), maxShards))

@@ -377,6 +377,9 @@ func TestMisuse(t *testing.T) {
 		if _, err := heap.Open(ctx, c, "little", small/2); !errors.Is(err, dsm.ErrNoSpace) {
 			t.Errorf("a heap without room for a value: %v", err)
 		}
+		if _, err := heap.Open(ctx, c, "replicated", small, dsm.Replicated(1)); err == nil || !strings.Contains(err.Error(), "cannot be Replicated") {
+			t.Errorf("a heap of replicated memory: %v", err)
+		}
 		if _, err := heap.Open(ctx, c, "another", 2*small); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("a heap of another size: %v", err)
 		}

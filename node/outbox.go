@@ -47,6 +47,9 @@ func (o *outbox) post(m *protocol.Message, payload transport.Payload) {
 		due = flushLazy
 	}
 	o.due = max(o.due, due)
+	if m.Kind == protocol.KindMulticast { // many wait, and their requests may be a whole turn
+		o.flush()
+	}
 }
 
 // unposted deals with a message that cannot be sent.

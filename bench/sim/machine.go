@@ -100,11 +100,12 @@ func (s *simulation) runThread(m *machine, thread int) error {
 
 // goOn lets a reactor take the next step of its turn, as the daemon's does: it deals with what
 // waits for it when the turn begins, and with the operations that follow from that, one after the
-// other, and then sends what is to be sent.
+// other, and then sends what is to be sent. A Multicast leaves at once.
 func (s *simulation) goOn(m *machine, r *reactor) error {
 	r.clock, r.busy = s.agenda.Now(), true
+	multicasts := slices.ContainsFunc(r.posted, func(f model.Flight) bool { return f.Message.Kind == protocol.KindMulticast })
 	switch {
-	case len(r.turn) > 0:
+	case len(r.turn) > 0 && !multicasts:
 		a := r.turn[0]
 		r.turn = r.turn[1:]
 		if err := s.serve(m, r, &a); err != nil {

@@ -44,7 +44,9 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 			}
 		}
 	case "false sharing":
-		shareFalsely(&counts[c.Rank()])
+		if err := shareFalsely(s.Ctx, c, counts[c.Rank():]); err != nil {
+			return err
+		}
 	case "division":
 		time.Sleep(time.Duration(c.Rank()) * 300 * time.Millisecond)
 	case "reduction":
@@ -67,19 +69,27 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 	return c.Close()
 })
 
-// shareFalsely counts in a word for a while, and on until its page has come back again and again:
-// on a busy machine each rank may have the processor, and the page, for long. It only stores: the
-// race detector makes a load and a store of an addition, and a page that comes for the load is then
-// waited for to read it.
-func shareFalsely(word *uint64) {
-	const turns, turn = 50, 10 * time.Microsecond // which takes a fault at least
-	began, slow, count := time.Now(), 0, uint64(0)
-	for now := began; now.Sub(began) < 300*time.Millisecond || slow < turns && now.Sub(began) < 3*time.Second; {
-		count++
-		*word = count
-		before := now
-		if now = time.Now(); now.Sub(before) > turn {
-			slow++
+// shareFalsely counts in the first word for a while, and on until its page has come back again and
+// again to be written: on a busy machine each rank may have the processor, and the page, for long.
+// It only stores: what is read on the way is waited for to be read. (That is why it takes a slice.
+// The race detector is called before the store, and before that a pointer is read, in case it is
+// nil.)
+func shareFalsely(ctx context.Context, c *dsm.Cluster, words []uint64) error {
+	const enough, enoughLater = 30, 5 // times; the second after three seconds
+	began, count := time.Now(), uint64(0)
+	for {
+		for since := time.Now(); time.Since(since) < 20*time.Millisecond; {
+			count++
+			words[0] = count
+		}
+		stats, err := c.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		switch back, took := stats.Faults.Write, time.Since(began); {
+		case took < 300*time.Millisecond:
+		case back >= enough, back >= enoughLater && took > 3*time.Second, took > 30*time.Second:
+			return nil
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (l layout) String() string {
 // Shareable returns nil if values of type T can be in shared memory; see the package comment. Else
 // it returns an error that wraps ErrType and names the field that is wrong.
 func Shareable[T any]() error {
-	_, err := layoutOf[T]()
+	_, err := TypeHash[T]()
 	return err
 }
 

@@ -20,8 +20,8 @@
 //     a while between its accesses.
 //
 // Left out are the node's reading ahead (docs/decisions/0013), sleeping reactors, and losses in the
-// network. So the figures are those of single faults, and say
-// how costs grow with the number of nodes rather than how long a program takes.
+// network. So the figures are those of single faults, and say how costs grow with the number of
+// nodes rather than how long a program takes.
 //
 // # Order
 //

@@ -134,7 +134,7 @@ type brought[T any] struct {
 
 const noRoot = -1 << 31
 
-// head is what ranks tell of what they bring, and few values themselves.
+// head says what a rank brings, and has the values themselves if they are few.
 type head struct {
 	root, length int
 	of           uint64 // dsm.TypeHash of the values

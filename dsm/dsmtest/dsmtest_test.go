@@ -16,7 +16,6 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
-	"dsmd/internal/built"
 	"dsmd/internal/patience"
 	"dsmd/internal/systemtest/testcluster"
 )
@@ -239,11 +238,7 @@ func awaitNone(t *testing.T, mark string) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	// If each built dsmd, one would wait for the other, longer than some of them may take.
-	module, err := built.Module(t.Context(), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dsmd, err := built.Dsmd(t.Context(), module)
+	dsmd, err := dsmtest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

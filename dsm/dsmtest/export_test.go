@@ -1,0 +1,4 @@
+package dsmtest
+
+// Build is build, for tests.
+var Build = build

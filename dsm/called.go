@@ -3,7 +3,6 @@ package dsm
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 
 	"dsmd/internal/attach"
@@ -38,13 +37,6 @@ func (n *called) of(hash uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.by[hash]
-}
-
-// all are the names that were told, by hash.
-func (n *called) all() map[uint64]string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return maps.Clone(n.by)
 }
 
 // introduce tells the daemon what a lock or barrier is called, before the first call for it. The

@@ -68,14 +68,6 @@ func (p *places) most() (most uint32) {
 	return most
 }
 
-// kept is how many faults were at the places that are kept.
-func (p *places) kept() (n uint64) {
-	for _, x := range p.at {
-		n += uint64(x.count)
-	}
-	return n
-}
-
 // minor reports whether n is so much less than the most that it says nothing.
 func minor[T uint32 | uint64](n, most, times T) bool { return n < most/times || n == 0 }
 

@@ -114,16 +114,6 @@ func TestCheckpointMismatch(t *testing.T) {
 	all.end(t)
 }
 
-// files are those of a directory that match, which must be there.
-func files(t *testing.T, dir, pattern string) []string {
-	t.Helper()
-	list, err := filepath.Glob(filepath.Join(dir, pattern))
-	if err != nil || len(list) == 0 {
-		t.Fatalf("%s has no %s: %v", dir, pattern, err)
-	}
-	return list
-}
-
 // alter changes a file in place.
 func alter(t *testing.T, path string, change func(b []byte) []byte) {
 	t.Helper()

@@ -48,8 +48,7 @@ type explorer struct {
 	transitions uint32 // how many ran
 	encoded     []byte
 	outcome     model.Outcome
-	at          uint32 // the state that is expanded
-	compare     comparer
+	at          uint32                // the state that is expanded
 	engines     map[string]*nodeState // by name and encoding of the engine: the first node with it
 	twins       twins
 	// watch, if there is one, sees each transition of a node when it runs first.
@@ -71,7 +70,7 @@ func Explore(config *model.Config, maxStates int) *Result {
 
 func newExplorer(config *model.Config) *explorer {
 	return &explorer{
-		config: config, pages: config.Objects(), compare: comparer{}, engines: map[string]*nodeState{},
+		config: config, pages: config.Objects(), engines: map[string]*nodeState{},
 		encode: (*model.Node).AppendState, encodeEngine: (*protocol.Engine).AppendState,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 
 	"dsmd/protocol"
 	"dsmd/protocol/model"
@@ -17,7 +18,7 @@ import (
 
 // compareFields compares the engine of a node that was just reached with one of the same encoding.
 func (x *explorer) compareFields(first *nodeState, reached *twin) {
-	if field := x.compare.unequal(model.EngineOf(first.node), model.EngineOf(reached.node)); field != "" {
+	if field := unequal(model.EngineOf(first.node), model.EngineOf(reached.node)); field != "" {
 		x.differ(first, reached, ruleFields, "they differ in %s", field)
 	}
 }
@@ -37,26 +38,37 @@ func (x *explorer) meetEngine(ns *nodeState) {
 	}
 }
 
-// comparer compares engines. It remembers which fields there are to compare: by name and type of
-// what they are in.
-type comparer map[place][]field
+// layouts are of all parts of engines: *layout by place.
+var layouts sync.Map
 
+// place is a part of an engine, or what is in it, by name and type.
 type place struct {
 	path string
 	of   reflect.Type
 }
 
+// layout is what there is to compare in values of one type, called path.
+type layout struct {
+	path   string
+	kind   reflect.Kind
+	fields []field // of a struct
+	in     *layout // of a list, a map or a pointer: of what is in it
+}
+
 type field struct {
 	index int
-	path  string
+	*layout
 }
 
 // unequal names a field in which two engines differ, and what they have there; "" if none. Lists
 // are equal if their elements are: a list that is nil is one that is empty. An engine of a node
 // that has crashed is nil.
-func (c comparer) unequal(a, b *protocol.Engine) string {
+func unequal(a, b *protocol.Engine) string {
 	if a == nil || b == nil {
-		return unless(a == b, "engine", a, b)
+		if a == b {
+			return ""
+		}
+		return differing("engine", a, b)
 	}
 	mine, other := protocol.Parts(a), protocol.Parts(b)
 	known := func(p protocol.Part, q protocol.Part) bool { return p.Name == q.Name && p.Object == q.Object }
@@ -64,7 +76,7 @@ func (c comparer) unequal(a, b *protocol.Engine) string {
 		return "the pages and locks that they know, or where something is pending"
 	}
 	for i, part := range mine {
-		found := c.values(part.Name, reflect.ValueOf(part.Of).Elem(), reflect.ValueOf(other[i].Of).Elem())
+		found := unequalParts(part.Name, reflect.ValueOf(part.Of).Elem(), reflect.ValueOf(other[i].Of).Elem())
 		if found != "" && part.Name != "engine" {
 			found = fmt.Sprintf("%s (of %v)", found, part.Object)
 		}
@@ -75,80 +87,88 @@ func (c comparer) unequal(a, b *protocol.Engine) string {
 	return ""
 }
 
-// values compares one value of each engine, called path. It only reads them, which is allowed in
-// fields that are not exported.
-func (c comparer) values(path string, a, b reflect.Value) string {
-	switch a.Kind() {
-	case reflect.Struct:
-		return c.structs(path, a, b)
-	case reflect.Slice, reflect.Array:
-		return c.lists(path, a, b)
-	case reflect.Map:
-		return c.maps(path, a, b)
-	case reflect.Pointer:
-		if a.IsNil() || b.IsNil() {
-			return unless(a.IsNil() == b.IsNil(), path, a, b)
-		}
-		return c.values(path, a.Elem(), b.Elem())
-	case reflect.Uint16:
-		return packed(path, a.Uint(), b.Uint())
-	}
-	return unless(a.Equal(b), path, a, b)
-}
-
-func (c comparer) structs(path string, a, b reflect.Value) string {
-	at := place{path, a.Type()}
-	fields, known := c[at]
+func unequalParts(name string, a, b reflect.Value) string {
+	at := place{name, a.Type()}
+	l, known := layouts.Load(at)
 	if !known {
-		fields = fieldsOf(at)
-		c[at] = fields
+		l, _ = layouts.LoadOrStore(at, layoutOf(at))
 	}
-	for _, f := range fields {
-		if found := c.values(f.path, a.Field(f.index), b.Field(f.index)); found != "" {
-			return found
-		}
-	}
-	return ""
+	return l.(*layout).unequal(a, b)
 }
 
-// fieldsOf leaves out what is undecisive, and embedded pointers: they lead to other parts.
-func fieldsOf(at place) []field {
-	var all []field
-	for i := range at.of.NumField() {
-		f := at.of.Field(i)
-		path := at.path
-		if !f.Anonymous {
-			path += "." + f.Name
-		}
-		if protocol.Undecisive[path] == "" && !(f.Anonymous && f.Type.Kind() == reflect.Pointer) {
-			all = append(all, field{i, path})
+// layoutOf leaves out what is undecisive, and embedded pointers: they lead to other parts.
+func layoutOf(at place) *layout {
+	l := &layout{path: at.path, kind: at.of.Kind()}
+	switch l.kind {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		l.in = layoutOf(place{at.path + "[]", at.of.Elem()})
+	case reflect.Pointer:
+		l.in = layoutOf(place{at.path, at.of.Elem()})
+	case reflect.Struct:
+		for i := range at.of.NumField() {
+			f := at.of.Field(i)
+			path := at.path
+			if !f.Anonymous {
+				path += "." + f.Name
+			}
+			if protocol.Undecisive[path] == "" && !(f.Anonymous && f.Type.Kind() == reflect.Pointer) {
+				l.fields = append(l.fields, field{i, layoutOf(place{path, f.Type})})
+			}
 		}
 	}
-	return all
+	return l
 }
 
-func (c comparer) lists(path string, a, b reflect.Value) string {
+// unequal compares one value of each engine. It only reads them, which is allowed in fields that
+// are not exported.
+func (l *layout) unequal(a, b reflect.Value) string {
+	switch l.kind {
+	case reflect.Struct:
+		for _, f := range l.fields {
+			if found := f.unequal(a.Field(f.index), b.Field(f.index)); found != "" {
+				return found
+			}
+		}
+		return ""
+	case reflect.Slice, reflect.Array:
+		return l.lists(a, b)
+	case reflect.Map:
+		return l.maps(a, b)
+	case reflect.Pointer:
+		if !a.IsNil() && !b.IsNil() {
+			return l.in.unequal(a.Elem(), b.Elem())
+		}
+	case reflect.Uint16:
+		return packed(l.path, a.Uint(), b.Uint())
+	}
+	if a.Equal(b) {
+		return ""
+	}
+	return differing(l.path, a, b)
+}
+
+func (l *layout) lists(a, b reflect.Value) string {
 	if a.Len() != b.Len() {
-		return unless(false, path, a, b)
+		return differing(l.path, a, b)
 	}
 	for i := range a.Len() {
-		if found := c.values(path+"[]", a.Index(i), b.Index(i)); found != "" {
+		if found := l.in.unequal(a.Index(i), b.Index(i)); found != "" {
 			return found
 		}
 	}
 	return ""
 }
 
-func (c comparer) maps(path string, a, b reflect.Value) string {
+func (l *layout) maps(a, b reflect.Value) string {
 	if a.Len() != b.Len() {
-		return unless(false, path, a, b)
+		return differing(l.path, a, b)
 	}
 	for _, key := range a.MapKeys() {
 		other := b.MapIndex(key)
 		if !other.IsValid() {
-			return unless(false, path, a, b)
+			return differing(l.path, a, b)
 		}
-		if found := c.values(path+"[]", a.MapIndex(key), other); found != "" {
+		if found := l.in.unequal(a.MapIndex(key), other); found != "" {
 			return found
 		}
 	}
@@ -157,23 +177,21 @@ func (c comparer) maps(path string, a, b reflect.Value) string {
 
 // packed compares a number, which may be several values in its bits.
 func packed(path string, a, b uint64) string {
-	if a == b || protocol.Packed[path] == nil {
-		return unless(a == b, path, a, b)
+	if a == b {
+		return ""
 	}
 	bits := protocol.Packed[path]
+	if bits == nil {
+		return differing(path, a, b)
+	}
 	for _, name := range slices.Sorted(maps.Keys(bits)) {
 		full := path + "." + name
 		if protocol.Undecisive[full] == "" && (a^b)&bits[name] != 0 {
-			return unless(false, full, a&bits[name], b&bits[name])
+			return differing(full, a&bits[name], b&bits[name])
 		}
 	}
 	return ""
 }
 
-// unless is "" if two values are equal, else which they are.
-func unless(equal bool, path string, a, b any) string {
-	if equal {
-		return ""
-	}
-	return fmt.Sprintf("%s: %v and %v", path, a, b)
-}
+// differing says what two engines have in a field.
+func differing(path string, a, b any) string { return fmt.Sprintf("%s: %v and %v", path, a, b) }

@@ -35,9 +35,9 @@ type nodeState struct {
 	local     []model.Action
 	after     []*transition // beside local; nil: not tried yet
 	delivered map[uint32]*transition
-	epochs    map[string]*transition // by model.Membership
-	tried     []*transition          // all of them, in the order in which they ran
-	twin      *twin                  // nil: none
+	members   []*transition // of model.Membership
+	tried     []*transition // all of them, in the order in which they ran
+	twin      *twin         // nil: none
 	// idle says that all local actions are optional.
 	idle bool
 	// access is what the page table allows, beside explorer.pages.
@@ -129,17 +129,15 @@ func (x *explorer) delivery(node, flight uint32) *transition {
 // they are.
 func (x *explorer) membership(node uint32, a model.Action) *transition {
 	ns := x.nodes.values[node]
-	if ns.epochs == nil {
-		ns.epochs = map[string]*transition{}
+	for _, t := range ns.members {
+		if b := &t.action; a.Kind == b.Kind && a.Epoch == b.Epoch && a.Apart == b.Apart &&
+			slices.Equal(a.Left, b.Left) && slices.Equal(a.Homes, b.Homes) {
+			return t
+		}
 	}
-	key := a.String()
-	if a.Apart {
-		key += ", apart"
-	}
-	if ns.epochs[key] == nil {
-		ns.epochs[key] = x.run(ns, a)
-	}
-	return ns.epochs[key]
+	t := x.run(ns, a)
+	ns.members = append(ns.members, t)
+	return t
 }
 
 // run lets the engine have an action that it has not met in this state before.

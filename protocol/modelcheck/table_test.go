@@ -8,8 +8,12 @@ import "slices"
 type stateTable struct {
 	words []uint32 // all vectors, one behind the other
 	start []uint64 // of each state, where its vector begins; one more entry at the end
-	slots []uint32 // open addressing: 1 + the number of a state, or 0; length a power of two
+	slots []slot   // open addressing; length a power of two
 }
+
+// slot is 1 + the number of a state, or 0, and a part of its hash, by which most others are told
+// apart without a look at their vectors.
+type slot struct{ state, hash uint32 }
 
 func (t *stateTable) len() int { return max(0, len(t.start)-1) }
 
@@ -21,16 +25,17 @@ func (t *stateTable) add(state []uint32) (uint32, bool) {
 	if t.len()*2 >= len(t.slots) {
 		t.grow()
 	}
-	mask := uint64(len(t.slots) - 1)
-	i := hashWords(state) & mask
-	for ; t.slots[i] != 0; i = (i + 1) & mask {
-		if id := t.slots[i] - 1; slices.Equal(t.get(id), state) {
+	hash := hashWords(state)
+	mask := uint32(len(t.slots) - 1)
+	i := hash & mask
+	for ; t.slots[i].state != 0; i = (i + 1) & mask {
+		if id := t.slots[i].state - 1; t.slots[i].hash == hash && slices.Equal(t.get(id), state) {
 			return id, false
 		}
 	}
 	t.words = append(t.words, state...)
 	t.start = append(t.start, uint64(len(t.words)))
-	t.slots[i] = uint32(t.len())
+	t.slots[i] = slot{uint32(t.len()), hash}
 	return uint32(t.len() - 1), true
 }
 
@@ -38,22 +43,26 @@ func (t *stateTable) grow() {
 	if t.start == nil {
 		t.start = []uint64{0}
 	}
-	t.slots = make([]uint32, max(1024, 2*len(t.slots)))
-	mask := uint64(len(t.slots) - 1)
-	for id := range t.len() {
-		i := hashWords(t.get(uint32(id))) & mask
-		for t.slots[i] != 0 {
+	old := t.slots
+	t.slots = make([]slot, max(1024, 2*len(old)))
+	mask := uint32(len(t.slots) - 1)
+	for _, s := range old {
+		if s.state == 0 {
+			continue
+		}
+		i := s.hash & mask
+		for t.slots[i].state != 0 {
 			i = (i + 1) & mask
 		}
-		t.slots[i] = uint32(id + 1)
+		t.slots[i] = s
 	}
 }
 
-func hashWords(words []uint32) uint64 {
+func hashWords(words []uint32) uint32 {
 	h := uint64(len(words))
 	for _, w := range words {
 		h = (h ^ uint64(w)) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 	}
-	return h
+	return uint32(h)
 }

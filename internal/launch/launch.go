@@ -184,6 +184,7 @@ func Run(cfg Config) (status int, err error) {
 	if len(cfg.Hosts) == 0 {
 		here := newLocal(cfg.Commands, loopback, s.post, s.stdout, s.stderr)
 		here.said = func(who childID, x runstats.Statement, _ []byte) { s.reports.hear(who, x) }
+		here.stop = s.askedToEnd
 		defer here.close()
 		s.machines = []machine{here}
 		return s.loop()

@@ -449,6 +449,38 @@ func TestEchoOfASignal(t *testing.T) {
 	}
 }
 
+// TestSignalWhileChildrenStart: no more are started once the job is to end, and the signals still
+// wait to be answered.
+func TestSignalWhileChildrenStart(t *testing.T) {
+	s := mustSupervise(t, Config{}, &plan{})
+	defer s.close()
+	s.signals <- syscall.SIGUSR1
+	if s.askedToEnd() {
+		t.Error("SIGUSR1 ends a job")
+	}
+	s.signals <- syscall.SIGTERM
+	var unborn []childID
+	l := &local{
+		endpoints: &endpoints{}, stop: s.askedToEnd,
+		post: func(e event) {
+			if e.Kind != childReaped {
+				t.Errorf("%+v", e)
+			}
+			unborn = append(unborn, e.Child)
+		},
+	}
+	all := []childOrder{{ID: childID{daemon, 0}}, {ID: childID{program, 0}}, {ID: childID{program, 1}}}
+	l.start(startOrder{Children: all}, input{})
+	if len(unborn) != len(all) || unborn[2] != all[2].ID {
+		t.Errorf("%v were not started, of %v", unborn, all)
+	}
+	for _, want := range []os.Signal{syscall.SIGUSR1, syscall.SIGTERM} {
+		if got := <-s.signals; got != want {
+			t.Errorf("%v is to be answered, want %v", got, want)
+		}
+	}
+}
+
 func TestIgnoredHangupStaysIgnored(t *testing.T) {
 	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs
 	// see.

@@ -40,6 +40,9 @@ type local struct {
 	// said is told what a program says of itself before its end, from any goroutine; set before
 	// open.
 	said func(who childID, x runstats.Statement, line []byte)
+	// stop reports whether the job is to end, so that no more children are started; nil: never. Set
+	// before start, which calls it.
+	stop func() bool
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
@@ -131,8 +134,8 @@ func (l *local) prepare(order openOrder) (addresses []string, status int, err er
 	return l.endpoints.addresses, 0, nil
 }
 
-// start starts the children. Each start takes the time of a fork and an exec; the processes come up
-// concurrently.
+// start starts the children, until one cannot be or the job is to end. Each start takes the time of
+// a fork and an exec; the processes come up concurrently.
 func (l *local) start(order startOrder, stdin input) {
 	defer stdin.close()
 	var bindErr error
@@ -140,12 +143,15 @@ func (l *local) start(order startOrder, stdin input) {
 		l.parts, bindErr = divideProcessors(len(l.endpoints.nodes))
 	}
 	for i, child := range order.Children {
+		stop := l.stop != nil && l.stop()
 		p, err := (*process)(nil), bindErr
-		if err == nil {
+		if err == nil && !stop {
 			p, err = l.spawn(order, child, stdin.file)
 		}
 		if err != nil {
 			l.post(event{Kind: failed, Status: startStatus(err), Err: err.Error()})
+		}
+		if err != nil || stop {
 			for _, unborn := range order.Children[i:] {
 				l.post(event{Kind: childReaped, Child: unborn.ID})
 			}

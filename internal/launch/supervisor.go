@@ -156,6 +156,20 @@ func (s *supervisor) loop() (int, error) {
 	return s.outcome(), s.startErr
 }
 
+// askedToEnd reports whether a signal waits that asks the job to end. It puts back, in their order,
+// all that wait.
+func (s *supervisor) askedToEnd() (end bool) {
+	for range len(s.signals) {
+		sig := <-s.signals
+		end = end || ends(sig)
+		select {
+		case s.signals <- sig:
+		default: // as many came meanwhile as have room
+		}
+	}
+	return end
+}
+
 // ending reports whether nothing is left but the rest of the output.
 func (s *supervisor) ending() bool {
 	for _, m := range s.members {
@@ -361,7 +375,7 @@ func (s *supervisor) sayWhoRuns() {
 	if more := len(running) - 1; more > 0 {
 		who = fmt.Sprintf("%s and %d more", who, more)
 	}
-	s.notice("%d of %d ranks have ended; still running: %s. Who waits at a barrier or in a reduction for a rank that has ended waits for ever; Ctrl-C ends the job",
+	s.notice("%d of %d ranks have ended; still running: %s. Who waits for one that has ended, at a barrier, in a reduction or for an item of a queue, waits for ever; Ctrl-C ends the job",
 		s.plan.ranks-len(running), s.plan.ranks, who)
 }
 

@@ -51,9 +51,10 @@ func Keep() AllocOption {
 // n.
 //
 // A second call in the same process returns the same slice; it needs a second Free. The memory
-// lives until every program has freed it or has ended; with Keep, until Discard. Each job has its
-// own names, but for those that begin with Everywhere: they are the same in all programs of the
-// cluster.
+// lives until every program that has called Alloc has freed it or has ended; with Keep, until
+// Discard. So let all ranks meet at a barrier before the first one ends: who comes later would get
+// new memory. Each job has its own names, but for those that begin with Everywhere: they are the
+// same in all programs of the cluster.
 //
 // It waits for a message to the node that keeps the names, and back, and for memory that is being
 // freed just now if there is no other. When ctx ends first, nothing is allocated.

@@ -109,11 +109,11 @@ func describe(b *strings.Builder, t reflect.Type, path string) error {
 	case reflect.Struct:
 		return describeStruct(b, t, path)
 	case reflect.String:
-		return &typeError{path, "a string", useArray + " of bytes"}
+		return &typeError{path, "a string", useArray + " of bytes, or a heap.String"}
 	case reflect.Slice:
-		return &typeError{path, "a slice", useArray}
+		return &typeError{path, "a slice", useArray + ", or a heap.Slice"}
 	case reflect.Map:
-		return &typeError{path, "a map", useArray}
+		return &typeError{path, "a map", noPointers + "use a collections.Map beside the shared memory"}
 	case reflect.Interface:
 		return &typeError{path, "an interface", useValue}
 	case reflect.Chan:
@@ -123,7 +123,7 @@ func describe(b *strings.Builder, t reflect.Type, path string) error {
 	case reflect.UnsafePointer:
 		return &typeError{path, "an unsafe.Pointer", useIndex}
 	default: // reflect.Pointer
-		return &typeError{path, "a pointer", useIndex}
+		return &typeError{path, "a pointer", useIndex + ", or a heap.Ref"}
 	}
 }
 

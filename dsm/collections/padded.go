@@ -26,7 +26,7 @@ func NewPadded[T any](ctx context.Context, c *dsm.Cluster, name string, n int, o
 		stride += (c.PageBytes() + size - 1) / size
 	}
 	if n < 0 {
-		return nil, fmt.Errorf("%d values: %w", n, dsm.ErrNoSpace)
+		return nil, fmt.Errorf("collections: NewPadded %q: %w: the number of values is %d, which is negative", name, dsm.ErrNoSpace, n)
 	}
 	all, err := dsm.Alloc[T](ctx, c, name, n*stride, opts...)
 	if err != nil {

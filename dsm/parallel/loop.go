@@ -173,7 +173,7 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	case err != nil:
 		return outcome[T]{}, err
 	case all.Mixed:
-		return outcome[T]{}, fmt.Errorf("%w: ranks are in different loops, this one in its loop %d of the team, over %d items", dsm.ErrMismatch, l.number, n)
+		return outcome[T]{}, fmt.Errorf("%w: ranks are in different loops of the team, or in one over different numbers of items: this one in its loop %d, over %d", dsm.ErrMismatch, l.number, n)
 	case all.Failed > 0:
 		return outcome[T]{}, l.failed(int(all.Failed-1), int(all.Rank))
 	}

@@ -9,15 +9,31 @@ import (
 	"dsmd/pagetable/backing"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
+
+// CheckSpill returns an error that says why, if a directory cannot have a spill file on this
+// machine.
+func CheckSpill(dir string) error {
+	err := backing.OnDisk(dir)
+	if err == nil {
+		if err = unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+			err = fmt.Errorf("make a file in the directory %s: %w: give this user the permission to write there, or name another directory", dir, err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w (--spill)", err)
+	}
+	return nil
+}
 
 // withSpill lets the pages of a table be elsewhere than in memory: in a spill file, if the node is
 // to have one. It closes the table if it fails.
 func withSpill(cfg *Config, table pagetable.Table) (pagetable.Table, error) {
 	dir := cfg.Memory.Spill
 	if dir != "" {
-		if err := backing.OnDisk(dir); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w (--spill)", err), table.Close())
+		if err := CheckSpill(dir); err != nil {
+			return nil, errors.Join(err, table.Close())
 		}
 	}
 	with, direct, err := backing.New(table, dir)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 	"dsmd/node"
 )
 
@@ -106,8 +107,7 @@ func newRun() *cobra.Command {
 			if err := shared.apply(&cfg); err != nil {
 				return err
 			}
-			// Every daemon would find out as well, and end the job some time after its start.
-			if err := node.CheckTransport(shared.values.Transport, shared.values.RDMADevice); err != nil {
+			if err := checkRun(&cfg, shared.values); err != nil {
 				return usageError(cmd, err)
 			}
 			return run(cfg, &saves, &page)
@@ -129,6 +129,21 @@ func newRun() *cobra.Command {
 	page.register(flags)
 	shared.register(flags, "warn")
 	return cmd
+}
+
+// checkRun finds what this machine cannot do. Of most, every daemon would find out as well, and end
+// the job some time after its start.
+func checkRun(cfg *launch.Config, v *settings.Values) error {
+	if cfg.Grace < 0 {
+		return fmt.Errorf("--grace %v: want a time from 0, such as 10s", cfg.Grace)
+	}
+	if err := node.CheckTransport(v.Transport, v.RDMADevice); err != nil {
+		return err
+	}
+	if v.Spill != "" && len(cfg.Hosts) == 0 && cfg.Meeting == nil {
+		return node.CheckSpill(v.Spill)
+	}
+	return nil
 }
 
 // registerInsight adds the flags of what a job says of itself.
@@ -176,7 +191,7 @@ func aProgram(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// run runs a job, and then says how to go on if it has failed.
+// run runs a job, and then says how to go on if it has failed, or that checkpoints are missing.
 func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 	if err := saves.apply(&cfg); err != nil {
 		return &exitError{status: launch.StatusSystem, err: err}

@@ -108,18 +108,19 @@ func number(to *int, low, high int, unset string, none int) pflag.Value {
 	}}
 }
 
-// size is a number of bytes, in whole pages.
-func size(to *Bytes, most Bytes) pflag.Value {
+// size is a number of bytes, in whole pages, from least, or one page if that is 0, to most.
+func size(to *Bytes, least, most Bytes) pflag.Value {
 	return kind[Bytes]{to, "SIZE", func(s string) (n Bytes, err error) {
 		if err := n.Set(s); err != nil {
 			return 0, err
 		}
 		page := Bytes(os.Getpagesize())
+		least := max(least, page)
 		switch {
 		case n%page != 0:
 			return 0, fmt.Errorf("%s is not a whole number of pages of %d bytes", n, page)
-		case n == 0 || n > most:
-			return 0, fmt.Errorf("%s is not possible: 1 page (%d bytes) to %s", n, page, most)
+		case n < least || n > most:
+			return 0, fmt.Errorf("%s is not possible: %s to %s", n, least, most)
 		}
 		return n, nil
 	}, Bytes.String}
@@ -152,7 +153,7 @@ func rate(to *Rate, least, most Rate) pflag.Value {
 // room is a number of bytes, in whole pages, or one of two words.
 func room(to *Bytes) pflag.Value {
 	bytes := Bytes(0)
-	plain := size(&bytes, mostMemory)
+	plain := size(&bytes, node.MinMemoryBytes, mostMemory)
 	return kind[Bytes]{to, "SIZE", func(s string) (Bytes, error) {
 		switch s {
 		case "auto":
@@ -161,10 +162,7 @@ func room(to *Bytes) pflag.Value {
 			return UnlimitedMemory, nil
 		}
 		if err := plain.Set(s); err != nil {
-			return 0, err
-		}
-		if bytes < node.MinMemoryBytes {
-			return 0, fmt.Errorf("%s is not possible: at least %s, or auto, or unlimited", bytes, Bytes(node.MinMemoryBytes))
+			return 0, fmt.Errorf("%w, or auto, or %s", err, unlimited)
 		}
 		return bytes, nil
 	}, func(n Bytes) string {

@@ -243,8 +243,15 @@ func (s *saves) fromEnvironment(ctx context.Context, c *Cluster) error {
 func (c *Cluster) SaveAtBarriers(state func() []byte) {
 	c.saves.mu.Lock()
 	defer c.saves.mu.Unlock()
-	if c.saves.every.dir != "" {
-		c.saves.every.state = state
+	e := &c.saves.every
+	if e.dir == "" {
+		return
+	}
+	e.state = state
+	// Rank 0 locks the directory for as long as the job may write there. If it cannot, the first
+	// Barrier tries, and says why.
+	if c.Rank() == 0 && c.saves.open(e.dir) != nil {
+		e.last = time.Time{}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/checkpoint"
 	"dsmd/internal/runstats"
 )
 
@@ -444,6 +445,35 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 	for range cap(errs) {
 		wantError(t, <-errs, ErrClosed)
+	}
+}
+
+// TestSaveAtBarriersLocks: a job takes the directory from the start. If another has it, it learns
+// of that at its first barrier, not when it is time for a checkpoint.
+func TestSaveAtBarriersLocks(t *testing.T) {
+	c := newFake(t, 2).joinAll()
+	for _, locked := range []bool{true, false} {
+		store, err := checkpoint.Create(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if locked {
+			unlock, err := store.Lock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+		}
+		for i, x := range c {
+			x.saves.every = every{dir: store.Dir(), after: time.Hour, last: time.Now()}
+			x.SaveAtBarriers(func() []byte { return nil })
+			if asks, due := x.saves.savesAt(time.Now()); !asks || due != (locked && i == 0) {
+				t.Errorf("another job has the directory: %v; rank %d asks: %v, finds it time: %v", locked, i, asks, due)
+			}
+		}
+		if _, err := store.Lock(); !errors.Is(err, checkpoint.ErrLocked) {
+			t.Errorf("%v, want %v", err, checkpoint.ErrLocked)
+		}
 	}
 }
 

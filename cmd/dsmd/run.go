@@ -199,15 +199,22 @@ func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 	if err := page.open(&cfg); err != nil {
 		return &exitError{status: launch.StatusUsage, err: err}
 	}
+	began := time.Now()
 	status, err := launch.Run(cfg)
 	page.close(err == nil)
+	said := ""
+	switch {
+	case err != nil: // it was not started
+	case status == 0:
+		said = saves.missed(time.Since(began))
+	default:
+		said = saves.goOn(os.Args, cfg.Program, time.Now())
+	}
+	if said != "" {
+		fmt.Fprintln(os.Stderr, "dsmd: "+said)
+	}
 	if status == 0 && err == nil {
 		return nil
-	}
-	if err == nil { // it was started
-		if next := saves.goOn(os.Args, cfg.Program, time.Now()); next != "" {
-			fmt.Fprintln(os.Stderr, "dsmd: "+next)
-		}
 	}
 	return &exitError{status: status, err: err}
 }

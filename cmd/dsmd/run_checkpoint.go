@@ -38,7 +38,7 @@ type runCheckpoints struct {
 }
 
 func (r *runCheckpoints) register(flags *pflag.FlagSet) {
-	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be")
+	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be, in one that there is")
 	flags.DurationVar(&r.every, "every", defaultEvery, "time between checkpoints: the first barrier after it takes one")
 	flags.StringVar(&r.lost, "lost", "error", "with --survive, what becomes of a lost page: an access to it is an `error`, or it goes back to the last checkpoint")
 	flags.StringVar(&r.restore, "restore", "", "`PATH` of the checkpoint that memory begins with: a directory, for its newest one, or a manifest")
@@ -71,6 +71,9 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 	}
 	if r.restore != "" {
 		m, err := load(r.restore)
+		if err == nil {
+			err = m.CheckFiles() // else each rank would find out
+		}
 		if err != nil {
 			return fmt.Errorf("--restore: %w", err)
 		}
@@ -86,8 +89,13 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 	if r.dir == "" {
 		return nil
 	}
-	if err := r.prepare(); err != nil {
+	newest, err := r.prepare()
+	switch {
+	case err != nil:
 		return fmt.Errorf("--checkpoint: %w", err)
+	case newest != nil && r.restore == "":
+		fmt.Fprintf(cfg.Stderr, "dsmd: %s has a checkpoint of %s, with which this job does not begin (that is --restore): its own will take the place of what is there\n",
+			r.dir, moment(newest.Time, time.Now()))
 	}
 	cfg.Env = append(cfg.Env, envCheckpoint+"="+r.dir, envCheckpointEvery+"="+r.every.String())
 	return nil
@@ -102,36 +110,49 @@ func load(path string) (*checkpoint.Manifest, error) {
 	return checkpoint.Load(path)
 }
 
-// prepare finds out whether checkpoints can be written to the directory. The job would find out as
-// well, but only when it wants to take the first one.
-func (r *runCheckpoints) prepare() (err error) {
+// prepare finds out whether checkpoints can be written to the directory, and which is its newest;
+// nil: it has none. The job would find out as well, but only when it wants to take the first one.
+func (r *runCheckpoints) prepare() (newest *checkpoint.Manifest, err error) {
 	if r.dir, err = filepath.Abs(r.dir); err != nil {
-		return err
+		return nil, err
 	}
 	store, err := checkpoint.Create(r.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.Access(r.dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("%s is not writable: %w: give this user the permission to write there, or name another directory", r.dir, err)
+		return nil, fmt.Errorf("%s is not writable: %w: give this user the permission to write there, or name another directory", r.dir, err)
 	}
 	// Rank 0 will hold the lock.
 	unlock, err := store.Lock()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := unlock(); err != nil {
-		return fmt.Errorf("unlock %s: %w", r.dir, err)
+		return nil, fmt.Errorf("unlock %s: %w", r.dir, err)
 	}
-	m, err := store.Latest()
+	newest, err = store.Latest()
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("the job would find what is there, and take no checkpoint: %w", err)
+		return nil, fmt.Errorf("the job would find what is there, and take no checkpoint: %w", err)
 	}
-	r.before = m.Sequence
-	return nil
+	r.before = newest.Sequence
+	return newest, nil
+}
+
+// missed says that a job which has ended well has taken no checkpoint, although there was time for
+// one. "": it has, or there was none.
+func (r *runCheckpoints) missed(ran time.Duration) string {
+	if r.dir == "" || ran < r.every {
+		return ""
+	}
+	m, err := checkpoint.Load(r.dir)
+	if err == nil && m.Sequence > r.before || err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return ""
+	}
+	return fmt.Sprintf("this job has taken no checkpoint, though it ran for longer than %v (--every): only a program that calls Cluster.SaveAtBarriers does, at Cluster.Barrier", r.every)
 }
 
 // goOn says how to go on after a job that has failed. "": there is no checkpoint. argv is the

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,10 @@ func TestCheckpointFlags(t *testing.T) {
 	dir, empty := checkpoints(t), t.TempDir()
 	file := filepath.Join(empty, "file")
 	damaged := checkpoints(t)
+	gone := checkpoints(t)
+	if err := os.Remove(filepath.Join(gone, checkpoint.PartName(2, 0))); err != nil {
+		t.Fatal(err)
+	}
 	for path, text := range map[string]string{file: "", filepath.Join(damaged, checkpoint.ManifestName(2)): "{}"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -47,6 +52,7 @@ func TestCheckpointFlags(t *testing.T) {
 		{[]string{"--restore", empty + "/none"}, launch.StatusSystem, "no such file or directory"},
 		{[]string{"--restore", file}, launch.StatusSystem, "neither a directory nor a manifest"},
 		{[]string{"--restore", damaged}, launch.StatusSystem, "what could be tried is " + filepath.Join(damaged, checkpoint.ManifestName(1))},
+		{[]string{"--restore", gone}, launch.StatusSystem, checkpoint.PartName(2, 0) + ": no such file or directory"},
 		{[]string{"--checkpoint", damaged}, launch.StatusSystem, "--checkpoint: the job would find what is there, and take no checkpoint: "},
 		{[]string{"--checkpoint", file}, launch.StatusSystem, "is no directory"},
 		{[]string{"--checkpoint", empty + "/a/b"}, launch.StatusSystem, "make the directory"},
@@ -111,6 +117,29 @@ func TestFailedJobSaysHowToGoOn(t *testing.T) {
 	checkLastLine(t, status, stderr, "dsmd: this job has taken no checkpoint; go on from that of ", ", which was there before, with: /proc/self/exe run --checkpoint '"+dir+"' --restore '"+dir+"' -- sh -c 'kill -9 $$'")
 	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "sh", "-c", `echo "{}" >"$DSM_CHECKPOINT"/checkpoint-000003.json; kill -9 $$`)
 	checkLastLine(t, status, stderr, "dsmd: the newest checkpoint cannot be used: ", "what could be tried is "+filepath.Join(dir, checkpoint.ManifestName(1)))
+}
+
+// TestCheckpointsThatAreNotTaken: a job says what it does not begin with, and that it has taken
+// none.
+func TestCheckpointsThatAreNotTaken(t *testing.T) {
+	dir := checkpoints(t)
+	begins := "dsmd: " + dir + " has a checkpoint of "
+	const missed = "dsmd: this job has taken no checkpoint, though it ran for longer than 1ms (--every): "
+	for _, test := range []struct {
+		flags []string
+		want  []string // how the lines begin
+	}{
+		{[]string{"--checkpoint", dir}, []string{begins}},
+		{[]string{"--checkpoint", dir, "--restore", dir}, []string{"dsmd: restoring "}},
+		{[]string{"--checkpoint", dir, "--every", "1ms"}, []string{begins, missed}},
+		{[]string{"--checkpoint", t.TempDir(), "--every", "1ms"}, []string{missed}},
+	} {
+		status, _, stderr := finish(t, append(append([]string{"run"}, test.flags...), "--", "true")...)
+		lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+		if status != 0 || !slices.EqualFunc(lines, test.want, strings.HasPrefix) {
+			t.Errorf("dsmd run %q: status %d, %q; want lines that begin with %q", test.flags, status, stderr, test.want)
+		}
+	}
 }
 
 func checkLastLine(t *testing.T, status int, stderr, start, end string) {

@@ -134,22 +134,42 @@ func (m *Manifest) merge() ([]*Image, error) {
 	for i, memory := range m.Memories {
 		images[i] = &Image{Memory: memory, PageBytes: m.PageBytes, chunks: map[uint64]*chunk{}}
 	}
-	damage := &DamageError{Manifest: m.Path()}
-	damaged := map[string]bool{}
-	for i, p := range m.Parts {
-		if err := m.mergePart(images, i); err != nil {
-			damage.add(Damage{File: p.File, What: err.Error(), cause: err})
-			damaged[p.File] = true
-		}
-	}
-	if damage.Total > 0 {
-		return nil, m.explain(damage, damaged)
+	if err := m.eachPart(func(i int) error { return m.mergePart(images, i) }); err != nil {
+		return nil, err
 	}
 	for _, g := range images {
 		g.order = slices.Sorted(maps.Keys(g.chunks))
 		g.recent = nil
 	}
 	return images, nil
+}
+
+// CheckFiles finds parts that are not there, or have another length than they had: the error is a
+// *DamageError, which names each of them. It takes little time, for it reads none of them.
+func (m *Manifest) CheckFiles() error {
+	return m.eachPart(func(i int) error {
+		f, err := m.Parts[i].open(m.dir)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
+
+// eachPart uses all parts. The error is a *DamageError that names those that could not be used.
+func (m *Manifest) eachPart(use func(i int) error) error {
+	damage := &DamageError{Manifest: m.Path()}
+	damaged := map[string]bool{}
+	for i, p := range m.Parts {
+		if err := use(i); err != nil {
+			damage.add(Damage{File: p.File, What: err.Error(), cause: err})
+			damaged[p.File] = true
+		}
+	}
+	if damage.Total > 0 {
+		return m.explain(damage, damaged)
+	}
+	return nil
 }
 
 // mergePart adds what the index of a part says.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -467,12 +468,19 @@ func TestLoss(t *testing.T) {
 		if c.Rank() != 2 {
 			ready.Add(1)
 		}
+		var first sync.Once
 		err := team.For(ctx, n, func(i int) error {
 			for c.Rank() == 2 {
 				if ready.Load() == 2 {
 					dsmtest.LoseNode(t, c)
 				}
 			}
+			// Nobody goes on before that, else the others could take all that rank 2 has to do.
+			first.Do(func() {
+				for len(kittest.Must[[]int](t)(c.Lost(ctx))) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			})
 			return nil
 		})
 		if !errors.Is(err, dsm.ErrNodeLost) {

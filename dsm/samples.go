@@ -3,9 +3,11 @@ package dsm
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 
+	"dsmd/internal/callsite"
 	"dsmd/internal/faultlog"
 	"dsmd/internal/perf"
 )
@@ -63,14 +65,15 @@ func (s *samples) add(page uint64, f *perf.Fault) {
 	s.count++
 }
 
-// take is the stack of a fault that has ended, nil if it was not sampled.
+// take is the stack of a fault that has ended, as runtime.Callers gives it; nil if it was not
+// sampled.
 func (s *samples) take(f *faultlog.Fault) []uintptr {
 	at := spot{f.Thread, f.Page}
 	if list := s.by[at]; len(list) > 0 {
 		s.drop(at, 1)
-		return list[0].stack
+		return callsite.Expand(list[0].stack)
 	}
-	return s.takeSeen(f)
+	return callsite.Expand(s.takeSeen(f))
 }
 
 // takeSeen is take for threads of which it is known when they waited, but not for what: the faults
@@ -120,44 +123,62 @@ func (s *samples) expire() {
 type line struct {
 	function string
 	at       string // file.go:12
+	own      bool   // it is the program's own
 }
 
-// lines finds the line of the program in a stack: the innermost that is neither of this package nor
-// of the runtime. It remembers those that it has looked for.
+// lines finds the line of the program in a stack, which is as runtime.Callers gives it: the
+// innermost that is the program's own, or, if none is, the innermost that is neither of this
+// package nor of the runtime. It remembers what it has found for each address.
 type lines map[uintptr]line
 
 // maxLines bounds what is remembered.
 const maxLines = 1 << 14
 
-func (l lines) of(stack []uintptr) line {
+func (l lines) of(stack []uintptr) (outside line) {
 	for _, pc := range stack {
 		at, known := l[pc]
 		if !known {
-			at = programLine(pc)
+			at = lineOf(pc)
 			if len(l) < maxLines {
 				l[pc] = at
 			}
 		}
-		if at.at != "" {
+		if at.own {
 			return at
 		}
-	}
-	return line{}
-}
-
-// programLine is the innermost line of an address, functions that were inlined there included, that
-// is the program's own.
-func programLine(pc uintptr) line {
-	for frames := runtime.CallersFrames([]uintptr{pc}); ; {
-		f, more := frames.Next()
-		if f.Function != "" && !strings.HasPrefix(f.Function, "runtime.") && !isOurs(f.Function) {
-			return line{f.Function, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)}
-		}
-		if !more {
-			return line{}
+		if outside.at == "" {
+			outside = at
 		}
 	}
+	return outside
 }
 
-// isOurs is whether a function is of this package.
-func isOurs(function string) bool { return strings.HasPrefix(function, thisPackage) }
+// lineOf is empty for what is of this package or of the runtime.
+func lineOf(pc uintptr) line {
+	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	if f.Function == "" || strings.HasPrefix(f.Function, "runtime.") || strings.HasPrefix(f.Function, thisPackage) {
+		return line{}
+	}
+	return line{f.Function, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line), isOwn(&f)}
+}
+
+// isOwn is whether a function is the program's, and not of the packages beside this one or of Go's
+// library. In a program that is built with -trimpath nothing tells the latter.
+func isOwn(f *runtime.Frame) bool {
+	if kit, ok := strings.CutPrefix(f.Function, kits); ok {
+		name, _, _ := strings.Cut(kit, ".")
+		return strings.HasSuffix(name, "_test")
+	}
+	return goLibrary == "" || !strings.HasPrefix(f.File, goLibrary)
+}
+
+// kits begins the names of functions of the packages beside this one.
+const kits = "dsmd/dsm/"
+
+// goLibrary is the directory of Go's library where this program was built; "": it was built with
+// -trimpath.
+var goLibrary = func() string {
+	pc := reflect.ValueOf(runtime.GC).Pointer()
+	f, _ := runtime.CallersFrames([]uintptr{pc + 1}).Next()
+	return strings.TrimSuffix(f.File, "runtime/mgc.go")
+}()

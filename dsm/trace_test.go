@@ -114,7 +114,29 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestLines: the line of a stack is the program's.
+// TestOwnLines: what Go's library and the kits do for a program is told as the line that calls
+// them.
+func TestOwnLines(t *testing.T) {
+	if _, err := os.Stat(goLibrary + "sync/atomic/type.go"); err != nil {
+		t.Fatalf("Go's library is not in %s: %v", goLibrary, err)
+	}
+	for _, test := range []struct {
+		function, file string
+		own            bool
+	}{
+		{"main.main", "/home/me/heat/main.go", true},
+		{"dsmd/dsmlike.F", "/home/me/dsmd/dsmlike/f.go", true},
+		{"dsmd/dsm/collections_test.TestMap", "/home/me/dsmd/dsm/collections/map_test.go", true},
+		{"dsmd/dsm/collections.(*Map[...]).Get", "/home/me/dsmd/dsm/collections/map.go", false},
+		{"sync/atomic.(*Int64).Add", goLibrary + "sync/atomic/type.go", false},
+	} {
+		if got := isOwn(&runtime.Frame{Function: test.function, File: test.file}); got != test.own {
+			t.Errorf("%s in %s is the program's: %v", test.function, test.file, got)
+		}
+	}
+}
+
+// TestLines: the line of a stack is the program's, or else that of who has called it.
 func TestLines(t *testing.T) {
 	stack := make([]uintptr, 8)
 	stack = stack[:runtime.Callers(0, stack)] // runtime, this package, and the test's caller

@@ -72,6 +72,26 @@ func (s *Site) Line(without ...string) string {
 	}
 }
 
+// Expand makes of a stack of return addresses in the machine's code one as runtime.Callers gives
+// it, which has an address for each function that was inlined, too. What is in no function of this
+// program stays.
+func Expand(stack []uintptr) (all []uintptr) {
+	for _, pc := range stack {
+		before := len(all)
+		// The runtime looks for what an address was inlined into only if another one follows.
+		for frames, more := runtime.CallersFrames([]uintptr{pc, 0}), true; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); f.PC != 0 {
+				all = append(all, f.PC+1)
+			}
+		}
+		if len(all) == before {
+			all = append(all, pc)
+		}
+	}
+	return all
+}
+
 func begins(function string, packages []string) bool {
 	for _, p := range packages {
 		if strings.HasPrefix(function, p) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 )
@@ -44,6 +45,31 @@ func TestLine(t *testing.T) {
 	}
 	if got := s.Line(""); got != "" {
 		t.Errorf("outside of everything there is the line %s", got)
+	}
+}
+
+// callers is runtime.Callers, and inlined where it is called.
+func callers(pcs []uintptr) int { return runtime.Callers(1, pcs) }
+
+// TestExpand: an address at which a function was inlined becomes one for each function.
+func TestExpand(t *testing.T) {
+	want := make([]uintptr, 16)
+	want = want[:callers(want)]
+	function := func(pc uintptr) uintptr { return runtime.FuncForPC(pc - 1).Entry() }
+	var real []uintptr // without those that the runtime has put in
+	for i, pc := range want {
+		if i == 0 || function(pc) != function(want[i-1]) {
+			real = append(real, pc)
+		}
+	}
+	if len(real) == len(want) {
+		t.Fatal("nothing was inlined here")
+	}
+	if got := Expand(real); !slices.Equal(got, want) {
+		t.Errorf("%#x becomes %#x, want %#x", real, got, want)
+	}
+	if got := Expand(nil); got != nil {
+		t.Errorf("nothing becomes %#x", got)
 	}
 }
 

@@ -167,11 +167,8 @@ func askOrExplain(socket string, user int) daemonStatus {
 	if err == nil {
 		return d
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		err = fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout)
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
-		err = fmt.Errorf("%w: it has ended, or never ran; without --socket the daemons that run here are shown", err)
 	}
 	return daemonStatus{Socket: certs.Printable(socket), Error: certs.Printable(err.Error()), foreign: errors.Is(err, errForeign)}
 }
@@ -184,6 +181,9 @@ var errForeign = errors.New("it belongs to another user")
 // or when the caller closes and discards the connection.
 func meet(ctx context.Context, socket string, user int, command string) (_ *attach.Conn, welcome attach.Welcome, err error) {
 	c, err := attach.Dial(ctx, socket)
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w: it has ended, or never ran; \"dsmd status\", without --socket, shows the daemons that run here", err)
+	}
 	if err != nil {
 		return nil, welcome, err
 	}

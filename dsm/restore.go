@@ -236,7 +236,8 @@ func (s *saves) fromEnvironment(ctx context.Context, c *Cluster) error {
 // SaveAtBarriers lets Barrier take the checkpoints that `dsmd run --checkpoint DIR --every TIME`
 // asks for: the first one that rank 0 comes to when the time has passed. state is called by each
 // rank then, and what it returns at rank 0 is kept as by State; Restored returns it in the job that
-// goes on. Every rank calls it before its first Barrier. Without --checkpoint it does nothing.
+// goes on. Every rank calls it before its first Barrier. From then on the directory is this job's,
+// until the Cluster is closed. Without --checkpoint it does nothing.
 //
 // So a program can be stopped at any time and go on, if all that it needs is in shared memory and
 // in state, at each Barrier of the Cluster. Other barriers and reductions take no checkpoints.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 
 	"dsmd/internal/callsite"
 	"dsmd/internal/faultlog"
@@ -162,23 +163,24 @@ func lineOf(pc uintptr) line {
 	return line{f.Function, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line), isOwn(&f)}
 }
 
-// isOwn is whether a function is the program's, and not of the packages beside this one or of Go's
-// library. In a program that is built with -trimpath nothing tells the latter.
+// isOwn is whether a function is the program's, and not the kit's or of Go's library. In a program
+// that is built with -trimpath nothing tells the latter.
 func isOwn(f *runtime.Frame) bool {
-	if kit, ok := strings.CutPrefix(f.Function, kits); ok {
-		name, _, _ := strings.Cut(kit, ".")
+	if in, ok := strings.CutPrefix(f.Function, kit); ok {
+		name, _, _ := strings.Cut(in, ".")
 		return strings.HasSuffix(name, "_test")
 	}
-	return goLibrary == "" || !strings.HasPrefix(f.File, goLibrary)
+	library := goLibrary()
+	return library == "" || !strings.HasPrefix(f.File, library)
 }
 
-// kits begins the names of functions of the packages beside this one.
-const kits = "dsmd/dsm/"
+// kit begins the names of functions of the kit, which are the packages below this one.
+const kit = "dsmd/dsm/"
 
 // goLibrary is the directory of Go's library where this program was built; "": it was built with
 // -trimpath.
-var goLibrary = func() string {
+var goLibrary = sync.OnceValue(func() string {
 	pc := reflect.ValueOf(runtime.GC).Pointer()
-	f, _ := runtime.CallersFrames([]uintptr{pc + 1}).Next()
-	return strings.TrimSuffix(f.File, "runtime/mgc.go")
-}()
+	file, _ := runtime.FuncForPC(pc).FileLine(pc)
+	return strings.TrimSuffix(file, "runtime/mgc.go")
+})

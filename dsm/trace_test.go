@@ -117,8 +117,8 @@ func TestFields(t *testing.T) {
 // TestOwnLines: what Go's library and the kits do for a program is told as the line that calls
 // them.
 func TestOwnLines(t *testing.T) {
-	if _, err := os.Stat(goLibrary + "sync/atomic/type.go"); err != nil {
-		t.Fatalf("Go's library is not in %s: %v", goLibrary, err)
+	if _, err := os.Stat(goLibrary() + "sync/atomic/type.go"); err != nil {
+		t.Fatalf("Go's library is not in %s: %v", goLibrary(), err)
 	}
 	for _, test := range []struct {
 		function, file string
@@ -128,7 +128,7 @@ func TestOwnLines(t *testing.T) {
 		{"dsmd/dsmlike.F", "/home/me/dsmd/dsmlike/f.go", true},
 		{"dsmd/dsm/collections_test.TestMap", "/home/me/dsmd/dsm/collections/map_test.go", true},
 		{"dsmd/dsm/collections.(*Map[...]).Get", "/home/me/dsmd/dsm/collections/map.go", false},
-		{"sync/atomic.(*Int64).Add", goLibrary + "sync/atomic/type.go", false},
+		{"sync/atomic.(*Int64).Add", goLibrary() + "sync/atomic/type.go", false},
 	} {
 		if got := isOwn(&runtime.Frame{Function: test.function, File: test.file}); got != test.own {
 			t.Errorf("%s in %s is the program's: %v", test.function, test.file, got)

@@ -9,19 +9,12 @@ import (
 	"dsmd/pagetable/backing"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
 // CheckSpill returns an error that says why, if a directory cannot have a spill file on this
 // machine.
 func CheckSpill(dir string) error {
-	err := backing.OnDisk(dir)
-	if err == nil {
-		if err = unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			err = fmt.Errorf("make a file in the directory %s: %w: give this user the permission to write there, or name another directory", dir, err)
-		}
-	}
-	if err != nil {
+	if err := backing.CheckDir(dir); err != nil {
 		return fmt.Errorf("%w (--spill)", err)
 	}
 	return nil

@@ -131,8 +131,8 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// checkRun finds what this machine cannot do. Of most, every daemon would find out as well, and end
-// the job some time after its start.
+// checkRun finds what cannot be, and what this machine cannot do. Of the latter every daemon would
+// find out as well, and end the job some time after its start.
 func checkRun(cfg *launch.Config, v *settings.Values) error {
 	if cfg.Grace < 0 {
 		return fmt.Errorf("--grace %v: want a time from 0, such as 10s", cfg.Grace)
@@ -191,7 +191,7 @@ func aProgram(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// run runs a job, and then says how to go on if it has failed, or that checkpoints are missing.
+// run runs a job, and then says how to go on if it has failed, or that it has taken no checkpoint.
 func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 	if err := saves.apply(&cfg); err != nil {
 		return &exitError{status: launch.StatusSystem, err: err}
@@ -202,19 +202,17 @@ func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
 	began := time.Now()
 	status, err := launch.Run(cfg)
 	page.close(err == nil)
-	said := ""
-	switch {
-	case err != nil: // it was not started
-	case status == 0:
+	if err != nil { // it was not started
+		return &exitError{status: status, err: err}
+	}
+	var said string
+	if status == 0 {
 		said = saves.missed(time.Since(began))
-	default:
-		said = saves.goOn(os.Args, cfg.Program, time.Now())
+	} else {
+		said, err = saves.goOn(os.Args, cfg.Program, time.Now()), &exitError{status: status}
 	}
 	if said != "" {
 		fmt.Fprintln(os.Stderr, "dsmd: "+said)
 	}
-	if status == 0 && err == nil {
-		return nil
-	}
-	return &exitError{status: status, err: err}
+	return err
 }

@@ -34,11 +34,11 @@ type runCheckpoints struct {
 	restore string
 	lost    string // what becomes of lost pages
 
-	before uint64 // set by apply: sequence of the newest checkpoint in dir, 0: there is none
+	before *checkpoint.Manifest // set by apply: the newest checkpoint in dir, nil: there is none
 }
 
 func (r *runCheckpoints) register(flags *pflag.FlagSet) {
-	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be, in one that there is")
+	flags.StringVar(&r.dir, "checkpoint", "", "`DIRECTORY` for checkpoints of the shared memory, which all hosts share; made if need be, but not its parent")
 	flags.DurationVar(&r.every, "every", defaultEvery, "time between checkpoints: the first barrier after it takes one")
 	flags.StringVar(&r.lost, "lost", "error", "with --survive, what becomes of a lost page: an access to it is an `error`, or it goes back to the last checkpoint")
 	flags.StringVar(&r.restore, "restore", "", "`PATH` of the checkpoint that memory begins with: a directory, for its newest one, or a manifest")
@@ -89,13 +89,12 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 	if r.dir == "" {
 		return nil
 	}
-	newest, err := r.prepare()
-	switch {
-	case err != nil:
+	if err := r.prepare(); err != nil {
 		return fmt.Errorf("--checkpoint: %w", err)
-	case newest != nil && r.restore == "":
-		fmt.Fprintf(cfg.Stderr, "dsmd: %s has a checkpoint of %s, with which this job does not begin (that is --restore): its own will take the place of what is there\n",
-			r.dir, moment(newest.Time, time.Now()))
+	}
+	if r.before != nil && r.restore == "" {
+		fmt.Fprintf(cfg.Stderr, "dsmd: %s has a checkpoint of %s, which this job will replace by its own; with --restore it would go on from there\n",
+			r.dir, moment(r.before.Time, time.Now()))
 	}
 	cfg.Env = append(cfg.Env, envCheckpoint+"="+r.dir, envCheckpointEvery+"="+r.every.String())
 	return nil
@@ -110,36 +109,37 @@ func load(path string) (*checkpoint.Manifest, error) {
 	return checkpoint.Load(path)
 }
 
-// prepare finds out whether checkpoints can be written to the directory, and which is its newest;
-// nil: it has none. The job would find out as well, but only when it wants to take the first one.
-func (r *runCheckpoints) prepare() (newest *checkpoint.Manifest, err error) {
+// prepare finds out whether checkpoints can be written to the directory, and which is its newest.
+// The job would find out as well, but only when it wants to take the first one.
+func (r *runCheckpoints) prepare() (err error) {
 	if r.dir, err = filepath.Abs(r.dir); err != nil {
-		return nil, err
+		return err
 	}
 	store, err := checkpoint.Create(r.dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := unix.Access(r.dir, unix.W_OK|unix.X_OK); err != nil {
-		return nil, fmt.Errorf("%s is not writable: %w: give this user the permission to write there, or name another directory", r.dir, err)
+		return fmt.Errorf("%s is not writable: %w: give this user the permission to write there, or name another directory", r.dir, err)
 	}
 	// Rank 0 will hold the lock.
 	unlock, err := store.Lock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := unlock(); err != nil {
-		return nil, fmt.Errorf("unlock %s: %w", r.dir, err)
+		return fmt.Errorf("unlock %s: %w", r.dir, err)
 	}
-	newest, err = store.Latest()
-	switch {
-	case errors.Is(err, checkpoint.ErrNone):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("the job would find what is there, and take no checkpoint: %w", err)
+	r.before, err = store.Latest()
+	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return fmt.Errorf("the job would find what is there, and take no checkpoint: %w", err)
 	}
-	r.before = newest.Sequence
-	return newest, nil
+	return nil
+}
+
+// isNew is whether a checkpoint of the directory is of this job.
+func (r *runCheckpoints) isNew(m *checkpoint.Manifest) bool {
+	return r.before == nil || m.Sequence > r.before.Sequence
 }
 
 // missed says that a job which has ended well has taken no checkpoint, although there was time for
@@ -149,7 +149,7 @@ func (r *runCheckpoints) missed(ran time.Duration) string {
 		return ""
 	}
 	m, err := checkpoint.Load(r.dir)
-	if err == nil && m.Sequence > r.before || err != nil && !errors.Is(err, checkpoint.ErrNone) {
+	if err == nil && r.isNew(m) || err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return ""
 	}
 	return fmt.Sprintf("this job has taken no checkpoint, though it ran for longer than %v (--every): only a program that calls Cluster.SaveAtBarriers does, at Cluster.Barrier", r.every)
@@ -169,7 +169,7 @@ func (r *runCheckpoints) goOn(argv, program []string, now time.Time) string {
 		return fmt.Sprintf("the newest checkpoint cannot be used: %v", err)
 	}
 	which := "go on from the checkpoint of " + moment(m.Time, now)
-	if m.Sequence <= r.before {
+	if !r.isNew(m) {
 		which = "this job has taken no checkpoint; go on from that of " + moment(m.Time, now) + ", which was there before,"
 	}
 	return which + " with" + again(argv, program, r.dir)

@@ -103,7 +103,7 @@ func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options .
 func (h *Heap) alloc(ctx context.Context, bytes int, options []dsm.AllocOption) (err error) {
 	least := (maxArenas + spread + blockPages + 3) * int(h.page)
 	for try := cmp.Or(bytes, largest); try >= least; try /= 2 {
-		h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try&^(int(h.page)-1)/8, options...)
+		h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try/int(h.page)*int(h.page)/8, options...)
 		if bytes > 0 || !errors.Is(err, dsm.ErrNoSpace) && !errors.Is(err, dsm.ErrMismatch) {
 			return err
 		}

@@ -374,13 +374,10 @@ func TestMisuse(t *testing.T) {
 		if !errors.Is(err, dsm.ErrClosed) || !errors.Is(heap.Free(h, own), dsm.ErrClosed) || !errors.Is(h.Close(ctx), dsm.ErrClosed) {
 			t.Errorf("in a closed heap: %v", err)
 		}
-		for _, bytes := range []int{small / 2, 100, 1} {
+		for _, bytes := range []int{small / 2, 100, 1, -1} {
 			if _, err := heap.Open(ctx, c, "little", bytes); !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("a heap of %d bytes: %v", bytes, err)
 			}
-		}
-		if _, err := heap.Open(ctx, c, "little", -1); !errors.Is(err, dsm.ErrNoSpace) {
-			t.Errorf("a heap without room for a value: %v", err)
 		}
 		if _, err := heap.Open(ctx, c, "replicated", small, dsm.Replicated(1)); err == nil || !strings.Contains(err.Error(), "cannot be Replicated") {
 			t.Errorf("a heap of replicated memory: %v", err)

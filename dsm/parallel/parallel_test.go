@@ -475,7 +475,7 @@ func TestLoss(t *testing.T) {
 					dsmtest.LoseNode(t, c)
 				}
 			}
-			// Nobody goes on before that, else the others could take all that rank 2 has to do.
+			// Nobody goes on before the node is lost, else they could take all that is rank 2's.
 			first.Do(func() {
 				for len(kittest.Must[[]int](t)(c.Lost(ctx))) == 0 {
 					time.Sleep(time.Millisecond)

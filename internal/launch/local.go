@@ -142,22 +142,21 @@ func (l *local) start(order startOrder, stdin input) {
 	if order.Bind {
 		l.parts, bindErr = divideProcessors(len(l.endpoints.nodes))
 	}
-	for i, child := range order.Children {
-		stop := l.stop != nil && l.stop()
+	unborn := order.Children
+	for len(unborn) > 0 && !(l.stop != nil && l.stop()) {
 		p, err := (*process)(nil), bindErr
-		if err == nil && !stop {
-			p, err = l.spawn(order, child, stdin.file)
+		if err == nil {
+			p, err = l.spawn(order, unborn[0], stdin.file)
 		}
 		if err != nil {
 			l.post(event{Kind: failed, Status: startStatus(err), Err: err.Error()})
-		}
-		if err != nil || stop {
-			for _, unborn := range order.Children[i:] {
-				l.post(event{Kind: childReaped, Child: unborn.ID})
-			}
 			break
 		}
 		go l.watch(p)
+		unborn = unborn[1:]
+	}
+	for _, child := range unborn {
+		l.post(event{Kind: childReaped, Child: child.ID})
 	}
 	// The daemons have them now, and when a daemon dies its peers must notice.
 	l.endpoints.close()

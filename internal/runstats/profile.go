@@ -210,24 +210,19 @@ func (f *frames) thing(w *Waits) *profile.Location {
 	return f.of[name]
 }
 
-// location has all frames of an address, also those that were inlined there.
+// location has the frame of an address.
 func (f *frames) location(pc uintptr) *profile.Location {
 	if l := f.at[pc]; l != nil {
 		return l
 	}
-	var lines []profile.Line
-	for walk := runtime.CallersFrames([]uintptr{pc}); ; {
-		frame, more := walk.Next()
-		name := frame.Function
-		if name == "" {
-			name = fmt.Sprintf("%#x", pc)
-		}
-		lines = append(lines, profile.Line{Function: f.function(name, frame.File), Line: int64(frame.Line)})
-		if !more {
-			break
-		}
+	// Functions that were inlined have addresses of their own in the stack, as in one of
+	// runtime.Callers.
+	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	name := frame.Function
+	if name == "" {
+		name = fmt.Sprintf("%#x", pc)
 	}
-	f.at[pc] = f.add(pc, lines)
+	f.at[pc] = f.add(pc, []profile.Line{{Function: f.function(name, frame.File), Line: int64(frame.Line)}})
 	return f.at[pc]
 }
 

@@ -259,12 +259,12 @@ func TestSlots(t *testing.T) {
 }
 
 // TestOnDisk: a directory in memory is none to spill to.
-func TestOnDisk(t *testing.T) {
-	if err := OnDisk("/proc/self/no such directory"); !errors.Is(err, os.ErrNotExist) {
+func TestCheckDir(t *testing.T) {
+	if err := CheckDir("/proc/self/no such directory"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 	var fs unix.Statfs_t
-	if unix.Statfs("/dev/shm", &fs) == nil && fs.Type == unix.TMPFS_MAGIC && OnDisk("/dev/shm") == nil {
+	if unix.Statfs("/dev/shm", &fs) == nil && fs.Type == unix.TMPFS_MAGIC && CheckDir("/dev/shm") == nil {
 		t.Error("a tmpfs is taken for a disk")
 	}
 	if _, _, err := New(pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 1}), "/proc"); err == nil {

@@ -19,15 +19,18 @@ type file struct {
 	slots     slots
 }
 
-// OnDisk checks that a directory is there and not in memory: pages there would take what they are
-// to leave.
-func OnDisk(dir string) error {
+// CheckDir checks that a directory can have the file: it is there, this user may write to it, and
+// it is not in memory, for pages there would take what they are to leave.
+func CheckDir(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("backing: look at the directory %s: %w", dir, err)
 	}
 	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
 		return fmt.Errorf("backing: the directory %s is in memory (tmpfs): give one on a disk", dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("backing: make a file in the directory %s: %w: give this user the permission to write there, or name another directory", dir, err)
 	}
 	return nil
 }

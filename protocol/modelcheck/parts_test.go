@@ -35,7 +35,7 @@ type nodeState struct {
 	local     []model.Action
 	after     []*transition // beside local; nil: not tried yet
 	delivered map[uint32]*transition
-	members   []*transition // of model.Membership
+	moves     []*transition // of model.Membership
 	tried     []*transition // all of them, in the order in which they ran
 	twin      *twin         // nil: none
 	// idle says that all local actions are optional.
@@ -129,14 +129,14 @@ func (x *explorer) delivery(node, flight uint32) *transition {
 // they are.
 func (x *explorer) membership(node uint32, a model.Action) *transition {
 	ns := x.nodes.values[node]
-	for _, t := range ns.members {
+	for _, t := range ns.moves {
 		if b := &t.action; a.Kind == b.Kind && a.Epoch == b.Epoch && a.Apart == b.Apart &&
 			slices.Equal(a.Left, b.Left) && slices.Equal(a.Homes, b.Homes) {
 			return t
 		}
 	}
 	t := x.run(ns, a)
-	ns.members = append(ns.members, t)
+	ns.moves = append(ns.moves, t)
 	return t
 }
 

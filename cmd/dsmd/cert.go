@@ -29,17 +29,8 @@ All files are PEM, for their owner only. None is overwritten without --force.`,
   dsmd cert node --ca authority --out node-0 --id 0
   dsmd cert gossip-key --out node-0/gossip.key
   dsmd cert show node-0/node-0.pem`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(cmd, fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0]))))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newCertAuthority(), newCertNode(), newCertGossipKey(), newCertSecret(), newCertShow())
-	return cmd
+	return family(cmd, newCertAuthority(), newCertNode(), newCertGossipKey(), newCertSecret(), newCertShow())
 }
 
 // certFlags are those that several of the commands have.

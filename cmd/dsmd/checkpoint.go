@@ -24,17 +24,8 @@ func newCheckpoint() *cobra.Command {
 daemon is asked.`,
 		Example: `  dsmd checkpoint ls /scratch/job
   dsmd checkpoint verify /scratch/job`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(cmd, fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0]))))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newCheckpointList(), newCheckpointVerify())
-	return cmd
+	return family(cmd, newCheckpointList(), newCheckpointVerify())
 }
 
 func newCheckpointList() *cobra.Command {

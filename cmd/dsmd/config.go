@@ -50,11 +50,8 @@ func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check the configuration of this machine's daemon",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigCheck())
-	return cmd
+	return family(cmd, newConfigCheck())
 }
 
 func newConfigCheck() *cobra.Command {

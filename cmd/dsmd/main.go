@@ -88,25 +88,38 @@ node runs a daemon; programs link package dsm and attach to the daemon of their 
 
 To begin, check the machine with "dsmd doctor", then run a program on a cluster of
 four nodes that live on this machine: "dsmd run -n 4 -- ./program".`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(cmd, fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0]))))
-			}
-			return nil
-		},
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.Version = readVersions().text()
 	root.SetVersionTemplate("{{.Version}}")
-	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(cmd, flagError(cmd, err))
 	})
-	root.AddCommand(newRun(), newServe(), newConfig(), newStatus(), newTop(), newStacks(), newDashboard(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newMan(), newGuard(), newRunAgent())
+	family(root, newRun(), newServe(), newConfig(), newStatus(), newTop(), newStacks(), newDashboard(), newDrain(), newDoctor(), newCert(), newCheckpoint(), newVersion(), newMan(), newGuard(), newRunAgent())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			family(c)
+		}
+	}
 	completeWords(root)
 	return root
+}
+
+// family makes a command one that does nothing but have others: alone it shows its help, and any
+// other word is a mistake.
+func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError(cmd, fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0]))))
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(members...)
+	return cmd
 }
 
 // newMan is `dsmd man`.

@@ -78,6 +78,8 @@ func TestCommandLineMistakes(t *testing.T) {
 	}{
 		{"stauts", `unknown command "stauts": did you mean stacks or status?`},
 		{"frobnicate", `unknown command "frobnicate"`},
+		{"completion bsh", `unknown command "bsh": did you mean bash`},
+		{"config shwo", `unknown command "shwo"`},
 		{"run --metrisc :1 -- true", "unknown flag: --metrisc: did you mean --metrics?"},
 		{"run --log -- true", "unknown flag: --log: did you mean --log-format or --log-level or --lost?"},
 		{"run -n 2", "no program to run"},

@@ -100,18 +100,15 @@ func errNoDaemon() error {
 
 // status prints what daemons have said, and to warnings which of them gave no answer.
 func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
-	if len(list) == 0 {
-		return errNoDaemon()
+	_, silent := answersOf(list, warnings)
+	var err error
+	switch {
+	case asJSON && len(list) > 0:
+		err = writeJSON(w, list)
+	case silent == nil:
+		err = printStatus(w, list)
 	}
-	print := printStatus
-	if asJSON {
-		print = func(w io.Writer, list []daemonStatus) error { return writeJSON(w, list) }
-	}
-	if err := print(w, list); err != nil {
-		return err
-	}
-	_, err := answersOf(list, warnings)
-	return err
+	return cmp.Or(err, silent)
 }
 
 // findSockets lists the sockets at which daemons of this machine listen, as far as they can be

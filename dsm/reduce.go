@@ -5,15 +5,22 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/runstats"
 )
 
-// MaxReduceBytes is the size of the largest value that Reduce takes. 8 more bytes travel with it,
-// by which ranks check that all mean the same type.
-const MaxReduceBytes = attach.MaxContribution - 8
+const (
+	// MaxReduceBytes is the size of the largest value that Reduce takes.
+	MaxReduceBytes = attach.MaxContribution - headBytes
+	// MaxReduceTotal bounds what all ranks bring together, in bytes, with 8 more for each.
+	MaxReduceTotal = attach.MaxPayload
+
+	// headBytes travel with a value: by them ranks check that all mean the same type.
+	headBytes = 8
+)
 
 // Reduce combines a value of every rank of among with op and returns the result to all of them: of
 // the job, if that is the Cluster, or of those that are left, if it is the Survivors. It is also a
@@ -23,13 +30,14 @@ const MaxReduceBytes = attach.MaxContribution - 8
 // must be the same everywhere. Then every rank gets the same bits, also for floating point, where
 // order matters. op need be neither commutative nor associative. Sum, Min and Max are ready-made.
 //
-// One goroutine of each rank takes part for each name. T must be shareable as for Alloc and at
-// most MaxReduceBytes long; arrays and structs let one Reduce carry several figures.
+// One goroutine of each rank takes part for each name. T must be shareable as for Alloc and at most
+// MaxReduceBytes long, and all ranks' values with 8 more bytes each at most MaxReduceTotal: up to
+// 64 ranks can bring the longest. Arrays and structs let one Reduce carry several figures.
 //
 // When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps
 // ctx.Err(). Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T
-// is too large), ErrInUse (another goroutine of this process is in the same reduction), ErrNodeLost
-// (a rank is lost, so that not all can come), ErrClosed, ErrLost.
+// is too large, or with so many ranks), ErrInUse (another goroutine of this process is in the same
+// reduction), ErrNodeLost (a rank is lost, so that not all can come), ErrClosed, ErrLost.
 func Reduce[T any](ctx context.Context, among Group, name string, v T, op func(a, b T) T) (T, error) {
 	all, err := gather(ctx, among, name, v)
 	if err != nil {
@@ -54,29 +62,62 @@ func AllGather[T any](ctx context.Context, among Group, name string, v T) ([]T, 
 	return all, nil
 }
 
+// AllGatherBytes is AllGather for bytes whose number the program finds out as it runs. All ranks
+// bring as many; else the error is ErrMismatch.
+func AllGatherBytes(ctx context.Context, among Group, name string, v []byte) ([][]byte, error) {
+	all, err := bring(ctx, among, reduction(name), name, brought{"[]byte", attach.NameHash(attach.NameType, "bytes"), v})
+	if err != nil {
+		return nil, failure(fmt.Sprintf("AllGatherBytes %q", name), err)
+	}
+	return all, nil
+}
+
 // gather returns the values of all ranks, in their order.
 func gather[T any](ctx context.Context, among Group, name string, v T) ([]T, error) {
-	return gatherAs(ctx, among, item{runstats.Reduction, strings.TrimPrefix(name, hidden)}, name, v)
+	return gatherAs(ctx, among, reduction(name), name, v)
 }
+
+// reduction is a wait in a reduction of this name.
+func reduction(name string) item { return item{runstats.Reduction, strings.TrimPrefix(name, hidden)} }
 
 // gatherAs is gather in a call that people know by another name.
 func gatherAs[T any](ctx context.Context, among Group, told item, name string, v T) ([]T, error) {
-	g, size := among.group(), among.Size()
-	c := g.c
 	l, err := layoutOf[T]()
 	if err != nil {
 		return nil, err
 	}
-	if l.size > MaxReduceBytes {
-		return nil, fmt.Errorf("%w: a %v has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
-			ErrNoSpace, l.name, l.size, MaxReduceBytes)
+	parts, err := bring(ctx, among, told, name, brought{l.name, l.hash, bytesOf(&v)})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(parts))
+	for i, part := range parts {
+		copy(bytesOf(&all[i]), part)
+	}
+	return all, nil
+}
+
+// brought is a value that a rank brings.
+type brought struct {
+	kind  string // its type, for messages
+	hash  uint64 // of the type; the same at all ranks
+	bytes []byte
+}
+
+// bring returns what the ranks of among bring, in their order.
+func bring(ctx context.Context, among Group, told item, name string, own brought) ([][]byte, error) {
+	g, size := among.group(), among.Size()
+	c := g.c
+	if len(own.bytes) > MaxReduceBytes {
+		return nil, fmt.Errorf("%w: a %s has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
+			ErrNoSpace, own.kind, len(own.bytes), MaxReduceBytes)
 	}
 	hash := attach.NameHash(attach.NameReduce, c.within(name)+g.suffix)
 	if !c.occupied.enter(hash) {
 		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
 	}
 	defer c.occupied.leave(hash)
-	contribution := append(binary.LittleEndian.AppendUint64(nil, l.hash), bytesOf(&v)...)
+	contribution := append(binary.LittleEndian.AppendUint64(nil, own.hash), own.bytes...)
 	w := c.attendant.begin(&wait{item: told, object: hash, parties: size, ranks: g.losses == 0})
 	payload, err := g.arrive(ctx, w, contribution)
 	c.attendant.end(w)
@@ -86,13 +127,12 @@ func gatherAs[T any](ctx context.Context, among Group, told item, name string, v
 	if len(payload) != size*len(contribution) {
 		return nil, fmt.Errorf("the daemon sent %d bytes, %d ranks bring %d each: it is faulty", len(payload), size, len(contribution))
 	}
-	all := make([]T, size)
-	for i := range all {
-		part := payload[i*len(contribution):][:len(contribution)]
-		if binary.LittleEndian.Uint64(part) != l.hash {
-			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %v", ErrMismatch, g.rank(i), c.Rank(), l)
+	all := make([][]byte, 0, size)
+	for part := range slices.Chunk(payload, len(contribution)) {
+		if binary.LittleEndian.Uint64(part) != own.hash {
+			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %s", ErrMismatch, g.rank(len(all)), c.Rank(), own.kind)
 		}
-		copy(bytesOf(&all[i]), part[8:])
+		all = append(all, part[headBytes:])
 	}
 	return all, nil
 }

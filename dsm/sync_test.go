@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -369,15 +370,40 @@ func TestAllGather(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
-	_, err := AllGather(within(t), c[0], "big", [8]float64{})
-	wantError(t, err, ErrNoSpace, `AllGather "big"`, "64 bytes", "56")
+	_, err := AllGather(within(t), c[0], "big", [128]float64{})
+	wantError(t, err, ErrNoSpace, `AllGather "big"`, "1024 bytes", "1016")
+}
+
+// TestAllGatherBytes: every rank gets all bytes, none or the most that there can be; not others of
+// other ranks' length.
+func TestAllGatherBytes(t *testing.T) {
+	c := newFake(t, 3).joinAll()
+	for _, n := range []int{0, 1, MaxReduceBytes} {
+		errs := together(c, func(c *Cluster) error {
+			all, err := AllGatherBytes(within(t), c, "g", bytes.Repeat([]byte{byte(c.Rank() + 1)}, n))
+			for from := range all {
+				if !bytes.Equal(all[from], bytes.Repeat([]byte{byte(from + 1)}, n)) {
+					return fmt.Errorf("of rank %d came % x", from, all[from])
+				}
+			}
+			if err == nil && len(all) != 3 {
+				return fmt.Errorf("%d slices came", len(all))
+			}
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := AllGatherBytes(within(t), c[0], "big", make([]byte, MaxReduceBytes+1))
+	wantError(t, err, ErrNoSpace, `AllGatherBytes "big"`, "1017 bytes", "1016")
 }
 
 func TestReduceMisuse(t *testing.T) {
 	f := newFake(t, 2)
 	c := f.joinAll()
-	_, err := Reduce(within(t), c[0], "big", [8]float64{}, func(a, b [8]float64) [8]float64 { return a })
-	wantError(t, err, ErrNoSpace, `Reduce "big"`, "64 bytes", "56")
+	_, err := Reduce(within(t), c[0], "big", [128]float64{}, func(a, b [128]float64) [128]float64 { return a })
+	wantError(t, err, ErrNoSpace, `Reduce "big"`, "1024 bytes", "1016")
 	_, err = Reduce(within(t), c[0], "text", "x", func(a, b string) string { return a })
 	wantError(t, err, ErrType, "string")
 

@@ -14,9 +14,9 @@ const (
 	// MaxPending bounds the objects with something under way for which a home takes requests: 300
 	// MB. A peer that wants more is parted with.
 	MaxPending = 1 << 20
-	// MaxArrivals bounds the arrivals that wait at one home of barriers. More are answered by
-	// StatusNoSpace. It bounds too what one member says about barriers while this node recovers; a
-	// member that says more is parted with.
+	// MaxArrivals bounds the arrivals that wait at one home of barriers: 280 MB if all bring
+	// MaxContribution bytes. More are answered by StatusNoSpace. It bounds too what one member says
+	// about barriers while this node recovers; a member that says more is parted with.
 	MaxArrivals = 1 << 18
 	// MaxNames bounds the names of allocations, those that are being freed included: 300 MB if all
 	// have the longest signature. More are answered by StatusNoSpace. It bounds too what one member

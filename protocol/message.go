@@ -73,12 +73,11 @@ const headerBytes = 40
 // node is the largest.
 const MaxPayload = MaxResult + 4 + MaxNodes*addresseeBytes
 
-// MaxResult bounds what is answered to a call, in bytes. A reduction over MaxNodes ranks with
-// MaxContribution bytes each is the longest.
-const MaxResult = MaxNodes * MaxContribution
+// MaxResult bounds what is answered to a call, in bytes: what all parties of a reduction bring.
+const MaxResult = 64 << 10
 
 // MaxContribution bounds what one party may bring to a reduction, in bytes.
-const MaxContribution = 64
+const MaxContribution = 1 << 10
 
 // ErrMalformed is wrapped by all errors of DecodeMessage.
 var ErrMalformed = errors.New("protocol: malformed message")

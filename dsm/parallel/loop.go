@@ -17,7 +17,7 @@ import (
 const (
 	// MaxItems bounds the items of a loop.
 	MaxItems = math.MaxUint32
-	// MaxReduceBytes is the size of the largest value of Reduce.
+	// MaxReduceBytes is the size of the largest value of Reduce; see dsm.MaxReduceTotal, too.
 	MaxReduceBytes = dsm.MaxReduceBytes - 24
 	// chunk is about how long a goroutine runs items before it takes others. It is a multiple of
 	// what taking costs, and not longer than it takes to get a page.

@@ -8,13 +8,13 @@ import (
 
 // Version is the version of this protocol. Both sides must have the same: a program and its daemon
 // are built from the same release, so there is nothing to negotiate.
-const Version = 20
+const Version = 21
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
 	HeaderBytes = 8
-	// MaxPayload bounds Reply.Payload, in bytes: a reduction over 1024 ranks that bring
-	// MaxContribution each is the largest.
+	// MaxPayload bounds Reply.Payload, in bytes: what all ranks of a reduction bring is the
+	// longest.
 	MaxPayload = 64 << 10
 	// MaxFrame bounds a frame with its header, in bytes. A receiver needs room for one frame only.
 	MaxFrame = HeaderBytes + replyHeaderBytes + MaxPayload
@@ -27,7 +27,7 @@ const (
 	// hash beside them decides.
 	MaxSignature = 4 << 10
 	// MaxContribution bounds what one party brings to a barrier, in bytes.
-	MaxContribution = 64
+	MaxContribution = 1 << 10
 	// MaxText bounds texts for people (reasons, program names, transport names), in bytes.
 	MaxText = 1 << 10
 )

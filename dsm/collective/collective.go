@@ -141,8 +141,9 @@ type head struct {
 	few          [fewBytes]byte
 }
 
-// fewBytes is what is left of a contribution.
-const fewBytes = dsm.MaxReduceBytes - 3*8
+// fewBytes is small enough for a head to take the short way to the daemon, in a box of the control
+// page.
+const fewBytes = 32
 
 // exchange returns, of the slices that the ranks bring, the parts that this rank wants.
 func exchange[T any](ctx context.Context, among dsm.Group, name string, own brought[T], wanted func(from int, part []T) []T) ([][]T, error) {
@@ -156,7 +157,7 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 	if err != nil {
 		return nil, err
 	}
-	areFew := true
+	longest := 0 // of what a rank brings, in bytes
 	for from, h := range heads {
 		switch {
 		case h.root != heads[0].root:
@@ -164,20 +165,35 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 		case h.of != heads[0].of:
 			return nil, fmt.Errorf("%w: ranks 0 and %d bring values of different types", dsm.ErrMismatch, from)
 		}
-		areFew = areFew && h.length*sizeOf[T]() <= fewBytes
+		longest = max(longest, h.length*sizeOf[T]())
 	}
-	if areFew {
-		return fewOf(heads, wanted), nil
+	switch {
+	case longest <= fewBytes:
+		return partsOf(heads, func(from int) []byte { return heads[from].few[:] }, wanted), nil
+	case longest <= dsm.MaxReduceBytes && longest*len(heads) <= someBytes:
+		padded := make([]byte, longest)
+		copy(padded, bytesOf(own.slice))
+		all, err := dsm.AllGatherBytes(ctx, among, name, padded)
+		if err != nil {
+			return nil, err
+		}
+		return partsOf(heads, func(from int) []byte { return all[from] }, wanted), nil
+	default:
+		return manyOf(ctx, meeting{among, name, heads}, own.slice, wanted)
 	}
-	return manyOf(ctx, meeting{among, name, heads}, own.slice, wanted)
 }
 
-// fewOf returns what is wanted of what has come with the heads.
-func fewOf[T any](heads []head, wanted func(from int, part []T) []T) [][]T {
+// someBytes is up to how many bytes of all ranks travel with a meeting of their own, each as many
+// as the rank has that brings most. Every rank gets all of them, so it is less than can travel.
+const someBytes = dsm.MaxReduceTotal / 4
+
+// partsOf returns what is wanted of what each rank has brought, whose memory begins as broughtBy
+// says.
+func partsOf[T any](heads []head, broughtBy func(from int) []byte, wanted func(from int, part []T) []T) [][]T {
 	got := make([][]T, len(heads))
 	for from, h := range heads {
 		part := make([]T, h.length)
-		copy(bytesOf(part), h.few[:])
+		copy(bytesOf(part), broughtBy(from))
 		got[from] = wanted(from, part)
 	}
 	return got

@@ -17,7 +17,7 @@ import (
 // brings is what a rank brings to a call: nothing, as much as travels with one meeting, little
 // more, or many pages.
 func brings(rank, call int) []int {
-	v := make([]int, []int{0, 1, 4, 5, 3, 20000}[(rank+call)%6])
+	v := make([]int, []int{0, 1, 4, 5, 3, 127, 128, 20000}[(rank+call)%8])
 	for i := range v {
 		v[i] = i*1000 + rank*100 + call
 	}
@@ -27,7 +27,7 @@ func brings(rank, call int) []int {
 // TestSlices: everybody gets what was brought, of every length, again and again under one name.
 func TestSlices(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		for call := range 8 {
+		for call := range 10 {
 			root := call % c.Size()
 			own := brings(c.Rank(), call)
 			one, err := collective.Broadcast(ctx, c, "slices", root, own)
@@ -64,7 +64,7 @@ func TestSlices(t *testing.T) {
 	})
 }
 
-// TestMeetings: few bytes take one meeting, more take three.
+// TestMeetings: few bytes take one meeting, some take two, more take three.
 func TestMeetings(t *testing.T) {
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
 		meetings := func() uint64 {
@@ -74,10 +74,13 @@ func TestMeetings(t *testing.T) {
 			}
 			return s.Sync.Barriers
 		}
-		for _, bytes := range []int{0, 1, 32, 33} {
+		for _, bytes := range []int{0, 1, 32, 33, dsm.MaxReduceBytes, dsm.MaxReduceBytes + 1} {
 			want := uint64(1)
-			if bytes > 32 {
+			switch {
+			case bytes > dsm.MaxReduceBytes:
 				want = 3
+			case bytes > 32:
+				want = 2
 			}
 			before := meetings()
 			if all, err := collective.AllGather(ctx, c, fmt.Sprint(bytes), make([]byte, bytes*c.Rank())); err != nil || len(all[1]) != bytes {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 )
@@ -31,6 +32,37 @@ func TestBarrierMismatch(t *testing.T) {
 	sent := arrive(2, BarrierArrive{Ticket: 4, Parties: 2, Rank: 1, Contribution: []byte{2}})
 	if !slices.Equal(kindsOf(sent), []Kind{KindBarrierRelease, KindBarrierRelease}) || sent[0].AsBarrierRelease().Status != StatusOK {
 		t.Errorf("both have come: %v", sent)
+	}
+}
+
+// TestLongestResult: as many parties as find room in a result get what all have brought, in the
+// order of ranks; one more, and nobody gets anything, but all are told.
+func TestLongestResult(t *testing.T) {
+	for parties, want := range map[int]Status{MaxResult / MaxContribution: StatusOK, MaxResult/MaxContribution + 1: StatusNoSpace} {
+		e, barrier := New(Config{Nodes: 3, Pages: 8, HomeStripe: 1}), LockObject(0)
+		var sent []Message
+		for i := range parties {
+			rank := parties - 1 - i
+			m := BarrierArrive{Ticket: Ticket(i), Parties: uint32(parties), Rank: uint32(rank), Contribution: bytes.Repeat([]byte{byte(rank)}, MaxContribution)}
+			sent, _ = said(e, m.To(0, barrier).SentBy(1))
+		}
+		if len(sent) != parties {
+			t.Fatalf("%d parties: %d are told", parties, len(sent))
+		}
+		for _, m := range sent {
+			k, bytes := m.AsBarrierRelease(), 0
+			if want == StatusOK {
+				bytes = MaxResult
+			}
+			if k.Status != want || len(k.Result) != bytes {
+				t.Fatalf("%d parties: status %d and %d bytes, want status %d", parties, k.Status, len(k.Result), want)
+			}
+			for rank := range len(k.Result) / MaxContribution {
+				if part := k.Result[rank*MaxContribution:][:MaxContribution]; part[0] != byte(rank) || part[MaxContribution-1] != byte(rank) {
+					t.Fatalf("rank %d's part is another's", rank)
+				}
+			}
+		}
 	}
 }
 

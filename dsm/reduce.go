@@ -65,7 +65,7 @@ func AllGather[T any](ctx context.Context, among Group, name string, v T) ([]T, 
 // AllGatherBytes is AllGather for bytes whose number the program finds out as it runs. All ranks
 // bring as many; else the error is ErrMismatch.
 func AllGatherBytes(ctx context.Context, among Group, name string, v []byte) ([][]byte, error) {
-	all, err := bring(ctx, among, reduction(name), name, brought{"[]byte", attach.NameHash(attach.NameType, "bytes"), v})
+	all, err := gatherBytes(ctx, among, reduction(name), name, brought{"[]byte", attach.NameHash(attach.NameType, "bytes"), v})
 	if err != nil {
 		return nil, failure(fmt.Sprintf("AllGatherBytes %q", name), err)
 	}
@@ -86,7 +86,7 @@ func gatherAs[T any](ctx context.Context, among Group, told item, name string, v
 	if err != nil {
 		return nil, err
 	}
-	parts, err := bring(ctx, among, told, name, brought{l.name, l.hash, bytesOf(&v)})
+	parts, err := gatherBytes(ctx, among, told, name, brought{l.name, l.hash, bytesOf(&v)})
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,8 @@ type brought struct {
 	bytes []byte
 }
 
-// bring returns what the ranks of among bring, in their order.
-func bring(ctx context.Context, among Group, told item, name string, own brought) ([][]byte, error) {
+// gatherBytes returns what the ranks of among bring, in their order.
+func gatherBytes(ctx context.Context, among Group, told item, name string, own brought) ([][]byte, error) {
 	g, size := among.group(), among.Size()
 	c := g.c
 	if len(own.bytes) > MaxReduceBytes {

@@ -188,10 +188,19 @@ func (c *Cluster) checkRequest(name string, l layout, n int) error {
 		return fmt.Errorf("%w: %d elements of %d bytes are more bytes than 64 bits can count", ErrNoSpace, n, l.size)
 	}
 	if total > c.welcome.RegionBytes {
-		return fmt.Errorf("%w: %d elements of %d bytes are %s, and the whole region has %s; start the daemons with a larger one (--region %s)",
-			ErrNoSpace, n, l.size, inUnits(total), inUnits(c.welcome.RegionBytes), inUnits(total+total/8))
+		return fmt.Errorf("%w: %d elements of %d bytes are %s, and the whole region has %s; %s",
+			ErrNoSpace, n, l.size, inUnits(total), inUnits(c.welcome.RegionBytes), largerRegion(total, total/8))
 	}
 	return nil
+}
+
+// largerRegion says how to get a region of a and b bytes together.
+func largerRegion(a, b uint64) string {
+	bytes, carry := bits.Add64(a, b, 0)
+	if carry != 0 || bytes > attach.MaxRegionBytes {
+		return "none can have more than " + inUnits(attach.MaxRegionBytes)
+	}
+	return fmt.Sprintf("start the daemons with a larger one (--region %s)", inUnits(bytes))
 }
 
 func checkName(name string) error {
@@ -260,8 +269,8 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 			return nil, fmt.Errorf("%w: %s", ErrNoSpace, r.Payload)
 		}
 		bytes := uint64(n) * uint64(l.size)
-		return nil, fmt.Errorf("%w: %d elements of %d bytes are %s, and the region of %s has no such gap left; free something, or start the daemons with a larger one (--region %s)",
-			ErrNoSpace, n, l.size, inUnits(bytes), inUnits(c.welcome.RegionBytes), inUnits(c.welcome.RegionBytes+bytes))
+		return nil, fmt.Errorf("%w: %d elements of %d bytes are %s, and the region of %s has no such gap left until something is freed; %s",
+			ErrNoSpace, n, l.size, inUnits(bytes), inUnits(c.welcome.RegionBytes), largerRegion(c.welcome.RegionBytes, bytes))
 	default:
 		return nil, fmt.Errorf("the daemon answered with %v", r.Status)
 	}

@@ -85,6 +85,10 @@ func TestAllocRefusesBeforeItAsks(t *testing.T) {
 	wantError(t, err, ErrNoSpace, "9223372036854775807", "64 bits")
 	_, err = Alloc[int64](within(t), c, "large", testRegion/8+1)
 	wantError(t, err, ErrNoSpace, "134217729 elements of 8 bytes are 1025MiB", "region has 1024MiB", "--region 1153MiB")
+	for _, n := range []int{15 << 37, 1 << 60} { // 15 TiB, and an eighth more; 8 EiB
+		_, err = Alloc[int64](within(t), c, "huge", n)
+		wantError(t, err, ErrNoSpace, "the whole region has 1024MiB; none can have more than 16TiB")
+	}
 	for _, name := range []string{"", strings.Repeat("n", 256)} {
 		if _, err := Alloc[int](within(t), c, name, 1); err == nil || !strings.Contains(err.Error(), "1 to 255") {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
@@ -117,7 +121,7 @@ func TestRegionIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Alloc[byte](within(t), c, "more", testRegion/2+1)
-	wantError(t, err, ErrNoSpace, "536870913", "1024MiB", "free something", "--region 1537MiB")
+	wantError(t, err, ErrNoSpace, "536870913", "1024MiB", "is freed", "--region 1537MiB")
 }
 
 func TestFaultyDaemonCannotMapElsewhere(t *testing.T) {

@@ -31,6 +31,9 @@ func TestStatusNumbers(t *testing.T) {
 	if node, lost := attach.OwnerNode(protocol.LostRank(7)); node != 7 || !lost || MaxRanks != attach.MaxRank+1 {
 		t.Errorf("the owner of a lock that died with node 7 is read by programs as %d, %v; there are %d ranks", node, lost, attach.MaxRank+1)
 	}
+	if attach.MaxRegionBytes != MaxRegionBytes {
+		t.Errorf("programs say a region may have %d bytes, and it may have %d", uint64(attach.MaxRegionBytes), uint64(MaxRegionBytes))
+	}
 	if attach.MaxContribution > protocol.MaxContribution || protocol.MaxResult > attach.MaxPayload || attach.MaxName > protocol.MaxName {
 		t.Error("programs may say what engines may not, or the other way round")
 	}

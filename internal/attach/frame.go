@@ -28,6 +28,8 @@ const (
 	MaxSignature = 4 << 10
 	// MaxContribution bounds what one party brings to a barrier, in bytes.
 	MaxContribution = 1 << 10
+	// MaxRegionBytes is the size of the largest region.
+	MaxRegionBytes = 16 << 40
 	// MaxText bounds texts for people (reasons, program names, transport names), in bytes.
 	MaxText = 1 << 10
 )

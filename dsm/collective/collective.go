@@ -183,8 +183,8 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 	}
 }
 
-// someBytes is up to how many bytes of all ranks travel with a meeting of their own, each as many
-// as the rank has that brings most. Every rank gets all of them, so it is less than can travel.
+// someBytes bounds what all ranks together send in a second meeting. It is less than can travel,
+// because every rank gets all of it.
 const someBytes = dsm.MaxReduceTotal / 4
 
 // partsOf returns what is wanted of what each rank has brought, whose memory begins as broughtBy

@@ -5,11 +5,11 @@
 // one goroutine of each rank for each name. Each is a barrier: what any rank stored before, every
 // rank sees after.
 //
-// If no rank brings more than 32 bytes, a call is one meeting, with which they travel. If none
-// brings more than dsm.MaxReduceBytes, and all ranks together no more than 16 KiB, each as much as
-// the one that brings most, it is two. Else it is three, and between them the values are in shared
-// memory: each rank puts its own there, and fetches those that it wants at once. So what travels is
-// what is asked for.
+// If no rank brings more than 32 bytes, a call is one meeting, with which they travel. Up to
+// dsm.MaxReduceBytes of a rank take a second meeting, in which every rank sends as many bytes as
+// the rank that brings most, if that is at most 16 KiB in all. More takes three meetings, and
+// between them the values are in shared memory: each rank puts its own there, and fetches those
+// that it wants at once. Then only what is asked for travels.
 //
 // When a call fails on one rank, it fails on all; the exceptions are a context that ends, after
 // which the others wait for that rank until theirs end, and a call that the others have not begun.

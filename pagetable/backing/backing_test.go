@@ -258,7 +258,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestOnDisk: a directory in memory is none to spill to.
+// TestCheckDir: a directory in memory is none to spill to.
 func TestCheckDir(t *testing.T) {
 	if err := CheckDir("/proc/self/no such directory"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is not there: %v", err)

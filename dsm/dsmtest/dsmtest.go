@@ -23,10 +23,8 @@ import (
 
 const (
 	envCall  = "DSMTEST_CALL"  // in a rank: which call of Run it is for
+	envEnd   = "DSMTEST_END"   // in a rank: when its test times out, as RFC 3339 has it
 	envFlags = "DSMTEST_FLAGS" // flags for every `dsmd run`
-	// margin is how long before the test's limit the ranks' limit is, and before that the end of
-	// their context. It is less if the limit is close.
-	margin = 10 * time.Second
 	// grace is how long `dsmd run` may take to end everything; its own --grace is shorter.
 	grace = 10 * time.Second
 )
@@ -36,6 +34,19 @@ var call = func() string {
 	defer os.Unsetenv(envCall)
 	return os.Getenv(envCall)
 }()
+
+// A rank times out at the moment that the test has said, however long it took to start.
+func init() {
+	defer os.Unsetenv(envEnd)
+	if at, err := time.Parse(time.RFC3339Nano, os.Getenv(envEnd)); err == nil {
+		left := max(time.Until(at), time.Millisecond) // 0 would be for ever
+		os.Args = slices.Insert(os.Args, 1, "-test.timeout="+left.String())
+	}
+}
+
+// margin is how long before the end of the time that is left the ranks time out, and before that
+// their context ends.
+func margin(left time.Duration) time.Duration { return min(10*time.Second, left/5) }
 
 // home is the folder in which tests of this package begin, also those that have left it.
 var home, _ = os.Getwd() // "" is the folder of the moment
@@ -91,25 +102,25 @@ func lead(t *testing.T, this string, n int, flags []string) {
 	if err != nil {
 		t.Fatal("dsmtest: ", err)
 	}
-	var mine, ranks time.Duration // 0: without a limit
-	if deadline, ok := t.Deadline(); ok && os.Getenv(envDebug) == "" {
-		left := time.Until(deadline)
-		m := min(margin, left/10)
-		mine, ranks = left-m/2, left-m
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal("dsmtest: ", err)
 	}
 	args := slices.Concat([]string{"run", "--fail-on-early-exit", "--grace", "2s"}, strings.Fields(os.Getenv(envFlags)), flags,
-		[]string{"--output", "prefix", "-n", strconv.Itoa(n), "--", self}, rankArgs(t.Name(), ranks))
+		[]string{"--output", "prefix", "-n", strconv.Itoa(n), "--", self}, rankArgs(t.Name()))
 	cmd := exec.Command(dsmd, args...)
 	// By default each rank would sleep for a second at its end if it is built with -race. What the
 	// user asks for comes later, and counts.
 	cmd.Dir, cmd.Env = home, append(os.Environ(), envCall+"="+this, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	var limit time.Duration // 0: without one
+	if deadline, ok := t.Deadline(); ok && os.Getenv(envDebug) == "" {
+		left := time.Until(deadline)
+		limit = left - margin(left)/2
+		cmd.Env = append(cmd.Env, envEnd+"="+deadline.Add(-margin(left)).Format(time.RFC3339Nano))
+	}
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	failed := follow(cmd, mine)
+	failed := follow(cmd, limit)
 	skipped, err := out.verdict(n, failed)
 	switch {
 	case err != nil:
@@ -122,14 +133,14 @@ func lead(t *testing.T, this string, n int, flags []string) {
 }
 
 // rankArgs are the arguments of a test binary that runs one test as a rank.
-func rankArgs(name string, limit time.Duration) []string {
+func rankArgs(name string) []string {
 	elements := strings.Split(name, "/")
 	for i, e := range elements {
 		elements[i] = "^" + regexp.QuoteMeta(e) + "$"
 	}
 	// -test.paniconexit0 makes os.Exit(0) in a test a failure.
 	args := []string{"-test.run=" + strings.Join(elements, "/"), "-test.count=1", "-test.paniconexit0",
-		"-test.timeout=" + limit.String(), fmt.Sprintf("-test.v=%t", testing.Verbose())}
+		fmt.Sprintf("-test.v=%t", testing.Verbose())}
 	flag.Visit(func(f *flag.Flag) {
 		own := !strings.HasPrefix(f.Name, "test.")
 		if own || slices.Contains([]string{"test.short", "test.fullpath", "test.gocoverdir"}, f.Name) {

@@ -266,20 +266,42 @@ func TestFailures(t *testing.T) {
 			t.Parallel()
 			cmd, _ := victim(t, tt.victim, tt.args...)
 			cmd.Env = slices.Insert(cmd.Env, 0, "DSMTEST_DSMD="+dsmd)
-			said, err := cmd.CombinedOutput()
-			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-				t.Errorf("the test ended with %v, want status 1", err)
-			}
-			for _, want := range append(tt.says, "--- FAIL: TestVictim/"+strings.ReplaceAll(tt.victim, " ", "_")) {
-				if !strings.Contains(string(said), want) {
-					t.Errorf("the test did not say %q", want)
-				}
-			}
-			if strings.Contains(string(said), "went on after") || t.Failed() {
-				t.Errorf("the test said:\n%s", said)
-			}
+			fails(t, cmd, append(tt.says, "--- FAIL: TestVictim/"+strings.ReplaceAll(tt.victim, " ", "_"))...)
 		})
 	}
+}
+
+// fails runs a victim, which must fail and say all of these.
+func fails(t *testing.T, victim *exec.Cmd, says ...string) {
+	t.Helper()
+	said, err := victim.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("the test ended with %v, want status 1", err)
+	}
+	for _, want := range says {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("the test did not say %q", want)
+		}
+	}
+	if strings.Contains(string(said), "went on after") || t.Failed() {
+		t.Errorf("the test said:\n%s", said)
+	}
+}
+
+// TestSlowStart: a rank that hangs says so in time although its start has taken most of the time.
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	dsmd, err := dsmtest.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := t.TempDir() + "/dsmd"
+	if err := os.WriteFile(slow, fmt.Appendf(nil, "#!/bin/sh\nsleep 5\nexec '%s' \"$@\"\n", dsmd), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd, _ := victim(t, "hang", "-test.timeout=15s")
+	cmd.Env = slices.Insert(cmd.Env, 0, "DSMTEST_DSMD="+slow)
+	fails(t, cmd, "rank 0 has failed", "test timed out", "select (no cases)")
 }
 
 // TestSettings: the environment says which dsmd is run, and with what.

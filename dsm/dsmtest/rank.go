@@ -35,7 +35,7 @@ func take(t *testing.T, body func(ctx context.Context, c *dsm.Cluster)) {
 	if limit := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration); limit > 0 {
 		deadline, _ := t.Deadline()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(margin, limit/10)))
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-margin(limit)))
 		defer cancel()
 	}
 	c, err := dsm.Join(ctx)

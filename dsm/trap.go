@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"errors"
 	"fmt"
 
 	"dsmd/internal/attach"
@@ -20,6 +21,9 @@ type trap interface {
 	// before the run is unmapped.
 	register(addr, bytes uintptr, readOnly bool) error
 	unregister(addr, bytes uintptr) error
+	// missing is the part of a run from the first to the last page that has to be fetched for such
+	// an access, as far as is known here: of no bytes if everything is here.
+	missing(addr, bytes uintptr, write bool) (from, length uintptr)
 	// fetched is called when the daemon has fetched the pages of a run, so that system calls can
 	// use them at once.
 	fetched(addr, bytes uintptr)
@@ -49,11 +53,18 @@ func openTrap(w *attach.Welcome) (trap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; or start the daemon with --trap sigsegv; `dsmd doctor` says what this machine allows", ErrNoTrap, err)
 	}
-	return uffdTrap{fd}, nil
+	pages, err := uffd.OpenPagemap()
+	if err != nil {
+		pages = nil // the daemon knows, too
+	}
+	return uffdTrap{fd, pages}, nil
 }
 
 // uffdTrap traps by userfaultfd: the kernel tells the daemon.
-type uffdTrap struct{ fd *uffd.FD }
+type uffdTrap struct {
+	fd    *uffd.FD
+	pages *uffd.Pagemap // nil where there is none
+}
 
 func (t uffdTrap) handover() (int, attach.Trap) {
 	return t.fd.Sysfd(), attach.Trap{UserModeOnly: !t.fd.Mode().KernelFaults(), Features: uint64(t.fd.Features())}
@@ -66,11 +77,22 @@ func (t uffdTrap) register(addr, bytes uintptr, readOnly bool) error {
 	return t.fd.Register(addr, bytes)
 }
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
-func (t uffdTrap) fetched(addr, bytes uintptr)          {}             // the daemon has mapped them
-func (t uffdTrap) retire()                              {}
+func (t uffdTrap) missing(addr, bytes uintptr, write bool) (from, length uintptr) {
+	if t.pages == nil {
+		return addr, bytes
+	}
+	return t.pages.Missing(addr, bytes, write)
+}
+func (t uffdTrap) fetched(addr, bytes uintptr) {} // the daemon has mapped them
+func (t uffdTrap) retire()                     {}
 
 // The kernel wakes threads that still wait in the region: they fault again, now without the trap.
-func (t uffdTrap) close() error { return t.fd.Close() }
+func (t uffdTrap) close() error {
+	if t.pages == nil {
+		return t.fd.Close()
+	}
+	return errors.Join(t.pages.Close(), t.fd.Close())
+}
 
 // segvTrap traps by memory protection: a signal handler tells the daemon.
 type segvTrap struct{ t *sigsegv.Trap }
@@ -83,6 +105,9 @@ func (t segvTrap) register(addr, bytes uintptr, readOnly bool) error {
 	return t.t.Register(addr, bytes, readOnly)
 }
 func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
-func (t segvTrap) fetched(addr, bytes uintptr)          { t.t.Map(addr, bytes) }
-func (t segvTrap) retire()                              { t.t.Retire() }
-func (t segvTrap) close() error                         { return t.t.Close() }
+func (t segvTrap) missing(addr, bytes uintptr, write bool) (from, length uintptr) {
+	return addr, bytes // only the daemon knows
+}
+func (t segvTrap) fetched(addr, bytes uintptr) { t.t.Map(addr, bytes) }
+func (t segvTrap) retire()                     { t.t.Retire() }
+func (t segvTrap) close() error                { return t.t.Close() }

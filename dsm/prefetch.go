@@ -21,10 +21,10 @@ const (
 // thread and no P of this program waits in a fault meanwhile. It promises nothing: another rank may
 // take a page away the next moment, and then touching it waits as usual.
 //
-// It is a message to the daemon, but where faults are trapped by userfaultfd the kernel tells which
-// pages are here, so that only others are asked for. The kernel's own way, madvise with
-// MADV_POPULATE_READ or _WRITE, fails with EFAULT for a user who may only trap faults in user mode;
-// this works for everyone.
+// It is a message to the daemon. If all pages are here already, and faults are trapped by
+// userfaultfd, the kernel says so, in 1 µs and 30 ns for each page. The kernel's own way of
+// fetching, madvise with MADV_POPULATE_READ or _WRITE, fails with EFAULT for a user who may only
+// trap faults in user mode; this works for everyone.
 //
 // Errors: ErrNotShared (s is not within one allocation), ctx's, ErrClosed, ErrLost. An empty s is
 // not an error.
@@ -41,13 +41,9 @@ func (c *Cluster) prefetch(ctx context.Context, e memoryExtent, access Access) e
 		return err
 	}
 	page := uintptr(c.welcome.PageBytes)
-	from, length := c.trap.missing(uintptr(c.region.at(run.first*page)), run.count*page, access == Write)
-	if length == 0 {
+	if c.trap.here(uintptr(c.region.at(run.first*page)), run.count*page, access == Write) {
 		return ctx.Err()
 	}
-	from -= uintptr(c.region.base)
-	run.first = from / page
-	run.count = (from+length-1)/page - run.first + 1
 	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Prefetch, run.of.name}}))
 	_, err = c.fetch(ctx, attach.OpPrefetch, run, access)
 	return err

@@ -21,9 +21,8 @@ type trap interface {
 	// before the run is unmapped.
 	register(addr, bytes uintptr, readOnly bool) error
 	unregister(addr, bytes uintptr) error
-	// missing is the part of a run from the first to the last page that has to be fetched for such
-	// an access, as far as is known here: of no bytes if everything is here.
-	missing(addr, bytes uintptr, write bool) (from, length uintptr)
+	// here reports whether it is known that no load from a run faults at this moment, or no store.
+	here(addr, bytes uintptr, write bool) bool
 	// fetched is called when the daemon has fetched the pages of a run, so that system calls can
 	// use them at once.
 	fetched(addr, bytes uintptr)
@@ -77,11 +76,8 @@ func (t uffdTrap) register(addr, bytes uintptr, readOnly bool) error {
 	return t.fd.Register(addr, bytes)
 }
 func (t uffdTrap) unregister(addr, bytes uintptr) error { return nil } // unmapping does it
-func (t uffdTrap) missing(addr, bytes uintptr, write bool) (from, length uintptr) {
-	if t.pages == nil {
-		return addr, bytes
-	}
-	return t.pages.Missing(addr, bytes, write)
+func (t uffdTrap) here(addr, bytes uintptr, write bool) bool {
+	return t.pages != nil && t.pages.Maps(addr, bytes, write)
 }
 func (t uffdTrap) fetched(addr, bytes uintptr) {} // the daemon has mapped them
 func (t uffdTrap) retire()                     {}
@@ -104,10 +100,8 @@ func (t segvTrap) handedOver() { t.t.HandedOver() }
 func (t segvTrap) register(addr, bytes uintptr, readOnly bool) error {
 	return t.t.Register(addr, bytes, readOnly)
 }
-func (t segvTrap) unregister(addr, bytes uintptr) error { return t.t.Unregister(addr, bytes) }
-func (t segvTrap) missing(addr, bytes uintptr, write bool) (from, length uintptr) {
-	return addr, bytes // only the daemon knows
-}
-func (t segvTrap) fetched(addr, bytes uintptr) { t.t.Map(addr, bytes) }
-func (t segvTrap) retire()                     { t.t.Retire() }
-func (t segvTrap) close() error                { return t.t.Close() }
+func (t segvTrap) unregister(addr, bytes uintptr) error      { return t.t.Unregister(addr, bytes) }
+func (t segvTrap) here(addr, bytes uintptr, write bool) bool { return false } // the daemon knows
+func (t segvTrap) fetched(addr, bytes uintptr)               { t.t.Map(addr, bytes) }
+func (t segvTrap) retire()                                   { t.t.Retire() }
+func (t segvTrap) close() error                              { return t.t.Close() }

@@ -3,23 +3,26 @@ package uffd_test
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/internal/uffd"
 )
 
-// TestMissing: of a run that is read in several parts, what a load and what a store would fault at;
-// pages that are in the file and not mapped are missing, too.
-func TestMissing(t *testing.T) {
+// TestMaps: one page of a run that is read in several parts is not mapped, or is write-protected,
+// or is in the file and not mapped.
+func TestMaps(t *testing.T) {
 	const pages = 1300
 	r := newRegion(t, pages)
 	m, err := uffd.OpenPagemap()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := func(what string, write bool, first, count int) {
+	maps := func(what string, first, count int, load, store bool) {
 		t.Helper()
-		at, bytes := m.Missing(r.at(0), pages*pageBytes, write)
-		if bytes != uintptr(count)*pageBytes || count > 0 && at != r.at(first) {
-			t.Errorf("%s, write %t: %d pages are missing from %d, want %d from %d", what, write, bytes/pageBytes, (at-r.addr)/pageBytes, count, first)
+		for write, want := range map[bool]bool{false: load, true: store} {
+			if got := m.Maps(r.at(first), uintptr(count)*pageBytes, write); got != want {
+				t.Errorf("%s, write %t: %t", what, write, got)
+			}
 		}
 	}
 	fill := func(page, count int, mode uint64) {
@@ -30,23 +33,26 @@ func TestMissing(t *testing.T) {
 			}
 		}
 	}
-	want("nothing is here", false, 0, pages)
-	fill(0, 1, 0)
-	fill(700, 1, 0)
-	want("the first page, and one in the middle", false, 1, pages-1)
-	fill(1299, 1, 0)
-	fill(1, 698, 0)
-	want("all up to 699, and the last", false, 699, 600)
-	fill(699, 1, uffd.WriteProtected)
-	fill(701, 598, 0)
-	want("all, one write-protected", false, 0, 0)
-	want("all, one write-protected", true, 699, 1)
-	if errno := r.fd.WriteProtect(r.at(699), pageBytes, false, true); errno != 0 {
+	maps("nothing is here", 0, pages, false, false)
+	fill(0, 700, 0)
+	fill(702, pages-702, 0)
+	fill(700, 1, uffd.WriteProtected)
+	if _, err := unix.Pwrite(r.file, filled(1, 1), 701*int64(pageBytes)); err != nil {
+		t.Fatal(err)
+	}
+	maps("those before", 0, 700, true, true)
+	maps("with one that is write-protected", 0, 701, true, false)
+	maps("one of them is in the file only", 0, pages, false, false)
+	if n, errno := r.fd.Continue(r.at(701), pageBytes, 0); errno != 0 || n != int(pageBytes) {
 		t.Fatal(errno)
 	}
-	want("all", true, 0, 0)
+	maps("all, one write-protected", 0, pages, true, false)
+	if errno := r.fd.WriteProtect(r.at(700), pageBytes, false, true); errno != 0 {
+		t.Fatal(errno)
+	}
+	maps("all", 0, pages, true, true)
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	want("nobody can look", true, 0, pages)
+	maps("nobody can look", 0, pages, false, false)
 }

@@ -352,6 +352,41 @@ func TestPrefetchFlood(t *testing.T) {
 	near.Succeed(t)
 }
 
+// TestPrefetchOfWhatIsHere: the daemon is asked only if some page is not here for what is wanted.
+// With sigsegv it always is.
+func TestPrefetchOfWhatIsHere(t *testing.T) {
+	withEachTrap(t, func(t *testing.T, trap string) {
+		c := serve(t, 2, 2, "--trap", trap)
+		far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
+		for _, p := range []*testcluster.Process{far, near} {
+			p.Do(t, "ok", "alloc data 600")
+		}
+		asks := func(want uint64, access dsm.Access) {
+			t.Helper()
+			before := counter(t, near, "prefetch_calls")
+			near.Do(t, "ok", "prefetch data %d 60000", access)
+			if trap == "sigsegv" {
+				want = 1
+			}
+			if asked := counter(t, near, "prefetch_calls") - before; asked != want {
+				t.Errorf("the daemon was asked %d times for access %d, want %d", asked, access, want)
+			}
+		}
+		far.Do(t, "ok", "fill data 9")
+		asks(1, dsm.Read)
+		near.Do(t, "ok", "check data 9")
+		asks(0, dsm.Read)
+		asks(1, dsm.Write)
+		asks(0, dsm.Write)
+		near.Do(t, "ok", "check data 9")
+		far.Do(t, "ok", "check data 9")
+		asks(0, dsm.Read)
+		asks(1, dsm.Write)
+		far.Succeed(t)
+		near.Succeed(t)
+	})
+}
+
 // TestPrefetchEndsWithContext stops the daemon that has the pages, so that a prefetch can only
 // wait.
 func TestPrefetchEndsWithContext(t *testing.T) {

@@ -21,10 +21,10 @@ const (
 // thread and no P of this program waits in a fault meanwhile. It promises nothing: another rank may
 // take a page away the next moment, and then touching it waits as usual.
 //
-// It is a message to the daemon. If all pages are here already, and faults are trapped by
-// userfaultfd, the kernel says so, in 1 µs and 30 ns for each page. The kernel's own way of
-// fetching, madvise with MADV_POPULATE_READ or _WRITE, fails with EFAULT for a user who may only
-// trap faults in user mode; this works for everyone.
+// It is a message to the daemon, but not if all pages are here already and faults are trapped by
+// userfaultfd: then it takes 1 µs and 30 ns for each page. The kernel's own way of fetching,
+// madvise with MADV_POPULATE_READ or _WRITE, fails with EFAULT for a user who may only trap faults
+// in user mode; this works for everyone.
 //
 // Errors: ErrNotShared (s is not within one allocation), ctx's, ErrClosed, ErrLost. An empty s is
 // not an error.

@@ -21,7 +21,8 @@ type trap interface {
 	// before the run is unmapped.
 	register(addr, bytes uintptr, readOnly bool) error
 	unregister(addr, bytes uintptr) error
-	// here reports whether it is known that no load from a run faults at this moment, or no store.
+	// here reports whether all pages of a run are known to be here at this moment: for stores if
+	// write is set, else for loads.
 	here(addr, bytes uintptr, write bool) bool
 	// fetched is called when the daemon has fetched the pages of a run, so that system calls can
 	// use them at once.

@@ -44,8 +44,8 @@ func init() {
 	}
 }
 
-// margin is how long before the end of the time that is left the ranks time out, and before that
-// their context ends.
+// margin is how long before the test's limit, which is so far off, its ranks time out; and how long
+// before a rank's limit its context ends.
 func margin(left time.Duration) time.Duration { return min(10*time.Second, left/5) }
 
 // home is the folder in which tests of this package begin, also those that have left it.

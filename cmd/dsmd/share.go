@@ -17,7 +17,7 @@ import (
 const (
 	takenASecond = 8 << 30
 	lookLeast    = 100 * time.Millisecond
-	lookMost     = time.Second
+	lookMost     = 4 * time.Second
 )
 
 // follower has a node take less memory for pages while others leave it less.

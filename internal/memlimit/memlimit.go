@@ -29,7 +29,7 @@ func (l Limit) ForPages(nodes int) uint64 {
 }
 
 // Find finds the least limit that holds for this process.
-func Find() (Limit, error) { return In(os.DirFS("/")) }
+func Find() (Limit, error) { return In(machine) }
 
 // In is Find where the root folder is another.
 func In(root fs.FS) (Limit, error) {
@@ -47,7 +47,7 @@ func In(root fs.FS) (Limit, error) {
 
 // Left finds how much memory this process can have besides what it has, and who says so: what the
 // machine has left, or a control group, counting what the kernel can take back from the page cache.
-func Left() (Limit, error) { return LeftIn(os.DirFS("/")) }
+func Left() (Limit, error) { return LeftIn(machine) }
 
 // LeftIn is Left where the root folder is another.
 func LeftIn(root fs.FS) (Limit, error) {
@@ -77,8 +77,11 @@ type groupFiles struct{ limit, usage, cache, shared string }
 // limit, or does not say.
 func (g groupFiles) left(root fs.FS, at string) (left uint64, ok bool) {
 	limit, ok := number(root, path.Join(at, g.limit))
-	used, told := number(root, path.Join(at, g.usage))
-	if !ok || !told {
+	if !ok {
+		return 0, false
+	}
+	used, ok := number(root, path.Join(at, g.usage))
+	if !ok {
 		return 0, false
 	}
 	cache, _ := field(root, path.Join(at, "memory.stat"), g.cache)
@@ -99,7 +102,7 @@ func number(root fs.FS, name string) (uint64, bool) {
 
 // Kills is how many processes the kernel has killed because memory was wanted that there was not:
 // in this process's control group, or, if that does not tell, on this machine.
-func Kills() uint64 { return killsIn(os.DirFS("/")) }
+func Kills() uint64 { return killsIn(machine) }
 
 func killsIn(root fs.FS) uint64 {
 	kills, told := uint64(0), false

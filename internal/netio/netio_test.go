@@ -134,9 +134,12 @@ func TestSendFull(t *testing.T) {
 	// What is under way when the buffers fill up is answered a little later. From then on nothing
 	// is unanswered.
 	for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; time.Sleep(time.Millisecond) {
-		silent, err := Silence(a)
+		silent, expects, err := Silence(a)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !expects {
+			t.Fatal("a full socket expects no answer")
 		}
 		if silent == 0 {
 			break
@@ -154,7 +157,8 @@ func TestSendFull(t *testing.T) {
 	}
 }
 
-// TestSilence: what a kernel does not answer is noticed.
+// TestSilence: what a kernel does not answer is noticed, but not before it can have answered,
+// however long nothing was sent before.
 func TestSilence(t *testing.T) {
 	a, b := connection(t)
 	defer unix.Close(a)
@@ -170,15 +174,29 @@ func TestSilence(t *testing.T) {
 	if err := KeepAlive(a, time.Second, time.Second, 3); err != nil {
 		t.Fatal(err)
 	}
+	const pause = 300 * time.Millisecond
+	time.Sleep(pause)
 	var v Vector
 	v.Add([]byte("is anybody there"))
+	start := time.Now()
 	if _, errno := v.Send(a); errno != 0 {
 		t.Fatal(errno)
 	}
+	silent, _, err := Silence(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Linux sends again after 200 ms.
+	if took := time.Since(start); took < pause/2 && silent >= pause {
+		t.Errorf("silent for %v, %v after something was sent", silent, took)
+	}
 	for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; {
-		silent, err := Silence(a)
+		silent, expects, err := Silence(a)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !expects {
+			t.Fatal("a peer that has not answered owes no answer")
 		}
 		if silent >= 50*time.Millisecond {
 			break
@@ -187,6 +205,33 @@ func TestSilence(t *testing.T) {
 			t.Fatalf("a peer that has not answered is silent for %v", silent)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestNothingToAnswer: what was sent was answered, and nothing is expected any more.
+func TestNothingToAnswer(t *testing.T) {
+	a, b := connection(t)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	var v Vector
+	v.Add([]byte("thanks"))
+	if _, errno := v.Send(a); errno != 0 {
+		t.Fatal(errno)
+	}
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); ; time.Sleep(time.Millisecond) {
+		silent, expects, err := Silence(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !expects {
+			if silent != 0 {
+				t.Errorf("silent for %v, and nothing to answer", silent)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a kernel does not answer")
+		}
 	}
 }
 

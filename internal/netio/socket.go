@@ -105,18 +105,20 @@ func Detach(c *net.TCPConn) (int, error) {
 // must leave unanswered before it counts as silent. One may just be on its way.
 const unansweredProbes = 3
 
-// Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd.
-// It is 0 when there is nothing to answer, and also when the process there does not read: its
-// kernel says so, as often as it is asked.
-func Silence(fd int) (time.Duration, error) {
+// Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd,
+// and whether there is anything for it to answer. The time is 0 when there is nothing, when it was
+// sent so shortly ago that our kernel has not sent it again, and also when the process there does
+// not read: its kernel says so, as often as it is asked. After a pause the time counts from before
+// that.
+func Silence(fd int) (silent time.Duration, expects bool, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
-		return 0, fmt.Errorf("netio: ask a socket what was not answered: %w", err)
+		return 0, false, fmt.Errorf("netio: ask a socket what was not answered: %w", err)
 	}
-	if info.Unacked == 0 && info.Probes < unansweredProbes {
-		return 0, nil
+	if info.Unacked > 0 && info.Retransmits > 0 || info.Probes >= unansweredProbes {
+		silent = time.Duration(info.Last_ack_recv) * time.Millisecond
 	}
-	return time.Duration(info.Last_ack_recv) * time.Millisecond, nil
+	return silent, info.Unacked > 0 || info.Notsent_bytes > 0 || info.Probes > 0, nil
 }
 
 // KeepAlive has the kernel ask the other side of TCP socket fd whether it is there when nothing has

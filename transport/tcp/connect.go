@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,8 @@ type connecting struct {
 	log      func(line string)
 	news     *arrivals // for the reactor
 
+	sends     *atomic.Uint64 // the reactor's calls that send
+	answered  atomic.Uint64  // how many there were when peers had answered all; notAll
 	strangers strangers
 
 	ctx    context.Context // ends with Close
@@ -72,7 +75,9 @@ type connecting struct {
 	refusal  error
 }
 
-func (c *connecting) init(config Config, news *arrivals, peers []*peer) {
+func (c *connecting) init(config Config, news *arrivals, peers []*peer, sends *atomic.Uint64) {
+	c.sends = sends
+	c.answered.Store(notAll)
 	c.self, c.log, c.news = config.Self, config.Log, news
 	c.listener, c.addresses, c.giveUp, c.joining = config.Listener, slices.Clone(config.Peers), config.GiveUp, config.Joining
 	c.mine = greeting{

@@ -134,6 +134,7 @@ func (r *reactor) plug(p *peer, a arrival) error {
 	p.fd, p.tls, p.call, p.state = a.fd, a.secure, a.call, peerUp
 	p.skip = p.received.Load() - a.recvAt
 	r.up = append(r.up, p)
+	r.connect.answered.Store(notAll) // the handshake's last bytes
 	return nil
 }
 

@@ -206,7 +206,7 @@ func newTransport(c Config) (*Transport, error) {
 			t.peers[i] = t.newPeer(id)
 		}
 	}
-	t.connect.init(c, t.arrivals, t.peers)
+	t.connect.init(c, t.arrivals, t.peers, &t.counts.SendCalls)
 	return t, nil
 }
 

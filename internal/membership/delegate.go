@@ -27,11 +27,17 @@ func (g *Group) setDelegates(c *memberlist.Config) {
 	c.Logger = log.New(&translator{g}, "", 0)
 }
 
+// probeInterval is how often a node asks one of the others whether it is alive.
+func probeInterval(deadAfter time.Duration) time.Duration {
+	return min(max(deadAfter/probes, leastProbeInterval), mostProbeInterval)
+}
+
 // suspicionMult makes memberlist suspect a node for the rest of deadAfter after the first vain
 // probe. memberlist multiplies it by the logarithm of the number of nodes.
 func suspicionMult(deadAfter time.Duration, nodes int) int {
 	scale := max(1, math.Log10(max(1, float64(nodes))))
-	return max(1, int(math.Round((deadAfter-probeInterval).Seconds()/(scale*probeInterval.Seconds()))))
+	every := probeInterval(deadAfter)
+	return max(1, int(math.Round((deadAfter-every).Seconds()/(scale*every.Seconds()))))
 }
 
 // NodeMeta implements memberlist.Delegate.

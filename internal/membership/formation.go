@@ -67,6 +67,9 @@ func newFormation(self member, nodes, patience int) *formation {
 
 func (f *formation) ended() bool { return f.table != nil || f.err != nil }
 
+// settled reports whether the formation has ended and ticks repeat nothing any more.
+func (f *formation) settled() bool { return f.ended() && len(f.unheard) == 0 }
+
 // join notes that a node was found, or that what it says of itself has changed. Preconditions: it
 // is compatible.
 func (f *formation) join(m member) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,20 +17,21 @@ import (
 )
 
 const (
-	// tickInterval is how often a node repeats what may have been lost.
-	tickInterval = 250 * time.Millisecond
-	// probeInterval is how often a node asks one of the others whether it is alive, and
-	// probeTimeout how long it waits before it asks others to ask.
-	probeInterval = time.Second
-	probeTimeout  = 500 * time.Millisecond
+	// tickInterval is how often a node repeats what may have been lost, while something may.
+	tickInterval = beatsPerTick * newsInterval
+	beatsPerTick = 2
+	// probes is how many times within Config.DeadAfter a node asks one of the others whether it is
+	// alive, where that is within the bounds behind it. probeTimeout is how long it waits for an
+	// answer before it asks others to ask.
+	probes             = 6
+	leastProbeInterval = time.Second
+	mostProbeInterval  = 5 * time.Second
+	probeTimeout       = 500 * time.Millisecond
 	// streamTimeout bounds a conversation over TCP: what is said is short.
 	streamTimeout = 5 * time.Second
 	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is
 	// right too.
 	leaveTimeout = time.Second
-	// exchanges is how many times within Config.DeadAfter a node exchanges all that it knows with
-	// another.
-	exchanges = 6
 	// maxSends bounds the messages that are being sent at once; others are said again at a later
 	// tick.
 	maxSends = 16
@@ -41,12 +41,10 @@ const (
 	// dozens of times. Beyond that, an unknown node that says that it leaves is forgotten at once,
 	// and found dead if it ever was there. For a known one another is forgotten.
 	maxEnds = 64 * maxTable
-	// gossipInterval is short, because a node that starts waits for what is gossiped.
-	gossipInterval = 100 * time.Millisecond
 )
 
 // MinDeadAfter is the shortest Config.DeadAfter: a probe that is not answered, and time to object.
-const MinDeadAfter = 2 * probeInterval
+const MinDeadAfter = 2 * leastProbeInterval
 
 // Config says who this node is and how to find the others.
 type Config struct {
@@ -81,6 +79,9 @@ type Config struct {
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	Log     *zap.Logger           // nil: no logs
 	Metrics prometheus.Registerer // nil: no metrics
+
+	// transport makes what carries gossip. nil: memberlist does. Tests lose packets with it.
+	transport func(*memberlist.Config) (memberlist.Transport, error)
 }
 
 // Group is this node's membership. Make it with Form. Its methods may be called from any goroutine.
@@ -95,7 +96,9 @@ type Group struct {
 	sends   chan struct{}  // a token for each message that is being sent
 	wake    chan struct{}  // holds a token when there is something for the loop
 
-	exchanged string // with whom states were exchanged last; belongs to the loop
+	// exchanged: with whom states were exchanged last, or this node; belongs to the loop. So nodes
+	// of one start do not all ask the same one.
+	exchanged string
 
 	mu        sync.Mutex
 	self      member
@@ -209,20 +212,14 @@ func (g *Group) Leave(why error) {
 	g.mu.Lock()
 	again := g.closed
 	g.closed = true
-	var others []memberlist.Address
-	for name, a := range g.addresses {
-		if name != g.self.name() {
-			others = append(others, a)
-		}
-	}
 	g.mu.Unlock()
 	if again {
 		return
 	}
 	close(g.closing)
-	g.sayGoodbye(others, why)
-	_ = g.list.Leave(leaveTimeout) // who does not hear it finds out
-	_ = g.list.Shutdown()          // it never fails
+	g.sayGoodbye(g.others(), why)
+	g.gossipGoodbye()
+	_ = g.list.Shutdown() // it never fails
 	g.work.Wait()
 	g.count.unregister(g.cfg.Metrics)
 }
@@ -254,6 +251,23 @@ func (g *Group) sayGoodbye(others []memberlist.Address, why error) {
 	}
 }
 
+// gossipGoodbye has memberlist tell it as well, for a bounded time. Who does not hear it finds out.
+func (g *Group) gossipGoodbye() {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_ = g.list.Leave(leaveTimeout)
+	}()
+	for {
+		select {
+		case <-said:
+			return
+		case <-time.After(newsInterval):
+			g.tellNews()
+		}
+	}
+}
+
 // open starts to gossip, alone.
 func open(cfg Config) (*Group, error) {
 	g := &Group{
@@ -273,6 +287,7 @@ func open(cfg Config) (*Group, error) {
 	if err := g.self.fits(); err != nil {
 		return nil, err
 	}
+	g.exchanged = g.self.name()
 	// An earlier node may have this node's place. Wait for the place until that node, if it was
 	// killed, must have been found dead.
 	patience := int((2*cfg.DeadAfter + streamTimeout) / tickInterval)
@@ -312,12 +327,17 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 	c.BindAddr, c.BindPort, c.AdvertisePort = cmp.Or(host, "0.0.0.0"), int(port), int(port)
 	c.AdvertiseAddr = g.cfg.Advertise
 	c.TCPTimeout = streamTimeout
-	c.GossipInterval = gossipInterval
-	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
+	c.GossipInterval = calmInterval
+	c.ProbeInterval, c.ProbeTimeout = probeInterval(g.cfg.DeadAfter), probeTimeout
 	// The time of suspicion is what is left of DeadAfter after the probe that was not answered. It
 	// neither grows nor shrinks with what others say, so that it means what its name says.
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicionMult(g.cfg.DeadAfter, g.cfg.Nodes), 1
 	g.setDelegates(c)
+	if g.cfg.transport != nil {
+		if c.Transport, err = g.cfg.transport(c); err != nil {
+			return nil, err
+		}
+	}
 	if len(g.cfg.Keys) > 0 {
 		if c.Keyring, err = memberlist.NewKeyring(g.cfg.Keys[1:], g.cfg.Keys[0]); err != nil {
 			return nil, fmt.Errorf("membership: gossip keys: %w", err)
@@ -326,38 +346,22 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 	return c, nil
 }
 
-// loop handles what happens, until close.
-func (g *Group) loop() {
-	ticker := time.NewTicker(tickInterval)
-	defer ticker.Stop()
-	exchange := time.NewTicker(g.cfg.DeadAfter / exchanges)
-	defer exchange.Stop()
-	decided := false
-	for {
-		tick := false
-		select {
-		case <-g.closing:
-			return
-		case <-exchange.C:
-			g.exchange()
-		case <-g.wake:
-		case <-ticker.C:
-			tick = true
-		}
-		out, ended := g.turn(tick)
-		for _, o := range out {
-			g.send(o)
-		}
-		if ended && !decided {
-			decided = true
-			g.doubtUnmet()
-			// Who asks to join after this is told that the cluster is complete. What others are to
-			// hear is gossiped, or comes with the next exchange of states; nobody waits for it.
-			_ = g.list.UpdateNode(1)
-			close(g.formed)
-		}
-		g.tellLosses()
+// handle acts on what has come, and on what is due if tick. decided becomes true when the formation
+// has ended.
+func (g *Group) handle(tick bool, decided *bool) {
+	out, ended := g.turn(tick)
+	for _, o := range out {
+		g.send(o)
 	}
+	if ended && !*decided {
+		*decided = true
+		g.doubtUnmet()
+		// Who asks to join after this is told that the cluster is complete. What others are to hear
+		// is gossiped, or comes with the next exchange of states; nobody waits for it.
+		_ = g.list.UpdateNode(1)
+		close(g.formed)
+	}
+	g.tellLosses()
 }
 
 // turn lets the formation handle what has come. It returns what to send, and whether the formation
@@ -379,7 +383,7 @@ func (g *Group) turn(tick bool) (out []outgoing, ended bool) {
 	return out, g.formation.ended()
 }
 
-// send sends a message beside the loop: a node that does not answer must not hold up the others.
+// send sends a message, unless too many are being sent: the next tick says it again.
 func (g *Group) send(o outgoing) {
 	g.mu.Lock()
 	to, known := g.addresses[o.to]
@@ -387,53 +391,9 @@ func (g *Group) send(o outgoing) {
 	if !known {
 		return
 	}
-	select {
-	case g.sends <- struct{}{}:
-	default:
-		return // the next tick says it again
-	}
-	g.work.Go(func() {
-		defer func() { <-g.sends }()
+	g.beside(func() {
 		if err := g.list.SendReliable(nodeAt(to), appendMessage(nil, &o.message)); err != nil {
 			g.log.Debug("a message was not delivered", zap.Stringer("kind", o.message.kind), zap.String("to", to.Addr), zap.Error(err))
-		}
-	})
-}
-
-// exchange exchanges all that is known with one other node after another, suspected or not, once
-// the cluster is complete.
-//
-// A suspicion ends when the suspected node says something newer. That is gossiped a few times and
-// then never again. It may be lost in the same trouble of the network that made others suspicious.
-// And a node that hears of an older suspicion does not object. So what was lost has to come in
-// another way before the suspicion comes true. memberlist's own exchanges are half a minute apart
-// and leave out who is suspected. (TestLostObjection in internal/systemtest/e2e)
-func (g *Group) exchange() {
-	g.mu.Lock()
-	var names []string
-	for name := range g.addresses {
-		if name != g.self.name() && g.formation.table != nil {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		g.mu.Unlock()
-		return
-	}
-	slices.Sort(names)
-	next, _ := slices.BinarySearch(names, g.exchanged+"\x00") // the first one behind
-	g.exchanged = names[next%len(names)]
-	to := g.addresses[g.exchanged]
-	g.mu.Unlock()
-	select {
-	case g.sends <- struct{}{}:
-	default:
-		return // the next turn comes soon
-	}
-	g.work.Go(func() {
-		defer func() { <-g.sends }()
-		if _, err := g.list.Join([]string{to.Addr}); err != nil {
-			g.log.Debug("states were not exchanged", zap.String("with", to.Addr), zap.Error(err))
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -131,6 +132,42 @@ func cluster(t *testing.T, l lan, nodes int, change func(i int, c *Config)) []*a
 		all = append(all, begin(t, c))
 	}
 	return all
+}
+
+// streamsOnly loses every packet, so that only streams carry gossip.
+type streamsOnly struct{ *memberlist.NetTransport }
+
+func (streamsOnly) WriteTo([]byte, string) (time.Time, error) { return time.Now(), nil }
+func (streamsOnly) WriteToAddress([]byte, memberlist.Address) (time.Time, error) {
+	return time.Now(), nil
+}
+
+// TestFormWithoutGossip: the node that has to know all others hears of one of them only from a
+// third, and all that is gossiped is lost. memberlist would tell it after half a minute; the
+// cluster is complete long before.
+func TestFormWithoutGossip(t *testing.T) {
+	t.Parallel()
+	l := newLAN()
+	config := func(i int) Config {
+		c := l.config(i, 3)
+		c.Join = []string{l.gossip(2)}
+		c.transport = func(c *memberlist.Config) (memberlist.Transport, error) {
+			plain, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
+			return streamsOnly{plain}, err
+		}
+		return c
+	}
+	author := begin(t, config(0))
+	author.said(t, "gossiping")
+	known := begin(t, config(2))
+	author.said(t, "node found")
+	start := time.Now()
+	for _, a := range []*attempt{begin(t, config(1)), author, known} {
+		a.formed(t)
+	}
+	if took := time.Since(start); took > memberlist.DefaultLANConfig().PushPullInterval/2 {
+		t.Errorf("it took %v", took)
+	}
 }
 
 // TestForm: nodes that find each other have one table, in the order of their addresses; when all

@@ -48,7 +48,7 @@ type doubtful struct {
 }
 
 // objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
-const objectionTime = 10 * gossipInterval
+const objectionTime = 10 * newsInterval
 
 // doubtUnmet notes the nodes of the table that this node has never met, now that the cluster is
 // complete. memberlist never tells the end of a node that it has not told before: who has heard

@@ -22,6 +22,9 @@ const keyDiffers = "the gossip key differs or is missing: give all nodes the sam
 // Write takes a line, such as "[WARN] memberlist: …".
 func (t *translator) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
+	if !strings.HasPrefix(text, "[DEBUG]") {
+		t.signal() // a node is suspected, say, or objects
+	}
 	if m := suspicion.FindStringSubmatch(text); m != nil {
 		t.count.suspicions.Inc()
 		t.log.Warn("node suspected: it does not answer", zap.String("node", m[1]), zap.Duration("dead_after", t.cfg.DeadAfter))

@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"dsmd/internal/systemtest/testcluster"
+	"dsmd/internal/uffd/uffdtest"
+)
+
+// TestIdleDaemonsSleep: daemons that have nothing to do are seldom woken, whether they were told of
+// each other or gossip. What counts is how often their threads run, not for how long: that is the
+// machine's.
+func TestIdleDaemonsSleep(t *testing.T) {
+	t.Parallel()
+	uffdtest.Require(t)
+	for _, test := range []struct {
+		name    string
+		cluster *testcluster.Cluster
+		most    int // runs of threads a second; what they do takes about half as many
+	}{
+		{"told", testcluster.Serve(t, 2, 2), 25},
+		// They probe each other every second, and are calm four seconds after they have met.
+		{"gossiping", testcluster.NewLAN(2).Serve(t, "--dead-after", "4s"), 60},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			const window = 5 * time.Second
+			for i, d := range test.cluster.Daemons {
+				testcluster.Eventually(t, fmt.Sprintf("daemon %d sleeps for %v", i, window), func() bool {
+					before := runsOf(t, d.PID())
+					time.Sleep(window)
+					runs := runsOf(t, d.PID()) - before
+					t.Logf("daemon %d: %d runs in %v", i, runs, window)
+					return runs <= test.most*int(window/time.Second)
+				})
+			}
+		})
+	}
+}
+
+// runsOf is how many times the threads of a process were given a core.
+func runsOf(t *testing.T, pid int) (runs int) {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("the threads of process %d: %v, %v", pid, stats, err)
+	}
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		var onCPU, waited uint64
+		var n int
+		if _, err := fmt.Sscan(string(text), &onCPU, &waited, &n); err != nil {
+			t.Fatalf("%s: %q: %v", name, text, err)
+		}
+		runs += n
+	}
+	return runs
+}

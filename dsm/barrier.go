@@ -43,7 +43,7 @@ func meet(ctx context.Context, among Group) error {
 	defer c.occupied.leave(hash)
 	w := c.attendant.begin(&wait{item: everybody, object: hash, parties: among.Size(), ranks: g.losses == 0})
 	defer c.attendant.end(w)
-	if _, err := g.arrive(ctx, w, nil); err != nil {
+	if _, err := g.arrive(ctx, w, attach.NoFold, nil); err != nil {
 		return failure("Barrier", err)
 	}
 	return nil
@@ -82,15 +82,15 @@ func (o *occupied) leave(hash uint64) {
 	delete(o.by, hash)
 }
 
-// arrive waits at a barrier and returns what all parties have brought.
-func (g group) arrive(ctx context.Context, w *wait, payload []byte) ([]byte, error) {
+// arrive waits at a barrier and returns what all parties have brought, or what fold makes of it.
+func (g group) arrive(ctx context.Context, w *wait, fold attach.Fold, payload []byte) ([]byte, error) {
 	if err := g.c.commit(ctx); err != nil {
 		return nil, err
 	}
 	if err := g.c.introduce(ctx, w.object, w.name); err != nil {
 		return nil, err
 	}
-	r, err := g.c.doWaiting(ctx, attach.Call{Op: attach.OpArrive, Object: w.object, Parties: uint32(w.parties), Count: uint64(g.losses), Site: w.site.Number(), Payload: payload}, w)
+	r, err := g.c.doWaiting(ctx, attach.Call{Op: attach.OpArrive, Object: w.object, Parties: uint32(w.parties), Count: uint64(g.losses), Site: w.site.Number(), Fold: fold, Payload: payload}, w)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	defer b.c.attendant.end(w)
 	var err error
 	if b.local == 1 {
-		_, err = b.g.arrive(ctx, w, nil)
+		_, err = b.g.arrive(ctx, w, attach.NoFold, nil)
 	} else {
 		err = b.waitInTeam(ctx, w)
 	}
@@ -204,7 +204,7 @@ func (b *Barrier) waitInTeam(ctx context.Context, w *wait) error {
 	t, last := b.join()
 	if last {
 		go func() {
-			_, t.err = b.g.arrive(t.ctx, w, nil)
+			_, t.err = b.g.arrive(t.ctx, w, attach.NoFold, nil)
 			t.cancel(nil)
 			close(t.done)
 		}()

@@ -67,7 +67,7 @@
 //
 // Across nodes memory is sequentially consistent; within a node it is as the processor has it; Go's
 // rule that data races are errors still holds for the compiler's sake. Use Mutex, RWMutex, Barrier,
-// Reduce or sync/atomic to order accesses. docs/memory-model.md says it in full.
+// Reduce, AllReduce or sync/atomic to order accesses. docs/memory-model.md says it in full.
 //
 // # When something breaks
 //

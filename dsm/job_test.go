@@ -67,7 +67,7 @@ func TestJobsHaveNamesOfTheirOwn(t *testing.T) {
 
 // gatherFor is a Reduce whose job has more ranks than come.
 func gatherFor(ctx context.Context, c *Cluster, ranks uint32) ([]byte, error) {
-	return c.group().arrive(ctx, &wait{object: attach.NameHash(attach.NameReduce, c.within("sum")), parties: int(ranks)}, nil)
+	return c.group().arrive(ctx, &wait{object: attach.NameHash(attach.NameReduce, c.within("sum")), parties: int(ranks)}, attach.NoFold, nil)
 }
 
 // arriveAndGiveUp lets an arrival be sent, and then withdraws it.

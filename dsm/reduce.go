@@ -107,34 +107,65 @@ type brought struct {
 // gatherBytes returns what the ranks of among bring, in their order.
 func gatherBytes(ctx context.Context, among Group, told item, name string, own brought) ([][]byte, error) {
 	g, size := among.group(), among.Size()
-	c := g.c
 	if len(own.bytes) > MaxReduceBytes {
 		return nil, fmt.Errorf("%w: a %s has %d bytes, and a rank can bring %d; reduce in parts, or put the values into shared memory and add them up after a barrier",
 			ErrNoSpace, own.kind, len(own.bytes), MaxReduceBytes)
 	}
-	hash := attach.NameHash(attach.NameReduce, c.within(name)+g.suffix)
-	if !c.occupied.enter(hash) {
-		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
-	}
-	defer c.occupied.leave(hash)
 	contribution := append(binary.LittleEndian.AppendUint64(nil, own.hash), own.bytes...)
-	w := c.attendant.begin(&wait{item: told, object: hash, parties: size, ranks: g.losses == 0})
-	payload, err := g.arrive(ctx, w, contribution)
-	c.attendant.end(w)
+	r, err := enterReduction(among, told, name)
 	if err != nil {
 		return nil, err
 	}
-	if len(payload) != size*len(contribution) {
-		return nil, fmt.Errorf("the daemon sent %d bytes, %d ranks bring %d each: it is faulty", len(payload), size, len(contribution))
+	defer r.leave()
+	payload, err := r.meet(ctx, attach.NoFold, contribution)
+	if err != nil {
+		return nil, err
 	}
 	all := make([][]byte, 0, size)
 	for part := range slices.Chunk(payload, len(contribution)) {
 		if binary.LittleEndian.Uint64(part) != own.hash {
-			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %s", ErrMismatch, g.rank(len(all)), c.Rank(), own.kind)
+			return nil, fmt.Errorf("%w: rank %d brings a value of another type than rank %d's %s", ErrMismatch, g.rank(len(all)), g.c.Rank(), own.kind)
 		}
 		all = append(all, part[headBytes:])
 	}
 	return all, nil
+}
+
+// reducing is a reduction that this rank is in.
+type reducing struct {
+	g       group
+	parties int
+	told    item // for people
+	hash    uint64
+}
+
+// enterReduction notes that this rank is in a reduction of among, until leave. It sends nothing.
+func enterReduction(among Group, told item, name string) (*reducing, error) {
+	r := &reducing{g: among.group(), parties: among.Size(), told: told}
+	r.hash = attach.NameHash(attach.NameReduce, r.g.c.within(name)+r.g.suffix)
+	if !r.g.c.occupied.enter(r.hash) {
+		return nil, fmt.Errorf("%w: a rank takes part once at a time; combine the values of goroutines first, or use another name", ErrInUse)
+	}
+	return r, nil
+}
+
+func (r *reducing) leave() { r.g.c.occupied.leave(r.hash) }
+
+// meet waits for all ranks, and returns what they have brought, one behind the other, or what fold
+// makes of it.
+func (r *reducing) meet(ctx context.Context, fold attach.Fold, contribution []byte) ([]byte, error) {
+	c := r.g.c
+	w := c.attendant.begin(&wait{item: r.told, object: r.hash, parties: r.parties, ranks: r.g.losses == 0})
+	payload, err := r.g.arrive(ctx, w, fold, contribution)
+	c.attendant.end(w)
+	want := len(contribution)
+	if fold == attach.NoFold {
+		want *= r.parties
+	}
+	if err == nil && len(payload) != want {
+		return nil, fmt.Errorf("the daemon sent %d bytes where %d ranks bring %d each: it is faulty", len(payload), r.parties, len(contribution))
+	}
+	return payload, err
 }
 
 // Number is what Sum adds up.

@@ -235,5 +235,10 @@ func extent[T any](s []T) memoryExtent {
 // bytesOf is the memory of one value, which stays v's.
 func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
 
+// bytesOfAll is what the elements of a slice are made of.
+func bytesOfAll[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
+}
+
 // single is the slice of one value.
 func single[T any](p *T) []T { return unsafe.Slice(p, 1) }

@@ -420,6 +420,32 @@ func TestReduceMisuse(t *testing.T) {
 	wantError(t, <-other, ErrMismatch, "another type", "int64")
 }
 
+func TestAllReduceMisuse(t *testing.T) {
+	f := newFake(t, 2)
+	c := f.joinAll()
+	_, err := AllReduce(within(t), c[0], "op", OpMax+1, []int{1})
+	wantError(t, err, ErrMismatch, `AllReduce "op"`, "Op(4)", "use OpSum, OpMin or OpMax")
+	_, err = AllReduce(within(t), c[0], "least", OpMin, []complex64{1})
+	wantError(t, err, ErrType, "none is the least")
+	_, err = AllReduce(within(t), c[0], "long", OpSum, make([]int16, MaxAllReduceBytes/2+1))
+	wantError(t, err, ErrNoSpace, "32769 values", "65538 bytes", "65536")
+	other := make(chan error)
+	go func() {
+		_, err := AllReduce(within(t), c[1], "r", OpSum, []int(nil)) // a barrier
+		other <- err
+	}()
+	f.awaitCalls(attach.OpArrive, 1)
+	_, err = Reduce(within(t), c[1], "r", 1, Sum)
+	wantError(t, err, ErrInUse)
+	none, err := AllReduce(within(t), c[0], "r", OpSum, []int{})
+	if len(none) > 0 || err != nil {
+		t.Errorf("nothing is combined to %v, %v", none, err)
+	}
+	if err := <-other; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostWithoutMemory: no shared memory was allocated, so nothing can hang, and the process goes
 // on with errors.
 func TestLostWithoutMemory(t *testing.T) {

@@ -271,7 +271,50 @@ func TestImpossibleBarrier(t *testing.T) {
 			t.Errorf("%v: %q", r.Status, r.Payload)
 		}
 	}
+	for _, fold := range []attach.Fold{0xff, attach.FoldOf(attach.FoldSum, attach.NumberFloat64)} {
+		r := p.do(attach.Call{Op: attach.OpArrive, Object: 1, Parties: 1, Fold: fold, Payload: make([]byte, 12)})
+		if r.Status != attach.StatusMismatch || !strings.Contains(string(r.Payload), "12 bytes") {
+			t.Errorf("fold %#x: %v, %q", fold, r.Status, r.Payload)
+		}
+	}
 	c.quiet()
+}
+
+// TestFoldsAreThoseOfTheProtocol: programs and engines mean the same by the number of a fold.
+func TestFoldsAreThoseOfTheProtocol(t *testing.T) {
+	ops := map[attach.FoldOp]protocol.FoldOp{attach.FoldSum: protocol.FoldSum, attach.FoldMin: protocol.FoldMin, attach.FoldMax: protocol.FoldMax}
+	numbers := map[attach.Number]protocol.Number{
+		attach.NumberInt8: protocol.NumberInt8, attach.NumberInt16: protocol.NumberInt16, attach.NumberInt32: protocol.NumberInt32, attach.NumberInt64: protocol.NumberInt64,
+		attach.NumberUint8: protocol.NumberUint8, attach.NumberUint16: protocol.NumberUint16, attach.NumberUint32: protocol.NumberUint32, attach.NumberUint64: protocol.NumberUint64,
+		attach.NumberFloat32: protocol.NumberFloat32, attach.NumberFloat64: protocol.NumberFloat64,
+	}
+	for op, itsOp := range ops {
+		for n, itsNumber := range numbers {
+			if f := protocol.FoldOf(itsOp, itsNumber); protocol.Fold(attach.FoldOf(op, n)) != f || !f.Fits(8) {
+				t.Errorf("%v is %#x of package attach", f, attach.FoldOf(op, n))
+			}
+		}
+	}
+}
+
+// TestFold: daemons combine what programs bring.
+func TestFold(t *testing.T) {
+	everyHost(t, 3, func(t *testing.T, c *cluster) {
+		var answers []chan attach.Reply
+		var ps []*prog
+		for i, m := range c.members {
+			ps = append(ps, m.join())
+			_, answer := ps[i].call(attach.Call{
+				Op: attach.OpArrive, Object: 5, Parties: 3, Fold: attach.FoldOf(attach.FoldSum, attach.NumberInt16), Payload: []byte{byte(100 + i), 1, 0xff, byte(i)},
+			})
+			answers = append(answers, answer)
+		}
+		for _, answer := range answers {
+			if r := ps[0].answer(answer); r.Status != attach.StatusOK || !bytes.Equal(r.Payload, []byte{47, 4, 0xfd, 5}) {
+				t.Errorf("%v, %x", r.Status, r.Payload)
+			}
+		}
+	})
 }
 
 func TestBindAndUnbind(t *testing.T) {

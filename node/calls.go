@@ -206,12 +206,16 @@ func (k *calls) askBarrier(p *program, c *attach.Call, ev *protocol.Event) bool 
 		text := fmt.Sprintf("a barrier of %d parties; at most %d are possible", c.Parties, protocol.MaxParties)
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
 		return false
+	case !protocol.Fold(c.Fold).Fits(len(c.Payload)):
+		text := fmt.Sprintf("%d bytes, of which there can be no %v", len(c.Payload), protocol.Fold(c.Fold))
+		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusMismatch, Payload: []byte(text)})
+		return false
 	case c.Count < uint64(len(p.lost)):
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNodeLost, Payload: []byte(k.names.whoIsLost(p))})
 		return false
 	}
 	ev.Kind, ev.Object = protocol.EventArrive, protocol.LockObject(c.Object)
-	ev.Parties, ev.Payload = c.Parties, slices.Clone(c.Payload)
+	ev.Parties, ev.Fold, ev.Payload = c.Parties, protocol.Fold(c.Fold), slices.Clone(c.Payload)
 	return true
 }
 

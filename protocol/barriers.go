@@ -31,6 +31,7 @@ type arrivalCall struct {
 	object        ObjectID
 	to            NodeID // the home; NoNode: nothing was sent yet, because a recovery is under way
 	parties, rank uint32
+	fold          Fold
 	payload       []byte
 	cancelled     bool // BarrierCancel was sent, or would have been
 }
@@ -40,6 +41,7 @@ type barrier struct {
 	id       ObjectID
 	parties  uint32
 	size     int // bytes of each payload
+	fold     Fold
 	arrivals []arrival
 }
 
@@ -52,7 +54,7 @@ type arrival struct {
 
 func (b *barriers) arrive(ev Event) {
 	c := arrivalCall{client: ev.Client, ticket: ev.Ticket, object: ev.Object, to: b.home(ev.Object),
-		parties: ev.Parties, rank: ev.Rank, payload: slices.Clone(ev.Payload)}
+		parties: ev.Parties, rank: ev.Rank, fold: ev.Fold, payload: slices.Clone(ev.Payload)}
 	if b.view.phase != running {
 		c.to = NoNode
 	} else {
@@ -62,7 +64,7 @@ func (b *barriers) arrive(ev Event) {
 }
 
 func (b *barriers) sendArrival(c *arrivalCall) {
-	b.sendToHome(c, &relayed{parties: c.parties, rank: c.rank, payload: c.payload})
+	b.sendToHome(c, &relayed{parties: c.parties, rank: c.rank, fold: c.fold, payload: c.payload})
 }
 
 func (b *barriers) find(id ObjectID) (int, bool) {
@@ -88,12 +90,16 @@ func (b *barriers) onArrive(m *Message) {
 	}
 	i, ok := b.find(m.Object)
 	if !ok {
-		b.open = slices.Insert(b.open, i, &barrier{id: m.Object, parties: k.Parties, size: len(k.Contribution)})
+		b.open = slices.Insert(b.open, i, &barrier{id: m.Object, parties: k.Parties, size: len(k.Contribution), fold: k.Fold})
 	}
 	g := b.open[i]
 	if g.parties != k.Parties || g.size != len(k.Contribution) {
 		refuse(StatusMismatch, "rank %d came with %d parties and %d bytes, others with %d parties and %d bytes",
 			k.Rank, k.Parties, len(k.Contribution), g.parties, g.size)
+		return
+	}
+	if g.fold != k.Fold {
+		refuse(StatusMismatch, "rank %d wants %v, others %v", k.Rank, k.Fold, g.fold)
 		return
 	}
 	// The contribution is the transport's; it is kept until the release.
@@ -107,16 +113,22 @@ func (b *barriers) onArrive(m *Message) {
 // MaxParties bounds the parties of a barrier: every node may have this many for each of its ranks.
 const MaxParties = 1 << 16
 
-// release answers every arrival with all payloads in the order of ranks.
+// release answers every arrival with all payloads in the order of ranks, or folded.
 func (b *barriers) release(g *barrier) {
 	in := g.arrivals
 	slices.SortFunc(in, func(x, y arrival) int {
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.node, y.node), cmp.Compare(x.ticket, y.ticket))
 	})
 	status, payload := StatusOK, []byte(nil)
-	if len(in)*g.size > MaxResult {
+	switch {
+	case g.fold != NoFold:
+		payload = slices.Clone(in[0].payload)
+		for i := range in[1:] {
+			g.fold.combine(payload, in[1+i].payload)
+		}
+	case len(in)*g.size > MaxResult:
 		status = StatusNoSpace
-	} else if g.size > 0 {
+	case g.size > 0:
 		payload = make([]byte, 0, len(in)*g.size)
 		for i := range in {
 			payload = append(payload, in[i].payload...)
@@ -278,12 +290,12 @@ func (b *barriers) clone(in *env) barriers {
 // appendState appends an encoding: see Engine.AppendState.
 func (b *barriers) appendState(to []byte) []byte {
 	to = appendEach(to, b.open, func(to []byte, g *barrier) []byte {
-		return appendEach(appendNumbers(to, uint64(g.id), uint64(g.parties), uint64(g.size)), g.arrivals, func(to []byte, a arrival) []byte {
+		return appendEach(appendNumbers(to, uint64(g.id), uint64(g.parties), uint64(g.size), uint64(g.fold)), g.arrivals, func(to []byte, a arrival) []byte {
 			return appendText(appendNumbers(to, uint64(a.node), uint64(a.ticket), uint64(a.rank)), a.payload)
 		})
 	})
 	to = appendEach(to, b.calls, func(to []byte, c arrivalCall) []byte {
-		to = appendNumbers(to, uint64(c.client), uint64(c.ticket), uint64(c.object), uint64(c.to), uint64(c.parties), uint64(c.rank))
+		to = appendNumbers(to, uint64(c.client), uint64(c.ticket), uint64(c.object), uint64(c.to), uint64(c.parties), uint64(c.rank), uint64(c.fold))
 		return appendText(append(to, bits(c.cancelled)), c.payload)
 	})
 	to = appendEach(to, b.relays, func(to []byte, r *relay) []byte {

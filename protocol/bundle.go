@@ -11,9 +11,10 @@ import (
 const (
 	// relayedBytes is an arrival in a BarrierCombine without what it brings, all little-endian:
 	// node u16, length of what it brings u16 or cancelMark, parties u32, object u64, ticket u64,
-	// rank u32.
-	relayedBytes = 28
-	// cancelMark is in place of the length: the arrival is taken back. Parties and rank are 0.
+	// rank u32, fold u8.
+	relayedBytes = 29
+	// cancelMark is in place of the length: the arrival is taken back. Parties, rank and fold are
+	// 0.
 	cancelMark = 1<<16 - 1
 	// addresseeBytes is a ticket in a BarrierBroadcast: node u16, ticket u64.
 	addresseeBytes = 10
@@ -26,6 +27,7 @@ type relayed struct {
 	parties, rank uint32
 	object        ObjectID
 	ticket        Ticket
+	fold          Fold
 	payload       []byte
 }
 
@@ -41,7 +43,7 @@ func (g *relayed) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, g.parties)
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.object))
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.ticket))
-	b = binary.LittleEndian.AppendUint32(b, g.rank)
+	b = append(binary.LittleEndian.AppendUint32(b, g.rank), byte(g.fold))
 	return append(b, g.payload...)
 }
 
@@ -50,7 +52,7 @@ func (g *relayed) message(to NodeID) Message {
 	if g.cancel {
 		return BarrierCancel{g.ticket}.To(to, g.object).SentBy(g.node)
 	}
-	return BarrierArrive{g.ticket, g.parties, g.rank, g.payload}.To(to, g.object).SentBy(g.node)
+	return BarrierArrive{g.ticket, g.parties, g.rank, g.fold, g.payload}.To(to, g.object).SentBy(g.node)
 }
 
 // decodeRelayed reads the payload of a BarrierCombine: exactly what append wrote, at least one.
@@ -63,7 +65,7 @@ func decodeRelayed(b []byte) ([]relayed, error) {
 		}
 		g := relayed{
 			node: NodeID(binary.LittleEndian.Uint16(b)), parties: binary.LittleEndian.Uint32(b[4:]), object: ObjectID(binary.LittleEndian.Uint64(b[8:])),
-			ticket: Ticket(binary.LittleEndian.Uint64(b[16:])), rank: binary.LittleEndian.Uint32(b[24:]),
+			ticket: Ticket(binary.LittleEndian.Uint64(b[16:])), rank: binary.LittleEndian.Uint32(b[24:]), fold: Fold(b[28]),
 		}
 		size := int(binary.LittleEndian.Uint16(b[2:]))
 		if g.cancel = size == cancelMark; g.cancel {
@@ -73,8 +75,9 @@ func decodeRelayed(b []byte) ([]relayed, error) {
 		switch {
 		case size > MaxContribution || size > len(b):
 			return nil, fmt.Errorf("%w: an arrival at a barrier brings %d bytes, of %d that there are", ErrMalformed, size, len(b))
-		case g.cancel != (g.parties == 0), g.cancel && g.rank != 0, g.parties > MaxParties, !g.object.IsLock():
-			return nil, fmt.Errorf("%w: %d parties and rank %d at %v, taken back: %t", ErrMalformed, g.parties, g.rank, g.object, g.cancel)
+		case g.cancel != (g.parties == 0), g.cancel && (g.rank != 0 || g.fold != NoFold), g.parties > MaxParties, !g.object.IsLock(), !g.fold.Fits(size):
+			return nil, fmt.Errorf("%w: %d parties and rank %d at %v with %d bytes to be folded as %v, taken back: %t",
+				ErrMalformed, g.parties, g.rank, g.object, size, g.fold, g.cancel)
 		}
 		g.payload, b = b[:size], b[size:]
 		all = append(all, g)

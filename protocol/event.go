@@ -26,8 +26,8 @@ const (
 	// EventRelease: Client gives back Access to Object, a lock, that it holds. Unrepaired: it was
 	// given that with StatusOwnerDied and Rank, and has not repaired what the lock protects.
 	EventRelease
-	// EventArrive: Client arrives at barrier Object, with Parties, Rank and Payload; EffectComplete
-	// answers.
+	// EventArrive: Client arrives at barrier Object, with Parties, Rank, Fold and Payload;
+	// EffectComplete answers.
 	EventArrive
 	// EventName: Client binds or unbinds a name, as Payload says (see NameCall); EffectComplete
 	// answers.
@@ -79,6 +79,7 @@ type Event struct {
 	Ticket  Ticket
 	Parties uint32
 	Rank    uint32
+	Fold    Fold // EventArrive: fits Payload
 	Repair  bool // EventAcquire
 	Anew    bool // EventCompleted
 	// Unrepaired is of EventRelease.

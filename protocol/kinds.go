@@ -122,10 +122,11 @@ type Offer struct{}
 type Decline struct{}
 
 // BarrierArrive goes from a node to the barrier's home: Ticket has arrived. Rank orders what each
-// contributes.
+// contributes, and Fold says what becomes of it.
 type BarrierArrive struct {
 	Ticket        Ticket
 	Parties, Rank uint32
+	Fold          Fold
 	Contribution  []byte
 }
 
@@ -133,7 +134,7 @@ type BarrierArrive struct {
 type BarrierCancel struct{ Ticket Ticket }
 
 // BarrierRelease goes from the home to each arrived ticket. Result is all contributions, in the
-// order of ranks.
+// order of ranks, or what their Fold makes of them.
 type BarrierRelease struct {
 	Status Status
 	Ticket Ticket

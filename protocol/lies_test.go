@@ -379,6 +379,9 @@ func (h *besiegedHost) own() Event {
 		ev.Kind = EventCommit
 	case 1:
 		ev.Kind, ev.Parties, ev.Rank, ev.Payload = EventArrive, uint32(1+h.one(3)), uint32(h.one(3)), make([]byte, h.one(3))
+		if fold := FoldOf(FoldOp(h.one(4)), NumberUint8); fold.Fits(len(ev.Payload)) {
+			ev.Fold = fold
+		}
 	default:
 		call := NameCall{Op: Bind, Client: client, Pages: 1 + h.rng.Uint64N(4), Replicas: uint8(h.one(3)), Name: string(rune('a' + h.one(6)))}
 		if h.one(2) == 0 {

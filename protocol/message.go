@@ -21,6 +21,7 @@ type Message struct {
 	access   Access
 	flags    flags
 	contents Contents
+	fold     Fold
 	status   Status
 	node     NodeID
 	acks     uint16
@@ -89,7 +90,7 @@ func AppendMessage(b []byte, m *Message) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(m.From))
 	b = binary.LittleEndian.AppendUint16(b, uint16(m.node))
 	b = binary.LittleEndian.AppendUint16(b, m.acks)
-	b = append(b, byte(m.contents), 0)
+	b = append(b, byte(m.contents), byte(m.fold))
 	b = binary.LittleEndian.AppendUint32(b, m.word)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.Object))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.ticket))
@@ -110,6 +111,7 @@ func DecodeMessage(b []byte) (Message, error) {
 		node:     NodeID(binary.LittleEndian.Uint16(b[6:])),
 		acks:     binary.LittleEndian.Uint16(b[8:]),
 		contents: Contents(b[10]),
+		fold:     Fold(b[11]),
 		word:     binary.LittleEndian.Uint32(b[12:]),
 		Object:   ObjectID(binary.LittleEndian.Uint64(b[16:])),
 		ticket:   Ticket(binary.LittleEndian.Uint64(b[24:])),
@@ -141,6 +143,8 @@ func (m *Message) wellFormed(header []byte) error {
 		return fmt.Errorf("%w: %v with unknown contents %d", ErrMalformed, m.Kind, m.contents)
 	case m.status >= statusEnd:
 		return fmt.Errorf("%w: %v with unknown status %d", ErrMalformed, m.Kind, m.status)
+	case !m.fold.Fits(len(m.Payload)):
+		return fmt.Errorf("%w: %v that is to fold %d bytes as %v", ErrMalformed, m.Kind, len(m.Payload), m.fold)
 	case m.acks > MaxNodes:
 		return fmt.Errorf("%w: %v with %d acks, a cluster has at most %d nodes", ErrMalformed, m.Kind, m.acks, MaxNodes)
 	}

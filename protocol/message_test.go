@@ -37,6 +37,7 @@ func sampleMessages() []Message {
 		Offer{}.To(0, page).SentBy(9),
 		Decline{}.To(0, page).SentBy(9),
 		BarrierArrive{Ticket: 1<<64 - 1, Parties: 4, Rank: 3, Contribution: []byte("sum")}.To(0, lock).SentBy(4),
+		BarrierArrive{Ticket: 1, Parties: 4, Fold: FoldOf(FoldMax, NumberFloat64), Contribution: make([]byte, 16)}.To(0, lock).SentBy(4),
 		BarrierCancel{Ticket: 1}.To(0, lock).SentBy(4),
 		BarrierRelease{Status: StatusMismatch, Ticket: 2, Result: bytes.Repeat([]byte{0xa5}, MaxPayload)}.To(0, lock).SentBy(4),
 		BarrierCombine{Root: 9, Arrivals: (&relayed{node: 4, object: lock, parties: 1}).append(nil)}.To(0).SentBy(4),

@@ -12,6 +12,7 @@ const (
 	slotBackup
 	slotAnew
 	slotContents
+	slotFold
 	slotStatus
 	slotNode
 	slotAcks
@@ -40,7 +41,7 @@ var kindTable = [kindEnd]struct {
 	KindOffer:               {"Offer", slotObject, as((*Message).AsOffer)},
 	KindDecline:             {"Decline", slotObject, as((*Message).AsDecline)},
 	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
-	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotPayload, as((*Message).AsBarrierArrive)},
+	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotFold | slotPayload, as((*Message).AsBarrierArrive)},
 	KindBarrierCancel:       {"BarrierCancel", slotObject | slotTicket, as((*Message).AsBarrierCancel)},
 	KindBarrierRelease:      {"BarrierRelease", slotObject | slotStatus | slotTicket | slotPayload, as((*Message).AsBarrierRelease)},
 	KindBarrierCombine:      {"BarrierCombine", slotNode | slotPayload, as((*Message).AsBarrierCombine)},
@@ -72,7 +73,7 @@ var masks = func() (all [kindEnd][headerBytes / 8]uint64) {
 			bits       byte
 		}{
 			{slotAccess, 1, 2, 0xff}, {slotHasCopy, 2, 3, byte(flagHasCopy)}, {slotBackup, 2, 3, byte(flagBackup)}, {slotAnew, 2, 3, byte(flagAnew)},
-			{slotStatus, 3, 4, 0xff}, {slotNode, 6, 8, 0xff}, {slotAcks, 8, 10, 0xff}, {slotContents, 10, 11, 0xff},
+			{slotStatus, 3, 4, 0xff}, {slotNode, 6, 8, 0xff}, {slotAcks, 8, 10, 0xff}, {slotContents, 10, 11, 0xff}, {slotFold, 11, 12, 0xff},
 			{slotWord, 12, 16, 0xff}, {slotObject, 16, 24, 0xff}, {slotTicket, 24, 32, 0xff}, {slotRank, 32, 36, 0xff}, {slotPayload, 36, 40, 0xff},
 		} {
 			for i := x.first; i < x.end && uses&x.slot != 0; i++ {
@@ -195,11 +196,11 @@ func (m *Message) AsLost() Lost { return Lost{m.node} }
 func (k BarrierArrive) To(n NodeID, id ObjectID) Message {
 	return Message{
 		Kind: KindBarrierArrive, To: n, Object: id, ticket: k.Ticket, word: k.Parties,
-		rank: k.Rank, Payload: k.Contribution,
+		rank: k.Rank, fold: k.Fold, Payload: k.Contribution,
 	}
 }
 func (m *Message) AsBarrierArrive() BarrierArrive {
-	return BarrierArrive{m.ticket, m.word, m.rank, m.Payload}
+	return BarrierArrive{m.ticket, m.word, m.rank, m.fold, m.Payload}
 }
 
 func (k BarrierCancel) To(n NodeID, id ObjectID) Message {

@@ -31,8 +31,8 @@ func (r *Result) Drawings() []chart.Drawing {
 		"Both axes are logarithmic. Where a curve is the number of nodes, one node does everything.",
 		panel("messages received as home: busiest / mean", faults(4)), panel("working time of the daemon: busiest / mean", faults(5)))
 	add("barriers", "Barriers and reductions of all nodes", "Both axes are logarithmic. Without a tree the home speaks to each node itself.",
-		panel("µs per barrier", r.syncOf(took, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)),
-		panel("bytes sent per barrier", r.syncOf(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction, OpFlatBarrier, OpFlatReduction)))
+		panel("µs per barrier", r.syncOf(took, OpBarrier, OpReduction, OpSum, OpFlatBarrier, OpFlatReduction)),
+		panel("bytes sent per barrier", r.syncOf(func(p SyncPoint) float64 { return p.Bytes }, OpBarrier, OpReduction, OpSum, OpFlatBarrier, OpFlatReduction)))
 	add("locks", "A lock that is free at another node, and one that all nodes want", "Level curves mean that a lock costs the same in a large cluster as in a small one.",
 		linear(panel("µs per turn", r.syncOf(took, OpFreeLock, OpContendedLock))),
 		linear(panel("messages per turn", r.syncOf(func(p SyncPoint) float64 { return p.Messages }, OpFreeLock, OpContendedLock))))

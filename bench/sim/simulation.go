@@ -28,6 +28,8 @@ type experiment struct {
 	// contribution is how many bytes each rank brings to a barrier. The model's ranks bring three,
 	// by which it is checked that a barrier gathers everybody; they count as this many on the wire.
 	contribution int
+	// folded: the home of a barrier combines what ranks bring.
+	folded bool
 }
 
 const (
@@ -84,6 +86,7 @@ func simulate(o *Options, what *experiment) ([]*counts, error) {
 	config := &model.Config{
 		Nodes: len(what.programs) / threads, Pages: what.pages, HomeStripe: o.HomeStripe, Fused: true,
 		Hold: micros(o.Hold), MaxHold: micros(o.MaxHold), TreeFrom: o.TreeFrom, TreeArity: o.TreeArity, ManyReaders: o.ManyReaders,
+		Sync: model.Sync{Folded: what.folded},
 	}
 	if threads > 1 { // what a node knows would be checked for longer than the simulation takes
 		config.CheckEvery = 100 * threads

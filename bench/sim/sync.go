@@ -11,9 +11,10 @@ import (
 
 // Operations that SyncPoint may name.
 const (
-	// OpBarrier is a barrier of all nodes without contributions, and OpReduction one to which each
-	// brings eight bytes.
-	OpBarrier, OpReduction = "barrier", "reduction"
+	// OpBarrier is a barrier of all nodes without contributions, OpReduction one to which each
+	// brings eight bytes, which all get (dsm.Reduce), and OpSum one at whose home these are added
+	// up (dsm.AllReduce).
+	OpBarrier, OpReduction, OpSum = "barrier", "reduction", "sum"
 	// OpFlatBarrier and OpFlatReduction are the same without trees: what they would cost if the
 	// home spoke to each node itself, as it does in small clusters.
 	OpFlatBarrier, OpFlatReduction = "barrier without a tree", "reduction without a tree"
@@ -55,10 +56,13 @@ func (r *Result) barrierSteps() []step {
 	for _, x := range []struct {
 		operation    string
 		contribution int
-		flat         bool
-	}{{OpBarrier, 0, false}, {OpReduction, reductionBytes, false}, {OpFlatBarrier, 0, true}, {OpFlatReduction, reductionBytes, true}} {
+		folded, flat bool
+	}{
+		{OpBarrier, 0, false, false}, {OpReduction, reductionBytes, false, false}, {OpSum, reductionBytes, true, false},
+		{OpFlatBarrier, 0, false, true}, {OpFlatReduction, reductionBytes, false, true},
+	} {
 		for _, n := range r.Options.clusters() {
-			e := &experiment{programs: make([]model.Program, n), pages: uint64(n), contribution: x.contribution, flat: x.flat}
+			e := &experiment{programs: make([]model.Program, n), pages: uint64(n), contribution: x.contribution, folded: x.folded, flat: x.flat}
 			steps = append(steps, step{fmt.Sprintf("%s, %d nodes", x.operation, n), func() error { return r.barriers(x.operation, e) }})
 		}
 	}

@@ -28,6 +28,7 @@ const MaxTicket = 1<<64 - 1
 type Call struct {
 	Op       Op
 	Replicas uint8  // OpBind: how many lost nodes the memory survives, at most MaxReplicas
+	Fold     Fold   // OpArrive: what becomes of the payloads
 	Access   Access // OpAcquire, OpRepair, OpTry, OpRelease, OpPrefetch, OpPin; OpBind: see there
 	Parties  uint32 // OpArrive, at least 1
 	Ticket   uint64 // all but OpRelease and OpUnpin, never 0
@@ -58,6 +59,8 @@ func (m *Call) check() error {
 		return fmt.Errorf("%w: %v with access %d", ErrMalformed, m.Op, m.Access)
 	case (m.Parties != 0) != (m.Op == OpArrive):
 		return fmt.Errorf("%w: %v with %d parties", ErrMalformed, m.Op, m.Parties)
+	case m.Fold != NoFold && m.Op != OpArrive:
+		return fmt.Errorf("%w: %v with a fold", ErrMalformed, m.Op)
 	case m.Replicas > MaxReplicas, m.Replicas != 0 && m.Op != OpBind:
 		return fmt.Errorf("%w: %v of memory that survives the loss of %d nodes", ErrMalformed, m.Op, m.Replicas)
 	case m.Object != 0 && !uses.object:
@@ -150,7 +153,7 @@ func AppendCall(b []byte, m *Call) []byte {
 	}
 	start := len(b)
 	b = beginFrame(b, KindCall)
-	b = append(b, byte(m.Op), byte(m.Access), m.Replicas, 0)
+	b = append(b, byte(m.Op), byte(m.Access), m.Replicas, byte(m.Fold))
 	b = le.AppendUint32(b, m.Parties)
 	for _, v := range [...]uint64{m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash, m.Site} {
 		b = le.AppendUint64(b, v)
@@ -164,8 +167,7 @@ func AppendCall(b []byte, m *Call) []byte {
 // DecodeCall reads the body of a Call.
 func DecodeCall(b []byte) (Call, error) {
 	r := body{b: b}
-	m := Call{Op: Op(r.u8()), Access: Access(r.u8()), Replicas: r.u8()}
-	reserved := r.u8()
+	m := Call{Op: Op(r.u8()), Access: Access(r.u8()), Replicas: r.u8(), Fold: Fold(r.u8())}
 	m.Parties = r.u32()
 	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash, m.Site = r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
 	m.Name, m.Signature = r.text(MaxName), r.text(MaxSignature)
@@ -177,9 +179,6 @@ func DecodeCall(b []byte) (Call, error) {
 	}
 	if m.Op == 0 || m.Op >= opEnd {
 		return Call{}, fmt.Errorf("%w: call with unknown %v", ErrMalformed, m.Op)
-	}
-	if reserved != 0 {
-		return Call{}, fmt.Errorf("%w: %v with reserved bits set", ErrMalformed, m.Op)
 	}
 	if err := m.check(); err != nil {
 		return Call{}, err

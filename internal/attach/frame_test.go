@@ -58,6 +58,7 @@ func sampleCalls() []Call {
 		{Op: OpRepair, Access: Write, Ticket: 1, Object: NameHash(NameLock, "queue")},
 		{Op: OpTry, Access: Read, Ticket: 1, Object: NameHash(NameLock, "queue")},
 		{Op: OpArrive, Ticket: 2, Object: NameHash(NameBarrier, "step"), Parties: 4, Payload: []byte{1, 2}},
+		{Op: OpArrive, Ticket: 2, Object: NameHash(NameReduce, "sum"), Parties: 4, Fold: FoldOf(FoldSum, NumberFloat64), Payload: make([]byte, 8)},
 		{Op: OpBind, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
 		{Op: OpBind, Access: Read, Ticket: 3, Object: NameHash(NameMemory, "file"), Name: "file", Count: 10, ElemBytes: 8, TypeHash: 77, Signature: "float64"},
 		{Op: OpKeep, Ticket: 3, Object: NameHash(NameMemory, "grid"), Name: "grid"},

@@ -14,8 +14,9 @@ const (
 	// repaired.
 	OpRelease
 	// OpArrive: arrive at the barrier Object of Parties parties, bringing Payload, which is empty
-	// unless the barrier is a reduction. Reply: all payloads in the order of ranks; StatusNodeLost,
-	// at once, if more ranks of the job are lost than Count, which the program knows of.
+	// unless the barrier is a reduction. Reply: all payloads in the order of ranks, or what Fold
+	// makes of them; StatusNodeLost, at once, if more ranks of the job are lost than Count, which
+	// the program knows of; StatusMismatch if the payload is not what Fold is for.
 	OpArrive
 	// OpBind: find or make the memory called Name: Count elements of ElemBytes each. TypeHash
 	// decides whether types are the same, and Signature describes the type. All ranks must agree on

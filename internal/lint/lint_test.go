@@ -121,7 +121,7 @@ var testOnly = []string{"internal/kittest", "internal/patience", "internal/requi
 // draws a random number.
 var pure = []string{"protocol", "internal/agreement"}
 
-var pureImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math/bits", "slices", "strconv", "strings"}
+var pureImports = []string{"bytes", "cmp", "encoding/binary", "errors", "fmt", "math", "math/bits", "slices", "strconv", "strings"}
 
 // top is what may lie at the top of the repository.
 var top = []string{"go.mod", "go.sum", "dsm", "protocol", "pagetable", "transport", "node", "cmd", "bench", "docs", "internal", "README.md"}

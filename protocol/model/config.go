@@ -89,12 +89,19 @@ type Config struct {
 	// Replicas is how many lost nodes that memory survives: protocol.NameCall.Replicas. It needs
 	// Crash.
 	Replicas uint8
-	// Words: locks that nobody else wants are published on control pages, where threads take them
-	// and give them back without a call.
-	Words bool
+	Sync
 	// Spaces: each program has page-table entries of its own, and access is taken away step by
 	// step; see spaces.go.
 	Spaces bool
+}
+
+// Sync is how programs use locks and barriers.
+type Sync struct {
+	// Words: locks that nobody else wants are published on control pages, where threads take them
+	// and give them back without a call.
+	Words bool
+	// Folded: what threads bring to barriers is added up, byte by byte.
+	Folded bool
 }
 
 // Changes reports whether memberships may change.
@@ -166,7 +173,7 @@ type option struct {
 }
 
 func (c *Config) options() []option {
-	return []option{{"return", &c.Return}, {"heal", &c.Heal}, {"prompt", &c.Prompt}, {"words", &c.Words}, {"spaces", &c.Spaces}}
+	return []option{{"return", &c.Return}, {"heal", &c.Heal}, {"prompt", &c.Prompt}, {"words", &c.Words}, {"spaces", &c.Spaces}, {"folded", &c.Folded}}
 }
 
 // String is the form that ParseConfig reads.

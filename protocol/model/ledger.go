@@ -392,7 +392,14 @@ func (l *Ledger) pass(r *Retirement) *Violation {
 			return violated(RuleBarrier, "thread %d on node %d passed %v the %dth time, and thread %d arrived there %d times only",
 				r.Thread, r.Node, r.Op, s.passed[rank], thread, s.arrived[i])
 		}
-		want = append(want, barrierPayload(uint32(i), l.position(thread, r.Op.Number, s.passed[rank]))...)
+		brought := barrierPayload(uint32(i), l.position(thread, r.Op.Number, s.passed[rank]))
+		if i == 0 || !l.config.Folded {
+			want = append(want, brought...)
+			continue
+		}
+		for j := range want {
+			want[j] += brought[j]
+		}
 	}
 	if !bytes.Equal(r.Payload, want) {
 		return violated(RuleBarrier, "thread %d on node %d passed %v with payload %x, want %x", r.Thread, r.Node, r.Op, r.Payload, want)

@@ -198,6 +198,9 @@ func (n *Node) call(t *thread, now protocol.Time, out *Outcome) {
 		parties := n.config.parties(op.Number)
 		ev.Parties, ev.Rank = uint32(len(parties)), uint32(slices.Index(parties, t.index))
 		ev.Payload = barrierPayload(ev.Rank, t.pc)
+		if n.config.Folded {
+			ev.Fold = protocol.FoldOf(protocol.FoldSum, protocol.NumberUint8)
+		}
 		out.Retired = append(out.Retired, n.retirement(RetireArrive, t, Retirement{}))
 		t.state = threadWaiting
 	}

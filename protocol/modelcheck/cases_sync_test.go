@@ -109,12 +109,15 @@ func (b Bound) locks() []Case {
 func (b Bound) barriers() []Case {
 	two, three := b.base(2), b.base(3)
 	three.Duplicates = 0
+	folded := three
+	folded.Folded = true
 	var all cases
 	for _, home := range []int{8, 9, 10} {
 		stop := fmt.Sprintf("barrier %d", home)
 		all = append(all,
 			Case{"barrier between accesses", threads(two, "write 0; "+stop+"; read 1", "write 1; "+stop+"; read 0")},
 			Case{"barrier passed twice", threads(three, stop+"; "+stop, stop+"; "+stop, stop+"; "+stop)},
+			Case{"barrier that adds up", threads(folded, stop+"; "+stop, stop+" cancel 1; "+stop)},
 			Case{"barrier with a cancelled arrival", threads(two, stop+" cancel 2; "+stop, stop+" cancel 1; "+stop)},
 			Case{"barrier with a cancelled arrival", threads(three, stop+"; "+stop, stop+" cancel 1; "+stop, stop+" cancel 1; "+stop)},
 		)
@@ -137,9 +140,12 @@ func (b Bound) trees() []Case {
 		return c
 	}
 	three := b.base(3)
+	folded := three
+	folded.Folded = true
 	add("barrier as a tree", 1, three, twice, twice, twice)
 	add("barrier as a tree", 2, three, twice, twice, twice)
 	add("barrier as a tree", 1, three, twice, cancelled, cancelled)
+	add("barrier as a tree that adds up", 1, folded, twice, cancelled, twice)
 	add("barrier as a tree", 1, three, "barrier 9; barrier 10", "barrier 9; barrier 10", "barrier 9; barrier 10")
 	add("barrier as a tree, a relay is lost", 1, moving(3, nil, nil, ids{1}), twice, "", twice)
 	add("barrier as a tree, a relay is lost", 1, moving(3, nil, nil, ids{1}), twice, "", cancelled)

@@ -53,6 +53,8 @@ type Profile struct {
 	Trees bool
 	// Multicasts: with Trees, a page goes to all who wait after each new reader.
 	Multicasts bool
+	// Folded: what is brought to barriers is added up.
+	Folded bool
 	// Words: locks are published on control pages.
 	Words bool
 	// Names: programs bind names and give them up, in a region with room for one, and do nothing
@@ -84,6 +86,7 @@ func Profiles() []Profile {
 		{Name: "several programs, losses", Nodes: 6, Threads: 3, Ops: 60, Pages: 8, Writes: 50, Hot: 30, Sections: 15, Prefetches: 5, Locks: 3, Deaths: 3, Expelled: 6, Losses: 2, Leaves: 1, Joins: 1, Spaces: true},
 		{Name: "several programs, replicas", Nodes: 5, Threads: 3, Ops: 60, Pages: 6, Writes: 50, Hot: 20, Sections: 15, Prefetches: 5, Locks: 3, Deaths: 2, Expelled: 5, Losses: 1, Replicas: 1, Commits: 15, Spaces: true},
 		{Name: "barriers", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2},
+		{Name: "barriers that add up", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2, Folded: true},
 		{Name: "64 nodes", Nodes: 64, Threads: 1, Ops: 25, Pages: 32, Writes: 30, Hot: 20, Sections: 5, Prefetches: 5, Locks: 4, Rounds: 2, Cancels: 1, Deaths: 8},
 		{Name: "1024 nodes", Nodes: 1024, Threads: 1, Ops: 3, Pages: 4, Writes: 10, Rounds: 1, Light: true},
 		{Name: "losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 3},
@@ -98,7 +101,7 @@ func Profiles() []Profile {
 		{Name: "too few replicas", Nodes: 8, Threads: 2, Ops: 60, Pages: 10, Writes: 50, Sections: 15, Locks: 3, Losses: 4, Replicas: 1, Commits: 10},
 		{Name: "replicas, leaves and joins", Nodes: 8, Threads: 2, Ops: 80, Pages: 8, Writes: 50, Hot: 20, Sections: 25, Locks: 3, Losses: 2, Leaves: 3, Joins: 2, Replicas: 2, Commits: 15},
 		{Name: "trees", Nodes: 12, Threads: 2, Ops: 30, Pages: 6, Writes: 30, Rounds: 8, Cancels: 3, Trees: true},
-		{Name: "trees and losses", Nodes: 12, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 1, Losses: 4, Trees: true},
+		{Name: "trees and losses", Nodes: 12, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 1, Losses: 4, Trees: true, Folded: true},
 		{Name: "trees, leaves, joins and losses", Nodes: 14, Threads: 1, Ops: 120, Pages: 6, Writes: 30, Rounds: 24, Cancels: 2, Losses: 2, Leaves: 2, Joins: 3, Trees: true},
 		{Name: "copies through trees", Nodes: 16, Threads: 1, Ops: 60, Pages: 3, Writes: 6, Hot: 70, Prefetches: 5, Evictions: 10, Trees: true},
 		{Name: "pages and copies through trees", Nodes: 16, Threads: 1, Ops: 60, Pages: 3, Writes: 12, Hot: 70, Prefetches: 5, Evictions: 10, Trees: true, Multicasts: true},
@@ -131,7 +134,7 @@ func Generate(p Profile, seed uint64) Options {
 		// turns: as in daemons, which few of these programs bring to take any, or soon
 		ContentionThreshold: int(seed % 4),
 		Nodes:               g.Nodes, Pages: 4 * max(p.Pages, 1), HomeStripe: 1 + g.random.Uint64N(2), Hold: 50, MaxHold: 20_000,
-		Duplicates: 2, Strays: true, Replicas: p.Replicas, Words: p.Words, Spaces: p.Spaces,
+		Duplicates: 2, Strays: true, Replicas: p.Replicas, Sync: model.Sync{Words: p.Words, Folded: p.Folded}, Spaces: p.Spaces,
 	}
 	o := Options{Seed: seed, Config: c, Deadline: 20_000_000, Repeat: 20, Stall: 10, StallMax: 1000}
 	o.InjectUntil = 5000 + Micros(g.random.Uint64N(20_000)) // most runs last longer

@@ -223,7 +223,7 @@ func trace(s *profile.Sample) string {
 			switch f := line.Function; {
 			case strings.HasSuffix(f.Filename, "stats_test.go"):
 				frames = append(frames, "stats_test.go")
-			case !strings.HasPrefix(f.Name, "dsmd/dsm.lock.") && !strings.HasPrefix(f.Name, "dsmd/dsm.gather"):
+			case !strings.HasPrefix(f.Name, "dsmd/dsm.lock.") && !strings.HasPrefix(f.Name, "dsmd/dsm.gather") && !strings.HasPrefix(f.Name, "dsmd/dsm.(*reducing)"):
 				frames = append(frames, f.Name)
 			}
 		}

@@ -1,0 +1,122 @@
+package dsm
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"dsmd/internal/attach"
+)
+
+// Op is how AllReduce combines two numbers.
+type Op uint8
+
+const (
+	OpSum Op = Op(attach.FoldSum) // their sum; of integers without regard to overflow
+	OpMin Op = Op(attach.FoldMin) // the smaller one; of floating point NaN, if either is
+	OpMax Op = Op(attach.FoldMax) // the greater one, as OpMin
+)
+
+// String is the operation's name.
+func (op Op) String() string {
+	switch op {
+	case OpSum:
+		return "OpSum"
+	case OpMin:
+		return "OpMin"
+	case OpMax:
+		return "OpMax"
+	}
+	return fmt.Sprintf("Op(%d)", uint8(op))
+}
+
+// MaxAllReduceBytes is the size of the longest slice that AllReduce takes.
+const MaxAllReduceBytes = 64 * attach.MaxContribution
+
+// numbers are by reflect.Kind what AllReduce can combine, and how many of them a value is.
+var numbers = map[reflect.Kind]struct {
+	is  attach.Number
+	per int
+}{
+	reflect.Int8: {attach.NumberInt8, 1}, reflect.Int16: {attach.NumberInt16, 1}, reflect.Int32: {attach.NumberInt32, 1}, reflect.Int64: {attach.NumberInt64, 1},
+	reflect.Uint8: {attach.NumberUint8, 1}, reflect.Uint16: {attach.NumberUint16, 1}, reflect.Uint32: {attach.NumberUint32, 1}, reflect.Uint64: {attach.NumberUint64, 1},
+	reflect.Int: {attach.NumberInt64, 1}, reflect.Uint: {attach.NumberUint64, 1}, reflect.Uintptr: {attach.NumberUint64, 1},
+	reflect.Float32: {attach.NumberFloat32, 1}, reflect.Float64: {attach.NumberFloat64, 1},
+	reflect.Complex64: {attach.NumberFloat32, 2}, reflect.Complex128: {attach.NumberFloat64, 2},
+}
+
+// AllReduce combines the slices that the ranks of among bring, which are equally long, element by
+// element, and returns the result to all of them. It is otherwise like Reduce with Sum, Min or Max:
+// the values are combined in the order of ranks, every rank gets the same bits, and it is a
+// barrier.
+//
+// What differs is what travels. With Reduce each rank gets what all have brought. Here the daemon
+// that has the reduction combines it, so each rank gets only the result. That pays with many ranks,
+// and with long slices: up to 1 KiB goes in one round, and the longest in 65.
+//
+// When ctx ends before all ranks are there, this rank has not taken part. Errors: those of Reduce;
+// ErrMismatch also if a rank brings another length, type or operation; ErrNoSpace if the slice has
+// more than MaxAllReduceBytes; ErrType for the least of complex numbers.
+func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v []T) ([]T, error) {
+	failed := func(err error) ([]T, error) { return nil, failure(fmt.Sprintf("AllReduce %q", name), err) }
+	kind := numbers[reflect.TypeFor[T]().Kind()]
+	size := int(reflect.TypeFor[T]().Size())
+	switch {
+	case op < OpSum || op > OpMax:
+		return failed(fmt.Errorf("%w: there is no %v; use OpSum, OpMin or OpMax", ErrMismatch, op))
+	case kind.per > 1 && op != OpSum:
+		return failed(fmt.Errorf("%w: of complex numbers none is the least", ErrType))
+	case len(v)*size > MaxAllReduceBytes:
+		return failed(fmt.Errorf("%w: %d values have %d bytes, and a rank can bring %d; reduce them in parts, or put them into shared memory and add them up after a barrier",
+			ErrNoSpace, len(v), len(v)*size, MaxAllReduceBytes))
+	}
+	r, err := enterReduction(among, reduction(name), name)
+	if err != nil {
+		return failed(err)
+	}
+	defer r.leave()
+	result := slices.Clone(v)
+	if err := r.all(ctx, attach.FoldOf(attach.FoldOp(op), kind.is), bytesOfAll(result), size); err != nil {
+		return failed(err)
+	}
+	return result, nil
+}
+
+// all combines what the ranks bring, in elements of so many bytes, and puts the result in its
+// place.
+func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte, size int) error {
+	switch {
+	case len(v) == 0:
+		_, err := r.meet(ctx, attach.NoFold, nil)
+		return err
+	case len(v) > attach.MaxContribution:
+		if err := r.agreeOn(ctx, fold, len(v)); err != nil {
+			return err
+		}
+		ctx = context.WithoutCancel(ctx) // all ranks are here, and come to each part
+	}
+	for part := range slices.Chunk(v, attach.MaxContribution/size*size) {
+		combined, err := r.meet(ctx, fold, part)
+		if err != nil {
+			return err
+		}
+		copy(part, combined)
+	}
+	return nil
+}
+
+// agreeOn waits until all ranks have come, and checks that they want the same.
+func (r *reducing) agreeOn(ctx context.Context, fold attach.Fold, bytes int) error {
+	own := int64(fold)<<32 | int64(bytes)
+	bounds := []int64{own, -own}
+	b, err := r.meet(ctx, attach.FoldOf(attach.FoldMax, attach.NumberInt64), bytesOfAll(bounds))
+	if err != nil {
+		return err
+	}
+	copy(bytesOfAll(bounds), b)
+	if most, least := bounds[0], -bounds[1]; most != least {
+		return fmt.Errorf("%w: rank %d brings %d bytes, others from %d to %d, or other types or operations", ErrMismatch, r.g.c.Rank(), bytes, uint32(least), uint32(most))
+	}
+	return nil
+}

@@ -227,6 +227,15 @@ func ExampleReduce_struct() {
 	fmt.Println(e.Low, e.High)
 }
 
+func ExampleAllReduce() {
+	var histogram [100]int // of what this rank has counted
+	sums, err := dsm.AllReduce(ctx, c, "histogram", dsm.OpSum, histogram[:])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("all ranks have counted", sums[0], "of the first")
+}
+
 func ExampleAllGather() {
 	found := 17 // by this rank
 	all, err := dsm.AllGather(ctx, c, "found", found)

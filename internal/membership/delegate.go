@@ -27,17 +27,19 @@ func (g *Group) setDelegates(c *memberlist.Config) {
 	c.Logger = log.New(&translator{g}, "", 0)
 }
 
-// probeInterval is how often a node asks one of the others whether it is alive.
-func probeInterval(deadAfter time.Duration) time.Duration {
-	return min(max(deadAfter/probes, leastProbeInterval), mostProbeInterval)
-}
-
-// suspicionMult makes memberlist suspect a node for the rest of deadAfter after the first vain
-// probe. memberlist multiplies it by the logarithm of the number of nodes.
-func suspicionMult(deadAfter time.Duration, nodes int) int {
+// probing is how often a node asks one of the others whether it is alive, and the multiplier by
+// which memberlist suspects one for the rest of deadAfter after the first vain probe. memberlist
+// multiplies that by the interval and by the logarithm of the number of nodes, so the interval is
+// one with which all of it is deadAfter, unless it would be out of its bounds.
+func probing(deadAfter time.Duration, nodes int) (every time.Duration, suspicionMult int) {
 	scale := max(1, math.Log10(max(1, float64(nodes))))
-	every := probeInterval(deadAfter)
-	return max(1, int(math.Round((deadAfter-every).Seconds()/(scale*every.Seconds()))))
+	mult := max(1, math.Round((probes-1)/scale))
+	every = time.Duration(float64(deadAfter) / (mult*scale + 1))
+	if bounded := min(max(every, leastProbeInterval), mostProbeInterval); bounded != every {
+		every = bounded
+		mult = max(1, math.Round((deadAfter-every).Seconds()/(scale*every.Seconds())))
+	}
+	return every, int(mult)
 }
 
 // NodeMeta implements memberlist.Delegate.

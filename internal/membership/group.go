@@ -20,9 +20,9 @@ const (
 	// tickInterval is how often a node repeats what may have been lost, while something may.
 	tickInterval = beatsPerTick * newsInterval
 	beatsPerTick = 2
-	// probes is how many times within Config.DeadAfter a node asks one of the others whether it is
-	// alive, where that is within the bounds behind it. probeTimeout is how long it waits for an
-	// answer before it asks others to ask.
+	// probes is about how many times within Config.DeadAfter a node asks one of the others whether
+	// it is alive, and the bounds of the interval are those behind it. probeTimeout is how long it
+	// waits for an answer before it asks others to ask.
 	probes             = 6
 	leastProbeInterval = time.Second
 	mostProbeInterval  = 5 * time.Second
@@ -328,10 +328,11 @@ func (g *Group) listConfig() (*memberlist.Config, error) {
 	c.AdvertiseAddr = g.cfg.Advertise
 	c.TCPTimeout = streamTimeout
 	c.GossipInterval = calmInterval
-	c.ProbeInterval, c.ProbeTimeout = probeInterval(g.cfg.DeadAfter), probeTimeout
+	c.ProbeInterval, c.SuspicionMult = probing(g.cfg.DeadAfter, g.cfg.Nodes)
+	c.ProbeTimeout = probeTimeout
 	// The time of suspicion is what is left of DeadAfter after the probe that was not answered. It
 	// neither grows nor shrinks with what others say, so that it means what its name says.
-	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicionMult(g.cfg.DeadAfter, g.cfg.Nodes), 1
+	c.SuspicionMaxTimeoutMult = 1
 	g.setDelegates(c)
 	if g.cfg.transport != nil {
 		if c.Transport, err = g.cfg.transport(c); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -132,6 +133,28 @@ func cluster(t *testing.T, l lan, nodes int, change func(i int, c *Config)) []*a
 		all = append(all, begin(t, c))
 	}
 	return all
+}
+
+// TestProbing: a probe that is not answered and the suspicion after it take DeadAfter together, as
+// exactly as memberlist's whole multiplier allows, and an interval is no shorter or longer than it
+// should be.
+func TestProbing(t *testing.T) {
+	for _, deadAfter := range []time.Duration{MinDeadAfter, 4 * time.Second, 15 * time.Second, time.Minute, time.Hour} {
+		for _, nodes := range []int{1, 2, 10, 30, 64, 1024} {
+			every, mult := probing(deadAfter, nodes)
+			suspected := time.Duration(float64(mult) * max(1, math.Log10(float64(nodes))) * float64(every))
+			slack := deadAfter / 100
+			if every == leastProbeInterval || every == mostProbeInterval { // mult is rounded
+				slack = time.Duration(max(1, math.Log10(float64(nodes)))*float64(every)/2) + slack
+			}
+			if every < leastProbeInterval || every > mostProbeInterval || mult < 1 {
+				t.Errorf("%v, %d nodes: a probe every %v, %d times", deadAfter, nodes, every, mult)
+			}
+			if got := every + suspected; mult > 1 && (got < deadAfter-slack || got > deadAfter+slack) {
+				t.Errorf("%v, %d nodes: dead after %v", deadAfter, nodes, got)
+			}
+		}
+	}
 }
 
 // streamsOnly loses every packet, so that only streams carry gossip.

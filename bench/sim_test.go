@@ -26,7 +26,7 @@ func TestSim(t *testing.T) {
 		t.Fatal(err)
 	}
 	var result sim.Result
-	if err := json.Unmarshal(text, &result); err != nil || len(result.Sync) != 12 || result.Options.Seed != 7 || result.Options.Costs.Send.Microseconds() != 10 {
+	if err := json.Unmarshal(text, &result); err != nil || len(result.Sync) != 15 || result.Options.Seed != 7 || result.Options.Costs.Send.Microseconds() != 10 {
 		t.Errorf("%v: %s", err, text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sim-barriers.svg")); err != nil {

@@ -68,7 +68,7 @@ func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v
 	case kind.per > 1 && op != OpSum:
 		return failed(fmt.Errorf("%w: of complex numbers none is the least", ErrType))
 	case len(v)*size > MaxAllReduceBytes:
-		return failed(fmt.Errorf("%w: %d values have %d bytes, and a rank can bring %d; reduce them in parts, or put them into shared memory and add them up after a barrier",
+		return failed(fmt.Errorf("%w: %d values have %d bytes, and a rank can bring %d; collective.AllReduce has no such bound",
 			ErrNoSpace, len(v), len(v)*size, MaxAllReduceBytes))
 	}
 	r, err := enterReduction(among, reduction(name), name)

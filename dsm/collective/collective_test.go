@@ -64,6 +64,32 @@ func TestSlices(t *testing.T) {
 	})
 }
 
+// TestAllReduce: slices of every length are combined in the order of ranks, also by an operation
+// for which that matters.
+func TestAllReduce(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		type fraction struct{ Of, Per float64 }
+		op := func(a, b fraction) fraction { return fraction{a.Of - b.Of/3, a.Per*b.Per + a.Of} }
+		value := func(rank, i int) fraction { return fraction{float64(rank*rank + i), float64(rank) + 0.1} }
+		for _, n := range []int{0, 1, 2, 3, 300, 2000, 50001} {
+			own, want := make([]fraction, n), make([]fraction, n)
+			for i := range n {
+				own[i], want[i] = value(c.Rank(), i), value(0, i)
+				for rank := 1; rank < c.Size(); rank++ {
+					want[i] = op(want[i], value(rank, i))
+				}
+			}
+			got, err := collective.AllReduce(ctx, c, "fractions", own, op)
+			if err != nil || !slices.Equal(got, want) {
+				t.Fatalf("%d values: %d came, %v", n, len(got), err)
+			}
+			if n > 0 && own[n-1] != value(c.Rank(), n-1) {
+				t.Errorf("%d values: it has changed what it was given", n)
+			}
+		}
+	})
+}
+
 // TestMeetings: few bytes take one meeting, some take two, more take three.
 func TestMeetings(t *testing.T) {
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
@@ -120,6 +146,9 @@ func TestOnce(t *testing.T) {
 // TestMisuse: what one rank does wrongly is an error of all, and the next call works.
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		if _, err := collective.AllReduce(ctx, c, "x", make([]int, 5000+c.Rank()/2), dsm.Sum); !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("one rank brings a value more: %v", err)
+		}
 		if _, err := collective.Broadcast(ctx, c, "x", c.Size(), []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
 			t.Errorf("a root that is not there: %v", err)
 		}

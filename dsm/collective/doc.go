@@ -1,5 +1,6 @@
 // Package collective has calls in which all ranks take part, and exchange slices of any length of
-// ordinary memory. For one value of up to dsm.MaxReduceBytes dsm.Reduce and dsm.AllGather do.
+// ordinary memory. For one value of up to dsm.MaxReduceBytes dsm.Reduce and dsm.AllGather do, and
+// for up to dsm.MaxAllReduceBytes of numbers dsm.AllReduce.
 //
 // All ranks of the group, a *dsm.Cluster or *dsm.Survivors, call them, with the same name and type;
 // one goroutine of each rank for each name. Each is a barrier: what any rank stored before, every

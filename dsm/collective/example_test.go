@@ -45,6 +45,16 @@ func ExampleGather() {
 	}
 }
 
+// A gradient of millions of numbers, of which every rank has computed its share.
+func ExampleAllReduce() {
+	gradient := make([]float32, 10_000_000)
+	gradient, err := collective.AllReduce(ctx, c, "gradient", gradient, dsm.Sum)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(gradient), "sums")
+}
+
 // A folder that all use is made by one.
 func ExampleOnce() {
 	err := collective.Once(ctx, c, "folder", func() error { return os.MkdirAll("/shared/results", 0o755) })

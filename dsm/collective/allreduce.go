@@ -1,0 +1,71 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dsmd/dsm"
+)
+
+// AllReduce combines the slices that the ranks bring, which are equally long, element by element
+// with op, and returns the result to all of them. Each element is combined in the order of ranks,
+// op(op(v0, v1), v2) and so on, so every rank gets the same bits. For up to some KiB of numbers
+// dsm.AllReduce is faster.
+//
+// Of a long slice each rank combines a part, of which it gets what the others have brought; then it
+// gets the results of the others. So a rank receives about twice the slice, however many ranks
+// there are.
+//
+// Errors are those of Broadcast, and dsm.ErrMismatch if ranks bring slices of different lengths.
+func AllReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, op func(a, b T) T) ([]T, error) {
+	result, err := allReduce(ctx, among, name, v, op)
+	if err != nil {
+		return nil, fmt.Errorf("AllReduce %q: %w", name, err)
+	}
+	return result, nil
+}
+
+func allReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, op func(a, b T) T) ([]T, error) {
+	lengths, err := dsm.AllGather(ctx, among, name, len(v))
+	if err != nil {
+		return nil, err
+	}
+	for from, n := range lengths {
+		if n != lengths[0] {
+			return nil, fmt.Errorf("%w: rank 0 brings %d values, and rank %d brings %d", dsm.ErrMismatch, lengths[0], from, n)
+		}
+	}
+	ranks := len(lengths)
+	if len(v)*sizeOf[T]()*ranks <= someBytes {
+		all, err := AllGather(ctx, among, name, v)
+		if err != nil {
+			return nil, err
+		}
+		return combined(all, op), nil
+	}
+	parts := make([][]T, ranks)
+	for to := range parts {
+		parts[to] = v[to*len(v)/ranks : (to+1)*len(v)/ranks]
+	}
+	mine, err := Exchange(ctx, among, name, parts)
+	if err != nil {
+		return nil, err
+	}
+	results, err := AllGather(ctx, among, name, combined(mine, op))
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(results...), nil
+}
+
+// combined is what op makes of slices that are equally long. It is in the place of the first.
+func combined[T any](all [][]T, op func(a, b T) T) []T {
+	result := all[0]
+	for _, next := range all[1:] {
+		for i := range result {
+			result[i] = op(result[i], next[i])
+		}
+	}
+	return result
+}

@@ -77,15 +77,14 @@ func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v
 	}
 	defer r.leave()
 	result := slices.Clone(v)
-	if err := r.all(ctx, attach.FoldOf(attach.FoldOp(op), kind.is), bytesOfAll(result), size); err != nil {
+	if err := r.all(ctx, attach.FoldOf(attach.FoldOp(op), kind.is), bytesOfAll(result)); err != nil {
 		return failed(err)
 	}
 	return result, nil
 }
 
-// all combines what the ranks bring, in elements of so many bytes, and puts the result in its
-// place.
-func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte, size int) error {
+// all combines what the ranks bring, and puts the result in its place.
+func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte) error {
 	switch {
 	case len(v) == 0:
 		_, err := r.meet(ctx, attach.NoFold, nil)
@@ -96,7 +95,8 @@ func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte, size int
 		}
 		ctx = context.WithoutCancel(ctx) // all ranks are here, and come to each part
 	}
-	for part := range slices.Chunk(v, attach.MaxContribution/size*size) {
+	// A part has whole values, which are of 1, 2, 4, 8 or 16 bytes.
+	for part := range slices.Chunk(v, attach.MaxContribution) {
 		combined, err := r.meet(ctx, fold, part)
 		if err != nil {
 			return err

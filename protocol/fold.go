@@ -8,10 +8,9 @@ import (
 )
 
 // Fold says what the home of a barrier makes of what the ranks bring. NoFold: it gives all of it to
-// everybody. Else each brings as many numbers, and the home combines them, the first ones with each
-// other and so on, in the order of ranks. Then everybody gets as much as one brings, and not as
-// much as all do. What ranks bring is not combined before the home has it: on its way each arrival
-// can still be cancelled.
+// everybody. Else each brings as many numbers, and the home combines them element by element, in
+// the order of ranks, so everybody gets only as much as one brings. Nothing is combined on its way
+// to the home, because each arrival can still be cancelled there.
 type Fold uint8
 
 // NoFold leaves what the ranks bring as it is.

@@ -108,8 +108,8 @@ const unansweredProbes = 3
 // Silence is for how long the other side's kernel has not answered what was sent on TCP socket fd,
 // and whether there is anything for it to answer. The time is 0 when there is nothing, when it was
 // sent so shortly ago that our kernel has not sent it again, and also when the process there does
-// not read: its kernel says so, as often as it is asked. After a pause the time counts from before
-// that.
+// not read: its kernel says so, as often as it is asked. Else it counts from the last answer, which
+// may have come long before.
 func Silence(fd int) (silent time.Duration, expects bool, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {

@@ -229,9 +229,9 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 	if slices.Contains(n.config.Crash, n.self) && n.entered() && !leavesNewcomers(nodes, n) {
 		out = append(out, Action{Kind: ActCrash, Node: n.self})
 	}
-	latest, possible := epoch, calm(nodes, epoch)
+	latest, possible := epoch, func() bool { return calm(nodes, epoch) }
 	add := func(kind ActionKind, wanted bool) {
-		if possible && wanted {
+		if wanted && possible() {
 			out = append(out, Action{Kind: kind, Node: n.self})
 		}
 	}
@@ -241,7 +241,8 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 	}
 	if at, _ := n.engine.Epoch(); at < epoch {
 		out = append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes, Apart: cutOff(nodes)})
-		latest, possible = undecided(nodes, epoch)
+		last, undecided := undecided(nodes, epoch)
+		latest, possible = last, func() bool { return undecided }
 	}
 	add(ActLeave, !n.leaving && slices.Contains(n.config.Leave, n.self) && n.Done() && len(homes) > 1)
 	add(ActDepart, n.told && allHandedOver(nodes, latest))

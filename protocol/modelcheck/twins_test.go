@@ -40,6 +40,7 @@ type twin struct {
 // twins is the explorer's account of them.
 type twins struct {
 	runs    uint32 // transitions that were repeated
+	met     uint32 // nodes that were reached and had the encoding of another
 	outcome model.Outcome
 	finding *Finding // the first
 }

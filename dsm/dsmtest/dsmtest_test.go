@@ -125,6 +125,7 @@ var victims = map[string]func(t *testing.T){
 	"goroutine": onRanks(2, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		if c.Rank() == 1 {
 			go panic("in a goroutine")
+			<-ctx.Done() // else the test may be over before that
 		}
 		_ = c.Barrier(ctx)
 	}),

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -98,7 +99,8 @@ type Group struct {
 
 	// exchanged: with whom states were exchanged last, or this node; belongs to the loop. So nodes
 	// of one start do not all ask the same one.
-	exchanged string
+	exchanged  string
+	unanswered atomic.Int32 // of tellNews
 
 	mu        sync.Mutex
 	self      member

@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 // patience bounds every wait; nothing takes nearly as long.
 var patience = patient.Or(45 * time.Second)
 
+// deadAfter is the Config.DeadAfter of clusters here: longer where everything may take longer, as
+// nodes that get no processor for so long are dead to the others.
+var deadAfter = max(MinDeadAfter, patience/30)
+
 // lan is a network on loopback: every node has an address of its own, and all gossip at one port.
 type lan struct{ prefix string }
 
@@ -46,7 +50,7 @@ func (l lan) config(i, nodes int) Config {
 	return Config{
 		Cluster: "test", Nodes: nodes, ID: Auto, Data: net.JoinHostPort(l.ip(i), "7400"), Transports: []string{"tcp"},
 		Agree: []Agreement{{"protocol version", "1"}, {"page size", "4KiB"}, {"region", "64GiB"}},
-		Bind:  l.gossip(i), Join: []string{l.gossip(0)}, Timeout: patience, DeadAfter: MinDeadAfter,
+		Bind:  l.gossip(i), Join: []string{l.gossip(0)}, Timeout: patience, DeadAfter: deadAfter,
 	}
 }
 
@@ -421,7 +425,7 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%+v: %v", l, l)
 	}
 	all[2].group.crash()
-	if l := next(); l.Node.ID != 2 || l.Left || l.Node.Data != all[2].group.cfg.Data || !strings.Contains(l.Error(), "is dead: it has answered nobody for 2s") {
+	if l := next(); l.Node.ID != 2 || l.Left || l.Node.Data != all[2].group.cfg.Data || !strings.Contains(l.Error(), "is dead: it has answered nobody for "+deadAfter.String()) {
 		t.Errorf("%+v: %v", l, l)
 	}
 	// The other one has nobody to tell until now.

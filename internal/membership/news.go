@@ -85,11 +85,17 @@ func (g *Group) settled() bool {
 // that to any message, also to a question whether somebody is alive and to the answer.
 func (g *Group) tellNews() {
 	others := g.others()
-	for _, i := range rand.Perm(len(others))[:min(len(others), newsNodes)] {
+	// Who does not answer soon may have too much to do, and is not asked more for that.
+	most := max(newsNodes-int(g.unanswered.Load()), 0)
+	for _, i := range rand.Perm(len(others))[:min(len(others), most)] {
 		to := nodeAt(others[i])
+		g.unanswered.Add(1)
 		// Leave does not wait for this: whom it was told may have ended, and the answer takes
 		// probeTimeout not to come.
-		go func() { _, _ = g.list.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)}) }()
+		go func() {
+			defer g.unanswered.Add(-1)
+			_, _ = g.list.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)})
+		}()
 	}
 }
 

@@ -100,7 +100,7 @@ type Group struct {
 	// exchanged: with whom states were exchanged last, or this node; belongs to the loop. So nodes
 	// of one start do not all ask the same one.
 	exchanged  string
-	unanswered atomic.Int32 // of tellNews
+	unanswered atomic.Int32 // pings of tellNews that wait for an answer
 
 	mu        sync.Mutex
 	self      member

@@ -85,7 +85,7 @@ func (g *Group) settled() bool {
 // that to any message, also to a question whether somebody is alive and to the answer.
 func (g *Group) tellNews() {
 	others := g.others()
-	// Who does not answer soon may have too much to do, and is not asked more for that.
+	// Where answers take long, nodes have too much to do, and more pings would make it worse.
 	most := max(newsNodes-int(g.unanswered.Load()), 0)
 	for _, i := range rand.Perm(len(others))[:min(len(others), most)] {
 		to := nodeAt(others[i])

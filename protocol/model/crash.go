@@ -241,8 +241,8 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 	}
 	if at, _ := n.engine.Epoch(); at < epoch {
 		out = append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes, Apart: cutOff(nodes)})
-		last, undecided := undecided(nodes, epoch)
-		latest, possible = last, func() bool { return undecided }
+		last, open := undecided(nodes, epoch)
+		latest, possible = last, func() bool { return open }
 	}
 	add(ActLeave, !n.leaving && slices.Contains(n.config.Leave, n.self) && n.Done() && len(homes) > 1)
 	add(ActDepart, n.told && allHandedOver(nodes, latest))

@@ -16,8 +16,7 @@ import (
 // whether or not they ever behave differently. Fields that are listed as undecisive may differ.
 
 const (
-	// fieldsAlways is for how many nodes of a configuration that is done each time: all that most
-	// of them have. Of those that follow it is done for one in fieldsShare.
+	// Of a configuration the first fieldsAlways nodes are compared, and then one in fieldsShare.
 	fieldsAlways = 1 << 12
 	fieldsShare  = 8
 )

@@ -180,7 +180,7 @@ func (g gossip) heard(n *memberlist.Node) {
 	if _, known := g.formation.known[n.Name]; !known {
 		g.log.Info("node found", zap.String("data", m.data), zap.String("gossip", n.Address()), zap.String("transports", m.transports))
 	}
-	if d, said := g.doubtful[n.Name]; said && !d.unmet {
+	if d, said := g.doubtful[n.Name]; said && !d.unmet() {
 		g.log.Info("a node that was said to be dead is there", zap.Int("id", d.Node.ID), zap.String("data", d.Node.Data))
 	}
 	delete(g.doubtful, n.Name)
@@ -205,6 +205,7 @@ func (g gossip) gone(name string) {
 	if !known || name == g.self.name() {
 		return
 	}
+	address := g.addresses[name]
 	delete(g.addresses, name)
 	g.formation.leave(name)
 	why, left := g.hasSaid(name)
@@ -223,6 +224,6 @@ func (g gossip) gone(name string) {
 	case left:
 		g.lose(name, &m, Loss{Node: *n, Left: true, Why: why})
 	default:
-		g.doubtful[name] = doubtful{Loss: Loss{Node: *n, After: g.cfg.DeadAfter}, member: m, since: time.Now()}
+		g.doubtful[name] = &doubtful{Loss: Loss{Node: *n, After: g.cfg.DeadAfter}, member: m, address: address, since: time.Now()}
 	}
 }

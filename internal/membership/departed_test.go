@@ -20,7 +20,7 @@ func TestMadeUpDepartures(t *testing.T) {
 	}
 	self, other := member{data: "10.0.0.1:1"}, member{data: "10.0.0.2:1"}
 	g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-		ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
+		ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
 	g.formation.join(other)
 	for i := range maxEnds + 1000 {
 		g.NotifyMsg(appendMessage(nil, &message{kind: leaving, from: fmt.Sprint("made up ", i), reason: "none"}))
@@ -52,7 +52,7 @@ func TestLateGoodbye(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
+			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
 		g.cfg.DeadAfter = MinDeadAfter
 		g.formation.join(other)
 		g.formation.table = table
@@ -63,9 +63,8 @@ func TestLateGoodbye(t *testing.T) {
 		for range 2 {
 			g.NotifyMsg(word)
 		}
-		for name, d := range g.doubtful {
+		for _, d := range g.doubtful {
 			d.since = d.since.Add(-objectionTime)
-			g.doubtful[name] = d
 		}
 		g.loseDoubtful()
 		if !slices.Equal(g.lost, test.want) {
@@ -121,7 +120,7 @@ func TestUnmet(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := gossip{&Group{log: zap.New(core), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{}}}
+			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
 		g.cfg.DeadAfter = MinDeadAfter
 		if test.before != nil {
 			test.before(g)
@@ -136,9 +135,8 @@ func TestUnmet(t *testing.T) {
 			t.Errorf("%s: it is lost at once", test.name)
 		}
 		for range 2 { // the second time late
-			for name, d := range g.doubtful {
-				d.since = d.since.Add(-MinDeadAfter)
-				g.doubtful[name] = d
+			for _, d := range g.doubtful {
+				d.since, d.silent = d.since.Add(-MinDeadAfter), questions
 			}
 			for range 2 {
 				g.loseDoubtful()

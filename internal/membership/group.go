@@ -111,11 +111,11 @@ type Group struct {
 	refusals []string
 	// complete: a node was met whose cluster is complete without this one; guarded by mu.
 	complete bool
-	ends     map[string]*end     // by name, at most maxEnds; guarded by mu
-	doubtful map[string]doubtful // by name: said to be dead; guarded by mu
-	lost     []Loss              // not yet told to watch; guarded by mu
-	watch    func(Loss)          // guarded by mu
-	closed   bool                // guarded by mu
+	ends     map[string]*end      // by name, at most maxEnds; guarded by mu
+	doubtful map[string]*doubtful // by name: said to be dead; guarded by mu
+	lost     []Loss               // not yet told to watch; guarded by mu
+	watch    func(Loss)           // guarded by mu
+	closed   bool                 // guarded by mu
 }
 
 // Form makes this node part of a cluster, and waits until the cluster is complete: until all nodes
@@ -161,8 +161,9 @@ func (g *Group) form(ctx context.Context) error {
 			}
 			seeking = nil // it ends only with the context or an error
 		case <-ctx.Done():
-			err := fmt.Errorf("%w after %v: %s", context.Cause(ctx), g.cfg.Timeout, g.status())
-			if g.metComplete() {
+			status, complete := g.status()
+			err := fmt.Errorf("%w after %v: %s", context.Cause(ctx), g.cfg.Timeout, status)
+			if complete {
 				err = fmt.Errorf("%w; %w", err, ErrComplete)
 			}
 			return err
@@ -181,17 +182,12 @@ func (g *Group) outcome() error {
 	return nil
 }
 
-// metComplete reports whether a node was met whose cluster is complete without this one.
-func (g *Group) metComplete() bool {
+// status is what the formation waits for, and whether a node was met whose cluster is complete
+// without this one.
+func (g *Group) status() (text string, complete bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.complete
-}
-
-func (g *Group) status() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.formation.status()
+	return g.formation.status(), g.complete
 }
 
 // Table is all nodes of the cluster.
@@ -274,7 +270,7 @@ func (g *Group) gossipGoodbye() {
 func open(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
-		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]doubtful{},
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{},
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()

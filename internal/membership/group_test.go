@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	patient.Beside(8)
+	patient.Beside(4)
 	os.Exit(m.Run())
 }
 
@@ -483,6 +483,47 @@ func TestRumour(t *testing.T) {
 	if len(heard) > 0 {
 		t.Errorf("%v was told too", <-heard)
 	}
+}
+
+// TestRumourOnly: somebody gossips that a node is dead which is not. When nothing else happens that
+// node would hear of it too late by itself. It is asked, objects, and nobody loses it.
+func TestRumourOnly(t *testing.T) {
+	t.Parallel()
+	for range 4 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			all := cluster(t, newLAN(), 2, func(_ int, c *Config) { c.DeadAfter = patience })
+			for _, a := range all {
+				a.formed(t)
+			}
+			time.Sleep(newsTime + newsInterval) // they have told each other all that is new
+			of := all[1].group.self.name()
+			said := memberlistDead(of, all[0].group.self.name())
+			to, err := net.Dial("udp", all[0].group.cfg.Bind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer to.Close()
+			if _, err := to.Write(said); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the rumour is over", func() bool {
+				return all[0].logs.FilterMessage("a node that was said to be dead is there").Len()+all[0].logs.FilterMessage("node lost").Len() > 0
+			})
+			if lost := all[0].logs.FilterMessage("node lost").All(); len(lost) > 0 {
+				t.Errorf("a node that lives and is reached is lost: %v", lost[0].ContextMap())
+			}
+		})
+	}
+}
+
+// memberlistDead is memberlist's packet that says that a node is dead: the kind, and a map as
+// MessagePack has it.
+func memberlistDead(name, from string) []byte {
+	text := func(b []byte, s string) []byte { return append(append(b, 0xda, byte(len(s)>>8), byte(len(s))), s...) }
+	b := text([]byte{5, 0x83}, "Incarnation")
+	b = append(b, 100) // later than what the node has said of itself
+	return text(text(text(text(b, "Node"), name), "From"), from)
 }
 
 func sum(t *testing.T, from *prometheus.Registry, name string) float64 {

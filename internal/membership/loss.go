@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"go.uber.org/zap"
 )
 
@@ -37,18 +38,66 @@ func (g *Group) Watch(tell func(Loss)) {
 
 // doubtful is a node that is said to be dead, and may object.
 //
-// A node that was cut off takes all others for dead. When it is no longer cut off it says so to
-// whoever it reaches, and they would give each other up. Each of them objects when it hears that,
-// and is believed.
+// A node that was cut off, or had no processor, takes others for dead. When it is back it says so
+// to whoever it reaches, and they would give each other up. So who hears that asks the node itself,
+// and one that answers is told what is said of it. Then it objects, and is believed.
 type doubtful struct {
 	Loss
-	member member
-	unmet  bool // this node has never met it, see doubtUnmet
-	since  time.Time
+	member  member
+	address memberlist.Address // of gossip; none: this node has never met it, see doubtUnmet
+	since   time.Time          // it was said to be dead, or has answered
+	asked   time.Time          // when, last
+	asking  bool               // an answer may come
+	silent  int                // how often it has not answered since
 }
 
-// objectionTime is how long a node may object that is said to be dead: many rounds of gossip.
-const objectionTime = 10 * newsInterval
+// unmet reports whether this node has never met it.
+func (d *doubtful) unmet() bool { return d.address.Addr == "" }
+
+const (
+	// objectionTime is how long a node may object at least that is said to be dead: many rounds of
+	// gossip. It is asked questions meanwhile, and until it has not answered so many.
+	objectionTime = 10 * newsInterval
+	questions     = 3
+)
+
+// overdue reports whether it must be dead: it has neither objected nor answered.
+func (d *doubtful) overdue() bool {
+	return time.Since(d.since) >= objectionTime && (d.unmet() || d.silent >= questions)
+}
+
+// answered notes whether it has answered a question.
+func (d *doubtful) answered(is bool) {
+	d.asking = false
+	if is {
+		d.since, d.silent = time.Now(), 0
+	} else {
+		d.silent++
+	}
+}
+
+// askDoubtful asks the nodes that are said to be dead whether they are. What is said of one that
+// answers comes to it with an exchange of states, and its objection comes back: what was gossiped
+// may be lost, or have been told to others so often that it is told no more.
+func (g *Group) askDoubtful() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range g.doubtful {
+		if d.unmet() || d.asking || time.Since(d.asked) < probeTimeout {
+			continue
+		}
+		d.asking, d.asked = true, time.Now()
+		go func() { // Leave does not wait for it
+			is := ping(g.list, d.address)
+			g.mu.Lock()
+			d.answered(is)
+			g.mu.Unlock()
+			if is {
+				g.exchangeWith(d.address)
+			}
+		}()
+	}
+}
 
 // doubtUnmet notes the nodes of the table that this node has never met, now that the cluster is
 // complete. memberlist never tells the end of a node that it has not told before: who has heard
@@ -64,9 +113,9 @@ func (g *Group) doubtUnmet() {
 		if g.formation.metAt(n.Data) {
 			continue
 		}
-		g.doubtful[n.name] = doubtful{
+		g.doubtful[n.name] = &doubtful{
 			Loss: Loss{Node: n, After: g.cfg.DeadAfter}, member: member{data: n.Data},
-			unmet: true, since: time.Now().Add(g.cfg.DeadAfter - objectionTime),
+			since: time.Now().Add(g.cfg.DeadAfter - objectionTime),
 		}
 		if why, left := g.hasSaid(n.name); left {
 			g.goodbye(n.name, why)
@@ -124,7 +173,7 @@ func (g *Group) counted(name string, left bool) {
 // loseDoubtful takes the nodes for lost that have not objected. Called with mu.
 func (g *Group) loseDoubtful() {
 	for name, d := range g.doubtful {
-		if time.Since(d.since) >= objectionTime {
+		if d.overdue() {
 			g.lose(name, &d.member, d.Loss)
 		}
 	}

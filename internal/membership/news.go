@@ -51,6 +51,7 @@ func (g *Group) loop() {
 		case now := <-beat.C:
 			beats++
 			tick = beats%beatsPerTick == 0
+			g.askDoubtful()
 			if now.Sub(news) < newsTime {
 				g.tellNews()
 			}
@@ -88,15 +89,21 @@ func (g *Group) tellNews() {
 	// Where answers take long, nodes have too much to do, and more pings would make it worse.
 	most := max(newsNodes-int(g.unanswered.Load()), 0)
 	for _, i := range rand.Perm(len(others))[:min(len(others), most)] {
-		to := nodeAt(others[i])
 		g.unanswered.Add(1)
 		// Leave does not wait for this: whom it was told may have ended, and the answer takes
 		// probeTimeout not to come.
 		go func() {
 			defer g.unanswered.Add(-1)
-			_, _ = g.list.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)})
+			ping(g.list, others[i])
 		}()
 	}
+}
+
+// ping asks a node whether it is alive, and reports whether it has answered within probeTimeout.
+func ping(list *memberlist.Memberlist, a memberlist.Address) bool {
+	to := nodeAt(a)
+	_, err := list.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)})
+	return err == nil
 }
 
 // exchange exchanges all that is known with one other node after another, suspected or not.
@@ -115,6 +122,10 @@ func (g *Group) exchange() {
 	next := slices.IndexFunc(others, func(a memberlist.Address) bool { return a.Name > g.exchanged })
 	to := others[max(next, 0)]
 	g.exchanged = to.Name
+	g.exchangeWith(to)
+}
+
+func (g *Group) exchangeWith(to memberlist.Address) {
 	g.beside(func() {
 		if _, err := g.list.Join([]string{to.Addr}); err != nil {
 			g.log.Debug("states were not exchanged", zap.String("with", to.Addr), zap.Error(err))

@@ -100,13 +100,12 @@ func TestSuccessor(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := &Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), addresses: map[string]memberlist.Address{},
-			ends: map[string]*end{}, doubtful: map[string]doubtful{}}
+			ends: map[string]*end{}, doubtful: map[string]*doubtful{}}
 		g.formation.join(former)
 		g.formation.table = assign("c", []member{self, former})
 		test.does(gossip{g})
-		for name, d := range g.doubtful {
+		for _, d := range g.doubtful {
 			d.since = d.since.Add(-objectionTime)
-			g.doubtful[name] = d
 		}
 		g.loseDoubtful()
 		if len(g.lost) != test.want || len(g.doubtful) != 0 {

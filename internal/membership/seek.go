@@ -102,7 +102,7 @@ func (g *Group) ask(ctx context.Context, seeds []string) (refusal error, trouble
 		}
 		if why := g.refusedBy(err.Error()); why != "" {
 			refusal = fmt.Errorf("%w by %s: %s", ErrRefused, seed, why)
-			if g.metComplete() {
+			if _, complete := g.status(); complete {
 				refusal = fmt.Errorf("%w (%w)", refusal, ErrComplete)
 			}
 			continue

@@ -309,6 +309,7 @@ func (m *members) letIn() {
 
 // readmit lets a successor of a peer come that is lost and left out.
 func (m *members) readmit(peer transport.NodeID) {
+	m.drive.exec.sendPages() // of which some may be for the one that is lost
 	delete(m.joins.down, peer)
 	// The connection to its successor does not end.
 	m.expelling = slices.DeleteFunc(m.expelling, func(e expelling) bool { return e.peer == peer })

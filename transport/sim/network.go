@@ -85,7 +85,13 @@ func (n *Network) newNode(id transport.NodeID, incarnation uint64, joins bool) *
 		random:  rand.New(rand.NewPCG(n.options.Seed, uint64(id)|(incarnation-1)<<32)),
 		pending: make([]pendingFrames, len(n.nodes)),
 		links:   make([]link, len(n.nodes)),
-		pool:    chassis.Pool{Name: name, PageBytes: n.pageBytes, Freed: func(p *chassis.Payload) { overwrite(p.Page()) }},
+		pool:    chassis.Pool{Name: name, PageBytes: n.pageBytes},
+
+		readmits: make([]int, len(n.nodes)), leases: map[*chassis.Payload]int{},
+	}
+	self.pool.Freed = func(p *chassis.Payload) {
+		overwrite(p.Page())
+		delete(self.leases, p)
 	}
 	for from := range self.links {
 		l := &self.links[from]

@@ -25,6 +25,10 @@ type node struct {
 	random  *rand.Rand      // whose turn it is in Poll; guarded by gate
 	// MaxSpare is 0: a payload serves one frame, so that its state tells every misuse
 	pool chassis.Pool
+	// readmits are how often each peer was readmitted, and leases, of payloads that are leased, how
+	// often theirs was before. Both belong to the reactor.
+	readmits []int
+	leases   map[*chassis.Payload]int
 
 	inbox     sync.Mutex
 	links     []link // by sender; guarded by inbox
@@ -57,6 +61,7 @@ func (n *node) Lease(to transport.NodeID) transport.Payload {
 	n.network.checkPair(n.id, to)
 	p := n.pool.Get()
 	p.Lease(to, p.Own())
+	n.leases[p] = n.readmits[to]
 	return p
 }
 
@@ -67,6 +72,9 @@ func (n *node) Send(to transport.NodeID, control []byte, payload transport.Paylo
 	page := n.pool.Check(to, payload)
 	f := &frame{}
 	if page != nil {
+		if n.leases[page] != n.readmits[to] {
+			panic(fmt.Sprintf("sim: Send to node %d of a payload that was leased before Readmit", to))
+		}
 		f.page = page.Page()
 	}
 	err := n.enqueue(to, f, control)
@@ -76,6 +84,7 @@ func (n *node) Send(to transport.NodeID, control []byte, payload transport.Paylo
 		page.Free()
 	default:
 		page.Queue() // for good: the receiver has another payload
+		delete(n.leases, page)
 	}
 	return err
 }
@@ -382,6 +391,7 @@ func (n *node) Readmit(peer transport.NodeID) {
 		return
 	}
 	defer n.gate.Leave()
+	n.readmits[peer]++
 	n.forget(peer)
 	n.network.mu.Lock()
 	defer n.network.mu.Unlock()

@@ -330,9 +330,11 @@ func (t *intake) mayAsk() bool { return t.withinWindow() && t.room.has() }
 // withinWindow is whether more may be asked for.
 func (t *intake) withinWindow() bool { return t.drive.engine.Wanted() < t.window.most }
 
-// mayGuess is whether another page may be asked for that a thread will want, as it seems.
+// mayGuess is whether another page may be asked for that a thread will want, as it seems. Pages
+// that come back from files count, too: another node may have to read them.
 func (t *intake) mayGuess() bool {
-	return t.drive.engine.Wanted() < min(2*t.window.ahead, t.window.most) && t.room.hasMuch()
+	asked := t.drive.engine.Wanted() + t.drive.exec.store.Loading()
+	return asked < min(2*t.window.ahead, t.window.most) && t.room.hasMuch()
 }
 
 // park keeps a fault until a page may be asked for, unless it is kept already. Its thread waits

@@ -336,7 +336,7 @@ func (s *storage) want(r readRun) error {
 			open += w.count
 		}
 	}
-	if open > uint64(2*s.drive.intake.window.most) {
+	if open > uint64(mostReads*s.drive.intake.window.most) {
 		return errGreedy
 	}
 	s.waiting = append(s.waiting, r)

@@ -207,12 +207,12 @@ func TestGreedyPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := c.members[0].join()
-	r.sayAbout(storageFrame{kind: readPages, count: 32}, false)
-	r.hearAbout(32)
+	r.sayAbout(storageFrame{kind: readPages, count: mostReads * 16}, false)
+	r.hearAbout(mostReads * 16)
 	if waitEnd(c.members[0], p) {
-		t.Fatal("twice as many pages as the window has are too many")
+		t.Fatal("as many pages as a node may ask for are too many")
 	}
-	r.sayAbout(storageFrame{kind: readPages, count: 33}, false)
+	r.sayAbout(storageFrame{kind: readPages, count: mostReads*16 + 1}, false)
 	if err := c.members[0].ended(); !errors.Is(err, errGreedy) || !strings.Contains(err.Error(), "node 1") {
 		t.Errorf("the node ended with %v", err)
 	}
@@ -224,18 +224,18 @@ func TestGreedyPeerBitByBit(t *testing.T) {
 	s := n.drive.storage
 	s.flying = mostReading // no more are begun
 	n.intake.window.most = 16
-	for i := range 4 {
+	for i := range 2 * mostReads {
 		if err := s.want(readRun{transport.NodeID(1), uint32(i), 0, 8}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.want(readRun{transport.NodeID(1), 5, 0, 1}); !errors.Is(err, errGreedy) {
-		t.Errorf("33 pages at a time: %v", err)
+	if err := s.want(readRun{transport.NodeID(1), 99, 0, 1}); !errors.Is(err, errGreedy) {
+		t.Errorf("a page more than a node may ask for: %v", err)
 	}
-	if err := s.want(readRun{transport.NodeID(2), 5, 0, 32}); err != nil {
+	if err := s.want(readRun{transport.NodeID(2), 99, 0, 32}); err != nil {
 		t.Errorf("another peer: %v", err)
 	}
-	if len(s.waiting) != 5 {
+	if len(s.waiting) != 2*mostReads+1 {
 		t.Errorf("%d runs wait", len(s.waiting))
 	}
 	s.peerDown(1, errors.New("gone"))

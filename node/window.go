@@ -13,6 +13,10 @@ const (
 	mostBytes = 32 << 20
 	// leastWindow is how many pages both are at least, where pages are huge.
 	leastWindow = 16
+	// mostReads times window.most is how many pages of files a node may ask another for at a time:
+	// as many for the first time, for a checkpoint, and, with one for each thread, of those that
+	// had left memory.
+	mostReads = 3
 )
 
 // window is how many pages this node asks for at a time: ahead for calls that prefetch, most in

@@ -332,8 +332,9 @@ func (k *checkpointer) heard() {
 		return
 	}
 	for _, t := range k.io.Take() {
-		if r, is := t.Owner.(reading); is {
-			k.copied(s, r.page, t.Buf, r.at.Wrong(t))
+		p := t.Owner.(placed)
+		if !t.Write {
+			k.copied(s, p.page, t.Buf, p.at.Wrong(t))
 			continue
 		}
 		k.Recycle(t.Buf)
@@ -344,7 +345,7 @@ func (k *checkpointer) heard() {
 		if s.inPlace {
 			s.slots++
 		} else {
-			s.enter(t.Owner.(pagetable.Page), t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
+			s.enter(p.page, t.CRC, uint64(t.Offset)/uint64(k.table.PageBytes()))
 		}
 	}
 	k.goOn(s)
@@ -354,7 +355,7 @@ func (k *checkpointer) heard() {
 // goOn goes on when there is room again, and ends what has failed when nothing is under way.
 func (k *checkpointer) goOn(s *saving) {
 	s.starved = false
-	if s.err != nil && s.flying == 0 && s.awaited != 0 {
+	if s.err != nil && s.flying == 0 && (s.awaited != 0 || s.by == nil) {
 		k.finish()
 		return
 	}
@@ -387,14 +388,18 @@ func (k *checkpointer) dropProgram(p *program) {
 	s.by, s.begun, s.awaited = nil, 0, 0
 	if !s.over {
 		k.fail(errors.New("the program that had asked for it has gone, or its context has ended"))
+		if s.inPlace && s.flying > 0 {
+			// Nothing else is written until that is, here or at other nodes: what is written late
+			// to the files of mappings would come over what is written next.
+			return
+		}
 		k.abandon()
 	}
 	k.now = nil
 }
 
 // abandon is close for a checkpoint that was given up, of which transfers may be under way. It does
-// not wait for the disk. It has to where the files are those of mappings: what is written late to
-// them would come over what is written next.
+// not wait for the disk, but for files of mappings, when the node ends.
 func (k *checkpointer) abandon() {
 	s := k.now
 	s.over = true

@@ -50,7 +50,7 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 		s.enter(page, 0, attach.ZeroSlot)
 		return
 	}
-	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: page})
+	s.batch = append(s.batch, &diskio.Transfer{FD: s.data, Offset: int64(s.slots) * int64(len(buf)), Buf: buf, Write: true, Sum: true, Owner: placed{page: page}})
 	s.slots++
 	if len(s.batch)*len(buf) >= atOnce {
 		k.submit(s)
@@ -67,7 +67,7 @@ func (k *checkpointer) takeInPlace(s *saving, page pagetable.Page, buf []byte) {
 			k.fail(fmt.Errorf("page %d is in no file that it could be written to", page))
 		}
 	case node == k.origins.self:
-		s.batch = append(s.batch, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Write: true, Owner: page})
+		s.batch = append(s.batch, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Write: true, Owner: placed{page, at}})
 		if len(s.batch)*len(buf) >= atOnce {
 			k.submit(s)
 		}
@@ -120,7 +120,7 @@ func (k *checkpointer) copyMore(s *saving) bool {
 			clear(buf)
 			k.Take(page, buf)
 		case node == k.origins.self:
-			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check, Owner: reading{page, at}})
+			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check, Owner: placed{page, at}})
 		default:
 			k.storage.read(page, node, func(contents []byte, err error, over func()) {
 				if k.now == s && !s.over { // else it was given up, and the buffers are gone
@@ -135,10 +135,11 @@ func (k *checkpointer) copyMore(s *saving) bool {
 	return len(s.copied) > 0
 }
 
-// reading is a page that is read from another file.
-type reading struct {
+// placed is a page that is read from a mapping's file, or written there, or written to the
+// checkpoint's own.
+type placed struct {
 	page pagetable.Page
-	at   backing.Location
+	at   backing.Location // in a mapping's file, which stays open meanwhile
 }
 
 // copied goes on with a page that was read from another file.

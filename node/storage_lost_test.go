@@ -112,6 +112,37 @@ func TestWritesAreLost(t *testing.T) {
 	c.quiet()
 }
 
+// TestWritesOfWhoGaveUp: what was being written to a mapping's file when its program gave up is
+// written before anything else is, so that it does not come over that. Meanwhile the node goes on.
+func TestWritesOfWhoGaveUp(t *testing.T) {
+	const pages = 64
+	c := start(t, surviving(3, sim.Options{}))
+	first, all := c.theOneFile(pages, true)
+	a := all[0]
+	a.number(first, pages)
+	s := a.save(1, 0, first, pages)
+	c.net.Stall(2, 0)
+	s.ok(s.inPlace(true))
+	ticket, saved := a.call(attach.Call{Op: attach.OpSaved})
+	a.sync()
+	a.cancel(ticket)
+	if r := a.answer(saved); r.Status != attach.StatusCanceled {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+	next := a.save(2, 0, first, pages)
+	if r := next.do(next.inPlace(true)); r.Status == attach.StatusOK || !strings.Contains(string(r.Payload), "another checkpoint is under way") {
+		t.Errorf("what comes next begins meanwhile: %v %q", r.Status, r.Payload)
+	}
+	c.net.Resume(2, 0)
+	eventually(t, "what comes next may begin", func() bool {
+		next = a.save(2, 0, first, pages)
+		return next.do(next.inPlace(true)).Status == attach.StatusOK
+	})
+	next.ok(attach.Call{Op: attach.OpSaved})
+	a.wantNumbers(first, pages)
+	c.quiet()
+}
+
 // TestReaderIsLost: a node is lost for which pages are being read and written. They are answered to
 // nobody, and others get theirs.
 func TestReaderIsLost(t *testing.T) {

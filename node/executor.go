@@ -183,7 +183,7 @@ func (x *executor) left(op pagetable.Op, page pagetable.Page) {
 	var contents []byte
 	if saved := x.contents.saved[page]; saved != nil {
 		contents = saved.Bytes()
-	} else if op == pagetable.OpDowngrade && x.meter.log.before[page] != nil {
+	} else if op == pagetable.OpDowngrade && x.meter.log.before[page] != nil && !x.store.Unloaded(page) {
 		contents = make([]byte, x.batch.pageBytes)
 		x.copyOf(page, contents)
 	}

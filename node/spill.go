@@ -49,7 +49,11 @@ func (r *room) toFile(pages []pagetable.Page) (leave int) {
 	slices.Sort(pages)
 	r.drive.exec.perform()
 	leave, err := r.store.Spill(pages...)
-	if err != nil {
+	switch {
+	case err == nil:
+	case !errors.Is(err, backing.ErrFull): // pages are between memory and the file
+		r.drive.exec.end.breakDown(fmt.Errorf("node: pages leave memory: %w", err))
+	default:
 		r.noSpill = err
 		r.log.Error("no more pages can go to the spill file: the node goes on with what there is room for, and those in the file stay available", zap.Error(err))
 	}

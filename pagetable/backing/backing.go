@@ -322,23 +322,24 @@ func report(ready *[]pagetable.Event, events []pagetable.Event) int {
 	return n
 }
 
-// errFailed is wrapped by the error of Spill when the file can take no more, and errNoFile is its
+// ErrFull is wrapped by the error of Spill when the file can take no more, and errNoFile is its
 // error when there is no file.
 var (
-	errFailed = errors.New("backing: the spill file takes no more pages")
+	ErrFull   = errors.New("backing: the spill file takes no more pages")
 	errNoFile = errors.New("backing: pages can't leave memory: this table was made without a directory for a spill file")
 )
 
 // Spill has pages leave memory, and returns how many do: none that has left already, or about which
 // something is under way, and no more at a time than can be written soon. Neighbours in ascending
 // order take fewer system calls. Preconditions: the pages are present. It fails if the file can
-// take no more; what is in the file stays available. It fails, too, if there is no file.
+// take no more; what is in the file stays available. It fails, too, if there is no file. After an
+// error that is neither, pages may be neither here nor there, and the table is of no more use.
 func (t *Table) Spill(pages ...pagetable.Page) (leave int, err error) {
 	switch {
 	case t.file == nil:
 		return 0, errNoFile
 	case t.failed != nil:
-		return 0, fmt.Errorf("%w: %w", errFailed, t.failed)
+		return 0, fmt.Errorf("%w: %w", ErrFull, t.failed)
 	}
 	var writes []*diskio.Transfer
 	for len(pages) > 0 && t.writing < mostLeaving {

@@ -137,7 +137,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("%d pages leave, %v", n, err)
 	}
 	until(t, table, "writing has failed", func([]pagetable.Event) bool { return table.writing == 0 })
-	if n, err := table.Spill(all()...); n != 0 || !errors.Is(err, errFailed) || !errors.Is(err, unix.ENOSPC) {
+	if n, err := table.Spill(all()...); n != 0 || !errors.Is(err, ErrFull) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("%d pages leave although the disk is full, %v", n, err)
 	}
 	want(t, table)

@@ -459,9 +459,9 @@ func TestCrowdAtTheDoor(t *testing.T) {
 		}
 		l.peer.conn.Close()
 		pollUntil(t, l.tr, l.h, func() bool { return l.tr.peers[1].state == peerSevered })
-		for tries := 1; !l.comesBack(); tries++ {
-			if tries == 20 {
-				t.Fatalf("strangers have kept a peer out %d times", tries)
+		for end := time.Now().Add(testTimeout); !l.comesBack(); {
+			if time.Now().After(end) {
+				t.Fatalf("strangers have kept a peer out for %v", testTimeout)
 			}
 		}
 		pollUntil(t, l.tr, l.h, func() bool { return l.tr.peers[1].state == peerUp })

@@ -118,7 +118,7 @@ func newRun() *cobra.Command {
 	flags.VarP(&shape, "nodes", "n", "number of nodes on this machine, each a daemon and a copy of the program, or with :RANKS so many copies")
 	flags.StringSliceVar(&cfg.Metrics, "metrics", nil, "TCP `ADDR`ess for the daemons' metrics: one for each node, or one for node 0 whose port is counted up")
 	flags.StringArrayVar(&env, "env", nil, "`NAME` of an environment variable for the programs, or NAME=VALUE; may be given again")
-	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it")
+	flags.DurationVar(&cfg.Grace, "grace", launch.DefaultGrace, "time between asking a program to end and killing it; 0 kills it at once")
 	flags.Var(&cfg.Format, "output", "format of what programs print: each line behind its rank, as it is, as an object, or in DIR, a file for each rank")
 	flags.BoolVar(&cfg.FailOnEarlyExit, "fail-on-early-exit", false, "end the job when a rank has ended, also with status 0, and others wait for it at a barrier or in a reduction")
 	flags.Var(&cfg.Bind, "bind", "whether each node has processors of its own, which its machine's are divided into")

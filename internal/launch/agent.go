@@ -107,8 +107,10 @@ var errConnection = errors.New("launch: the connection to the launcher has ended
 func (a *agent) obey(from *bufio.Reader) error {
 	for {
 		kind, body, err := readFrame(from)
-		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return errConnection // reset, when the launcher was killed with something unread
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ETIMEDOUT) {
+			// Reset, when the launcher was killed with something unread; timed out, when its
+			// machine is silent.
+			return errConnection
 		}
 		if err != nil {
 			return err

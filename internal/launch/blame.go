@@ -57,7 +57,7 @@ func (s *supervisor) accuse(f failure) {
 	}
 	s.trial.verdict.Reset(verdictTime)
 	for _, m := range s.members {
-		if !m.gone && !m.asked {
+		if !m.ending && !m.asked {
 			m.asked = true
 			m.ask()
 		}

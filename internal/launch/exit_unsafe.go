@@ -52,8 +52,8 @@ var _ [unsafe.Sizeof(unix.Siginfo{}) - unsafe.Sizeof(childInfo{})]byte
 
 // peekExit waits for a child to end and leaves it a zombie, so that its process id, and the id of
 // the group it leads, cannot be given to a stranger before the group has been killed. With
-// unix.WNOHANG in options it does not wait: pid is 0 if no such child has ended. The error is
-// unix.ECHILD if there is none.
+// unix.WNOHANG in options it does not wait: pid is 0 if no such child has ended. With unix.WSTOPPED
+// a child that stands still counts too. The error is unix.ECHILD if there is none.
 func peekExit(idType, id, options int) (pid int, e exit, err error) {
 	var info unix.Siginfo
 	for {

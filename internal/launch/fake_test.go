@@ -134,7 +134,7 @@ func playSupervisor(arg string) int {
 		Insight: Insight{Pieces: pieces, Trace: j.Trace},
 		Meeting: meeting, Commands: commands,
 		Hosts: hosts, Remote: Remote{SSH: quoted(executable) + " play-ssh " + quoted(j.Daemon), Version: "1"}, Env: j.Env, Dir: j.Dir,
-		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: j.Grace, EarlyExit: EarlyExit{Remind: cmp.Or(j.Remind, time.Hour)}, Metrics: j.Metrics,
+		Survive: j.Survive, Bind: j.Bind, Nodes: j.Nodes, Slots: j.Slots, Program: j.Program, Grace: cmp.Or(j.Grace, DefaultGrace), EarlyExit: EarlyExit{Remind: cmp.Or(j.Remind, time.Hour)}, Metrics: j.Metrics,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ const (
 	StatusNotFound      = 127
 )
 
-// DefaultGrace is how long programs have to end after they were asked to.
+// DefaultGrace is what Config.Grace is if the user does not say.
 const DefaultGrace = 5 * time.Second
 
 // DefaultRemind is how long after a program's success the user is told that others still run.
@@ -112,7 +112,8 @@ type Config struct {
 	BareDaemonLog bool
 	// Bind is whether the nodes of one machine have processors of their own.
 	Bind Binding
-	// Grace is the time between asking a program to end and killing it. 0 stands for DefaultGrace.
+	// Grace is the time between asking a program to end and killing it. With 0 it is killed at
+	// once.
 	Grace time.Duration
 	EarlyExit
 }

@@ -481,6 +481,166 @@ func TestSignalWhileChildrenStart(t *testing.T) {
 	}
 }
 
+// puppet is a machine whose children do as the test says. The methods that it lacks are not called.
+type puppet struct {
+	machine
+	post func(event)
+	// onStart and onHalt are what becomes of the children.
+	onStart, onHalt func(childID)
+	children        []childID
+}
+
+func (p *puppet) open(o openOrder) {
+	p.post(event{Kind: opened, Addresses: make([]string, len(o.Nodes))})
+}
+
+func (p *puppet) start(o startOrder, in input) {
+	in.close()
+	for _, c := range o.Children {
+		p.children = append(p.children, c.ID)
+		p.onStart(c.ID)
+	}
+}
+
+func (p *puppet) halt() {
+	for _, id := range p.children {
+		p.onHalt(id)
+	}
+	p.post(event{Kind: halted})
+}
+
+func (p *puppet) ask()                           { p.post(event{Kind: suspected}) }
+func (p *puppet) signal(childID, syscall.Signal) {}
+func (p *puppet) finish()                        { p.post(event{Kind: finished}) }
+
+// playPuppet runs a job of two nodes to its end, and returns what it says beside its status.
+func playPuppet(t *testing.T, pull func(*supervisor, *puppet)) (status int, said string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cfg := Config{Nodes: 2, Program: []string{"x"}, Stdout: io.Discard, Stderr: &stderr, Grace: time.Hour}
+	p, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustSupervise(t, cfg, p)
+	m := &puppet{post: s.post}
+	pull(s, m)
+	s.machines = []machine{m}
+	status, err = s.loop()
+	s.close()
+	if err != nil {
+		t.Error(err)
+	}
+	return status, stderr.String()
+}
+
+// TestSignalKeepsRanksFromStarting: a job of which a part was never started has not succeeded, even
+// if what was started has.
+func TestSignalKeepsRanksFromStarting(t *testing.T) {
+	for started := range 2 {
+		status, said := playPuppet(t, func(s *supervisor, p *puppet) {
+			p.onStart = func(id childID) {
+				if id.Role == program && id.Index < started {
+					p.post(event{Kind: childEnded, Child: id})
+				}
+				p.post(event{Kind: childReaped, Child: id})
+				if id == (childID{program, 1}) {
+					s.signals <- syscall.SIGTERM
+				}
+			}
+			p.onHalt = func(childID) {}
+		})
+		if want := 128 + int(syscall.SIGTERM); status != want {
+			t.Errorf("%d ranks were started: status %d, want %d", started, status, want)
+		}
+		if want := fmt.Sprintf("dsmd: terminated: %d of 2 ranks were not started\n", 2-started); said != want {
+			t.Errorf("stderr %q, want %q", said, want)
+		}
+	}
+}
+
+// TestDaemonDiesWhileHalting: what happens to a daemon when all programs have succeeded is no
+// failure of the job.
+func TestDaemonDiesWhileHalting(t *testing.T) {
+	status, said := playPuppet(t, func(_ *supervisor, p *puppet) {
+		end := func(id childID, x exit) {
+			p.post(event{Kind: childEnded, Child: id, Exit: x})
+			p.post(event{Kind: childReaped, Child: id})
+		}
+		p.onStart = func(id childID) {
+			if id.Role == program {
+				end(id, exit{})
+			}
+		}
+		p.onHalt = func(id childID) {
+			if id.Role == daemon {
+				end(id, exit{Code: 1})
+			}
+		}
+	})
+	if status != 0 || said != "" {
+		t.Errorf("status %d, stderr %q", status, said)
+	}
+}
+
+// TestMachineIsLostWhileHalting: neither is what happens to its machine. But the rest of the output
+// may be missing, so it is said.
+func TestMachineIsLostWhileHalting(t *testing.T) {
+	status, said := playPuppet(t, func(_ *supervisor, p *puppet) {
+		p.onStart = func(id childID) {
+			if id.Role == program {
+				p.post(event{Kind: childEnded, Child: id})
+				p.post(event{Kind: childReaped, Child: id})
+			}
+		}
+		p.onHalt = func(id childID) {
+			if id == (childID{daemon, 0}) {
+				p.post(event{Kind: lost, Err: "its power is lost"})
+				p.post(event{Kind: finished})
+			}
+		}
+	})
+	if want := "dsmd: its power is lost\n"; status != 0 || said != want {
+		t.Errorf("status %d, stderr %q, want %q", status, said, want)
+	}
+}
+
+// TestHaltIsBounded: a daemon that does not stop holds nobody up for long.
+func TestHaltIsBounded(t *testing.T) {
+	// Signals go to the group of a process, and this one has none, so it never gets SIGSTOP.
+	cmd := exec.Command("sleep", "3600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() { _ = cmd.Process.Kill() }
+	defer func() { kill(); _ = cmd.Wait() }()
+	timer := time.AfterFunc(patience, kill)
+	var got []event
+	l := &local{
+		post:      func(e event) { got = append(got, e) },
+		processes: []*process{{id: childID{daemon, 0}, cmd: cmd, pid: cmd.Process.Pid}},
+	}
+	l.halt()
+	if !timer.Stop() {
+		t.Error("halt waits for a daemon that does not stop")
+	}
+	if len(got) != 1 || got[0].Kind != halted {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestNoGrace: a grace of 0 is none.
+func TestNoGrace(t *testing.T) {
+	s := mustSupervise(t, Config{}, &plan{})
+	defer s.close()
+	s.answer(syscall.SIGTERM)
+	select {
+	case <-s.kill.C:
+	case <-time.After(DefaultGrace / 2):
+		t.Error("programs have time to end")
+	}
+}
+
 func TestIgnoredHangupStaysIgnored(t *testing.T) {
 	// nohup's promise: SIGHUP does nothing. So SIGUSR1, sent after it, is the first that programs
 	// see.

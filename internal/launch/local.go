@@ -18,6 +18,10 @@ import (
 	"dsmd/internal/runstats"
 )
 
+// haltTime bounds the wait for all daemons to stand still. Meanwhile no signal is answered. A
+// daemon that is late may complain of the end of the others.
+const haltTime = time.Second
+
 // orphanTime bounds the killing of what the programs left behind.
 const orphanTime = 5 * time.Second
 
@@ -375,8 +379,9 @@ func (l *local) halt() {
 	for _, p := range daemons {
 		p.signal(syscall.SIGSTOP)
 	}
+	deadline := time.Now().Add(haltTime)
 	for _, p := range daemons {
-		p.awaitStop()
+		p.awaitStop(deadline)
 	}
 	l.post(event{Kind: halted})
 }

@@ -44,7 +44,7 @@ type machine interface {
 	signal(childID, syscall.Signal)
 	// ask looks for a daemon that is about to end. Reported: suspected.
 	ask()
-	// halt stops all daemons, with SIGSTOP. Reported: halted.
+	// halt stops all daemons, with SIGSTOP, as far as that can be done soon. Reported: halted.
 	halt()
 	// mourn tells the machine's daemons that a child, of whichever machine, is lost. Preconditions:
 	// they take news.
@@ -115,11 +115,12 @@ const (
 	childEnded  // Exit says how; the process group may still be there
 	childReaped // the process group is gone
 	suspected   // Child and Exit are a daemon that is about to end, if Found
-	halted      // all daemons stand still
+	halted      // all daemons stand still, or those that can
 	// nothing of the job is left but Left processes, and all output was passed on
 	finished
 	outputLost // standard output or error cannot be written any more: Err
-	lost       // the machine is not reached any more: Err. It is the last report
+	// the machine is not reached any more: Err. Only outputLost and finished may come after it
+	lost
 	// an agent ends because it cannot go on: Err. It goes no further than remote, which reports
 	// lost
 	parted
@@ -143,5 +144,5 @@ type event struct {
 
 // eventRoom is how many events there can be at most, so that nobody ever waits to report one. Each
 // of the children ends, is reaped, and loses the job's two outputs once; each machine makes one of
-// every other report, and one more for a start that failed.
-func eventRoom(machines, children int) int { return 4*children + 8*machines }
+// every other report, loses the two outputs once, and has one more for a start that failed.
+func eventRoom(machines, children int) int { return 4*children + 9*machines }

@@ -15,7 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"dsmd/internal/certs"
 )
@@ -110,7 +113,7 @@ func (inv *invitation) dial(ctx context.Context) (net.Conn, error) {
 	var failures []error
 	for _, addr := range inv.Addresses {
 		dialing, cancel := context.WithTimeout(ctx, dialTime)
-		conn, err := (&tls.Dialer{Config: config}).DialContext(dialing, "tcp", addr)
+		conn, err := (&tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: keepAlive, Control: boundSilence}, Config: config}).DialContext(dialing, "tcp", addr)
 		cancel()
 		if err == nil {
 			return conn, nil
@@ -136,6 +139,22 @@ func (inv *invitation) config() (_ *tls.Config, err error) {
 	return certs.Load(paths[0], paths[1], paths[2])
 }
 
+// silence is how long the other end of a meeting's connection may answer nothing. Then its machine
+// is lost: one that loses power or its network says no farewell. It is what ssh is told, too.
+const silence = aliveProbes * aliveSeconds * time.Second
+
+// keepAlive asks an end that has nothing to say whether it is still there.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: aliveSeconds * time.Second, Interval: aliveSeconds * time.Second, Count: aliveProbes}
+
+// boundSilence bounds the wait for an acknowledgement of what was sent (tcp(7), TCP_USER_TIMEOUT).
+// The connections that a listener takes have its bound.
+func boundSilence(_, _ string, socket syscall.RawConn) (err error) {
+	failed := socket.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	return errors.Join(failed, os.NewSyscallError("setsockopt", err))
+}
+
 // host is the launcher's side of a meeting.
 type host struct {
 	meeting  *Meeting
@@ -155,7 +174,9 @@ func (m *Meeting) hold() (*host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: the certificates of the meeting: %w", err)
 	}
-	l, err := net.Listen("tcp", ":0")
+	listening := net.ListenConfig{KeepAliveConfig: keepAlive, Control: boundSilence}
+	listening.SetMultipathTCP(false) // which cannot be told the bound
+	l, err := listening.Listen(context.Background(), "tcp", ":0")
 	if err != nil {
 		return nil, fmt.Errorf("launch: listening for the other tasks: %w", err)
 	}

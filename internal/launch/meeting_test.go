@@ -1,7 +1,10 @@
 package launch
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +16,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // attend starts one of the tasks of a meeting, as a batch system would: beside the launcher.
@@ -119,6 +125,61 @@ func TestMeetingOutlivesAShortage(t *testing.T) {
 	case <-link.come:
 	case <-time.After(patience):
 		t.Error("the task has not come")
+	}
+}
+
+// TestSilenceIsBounded: both ends of a meeting's connection notice a machine that is gone without a
+// farewell.
+func TestSilenceIsBounded(t *testing.T) {
+	m := &Meeting{Dir: filepath.Join(t.TempDir(), "shared"), Name: "meeting", Tasks: 1}
+	h, err := m.hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	there, err := m.find(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	fmt.Fprintln(there, "0 node-0")
+	select {
+	case <-h.links[0].come:
+	case <-ctx.Done():
+		t.Fatal("the task has not come")
+	}
+	defer h.links[0].cut()
+	for _, conn := range []net.Conn{there, h.links[0].conn} {
+		socket, err := conn.(*tls.Conn).NetConn().(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, option := range []struct{ level, name, want int }{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 10},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000},
+		} {
+			err := socket.Control(func(fd uintptr) {
+				if got, err := unix.GetsockoptInt(int(fd), option.level, option.name); got != option.want {
+					t.Errorf("%v: option %d is %d, %v, want %d", conn.LocalAddr(), option.name, got, err, option.want)
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestAgentOutlivesNoSilence: a connection that the kernel gives up is one that has ended.
+func TestAgentOutlivesNoSilence(t *testing.T) {
+	a := &agent{}
+	if err := a.obey(bufio.NewReader(iotest.ErrReader(os.NewSyscallError("read", syscall.ETIMEDOUT)))); err != errConnection {
+		t.Errorf("the agent's error is %v", err)
 	}
 }
 

@@ -9,8 +9,8 @@ type member struct {
 	addresses []string // at which its nodes listen; nil until it is open
 	halted    bool
 	asked     bool // to name its dying daemon, and it has not answered
-	ending    bool // it was told to finish
-	gone      bool // it has finished, or is lost
+	ending    bool // it was told to finish, or is lost
+	gone      bool // nothing is left of it, and all output was passed on
 }
 
 // members are all machines of a job.
@@ -44,6 +44,7 @@ type child struct {
 	ended     bool // the leader of its group has ended
 	succeeded bool // with success
 	reaped    bool // the group is gone
+	unborn    bool // it was reaped without having been started
 	lost      bool // the job goes on without it
 	gaveUp    bool // a program: it is lost because it ended with a status of its own
 }

@@ -422,8 +422,10 @@ func (d *dribble) Read(b []byte) (int, error) {
 func TestReportsHoldUpNoOrders(t *testing.T) {
 	taken, posting := make(chan struct{}), make(chan struct{})
 	m := newRemote("host", func(e event) {
-		close(posting)
-		<-taken
+		if e.Kind == finished {
+			close(posting)
+			<-taken
+		}
 	}, voice{sink: newSink(io.Discard)}, voice{sink: newSink(io.Discard)})
 	m.connect(&scripted{Reader: strings.NewReader("")}, "1") // which is lost at once
 	<-posting

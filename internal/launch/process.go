@@ -63,9 +63,15 @@ func (p *process) exists() bool {
 }
 
 // awaitStop waits until all threads of a process that was sent SIGSTOP have stopped, or it has
-// ended.
-func (p *process) awaitStop() {
-	for unix.Waitid(unix.P_PID, p.pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+// ended, but no longer than until the deadline: in uninterruptible sleep, or at a debugger's
+// breakpoint, it may never stop.
+func (p *process) awaitStop(deadline time.Time) {
+	for {
+		pid, _, err := peekExit(unix.P_PID, p.pid, unix.WSTOPPED|unix.WNOHANG)
+		if pid != 0 || err != nil || time.Now().After(deadline) {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -38,7 +38,7 @@ type remote struct {
 	due      map[eventKind]int
 	children map[childID]status // that start was told of; guarded by mu
 	isOpen   bool               // opened was reported; guarded by mu
-	// reported: finished or lost is about to be reported, and nothing more will be; guarded by mu.
+	// reported: finished is about to be reported, and nothing more will be; guarded by mu.
 	reported bool
 }
 
@@ -293,16 +293,16 @@ func (r *remote) expect(kind eventKind) {
 	r.due[kind]++
 }
 
-// end makes the machine's last report.
+// end makes the machine's last reports. A loss is reported at once: nobody may ever read the output
+// that has to be passed on before the machine has finished.
 func (r *remote) end(greeted bool, err error) {
-	last := event{Kind: finished}
 	var said partedError
 	switch {
 	case errors.As(err, &said):
-		last = event{Kind: lost, Status: StatusDaemon, Err: fmt.Sprintf("launch: on %s: %v", r.name, said)}
+		r.report(event{Kind: lost, Status: StatusDaemon, Err: fmt.Sprintf("launch: on %s: %v", r.name, said)})
 	case err != nil:
 		why, status := r.link.explain(err, greeted)
-		last = event{Kind: lost, Status: status, Err: fmt.Sprintf("launch: on %s: %s", r.name, why)}
+		r.report(event{Kind: lost, Status: status, Err: fmt.Sprintf("launch: on %s: %s", r.name, why)})
 	}
 	r.outputs.Wait()
 	r.link.wait()
@@ -311,7 +311,7 @@ func (r *remote) end(greeted bool, err error) {
 	close(r.orders)
 	r.mu.Unlock()
 	// Without the lock: whoever takes reports gives orders, too.
-	r.report(last)
+	r.report(event{Kind: finished})
 }
 
 func (r *remote) open(o openOrder) {

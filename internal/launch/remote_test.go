@@ -306,12 +306,43 @@ func TestLastWordsAreHeard(t *testing.T) {
 		if err := writeFrame(&said, frameEvent, mustEncode(event{Kind: parted, Err: "no room"})); err != nil {
 			t.Fatal(err)
 		}
-		events := make(chan event, 1)
+		events := make(chan event, 2)
 		m := newRemote("host", func(e event) { events <- e }, voice{sink: newSink(io.Discard)}, voice{sink: newSink(io.Discard)})
 		m.connect(&leaver{scripted: &scripted{Reader: &said}, refused: make(chan struct{}), off: make(chan struct{})}, "1")
 		m.hurry()
 		if e := <-events; e.Kind != lost || !strings.Contains(e.Err, "its dsmd has ended: no room") {
 			t.Errorf("the report is %+v", e)
+		}
+	})
+}
+
+// stuck is an output that takes nothing until it is closed.
+type stuck chan struct{}
+
+func (s stuck) write(string, []byte) error { <-s; return nil }
+
+// TestLossIsToldBeforeTheOutput: output that nobody reads does not hold up the news that its
+// machine is lost.
+func TestLossIsToldBeforeTheOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		said.WriteString(greeting + spoken("1") + "\n")
+		if err := writeFrame(&said, frameStdout, appendPiece(nil, "[0] ", []byte("text\n"))); err != nil {
+			t.Fatal(err)
+		}
+		events, out := make(chan event, 2), make(stuck)
+		m := newRemote("host", func(e event) { events <- e }, out, out)
+		m.connect(&scripted{Reader: &said}, "1")
+		synctest.Wait()
+		if len(events) != 1 {
+			t.Fatalf("there are %d reports while the output is stuck", len(events))
+		}
+		if e := <-events; e.Kind != lost {
+			t.Errorf("the first report is %+v", e)
+		}
+		close(out)
+		if e := <-events; e.Kind != finished {
+			t.Errorf("the last report is %+v", e)
 		}
 	})
 }

@@ -36,7 +36,8 @@ type Remote struct {
 const DefaultConnectTimeout = 10 * time.Second
 
 // A host that is silent for aliveSeconds times aliveProbes is lost, in the eyes of ssh. A busy
-// machine still answers.
+// machine still answers. (When the launcher's machine falls silent, the host's sshd notices it as
+// its administrator wants: ClientAliveInterval in sshd_config(5).)
 const aliveSeconds, aliveProbes = 10, 3
 
 // maxSaid is how many of the last lines of ssh are kept for finding out why it failed.

@@ -49,9 +49,6 @@ type supervisor struct {
 }
 
 func newSupervisor(cfg Config, p *plan) (*supervisor, error) {
-	if cfg.Grace == 0 {
-		cfg.Grace = DefaultGrace
-	}
 	if cfg.Remind == 0 {
 		cfg.Remind = DefaultRemind
 	}
@@ -172,12 +169,7 @@ func (s *supervisor) askedToEnd() (end bool) {
 
 // ending reports whether nothing is left but the rest of the output.
 func (s *supervisor) ending() bool {
-	for _, m := range s.members {
-		if !m.ending && !m.gone {
-			return false
-		}
-	}
-	return true
+	return s.members.every(func(m *member) bool { return m.ending })
 }
 
 // advance does what the state of the job calls for, and returns false once nothing is left of it.
@@ -201,7 +193,7 @@ func (s *supervisor) advance() bool {
 		return true
 	}
 	for _, m := range s.members {
-		if !m.ending && !m.gone {
+		if !m.ending {
 			m.ending = true
 			m.finish()
 		}
@@ -215,12 +207,12 @@ func (s *supervisor) endDaemons() {
 		s.halting = true
 		s.sum()
 		for _, m := range s.members {
-			if s.started && !m.gone {
+			if s.started && !m.ending {
 				m.halt()
 			}
 		}
 	}
-	if !s.stopping && s.members.every(func(m *member) bool { return m.halted || m.gone || !s.started }) {
+	if !s.stopping && s.members.every(func(m *member) bool { return m.halted || m.ending || !s.started }) {
 		s.stopping = true
 		s.children.each(daemon, func(c *child) { c.signal(syscall.SIGKILL) })
 	}
@@ -255,6 +247,10 @@ func (s *supervisor) startAll() {
 		}
 		m.start(order, in)
 	}
+	// A signal has kept the rest from being started. It is heeded before the events that say so.
+	for len(s.signals) > 0 {
+		s.answer((<-s.signals).(syscall.Signal))
+	}
 }
 
 // refuse says why the job cannot be started. The first reason is the answer to the user, and has
@@ -287,6 +283,7 @@ func (s *supervisor) handle(e event) {
 		}
 	case childReaped:
 		s.count(c, e.Says)
+		c.unborn = !c.ended
 		c.ended, c.reaped = true, true
 	case suspected:
 		m.asked = false // before accuse could ask again
@@ -297,7 +294,7 @@ func (s *supervisor) handle(e event) {
 	case halted:
 		m.halted = true
 	case finished:
-		m.gone = true
+		m.ending, m.gone = true, true
 		if e.Left > 0 {
 			s.notice("%d processes that the programs left behind could not be killed", e.Left)
 		}
@@ -324,7 +321,7 @@ func (s *supervisor) programEnded(c *child, e exit) {
 
 func (s *supervisor) daemonEnded(c *child, e exit) {
 	switch {
-	case s.stopping:
+	case s.halting:
 	case !s.failed:
 		s.accuse(daemonFailure(c, e))
 	case s.status != StatusDaemon:
@@ -334,9 +331,11 @@ func (s *supervisor) daemonEnded(c *child, e exit) {
 	}
 }
 
-// machineLost takes note that nothing more will be heard of a machine, nor of its children.
+// machineLost takes note that nothing more will be heard of a machine's children. The rest of its
+// output is still to be passed on.
 func (s *supervisor) machineLost(m *member, why string) {
-	m.gone = true
+	wasEnding := m.ending
+	m.ending = true
 	for _, c := range s.children {
 		if c.at == m {
 			c.ended, c.reaped = true, true
@@ -344,11 +343,11 @@ func (s *supervisor) machineLost(m *member, why string) {
 	}
 	m.asked = false
 	switch {
-	case m.ending:
+	case wasEnding:
 		// It was told to finish, and has, at the latest now.
 	case !s.started:
 		s.refuse(StatusSystem, errors.New(why))
-	case !s.failed:
+	case !s.failed && !s.halting:
 		s.accuse(failure{weight: machineLost, at: m, text: why})
 	case len(s.trial.suspects) == 0 && s.status != StatusDaemon:
 		s.notice("%s", why)
@@ -418,7 +417,7 @@ func (s *supervisor) killAll() {
 	if !s.killing {
 		s.killing = true
 		for _, m := range s.members {
-			if !m.gone {
+			if !m.ending {
 				m.hurry()
 			}
 		}

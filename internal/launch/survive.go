@@ -77,7 +77,7 @@ func (s *supervisor) loseRank(c *child) {
 // mourn tells all daemons that a child is lost.
 func (s *supervisor) mourn(c *child) {
 	for _, m := range s.members {
-		if !m.gone {
+		if !m.ending {
 			m.mourn(c.childID)
 		}
 	}
@@ -93,8 +93,12 @@ func (s *supervisor) sayLoss(why string, with []*child) {
 		time.Since(s.began).Round(time.Millisecond), left, s.plan.ranks)
 }
 
-// sum tells the user what became of a job that has lost programs, when all have ended.
+// sum tells the user what became of a job that has lost programs, or never started them, when all
+// have ended.
 func (s *supervisor) sum() {
+	if n := s.unborn(); n > 0 && s.interrupted != 0 {
+		s.notice("%v: %d of %d ranks were not started", s.interrupted, n, s.plan.ranks)
+	}
 	var lost []*child
 	for _, c := range s.children {
 		if c.Role == program && c.lost {
@@ -109,15 +113,23 @@ func (s *supervisor) sum() {
 
 // outcome is the exit status of the job, once it has ended. What it went on without is no failure,
 // if all others have succeeded. But a program that has ended by itself, with a status that says
-// that it failed, was not lost to anything.
+// that it failed, was not lost to anything. And a signal that has kept ranks from being started
+// has ended the job, whatever the others made of it.
 func (s *supervisor) outcome() int {
 	switch {
 	case s.failed:
 		return s.status
+	case s.interrupted != 0 && s.unborn() > 0:
+		return 128 + int(s.interrupted)
 	case s.children.remaining(program, func(c *child) bool { return c.succeeded }) > 0 && s.children.remaining(program, s.hasGivenUp) == 0:
 		return 0
 	}
 	return s.lossStatus
+}
+
+// unborn counts the programs that were never started.
+func (s *supervisor) unborn() int {
+	return s.children.remaining(program, func(c *child) bool { return c.unborn })
 }
 
 // hasGivenUp reports whether a program has failed by itself. Not so one that has seen its daemon

@@ -40,7 +40,7 @@ func (f fileBoard) clear() {
 	_ = os.Remove(f.name(f.s.c.Rank())) // else the next checkpoint does
 }
 
-// memoryBoard is a board in shared memory.
+// memoryBoard is a board in shared memory. A page of it may be lost with a node.
 type memoryBoard struct {
 	c   *Cluster
 	all []byte // of each rank as much
@@ -52,10 +52,12 @@ func (m memoryBoard) part(rank int) []byte {
 }
 
 func (m memoryBoard) post(b []byte) error {
-	copy(m.part(m.c.Rank()), b)
-	return nil
+	return Guard(func() { copy(m.part(m.c.Rank()), b) })
 }
 
-func (m memoryBoard) read(rank, bytes int) ([]byte, error) { return m.part(rank)[:bytes], nil }
+func (m memoryBoard) read(rank, bytes int) ([]byte, error) {
+	b := make([]byte, bytes)
+	return b, Guard(func() { copy(b, m.part(rank)) })
+}
 
 func (m memoryBoard) clear() {}

@@ -32,19 +32,22 @@ func (e *PageLostError) Unwrap() error { return ErrPageLost }
 
 // Guard calls f and returns nil when that returns, or a *PageLostError as soon as f touches a page
 // that is lost. Then f has ended in the middle, as if the access had panicked: its deferred calls
-// have run, and what it has stored until then stays stored.
+// have run, and what it has stored until then stays stored. In the same way f ends, with an error
+// that wraps ErrClosed, when it touches memory of a Cluster that this process has closed, or waits
+// for a page while another goroutine calls Close. That holds until the process joins again at these
+// addresses.
 //
 // It is about the calling goroutine only: goroutines that f starts need Guards of their own. Guards
 // may be nested; the innermost returns the error. It costs about as much as a deferred call, so put
 // it around a step of the computation and not around each access.
 //
 // Inside Guard the calling goroutine's memory faults are panics (runtime/debug.SetPanicOnFault).
-// Those that are not due to a lost page, and all other panics, pass through it. A fault in C code
-// ends the program as ever.
+// Those that have another reason than these two, and all other panics, pass through it. A fault in
+// C code ends the program as ever.
 //
-// Without Guard, touching a lost page ends the program with Go's own report: "unexpected fault
-// address", which lies in the shared region, and "fatal error: fault". System calls that are given
-// a lost page return EFAULT, with Guard or without.
+// Without Guard, touching a lost page, or memory of a closed Cluster, ends the program with Go's
+// own report: "unexpected fault address", which lies in the shared region, and "fatal error:
+// fault". System calls that are given such a page return EFAULT, with Guard or without.
 func Guard(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -53,8 +56,7 @@ func Guard(f func()) (err error) {
 			return
 		}
 		if fault, ok := what.(interface{ Addr() uintptr }); ok {
-			if lost := pageLost(fault.Addr()); lost != nil {
-				err = lost
+			if err = whyFault(fault.Addr()); err != nil {
 				return
 			}
 		}
@@ -64,11 +66,14 @@ func Guard(f func()) (err error) {
 	return nil
 }
 
-// pageLost says which page of shared memory an access has met that is lost, or returns nil if the
-// fault at addr has another reason.
-func pageLost(addr uintptr) *PageLostError {
+// whyFault is the error of an access to shared memory that has failed at addr: its page is lost, or
+// its cluster closed. It returns nil if the fault has another reason.
+func whyFault(addr uintptr) error {
 	c := clusterAt(addr)
-	if c == nil {
+	switch {
+	case c == nil && isReserved(addr):
+		return closedAt(addr)
+	case c == nil:
 		return nil
 	}
 	offset := addr - uintptr(c.region.base)
@@ -79,13 +84,21 @@ func pageLost(addr uintptr) *PageLostError {
 	r, err := c.do(context.Background(), attach.Call{Op: attach.OpLostPage, Object: uint64(offset) / uint64(c.welcome.PageBytes)})
 	if errors.Is(err, ErrLost) {
 		// By now all is lost, and nobody knows why the access failed. It waits for the end of the
-		// program, as any access does.
+		// program, as any access does, or for Close.
 		<-c.closing
+		return closedAt(addr)
 	}
-	if err != nil || r.Status != attach.StatusOK {
+	switch {
+	case errors.Is(err, ErrClosed):
+		return closedAt(addr)
+	case err != nil || r.Status != attach.StatusOK:
 		return nil
 	}
 	return &PageLostError{Addr: addr, Name: m.name, Offset: uint64(offset - m.offset), Node: int(r.Rank)}
+}
+
+func closedAt(addr uintptr) error {
+	return failure("Guard", fmt.Errorf("%w, and %#x was memory of it", ErrClosed, addr))
 }
 
 // joined are the clusters of this process that are not closed, so that Guard finds the one to which

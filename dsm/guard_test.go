@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -82,6 +86,8 @@ func programGuard(c *Cluster) {
 		debug.SetPanicOnFault(true)
 		grid[at] = 1
 	}()
+	_ = c.end(ErrClosed) // Close has begun
+	fmt.Println("closing", errors.Is(Guard(func() { grid[at] = 1 }), ErrClosed))
 }
 
 const guarded = `fine <nil>
@@ -97,6 +103,7 @@ panic of f
 nil runtime error: invalid memory address or nil pointer dereference
 freed true
 after Guard runtime error: invalid memory address or nil pointer dereference
+closing true
 `
 
 func requirePoison(t *testing.T) {
@@ -161,6 +168,65 @@ func TestUnguarded(t *testing.T) {
 	want := fmt.Sprintf("unexpected fault address %#x", testBase+lostTestPage*testPage+5)
 	if status != 2 || out != "before\n" || !strings.Contains(stderr, want) || !strings.Contains(stderr, "fatal error: fault") {
 		t.Errorf("status %d, output %q\n%s", status, out, stderr)
+	}
+}
+
+// unservedPage is the page of the region for which programs wait in vain in TestGuardAtClose.
+const unservedPage = 1
+
+// programGuardedClose closes the cluster while one goroutine reads and another waits for a page.
+func programGuardedClose(c *Cluster) {
+	s := must(Alloc[byte](context.Background(), c, "s", 2*testPage))
+	errs := make(chan error)
+	var reads atomic.Int64
+	go func() {
+		errs <- Guard(func() {
+			for {
+				sink = s[0]
+				reads.Add(1)
+			}
+		})
+	}()
+	go func() { errs <- Guard(func() { sink = s[unservedPage*testPage] }) }()
+	must(io.ReadAll(os.NewFile(3, "the other waits")))
+	for reads.Load() == 0 {
+		runtime.Gosched()
+	}
+	must(0, c.Close())
+	for range 2 {
+		err := <-errs
+		fmt.Println(errors.Is(err, ErrClosed), errors.Is(err, ErrPageLost))
+	}
+	fmt.Println("later", errors.Is(Guard(func() { s[0] = 1 }), ErrClosed))
+	defer func() { fmt.Println("beyond", recover() != nil) }()
+	beyond := sliceAt[byte](c.region.at(c.region.bytes), 1)
+	Guard(func() { sink = beyond[0] })
+}
+
+// TestGuardAtClose: who touches memory when the cluster is closed gets an error. Addresses that
+// were not the cluster's are no such error.
+func TestGuardAtClose(t *testing.T) {
+	uffdtest.Require(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := newFake(t, 1, func(f *fake) {
+		f.trapped = func(fd *uffd.FD, stop <-chan struct{}) {
+			eachFault(fd, stop, func(fault uffd.Fault) {
+				if page := fault.Addr &^ (testPage - 1); page == testBase+unservedPage*testPage {
+					w.Close() // the second time it is an error that nobody minds
+				} else {
+					settle(t, fd, page, false)
+				}
+			})
+		}
+	})
+	p := f.start("guarded close", r)
+	status, out, stderr := p.end()
+	if want := "true false\ntrue false\nlater true\nbeyond true\n"; status != 0 || out != want {
+		t.Errorf("status %d, output %q, want %q\n%s", status, out, want, stderr)
 	}
 }
 

@@ -1,7 +1,9 @@
 package dsm
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -263,6 +265,57 @@ func TestMapSays(t *testing.T) {
 		if call.Op == attach.OpBind && call.Access != attach.Read {
 			t.Errorf("memory for a file is bound with access %v", call.Access)
 		}
+	}
+}
+
+// TestFailedSyncKeepsLength: a file whose last page was written whole has its length back, also
+// when Sync fails.
+func TestFailedSyncKeepsLength(t *testing.T) {
+	const bytes = testPage + 8
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var daemon mapDaemon
+	f := newFake(t, 1, daemon.answers(), func(f *fake) {
+		maps := f.answer
+		f.answer = func(call attach.Call) (attach.Reply, bool) {
+			switch call.Op {
+			case attach.OpCheckpoint:
+				return attach.Reply{Ticket: call.Ticket, Status: attach.StatusUnknown, Payload: []byte("no such luck")}, true
+			case attach.OpSaved: // the last page was under way
+				if err := os.Truncate(path, 2*testPage); err != nil {
+					t.Error(err)
+				}
+				return attach.Reply{Ticket: call.Ticket}, true
+			}
+			return maps(call)
+		}
+	})
+	c := f.join()
+	if _, err := Map[uint64](within(t), c, path, WriteBack()); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, Sync(within(t), c), ErrFile, "no such luck")
+	if is, err := os.Stat(path); f.count(attach.OpSaved) != 1 || err != nil || is.Size() != bytes {
+		t.Errorf("the file has %d bytes, %v, and had %d", is.Size(), err, bytes)
+	}
+}
+
+// programBoard posts and reads where a page is lost.
+func programBoard(c *Cluster) {
+	b := memoryBoard{c, must(Alloc[byte](context.Background(), c, "board", 4*testPage))}
+	posted := b.post(make([]byte, 4*testPage))
+	_, read := b.read(0, 4*testPage)
+	fmt.Println(errors.Is(posted, ErrPageLost), errors.Is(read, ErrPageLost))
+}
+
+// TestBoardIsLost: a page of the board that is lost is an error of Sync.
+func TestBoardIsLost(t *testing.T) {
+	requirePoison(t)
+	f := newFake(t, 1, losePages(t))
+	if status, out, stderr := f.start("board").end(); status != 0 || out != "true true\n" {
+		t.Errorf("status %d, output %q\n%s", status, out, stderr)
 	}
 }
 

@@ -44,6 +44,8 @@ var programs = map[string]func(*Cluster){
 	"guard":          programGuard,
 	"guard at last":  programGuardAtLast,
 	"unguarded":      programUnguarded,
+	"guarded close":  programGuardedClose,
+	"board":          programBoard,
 	"allocates":      programAllocates,
 }
 
@@ -137,26 +139,31 @@ func serve(t *testing.T, lost ...uintptr) func(*uffd.FD, <-chan struct{}) {
 	return func(fd *uffd.FD, stop <-chan struct{}) {
 		eachFault(fd, stop, func(fault uffd.Fault) {
 			page := fault.Addr &^ (testPage - 1)
-			settle := func() unix.Errno {
-				if slices.Contains(lost, page) {
-					_, errno := fd.Poison(page, testPage)
-					return errno
-				}
-				_, errno := fd.Copy(page, make([]byte, testPage), 0)
-				return errno
-			}
-			errno := settle()
-			for errno == unix.EAGAIN { // the program is mapping something
-				errno = settle()
-			}
-			if errno == unix.EEXIST {
-				errno = fd.Wake(page, testPage)
-			}
-			if errno != 0 && errno != unix.ESRCH && errno != unix.ENOENT {
-				// it has ended, or freed the page
-				t.Errorf("settle a fault at %#x: %v", page, errno)
-			}
+			settle(t, fd, page, slices.Contains(lost, page))
 		})
+	}
+}
+
+// settle settles the faults at a page, with zeros or as lost.
+func settle(t *testing.T, fd *uffd.FD, page uintptr, lost bool) {
+	try := func() unix.Errno {
+		if lost {
+			_, errno := fd.Poison(page, testPage)
+			return errno
+		}
+		_, errno := fd.Copy(page, make([]byte, testPage), 0)
+		return errno
+	}
+	errno := try()
+	for errno == unix.EAGAIN { // the program is mapping something
+		errno = try()
+	}
+	if errno == unix.EEXIST {
+		errno = fd.Wake(page, testPage)
+	}
+	if errno != 0 && errno != unix.ESRCH && errno != unix.ENOENT {
+		// it has ended, or freed the page
+		t.Errorf("settle a fault at %#x: %v", page, errno)
 	}
 }
 

@@ -113,6 +113,14 @@ func dropRetired(base, bytes uintptr) error {
 	return nil
 }
 
+// isReserved reports whether an address lies in a region of this process, of an open cluster or a
+// closed one.
+func isReserved(addr uintptr) bool {
+	reservations.Lock()
+	defer reservations.Unlock()
+	return slices.ContainsFunc(reservations.all, func(r *region) bool { return addr-uintptr(r.base) < r.bytes })
+}
+
 func reserveError(base, bytes uint64, err error) error {
 	switch {
 	case errors.Is(err, unix.EEXIST):

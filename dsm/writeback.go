@@ -88,11 +88,17 @@ func writeBackAll(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	s.said = memoryBoard{c, all}
-	if err := s.moment(ctx); err != nil {
+	if err = s.moment(ctx); err == nil {
+		err = s.sync(ctx)
+	} else {
 		s.abandon(ctx, err)
-		return err
 	}
-	return s.sync(ctx)
+	for _, m := range list {
+		if err != nil { // a last page may have been written before
+			err = errors.Join(err, m.file.shorten())
+		}
+	}
+	return err
 }
 
 // sync waits until all is written, for good.
@@ -115,20 +121,28 @@ func (s *Saving) sync(ctx context.Context) error {
 	return nil
 }
 
-// settle gives a file its length back, whose last page was written whole, and has what was written
-// on the disk for good.
+// settle has a file as it is to be on the disk, for good.
 func (f *mapping) settle() error {
 	if f.fd < 0 {
 		return nil
 	}
-	page := int64(f.cluster.PageBytes())
-	if end := f.offset + f.bytes; f.bytes%page != 0 && f.end == end {
-		if err := unix.Ftruncate(f.fd, end); err != nil {
-			return fmt.Errorf("%w: %s gets its length back: %w", ErrFile, f.path, err)
-		}
+	if err := f.shorten(); err != nil {
+		return err
 	}
 	if err := unix.Fsync(f.fd); err != nil {
 		return fmt.Errorf("%w: fsync of %s: %w", ErrFile, f.path, err)
+	}
+	return nil
+}
+
+// shorten gives a file its length back, whose last page was written whole.
+func (f *mapping) shorten() error {
+	end := f.offset + f.bytes
+	if f.fd < 0 || f.bytes%int64(f.cluster.PageBytes()) == 0 || f.end != end {
+		return nil
+	}
+	if err := unix.Ftruncate(f.fd, end); err != nil {
+		return fmt.Errorf("%w: %s gets its length back: %w", ErrFile, f.path, err)
 	}
 	return nil
 }

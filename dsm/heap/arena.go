@@ -135,7 +135,7 @@ func (h *Heap) allocate(bytes uintptr) (addr uintptr, err error) {
 		if lost == nil {
 			return s.addr, err
 		}
-		if s.b == nil {
+		if s.b == nil || !errors.Is(lost, dsm.ErrPageLost) {
 			return 0, lost // something that all blocks need
 		}
 		// What is free in the block leaks. There may be another one.
@@ -256,9 +256,13 @@ func (h *Heap) claim(n int) (first int, fresh bool, err error) {
 		}
 		first = h.next
 		got := 0
-		if lost := dsm.Guard(func() { got, fresh = h.claimAt(first, n) }); lost != nil {
+		lost := dsm.Guard(func() { got, fresh = h.claimAt(first, n) })
+		switch {
+		case errors.Is(lost, dsm.ErrPageLost):
 			got = h.perPage - first%h.perPage // blocks whose entries are lost are nobody's
-		} else if got == n {
+		case lost != nil:
+			return 0, false, lost
+		case got == n:
 			h.next += n
 			return first, fresh, nil
 		}

@@ -22,6 +22,7 @@ type allocation struct {
 	what     layout
 	count    int      // elements
 	copies   uint8    // Replicated
+	stays    bool     // StaysLost
 	file     *mapping // nil: it begins with zeros
 	readOnly bool     // stores fault
 	uses     int      // Allocs less Frees; guarded by Cluster.allocating
@@ -34,6 +35,7 @@ type AllocOption func(*allocating)
 type allocating struct {
 	keep   bool
 	copies uint8
+	stays  bool     // StaysLost
 	file   *mapping // that it begins with; nil: zeros
 }
 
@@ -63,9 +65,9 @@ func Keep() AllocOption {
 // name has 1 to MaxName bytes.
 //
 // Errors: ErrType (T has pointers, strings or other things that can't be shared: the error names
-// the field), ErrMismatch (another rank gave another type, n or Replicated), ErrNoSpace (n is
-// negative, or the memory does not fit into the region, or is more than all nodes may have
-// together), ctx's, ErrClosed, ErrLost.
+// the field), ErrMismatch (another rank gave another type, n or Replicated, or this process another
+// StaysLost), ErrNoSpace (n is negative, or the memory does not fit into the region, or is more
+// than all nodes may have together), ctx's, ErrClosed, ErrLost.
 func Alloc[T any](ctx context.Context, c *Cluster, name string, n int, opts ...AllocOption) ([]T, error) {
 	var a allocating
 	for _, opt := range opts {
@@ -166,6 +168,8 @@ func (m *allocation) differs(a *allocating, l layout, n int) error {
 			ErrMismatch, m.count, m.what, n, l)
 	case m.copies != a.copies:
 		return fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
+	case m.stays != a.stays:
+		return fmt.Errorf("%w: this process has allocated it with StaysLost once, and once without", ErrMismatch)
 	case (m.file == nil) != (a.file == nil) || m.file != nil && m.file.mapOptions != a.file.mapOptions:
 		return fmt.Errorf("%w: this process has allocated it, or mapped it with other options", ErrMismatch)
 	}
@@ -283,7 +287,7 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
 		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
 	}
-	return &allocation{name: name, scoped: scoped, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, uses: 1,
+	return &allocation{name: name, scoped: scoped, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, stays: a.stays, uses: 1,
 		file: a.file, readOnly: a.file != nil && a.file.mode == forReading}, nil
 }
 

@@ -110,6 +110,8 @@ func TestRanksDisagree(t *testing.T) {
 	wantError(t, err, ErrMismatch, "10 elements of int64", "10 elements of float64")
 	_, err = Alloc[int64](within(t), c[0], "a", 10) // in the same process
 	wantError(t, err, ErrMismatch, "10 elements of int64", "10 elements of float64")
+	_, err = Alloc[float64](within(t), c[0], "a", 10, StaysLost())
+	wantError(t, err, ErrMismatch, "StaysLost")
 	if _, err := Alloc[float64](within(t), c[1], "a", 10); err != nil {
 		t.Errorf("after the disagreement: %v", err)
 	}

@@ -89,7 +89,8 @@
 // of stay. A page whose only copy was there is lost, and touching it is a memory fault: Guard turns
 // that into a *PageLostError, and without Guard it ends the program. It never reads as zeros, nor
 // as it was before; but with `dsmd run --lost checkpoint` it goes back to what it had in the job's
-// last checkpoint (docs/consistency.md says when that is right).
+// last checkpoint (docs/consistency.md says when that is right; StaysLost is for memory for which
+// it is not).
 //
 // A child process has no access to the shared memory. In one process, one Cluster can be open at a
 // time for each region of addresses.

@@ -285,10 +285,19 @@ func (s *Saving) fallBack(ctx context.Context) error {
 	return err
 }
 
-// goesBack is whether lost pages of an allocation begin anew with a checkpoint: not if they may be
-// in a file that is lost with its node, or that changes.
+// StaysLost says that lost pages of this memory never begin anew with a checkpoint: with `dsmd run
+// --lost checkpoint`, too, to touch them is a memory fault (PageLostError). It is for memory whose
+// pages make sense only together, such as the tables of an allocator. A job that is restored begins
+// with all of a checkpoint, and so with this memory as well. All programs must agree on it; this is
+// checked only between calls of the same process.
+func StaysLost() AllocOption {
+	return func(a *allocating) { a.stays = true }
+}
+
+// goesBack is whether lost pages of an allocation begin anew with a checkpoint: not if they are to
+// stay lost, or may be in a file that is lost with its node, or that changes.
 func (m *allocation) goesBack() bool {
-	return m.file == nil || m.file.own && m.file.nodes == nil
+	return !m.stays && (m.file == nil || m.file.own && m.file.nodes == nil)
 }
 
 // finish waits for what the daemon writes, and completes this rank's part.

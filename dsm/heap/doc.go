@@ -45,7 +45,9 @@
 // and when a node is lost, pages are lost whose only copy was there (docs/consistency.md). No two
 // values overlap, whatever dies when. That holds because what is lost is known to be lost. So Open
 // refuses dsm.Replicated: with it pages would come back as they were, each as of its own moment,
-// and a heap with old marks would give out memory that somebody uses.
+// and a heap with old marks would give out memory that somebody uses. For the same reason lost
+// pages of a heap stay lost with `dsmd run --lost checkpoint`, too (dsm.StaysLost). A job that is
+// restored has the heap as it was at the checkpoint.
 //
 //   - The arena of a program that has died, or has closed the heap, goes with its values and its
 //     free memory to the program that opens the heap next as the same rank. A program whose heap is

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,7 @@ func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options .
 		return nil, fmt.Errorf("heap: Open %q: a heap cannot be Replicated: after a loss it would give out memory that somebody uses; replicate what its values are made from", name)
 	}
 	h := &Heap{c: c, name: name, page: uintptr(c.PageBytes()), blockBytes: uintptr(blockPages * c.PageBytes())}
+	options = append(slices.Clip(options), dsm.StaysLost())
 	h.classes = newClasses(h.page)
 	h.shards = make([]shard, min(runtime.NumCPU(), maxShards))
 	for i := range h.shards {

@@ -175,6 +175,82 @@ func TestLoss(t *testing.T) {
 	}, "--survive")
 }
 
+// TestLossWithCheckpoint: where lost pages go back to a checkpoint, those of a heap stay lost.
+func TestLossWithCheckpoint(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "stays", small)
+		plain := kittest.Must[*int](t)(dsm.Isolate[int](ctx, c, "plain"))
+		shared := kittest.Must[*heap.Ref[int]](t)(dsm.Isolate[heap.Ref[int]](ctx, c, "shared"))
+		if c.Rank() == 2 {
+			*shared = kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
+			*plain, *shared.Get() = 1, 1
+		}
+		kittest.Barrier(t, ctx, c)
+		ref := *shared
+		if err := c.Checkpoint(ctx, os.Getenv("DSM_CHECKPOINT")); err != nil {
+			t.Fatal(err)
+		}
+		if c.Rank() == 2 {
+			*plain, *ref.Get() = 2, 2
+		}
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		survivors(t, ctx, c)
+		if *plain != 1 {
+			t.Errorf("memory beside the heap is %d", *plain)
+		}
+		got := 0
+		if err := dsm.Guard(func() { got = *ref.Get() }); !errors.Is(err, dsm.ErrPageLost) {
+			t.Errorf("a value on a lost page is %d, and the error %v", got, err)
+		}
+	}, "--survive", "--lost", "checkpoint", "--checkpoint", t.TempDir())
+}
+
+// TestClusterIsClosedMeanwhile: who allocates or frees when the cluster is closed is told so.
+func TestClusterIsClosedMeanwhile(t *testing.T) {
+	const each = 4
+	ended := make(chan error)
+	t.Cleanup(func() { // after the cluster is closed, which is at the end of the subtest
+		for range each {
+			if !dsmtest.IsRank() {
+				break
+			}
+			if err := <-ended; !errors.Is(err, dsm.ErrClosed) {
+				t.Errorf("the error is %v", err)
+			}
+		}
+	})
+	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "closed", small)
+		for range each {
+			begun := make(chan struct{})
+			go func() {
+				var err error
+				for n := 0; err == nil; n++ {
+					var list [100]heap.Ref[node]
+					for i := range list {
+						if err == nil {
+							list[i], err = heap.New[node](h)
+						}
+					}
+					for i := range list {
+						if err == nil {
+							err = heap.Free(h, list[i])
+						}
+					}
+					if n == 0 {
+						close(begun)
+					}
+				}
+				ended <- err
+			}()
+			<-begun
+		}
+	})
+}
+
 // TestArenaIsTakenOver: a program that closes a heap leaves its values, and another that opens the
 // heap has the arena, with all that is free.
 func TestArenaIsTakenOver(t *testing.T) {

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 	"dsmd/dsm/dsmtest"
+	"dsmd/dsm/dsync"
 	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
@@ -53,6 +55,34 @@ func TestPadded(t *testing.T) {
 		}
 		if _, err := collections.NewPadded[int](ctx, c, "negative", -1); !errors.Is(err, dsm.ErrNoSpace) {
 			t.Errorf("-1 values: %v", err)
+		}
+	})
+}
+
+// TestNames: a map, and one of each of what package dsync has, may have the same name.
+func TestNames(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		ctx, end := context.WithTimeout(ctx, 20*time.Second)
+		defer end()
+		const name = "name"
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, name, 100))
+		s := kittest.Must[*dsync.Semaphore](t)(dsync.NewSemaphore(ctx, c, name, 1))
+		g := kittest.Must[*dsync.WaitGroup](t)(dsync.NewWaitGroup(ctx, c, name))
+		lock := dsm.NewMutex(c, name)
+		changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, name, lock))
+		eg, _, err := dsync.NewErrGroup(ctx, c, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eg.Go(func() error {
+			return errors.Join(g.Add(1), s.Acquire(ctx, 1), m.Store(ctx, c.Rank(), 1), s.Release(1), g.Done())
+		})
+		if err := errors.Join(eg.Wait(ctx), g.Wait(ctx), changed.Signal()); err != nil {
+			t.Error(err)
+		}
+		kittest.Barrier(t, ctx, c)
+		if err := errors.Join(changed.Free(ctx), g.Free(ctx), s.Free(ctx), m.Free(ctx)); err != nil {
+			t.Error(err)
 		}
 	})
 }

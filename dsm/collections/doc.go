@@ -14,7 +14,8 @@
 //   - Queue: items from those who put them to those who take them, which travel by the page.
 //
 // All of them are made by every rank that uses them, under the same name, and may be used by any
-// number of goroutines.
+// number of goroutines. Names that begin with a value's name and a slash are its own, of memory and
+// of locks.
 //
 // # Loss
 //
@@ -22,7 +23,8 @@
 // nothing with it: what it has added stays. When a node is lost, a page is lost whose only copy was
 // there. To touch it is a memory fault, which dsm.Guard turns into an error; Accumulator.Sum
 // returns one. It is never another number than the right one. Methods of Map, Set and Queue return
-// such errors, too.
+// such errors, too. With `dsmd run --lost checkpoint` lost pages of Padded, Counter and Accumulator
+// go back, as those of other memory do; those of Map, Set and Queue stay lost (dsm.StaysLost).
 //
 // A program that dies in the middle of a method of Map, Set or Queue has done all of it, or
 // nothing, and those who wait for it go on after a tenth of a second. What it has added to a

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	wide "math/bits"
+	"slices"
 	"sync/atomic"
 
 	"dsmd/dsm"
@@ -109,6 +110,8 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 	if err := m.size(n); err != nil {
 		return err
 	}
+	// What went back would hide what has moved to other pages since.
+	opts = append(slices.Clip(opts), dsm.StaysLost())
 	var freeControl func(context.Context) error
 	if m.keys.text {
 		m.control, freeControl, err = newControl[textKey, V](ctx, c, name+"/map", opts)

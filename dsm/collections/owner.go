@@ -46,7 +46,7 @@ func newOwner(ctx context.Context, c *dsm.Cluster, name string, draw func() (uin
 }
 
 func (o *owner) lifeOf(id uint64) *dsm.Mutex {
-	return dsm.NewMutex(o.c, fmt.Sprintf("%s/%d", o.name, id))
+	return dsm.NewMutex(o.c, fmt.Sprintf("%s/owner/%d", o.name, id))
 }
 
 // looksPerDoubt is after how many looks at a page one asks whether who changes it is dead: some

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 
 	"dsmd/dsm"
@@ -29,14 +31,15 @@ type Queue[T any] struct {
 	c       *dsm.Cluster
 	name    string
 	control *queueControl[T]
-	putting *dsm.Mutex
+	putting *dsm.Mutex // held from the first Put until Free, if puts
+	puts    bool
 	memory  []atomic.Uint64
 
 	pageWords, itemWords int
 	pages, items         int // of a lane; of a page
 
 	lanes []lane
-	turn  chan struct{} // of those that put
+	turn  chan struct{} // of those that put; guards puts
 	next  atomic.Int64  // the lane from which this process takes
 	freed atomic.Int64  // how often it came upon a page whose items were all taken
 }
@@ -76,16 +79,18 @@ const leastPages = 4
 // NewQueue returns the queue of that name, empty if it is new. Each rank may put so many items,
 // capacity at least and a third or a few more at most, before it waits for some to be taken. All
 // ranks must agree on capacity, and there must be as many in each job that uses the queue. A rank
-// has one handle of a queue: a second call waits until the first one was freed.
+// puts by one handle at a time, as do all ranks of its number where there are several jobs: the
+// first Put of another handle waits until this one was freed. All of them may take and close.
 //
 // Options are those of dsm.Alloc: with dsm.Replicated an item that was put, or taken, stays so, and
 // the rank's pages are committed before NewQueue returns. Errors are those of dsm.Alloc
 // (dsm.ErrNoSpace also if capacity is less than 1, or an item does not fit into a page with another
-// word), of dsm.Mutex.LockRepair and of dsm.Cluster.Commit.
+// word) and of dsm.Cluster.Commit.
 func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity int, opts ...dsm.AllocOption) (*Queue[T], error) {
 	var v T
 	q := &Queue[T]{c: c, name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
-		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1)}
+		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1),
+		putting: dsm.NewMutex(c, fmt.Sprintf("%s/lane/%d", name, c.Rank()))}
 	err := q.alloc(ctx, capacity, opts)
 	if err != nil {
 		return nil, fmt.Errorf("collections: NewQueue %q: %w", name, err)
@@ -97,23 +102,18 @@ func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity 
 // alloc makes the memory.
 func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOption) (err error) {
 	most := (q.pageWords - 1) / max(q.itemWords, 1)
-	if capacity < 1 || most == 0 {
+	if capacity < 1 || most == 0 || (capacity-1)/most > math.MaxInt/q.c.PageBytes()/len(q.lanes)-leastPages {
 		return fmt.Errorf("%w: a queue for %d items of %d bytes", dsm.ErrNoSpace, capacity, q.itemWords*wordBytes)
 	}
-	q.pages = max(leastPages, (capacity+most-1)/most+1)
+	q.pages = max(leastPages, (capacity-1)/most+2)
 	q.items = (capacity + q.pages - 2) / (q.pages - 1)
+	opts = append(slices.Clip(opts), dsm.StaysLost()) // what went back would be taken twice
 	if q.control, err = dsm.Isolate[queueControl[T]](ctx, q.c, q.name+"/queue", opts...); err != nil {
 		return err
 	}
 	if q.memory, err = dsm.Alloc[atomic.Uint64](ctx, q.c, q.name, len(q.lanes)*q.pages*q.pageWords, opts...); err != nil {
 		return errors.Join(err, dsm.FreeIsolated(context.WithoutCancel(ctx), q.c, q.control))
 	}
-	putting := dsm.NewMutex(q.c, fmt.Sprintf("%s/%d", q.name, q.c.Rank()))
-	// Who had it and died has put an item or not.
-	if err := putting.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
-		return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
-	}
-	q.putting = putting
 	if dsm.Survives(opts...) > 0 {
 		if err := q.commitLane(ctx); err != nil {
 			return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
@@ -140,7 +140,7 @@ func (q *Queue[T]) commitLane(ctx context.Context) error {
 
 // Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.
 func (q *Queue[T]) Free(ctx context.Context) (err error) {
-	if q.putting != nil {
+	if q.puts {
 		err = q.putting.Unlock()
 	}
 	return errors.Join(err, dsm.Free(ctx, q.c, q.memory), dsm.FreeIsolated(ctx, q.c, q.control))
@@ -164,9 +164,10 @@ func (p page) state() state { return state(p[0].Load()) }
 func (p page) change(from, to state) bool { return p[0].CompareAndSwap(uint64(from), uint64(to)) }
 
 // Put puts an item, when there is room. Errors: ErrQueueClosed; an error that wraps
-// dsm.ErrPageLost (a page of this rank's items was lost with a node; it can put no more); ctx's,
-// dsm.ErrClosed, dsm.ErrLost. With an error the item was not put, unless it is one of
-// dsm.Replicated memory, of which nobody knows then whether it would survive.
+// dsm.ErrPageLost (a page of this rank's items was lost with a node; it can put no more); those of
+// dsm.Mutex.LockRepair, with the first Put; ctx's, dsm.ErrClosed, dsm.ErrLost. With an error the
+// item was not put, unless it is one of dsm.Replicated memory, of which nobody knows then whether
+// it would survive.
 func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -177,6 +178,9 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 		return ctx.Err()
 	}
 	defer func() { <-q.turn }()
+	if err := q.beginPutting(ctx); err != nil {
+		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
+	}
 	var buffer [8]uint64
 	words := pack(buffer[:0], bytesOf(&v))
 	var err error
@@ -201,6 +205,20 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
 	}
 	return q.c.Commit(ctx)
+}
+
+// beginPutting makes this handle the one by which the rank puts.
+func (q *Queue[T]) beginPutting(ctx context.Context) error {
+	switch {
+	case q.puts:
+		return nil
+	case q.isClosed(): // by who puts, perhaps, and has not freed its handle
+		return ErrQueueClosed
+	}
+	// Who had the lock and died has put an item or not.
+	err := q.putting.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil })
+	q.puts = err == nil
+	return err
 }
 
 // tail is the page of a lane to which the next item is put, and whether what is there has to be

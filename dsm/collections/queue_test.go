@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -209,7 +210,10 @@ func TestQueue(t *testing.T) {
 		testItems(t, ctx, c, "bytes", 1000, func(i int) byte { return byte(i) })
 		testItems(t, ctx, c, "large", 7, func(i int) (v [3001]byte) { v[0], v[3000] = byte(i), byte(i); return v })
 		testItems(t, ctx, c, "nothing", 100, func(int) struct{} { return struct{}{} })
-		for capacity, err := range map[int]error{0: second(collections.NewQueue[int](ctx, c, "none", 0)), 1: second(collections.NewQueue[[1 << 20]byte](ctx, c, "none", 1))} {
+		for capacity, err := range map[int]error{
+			0: second(collections.NewQueue[int](ctx, c, "none", 0)), 1: second(collections.NewQueue[[1 << 20]byte](ctx, c, "none", 1)),
+			math.MaxInt: second(collections.NewQueue[int](ctx, c, "none", math.MaxInt)), math.MaxInt / 8: second(collections.NewQueue[[1025]byte](ctx, c, "none", math.MaxInt/8)),
+		} {
 			if !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("a queue of capacity %d: %v", capacity, err)
 			}
@@ -221,6 +225,56 @@ func TestQueue(t *testing.T) {
 }
 
 func second[A any](_ A, err error) error { return err }
+
+// TestQueueHandles: a rank may have two handles of a queue, as two jobs have for ranks of the same
+// number, and puts by one of them until that is freed.
+func TestQueueHandles(t *testing.T) {
+	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		ctx, end := context.WithTimeout(ctx, 20*time.Second)
+		defer end()
+		var q [2]*collections.Queue[int]
+		for i := range q {
+			q[i] = kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "/queue", 10))
+		}
+		put := func(ctx context.Context, i, v int, want error) {
+			t.Helper()
+			if err := q[i].Put(ctx, v); !errors.Is(err, want) {
+				t.Errorf("Put by handle %d: %v, want %v", i, err, want)
+			}
+		}
+		take := func(i, want int) {
+			t.Helper()
+			if v, err := q[i].Take(ctx); v != want || err != nil {
+				t.Errorf("Take by handle %d: %d, %v, want %d", i, v, err, want)
+			}
+		}
+		put(ctx, 0, 7, nil)
+		put(ctx, 0, 8, nil)
+		take(1, 7)
+		take(0, 8)
+		soon, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		put(soon, 1, 9, context.DeadlineExceeded)
+		cancel()
+		if err := q[0].Free(ctx); err != nil {
+			t.Error(err)
+		}
+		put(ctx, 1, 9, nil)
+		take(1, 9)
+		late := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "/queue", 10))
+		if err := q[1].Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := late.Put(ctx, 10); !errors.Is(err, collections.ErrQueueClosed) {
+			t.Errorf("the first Put by another handle, when the queue is closed: %v", err)
+		}
+		if err := late.Free(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := q[1].Free(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 // testItems has each rank fill a queue to the brim, and rank 0 empty it, again and again.
 func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, capacity int, itemOf func(i int) T) {

@@ -216,8 +216,9 @@ func manyOf[T any](ctx context.Context, m meeting, own []T, wanted func(from int
 	}
 	got := make([][]T, len(m.heads))
 	c, index := dsm.Member(m.among)
-	// Survivors have memory of their own: with fewer of them it has another name.
-	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("%s/%d", m.name, m.among.Size()), total)
+	// Survivors have memory of their own: with fewer of them it has another name. So has each job,
+	// as it meets by itself: the name does not begin with dsm.Everywhere.
+	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("collective/%s/%d", m.name, m.among.Size()), total)
 	part := func(from int) []T { return memory[ends[from]-m.heads[from].length : ends[from]] }
 	if failed == nil {
 		failed = dsm.Guard(func() { copy(part(index), own) })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +65,51 @@ func TestSlices(t *testing.T) {
 		}
 	})
 }
+
+// TestJobs: two jobs, each of one program, exchange slices under a name that begins with
+// dsm.Everywhere. Each gets its own, as it meets by itself.
+func TestJobs(t *testing.T) {
+	exchange := func(ctx context.Context, c *dsm.Cluster, n int) {
+		all, err := collective.AllGather(ctx, c, "/slices", slices.Repeat([]int{n}, n))
+		if err != nil || len(all) != 1 || len(all[0]) != n || all[0][0] != n || all[0][n-1] != n {
+			t.Fatalf("AllGather of %d values returned %d slices, %v", n, len(all), err)
+		}
+	}
+	if os.Getenv(jobEnv) != "" {
+		ctx := t.Context()
+		c, err := dsm.Join(ctx, dsm.WithJob("other", 1), dsm.WithRank(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 20 {
+			exchange(ctx, c, 30000)
+		}
+		return
+	}
+	dsmtest.Run(t, 1, func(ctx context.Context, c *dsm.Cluster) {
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestJobs$")
+		cmd.Env = append(os.Environ(), jobEnv+"=1")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				exchange(ctx, c, 20000)
+			}
+		}
+	})
+}
+
+// jobEnv makes the test the program of another job.
+const jobEnv = "COLLECTIVE_TEST_JOB"
 
 // TestAllReduce: slices of every length are combined in the order of ranks, also by an operation
 // for which that matters.

@@ -45,9 +45,10 @@ type baton struct{ Next int }
 type listeners struct{ Waiting, Signalled int }
 
 // NewCond returns the condition variable of that name, whose lock is l. All ranks must mean the
-// same lock. It does not wait for other ranks. Errors are those of dsm.Alloc and of dsm.Mutex.Lock.
+// same lock. It does not wait for other ranks. Errors are those of dsm.Alloc, of dsm.Mutex.Lock and
+// of the package comment.
 func NewCond(ctx context.Context, among dsm.Group, name string, l Locker) (*Cond, error) {
-	m, err := newMonitor[baton, listeners](ctx, among, name)
+	m, err := newMonitor[baton, listeners](ctx, among, "cond", name)
 	if err != nil {
 		return nil, fmt.Errorf("dsync: NewCond %q: %w", name, err)
 	}

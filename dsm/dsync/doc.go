@@ -8,7 +8,9 @@
 // Each is made by every rank that uses it, under the same name, and with the same group: the
 // *dsm.Cluster, or the *dsm.Survivors. A rank has one handle of each; a second call that makes it
 // waits until the first one was freed. Methods may be called by any number of goroutines, and what
-// was stored before one that lets others go on is seen by those.
+// was stored before one that lets others go on is seen by those. Names that begin with the name of
+// one, a slash and its kind are its own, of memory, locks and barriers: so a Cond and a Semaphore
+// may have the same name.
 //
 // # What travels
 //
@@ -36,4 +38,6 @@
 // Where a rank that has died may attach again (`dsmd serve`), it is no lost rank, and a dsm.Barrier
 // waits for it. Here others get an error that wraps dsm.ErrOwnerDied when they have waited for some
 // 30 seconds (with an ErrGroup 5). A rank that leaves without Free is taken for dead, too.
+// When the rank comes again and makes the same one, none of its former goroutines waits any more:
+// their claims and the signals that they were given are gone. The permits that they held stay away.
 package dsync

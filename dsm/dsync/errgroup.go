@@ -63,7 +63,7 @@ type failure struct {
 // The context ends when a goroutine has failed anywhere, when a rank is lost, and when Wait has
 // returned. context.Cause is an *Error, or wraps dsm.ErrNodeLost, or is context.Canceled.
 //
-// Errors are those of dsm.Reduce, dsm.Alloc and dsm.Mutex.Lock.
+// Errors are those of dsm.Reduce, of dsm.Alloc, of dsm.Mutex.Lock and of the package comment.
 func NewErrGroup(ctx context.Context, among dsm.Group, name string) (*ErrGroup, context.Context, error) {
 	g := &ErrGroup{among: among, name: name}
 	if err := g.open(ctx); err != nil {
@@ -90,7 +90,7 @@ func (g *ErrGroup) open(ctx context.Context) (err error) {
 	if err := g.meet(ctx); err != nil {
 		return err
 	}
-	if g.m, err = newMonitor[failure, struct{}](ctx, g.among, g.name); err != nil {
+	if g.m, err = newMonitor[failure, struct{}](ctx, g.among, "errgroup", g.name); err != nil {
 		return err
 	}
 	g.m.ready = func() bool { return g.m.all().Failed }

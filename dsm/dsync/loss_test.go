@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -139,20 +141,7 @@ func TestServed(t *testing.T) {
 		return
 	}
 	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestServed$")
-		for _, v := range os.Environ() {
-			if !strings.HasPrefix(v, "DSMTEST_") {
-				cmd.Env = append(cmd.Env, v)
-			}
-		}
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", roleEnv, c.Rank()))
-		out, err := cmd.CombinedOutput()
-		if ended := (*exec.ExitError)(nil); c.Rank() == 1 && errors.As(err, &ended) && ended.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
-			err = nil
-		}
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		play(t, ctx, fmt.Sprint(c.Rank()), c.Rank() == 1)
 		// The node lives as long as somebody waits there for what was on it.
 		kittest.Barrier(t, ctx, c)
 	})
@@ -160,11 +149,37 @@ func TestServed(t *testing.T) {
 
 const roleEnv = "DSYNC_TEST_ROLE"
 
+// play has a program of the job that is served run this test in a role, in which it may die.
+func play(t *testing.T, ctx context.Context, role string, dies bool) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$")
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "DSMTEST_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, roleEnv+"="+role)
+	out, err := cmd.CombinedOutput()
+	if ended := (*exec.ExitError)(nil); dies && errors.As(err, &ended) && ended.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		err = nil
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// joinServed joins the job that is served, in a role: the rank is its first digit.
+func joinServed(t *testing.T, ctx context.Context, role string) *dsm.Cluster {
+	t.Helper()
+	c := kittest.Must[*dsm.Cluster](t)(dsm.Join(ctx, dsm.WithJob("served", 2), dsm.WithRank(int(role[0]-'0'))))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // served is a rank of the job that is served. Rank 1 holds a permit and waits for others, and dies.
 func served(t *testing.T, role string) {
 	ctx := t.Context()
-	c := kittest.Must[*dsm.Cluster](t)(dsm.Join(ctx, dsm.WithJob("served", 2), dsm.WithRank(int(role[0]-'0'))))
-	defer c.Close()
+	c := joinServed(t, ctx, role)
 	held, awaited := newSemaphore(t, ctx, c, "held", 2), newSemaphore(t, ctx, c, "awaited", 2)
 	kittest.Barrier(t, ctx, c)
 	if c.Rank() == 1 {
@@ -180,4 +195,77 @@ func served(t *testing.T, role string) {
 	kittest.Barrier(t, ctx, c)
 	check(t, "Acquire of what a dead program holds", held.Acquire(ctx, 2), dsm.ErrOwnerDied)
 	check(t, "Release for a dead program", awaited.Release(1), nil)
+}
+
+// TestReturn: a rank that has died and comes again waits for nothing any more. What its former
+// goroutines have claimed is in nobody's way, and they take no signal.
+func TestReturn(t *testing.T) {
+	if role := os.Getenv(roleEnv); role != "" {
+		returned(t, role)
+		return
+	}
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		play(t, ctx, fmt.Sprint(c.Rank()), c.Rank() == 1)
+		if c.Rank() == 1 {
+			play(t, ctx, "1 again", false)
+		}
+		kittest.Barrier(t, ctx, c)
+	})
+}
+
+// returned is a rank of the job that is served. Rank 1 claims permits and waits for a signal, and
+// dies; and then it comes again.
+func returned(t *testing.T, role string) {
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	c := joinServed(t, ctx, role)
+	claimed, lock := newSemaphore(t, ctx, c, "claimed", 3), dsm.NewMutex(c, "lock")
+	changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, "changed", lock))
+	waiting := share[atomic.Int64](t, ctx, c, "waiting")
+	wait := func() error {
+		if err := lock.Lock(ctx); err != nil {
+			return err
+		}
+		waiting.Add(1)
+		return errors.Join(changed.Wait(ctx), lock.Unlock())
+	}
+	awaitWaiting := func(n int64) { // and that they have given the lock back, and wait
+		for waiting.Load() < n && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		check(t, "Lock", lock.Lock(ctx), nil)
+		check(t, "Unlock", lock.Unlock(), nil)
+	}
+	if role == "0" {
+		check(t, "Acquire", claimed.Acquire(ctx, 2), nil)
+	}
+	if role != "1 again" {
+		kittest.Barrier(t, ctx, c)
+	}
+	var all sync.WaitGroup
+	switch role {
+	case "1":
+		go func() { _ = claimed.Acquire(ctx, 2) }()
+		awaitClaim(t, ctx, claimed)
+		go func() { _ = wait() }()
+		awaitWaiting(1)
+		die()
+	case "0":
+		awaitWaiting(1)
+		check(t, "Acquire behind a claim", claimed.Acquire(ctx, 1), nil)
+	}
+	kittest.Barrier(t, ctx, c)
+	if role == "0" {
+		for range 2 {
+			all.Go(func() { check(t, "Wait", wait(), nil) })
+		}
+	} else {
+		awaitWaiting(3)
+		check(t, "Signal", errors.Join(changed.Signal(), changed.Signal()), nil)
+		check(t, "Release of all", claimed.Release(3), nil)
+		check(t, "Acquire of all", claimed.Acquire(ctx, 3), nil)
+	}
+	all.Wait()
+	kittest.Barrier(t, ctx, c)
+	check(t, "Free", errors.Join(changed.Free(ctx), claimed.Free(ctx)), nil)
 }

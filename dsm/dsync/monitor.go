@@ -68,10 +68,12 @@ var (
 	gatePatience = 2 * time.Second
 )
 
-func newMonitor[A, O any](ctx context.Context, among dsm.Group, name string) (*monitor[A, O], error) {
+// newMonitor makes the monitor of that kind and name. This rank's own state is zero then, as nobody
+// waits there: the handle that it had before was freed, or its program has died, or left.
+func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name string) (*monitor[A, O], error) {
 	c, index := dsm.Member(among)
 	// Survivors have state of their own: with fewer of them it has another name.
-	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("%s/%d", name, among.Size()),
+	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("%s/%s/%d", name, kind, among.Size()),
 		left: func(int) {}, relook: relookAfter, turn: make(chan struct{}, 1)}
 	m.guard = dsm.NewMutex(c, m.name)
 	life := m.lifeOf(index)
@@ -79,11 +81,19 @@ func newMonitor[A, O any](ctx context.Context, among dsm.Group, name string) (*m
 	if err := life.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
 		return nil, err
 	}
-	places, err := dsm.Alloc[place[A, O]](ctx, c, m.name, among.Size())
+	places, err := dsm.Alloc[place[A, O]](ctx, c, m.name, among.Size(), dsm.StaysLost())
 	if err != nil {
 		return nil, errors.Join(err, life.Unlock())
 	}
 	m.life, m.places = life, places
+	err = m.inside(ctx, func() error {
+		own := &m.places[index]
+		own.own, own.parked = *new(O), false
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.free(context.WithoutCancel(ctx)))
+	}
 	return m, nil
 }
 

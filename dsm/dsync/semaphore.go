@@ -38,7 +38,7 @@ type claim struct {
 // for other ranks.
 //
 // Errors: dsm.ErrMismatch (another rank gave another n), dsm.ErrNoSpace (n is negative), those of
-// dsm.Alloc and of dsm.Mutex.Lock.
+// dsm.Alloc, of dsm.Mutex.Lock and of the package comment.
 func NewSemaphore(ctx context.Context, among dsm.Group, name string, n int64) (*Semaphore, error) {
 	s := &Semaphore{size: n, line: make(chan struct{}, 1)}
 	err := s.open(ctx, among, name)
@@ -52,7 +52,7 @@ func (s *Semaphore) open(ctx context.Context, among dsm.Group, name string) (err
 	if s.size < 0 {
 		return fmt.Errorf("%w: %d permits", dsm.ErrNoSpace, s.size)
 	}
-	if s.m, err = newMonitor[permits, claim](ctx, among, name); err != nil {
+	if s.m, err = newMonitor[permits, claim](ctx, among, "semaphore", name); err != nil {
 		return err
 	}
 	s.m.ready = func() bool { return s.m.own().Number == 0 }
@@ -68,6 +68,7 @@ func (s *Semaphore) open(ctx context.Context, among dsm.Group, name string) (err
 		if all.Size != s.size {
 			return fmt.Errorf("%w: this rank wants %d permits, others %d", dsm.ErrMismatch, s.size, all.Size)
 		}
+		s.grant() // to those behind what this rank had claimed before it died
 		return nil
 	})
 	if err != nil {

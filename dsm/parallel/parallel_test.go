@@ -72,6 +72,22 @@ func TestFor(t *testing.T) {
 	})
 }
 
+// TestEverywhere: a team shares nothing with those of other jobs, also if its name begins with
+// dsm.Everywhere, and memory of that name is something else.
+func TestEverywhere(t *testing.T) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		share[byte](t, ctx, c, "/team/2", 1) // as that of another job may be called
+		share[byte](t, ctx, c, "/team/2/tasks/1", 1)
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "/team"))
+		if err := parallel.Tasks(ctx, team, []int{1}, func(*parallel.Task[int]) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if err := team.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestSteal: the part of a rank whose items take long is run by others as well, and items without
 // a length are not lost on the way.
 func TestSteal(t *testing.T) {

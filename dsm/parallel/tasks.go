@@ -139,7 +139,7 @@ func runTasks[T any](ctx context.Context, t *Team, first []T, body func(t *Task[
 	}
 	// The memory is new in each call. So who still looks for a task, when the others are in another
 	// call, finds none of these.
-	name := fmt.Sprintf("%s/%d/tasks/%d", t.name, t.size, number)
+	name := fmt.Sprintf("%s/tasks/%d", t.memory, number)
 	rings, wrong := collections.NewPadded[ring[T]](ctx, t.c, name, t.size)
 	r.rings = rings
 	if lost := dsm.Guard(func() { err = r.conclude(first, wrong) }); lost != nil {
@@ -286,16 +286,32 @@ func (r *run[T]) do(w *worker[T], t task[T]) {
 	self := &Task[T]{Value: t.value, w: w, parent: t.parent}
 	outer := w.current
 	w.current = self
-	if err := r.body(self); err != nil {
-		r.fail(func(e *Error) { e.Task = fmt.Sprintf("%+v", self.Value) }, err)
+	ended := r.call(self)
+	w.current = outer
+	if !ended {
 		return
 	}
-	w.current = outer
 	if self.own != nil {
 		r.ended(self.own, 1)
 	} else {
 		r.ended(self.parent, 1)
 	}
+}
+
+// call calls the body of a task, and reports whether that has ended well. A panic ends here: the
+// task may run in a Join, whose caller might recover, and nobody would know that it has failed.
+func (r *run[T]) call(t *Task[T]) (ended bool) {
+	name := func(e *Error) { e.Task = fmt.Sprintf("%+v", t.Value) }
+	defer func() {
+		if v := recover(); v != nil {
+			r.try(name, func() error { panic(v) })
+		}
+	}()
+	if err := r.body(t); err != nil {
+		r.fail(name, err)
+		return false
+	}
+	return true
 }
 
 // await waits for the end of others' tasks, while another goroutine takes this one's place.

@@ -266,6 +266,38 @@ func TestTasksFail(t *testing.T) {
 	})
 }
 
+// TestJoinRecovered: a task that fails in the Join of its parent has failed, whatever the parent
+// makes of its panic.
+func TestJoinRecovered(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		ctx, end := context.WithTimeout(ctx, 20*time.Second)
+		defer end()
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "alone", parallel.Threads(1)))
+		var first []int
+		if c.Rank() == 0 {
+			first = []int{0}
+		}
+		err := parallel.Tasks(ctx, team, first, func(t *parallel.Task[int]) (err error) {
+			if t.Value == 7 {
+				panic(errItem)
+			}
+			t.Fork(7)
+			defer func() { _ = recover() }()
+			if err := t.Join(); !errors.Is(err, parallel.ErrEnded) {
+				return fmt.Errorf("Join: %w", err)
+			}
+			return nil
+		})
+		failed := (*parallel.Error)(nil)
+		if !errors.As(err, &failed) || failed.Task != "7" || !strings.Contains(failed.Text, "panic: no such thing") || !strings.Contains(failed.Text, "tasks_test.go:") {
+			t.Fatalf("the tasks returned %v", err)
+		}
+		if errors.Is(err, errItem) != (failed.Rank == c.Rank()) {
+			t.Errorf("on rank %d, the error of rank %d is %v", c.Rank(), failed.Rank, err)
+		}
+	})
+}
+
 // TestTasksMisuse: what is called wrongly is an error on all ranks, and the team is as good as new.
 func TestTasksMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

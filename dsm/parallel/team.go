@@ -33,6 +33,7 @@ type crew struct {
 	index, size int // of this rank, among those that take part
 	threads     int
 	name        string
+	memory      string                    // begins the names of its memory
 	slots       *collections.Padded[slot] // of the ranks, by index
 	victims     []int                     // from whom to take, by index
 	progress    string                    // what a bar is called; "": none is shown
@@ -79,16 +80,19 @@ func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 
 // New makes a team of the given name: of all ranks, or of those that are left when others were lost
 // (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. A second
-// team of the name is another handle of the first, and is closed once more. Errors are those of
-// dsm.Alloc and dsm.Reduce.
+// team of the name is another handle of the first, and is closed once more. A team belongs to its
+// job, whatever its name. The names of its memory begin with "parallel/" and its own. Errors are
+// those of dsm.Alloc and dsm.Reduce.
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
 	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name, patience: minPatience}
+	// It is the job's own, as the team is: the name does not begin with dsm.Everywhere.
+	t.memory = fmt.Sprintf("parallel/%s/%d", name, t.size)
 	for _, opt := range opts {
 		opt(t)
 	}
 	var err error
-	if t.slots, err = collections.NewPadded[slot](ctx, c, fmt.Sprintf("%s/%d", name, t.size), t.size); err != nil {
+	if t.slots, err = collections.NewPadded[slot](ctx, c, t.memory, t.size); err != nil {
 		return nil, fmt.Errorf("parallel: %w", err)
 	}
 	nodes, err := t.introduce(ctx)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -92,6 +91,30 @@ func threadsNow() (tids []int, err error) {
 	return tids, err
 }
 
+// processorsOf are the numbers of the processors on which any of these threads may run.
+func processorsOf(threads []int) (numbers []int, err error) {
+	var all unix.CPUSet
+	for _, tid := range threads {
+		var its unix.CPUSet
+		err := unix.SchedGetaffinity(tid, &its)
+		if errors.Is(err, unix.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return nil, os.NewSyscallError("sched_getaffinity", err)
+		}
+		for i := range all {
+			all[i] |= its[i]
+		}
+	}
+	for n := range 8 * int(unsafe.Sizeof(all)) {
+		if all.IsSet(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, nil
+}
+
 // open begins to sample these threads.
 func (s *Sampler) open(threads []int, period uint64) error {
 	attr := unix.PerfEventAttr{
@@ -101,7 +124,11 @@ func (s *Sampler) open(threads []int, period uint64) error {
 		Wakeup:      1,
 	}
 	attr.Size = uint32(unsafe.Sizeof(attr))
-	for cpu := range runtime.NumCPU() {
+	processors, err := processorsOf(threads)
+	if err != nil {
+		return err
+	}
+	for _, cpu := range processors {
 		first := -1
 		for _, tid := range threads {
 			fd, err := unix.PerfEventOpen(&attr, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)

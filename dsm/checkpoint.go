@@ -51,10 +51,11 @@ const keptCheckpoints = 2
 // must not change as long as the checkpoint is of use, which nobody checks.
 //
 // It returns when the checkpoint is on the disk, for good. A crash at any moment leaves the one
-// before as it was. Of the checkpoints in the directory the newest two stay. Only pages that have
-// changed since the one before are written, by the daemons of the nodes that have them, in
-// parallel. Goroutines that do not take part may go on storing, and what they store meanwhile is
-// saved or not; with BeginCheckpoint it is known from when on it is not.
+// before as it was. Of the checkpoints in the directory the newest two stay, and the one that this
+// job was restored from. Only pages that have changed since the one before are written, by the
+// daemons of the nodes that have them, in parallel. Goroutines that do not take part may go on
+// storing, and what they store meanwhile is saved or not; with BeginCheckpoint it is known from
+// when on it is not.
 //
 // Errors: ErrMismatch (ranks have allocated different things), ErrPageLost (a page is at no node),
 // ErrCheckpoint (a file can't be written, another rank has failed, the directory is another
@@ -83,6 +84,9 @@ type Saving struct {
 	kind error // ErrCheckpoint, or ErrFile: what has changed goes back to the files of mappings
 	own  []byte
 	list []*allocation
+	// before are the pages that some node has saved in the rounds before, and twice those that this
+	// node and another have saved in one round, as bits of the order.
+	before, twice []byte
 }
 
 // plan is what rank 0 decides about a checkpoint.

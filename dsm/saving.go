@@ -349,7 +349,11 @@ func (s *Saving) commit(parts []written) error {
 	err := c.saves.store.Commit(m)
 	if err == nil {
 		c.saves.basis = basis{s.plan.ID, s.list}
-		_ = c.saves.store.Sweep(keptCheckpoints) // else the next one does
+		var used []string
+		if c.saves.from != nil { // of which there may be pages that nobody has touched yet
+			used = append(used, c.saves.from.path)
+		}
+		_ = c.saves.store.Sweep(keptCheckpoints, used...) // else the next one does
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCheckpoint, err)

@@ -372,6 +372,35 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestSweepKeepsWhatIsUsed: a checkpoint that a job goes on to read stays, with its parts.
+func TestSweepKeepsWhatIsUsed(t *testing.T) {
+	s := locked(t, t.TempDir(), &recorder{})
+	var used *Manifest
+	want := state{}
+	for i := range 4 {
+		m, err := take(s, nil, fourth...) // a whole one
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used == nil {
+			used, want = m, want.after(fourth...)
+		}
+		if err := s.Sweep(1, used.Path(), filepath.Join(t.TempDir(), "elsewhere")); err != nil {
+			t.Fatal(err)
+		}
+		check(t, used, want)
+		if c, err := scan(s.Dir()); err != nil || len(c.manifests) != min(i+1, 2) {
+			t.Errorf("round %d leaves %v, %v", i, c.manifests, err)
+		}
+	}
+	if err := s.Sweep(1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(used.Path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("when it is used no more it stays: %v", err)
+	}
+}
+
 // TestSweepIsCareful: nothing is removed while a checkpoint that is to stay cannot be used.
 func TestSweepIsCareful(t *testing.T) {
 	for _, harm := range []func(dir string) error{
@@ -463,6 +492,8 @@ func TestWholeNext(t *testing.T) {
 		{chain(0, 0), false}, {chain(10, 100, 100, 90), false}, {chain(10, 100, 100, 92), true},
 		{chain(slices.Concat([]uint64{1000}, slices.Repeat([]uint64{2}, 15))...), false},
 		{chain(slices.Concat([]uint64{1000}, slices.Repeat([]uint64{2}, 16))...), true},
+		{&Manifest{Ranks: maxParts - 4, Parts: chain(100, 100).Parts}, false},
+		{&Manifest{Ranks: maxParts - 3, Parts: chain(100, 100).Parts}, true},
 	} {
 		if got := WholeNext(test.m); got != test.want {
 			t.Errorf("case %d: %v, want %v", i, got, test.want)

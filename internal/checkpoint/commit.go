@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -139,14 +140,15 @@ func (s *Store) write(path string, b []byte) (err error) {
 	return nil
 }
 
-// Sweep removes all checkpoints but the newest ones, of which it keeps so many, at least 1. Then it
-// removes the parts that none of those needs, and what attempts have left that failed. It needs the
+// Sweep removes all checkpoints but the newest ones, of which it keeps so many, at least 1, and
+// those that are used, which are paths of manifests, here or elsewhere. Then it removes the parts
+// that none of those needs, and what attempts have left that failed. It needs the
 // lock, and no rank may be writing a part. The caller calls it between checkpoints.
 //
 // It removes nothing if a checkpoint that is to stay cannot be used, because then an older one may
 // be what the user needs. A crash, or an error, leaves checkpoints that are whole, and the next
 // Sweep does the rest.
-func (s *Store) Sweep(keep int) error {
+func (s *Store) Sweep(keep int, used ...string) error {
 	if keep < 1 {
 		return fmt.Errorf("checkpoint: %d checkpoints are to be kept in %s, want at least 1", keep, s.dir)
 	}
@@ -159,8 +161,9 @@ func (s *Store) Sweep(keep int) error {
 	if err != nil {
 		return err
 	}
+	stay, old := s.sort(c.manifests, keep, used)
 	needed := map[string]bool{}
-	for _, sequence := range c.manifests[max(len(c.manifests)-keep, 0):] {
+	for _, sequence := range stay {
 		m, err := s.load(sequence)
 		if err != nil {
 			return fmt.Errorf("checkpoint: nothing is removed in %s: move this away, or repair it: %w", s.dir, err)
@@ -172,11 +175,31 @@ func (s *Store) Sweep(keep int) error {
 			needed[p.File] = true
 		}
 	}
-	if err := s.removeManifests(c.manifests[:max(len(c.manifests)-keep, 0)]); err != nil {
+	if err := s.removeManifests(old); err != nil {
 		return err
 	}
 	unneeded := slices.DeleteFunc(c.parts, func(name string) bool { return needed[name] })
 	return s.removeAll(slices.Concat(unneeded, c.temporary))
+}
+
+// sort tells checkpoints that stay from old ones.
+func (s *Store) sort(all []uint64, keep int, used []string) (stay, old []uint64) {
+	var use []os.FileInfo
+	for _, path := range used {
+		if info, err := os.Stat(path); err == nil { // else nobody can use it
+			use = append(use, info)
+		}
+	}
+	for i, sequence := range all {
+		info, err := os.Stat(filepath.Join(s.dir, ManifestName(sequence)))
+		same := func(other os.FileInfo) bool { return err == nil && os.SameFile(info, other) }
+		if i >= len(all)-keep || slices.ContainsFunc(use, same) {
+			stay = append(stay, sequence)
+		} else {
+			old = append(old, sequence)
+		}
+	}
+	return stay, old
 }
 
 // removeManifests removes manifests, durably, while those that stay are durable.

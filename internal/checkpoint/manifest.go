@@ -134,13 +134,16 @@ const (
 	maxChain = 16
 	// maxGrowth is how many times the bytes that are needed all parts may have.
 	maxGrowth = 3
+	// maxParts is how many parts there may be: so many files may be given to a daemon at a time
+	// (attach.MaxFiles).
+	maxParts = 1 << 12
 )
 
 // WholeNext reports whether the checkpoint after m should be whole rather than incremental: m has
-// parts of more than 16 sequences, or its parts have more than 3 times the bytes that are still
-// needed. What is needed is estimated without reading an index: it is at least what the largest
-// sequence wrote, unless pages have become zeros since. So the answer comes too early rather than
-// too late.
+// parts of more than 16 sequences, or with those of another sequence there might be more than 4096,
+// or its parts have more than 3 times the bytes that are still needed. What is needed is estimated
+// without reading an index: it is at least what the largest sequence wrote, unless pages have
+// become zeros since. So the answer comes too early rather than too late.
 func WholeNext(m *Manifest) bool {
 	bySequence := map[uint64]uint64{}
 	all, most := uint64(0), uint64(0)
@@ -149,7 +152,7 @@ func WholeNext(m *Manifest) bool {
 		all += p.Bytes
 		most = max(most, bySequence[p.Sequence])
 	}
-	return len(bySequence) > maxChain || all > maxGrowth*most
+	return len(bySequence) > maxChain || len(m.Parts)+m.Ranks > maxParts || all > maxGrowth*most
 }
 
 var validID = regexp.MustCompile(`^[0-9a-f]{32}$`)

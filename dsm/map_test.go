@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -316,6 +317,33 @@ func TestBoardIsLost(t *testing.T) {
 	f := newFake(t, 1, losePages(t))
 	if status, out, stderr := f.start("board").end(); status != 0 || out != "true true\n" {
 		t.Errorf("status %d, output %q\n%s", status, out, stderr)
+	}
+}
+
+// TestSavedTwice: ranks find out which pages they save that another saves, too, in each round.
+func TestSavedTwice(t *testing.T) {
+	const size = 16 // bytes of bits
+	file, err := newMemoryOrder([]*allocation{{bytes: 64 * testPage}}, testPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.close()
+	all := make([]byte, 2*size)
+	c := &Cluster{welcome: attach.Welcome{Size: 2}}
+	s := &Saving{c: c, file: file, said: memoryBoard{c, all}}
+	for _, round := range []struct{ own, other, twice byte }{{0b0011, 0b0110, 0b0010}, {0b1111, 0b11111, 0b1010}} {
+		own := make([]byte, size)
+		own[0], all[size] = round.own, round.other
+		if err := file.writeBits(own); err != nil {
+			t.Fatal(err)
+		}
+		missing, err := s.collect()
+		if want := uint64(64 - bits.OnesCount8(round.own|round.other)); err != nil || missing != want {
+			t.Errorf("%d pages are missing, %v, want %d", missing, err, want)
+		}
+		if s.twice[0] != round.twice {
+			t.Errorf("saved twice are %b, want %b", s.twice[0], round.twice)
+		}
 	}
 }
 

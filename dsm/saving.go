@@ -127,9 +127,16 @@ func (s *Saving) publish() error {
 	return nil
 }
 
-// collect returns how many pages no node saves, and leaves in the order those that one does.
+// collect returns how many pages no node saves, and leaves in the order those that one does. It
+// notes those that this node and another save: who stored to one of them while it went from the one
+// to the other may have stored to it for the last time, and which of the two is in the checkpoint
+// is a matter of chance. To both nodes such a page has changed since.
 func (s *Saving) collect() (missing uint64, err error) {
-	all, err := s.file.readBits()
+	own, err := s.file.readBits()
+	all := slices.Clone(own)
+	if s.before == nil {
+		s.before, s.twice = make([]byte, len(own)), make([]byte, len(own))
+	}
 	for rank := 0; err == nil && rank < s.c.Size(); rank++ {
 		if rank == s.c.Rank() {
 			continue
@@ -137,9 +144,11 @@ func (s *Saving) collect() (missing uint64, err error) {
 		var b []byte
 		b, err = s.said.read(rank, len(all))
 		for i := range b {
+			s.twice[i] |= own[i] & b[i] &^ s.before[i]
 			all[i] |= b[i]
 		}
 	}
+	s.before = all
 	if err == nil {
 		err = s.file.writeBits(all)
 	}
@@ -151,6 +160,20 @@ func (s *Saving) collect() (missing uint64, err error) {
 		missing -= uint64(bits.OnesCount8(b))
 	}
 	return missing, nil
+}
+
+// awaitSaved waits until the daemon of this node has written all, and tells it what another node
+// has saved, too.
+func (s *Saving) awaitSaved(ctx context.Context) (r attach.Reply, err error) {
+	call := attach.Call{Op: attach.OpSaved}
+	if slices.ContainsFunc(s.twice, func(b byte) bool { return b != 0 }) {
+		call.Count = attach.SavedTwice
+		err = s.file.writeBits(s.twice)
+	}
+	if err == nil {
+		r, err = s.c.do(ctx, call)
+	}
+	return r, err
 }
 
 // fetchMissing fetches this rank's share of the pages that no node saves: they were on their way
@@ -202,7 +225,7 @@ func (s *Saving) abandon(ctx context.Context, why error) {
 			over, end = context.WithTimeout(over, lastWrites)
 		}
 		// It has ended then, or the daemon has.
-		_, _ = s.c.ask(over, attach.Call{Op: attach.OpSaved, Count: 1})
+		_, _ = s.c.ask(over, attach.Call{Op: attach.OpSaved, Count: attach.GiveUpSaving})
 		end()
 		s.file.close()
 	}
@@ -303,7 +326,7 @@ func (m *allocation) goesBack() bool {
 // finish waits for what the daemon writes, and completes this rank's part.
 func (s *Saving) finish(ctx context.Context) (part checkpoint.Part, err error) {
 	defer s.file.close()
-	r, err := s.c.do(ctx, attach.Call{Op: attach.OpSaved})
+	r, err := s.awaitSaved(ctx)
 	if err == nil && r.Status != attach.StatusOK {
 		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
 	}

@@ -104,7 +104,7 @@ func writeBackAll(ctx context.Context, c *Cluster) error {
 // sync waits until all is written, for good.
 func (s *Saving) sync(ctx context.Context) error {
 	defer s.file.close()
-	r, err := s.c.do(ctx, attach.Call{Op: attach.OpSaved})
+	r, err := s.awaitSaved(ctx)
 	if err == nil && r.Status != attach.StatusOK {
 		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrFile, r.Payload)
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,7 @@ type save struct {
 	order      attach.Order
 	data, memo *os.File
 	id, base   byte // the first byte of each
+	twice      uint64
 }
 
 func (p *prog) save(id, base byte, first pagetable.Page, count uint64) *save {
@@ -86,10 +88,21 @@ func (s *save) covered() (all []bool) {
 	return all
 }
 
+// elsewhere says that another node saves pages of the order, too: those that are set in these bits.
+func (s *save) elsewhere(bits byte) {
+	s.Helper()
+	b := make([]byte, s.order.IndexAt()-s.order.BitsAt())
+	b[0] = bits
+	if _, err := s.memo.WriteAt(b, s.order.BitsAt()); err != nil {
+		s.Fatal(err)
+	}
+	s.twice = attach.SavedTwice
+}
+
 // finish waits until all is written, and returns the first words of the pages that were.
 func (s *save) finish() map[uint64]uint64 {
 	s.Helper()
-	saved, err := attach.DecodeSaved(s.ok(attach.Call{Op: attach.OpSaved}).Payload)
+	saved, err := attach.DecodeSaved(s.ok(attach.Call{Op: attach.OpSaved, Count: s.twice}).Payload)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -175,6 +188,42 @@ func TestCheckpoint(t *testing.T) {
 		words = last[0].finish()
 		if more := last[1].finish(); len(more) != 0 || len(words) != 1 || words[7] != 9 {
 			t.Errorf("one page has changed; written were %v and %v", words, more)
+		}
+		c.quiet()
+	})
+}
+
+// TestSavedByTwoNodes: a page goes from one node to another between their looks, and is stored to
+// there for the last time. Both save it, and what is in the checkpoint may be what it was before.
+// So the next one has it again.
+func TestSavedByTwoNodes(t *testing.T) {
+	both(t, func(t *testing.T, async bool) {
+		c := start(t, setup{nodes: 2, async: async})
+		a, b := c.members[0].join(), c.members[1].join()
+		page := a.bind("x", 8)
+		b.bind("x", 8)
+		b.store(page, 0, 1)
+		b.store(page+1, 0, 1)
+		saves := []*save{a.save(1, 0, page, 8), b.save(1, 0, page, 8)}
+		saves[1].ok(saves[1].call(false, true))
+		a.store(page, 0, 2)
+		saves[0].ok(saves[0].call(false, true))
+		for i, s := range saves {
+			if !s.covered()[0] {
+				t.Fatalf("node %d does not save the page", i)
+			}
+			s.elsewhere(1)
+		}
+		if there, here := saves[1].finish()[0], saves[0].finish()[0]; there != 1 || here != 2 {
+			t.Errorf("the page is saved as %d and %d", there, here)
+		}
+		words := map[uint64]uint64{}
+		for _, s := range []*save{a.save(2, 1, page, 8), b.save(2, 1, page, 8)} {
+			s.ok(s.call(false, true))
+			maps.Copy(words, s.finish())
+		}
+		if len(words) != 1 || words[0] != 2 {
+			t.Errorf("the next checkpoint has %v", words)
 		}
 		c.quiet()
 	})

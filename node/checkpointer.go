@@ -262,7 +262,7 @@ func (k *checkpointer) write(s *saving) error {
 		s.starved = s.starved || !left
 		return err
 	}
-	if _, err := unix.Pwrite(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
+	if err := writeAll(s.orderFile, s.entries, s.order.IndexAt()); err != nil {
 		return fmt.Errorf("write the index of a checkpoint: %w", err)
 	}
 	k.finish()
@@ -277,6 +277,11 @@ func (k *checkpointer) finish() {
 	if err = errors.Join(s.err, err); err == nil {
 		k.base = s.id
 		k.origins.saved(s.base, s.id, s.order.Runs)
+		// It went from one node to the other meanwhile, perhaps with something new, and the other's
+		// may be what is in the checkpoint. So the next one has it again.
+		for page := range s.savedTwice {
+			k.table.Forget(page)
+		}
 	}
 	if s.by != nil && s.awaited != 0 {
 		r := attach.Reply{Ticket: s.awaited}
@@ -318,7 +323,13 @@ func (k *checkpointer) await(p *program, c *attach.Call) error {
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	default:
 		s.awaited, s.starved = c.Ticket, false
-		if c.Count != 0 {
+		switch err := error(nil); c.Count {
+		case attach.SavedTwice:
+			if err = s.readBits(); err != nil {
+				k.fail(err)
+			}
+			s.twice = err == nil
+		case attach.GiveUpSaving:
 			k.fail(errors.New("its program gives it up"))
 		}
 	}

@@ -24,6 +24,7 @@ type saving struct {
 	data           int
 	starts         []uint64 // of each run: which page of the order its first is
 	bits           []uint64 // of the order's pages: those that are saved, here or elsewhere
+	twice          bool     // bits are those that are saved here and elsewhere
 	run            int      // where the look goes on
 	page           uint64
 	begun, awaited uint64 // tickets of the open calls; 0: none
@@ -92,8 +93,30 @@ func (s *saving) writeBits() error {
 	for _, word := range s.bits {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
-	_, err := unix.Pwrite(s.orderFile, b, s.order.BitsAt())
-	return err
+	return writeAll(s.orderFile, b, s.order.BitsAt())
+}
+
+// writeAll writes all of b, of which a system call takes less than 2 GiB.
+func writeAll(fd int, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(fd, b, at)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		b, at = b[max(n, 0):], at+int64(max(n, 0))
+	}
+	return nil
+}
+
+// savedTwice are the pages that another node saves, too.
+func (s *saving) savedTwice(yield func(pagetable.Page) bool) {
+	for i, r := range s.order.Runs {
+		for p := range r.Count {
+			if at := s.starts[i] + p; s.twice && s.bits[at/64]&(1<<(at%64)) != 0 && !yield(pagetable.Page(r.First+p)) {
+				return
+			}
+		}
+	}
 }
 
 // enter notes where a page is.

@@ -129,6 +129,12 @@ func EntryIn(b []byte) Entry {
 	return Entry{Run: le.Uint32(b), CRC: le.Uint32(b[4:]), Page: le.Uint64(b[8:]), Slot: le.Uint64(b[16:])}
 }
 
+// Counts of OpSaved.
+const (
+	GiveUpSaving = 1
+	SavedTwice   = 2
+)
+
 // Saved is what answers OpSaved.
 type Saved struct {
 	Slots   uint64 // pages in the file

@@ -77,9 +77,10 @@ const (
 	// change one of them any more before it is saved: StatusOK, and the order has what this node
 	// saves; or StatusUnknown with a text.
 	OpCheckpoint
-	// OpSaved: wait until all is written that OpCheckpoint has begun. If Count is not 0, give it
-	// up, and wait only for what the disk has been given. Reply: StatusOK with AppendSaved, and the
-	// order has the index; or StatusUnknown with a text.
+	// OpSaved: wait until all is written that OpCheckpoint has begun. If Count is SavedTwice, the
+	// order's bits are by now those of pages that another node saves, too. If it is GiveUpSaving,
+	// give it up, and wait only for what the disk has been given. Reply: StatusOK with AppendSaved,
+	// and the order has the index; or StatusUnknown with a text.
 	OpSaved
 	// OpContents: Count pages from page number Object on begin with what is in files, and not with
 	// zeros. Payload: AppendContents; the files are the daemon's from here on. Reply: StatusOK, or

@@ -153,6 +153,9 @@ func (t *Table) Copy(p pagetable.Page) (bool, error) {
 	return true, err
 }
 
+// Forget has a page count as changed since it was handed over.
+func (t *Table) Forget(p pagetable.Page) { t.kept.Remove(p) }
+
 // Seal ends a series of Takes.
 func (t *Table) Seal() error {
 	run := pagetable.Run{Op: pagetable.OpDowngrade, First: t.batch.First, Count: t.batch.Count}

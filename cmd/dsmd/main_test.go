@@ -184,7 +184,7 @@ func TestVersion(t *testing.T) {
 	}
 	_, stdout, _ = finish(t, "version", "--json")
 	var v versions
-	if err := json.Unmarshal([]byte(stdout), &v); err != nil || v.Attach == 0 || v.Go == "" {
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil || v.Attach == 0 || v.Node == 0 || v.Go == "" {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/internal/attach"
+	"dsmd/transport/tcp"
 )
 
 // versions are what has to agree, or helps to find out why something does not.
@@ -18,6 +19,7 @@ type versions struct {
 	Revision string `json:"revision,omitempty"` // the commit
 	Modified bool   `json:"modified,omitempty"` // the working tree differed from it
 	Attach   int    `json:"attach_version"`     // what programs and daemons speak
+	Node     int    `json:"node_version"`       // what daemons speak with each other
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -42,7 +44,7 @@ func newVersion() *cobra.Command {
 }
 
 func readVersions() versions {
-	v := versions{Module: "unknown", Attach: attach.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versions{Module: "unknown", Attach: attach.Version, Node: tcp.WireVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -62,7 +64,8 @@ func readVersions() versions {
 }
 
 func (v versions) text() string {
-	return fmt.Sprintf("dsmd %s\nprograms attach with protocol version %d\nbuilt with %s for %s\n", v.line(), v.Attach, v.Go, v.Platform)
+	return fmt.Sprintf("dsmd %s\nprograms attach with protocol version %d, and nodes speak version %d with each other\nbuilt with %s for %s\n",
+		v.line(), v.Attach, v.Node, v.Go, v.Platform)
 }
 
 // line tells this build of dsmd from others.

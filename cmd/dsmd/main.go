@@ -18,8 +18,9 @@
 // internal/launch, what `doctor` finds out is package internal/doctor, the certificates are those
 // of package internal/certs, and the checkpoints those of package internal/checkpoint.
 //
-// Exit statuses: that of the first program that failed for `run`, 64 for a command line that makes
-// no sense, 70 when a daemon failed under a running job, 1 for anything else that failed.
+// Exit statuses: for `run` that of the first program that failed, or one of package launch
+// (docs/operations.md has a table); 64 for a command line that makes no sense, 1 for anything else
+// that failed.
 package main
 
 import (

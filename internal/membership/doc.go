@@ -39,9 +39,10 @@
 //
 // memberlist probes: a node that does not answer is suspected, and after Config.DeadAfter taken for
 // dead. A node that ends in order says so first, and why (Leave), which tells the two apart. A node
-// that is said to be dead may object, for a second. It counts as lost only after that. So a node
-// that was cut off, and took all others for dead meanwhile, talks nobody into giving them up when
-// it comes back.
+// that is said to be dead is asked, and told what is said of it if it answers, so that it objects.
+// It counts as lost only when it has answered nothing for a second and a half. So a node that was
+// cut off, and took all others for dead meanwhile, talks nobody into giving them up when it comes
+// back.
 //
 // Locks: Group.mu is taken alone, or inside memberlist's own, whose callbacks take it. So nothing
 // of memberlist is called under it.

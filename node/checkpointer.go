@@ -323,12 +323,12 @@ func (k *checkpointer) await(p *program, c *attach.Call) error {
 		return fmt.Errorf("%w: %v of a checkpoint out of turn", attach.ErrMalformed, c.Op)
 	default:
 		s.awaited, s.starved = c.Ticket, false
-		switch err := error(nil); c.Count {
+		switch c.Count {
 		case attach.SavedTwice:
-			if err = s.readBits(); err != nil {
+			s.twice = true
+			if err := s.readBits(); err != nil {
 				k.fail(err)
 			}
-			s.twice = err == nil
 		case attach.GiveUpSaving:
 			k.fail(errors.New("its program gives it up"))
 		}

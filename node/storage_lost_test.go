@@ -87,17 +87,25 @@ func TestFileIsLostWithoutSurvival(t *testing.T) {
 	c.without(2)
 }
 
+// writesTo2 makes three nodes. The first writes pages that have changed to a file of the last, and
+// does not hear that they are written until the network is resumed.
+func writesTo2(t *testing.T, pages uint64) (c *cluster, first pagetable.Page, all []*prog) {
+	t.Helper()
+	c = start(t, surviving(3, sim.Options{}))
+	first, all = c.theOneFile(pages, true)
+	all[0].number(first, int(pages))
+	s := all[0].save(1, 0, first, pages)
+	c.net.Stall(2, 0)
+	s.ok(s.inPlace(true))
+	return c, first, all
+}
+
 // TestWritesAreLost: the node is lost to which changed pages are being written. Who waits is told
 // which, and goes on with what it has.
 func TestWritesAreLost(t *testing.T) {
 	const pages = 64
-	c := start(t, surviving(3, sim.Options{}))
-	first, all := c.theOneFile(pages, true)
+	c, first, all := writesTo2(t, pages)
 	a := all[0]
-	a.number(first, pages)
-	s := a.save(1, 0, first, pages)
-	c.net.Stall(2, 0)
-	s.ok(s.inPlace(true))
 	eventually(t, "all is written", func() bool { return c.members[2].counter("pages_written_for_others") == pages })
 	_, saved := a.call(attach.Call{Op: attach.OpSaved})
 	a.sync()
@@ -116,13 +124,8 @@ func TestWritesAreLost(t *testing.T) {
 // written before anything else is, so that it does not come over that. Meanwhile the node goes on.
 func TestWritesOfWhoGaveUp(t *testing.T) {
 	const pages = 64
-	c := start(t, surviving(3, sim.Options{}))
-	first, all := c.theOneFile(pages, true)
+	c, first, all := writesTo2(t, pages)
 	a := all[0]
-	a.number(first, pages)
-	s := a.save(1, 0, first, pages)
-	c.net.Stall(2, 0)
-	s.ok(s.inPlace(true))
 	ticket, saved := a.call(attach.Call{Op: attach.OpSaved})
 	a.sync()
 	a.cancel(ticket)

@@ -24,8 +24,7 @@ type WaitGroup struct{ m *monitor[pending, struct{}] }
 type pending struct{ Count int64 }
 
 // NewWaitGroup returns the wait group of that name; its counter is 0 if it is new. It does not wait
-// for other ranks. Errors are those of dsm.Alloc, of dsm.Mutex.Lock and of the
-// package comment.
+// for other ranks. Errors are those of dsm.Alloc, of dsm.Mutex.Lock and of the package comment.
 func NewWaitGroup(ctx context.Context, among dsm.Group, name string) (*WaitGroup, error) {
 	m, err := newMonitor[pending, struct{}](ctx, among, "waitgroup", name)
 	if err != nil {

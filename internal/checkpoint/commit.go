@@ -161,7 +161,7 @@ func (s *Store) Sweep(keep int, used ...string) error {
 	if err != nil {
 		return err
 	}
-	stay, old := s.sort(c.manifests, keep, used)
+	stay, old := s.divide(c.manifests, keep, used)
 	needed := map[string]bool{}
 	for _, sequence := range stay {
 		m, err := s.load(sequence)
@@ -182,8 +182,8 @@ func (s *Store) Sweep(keep int, used ...string) error {
 	return s.removeAll(slices.Concat(unneeded, c.temporary))
 }
 
-// sort tells checkpoints that stay from old ones.
-func (s *Store) sort(all []uint64, keep int, used []string) (stay, old []uint64) {
+// divide tells checkpoints that stay from old ones.
+func (s *Store) divide(all []uint64, keep int, used []string) (stay, old []uint64) {
 	var use []os.FileInfo
 	for _, path := range used {
 		if info, err := os.Stat(path); err == nil { // else nobody can use it

@@ -181,7 +181,7 @@ func (g gossip) heard(n *memberlist.Node) {
 		g.log.Info("node found", zap.String("data", m.data), zap.String("gossip", n.Address()), zap.String("transports", m.transports))
 	}
 	if d, said := g.doubtful[n.Name]; said && !d.unmet() {
-		g.log.Info("a node that was said to be dead is there", zap.Int("id", d.Node.ID), zap.String("data", d.Node.Data))
+		g.log.Info("a node that was said to be dead is there", zap.String("data", m.data))
 	}
 	delete(g.doubtful, n.Name)
 	g.addresses[n.Name] = n.FullAddress()
@@ -199,31 +199,17 @@ func (g gossip) NotifyLeave(n *memberlist.Node) {
 	g.signal()
 }
 
-// gone notes the end of a node. Called with mu.
+// gone notes that a node is said to have ended: it has said so itself, or is dead, and may object.
+// Called with mu.
 func (g gossip) gone(name string) {
 	m, known := g.formation.known[name]
-	if !known || name == g.self.name() {
+	if !known || name == g.self.name() || g.closed {
 		return
 	}
-	address := g.addresses[name]
+	if why, left := g.hasSaid(name); left {
+		g.lose(name, &m, Loss{Left: true, Why: why})
+	} else {
+		g.doubtful[name] = &doubtful{member: m, address: g.addresses[name], since: time.Now()}
+	}
 	delete(g.addresses, name)
-	g.formation.leave(name)
-	why, left := g.hasSaid(name)
-	t := g.formation.table
-	if left || t == nil {
-		g.counted(name, left)
-	}
-	if t == nil {
-		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", left))
-		return
-	}
-	switch n := t.at(m.data); {
-	case n == nil || g.closed: // nobody asks
-	case g.formation.hasSuccessor(&m):
-		g.log.Info("a node has ended that was started again since", zap.Int("id", n.ID), zap.String("data", n.Data))
-	case left:
-		g.lose(name, &m, Loss{Node: *n, Left: true, Why: why})
-	default:
-		g.doubtful[name] = &doubtful{Loss: Loss{Node: *n, After: g.cfg.DeadAfter}, member: m, address: address, since: time.Now()}
-	}
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -154,6 +155,38 @@ func TestUnmet(t *testing.T) {
 		}
 		if lines := logs.FilterMessage("node lost").Len(); lines != len(test.want) {
 			t.Errorf("%s: %d lines tell the losses %+v", test.name, lines, test.want)
+		}
+	}
+}
+
+// TestDoubtfulAuthor: that the author of a plan is said to be dead ends nothing for a node that has
+// accepted the plan, before the author had time to object.
+func TestDoubtfulAuthor(t *testing.T) {
+	author, self := member{id: Auto, data: "10.0.0.1:1"}, member{incarnation: 1, id: Auto, data: "10.0.0.2:1"}
+	for _, objects := range []bool{true, false} {
+		count, err := newCounters(nil, func() float64 { return 0 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
+			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
+		there := &memberlist.Node{Name: author.name(), Meta: appendMember(nil, &author)}
+		g.NotifyJoin(there)
+		table := assign("", []member{author, self})
+		g.NotifyMsg(appendMessage(nil, &message{kind: propose, from: author.name(), digest: table.digest, nodes: table.Nodes}))
+		g.turn(false)
+		g.NotifyLeave(there)
+		if g.loseDoubtful(); g.formation.bound == nil || g.formation.ended() {
+			t.Fatalf("bound %+v, error %v", g.formation.bound, g.formation.err)
+		}
+		if objects {
+			g.NotifyJoin(there)
+		}
+		for _, d := range g.doubtful {
+			d.since, d.silent = d.since.Add(-objectionTime), questions
+		}
+		if g.loseDoubtful(); errors.Is(g.formation.err, errAuthorLost) == objects {
+			t.Errorf("the author objects: %v; the formation has ended with %v", objects, g.formation.err)
 		}
 	}
 }

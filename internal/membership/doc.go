@@ -21,7 +21,8 @@
 // Every node sees others come and go at different times. If each started when it had counted
 // enough, two could start with different sets. So one node decides (formation.go). The node that
 // was started first proposes the set, with a number for each node, to all in it. A node that
-// accepts is bound to that proposal until its author withdraws it. When all have accepted, the
+// accepts is bound to that proposal until its author withdraws it; it accepts once it has met all
+// in it, so that nobody depends on the author to find the others. When all have accepted, the
 // author commits, and everybody starts with that table. An author withdraws a proposal when
 // somebody in it is lost, but never once it has committed. So no two nodes that have started have
 // different tables, and a node of one table is in no other. If the author dies in between, those

@@ -279,12 +279,23 @@ func (f *formation) onPropose(from *member, m *message) {
 		return // this node's goes before; the other will see that and withdraw
 	}
 	table := newTable(f.self.cluster, m.nodes)
-	if !f.sensible(table, m) {
-		return
+	if !f.sensible(table, m) || !f.met(table) {
+		return // if it has not met all, it is asked again
 	}
 	f.withdraw()
 	f.bound = &promise{author: m.from, round: m.round, table: table}
 	f.send(m.from, message{kind: accept, round: m.round, digest: table.digest})
+}
+
+// met reports whether all of a table are known. A node accepts only others that it has met: when it
+// has started, and the author has ended, nobody else may be there who knows where they gossip.
+func (f *formation) met(t *Table) bool {
+	for _, n := range t.Nodes {
+		if _, known := f.known[n.name]; !known {
+			return false
+		}
+	}
+	return true
 }
 
 // sensible reports whether a proposed table can be that of this node's cluster.

@@ -21,6 +21,7 @@ type world struct {
 	// news are what a node will hear of another: that it is there, what it says of itself now, or
 	// that it is gone.
 	news []news
+	met  map[*formation]map[string]bool // whom each node has ever found
 	// Of ten things that happen, so many are a message that arrives, and so many news; the rest are
 	// ticks.
 	mails, heard int
@@ -105,6 +106,10 @@ func (w *world) hear(i int) {
 		if n.about.table != nil {
 			m.sealed = n.about.table.digest
 		}
+		if w.met[n.to] == nil {
+			w.met[n.to] = map[string]bool{n.to.self.name(): true}
+		}
+		w.met[n.to][m.name()] = true
 		n.to.join(m)
 	}
 	w.collect(n.to)
@@ -131,7 +136,7 @@ func (w *world) collect(f *formation) {
 
 // safe checks what must always hold: of all tables with which nodes have started, also nodes that
 // are dead, no two have a node in common, and everybody in a table that has started with another
-// one has not started.
+// one has not started; and who has started has met all of its table.
 func (w *world) safe(t *testing.T) {
 	t.Helper()
 	owner := map[string]digest{}
@@ -150,6 +155,9 @@ func (w *world) safe(t *testing.T) {
 			if n.ID != id {
 				t.Fatalf("node %d has id %d", id, n.ID)
 			}
+			if w.nodes > 1 && !w.met[f][n.name] {
+				t.Fatalf("%s has started with %s, which it has never met", f.self.name(), n.name)
+			}
 		}
 	}
 }
@@ -159,7 +167,7 @@ func (w *world) safe(t *testing.T) {
 func TestFormationIsSafe(t *testing.T) {
 	for seed := range uint64(1500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		w := &world{rng: rng, nodes: 1 + rng.IntN(4), mails: 1 + rng.IntN(7)}
+		w := &world{rng: rng, nodes: 1 + rng.IntN(4), mails: 1 + rng.IntN(7), met: map[*formation]map[string]bool{}}
 		w.heard = 1 + rng.IntN(9-w.mails)
 		for range 1 + rng.IntN(2*w.nodes) {
 			w.start(len(w.all), Auto)
@@ -185,7 +193,7 @@ func TestFormationIsSafe(t *testing.T) {
 func (w *world) settle(t *testing.T, seed uint64) {
 	t.Helper()
 	w.peace = true
-	for round := range 5000 {
+	for round := range 20000 {
 		w.step(t, true)
 		w.safe(t)
 		for i := len(w.alive) - 1; i >= 0; i-- {

@@ -41,9 +41,11 @@ func (g *Group) Watch(tell func(Loss)) {
 // A node that was cut off, or had no processor, takes others for dead. When it is back it says so
 // to whoever it reaches, and they would give each other up. So who hears that asks the node itself,
 // and one that answers is told what is said of it. Then it objects, and is believed.
+//
+// That is so while the cluster is formed, too: a node that has no processor for a while would else
+// end the formation for all that are bound to its plan.
 type doubtful struct {
-	Loss
-	member  member
+	member  member             // of one that was never met, only the address for data
 	address memberlist.Address // of gossip; none: this node has never met it, see doubtUnmet
 	since   time.Time          // it was said to be dead, or has answered
 	asked   time.Time          // when, last
@@ -113,10 +115,7 @@ func (g *Group) doubtUnmet() {
 		if g.formation.metAt(n.Data) {
 			continue
 		}
-		g.doubtful[n.name] = &doubtful{
-			Loss: Loss{Node: n, After: g.cfg.DeadAfter}, member: member{data: n.Data},
-			since: time.Now().Add(g.cfg.DeadAfter - objectionTime),
-		}
+		g.doubtful[n.name] = &doubtful{member: member{data: n.Data}, since: time.Now().Add(g.cfg.DeadAfter - objectionTime)}
 		if why, left := g.hasSaid(n.name); left {
 			g.goodbye(n.name, why)
 		}
@@ -156,9 +155,8 @@ func (g *Group) hasSaid(name string) (why string, said bool) {
 	return "", false
 }
 
-// counted counts the end of a node. Called with mu.
-func (g *Group) counted(name string, left bool) {
-	e := g.endOf(name)
+// countEnd counts the end of a node, once. Called with mu.
+func (g *Group) countEnd(e *end, left bool) {
 	switch {
 	case e.counted:
 		return
@@ -174,7 +172,7 @@ func (g *Group) counted(name string, left bool) {
 func (g *Group) loseDoubtful() {
 	for name, d := range g.doubtful {
 		if d.overdue() {
-			g.lose(name, &d.member, d.Loss)
+			g.lose(name, &d.member, Loss{After: g.cfg.DeadAfter})
 		}
 	}
 }
@@ -182,25 +180,34 @@ func (g *Group) loseDoubtful() {
 // goodbye takes the word of a node that is said to be dead: it has ended, and said so. Of its end
 // and its word, which come by different ways, either may come first. Called with mu.
 func (g *Group) goodbye(name, why string) {
-	d, said := g.doubtful[name]
-	if !said {
-		return
+	if d, said := g.doubtful[name]; said {
+		g.lose(name, &d.member, Loss{Left: true, Why: why})
 	}
-	g.lose(name, &d.member, Loss{Node: d.Node, Left: true, Why: why})
 }
 
-// lose counts the end of a node, and notes its loss, unless a later incarnation of it is known.
+// lose ends a node for this one: the formation goes on without it, or, if it was of the complete
+// cluster and no later incarnation of it is known, its loss is noted. l says all but which node.
 // Called with mu.
 func (g *Group) lose(name string, m *member, l Loss) {
 	delete(g.doubtful, name)
-	g.counted(name, l.Left)
+	g.formation.leave(name)
 	e := g.endOf(name)
-	if e.told || g.formation.hasSuccessor(m) {
+	g.countEnd(e, l.Left)
+	t := g.formation.table
+	if t == nil {
+		g.log.Info("node gone before the cluster was complete", zap.String("node", name), zap.Bool("left", l.Left))
 		return
 	}
-	e.told = true
-	g.lost = append(g.lost, l)
-	g.log.Warn("node lost", zap.Int("id", l.Node.ID), zap.String("data", l.Node.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
+	switch n := t.at(m.data); {
+	case n == nil || e.told:
+		return
+	case g.formation.hasSuccessor(m):
+		g.log.Info("a node has ended that was started again since", zap.Int("id", n.ID), zap.String("data", n.Data))
+	default:
+		e.told, l.Node = true, *n
+		g.lost = append(g.lost, l)
+		g.log.Warn("node lost", zap.Int("id", n.ID), zap.String("data", n.Data), zap.Bool("left", l.Left), zap.String("why", l.Why))
+	}
 }
 
 func (g *Group) tellLosses() {

@@ -115,12 +115,12 @@ func gossipKey(t *testing.T) string {
 // the same, and the others end.
 func TestSilentNode(t *testing.T) {
 	t.Parallel()
-	l, c := joined(t, 3, "--dead-after", "4s")
+	l, c := joined(t, 3, "--dead-after", testcluster.DeadAfter.String())
 	p := join(t, c, 0, 0, 3)
 	p.Do(t, "ok", "alloc a 1")
 	c.Daemons[2].Stop(t)
 	defer c.Daemons[2].Signal(syscall.SIGKILL)
-	want := fmt.Sprintf("node 2 at %s:7400 is dead: it has answered nobody for 4s", l.IP(2))
+	want := fmt.Sprintf("node 2 at %s:7400 is dead: it has answered nobody for %v", l.IP(2), testcluster.DeadAfter)
 	says := map[int]string{}
 	for _, i := range []int{0, 1} { // with a program, and without
 		if status := c.Daemons[i].Wait(t); status != 1 {

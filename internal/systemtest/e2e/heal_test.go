@@ -70,7 +70,7 @@ func TestHealedInTime(t *testing.T) {
 	t.Parallel()
 	// much longer than it takes to pull a cable and plug it in again, on a machine that is busy
 	// with other things
-	const deadAfter = 6 * time.Second
+	deadAfter := max(6*time.Second, testcluster.DeadAfter)
 	s := openStreet(t, deadAfter, "--peers", "ann:7400,bob:7400,eve:7400", "--no-quorum", "end", "--return")
 	ann, eve := s.program(t, 0), s.program(t, 2)
 	ann.Do(t, "ok", "fill data 1000")
@@ -95,7 +95,7 @@ func TestHealedInTime(t *testing.T) {
 // knows what the others did meanwhile.
 func TestCutOffReturns(t *testing.T) {
 	t.Parallel()
-	s := openStreet(t, 3*time.Second, "--peers", "ann:7400,bob:7400,eve:7400", "--no-quorum", "end", "--return")
+	s := openStreet(t, testcluster.DeadAfter, "--peers", "ann:7400,bob:7400,eve:7400", "--no-quorum", "end", "--return")
 	ann, eve := s.program(t, 0), s.program(t, 2)
 	ann.Do(t, "ok", "fill data 1000")
 	eve.Do(t, "ok", "check data 1000")
@@ -127,7 +127,7 @@ func TestCutOffReturns(t *testing.T) {
 // comes back by itself.
 func TestStoppedReturns(t *testing.T) {
 	t.Parallel()
-	_, c := joined(t, 3, "--dead-after", "4s", "--survive", "--no-quorum", "end", "--return")
+	_, c := joined(t, 3, "--dead-after", testcluster.DeadAfter.String(), "--survive", "--no-quorum", "end", "--return")
 	stays, left := join(t, c, 0, 0, 3), join(t, c, 2, 2, 3)
 	for _, p := range []*testcluster.Process{stays, left} {
 		p.Do(t, "ok", "alloc data 100")

@@ -23,8 +23,8 @@ func TestIdleDaemonsSleep(t *testing.T) {
 		most    int // runs of threads a second; what they do takes about half as many
 	}{
 		{"told", testcluster.Serve(t, 2, 2), 25},
-		// They probe each other every second, and are calm four seconds after they have met.
-		{"gossiping", testcluster.NewLAN(2).Serve(t, "--dead-after", "4s"), 60},
+		// They probe each other, and are calm so long after they have met.
+		{"gossiping", testcluster.NewLAN(2).Serve(t, "--dead-after", testcluster.DeadAfter.String()), 60},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

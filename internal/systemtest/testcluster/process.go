@@ -20,6 +20,11 @@ import (
 // Patience bounds every wait.
 var Patience = patience.Or(45 * time.Second)
 
+// DeadAfter is the --dead-after of clusters in which a silent daemon is to be found dead: short,
+// but longer where everything may take longer, as daemons that get no processor for so long are
+// dead to the others.
+var DeadAfter = max(4*time.Second, Patience/10)
+
 // Process is a running process that belongs to a test. Its methods that take t fail the test when
 // what they wait for does not come.
 type Process struct {

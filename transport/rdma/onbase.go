@@ -8,14 +8,18 @@ import (
 )
 
 // passOn gives a frame to the base transport as it is.
-func (t *Transport) passOn(to transport.NodeID, control []byte, payload transport.Payload) error {
+func (t *Transport) passOn(p *peer, control []byte, payload transport.Payload) error {
 	if !t.gate.Enter() { // The base may still be at work for Close.
 		payload.Release()
 		return transport.ErrClosed
 	}
 	defer t.gate.Leave()
+	if err := t.flushPlain(p); err != nil {
+		payload.Release()
+		return err
+	}
 	t.baseWaits = true
-	err := t.base.Send(to, control, payload)
+	err := t.base.Send(p.id, control, payload)
 	if err == nil {
 		t.countSent(true)
 	}
@@ -47,7 +51,8 @@ func (s *sender) toBase(p *peer, page *chassis.Payload) transport.Payload {
 }
 
 // flushPlain sends frames that were queued before it was known that the peer does not know RDMA.
-func (s *sender) flushPlain(p *peer) {
+// Nothing may overtake those that remain after an error.
+func (s *sender) flushPlain(p *peer) error {
 	for !p.queue.empty() {
 		control := s.scratch[:0]
 		pieces := p.queue.list[p.queue.head:]
@@ -60,13 +65,14 @@ func (s *sender) flushPlain(p *peer) {
 		if err := s.sendPlain(p, control, page); err != nil {
 			// It is lost, which will be reported, or has a backlog; the frame is put together again
 			// then.
-			return
+			return err
 		}
 		s.sentBytes(p, len(control)+n*headerBytes, page)
 		for range n {
 			s.reuse(p.queue.pop().piece)
 		}
 	}
+	return nil
 }
 
 // flushBase sends messages on the base transport: first those that a queue pair has not carried to

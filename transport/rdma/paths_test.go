@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,102 @@ func observe(n int) (all []*observer) {
 		all = append(all, newObserver())
 	}
 	return all
+}
+
+// eager is a Handler that sends each peer a frame when it is reported to be there, and writes down
+// which frames come.
+type eager struct {
+	*observer
+	self   transport.Transport
+	greets string // "": it sends nothing
+	got    []string
+}
+
+func (e *eager) PeerUp(peer transport.NodeID) {
+	e.observer.PeerUp(peer)
+	if e.greets != "" {
+		_ = e.self.Send(peer, []byte(e.greets), nil) // what does not come is missed
+	}
+}
+
+func (e *eager) Frame(_ transport.NodeID, frame []byte, _ transport.Payload) {
+	e.got = append(e.got, string(frame))
+}
+
+// TestQueuedBeforePlain: what was sent to a peer before it is known to be reached by TCP alone is
+// not overtaken by what is sent when it is reported, or later.
+func TestQueuedBeforePlain(t *testing.T) {
+	t.Parallel()
+	nodes := newMixed(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, false)
+	want := []string{"first", "second", "when it is there", "afterwards"}
+	sender, receiver := &eager{observer: newObserver(), self: nodes[0], greets: want[2]}, &eager{observer: newObserver()}
+	send := func(text string) {
+		if err := nodes[0].Send(1, []byte(text), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(want[0])
+	send(want[1])
+	for deadline, later := time.Now().Add(patience.Or(20*time.Second)), false; len(receiver.got) < len(want); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %q, and %q have come", want, receiver.got)
+		}
+		if _, err := nodes[0].Poll(sender, 64); err != nil {
+			t.Fatal(err)
+		}
+		if sender.up[1] > 0 && !later {
+			later = true
+			send(want[3])
+		}
+		nodes[0].Flush()
+		if _, err := nodes[1].Poll(receiver, 64); err != nil {
+			t.Fatal(err)
+		}
+		nodes[1].Flush()
+	}
+	if !slices.Equal(receiver.got, want) {
+		t.Errorf("%q have come, want %q", receiver.got, want)
+	}
+}
+
+// TestBusyQueuePair: one peer sends by RDMA more than a node asks for at once. Frames of a peer
+// that is reached by TCP come all the same, and its loss is reported.
+func TestBusyQueuePair(t *testing.T) {
+	t.Parallel()
+	nodes := newMixed(t, transporttest.Options{Nodes: 3, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, false)
+	all := observe(3)
+	pollUntil(t, "the others", nodes, all, func() bool { return all[0].up[1] > 0 && all[0].up[2] > 0 && all[1].up[0] > 0 && all[2].up[0] > 0 })
+	pollUntil(t, "a queue pair", nodes, all, func() bool { return nodes[0].(*Transport).peers[2].path == pathLink })
+	// more than enough for everything that may be before it
+	busyUntil := func(what string, done func() bool) {
+		t.Helper()
+		for range 100_000 {
+			if done() {
+				return
+			}
+			for range 2 {
+				_ = nodes[2].Send(0, []byte("busy"), nil) // or it has a backlog
+			}
+			nodes[2].Flush()
+			if _, err := nodes[2].Poll(all[2], 64); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := nodes[0].Poll(all[0], 1); err != nil {
+				t.Fatal(err)
+			}
+			nodes[0].Flush()
+		}
+		t.Errorf("%s, beside %d frames of another peer", what, all[0].frames[2])
+	}
+	if err := nodes[1].Send(0, []byte("quiet"), nil); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].Flush()
+	busyUntil("a frame has not come", func() bool { return all[0].frames[1] > 0 })
+	if err := nodes[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	busyUntil("a loss is not reported", func() bool { return all[0].down[1] != nil })
 }
 
 // TestRequired: where RDMA is required, a peer without it is given up, and the reason says so.

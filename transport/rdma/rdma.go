@@ -252,17 +252,31 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 	if t.clock.rang.Load() {
 		t.tick()
 	}
-	t.receive()
-	if t.sinceBase++; t.indirect > 0 || t.sinceBase >= basePause {
-		if err := t.pollBase(); err != nil {
-			return t.delivered, err
-		}
+	if err := t.receiveBoth(); err != nil {
+		return t.delivered, err
 	}
 	if len(t.ending) > 0 {
 		t.reportLost()
 	}
 	t.finish()
 	return t.delivered, nil
+}
+
+// receiveBoth takes what has come on queue pairs and, if it is to be asked, on the base transport:
+// each goes first at every second Poll, so that neither takes all that was asked for for ever.
+func (d *deliverer) receiveBoth() error {
+	d.sinceBase++
+	if d.indirect == 0 && d.sinceBase < basePause {
+		d.receive()
+		return nil
+	}
+	if d.baseFirst = !d.baseFirst; d.baseFirst {
+		err := d.pollBase()
+		d.receive()
+		return err
+	}
+	d.receive()
+	return d.pollBase()
 }
 
 // look finds out what has woken the reactor.

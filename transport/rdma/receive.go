@@ -16,10 +16,18 @@ const recvMark = 1 << 63
 // deliverer takes what comes in, and passes frames on in the order of their numbers.
 type deliverer struct {
 	router
-	ending    []*peer // those whose PeerDown is to be reported
-	delivered int     // in this Poll
-	limit     int     // of this Poll
+	ending    []ending // those whose PeerDown is to be reported
+	completed uint64   // how many completions were dealt with
+	baseFirst bool     // the base transport was asked before the device at its last Poll
+	delivered int      // in this Poll
+	limit     int      // of this Poll
 	lender    chassis.Lender
+}
+
+// ending is a peer that is lost, and how many completions had been dealt with then.
+type ending struct {
+	*peer
+	since uint64
 }
 
 // receive deals with what the device has completed, until it has nothing more or enough frames were
@@ -43,6 +51,7 @@ func (d *deliverer) receive() {
 
 // complete deals with one completion.
 func (d *deliverer) complete(c *verbs.Completion) {
+	d.completed++
 	l := d.links[c.QPN]
 	switch {
 	case c.ID&recvMark != 0:
@@ -253,7 +262,7 @@ func (b *baseHandler) PeerDown(id transport.NodeID, err error) {
 	d := (*deliverer)(b)
 	p := d.peers[id]
 	p.lost = err
-	d.ending = append(d.ending, p)
+	d.ending = append(d.ending, ending{p, d.completed})
 }
 
 // Frame implements transport.Handler.
@@ -275,17 +284,21 @@ func (b *baseHandler) Frame(from transport.NodeID, frame []byte, payload transpo
 	}
 }
 
-// reportLost reports the peers that are gone, after everything that they have sent was delivered.
+// reportLost reports the peers that are gone, after everything that they have sent was delivered:
+// when nothing waits that may be theirs, or as much has come as may have waited then.
 func (d *deliverer) reportLost() {
-	if d.next < d.end || len(d.ready) > 0 || d.refill() {
-		return // Some of it may be theirs.
-	}
-	for _, p := range d.ending {
-		d.unlink(p)
-		d.discardQueue(p)
-		d.setPath(p, pathNone)
+	idle := d.next == d.end && !d.refill()
+	all := d.ending
+	d.ending = nil
+	for _, p := range all {
+		if p.isReady || !idle && d.completed-p.since < uint64(d.sizes.Completions+pollBatch) {
+			d.ending = append(d.ending, p)
+			continue
+		}
+		d.unlink(p.peer)
+		d.discardQueue(p.peer)
+		d.setPath(p.peer, pathNone)
 		p.gone, p.due = true, time.Time{}
 		d.handler.PeerDown(p.id, p.lost)
 	}
-	d.ending = d.ending[:0]
 }

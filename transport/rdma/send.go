@@ -50,7 +50,7 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 	p := t.peer(to)
 	chassis.CheckControl(name, control)
 	if p.plain && payload != nil && !t.pool.Has(payload) {
-		return t.passOn(to, control, payload)
+		return t.passOn(p, control, payload)
 	}
 	page := t.pool.Check(to, payload)
 	err := transport.ErrClosed
@@ -67,7 +67,10 @@ func (t *Transport) Send(to transport.NodeID, control []byte, payload transport.
 // enqueue appends a frame to what goes to a peer. page is the caller's again when it fails.
 func (s *sender) enqueue(p *peer, control []byte, page *chassis.Payload) error {
 	if p.path == pathPlain {
-		err := s.sendPlain(p, control, page)
+		err := s.flushPlain(p)
+		if err == nil {
+			err = s.sendPlain(p, control, page)
+		}
 		if err == nil {
 			s.countSent(page != nil)
 		}
@@ -196,7 +199,7 @@ func (s *sender) flushPeer(p *peer) {
 	case pathBase:
 		s.flushBase(p)
 	case pathPlain:
-		s.flushPlain(p)
+		_ = s.flushPlain(p) // what remains is tried again
 	}
 }
 

@@ -48,7 +48,7 @@ func Main(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	patience.Beside(10)
+	patience.Beside(5)
 	status := m.Run()
 	if err := os.RemoveAll(secret); err != nil {
 		fmt.Fprintf(os.Stderr, "testcluster: %v\n", err)

@@ -287,7 +287,7 @@ func (e *Engine) applyReports() {
 		}
 	}
 	e.eachPending(func(_ *object, p *pending) { p.mode = homeIdle })
-	e.reclaim.freed = nil
+	e.reclaim.freed, e.reclaim.frees = nil, 0
 	e.barriers.forgetArrivals()
 	e.registry.restartPhases()
 	if e.allocator() == e.cfg.Self {

@@ -23,7 +23,7 @@ func (h *holder) evict(ev Event) {
 		p.op, p.evicting = EffectRevoke, true
 		h.emit(Effect{Kind: EffectRevoke, Object: o.id, Heir: NoNode})
 	case h.canTake(ev.Node):
-		h.send(Offer{}.To(ev.Node, o.id))
+		h.send(Offer{Frees: h.reclaim.frees, Copies: uint32(h.backups.copies(o.id))}.To(ev.Node, o.id))
 	}
 }
 
@@ -56,11 +56,18 @@ func (r *requester) onOffer(m *Message) {
 		r.emit(Effect{Kind: EffectDeclined, Object: m.Object, Heir: m.From})
 	case m.Object.IsLock():
 		r.reject(m, "locks take no room")
-	case r.isLeaving(r.cfg.Self) || r.reclaim.isDead(m.Object):
+	case r.isLeaving(r.cfg.Self) || r.isVoid(m):
 		r.send(Decline{}.To(m.From, m.Object))
 	case o != nil && o.has() == Write:
 		// it has come already
 	default:
 		r.emit(Effect{Kind: EffectOffered, Object: m.Object, Heir: m.From})
 	}
+}
+
+// isVoid reports whether an offer must not be taken: the memory is being freed, or was freed since,
+// or it is replicated and this node has not been told so, which it is when a program binds it.
+func (r *requester) isVoid(m *Message) bool {
+	k := m.AsOffer()
+	return r.reclaim.isDead(m.Object) || int32(k.Frees-r.reclaim.frees) < 0 || k.Copies > 0 && r.backups.copies(m.Object) == 0
 }

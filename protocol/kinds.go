@@ -116,7 +116,10 @@ type MulticastEnd struct {
 }
 
 // Offer goes from a node that has no room for a page that it owns to one that may have: ask for it.
-type Offer struct{}
+// Frees is how many runs of memory have been freed, as far as the sender knows (see reclaim), so
+// that an offer is not taken for one of memory that came afterwards. Copies is how many lost nodes
+// the page is to survive: who does not know that takes none, as it would not commit the page.
+type Offer struct{ Frees, Copies uint32 }
 
 // Decline answers it: this node has no room either.
 type Decline struct{}

@@ -194,7 +194,7 @@ func (c *pages) clone(in *env) *pages {
 		q.queue, q.readers, q.unsaved, q.missing = slices.Clone(p.queue), slices.Clone(p.readers), slices.Clone(p.unsaved), slices.Clone(p.missing)
 		k.pendings[i] = &q
 	}
-	k.dir.suspects, k.reclaim.freed = slices.Clone(c.dir.suspects), slices.Clone(c.reclaim.freed)
+	k.dir.suspects, k.reclaim = slices.Clone(c.dir.suspects), c.reclaim.clone(k)
 	k.locks, k.pace, k.commits = c.locks.clone(k), c.pace.clone(k), c.commits.clone(k)
 	k.backups, k.evac, k.multicasts = c.backups.clone(k), c.evac.clone(k), c.multicasts.clone(k)
 	return k

@@ -12,6 +12,9 @@ import (
 type reclaim struct {
 	*pages
 	freed []freedExtent // runs of pages that are being freed
+	// frees is how many are free since the last recovery. All nodes hear of that from the
+	// allocator, in one order.
+	frees uint32
 }
 
 // freedExtent is a run of pages that is being freed, on every node.
@@ -44,6 +47,7 @@ func (r *reclaim) onFree(m *Message) {
 		r.freed[i].phase, r.freed[i].busy = 2, true
 	case k.Phase == lastPhase && i >= 0 && r.freed[i].phase == 2 && !r.freed[i].busy && r.freed[i].count == count:
 		r.freed = slices.Delete(r.freed, i, i+1)
+		r.frees++
 		r.send(FreeAck{Phase: lastPhase}.To(r.allocator(), m.Object))
 		return
 	default:
@@ -121,9 +125,14 @@ func (r *reclaim) forgotten(ev Event) {
 	}
 }
 
+// clone returns an independent copy, of other pages.
+func (r *reclaim) clone(of *pages) reclaim {
+	return reclaim{of, slices.Clone(r.freed), r.frees}
+}
+
 // appendState appends an encoding: see Engine.AppendState.
 func (r *reclaim) appendState(b []byte) []byte {
-	return appendEach(b, r.freed, func(b []byte, d freedExtent) []byte {
+	return appendEach(appendNumbers(b, uint64(r.frees)), r.freed, func(b []byte, d freedExtent) []byte {
 		return append(appendNumbers(b, uint64(d.first), d.count, uint64(d.phase)), bits(d.busy, d.dropping))
 	})
 }

@@ -301,6 +301,13 @@ func (c *Config) evicts() bool { return c.does(OpEvict) }
 // binds reports whether programs bind memory.
 func (c *Config) binds() bool { return c.does(OpBind) }
 
+// bindsOn reports whether some program of a node binds memory.
+func (c *Config) bindsOn(n protocol.NodeID) bool {
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
+		return t.Node == n && slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBind })
+	})
+}
+
 // does reports whether some program has an operation of a kind.
 func (c *Config) does(kind OpKind) bool {
 	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {

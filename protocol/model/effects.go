@@ -20,6 +20,10 @@ func (n *Node) carryOut(e *protocol.Effect, ev *protocol.Event, incoming *Flight
 		p.stashed, p.stash = true, incoming.Contents
 	case protocol.EffectInstall, protocol.EffectMap, protocol.EffectMakeWritable, protocol.EffectDowngrade, protocol.EffectRevoke, protocol.EffectFree, protocol.EffectLost:
 		n.order(e, incoming, out)
+		// a node that has bound it may know what it begins with
+		if e.Kind == protocol.EffectInstall && e.Source == protocol.SourceFirst && n.binds && !n.config.bindsOn(n.self) {
+			out.violate(RuleStranger, "node %d: %s", n.self, FormatEffect(e))
+		}
 	case protocol.EffectHold:
 		n.holds = append(n.holds, hold{object: e.Object, due: ev.Now + e.After})
 		out.Holds = append(out.Holds, HoldOrder{Object: e.Object, After: e.After})

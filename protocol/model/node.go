@@ -42,6 +42,7 @@ const (
 	RuleReplica     = "what was committed did not survive"
 	RuleKeepers     = "nodes disagree on who keeps backups"
 	RuleRefused     = "memory was refused that is free, or will be"
+	RuleStranger    = "memory begins where no program has bound it"
 	RuleNames       = "a name stays bound for a program that does not know of it"
 	RuleQuorum      = "something was granted without a quorum"
 	RuleSides       = "two sides were not apart"

@@ -344,6 +344,8 @@ func (b Bound) movingReplicas(base func(nodes int, copies uint8, victims ...prot
 			}
 		}
 	}
+	// A page is offered to one that comes, and may be there before it knows that it is replicated.
+	all.add("3 nodes, 1 replicated page, offered to one that comes, and is lost", moving(3, nil, ids{1}, 1), "write 1; evict 1", "write 1; commit", "read 1")
 	// Two come one after the other. Backups that the first lacks are on their way, or have come,
 	// when the second does.
 	for _, victim := range []protocol.NodeID{0, 1} {

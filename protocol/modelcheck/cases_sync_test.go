@@ -193,5 +193,7 @@ func (b Bound) names() []Case {
 				Case{"memory freed and bound anew", threads(base, "bind 0; barrier 7; write 0; write 1; "+again+q, "bind 0; barrier 7; prefetch-read 1; "+again+p)})
 		}
 	}
+	// a page of the first life is offered to a node that has bound neither
+	all.add("memory freed and bound anew, a page is offered", base, "bind 0; write 1; evict 1; unbind 0; bind 0; read 1; evict 1; read 1")
 	return append(all, b.tightNames()...)
 }

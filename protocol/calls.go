@@ -9,16 +9,17 @@ func (e *Engine) answer(m *Message) {
 		e.barriers.onRelease(m)
 	case name && m.Kind == KindNameReply:
 		if c := e.names.onReply(m); c != nil {
-			e.noteReplicated(c, m)
+			e.noteBound(c, m)
 		}
 	case arrival || name:
 		e.reject(m, "the call that it answers went to another node, or was another")
 	}
 }
 
-// noteReplicated notes whether the memory is replicated that a Bind has brought.
-func (e *Engine) noteReplicated(c *nameCall, m *Message) {
+// noteBound notes which memory a Bind has brought, and whether that is replicated.
+func (e *Engine) noteBound(c *nameCall, m *Message) {
 	first, count, _ := DecodeRun(m.AsNameReply().Answer)
+	e.reclaim.noteBound(run{first, count})
 	if bound, err := DecodeNameCall(c.payload); err == nil {
 		e.backups.replicate(run{first, count}, int(bound.Replicas))
 	}

@@ -235,10 +235,7 @@ func (e *Engine) sendReports() {
 		top = max(top, id.Page()+1)
 	}
 	e.backups.reportBackups(parcelFor)
-	for _, d := range e.reclaim.freed {
-		top = max(top, d.first.Page()+d.count)
-	}
-	e.names.report(parcelFor(e.allocator()), top)
+	e.names.report(parcelFor(e.allocator()), max(top, e.reclaim.top()))
 	e.registry.report(parcelFor(e.allocator()))
 	if known := slices.IndexFunc(members, func(n NodeID) bool { return !slices.Contains(e.view.fresh, n) }); known >= 0 && members[known] == e.cfg.Self {
 		for _, n := range e.view.fresh {

@@ -107,7 +107,6 @@ func (n *names) report(p *parcel, top uint64) {
 	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
-		top = max(top, u.first+u.count)
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
 			return c.op == Unbind && n.isLost(c.to) && c.client == u.client && c.name == u.name
 		}) {

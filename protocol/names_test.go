@@ -24,6 +24,10 @@ type namesRun struct {
 	limits      limits
 	pages       []string // by page: the name that it belongs to, empty if it is free
 	known       map[string]*naiveName
+	// remembered is which memory programs of a node have bound that is not free since, and
+	// suspected what was in use when a node was lost: all remember that.
+	remembered map[NodeID][]run
+	suspected  []run
 }
 
 // naiveName is what a naive directory knows of a name.
@@ -41,7 +45,7 @@ const wasted = "\x00wasted"
 func newNamesRun(t *testing.T, seed uint64) *namesRun {
 	r := &namesRun{
 		few: newFew(t, Config{Nodes: 4, Pages: 24, HomeStripe: 1}), rng: rand.New(rand.NewPCG(seed, 3)),
-		members: []NodeID{0, 1, 2, 3}, homes: []NodeID{0, 1, 2, 3}, answers: map[Ticket]Effect{}, known: map[string]*naiveName{}, pages: make([]string, 24),
+		members: []NodeID{0, 1, 2, 3}, homes: []NodeID{0, 1, 2, 3}, answers: map[Ticket]Effect{}, known: map[string]*naiveName{}, pages: make([]string, 24), remembered: map[NodeID][]run{},
 	}
 	r.limits = allLimits
 	r.limits.names, r.limits.uses = 5, 9
@@ -155,6 +159,7 @@ func (r *namesRun) bind(u user, c *NameCall) (Status, []byte) {
 		r.fill(n.run, c.Name)
 	}
 	n.users[u] = false
+	r.remembered[u.node] = append(r.remembered[u.node], n.run)
 	return StatusOK, AppendRun(nil, n.first, n.count)
 }
 
@@ -178,6 +183,11 @@ func (r *namesRun) drop(name string) {
 	if n := r.known[name]; len(n.users) == 0 && !n.kept {
 		delete(r.known, name)
 		r.fill(n.run, "")
+		isFree := func(x run) bool { return x == n.run }
+		r.suspected = slices.DeleteFunc(r.suspected, isFree)
+		for node, bound := range r.remembered {
+			r.remembered[node] = slices.DeleteFunc(bound, isFree)
+		}
 	}
 }
 
@@ -353,6 +363,7 @@ func (r *namesRun) interrupt(homes []NodeID) (finish func()) {
 		}
 		if !n.has(u) {
 			n.users[u] = false
+			r.remembered[u.node] = append(r.remembered[u.node], n.run)
 		}
 	}
 }
@@ -371,6 +382,7 @@ func (r *namesRun) waste() {
 // view lets the members enter the next view, perhaps in the middle of a call.
 func (r *namesRun) view(members, homes []NodeID) {
 	lost := !slices.Contains(members, r.homes[0])
+	suspicious := slices.ContainsFunc(r.homes, func(n NodeID) bool { return !slices.Contains(members, n) })
 	finish := r.interrupt(homes)
 	defer func() {
 		if finish(); r.interrupted && lost {
@@ -382,13 +394,24 @@ func (r *namesRun) view(members, homes []NodeID) {
 	r.queue = slices.DeleteFunc(r.queue, func(m Message) bool { return !slices.Contains(members, m.To) })
 	r.enter(r.epoch, members, homes)
 	gone := func(u user) bool { return !slices.Contains(members, u.node) }
+	maps.DeleteFunc(r.remembered, func(n NodeID, _ []run) bool { return !slices.Contains(members, n) })
+	if suspicious {
+		defer func() {
+			for _, n := range r.known {
+				r.suspected = append(r.suspected, n.run)
+			}
+		}()
+	}
 	if !lost {
 		r.leave(gone)
 		return
 	}
-	// What nobody uses who is left is forgotten, and not used again if it lies below what is used.
-	// Kept is what a user has kept.
+	// What nobody uses who is left is forgotten, and not used again if it lies below what is used,
+	// or what anybody remembers. Kept is what a user has kept.
 	top := 0
+	for _, x := range slices.Concat(append(slices.Collect(maps.Values(r.remembered)), r.suspected)...) {
+		top = max(top, int(x.first+x.count))
+	}
 	for name, n := range r.known {
 		maps.DeleteFunc(n.users, func(u user, _ bool) bool { return gone(u) })
 		n.kept = slices.Contains(slices.Collect(maps.Values(n.users)), true)

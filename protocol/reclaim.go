@@ -15,6 +15,9 @@ type reclaim struct {
 	// frees is how many are free since the last recovery. All nodes hear of that from the
 	// allocator, in one order.
 	frees uint32
+	// bound is the memory that programs of this node have bound, until it is free. Whether a name
+	// has it still or not, this node and its host remember things of it.
+	bound []run
 }
 
 // freedExtent is a run of pages that is being freed, on every node.
@@ -57,6 +60,27 @@ func (r *reclaim) onFree(m *Message) {
 	r.dropDead()
 }
 
+// noteBound notes that a program of this node has bound memory.
+func (r *reclaim) noteBound(x run) {
+	if !slices.Contains(r.bound, x) {
+		r.bound = append(r.bound, x)
+	}
+}
+
+// top is the end of the memory of which this node remembers that it was bound.
+func (r *reclaim) top() (end uint64) {
+	for _, x := range r.bound {
+		end = max(end, x.first+x.count)
+	}
+	for _, d := range r.freed {
+		end = max(end, d.first.Page()+d.count)
+	}
+	for _, s := range r.dir.suspects {
+		end = max(end, s.first+s.count)
+	}
+	return end
+}
+
 // overlapsDead reports whether one of the pages is being freed already.
 func (r *reclaim) overlapsDead(first, count uint64) bool {
 	return slices.ContainsFunc(r.freed, func(d freedExtent) bool {
@@ -96,6 +120,8 @@ func (r *reclaim) dropDead() {
 		d.dropping = true
 		r.dir.clearSuspects(d.first.Page(), d.count)
 		r.backups.dropReplicas(d.first, d.count)
+		freed := run{d.first.Page(), d.count}
+		r.bound = slices.DeleteFunc(r.bound, func(x run) bool { return x == freed })
 		for _, id := range r.objects.ids(d.first, d.count) {
 			r.objects.remove(id)
 		}
@@ -127,12 +153,13 @@ func (r *reclaim) forgotten(ev Event) {
 
 // clone returns an independent copy, of other pages.
 func (r *reclaim) clone(of *pages) reclaim {
-	return reclaim{of, slices.Clone(r.freed), r.frees}
+	return reclaim{of, slices.Clone(r.freed), r.frees, slices.Clone(r.bound)}
 }
 
 // appendState appends an encoding: see Engine.AppendState.
 func (r *reclaim) appendState(b []byte) []byte {
-	return appendEach(appendNumbers(b, uint64(r.frees)), r.freed, func(b []byte, d freedExtent) []byte {
+	b = appendEach(appendNumbers(b, uint64(r.frees)), r.bound, func(b []byte, x run) []byte { return x.append(b) })
+	return appendEach(b, r.freed, func(b []byte, d freedExtent) []byte {
 		return append(appendNumbers(b, uint64(d.first), d.count, uint64(d.phase)), bits(d.busy, d.dropping))
 	})
 }

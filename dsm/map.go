@@ -51,7 +51,7 @@ const (
 func Private() MapOption { return func(o *mapOptions) { o.mode = private } }
 
 // WriteBack lets programs store to a mapping. Sync writes what has changed to the file, and Free
-// does.
+// does. Memory that gets its contents from Restore is not mapped so: ErrMismatch.
 func WriteBack() MapOption { return func(o *mapOptions) { o.mode = writeBack } }
 
 // OnRank says that only the node of this rank has the file. The others get its pages from there.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/checkpoint"
 )
 
 // What becomes of files that are mapped, package e2e tests. Here is what a program asks for.
@@ -301,6 +302,21 @@ func TestFailedSyncKeepsLength(t *testing.T) {
 	if is, err := os.Stat(path); f.count(attach.OpSaved) != 1 || err != nil || is.Size() != bytes {
 		t.Errorf("the file has %d bytes, %v, and had %d", is.Size(), err, bytes)
 	}
+}
+
+// TestWriteBackOfCheckpoint: contents that come from a checkpoint could not be written to the file,
+// nor given up, as Free does what Sync does. So it is not mapped.
+func TestWriteBackOfCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, make([]byte, testPage), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var daemon mapDaemon
+	c := newFake(t, 1, daemon.answers()).join()
+	is := must(layoutOf[uint64]())
+	c.saves.from = &restored{path: "/saved", images: map[string]*checkpoint.Image{path: {Memory: checkpoint.Memory{Name: path, TypeHash: is.hash, Count: testPage / 8}}}}
+	_, err := Map[uint64](within(t), c, path, WriteBack())
+	wantError(t, err, ErrMismatch, "/saved", "Private")
 }
 
 // programBoard posts and reads where a page is lost.

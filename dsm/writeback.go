@@ -22,7 +22,8 @@ const boardName = "dsm.Sync"
 //
 // Only pages that have changed are written, by the nodes that own them, in parallel: to the file
 // that all share, or through the nodes that have the files. A crash in the middle leaves some pages
-// as they were; who needs all or nothing takes checkpoints (Checkpoint).
+// as they were, and perhaps zeros behind the end of a file, up to the end of its last page; who
+// needs all or nothing takes checkpoints (Checkpoint).
 //
 // Errors: ErrFile (a file can't be written, another rank has failed), ErrMismatch (ranks have
 // mapped different files), ErrPageLost (a page is at no node), ErrInUse, ErrNodeLost, ErrClosed,

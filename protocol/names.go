@@ -23,6 +23,9 @@ type nameCall struct {
 	op      NameOp
 	name    string
 	payload []byte // what is sent
+	// late: an Unbind of a use that another has replaced, because a later Bind was answered before
+	// it. Memory is given up in phases, and the name is free at once.
+	late bool
 }
 
 // use is a name that a program of this node has bound.
@@ -55,7 +58,7 @@ func (n *names) ask(ev Event) {
 // which has the ticket of the Bind, goes to nobody.
 func (n *names) undo(c nameCall) {
 	if c.op != Bind || c.to == NoNode ||
-		slices.ContainsFunc(n.uses, func(u use) bool { return u.client == c.client && u.name == c.name }) ||
+		slices.ContainsFunc(n.uses, func(u use) bool { return u.client == c.client && u.name == c.name }) && !n.givesUp(&c) ||
 		slices.ContainsFunc(n.calls, func(d nameCall) bool { return d.op == Bind && d.client == c.client && d.name == c.name }) {
 		return
 	}
@@ -64,6 +67,11 @@ func (n *names) undo(c nameCall) {
 	if n.view.phase == running { // else when the recovery is over
 		n.sendUndone()
 	}
+}
+
+// givesUp reports whether an Unbind of a call's name, by the same program, waits for its answer.
+func (n *names) givesUp(c *nameCall) bool {
+	return slices.ContainsFunc(n.calls, func(d nameCall) bool { return d.op == Unbind && !d.late && d.client == c.client && d.name == c.name })
 }
 
 // sendUndone tells the allocator what is undone.
@@ -76,20 +84,24 @@ func (n *names) sendUndone() {
 }
 
 // noteUse keeps account of the names that programs of this node use, and tells whether this is one
-// more.
-func (n *names) noteUse(c *nameCall, status Status, answer []byte) (isNew bool) {
+// more. older are the calls that were made before and are not answered.
+func (n *names) noteUse(c *nameCall, status Status, answer []byte, older []nameCall) (isNew bool) {
 	i := slices.IndexFunc(n.uses, func(u use) bool { return u.client == c.client && u.name == c.name })
 	switch {
-	case c.op == Bind && status == StatusOK && i < 0:
+	case c.op == Bind && status == StatusOK:
 		first, count, err := DecodeRun(answer)
-		if isNew = err == nil && count > 0; isNew {
+		if isNew = err == nil && count > 0 && (i < 0 || n.uses[i].run != run{first, count}); isNew {
+			if i >= 0 {
+				n.uses = slices.Delete(n.uses, i, i+1)
+				endLate(c, older)
+			}
 			u := use{client: c.client, run: run{first, count}, name: c.name, call: c.payload}
 			if j := slices.IndexFunc(n.uses, func(x use) bool { return x.name == u.name && x.run == u.run }); j >= 0 {
 				u.call = n.uses[j].call // once in memory, because it may be long
 			}
 			n.uses = append(n.uses, u)
 		}
-	case i < 0 || status != StatusOK:
+	case i < 0 || status != StatusOK || c.late:
 	case c.op == Unbind:
 		n.uses = slices.Delete(n.uses, i, i+1)
 	case c.op == Keep:
@@ -100,6 +112,15 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte) (isNew bool) 
 	return isNew
 }
 
+// endLate notes which older calls give up a use that a Bind has replaced.
+func endLate(bind *nameCall, older []nameCall) {
+	for i := range older {
+		if c := &older[i]; c.op == Unbind && c.client == bind.client && c.name == bind.name {
+			c.late = true
+		}
+	}
+}
+
 // report says which names programs of this node use, each once and then who uses it, and that there
 // is something below page top. Those that they are giving up are not, if the allocator is lost that
 // was asked: nobody knows whether their pages are in use again already.
@@ -108,7 +129,7 @@ func (n *names) report(p *parcel, top uint64) {
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && n.isLost(c.to) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && n.isLost(c.to) && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -143,8 +164,8 @@ func (n *names) onReply(m *Message) (bound *nameCall) {
 		n.reject(m, why)
 		return nil
 	}
+	isNew := n.noteUse(&c, k.Status, k.Answer, n.calls[:i])
 	n.calls = slices.Delete(n.calls, i, i+1)
-	isNew := n.noteUse(&c, k.Status, k.Answer)
 	n.complete(&c, k.Status, k.Answer)
 	if !isNew {
 		return nil
@@ -219,7 +240,7 @@ func (n *names) resume() {
 			n.calls = append(n.calls, c)
 		case c.op == Unbind && n.isLost(c.to):
 			// A name whose user gave it up is not bound any more: see report.
-			n.noteUse(&c, StatusOK, nil)
+			n.noteUse(&c, StatusOK, nil, nil)
 			n.complete(&c, StatusOK, nil)
 		default:
 			c.to = to
@@ -241,7 +262,7 @@ func (n *names) clone(in *env) names {
 // appendState appends an encoding: see Engine.AppendState.
 func (n *names) appendState(b []byte) []byte {
 	call := func(b []byte, c nameCall) []byte {
-		b = appendNumbers(b, uint64(c.client), uint64(c.ticket), uint64(c.to), uint64(c.op))
+		b = append(appendNumbers(b, uint64(c.client), uint64(c.ticket), uint64(c.to), uint64(c.op)), bits(c.late))
 		return appendText(appendText(b, c.name), c.payload)
 	}
 	b = appendEach(appendEach(b, n.calls, call), n.undone, call)

@@ -512,3 +512,61 @@ func TestDirectoryThatWasOvertaken(t *testing.T) {
 		t.Errorf("%d names are bound, with %d uses, and free are %v", len(n.bound), n.uses, n.free)
 	}
 }
+
+// TestBindBeforeUnbindIsAnswered: a program gives a name up, does not wait for the answer, which
+// comes when the memory is free, and binds the name again. It uses the new memory, whenever the
+// first answer comes, and also when the allocator is lost.
+func TestBindBeforeUnbindIsAnswered(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		f := newFew(t, Config{Nodes: 3, Pages: 24, HomeStripe: 1})
+		answers := map[Ticket]Effect{}
+		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
+		call := func(n NodeID, ticket Ticket, op NameOp, name string) {
+			c := NameCall{Op: op, Client: 7, Name: name}
+			if op == Bind {
+				c.Pages, c.Replicas = 2+uint64(ticket), 1
+			}
+			f.step(n, Event{Kind: EventName, Client: 7, Ticket: ticket, Payload: c.Append(nil)})
+		}
+		runOf := func(ticket Ticket) run {
+			first, count, err := DecodeRun(answers[ticket].Payload)
+			if err != nil {
+				t.Fatalf("call %d is answered by %+v", ticket, answers[ticket])
+			}
+			return run{first, count}
+		}
+		call(2, 1, Bind, "a")
+		f.settle()
+		call(2, 2, Unbind, "a")
+		call(2, 3, Bind, "a")
+		if interrupted { // by a loss, when the second Bind is answered and the Unbind is not
+			for answers[3].Payload == nil {
+				m := f.queue[0]
+				f.queue = f.queue[1:]
+				f.step(m.To, Event{Kind: EventMessage, Object: m.Object, Message: &m})
+			}
+			if answers[2].Ticket != 0 {
+				t.Fatal("the Unbind is answered first")
+			}
+		} else {
+			f.settle()
+		}
+		is := runOf(3)
+		if e := f.engines[2]; !slices.ContainsFunc(e.names.uses, func(u use) bool { return u.run == is }) || e.backups.copies(PageObject(is.first)) != 1 {
+			t.Errorf("interrupted %v: it has bound %v, and knows of %+v, replicated %+v", interrupted, is, e.names.uses, e.backups.runs)
+		}
+		f.queue = slices.DeleteFunc(f.queue, func(m Message) bool { return m.To == 0 })
+		f.enter(1, []NodeID{1, 2}, []NodeID{1, 2})
+		f.settle()
+		call(1, 4, Bind, "b")
+		f.settle()
+		if b := runOf(4); b.first < is.first+is.count && is.first < b.first+b.count {
+			t.Errorf("interrupted %v: %v is bound, and another gets %v", interrupted, is, b)
+		}
+		call(2, 5, Unbind, "a")
+		f.settle()
+		if e := f.engines[2]; len(e.names.uses) > 0 || answers[5].Status != StatusOK {
+			t.Errorf("interrupted %v: it has given that up, %+v, and knows of %+v", interrupted, answers[5], e.names.uses)
+		}
+	}
+}

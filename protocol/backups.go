@@ -66,7 +66,8 @@ func (o *object) shown() Access {
 // memory is replicated.
 type backups struct {
 	*pages
-	// of replicated memory that programs of this node use, or have used; until it is freed
+	// of replicated memory that programs of this node use, or have used, or of which it was offered
+	// pages; until it is freed
 	runs  []replicated
 	store map[ObjectID]backup // backups that this node has
 	// of which pages, in no order: what is decided must not depend on that of a map
@@ -118,15 +119,23 @@ func (b *backups) replicate(pages run, copies int) {
 // copies is how many lost nodes a page is to survive: 0 if it is not replicated, as far as this
 // node knows.
 func (b *backups) copies(id ObjectID) int {
+	if x := b.find(id); x != nil {
+		return x.copies
+	}
+	return 0
+}
+
+// find is the replicated memory that a page is of, as far as this node knows; nil: it is of none.
+func (b *backups) find(id ObjectID) *replicated {
 	if id.IsLock() {
-		return 0
+		return nil
 	}
 	for i := range b.runs {
 		if x := &b.runs[i]; id.Page() >= x.first && id.Page()-x.first < x.count {
-			return x.copies
+			return x
 		}
 	}
-	return 0
+	return nil
 }
 
 // keepBackup notes that this node has a new backup of a page.

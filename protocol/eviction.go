@@ -23,7 +23,11 @@ func (h *holder) evict(ev Event) {
 		p.op, p.evicting = EffectRevoke, true
 		h.emit(Effect{Kind: EffectRevoke, Object: o.id, Heir: NoNode})
 	case h.canTake(ev.Node):
-		h.send(Offer{Frees: h.reclaim.frees, Copies: uint32(h.backups.copies(o.id))}.To(ev.Node, o.id))
+		offer := Offer{Frees: h.reclaim.frees}
+		if x := h.backups.find(o.id); x != nil {
+			offer.Copies, offer.Run = uint32(x.copies), AppendRun(nil, x.first, x.count)
+		}
+		h.send(offer.To(ev.Node, o.id))
 	}
 }
 
@@ -56,6 +60,8 @@ func (r *requester) onOffer(m *Message) {
 		r.emit(Effect{Kind: EffectDeclined, Object: m.Object, Heir: m.From})
 	case m.Object.IsLock():
 		r.reject(m, "locks take no room")
+	case !r.learnReplicas(m):
+		r.reject(m, "not the run of replicated memory that the page is of")
 	case r.isLeaving(r.cfg.Self) || r.isVoid(m):
 		r.send(Decline{}.To(m.From, m.Object))
 	case o != nil && o.has() == Write:
@@ -65,9 +71,25 @@ func (r *requester) onOffer(m *Message) {
 	}
 }
 
-// isVoid reports whether an offer must not be taken: the memory is being freed, or was freed since,
-// or it is replicated and this node has not been told so, which it is when a program binds it.
+// isVoid reports whether an offer must not be taken: the memory is being freed, or was since.
 func (r *requester) isVoid(m *Message) bool {
+	return r.reclaim.isDead(m.Object) || int32(m.AsOffer().Frees-r.reclaim.frees) < 0
+}
+
+// learnReplicas notes which memory is replicated, as an offer says, before the page comes. It
+// returns false if that cannot be so.
+func (r *requester) learnReplicas(m *Message) bool {
 	k := m.AsOffer()
-	return r.reclaim.isDead(m.Object) || int32(k.Frees-r.reclaim.frees) < 0 || k.Copies > 0 && r.backups.copies(m.Object) == 0
+	if k.Copies == 0 {
+		return len(k.Run) == 0
+	}
+	first, count, err := DecodeRun(k.Run)
+	page := m.Object.Page()
+	if err != nil || k.Copies > MaxReplicas || page < first || page-first >= count || count > r.cfg.Pages || first > r.cfg.Pages-count {
+		return false
+	}
+	if r.backups.find(m.Object) == nil && !r.isVoid(m) && len(r.backups.runs) < r.limits.names {
+		r.backups.replicate(run{first, count}, int(k.Copies))
+	}
+	return true
 }

@@ -117,9 +117,13 @@ type MulticastEnd struct {
 
 // Offer goes from a node that has no room for a page that it owns to one that may have: ask for it.
 // Frees is how many runs of memory have been freed, as far as the sender knows (see reclaim), so
-// that an offer is not taken for one of memory that came afterwards. Copies is how many lost nodes
-// the page is to survive: who does not know that takes none, as it would not commit the page.
-type Offer struct{ Frees, Copies uint32 }
+// that an offer is not taken for one of memory that came afterwards. Of replicated memory it says
+// how many lost nodes that is to survive, and which pages it is (AppendRun): the receiver may not
+// have bound it, and has to commit the page all the same.
+type Offer struct {
+	Frees, Copies uint32
+	Run           []byte
+}
 
 // Decline answers it: this node has no room either.
 type Decline struct{}

@@ -34,7 +34,7 @@ func sampleMessages() []Message {
 		Multicast{Root: 9, Contents: FirstContents}.To(0, page).SentBy(9),
 		MulticastAck{Takers: appendNodes(nil, []NodeID{0, MaxNodes - 1})}.To(0, page).SentBy(9),
 		MulticastEnd{Root: 9, Served: appendNodes(nil, []NodeID{0})}.To(0, page).SentBy(9),
-		Offer{Frees: 1<<32 - 1, Copies: MaxReplicas}.To(0, page).SentBy(9),
+		Offer{Frees: 1<<32 - 1, Copies: MaxReplicas, Run: AppendRun(nil, 0, 8)}.To(0, page).SentBy(9),
 		Decline{}.To(0, page).SentBy(9),
 		BarrierArrive{Ticket: 1<<64 - 1, Parties: 4, Rank: 3, Contribution: []byte("sum")}.To(0, lock).SentBy(4),
 		BarrierArrive{Ticket: 1, Parties: 4, Fold: FoldOf(FoldMax, NumberFloat64), Contribution: make([]byte, 16)}.To(0, lock).SentBy(4),

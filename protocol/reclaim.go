@@ -75,6 +75,9 @@ func (r *reclaim) top() (end uint64) {
 	for _, d := range r.freed {
 		end = max(end, d.first.Page()+d.count)
 	}
+	for i := range r.backups.runs {
+		end = max(end, r.backups.runs[i].first+r.backups.runs[i].count)
+	}
 	for _, s := range r.dir.suspects {
 		end = max(end, s.first+s.count)
 	}

@@ -113,7 +113,7 @@ func lies(object ObjectID) []Message {
 			}
 		}
 	}
-	all = append(all, Offer{}.To(0, 0), Offer{Frees: 1}.To(0, 0), Offer{Copies: 1}.To(0, 0), Decline{}.To(0, 0))
+	all = append(all, Offer{}.To(0, 0), Offer{Frees: 1}.To(0, 0), Offer{Copies: 1}.To(0, 0), Offer{Copies: 1, Run: AppendRun(nil, 0, 1)}.To(0, 0), Decline{}.To(0, 0))
 	for r := range NodeID(besieged) {
 		all = append(all, Invalidate{Requester: r}.To(0, 0), Invalidate{Requester: r, Others: []byte{2, 0}}.To(0, 0), Verify{Requester: r}.To(0, 0))
 		for _, c := range []Contents{NoContents, PageContents, ZeroContents, FirstContents} {

@@ -38,7 +38,7 @@ var kindTable = [kindEnd]struct {
 	KindMulticast:           {"Multicast", slotObject | slotNode | slotContents, as((*Message).AsMulticast)},
 	KindMulticastAck:        {"MulticastAck", slotObject | slotPayload, as((*Message).AsMulticastAck)},
 	KindMulticastEnd:        {"MulticastEnd", slotObject | slotNode | slotPayload, as((*Message).AsMulticastEnd)},
-	KindOffer:               {"Offer", slotObject | slotWord | slotRank, as((*Message).AsOffer)},
+	KindOffer:               {"Offer", slotObject | slotWord | slotRank | slotPayload, as((*Message).AsOffer)},
 	KindDecline:             {"Decline", slotObject, as((*Message).AsDecline)},
 	KindLost:                {"Lost", slotObject | slotNode, as((*Message).AsLost)},
 	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotFold | slotPayload, as((*Message).AsBarrierArrive)},
@@ -181,9 +181,9 @@ func (k MulticastEnd) To(n NodeID, id ObjectID) Message {
 func (m *Message) AsMulticastEnd() MulticastEnd { return MulticastEnd{m.node, m.Payload} }
 
 func (k Offer) To(n NodeID, id ObjectID) Message {
-	return Message{Kind: KindOffer, To: n, Object: id, word: k.Frees, rank: k.Copies}
+	return Message{Kind: KindOffer, To: n, Object: id, word: k.Frees, rank: k.Copies, Payload: k.Run}
 }
-func (m *Message) AsOffer() Offer { return Offer{m.word, m.rank} }
+func (m *Message) AsOffer() Offer { return Offer{m.word, m.rank, m.Payload} }
 
 func (k Decline) To(n NodeID, id ObjectID) Message {
 	return Message{Kind: KindDecline, To: n, Object: id}

@@ -124,12 +124,8 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	if err != nil {
 		return nil, err
 	}
-	if a.file != nil {
-		if image != nil && a.file.mode == writeBack {
-			return nil, fmt.Errorf("%w: the checkpoint %s has its contents, which Sync does not write to the file: map it Private, or leave it out of checkpoints",
-				ErrMismatch, from.path)
-		}
-		a.file.own = a.file.mode == private || image != nil
+	if err := a.file.restores(from, image != nil); err != nil {
+		return nil, err
 	}
 	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {

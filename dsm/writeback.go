@@ -55,6 +55,20 @@ func mapsBack(c *Cluster) (list []*allocation) {
 	return list
 }
 
+// restores notes whether memory that begins with a file has the contents that a checkpoint has
+// instead. They are in no file that Sync could write them to.
+func (f *mapping) restores(from *restored, is bool) error {
+	switch {
+	case f == nil:
+		return nil
+	case is && f.mode == writeBack:
+		return fmt.Errorf("%w: the checkpoint %s has its contents, which Sync does not write to the file: map it Private, or leave it out of checkpoints",
+			ErrMismatch, from.path)
+	}
+	f.own = f.mode == private || is
+	return nil
+}
+
 // isWrittenBack is whether what has changed goes to a file.
 func (m *allocation) isWrittenBack() bool { return m.file != nil && m.file.mode == writeBack }
 

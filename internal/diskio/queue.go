@@ -96,6 +96,9 @@ func (q *Queue) Buffer() ([]byte, error) {
 // Recycle takes a buffer back that no transfer uses.
 func (q *Queue) Recycle(b []byte) { q.spare = append(q.spare, b[:q.bufBytes]) }
 
+// Lent is how many buffers were not recycled.
+func (q *Queue) Lent() int { return len(q.slabs)*slabBuffers - len(q.spare) }
+
 // Submit begins transfers. The caller leaves them and their memory alone until Take returns them,
 // and keeps their files open. Neighbours that follow each other are made by one system call.
 func (q *Queue) Submit(list ...*Transfer) {

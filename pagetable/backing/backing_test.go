@@ -226,6 +226,9 @@ func TestDropOfWhatIsOnItsWay(t *testing.T) {
 			if table.Stored() != 0 || table.file.slots.used != 0 || len(table.moving) != 0 || table.loading != 0 {
 				t.Fatalf("round %d: left in the file: %d pages, %d slots; %d on their way", round, table.Stored(), table.file.slots.used, len(table.moving))
 			}
+			if n := table.queue.Lent(); n > 0 {
+				t.Fatalf("round %d: %d buffers are not recycled", round, n)
+			}
 		}
 	}
 }

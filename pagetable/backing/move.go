@@ -351,6 +351,9 @@ func forgetBeneath(t *Table, m *move) {
 	if m.stage < writing {
 		t.writing--
 	}
+	if m.stage == leaving && m.buf != nil {
+		t.queue.Recycle(m.buf)
+	}
 	t.forget(m)
 	d := m.drop
 	if d.waits--; d.waits > 0 {

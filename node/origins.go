@@ -239,7 +239,8 @@ func (x *origin) inOrder(number uint64, o *origins) (at backing.Location, node p
 	if node != o.self {
 		return at, node, true
 	}
-	return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + number*o.bytes), Pad: (number+1)*o.bytes > x.fileBytes, Keep: x.files[0]}, node, true
+	least := min(x.fileBytes-number*o.bytes, o.bytes) // what the file had when it was mapped
+	return backing.Location{FD: int(x.files[0].Fd()), Offset: int64(x.offset + number*o.bytes), Least: int(least), Keep: x.files[0]}, node, true
 }
 
 // stripes is of how many pages of one file those of the next follow.

@@ -120,7 +120,7 @@ func (k *checkpointer) copyMore(s *saving) bool {
 			clear(buf)
 			k.Take(page, buf)
 		case node == k.origins.self:
-			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check, Owner: placed{page, at}})
+			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Least: at.Least, Sum: at.Check, Owner: placed{page, at}})
 		default:
 			k.storage.read(page, node, func(contents []byte, err error, over func()) {
 				if k.now == s && !s.over { // else it was given up, and the buffers are gone

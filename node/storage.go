@@ -386,7 +386,7 @@ func (s *storage) begin(peer transport.NodeID, answer storageFrame, payload tran
 	if err == nil && (!is || writes && !s.origins.isWritten(answer.page)) {
 		err = errors.New("no file of this node has the page")
 	}
-	v.Transfer = diskio.Transfer{FD: at.FD, Offset: at.Offset, Pad: at.Pad, Write: writes, Owner: v}
+	v.Transfer = diskio.Transfer{FD: at.FD, Offset: at.Offset, Least: at.Least, Write: writes, Owner: v}
 	v.file = at.Keep
 	if err == nil {
 		err = s.buffer(v)

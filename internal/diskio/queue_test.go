@@ -203,15 +203,18 @@ func testEndOfFile(t *testing.T) {
 		if !ok {
 			return
 		}
-		for _, pad := range []bool{false, true} {
+		for _, pad := range []bool{false, true} { // as far as the file goes
 			q := open(t)
 			var reads []*Transfer
 			for i := range int64(4) {
-				reads = append(reads, &Transfer{FD: fd, Offset: i * bufBytes, Buf: filled(t, q, 9), Pad: pad, Sum: true})
+				reads = append(reads, &Transfer{FD: fd, Offset: i * bufBytes, Buf: filled(t, q, 9), Sum: true})
+				if there := min(size-i*bufBytes, bufBytes); pad && there > 0 {
+					reads[i].Least = int(there)
+				}
 			}
 			all(t, q, reads...)
 			for i, tr := range reads {
-				if i >= 2 && !pad {
+				if i >= 2 && !pad || i == 3 {
 					if !errors.Is(tr.Err, ErrShort) {
 						t.Errorf("buffer %d lies behind the end: %v", i, tr.Err)
 					}
@@ -241,7 +244,7 @@ func testErrors(t *testing.T) {
 	list := []*Transfer{
 		{FD: full, Buf: filled(t, q, 1), Write: true, Sum: true},
 		{FD: full, Offset: bufBytes, Buf: filled(t, q, 1), Write: true},
-		{FD: -1, Buf: filled(t, q, 1), Pad: true},
+		{FD: -1, Buf: filled(t, q, 1), Least: 1},
 		{FD: good, Buf: filled(t, q, 1)},
 	}
 	all(t, q, list...)

@@ -19,8 +19,9 @@ type Transfer struct {
 	Offset int64  // in bytes; of a file opened with O_DIRECT a multiple of the system's page size
 	Buf    []byte // not empty; for O_DIRECT as Queue.Buffer returns it
 	Write  bool   // from memory to the file
-	// Pad: what a read wants from behind the end of the file is zeros. Without it that is ErrShort.
-	Pad   bool
+	// Least is how many bytes of a read must be there, where the file may end before all of Buf:
+	// the rest is zeros. 0: all. Less is ErrShort.
+	Least int
 	Sum   bool // CRC is wanted
 	Owner any  // the caller's
 
@@ -94,7 +95,7 @@ func settle(list []*Transfer, n int, err error) (done int) {
 func (t *Transfer) short(n int) error {
 	var file unix.Stat_t
 	// A disk that fails in the middle gives a part, too, which the size of the file tells apart.
-	if t.Write || !t.Pad || unix.Fstat(t.FD, &file) != nil || file.Size > t.Offset+int64(n) {
+	if t.Write || t.Least == 0 || n < t.Least || unix.Fstat(t.FD, &file) != nil || file.Size > t.Offset+int64(n) {
 		return ErrShort
 	}
 	clear(t.Buf[n:])

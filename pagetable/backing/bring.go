@@ -16,8 +16,8 @@ type Location struct {
 	Offset int64  // in bytes; with O_DIRECT a multiple of the system's page size
 	CRC    uint32 // what the CRC-32C of the contents must be, if Check is set
 	Check  bool
-	Keep   any  // is not garbage before the page has come: what holds FD open
-	Pad    bool // what lies behind the end of the file reads as zeros; else it is an error
+	Keep   any // is not garbage before the page has come: what holds FD open
+	Least  int // diskio.Transfer.Least
 }
 
 // Elsewhere is no place that a Table can read: its caller does, and calls Deliver.
@@ -122,7 +122,7 @@ func unload(t *Table, m *move) {
 
 // transfer is the read of a page's contents.
 func (at *Location) transfer(buf []byte) *diskio.Transfer {
-	return &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Pad: at.Pad, Sum: at.Check}
+	return &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Least: at.Least, Sum: at.Check}
 }
 
 // alike is how many of the first transfers have brought neighbouring pages that can be installed

@@ -167,14 +167,16 @@ func TestBringFails(t *testing.T) {
 	})
 }
 
-// TestBringPads: behind the end of a file are zeros, if the caller says so.
+// TestBringPads: behind the end of a file are zeros, if the caller says where that was; if it has
+// moved since, that is an error.
 func TestBringPads(t *testing.T) {
 	table, f := empty(t, false, false), contents(t)
 	if err := f.Truncate(7*4096 + 10); err != nil {
 		t.Fatal(err)
 	}
-	for p, there := range map[pagetable.Page]int{6: 4096, 7: 10, 8: 0} {
-		bring(t, table, p, Location{FD: int(f.Fd()), Offset: int64(p) * 4096, Pad: true})
+	for p, least := range map[pagetable.Page]int{6: 4096, 7: 10} {
+		there := least
+		bring(t, table, p, Location{FD: int(f.Fd()), Offset: int64(p) * 4096, Least: least})
 		got, want := make([]byte, 4096), append(filled(p)[:there], make([]byte, 4096-there)...)
 		if ev := ended(t, table, 1)[0]; ev.Err != nil {
 			t.Fatal(ev.Err)
@@ -182,6 +184,10 @@ func TestBringPads(t *testing.T) {
 		if err := table.Read(p, got); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("page %d is not as it should be, %v", p, err)
 		}
+	}
+	bring(t, table, 8, Location{FD: int(f.Fd()), Offset: 8 * 4096, Least: 1})
+	if ev := ended(t, table, 1)[0]; !errors.Is(ev.Err, diskio.ErrShort) {
+		t.Errorf("a page that is there no longer: %v", ev.Err)
 	}
 }
 

@@ -298,7 +298,8 @@ func (r *room) make() bool {
 // lookedInVain decides when to look again. It returns true if that is at once: before this node
 // takes more than fits, it has looked at all that is here.
 func (r *room) lookedInVain(now time.Duration) bool {
-	if len(r.offered) > 0 { // wait for the answers
+	// wait for the answers, or for the disk
+	if len(r.offered) > 0 || r.store != nil && backing.Writing(r.store) > 0 {
 		r.again = now + fullPatience
 		return false
 	}

@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
@@ -112,6 +114,21 @@ func TestSpillAlone(t *testing.T) {
 		c.wantBound()
 		c.members[0].want(map[string]uint64{"page_offers": 0, "pages_evicted": 0})
 	})
+}
+
+// TestSlowSpill: the disk takes nothing for a while, and the program stores faster than it writes.
+// The node waits for it, and takes no more memory than it may. Not parallel: all disks are slow.
+func TestSlowSpill(t *testing.T) {
+	diskio.WriteDelay.Store(int64(200 * time.Millisecond))
+	defer diskio.WriteDelay.Store(0)
+	const pages = 3 * leastRoom
+	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
+	a := c.members[0].join()
+	first := share("x", pages, a)
+	a.number(first, pages)
+	a.wantNumbers(first, pages)
+	c.quiet()
+	c.wantBound()
 }
 
 // TestCheckpointOfBadSpill: pages of a checkpoint cannot be read from the spill file. Who waits for

@@ -3,6 +3,8 @@ package diskio
 import (
 	"errors"
 	"hash/crc32"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,11 +52,18 @@ func neighbours(list []*Transfer) int {
 	return n
 }
 
+// WriteDelay is how many nanoseconds each write takes longer: tests set it, of what waits for a
+// disk that is busy with other things.
+var WriteDelay atomic.Int64
+
 // move makes transfers that are neighbours. If one fails it goes on with the next.
 func move(list []*Transfer) {
 	call := unix.Preadv
 	if list[0].Write {
 		call = unix.Pwritev
+		if d := WriteDelay.Load(); d > 0 {
+			time.Sleep(time.Duration(d))
+		}
 	}
 	bufs := make([][]byte, len(list))
 	for i, t := range list {

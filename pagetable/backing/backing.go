@@ -193,6 +193,9 @@ func (t *Table) Map(p pagetable.Page, writable bool, proc pagetable.ProcID) (pag
 // errElsewhere is the error of a Read that can't be made at once.
 var errElsewhere = errors.New("backing: the contents of the page are elsewhere")
 
+// Writing is how many pages of a table are on their way to the file.
+func Writing(t *Table) int { return t.writing }
+
 // Read implements pagetable.Table. What is in a file is read at once; what is Elsewhere can't be.
 func (t *Table) Read(first pagetable.Page, into ...[]byte) error {
 	if !t.touches(first, len(into)) {

@@ -114,8 +114,7 @@ func (u *usage) list(c *usageCount) {
 
 // usageOf is what a program is told about an allocation whose pages are counted.
 func usageOf(x *readahead.Extent) attach.AllocationUsage {
-	name := plainName(x.Name)
-	job := x.Name[:max(len(x.Name)-len(name)-1, 0)]
+	job, name := divide(x.Name)
 	return attach.AllocationUsage{Job: job, Name: name, First: uint64(x.First), Held: heldOf(x)}
 }
 

@@ -48,7 +48,7 @@ func TestPrograms(t *testing.T) {
 func (m *member) usageOf(name string) (found attach.Held) {
 	m.Helper()
 	for _, x := range m.usage().Largest {
-		if x.Job+"\x00"+x.Name == "\x00"+name {
+		if called := x.Name; name == called || name == "\x00"+x.Job+"\x00"+called {
 			found = x.Held
 		}
 	}
@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 	const pages, touched = 300, 200
 	everyHost(t, 3, func(t *testing.T, c *cluster) {
 		a, b := c.members[0].join(), c.members[1].join()
-		x, y := share("one\x00grid", pages, a, b), share("two\x00grid", pages, a, b)
+		x, y := share("\x00one\x00grid", pages, a, b), share("\x00two\x00grid", pages, a, b)
 		mine := a.bind("mine", 3)
 		for page := range pagetable.Page(touched) {
 			a.store(x+page, 0, 1)

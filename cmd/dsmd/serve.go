@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/pprof"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
@@ -29,9 +24,6 @@ import (
 	"dsmd/transport"
 	"dsmd/transport/emulated"
 )
-
-// headerTimeout bounds how long a client of the metrics server may take to say what it wants.
-const headerTimeout = 10 * time.Second
 
 // inherited are the listening sockets that a daemon was started with, and the pipe by which its
 // launcher tells it who is lost; -1: none.
@@ -339,48 +331,4 @@ func listenSocket(fd int, socket string) (programs *net.UnixListener, own *attac
 		err = errors.Join(err, own.Leave())
 	}
 	return nil, nil, err
-}
-
-// serveMetrics starts the HTTP server for metrics and profiles. Beyond this machine it serves
-// nobody without a certificate of the cluster: a profile tells more of a program than strangers
-// should know.
-func (d *daemon) serveMetrics() (*http.Server, error) {
-	addr, fd := d.v.Metrics, d.fds.metrics
-	if fd < 0 {
-		var err error
-		if addr, err = launch.LoopbackUnlessSaid(addr); err != nil {
-			return nil, fmt.Errorf("--metrics: %w", err)
-		}
-	}
-	l, err := listen(fd, addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w", err)
-	}
-	if !onlyHere(l.Addr()) {
-		switch {
-		case d.secrets.tls != nil:
-			l = tls.NewListener(l, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return d.secrets.keeper.Latest(), nil }})
-		case !d.v.Insecure:
-			l.Close()
-			return nil, exposed("metrics", l.Addr(), "give certificates (--tls-ca, --tls-cert, --tls-key)")
-		}
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}))
-	if d.stages != nil {
-		mux.Handle("/debug/stages", d.stages)
-	}
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-	d.log.Info("metrics are served", zap.Stringer("address", l.Addr()))
-	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			d.log.Error("the metrics server has ended", zap.Error(err))
-		}
-	}()
-	return server, nil
 }

@@ -30,6 +30,7 @@ type follower struct {
 	told  uint64 // bytes of pages that it may have
 	left  func() (memlimit.Limit, error)
 	log   *zap.Logger
+	blind bool // how much is left could not be found, and that was logged
 }
 
 // followMemory has a node that may have so many bytes of pages take less while there is less, until
@@ -40,30 +41,30 @@ func followMemory(ctx context.Context, n *node.Node, bytes uint64, log *zap.Logg
 	}
 	f := &follower{node: n, share: memlimit.NewShare(bytes), told: bytes, left: memlimit.Left, log: log}
 	for {
-		pause, ok := f.look()
-		if !ok {
-			return
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(f.look()):
 		}
 	}
 }
 
-// look looks once, and returns when to look again. ok is false if it cannot.
-func (f *follower) look() (pause time.Duration, ok bool) {
+// look looks once, and returns when to look again.
+func (f *follower) look() (pause time.Duration) {
 	left, err := f.left()
 	if err != nil {
-		f.log.Warn("how much memory is left cannot be found, and the node takes what it was told to (--memory), whatever others take", zap.Error(err))
-		return 0, false
+		if !f.blind {
+			f.log.Warn("how much memory is left cannot be found, and the node takes as much as before, whatever others take; it is looked for again", zap.Error(err))
+		}
+		f.blind = true
+		return lookMost
 	}
+	f.blind = false
 	pause = min(max(time.Duration(left.Bytes/2*1000/takenASecond)*time.Millisecond, lookLeast), lookMost)
 	wasFull := f.share.IsFull()
 	now, changed := f.share.Next(f.node.MemoryUsed(), left.Bytes, node.MinMemoryBytes)
 	if !changed {
-		return pause, true
+		return pause
 	}
 	f.node.SetMemory(now)
 	switch {
@@ -73,7 +74,7 @@ func (f *follower) look() (pause time.Duration, ok bool) {
 	case f.share.IsFull():
 		f.log.Info("there is memory again, and this node takes what it was told to", zap.String("told", inMiB(f.told)))
 	}
-	return pause, true
+	return pause
 }
 
 func inMiB(bytes uint64) string { return settings.Bytes(bytes &^ (1<<20 - 1)).String() }

@@ -29,7 +29,7 @@ func TestFollowMemory(t *testing.T) {
 		left: func() (memlimit.Limit, error) { return memlimit.Limit{Bytes: left, From: "/the/limit"}, fails }}
 	for _, step := range []struct{ left, want uint64 }{{100, 256}, {12, 236}, {22, 226}, {40, 226}, {600, 256}, {600, 256}} {
 		left = step.left * mib
-		if pause, ok := f.look(); !ok || n.bytes != step.want*mib || pause != lookLeast {
+		if pause := f.look(); n.bytes != step.want*mib || pause != lookLeast {
 			t.Errorf("with %d MiB left the node takes %d MiB, want %d, and looks again after %v", step.left, n.bytes/mib, step.want, pause)
 		}
 	}
@@ -40,15 +40,27 @@ func TestFollowMemory(t *testing.T) {
 	for _, step := range []struct {
 		left uint64
 		want time.Duration
-	}{{0, lookLeast}, {4 << 10, 250 * time.Millisecond}, {1 << 20, lookMost}} {
+	}{{4 << 10, 250 * time.Millisecond}, {1 << 20, lookMost}, {0, lookLeast}} {
 		left = step.left * mib
-		if pause, ok := f.look(); !ok || pause != step.want {
+		if pause := f.look(); pause != step.want {
 			t.Errorf("with %d MiB left the node looks again after %v, want %v", step.left, pause, step.want)
 		}
 	}
 	logs.TakeAll()
-	fails = errors.New("no /proc")
-	if _, ok := f.look(); ok || logs.Len() != 1 {
-		t.Errorf("it goes on without knowing, and logs %v", logs.All())
+	before := n.bytes
+	for fails = errors.New("no /proc"); logs.Len() < 1; {
+		if pause := f.look(); pause != lookMost {
+			t.Errorf("without knowing it looks again after %v, want %v", pause, lookMost)
+		}
+	}
+	if f.look(); n.bytes != before || logs.Len() != 1 {
+		t.Errorf("without knowing it takes %d MiB, as before %d, and logs %v", n.bytes/mib, before/mib, logs.All())
+	}
+	left, fails = 600*mib, nil
+	for range 20 {
+		f.look()
+	}
+	if n.bytes != f.told {
+		t.Errorf("when it knows again that there is enough it takes %d MiB", n.bytes/mib)
 	}
 }

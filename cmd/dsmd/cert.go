@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dsmd/internal/certs"
+	"dsmd/internal/settings"
 )
 
 const day = 24 * time.Hour
@@ -72,6 +73,11 @@ func newCertAuthority() *cobra.Command {
 			valid, err := flags.valid()
 			if err == nil && cluster == "" {
 				err = errors.New("--cluster is missing: say the name that the daemons are given")
+			}
+			if err == nil {
+				if err = settings.CheckCluster(cluster); err != nil {
+					err = fmt.Errorf("--cluster: %w", err)
+				}
 			}
 			if err != nil {
 				return usageError(cmd, err)

@@ -85,6 +85,8 @@ func TestCertMistakes(t *testing.T) {
 		{"cert shwo", `unknown command "shwo": did you mean show?`},
 		{"cert ca --cluster blue", "--out is missing"},
 		{"cert ca --out x", "--cluster is missing"},
+		{"cert ca --out x --cluster blü", "printable ASCII without spaces"},
+		{"cert ca --out x --cluster " + strings.Repeat("b", 101), "1 to 100 are possible"},
 		{"cert ca --out x --cluster blue --days 0", "--days 0: 1 to 36500 are possible"},
 		{"cert node --out x", "--ca is missing"},
 		{"cert node --out x --ca y --id -1", "--id -1: ids start at 0"},

@@ -41,7 +41,7 @@ type Setting struct {
 var All = []Setting{
 	{Name: "cluster", Scope: Serve, Default: "default", Range: fmt.Sprintf("1 to %d printable characters", MaxCluster),
 		Meaning: "name of the cluster; nodes of another name are refused",
-		value:   func(v *Values) pflag.Value { return text(&v.Cluster, "NAME", checkCluster) }},
+		value:   func(v *Values) pflag.Value { return text(&v.Cluster, "NAME", CheckCluster) }},
 	{Name: "nodes", Scope: Serve, Derived: "as many as --peers has, or 1", Range: fmt.Sprintf("1 to %d", protocol.MaxNodes),
 		Meaning: "how many nodes make up the cluster, for --join",
 		value:   func(v *Values) pflag.Value { return number(&v.Nodes, 1, protocol.MaxNodes, "", 0) }},
@@ -136,8 +136,8 @@ var All = []Setting{
 	{Name: "memory", Default: "auto", Range: "whole pages, from " + Bytes(node.MinMemoryBytes).String() + "; unlimited; or auto: three quarters of what the machine or the control group has, divided among the nodes that a job has on one machine",
 		Meaning: "memory for shared pages on a node; it drops copies, and moves pages to nodes that have room, to keep to that",
 		value:   func(v *Values) pflag.Value { return room(&v.Memory) }},
-	{Name: "spill", Range: "a directory on a disk, not a tmpfs; with --memory",
-		Meaning: "for a file, without a name, with the pages that no node has room for; without it the nodes take more than --memory then",
+	{Name: "spill", Range: "a directory on a disk, not a tmpfs; not with --memory unlimited",
+		Meaning: "for a file, without a name, with the pages that no node has room for; without it a node takes more than its --memory then",
 		value:   func(v *Values) pflag.Value { return text(&v.Spill, "DIR", nil) }},
 	{Name: "hold", Default: node.DefaultHold.String(), Range: fmt.Sprintf("%v to %v", node.MinHold, node.MaxHold),
 		Meaning: "how long a page that has just arrived is kept at least",
@@ -175,7 +175,8 @@ const MaxCluster = 100
 // A cluster's name and the digest behind it must fit into the greeting of the transport.
 const _ = uint(tcp.MaxClusterBytes - MaxCluster - 64)
 
-func checkCluster(s string) error {
+// CheckCluster says why a text cannot be the name of a cluster.
+func CheckCluster(s string) error {
 	if len(s) < 1 || len(s) > MaxCluster {
 		return fmt.Errorf("a name of %d bytes; 1 to %d are possible", len(s), MaxCluster)
 	}

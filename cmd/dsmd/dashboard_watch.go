@@ -32,6 +32,9 @@ func watch(ctx context.Context, j *job) *dashboard.Model {
 	for _, d := range j.daemons {
 		shown.Nodes, shown.Ranks = max(shown.Nodes, int(d.Nodes)), max(shown.Ranks, int(d.Ranks))
 	}
+	for _, p := range j.programs {
+		shown.Ranks = max(shown.Ranks, int(p.Size)) // a job may have more than the daemons say
+	}
 	m := dashboard.New(shown)
 	var reading sync.WaitGroup
 	for i := range j.daemons {

@@ -19,7 +19,7 @@ const (
 func (c *Collector) Result() Sharing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Sharing{Faults: c.faults, Waited: c.waited, Forgotten: c.forgotten, Lost: c.lost}
+	s := Sharing{Groups: []Group{}, Faults: c.faults, Waited: c.waited, Forgotten: c.forgotten, Lost: c.lost}
 	type same struct {
 		memory string
 		kind   Kind

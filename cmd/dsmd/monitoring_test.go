@@ -55,6 +55,16 @@ func TestMonitoringNamesWhatIsExported(t *testing.T) {
 	if !exported["dsmd_wait_seconds_total"] || exported["dsmd_"] {
 		t.Fatalf("exported are %v", exported)
 	}
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for metric := range exported {
+		metric = regexp.MustCompile("_(bucket|sum|count)$").ReplaceAllString(metric, "")
+		if strings.HasPrefix(metric, "dsmd_") && !strings.Contains(string(text), "`"+metric) {
+			t.Errorf("docs/metrics.md says nothing of %s", metric)
+		}
+	}
 	for _, name := range []string{"grafana-dashboard.json", "prometheus-rules.yml", "prometheus-rules.test.yml"} {
 		asked := regexp.MustCompile(`\bdsmd_[a-z_]+`).FindAllString(deployed(t, name), -1)
 		if len(asked) < 10 {

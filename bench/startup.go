@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 
 	"dsmd/bench/table"
@@ -143,17 +143,12 @@ func (s *Startup) startOnce(ctx context.Context, dsmd, dir string) error {
 
 // residentKiB is a process's memory; 0 if the kernel does not say.
 func residentKiB(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(text)) {
-		var kib int
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			return kib
-		}
-	}
-	return 0
+	status, _ := p.NewStatus()
+	return int(status.VmRSS / 1024)
 }
 
 func startupTable(all []Startup) string {

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,25 +40,18 @@ func processorTime(pids []int) (nanos int64, err error) {
 // Daemon is the id of the process that is the daemon of this rank's node. It was started by the
 // process that started this one, with the number of the node as an argument.
 func Daemon(rank int) (int, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return 0, err
 	}
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			continue // It has ended.
-		}
-		// proc_pid_stat(5): the name, in brackets, may have anything in it; state and parent
-		// follow.
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getppid()) {
+	for _, p := range all {
+		// What has ended meanwhile is not it.
+		if stat, err := p.Stat(); err != nil || stat.PPID != os.Getppid() {
 			continue
 		}
-		line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-		args := strings.Split(string(line), "\x00")
+		args, _ := p.CmdLine()
 		if i := slices.Index(args, "--id"); slices.Contains(args, "serve") && i >= 0 && i+1 < len(args) && args[i+1] == strconv.Itoa(rank) {
-			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			return p.PID, nil
 		}
 	}
 	return 0, fmt.Errorf("found no daemon of node %d among the processes that process %d has started", rank, os.Getppid())

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -107,16 +108,17 @@ func Guard(from io.Reader, sockets string) {
 // found. It finds programs that have left their group. Those of another user, which have become
 // set-user-id, cannot be read, nor killed.
 func sweep(marks map[string]bool) (found int) {
-	for _, pid := range processes() {
-		if pid == os.Getpid() || !marked(pid, marks) {
+	all, _ := procfs.AllProcs()
+	for _, p := range all {
+		if p.PID == os.Getpid() || !marked(p.PID, marks) {
 			continue
 		}
 		// Hold on to the process, then look again: the id could have been given to another one.
-		fd, err := unix.PidfdOpen(pid, 0)
+		fd, err := unix.PidfdOpen(p.PID, 0)
 		if err != nil {
 			continue
 		}
-		if marked(pid, marks) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+		if marked(p.PID, marks) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 			found++
 		}
 		_ = unix.Close(fd)
@@ -136,21 +138,4 @@ func marked(pid int, marks map[string]bool) bool {
 		}
 	}
 	return false
-}
-
-// processes lists the ids in /proc.
-func processes() []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	pids := make([]int, 0, len(names))
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	patient "dsmd/internal/patience"
@@ -187,9 +188,10 @@ func (s *supervision) wait() int {
 
 // job lists the living processes of the job.
 func (s *supervision) job() (pids []int) {
-	for _, pid := range processes() {
-		if pid != os.Getpid() && marked(pid, map[string]bool{s.mark: true}) {
-			pids = append(pids, pid)
+	all, _ := procfs.AllProcs()
+	for _, p := range all {
+		if p.PID != os.Getpid() && marked(p.PID, map[string]bool{s.mark: true}) {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,9 +76,10 @@ func endOrphans(deadline time.Time) (left int) {
 
 // childrenOf lists the children of a process.
 func childrenOf(parent int) (children []int) {
-	for _, pid := range processes() {
-		if parentOf(pid) == parent {
-			children = append(children, pid)
+	all, _ := procfs.AllProcs()
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil && stat.PPID == parent {
+			children = append(children, p.PID)
 		}
 	}
 	return children
@@ -85,7 +87,6 @@ func childrenOf(parent int) (children []int) {
 
 // Positions in what stat returns (proc_pid_stat(5) counts from the process id on).
 const (
-	statParent   = 1
 	statFlags    = 6
 	statExitCode = 49
 )
@@ -102,16 +103,6 @@ func stat(pid int) []string {
 		return nil
 	}
 	return fields
-}
-
-// parentOf is 0 for a process that is gone.
-func parentOf(pid int) int {
-	fields := stat(pid)
-	if fields == nil {
-		return 0
-	}
-	parent, _ := strconv.Atoi(fields[statParent])
-	return parent
 }
 
 // exiting reports whether a child of this process has begun to exit, or has, and how. The kernel

@@ -1,11 +1,9 @@
 package top
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"dsmd/internal/attach"
 )
@@ -31,30 +29,21 @@ type Sample struct {
 func (s *Sample) ReadUsed() {
 	s.Used = map[uint32]time.Duration{}
 	for _, p := range s.Programs.Attached {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID)); err == nil {
-			if used, ok := processorTime(text); ok {
-				s.Used[p.PID] = used
-			}
+		if used, ok := processorTime(int(p.PID)); ok {
+			s.Used[p.PID] = used
 		}
 	}
 }
 
-// tick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 wherever Linux runs Go.
-const tick = time.Second / 100
-
-// processorTime is utime and stime of a /proc/PID/stat, see proc_pid_stat(5).
-func processorTime(stat []byte) (used time.Duration, ok bool) {
-	const utime, stime = 14 - 3, 15 - 3 // behind the name, which may have blanks and parentheses
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= stime {
+// processorTime is what a process has used, unless it has ended.
+func processorTime(pid int) (used time.Duration, ok bool) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
 		return 0, false
 	}
-	for _, field := range fields[utime : stime+1] {
-		ticks, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil {
-			return 0, false
-		}
-		used += time.Duration(ticks) * tick
-	}
-	return used, true
+	stat, err := process.Stat()
+	return time.Duration(stat.UTime+stat.STime) * tick, err == nil
 }
+
+// tick is the unit of those times: USER_HZ, which is 100 wherever Linux runs Go.
+const tick = time.Second / 100

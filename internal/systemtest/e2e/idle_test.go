@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"dsmd/internal/systemtest/testcluster"
 	"dsmd/internal/uffd/uffdtest"
@@ -45,21 +45,13 @@ func TestIdleDaemonsSleep(t *testing.T) {
 // runsOf is how many times the threads of a process were given a core.
 func runsOf(t *testing.T, pid int) (runs int) {
 	t.Helper()
-	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil || len(stats) == 0 {
-		t.Fatalf("the threads of process %d: %v, %v", pid, stats, err)
+	threads, err := procfs.AllThreads(pid)
+	for _, thread := range threads {
+		stat, _ := thread.Schedstat() // none: the thread has ended
+		runs += int(stat.RunTimeslices)
 	}
-	for _, name := range stats {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue // the thread has ended
-		}
-		var onCPU, waited uint64
-		var n int
-		if _, err := fmt.Sscan(string(text), &onCPU, &waited, &n); err != nil {
-			t.Fatalf("%s: %q: %v", name, text, err)
-		}
-		runs += n
+	if runs == 0 {
+		t.Fatalf("the threads of process %d, %v, were never given a core: %v", pid, threads, err)
 	}
 	return runs
 }

@@ -1,16 +1,19 @@
 package testcluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/prometheus/procfs"
 
 	"dsmd/internal/built"
 	"dsmd/internal/certs"
@@ -125,24 +128,15 @@ func marked(mark string) []string { return Having(envMark + "=" + mark) }
 // given variable (NAME=VALUE) in their environment. A zombie has no environment and is not among
 // them.
 func Having(variable string) (list []string) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err != nil {
-			continue // it has ended meanwhile, or is another user's
-		}
-		for entry := range bytes.SplitSeq(env, []byte{0}) {
-			if string(entry) == variable {
-				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-				list = append(list, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
-			}
+	for _, p := range all {
+		// That of a process that has ended meanwhile, or is another user's, cannot be read.
+		if env, _ := p.Environ(); p.PID != os.Getpid() && slices.Contains(env, variable) {
+			line, _ := p.CmdLine()
+			list = append(list, fmt.Sprint(p.PID, " ", strings.Join(line, " "), " "))
 		}
 	}
 	return list

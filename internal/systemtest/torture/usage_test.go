@@ -2,12 +2,13 @@ package torture
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"testing"
+
+	"github.com/prometheus/procfs"
 
 	"dsmd/internal/systemtest/testcluster"
 )
@@ -28,27 +29,14 @@ const (
 
 // used reads what a process holds.
 func used(pid int) (u usage, err error) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	fds, err := os.ReadDir(dir + "/fd")
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return u, err
 	}
-	u.descriptors = len(fds)
-	status, err := os.ReadFile(dir + "/status")
-	if err != nil {
-		return u, err
-	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		for wanted, into := range map[string]*int{"Threads": &u.threads, "RssAnon": &u.privateKiB} {
-			if name == wanted {
-				if *into, err = strconv.Atoi(strings.Fields(value)[0]); err != nil {
-					return u, fmt.Errorf("%s/status: %q: %w", dir, line, err)
-				}
-			}
-		}
-	}
-	return u, nil
+	descriptors, err := p.FileDescriptorsLen()
+	stat, err2 := p.Stat()
+	status, err3 := p.NewStatus()
+	return usage{descriptors, stat.NumThreads, int(status.RssAnon / 1024)}, errors.Join(err, err2, err3)
 }
 
 // leaks says what a process holds too much of, compared with before.

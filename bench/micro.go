@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -32,9 +31,13 @@ func microCommand() *cobra.Command {
 			if err := o.resolve(args); err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return runMicro(ctx, &o, cmd)
+			return o.measured(cmd, func(ctx context.Context, w workplace) (string, any, error) {
+				lines, err := measureAll(ctx, &o, w)
+				if err != nil {
+					return "", nil, err
+				}
+				return microTable(lines), lines, nil
+			})
 		},
 	}
 	o.register(cmd.Flags())
@@ -75,23 +78,12 @@ func (o *microOptions) resolve(names []string) (err error) {
 	return o.check(micro.MinNodes)
 }
 
-func runMicro(ctx context.Context, o *microOptions, cmd *cobra.Command) error {
-	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
-		options, err := o.crew(w, workerMicro)
-		if err != nil {
-			return err
-		}
-		lines, err := measureAll(ctx, o, options, w.view)
-		if err != nil {
-			return err
-		}
-		w.view.clear()
-		return publish(cmd.OutOrStdout(), o.json, microTable(lines), lines)
-	})
-}
-
 // measureAll measures on one cluster, one microbenchmark after the other.
-func measureAll(ctx context.Context, o *microOptions, options crew.Options, view *display) ([]micro.Line, error) {
+func measureAll(ctx context.Context, o *microOptions, w workplace) ([]micro.Line, error) {
+	options, err := o.crew(w, workerMicro)
+	if err != nil {
+		return nil, err
+	}
 	c, err := crew.Start(options)
 	if err != nil {
 		return nil, err
@@ -102,7 +94,7 @@ func measureAll(ctx context.Context, o *microOptions, options crew.Options, view
 	}
 	lines := make([]micro.Line, 0, len(o.micros))
 	for i, m := range o.micros {
-		step := func(run int) { view.show(m.Name, i*o.runs+run, len(o.micros)*o.runs) }
+		step := func(run int) { w.view.show(m.Name, i*o.runs+run, len(o.micros)*o.runs) }
 		samples, err := measureInTurns(ctx, c, m, o.runs, step)
 		if err != nil {
 			return nil, err
@@ -157,17 +149,7 @@ func measureOnce(ctx context.Context, c *crew.Crew, request micro.Request) ([]mi
 	if err := c.Tell(request); err != nil {
 		return nil, err
 	}
-	texts, err := c.Collect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	replies := make([]micro.Reply, len(texts))
-	for rank, text := range texts {
-		if err := json.Unmarshal(text, &replies[rank]); err != nil {
-			return nil, fmt.Errorf("what rank %d reported of %s: %w", rank, request.Name, err)
-		}
-	}
-	return replies, nil
+	return collect[micro.Reply](ctx, c)
 }
 
 // microTable is the result for people.

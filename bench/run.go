@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -47,9 +46,13 @@ func runCommand() *cobra.Command {
 			if err := o.resolve(args[0]); err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return runKernel(ctx, &o, cmd)
+			return o.measured(cmd, func(ctx context.Context, w workplace) (string, any, error) {
+				r, wrong, err := compare(ctx, &o, w)
+				if err != nil {
+					return "", nil, err
+				}
+				return resultTable(r), r, notVerified(r, wrong)
+			})
 		},
 	}
 	o.register(cmd.Flags())
@@ -92,21 +95,12 @@ func (o *runOptions) resolve(name string) (err error) {
 	return o.check(1)
 }
 
-func runKernel(ctx context.Context, o *runOptions, cmd *cobra.Command) error {
-	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
-		r, wrong, err := compare(ctx, o, w)
-		if err != nil {
-			return err
-		}
-		w.view.clear()
-		if err := publish(cmd.OutOrStdout(), o.json, resultTable(r), r); err != nil {
-			return err
-		}
-		if wrong != nil {
-			return fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong)
-		}
+// notVerified is the error of a wrong result, if it is wrong.
+func notVerified(r *report.Result, wrong error) error {
+	if wrong == nil {
 		return nil
-	})
+	}
+	return fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong)
 }
 
 // compare runs the three versions. wrong says why the cluster's result is not the sequential one's.
@@ -209,18 +203,12 @@ func onCluster(ctx context.Context, o *runOptions, w workplace) (kernel.Result, 
 		return kernel.Result{}, nil, err
 	}
 	defer c.Close()
-	replies, err := c.Collect(ctx)
+	outcomes, err := collect[outcome](ctx, c)
 	if err != nil {
 		return kernel.Result{}, nil, err
 	}
 	if err := c.Finish(ctx); err != nil {
 		return kernel.Result{}, nil, err
-	}
-	outcomes := make([]outcome, len(replies))
-	for rank, reply := range replies {
-		if err := json.Unmarshal(reply, &outcomes[rank]); err != nil {
-			return kernel.Result{}, nil, fmt.Errorf("what rank %d reported: %w", rank, err)
-		}
 	}
 	output, err := readWords(outputPath)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,15 +43,12 @@ func checkpointCommand(use, short string) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+			return o.measured(cmd, func(ctx context.Context, w workplace) (string, any, error) {
 				result, err := measureStorage(ctx, &o, w)
 				if err != nil {
-					return err
+					return "", nil, err
 				}
-				w.view.clear()
-				return publish(cmd.OutOrStdout(), o.json, result.Text(), result)
+				return result.Text(), result, nil
 			})
 		},
 	}
@@ -150,15 +146,9 @@ func storageWorker(ctx context.Context, line *crew.Line, what, dir string, bytes
 		} else {
 			reply, err = storage.Restore(ctx, c, dir, bytes)
 		}
-		if err == nil {
-			err = line.Reply(reply)
-		}
 		if err != nil {
 			return err
 		}
-		if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("waiting for the driver: %w", err)
-		}
-		return nil
+		return lastReply(line, reply)
 	})
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,15 +46,12 @@ func readCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+			return o.measured(cmd, func(ctx context.Context, w workplace) (string, any, error) {
 				result, err := measureReads(ctx, &o, w)
 				if err != nil {
-					return err
+					return "", nil, err
 				}
-				w.view.clear()
-				return publish(cmd.OutOrStdout(), o.json, result.Text(), result)
+				return result.Text(), result, nil
 			})
 		},
 	}
@@ -84,24 +79,13 @@ func readWorker(ctx context.Context, line *crew.Line) error {
 		if err != nil {
 			return err
 		}
-		for mapping := (storage.Mapping{}); ; {
-			var t storage.Task
-			if err := line.Next(&t); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return err
-			}
+		var mapping storage.Mapping
+		return answerAll(line, func(t storage.Task) (any, error) {
 			if err := line.Phase("at the task " + t.Do); err != nil {
-				return err
+				return nil, err
 			}
-			r, err := mapping.Do(ctx, c, t)
-			if err != nil {
-				return err
-			}
-			if err := line.Reply(r); err != nil {
-				return err
-			}
-		}
+			return mapping.Do(ctx, c, t)
+		})
 	})
 }
 
@@ -195,21 +179,6 @@ func (d *readers) close() (err error) {
 		}
 	}
 	return err
-}
-
-// collect waits for a reply of each rank.
-func collect[T any](ctx context.Context, c *crew.Crew) ([]T, error) {
-	texts, err := c.Collect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	replies := make([]T, len(texts))
-	for rank, text := range texts {
-		if err := json.Unmarshal(text, &replies[rank]); err != nil {
-			return nil, fmt.Errorf("the reply of rank %d: %w", rank, err)
-		}
-	}
-	return replies, nil
 }
 
 // sides are the processes of a design.

@@ -64,15 +64,12 @@ func throughputCommand(what throughput) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := bounded(cmd.Context(), o.timeout)
-			defer cancel()
-			return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+			return o.measured(cmd, func(ctx context.Context, w workplace) (string, any, error) {
 				lines, failed := measureThroughput(ctx, runs, w)
-				w.view.clear()
 				if len(lines) == 0 {
-					return failed
+					return "", nil, failed
 				}
-				return errors.Join(publish(cmd.OutOrStdout(), o.json, throughputTable(what.operation, lines), lines), failed)
+				return throughputTable(what.operation, lines), lines, failed
 			})
 		},
 	}
@@ -109,9 +106,7 @@ func measureThroughput(ctx context.Context, runs []*runOptions, w workplace) (li
 		if err != nil {
 			return lines, errors.Join(failed, err)
 		}
-		if wrong != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s on %d nodes: %w: %w", r.Kernel, r.Nodes, errNotVerified, wrong))
-		}
+		failed = errors.Join(failed, notVerified(r, wrong))
 		line, err := newThroughputLine(r)
 		if err != nil {
 			return lines, errors.Join(failed, err)

@@ -137,16 +137,39 @@ func runWorker(ctx context.Context, line *crew.Line, t task, threadsText, output
 		if err != nil {
 			return err
 		}
-		if err := line.Reply(o); err != nil {
+		return lastReply(line, o)
+	})
+}
+
+// lastReply replies, and waits for the driver, which has everything when it ends the line. Leaving
+// earlier would look like a failure.
+func lastReply(line *crew.Line, reply any) error {
+	if err := line.Reply(reply); err != nil {
+		return err
+	}
+	if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("waiting for the driver: %w", err)
+	}
+	return nil
+}
+
+// answerAll answers the driver's requests until there are no more.
+func answerAll[Request any](line *crew.Line, answer func(Request) (reply any, err error)) error {
+	for {
+		var request Request
+		if err := line.Next(&request); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
-		// The driver has everything when it ends the line. Leaving earlier would look like a
-		// failure.
-		if err := line.Next(&struct{}{}); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("waiting for the driver: %w", err)
+		reply, err := answer(request)
+		if err == nil {
+			err = line.Reply(reply)
 		}
-		return nil
-	})
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // giveThreadsProcessors lets every thread of the kernel wait for a page (a goroutine that does
@@ -261,26 +284,12 @@ func microWorker(ctx context.Context, line *crew.Line) error {
 		if err := line.Reply(micro.Reply{}); err != nil {
 			return err
 		}
-		for {
-			var request micro.Request
-			err := line.Next(&request)
-			if errors.Is(err, io.EOF) {
-				return nil
+		return answerAll(line, func(r micro.Request) (any, error) {
+			if err := line.Phase(fmt.Sprintf("measuring %s, run %d", r.Name, r.Run)); err != nil {
+				return nil, err
 			}
-			if err != nil {
-				return err
-			}
-			if err := line.Phase(fmt.Sprintf("measuring %s, run %d", request.Name, request.Run)); err != nil {
-				return err
-			}
-			reply, err := micro.Measure(ctx, c, request)
-			if err != nil {
-				return err
-			}
-			if err := line.Reply(reply); err != nil {
-				return err
-			}
-		}
+			return micro.Measure(ctx, c, r)
+		})
 	})
 }
 

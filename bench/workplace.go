@@ -3,13 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"dsmd/bench/crew"
 	"dsmd/bench/table"
 )
 
@@ -36,6 +40,36 @@ func inWorkplace(ctx context.Context, asked string, work func(workplace) error) 
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	return work(workplace{dir, dsmd, view})
+}
+
+// measured has work done in a workplace, within --timeout, and publishes what it has measured, if
+// anything, also when it fails.
+func (o *clusterOptions) measured(cmd *cobra.Command, work func(context.Context, workplace) (text string, value any, err error)) error {
+	ctx, cancel := bounded(cmd.Context(), o.timeout)
+	defer cancel()
+	return inWorkplace(ctx, o.dsmd, func(w workplace) error {
+		text, value, err := work(ctx, w)
+		w.view.clear()
+		if value == nil {
+			return err
+		}
+		return errors.Join(publish(cmd.OutOrStdout(), o.json, text, value), err)
+	})
+}
+
+// collect waits for a reply of each rank.
+func collect[T any](ctx context.Context, c *crew.Crew) ([]T, error) {
+	texts, err := c.Collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	replies := make([]T, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &replies[rank]); err != nil {
+			return nil, fmt.Errorf("the reply of rank %d: %w", rank, err)
+		}
+	}
+	return replies, nil
 }
 
 // Flags that several commands have.

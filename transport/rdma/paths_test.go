@@ -195,6 +195,55 @@ func TestBusyQueuePair(t *testing.T) {
 	busyUntil("a loss is not reported", func() bool { return all[0].down[1] != nil })
 }
 
+// parting is a Handler that parts with a peer at the first frame that comes when it is lost.
+type parting struct {
+	*observer
+	self   *Transport
+	parted bool
+	late   int // frames from then on
+}
+
+func (h *parting) Frame(from transport.NodeID, frame []byte, payload transport.Payload) {
+	h.observer.Frame(from, frame, payload)
+	switch {
+	case h.parted:
+		h.late++
+	case h.self.peers[from].lost != nil:
+		h.parted = true
+		h.self.Disconnect(from, errInjected)
+	}
+}
+
+// TestDisconnectOfTheLost: a peer is lost, of which frames wait still. Who parts with it at one of
+// them gets no other, and one report that it is gone.
+func TestDisconnectOfTheLost(t *testing.T) {
+	t.Parallel()
+	all := newFakeFabrics(t, false)
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric { return all.device() })
+	watch := observe(2)
+	pollUntil(t, "a queue pair", asInterface(nodes), watch, func() bool { return nodes[0].peers[1].path == pathLink && nodes[1].peers[0].path == pathLink })
+	for range 50 {
+		if err := nodes[1].Send(0, []byte("frame"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes[1].Flush()
+	nodes[0].base.Disconnect(1, errInjected) // it reports that like any other loss
+	h := &parting{observer: newObserver(), self: nodes[0]}
+	for deadline := time.Now().Add(patience.Or(20 * time.Second)); h.down[1] == nil; {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for the end; %d frames have come", h.frames[1])
+		}
+		nodes[0].sinceBase = basePause
+		if _, err := nodes[0].Poll(h, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !h.parted || h.late > 0 {
+		t.Errorf("parted: %v, and %d frames came afterwards", h.parted, h.late)
+	}
+}
+
 // TestRequired: where RDMA is required, a peer without it is given up, and the reason says so.
 func TestRequired(t *testing.T) {
 	t.Parallel()

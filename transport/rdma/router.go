@@ -155,10 +155,14 @@ func (r *router) deviceFailed(err error) {
 }
 
 func (r *router) disconnect(p *peer, reason error) {
-	if p.cut || p.lost != nil {
+	if p.cut || p.gone {
 		return
 	}
 	p.cut = true
+	if p.lost != nil { // that is to be reported, and what waits before it is not delivered any more
+		r.discardQueue(p)
+		return
+	}
 	p.lost = reason
 	r.unlink(p)
 	r.discardQueue(p)

@@ -58,6 +58,9 @@ func (g gossip) NotifyMsg(b []byte) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if d := g.doubtful[m.from]; d != nil {
+		d.since, d.silent = time.Now(), 0 // who says something is there
+	}
 	switch {
 	case m.kind == leaving:
 		g.noteDeparture(m.from, m.reason)
@@ -74,7 +77,7 @@ func (g gossip) noteDeparture(name, why string) {
 	if _, known := g.formation.known[name]; !known && g.ends[name] == nil && len(g.ends) >= maxEnds {
 		return
 	}
-	e := g.endOf(name)
+	e := g.ends.of(name)
 	e.said, e.why = true, why
 }
 
@@ -174,7 +177,7 @@ func (g gossip) heard(n *memberlist.Node) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, left := g.hasSaid(n.Name); left {
+	if _, left := g.ends.hasSaid(n.Name); left {
 		return // what it said before is still going round
 	}
 	if _, known := g.formation.known[n.Name]; !known {
@@ -206,7 +209,7 @@ func (g gossip) gone(name string) {
 	if !known || name == g.self.name() || g.closed {
 		return
 	}
-	if why, left := g.hasSaid(name); left {
+	if why, left := g.ends.hasSaid(name); left {
 		g.lose(name, &m, Loss{Left: true, Why: why})
 	} else {
 		g.doubtful[name] = &doubtful{member: m, address: g.addresses[name], since: time.Now()}

@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 
@@ -170,7 +171,7 @@ func TestDoubtfulAuthor(t *testing.T) {
 		}
 		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
 			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
-		there := &memberlist.Node{Name: author.name(), Meta: appendMember(nil, &author)}
+		there := &memberlist.Node{Name: author.name(), Addr: net.IPv4(10, 0, 0, 1), Port: 1, Meta: appendMember(nil, &author)}
 		g.NotifyJoin(there)
 		table := assign("", []member{author, self})
 		g.NotifyMsg(appendMessage(nil, &message{kind: propose, from: author.name(), digest: table.digest, nodes: table.Nodes}))
@@ -178,6 +179,13 @@ func TestDoubtfulAuthor(t *testing.T) {
 		g.NotifyLeave(there)
 		if g.loseDoubtful(); g.formation.bound == nil || g.formation.ended() {
 			t.Fatalf("bound %+v, error %v", g.formation.bound, g.formation.err)
+		}
+		// what it says itself is a word that it is there
+		d := g.doubtful[author.name()]
+		d.since, d.silent = d.since.Add(-objectionTime), questions
+		g.NotifyMsg(appendMessage(nil, &message{kind: propose, from: author.name(), digest: table.digest, nodes: table.Nodes}))
+		if g.loseDoubtful(); g.formation.ended() || len(g.doubted()) != 1 {
+			t.Fatalf("error %v, doubted %v", g.formation.err, g.doubted())
 		}
 		if objects {
 			g.NotifyJoin(there)

@@ -111,7 +111,7 @@ type Group struct {
 	refusals []string
 	// complete: a node was met whose cluster is complete without this one; guarded by mu.
 	complete bool
-	ends     map[string]*end      // by name, at most maxEnds; guarded by mu
+	ends     ends                 // guarded by mu
 	doubtful map[string]*doubtful // by name: said to be dead; guarded by mu
 	lost     []Loss               // not yet told to watch; guarded by mu
 	watch    func(Loss)           // guarded by mu
@@ -215,7 +215,7 @@ func (g *Group) Leave(why error) {
 		return
 	}
 	close(g.closing)
-	g.sayGoodbye(g.others(), why)
+	g.sayGoodbye(append(g.others(), g.doubted()...), why)
 	g.gossipGoodbye()
 	_ = g.list.Shutdown() // it never fails
 	g.work.Wait()
@@ -270,7 +270,7 @@ func (g *Group) gossipGoodbye() {
 func open(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, formed: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1),
-		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{},
+		sends: make(chan struct{}, maxSends), addresses: map[string]memberlist.Address{}, ends: ends{}, doubtful: map[string]*doubtful{},
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()
@@ -386,6 +386,9 @@ func (g *Group) turn(tick bool) (out []outgoing, ended bool) {
 func (g *Group) send(o outgoing) {
 	g.mu.Lock()
 	to, known := g.addresses[o.to]
+	if d := g.doubtful[o.to]; d != nil && !known {
+		to, known = d.address, !d.unmet()
+	}
 	g.mu.Unlock()
 	if !known {
 		return

@@ -116,7 +116,7 @@ func (g *Group) doubtUnmet() {
 			continue
 		}
 		g.doubtful[n.name] = &doubtful{member: member{data: n.Data}, since: time.Now().Add(g.cfg.DeadAfter - objectionTime)}
-		if why, left := g.hasSaid(n.name); left {
+		if why, left := g.ends.hasSaid(n.name); left {
 			g.goodbye(n.name, why)
 		}
 	}
@@ -131,25 +131,40 @@ type end struct {
 	told    bool   // its loss is in the log, and with Group.lost
 }
 
-// endOf is what is known of a node's end from now on. Called with mu.
-func (g *Group) endOf(name string) *end {
-	e := g.ends[name]
+// doubted are the addresses of the nodes that are said to be dead, and may be there.
+func (g *Group) doubted() (list []memberlist.Address) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range g.doubtful {
+		if !d.unmet() {
+			list = append(list, d.address)
+		}
+	}
+	return list
+}
+
+// ends are what is known of nodes' ends, by name, of maxEnds at most. Guarded by Group.mu.
+type ends map[string]*end
+
+// of is what is known of a node's end from now on.
+func (all ends) of(name string) *end {
+	e := all[name]
 	if e == nil {
-		if len(g.ends) >= maxEnds {
-			for other := range g.ends {
-				delete(g.ends, other)
+		if len(all) >= maxEnds {
+			for other := range all {
+				delete(all, other)
 				break
 			}
 		}
 		e = new(end)
-		g.ends[name] = e
+		all[name] = e
 	}
 	return e
 }
 
-// hasSaid reports whether a node has said that it leaves, and why. Called with mu.
-func (g *Group) hasSaid(name string) (why string, said bool) {
-	if e := g.ends[name]; e != nil {
+// hasSaid reports whether a node has said that it leaves, and why.
+func (all ends) hasSaid(name string) (why string, said bool) {
+	if e := all[name]; e != nil {
 		return e.why, e.said
 	}
 	return "", false
@@ -191,7 +206,7 @@ func (g *Group) goodbye(name, why string) {
 func (g *Group) lose(name string, m *member, l Loss) {
 	delete(g.doubtful, name)
 	g.formation.leave(name)
-	e := g.endOf(name)
+	e := g.ends.of(name)
 	g.countEnd(e, l.Left)
 	t := g.formation.table
 	if t == nil {

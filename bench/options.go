@@ -92,6 +92,17 @@ func (o *clusterOptions) check(minNodes int) error {
 	return checkTimeout(o.timeout)
 }
 
+// ofOneCluster complains about what is written of one cluster, where there are several: each would
+// write over what is there of the one before.
+func (o *clusterOptions) ofOneCluster() error {
+	for _, x := range []struct{ flag, file string }{{"--profile", o.profile}, {"--trace", o.trace}, {"--dashboard-file", o.dashboardFile}} {
+		if x.file != "" {
+			return fmt.Errorf("%s %s: this measures several clusters, and it is of one: use bench run", x.flag, x.file)
+		}
+	}
+	return nil
+}
+
 // binding is --bind for a machine with so many processors. Nodes that have them to themselves are
 // more like machines, if there is one for the daemon and one for a thread that computes.
 func (o *clusterOptions) binding(processors int) string {

@@ -74,7 +74,7 @@ func (o *storageOptions) check() error {
 		return fmt.Errorf("--runs %d: use 1 to 1000", o.runs)
 	}
 	o.predict = off // as in micro
-	return o.clusterOptions.check(1)
+	return errors.Join(o.clusterOptions.check(1), o.ofOneCluster())
 }
 
 // measureStorage measures the floor and the checkpoints in turns.

@@ -65,6 +65,10 @@ func (o *readOptions) check() error {
 	if o.randomMiB < 1 {
 		return fmt.Errorf("--random-mib %d: use 1 or more", o.randomMiB)
 	}
+	if o.bind == "core" {
+		return errors.New("--bind core: this measurement parts the cores itself, for a part of it")
+	}
+	o.bind = "none"
 	return o.storageOptions.check()
 }
 

@@ -95,7 +95,10 @@ func (o *throughputOptions) runs(of kernel.Registry) (runs []*runOptions, err er
 			}
 		}
 	}
-	return runs, nil
+	if len(runs) > 1 {
+		err = runs[0].ofOneCluster()
+	}
+	return runs, err
 }
 
 // measureThroughput runs them one after the other, up to the first that fails. A wrong result is

@@ -121,6 +121,16 @@ func Restore(ctx context.Context, c *dsm.Cluster, dir string, bytes int) (r Rest
 		if mine[i] != uint64(i+1) {
 			return r, fmt.Errorf("word %d of rank %d is %d, want %d", i, c.Rank(), mine[i], i+1)
 		}
+		// What was stored before the last checkpoint began is in it, and what was stored while it
+		// was written is not.
+		first := i - (words - 1)
+		want := uint64(first + 1)
+		if first%(changedPage*words) == 0 {
+			want++
+		}
+		if mine[first] != want {
+			return r, fmt.Errorf("word %d of rank %d is %d, want %d", first, c.Rank(), mine[first], want)
+		}
 	}
 	r.Read = time.Since(start).Seconds()
 	return r, c.Barrier(ctx)

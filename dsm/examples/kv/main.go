@@ -19,15 +19,14 @@ import (
 	"net/http"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
 )
 
-const (
-	entries = 100_000 // about so many
-	longest = 231     // bytes of a value: with a key of as many it fits into an eighth of a page
-)
+const entries = 100_000 // about so many
+const longest = 231     // bytes of a value: with a key of as many it fits into an eighth of a page
 
 func main() {
 	address := flag.String("listen", "127.0.0.1:0", "address to serve at")
@@ -55,7 +54,7 @@ func serve(address string) error {
 		return err
 	}
 	fmt.Printf("http://%v\n", l.Addr())
-	server, ended := &http.Server{Handler: store{values}}, make(chan error)
+	server, ended := &http.Server{Handler: store{values}, ReadTimeout: 5 * time.Second}, make(chan error)
 	context.AfterFunc(ctx, func() { ended <- server.Shutdown(context.Background()) })
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -1,6 +1,7 @@
 package sharing
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -392,4 +393,12 @@ func FuzzAdd(f *testing.F) {
 		}
 		c.Result().Text()
 	})
+}
+
+// TestNothingShared: who has looked and found nothing says so: an empty list, and not none.
+func TestNothingShared(t *testing.T) {
+	text, err := json.Marshal(NewCollector().Result())
+	if err != nil || !strings.Contains(string(text), `"groups":[]`) {
+		t.Errorf("%s, %v", text, err)
+	}
 }

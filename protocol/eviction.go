@@ -71,9 +71,15 @@ func (r *requester) onOffer(m *Message) {
 	}
 }
 
-// isVoid reports whether an offer must not be taken: the memory is being freed, or was since.
+// isVoid reports whether an offer must not be taken: the memory is being freed, or was since, or it
+// is replicated, and there is no room to note that.
 func (r *requester) isVoid(m *Message) bool {
-	return r.reclaim.isDead(m.Object) || int32(m.AsOffer().Frees-r.reclaim.frees) < 0
+	return !r.isNew(m) || m.AsOffer().Copies > 0 && r.backups.find(m.Object) == nil
+}
+
+// isNew reports whether the memory of an offer is neither being freed nor free since.
+func (r *requester) isNew(m *Message) bool {
+	return !r.reclaim.isDead(m.Object) && int32(m.AsOffer().Frees-r.reclaim.frees) >= 0
 }
 
 // learnReplicas notes which memory is replicated, as an offer says, before the page comes. It
@@ -88,7 +94,7 @@ func (r *requester) learnReplicas(m *Message) bool {
 	if err != nil || k.Copies > MaxReplicas || page < first || page-first >= count || count > r.cfg.Pages || first > r.cfg.Pages-count {
 		return false
 	}
-	if r.backups.find(m.Object) == nil && !r.isVoid(m) && len(r.backups.runs) < r.limits.names {
+	if r.backups.find(m.Object) == nil && len(r.backups.runs) < r.limits.names && r.isNew(m) {
 		r.backups.replicate(run{first, count}, int(k.Copies))
 	}
 	return true

@@ -23,8 +23,8 @@ type nameCall struct {
 	op      NameOp
 	name    string
 	payload []byte // what is sent
-	// late: an Unbind of a use that another has replaced, because a later Bind was answered before
-	// it. Memory is given up in phases, and the name is free at once.
+	// late: an Unbind or Discard of what had the name before, because a later Bind was answered
+	// before it. Memory is freed in phases, and the name is free at once.
 	late bool
 }
 
@@ -93,8 +93,8 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte, older []nameC
 		if isNew = err == nil && count > 0 && (i < 0 || n.uses[i].run != run{first, count}); isNew {
 			if i >= 0 {
 				n.uses = slices.Delete(n.uses, i, i+1)
-				endLate(c, older)
 			}
+			endLate(c, older)
 			u := use{client: c.client, run: run{first, count}, name: c.name, call: c.payload}
 			if j := slices.IndexFunc(n.uses, func(x use) bool { return x.name == u.name && x.run == u.run }); j >= 0 {
 				u.call = n.uses[j].call // once in memory, because it may be long
@@ -112,24 +112,26 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte, older []nameC
 	return isNew
 }
 
-// endLate notes which older calls give up a use that a Bind has replaced.
+// endLate notes which older calls are about the memory that had the name before a Bind was
+// answered.
 func endLate(bind *nameCall, older []nameCall) {
 	for i := range older {
-		if c := &older[i]; c.op == Unbind && c.client == bind.client && c.name == bind.name {
+		if c := &older[i]; (c.op == Unbind || c.op == Discard) && c.client == bind.client && c.name == bind.name {
 			c.late = true
 		}
 	}
 }
 
 // report says which names programs of this node use, each once and then who uses it, and that there
-// is something below page top. Those that they are giving up are not, if the allocator is lost that
-// was asked: nobody knows whether their pages are in use again already.
+// is something below page top. Those that they are giving up are not, if the allocator that was
+// asked is not it any more: their pages may be in use again already. It reports that itself, unless
+// it is lost.
 func (n *names) report(p *parcel, top uint64) {
 	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && !c.late && n.isLost(c.to) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && n.moved(c.to) && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -147,6 +149,12 @@ func (n *names) report(p *parcel, top uint64) {
 	b := p.room(9)
 	*b = append(*b, tagTop)
 	*b = binary.LittleEndian.AppendUint64(*b, top)
+}
+
+// moved reports whether the allocator that was asked has forgotten what it was asked: it is lost,
+// or another one is the allocator, or was in between.
+func (n *names) moved(asked NodeID) bool {
+	return asked != NoNode && (asked != n.allocator() || slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != asked }))
 }
 
 // waitsFor tells whether a program of this node waits for an answer with this ticket.
@@ -231,15 +239,13 @@ func (n *names) resume() {
 	calls, to := n.calls, n.allocator()
 	n.calls = nil
 	n.sendUndone() // before the same program asks for the same name again
-	// If it was another in between it has forgotten what waited there, also if it is the one that
-	// was asked.
-	stayed := !slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != to })
 	for _, c := range calls {
 		switch {
-		case c.to == to && stayed:
+		case c.to != NoNode && !n.moved(c.to):
 			n.calls = append(n.calls, c)
-		case c.op == Unbind && n.isLost(c.to):
-			// A name whose user gave it up is not bound any more: see report.
+		case c.late || c.op == Unbind && c.to != NoNode:
+			// A name whose user gave it up is not bound any more: see report. And what the call was
+			// about is not what the name means now.
 			n.noteUse(&c, StatusOK, nil, nil)
 			n.complete(&c, StatusOK, nil)
 		default:

@@ -517,7 +517,8 @@ func TestDirectoryThatWasOvertaken(t *testing.T) {
 // comes when the memory is free, and binds the name again. It uses the new memory, whenever the
 // first answer comes, and also when the allocator is lost.
 func TestBindBeforeUnbindIsAnswered(t *testing.T) {
-	for _, interrupted := range []bool{false, true} {
+	for _, test := range []struct{ interrupted, leaves bool }{{false, false}, {true, false}, {true, true}} {
+		interrupted := test.interrupted
 		f := newFew(t, Config{Nodes: 3, Pages: 24, HomeStripe: 1})
 		answers := map[Ticket]Effect{}
 		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
@@ -555,9 +556,20 @@ func TestBindBeforeUnbindIsAnswered(t *testing.T) {
 		if e := f.engines[2]; !slices.ContainsFunc(e.names.uses, func(u use) bool { return u.run == is }) || e.backups.copies(PageObject(is.first)) != 1 {
 			t.Errorf("interrupted %v: it has bound %v, and knows of %+v, replicated %+v", interrupted, is, e.names.uses, e.backups.runs)
 		}
-		f.queue = slices.DeleteFunc(f.queue, func(m Message) bool { return m.To == 0 })
-		f.enter(1, []NodeID{1, 2}, []NodeID{1, 2})
+		if test.leaves { // the allocator is another one, and the one before is there
+			f.enter(1, []NodeID{0, 1, 2}, []NodeID{1, 2})
+		} else {
+			f.queue = slices.DeleteFunc(f.queue, func(m Message) bool { return m.To == 0 })
+			f.enter(1, []NodeID{1, 2}, []NodeID{1, 2})
+		}
 		f.settle()
+		if interrupted && answers[2].Status != StatusOK {
+			t.Errorf("the Unbind is answered by %+v", answers[2])
+		}
+		r := &f.engines[1].registry
+		if !slices.ContainsFunc(r.bound, func(b *binding) bool { return b.run == is }) || len(r.bound) != 1 || len(r.freeing) > 0 {
+			t.Errorf("%+v: bound are %v, freeing %v, want %v", test, r.bound, r.freeing, is)
+		}
 		call(1, 4, Bind, "b")
 		f.settle()
 		if b := runOf(4); b.first < is.first+is.count && is.first < b.first+b.count {

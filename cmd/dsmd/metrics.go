@@ -22,6 +22,7 @@ const (
 	// idleTimeout is after how long a connection ends on which nothing is asked.
 	idleTimeout = time.Minute
 	maxClients  = 64
+	maxBody     = 1 << 20 // bytes: /debug/pprof/symbol takes addresses
 	// maxProfile is how long a profile or a trace may take.
 	maxProfile = time.Minute
 )
@@ -45,6 +46,7 @@ func (d *daemon) serveMetrics() (*http.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
+	l = netutil.LimitListener(l, maxClients)
 	if !onlyHere(l.Addr()) {
 		switch {
 		case d.secrets.tls != nil:
@@ -64,20 +66,31 @@ func (d *daemon) serveMetrics() (*http.Server, error) {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: bounded(mux), ReadHeaderTimeout: clientTimeout, IdleTimeout: idleTimeout}
+	server := newMetricsServer(mux)
 	d.log.Info("metrics are served", zap.Stringer("address", l.Addr()))
 	go func() {
-		if err := server.Serve(netutil.LimitListener(l, maxClients)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("the metrics server has ended", zap.Error(err))
 		}
 	}()
 	return server, nil
 }
 
-// bounded refuses profiles that take too long, and gives up clients that do not read.
+func newMetricsServer(h http.Handler) *http.Server {
+	// The server reads no further while a profile is under way, which so may take longer.
+	return &http.Server{Handler: bounded(h), ReadTimeout: clientTimeout, IdleTimeout: idleTimeout}
+}
+
+// bounded refuses profiles that take too long, and forms, which nobody has to send, and gives up
+// clients that do not read.
 func bounded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if text := r.FormValue("seconds"); text != "" {
+		if r.Header.Get("Content-Type") != "" {
+			http.Error(w, "a form: write what you ask for behind a question mark", http.StatusUnsupportedMediaType)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if text := r.URL.Query().Get("seconds"); text != "" {
 			if s, err := strconv.ParseFloat(text, 64); err != nil || !(s >= 0 && s <= maxProfile.Seconds()) {
 				http.Error(w, fmt.Sprintf("seconds=%s: 0 to %v are possible", text, maxProfile.Seconds()), http.StatusBadRequest)
 				return

@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +62,40 @@ func TestImpatient(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience.Or(45 * time.Second)):
 		t.Error("a client that does not read keeps its answer for ever")
+	}
+}
+
+// TestMetricsServerIsBounded: a request that does not end ends the connection, and forms, which may
+// be long, are not read.
+func TestMetricsServerIsBounded(t *testing.T) {
+	defer func(before time.Duration) { clientTimeout = before }(clientTimeout)
+	clientTimeout = 100 * time.Millisecond
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = newMetricsServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%d bytes, %v", len(text), err)
+	}))
+	server.Start()
+	defer server.Close()
+	for _, test := range []struct{ request, want string }{
+		{"GET / HTTP/1.1\r\nHost: he", ""},
+		{"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nnot all", "i/o timeout"},
+		{"POST / HTTP/1.1\r\nHost: here\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nseconds=", "415 Unsupported"},
+	} {
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(test.request)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(patience.Or(45 * time.Second))); err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(c)
+		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(string(text), test.want) {
+			t.Errorf("%q is answered by %q, %v", test.request, text, err)
+		}
 	}
 }

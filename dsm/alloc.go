@@ -140,7 +140,6 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		if err := m.beginWith(ctx, c, from, image, false); err != nil {
 			return nil, m.giveUp(c, err)
 		}
-		c.saves.begun(m)
 	}
 	if a.keep {
 		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
@@ -150,6 +149,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	if err := m.enter(c); err != nil {
 		return nil, m.giveUp(c, err)
 	}
+	c.saves.begun(from, m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memory = append(c.memory, m)

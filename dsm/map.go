@@ -143,11 +143,12 @@ func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocatio
 		return m, nil
 	}
 	if err == nil {
-		failed = errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
-	} else {
-		failed = errors.Join(failed, f.close())
+		if err = c.beginAllocating(context.WithoutCancel(ctx)); err == nil {
+			defer c.endAllocating()
+			return nil, errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
+		} // else the cluster has ended, and all memory with it
 	}
-	return nil, failed
+	return nil, errors.Join(failed, f.close())
 }
 
 // hash is the same for ranks that mean the same.

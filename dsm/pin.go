@@ -52,7 +52,11 @@ func Pin[T any](ctx context.Context, c *Cluster, s []T, access Access) (unpin fu
 	// What another program of this node has brought here need not be mapped in this one. It can't
 	// go away any more.
 	page := uintptr(c.welcome.PageBytes)
-	c.region.touch(run.first*page, run.count*page, page, access == Write)
+	if err := Guard(func() { c.region.touch(run.first*page, run.count*page, page, access == Write) }); err != nil {
+		_ = c.send(attach.Call{Op: attach.OpUnpin, Object: ticket}) // or the cluster has ended
+		run.of.letGo(c)
+		return nil, failure("Pin", err)
+	}
 	return sync.OnceValue(func() error {
 		defer run.of.letGo(c) // after the daemon was told, which must not learn of a Free first
 		if err := c.send(attach.Call{Op: attach.OpUnpin, Object: ticket}); err != nil {

@@ -120,9 +120,13 @@ func share(begins string) string {
 	return "what was changed of " + begins
 }
 
-// begun notes that an allocation has begun with what the checkpoint has. If it is allocated again
-// it begins with zeros, or as its file is, as all memory does.
-func (s *saves) begun(m *allocation) {
+// begun notes that an allocation has begun with what the checkpoint has, if there is one: not
+// before it is certain, so that who fails and tries again begins with it again. If it is allocated
+// again later it begins with zeros, or as its file is, as all memory does.
+func (s *saves) begun(from *restored, m *allocation) {
+	if from == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.from.images, m.name)

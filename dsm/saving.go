@@ -170,8 +170,13 @@ func (s *Saving) awaitSaved(ctx context.Context) (r attach.Reply, err error) {
 		call.Count = attach.SavedTwice
 		err = s.file.writeBits(s.twice)
 	}
+	if err != nil {
+		call.Count = attach.GiveUpSaving
+	}
+	// Also if ctx has ended: until the daemon was asked once it takes no other checkpoint.
+	r, asked := s.c.ask(ctx, call)
 	if err == nil {
-		r, err = s.c.do(ctx, call)
+		err = asked
 	}
 	return r, err
 }

@@ -404,6 +404,23 @@ func TestCheckpointOfTheDead(t *testing.T) {
 	}
 }
 
+// TestCheckpointAfterLateWait: the context of Wait has ended before it begins. Then there may be no
+// checkpoint, and the next one can be taken.
+func TestCheckpointAfterLateWait(t *testing.T) {
+	t.Parallel()
+	dir := saveTwo(t, 1)
+	all := engage(t, 2, 2)
+	all.do(t, "ok", "words data %d", words)
+	for range 2 {
+		all.do(t, "ok", "begin %s", dir)
+		all.toldAll(t, "finish late", "too late")
+		all.do(t, "ok", "save %s", dir)
+	}
+	verified(t, dir)
+	noRemains(t, dir)
+	all.end(t)
+}
+
 // TestCheckpointOfKilled: the program of a rank is killed while a checkpoint is being taken, and
 // its daemon lives on. The others may store, can give up, and take a checkpoint with who comes for
 // it.

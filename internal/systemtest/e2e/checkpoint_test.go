@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/internal/checkpoint"
@@ -71,10 +72,15 @@ func (k *safe) verb(line []string) (answer string, err error) {
 	case "begin":
 		k.saving, err = k.c.BeginCheckpoint(k.ctx, words[0], options(words[1:])...)
 		return "", err
-	case "finish": // within words[0] milliseconds
+	case "finish": // within words[0] milliseconds, or when it is too late already
 		within := "0"
 		if len(words) > 0 {
 			within = words[0]
+		}
+		if within == "late" {
+			ctx, cancel := context.WithDeadline(k.ctx, time.Unix(0, 0))
+			defer cancel()
+			return "", k.saving.Wait(ctx)
 		}
 		ms, err := strconv.ParseUint(within, 10, 64)
 		if err != nil {

@@ -111,10 +111,11 @@ func (r *reactor) adoptConnection(p *peer, a arrival, h transport.Handler) {
 		r.log(fmt.Sprintf("tcp: node %d is connected again; %d bytes are sent once more", p.id, p.queue.unsent()))
 	}
 	r.flushPeer(p)
-	if p.tls != nil && !p.hasFrame && p.state == peerUp {
-		// The handshake may have read ahead, and nothing would say that there is something.
-		n, err := p.tls.decrypt(p.in.space())
-		r.receivedSecurely(p, h, 0, n, err)
+	if p.tls != nil && p.state == peerUp {
+		p.tls.ahead = true
+		if !p.hasFrame {
+			r.deliver(p, h, 0)
+		}
 	}
 }
 

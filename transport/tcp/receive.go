@@ -105,6 +105,11 @@ func (r *reactor) deliver(p *peer, h transport.Handler, max int) int {
 		case err == nil && f.bytes == 0:
 			r.setHasFrame(p, false)
 			r.confirm(p)
+			if p.tls != nil && p.tls.ahead { // no socket tells of it
+				p.tls.ahead = false
+				n, err := p.tls.decrypt(p.in.space())
+				delivered += r.receivedSecurely(p, h, max-delivered, n, err)
+			}
 			return delivered
 		case delivered == max:
 			r.setHasFrame(p, true)

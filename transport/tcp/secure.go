@@ -61,6 +61,8 @@ var errCipherOut = errors.New("tcp: the peer makes TLS say more than it reads")
 type secure struct {
 	tls *tls.Conn
 	own cipherEnd
+	// ahead: the handshake may have read more than its own, which was not decrypted yet.
+	ahead bool
 	// plain is where what is to be encrypted is gathered, so that small frames share a record.
 	plain [recordBytes]byte
 }

@@ -2,9 +2,11 @@ package tcp_test
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"dsmd/internal/patience"
 	"dsmd/transport"
 	"dsmd/transport/tcp"
 	"dsmd/transport/tcp/tcptest"
@@ -167,5 +169,59 @@ func TestHello(t *testing.T) {
 				t.Errorf("node %d has heard %q from node %d, want %q", i, got, peer, want)
 			}
 		}
+	}
+}
+
+// counter is a Handler that counts frames and what else it is told.
+type counter struct{ frames, up, down int }
+
+func (c *counter) PeerUp(transport.NodeID)                           { c.up++ }
+func (c *counter) PeerDown(transport.NodeID, error)                  { c.down++ }
+func (c *counter) Frame(transport.NodeID, []byte, transport.Payload) { c.frames++ }
+
+// TestReadAhead: a connection is made again while frames of the one before lie unread. What its
+// handshake has read of those that follow is delivered behind them, although nothing more comes.
+func TestReadAhead(t *testing.T) {
+	nodes, cutter := newProxiedCluster(t, 2, 4096, 1<<20, underTLS(t))
+	from, to := &counter{}, &counter{} // node 1 calls, and node 0 reads what it has said
+	random := rand.New(rand.NewPCG(1, 1))
+	poll := func(n *tcp.Transport, h *counter, max int) {
+		if _, err := n.Poll(h, max); err != nil {
+			t.Fatal(err)
+		}
+		n.Flush()
+	}
+	want := 0
+	send := func(frames int) {
+		for range frames {
+			if err := nodes[1].Send(0, []byte("frame"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes[1].Flush()
+		want += frames
+	}
+	await := func(frames int) {
+		t.Helper()
+		for deadline := time.Now().Add(patience.Or(20 * time.Second)); to.frames < frames || from.up == 0; poll(nodes[1], from, 64) {
+			if poll(nodes[0], to, 1); time.Now().After(deadline) {
+				t.Fatalf("%d frames have come, of %d", to.frames, want)
+			}
+		}
+	}
+	await(0)
+	for range 30 {
+		send(32)
+		await(want - 31)
+		cutter.Cut(0, 1, random)
+		send(1)
+		// long enough for a new connection, which node 0 does not look at yet
+		for over := time.Now().Add(20 * time.Millisecond); time.Now().Before(over); {
+			poll(nodes[1], from, 64)
+		}
+		await(want)
+	}
+	if to.down+from.down > 0 {
+		t.Error("somebody is lost")
 	}
 }

@@ -104,6 +104,8 @@ type link struct {
 	terms terms // of the peer, once known
 	mine  bool  // this node has made the offer
 	up    bool  // messages can be sent
+	// answered: the peer has said its terms, which it does once.
+	answered bool
 
 	posted, retired uint64 // requests
 	unsignalled     int    // requests since the last one with a completion

@@ -143,10 +143,10 @@ func (r *router) offered(p *peer, theirs terms) error {
 // answered connects the queue pair that this side has offered.
 func (r *router) answered(p *peer, theirs terms) {
 	l := p.link
-	if l == nil || !l.mine || l.up || theirs.generation != p.generation {
+	if l == nil || !l.mine || l.up || l.answered || theirs.generation != p.generation {
 		return
 	}
-	l.terms = theirs
+	l.terms, l.answered = theirs, true
 	done, err := l.end.connect(theirs.device)
 	switch {
 	case err != nil:

@@ -123,15 +123,14 @@ func endLate(bind *nameCall, older []nameCall) {
 }
 
 // report says which names programs of this node use, each once and then who uses it, and that there
-// is something below page top. Those that they are giving up are not, if the allocator that was
-// asked is not it any more: their pages may be in use again already. It reports that itself, unless
-// it is lost.
+// is something below page top. Those that they are giving up are not, if the allocator is lost that
+// was asked: nobody knows whether their pages are in use again already.
 func (n *names) report(p *parcel, top uint64) {
 	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && !c.late && n.moved(c.to) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && n.isLost(c.to) && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -149,12 +148,6 @@ func (n *names) report(p *parcel, top uint64) {
 	b := p.room(9)
 	*b = append(*b, tagTop)
 	*b = binary.LittleEndian.AppendUint64(*b, top)
-}
-
-// moved reports whether the allocator that was asked has forgotten what it was asked: it is lost,
-// or another one is the allocator, or was in between.
-func (n *names) moved(asked NodeID) bool {
-	return asked != NoNode && (asked != n.allocator() || slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != asked }))
 }
 
 // waitsFor tells whether a program of this node waits for an answer with this ticket.
@@ -239,11 +232,14 @@ func (n *names) resume() {
 	calls, to := n.calls, n.allocator()
 	n.calls = nil
 	n.sendUndone() // before the same program asks for the same name again
+	// If it was another in between it has forgotten what waited there, also if it is the one that
+	// was asked.
+	stayed := !slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != to })
 	for _, c := range calls {
 		switch {
-		case c.to != NoNode && !n.moved(c.to):
+		case c.to == to && stayed:
 			n.calls = append(n.calls, c)
-		case c.late || c.op == Unbind && c.to != NoNode:
+		case c.late || c.op == Unbind && n.isLost(c.to):
 			// A name whose user gave it up is not bound any more: see report. And what the call was
 			// about is not what the name means now.
 			n.noteUse(&c, StatusOK, nil, nil)

@@ -106,9 +106,9 @@ func (n *registry) applyFormerNames(former []entry) {
 		case x.tag == tagBound && b != nil && b.run == x.run:
 			b.kept = b.kept || x.kept
 			continue
-		case n.overlaps(x.run) || len(n.bound)+len(n.freeing) >= n.limits.names:
+		case n.overlaps(x.run) || x.tag == tagBound && b != nil || len(n.bound)+len(n.freeing) >= n.limits.names:
 			continue
-		case x.tag == tagBound && b == nil:
+		case x.tag == tagBound:
 			n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas, kept: x.kept})
 		default:
 			n.freeing = append(n.freeing, freeing{run: x.run})

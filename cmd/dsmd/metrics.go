@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -85,7 +86,7 @@ func newMetricsServer(h http.Handler) *http.Server {
 // clients that do not read.
 func bounded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Content-Type") != "" {
+		if kind := r.Header.Get("Content-Type"); strings.Contains(kind, "form") {
 			http.Error(w, "a form: write what you ask for behind a question mark", http.StatusUnsupportedMediaType)
 			return
 		}

@@ -80,6 +80,7 @@ func TestMetricsServerIsBounded(t *testing.T) {
 	for _, test := range []struct{ request, want string }{
 		{"GET / HTTP/1.1\r\nHost: he", ""},
 		{"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nnot all", "i/o timeout"},
+		{"POST / HTTP/1.1\r\nHost: here\r\nContent-Type: application/octet-stream\r\nContent-Length: 3\r\nConnection: close\r\n\r\n0x1", "3 bytes, <nil>"},
 		{"POST / HTTP/1.1\r\nHost: here\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nseconds=", "415 Unsupported"},
 	} {
 		c, err := net.Dial("tcp", server.Listener.Addr().String())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"sync"
 	"time"
 
@@ -70,9 +69,7 @@ type watcher struct {
 
 // every asks again and again, with pauses, until the daemon or ctx has ended, or ask fails.
 func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() error) error {
-	meeting, cancel := context.WithTimeout(ctx, askTimeout)
-	c, _, err := meet(meeting, w.socket, os.Geteuid(), "dsmd dashboard")
-	cancel()
+	c, _, err := meetInTime(ctx, w.socket, "dsmd dashboard")
 	if err != nil {
 		return err
 	}

@@ -40,12 +40,7 @@ docs/operations.md shows a rolling restart. The exit status is 1, and the daemon
 // tellToLeave waits until the daemon has left, which takes as long as it takes to move what it has.
 // A user who does not wait that long does not undo it.
 func tellToLeave(ctx context.Context, w io.Writer, socket string) error {
-	meeting, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout))
-	c, welcome, err := meet(meeting, socket, os.Geteuid(), "dsmd drain")
-	if why := context.Cause(meeting); err != nil && why != nil {
-		err = why
-	}
-	cancel()
+	c, welcome, err := meetInTime(ctx, socket, "dsmd drain")
 	if err != nil {
 		return fmt.Errorf("the daemon at %s: %w", socket, err)
 	}

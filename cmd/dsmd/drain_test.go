@@ -13,8 +13,7 @@ import (
 // TestDrainSaysWhy: a daemon that still waits for its cluster takes the connection and says
 // nothing. Nobody waits for that for ever.
 func TestDrainSaysWhy(t *testing.T) {
-	defer func(before time.Duration) { askTimeout = before }(askTimeout)
-	askTimeout = 300 * time.Millisecond
+	askWithin(t, 300*time.Millisecond)
 	const silent = launch.SocketPrefix + "drainsilent-0"
 	fakeDaemon(t, silent, hangs)
 	err := tellToLeave(t.Context(), io.Discard, silent)

@@ -66,8 +66,7 @@ func TestChooseJob(t *testing.T) {
 // TestJobIsTheSameEverywhere: what names a job for one command names it for the others, also where
 // a file has the name of the program.
 func TestJobIsTheSameEverywhere(t *testing.T) {
-	defer func(before time.Duration) { askTimeout = before }(askTimeout)
-	askTimeout = patience.Or(20 * time.Second)
+	askWithin(t, patience.Or(20*time.Second))
 	const number = "jobtest"
 	fakeDaemon(t, launch.SocketPrefix+number+"-0", answers)
 	t.Chdir(t.TempDir())

@@ -43,6 +43,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// askWithin sets askTimeout for a test.
+func askWithin(t *testing.T, limit time.Duration) {
+	t.Helper()
+	before := askTimeout
+	askTimeout = limit
+	t.Cleanup(func() { askTimeout = before })
+}
+
 // dsmd prepares a dsmd process that is killed if it takes too long.
 func dsmd(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()

@@ -78,7 +78,7 @@ func (d *daemon) serveMetrics() (*http.Server, error) {
 }
 
 func newMetricsServer(h http.Handler) *http.Server {
-	// The server reads no further while a profile is under way, which so may take longer.
+	// Nothing is read while a profile is made, so that may take longer than ReadTimeout.
 	return &http.Server{Handler: bounded(h), ReadTimeout: clientTimeout, IdleTimeout: idleTimeout}
 }
 

@@ -11,8 +11,7 @@ import (
 
 // TestStacksSaysWhy: where there are no stacks, it says of what, where, and what to do.
 func TestStacksSaysWhy(t *testing.T) {
-	defer func(before time.Duration) { askTimeout = before }(askTimeout)
-	askTimeout = 300 * time.Millisecond
+	askWithin(t, 300*time.Millisecond)
 	const hanging = launch.SocketPrefix + "stackshang-0"
 	fakeDaemon(t, hanging, hangs)
 	none := filepath.Join(t.TempDir(), "none")

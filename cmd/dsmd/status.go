@@ -158,20 +158,36 @@ func listeningSockets(table string) (sockets []string) {
 // askOrExplain asks on behalf of a user. It puts an error into the answer, so that one silent
 // daemon does not hide the others.
 func askOrExplain(socket string, user int) daemonStatus {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := answered(context.Background())
 	defer cancel()
 	d, err := ask(ctx, socket, user)
 	if err == nil {
 		return d
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout)
+		err = context.Cause(ctx)
 	}
 	return daemonStatus{Socket: certs.Printable(socket), Error: certs.Printable(err.Error()), foreign: errors.Is(err, errForeign)}
 }
 
+// answered is ctx for a daemon that is to answer. Its cause says why one may not.
+func answered(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("no answer within %v: it waits for its peers, or is stuck", askTimeout))
+}
+
 // errForeign: the daemon is not asked, because it answers only root and the user who runs it.
 var errForeign = errors.New("it belongs to another user")
+
+// meetInTime is meet for who talks with a daemon for longer than it may take to answer at first.
+func meetInTime(ctx context.Context, socket, command string) (*attach.Conn, attach.Welcome, error) {
+	meeting, cancel := answered(ctx)
+	defer cancel()
+	c, welcome, err := meet(meeting, socket, os.Geteuid(), command)
+	if err != nil && meeting.Err() != nil {
+		err = context.Cause(meeting)
+	}
+	return c, welcome, err
+}
 
 // meet begins the conversation of an observer with a daemon: one that says Hello, as this command,
 // but never passes a userfaultfd, so that it takes part in nothing. The conversation ends with ctx,

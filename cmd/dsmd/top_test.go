@@ -83,8 +83,7 @@ func fakeAnswer(f attach.Frame, age time.Duration) []byte {
 // TestTopOnce: of all daemons of a machine it prints what has happened in an interval, of the job
 // that is named; one that says nothing is named, and hides no other.
 func TestTopOnce(t *testing.T) {
-	defer func(before time.Duration) { askTimeout = before }(askTimeout)
-	askTimeout = patience.Or(20 * time.Second)
+	askWithin(t, patience.Or(20*time.Second))
 	fakeDaemon(t, launch.SocketPrefix+"topsilent-0", hangsUp)
 	fakeDaemon(t, launch.SocketPrefix+"toptest-0", answers)
 	f := topFlags{interval: minInterval, order: top.ByWaits}

@@ -124,7 +124,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	if err != nil {
 		return nil, err
 	}
-	if err := a.file.restores(from, image != nil); err != nil {
+	if err := a.file.restores(from); err != nil {
 		return nil, err
 	}
 	m, err := c.bind(ctx, a, name, l, n)

@@ -143,10 +143,11 @@ func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocatio
 		return m, nil
 	}
 	if err == nil {
+		// If this fails the cluster has ended, and all memory with it.
 		if err = c.beginAllocating(context.WithoutCancel(ctx)); err == nil {
 			defer c.endAllocating()
 			return nil, errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
-		} // else the cluster has ended, and all memory with it
+		}
 	}
 	return nil, errors.Join(failed, f.close())
 }

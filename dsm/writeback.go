@@ -55,17 +55,17 @@ func mapsBack(c *Cluster) (list []*allocation) {
 	return list
 }
 
-// restores notes whether memory that begins with a file has the contents that a checkpoint has
-// instead. They are in no file that Sync could write them to.
-func (f *mapping) restores(from *restored, is bool) error {
+// restores notes whether a checkpoint has contents for the mapping; nil: none has. They are in no
+// file that Sync could write them to.
+func (f *mapping) restores(from *restored) error {
 	switch {
 	case f == nil:
 		return nil
-	case is && f.mode == writeBack:
+	case from != nil && f.mode == writeBack:
 		return fmt.Errorf("%w: the checkpoint %s has its contents, which Sync does not write to the file: map it Private, or leave it out of checkpoints",
 			ErrMismatch, from.path)
 	}
-	f.own = f.mode == private || is
+	f.own = f.mode == private || from != nil
 	return nil
 }
 

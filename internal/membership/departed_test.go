@@ -13,16 +13,25 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestMadeUpDepartures: whoever says that nodes leave which there are not makes nobody remember
-// them without end, and a node that is there is still heard.
-func TestMadeUpDepartures(t *testing.T) {
-	count, err := newCounters(nil, func() float64 { return 0 })
+// withoutGossip is the membership of a node of a cluster of two, which gossips with nobody: the
+// test tells it what memberlist would.
+func withoutGossip(t *testing.T, self member, metrics prometheus.Registerer) gossip {
+	t.Helper()
+	count, err := newCounters(metrics, func() float64 { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
+	return gossip{&Group{
+		log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
+		addresses: map[string]memberlist.Address{}, ends: ends{}, doubtful: map[string]*doubtful{},
+	}}
+}
+
+// TestMadeUpDepartures: whoever says that nodes leave which there are not makes nobody remember
+// them without end, and a node that is there is still heard.
+func TestMadeUpDepartures(t *testing.T) {
 	self, other := member{data: "10.0.0.1:1"}, member{data: "10.0.0.2:1"}
-	g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-		ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
+	g := withoutGossip(t, self, nil)
 	g.formation.join(other)
 	for i := range maxEnds + 1000 {
 		g.NotifyMsg(appendMessage(nil, &message{kind: leaving, from: fmt.Sprint("made up ", i), reason: "none"}))
@@ -49,12 +58,7 @@ func TestLateGoodbye(t *testing.T) {
 		{"it was started again", true, nil},
 	} {
 		metrics := prometheus.NewRegistry()
-		count, err := newCounters(metrics, func() float64 { return 0 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
+		g := withoutGossip(t, self, metrics)
 		g.cfg.DeadAfter = MinDeadAfter
 		g.formation.join(other)
 		g.formation.table = table
@@ -117,12 +121,8 @@ func TestUnmet(t *testing.T) {
 	} {
 		metrics := prometheus.NewRegistry()
 		core, logs := observer.New(zap.InfoLevel)
-		count, err := newCounters(metrics, func() float64 { return 0 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := gossip{&Group{log: zap.New(core), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
+		g := withoutGossip(t, self, metrics)
+		g.log = zap.New(core)
 		g.cfg.DeadAfter = MinDeadAfter
 		if test.before != nil {
 			test.before(g)
@@ -165,12 +165,7 @@ func TestUnmet(t *testing.T) {
 func TestDoubtfulAuthor(t *testing.T) {
 	author, self := member{id: Auto, data: "10.0.0.1:1"}, member{incarnation: 1, id: Auto, data: "10.0.0.2:1"}
 	for _, objects := range []bool{true, false} {
-		count, err := newCounters(nil, func() float64 { return 0 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := gossip{&Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), wake: make(chan struct{}, 1),
-			addresses: map[string]memberlist.Address{}, ends: map[string]*end{}, doubtful: map[string]*doubtful{}}}
+		g := withoutGossip(t, self, nil)
 		there := &memberlist.Node{Name: author.name(), Addr: net.IPv4(10, 0, 0, 1), Port: 1, Meta: appendMember(nil, &author)}
 		g.NotifyJoin(there)
 		table := assign("", []member{author, self})

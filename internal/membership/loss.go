@@ -101,6 +101,18 @@ func (g *Group) askDoubtful() {
 	}
 }
 
+// doubted are the addresses of the nodes that are said to be dead, and may be there.
+func (g *Group) doubted() (list []memberlist.Address) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range g.doubtful {
+		if !d.unmet() {
+			list = append(list, d.address)
+		}
+	}
+	return list
+}
+
 // doubtUnmet notes the nodes of the table that this node has never met, now that the cluster is
 // complete. memberlist never tells the end of a node that it has not told before: who has heard
 // nothing of such a node after Config.DeadAfter takes it for lost, and at once if its goodbye was
@@ -129,18 +141,6 @@ type end struct {
 	why     string // and why, see Loss
 	counted bool   // among the deaths or the departures
 	told    bool   // its loss is in the log, and with Group.lost
-}
-
-// doubted are the addresses of the nodes that are said to be dead, and may be there.
-func (g *Group) doubted() (list []memberlist.Address) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, d := range g.doubtful {
-		if !d.unmet() {
-			list = append(list, d.address)
-		}
-	}
-	return list
 }
 
 // ends are what is known of nodes' ends, by name, of maxEnds at most. Guarded by Group.mu.

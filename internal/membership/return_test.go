@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/hashicorp/memberlist"
-	"go.uber.org/zap"
 )
 
 // TestReturn: a node that was killed comes back at the address that it had, and gets the same
@@ -95,15 +92,10 @@ func TestSuccessor(t *testing.T) {
 		}, 0},
 		{"it dies, and the former one is known still", func(g gossip) { g.formation.join(later); g.gone(later.name()) }, 1},
 	} {
-		count, err := newCounters(nil, func() float64 { return 0 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := &Group{log: zap.NewNop(), self: self, count: count, formation: newFormation(self, 2, 3), addresses: map[string]memberlist.Address{},
-			ends: map[string]*end{}, doubtful: map[string]*doubtful{}}
+		g := withoutGossip(t, self, nil)
 		g.formation.join(former)
 		g.formation.table = assign("c", []member{self, former})
-		test.does(gossip{g})
+		test.does(g)
 		for _, d := range g.doubtful {
 			d.since = d.since.Add(-objectionTime)
 		}

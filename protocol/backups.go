@@ -66,8 +66,8 @@ func (o *object) shown() Access {
 // memory is replicated.
 type backups struct {
 	*pages
-	// of replicated memory that programs of this node use, or have used, or of which it was offered
-	// pages; until it is freed
+	// replicated memory that programs of this node have bound, or of which it was offered pages,
+	// until it is freed
 	runs  []replicated
 	store map[ObjectID]backup // backups that this node has
 	// of which pages, in no order: what is decided must not depend on that of a map

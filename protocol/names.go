@@ -240,8 +240,8 @@ func (n *names) resume() {
 		case c.to == to && stayed:
 			n.calls = append(n.calls, c)
 		case c.late || c.op == Unbind && n.isLost(c.to):
-			// A name whose user gave it up is not bound any more: see report. And what the call was
-			// about is not what the name means now.
+			// A name whose user gave it up is not bound any more: see report. A late call is about
+			// memory that has the name no longer.
 			n.noteUse(&c, StatusOK, nil, nil)
 			n.complete(&c, StatusOK, nil)
 		default:

@@ -52,8 +52,8 @@ func neighbours(list []*Transfer) int {
 	return n
 }
 
-// WriteDelay is how many nanoseconds each write takes longer: tests set it, of what waits for a
-// disk that is busy with other things.
+// WriteDelay is how many nanoseconds each write takes longer. Only tests set it, to have a slow
+// disk.
 var WriteDelay atomic.Int64
 
 // move makes transfers that are neighbours. If one fails it goes on with the next.

@@ -174,9 +174,8 @@ func TestBringPads(t *testing.T) {
 	if err := f.Truncate(7*4096 + 10); err != nil {
 		t.Fatal(err)
 	}
-	for p, least := range map[pagetable.Page]int{6: 4096, 7: 10} {
-		there := least
-		bring(t, table, p, Location{FD: int(f.Fd()), Offset: int64(p) * 4096, Least: least})
+	for p, there := range map[pagetable.Page]int{6: 4096, 7: 10} {
+		bring(t, table, p, Location{FD: int(f.Fd()), Offset: int64(p) * 4096, Least: there})
 		got, want := make([]byte, 4096), append(filled(p)[:there], make([]byte, 4096-there)...)
 		if ev := ended(t, table, 1)[0]; ev.Err != nil {
 			t.Fatal(ev.Err)

@@ -20,6 +20,11 @@ type ThreadSpec struct {
 	Program Program
 }
 
+// does reports whether the thread's program has an operation of a kind.
+func (t *ThreadSpec) does(kind OpKind) bool {
+	return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == kind })
+}
+
 // Moves is which nodes of a cluster may be lost, leave or come.
 type Moves struct {
 	// Crash are the nodes of which each may be lost at any time, with all that is on it; the others
@@ -303,16 +308,12 @@ func (c *Config) binds() bool { return c.does(OpBind) }
 
 // bindsOn reports whether some program of a node binds memory.
 func (c *Config) bindsOn(n protocol.NodeID) bool {
-	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
-		return t.Node == n && slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == OpBind })
-	})
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool { return t.Node == n && t.does(OpBind) })
 }
 
 // does reports whether some program has an operation of a kind.
 func (c *Config) does(kind OpKind) bool {
-	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool {
-		return slices.ContainsFunc(t.Program, func(op Op) bool { return op.Kind == kind })
-	})
+	return slices.ContainsFunc(c.Threads, func(t ThreadSpec) bool { return t.does(kind) })
 }
 
 func parseNodes(value string) (nodes []protocol.NodeID, err error) {

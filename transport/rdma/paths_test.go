@@ -77,7 +77,7 @@ func (o *observer) PeerDown(peer transport.NodeID, err error)                  {
 func (o *observer) Frame(from transport.NodeID, _ []byte, _ transport.Payload) { o.frames[from]++ }
 
 // pollUntil polls transports in turn until done.
-func pollUntil(t testing.TB, what string, nodes []transport.Transport, observers []*observer, done func() bool) {
+func pollUntil[H transport.Handler](t testing.TB, what string, nodes []transport.Transport, handlers []H, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience.Or(20 * time.Second)); !done(); {
 		if time.Now().After(deadline) {
@@ -85,7 +85,7 @@ func pollUntil(t testing.TB, what string, nodes []transport.Transport, observers
 		}
 		for i, tr := range nodes {
 			tr.Flush()
-			if _, err := tr.Poll(observers[i], 64); err != nil {
+			if _, err := tr.Poll(handlers[i], 64); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -133,23 +133,10 @@ func TestQueuedBeforePlain(t *testing.T) {
 	}
 	send(want[0])
 	send(want[1])
-	for deadline, later := time.Now().Add(patience.Or(20*time.Second)), false; len(receiver.got) < len(want); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited for %q, and %q have come", want, receiver.got)
-		}
-		if _, err := nodes[0].Poll(sender, 64); err != nil {
-			t.Fatal(err)
-		}
-		if sender.up[1] > 0 && !later {
-			later = true
-			send(want[3])
-		}
-		nodes[0].Flush()
-		if _, err := nodes[1].Poll(receiver, 64); err != nil {
-			t.Fatal(err)
-		}
-		nodes[1].Flush()
-	}
+	both := []*eager{sender, receiver}
+	pollUntil(t, "PeerUp", nodes, both, func() bool { return sender.up[1] > 0 })
+	send(want[3])
+	pollUntil(t, "all frames", nodes, both, func() bool { return len(receiver.got) == len(want) })
 	if !slices.Equal(receiver.got, want) {
 		t.Errorf("%q have come, want %q", receiver.got, want)
 	}

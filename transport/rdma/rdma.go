@@ -263,7 +263,7 @@ func (t *Transport) Poll(h transport.Handler, max int) (int, error) {
 }
 
 // receiveBoth takes what has come on queue pairs and, if it is to be asked, on the base transport:
-// each goes first at every second Poll, so that neither takes all that was asked for for ever.
+// each goes first at every second Poll, so that neither starves the other.
 func (d *deliverer) receiveBoth() error {
 	d.sinceBase++
 	if d.indirect == 0 && d.sinceBase < basePause {

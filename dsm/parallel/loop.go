@@ -26,20 +26,21 @@ const (
 	// at most this part of what a goroutine would get if the rank's goroutines divided the rest.
 	chunkPart = 4
 	// worthwhile is how long what a rank has left must take it, at its pace, for another to take
-	// half of it. It is many times what it takes to fetch a few pages: those of the items go to who
-	// takes them, and come back in the next loop.
+	// half of it, or how long it must not have got on. It is many times what it takes to fetch a
+	// few pages: those of the items go to who takes them, and come back in the next loop. And a
+	// rank that shares its processor with others may stand still for almost as long.
 	worthwhile = 4 * time.Millisecond
 	// A rank waits for the others for a part of the time that its own items have taken before it
 	// takes from them, within bounds. So ranks that are not quite even keep their items, and the
 	// pages of these. It waits longer after each loop in which it has looked in vain, as they pay
 	// for its looks with faults; see crew.patience.
 	patienceShare = 8
-	minPatience   = 500 * time.Microsecond
+	minPatience   = time.Millisecond
 	maxPatience   = 10 * time.Millisecond
 	// maxWait bounds the time between two looks at what the others have left.
 	maxWait = 100 * time.Millisecond
-	// unknown is the pace before an item was run: it may take for ever.
-	unknown = math.MaxInt64
+	// unknown is the pace before an item was run.
+	unknown = 0
 )
 
 // For calls body for each i from 0 to n-1, on all ranks; see the package comment. Every rank calls
@@ -185,12 +186,9 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 func (l *loop) help(met <-chan struct{}, wait time.Duration) {
 	took := false
 	defer func() {
-		switch {
-		case took:
-			l.t.patience = max(l.t.patience/2, minPatience)
-		case l.vain:
+		if l.vain && !took {
 			l.t.patience = min(2*l.t.patience, maxPatience)
-		default:
+		} else {
 			l.t.patience = max(l.t.patience-l.t.patience/patienceShare, minPatience)
 		}
 	}()
@@ -261,15 +259,21 @@ type loop struct {
 	touches []Touch
 	thread  func() // runs items, until there are no more in the rank's slot
 	halted  atomic.Bool
-	seen    map[int]uint64 // what others had left when this rank looked last, by index
-	vain    bool           // it has looked at one that was in the loop and had too little left
+	seen    map[int]look // what others had left when this rank looked last, by index
+	vain    bool         // it has looked at one that was in the loop and had too little left
 
 	mu    sync.Mutex
 	first *Error // the failure here of the first item that has; guarded by mu
 }
 
+// look is what a rank had left, and since when that has not changed.
+type look struct {
+	left uint64
+	at   time.Time
+}
+
 func (t *Team) newLoop(ctx context.Context, number uint64) *loop {
-	return &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]uint64{}}
+	return &loop{ctx: ctx, t: t.crew, number: number, touches: t.touches, seen: map[int]look{}}
 }
 
 // rest is what a rank has left of this loop.
@@ -303,12 +307,16 @@ func (l *loop) steal() (lo, hi int) {
 		// A slot that is lost has nothing to take: its rank is lost, too.
 		lost := dsm.Guard(func() {
 			rest := l.rest(v)
-			least := int(int64(worthwhile) / max(l.t.slots.At(v).pace.Load(), 1))
+			least := math.MaxInt
+			if pace := l.t.slots.At(v).pace.Load(); pace != unknown {
+				least = int(int64(worthwhile) / pace)
+			}
 			left := rest.Load()
-			if left == l.seen[v] {
+			if seen := l.seen[v]; left != seen.left {
+				l.seen[v] = look{left, time.Now()}
+			} else if time.Since(seen.at) >= worthwhile {
 				least = 1 // it has not got on: its pace is that of other items
 			}
-			l.seen[v] = left
 			lo, hi = rest.rob(least)
 			if lo == hi { // one that has not come yet may have much left then
 				l.vain = l.vain || l.t.slots.At(v).ran.in(l.number)
@@ -344,6 +352,7 @@ func (l *loop) stop() {
 func (l *loop) each(do func(i int) error, end func()) {
 	at := 0
 	l.try(func(e *Error) { e.Index = at }, func() error {
+		before := int64(unknown)
 		for n := 1; !l.stopped(); {
 			lo, hi := l.rest(l.t.index).take(n, chunkPart*l.t.threads)
 			if lo == hi {
@@ -358,7 +367,11 @@ func (l *loop) each(do func(i int) error, end func()) {
 			l.t.own().ran.Add(uint64(at - lo))
 			at = max(at-1, lo)
 			took := time.Since(began)
-			l.t.own().pace.Store(int64(took)/int64((hi-lo)*l.t.threads) + 1)
+			pace := int64(took)/int64((hi-lo)*l.t.threads) + 1
+			if before != unknown {
+				l.t.own().pace.Store(min(before, pace))
+			}
+			before = pace
 			switch {
 			case took < chunk/2:
 				n = min(2*n, MaxItems)

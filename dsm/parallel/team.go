@@ -38,9 +38,8 @@ type crew struct {
 	victims     []int                     // from whom to take, by index
 	progress    string                    // what a bar is called; "": none is shown
 	// patience is how long the rank waits for the others, at least, before it looks for what they
-	// have left. It is twice as long after a loop in which it has looked in vain, half as long
-	// after one in which it has taken items, and a little less after any other, so that it looks
-	// again some time. Only who runs the loop touches it.
+	// have left. It is twice as long after a loop in which it has only looked in vain, and a little
+	// less after any other, so that it looks again some time. Only who runs the loop touches it.
 	patience time.Duration
 }
 
@@ -51,7 +50,8 @@ type slot struct {
 	// still looks for something to take, when all is done, finds none of the next loop. Between
 	// loops it is empty.
 	rest [2]items
-	// pace is how many nanoseconds an item has taken lately, by all threads, or unknown.
+	// pace is how many nanoseconds an item has taken lately, by all threads, or unknown: in the
+	// quicker of two chunks, as one may have waited for a page, or for a processor.
 	pace atomic.Int64
 	// ran is how many items of its last loop the rank has run.
 	ran count

@@ -104,10 +104,10 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		return nil, err
 	}
 	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
-	if err := c.beginAllocating(ctx); err != nil {
+	if err := c.allocating.take(ctx, c); err != nil {
 		return nil, err
 	}
-	defer c.endAllocating()
+	defer c.allocating.give()
 	if m := c.memoryCalled(name); m != nil {
 		if err := m.differs(a, l, n); err != nil {
 			return nil, err
@@ -216,27 +216,6 @@ func checkName(name string) error {
 	}
 	return nil
 }
-
-// beginAllocating waits for the turn to map and unmap memory.
-func (c *Cluster) beginAllocating(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case c.allocating <- struct{}{}:
-	case <-c.done:
-		return c.err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := c.err(); err != nil {
-		<-c.allocating
-		return err
-	}
-	return nil
-}
-
-func (c *Cluster) endAllocating() { <-c.allocating }
 
 func (c *Cluster) memoryCalled(name string) *allocation {
 	c.mu.Lock()
@@ -419,10 +398,10 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 		}
 	}
 	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
-	if err := c.beginAllocating(ctx); err != nil {
+	if err := c.allocating.take(ctx, c); err != nil {
 		return failure("Free", err)
 	}
-	defer c.endAllocating()
+	defer c.allocating.give()
 	m := c.memoryAt(offset)
 	if m == nil || m.offset != offset || uintptr(m.count)*m.what.size != e.bytes {
 		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))

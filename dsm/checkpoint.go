@@ -187,11 +187,12 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 	return s, nil
 }
 
-// saveName begins the names of reductions that checkpoints make; hidden begins those that no user
-// can choose.
+// saveName and fileName begin the names of reductions that checkpoints make, and Map and Sync;
+// hidden begins those that no user can choose.
 const (
 	hidden   = "\x00"
 	saveName = hidden + "checkpoint/"
+	fileName = hidden + "file/"
 )
 
 // vote is what a rank brings to agree: a value of something, and its error.
@@ -202,6 +203,16 @@ type vote struct {
 	err   error
 }
 
+// name is that of the reduction. Goroutines of a rank that do different things at once do not meet
+// in it.
+func (v vote) name() string {
+	about, _, _ := strings.Cut(v.what, ":")
+	if v.kind == ErrFile {
+		return fileName + about
+	}
+	return saveName + about
+}
+
 // agree is a barrier at which all ranks must bring the same value, and none an error.
 func agree(ctx context.Context, c *Cluster, own vote) error {
 	type ballot struct{ Value, Failed uint64 }
@@ -209,7 +220,7 @@ func agree(ctx context.Context, c *Cluster, own vote) error {
 	if own.err != nil {
 		b.Failed = 1
 	}
-	all, err := gather(ctx, c, saveName+"agree", b)
+	all, err := gather(ctx, c, own.name(), b)
 	if own.err != nil {
 		return own.err
 	}

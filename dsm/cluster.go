@@ -24,7 +24,8 @@ import (
 // one, may be called concurrently. After Close they return ErrClosed.
 //
 // Locks inside: allocating > mu. calls.mu is taken alone. None is held while something is sent or
-// awaited, except allocating, which is a channel and is waited for with a context.
+// awaited, except the turns allocating and, outside it, mapping, which are waited for with a
+// context.
 type Cluster struct {
 	welcome attach.Welcome
 	socket  string
@@ -37,7 +38,8 @@ type Cluster struct {
 	page   *controlpage.Page
 
 	replicated atomic.Int32  // allocations that are Replicated
-	allocating chan struct{} // holds a token while memory is mapped or unmapped
+	allocating turn          // to map or unmap memory
+	mapping    turn          // to Map
 	watch      *attach.Watch // nil before the first allocation; guarded by allocating
 	tornDown   bool          // guarded by allocating
 	closing    chan struct{} // closed when Close begins to give everything back
@@ -267,7 +269,8 @@ func (j *joining) shakeHands(conn *attach.Conn) (*Cluster, error) {
 	}
 	c := &Cluster{
 		welcome: w, socket: j.socket, job: j.job, grace: j.grace, lost: j.lost, region: r, trap: trap, page: page,
-		allocating: make(chan struct{}, 1),
+		allocating: newTurn(),
+		mapping:    newTurn(),
 		closing:    make(chan struct{}),
 		holdings:   holdings{held: map[uint64]*holding{}},
 		occupied:   occupied{by: map[uint64]struct{}{}},
@@ -463,7 +466,7 @@ func (c *Cluster) tearDown() error {
 	stuck := time.AfterFunc(byePatience, c.conn.ShutdownStuck)
 	c.allocating <- struct{}{}
 	stuck.Stop()
-	defer func() { <-c.allocating }()
+	defer c.allocating.give()
 	if c.tornDown {
 		return failure("Close", ErrClosed)
 	}

@@ -88,11 +88,11 @@ type mapping struct {
 }
 
 // Map returns the contents of a file as shared memory, at the same address in every program. Every
-// rank calls it, with the same path and options, and it waits for all. path is what Alloc calls
-// name: made absolute it names the memory, and a second Map in the same process returns the same
-// slice and needs a second Free. As it begins with Everywhere, all jobs of the cluster that map a
-// file share it. Jobs do not that map it with
-// Private, or that get its contents from Restore.
+// rank calls it, with the same path and options, and it waits for all. Goroutines of a rank map one
+// after the other, in the same order as on the other ranks. path is what Alloc calls name: made
+// absolute it names the memory, and a second Map in the same process returns the same slice and
+// needs a second Free. As it begins with Everywhere, all jobs of the cluster that map a file share
+// it. Jobs do not that map it with Private, or that get its contents from Restore.
 //
 // Nothing is read before it is touched. All nodes have the file at path, on a file system that they
 // share, unless OnRank or Striped says else. A page comes from the file, past the page cache, when
@@ -129,6 +129,10 @@ func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption)
 // mapped makes the memory, together with all ranks.
 func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocation, error) {
 	c := f.cluster
+	if err := c.mapping.take(ctx, c); err != nil {
+		return nil, err
+	}
+	defer c.mapping.give()
 	n, err := f.open(ctx, path, l)
 	if failed := agree(ctx, c, vote{ErrFile, "the file that it maps, its length, or the options", f.hash(l, n), err}); failed != nil {
 		return nil, errors.Join(failed, f.close())
@@ -144,8 +148,8 @@ func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocatio
 	}
 	if err == nil {
 		// If this fails the cluster has ended, and all memory with it.
-		if err = c.beginAllocating(context.WithoutCancel(ctx)); err == nil {
-			defer c.endAllocating()
+		if err = c.allocating.take(context.WithoutCancel(ctx), c); err == nil {
+			defer c.allocating.give()
 			return nil, errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
 		}
 	}
@@ -161,7 +165,7 @@ func (f *mapping) hash(l layout, n int) uint64 {
 func (f *mapping) open(ctx context.Context, path string, l layout) (n int, err error) {
 	c := f.cluster
 	type at struct{ Node uint64 }
-	ranks, err := gather(ctx, c, saveName+"nodes", at{uint64(c.welcome.Node)})
+	ranks, err := gather(ctx, c, fileName+"nodes", at{uint64(c.welcome.Node)})
 	if err != nil {
 		return 0, err
 	}
@@ -182,7 +186,7 @@ func (f *mapping) open(ctx context.Context, path string, l layout) (n int, err e
 	if err != nil {
 		mine.Failed = 1 // and the others wait for this rank
 	}
-	sizes, gathered := gather(ctx, c, saveName+"sizes", mine)
+	sizes, gathered := gather(ctx, c, fileName+"sizes", mine)
 	switch {
 	case err != nil:
 		return 0, err

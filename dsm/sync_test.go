@@ -547,7 +547,7 @@ func TestWaitsAreToldAsCalled(t *testing.T) {
 			_, err := Reduce(within(t), c, "error", 1, Max)
 			return err
 		}, `in reduction "error"`},
-		"agree": {func(c *Cluster) error { return agree(within(t), c, vote{kind: ErrCheckpoint}) }, `in reduction "checkpoint/agree"`},
+		"agree": {func(c *Cluster) error { return agree(within(t), c, vote{kind: ErrCheckpoint, what: "pages: all"}) }, `in reduction "checkpoint/pages"`},
 	} {
 		ended := make(chan error, 1)
 		go func() { ended <- test.call(c[0]) }()

@@ -84,7 +84,7 @@ func writeBackAll(ctx context.Context, c *Cluster) error {
 	}
 	s.plan.BaseID = c.saves.synced
 	rand.Read(s.plan.ID[:])
-	plans, err := gather(ctx, c, saveName+"sync", s.plan)
+	plans, err := gather(ctx, c, fileName+"sync", s.plan)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,14 @@ package e2e
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"dsmd/dsm"
@@ -37,6 +39,8 @@ func (k *library) obey(line []string) string {
 		if err == nil {
 			return fmt.Sprintf("%d words", len(k.memory[words[0]]))
 		}
+	case "together": // PATH DIR NAME: maps, beside checkpoints of NAME and Sync
+		err = k.together(words[0], words[1], dsm.Only(words[2]))
 	case "sync":
 		err = dsm.Sync(k.ctx, k.c)
 	case "clear": // NAME FIRST END
@@ -59,6 +63,36 @@ func (k *library) obey(line []string) string {
 		return "error: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	return "ok"
+}
+
+func (k *library) together(path, dir string, only dsm.CheckpointOption) error {
+	todo := []func() error{
+		func() error {
+			m, err := dsm.Map[uint64](k.ctx, k.c, path)
+			if err == nil {
+				err = dsm.Free(k.ctx, k.c, m)
+			}
+			return err
+		},
+		func() error { // one after the other, as a rank does only one of them at a time
+			err := k.c.Checkpoint(k.ctx, dir, only)
+			if err == nil {
+				err = dsm.Sync(k.ctx, k.c)
+			}
+			return err
+		},
+	}
+	failed := make([]error, len(todo))
+	var all sync.WaitGroup
+	for i, do := range todo {
+		all.Go(func() {
+			for n := 0; n < 20 && failed[i] == nil; n++ {
+				failed[i] = do()
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 // faults tells whether a store ends as that of a program does which has no right to it.
@@ -185,6 +219,18 @@ func TestMap(t *testing.T) {
 		all[2].Do(t, fmt.Sprint(stamp(6, 512)), "get m 0")
 		all.end(t)
 	})
+}
+
+// TestMapBesideCheckpoint: a goroutine of each rank maps files while another takes checkpoints and
+// writes back, and each meets only those that do the same.
+func TestMapBesideCheckpoint(t *testing.T) {
+	all, _, dirs := librarians(t, 3)
+	const words = 512
+	path, back := lay(t, filepath.Join(dirs[0], "file"), stamped(5, words)), lay(t, filepath.Join(dirs[0], "back"), stamped(6, words))
+	all.do(t, fmt.Sprintf("%d words", words), "map b %s back", back)
+	all.do(t, "ok", "alloc32 a %d", words)
+	all.do(t, "ok", "together %s %s a", path, t.TempDir())
+	all.end(t)
 }
 
 // TestMapOnRank: only one node has the file, and the others get its pages from there, in order or

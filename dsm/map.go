@@ -63,7 +63,7 @@ func OnRank(rank int) MapOption {
 // length. The mapping has the first unit bytes of the first node's file, then as many of the
 // second's, and so on, and then what follows of the first's. Nodes are in the order of their lowest
 // ranks. unit is a multiple of the page size (Cluster.PageBytes), and the files' length one of
-// unit. With the files' length as unit, they follow one another whole.
+// unit. With the files' length as unit, they follow one another whole. There are at most 485 files.
 func Striped(unit int64) MapOption {
 	return func(o *mapOptions) { o.at, o.unit = striped, unit }
 }
@@ -270,6 +270,9 @@ func (f *mapping) measure(l layout, of func(rank int) (bytes int64, failed, has 
 	}
 	f.end, f.bytes = length, length-f.offset
 	size, files := int64(l.size), int64(max(len(f.nodes), 1))
+	if len(f.nodes) > attach.MaxReaders {
+		return 0, fmt.Errorf("%w: Striped over the files of %d nodes, and at most %d can have one: map it in a job of fewer nodes", ErrFile, len(f.nodes), attach.MaxReaders)
+	}
 	if f.length >= 0 {
 		if f.bytes/size < int64(f.length) {
 			return 0, fmt.Errorf("%w: it has %d bytes, and %d elements of %d bytes are wanted from byte %d on", ErrFile, length, f.length, size, f.offset)

@@ -116,6 +116,26 @@ func TestMapMeasures(t *testing.T) {
 	}
 }
 
+// TestMapStripesOfManyNodes: as many nodes may have a file as a daemon can be told.
+func TestMapStripesOfManyNodes(t *testing.T) {
+	for nodes, want := range map[int]error{attach.MaxReaders: nil, attach.MaxReaders + 1: ErrFile} {
+		f := mappingOf(nodes, Striped(4096))
+		f.nodes = f.which(func(rank int) int { return rank })
+		_, err := f.measure(layoutFor[uint64](t), func(int) (int64, bool, bool) { return 4096, false, true })
+		if !errors.Is(err, want) {
+			t.Errorf("a file at each of %d nodes: %v, want %v", nodes, err, want)
+		}
+		if err == nil {
+			said := attach.Contents{}
+			for rank := range nodes {
+				said.Readers = append(said.Readers, uint16(rank))
+			}
+			call := attach.Call{Op: attach.OpContents, Ticket: 1, Object: 1, Count: 1, Payload: attach.AppendContents(nil, &said)}
+			attach.AppendCall(nil, &call) // panics if it can't
+		}
+	}
+}
+
 // TestMapNodes: nodes have files in the order of their lowest ranks, each one.
 func TestMapNodes(t *testing.T) {
 	nodes := []int{2, 0, 2, 1, 0}

@@ -175,14 +175,17 @@ type Contents struct {
 	// OpFallback on. It is in place of what was given for that before.
 	Fallback bool
 	// Readers are the nodes that have the files, in their order, for all others, too; none: each
-	// node has the only file, or those of the table. A node has at most one. Of each file Stripe
-	// pages come in turn.
+	// node has the only file, or those of the table. A node has at most one, and there are at most
+	// MaxReaders. Of each file Stripe pages come in turn.
 	Readers []uint16
 	Stripe  uint64
 }
 
 // contentsBytes is the length of a Contents without Readers.
 const contentsBytes = 12 + 3*8 + 16 + 2
+
+// MaxReaders is how many nodes a Contents can name.
+const MaxReaders = (MaxContribution - contentsBytes) / 2
 
 // AppendContents appends the payload of OpContents.
 func AppendContents(b []byte, c *Contents) []byte {

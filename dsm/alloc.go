@@ -104,7 +104,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		return nil, err
 	}
 	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
-	if err := c.allocating.take(ctx, c); err != nil {
+	if err := c.allocating.take(ctx, c.calls); err != nil {
 		return nil, err
 	}
 	defer c.allocating.give()
@@ -398,7 +398,7 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 		}
 	}
 	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
-	if err := c.allocating.take(ctx, c); err != nil {
+	if err := c.allocating.take(ctx, c.calls); err != nil {
 		return failure("Free", err)
 	}
 	defer c.allocating.give()

@@ -32,6 +32,7 @@ type calls struct {
 
 	// keeps calls apart that are put on the control page; nothing is taken under it
 	boxing sync.Mutex
+	giving turn // to give the daemon files, whose numbers follow one another
 
 	mu     sync.Mutex // guards the fields below; nothing is sent, received or called under it
 	open   map[uint64]chan attach.Reply
@@ -48,7 +49,7 @@ type calls struct {
 func newCalls(conn *attach.Conn, page *controlpage.Page, onLost func(error)) *calls {
 	c := &calls{
 		conn: conn, page: page, onLost: onLost, look: newLookout(page), open: make(map[uint64]chan attach.Reply),
-		turn: make(chan struct{}, 1), done: make(chan struct{}), reader: make(chan struct{}),
+		giving: newTurn(), turn: make(chan struct{}, 1), done: make(chan struct{}), reader: make(chan struct{}),
 	}
 	c.turn <- struct{}{}
 	go c.watchEnd()

@@ -129,7 +129,7 @@ func Map[T any](ctx context.Context, c *Cluster, path string, opts ...MapOption)
 // mapped makes the memory, together with all ranks.
 func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocation, error) {
 	c := f.cluster
-	if err := c.mapping.take(ctx, c); err != nil {
+	if err := c.mapping.take(ctx, c.calls); err != nil {
 		return nil, err
 	}
 	defer c.mapping.give()
@@ -148,7 +148,7 @@ func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocatio
 	}
 	if err == nil {
 		// If this fails the cluster has ended, and all memory with it.
-		if err = c.allocating.take(context.WithoutCancel(ctx), c); err == nil {
+		if err = c.allocating.take(context.WithoutCancel(ctx), c.calls); err == nil {
 			defer c.allocating.give()
 			return nil, errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
 		}

@@ -150,14 +150,8 @@ func (m *allocation) beginWith(ctx context.Context, c *Cluster, from *restored, 
 		return nil // it is zeros
 	}
 	what := attach.Contents{Files: uint32(len(g.Files)), ID: from.id, Fallback: fallback}
-	for i, file := range g.Files {
-		number, err := c.giveForReading(ctx, file)
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			what.First = number
-		}
+	if what.First, err = c.giveForReading(ctx, g.Files); err != nil {
+		return err
 	}
 	if what.Table, err = c.give(ctx, table); err != nil {
 		return err
@@ -183,15 +177,30 @@ func openDirect(path string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// giveForReading gives the daemon a file that it reads pages from, past the page cache where the
-// file system can.
-func (c *calls) giveForReading(ctx context.Context, path string) (uint32, error) {
-	fd, err := openDirect(path, unix.O_RDONLY)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrCheckpoint, &os.PathError{Op: "open", Path: path, Err: err})
+// giveForReading gives the daemon files that it reads pages from, past the page cache where the
+// file system can. It returns the number of the first, which those of the others follow.
+func (c *calls) giveForReading(ctx context.Context, paths []string) (first uint32, err error) {
+	if err := c.giving.take(ctx, c); err != nil {
+		return 0, err
 	}
-	defer unix.Close(fd)
-	return c.give(ctx, fd)
+	defer c.giving.give()
+	for i, path := range paths {
+		fd, err := openDirect(path, unix.O_RDONLY)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrCheckpoint, &os.PathError{Op: "open", Path: path, Err: err})
+		}
+		number, err := c.giveNext(ctx, fd)
+		unix.Close(fd)
+		switch {
+		case err != nil:
+			return 0, err
+		case i == 0:
+			first = number
+		case number != first+uint32(i):
+			return 0, fmt.Errorf("%w: the daemon calls file %d of %d number %d, and the first %d: it is faulty", ErrCheckpoint, i+1, len(paths), number, first)
+		}
+	}
+	return first, nil
 }
 
 // The variables that `dsmd run --checkpoint`, `--restore` and `--lost` set.

@@ -101,6 +101,15 @@ func (s *Saving) ask(ctx context.Context, copies, first bool) error {
 
 // give gives a file to the daemon, and returns its number there.
 func (c *calls) give(ctx context.Context, fd int) (uint32, error) {
+	if err := c.giving.take(ctx, c); err != nil {
+		return 0, err
+	}
+	defer c.giving.give()
+	return c.giveNext(ctx, fd)
+}
+
+// giveNext is give of who has the turn.
+func (c *calls) giveNext(ctx context.Context, fd int) (uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

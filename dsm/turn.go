@@ -8,7 +8,7 @@ type turn chan struct{}
 func newTurn() turn { return make(turn, 1) }
 
 // take waits for the turn.
-func (t turn) take(ctx context.Context, c *Cluster) error {
+func (t turn) take(ctx context.Context, c *calls) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

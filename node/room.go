@@ -45,6 +45,8 @@ const (
 	// after which looks get no rarer, while pages are on their way: they could be dropped when they
 	// are here.
 	overAfter, mostVain = 5, 8
+	// diskPatience is how long programs wait for a disk that takes no page before the log says so.
+	diskPatience = 5 * time.Second
 )
 
 // room bounds the pages that this node has in memory: see Config.Memory. A page is not asked
@@ -67,21 +69,22 @@ type room struct {
 	self    protocol.NodeID
 	nodes   func() []protocol.NodeID // to which pages can be offered, perhaps this one among them
 
-	most       int // pages that fit; 0: no bound
-	low, least int // room for so many more: below, copies are dropped, and pages are offered
-	queue      *replacement.Queue
-	fresh      []pagetable.Page // that came last, a ring
-	came       int              // pages that have come: where the next one is in fresh
-	dropping   map[pagetable.Page]bool
-	offered    map[pagetable.Page]offer
-	full       map[protocol.NodeID]fullness // nodes that have declined, and taken nothing since
-	next       int                          // of nodes: to which one the next offer goes
-	epoch      uint32                       // of the offers
+	most     int // pages that fit; 0: no bound
+	low      int // room for so many more: below, copies are dropped
+	queue    *replacement.Queue
+	fresh    []pagetable.Page // that came last, a ring
+	came     int              // pages that have come: where the next one is in fresh
+	dropping map[pagetable.Page]bool
+	offered  map[pagetable.Page]offer
+	full     map[protocol.NodeID]fullness // nodes that have declined, and taken nothing since
+	next     int                          // of nodes: to which one the next offer goes
+	epoch    uint32                       // of the offers
 
 	again    time.Duration // when to look for room again; 0: at once
 	offering bool          // the last look was for pages to be offered, too
 	vain     int           // looks in vain since the last page has come or gone
 	seen     int           // pages that were looked at since a look has helped
+	hung     time.Duration // when the log says that the disk takes nothing
 	// over: no node has room, and this one takes more than fits, so that its programs go on.
 	over bool
 }
@@ -105,7 +108,7 @@ func newRoom(d *driver, cfg *Config, pageBytes int) *room {
 		r.store = d.exec.store
 		r.store.Left, r.store.Came = r.wentToFile, r.cameBack
 		r.resize(cfg.Memory.Bytes)
-		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least/2, mostFresh), 1))
+		r.fresh = slices.Repeat([]pagetable.Page{math.MaxUint64}, max(min(r.least()/2, mostFresh), 1))
 		r.queue = replacement.New(r.most)
 	}
 	return r
@@ -118,10 +121,12 @@ func (r *room) resize(bytes uint64) {
 	}
 	r.most = int(bytes / uint64(r.drive.exec.table.PageBytes()))
 	r.low = max(min(r.most/lowShare, mostLow), 2)
-	r.least = r.low / 2
 	r.again, r.vain, r.seen = 0, 0, 0
 	r.meter.count.room.Store(int64(r.most))
 }
+
+// least is for how many pages more there is to be room: below, pages are offered.
+func (r *room) least() int { return r.low / 2 }
 
 // bounded is whether there is a bound.
 func (r *room) bounded() bool { return r.most > 0 }
@@ -145,7 +150,7 @@ func (r *room) left() int {
 func (r *room) has() bool { return !r.bounded() || r.over || r.free() > 0 }
 
 // hasMuch is whether a page may be asked for that nobody waits for.
-func (r *room) hasMuch() bool { return !r.bounded() || r.free() > r.least }
+func (r *room) hasMuch() bool { return !r.bounded() || r.free() > r.least() }
 
 // pinnable is how many pages a program can have pinned: so that what is left is enough for others.
 func (r *room) pinnable() int {
@@ -209,7 +214,7 @@ func (r *room) freed(first pagetable.Page, count uint64) {
 // changed notes that a page has come or gone.
 func (r *room) changed() {
 	r.meter.count.pages.Store(int64(r.queue.Len() + len(r.dropping)))
-	r.vain = 0
+	r.vain, r.hung = 0, r.drive.clock.now+diskPatience
 	r.again = min(r.again, r.drive.clock.now+fullPatience)
 }
 
@@ -251,7 +256,7 @@ func (r *room) tickIn(now time.Duration) time.Duration {
 	if !r.wanting() {
 		return -1
 	}
-	if !r.offering && r.left() < r.least {
+	if !r.offering && r.left() < r.least() {
 		return 0
 	}
 	return max(r.again-now, 0)
@@ -262,7 +267,7 @@ func (r *room) isDue() bool { return r.tickIn(r.drive.clock.now) == 0 }
 
 // make parts with pages if there is little room. It returns whether there is more to do at once.
 func (r *room) make() bool {
-	if r.over && r.free() >= r.least {
+	if r.over && r.free() >= r.least() {
 		r.over = false
 	}
 	if !r.isDue() {
@@ -271,14 +276,14 @@ func (r *room) make() bool {
 	now := r.drive.clock.now
 	r.again = 0
 	r.expire(now)
-	goal, moved := r.low-r.left()+min(evictBatch, r.least), 0
+	goal, moved := r.low-r.left()+min(evictBatch, r.least()), 0
 	dropped, owned := r.drop(goal)
 	if dropped < goal && r.queue.Fresh() > 0 { // copies before what this node owns
 		r.drive.end()
 		return true
 	}
-	if r.offering = r.left() < r.least; r.offering {
-		moved = r.offer(owned, min(mostOffers, r.least-r.left()+min(offerBatch, r.least)))
+	if r.offering = r.left() < r.least(); r.offering {
+		moved = r.offer(owned, min(mostOffers, r.least()-r.left()+min(offerBatch, r.least())))
 		if moved == 0 && len(r.offered) == 0 {
 			moved = r.toFile(owned)
 		}
@@ -299,7 +304,12 @@ func (r *room) make() bool {
 // takes more than fits, it has looked at all that is here.
 func (r *room) lookedInVain(now time.Duration) bool {
 	// wait for the answers, or for the disk
-	if len(r.offered) > 0 || r.store != nil && backing.Writing(r.store) > 0 {
+	if len(r.offered) > 0 || backing.Writing(r.store) > 0 {
+		if len(r.offered) == 0 && !r.has() && now >= r.hung {
+			r.hung = math.MaxInt64
+			r.log.Warn("the disk of the spill file takes nothing, and programs wait for that: see whether it is full of other work, or has failed",
+				zap.Int("pages_on_the_way", backing.Writing(r.store)), zap.Duration("since", diskPatience))
+		}
 		r.again = now + fullPatience
 		return false
 	}

@@ -13,8 +13,10 @@ import (
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
+	"dsmd/protocol"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 )
 
@@ -129,6 +131,38 @@ func TestSlowSpill(t *testing.T) {
 	a.wantNumbers(first, pages)
 	c.quiet()
 	c.wantBound()
+}
+
+// TestHungSpill: programs wait for a disk that takes nothing, and the log says so, once until it
+// has taken something. Not parallel: all disks are slow.
+func TestHungSpill(t *testing.T) {
+	diskio.WriteDelay.Store(int64(100 * time.Millisecond))
+	defer diskio.WriteDelay.Store(0)
+	observed, logs := observer.New(zap.WarnLevel)
+	cfg := Config{Log: zap.New(observed), Memory: Memory{Bytes: MinMemoryBytes, Spill: t.TempDir()}}
+	table, err := withSpill(&cfg, pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 2 * leastRoom}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	d := &driver{exec: &executor{table: table, store: table.(*backing.Table), meter: &meter{}}, engine: protocol.New(protocol.Config{Pages: 1, HomeStripe: 1, Nodes: 1}), clock: &clock{}}
+	r := newRoom(d, &cfg, table.PageBytes())
+	for p := range pagetable.Page(2 + r.most) {
+		if _, err := table.Install(p, make([]byte, table.PageBytes()), true, 0); err != nil {
+			t.Fatal(err)
+		}
+		if r.arrived(p); p != 1 {
+			continue
+		}
+		if n, err := r.store.Spill(0, 1); n != 2 || err != nil {
+			t.Fatalf("%d of 2 pages leave: %v", n, err)
+		}
+	}
+	for i, want := range []int{0, 1, 1} {
+		if r.lookedInVain(time.Duration(i+1) * diskPatience * 2 / 3); logs.Len() != want {
+			t.Errorf("look %d, after two thirds of the patience each: %v, want %d lines", i, logs.All(), want)
+		}
+	}
 }
 
 // TestCheckpointOfBadSpill: pages of a checkpoint cannot be read from the spill file. Who waits for

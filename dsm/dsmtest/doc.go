@@ -57,7 +57,8 @@
 // `dsmd run` starts them, on free ports of the loopback network. dsmd is built from the version of
 // module dsmd that the test uses, once: it lies in the user's cache directory (os.UserCacheDir).
 // Where there is no go command, or modules are vendored, DSMTEST_DSMD names a dsmd of that version.
-// DSMTEST_FLAGS has flags, separated by spaces, that all runs of it get.
+// DSMTEST_FLAGS has flags, separated by spaces, that all runs of it get. With DSMTEST_TRAP=auto or
+// sigsegv RunEach runs body with that way to trap accesses alone.
 //
 // Nothing stays behind, also if the test is killed: the kernel tells `dsmd run`, and that ends all.
 package dsmtest

@@ -25,6 +25,7 @@ const (
 	envCall  = "DSMTEST_CALL"  // in a rank: which call of Run it is for
 	envEnd   = "DSMTEST_END"   // in a rank: when its test times out, as RFC 3339 has it
 	envFlags = "DSMTEST_FLAGS" // flags for every `dsmd run`
+	envTrap  = "DSMTEST_TRAP"  // the only one of RunEach's traps that is wanted
 	// grace is how long `dsmd run` may take to end everything; its own --grace is shorter.
 	grace = 10 * time.Second
 )

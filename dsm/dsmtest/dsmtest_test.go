@@ -147,6 +147,9 @@ var victims = map[string]func(t *testing.T){
 	"nested": onRanks(1, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		dsmtest.Run(t, 1, func(context.Context, *dsm.Cluster) {})
 	}),
+	"each": func(t *testing.T) {
+		dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {})
+	},
 	"skip": onRanks(2, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		t.Skip("nothing to see here")
 	}),
@@ -316,6 +319,19 @@ func TestSettings(t *testing.T) {
 		cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, setting)
 		if said, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(said), want) {
 			t.Errorf("with %s the test ended with %v, and said:\n%s", setting, err, said)
+		}
+	}
+}
+
+// TestTrap: the environment chooses RunEach's trap, and cannot choose none.
+func TestTrap(t *testing.T) {
+	t.Parallel()
+	for trap, want := range map[string]string{"sigsegv": "--- PASS: TestVictim/each/sigsegv/1", "segv": "set it to one of [auto sigsegv]"} {
+		cmd, _ := victim(t, "each", "-test.v")
+		cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, "DSMTEST_TRAP="+trap)
+		said, err := cmd.CombinedOutput()
+		if (err == nil) != (trap == "sigsegv") || !strings.Contains(string(said), want) || strings.Contains(string(said), "each/auto") {
+			t.Errorf("with %s the test ended with %v, and said:\n%s", trap, err, said)
 		}
 	}
 }

@@ -242,11 +242,13 @@ func TestSpillConforms(t *testing.T) {
 		})
 	}
 	t.Run("Sigsegv", func(t *testing.T) {
+		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture {
 			return withSpill(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, undisturbed))
 		})
 	})
 	t.Run("Uffd", func(t *testing.T) {
+		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture { return withSpill(t, newFixture(t)) })
 	})
 }

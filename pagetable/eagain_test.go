@@ -138,6 +138,7 @@ func flakyFixture(t testing.TB, cfg pagetable.Config, set flaky) Fixture {
 // TestUffdConformsWhilePiecemeal: with pages of several of the operating system's, every copy and
 // mapping stops half-way.
 func TestUffdConformsWhilePiecemeal(t *testing.T) {
+	notInShort(t)
 	runSuite(t, func(t testing.TB) Fixture {
 		return flakyFixture(t, pagetable.Config{Pages: RegionPages, PageBytes: 4 * os.Getpagesize()}, flaky{piecemeal: true})
 	})

@@ -498,11 +498,13 @@ func TestSnapshotConforms(t *testing.T) {
 		})
 	}
 	t.Run("Sigsegv", func(t *testing.T) {
+		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture {
 			return withSnapshots(t, sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, undisturbed))
 		})
 	})
 	t.Run("Uffd", func(t *testing.T) {
+		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture { return withSnapshots(t, newFixture(t)) })
 	})
 }

@@ -29,7 +29,7 @@ func smallDisk(t *testing.T, bytes int) string {
 // store meanwhile. The one before stays, and the next one has room if there is less to save.
 func TestCheckpointOnFullDisk(t *testing.T) {
 	t.Parallel()
-	for _, mebibytes := range []int{8, 48}[:unlessShort(2, 1)] {
+	for _, mebibytes := range []int{8, 16}[:unlessShort(2, 1)] {
 		t.Run(fmt.Sprintf("%d MiB", mebibytes), func(t *testing.T) {
 			dir := smallDisk(t, 6<<20)
 			all := engage(t, 2, 2)

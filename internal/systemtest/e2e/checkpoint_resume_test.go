@@ -221,7 +221,7 @@ func TestCheckpointResumes(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
 	r := chance(t)
-	kills := unlessShort(20, 5)
+	kills := unlessShort(8, 5)
 	want := make([]float64, gridSide*gridSide)
 	fillRows(want, 0, gridSide)
 	for half := range gridHalves {

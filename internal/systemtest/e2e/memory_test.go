@@ -341,7 +341,7 @@ func TestPrefetchFlood(t *testing.T) {
 	c := serve(t, 2, 2)
 	far, near := join(t, c, 0, 0, 2), join(t, c, 1, 1, 2)
 	for _, p := range []*testcluster.Process{far, near} {
-		p.Do(t, "ok", "alloc data %d", (96<<20)/os.Getpagesize())
+		p.Do(t, "ok", "alloc data %d", (unlessShort(96, 24)<<20)/os.Getpagesize())
 	}
 	for value := range unlessShort(3, 1) {
 		far.Do(t, "ok", "fill data %d", value)

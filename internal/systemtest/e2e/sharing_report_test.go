@@ -198,6 +198,9 @@ func TestSharing(t *testing.T) {
 		"producer":       {`communication: page 0 of "queue" ([]uint64): one node writes what others read; `, "  rank 0 writes queue[0..15] (@produce)", "  rank 1 reads queue[7] (@consume)", "  advice: none"},
 		"innocent":       {"no page went to and fro between nodes: "},
 	} {
+		if testing.Short() && does != "counters" && does != "locks" && does != "producer" {
+			continue
+		}
 		t.Run(does, func(t *testing.T) {
 			var missing []string
 			var said string

@@ -10,6 +10,9 @@ import (
 // TestAsOrdinaryUser runs what matters most once more as a user without privileges, who can only
 // trap the faults of user mode.
 func TestAsOrdinaryUser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the same tests are run as this user")
+	}
 	t.Parallel()
 	const core = "^(TestKilledProgram|TestKilledDaemon|TestAtomics|TestCollectorAndFaults|TestSystemCalls|TestBadUse|TestPrefetch|" +
 		"TestFreedMemoryIsZero|TestLocksProtectMemory|TestReductionsAgree|TestRun|TestUnsampled|TestChildrenInheritNothing|TestLargestRegion)$"

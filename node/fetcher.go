@@ -58,7 +58,8 @@ func (g *fetcher) start(p *program, c *attach.Call) {
 // one that waits for it.
 func (g *fetcher) startPin(p *program, c *attach.Call) {
 	g.meter.count.pins.Add(1)
-	if c.Count > uint64(g.intake.room.pinnable()-p.pinned) {
+	// It may have more pinned than it could now, for a bound can be lowered.
+	if c.Count > uint64(max(g.intake.room.pinnable()-p.pinned, 0)) {
 		p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusNoSpace})
 		return
 	}

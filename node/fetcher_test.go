@@ -231,3 +231,19 @@ func TestPrefetchTakesTurns(t *testing.T) {
 		t.Errorf("one turn looked at %d pages, want %d", f.next, fetchTurn)
 	}
 }
+
+// TestPinWhenMemoryHasBecomeLess: a program that has more pinned than it could by now pins no more.
+func TestPinWhenMemoryHasBecomeLess(t *testing.T) {
+	c := start(t, setup{nodes: 1, change: func(cfg *Config) { cfg.Memory.Bytes = 2 * MinMemoryBytes }})
+	m := c.members[0]
+	p := m.join()
+	ticket := p.pin(0, leastRoom, attach.Read)
+	m.node.SetMemory(MinMemoryBytes)
+	eventually(t, "the bound is lower", func() bool { return m.counter("pages_room") == leastRoom })
+	if r := p.do(attach.Call{Op: attach.OpPin, Object: leastRoom, Count: 1, Access: attach.Read}); r.Status != attach.StatusNoSpace {
+		t.Errorf("one more page is pinned, which is answered with %v", r.Status)
+	}
+	m.node.SetMemory(2 * MinMemoryBytes)
+	p.unpin(ticket)
+	c.quiet()
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,11 +35,11 @@ reads standard input. On a terminal a question without a newline is there at onc
 stay whole.
 The job ends when all programs have ended. When one fails, the others are ended, and the exit status
 is that of the failure (128 plus the signal for a killed program; 70 if it was a daemon or a machine
-that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one kills them. When
-some have ended and others have not after ten seconds, a line says so, once: who waits at a barrier
-or in a reduction for a program that has ended waits for ever. With --fail-on-early-exit such a wait
-ends the job, after ten seconds, with exit status 1. Nothing stays behind, no process and no file,
-on any machine, however the job ends.
+that failed). Signals are passed on to the programs; Ctrl-C ends them, a second one kills them, and
+a third one gives up hosts that do not answer. When some have ended and others have not after ten
+seconds, a line says so, once: who waits at a barrier or in a reduction for a program that has ended
+waits for ever. With --fail-on-early-exit such a wait ends the job, after ten seconds, with exit
+status 1. Nothing stays behind, no process and no file, on any machine, however the job ends.
 
 With --survive the job goes on without a rank whose program, daemon or machine is lost, as long as
 the daemons that are left may (docs/operations.md): the other programs get dsm.ErrNodeLost,
@@ -94,7 +95,7 @@ func newRun() *cobra.Command {
 				return usageError(cmd, fmt.Errorf("--env: %w", err))
 			}
 			cfg.Nodes, cfg.Slots, cfg.Program, cfg.Env = shape.nodes, shape.slots, args, variables
-			if err := saves.check(cmd.Flags()); err != nil {
+			if err := errors.Join(saves.check(cmd.Flags()), fromHere(&shared.values.Spill)); err != nil {
 				return usageError(cmd, err)
 			}
 			attend, err := where.apply(cmd, &cfg)
@@ -129,6 +130,19 @@ func newRun() *cobra.Command {
 	page.register(flags)
 	shared.register(flags, "warn")
 	return cmd
+}
+
+// fromHere makes a path absolute, if there is one: daemons need not run in this directory.
+func fromHere(path *string) error {
+	if *path == "" {
+		return nil
+	}
+	absolute, err := filepath.Abs(*path)
+	if err != nil {
+		return fmt.Errorf("%s: %w: give an absolute path", *path, err)
+	}
+	*path = absolute
+	return nil
 }
 
 // checkRun finds what cannot be, and what this machine cannot do. Of the latter every daemon would

@@ -37,6 +37,30 @@ func TestPlacesThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// TestFilesStayHere: --dir is for the programs. What else has a relative name is where dsmd run was
+// started.
+func TestFilesStayHere(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	if err := os.WriteFile(filepath.Join(there, "where"), []byte("#!/bin/sh\npwd -P\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	status, _, stderr := finish(t, "run", "--dir", there, "--output", "dir:out", "--profile", "profile", "--dashboard-file", "state", "--", "./where")
+	if said, err := os.ReadFile("out/rank-0.stdout"); status != 0 || err != nil || string(said) != there+"\n" {
+		t.Errorf("status %d, stderr %q, and the program runs in %q, %v", status, stderr, said, err)
+	}
+	if _, err := os.Stat("state"); err != nil {
+		t.Error(err)
+	}
+	if all, err := os.ReadDir(there); err != nil || len(all) != 1 {
+		t.Errorf("%v is in the programs' folder, %v", all, err)
+	}
+	status, _, stderr = finish(t, "run", "--dir", there, "--memory", "64MiB", "--spill", "none", "--", "true")
+	if want := filepath.Join(here, "none") + ": no such file"; status != launch.StatusUsage || !strings.Contains(stderr, want) {
+		t.Errorf("status %d, %q, want %q", status, stderr, want)
+	}
+}
+
 func TestSlurmTask(t *testing.T) {
 	env := map[string]string{"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURMD_NODENAME": "ann"}
 	lookup := func(name string) string { return env[name] }

@@ -207,7 +207,7 @@ func (a *agent) abort() error {
 	a.stdout.close()
 	a.stderr.close()
 	a.here.hurry()
-	processes := append(a.here.all(program), a.here.all(daemon)...)
+	processes := a.here.all(program, daemon)
 	for _, p := range processes {
 		p.signal(syscall.SIGKILL)
 	}
@@ -218,8 +218,7 @@ func (a *agent) abort() error {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	a.here.dismissGuard()
-	if left := endOrphans(deadline); left > 0 {
+	if left := a.here.endOrphans(deadline); left > 0 {
 		return fmt.Errorf("launch: %d processes could not be killed", left)
 	}
 	return nil

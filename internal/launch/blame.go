@@ -56,12 +56,7 @@ func (s *supervisor) accuse(f failure) {
 		return
 	}
 	s.trial.verdict.Reset(verdictTime)
-	for _, m := range s.members {
-		if !m.ending && !m.asked {
-			m.asked = true
-			m.ask()
-		}
-	}
+	s.members.ask()
 	s.convictIfAllHaveAnswered()
 }
 

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/internal/certs"
 	patient "dsmd/internal/patience"
 	"dsmd/internal/runstats"
@@ -46,6 +48,8 @@ func TestMain(m *testing.M) {
 			os.Exit(playAttend(os.Args[2], os.Args[3], os.Args[4]))
 		case "play-ssh":
 			os.Exit(playSSH(os.Args[2:]))
+		case "play-parent":
+			os.Exit(playParent())
 		case "play-program":
 			os.Exit(playProgram(os.Args[2]))
 		}
@@ -212,6 +216,25 @@ func playAgent(mode, version string) int {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)
 		return 1
 	}
+	return 0
+}
+
+// playParent has a child that is spared when its orphans are ended, and one that is not.
+func playParent() int {
+	var children [2]*exec.Cmd
+	for i := range children {
+		children[i] = exec.Command("sleep", "3600")
+		children[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := children[i].Start(); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println("left:", endOrphans(time.Now().Add(patience), children[0].Process.Pid))
+	for _, child := range children {
+		_, _, err := peekExit(unix.P_PID, child.Process.Pid, unix.WNOHANG)
+		fmt.Println(err)
+	}
+	fmt.Println("left:", endOrphans(time.Now().Add(patience), 0))
 	return 0
 }
 

@@ -19,6 +19,12 @@ type Host struct {
 // maxSlots bounds the programs of a host.
 const maxSlots = maxAgentChildren / 2
 
+// parseSlots bounds them before they are added up.
+func parseSlots(word string) (n int, ok bool) {
+	n, err := strconv.Atoi(word)
+	return n, err == nil && n >= 1 && n <= maxSlots
+}
+
 // ParseHosts reads hosts, each NAME or NAME:SLOTS; an IPv6 address with slots is written in
 // brackets. One that comes again adds to its slots, as mpirun counts it.
 func ParseHosts(words []string) ([]Host, error) {
@@ -37,16 +43,14 @@ func ParseHosts(words []string) ([]Host, error) {
 
 func addHost(hosts []Host, h Host) ([]Host, error) {
 	for i := range hosts {
-		if hosts[i].Name == h.Name {
-			hosts[i].Slots += h.Slots
-			h = hosts[i]
-			if h.Slots <= maxSlots {
-				return hosts, nil
-			}
+		at := &hosts[i]
+		if at.Name != h.Name {
+			continue
 		}
-	}
-	if h.Slots > maxSlots {
-		return nil, fmt.Errorf("launch: host %s has %d slots; 1 to %d are possible", h.Name, h.Slots, maxSlots)
+		if at.Slots += h.Slots; at.Slots > maxSlots {
+			return nil, fmt.Errorf("launch: host %s has %d slots; 1 to %d are possible", at.Name, at.Slots, maxSlots)
+		}
+		return hosts, nil
 	}
 	return append(hosts, h), nil
 }
@@ -65,9 +69,9 @@ func parseHost(word string) (Host, error) {
 		name, slots, found = word[:colon], word[colon+1:], true
 	}
 	if found {
-		n, err := strconv.Atoi(slots)
-		if err != nil || n < 1 {
-			return Host{}, fmt.Errorf("launch: host %q: %q is no number of slots; write HOST:SLOTS", word, slots)
+		n, ok := parseSlots(slots)
+		if !ok {
+			return Host{}, fmt.Errorf("launch: host %q: %q is no number of slots; write HOST:SLOTS, with 1 to %d", word, slots, maxSlots)
 		}
 		h = Host{Name: name, Slots: n}
 	}
@@ -91,9 +95,9 @@ func ReadHosts(from io.Reader) ([]Host, error) {
 		h, err := parseHost(fields[0])
 		for _, f := range fields[1:] {
 			slots, ok := strings.CutPrefix(f, "slots=")
-			n, numberErr := strconv.Atoi(slots)
-			if !ok || numberErr != nil || n < 1 {
-				err = errors.Join(err, fmt.Errorf("launch: %q: behind a host there may be slots=N", f))
+			n, inRange := parseSlots(slots)
+			if !ok || !inRange {
+				err = errors.Join(err, fmt.Errorf("launch: %q: behind a host there may be slots=N, with 1 to %d", f, maxSlots))
 			}
 			h.Slots = n
 		}

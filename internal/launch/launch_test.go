@@ -719,6 +719,7 @@ func (m *slowToAsk) finish()                        { m.post(event{Kind: finishe
 func (m *slowToAsk) signal(childID, syscall.Signal) {}
 func (m *slowToAsk) mourn(childID)                  {}
 func (m *slowToAsk) hurry()                         {}
+func (m *slowToAsk) abandon()                       {}
 
 // TestAnswerThatIsThereCounts: a launcher that stands still does not take its own slowness for that
 // of the machine.
@@ -779,6 +780,46 @@ func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
 			gone(t, everything)
 			gone(t, s.job()) // what was being started when the others were listed
 		})
+	}
+}
+
+// TestOrphansEndBeforeTheGuard: one child can be spared, and is gone after the second time.
+func TestOrphansEndBeforeTheGuard(t *testing.T) {
+	out, err := exec.Command(self, "play-parent").Output()
+	if want := "left: 0\n<nil>\nno child processes\nleft: 0\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v, want %q", out, err, want)
+	}
+}
+
+// TestProcessThatWasReaped: an agent that ends, and could not kill a process in time, may have
+// reaped it before its end was noticed.
+func TestProcessThatWasReaped(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	l := &local{post: func(e event) { t.Errorf("%+v", e) }, hurried: make(chan struct{})}
+	l.hurry()
+	l.watch(&process{cmd: cmd, pid: cmd.Process.Pid, silent: make(chan struct{})})
+}
+
+// TestInputThatCannotBeHad: a job whose input cannot be passed on is not started.
+func TestInputThatCannotBeHad(t *testing.T) {
+	defer func(before func(*os.File) (input, error)) { openInput = before }(openInput)
+	openInput = func(*os.File) (input, error) { return input{}, syscall.EMFILE }
+	cfg := Config{Nodes: 2, Program: []string{"x"}, Stdout: io.Discard, Stderr: io.Discard, Grace: time.Hour}
+	p, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustSupervise(t, cfg, p)
+	defer s.close()
+	s.machines = []machine{&puppet{post: s.post, onHalt: func(childID) {}, onStart: func(id childID) {
+		t.Errorf("%v is started", id)
+		s.post(event{Kind: childReaped, Child: id})
+	}}}
+	if status, err := s.loop(); status != StatusSystem || err != syscall.EMFILE {
+		t.Errorf("status %d, %v", status, err)
 	}
 }
 

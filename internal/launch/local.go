@@ -6,8 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,7 +40,8 @@ type local struct {
 	hurryOnce      sync.Once
 	kills          uint64 // what oomKills said when the job began
 
-	path      string // of the program
+	dir       string // where the programs run; "": where this process is
+	path      string // of the program, from there
 	endpoints *endpoints
 	parts     []unix.CPUSet // processors of each of endpoints.nodes; nil: all have all
 	// said is told what a program says of itself before its end, from any goroutine; set before
@@ -109,12 +112,13 @@ func (l *local) open(order openOrder) {
 }
 
 func (l *local) prepare(order openOrder) (addresses []string, status int, err error) {
-	if len(order.Dir) > 0 {
-		if err := os.Chdir(string(order.Dir)); err != nil {
-			return nil, StatusSystem, fmt.Errorf("launch: the working directory: %w: make it there too, or name another with --dir", err)
+	// This process stays where it is: its own files have names that count from there.
+	if l.dir = string(order.Dir); l.dir != "" {
+		if _, err := os.Stat(l.dir + "/."); err != nil { // the dot needs what chdir does
+			return nil, StatusSystem, fmt.Errorf("launch: the working directory %s: %w: make it there too, or name another with --dir", l.dir, cause(err))
 		}
 	}
-	if l.path, err = exec.LookPath(string(order.Program)); err != nil {
+	if l.path, err = lookFrom(l.dir, string(order.Program)); err != nil {
 		status, err := lookFailure(string(order.Program), err)
 		return nil, status, err
 	}
@@ -136,6 +140,15 @@ func (l *local) prepare(order openOrder) (addresses []string, status int, err er
 		return nil, StatusSystem, err
 	}
 	return l.endpoints.addresses, 0, nil
+}
+
+// lookFrom looks for a program as a shell does that runs in dir.
+func lookFrom(dir, program string) (path string, err error) {
+	if dir == "" || filepath.IsAbs(program) || !strings.Contains(program, "/") {
+		return exec.LookPath(program)
+	}
+	_, err = exec.LookPath(dir + "/" + program)
+	return program, err
 }
 
 // start starts the children, until one cannot be or the job is to end. Each start takes the time of
@@ -239,7 +252,7 @@ func (l *local) partOf(node int) *unix.CPUSet {
 }
 
 func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {
-	cmd := &exec.Cmd{Path: l.path, Args: order.Command}
+	cmd := &exec.Cmd{Path: l.path, Args: order.Command, Dir: l.dir}
 	cmd.Env = append(append(append(os.Environ(), order.Env...), child.Env...), EnvSocket+"="+l.endpoints.socket(child.Node))
 	return cmd
 }
@@ -304,7 +317,12 @@ func command(line []string) *exec.Cmd {
 func (l *local) watch(p *process) {
 	go p.forward(func(err error) { l.post(event{Kind: outputLost, Err: err.Error()}) })
 	_, e, err := peekExit(unix.P_PID, p.pid, 0)
-	if err != nil {
+	switch {
+	case err == unix.ECHILD && l.isHurried():
+		// An agent could not kill the process in time, and endOrphans has reaped it since. Nobody
+		// hears of it any more.
+		return
+	case err != nil:
 		// Nobody else waits for this process, so it must be there.
 		panic(fmt.Sprintf("launch: waiting for %v, process %d: %v", p.id, p.pid, err))
 	}
@@ -339,12 +357,12 @@ func (l *local) explained(e exit) exit {
 	return e
 }
 
-// all returns the processes of a role.
-func (l *local) all(r role) (list []*process) {
+// all returns the processes of some roles.
+func (l *local) all(roles ...role) (list []*process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.processes {
-		if p.id.Role == r {
+		if slices.Contains(roles, p.id.Role) {
 			list = append(list, p)
 		}
 	}
@@ -396,14 +414,24 @@ func (l *local) mourn(who childID) {
 
 func (l *local) hurry() { l.hurryOnce.Do(func() { close(l.hurried) }) }
 
+func (l *local) isHurried() bool {
+	select {
+	case <-l.hurried:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon is not called: this machine answers at once.
+func (l *local) abandon() {}
+
 // finish waits for the output in a goroutine: nobody may ever read it.
 func (l *local) finish() {
-	l.dismissGuard()
-	left := endOrphans(time.Now().Add(orphanTime))
-	processes := append(l.all(daemon), l.all(program)...)
+	left := l.endOrphans(time.Now().Add(orphanTime))
 	go func() {
 		// Whoever could write is dead, so what is in the pipes now is all.
-		for _, p := range processes {
+		for _, p := range l.all(daemon, program) {
 			for _, st := range p.streams {
 				st.hurryUp()
 			}

@@ -30,7 +30,7 @@ func (id childID) String() string {
 // The supervisor decides, and a machine carries out: every decision is made in one place, whatever
 // the number of machines.
 //
-// One goroutine calls the methods, in this order: open, start, any of the next five, finish. No
+// One goroutine calls the methods, in this order: open, start, any of the next six, finish. No
 // method waits; what comes of it is reported as events, to where the machine's maker said. The
 // reports of a machine come in order.
 type machine interface {
@@ -52,6 +52,9 @@ type machine interface {
 	// hurry gives nothing time any more: what the leader of a process group leaves behind is killed
 	// with it.
 	hurry()
+	// abandon ends the connection to a machine that does not answer. What it runs ends when it
+	// notices that. Reported: lost and finished. Nothing is called after it.
+	abandon()
 	// finish ends what the programs left behind. Preconditions: all children are reaped, or none
 	// was started. Reported: finished, when all output has been passed on too. It is the last
 	// report.

@@ -123,18 +123,17 @@ func (inv *invitation) dial(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(failures...)
 }
 
-// config loads the keys. They are files for a moment, because that is how keys are checked.
-func (inv *invitation) config() (_ *tls.Config, err error) {
-	dir, err := os.MkdirTemp("", "dsmd-keys-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	paths := []string{filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")}
-	for i, content := range [][]byte{inv.Authority, inv.Cert, inv.Key} {
-		if err := os.WriteFile(paths[i], content, 0o600); err != nil {
+// config loads the keys. They are files for a moment, because that is how keys are checked, but
+// none that would stay if this process ended then.
+func (inv *invitation) config() (*tls.Config, error) {
+	var paths [3]string
+	for i, s := range []secretFile{{"ca", inv.Authority}, {"cert", inv.Cert}, {"key", inv.Key}} {
+		f, err := inMemory(s)
+		if err != nil {
 			return nil, err
 		}
+		defer f.Close()
+		paths[i] = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	}
 	return certs.Load(paths[0], paths[1], paths[2])
 }
@@ -353,13 +352,10 @@ func (l *lateLink) wait() {}
 func (l *lateLink) machine() string { return l.name }
 
 func (l *lateLink) explain(err error, greeted bool) (string, int) {
-	var version *versionError
 	switch {
 	case errors.Is(err, errLate):
 		return fmt.Sprintf("not all tasks have come within %v: missing are %s; was each started with dsmd run, and is the directory of --meet shared by all machines?",
 			l.patience, l.missing()), StatusSystem
-	case errors.As(err, &version), errors.Is(err, errFrame):
-		return err.Error(), StatusSystem
 	case greeted:
 		return "the connection is lost: its dsmd was killed, or the machine or its network has failed", StatusDaemon
 	default:
@@ -380,6 +376,7 @@ func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 	for task, l := range h.links {
 		m := s.remote(p.places[task].name)
 		m.connect(l, cfg.Remote.Version)
+		m.opensIn(cfg.Meeting.timeout() + loginTime)
 		s.machines = append(s.machines, m)
 	}
 	own := command(cfg.Commands.Attend)

@@ -26,6 +26,16 @@ func (all members) every(f func(*member) bool) bool {
 	return true
 }
 
+// ask asks the machines what is about to end there.
+func (all members) ask() {
+	for _, m := range all {
+		if !m.ending && !m.asked {
+			m.asked = true
+			m.machine.ask()
+		}
+	}
+}
+
 // sender is the member that an event comes from. Local events name no machine: there is only one.
 func (all members) sender(e event) *member {
 	for _, m := range all {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,11 +44,24 @@ func (l *local) isOwnLocked(pid int) bool {
 	return false
 }
 
+// endOrphans ends what the programs left behind, and then the guard: if this process is killed
+// meanwhile, the guard does the rest. Preconditions: all children of the job have been reaped, or
+// the deadline has come.
+func (l *local) endOrphans(deadline time.Time) (left int) {
+	l.mu.Lock()
+	guard := l.guard
+	l.mu.Unlock()
+	if guard != nil {
+		endOrphans(deadline, guard.cmd.Process.Pid)
+		l.dismissGuard()
+	}
+	return endOrphans(deadline, 0) // whom a look at /proc has missed
+}
+
 // endOrphans kills and reaps every child of this process, and what becomes its child by that, until
 // there is none or the deadline has come: only a process in uninterruptible sleep or one that forks
-// without end is left then. Preconditions: all children of the job have been reaped and the guard
-// was dismissed.
-func endOrphans(deadline time.Time) (left int) {
+// without end is left then. A child that is spared, if it is not 0, lives on.
+func endOrphans(deadline time.Time, spared int) (left int) {
 	for {
 		for {
 			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -61,8 +75,8 @@ func endOrphans(deadline time.Time) (left int) {
 				break
 			}
 		}
-		children := childrenOf(os.Getpid())
-		if time.Now().After(deadline) {
+		children := slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool { return pid == spared })
+		if time.Now().After(deadline) || spared != 0 && len(children) == 0 {
 			return len(children)
 		}
 		for _, pid := range children {

@@ -38,6 +38,7 @@ type remote struct {
 	due      map[eventKind]int
 	children map[childID]status // that start was told of; guarded by mu
 	isOpen   bool               // opened was reported; guarded by mu
+	late     time.Duration      // in which it should have been, and was not, or 0; guarded by mu
 	// reported: finished is about to be reported, and nothing more will be; guarded by mu.
 	reported bool
 }
@@ -66,7 +67,7 @@ type link interface {
 	machine() string
 	// explain says, once the connection has ended, why it did and what to do about it, and the exit
 	// status for a job that could not be started because of that. greeted: whether the agent
-	// was heard at all.
+	// was heard at all. It is not asked about what the agent has said.
 	explain(err error, greeted bool) (why string, status int)
 }
 
@@ -124,6 +125,19 @@ func (r *remote) connect(l link, version string) {
 		r.link.cut()
 		r.end(greeted, err)
 	}()
+}
+
+// opensIn gives the machine up that has not opened in time. ssh bounds the wait for a connection,
+// but not that for an agent that hangs while its sshd is well.
+func (r *remote) opensIn(patience time.Duration) {
+	time.AfterFunc(patience, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.isOpen && !r.reported {
+			r.late = patience
+			r.link.cut()
+		}
+	})
 }
 
 // send writes what waits in orders.
@@ -301,7 +315,7 @@ func (r *remote) end(greeted bool, err error) {
 	case errors.As(err, &said):
 		r.report(event{Kind: lost, Status: StatusDaemon, Err: fmt.Sprintf("launch: on %s: %v", r.name, said)})
 	case err != nil:
-		why, status := r.link.explain(err, greeted)
+		why, status := r.explain(err, greeted)
 		r.report(event{Kind: lost, Status: status, Err: fmt.Sprintf("launch: on %s: %s", r.name, why)})
 	}
 	r.outputs.Wait()
@@ -312,6 +326,21 @@ func (r *remote) end(greeted bool, err error) {
 	r.mu.Unlock()
 	// Without the lock: whoever takes reports gives orders, too.
 	r.report(event{Kind: finished})
+}
+
+// explain says why the connection has ended, as link.explain does.
+func (r *remote) explain(err error, greeted bool) (why string, status int) {
+	r.mu.Lock()
+	late := r.late
+	r.mu.Unlock()
+	var version *versionError
+	switch {
+	case late > 0:
+		return fmt.Sprintf("no answer within %v: see whether one can log in there, and whether its dsmd is stopped or waits for a file system", late), StatusSystem
+	case errors.As(err, &version), errors.Is(err, errFrame):
+		return err.Error(), StatusSystem
+	}
+	return r.link.explain(err, greeted)
 }
 
 func (r *remote) open(o openOrder) {
@@ -387,6 +416,8 @@ func (r *remote) halt() {
 func (r *remote) mourn(who childID) { r.order(order{Mourn: &who}) }
 
 func (r *remote) hurry() { r.order(order{Hurry: true}) }
+
+func (r *remote) abandon() { r.link.cut() }
 
 // finish ends a conversation that never began at once: the agent may be far from being heard.
 func (r *remote) finish() {

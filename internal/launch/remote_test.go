@@ -316,6 +316,45 @@ func TestLastWordsAreHeard(t *testing.T) {
 	})
 }
 
+// mute is a link to a machine that says nothing.
+type mute struct{ io.Reader }
+
+func (mute) Write(b []byte) (int, error)             { return len(b), nil }
+func (m mute) cut()                                  { m.Reader.(*io.PipeReader).Close() }
+func (mute) machine() string                         { return "" }
+func (mute) wait()                                   {}
+func (mute) explain(err error, _ bool) (string, int) { return err.Error(), StatusSystem }
+
+// TestAgentThatHangsAtTheStart: a machine that does not open is given up, before or after its
+// greeting, and one that has opened is not.
+func TestAgentThatHangsAtTheStart(t *testing.T) {
+	var open bytes.Buffer
+	if err := writeFrame(&open, frameEvent, mustEncode(event{Kind: opened, Addresses: []string{"127.0.0.1:1"}})); err != nil {
+		t.Fatal(err)
+	}
+	hello := greeting + spoken("1") + "\n"
+	for said, want := range map[string]eventKind{"": lost, hello: lost, hello + open.String(): opened} {
+		synctest.Test(t, func(t *testing.T) {
+			events := make(chan event, 3)
+			m := newRemote("host", func(e event) { events <- e }, voice{sink: newSink(io.Discard)}, voice{sink: newSink(io.Discard)})
+			from, to := io.Pipe()
+			m.connect(mute{from}, "1")
+			m.opensIn(time.Minute)
+			m.open(openOrder{Nodes: []int{0}})
+			_, _ = io.WriteString(to, said)
+			time.Sleep(time.Hour)
+			e := <-events
+			if e.Kind != want || e.Kind == lost && !strings.Contains(e.Err, "on host: no answer within 1m0s") || e.Kind == opened && len(events) > 0 {
+				t.Errorf("after %q the report is %+v, and %d follow", said, e, len(events))
+			}
+			m.abandon()
+			for e.Kind != finished {
+				e = <-events
+			}
+		})
+	}
+}
+
 // stuck is an output that takes nothing until it is closed.
 type stuck chan struct{}
 
@@ -358,8 +397,10 @@ func TestParseHosts(t *testing.T) {
 			t.Errorf("%q gives %v, want an error", bad, got)
 		}
 	}
-	if got, err := ParseHosts([]string{"ann:1500", "ann:1500"}); err == nil {
-		t.Errorf("too many slots give %v, want an error", got)
+	for _, second := range []string{"ann:1500", "ann:9223372036854775807"} {
+		if got, err := ParseHosts([]string{"ann:1500", second}); err == nil {
+			t.Errorf("too many slots give %v, want an error", got)
+		}
 	}
 }
 
@@ -368,8 +409,10 @@ func TestReadHosts(t *testing.T) {
 	if want := []Host{{"ann", 4}, {"bob", 2}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if got, err := ReadHosts(strings.NewReader("ann\nbob cores=3\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("%v, %v; want an error about line 2", got, err)
+	for _, bad := range []string{"bob cores=3", "bob slots=0", "ann slots=9223372036854775807"} {
+		if got, err := ReadHosts(strings.NewReader("ann\n" + bad + "\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("%v, %v; want an error about line 2", got, err)
+		}
 	}
 }
 

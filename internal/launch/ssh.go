@@ -2,7 +2,6 @@ package launch
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,6 +34,10 @@ type Remote struct {
 // DefaultConnectTimeout is how long ssh tries to reach a host.
 const DefaultConnectTimeout = 10 * time.Second
 
+// loginTime is how long a machine that was reached may take until its agent is ready. It may have
+// to ask a directory service who the user is, or be busy.
+const loginTime = time.Minute
+
 // A host that is silent for aliveSeconds times aliveProbes is lost, in the eyes of ssh. A busy
 // machine still answers. (When the launcher's machine falls silent, the host's sshd notices it as
 // its administrator wants: ClientAliveInterval in sshd_config(5).)
@@ -46,12 +49,8 @@ const maxSaid = 20
 // sshArgs are what follows the ssh command, but for the host and what to run there. Nothing asks
 // for a password: nobody could answer.
 func (r *Remote) sshArgs() []string {
-	timeout := r.ConnectTimeout
-	if timeout == 0 {
-		timeout = DefaultConnectTimeout
-	}
 	return []string{"-T", "-x", "-o", "BatchMode=yes",
-		"-o", fmt.Sprintf("ConnectTimeout=%d", max(1, int(timeout.Seconds()))),
+		"-o", fmt.Sprintf("ConnectTimeout=%d", max(1, int(r.ConnectTimeout.Seconds()))),
 		"-o", fmt.Sprintf("ServerAliveInterval=%d", aliveSeconds), "-o", fmt.Sprintf("ServerAliveCountMax=%d", aliveProbes)}
 }
 
@@ -76,13 +75,14 @@ type sshLink struct {
 
 // dialSSH connects a machine by ssh. A failure is reported like one that comes later.
 func (m *remote) dialSSH(cfg Remote, starter *starter) {
-	cfg.SSH, cfg.Dsmd = cmp.Or(cfg.SSH, "ssh"), cmp.Or(cfg.Dsmd, "dsmd")
+	cfg.SSH, cfg.Dsmd, cfg.ConnectTimeout = cmp.Or(cfg.SSH, "ssh"), cmp.Or(cfg.Dsmd, "dsmd"), cmp.Or(cfg.ConnectTimeout, DefaultConnectTimeout)
 	l, err := startSSH(cfg, m.name, m.stderr, starter)
 	if err != nil {
 		m.connect(&deadLink{err}, cfg.Version)
 		return
 	}
 	m.connect(l, cfg.Version)
+	m.opensIn(cfg.ConnectTimeout + loginTime)
 }
 
 // deadLink is a connection that could not even be begun.
@@ -168,7 +168,7 @@ func (l *sshLink) machine() string { return "" }
 // command was killed by a signal.
 const sshFailed = 255
 
-func (l *sshLink) explain(err error, greeted bool) (string, int) {
+func (l *sshLink) explain(_ error, greeted bool) (string, int) {
 	l.cut()
 	l.wait()
 	l.mu.Lock()
@@ -178,12 +178,7 @@ func (l *sshLink) explain(err error, greeted bool) (string, int) {
 	if state := l.cmd.ProcessState; state != nil {
 		status = state.ExitCode()
 	}
-	var version *versionError
 	switch {
-	case errors.As(err, &version):
-		return err.Error(), StatusSystem
-	case errors.Is(err, errFrame):
-		return err.Error(), StatusSystem
 	case status == sshFailed && greeted:
 		return "the connection is lost: its dsmd was killed, or the machine, its network or its sshd has failed", StatusDaemon
 	case status == sshFailed:

@@ -20,6 +20,9 @@ func (in input) close() {
 	}
 }
 
+// openInput is openStdin. Tests change it.
+var openInput = openStdin
+
 // openStdin decides what rank 0 reads. A file or a pipe is passed on as it is. A terminal is not:
 // the programs are not in its foreground process group, for Ctrl-C must reach the supervisor alone,
 // and the kernel stops a process that reads from the background. So the supervisor reads the

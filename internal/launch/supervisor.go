@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +15,10 @@ import (
 // to the process and to its group, one right behind the other. Nobody presses Ctrl-C twice in this
 // time.
 const echoTime = 100 * time.Millisecond
+
+// answerTime is how long a machine may take to answer once everything is to be killed. Output that
+// is under way may come before the answer. Tests change it.
+var answerTime = 10 * time.Second
 
 // supervisor is one running job. Its fields belong to the goroutine that runs loop, except the
 // channels and sinks.
@@ -41,7 +46,7 @@ type supervisor struct {
 	failed      bool // something has failed, and status is fixed
 	status      int
 	interrupted syscall.Signal // the signal that asked the job to end, if one did, else 0
-	asked       time.Time      // when it did
+	asked       time.Time      // when it did, or when killing began
 	killing     bool           // nothing is given time any more
 	// halting: the daemons were asked to stand still, so what they do is no failure.
 	halting  bool
@@ -133,9 +138,12 @@ func (s *supervisor) loop() (int, error) {
 			}
 			s.answer(sig.(syscall.Signal))
 		case <-s.kill.C:
-			if s.goesOn() {
+			switch {
+			case s.goesOn():
 				s.killLost()
-			} else {
+			case s.killing:
+				s.giveUp()
+			default:
 				s.killAll()
 			}
 		case h := <-s.reports.hangs:
@@ -189,7 +197,7 @@ func (s *supervisor) advance() bool {
 	if len(s.trial.suspects) == 0 && s.children.remaining(program, func(c *child) bool { return !c.ended }) == 0 {
 		s.endDaemons()
 	}
-	if len(s.trial.suspects) > 0 || s.children.remaining(program, func(c *child) bool { return !c.reaped })+s.children.remaining(daemon, func(c *child) bool { return !c.reaped }) > 0 {
+	if len(s.trial.suspects) > 0 || slices.ContainsFunc(s.children, func(c *child) bool { return !c.reaped }) {
 		return true
 	}
 	for _, m := range s.members {
@@ -234,15 +242,18 @@ func (s *supervisor) startAll() {
 		s.refuse(StatusSystem, err)
 		return
 	}
+	stdin, err := openInput(s.cfg.Stdin)
+	if err != nil {
+		s.refuse(StatusSystem, err)
+		return
+	}
 	for _, m := range s.members {
 		order := s.plan.startOrder(&s.cfg, m.place, peers, flags, keys)
 		var in input
 		for _, c := range order.Children {
 			s.children = append(s.children, &child{childID: c.ID, at: m, node: c.Node})
 			if c.Input {
-				if in, err = openStdin(s.cfg.Stdin); err != nil {
-					s.refuse(StatusSystem, err)
-				}
+				in = stdin
 			}
 		}
 		m.start(order, in)
@@ -287,7 +298,8 @@ func (s *supervisor) handle(e event) {
 		c.ended, c.reaped = true, true
 	case suspected:
 		m.asked = false // before accuse could ask again
-		if e.Found {
+		// While everything is killed it was only asked whether it answers.
+		if e.Found && !s.killing {
 			s.accuse(daemonFailure(c, e.Exit))
 		}
 		s.convictIfAllHaveAnswered()
@@ -331,17 +343,21 @@ func (s *supervisor) daemonEnded(c *child, e exit) {
 	}
 }
 
-// machineLost takes note that nothing more will be heard of a machine's children. The rest of its
-// output is still to be passed on.
-func (s *supervisor) machineLost(m *member, why string) {
-	wasEnding := m.ending
-	m.ending = true
+// forget takes note that nothing more will be heard of a machine's children. The rest of its output
+// is still to be passed on.
+func (s *supervisor) forget(m *member) {
+	m.ending, m.asked = true, false
 	for _, c := range s.children {
 		if c.at == m {
 			c.ended, c.reaped = true, true
 		}
 	}
-	m.asked = false
+}
+
+// machineLost takes note that a machine is lost, and why.
+func (s *supervisor) machineLost(m *member, why string) {
+	wasEnding := m.ending
+	s.forget(m)
 	switch {
 	case wasEnding:
 		// It was told to finish, and has, at the latest now.
@@ -393,8 +409,14 @@ func (s *supervisor) fail(status int) {
 // answer does what a signal asks for.
 func (s *supervisor) answer(sig syscall.Signal) {
 	if ends(sig) {
+		isEcho := time.Since(s.asked) < echoTime
 		switch {
-		case sig == s.interrupted && time.Since(s.asked) < echoTime:
+		case s.killing:
+			if !isEcho {
+				s.giveUp()
+			}
+			return
+		case isEcho && sig == s.interrupted:
 			return
 		case s.interrupted != 0:
 			s.killAll()
@@ -412,16 +434,16 @@ func (s *supervisor) answer(sig syscall.Signal) {
 // ends tells the signals that ask a job to end from those that only its programs understand.
 func ends(sig os.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }
 
-// killAll kills the programs.
+// killAll kills the programs, and finds out which machines still answer.
 func (s *supervisor) killAll() {
-	if !s.killing {
-		s.killing = true
-		for _, m := range s.members {
-			if !m.ending {
-				m.hurry()
-			}
+	s.killing, s.asked = true, time.Now()
+	for _, m := range s.members {
+		if !m.ending {
+			m.hurry()
 		}
 	}
+	s.members.ask()
+	s.kill.Reset(answerTime)
 	var late []string
 	s.children.each(program, func(c *child) {
 		if !c.ended {
@@ -432,4 +454,29 @@ func (s *supervisor) killAll() {
 	if len(late) > 0 {
 		s.notice("killing %s, still there after having been asked to end", strings.Join(late, ", "))
 	}
+}
+
+// giveUp parts from the machines that have not answered since the programs were killed, and asks
+// the others again. An agent may be stopped, or wait for a file system, while its sshd is well.
+// Then nothing would be heard of its children's end either.
+func (s *supervisor) giveUp() {
+	for len(s.events) > 0 { // answers that have come count, however late this process is
+		s.handle(<-s.events)
+	}
+	unknown := false // how a program ends
+	for _, m := range s.members {
+		if m.ending || !m.asked {
+			continue
+		}
+		s.notice("giving up %s, whose dsmd does not answer: see there whether it is stopped, or waits for a file system; what it runs ends with it", m.place.name)
+		unknown = unknown || slices.ContainsFunc(s.children, func(c *child) bool { return c.at == m && c.Role == program && !c.ended })
+		m.abandon()
+		s.forget(m)
+	}
+	s.convictIfAllHaveAnswered()
+	if unknown {
+		s.fail(128 + int(s.interrupted)) // if nothing has failed before, a signal has ended the job
+	}
+	s.members.ask()
+	s.kill.Reset(answerTime)
 }

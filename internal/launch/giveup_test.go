@@ -1,0 +1,107 @@
+package launch
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// late is a machine whose program ends long after it was killed, and that answers all the same;
+// unless it is deaf, and nothing is heard of it once it runs.
+type late struct {
+	puppet
+	deaf bool
+}
+
+func (m *late) ask() {
+	if !m.deaf {
+		m.puppet.ask()
+	}
+}
+
+func (m *late) hurry() {
+	if !m.deaf {
+		time.AfterFunc(3*answerTime, func() {
+			m.post(event{Kind: childEnded, Child: childID{program, 0}, Exit: exit{Signal: syscall.SIGKILL}})
+			m.post(event{Kind: childReaped, Child: childID{program, 0}})
+		})
+	}
+}
+
+func (m *late) abandon() {
+	m.post(event{Kind: lost, Err: "was cut off"})
+	m.post(event{Kind: finished})
+}
+
+// TestMachineThatDoesNotAnswer is given up when the job is killed, and one that is only slow is
+// not. The status is that of the signal either way.
+func TestMachineThatDoesNotAnswer(t *testing.T) {
+	defer func(before time.Duration) { answerTime = before }(answerTime)
+	answerTime = 10 * time.Millisecond
+	for name, deaf := range map[string]bool{"deaf": true, "slow": false} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			cfg := Config{Hosts: []Host{{"host-a", 1}}, Remote: Remote{Insecure: true}, Program: []string{"x"}, Stdout: io.Discard, Stderr: &stderr}
+			p, err := cfg.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := mustSupervise(t, cfg, p)
+			interrupt := func(id childID) {
+				if id.Role == program {
+					s.signals <- syscall.SIGINT
+				}
+			}
+			end := func(id childID) { s.post(event{Kind: childReaped, Child: id}) }
+			m := &late{puppet{post: s.post, onStart: interrupt, onHalt: end}, deaf}
+			s.machines = []machine{m}
+			timer := time.AfterFunc(patience, m.abandon)
+			status, err := s.loop()
+			s.close()
+			if !timer.Stop() {
+				t.Error("the job does not end by itself")
+			}
+			if want := 128 + int(syscall.SIGINT); status != want || err != nil {
+				t.Errorf("status %d, %v, want %d", status, err, want)
+			}
+			if said := stderr.String(); strings.Contains(said, "dsmd: giving up host-a, whose dsmd does not answer") != deaf || strings.Contains(said, "cut off") {
+				t.Errorf("stderr %q", said)
+			}
+		})
+	}
+}
+
+// TestStoppedAgent: an agent that is stopped holds up nobody who wants the job to end, and when it
+// goes on it ends what is left there.
+func TestStoppedAgent(t *testing.T) {
+	t.Parallel()
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("stubborn"), Grace: time.Hour})
+	agent := number(t, stat(s.ready(2)[0])[1]) // the program's parent
+	if err := unix.Kill(agent, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for wait := time.After(patience); s.lines != nil; {
+		select {
+		case _, more := <-s.lines:
+			if !more {
+				s.lines = nil
+			}
+		case <-time.After(3 * echoTime):
+			s.signal(syscall.SIGINT)
+		case <-wait:
+			t.Fatal("the supervisor does not end")
+		}
+	}
+	_ = s.cmd.Wait()
+	if status, want := s.cmd.ProcessState.ExitCode(), 128+int(syscall.SIGINT); status != want {
+		t.Errorf("status %d, want %d", status, want)
+	}
+	s.wantError("dsmd: giving up host-")
+	_ = unix.Kill(agent, unix.SIGCONT)
+	gone(t, s.job())
+}

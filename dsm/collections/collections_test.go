@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,8 +54,10 @@ func TestPadded(t *testing.T) {
 		if none.Len() != 3 || none.At(2) == nil {
 			t.Error("values without a size are not there")
 		}
-		if _, err := collections.NewPadded[int](ctx, c, "negative", -1); !errors.Is(err, dsm.ErrNoSpace) {
-			t.Errorf("-1 values: %v", err)
+		for _, n := range []int{-1, 1 << 62, math.MaxInt} { // 4 * 1<<62 elements would be none
+			if _, err := collections.NewPadded[[1400]byte](ctx, c, "too many", n); !errors.Is(err, dsm.ErrNoSpace) {
+				t.Errorf("%d values: %v", n, err)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package collections
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 
 	"dsmd/dsm"
@@ -25,8 +26,8 @@ func NewPadded[T any](ctx context.Context, c *dsm.Cluster, name string, n int, o
 		// From the end of one value to the beginning of the next it is a page at least.
 		stride += (c.PageBytes() + size - 1) / size
 	}
-	if n < 0 {
-		return nil, fmt.Errorf("collections: NewPadded %q: %w: the number of values is %d, which is negative", name, dsm.ErrNoSpace, n)
+	if n < 0 || n > math.MaxInt/stride {
+		return nil, fmt.Errorf("collections: NewPadded %q: %w: the number of values is %d; 0 to %d are allowed", name, dsm.ErrNoSpace, n, math.MaxInt/stride)
 	}
 	all, err := dsm.Alloc[T](ctx, c, name, n*stride, opts...)
 	if err != nil {

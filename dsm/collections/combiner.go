@@ -73,7 +73,8 @@ func (x *Combiner[K, V]) add(s *stripe[K, V], k K, v V) int {
 
 // Flush returns when the map has all that was added by calls of Add that have returned. Each key
 // is changed at one moment, and keys at different ones. If it returns an error, what the map has
-// not got is kept for the next Flush. If the program dies, that is lost.
+// not got is kept for the next Flush: a key for which there is no room, or whose page is lost,
+// keeps no others back. If the program dies, that is lost.
 func (x *Combiner[K, V]) Flush(ctx context.Context) error {
 	// Ranks begin at different pages.
 	first := stripes * x.m.c.Rank() / max(x.m.c.Size(), 1)
@@ -110,7 +111,8 @@ func (s *stripe[K, V]) take() map[K]V {
 //
 // When it returns an error on one rank, it does on all, but for a context that ends on one: the
 // others wait for it until theirs do. The map may have some of what was added, and the rest is
-// lost. Errors are those of Map and dsm.Reduce.
+// lost: where keys have no room, or their pages are lost, those only. Errors are those of Map and
+// dsm.Reduce.
 func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
 	m, name := x.m, x.m.name+"/flush"
 	v := make([][]uint64, among.Size())
@@ -168,7 +170,8 @@ func (m *Map[K, V]) entriesOf(keys map[K]V) []entry[K, V] {
 }
 
 // merge merges entries into the map, in the order of pages, in which they are. It returns those
-// that it could not, if any.
+// that it could not, if any, with the first error. A page that is lost, or a key for which there is
+// no room, is in nobody else's way.
 func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, b V) V) (left []entry[K, V], failed error) {
 	for done := 0; done < len(all); done++ {
 		s := session[K, V]{m: m}
@@ -188,14 +191,16 @@ func (m *Map[K, V]) merge(ctx context.Context, all []entry[K, V], merge func(a, 
 		})
 		switch {
 		case err == nil:
-		case errors.Is(err, dsm.ErrPageLost) && done < len(all):
-			left = append(left, all[done]) // others may be on pages that are there
+			return left, failed
+		case done < len(all) && (errors.Is(err, dsm.ErrPageLost) || errors.Is(err, dsm.ErrNoSpace)):
+			left = append(left, all[done])
+			failed = cmp.Or(failed, err)
 		default:
 			return append(left, all[min(done, len(all)):]...), errors.Join(failed, err)
 		}
-		if failed == nil {
-			failed = err
-		}
+	}
+	if failed != nil { // by the last one, and nobody has committed those before it
+		failed = errors.Join(failed, m.c.Commit(ctx))
 	}
 	return left, failed
 }

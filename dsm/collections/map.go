@@ -26,13 +26,14 @@ import (
 // dies meanwhile: then it has taken effect, or not. Combiner and All say what holds for them.
 //
 // All methods return dsm.ErrNoSpace (the map is full, or key and value are too large), errors that
-// wrap dsm.ErrPageLost or dsm.ErrNodeLost (the page of the key was lost with a node; keys on other
-// pages need not be), ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was changed, unless
-// it is one of dsm.Replicated memory, of which nobody knows then whether the change would survive.
+// wrap dsm.ErrPageLost or dsm.ErrNodeLost (the page of the key was lost with a node, or one from
+// which that was divided, or one into which it has to be, to make room; keys on other pages need
+// not be), ctx's, dsm.ErrClosed, dsm.ErrLost. With an error nothing was changed, unless it is one
+// of dsm.Replicated memory, of which nobody knows then whether the change would survive.
 type Map[K, V comparable] struct {
 	*owner
 	control *control
-	free    func(ctx context.Context) error
+	frees   []func(ctx context.Context) error // for each thing that has to be freed
 	keys    coder[K]
 
 	memory     []atomic.Uint64
@@ -91,7 +92,9 @@ const (
 // n.
 //
 // Options are those of dsm.Alloc: with dsm.Replicated each change is committed before the method
-// returns. Errors are those of dsm.Alloc and Map.
+// returns, and this rank's share of the first pages before NewMap does, which takes their memory.
+// When all ranks have made the map, a loss that it survives takes none of them. Errors are those of
+// dsm.Alloc and Map.
 func NewMap[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n int, opts ...dsm.AllocOption) (*Map[K, V], error) {
 	var v V
 	m := &Map[K, V]{pageWords: c.PageBytes() / wordBytes, valueWords: wordsFor(len(bytesOf(&v)))}
@@ -100,6 +103,7 @@ func NewMap[K, V comparable](ctx context.Context, c *dsm.Cluster, name string, n
 		err = m.alloc(ctx, c, name, n, opts)
 	}
 	if err != nil {
+		err = errors.Join(err, m.Free(context.WithoutCancel(ctx)))
 		return nil, fmt.Errorf("collections: NewMap %q: %w", name, err)
 	}
 	return m, nil
@@ -121,8 +125,7 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 	if err != nil {
 		return err
 	}
-	m.free = freeControl
-	undo := func(err error) error { return errors.Join(err, m.free(context.WithoutCancel(ctx))) }
+	m.frees = append(m.frees, freeControl)
 	draw := func() (id uint64, err error) {
 		lost := dsm.Guard(func() {
 			if p := &m.control.planned; !p.CompareAndSwap(0, int64(n)) && p.Load() != int64(n) {
@@ -133,18 +136,34 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 		})
 		return id, errors.Join(lost, err)
 	}
-	if m.owner, err = newOwner(ctx, c, name, draw); err != nil {
-		return undo(err)
+	if m.owner, err = newOwner(ctx, clusterFor(c, opts), name, draw); err != nil {
+		return err
 	}
-	m.free = func(ctx context.Context) error { return errors.Join(m.life.Unlock(), freeControl(ctx)) }
+	m.frees = append(m.frees, func(context.Context) error { return m.life.Unlock() })
 	if m.memory, err = dsm.Alloc[atomic.Uint64](ctx, c, name, m.pageWords<<m.lastDepth, opts...); err != nil {
-		return undo(err)
+		return err
 	}
-	m.free = func(ctx context.Context) error {
-		return errors.Join(m.life.Unlock(), freeControl(ctx), dsm.Free(ctx, c, m.memory))
-	}
+	m.frees = append(m.frees, func(ctx context.Context) error { return dsm.Free(ctx, c, m.memory) })
 	m.hints = make([]atomic.Uint32, 1<<m.lastDepth)
-	return nil
+	return m.commitShare(ctx)
+}
+
+// commitShare commits this rank's share of the first pages, if they are replicated. A page that was
+// never committed is lost with the only node that has it, or with its home, though there is no key
+// on it.
+func (m *Map[K, V]) commitShare(ctx context.Context) error {
+	if !m.c.replicated {
+		return nil
+	}
+	for i := m.c.Rank(); i < 1<<m.firstDepth; i += m.c.Size() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Add is a store that changes nothing. A page that is lost already is an error when
+		// somebody wants a key of it.
+		_ = dsm.Guard(func() { m.page(i << (m.lastDepth - m.firstDepth))[lockWord].Add(0) })
+	}
+	return m.c.Commit(ctx)
 }
 
 func newControl[K, V any](ctx context.Context, c *dsm.Cluster, name string, opts []dsm.AllocOption) (*control, func(context.Context) error, error) {
@@ -180,7 +199,12 @@ func (m *Map[K, V]) size(planned int) error {
 }
 
 // Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.
-func (m *Map[K, V]) Free(ctx context.Context) error { return m.free(ctx) }
+func (m *Map[K, V]) Free(ctx context.Context) (err error) {
+	for _, free := range slices.Backward(m.frees) {
+		err = errors.Join(err, free(ctx))
+	}
+	return err
+}
 
 func (m *Map[K, V]) page(n int) page { return m.memory[n*m.pageWords:][:m.pageWords] }
 

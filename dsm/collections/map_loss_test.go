@@ -238,6 +238,30 @@ func TestMapLoss(t *testing.T) {
 	}, "--survive")
 }
 
+// TestMapLossOfEmpty: a replicated map loses nothing with a node, also no page without a key.
+func TestMapLossOfEmpty(t *testing.T) {
+	const keys = 3000
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		m := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "map", keys, dsm.Replicated(1)))
+		lastBarrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		bereaved(t, ctx, c, 1)
+		for i := range keys {
+			if _, there, err := m.Load(ctx, i); there || err != nil {
+				t.Fatalf("of an empty map of which a node is lost key %d is there: %t, %v", i, there, err)
+			}
+		}
+		for i := range keys / 10 {
+			if err := m.Store(ctx, i, wideOf(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		meetLeft(t, ctx, c)
+	}, "--survive")
+}
+
 // TestMapMadeAfterLoss: the locks of numbers that nobody has drawn may have had their home at a
 // lost node. They can be used at once: where all homes were lost at some time there are no others.
 func TestMapMadeAfterLoss(t *testing.T) {

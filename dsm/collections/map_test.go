@@ -262,6 +262,44 @@ func TestCombiner(t *testing.T) {
 	})
 }
 
+// TestCombinerBadKeys: keys that are too long keep no others back.
+func TestCombinerBadKeys(t *testing.T) {
+	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const keys, bad = 3000, 5
+		m := kittest.Must[*collections.Map[string, int]](t)(collections.NewMap[string, int](ctx, c, "map", 2*keys))
+		x := m.Combine(dsm.Sum[int])
+		flush := func(what string, flush func() error, want int) {
+			t.Helper()
+			for i := range keys + bad {
+				k := fmt.Sprint(i)
+				if i >= keys {
+					k = fmt.Sprintf("%*d", c.PageBytes(), i)
+				}
+				if err := x.Add(ctx, k, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := flush(); !errors.Is(err, dsm.ErrNoSpace) {
+				t.Errorf("%s, with keys that are too long: %v", what, err)
+			}
+			kittest.Barrier(t, ctx, c)
+			n := 0
+			for k, v := range entries(t, m.All(ctx)) {
+				if n++; v != want*c.Size() {
+					t.Fatalf("after %s %q is %d, want %d", what, k, v, want*c.Size())
+				}
+			}
+			if n != keys {
+				t.Errorf("after %s the map has %d keys, want %d", what, n, keys)
+			}
+			kittest.Barrier(t, ctx, c)
+		}
+		flush("Flush", func() error { return x.Flush(ctx) }, 1)
+		flush("a second Flush", func() error { return x.Flush(ctx) }, 2)
+		flush("FlushAll", func() error { return x.FlushAll(ctx, c) }, 3)
+	})
+}
+
 // TestMapAllocatesNothing: to load and to change a key that is there takes no memory.
 func TestMapAllocatesNothing(t *testing.T) {
 	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

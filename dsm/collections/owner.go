@@ -12,7 +12,7 @@ import (
 // long as it lives its program holds a lock of the cluster with that number. So others can ask
 // whether the program is dead whose id stands in a page.
 type owner struct {
-	c    *dsm.Cluster
+	c    cluster
 	name string // of the map
 	id   uint64
 	life *dsm.Mutex
@@ -21,7 +21,7 @@ type owner struct {
 // newOwner takes the next of the ids that draw returns, one that nobody else has. draw never
 // returns one again, as it is committed before it is used; but memory of this name that was freed
 // may have had it.
-func newOwner(ctx context.Context, c *dsm.Cluster, name string, draw func() (uint64, error)) (*owner, error) {
+func newOwner(ctx context.Context, c cluster, name string, draw func() (uint64, error)) (*owner, error) {
 	died := errors.New("its owner has died")
 	for {
 		id, err := draw()
@@ -46,7 +46,7 @@ func newOwner(ctx context.Context, c *dsm.Cluster, name string, draw func() (uin
 }
 
 func (o *owner) lifeOf(id uint64) *dsm.Mutex {
-	return dsm.NewMutex(o.c, fmt.Sprintf("%s/owner/%d", o.name, id))
+	return dsm.NewMutex(o.c.Cluster, fmt.Sprintf("%s/owner/%d", o.name, id))
 }
 
 // looksPerDoubt is after how many looks at a page one asks whether who changes it is dead: some

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	wide "math/bits"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"dsmd/dsm"
@@ -28,7 +30,7 @@ var ErrQueueClosed = errors.New("the queue was closed")
 // to be done with it is done, or not. Items that a dead program had put, and nobody has taken,
 // stay.
 type Queue[T any] struct {
-	c       *dsm.Cluster
+	c       cluster
 	name    string
 	control *queueControl[T]
 	putting *dsm.Mutex // held from the first Put until Free, if puts
@@ -37,6 +39,7 @@ type Queue[T any] struct {
 
 	pageWords, itemWords int
 	pages, items         int // of a lane; of a page
+	count                counting
 
 	lanes []lane
 	turn  chan struct{} // of those that put; guards puts
@@ -64,14 +67,25 @@ type state uint64
 
 const (
 	oneTaken  state = 1
-	onePut    state = 1 << 16
-	closedBit state = 1 << 32
-	oneLap    state = 1 << 33
+	closedBit state = 1 << 63
 )
 
-func (s state) taken() int { return int(uint16(s)) }
-func (s state) put() int   { return int(uint16(s / onePut)) }
-func (s state) lap() int64 { return int64(s / oneLap) }
+// counting is where a state has its parts, from the lowest bits: taken, put, and the lap. The first
+// two have as many bits as there are items on a page, so the lap does not end within 2^50 items of
+// a rank.
+type counting struct {
+	bits           uint8 // of taken, and of put
+	onePut, oneLap state
+}
+
+func newCounting(items int) counting {
+	n := wide.Len(uint(items))
+	return counting{uint8(n), 1 << n, 1 << (2 * n)}
+}
+
+func (c counting) taken(s state) int { return int(s & (c.onePut - 1)) }
+func (c counting) put(s state) int   { return c.taken(s >> (c.bits & 63)) }
+func (c counting) lap(s state) int64 { return int64(s &^ closedBit >> (2 * c.bits & 63)) }
 
 // leastPages is how many pages a lane has: while one is filled others can be emptied.
 const leastPages = 4
@@ -88,7 +102,7 @@ const leastPages = 4
 // word) and of dsm.Cluster.Commit.
 func NewQueue[T any](ctx context.Context, c *dsm.Cluster, name string, capacity int, opts ...dsm.AllocOption) (*Queue[T], error) {
 	var v T
-	q := &Queue[T]{c: c, name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
+	q := &Queue[T]{c: clusterFor(c, opts), name: name, pageWords: c.PageBytes() / wordBytes, itemWords: wordsFor(len(bytesOf(&v))),
 		lanes: make([]lane, c.Size()), turn: make(chan struct{}, 1),
 		putting: dsm.NewMutex(c, fmt.Sprintf("%s/lane/%d", name, c.Rank()))}
 	err := q.alloc(ctx, capacity, opts)
@@ -107,14 +121,18 @@ func (q *Queue[T]) alloc(ctx context.Context, capacity int, opts []dsm.AllocOpti
 	}
 	q.pages = max(leastPages, (capacity-1)/most+2)
 	q.items = (capacity + q.pages - 2) / (q.pages - 1)
+	q.count = newCounting(q.items)
 	opts = append(slices.Clip(opts), dsm.StaysLost()) // what went back would be taken twice
-	if q.control, err = dsm.Isolate[queueControl[T]](ctx, q.c, q.name+"/queue", opts...); err != nil {
+	if q.control, err = dsm.Isolate[queueControl[T]](ctx, q.c.Cluster, q.name+"/queue", opts...); err != nil {
 		return err
 	}
-	if q.memory, err = dsm.Alloc[atomic.Uint64](ctx, q.c, q.name, len(q.lanes)*q.pages*q.pageWords, opts...); err != nil {
-		return errors.Join(err, dsm.FreeIsolated(context.WithoutCancel(ctx), q.c, q.control))
+	// The length says how many items are on a page, which is less than its words. So Alloc refuses
+	// a rank that counts otherwise.
+	words := len(q.lanes)*q.pages*q.pageWords + q.items
+	if q.memory, err = dsm.Alloc[atomic.Uint64](ctx, q.c.Cluster, q.name, words, opts...); err != nil {
+		return errors.Join(err, dsm.FreeIsolated(context.WithoutCancel(ctx), q.c.Cluster, q.control))
 	}
-	if dsm.Survives(opts...) > 0 {
+	if q.c.replicated {
 		if err := q.commitLane(ctx); err != nil {
 			return errors.Join(err, q.Free(context.WithoutCancel(ctx)))
 		}
@@ -143,7 +161,7 @@ func (q *Queue[T]) Free(ctx context.Context) (err error) {
 	if q.puts {
 		err = q.putting.Unlock()
 	}
-	return errors.Join(err, dsm.Free(ctx, q.c, q.memory), dsm.FreeIsolated(ctx, q.c, q.control))
+	return errors.Join(err, dsm.Free(ctx, q.c.Cluster, q.memory), dsm.FreeIsolated(ctx, q.c.Cluster, q.control))
 }
 
 // page is a page of a lane, and the lap in which it has that number.
@@ -156,7 +174,7 @@ func (q *Queue[T]) page(lane int, number int64) (p page, lap int64) {
 // gone on to a later lap.
 func (q *Queue[T]) after(number int64, s state) int64 {
 	pages := int64(q.pages)
-	return max(number, (s.lap()-1)*pages+number%pages) + 1
+	return max(number, (q.count.lap(s)-1)*pages+number%pages) + 1
 }
 
 func (p page) state() state { return state(p[0].Load()) }
@@ -181,8 +199,6 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	if err := q.beginPutting(ctx); err != nil {
 		return fmt.Errorf("collections: Queue %q: %w", q.name, err)
 	}
-	var buffer [8]uint64
-	words := pack(buffer[:0], bytesOf(&v))
 	var err error
 	lost := dsm.Guard(func() {
 		for look := 0; err == nil; {
@@ -194,8 +210,8 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 				err = pause(ctx, look)
 				look++
 			default:
-				p.store(1+s.put()*q.itemWords, words)
-				if p.change(s, s+onePut) {
+				p.pack(1+q.count.put(s)*q.itemWords, bytesOf(&v))
+				if p.change(s, s+q.count.onePut) {
 					return
 				}
 			}
@@ -215,9 +231,22 @@ func (q *Queue[T]) beginPutting(ctx context.Context) error {
 	case q.isClosed(): // by who puts, perhaps, and has not freed its handle
 		return ErrQueueClosed
 	}
+	var closed bool
+	var watch sync.WaitGroup
+	waiting, end := context.WithCancel(ctx)
+	watch.Go(func() {
+		for look := 0; !closed && pause(waiting, look) == nil; look++ {
+			closed = q.isClosed()
+		}
+		end()
+	})
 	// Who had the lock and died has put an item or not.
-	err := q.putting.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil })
-	q.puts = err == nil
+	err := q.putting.LockRepair(waiting, func(*dsm.OwnerDiedError) error { return nil })
+	end()
+	watch.Wait() // until it has ended, so that it looks at nothing that is freed
+	if q.puts = err == nil; !q.puts && closed {
+		return ErrQueueClosed
+	}
 	return err
 }
 
@@ -228,12 +257,12 @@ func (q *Queue[T]) tail(lane int) (p page, s state, full bool) {
 	for number := tail.Load(); ; tail.Store(number) {
 		p, lap := q.page(lane, number)
 		switch s := p.state(); {
-		case s.lap() > lap:
+		case q.count.lap(s) > lap:
 			number = q.after(number, s)
-		case s.lap() == lap && s.put() == q.items:
+		case q.count.lap(s) == lap && q.count.put(s) == q.items:
 			number++
 		default:
-			return p, s, s.lap() < lap
+			return p, s, q.count.lap(s) < lap
 		}
 	}
 }
@@ -303,7 +332,7 @@ func (q *Queue[T]) guard(lane int, f func()) (lost, err error) {
 // who took the last one may have died. And this process goes on with what its own rank has put,
 // which is here; but now and then with the next lane, where others may have waited all the while.
 func (q *Queue[T]) free(lane int, p page, s state) {
-	p.change(s, s&closedBit+state(s.lap()+1)*oneLap)
+	p.change(s, s&closedBit+state(q.count.lap(s)+1)*q.count.oneLap)
 	next := q.c.Rank()
 	if q.freed.Add(1)%othersTurn == 0 {
 		next = (lane + 1) % len(q.lanes)
@@ -329,17 +358,17 @@ func (q *Queue[T]) takeFrom(lane int) (v T, what found) {
 	for number := head.Load(); ; {
 		p, lap := q.page(lane, number)
 		switch s := p.state(); {
-		case s.lap() > lap:
+		case q.count.lap(s) > lap:
 			number = q.after(number, s)
 			head.Store(number)
-		case s.taken() == q.items:
+		case q.count.taken(s) == q.items:
 			q.free(lane, p, s)
-		case s.taken() < s.put():
-			p.unpack(1+s.taken()*q.itemWords, bytesOf(&v))
+		case q.count.taken(s) < q.count.put(s):
+			p.unpack(1+q.count.taken(s)*q.itemWords, bytesOf(&v))
 			if !p.change(s, s+oneTaken) {
 				continue
 			}
-			if s += oneTaken; s.taken() == q.items {
+			if s += oneTaken; q.count.taken(s) == q.items {
 				// If the page is lost the next one finds that.
 				_ = dsm.Guard(func() { q.free(lane, p, s) })
 			} else {
@@ -362,9 +391,10 @@ func (q *Queue[T]) isClosed() (is bool) {
 	return is
 }
 
-// Close ends the queue for all ranks: nobody can put any more, also who waits for room, and who
-// takes gets what there is. A second Close does nothing. Errors: one that wraps dsm.ErrPageLost if
-// pages were lost with a node, though all others are closed; ctx's, dsm.ErrClosed, dsm.ErrLost.
+// Close ends the queue for all ranks: nobody can put any more, also who waits for room or for
+// another handle, and who takes gets what there is. A second Close does nothing. Errors: one that
+// wraps dsm.ErrPageLost if pages were lost with a node, though all others are closed; ctx's,
+// dsm.ErrClosed, dsm.ErrLost.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	failed := dsm.Guard(func() { q.control.closed.Store(true) })
 	for i := range q.lanes {

@@ -224,6 +224,46 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// TestQueueLayout: ranks whose pages hold different numbers of items are told so, also where they
+// have as many pages.
+func TestQueueLayout(t *testing.T) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		if c.Rank() == 0 {
+			kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 3))
+		}
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 1 {
+			for _, capacity := range []int{4, c.PageBytes()} {
+				if err := second(collections.NewQueue[int](ctx, c, "queue", capacity)); !errors.Is(err, dsm.ErrMismatch) {
+					t.Errorf("a queue for 3 items is one for %d, too: %v", capacity, err)
+				}
+			}
+			kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 3))
+		}
+		kittest.Barrier(t, ctx, c)
+	})
+}
+
+// TestQueueAge: a queue goes on after more items than any program puts in a year.
+func TestQueueAge(t *testing.T) {
+	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		ctx, end := context.WithTimeout(ctx, 20*time.Second)
+		defer end()
+		for capacity, laps := range map[int]int64{1: 1<<47 - 1, 3 * (c.PageBytes()/8 - 1): 1<<36 - 3} {
+			q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, fmt.Sprint("for ", capacity), capacity))
+			q.Age(laps)
+			for i := range 8 * capacity { // twice around, or more
+				if err := q.Put(ctx, i); err != nil {
+					t.Fatal(err)
+				}
+				if v, err := q.Take(ctx); v != i || err != nil {
+					t.Fatalf("item %d of a queue for %d is %d, %v", i, capacity, v, err)
+				}
+			}
+		}
+	})
+}
+
 func second[A any](_ A, err error) error { return err }
 
 // TestQueueHandles: a rank may have two handles of a queue, as two jobs have for ranks of the same
@@ -261,13 +301,25 @@ func TestQueueHandles(t *testing.T) {
 		put(ctx, 1, 9, nil)
 		take(1, 9)
 		late := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "/queue", 10))
+		waiting := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "/queue", 10))
+		var team sync.WaitGroup
+		for i := range 2 {
+			team.Go(func() {
+				if err := waiting.Put(ctx, i); !errors.Is(err, collections.ErrQueueClosed) {
+					t.Errorf("waiting for another handle when the queue is closed: %v", err)
+				}
+			})
+		}
+		waiting.AwaitPut(ctx)
+		time.Sleep(20 * time.Millisecond) // until it waits for the other, most likely
 		if err := q[1].Close(ctx); err != nil {
 			t.Error(err)
 		}
+		team.Wait()
 		if err := late.Put(ctx, 10); !errors.Is(err, collections.ErrQueueClosed) {
 			t.Errorf("the first Put by another handle, when the queue is closed: %v", err)
 		}
-		if err := late.Free(ctx); err != nil {
+		if err := errors.Join(late.Free(ctx), waiting.Free(ctx)); err != nil {
 			t.Error(err)
 		}
 		if err := q[1].Free(ctx); err != nil {

@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,41 +119,33 @@ func (h *Heap) adoptLost() {
 
 // allocate allocates a value, and makes it zero.
 func (h *Heap) allocate(bytes uintptr) (addr uintptr, err error) {
-	for {
-		if err = h.err(); err != nil {
-			return 0, err
+	var s slot
+	err = s.place(func() error {
+		err := h.err()
+		if err == nil {
+			err = h.take(&s, bytes)
 		}
-		var s slot
-		lost := dsm.Guard(func() {
-			if err = h.take(&s, bytes); err == nil {
-				n := bytes
-				if s.fresh {
-					n = min(n, granule) // it is zero; but is it there?
-				}
-				clear(Slice[byte]{s.addr, int(n)}.Get())
-			}
-		})
-		if lost == nil {
-			return s.addr, err
+		if err != nil {
+			return err
 		}
-		if s.b == nil || !errors.Is(lost, dsm.ErrPageLost) {
-			return 0, lost // something that all blocks need
+		n := bytes
+		if s.fresh {
+			n = min(n, granule) // it is zero; but is it there?
 		}
-		// What is free in the block leaks. There may be another one.
-		s.b.shard.mu.Lock()
-		s.b.lost = true
-		s.b.unlist()
-		s.b.shard.mu.Unlock()
-	}
+		clear(Slice[byte]{s.addr, int(n)}.Get())
+		return nil
+	})
+	return s.addr, err
 }
 
 // take finds memory for a value.
 func (h *Heap) take(s *slot, bytes uintptr) (err error) {
 	kind, divides := classOf(h.classes, bytes)
 	if !divides {
-		if err = h.takeBlocks(s, bytes); errors.Is(err, dsm.ErrNoSpace) {
+		n := int((bytes + h.blockBytes - 1) / h.blockBytes)
+		if err = h.takeBlocks(s, nil, large, n); errors.Is(err, dsm.ErrNoSpace) {
 			h.collect()
-			err = h.takeBlocks(s, bytes)
+			err = h.takeBlocks(s, nil, large, n)
 		}
 		return err
 	}
@@ -177,7 +170,7 @@ func (h *Heap) collect() {
 	h.adoptLost()
 	h.draining.Lock()
 	h.drainLocked()
-	h.sweep()
+	_ = h.sweep() // blocks whose entries are lost are nobody's; there may be others
 }
 
 // takeSlot takes a slot in the shard in which this goroutine did it last, if no other does now.
@@ -213,34 +206,27 @@ func (h *Heap) takeIn(s *slot, p *shard, kind int, more bool) error {
 	if !more {
 		return errNone
 	}
-	number, fresh, err := h.claim(1)
-	if err != nil {
+	if err := h.takeBlocks(s, p, divided+entry(kind), 1); err != nil {
 		return err
 	}
-	e := owned(divided+entry(kind), h.own, 1)
-	b := h.newBlock(e, number)
-	s.b, b.shard = b, p
-	if b.divide(); !fresh {
-		b.fresh = b.class.slots
-	}
-	h.entry(number).Store(uint64(e)) // from here on the marks count
-	h.blocks.Store(number, b)
-	b.list()
+	s.b.list()
 	s.from(p, kind)
 	return nil
 }
 
-func (h *Heap) takeBlocks(s *slot, bytes uintptr) error {
-	n := int((bytes + h.blockBytes - 1) / h.blockBytes)
+// takeBlocks makes n free blocks this program's. p is the shard that they are for; nil: any.
+func (h *Heap) takeBlocks(s *slot, p *shard, kind entry, n int) error {
 	number, fresh, err := h.claim(n)
 	if err != nil {
 		return err
 	}
-	e := owned(large, h.own, n)
-	s.b = h.newBlock(e, number)
-	s.addr, s.fresh = s.b.start, fresh
-	h.entry(number).Store(uint64(e))
-	h.blocks.Store(number, s.b)
+	e := owned(kind, h.own, n)
+	b := h.newBlock(e, number)
+	b.shard = cmp.Or(p, b.shard)
+	s.b, s.addr, s.fresh = b, b.start, fresh
+	b.divide(fresh)
+	h.entry(number).Store(uint64(e)) // from here on the marks count
+	h.blocks.Store(number, b)
 	return nil
 }
 
@@ -350,21 +336,23 @@ func (h *Heap) release(b *block) {
 	h.next = min(h.next, b.number)
 }
 
-// sweep gives all blocks without values to everybody.
-func (h *Heap) sweep() {
+// sweep gives all blocks without values to everybody, but those whose entries are lost.
+func (h *Heap) sweep() (lost error) {
 	for i := range h.shards {
-		h.sweepIn(&h.shards[i])
+		lost = cmp.Or(lost, h.sweepIn(&h.shards[i]))
 	}
+	return lost
 }
 
-func (h *Heap) sweepIn(p *shard) {
+func (h *Heap) sweepIn(p *shard) (lost error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, open := range p.open {
 		for _, b := range slices.Clone(open) {
 			if b.free == b.class.slots {
-				h.release(b)
+				lost = cmp.Or(lost, dsm.Guard(func() { h.release(b) }))
 			}
 		}
 	}
+	return lost
 }

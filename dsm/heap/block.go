@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -83,6 +84,30 @@ func (s *slot) from(p *shard, kind int) (ok bool) {
 	return true
 }
 
+// place has use take the slot and do something with it. If a page of its block is lost it does so
+// again, with another block.
+func (s *slot) place(use func() error) (err error) {
+	for {
+		*s = slot{}
+		lost := dsm.Guard(func() { err = use() })
+		if lost == nil {
+			return err
+		}
+		if s.b == nil || !errors.Is(lost, dsm.ErrPageLost) {
+			return lost // something that all blocks need
+		}
+		s.b.spoil()
+	}
+}
+
+// spoil is for a block of which a page is lost: what is free there leaks.
+func (b *block) spoil() {
+	b.shard.mu.Lock()
+	defer b.shard.mu.Unlock()
+	b.lost = true
+	b.unlist()
+}
+
 // clear makes a slot free. Preconditions: shard.mu is held.
 func (b *block) clear(n int) {
 	b.marks[n/64] &^= 1 << (n % 64)
@@ -127,13 +152,18 @@ func nothing(addr uintptr) error {
 	return fmt.Errorf("%w: nothing is allocated at %#x, or not any more", dsm.ErrNotShared, addr)
 }
 
-// divide has all slots of a block be free that was just claimed.
-func (b *block) divide() {
+// divide has all slots of a block be free that was just claimed. fresh: nothing was ever there.
+func (b *block) divide(fresh bool) {
+	if b.class == nil {
+		return
+	}
 	clear(b.marks)
 	if beyond := b.class.slots % 64; beyond > 0 {
 		b.marks[len(b.marks)-1] = ^uint64(0) << beyond
 	}
-	b.free = b.class.slots
+	if b.free = b.class.slots; !fresh {
+		b.fresh = b.class.slots
+	}
 }
 
 // learn finds in the marks what is free.

@@ -36,8 +36,9 @@
 //
 // A heap has a fixed range of addresses, because then a Ref needs no looking up. Memory is used
 // when it is touched, and stays with the heap. When the range is full, New returns dsm.ErrNoSpace.
-// It has looked then for what was freed here, by others, and by programs that have ended. What is
-// free in the arenas of others that live is theirs, until they call Flush.
+// It has looked then for what was freed here and by others, and, unless it did so within the last
+// second, for programs that have ended. What is free in the arenas of others that live is theirs,
+// until they call Flush.
 //
 // # Loss
 //
@@ -56,10 +57,11 @@
 //     home, at most some 500 for each arena, a value that it was allocating or freeing, and what
 //     others had freed if it was just taking that back. Close leaves the pages behind in which
 //     addresses had come home last, at most 63 for each arena they had come from.
-//   - When a page is lost, free memory in its block leaks, and New takes another block; a new value
-//     of several pages may have a lost one that is not its first. What others have freed leaks if
-//     it was on its way. A Free that needs a page of the table or of a mailbox that is lost returns
-//     an error that wraps dsm.ErrPageLost.
+//   - When a page is lost, free memory in its block leaks, and New and Free take another block; a
+//     new value of several pages may have a lost one that is not its first. What others have freed
+//     leaks if it was on its way. A Free returns an error that wraps dsm.ErrPageLost if it needs a
+//     page that is lost: of the table, of a mailbox, the first one of an own value's block, or, in
+//     a full heap, those of the values that it sends.
 //
 // Who frees a value twice is told so, at once or later, unless the memory has been allocated again
 // in between. Then nobody can tell, as with any memory.

@@ -104,11 +104,17 @@ func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options .
 // All programs try the same, so that those that come later find what the first one has found.
 func (h *Heap) alloc(ctx context.Context, bytes int, options []dsm.AllocOption) (err error) {
 	least := (maxArenas + spread + blockPages + 3) * int(h.page)
-	for try := cmp.Or(bytes, largest); try >= least; try /= 2 {
-		h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try/int(h.page)*int(h.page)/8, options...)
-		if bytes > 0 || !errors.Is(err, dsm.ErrNoSpace) && !errors.Is(err, dsm.ErrMismatch) {
-			return err
+	for range 2 {
+		for try := cmp.Or(bytes, largest); try >= least; try /= 2 {
+			h.memory, err = dsm.Alloc[uint64](ctx, h.c, h.name, try/int(h.page)*int(h.page)/8, options...)
+			if bytes > 0 || !errors.Is(err, dsm.ErrNoSpace) && !errors.Is(err, dsm.ErrMismatch) {
+				return err
+			}
 		}
+		if !errors.Is(err, dsm.ErrMismatch) {
+			break
+		}
+		// Another program may have found room meanwhile for what had been too much here.
 	}
 	return cmp.Or(err, fmt.Errorf("%w: a heap takes %d bytes at least", dsm.ErrNoSpace, least))
 }
@@ -143,13 +149,11 @@ func headerOf(h *Heap) *header { return Ref[header]{addressOf(h.memory)}.Get() }
 func (h *Heap) Flush() error {
 	err := h.err()
 	if err == nil {
-		err = dsm.Guard(func() {
-			for arena := range h.outboxes {
-				h.send(arena, h.outboxes[arena].empty())
-			}
-			h.drain()
-			h.sweep()
-		})
+		for arena := range h.outboxes {
+			err = errors.Join(err, h.send(arena, h.outboxes[arena].empty()))
+		}
+		h.drain()
+		err = errors.Join(err, h.sweep())
 	}
 	if err = errors.Join(err, h.err()); err != nil {
 		return fmt.Errorf("heap: Flush: %w", err)

@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,7 @@ func (h *Heap) free(addr uintptr) error {
 	full := len(o.addrs) >= parcelAddrs(h.page) || o.bytes >= h.blockBytes
 	o.mu.Unlock()
 	if full {
-		h.send(e.arena(), o.empty())
+		return h.send(e.arena(), o.empty())
 	}
 	return nil
 }
@@ -69,27 +70,50 @@ func parcelAt(addr, page uintptr) []uint64 { return Slice[uint64]{addr, int(page
 
 func parcelAddrs(page uintptr) int { return int(page/8) - parcelHead }
 
-// send puts values into an arena's mailbox.
-func (h *Heap) send(arena int, addrs []uintptr) {
+// fill puts as many of the values into a parcel as it holds.
+func fill(parcel []uint64, addrs []uintptr) (n int) {
+	n = min(len(addrs), len(parcel)-parcelHead)
+	parcel[1] = uint64(n)
+	for i, addr := range addrs[:n] {
+		parcel[parcelHead+i] = uint64(addr)
+	}
+	return n
+}
+
+// send puts values into an arena's mailbox, but those for which it needs a page that is lost.
+func (h *Heap) send(arena int, addrs []uintptr) (lost error) {
+	if len(addrs) == 0 {
+		return nil
+	}
+	head := h.head(arena)
+	if lost = dsm.Guard(func() { head.Load() }); lost != nil {
+		return lost // before there are parcels that nobody gets
+	}
 	for len(addrs) > 0 {
 		var s slot
-		var next *uint64
-		link := uint64(addrs[0])
-		if h.takeSlot(&s, h.parcelKind()) == nil {
-			n := min(len(addrs), parcelAddrs(h.page))
-			p := parcelAt(s.addr, h.page)
-			p[1] = uint64(n)
-			for i, addr := range addrs[:n] {
-				p[parcelHead+i] = uint64(addr)
+		n := 0
+		_ = s.place(func() error {
+			err := h.takeSlot(&s, h.parcelKind())
+			if err == nil {
+				n = fill(parcelAt(s.addr, h.page), addrs)
 			}
-			link, next, addrs = uint64(s.addr+1), &p[0], addrs[n:]
-		} else {
-			next, addrs = Ref[uint64]{addrs[0]}.Get(), addrs[1:]
+			return err
+		})
+		at, link := s.addr, uint64(s.addr+1)
+		if n == 0 { // there is no memory for a parcel
+			at, link, n = addrs[0], uint64(addrs[0]), 1
 		}
-		for head := h.head(arena); ; {
-			if *next = head.Load(); head.CompareAndSwap(*next, link) {
-				break
-			}
+		lost = cmp.Or(lost, dsm.Guard(func() { push(head, at, link) }))
+		addrs = addrs[n:]
+	}
+	return lost
+}
+
+// push puts the parcel or value at an address first on a mailbox's list.
+func push(head *atomic.Uint64, at uintptr, link uint64) {
+	for next := (Ref[uint64]{at}).Get(); ; {
+		if *next = head.Load(); head.CompareAndSwap(*next, link) {
+			return
 		}
 	}
 }
@@ -116,11 +140,13 @@ func (h *Heap) drainLocked() {
 				addr := uintptr(link &^ 1)
 				next := *Ref[uint64]{addr}.Get()
 				if link&1 == 0 {
-					h.takeBack(addr)
+					if h.takeBack(addr) != nil {
+						break // nobody can tell whether it was freed twice
+					}
 				} else {
 					p := parcelAt(addr, h.page)
 					for _, value := range p[parcelHead:][:p[1]] {
-						h.takeBack(uintptr(value))
+						_ = h.takeBack(uintptr(value))
 					}
 					parcels = append(parcels, addr)
 				}
@@ -135,9 +161,9 @@ func (h *Heap) drainLocked() {
 }
 
 // takeBack frees what another program has freed.
-func (h *Heap) takeBack(addr uintptr) {
+func (h *Heap) takeBack(addr uintptr) (lost error) {
 	err := nothing(addr)
-	lost := dsm.Guard(func() {
+	lost = dsm.Guard(func() {
 		number := int((addr - h.start) / h.blockBytes)
 		if b := h.block(number); b != nil {
 			err = h.freeHere(b, addr)
@@ -150,4 +176,5 @@ func (h *Heap) takeBack(addr uintptr) {
 		err = fmt.Errorf("another program has freed it, as it had before or as another value: %w", err)
 		h.broken.CompareAndSwap(nil, &err)
 	}
+	return lost
 }

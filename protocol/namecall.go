@@ -21,13 +21,16 @@ const (
 	// Discard: the pages of this name need not stay. When nobody uses them, they are dropped and
 	// reused.
 	Discard
+	// AwaitFree: this client has given memory up that an allocator before was asked to free; answer
+	// when that is not being freed any more.
+	AwaitFree
 )
 
 // NameCall is the payload of EventName and of NameRequest.
 type NameCall struct {
 	Op     NameOp
 	Client ClientID
-	Pages  uint64
+	Pages  uint64 // Bind: how many; AwaitFree: the first one
 	// Bind: how many lost nodes the memory is to survive, at most MaxReplicas. All must agree
 	Replicas uint8
 	Name     string // at most MaxName bytes
@@ -66,7 +69,7 @@ func DecodeNameCall(b []byte) (NameCall, error) {
 		Replicas: b[13],
 	}
 	n := int(binary.LittleEndian.Uint16(b[14:]))
-	if c.Op < Bind || c.Op > Discard || c.Replicas > MaxReplicas || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
+	if c.Op < Bind || c.Op > AwaitFree || c.Replicas > MaxReplicas || n > MaxName || n > len(b)-fixed || len(b)-fixed-n > MaxSignature {
 		return NameCall{}, fmt.Errorf("%w: name call with operation %d, a name of %d bytes, %d bytes in all", ErrMalformed, c.Op, n, len(b))
 	}
 	c.Name, c.Signature = string(b[fixed:fixed+n]), string(b[fixed+n:])

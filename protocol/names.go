@@ -122,15 +122,22 @@ func endLate(bind *nameCall, older []nameCall) {
 	}
 }
 
+// isForgotten reports whether no allocator knows any more of a call that was sent. Also one that is
+// the allocator again has forgotten what waited there.
+func (n *names) isForgotten(c *nameCall) bool {
+	return c.to != NoNode && (c.to != n.allocator() ||
+		slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != c.to }))
+}
+
 // report says which names programs of this node use, each once and then who uses it, and that there
-// is something below page top. Those that they are giving up are not, if the allocator is lost that
-// was asked: nobody knows whether their pages are in use again already.
+// is something below page top. Those that they are giving up are not, if the allocator has changed:
+// perhaps their pages are in use again already.
 func (n *names) report(p *parcel, top uint64) {
 	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && !c.late && n.isLost(c.to) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && n.isForgotten(&c) && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -204,6 +211,9 @@ func (n *names) cancel(client ClientID, t Ticket) {
 	c := n.calls[i]
 	n.calls = slices.Delete(n.calls, i, i+1)
 	n.complete(&c, StatusCanceled, nil)
+	if c.op == Unbind && c.to != NoNode {
+		n.noteUse(&c, StatusOK, nil, nil) // the allocator will hear of it, or nobody of the use
+	}
 	n.undo(c)
 }
 
@@ -229,31 +239,40 @@ func (n *names) unbindAll(c ClientID) {
 // resume repeats calls that nobody has heard, or that nobody remembers, or ends them, when a
 // recovery ends.
 func (n *names) resume() {
-	calls, to := n.calls, n.allocator()
+	calls := n.calls
 	n.calls = nil
 	n.sendUndone() // before the same program asks for the same name again
-	// If it was another in between it has forgotten what waited there, also if it is the one that
-	// was asked.
-	stayed := !slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != to })
 	for _, c := range calls {
+		forgotten := n.isForgotten(&c)
 		switch {
-		case c.to == to && stayed:
+		case c.to != NoNode && !forgotten:
 			n.calls = append(n.calls, c)
-		case c.late || c.op == Unbind && n.isLost(c.to):
-			// A name whose user gave it up is not bound any more: see report. A late call is about
-			// memory that has the name no longer.
-			n.noteUse(&c, StatusOK, nil, nil)
+		case c.late: // it is about memory that has the name no longer
 			n.complete(&c, StatusOK, nil)
 		default:
-			c.to = to
+			if forgotten && c.op == Unbind {
+				n.haveGivenUp(&c)
+			}
+			c.to = n.allocator()
 			n.calls = append(n.calls, c)
-			n.send(NameRequest{Ticket: c.ticket, Call: c.payload}.To(to))
+			n.send(NameRequest{Ticket: c.ticket, Call: c.payload}.To(c.to))
 		}
 	}
 	for _, c := range n.gone {
 		n.unbindAll(c)
 	}
 	n.gone = nil
+}
+
+// haveGivenUp makes of an Unbind one that waits until the memory is free: no allocator knows of the
+// use any more, see report.
+func (n *names) haveGivenUp(c *nameCall) {
+	i := slices.IndexFunc(n.uses, func(u use) bool { return u.client == c.client && u.name == c.name })
+	if i < 0 {
+		return
+	}
+	c.op, c.payload = AwaitFree, (&NameCall{Op: AwaitFree, Client: c.client, Pages: n.uses[i].first, Name: c.name}).Append(nil)
+	n.uses = slices.Delete(n.uses, i, i+1)
 }
 
 // clone returns an independent copy, in another environment.

@@ -20,14 +20,9 @@ type namesRun struct {
 	tickets Ticket
 	answers map[Ticket]Effect
 
-	interrupted bool // by the last view
-	limits      limits
-	pages       []string // by page: the name that it belongs to, empty if it is free
-	known       map[string]*naiveName
-	// remembered is which memory programs of a node have bound that is not free since, and
-	// suspected what was in use when a node was lost: all remember that.
-	remembered map[NodeID][]run
-	suspected  []run
+	limits limits
+	pages  []string // by page: the name that it belongs to, empty if it is free
+	known  map[string]*naiveName
 }
 
 // naiveName is what a naive directory knows of a name.
@@ -39,13 +34,10 @@ type naiveName struct {
 	users     map[user]bool // those who have kept it
 }
 
-// wasted is the owner of pages that are used no more since a directory was lost.
-const wasted = "\x00wasted"
-
 func newNamesRun(t *testing.T, seed uint64) *namesRun {
 	r := &namesRun{
 		few: newFew(t, Config{Nodes: 4, Pages: 24, HomeStripe: 1}), rng: rand.New(rand.NewPCG(seed, 3)),
-		members: []NodeID{0, 1, 2, 3}, homes: []NodeID{0, 1, 2, 3}, answers: map[Ticket]Effect{}, known: map[string]*naiveName{}, pages: make([]string, 24), remembered: map[NodeID][]run{},
+		members: []NodeID{0, 1, 2, 3}, homes: []NodeID{0, 1, 2, 3}, answers: map[Ticket]Effect{}, known: map[string]*naiveName{}, pages: make([]string, 24),
 	}
 	r.limits = allLimits
 	r.limits.names, r.limits.uses = 5, 9
@@ -159,7 +151,6 @@ func (r *namesRun) bind(u user, c *NameCall) (Status, []byte) {
 		r.fill(n.run, c.Name)
 	}
 	n.users[u] = false
-	r.remembered[u.node] = append(r.remembered[u.node], n.run)
 	return StatusOK, AppendRun(nil, n.first, n.count)
 }
 
@@ -183,11 +174,6 @@ func (r *namesRun) drop(name string) {
 	if n := r.known[name]; len(n.users) == 0 && !n.kept {
 		delete(r.known, name)
 		r.fill(n.run, "")
-		isFree := func(x run) bool { return x == n.run }
-		r.suspected = slices.DeleteFunc(r.suspected, isFree)
-		for node, bound := range r.remembered {
-			r.remembered[node] = slices.DeleteFunc(bound, isFree)
-		}
 	}
 }
 
@@ -309,7 +295,7 @@ func (r *namesRun) deliverSome() {
 // returns what checks the answer then. The program is one that is there then.
 func (r *namesRun) interrupt(homes []NodeID) (finish func()) {
 	there := slices.DeleteFunc(slices.Clone(r.homes), func(n NodeID) bool { return !slices.Contains(homes, n) })
-	if r.interrupted = len(there) > 0 && r.rng.IntN(3) > 0; !r.interrupted {
+	if len(there) == 0 || r.rng.IntN(3) == 0 {
 		return func() {}
 	}
 	if r.rng.IntN(4) == 0 { // it ends
@@ -363,18 +349,6 @@ func (r *namesRun) interrupt(homes []NodeID) (finish func()) {
 		}
 		if !n.has(u) {
 			n.users[u] = false
-			r.remembered[u.node] = append(r.remembered[u.node], n.run)
-		}
-	}
-}
-
-// waste believes a new directory that pages cannot be used, because of a call that was under way
-// when the one before was lost.
-func (r *namesRun) waste() {
-	for p, owner := range r.pages {
-		isFree := func(x run) bool { return x.first <= uint64(p) && uint64(p) < x.first+x.count }
-		if owner == "" && !slices.ContainsFunc(r.engines[r.homes[0]].registry.free, isFree) {
-			r.pages[p] = wasted
 		}
 	}
 }
@@ -382,52 +356,21 @@ func (r *namesRun) waste() {
 // view lets the members enter the next view, perhaps in the middle of a call.
 func (r *namesRun) view(members, homes []NodeID) {
 	lost := !slices.Contains(members, r.homes[0])
-	suspicious := slices.ContainsFunc(r.homes, func(n NodeID) bool { return !slices.Contains(members, n) })
-	finish := r.interrupt(homes)
-	defer func() {
-		if finish(); r.interrupted && lost {
-			r.waste()
-		}
-	}()
+	defer r.interrupt(homes)()
 	r.members, r.homes = members, homes
 	r.epoch++
 	r.queue = slices.DeleteFunc(r.queue, func(m Message) bool { return !slices.Contains(members, m.To) })
 	r.enter(r.epoch, members, homes)
 	gone := func(u user) bool { return !slices.Contains(members, u.node) }
-	maps.DeleteFunc(r.remembered, func(n NodeID, _ []run) bool { return !slices.Contains(members, n) })
-	if suspicious {
-		defer func() {
-			for _, n := range r.known {
-				r.suspected = append(r.suspected, n.run)
-			}
-		}()
-	}
 	if !lost {
 		r.leave(gone)
 		return
 	}
-	// What nobody uses who is left is forgotten, and not used again if it lies below what is used,
-	// or what anybody remembers. Kept is what a user has kept.
-	top := 0
-	for _, x := range slices.Concat(append(slices.Collect(maps.Values(r.remembered)), r.suspected)...) {
-		top = max(top, int(x.first+x.count))
-	}
+	// What nobody uses who is left is forgotten, and free. Kept is what a user has kept.
 	for name, n := range r.known {
 		maps.DeleteFunc(n.users, func(u user, _ bool) bool { return gone(u) })
 		n.kept = slices.Contains(slices.Collect(maps.Values(n.users)), true)
-		if len(n.users) == 0 {
-			delete(r.known, name)
-			continue
-		}
-		top = max(top, int(n.first+n.count))
-	}
-	for p, owner := range r.pages {
-		switch {
-		case p >= top:
-			r.pages[p] = ""
-		case r.known[owner] == nil:
-			r.pages[p] = wasted
-		}
+		r.drop(name)
 	}
 }
 
@@ -579,6 +522,36 @@ func TestBindBeforeUnbindIsAnswered(t *testing.T) {
 		f.settle()
 		if e := f.engines[2]; len(e.names.uses) > 0 || answers[5].Status != StatusOK {
 			t.Errorf("interrupted %v: it has given that up, %+v, and knows of %+v", interrupted, answers[5], e.names.uses)
+		}
+	}
+}
+
+// TestUnbindBesideBindOfAnother: a program gives a name up, and before its memory is free one of
+// another node binds the name anew. Then another node becomes the allocator, whether the one
+// before is lost or not. The memory that was given up is free, and nobody contradicts anybody.
+func TestUnbindBesideBindOfAnother(t *testing.T) {
+	for _, members := range [][]NodeID{{1, 2}, {0, 1, 2}} {
+		f := newFew(t, Config{Nodes: 3, Pages: 8, HomeStripe: 1})
+		answers := map[Ticket]Effect{}
+		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
+		f.withhold = func(m *Message) bool { return m.Kind == KindFreeAck }
+		call := func(n NodeID, ticket Ticket, op NameOp) {
+			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
+			f.step(n, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.settle()
+		}
+		call(2, 1, Bind)
+		call(2, 2, Unbind)
+		call(1, 3, Bind)
+		if _, told := answers[2]; told || answers[3].Status != StatusOK {
+			t.Fatalf("the calls are answered by %+v", answers)
+		}
+		f.withhold = func(*Message) bool { return false }
+		f.enter(1, members, []NodeID{1, 2})
+		f.settle()
+		r := &f.engines[1].registry
+		if answers[2].Status != StatusOK || len(r.bound) != 1 || r.uses != 1 || len(r.freeing) > 0 || r.bound[0].run != (run{0, 3}) && r.bound[0].run != (run{3, 3}) {
+			t.Errorf("members %v: answered are %+v, %d names are bound with %d uses, free are %v", members, answers, len(r.bound), r.uses, r.free)
 		}
 	}
 }

@@ -44,7 +44,8 @@ func (r *reclaim) onFree(m *Message) {
 	}
 	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == m.Object })
 	switch {
-	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) < r.limits.names:
+	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) <= r.limits.names:
+		// One more than names: see applyUnknown.
 		r.freed = append(r.freed, freedExtent{first: m.Object, count: count, phase: 1, busy: true})
 	case k.Phase == 2 && i >= 0 && r.freed[i].phase == 1 && !r.freed[i].busy && r.freed[i].count == count:
 		r.freed[i].phase, r.freed[i].busy = 2, true
@@ -124,7 +125,7 @@ func (r *reclaim) dropDead() {
 		r.dir.clearSuspects(d.first.Page(), d.count)
 		r.backups.dropReplicas(d.first, d.count)
 		freed := run{d.first.Page(), d.count}
-		r.bound = slices.DeleteFunc(r.bound, func(x run) bool { return x == freed })
+		r.bound = slices.DeleteFunc(r.bound, func(x run) bool { return len(x.minus(freed)) == 0 })
 		for _, id := range r.objects.ids(d.first, d.count) {
 			r.objects.remove(id)
 		}

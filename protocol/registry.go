@@ -117,6 +117,8 @@ func (n *registry) serveName(m *Message, c *NameCall, u user) {
 		for _, b := range slices.Clone(n.bound) {
 			n.unbind(b, u, caller{})
 		}
+	case c.Op == AwaitFree:
+		n.awaitFree(c.Pages, from)
 	case c.Op == Bind && b == nil:
 		n.await(waiting{u, from.ticket, *c})
 	case c.Op == Bind:
@@ -245,6 +247,17 @@ func (n *registry) dropUnused(b *binding, from caller) {
 	n.bound = slices.Delete(n.bound, j, j+1)
 	n.freeing = append(n.freeing, freeing{run: b.run, caller: from})
 	n.nextPhase(&n.freeing[len(n.freeing)-1])
+}
+
+// awaitFree answers when a page is not being freed any more. Somebody else who waits for that, too,
+// has got what was to be freed already.
+func (n *registry) awaitFree(page uint64, from caller) {
+	i := slices.IndexFunc(n.freeing, func(f freeing) bool { return !f.caller.waits && f.overlaps(run{page, 1}) })
+	if i < 0 {
+		n.reply(from, StatusOK, nil)
+		return
+	}
+	n.freeing[i].caller = from
 }
 
 // reply answers a call, unless nobody waits for the answer.

@@ -16,7 +16,7 @@ func (n *registry) stays() bool {
 func (n *registry) rebuild(said reports) {
 	if !n.stays() {
 		*n = registry{env: n.env, here: true, since: n.view.epoch}
-		former, free := n.formerNames(said)
+		former, free, unknown := n.formerNames(said)
 		n.free = free
 		said.each(func(from NodeID, x *entry) {
 			switch x.tag {
@@ -27,6 +27,7 @@ func (n *registry) rebuild(said reports) {
 			}
 		})
 		n.applyFormerNames(former)
+		n.applyUnknown(unknown)
 	}
 	for _, b := range n.bound {
 		n.uses -= len(b.users)
@@ -36,11 +37,10 @@ func (n *registry) rebuild(said reports) {
 	n.waiting = slices.DeleteFunc(n.waiting, func(w waiting) bool { return !n.isMember(w.node) })
 }
 
-// formerNames is what the node reports that was the allocator last, if it is there, and
-// what is free. If it is not, memory that was in use by nobody who is left stays unused from then
-// on, all of it that lies below what somebody is known to use: nobody knows what the lost allocator
-// had done with it.
-func (n *registry) formerNames(said reports) (former []entry, free []run) {
+// formerNames is what the node reports that was the allocator last, if it is there, and what is
+// free. If it is lost nobody knows what it had done with the memory that nobody is known to use,
+// which is unknown below the end of all that somebody remembers, and free above.
+func (n *registry) formerNames(said reports) (former []entry, free []run, unknown run) {
 	var last, since int64 = -1, -1 // the former allocator, and since when it was that
 	top := uint64(0)
 	said.each(func(from NodeID, x *entry) {
@@ -55,7 +55,7 @@ func (n *registry) formerNames(said reports) (former []entry, free []run) {
 		if top < n.cfg.Pages {
 			free = []run{{top, n.cfg.Pages - top}}
 		}
-		return nil, free
+		return nil, free, run{0, top}
 	}
 	said.each(func(from NodeID, x *entry) {
 		switch {
@@ -66,7 +66,25 @@ func (n *registry) formerNames(said reports) (former []entry, free []run) {
 			former = append(former, *x)
 		}
 	})
-	return former, sortRuns(free)
+	return former, sortRuns(free), run{}
+}
+
+// applyUnknown has all of a run freed that has no name, on every node, as if its last user had just
+// given it up. Between names there can be one piece more than there are names.
+func (n *registry) applyUnknown(unknown run) {
+	rest := []run{unknown}
+	for _, b := range n.bound {
+		last := rest[len(rest)-1]
+		rest = append(rest[:len(rest)-1], last.minus(b.run)...)
+		if len(rest) == 0 {
+			return
+		}
+	}
+	for _, r := range rest {
+		if r.count > 0 {
+			n.freeing = append(n.freeing, freeing{run: r})
+		}
+	}
 }
 
 // applyName enters a name that programs of a member use.

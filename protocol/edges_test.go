@@ -699,17 +699,18 @@ func TestPiecesOfWhatIsInUse(t *testing.T) {
 		}
 		return e
 	}
-	one := ReportBound{Epoch: 1, Pieces: 1, Runs: AppendRun(nil, 0, 8)}.To(0).SentBy(1)
+	// With one name there may be what lies before and behind it, too.
+	all := ReportBound{Epoch: 1, Pieces: 1, Runs: AppendRun(AppendRun(AppendRun(nil, 0, 2), 2, 2), 4, 4)}.To(0).SentBy(1)
 	e := waiting()
-	if refuses(e, one) {
+	if refuses(e, all) {
 		t.Error("as many runs as there may be are refused")
 	}
 	if !refuses(e, ReportBound{Epoch: 1, Pieces: 1}.To(0).SentBy(1)) {
 		t.Error("one piece more than there should be is not refused")
 	}
-	two := one
-	two.Payload = AppendRun(AppendRun(nil, 0, 4), 4, 4)
-	if !refuses(waiting(), two) {
+	more := all
+	more.Payload = AppendRun(all.Payload, 6, 2)
+	if !refuses(waiting(), more) {
 		t.Error("more runs than there may be are not refused")
 	}
 }

@@ -545,7 +545,7 @@ func (h *besiegedHost) check() error {
 		return fmt.Errorf("%d arrivals, %d counted, %d possible", arrivals, e.barriers.arrived, l.arrivals)
 	case len(e.barriers.forwarded) > l.arrivals || e.barriers.waiting > l.arrivals || len(e.barriers.relays) > e.cfg.Nodes:
 		return fmt.Errorf("%d relays, %d releases that were passed on, %d tickets to be confirmed, of %d", len(e.barriers.relays), len(e.barriers.forwarded), e.barriers.waiting, l.arrivals)
-	case uses != e.registry.uses || uses > l.uses || len(e.registry.bound) > l.names || len(e.registry.freeing) > l.names+1 || len(e.reclaim.freed) > l.names+1:
+	case uses != e.registry.uses || uses > l.uses || len(e.registry.bound) > l.names || len(e.registry.bound)+len(e.registry.freeing) > l.runs() || len(e.reclaim.freed) > l.runs():
 		return fmt.Errorf("%d uses, %d counted, %d names, %d runs being freed", uses, e.registry.uses, len(e.registry.bound), len(e.reclaim.freed))
 	case e.objects.locks > l.locks || e.objects.count-e.objects.locks > int(e.cfg.Pages):
 		return fmt.Errorf("%d objects, of them %d locks", e.objects.count, e.objects.locks)

@@ -18,9 +18,10 @@ const (
 	// MaxContribution bytes. More are answered by StatusNoSpace. It bounds too what one member says
 	// about barriers while this node recovers; a member that says more is parted with.
 	MaxArrivals = 1 << 18
-	// MaxNames bounds the names of allocations, those that are being freed included: 300 MB if all
-	// have the longest signature. More are answered by StatusNoSpace. It bounds too what one member
-	// asks about names while this node recovers; a member that asks more is parted with.
+	// MaxNames bounds the names of allocations, those that are being freed included (but see runs):
+	// 300 MB if all have the longest signature. More are answered by StatusNoSpace. It bounds too
+	// what one member asks about names while this node recovers; a member that asks more is parted
+	// with.
 	MaxNames = 1 << 16
 	// MaxUses bounds the uses of names, each by a program. More are answered by StatusNoSpace.
 	MaxUses = 1 << 20
@@ -32,6 +33,10 @@ const (
 
 // limits are the constants above, but in tests, which reach them sooner.
 type limits struct{ locks, held, pending, arrivals, names, uses, past int }
+
+// runs bounds the runs of memory that are bound or being freed: as many as there are names, and
+// after a loss what lies between these.
+func (l *limits) runs() int { return 2*l.names + 1 }
 
 var allLimits = limits{MaxLocks, MaxHeld, MaxPending, MaxArrivals, MaxNames, MaxUses, MaxPast}
 

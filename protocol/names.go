@@ -90,20 +90,22 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte, older []nameC
 	switch {
 	case c.op == Bind && status == StatusOK:
 		first, count, err := DecodeRun(answer)
-		if isNew = err == nil && count > 0 && (i < 0 || n.uses[i].run != run{first, count}); isNew {
+		isNew = err == nil && count > 0 && (i < 0 || n.uses[i].run != run{first, count})
+		endLate(c, older, isNew)
+		if isNew {
 			if i >= 0 {
 				n.uses = slices.Delete(n.uses, i, i+1)
 			}
-			endLate(c, older)
 			u := use{client: c.client, run: run{first, count}, name: c.name, call: c.payload}
 			if j := slices.IndexFunc(n.uses, func(x use) bool { return x.name == u.name && x.run == u.run }); j >= 0 {
 				u.call = n.uses[j].call // once in memory, because it may be long
 			}
 			n.uses = append(n.uses, u)
 		}
-	case i < 0 || status != StatusOK || c.late:
-	case c.op == Unbind:
+	case i < 0 || c.late:
+	case c.op == Unbind && (status == StatusOK || status == StatusUnknown):
 		n.uses = slices.Delete(n.uses, i, i+1)
+	case status != StatusOK:
 	case c.op == Keep:
 		n.uses[i].kept = true
 	case c.op == Discard:
@@ -112,11 +114,11 @@ func (n *names) noteUse(c *nameCall, status Status, answer []byte, older []nameC
 	return isNew
 }
 
-// endLate notes which older calls are about the memory that had the name before a Bind was
-// answered.
-func endLate(bind *nameCall, older []nameCall) {
+// endLate notes which older calls say nothing of the use that a Bind has begun, or begun again.
+// isNew: it has got other memory.
+func endLate(bind *nameCall, older []nameCall, isNew bool) {
 	for i := range older {
-		if c := &older[i]; (c.op == Unbind || c.op == Discard) && c.client == bind.client && c.name == bind.name {
+		if c := &older[i]; (c.op == Unbind || c.op == Discard && isNew) && c.client == bind.client && c.name == bind.name {
 			c.late = true
 		}
 	}
@@ -171,6 +173,9 @@ func (n *names) onReply(m *Message) (bound *nameCall) {
 	if why := n.noReply(&c, m.From, &k); why != "" {
 		n.reject(m, why)
 		return nil
+	}
+	if k.Status != StatusOK && (c.op == AwaitFree || c.op == Unbind && n.isForgotten(&c)) {
+		return nil // from an allocator that has forgotten the use; another answer follows
 	}
 	isNew := n.noteUse(&c, k.Status, k.Answer, n.calls[:i])
 	n.calls = slices.Delete(n.calls, i, i+1)

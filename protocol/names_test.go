@@ -555,3 +555,79 @@ func TestUnbindBesideBindOfAnother(t *testing.T) {
 		}
 	}
 }
+
+// TestGapsBesideAllNames: after the loss of the allocator what lies between names is freed, and at
+// the same time all names there can be.
+func TestGapsBesideAllNames(t *testing.T) {
+	f := newFew(t, Config{Nodes: 3, Pages: 8, HomeStripe: 1})
+	ticket := Ticket(0)
+	call := func(op NameOp, n NodeID, client ClientID, name string) {
+		ticket++
+		c := NameCall{Op: op, Client: client, Pages: 2, Name: name}
+		f.step(n, Event{Kind: EventName, Client: client, Ticket: ticket, Payload: c.Append(nil)})
+		f.settle()
+	}
+	call(Bind, 0, 1, "lost with its node")
+	call(Bind, 2, 1, "a")
+	call(Bind, 2, 2, "given up in the recovery")
+	for _, e := range f.engines {
+		e.limits.names = 1
+	}
+	f.withhold = func(m *Message) bool { return m.Kind == KindFreeAck }
+	for n := NodeID(1); n <= 2; n++ {
+		f.step(n, Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}, Homes: []NodeID{1, 2}})
+	}
+	f.step(2, Event{Kind: EventClientGone, Client: 2})
+	f.settle()
+	r := &f.engines[1].registry
+	if len(r.freeing) != 2 || len(r.bound) != 1 {
+		t.Fatalf("%d runs are being freed beside %d names", len(r.freeing), len(r.bound))
+	}
+	call(Unbind, 2, 1, "a")
+	f.withhold = func(*Message) bool { return false }
+	for len(f.withheld) > 0 {
+		f.release(0)
+		f.settle()
+	}
+	if !slices.Equal(r.free, []run{{0, 8}}) {
+		t.Errorf("free are %v, being freed %v", r.free, r.freeing)
+	}
+}
+
+// TestUnbindOfTwoAllocators: an Unbind waits at the allocator for the end of a recovery, in which
+// another node was to become the allocator, and is lost. The first one has no user of the name by
+// then, and says so. The program is told that its memory is free.
+func TestUnbindOfTwoAllocators(t *testing.T) {
+	for _, isLate := range []bool{false, true} {
+		f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+		rest := []NodeID{1, 2, 3}
+		f.enter(1, rest, rest)
+		answers := map[Ticket]Effect{}
+		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
+		call := func(ticket Ticket, op NameOp) {
+			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
+			f.step(2, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.settle()
+		}
+		call(1, Bind)
+		f.withhold = func(m *Message) bool { return m.Kind == KindNameRequest }
+		call(2, Unbind)
+		f.engines[0] = New(Config{Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
+		all := []NodeID{0, 1, 2, 3}
+		f.step(1, Event{Kind: EventEpoch, Epoch: 2, Members: all, Homes: all})
+		f.withhold = func(m *Message) bool { return isLate && m.Kind == KindEpochReady && m.From == 3 && m.To == 2 }
+		f.release(0)
+		f.step(2, Event{Kind: EventEpoch, Epoch: 2, Members: all, Homes: all})
+		f.step(3, Event{Kind: EventEpoch, Epoch: 2, Members: all, Homes: all})
+		f.queue = slices.DeleteFunc(f.queue, func(m Message) bool { return m.To == 0 })
+		f.enter(3, rest, rest)
+		if isLate {
+			f.withhold = func(m *Message) bool { return false }
+			f.release(0)
+			f.settle()
+		}
+		if uses := f.engines[2].names.uses; answers[2].Kind != EffectComplete || answers[2].Status != StatusOK || len(uses) > 0 {
+			t.Errorf("late %v: the Unbind is answered by %+v, and the node knows of %+v", isLate, answers[2], uses)
+		}
+	}
+}

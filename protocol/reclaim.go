@@ -44,8 +44,7 @@ func (r *reclaim) onFree(m *Message) {
 	}
 	i := slices.IndexFunc(r.freed, func(d freedExtent) bool { return d.first == m.Object })
 	switch {
-	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) <= r.limits.names:
-		// One more than names: see applyUnknown.
+	case k.Phase == 1 && !r.overlapsDead(first, count) && len(r.freed) < r.limits.runs():
 		r.freed = append(r.freed, freedExtent{first: m.Object, count: count, phase: 1, busy: true})
 	case k.Phase == 2 && i >= 0 && r.freed[i].phase == 1 && !r.freed[i].busy && r.freed[i].count == count:
 		r.freed[i].phase, r.freed[i].busy = 2, true

@@ -196,7 +196,7 @@ func (r *recovery) maxReported() int {
 }
 
 // maxBound bounds what the allocator says about which memory was in use, in bytes.
-func (r *recovery) maxBound() int { return r.limits.names * runBytes }
+func (r *recovery) maxBound() int { return r.limits.runs() * runBytes }
 
 // onBound keeps which memory was in use.
 func (r *recovery) onBound(m *Message) {

@@ -70,20 +70,15 @@ func (n *registry) formerNames(said reports) (former []entry, free []run, unknow
 }
 
 // applyUnknown has all of a run freed that has no name, on every node, as if its last user had just
-// given it up. Between names there can be one piece more than there are names.
+// given it up.
 func (n *registry) applyUnknown(unknown run) {
-	rest := []run{unknown}
-	for _, b := range n.bound {
-		last := rest[len(rest)-1]
-		rest = append(rest[:len(rest)-1], last.minus(b.run)...)
-		if len(rest) == 0 {
-			return
+	begin := unknown.first
+	end := run{first: unknown.first + unknown.count}
+	for _, b := range append(slices.Clone(n.bound), &binding{run: end}) {
+		if gap := (run{begin, min(b.first, end.first) - begin}); gap.count > 0 {
+			n.freeing = append(n.freeing, freeing{run: gap})
 		}
-	}
-	for _, r := range rest {
-		if r.count > 0 {
-			n.freeing = append(n.freeing, freeing{run: r})
-		}
+		begin = min(b.first+b.count, end.first)
 	}
 }
 
@@ -124,7 +119,7 @@ func (n *registry) applyFormerNames(former []entry) {
 		case x.tag == tagBound && b != nil && b.run == x.run:
 			b.kept = b.kept || x.kept
 			continue
-		case n.overlaps(x.run) || x.tag == tagBound && b != nil || len(n.bound)+len(n.freeing) >= n.limits.names:
+		case n.overlaps(x.run) || x.tag == tagBound && b != nil || len(n.bound)+len(n.freeing) >= n.limits.runs():
 			continue
 		case x.tag == tagBound:
 			n.insert(&binding{run: x.run, name: x.call.Name, signature: x.call.Signature, replicas: x.call.Replicas, kept: x.kept})

@@ -120,9 +120,6 @@ func isIn(members []NodeID, n NodeID) bool {
 
 func (e *env) isMember(n NodeID) bool { return isIn(e.view.members, n) }
 
-// isLost reports whether a node is one, and no member.
-func (e *env) isLost(n NodeID) bool { return n != NoNode && !e.isMember(n) }
-
 func (e *env) home(id ObjectID) NodeID { return e.cfg.homeAmong(id, e.view.homes) }
 
 // homeAmong is the home of an object among these nodes (nil: all). It moves only when its node is

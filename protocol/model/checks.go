@@ -105,10 +105,9 @@ func checkNames(n *Node, nodes []*Node, ledger *Ledger) *Violation {
 }
 
 // hasGap reports whether a node is the allocator and there is memory to bind a name to,
-// or will be: what is being freed is not bound any more. An allocator that has taken over from one
-// that was lost does not know what was free.
+// or will be: what is being freed is not bound any more.
 func hasGap(n *Node) bool {
-	if !n.engine.IsAllocator() || !n.binds || slices.Contains(n.config.Crash, 0) {
+	if !n.engine.IsAllocator() || !n.binds {
 		return false
 	}
 	end := uint64(0)

@@ -95,8 +95,7 @@ func measureStartup(ctx context.Context, dsmd, dir string, runs int) ([]Startup,
 			}
 		}
 		for i := first; i < len(all); i++ {
-			sorted := slices.Sorted(slices.Values(all[i].Seconds))
-			all[i].Median = sorted[len(sorted)/2]
+			all[i].Median = table.Median(all[i].Seconds)
 			all[i].Ratio = all[i].Median / all[first].Median
 		}
 	}

@@ -88,7 +88,7 @@ func measureStorage(ctx context.Context, o *storageOptions, w workplace) (*stora
 	for i := range o.runs {
 		w.view.show("storage", i, o.runs)
 		var x storage.Run
-		if x.FloorWrite, x.FloorRead, err = storage.Floor(dir, r.Bytes, o.nodes); err != nil {
+		if x.FloorWrite, x.FloorRead, err = storage.Floor(ctx, dir, r.Bytes, o.nodes); err != nil {
 			return nil, err
 		}
 		saves := filepath.Join(dir, strconv.Itoa(i))

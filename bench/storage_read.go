@@ -105,7 +105,7 @@ func measureReads(ctx context.Context, o *readOptions, w workplace) (result *sto
 	}
 	w.view.show("writing the file", 0, 0)
 	d := &readers{ctx: ctx, options: o}
-	if d.contents, err = storage.Fill(filepath.Join(dir, "contents"), o.mib); err != nil {
+	if d.contents, err = storage.Fill(ctx, filepath.Join(dir, "contents"), o.mib); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.close()) }()

@@ -266,6 +266,6 @@ func (r *rig) registration(size int, huge bool) (result Registration, err error)
 		register, deregister = append(register, middle.Sub(start)), append(deregister, time.Since(middle))
 	}
 	result.Samples = len(register)
-	result.Register, result.Deregister = microseconds(median(register)), microseconds(median(deregister))
+	result.Register, result.Deregister = microseconds(table.Median(register)), microseconds(table.Median(deregister))
 	return result, nil
 }

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/bench/table"
 	"dsmd/internal/verbs"
 )
@@ -356,6 +358,38 @@ func TestWriteTo(t *testing.T) {
 	for _, want := range []string{"fabric.json", "fabric.md", "fabric-latency.png", "fabric-latency.svg", "fabric-bandwidth.png", "fabric-queues.svg", "fabric-registration.png"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no %s among %q", want, names)
+		}
+	}
+}
+
+// TestNotPaced: connections that are measured are no more paced than those of daemons, whatever
+// this machine's default is.
+func TestNotPaced(t *testing.T) {
+	spec := Spec{Kind: TCP, Operation: Send, Measure: Bandwidth, Bytes: 64, Connections: 1, Time: time.Millisecond}
+	server, err := newTCPEnd(spec, &maker{localHost: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.close()
+	client, err := newTCPEnd(spec, &maker{remoteHost: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.close()
+	if err := errors.Join(client.connect(server.hello()), server.connect(hello{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []*tcpEnd{server, client} {
+		raw, err := e.conns[0].SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := raw.Control(func(fd uintptr) {
+			if name, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || strings.HasPrefix(name, "bbr") {
+				t.Error(name, err)
+			}
+		}); err != nil {
+			t.Error(err)
 		}
 	}
 }

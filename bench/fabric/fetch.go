@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"dsmd/bench/table"
 	"dsmd/transport"
 )
 
@@ -136,9 +137,9 @@ func (s *Session) tcpMethods(o Options) []*method {
 func rowsOf(fabric string, methods []*method) []Fetch {
 	var all []Fetch
 	add := func(name string, p50, p99, ratios []float64) {
-		f := Fetch{Fabric: fabric, Name: name, P50: median(p50), P99: median(p99), Low: slices.Min(p50), High: slices.Max(p50), Runs: len(p50)}
+		f := Fetch{Fabric: fabric, Name: name, P50: table.Median(p50), P99: table.Median(p99), Low: slices.Min(p50), High: slices.Max(p50), Runs: len(p50)}
 		if len(all) > 2 { // the first two, and their sum
-			f.Ratio, f.Least = median(ratios), f.Low/(all[0].Low+all[1].Low)
+			f.Ratio, f.Least = table.Median(ratios), f.Low/(all[0].Low+all[1].Low)
 		}
 		all = append(all, f)
 	}

@@ -234,6 +234,3 @@ func registrationSizes() []int {
 	}
 	return sizes
 }
-
-// median is that of some values, at least one.
-func median[T cmp.Ordered](all []T) T { return slices.Sorted(slices.Values(all))[len(all)/2] }

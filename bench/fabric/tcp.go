@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/netio"
 )
 
 // streamBuffer is how much a receiver of a stream reads at once.
@@ -54,6 +56,9 @@ func (e *tcpEnd) connect(peer hello) error {
 			return fmt.Errorf("connecting for a measurement: %w", err)
 		}
 		e.conns = append(e.conns, conn)
+		if err := unpace(conn); err != nil {
+			return err
+		}
 		if err := conn.SetDeadline(time.Now().Add(e.spec.Time + Patience)); err != nil {
 			return err
 		}
@@ -67,6 +72,16 @@ func (e *tcpEnd) connect(peer hello) error {
 	}
 	e.fd = int(e.polled.Fd()) // Fd makes it block, so it is asked once.
 	return unix.SetNonblock(e.fd, true)
+}
+
+// unpace has a connection not paced, as those of transport/tcp (docs/decisions/0025).
+func unpace(conn *net.TCPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Where that is not allowed it is not to the daemons either.
+	return raw.Control(func(fd uintptr) { _ = netio.Unpace(int(fd)) })
 }
 
 func (e *tcpEnd) next(peer hello) (*net.TCPConn, error) {

@@ -1,6 +1,10 @@
 package report
 
-import "slices"
+import (
+	"slices"
+
+	"dsmd/bench/table"
+)
 
 // A row is one combination of a sweep, with the outcomes of all its runs.
 type row struct {
@@ -47,13 +51,7 @@ func (r row) spread(figure func(*Result) float64) (s spread, ok bool) {
 	if len(values) == 0 {
 		return s, false
 	}
-	slices.Sort(values)
-	middle := len(values) / 2
-	s = spread{values[middle], values[0], values[len(values)-1]}
-	if len(values)%2 == 0 {
-		s.median = (values[middle-1] + values[middle]) / 2
-	}
-	return s, true
+	return spread{table.Median(values), slices.Min(values), slices.Max(values)}, true
 }
 
 // median is the median of a figure, or 0 and false if no run has succeeded.

@@ -40,16 +40,16 @@ type Costs struct {
 	ReadPage     time.Duration `json:"read_page_ns"`
 }
 
-// DefaultCosts are measured on the machines this project is built on (docs/benchmarks.md,
-// docs/decisions/0002, and the design's figures for single system calls): a round trip of 16 bytes
-// through transport/tcp takes 7.2 µs with both ends polling, which is two ways of 1.5 µs to send,
-// 0.6 µs to travel and 1.5 µs to receive. (The sum is measured; how it divides is an assumption.)
-// In a system call for 64 messages each but the first takes a hundredth of what one takes alone;
-// what is left is to write and read it. One TCP stream moves 2.0 to 2.7 GB/s. A read miss that is
-// served locally takes 6.1 µs, of which filling and mapping the page takes 2.4 (1.7 GB/s), so the
-// trap takes 3.7; making a page writable locally takes 5.9 with the trap. Write-protecting takes
-// 0.6 µs, punching a hole 3.1, reading a page from its file 0.4, a round trip over a Unix socket
-// 2.8.
+// DefaultCosts are measured on the machines this project is built on. docs/scale.md lists them;
+// docs/decisions/0002 has the round trip and docs/kernel.md the two local faults. Of the others no
+// other record is kept. A round trip of 16 bytes through transport/tcp takes 7.2 µs with both ends
+// polling, which is two ways of 1.5 µs to send, 0.6 µs to travel and 1.5 µs to receive. (The sum is
+// measured; how it divides is an assumption.) In a system call for 64 messages each but the first
+// takes a hundredth of what one takes alone; what is left is to write and read it. One TCP stream
+// moves 2.0 to 2.7 GB/s. A read miss that is served locally takes 6.1 µs, of which filling and
+// mapping the page takes 2.4 (1.7 GB/s), so the trap takes 3.7; making a page writable locally
+// takes 5.9 with the trap. Write-protecting takes 0.6 µs, punching a hole 3.1, reading a page from
+// its file 0.4, a round trip over a Unix socket 2.8.
 func DefaultCosts() Costs {
 	return Costs{
 		Latency: 600, Bandwidth: 2.35e9, Send: 1500, Receive: 1500, Further: 100, Trap: 3700, Call: 2800,

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,10 @@ type Contents struct {
 	sums []uint64 // by page
 }
 
-// Fill writes so many MiB to a new file, past the page cache, until they are durable. Errors:
-// ErrNoDisk, for a directory in memory or on a file system without direct input and output.
-func Fill(path string, mib int) (*Contents, error) {
+// Fill writes so many MiB to a new file, past the page cache, until they are durable, unless ctx
+// ends. Errors: ErrNoDisk, for a directory in memory or on a file system without direct input and
+// output.
+func Fill(ctx context.Context, path string, mib int) (*Contents, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil {
 		return nil, fmt.Errorf("asking for the file system of %s: %w", path, err)
@@ -50,6 +52,9 @@ func Fill(path string, mib int) (*Contents, error) {
 	c := &Contents{Path: path}
 	random := rand.NewPCG(1, 2)
 	for at := range mib {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		for i := range words {
 			words[i] = random.Uint64()
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"dsmd/bench/micro"
 	"dsmd/bench/table"
 )
 
@@ -171,5 +170,5 @@ func spread[T any](all []T, of func(T) float64) string {
 	for _, x := range all {
 		values = append(values, of(x))
 	}
-	return fmt.Sprintf("%s (%s–%s)", table.Significant(micro.Percentile(values, 50)), table.Significant(slices.Min(values)), table.Significant(slices.Max(values)))
+	return fmt.Sprintf("%s (%s–%s)", table.Significant(table.Median(values)), table.Significant(slices.Min(values)), table.Significant(slices.Max(values)))
 }

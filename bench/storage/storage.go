@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dsmd/bench/micro"
 	"dsmd/bench/table"
 	"dsmd/dsm"
 )
@@ -137,8 +136,9 @@ func Restore(ctx context.Context, c *dsm.Cluster, dir string, bytes int) (r Rest
 }
 
 // Floor writes bytes to files in a directory, in as many files as there are nodes, and reads them
-// again, past the page cache. It returns the seconds that each takes; what is written is durable.
-func Floor(dir string, bytes, files int) (write, read float64, err error) {
+// again, past the page cache, unless ctx ends. It returns the seconds that each takes; what is
+// written is durable.
+func Floor(ctx context.Context, dir string, bytes, files int) (write, read float64, err error) {
 	var names []string
 	for f := range files {
 		names = append(names, filepath.Join(dir, fmt.Sprintf("floor-%d", f)))
@@ -151,20 +151,22 @@ func Floor(dir string, bytes, files int) (write, read float64, err error) {
 	for _, seconds := range []*float64{&write, &read} {
 		start, failures := time.Now(), make(chan error, files)
 		for _, name := range names {
-			go func() { failures <- move(name, bytes/files, seconds == &write) }()
+			go func() { failures <- move(ctx, name, bytes/files, seconds == &write) }()
 		}
 		for range names {
 			if failed := <-failures; failed != nil {
 				err = failed
 			}
 		}
-		*seconds = time.Since(start).Seconds()
+		if *seconds = time.Since(start).Seconds(); err != nil {
+			break
+		}
 	}
 	return write, read, err
 }
 
-// move writes or reads a file.
-func move(name string, bytes int, write bool) error {
+// move writes or reads a file, unless ctx ends.
+func move(ctx context.Context, name string, bytes int, write bool) error {
 	flags := unix.O_RDONLY
 	if write {
 		flags = unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC
@@ -179,7 +181,7 @@ func move(name string, bytes int, write bool) error {
 	for range inFlight {
 		moving.Go(func() { failures <- pieces(fd, offsets, write) })
 	}
-	for at := 0; at < bytes; at += piece {
+	for at := 0; at < bytes && ctx.Err() == nil; at += piece {
 		offsets <- int64(at)
 	}
 	close(offsets)
@@ -188,6 +190,9 @@ func move(name string, bytes int, write bool) error {
 		if failed := <-failures; failed != nil {
 			err = fmt.Errorf("the floor in %s: %w", name, failed)
 		}
+	}
+	if err == nil {
+		err = context.Cause(ctx)
 	}
 	if err == nil && write {
 		err = unix.Fdatasync(fd)
@@ -265,8 +270,8 @@ func (r *Result) line(name, unit string, of, floor func(Run) float64, show func(
 	}
 	ratio := table.None
 	if floor != nil {
-		ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", micro.Percentile(ratios, 50), slices.Min(ratios), slices.Max(ratios))
+		ratio = fmt.Sprintf("%.2f (%.2f–%.2f)", table.Median(ratios), slices.Min(ratios), slices.Max(ratios))
 	}
 	cell := func(value float64) string { return table.Significant(value) + " " + unit }
-	return []any{name, cell(micro.Percentile(values, 50)), cell(slices.Min(values)), cell(slices.Max(values)), ratio}
+	return []any{name, cell(table.Median(values)), cell(slices.Min(values)), cell(slices.Max(values)), ratio}
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -157,10 +158,23 @@ func TestCores(t *testing.T) {
 
 // TestFill: in memory there is nothing to measure, and a file is not overwritten.
 func TestFill(t *testing.T) {
-	if _, err := Fill("/dev/shm/dsm-bench-test-fill", 1); !errors.Is(err, ErrNoDisk) {
+	if _, err := Fill(t.Context(), "/dev/shm/dsm-bench-test-fill", 1); !errors.Is(err, ErrNoDisk) {
 		t.Errorf("in memory the error is %v", err)
 	}
-	if _, err := Fill(filepath.Join(t.TempDir(), "none", "file"), 1); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Fill(t.Context(), filepath.Join(t.TempDir(), "none", "file"), 1); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a directory the error is %v", err)
+	}
+}
+
+// TestFloorEnds: the floor is measured no longer than the command may take, and leaves no file.
+func TestFloorEnds(t *testing.T) {
+	why, dir := errors.New("interrupted"), t.TempDir()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, _, err := Floor(ctx, dir, 8<<20, 2); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Error(left, err)
 	}
 }

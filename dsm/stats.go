@@ -35,7 +35,8 @@ type FaultStats struct {
 	GoneBack uint64
 }
 
-// Remote is how many faults had to do with other nodes.
+// Remote is how many faults were on pages that were not here, or here for reading only. Some of
+// them a node settles alone.
 func (f FaultStats) Remote() uint64 { return f.Read + f.Write + f.Upgrade }
 
 // TrafficStats are about what went over the network.

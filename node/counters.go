@@ -26,7 +26,7 @@ type faultCounts struct {
 	alone                                   atomic.Uint64 // of these: no other node was needed
 	duplicates                              atomic.Uint64 // that were being served already
 	parkedFaults                            atomic.Uint64 // that had to wait for the window
-	faultNanos                              atomic.Uint64 // summed over threads
+	faultNanos                              atomic.Uint64 // summed over pages
 }
 
 type pageCounts struct {
@@ -98,8 +98,8 @@ func gauge(v *atomic.Int64, name, help string) metric {
 
 func (c *faultCounts) metrics() []metric {
 	return []metric{
-		counter(&c.readMisses, "faults_read", "Faults that needed a read copy from another node."),
-		counter(&c.writeMisses, "faults_write", "Faults that needed a writable copy."),
+		counter(&c.readMisses, "faults_read", "Faults that needed a read copy: the node had none."),
+		counter(&c.writeMisses, "faults_write", "Faults that needed a writable copy: the node had none."),
 		counter(&c.upgrades, "faults_upgrade", "Faults that made a read copy writable."),
 		counter(&c.alone, "faults_alone", "Of these, faults that this node has settled alone: mostly first touches of pages whose home is here."),
 		counter(&c.maps, "faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived."),

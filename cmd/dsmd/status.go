@@ -63,9 +63,9 @@ and are left out. A daemon that does not answer, because its job is ending or it
 version, is named on standard error, and the others are shown. The exit status is 1 if there is no
 daemon, or none answers.
 
-OWNED are pages of which the node is the owner, COPIES those that it has to read and others have
-too. SPILLED are those of both that are in its spill file (--spill), not in memory. Of each node the
-largest allocations are shown.`,
+OWNED are pages of which the node is the owner, COPIES those that it has only for reading. SPILLED
+are those of both that are not in memory, but in its spill file (--spill), or in the mapped file or
+checkpoint from which they came. Of each node the largest allocations are shown.`,
 		Example: `  dsmd status
   dsmd status --json | jq '.[].counters.faults_read'
   dsmd status --json | jq '.[].allocations[] | {name, owned_bytes}'`,

@@ -7,7 +7,7 @@ type Held struct {
 	Pages   uint64 // that the memory has
 	Owned   uint64 // of them, those of which this node is the owner, or may be
 	Copies  uint64 // and those that it has only for reading, and others have too
-	Spilled uint64 // of Owned and Copies, those that are in the spill file
+	Spilled uint64 // of Owned and Copies, those that are not in memory, but in a file
 }
 
 // add adds what is held of other memory.

@@ -14,9 +14,6 @@ const (
 	// drainPause is how long Close waits for a change before it looks again whether a connection
 	// was made again, which no socket reports.
 	drainPause = time.Millisecond
-	// drainReceives bounds how often a peer is received from before others are: one that never
-	// stops sending holds up neither Close nor the others' goodbyes.
-	drainReceives = 8
 )
 
 // Close implements transport.Transport. It may be called more than once; later calls return at
@@ -89,7 +86,7 @@ func (r *reactor) drain() {
 // drainPeer makes what progress it can and returns the poll events to wait for.
 func (r *reactor) drainPeer(p *peer) int16 {
 	r.flushPeer(p)
-	for i, more := 0, true; i < drainReceives && more && p.state == peerUp; i++ {
+	for more := true; more && p.state == peerUp; {
 		before := p.received.Load()
 		r.serve(p, silent{}, 1)
 		more = p.received.Load() != before

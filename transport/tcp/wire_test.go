@@ -598,26 +598,3 @@ type countingHandler struct{ frames int }
 func (h *countingHandler) Frame(transport.NodeID, []byte, transport.Payload) { h.frames++ }
 func (h *countingHandler) PeerUp(transport.NodeID)                           {}
 func (h *countingHandler) PeerDown(transport.NodeID, error)                  {}
-
-// TestCloseDespiteFlood: Close ends although a peer that does not listen sends and sends.
-func TestCloseDespiteFlood(t *testing.T) {
-	tr, peers := withRawPeers(t, 1)
-	h, conn := newRecorder(), peers[0].conn
-	pollUntil(t, tr, h, func() bool { return h.up[1] == 1 })
-	flood := bytes.Repeat(frameBytes("x"), 60000) // dearer to read than to send
-	go func() {
-		for {
-			if _, err := conn.Write(flood); err != nil {
-				return
-			}
-		}
-	}()
-	pollUntil(t, tr, h, func() bool { return len(h.from) > 0 })
-	closed := make(chan error, 1)
-	go func() { closed <- tr.Close() }()
-	select {
-	case <-closed:
-	case <-time.After(testTimeout / 2):
-		t.Error("Close does not end")
-	}
-}

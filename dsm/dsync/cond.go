@@ -40,10 +40,6 @@ type Cond struct {
 // baton is where Signal begins to look for a rank.
 type baton struct{ Next int }
 
-// listeners are the goroutines of a rank that wait: those that were not signalled, and those that
-// were and do not know it yet.
-type listeners struct{ Waiting, Signalled int }
-
 // NewCond returns the condition variable of that name, whose lock is l. All ranks must mean the
 // same lock. It does not wait for other ranks. Errors are those of dsm.Alloc, of dsm.Mutex.Lock and
 // of the package comment.
@@ -52,14 +48,7 @@ func NewCond(ctx context.Context, among dsm.Group, name string, l Locker) (*Cond
 	if err != nil {
 		return nil, fmt.Errorf("dsync: NewCond %q: %w", name, err)
 	}
-	m.ready = func() bool {
-		is := m.own().Signalled > 0
-		if is {
-			m.own().Signalled--
-		}
-		return is
-	}
-	m.left = func(n int) { m.own().Waiting -= n }
+	listen(m)
 	return &Cond{L: l, m: m}, nil
 }
 
@@ -67,9 +56,9 @@ func NewCond(ctx context.Context, among dsm.Group, name string, l Locker) (*Cond
 func (c *Cond) Free(ctx context.Context) error { return c.m.free(ctx) }
 
 // Wait gives L back, waits until it is signalled, and locks L again. The caller holds L before, and
-// also after, with an error as without: so it looks again at what it waits for. It does not hold L
-// if the error wraps one with which Lock fails, such as dsm.ErrOwnerDied, dsm.ErrClosed or
-// dsm.ErrLost; Unlock then returns dsm.ErrNotHeld.
+// also after: so it looks again at what it waits for. That is so with an error as without, unless
+// the error wraps dsm.ErrNotHeld: the caller did not hold L before, or L could not be locked again,
+// and then the error wraps why, too, such as dsm.ErrOwnerDied.
 //
 // When ctx ends Wait still locks L, for which it may have to wait. Errors: ctx's, then no signal
 // was taken; those of the package comment; those of L.
@@ -79,26 +68,29 @@ func (c *Cond) Wait(ctx context.Context) error {
 		return true, nil
 	})
 	if err != nil {
-		return c.failed("Wait", err)
+		return c.m.failed("Cond.Wait", err)
 	}
 	if err := c.L.Unlock(); err != nil {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		_ = c.m.wait(ended, w)
-		return c.failed("Wait", err)
+		return c.m.failed("Cond.Wait", err)
 	}
 	err = c.m.wait(ctx, w)
-	return c.failed("Wait", errors.Join(err, c.L.Lock(context.WithoutCancel(ctx))))
+	if why := c.L.Lock(context.WithoutCancel(ctx)); why != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", dsm.ErrNotHeld, why))
+	}
+	return c.m.failed("Cond.Wait", err)
 }
 
 // Signal lets one goroutine go on that waits, if there is one, on any rank; ranks take turns. The
 // caller may hold L, but need not. It returns when that goroutine's program knows. Errors are those
 // of the package comment but dsm.ErrNodeLost.
 func (c *Cond) Signal() error {
-	return c.failed("Signal", c.m.inside(context.Background(), func() error {
+	return c.m.failed("Cond.Signal", c.m.inside(context.Background(), func() error {
 		next := &c.m.all().Next
 		for i := range c.m.places {
-			if index := (*next + i) % len(c.m.places); c.signal(index, 1) {
+			if index := (*next + i) % len(c.m.places); signal(c.m, index, 1) {
 				*next = index + 1
 				break
 			}
@@ -109,29 +101,8 @@ func (c *Cond) Signal() error {
 
 // Broadcast lets all goroutines go on that wait. It is otherwise like Signal.
 func (c *Cond) Broadcast() error {
-	return c.failed("Broadcast", c.m.inside(context.Background(), func() error {
-		for index := range c.m.places {
-			c.signal(index, c.m.places[index].own.Waiting)
-		}
+	return c.m.failed("Cond.Broadcast", c.m.inside(context.Background(), func() error {
+		signalAll(c.m)
 		return nil
 	}))
-}
-
-// signal lets n goroutines of a rank go on, if so many wait there, inside.
-func (c *Cond) signal(index, n int) bool {
-	own := &c.m.places[index].own
-	if own.Waiting == 0 {
-		return false
-	}
-	own.Waiting -= n
-	own.Signalled += n
-	c.m.wake(index)
-	return true
-}
-
-func (c *Cond) failed(what string, err error) error {
-	if err != nil {
-		return fmt.Errorf("dsync: %s of condition variable %q: %w", what, c.m.called, err)
-	}
-	return nil
 }

@@ -150,3 +150,27 @@ func giveUp(t *testing.T, ctx context.Context, changed *dsync.Cond) {
 	check(t, "Wait without time", changed.Wait(soon), context.DeadlineExceeded)
 	check(t, "Unlock", changed.L.Unlock(), nil)
 }
+
+// broken is a lock that nobody obtains any more.
+type broken struct{ *dsm.Mutex }
+
+func (broken) Lock(context.Context) error { return dsm.ErrOwnerDied }
+
+// testRelock: an error of Wait says whether the caller has the lock.
+func testRelock(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	lock := dsm.NewMutex(c, "relock")
+	changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, "relock", broken{lock}))
+	// As a rule the first one ends before it gives the lock back, and the second one later.
+	for _, patience := range []time.Duration{0, 50 * time.Millisecond} {
+		check(t, "Lock", lock.Lock(ctx), nil)
+		soon, cancel := context.WithTimeout(ctx, patience)
+		err := changed.Wait(soon)
+		cancel()
+		held := lock.Unlock() == nil
+		if held == errors.Is(err, dsm.ErrNotHeld) || held == errors.Is(err, dsm.ErrOwnerDied) {
+			t.Errorf("the caller has the lock: %t; and Wait says: %v", held, err)
+		}
+	}
+	kittest.Barrier(t, ctx, c)
+	check(t, "Free", changed.Free(ctx), nil)
+}

@@ -1,16 +1,16 @@
 // Package dsync has what packages sync, x/sync/semaphore and x/sync/errgroup have, across ranks.
 //
 //   - Cond: goroutines wait for what others change under a dsm.Mutex.
-//   - Semaphore: so many permits, for which goroutines wait in the order in which they came.
+//   - Semaphore: so many permits, for which ranks wait in the order in which they came.
 //   - WaitGroup: goroutines wait until all that was begun is done, wherever that was.
 //   - ErrGroup: goroutines of all ranks; the first error ends the context of all of them.
 //
 // Each is made by every rank that uses it, under the same name, and with the same group: the
 // *dsm.Cluster, or the *dsm.Survivors. A rank has one handle of each; a second call that makes it
 // waits until the first one was freed. Methods may be called by any number of goroutines, and what
-// was stored before one that lets others go on is seen by those. Names that begin with the name of
-// one, a slash and its kind are its own, of memory, locks and barriers: so a Cond and a Semaphore
-// may have the same name.
+// was stored before one that lets others go on is seen by those. Each belongs to its job, whatever
+// its name. The names of its memory, locks and barriers begin with "dsync/", its own and its kind:
+// so a Cond and a Semaphore may have the same name.
 //
 // # What travels
 //

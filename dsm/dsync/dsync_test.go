@@ -45,7 +45,7 @@ func check(t *testing.T, what string, err, want error) {
 func TestAll(t *testing.T) {
 	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		for _, test := range []func(*testing.T, context.Context, *dsm.Cluster){
-			testPermits, testOrder, testMisuse, testWaitGroup, testCond, testSignal, testErrGroup, testIdle,
+			testPermits, testOrder, testMisuse, testWaitGroup, testZero, testCond, testSignal, testRelock, testErrGroup, testIdle,
 		} {
 			test(t, ctx, c)
 			kittest.Barrier(t, ctx, c)
@@ -232,4 +232,41 @@ func testWaitGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		kittest.Barrier(t, ctx, c)
 	}
 	check(t, "Free", g.Free(ctx), nil)
+}
+
+// testZero: who waits goes on when the counter has become 0, also if it is no more when the rank
+// looks.
+func testZero(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	const rounds = 30
+	g := newWaitGroup(t, ctx, c, "zero")
+	last := c.Rank() == c.Size()-1
+	if last {
+		check(t, "Add", g.Add(1), nil)
+	}
+	kittest.Barrier(t, ctx, c)
+	for range rounds {
+		waits := make(chan error, 1)
+		if c.Rank() == 0 {
+			before := arrivals(t, ctx, c)
+			go func() { waits <- g.Wait(ctx) }()
+			for arrivals(t, ctx, c) == before { // it waits from then on
+			}
+		}
+		kittest.Barrier(t, ctx, c)
+		if last {
+			check(t, "Done", g.Done(), nil)
+			check(t, "Add", g.Add(1), nil)
+		}
+		if c.Rank() == 0 {
+			check(t, "Wait", <-waits, nil)
+		}
+		kittest.Barrier(t, ctx, c)
+	}
+	check(t, "Free", g.Free(ctx), nil)
+}
+
+// arrivals is how often this rank has come to a barrier: also to its gate, at which it waits.
+func arrivals(t *testing.T, ctx context.Context, c *dsm.Cluster) uint64 {
+	t.Helper()
+	return kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers
 }

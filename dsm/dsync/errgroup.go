@@ -95,7 +95,7 @@ func (g *ErrGroup) open(ctx context.Context) (err error) {
 	}
 	g.m.ready = func() bool { return g.m.all().Failed }
 	g.m.relook = watchAfter
-	if g.text, err = dsm.Alloc[byte](ctx, g.m.c, g.m.name+"/text", maxText); err != nil {
+	if g.text, err = dsm.Alloc[byte](ctx, g.m.c, g.m.name+"/text", maxText, dsm.StaysLost()); err != nil {
 		return errors.Join(err, g.m.free(context.WithoutCancel(ctx)))
 	}
 	return nil
@@ -179,7 +179,7 @@ func (g *ErrGroup) Wait(ctx context.Context) error {
 	select {
 	case <-here:
 	case <-ctx.Done():
-		return fmt.Errorf("dsync: Wait of group %q: %w", g.name, ctx.Err())
+		return g.m.failed("ErrGroup.Wait", ctx.Err())
 	}
 	meeting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -188,9 +188,9 @@ func (g *ErrGroup) Wait(ctx context.Context) error {
 	if g.broken.Err() != nil {
 		err = context.Cause(g.broken)
 	} else if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("dsync: Wait of group %q: %w", g.name, err)
+		return g.m.failed("ErrGroup.Wait", err)
 	}
-	return g.end(err)
+	return g.m.failed("ErrGroup.Wait", g.end(err))
 }
 
 // end ends the group for this rank. err is why ranks have not met.
@@ -206,8 +206,5 @@ func (g *ErrGroup) end(err error) error {
 	g.cancel(nil)
 	g.breaks(nil)
 	ctx := context.Background()
-	if err = errors.Join(err, dsm.Free(ctx, g.m.c, g.text), g.m.free(ctx)); err != nil {
-		return fmt.Errorf("dsync: Wait of group %q: %w", g.name, err)
-	}
-	return nil
+	return errors.Join(err, dsm.Free(ctx, g.m.c, g.text), g.m.free(ctx))
 }

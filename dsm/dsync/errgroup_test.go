@@ -3,6 +3,7 @@ package dsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,6 +45,9 @@ func testErrGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 
 	// One fails, on the last rank, and all others are told.
 	g, within = newErrGroup(t, ctx, c, "errgroup")
+	// The text of its error stays lost, as the rest of its state does.
+	_, err := dsm.Alloc[byte](ctx, c, fmt.Sprintf("dsync/errgroup/errgroup/%d/text", c.Size()), 3000)
+	check(t, "Alloc of the text without StaysLost", err, dsm.ErrMismatch)
 	for range 3 {
 		g.Go(func() error {
 			<-within.Done()
@@ -87,11 +91,9 @@ func testIdle(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	s := newSemaphore(t, ctx, c, "idle too", 2)
 	check(t, "Add", g.Add(1), nil)
 	kittest.Barrier(t, ctx, c)
-	before := kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers
-	waits := make(chan error, 1)
+	before, waits := arrivals(t, ctx, c), make(chan error, 1)
 	go func() { waits <- g.Wait(ctx) }()
-	for waiting := uint64(0); waiting == 0; {
-		waiting = kittest.Must[dsm.Stats](t)(c.Stats(ctx)).Sync.Barriers - before
+	for arrivals(t, ctx, c) == before {
 	}
 	pass := func() {
 		if c.Rank() == 0 {

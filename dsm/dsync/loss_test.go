@@ -131,6 +131,99 @@ func again(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	}
 }
 
+// TestWaitAfterLoss: those that are left wait for each other for as long as they like, also for who
+// comes late. A lock that nobody has used may have been lost with its home: one of many has.
+func TestWaitAfterLoss(t *testing.T) {
+	dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+		dsync.SetPatience(10*time.Millisecond, time.Hour)
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		check(t, "Barrier without a rank", c.Barrier(ctx), dsm.ErrNodeLost)
+		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+		awaitRecovery(t, ctx, c)
+		for i := range 12 {
+			if c.Rank() == 0 {
+				outwait(t, ctx, c, newSemaphore(t, ctx, left, fmt.Sprint("permit ", i), 1))
+			}
+		}
+		check(t, "Barrier among those that are left", left.Barrier(ctx), nil)
+	}, "--survive")
+}
+
+// awaitRecovery returns when this node goes on without the one that is lost: it finds a lock that
+// had its home there. Until then a barrier of those that are left may end, as that had its home
+// there, too.
+func awaitRecovery(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	t.Helper()
+	var err error
+	for i := 0; err == nil; i++ {
+		err = dsm.NewMutex(c, fmt.Sprintf("unused %d of rank %d", i, c.Rank())).Lock(ctx)
+	}
+	check(t, "Lock", err, dsm.ErrOwnerDied)
+}
+
+// outwait waits for the permit, which it holds, until this rank has looked by itself whether others
+// have died.
+func outwait(t *testing.T, ctx context.Context, c *dsm.Cluster, s *dsync.Semaphore) {
+	t.Helper()
+	check(t, "Acquire", s.Acquire(ctx, 1), nil)
+	before, waits := arrivals(t, ctx, c), make(chan error, 1)
+	go func() { waits <- s.Acquire(ctx, 1) }()
+	for len(waits) == 0 && arrivals(t, ctx, c) < before+3 {
+		time.Sleep(time.Millisecond)
+	}
+	check(t, "Release", s.Release(1), nil)
+	check(t, "Acquire for which others are waited for", <-waits, nil)
+}
+
+// TestFormerRun: who died in a run of the job that is over is not missed in the next.
+func TestFormerRun(t *testing.T) {
+	if role := os.Getenv(roleEnv); role != "" {
+		dsync.SetPatience(10*time.Millisecond, time.Hour)
+		c := joinServed(t, t.Context(), role)
+		s := newSemaphore(t, t.Context(), c, "permit", 1)
+		if c.Rank() == 1 {
+			die()
+		}
+		outwait(t, t.Context(), c, s)
+		return
+	}
+	dsmtest.Run(t, 1, func(ctx context.Context, c *dsm.Cluster) {
+		play(t, ctx, "1", true)
+		play(t, ctx, "0", false)
+	})
+}
+
+// TestJobs: what one job makes is its own, also under a name that begins with dsm.Everywhere.
+func TestJobs(t *testing.T) {
+	role := os.Getenv(roleEnv)
+	use := func(ctx context.Context, c *dsm.Cluster, permits int64, beside func()) {
+		s, g := newSemaphore(t, ctx, c, "/name", permits), newWaitGroup(t, ctx, c, "/name")
+		changed := kittest.Must[*dsync.Cond](t)(dsync.NewCond(ctx, c, "/name", dsm.NewMutex(c, "lock")))
+		check(t, "Add", g.Add(1), nil)
+		check(t, "Acquire of all", s.Acquire(ctx, permits), nil)
+		beside()
+		check(t, "Release of all", s.Release(permits), nil)
+		check(t, "Done", g.Done(), nil)
+		check(t, "Wait", g.Wait(ctx), nil)
+		check(t, "Free", errors.Join(changed.Free(ctx), g.Free(ctx), s.Free(ctx)), nil)
+	}
+	if role != "" {
+		ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+		defer end()
+		use(ctx, joinServed(t, ctx, role), 3, func() {})
+		return
+	}
+	dsmtest.Run(t, 2, func(ctx context.Context, c *dsm.Cluster) {
+		if c.Rank() == 0 {
+			use(ctx, c, 2, func() { play(t, ctx, "0", false) })
+		}
+		kittest.Barrier(t, ctx, c)
+	})
+}
+
 // TestServed: where a program that has died may come again, who waits for it is told after a while,
 // and who lets it go on does not wait for it. Programs that `dsmd run` has not started, which join
 // as another job, are served so.

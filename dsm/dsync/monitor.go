@@ -52,6 +52,7 @@ type place[A, O any] struct {
 	changing atomic.Bool
 	all      A
 
+	came   atomic.Bool // the rank has a handle, or has had one
 	own    O
 	parked bool
 }
@@ -72,8 +73,9 @@ var (
 // waits there: the handle that it had before was freed, or its program has died, or left.
 func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name string) (*monitor[A, O], error) {
 	c, index := dsm.Member(among)
-	// Survivors have state of their own: with fewer of them it has another name.
-	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("%s/%s/%d", name, kind, among.Size()),
+	// Survivors have state of their own: with fewer of them it has another name. All is the job's
+	// own, as its ranks are: the name does not begin with dsm.Everywhere.
+	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("dsync/%s/%s/%d", name, kind, among.Size()),
 		left: func(int) {}, relook: relookAfter, turn: make(chan struct{}, 1)}
 	m.guard = dsm.NewMutex(c, m.name)
 	life := m.lifeOf(index)
@@ -89,12 +91,21 @@ func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name strin
 	err = m.inside(ctx, func() error {
 		own := &m.places[index]
 		own.own, own.parked = *new(O), false
+		own.came.Store(true)
 		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.free(context.WithoutCancel(ctx)))
 	}
 	return m, nil
+}
+
+// failed says of an error in which method it was, and of what.
+func (m *monitor[A, O]) failed(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("dsync: %s of %q: %w", what, m.called, err)
+	}
+	return nil
 }
 
 func (m *monitor[A, O]) lifeOf(index int) *dsm.Mutex {
@@ -271,15 +282,24 @@ func (m *monitor[A, O]) abandon(err error) {
 	m.waiting = nil
 }
 
-// deaths returns an error if a rank that has a handle has died.
+// deaths returns an error if a rank that has a handle has died. One that has not had any yet has
+// not taken its life lock, which may be unrepaired all the same: since the lock's home was lost, or
+// since a program died with it in a former run of the job.
 func (m *monitor[A, O]) deaths() error {
-	for index := range m.places {
-		if index == m.index {
-			continue
+	var came []int
+	if lost := dsm.Guard(func() {
+		for index := range m.places {
+			if index != m.index && m.places[index].came.Load() {
+				came = append(came, index)
+			}
 		}
+	}); lost != nil {
+		return lost
+	}
+	for _, index := range came {
 		life := m.lifeOf(index)
 		free, err := life.TryLock(context.Background())
-		if free { // it has no handle yet, or none any more
+		if free { // it has no handle any more
 			err = life.Unlock()
 		}
 		if err != nil {

@@ -9,7 +9,9 @@ import (
 )
 
 // Semaphore is a number of permits that goroutines of all ranks hold. Who wants more than there are
-// waits, and all that come later wait behind it, so that those who want many get them, too.
+// waits, and all that come later wait behind it, so that those who want many get them, too. Ranks
+// wait in that order, each with one goroutine at a time. When that has come to its end the next of
+// the rank takes its place, behind all ranks that wait by then.
 //
 // What travels: one rank that acquires and releases alone needs no message. Else the state comes to
 // who calls, and a permit for which a rank waits is a meeting with that rank.
@@ -86,7 +88,7 @@ func (s *Semaphore) Free(ctx context.Context) error { return s.m.free(ctx) }
 // Errors: dsm.ErrNoSpace (n is negative, or more than there are in all), ctx's, and those of the
 // package comment.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
-	return s.failed("Acquire", s.acquire(ctx, n))
+	return s.m.failed("Semaphore.Acquire", s.acquire(ctx, n))
 }
 
 func (s *Semaphore) acquire(ctx context.Context, n int64) error {
@@ -118,14 +120,14 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (has bool, err erro
 			return nil
 		})
 	}
-	return has, s.failed("TryAcquire", err)
+	return has, s.m.failed("Semaphore.TryAcquire", err)
 }
 
 // Release gives n permits back. It waits for those only for whom it grants them, until their
 // programs know. Errors: dsm.ErrNotHeld (so many are not held, or n is negative), and those of the
 // package comment but dsm.ErrNodeLost.
 func (s *Semaphore) Release(n int64) error {
-	return s.failed("Release", s.m.inside(context.Background(), func() error {
+	return s.m.failed("Semaphore.Release", s.m.inside(context.Background(), func() error {
 		all := s.m.all()
 		if n < 0 || n > all.Held {
 			return fmt.Errorf("%w: %d permits are given back, and %d are held", dsm.ErrNotHeld, n, all.Held)
@@ -139,13 +141,6 @@ func (s *Semaphore) Release(n int64) error {
 func (s *Semaphore) check(n int64) error {
 	if n < 0 || n > s.size {
 		return fmt.Errorf("%w: %d permits of %d", dsm.ErrNoSpace, n, s.size)
-	}
-	return nil
-}
-
-func (s *Semaphore) failed(what string, err error) error {
-	if err != nil {
-		return fmt.Errorf("dsync: %s of semaphore %q: %w", what, s.m.called, err)
 	}
 	return nil
 }

@@ -18,27 +18,27 @@ var ErrNegative = errors.New("the counter would be negative")
 //
 // The counter knows nobody: any rank may say Done for what another has announced. So if a rank is
 // lost, its Done can not come, or may have come, and who waits gets dsm.ErrNodeLost unless the
-// counter is 0.
-type WaitGroup struct{ m *monitor[pending, struct{}] }
+// counter has become 0.
+type WaitGroup struct{ m *monitor[pending, listeners] }
 
 type pending struct{ Count int64 }
 
 // NewWaitGroup returns the wait group of that name; its counter is 0 if it is new. It does not wait
 // for other ranks. Errors are those of dsm.Alloc, of dsm.Mutex.Lock and of the package comment.
 func NewWaitGroup(ctx context.Context, among dsm.Group, name string) (*WaitGroup, error) {
-	m, err := newMonitor[pending, struct{}](ctx, among, "waitgroup", name)
+	m, err := newMonitor[pending, listeners](ctx, among, "waitgroup", name)
 	if err != nil {
 		return nil, fmt.Errorf("dsync: NewWaitGroup %q: %w", name, err)
 	}
-	m.ready = func() bool { return m.all().Count == 0 }
+	listen(m)
 	return &WaitGroup{m}, nil
 }
 
 // Free gives the memory back, as dsm.Free does, with its errors. No other method is under way.
 func (g *WaitGroup) Free(ctx context.Context) error { return g.m.free(ctx) }
 
-// Add adds delta, which may be negative, to the counter. When it becomes 0 those that wait go on;
-// it then returns when their programs know.
+// Add adds delta, which may be negative, to the counter. When it becomes 0 those that wait go on,
+// whatever is added then; it returns when their programs know.
 //
 // As with sync.WaitGroup, what takes the counter from 0 comes before the Wait that is to wait for
 // it: on other ranks, before a Barrier.
@@ -52,25 +52,23 @@ func (g *WaitGroup) Add(delta int64) error {
 			return fmt.Errorf("%w: %d is added to %d", ErrNegative, delta, all.Count)
 		}
 		if all.Count += delta; all.Count == 0 {
-			g.m.wakeAll()
+			signalAll(g.m)
 		}
 		return nil
 	})
-	return g.failed("Add", err)
+	return g.m.failed("WaitGroup.Add", err)
 }
 
 // Done is Add(-1).
 func (g *WaitGroup) Done() error { return g.Add(-1) }
 
-// Wait waits until the counter is 0. What was stored before the calls of Done is seen after it.
-// Errors: ctx's, and those of the package comment.
+// Wait returns if the counter is 0, or else when it becomes 0. What was stored before the calls of
+// Done is seen after it. Errors: ctx's, and those of the package comment.
 func (g *WaitGroup) Wait(ctx context.Context) error {
-	return g.failed("Wait", g.m.await(ctx, func() (waits bool, err error) { return !g.m.ready(), nil }))
-}
-
-func (g *WaitGroup) failed(what string, err error) error {
-	if err != nil {
-		return fmt.Errorf("dsync: %s of wait group %q: %w", what, g.m.called, err)
-	}
-	return nil
+	return g.m.failed("WaitGroup.Wait", g.m.await(ctx, func() (waits bool, err error) {
+		if waits = g.m.all().Count > 0; waits {
+			g.m.own().Waiting++
+		}
+		return waits, nil
+	}))
 }

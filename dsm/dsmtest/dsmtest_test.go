@@ -181,6 +181,16 @@ var victims = map[string]func(t *testing.T){
 			t.Fatal("a survivor fails: ", c.Barrier(ctx))
 		}, "--survive")
 	},
+	"survivor": func(t *testing.T) {
+		dsmtest.Run(t, 3, func(ctx context.Context, c *dsm.Cluster) {
+			if c.Rank() == 2 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+			if err := c.Barrier(ctx); c.Rank() == 0 {
+				t.Fatal("a survivor fails: ", err)
+			}
+		}, "--survive")
+	},
 	"flags": onRanks(1, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		t.Fatalf("got %q and %q, short is %t", *echo, flag.Args(), testing.Short())
 	}),
@@ -263,6 +273,7 @@ func TestFailures(t *testing.T) {
 		{"barrier", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "rank 1"}},
 		{"hang", []string{"-test.timeout=10s"}, []string{"rank 0 has failed", "test timed out", "select (no cases)"}},
 		{"lost", nil, []string{"a survivor fails"}},
+		{"survivor", nil, []string{"rank 0 has failed", "a survivor fails"}},
 		{"flags", []string{"-dsmtest.echo=a b", "-test.short", "c", "d"}, []string{`got "a b" and ["c" "d"], short is true`}},
 		{"flag of dsmd", nil, []string{"no-such-flag"}},
 	} {

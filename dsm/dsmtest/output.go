@@ -15,6 +15,9 @@ var (
 	ofRank = regexp.MustCompile(`^\[(\d+)\] ?(.*)$`)
 	// blamed is the line in which `dsmd run` says which rank has failed.
 	blamed = regexp.MustCompile(`^dsmd: rank (\d+) .*`)
+	// killed is such a line about a rank that `dsmd run --survive` goes on without, since somebody
+	// has killed it or its daemon (status 70), which is no failure.
+	killed = regexp.MustCompile(`^dsmd: rank \d+ (was killed by signal|exited with status 70 ).* ranks are left`)
 	// without is the line in which `dsmd run --survive` says which ranks it has gone on without.
 	without = regexp.MustCompile(`^dsmd: \d+ of \d+ ranks have succeeded, without (.*): exit status 0`)
 	number  = regexp.MustCompile(`\d+`)
@@ -70,14 +73,19 @@ func (o *output) verdict(n int, failed error) (skipped bool, err error) {
 	return skips > 0, nil
 }
 
-// blamed is the rank that has failed first: "" if that is not known.
-func (o *output) blamed() string {
+// blamed is the rank that has failed first, or of those that were killed the first, if none has:
+// "" if that is not known.
+func (o *output) blamed() (rank string) {
 	for line := range strings.Lines(o.said.String()) {
-		if m := blamed.FindStringSubmatch(line); m != nil {
+		switch m := blamed.FindStringSubmatch(line); {
+		case m == nil:
+		case !killed.MatchString(line):
 			return m[1]
+		case rank == "":
+			rank = m[1]
 		}
 	}
-	return ""
+	return rank
 }
 
 // text is what people read of it, what the rank that has failed said before the rest.

@@ -17,7 +17,8 @@ import (
 // others have brought; then it gets the results of the others. So a rank receives about twice the
 // slice, however many ranks there are.
 //
-// Errors are those of Broadcast, and dsm.ErrMismatch if ranks bring slices of different lengths.
+// Errors are those of Broadcast, and dsm.ErrMismatch if ranks bring slices of different lengths. A
+// panic of op is that rank's caller's; the others get an error, or have their results.
 func AllReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, op func(a, b T) T) ([]T, error) {
 	result, err := allReduce(ctx, among, name, v, op)
 	if err != nil {
@@ -57,9 +58,15 @@ func allReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, 
 	if err != nil {
 		return nil, err
 	}
-	results, err := AllGather(ctx, among, name, combined(mine, op))
+	returns(func() { mine[0] = combined(mine, op) }, func() { _, _ = AllGather[T](ctx, among, name, nil) })
+	results, err := AllGather(ctx, among, name, mine[0])
 	if err != nil {
 		return nil, err
+	}
+	for from, result := range results {
+		if len(result) != len(parts[from]) {
+			return nil, fmt.Errorf("op has panicked on rank %d, or ended its goroutine", from)
+		}
 	}
 	return slices.Concat(results...), nil
 }

@@ -25,9 +25,6 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 		}
 		return part
 	})
-	if err == nil {
-		err = checkRoot(root, len(all))
-	}
 	if err != nil {
 		return nil, fmt.Errorf("Broadcast %q: %w", name, err)
 	}
@@ -44,9 +41,6 @@ func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, 
 		}
 		return part
 	})
-	if err == nil {
-		err = checkRoot(root, len(all))
-	}
 	if err != nil {
 		return nil, fmt.Errorf("Gather %q: %w", name, err)
 	}
@@ -54,13 +48,6 @@ func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, 
 		return nil, nil
 	}
 	return all, nil
-}
-
-func checkRoot(root, ranks int) error {
-	if root < 0 || root >= ranks {
-		return fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, root, ranks)
-	}
-	return nil
 }
 
 // AllGather returns the slices that the ranks bring, in their order, to all of them. Errors are
@@ -75,12 +62,16 @@ func AllGather[T any](ctx context.Context, among dsm.Group, name string, v []T) 
 
 // Once calls f on the rank with index 0, and returns when it has ended, on all. If f fails, all get
 // its error: the others one of the same text. If that rank is lost meanwhile, f may have been done
-// or not, and the others get dsm.ErrNodeLost. Other errors are those of Broadcast.
+// or not, and the others get dsm.ErrNodeLost. If f panics, or ends its goroutine, that goes on when
+// the others have come, who get an error. Other errors are those of Broadcast.
 func Once(ctx context.Context, among dsm.Group, name string, f func() error) error {
 	var own error
 	var text []byte
 	if _, index := dsm.Member(among); index == 0 {
-		if own = f(); own != nil {
+		returns(func() { own = f() }, func() {
+			_, _ = Broadcast(ctx, among, name, 0, []byte(" a panic, or runtime.Goexit"))
+		})
+		if own != nil {
 			text = []byte(" " + own.Error()) // an error need not have a text
 		}
 	}
@@ -94,6 +85,19 @@ func Once(ctx context.Context, among dsm.Group, name string, f func() error) err
 		return fmt.Errorf("Once %q, on another rank:%s", name, text)
 	}
 	return nil
+}
+
+// returns calls f, which is the caller's. If that does not return, as it panics, ends its goroutine
+// or touches a lost page within a Guard, it calls tell: the others wait for this rank.
+func returns(f, tell func()) {
+	returned := false
+	defer func() {
+		if !returned {
+			tell()
+		}
+	}()
+	f()
+	returned = true
 }
 
 // Exchange has each rank bring a slice for each, in their order, and returns to each what all have
@@ -162,6 +166,8 @@ func exchange[T any](ctx context.Context, among dsm.Group, name string, own brou
 		switch {
 		case h.root != heads[0].root:
 			return nil, fmt.Errorf("%w: the root is %d for rank 0, and %d for rank %d", dsm.ErrMismatch, heads[0].root, h.root, from)
+		case h.root != noRoot && (h.root < 0 || h.root >= len(heads)):
+			return nil, fmt.Errorf("%w: rank %d of %d", dsm.ErrNoSpace, h.root, len(heads))
 		case h.of != heads[0].of:
 			return nil, fmt.Errorf("%w: ranks 0 and %d bring values of different types", dsm.ErrMismatch, from)
 		}

@@ -190,6 +190,41 @@ func TestOnce(t *testing.T) {
 	})
 }
 
+// TestPanic: a function of the caller panics on one rank, which goes on. The others are told, and
+// the next call works.
+func TestPanic(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		// call returns the error of f, or what it has panicked with.
+		call := func(f func() error) (err error, what any) {
+			defer func() { what = recover() }()
+			return f(), nil
+		}
+		for index, f := range []func() error{
+			func() error { return collective.Once(ctx, c, "x", func() error { panic("no luck") }) },
+			func() error {
+				_, err := collective.AllReduce(ctx, c, "x", make([]int, 100_000), func(a, b int) int {
+					if c.Rank() == 1 {
+						panic("no luck")
+					}
+					return a + b
+				})
+				return err
+			},
+		} {
+			err, what := call(f)
+			if c.Rank() == index && what != "no luck" {
+				t.Errorf("the caller got %v, and the panic %v", err, what)
+			}
+			if c.Rank() != index && (err == nil || what != nil || !strings.Contains(err.Error(), "panic")) {
+				t.Errorf("another rank got %v, and the panic %v", err, what)
+			}
+			if err := collective.Once(ctx, c, "x", func() error { return nil }); err != nil {
+				t.Error("after that: ", err)
+			}
+		}
+	})
+}
+
 // TestMisuse: what one rank does wrongly is an error of all, and the next call works.
 func TestMisuse(t *testing.T) {
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {

@@ -17,9 +17,9 @@
 // gets the same items in each loop of the same length, and their pages stay. Goroutines of the
 // rank take them from the front, in chunks that take some 100 µs if items take as long as those
 // before, and are at most a quarter of what the goroutine would get of the rest. A rank that is
-// ready waits for the others, for an eighth of the time that its part has taken (0.5 to 10 ms).
+// ready waits for the others, for an eighth of the time that its part has taken (1 to 10 ms).
 // Then it takes half of what another has left, from the end: of a rank on its own node if there is
-// one, else of the nearest number. It leaves alone what the other will have done in 2 ms. While
+// one, else of the nearest number. It leaves alone what the other will have done in 4 ms. While
 // there is nothing to take it looks again, after twice the time and at most 100 ms. So a loop of
 // equal items sends what one sends that was divided by hand.
 //

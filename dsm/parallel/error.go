@@ -3,6 +3,8 @@ package parallel
 import (
 	"errors"
 	"fmt"
+
+	"dsmd/dsm"
 )
 
 // Error is the error of a loop one of whose items has failed, or of Tasks. Every rank gets it.
@@ -70,10 +72,14 @@ func (l *loop) failed(item, index int) error {
 	return e
 }
 
-// wrapped is an error as this package returns it.
+// wrapped is an error as this package returns it. A lost page that no item has met is the team's,
+// and was last at a node that is lost.
 func wrapped(err error) error {
 	if failed := (*Error)(nil); err == nil || errors.As(err, &failed) {
 		return err
+	}
+	if errors.Is(err, dsm.ErrPageLost) {
+		return fmt.Errorf("parallel: %w: %w", dsm.ErrNodeLost, err)
 	}
 	return fmt.Errorf("parallel: %w", err)
 }

@@ -161,10 +161,10 @@ func runTasks[T any](ctx context.Context, t *Team, first []T, body func(t *Task[
 // learn of at a meeting.
 func (r *run[T]) conclude(first []T, wrong error) error {
 	call := r.number<<34 | secondMeeting | wrongItems
+	defer r.finish()
 	if wrong == nil {
 		r.begin(first)
 	}
-	defer r.finish()
 	for more := true; more; {
 		own := outcome[struct{}]{Call: call}
 		if wrong == nil {

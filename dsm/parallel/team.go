@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -58,9 +59,11 @@ type slot struct {
 	// stopped is the number of a loop that has failed.
 	stopped atomic.Uint64
 	// loops is how many loops the rank has begun, with all teams of the name: no two loops have a
-	// number in common, as their items lie in the same memory. Only the rank touches it, and busy.
-	loops uint64
-	busy  atomic.Bool // the rank is in a loop
+	// number in common, as their items lie in the same memory. Only the rank touches it, and the
+	// next two.
+	loops   uint64
+	busy    atomic.Bool // the rank is in a loop
+	program uint64      // the rank's, as it calls itself; 0 before there was any
 	// ended is how many tasks have ended on other ranks that this one had forked, by the numbers of
 	// their parents (offers). They are counted through all calls of Tasks.
 	ended [maxParents]atomic.Uint32
@@ -69,6 +72,25 @@ type slot struct {
 	text             [maxText]byte
 	task             [maxTask]byte
 	lenText, lenTask int
+}
+
+// program is what this program calls itself, as no other does that was of its rank before.
+var program = rand.Uint64() | 1
+
+// claim makes the slot this program's, which may come after one that has died in a loop. It stores
+// to all pages: one that nobody has touched is lost with its home, which may be a node that has no
+// rank.
+func (s *slot) claim() {
+	if s.program == program {
+		return
+	}
+	s.program = program
+	s.busy.Store(false)
+	s.rest[0].put(0, 0)
+	s.rest[1].put(0, 0)
+	clear(s.text[:])
+	clear(s.task[:])
+	s.rank, s.lenText, s.lenTask = 0, 0, 0
 }
 
 // Option is an option of New.
@@ -97,7 +119,7 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	}
 	nodes, err := t.introduce(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("parallel: %w", errors.Join(err, t.slots.Free(context.WithoutCancel(ctx))))
+		return nil, wrapped(errors.Join(err, t.slots.Free(context.WithoutCancel(ctx))))
 	}
 	for i := range t.size {
 		if i != t.index {
@@ -122,7 +144,10 @@ func (t *crew) introduce(ctx context.Context) (nodes []int, err error) {
 		Loops uint64
 	}
 	own := rank{Node: t.c.Node()}
-	lost := dsm.Guard(func() { own.Loops = t.own().loops })
+	lost := dsm.Guard(func() {
+		t.own().claim()
+		own.Loops = t.own().loops
+	})
 	if lost != nil {
 		return nil, lost
 	}

@@ -1,0 +1,131 @@
+package parallel_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"dsmd/dsm"
+	"dsmd/dsm/dsmtest"
+	"dsmd/dsm/parallel"
+	"dsmd/internal/kittest"
+)
+
+// TestThiefLost: a node is lost that has looked last at what the others have left, and their slots
+// with it. They are told that a node is lost, in that loop and later.
+func TestThiefLost(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))
+		busy := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "busy"))
+		err := team.For(ctx, 6, func(i int) error {
+			switch {
+			case c.Rank() < 2: // in its first item: the other one is taken
+				busy.Add(1)
+				for len(kittest.Must[[]int](t)(c.Lost(ctx))) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			case i < 2: // rank 0 is farther away than rank 1, and is robbed later
+				dsmtest.LoseNode(t, c)
+			}
+			for busy.Load() < 2 && c.Rank() == 2 {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		})
+		none := func(*parallel.Task[int]) error { return nil }
+		_, again := parallel.New(ctx, c, "team")
+		for what, err := range map[string]error{"the loop": err, "a later loop": team.For(ctx, 6, func(int) error { return nil }),
+			"tasks": parallel.Tasks(ctx, team, []int{1}, none), "New": again} {
+			if failed := (*parallel.Error)(nil); !errors.Is(err, dsm.ErrNodeLost) || errors.As(err, &failed) {
+				t.Errorf("%s returned %v, want ErrNodeLost", what, err)
+			}
+		}
+	}, "--survive")
+}
+
+// TestOtherNodeLost: a node is lost that has no rank any more. Teams go on, and items may fail.
+func TestOtherNodeLost(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		// Every node is the home of some of these pages.
+		untouched := share[byte](t, ctx, c, "untouched", 64*c.PageBytes())
+		if c.Rank() == 2 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Fatal("the rank is not lost: ", err)
+		}
+		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+		var teams []*parallel.Team
+		for name := range 16 { // some lie where that node is the home
+			teams = append(teams, kittest.Must[*parallel.Team](t)(parallel.New(ctx, left, string(rune('a'+name)))))
+		}
+		killed := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "killed"))
+		if left.Index() == 0 {
+			lose(t, "2")
+			killed.Store(1)
+		}
+		if err := await(ctx, killed); err != nil {
+			t.Fatal(err)
+		}
+		lost, sum := 0, byte(0) // who touches a page waits until it is known
+		for at := 0; at < len(untouched); at += c.PageBytes() {
+			if dsm.Guard(func() { sum += untouched[at] }) != nil {
+				lost++
+			}
+		}
+		if lost == 0 || sum != 0 {
+			t.Fatalf("%d pages are lost, the sum is %d", lost, sum)
+		}
+		for i, team := range teams {
+			err := team.For(ctx, 2, func(int) error { return errItem })
+			if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || failed.Text != errItem.Error() {
+				t.Fatalf("the loop of team %d returned %v", i, err)
+			}
+		}
+	}, "--survive")
+}
+
+// lose kills the daemon of a node, which `dsmd run` has started, as it has this rank.
+func lose(t *testing.T, node string) {
+	t.Helper()
+	for _, p := range kittest.Must[procfs.Procs](t)(procfs.AllProcs()) {
+		stat, _ := p.Stat() // of one that has ended there is none
+		line, _ := p.CmdLine()
+		if at := slices.Index(line, "--id"); stat.PPID == os.Getppid() && at >= 0 && line[at+1] == node {
+			kittest.Must[any](t)(nil, syscall.Kill(p.PID, syscall.SIGKILL))
+			return
+		}
+	}
+	t.Fatal("no daemon was found")
+}
+
+// TestSuccessor: where a program has died in a loop, and another comes as its rank, they loop
+// again, over the items of their own loop.
+func TestSuccessor(t *testing.T) {
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		first := newTeam(t, ctx, c)
+		if c.Rank() == 0 {
+			parallel.Die(first)
+		}
+		team := newTeam(t, ctx, c)
+		// The one item is rank 2's, and rank 1 looks for others meanwhile.
+		err := team.For(ctx, 1, func(i int) error {
+			if i > 0 {
+				t.Errorf("item %d of 1 was run", i)
+				return errItem // ends the others
+			}
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -124,9 +124,9 @@ func endLate(bind *nameCall, older []nameCall, isNew bool) {
 	}
 }
 
-// isForgotten reports whether no allocator knows any more of a call that was sent. Also one that is
-// the allocator again has forgotten what waited there.
-func (n *names) isForgotten(c *nameCall) bool {
+// hasLapsed reports whether the allocator has changed since a call was sent. Also one that is the
+// allocator again has forgotten what waited there.
+func (n *names) hasLapsed(c *nameCall) bool {
 	return c.to != NoNode && (c.to != n.allocator() ||
 		slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != c.to }))
 }
@@ -139,7 +139,7 @@ func (n *names) report(p *parcel, top uint64) {
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && !c.late && n.isForgotten(&c) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && n.hasLapsed(&c) && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -174,7 +174,7 @@ func (n *names) onReply(m *Message) (bound *nameCall) {
 		n.reject(m, why)
 		return nil
 	}
-	if k.Status != StatusOK && (c.op == AwaitFree || c.op == Unbind && n.isForgotten(&c)) {
+	if k.Status != StatusOK && (c.op == AwaitFree || c.op == Unbind && n.hasLapsed(&c)) {
 		return nil // from an allocator that has forgotten the use; another answer follows
 	}
 	isNew := n.noteUse(&c, k.Status, k.Answer, n.calls[:i])
@@ -248,14 +248,14 @@ func (n *names) resume() {
 	n.calls = nil
 	n.sendUndone() // before the same program asks for the same name again
 	for _, c := range calls {
-		forgotten := n.isForgotten(&c)
+		lapsed := n.hasLapsed(&c)
 		switch {
-		case c.to != NoNode && !forgotten:
+		case c.to != NoNode && !lapsed:
 			n.calls = append(n.calls, c)
 		case c.late: // it is about memory that has the name no longer
 			n.complete(&c, StatusOK, nil)
 		default:
-			if forgotten && c.op == Unbind {
+			if lapsed && c.op == Unbind {
 				n.haveGivenUp(&c)
 			}
 			c.to = n.allocator()

@@ -249,8 +249,9 @@ func (n *registry) dropUnused(b *binding, from caller) {
 	n.nextPhase(&n.freeing[len(n.freeing)-1])
 }
 
-// awaitFree answers when a page is not being freed any more. If somebody else waits for that, too,
-// it does so at once: the memory is only needed sooner than it is free, and a Bind waits for that.
+// awaitFree answers when a page is not being freed any more. One caller is remembered for each run:
+// another one is answered at once. No harm comes of that, because a Bind waits for what is being
+// freed.
 func (n *registry) awaitFree(page uint64, from caller) {
 	i := slices.IndexFunc(n.freeing, func(f freeing) bool { return !f.caller.waits && f.overlaps(run{page, 1}) })
 	if i < 0 {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dsmd/bench/table"
 	"dsmd/internal/verbs"
 )
 

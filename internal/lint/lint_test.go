@@ -130,7 +130,7 @@ var top = []string{"go.mod", "go.sum", "dsm", "protocol", "pagetable", "transpor
 var meaningless = []string{"util", "utils", "common", "manager", "helper", "helpers", "misc", "base", "shared"}
 
 type listed struct {
-	ImportPath, Dir, Name              string
+	ImportPath, Dir, Name, Export      string
 	GoFiles, CgoFiles, IgnoredGoFiles  []string
 	TestGoFiles, XTestGoFiles          []string
 	Imports, TestImports, XTestImports []string
@@ -155,9 +155,18 @@ func packages(t *testing.T) []listed {
 }
 
 // list is what the go command lists, once for all tests.
-var list = sync.OnceValues(func() (all []listed, err error) {
-	cmd := exec.Command("go", "list", "-json", "../../...")
-	cmd.Stderr = os.Stderr
+var list = sync.OnceValues(func() ([]listed, error) {
+	all, err := goList(nil, "../../...")
+	if err == nil && len(all) < 10 {
+		err = fmt.Errorf("go list names only %d packages", len(all))
+	}
+	return all, err
+})
+
+// goList is what go list prints with the arguments, and with variables added to the environment.
+func goList(variables []string, args ...string) (all []listed, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-json"}, args...)...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), variables...), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
@@ -169,11 +178,8 @@ var list = sync.OnceValues(func() (all []listed, err error) {
 		}
 		all = append(all, p)
 	}
-	if len(all) < 10 {
-		return nil, fmt.Errorf("go list names only %d packages", len(all))
-	}
 	return all, nil
-})
+}
 
 // parse reads a file of the package.
 func (p *listed) parse(t *testing.T, name string, mode parser.Mode) *ast.File {

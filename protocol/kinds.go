@@ -232,11 +232,11 @@ type ReportHeld struct {
 	Records       []byte
 }
 
-// ReportBound goes from the allocator to all members, in so many Pieces: the runs of
-// memory that were in use.
+// ReportBound goes from the allocator to all members, in so many Pieces: the runs of memory that
+// were in use. What the allocator was asked before the epoch Since, it has forgotten.
 type ReportBound struct {
-	Pieces, Epoch uint32
-	Runs          []byte
+	Pieces, Epoch, Since uint32
+	Runs                 []byte
 }
 
 // EpochReady goes from each member to each: my part of the directory stands in this epoch.

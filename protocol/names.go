@@ -20,6 +20,7 @@ type nameCall struct {
 	client  ClientID
 	ticket  Ticket
 	to      NodeID // who answers; NoNode: it was not sent yet, because a recovery is under way
+	sent    uint32 // in this epoch
 	op      NameOp
 	name    string
 	payload []byte // what is sent
@@ -49,7 +50,7 @@ func (n *names) ask(ev Event) {
 	} else {
 		n.send(NameRequest{Ticket: ev.Ticket, Call: ev.Payload}.To(to))
 	}
-	n.calls = append(n.calls, nameCall{client: ev.Client, ticket: ev.Ticket, to: to, op: c.Op, name: c.Name, payload: slices.Clone(ev.Payload)})
+	n.calls = append(n.calls, nameCall{client: ev.Client, ticket: ev.Ticket, to: to, sent: n.view.epoch, op: c.Op, name: c.Name, payload: slices.Clone(ev.Payload)})
 }
 
 // undo gives back the name that a cancelled Bind has asked for, wherever it has got to: in line at
@@ -124,22 +125,19 @@ func endLate(bind *nameCall, older []nameCall, isNew bool) {
 	}
 }
 
-// hasLapsed reports whether the allocator has changed since a call was sent. Also one that is the
-// allocator again has forgotten what waited there.
-func (n *names) hasLapsed(c *nameCall) bool {
-	return c.to != NoNode && (c.to != n.allocator() ||
-		slices.ContainsFunc(n.view.before, func(homes []NodeID) bool { return homes[0] != c.to }))
-}
+// hasLapsed reports whether the allocator has forgotten a call, because another node was it
+// meanwhile, or was to be. Who has entered the view that said so knows it, and who has not is told.
+func (n *names) hasLapsed(c *nameCall) bool { return c.to != NoNode && c.sent < n.view.since }
 
 // report says which names programs of this node use, each once and then who uses it, and that there
-// is something below page top. Those that they are giving up are not, if the allocator has changed:
-// perhaps their pages are in use again already.
+// is something below page top. Those that they are giving up are not: perhaps their pages are in
+// use again already. An allocator that makes its own anew has forgotten what it was asked.
 func (n *names) report(p *parcel, top uint64) {
 	said := map[string]bool{}
 	for i := range n.uses {
 		u := &n.uses[i]
 		if slices.ContainsFunc(n.calls, func(c nameCall) bool {
-			return c.op == Unbind && !c.late && n.hasLapsed(&c) && c.client == u.client && c.name == u.name
+			return c.op == Unbind && !c.late && c.to != NoNode && c.client == u.client && c.name == u.name
 		}) {
 			continue
 		}
@@ -258,7 +256,7 @@ func (n *names) resume() {
 			if lapsed && c.op == Unbind {
 				n.haveGivenUp(&c)
 			}
-			c.to = n.allocator()
+			c.to, c.sent = n.allocator(), n.view.epoch
 			n.calls = append(n.calls, c)
 			n.send(NameRequest{Ticket: c.ticket, Call: c.payload}.To(c.to))
 		}
@@ -288,7 +286,7 @@ func (n *names) clone(in *env) names {
 // appendState appends an encoding: see Engine.AppendState.
 func (n *names) appendState(b []byte) []byte {
 	call := func(b []byte, c nameCall) []byte {
-		b = append(appendNumbers(b, uint64(c.client), uint64(c.ticket), uint64(c.to), uint64(c.op)), bits(c.late))
+		b = append(appendNumbers(b, uint64(c.client), uint64(c.ticket), uint64(c.to), uint64(c.sent), uint64(c.op)), bits(c.late))
 		return appendText(appendText(b, c.name), c.payload)
 	}
 	b = appendEach(appendEach(b, n.calls, call), n.undone, call)

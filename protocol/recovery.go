@@ -205,7 +205,7 @@ func (r *recovery) onBound(m *Message) {
 		return
 	}
 	switch {
-	case m.From != r.allocator() || k.Pieces == 0 || int(k.Pieces) > pieces(r.maxBound()) || len(r.pieces) >= int(k.Pieces),
+	case m.From != r.allocator() || k.Since > k.Epoch || k.Pieces == 0 || int(k.Pieces) > pieces(r.maxBound()) || len(r.pieces) >= int(k.Pieces),
 		len(k.Runs)%runBytes != 0 || r.boundBytes()+len(k.Runs) > r.maxBound():
 		r.reject(m, "not the next piece of what the allocator knows, or more than it can know")
 		return
@@ -221,7 +221,7 @@ func (r *recovery) onBound(m *Message) {
 	if len(r.pieces) < int(k.Pieces) {
 		return
 	}
-	r.bound = true
+	r.bound, r.view.since = true, k.Since
 }
 
 // boundBytes is how much has come of what memory was in use.

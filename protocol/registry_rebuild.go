@@ -146,7 +146,7 @@ func (n *registry) sendBound() {
 			*b = AppendRun(*b, r.first, r.count)
 		}
 		n.dispatch(&p, func(pieces uint32, piece []byte) Message {
-			return ReportBound{pieces, n.view.epoch, piece}.To(to)
+			return ReportBound{pieces, n.view.epoch, n.since, piece}.To(to)
 		})
 	}
 }

@@ -58,7 +58,7 @@ var kindTable = [kindEnd]struct {
 	KindBackupCopyAck:       {"BackupCopyAck", slotObject | slotWord, as((*Message).AsBackupCopyAck)},
 	KindEpochMarker:         {"EpochMarker", slotWord, as((*Message).AsEpochMarker)},
 	KindReportHeld:          {"ReportHeld", slotRank | slotWord | slotPayload, as((*Message).AsReportHeld)},
-	KindReportBound:         {"ReportBound", slotRank | slotWord | slotPayload, as((*Message).AsReportBound)},
+	KindReportBound:         {"ReportBound", slotRank | slotWord | slotTicket | slotPayload, as((*Message).AsReportBound)},
 	KindEpochReady:          {"EpochReady", slotWord, as((*Message).AsEpochReady)},
 }
 
@@ -312,11 +312,11 @@ func (m *Message) AsReportHeld() ReportHeld {
 
 func (k ReportBound) To(n NodeID) Message {
 	return Message{
-		Kind: KindReportBound, To: n, rank: k.Pieces, word: k.Epoch, Payload: k.Runs,
+		Kind: KindReportBound, To: n, rank: k.Pieces, word: k.Epoch, ticket: Ticket(k.Since), Payload: k.Runs,
 	}
 }
 func (m *Message) AsReportBound() ReportBound {
-	return ReportBound{m.rank, m.word, m.Payload}
+	return ReportBound{m.rank, m.word, uint32(m.ticket), m.Payload}
 }
 
 func (k EpochReady) To(n NodeID) Message {

@@ -28,7 +28,8 @@ type view struct {
 	// came is by node the epoch in which it came, 0 if it was there from the start. All members
 	// order all members alike by that; nil: all were.
 	came   []uint32
-	losses bool // nodes were lost, or have left, since the last recovery that was completed
+	since  uint32 // what the allocator was asked in an epoch before this one it has forgotten
+	losses bool   // nodes were lost, or have left, since the last recovery that was completed
 }
 
 // clone returns an independent copy.
@@ -40,7 +41,7 @@ func (v *view) clone() view {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (v *view) appendState(b []byte) []byte {
-	b = append(appendNumbers(b, uint64(v.epoch)), byte(v.phase), bits(v.losses))
+	b = append(appendNumbers(b, uint64(v.epoch), uint64(v.since)), byte(v.phase), bits(v.losses))
 	b = appendInts(appendInts(b, v.members), v.homes)
 	return appendInts(appendInts(appendEach(b, v.before, appendInts[NodeID]), v.fresh), v.came)
 }

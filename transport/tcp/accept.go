@@ -140,7 +140,9 @@ func (c *connecting) welcomeCaller(raw net.Conn, known func()) {
 		c.turnedAway(err)
 		return
 	}
-	c.log(err.Error())
+	if s == nil || c.isNews(s, err) {
+		c.log(err.Error())
+	}
 }
 
 // describeCaller is describe for one who has called, and may not have said who it is.

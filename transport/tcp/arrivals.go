@@ -6,12 +6,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dsmd/internal/netio"
+	"dsmd/transport/chassis"
 )
 
 // arrivals are what goroutines have found out and the reactor has to act on.
 type arrivals struct {
-	event *netio.Event // wakes the reactor
+	wait *chassis.Waiting // what the reactor sleeps on
 
 	waiting atomic.Bool // the list may not be empty
 
@@ -41,7 +41,7 @@ type arrival struct {
 	call uint64 // arrivedConnection, arrivedBreak: the connection's number
 
 	// arrivedConnection: the connection, and from where each side's stream goes on.
-	fd               int
+	fd               int     // epoll watches it
 	secure           *secure // nil: plain
 	sendFrom, recvAt uint64
 
@@ -56,7 +56,7 @@ func (a *arrivals) add(news arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting.Store(true)
-	a.event.Signal()
+	a.wait.Event.Signal()
 	for i, old := range a.list {
 		if old.kind != news.kind || old.peer != news.peer {
 			continue
@@ -81,7 +81,7 @@ func (a *arrivals) take(clear bool) []arrival {
 	a.list = nil
 	a.waiting.Store(false)
 	if clear {
-		a.event.Clear()
+		a.wait.Event.Clear()
 	}
 	return list
 }

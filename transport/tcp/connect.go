@@ -220,7 +220,7 @@ type connectError struct {
 func (e *connectError) Error() string   { return e.text }
 func (e *connectError) Unwrap() []error { return e.causes }
 
-// note remembers why an attempt to connect to a peer failed.
+// note remembers why an attempt to connect to a peer that was not connected yet has failed.
 func (c *connecting) note(id transport.NodeID, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -365,6 +365,11 @@ func describe(id transport.NodeID, conn net.Conn, err error) error {
 // be used.
 func (c *connecting) handOver(conn net.Conn, sec *secure, s *session, mine, theirs greeting) error {
 	fd, err := detach(conn)
+	if err == nil {
+		if err = c.news.wait.Poller.Add(fd, int32(s.peer.id)); err != nil {
+			unix.Close(fd)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("tcp: node %d at %v: %w", theirs.node, conn.RemoteAddr(), err)
 	}

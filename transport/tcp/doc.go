@@ -21,6 +21,7 @@
 // KiB that were not answered.
 //
 // The node that has called calls again, at once and then with growing pauses (restore.go). The
+// pauses go on growing when connections are made, and break before anything has come by them. The
 // other waits for it, and asks at the peer's address when the call does not come: a peer that has
 // not noticed the end of a connection learns of it that way. A peer is lost, which is reported
 // once, when
@@ -89,8 +90,9 @@
 //
 // There is one gate, Transport.gate, and it is not for waiting: the reactor is inside during a
 // method, and Close goes in and stays. Whoever finds it taken therefore knows that the transport is
-// closed. The goroutines that make connections share among themselves connecting.mu, which the
-// reactor takes only when it loses a connection or a peer. With the reactor they share the list of
-// arrivals, under arrivals.mu, and peer.received, which is atomic. The order is the gate, then one
-// of the two locks; those are never held together.
+// closed. The goroutines that make connections have epoll watch each one before they hand it over:
+// where that fails the connection could not be made. They share among themselves connecting.mu,
+// which the reactor takes only when it loses a connection or a peer. With the reactor they share
+// the list of arrivals, under arrivals.mu, and peer.received, which is atomic. The order is the
+// gate, then one of the two locks; those are never held together.
 package tcp

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,6 +53,14 @@ type peer struct {
 	told uint64
 	// skip is how many of the next bytes have come by an earlier connection already.
 	skip uint64
+
+	// passed is how many bytes were known to have come, in both directions, when the last
+	// connection ended that had brought any. Those since then were fruitless: pause is the pause
+	// after the last one, and said is when one was last logged.
+	passed uint64
+	pause  time.Duration
+	said   time.Time
+	quiet  bool // neither the end of the last connection is logged nor the one after it
 
 	// sendFailure is why sending has failed. The connection is given up only when what it has
 	// brought is received as well.
@@ -101,13 +110,10 @@ func (r *reactor) adoptConnection(p *peer, a arrival, h transport.Handler) {
 	if before == peerUp {
 		r.unplug(p)
 	}
-	if err := r.plug(p, a); err != nil {
-		r.markLost(p, err)
-		return
-	}
+	r.plug(p, a)
 	if before == peerAwaited {
 		h.PeerUp(p.id)
-	} else {
+	} else if !p.quiet {
 		r.log(fmt.Sprintf("tcp: node %d is connected again; %d bytes are sent once more", p.id, p.queue.unsent()))
 	}
 	r.flushPeer(p)
@@ -120,11 +126,7 @@ func (r *reactor) adoptConnection(p *peer, a arrival, h transport.Handler) {
 }
 
 // plug gives a peer a connection.
-func (r *reactor) plug(p *peer, a arrival) error {
-	if err := r.wait.Poller.Add(a.fd, int32(p.id)); err != nil {
-		unix.Close(a.fd)
-		return fmt.Errorf("tcp: node %d: %w", p.id, err)
-	}
+func (r *reactor) plug(p *peer, a arrival) {
 	if p.in.buf == nil {
 		p.in = newReceiveBuffer(r.pageBytes)
 	}
@@ -136,7 +138,6 @@ func (r *reactor) plug(p *peer, a arrival) error {
 	p.skip = p.received.Load() - a.recvAt
 	r.up = append(r.up, p)
 	r.connect.answered.Store(notAll) // the handshake's last bytes
-	return nil
 }
 
 // unplug takes a peer's connection away. Preconditions: p.state is peerUp.
@@ -152,6 +153,29 @@ func (r *reactor) unplug(p *peer) {
 	if r.hot == p {
 		r.hot = nil
 	}
+	p.weigh()
+}
+
+// rarely says why the end of a connection may not be logged when it comes to that again.
+func (p *peer) rarely() string {
+	if p.pause == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; it had brought nothing, and while that is so it is said once in %v", fruitlessSaid)
+}
+
+// weigh sees whether a connection that has ended has brought anything.
+func (p *peer) weigh() {
+	passed := p.received.Load() + p.queue.known
+	if passed > p.passed {
+		p.passed, p.pause, p.quiet = passed, 0, false
+		return
+	}
+	p.pause = longer(p.pause)
+	p.quiet = time.Since(p.said) < fruitlessSaid
+	if !p.quiet {
+		p.said = time.Now()
+	}
 }
 
 // sever gives up a peer's connection, but not the peer. Preconditions: p.state is peerUp,
@@ -162,8 +186,10 @@ func (r *reactor) sever(p *peer, why error) {
 	}
 	r.unplug(p)
 	p.state = peerSevered
-	r.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again", p.id, why))
-	r.connect.restore(p.id, p.call)
+	if !p.quiet {
+		r.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again%s", p.id, why, p.rarely()))
+	}
+	r.connect.restore(p.id, p.call, p.pause)
 }
 
 // hangUp ends a connection at once. What it has brought is still received, and then the peer is

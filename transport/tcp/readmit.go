@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/transport"
 )
 
@@ -77,15 +79,13 @@ func (c *connecting) keepCallingLocked(s *session) {
 // yet, its former incarnation may still be there, or it may not know yet that it may let this node
 // in.
 func (c *connecting) keepCalling(s *session, wanted <-chan struct{}) {
-	heard := ""
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := c.call(c.ctx, s, purposeCall)
 		if err == nil || c.ctx.Err() != nil {
 			return
 		}
 		c.note(s.peer.id, err)
-		if now := gist(err); now != heard {
-			heard = now
+		if c.isNews(s, err) {
 			c.log(fmt.Sprintf("tcp: node %d is called until it is connected: %v", s.peer.id, err))
 		}
 		if errors.Is(err, ErrRefused) && !errors.Is(err, errLater) && (!isImpostor(err) || c.meetsImpostorsAlone(s.peer.id)) {
@@ -131,11 +131,26 @@ func (c *connecting) meetsImpostorsAlone(peer transport.NodeID) bool {
 	return true
 }
 
-// gist is an error without what differs from call to call, such as this node's port.
+// isNews reports whether an attempt to connect has failed for another reason than the one before,
+// or the first since a connection that was not fruitless.
+func (c *connecting) isNews(s *session, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := s.heard
+	s.heard = gist(err)
+	return s.heard != before
+}
+
+// gist is an error without what differs from call to call, such as this node's port, or the number
+// of a descriptor.
 func gist(err error) string {
 	var op *net.OpError
-	if errors.As(err, &op) {
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &op):
 		return op.Op + ": " + op.Err.Error()
+	case errors.As(err, &errno):
+		return errno.Error()
 	}
 	return err.Error()
 }

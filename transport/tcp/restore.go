@@ -31,8 +31,11 @@ const (
 	refusedGiveUp    = 250 * time.Millisecond
 	refusalsToGiveUp = 3
 	// longestRestorePause bounds the pause between attempts to restore a connection, which starts
-	// with firstPause and doubles.
+	// with firstPause and doubles. An attempt that succeeds ends nothing while each connection
+	// breaks before anything has come by it.
 	longestRestorePause = 200 * time.Millisecond
+	// fruitlessSaid is the time between two lines about such connections.
+	fruitlessSaid = time.Minute
 	// lastAttempt bounds the last attempt to reach a peer whose time is over.
 	lastAttempt = time.Second
 	// askAfter is how long this node waits for the call of a peer before it asks what has become of
@@ -86,15 +89,20 @@ func (r *reactor) breakSilent() {
 	}
 }
 
-// restore sees to it that a peer whose connection was lost is connected again or given up. The
-// reactor calls it.
-func (c *connecting) restore(id transport.NodeID, call uint64) {
-	s, severed := c.sever(id, call)
+// longer is the pause after another attempt that was in vain, or a fruitless connection.
+func longer(pause time.Duration) time.Duration {
+	return min(max(2*pause, firstPause), longestRestorePause)
+}
+
+// restore sees to it that a peer whose connection was lost is connected again or given up. It is
+// called after a pause, which is 0 if the connection was not fruitless. The reactor calls restore.
+func (c *connecting) restore(id transport.NodeID, call uint64, pause time.Duration) {
+	s, severed := c.sever(id, call, pause > 0)
 	if severed == nil {
 		return
 	}
 	c.work.Go(func() {
-		if err := c.restoring(s, severed); err != nil && c.ctx.Err() == nil {
+		if err := c.restoring(s, severed, pause); err != nil && c.ctx.Err() == nil {
 			c.news.add(arrival{kind: arrivedEnd, peer: s.peer, err: err})
 		}
 	})
@@ -105,11 +113,11 @@ func (c *connecting) restore(id transport.NodeID, call uint64) {
 //
 // This node may have been stopped or starved until the peer's time was over, and the peer was there
 // all the while. So a peer is given up after an attempt that began when its time was over.
-func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
+func (c *connecting) restoring(s *session, severed <-chan struct{}, pause time.Duration) error {
 	id := s.peer.id
 	end := time.Now().Add(c.giveUp)
 	var said time.Time // that a certificate has ended
-	why, pause := purposeCall, time.Duration(0)
+	why := purposeCall
 	if id > c.self {
 		why, pause = purposeAsk, askAfter
 	}
@@ -119,7 +127,7 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 		if c.restored(severed, min(pause, time.Until(end))) {
 			return nil
 		}
-		pause = min(max(2*pause, firstPause), longestRestorePause)
+		pause = longer(pause)
 		over := !time.Now().Before(end)
 		var err error
 		if why == purposeCall || c.canAsk(s) {
@@ -143,6 +151,9 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}) error {
 				id, c.address(id), err)
 		case err != nil:
 			last = err
+			if c.ctx.Err() == nil && c.isNews(s, err) {
+				c.log(fmt.Sprintf("tcp: node %d is not connected again yet: %v", id, err))
+			}
 		}
 		if !over {
 			continue

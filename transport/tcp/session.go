@@ -27,6 +27,7 @@ type session struct {
 	tried       uint64 // number of the last call that this node has made
 	made        uint64 // number of the last connection that was made
 	reason      error  // before the first connection: why the last attempt failed
+	heard       string // the gist of what was logged last of attempts to connect; isNews
 	over        string // why the peer is not welcome any more, for its ears; "": it is
 	// wanted is closed when the next connection is made, or the peer is lost. nil: the reactor has
 	// a connection, or nobody calls.
@@ -92,12 +93,15 @@ func (c *connecting) end(id transport.NodeID, why string) {
 	s.endWanted()
 }
 
-// sever notes that the reactor has lost a connection. It returns a channel that is closed when
-// there is another, or nil if there is one already.
-func (c *connecting) sever(id transport.NodeID, call uint64) (*session, <-chan struct{}) {
+// sever notes that the reactor has lost a connection, which was fruitless or not. It returns a
+// channel that is closed when there is another, or nil if there is one already.
+func (c *connecting) sever(id transport.NodeID, call uint64, fruitless bool) (*session, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sessions[id]
+	if !fruitless {
+		s.heard = ""
+	}
 	if s.made > call || s.over != "" {
 		return s, nil
 	}

@@ -196,7 +196,7 @@ func newTransport(c Config) (*Transport, error) {
 	}
 	t := &Transport{reactor: reactor{
 		self: c.Self, pageBytes: c.PageBytes, maxQueued: c.MaxQueuedBytes, log: c.Log, wait: wait,
-		arrivals: &arrivals{event: wait.Event}, peers: make([]*peer, len(c.Peers)),
+		arrivals: &arrivals{wait: wait}, peers: make([]*peer, len(c.Peers)),
 		pool: chassis.Pool{Name: name, PageBytes: c.PageBytes, MaxSpare: maxSparePages},
 	}}
 	runtime.AddCleanup(t, (*chassis.Waiting).Close, wait)

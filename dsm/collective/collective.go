@@ -19,7 +19,7 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 	if _, index := dsm.Member(among); index != root {
 		v = nil
 	}
-	all, err := exchange(ctx, among, name, brought[T]{root, v}, func(from int, part []T) []T {
+	all, err := exchange(ctx, among, name, brought[T]{max(root, noRoot+1), v}, func(from int, part []T) []T {
 		if from != root {
 			return nil
 		}
@@ -35,7 +35,7 @@ func Broadcast[T any](ctx context.Context, among dsm.Group, name string, root in
 // nil to the others. Errors are those of Broadcast.
 func Gather[T any](ctx context.Context, among dsm.Group, name string, root int, v []T) ([][]T, error) {
 	_, index := dsm.Member(among)
-	all, err := exchange(ctx, among, name, brought[T]{root, v}, func(_ int, part []T) []T {
+	all, err := exchange(ctx, among, name, brought[T]{max(root, noRoot+1), v}, func(_ int, part []T) []T {
 		if index != root {
 			return nil
 		}

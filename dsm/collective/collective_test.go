@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"dsmd/dsm"
 	"dsmd/dsm/collective"
 	"dsmd/dsm/dsmtest"
+	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
 )
 
@@ -28,7 +30,7 @@ func brings(rank, call int) []int {
 
 // TestSlices: everybody gets what was brought, of every length, again and again under one name.
 func TestSlices(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		for call := range 10 {
 			root := call % c.Size()
 			own := brings(c.Rank(), call)
@@ -168,7 +170,7 @@ func TestMeetings(t *testing.T) {
 
 // TestOnce: what one rank has done, all see.
 func TestOnce(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2, 4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		done, err := dsm.Alloc[int](ctx, c, "done", 1)
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +195,7 @@ func TestOnce(t *testing.T) {
 // TestPanic: a function of the caller panics on one rank, which goes on. The others are told, and
 // the next call works.
 func TestPanic(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		// call returns the error of f, or what it has panicked with.
 		call := func(f func() error) (err error, what any) {
 			defer func() { what = recover() }()
@@ -227,15 +229,17 @@ func TestPanic(t *testing.T) {
 
 // TestMisuse: what one rank does wrongly is an error of all, and the next call works.
 func TestMisuse(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		if _, err := collective.AllReduce(ctx, c, "x", make([]int, 5000+c.Rank()/2), dsm.Sum); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("one rank brings a value more: %v", err)
 		}
-		if _, err := collective.Broadcast(ctx, c, "x", c.Size(), []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
-			t.Errorf("a root that is not there: %v", err)
-		}
-		if _, err := collective.Gather(ctx, c, "x", -1, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
-			t.Errorf("a root that is not there: %v", err)
+		for _, root := range []int{c.Size(), -1, -1 << 31, math.MinInt} {
+			if _, err := collective.Broadcast(ctx, c, "x", root, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
+				t.Errorf("the root of a Broadcast is %d: %v", root, err)
+			}
+			if _, err := collective.Gather(ctx, c, "x", root, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
+				t.Errorf("the root of a Gather is %d: %v", root, err)
+			}
 		}
 		if _, err := collective.Gather(ctx, c, "x", c.Rank()/2, []int{1}); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("two roots: %v", err)
@@ -264,7 +268,7 @@ func TestMisuse(t *testing.T) {
 // TestLoss: who waits for a node that is lost is told, also by the next call, and those that are
 // left go on under the same name.
 func TestLoss(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		if _, err := collective.AllGather(ctx, c, "x", brings(c.Rank(), 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 // TestThiefLost: a node is lost that has looked last at what the others have left, and their slots
 // with it. They are told that a node is lost, in that loop and later.
 func TestThiefLost(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(1)))
 		busy := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "busy"))
 		err := team.For(ctx, 6, func(i int) error {
@@ -50,9 +50,31 @@ func TestThiefLost(t *testing.T) {
 	}, "--survive")
 }
 
+// TestSlotLost: a rank whose slot is lost when a team is made does not leave the others waiting.
+func TestSlotLost(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		kittest.Must[any](t)(nil, parallel.Spoil(ctx, c, "team", 2))
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 2 {
+			dsmtest.LoseNode(t, c)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
+			t.Fatal("the node is not lost: ", err)
+		}
+		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+		if _, err := parallel.New(ctx, left, "team"); !errors.Is(err, dsm.ErrPageLost) {
+			t.Errorf("New returned %v, want ErrPageLost", err)
+		}
+		// Nobody ends before all have been told.
+		if err := left.Barrier(ctx); err != nil {
+			t.Error(err)
+		}
+	}, "--survive")
+}
+
 // TestOtherNodeLost: a node is lost that has no rank any more. Teams go on, and items may fail.
 func TestOtherNodeLost(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		// Every node is the home of some of these pages.
 		untouched := share[byte](t, ctx, c, "untouched", 64*c.PageBytes())
 		if c.Rank() == 2 {
@@ -109,7 +131,7 @@ func lose(t *testing.T, node string) {
 // TestSuccessor: where a program has died in a loop, and another comes as its rank, they loop
 // again, over the items of their own loop.
 func TestSuccessor(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		first := newTeam(t, ctx, c)
 		if c.Rank() == 0 {
 			parallel.Die(first)

@@ -1,6 +1,7 @@
 package parallel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,20 +143,22 @@ func (t *crew) introduce(ctx context.Context) (nodes []int, err error) {
 	type rank struct {
 		Node  int
 		Loops uint64
+		Lost  bool // its slot
 	}
 	own := rank{Node: t.c.Node()}
 	lost := dsm.Guard(func() {
 		t.own().claim()
 		own.Loops = t.own().loops
 	})
-	if lost != nil {
-		return nil, lost
-	}
+	own.Lost = lost != nil
 	ranks, err := dsm.AllGather(ctx, t.among, t.name, own)
-	if err != nil {
+	if err = cmp.Or(lost, err); err != nil {
 		return nil, err
 	}
-	for _, r := range ranks {
+	for i, r := range ranks {
+		if r.Lost {
+			return nil, fmt.Errorf("%w: the part of rank %d of the team", dsm.ErrPageLost, i)
+		}
 		nodes = append(nodes, r.Node)
 		own.Loops = max(own.Loops, r.Loops)
 	}

@@ -128,7 +128,7 @@ func (s *save) finish() map[uint64]uint64 {
 // TestCheckpoint: each page is saved by one node, as it was when the nodes were asked, whatever is
 // stored later. What has not changed since is not saved again.
 func TestCheckpoint(t *testing.T) {
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 2, async: async})
 		a, b := c.members[0].join(), c.members[1].join()
 		page := a.bind("x", 40)
@@ -197,7 +197,7 @@ func TestCheckpoint(t *testing.T) {
 // there for the last time. Both save it, and what is in the checkpoint may be what it was before.
 // So the next one has it again.
 func TestSavedByTwoNodes(t *testing.T) {
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 2, async: async})
 		a, b := c.members[0].join(), c.members[1].join()
 		page := a.bind("x", 8)

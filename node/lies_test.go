@@ -23,7 +23,7 @@ func liesStride() int {
 	case testing.Short():
 		return 30
 	}
-	return 12
+	return 20
 }
 
 // situations are what node 0, of three, is in the middle of when a peer lies to it. Node 1 is the

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -408,6 +409,8 @@ func TestLossesOneByOne(t *testing.T) {
 	c.quiet()
 }
 
+var lossSeeds = flag.Uint("loss.seeds", 4, "how many runs TestLossAtAnyTime has; four have each kind of page table, with and without reading ahead")
+
 // TestLossAtAnyTime cuts a node off while three programs load and store as fast as they can, each
 // storing ever greater numbers into pages of its own. The survivors never see a number fall, and
 // what is lost is lost for ever. Where nothing is read ahead a page is only taken from who stores
@@ -416,9 +419,9 @@ func TestLossesOneByOne(t *testing.T) {
 // they may be lost with those.
 func TestLossAtAnyTime(t *testing.T) {
 	t.Parallel()
-	seeds := 12
+	seeds := *lossSeeds
 	if testing.Short() {
-		seeds = 3
+		seeds = min(seeds, 3)
 	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

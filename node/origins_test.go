@@ -37,7 +37,7 @@ func (p *prog) over(page pagetable.Page, count uint64, id byte) {
 // what was in it, zeros too, whether anybody has loaded it or not.
 func TestContentsOverFiles(t *testing.T) {
 	const pages, stripe = 3 * chunkPages, 32
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 2, async: async})
 		file := func(node uint64) func(uint64) uint64 {
 			return func(i uint64) uint64 { return i/stripe*2*stripe + node*stripe + i%stripe }

@@ -50,7 +50,7 @@ var countersOfSpill = []string{"pages_spilled", "spill_writes", "spill_reads"}
 func TestSpill(t *testing.T) {
 	t.Parallel()
 	const pages = 3 * leastRoom / 2 // three times
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: 3*pages + HomeStripe, async: async, spill: true}, 0, 1)
 		a, b := c.members[0].join(), c.members[1].join()
 		arrays := map[string]pagetable.Page{"x": 0, "y": 0, "z": 0}
@@ -90,7 +90,7 @@ func TestSpill(t *testing.T) {
 // TestRandomAccessWithSpill: four nodes that have room for half of what is in use.
 func TestRandomAccessWithSpill(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, async bool) { accessAtRandom(t, 2*4*leastRoom, setup{async: async, spill: true}) })
+	either(t, func(t *testing.T, async bool) { accessAtRandom(t, 2*4*leastRoom, setup{async: async, spill: true}) })
 }
 
 // TestLeaverWithSpill: a node that leaves hands over what is in its file to nodes that have no room
@@ -104,7 +104,7 @@ func TestLeaverWithSpill(t *testing.T) {
 func TestSpillAlone(t *testing.T) {
 	t.Parallel()
 	const pages = 4 * leastRoom
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, async: async, spill: true}, 0)
 		a := c.members[0].join()
 		first := share("x", pages, a)

@@ -50,7 +50,7 @@ func (m *member) wantNoFile(p *prog) {
 // ends with an error that names the node. Who has the pages, or wants none, goes on.
 func TestFileIsLost(t *testing.T) {
 	const pages = 64
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		s := surviving(3, sim.Options{})
 		s.async = async
 		c := start(t, s)
@@ -186,7 +186,7 @@ func TestReaderIsLost(t *testing.T) {
 // on, and ends with an error that names the node.
 func TestFileWasLost(t *testing.T) {
 	const pages = 64
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		s := surviving(3, sim.Options{})
 		s.async = async
 		c := start(t, s)

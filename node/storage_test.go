@@ -97,7 +97,7 @@ func (p *prog) wantPage(page pagetable.Page, want []byte) {
 // each from the disk once. Behind its end are zeros.
 func TestPagesOfAnotherNode(t *testing.T) {
 	const pages, bytesInAll = 104, 99*4096 + 24
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 3, async: async})
 		first, all := c.mapped("x", pages, attach.Contents{Bytes: bytesInAll, Readers: []uint16{0}}, laid(t, bytesInAll, same))
 		want := func(i int) []byte {
@@ -134,7 +134,7 @@ func TestPagesOfAnotherNode(t *testing.T) {
 // TestStripes: each of three nodes has a part of the pages, some in turn, behind something else.
 func TestStripes(t *testing.T) {
 	const rounds, stripe, unit = 5, 4, 4096
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 3, async: async})
 		readers := []uint16{2, 0, 1}
 		var files []*os.File // by node
@@ -223,7 +223,7 @@ func fileAt(page uint64) (node int, at int64) {
 // changed.
 func TestInPlace(t *testing.T) {
 	const pages = 64
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 3, async: async})
 		var files []*os.File
 		for node := range uint64(2) {
@@ -315,7 +315,7 @@ func TestUnload(t *testing.T) {
 		"here": {Readers: []uint16{1}}, "elsewhere": {Readers: []uint16{0}}, "striped": {Readers: []uint16{0, 1}, Stripe: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, async bool) {
+			either(t, func(t *testing.T, async bool) {
 				c := startTight(t, setup{nodes: 3, pages: pages + HomeStripe, async: async}, 1)
 				files := make([]*os.File, 2)
 				n := uint64(len(what.Readers))
@@ -376,7 +376,7 @@ func TestUnload(t *testing.T) {
 func TestFreeOfUnloaded(t *testing.T) {
 	t.Parallel()
 	const pages = 2 * leastRoom
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 0)
 		what := attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}
 		for round := range uint64(3) {
@@ -418,7 +418,7 @@ func TestFreeOfUnloaded(t *testing.T) {
 func TestCheckpointOfFiles(t *testing.T) {
 	t.Parallel()
 	const pages = 2 * leastRoom
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async}, 0)
 		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 		a := all[0]
@@ -458,7 +458,7 @@ func TestCheckpointOfFiles(t *testing.T) {
 // memory.
 func TestCheckpointOfUntouched(t *testing.T) {
 	const pages = 2 * HomeStripe
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := start(t, setup{nodes: 2, pages: pages + HomeStripe, async: async})
 		first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 		words := map[uint64]uint64{}
@@ -561,7 +561,7 @@ func TestPrefetchOfWhatHasLeft(t *testing.T) {
 	const pages = 2 * leastRoom
 	for _, spill := range []bool{false, true} {
 		t.Run(map[bool]string{false: "unloaded", true: "spilled"}[spill], func(t *testing.T) {
-			both(t, func(t *testing.T, async bool) {
+			either(t, func(t *testing.T, async bool) {
 				c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, async: async, spill: spill}, 0)
 				first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))
 				p, m := all[0], c.members[0]

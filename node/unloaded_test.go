@@ -11,7 +11,7 @@ import (
 func TestUnloadedComeBackInBounds(t *testing.T) {
 	t.Parallel()
 	const pages = 2 * leastRoom
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		s := setup{nodes: 2, pages: pages + HomeStripe, async: async, before: func(n *Node) { n.intake.window = window{8, 16} }}
 		c := startTight(t, s, 1)
 		what := attach.Contents{Bytes: pages * 4096, Readers: []uint16{0}}

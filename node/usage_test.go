@@ -132,7 +132,7 @@ func (c *cluster) held(m *member, first pagetable.Page, pages uint64) attach.Hel
 // programs do not know the memory is counted there as foreign.
 func TestUsageWithLittleRoom(t *testing.T) {
 	const pages = 2 * leastRoom
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 3, pages: 2*pages + HomeStripe, async: async}, 1)
 		m := c.members[1]
 		a, b := c.members[0].join(), m.join()
@@ -170,7 +170,7 @@ func TestUsageWithLittleRoom(t *testing.T) {
 // TestUsageWithSpill: pages in the spill file are here, and counted once more as such.
 func TestUsageWithSpill(t *testing.T) {
 	const pages, arrays = leastRoom, 4
-	both(t, func(t *testing.T, async bool) {
+	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 1, pages: arrays*pages + HomeStripe, async: async, spill: true}, 0)
 		m := c.members[0]
 		a := m.join()

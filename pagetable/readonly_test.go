@@ -306,7 +306,8 @@ func TestSigsegvReadOnlyMapGranted(t *testing.T) {
 func TestSigsegvReadOnlyStorm(t *testing.T) {
 	for _, maxSplits := range []uint64{0, 4} {
 		t.Run(fmt.Sprintf("MaxSplits%d", maxSplits), func(t *testing.T) {
-			const pages, goroutines, rounds = 12, 4, 2000
+			const pages, goroutines = 12, 4
+			rounds := uint64(700 * *longer)
 			fx := sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: maxSplits})
 			s := newServer(t, fx.Table.(*pagetable.Sigsegv), pages)
 			writer := fx.Start(t, 1).(*testProgram)
@@ -339,7 +340,7 @@ func TestSigsegvReadOnlyStorm(t *testing.T) {
 				}
 				return true
 			})
-			if got, want := s.sum(), uint64(goroutines*rounds); got != want {
+			if got, want := s.sum(), goroutines*rounds; got != want {
 				t.Errorf("the words add up to %d, want %d", got, want)
 			}
 		})

@@ -314,7 +314,8 @@ func TestSigsegvStorm(t *testing.T) {
 	t.Parallel()
 	for _, maxSplits := range []uint64{0, 4} {
 		t.Run(fmt.Sprintf("MaxSplits%d", maxSplits), func(t *testing.T) {
-			const pages, goroutines, rounds = 12, 6, 4000
+			const pages, goroutines = 12, 6
+			rounds := 1200 * *longer
 			fx := sigsegvFixture(t, pagetable.Config{Pages: RegionPages}, programOptions{maxSplits: maxSplits})
 			s := newServer(t, fx.Table.(*pagetable.Sigsegv), pages)
 			var answers []chan error
@@ -322,7 +323,7 @@ func TestSigsegvStorm(t *testing.T) {
 			for id := pagetable.ProcID(1); id <= 2; id++ {
 				p := fx.Start(t, id).(*testProgram)
 				programs = append(programs, p)
-				answers = append(answers, p.answer(p.order(cmdStorm, pages, goroutines, rounds)))
+				answers = append(answers, p.answer(p.order(cmdStorm, pages, goroutines, uint64(rounds))))
 			}
 			for _, answer := range answers {
 				s.until("a storm to end", func() bool {
@@ -360,7 +361,7 @@ func TestSigsegvStorm(t *testing.T) {
 // may have mappings. It has the most of them that fit, and all of its words.
 func TestSigsegvManyMappings(t *testing.T) {
 	t.Parallel()
-	const pages, limit = 1024, 64
+	const pages, limit = 512, 64
 	fx := sigsegvFixture(t, pagetable.Config{Pages: pages}, programOptions{maxSplits: limit})
 	table := fx.Table.(*pagetable.Sigsegv)
 	p := fx.Start(t, 1).(*testProgram)
@@ -482,8 +483,9 @@ func TestSigsegvManyCommands(t *testing.T) {
 	started, id := r.Start()
 	p := started.(*testProgram)
 	for page := range pagetable.Page(pages) {
-		r.Value(r.Installed(p, id, page, 1, true))
+		r.Install(page, nil, true, id)
 	}
+	r.Value(p.order(cmdScan, 0, 0, pages)) // it may, and so asks nobody
 	p.stop(t)
 	for page := range pagetable.Page(pages) {
 		if out, err := r.Table().Downgrade(page); out != pagetable.Pending || err != nil {

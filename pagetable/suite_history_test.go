@@ -26,10 +26,10 @@ func (r *Rig) chance(stream uint64) (*rand.Rand, []Program) {
 // randomHistory does random accesses and operations one after the other and compares every value
 // with a plain array.
 func randomHistory(r *Rig) {
-	const pages, steps = 6, 400
+	const pages = 6
 	rng, progs := r.chance(0)
 	var model [pages]uint64
-	for step := range steps {
+	for step := range 130 * *longer {
 		r.faults = r.faults[:0] // no access is under way: these are repeats of what was settled
 		page, proc := pagetable.Page(rng.IntN(pages)), pagetable.ProcID(1+rng.IntN(2))
 		off := 8 * int(page)

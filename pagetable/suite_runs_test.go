@@ -253,10 +253,10 @@ func runAfterClose(r *Rig) {
 // randomRuns does random operations on runs, and accesses in between, and compares every value with
 // a plain array.
 func randomRuns(r *Rig) {
-	const pages, steps = 12, 300
+	const pages = 12
 	rng, progs := r.chance(1)
 	var model [pages]uint64
-	for step := range steps {
+	for step := range 100 * *longer {
 		proc := pagetable.ProcID(1 + rng.IntN(2))
 		first := pagetable.Page(rng.IntN(pages))
 		run := r.uniform(first, 1+rng.IntN(min(r.runPages(), pages-int(first))), proc, rng)

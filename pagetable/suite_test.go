@@ -3,6 +3,7 @@ package pagetable_test
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 
@@ -19,6 +20,9 @@ func notInShort(t *testing.T) {
 		t.Skip("a suite of the long tests")
 	}
 }
+
+// longer is how many times as long the tests are that do things at random, or in any order.
+var longer = flag.Int("pagetable.longer", 1, "how many times as long tests are that do things at random")
 
 // runSuite checks that a Table keeps its contract, one subtest for each promise. newFixture makes a
 // table for each.
@@ -337,7 +341,7 @@ func waitFDUntilTheLast(r *Rig) {
 	for page := range pagetable.Page(RegionPages) {
 		r.Value(r.Installed(p, id, page, 1, true))
 	}
-	for round := range 25 {
+	for round := range 8 * *longer {
 		var stores [RegionPages]*Access
 		for page := range pagetable.Page(RegionPages) {
 			stores[page] = p.Store(page, 0, uint64(round))

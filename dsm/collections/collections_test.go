@@ -44,7 +44,7 @@ func testPadded[T any](t *testing.T, ctx context.Context, c *dsm.Cluster, name s
 
 // TestPadded: values of all sizes share no page.
 func TestPadded(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		testPadded(t, ctx, c, "word", func(v *int, i int) { *v = i }, func(v *int) int { return *v })
 		type odd [3003]int16
 		testPadded(t, ctx, c, "odd", func(v *odd, i int) { v[0], v[3002] = int16(i), int16(i) }, func(v *odd) int { return int(v[3002]) })
@@ -64,7 +64,7 @@ func TestPadded(t *testing.T) {
 
 // TestNames: a map, and one of each of what package dsync has, may have the same name.
 func TestNames(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		ctx, end := context.WithTimeout(ctx, 20*time.Second)
 		defer end()
 		const name = "name"
@@ -93,7 +93,7 @@ func TestNames(t *testing.T) {
 // TestCounter: every number is drawn by one goroutine.
 func TestCounter(t *testing.T) {
 	const threads, each, batch = 4, 300, 3
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		k := kittest.Must[*collections.Counter](t)(collections.NewCounter(ctx, c, "drawn"))
 		all := threads * each * batch * c.Size()
 		drawn := kittest.Must[[]atomic.Int32](t)(dsm.Alloc[atomic.Int32](ctx, c, "by", all))
@@ -127,7 +127,7 @@ func TestCounter(t *testing.T) {
 
 // TestAccumulator: what is added counts, exactly once, and adding makes nothing travel.
 func TestAccumulator(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		whole := kittest.Must[*collections.Accumulator[int64]](t)(collections.NewAccumulator[int64](ctx, c, "whole"))
 		halves := kittest.Must[*collections.Accumulator[float64]](t)(collections.NewAccumulator[float64](ctx, c, "halves"))
 		sum := func() (int64, float64) {

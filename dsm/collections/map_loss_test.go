@@ -57,7 +57,7 @@ func meetLeft(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 // TestMapDeath: a program that dies while it changes a key has changed it or not, what it had
 // changed before stays, and others go on.
 func TestMapDeath(t *testing.T) {
-	const threads, keys = 2, 600
+	const threads, keys = 2, 300
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		type id struct{ Rank, Thread, I int }
 		m := kittest.Must[*collections.Map[id, wide]](t)(collections.NewMap[id, wide](ctx, c, "map", threads*keys*c.Size()))
@@ -144,7 +144,7 @@ func TestMapDeath(t *testing.T) {
 // replicated memory all are, also those on a page that was just being changed.
 func TestMapLoss(t *testing.T) {
 	const keys = 900
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		plain := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "plain", keys))
 		kept := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "kept", keys, dsm.Replicated(1)))
 		for i := c.Rank(); i < keys; i += c.Size() {
@@ -241,7 +241,7 @@ func TestMapLoss(t *testing.T) {
 // TestMapLossOfEmpty: a replicated map loses nothing with a node, also no page without a key.
 func TestMapLossOfEmpty(t *testing.T) {
 	const keys = 3000
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		m := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "map", keys, dsm.Replicated(1)))
 		lastBarrier(t, ctx, c)
 		if c.Rank() == 2 {
@@ -265,7 +265,7 @@ func TestMapLossOfEmpty(t *testing.T) {
 // TestMapMadeAfterLoss: the locks of numbers that nobody has drawn may have had their home at a
 // lost node. They can be used at once: where all homes were lost at some time there are no others.
 func TestMapMadeAfterLoss(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		lastBarrier(t, ctx, c)
 		if c.Rank() == 2 {
 			dsmtest.LoseNode(t, c)

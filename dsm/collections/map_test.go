@@ -11,7 +11,6 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
-	"dsmd/dsm/dsmtest"
 	"dsmd/internal/kittest"
 )
 
@@ -33,7 +32,7 @@ func (w wide) whole() bool { return w == wideOf(w[0]) }
 // testMap has goroutines of all ranks change keys of their own in a map, which grows meanwhile, and
 // compares it with maps of Go's.
 func testMap[K, V comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, name string, keyOf func(i int) K, valueOf func(i int) V) {
-	const threads, keys, steps = 3, 500, 3000
+	const threads, keys, steps = 3, 300, 1500
 	m := kittest.Must[*collections.Map[K, V]](t)(collections.NewMap[K, V](ctx, c, name, threads*keys*c.Size()/2))
 	want := make([]map[K]V, threads)
 	var team sync.WaitGroup
@@ -127,7 +126,7 @@ func entries[K, V comparable](t *testing.T, all func(func(collections.Entry[K, V
 
 // TestMap: keys and values of all kinds, in a map that grows.
 func TestMap(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		number := func(i int) int { return i }
 		testMap(t, ctx, c, "numbers", number, number)
 		testMap(t, ctx, c, "texts", func(i int) string { return fmt.Sprintf("%*d", i%40, i) }, func(i int) wide { return wideOf(int64(i)) })
@@ -139,7 +138,7 @@ func TestMap(t *testing.T) {
 // TestMapLimits: what does not fit or cannot be a key is an error, and a full map says so and
 // keeps what it has.
 func TestMapLimits(t *testing.T) {
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		for what, err := range map[string]error{
 			"a key with floating point": newError[struct{ X float64 }, int](ctx, c, 1),
 			"a key with a pointer":      newError[*int, int](ctx, c, 1),
@@ -220,8 +219,8 @@ func newNamed[K, V comparable](ctx context.Context, c *dsm.Cluster, name string,
 // TestCombiner: what ranks add is in the map after Flush, each once, also what did not fit at
 // once; and StoreAll stores the last of each key.
 func TestCombiner(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		const keys, each, threads = 10000, 15000, 3
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const keys, each, threads = 4000, 6000, 3
 		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "sums", keys))
 		x := m.Combine(dsm.Sum[int])
 		var team sync.WaitGroup
@@ -264,7 +263,7 @@ func TestCombiner(t *testing.T) {
 
 // TestCombinerBadKeys: keys that are too long keep no others back.
 func TestCombinerBadKeys(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const keys, bad = 3000, 5
 		m := kittest.Must[*collections.Map[string, int]](t)(collections.NewMap[string, int](ctx, c, "map", 2*keys))
 		x := m.Combine(dsm.Sum[int])
@@ -302,7 +301,7 @@ func TestCombinerBadKeys(t *testing.T) {
 
 // TestMapAllocatesNothing: to load and to change a key that is there takes no memory.
 func TestMapAllocatesNothing(t *testing.T) {
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		m := kittest.Must[*collections.Map[int, wide]](t)(collections.NewMap[int, wide](ctx, c, "quiet", 100))
 		if err := m.Store(ctx, 1, wide{}); err != nil {
 			t.Fatal(err)

@@ -175,7 +175,7 @@ func (q unordered) Put(ctx context.Context, v [3]int64) error {
 // steps, and what they do with one that has a bug can't.
 func TestQueueHistory(t *testing.T) {
 	const threads, puts = 2, 100
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var late sync.WaitGroup
 		play := func(name string, plant func(q intsQueue) line) []operation {
 			q := kittest.Must[intsQueue](t)(collections.NewQueue[[3]int64](ctx, c, name, 8))
@@ -206,7 +206,7 @@ func TestQueueHistory(t *testing.T) {
 
 // TestQueue: limits, contexts and items of all sizes, in queues that are full and empty.
 func TestQueue(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		testItems(t, ctx, c, "bytes", 1000, func(i int) byte { return byte(i) })
 		testItems(t, ctx, c, "large", 7, func(i int) (v [3001]byte) { v[0], v[3000] = byte(i), byte(i); return v })
 		testItems(t, ctx, c, "nothing", 100, func(int) struct{} { return struct{}{} })
@@ -227,7 +227,7 @@ func TestQueue(t *testing.T) {
 // TestQueueLayout: ranks whose pages hold different numbers of items are told so, also where they
 // have as many pages.
 func TestQueueLayout(t *testing.T) {
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		if c.Rank() == 0 {
 			kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 3))
 		}
@@ -246,7 +246,7 @@ func TestQueueLayout(t *testing.T) {
 
 // TestQueueAge: a queue goes on after more items than any program puts in a year.
 func TestQueueAge(t *testing.T) {
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		ctx, end := context.WithTimeout(ctx, 20*time.Second)
 		defer end()
 		for capacity, laps := range map[int]int64{1: 1<<47 - 1, 3 * (c.PageBytes()/8 - 1): 1<<36 - 3} {
@@ -269,7 +269,7 @@ func second[A any](_ A, err error) error { return err }
 // TestQueueHandles: a rank may have two handles of a queue, as two jobs have for ranks of the same
 // number, and puts by one of them until that is freed.
 func TestQueueHandles(t *testing.T) {
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		ctx, end := context.WithTimeout(ctx, 20*time.Second)
 		defer end()
 		var q [2]*collections.Queue[int]
@@ -391,7 +391,7 @@ func testItems[T comparable](t *testing.T, ctx context.Context, c *dsm.Cluster, 
 // too.
 func TestQueueTakesOthers(t *testing.T) {
 	const others, most = 9, 10000
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", others))
 		for range others * c.Rank() {
 			if err := q.Put(ctx, c.Rank()); err != nil {
@@ -417,8 +417,8 @@ func TestQueueTakesOthers(t *testing.T) {
 // TestQueueDeath: what a program that dies had put is taken, and of what was put nothing is taken
 // twice or missing but what it had taken.
 func TestQueueDeath(t *testing.T) {
-	const puts = 3000
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	const puts = 1000
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "queue", 100))
 		type did struct{ put, taken atomic.Int64 }
 		all := kittest.Must[*collections.Padded[did]](t)(collections.NewPadded[did](ctx, c, "did", c.Size()))
@@ -486,7 +486,7 @@ func TestQueueDeath(t *testing.T) {
 // takes nothing of a replicated queue with it.
 func TestQueueLossOfATaker(t *testing.T) {
 	const capacity, onPage = 9, 3
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var queues []*collections.Queue[int]
 		for i := range 2 * c.Size() { // whose pages have different homes
 			queues = append(queues, kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, fmt.Sprint("kept ", i), capacity, dsm.Replicated(1))))
@@ -530,7 +530,7 @@ func TestQueueLossOfATaker(t *testing.T) {
 // others and in replicated memory are taken.
 func TestQueueLoss(t *testing.T) {
 	const each = 20
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		plain := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "plain", each))
 		kept := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "kept", each, dsm.Replicated(1)))
 		for i := range each {
@@ -588,7 +588,7 @@ func TestQueueLoss(t *testing.T) {
 
 // TestQueueHalfClosed: a queue is closed if the program that closes it dies on the way.
 func TestQueueHalfClosed(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, "half closed", 10))
 		if err := q.Put(ctx, c.Rank()); err != nil {
 			t.Error(err)

@@ -7,14 +7,13 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
-	"dsmd/dsm/dsmtest"
 	"dsmd/internal/kittest"
 )
 
 // TestBesideReplicated: a map and a queue that are not replicated commit nothing in a program that
 // has other memory which is. So they do what they have to, also when a context ends meanwhile.
 func TestBesideReplicated(t *testing.T) {
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		other := kittest.Must[[]int](t)(dsm.Alloc[int](ctx, c, "other", c.Size()*c.PageBytes(), dsm.Replicated(1)))
 		commits := func(name string, opts ...dsm.AllocOption) uint64 {
 			q := kittest.Must[*collections.Queue[int]](t)(collections.NewQueue[int](ctx, c, name+" queue", 10, opts...))

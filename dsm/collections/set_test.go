@@ -8,14 +8,13 @@ import (
 
 	"dsmd/dsm"
 	"dsmd/dsm/collections"
-	"dsmd/dsm/dsmtest"
 	"dsmd/internal/kittest"
 )
 
 // TestSet: of all ranks that add a key one is told that it was new, and all see it.
 func TestSet(t *testing.T) {
 	const keys = 500
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		s := kittest.Must[*collections.Set[string]](t)(collections.NewSet[string](ctx, c, "set", keys))
 		key := func(i int) string { return fmt.Sprint("key ", i) }
 		added := 0

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -216,6 +217,10 @@ func TestVictim(t *testing.T) {
 	}
 }
 
+// builtDsmd is the dsmd of all victims. If each built it, one would wait for the other, longer than
+// some of them may take.
+var builtDsmd = sync.OnceValues(dsmtest.Build)
+
 // victim is a run of TestVictim: everything of it has a mark in its environment, and a place of its
 // own for temporary files.
 func victim(t *testing.T, name string, args ...string) (cmd *exec.Cmd, mark string) {
@@ -223,7 +228,11 @@ func victim(t *testing.T, name string, args ...string) (cmd *exec.Cmd, mark stri
 	run := "^TestVictim$/^" + strings.ReplaceAll(name, " ", "_") + "$"
 	cmd = exec.Command(os.Args[0], append([]string{"-test.run", run}, args...)...)
 	mark = envVictim + "=" + t.TempDir() + name
-	cmd.Env = append(os.Environ(), mark, "TMPDIR="+t.TempDir())
+	dsmd, err := builtDsmd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "DSMTEST_DSMD="+dsmd, mark, "TMPDIR="+t.TempDir())
 	cmd.WaitDelay = patience.Or(time.Minute)
 	t.Cleanup(func() {
 		tmp := cmd.Env[len(cmd.Env)-1][len("TMPDIR="):]
@@ -251,11 +260,6 @@ func awaitNone(t *testing.T, mark string) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	// If each built dsmd, one would wait for the other, longer than some of them may take.
-	dsmd, err := dsmtest.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		victim string
 		args   []string
@@ -280,7 +284,6 @@ func TestFailures(t *testing.T) {
 		t.Run(tt.victim, func(t *testing.T) {
 			t.Parallel()
 			cmd, _ := victim(t, tt.victim, tt.args...)
-			cmd.Env = slices.Insert(cmd.Env, 0, "DSMTEST_DSMD="+dsmd)
 			fails(t, cmd, append(tt.says, "--- FAIL: TestVictim/"+strings.ReplaceAll(tt.victim, " ", "_"))...)
 		})
 	}
@@ -306,7 +309,7 @@ func fails(t *testing.T, victim *exec.Cmd, says ...string) {
 // TestSlowStart: a rank that hangs says so in time although its start has taken most of the time.
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
-	dsmd, err := dsmtest.Build()
+	dsmd, err := builtDsmd()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +318,7 @@ func TestSlowStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd, _ := victim(t, "hang", "-test.timeout=15s")
-	cmd.Env = slices.Insert(cmd.Env, 0, "DSMTEST_DSMD="+slow)
+	cmd.Env = slices.Insert(cmd.Env, len(cmd.Env)-2, "DSMTEST_DSMD="+slow)
 	fails(t, cmd, "rank 0 has failed", "test timed out", "select (no cases)")
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"dsmd/dsm"
-	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/dsync"
 	"dsmd/internal/kittest"
 )
@@ -14,7 +13,7 @@ import (
 // messages and of faults, however long it waits.
 func TestCost(t *testing.T) {
 	const rounds = 200
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		turns := []*dsync.Semaphore{newSemaphore(t, ctx, c, "turn of 0", 1), newSemaphore(t, ctx, c, "turn of 1", 1)}
 		mine, other := turns[c.Rank()], turns[1-c.Rank()]
 		check(t, "Acquire", mine.Acquire(ctx, 1), nil)

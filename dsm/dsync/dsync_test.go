@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"dsmd/dsm"
-	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/dsync"
 	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
@@ -43,7 +42,7 @@ func check(t *testing.T, what string, err, want error) {
 
 // TestAll: what is said of each holds, on one node and on several.
 func TestAll(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		for _, test := range []func(*testing.T, context.Context, *dsm.Cluster){
 			testPermits, testOrder, testMisuse, testWaitGroup, testZero, testCond, testSignal, testRelock, testErrGroup, testIdle,
 		} {

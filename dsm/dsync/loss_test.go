@@ -28,7 +28,7 @@ func die() {
 // TestDeath: when a program dies that holds a permit, has not said Done, would have signalled or
 // runs a part of a group, all that wait are told, and those that are left make new ones.
 func TestDeath(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		loss(t, ctx, c, die)
 	}, "--survive")
 }

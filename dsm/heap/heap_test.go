@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"dsmd/dsm"
-	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/heap"
 	"dsmd/internal/kittest"
 	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
@@ -39,7 +38,7 @@ func end(t *testing.T, ctx context.Context, c *dsm.Cluster, h *heap.Heap) {
 
 // TestOwnArena: New and Free of a program's own values make nothing travel, by several goroutines.
 func TestOwnArena(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "own", 64<<20)
 		kittest.Quiet(t, ctx, c, "allocating", func() {
 			together(4, func(int) {
@@ -72,7 +71,7 @@ func TestOwnArena(t *testing.T) {
 func TestNeighbours(t *testing.T) {
 	type value [4]int64
 	const n = 1024
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "neighbours", small)
 		pages := kittest.Must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "pages", n*c.Size()))
 		for i := range n {
@@ -105,16 +104,16 @@ type node struct {
 
 // TestList: what each rank has built all ranks read, and others free.
 func TestList(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "lists", 0)
 		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists' heads", c.Size()))
-		const length = 700
+		const length, step = 100, 7 // node by node more numbers, in the end more than a page has
 		for i := range length {
 			n := kittest.Must[heap.Ref[node]](t)(heap.New[node](h))
 			*n.Get() = node{
 				lists[c.Rank()],
-				kittest.Must[heap.String](t)(heap.NewString(h, strings.Repeat(fmt.Sprint(i%10), i%300))),
-				kittest.Must[heap.Slice[float64]](t)(heap.NewSlice[float64](h, i)),
+				kittest.Must[heap.String](t)(heap.NewString(h, strings.Repeat(fmt.Sprint(i%10), i*step%300))),
+				kittest.Must[heap.Slice[float64]](t)(heap.NewSlice[float64](h, i*step)),
 			}
 			for j := range n.Get().Data.Get() {
 				n.Get().Data.Get()[j] = float64(i*c.Rank() + j)
@@ -124,12 +123,12 @@ func TestList(t *testing.T) {
 		kittest.Barrier(t, ctx, c)
 		for rank, n := range lists {
 			for i := length - 1; i >= 0; i-- {
-				want := make([]float64, i)
+				want := make([]float64, i*step)
 				for j := range want {
 					want[j] = float64(i*rank + j)
 				}
 				v := n.Get()
-				if v.Name.Get() != strings.Repeat(fmt.Sprint(i%10), i%300) || !slices.Equal(v.Data.Get(), want) || cap(v.Data.Get()) != i {
+				if v.Name.Get() != strings.Repeat(fmt.Sprint(i%10), i*step%300) || !slices.Equal(v.Data.Get(), want) || cap(v.Data.Get()) != len(want) {
 					t.Fatalf("node %d of rank %d is %q, with %d numbers", i, rank, v.Name.Get(), v.Data.Len())
 				}
 				n = v.Next
@@ -154,8 +153,8 @@ func TestList(t *testing.T) {
 // has addresses for.
 func TestFreesComeHome(t *testing.T) {
 	type value [40]int
-	const n, rounds = 6000, 6 // a round is half of the heap
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	const n, rounds = 6000, 4 // a round is half of the heap
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "home", small)
 		values := kittest.Must[[]heap.Ref[value]](t)(dsm.Alloc[heap.Ref[value]](ctx, c, "values", n))
 		for round := range rounds {
@@ -226,9 +225,9 @@ func drop(t *testing.T, h *heap.Heap, list heap.Ref[node]) {
 // TestFull: ranks grow together until the heap is full; what another frees then is room again, for
 // any of them.
 func TestFull(t *testing.T) {
-	const values = 27 << 20 // of 32 MiB
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		h := open(t, ctx, c, "full", 32<<20)
+	const values = 19 << 20 // of 24 MiB
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "full", 24<<20)
 		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", c.Size()))
 		for round := range 2 {
 			got := kittest.Must[int](t)(dsm.Reduce(ctx, c, "bytes", fill(t, h, &lists[c.Rank()]), dsm.Sum))
@@ -265,7 +264,7 @@ func TestFull(t *testing.T) {
 
 // TestLeaks: the report says what was not freed, and where it was allocated.
 func TestLeaks(t *testing.T) {
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "leaks", 0)
 		var all []heap.Ref[node]
 		for range 10 {
@@ -298,7 +297,7 @@ func TestLeaks(t *testing.T) {
 
 // TestTypes: what can't be shared is refused, and values without a size are values.
 func TestTypes(t *testing.T) {
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "types", 0)
 		type bad struct{ P heap.Ref[*int] } // a Ref is an address, whatever it refers to
 		if p, err := heap.New[bad](h); err != nil || heap.Free(h, p) != nil {
@@ -339,7 +338,7 @@ func TestTypes(t *testing.T) {
 
 // TestMisuse: who frees what he must not is told.
 func TestMisuse(t *testing.T) {
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h, other := open(t, ctx, c, "misuse", small), open(t, ctx, c, "another", small)
 		shared := kittest.Must[[]heap.Ref[int]](t)(dsm.Alloc[heap.Ref[int]](ctx, c, "shared", 2))
 		own := kittest.Must[heap.Ref[int]](t)(heap.New[int](h))

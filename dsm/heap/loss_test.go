@@ -31,8 +31,8 @@ func halve(list heap.Ref[node], other *heap.Ref[node]) (rest heap.Ref[node]) {
 // TestProgramDies: what a program has allocated that dies stays, others free it, and when the heap
 // is full one of them has all that was free in the dead program's arena.
 func TestProgramDies(t *testing.T) {
-	const bytes, values = 32 << 20, 27 << 20
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	const bytes, values = 24 << 20, 19 << 20
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "dies", bytes)
 		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2*c.Size()))
 		kittest.Barrier(t, ctx, c)
@@ -101,7 +101,7 @@ func parcels[V any](t *testing.T, ctx context.Context, c *dsm.Cluster, h *heap.H
 
 // TestLoss: values that are lost with a node are lost, and no others; and the heap goes on.
 func TestLoss(t *testing.T) {
-	const n = 3000
+	const n = 1000
 	type value [30]int
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "lost", 64<<20)
@@ -195,7 +195,7 @@ func TestLoss(t *testing.T) {
 
 // TestLossWithCheckpoint: where lost pages go back to a checkpoint, those of a heap stay lost.
 func TestLossWithCheckpoint(t *testing.T) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "stays", small)
 		plain := kittest.Must[*int](t)(dsm.Isolate[int](ctx, c, "plain"))
 		shared := kittest.Must[*heap.Ref[int]](t)(dsm.Isolate[heap.Ref[int]](ctx, c, "shared"))
@@ -240,7 +240,7 @@ func TestClusterIsClosedMeanwhile(t *testing.T) {
 			}
 		}
 	})
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := open(t, ctx, c, "closed", small)
 		for range each {
 			begun := make(chan struct{})
@@ -272,12 +272,12 @@ func TestClusterIsClosedMeanwhile(t *testing.T) {
 // TestArenaIsTakenOver: a program that closes a heap leaves its values, and another that opens the
 // heap has the arena, with all that is free.
 func TestArenaIsTakenOver(t *testing.T) {
-	const bytes, values = 32 << 20, 27 << 20
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	const bytes, values = 24 << 20, 19 << 20
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		var h *heap.Heap
 		lists := kittest.Must[[]heap.Ref[node]](t)(dsm.Alloc[heap.Ref[node]](ctx, c, "lists", 2))
 		large := kittest.Must[[]heap.Slice[int]](t)(dsm.Alloc[heap.Slice[int]](ctx, c, "large", 1))
-		for round := range 4 {
+		for round := range 3 {
 			h = kittest.Must[*heap.Heap](t)(heap.Open(ctx, c, "again", bytes, dsm.Keep()))
 			if c.Rank() == 0 {
 				if round > 0 {

@@ -33,7 +33,7 @@ func Left(t *testing.T, ctx context.Context, c *dsm.Cluster) (left *dsm.Survivor
 // at these addresses, and lose them with its node; rank 0 says which. Others may go with them that
 // are near.
 func lossy(t *testing.T, body func(t *testing.T, ctx context.Context, h *Heap, refs []uintptr, lose func(...uintptr) *dsm.Survivors)) {
-	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h := kittest.Must[*Heap](t)(Open(ctx, c, "lossy", 8<<20))
 		refs := kittest.Must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "refs", 8))
 		pages := kittest.Must[[]uintptr](t)(dsm.Alloc[uintptr](ctx, c, "pages", 8))

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"dsmd/dsm"
-	"dsmd/dsm/dsmtest"
 	"dsmd/internal/kittest"
 )
 
@@ -16,7 +15,7 @@ func before[O ~func(A), A any](_ O, f func()) O { return func(A) { f() } }
 // has opened since, is the one that it opens, too.
 func TestRoomMeanwhile(t *testing.T) {
 	const region = 64 << 20
-	dsmtest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		inTheWay := kittest.Must[[]byte](t)(dsm.Alloc[byte](ctx, c, "in the way", 1))
 		var other *Heap
 		next := 4 * largest // Open looks at the options once before it tries the largest

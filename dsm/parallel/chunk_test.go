@@ -15,7 +15,7 @@ import (
 // TestChunk: a goroutine that meets an item that takes long, after many that did not, holds back
 // few others.
 func TestChunk(t *testing.T) {
-	dsmtest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{1, 2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n, threads = 8000, 2
 		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Threads(threads)))
 		others := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "others"))

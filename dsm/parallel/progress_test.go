@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"dsmd/dsm"
-	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/parallel"
 	"dsmd/internal/kittest"
 )
 
 // TestProgress: on a terminal people see how far all ranks are, and elsewhere nothing is written.
 func TestProgress(t *testing.T) {
-	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		const n = 1000
 		parallel.SetProgressEvery(time.Millisecond)
 		team := kittest.Must[*parallel.Team](t)(parallel.New(ctx, c, "team", parallel.Progress("sweep"), parallel.Threads(1)))

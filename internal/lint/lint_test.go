@@ -86,7 +86,7 @@ var allowed = []struct {
 	// can be verified bit by bit.
 	{"internal/systemtest/nemesis", []string{"dsm", "node", "internal/certs", "internal/systemtest/testcluster", "internal/systemtest/netns", "bench/kernel", "bench/kernels/sor"}},
 	{"internal/netio", nil},
-	{"internal/kittest", []string{"dsm"}},
+	{"internal/kittest", []string{"dsm", "dsm/dsmtest"}},
 	{"internal/patience", nil},
 	{"internal/perf", nil},
 	{"internal/require", nil},

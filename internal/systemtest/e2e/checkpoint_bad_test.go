@@ -29,50 +29,46 @@ func smallDisk(t *testing.T, bytes int) string {
 // store meanwhile. The one before stays, and the next one has room if there is less to save.
 func TestCheckpointOnFullDisk(t *testing.T) {
 	t.Parallel()
-	for _, mebibytes := range []int{8, 16}[:unlessShort(2, 1)] {
-		t.Run(fmt.Sprintf("%d MiB", mebibytes), func(t *testing.T) {
-			dir := smallDisk(t, 6<<20)
-			all := engage(t, 2, 2)
-			all.do(t, "ok", "words few %d", words)
-			all[0].Do(t, "ok", "stamp few 1 0 %d", words)
-			all.do(t, "ok", "save %s", dir)
-			n := mebibytes << 17
-			all.do(t, "ok", "words data %d", n)
-			for rank, p := range all {
-				p.Say(t, "stamp data 2 %d %d", rank*n/2, (rank+1)*n/2)
-			}
-			for _, p := range all {
-				p.Expect(t, "ok")
-			}
-			for round := range 3 {
-				answers := all.ask(t, "begin %s", dir) // may fail itself
-				for rank, p := range all {
-					p.Say(t, "scatter data %d %d %d", round, rank*n/2, (rank+1)*n/2)
-				}
-				for _, p := range all {
-					p.Expect(t, "ok")
-				}
-				if answers[0] == "ok" {
-					answers = all.ask(t, "finish")
-				}
-				for rank, a := range answers {
-					if !strings.HasPrefix(a, "error: no checkpoint: ") {
-						t.Errorf("round %d: rank %d is told %q", round, rank, a)
-					}
-				}
-				if !strings.Contains(strings.Join(answers, " "), "no space left on device") {
-					t.Errorf("round %d: nobody is told why: %q", round, answers)
-				}
-			}
-			verified(t, dir)
-			noRemains(t, dir)
-			all.do(t, "ok", "free data")
-			all.do(t, "ok", "save %s", dir)
-			verified(t, dir)
-			noRemains(t, dir)
-			all.end(t)
-		})
+	dir := smallDisk(t, 6<<20)
+	all := engage(t, 2, 2)
+	all.do(t, "ok", "words few %d", words)
+	all[0].Do(t, "ok", "stamp few 1 0 %d", words)
+	all.do(t, "ok", "save %s", dir)
+	const n = 8 << 20 / 8
+	all.do(t, "ok", "words data %d", n)
+	for rank, p := range all {
+		p.Say(t, "stamp data 2 %d %d", rank*n/2, (rank+1)*n/2)
 	}
+	for _, p := range all {
+		p.Expect(t, "ok")
+	}
+	for round := range 3 {
+		answers := all.ask(t, "begin %s", dir) // may fail itself
+		for rank, p := range all {
+			p.Say(t, "scatter data %d %d %d", round, rank*n/2, (rank+1)*n/2)
+		}
+		for _, p := range all {
+			p.Expect(t, "ok")
+		}
+		if answers[0] == "ok" {
+			answers = all.ask(t, "finish")
+		}
+		for rank, a := range answers {
+			if !strings.HasPrefix(a, "error: no checkpoint: ") {
+				t.Errorf("round %d: rank %d is told %q", round, rank, a)
+			}
+		}
+		if !strings.Contains(strings.Join(answers, " "), "no space left on device") {
+			t.Errorf("round %d: nobody is told why: %q", round, answers)
+		}
+	}
+	verified(t, dir)
+	noRemains(t, dir)
+	all.do(t, "ok", "free data")
+	all.do(t, "ok", "save %s", dir)
+	verified(t, dir)
+	noRemains(t, dir)
+	all.end(t)
 }
 
 // TestCheckpointOnFullDiskWhileStoring: pages travel while a checkpoint looks for them, and there
@@ -81,10 +77,11 @@ func TestCheckpointOnFullDisk(t *testing.T) {
 func TestCheckpointOnFullDiskWhileStoring(t *testing.T) {
 	dir := smallDisk(t, 1<<20)
 	all := engage(t, 2, 2)
-	all.do(t, "ok", "words data %d", 4096*512)
+	const n = 1024 * 512
+	all.do(t, "ok", "words data %d", n)
 	all.do(t, "ok", "words noise %d", 64*512)
 	for rank, p := range all {
-		p.Do(t, "ok", "stamp data 1 %d %d", rank*2048*512, (rank+1)*2048*512)
+		p.Do(t, "ok", "stamp data 1 %d %d", rank*n/2, (rank+1)*n/2)
 	}
 	all.do(t, "ok", "noise noise")
 	for range unlessShort(3, 1) {

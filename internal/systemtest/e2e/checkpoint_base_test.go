@@ -14,13 +14,13 @@ const words = 200 * 512
 // and types, but other contents. What a new checkpoint there has is what memory holds, also where
 // that is zeros because nobody has touched it.
 func TestCheckpointOverOthers(t *testing.T) {
-	fill := func(t *testing.T, dir string, seed int) {
-		first := engage(t, 2, 2)
-		first.do(t, "ok", "words data %d", words)
-		first[0].Do(t, "ok", "stamp data %d 0 %d", seed, words)
-		first.do(t, "ok", "save %s", dir)
-		first.end(t)
-	}
+	t.Parallel()
+	filled := t.TempDir()
+	first := engage(t, 2, 2)
+	first.do(t, "ok", "words data %d", words)
+	first[0].Do(t, "ok", "stamp data 1 0 %d", words)
+	first.do(t, "ok", "save %s", filled)
+	first.end(t)
 	check := func(t *testing.T, dir string) {
 		t.Helper()
 		verified(t, dir)
@@ -32,8 +32,7 @@ func TestCheckpointOverOthers(t *testing.T) {
 		last.end(t)
 	}
 	t.Run("a job that restores nothing", func(t *testing.T) {
-		dir := t.TempDir()
-		fill(t, dir, 1)
+		dir := copied(t, filled)
 		second := engage(t, 2, 2)
 		second.do(t, "ok", "words data %d", words)
 		second[0].Do(t, "ok", "stamp data 2 0 512")
@@ -71,10 +70,8 @@ func TestCheckpointOverOthers(t *testing.T) {
 		check(t, dir)
 	})
 	t.Run("memory of a restored job that was freed", func(t *testing.T) {
-		dir := t.TempDir()
-		fill(t, dir, 1)
 		all := engage(t, 2, 2)
-		all.do(t, "restored ", "restore %s", dir)
+		all.do(t, "restored ", "restore %s", filled)
 		all.do(t, "ok", "words data %d", words)
 		all[0].Do(t, "ok", "same data 1 0 %d", words/2)
 		all.do(t, "ok", "free data")
@@ -87,6 +84,7 @@ func TestCheckpointOverOthers(t *testing.T) {
 // TestCheckpointOfWhatChanged: a checkpoint has the pages that were stored to since the one before,
 // and no others, also those after a restore: nobody reads the rest.
 func TestCheckpointOfWhatChanged(t *testing.T) {
+	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	all := engage(t, 2, 2)
 	all.do(t, "ok", "words data %d", words)

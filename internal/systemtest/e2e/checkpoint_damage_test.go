@@ -53,6 +53,16 @@ func saveTwo(t *testing.T, number int) (dir string) {
 	return dir
 }
 
+// copied makes a copy of a directory with checkpoints.
+func copied(t *testing.T, from string) (to string) {
+	t.Helper()
+	to = filepath.Join(t.TempDir(), "checkpoints")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 // isStill fails the test if the newest checkpoint of a directory is not that of this sequence, with
 // words that were stamped so.
 func isStill(t *testing.T, dir string, sequence uint64, seed int) {
@@ -72,6 +82,7 @@ func isStill(t *testing.T, dir string, sequence uint64, seed int) {
 // TestCheckpointMismatch: ranks that want different things saved are told so, and so is who asks
 // for other memory than the checkpoint has. They can do better then.
 func TestCheckpointMismatch(t *testing.T) {
+	t.Parallel()
 	dir := saveTwo(t, 1)
 	all := engage(t, 2, 3)
 	all.do(t, "restored ", "restore %s", dir)
@@ -127,9 +138,12 @@ func alter(t *testing.T, path string, change func(b []byte) []byte) {
 }
 
 // TestCheckpointDamagedFiles: what can be seen without reading all pages is seen by Restore. Memory
-// begins with zeros then, and can be saved beside what is damaged.
+// begins with zeros then. The older checkpoint beside what is damaged is as good as it was.
 func TestCheckpointDamagedFiles(t *testing.T) {
 	t.Parallel()
+	undamaged := saveTwo(t, 2)
+	// Programs that have restored nothing, and those that restore the older one each time.
+	all, older := engage(t, 2, 2), engage(t, 2, 2)
 	for i, test := range []struct {
 		name, names string
 		damage      func(t *testing.T, dir string)
@@ -149,11 +163,11 @@ func TestCheckpointDamagedFiles(t *testing.T) {
 			}
 		}},
 		{"a part of another checkpoint", "pages-000002-0001.dsm", func(t *testing.T, dir string) {
-			other, err := os.ReadFile(filepath.Join(saveTwo(t, 2), checkpoint.PartName(1, 1)))
+			part, err := os.ReadFile(filepath.Join(dir, checkpoint.PartName(1, 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			alter(t, filepath.Join(dir, checkpoint.PartName(2, 1)), func([]byte) []byte { return other })
+			alter(t, filepath.Join(dir, checkpoint.PartName(2, 1)), func([]byte) []byte { return part })
 		}},
 		{"a manifest is cut", "checkpoint-000002.json", func(t *testing.T, dir string) {
 			alter(t, filepath.Join(dir, checkpoint.ManifestName(2)), func(b []byte) []byte { return b[:len(b)/2] })
@@ -171,19 +185,16 @@ func TestCheckpointDamagedFiles(t *testing.T) {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
-			dir := saveTwo(t, 2)
+			dir := copied(t, undamaged)
 			test.damage(t, dir)
-			all := engage(t, 2, 2)
 			all.toldAll(t, "restore "+dir, "error: no checkpoint: ", test.names)
 			all.do(t, "ok", "words data %d", words)
 			all.do(t, "0", "get data %d", words-1)
-			// the older one is as good as it was
-			all.end(t)
-			older := engage(t, 2, 2)
+			all.do(t, "ok", "free data")
 			older.do(t, "restored ", "restore %s", filepath.Join(dir, checkpoint.ManifestName(1)))
 			older.do(t, "ok", "words data %d", words)
 			older.do(t, "ok", "same data 1 0 %d", words)
-			older.end(t)
+			older.do(t, "ok", "free data")
 			job := runReader(t, "", "--restore", dir)
 			status := job.Wait(t)
 			told(t, "the user", job.Errors(), test.names)
@@ -192,6 +203,8 @@ func TestCheckpointDamagedFiles(t *testing.T) {
 			}
 		})
 	}
+	all.end(t)
+	older.end(t)
 }
 
 // reader reads all of "data", which must be as it was stamped with the seed of its argument.
@@ -225,6 +238,7 @@ func runReader(t *testing.T, seed string, flags ...string) *testcluster.Process 
 // TestCheckpointAlteredPage: a page is not as it was written. Who touches it is not given anything
 // else: the job fails, and says which page it was and why.
 func TestCheckpointAlteredPage(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	dir := saveTwo(t, 1)
 	runReader(t, "1", "--restore", dir).Succeed(t)
@@ -246,6 +260,7 @@ func TestCheckpointAlteredPage(t *testing.T) {
 // TestCheckpointNowhere: a job that is to restore what there is not, or to save where it can't, is
 // not started.
 func TestCheckpointNowhere(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	all, dir := engage(t, 2, 2), t.TempDir()
 	nowhere, file := filepath.Join(dir, "nowhere"), filepath.Join(dir, "file")
@@ -275,6 +290,7 @@ func TestCheckpointNowhere(t *testing.T) {
 
 // TestCheckpointInUse: two jobs don't save into one directory at the same time.
 func TestCheckpointInUse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, second := engage(t, 2, 2), engage(t, 2, 2)
 	for i, all := range []crew{first, second} {
@@ -307,6 +323,7 @@ func TestCheckpointInUse(t *testing.T) {
 // TestCheckpointReadOnly: where nobody may write there is no checkpoint, and the one that there was
 // stays.
 func TestCheckpointReadOnly(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() == 0 {
 		if status, out := testcluster.AsUser(t, "^TestCheckpointReadOnly$"); status != 0 || !strings.Contains(out, "--- PASS: TestCheckpointReadOnly") {
 			t.Errorf("as an ordinary user it ended with status %d:\n%s", status, out)
@@ -346,10 +363,10 @@ func TestCheckpointReadOnly(t *testing.T) {
 func TestCheckpointOfTheDead(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
-	moments := []string{"between", "stopped", "before", "before"}
-	for _, moment := range moments[:unlessShort(4, 3)] {
+	former := saveTwo(t, 1)
+	for _, moment := range []string{"between", "stopped", "before"} {
 		t.Run(moment, func(t *testing.T) {
-			dir := saveTwo(t, 1)
+			dir := copied(t, former)
 			all, c := engageAt(t, 3, 3, "--survive")
 			rest := all[:2]
 			all.do(t, "ok", "words data %d", words)
@@ -433,7 +450,7 @@ func TestCheckpointOfKilled(t *testing.T) {
 	all, c := engageAt(t, 2, 3)
 	all.do(t, "ok", "words data %d", words)
 	all[0].Do(t, "ok", "stamp data 2 0 %d", words)
-	for round := range unlessShort(4, 2) {
+	for round := range 2 {
 		all.do(t, "ok", "begin %s", dir)
 		victim := 1 + round%2
 		for rank, p := range all {

@@ -221,7 +221,7 @@ func TestCheckpointResumes(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
 	r := chance(t)
-	kills := unlessShort(8, 5)
+	const kills = 5
 	want := make([]float64, gridSide*gridSide)
 	fillRows(want, 0, gridSide)
 	for half := range gridHalves {
@@ -242,7 +242,7 @@ func TestCheckpointResumes(t *testing.T) {
 		steps := 1 + r.IntN(2+2*(gridHalves-max(saved, 0))/(kills+1-killed))
 		if killed == kills {
 			steps = math.MaxInt
-		} else if r.IntN(8) == 0 {
+		} else if killed-working < kills/2 && r.IntN(8) == 0 {
 			steps = 0 // it is killed as it starts
 		}
 		alive := true

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,6 +33,18 @@ func unlessShort(much, little int) int {
 		return little
 	}
 	return much
+}
+
+var allDrawn = flag.Bool("drawn.all", false, "try all that tests draw by chance")
+
+// drawn are some of a list, by chance.
+func drawn(list []string, n int) []string {
+	if *allDrawn {
+		return list
+	}
+	list = slices.Clone(list)
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list[:n]
 }
 
 // serve starts daemons, if this machine can trap page faults at all.

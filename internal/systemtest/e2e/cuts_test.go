@@ -31,7 +31,7 @@ const cutEvery = 50 * time.Millisecond
 
 // cutsAtMost bounds the cuts of a run: about as many as an idle machine sees. On a slow one a
 // connection is made again hardly faster than it is cut, and the run would not end.
-const cutsAtMost = 100
+const cutsAtMost = 60
 
 // computed is one rank of a kernel. Rank 0 compares what all have computed with the result of the
 // sequential version, bit by bit.
@@ -88,18 +88,12 @@ func verify(ctx context.Context, problem kernel.Problem, run *kernel.Run) error 
 	return problem.Verify(alone.Result(), got)
 }
 
-// kernels are the programs that run whole while something happens to their daemons.
-var kernels = []program{{"sor", 1024, 512}, {"ocean", 130, 66}}
-
-// program is a kernel, and the sizes at which a run takes some seconds: of this build, and of one
-// that is many times slower, as with -race.
-type program struct {
-	name       string
-	size, slow int
-}
-
-// sized is the size at which the program runs here.
-func (p program) sized() int { return unlessShort(p.size, p.slow) }
+// kernels are the programs that run whole while something happens to their daemons, and the sizes
+// at which a run takes seconds then.
+var kernels = []struct {
+	name string
+	size int
+}{{"sor", 512}, {"ocean", 66}}
 
 // compute runs a kernel on all nodes of a cluster to its end, which must be right. Meanwhile
 // disturb runs, until its channel is closed.
@@ -130,13 +124,14 @@ var securities = []struct {
 
 // TestCuts runs whole programs on four daemons while the connections between these are cut, every
 // 50 ms on average, in every way that a network has: the results are exact, every time. The same
-// with TLS, which a cut may meet in the middle of a record or of a handshake.
+// with TLS, which a cut may meet in the middle of a record or of a handshake. With -cuts.for both
+// programs run in both ways.
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
 	for i, security := range securities {
 		for j, k := range kernels {
-			if testing.Short() && i != j {
+			if *cutsFor == 0 && i != j {
 				continue
 			}
 			t.Run(security.name+"/"+k.name, func(t *testing.T) {
@@ -144,7 +139,7 @@ func TestCuts(t *testing.T) {
 				end := time.Now().Add(*cutsFor)
 				runs, cuts := 0, 0
 				for ; runs == 0 || time.Now().Before(end); runs++ {
-					cuts += runWithCuts(t, k.name, k.sized(), uint64(runs), flags)
+					cuts += runWithCuts(t, k.name, k.size, uint64(runs), flags)
 				}
 				if t.Failed() {
 					return

@@ -164,6 +164,7 @@ func TestDashboard(t *testing.T) {
 
 // TestDashboardFails: where no page can be, no job runs; and the page does not change how one ends.
 func TestDashboardFails(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

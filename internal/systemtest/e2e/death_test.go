@@ -127,7 +127,7 @@ var hammer = testcluster.Define("hammer", func(s *testcluster.Self) error {
 const (
 	anvilPages = 8
 	hammers    = 3 // goroutines of a program
-	deaths     = 5
+	deaths     = 3
 )
 
 // outlive starts a program at three ranks, from first upwards. They work on, and are returned.

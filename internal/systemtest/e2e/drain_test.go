@@ -55,6 +55,7 @@ func TestRollingRestart(t *testing.T) {
 
 // TestDrainIsRefused says why where a node cannot leave, and then it goes on.
 func TestDrainIsRefused(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 2, "--survive")
 	p := join(t, c, 1, 1, 2)
 	p.Do(t, "ok", "alloc data 10")

@@ -86,7 +86,7 @@ func (k *library) together(path, dir string, only dsm.CheckpointOption) error {
 	var all sync.WaitGroup
 	for i, do := range todo {
 		all.Go(func() {
-			for n := 0; n < 20 && failed[i] == nil; n++ {
+			for n := 0; n < 8 && failed[i] == nil; n++ {
 				failed[i] = do()
 			}
 		})
@@ -198,6 +198,7 @@ func (all crew) sum(t *testing.T, name string) (n uint64) {
 // TestMap: a file is shared memory at all ranks, with both traps. What lies behind its end is not
 // there, and it can't be stored to.
 func TestMap(t *testing.T) {
+	t.Parallel()
 	withEachTrap(t, func(t *testing.T, trap string) {
 		all, _, dirs := librarians(t, 3, "--trap", trap)
 		const words = 100*512 + 3
@@ -224,6 +225,7 @@ func TestMap(t *testing.T) {
 // TestMapBesideCheckpoint: a goroutine of each rank maps files while another takes checkpoints and
 // writes back, and each meets only those that do the same.
 func TestMapBesideCheckpoint(t *testing.T) {
+	t.Parallel()
 	all, _, dirs := librarians(t, 3)
 	const words = 512
 	path, back := lay(t, filepath.Join(dirs[0], "file"), stamped(5, words)), lay(t, filepath.Join(dirs[0], "back"), stamped(6, words))
@@ -236,6 +238,7 @@ func TestMapBesideCheckpoint(t *testing.T) {
 // TestMapOnRank: only one node has the file, and the others get its pages from there, in order or
 // not. Stores of a private mapping stay in memory.
 func TestMapOnRank(t *testing.T) {
+	t.Parallel()
 	all, _, dirs := librarians(t, 3)
 	const words = 700*512 + 9
 	contents := stamped(5, words)
@@ -333,11 +336,11 @@ func stripes(all []byte, file int) (part []byte) {
 // again and again. Pages that nobody has changed are dropped, though no node has a spill file.
 func TestMapOfMoreThanFits(t *testing.T) {
 	t.Parallel()
-	for _, option := range []string{"", "private on=1", "on=0", "private"}[:unlessShort(4, 2)] {
+	for _, option := range drawn([]string{"", "private on=1", "on=0", "private"}, 2) {
 		t.Run(option, func(t *testing.T) {
 			all, c, dirs := librarians(t, 2, "--memory", "4MiB")
 			stop := watch(t, c, 2, 4<<20)
-			words := uint64(unlessShort(20, 10)) << 20 / 8
+			words := uint64(10 << 20 / 8)
 			path := here
 			lay(t, filepath.Join(dirs[0], "pages"), stamped(5, words))
 			lay(t, filepath.Join(dirs[1], "pages"), stamped(5, words))
@@ -368,6 +371,7 @@ func TestMapOfMoreThanFits(t *testing.T) {
 // TestBadFiles: what can't be mapped is refused at all ranks, with a reason, and nothing hangs or
 // is left. A file that can't be written is an error of Sync.
 func TestBadFiles(t *testing.T) {
+	t.Parallel()
 	all, _, dirs := librarians(t, 2)
 	path := lay(t, filepath.Join(dirs[0], "pages"), stamped(5, 1024))
 	odd := lay(t, filepath.Join(dirs[0], "odd"), make([]byte, 4099))

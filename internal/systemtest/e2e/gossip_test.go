@@ -192,6 +192,7 @@ func TestOrderlyLeave(t *testing.T) {
 // after another, as jobs of their own. They share what is called the same everywhere, with its
 // contents if it is to be kept, and nothing else.
 func TestUnrelatedPrograms(t *testing.T) {
+	t.Parallel()
 	_, c := joined(t, 2)
 	enter := func(node int, job string, size int) *testcluster.Process {
 		p := c.OfJob(t, console, node, job, size)
@@ -243,6 +244,7 @@ func TestUnrelatedPrograms(t *testing.T) {
 // TestStrangersAtTheDoor: beyond this machine a daemon listens only with certificates and keys, or
 // if it is told that it need not.
 func TestStrangersAtTheDoor(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, want string
 		flags      []string

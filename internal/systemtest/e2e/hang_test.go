@@ -186,7 +186,7 @@ func hinder(s *testcluster.Self, c *dsm.Cluster, accounts *dsm.RWMutex) error {
 }
 
 // TestGivingUp: the error of a wait whose context ends says who was in the way, on another node,
-// with both traps, with daemons that stay.
+// with daemons that stay; with the other trap, too, for what a program does and for what it has.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	for _, trap := range []string{"uffd", "sigsegv"} {
@@ -197,6 +197,9 @@ func TestGivingUp(t *testing.T) {
 			"computes":  `waited \S+ at barrier "phase" for rank 1 of 2, which computes: `,
 			"elsewhere": `waited \S+ at barrier "phase" for rank 1 of 2, which waits in reduction "sum" \(hang_test.go:\d+\)`,
 		} {
+			if trap == "sigsegv" && does != "lock" && does != "computes" {
+				continue
+			}
 			t.Run(trap+"/"+does, func(t *testing.T) {
 				if trap == "uffd" {
 					uffdtest.Require(t)

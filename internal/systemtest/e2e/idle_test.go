@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,15 +30,24 @@ func TestIdleDaemonsSleep(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			const window = 5 * time.Second
-			for i, d := range test.cluster.Daemons {
-				testcluster.Eventually(t, fmt.Sprintf("daemon %d sleeps for %v", i, window), func() bool {
-					before := runsOf(t, d.PID())
-					time.Sleep(window)
-					runs := runsOf(t, d.PID()) - before
-					t.Logf("daemon %d: %d runs in %v", i, runs, window)
-					return runs <= test.most*int(window/time.Second)
-				})
-			}
+			awake := slices.Clone(test.cluster.Daemons) // until each has slept once
+			testcluster.Eventually(t, fmt.Sprintf("each daemon sleeps for %v", window), func() bool {
+				var before []int
+				for _, d := range awake {
+					before = append(before, runsOf(t, d.PID()))
+				}
+				time.Sleep(window)
+				var still []*testcluster.Process
+				for i, d := range awake {
+					runs := runsOf(t, d.PID()) - before[i]
+					t.Logf("process %d: %d runs in %v", d.PID(), runs, window)
+					if runs > test.most*int(window/time.Second) {
+						still = append(still, d)
+					}
+				}
+				awake = still
+				return len(awake) == 0
+			})
 		})
 	}
 }

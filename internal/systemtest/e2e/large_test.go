@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var many = flag.Int("many", 8, "daemons of TestLargeCluster")
+var many = flag.Int("many", 6, "daemons of TestLargeCluster")
 
 // TestLargeCluster: a cluster of more nodes than others have, with a program on each, goes through
 // a start, barriers, pages that all read, the loss of a node, a drain, and the return of both. What

@@ -51,7 +51,7 @@ func onMachinesOnce(t *testing.T) {
 	}
 }
 
-var machinesLong = flag.Bool("machines.long", false, "tests of machines that build programs and run the suite, too")
+var machinesLong = flag.Bool("machines.long", false, "tests of machines that build programs and run the suite, and a job of 32 nodes, too")
 
 // onMachinesLong is onMachinesOnce for tests that would take a tenth of all.
 func onMachinesLong(t *testing.T) {

@@ -44,6 +44,7 @@ func TestSharedCopies(t *testing.T) {
 // TestKilledBesideOthers kills a program that has pages for writing which another program of its
 // node uses too: that one goes on with them, without the network.
 func TestKilledBesideOthers(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 3)
 	far, victim, heir := join(t, c, 0, 0, 3), join(t, c, 1, 1, 3), join(t, c, 1, 2, 3)
 	for _, p := range []*testcluster.Process{far, victim, heir} {
@@ -72,6 +73,7 @@ func TestKilledBesideOthers(t *testing.T) {
 // TestKilledWaitingForPage kills a program while it waits for a page, that another program of the
 // node waits for too. The page's owner is stopped, so both wait for sure.
 func TestKilledWaitingForPage(t *testing.T) {
+	t.Parallel()
 	for _, access := range []string{"get data 700", "add data 700 5"} {
 		t.Run(access, func(t *testing.T) {
 			c := serve(t, 2, 4)
@@ -106,6 +108,7 @@ func TestKilledWaitingForPage(t *testing.T) {
 // its node and elsewhere. It held nothing, so nobody is told of a death, and everybody gets the
 // lock.
 func TestKilledWaitingForLock(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 5)
 	holder, victim, beside, far, clerk := join(t, c, 0, 0, 5), join(t, c, 1, 1, 5), join(t, c, 1, 2, 5), join(t, c, 0, 3, 5), join(t, c, 1, 4, 5)
 	holder.Do(t, "ok", "lock door")
@@ -151,6 +154,7 @@ func firstToSpeak(t *testing.T, a, b *testcluster.Process) *testcluster.Process 
 // another: the next holder, and nobody after it, hears of the death, and of whose it was. A reader
 // that dies leaves nothing half done, so nobody hears of it.
 func TestKilledHolder(t *testing.T) {
+	t.Parallel()
 	for _, node := range []int{0, 1} { // of who waits; the holder is on node 0
 		t.Run(fmt.Sprintf("next on node %d", node), func(t *testing.T) {
 			c := serve(t, 2, 4)
@@ -185,6 +189,7 @@ func TestKilledHolder(t *testing.T) {
 // TestKilledRankComesBack kills a program that holds a lock, and has its successor of the same rank
 // be the next holder: it hears that rank's number.
 func TestKilledRankComesBack(t *testing.T) {
+	t.Parallel()
 	c := serve(t, 2, 2)
 	victim := join(t, c, 1, 1, 2)
 	victim.Do(t, "ok", "lock door")

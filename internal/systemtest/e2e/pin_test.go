@@ -35,7 +35,7 @@ var pinner = testcluster.Define("pinner", func(s *testcluster.Self) error {
 		return err
 	}
 	if c.Rank() == 0 {
-		err = pinRounds(s, c, memory[100:len(memory)-100], 40)
+		err = pinRounds(s, c, memory[100:len(memory)-100], 15)
 		atomic.StoreUint64(&words[0], 1)
 	}
 	for c.Rank() > 0 && atomic.LoadUint64(&words[0]) == 0 {

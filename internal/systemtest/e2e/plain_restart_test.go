@@ -93,6 +93,7 @@ func TestPlainRestartReturns(t *testing.T) {
 // TestPlainRestartOfJoined: where nodes find each other a daemon that is started again plainly ends
 // as well, and says how it comes back.
 func TestPlainRestartOfJoined(t *testing.T) {
+	t.Parallel()
 	l, c := joined(t, 3, "--survive")
 	c.Daemons[0].Kill(t)
 	again := l.Daemon(t, 0, "--survive", "--join", l.IP(1))
@@ -104,6 +105,7 @@ func TestPlainRestartOfJoined(t *testing.T) {
 // TestAllStartedAgain: daemons that have all ended found another cluster, although one of them has
 // looked for the former one: there is none.
 func TestAllStartedAgain(t *testing.T) {
+	t.Parallel()
 	flags := []string{"--survive", "--return"}
 	c := serve(t, 3, 3, flags...)
 	for _, d := range c.Daemons {

@@ -32,7 +32,7 @@ func TestRotationUnderCuts(t *testing.T) {
 	for runs := 1; ; runs++ {
 		// Other cuts in each run: else a node that the first of them spare waits for a long run.
 		disturb := func(over <-chan struct{}) { cutting(proxies, nodes, uint64(runs), over) }
-		compute(t, c, nodes, kernels[0].name, kernels[0].sized(), disturb)
+		compute(t, c, nodes, kernels[0].name, kernels[0].size, disturb)
 		if runs == 1 { // All nodes have found each other: before that a refusal is final.
 			go func() { rotated <- rotate(c, dir, &stop) }()
 		}

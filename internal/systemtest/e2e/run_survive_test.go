@@ -90,7 +90,6 @@ func TestRunSurvives(t *testing.T) {
 		kills []string
 		says  []string // after each
 	}{
-		{"a daemon", []string{daemon(2)}, []string{"dsmd: the daemon of node 2 " + byKill + ", and with it rank 2, at "}},
 		{"the daemon that is preferred", []string{daemon(0)}, []string{"dsmd: the daemon of node 0 " + byKill + ", and with it rank 0, at "}},
 		{"a program", []string{"program 1"}, []string{byKill + " at "}},
 		{"programs and a daemon", []string{rank(0), rank(2), daemon(3)}, []string{"rank 0 " + byKill, "2 of 4 ranks are left", "the daemon of node 3 " + byKill}},
@@ -159,6 +158,7 @@ func TestSurvivingRunEnds(t *testing.T) {
 // TestRunWithoutQuorum kills the one of two daemons without which the other may not go on: it says
 // so, and the job ends.
 func TestRunWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	mark := variable(t)
 	job := survivingJob(t, mark, 2, 1)

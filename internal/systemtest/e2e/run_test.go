@@ -77,7 +77,7 @@ func variable(t *testing.T) string {
 // TestRun starts jobs of several sizes.
 func TestRun(t *testing.T) {
 	uffdtest.Require(t)
-	for _, nodes := range []int{1, 2, 8} {
+	for _, nodes := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			mark := variable(t)
 			job := testcluster.Job{Nodes: nodes, Env: []string{mark}, Program: member, Args: []string{"end"}}.Run(t)
@@ -95,6 +95,7 @@ func TestRun(t *testing.T) {
 
 // TestRunEnds checks the status of a job that does not end well, and that nothing is left of it.
 func TestRunEnds(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for _, test := range []struct {
 		name, does string
@@ -109,8 +110,8 @@ func TestRunEnds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			mark := variable(t)
-			job := testcluster.Job{Nodes: 3, Env: []string{mark}, Program: member, Args: []string{test.does}}.Run(t)
-			met(t, job, 3)
+			job := testcluster.Job{Nodes: 2, Env: []string{mark}, Program: member, Args: []string{test.does}}.Run(t)
+			met(t, job, 2)
 			test.end(job, mark)
 			if status := job.Wait(t); status != test.status {
 				t.Errorf("the job ended with status %d, want %d", status, test.status)
@@ -160,14 +161,16 @@ var greedy = testcluster.Define("greedy", func(s *testcluster.Self) error {
 // TestRunGreedy: each rank of a job finds room for what another rank that has just ended no longer
 // uses.
 func TestRunGreedy(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
-	for range 12 {
+	for range 4 {
 		testcluster.Job{Nodes: 2, Flags: []string{"--memory", "unlimited"}, Program: greedy}.Succeed(t)
 	}
 }
 
 // TestRunIntoFiles: --output dir:DIR.
 func TestRunIntoFiles(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	dir := filepath.Join(t.TempDir(), "logs")
 	job := testcluster.Start(t, testcluster.Command{
@@ -190,6 +193,7 @@ func TestRunIntoFiles(t *testing.T) {
 
 // TestRunFormats: what a job prints has the format that the flags name.
 func TestRunFormats(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	const when = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)`
 	for name, test := range map[string]struct {

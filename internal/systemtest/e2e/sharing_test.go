@@ -97,11 +97,9 @@ var adder = testcluster.Define("adder", func(s *testcluster.Self) error {
 // on each node.
 func TestAtomics(t *testing.T) {
 	uffdtest.Require(t)
-	for nodes := 2; nodes <= 4; nodes++ {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
-			testcluster.Job{Nodes: nodes, Program: adder}.Succeed(t)
-		})
-	}
+	t.Run("3 nodes", func(t *testing.T) {
+		testcluster.Job{Nodes: 3, Program: adder}.Succeed(t)
+	})
 	t.Run("2 nodes of 2 programs", func(t *testing.T) {
 		c := serve(t, 2, 4)
 		var all []*testcluster.Process
@@ -209,7 +207,7 @@ func deep(to, from []uint64, depth int) {
 func TestCollectorAndFaults(t *testing.T) {
 	t.Parallel()
 	uffdtest.Require(t)
-	for _, env := range [][]string{{"GOMAXPROCS=1", "GOGC=5"}, {"GOMAXPROCS=4", "GOGC=5"}, {"GOMAXPROCS=4", "GOGC=100"}} {
+	for _, env := range [][]string{{"GOMAXPROCS=1", "GOGC=5"}, {"GOMAXPROCS=4", "GOGC=5"}} {
 		t.Run(fmt.Sprint(env), func(t *testing.T) {
 			testcluster.Job{Nodes: 2, Program: churner, Env: env}.Succeed(t)
 		})

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +44,8 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 				return err
 			}
 		}
-	case "false sharing":
-		if err := shareFalsely(s.Ctx, c, counts[c.Rank():]); err != nil {
+	case "false sharing", "seldom false sharing":
+		if err := shareFalsely(s.Ctx, c, counts[c.Rank():], s.Args[0] == "false sharing"); err != nil {
 			return err
 		}
 	case "division":
@@ -70,11 +71,12 @@ var wasteful = testcluster.Define("wasteful", func(s *testcluster.Self) error {
 })
 
 // shareFalsely counts in the first word, with pauses in which the other rank gets the page, until
-// both have waited for the page often, and for a part of their time that is worth advice. (A rank
-// that never paused would keep the page on a busy machine for as long as it kept the processor.) It
-// only stores: what is read on the way is waited for to be read. (That is why it takes a slice. The
-// race detector is called before the store, and before that a pointer is read, in case it is nil.)
-func shareFalsely(ctx context.Context, c *dsm.Cluster, words []uint64) error {
+// both have waited for the page often and, if asked, for a part of their time that is worth advice:
+// on a busy machine that may take half a minute. (A rank that never paused would keep the page on a
+// busy machine for as long as it kept the processor.) It only stores: what is read on the way is
+// waited for to be read. (That is why it takes a slice. The race detector is called before the
+// store, and before that a pointer is read, in case it is nil.)
+func shareFalsely(ctx context.Context, c *dsm.Cluster, words []uint64, worthAdvice bool) error {
 	const often = 600 // so that a profile, which follows a part of the time, has some of them
 	began, count := time.Now(), uint64(0)
 	for {
@@ -88,7 +90,7 @@ func shareFalsely(ctx context.Context, c *dsm.Cluster, words []uint64) error {
 			return err
 		}
 		took, enough := time.Since(began), 0
-		if worth := took / 10; stats.Faults.Write >= often && stats.Faults.Wait >= worth || took > 30*time.Second {
+		if worth := took / 10; stats.Faults.Write >= often && (!worthAdvice || stats.Faults.Wait >= worth) || took > 30*time.Second {
 			enough = 1
 		}
 		if all, err := dsm.Reduce(ctx, c, "enough", enough, dsm.Min[int]); err != nil || all == 1 {
@@ -127,27 +129,44 @@ func countWords(ctx context.Context, c *dsm.Cluster) error {
 	return c.Close()
 }
 
-// TestStats: --stats names what a program has wasted its time with, and on what rank.
-func TestStats(t *testing.T) {
+// TestStatsAndProfile: --stats names what a program has wasted its time with, and on what rank;
+// --profile names the lines that wait, and what for. Each is told by itself, too.
+func TestStatsAndProfile(t *testing.T) {
 	uffdtest.Require(t)
-	for does, want := range map[string][]string{
-		"lock":          {`lock +"accounts"`, `lock "accounts": many want it`},
-		"false sharing": {`memory +"counts"`, `memory "counts": others write .* whole pages`},
-		"division":      {`barrier +"phase" +(0\.[2-9]|[1-9])`, `barrier "phase": rank 1 comes last`},
-		"reduction":     {`reduction +"error" +(0\.[2-9]|[1-9])`, `reduction "error": rank 1 comes last`},
-		"word count":    {`lock +"stripe \*" \((\d\d)\)`, `lock "stripe \*" \((\d\d)\): each time one of these`},
-		"no close":      {`--stats knows nothing .*: rank 0$`},
+	for _, test := range []struct {
+		does    string
+		flags   []string // the profile's file comes behind them
+		stats   []string // lines
+		profile string   // how a stack begins
+	}{
+		{"lock", []string{"--stats"}, []string{`lock +"accounts"`, `lock "accounts": many want it`}, ""},
+		{"lock", []string{"--profile"}, nil, `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`},
+		{"false sharing", []string{"--stats", "--profile"}, []string{`memory +"counts"`, `memory "counts": others write .* whole pages`}, `[memory "counts"] < stats_test.go`},
+		{"division", []string{"--stats", "--profile"}, []string{`barrier +"phase" +(0\.[2-9]|[1-9])`, `barrier "phase": rank 1 comes last`},
+			`[barrier "phase"] < dsmd/dsm.(*Barrier).Wait < stats_test.go`},
+		{"reduction", []string{"--stats", "--profile"}, []string{`reduction +"error" +(0\.[2-9]|[1-9])`, `reduction "error": rank 1 comes last`},
+			`[reduction "error"] < dsmd/dsm.Reduce[...] < stats_test.go`},
+		{"word count", []string{"--stats", "--profile"}, []string{`lock +"stripe \*" \((\d\d)\)`, `lock "stripe \*" \((\d\d)\): each time one of these`},
+			`[lock "stripe *"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`},
+		{"no close", []string{"--stats"}, []string{`--stats knows nothing .*: rank 0$`}, ""},
 	} {
-		t.Run(does, func(t *testing.T) {
-			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--stats"}, Args: []string{does}}.Run(t)
+		t.Run(test.does+" "+strings.Join(test.flags, " "), func(t *testing.T) {
+			file, flags := filepath.Join(t.TempDir(), "profile"), test.flags
+			if test.profile != "" {
+				flags = slices.Concat(flags, []string{file})
+			}
+			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: flags, Args: []string{test.does}}.Run(t)
 			job.Succeed(t)
-			for _, line := range want {
+			for _, line := range test.stats {
 				if !regexp.MustCompile(`(?m)^dsmd: ` + line).MatchString(job.Errors()) {
 					t.Errorf("no line is like %q:\n%s", line, job.Errors())
 				}
 			}
-			if rows := sharesOf(t, job.Errors()); does != "no close" && rows != 2 {
+			if rows := sharesOf(t, job.Errors()); test.stats != nil && test.does != "no close" && rows != 2 {
 				t.Errorf("%d rows:\n%s", rows, job.Errors())
+			}
+			if test.profile != "" {
+				wantWaits(t, job, file, test.profile, test.does == "false sharing")
 			}
 		})
 	}
@@ -156,44 +175,32 @@ func TestStats(t *testing.T) {
 // stripe is any of the stripes of countWords.
 var stripe = regexp.MustCompile(`stripe \d+`)
 
-// TestProfile: --profile names the lines that wait, and what for, by either trap.
-func TestProfile(t *testing.T) {
-	uffdtest.Require(t)
-	for does, want := range map[string]string{
-		"lock":          `[lock "accounts"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`,
-		"false sharing": `[memory "counts"] < stats_test.go`,
-		"division":      `[barrier "phase"] < dsmd/dsm.(*Barrier).Wait < stats_test.go`,
-		"reduction":     `[reduction "error"] < dsmd/dsm.Reduce[...] < stats_test.go`,
-		"word count":    `[lock "stripe *"] < dsmd/dsm.(*Mutex).Lock < stats_test.go`,
-	} {
-		t.Run(does, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "profile")
-			job := testcluster.Job{Nodes: 2, Program: wasteful, Flags: []string{"--profile", file}, Args: []string{does}}.Run(t)
-			job.Succeed(t)
-			if strings.Contains(job.Errors(), "perf_event_open") {
-				require.Missing(t, "perf", "%s", job.Errors())
-			}
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, job.Errors())
-			}
-			p, err := profile.ParseData(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ranks := map[string]int64{}
-			for _, s := range p.Sample {
-				if s.Value[0] > 0 && s.Value[1] > 0 && strings.HasPrefix(stripe.ReplaceAllString(trace(s), "stripe *"), want) {
-					ranks[s.Label["rank"][0]] += s.Value[0]
-				}
-			}
-			if len(ranks) != 2 {
-				t.Errorf("%v ranks wait at %s:\n%s", ranks, want, p)
-			}
-			if does == "false sharing" {
-				wantCauses(t, p)
-			}
-		})
+// wantWaits checks that in the profile of a job both ranks have waited where a stack begins so,
+// and, if they share falsely, for what the other has written.
+func wantWaits(t *testing.T, job *testcluster.Process, file, stack string, sharing bool) {
+	t.Helper()
+	if strings.Contains(job.Errors(), "perf_event_open") {
+		require.Missing(t, "perf", "%s", job.Errors())
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, job.Errors())
+	}
+	p, err := profile.ParseData(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := map[string]int64{}
+	for _, s := range p.Sample {
+		if s.Value[0] > 0 && s.Value[1] > 0 && strings.HasPrefix(stripe.ReplaceAllString(trace(s), "stripe *"), stack) {
+			ranks[s.Label["rank"][0]] += s.Value[0]
+		}
+	}
+	if len(ranks) != 2 {
+		t.Errorf("%v ranks wait at %s:\n%s", ranks, stack, p)
+	}
+	if sharing {
+		wantCauses(t, p)
 	}
 }
 

@@ -216,6 +216,7 @@ var folder = testcluster.Define("folder", func(s *testcluster.Self) error {
 // TestReductionsAgree checks that every rank gets the same bits, and those of a fold in the order
 // of ranks.
 func TestReductionsAgree(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	job := testcluster.Job{Nodes: 4, Program: folder}.Succeed(t)
 	values := make([]float64, 4)

@@ -60,6 +60,7 @@ var alternating = testcluster.Define("alternating", func(s *testcluster.Self) er
 // TestTrace: --trace has what the ranks have waited for, with names, and arrows to the daemons that
 // sent the pages. Nothing is predicted: a page that was sent before its thread came has no arrow.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	file := filepath.Join(t.TempDir(), "trace.json")
 	job := testcluster.Job{Nodes: 2, Program: alternating, Flags: []string{"--trace", file, "--predict", "off"}, Args: []string{"close"}}.Run(t)
@@ -110,6 +111,7 @@ func arrowFrom(x *tracetest.Trace, e tracetest.Event) bool {
 
 // TestTraceOfAnEnd: however a job ends, there is a trace of what was before.
 func TestTraceOfAnEnd(t *testing.T) {
+	t.Parallel()
 	uffdtest.Require(t)
 	for does, end := range map[string]func(*testcluster.Process){
 		"fail": func(*testcluster.Process) {},

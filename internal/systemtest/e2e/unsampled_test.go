@@ -35,7 +35,7 @@ func TestUnsampled(t *testing.T) {
 		job := testcluster.Start(t, testcluster.Command{
 			Name: "job without perf_event_open", Path: self,
 			Args: []string{"wasteful", testcluster.Dsmd(t), "run", "-n", "2", "--trap", trap, "--stats", "--sharing",
-				"--profile", file, "--trace", filepath.Join(dir, "trace.json"), "--", self, "false sharing"},
+				"--profile", file, "--trace", filepath.Join(dir, "trace.json"), "--", self, "seldom false sharing"},
 			Env: []string{envProgram + "=unsampled", envLimit + "=" + testcluster.Patience.String()},
 		})
 		job.Succeed(t)

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("litmus.rounds", 120, "rounds of each litmus test on each size of cluster; the long run has 20000 and more")
+	rounds = flag.Int("litmus.rounds", 60, "rounds of each litmus test on each size of cluster; the long run has 20000 and more")
 	seed   = flag.Uint64("litmus.seed", 1, "of the placements, delays and states of pages")
 	size   = flag.Int("litmus.nodes", 0, "nodes of the cluster; 0: two and then four")
 	// A round takes less than 1 ms on a machine that does nothing else.

@@ -123,7 +123,7 @@ func (e *Engine) advance() {
 		e.applyReports()
 	}
 	if v.phase == reporting && e.recovery.applied && e.recovery.bound {
-		v.phase = ready
+		v.phase, v.since = ready, e.recovery.since
 		e.dir.addSuspects(e.recovery.pieces)
 		// it has been told
 		v.fresh = slices.DeleteFunc(v.fresh, func(n NodeID) bool { return n == e.cfg.Self })
@@ -288,6 +288,9 @@ func (e *Engine) applyReports() {
 	e.barriers.forgetArrivals()
 	e.registry.restartPhases()
 	if e.allocator() == e.cfg.Self {
+		if !e.registry.stays() {
+			e.recovery.forgetCalls()
+		}
 		e.registry.rebuild(e.recovery.reports)
 		e.registry.sendBound()
 	}

@@ -695,3 +695,83 @@ func TestSkippedView(t *testing.T) {
 		}
 	}
 }
+
+// TestParkedThroughAnAllocator: an Unbind waits at the allocator for the end of a recovery, of
+// which that does not hear. The others go on with another allocator, which is lost, and the first
+// one is it again. By then the program has the name again; or its node still waits for the other
+// one's answer. What the Unbind was about is no more, and nobody is blamed.
+func TestParkedThroughAnAllocator(t *testing.T) {
+	for _, isAnswered := range []bool{true, false} {
+		f := newFew(t, Config{Nodes: 4, Pages: 8, HomeStripe: 1})
+		rest, all := []NodeID{1, 2, 3}, []NodeID{0, 1, 2, 3}
+		f.enter(1, rest, rest)
+		answers := map[Ticket]Effect{}
+		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
+		call := func(n NodeID, ticket Ticket, op NameOp) {
+			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
+			f.step(n, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.settle()
+		}
+		call(2, 1, Bind)
+		call(3, 1, Bind)
+		f.engines[0] = New(Config{Nodes: 4, Pages: 8, HomeStripe: 1, Outside: true})
+		f.withhold = func(m *Message) bool { return m.To == 0 } // it has not come yet
+		f.step(1, Event{Kind: EventEpoch, Epoch: 2, Members: all, Homes: all})
+		call(2, 2, Unbind)
+		f.withhold = func(m *Message) bool {
+			return m.Kind == KindEpochReady && m.To == 1 && m.From == 3 || m.Kind == KindNameReply && !isAnswered
+		}
+		for _, n := range []NodeID{0, 2, 3} {
+			f.step(n, Event{Kind: EventEpoch, Epoch: 2, Members: all, Homes: all})
+		}
+		f.release(0)
+		if _, told := answers[2]; told != isAnswered {
+			t.Fatalf("the Unbind is answered by the allocator in between: %v", told)
+		}
+		if isAnswered {
+			call(2, 3, Bind)
+		}
+		f.withheld = nil
+		f.withhold = func(m *Message) bool { return m.Kind == KindEpochReady && m.To == 2 && m.From == 3 && !isAnswered }
+		f.enter(3, rest, rest)
+		f.withhold = func(*Message) bool { return false }
+		for len(f.withheld) > 0 {
+			f.release(0)
+		}
+		users := map[bool]int{true: 2, false: 1}[isAnswered]
+		if r := &f.engines[1].registry; len(r.bound) != 1 || r.uses != users || len(f.engines[2].names.uses) != users-1 || answers[2].Status != StatusOK || len(f.engines[2].names.calls) > 0 {
+			t.Errorf("answered %v: %d names are bound with %d uses, its node knows of %+v; the Unbind is answered by %+v",
+				isAnswered, len(r.bound), r.uses, f.engines[2].names.uses, answers[2])
+		}
+	}
+}
+
+// TestMemoryOfAllocatorInBetween: an allocator that has been overtaken is it again, after the loss
+// of the other one. What that had bound, and its user has given up, is no page that nobody has
+// touched.
+func TestMemoryOfAllocatorInBetween(t *testing.T) {
+	f := newFew(t, Config{Nodes: 3, Pages: 8, HomeStripe: 1})
+	f.enter(1, []NodeID{1, 2}, []NodeID{1, 2})
+	f.engines[0] = New(Config{Nodes: 3, Pages: 8, HomeStripe: 1, Outside: true})
+	f.withhold = func(m *Message) bool { return m.Kind == KindEpochReady && m.To == 1 && m.From == 2 }
+	f.enter(2, []NodeID{0, 1, 2}, []NodeID{0, 1, 2})
+	var got *Effect
+	f.completed = func(_ NodeID, x Effect) { got = &x }
+	c := NameCall{Op: Bind, Client: 1, Pages: 3, Name: "a"}
+	f.step(2, Event{Kind: EventName, Client: 1, Ticket: 1, Payload: c.Append(nil)})
+	f.settle()
+	f.fault(2, Write, 2)
+	f.settle()
+	if got == nil || got.Status != StatusOK || f.engines[2].objects.find(PageObject(2)).has() != Write {
+		t.Fatalf("the name is bound by %+v, and not stored to", got)
+	}
+	f.withhold = func(m *Message) bool { return m.Kind == KindNameRequest }
+	f.step(2, Event{Kind: EventClientGone, Client: 1})
+	f.settle()
+	f.withhold, f.withheld = func(*Message) bool { return false }, nil
+	f.enter(3, []NodeID{1, 2}, []NodeID{1, 2})
+	o := f.engines[2].objects.find(PageObject(2))
+	if r := &f.engines[1].registry; !slices.Equal(r.free, []run{{0, 8}}) || o != nil && o.has() != None {
+		t.Errorf("free are %v, being freed %v, and a page that was stored to is still there: %v", r.free, r.freeing, o != nil)
+	}
+}

@@ -17,6 +17,7 @@ type recovery struct {
 	applied  bool     // this node's part of the directory was made anew
 	pieces   [][]byte // of what memory was in use, so far
 	bound    bool     // all pieces are here
+	since    uint32   // and this is since when the allocator knows what it was asked
 
 	held   []Message // barrier and name messages that wait until all is over
 	parked []parked  // by node: how many of held it has sent; nil: there are none
@@ -51,7 +52,7 @@ func (r *recovery) begin() {
 	if r.marked == nil {
 		r.marked = make([]uint32, r.cfg.Nodes)
 	}
-	r.readied, r.told, r.complete, r.reports, r.applied, r.pieces, r.bound = nil, nil, 0, nil, false, nil, false
+	r.readied, r.told, r.complete, r.reports, r.applied, r.pieces, r.bound, r.since = nil, nil, 0, nil, false, nil, false, 0
 	r.held = slices.DeleteFunc(r.held, func(m Message) bool { return !r.isMember(m.From) || m.Kind != KindNameRequest })
 	r.parked = nil
 	for i := range r.held {
@@ -221,7 +222,7 @@ func (r *recovery) onBound(m *Message) {
 	if len(r.pieces) < int(k.Pieces) {
 		return
 	}
-	r.bound, r.view.since = true, k.Since
+	r.bound, r.since = true, k.Since
 }
 
 // boundBytes is how much has come of what memory was in use.
@@ -248,6 +249,15 @@ func (r *recovery) hold(m *Message) {
 	h := *m
 	h.Payload = slices.Clone(m.Payload)
 	r.held = append(r.held, h)
+}
+
+// forgetCalls forgets what was asked of an allocator that has made its names anew. All of it was
+// sent in an epoch before, and is asked again if it still counts.
+func (r *recovery) forgetCalls() {
+	r.held = slices.DeleteFunc(r.held, func(m Message) bool { return m.Kind == KindNameRequest })
+	for i := range r.parked {
+		r.parked[i].names = 0
+	}
 }
 
 // parkedLike counts what the sender of a message has said that is held, and is about the same:
@@ -358,7 +368,7 @@ func (r *recovery) clone(in *env) recovery {
 // appendState appends an encoding: see Engine.AppendState.
 func (r *recovery) appendState(b []byte) []byte {
 	b = appendEach(b, r.told, func(b []byte, t told) []byte { return appendNumbers(b, uint64(t.due)) })
-	b = append(appendInts(appendInts(b, r.marked), r.readied), bits(r.applied, r.bound))
+	b = appendNumbers(append(appendInts(appendInts(b, r.marked), r.readied), bits(r.applied, r.bound)), uint64(r.since))
 	b = appendEach(b, r.reports, func(b []byte, x report) []byte { return appendText(appendNumbers(b, uint64(x.from)), x.payload) })
 	b = appendEach(b, r.pieces, appendText[[]byte])
 	return appendEach(b, r.held, func(b []byte, m Message) []byte { return AppendMessage(appendNumbers(b, uint64(m.To)), &m) })

@@ -38,8 +38,9 @@ func (n *registry) rebuild(said reports) {
 }
 
 // formerNames is what the node reports that was the allocator last, if it is there, and what is
-// free. If it is lost nobody knows what it had done with the memory that nobody is known to use,
-// which is unknown below the end of all that somebody remembers, and free above.
+// free. If it is lost, or another one that is lost has perhaps been it since, nobody knows what
+// that had done with the memory that nobody is known to use, which is unknown below the end of all
+// that somebody remembers, and free above.
 func (n *registry) formerNames(said reports) (former []entry, free []run, unknown run) {
 	var last, since int64 = -1, -1 // the former allocator, and since when it was that
 	top := uint64(0)
@@ -51,22 +52,29 @@ func (n *registry) formerNames(said reports) (former []entry, free []run, unknow
 			last, since = int64(from), int64(x.since)
 		}
 	})
-	if last < 0 {
-		if top < n.cfg.Pages {
-			free = []run{{top, n.cfg.Pages - top}}
-		}
-		return nil, free, run{0, top}
-	}
+	isLost := last < 0 || slices.ContainsFunc(n.view.before, func(homes []NodeID) bool {
+		return int64(homes[0]) != last && !n.isMember(homes[0])
+	})
 	said.each(func(from NodeID, x *entry) {
 		switch {
 		case int64(from) != last:
-		case x.tag == tagFree:
+			return
+		case x.tag == tagFree && !isLost:
 			free = append(free, x.run)
-		case x.tag == tagBound || x.tag == tagFreeing:
+		case x.tag == tagBound || x.tag == tagFreeing && !isLost:
 			former = append(former, *x)
 		}
+		if x.tag == tagBound || x.tag == tagFreeing {
+			top = max(top, x.first+x.count)
+		}
 	})
-	return former, sortRuns(free), run{}
+	if !isLost {
+		return former, sortRuns(free), run{}
+	}
+	if top < n.cfg.Pages {
+		free = []run{{top, n.cfg.Pages - top}}
+	}
+	return former, free, run{0, top}
 }
 
 // applyUnknown has all of a run freed that has no name, on every node, as if its last user had just

@@ -1,9 +1,7 @@
 package kittest
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -11,14 +9,12 @@ import (
 	"dsmd/dsm/dsmtest"
 )
 
-// RunEach is dsmtest.RunEach with one way to trap accesses: that which the daemons choose, or which
-// DSMTEST_TRAP names. It is for tests of what stands above the trap. Some of each package take
-// dsmtest.RunEach, so that the package is seen with either.
+// RunEach is dsmtest.RunEach with one way to trap accesses: that which DSMTEST_TRAP names, or else
+// the daemons choose. It is for tests of what stands above the trap. Some of each package take
+// dsmtest.RunEach, so that the package is seen with either. The test can't be parallel.
 func RunEach(t *testing.T, nodes []int, body func(t *testing.T, ctx context.Context, c *dsm.Cluster), flags ...string) {
-	trap := cmp.Or(os.Getenv("DSMTEST_TRAP"), "auto")
-	for _, n := range nodes {
-		t.Run(fmt.Sprintf("%s/%d", trap, n), func(t *testing.T) {
-			dsmtest.Run(t, n, func(ctx context.Context, c *dsm.Cluster) { body(t, ctx, c) }, append([]string{"--trap", trap}, flags...)...)
-		})
+	if os.Getenv("DSMTEST_TRAP") == "" {
+		t.Setenv("DSMTEST_TRAP", "auto")
 	}
+	dsmtest.RunEach(t, nodes, body, flags...)
 }

@@ -91,8 +91,14 @@ func (r *namesRun) start(nodes []NodeID) (user, NameCall, Ticket) {
 		}
 	}
 	r.tickets++
-	r.step(u.node, Event{Kind: EventName, Client: u.client, Ticket: r.tickets, Payload: c.Append(nil)})
+	r.ask(u.node, r.tickets, c)
 	return u, c, r.tickets
+}
+
+// ask lets a program call. What completes with the ticket is the answer.
+func (f *few) ask(n NodeID, ticket Ticket, c NameCall) {
+	f.t.Helper()
+	f.step(n, Event{Kind: EventName, Client: c.Client, Ticket: ticket, Payload: c.Append(nil)})
 }
 
 // usedBy are the names that a program uses.
@@ -462,7 +468,7 @@ func TestDirectoryThatWasOvertaken(t *testing.T) {
 	var got *Effect
 	f.completed = func(_ NodeID, x Effect) { got = &x }
 	c := NameCall{Op: Bind, Client: 1, Pages: 3, Name: "a"}
-	f.step(2, Event{Kind: EventName, Client: 1, Ticket: 1, Payload: c.Append(nil)})
+	f.ask(2, 1, c)
 	f.settle()
 	if got == nil || got.Status != StatusOK {
 		t.Fatalf("the name is bound by %+v", got)
@@ -493,7 +499,7 @@ func TestBindBeforeUnbindIsAnswered(t *testing.T) {
 			if op == Bind {
 				c.Pages, c.Replicas = 2+uint64(ticket), 1
 			}
-			f.step(n, Event{Kind: EventName, Client: 7, Ticket: ticket, Payload: c.Append(nil)})
+			f.ask(n, ticket, c)
 		}
 		runOf := func(ticket Ticket) run {
 			first, count, err := DecodeRun(answers[ticket].Payload)
@@ -559,8 +565,7 @@ func TestUnbindBesideBindOfAnother(t *testing.T) {
 		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
 		f.withhold = func(m *Message) bool { return m.Kind == KindFreeAck }
 		call := func(n NodeID, ticket Ticket, op NameOp) {
-			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
-			f.step(n, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.ask(n, ticket, NameCall{Op: op, Client: 1, Pages: 3, Name: "a"})
 			f.settle()
 		}
 		call(2, 1, Bind)
@@ -586,8 +591,7 @@ func TestGapsBesideAllNames(t *testing.T) {
 	ticket := Ticket(0)
 	call := func(op NameOp, n NodeID, client ClientID, name string) {
 		ticket++
-		c := NameCall{Op: op, Client: client, Pages: 2, Name: name}
-		f.step(n, Event{Kind: EventName, Client: client, Ticket: ticket, Payload: c.Append(nil)})
+		f.ask(n, ticket, NameCall{Op: op, Client: client, Pages: 2, Name: name})
 		f.settle()
 	}
 	call(Bind, 0, 1, "lost with its node")
@@ -628,8 +632,7 @@ func TestUnbindOfTwoAllocators(t *testing.T) {
 		answers := map[Ticket]Effect{}
 		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
 		call := func(ticket Ticket, op NameOp) {
-			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
-			f.step(2, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.ask(2, ticket, NameCall{Op: op, Client: 1, Pages: 3, Name: "a"})
 			f.settle()
 		}
 		call(1, Bind)
@@ -667,8 +670,7 @@ func TestSkippedView(t *testing.T) {
 		answers := map[Ticket]Effect{}
 		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
 		call := func(n NodeID, ticket Ticket, op NameOp, name string) {
-			c := NameCall{Op: op, Client: 1, Pages: 4, Name: name}
-			f.step(n, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.ask(n, ticket, NameCall{Op: op, Client: 1, Pages: 4, Name: name})
 			f.settle()
 		}
 		call(2, 1, Bind, "a")
@@ -708,8 +710,7 @@ func TestParkedThroughAnAllocator(t *testing.T) {
 		answers := map[Ticket]Effect{}
 		f.completed = func(_ NodeID, x Effect) { answers[x.Ticket] = x }
 		call := func(n NodeID, ticket Ticket, op NameOp) {
-			c := NameCall{Op: op, Client: 1, Pages: 3, Name: "a"}
-			f.step(n, Event{Kind: EventName, Client: 1, Ticket: ticket, Payload: c.Append(nil)})
+			f.ask(n, ticket, NameCall{Op: op, Client: 1, Pages: 3, Name: "a"})
 			f.settle()
 		}
 		call(2, 1, Bind)
@@ -758,7 +759,7 @@ func TestMemoryOfAllocatorInBetween(t *testing.T) {
 	var got *Effect
 	f.completed = func(_ NodeID, x Effect) { got = &x }
 	c := NameCall{Op: Bind, Client: 1, Pages: 3, Name: "a"}
-	f.step(2, Event{Kind: EventName, Client: 1, Ticket: 1, Payload: c.Append(nil)})
+	f.ask(2, 1, c)
 	f.settle()
 	f.fault(2, Write, 2)
 	f.settle()

@@ -125,8 +125,8 @@ func endLate(bind *nameCall, older []nameCall, isNew bool) {
 	}
 }
 
-// hasLapsed reports whether the allocator has forgotten a call, because another node was it
-// meanwhile, or was to be. Who has entered the view that said so knows it, and who has not is told.
+// hasLapsed reports whether the allocator has forgotten a call: it has made its names anew in an
+// epoch after that in which the call was sent.
 func (n *names) hasLapsed(c *nameCall) bool { return c.to != NoNode && c.sent < n.view.since }
 
 // report says which names programs of this node use, each once and then who uses it, and that there

@@ -53,7 +53,10 @@ func TestWordcount(t *testing.T) {
 
 // TestCost: what the map costs beside what an expert writes by hand.
 func TestCost(t *testing.T) {
-	dsmtest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	if testing.Short() {
+		t.Skip("costs are those of builds that users have")
+	}
+	kittest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		all := text(words)
 		onKit := func() error {
 			counts, err := count(ctx, c, all)

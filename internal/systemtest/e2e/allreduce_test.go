@@ -128,6 +128,7 @@ func unlikeMeets(ctx context.Context, c *dsm.Cluster) error {
 
 // TestAllReduce: the daemons combine what ranks bring as the ranks would.
 func TestAllReduce(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	for _, ranks := range []int{1, 4} {

@@ -14,6 +14,7 @@ const words = 200 * 512
 // and types, but other contents. What a new checkpoint there has is what memory holds, also where
 // that is zeros because nobody has touched it.
 func TestCheckpointOverOthers(t *testing.T) {
+	long(t)
 	t.Parallel()
 	filled := t.TempDir()
 	first := engage(t, 2, 2)

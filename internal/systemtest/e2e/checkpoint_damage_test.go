@@ -140,6 +140,7 @@ func alter(t *testing.T, path string, change func(b []byte) []byte) {
 // TestCheckpointDamagedFiles: what can be seen without reading all pages is seen by Restore. Memory
 // begins with zeros then. The older checkpoint beside what is damaged is as good as it was.
 func TestCheckpointDamagedFiles(t *testing.T) {
+	long(t)
 	t.Parallel()
 	undamaged := saveTwo(t, 2)
 	// Programs that have restored nothing, and those that restore the older one each time.
@@ -361,6 +362,7 @@ func TestCheckpointReadOnly(t *testing.T) {
 // TestCheckpointOfTheDead: a rank dies while a checkpoint is being taken. There is none then, and
 // the others go on, as they do from barriers.
 func TestCheckpointOfTheDead(t *testing.T) {
+	long(t)
 	t.Parallel()
 	r := chance(t)
 	former := saveTwo(t, 1)

@@ -218,6 +218,7 @@ func savedHalf(t *testing.T, dir string) int {
 // TestCheckpointResumes: a job is killed again and again, and goes on each time from its last
 // checkpoint, on any number of nodes. Its result is bit for bit the one that it would have had.
 func TestCheckpointResumes(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	r := chance(t)

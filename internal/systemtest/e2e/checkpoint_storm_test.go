@@ -220,6 +220,7 @@ func goesOnWhereItDoesNotFit(t *testing.T, all crew, dir string, n int, file str
 // TestCheckpointOfMoreThanFits: a checkpoint of more than the nodes may have together, most of
 // which lies in files, goes back into such nodes. No node has more than it may meanwhile.
 func TestCheckpointOfMoreThanFits(t *testing.T) {
+	long(t)
 	// Not beside others: pages go to and fro all the time, for minutes on cores that others use.
 	// Other temporary files may be in memory.
 	dir, err := os.MkdirTemp("/var/tmp", "dsmd-e2e-")

@@ -35,7 +35,27 @@ func unlessShort(much, little int) int {
 	return much
 }
 
-var allDrawn = flag.Bool("drawn.all", false, "try all that tests draw by chance")
+var (
+	longToo  = flag.Bool("e2e.long", false, "the tests that take long, too")
+	allDrawn = flag.Bool("drawn.all", false, "try all that tests draw by chance")
+)
+
+// long leaves a test to runs that have time, as .ci/run.
+func long(t *testing.T) {
+	t.Helper()
+	if !*longToo {
+		t.Skip("it takes long: with -e2e.long, as .ci/run has it")
+	}
+}
+
+// once leaves a test out of runs that are there for something else, in which it would be the same:
+// on machines, or with many daemons.
+func once(t *testing.T) {
+	t.Helper()
+	if testing.Short() || os.Getenv(testcluster.FlagsEnv) != "" {
+		t.Skip("it is for the whole tests, without further flags")
+	}
+}
 
 // drawn are some of a list, by chance.
 func drawn(list []string, n int) []string {

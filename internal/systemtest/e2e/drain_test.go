@@ -81,6 +81,7 @@ func TestDrainIsRefused(t *testing.T) {
 // cannot, and goes on with all that there was; so it does when it is told to leave again. Two of
 // three leave at once.
 func TestDrainAll(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, nodes := range []int{2, 3} {
 		c := serve(t, nodes, nodes, "--survive")

@@ -114,6 +114,7 @@ func gossipKey(t *testing.T) string {
 // TestSilentNode: a daemon that is stopped does not close its connections. Gossip finds it dead all
 // the same, and the others end.
 func TestSilentNode(t *testing.T) {
+	long(t)
 	t.Parallel()
 	l, c := joined(t, 3, "--dead-after", testcluster.DeadAfter.String())
 	p := join(t, c, 0, 0, 3)

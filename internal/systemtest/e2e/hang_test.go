@@ -91,6 +91,7 @@ func TestHang(t *testing.T) {
 // TestEarlyExit: with --fail-on-early-exit the job ends when a rank has ended for which others
 // wait.
 func TestEarlyExit(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	job := testcluster.Job{Nodes: 2, Program: hanging, Flags: []string{"--fail-on-early-exit"}, Args: []string{"ended"}}.Run(t)
@@ -106,6 +107,7 @@ func TestEarlyExit(t *testing.T) {
 
 // TestHangWithoutLauncher: where daemons stay, one of the ranks says so.
 func TestHangWithoutLauncher(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	jobs := map[string][]*testcluster.Process{}

@@ -25,7 +25,7 @@ const streetSocket = "/run/dsmd.sock"
 // after that time.
 func openStreet(t *testing.T, deadAfter time.Duration, flags ...string) *street {
 	t.Helper()
-	onMachinesOnce(t)
+	once(t)
 	testcluster.Dsmd(t) // before the machines, which then have it
 	s := &street{net: netns.Start(t, "ann", "bob", "eve")}
 	for place := range s.net.Machines {
@@ -67,6 +67,7 @@ func (s *street) command(t *testing.T, program *testcluster.Program, place int, 
 // TestHealedInTime: a machine is cut off for less than it takes to be lost. Whoever needs it waits,
 // and everything goes on, its own program too.
 func TestHealedInTime(t *testing.T) {
+	long(t)
 	t.Parallel()
 	// much longer than it takes to pull a cable and plug it in again, on a machine that is busy
 	// with other things
@@ -94,6 +95,7 @@ func TestHealedInTime(t *testing.T) {
 // ends, and is told why. When the machine can be reached again its daemon comes back by itself, and
 // knows what the others did meanwhile.
 func TestCutOffReturns(t *testing.T) {
+	long(t)
 	t.Parallel()
 	s := openStreet(t, testcluster.DeadAfter, "--peers", "ann:7400,bob:7400,eve:7400", "--no-quorum", "end", "--return")
 	ann, eve := s.program(t, 0), s.program(t, 2)
@@ -126,6 +128,7 @@ func TestCutOffReturns(t *testing.T) {
 // long that the others go on without it. When it goes on it finds that out, ends its program, and
 // comes back by itself.
 func TestStoppedReturns(t *testing.T) {
+	long(t)
 	t.Parallel()
 	_, c := joined(t, 3, "--dead-after", testcluster.DeadAfter.String(), "--survive", "--no-quorum", "end", "--return")
 	stays, left := join(t, c, 0, 0, 3), join(t, c, 2, 2, 3)

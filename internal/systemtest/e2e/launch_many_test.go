@@ -11,9 +11,8 @@ import (
 // TestFewDescriptors has eight, always.
 func TestManyNodes(t *testing.T) {
 	t.Parallel()
-	if !*machinesLong {
-		t.Skip("with -machines.long, as .ci/run has it")
-	}
+	long(t)
+	once(t)
 	const nodes = 32
 	job := testcluster.Job{Nodes: nodes, Program: member, Args: []string{"end"}}.Run(t)
 	met(t, job, nodes)

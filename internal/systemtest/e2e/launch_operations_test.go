@@ -89,7 +89,8 @@ func buildSquares(t *testing.T, to string) {
 // TestOperations types what docs/operations.md says, on three bare machines.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	onMachinesLong(t)
+	long(t)
+	once(t)
 	checkout, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,26 +38,6 @@ func openOffice(t *testing.T) *office {
 		})
 	}
 	return o
-}
-
-// onMachinesOnce leaves a test of machines out of runs that are there for something else: they take
-// long, and are the same in all.
-func onMachinesOnce(t *testing.T) {
-	t.Helper()
-	if testing.Short() || os.Getenv(testcluster.FlagsEnv) != "" {
-		t.Skip("machines are for the whole tests, without further flags")
-	}
-}
-
-var machinesLong = flag.Bool("machines.long", false, "tests of machines that build programs and run the suite, and a job of 32 nodes, too")
-
-// onMachinesLong is onMachinesOnce for tests that would take a tenth of all.
-func onMachinesLong(t *testing.T) {
-	t.Helper()
-	onMachinesOnce(t)
-	if !*machinesLong {
-		t.Skip("with -machines.long, as .ci/run has it")
-	}
 }
 
 // running lists what runs on a machine, but for sessions of ssh that are about to end.
@@ -118,7 +96,7 @@ func (o *office) wantIdle(t *testing.T) {
 // TestRunOnHosts runs jobs on three machines by ssh, with encrypted connections between them.
 func TestRunOnHosts(t *testing.T) {
 	t.Parallel()
-	onMachinesOnce(t)
+	once(t)
 	o := openOffice(t)
 	const hosts = "ann,bob:2,eve"
 	t.Run("success", func(t *testing.T) {
@@ -183,8 +161,9 @@ func (o *office) signal(t *testing.T, sig syscall.Signal) {
 // TestRunOnHostsRefused: what goes wrong with real ssh, dsmd and hosts is said with the host and
 // the remedy.
 func TestRunOnHostsRefused(t *testing.T) {
+	long(t)
 	t.Parallel()
-	onMachinesOnce(t)
+	once(t)
 	o := openOffice(t)
 	ann, bob := o.net.Machines[0], o.net.Machines[1]
 	hosts, timeout := "bob,eve", testcluster.Patience // on a busy machine sshd takes its time

@@ -79,7 +79,8 @@ func (c *cluster) stop(t *testing.T) {
 // computation in one process.
 func TestSuiteOnMachines(t *testing.T) {
 	t.Parallel()
-	onMachinesLong(t)
+	long(t)
+	once(t)
 	// Built before the machines start, which then have it.
 	bench := filepath.Join(testcluster.Dir(t), "bench")
 	if out, err := exec.Command("go", "build", "-o", bench, "dsmd/bench").CombinedOutput(); err != nil {

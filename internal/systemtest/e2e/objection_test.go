@@ -13,8 +13,9 @@ import (
 // suspicion is wrong, is lost in the same trouble of the network. When the network is whole again
 // it is not taken for dead, though it has no reason to say anything once more.
 func TestLostObjection(t *testing.T) {
+	long(t)
 	t.Parallel()
-	onMachinesOnce(t)
+	once(t)
 	const deadAfter = 10 * time.Second
 	dsmd := testcluster.Dsmd(t) // before the machines, which then have it
 	net := netns.Start(t, "ann", "bob")

@@ -58,6 +58,7 @@ func TestPlainRestart(t *testing.T) {
 // TestPlainRestartReturns: with --return such a daemon comes in by itself, as one that knows
 // nothing.
 func TestPlainRestartReturns(t *testing.T) {
+	long(t)
 	t.Parallel()
 	flags := []string{"--survive", "--return"}
 	static := serve(t, 3, 3, flags...)

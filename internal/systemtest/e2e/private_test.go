@@ -84,6 +84,7 @@ func TestCheckpointOfPrivate(t *testing.T) {
 // as little memory gets it back, drops what is in the checkpoint, reads it again, and saves it
 // elsewhere.
 func TestCheckpointOfPrivateThatDoesNotFit(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const words, changed = 640 * 3 * 8192 / 8, 13 << 20 / 8
 	for _, option := range drawn([]string{"striped=8192", "", "on=2"}, 1) {

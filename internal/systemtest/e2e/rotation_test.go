@@ -20,6 +20,7 @@ import (
 // is made again with the files of that moment. The results are exact, and in the end the old
 // authority makes no node any more.
 func TestRotationUnderCuts(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	const nodes = 4

@@ -121,6 +121,7 @@ func TestRunSurvives(t *testing.T) {
 // TestSurvivingRunEnds ends jobs that would go on: by what asks the whole job to end, and by the
 // loss of too much.
 func TestSurvivingRunEnds(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	for _, test := range []struct {

@@ -179,6 +179,7 @@ var sharing = testcluster.Define("sharing", func(s *testcluster.Self) error {
 // TestSharing: --sharing says why pages travel, with the elements, lines and locks of both sides.
 // Of the ways to share that are told apart like others, one is drawn.
 func TestSharing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	kinds := append(drawn([]string{"total", "fields", "reader", "innocent"}, unlessShort(1, 0)), "counters", "locks", "producer")

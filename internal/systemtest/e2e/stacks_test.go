@@ -44,6 +44,7 @@ func stacksOf(t *testing.T, args ...string) string {
 // TestStacks: stacks that are the same are shown once, with whose they are and what is waited for,
 // and the job goes on to its end.
 func TestStacks(t *testing.T) {
+	long(t)
 	t.Parallel()
 	uffdtest.Require(t)
 	for _, trap := range []string{"uffd", "sigsegv"} {

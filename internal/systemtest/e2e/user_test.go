@@ -10,6 +10,7 @@ import (
 // TestAsOrdinaryUser runs once more as a user without privileges, who can only trap the faults of
 // user mode, what that matters for most; of tests with parts, one of these.
 func TestAsOrdinaryUser(t *testing.T) {
+	long(t)
 	if testing.Short() {
 		t.Skip("the same tests are run as this user")
 	}

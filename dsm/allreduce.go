@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"reflect"
 	"slices"
@@ -57,7 +58,8 @@ var numbers = map[reflect.Kind]struct {
 //
 // When ctx ends before all ranks are there, this rank has not taken part. Errors: those of Reduce;
 // ErrMismatch also if a rank brings another length, type or operation; ErrNoSpace if the slice has
-// more than MaxAllReduceBytes; ErrType for the least of complex numbers.
+// more than MaxAllReduceBytes, or more than 1 KiB with more than 16,384 ranks; ErrType for the
+// least of complex numbers.
 func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v []T) ([]T, error) {
 	failed := func(err error) ([]T, error) { return nil, failure(fmt.Sprintf("AllReduce %q", name), err) }
 	kind := numbers[reflect.TypeFor[T]().Kind()]
@@ -106,17 +108,25 @@ func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte) error {
 	return nil
 }
 
-// agreeOn waits until all ranks have come, and checks that they want the same.
+// agreeOn waits until all ranks have come, and checks that they want the same. What it brings is
+// not folded, and shorter than any value of Reduce: so it is taken neither for a short slice nor
+// for a value.
 func (r *reducing) agreeOn(ctx context.Context, fold attach.Fold, bytes int) error {
-	own := int64(fold)<<32 | int64(bytes)
-	bounds := []int64{own, -own}
-	b, err := r.meet(ctx, attach.FoldOf(attach.FoldMax, attach.NumberInt64), bytesOfAll(bounds))
+	own := uint32(fold)<<agreedBits | uint32(bytes)
+	all, err := r.meet(ctx, attach.NoFold, binary.LittleEndian.AppendUint32(nil, own))
 	if err != nil {
 		return err
 	}
-	copy(bytesOfAll(bounds), b)
-	if most, least := bounds[0], -bounds[1]; most != least {
-		return fmt.Errorf("%w: rank %d brings %d bytes, others from %d to %d, or other types or operations", ErrMismatch, r.g.c.Rank(), bytes, uint32(least), uint32(most))
+	for from := 0; len(all) > 0; from, all = from+1, all[4:] {
+		if other := binary.LittleEndian.Uint32(all); other != own {
+			return fmt.Errorf("%w: rank %d brings %d bytes, and rank %d brings %d, or another type or operation",
+				ErrMismatch, r.g.c.Rank(), bytes, r.g.rank(from), other&(1<<agreedBits-1))
+		}
 	}
 	return nil
 }
+
+// agreedBits are for the bytes of a slice, in what agreeOn brings.
+const agreedBits = 24
+
+const _ = uint(1<<agreedBits - 1 - MaxAllReduceBytes)

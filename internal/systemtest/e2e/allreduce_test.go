@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +36,9 @@ var allReducer = testcluster.Define("all reducer", func(s *testcluster.Self) err
 		adds(s.Ctx, c, func(rank, i int) uint { return uint(rank)<<62 - uint(i) }, dsm.Sum, dsm.Min, dsm.Max),
 		adds(s.Ctx, c, func(rank, i int) complex64 { return complex(float32(rank)/3, float32(i)/7) }, dsm.Sum[complex64]),
 		adds(s.Ctx, c, func(rank, i int) complex128 { return complex(float64(rank)/3, float64(i)/7) }, dsm.Sum[complex128]),
-		differs(s.Ctx, c), unlikeMeets(s.Ctx, c))
+		differs(s.Ctx, c),
+		unlikeMeets(s.Ctx, c, "longer", []int64{1, 2}, []int64{1}),
+		unlikeMeets(s.Ctx, c, "as long as what ranks agree on", []int64{1, 2}, slices.Repeat([]int64{1}, 1000)))
 	if err != nil {
 		return err
 	}
@@ -104,23 +107,26 @@ func differs(ctx context.Context, c *dsm.Cluster) error {
 	return err
 }
 
-// unlikeMeets has a rank come with a short slice that differs. Either that rank or the others hear
-// of it, whoever comes later, and the others go on waiting for it.
-func unlikeMeets(ctx context.Context, c *dsm.Cluster) error {
+// unlikeMeets has a rank come with another slice than the others. Either that rank or the others
+// hear of it, whoever comes later, and the others go on waiting for it.
+func unlikeMeets(ctx context.Context, c *dsm.Cluster, name string, unlike, like []int64) error {
+	if c.Size() == 1 {
+		return nil
+	}
 	if c.Rank() == 1 {
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		if _, err := dsm.AllReduce(soon, c, "unlike", dsm.OpSum, []int64{1, 2}); !errors.Is(err, dsm.ErrMismatch) && !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("two values where others bring one: %v", err)
+		if _, err := dsm.AllReduce(soon, c, name, dsm.OpMax, unlike); !errors.Is(err, dsm.ErrMismatch) && !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%d values where others bring %d: %v", len(unlike), len(like), err)
 		}
 	}
 	for {
-		sum, err := dsm.AllReduce(ctx, c, "unlike", dsm.OpSum, []int64{1})
+		most, err := dsm.AllReduce(ctx, c, name, dsm.OpMax, like)
 		if errors.Is(err, dsm.ErrMismatch) {
 			continue
 		}
-		if err == nil && sum[0] != int64(c.Size()) {
-			return fmt.Errorf("the sum of %d ones is %d", c.Size(), sum[0])
+		if err == nil && !slices.Equal(most, like) {
+			return fmt.Errorf("the most of %d is %d", like, most)
 		}
 		return err
 	}

@@ -278,9 +278,27 @@ func (a *allocating) access() attach.Access {
 	return 0
 }
 
-// enter maps an allocation and puts it under the daemon's control. From here on losing the daemon
-// must end the process.
+// enter maps an allocation and puts it under the daemon's control.
 func (m *allocation) enter(c *Cluster) error {
+	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
+		return err
+	}
+	addr := uintptr(c.region.at(m.offset))
+	err := c.trap.register(addr, m.bytes, m.readOnly)
+	if err == nil {
+		if err = c.endWithDaemon(); err != nil {
+			err = errors.Join(err, c.trap.unregister(addr, m.bytes))
+		}
+	}
+	if err != nil {
+		return errors.Join(err, c.region.unmapRun(m.offset, m.bytes))
+	}
+	return nil
+}
+
+// endWithDaemon makes losing the daemon end the process from here on: it has memory, and nobody has
+// touched any yet.
+func (c *Cluster) endWithDaemon() error {
 	if c.watch == nil {
 		w, err := attach.WatchDaemon(c.conn, c.grace+watchMargin, ExitLost, lostMessage(c.Rank(), fmt.Errorf(
 			"%w: the daemon at %s has closed the connection, and every processor of the program waits for a page", ErrLost, c.socket)))
@@ -292,20 +310,8 @@ func (m *allocation) enter(c *Cluster) error {
 	c.mu.Lock()
 	c.mustExit = true
 	c.mu.Unlock()
-	// Lost between the check and here: the reading goroutine may have seen mustExit unset.
-	if err := c.err(); err != nil {
-		return err
-	}
-	if err := c.region.mapRun(m.offset, m.bytes); err != nil {
-		return err
-	}
-	if err := c.trap.register(uintptr(c.region.at(m.offset)), m.bytes, m.readOnly); err != nil {
-		if unmap := c.region.unmapRun(m.offset, m.bytes); unmap != nil {
-			return fmt.Errorf("%w (and %w)", err, unmap)
-		}
-		return err
-	}
-	return nil
+	// Lost before this: the reading goroutine may have seen mustExit unset.
+	return c.err()
 }
 
 // watchMargin is how much later than the reading goroutine the death watch ends the process: long

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/internal/attach"
 	"dsmd/internal/checkpoint"
 	"dsmd/internal/runstats"
@@ -446,8 +448,8 @@ func TestAllReduceMisuse(t *testing.T) {
 	}
 }
 
-// TestLostWithoutMemory: no shared memory was allocated, so nothing can hang, and the process goes
-// on with errors.
+// TestLostWithoutMemory: no shared memory was allocated, though that was tried, so nothing can
+// hang, and the process goes on with errors.
 func TestLostWithoutMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(*fake)
@@ -463,6 +465,11 @@ func TestLostWithoutMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, 2)
 			p := f.join()
+			file := p.region.file
+			p.region.file = -1 // can't be mapped
+			_, err := Alloc[int](within(t), p, "not mapped", 1)
+			wantError(t, err, unix.EBADF)
+			p.region.file = file
 			errs := make(chan error, 3)
 			go func() { errs <- p.Barrier(context.Background()) }()
 			go func() { errs <- NewBarrier(p, "b", Parties(2), Team(2)).Wait(context.Background()) }()
@@ -476,7 +483,7 @@ func TestLostWithoutMemory(t *testing.T) {
 				wantError(t, <-errs, ErrLost, c.part)
 			}
 			wantError(t, NewMutex(p, "m").Lock(context.Background()), ErrLost, c.part)
-			_, err := Alloc[int](within(t), p, "late", 1)
+			_, err = Alloc[int](within(t), p, "late", 1)
 			wantError(t, err, ErrLost, c.part)
 			wantError(t, p.Close(), ErrLost)
 			wantError(t, p.Close(), ErrClosed)

@@ -28,8 +28,9 @@ func (e *Error) Unwrap() error { return e.err }
 // ErrGroup is goroutines on all ranks that belong together, as errgroup.Group is in one process.
 // The first that fails ends the context of all.
 //
-// What travels: nothing while goroutines run, and to start one takes no message. To make the group,
-// and to Wait, are meetings of all ranks. The first error comes to all ranks, one after the other.
+// What travels: nothing while goroutines run, and to start one takes no message. To make the group
+// takes two meetings of all ranks, and to Wait takes one. The first error comes to all ranks, one
+// after the other.
 //
 // If a rank is lost the contexts of all others end, and Wait returns an error that wraps
 // dsm.ErrNodeLost: what its goroutines have done nobody knows.
@@ -58,7 +59,8 @@ type failure struct {
 }
 
 // NewErrGroup returns a group of goroutines, which name names, and the context for them, which
-// comes from ctx. All ranks call it, and it waits for all of them. All of them also call Wait.
+// comes from ctx. All ranks call it, and it waits for all of them. All of them also call Wait. When
+// all have come and it fails on one, also because ctx has ended there, it does on all.
 //
 // The context ends when a goroutine has failed anywhere, when a rank is lost, and when Wait has
 // returned. context.Cause is an *Error, or wraps dsm.ErrNodeLost, or is context.Canceled.
@@ -85,11 +87,29 @@ func NewErrGroup(ctx context.Context, among dsm.Group, name string) (*ErrGroup, 
 	return g, g.ctx, nil
 }
 
-func (g *ErrGroup) open(ctx context.Context) (err error) {
+func (g *ErrGroup) open(ctx context.Context) error {
 	// The memory of an earlier one of the name is free when all have come.
 	if err := g.meet(ctx); err != nil {
 		return err
 	}
+	failed := g.alloc(ctx)
+	// The others would wait for one that has failed. All are here, and come once more.
+	ctx = context.WithoutCancel(ctx)
+	any, err := dsm.Reduce(ctx, g.among, g.name, failed != nil, func(a, b bool) bool { return a || b })
+	switch {
+	case failed != nil:
+		return failed
+	case err == nil && any:
+		err = errors.New("another rank has failed")
+	}
+	if err != nil {
+		return errors.Join(err, dsm.Free(ctx, g.m.c, g.text), g.m.free(ctx))
+	}
+	return nil
+}
+
+// alloc makes the state.
+func (g *ErrGroup) alloc(ctx context.Context) (err error) {
 	if g.m, err = newMonitor[failure, struct{}](ctx, g.among, "errgroup", g.name); err != nil {
 		return err
 	}

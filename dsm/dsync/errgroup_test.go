@@ -85,6 +85,22 @@ func testErrGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	}
 }
 
+// testRefusedGroup: when one rank can't make a group, as it has its memory with another option,
+// none has one, and they can make it later.
+func testRefusedGroup(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+	refused := c.Rank() == c.Size()-1
+	var text []byte
+	if refused {
+		text = kittest.Must[[]byte](t)(dsm.Alloc[byte](ctx, c, fmt.Sprintf("dsync/refused/errgroup/%d/text", c.Size()), 3000))
+	}
+	if _, _, err := dsync.NewErrGroup(ctx, c, "refused"); err == nil || errors.Is(err, dsm.ErrMismatch) != refused {
+		t.Fatalf("NewErrGroup that one rank refuses: %v", err)
+	}
+	check(t, "Free", dsm.Free(ctx, c, text), nil)
+	g, _ := newErrGroup(t, ctx, c, "refused")
+	check(t, "Wait", g.Wait(ctx), nil)
+}
+
 // testIdle: who waits does nothing meanwhile, and one rank alone sends nothing.
 func testIdle(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	g := newWaitGroup(t, ctx, c, "idle")

@@ -162,13 +162,13 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	if l.help(met, patience); err != nil {
 		l.stopped() // and tells the others, if that is because ctx has ended
 	}
-	// op is the caller's, and so is a panic of it: it is called by no goroutine of ours.
-	if all = together(ranks, op); all.More && !all.Mixed {
+	first := func(a, _ T) T { return a }
+	if all = together(ranks, first); all.More && !all.Mixed {
 		own = *sum
 		own.Call |= secondMeeting
 		own.Failed, own.Rank = l.tell()
 		meet(own)
-		all = together(ranks, op)
+		all = together(ranks, first)
 	}
 	switch {
 	case err != nil:
@@ -178,7 +178,9 @@ func conclude[T any](l *loop, n int, sum *outcome[T], op func(a, b T) T) (all ou
 	case all.Failed > 0:
 		return outcome[T]{}, l.failed(int(all.Failed-1), int(all.Rank))
 	}
-	return all, nil
+	// op is the caller's, and so is a panic of it: no goroutine of ours calls it, and no rank waits
+	// for this one any more.
+	return together(ranks, op), nil
 }
 
 // help takes from others, and runs that, until all have arrived. A rank may be late, or become

@@ -230,6 +230,40 @@ func TestReduce(t *testing.T) {
 	})
 }
 
+// TestOpPanics: a panic of op on one rank keeps no other waiting that is told of an item's failure.
+func TestOpPanics(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		others := share[atomic.Int64](t, ctx, c, "others", 1)
+		err := func() (err error) {
+			defer func() {
+				if what := recover(); what != nil {
+					err = fmt.Errorf("a panic: %v", what)
+				}
+			}()
+			_, err = parallel.Reduce(ctx, team, c.Size(), func(i int) (int, error) {
+				if i > 0 {
+					others[0].Add(1)
+					return i, nil
+				}
+				for others[0].Load() < 2 && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				return 0, errItem
+			}, func(a, b int) int {
+				if c.Rank() == 1 {
+					panic("no luck")
+				}
+				return a + b
+			})
+			return err
+		}()
+		if failed := (*parallel.Error)(nil); !errors.As(err, &failed) {
+			t.Errorf("rank %d: %v", c.Rank(), err)
+		}
+	})
+}
+
 var errItem = errors.New("no such thing")
 
 // TestFailures: what fails ends a loop that would go on for hours, everywhere, and names its item;

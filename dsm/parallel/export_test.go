@@ -25,6 +25,12 @@ func Die(t *Team) {
 	s.rest[1].put(0, 1000)
 }
 
+// Refuse has this rank make the memory of a team with another option than New, which fails then.
+func Refuse(ctx context.Context, c *dsm.Cluster, name string, size int) error {
+	_, err := collections.NewPadded[slot](ctx, c, fmt.Sprintf("parallel/%s/%d", name, size), size, dsm.StaysLost())
+	return err
+}
+
 // Spoil makes the memory of a team, and rank 2 the last to have stored to the slot of index 0.
 func Spoil(ctx context.Context, c *dsm.Cluster, name string, size int) error {
 	slots, err := collections.NewPadded[slot](ctx, c, fmt.Sprintf("parallel/%s/%d", name, size), size)

@@ -264,6 +264,19 @@ func TestOpPanics(t *testing.T) {
 	})
 }
 
+// TestNewFails: when one rank can't make a team no rank has it.
+func TestNewFails(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		refused := c.Rank() == 2
+		if refused {
+			kittest.Must[any](t)(nil, parallel.Refuse(ctx, c, "team", c.Size()))
+		}
+		if _, err := parallel.New(ctx, c, "team"); err == nil || errors.Is(err, dsm.ErrMismatch) != refused {
+			t.Errorf("rank %d: %v", c.Rank(), err)
+		}
+	})
+}
+
 var errItem = errors.New("no such thing")
 
 // TestFailures: what fails ends a loop that would go on for hours, everywhere, and names its item;

@@ -102,7 +102,8 @@ type Option func(*crew)
 func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 
 // New makes a team of the given name: of all ranks, or of those that are left when others were lost
-// (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. A second
+// (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. When it
+// fails on one it does on all, but for a context that ends: the others wait for that rank. A second
 // team of the name is another handle of the first, and is closed once more. A team belongs to its
 // job, whatever its name. The names of its memory begin with "parallel/" and its own. Errors are
 // those of dsm.Alloc and dsm.Reduce.
@@ -114,11 +115,12 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	for _, opt := range opts {
 		opt(t)
 	}
-	var err error
-	if t.slots, err = collections.NewPadded[slot](ctx, c, t.memory, t.size); err != nil {
-		return nil, fmt.Errorf("parallel: %w", err)
+	slots, failed := collections.NewPadded[slot](ctx, c, t.memory, t.size)
+	t.slots = slots
+	nodes, err := t.introduce(ctx, failed)
+	if failed != nil {
+		return nil, wrapped(failed)
 	}
-	nodes, err := t.introduce(ctx)
 	if err != nil {
 		return nil, wrapped(errors.Join(err, t.slots.Free(context.WithoutCancel(ctx))))
 	}
@@ -138,24 +140,32 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 }
 
 // introduce returns the nodes of all ranks, and makes their loops have the same numbers from here
-// on: an earlier team of the name may have come to its end because they had not.
-func (t *crew) introduce(ctx context.Context) (nodes []int, err error) {
+// on: an earlier team of the name may have come to its end because they had not. A rank that has
+// failed to make the slots tells the others, who wait.
+func (t *crew) introduce(ctx context.Context, failed error) (nodes []int, err error) {
 	type rank struct {
-		Node  int
-		Loops uint64
-		Lost  bool // its slot
+		Node   int
+		Loops  uint64
+		Failed bool
+		Lost   bool // its slot
 	}
-	own := rank{Node: t.c.Node()}
-	lost := dsm.Guard(func() {
-		t.own().claim()
-		own.Loops = t.own().loops
-	})
+	own := rank{Node: t.c.Node(), Failed: failed != nil}
+	var lost error
+	if failed == nil {
+		lost = dsm.Guard(func() {
+			t.own().claim()
+			own.Loops = t.own().loops
+		})
+	}
 	own.Lost = lost != nil
 	ranks, err := dsm.AllGather(ctx, t.among, t.name, own)
 	if err = cmp.Or(lost, err); err != nil {
 		return nil, err
 	}
 	for i, r := range ranks {
+		if r.Failed {
+			return nil, fmt.Errorf("rank %d of the team has failed to make it", i)
+		}
 		if r.Lost {
 			return nil, fmt.Errorf("%w: the part of rank %d of the team", dsm.ErrPageLost, i)
 		}

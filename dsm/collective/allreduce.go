@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,16 +34,24 @@ func AllReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, 
 const wholeBytes = 512 << 10
 
 func allReduce[T any](ctx context.Context, among dsm.Group, name string, v []T, op func(a, b T) T) ([]T, error) {
-	lengths, err := dsm.AllGather(ctx, among, name, len(v))
-	if err != nil {
+	type slice struct {
+		length int
+		of     uint64 // dsm.TypeHash of the values; 0: they can't be shared
+	}
+	of, unshareable := dsm.TypeHash[T]()
+	all, err := dsm.AllGather(ctx, among, name, slice{len(v), of})
+	if err = cmp.Or(unshareable, err); err != nil {
 		return nil, err
 	}
-	for from, n := range lengths {
-		if n != lengths[0] {
-			return nil, fmt.Errorf("%w: rank 0 brings %d values, and rank %d brings %d", dsm.ErrMismatch, lengths[0], from, n)
+	for from, s := range all {
+		if s.length != all[0].length {
+			return nil, fmt.Errorf("%w: rank 0 brings %d values, and rank %d brings %d", dsm.ErrMismatch, all[0].length, from, s.length)
+		}
+		if s.of != all[0].of {
+			return nil, fmt.Errorf("%w: ranks 0 and %d bring values of different types", dsm.ErrMismatch, from)
 		}
 	}
-	ranks := len(lengths)
+	ranks := len(all)
 	if len(v)*sizeOf[T]()*(ranks-2) <= wholeBytes {
 		all, err := AllGather(ctx, among, name, v)
 		if err != nil {

@@ -233,6 +233,15 @@ func TestMisuse(t *testing.T) {
 		if _, err := collective.AllReduce(ctx, c, "x", make([]int, 5000+c.Rank()/2), dsm.Sum); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("one rank brings a value more: %v", err)
 		}
+		var err error
+		if n := 40000; c.Rank() == 1 { // twice as long, so that it would go in parts
+			_, err = collective.AllReduce(ctx, c, "x", make([][2]int, n), func(a, _ [2]int) [2]int { return a })
+		} else {
+			_, err = collective.AllReduce(ctx, c, "x", make([]int, n), dsm.Sum)
+		}
+		if !errors.Is(err, dsm.ErrMismatch) {
+			t.Errorf("one rank brings values of another type: %v", err)
+		}
 		for _, root := range []int{c.Size(), -1, -1 << 31, math.MinInt} {
 			if _, err := collective.Broadcast(ctx, c, "x", root, []int{1}); !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("the root of a Broadcast is %d: %v", root, err)
@@ -250,7 +259,6 @@ func TestMisuse(t *testing.T) {
 		if _, err := collective.Exchange(ctx, c, "x", make([][]int, 2+c.Rank()/2)); !errors.Is(err, dsm.ErrMismatch) {
 			t.Errorf("some ranks bring slices for two of three: %v", err)
 		}
-		var err error
 		if c.Rank() == 1 {
 			_, err = collective.AllGather(ctx, c, "x", []float64{1})
 		} else {

@@ -111,10 +111,10 @@ func (s *stripe[K, V]) take() map[K]V {
 //
 // When it returns an error on one rank, it does on all, but for a context that ends on one: the
 // others wait for it until theirs do. The map may have some of what was added, and the rest is
-// lost: where keys have no room, or their pages are lost, those only. Errors are those of Map and
-// dsm.Reduce.
+// lost: where keys have no room, or their pages are lost, those only. A panic of merge is that
+// rank's caller's, and the others get an error. Errors are those of Map and dsm.Reduce.
 func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
-	m, name := x.m, x.m.name+"/flush"
+	m := x.m
 	v := make([][]uint64, among.Size())
 	for i := range x.stripes {
 		s := &x.stripes[i]
@@ -126,10 +126,27 @@ func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
 		}
 		s.out.Unlock()
 	}
-	all, err := collective.Exchange(ctx, among, name, v)
+	all, err := collective.Exchange(ctx, among, m.name+"/flush", v)
 	if err != nil {
 		return fmt.Errorf("collections: Map %q: %w", m.name, err)
 	}
+	merged := false
+	defer func() {
+		if !merged { // merge panics, or ends its goroutine, and the others wait
+			_ = m.conclude(ctx, among, errUnmerged)
+		}
+	}()
+	err = x.mergeAll(ctx, all)
+	merged = true
+	return m.conclude(ctx, among, err)
+}
+
+// errUnmerged tells the other ranks of an end that is no error here.
+var errUnmerged = errors.New("merge has not returned")
+
+// mergeAll merges what the ranks have sent to this one.
+func (x *Combiner[K, V]) mergeAll(ctx context.Context, all [][]uint64) error {
+	m := x.m
 	var sums stripe[K, V]
 	for _, words := range all {
 		for len(words) > 0 {
@@ -142,8 +159,13 @@ func (x *Combiner[K, V]) FlushAll(ctx context.Context, among dsm.Group) error {
 			words = p[m.valueWords+wordsFor(n):]
 		}
 	}
-	_, err = m.merge(ctx, m.entriesOf(sums.keys), x.merge)
-	failed, meeting := dsm.Reduce(ctx, among, name, err != nil, func(a, b bool) bool { return a || b })
+	_, err := m.merge(ctx, m.entriesOf(sums.keys), x.merge)
+	return err
+}
+
+// conclude waits for all ranks, and returns an error to all of them if any has one.
+func (m *Map[K, V]) conclude(ctx context.Context, among dsm.Group, err error) error {
+	failed, meeting := dsm.Reduce(ctx, among, m.name+"/flush", err != nil, func(a, b bool) bool { return a || b })
 	if err == nil && meeting == nil && failed {
 		err = errors.New("another rank has failed")
 	}

@@ -324,3 +324,29 @@ func TestMapAllocatesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestFlushAllPanics: a panic of merge on one rank is its caller's, and keeps no other waiting.
+func TestFlushAllPanics(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "map", 100))
+		x := m.Combine(func(a, b int) int {
+			if c.Rank() == 1 {
+				panic("no luck")
+			}
+			return a + b
+		})
+		for k := range 100 {
+			if err := x.Add(ctx, k, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var what any
+		err := func() error {
+			defer func() { what = recover() }()
+			return x.FlushAll(ctx, c)
+		}()
+		if panics := c.Rank() == 1; panics && what != "no luck" || !panics && err == nil {
+			t.Errorf("rank %d: %v, and the panic %v", c.Rank(), err, what)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -300,6 +301,8 @@ func (s *saves) plan(c *Cluster, dir string, list []*allocation, whole bool) (p 
 	if p.Sequence, err = s.store.Next(); err != nil {
 		return p, fmt.Errorf("%w: %w", ErrCheckpoint, err)
 	}
+	// What attempts have left that failed has room on the disk that this one may need.
+	_ = s.store.Sweep(math.MaxInt) // else Commit's does, or nothing is removed beside damage
 	rand.Read(p.ID[:])
 	last, err := s.store.Latest()
 	switch {

@@ -363,6 +363,22 @@ func testAbandon(t *testing.T) {
 	q.engine = nil
 }
 
+// TestEndsLeaveTheRest: the end of some reads leaves those alone that wait.
+func TestEndsLeaveTheRest(t *testing.T) {
+	r, err := newRing()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer r.close()
+	flying, waits := &Transfer{Buf: make([]byte, 4096)}, []*Transfer{{}, {}}
+	r.groups[0], r.waiting = group{list: []*Transfer{flying}, bytes: 4096}, waits
+	r.flying, r.bytes = 1, 4096
+	if r.over(0, 4096); len(r.waiting) != 2 || &r.waiting[0] != &waits[0] || len(r.finished) != 1 {
+		t.Errorf("%d wait, which were copied, and %d are over", len(r.waiting), len(r.finished))
+	}
+	r.waiting, r.free = nil, r.free[:len(r.free)-1] // it was free before
+}
+
 // TestPageSize: buffers that direct input and output can't use are a bug of the caller.
 func TestPageSize(t *testing.T) {
 	defer func() {

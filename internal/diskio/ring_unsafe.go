@@ -236,7 +236,9 @@ func (r *ring) over(i int, res int32) {
 		r.finished = append(r.finished, g.list[:done]...)
 		rest = g.list[done:]
 	}
-	r.waiting = append(append([]*Transfer(nil), rest...), r.waiting...)
+	if len(rest) > 0 { // else each end would copy all that waits
+		r.waiting = append(append([]*Transfer(nil), rest...), r.waiting...)
+	}
 	r.flying--
 	r.bytes -= g.bytes
 	clear(g.list)

@@ -141,14 +141,21 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d pages leave although the disk is full, %v", n, err)
 	}
 	want(t, table)
-	for _, p := range all() {
+	for _, p := range all()[2:] {
 		if out, err := table.Map(p, true, 1); out != pagetable.Done || err != nil {
 			t.Fatalf("page %d: %v, %v", p, out, err)
 		}
 	}
 	want(t, table)
-	if len(table.moving) > 0 || table.file.slots.used > 0 {
-		t.Errorf("%d pages are still on their way, and %d slots in use", len(table.moving), table.file.slots.used)
+	got := make([]byte, 4096)
+	if out, err := table.Revoke(0, got); out != pagetable.Done || err != nil || !bytes.Equal(got, filled(0)) {
+		t.Errorf("page 0 is taken with %d: %v, %v", got[0], out, err)
+	}
+	if out, err := table.Drop(1, 1); out != pagetable.Done || err != nil {
+		t.Errorf("page 1 is freed: %v, %v", out, err)
+	}
+	if n := table.queue.Lent(); len(table.moving) > 0 || table.file.slots.used > 0 || n > 0 {
+		t.Errorf("%d pages are still on their way, %d slots in use, and %d buffers not recycled", len(table.moving), table.file.slots.used, n)
 	}
 }
 

@@ -172,10 +172,13 @@ func (t *Table) Flush() {
 
 // serve does an operation on a page whose contents are in the buffer.
 func (t *Table) serve(m *move, o pagetable.Operation) (pagetable.Outcome, error) {
-	switch o.Op {
-	case pagetable.OpDowngrade: // it can't be stored to
+	if o.Op == pagetable.OpDowngrade { // it can't be stored to
 		return pagetable.Done, nil
-	case pagetable.OpRevoke:
+	}
+	if m.stage == stuck { // no transfer has the buffer
+		defer t.queue.Recycle(m.buf)
+	}
+	if o.Op == pagetable.OpRevoke {
 		copy(o.Into, m.buf)
 		out, err := wake(t, m, o)
 		if m.stage != waking {
@@ -225,7 +228,9 @@ func (t *Table) end(m *move) {
 
 // forget ends the move of a page that is freed.
 func (t *Table) forget(m *move) {
-	t.end(m)
+	if t.end(m); m.stage == stuck {
+		t.queue.Recycle(m.buf)
+	}
 	for _, o := range m.ops {
 		t.tell(o, nil)
 	}

@@ -46,6 +46,8 @@ const (
 	// are here.
 	overAfter, mostVain = 5, 8
 	// diskPatience is how long programs wait for a disk that takes no page before the log says so.
+	// Whenever as long has passed, all pages are looked at again: some may be copies by now, or no
+	// longer pinned.
 	diskPatience = 5 * time.Second
 )
 
@@ -84,9 +86,15 @@ type room struct {
 	offering bool          // the last look was for pages to be offered, too
 	vain     int           // looks in vain since the last page has come or gone
 	seen     int           // pages that were looked at since a look has helped
-	hung     time.Duration // when the log says that the disk takes nothing
+	hang     hang          // of the disk
 	// over: no node has room, and this one takes more than fits, so that its programs go on.
 	over bool
+}
+
+// hang is a disk's that takes nothing.
+type hang struct {
+	due  time.Duration // when to say so, or to look at all pages again
+	told bool          // the log says so
 }
 
 // offer is one that was not answered yet.
@@ -214,7 +222,7 @@ func (r *room) freed(first pagetable.Page, count uint64) {
 // changed notes that a page has come or gone.
 func (r *room) changed() {
 	r.meter.count.pages.Store(int64(r.queue.Len() + len(r.dropping)))
-	r.vain, r.hung = 0, r.drive.clock.now+diskPatience
+	r.vain, r.hang = 0, hang{due: r.drive.clock.now + diskPatience}
 	r.again = min(r.again, r.drive.clock.now+fullPatience)
 }
 
@@ -305,10 +313,11 @@ func (r *room) make() bool {
 func (r *room) lookedInVain(now time.Duration) bool {
 	// wait for the answers, or for the disk
 	if len(r.offered) > 0 || backing.Writing(r.store) > 0 {
-		if len(r.offered) == 0 && !r.has() && now >= r.hung {
-			r.hung = math.MaxInt64
-			r.log.Warn("the disk of the spill file takes nothing, and programs wait for that: see whether it is full of other work, or has failed",
-				zap.Int("pages_on_the_way", backing.Writing(r.store)), zap.Duration("since", diskPatience))
+		if len(r.offered) == 0 && !r.has() && now >= r.hang.due {
+			r.sayHung(now)
+		}
+		if r.hang.told && !r.has() && r.seen < r.queue.Len() {
+			return true
 		}
 		r.again = now + fullPatience
 		return false
@@ -325,6 +334,17 @@ func (r *room) lookedInVain(now time.Duration) bool {
 	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); give it a directory for them (--spill), start nodes with more memory, or free what is not needed",
 		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most), zap.Strings("largest_allocations", r.drive.intake.extents.Largest(mostLargest)))
 	return false
+}
+
+// sayHung says, once, that the disk takes nothing, and has all that is here looked at again.
+func (r *room) sayHung(now time.Duration) {
+	r.hang.due, r.seen = now+diskPatience, 0
+	if r.hang.told {
+		return
+	}
+	r.hang.told = true
+	r.log.Warn("the disk of the spill file takes nothing, and programs wait for that: see whether it is full of other work, or has failed",
+		zap.Int("pages_on_the_way", backing.Writing(r.store)), zap.Duration("since", diskPatience))
 }
 
 // expire gives up offers that nobody answers. In a recovery offers get lost.

@@ -102,7 +102,13 @@ func (s *save) elsewhere(bits byte) {
 // finish waits until all is written, and returns the first words of the pages that were.
 func (s *save) finish() map[uint64]uint64 {
 	s.Helper()
-	saved, err := attach.DecodeSaved(s.ok(attach.Call{Op: attach.OpSaved, Count: s.twice}).Payload)
+	return s.written(s.ok(attach.Call{Op: attach.OpSaved, Count: s.twice}))
+}
+
+// written are the first words of the pages that were written, as the node says when all are.
+func (s *save) written(r attach.Reply) map[uint64]uint64 {
+	s.Helper()
+	saved, err := attach.DecodeSaved(r.Payload)
 	if err != nil {
 		s.Fatal(err)
 	}

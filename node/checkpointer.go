@@ -25,6 +25,9 @@ const (
 	// for longer faster than the disk writes waits for the disk.
 	onTheWay     = 32 << 20
 	mostOnTheWay = 256 << 20
+	// fetchedOnTheWay is how many of them come from the spill file, but for those that programs
+	// wait to store to. Each has a second buffer.
+	fetchedOnTheWay = 4 << 20
 	// inPlaceOnTheWay is how many are on their way to files that may be at other nodes.
 	inPlaceOnTheWay = 8 << 20
 	// atOnce is how many bytes are written by one system call, mostly.
@@ -53,6 +56,8 @@ type checkpointer struct {
 	base [16]byte // the one since which the table knows what has changed; zero: none
 	io   diskQueue
 	disk func(bufBytes int) (diskQueue, error) // makes io
+	// fetching counts pages that are being read from the spill file.
+	fetching int
 	// stuck counts the checkpoints that were given up, and of which the disk has not taken yet what
 	// it was given.
 	stuck atomic.Int32
@@ -95,6 +100,10 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 		}
 		if k.stuck.Load() >= mostStuck {
 			p.refuseCall(c, fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck))
+			return p.files.drop(uint32(c.Object), uint32(c.Count))
+		}
+		if k.fetching > 0 {
+			p.refuseCall(c, errors.New("a checkpoint was given up, and the disk of the spill file has not given yet what was being read for it; wait until it has"))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
 		if s, err = k.open(p, c, &what); err != nil {

@@ -19,7 +19,8 @@ func (k *checkpointer) Buffer(urgent bool) []byte {
 	if s.inPlace {
 		most = inPlaceOnTheWay
 	}
-	if (s.flying+1)*k.table.PageBytes() > most {
+	pageBytes := k.table.PageBytes()
+	if (s.flying+1)*pageBytes > most || !urgent && k.fetching*pageBytes >= fetchedOnTheWay {
 		s.starved = true
 		return nil
 	}
@@ -54,6 +55,30 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 	s.slots++
 	if len(s.batch)*len(buf) >= atOnce {
 		k.submit(s)
+	}
+}
+
+// Fetch implements snapshot.Sink, for pages in the spill file: the reactor does not wait for its
+// disk.
+func (k *checkpointer) Fetch(page pagetable.Page, buf []byte) (bool, error) {
+	arrived := k.arrives(k.now, page, buf)
+	is, err := backing.Copy(k.drive.exec.store, page, func(contents []byte, why error) {
+		k.fetching--
+		arrived(contents, why)
+	})
+	if is {
+		k.fetching++
+	}
+	return is, err
+}
+
+// arrives goes on with a page that somebody else reads. The contents are not valid for long.
+func (k *checkpointer) arrives(s *saving, page pagetable.Page, buf []byte) func(contents []byte, err error) {
+	return func(contents []byte, err error) {
+		if k.now == s && !s.over { // else it was given up, and the buffers are gone
+			copy(buf, contents)
+		}
+		k.copied(s, page, buf, err)
 	}
 }
 
@@ -122,12 +147,10 @@ func (k *checkpointer) copyMore(s *saving) bool {
 		case node == k.origins.self:
 			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Least: at.Least, Sum: at.Check, Owner: placed{page, at}})
 		default:
+			arrived := k.arrives(s, page, buf)
 			k.storage.read(page, node, func(contents []byte, err error, over func()) {
-				if k.now == s && !s.over { // else it was given up, and the buffers are gone
-					copy(buf, contents)
-				}
+				arrived(contents, err)
 				over()
-				k.copied(s, page, buf, err)
 			})
 		}
 	}

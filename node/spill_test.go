@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,6 +187,52 @@ func TestCheckpointOfBadSpill(t *testing.T) {
 	if r := a.do(attach.Call{Op: attach.OpSaved}); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "read") {
 		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
 	}
+}
+
+// TestCheckpointOfHungSpill: the node answers while a checkpoint waits for pages in the spill file.
+// They are saved as they were when it was asked. Not parallel: all disks hang.
+func TestCheckpointOfHungSpill(t *testing.T) {
+	const pages = 2 * leastRoom
+	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
+	a := c.members[0].join()
+	first := share("x", pages, a)
+	a.number(first, pages)
+	let := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(let) })
+	defer goOn()
+	var hangs atomic.Bool
+	hang := func() {
+		hangs.Store(true)
+		<-let
+	}
+	diskio.BeforeRead.Store(&hang)
+	defer diskio.BeforeRead.Store(nil)
+	s := a.save(1, 0, first, pages)
+	s.ok(s.call(false, true))
+	_, answer := a.call(attach.Call{Op: attach.OpSaved})
+	// io_uring's reads do not hang.
+	eventually(t, "the checkpoint is taken, or the disk hangs", func() bool { return len(answer) > 0 || hangs.Load() })
+	a.sync()
+	goOn()
+	words := s.written(a.answer(answer))
+	for i := range uint64(pages) {
+		if words[i] != i+1 {
+			t.Fatalf("page %d is saved as %d", i, words[i])
+		}
+	}
+	c.quiet()
+}
+
+// TestCheckpointAfterHungSpill: while the disk has not given what a checkpoint wanted to read that
+// was given up, there is no other, and the program is told why.
+func TestCheckpointAfterHungSpill(t *testing.T) {
+	c := start(t, setup{nodes: 1, before: func(n *Node) { n.saver.fetching = 1 }})
+	a := c.members[0].join()
+	s := a.save(1, 0, a.bind("x", 8), 8)
+	if r := a.do(s.call(false, true)); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "given up") {
+		t.Errorf("it is answered with %v %q", r.Status, r.Payload)
+	}
+	c.quiet()
 }
 
 // spoilSpill makes the spill file of a test with one node one that cannot be read.

@@ -27,6 +27,7 @@ type restless struct {
 	wanted    []pagetable.Page // elsewhere
 	delivered int              // pages so far
 	over      int              // whose contents were given back
+	known     bool             // it knows where all pages are
 }
 
 // withSpill puts the pages of a fixture into a spill file, at random.
@@ -48,7 +49,7 @@ func withSpill(t testing.TB, fx Fixture) Fixture {
 	t.Cleanup(func() { from.Close() })
 	r := &restless{Table: table, t: t, rng: rand.New(rand.NewPCG(seed, 1)), present: map[pagetable.Page]bool{}, unchanged: map[pagetable.Page]bool{}, from: from}
 	table.Origin = func(p pagetable.Page) backing.Location {
-		if isElsewhere(p) {
+		if r.isElsewhere(p) {
 			return backing.Elsewhere
 		}
 		return r.at(p)
@@ -63,7 +64,7 @@ func withSpill(t testing.TB, fx Fixture) Fixture {
 }
 
 // isElsewhere is whether the table does not know where a page is.
-func isElsewhere(p pagetable.Page) bool { return p%2 == 1 }
+func (r *restless) isElsewhere(p pagetable.Page) bool { return !r.known && p%2 == 1 }
 
 func (r *restless) at(p pagetable.Page) backing.Location {
 	return backing.Location{FD: int(r.from.Fd()), Offset: int64(p) * int64(r.PageBytes())}
@@ -105,7 +106,7 @@ func (r *restless) Read(first pagetable.Page, into ...[]byte) error {
 		p := first + pagetable.Page(i)
 		if err := r.Table.Read(p, b); err == nil {
 			continue
-		} else if !r.Unloaded(p) || !isElsewhere(p) {
+		} else if !r.Unloaded(p) || !r.isElsewhere(p) {
 			return err
 		}
 		if _, err := r.from.ReadAt(b, r.at(p).Offset); err != nil {
@@ -153,7 +154,7 @@ func (r *restless) Install(p pagetable.Page, data []byte, writable bool, proc pa
 		if !writable {
 			r.unchanged[p] = true
 		}
-		if !isElsewhere(p) {
+		if !r.isElsewhere(p) {
 			return r.Bring(p, r.at(p), writable, proc)
 		}
 		if err := r.Await(p, writable, proc); err != nil {

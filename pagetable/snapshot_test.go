@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"dsmd/pagetable"
+	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
 	"dsmd/pagetable/snapshot"
 )
@@ -22,6 +23,9 @@ type photographed struct {
 	refused bool                      // somebody was given no buffer
 	closed  bool
 	taken   int
+	rounds  int // snapshots that have begun
+	// fetched are pages of this one that the table beneath reads later.
+	fetched int
 	kept    map[pagetable.Page][]byte // of this snapshot and those before
 	members map[pagetable.Page]bool   // pages of this one that were not handed over before moment
 	begun   map[pagetable.Page][]byte // with what pages began that must not have changed yet
@@ -66,6 +70,34 @@ func (r *photographed) Take(p pagetable.Page, buf []byte) {
 	}
 }
 
+// Fetch implements snapshot.Sink.
+func (r *photographed) Fetch(p pagetable.Page, buf []byte) (bool, error) {
+	beneath, is := r.Table.Table.(*restless)
+	if !is {
+		return false, nil
+	}
+	round, early := r.rounds, r.moment == nil
+	is, err := backing.Copy(beneath.Table, p, func(contents []byte, why error) {
+		switch {
+		case why != nil:
+			r.t.Errorf("page %d can't be copied: %v", p, why)
+		case round == r.rounds && r.under && early:
+			r.kept[p] = bytes.Clone(contents)
+		case round == r.rounds && r.under:
+			r.Take(p, append(buf[:0], contents...))
+		}
+		if round == r.rounds {
+			r.fetched--
+		}
+	})
+	if is {
+		if r.fetched++; early {
+			delete(r.members, p)
+		}
+	}
+	return is, err
+}
+
 // Lost implements snapshot.Sink.
 func (r *photographed) Lost(p pagetable.Page) { delete(r.kept, p) }
 
@@ -82,6 +114,7 @@ func (r *photographed) photograph() {
 	}
 	if !r.under {
 		r.under, r.moment, r.members = true, nil, map[pagetable.Page]bool{}
+		r.rounds, r.fetched = r.rounds+1, 0
 		r.Begin(r, r.rng.IntN(2) == 0)
 		for p := range pagetable.Page(r.Pages()) {
 			if writable, is := r.present[p]; is && r.rng.IntN(3) > 0 {
@@ -105,11 +138,11 @@ func (r *photographed) photograph() {
 		}
 	case r.rng.IntN(20) == 0:
 		r.under = false
-		check(r.End(r.rng.IntN(4) == 0))
+		check(r.End(r.fetched > 0 || r.rng.IntN(4) == 0))
 	default:
 		left, err := r.More()
 		check(err)
-		if r.under = left; !left {
+		if r.under = left || r.fetched > 0; !r.under {
 			r.isWhole()
 			check(r.End(false))
 		}
@@ -273,7 +306,9 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 	}
 	var n int
 	var err error
-	if r.closed || r.Due() || waitReadable(r.t, r.WaitFD(), 0) { // as its user, who else sleeps
+	_, spills := r.Table.Table.(*restless)
+	// as its user, who else sleeps
+	if r.closed || spills || r.Due() || waitReadable(r.t, r.WaitFD(), 0) {
 		n, err = r.Table.Poll(events)
 	}
 	for _, ev := range events[:n] {
@@ -293,10 +328,11 @@ func (r *photographed) Poll(events []pagetable.Event) (int, error) {
 // nowhere is a Sink of snapshots that nobody takes.
 type nowhere struct{}
 
-func (nowhere) Buffer(bool) []byte          { return make([]byte, 4096) }
-func (nowhere) Recycle([]byte)              {}
-func (nowhere) Take(pagetable.Page, []byte) {}
-func (nowhere) Lost(pagetable.Page)         {}
+func (nowhere) Buffer(bool) []byte                         { return make([]byte, 4096) }
+func (nowhere) Recycle([]byte)                             {}
+func (nowhere) Take(pagetable.Page, []byte)                {}
+func (nowhere) Lost(pagetable.Page)                        {}
+func (nowhere) Fetch(pagetable.Page, []byte) (bool, error) { return false, nil }
 
 // TestBegins: a page that begins writable is read-only beneath, and unchanged, until somebody
 // stores to it or it leaves; loads, snapshots and the loss of write access leave it so.
@@ -497,6 +533,19 @@ func TestSnapshotConforms(t *testing.T) {
 			})
 		})
 	}
+	t.Run("Spilling", func(t *testing.T) {
+		runSuite(t, func(t testing.TB) Fixture {
+			f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: RegionPages, Async: true})
+			fx := withSpill(t, Fixture{Table: f, Start: func(t testing.TB, proc pagetable.ProcID) Program {
+				if err := f.Attach(proc, -1, 0); err != nil {
+					t.Fatal(err)
+				}
+				return fakeProgram{f, proc}
+			}})
+			fx.Table.(*restless).known = true
+			return withSnapshots(t, fx)
+		})
+	})
 	t.Run("Sigsegv", func(t *testing.T) {
 		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture {

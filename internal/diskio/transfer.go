@@ -56,6 +56,10 @@ func neighbours(list []*Transfer) int {
 // disk.
 var WriteDelay atomic.Int64
 
+// BeforeRead is called before each read that io_uring does not make, if it is set. Only tests set
+// it, to have a disk that hangs.
+var BeforeRead atomic.Pointer[func()]
+
 // move makes transfers that are neighbours. If one fails it goes on with the next.
 func move(list []*Transfer) {
 	call := unix.Preadv
@@ -64,6 +68,8 @@ func move(list []*Transfer) {
 		if d := WriteDelay.Load(); d > 0 {
 			time.Sleep(time.Duration(d))
 		}
+	} else if f := BeforeRead.Load(); f != nil {
+		(*f)()
 	}
 	bufs := make([][]byte, len(list))
 	for i, t := range list {

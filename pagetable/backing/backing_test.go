@@ -179,6 +179,65 @@ func TestUnreadableFile(t *testing.T) {
 	})
 }
 
+// TestCopy: what is in the file is copied as it is, whatever is done to the page before the file
+// answers, and the page stays there. What is not in the file is not copied.
+func TestCopy(t *testing.T) {
+	for name, change := range map[string]func(*Table, pagetable.Page) (pagetable.Outcome, error){
+		"stays":    func(*Table, pagetable.Page) (pagetable.Outcome, error) { return pagetable.Done, nil },
+		"comes":    func(table *Table, p pagetable.Page) (pagetable.Outcome, error) { return table.MakeWritable(p) },
+		"is taken": func(table *Table, p pagetable.Page) (pagetable.Outcome, error) { return table.Revoke(p, nil) },
+		"is freed": func(table *Table, p pagetable.Page) (pagetable.Outcome, error) { return table.Drop(p, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, _ := with(t)
+			copied := 0
+			copy := func(p pagetable.Page) bool {
+				is, err := Copy(table, p, func(contents []byte, why error) {
+					if copied++; why != nil || !bytes.Equal(contents, filled(p)) {
+						t.Errorf("page %d is copied as %d, %v", p, contents[0], why)
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return is
+			}
+			if copy(0) {
+				t.Error("a page is copied that is in memory")
+			}
+			some := all()[:pages/2]
+			if _, err := table.Spill(some...); err != nil {
+				t.Fatal(err)
+			}
+			until(t, table, "all is written", func([]pagetable.Event) bool { return table.Stored() == len(some) })
+			for _, p := range some {
+				if !copy(p) {
+					t.Fatalf("page %d is not copied", p)
+				}
+				if _, err := change(table, p); err != nil {
+					t.Fatal(err)
+				}
+				if name == "comes" && !copy(p) { // also on its way back
+					t.Fatalf("page %d is not copied on its way back", p)
+				}
+			}
+			if _, err := table.Spill(all()[pages/2:]...); err != nil { // into slots that are free
+				t.Fatal(err)
+			}
+			wanted := len(some)
+			if name == "comes" {
+				wanted *= 2
+			}
+			until(t, table, "all is copied, and nothing is under way", func([]pagetable.Event) bool {
+				return copied == wanted && len(table.moving) == 0
+			})
+			if n := table.queue.Lent(); n > 0 || table.file.slots.used != table.Stored() || len(table.file.slots.lent) > 0 {
+				t.Errorf("%d buffers are not recycled; %d slots are in use for %d pages, %d of them lent", n, table.file.slots.used, table.Stored(), len(table.file.slots.lent))
+			}
+		})
+	}
+}
+
 // TestDropOfWhatIsOnItsWay: pages are freed in whatever stage of their way they are. Nothing is
 // left of them.
 func TestDropOfWhatIsOnItsWay(t *testing.T) {

@@ -76,6 +76,27 @@ func (t *Table) Deliver(p pagetable.Page, contents []byte, why error, over func(
 	t.overs = append(t.overs, over)
 }
 
+// Copy reads a page that is in the spill file, and reports whether it is there. The page does not
+// come back into memory for that. over gets what the page holds now, whatever is done to it
+// meanwhile, or why that can't be read; a later Poll calls it. The contents are valid until it
+// returns. Each page has a buffer; the caller bounds how many there are. Errors: out of memory.
+func Copy(t *Table, p pagetable.Page, over func(contents []byte, why error)) (is bool, err error) {
+	slot, is := t.stored[p]
+	if m := t.moving[p]; m != nil && m.stage == reading && t.file.has(&m.at) {
+		slot, is = t.file.slot(&m.at), true
+	}
+	if !is {
+		return false, nil
+	}
+	buf, err := t.queue.Buffer()
+	if err != nil {
+		return false, err
+	}
+	t.file.slots.lend(slot)
+	read(t, &move{page: p, stage: reading, at: t.file.at(slot), over: over}, buf)
+	return true, nil
+}
+
 // Unload has pages leave memory without being written anywhere: whenever they are wanted, they are
 // read from where Origin says. It returns how many leave, as Spill. Preconditions: the pages are
 // present and read-only, and what is in them is what is there.

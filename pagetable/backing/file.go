@@ -126,6 +126,36 @@ type slots struct {
 	words []uint64 // a bit for each slot
 	next  uint32   // where to look first: pages that leave together lie together
 	used  int
+	lent  map[uint32]lending
+}
+
+// lending is what is known of a slot that must stay as it is for a while.
+type lending struct {
+	count int  // how often it was lent, and not given back yet
+	freed bool // it was freed meanwhile
+}
+
+// lend keeps a slot that is in use as it is until it is given back.
+func (s *slots) lend(i uint32) {
+	if s.lent == nil {
+		s.lent = map[uint32]lending{}
+	}
+	l := s.lent[i]
+	l.count++
+	s.lent[i] = l
+}
+
+// giveBack ends what lend began.
+func (s *slots) giveBack(i uint32) {
+	l := s.lent[i]
+	if l.count--; l.count > 0 {
+		s.lent[i] = l
+		return
+	}
+	delete(s.lent, i)
+	if l.freed {
+		s.free(i)
+	}
 }
 
 // take returns a slot that was free.
@@ -157,8 +187,13 @@ func (s *slots) take() uint32 {
 	return all
 }
 
-// free gives a slot back.
+// free has a slot be taken again, when it is not lent.
 func (s *slots) free(i uint32) {
+	if l, is := s.lent[i]; is {
+		l.freed = true
+		s.lent[i] = l
+		return
+	}
 	s.words[i/64] &^= 1 << (i % 64)
 	s.used--
 }

@@ -39,6 +39,7 @@ type move struct {
 	at       Location              // its place in a file, from writing on
 	ops      []pagetable.Operation // that wait, in order
 	drop     *drop                 // that waits
+	over     func([]byte, error)   // of Copy: the page stays where it is
 }
 
 // isBeneath is whether an operation on the page is under way beneath.
@@ -148,12 +149,17 @@ func (t *Table) fetch(m *move, o pagetable.Operation) error {
 		t.Fetch(m.page)
 		return nil
 	}
+	read(t, m, buf)
+	return nil
+}
+
+// read has the contents of a page read.
+func read(t *Table, m *move, buf []byte) {
 	tr := m.at.transfer(buf)
 	tr.Owner = m
 	if t.reads = append(t.reads, tr); len(t.reads) == 1 {
 		t.queue.Tell() // Poll begins them, if Flush does not
 	}
-	return nil
 }
 
 // Flush begins the reads of pages that were asked for. Those of neighbours in a file are made
@@ -378,6 +384,9 @@ func (t *Table) landed(tr *diskio.Transfer) {
 	}
 	err := t.file.check(m.page, &m.at, tr)
 	switch {
+	case m.over != nil:
+		m.over(tr.Buf, err)
+		t.file.slots.giveBack(t.file.slot(&m.at))
 	case t.moving[m.page] != m: // it is freed
 		t.file.free(&m.at)
 	case err != nil:

@@ -28,6 +28,10 @@ type Sink interface {
 	Recycle(buf []byte)
 	// Take takes a page that was read into a Buffer.
 	Take(p pagetable.Page, buf []byte)
+	// Fetch is asked first, and reports whether the page is one that can't be read at once. Then
+	// the sink has it read into the Buffer, as it is now whatever is done to it later, and Take is
+	// not called.
+	Fetch(p pagetable.Page, buf []byte) (is bool, err error)
 	// Lost says that a page was freed before it was handed over.
 	Lost(p pagetable.Page)
 }
@@ -213,19 +217,65 @@ func (t *Table) More() (left bool, err error) {
 func (t *Table) hand(first pagetable.Page, n int) error {
 	bufs := t.bufs[:n]
 	defer clear(bufs)
-	if err := t.Table.Read(first, bufs...); err != nil {
-		for _, b := range bufs {
+	err := t.fetch(first, bufs)
+	if err == nil {
+		err = t.read(first, bufs)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, b := range bufs {
+		if b != nil {
 			t.sink.Recycle(b)
 		}
-		return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
 	}
+	return fmt.Errorf("snapshot: read pages from %d on: %w", first, err)
+}
+
+// fetch hands over those of neighbouring pages that can't be read at once. What is handed over has
+// no buffer any more.
+func (t *Table) fetch(first pagetable.Page, bufs [][]byte) error {
 	for i, b := range bufs {
 		p := first + pagetable.Page(i)
-		t.unsaved.Remove(p)
-		t.kept.Add(p)
-		t.sink.Take(p, b)
+		is, err := t.sink.Fetch(p, b)
+		if err != nil {
+			return err
+		}
+		if is {
+			bufs[i] = nil
+			t.handed(p)
+		}
 	}
 	return nil
+}
+
+// read reads and hands over those of neighbouring pages that have buffers.
+func (t *Table) read(first pagetable.Page, bufs [][]byte) error {
+	for i := 0; i < len(bufs); i++ {
+		end := i
+		for end < len(bufs) && bufs[end] != nil {
+			end++
+		}
+		if end == i {
+			continue
+		}
+		if err := t.Table.Read(first+pagetable.Page(i), bufs[i:end]...); err != nil {
+			return err
+		}
+		for ; i < end; i++ {
+			b, p := bufs[i], first+pagetable.Page(i)
+			bufs[i] = nil
+			t.handed(p)
+			t.sink.Take(p, b)
+		}
+	}
+	return nil
+}
+
+// handed notes that a page is handed over.
+func (t *Table) handed(p pagetable.Page) {
+	t.unsaved.Remove(p)
+	t.kept.Add(p)
 }
 
 // End ends the snapshot: what was not handed over is not, and counts as changed. If forget, all

@@ -45,10 +45,9 @@ type Authority struct {
 	key     *ecdsa.PrivateKey
 }
 
-// NewAuthority makes the authority of a cluster and writes it to AuthorityFile and AuthorityKeyFile
-// in dir, which it makes if need be. It is valid from now on for that long. Files that exist stay
-// and give an error that wraps fs.ErrExist, unless force.
-func NewAuthority(dir, cluster string, valid time.Duration, force bool) (*Authority, error) {
+// MakeAuthority makes the authority of a cluster, which is valid from now on for that long, and in
+// this process's memory only.
+func MakeAuthority(cluster string, valid time.Duration) (*Authority, error) {
 	if err := (Identity{cluster, AnyNode}).check(); err != nil {
 		return nil, err
 	}
@@ -64,20 +63,33 @@ func NewAuthority(dir, cluster string, valid time.Duration, force bool) (*Author
 		IsCA:                  true,
 		MaxPathLenZero:        true, // what it signs signs nothing
 	}
-	key, certPEM, err := create(template, valid, nil)
+	key, cert, err := create(template, valid, nil)
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, err := encodeKey(key)
+	return &Authority{cluster, cert, encodeCert(cert.Raw), key}, nil
+}
+
+// NewAuthority is MakeAuthority that writes it to AuthorityFile and AuthorityKeyFile in dir, which
+// it makes if need be. Files that exist stay and give an error that wraps fs.ErrExist, unless
+// force.
+func NewAuthority(dir, cluster string, valid time.Duration, force bool) (*Authority, error) {
+	a, err := MakeAuthority(cluster, valid)
 	if err != nil {
 		return nil, err
 	}
-	err = writeFiles(dir, force, file{AuthorityKeyFile, keyPEM}, file{AuthorityFile, certPEM})
+	keyPEM, err := encodeKey(a.key)
 	if err != nil {
+		return nil, err
+	}
+	if err := writeFiles(dir, force, file{AuthorityKeyFile, keyPEM}, file{AuthorityFile, a.certPEM}); err != nil {
 		return nil, err
 	}
 	return OpenAuthority(dir)
 }
+
+// Certificate is the authority's own, as PEM.
+func (a *Authority) Certificate() []byte { return slices.Clone(a.certPEM) }
 
 // OpenAuthority reads what NewAuthority has written to dir.
 func OpenAuthority(dir string) (*Authority, error) {
@@ -117,19 +129,15 @@ func NodeFiles(id int) (cert, key string) {
 	return fmt.Sprintf("node-%d.pem", id), fmt.Sprintf("node-%d-key.pem", id)
 }
 
-// Issue makes a certificate for a node. It writes it, its key (NodeFiles) and a copy of the
-// authority's certificate to dir, which it makes if need be. Files that exist stay and give an
-// error that wraps fs.ErrExist, unless force, or the copy has the authority already, alone or with
-// others. With force Issue adds the authority to the others: while one replaces another, nodes
-// trust both. It drops authorities that have ended, or are of another cluster.
-func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, error) {
+// Make makes a certificate for a node, and its key, and writes neither. Both are PEM.
+func (a *Authority) Make(n Node) (cert *x509.Certificate, certPEM, keyPEM []byte, err error) {
 	id := Identity{a.cluster, n.ID}
 	if err := id.check(); err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	uri, err := id.uri()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	template := &x509.Certificate{
 		Subject:  pkix.Name{CommonName: commonName(fmt.Sprintf("dsmd node of %s", a.cluster))},
@@ -143,16 +151,28 @@ func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, er
 		template.Subject.CommonName = commonName(fmt.Sprintf("dsmd node %d of %s", n.ID, a.cluster))
 	}
 	if err := addHosts(template, n.Hosts); err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	if n.Valid == 0 {
 		n.Valid = NodeValidity
 	}
-	key, certPEM, err := create(template, n.Valid, a)
+	key, cert, err := create(template, n.Valid, a)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	keyPEM, err := encodeKey(key)
+	if keyPEM, err = encodeKey(key); err != nil {
+		return nil, nil, nil, err
+	}
+	return cert, encodeCert(cert.Raw), keyPEM, nil
+}
+
+// Issue is Make that writes certificate and key (NodeFiles), and a copy of the authority's
+// certificate, to dir, which it makes if need be. Files that exist stay and give an error that
+// wraps fs.ErrExist, unless force, or the copy has the authority already, alone or with others.
+// With force Issue adds the authority to the others: while one replaces another, nodes trust both.
+// It drops authorities that have ended, or are of another cluster.
+func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, error) {
+	cert, certPEM, keyPEM, err := a.Make(n)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +180,7 @@ func (a *Authority) Issue(dir string, n Node, force bool) (*x509.Certificate, er
 	if err := writeFiles(dir, force, file{AuthorityFile, a.beside(filepath.Join(dir, AuthorityFile), time.Now())}, file{keyFile, keyPEM}, file{certFile, certPEM}); err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(certPEM)
-	return x509.ParseCertificate(block.Bytes)
+	return cert, nil
 }
 
 // beside is what a file of authorities must have: what it has, if this one is among them, else this
@@ -208,7 +227,7 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 
 // create makes a key and a certificate for it, signed by an authority, or by itself if there is
 // none.
-func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ecdsa.PrivateKey, []byte, error) {
+func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ecdsa.PrivateKey, *x509.Certificate, error) {
 	if valid <= 0 || valid > MaxValidity {
 		return nil, nil, fmt.Errorf("certs: a certificate that is valid for %v; it can be from 1ns to %v", valid, MaxValidity)
 	}
@@ -232,7 +251,8 @@ func create(template *x509.Certificate, valid time.Duration, by *Authority) (*ec
 	if err != nil {
 		return nil, nil, fmt.Errorf("certs: make a certificate: %w", err)
 	}
-	return key, encodeCert(der), nil
+	cert, err := x509.ParseCertificate(der)
+	return key, cert, err
 }
 
 // commonName cuts a name to the 64 characters that X.509 allows. It is for people; nothing looks at

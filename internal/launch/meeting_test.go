@@ -73,13 +73,14 @@ func TestMeetingReplacesAnOlder(t *testing.T) {
 	s.wantError("dsmd: rank 1 on node-1 exited with status 3: ending the other ranks\n")
 }
 
-// TestKeysAreOnNoDisk: a task that is ended while it looks at the keys leaves none behind.
+// TestKeysAreOnNoDisk: a launcher that is killed while it makes the keys leaves none behind, nor
+// does a task while it looks at them.
 func TestKeysAreOnNoDisk(t *testing.T) {
+	t.Setenv("TMPDIR", "/nix")
 	keys, err := jobKeys("meeting", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("TMPDIR", "/nix")
 	inv := invitation{Authority: keys[0][0].Content, Cert: keys[0][1].Content, Key: keys[0][2].Content}
 	if config, err := inv.config(); err != nil || len(config.Certificates) != 1 {
 		t.Error(err)

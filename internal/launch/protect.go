@@ -1,11 +1,8 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"dsmd/internal/certs"
@@ -48,40 +45,22 @@ func jobSecret(nodes int) [][]secretFile {
 	return slices.Repeat([][]secretFile{{{Flag: "--secret-file", Content: certs.NewSecret()}}}, nodes)
 }
 
-// jobKeys makes an authority for a cluster, and what each node needs.
-func jobKeys(cluster string, nodes int) (_ [][]secretFile, err error) {
-	dir, err := os.MkdirTemp("", "dsmd-keys-") // for this user alone
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	authority, err := certs.NewAuthority(dir, cluster, keyValidity, false)
+// jobKeys makes an authority for a cluster, and what each node needs. None of it is ever in a file
+// here: one would stay if this process was killed.
+func jobKeys(cluster string, nodes int) ([][]secretFile, error) {
+	authority, err := certs.MakeAuthority(cluster, keyValidity)
 	if err != nil {
 		return nil, err
 	}
 	keys := make([][]secretFile, nodes)
 	for id := range keys {
-		if keys[id], err = nodeKeys(authority, dir, id); err != nil {
-			return nil, err
-		}
-	}
-	return keys, nil
-}
-
-func nodeKeys(authority *certs.Authority, dir string, id int) ([]secretFile, error) {
-	if _, err := authority.Issue(dir, certs.Node{ID: id, Valid: keyValidity}, false); err != nil {
-		return nil, err
-	}
-	cert, key := certs.NodeFiles(id)
-	files := []secretFile{{Flag: "--tls-ca"}, {Flag: "--tls-cert"}, {Flag: "--tls-key"}}
-	for i, name := range []string{certs.AuthorityFile, cert, key} {
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		_, cert, key, err := authority.Make(certs.Node{ID: id, Valid: keyValidity})
 		if err != nil {
 			return nil, err
 		}
-		files[i].Content = content
+		keys[id] = []secretFile{{"--tls-ca", authority.Certificate()}, {"--tls-cert", cert}, {"--tls-key", key}}
 	}
-	return files, nil
+	return keys, nil
 }
 
 // onLoopback reports whether an address can only be reached from its own machine.

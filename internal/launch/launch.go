@@ -36,6 +36,7 @@ const (
 	StatusUsage         = 64 // the command line makes no sense (EX_USAGE)
 	StatusDaemon        = 70 // a daemon failed, or its machine was lost (EX_SOFTWARE)
 	StatusSystem        = 71 // the job could not be started (EX_OSERR)
+	StatusOutput        = 74 // the job's output could not be written (EX_IOERR)
 	StatusNotExecutable = 126
 	StatusNotFound      = 127
 )

@@ -881,6 +881,8 @@ func TestRanksThatGoOnAreNamed(t *testing.T) {
 
 func TestReaderThatHasSeenEnough(t *testing.T) {
 	cmd := launcher(t, job{Nodes: 2, Program: play("flood"), Grace: time.Second})
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -897,6 +899,33 @@ func TestReaderThatHasSeenEnough(t *testing.T) {
 	_ = cmd.Wait()
 	if got, want := cmd.ProcessState.ExitCode(), 128+int(syscall.SIGPIPE); got != want {
 		t.Errorf("status %d, want %d", got, want)
+	}
+	if want := "dsmd: nobody reads the output any more (write /dev/stdout: broken pipe): ending the job\n"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("stderr %q, want %q", &stderr, want)
+	}
+}
+
+// TestFullDisk is told from a reader that has seen enough.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	cmd := launcher(t, job{Nodes: 2, Program: play("flood"), Grace: time.Second})
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != StatusOutput {
+		t.Errorf("status %d, want %d", got, StatusOutput)
+	}
+	if want := "dsmd: writing output: write /dev/stdout: no space left on device: ending the job\n"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("stderr %q, want %q", &stderr, want)
 	}
 }
 

@@ -315,7 +315,7 @@ func command(line []string) *exec.Cmd {
 
 // watch reports a process's end, sees to the end of its group, and reports that too.
 func (l *local) watch(p *process) {
-	go p.forward(func(err error) { l.post(event{Kind: outputLost, Err: err.Error()}) })
+	go p.forward(func(err error) { l.post(lostOutput(err)) })
 	_, e, err := peekExit(unix.P_PID, p.pid, 0)
 	switch {
 	case err == unix.ECHILD && l.isHurried():

@@ -121,7 +121,7 @@ const (
 	halted      // all daemons stand still, or those that can
 	// nothing of the job is left but Left processes, and all output was passed on
 	finished
-	outputLost // standard output or error cannot be written any more: Err
+	outputLost // standard output or error cannot be written any more: Err and Status say why
 	// the machine is not reached any more: Err. Only outputLost and finished may come after it
 	lost
 	// an agent ends because it cannot go on: Err. It goes no further than remote, which reports

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +41,16 @@ const maxDrainBytes = 1 << 20
 // after it are dropped.
 type output interface {
 	write(prefix string, text []byte) error
+}
+
+// lostOutput reports that an output cannot be written any more. A reader that has seen enough, as
+// head(1) has, gives the status of a program that SIGPIPE has killed, as shells expect of whoever
+// stands before it.
+func lostOutput(err error) event {
+	if errors.Is(err, syscall.EPIPE) {
+		return event{Kind: outputLost, Status: 128 + int(syscall.SIGPIPE), Err: fmt.Sprintf("nobody reads the output any more (%v)", err)}
+	}
+	return event{Kind: outputLost, Status: StatusOutput, Err: fmt.Sprintf("writing output: %v", err)}
 }
 
 // sink is where the lines of several streams come together, each behind its prefix. An unfinished

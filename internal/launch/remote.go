@@ -111,7 +111,7 @@ func (r *remote) connect(l link, version string) {
 					prefix, text, pieces, _ = cutPiece(pieces)
 					if err := o.to.write(prefix, text); err != nil && !said {
 						said = true
-						r.report(event{Kind: outputLost, Err: err.Error()})
+						r.report(lostOutput(err))
 					}
 				}
 			}, func(n int) { r.put(frame{o.credit, encodeCredit(n)}) })

@@ -312,8 +312,8 @@ func (s *supervisor) handle(e event) {
 		}
 	case outputLost:
 		if !s.failed {
-			s.notice("writing output: %v: ending the job", e.Err)
-			s.fail(128 + int(syscall.SIGPIPE))
+			s.notice("%s: ending the job", e.Err)
+			s.fail(e.Status)
 		}
 	case lost:
 		s.machineLost(m, e.Err)

@@ -60,6 +60,8 @@ func Agent(from io.Reader, to io.Writer, cfg AgentConfig) error {
 		// Should that fail, obey sees the end of the connection too.
 		_ = a.channel.send(frameSaid, mustEncode(event{Child: who, Says: line}))
 	}
+	// Each child that is started is a sign of life: all of them may take long.
+	a.here.stop = func() bool { _ = a.channel.send(frameAlive, nil); return false }
 	defer a.here.close()
 	over := make(chan bool, 1)
 	go func() { over <- a.report() }()
@@ -144,6 +146,11 @@ func (a *agent) take(kind frameKind, body []byte) error {
 		return a.stdout.credit(body)
 	case frameStderrCredit:
 		return a.stderr.credit(body)
+	case frameAlive:
+		// It is answered in its turn, so that an order that hangs is noticed. Should this fail,
+		// obey sees the end of the connection too.
+		_ = a.channel.send(frameAlive, nil)
+		return nil
 	default:
 		return fmt.Errorf("%w: kind %d from a launcher", errFrame, kind)
 	}

@@ -50,6 +50,8 @@
 //   - An agent kills everything when its connection ends, which the launcher's death brings about:
 //     the kernel then kills ssh.
 //
+// An agent that hangs is asked in vain whether it is alive, and then counts as a lost machine.
+//
 // # Concurrency
 //
 // One goroutine decides everything, supervisor.loop. The goroutines around it wait for one thing

@@ -80,6 +80,7 @@ type job struct {
 	Tasks   int
 	Alone   time.Duration // how long it waits for the others; 0: as long as it may take
 	Survive bool
+	Alive   time.Duration // between questions whether agents are there; 0: the usual
 	Bind    Binding
 	Trace   string
 	// Starved: each time it is asked the kernel counts one more process killed for want of memory.
@@ -100,6 +101,7 @@ func playSupervisor(arg string) int {
 	if err := json.Unmarshal([]byte(arg), &j); err != nil {
 		panic(err)
 	}
+	aliveTime = cmp.Or(j.Alive, aliveTime)
 	if j.Starved {
 		var kills atomic.Uint64
 		oomKills = func() uint64 { return kills.Add(1) }

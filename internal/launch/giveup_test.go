@@ -105,3 +105,63 @@ func TestStoppedAgent(t *testing.T) {
 	_ = unix.Kill(agent, unix.SIGCONT)
 	gone(t, s.job())
 }
+
+// TestHungAgent: an agent that hangs while nobody wants the job to end is noticed, and ends it.
+func TestHungAgent(t *testing.T) {
+	t.Parallel()
+	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("stubborn"), Alive: patience / 20})
+	agent := number(t, stat(s.ready(1)[0])[1]) // the program's parent
+	if err := unix.Kill(agent, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for wait := time.After(patience); s.lines != nil; {
+		select {
+		case _, more := <-s.lines:
+			if !more {
+				s.lines = nil
+			}
+		case <-wait:
+			t.Fatal("the supervisor notices nothing")
+		}
+	}
+	_ = s.cmd.Wait()
+	if status := s.cmd.ProcessState.ExitCode(); status != StatusDaemon {
+		t.Errorf("status %d, want %d", status, StatusDaemon)
+	}
+	s.wantError("on host-a: its dsmd has not answered for ")
+	_ = unix.Kill(agent, unix.SIGCONT)
+	gone(t, s.job())
+}
+
+// cutLink is a link of which it is only asked whether it was cut.
+type cutLink struct {
+	deadLink
+	cuts int
+}
+
+func (l *cutLink) cut() { l.cuts++ }
+
+// TestSlowAgent: one that leaves all questions but one unanswered is there.
+func TestSlowAgent(t *testing.T) {
+	l := &cutLink{}
+	r := newRemote("host", func(event) {}, nil, nil)
+	r.link = l
+	for range 100 {
+		for range maxUnheard {
+			r.askAlive()
+		}
+		r.heard()
+	}
+	if l.cuts > 0 {
+		t.Error("a slow agent is given up")
+	}
+	for range maxUnheard + 1 {
+		r.askAlive()
+	}
+	if l.cuts != 1 {
+		t.Errorf("a silent agent is given up %d times", l.cuts)
+	}
+	r.mu.Lock()
+	r.reported = true // nobody asks any more
+	r.mu.Unlock()
+}

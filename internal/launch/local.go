@@ -48,7 +48,7 @@ type local struct {
 	// open.
 	said func(who childID, x runstats.Statement, line []byte)
 	// stop reports whether the job is to end, so that no more children are started; nil: never. Set
-	// before start, which calls it.
+	// before start, which calls it before each child.
 	stop func() bool
 
 	mu    sync.Mutex // taken before a process's

@@ -39,6 +39,8 @@ type remote struct {
 	children map[childID]status // that start was told of; guarded by mu
 	isOpen   bool               // opened was reported; guarded by mu
 	late     time.Duration      // in which it should have been, and was not, or 0; guarded by mu
+	unheard  int                // calls of askAlive since the agent was last heard; guarded by mu
+	silent   bool               // it was given up for that; guarded by mu
 	// reported: finished is about to be reported, and nothing more will be; guarded by mu.
 	reported bool
 }
@@ -140,6 +142,38 @@ func (r *remote) opensIn(patience time.Duration) {
 	})
 }
 
+// How often an agent is asked whether it is there, and how often it may leave that unanswered,
+// which together is a minute. Its machine may be very busy. Tests change the first.
+var aliveTime = aliveSeconds * time.Second
+
+const maxUnheard = 6
+
+// askAlive asks again and again whether the agent is there, until nothing is reported any more, and
+// gives up one that says nothing. ssh only notices that of its machine. What counts is how often
+// this process was there to ask: it may be stopped itself.
+func (r *remote) askAlive() {
+	r.mu.Lock()
+	reported := r.reported
+	r.silent = r.silent || !reported && r.unheard == maxUnheard
+	silent := r.silent
+	r.unheard++
+	r.mu.Unlock()
+	switch {
+	case reported:
+	case silent:
+		r.link.cut()
+	default:
+		r.put(frame{frameAlive, nil})
+		time.AfterFunc(aliveTime, r.askAlive)
+	}
+}
+
+func (r *remote) heard() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unheard = 0
+}
+
 // send writes what waits in orders.
 func (r *remote) send() {
 	for f := range r.orders {
@@ -200,6 +234,7 @@ func (r *remote) converse(version string) (greeted bool, err error) {
 		if err != nil {
 			return true, err
 		}
+		r.heard()
 		if done, err := r.take(kind, body); done || err != nil {
 			return true, err
 		}
@@ -227,6 +262,8 @@ func (r *remote) take(kind frameKind, body []byte) (done bool, err error) {
 			r.said(e.Child, e.Says)
 		}
 		return false, err
+	case frameAlive:
+		return false, nil
 	default:
 		return false, fmt.Errorf("%w: kind %d from an agent", errFrame, kind)
 	}
@@ -244,6 +281,8 @@ func (r *remote) pass(e event) (done bool, err error) {
 		return false, fmt.Errorf("%w: event %d, which the agent has no reason to report", errFrame, e.Kind)
 	}
 	switch e.Kind {
+	case opened: // before, opensIn bounds the wait
+		r.askAlive()
 	case failed:
 		e.Err = "launch: on " + r.name + ": " + strings.TrimPrefix(e.Err, "launch: ")
 	case finished:
@@ -331,12 +370,14 @@ func (r *remote) end(greeted bool, err error) {
 // explain says why the connection has ended, as link.explain does.
 func (r *remote) explain(err error, greeted bool) (why string, status int) {
 	r.mu.Lock()
-	late := r.late
+	late, silent := r.late, r.silent
 	r.mu.Unlock()
 	var version *versionError
 	switch {
 	case late > 0:
 		return fmt.Sprintf("no answer within %v: see whether one can log in there, and whether its dsmd is stopped or waits for a file system", late), StatusSystem
+	case silent:
+		return fmt.Sprintf("its dsmd has not answered for %v: see there whether it is stopped (kill -CONT), or waits for a file system; what it runs ends when it goes on", maxUnheard*aliveTime), StatusDaemon
 	case errors.As(err, &version), errors.Is(err, errFrame):
 		return err.Error(), StatusSystem
 	}

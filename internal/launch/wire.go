@@ -30,7 +30,7 @@ const greeting = "dsmd-agent "
 
 // conversationVersion is the version of all below. Builds of working trees may have equal versions,
 // and would misread each other's orders.
-const conversationVersion = 3
+const conversationVersion = 4
 
 // spoken is what an agent of a version of dsmd calls itself, and what a launcher of that version
 // wants to hear.
@@ -62,6 +62,8 @@ const (
 	frameStdoutCredit
 	frameStderrCredit
 	frameSaid // the child of an event, and what it says before its end
+	// of a launcher: whether the agent is there; of an agent: that it is. It has no body.
+	frameAlive
 )
 
 // order is what a launcher wants of an agent: exactly one field is set.
@@ -104,7 +106,7 @@ func readFrame(r *bufio.Reader) (frameKind, []byte, error) {
 		return 0, nil, err
 	}
 	kind, size := frameKind(head[0]), binary.LittleEndian.Uint32(head[1:])
-	if kind > frameSaid || size > maxFrameBytes {
+	if kind > frameAlive || size > maxFrameBytes {
 		return 0, nil, fmt.Errorf("%w: kind %d with %d bytes, of at most %d", errFrame, kind, size, maxFrameBytes)
 	}
 	body := make([]byte, size)

@@ -163,7 +163,7 @@ func (r *logReader) pass(b *faultlog.Batch) error {
 	for rank, faults := range by {
 		r.model.AddLog(runstats.Piece{Rank: int(rank), Node: r.node}, faultlog.Batch{Faults: faults}, now)
 	}
-	r.model.AddLog(runstats.Piece{Node: r.node}, faultlog.Batch{Lost: b.Lost}, now)
+	r.model.AddLog(runstats.Piece{Node: r.node}, faultlog.Batch{First: b.First, Lost: b.Lost}, now)
 	return nil
 }
 

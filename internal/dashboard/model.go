@@ -34,7 +34,8 @@ type Model struct {
 	ended    time.Time // zero: it runs; guarded by mu, as all below
 	last     time.Time // when the last piece came
 	faults   uint64
-	lost     uint64 // what happened faster than it could be read or passed on
+	lost     uint64          // what happened faster than it could be read or passed on
+	gaps     []faultlog.Gaps // by node
 	waits    []kinds
 	faultsBy []uint64 // by group of ranks
 	timeline timeline
@@ -85,6 +86,7 @@ func New(job Job) *Model {
 	m := &Model{job: job, ranks: newGroups(job.Ranks), nodes: newGroups(job.Nodes), last: job.Began}
 	m.waits, m.faultsBy = make([]kinds, m.ranks.count()), make([]uint64, m.ranks.count())
 	m.timeline = newTimeline(m.ranks.count())
+	m.gaps = make([]faultlog.Gaps, m.nodes.total)
 	m.costs, m.memory.live.Most = costs{}, maxLive
 	m.sent, m.taken = newMatrix(m.nodes), newMatrix(m.nodes)
 	return m
@@ -108,7 +110,7 @@ func (m *Model) AddLog(p runstats.Piece, b faultlog.Batch, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = at
-	m.lost += b.Lost + p.Lost
+	m.lost += m.gaps[p.Node].Add(&b) + p.Lost
 	for _, a := range p.Memory {
 		m.memory.add(a)
 	}

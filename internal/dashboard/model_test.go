@@ -229,3 +229,15 @@ func TestFiles(t *testing.T) {
 		t.Error("it was written into a directory that is not there")
 	}
 }
+
+// TestLostOnce: two ranks of a node read one log, and what both came too late for is missing once.
+func TestLostOnce(t *testing.T) {
+	m := New(Job{Nodes: 2, Ranks: 3, Began: began})
+	missed := faultlog.Append(nil, &faultlog.Batch{First: 100, Next: 100, Lost: 40})
+	for rank, node := range []int{0, 0, 1} {
+		m.Add(runstats.Piece{Rank: rank, Node: node, Log: missed, Lost: 1}, after(time.Second))
+	}
+	if s := m.State(after(time.Second)); s.Lost != 40+40+3 {
+		t.Errorf("%d entries are missing, want 40 of each node's log and one of each rank", s.Lost)
+	}
+}

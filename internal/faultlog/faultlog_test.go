@@ -131,3 +131,27 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestGaps: what several readers of one log have missed counts once, and all that any has missed
+// counts.
+func TestGaps(t *testing.T) {
+	var g Gaps
+	for i, x := range []struct{ from, to, want uint64 }{
+		{0, 0, 0},
+		{10, 30, 20}, // the first reader
+		{15, 30, 0},  // the second one
+		{5, 35, 10},  // the third one, which is behind
+		{35, 35, 0},  // the second one again, which has missed nothing
+		{35, 60, 25},
+		{50, 70, 10},
+		{90, 91, 1},
+	} {
+		if got := g.Add(&Batch{First: x.to, Next: x.to, Lost: x.to - x.from}); got != x.want {
+			t.Errorf("gap %d: %d are new, want %d", i, got, x.want)
+		}
+	}
+	// from a program that lies
+	if got := new(Gaps).Add(&Batch{First: 3, Lost: math.MaxUint64}); got != 3 {
+		t.Errorf("of 3 entries %d are missing", got)
+	}
+}

@@ -40,6 +40,7 @@ type Collector struct {
 	waited    time.Duration
 	forgotten uint64
 	lost      uint64
+	gaps      map[int]*faultlog.Gaps // by node
 }
 
 // key is a page. Its number alone does not do, because memory is freed, and allocated again.
@@ -67,7 +68,7 @@ type call struct {
 
 // NewCollector returns a collector that knows nothing.
 func NewCollector() *Collector {
-	return &Collector{pages: map[key]*page{}, ranks: map[int]*rank{}, departed: map[int]uint64{}}
+	return &Collector{pages: map[key]*page{}, ranks: map[int]*rank{}, departed: map[int]uint64{}, gaps: map[int]*faultlog.Gaps{}}
 }
 
 // Add takes a piece. Those of one rank have to come in order. A log that is none is left out.
@@ -94,7 +95,10 @@ func (c *Collector) add(p *runstats.Piece, log *faultlog.Batch) {
 		c.ranks[p.Rank] = r
 	}
 	r.called(p.Calls)
-	c.lost += log.Lost
+	if c.gaps[r.node] == nil {
+		c.gaps[r.node] = &faultlog.Gaps{}
+	}
+	c.lost += c.gaps[r.node].Add(log)
 	for i := range log.Faults {
 		f := &log.Faults[i]
 		c.faults++

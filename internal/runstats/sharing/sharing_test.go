@@ -402,3 +402,15 @@ func TestNothingShared(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
+
+// TestLostOnce: two ranks of a node read one log, and what both came too late for is missing once.
+func TestLostOnce(t *testing.T) {
+	c := NewCollector()
+	missed := faultlog.Append(nil, &faultlog.Batch{First: 100, Next: 100, Lost: 40})
+	for rank, node := range []int{0, 0, 1} {
+		c.Add(runstats.Piece{Rank: rank, Node: node, Log: missed})
+	}
+	if s := c.Result(); s.Lost != 80 {
+		t.Errorf("%d entries are missing, want 40 of each node's log", s.Lost)
+	}
+}

@@ -13,10 +13,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"dsmd/internal/attach"
 	"dsmd/internal/dashboard"
+	"dsmd/internal/launch"
 )
 
 // TestDashboardAddresses: an address at which nothing can be served is an error that says what to
@@ -183,4 +186,65 @@ func TestDashboardFileOfAnInterruptedStart(t *testing.T) {
 	if text, err := os.ReadFile(file); string(text) != "of an earlier job" {
 		t.Errorf("now there is %q, %v", text, err)
 	}
+}
+
+// TestDashboardAsksAgain: a daemon whose connections close is unreachable, and shown again when it
+// answers. When nothing listens at its socket it is gone, and with the last one the page ends.
+func TestDashboardAsksAgain(t *testing.T) {
+	askWithin(t, limit)
+	socket := launch.SocketPrefix + "dashtest-0"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var away atomic.Bool
+	talk := func(c *net.UnixConn) {
+		defer c.Close()
+		conn := attach.NewConn(c)
+		defer conn.Discard()
+		for {
+			f, err := conn.ReadFrame()
+			if err != nil || away.Load() {
+				return
+			}
+			if conn.Write(fakeAnswer(f, 0)) != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go talk(c.(*net.UnixConn))
+		}
+	}()
+	m := watch(t.Context(), &job{cluster: "dashtest", daemons: []daemonStatus{{Socket: socket, Nodes: 1, Ranks: 1}}})
+	becomes := func(what string, is func(s dashboard.State) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+			s := m.State(time.Now())
+			if is(s) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the daemon is never %s: %v, running %v", what, s.Away, s.Running)
+			}
+		}
+	}
+	for range 2 {
+		becomes("here", func(s dashboard.State) bool { return s.Running && len(s.Away) == 0 })
+		away.Store(true)
+		becomes("unreachable", func(s dashboard.State) bool {
+			return s.Running && len(s.Away) == 1 && s.Away[0].Is == dashboard.Unreachable
+		})
+		away.Store(false)
+	}
+	becomes("here", func(s dashboard.State) bool { return s.Running && len(s.Away) == 0 })
+	l.Close()
+	away.Store(true)
+	becomes("gone", func(s dashboard.State) bool { return !s.Running && len(s.Away) == 1 && s.Away[0].Is == dashboard.Gone })
 }

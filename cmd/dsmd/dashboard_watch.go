@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	"dsmd/internal/attach"
@@ -20,6 +22,10 @@ const (
 	memoryEvery = 2 * time.Second
 	// maxInRow bounds how often a daemon that has more to say is asked without a pause.
 	maxInRow = 32
+	// firstRetry is how long after a failed answer a daemon is asked again, and lastRetry how long
+	// at most after many.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
 )
 
 // watch has a model follow the daemons of a cluster until ctx ends. The model ends when they have.
@@ -38,17 +44,19 @@ func watch(ctx context.Context, j *job) *dashboard.Model {
 	var reading sync.WaitGroup
 	for i := range j.daemons {
 		d := &j.daemons[i]
-		log := &logReader{watcher: watcher{socket: d.Socket, model: m, node: int(d.Node)}, ranks: map[uint32]uint32{}}
-		known := make(chan struct{})
-		memory := &memoryReader{watcher{socket: d.Socket, model: m, node: int(d.Node)}, uint64(d.PageBytes), sync.OnceFunc(func() { close(known) })}
+		is := func(p dashboard.Presence) { m.Is(int(d.Node), p) }
+		log := &logReader{watcher: watcher{socket: d.Socket, model: m, node: int(d.Node), is: is}, ranks: map[uint32]uint32{}}
+		asked := make(chan struct{}) // closed when the first answer, or none, has come
+		known := sync.OnceFunc(func() { close(asked) })
+		memory := &memoryReader{watcher{socket: d.Socket, model: m, node: int(d.Node), is: func(dashboard.Presence) { known() }}, uint64(d.PageBytes)}
 		// They end with the daemon, or with ctx.
 		go func() {
-			defer memory.known()
-			_ = memory.every(ctx, memoryEvery, memory.read)
+			defer known()
+			memory.every(ctx, memoryEvery, memory.read)
 		}()
 		reading.Go(func() {
-			<-known
-			_ = log.every(ctx, logEvery, log.read)
+			<-asked
+			log.every(ctx, logEvery, log.read)
 		})
 	}
 	go func() {
@@ -63,12 +71,43 @@ type watcher struct {
 	socket string
 	model  *dashboard.Model
 	node   int
+	is     func(dashboard.Presence) // is told what is known of the node
 	conn   *attach.Conn
 	ticket uint64
 }
 
-// every asks again and again, with pauses, until the daemon or ctx has ended, or ask fails.
-func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() error) error {
+// every asks again and again, with pauses, until the daemon or ctx has ended. A connection that
+// fails is made again: who is not reached is not gone yet. The machine says who is: nothing listens
+// at the socket of a daemon that has ended.
+func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() error) {
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		err := w.converse(ctx, pause, func() error {
+			err := ask()
+			if err == nil {
+				retry = firstRetry
+				w.is(dashboard.Here)
+			}
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT), errors.Is(err, errForeign):
+			w.is(dashboard.Gone)
+			return
+		}
+		w.is(dashboard.Unreachable)
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// converse asks again and again, with pauses, over one connection, until ctx has ended or ask
+// fails.
+func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() error) error {
 	c, _, err := meetInTime(ctx, w.socket, "dsmd dashboard")
 	if err != nil {
 		return err
@@ -101,7 +140,6 @@ func answerOf[T any](w *watcher, op attach.Op, object uint64, decode func([]byte
 type memoryReader struct {
 	watcher
 	pageBytes uint64
-	known     func() // is called when the first answer, or none, has come
 }
 
 func (r *memoryReader) read() error {
@@ -114,7 +152,6 @@ func (r *memoryReader) read() error {
 		p.Memory = append(p.Memory, runstats.Allocation{Name: certs.Printable(a.Name), First: a.First, Pages: a.Pages, PageBytes: r.pageBytes})
 	}
 	r.model.Add(p, time.Now())
-	r.known()
 	return nil
 }
 

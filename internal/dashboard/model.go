@@ -36,6 +36,7 @@ type Model struct {
 	faults   uint64
 	lost     uint64          // what happened faster than it could be read or passed on
 	gaps     []faultlog.Gaps // by node
+	presence []Presence      // by node
 	waits    []kinds
 	faultsBy []uint64 // by group of ranks
 	timeline timeline
@@ -86,7 +87,7 @@ func New(job Job) *Model {
 	m := &Model{job: job, ranks: newGroups(job.Ranks), nodes: newGroups(job.Nodes), last: job.Began}
 	m.waits, m.faultsBy = make([]kinds, m.ranks.count()), make([]uint64, m.ranks.count())
 	m.timeline = newTimeline(m.ranks.count())
-	m.gaps = make([]faultlog.Gaps, m.nodes.total)
+	m.gaps, m.presence = make([]faultlog.Gaps, m.nodes.total), make([]Presence, m.nodes.total)
 	m.costs, m.memory.live.Most = costs{}, maxLive
 	m.sent, m.taken = newMatrix(m.nodes), newMatrix(m.nodes)
 	return m
@@ -150,6 +151,26 @@ func (m *Model) wait(group int, kind runstats.Kind, began int64, waited time.Dur
 	now := m.last.Sub(m.job.Began)
 	end := min(time.Duration(began-m.job.Began.UnixNano())+waited, now)
 	m.timeline.add(group, k, end-waited, end)
+}
+
+// Presence is what is known of a node's daemon.
+type Presence string
+
+// The presences.
+const (
+	Here        Presence = "" // as far as is known
+	Unreachable Presence = "unreachable"
+	Gone        Presence = "gone" // its process has ended
+)
+
+// Is takes note of the presence of a node. One that the job does not have counts as nothing.
+func (m *Model) Is(node int, p Presence) {
+	if !m.nodes.has(node) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.presence[node] = p
 }
 
 // End says when the job has ended. Later pieces still count.

@@ -35,6 +35,9 @@ type State struct {
 	Faults  uint64  `json:"faults"`
 	Lost    uint64  `json:"lost"` // entries of the log that came too fast to be read
 
+	// Away are the nodes of which nothing new is known.
+	Away []Away `json:"away,omitempty"`
+
 	ByRank []ByRank `json:"by_rank"`
 	// BinSeconds is the time between two values of Shares.
 	BinSeconds float64  `json:"bin_seconds"`
@@ -44,6 +47,12 @@ type State struct {
 	// Sharing is why pages travel, a Sharing of internal/runstats/sharing; nil: nobody has found
 	// out.
 	Sharing any `json:"sharing,omitempty"`
+}
+
+// Away is a node that is not here.
+type Away struct {
+	Node int      `json:"node"`
+	Is   Presence `json:"is"`
 }
 
 // ByRank is where a group of ranks has waited.
@@ -134,6 +143,11 @@ func (m *Model) state(now time.Time) State {
 		Nodes: m.nodes.total, Ranks: m.ranks.total, Faults: m.faults, Lost: m.lost,
 		BinSeconds: m.timeline.width.Seconds(), Costs: []Cost{}, Memory: []Memory{},
 		ByNode: ByNode{Sent: clone(m.sent.counts), Taken: clone(m.taken.counts)},
+	}
+	for node, p := range m.presence {
+		if p != Here {
+			s.Away = append(s.Away, Away{node, p})
+		}
 	}
 	for g := range m.nodes.count() {
 		s.ByNode.Nodes = append(s.ByNode.Nodes, m.nodes.label(g))

@@ -5,9 +5,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/netio"
 )
 
 // The bare programs wait in system calls, each on a thread of its own: the Go runtime's poller has
@@ -31,10 +32,7 @@ func blocking(conn net.Conn) (int, error) {
 		unix.Close(fd)
 		return 0, fmt.Errorf("having a connection wait: %w", err)
 	}
-	if control, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil && strings.HasPrefix(control, "bbr") {
-		// Where that is not allowed it is not to the daemons either.
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
-	}
+	_ = netio.Unpace(fd) // where that is not allowed it is not to the daemons either
 	return fd, nil
 }
 

@@ -55,7 +55,7 @@ var allowed = []struct {
 	// The simulation of large clusters runs the protocol itself; it has nothing to do with a
 	// cluster that runs.
 	{"bench/sim", []string{"protocol"}},
-	{"bench/storage", []string{"dsm"}},
+	{"bench/storage", []string{"dsm", "internal/netio"}},
 	{"docs/figures", nil},
 	{"internal/agreement", nil},
 	{"internal/attach", nil},

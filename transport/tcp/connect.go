@@ -220,11 +220,18 @@ type connectError struct {
 func (e *connectError) Error() string   { return e.text }
 func (e *connectError) Unwrap() []error { return e.causes }
 
-// note remembers why an attempt to connect to a peer that was not connected yet has failed.
+// note remembers why an attempt to connect has failed (session.reason).
 func (c *connecting) note(id transport.NodeID, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sessions[id].reason = err
+}
+
+// noted is what was noted last.
+func (c *connecting) noted(s *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.reason
 }
 
 // refuse ends Connect with a refusal.

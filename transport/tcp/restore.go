@@ -161,6 +161,9 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}, pause time.D
 		if why == purposeAsk && c.restored(severed, lastAttempt) { // its call may be on its way
 			return nil
 		}
+		if err := c.noted(s); err != errNotTried { // its calls come here, and fail
+			last = err
+		}
 		return fmt.Errorf("tcp: node %d: it could not be reached for %v: %w", id, c.giveUp, last)
 	}
 }

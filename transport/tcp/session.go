@@ -26,9 +26,11 @@ type session struct {
 	hello       string // the peer's Config.Hello
 	tried       uint64 // number of the last call that this node has made
 	made        uint64 // number of the last connection that was made
-	reason      error  // before the first connection: why the last attempt failed
-	heard       string // the gist of what was logged last of attempts to connect; isNews
-	over        string // why the peer is not welcome any more, for its ears; "": it is
+	// reason is why the last attempt to connect that was noted has failed: of both before the first
+	// connection, and of the peer alone since the last has ended. errNotTried: none has.
+	reason error
+	heard  string // the gist of what was logged last of attempts to connect; isNews
+	over   string // why the peer is not welcome any more, for its ears; "": it is
 	// wanted is closed when the next connection is made, or the peer is lost. nil: the reactor has
 	// a connection, or nobody calls.
 	wanted chan struct{}
@@ -105,7 +107,7 @@ func (c *connecting) sever(id transport.NodeID, call uint64, fruitless bool) (*s
 	if s.made > call || s.over != "" {
 		return s, nil
 	}
-	s.wanted = make(chan struct{})
+	s.wanted, s.reason = make(chan struct{}), errNotTried
 	return s, s.wanted
 }
 

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"math/bits"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -155,7 +155,9 @@ func WholeNext(m *Manifest) bool {
 	return len(bySequence) > maxChain || len(m.Parts)+m.Ranks > maxParts || all > maxGrowth*most
 }
 
-var validID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+// validID reports whether an id has 32 digits. There is no regular expression, since every program
+// would compile it when it starts.
+func validID(id string) bool { return len(id) == 32 && strings.Trim(id, "0123456789abcdef") == "" }
 
 // check checks everything that a manifest says by itself.
 func (m *Manifest) check() error {
@@ -166,7 +168,7 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%w %d, want %d", ErrVersion, m.Version, Version)
 	case !validSequence(m.Sequence):
 		return fmt.Errorf("sequence %d; 1 to %d are possible", m.Sequence, uint64(MaxSequence))
-	case !validID.MatchString(m.ID):
+	case !validID(m.ID):
 		return fmt.Errorf("id %q, want 32 hexadecimal digits in lower case", m.ID)
 	case m.PageBytes < MinPageBytes || m.PageBytes > MaxPageBytes || m.PageBytes&(m.PageBytes-1) != 0:
 		return fmt.Errorf("pages of %d bytes, want a power of two from %d to %d", m.PageBytes, MinPageBytes, MaxPageBytes)

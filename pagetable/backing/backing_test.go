@@ -224,6 +224,9 @@ func TestCopy(t *testing.T) {
 			if _, err := table.Spill(all()[pages/2:]...); err != nil { // into slots that are free
 				t.Fatal(err)
 			}
+			if taken := name == "is taken" || name == "is freed"; taken && table.file.slots.used != pages {
+				t.Errorf("%d slots are in use for %d pages that are read, and as many that are written", table.file.slots.used, len(some))
+			}
 			wanted := len(some)
 			if name == "comes" {
 				wanted *= 2

@@ -204,8 +204,10 @@ func (g *ErrGroup) Wait(ctx context.Context) error {
 	meeting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.broken, cancel)()
+	wasBroken := g.broken.Err() != nil
 	err := g.meet(meeting)
-	if g.broken.Err() != nil {
+	// A rank that is lost when all have met has ended, and its goroutines before.
+	if g.broken.Err() != nil && (wasBroken || err != nil) {
 		err = context.Cause(g.broken)
 	} else if err != nil && ctx.Err() != nil {
 		return g.m.failed("ErrGroup.Wait", err)

@@ -171,7 +171,7 @@ func TestBounds(t *testing.T) {
 		p.Calls = []runstats.Call{{Kind: runstats.Barrier, Name: fmt.Sprint(i), Began: began.UnixNano(), Waited: time.Duration(i + 1)}, {Kind: "x", Waited: 1}}
 		f := faultAt(uint64(i)*1e6+uint64(i), faultlog.Read, time.Second, time.Duration(i+1))
 		f.From, f.Taker = uint32(i*7%1000), 1e6
-		m.AddLog(p, faultlog.Batch{Lost: 1, Faults: []faultlog.Fault{f}}, after(time.Second))
+		m.AddLog(p, faultlog.Batch{First: uint64(i + 1), Lost: 1, Faults: []faultlog.Fault{f}}, after(time.Second))
 	}
 	s := m.State(after(time.Second))
 	if len(s.ByRank) > maxGroups || len(s.ByNode.Sent) > maxGroups || len(s.Costs) != mostCostly || len(s.Memory) != maxMaps {

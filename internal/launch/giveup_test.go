@@ -109,7 +109,7 @@ func TestStoppedAgent(t *testing.T) {
 // TestHungAgent: an agent that hangs while nobody wants the job to end is noticed, and ends it.
 func TestHungAgent(t *testing.T) {
 	t.Parallel()
-	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("stubborn"), Alive: patience / 20})
+	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("stubborn"), Alive: patience / 100})
 	agent := number(t, stat(s.ready(1)[0])[1]) // the program's parent
 	if err := unix.Kill(agent, unix.SIGSTOP); err != nil {
 		t.Fatal(err)

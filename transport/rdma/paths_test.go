@@ -182,6 +182,36 @@ func TestBusyQueuePair(t *testing.T) {
 	busyUntil("a loss is not reported", func() bool { return all[0].down[1] != nil })
 }
 
+// TestReapBesideBusyQueuePair: a queue pair that has failed is given back to the device, though
+// there is always more from another peer.
+func TestReapBesideBusyQueuePair(t *testing.T) {
+	t.Parallel()
+	all := newFakeFabrics(t, false)
+	nodes := newCluster(t, transporttest.Options{Nodes: 3, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric { return all.device() })
+	seen, busy := observe(3), nodes[0]
+	pollUntil(t, "all queue pairs", asInterface(nodes), seen, func() bool { return busy.LinkStats().Links == 2 && nodes[2].LinkStats().Links == 2 })
+	busy.gate.Enter()
+	busy.breakLink(busy.peers[1], errInjected, true)
+	busy.gate.Leave()
+	// more than enough for everything that may be before it
+	for range 10 * busy.Sizes().Completions {
+		for range 2 {
+			_ = nodes[2].Send(0, []byte("busy"), nil) // or it has a backlog
+		}
+		nodes[2].Flush()
+		if _, err := nodes[2].Poll(seen[2], 64); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := busy.Poll(seen[0], 1); err != nil {
+			t.Fatal(err)
+		}
+		if busy.draining == 0 {
+			return
+		}
+	}
+	t.Errorf("%d failed queue pairs are kept, beside %d frames of another peer", busy.draining, seen[0].frames[2])
+}
+
 // parting is a Handler that parts with a peer at the first frame that comes when it is lost.
 type parting struct {
 	*observer

@@ -117,6 +117,7 @@ type link struct {
 	seen, asked uint64
 	silent      int       // looks since something was acknowledged
 	drained     bool      // after a failure: nothing completes any more
+	since       uint64    // how many completions were dealt with when that was known
 	until       time.Time // after a failure: when to stop waiting for that
 }
 

@@ -22,6 +22,7 @@ type queues struct {
 
 	completions [pollBatch]verbs.Completion
 	next, end   int                 // completions[next:end] are to be dealt with
+	completed   uint64              // how many completions were dealt with
 	spent       []verbs.RecvRequest // receives to post again
 	armed       bool                // the device will make its descriptor readable, or has done so
 
@@ -129,22 +130,35 @@ func (q *queues) pollDevice() bool {
 		return false
 	}
 	q.next, q.end = 0, n
+	if q.draining > 0 {
+		q.reap()
+	}
 	if n == 0 {
-		if q.draining > 0 {
-			q.reap()
-		}
 		return false
 	}
 	q.counts.ReceiveCalls.Add(uint64(n))
 	return true
 }
 
-// reap gives queue pairs back that have failed. It is called when no completion is left, because
-// some devices drop the completions of a queue pair with it, and with them the receives that they
-// are about.
+// idle reports whether all that had completed at some time was dealt with: nothing is left, or as
+// much was dealt with since then as the queue holds. A peer that floods this node would keep it
+// from the first for ever.
+func (q *queues) idle(since uint64) bool {
+	return q.next == q.end || q.completed-since >= uint64(q.sizes.Completions+pollBatch)
+}
+
+// drained notes that nothing of a queue pair completes any more.
+func (q *queues) drained(l *link) {
+	if !l.drained {
+		l.drained, l.since = true, q.completed
+	}
+}
+
+// reap gives queue pairs back that have failed, when none of their completions is left: some
+// devices drop those with the queue pair, and with them the receives that they are about.
 func (q *queues) reap() {
 	for number, l := range q.links {
-		if !l.drained {
+		if !l.drained || !q.idle(l.since) {
 			continue
 		}
 		delete(q.links, number)

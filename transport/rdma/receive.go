@@ -17,7 +17,6 @@ const recvMark = 1 << 63
 type deliverer struct {
 	router
 	ending    []ending // those whose PeerDown is to be reported
-	completed uint64   // how many completions were dealt with
 	baseFirst bool     // the base transport was asked before the device at its last Poll
 	delivered int      // in this Poll
 	limit     int      // of this Poll
@@ -287,11 +286,11 @@ func (b *baseHandler) Frame(from transport.NodeID, frame []byte, payload transpo
 // reportLost reports the peers that are gone, after everything that they have sent was delivered:
 // when nothing waits that may be theirs, or as much has come as may have waited then.
 func (d *deliverer) reportLost() {
-	idle := d.next == d.end && !d.refill()
+	d.refill()
 	all := d.ending
 	d.ending = nil
 	for _, p := range all {
-		if p.isReady || !idle && d.completed-p.since < uint64(d.sizes.Completions+pollBatch) {
+		if p.isReady || !d.idle(p.since) {
 			d.ending = append(d.ending, p)
 			continue
 		}

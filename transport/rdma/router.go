@@ -105,7 +105,7 @@ func (r *router) tick() {
 		case now.Before(l.until):
 			r.clock.ringAt(l.until)
 		default:
-			l.drained = true
+			r.drained(l)
 		}
 	}
 }

@@ -271,7 +271,7 @@ func (r *router) setup() {
 		current := l.peer.link == l
 		switch {
 		case what == occurDrained && !current:
-			l.drained = true
+			r.drained(l)
 		case what == occurReady && current && !l.up:
 			r.linkReady(l.peer)
 		case what == occurFailed && current:

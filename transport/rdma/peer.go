@@ -73,7 +73,10 @@ type incoming struct {
 
 // attempts are those to have a queue pair with a peer.
 type attempts struct {
-	generation uint32    // of the last one
+	generation uint32 // of the last one
+	// silent: the peer has said nothing on the base transport since the last offer. It gets no
+	// other one, else it would find all of them at once when it goes on after a long stop.
+	silent     bool
 	due        time.Time // when to try again, or to give up trying; zero: nothing is due
 	pause      time.Duration
 	since      time.Time // when the base transport was connected

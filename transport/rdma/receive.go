@@ -272,6 +272,9 @@ func (b *baseHandler) Frame(from transport.NodeID, frame []byte, payload transpo
 		d.pass(p, frame, payload)
 		return
 	}
+	if p.silent {
+		d.heard(p)
+	}
 	var err error
 	if note(frame[0]) == noteMessage {
 		err = d.baseMessage(p, frame[1:], payload)

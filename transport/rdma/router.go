@@ -117,7 +117,7 @@ func (r *router) overdue(p *peer) {
 	case p.link != nil && !p.link.up:
 		r.breakLink(p, fmt.Errorf("rdma: node %d: no queue pair after %v", p.id, setupPatience), true)
 	case p.link != nil:
-	case r.initiates(p):
+	case r.initiates(p) && !p.silent:
 		r.offer(p)
 	default:
 		p.decide = true

@@ -50,7 +50,16 @@ func (r *router) offer(p *peer) {
 		r.breakLink(p, errors.New("rdma: the base transport takes no offer now"), false)
 		return
 	}
+	p.silent = true
 	r.setDue(p, setupPatience)
+}
+
+// heard notes that a peer has said something on the base transport. One that had said nothing since
+// the last offer gets another one, if that has come to nothing.
+func (r *router) heard(p *peer) {
+	if p.silent = false; p.link == nil {
+		r.setDue(p, p.pause)
+	}
 }
 
 // makeLink makes this side's queue pair.
@@ -255,7 +264,7 @@ func (r *router) attemptFailed(p *peer, reason error) {
 	}
 	p.decide = true
 	r.clock.ringAt(time.Now())
-	if r.initiates(p) && r.broken == nil {
+	if r.initiates(p) && r.broken == nil && !p.silent {
 		r.setDue(p, p.pause)
 		p.pause = min(2*p.pause, longestPause)
 	}

@@ -112,6 +112,9 @@ func (r *router) noted(p *peer, frame []byte) error {
 			return nil // It is about a queue pair that has been given up here as well.
 		}
 		if n == noteReady {
+			if p.link.mine {
+				return fmt.Errorf("%w: it is ready for a queue pair that it was offered", ErrMalformed)
+			}
 			r.linkUp(p)
 			return nil
 		}

@@ -1,8 +1,10 @@
 package rdma
 
 import (
+	"errors"
 	"testing"
 
+	"dsmd/transport"
 	"dsmd/transport/transporttest"
 )
 
@@ -26,4 +28,24 @@ func TestOffersToStopped(t *testing.T) {
 		t.Errorf("a peer that says nothing was made %d offers", tried)
 	}
 	pollUntil(t, "a queue pair", asInterface(nodes), seen, func() bool { return nodes[0].LinkStats().Links == 1 && caller.LinkStats().Links == 1 })
+}
+
+// TestReadyOutOfTurn: only who has made an offer says that its queue pair is ready. A peer that
+// says so for a queue pair that it was offered is parted with, instead of being sent to by one that
+// is not connected.
+func TestReadyOutOfTurn(t *testing.T) {
+	t.Parallel()
+	bases := newBases(t, 2, 64, always)
+	tr := layer(t, bases[1], transporttest.Options{MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, newFakeFabrics(t, false).device())
+	nodes := []transport.Transport{bases[0], tr}
+	t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
+	seen, p := observe(2), tr.peers[0]
+	pollUntil(t, "an offer", nodes, seen, func() bool { return p.link != nil })
+	if err := bases[0].Send(1, appendGeneration(nil, noteReady, p.generation, ""), nil); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, "a verdict", nodes, seen, func() bool { return seen[1].down[0] != nil || seen[1].up[0] > 0 })
+	if err := seen[1].down[0]; !errors.Is(err, ErrMalformed) {
+		t.Errorf("the peer is down because of %v, want ErrMalformed", err)
+	}
 }

@@ -240,6 +240,8 @@ type AsyncEvent struct {
 	LastWQE bool
 	// Port: the event is about a port, whose state may have changed.
 	Port bool
+	// Fatal: the device has failed, or a completion queue or a shared receive queue of it.
+	Fatal bool
 }
 
 // AsyncEvent takes the next event, without waiting. ok is false if there is none.
@@ -259,6 +261,8 @@ func (d *Device) AsyncEvent() (e AsyncEvent, ok bool, err error) {
 		e.LastWQE = true
 	case C.IBV_EVENT_PORT_ACTIVE, C.IBV_EVENT_PORT_ERR, C.IBV_EVENT_GID_CHANGE, C.IBV_EVENT_LID_CHANGE:
 		e.Port = true
+	case C.IBV_EVENT_DEVICE_FATAL, C.IBV_EVENT_CQ_ERR, C.IBV_EVENT_SRQ_ERR:
+		e.Fatal = true
 	}
 	return e, true, nil
 }

@@ -4,8 +4,12 @@ package rdma
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
+	"dsmd/internal/patience"
+	"dsmd/internal/verbs"
 	"dsmd/internal/verbs/verbstest"
 	"dsmd/transport"
 	"dsmd/transport/transporttest"
@@ -71,3 +75,51 @@ func TestDeviceCuts(t *testing.T) {
 
 // breakDown brings the queue pair into the state that a device brings it into when it fails.
 func (q *queuePair) breakDown() { _ = q.qp.Fail() }
+
+// TestDeviceOverflow: a completion queue overflows, of which the device tells by an event alone.
+// The device is no longer used from then on, and TCP takes over.
+func TestDeviceOverflow(t *testing.T) {
+	verbstest.Require(t)
+	var f *device
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, smallPool, func(i int) fabric {
+		opened := openDevice(t, i, true).(*device)
+		if i == 0 {
+			f = opened
+		}
+		return opened
+	})
+	seen := observe(2)
+	pollUntil(t, "a queue pair", asInterface(nodes), seen, func() bool { return nodes[0].LinkStats().Links == 1 && nodes[1].LinkStats().Links == 1 })
+	var ends [2]endpoint
+	for i := range ends {
+		var err error
+		if ends[i], err = f.endpoint(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, e := range ends {
+		if err := e.accept(ends[1-i].describe()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slots := nodes[0].recvSlots
+	write := []verbs.SendRequest{{Op: verbs.OpWrite, Flags: verbs.Signaled, SGEs: 1, SGE: [verbs.MaxSGE]verbs.SGE{slots.sge(0, 1)}, RemoteAddr: slots.addr, RKey: slots.rkey}}
+	deadline := time.Now().Add(patience.Or(20 * time.Second))
+	for posted := 0; posted < 4*nodes[0].Sizes().Completions; {
+		if ends[0].post(write) == nil {
+			posted++
+		} else if time.Now().After(deadline) { // else the queue pair has to complete some first
+			t.Fatalf("%d requests were taken", posted)
+		}
+	}
+	pollUntil(t, "the end of the device", asInterface(nodes), seen, func() bool { return nodes[0].broken != nil })
+	if why := nodes[0].broken.Error(); !strings.Contains(why, "the device says: ") {
+		t.Errorf("the device is no longer used: %s", why)
+	}
+	for from, tr := range nodes {
+		if err := tr.Send(transport.NodeID(1-from), []byte("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pollUntil(t, "frames by TCP", asInterface(nodes), seen, func() bool { return seen[0].frames[1] == 1 && seen[1].frames[0] == 1 })
+}

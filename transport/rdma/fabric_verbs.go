@@ -200,6 +200,9 @@ func (f *device) setup(report func(endpoint, occurrence, error)) error {
 		if !ok {
 			break
 		}
+		if e.Fatal {
+			return fmt.Errorf("the device says: %s", e.Text)
+		}
 		if q := f.ends[e.QPN]; q != nil && e.LastWQE {
 			report(q, occurDrained, nil)
 		}

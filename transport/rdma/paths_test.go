@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/internal/patience"
 	"dsmd/internal/verbs"
 	"dsmd/transport"
@@ -348,6 +350,30 @@ func TestDeviceFails(t *testing.T) {
 	}
 	if links := nodes[0].LinkStats().Links; links != 0 {
 		t.Errorf("%d peers are reached by a device that is dead", links)
+	}
+}
+
+// gone is a device that is no longer there: all that it says is that, for ever.
+type gone struct{ *fakeFabric }
+
+func (gone) setup(func(endpoint, occurrence, error)) error { return errInjected }
+
+// TestDeviceIsGone: a device that is gone is not used, and does not keep the reactor from sleeping.
+func TestDeviceIsGone(t *testing.T) {
+	device := newFakeFabrics(t, false).device()
+	nodes := newCluster(t, transporttest.Options{Nodes: 1, PageBytes: 64, MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, func(int) fabric { return gone{device} })
+	device.setUp.Signal()
+	sleeps := func() bool {
+		watched := []unix.PollFd{{Fd: int32(nodes[0].WaitFD()), Events: unix.POLLIN}}
+		if nodes[0].Arm() {
+			return false
+		}
+		ready, err := unix.Poll(watched, 0)
+		return err == nil && ready == 0
+	}
+	pollUntil(t, "sleep", asInterface(nodes), observe(1), sleeps)
+	if nodes[0].broken == nil {
+		t.Error("a device that is gone is used")
 	}
 }
 

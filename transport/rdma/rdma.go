@@ -111,6 +111,16 @@ func newWaiting(f fabric, base Base) (waiting, error) {
 	return waiting{w, f}, err
 }
 
+// ignoreDevice ends the watch over a device that is no longer used: one that is gone would wake the
+// reactor for ever.
+func (w waiting) ignoreDevice() error {
+	err := w.Poller.Remove(w.fabric.fd())
+	for _, fd := range w.fabric.setupFDs() {
+		err = errors.Join(err, w.Poller.Remove(fd))
+	}
+	return err
+}
+
 func (w waiting) close() {
 	w.Close()
 	w.fabric.release()
@@ -179,6 +189,21 @@ func newTransport(c Config, f fabric) (*Transport, error) {
 		}
 	}
 	return t, nil
+}
+
+// deviceFailed gives up all queue pairs of a device that is no longer used.
+func (t *Transport) deviceFailed(err error) {
+	if t.wait.Waiting == nil {
+		return // It has failed before it was watched.
+	}
+	if err := t.wait.ignoreDevice(); err != nil {
+		t.log(err.Error())
+	}
+	for _, p := range t.peers {
+		if p != nil && p.link != nil {
+			t.breakLink(p, err, true)
+		}
+	}
 }
 
 // Self implements transport.Transport.

@@ -145,15 +145,6 @@ func (r *router) choosePath(p *peer, now time.Time) {
 	r.report(p)
 }
 
-// deviceFailed gives up all queue pairs of a device that is no longer used.
-func (r *router) deviceFailed(err error) {
-	for _, p := range r.peers {
-		if p != nil && p.link != nil {
-			r.breakLink(p, err, true)
-		}
-	}
-}
-
 func (r *router) disconnect(p *peer, reason error) {
 	if p.cut || p.gone {
 		return

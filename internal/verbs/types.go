@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -98,21 +99,24 @@ type DeviceInfo struct {
 	Ports    []PortInfo `json:"ports"`
 }
 
-// UsablePort returns the first active port with an address that packets can be sent from, and the
-// best such address: RoCE v2 over IPv4 before IPv6, RoCE v1 last, for the first is routed and needs
-// no neighbour discovery.
+// UsablePort returns the first active port with an address that peers can find it by, and the best
+// such address: RoCE v2 over IPv4 before IPv6, RoCE v1 last, for the first is routed and needs no
+// neighbour discovery. On Ethernet a link-local address is none: it says nothing without the
+// network to which it belongs.
 func (d *DeviceInfo) UsablePort() (PortInfo, GID, bool) {
 	for _, p := range d.Ports {
-		if p.State != PortActive || len(p.GIDs) == 0 {
+		if p.State != PortActive {
 			continue
 		}
-		best := p.GIDs[0]
-		for _, g := range p.GIDs[1:] {
-			if gidRank(g) < gidRank(best) {
-				best = g
+		var found []GID
+		for _, g := range p.GIDs {
+			if p.Link != LinkEthernet || !g.Addr.IsLinkLocalUnicast() {
+				found = append(found, g)
 			}
 		}
-		return p, best, true
+		if len(found) > 0 {
+			return p, slices.MinFunc(found, func(a, b GID) int { return gidRank(a) - gidRank(b) }), true
+		}
 	}
 	return PortInfo{}, GID{}, false
 }
@@ -121,12 +125,10 @@ func gidRank(g GID) int {
 	switch {
 	case g.Type == GIDRoCEv2 && g.Addr.Is4In6():
 		return 0
-	case g.Type == GIDRoCEv2 && !g.Addr.IsLinkLocalUnicast():
+	case g.Type == GIDRoCEv2:
 		return 1
-	case g.Type == GIDRoCEv2 || g.Type == GIDInfiniBand:
-		return 2
 	}
-	return 3
+	return 2
 }
 
 // QPType is a kind of connection.

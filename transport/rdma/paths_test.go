@@ -459,7 +459,7 @@ func TestHostileQueuePair(t *testing.T) {
 func TestChooseDevice(t *testing.T) {
 	limits := verbs.Limits{MaxSRQs: 1}
 	port := func(state verbs.PortState, addresses ...string) []verbs.PortInfo {
-		p := verbs.PortInfo{Number: 1, State: state}
+		p := verbs.PortInfo{Number: 1, State: state, Link: verbs.LinkEthernet}
 		for i, a := range addresses {
 			p.GIDs = append(p.GIDs, verbs.GID{Index: i, Addr: netip.MustParseAddr(a), Type: verbs.GIDRoCEv2})
 		}
@@ -470,12 +470,16 @@ func TestChooseDevice(t *testing.T) {
 		{Name: "first", Limits: limits, Ports: port(verbs.PortActive, "fe80::1", "::ffff:10.0.0.2")},
 		{Name: "second", Limits: limits, Ports: port(verbs.PortActive, "::ffff:10.0.0.3", "::ffff:10.0.0.4")},
 		{Name: "odd", Ports: port(verbs.PortActive, "::ffff:10.0.0.5")},
+		{Name: "local", Limits: limits, Ports: port(verbs.PortActive, "fe80::2")},
+		{Name: "fabric", Limits: limits, Ports: []verbs.PortInfo{{Number: 1, State: verbs.PortActive, Link: verbs.LinkInfiniBand, GIDs: []verbs.GID{
+			{Addr: netip.MustParseAddr("fe80::3"), Type: verbs.GIDInfiniBand}}}}},
 	}
 	for _, test := range []struct{ name, local, device, address string }{
 		{"", "", "first", "10.0.0.2"},
 		{"", "10.0.0.4", "second", "10.0.0.4"},
 		{"", "192.168.0.1", "first", "10.0.0.2"},
 		{"second", "10.0.0.2", "second", "10.0.0.3"},
+		{"fabric", "", "fabric", "fe80::3"},
 	} {
 		var local netip.Addr
 		if test.local != "" {
@@ -486,7 +490,7 @@ func TestChooseDevice(t *testing.T) {
 			t.Errorf("choose %q near %q: %v, %v; want %s at %s", test.name, test.local, d, err, test.device, test.address)
 		}
 	}
-	for name, want := range map[string]string{"none": `"none"`, "down": "no active port", "odd": "no shared receive queues"} {
+	for name, want := range map[string]string{"none": `"none"`, "down": "no active port", "local": "no active port", "odd": "no shared receive queues"} {
 		if _, err := choose(all, name, netip.Addr{}); !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), want) {
 			t.Errorf("choose %q: %v, want ErrNoDevice and %s", name, err, want)
 		}

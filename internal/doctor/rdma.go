@@ -218,8 +218,8 @@ func (p rdmaPort) finding() Finding {
 	return f
 }
 
-// addressed reports whether peers can find the port by an IP address: connections are set up by
-// these. On InfiniBand the addresses are those of IPoIB, which the port does not know of.
+// addressed reports whether peers can find the port: on Ethernet by an IP address, on InfiniBand by
+// the port's own.
 func (p rdmaPort) addressed() bool {
 	if p.linkLayer != "Ethernet" {
 		return len(p.gids) > 0

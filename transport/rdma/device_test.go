@@ -123,3 +123,34 @@ func TestDeviceOverflow(t *testing.T) {
 	}
 	pollUntil(t, "frames by TCP", asInterface(nodes), seen, func() bool { return seen[0].frames[1] == 1 && seen[1].frames[0] == 1 })
 }
+
+// TestDeviceInfiniBand: the address of an InfiniBand port is none that librdmacm could listen at,
+// and nodes are connected without it. Here an address of the same kind stands in for it.
+func TestDeviceInfiniBand(t *testing.T) {
+	all := verbstest.Require(t)
+	nodes := newCluster(t, transporttest.Options{Nodes: 2, PageBytes: 4096, MaxQueuedBytes: 1 << 20}, smallPool, func(int) fabric {
+		d, err := choose(all, all[0].Name, netip.Addr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range d.Port.GIDs {
+			if g.Addr.IsLinkLocalUnicast() {
+				d.GID, d.Port.Link = g, verbs.LinkInfiniBand
+			}
+		}
+		f, err := openFabric(d, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	})
+	seen := observe(2)
+	pollUntil(t, "PeerUp", asInterface(nodes), seen, func() bool { return seen[0].up[1] > 0 && seen[1].up[0] > 0 })
+	if err := nodes[0].Send(1, []byte("x"), nodes[0].Lease(1)); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, "a page", asInterface(nodes), seen, func() bool { return seen[1].frames[0] == 1 })
+	if s := nodes[0].LinkStats(); s.PayloadsSent != 1 {
+		t.Errorf("%+v; want a page by RDMA", s)
+	}
+}

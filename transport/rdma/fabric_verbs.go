@@ -80,7 +80,8 @@ func openFabric(d Device, trusted bool) (fabric, error) {
 	if f.pd, err = dev.NewPD(); err == nil {
 		f.channel, err = dev.NewChannel()
 	}
-	if err == nil && !trusted {
+	// librdmacm finds peers by IP addresses, and an InfiniBand port does not know its own.
+	if err == nil && !trusted && d.Port.Link != verbs.LinkInfiniBand {
 		err = f.listen()
 	}
 	if err != nil {

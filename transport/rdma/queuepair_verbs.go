@@ -71,7 +71,7 @@ func (q *queuePair) accept(peer []byte) error {
 	}
 	switch {
 	case q.way == setupManager && q.f.manager == nil:
-		return errors.New("rdma: the peer wants to connect by librdmacm, which TLS does not protect; do all nodes use TLS, or none?")
+		return errors.New("rdma: the peer wants to connect by librdmacm, which is not used with TLS or on InfiniBand; do all nodes use TLS, or none?")
 	case q.way == setupDirect && q.f.Info.IWARP:
 		return errors.New("rdma: the peer wants to connect without librdmacm, which iWARP cannot")
 	}

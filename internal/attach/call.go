@@ -3,7 +3,10 @@ package attach
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
+
+	"dsmd/internal/wire"
 )
 
 // Access is a right to a lock or a page. The numbers are those of protocol.Access.
@@ -164,18 +167,47 @@ func AppendCall(b []byte, m *Call) []byte {
 	return endFrame(b, start)
 }
 
+// appendBytes appends a field that cutBytes takes.
+func appendBytes[S ~string | ~[]byte](b []byte, s S, max int) []byte {
+	if len(s) > max {
+		panic(fmt.Sprintf("attach: a field of %d bytes, at most %d are allowed", len(s), max))
+	}
+	return append(le.AppendUint16(b, uint16(len(s))), s...)
+}
+
+// cutBytes takes a field of at most max bytes off the front of b. A nil rest: there is none.
+func cutBytes(b []byte, max int) (field, rest []byte) {
+	if len(b) < 2 {
+		return nil, nil
+	}
+	n, b := int(le.Uint16(b)), b[2:]
+	if n > min(max, len(b)) {
+		return nil, nil
+	}
+	return b[:n:n], b[n:]
+}
+
+// callHeadBytes is the length of a Call's body before its name.
+const callHeadBytes = 4 + 4 + 6*8
+
 // DecodeCall reads the body of a Call.
 func DecodeCall(b []byte) (Call, error) {
-	r := body{b: b}
-	m := Call{Op: Op(r.u8()), Access: Access(r.u8()), Replicas: r.u8(), Fold: Fold(r.u8())}
-	m.Parties = r.u32()
-	m.Ticket, m.Object, m.Count, m.ElemBytes, m.TypeHash, m.Site = r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()
-	m.Name, m.Signature = r.text(MaxName), r.text(MaxSignature)
-	if p := r.bytes(MaxContribution); len(p) > 0 {
-		m.Payload = p
+	if len(b) < callHeadBytes {
+		return Call{}, fmt.Errorf("%w: Call of %d bytes", ErrMalformed, len(b))
 	}
-	if err := r.end(KindCall); err != nil {
-		return Call{}, err
+	name, rest := cutBytes(b[callHeadBytes:], MaxName)
+	signature, rest := cutBytes(rest, MaxSignature)
+	payload, rest := cutBytes(rest, MaxContribution)
+	if rest == nil || len(rest) > 0 {
+		return Call{}, fmt.Errorf("%w: Call of %d bytes is cut short, too long, or has a field that is", ErrMalformed, len(b))
+	}
+	m := Call{
+		Op: Op(b[0]), Access: Access(b[1]), Replicas: b[2], Fold: Fold(b[3]), Parties: le.Uint32(b[4:]), Ticket: le.Uint64(b[8:]),
+		Object: le.Uint64(b[16:]), Count: le.Uint64(b[24:]), ElemBytes: le.Uint64(b[32:]), TypeHash: le.Uint64(b[40:]), Site: le.Uint64(b[48:]),
+		Name: string(name), Signature: string(signature),
+	}
+	if len(payload) > 0 {
+		m.Payload = payload
 	}
 	if m.Op == 0 || m.Op >= opEnd {
 		return Call{}, fmt.Errorf("%w: call with unknown %v", ErrMalformed, m.Op)
@@ -256,23 +288,22 @@ func AppendReply(b []byte, m *Reply) []byte {
 
 // DecodeReply reads the body of a Reply.
 func DecodeReply(b []byte) (Reply, error) {
-	r := body{b: b}
-	m := Reply{Ticket: r.u64(), Rank: r.u32(), Status: Status(r.u8())}
-	reserved := r.u16() | uint16(r.u8())
-	switch {
-	case r.failed:
+	if len(b) < replyHeaderBytes {
 		return Reply{}, fmt.Errorf("%w: Reply of %d bytes", ErrMalformed, len(b))
+	}
+	m := Reply{Ticket: le.Uint64(b), Rank: le.Uint32(b[8:]), Status: Status(b[12])}
+	payload := b[replyHeaderBytes:]
+	switch {
 	case m.Ticket == 0:
 		return Reply{}, fmt.Errorf("%w: Reply to no ticket", ErrMalformed)
 	case m.Status >= statusEnd:
 		return Reply{}, fmt.Errorf("%w: Reply with unknown %v", ErrMalformed, m.Status)
-	case reserved != 0:
+	case b[13]|b[14]|b[15] != 0:
 		return Reply{}, fmt.Errorf("%w: Reply with reserved bits set", ErrMalformed)
-	case len(r.b) > MaxPayload:
-		return Reply{}, fmt.Errorf("%w: Reply with %d bytes of payload, at most %d are allowed", ErrMalformed, len(r.b), MaxPayload)
-	}
-	if len(r.b) > 0 {
-		m.Payload = r.b
+	case len(payload) > MaxPayload:
+		return Reply{}, fmt.Errorf("%w: Reply with %d bytes of payload, at most %d are allowed", ErrMalformed, len(payload), MaxPayload)
+	case len(payload) > 0:
+		m.Payload = payload
 	}
 	return m, nil
 }
@@ -284,10 +315,8 @@ func AppendPages(b []byte, first, count uint64) []byte {
 
 // DecodePages reads what AppendPages wrote. The caller checks the run against the region.
 func DecodePages(b []byte) (first, count uint64, err error) {
-	if len(b) != 16 {
-		return 0, 0, fmt.Errorf("%w: a run of pages in %d bytes, it takes 16", ErrMalformed, len(b))
-	}
-	return le.Uint64(b), le.Uint64(b[8:]), nil
+	err = decodeFields(b, "a run of pages", &first, &count)
+	return first, count, err
 }
 
 // OwnerNode is the node that was lost, perhaps with a program that held the lock, which
@@ -356,37 +385,20 @@ const (
 	WaitsIn = "waits_in/"
 )
 
+func (c *Counter) fields() []any { return []any{wire.Text(&c.Name, 255), &c.Value} }
+
 // AppendCounters appends the payload that answers OpStats: a list of named numbers, so that a
 // daemon can add figures without a new version. It panics on more than MaxCounters and on names
-// that are empty or too long.
+// that are too long.
 func AppendCounters(b []byte, counters []Counter) []byte {
-	if len(counters) > MaxCounters {
-		panic(fmt.Sprintf("attach: %d counters, at most %d are allowed", len(counters), MaxCounters))
-	}
-	for _, c := range counters {
-		if len(c.Name) == 0 || len(c.Name) > 255 {
-			panic(fmt.Sprintf("attach: a counter's name has %d bytes, 1 to 255 are allowed", len(c.Name)))
-		}
-		b = append(b, byte(len(c.Name)))
-		b = append(b, c.Name...)
-		b = le.AppendUint64(b, c.Value)
-	}
-	return b
+	return wire.Append(b, wire.List(&counters, MaxCounters, (*Counter).fields))
 }
 
 // DecodeCounters reads what AppendCounters wrote.
-func DecodeCounters(b []byte) ([]Counter, error) {
-	var counters []Counter
-	for r := (body{b: b}); len(r.b) > 0; {
-		name := string(r.take(int(r.u8())))
-		c := Counter{Name: name, Value: r.u64()}
-		switch {
-		case r.failed || name == "":
-			return nil, fmt.Errorf("%w: counter %d is cut short or has no name", ErrMalformed, len(counters))
-		case len(counters) == MaxCounters:
-			return nil, fmt.Errorf("%w: more than %d counters", ErrMalformed, MaxCounters)
-		}
-		counters = append(counters, c)
+func DecodeCounters(b []byte) (counters []Counter, err error) {
+	err = decodeFields(b, "counters", wire.List(&counters, MaxCounters, (*Counter).fields))
+	if err == nil && slices.ContainsFunc(counters, func(c Counter) bool { return c.Name == "" }) {
+		err = fmt.Errorf("%w: a counter without a name", ErrMalformed)
 	}
-	return counters, nil
+	return counters, err
 }

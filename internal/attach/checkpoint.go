@@ -3,6 +3,8 @@ package attach
 import (
 	"fmt"
 	"math/bits"
+
+	"dsmd/internal/wire"
 )
 
 // MaxFiles bounds the files that a program has given to its daemon (OpFile) and that no call has
@@ -23,27 +25,11 @@ type Checkpoint struct {
 }
 
 // AppendCheckpoint appends the payload of OpCheckpoint.
-func AppendCheckpoint(b []byte, c *Checkpoint) []byte {
-	b = append(append(b, c.ID[:]...), c.Base[:]...)
-	return appendFlag(appendFlag(b, c.Copies), c.InPlace)
-}
+func AppendCheckpoint(b []byte, c *Checkpoint) []byte { return wire.Append(b, c) }
 
 // DecodeCheckpoint reads what AppendCheckpoint wrote.
-func DecodeCheckpoint(b []byte) (c Checkpoint, err error) {
-	if len(b) != 34 || b[32] > 1 || b[33] > 1 {
-		return c, fmt.Errorf("%w: a checkpoint in %d bytes, it takes 34", ErrMalformed, len(b))
-	}
-	copy(c.ID[:], b)
-	copy(c.Base[:], b[16:])
-	c.Copies, c.InPlace = b[32] != 0, b[33] != 0
-	return c, nil
-}
-
-func appendFlag(b []byte, is bool) []byte {
-	if is {
-		return append(b, 1)
-	}
-	return append(b, 0)
+func DecodeCheckpoint(b []byte) (Checkpoint, error) {
+	return decoded(b, "a checkpoint", wire.Item[Checkpoint])
 }
 
 // Run is neighbouring pages of the region.
@@ -142,17 +128,10 @@ type Saved struct {
 }
 
 // AppendSaved appends the payload that answers OpSaved.
-func AppendSaved(b []byte, s Saved) []byte {
-	return le.AppendUint64(le.AppendUint64(b, s.Slots), s.Entries)
-}
+func AppendSaved(b []byte, s Saved) []byte { return wire.Append(b, &s) }
 
 // DecodeSaved reads what AppendSaved wrote.
-func DecodeSaved(b []byte) (Saved, error) {
-	if len(b) != 16 {
-		return Saved{}, fmt.Errorf("%w: what is saved in %d bytes, it takes 16", ErrMalformed, len(b))
-	}
-	return Saved{le.Uint64(b), le.Uint64(b[8:])}, nil
-}
+func DecodeSaved(b []byte) (Saved, error) { return decoded(b, "what is saved", wire.Item[Saved]) }
 
 // Contents is the payload of OpContents. Its files are numbers that OpFile has given.
 type Contents struct {
@@ -182,34 +161,27 @@ type Contents struct {
 }
 
 // contentsBytes is the length of a Contents without Readers.
-const contentsBytes = 12 + 3*8 + 16 + 2
+const contentsBytes = 12 + 3*8 + 16 + 2 + 2
 
 // MaxReaders is how many nodes a Contents can name.
 const MaxReaders = (MaxContribution - contentsBytes) / 2
 
-// AppendContents appends the payload of OpContents.
-func AppendContents(b []byte, c *Contents) []byte {
-	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, c.Table), c.First), c.Files)
-	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, c.Offset), c.Bytes), c.Stripe)
-	b = appendFlag(appendFlag(append(b, c.ID[:]...), c.Written), c.Fallback)
-	for _, node := range c.Readers {
-		b = le.AppendUint16(b, node)
+func (c *Contents) fields() []any {
+	return []any{
+		&c.Table, &c.First, &c.Files, &c.Offset, &c.Bytes, &c.Stripe, &c.ID, &c.Written, &c.Fallback, wire.List(&c.Readers, MaxReaders, wire.Item),
 	}
-	return b
 }
+
+// AppendContents appends the payload of OpContents.
+func AppendContents(b []byte, c *Contents) []byte { return wire.Append(b, c.fields()...) }
 
 // DecodeContents reads what AppendContents wrote.
 func DecodeContents(b []byte) (Contents, error) {
-	if len(b) < contentsBytes || (len(b)-contentsBytes)%2 != 0 || b[contentsBytes-2] > 1 || b[contentsBytes-1] > 1 {
-		return Contents{}, fmt.Errorf("%w: the contents of pages in %d bytes, it takes at least %d", ErrMalformed, len(b), contentsBytes)
+	c, err := decoded(b, "the contents of pages", (*Contents).fields)
+	if err == nil {
+		err = c.check()
 	}
-	c := Contents{Table: le.Uint32(b), First: le.Uint32(b[4:]), Files: le.Uint32(b[8:]), Offset: le.Uint64(b[12:]), Bytes: le.Uint64(b[20:]), Stripe: le.Uint64(b[28:])}
-	copy(c.ID[:], b[36:])
-	c.Written, c.Fallback = b[contentsBytes-2] != 0, b[contentsBytes-1] != 0
-	for rest := b[contentsBytes:]; len(rest) > 0; rest = rest[2:] {
-		c.Readers = append(c.Readers, le.Uint16(rest))
-	}
-	return c, c.check()
+	return c, err
 }
 
 // check tells what no Contents can be.

@@ -4,11 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"dsmd/internal/wire"
 )
+
+var le = binary.LittleEndian
 
 // Version is the version of this protocol. Both sides must have the same: a program and its daemon
 // are built from the same release, so there is nothing to negotiate.
-const Version = 23
+const Version = 24
 
 const (
 	// HeaderBytes is the length of a frame's header: body length (4), kind (1), zeros (3).
@@ -81,7 +85,7 @@ func Next(buf []byte) (f Frame, rest []byte, ok bool, err error) {
 	if len(buf) < HeaderBytes {
 		return Frame{}, buf, false, nil
 	}
-	n := binary.LittleEndian.Uint32(buf)
+	n := le.Uint32(buf)
 	kind := Kind(buf[4])
 	switch {
 	case kind == 0 || kind >= kindEnd:
@@ -122,100 +126,27 @@ func endFrame(b []byte, start int) []byte {
 	if n > MaxFrame-HeaderBytes {
 		panic(fmt.Sprintf("attach: encoded %v of %d bytes, at most %d are allowed", Kind(b[start+4]), n, MaxFrame-HeaderBytes))
 	}
-	binary.LittleEndian.PutUint32(b[start:], uint32(n))
+	le.PutUint32(b[start:], uint32(n))
 	return b
 }
 
-// body takes fields off the front of a frame's body. The first field that is not there makes it
-// failed; from then on all fields are zero, so that decoders check once, at the end.
-type body struct {
-	b      []byte
-	failed bool
+// appendFrame appends a frame of these fields.
+func appendFrame(b []byte, k Kind, fields ...any) []byte {
+	return endFrame(wire.Append(beginFrame(b, k), fields...), len(b))
 }
 
-func (r *body) take(n int) []byte {
-	if r.failed || n > len(r.b) {
-		r.failed = true
-		return nil
-	}
-	f := r.b[:n:n]
-	r.b = r.b[n:]
-	return f
-}
-
-func (r *body) u8() uint8 {
-	if f := r.take(1); f != nil {
-		return f[0]
-	}
-	return 0
-}
-
-func (r *body) u16() uint16 {
-	if f := r.take(2); f != nil {
-		return binary.LittleEndian.Uint16(f)
-	}
-	return 0
-}
-
-func (r *body) u32() uint32 {
-	if f := r.take(4); f != nil {
-		return binary.LittleEndian.Uint32(f)
-	}
-	return 0
-}
-
-func (r *body) u64() uint64 {
-	if f := r.take(8); f != nil {
-		return binary.LittleEndian.Uint64(f)
-	}
-	return 0
-}
-
-// bytes takes a field with a 16-bit length of at most max.
-func (r *body) bytes(max int) []byte {
-	n := int(r.u16())
-	if n > max {
-		r.failed = true
-	}
-	return r.take(n)
-}
-
-func (r *body) text(max int) string { return string(r.bytes(max)) }
-
-// list takes what is left, which is a list: item takes each item of it, of which there are at most
-// so many. what the items are is for the error.
-func (r *body) list(what string, most int, item func()) error {
-	n := 0
-	for ; !r.failed && len(r.b) > 0; n++ {
-		if n == most {
-			return fmt.Errorf("%w: more than %d %s", ErrMalformed, most, what)
-		}
-		item()
-	}
-	if r.failed {
-		return fmt.Errorf("%w: a list of %s is cut short at item %d, or has a name there that is too long", ErrMalformed, what, n)
+// decodeFields reads the fields of what.
+func decodeFields(b []byte, what any, fields ...any) error {
+	if err := wire.Decode(b, fields...); err != nil {
+		return fmt.Errorf("%w: %v: %w", ErrMalformed, what, err)
 	}
 	return nil
 }
 
-// end reports whether the fields taken were all there, and were all.
-func (r *body) end(k Kind) error {
-	if r.failed {
-		return fmt.Errorf("%w: %v is cut short or has a field that is too long", ErrMalformed, k)
-	}
-	if len(r.b) != 0 {
-		return fmt.Errorf("%w: %v with %d bytes after its last field", ErrMalformed, k, len(r.b))
-	}
-	return nil
-}
-
-// appendBytes appends a field that body.bytes takes.
-func appendBytes[S ~string | ~[]byte](b []byte, s S, max int) []byte {
-	if len(s) > max {
-		panic(fmt.Sprintf("attach: a field of %d bytes, at most %d are allowed", len(s), max))
-	}
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
-	return append(b, s...)
+// decoded is what, decoded from these fields of it.
+func decoded[T any](b []byte, what any, fields func(*T) []any) (x T, err error) {
+	err = decodeFields(b, what, fields(&x)...)
+	return x, err
 }
 
 // clip shortens a text for people to what a frame may hold.

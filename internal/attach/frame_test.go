@@ -342,7 +342,8 @@ func TestUsage(t *testing.T) {
 		t.Errorf("no usage is %+v, %v", got, err)
 	}
 	name := func(job, name int) []byte {
-		b := appendBytes(appendBytes(bytes.Clone(none), strings.Repeat("j", job), 1<<16-1), strings.Repeat("n", name), 1<<16-1)
+		b := append(bytes.Clone(none[:usageHeadBytes-2]), 1, 0)
+		b = appendBytes(appendBytes(b, strings.Repeat("j", job), 1<<16-1), strings.Repeat("n", name), 1<<16-1)
 		return append(b, make([]byte, 5*8)...)
 	}
 	if _, err := DecodeUsage(name(100, MaxName-100)); err != nil {
@@ -358,7 +359,7 @@ func TestUsage(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{
 		"nothing": nil, "cut short": b[:len(b)-1], "with a byte too many": append(bytes.Clone(b), 0), "names that are too long": name(100, MaxName-99),
-		"too many allocations": append(bytes.Clone(full), name(0, 0)[len(none):]...),
+		"too many allocations": oneMore(full, usageHeadBytes, name(0, 0)),
 	} {
 		if got, err := DecodeUsage(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %+v, %v", what, got, err)
@@ -387,12 +388,20 @@ func TestPrograms(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{
 		"nothing": nil, "cut short": b[:len(b)-1], "with a byte too many": append(bytes.Clone(b), 0),
-		"too many programs": append(bytes.Clone(full), AppendPrograms(nil, &Programs{Attached: make([]Attached, 1)})[programsHeadBytes:]...),
+		"too many programs": oneMore(full, programsHeadBytes, AppendPrograms(nil, &Programs{Attached: make([]Attached, 1)})),
 	} {
 		if got, err := DecodePrograms(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
 	}
+}
+
+// oneMore is a payload with a list at its end, behind so many bytes, with one more item, which is
+// the only one of another such payload.
+func oneMore(b []byte, head int, other []byte) []byte {
+	b = append(bytes.Clone(b), other[head:]...)
+	b[head-2]++
+	return b
 }
 
 // sampleContents are Contents of every kind.
@@ -423,7 +432,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	flag, other := AppendContents(nil, &Contents{Files: 1}), AppendContents(nil, &Contents{Files: 1})
-	flag[contentsBytes-1], other[contentsBytes-2] = 2, 2
+	flag[contentsBytes-3], other[contentsBytes-4] = 2, 2
 	for what, b := range map[string][]byte{
 		"a flag that is neither":    flag,
 		"another that is neither":   other,

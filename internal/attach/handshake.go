@@ -1,11 +1,10 @@
 package attach
 
 import (
-	"encoding/binary"
 	"fmt"
-)
 
-var le = binary.LittleEndian
+	"dsmd/internal/wire"
+)
 
 // NoRank is Hello.Rank of a program that was not told its rank: the daemon chooses one.
 const NoRank int32 = -1
@@ -22,34 +21,25 @@ type Hello struct {
 	Program string // for logs; cut to MaxText
 }
 
-// AppendHello appends m as a frame.
-func AppendHello(b []byte, m *Hello) []byte {
-	start := len(b)
-	b = beginFrame(b, KindHello)
-	b = le.AppendUint32(b, m.Version)
-	b = le.AppendUint32(b, m.PID)
-	b = le.AppendUint32(b, uint32(m.Rank))
-	b = le.AppendUint32(b, m.Size)
-	b = appendBytes(b, m.Job, MaxJob)
-	b = appendBytes(b, clip(m.Program, MaxText), MaxText)
-	return endFrame(b, start)
+func (m *Hello) fields() []any {
+	return []any{&m.Version, &m.PID, &m.Rank, &m.Size, wire.Text(&m.Job, MaxJob), wire.Cut(&m.Program, MaxText)}
 }
+
+// AppendHello appends m as a frame.
+func AppendHello(b []byte, m *Hello) []byte { return appendFrame(b, KindHello, m.fields()...) }
 
 // HelloVersion is the version in a Hello of this or any other version.
 func HelloVersion(b []byte) (uint32, error) {
-	r := body{b: b}
-	v := r.u32()
-	if r.failed {
+	if len(b) < 4 {
 		return 0, fmt.Errorf("%w: Hello without a version", ErrMalformed)
 	}
-	return v, nil
+	return le.Uint32(b), nil
 }
 
 // DecodeHello reads the body of a Hello. It wants this Version: ask HelloVersion first.
 func DecodeHello(b []byte) (Hello, error) {
-	r := body{b: b}
-	m := Hello{Version: r.u32(), PID: r.u32(), Rank: int32(r.u32()), Size: r.u32(), Job: r.text(MaxJob), Program: r.text(MaxText)}
-	if err := r.end(KindHello); err != nil {
+	m, err := decoded(b, KindHello, (*Hello).fields)
+	if err != nil {
 		return Hello{}, err
 	}
 	if m.Version != Version {
@@ -73,40 +63,13 @@ type Trap struct {
 	Features     uint64 // UFFD_FEATURE_ bits that were enabled with UFFDIO_API
 }
 
-const (
-	trapUserModeOnly = 1 << iota
-	trapSigsegv
-)
+func (m *Trap) fields() []any { return []any{&m.Sigsegv, &m.UserModeOnly, &m.Features} }
 
 // AppendTrap appends m as a frame.
-func AppendTrap(b []byte, m *Trap) []byte {
-	start := len(b)
-	b = beginFrame(b, KindTrap)
-	var flags byte
-	if m.UserModeOnly {
-		flags |= trapUserModeOnly
-	}
-	if m.Sigsegv {
-		flags |= trapSigsegv
-	}
-	b = append(b, flags)
-	b = le.AppendUint64(b, m.Features)
-	return endFrame(b, start)
-}
+func AppendTrap(b []byte, m *Trap) []byte { return appendFrame(b, KindTrap, m.fields()...) }
 
 // DecodeTrap reads the body of a Trap.
-func DecodeTrap(b []byte) (Trap, error) {
-	r := body{b: b}
-	flags := r.u8()
-	m := Trap{UserModeOnly: flags&trapUserModeOnly != 0, Sigsegv: flags&trapSigsegv != 0, Features: r.u64()}
-	if err := r.end(KindTrap); err != nil {
-		return Trap{}, err
-	}
-	if flags&^(trapUserModeOnly|trapSigsegv) != 0 {
-		return Trap{}, fmt.Errorf("%w: Trap with unknown flags %#x", ErrMalformed, flags)
-	}
-	return m, nil
-}
+func DecodeTrap(b []byte) (Trap, error) { return decoded(b, KindTrap, (*Trap).fields) }
 
 // Welcome tells a program about its cluster. The memfd to map is attached to the frame.
 type Welcome struct {
@@ -124,29 +87,20 @@ type Welcome struct {
 	Priority    string // that of the daemon over programs that compute, for people
 }
 
-// AppendWelcome appends m as a frame.
-func AppendWelcome(b []byte, m *Welcome) []byte {
-	start := len(b)
-	b = beginFrame(b, KindWelcome)
-	for _, v := range [...]uint32{m.Version, m.Node, m.Nodes, m.Rank, m.Size, m.PageBytes, m.HomeStripe} {
-		b = le.AppendUint32(b, v)
+func (m *Welcome) fields() []any {
+	return []any{
+		&m.Version, &m.Node, &m.Nodes, &m.Rank, &m.Size, &m.PageBytes, &m.HomeStripe, &m.RegionBase, &m.RegionBytes,
+		wire.Text(&m.Trap, MaxText), wire.Cut(&m.Transport, MaxText), wire.Cut(&m.Priority, MaxText),
 	}
-	b = le.AppendUint64(b, m.RegionBase)
-	b = le.AppendUint64(b, m.RegionBytes)
-	b = appendBytes(b, m.Trap, MaxText)
-	b = appendBytes(b, clip(m.Transport, MaxText), MaxText)
-	b = appendBytes(b, clip(m.Priority, MaxText), MaxText)
-	return endFrame(b, start)
 }
+
+// AppendWelcome appends m as a frame.
+func AppendWelcome(b []byte, m *Welcome) []byte { return appendFrame(b, KindWelcome, m.fields()...) }
 
 // DecodeWelcome reads the body of a Welcome and checks that it describes a cluster which can exist.
 func DecodeWelcome(b []byte) (Welcome, error) {
-	r := body{b: b}
-	m := Welcome{
-		Version: r.u32(), Node: r.u32(), Nodes: r.u32(), Rank: r.u32(), Size: r.u32(), PageBytes: r.u32(), HomeStripe: r.u32(),
-		RegionBase: r.u64(), RegionBytes: r.u64(), Trap: r.text(MaxText), Transport: r.text(MaxText), Priority: r.text(MaxText),
-	}
-	if err := r.end(KindWelcome); err != nil {
+	m, err := decoded(b, KindWelcome, (*Welcome).fields)
+	if err != nil {
 		return Welcome{}, err
 	}
 	mask := uint64(m.PageBytes) - 1
@@ -185,48 +139,32 @@ type Refuse struct {
 	Reason string // says what to do next; cut to MaxText
 }
 
+func (m *Refuse) fields() []any { return []any{&m.Code, wire.Cut(&m.Reason, MaxText)} }
+
 // AppendRefuse appends m as a frame.
-func AppendRefuse(b []byte, m *Refuse) []byte {
-	start := len(b)
-	b = append(beginFrame(b, KindRefuse), byte(m.Code))
-	b = appendBytes(b, clip(m.Reason, MaxText), MaxText)
-	return endFrame(b, start)
-}
+func AppendRefuse(b []byte, m *Refuse) []byte { return appendFrame(b, KindRefuse, m.fields()...) }
 
 // DecodeRefuse reads the body of a Refuse.
-func DecodeRefuse(b []byte) (Refuse, error) {
-	r := body{b: b}
-	m := Refuse{Code: RefuseCode(r.u8()), Reason: r.text(MaxText)}
-	if err := r.end(KindRefuse); err != nil {
-		return Refuse{}, err
-	}
-	return m, nil
-}
+func DecodeRefuse(b []byte) (Refuse, error) { return decoded(b, KindRefuse, (*Refuse).fields) }
 
 // AppendLost appends the frame that tells a program that the cluster is broken. reason is cut to
 // MaxText.
 func AppendLost(b []byte, reason string) []byte {
-	start := len(b)
-	b = appendBytes(beginFrame(b, KindLost), clip(reason, MaxText), MaxText)
-	return endFrame(b, start)
+	return appendFrame(b, KindLost, wire.Cut(&reason, MaxText))
 }
 
 // DecodeLost reads the body of a Lost.
 func DecodeLost(b []byte) (reason string, err error) {
-	r := body{b: b}
-	reason = r.text(MaxText)
-	return reason, r.end(KindLost)
+	err = decodeFields(b, KindLost, wire.Cut(&reason, MaxText))
+	return reason, err
 }
 
 // AppendReady appends the frame that says that the program's faults are served from now on. The
 // program's control page is attached to it.
-func AppendReady(b []byte) []byte { return endFrame(beginFrame(b, KindReady), len(b)) }
+func AppendReady(b []byte) []byte { return appendFrame(b, KindReady) }
 
 // AppendBye appends the frame with which a program leaves in order.
-func AppendBye(b []byte) []byte { return endFrame(beginFrame(b, KindBye), len(b)) }
+func AppendBye(b []byte) []byte { return appendFrame(b, KindBye) }
 
 // DecodeEmpty checks the body of a frame that has none: Ready or Bye.
-func DecodeEmpty(f Frame) error {
-	r := body{b: f.Body}
-	return r.end(f.Kind)
-}
+func DecodeEmpty(f Frame) error { return decodeFields(f.Body, f.Kind) }

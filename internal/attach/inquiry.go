@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/wire"
 )
 
 // A program has a second socket to its daemon, which it passes with its Trap. By it a daemon asks
@@ -42,25 +45,18 @@ type Ask struct {
 	Blocked uint32
 }
 
+func (m *Ask) fields() []any { return []any{&m.Question, &m.Ticket, &m.Watcher, &m.Blocked} }
+
 // AppendAsk appends m as a frame.
-func AppendAsk(b []byte, m *Ask) []byte {
-	start := len(b)
-	b = append(beginFrame(b, KindAsk), byte(m.Question))
-	b = le.AppendUint32(le.AppendUint64(b, m.Ticket), uint32(m.Watcher))
-	return endFrame(le.AppendUint32(b, m.Blocked), start)
-}
+func AppendAsk(b []byte, m *Ask) []byte { return appendFrame(b, KindAsk, m.fields()...) }
 
 // DecodeAsk reads the body of an Ask.
 func DecodeAsk(b []byte) (Ask, error) {
-	r := body{b: b}
-	m := Ask{Question: Question(r.u8()), Ticket: r.u64(), Watcher: int32(r.u32()), Blocked: r.u32()}
-	if err := r.end(KindAsk); err != nil {
-		return Ask{}, err
+	m, err := decoded(b, KindAsk, (*Ask).fields)
+	if err == nil && (m.Question == 0 || m.Question >= questionEnd || m.Watcher < NoRank) {
+		err = fmt.Errorf("%w: Ask with question %d of rank %d", ErrMalformed, m.Question, m.Watcher)
 	}
-	if m.Question == 0 || m.Question >= questionEnd || m.Watcher < NoRank {
-		return Ask{}, fmt.Errorf("%w: Ask with question %d of rank %d", ErrMalformed, m.Question, m.Watcher)
-	}
-	return m, nil
+	return m, err
 }
 
 // Presence is whether a rank is there.
@@ -121,55 +117,30 @@ type Tell struct {
 	Statement
 }
 
-// AppendTell appends m as a frame. It panics on what is too long.
-func AppendTell(b []byte, m *Tell) []byte {
-	start := len(b)
-	return endFrame(AppendTellBody(beginFrame(b, KindTell), m), start)
+func (p *PageWait) fields() []any {
+	return []any{&p.Page, &p.Waited, &p.From, &p.Stage, wire.Cut(&p.Memory, MaxName)}
 }
 
-// AppendTellBody appends the body of a Tell, as daemons pass it on.
-func AppendTellBody(b []byte, m *Tell) []byte {
-	last := byte(0)
-	if m.Last {
-		last = 1
+func (m *Tell) fields() []any {
+	return []any{
+		&m.Ticket, &m.Last, &m.Presence, &m.Rank, &m.Node, &m.Ago, wire.Text(&m.Body, MaxBody), wire.List(&m.Pages, MaxPageWaits, (*PageWait).fields),
 	}
-	if len(m.Pages) > MaxPageWaits {
-		panic(fmt.Sprintf("attach: %d pages, at most %d are allowed", len(m.Pages), MaxPageWaits))
-	}
-	b = append(le.AppendUint64(b, m.Ticket), last, byte(m.Presence), byte(len(m.Pages)))
-	b = le.AppendUint32(le.AppendUint32(b, m.Rank), m.Node)
-	b = appendBytes(le.AppendUint64(b, uint64(m.Ago)), m.Body, MaxBody)
-	for i := range m.Pages {
-		p := &m.Pages[i]
-		b = le.AppendUint64(le.AppendUint64(b, p.Page), uint64(p.Waited))
-		b = append(le.AppendUint32(b, p.From), byte(p.Stage))
-		b = appendBytes(b, clip(p.Memory, MaxName), MaxName)
-	}
-	return b
 }
+
+// AppendTell appends m as a frame. It panics on what is too long.
+func AppendTell(b []byte, m *Tell) []byte { return appendFrame(b, KindTell, m.fields()...) }
+
+// AppendTellBody appends the body of a Tell, as daemons pass it on.
+func AppendTellBody(b []byte, m *Tell) []byte { return wire.Append(b, m.fields()...) }
 
 // DecodeTell reads the body of a Tell.
 func DecodeTell(b []byte) (Tell, error) {
-	r := body{b: b}
-	m := Tell{Ticket: r.u64()}
-	last, presence, pages := r.u8(), Presence(r.u8()), int(r.u8())
-	m.Last, m.Presence = last == 1, presence
-	m.Rank, m.Node, m.Ago = r.u32(), r.u32(), time.Duration(r.u64())
-	m.Body = r.bytes(MaxBody)
-	sound := last <= 1 && presence < presenceEnd && pages <= MaxPageWaits
-	for range min(pages, MaxPageWaits) {
-		p := PageWait{Page: r.u64(), Waited: time.Duration(r.u64()), From: r.u32(), Stage: PageStage(r.u8())}
-		p.Memory = r.text(MaxName)
-		m.Pages = append(m.Pages, p)
-		sound = sound && p.Stage < pageStageEnd
+	m, err := decoded(b, KindTell, (*Tell).fields)
+	unknown := func(p PageWait) bool { return p.Stage >= pageStageEnd }
+	if err == nil && (m.Presence >= presenceEnd || slices.ContainsFunc(m.Pages, unknown)) {
+		err = fmt.Errorf("%w: Tell with presence %d and pages %v", ErrMalformed, m.Presence, m.Pages)
 	}
-	if err := r.end(KindTell); err != nil {
-		return Tell{}, err
-	}
-	if !sound {
-		return Tell{}, fmt.Errorf("%w: Tell with presence %d, %d pages, last %d", ErrMalformed, presence, pages, last)
-	}
-	return m, nil
+	return m, err
 }
 
 // Pair makes a second socket: the program's end, and the descriptor for its daemon.

@@ -8,7 +8,8 @@ import (
 
 // TestStrangeQuestions: what no correct side asks or answers is an error.
 func TestStrangeQuestions(t *testing.T) {
-	ask, tell := AppendAsk(nil, &Ask{Question: AskSelf})[HeaderBytes:], AppendTell(nil, &Tell{})[HeaderBytes:]
+	ask := AppendAsk(nil, &Ask{Question: AskSelf})[HeaderBytes:]
+	tell := AppendTell(nil, &Tell{Statement: Statement{Pages: make([]PageWait, 1)}})[HeaderBytes:]
 	for name, spoil := range map[string]func(b []byte){
 		"no question":      func(b []byte) { b[0] = 0 },
 		"unknown question": func(b []byte) { b[0] = byte(questionEnd) },
@@ -20,7 +21,7 @@ func TestStrangeQuestions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, at := range map[string]int{"last": 8, "presence": 9, "pages": 10} {
+	for name, at := range map[string]int{"last": 8, "presence": 9, "pages": 28, "stage": 28 + 2 + 2*8 + 4} {
 		b := bytes.Clone(tell)
 		b[at] = 0x7f
 		if _, err := DecodeTell(b); !errors.Is(err, ErrMalformed) {

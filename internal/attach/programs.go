@@ -1,8 +1,9 @@
 package attach
 
 import (
-	"fmt"
 	"time"
+
+	"dsmd/internal/wire"
 )
 
 // Attached is a program that is attached to a daemon.
@@ -30,45 +31,24 @@ const (
 	// MaxProgram bounds a program's name there, in bytes.
 	MaxProgram = 64
 
-	programsHeadBytes = 4 + 2*8
+	programsHeadBytes = 4 + 2*8 + 2
 	attachedBytes     = 3*4 + 8 + 2 + 2 + int(WaitKinds)*costBytes // without its names
 )
 
 // They fit into a reply.
 var _ = [MaxPayload - programsHeadBytes - MaxAttached*(attachedBytes+MaxJob+MaxProgram)]struct{}{}
 
-// AppendPrograms appends the payload that answers OpPrograms. It panics on more than MaxAttached
-// and on a job's name that is too long.
-func AppendPrograms(b []byte, p *Programs) []byte {
-	if len(p.Attached) > MaxAttached {
-		panic(fmt.Sprintf("attach: %d programs, at most %d are allowed", len(p.Attached), MaxAttached))
-	}
-	b = le.AppendUint64(le.AppendUint64(le.AppendUint32(b, p.PID), uint64(p.Age)), p.More)
-	for i := range p.Attached {
-		x := &p.Attached[i]
-		b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, x.PID), x.Rank), x.Size)
-		b = le.AppendUint64(b, uint64(x.Age))
-		b = appendBytes(b, x.Job, MaxJob)
-		b = appendBytes(b, clip(x.Program, MaxProgram), MaxProgram)
-		for _, c := range x.Waits {
-			b = appendCost(b, c)
-		}
-	}
-	return b
+func (x *Attached) fields() []any {
+	return []any{&x.PID, &x.Rank, &x.Size, &x.Age, wire.Text(&x.Job, MaxJob), wire.Cut(&x.Program, MaxProgram), &x.Waits}
 }
 
-// DecodePrograms reads what AppendPrograms wrote.
-func DecodePrograms(b []byte) (Programs, error) {
-	r := body{b: b}
-	p := Programs{PID: r.u32(), Age: time.Duration(r.u64()), More: r.u64()}
-	err := r.list("programs", MaxAttached, func() {
-		p.Attached = append(p.Attached, Attached{
-			PID: r.u32(), Rank: r.u32(), Size: r.u32(), Age: time.Duration(r.u64()), Job: r.text(MaxJob), Program: r.text(MaxProgram),
-			Waits: r.costs(),
-		})
-	})
-	if err != nil {
-		return Programs{}, err
-	}
-	return p, nil
+func (p *Programs) fields() []any {
+	return []any{&p.PID, &p.Age, &p.More, wire.List(&p.Attached, MaxAttached, (*Attached).fields)}
 }
+
+// AppendPrograms appends the payload that answers OpPrograms. It panics on more than MaxAttached
+// and on a job's name that is too long.
+func AppendPrograms(b []byte, p *Programs) []byte { return wire.Append(b, p.fields()...) }
+
+// DecodePrograms reads what AppendPrograms wrote.
+func DecodePrograms(b []byte) (Programs, error) { return decoded(b, "programs", (*Programs).fields) }

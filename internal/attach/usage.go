@@ -1,6 +1,10 @@
 package attach
 
-import "fmt"
+import (
+	"fmt"
+
+	"dsmd/internal/wire"
+)
 
 // Held is how much of some memory is at a node, in pages.
 type Held struct {
@@ -41,7 +45,7 @@ const MaxAllocations = 160
 
 const (
 	heldBytes       = 4 * 8
-	usageHeadBytes  = 2*heldBytes + 8
+	usageHeadBytes  = 2*heldBytes + 8 + 2
 	allocationBytes = 2 + 2 + 8 + heldBytes // without its names
 )
 
@@ -54,45 +58,25 @@ func (u *Usage) Add(x *AllocationUsage) {
 	u.Rest.add(x.Held)
 }
 
-func appendHeld(b []byte, h Held) []byte {
-	for _, pages := range []uint64{h.Pages, h.Owned, h.Copies, h.Spilled} {
-		b = le.AppendUint64(b, pages)
-	}
-	return b
+func (x *AllocationUsage) fields() []any {
+	return []any{wire.Text(&x.Job, MaxName), wire.Text(&x.Name, MaxName), &x.First, &x.Held}
 }
 
-func (r *body) held() Held {
-	return Held{Pages: r.u64(), Owned: r.u64(), Copies: r.u64(), Spilled: r.u64()}
+func (u *Usage) fields() []any {
+	return []any{&u.More, &u.Rest, &u.Foreign, wire.List(&u.Largest, MaxAllocations, (*AllocationUsage).fields)}
 }
 
 // AppendUsage appends the payload that answers OpUsage. It panics on more than MaxAllocations and
 // on names that are too long.
-func AppendUsage(b []byte, u *Usage) []byte {
-	if len(u.Largest) > MaxAllocations {
-		panic(fmt.Sprintf("attach: %d allocations, at most %d are allowed", len(u.Largest), MaxAllocations))
-	}
-	b = appendHeld(appendHeld(le.AppendUint64(b, u.More), u.Rest), u.Foreign)
-	for i := range u.Largest {
-		x := &u.Largest[i]
-		b = appendBytes(b, x.Job, MaxName-len(x.Name))
-		b = appendBytes(b, x.Name, MaxName)
-		b = appendHeld(le.AppendUint64(b, x.First), x.Held)
-	}
-	return b
-}
+func AppendUsage(b []byte, u *Usage) []byte { return wire.Append(b, u.fields()...) }
 
 // DecodeUsage reads what AppendUsage wrote.
 func DecodeUsage(b []byte) (Usage, error) {
-	r := body{b: b}
-	u := Usage{More: r.u64(), Rest: r.held(), Foreign: r.held()}
-	err := r.list("allocations", MaxAllocations, func() {
-		x := AllocationUsage{Job: r.text(MaxName)}
-		x.Name = r.text(MaxName - len(x.Job))
-		x.First, x.Held = r.u64(), r.held()
-		u.Largest = append(u.Largest, x)
-	})
-	if err != nil {
-		return Usage{}, err
+	u, err := decoded(b, "usage", (*Usage).fields)
+	for i := range u.Largest {
+		if x := &u.Largest[i]; err == nil && len(x.Job)+len(x.Name) > MaxName {
+			err = fmt.Errorf("%w: an allocation with names of %d and %d bytes", ErrMalformed, len(x.Job), len(x.Name))
+		}
 	}
-	return u, nil
+	return u, err
 }

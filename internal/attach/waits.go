@@ -2,7 +2,10 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"dsmd/internal/wire"
 )
 
 // WaitKind is what threads of programs wait for.
@@ -67,60 +70,30 @@ const (
 	MaxNames = 1 << 12
 
 	costBytes      = 2 * 8
-	waitsHeadBytes = int(WaitKinds)*costBytes + 8
+	waitsHeadBytes = int(WaitKinds)*costBytes + 8 + 2
 	awaitedBytes   = 1 + 2 + 2 + costBytes + 8 // without its names
 )
 
 // They fit into a reply.
 var _ = [MaxPayload - waitsHeadBytes - int(WaitKinds)*MaxAwaited*(awaitedBytes+MaxJob+MaxCalled)]struct{}{}
 
-func appendCost(b []byte, c Cost) []byte {
-	return le.AppendUint64(le.AppendUint64(b, c.Count), uint64(c.Time))
+func (x *Awaited) fields() []any {
+	return []any{&x.Kind, wire.Text(&x.Job, MaxJob), wire.Cut(&x.Name, MaxCalled), &x.Cost, &x.Taken}
 }
 
-func (r *body) cost() Cost { return Cost{r.u64(), time.Duration(r.u64())} }
-
-func (r *body) costs() (c [WaitKinds]Cost) {
-	for kind := range c {
-		c[kind] = r.cost()
-	}
-	return c
+func (w *Waits) fields() []any {
+	return []any{&w.All, &w.Taken, wire.List(&w.List, int(WaitKinds)*MaxAwaited, (*Awaited).fields)}
 }
 
-// AppendWaits appends the payload that answers OpWaits. It panics on a list that is too long, on a
-// job's name that is too long, and on an unknown kind.
-func AppendWaits(b []byte, w *Waits) []byte {
-	if len(w.List) > int(WaitKinds)*MaxAwaited {
-		panic(fmt.Sprintf("attach: %d things that are waited for, at most %d are allowed", len(w.List), int(WaitKinds)*MaxAwaited))
-	}
-	for _, c := range w.All {
-		b = appendCost(b, c)
-	}
-	b = le.AppendUint64(b, w.Taken)
-	for i := range w.List {
-		x := &w.List[i]
-		if x.Kind >= WaitKinds {
-			panic(fmt.Sprintf("attach: unknown %v", x.Kind))
-		}
-		b = append(b, byte(x.Kind))
-		b = appendBytes(b, x.Job, MaxJob)
-		b = appendBytes(b, clip(x.Name, MaxCalled), MaxCalled)
-		b = le.AppendUint64(appendCost(b, x.Cost), x.Taken)
-	}
-	return b
-}
+// AppendWaits appends the payload that answers OpWaits. It panics on a list that is too long, and
+// on a job's name that is too long.
+func AppendWaits(b []byte, w *Waits) []byte { return wire.Append(b, w.fields()...) }
 
 // DecodeWaits reads what AppendWaits wrote.
 func DecodeWaits(b []byte) (Waits, error) {
-	r := body{b: b}
-	w := Waits{All: r.costs(), Taken: r.u64()}
-	err := r.list("things that are waited for", int(WaitKinds)*MaxAwaited, func() {
-		x := Awaited{Kind: WaitKind(r.u8()), Job: r.text(MaxJob), Name: r.text(MaxCalled), Cost: r.cost(), Taken: r.u64()}
-		r.failed = r.failed || x.Kind >= WaitKinds
-		w.List = append(w.List, x)
-	})
-	if err != nil {
-		return Waits{}, err
+	w, err := decoded(b, "waits", (*Waits).fields)
+	if err == nil && slices.ContainsFunc(w.List, func(x Awaited) bool { return x.Kind >= WaitKinds }) {
+		err = fmt.Errorf("%w: waits for an unknown kind", ErrMalformed)
 	}
-	return w, nil
+	return w, err
 }

@@ -58,7 +58,7 @@ var allowed = []struct {
 	{"bench/storage", []string{"dsm", "internal/netio"}},
 	{"docs/figures", nil},
 	{"internal/agreement", nil},
-	{"internal/attach", nil},
+	{"internal/attach", []string{"internal/wire"}},
 	{"internal/built", nil},
 	{"internal/callsite", nil},
 	{"internal/certs", nil},
@@ -110,6 +110,7 @@ var allowed = []struct {
 	{"internal/top", []string{"internal/attach", "internal/certs", "internal/runstats"}},
 	{"internal/uffd", nil},
 	{"internal/verbs", nil},
+	{"internal/wire", nil},
 }
 
 // testOnly are imports that tests may add: fakes and conformance suites, which live beside the

@@ -78,7 +78,7 @@ var allowed = []struct {
 	{"internal/lint", nil},
 	{"internal/systemtest/litmus", []string{"dsm", "internal/systemtest/testcluster"}},
 	{"internal/lockwords", []string{"internal/controlpage", "protocol"}},
-	{"internal/membership", nil},
+	{"internal/membership", []string{"internal/wire"}},
 	{"internal/memfile", nil},
 	{"internal/memlimit", nil},
 	{"internal/mutation", nil},

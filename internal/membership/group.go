@@ -226,7 +226,7 @@ func (g *Group) Leave(why error) {
 func (g *Group) sayGoodbye(others []memberlist.Address, why error) {
 	m := message{kind: leaving, from: g.self.name()}
 	if why != nil {
-		m.reason = printable(why.Error())
+		m.reason = why.Error()
 	}
 	text := appendMessage(nil, &m)
 	said := make(chan struct{})

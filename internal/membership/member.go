@@ -1,17 +1,18 @@
 package membership
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/hashicorp/memberlist"
+
+	"dsmd/internal/wire"
 )
 
 // Auto is Config.ID of a node whose number is assigned.
@@ -32,7 +33,7 @@ var ErrMalformed = errors.New("membership: malformed")
 
 // metaVersion is the version of what members say of themselves and to each other. It comes first in
 // both.
-const metaVersion = 2
+const metaVersion = 3
 
 // Agreement is a setting on which all nodes must agree, in the words of an error: "region",
 // "64GiB".
@@ -104,62 +105,48 @@ func mismatch(mine, theirs *member) string {
 	return ""
 }
 
-// noID is Auto on the wire.
-const noID = 0xffff
+func (a *Agreement) fields() []any {
+	return []any{wire.Line(&a.Name, maxText), wire.Line(&a.Value, maxText)}
+}
+
+func (m *member) fields(id *int32) []any {
+	return []any{
+		&m.incarnation, id, &m.returns, &m.sealed, wire.Line(&m.cluster, MaxCluster), wire.Line(&m.data, MaxAddress), wire.Line(&m.transports, maxText),
+		wire.List(&m.agree, maxAgree, (*Agreement).fields),
+	}
+}
 
 // appendMember appends m in wire form.
 func appendMember(b []byte, m *member) []byte {
-	id := uint16(noID)
-	if m.id != Auto {
-		id = uint16(m.id)
-	}
-	b = append(b, metaVersion)
-	b = binary.LittleEndian.AppendUint64(b, m.incarnation)
-	b = binary.LittleEndian.AppendUint16(b, id)
-	returns := byte(0)
-	if m.returns {
-		returns = 1
-	}
-	b = append(b, returns)
-	b = append(b, m.sealed[:]...)
-	b = appendText(b, m.cluster)
-	b = appendText(b, m.data)
-	b = appendText(b, m.transports)
-	b = append(b, byte(len(m.agree)))
-	for _, a := range m.agree {
-		b = appendText(appendText(b, a.Name), a.Value)
-	}
-	return b
+	id := int32(m.id)
+	return wire.Append(append(b, metaVersion), m.fields(&id)...)
 }
 
 // decodeMember reads what appendMember wrote.
-func decodeMember(b []byte) (member, error) {
-	r := reader{b: b}
-	if v := r.u8(); v != metaVersion {
-		return member{}, fmt.Errorf("%w: a member's description of version %d, this node knows version %d", ErrMalformed, v, metaVersion)
+func decodeMember(b []byte) (m member, err error) {
+	var id int32
+	if err := decode(b, "a member's description", m.fields(&id)...); err != nil {
+		return member{}, err
 	}
-	m := member{incarnation: r.u64(), id: Auto}
-	if id := r.u16(); id != noID {
-		m.id = int(id)
-	}
-	returns := r.u8()
-	m.returns = returns == 1
-	copy(m.sealed[:], r.take(len(m.sealed)))
-	m.cluster, m.data, m.transports = r.text(MaxCluster), r.text(MaxAddress), r.text(maxText)
-	count := int(r.u8())
-	if count > maxAgree {
-		return member{}, fmt.Errorf("%w: a member with %d settings to agree on", ErrMalformed, count)
-	}
-	for range count {
-		m.agree = append(m.agree, Agreement{r.text(maxText), r.text(maxText)})
-	}
-	if r.failed || len(r.b) != 0 || returns > 1 {
-		return member{}, fmt.Errorf("%w: a member's description of %d bytes", ErrMalformed, len(b))
-	}
-	if _, _, err := net.SplitHostPort(m.data); err != nil {
-		return member{}, fmt.Errorf("%w: a member at %q, which is no address", ErrMalformed, m.data)
+	m.id = int(id)
+	if _, _, err := net.SplitHostPort(m.data); err != nil || id < Auto {
+		return member{}, fmt.Errorf("%w: member %d at %q, which is no address, or no number", ErrMalformed, id, m.data)
 	}
 	return m, nil
+}
+
+// decode reads the fields of what, behind the version.
+func decode(b []byte, what string, fields ...any) error {
+	switch {
+	case len(b) == 0:
+		return fmt.Errorf("%w: %s of no bytes", ErrMalformed, what)
+	case b[0] != metaVersion:
+		return fmt.Errorf("%w: %s of version %d, this node knows version %d", ErrMalformed, what, b[0], metaVersion)
+	}
+	if err := wire.Decode(b[1:], fields...); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrMalformed, what, err)
+	}
+	return nil
 }
 
 // fits says what is too long to be told to others.
@@ -168,72 +155,9 @@ func (m *member) fits() error {
 		return fmt.Errorf("membership: what this node has to tell of itself has %d bytes, and %d are possible: choose a shorter name for the cluster", n, memberlist.MetaMaxSize)
 	}
 	got, err := decodeMember(appendMember(nil, m))
-	if err == nil && !bytes.Equal(appendMember(nil, &got), appendMember(nil, m)) {
+	// Append has changed what is too long, or can't be printed.
+	if err == nil && (got.cluster != m.cluster || got.data != m.data || got.transports != m.transports || !slices.Equal(got.agree, m.agree)) {
 		err = ErrMalformed
 	}
 	return err
-}
-
-// appendText appends a text of at most 255 bytes and its length.
-func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
-
-// reader takes values from the front of a message. Once one is missing it has failed, and all
-// others are zero.
-type reader struct {
-	b      []byte
-	failed bool
-}
-
-func (r *reader) take(n int) []byte {
-	if r.failed || n > len(r.b) {
-		r.failed = true
-		return nil
-	}
-	taken := r.b[:n]
-	r.b = r.b[n:]
-	return taken
-}
-
-func (r *reader) u8() uint8 {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return binary.LittleEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-// text is printable: it ends up in logs.
-func (r *reader) text(max int) string {
-	b := r.take(int(r.u8()))
-	if len(b) > max {
-		r.failed = true
-		return ""
-	}
-	for _, c := range b {
-		if c < ' ' || c > '~' {
-			r.failed = true
-			return ""
-		}
-	}
-	return string(b)
 }

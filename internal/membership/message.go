@@ -1,9 +1,10 @@
 package membership
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
+
+	"dsmd/internal/wire"
 )
 
 // kind is what a message says.
@@ -44,17 +45,6 @@ const maxName = MaxAddress + 17
 // maxReason bounds message.reason.
 const maxReason = 240
 
-// printable makes a reason of any text.
-func printable(text string) string {
-	b := []byte(text)
-	for i, c := range b {
-		if c < ' ' || c > '~' {
-			b[i] = '?'
-		}
-	}
-	return string(b[:min(len(b), maxReason)])
-}
-
 // message is what nodes say to each other besides gossip. Each is sent by a connection of its own,
 // so they can overtake each other.
 type message struct {
@@ -63,54 +53,38 @@ type message struct {
 	from   string // name of the sender
 	digest digest // of the table; zero for withdraw, leaving and ask
 	nodes  []Node // propose and tell: the table
-	reason string // leaving: why, "" if it was told to; at most maxReason bytes
+	reason string // leaving: why, "" if it was told to
+}
+
+func (n *Node) fields() []any {
+	return []any{wire.Line(&n.name, maxName), wire.Line(&n.Data, MaxAddress)}
+}
+
+func (m *message) fields() []any {
+	return []any{
+		&m.kind, &m.round, &m.digest, wire.Line(&m.from, maxName), wire.List(&m.nodes, maxTable, (*Node).fields), wire.Line(&m.reason, maxReason),
+	}
 }
 
 // appendMessage appends m in wire form.
 func appendMessage(b []byte, m *message) []byte {
-	b = append(b, metaVersion, byte(m.kind))
-	b = binary.LittleEndian.AppendUint32(b, m.round)
-	b = append(b, m.digest[:]...)
-	b = appendText(b, m.from)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.nodes)))
-	for i := range m.nodes {
-		b = appendText(appendText(b, m.nodes[i].name), m.nodes[i].Data)
-	}
-	if m.kind == leaving {
-		b = appendText(b, m.reason)
-	}
-	return b
+	return wire.Append(append(b, metaVersion), m.fields()...)
 }
 
 // decodeMessage reads what appendMessage wrote.
-func decodeMessage(b []byte) (message, error) {
-	r := reader{b: b}
-	version, k := r.u8(), kind(r.u8())
-	if version != metaVersion || k == 0 || k >= kindEnd {
-		return message{}, fmt.Errorf("%w: a message of version %d and kind %d", ErrMalformed, version, k)
+func decodeMessage(b []byte) (m message, err error) {
+	if err := decode(b, "a message", m.fields()...); err != nil {
+		return message{}, err
 	}
-	m := message{kind: k, round: r.u32()}
-	copy(m.digest[:], r.take(len(m.digest)))
-	m.from = r.text(maxName)
-	count := int(r.u16())
-	if count > maxTable || (count > 0) != (k == propose || k == tell) {
-		return message{}, fmt.Errorf("%w: a %v with %d nodes", ErrMalformed, k, count)
+	if m.kind == 0 || m.kind >= kindEnd || (len(m.nodes) > 0) != (m.kind == propose || m.kind == tell) || m.reason != "" && m.kind != leaving {
+		return message{}, fmt.Errorf("%w: a message of kind %d with %d nodes and the reason %q", ErrMalformed, m.kind, len(m.nodes), m.reason)
 	}
-	for id := range count {
-		n := Node{ID: id, name: r.text(maxName), Data: r.text(MaxAddress)}
-		if r.failed {
-			break // count is what the sender says
-		}
+	for id := range m.nodes {
+		n := &m.nodes[id]
+		n.ID = id
 		if _, _, err := net.SplitHostPort(n.Data); err != nil {
 			return message{}, fmt.Errorf("%w: a node at %q, which is no address", ErrMalformed, n.Data)
 		}
-		m.nodes = append(m.nodes, n)
-	}
-	if k == leaving {
-		m.reason = r.text(maxReason)
-	}
-	if r.failed || len(r.b) != 0 {
-		return message{}, fmt.Errorf("%w: a %v of %d bytes", ErrMalformed, k, len(b))
 	}
 	return m, nil
 }

@@ -49,7 +49,7 @@ func TestOtherVersions(t *testing.T) {
 	m, msg := sampleMember(), sampleMessage()
 	b := appendMember(nil, &m)
 	b[0]++
-	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 3, this node knows version 2") {
+	if _, err := decodeMember(b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "version 4, this node knows version 3") {
 		t.Error(err)
 	}
 	b = appendMessage(nil, &msg)

@@ -301,10 +301,13 @@ func (s *saves) plan(c *Cluster, dir string, list []*allocation, whole bool) (p 
 	if p.Sequence, err = s.store.Next(); err != nil {
 		return p, fmt.Errorf("%w: %w", ErrCheckpoint, err)
 	}
-	// What attempts have left that failed has room on the disk that this one may need.
-	_ = s.store.Sweep(math.MaxInt) // else Commit's does, or nothing is removed beside damage
 	rand.Read(p.ID[:])
 	last, err := s.store.Latest()
+	if p.Sequence > 1 && (err != nil || p.Sequence > last.Sequence+1) {
+		// Attempts that failed have left something that has room on the disk which this one may
+		// need. An error is Commit's to tell; beside damage nothing is removed.
+		_ = s.store.Sweep(math.MaxInt)
+	}
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		return p, nil

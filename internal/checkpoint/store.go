@@ -23,6 +23,9 @@ type Store struct {
 
 	mu     sync.Mutex // held by those that change the directory, and by Lock
 	locked *os.File   // the lock file while this Store holds the lock
+	// highest is the highest sequence of a file that Next has seen here. Such a file may have been
+	// removed, while a rank of its job still lives somewhere, and ends.
+	highest uint64
 }
 
 // Open opens a directory that exists, for reading or writing.
@@ -127,8 +130,9 @@ func holder(f *os.File) string {
 	return " by " + text
 }
 
-// Next is the sequence number of the next checkpoint: higher than that of any file here, so that no
-// attempt that failed can be mixed up with it. It needs the lock.
+// Next is the sequence number of the next checkpoint: higher than that of any file that is here, or
+// was when Next was called before, so that no attempt that failed can be mixed up with it. It needs
+// the lock.
 func (s *Store) Next() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +146,8 @@ func (s *Store) Next() (uint64, error) {
 	if c.highest >= MaxSequence {
 		return 0, fmt.Errorf("checkpoint: %s has a file of sequence %d, and there is none above: move it away", s.dir, c.highest)
 	}
-	return c.highest + 1, nil
+	s.highest = max(s.highest, c.highest)
+	return s.highest + 1, nil
 }
 
 // Summary is what List says of a checkpoint.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"dsmd/dsm"
 )
@@ -87,15 +88,22 @@ func NewErrGroup(ctx context.Context, among dsm.Group, name string) (*ErrGroup, 
 	return g, g.ctx, nil
 }
 
+// comingTime is how long after its context has ended a rank waits for the others, which have come
+// once, to come again.
+const comingTime = 30 * time.Second
+
 func (g *ErrGroup) open(ctx context.Context) error {
 	// The memory of an earlier one of the name is free when all have come.
 	if err := g.meet(ctx); err != nil {
 		return err
 	}
 	failed := g.alloc(ctx)
-	// The others would wait for one that has failed. All are here, and come once more.
-	ctx = context.WithoutCancel(ctx)
-	any, err := dsm.Reduce(ctx, g.among, g.name, failed != nil, func(a, b bool) bool { return a || b })
+	// The others would wait for one that has failed. All are here, and come once more. One whose
+	// program has ended meanwhile may never come.
+	meeting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(comingTime, cancel) })()
+	any, err := dsm.Reduce(meeting, g.among, g.name, failed != nil, func(a, b bool) bool { return a || b })
 	switch {
 	case failed != nil:
 		return failed
@@ -103,6 +111,7 @@ func (g *ErrGroup) open(ctx context.Context) error {
 		err = errors.New("another rank has failed")
 	}
 	if err != nil {
+		ctx = context.WithoutCancel(ctx)
 		return errors.Join(err, dsm.Free(ctx, g.m.c, g.text), g.m.free(ctx))
 	}
 	return nil

@@ -56,7 +56,8 @@ type checkpointer struct {
 	base [16]byte // the one since which the table knows what has changed; zero: none
 	io   diskQueue
 	disk func(bufBytes int) (diskQueue, error) // makes io
-	// fetching counts pages that are being read from the spill file.
+	// fetching counts pages that are being read from the spill file, also for checkpoints that were
+	// given up.
 	fetching int
 	// stuck counts the checkpoints that were given up, and of which the disk has not taken yet what
 	// it was given.
@@ -102,8 +103,8 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 			p.refuseCall(c, fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
-		if k.fetching > 0 {
-			p.refuseCall(c, errors.New("a checkpoint was given up, and the disk of the spill file has not given yet what was being read for it; wait until it has"))
+		if k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay {
+			p.refuseCall(c, errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has"))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
 		if s, err = k.open(p, c, &what); err != nil {

@@ -30,13 +30,15 @@ type saving struct {
 	begun, awaited uint64 // tickets of the open calls; 0: none
 	over           bool
 
-	copied  []pagetable.Page // that are in other files, and not in memory
-	batch   []*diskio.Transfer
-	flying  int // transfers that are not over
-	starved bool
-	slots   uint64
-	entries []byte
-	err     error
+	copied []pagetable.Page // that are in other files, and not in memory
+	batch  []*diskio.Transfer
+	flying int // transfers that are not over
+	// fetching is how many of them are reads of the spill file.
+	fetching int
+	starved  bool
+	slots    uint64
+	entries  []byte
+	err      error
 }
 
 // readOrder reads which pages are to be saved.

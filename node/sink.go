@@ -20,7 +20,7 @@ func (k *checkpointer) Buffer(urgent bool) []byte {
 		most = inPlaceOnTheWay
 	}
 	pageBytes := k.table.PageBytes()
-	if (s.flying+1)*pageBytes > most || !urgent && k.fetching*pageBytes >= fetchedOnTheWay {
+	if (s.flying+1)*pageBytes > most || !urgent && s.fetching*pageBytes >= fetchedOnTheWay {
 		s.starved = true
 		return nil
 	}
@@ -61,15 +61,22 @@ func (k *checkpointer) Take(page pagetable.Page, buf []byte) {
 // Fetch implements snapshot.Sink, for pages in the spill file: the reactor does not wait for its
 // disk.
 func (k *checkpointer) Fetch(page pagetable.Page, buf []byte) (bool, error) {
-	arrived := k.arrives(k.now, page, buf)
-	is, err := backing.Copy(k.drive.exec.store, page, func(contents []byte, why error) {
+	s, store := k.now, k.drive.exec.store
+	if !backing.InFile(store, page) {
+		return false, nil
+	}
+	arrived := k.arrives(s, page, buf)
+	err := backing.Copy(store, page, func(contents []byte, why error) {
+		s.fetching--
 		k.fetching--
 		arrived(contents, why)
 	})
-	if is {
-		k.fetching++
+	if err != nil {
+		return false, err
 	}
-	return is, err
+	s.fetching++
+	k.fetching++
+	return true, nil
 }
 
 // arrives goes on with a page that somebody else reads. The contents are not valid for long.
@@ -171,7 +178,7 @@ func (k *checkpointer) copied(s *saving, page pagetable.Page, buf []byte, err er
 	case k.now != s || s.over: // it was given up, and the buffers are gone
 	case err != nil || s.err != nil:
 		k.Recycle(buf)
-		k.fail(fmt.Errorf("read page %d, which is in another file: %w", page, err))
+		k.fail(fmt.Errorf("read page %d, which is not in memory: %w", page, err))
 		k.goOn(s)
 	default:
 		k.Take(page, buf)

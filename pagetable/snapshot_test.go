@@ -73,11 +73,11 @@ func (r *photographed) Take(p pagetable.Page, buf []byte) {
 // Fetch implements snapshot.Sink.
 func (r *photographed) Fetch(p pagetable.Page, buf []byte) (bool, error) {
 	beneath, is := r.Table.Table.(*restless)
-	if !is {
+	if !is || !backing.InFile(beneath.Table, p) {
 		return false, nil
 	}
 	round, early := r.rounds, r.moment == nil
-	is, err := backing.Copy(beneath.Table, p, func(contents []byte, why error) {
+	err := backing.Copy(beneath.Table, p, func(contents []byte, why error) {
 		switch {
 		case why != nil:
 			r.t.Errorf("page %d can't be copied: %v", p, why)
@@ -90,12 +90,13 @@ func (r *photographed) Fetch(p pagetable.Page, buf []byte) (bool, error) {
 			r.fetched--
 		}
 	})
-	if is {
-		if r.fetched++; early {
-			delete(r.members, p)
-		}
+	if err != nil {
+		return false, err
 	}
-	return is, err
+	if r.fetched++; early {
+		delete(r.members, p)
+	}
+	return true, nil
 }
 
 // Lost implements snapshot.Sink.
@@ -534,6 +535,7 @@ func TestSnapshotConforms(t *testing.T) {
 		})
 	}
 	t.Run("Spilling", func(t *testing.T) {
+		notInShort(t)
 		runSuite(t, func(t testing.TB) Fixture {
 			f := pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: RegionPages, Async: true})
 			fx := withSpill(t, Fixture{Table: f, Start: func(t testing.TB, proc pagetable.ProcID) Program {

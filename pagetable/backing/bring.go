@@ -76,25 +76,33 @@ func (t *Table) Deliver(p pagetable.Page, contents []byte, why error, over func(
 	t.overs = append(t.overs, over)
 }
 
-// Copy reads a page that is in the spill file, and reports whether it is there. The page does not
-// come back into memory for that. over gets what the page holds now, whatever is done to it
-// meanwhile, or why that can't be read; a later Poll calls it. The contents are valid until it
-// returns. Each page has a buffer; the caller bounds how many there are. Errors: out of memory.
-func Copy(t *Table, p pagetable.Page, over func(contents []byte, why error)) (is bool, err error) {
-	slot, is := t.stored[p]
+// InFile reports whether a page is in the spill file, and not in memory.
+func InFile(t *Table, p pagetable.Page) bool {
+	_, is := slotOf(t, p)
+	return is
+}
+
+func slotOf(t *Table, p pagetable.Page) (slot uint32, is bool) {
 	if m := t.moving[p]; m != nil && m.stage == reading && t.file.has(&m.at) {
-		slot, is = t.file.slot(&m.at), true
+		return t.file.slot(&m.at), true
 	}
-	if !is {
-		return false, nil
-	}
+	slot, is = t.stored[p]
+	return slot, is
+}
+
+// Copy reads a page that is in the spill file. The page does not come back into memory for that.
+// over gets what the page holds now, whatever is done to it meanwhile, or why that can't be read; a
+// later Poll calls it. The contents are valid until it returns. Each page has a buffer; the caller
+// bounds how many there are. Precondition: InFile. Errors: out of memory.
+func Copy(t *Table, p pagetable.Page, over func(contents []byte, why error)) error {
 	buf, err := t.queue.Buffer()
 	if err != nil {
-		return false, err
+		return err
 	}
+	slot, _ := slotOf(t, p)
 	t.file.slots.lend(slot)
 	read(t, &move{page: p, stage: reading, at: t.file.at(slot), over: over}, buf)
-	return true, nil
+	return nil
 }
 
 // Unload has pages leave memory without being written anywhere: whenever they are wanted, they are

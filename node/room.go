@@ -95,6 +95,7 @@ type room struct {
 type hang struct {
 	due  time.Duration // when to say so, or to look at all pages again
 	told bool          // the log says so
+	left int           // pages to look at before the next pause
 }
 
 // offer is one that was not answered yet.
@@ -316,7 +317,7 @@ func (r *room) lookedInVain(now time.Duration) bool {
 		if len(r.offered) == 0 && !r.has() && now >= r.hang.due {
 			r.sayHung(now)
 		}
-		if r.hang.told && !r.has() && r.seen < r.queue.Len() {
+		if r.hang.left > 0 && !r.has() {
 			return true
 		}
 		r.again = now + fullPatience
@@ -338,7 +339,7 @@ func (r *room) lookedInVain(now time.Duration) bool {
 
 // sayHung says, once, that the disk takes nothing, and has all that is here looked at again.
 func (r *room) sayHung(now time.Duration) {
-	r.hang.due, r.seen = now+diskPatience, 0
+	r.hang.due, r.hang.left = now+diskPatience, r.queue.Len()
 	if r.hang.told {
 		return
 	}
@@ -377,6 +378,7 @@ func (r *room) drop(goal int) (dropped int, owned []pagetable.Page) {
 			break
 		}
 		r.seen++
+		r.hang.left--
 		id := protocol.PageObject(uint64(page))
 		if r.keeps(page) || engine.Access(id) == protocol.None {
 			r.queue.Keep(page)

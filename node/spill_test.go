@@ -165,7 +165,7 @@ func TestHungSpill(t *testing.T) {
 		lines int
 		on    bool
 	}{{0, false}, {1, true}, {1, false}, {1, true}} {
-		r.seen = r.queue.Len() // looks at all that is here
+		r.seen, r.hang.left = 0, 0 // it has looked at all that is here, and has offered pages since
 		on := r.lookedInVain(time.Duration(i+1) * diskPatience * 2 / 3)
 		if logs.Len() != want.lines || on != want.on {
 			t.Errorf("look %d, after two thirds of the patience each: %v, and it looks on: %t; want %d lines, %t", i, logs.All(), on, want.lines, want.on)
@@ -223,10 +223,10 @@ func TestCheckpointOfHungSpill(t *testing.T) {
 	c.quiet()
 }
 
-// TestCheckpointAfterHungSpill: while the disk has not given what a checkpoint wanted to read that
-// was given up, there is no other, and the program is told why.
+// TestCheckpointAfterHungSpill: while the disk has not given what checkpoints wanted to read that
+// were given up, there is no other, and the program is told why.
 func TestCheckpointAfterHungSpill(t *testing.T) {
-	c := start(t, setup{nodes: 1, before: func(n *Node) { n.saver.fetching = 1 }})
+	c := start(t, setup{nodes: 1, before: func(n *Node) { n.saver.fetching = mostStuck * fetchedOnTheWay / n.saver.table.PageBytes() }})
 	a := c.members[0].join()
 	s := a.save(1, 0, a.bind("x", 8), 8)
 	if r := a.do(s.call(false, true)); r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "given up") {

@@ -157,6 +157,7 @@ func (r *ring) begin() {
 			g.bufs = append(g.bufs, unix.Iovec{Base: unsafe.SliceData(t.Buf)})
 			g.bufs[len(g.bufs)-1].SetLen(len(t.Buf))
 		}
+		clear(r.waiting[:n]) // the list would keep them, and what they own
 		r.waiting = r.waiting[n:]
 		r.flying++
 		r.bytes += g.bytes

@@ -28,6 +28,9 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// answerTime is how long a daemon has for its answers. Tests change it.
+var answerTime = 10 * time.Second
+
 // watch has a model follow the daemons of a cluster until ctx ends. The model ends when they have.
 func watch(ctx context.Context, j *job) *dashboard.Model {
 	shown := dashboard.Job{Title: j.cluster, Began: time.Now()}
@@ -105,8 +108,8 @@ func (w *watcher) every(ctx context.Context, pause time.Duration, ask func() err
 	}
 }
 
-// converse asks again and again, with pauses, over one connection, until ctx has ended or ask
-// fails.
+// converse asks again and again, with pauses, over one connection, until ctx has ended, ask fails,
+// or the daemon does not answer.
 func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() error) error {
 	c, _, err := meetInTime(ctx, w.socket, "dsmd dashboard")
 	if err != nil {
@@ -119,7 +122,9 @@ func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() 
 	ticks := time.NewTicker(pause)
 	defer ticks.Stop()
 	for {
-		if err := ask(); err != nil {
+		late := time.AfterFunc(answerTime, func() { c.Close() })
+		err := ask()
+		if late.Stop(); err != nil {
 			return err
 		}
 		select {
@@ -172,10 +177,10 @@ func (r *logReader) read() error {
 		if r.next == 0 {
 			b.Lost = 0 // before we came
 		}
-		r.next = b.Next
 		if err := r.pass(&b); err != nil {
 			return err
 		}
+		r.next = b.Next
 		if len(b.Faults)+len(b.Departures) == 0 {
 			break
 		}

@@ -145,6 +145,8 @@ func TestGaps(t *testing.T) {
 		{35, 60, 25},
 		{50, 70, 10},
 		{90, 91, 1},
+		{72, 75, 3}, // it comes late
+		{91, 92, 1},
 	} {
 		if got := g.Add(&Batch{First: x.to, Next: x.to, Lost: x.to - x.from}); got != x.want {
 			t.Errorf("gap %d: %d are new, want %d", i, got, x.want)

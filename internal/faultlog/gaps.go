@@ -14,6 +14,8 @@ func (g *Gaps) Add(b *Batch) (fresh uint64) {
 	case from >= g.to:
 		*g = Gaps{from, to}
 		return to - from
+	case to <= g.from: // it comes late, or is of another daemon that took the place of the first
+		return to - from
 	}
 	if from < g.from {
 		fresh = g.from - from

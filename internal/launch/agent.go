@@ -147,8 +147,8 @@ func (a *agent) take(kind frameKind, body []byte) error {
 	case frameStderrCredit:
 		return a.stderr.credit(body)
 	case frameAlive:
-		// It is answered in its turn, so that an order that hangs is noticed. Should this fail,
-		// obey sees the end of the connection too.
+		// It is answered in its turn, so that an order that hangs is noticed if nothing else is
+		// said meanwhile. Should this fail, obey sees the end of the connection too.
 		_ = a.channel.send(frameAlive, nil)
 		return nil
 	default:

@@ -168,6 +168,18 @@ func (r *remote) askAlive() {
 	}
 }
 
+// hearing is the link of a remote, of which it notes that something has come: a frame may take long
+// on a slow line.
+type hearing struct{ *remote }
+
+func (h hearing) Read(b []byte) (int, error) {
+	n, err := h.link.Read(b)
+	if n > 0 {
+		h.heard()
+	}
+	return n, err
+}
+
 func (r *remote) heard() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +231,7 @@ func (e partedError) Error() string { return "its dsmd has ended: " + string(e) 
 // converse reads what the agent says until the connection ends. The error is nil if everything was
 // said.
 func (r *remote) converse(version string) (greeted bool, err error) {
-	from := bufio.NewReader(r.link)
+	from := bufio.NewReader(hearing{r})
 	there, err := readGreeting(from, func(line string) {
 		_ = r.stderr.write("["+r.name+"] ", []byte(line+"\n"))
 	})
@@ -234,7 +246,6 @@ func (r *remote) converse(version string) (greeted bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		r.heard()
 		if done, err := r.take(kind, body); done || err != nil {
 			return true, err
 		}

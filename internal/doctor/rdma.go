@@ -224,7 +224,7 @@ func (p rdmaPort) addressed() bool {
 	if p.linkLayer != "Ethernet" {
 		return len(p.gids) > 0
 	}
-	return slices.ContainsFunc(p.gids, func(g gid) bool { return !g.address.IsLinkLocalUnicast() })
+	return slices.ContainsFunc(p.gids, func(g gid) bool { return g.address.Is4In6() || !g.address.IsLinkLocalUnicast() })
 }
 
 func listed(gids []gid) string {

@@ -101,8 +101,8 @@ type DeviceInfo struct {
 
 // UsablePort returns the first active port with an address that peers can find it by, and the best
 // such address: RoCE v2 over IPv4 before IPv6, RoCE v1 last, for the first is routed and needs no
-// neighbour discovery. On Ethernet a link-local address is none: it says nothing without the
-// network to which it belongs.
+// neighbour discovery. On Ethernet a link-local address of IPv6 is none: it says nothing without
+// the network to which it belongs.
 func (d *DeviceInfo) UsablePort() (PortInfo, GID, bool) {
 	for _, p := range d.Ports {
 		if p.State != PortActive {
@@ -110,7 +110,7 @@ func (d *DeviceInfo) UsablePort() (PortInfo, GID, bool) {
 		}
 		var found []GID
 		for _, g := range p.GIDs {
-			if p.Link != LinkEthernet || !g.Addr.IsLinkLocalUnicast() {
+			if p.Link != LinkEthernet || g.Addr.Is4In6() || !g.Addr.IsLinkLocalUnicast() {
 				found = append(found, g)
 			}
 		}

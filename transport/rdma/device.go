@@ -78,7 +78,7 @@ func use(info verbs.DeviceInfo) (Device, error) {
 	port, gid, ok := info.UsablePort()
 	switch {
 	case !ok:
-		return Device{}, fmt.Errorf("device %s has no active port with an address (link-local ones do not count on Ethernet)", info.Name)
+		return Device{}, fmt.Errorf("device %s has no active port with an address (link-local ones of IPv6 do not count on Ethernet)", info.Name)
 	case info.Limits.MaxSRQs == 0:
 		return Device{}, fmt.Errorf("device %s has no shared receive queues", info.Name)
 	}

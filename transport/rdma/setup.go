@@ -57,7 +57,7 @@ func (r *router) offer(p *peer) {
 // heard notes that a peer has said something on the base transport. One that had said nothing since
 // the last offer gets another one, if that has come to nothing.
 func (r *router) heard(p *peer) {
-	if p.silent = false; p.link == nil {
+	if p.silent = false; p.link == nil && r.broken == nil {
 		r.setDue(p, p.pause)
 	}
 }

@@ -53,8 +53,9 @@ var numbers = map[reflect.Kind]struct {
 // barrier.
 //
 // What differs is what travels. With Reduce each rank gets what all have brought. Here the daemon
-// that has the reduction combines it, so each rank gets only the result. That pays with many ranks,
-// and with long slices: up to 1 KiB goes in one round, and the longest in 65.
+// that has the reduction combines it, so each rank gets only the result, and of a longer slice than
+// 1 KiB four bytes from each other rank before. That pays with many ranks, and with long slices: up
+// to 1 KiB goes in one round, and the longest in 65.
 //
 // When ctx ends before all ranks are there, this rank has not taken part. Errors: those of Reduce;
 // ErrMismatch also if a rank brings another length, type or operation; ErrNoSpace if the slice has

@@ -63,7 +63,7 @@ func OnRank(rank int) MapOption {
 // length. The mapping has the first unit bytes of the first node's file, then as many of the
 // second's, and so on, and then what follows of the first's. Nodes are in the order of their lowest
 // ranks. unit is a multiple of the page size (Cluster.PageBytes), and the files' length one of
-// unit. With the files' length as unit, they follow one another whole. There are at most 485 files.
+// unit. With the files' length as unit, they follow one another whole. There are at most 484 files.
 func Striped(unit int64) MapOption {
 	return func(o *mapOptions) { o.at, o.unit = striped, unit }
 }

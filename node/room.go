@@ -91,7 +91,7 @@ type room struct {
 	over bool
 }
 
-// hang is a disk's that takes nothing.
+// hang is what is known of a disk that takes nothing.
 type hang struct {
 	due  time.Duration // when to say so, or to look at all pages again
 	told bool          // the log says so

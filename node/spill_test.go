@@ -120,16 +120,24 @@ func TestSpillAlone(t *testing.T) {
 	})
 }
 
+// startSpilling starts a node with little room and a spill file. A program has stored to so many
+// pages, which are more than fit.
+func startSpilling(t *testing.T, pages int) (c *tight, a *prog, first pagetable.Page) {
+	t.Helper()
+	c = startTight(t, setup{nodes: 1, pages: uint64(pages) + HomeStripe, spill: true}, 0)
+	a = c.members[0].join()
+	first = share("x", uint64(pages), a)
+	a.number(first, pages)
+	return c, a, first
+}
+
 // TestSlowSpill: the disk takes nothing for a while, and the program stores faster than it writes.
 // The node waits for it, and takes no more memory than it may. Not parallel: all disks are slow.
 func TestSlowSpill(t *testing.T) {
 	diskio.WriteDelay.Store(int64(200 * time.Millisecond))
 	defer diskio.WriteDelay.Store(0)
 	const pages = 3 * leastRoom
-	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
-	a := c.members[0].join()
-	first := share("x", pages, a)
-	a.number(first, pages)
+	c, a, first := startSpilling(t, pages)
 	a.wantNumbers(first, pages)
 	c.quiet()
 	c.wantBound()
@@ -177,10 +185,7 @@ func TestHungSpill(t *testing.T) {
 // the checkpoint is told so.
 func TestCheckpointOfBadSpill(t *testing.T) {
 	const pages = 2 * leastRoom
-	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
-	a := c.members[0].join()
-	first := share("x", pages, a)
-	a.number(first, pages)
+	_, a, first := startSpilling(t, pages)
 	spoilSpill(t)
 	s := a.save(1, 0, first, pages)
 	s.ok(s.call(false, true))
@@ -193,10 +198,7 @@ func TestCheckpointOfBadSpill(t *testing.T) {
 // They are saved as they were when it was asked. Not parallel: all disks hang.
 func TestCheckpointOfHungSpill(t *testing.T) {
 	const pages = 2 * leastRoom
-	c := startTight(t, setup{nodes: 1, pages: pages + HomeStripe, spill: true}, 0)
-	a := c.members[0].join()
-	first := share("x", pages, a)
-	a.number(first, pages)
+	c, a, first := startSpilling(t, pages)
 	let := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(let) })
 	defer goOn()

@@ -193,17 +193,11 @@ func TestDashboardFileOfAnInterruptedStart(t *testing.T) {
 func TestDashboardAsksAgain(t *testing.T) {
 	askWithin(t, limit)
 	socket := launch.SocketPrefix + "dashtest-0"
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	defer func(before time.Duration) { answerTime = before }(answerTime)
 	answerTime = limit / 20
 	var away, silent atomic.Bool
-	talk := func(c *net.UnixConn) {
-		defer c.Close()
-		conn := attach.NewConn(c)
+	l := listenAs(t, socket, func(c net.Conn) {
+		conn := attach.NewConn(c.(*net.UnixConn))
 		defer conn.Discard()
 		for {
 			f, err := conn.ReadFrame()
@@ -217,16 +211,7 @@ func TestDashboardAsksAgain(t *testing.T) {
 				return
 			}
 		}
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go talk(c.(*net.UnixConn))
-		}
-	}()
+	})
 	m := watch(t.Context(), &job{cluster: "dashtest", daemons: []daemonStatus{{Socket: socket, Nodes: 1, Ranks: 1}}})
 	becomes := func(what string, is func(s dashboard.State) bool) {
 		t.Helper()

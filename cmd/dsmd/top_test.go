@@ -25,14 +25,8 @@ const (
 
 func fakeDaemon(t *testing.T, socket string, does int) {
 	t.Helper()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
 	began := time.Now()
-	talk := func(c net.Conn) {
-		defer c.Close()
+	listenAs(t, socket, func(c net.Conn) {
 		switch does {
 		case hangs:
 			_, _ = io.Copy(io.Discard, c)
@@ -48,16 +42,31 @@ func fakeDaemon(t *testing.T, socket string, does int) {
 				return
 			}
 		}
+	})
+}
+
+// listenAs has talk speak with whoever connects to a socket, until the listener is closed, at the
+// latest when the test ends.
+func listenAs(t *testing.T, socket string, talk func(c net.Conn)) net.Listener {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go talk(c)
+			go func() {
+				defer c.Close()
+				talk(c)
+			}()
 		}
 	}()
+	return l
 }
 
 // fakeAnswer is what a daemon of an age says to a frame.

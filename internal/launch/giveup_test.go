@@ -76,15 +76,20 @@ func TestMachineThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestStoppedAgent: an agent that is stopped holds up nobody who wants the job to end, and when it
-// goes on it ends what is left there.
-func TestStoppedAgent(t *testing.T) {
-	t.Parallel()
-	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("stubborn"), Grace: time.Hour})
-	agent := number(t, stat(s.ready(2)[0])[1]) // the program's parent
+// stopAgent stops the agent of the first of so many programs.
+func (s *supervision) stopAgent(programs int) (agent int) {
+	s.t.Helper()
+	agent = number(s.t, stat(s.ready(programs)[0])[1]) // the program's parent
 	if err := unix.Kill(agent, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
+	return agent
+}
+
+// endsWithout waits for the supervisor's end, which leaves a stopped agent, and does something
+// again and again meanwhile. Then the agent goes on, and ends what is left there.
+func (s *supervision) endsWithout(agent, status int, meanwhile func()) {
+	s.t.Helper()
 	for wait := time.After(patience); s.lines != nil; {
 		select {
 		case _, more := <-s.lines:
@@ -92,45 +97,34 @@ func TestStoppedAgent(t *testing.T) {
 				s.lines = nil
 			}
 		case <-time.After(3 * echoTime):
-			s.signal(syscall.SIGINT)
+			meanwhile()
 		case <-wait:
-			t.Fatal("the supervisor does not end")
+			s.t.Fatal("the supervisor does not end")
 		}
 	}
 	_ = s.cmd.Wait()
-	if status, want := s.cmd.ProcessState.ExitCode(), 128+int(syscall.SIGINT); status != want {
-		t.Errorf("status %d, want %d", status, want)
+	if got := s.cmd.ProcessState.ExitCode(); got != status {
+		s.t.Errorf("status %d, want %d", got, status)
 	}
-	s.wantError("dsmd: giving up host-")
 	_ = unix.Kill(agent, unix.SIGCONT)
-	gone(t, s.job())
+	gone(s.t, s.job())
+}
+
+// TestStoppedAgent: an agent that is stopped holds up nobody who wants the job to end, and when it
+// goes on it ends what is left there.
+func TestStoppedAgent(t *testing.T) {
+	t.Parallel()
+	s := supervise(t, job{Hosts: []string{"host-a", "host-b"}, Program: play("stubborn"), Grace: time.Hour})
+	s.endsWithout(s.stopAgent(2), 128+int(syscall.SIGINT), func() { s.signal(syscall.SIGINT) })
+	s.wantError("dsmd: giving up host-")
 }
 
 // TestHungAgent: an agent that hangs while nobody wants the job to end is noticed, and ends it.
 func TestHungAgent(t *testing.T) {
 	t.Parallel()
 	s := supervise(t, job{Hosts: []string{"host-a"}, Program: play("stubborn"), Alive: patience / 100})
-	agent := number(t, stat(s.ready(1)[0])[1]) // the program's parent
-	if err := unix.Kill(agent, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	for wait := time.After(patience); s.lines != nil; {
-		select {
-		case _, more := <-s.lines:
-			if !more {
-				s.lines = nil
-			}
-		case <-wait:
-			t.Fatal("the supervisor notices nothing")
-		}
-	}
-	_ = s.cmd.Wait()
-	if status := s.cmd.ProcessState.ExitCode(); status != StatusDaemon {
-		t.Errorf("status %d, want %d", status, StatusDaemon)
-	}
+	s.endsWithout(s.stopAgent(1), StatusDaemon, func() {})
 	s.wantError("on host-a: its dsmd has not answered for ")
-	_ = unix.Kill(agent, unix.SIGCONT)
-	gone(t, s.job())
 }
 
 // cutLink is a link of which it is only asked whether it was cut.

@@ -215,10 +215,8 @@ func (t *Table) readOne(p pagetable.Page, into []byte) error {
 	switch m := t.moving[p]; {
 	case stored:
 		at = t.file.at(slot)
-	case t.unloaded.Has(p):
-		if at = t.Origin(p); at == Elsewhere {
-			return errElsewhere
-		}
+	case t.unloaded.Has(p), m != nil && m.unloaded && m.stage == leaving:
+		at = t.Origin(p) // memory may have it no longer
 	case m != nil && m.stage == reading:
 		at = m.at
 	case m != nil && m.buf != nil:
@@ -226,6 +224,9 @@ func (t *Table) readOne(p pagetable.Page, into []byte) error {
 		return nil
 	default:
 		return t.Table.Read(p, into)
+	}
+	if at == Elsewhere {
+		return errElsewhere
 	}
 	buf, err := t.queue.Buffer()
 	if err != nil {

@@ -84,6 +84,27 @@ func forAllUnloadable(t *testing.T, f func(t *testing.T, u *unloadable, elsewher
 	}
 }
 
+// TestReadOfWhatUnloads: pages that are leaving are read where they are, though memory has them no
+// longer and Poll has not said so yet.
+func TestReadOfWhatUnloads(t *testing.T) {
+	forAllUnloadable(t, func(t *testing.T, u *unloadable, elsewhere bool) {
+		if n, err := u.Unload(all()...); n != pages || err != nil {
+			t.Fatalf("%d of %d pages leave, %v", n, pages, err)
+		}
+		got := make([]byte, 4096)
+		for u.left < pages {
+			if _, err := u.Poll(make([]pagetable.Event, 1)); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all() {
+				if err := u.Read(p, got); elsewhere != errors.Is(err, errElsewhere) || !elsewhere && !bytes.Equal(got, filled(p)) {
+					t.Fatalf("page %d of %d, of which %d have left, is read as %d, %v", p, pages, u.left, got[0], err)
+				}
+			}
+		}
+	})
+}
+
 // TestUnload: pages leave together, are written nowhere, and count as present. They come back when
 // somebody wants them, and then count as pages that come back.
 func TestUnload(t *testing.T) {

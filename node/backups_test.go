@@ -1,6 +1,8 @@
 package node
 
 import (
+	"encoding/binary"
+	"os"
 	"testing"
 
 	"dsmd/internal/attach"
@@ -57,5 +59,70 @@ func TestReplicatedMemorySurvives(t *testing.T) {
 		if !moved[name] {
 			t.Errorf("nothing moves %s", name)
 		}
+	}
+}
+
+// TestCommitOfUnloaded: replicated memory begins in a file, and some pages that nobody has changed
+// have left memory when it is committed. Nobody reads the file for their backups. When the node is
+// lost that had them they begin there again.
+func TestCommitOfUnloaded(t *testing.T) {
+	t.Parallel()
+	const pages, lost = 2 * leastRoom, 1
+	for name, reader := range map[string]uint16{"here": lost, "elsewhere": 0} {
+		t.Run(name, func(t *testing.T) {
+			either(t, func(t *testing.T, async bool) {
+				s := surviving(3, sim.Options{})
+				s.pages, s.async = pages+HomeStripe, async
+				c := startTight(t, s, lost)
+				c.lossy = true
+				files := make([]*os.File, len(c.members))
+				files[reader] = laid(t, pages*4096, func(p uint64) uint64 { return p })
+				bind, what := bindCall("x", pages*512), attach.Contents{Bytes: pages * 4096, Readers: []uint16{reader}}
+				bind.Replicas = 1
+				var all []*prog
+				var first pagetable.Page
+				for _, m := range c.members {
+					p := m.join()
+					at, _, err := attach.DecodePages(p.ok(bind).Payload)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all, first = append(all, p), pagetable.Page(at)
+				}
+				begin(first, pages, what, files, all...)
+				writer := all[lost]
+				writer.wantPages(first, pages, asLaid)
+				if n := c.members[lost].counter("pages_unloaded"); n < pages-leastRoom {
+					t.Errorf("%d of %d pages have left memory", n, pages)
+				}
+				isStored := func(i int) bool { return i%7 == 0 }
+				for i := range pages {
+					if isStored(i) {
+						writer.store(first+pagetable.Page(i), 8, 1)
+					}
+				}
+				writer.ok(attach.Call{Op: attach.OpCommit})
+				m := c.members[lost]
+				if sent, kept := m.counter("pages_sent"), m.counter("backups_sent"); kept == 0 || sent >= kept {
+					t.Errorf("for %d backups %d pages were sent", kept, sent)
+				}
+				c.sever(lost)
+				c.inView(1, 0, 2)
+				c.without(lost)
+				want := func(i int) []byte {
+					b := pageOf(uint64(i))
+					if isStored(i) {
+						binary.NativeEndian.PutUint64(b[8:], 1)
+					}
+					return b
+				}
+				for i := range pages {
+					if isStored(i) || reader != lost {
+						all[2].wantPage(first+pagetable.Page(i), want(i))
+					}
+				}
+				c.quiet()
+			})
+		})
 	}
 }

@@ -79,22 +79,26 @@ func (c *contents) take(page pagetable.Page, from protocol.Source) (data []byte,
 // this node's own, apart from the pages that programs can touch. There are no more of them than
 // pages are in use, and none where nothing is replicated.
 type backups struct {
-	pages map[pagetable.Page][]byte // nil: zeros
+	pages map[pagetable.Page][]byte // nil: zeros, or what they begin with
+	first pagetable.PageSet         // of those, which have what they begin with
 	spare [][]byte                  // of pages that were freed, at most maxSpareBackups
 }
 
 // maxSpareBackups bounds the buffers that wait to be used again: 4 MiB of pages of the least size.
 const maxSpareBackups = 1 << 10
 
-// keep notes a new backup of a page, with room for contents or of zeros, and returns where the
-// contents go.
-func (b *backups) keep(page pagetable.Page, pageBytes int, zero bool) []byte {
+// keep notes a new backup of a page, and returns where its contents go, if they need room.
+func (b *backups) keep(page pagetable.Page, pageBytes int, from protocol.Source) []byte {
 	if b.pages == nil {
 		b.pages = map[pagetable.Page][]byte{}
 	}
 	buf := b.pages[page]
+	b.first.Remove(page)
 	switch last := len(b.spare) - 1; {
-	case zero:
+	case from == protocol.SourceZeros || from == protocol.SourceFirst:
+		if from == protocol.SourceFirst {
+			b.first.Add(page)
+		}
 		b.recycle(buf)
 		buf = nil
 	case buf == nil && last >= 0:
@@ -120,4 +124,5 @@ func (b *backups) forget(first pagetable.Page, count uint64) {
 			delete(b.pages, page)
 		}
 	}
+	b.first.RemoveRun(first, count)
 }

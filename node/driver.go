@@ -257,25 +257,29 @@ func (d *driver) revoke(page pagetable.Page, f *protocol.Effect) {
 // install makes a page present with the contents that came with the grant, now or earlier, or that
 // this node has of it elsewhere.
 func (d *driver) install(page pagetable.Page, f *protocol.Effect) {
-	x := d.exec
+	x, from := d.exec, f.Source
+	if from == protocol.SourceBackup {
+		x.meter.count.restored.Add(1)
+		if x.contents.backups.first.Has(page) {
+			from = protocol.SourceFirst
+		}
+	}
 	switch anew := d.origins.fallbacks.take(page); {
-	case anew != nil && f.Source == protocol.SourceFirst:
+	case anew != nil && from == protocol.SourceFirst:
 		if d.beginAnew(page, f.Access == protocol.Write, anew) {
 			return
 		}
 		x.meter.count.zeroInstalls.Add(1)
-	case f.Source == protocol.SourceFirst:
+	case from == protocol.SourceFirst:
 		if at, node, is := d.origins.of(page); is {
 			d.begin(page, f.Access == protocol.Write, at, node)
 			return
 		}
 		x.meter.count.zeroInstalls.Add(1)
-	case f.Source == protocol.SourceZeros:
+	case from == protocol.SourceZeros:
 		x.meter.count.zeroInstalls.Add(1)
-	case f.Source == protocol.SourceBackup:
-		x.meter.count.restored.Add(1)
 	}
-	data, kept, ok := x.contents.take(page, f.Source)
+	data, kept, ok := x.contents.take(page, from)
 	if !ok {
 		// Only when a home takes a copy back on which it has just granted more access.
 		x.end.breakDown(fmt.Errorf("node: page %d was granted by node %d without its contents", page, d.engine.Home(f.Object)))

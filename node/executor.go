@@ -288,7 +288,7 @@ func (x *executor) send(f *protocol.Effect) {
 // sendPage sends a message with the page that it is about, together with those that follow.
 func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	page := pagetable.Page(m.Object.Page())
-	if from == protocol.SourcePage && m.CanBeFirst() && x.store.Unloaded(page) {
+	if from == protocol.SourcePage && x.store.Unloaded(page) {
 		x.sendPages()
 		m.FirstPage() // so that nobody here waits for the disk
 		x.out.post(m, nil)
@@ -375,10 +375,13 @@ func (x *executor) postPage(m *protocol.Message, payload transport.Payload) {
 // keepBackup keeps what has come with a message, or what is in a page of this node that no program
 // can store to now.
 func (x *executor) keepBackup(page pagetable.Page, f *protocol.Effect) {
-	c := &x.contents
-	buf := c.backups.keep(page, x.batch.pageBytes, f.Source == protocol.SourceZeros)
+	c, from := &x.contents, f.Source
+	if from == protocol.SourcePage && x.store.Unloaded(page) {
+		from = protocol.SourceFirst
+	}
+	buf := c.backups.keep(page, x.batch.pageBytes, from)
 	x.meter.count.backups.Store(int64(len(c.backups.pages)))
-	switch f.Source {
+	switch from {
 	case protocol.SourceMessage:
 		copy(buf, c.arrived.Bytes())
 	case protocol.SourcePage:
@@ -394,8 +397,14 @@ func (x *executor) sendBackup(m *protocol.Message) {
 		x.meter.count.restored.Add(1)
 	}
 	x.sendPages()
+	page := pagetable.Page(m.Object.Page())
+	if x.contents.backups.first.Has(page) {
+		m.FirstPage()
+		x.out.post(m, nil)
+		return
+	}
 	payload := x.out.net.Lease(transport.NodeID(m.To))
-	if buf := x.contents.backups.pages[pagetable.Page(m.Object.Page())]; buf != nil {
+	if buf := x.contents.backups.pages[page]; buf != nil {
 		copy(payload.Bytes(), buf)
 	} else {
 		clear(payload.Bytes())

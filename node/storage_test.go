@@ -73,14 +73,21 @@ func (c *cluster) mapped(name string, count uint64, what attach.Contents, files 
 		programs = append(programs, m.programs[0])
 	}
 	first = share(name, count, programs...)
+	begin(first, count, what, files, programs...)
+	return first, programs
+}
+
+// begin has memory that programs of all nodes have bound begin in files: one for each node that has
+// one.
+func begin(first pagetable.Page, count uint64, what attach.Contents, files []*os.File, programs ...*prog) {
 	for i, p := range programs {
+		p.Helper()
 		var file *os.File
 		if i < len(files) {
 			file = files[i]
 		}
 		p.ok(p.beginsCall(first, count, what, file))
 	}
-	return first, programs
 }
 
 // wantPage checks all of what a page of a program holds.

@@ -249,7 +249,7 @@ const (
 	NoContents   Contents = iota
 	PageContents          // they travel beside the message
 	ZeroContents          // they are all zeros
-	// Grant: nobody has touched the page, or it begins anew, and it has what it begins with: zeros,
-	// unless the host knows better
+	// nobody has changed the page, or it begins anew, and it has what it begins with: zeros, unless
+	// the host knows better
 	FirstContents
 )

@@ -158,7 +158,7 @@ func (h *besiegedHost) often(usual int) int {
 // hostTakes reports whether the engine's host lets a message through: contents only where they
 // belong.
 func hostTakes(m *Message) bool {
-	return (m.contents != PageContents || !m.Object.IsLock()) && (m.contents != FirstContents || m.Kind == KindGrant)
+	return m.contents != PageContents || !m.Object.IsLock()
 }
 
 // lie is any message at all, or one that fits what the engine has said.

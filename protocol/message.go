@@ -58,13 +58,9 @@ func (m *Message) Contents() Contents { return m.contents }
 // Preconditions: it brings the contents of a page.
 func (m *Message) ZeroPage() { m.contents = ZeroContents }
 
-// CanBeFirst reports whether a message may say what FirstPage has it say: a Grant or a Multicast,
-// which give somebody the page to use.
-func (m *Message) CanBeFirst() bool { return m.Kind == KindGrant || m.Kind == KindMulticast }
-
 // FirstPage has a message that brings the contents of a page say instead that they are what the
 // page began with, which the host at the other end must have, too. Preconditions: it brings the
-// contents of a page, and CanBeFirst.
+// contents of a page.
 func (m *Message) FirstPage() { m.contents = FirstContents }
 
 // headerBytes is the length of a Message without its payload on the wire.
@@ -139,7 +135,7 @@ func (m *Message) wellFormed(header []byte) error {
 		return fmt.Errorf("%w: %v with a field that this kind does not use", ErrMalformed, m.Kind)
 	case m.access > Write:
 		return fmt.Errorf("%w: %v with unknown access %d", ErrMalformed, m.Kind, m.access)
-	case m.contents > FirstContents, m.contents == FirstContents && !m.CanBeFirst():
+	case m.contents > FirstContents:
 		return fmt.Errorf("%w: %v with unknown contents %d", ErrMalformed, m.Kind, m.contents)
 	case m.status >= statusEnd:
 		return fmt.Errorf("%w: %v with unknown status %d", ErrMalformed, m.Kind, m.status)

@@ -54,7 +54,7 @@ func (n *Node) send(e *protocol.Effect, incoming *Flight, out *Outcome) {
 		f.Contents = n.takeContents(e, incoming, out)
 		switch {
 		case f.Contents != 0:
-		case e.Source == protocol.SourcePage && f.Message.CanBeFirst():
+		case e.Source == protocol.SourcePage || e.Source == protocol.SourceBackup:
 			f.Message.FirstPage() // as a host whose page has left memory unchanged
 		default:
 			f.Message.ZeroPage()

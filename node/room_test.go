@@ -101,6 +101,7 @@ type tight struct {
 	*cluster
 	tables []*census // by node
 	logs   []*observer.ObservedLogs
+	setup  setup // for those that come back
 }
 
 // startTight starts a cluster in which the given nodes have little room.
@@ -136,7 +137,7 @@ func startTight(t *testing.T, s setup, little ...int) *tight {
 		}
 		return with
 	}
-	c.cluster = start(t, s)
+	c.setup, c.cluster = s, start(t, s)
 	return c
 }
 

@@ -127,6 +127,14 @@ func (g *ErrGroup) alloc(ctx context.Context) (err error) {
 	if g.text, err = dsm.Alloc[byte](ctx, g.m.c, g.m.name+"/text", maxText, dsm.StaysLost()); err != nil {
 		return errors.Join(err, g.m.free(context.WithoutCancel(ctx)))
 	}
+	if g.m.index > 0 {
+		return nil
+	}
+	// From here on the page is not at a node that has no rank, whose loss ends no group.
+	if err = dsm.Guard(func() { g.text[0] = 0 }); err != nil {
+		ctx = context.WithoutCancel(ctx)
+		return errors.Join(err, dsm.Free(ctx, g.m.c, g.text), g.m.free(ctx))
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"dsmd/dsm/dsmtest"
 	"dsmd/dsm/dsync"
 	"dsmd/internal/kittest"
+	"dsmd/internal/patience"
 )
 
 // die ends this program, and not its node.
@@ -37,6 +38,32 @@ func TestDeath(t *testing.T) {
 func TestLoss(t *testing.T) {
 	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		loss(t, ctx, c, func() { dsmtest.LoseNode(t, c) })
+	}, "--survive")
+}
+
+// TestOtherNodeLost: a node is lost that has no rank any more. The first error of a group comes to
+// all ranks, wherever its text and their gates are.
+func TestOtherNodeLost(t *testing.T) {
+	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		left, lose := kittest.NodeWithoutRank(t, ctx, c)
+		var groups []*dsync.ErrGroup
+		for name := range 16 { // some lie where that node is the home
+			g, _, err := dsync.NewErrGroup(ctx, left, fmt.Sprint(name))
+			check(t, "NewErrGroup", err, nil)
+			groups = append(groups, g)
+		}
+		lose()
+		for i, g := range groups {
+			if left.Index() == 1 {
+				g.Go(func() error { return errors.New("a failure") })
+			}
+			brief, cancel := context.WithTimeout(ctx, patience.Or(10*time.Second))
+			err := g.Wait(brief)
+			cancel()
+			if failed := (*dsync.Error)(nil); !errors.As(err, &failed) || failed.Text != "a failure" {
+				t.Errorf("Wait of group %d returned %v", i, err)
+			}
+		}
 	}, "--survive")
 }
 

@@ -30,6 +30,7 @@ type monitor[A, O any] struct {
 	name   string     // in this group
 	guard  *dsm.Mutex // held inside
 	life   *dsm.Mutex // held as long as this rank has the handle
+	losses int        // ranks that were lost before it was made
 	places []place[A, O]
 	// ready is called inside. It reports whether the goroutine of this rank that has waited longest
 	// may go on, which then does. If it may not, none of the others may.
@@ -78,6 +79,10 @@ func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name strin
 	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("dsync/%s/%s/%d", name, kind, among.Size()),
 		left: func(int) {}, relook: relookAfter, turn: make(chan struct{}, 1)}
 	m.guard = dsm.NewMutex(c, m.name)
+	var err error
+	if m.losses, err = losses(ctx, c); err != nil {
+		return nil, err
+	}
 	life := m.lifeOf(index)
 	// Who had it before has died, or its program left without freeing it.
 	if err := life.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
@@ -226,12 +231,24 @@ func (m *monitor[A, O]) settle() {
 	}
 }
 
+// losses is how many ranks of a job are lost.
+func losses(ctx context.Context, c *dsm.Cluster) (int, error) {
+	ranks, err := c.Lost(ctx)
+	return len(ranks), err
+}
+
 // attend is at this rank's gate until somebody comes, ctx ends or no rank can come any more.
 func (m *monitor[A, O]) attend(ctx context.Context) {
 	met := m.gate(ctx, m.index)
-	if errors.Is(met, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(met, context.DeadlineExceeded):
 		if died := m.deaths(); died != nil {
 			met = died
+		}
+	case errors.Is(met, dsm.ErrNodeLost):
+		// A node without a rank may have been where the gate was.
+		if n, err := losses(context.Background(), m.c); err == nil && n == m.losses {
+			met = nil
 		}
 	}
 	for coming := true; coming; {

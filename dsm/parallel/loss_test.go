@@ -3,14 +3,9 @@ package parallel_test
 import (
 	"context"
 	"errors"
-	"os"
-	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/prometheus/procfs"
 
 	"dsmd/dsm"
 	"dsmd/dsm/dsmtest"
@@ -75,36 +70,12 @@ func TestSlotLost(t *testing.T) {
 // TestOtherNodeLost: a node is lost that has no rank any more. Teams go on, and items may fail.
 func TestOtherNodeLost(t *testing.T) {
 	kittest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
-		// Every node is the home of some of these pages.
-		untouched := share[byte](t, ctx, c, "untouched", 64*c.PageBytes())
-		if c.Rank() == 2 {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		}
-		if err := c.Barrier(ctx); !errors.Is(err, dsm.ErrNodeLost) {
-			t.Fatal("the rank is not lost: ", err)
-		}
-		left := kittest.Must[*dsm.Survivors](t)(c.Survivors(ctx))
+		left, lose := kittest.NodeWithoutRank(t, ctx, c)
 		var teams []*parallel.Team
 		for name := range 16 { // some lie where that node is the home
 			teams = append(teams, kittest.Must[*parallel.Team](t)(parallel.New(ctx, left, string(rune('a'+name)))))
 		}
-		killed := kittest.Must[*atomic.Int64](t)(dsm.Isolate[atomic.Int64](ctx, c, "killed"))
-		if left.Index() == 0 {
-			lose(t, "2")
-			killed.Store(1)
-		}
-		if err := await(ctx, killed); err != nil {
-			t.Fatal(err)
-		}
-		lost, sum := 0, byte(0) // who touches a page waits until it is known
-		for at := 0; at < len(untouched); at += c.PageBytes() {
-			if dsm.Guard(func() { sum += untouched[at] }) != nil {
-				lost++
-			}
-		}
-		if lost == 0 || sum != 0 {
-			t.Fatalf("%d pages are lost, the sum is %d", lost, sum)
-		}
+		lose()
 		for i, team := range teams {
 			err := team.For(ctx, 2, func(int) error { return errItem })
 			if failed := (*parallel.Error)(nil); !errors.As(err, &failed) || failed.Text != errItem.Error() {
@@ -112,20 +83,6 @@ func TestOtherNodeLost(t *testing.T) {
 			}
 		}
 	}, "--survive")
-}
-
-// lose kills the daemon of a node, which `dsmd run` has started, as it has this rank.
-func lose(t *testing.T, node string) {
-	t.Helper()
-	for _, p := range kittest.Must[procfs.Procs](t)(procfs.AllProcs()) {
-		stat, _ := p.Stat() // of one that has ended there is none
-		line, _ := p.CmdLine()
-		if at := slices.Index(line, "--id"); stat.PPID == os.Getppid() && at >= 0 && line[at+1] == node {
-			kittest.Must[any](t)(nil, syscall.Kill(p.PID, syscall.SIGKILL))
-			return
-		}
-	}
-	t.Fatal("no daemon was found")
 }
 
 // TestSuccessor: where a program has died in a loop, and another comes as its rank, they loop

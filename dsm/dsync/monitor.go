@@ -30,7 +30,6 @@ type monitor[A, O any] struct {
 	name   string     // in this group
 	guard  *dsm.Mutex // held inside
 	life   *dsm.Mutex // held as long as this rank has the handle
-	losses int        // ranks that were lost before it was made
 	places []place[A, O]
 	// ready is called inside. It reports whether the goroutine of this rank that has waited longest
 	// may go on, which then does. If it may not, none of the others may.
@@ -79,10 +78,6 @@ func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name strin
 	m := &monitor[A, O]{c: c, among: among, index: index, called: name, name: fmt.Sprintf("dsync/%s/%s/%d", name, kind, among.Size()),
 		left: func(int) {}, relook: relookAfter, turn: make(chan struct{}, 1)}
 	m.guard = dsm.NewMutex(c, m.name)
-	var err error
-	if m.losses, err = losses(ctx, c); err != nil {
-		return nil, err
-	}
 	life := m.lifeOf(index)
 	// Who had it before has died, or its program left without freeing it.
 	if err := life.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
@@ -231,10 +226,10 @@ func (m *monitor[A, O]) settle() {
 	}
 }
 
-// losses is how many ranks of a job are lost.
-func losses(ctx context.Context, c *dsm.Cluster) (int, error) {
-	ranks, err := c.Lost(ctx)
-	return len(ranks), err
+// isWhole reports whether no rank is lost that can be in the group.
+func (m *monitor[A, O]) isWhole() bool {
+	lost, err := m.c.Lost(context.Background())
+	return err == nil && len(lost) == m.c.Size()-m.among.Size()
 }
 
 // attend is at this rank's gate until somebody comes, ctx ends or no rank can come any more.
@@ -245,11 +240,8 @@ func (m *monitor[A, O]) attend(ctx context.Context) {
 		if died := m.deaths(); died != nil {
 			met = died
 		}
-	case errors.Is(met, dsm.ErrNodeLost):
-		// A node without a rank may have been where the gate was.
-		if n, err := losses(context.Background(), m.c); err == nil && n == m.losses {
-			met = nil
-		}
+	case errors.Is(met, dsm.ErrNodeLost) && m.isWhole():
+		met = nil // a node without a rank was where the gate is
 	}
 	for coming := true; coming; {
 		err := m.inside(context.Background(), func() error {

@@ -173,31 +173,44 @@ func (x *anything) read(by, first, count int) {
 	x.progs[by].wantPages(x.first+pagetable.Page(first), count, func(i int) []byte { return x.want(first + i) })
 }
 
+// access is one that is under way.
+type access struct {
+	of, to int
+	value  uint64 // that is stored; 0: it is a load
+	done   chan error
+	got    []byte
+}
+
 // burst is accesses of many programs to as many pages, all at once.
 func (x *anything) burst() {
-	type access struct {
-		of, to int
-		done   chan error
-		got    []byte
+	for _, a := range x.begin() {
+		x.progs[a.of].settled(a.done)
+		x.check(a)
 	}
-	var all []*access
+}
+
+// begin begins a burst.
+func (x *anything) begin() (all []*access) {
 	for _, page := range x.rng.Perm(len(x.stored))[:1+x.rng.IntN(60)] {
 		a := &access{of: x.rng.IntN(len(x.progs)), to: page}
+		do := func(b []byte) { a.got = append(a.got, b...) }
 		if x.rng.IntN(2) == 0 {
 			x.value++
-			v := x.value
-			x.stored[page] = v
-			a.done = x.progs[a.of].access(x.first+pagetable.Page(page), true, func(b []byte) { binary.NativeEndian.PutUint64(b, v) })
-		} else {
-			a.done = x.progs[a.of].access(x.first+pagetable.Page(page), false, func(b []byte) { a.got = append(a.got, b...) })
+			a.value = x.value
+			do = func(b []byte) { binary.NativeEndian.PutUint64(b, a.value) }
 		}
+		a.done = x.progs[a.of].access(x.first+pagetable.Page(page), a.value != 0, do)
 		all = append(all, a)
 	}
-	for _, a := range all {
-		x.progs[a.of].settled(a.done)
-		if want := x.want(a.to); a.got != nil && string(a.got) != string(want) {
-			x.t.Errorf("node %d reads page %d as %x, want %x", a.of, a.to, a.got[:16], want[:16])
-		}
+	return all
+}
+
+// check checks what an access has found, or notes what it has stored.
+func (x *anything) check(a *access) {
+	if a.value != 0 {
+		x.stored[a.to] = a.value
+	} else if want := x.want(a.to); string(a.got) != string(want) {
+		x.t.Errorf("node %d reads page %d as %x, want %x", a.of, a.to, a.got[:16], want[:16])
 	}
 }
 
@@ -283,6 +296,7 @@ func (x *anything) leave() {
 }
 
 // lose has a node lost that has no page which is not at others, too, and another come in its place.
+// What programs do meanwhile takes effect, but for that of the node.
 func (x *anything) lose() {
 	if x.bind.Replicas == 0 {
 		return
@@ -291,9 +305,28 @@ func (x *anything) lose() {
 		p.ok(attach.Call{Op: attach.OpCommit})
 	}
 	i := x.mayGo()
+	all := x.begin()
 	x.sever(i)
+	for _, a := range all {
+		if a.of != i {
+			x.progs[a.of].settled(a.done)
+			x.check(a)
+		}
+	}
 	x.members[i].cancel()
 	x.members[i].ended()
+	x.awaits(len(x.members) - 1)
+	for _, a := range all {
+		if a.of != i {
+			continue
+		}
+		if err := <-a.done; err == nil && a.value == 0 {
+			x.check(a)
+		}
+		if a.value != 0 && x.progs[0].load(x.first+pagetable.Page(a.to), 0) == a.value {
+			x.check(a)
+		}
+	}
 	x.comesBack(i)
 }
 

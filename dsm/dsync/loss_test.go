@@ -175,7 +175,8 @@ func TestWaitAfterLoss(t *testing.T) {
 				outwait(t, ctx, c, newSemaphore(t, ctx, left, fmt.Sprint("permit ", i), 1))
 			}
 		}
-		late := newSemaphore(t, ctx, c, fmt.Sprint("of all, rank ", c.Rank()), 1) // the lost one may have come
+		// In a group with the lost one, who may have come.
+		late := newSemaphore(t, ctx, c, fmt.Sprint("of all, rank ", c.Rank()), 1)
 		check(t, "Acquire", late.Acquire(ctx, 1), nil)
 		check(t, "Acquire for which a lost rank is waited for", late.Acquire(ctx, 1), dsm.ErrNodeLost)
 		check(t, "Barrier among those that are left", left.Barrier(ctx), nil)

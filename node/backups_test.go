@@ -126,3 +126,40 @@ func TestCommitOfUnloaded(t *testing.T) {
 		})
 	}
 }
+
+// TestOrderlyDeparture: when a node has left in order nobody copies once more what it had copied.
+func TestOrderlyDeparture(t *testing.T) {
+	t.Parallel()
+	s := surviving(4, sim.Options{})
+	c := start(t, s)
+	c.lossy = true
+	const pages = 16 * HomeStripe
+	bind := bindCall("x", pages*512)
+	bind.Replicas = 1
+	writer := c.members[0].join()
+	first, _, err := attach.DecodePages(writer.ok(bind).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pagetable.Page(pages) {
+		writer.store(pagetable.Page(first)+i, 8, uint64(i)+1)
+	}
+	writer.ok(attach.Call{Op: attach.OpCommit})
+	sent := func() (n uint64) {
+		for _, m := range c.members {
+			n += m.counter("backups_sent")
+		}
+		return n
+	}
+	before := sent()
+	c.drainNode(c.members[3])
+	c.without(3)
+	for _, m := range c.members {
+		eventually(t, "all is handed over", func() bool { return m.counter("members") == 3 && m.counter("epoch_handed_over") == m.counter("epoch") })
+	}
+	// Each page that the node kept goes to another, and each has gone once to the node that came
+	// into its place.
+	if n := sent() - before; n > pages*3/2 {
+		t.Errorf("%d backups of %d pages were copied for one node that left", n, pages)
+	}
+}

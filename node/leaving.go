@@ -29,6 +29,8 @@ type leaving struct {
 	drain *drain             // this node is told to
 	// handed are members that have said, in this epoch, that all is handed over.
 	handed map[agreement.NodeID]bool
+	// gone are members that leave, and have said, in this epoch, that all has been handed over.
+	gone map[agreement.NodeID]bool
 	// empty: all have, in some epoch of this node's leaving, and no member was lost since.
 	empty bool
 }
@@ -40,7 +42,7 @@ type drain struct {
 }
 
 func newLeaving(m *members) leaving {
-	return leaving{members: m, handed: map[agreement.NodeID]bool{}}
+	return leaving{members: m, handed: map[agreement.NodeID]bool{}, gone: map[agreement.NodeID]bool{}}
 }
 
 // under is whether this node is leaving. Then it takes no programs any more.
@@ -50,6 +52,7 @@ func (l *leaving) under() bool { return l.drain != nil }
 func (l *leaving) newView(nodes []agreement.NodeID, someLost bool) {
 	l.nodes = nodes
 	clear(l.handed)
+	clear(l.gone)
 	l.empty = l.empty && !someLost
 }
 
@@ -124,7 +127,10 @@ func (l *leaving) frame(from agreement.NodeID, frame []byte) error {
 	}
 	switch {
 	case frame[0] == emptyMark && slices.Contains(l.nodes, from):
-		m.agreed(m.agreement.Suspect(from, nil))
+		l.gone[from] = true
+		if int(l.firstHome()) == m.cfg.Self {
+			m.agreed(m.agreement.Suspect(from, nil))
+		}
 	case frame[0] == handedMark && l.under() && m.has(from):
 		l.handed[from] = true
 		l.leaveIfEmpty()
@@ -141,8 +147,17 @@ func (l *leaving) leaveIfEmpty() {
 		return
 	}
 	l.empty = true
-	home := slices.IndexFunc(m.list, func(id agreement.NodeID) bool { return !slices.Contains(l.nodes, id) })
-	m.out.tell(m.list[home], binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()))
+	m.tellOthers(binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()))
+}
+
+// firstHome is the member that has those left out which have handed over all.
+func (l *leaving) firstHome() agreement.NodeID {
+	return l.members.list[slices.IndexFunc(l.members.list, func(id agreement.NodeID) bool { return !slices.Contains(l.nodes, id) })]
+}
+
+// orderly reports whether these members, which are no longer, have left in order.
+func (l *leaving) orderly(gone []agreement.NodeID) bool {
+	return !slices.ContainsFunc(gone, func(id agreement.NodeID) bool { return !l.gone[id] })
 }
 
 // left ends a node that the others have left out because it wanted to leave.

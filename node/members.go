@@ -262,7 +262,8 @@ func (m *members) tellOthers(frame []byte) {
 // enterView goes on with those who are left.
 func (m *members) enterView(o *agreement.Output) {
 	gone, came := without(m.list, o.Members), without(o.Members, m.list)
-	lost := without(gone, m.leaving.nodes)
+	lost, ev := without(gone, m.leaving.nodes), epochEvent(o)
+	ev.Orderly = m.leaving.orderly(gone)
 	wasOutside := len(m.list) == 0
 	m.list = o.Members
 	m.joins.newView()
@@ -291,7 +292,7 @@ func (m *members) enterView(o *agreement.Output) {
 			m.roster.tellAll(id)
 		}
 	}
-	m.drive.put(epochEvent(o))
+	m.drive.put(ev)
 	if wasOutside {
 		m.letIn()
 	}

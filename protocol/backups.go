@@ -227,10 +227,11 @@ func (b *backups) onCommitAsked(m *Message) {
 }
 
 // noteKeepers notes, when the members change, whether backups may be kept by others from now on
-// than by those that come: when members are lost, or begin to leave. One that has left was leaving
-// before, and all that it kept was copied.
-func (b *backups) noteKeepers(before []NodeID) {
-	if len(b.homeList()) < len(b.memberList()) || slices.ContainsFunc(before, func(n NodeID) bool { return !b.isMember(n) }) {
+// than by those that come: when members are lost, or begin to leave. What one kept that has left in
+// order was copied. One that is lost while it leaves may have been the first that keeps a page.
+func (b *backups) noteKeepers(before []NodeID, orderly bool) {
+	gone := slices.ContainsFunc(before, func(n NodeID) bool { return !b.isMember(n) })
+	if len(b.homeList()) < len(b.memberList()) || gone && !orderly {
 		b.joinedSince = 0
 	}
 }

@@ -47,9 +47,9 @@ func (e *Engine) newEpoch(ev Event) {
 	if len(homes) == 0 || !slices.IsSorted(homes) || slices.ContainsFunc(homes, func(n NodeID) bool { return !isIn(ev.Members, n) }) {
 		panic("protocol: the host begins an epoch without homes, or with homes that are no members")
 	}
-	stayed := e.homeList()
+	before := e.memberList()
 	e.enter(ev.Epoch, ev.Members, homes)
-	e.backups.noteKeepers(stayed)
+	e.backups.noteKeepers(before, ev.Orderly)
 	e.recovery.begin()
 	e.evac.stop()
 	e.backups.asked = nil

@@ -90,6 +90,9 @@ type Event struct {
 	Epoch      uint32   // EventEpoch: greater than that of all before
 	Members    []NodeID // EventEpoch: in ascending order
 	Homes      []NodeID // EventEpoch: in ascending order, at least one; nil: all members
+	// Orderly, of EventEpoch: all that are members no longer had been leaving, and left when every
+	// member of the view before had handed over all in that. Not to know it costs only copies.
+	Orderly bool
 }
 
 // synchronises reports whether the event may be one by which a program orders what it has stored

@@ -175,6 +175,9 @@ func (e *Engine) Unfinished() string {
 // nodes. All members agree on them.
 func (e *Engine) Keepers(id ObjectID, copies int) []NodeID { return e.backupsOf(id, copies) }
 
+// IsMember reports whether a node is one of the view in force.
+func IsMember(e *Engine, n NodeID) bool { return e.isMember(n) }
+
 // Clone returns an independent copy, for exploring what else could happen.
 func (e *Engine) Clone() *Engine {
 	in := e.env.clone()

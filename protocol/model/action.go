@@ -92,16 +92,17 @@ func (a *Action) ofThread() bool {
 
 // Action is one thing that happens at one node.
 type Action struct {
-	Kind   ActionKind
-	Node   protocol.NodeID
-	Thread int                 // index on the node: thread actions
-	Op     Op                  // thread actions
-	Effect protocol.EffectKind // ActPerform, ActComplete
-	Object protocol.ObjectID   // ActPerform, ActComplete, ActHoldOver
-	Flight *Flight             // ActDeliver
-	Epoch  uint32              // ActEpoch
-	Left   []protocol.NodeID   // ActEpoch: members
-	Homes  []protocol.NodeID   // ActEpoch
+	Kind    ActionKind
+	Node    protocol.NodeID
+	Thread  int                 // index on the node: thread actions
+	Op      Op                  // thread actions
+	Effect  protocol.EffectKind // ActPerform, ActComplete
+	Object  protocol.ObjectID   // ActPerform, ActComplete, ActHoldOver
+	Flight  *Flight             // ActDeliver
+	Epoch   uint32              // ActEpoch
+	Left    []protocol.NodeID   // ActEpoch: members
+	Homes   []protocol.NodeID   // ActEpoch
+	Orderly bool                // ActEpoch: see protocol.Event
 	// ActEpoch: it goes on without those that are cut off, though others may be in their place by
 	// now
 	Apart bool

@@ -95,6 +95,7 @@ type standing struct {
 	healed   bool   // it had no quorum, and found one again
 	returned bool   // it was, and has ended, and this is another one
 	alone    bool   // it has gone on without those that are cut off
+	left     uint32 // it has left in order, in the view of that epoch
 	moves    uint32 // how often that has changed; the epoch is the sum of all nodes'
 }
 
@@ -160,6 +161,14 @@ func view(nodes []*Node) (epoch uint32, members, homes []protocol.NodeID) {
 		}
 	}
 	return epoch, members, homes
+}
+
+// orderly reports whether all have left in order that are members to a node, and are no longer.
+func orderly(n *Node, nodes []*Node) bool {
+	epoch, _ := n.engine.Epoch()
+	return !slices.ContainsFunc(nodes, func(m *Node) bool {
+		return protocol.IsMember(n.engine, m.self) && (m.down && m.left != epoch || apart(nodes, m))
+	})
 }
 
 // calm reports whether some member has recovered in the present view. Then all have entered it.
@@ -240,7 +249,7 @@ func Membership(nodes []*Node, i int, out []Action) []Action {
 		return out
 	}
 	if at, _ := n.engine.Epoch(); at < epoch {
-		out = append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes, Apart: cutOff(nodes)})
+		out = append(out, Action{Kind: ActEpoch, Node: n.self, Epoch: epoch, Left: members, Homes: homes, Apart: cutOff(nodes), Orderly: orderly(n, nodes)})
 		last, open := undecided(nodes, epoch)
 		latest, possible = last, func() bool { return open }
 	}

@@ -120,7 +120,7 @@ func EngineOf(n *Node) *protocol.Engine { return n.engine }
 // meant to encode alike, and nodes that encode alike do behave alike. The programs are not in it.
 func (n *Node) AppendState(b []byte) []byte {
 	if n.config.Changes() {
-		b = append(b, 's', flag(n.outside)|flag(n.cut)<<1|flag(n.blocked)<<2|flag(n.alone)<<3|flag(n.returned)<<4|flag(n.healed)<<5, flag(n.leaving)|flag(n.told)<<1, flag(n.down), flag(n.binding), byte(n.moves), byte(n.handed))
+		b = append(b, 's', flag(n.outside)|flag(n.cut)<<1|flag(n.blocked)<<2|flag(n.alone)<<3|flag(n.returned)<<4|flag(n.healed)<<5, flag(n.leaving)|flag(n.told)<<1, flag(n.down), flag(n.binding), byte(n.moves), byte(n.handed), byte(n.left))
 	}
 	if n.down {
 		return b

@@ -47,6 +47,7 @@ func (n *Node) Do(a Action, now protocol.Time, out *Outcome) {
 		n.crash(out)
 		return
 	case ActDepart:
+		n.left = n.handed
 		n.depart(out)
 		return
 	case ActEnd:
@@ -107,7 +108,7 @@ func (n *Node) move(a Action, now protocol.Time, out *Outcome) {
 		begins := !n.entered()
 		n.alone = n.alone || a.Apart
 		n.told = !slices.Contains(a.Homes, n.self)
-		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left, Homes: a.Homes}, nil, out)
+		n.step(protocol.Event{Kind: protocol.EventEpoch, Now: now, Epoch: a.Epoch, Members: a.Left, Homes: a.Homes, Orderly: a.Orderly}, nil, out)
 		if begins {
 			n.begin(now, out)
 		}

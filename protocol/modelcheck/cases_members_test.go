@@ -325,6 +325,7 @@ func (b Bound) movingReplicas(base func(nodes int, copies uint8, victims ...prot
 		return c
 	}
 	for i, q := range accesses(1, 0) {
+		all.add("3 nodes, 1 replicated page, the one that leaves is lost", moving(3, ids{0}, nil, 0), "write 0; commit", q)
 		for _, victim := range []protocol.NodeID{1, 2} {
 			// who keeps a backup from then on, and who does not, or did
 			all.add("3 nodes, 1 replicated page, one leaves, one is lost", moving(3, ids{0}, nil, victim), "write 0; commit", q)

@@ -262,6 +262,12 @@ func (g *generator) move(o *Options) {
 		}
 		o.Moves = append(o.Moves, Move{id, at})
 	}
+	for _, x := range o.Crashes { // some are lost while they leave
+		if g.Leaves > 0 && !g.Together && g.random.IntN(2) == 0 {
+			c.Leave = append(c.Leave, x.Node)
+			o.Moves = append(o.Moves, Move{x.Node, max(1000, x.At-Micros(g.random.Uint64N(min(6000, uint64(x.At)))))})
+		}
+	}
 }
 
 // afterLosses is when the last node is lost, and the others know.

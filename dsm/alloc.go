@@ -37,12 +37,16 @@ type allocating struct {
 	copies uint8
 	stays  bool     // StaysLost
 	file   *mapping // that it begins with; nil: zeros
+	// from is the checkpoint that it begins with. Only programs that restore the same one share the
+	// memory: to the node of another its pages would begin with zeros.
+	from *restored
 }
 
 // Keep lets the memory stay, with its contents, when no program uses it any more, until Discard. A
 // program that comes later finds it by its name; so does one of another job, if the name begins
 // with Everywhere. The memory stays as long as the daemons do. It is enough that one of the
-// programs says so.
+// programs says so. Memory that began with a checkpoint is found only by programs that restore the
+// same one; to others it is a mismatch.
 func Keep() AllocOption {
 	return func(a *allocating) { a.keep = true }
 }
@@ -126,6 +130,9 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 	}
 	if err := a.file.restores(from); err != nil {
 		return nil, err
+	}
+	if image != nil {
+		a.from = from
 	}
 	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {
@@ -231,6 +238,9 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 // bind asks the cluster for the pages of a name.
 func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
+	if a.from != nil {
+		signature = fmt.Sprintf("restored (%x) %s", a.from.id[:4], signature)
+	}
 	scoped := c.scoped(name)
 	if a.file != nil && a.file.own {
 		scoped = c.own(name)

@@ -289,3 +289,29 @@ func TestPrivateOfJobs(t *testing.T) {
 	}
 	jobs["two"].do(t, "ok", "same m 5 512 %d", words)
 }
+
+// TestRestoredMemoryIsNoOther: a program that has not restored a checkpoint does not find memory
+// that began with it: to its node the pages that nobody has touched would be zeros, and then to all.
+func TestRestoredMemoryIsNoOther(t *testing.T) {
+	t.Parallel()
+	const words = 4096
+	all, _ := engageAt(t, 2, 2)
+	dir := t.TempDir()
+	all.do(t, "ok", "words x %d", words)
+	for rank, p := range all {
+		p.Do(t, "ok", "stamp x 7 %d %d", rank*words/2, (rank+1)*words/2)
+	}
+	all.do(t, "ok", "save %s", dir)
+	all.do(t, "ok", "free x")
+	first, other := all[0], all[1]
+	first.Do(t, "restored ", "restore %s", dir)
+	first.Do(t, "ok", "words x %d", words)
+	first.Do(t, "ok", "same x 7 0 10")
+	if got := other.Ask(t, "words x %d", words); !strings.HasPrefix(got, "error: mismatch: ") || !strings.Contains(got, "restored") {
+		t.Errorf("a program that has restored nothing is told %q", got)
+	}
+	other.Do(t, "restored ", "restore %s", dir)
+	other.Do(t, "ok", "words x %d", words)
+	other.Do(t, "ok", "same x 7 0 %d", words)
+	all.end(t)
+}

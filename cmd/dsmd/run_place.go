@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,7 +17,7 @@ import (
 
 // runPlace are the flags of `run` that say where.
 type runPlace struct {
-	hosts     []string
+	hosts     []string // as given; each may name several
 	hostsFile string
 	dir       string
 	ssh, dsmd string
@@ -27,7 +28,7 @@ type runPlace struct {
 }
 
 func (p *runPlace) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&p.hosts, "hosts", nil, "machines to run on, `HOST` or HOST:SLOTS each, separated by commas")
+	flags.StringArrayVar(&p.hosts, "hosts", nil, "machines to run on, `HOST` or HOST:SLOTS each, separated by commas, spaces or newlines")
 	flags.StringVar(&p.hostsFile, "hosts-file", "", "`FILE` with the machines to run on, one a line")
 	flags.StringVar(&p.dir, "dir", "", "working directory of the programs (default: this one)")
 	flags.StringVar(&p.ssh, "ssh", "", "ssh `COMMAND` for --hosts, with options, as a shell reads it (default: $"+settings.EnvSSH+", or ssh)")
@@ -41,12 +42,16 @@ func (p *runPlace) register(flags *pflag.FlagSet) {
 // apply completes the configuration of a job. If attend is not nil, this process does that instead
 // of running the job.
 func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) (attend func() error, err error) {
-	hosts, err := p.readHosts()
+	flags := cmd.Flags()
+	hosts, err := p.readHosts(flags)
 	if err != nil {
 		return nil, err
 	}
-	flags := cmd.Flags()
-	if task := slurmTask(os.Getenv); len(hosts) == 0 && task != nil && !flags.Changed("nodes") {
+	comes := len(hosts) == 0 && !flags.Changed("nodes") // the machines may come by themselves
+	if flags.Changed("meet") && (!comes || !slurmStep(os.Getenv)) {
+		return nil, errors.New("--meet is for tasks of Slurm: start dsmd run with srun, and without --hosts and -n")
+	}
+	if task := slurmTask(os.Getenv); comes && task != nil {
 		return p.applyMeeting(task, cfg)
 	}
 	if len(hosts) == 0 {
@@ -85,31 +90,39 @@ func (p *runPlace) remote() launch.Remote {
 	return launch.Remote{Dsmd: p.dsmd, Version: readVersions().line(), Network: p.network, Insecure: p.insecure, ConnectTimeout: p.timeout}
 }
 
-func (p *runPlace) readHosts() ([]launch.Host, error) {
-	switch {
-	case len(p.hosts) > 0 && p.hostsFile != "":
+// readHosts reads the hosts that the flags name: none if they are not given.
+func (p *runPlace) readHosts(flags *pflag.FlagSet) (hosts []launch.Host, err error) {
+	var from string
+	switch inFile := flags.Changed("hosts-file"); {
+	case inFile && flags.Changed("hosts"):
 		return nil, errors.New("--hosts and --hosts-file both name the machines: give one of them")
-	case p.hostsFile != "":
-		f, err := os.Open(p.hostsFile)
-		if err != nil {
-			return nil, fmt.Errorf("--hosts-file: %w", err)
-		}
-		defer f.Close()
-		hosts, err := launch.ReadHosts(f)
-		if err == nil && len(hosts) == 0 {
-			err = errors.New("no host in it")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--hosts-file %s: %w", p.hostsFile, err)
-		}
-		return hosts, nil
+	case inFile:
+		from = fmt.Sprintf("--hosts-file %q", p.hostsFile)
+		hosts, err = readHostsFile(p.hostsFile)
+	case flags.Changed("hosts"):
+		from = "--hosts"
+		hosts, err = launch.ParseHosts(strings.FieldsFunc(strings.Join(p.hosts, ","), betweenHosts))
 	default:
-		hosts, err := launch.ParseHosts(p.hosts)
-		if err != nil {
-			return nil, fmt.Errorf("--hosts: %w", err)
-		}
-		return hosts, nil
+		return nil, nil
 	}
+	if err == nil && len(hosts) == 0 {
+		err = errors.New("no host in it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	return hosts, nil
+}
+
+func betweenHosts(c rune) bool { return c == ',' || unicode.IsSpace(c) }
+
+func readHostsFile(name string) ([]launch.Host, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return launch.ReadHosts(f)
 }
 
 // chosen completes the names of environment variables with their values here. A variable that is

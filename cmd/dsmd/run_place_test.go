@@ -25,6 +25,15 @@ func TestPlacesThatMakeNoSense(t *testing.T) {
 		{[]string{"--hosts", "a", "--hosts-file", empty}, "give one of them"},
 		{[]string{"--hosts-file", empty}, "no host in it"},
 		{[]string{"--hosts-file", empty + "x"}, "no such file"},
+		// as scontrol show hostnames prints them
+		{[]string{"--hosts", "a\nb:none"}, "no number of slots"},
+		{[]string{"--hosts", "a b\tc:none"}, "no number of slots"},
+		{[]string{"--hosts", "a", "--hosts", "b:none"}, "no number of slots"},
+		{[]string{"--hosts", ""}, "--hosts: no host in it"},
+		{[]string{"--hosts", ", \n"}, "--hosts: no host in it"},
+		{[]string{"--hosts-file", ""}, `--hosts-file "": open`},
+		{[]string{"--meet", "/tmp"}, "--meet is for tasks of Slurm"},
+		{[]string{"--meet", "/tmp", "--hosts", "a"}, "--meet is for tasks of Slurm"},
 		{[]string{"-n", "2", "--insecure"}, "--insecure is for --hosts"},
 		{[]string{"--env", "DSMD_TEST_IS_NOT_SET"}, "is not set here"},
 		{[]string{"--env", "=x"}, "NAME=VALUE"},
@@ -64,6 +73,9 @@ func TestFilesStayHere(t *testing.T) {
 func TestSlurmTask(t *testing.T) {
 	env := map[string]string{"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURMD_NODENAME": "ann"}
 	lookup := func(name string) string { return env[name] }
+	if !slurmStep(lookup) {
+		t.Error("no step")
+	}
 	if got, want := slurmTask(lookup), (task{3, 4, "17.0", "ann"}); got == nil || *got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -81,5 +93,8 @@ func TestSlurmTask(t *testing.T) {
 	delete(env, "SLURM_STEP_NUM_TASKS")
 	if got := slurmTask(lookup); got != nil {
 		t.Errorf("without srun: %+v, want none", got)
+	}
+	if slurmStep(lookup) {
+		t.Error("a step without srun")
 	}
 }

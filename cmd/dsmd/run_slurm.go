@@ -16,10 +16,16 @@ type task struct {
 	node          string // name of this machine
 }
 
-// slurmTask reads what srun says (srun(1), OUTPUT ENVIRONMENT VARIABLES); nil if this process is no
-// task of several. The shell of an allocation is none: only srun sets SLURM_STEP_NUM_TASKS.
+// envTasks is set by srun only (srun(1), OUTPUT ENVIRONMENT VARIABLES), not in the shell of an
+// allocation.
+const envTasks = "SLURM_STEP_NUM_TASKS"
+
+// slurmStep reports whether srun has started this process, perhaps as the only task.
+func slurmStep(env func(string) string) bool { return env(envTasks) != "" }
+
+// slurmTask reads what srun says; nil if this process is no task of several.
 func slurmTask(env func(string) string) *task {
-	tasks, err := strconv.Atoi(env("SLURM_STEP_NUM_TASKS"))
+	tasks, err := strconv.Atoi(env(envTasks))
 	if err != nil || tasks < 2 {
 		return nil
 	}

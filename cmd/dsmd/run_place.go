@@ -47,6 +47,9 @@ func (p *runPlace) apply(cmd *cobra.Command, cfg *launch.Config) (attend func() 
 	if err != nil {
 		return nil, err
 	}
+	if p.timeout <= 0 {
+		return nil, fmt.Errorf("--connect-timeout %v: want a time of more than 0, such as 10s", p.timeout)
+	}
 	comes := len(hosts) == 0 && !flags.Changed("nodes") // the machines may come by themselves
 	if flags.Changed("meet") && (!comes || !slurmStep(os.Getenv)) {
 		return nil, errors.New("--meet is for tasks of Slurm: start dsmd run with srun, and without --hosts and -n")

@@ -36,6 +36,8 @@ func TestPlacesThatMakeNoSense(t *testing.T) {
 		{[]string{"--meet", "/tmp", "--hosts", "a"}, "--meet is for tasks of Slurm"},
 		{[]string{"-n", "2", "--insecure"}, "--insecure is for --hosts"},
 		{[]string{"--env", "DSMD_TEST_IS_NOT_SET"}, "is not set here"},
+		{[]string{"--hosts", "a", "--connect-timeout", "0s"}, "--connect-timeout 0s: want a time of more than 0"},
+		{[]string{"--hosts", "a", "--connect-timeout", "-5s"}, "--connect-timeout -5s: want a time of more than 0"},
 		{[]string{"--env", "=x"}, "NAME=VALUE"},
 	} {
 		args := append(append([]string{"run"}, test.flags...), "--", "true")

@@ -19,14 +19,6 @@ import (
 // defaultEvery is the time between checkpoints. A job that fails loses half of it on average.
 const defaultEvery = 10 * time.Minute
 
-// Environment variables by which package dsm learns about checkpoints, in each program.
-const (
-	envCheckpoint      = "DSM_CHECKPOINT"       // absolute path of a directory
-	envCheckpointEvery = "DSM_CHECKPOINT_EVERY" // as time.ParseDuration reads it
-	envRestore         = "DSM_RESTORE"          // absolute path of a manifest
-	envLost            = "DSM_LOST"             // error or checkpoint
-)
-
 // runCheckpoints are the flags of `run` about checkpoints.
 type runCheckpoints struct {
 	dir     string // absolute after apply
@@ -67,7 +59,7 @@ func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
 // restored. The error says why the job is not to be started.
 func (r *runCheckpoints) apply(cfg *launch.Config) error {
 	if r.lost == "checkpoint" {
-		cfg.Env = append(cfg.Env, envLost+"="+r.lost)
+		cfg.Env = append(cfg.Env, launch.EnvLost+"="+r.lost)
 	}
 	if r.restore != "" {
 		m, err := load(r.restore)
@@ -84,7 +76,7 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 		fmt.Fprintf(cfg.Stderr, "dsmd: restoring %s: of %s, sequence %d, %s of memory, from %s\n",
 			m.Path(), moment(m.Time, time.Now()), m.Sequence, rounded(m.MemoryBytes()), ranks)
 		// The directory may have a newer one by the time that the programs look.
-		cfg.Env = append(cfg.Env, envRestore+"="+m.Path())
+		cfg.Env = append(cfg.Env, launch.EnvRestore+"="+m.Path())
 	}
 	if r.dir == "" {
 		return nil
@@ -96,7 +88,7 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 		fmt.Fprintf(cfg.Stderr, "dsmd: %s has a checkpoint of %s, which this job will replace by its own; with --restore it would go on from there\n",
 			r.dir, moment(r.before.Time, time.Now()))
 	}
-	cfg.Env = append(cfg.Env, envCheckpoint+"="+r.dir, envCheckpointEvery+"="+r.every.String())
+	cfg.Env = append(cfg.Env, launch.EnvCheckpoint+"="+r.dir, launch.EnvCheckpointEvery+"="+r.every.String())
 	return nil
 }
 

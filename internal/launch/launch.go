@@ -28,7 +28,28 @@ const (
 	EnvSize   = "DSM_SIZE"   // number of programs in the job
 	// EnvTerminal is 1 in rank 0 if what it writes to standard error is shown on a terminal.
 	EnvTerminal = "DSM_TERMINAL"
+	// These are for Config.Env.
+	EnvCheckpoint      = "DSM_CHECKPOINT"       // absolute path of a directory
+	EnvCheckpointEvery = "DSM_CHECKPOINT_EVERY" // as time.ParseDuration reads it
+	EnvRestore         = "DSM_RESTORE"          // absolute path of a manifest
+	EnvLost            = "DSM_LOST"             // error or checkpoint
 )
+
+// ofOneJob are the variables that say what a job asks of its programs, where it asks for it. So
+// they are not inherited: not from a job whose program has started this one, nor from a user's
+// shell.
+var ofOneJob = []string{
+	EnvTerminal, EnvCheckpoint, EnvCheckpointEvery, EnvRestore, EnvLost,
+	runstats.EnvStats, runstats.EnvProfile, runstats.EnvTrace, runstats.EnvWords,
+}
+
+// inherited is the part of this process's environment that is for programs.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(ofOneJob, name)
+	})
+}
 
 // Exit statuses that are not a program's own, as shells and sysexits.h have them.
 const (
@@ -91,7 +112,7 @@ type Config struct {
 	// Dir is the working directory of the programs; "" stands for that of this process.
 	Dir string
 	// Env are environment variables for the programs, NAME=VALUE. On this machine they are added to
-	// this process's own.
+	// this process's own, but for those that say what another job asks of its programs.
 	Env []string
 	// Metrics are the TCP addresses for the daemons' metrics: none, one for each node, or one for
 	// node 0, and then node i gets the port i above it. Port 0 stands for any free one.
@@ -298,14 +319,10 @@ func (p *plan) openOrder(cfg *Config, at place) openOrder {
 	return o
 }
 
-// onTerminal is 1 if standard error is shown on a terminal as programs write it. It is empty else,
-// so that a job in a job does not take the outer one's.
-func (c *Config) onTerminal() string {
+// onTerminal reports whether standard error is shown on a terminal as programs write it.
+func (c *Config) onTerminal() bool {
 	f, isFile := c.Stderr.(*os.File)
-	if !isFile || c.Format == JSON || c.Format.directory() != "" || !isTerminal(f) {
-		return ""
-	}
-	return "1"
+	return isFile && c.Format != JSON && c.Format.directory() == "" && isTerminal(f)
 }
 
 // startOrder is what to start on a machine, when all nodes' addresses are known. keys are the files
@@ -327,8 +344,8 @@ func (p *plan) startOrder(cfg *Config, at place, peers []string, flags []string,
 	}
 	for i, rank := range at.ranks {
 		env := words{EnvRank + "=" + strconv.Itoa(rank), EnvSize + "=" + strconv.Itoa(p.ranks)}
-		if rank == 0 {
-			env = append(env, EnvTerminal+"="+cfg.onTerminal())
+		if rank == 0 && cfg.onTerminal() {
+			env = append(env, EnvTerminal+"=1")
 		}
 		if cfg.Stats || cfg.Profile != "" {
 			env = append(env, runstats.EnvStats+"=1")

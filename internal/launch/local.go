@@ -253,7 +253,7 @@ func (l *local) partOf(node int) *unix.CPUSet {
 
 func (l *local) programCommand(order startOrder, child childOrder) *exec.Cmd {
 	cmd := &exec.Cmd{Path: l.path, Args: order.Command, Dir: l.dir}
-	cmd.Env = append(append(append(os.Environ(), order.Env...), child.Env...), EnvSocket+"="+l.endpoints.socket(child.Node))
+	cmd.Env = append(append(append(inherited(), order.Env...), child.Env...), EnvSocket+"="+l.endpoints.socket(child.Node))
 	return cmd
 }
 

@@ -546,9 +546,8 @@ func TestProfileWithoutPlace(t *testing.T) {
 }
 
 // TestRankZeroKnowsOfTheTerminal: on which the job's standard error is shown as it comes, and only
-// then, whatever the job was started with.
+// then.
 func TestRankZeroKnowsOfTheTerminal(t *testing.T) {
-	t.Setenv(EnvTerminal, "1")
 	_, terminal := kittest.Terminal(t)
 	defer terminal.Close()
 	for want, stderr := range map[string]io.Writer{"1": terminal, "": new(bytes.Buffer)} {
@@ -558,9 +557,9 @@ func TestRankZeroKnowsOfTheTerminal(t *testing.T) {
 			t.Errorf("%q, %v, want %q", out, err, want)
 		}
 	}
-	for format, want := range map[Format]string{Plain: "1", JSON: ""} {
+	for format, want := range map[Format]bool{Plain: true, JSON: false} {
 		if got := (&Config{Stderr: terminal, Format: format}).onTerminal(); got != want {
-			t.Errorf("with format %v: %q, want %q", format, got, want)
+			t.Errorf("with format %v: %t, want %t", format, got, want)
 		}
 	}
 }

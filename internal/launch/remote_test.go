@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dsmd/internal/runstats"
 )
 
 func TestRemoteOutputIsPrefixedByRank(t *testing.T) {
@@ -57,6 +59,34 @@ func TestRemoteDirectoryAndEnvironment(t *testing.T) {
 	s.wantStatus(0)
 	if want := "[0] 1 a b " + dir + " <nil>"; !slices.Equal(s.out, []string{want}) {
 		t.Errorf("output %q, want %q", s.out, want)
+	}
+}
+
+// TestNothingOfAnotherJobIsInherited: what a job asks of its programs by their environment is not
+// asked of those of another that one of them starts, nor what a user's shell has of it.
+func TestNothingOfAnotherJobIsInherited(t *testing.T) {
+	given := EnvCheckpoint + "=/chosen"
+	for _, where := range []job{{Nodes: 2}, {Hosts: []string{"host-a", "host-b"}}} {
+		where.Program, where.Env = []string{"sh", "-c", "env | grep ^DSM_"}, []string{given}
+		s := supervise(t, where, EnvTerminal+"=1", EnvCheckpoint+"=/outer", EnvCheckpointEvery+"=1m", EnvRestore+"=/outer",
+			EnvLost+"=checkpoint", "DSM_STATS=1", "DSM_PROFILE=1", "DSM_TRACE=1", "DSM_WORDS=1", "DSM_JOB=kept")
+		s.wantStatus(0)
+		var names []string
+		for _, line := range s.out {
+			if name, _, _ := strings.Cut(line, "="); !strings.HasSuffix(line, given) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		var want []string
+		for _, rank := range []string{"[0] ", "[1] "} {
+			for _, name := range []string{"DSM_JOB", EnvRank, runstats.Env, EnvSize, EnvSocket} {
+				want = append(want, rank+name)
+			}
+		}
+		if len(s.out) != len(want)+2 || !slices.Equal(names, want) {
+			t.Errorf("of %q: %q, want %q", s.out, names, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,43 @@ func TestFilesStayHere(t *testing.T) {
 	status, _, stderr = finish(t, "run", "--dir", there, "--memory", "64MiB", "--spill", "none", "--", "true")
 	if want := filepath.Join(here, "none") + ": no such file"; status != launch.StatusUsage || !strings.Contains(stderr, want) {
 		t.Errorf("status %d, %q, want %q", status, stderr, want)
+	}
+}
+
+// TestFilesOfAnEarlierJob: those of --output dir: are replaced, also where the new job has fewer
+// ranks, and stay if it is not started. What else is there is not touched.
+func TestFilesOfAnEarlierJob(t *testing.T) {
+	t.Chdir(t.TempDir())
+	run := func(want int, args ...string) {
+		t.Helper()
+		if status, _, stderr := finish(t, append([]string{"run", "--output", "dir:out"}, args...)...); status != want {
+			t.Fatalf("%q: status %d, want %d: %s", args, status, want, stderr)
+		}
+	}
+	names := func() string {
+		all, err := filepath.Glob("out/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(all, " ")
+	}
+	run(0, "-n", "1:11", "--", "sh", "-c", "echo x; echo y >&2")
+	others := []string{"out/node-x.stderr", "out/old-rank-1.stdout", "out/rank-1.stdout.bak"}
+	for _, name := range others {
+		if err := os.WriteFile(name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := names()
+	run(launch.StatusNotFound, "--", "./no-such-program")
+	if got := names(); got != before {
+		t.Errorf("a job that is not started leaves %s, want %s", got, before)
+	}
+	run(0, "-n", "2", "--", "echo", "z")
+	want := append(others, "out/rank-0.stdout", "out/rank-1.stdout")
+	slices.Sort(want)
+	if got := names(); got != strings.Join(want, " ") {
+		t.Errorf("left are %s, want %s", got, want)
 	}
 }
 

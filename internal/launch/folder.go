@@ -1,15 +1,16 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 )
 
 // folder is a directory with a file for each output of each child: rank-0.stdout, node-1.stderr and
-// so on. A file is made when the first text for it comes, anew if an earlier job has left one, and
-// is open until this process ends.
+// so on. A file is made when the first text for it comes, and is open until this process ends.
 type folder struct {
 	dir   string
 	width int // of the numbers in names, so that they sort
@@ -24,6 +25,27 @@ func newFolder(dir string, width int) (*folder, error) {
 		return nil, fmt.Errorf("launch: the directory for what programs print: %w", err)
 	}
 	return &folder{dir: dir, width: width, files: map[string]*sink{}}, nil
+}
+
+// ofFolder are the names of the files of a folder.
+var ofFolder = regexp.MustCompile(`^(rank|node)-\d+\.(stdout|stderr)$`)
+
+// clear removes what earlier jobs have left: they may have had more children. There may be no
+// folder.
+func (f *folder) clear() error {
+	if f == nil {
+		return nil
+	}
+	files, err := os.ReadDir(f.dir)
+	for _, file := range files {
+		if file.Type().IsRegular() && ofFolder.MatchString(file.Name()) {
+			err = errors.Join(err, os.Remove(filepath.Join(f.dir, file.Name())))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("launch: what an earlier job has printed: %w", err)
+	}
+	return nil
 }
 
 // sink is what is printed by one output of one child. Whoever looks at the file sees it at once.

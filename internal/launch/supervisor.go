@@ -231,6 +231,10 @@ func (s *supervisor) endDaemons() {
 func (s *supervisor) startAll() {
 	s.started, s.began = true, time.Now()
 	s.reports.trace.begin()
+	if err := s.stdout.folder.clear(); err != nil {
+		s.refuse(StatusSystem, err)
+		return
+	}
 	peers := make([]string, s.plan.nodes())
 	for _, m := range s.members {
 		for i, node := range m.place.nodes {

@@ -205,28 +205,41 @@ func aProgram(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// run runs a job, and then says how to go on if it has failed, or that it has taken no checkpoint.
+// run runs a job, and says why it was not started, if so.
 func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
-	if err := saves.apply(&cfg); err != nil {
-		return &exitError{status: launch.StatusSystem, err: err}
+	status, err := attempt(&cfg, saves, page)
+	if err != nil {
+		cfg.Say("%v", err)
 	}
-	if err := page.open(&cfg); err != nil {
-		return &exitError{status: launch.StatusUsage, err: err}
+	if status == 0 {
+		return nil
+	}
+	return &exitError{status: status}
+}
+
+// attempt runs a job, and then says how to go on if it has failed, or that it has taken no
+// checkpoint. The error says that it was not started.
+func attempt(cfg *launch.Config, saves *runCheckpoints, page *runDashboard) (status int, err error) {
+	if err := saves.apply(cfg); err != nil {
+		return launch.StatusSystem, err
+	}
+	if err := page.open(cfg); err != nil {
+		return launch.StatusUsage, err
 	}
 	began := time.Now()
-	status, err := launch.Run(cfg)
+	status, err = launch.Run(*cfg)
 	page.close(err == nil)
-	if err != nil { // it was not started
-		return &exitError{status: status, err: err}
+	if err != nil {
+		return status, err
 	}
 	var said string
 	if status == 0 {
 		said = saves.missed(time.Since(began))
 	} else {
-		said, err = saves.goOn(os.Args, cfg.Program, time.Now()), &exitError{status: status}
+		said = saves.goOn(os.Args, cfg.Program, time.Now())
 	}
 	if said != "" {
-		fmt.Fprintln(os.Stderr, "dsmd: "+said)
+		cfg.Say("%s", said)
 	}
-	return err
+	return status, nil
 }

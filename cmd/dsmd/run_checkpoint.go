@@ -55,8 +55,8 @@ func (r *runCheckpoints) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// apply has the programs of a job take and restore checkpoints, and says on cfg.Stderr what is
-// restored. The error says why the job is not to be started.
+// apply has the programs of a job take and restore checkpoints, and says what is restored. The
+// error says why the job is not to be started.
 func (r *runCheckpoints) apply(cfg *launch.Config) error {
 	if r.lost == "checkpoint" {
 		cfg.Env = append(cfg.Env, launch.EnvLost+"="+r.lost)
@@ -73,7 +73,7 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 		if m.Ranks != 1 {
 			ranks = fmt.Sprintf("%d ranks", m.Ranks)
 		}
-		fmt.Fprintf(cfg.Stderr, "dsmd: restoring %s: of %s, sequence %d, %s of memory, from %s\n",
+		cfg.Say("restoring %s: of %s, sequence %d, %s of memory, from %s",
 			m.Path(), moment(m.Time, time.Now()), m.Sequence, rounded(m.MemoryBytes()), ranks)
 		// The directory may have a newer one by the time that the programs look.
 		cfg.Env = append(cfg.Env, launch.EnvRestore+"="+m.Path())
@@ -85,7 +85,7 @@ func (r *runCheckpoints) apply(cfg *launch.Config) error {
 		return fmt.Errorf("--checkpoint: %w", err)
 	}
 	if r.before != nil && r.restore == "" {
-		fmt.Fprintf(cfg.Stderr, "dsmd: %s has a checkpoint of %s, which this job will replace by its own; with --restore it would go on from there\n",
+		cfg.Say("%s has a checkpoint of %s, which this job will replace by its own; with --restore it would go on from there",
 			r.dir, moment(r.before.Time, time.Now()))
 	}
 	cfg.Env = append(cfg.Env, launch.EnvCheckpoint+"="+r.dir, launch.EnvCheckpointEvery+"="+r.every.String())

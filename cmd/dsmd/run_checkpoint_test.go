@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,38 @@ func TestProgramsLearnOfCheckpoints(t *testing.T) {
 	status, stdout, stderr = finish(t, "run", "--survive", "--lost", "checkpoint", "--", "sh", "-c", show)
 	if want := "[0]   checkpoint\n"; status != 0 || stdout != want {
 		t.Errorf("status %d, stdout %q, stderr %q; want %q", status, stdout, stderr, want)
+	}
+}
+
+// TestAllThatAJobSaysIsInItsFormat: with --output json each line of standard error is an object,
+// also those before the job and after it.
+func TestAllThatAJobSaysIsInItsFormat(t *testing.T) {
+	dir, none := checkpoints(t), t.TempDir()
+	for _, test := range []struct {
+		says string // the beginnings of lines, in order
+		args []string
+	}{
+		{"the dashboard is at |rank 0 exited|the dashboard is in |go on from",
+			[]string{"--checkpoint", filepath.Join(none, "new"), "--dashboard", ":0", "--dashboard-file", filepath.Join(none, "file"), "--", "sh", "-c", `cp "$0"/* "$DSM_CHECKPOINT"; false`, dir}},
+		{"restoring ", []string{"--restore", dir, "--", "true"}},
+		{dir + " has a checkpoint of ", []string{"--checkpoint", dir, "--", "true"}},
+		{"this job has taken no checkpoint, though", []string{"--checkpoint", filepath.Join(none, "none"), "--every", "1ns", "--", "true"}},
+		{"--restore: checkpoint: there is none", []string{"--restore", none, "--", "true"}},
+		{"--dashboard-file: |launch: ./none", []string{"--dashboard-file", filepath.Join(none, "file"), "--", "./none"}},
+	} {
+		_, _, stderr := finish(t, append([]string{"run", "--output", "json"}, test.args...)...)
+		lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+		want := strings.Split(test.says, "|")
+		if len(lines) != len(want) {
+			t.Errorf("%q says %q, want %d lines", test.args, lines, len(want))
+			continue
+		}
+		for i, line := range lines {
+			var is struct{ Time, From, Stream, Text string }
+			if err := json.Unmarshal([]byte(line), &is); err != nil || is.Time == "" || is.From != "dsmd" || is.Stream != "stderr" || !strings.HasPrefix(is.Text, want[i]) {
+				t.Errorf("%q says %q, %v, want an object with %q", test.args, line, err, want[i])
+			}
+		}
 	}
 }
 

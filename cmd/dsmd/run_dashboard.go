@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ type runDashboard struct {
 
 	model  *dashboard.Model
 	server *dashboard.Server
+	say    func(format string, args ...any) // set with model
 }
 
 func (d *runDashboard) register(flags *pflag.FlagSet) {
@@ -51,7 +51,7 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 	}
 	why := sharing.NewCollector()
 	job.Sharing = func() any { return why.Result() }
-	d.model = dashboard.New(job)
+	d.model, d.say = dashboard.New(job), cfg.Say
 	cfg.Pieces = func(p runstats.Piece) {
 		why.Add(p)
 		d.model.Add(p, time.Now())
@@ -65,7 +65,7 @@ func (d *runDashboard) open(cfg *launch.Config) error {
 		return err
 	}
 	d.server = server
-	fmt.Fprintf(os.Stderr, "dsmd: the dashboard is at %s while the job runs\n", server.URL())
+	cfg.Say("the dashboard is at %s while the job runs", server.URL())
 	return nil
 }
 
@@ -80,13 +80,13 @@ func (d *runDashboard) close(started bool) {
 	case d.file == "":
 	case !started:
 		d.claim.GiveBack()
-		fmt.Fprintf(os.Stderr, "dsmd: --dashboard-file: %s is not written, because the job was not started\n", d.file)
+		d.say("--dashboard-file: %s is not written, because the job was not started", d.file)
 	default:
 		s := d.model.State(end)
 		if err := s.Write(d.file); err != nil {
-			fmt.Fprintf(os.Stderr, "dsmd: --dashboard-file: %v\n", err)
+			d.say("--dashboard-file: %v", err)
 		} else {
-			fmt.Fprintf(os.Stderr, "dsmd: the dashboard is in %s: look at it with `dsmd dashboard %s`\n", d.file, d.file)
+			d.say("the dashboard is in %s: look at it with `dsmd dashboard %s`", d.file, d.file)
 		}
 	}
 	if d.server != nil {

@@ -46,6 +46,14 @@ func (n *notices) close() {
 	soon(n.printed.Wait)
 }
 
+// Say prints a line of dsmd's own, as Run prints those of its own. It is for what there is to say
+// before Run and after it.
+func (cfg *Config) Say(format string, args ...any) {
+	s := newSink(cfg.Stderr)
+	s.layout = layout{format: cfg.Format, timestamps: cfg.Timestamps}
+	_ = s.take(source{"dsmd: ", "stderr"}, fmt.Appendf(nil, format+"\n", args...))
+}
+
 // soon waits until f has returned, but not for long.
 func soon(f func()) {
 	done := make(chan struct{})

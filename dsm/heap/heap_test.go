@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/dsm"
 	"dsmd/dsm/heap"
 	"dsmd/internal/kittest"
-	_ "dsmd/internal/patience" // ends a run in which a test waits for ever
+	"dsmd/internal/patience"
 )
 
 // small is a heap that is soon full: 8 MiB, of which 4 have values.
@@ -336,11 +337,43 @@ func TestTypes(t *testing.T) {
 	})
 }
 
+// breakFirst has rank 1 free a value of rank 0 twice, by which the heap of rank 0 breaks.
+func breakFirst(t *testing.T, ctx context.Context, c *dsm.Cluster, h *heap.Heap) {
+	t.Helper()
+	twice := kittest.Must[*heap.Ref[int]](t)(dsm.Isolate[heap.Ref[int]](ctx, c, "twice"))
+	if c.Rank() == 0 {
+		*twice = kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
+	}
+	kittest.Barrier(t, ctx, c)
+	if c.Rank() == 1 {
+		if err := errors.Join(heap.Free(h, *twice), heap.Free(h, *twice), h.Flush()); err != nil {
+			t.Error(err)
+		}
+	}
+	kittest.Barrier(t, ctx, c)
+}
+
+// TestLeaksOfBroken: Leaks tells a rank that its heap is broken, and the others do not wait for it.
+func TestLeaksOfBroken(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		h := open(t, ctx, c, "broken", small)
+		breakFirst(t, ctx, c, h)
+		soon, cancel := context.WithTimeout(ctx, patience.Or(10*time.Second))
+		defer cancel()
+		_, err := h.Leaks(soon, c)
+		if errors.Is(err, dsm.ErrNotShared) != (c.Rank() == 0) || c.Rank() != 0 && err != nil {
+			t.Errorf("on rank %d: %v", c.Rank(), err)
+		}
+		if err := c.Barrier(soon); err != nil {
+			t.Errorf("the barrier after it, on rank %d: %v", c.Rank(), err)
+		}
+	})
+}
+
 // TestMisuse: who frees what he must not is told.
 func TestMisuse(t *testing.T) {
 	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 		h, other := open(t, ctx, c, "misuse", small), open(t, ctx, c, "another", small)
-		shared := kittest.Must[[]heap.Ref[int]](t)(dsm.Alloc[heap.Ref[int]](ctx, c, "shared", 2))
 		own := kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
 		large := kittest.Must[heap.Slice[int]](t)(heap.NewSlice[int](h, 100000))
 		if err := errors.Join(heap.Free(h, own), heap.Free(h, large)); err != nil {
@@ -351,14 +384,7 @@ func TestMisuse(t *testing.T) {
 				t.Errorf("what is not allocated was freed: %v", err)
 			}
 		}
-		shared[c.Rank()] = kittest.Must[heap.Ref[int]](t)(heap.New[int](h))
-		kittest.Barrier(t, ctx, c)
-		if c.Rank() == 1 { // frees a value of rank 0 twice
-			if err := errors.Join(heap.Free(h, shared[0]), heap.Free(h, shared[0]), h.Flush()); err != nil {
-				t.Error(err)
-			}
-		}
-		kittest.Barrier(t, ctx, c)
+		breakFirst(t, ctx, c, h)
 		if err := h.Flush(); errors.Is(err, dsm.ErrNotShared) != (c.Rank() == 0) {
 			t.Errorf("on rank %d: %v", c.Rank(), err)
 		}

@@ -32,11 +32,15 @@ func (h *Heap) Track() { h.tracking.Store(true) }
 // that no rank has any. Errors are those of Flush and Barrier.
 func (h *Heap) Leaks(ctx context.Context, among dsm.Group) (leaks []Leak, err error) {
 	err = h.Flush()
-	if err = errors.Join(err, among.Barrier(ctx)); err == nil {
-		h.drain()
-		err = errors.Join(dsm.Guard(func() { leaks = h.leaks() }), h.err(), among.Barrier(ctx))
+	met := among.Barrier(ctx)
+	if met == nil {
+		if err == nil {
+			h.drain()
+			err = errors.Join(dsm.Guard(func() { leaks = h.leaks() }), h.err())
+		}
+		met = among.Barrier(ctx) // who has failed, too: the others wait there
 	}
-	if err != nil {
+	if err = errors.Join(err, met); err != nil {
 		return nil, fmt.Errorf("heap: Leaks: %w", err)
 	}
 	return leaks, nil

@@ -65,8 +65,8 @@ func Keep() AllocOption {
 // It waits for a message to the node that keeps the names, and back, and for memory that is being
 // freed just now if there is no other. When ctx ends first, nothing is allocated.
 //
-// n may be 0 and T may have no size; the slice then has no memory, and Free of it does nothing. The
-// name has 1 to MaxName bytes.
+// n may be 0 and T may have no size; the slice then has no memory, but the name is taken until Free
+// of it, as any other. The name has 1 to MaxName bytes.
 //
 // Errors: ErrType (T has pointers, strings or other things that can't be shared: the error names
 // the field), ErrMismatch (another rank gave another type, n or Replicated, or this process another
@@ -84,9 +84,6 @@ func Alloc[T any](ctx context.Context, c *Cluster, name string, n int, opts ...A
 	}
 	if err != nil {
 		return nil, failure(fmt.Sprintf("Alloc %q", name), err)
-	}
-	if n == 0 || l.size == 0 {
-		return make([]T, n), nil
 	}
 	return sliceAt[T](c.region.at(m.offset), n), nil
 }
@@ -393,19 +390,20 @@ func Discard(ctx context.Context, c *Cluster, name string) error {
 // not be touched.
 //
 // Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it
-// is pinned, see Pin; nothing is freed then), ctx's, ErrClosed, ErrLost. An empty s is not an
-// error.
+// is pinned, see Pin; nothing is freed then), ctx's, ErrClosed, ErrLost. An empty s that Alloc has
+// not returned is not an error.
 func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 	if err := c.err(); err != nil {
 		return failure("Free", err)
 	}
 	e := extent(s)
-	if e.bytes == 0 {
-		return nil
-	}
 	offset := c.region.offsetOf(e.start)
 	name := ""
-	if m := c.memoryAt(offset); m != nil {
+	m := c.memoryAt(offset)
+	if e.bytes == 0 && !m.is(offset, 0) {
+		return nil
+	}
+	if m != nil {
 		name = m.name
 		if m.isWrittenBack() {
 			if err := Sync(ctx, c); err != nil {
@@ -418,14 +416,18 @@ func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 		return failure("Free", err)
 	}
 	defer c.allocating.give()
-	m := c.memoryAt(offset)
-	if m == nil || m.offset != offset || uintptr(m.count)*m.what.size != e.bytes {
+	if m = c.memoryAt(offset); !m.is(offset, e.bytes) {
 		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))
 	}
 	if err := m.free(ctx, c); err != nil {
 		return failure(fmt.Sprintf("Free %q", m.name), err)
 	}
 	return nil
+}
+
+// is reports whether an allocation, or nil, is these bytes at this offset, and no others.
+func (m *allocation) is(offset, bytes uintptr) bool {
+	return m != nil && m.offset == offset && uintptr(m.count)*m.what.size == bytes
 }
 
 // free gives up one use of an allocation, and the memory with the last one. Only one goroutine

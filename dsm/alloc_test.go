@@ -65,11 +65,36 @@ func TestEmptyAllocations(t *testing.T) {
 	if unit == nil || err != nil {
 		t.Errorf("%v, %v", unit, err)
 	}
-	if err := errors.Join(Free(within(t), c, none), Free(within(t), c, units), FreeIsolated(within(t), c, unit), Free[int](within(t), c, nil)); err != nil {
+	again, err := Alloc[int](within(t), c, "none", 0)
+	if err != nil {
 		t.Error(err)
 	}
 	_, err = Alloc[int](within(t), c, "none", 1)
 	wantError(t, err, ErrMismatch)
+	some, err := Alloc[int](within(t), c, "some", 3)
+	if err != nil {
+		t.Error(err)
+	}
+	// Nothing of what is not a whole allocation is freed, however often.
+	for _, s := range [][]int{nil, {}, some[:0], some[1:1], some[3:]} {
+		if err := Free(within(t), c, s); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := f.count(attach.OpUnbind); n != 0 {
+		t.Errorf("%d names were given back", n)
+	}
+	if err := errors.Join(Free(within(t), c, none), Free(within(t), c, again), Free(within(t), c, units), FreeIsolated(within(t), c, unit)); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"none", "units", "unit"} {
+		if _, err := Alloc[int](within(t), c, name, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Free(within(t), c, none); err != nil { // which is not there any more
+		t.Error(err)
+	}
 }
 
 func TestAllocRefusesBeforeItAsks(t *testing.T) {

@@ -54,6 +54,11 @@ func TestPadded(t *testing.T) {
 		if none.Len() != 3 || none.At(2) == nil {
 			t.Error("values without a size are not there")
 		}
+		if err := none.Free(ctx); err != nil {
+			t.Error(err)
+		}
+		kittest.Barrier(t, ctx, c)
+		testPadded(t, ctx, c, "none", func(v *int, i int) { *v = i }, func(v *int) int { return *v })
 		for _, n := range []int{-1, 1 << 62, math.MaxInt} { // 4 * 1<<62 elements would be none
 			if _, err := collections.NewPadded[[1400]byte](ctx, c, "too many", n); !errors.Is(err, dsm.ErrNoSpace) {
 				t.Errorf("%d values: %v", n, err)

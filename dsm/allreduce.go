@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -57,10 +58,13 @@ var numbers = map[reflect.Kind]struct {
 // 1 KiB four bytes from each other rank before. That pays with many ranks, and with long slices: up
 // to 1 KiB goes in one round, and the longest in 65.
 //
-// When ctx ends before all ranks are there, this rank has not taken part. Errors: those of Reduce;
-// ErrMismatch also if a rank brings another length, type or operation; ErrNoSpace if the slice has
-// more than MaxAllReduceBytes, or more than 1 KiB with more than 16,384 ranks; ErrType for the
-// least of complex numbers.
+// When ctx ends before all ranks are there, this rank has not taken part. When it ends later, with
+// more than 1 KiB, this rank goes on with the others, and gives up after 30 seconds: then one has
+// ended in the middle, though its node is there, and nobody may have a result.
+//
+// Errors: those of Reduce; ErrMismatch also if a rank brings another length, type or operation;
+// ErrNoSpace if the slice has more than MaxAllReduceBytes, or more than 1 KiB with more than 16,384
+// ranks; ErrType for the least of complex numbers.
 func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v []T) ([]T, error) {
 	failed := func(err error) ([]T, error) { return nil, failure(fmt.Sprintf("AllReduce %q", name), err) }
 	kind := numbers[reflect.TypeFor[T]().Kind()]
@@ -96,8 +100,33 @@ func (r *reducing) all(ctx context.Context, fold attach.Fold, v []byte) error {
 		if err := r.agreeOn(ctx, fold, len(v)); err != nil {
 			return err
 		}
-		ctx = context.WithoutCancel(ctx) // all ranks are here, and come to each part
+		coming, end := late(ctx) // all ranks are here, and come to each part
+		defer end()
+		err := r.parts(coming, fold, v)
+		if err != nil && coming.Err() != nil {
+			err = fmt.Errorf("%w, and then, for %v: %w", ctx.Err(), comingTime, err)
+		}
+		return err
 	}
+	return r.parts(ctx, fold, v)
+}
+
+// comingTime is how long after its context has ended a rank waits for the others, which have come
+// once, to come again. A test makes it short.
+var comingTime = 30 * time.Second
+
+// late is a context that ends comingTime after ctx has.
+func late(ctx context.Context) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(comingTime, cancel) })
+	return later, func() {
+		stop()
+		cancel()
+	}
+}
+
+// parts combines one part of v after the other.
+func (r *reducing) parts(ctx context.Context, fold attach.Fold, v []byte) error {
 	// A part has whole values, which are of 1, 2, 4, 8 or 16 bytes.
 	for part := range slices.Chunk(v, attach.MaxContribution) {
 		combined, err := r.meet(ctx, fold, part)

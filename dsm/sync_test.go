@@ -448,6 +448,43 @@ func TestAllReduceMisuse(t *testing.T) {
 	}
 }
 
+// TestAllReduceInParts: who has come for a long slice does not leave as soon as its context ends,
+// and does not wait for ever for a rank that has come once and does not come again.
+func TestAllReduceInParts(t *testing.T) {
+	defer func(before time.Duration) { comingTime = before }(comingTime)
+	comingTime = 100 * time.Millisecond
+	f := newFake(t, 2, func(f *fake) {
+		f.answer = func(call attach.Call) (attach.Reply, bool) {
+			if call.Op == attach.OpCancel {
+				return attach.Reply{Ticket: call.Ticket, Status: attach.StatusCanceled}, true
+			}
+			return attach.Reply{}, call.Op == attach.OpArrive && call.Fold != attach.NoFold
+		}
+	})
+	ctx, end := context.WithCancel(within(t))
+	errs := make(chan error, 2)
+	for _, c := range f.joinAll() {
+		go func() {
+			_, err := AllReduce(ctx, c, "long", OpSum, make([]int64, 1000))
+			errs <- err
+		}()
+	}
+	f.awaitCalls(attach.OpArrive, 4) // both have come to the first part
+	began := time.Now()
+	end()
+	for range 2 {
+		select {
+		case err := <-errs:
+			wantError(t, err, context.Canceled, `AllReduce "long"`, "100ms")
+		case <-within(t).Done():
+			t.Fatal("a rank waits for ever")
+		}
+	}
+	if took := time.Since(began); took < comingTime {
+		t.Errorf("a rank has left after %v", took)
+	}
+}
+
 // TestLostWithoutMemory: no shared memory was allocated, though that was tried, so nothing can
 // hang, and the process goes on with errors.
 func TestLostWithoutMemory(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +19,14 @@ type allocation struct {
 	offset   uintptr // in the region, in whole pages
 	bytes    uintptr // mapped, whole pages
 	what     layout
-	count    int      // elements
-	copies   uint8    // Replicated
-	stays    bool     // StaysLost
-	file     *mapping // nil: it begins with zeros
-	readOnly bool     // stores fault
-	uses     int      // Allocs less Frees; guarded by Cluster.allocating
-	pins     int      // Pins of parts of it that are not over; guarded by Cluster.mu
+	count    int           // elements
+	copies   uint8         // Replicated
+	stays    bool          // StaysLost
+	file     *mapping      // nil: it begins with zeros
+	readOnly bool          // stores fault
+	uses     int           // Allocs less Frees; guarded by Cluster.allocating
+	pins     int           // Pins of parts of it that are not over; guarded by Cluster.mu
+	held     chan struct{} // closed when nothing holds it any more; or nil; guarded by Cluster.mu
 }
 
 // AllocOption is an option of Alloc and Isolate.
@@ -377,109 +377,6 @@ func Discard(ctx context.Context, c *Cluster, name string) error {
 		return failure(fmt.Sprintf("Discard %q", name), err)
 	}
 	return nil
-}
-
-// Free gives back memory that Alloc returned; s must be the whole slice. From here on this process
-// must not touch it: a load or store raises SIGSEGV. Other programs may use theirs until they free
-// it too; the last Free anywhere makes the memory and the name free for others, unless it is to be
-// kept (see Keep). Every rank frees a mapping with WriteBack, together: Free does what Sync does
-// before.
-//
-// It waits until the node that keeps the names has heard of it. When ctx ends first, the memory is
-// freed all the same, unless other goroutines were allocating or freeing all the time; so it must
-// not be touched.
-//
-// Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it
-// is pinned, see Pin; nothing is freed then), ctx's, ErrClosed, ErrLost. An empty s that Alloc has
-// not returned is not an error.
-func Free[T any](ctx context.Context, c *Cluster, s []T) error {
-	if err := c.err(); err != nil {
-		return failure("Free", err)
-	}
-	e := extent(s)
-	offset := c.region.offsetOf(e.start)
-	name := ""
-	m := c.memoryAt(offset)
-	if e.bytes == 0 && !m.is(offset, 0) {
-		return nil
-	}
-	if m != nil {
-		name = m.name
-		if m.isWrittenBack() {
-			if err := Sync(ctx, c); err != nil {
-				return failure(fmt.Sprintf("Free %q", name), err)
-			}
-		}
-	}
-	defer c.attendant.end(c.attendant.begin(&wait{item: item{runstats.Allocating, name}, uncounted: true}))
-	if err := c.allocating.take(ctx, c.calls); err != nil {
-		return failure("Free", err)
-	}
-	defer c.allocating.give()
-	if m = c.memoryAt(offset); !m.is(offset, e.bytes) {
-		return failure("Free", fmt.Errorf("%w: %d bytes at %p; Free takes a slice exactly as Alloc returned it", ErrNotShared, e.bytes, e.start))
-	}
-	if err := m.free(ctx, c); err != nil {
-		return failure(fmt.Sprintf("Free %q", m.name), err)
-	}
-	return nil
-}
-
-// is reports whether an allocation, or nil, is these bytes at this offset, and no others.
-func (m *allocation) is(offset, bytes uintptr) bool {
-	return m != nil && m.offset == offset && uintptr(m.count)*m.what.size == bytes
-}
-
-// free gives up one use of an allocation, and the memory with the last one. Only one goroutine
-// allocates or frees.
-func (m *allocation) free(ctx context.Context, c *Cluster) error {
-	if m.uses > 1 {
-		m.uses--
-		return nil
-	}
-	if !c.forget(m) {
-		return fmt.Errorf("%w: a part of it is pinned; call what Pin returned first", ErrInUse)
-	}
-	err := m.leave(ctx, c)
-	if m.file != nil {
-		err = errors.Join(err, m.file.close())
-	}
-	return err
-}
-
-// FreeIsolated is Free for a value that Isolate returned.
-func FreeIsolated[T any](ctx context.Context, c *Cluster, p *T) error {
-	if p == nil {
-		return failure("FreeIsolated", fmt.Errorf("%w: the pointer is nil", ErrNotShared))
-	}
-	return Free(ctx, c, single(p))
-}
-
-// forget takes an allocation off the list, so that no new Pin finds it, and reports whether it did:
-// not while one is under way.
-func (c *Cluster) forget(m *allocation) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m.pins > 0 {
-		return false
-	}
-	c.memory = slices.DeleteFunc(c.memory, func(x *allocation) bool { return x == m })
-	if m.copies > 0 {
-		c.replicated.Add(-1)
-	}
-	return true
-}
-
-// leave unmaps an allocation and then tells the cluster, so that nobody else gets pages which this
-// process can still reach.
-func (m *allocation) leave(ctx context.Context, c *Cluster) error {
-	if err := c.trap.unregister(uintptr(c.region.at(m.offset)), m.bytes); err != nil {
-		return err
-	}
-	if err := c.region.unmapRun(m.offset, m.bytes); err != nil {
-		return err
-	}
-	return m.unbind(ctx, c)
 }
 
 // memoryAt is the allocation that an offset in the region lies in, or nil.

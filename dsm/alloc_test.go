@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -216,6 +217,39 @@ func TestFreeOfPinned(t *testing.T) {
 		t.Error("memory that was freed can be pinned")
 	}
 	wantError(t, Free(within(t), c, s), ErrNotShared)
+}
+
+// TestFreeOfHeld: who frees memory that a checkpoint has waits for that, no longer than with the
+// context, and does not keep others from allocating.
+func TestFreeOfHeld(t *testing.T) {
+	f := newFake(t, 1)
+	c := f.join()
+	s, err := Alloc[int](within(t), c, "s", 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, release := hold(c, func(m *allocation) bool { return m.name == "s" })
+	if len(list) != 1 {
+		t.Fatalf("%d allocations are held", len(list))
+	}
+	soon, cancel := context.WithTimeout(within(t), 10*time.Millisecond)
+	defer cancel()
+	wantError(t, Free(soon, c, s), context.DeadlineExceeded, `Free "s"`, "a checkpoint")
+	freed := make(chan error)
+	go func() { freed <- Free(within(t), c, s) }()
+	if other, err := Alloc[int](within(t), c, "other", 1); err != nil || Free(within(t), c, other) != nil {
+		t.Errorf("beside memory that is held: %v", err)
+	}
+	if n := f.count(attach.OpUnbind); n != 1 {
+		t.Errorf("%d names were given back", n)
+	}
+	release()
+	if err := <-freed; err != nil {
+		t.Error(err)
+	}
+	if n := f.count(attach.OpUnbind); n != 2 {
+		t.Errorf("%d names were given back in the end", n)
+	}
 }
 
 func TestPrefetch(t *testing.T) {

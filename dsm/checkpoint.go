@@ -88,6 +88,15 @@ type Saving struct {
 	// before are the pages that some node has saved in the rounds before, and twice those that this
 	// node and another have saved in one round, as bits of the order.
 	before, twice []byte
+	// here is how this node has ended, and giveUp has it end at once.
+	here   chan outcome
+	giveUp context.CancelFunc
+}
+
+// outcome is how the daemon of a node has saved what it saves.
+type outcome struct {
+	reply attach.Reply
+	err   error
 }
 
 // plan is what rank 0 decides about a checkpoint.
@@ -129,7 +138,8 @@ func (b *basis) has(m *checkpoint.Manifest, list []*allocation) bool {
 // BeginCheckpoint is Checkpoint, but returns as soon as it is decided what is saved: what is stored
 // from here on is not. A thread that stores to a page that is not saved yet waits until that is
 // copied. Wait waits for the end, without which the checkpoint does not exist. Every rank calls
-// both.
+// both. Memory that is saved may be freed between the two: Free waits until this node has written
+// what it saves.
 func (c *Cluster) BeginCheckpoint(ctx context.Context, dir string, opts ...CheckpointOption) (*Saving, error) {
 	var o checkpointing
 	for _, opt := range opts {
@@ -149,14 +159,12 @@ func (c *Cluster) BeginCheckpoint(ctx context.Context, dir string, opts ...Check
 }
 
 func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Saving, error) {
-	list, err := o.what(c)
-	if err == nil {
-		defer func() {
-			if err != nil {
-				release(c, list)
-			}
-		}()
-	}
+	list, release, err := o.what(c)
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	if failed := agree(ctx, c, vote{ErrCheckpoint, "what it has allocated: all ranks allocate what is to be saved, or say what that is by Only", listHash(list), err}); failed != nil {
 		err = failed
 		return nil, err
@@ -185,6 +193,7 @@ func (o *checkpointing) begin(ctx context.Context, c *Cluster, dir string) (*Sav
 		s.abandon(ctx, err)
 		return nil, err
 	}
+	s.awaitHere(ctx, release)
 	return s, nil
 }
 
@@ -241,26 +250,17 @@ func agree(ctx context.Context, c *Cluster, own vote) error {
 	return nil
 }
 
-// what are the allocations to be saved, by name. They are not freed until release.
-func (o *checkpointing) what(c *Cluster) ([]*allocation, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var list []*allocation
-	for _, m := range c.memory {
-		if o.names == nil && m.isSaved() || slices.Contains(o.names, m.name) {
-			list = append(list, m)
-		}
-	}
+// what are the allocations to be saved, by name. They are not freed until release is called.
+func (o *checkpointing) what(c *Cluster) (list []*allocation, release func(), err error) {
+	list, release = hold(c, func(m *allocation) bool {
+		return o.names == nil && m.isSaved() || slices.Contains(o.names, m.name)
+	})
 	for _, name := range o.names {
 		if !slices.ContainsFunc(list, func(m *allocation) bool { return m.name == name }) {
-			return nil, fmt.Errorf("%w: Only names %q, which this rank has not allocated", ErrUnknown, name)
+			err = fmt.Errorf("%w: Only names %q, which this rank has not allocated", ErrUnknown, name)
 		}
 	}
-	slices.SortFunc(list, func(a, b *allocation) int { return strings.Compare(a.name, b.name) })
-	for _, m := range list {
-		m.pins++
-	}
-	return list, nil
+	return list, release, err
 }
 
 // isSaved is whether a checkpoint has an allocation without being told so: it is the job's alone.
@@ -269,13 +269,6 @@ func (m *allocation) isSaved() bool {
 		return m.file.own
 	}
 	return !strings.HasPrefix(m.name, Everywhere)
-}
-
-// release lets allocations be freed again.
-func release(c *Cluster, list []*allocation) {
-	for _, m := range list {
-		m.letGo(c)
-	}
 }
 
 // memories describes allocations as a manifest does.

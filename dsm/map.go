@@ -148,10 +148,7 @@ func (f *mapping) mapped(ctx context.Context, path string, l layout) (*allocatio
 	}
 	if err == nil {
 		// If this fails the cluster has ended, and all memory with it.
-		if err = c.allocating.take(context.WithoutCancel(ctx), c.calls); err == nil {
-			defer c.allocating.give()
-			return nil, errors.Join(failed, m.free(context.WithoutCancel(ctx), c))
-		}
+		return nil, errors.Join(failed, m.extent(c).free(context.WithoutCancel(ctx), c))
 	}
 	return nil, errors.Join(failed, f.close())
 }

@@ -190,6 +190,18 @@ func (s *Saving) awaitSaved(ctx context.Context) (r attach.Reply, err error) {
 	return r, err
 }
 
+// awaitHere waits, beside the program, until the daemon of this node has written all: then the
+// memory may be freed.
+func (s *Saving) awaitHere(ctx context.Context, release func()) {
+	ctx, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	s.here = make(chan outcome, 1)
+	go func() {
+		r, err := s.awaitSaved(ctx)
+		release()
+		s.here <- outcome{r, err}
+	}()
+}
+
 // fetchMissing fetches this rank's share of the pages that no node saves: they were on their way
 // from one to another, or nobody has touched them and they begin in another checkpoint.
 func (s *Saving) fetchMissing(ctx context.Context) error {
@@ -255,7 +267,6 @@ func (s *Saving) abandon(ctx context.Context, why error) {
 // calls it, once. If ctx ends first, nobody knows whether there is a new checkpoint.
 func (s *Saving) Wait(ctx context.Context) error {
 	defer s.c.saves.busy.Store(false)
-	defer release(s.c, s.list)
 	if err := s.wait(ctx); err != nil {
 		return failure("Checkpoint", err)
 	}
@@ -307,7 +318,10 @@ func (s *Saving) fallBack(ctx context.Context) error {
 	if err = agree(ctx, s.c, vote{s.kind, "the checkpoint for lost pages", 0, err}); err != nil {
 		return err
 	}
-	for _, m := range s.list {
+	// The others were freed.
+	list, release := hold(s.c, func(m *allocation) bool { return slices.Contains(s.list, m) })
+	defer release()
+	for _, m := range list {
 		if g := from.images[m.name]; err == nil && g != nil && m.goesBack() {
 			err = m.beginWith(ctx, s.c, from, g, true)
 		}
@@ -340,8 +354,13 @@ func (m *allocation) goesBack() bool {
 // finish waits for what the daemon writes, and completes this rank's part.
 func (s *Saving) finish(ctx context.Context) (part checkpoint.Part, err error) {
 	defer s.file.close()
-	r, err := s.awaitSaved(ctx)
-	if err == nil && r.Status != attach.StatusOK {
+	defer context.AfterFunc(ctx, s.giveUp)()
+	here := <-s.here
+	r, err := here.reply, here.err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = ctx.Err()
+	case err == nil && r.Status != attach.StatusOK:
 		err = fmt.Errorf("%w: the daemon of this node says: %s", ErrCheckpoint, r.Payload)
 	}
 	var saved attach.Saved

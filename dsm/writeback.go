@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"dsmd/internal/attach"
 
@@ -41,20 +39,6 @@ func Sync(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// mapsBack are the mappings with WriteBack, by name. They are not freed until release.
-func mapsBack(c *Cluster) (list []*allocation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.memory {
-		if m.isWrittenBack() {
-			m.pins++
-			list = append(list, m)
-		}
-	}
-	slices.SortFunc(list, func(a, b *allocation) int { return strings.Compare(a.name, b.name) })
-	return list
-}
-
 // restores notes whether a checkpoint has contents for the mapping; nil: none has. They are in no
 // file that Sync could write them to.
 func (f *mapping) restores(from *restored) error {
@@ -76,8 +60,8 @@ func writeBackAll(ctx context.Context, c *Cluster) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	list := mapsBack(c)
-	defer release(c, list)
+	list, release := hold(c, (*allocation).isWrittenBack)
+	defer release()
 	s := &Saving{c: c, list: list, kind: ErrFile}
 	if err := agree(ctx, c, vote{ErrFile, "what it has mapped with WriteBack", listHash(list), nil}); err != nil || len(list) == 0 {
 		return err

@@ -62,9 +62,10 @@ var numbers = map[reflect.Kind]struct {
 // more than 1 KiB, this rank goes on with the others, and gives up after 30 seconds: then one has
 // ended in the middle, though its node is there, and nobody may have a result.
 //
-// Errors: those of Reduce; ErrMismatch also if a rank brings another length, type or operation;
-// ErrNoSpace if the slice has more than MaxAllReduceBytes, or more than 1 KiB with more than 16,384
-// ranks; ErrType for the least of complex numbers.
+// Errors: those of Reduce; ErrMismatch also if ranks bring other lengths, types or operations (if
+// all bring more than 1 KiB, all get it; else those that bring something else than the first, which
+// goes on waiting); ErrNoSpace if the slice has more than MaxAllReduceBytes, or more than 1 KiB
+// with more than 16,384 ranks; ErrType for the least of complex numbers.
 func AllReduce[T Number](ctx context.Context, among Group, name string, op Op, v []T) ([]T, error) {
 	failed := func(err error) ([]T, error) { return nil, failure(fmt.Sprintf("AllReduce %q", name), err) }
 	kind := numbers[reflect.TypeFor[T]().Kind()]

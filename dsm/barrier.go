@@ -153,6 +153,9 @@ func Team(local int) BarrierOption { return func(b *Barrier) { b.local = local }
 // Parties and Team do not say otherwise. It sends nothing. It panics if an option is out of its
 // range.
 //
+// All must give the same number of parties. Only those who give another than the first to arrive
+// are told of that; see Wait.
+//
 // among is the Cluster, or when ranks are lost the Survivors. At a barrier that was made for more
 // ranks than are left everybody gets ErrNodeLost, whether one of its parties is lost or not,
 // because that is not known.
@@ -177,8 +180,8 @@ func NewBarrier(among Group, name string, opts ...BarrierOption) *Barrier {
 // complete by then, the whole team withdraws: Wait returns an error that wraps context.Canceled to
 // the others, or nil to all if the barrier had opened already.
 //
-// Other errors: ErrMismatch (somebody gave another number of parties), ErrNodeLost (a rank is lost,
-// see NewBarrier), ErrClosed, ErrLost.
+// Other errors: ErrMismatch (the first to arrive gave another number of parties; it goes on waiting
+// for as many as it gave), ErrNodeLost (a rank is lost, see NewBarrier), ErrClosed, ErrLost.
 func (b *Barrier) Wait(ctx context.Context) error {
 	w := b.c.attendant.begin(&wait{item: item{runstats.Barrier, b.name}, object: b.hash, parties: b.parties, ranks: b.ranks})
 	defer b.c.attendant.end(w)

@@ -58,10 +58,14 @@ const keptCheckpoints = 2
 // storing, and what they store meanwhile is saved or not; with BeginCheckpoint it is known from
 // when on it is not.
 //
+// A daemon takes one checkpoint at a time, and Sync counts as one. If two jobs take checkpoints on
+// the same nodes, the second gets ErrCheckpoint, which says that another checkpoint is under way at
+// this node. It can try again.
+//
 // Errors: ErrMismatch (ranks have allocated different things), ErrPageLost (a page is at no node),
-// ErrCheckpoint (a file can't be written, another rank has failed, the directory is another
-// job's), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an error there is no new
-// checkpoint, and those that there were stay.
+// ErrCheckpoint (a file can't be written, another rank has failed, the directory is another job's,
+// or another job takes a checkpoint), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an
+// error there is no new checkpoint, and those that there were stay.
 //
 // With `dsmd run --lost checkpoint` each rank then reads the indexes of the new checkpoint, and
 // lost pages go back to it from here on. After ErrNodeLost, or an error of that part, the new

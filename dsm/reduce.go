@@ -34,6 +34,10 @@ const (
 // MaxReduceBytes long, and all ranks' values with 8 more bytes each at most MaxReduceTotal: up to
 // 64 ranks can bring the longest. Arrays and structs let one Reduce carry several figures.
 //
+// If ranks bring types of one size, all get ErrMismatch. If they bring types of other sizes, those
+// do that come with another than the first: it goes on waiting, with those that came like it, until
+// all others come so, too, or ctx ends.
+//
 // When ctx ends first, this rank has not taken part: the others go on waiting, and the error wraps
 // ctx.Err(). Other errors: ErrType, ErrMismatch (another rank brings another type), ErrNoSpace (T
 // is too large, or with so many ranks), ErrInUse (another goroutine of this process is in the same

@@ -23,10 +23,10 @@ const boardName = "dsm.Sync"
 // as they were, and perhaps zeros behind the end of a file, up to the end of its last page; who
 // needs all or nothing takes checkpoints (Checkpoint).
 //
-// Errors: ErrFile (a file can't be written, another rank has failed), ErrMismatch (ranks have
-// mapped different files), ErrPageLost (a page is at no node), ErrInUse, ErrNodeLost, ErrClosed,
-// ErrLost, ctx's. After an error some of what has changed is written, and the next Sync writes it
-// again.
+// Errors: ErrFile (a file can't be written, another rank has failed, or another job takes a
+// checkpoint, see Checkpoint), ErrMismatch (ranks have mapped different files), ErrPageLost (a page
+// is at no node), ErrInUse, ErrNodeLost, ErrClosed, ErrLost, ctx's. After an error some of what has
+// changed is written, and the next Sync writes it again.
 func Sync(ctx context.Context, c *Cluster) error {
 	err := fmt.Errorf("%w: a rank takes one checkpoint, or Sync, at a time", ErrInUse)
 	if c.saves.busy.CompareAndSwap(false, true) {

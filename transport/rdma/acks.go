@@ -35,16 +35,22 @@ func (s *sender) sendAck(p *peer, flags uint32) bool {
 	default:
 		return true // Nothing was received on it.
 	}
-	l := p.link
-	index := len(p.ring) + int(l.acks%ackReserve)
-	if l.posted+1 > l.retired+uint64(s.sizes.SendRequests-signalEvery) {
+	if l := p.link; l.posted+1 > l.retired+uint64(s.sizes.SendRequests-signalEvery) {
 		return false
 	}
+	s.requests = s.requests[:0]
+	return s.postAck(p, flags)
+}
+
+// postAck posts an acknowledgement to a peer's queue pair, after what is in s.requests. It returns
+// false if the queue pair has failed.
+func (s *sender) postAck(p *peer, flags uint32) bool {
+	l := p.link
+	index := len(p.ring) + int(l.acks%ackReserve)
 	l.acks++
 	h := header{ack: p.dealt, slot: noSlot, flags: flags}
 	h.put(s.block(p, index))
 	l.said.remember(h, nil, l.terms.slots)
-	s.requests = s.requests[:0]
 	s.appendSend(p, l, index, headerBytes)
 	s.acknowledged(p)
 	s.counts.BytesSent.Add(headerBytes)

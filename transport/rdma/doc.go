@@ -48,11 +48,12 @@
 // # Setting up
 //
 // The node with the higher number makes a queue pair and offers it in a frame on the base, the
-// other makes one and answers, and the first says when it is ready. Either librdmacm connects the
-// two, and the frames carry an address and a token by which the request is recognised; or, if the
-// base is authenticated or the device InfiniBand, the frames carry all that is needed, and nothing
-// else is believed. A node says that it speaks this language in the greeting of the base (Hello);
-// with others the base is used as it is.
+// other makes one and answers. Each writes a page and sends an acknowledgement by it, and when the
+// first one has the other's, it says that the queue pair is ready: one that carries nothing is
+// never used. Either librdmacm connects the two, and the frames carry an address and a token by
+// which the request is recognised; or, if the base is authenticated or the device InfiniBand, the
+// frames carry all that is needed, and nothing else is believed. A node says that it speaks this
+// language in the greeting of the base (Hello); with others the base is used as it is.
 //
 // # Layers
 //

@@ -82,7 +82,10 @@ type attempts struct {
 	since      time.Time // when the base transport was connected
 	decide     bool      // no queue pair will come soon: the base transport may have to do
 	complaint  string    // the last attempt's failure that was logged
-	complaints int       // how many were, since the last queue pair worked
+	complaints int       // how many were, since a queue pair has lasted
+	brief      bool      // the last queue pair that worked did not last
+	said       time.Time // when that was last logged
+	quiet      bool      // neither its end is logged nor the next one that works
 }
 
 // flight is a message in the ring.
@@ -104,9 +107,10 @@ type parkedMessage struct {
 type link struct {
 	peer  *peer
 	end   endpoint
-	terms terms // of the peer, once known
-	mine  bool  // this node has made the offer
-	up    bool  // messages can be sent
+	terms terms     // of the peer, once known
+	mine  bool      // this node has made the offer
+	up    bool      // it carries packets in both directions, so messages are sent
+	began time.Time // when it was up
 	// answered: the peer has said its terms, which it does once.
 	answered bool
 

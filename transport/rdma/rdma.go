@@ -33,6 +33,13 @@ const (
 	// transport.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
+	// lasting is how long a queue pair must have worked for the pauses to begin anew. One that
+	// carries nothing is found out in half of that (silentLooks). After one that has not lasted
+	// the pause grows up to briefPause: while it worked it may have held the frames up.
+	lasting    = 10 * time.Second
+	briefPause = time.Minute
+	// briefSaid is the time between two lines about such queue pairs.
+	briefSaid = time.Minute
 	// maxComplaints bounds how many failed attempts in a row are logged: the reasons repeat.
 	maxComplaints = 4
 	// drainPatience bounds how long a failed queue pair is kept for completions that may still

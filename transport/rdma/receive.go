@@ -89,7 +89,13 @@ func (d *deliverer) arrive(l *link, block uint64, c *verbs.Completion) {
 		d.counts.writtenReceived.Add(1)
 		d.counts.BytesReceived.Add(uint64(d.pageBytes))
 	}
-	if !l.up && !d.gate.Closing() {
+	switch {
+	case l.up || d.gate.Closing():
+	case h.number == 0:
+		d.spend(block)
+		d.greeted(l, h)
+		return
+	default:
 		// The peer sends, so it is ready; its word for that is on its way on the base transport.
 		d.linkUp(p)
 	}

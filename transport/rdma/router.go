@@ -115,7 +115,7 @@ func (r *router) tick() {
 func (r *router) overdue(p *peer) {
 	switch {
 	case p.link != nil && !p.link.up:
-		r.breakLink(p, fmt.Errorf("rdma: node %d: no queue pair after %v", p.id, setupPatience), true)
+		r.breakLink(p, fmt.Errorf("rdma: node %d: no queue pair has carried anything in time", p.id), true)
 	case p.link != nil:
 	case r.initiates(p) && !p.silent:
 		r.offer(p)

@@ -290,10 +290,7 @@ func (s *sender) appendMessage(p *peer, l *link, number uint64) {
 // the message about the page is in the immediate value. Else a send must follow, and whoever sees
 // that finds the page.
 func (s *sender) appendPage(p *peer, l *link, page *chassis.Payload, h header, piece []byte) (short bool) {
-	write := verbs.SendRequest{
-		Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.said.slot*s.sizes.SlotBytes), RKey: l.terms.key,
-		SGE: [verbs.MaxSGE]verbs.SGE{s.pool.slots.sge(s.pool.place(p.index, page.Slot), s.pageBytes)},
-	}
+	write := s.writePage(p, l, page.Slot)
 	if s.fabric.immediate() {
 		if write.Imm, short = l.said.abridge(h, piece, l.terms.slots); short {
 			write.Op = verbs.OpWriteImm
@@ -304,6 +301,14 @@ func (s *sender) appendPage(p *peer, l *link, page *chassis.Payload, h header, p
 	s.counts.writtenSent.Add(1)
 	s.counts.BytesSent.Add(uint64(s.pageBytes))
 	return short
+}
+
+// writePage is the request that writes what is in a slot here into the peer's next slot.
+func (s *sender) writePage(p *peer, l *link, slot int) verbs.SendRequest {
+	return verbs.SendRequest{
+		Op: verbs.OpWrite, SGEs: 1, RemoteAddr: l.terms.address + uint64(l.said.slot*s.sizes.SlotBytes), RKey: l.terms.key,
+		SGE: [verbs.MaxSGE]verbs.SGE{s.pool.slots.sge(s.pool.place(p.index, slot), s.pageBytes)},
+	}
 }
 
 // appendSend appends the request that sends what is in a block.

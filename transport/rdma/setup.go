@@ -105,7 +105,7 @@ func (r *router) noted(p *peer, frame []byte) error {
 		}
 		reason := fmt.Errorf("rdma: node %d says: %s", p.id, text)
 		switch {
-		case p.link == nil && n == noteBroken:
+		case p.link == nil && n == noteBroken && generation != p.generation:
 			r.attemptFailed(p, reason)
 			return nil
 		case generation != p.generation || p.link == nil:
@@ -164,11 +164,36 @@ func (r *router) answered(p *peer, theirs terms) {
 	case err != nil:
 		r.breakLink(p, err, true)
 	case done:
-		r.linkReady(p)
+		r.try(p)
 	}
 }
 
-// linkReady tells the peer that this side's queue pair works, and uses it.
+// try asks the peer for an answer by the queue pair that this side has offered. That it is
+// connected means little: where all was exchanged over the base transport, no packet may pass.
+func (r *router) try(p *peer) {
+	r.setDue(p, silentLooks*r.watchPause)
+	r.greet(p, flagAck)
+}
+
+// greet sends a page that nobody looks at by a queue pair that is not used yet, and then an
+// acknowledgement alone. So packets of full length must pass, too. All slots of the peer are free.
+func (r *router) greet(p *peer, flags uint32) {
+	r.requests = append(r.requests[:0], r.writePage(p, p.link, r.pool.bounce()))
+	r.postAck(p, flags)
+}
+
+// greeted deals with the first acknowledgements by a queue pair that is not used yet. Who was asked
+// answers. Who has asked knows now that packets pass in both directions.
+func (r *router) greeted(l *link, h header) {
+	switch {
+	case l.mine:
+		r.linkReady(l.peer)
+	case h.flags&flagAck != 0:
+		r.greet(l.peer, 0)
+	}
+}
+
+// linkReady tells the peer that the queue pair works, and uses it.
 func (r *router) linkReady(p *peer) {
 	if !r.giveBase(p, appendGeneration(nil, noteReady, p.generation, ""), nil) {
 		r.breakLink(p, errors.New("rdma: the base transport takes no word now"), true)
@@ -183,12 +208,13 @@ func (r *router) linkUp(p *peer) {
 	if l.up {
 		return
 	}
-	l.up = true
+	l.up, l.began = true, time.Now()
 	r.setPath(p, pathLink)
-	p.pause, p.due, p.decide, p.complaint = firstPause, time.Time{}, false, ""
-	p.complaints = 0
+	p.due, p.decide = time.Time{}, false
 	r.counts.linksUp.Add(1)
-	r.log(fmt.Sprintf("rdma: node %d is reached by RDMA, from device %s", p.id, r.device))
+	if !p.quiet {
+		r.log(fmt.Sprintf("rdma: node %d is reached by RDMA, from device %s", p.id, r.device))
+	}
 	r.report(p)
 	r.list(p)
 }
@@ -196,17 +222,33 @@ func (r *router) linkUp(p *peer) {
 // breakLink gives the peer's queue pair up, and tells the peer if it is to. What was not
 // acknowledged goes on the base transport, until there is another queue pair.
 func (r *router) breakLink(p *peer, reason error, tell bool) {
-	wasUp := p.link.up
+	l := p.link
 	if tell {
 		r.tellBroken(p, reason)
 	}
 	r.unlink(p)
-	if wasUp {
+	if l.up {
 		r.counts.linksFailed.Add(1)
-		r.log(fmt.Sprintf("rdma: node %d is reached by TCP for now, its queue pair has failed: %v", p.id, reason))
+		rarely := p.weigh(time.Since(l.began))
+		if !p.quiet {
+			r.log(fmt.Sprintf("rdma: node %d is reached by TCP for now, its queue pair has failed: %v%s", p.id, reason, rarely))
+		}
 		p.complaint = fmt.Sprint(reason)
 	}
 	r.attemptFailed(p, reason)
+}
+
+// weigh sees whether a queue pair has worked for long. If it has, all begins anew. If not, it
+// returns why its end may not be logged when it comes to that again.
+func (a *attempts) weigh(worked time.Duration) (rarely string) {
+	if a.brief = worked < lasting; !a.brief {
+		a.pause, a.complaints, a.quiet = firstPause, 0, false
+		return ""
+	}
+	if a.quiet = time.Since(a.said) < briefSaid; !a.quiet {
+		a.said = time.Now()
+	}
+	return fmt.Sprintf("; it has worked for less than %v, and while that is so it is said once in %v", lasting, briefSaid)
 }
 
 func (r *router) tellBroken(p *peer, reason error) {
@@ -269,7 +311,11 @@ func (r *router) attemptFailed(p *peer, reason error) {
 	r.clock.ringAt(time.Now())
 	if r.initiates(p) && r.broken == nil && !p.silent {
 		r.setDue(p, p.pause)
-		p.pause = min(2*p.pause, longestPause)
+		longest := longestPause
+		if p.brief {
+			longest = briefPause
+		}
+		p.pause = min(2*p.pause, longest)
 	}
 }
 
@@ -285,7 +331,7 @@ func (r *router) setup() {
 		case what == occurDrained && !current:
 			r.drained(l)
 		case what == occurReady && current && !l.up:
-			r.linkReady(l.peer)
+			r.try(l.peer)
 		case what == occurFailed && current:
 			r.breakLink(l.peer, err, true)
 		}

@@ -80,7 +80,7 @@ const (
 	noteMessage note = 1 + iota // a message with its header; its page is the frame's payload
 	noteOffer                   // terms: this side has a queue pair and asks for one
 	noteAnswer                  // terms: here it is
-	noteReady                   // generation: the queue pair of the one who offered can receive
+	noteReady                   // generation: who offered the queue pair has got an answer by it
 	// noteBroken: generation, text. The queue pair does not work, or there will be none.
 	noteBroken
 )

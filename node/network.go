@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,8 +50,12 @@ type network struct {
 // openNetwork makes the network that the configuration asks for, and takes over cfg.Listener when
 // it succeeds.
 func openNetwork(cfg *Config, pageBytes int) (*network, error) {
+	device, reason, err := chooseDevice(cfg)
+	if err != nil {
+		return nil, err
+	}
 	limit := queueLimit(cfg.RegionBytes/uint64(pageBytes), cfg.Nodes, pageBytes, cfg.Survive)
-	n, err := openTransport(cfg, pageBytes, limit)
+	n, err := openTransport(cfg, device, reason, pageBytes, limit)
 	link := cfg.Network.Emulated
 	if err != nil || !link.IsOn() {
 		return n, err
@@ -64,12 +69,9 @@ func openNetwork(cfg *Config, pageBytes int) (*network, error) {
 	return n, nil
 }
 
-// openTransport is openNetwork without what emulates another one.
-func openTransport(cfg *Config, pageBytes, limit int) (*network, error) {
-	device, reason, err := chooseDevice(cfg)
-	if err != nil {
-		return nil, err
-	}
+// openTransport is openNetwork without what emulates another one. It has a device of RDMA, or nil,
+// and why that was chosen.
+func openTransport(cfg *Config, device *rdma.Device, reason string, pageBytes, limit int) (*network, error) {
 	log := func(line string) { cfg.Log.Info(line) }
 	security := &cfg.Security
 	base := tcp.Config{
@@ -79,29 +81,39 @@ func openTransport(cfg *Config, pageBytes, limit int) (*network, error) {
 		GiveUp: cfg.GiveUp, Joining: cfg.Rejoin, Log: log,
 	}
 	base.Hello = appendMemory(nil, &cfg.Memory)
-	if device != nil {
-		base.Hello = append(base.Hello, rdma.Hello...)
-	}
 	peers, err := tcp.New(base)
 	if err != nil {
 		return nil, err
 	}
 	with := greeted{peers}
+	n := &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, memory: with.memory, reason: reason}
 	if device == nil {
-		return &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, memory: with.memory, reason: reason}, nil
+		return n, nil
 	}
 	fast, err := rdma.New(rdma.Config{
 		Base: with, Device: *device, PoolBytes: int(cfg.Network.RDMAPoolBytes), MaxQueuedBytes: limit,
 		Required: cfg.Network.Transport == transportRDMA, Trusted: security.TLS != nil, Log: log,
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		peers.SetHello(append(base.Hello, rdma.Hello...))
+		n.Transport, n.links = fast, fast.LinkStats
+	case mustHaveDevice(cfg):
+		return nil, errors.Join(err, peers.Close())
+	default:
+		n.reason = err.Error()
+		cfg.Log.Warn("this node has an RDMA device and goes on without it; see dsmd doctor", zap.Error(err))
 	}
-	return &network{Transport: fast, connect: peers.Connect, belong: peers.Belong, memory: with.memory, links: fast.LinkStats, reason: reason}, nil
+	return n, nil
+}
+
+// mustHaveDevice is whether a node does not start without an RDMA device.
+func mustHaveDevice(cfg *Config) bool {
+	return cfg.Network.Transport == transportRDMA || cfg.Network.RDMADevice != ""
 }
 
 // chooseDevice finds the RDMA device to use. nil: none, which is an error only where RDMA is
-// required.
+// required, or a device named.
 func chooseDevice(cfg *Config) (*rdma.Device, string, error) {
 	switch {
 	case cfg.Network.Transport == transportTCP:

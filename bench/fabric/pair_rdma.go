@@ -47,11 +47,11 @@ func (s *Session) rdmaPair(pageBytes int) (p pair, err error) {
 	}
 	first, err := rdma.New(rdma.Config{Base: bases[0], Device: devices[0], MaxQueuedBytes: tcp.DefaultMaxQueuedBytes, Required: true})
 	if err != nil {
-		return p, errors.Join(err, bases[1].Close())
+		return p, errors.Join(err, bases[0].Close(), bases[1].Close())
 	}
 	second, err := rdma.New(rdma.Config{Base: bases[1], Device: devices[1], MaxQueuedBytes: tcp.DefaultMaxQueuedBytes, Required: true})
 	if err != nil {
-		return p, errors.Join(err, first.Close())
+		return p, errors.Join(err, first.Close(), bases[1].Close())
 	}
 	check := func(pages int) error {
 		if n := first.LinkStats().PayloadsReceived; n != uint64(pages) {

@@ -75,7 +75,7 @@ func (n *deviceNode) Start(peers []string) (transport.Transport, error) {
 	}
 	tr, err := rdma.New(rdma.Config{Base: base, Device: n.device, PoolBytes: acrossPool, MaxQueuedBytes: n.spec.MaxQueuedBytes})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, base.Close())
 	}
 	return &counted{Transport: tr}, nil
 }

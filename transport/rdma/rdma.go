@@ -62,8 +62,7 @@ type Base interface {
 
 // Config says what a Transport is made of.
 type Config struct {
-	// Base is the transport below, which must have greeted its peers with Hello. Transport takes it
-	// over.
+	// Base is the transport below, which must greet its peers with Hello. Transport takes it over.
 	Base Base
 	// Device chooses a device (see Probe).
 	Device Device
@@ -146,16 +145,16 @@ type counters struct {
 	plain                            atomic.Int64
 }
 
-// New makes a transport over the base transport and a device. It takes over the base transport,
-// also when it fails.
+// New makes a transport over the base transport and a device. When it fails, the base transport can
+// be used without.
 func New(c Config) (*Transport, error) {
 	f, err := openFabric(c.Device, c.Trusted)
 	if err != nil {
-		return nil, errors.Join(err, c.Base.Close())
+		return nil, err
 	}
 	t, err := newTransport(c, f)
 	if err != nil {
-		err = errors.Join(err, f.close(), c.Base.Close())
+		err = errors.Join(err, f.close())
 		f.release()
 	}
 	return t, err

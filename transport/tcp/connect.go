@@ -154,6 +154,14 @@ func (t *Transport) Connect(ctx context.Context) error {
 	return c.explain(ctx.Err())
 }
 
+// SetHello changes Config.Hello, which may be up to MaxHelloBytes long. Preconditions: Connect was
+// not called.
+func (t *Transport) SetHello(hello []byte) {
+	t.connect.mu.Lock()
+	defer t.connect.mu.Unlock()
+	t.connect.mine.hello = string(hello)
+}
+
 // startConnecting starts the goroutines that call and that accept, until Close. It holds the
 // lock so that Close either comes first or waits for all of them.
 func (t *Transport) startConnecting() error {

@@ -415,7 +415,7 @@ func (s *storage) open() (err error) {
 }
 
 // buffer gives a transfer the memory of a payload, so that the page is not copied, if direct input
-// and output can use that.
+// and output can use that. The payload of a read is given back when it fails.
 func (s *storage) buffer(v *service) (err error) {
 	if v.payload == nil && !v.Write {
 		v.payload = s.out.net.Lease(v.peer)
@@ -424,17 +424,17 @@ func (s *storage) buffer(v *service) (err error) {
 		v.Buf = v.payload.Bytes()
 		return nil
 	}
-	if v.Buf, err = s.io.Buffer(); err != nil {
-		return err
-	}
-	v.own = true
-	switch {
+	v.Buf, err = s.io.Buffer()
+	switch v.own = err == nil; {
+	case err != nil && !v.Write:
+		v.payload.Release()
+	case err != nil:
 	case v.Write && v.payload != nil:
 		copy(v.Buf, v.payload.Bytes())
 	case v.Write:
 		clear(v.Buf)
 	}
-	return nil
+	return err
 }
 
 // heard answers for the transfers that are over. It returns whether there were any.

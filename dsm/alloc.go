@@ -122,35 +122,30 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		return m, nil
 	}
 	from, image, err := c.saves.image(name, l, n, a.file.begins())
+	if err == nil {
+		err = a.file.restores(from)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := a.file.restores(from); err != nil {
-		return nil, err
-	}
-	if image != nil {
-		a.from = from
-	}
+	a.from = from
 	m, err := c.bind(ctx, a, name, l, n)
 	if err != nil {
 		return nil, err
 	}
 	if a.file != nil && (image == nil || image.Memory.Begins != "") {
-		if err := m.beginWithFile(ctx, c); err != nil {
-			return nil, m.giveUp(c, err)
-		}
+		err = m.beginWithFile(ctx, c)
 	}
-	if image != nil {
-		if err := m.beginWith(ctx, c, from, image, false); err != nil {
-			return nil, m.giveUp(c, err)
-		}
+	if err == nil && image != nil {
+		err = m.beginWith(ctx, c, from, image, false)
 	}
-	if a.keep {
-		if err := c.aboutName(ctx, attach.OpKeep, name); err != nil {
-			return nil, m.giveUp(c, err)
-		}
+	if err == nil && a.keep {
+		err = c.aboutName(ctx, attach.OpKeep, name)
 	}
-	if err := m.enter(c); err != nil {
+	if err == nil {
+		err = m.enter(c)
+	}
+	if err != nil {
 		return nil, m.giveUp(c, err)
 	}
 	c.saves.begun(from, m)

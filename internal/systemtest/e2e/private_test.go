@@ -291,7 +291,7 @@ func TestPrivateOfJobs(t *testing.T) {
 }
 
 // TestRestoredMemoryIsNoOther: a program that has not restored a checkpoint does not find memory
-// that began with it: to its node the pages that nobody has touched would be zeros, and then to all.
+// that began with it. Its node would take pages that nobody has touched for zeros.
 func TestRestoredMemoryIsNoOther(t *testing.T) {
 	t.Parallel()
 	const words = 4096

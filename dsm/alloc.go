@@ -22,6 +22,7 @@ type allocation struct {
 	count    int           // elements
 	copies   uint8         // Replicated
 	stays    bool          // StaysLost
+	unsaved  bool          // Unsaved
 	file     *mapping      // nil: it begins with zeros
 	readOnly bool          // stores fault
 	uses     int           // Allocs less Frees; guarded by Cluster.allocating
@@ -33,10 +34,11 @@ type allocation struct {
 type AllocOption func(*allocating)
 
 type allocating struct {
-	keep   bool
-	copies uint8
-	stays  bool     // StaysLost
-	file   *mapping // that it begins with; nil: zeros
+	keep    bool
+	copies  uint8
+	stays   bool     // StaysLost
+	unsaved bool     // Unsaved
+	file    *mapping // that it begins with; nil: zeros
 	// from is the checkpoint that it begins with. Only programs that restore the same one share the
 	// memory: to the node of another its pages would begin with zeros.
 	from *restored
@@ -121,7 +123,7 @@ func (c *Cluster) allocate(ctx context.Context, a *allocating, name string, l la
 		m.uses++
 		return m, nil
 	}
-	from, image, err := c.saves.image(name, l, n, a.file.begins())
+	from, image, err := c.saves.image(a, name, l, n)
 	if err == nil {
 		err = a.file.restores(from)
 	}
@@ -169,6 +171,8 @@ func (m *allocation) differs(a *allocating, l layout, n int) error {
 		return fmt.Errorf("%w: this process has allocated it to survive the loss of %d nodes, and now of %d", ErrMismatch, m.copies, a.copies)
 	case m.stays != a.stays:
 		return fmt.Errorf("%w: this process has allocated it with StaysLost once, and once without", ErrMismatch)
+	case m.unsaved != a.unsaved:
+		return fmt.Errorf("%w: this process has allocated it with Unsaved once, and once without", ErrMismatch)
 	case (m.file == nil) != (a.file == nil) || m.file != nil && m.file.mapOptions != a.file.mapOptions:
 		return fmt.Errorf("%w: this process has allocated it, or mapped it with other options", ErrMismatch)
 	}
@@ -268,7 +272,7 @@ func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout
 	if want, _ := call.Pages(c.welcome.PageBytes); count != want || first > all || count > all-first {
 		return nil, fmt.Errorf("the daemon gave pages %d to %d of a region of %d for %d pages: it is faulty", first, first+count, all, want)
 	}
-	return &allocation{name: name, scoped: scoped, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, stays: a.stays, uses: 1,
+	return &allocation{name: name, scoped: scoped, offset: uintptr(first * page), bytes: uintptr(count * page), what: l, count: n, copies: a.copies, stays: a.stays, unsaved: a.unsaved, uses: 1,
 		file: a.file, readOnly: a.file != nil && a.file.mode == forReading}, nil
 }
 

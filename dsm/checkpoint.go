@@ -257,11 +257,11 @@ func agree(ctx context.Context, c *Cluster, own vote) error {
 // what are the allocations to be saved, by name. They are not freed until release is called.
 func (o *checkpointing) what(c *Cluster) (list []*allocation, release func(), err error) {
 	list, release = hold(c, func(m *allocation) bool {
-		return o.names == nil && m.isSaved() || slices.Contains(o.names, m.name)
+		return o.names == nil && m.isSaved() || slices.Contains(o.names, m.name) && !m.unsaved
 	})
 	for _, name := range o.names {
 		if !slices.ContainsFunc(list, func(m *allocation) bool { return m.name == name }) {
-			err = fmt.Errorf("%w: Only names %q, which this rank has not allocated", ErrUnknown, name)
+			err = fmt.Errorf("%w: Only names %q, which this rank has not allocated, or with Unsaved", ErrUnknown, name)
 		}
 	}
 	return list, release, err
@@ -269,6 +269,9 @@ func (o *checkpointing) what(c *Cluster) (list []*allocation, release func(), er
 
 // isSaved is whether a checkpoint has an allocation without being told so: it is the job's alone.
 func (m *allocation) isSaved() bool {
+	if m.unsaved {
+		return false
+	}
 	if m.file != nil {
 		return m.file.own
 	}

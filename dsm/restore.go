@@ -90,11 +90,11 @@ func (c *Cluster) Restored() (state []byte, is bool) {
 }
 
 // image is what an allocation begins with, or nil.
-func (s *saves) image(name string, l layout, n int, begins string) (*restored, *checkpoint.Image, error) {
+func (s *saves) image(a *allocating, name string, l layout, n int) (*restored, *checkpoint.Image, error) {
 	s.mu.Lock()
-	from := s.from
+	from, begins := s.from, a.file.begins()
 	s.mu.Unlock()
-	if from == nil {
+	if from == nil || a.unsaved {
 		return nil, nil, nil
 	}
 	g := from.images[name]

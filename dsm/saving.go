@@ -345,6 +345,13 @@ func StaysLost() AllocOption {
 	return func(a *allocating) { a.stays = true }
 }
 
+// Unsaved leaves memory out of checkpoints, so that it begins with zeros in a job that is restored,
+// and ranks need not agree on it to take one. It is for what means something only to the programs
+// that are there, such as who waits for what. It implies StaysLost.
+func Unsaved() AllocOption {
+	return func(a *allocating) { a.stays, a.unsaved = true, true }
+}
+
 // goesBack is whether lost pages of an allocation begin anew with a checkpoint: not if they are to
 // stay lost, or may be in a file that is lost with its node, or that changes.
 func (m *allocation) goesBack() bool {

@@ -40,4 +40,6 @@
 // 30 seconds (with an ErrGroup 5). A rank that leaves without Free is taken for dead, too.
 // When the rank comes again and makes the same one, none of its former goroutines waits any more:
 // their claims and the signals that they were given are gone. The permits that they held stay away.
+//
+// Checkpoints leave all of this out (dsm.Unsaved): in a job that is restored it begins anew.
 package dsync

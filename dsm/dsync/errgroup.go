@@ -124,7 +124,7 @@ func (g *ErrGroup) alloc(ctx context.Context) (err error) {
 	}
 	g.m.ready = func() bool { return g.m.all().Failed }
 	g.m.relook = watchAfter
-	if g.text, err = dsm.Alloc[byte](ctx, g.m.c, g.m.name+"/text", maxText, dsm.StaysLost()); err != nil {
+	if g.text, err = dsm.Alloc[byte](ctx, g.m.c, g.m.name+"/text", maxText, dsm.Unsaved()); err != nil {
 		return errors.Join(err, g.m.free(context.WithoutCancel(ctx)))
 	}
 	if g.m.index > 0 {

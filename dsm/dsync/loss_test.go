@@ -393,3 +393,28 @@ func returned(t *testing.T, role string) {
 	kittest.Barrier(t, ctx, c)
 	check(t, "Free", errors.Join(changed.Free(ctx), claimed.Free(ctx)), nil)
 }
+
+// TestRestored: in a job that is restored nobody has what programs had that are no more.
+func TestRestored(t *testing.T) {
+	dsmtest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		dir := os.Getenv("DSM_CHECKPOINT")
+		s := newSemaphore(t, ctx, c, "permits", 1)
+		if c.Rank() == 0 {
+			check(t, "Acquire", s.Acquire(ctx, 1), nil)
+			// Only this rank has it, and the others take checkpoints all the same.
+			check(t, "Add", newWaitGroup(t, ctx, c, "group").Add(1), nil)
+		}
+		kittest.Barrier(t, ctx, c)
+		check(t, "Checkpoint", c.Checkpoint(ctx, dir), nil)
+		check(t, "Free", s.Free(ctx), nil)
+		kittest.Barrier(t, ctx, c)
+		kittest.Must[[]byte](t)(c.Restore(ctx, dir))
+		s = newSemaphore(t, ctx, c, "permits", 1)
+		kittest.Barrier(t, ctx, c)
+		if c.Rank() == 1 {
+			brief, cancel := context.WithTimeout(ctx, patience.Or(10*time.Second))
+			defer cancel()
+			check(t, "Acquire", s.Acquire(brief, 1), nil)
+		}
+	}, "--checkpoint", t.TempDir())
+}

@@ -83,7 +83,7 @@ func newMonitor[A, O any](ctx context.Context, among dsm.Group, kind, name strin
 	if err := life.LockRepair(ctx, func(*dsm.OwnerDiedError) error { return nil }); err != nil {
 		return nil, err
 	}
-	places, err := dsm.Alloc[place[A, O]](ctx, c, m.name, among.Size(), dsm.StaysLost())
+	places, err := dsm.Alloc[place[A, O]](ctx, c, m.name, among.Size(), dsm.Unsaved())
 	if err != nil {
 		return nil, errors.Join(err, life.Unlock())
 	}

@@ -18,8 +18,9 @@ import (
 // Nodes do not agree on who has a lease. Several begin theirs together, and then soon wait for each
 // other. One whose thread has waited for its yield time lets go of everything; the last one goes
 // on. Who has yielded waits longer the next time. Who has had a whole lease takes none for as long
-// again, and its next one is twice as long, as it was too short for what the node had to do. Who
-// has gained few pages in it has a shorter one, and after some of these rests for longer each time.
+// again, and its next one is twice as long, as it was too short for what the node had to do. A
+// lease goes on only as long as it gains pages. Who has gained few in it has a shorter one, and
+// after some of these rests for longer each time.
 //
 // A group lease delays only what takes away pages that the node may write, and has gained within
 // it; readers get their copies.
@@ -82,8 +83,9 @@ type groupLease struct {
 	// gains and losses since are how often a page was gained for writing, and lost to another
 	// writer: a lease is worth while if much of what is gained is lost.
 	gains, losses uint32
-	// gathered: different pages that were gained for writing in this lease, or in the last one; at
-	// most ContentionThreshold.
+	// gathers is how many different pages were gained for writing in this lease, or in the last
+	// one, and gathered the last of them, at most ContentionThreshold: others may count again.
+	gathers  uint32
 	gathered []ObjectID
 
 	kept []ObjectID // pages that are kept in this lease and wanted elsewhere
@@ -110,16 +112,20 @@ func (t *pacing) yieldTime() Time {
 	return least + min(t.gaveUp, mostYieldTimes-2)*least + Time(t.cfg.Self%4)*least/2
 }
 
-// length is how long a group lease lasts, or the last one may have lasted. One that took its whole
-// time was too short for what the node has to do before it synchronises: the next one is twice as
-// long. But who gathers few pages has nothing to do with many of them together: it waits in a loop
-// for what another node will store, say, and that one for a page that is kept.
+// length is how long a group lease lasts, or the last one may have lasted. Each time it has
+// gathered as many pages as make a lease begin, it may last for another MaxHold. But who gathers
+// few pages has nothing to do with many of them together: it waits in a loop for what another node
+// will store, say, and that one for a page that is kept.
 func (t *pacing) length() Time {
 	if t.gathersFew() {
 		return t.cfg.MaxHold / shareOfFew
 	}
-	return t.cfg.MaxHold << t.grown
+	return min(t.mostLength(), t.cfg.MaxHold*Time(t.gathers)/Time(t.cfg.ContentionThreshold))
 }
+
+// mostLength bounds the length of a group lease. One that took all that was too short for what the
+// node has to do before it synchronises: the next one may be twice as long.
+func (t *pacing) mostLength() Time { return t.cfg.MaxHold << t.grown }
 
 // rest is for how long a node takes no lease after the last one: for as long as that lasted, if it
 // took its whole time. Where leases gain few pages, however they end, nobody needs many pages
@@ -135,14 +141,21 @@ func (t *pacing) rest() (rest Time) {
 	return rest
 }
 
-func (t *pacing) gathersFew() bool { return len(t.gathered) < t.cfg.ContentionThreshold }
+func (t *pacing) gathersFew() bool { return int(t.gathers) < t.cfg.ContentionThreshold }
 
 // gather notes that a page was gained in the lease. It may have been before, and then others have
 // read it.
 func (t *pacing) gather(o *object) {
-	if t.gathersFew() && !slices.Contains(t.gathered, o.id) {
+	most := uint32(t.cfg.ContentionThreshold)
+	switch {
+	case slices.Contains(t.gathered, o.id) || t.gathers == most<<mostDoublings: // more buy nothing
+		return
+	case t.gathers < most:
 		t.gathered = append(t.gathered, o.id)
+	default:
+		t.gathered[t.gathers%most] = o.id
 	}
+	t.gathers++
 }
 
 // demanded notes that a thread waits for access to a page, from the first one that does on.
@@ -181,10 +194,10 @@ func (t *pacing) takeGroupLease(o *object, p *pending) {
 	if t.active || len(t.contended) < t.cfg.ContentionThreshold || t.losses*lostShare < t.gains || o.has() != Write || t.now-t.since < t.rest() {
 		return
 	}
-	if t.resting && !t.gathersFew() && t.now-t.since <= t.now-t.synchronised {
+	if t.resting && t.length() == t.mostLength() && t.now-t.since <= t.now-t.synchronised {
 		t.grown = min(t.grown+1, mostDoublings)
 	}
-	t.active, t.resting, t.since, t.gathered = true, false, t.now, t.gathered[:0]
+	t.active, t.resting, t.since, t.gathers, t.gathered = true, false, t.now, 0, t.gathered[:0]
 	t.gather(o)
 	t.number++
 }

@@ -16,7 +16,7 @@ type bout struct {
 const boutMaxHold = 16_000
 
 func newBout(t *testing.T) *bout {
-	const pages = 256
+	const pages = 512
 	e := New(Config{Nodes: 2, Pages: pages, HomeStripe: pages, Hold: 20, MaxHold: boutMaxHold})
 	return &bout{t, e, 1000}
 }
@@ -107,6 +107,13 @@ func crowd(do func(page uint64)) {
 	}
 }
 
+// many are so many pages that to gain them makes the longest lease worth its whole time.
+func many(do func(page uint64)) {
+	for page := range uint64(DefaultContentionThreshold << mostDoublings) {
+		do(220 + page)
+	}
+}
+
 func (b *bout) holdOver(page uint64) []Effect {
 	b.Helper()
 	return b.step(Event{Kind: EventHoldOver, Object: PageObject(page)})
@@ -157,7 +164,7 @@ func TestGroupLeasesGrow(t *testing.T) {
 			b.Fatal("node 0 does not take a group lease")
 		}
 		begun := b.now
-		crowd(b.gain)
+		many(b.gain)
 		if b.want(0, Write) {
 			b.Fatal("a page was not kept in a group lease")
 		}
@@ -167,7 +174,7 @@ func TestGroupLeasesGrow(t *testing.T) {
 			}
 		}
 		length = (b.now - begun) / boutMaxHold
-		crowd(func(page uint64) { b.want(page, Write) })
+		many(func(page uint64) { b.want(page, Write) })
 		b.now += length * boutMaxHold // it takes no other for as long again
 		return length
 	}
@@ -180,6 +187,39 @@ func TestGroupLeasesGrow(t *testing.T) {
 	b.fight()
 	if got := lasts(); got != 1 {
 		t.Fatalf("after a program has synchronised the lease lasts %d times as long", got)
+	}
+}
+
+// TestGroupLeaseHasToBeEarned: a lease that would last long goes on only as long as it gains pages,
+// and the next one is no longer then.
+func TestGroupLeaseHasToBeEarned(t *testing.T) {
+	b := newBout(t)
+	b.fight()
+	for lease, x := range []struct{ gains, lasts Time }{{16, 1}, {8, 2}, {4, 4}, {2, 2}, {1, 1}, {3, 3}, {16, 8}, {16, 16}} {
+		b.gain(0)
+		if b.e.GroupLease() == 0 {
+			t.Fatalf("node 0 does not take group lease %d", lease)
+		}
+		begun := b.now
+		gained := uint64(x.gains * DefaultContentionThreshold)
+		for page := range gained {
+			b.gain(220 + page)
+		}
+		if b.want(0, Write) {
+			t.Fatalf("lease %d keeps nothing", lease)
+		}
+		for !gives(b.holdOver(0), 0) {
+			if b.now += boutMaxHold / yieldTimes; b.now > begun+100*boutMaxHold {
+				t.Fatalf("lease %d has no end", lease)
+			}
+		}
+		if lasted := (b.now - begun) / boutMaxHold; lasted != x.lasts {
+			t.Errorf("lease %d gains %d times as many pages as it takes to begin, and lasts %d times as long as the first, want %d", lease, x.gains, lasted, x.lasts)
+		}
+		for page := range gained {
+			b.want(220+page, Write)
+		}
+		b.now += 16 * boutMaxHold
 	}
 }
 

@@ -40,6 +40,7 @@ var checks = map[string][]Check{
 		{Name: "planted bugs", Package: "protocol/modelcheck", Args: []string{"-test.run", "Planted|Plant|Explore", "-test.failfast"}, Memory: memory},
 		{Name: "explorer, default", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-first"}, Memory: memory},
 		{Name: "explorer, two leave", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "two leave", "-first"}, Memory: memory, Named: true},
+		{Name: "explorer, the one that leaves is lost", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "full", "-family", "that leaves is lost", "-first"}, Memory: memory, Named: true},
 		{Name: "explorer, coarse copysets", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "coarse", "-first"}, Memory: memory, Named: true},
 		{Name: "explorer, evicted", Package: "protocol/modelcheck", Args: []string{"-test.run", "Every", "-bound", "default", "-family", "evicted", "-first"}, Memory: memory, Named: true},
 		{Name: "simulator, no room", Package: "protocol/simulator", Args: []string{"-test.run", "Fresh/no_room", "-seed", "1", "-runs", "2", "-first"}, Memory: memory, Named: true},

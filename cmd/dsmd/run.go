@@ -95,6 +95,9 @@ func newRun() *cobra.Command {
 				return usageError(cmd, fmt.Errorf("--env: %w", err))
 			}
 			cfg.Nodes, cfg.Slots, cfg.Program, cfg.Env = shape.nodes, shape.slots, args, variables
+			if cfg.Grace < 0 {
+				return usageError(cmd, fmt.Errorf("--grace %v: want a time from 0, such as 10s", cfg.Grace))
+			}
 			if err := errors.Join(saves.check(cmd.Flags()), fromHere(&shared.values.Spill)); err != nil {
 				return usageError(cmd, err)
 			}
@@ -108,10 +111,7 @@ func newRun() *cobra.Command {
 			if err := shared.apply(&cfg); err != nil {
 				return err
 			}
-			if err := checkRun(&cfg, shared.values); err != nil {
-				return usageError(cmd, err)
-			}
-			return run(cfg, &saves, &page)
+			return run(cfg, shared.values, &saves, &page)
 		},
 	}
 	flags := cmd.Flags()
@@ -145,12 +145,9 @@ func fromHere(path *string) error {
 	return nil
 }
 
-// checkRun finds what cannot be, and what this machine cannot do. Of the latter every daemon would
-// find out as well, and end the job some time after its start.
-func checkRun(cfg *launch.Config, v *settings.Values) error {
-	if cfg.Grace < 0 {
-		return fmt.Errorf("--grace %v: want a time from 0, such as 10s", cfg.Grace)
-	}
+// checkMachine finds what this machine cannot do. Every daemon would find out as well, and end the
+// job some time after its start.
+func checkMachine(cfg *launch.Config, v *settings.Values) error {
 	if err := node.CheckTransport(v.Transport, v.RDMADevice); err != nil {
 		return err
 	}
@@ -206,10 +203,17 @@ func aProgram(cmd *cobra.Command, args []string) error {
 }
 
 // run runs a job, and says why it was not started, if so.
-func run(cfg launch.Config, saves *runCheckpoints, page *runDashboard) error {
-	status, err := attempt(&cfg, saves, page)
+func run(cfg launch.Config, v *settings.Values, saves *runCheckpoints, page *runDashboard) error {
+	err := checkMachine(&cfg, v)
+	status := launch.StatusUsage
+	if err == nil {
+		status, err = attempt(&cfg, saves, page)
+	}
 	if err != nil {
 		cfg.Say("%v", err)
+		if cfg.Meeting != nil {
+			cfg.Meeting.TurnAway(err)
+		}
 	}
 	if status == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,11 @@ func newRunAgent() *cobra.Command {
 		Args:   noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if meeting.Dir != "" {
-				return meeting.Attend(0, name, agentConfig())
+				err := meeting.Attend(0, name, agentConfig())
+				if errors.Is(err, launch.ErrNoJob) {
+					return nil // the launcher says it
+				}
+				return err
 			}
 			return launch.Agent(os.Stdin, os.Stdout, agentConfig())
 		},

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -136,5 +139,47 @@ func TestSlurmTask(t *testing.T) {
 	}
 	if slurmStep(lookup) {
 		t.Error("a step without srun")
+	}
+}
+
+// TestTasksOfAJobThatIsNotStarted: the other tasks do not wait for a launcher that finds that there
+// is nothing to launch, and leave the exit status to it.
+func TestTasksOfAJobThatIsNotStarted(t *testing.T) {
+	dir := t.TempDir()
+	for _, test := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"--grace", "-1s", "--", "true"}, launch.StatusUsage, "--grace -1s: want"},
+		{[]string{"--transport", "rdma", "--rdma-device", "none", "--", "true"}, launch.StatusUsage, "--transport rdma: "},
+		{[]string{"--restore", dir, "--", "true"}, launch.StatusSystem, "--restore: checkpoint: there is none"},
+		{[]string{"--profile", dir, "--", "true"}, launch.StatusUsage, "directory"},
+		{[]string{"--", "./no-such-program"}, launch.StatusNotFound, "no such program"},
+	} {
+		args := append([]string{"run", "--meet", filepath.Join(dir, "meet")}, test.args...)
+		var tasks [2]*exec.Cmd
+		var said [2]bytes.Buffer
+		for i := range tasks {
+			tasks[i] = dsmd(t, args...)
+			tasks[i].Stderr = &said[i]
+			tasks[i].Env = append(os.Environ(), "SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2", fmt.Sprint("SLURM_PROCID=", i), "SLURMD_NODENAME=ann")
+			if err := tasks[i].Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, task := range tasks {
+			_ = task.Wait()
+			status, want := task.ProcessState.ExitCode(), test.status
+			if i > 0 && strings.Contains(said[i].String(), "the job was not started: ") || said[i].Len() == 0 {
+				want = 0 // the launcher has said it
+			}
+			if says := said[i].String(); status != want || says != "" && !strings.Contains(says, test.says) {
+				t.Errorf("task %d of %q: status %d, %q, want %d, %q", i, args, status, says, want, test.says)
+			}
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "meet")); err != nil || len(left) != 0 {
+		t.Errorf("%v is left in the directory (%v)", left, err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func (p *runPlace) applyMeeting(t *task, cfg *launch.Config) (attend func() erro
 	}
 	meeting := launch.Meeting{Dir: dir, Name: "slurm-" + t.job, Tasks: t.tasks}
 	if t.number > 0 {
-		return func() error { return meeting.Attend(t.number, t.node, agentConfig()) }, nil
+		return func() error { return attendMeeting(&meeting, t) }, nil
 	}
 	cfg.Nodes, cfg.Meeting, cfg.Remote = 0, &meeting, p.remote()
 	for i := range t.tasks {
@@ -63,4 +64,14 @@ func (p *runPlace) applyMeeting(t *task, cfg *launch.Config) (attend func() erro
 	// The others have been started where they are to run.
 	cfg.Dir = p.dir
 	return nil, nil
+}
+
+// attendMeeting is the life of a task that is not the first. The status of the step is that of the
+// job, or of why there is none, and the first task has it.
+func attendMeeting(m *launch.Meeting, t *task) error {
+	err := m.Attend(t.number, t.node, agentConfig())
+	if errors.Is(err, launch.ErrNoJob) {
+		return &exitError{status: 0, err: err}
+	}
+	return err
 }

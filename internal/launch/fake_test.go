@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -145,6 +146,9 @@ func playSupervisor(arg string) int {
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)
+		if meeting != nil {
+			meeting.TurnAway(err)
+		}
 	}
 	return status
 }
@@ -204,7 +208,7 @@ func playAttend(dir, tasks, number string) int {
 	}
 	m := Meeting{Dir: dir, Name: "meeting", Tasks: n, Timeout: patience / 4}
 	if err := m.Attend(task, "node-"+number, AgentConfig{Version: "1",
-		Commands: Commands{Daemon: []string{self, "play-daemon", ""}, Guard: []string{self, "play-guard"}}}); err != nil {
+		Commands: Commands{Daemon: []string{self, "play-daemon", ""}, Guard: []string{self, "play-guard"}}}); err != nil && !(errors.Is(err, ErrNoJob) && task == 0) {
 		fmt.Fprintln(os.Stderr, "dsmd:", err)
 		return 1
 	}

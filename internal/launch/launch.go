@@ -173,7 +173,7 @@ type EarlyExit struct {
 // the end of a program with a status of its own is a failure, and makes the status that of the
 // first failure or loss. The error is not nil if the job was not started: because it could not be,
 // and then the status is that of a shell in the same situation (127 for a program that does not
-// exist), or because a signal came before.
+// exist), or because a signal came before. Then the launcher of a Meeting calls TurnAway.
 //
 // While it runs, Run answers signals: it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
 // SIGUSR2 on to the programs. Each of the first four begins the end of the job: what is still there

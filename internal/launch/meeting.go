@@ -36,6 +36,8 @@ type Meeting struct {
 	Tasks int
 	// Timeout bounds the wait for the others. 0 stands for DefaultMeetingTimeout.
 	Timeout time.Duration
+
+	held *host // set by the launcher, in Run
 }
 
 // DefaultMeetingTimeout is longer than batch systems take to start all processes of a job.
@@ -77,7 +79,15 @@ func (m *Meeting) Attend(task int, name string, cfg AgentConfig) error {
 	if _, err := fmt.Fprintf(conn, "%d %s\n", task, name); err != nil {
 		return fmt.Errorf("launch: task %d on %s: greeting the launcher: %w", task, name, err)
 	}
-	return Agent(conn, conn, cfg)
+	from := bufio.NewReader(conn)
+	why, err := from.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("launch: task %d on %s: the launcher has gone: %w", task, name, err)
+	}
+	if why = strings.TrimSpace(why); why != "" {
+		return fmt.Errorf("launch: task %d on %s: %w: %s", task, name, ErrNoJob, why)
+	}
+	return Agent(from, conn, cfg)
 }
 
 // find waits for the launcher's file, and connects.
@@ -160,6 +170,10 @@ type host struct {
 	listener net.Listener
 	links    []*lateLink // by task
 	once     sync.Once
+	over     chan struct{} // closed by close
+
+	mu  sync.Mutex
+	why string // there will be no job; "": it has not come to that. Guarded by mu.
 }
 
 // hold begins a meeting.
@@ -179,7 +193,7 @@ func (m *Meeting) hold() (*host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: listening for the other tasks: %w", err)
 	}
-	h := &host{meeting: m, listener: tls.NewListener(l, config)}
+	h := &host{meeting: m, listener: tls.NewListener(l, config), over: make(chan struct{})}
 	if inv.Addresses, err = ownAddresses(l.Addr().(*net.TCPAddr).Port); err == nil {
 		err = m.invite(&inv)
 	}
@@ -227,19 +241,23 @@ func (h *host) receive() {
 	}
 }
 
-// welcome finds out which task has come. One that says nothing of use is sent away: whoever comes
-// has no more than found the port, so far.
+// welcome finds out which task has come, and answers with a line: an empty one, or why there is no
+// job. One that says nothing of use is sent away: whoever comes has no more than found the port, so
+// far.
 func (h *host) welcome(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(dialTime))
 	from := bufio.NewReaderSize(conn, maxTaskLine)
 	line, err := from.ReadSlice('\n')
 	number, name, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
 	task, numberErr := strconv.Atoi(number)
-	if err != nil || numberErr != nil || task < 0 || task >= len(h.links) || !h.links[task].arrive(conn, from, name) {
+	if err != nil || numberErr != nil || task < 0 || task >= len(h.links) || h.answer(conn) != nil {
 		conn.Close()
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{}) // before arrive gives it away
+	if !h.links[task].arrive(conn, from, name) {
+		conn.Close()
+	}
 	if h.missing() == "" {
 		h.close()
 	}
@@ -249,9 +267,7 @@ func (h *host) welcome(conn net.Conn) {
 func (h *host) missing() string {
 	var tasks []string
 	for i, l := range h.links {
-		select {
-		case <-l.come:
-		default:
+		if !l.hasCome() {
 			tasks = append(tasks, strconv.Itoa(i))
 		}
 	}
@@ -264,6 +280,7 @@ func (h *host) close() {
 		h.listener.Close()
 		// another job of the name may have replaced it, which it does not survive either way
 		_ = os.Remove(h.meeting.File())
+		close(h.over)
 	})
 }
 
@@ -278,6 +295,7 @@ type lateLink struct {
 	conn net.Conn  // guarded by mu until come is closed
 	from io.Reader // what conn says, with what was read ahead
 	name string    // of the machine
+	here bool      // arrive was called; guarded by mu
 	off  bool      // cut was called; guarded by mu
 	late bool      // conn did not come in time; guarded by mu
 }
@@ -287,12 +305,19 @@ type lateLink struct {
 func (l *lateLink) arrive(conn net.Conn, from io.Reader, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil || l.off {
+	wasHere := l.here
+	if l.here = true; wasHere || l.off {
 		return false
 	}
 	l.conn, l.from, l.name = conn, from, name
 	close(l.come)
 	return true
+}
+
+func (l *lateLink) hasCome() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.here
 }
 
 // errLate: a task has not come in time.
@@ -363,14 +388,24 @@ func (l *lateLink) explain(err error, greeted bool) (string, int) {
 	}
 }
 
-// runMeeting is Run for the launcher of a meeting. Its own task is an agent like the others, a
-// process beside it.
-func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
+// runMeeting is Run for the launcher of a meeting. If the job is not started the meeting stays open
+// for TurnAway, but not after a signal, which batch systems send to all tasks.
+func runMeeting(cfg Config, p *plan, s *supervisor) (status int, err error) {
 	h, err := cfg.Meeting.hold()
 	if err != nil {
 		return StatusSystem, err
 	}
-	defer h.close()
+	cfg.Meeting.held = h
+	status, err = cfg.meet(h, p, s)
+	if err == nil || s.interrupted != 0 {
+		h.close()
+	}
+	return status, err
+}
+
+// meet runs the job of a meeting. The launcher's own task is an agent like the others, a process
+// beside it.
+func (cfg *Config) meet(h *host, p *plan, s *supervisor) (int, error) {
 	starter := newStarter()
 	defer starter.stop()
 	for task, l := range h.links {
@@ -389,6 +424,9 @@ func runMeeting(cfg Config, p *plan, s *supervisor) (int, error) {
 		return StatusSystem, fmt.Errorf("launch: starting the agent beside the launcher: %w", explainLimit(err))
 	}
 	status, err := s.loop()
+	if err != nil {
+		h.refuse(err)
+	}
 	awaitEnd(own)
 	return status, err
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -99,6 +100,75 @@ func TestMeetingThatNobodyComesTo(t *testing.T) {
 	}
 }
 
+// TestTurnedAway: tasks that come when the job is over before it was started hear why, and the
+// launcher waits for no more than them.
+func TestTurnedAway(t *testing.T) {
+	t.Parallel()
+	for name, program := range map[string][]string{"of the launcher": {"./no-such-program"}, "of Run's caller": nil} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "shared")
+			cmd := launcher(t, job{Meet: dir, Tasks: 3, Program: program})
+			_, said := converse(t, cmd, cmd.StderrPipe)
+			lines := bufio.NewReader(said)
+			why, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			why = strings.TrimPrefix(strings.TrimSuffix(why, "\n"), "dsmd: launch: ")
+			begin := time.Now()
+			for task := 1; task < 3; task++ {
+				late := attend(t, dir, 3, task)
+				want := fmt.Sprintf("dsmd: launch: task %d on node-%d: the job was not started: %s\n", task, task, why)
+				if err := late.Wait(); err == nil || late.Stderr.(*bytes.Buffer).String() != want {
+					t.Errorf("%v: %s, want %q", err, late.Stderr, want)
+				}
+			}
+			rest, err := io.ReadAll(lines)
+			if err != nil || len(rest) > 0 {
+				t.Errorf("the launcher says %q besides, %v", rest, err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("the launcher succeeds")
+			}
+			if took := time.Since(begin); took >= turnAwayTime/2 {
+				t.Errorf("the launcher has waited for %v, and all tasks have come", took)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+				t.Errorf("%v is left in the directory (%v)", left, err)
+			}
+		})
+	}
+}
+
+// TestTurnAwayEnds: the launcher waits for tasks that never come no longer than till a signal.
+func TestTurnAwayEnds(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "shared")
+	cmd := launcher(t, job{Meet: dir, Tasks: 2})
+	_, said := converse(t, cmd, cmd.StderrPipe)
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	m := Meeting{Dir: dir, Name: "meeting"}
+	for begin := time.Now(); ; time.Sleep(lookAgain) {
+		if _, err := m.readInvitation(); err == nil {
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatal("there is no meeting")
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != StatusUsage {
+		t.Errorf("%v, want the status of the error", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left in the directory (%v)", left, err)
+	}
+}
+
 // shortOf is a listener that finds no descriptor for whom it should take first.
 type shortOf struct {
 	net.Listener
@@ -134,6 +204,9 @@ func TestMeetingOutlivesAShortage(t *testing.T) {
 	defer link.cut()
 	if _, err := fmt.Fprintln(there, "0 node-0"); err != nil {
 		t.Fatal(err)
+	}
+	if why, err := bufio.NewReader(there).ReadString('\n'); err != nil || why != "\n" {
+		t.Errorf("the answer is %q, %v", why, err)
 	}
 	select {
 	case <-link.come:

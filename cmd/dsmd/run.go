@@ -39,7 +39,9 @@ that failed). Signals are passed on to the programs; Ctrl-C ends them, a second 
 a third one gives up hosts that do not answer. When some have ended and others have not after ten
 seconds, a line says so, once: who waits at a barrier or in a reduction for a program that has ended
 waits for ever. With --fail-on-early-exit such a wait ends the job, after ten seconds, with exit
-status 1. Nothing stays behind, no process and no file, on any machine, however the job ends.
+status 1. Nothing stays behind, no process and no file, on any machine, however the job ends. But
+when this machine itself is gone, without power or its network, hosts run on until their sshd
+notices it (docs/operations.md: ClientAliveInterval).
 
 With --survive the job goes on without a rank whose program, daemon or machine is lost, as long as
 the daemons that are left may (docs/operations.md): the other programs get dsm.ErrNodeLost,
@@ -61,7 +63,8 @@ has memory begin with what was saved, on any number of nodes. All hosts must sha
 under the same path; dsmd run looks at it on this machine only, before anything is started.
 
 Programs find their place in the environment: DSM_SOCKET, DSM_RANK and DSM_SIZE. Of checkpoints
-they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY, DSM_RESTORE and DSM_LOST.`
+they learn by DSM_CHECKPOINT, DSM_CHECKPOINT_EVERY, DSM_RESTORE and DSM_LOST. Variables that begin
+with DSMD_, and the configuration file, are for dsmd serve: here only DSMD_SSH counts.`
 
 const runExample = `  dsmd run -n 4 -- ./solve --grid 4096
   dsmd run -n 2:8 -- ./solve   # 2 daemons, 16 programs

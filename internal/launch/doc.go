@@ -48,7 +48,8 @@
 //     every process whose environment names one of the machine's sockets, which finds grandchildren
 //     too.
 //   - An agent kills everything when its connection ends, which the launcher's death brings about:
-//     the kernel then kills ssh.
+//     the kernel then kills ssh. When the launcher's machine is gone the host's sshd has to notice
+//     it, and by default takes hours; the ends of a meeting's connection take seconds.
 //
 // An agent that hangs is asked in vain whether it is alive, and then counts as a lost machine.
 //

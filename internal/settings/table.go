@@ -133,7 +133,7 @@ var All = []Setting{
 	{Name: "region", Default: Bytes(node.DefaultRegionBytes).String(), Range: "whole pages, up to " + Bytes(node.MaxRegionBytes).String(),
 		Meaning: "address space for shared memory, the same on all nodes; memory is used when it is touched",
 		value:   func(v *Values) pflag.Value { return size(&v.Region, 0, node.MaxRegionBytes) }},
-	{Name: "memory", Default: "auto", Range: "whole pages, from " + Bytes(node.MinMemoryBytes).String() + "; unlimited; or auto: three quarters of what the machine or the control group has, divided among the nodes that a job has on one machine",
+	{Name: "memory", Default: "auto", Range: "whole pages, from " + Bytes(node.MinMemoryBytes).String() + "; unlimited; or auto: three quarters of what the machine or the control group has, which the nodes of dsmd run -n divide, and no others",
 		Meaning: "memory for shared pages on a node; it drops copies, and moves pages to nodes that have room, to keep to that",
 		value:   func(v *Values) pflag.Value { return room(&v.Memory) }},
 	{Name: "spill", Range: "a directory on a disk, not a tmpfs; not with --memory unlimited",

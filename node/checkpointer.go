@@ -125,7 +125,7 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 
 // open begins a checkpoint.
 func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint) (*saving, error) {
-	s := &saving{by: p, id: what.ID, base: what.Base, inPlace: what.InPlace, data: -1, orderFile: -1}
+	s := &saving{by: p, closer: p.files.closer, id: what.ID, base: what.Base, inPlace: what.InPlace, data: -1, orderFile: -1}
 	var err error
 	if s.inPlace {
 		s.orderFile, err = p.files.take(uint32(c.Count))

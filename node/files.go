@@ -12,8 +12,9 @@ import (
 // files are those that a program has given to its daemon (OpFile) and that no call has taken. They
 // have numbers, from 1.
 type files struct {
-	last uint32
-	open map[uint32]int
+	closer *closer
+	last   uint32
+	open   map[uint32]int
 }
 
 // keepFile keeps the descriptor that has come with a call. The error is the program's.
@@ -24,7 +25,7 @@ func (p *program) keepFile(c *attach.Call) error {
 	}
 	f := &p.files
 	if len(f.open) >= attach.MaxFiles {
-		unix.Close(fd)
+		f.closer.close(fd)
 		return fmt.Errorf("%w: more than %d files that no call takes", attach.ErrMalformed, attach.MaxFiles)
 	}
 	if f.open == nil {
@@ -80,14 +81,14 @@ func (f *files) drop(numbers ...uint32) error {
 		if err != nil {
 			return err
 		}
-		unix.Close(fd)
+		f.closer.close(fd)
 	}
 	return nil
 }
 
 func (f *files) close() {
 	for _, fd := range f.open {
-		unix.Close(fd)
+		f.closer.close(fd)
 	}
 	f.open = nil
 }

@@ -298,7 +298,7 @@ func (q *inquiries) stacks(observer *program, c *attach.Call) error {
 		_, blocked = q.pagesOf(p)
 	}
 	asked := p != nil && p.line.askStacks(blocked, fd)
-	closeFD(fd)
+	observer.files.closer.close(fd)
 	switch {
 	case p == nil:
 		observer.refuseCall(c, fmt.Errorf("no program of process %d is attached", c.Count))

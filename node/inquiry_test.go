@@ -447,7 +447,7 @@ func TestLineOfWhoDoesNotRead(t *testing.T) {
 	}
 	defer poller.Close()
 	cut := 0
-	l := &line{poller: poller, id: 1, fd: theirs, cut: func(unread int) { cut = unread }}
+	l := &line{poller: poller, id: 1, fd: theirs, stream: attach.Stream{Discard: new(closer).close}, cut: func(unread int) { cut = unread }}
 	defer l.close()
 	if err := poller.Add(theirs, lineToken(l.id)); err != nil {
 		t.Fatal(err)

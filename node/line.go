@@ -54,10 +54,10 @@ func (p *program) openLine(log *zap.Logger) error {
 		err = p.replies.poller.Add(fd, lineToken(p.id))
 	}
 	if err != nil {
-		unix.Close(fd)
+		p.files.closer.close(fd)
 		return fmt.Errorf("%w: its second socket: %w", attach.ErrMalformed, err)
 	}
-	p.line = &line{poller: p.replies.poller, id: p.id, fd: fd, cut: func(unread int) {
+	p.line = &line{poller: p.replies.poller, id: p.id, fd: fd, stream: attach.Stream{Discard: p.files.closer.close}, cut: func(unread int) {
 		log.Warn("a program does not read what the ranks of its job do: it is told no more of that, and counts as one that does not answer",
 			zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Int("unread_bytes", unread))
 	}}
@@ -67,13 +67,11 @@ func (p *program) openLine(log *zap.Logger) error {
 func (l *line) close() {
 	if l != nil && l.fd >= 0 {
 		_ = l.poller.Remove(l.fd)
-		closeFD(l.fd)
+		l.stream.Discard(l.fd)
 		l.stream.Close()
 		l.fd, l.out, l.full = -1, nil, false
 	}
 }
-
-func closeFD(fd int) { unix.Close(fd) }
 
 // send sends a frame when the socket has room.
 func (l *line) send(frame []byte) {

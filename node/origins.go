@@ -77,7 +77,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 			return err
 		}
 		table = tables[0]
-		defer table.Close()
+		defer p.files.closer.later(table.Close)
 	}
 	if err := o.check(x, c); err != nil {
 		p.refuseCall(c, err)

@@ -63,8 +63,9 @@ func (s *programs) newProgram(fd int) *program {
 	for s.lastID = (s.lastID + 1) & maxID; s.lastID == 0 || s.byID[s.lastID] != nil; {
 		s.lastID = (s.lastID + 1) & maxID
 	}
+	closer := &s.replies.closer
 	return &program{
-		replies: &s.replies, id: s.lastID, fd: fd, pass: -1,
+		replies: &s.replies, id: s.lastID, fd: fd, pass: -1, files: files{closer: closer}, stream: attach.Stream{Discard: closer.close},
 		waiting: map[uint64]protocol.Ticket{}, called: map[uint64]string{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},
 	}
 }
@@ -328,7 +329,7 @@ func (s *programs) attach(p *program, body []byte) error {
 		err = p.openLine(s.log)
 	}
 	if err != nil {
-		unix.Close(fd)
+		p.files.closer.close(fd)
 		return err
 	}
 	if err := s.drive.exec.table.Attach(pagetable.ProcID(p.id), fd, uintptr(s.cfg.RegionBase)); err != nil {

@@ -16,6 +16,7 @@ import (
 // saving is the pages of one checkpoint.
 type saving struct {
 	by             *program // nil: it has gone
+	closer         *closer
 	id, base       [16]byte
 	copies         bool
 	inPlace        bool // pages are written to the files in which they begin
@@ -134,7 +135,7 @@ func (s *saving) enter(page pagetable.Page, crc uint32, slot uint64) {
 func (s *saving) close() {
 	for _, fd := range []*int{&s.data, &s.orderFile} {
 		if *fd >= 0 {
-			unix.Close(*fd)
+			s.closer.close(*fd)
 		}
 		*fd = -1
 	}

@@ -165,7 +165,7 @@ func Receive(fd int, s *Stream) error {
 		return err
 	}
 	if flags&unix.MSG_CTRUNC != 0 {
-		closeAll(fds)
+		s.discard(fds)
 		return errTruncated
 	}
 	if err := s.AddFDs(fds); err != nil {

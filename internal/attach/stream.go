@@ -18,10 +18,14 @@ const (
 
 // Stream turns the bytes and descriptors that arrive on one connection into frames. It buffers
 // less than 2 * MaxFrame bytes. The zero Stream is ready. It is not safe for concurrent use.
+// Discard closes descriptors that are not wanted, for who must not wait for that; nil: they are
+// closed at once.
 //
 // Use: fill Space, say how much with Advance, and call Next until it has no more; or let
 // Receive do the first two.
 type Stream struct {
+	Discard func(fds ...int)
+
 	buf   []byte // arrived and not yet taken: buf[start:]
 	start int
 	fds   []int // arrived and not yet taken, oldest first; owned
@@ -58,7 +62,7 @@ func (s *Stream) Buffered() int { return len(s.buf) - s.start }
 // AddFDs takes ownership of descriptors that have arrived. On an error it has closed them.
 func (s *Stream) AddFDs(fds []int) error {
 	if len(s.fds)+len(fds) > maxWaitingFDs {
-		closeAll(fds)
+		s.discard(fds)
 		return fmt.Errorf("%w: the peer sent %d descriptors that belong to no frame, at most %d are kept", ErrMalformed, len(s.fds)+len(fds), maxWaitingFDs)
 	}
 	s.fds = append(s.fds, fds...)
@@ -78,8 +82,16 @@ func (s *Stream) TakeFD() (fd int, err error) {
 
 // Close closes the descriptors that nobody has taken. The Stream must not be used after it.
 func (s *Stream) Close() {
-	closeAll(s.fds)
+	s.discard(s.fds)
 	s.fds, s.buf = nil, nil
+}
+
+func (s *Stream) discard(fds []int) {
+	if s.Discard != nil {
+		s.Discard(fds...)
+		return
+	}
+	closeAll(fds)
 }
 
 func closeAll(fds []int) {

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"dsmd/internal/attach"
+)
+
+// TestCloseHangs: what programs have given can't be closed, because a file system does not answer.
+// The node answers other programs, and ends.
+func TestCloseHangs(t *testing.T) {
+	hangs, begun := make(chan struct{}), make(chan struct{}, 100)
+	t.Cleanup(func() { close(hangs) }) // when the node has ended
+	c := start(t, setup{nodes: 1, ranks: 4, before: func(n *Node) {
+		n.programs.replies.closer.hold = func() {
+			begun <- struct{}{}
+			<-hangs
+		}
+	}})
+	file, err := os.Create(filepath.Join(t.TempDir(), "given"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	other := c.members[0].join()
+	page := other.bind("x", 2)
+	other.store(page, 0, 7)
+	for name, gives := range map[string]func(p *prog){
+		"it leaves with a file": func(p *prog) { p.give(file) },
+		"a checkpoint": func(p *prog) {
+			s := p.save(1, 0, page, 2)
+			s.ok(s.call(false, true))
+			s.finish()
+		},
+		"stacks": func(p *prog) { p.do(attach.Call{Op: attach.OpStacks, Object: uint64(p.give(file)), Count: 1}) },
+	} {
+		t.Log(name)
+		p := c.members[0].join()
+		gives(p)
+		p.leave()
+		<-begun
+		other.wantLoad(page, 0, 7)
+		other.sync()
+	}
+}

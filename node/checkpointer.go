@@ -59,6 +59,7 @@ type checkpointer struct {
 	// fetching counts pages that are being read from the spill file, also for checkpoints that were
 	// given up.
 	fetching int
+	far      int // the same of pages that other nodes are asked to read
 	// stuck counts the checkpoints that were given up, and of which the disk has not taken yet what
 	// it was given.
 	stuck atomic.Int32
@@ -99,12 +100,8 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 			p.refuseCall(c, errors.New("another checkpoint is under way at this node; wait until it is over"))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
-		if k.stuck.Load() >= mostStuck {
-			p.refuseCall(c, fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck))
-			return p.files.drop(uint32(c.Object), uint32(c.Count))
-		}
-		if k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay {
-			p.refuseCall(c, errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has"))
+		if err := k.waitsForDisks(); err != nil {
+			p.refuseCall(c, err)
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
 		if s, err = k.open(p, c, &what); err != nil {
@@ -122,6 +119,25 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 	}
 	return nil
 }
+
+// waitsForDisks is why no other checkpoint can begin: of those that were given up too much is under
+// way.
+func (k *checkpointer) waitsForDisks() error {
+	switch {
+	case k.stuck.Load() >= mostStuck:
+		return fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck)
+	case k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay:
+		return errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has")
+	case k.far >= k.mostFar()/2:
+		return errors.New("checkpoints were given up, and other nodes have not sent yet what they were asked to read for them; wait until they have")
+	}
+	return nil
+}
+
+// mostFar is how many pages may be asked of other nodes at a time: with more, and what programs
+// want, this node would ask for more than it may (storage.want). A checkpoint has half of that at
+// least, so when it waits for room some of its own are on their way.
+func (k *checkpointer) mostFar() int { return k.drive.intake.window.most }
 
 // open begins a checkpoint.
 func (k *checkpointer) open(p *program, c *attach.Call, what *attach.Checkpoint) (*saving, error) {

@@ -140,13 +140,17 @@ func (k *checkpointer) Lost(page pagetable.Page) {
 func (k *checkpointer) copyMore(s *saving) bool {
 	var reads []*diskio.Transfer
 	for len(s.copied) > 0 {
+		page := s.copied[0]
+		at, node, is := k.origins.of(page)
+		if node != k.origins.self && k.far >= k.mostFar() {
+			s.starved = true // until one of its own has come
+			break
+		}
 		buf := k.Buffer(false)
 		if buf == nil {
 			break
 		}
-		page := s.copied[0]
 		s.copied = s.copied[1:]
-		at, node, is := k.origins.of(page)
 		switch {
 		case !is:
 			clear(buf)
@@ -155,7 +159,9 @@ func (k *checkpointer) copyMore(s *saving) bool {
 			reads = append(reads, &diskio.Transfer{FD: at.FD, Offset: at.Offset, Buf: buf, Least: at.Least, Sum: at.Check, Owner: placed{page, at}})
 		default:
 			arrived := k.arrives(s, page, buf)
+			k.far++
 			k.storage.read(page, node, func(contents []byte, err error, over func()) {
+				k.far--
 				arrived(contents, err)
 				over()
 			})

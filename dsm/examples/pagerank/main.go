@@ -85,24 +85,24 @@ func pagerank(ctx context.Context, c *dsm.Cluster, g graph, limit float64) (rank
 
 // share makes the graph in shared memory. Rank 0 does.
 func share(ctx context.Context, c *dsm.Cluster, n int) (g graph, err error) {
-	g = random(n)
-	for name, part := range map[string]*[]int32{"offsets": &g.offsets, "sources": &g.sources, "links": &g.links} {
-		local := *part
-		if *part, err = dsm.Alloc[int32](ctx, c, name, len(local)); err != nil {
-			return g, err
-		}
-		if c.Rank() == 0 {
-			copy(*part, local)
-		}
+	all, err := dsm.Alloc[int32](ctx, c, "graph", 19*n+1)
+	if err != nil {
+		return g, err
+	}
+	g = graph{offsets: all[:n+1], links: all[n+1 : 2*n+1], sources: all[2*n+1:]}
+	if c.Rank() == 0 {
+		made := random(n)
+		copy(g.offsets, made.offsets)
+		copy(g.links, made.links)
+		copy(g.sources, made.sources)
 	}
 	return g, c.Barrier(ctx)
 }
 
-// random makes a graph: vertices with high numbers have many links to them, those with low numbers
-// many that lead away.
+// random makes a graph: vertices with high numbers have many links to them, low ones from them.
 func random(n int) (g graph) {
 	g.offsets, g.links = make([]int32, n+1), make([]int32, n)
-	chance := rand.New(rand.NewPCG(1, 2)) // the same on all ranks
+	chance := rand.New(rand.NewPCG(1, 2))
 	for v := range n {
 		for e := range 1 + 16*v/n {
 			u := (v + n - 1) % n // so that a link leads away from each vertex

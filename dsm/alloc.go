@@ -231,8 +231,21 @@ func (c *Cluster) memoryCalled(name string) *allocation {
 	return nil
 }
 
-// bind asks the cluster for the pages of a name.
+// bind asks the cluster for the pages of a name. What began with a checkpoint here, and was freed,
+// may be there still, as others have it, or it is kept.
 func (c *Cluster) bind(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
+	m, err := c.bindAs(ctx, a, name, l, n)
+	if from := c.saves.began(name); from != nil && a.from == nil && errors.Is(err, ErrMismatch) {
+		a.from = from
+		if again, failed := c.bindAs(ctx, a, name, l, n); failed == nil {
+			return again, nil
+		}
+	}
+	return m, err
+}
+
+// bindAs is bind with what the memory is to be.
+func (c *Cluster) bindAs(ctx context.Context, a *allocating, name string, l layout, n int) (*allocation, error) {
 	signature := l.String()
 	if a.from != nil {
 		signature = fmt.Sprintf("restored (%x) %s", a.from.id[:4], signature)

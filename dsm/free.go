@@ -22,8 +22,8 @@ import (
 // allocating or freeing, all the time; so it must not be touched.
 //
 // Errors: ErrNotShared (s is not the whole of an allocation, or was freed), ErrInUse (a part of it
-// is pinned, see Pin, or Sync has it because a checkpoint is under way; nothing is freed then),
-// ctx's, ErrClosed, ErrLost. An empty s that Alloc has not returned is not an error.
+// is pinned, see Pin, or it is a mapping with WriteBack while a checkpoint is under way; nothing is
+// freed then), ctx's, ErrClosed, ErrLost. An empty s that Alloc has not returned is not an error.
 func Free[T any](ctx context.Context, c *Cluster, s []T) error {
 	if err := c.err(); err != nil {
 		return failure("Free", err)

@@ -20,7 +20,8 @@ type restored struct {
 	path   string
 	id     [16]byte
 	state  []byte
-	images map[string]*checkpoint.Image
+	images map[string]*checkpoint.Image // of what has not begun yet
+	began  map[string]bool              // what has
 }
 
 // Restore has memory begin with what a checkpoint has of the same name, instead of zeros, when it
@@ -112,6 +113,16 @@ func (s *saves) image(a *allocating, name string, l layout, n int) (*restored, *
 	return from, g, nil
 }
 
+// began is the checkpoint that memory of this name began with in this process, or nil.
+func (s *saves) began(name string) *restored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.from == nil || !s.from.began[name] {
+		return nil
+	}
+	return s.from
+}
+
 // share is what a checkpoint has of memory that begins so.
 func share(begins string) string {
 	if begins == "" {
@@ -130,6 +141,10 @@ func (s *saves) begun(from *restored, m *allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.from.images, m.name)
+	if s.from.began == nil {
+		s.from.began = map[string]bool{}
+	}
+	s.from.began[m.name] = true
 	s.basis.list = append(s.basis.list, m)
 }
 

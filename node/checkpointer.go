@@ -100,7 +100,7 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 			p.refuseCall(c, errors.New("another checkpoint is under way at this node; wait until it is over"))
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
-		if err := k.waitsForDisks(); err != nil {
+		if err := k.waitsForDisks(what.InPlace); err != nil {
 			p.refuseCall(c, err)
 			return p.files.drop(uint32(c.Object), uint32(c.Count))
 		}
@@ -122,13 +122,13 @@ func (k *checkpointer) begin(p *program, c *attach.Call) error {
 
 // waitsForDisks is why no other checkpoint can begin: of those that were given up too much is under
 // way.
-func (k *checkpointer) waitsForDisks() error {
+func (k *checkpointer) waitsForDisks(inPlace bool) error {
 	switch {
 	case k.stuck.Load() >= mostStuck:
 		return fmt.Errorf("%d checkpoints were given up, and the disk has not taken yet what was being written of them; wait until it has", mostStuck)
 	case k.fetching*k.table.PageBytes() >= mostStuck*fetchedOnTheWay:
 		return errors.New("checkpoints were given up, and the disk of the spill file has not given yet what was being read for them; wait until it has")
-	case k.far >= k.mostFar()/2:
+	case k.far >= k.mostFar()/2 && !inPlace: // what goes to its own place is here
 		return errors.New("checkpoints were given up, and other nodes have not sent yet what they were asked to read for them; wait until they have")
 	}
 	return nil

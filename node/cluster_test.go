@@ -182,11 +182,13 @@ func (c *cluster) settle() {
 			now[1] += stats["messages_received"]
 			pending += stats["pending_objects"]
 		}
-		if now != before || now[0] != now[1] && !c.lossy || pending > 0 {
+		if now != before || now[0] != now[1] && !c.lossy {
 			same = 0
 		}
-		same++
 		before = now
+		if same++; pending > 0 {
+			same = 0
+		}
 		return same == 2 || c.lossy && same == 20
 	})
 }

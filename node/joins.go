@@ -22,7 +22,7 @@ const (
 	// handedMark: what I have to take from those that leave, or to copy for their sake, is where it
 	// belongs, in the epoch that follows.
 	handedMark = agreement.Mark | 0x72
-	// emptyMark: I have nothing alone, in the epoch that follows: leave me out.
+	// emptyMark: I have nothing alone, in the epoch that follows. The first home has me left out.
 	emptyMark = agreement.Mark | 0x73
 	// heardMark: in the epoch that follows I was asked to let in the node and process that follow.
 	heardMark = agreement.Mark | 0x74

@@ -20,8 +20,8 @@ var errLeaving = errors.New("node: this node was told to leave the cluster (dsmd
 //
 // A node is told to leave by OpDrain. The nodes agree on a view in which it is leaving: it is home
 // of nothing any more. When all homes have fetched what it alone had, all members have copied the
-// backups that others keep from then on, and have told it so, it asks a home to be left out. Then
-// it ends, and nothing with it.
+// backups that others keep from then on, and have told it so, it tells them to leave it out, which
+// one does. Then it ends, and nothing with it.
 type leaving struct {
 	members *members
 
@@ -147,7 +147,14 @@ func (l *leaving) leaveIfEmpty() {
 		return
 	}
 	l.empty = true
-	m.tellOthers(binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()))
+	mark, first := binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()), l.firstHome()
+	for _, id := range m.list {
+		if id != first && int(id) != m.cfg.Self {
+			m.out.tell(id, mark)
+		}
+	}
+	m.out.net.Flush() // the others are to know it before they enter the view that follows
+	m.out.tell(first, mark)
 }
 
 // firstHome is the member that has those left out which have handed over all.

@@ -18,7 +18,7 @@ import (
 // Nodes do not agree on who has a lease. Several begin theirs together, and then soon wait for each
 // other. One whose thread has waited for its yield time lets go of everything; the last one goes
 // on. Who has yielded waits longer the next time. Who has had a whole lease takes none for as long
-// again, and its next one is twice as long, as it was too short for what the node had to do. A
+// again, and its next one may be twice as long, as it was too short for what the node had to do. A
 // lease goes on only as long as it gains pages. Who has gained few in it has a shorter one, and
 // after some of these rests for longer each time.
 //
@@ -71,9 +71,9 @@ func (t *pacing) clone(of *pages) pacing {
 type groupLease struct {
 	number  uint32 // of leases so far
 	active  bool
-	resting bool // the last lease took its whole time
+	resting bool // the last lease took all the time that it had earned
 	since   Time // when the lease began, or, after it, when it ended
-	gaveUp  Time // leases that were given up since one took its whole time
+	gaveUp  Time // leases that were given up since one took all its time
 	grown   Time // how often the length of a lease was doubled: see length
 	futile  Time // leases in a row in which few pages were gained; at most mostFutile
 

@@ -3,10 +3,13 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // folder is a directory with a file for each output of each child: rank-0.stdout, node-1.stderr and
@@ -21,7 +24,11 @@ type folder struct {
 
 // newFolder makes the directory.
 func newFolder(dir string, width int) (*folder, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	err := os.MkdirAll(dir, 0o777)
+	if err == nil {
+		err = os.NewSyscallError("access of "+dir, unix.Access(dir, unix.W_OK|unix.X_OK))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("launch: the directory for what programs print: %w", err)
 	}
 	return &folder{dir: dir, width: width, files: map[string]*sink{}}, nil
@@ -39,7 +46,9 @@ func (f *folder) clear() error {
 	files, err := os.ReadDir(f.dir)
 	for _, file := range files {
 		if file.Type().IsRegular() && ofFolder.MatchString(file.Name()) {
-			err = errors.Join(err, os.Remove(filepath.Join(f.dir, file.Name())))
+			if gone := os.Remove(filepath.Join(f.dir, file.Name())); !errors.Is(gone, fs.ErrNotExist) {
+				err = errors.Join(err, gone)
+			}
 		}
 	}
 	if err != nil {

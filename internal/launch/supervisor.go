@@ -231,10 +231,6 @@ func (s *supervisor) endDaemons() {
 func (s *supervisor) startAll() {
 	s.started, s.began = true, time.Now()
 	s.reports.trace.begin()
-	if err := s.stdout.folder.clear(); err != nil {
-		s.refuse(StatusSystem, err)
-		return
-	}
 	peers := make([]string, s.plan.nodes())
 	for _, m := range s.members {
 		for i, node := range m.place.nodes {
@@ -247,6 +243,9 @@ func (s *supervisor) startAll() {
 		return
 	}
 	stdin, err := openInput(s.cfg.Stdin)
+	if err == nil {
+		err = s.stdout.folder.clear()
+	}
 	if err != nil {
 		s.refuse(StatusSystem, err)
 		return

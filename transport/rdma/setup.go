@@ -236,6 +236,9 @@ func (r *router) breakLink(p *peer, reason error, tell bool) {
 		p.complaint = fmt.Sprint(reason)
 	}
 	r.attemptFailed(p, reason)
+	if l.up && p.quiet { // if no other one comes up that is said
+		p.complaint, p.complaints = "", min(p.complaints, maxComplaints-1)
+	}
 }
 
 // weigh sees whether a queue pair has worked for long. If it has, all begins anew. If not, it

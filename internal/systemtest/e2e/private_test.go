@@ -291,7 +291,8 @@ func TestPrivateOfJobs(t *testing.T) {
 }
 
 // TestRestoredMemoryIsNoOther: a program that has not restored a checkpoint does not find memory
-// that began with it. Its node would take pages that nobody has touched for zeros.
+// that began with it. Its node would take pages that nobody has touched for zeros. One that has,
+// and has freed it since, does.
 func TestRestoredMemoryIsNoOther(t *testing.T) {
 	t.Parallel()
 	const words = 4096
@@ -311,6 +312,9 @@ func TestRestoredMemoryIsNoOther(t *testing.T) {
 		t.Errorf("a program that has restored nothing is told %q", got)
 	}
 	other.Do(t, "restored ", "restore %s", dir)
+	other.Do(t, "ok", "words x %d", words)
+	other.Do(t, "ok", "same x 7 0 %d", words)
+	other.Do(t, "ok", "free x") // the other one has it still
 	other.Do(t, "ok", "words x %d", words)
 	other.Do(t, "ok", "same x 7 0 %d", words)
 	all.end(t)

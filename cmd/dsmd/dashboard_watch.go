@@ -48,10 +48,12 @@ func watch(ctx context.Context, j *job) *dashboard.Model {
 	for i := range j.daemons {
 		d := &j.daemons[i]
 		is := func(p dashboard.Presence) { m.Is(int(d.Node), p) }
-		log := &logReader{watcher: watcher{socket: d.Socket, model: m, node: int(d.Node), is: is}, ranks: map[uint32]uint32{}}
+		w := watcher{socket: d.Socket, model: m, node: int(d.Node), is: is, within: answerTime}
+		log := &logReader{watcher: w, ranks: map[uint32]uint32{}}
 		asked := make(chan struct{}) // closed when the first answer, or none, has come
 		known := sync.OnceFunc(func() { close(asked) })
-		memory := &memoryReader{watcher{socket: d.Socket, model: m, node: int(d.Node), is: func(dashboard.Presence) { known() }}, uint64(d.PageBytes)}
+		w.is = func(dashboard.Presence) { known() }
+		memory := &memoryReader{w, uint64(d.PageBytes)}
 		// They end with the daemon, or with ctx.
 		go func() {
 			defer known()
@@ -75,6 +77,7 @@ type watcher struct {
 	model  *dashboard.Model
 	node   int
 	is     func(dashboard.Presence) // is told what is known of the node
+	within time.Duration            // answerTime
 	conn   *attach.Conn
 	ticket uint64
 }
@@ -122,7 +125,7 @@ func (w *watcher) converse(ctx context.Context, pause time.Duration, ask func() 
 	ticks := time.NewTicker(pause)
 	defer ticks.Stop()
 	for {
-		late := time.AfterFunc(answerTime, func() { c.Close() })
+		late := time.AfterFunc(w.within, func() { c.Close() })
 		err := ask()
 		if late.Stop(); err != nil {
 			return err

@@ -88,8 +88,7 @@ func newAnything(t *testing.T, rng *rand.Rand) *anything {
 			x.files[turn] = laid(t, size/2, func(p uint64) uint64 { return (p/8*2+turn)*8 + p%8 })
 		}
 	}
-	x.bind = bindCall("x", uint64(len(x.stored))*512)
-	x.bind.Replicas = replicas
+	x.bind = replicatedCall("x", uint64(len(x.stored)), replicas)
 	x.progs = make([]*prog, nodes)
 	for i := range x.progs {
 		x.join(i)
@@ -105,11 +104,7 @@ func newAnything(t *testing.T, rng *rand.Rand) *anything {
 // join has a program of a node share the memory.
 func (x *anything) join(i int) {
 	p := x.members[i].join()
-	first, _, err := attach.DecodePages(p.ok(x.bind).Payload)
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	x.first, x.progs[i] = pagetable.Page(first), p
+	x.first, x.progs[i] = p.bindAs(x.bind), p
 	if x.what.Bytes > 0 {
 		p.ok(p.beginsCall(x.first, uint64(len(x.stored)), x.what, x.files[i]))
 	}

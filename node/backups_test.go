@@ -20,16 +20,12 @@ func TestReplicatedMemorySurvives(t *testing.T) {
 	c := start(t, s)
 	c.lossy = true
 	const pages = 8 * HomeStripe
-	bind := bindCall("x", pages*512)
-	bind.Replicas = 1
+	bind := replicatedCall("x", pages, 1)
 	writer, reader := c.members[1].join(), c.members[2].join()
-	first, _, err := attach.DecodePages(writer.ok(bind).Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader.ok(bind)
+	first := writer.bindAs(bind)
+	reader.bindAs(bind)
 	for i := range pagetable.Page(pages) {
-		writer.store(pagetable.Page(first)+i, 8, uint64(i)+1)
+		writer.store(first+i, 8, uint64(i)+1)
 	}
 	writer.ok(attach.Call{Op: attach.OpCommit})
 	moved := map[string]bool{}
@@ -49,7 +45,7 @@ func TestReplicatedMemorySurvives(t *testing.T) {
 	c.inView(4, 0, 2, 3)
 	c.without(1)
 	for i := range pagetable.Page(pages) {
-		reader.wantLoad(pagetable.Page(first)+i, 8, uint64(i)+1)
+		reader.wantLoad(first+i, 8, uint64(i)+1)
 	}
 	look()
 	for _, m := range c.members {
@@ -76,18 +72,13 @@ func TestCommitOfUnloaded(t *testing.T) {
 				c := startTight(t, s, lost)
 				c.lossy = true
 				files := make([]*os.File, len(c.members))
-				files[reader] = laid(t, pages*4096, func(p uint64) uint64 { return p })
-				bind, what := bindCall("x", pages*512), attach.Contents{Bytes: pages * 4096, Readers: []uint16{reader}}
-				bind.Replicas = 1
+				files[reader] = laid(t, pages*4096, same)
+				what := attach.Contents{Bytes: pages * 4096, Readers: []uint16{reader}}
 				var all []*prog
 				var first pagetable.Page
 				for _, m := range c.members {
 					p := m.join()
-					at, _, err := attach.DecodePages(p.ok(bind).Payload)
-					if err != nil {
-						t.Fatal(err)
-					}
-					all, first = append(all, p), pagetable.Page(at)
+					all, first = append(all, p), p.bindAs(replicatedCall("x", pages, 1))
 				}
 				begin(first, pages, what, files, all...)
 				writer := all[lost]
@@ -134,15 +125,10 @@ func TestOrderlyDeparture(t *testing.T) {
 	c := start(t, s)
 	c.lossy = true
 	const pages = 16 * HomeStripe
-	bind := bindCall("x", pages*512)
-	bind.Replicas = 1
 	writer := c.members[0].join()
-	first, _, err := attach.DecodePages(writer.ok(bind).Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := writer.bindAs(replicatedCall("x", pages, 1))
 	for i := range pagetable.Page(pages) {
-		writer.store(pagetable.Page(first)+i, 8, uint64(i)+1)
+		writer.store(first+i, 8, uint64(i)+1)
 	}
 	writer.ok(attach.Call{Op: attach.OpCommit})
 	sent := func() (n uint64) {

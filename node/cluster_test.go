@@ -580,10 +580,22 @@ func unbindCall(name string) attach.Call {
 // bind returns the first of count pages.
 func (p *prog) bind(name string, pages uint64) pagetable.Page {
 	p.Helper()
-	r := p.ok(bindCall(name, pages*512))
-	first, count, err := attach.DecodePages(r.Payload)
-	if err != nil || count != pages {
-		p.Fatalf("bind of %d pages gave %d: %v", pages, count, err)
+	return p.bindAs(bindCall(name, pages*512))
+}
+
+// replicatedCall is a call that binds memory which survives the loss of so many nodes.
+func replicatedCall(name string, pages uint64, replicas uint8) attach.Call {
+	c := bindCall(name, pages*512)
+	c.Replicas = replicas
+	return c
+}
+
+// bindAs is bind by such a call, of words.
+func (p *prog) bindAs(c attach.Call) pagetable.Page {
+	p.Helper()
+	first, count, err := attach.DecodePages(p.ok(c).Payload)
+	if err != nil || count != c.Count/512 {
+		p.Fatalf("bind of %d words gave %d pages: %v", c.Count, count, err)
 	}
 	return pagetable.Page(first)
 }

@@ -143,17 +143,13 @@ func TestDetailOfFaultLog(t *testing.T) {
 // it. It departs all the same when somebody does: the next store here waits because of that.
 func TestFaultLogOfReplicatedMemory(t *testing.T) {
 	c := start(t, surviving(3, sim.Options{}))
-	bind := bindCall("x", 512)
-	bind.Replicas = 1
+	bind := replicatedCall("x", 1, 1)
 	a, b, d := c.members[0].join(), c.members[1].join(), c.members[2].join()
-	first, _, err := attach.DecodePages(a.ok(bind).Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := a.bindAs(bind)
 	for _, p := range []*prog{b, d} {
 		p.ok(bind)
 	}
-	m, page := c.members[0], pagetable.Page(first)
+	m := c.members[0]
 	m.log(0)
 	const rounds = 3
 	for i := range uint64(rounds) {
@@ -168,7 +164,7 @@ func TestFaultLogOfReplicatedMemory(t *testing.T) {
 		t.Errorf("%d departures and %d faults", len(log.Departures), len(log.Faults))
 	}
 	for i, x := range log.Departures {
-		if x.Page != first || x.By != 1 || x.Access != faultlog.Read {
+		if x.Page != uint64(page) || x.By != 1 || x.Access != faultlog.Read {
 			t.Errorf("departure %d: %+v", i, x)
 		}
 	}

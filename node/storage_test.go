@@ -508,6 +508,15 @@ func TestCheckpointAsksAtOnce(t *testing.T) {
 	c.quiet()
 }
 
+// giveUp begins a checkpoint of node 0 for which node 1 reads pages, and has its program die then.
+func (c *cluster) giveUp(s *save) {
+	c.Helper()
+	s.ok(s.call(true, true))
+	eventually(c, "the other node has read pages", func() bool { return c.members[1].counter("pages_read_for_others") > 0 })
+	s.die()
+	eventually(c, "the program has gone", func() bool { return c.members[0].counter("programs") == 1 })
+}
+
 // TestCheckpointIsGone: the program that has asked for a checkpoint goes while pages for it are
 // read at another node. They come for nobody, and the next checkpoint is whole.
 func TestCheckpointIsGone(t *testing.T) {
@@ -517,11 +526,7 @@ func TestCheckpointIsGone(t *testing.T) {
 	other := c.members[0].join()
 	other.bind("x", pages)
 	c.net.Stall(1, 0)
-	s := all[0].save(1, 0, first, pages)
-	s.ok(s.call(true, true))
-	eventually(t, "the other node has read pages", func() bool { return c.members[1].counter("pages_read_for_others") > 0 })
-	all[0].die()
-	eventually(t, "the program has gone", func() bool { return c.members[0].counter("programs") == 1 })
+	c.giveUp(all[0].save(1, 0, first, pages))
 	c.net.Resume(1, 0)
 	next := other.save(2, 1, first, pages)
 	next.ok(next.call(true, true))

@@ -182,13 +182,7 @@ func TestStageOfACommit(t *testing.T) {
 	t.Parallel()
 	c := start(t, surviving(3, sim.Options{}))
 	b := c.members[1].joinAsked(1)
-	bind := bindCall("x", 512)
-	bind.Replicas = 2
-	first, _, err := attach.DecodePages(b.ok(bind).Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, homes := pagetable.Page(first), protocol.Config{Nodes: 3, HomeStripe: HomeStripe}
+	page, homes := b.bindAs(replicatedCall("x", 1, 2)), protocol.Config{Nodes: 3, HomeStripe: HomeStripe}
 	b.store(page, 0, 1)
 	c.settle()
 	c.net.Stall(0, 1)
@@ -196,7 +190,7 @@ func TestStageOfACommit(t *testing.T) {
 	_, committed := b.call(attach.Call{Op: attach.OpCommit})
 	b.sync()
 	store := b.access(page, true, func([]byte) {})
-	b.waitsFor(1, page, attach.PageBusy, uint32(homes.Home(protocol.PageObject(first))))
+	b.waitsFor(1, page, attach.PageBusy, uint32(homes.Home(protocol.PageObject(uint64(page)))))
 	c.net.Resume(0, 1)
 	c.net.Resume(2, 1)
 	if r := b.prog.answer(committed); r.Status != attach.StatusOK {

@@ -127,7 +127,7 @@ func (x *anything) some() (first, count int) {
 	first = x.rng.IntN(len(x.stored))
 	count = 1 + x.rng.IntN(16)
 	if x.rng.IntN(8) == 0 {
-		count = x.rng.IntN(len(x.stored))
+		count = 1 + x.rng.IntN(len(x.stored))
 	}
 	return first, min(count, len(x.stored)-first)
 }

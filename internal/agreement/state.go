@@ -214,10 +214,14 @@ func (s *State) sensible(from NodeID, m *message) error {
 		wrong = fmt.Sprintf("another view was decided, with %v", s.members)
 	case m.epoch <= s.epoch:
 		return nil
-	case m.epoch > s.epoch+1 || m.kind == decided || m.kind == query:
+	case m.epoch-s.epoch > mostAhead:
+		wrong = fmt.Sprintf("epoch %d is under way", s.epoch)
+	case m.epoch > s.epoch+1 || m.kind == query:
 		return nil
-	case !contains(s.members, from):
+	case m.kind != decided && !contains(s.members, from):
 		wrong = fmt.Sprintf("the node is not in the view of epoch %d, %v", s.epoch, s.members)
+	case m.kind != decided && !s.isBallot(from, m):
+		wrong = fmt.Sprintf("round %d of node %d is not its to name, or far beyond round %d", m.ballot.round(), m.ballot.node(), s.next.seen)
 	case m.members != nil && (m.view.equal(s.view) || !isQuorum(m.members, s.voters()) || !isSubset(m.members, s.members) && !isSubset(s.members, m.members) || !s.follows(m.view)):
 		wrong = fmt.Sprintf("they cannot follow the view of epoch %d, %v", s.epoch, s.members)
 	}
@@ -225,6 +229,23 @@ func (s *State) sensible(from NodeID, m *message) error {
 		return nil
 	}
 	return fmt.Errorf("%w: node %d says %v for epoch %d with members %v; %s", ErrNonsense, from, m.kind, m.epoch, m.members, wrong)
+}
+
+// mostAhead is how many rounds, or epochs, there can be of which a member was not told: somebody
+// tries for days to make as many. Without a bound one message could leave no higher ones.
+const mostAhead = 1 << 16
+
+// isBallot reports whether a message can name its ballot: it is that of who asks for something, or
+// answers the one of this node, or refuses that for another one.
+func (s *State) isBallot(from NodeID, m *message) bool {
+	by := s.self
+	switch m.kind {
+	case prepare, accept:
+		by = from
+	case refuse:
+		by = m.ballot.node()
+	}
+	return m.ballot.node() == by && m.ballot.round() <= s.next.seen+mostAhead
 }
 
 // isIn reports whether a view has this process as a member.

@@ -191,6 +191,12 @@ func TestNonsense(t *testing.T) {
 		"the same members":    {1, message{kind: accept, epoch: 2, ballot: b, view: view{members: []NodeID{0, 1, 2, 3}}}},
 		"too few members":     {1, message{kind: accept, epoch: 2, ballot: b, view: view{members: []NodeID{2, 3}}}},
 		"a stranger's ballot": {4, message{kind: prepare, epoch: 2, ballot: b}},
+		"another's ballot":    {1, message{kind: prepare, epoch: 2, ballot: makeBallot(1, 2)}},
+		"another's promise":   {1, message{kind: promise, epoch: 2, ballot: makeBallot(1, 2)}},
+		"the last ballot":     {1, message{kind: prepare, epoch: 2, ballot: makeBallot(1<<48-1, 1)}},
+		"a refusal for ever":  {1, message{kind: refuse, epoch: 2, ballot: makeBallot(1<<48-1, 1)}},
+		"the last epoch":      {1, message{kind: decided, epoch: 1<<32 - 1, view: view{members: []NodeID{0, 1, 2, 3}}}},
+		"too few who decide":  {1, message{kind: decided, epoch: 2, view: view{members: []NodeID{1, 3}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(0, []NodeID{0, 1, 2, 3, 4})

@@ -40,6 +40,8 @@ func makeBallot(round uint64, n NodeID) ballot { return ballot(round<<16 | uint6
 
 func (b ballot) round() uint64 { return uint64(b) >> 16 }
 
+func (b ballot) node() NodeID { return NodeID(b) }
+
 // message is one message. Which fields are used depends on its kind, see has; the others are zero.
 type message struct {
 	kind   kind

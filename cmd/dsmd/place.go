@@ -29,7 +29,9 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 	if err := checkIdentity(v, d.secrets); err != nil {
 		return nil, err
 	}
-	p := &place{id: v.ID, peers: v.Peers, cluster: v.Cluster}
+	// Two nodes refuse each other's connections if their clusters are called differently. So behind
+	// the name is what they must agree on, or if they have done so, the digest of the nodes.
+	p := &place{id: v.ID, peers: v.Peers, cluster: fmt.Sprintf("%s (region %v, %d ranks, transport %s, survive %t)", v.Cluster, v.Region, v.Ranks, v.Transport, v.Survive)}
 	if !v.Static() {
 		group, err := d.joinGroup(ctx)
 		if err != nil {
@@ -40,9 +42,7 @@ func (d *daemon) findPlace(ctx context.Context) (*place, error) {
 		for i, n := range table.Nodes {
 			p.peers[i] = n.Data
 		}
-		// With the digest, two nodes that have not agreed on one and the same set of nodes refuse
-		// each other's connections.
-		p.cluster += "/" + table.Digest()
+		p.cluster = v.Cluster + "/" + table.Digest()
 	}
 	return p, nil
 }

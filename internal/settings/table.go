@@ -168,12 +168,12 @@ var (
 	logFormats = []string{"console", "json"}
 )
 
-// MaxCluster bounds the length of a cluster's name, in bytes. Together with the digest of the nodes
-// that is put behind it, it must fit into what the nodes tell each other.
+// MaxCluster bounds the length of a cluster's name, in bytes. Together with the digest of the
+// nodes, or the settings, that are put behind it, it must fit into what the nodes tell each other.
 const MaxCluster = 100
 
-// A cluster's name and the digest behind it must fit into the greeting of the transport.
-const _ = uint(tcp.MaxClusterBytes - MaxCluster - 64)
+// A cluster's name and what is behind it must fit into the greeting of the transport.
+const _ = uint(tcp.MaxClusterBytes - MaxCluster - 100)
 
 // CheckCluster says why a text cannot be the name of a cluster.
 func CheckCluster(s string) error {

@@ -81,6 +81,26 @@ func TestJoinedCluster(t *testing.T) {
 	nameCause(t, sayDaemon, "node 1 ")
 }
 
+// TestListedNodesThatDiffer: nodes that are listed and have different settings do not start
+// together, and both say what differs. The one that has called ends.
+func TestListedNodesThatDiffer(t *testing.T) {
+	t.Parallel()
+	l := testcluster.NewLAN(2)
+	peers := fmt.Sprintf("%s:7400,%s:7400", l.IP(0), l.IP(1))
+	var daemons []*testcluster.Process
+	for i, region := range []string{"64GiB", "1GiB"} {
+		daemons = append(daemons, testcluster.Start(t, testcluster.Command{Name: "dsmd serve", Path: testcluster.Dsmd(t), Args: []string{
+			"serve", "--peers", peers, "--id", fmt.Sprint(i), "--listen", l.IP(i) + ":7400", "--socket", l.Socket(i), "--region", region,
+		}}))
+	}
+	differ := `it belongs to cluster "default (region %s, 2 ranks, transport auto, survive false)", this node to "default (region %s, `
+	daemons[0].AwaitLog(t, fmt.Sprintf(differ, "1GiB", "64GiB"))
+	if status := daemons[1].Wait(t); status != 1 || !strings.Contains(daemons[1].Errors(), fmt.Sprintf(differ, "64GiB", "1GiB")) {
+		t.Errorf("the node that calls ends with status %d", status)
+	}
+	daemons[0].Signal(syscall.SIGTERM)
+}
+
 // nameCause checks that what two nodes have ended with names the cause. One of them may name the
 // other instead, whose end it has seen first.
 func nameCause(t *testing.T, says map[int]string, cause string) {

@@ -59,14 +59,15 @@ type connecting struct {
 	answered  atomic.Uint64  // how many there were when peers had answered all; notAll
 	strangers strangers
 
+	addresses []string // by node
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that was started
 
-	mu        sync.Mutex
-	started   bool
-	belongs   bool     // this node has joined, and was let in
-	addresses []string // by node
+	mu      sync.Mutex
+	started bool
+	belongs bool // this node has joined, and was let in
 	// missing is how many peers that never connected Connect waits for; it may get below 0.
 	missing  int
 	sessions []*session // by node; nil at self
@@ -260,7 +261,7 @@ func (c *connecting) refuseLocked(err error) {
 func (c *connecting) call(ctx context.Context, s *session, why purpose) error {
 	id := s.peer.id
 	dialer := net.Dialer{Timeout: handshakeTimeout}
-	raw, err := dialer.DialContext(ctx, "tcp", c.address(id))
+	raw, err := dialer.DialContext(ctx, "tcp", c.addresses[id])
 	if err != nil {
 		return err
 	}

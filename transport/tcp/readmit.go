@@ -154,19 +154,3 @@ func gist(err error) string {
 	}
 	return err.Error()
 }
-
-// SetAddress says where a peer is called from now on. A connection that there is stays. It may be
-// called from any goroutine.
-func (t *Transport) SetAddress(peer transport.NodeID, address string) {
-	c := &t.connect
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.addresses[peer] = address
-}
-
-// address is where a peer is called.
-func (c *connecting) address(id transport.NodeID) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.addresses[id]
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -194,31 +193,6 @@ func TestReadmitIsQuiet(t *testing.T) {
 	if n, said := lines(line), lines(refused); n > 6 || said < 1 || said > 2 {
 		t.Errorf("nobody listens any more, and %d lines of %d say so:\n%s", said, n, strings.Join(logged.lines, "\n"))
 	}
-}
-
-// TestSetAddress: a node that comes back at another address is found when that is known.
-func TestSetAddress(t *testing.T) {
-	first, second, own := transporttest.Listen(t), transporttest.Listen(t), transporttest.Listen(t)
-	addresses := []string{first.Addr().String(), own.Addr().String()}
-	config := Config{Self: 0, Listener: first, Peers: addresses, PageBytes: testPageBytes}
-	former, _ := start(t, config)
-	tr, connected := start(t, Config{Self: 1, Listener: own, Peers: slices.Clone(addresses), PageBytes: testPageBytes})
-	if err := <-connected; err != nil {
-		t.Fatal(err)
-	}
-	h := newRecorder()
-	pollUntil(t, tr, h, func() bool { return h.up[0] == 1 })
-	former.Kill()
-	pollUntil(t, tr, h, func() bool { return h.down[0] != nil })
-	tr.Readmit(0)
-	awaitReason(t, tr, 0, "connection refused")
-	config.Listener, config.Joining = second, true
-	_, connected = start(t, config)
-	tr.SetAddress(0, second.Addr().String())
-	if err := <-connected; err != nil {
-		t.Fatal(err)
-	}
-	pollUntil(t, tr, h, func() bool { return h.up[0] == 2 })
 }
 
 // TestFormerIncarnations: each of the incarnations that were lost is told why, as far as they are

@@ -148,7 +148,7 @@ func (c *connecting) restoring(s *session, severed <-chan struct{}, pause time.D
 			return err
 		case refused.enough(err, time.Now()):
 			return fmt.Errorf("tcp: node %d: its connection has ended and nobody listens at %s any more, so its process has ended: %w",
-				id, c.address(id), err)
+				id, c.addresses[id], err)
 		case err != nil:
 			last = err
 			if c.ctx.Err() == nil && c.isNews(s, err) {

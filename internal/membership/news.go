@@ -148,8 +148,13 @@ func (g *Group) others() []memberlist.Address {
 }
 
 // beside does something beside the loop, which a node that does not answer must not hold up, unless
-// too much is being done so; it comes again.
+// too much is being done so; it comes again. When this node leaves nothing begins any more.
 func (g *Group) beside(do func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
 	select {
 	case g.sends <- struct{}{}:
 	default:

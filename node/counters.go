@@ -104,7 +104,7 @@ func (c *faultCounts) metrics() []metric {
 		counter(&c.alone, "faults_alone", "Of these, faults that this node has settled alone: mostly first touches of pages whose home is here."),
 		counter(&c.maps, "faults_map", "Faults on pages that were here and only had to be mapped, or had just arrived."),
 		counter(&c.duplicates, "faults_duplicate", "Faults on pages that threads waited for already: of other threads, or reported again."),
-		counter(&c.parkedFaults, "faults_held_back", "Faults that waited because this node had asked for as many pages as it may at a time."),
+		counter(&c.parkedFaults, "faults_held_back", "Faults that waited because this node had asked for as many pages as it may at a time, or had no room."),
 		counter(&c.faultNanos, "fault_wait_ns", "Time from faults to their resolution, summed over pages, in nanoseconds."),
 	}
 }
@@ -119,9 +119,9 @@ func (c *pageCounts) metrics() []metric {
 		counter(&c.pagesSent, "pages_sent", "Pages sent to other nodes."),
 		counter(&c.multicasts, "multicasts", "Of these, pages sent, or passed on, because many nodes wait to read them."),
 		counter(&c.pagesReceived, "pages_received", "Pages received from other nodes."),
-		counter(&c.invalidations, "invalidations", "Read copies given up because another node writes."),
-		counter(&c.downgrades, "downgrades", "Writable copies made read-only because another node reads."),
-		counter(&c.revokes, "revokes", "Copies given up to another node."),
+		counter(&c.invalidations, "invalidations", "Of these, copies whose contents nobody needed: another node writes, or there was no room."),
+		counter(&c.downgrades, "downgrades", "Writable copies made read-only, because another node reads or they are committed."),
+		counter(&c.revokes, "revokes", "Copies given up: to another node, or for want of room."),
 		counter(&c.pageLeases, "holds", "Times that a page was kept a moment longer because it had just arrived."),
 		counter(&c.contendedPages, "contended_pages", "Pages that a writer on another node took before any program here had synchronised: false sharing."),
 		counter(&c.batches, "runs", "Operations that were done to several neighbouring pages at once."),
@@ -136,8 +136,8 @@ func (c *callCounts) metrics() []metric {
 		counter(&c.wordsPublished, "locks_published", "Times that a lock which stayed here was put where its program takes it without a call."),
 		counter(&c.wordsRecalled, "locks_recalled", "Times that somebody else wanted such a lock."),
 		counter(&c.nameCalls, "name_calls", "Allocations and frees."),
-		counter(&c.prefetches, "prefetch_calls", "Prefetch calls."),
-		counter(&c.prefetchedPages, "prefetched_pages", "Pages that prefetch calls asked for."),
+		counter(&c.prefetches, "prefetch_calls", "Calls that fetch pages: Prefetch and Pin."),
+		counter(&c.prefetchedPages, "prefetched_pages", "Pages that such calls asked for."),
 		counter(&c.pins, "pin_calls", "Pin calls."),
 		counter(&c.pinWaits, "pin_waits", "Pages that another node wanted and had to wait for, because a program had pinned them."),
 		counter(&c.pinBreaks, "pin_breaks", "Pins that were broken because others had waited too long for the page."),
@@ -166,8 +166,8 @@ func (c *roomCounts) metrics() []metric {
 func (c *guessCounts) metrics() []metric {
 	return []metric{
 		counter(&c.aheadPages, "ahead_pages", "Pages that were asked for ahead of a thread that goes over a run of pages."),
-		counter(&c.groupLeases, "turns", "Turns in which this node kept pages for which many nodes fight, and programs missed some."),
-		counter(&c.neighbourPages, "around_pages", "Pages that were asked for in turns, around those that threads missed."),
+		counter(&c.groupLeases, "turns", "Group leases in which this node kept contended pages, and threads missed some of them."),
+		counter(&c.neighbourPages, "around_pages", "Pages that were asked for during group leases, around those that threads missed."),
 	}
 }
 

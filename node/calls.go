@@ -74,7 +74,7 @@ type grantedAnswer struct {
 // maxCalls bounds the open calls of one program: more than it can have goroutines that wait.
 const maxCalls = protocol.MaxHeld
 
-// nameOps are the calls about names in the words of the directory.
+// nameOps are the calls about names in the words of the allocator.
 var nameOps = map[attach.Op]protocol.NameOp{
 	attach.OpBind: protocol.Bind, attach.OpUnbind: protocol.Unbind, attach.OpKeep: protocol.Keep, attach.OpDiscard: protocol.Discard,
 }

@@ -143,7 +143,7 @@ func (c *pages) givesUp() bool {
 	}) || slices.ContainsFunc(c.reclaim.freed, func(d freedExtent) bool { return d.dropping })
 }
 
-// drained: nothing of the epoch before can come any more, from others or from the page table.
+// flushed: nothing of the epoch before can come any more, from others or from the page table.
 func (e *Engine) flushed() bool {
 	return e.recovery.allMarked() && !slices.ContainsFunc(e.pendings, func(p *pending) bool {
 		return p.inUse && (p.granted || p.op == EffectInstall || p.op == EffectMakeWritable)
@@ -184,7 +184,7 @@ func (e *Engine) resume() {
 	held := e.recovery.held
 	e.recovery.held, e.recovery.parked = nil, nil
 	for i := range held {
-		// what asks for a name and is not for this node is sent to the new directory
+		// what asks for a name and is not for this node is sent to the new allocator
 		if held[i].Kind != KindNameRequest || e.registry.here {
 			e.deliver(&held[i])
 		}

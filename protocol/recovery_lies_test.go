@@ -32,7 +32,7 @@ func becomesAllocator(t *testing.T, records []byte) *Engine {
 
 // directoryEntry begins what the former allocator reports.
 func directoryEntry(since uint32) []byte {
-	return binary.LittleEndian.AppendUint32([]byte{tagDirectory}, since)
+	return binary.LittleEndian.AppendUint32([]byte{tagAllocator}, since)
 }
 
 // TestFreeAckBeforeTheEndOfARecovery: nobody was asked yet to free what a node has heard of that

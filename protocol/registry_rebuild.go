@@ -48,7 +48,7 @@ func (n *registry) formerNames(said reports) (former []entry, free []run, unknow
 		switch {
 		case x.tag == tagTop:
 			top = max(top, x.first)
-		case x.tag == tagDirectory && int64(x.since) > since:
+		case x.tag == tagAllocator && int64(x.since) > since:
 			last, since = int64(from), int64(x.since)
 		}
 	})
@@ -179,7 +179,7 @@ func (n *registry) report(p *parcel) {
 		return
 	}
 	b := p.room(1 + 4)
-	*b = binary.LittleEndian.AppendUint32(append(*b, tagDirectory), n.since)
+	*b = binary.LittleEndian.AppendUint32(append(*b, tagAllocator), n.since)
 	for _, x := range n.bound {
 		b := p.room(1 + 16 + 2 + 4 + len(x.name) + len(x.signature))
 		*b = append(AppendRun(append(*b, tagBound), x.first, x.count), bits(x.kept), x.replicas)

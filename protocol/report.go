@@ -14,7 +14,7 @@ const (
 	tagTop    // the first page above all that the node knows of
 	tagEntry  // entry: what the former home knows, for when nobody has the object
 	// epoch: the node was the allocator since then, and what follows is what it has
-	tagDirectory
+	tagAllocator
 	tagBound   // run, kept, replicas, lengths, name, signature
 	tagFree    // run
 	tagFreeing // run
@@ -134,7 +134,7 @@ type entry struct {
 	owner         NodeID // tagEntry, tagCame
 	lost, written bool   // tagEntry
 	died          uint32 // tagEntry: see lock
-	since         uint32 // tagDirectory, tagCame
+	since         uint32 // tagAllocator, tagCame
 	before, after []NodeID
 }
 
@@ -169,7 +169,7 @@ func (x *entry) decode(b []byte) (rest []byte, ok bool) {
 		x.id, x.owner = ObjectID(binary.LittleEndian.Uint64(b)), NodeID(binary.LittleEndian.Uint16(b[8:]))
 		x.lost, x.written, x.died = b[10]&1 != 0, b[10]&2 != 0, binary.LittleEndian.Uint32(b[11:])
 		return b[entryBytes-1:], true
-	case x.tag == tagDirectory && len(b) >= 4:
+	case x.tag == tagAllocator && len(b) >= 4:
 		x.since = binary.LittleEndian.Uint32(b)
 		return b[4:], true
 	case x.tag == tagCame && len(b) >= cameBytes-1:

@@ -153,7 +153,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// directory is the node that keeps the names of allocations: the lowest home.
+// allocator is the node that keeps the names of allocations: the lowest home.
 func (e *env) allocator() NodeID {
 	if e.view.homes == nil {
 		return 0

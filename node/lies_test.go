@@ -141,7 +141,7 @@ func variations(kind any) []said {
 // kinds has one of each kind.
 var kinds = []any{
 	protocol.Request{}, protocol.Forward{}, protocol.Invalidate{}, protocol.InvalidateAck{}, protocol.Verify{}, protocol.Grant{}, protocol.Done{},
-	protocol.BarrierArrive{}, protocol.BarrierCancel{}, protocol.BarrierRelease{}, protocol.BarrierCombine{}, protocol.BarrierCombineAck{},
+	protocol.BarrierArrive{}, protocol.BarrierCancel{}, protocol.BarrierRelease{}, protocol.BarrierOpen{}, protocol.BarrierCombine{}, protocol.BarrierCombineAck{},
 	protocol.BarrierBroadcast{}, protocol.BarrierBroadcastAck{}, protocol.NameRequest{}, protocol.NameReply{}, protocol.Free{}, protocol.FreeAck{},
 	protocol.Lost{}, protocol.Backup{}, protocol.BackupAck{}, protocol.BackupCopy{}, protocol.BackupCopyAck{},
 	protocol.EpochMarker{}, protocol.ReportHeld{}, protocol.ReportBound{}, protocol.EpochReady{},

@@ -236,6 +236,44 @@ func TestBarriersOfTheLost(t *testing.T) {
 	c.quiet()
 }
 
+// TestBarrierWhoseHomeIsLost: no program runs on the node that is lost, so nobody hears of that at
+// a barrier: neither who waits there, nor who was released and had not been told.
+func TestBarrierWhoseHomeIsLost(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		c := start(t, surviving(3, sim.Options{}))
+		a, b := c.members[0].join(), c.members[1].join()
+		meet := attach.Call{Op: attach.OpArrive, Object: 5, Parties: 2}
+		c.net.Stall(2, 1)
+		_, late := b.call(meet)
+		b.sync()
+		_, early := a.call(meet)
+		if heard {
+			wantOK(t, "who hears of the release", a.answer(early))
+		} else {
+			c.net.Stall(2, 0)
+			a.sync()
+		}
+		c.sever(2)
+		c.recovered(1, 0, 1)
+		if !heard {
+			wantOK(t, "who has waited", a.answer(early))
+		}
+		wantOK(t, "who hears of nothing", b.answer(late))
+		_, early = a.call(meet)
+		b.ok(meet)
+		wantOK(t, "who comes again", a.answer(early))
+		c.without(2)
+		c.quiet()
+	}
+}
+
+func wantOK(t *testing.T, who string, r attach.Reply) {
+	t.Helper()
+	if r.Status != attach.StatusOK {
+		t.Errorf("%s is told %v %q", who, r.Status, r.Payload)
+	}
+}
+
 // TestAllocationsOfTheLost: who waits for memory is answered, where the node is lost that keeps the
 // names, and where one is lost that had not let go yet of what is being freed.
 func TestAllocationsOfTheLost(t *testing.T) {

@@ -20,8 +20,9 @@ type barriers struct {
 	relays      []*relay             // one for each home that hears from here; ascending
 	forwarded   []forwardedRelease   // in ascending order of home and serial
 	unconfirmed []unconfirmedRelease // in ascending order of serials
-	serial      Ticket               // of the last release that this home has sent
-	waiting     int                  // tickets in unconfirmed
+	openings    openings
+	serial      Ticket // of the last release that this home has sent
+	waiting     int    // tickets in unconfirmed
 }
 
 // arrivalCall is an arrival of a program of this node that has not been released yet.
@@ -50,6 +51,25 @@ type arrival struct {
 	ticket  Ticket
 	rank    uint32
 	payload []byte
+}
+
+func (b *barriers) deliver(m *Message) {
+	switch m.Kind {
+	case KindBarrierArrive:
+		b.onArrive(m)
+	case KindBarrierCancel:
+		b.onCancel(m)
+	case KindBarrierOpen:
+		b.onOpen(m)
+	case KindBarrierCombine:
+		b.onCombine(m)
+	case KindBarrierCombineAck:
+		b.onCombineAck(m)
+	case KindBarrierBroadcast:
+		b.onBroadcast(m)
+	case KindBarrierBroadcastAck:
+		b.onBroadcastAck(m)
+	}
 }
 
 func (b *barriers) arrive(ev Event) {
@@ -239,6 +259,7 @@ func (b *barriers) suspend() {
 		}
 	}
 	b.relays, b.forwarded, b.unconfirmed, b.serial, b.waiting = nil, nil, nil, 0, 0
+	b.openings.repeat(b.env)
 }
 
 // forgetArrivals forgets who has come to the barriers homed here. Those who still wait come again:
@@ -247,13 +268,14 @@ func (b *barriers) forgetArrivals() { b.open, b.arrived = nil, 0 }
 
 // resume has all who still wait arrive anew when a recovery ends. They were not released before it,
 // because a release would have come before the mark of its sender, also if it went through a tree
-// and astray there: see suspend.
+// and astray there (see suspend), or its sender is lost (see openings.go).
 func (b *barriers) resume() {
+	b.openings.forget(b.env)
 	calls := b.calls
 	b.calls = nil
 	for _, c := range calls {
 		switch _, lost := b.formerHome(c.object); {
-		case lost && c.to != NoNode:
+		case lost && c.to != NoNode && !b.isNamed(int(c.parties)):
 			b.complete(&c, StatusNodeLost, nil) // who has passed it nobody knows
 		case c.cancelled:
 			b.complete(&c, StatusCanceled, nil)
@@ -270,6 +292,7 @@ func (b *barriers) clone(in *env) barriers {
 	c := *b
 	c.env = in
 	c.calls, c.forwarded, c.unconfirmed = slices.Clone(b.calls), slices.Clone(b.forwarded), slices.Clone(b.unconfirmed)
+	c.openings = slices.Clone(b.openings)
 	c.open, c.relays = nil, nil
 	for _, g := range b.open {
 		k := *g
@@ -309,6 +332,9 @@ func (b *barriers) appendState(to []byte) []byte {
 		to = appendNumbers(to, uint64(u.serial), uint64(u.child), uint64(u.object), uint64(u.status))
 		to = appendEach(to, u.to, func(to []byte, a addressee) []byte { return appendNumbers(to, uint64(a.node), uint64(a.ticket)) })
 		return appendText(to, u.result)
+	})
+	to = appendEach(to, b.openings, func(to []byte, o opening) []byte {
+		return appendText(appendNumbers(to, uint64(o.home), uint64(o.object), uint64(o.status)), o.releases)
 	})
 	return appendNumbers(to, uint64(b.serial))
 }

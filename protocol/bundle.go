@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What relays put together: arrivals of several nodes in a BarrierCombine, and the tickets of
-// several nodes in a BarrierBroadcast.
+// What is put together: arrivals of several nodes in a BarrierCombine, and the tickets of several
+// nodes in a BarrierBroadcast or a BarrierOpen.
 
 const (
 	// relayedBytes is an arrival in a BarrierCombine without what it brings, all little-endian:
@@ -16,7 +16,7 @@ const (
 	// cancelMark is in place of the length: the arrival is taken back. Parties, rank and fold are
 	// 0.
 	cancelMark = 1<<16 - 1
-	// addresseeBytes is a ticket in a BarrierBroadcast: node u16, ticket u64.
+	// addresseeBytes is a released ticket: node u16, ticket u64.
 	addresseeBytes = 10
 )
 
@@ -105,8 +105,8 @@ type addressee struct {
 // result leaves room for one of each node.
 func broadcastRoom(result []byte) int { return (MaxPayload - 4 - len(result)) / addresseeBytes }
 
-// appendBroadcast writes the payload of a BarrierBroadcast: how many addressees there are, they,
-// and the result, which is the same for all.
+// appendBroadcast writes the payload of a BarrierBroadcast, or a BarrierOpen: how many addressees
+// there are, they, and the result, which is the same for all.
 func appendBroadcast(b []byte, to []addressee, result []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(to)))
 	for _, a := range to {
@@ -148,7 +148,7 @@ func Contributed(m *Message) int {
 			n += len(all[i].payload)
 		}
 		return n
-	case KindBarrierBroadcast:
+	case KindBarrierBroadcast, KindBarrierOpen:
 		_, result, _ := decodeBroadcast(m.Payload)
 		return len(result)
 	}

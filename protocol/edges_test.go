@@ -105,6 +105,7 @@ func TestContributed(t *testing.T) {
 	}{
 		{BarrierArrive{Contribution: payload}.To(0, 0), 4},
 		{BarrierRelease{Result: payload}.To(0, 0), 4},
+		{BarrierOpen{Releases: appendBroadcast(nil, []addressee{{1, 1}}, payload)}.To(0, 0), 4},
 		{BarrierCombine{Arrivals: two.append(two.append(nil))}.To(0), 8},
 		{BarrierBroadcast{Releases: appendBroadcast(nil, []addressee{{1, 1}}, payload)}.To(0, 0), 4},
 		{NameRequest{Call: payload}.To(0), 0},

@@ -229,20 +229,10 @@ func (e *Engine) deliver(m *Message) {
 		e.multicasts.onEnd(m)
 	case KindOffer, KindDecline:
 		e.requester.onOffer(m)
-	case KindBarrierArrive:
-		e.barriers.onArrive(m)
-	case KindBarrierCancel:
-		e.barriers.onCancel(m)
 	case KindBarrierRelease, KindNameReply:
 		e.answer(m)
-	case KindBarrierCombine:
-		e.barriers.onCombine(m)
-	case KindBarrierCombineAck:
-		e.barriers.onCombineAck(m)
-	case KindBarrierBroadcast:
-		e.barriers.onBroadcast(m)
-	case KindBarrierBroadcastAck:
-		e.barriers.onBroadcastAck(m)
+	case KindBarrierArrive, KindBarrierCancel, KindBarrierOpen, KindBarrierCombine, KindBarrierCombineAck, KindBarrierBroadcast, KindBarrierBroadcastAck:
+		e.barriers.deliver(m)
 	case KindNameRequest:
 		e.registry.onRequest(m)
 	case KindFree:

@@ -97,13 +97,13 @@ func TestFoldedBarrier(t *testing.T) {
 			t.Errorf("%v: %v", f, sent)
 		}
 	}
-	sent := arrive(2, 1, sum, number(values[1]))
-	if len(sent) != len(values) {
-		t.Fatalf("%d were released: %v", len(sent), sent)
+	told := answers(arrive(2, 1, sum, number(values[1])))
+	if len(told) != len(values) {
+		t.Fatalf("%d were released: %v", len(told), told)
 	}
 	want := number(((values[0] + values[1]) + values[2]) + values[3])
-	for _, m := range sent {
-		if k := m.AsBarrierRelease(); k.Status != StatusOK || !bytes.Equal(k.Result, want) {
+	for _, k := range told {
+		if k.Status != StatusOK || !bytes.Equal(k.Result, want) {
 			t.Errorf("ticket %d: %v with %x, want %x", k.Ticket, k.Status, k.Result, want)
 		}
 	}

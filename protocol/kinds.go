@@ -21,6 +21,7 @@ const (
 	KindBarrierArrive
 	KindBarrierCancel
 	KindBarrierRelease
+	KindBarrierOpen
 	KindBarrierCombine
 	KindBarrierCombineAck
 	KindBarrierBroadcast
@@ -140,12 +141,20 @@ type BarrierArrive struct {
 // BarrierCancel withdraws Ticket from a barrier, if it was not released yet.
 type BarrierCancel struct{ Ticket Ticket }
 
-// BarrierRelease goes from the home to each arrived ticket. Result is all contributions, in the
-// order of ranks, or what their Fold makes of them.
+// BarrierRelease goes from the home to one arrived ticket: the answer to it alone, or the release
+// where not all are named. Result is all contributions, in the order of ranks, or what their Fold
+// makes of them.
 type BarrierRelease struct {
 	Status Status
 	Ticket Ticket
 	Result []byte
+}
+
+// BarrierOpen goes from the home to each node on which somebody has arrived: all who are named,
+// here and elsewhere, are released. If the home is lost, those who have heard it tell the others.
+type BarrierOpen struct {
+	Status   Status
+	Releases []byte
 }
 
 // BarrierCombine goes from a node to the one above it in the tree of a home, Root: arrivals and

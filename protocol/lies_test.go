@@ -252,6 +252,10 @@ func (h *besiegedHost) answer(m, to *Message) {
 		m.Kind = [...]Kind{KindDone, KindInvalidateAck, KindForward, KindRequest, KindVerify}[h.one(5)]
 	case KindBarrierArrive, KindBarrierCancel:
 		m.Kind = KindBarrierRelease
+		if h.one(2) == 0 {
+			m.Kind, m.status, m.Payload = KindBarrierOpen, Status(h.one(3)*h.one(2)*4), appendBroadcast(nil, []addressee{{to.From, to.ticket}}, to.Payload)
+			m.ticket, m.word, m.rank, m.fold = 0, 0, 0, 0
+		}
 	case KindBarrierCombine: // it came from another node's program, or this one's
 		m.Kind, m.node, m.Payload = KindBarrierCombineAck, to.node, nil
 		if all, _ := decodeRelayed(to.Payload); h.one(2) == 0 && len(all) > 0 {

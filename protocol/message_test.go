@@ -40,6 +40,7 @@ func sampleMessages() []Message {
 		BarrierArrive{Ticket: 1, Parties: 4, Fold: FoldOf(FoldMax, NumberFloat64), Contribution: make([]byte, 16)}.To(0, lock).SentBy(4),
 		BarrierCancel{Ticket: 1}.To(0, lock).SentBy(4),
 		BarrierRelease{Status: StatusMismatch, Ticket: 2, Result: bytes.Repeat([]byte{0xa5}, MaxPayload)}.To(0, lock).SentBy(4),
+		BarrierOpen{Status: StatusNoSpace, Releases: appendBroadcast(nil, []addressee{{4, 5}, {0, 1}}, []byte{7})}.To(0, lock).SentBy(4),
 		BarrierCombine{Root: 9, Arrivals: (&relayed{node: 4, object: lock, parties: 1}).append(nil)}.To(0).SentBy(4),
 		BarrierCombineAck{Root: 9}.To(0).SentBy(9),
 		BarrierBroadcast{Status: StatusNoSpace, Root: 9, Serial: 1<<64 - 1, Releases: appendBroadcast(nil, []addressee{{4, 5}}, nil)}.To(0, lock).SentBy(9),

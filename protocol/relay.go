@@ -187,7 +187,12 @@ func (b *barriers) releaseArrivals(id ObjectID, in []arrival, status Status, res
 	for i := range in {
 		to[i] = addressee{in[i].node, in[i].ticket}
 	}
-	if !b.usesTree(len(to)) || b.waiting+len(to) > b.limits.arrivals {
+	switch {
+	case !b.usesTree(len(to)) && len(to) <= mostNamed:
+		b.sayOpen(&opening{object: id, status: status, releases: appendBroadcast(nil, to, result)}, to)
+		b.releaseEach(id, slices.DeleteFunc(to, func(a addressee) bool { return a.node != b.cfg.Self }), status, result)
+		return
+	case !b.usesTree(len(to)) || b.waiting+len(to) > b.limits.arrivals:
 		b.releaseEach(id, to, status, result)
 		return
 	}

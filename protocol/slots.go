@@ -44,6 +44,7 @@ var kindTable = [kindEnd]struct {
 	KindBarrierArrive:       {"BarrierArrive", slotObject | slotTicket | slotWord | slotRank | slotFold | slotPayload, as((*Message).AsBarrierArrive)},
 	KindBarrierCancel:       {"BarrierCancel", slotObject | slotTicket, as((*Message).AsBarrierCancel)},
 	KindBarrierRelease:      {"BarrierRelease", slotObject | slotStatus | slotTicket | slotPayload, as((*Message).AsBarrierRelease)},
+	KindBarrierOpen:         {"BarrierOpen", slotObject | slotStatus | slotPayload, as((*Message).AsBarrierOpen)},
 	KindBarrierCombine:      {"BarrierCombine", slotNode | slotPayload, as((*Message).AsBarrierCombine)},
 	KindBarrierCombineAck:   {"BarrierCombineAck", slotNode, as((*Message).AsBarrierCombineAck)},
 	KindBarrierBroadcast:    {"BarrierBroadcast", slotObject | slotNode | slotStatus | slotTicket | slotPayload, as((*Message).AsBarrierBroadcast)},
@@ -219,6 +220,11 @@ func (k BarrierRelease) To(n NodeID, id ObjectID) Message {
 func (m *Message) AsBarrierRelease() BarrierRelease {
 	return BarrierRelease{m.status, m.ticket, m.Payload}
 }
+
+func (k BarrierOpen) To(n NodeID, id ObjectID) Message {
+	return Message{Kind: KindBarrierOpen, To: n, Object: id, status: k.Status, Payload: k.Releases}
+}
+func (m *Message) AsBarrierOpen() BarrierOpen { return BarrierOpen{m.status, m.Payload} }
 
 func (k BarrierCombine) To(n NodeID) Message {
 	return Message{Kind: KindBarrierCombine, To: n, node: k.Root, Payload: k.Arrivals}

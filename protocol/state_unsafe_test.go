@@ -18,7 +18,7 @@ var ofRecoveries = []string{"engine.view", "engine.recovery", "engine.dir.suspec
 var sharedByClones = []string{
 	"engine.view.members", "engine.view.homes", "engine.view.before[]", "engine.recovery.reports[].payload", "engine.recovery.pieces[]", "engine.recovery.held[].Payload",
 	"engine.dir.suspects[].before", "engine.dir.suspects[].after", "engine.barriers.calls[].payload", "engine.names.calls[].payload", "engine.names.undone[].payload", "engine.names.uses[].call", "engine.barriers.open[].arrivals[].payload",
-	"engine.barriers.unconfirmed[].to", "engine.barriers.unconfirmed[].result",
+	"engine.barriers.unconfirmed[].to", "engine.barriers.unconfirmed[].result", "engine.barriers.openings[].releases",
 }
 
 // open makes a field accessible that is not exported. Preconditions: the value is addressable.

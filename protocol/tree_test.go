@@ -217,7 +217,7 @@ func TestFewPartiesNeedNoTree(t *testing.T) {
 	cfg.Self = 0
 	home := New(cfg)
 	home.Step(Event{Kind: EventArrive, Object: LockObject(0), Client: 1, Ticket: 9, Parties: 2}, nil)
-	if sent, _ := said(home, BarrierArrive{Parties: 2, Ticket: 7}.To(0, LockObject(0)).SentBy(4)); !slices.Equal(kindsOf(sent), []Kind{KindBarrierRelease}) || sent[0].To != 4 {
+	if sent, _ := said(home, BarrierArrive{Parties: 2, Ticket: 7}.To(0, LockObject(0)).SentBy(4)); !slices.Equal(kindsOf(sent), []Kind{KindBarrierOpen}) || sent[0].To != 4 {
 		t.Errorf("the other one of two parties has arrived: %v", sent)
 	}
 }

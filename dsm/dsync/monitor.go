@@ -226,22 +226,13 @@ func (m *monitor[A, O]) settle() {
 	}
 }
 
-// isWhole reports whether no rank is lost that can be in the group.
-func (m *monitor[A, O]) isWhole() bool {
-	lost, err := m.c.Lost(context.Background())
-	return err == nil && len(lost) == m.c.Size()-m.among.Size()
-}
-
 // attend is at this rank's gate until somebody comes, ctx ends or no rank can come any more.
 func (m *monitor[A, O]) attend(ctx context.Context) {
 	met := m.gate(ctx, m.index)
-	switch {
-	case errors.Is(met, context.DeadlineExceeded):
+	if errors.Is(met, context.DeadlineExceeded) {
 		if died := m.deaths(); died != nil {
 			met = died
 		}
-	case errors.Is(met, dsm.ErrNodeLost) && m.isWhole():
-		met = nil // a node without a rank was where the gate is
 	}
 	for coming := true; coming; {
 		err := m.inside(context.Background(), func() error {

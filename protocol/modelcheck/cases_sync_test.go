@@ -122,6 +122,23 @@ func (b Bound) barriers() []Case {
 			Case{"barrier with a cancelled arrival", threads(three, stop+"; "+stop, stop+" cancel 1; "+stop, stop+" cancel 1; "+stop)},
 		)
 	}
+	// No program runs on the home that is lost, so none is missed. In the last the second of the
+	// homes is lost, too.
+	const once, twice, cancelled = "barrier 9", "barrier 9; barrier 9", "barrier 9 cancel 1; barrier 9"
+	lost := func(nodes int, victims ...protocol.NodeID) model.Config {
+		c := b.base(nodes)
+		c.Crash, c.Pages, c.Duplicates = victims, 8, 0
+		return c
+	}
+	all.add("barrier whose home is lost", lost(3, 0), "", twice, twice)
+	all.add("barrier whose home is lost", lost(3, 0), "", twice, cancelled)
+	if b == Short {
+		return all
+	}
+	all.add("barrier whose home is lost", lost(3, 0), "", once+"; barrier 10; "+once, once+"; barrier 10; "+once)
+	all.add("barrier whose home is lost", beside(lost(3, 0), 1, 2, once), "", once+" cancel 1", once)
+	all.add("barrier whose home is lost", lost(4, 1), twice, "", twice, cancelled)
+	all.add("barrier whose home is lost", lost(4, 1, 0), "", "", twice, cancelled)
 	return all
 }
 

@@ -11,7 +11,7 @@ import (
 
 // WireVersion is the version of everything that nodes say to each other through this package and of
 // what they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 21
+const WireVersion = 22
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
 // they differ in version, cluster, number of nodes or page size. Trying again does not help.

@@ -1,0 +1,106 @@
+package protocol
+
+import "slices"
+
+// A home that is lost may have told some of a release and not others, who would wait on. So it
+// tells everybody who else is released, by a BarrierOpen, and who has heard that remembers it. If
+// the home is lost, those who remember tell the others, before their EpochMarkers. Then it is true
+// also of a lost home that a release has come before all marks (see resume): who still waits was
+// released by nobody, or only on nodes that are lost, and arrives anew.
+//
+// A barrier with more parties than mostNamed, or that is a tree, names nobody else. Of a release
+// that a lost home may have said nothing is known then.
+
+// opening is a release of which this node has heard.
+type opening struct {
+	home     NodeID // that has said it
+	object   ObjectID
+	status   Status
+	releases []byte // as in a BarrierOpen
+}
+
+const (
+	// mostNamed is how many parties a release names, at most: 1.3 kB to each node.
+	mostNamed = 128
+	// mostOpenings and mostOpeningBytes bound what a node remembers. The last release is enough but
+	// where one is on its way so long that others meet many times meanwhile.
+	mostOpenings, mostOpeningBytes = 64, 1 << 20
+)
+
+// isNamed reports whether a release of so many parties has named all of them, in each view since
+// the last recovery that was completed.
+func (e *env) isNamed(parties int) bool {
+	return parties <= mostNamed && (parties < e.cfg.TreeFrom ||
+		!slices.ContainsFunc(e.view.before, func(members []NodeID) bool { return len(e.orAll(members)) >= e.cfg.TreeFrom }))
+}
+
+// sayOpen sends a BarrierOpen to each node that it names, but this one.
+func (e *env) sayOpen(o *opening, to []addressee) {
+	told := []NodeID{e.cfg.Self}
+	for _, a := range to {
+		if !slices.Contains(told, a.node) && e.isMember(a.node) {
+			told = append(told, a.node)
+			e.send(BarrierOpen{Status: o.status, Releases: o.releases}.To(a.node, o.object))
+		}
+	}
+}
+
+// onOpen answers the calls of this node that a release names. It comes from the home, or in its
+// place from somebody else.
+func (b *barriers) onOpen(m *Message) {
+	k := m.AsBarrierOpen()
+	to, result, err := decodeBroadcast(k.Releases)
+	switch {
+	case err != nil:
+		b.reject(m, err.Error())
+		return
+	case !m.Object.IsLock() || k.Status != StatusOK && k.Status != StatusNoSpace:
+		b.reject(m, "no release of a barrier, or one with an answer to one arrival")
+		return
+	}
+	home := NoNode
+	for _, a := range to {
+		i := slices.IndexFunc(b.calls, func(c arrivalCall) bool { return c.ticket == a.ticket && c.object == m.Object })
+		if a.node != b.cfg.Self || i < 0 {
+			continue // somebody else's, or canceled meanwhile
+		}
+		c := b.calls[i]
+		if home = c.to; home == b.cfg.Self || home == NoNode {
+			b.reject(m, "the call that it answers went to another node, or was another")
+			return
+		}
+		b.calls = slices.Delete(b.calls, i, i+1)
+		b.complete(&c, k.Status, result)
+	}
+	if home != NoNode {
+		b.openings.add(opening{home: home, object: m.Object, status: k.Status, releases: slices.Clone(k.Releases)})
+	}
+}
+
+// openings are the last releases of which a node has heard, the oldest first.
+type openings []opening
+
+func (l *openings) add(o opening) {
+	all := append(*l, o)
+	bytes, keep := 0, len(all)
+	for keep > 0 && len(all)-keep < mostOpenings && bytes+len(all[keep-1].releases) <= mostOpeningBytes {
+		keep--
+		bytes += len(all[keep].releases)
+	}
+	*l = slices.Delete(all, 0, keep)
+}
+
+// repeat tells the others of releases whose home is lost.
+func (l openings) repeat(in *env) {
+	for i := range l {
+		if o := &l[i]; !in.isMember(o.home) {
+			to, _, _ := decodeBroadcast(o.releases)
+			in.sayOpen(o, to)
+		}
+	}
+}
+
+// forget forgets those of which all have heard, when a recovery is over.
+func (l *openings) forget(in *env) {
+	*l = slices.DeleteFunc(*l, func(o opening) bool { return !in.isMember(o.home) })
+}

@@ -87,6 +87,7 @@ func Profiles() []Profile {
 		{Name: "several programs, replicas", Nodes: 5, Threads: 3, Ops: 60, Pages: 6, Writes: 50, Hot: 20, Sections: 15, Prefetches: 5, Locks: 3, Deaths: 2, Expelled: 5, Losses: 1, Replicas: 1, Commits: 15, Spaces: true},
 		{Name: "barriers", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2},
 		{Name: "barriers that add up", Nodes: 6, Threads: 2, Ops: 40, Pages: 8, Writes: 40, Rounds: 8, Cancels: 2, Folded: true},
+		{Name: "barriers, leaves, joins and losses", Nodes: 8, Threads: 2, Ops: 120, Pages: 6, Writes: 30, Rounds: 40, Cancels: 2, Losses: 4, Leaves: 1, Joins: 1, Folded: true},
 		{Name: "64 nodes", Nodes: 64, Threads: 1, Ops: 25, Pages: 32, Writes: 30, Hot: 20, Sections: 5, Prefetches: 5, Locks: 4, Rounds: 2, Cancels: 1, Deaths: 8},
 		{Name: "1024 nodes", Nodes: 1024, Threads: 1, Ops: 3, Pages: 4, Writes: 10, Rounds: 1, Light: true},
 		{Name: "losses", Nodes: 6, Threads: 2, Ops: 80, Pages: 10, Writes: 40, Hot: 20, Sections: 25, Prefetches: 10, Locks: 3, Cancels: 1, Losses: 3},
@@ -229,12 +230,15 @@ func (g *generator) populate(c *model.Config) {
 	}
 }
 
-// mortals are the nodes that may be lost, in any order: not the home of the barrier, if there is
-// one, with which it would be lost who has passed; and where programs do nothing but bind names not
-// the allocator, with which it would be lost what is free.
+// mortals are the nodes that may be lost, in any order: not the home of a barrier that is a tree,
+// with which it would be lost who has passed; and where programs do nothing but bind names not the
+// allocator, with which it would be lost what is free.
 func (g *generator) mortals() []int {
-	return slices.DeleteFunc(g.random.Perm(g.Nodes), func(n int) bool { return g.Rounds > 0 && n == barrierNumber%g.Nodes || g.Names && n == 0 })
+	return slices.DeleteFunc(g.random.Perm(g.Nodes), func(n int) bool { return g.isRoot(n) || g.Names && n == 0 })
 }
+
+// isRoot is whether a node is the home of a barrier that is a tree.
+func (g *generator) isRoot(n int) bool { return g.Trees && g.Rounds > 0 && n == barrierNumber%g.Nodes }
 
 // move chooses who comes and who leaves: among those that are not lost, and never node 0, so that
 // somebody is there.
@@ -247,7 +251,7 @@ func (g *generator) move(o *Options) {
 	for _, n := range g.random.Perm(g.Nodes) {
 		id := protocol.NodeID(n)
 		switch {
-		case n == 0 || slices.Contains(c.Crash, id), slices.Contains(c.Cut, id), g.Losses > 0 && g.Rounds > 0 && n == barrierNumber%g.Nodes:
+		case n == 0 || slices.Contains(c.Crash, id), slices.Contains(c.Cut, id), g.Losses > 0 && g.isRoot(n):
 			continue
 		case len(c.Join) < g.Joins:
 			c.Join = append(c.Join, id)

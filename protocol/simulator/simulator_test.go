@@ -132,7 +132,7 @@ func TestProfilesDoWhatTheySay(t *testing.T) {
 			"bound\n": p.Names, "status 4": p.Names, "cancel: bind": p.Names,
 			"crash\n": p.Losses > 0, "told that it is lost": p.Losses > 0 && p.Replicas == 0 && !p.Names && !p.Light, "depart\n": p.Leaves > 0, "resume, epoch": p.Losses > 0,
 			"committed\n": p.Replicas > 0, "data of backup": p.Replicas > 0, " anew\n": p.Anew, "  begins\n": p.Anew,
-			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierOpen": p.Rounds > 0 && !p.Light,
+			"prefetch-write": p.Prefetches > 0, "rlock": p.Sections > 0, "BarrierOpen": p.Rounds > 0 && !p.Trees && p.Nodes < protocol.DefaultTreeFrom,
 			"cut off\n": p.Cut > 0, " block\n": p.Cut > 0, " end\n": p.Cut > 1, " return\n": p.Cut > 1, " take: lock": p.Words, " ask: ": p.Words, " expel\n": p.Expelled > 0, "BarrierBroadcast": p.Trees && p.Rounds > 0, "barrier 1000": p.Rounds > 0,
 			" others=": p.Trees && p.Rounds == 0, "send Verify ": p.Trees && p.Rounds == 0,
 		}

@@ -203,7 +203,7 @@ func TestCheckpointOfHungSpill(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(let) })
 	defer goOn()
 	var hangs atomic.Bool
-	hang := func() {
+	hang := func(int) {
 		hangs.Store(true)
 		<-let
 	}

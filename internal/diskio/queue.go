@@ -18,8 +18,9 @@ const (
 
 // Queue has the system make transfers between memory and any number of files, while its owner does
 // something else: reads by io_uring, writes by threads, and reads by them, too, where io_uring is
-// forbidden. Reads begin in the order in which they are submitted, as do writes, and transfers may
-// end in any. Who submits bounds how many there are.
+// forbidden. Those of a file begin in the order in which they are submitted, reads and writes
+// apart, and transfers may end in any. A file or disk that does not answer does not hold up others
+// (see Shares). Who submits bounds how many there are.
 //
 // Its methods belong to one goroutine, except FD, until Abandon.
 type Queue struct {

@@ -8,13 +8,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/patience"
+	"dsmd/internal/uffd"
+	"dsmd/internal/uffd/uffdtest"
 )
 
 const bufBytes = 64 << 10
@@ -98,6 +103,16 @@ func readable(t *testing.T, q *Queue) bool {
 		t.Fatal(err)
 	}
 	return n > 0
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience.Or(10 * time.Second)); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it is not so that %s", what)
+		}
+	}
 }
 
 // all submits transfers and waits until they are over.
@@ -363,6 +378,129 @@ func testAbandon(t *testing.T) {
 	q.engine = nil
 }
 
+// TestHang: of some files more is wanted than is done at a time, and they do not answer. Another
+// file is read all the same, and they are when they answer.
+func TestHang(t *testing.T) { both(t, testHang) }
+
+func testHang(t *testing.T) {
+	const hung, each = 3, 1000
+	let, hangs := make(chan struct{}), map[int]bool{}
+	hang := func(fd int) {
+		if hangs[fd] {
+			<-let
+		}
+	}
+	BeforeRead.Store(&hang)
+	defer BeforeRead.Store(nil)
+	q := open(t)
+	for range hung {
+		var ends [2]int // io_uring reads pipes, and waits for what they have; threads can't
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		hangs[ends[0]] = true
+		goOn := sync.OnceFunc(func() { unix.Close(ends[1]) })
+		defer unix.Close(ends[0])
+		defer goOn()
+		go func() {
+			<-let
+			goOn()
+		}()
+	}
+	answer := sync.OnceFunc(func() { close(let) })
+	defer answer()
+	buf, left := make([]byte, 4096), 0
+	for fd := range hangs {
+		var reads []*Transfer
+		for i := range int64(each) {
+			reads = append(reads, &Transfer{FD: fd, Offset: 2 * i * 4096, Buf: buf})
+		}
+		q.Submit(reads...)
+		left += each
+	}
+	good, _ := newFile(t, 0, bytes.Repeat([]byte{7}, 64*bufBytes))
+	for i := range int64(64) {
+		all(t, q, &Transfer{FD: good, Offset: i * bufBytes, Buf: filled(t, q, 9)})
+	}
+	answer()
+	eventually(t, "what hung is over", func() bool { left -= len(q.Take()); return left == 0 })
+}
+
+// TestHangInKernel: it is the same where a thread of the kernel waits for each read. They are of a
+// file system that has io_uring use them, into memory that nobody gives.
+func TestHangInKernel(t *testing.T) { both(t, testHangInKernel) }
+
+func testHangInKernel(t *testing.T) {
+	const hung = 2 * ringGroups
+	uffdtest.Require(t)
+	q := open(t)
+	file, err := unix.MemfdCreate("hangs", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(file)
+	if err := unix.Ftruncate(file, hung*4096); err != nil {
+		t.Fatal(err)
+	}
+	memory, err := unix.Mmap(file, 0, hung*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gives, err := uffd.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gives.Close() })
+	if err := gives.Register(uintptr(unsafe.Pointer(&memory[0])), uintptr(len(memory))); err != nil {
+		t.Fatal(err)
+	}
+	var files [2]int
+	for i := range files {
+		if files[i], err = unix.Open("/proc/self/maps", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(files[i])
+	}
+	var reads []*Transfer
+	for buf := range slices.Chunk(memory, 4096) {
+		reads = append(reads, &Transfer{FD: files[0], Buf: buf, Least: 1})
+	}
+	q.Submit(reads...)
+	all(t, q, &Transfer{FD: files[1], Buf: make([]byte, 4096), Least: 1})
+	gives.Close()
+	left := len(reads)
+	eventually(t, "what hung is over", func() bool { left -= len(q.Take()); return left == 0 })
+	if err := unix.Munmap(memory); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShares: a file gets a third, and all of its file system half.
+func TestShares(t *testing.T) {
+	const most = 300
+	s := NewShares(most)
+	got := map[int]int{}
+	for fd := -1; fd > -100; fd-- { // those that can't be asked are of one file system
+		for s.May(fd) {
+			s.Take(fd, 1)
+			got[fd]++
+		}
+	}
+	if got[-1] != most/3 || got[-2] == 0 || s.Free() < most/2 {
+		t.Errorf("the first file gets %d of %d, the second %d, and %d are left", got[-1], most, got[-2], s.Free())
+	}
+	other, _ := newFile(t, 0, nil)
+	if !s.May(other) {
+		t.Error("a file of another file system gets nothing")
+	}
+	for fd, n := range got {
+		s.GiveBack(fd, n)
+	}
+	if s.Free() != most {
+		t.Errorf("%d of %d are left when all was given back", s.Free(), most)
+	}
+}
+
 // TestEndsLeaveTheRest: the end of some reads leaves those alone that wait.
 func TestEndsLeaveTheRest(t *testing.T) {
 	r, err := newRing()
@@ -371,12 +509,15 @@ func TestEndsLeaveTheRest(t *testing.T) {
 	}
 	defer r.close()
 	flying, waits := &Transfer{Buf: make([]byte, 4096)}, []*Transfer{{}, {}}
-	r.groups[0], r.waiting = group{list: []*Transfer{flying}, bytes: 4096}, waits
-	r.flying, r.bytes = 1, 4096
-	if r.over(0, 4096); len(r.waiting) != 2 || &r.waiting[0] != &waits[0] || len(r.finished) != 1 {
-		t.Errorf("%d wait, which were copied, and %d are over", len(r.waiting), len(r.finished))
+	r.waiting.add([]*Transfer{flying})
+	r.groups[0].list = r.waiting.next(nil)
+	f := r.waiting.of(flying.FD)
+	f.waiting = waits
+	if r.over(0, 4096); len(f.waiting) != 2 || &f.waiting[0] != &waits[0] || len(r.finished) != 1 {
+		t.Errorf("%d wait, which were copied, and %d are over", len(f.waiting), len(r.finished))
 	}
-	r.waiting, r.free = nil, r.free[:len(r.free)-1] // it was free before
+	r.waiting.forget()
+	r.free = r.free[:len(r.free)-1] // it was free before
 }
 
 // TestPageSize: buffers that direct input and output can't use are a bug of the caller.

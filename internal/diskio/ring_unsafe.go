@@ -12,11 +12,19 @@ import (
 )
 
 const (
-	// ringOps is how many system calls' worth of transfers a ring makes at a time: enough for a
-	// fast disk that is read a page at a time. ringBytes bounds them, so that one which is urgent
-	// need not wait long behind them.
-	ringOps   = 64
-	ringBytes = 4 << 20
+	// ringGroups is how many system calls' worth of transfers a ring makes at a time: those of a
+	// file that is the only one in use (see Shares) are enough for a fast disk that is read a page
+	// at a time. ringBytes bounds those of a file, so that one which is urgent need not wait long
+	// behind them.
+	ringGroups = 3 * 64
+	ringBytes  = 4 << 20
+	// ringEntries has room for all groups and one told. It is a power of two.
+	ringEntries = 256
+	// ringWorkers is how many threads the kernel has for the rings of a thread, at most: one for
+	// each read that a few rings make at a time. Where a file system can't begin a read and leave
+	// it (NFS and FUSE, mostly), a thread of the kernel waits for it. It would have four for each
+	// processor, and when those hang no ring reads anything that needs one.
+	ringWorkers = 4 * ringGroups
 )
 
 // Of the kernel's interface (include/uapi/linux/io_uring.h).
@@ -30,6 +38,8 @@ const (
 
 	opNop   = 0
 	opReadv = 1
+
+	registerMaxWorkers = 19
 
 	offsetRings   = 0
 	offsetEntries = 0x10000000
@@ -74,22 +84,19 @@ type ring struct {
 	rings, entries []byte // mapped
 	params         ringParams
 
-	waiting  []*Transfer // in order
-	groups   []group     // by number
-	free     []int       // groups that are not in use
-	flying   int         // groups that are
-	bytes    int         // of them
-	unsent   uint32      // submissions that the kernel has not taken
-	telling  bool        // one of them is told, or its end was not reaped
+	waiting  line
+	groups   []group // by number
+	free     []int   // groups that are not in use
+	unsent   uint32  // submissions that the kernel has not taken
+	telling  bool    // one of them is told, or its end was not reaped
 	finished []*Transfer
 }
 
 // group are neighbouring transfers that the kernel makes at once. The kernel has the addresses of
 // what is in it.
 type group struct {
-	list  []*Transfer
-	bufs  []unix.Iovec
-	bytes int
+	list []*Transfer
+	bufs []unix.Iovec
 }
 
 // told is the group of a submission that only makes the ring readable.
@@ -97,10 +104,9 @@ const told = ^uint64(0)
 
 // newRing makes a ring, if the system lets this process have one.
 func newRing() (*ring, error) {
-	r := &ring{fd: -1}
-	// Room for the ends of all groups, and one told.
-	r.params.flags, r.params.cqEntries = setupCQSize|setupCoopTaskrun, 2*ringOps
-	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringOps, uintptr(unsafe.Pointer(&r.params)), 0)
+	r := &ring{fd: -1, waiting: newLine(ringGroups, ringBytes)}
+	r.params.flags, r.params.cqEntries = setupCQSize|setupCoopTaskrun, ringEntries
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringEntries, uintptr(unsafe.Pointer(&r.params)), 0)
 	if errno != 0 {
 		return nil, os.NewSyscallError("io_uring_setup", errno)
 	}
@@ -108,7 +114,7 @@ func newRing() (*ring, error) {
 	if err := r.open(); err != nil {
 		return nil, errors.Join(err, r.unmap())
 	}
-	for i := range ringOps - 1 { // the last submission is for tell
+	for i := range ringGroups {
 		r.groups, r.free = append(r.groups, group{}), append(r.free, i)
 	}
 	return r, nil
@@ -124,7 +130,13 @@ func (r *ring) open() (err error) {
 	if r.rings, err = unix.Mmap(r.fd, offsetRings, int(size), prot, flags); err == nil {
 		r.entries, err = unix.Mmap(r.fd, offsetEntries, int(unsafe.Sizeof(submission{})*uintptr(p.sqEntries)), prot, flags)
 	}
-	return os.NewSyscallError("mmap of io_uring", err)
+	if err != nil {
+		return os.NewSyscallError("mmap of io_uring", err)
+	}
+	most := [2]uint32{ringWorkers, 0} // of the second kind as many as there may be
+	// Before Linux 5.15 there is no such call, and the ring does without.
+	unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerMaxWorkers, uintptr(unsafe.Pointer(&most)), 2, 0, 0)
+	return nil
 }
 
 func (r *ring) word(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[offset])) }
@@ -141,28 +153,23 @@ func (r *ring) put(s submission) {
 
 // submit implements engine. Precondition: all are reads.
 func (r *ring) submit(list []*Transfer) {
-	r.waiting = append(r.waiting, list...)
+	r.waiting.add(list)
 	r.begin()
 }
 
 // begin begins transfers, as many as there may be at a time.
 func (r *ring) begin() {
-	for len(r.waiting) > 0 && len(r.free) > 0 && r.bytes < ringBytes {
-		n := neighbours(r.waiting)
+	for r.waiting.may() {
 		i := r.free[len(r.free)-1]
 		r.free = r.free[:len(r.free)-1]
 		g := &r.groups[i]
-		for _, t := range r.waiting[:n] {
-			g.list, g.bytes = append(g.list, t), g.bytes+len(t.Buf)
+		g.list = r.waiting.next(g.list)
+		for _, t := range g.list {
 			g.bufs = append(g.bufs, unix.Iovec{Base: unsafe.SliceData(t.Buf)})
 			g.bufs[len(g.bufs)-1].SetLen(len(t.Buf))
 		}
-		clear(r.waiting[:n]) // the list would keep them, and what they own
-		r.waiting = r.waiting[n:]
-		r.flying++
-		r.bytes += g.bytes
 		first := g.list[0]
-		r.put(submission{op: opReadv, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(n), group: uint64(i)})
+		r.put(submission{op: opReadv, fd: int32(first.FD), offset: uint64(first.Offset), addr: uint64(uintptr(unsafe.Pointer(&g.bufs[0]))), count: uint32(len(g.list)), group: uint64(i)})
 	}
 	r.enter(0)
 }
@@ -237,11 +244,7 @@ func (r *ring) over(i int, res int32) {
 		r.finished = append(r.finished, g.list[:done]...)
 		rest = g.list[done:]
 	}
-	if len(rest) > 0 { // else each end would copy all that waits
-		r.waiting = append(append([]*Transfer(nil), rest...), r.waiting...)
-	}
-	r.flying--
-	r.bytes -= g.bytes
+	r.waiting.over(g.list[0].FD, bytesOf(g.list), rest)
 	clear(g.list)
 	clear(g.bufs)
 	*g = group{list: g.list[:0], bufs: g.bufs[:0]}
@@ -253,7 +256,7 @@ func (r *ring) readable() int { return r.fd }
 
 // close implements engine.
 func (r *ring) close() error {
-	for r.waiting = nil; r.flying > 0; r.waiting = nil {
+	for r.waiting.forget(); len(r.free) < len(r.groups); r.waiting.forget() {
 		r.enter(1)
 		r.reap()
 	}

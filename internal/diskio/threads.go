@@ -2,15 +2,16 @@ package diskio
 
 import (
 	"fmt"
-	"slices"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"dsmd/internal/netio"
 )
 
-// workers make transfers at a time: enough to keep a disk busy.
-const workers = 8
+// workers make transfers at a time: those of a file that is the only one in use (see Shares) keep a
+// disk busy.
+const workers = 3 * 8
 
 // threads make transfers by system calls that wait: writes, and reads where there is no io_uring.
 // They start with the first transfer.
@@ -19,8 +20,8 @@ type threads struct {
 	news  atomic.Bool // the event was signalled; changed under mu
 
 	mu       sync.Mutex
-	more     sync.Cond   // for workers: waiting is not empty, or closed is set
-	waiting  []*Transfer // first come, first served
+	more     sync.Cond // for workers: a transfer can begin, or closed is set
+	waiting  line
 	finished []*Transfer
 	started  bool // the workers run
 	closed   bool
@@ -32,7 +33,7 @@ func newThreads() (*threads, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diskio: %w", err)
 	}
-	q := &threads{event: event}
+	q := &threads{event: event, waiting: newLine(workers, math.MaxInt)}
 	q.more.L = &q.mu
 	return q, nil
 }
@@ -40,7 +41,7 @@ func newThreads() (*threads, error) {
 // submit implements engine.
 func (q *threads) submit(list []*Transfer) {
 	q.mu.Lock()
-	q.waiting = append(q.waiting, list...)
+	q.waiting.add(list)
 	if !q.started && !q.closed {
 		q.started = true
 		for range workers {
@@ -53,28 +54,25 @@ func (q *threads) submit(list []*Transfer) {
 
 // work is a worker.
 func (q *threads) work() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for {
-		q.mu.Lock()
-		for len(q.waiting) == 0 && !q.closed {
+		for !q.waiting.may() && !q.closed {
 			q.more.Wait()
 		}
 		if q.closed {
-			q.mu.Unlock()
 			return
 		}
-		n := neighbours(q.waiting)
-		list := slices.Clone(q.waiting[:n])
-		q.waiting = q.waiting[n:]
-		rest := len(q.waiting) > 0
-		q.mu.Unlock()
-		if rest {
+		list := q.waiting.next(nil)
+		if q.waiting.may() {
 			q.more.Signal()
 		}
+		q.mu.Unlock()
 		move(list)
 		q.mu.Lock()
+		q.waiting.over(list[0].FD, bytesOf(list), nil)
 		q.finished = append(q.finished, list...)
 		q.tellLocked()
-		q.mu.Unlock()
 	}
 }
 

@@ -52,13 +52,21 @@ func neighbours(list []*Transfer) int {
 	return n
 }
 
+// bytesOf is how many bytes transfers move.
+func bytesOf(list []*Transfer) (n int) {
+	for _, t := range list {
+		n += len(t.Buf)
+	}
+	return n
+}
+
 // WriteDelay is how many nanoseconds each write takes longer. Only tests set it, to have a slow
 // disk.
 var WriteDelay atomic.Int64
 
-// BeforeRead is called before each read that io_uring does not make, if it is set. Only tests set
-// it, to have a disk that hangs.
-var BeforeRead atomic.Pointer[func()]
+// BeforeRead is called before each read of a file that io_uring does not make, if it is set. Only
+// tests set it, to have a disk that hangs.
+var BeforeRead atomic.Pointer[func(fd int)]
 
 // move makes transfers that are neighbours. If one fails it goes on with the next.
 func move(list []*Transfer) {
@@ -69,7 +77,7 @@ func move(list []*Transfer) {
 			time.Sleep(time.Duration(d))
 		}
 	} else if f := BeforeRead.Load(); f != nil {
-		(*f)()
+		(*f)(list[0].FD)
 	}
 	bufs := make([][]byte, len(list))
 	for i, t := range list {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,19 +43,16 @@ type storage struct {
 
 	// What others have asked this node for.
 	io      *diskio.Queue // nil: nobody ever has
-	waiting []readRun     // in order; begun while there is room
-	flying  int           // bytes of transfers that are not over
+	waiting []readRun     // in order; begun while their file may have more of reading
+	// reading divides the bytes that are read for others at a time.
+	reading diskio.Shares
 	// lives counts how often a peer was lost: what was begun for it before is for nobody.
 	lives map[transport.NodeID]int
 }
 
-// storageMark is a bit of the first byte of each frame between storages, which no message of the
-// protocol has, nor one of the agreement.
-const storageMark = 0x40
-
 const (
-	// mostReading is how many bytes are read for others at a time.
-	mostReading = 8 << 20
+	// mostReading is how many bytes are read for others at a time: of one file a third.
+	mostReading = 3 * 8 << 20
 	// mostRun bounds the pages of a frame that asks for some.
 	mostRun = 1 << 10
 )
@@ -102,60 +98,6 @@ type service struct {
 	payload transport.Payload
 	own     bool // the buffer is the queue's, and not the payload's
 	file    any  // is not garbage before the transfer is over
-}
-
-// storageKind says what a frame is.
-type storageKind uint8
-
-const (
-	readPages   storageKind = iota + 1 // read these for me
-	pageRead                           // here is one
-	writePage                          // write this one for me
-	pageWritten                        // it is
-	storageKindEnd
-)
-
-// storageFrame is what storages say to each other.
-type storageFrame struct {
-	kind   storageKind
-	ticket uint32
-	page   pagetable.Page
-	count  uint32 // readPages: how many
-	zeros  bool   // pageRead, writePage: the page is zeros, and does not come along
-	failed string // pageRead, pageWritten: why not; "" if so
-}
-
-const storageHeader = 1 + 1 + 4 + 8 + 4
-
-func (f *storageFrame) append(b []byte) []byte {
-	flag := byte(0)
-	if f.zeros {
-		flag = 1
-	}
-	b = append(b, storageMark|byte(f.kind), flag)
-	b = binary.LittleEndian.AppendUint32(b, f.ticket)
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.page))
-	b = binary.LittleEndian.AppendUint32(b, f.count)
-	return append(b, f.failed[:min(len(f.failed), 1<<10)]...)
-}
-
-// decodeStorage reads a frame of a peer, which may say anything.
-func decodeStorage(b []byte, pages uint64, payload bool) (f storageFrame, err error) {
-	if len(b) < storageHeader {
-		return f, fmt.Errorf("node: a frame about files of %d bytes", len(b))
-	}
-	f = storageFrame{kind: storageKind(b[0] &^ storageMark), zeros: b[1] != 0, ticket: binary.LittleEndian.Uint32(b[2:]),
-		page: pagetable.Page(binary.LittleEndian.Uint64(b[6:])), count: binary.LittleEndian.Uint32(b[14:]), failed: string(b[storageHeader:])}
-	carries := (f.kind == pageRead && f.failed == "" || f.kind == writePage) && !f.zeros
-	switch {
-	case f.kind == 0 || f.kind >= storageKindEnd:
-		err = fmt.Errorf("node: a frame about files of unknown kind %d", f.kind)
-	case uint64(f.page) >= pages || f.kind == readPages && (f.count == 0 || f.count > mostRun || uint64(f.count) > pages-uint64(f.page)):
-		err = fmt.Errorf("node: a frame about %d pages of files from page %d on, of a region of %d", f.count, f.page, pages)
-	case payload != carries:
-		err = fmt.Errorf("node: a frame about files of kind %d that does not say whether a page came with it", f.kind)
-	}
-	return f, err
 }
 
 // bring has another node read a page, which the page table awaits.
@@ -344,17 +286,23 @@ func (s *storage) want(r readRun) error {
 	return nil
 }
 
-// more begins reads, as many as there is room for.
+// more begins reads, as many as there is room for. Those of a file that has its share wait on.
 func (s *storage) more() {
 	pageBytes := s.drive.exec.table.PageBytes()
 	var list []*diskio.Transfer
-	for len(s.waiting) > 0 && s.flying < mostReading {
-		r := &s.waiting[0]
+	for i := 0; i < len(s.waiting) && s.reading.Free() > 0; {
+		r := &s.waiting[i]
+		at, is := s.origins.here(r.next)
+		if is && !s.reading.May(at.FD) {
+			i++
+			continue
+		}
 		if v := s.begin(r.peer, storageFrame{kind: pageRead, ticket: r.ticket, page: r.next}, nil); v != nil {
 			list = append(list, &v.Transfer)
-			s.flying += pageBytes
+			s.reading.Take(v.FD, pageBytes)
 		}
 		if r.next, r.count = r.next+1, r.count-1; r.count == 0 {
+			copy(s.waiting[1:], s.waiting[:i])
 			s.waiting = s.waiting[1:]
 		}
 	}
@@ -369,7 +317,7 @@ func (s *storage) store(from transport.NodeID, f *storageFrame, payload transpor
 		payload.Keep()
 	}
 	if v := s.begin(from, storageFrame{kind: pageWritten, ticket: f.ticket, page: f.page}, payload); v != nil {
-		s.flying += len(v.Buf)
+		s.reading.Take(v.FD, len(v.Buf))
 		s.io.Submit(&v.Transfer)
 	} else if payload != nil {
 		payload.Release()
@@ -445,13 +393,15 @@ func (s *storage) heard() bool {
 	list := s.io.Take()
 	for _, t := range list {
 		v := t.Owner.(*service)
-		s.flying -= len(v.Buf)
+		s.reading.GiveBack(v.FD, len(v.Buf))
 		s.answer(v)
 		if v.own {
 			s.io.Recycle(v.Buf)
 		}
 	}
-	s.more()
+	if len(list) > 0 {
+		s.more()
+	}
 	return len(list) > 0
 }
 

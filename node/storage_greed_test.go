@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
 )
 
 // TestRetriedCheckpoints: another node's disk hangs, and programs try to make checkpoints of pages
@@ -14,7 +15,7 @@ func TestRetriedCheckpoints(t *testing.T) {
 	const pages = 64
 	c := start(t, setup{nodes: 2, ranks: 20, before: func(n *Node) {
 		n.intake.window.most = 16
-		n.drive.storage.flying = mostReading // no more are begun
+		n.drive.storage.reading = diskio.NewShares(0) // none are begun
 	}})
 	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}, Written: true}, nil, laid(t, pages*4096, same))
 	p := all[0]

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
 	"dsmd/pagetable"
 	"dsmd/transport"
 	"dsmd/transport/sim"
@@ -222,7 +223,7 @@ func TestGreedyPeer(t *testing.T) {
 func TestGreedyPeerBitByBit(t *testing.T) {
 	n := newPair(t).nodes[0]
 	s := n.drive.storage
-	s.flying = mostReading // no more are begun
+	s.reading = diskio.NewShares(0) // none are begun
 	n.intake.window.most = 16
 	for i := range 2 * mostReads {
 		if err := s.want(readRun{transport.NodeID(1), uint32(i), 0, 8}); err != nil {

@@ -177,8 +177,8 @@ func TestReaderIsLost(t *testing.T) {
 	}
 	c.without(2)
 	c.quiet()
-	if st := m.node.drive.storage; len(st.waiting) != 0 || st.flying != 0 {
-		t.Errorf("%d runs wait, and %d bytes are under way", len(st.waiting), st.flying)
+	if st := m.node.drive.storage; len(st.waiting) != 0 || st.reading.Free() != mostReading {
+		t.Errorf("%d runs wait, and there is room to read %d bytes", len(st.waiting), st.reading.Free())
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/diskio"
 	"dsmd/pagetable"
 )
 
@@ -410,8 +411,8 @@ func TestFreeOfUnloaded(t *testing.T) {
 		c.wantBound()
 		for i, m := range c.members {
 			s := m.node.drive.storage
-			if len(s.asks)+len(s.fresh)+len(s.writes)+len(s.waiting)+s.flying != 0 {
-				t.Errorf("node %d has %d pages to come, %d bytes under way", i, len(s.asks), s.flying)
+			if len(s.asks)+len(s.fresh)+len(s.writes)+len(s.waiting) != 0 || s.reading.Free() != mostReading {
+				t.Errorf("node %d has %d pages to come, room to read %d bytes", i, len(s.asks), s.reading.Free())
 			}
 			if n := len(m.node.origins.list); n != 0 {
 				t.Errorf("node %d has %d origins of memory that is freed", i, n)
@@ -616,7 +617,7 @@ func TestFreeOfWhatIsSaved(t *testing.T) {
 	const pages = 64
 	c := start(t, setup{nodes: 2, before: func(n *Node) {
 		if n.cfg.Self == 1 {
-			n.drive.storage.flying = mostReading // its disk is slow
+			n.drive.storage.reading = diskio.NewShares(0) // its disk is slow
 		}
 	}})
 	first, all := c.mapped("x", pages, attach.Contents{Bytes: pages * 4096, Readers: []uint16{1}}, nil, laid(t, pages*4096, same))

@@ -16,12 +16,15 @@ type contents struct {
 	// saved are those that a Revoke has saved for the message that takes them along.
 	saved map[pagetable.Page]transport.Payload
 	// stash are those that have come, and wait until the page can be installed.
-	stash   map[pagetable.Page]transport.Payload
+	stash map[pagetable.Page]transport.Payload
+	// loaded are those of pages in the spill file that are made read-only in this turn.
+	loaded  map[pagetable.Page][]byte
 	backups backups
 }
 
 func newContents() contents {
-	return contents{saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{}}
+	return contents{saved: map[pagetable.Page]transport.Payload{}, stash: map[pagetable.Page]transport.Payload{},
+		loaded: map[pagetable.Page][]byte{}}
 }
 
 // put keeps the page that came with this frame for later.

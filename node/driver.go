@@ -84,11 +84,13 @@ func (d *driver) drain() {
 
 // end ends a turn: it does what waits, and what follows from that.
 func (d *driver) end() {
+	d.exec.startLoaded()
 	for d.drain(); d.exec.waiting(); {
 		d.exec.endBatch()
 		d.drain()
 		d.exec.sendPages()
 	}
+	clear(d.exec.contents.loaded)
 	d.exec.store.Flush()
 	d.storage.flush()
 }
@@ -196,7 +198,7 @@ func (d *driver) carryOutOn(page pagetable.Page, f *protocol.Effect) {
 		d.goes(page, f)
 		x.meter.count.downgrades.Add(1)
 		x.meter.log.leaves(page, f.Kind, f.Heir)
-		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
+		x.downgrade(page)
 	case protocol.EffectRevoke:
 		d.revoke(page, f)
 	case protocol.EffectBackup:

@@ -3,6 +3,8 @@ package node
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
@@ -254,6 +256,36 @@ func (x *executor) perform() {
 	}
 }
 
+// downgrade makes a page read-only. What follows sends it, mostly, and the reactor must not wait
+// for the disk then: what is in the spill file is read before, once for all to whom it goes. To the
+// engine that is an operation that takes a while.
+func (x *executor) downgrade(page pagetable.Page) {
+	if !backing.InFile(x.store, page) {
+		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
+		return
+	}
+	err := backing.Copy(x.store, page, func(contents []byte, why error) {
+		if why != nil {
+			x.end.breakDown(fmt.Errorf("node: read page %d: %w", page, why))
+			return
+		}
+		x.contents.loaded[page] = slices.Clone(contents)
+	})
+	if err != nil {
+		x.end.breakDown(fmt.Errorf("node: read page %d: %w", page, err))
+	}
+}
+
+// startLoaded goes on with the pages of which the contents have come that downgrade reads.
+func (x *executor) startLoaded() {
+	if len(x.contents.loaded) == 0 {
+		return
+	}
+	for _, page := range slices.Sorted(maps.Keys(x.contents.loaded)) {
+		x.start(pagetable.Operation{Op: pagetable.OpDowngrade, Page: page})
+	}
+}
+
 // revoke takes a page away from the programs of this node.
 func (x *executor) revoke(page pagetable.Page, f *protocol.Effect) {
 	x.meter.count.revokes.Add(1)
@@ -306,6 +338,9 @@ func (x *executor) sendPage(m *protocol.Message, from protocol.Source) {
 	}
 	if from == protocol.SourceMessage {
 		copy(g.payload.Bytes(), x.contents.arrived.Bytes())
+	} else if loaded := x.contents.loaded[page]; loaded != nil && from == protocol.SourcePage {
+		copy(g.payload.Bytes(), loaded)
+		g.filled = true
 	}
 	x.pages = append(x.pages, g)
 	if len(x.pages) == x.batch.most {
@@ -385,7 +420,9 @@ func (x *executor) keepBackup(page pagetable.Page, f *protocol.Effect) {
 	case protocol.SourceMessage:
 		copy(buf, c.arrived.Bytes())
 	case protocol.SourcePage:
-		if err := x.table.Read(page, buf); err != nil {
+		if loaded := c.loaded[page]; loaded != nil {
+			copy(buf, loaded)
+		} else if err := x.table.Read(page, buf); err != nil {
 			x.end.breakDown(fmt.Errorf("node: read page %d for its backup: %w", page, err))
 		}
 	}

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
 	"dsmd/protocol"
+	"dsmd/transport/sim"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -194,32 +197,106 @@ func TestCheckpointOfBadSpill(t *testing.T) {
 	}
 }
 
+// hungDisk has all reads hang that io_uring does not make, those of the reactor itself among them,
+// until goOn, which is called at the end of the test at the latest. hangs is whether one does.
+func hungDisk(t *testing.T) (hangs func() bool, goOn func()) {
+	t.Helper()
+	let := make(chan struct{})
+	var any atomic.Bool
+	hang := func(int) {
+		any.Store(true)
+		<-let
+	}
+	diskio.BeforeRead.Store(&hang)
+	goOn = sync.OnceFunc(func() { close(let) })
+	t.Cleanup(func() {
+		diskio.BeforeRead.Store(nil)
+		goOn()
+	})
+	return any.Load, goOn
+}
+
 // TestCheckpointOfHungSpill: the node answers while a checkpoint waits for pages in the spill file.
 // They are saved as they were when it was asked. Not parallel: all disks hang.
 func TestCheckpointOfHungSpill(t *testing.T) {
 	const pages = 2 * leastRoom
 	c, a, first := startSpilling(t, pages)
-	let := make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(let) })
-	defer goOn()
-	var hangs atomic.Bool
-	hang := func(int) {
-		hangs.Store(true)
-		<-let
-	}
-	diskio.BeforeRead.Store(&hang)
-	defer diskio.BeforeRead.Store(nil)
+	hangs, goOn := hungDisk(t)
 	s := a.save(1, 0, first, pages)
 	s.ok(s.call(false, true))
 	_, answer := a.call(attach.Call{Op: attach.OpSaved})
 	// io_uring's reads do not hang.
-	eventually(t, "the checkpoint is taken, or the disk hangs", func() bool { return len(answer) > 0 || hangs.Load() })
+	eventually(t, "the checkpoint is taken, or the disk hangs", func() bool { return len(answer) > 0 || hangs() })
 	a.sync()
 	goOn()
 	words := s.written(a.answer(answer))
 	for i := range uint64(pages) {
 		if words[i] != i+1 {
 			t.Fatalf("page %d is saved as %d", i, words[i])
+		}
+	}
+	c.quiet()
+}
+
+// TestCommitOfHungSpill: the node answers while pages in the spill file are read for their backups,
+// one of which is its own. They are as they were when they were committed. Not parallel: all disks
+// hang.
+func TestCommitOfHungSpill(t *testing.T) {
+	const pages, lost = 5 * leastRoom, 0
+	s := surviving(3, sim.Options{})
+	s.pages, s.spill = pages+HomeStripe, true
+	c := startTight(t, s, 0, 1, 2)
+	c.lossy = true
+	var all []*prog
+	var first pagetable.Page
+	for _, m := range c.members {
+		p := m.join()
+		all, first = append(all, p), p.bindAs(replicatedCall("x", pages, 1))
+	}
+	writer := all[lost]
+	writer.number(first, pages)
+	hangs, goOn := hungDisk(t)
+	_, answer := writer.call(attach.Call{Op: attach.OpCommit})
+	eventually(t, "the pages are committed, or the disk hangs", func() bool { return len(answer) > 0 || hangs() })
+	for _, p := range all {
+		p.sync()
+	}
+	goOn()
+	writer.answer(answer)
+	c.sever(lost)
+	c.inView(1, 1, 2)
+	c.without(lost)
+	all[2].wantNumbers(first, pages)
+	c.quiet()
+}
+
+// TestReadOfHungSpill: the node answers while another one waits for pages in its spill file. Not
+// parallel: all disks hang.
+func TestReadOfHungSpill(t *testing.T) {
+	const pages = 4 * leastRoom
+	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, spill: true}, 0, 1)
+	a, b := c.members[0].join(), c.members[1].join()
+	first := share("x", pages, a, b)
+	a.number(first, pages)
+	if c.members[0].counter("pages_spilled") == 0 {
+		t.Fatal("no page is in the spill file")
+	}
+	hangs, goOn := hungDisk(t)
+	var reads []chan error
+	var got [64]uint64
+	each := func(i int) pagetable.Page { return first + pagetable.Page(i*pages/len(got)) }
+	for i := range got {
+		reads = append(reads, b.access(each(i), false, func(page []byte) { got[i] = binary.NativeEndian.Uint64(page) }))
+	}
+	eventually(t, "they are read, or the disk hangs", func() bool {
+		return hangs() || !slices.ContainsFunc(reads, func(read chan error) bool { return len(read) == 0 })
+	})
+	a.sync()
+	goOn()
+	for i, read := range reads {
+		b.settled(read)
+		if want := uint64(each(i)-first) + 1; got[i] != want {
+			t.Errorf("page %d of the run holds %d", want-1, got[i])
 		}
 	}
 	c.quiet()

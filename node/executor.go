@@ -181,13 +181,16 @@ func (x *executor) finish(op pagetable.Op, page pagetable.Page) {
 }
 
 // left tells the log that a page has left, or is for reading only: no program can store to it now.
+// The reactor does not wait for a disk for the log's sake.
 func (x *executor) left(op pagetable.Op, page pagetable.Page) {
 	var contents []byte
 	if saved := x.contents.saved[page]; saved != nil {
 		contents = saved.Bytes()
 	} else if op == pagetable.OpDowngrade && x.meter.log.before[page] != nil && !x.store.Unloaded(page) {
-		contents = make([]byte, x.batch.pageBytes)
-		x.copyOf(page, contents)
+		if contents = x.contents.loaded[page]; contents == nil && !backing.InFile(x.store, page) {
+			contents = make([]byte, x.batch.pageBytes)
+			x.copyOf(page, contents)
+		}
 	}
 	x.meter.log.left(page, contents, x.meter.clock.now)
 }

@@ -14,6 +14,7 @@ import (
 
 	"dsmd/internal/attach"
 	"dsmd/internal/diskio"
+	"dsmd/internal/faultlog"
 	"dsmd/pagetable"
 	"dsmd/pagetable/backing"
 	"dsmd/pagetable/pagetabletest"
@@ -300,6 +301,54 @@ func TestReadOfHungSpill(t *testing.T) {
 		}
 	}
 	c.quiet()
+}
+
+// TestLogOfSpilled: the reactor does not wait for the disk to tell the log what was written to a
+// page in the spill file, and tells it if it has read the page anyhow.
+func TestLogOfSpilled(t *testing.T) {
+	cfg := Config{Log: zap.NewNop(), Memory: Memory{Spill: t.TempDir()}}
+	table, err := withSpill(&cfg, pagetabletest.NewFake(pagetabletest.FakeConfig{Pages: 2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	store := table.(*backing.Table)
+	var leave []pagetable.Page
+	for p := range pagetable.Page(2) {
+		if _, err := table.Install(p, pageOf(1), true, 0); err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, p)
+	}
+	if n, err := store.Spill(leave...); n != 2 || err != nil {
+		t.Fatalf("%d of 2 pages leave: %v", n, err)
+	}
+	eventually(t, "the pages are in the file", func() bool {
+		_, err := table.Poll(make([]pagetable.Event, 1))
+		return err != nil || store.Stored() == 2
+	})
+	x := &executor{table: table, store: store, meter: &meter{clock: &clock{}}, contents: newContents(), batch: batch{pageBytes: table.PageBytes()}}
+	l := &x.meter.log
+	l.pageBytes = table.PageBytes()
+	reader := &attach.Call{Count: uint64(faultlog.OfWords)}
+	l.batch(reader, x.meter.clock, nil)
+	for p := range pagetable.Page(2) {
+		clear(l.keep(p))
+		l.leaves(p, protocol.EffectDowngrade, 1)
+	}
+	reads, goOn := hungDisk(t)
+	goOn()
+	x.contents.loaded[1] = pageOf(1)
+	for p := range pagetable.Page(2) {
+		x.left(pagetable.OpDowngrade, p)
+	}
+	if reads() {
+		t.Error("the disk is read")
+	}
+	log, err := faultlog.Decode(l.batch(reader, x.meter.clock, nil))
+	if d := log.Departures; err != nil || len(d) != 2 || d[0].Written != nil || d[1].Written == nil {
+		t.Errorf("the log has %+v, %v", d, err)
+	}
 }
 
 // TestCheckpointAfterHungSpill: while the disk has not given what checkpoints wanted to read that

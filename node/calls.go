@@ -96,6 +96,9 @@ func (k *calls) ask(p *program, c *attach.Call) {
 		}
 	case attach.OpBind, attach.OpUnbind, attach.OpKeep, attach.OpDiscard:
 		k.meter.count.nameCalls.Add(1)
+		if c.Op == attach.OpUnbind {
+			k.drive.origins.unbound(p, c.Name)
+		}
 		ev.Kind = protocol.EventName
 		var why string
 		if ev.Payload, why, open = k.nameCall(p, c); !open {

@@ -12,8 +12,9 @@ import (
 // fallbacks are what lost pages begin anew with: what they had in the last checkpoint, of which
 // programs tell all nodes (Contents.Fallback). The programs of a job agree: when one of them says
 // that lost pages begin anew from here on (OpFallback), all of them have given that checkpoint and
-// none has an earlier one any more. So no two pages of an allocation ever go back to different
-// checkpoints.
+// none has an earlier one any more. A node of which no program has the memory would not hear of
+// that: it forgets the fallback with the last of the programs that have given it. So no two pages
+// of an allocation ever go back to different checkpoints.
 type fallbacks struct {
 	list []*origin // in ascending order, disjoint
 	// asked are pages that were asked for to begin anew, with what they will. By the time that one
@@ -51,6 +52,19 @@ func (b *fallbacks) ask(page pagetable.Page) bool {
 	b.asked[page] = x
 	return true
 }
+
+// letGo forgets what only this program has given, of allocations that it does not have any more.
+func (b *fallbacks) letGo(p *program, of func(*origin) bool) {
+	b.list = slices.DeleteFunc(b.list, func(x *origin) bool {
+		if of(x) {
+			delete(x.givers, p)
+		}
+		return len(x.givers) == 0
+	})
+}
+
+// dropProgram forgets what only this program has given, which has gone.
+func (b *fallbacks) dropProgram(p *program) { b.letGo(p, func(*origin) bool { return true }) }
 
 // take is the fallback of a page that was asked for to begin anew, and has come; nil: it was not.
 func (b *fallbacks) take(page pagetable.Page) *origin {

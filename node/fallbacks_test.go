@@ -114,6 +114,54 @@ func TestPagesGoBack(t *testing.T) {
 	c.quiet()
 }
 
+// TestFallbackOfMemoryThatIsLetGo: a node has the fallback of memory as long as one program has the
+// memory that has given it. Nobody else would tell the node of later checkpoints, to which pages go
+// back on other nodes.
+func TestFallbackOfMemoryThatIsLetGo(t *testing.T) {
+	const pages = 10
+	setup := surviving(3, sim.Options{})
+	setup.ranks = 4
+	c := start(t, setup)
+	a, b, lost := c.members[0].joinAs(0), c.members[1].joinAs(1), c.members[2].joinAs(2)
+	names := []string{"freed", "died", "shared"}
+	all := map[string]pagetable.Page{}
+	gives := func(p *prog, id byte, from uint64, names ...string) {
+		for _, name := range names {
+			p.ok(p.fallback(all[name], pages, id, from))
+		}
+		p.fallsBack(id)
+	}
+	for _, name := range names {
+		all[name] = a.bind(name, pages)
+		b.bind(name, pages)
+		lost.bind(name, pages)
+		lost.store(all[name], 0, 1)
+	}
+	gives(a, 8, 500, names...)
+	gives(b, 8, 500, "freed", "shared")
+	other := c.members[1].joinAs(3)
+	other.bind("shared", pages)
+	other.bind("died", pages)
+	gives(other, 8, 600, "died", "shared")
+	b.ok(unbindCall("freed"))
+	b.ok(unbindCall("shared"))
+	gives(a, 9, 100, "freed", "died")
+	b.bind("freed", pages)
+	b.bind("shared", pages)
+	c.sever(2)
+	b.wantLoad(all["shared"], 0, 500)
+	other.die()
+	eventually(t, "the program is gone", func() bool { return c.members[1].counter("programs") == 1 })
+	for _, name := range names[:2] {
+		if err := <-b.access(all[name], false, func([]byte) {}); !errors.Is(err, pagetabletest.ErrLost) {
+			t.Errorf("%s: a node that was not told of the last checkpoint has the page: %v", name, err)
+		}
+		a.wantLoad(all[name], 0, 100)
+	}
+	c.without(2)
+	c.quiet()
+}
+
 // TestFallbackIsRefused: what cannot be what pages begin anew with.
 func TestFallbackIsRefused(t *testing.T) {
 	c := start(t, surviving(2, sim.Options{}))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -47,7 +48,8 @@ type origin struct {
 	// are zeros.
 	places  map[uint64][]byte
 	beneath *origin
-	ready   bool // see fallbacks
+	ready   bool                  // see fallbacks
+	givers  map[*program]struct{} // of a fallback: programs that have the memory
 }
 
 // chunkPages is how many pages' places are kept together.
@@ -88,10 +90,11 @@ func (o *origins) add(p *program, c *attach.Call) error {
 		x.beneath = o.beneath(x.first)
 	}
 	if what.Fallback {
-		list = o.fallbacks.replace(x)
+		list, x.givers = o.fallbacks.replace(x), map[*program]struct{}{p: {}}
 	}
 	if y := find(*list, x.first); y != nil && y != x.beneath {
-		p.answer(&attach.Reply{Ticket: c.Ticket}) // another program of this node was earlier
+		maps.Copy(y.givers, x.givers) // another program of this node was earlier
+		p.answer(&attach.Reply{Ticket: c.Ticket})
 		return nil
 	}
 	if table != nil {
@@ -307,6 +310,11 @@ func (o *origins) saved(base, id [16]byte, pages []attach.Run) {
 			x.ids = append(x.ids[max(len(x.ids)-3, 0):], id)
 		}
 	}
+}
+
+// unbound notes that a program gives up memory of a name.
+func (o *origins) unbound(p *program, name string) {
+	o.fallbacks.letGo(p, func(x *origin) bool { return o.intake.extents.Of(x.first).Name == name })
 }
 
 // drop forgets the origin of an allocation that is freed.

@@ -448,6 +448,7 @@ func (s *programs) remove(p *program, err error) {
 	s.usage.dropProgram(p)
 	s.inquiries.dropProgram(p)
 	s.saver.dropProgram(p)
+	s.origins.fallbacks.dropProgram(p)
 	s.calls.dropProgram(p)
 	s.intake.dropProgram(p.id)
 	// Removing comes before closing: the child of a fork may still hold the socket.

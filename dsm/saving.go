@@ -353,9 +353,10 @@ func Unsaved() AllocOption {
 }
 
 // goesBack is whether lost pages of an allocation begin anew with a checkpoint: not if they are to
-// stay lost, or may be in a file that is lost with its node, or that changes.
+// stay lost, or other jobs have them, which may have taken other checkpoints, or may be in a file
+// that is lost with its node.
 func (m *allocation) goesBack() bool {
-	return !m.stays && (m.file == nil || m.file.own && m.file.nodes == nil)
+	return !m.stays && m.isSaved() && (m.file == nil || m.file.nodes == nil)
 }
 
 // finish waits for what the daemon writes, and completes this rank's part.

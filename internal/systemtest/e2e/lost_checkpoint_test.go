@@ -18,12 +18,12 @@ var returner = testcluster.Define("returner", func(s *testcluster.Self) error {
 
 // TestLostPagesGoBack kills a daemon that had the only copies of pages, over each trap, in a job
 // that has taken two checkpoints: what is lost is as in the second one, for all that are left, and
-// can be stored to. All else is as it was. Memory that the checkpoint lacks is lost, and
-// to who has freed memory when the checkpoint ends, what is lost of that.
+// can be stored to. All else is as it was. Memory that the checkpoint lacks is lost, and that of
+// other jobs, too; and to who has freed memory when the checkpoint ends, what is lost of that.
 func TestLostPagesGoBack(t *testing.T) {
 	t.Parallel()
 	withEachTrap(t, func(t *testing.T, trap string) {
-		const page, words, only = 512, 60 * 512, " only=data,lent"
+		const page, words, only = 512, 60 * 512, " only=data,lent,/open"
 		dir := t.TempDir()
 		c := serve(t, 3, 3, "--survive", "--trap", trap)
 		var all crew
@@ -36,9 +36,11 @@ func TestLostPagesGoBack(t *testing.T) {
 		first, second, doomed := all[0], all[1], all[2]
 		all.do(t, "ok", "words data %d", words)
 		all.do(t, "ok", "words lent %d", page)
+		all.do(t, "ok", "words /open %d", page)
 		doomed.Do(t, "ok", "stamp data 1 0 %d", words/2)
 		first.Do(t, "ok", "stamp data 1 %d %d", words/2, words-page) // nobody touches the last page
 		doomed.Do(t, "ok", "put lent 0 1")
+		doomed.Do(t, "ok", "put /open 0 1")
 		all.do(t, "ok", "save %s%s", dir, only)
 		second.Do(t, "ok", "stamp data 2 0 %d", 4*page)
 		doomed.Do(t, "ok", "put lent 0 2")
@@ -58,6 +60,7 @@ func TestLostPagesGoBack(t *testing.T) {
 			p.Do(t, "ok", "same data 1 %d %d", words/2+4*page, words-page)
 			p.Do(t, "0", "get data %d", words-1)
 			p.Do(t, "lost with node 2: byte 0 of later", "get later 0")
+			p.Do(t, "lost with node 2: byte 0 of /open", "get /open 0")
 		}
 		second.Do(t, "lost with node 2: byte 0 of lent", "get lent 0")
 		first.Do(t, "2", "get lent 0")

@@ -224,7 +224,7 @@ func manyOf[T any](ctx context.Context, m meeting, own []T, wanted func(from int
 	c, index := dsm.Member(m.among)
 	// Survivors have memory of their own: with fewer of them it has another name. So has each job,
 	// as it meets by itself: the name does not begin with dsm.Everywhere.
-	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("collective/%s/%d", m.name, m.among.Size()), total)
+	memory, failed := dsm.Alloc[T](ctx, c, fmt.Sprintf("collective/%s/%d", m.name, m.among.Size()), total, dsm.Unsaved())
 	part := func(from int) []T { return memory[ends[from]-m.heads[from].length : ends[from]] }
 	if failed == nil {
 		failed = dsm.Guard(func() { copy(part(index), own) })

@@ -303,3 +303,32 @@ func TestLoss(t *testing.T) {
 		}
 	}, "--survive")
 }
+
+// TestCheckpointMeanwhile: checkpoints are taken at any moment of a call, and leave nothing of it
+// to a job that is restored.
+func TestCheckpointMeanwhile(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		const calls, values = 300, 20000
+		ended := make(chan error, 1)
+		exchange := func(values int) (err error) {
+			for call := 0; err == nil && call < calls; call++ {
+				_, err = collective.AllGather(ctx, c, "slices", make([]int, values))
+			}
+			return err
+		}
+		go func() { ended <- exchange(values) }()
+		dir := os.Getenv("DSM_CHECKPOINT")
+		for range 5 {
+			if err := c.Checkpoint(ctx, dir); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		kittest.Must[[]byte](t)(c.Restore(ctx, dir))
+		if err := exchange(values + 1); err != nil {
+			t.Error(err)
+		}
+	}, "--checkpoint", t.TempDir())
+}

@@ -33,7 +33,7 @@ func Refuse(ctx context.Context, c *dsm.Cluster, name string, size int) error {
 
 // Spoil makes the memory of a team, and rank 2 the last to have stored to the slot of index 0.
 func Spoil(ctx context.Context, c *dsm.Cluster, name string, size int) error {
-	slots, err := collections.NewPadded[slot](ctx, c, fmt.Sprintf("parallel/%s/%d", name, size), size)
+	slots, err := collections.NewPadded[slot](ctx, c, fmt.Sprintf("parallel/%s/%d", name, size), size, dsm.Unsaved())
 	if err == nil && c.Rank() == 2 {
 		slots.At(0).claim()
 	}

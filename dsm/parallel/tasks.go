@@ -140,7 +140,7 @@ func runTasks[T any](ctx context.Context, t *Team, first []T, body func(t *Task[
 	// The memory is new in each call. So who still looks for a task, when the others are in another
 	// call, finds none of these.
 	name := fmt.Sprintf("%s/tasks/%d", t.memory, number)
-	rings, wrong := collections.NewPadded[ring[T]](ctx, t.c, name, t.size)
+	rings, wrong := collections.NewPadded[ring[T]](ctx, t.c, name, t.size, dsm.Unsaved())
 	r.rings = rings
 	if lost := dsm.Guard(func() { err = r.conclude(first, wrong) }); lost != nil {
 		err = lost

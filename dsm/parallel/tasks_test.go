@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -399,4 +400,34 @@ func TestTasksLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	}, "--survive")
+}
+
+// TestCheckpointMeanwhile: a checkpoint is taken while one rank runs tasks already, and another has
+// not come to them.
+func TestCheckpointMeanwhile(t *testing.T) {
+	kittest.RunEach(t, []int{2}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		team := newTeam(t, ctx, c)
+		begun, saved := make(chan struct{}), make(chan struct{})
+		tasks := func(first ...int) error {
+			return parallel.Tasks(ctx, team, first, func(*parallel.Task[int]) error {
+				close(begun)
+				<-saved
+				return nil
+			})
+		}
+		ended := make(chan error, 1)
+		if c.Rank() == 0 {
+			go func() { ended <- tasks(1) }()
+			<-begun
+		}
+		if err := c.Checkpoint(ctx, os.Getenv("DSM_CHECKPOINT")); err != nil {
+			t.Error(err)
+		}
+		if close(saved); c.Rank() == 1 {
+			ended <- tasks()
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}, "--checkpoint", t.TempDir())
 }

@@ -105,8 +105,8 @@ func Threads(n int) Option { return func(t *crew) { t.threads = max(n, 1) } }
 // (dsm.Survivors), for whom it is another team. All of them call it, and it waits for all. When it
 // fails on one it does on all, but for a context that ends: the others wait for that rank. A second
 // team of the name is another handle of the first, and is closed once more. A team belongs to its
-// job, whatever its name. The names of its memory begin with "parallel/" and its own. Errors are
-// those of dsm.Alloc and dsm.Reduce.
+// job, whatever its name. The names of its memory begin with "parallel/" and its own, and
+// checkpoints leave it out (dsm.Unsaved). Errors are those of dsm.Alloc and dsm.Reduce.
 func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Team, error) {
 	c, index := dsm.Member(among)
 	t := &crew{c: c, among: among, index: index, size: among.Size(), threads: runtime.NumCPU(), name: name, patience: minPatience}
@@ -115,7 +115,7 @@ func New(ctx context.Context, among dsm.Group, name string, opts ...Option) (*Te
 	for _, opt := range opts {
 		opt(t)
 	}
-	slots, failed := collections.NewPadded[slot](ctx, c, t.memory, t.size)
+	slots, failed := collections.NewPadded[slot](ctx, c, t.memory, t.size, dsm.Unsaved())
 	t.slots = slots
 	nodes, err := t.introduce(ctx, failed)
 	if failed != nil {

@@ -25,7 +25,7 @@
 //
 //   - New, and Free of a value of the own arena, are some atomic instructions, and make nothing
 //     travel, unless the value's page is elsewhere. Goroutines mostly allocate in different blocks
-//     of 64 pages, and do not wait for each other.
+//     of 65 pages, and do not wait for each other.
 //   - Free of another program's value notes it. When there are some 500 of such, or a block's
 //     worth, one page with their addresses goes home, where New finds it when it runs out of slots.
 //     Until then the memory is not used again. Flush sends what there is.

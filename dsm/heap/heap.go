@@ -57,10 +57,15 @@ type Heap struct {
 	awaited  []int      // arenas of lost ranks that were waited for; guarded by adopting
 }
 
+// layout is raised with each change of what lies where in a heap. Programs that were built with
+// another number are refused, and so are their checkpoints.
+const layout = 2
+
 // header is the first page of a heap's memory.
 type header struct {
-	base atomic.Uint64                 // the address of the memory
-	used [maxArenas / 64]atomic.Uint64 // a bit for each arena that a program has had
+	layout atomic.Uint64                 // the constant
+	base   atomic.Uint64                 // the address of the memory
+	used   [maxArenas / 64]atomic.Uint64 // a bit for each arena that a program has had
 }
 
 // Open opens the heap of that name, which is empty if it is new. All programs that use it open it.
@@ -72,9 +77,9 @@ type header struct {
 // of the region, or less where all nodes have less memory.
 //
 // Errors are those of dsm.Alloc and of a dsm.Mutex; dsm.ErrMismatch also if the heap's memory is at
-// another address than it was, as may be after Cluster.Restore; dsm.ErrNoSpace also if 1,024
-// programs have it open; dsm.ErrPageLost; and one of its own for dsm.Replicated, see the package
-// comment.
+// another address than it was, as may be after Cluster.Restore, or is of another release;
+// dsm.ErrNoSpace also if 1,024 programs have it open; dsm.ErrPageLost; and one of its own for
+// dsm.Replicated, see the package comment.
 func Open(ctx context.Context, c *dsm.Cluster, name string, bytes int, options ...dsm.AllocOption) (*Heap, error) {
 	if dsm.Survives(options...) > 0 {
 		return nil, fmt.Errorf("heap: Open %q: a heap cannot be Replicated: after a loss it would give out memory that somebody uses; replicate what its values are made from", name)
@@ -126,7 +131,12 @@ func (h *Heap) lay() (err error) {
 	h.perPage = min(int(h.page/8), h.total/spread+1)
 	h.start = base + uintptr(pages)*h.page - uintptr(h.total)*h.blockBytes
 	lost := dsm.Guard(func() {
-		was := &headerOf(h).base
+		was := &headerOf(h).layout
+		if !was.CompareAndSwap(0, layout) && was.Load() != layout {
+			err = fmt.Errorf("%w: a program of another release of dsm has made it, of which no value can be found; begin with an empty one", dsm.ErrMismatch)
+			return
+		}
+		was = &headerOf(h).base
 		if !was.CompareAndSwap(0, uint64(base)) && was.Load() != uint64(base) {
 			err = fmt.Errorf("%w: its memory was at %#x and is at %#x now; allocate all memory in the order in which it was", dsm.ErrMismatch, was.Load(), base)
 		}

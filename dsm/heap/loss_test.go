@@ -315,3 +315,31 @@ func TestArenaIsTakenOver(t *testing.T) {
 		}
 	})
 }
+
+// TestBlocksHaveManyHomes: whichever of four nodes is lost, much of the room that nobody has used
+// does not go with it.
+func TestBlocksHaveManyHomes(t *testing.T) {
+	for lost := range 4 {
+		kittest.RunEach(t, []int{4}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+			const bytes = 64 << 20
+			h := open(t, ctx, c, "homes", bytes)
+			kittest.Barrier(t, ctx, c)
+			if c.Rank() == lost {
+				dsmtest.LoseNode(t, c)
+			}
+			left := heap.Left(t, ctx, c)
+			used := 0
+			for range bytes / 4 / (256 << 10) { // in blocks of their own
+				if _, err := heap.NewSlice[byte](h, 256<<10); err == nil {
+					used++
+				} else if !errors.Is(err, dsm.ErrNoSpace) {
+					t.Error(err)
+				}
+			}
+			all, err := dsm.Reduce(ctx, left, "used", used, dsm.Sum[int])
+			if err != nil || all < bytes/3/(256<<10) {
+				t.Errorf("%d values of a block found room: %v", all, err)
+			}
+		}, "--survive")
+	}
+}

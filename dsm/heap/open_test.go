@@ -2,6 +2,7 @@ package heap
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"dsmd/dsm"
@@ -34,4 +35,15 @@ func TestRoomMeanwhile(t *testing.T) {
 			t.Errorf("heaps of %d and %d words", len(h.memory), len(other.memory))
 		}
 	}, "--region", "64M")
+}
+
+// TestOtherLayout: a heap that was laid out otherwise is refused.
+func TestOtherLayout(t *testing.T) {
+	kittest.RunEach(t, []int{1}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		memory := kittest.Must[[]uint64](t)(dsm.Alloc[uint64](ctx, c, "heap", 8<<20/8, dsm.StaysLost()))
+		memory[0] = layout - 1
+		if _, err := Open(ctx, c, "heap", 8<<20); !errors.Is(err, dsm.ErrMismatch) {
+			t.Error(err)
+		}
+	})
 }

@@ -5,8 +5,8 @@ import "sort"
 const (
 	// blockPages is how many pages a block has. The first has the marks, a bit for each slot, and
 	// the others have the slots. One page is enough for the marks of slots of granule bytes. It is
-	// odd, since homes take turns every 16 pages: else, with 2, 4 or 8 nodes, those of all marks
-	// would be one or two nodes, and with a lost one all blocks be lost that nobody has touched.
+	// odd, since homes take turns every 16 pages: else, with 2 or 4 nodes, one would be the home of
+	// all marks, and with it all blocks be lost that nobody has touched.
 	blockPages = 65
 	// granule divides the size of all slots. It is a multiple of every alignment of Go.
 	granule = 16

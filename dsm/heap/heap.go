@@ -179,12 +179,20 @@ func (h *Heap) err() error {
 	return nil
 }
 
+// closedError is what calls return after Close. It is a dsm.ErrClosed, though the cluster is there.
+type closedError struct{}
+
+func (closedError) Error() string { return "the heap was closed" }
+
+func (closedError) Is(target error) bool { return target == dsm.ErrClosed }
+
 // Close closes the heap in this program; its values stay, if another program has it open or with
 // dsm.Keep. No other call may be under way, and Refs must not be used any more. Errors: those of
 // Flush and dsm.Free.
 func (h *Heap) Close(ctx context.Context) error {
 	err := h.Flush()
-	if closed := dsm.ErrClosed; !errors.Is(err, closed) {
+	if !errors.Is(err, dsm.ErrClosed) {
+		var closed error = closedError{}
 		h.broken.Store(&closed)
 		for _, arena := range h.arenas {
 			err = errors.Join(err, h.mutex(arena).Unlock())

@@ -396,6 +396,9 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("on rank %d: %v", c.Rank(), err)
 		}
 		_, err := heap.New[int](h)
+		if err == nil || !strings.HasSuffix(err.Error(), ": the heap was closed") {
+			t.Errorf("New of a heap that is closed: %v", err)
+		}
 		if !errors.Is(err, dsm.ErrClosed) || !errors.Is(heap.Free(h, own), dsm.ErrClosed) || !errors.Is(h.Close(ctx), dsm.ErrClosed) {
 			t.Errorf("in a closed heap: %v", err)
 		}

@@ -188,7 +188,7 @@ func (c *lossCounts) metrics() []metric {
 		gauge(&c.epoch, "epoch", "The view of the cluster that this node is in: 0 at first, and one more whenever the members change, by a loss, a leave or a return."),
 		gauge(&c.handedOver, "epoch_handed_over", "The last view in which this node has handed over all that others keep since then: backups of replicated memory, and what leaving nodes had. When it is that of dsmd_epoch on all nodes, others may be lost."),
 		gauge(&c.members, "members", "Nodes in that view, this one included."),
-		counter(&c.nodesLost, "nodes_lost", "Nodes without which this one has gone on."),
+		counter(&c.nodesLost, "nodes_lost", "Nodes without which this one has gone on, and of which it has not heard that they have left in order."),
 		counter(&c.recoveries, "recoveries", "Recoveries from the loss of nodes that are over."),
 		counter(&c.pagesLost, "pages_lost", "Pages that programs of this node wanted and whose only copy was on a node that is lost."),
 		counter(&c.wentBack, "pages_gone_back", "Lost pages that began anew at this node, with what they had in the last checkpoint."),

@@ -14,6 +14,9 @@ import (
 	"dsmd/pagetable/pagetabletest"
 	"dsmd/transport"
 	"dsmd/transport/sim"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // drain tells the node to leave. The answer comes by the connection, which is closed when the test
@@ -372,9 +375,16 @@ func TestCutOffWhenHandedOver(t *testing.T) {
 }
 
 // TestLostWhileLeaving: a node that was told to leave and that the others lose before they have
-// what it has does not say that they have it.
+// what it has does not say that they have it. They count it among the lost, and name it.
 func TestLostWhileLeaving(t *testing.T) {
 	s := surviving(3, sim.Options{})
+	core, logs := observer.New(zap.WarnLevel)
+	s.change = func(cfg *Config) {
+		cfg.Survive = true
+		if cfg.Self == 0 {
+			cfg.Log = zap.New(core)
+		}
+	}
 	d := &inattentive{}
 	s.wrap = func(i int, peers transport.Transport) transport.Transport {
 		if i != 2 {
@@ -403,6 +413,16 @@ func TestLostWhileLeaving(t *testing.T) {
 	}
 	if err := <-p.access(first, false, func([]byte) {}); !errors.Is(err, pagetabletest.ErrLost) {
 		t.Errorf("the page that was on it alone: %v", err)
+	}
+	for _, m := range c.members {
+		m.want(map[string]uint64{"nodes_lost": 1})
+	}
+	var lost []any
+	for _, entry := range logs.FilterMessage("recovery begins").All() {
+		lost = append(lost, entry.ContextMap()["lost"])
+	}
+	if want := []any{"", "2"}; !slices.Equal(lost, want) {
+		t.Errorf("the log says that these were lost when recoveries began: %q, want %q", lost, want)
 	}
 	c.quiet()
 }

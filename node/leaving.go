@@ -162,9 +162,10 @@ func (l *leaving) firstHome() agreement.NodeID {
 	return l.members.list[slices.IndexFunc(l.members.list, func(id agreement.NodeID) bool { return !slices.Contains(l.nodes, id) })]
 }
 
-// orderly reports whether these members, which are no longer, have left in order.
-func (l *leaving) orderly(gone []agreement.NodeID) bool {
-	return !slices.ContainsFunc(gone, func(id agreement.NodeID) bool { return !l.gone[id] })
+// lost are those of members that are no longer which have not left in order, as far as this node
+// has heard.
+func (l *leaving) lost(gone []agreement.NodeID) []agreement.NodeID {
+	return slices.DeleteFunc(slices.Clone(gone), func(id agreement.NodeID) bool { return l.gone[id] })
 }
 
 // left ends a node that the others have left out because it wanted to leave.

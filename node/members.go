@@ -262,8 +262,8 @@ func (m *members) tellOthers(frame []byte) {
 // enterView goes on with those who are left.
 func (m *members) enterView(o *agreement.Output) {
 	gone, came := without(m.list, o.Members), without(o.Members, m.list)
-	lost, ev := without(gone, m.leaving.nodes), epochEvent(o)
-	ev.Orderly = m.leaving.orderly(gone)
+	lost, ev := m.leaving.lost(gone), epochEvent(o)
+	ev.Orderly = len(lost) == 0
 	wasOutside := len(m.list) == 0
 	m.list = o.Members
 	m.joins.newView()

@@ -143,9 +143,8 @@ func TestOrderlyDeparture(t *testing.T) {
 	for _, m := range c.members {
 		eventually(t, "all is handed over", func() bool { return m.counter("members") == 3 && m.counter("epoch_handed_over") == m.counter("epoch") })
 	}
-	// All are copied once when the node begins to leave, and some of them once more if one node
-	// has not heard in time that it left in order.
-	if n := sent() - before; n > pages*3/2 {
+	// all are copied once, when the node begins to leave
+	if n := sent() - before; n > pages {
 		t.Errorf("%d backups of %d pages were copied for one node that left", n, pages)
 	}
 }

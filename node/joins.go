@@ -22,10 +22,13 @@ const (
 	// handedMark: what I have to take from those that leave, or to copy for their sake, is where it
 	// belongs, in the epoch that follows.
 	handedMark = agreement.Mark | 0x72
-	// emptyMark: I have nothing alone, in the epoch that follows. The first home has me left out.
+	// emptyMark: I have nothing alone, in the epoch that follows. The first home is told when all
+	// others know it, and has me left out.
 	emptyMark = agreement.Mark | 0x73
 	// heardMark: in the epoch that follows I was asked to let in the node and process that follow.
 	heardMark = agreement.Mark | 0x74
+	// knownMark: I know that you have nothing alone, in the epoch that follows.
+	knownMark = agreement.Mark | 0x75
 )
 
 // askEvery is how often a node that wants to come in asks for it.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dsmd/internal/agreement"
 	"dsmd/internal/attach"
@@ -299,6 +300,52 @@ func TestNewcomerWaitsForOthers(t *testing.T) {
 	}
 	fresh.release(5, attach.Write)
 	fresh.leave()
+}
+
+// slowToHear is a transport that keeps to itself for a while that a peer has nothing alone.
+type slowToHear struct {
+	reticent
+	since time.Time // when it began to
+}
+
+func (s *slowToHear) Poll(h transport.Handler, most int) (int, error) {
+	return s.pollFor(h, slowHandler{h, s}, most, time.Since(s.since) > 100*time.Millisecond)
+}
+
+type slowHandler struct {
+	transport.Handler
+	s *slowToHear
+}
+
+func (h slowHandler) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	if control[0] != emptyMark {
+		h.Handler.Frame(from, control, payload)
+		return
+	}
+	mark := slices.Clone(control)
+	h.s.since = time.Now()
+	h.s.kept = append(h.s.kept, func(h transport.Handler) { h.Frame(from, mark, nil) })
+}
+
+// TestLeaverIsHeardLate: a node that leaves is left out only when all others know that it has
+// nothing alone. So none takes it for lost.
+func TestLeaverIsHeardLate(t *testing.T) {
+	t.Parallel()
+	s := surviving(3, sim.Options{})
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != 1 {
+			return peers
+		}
+		return &slowToHear{reticent: reticent{Transport: peers}}
+	}
+	c := start(t, s)
+	c.drainNode(c.members[2])
+	c.without(2)
+	c.recovered(2, 0, 1)
+	for _, m := range c.members {
+		m.want(map[string]uint64{"nodes_lost": 0})
+	}
+	c.quiet()
 }
 
 // leaveBehind has a program of the node bind and keep a page, store value into its second word, and

@@ -20,8 +20,9 @@ var errLeaving = errors.New("node: this node was told to leave the cluster (dsmd
 //
 // A node is told to leave by OpDrain. The nodes agree on a view in which it is leaving: it is home
 // of nothing any more. When all homes have fetched what it alone had, all members have copied the
-// backups that others keep from then on, and have told it so, it tells them to leave it out, which
-// one does. Then it ends, and nothing with it.
+// backups that others keep from then on, and have told it so, it tells them that it has nothing
+// alone. When all know, so that none of them takes it for lost, it has the first home leave it out.
+// Then it ends, and nothing with it.
 type leaving struct {
 	members *members
 
@@ -29,6 +30,8 @@ type leaving struct {
 	drain *drain             // this node is told to
 	// handed are members that have said, in this epoch, that all is handed over.
 	handed map[agreement.NodeID]bool
+	// known are members that know, in this epoch, that this node has nothing alone.
+	known map[agreement.NodeID]bool
 	// gone are members that leave, and have said, in this epoch, that all has been handed over.
 	gone map[agreement.NodeID]bool
 	// empty: all have, in some epoch of this node's leaving, and no member was lost since.
@@ -42,7 +45,7 @@ type drain struct {
 }
 
 func newLeaving(m *members) leaving {
-	return leaving{members: m, handed: map[agreement.NodeID]bool{}, gone: map[agreement.NodeID]bool{}}
+	return leaving{members: m, handed: map[agreement.NodeID]bool{}, known: map[agreement.NodeID]bool{}, gone: map[agreement.NodeID]bool{}}
 }
 
 // under is whether this node is leaving. Then it takes no programs any more.
@@ -52,6 +55,7 @@ func (l *leaving) under() bool { return l.drain != nil }
 func (l *leaving) newView(nodes []agreement.NodeID, someLost bool) {
 	l.nodes = nodes
 	clear(l.handed)
+	clear(l.known)
 	clear(l.gone)
 	l.empty = l.empty && !someLost
 }
@@ -112,7 +116,7 @@ func (l *leaving) handedOver(epoch uint32) {
 			l.leaveIfEmpty()
 			continue
 		}
-		m.out.tell(id, binary.LittleEndian.AppendUint32([]byte{handedMark}, epoch))
+		l.tell(id, handedMark, epoch)
 	}
 }
 
@@ -128,33 +132,53 @@ func (l *leaving) frame(from agreement.NodeID, frame []byte) error {
 	switch {
 	case frame[0] == emptyMark && slices.Contains(l.nodes, from):
 		l.gone[from] = true
-		if int(l.firstHome()) == m.cfg.Self {
-			m.agreed(m.agreement.Suspect(from, nil))
+		if int(l.firstHome()) != m.cfg.Self {
+			l.tell(from, knownMark, m.agreement.Epoch())
+			break
 		}
+		m.agreed(m.agreement.Suspect(from, nil))
 	case frame[0] == handedMark && l.under() && m.has(from):
 		l.handed[from] = true
 		l.leaveIfEmpty()
+	case frame[0] == knownMark && l.under() && m.has(from):
+		l.known[from] = true
+		l.leaveIfKnown()
 	default:
 		return fmt.Errorf("%#x about what a node that leaves has, and it does not leave", frame)
 	}
 	return nil
 }
 
-// leaveIfEmpty asks to be left out once nothing is on this node alone.
+// tell tells a member something about what a node that leaves has, in an epoch.
+func (l *leaving) tell(id agreement.NodeID, mark byte, epoch uint32) {
+	l.members.out.tell(id, binary.LittleEndian.AppendUint32([]byte{mark}, epoch))
+}
+
+// leaveIfEmpty tells the others, but not the first home yet, once nothing is on this node alone.
 func (l *leaving) leaveIfEmpty() {
-	m := l.members
-	if slices.ContainsFunc(m.list, func(id agreement.NodeID) bool { return !l.handed[id] }) {
+	if !l.all(l.handed) {
 		return
 	}
 	l.empty = true
-	mark, first := binary.LittleEndian.AppendUint32([]byte{emptyMark}, m.agreement.Epoch()), l.firstHome()
-	for _, id := range m.list {
-		if id != first && int(id) != m.cfg.Self {
-			m.out.tell(id, mark)
+	l.known[agreement.NodeID(l.members.cfg.Self)], l.known[l.firstHome()] = true, true
+	for _, id := range l.members.list {
+		if !l.known[id] {
+			l.tell(id, emptyMark, l.members.agreement.Epoch())
 		}
 	}
-	m.out.net.Flush() // the others are to know it before they enter the view that follows
-	m.out.tell(first, mark)
+	l.leaveIfKnown()
+}
+
+// leaveIfKnown asks to be left out once all others know that nothing is on this node alone.
+func (l *leaving) leaveIfKnown() {
+	if l.all(l.known) {
+		l.tell(l.firstHome(), emptyMark, l.members.agreement.Epoch())
+	}
+}
+
+// all is whether something is so of all members.
+func (l *leaving) all(is map[agreement.NodeID]bool) bool {
+	return !slices.ContainsFunc(l.members.list, func(id agreement.NodeID) bool { return !is[id] })
 }
 
 // firstHome is the member that has those left out which have handed over all.

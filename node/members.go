@@ -238,7 +238,7 @@ func (m *members) frame(from transport.NodeID, control []byte, payload transport
 		err = m.roster.frame(from, control)
 	case control[0] == joinMark || control[0] == heardMark:
 		err = m.joins.frame(agreement.NodeID(from), control)
-	case control[0] == handedMark || control[0] == emptyMark:
+	case control[0] == handedMark || control[0] == emptyMark || control[0] == knownMark:
 		err = m.leaving.frame(agreement.NodeID(from), control)
 	default:
 		out, err = m.agreement.Message(agreement.NodeID(from), control, nil)

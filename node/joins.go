@@ -52,6 +52,10 @@ type joins struct {
 	missing map[transport.NodeID]time.Duration
 	asked   time.Duration // when this node has asked last to be let in
 	process uint64        // what tells this process from others that come in its place
+	// processes are which processes those members are, or were, that have come.
+	processes map[agreement.NodeID]uint64
+	// askers are the connected peers that have asked to be let in, and as which process.
+	askers map[transport.NodeID]uint64
 	// hearers are, by the node that asks to be let in, the members that were asked, and by which
 	// process last, as far as is known in this epoch.
 	hearers map[agreement.NodeID]map[agreement.NodeID]uint64
@@ -65,7 +69,7 @@ type applicant struct {
 
 func newJoins(m *members) joins {
 	return joins{members: m, up: map[transport.NodeID]bool{}, down: map[transport.NodeID]bool{}, missing: map[transport.NodeID]time.Duration{},
-		process: 1 + rand.Uint64N(1<<64-1), hearers: map[agreement.NodeID]map[agreement.NodeID]uint64{}}
+		process: 1 + rand.Uint64N(1<<64-1), processes: map[agreement.NodeID]uint64{}, askers: map[transport.NodeID]uint64{}, hearers: map[agreement.NodeID]map[agreement.NodeID]uint64{}}
 }
 
 // connected notes that a peer is up.
@@ -81,6 +85,7 @@ func (j *joins) connected(peer transport.NodeID) {
 // lost notes that a peer is lost, and lets a successor come as soon as it is left out.
 func (j *joins) lost(peer transport.NodeID) {
 	delete(j.up, peer)
+	delete(j.askers, peer)
 	delete(j.missing, peer)
 	j.down[peer] = true
 	delete(j.hearers, agreement.NodeID(peer))
@@ -95,8 +100,17 @@ func (j *joins) newView() { clear(j.hearers) }
 
 // welcome waits for a member that was none in the view before, if it has not connected yet.
 func (j *joins) welcome(id agreement.NodeID) {
+	j.processes[id] = j.members.agreement.ProcessOf(id)
 	if peer := transport.NodeID(id); !j.up[peer] {
 		j.missing[peer] = j.members.drive.clock.now + j.patience()
+	}
+}
+
+// part ends the connection to a process that is left out. Another one in its place may be connected
+// already, if this node was late to hear that the one was let in and then lost.
+func (j *joins) part(e expelling) {
+	if asker := j.askers[e.peer]; asker == 0 || asker == e.process {
+		j.members.out.net.Disconnect(e.peer, fmt.Errorf("the nodes that go on are %s", list(j.members.list)))
 	}
 }
 
@@ -153,10 +167,11 @@ func (j *joins) frame(from agreement.NodeID, frame []byte) error {
 // has it as a member.
 func (j *joins) asks(a applicant) error {
 	m := j.members
-	switch {
-	case a.process == 0:
+	if a.process == 0 {
 		return errors.New("a process called 0 asks to be let in")
-	case m.has(a.id):
+	}
+	j.askers[transport.NodeID(a.id)] = a.process
+	if m.has(a.id) {
 		m.agreed(m.agreement.Admit(a.id, a.process, nil)) // which tells it so
 		return nil
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -234,6 +235,77 @@ func TestNewcomerMeetsAll(t *testing.T) {
 	}
 	writer.leave()
 	fresh.leave()
+}
+
+// ignorant is a transport by which a node hears of no decision as long as it is told so: what node
+// 0 says is kept, and of what node 2 says all is lost but that it asks to be let in.
+type ignorant struct {
+	reticent
+	is    atomic.Bool
+	asker atomic.Uint64 // the process that has asked last
+}
+
+func (g *ignorant) Poll(h transport.Handler, most int) (int, error) {
+	return g.pollFor(h, ignoring{h, g}, most, !g.is.Load())
+}
+
+type ignoring struct {
+	transport.Handler
+	g *ignorant
+}
+
+func (i ignoring) Frame(from transport.NodeID, control []byte, payload transport.Payload) {
+	switch {
+	case from == 2 && control[0] == joinMark:
+		i.g.asker.Store(binary.LittleEndian.Uint64(control[1:]))
+	case !i.g.is.Load():
+	case from == 0:
+		control := slices.Clone(control)
+		i.g.kept = append(i.g.kept, func(h transport.Handler) { h.Frame(from, control, payload) })
+		return
+	default:
+		return
+	}
+	i.Handler.Frame(from, control, payload)
+}
+
+// TestSuccessorMeetsPredecessor: a node hears that a process was let in when that has ended and
+// another has connected in its place. The others leave out the one, and the other is let in: nobody
+// takes its connection for its predecessor's.
+func TestSuccessorMeetsPredecessor(t *testing.T) {
+	t.Parallel()
+	s := surviving(3, sim.Options{})
+	late := &ignorant{}
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != 1 {
+			return peers
+		}
+		late.Transport = peers
+		return late
+	}
+	c := start(t, s)
+	c.lossy = true
+	end := func(m *member) {
+		m.cancel()
+		if err := m.ended(); err != nil {
+			t.Fatalf("a node that is told to end ends with %v", err)
+		}
+	}
+	end(c.members[2])
+	c.recovered(1, 0, 1)
+	late.is.Store(true)
+	predecessor := c.comeBack(2, s)
+	eventually(t, "node 0 has let it in", func() bool { return c.members[0].counter("epoch") == 2 })
+	end(predecessor)
+	process := c.comeBack(2, s).node.members.joins.process
+	eventually(t, "another asks node 1 to be let in", func() bool { return late.asker.Load() == process })
+	late.is.Store(false)
+	c.inView(4, 0, 1, 2)
+	fresh := c.members[2].join()
+	fresh.store(fresh.bind("x", 1), 8, 7)
+	time.Sleep(2 * expelAfter) // nobody remembers to part with it
+	c.inView(4, 0, 1, 2)
+	c.quiet()
 }
 
 // inattentive is a transport that keeps frames to itself until it is told not to: those of the

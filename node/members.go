@@ -69,8 +69,9 @@ type members struct {
 // after the view, because such a node may be there all the same, and must be told that the others
 // go on without it.
 type expelling struct {
-	peer transport.NodeID
-	at   time.Duration
+	peer    transport.NodeID
+	process uint64 // which one was left out: 0 if it was there from the start
+	at      time.Duration
 }
 
 // expelAfter is how long that while is. Until then nothing that the node says counts but questions
@@ -190,7 +191,7 @@ func (m *members) excluded(o *agreement.Output) {
 func (m *members) tick() bool {
 	now := m.drive.clock.now
 	for len(m.expelling) > 0 && now >= m.expelling[0].at {
-		m.out.net.Disconnect(m.expelling[0].peer, fmt.Errorf("the nodes that go on are %s", list(m.list)))
+		m.joins.part(m.expelling[0])
 		m.expelling = m.expelling[1:]
 	}
 	m.joins.tick()
@@ -281,7 +282,7 @@ func (m *members) enterView(o *agreement.Output) {
 		if m.joins.down[peer] {
 			m.readmit(peer)
 		} else {
-			m.expelling = append(m.expelling, expelling{peer, m.drive.clock.now + expelAfter})
+			m.expelling = append(m.expelling, expelling{peer, m.joins.processes[id], m.drive.clock.now + expelAfter})
 		}
 		m.roster.announceLost(peer)
 	}

@@ -100,6 +100,10 @@ func (s *State) Epoch() uint32 { return s.epoch }
 // Members returns a copy of the members of the present view, sorted.
 func (s *State) Members() []NodeID { return slices.Clone(s.members) }
 
+// ProcessOf is which process a member of the present view is (see NewOutside); 0 if it was there
+// from the start.
+func (s *State) ProcessOf(n NodeID) uint64 { return s.processOf(n) }
+
 // Suspects reports whether this node suspects n, whether or not n is still a member.
 func (s *State) Suspects(n NodeID) bool { return contains(s.suspects, n) }
 

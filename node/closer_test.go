@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 )
@@ -27,21 +28,36 @@ func TestCloseHangs(t *testing.T) {
 	other := c.members[0].join()
 	page := other.bind("x", 2)
 	other.store(page, 0, 7)
-	for name, gives := range map[string]func(p *prog){
-		"it leaves with a file": func(p *prog) { p.give(file) },
-		"a checkpoint": func(p *prog) {
+	for name, gives := range map[string]func(p *prog) (descriptors int){
+		"it leaves with a file": func(p *prog) int {
+			p.give(file)
+			return 1
+		},
+		"a checkpoint": func(p *prog) int {
 			s := p.save(1, 0, page, 2)
 			s.ok(s.call(false, true))
 			s.finish()
+			return 2
 		},
-		"stacks": func(p *prog) { p.do(attach.Call{Op: attach.OpStacks, Object: uint64(p.give(file)), Count: 1}) },
+		"stacks": func(p *prog) int {
+			p.do(attach.Call{Op: attach.OpStacks, Object: uint64(p.give(file)), Count: 1})
+			return 1
+		},
 	} {
-		t.Log(name)
-		p := c.members[0].join()
-		gives(p)
+		p := c.members[0].joinAsked(attach.NoRank).prog
+		given := 1 + gives(p)
 		p.leave()
-		<-begun
+		for i := range given {
+			select {
+			case <-begun:
+			case <-time.After(patience):
+				t.Fatalf("%s: of %d descriptors that it gave %d are left to the closer", name, given, i)
+			}
+		}
 		other.wantLoad(page, 0, 7)
 		other.sync()
+		if len(begun) > 0 {
+			t.Errorf("%s: it gave %d descriptors, and %d more are closed", name, given, len(begun))
+		}
 	}
 }

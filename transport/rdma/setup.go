@@ -139,16 +139,18 @@ func (r *router) offered(p *peer, theirs terms) error {
 		p.link.terms = theirs
 		err = p.link.end.accept(theirs.device)
 	}
-	if err == nil && r.giveBase(p, appendTerms(nil, noteAnswer, r.termsFor(p)), nil) {
+	if err == nil && !r.giveBase(p, appendTerms(nil, noteAnswer, r.termsFor(p)), nil) {
+		err = errors.New("rdma: the base transport takes no answer now")
+	}
+	switch {
+	case err == nil:
 		r.setDue(p, setupPatience)
-		return nil
-	}
-	if p.link != nil {
+	case p.link != nil:
 		r.breakLink(p, err, true)
-		return nil
+	default:
+		r.tellBroken(p, err)
+		r.attemptFailed(p, err)
 	}
-	r.tellBroken(p, err)
-	r.attemptFailed(p, err)
 	return nil
 }
 
@@ -255,11 +257,7 @@ func (a *attempts) weigh(worked time.Duration) (rarely string) {
 }
 
 func (r *router) tellBroken(p *peer, reason error) {
-	text := "no reason given"
-	if reason != nil {
-		text = reason.Error()
-	}
-	r.giveBase(p, appendGeneration(nil, noteBroken, p.generation, text), nil)
+	r.giveBase(p, appendGeneration(nil, noteBroken, p.generation, reason.Error()), nil)
 }
 
 // unlink parts with the peer's queue pair, if there is one.

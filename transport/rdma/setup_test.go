@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"dsmd/transport"
+	"dsmd/transport/tcp"
 	"dsmd/transport/transporttest"
 )
 
@@ -28,6 +29,33 @@ func TestOffersToStopped(t *testing.T) {
 		t.Errorf("a peer that says nothing was made %d offers", tried)
 	}
 	pollUntil(t, "a queue pair", asInterface(nodes), seen, func() bool { return nodes[0].LinkStats().Links == 1 && caller.LinkStats().Links == 1 })
+}
+
+// busyBase is a base transport that takes no answer to an offer.
+type busyBase struct{ *tcp.Transport }
+
+func (b busyBase) Send(to transport.NodeID, frame []byte, payload transport.Payload) error {
+	if frame[0] == byte(noteAnswer) {
+		return transport.ErrBacklog
+	}
+	return b.Transport.Send(to, frame, payload)
+}
+
+// TestAnswerToOfferIsNotTaken: where an offer cannot be answered, the log says why.
+func TestAnswerToOfferIsNotTaken(t *testing.T) {
+	t.Parallel()
+	all, bases, said := newFakeFabrics(t, false), newBases(t, 2, 64, always), make(chan string, 100)
+	answers, err := newTransport(Config{Base: busyBase{bases[0]}, MaxQueuedBytes: 1 << 20, Log: func(line string) { said <- line }}, all.device())
+	if err != nil {
+		t.Fatal(err)
+	}
+	offers := layer(t, bases[1], transporttest.Options{MaxQueuedBytes: 1 << 20}, DefaultPoolBytes, all.device())
+	nodes := []transport.Transport{answers, offers}
+	t.Cleanup(func() { transporttest.CloseAll(t, nodes) })
+	pollUntil(t, "a line in the log", nodes, observe(2), func() bool { return len(said) > 0 })
+	if line, want := <-said, "rdma: no queue pair to node 1: rdma: the base transport takes no answer now"; line != want {
+		t.Errorf("the log says %q, want %q", line, want)
+	}
 }
 
 // TestReadyOutOfTurn: only who has made an offer says that its queue pair is ready. A peer that

@@ -93,6 +93,49 @@ func TestRanksOfUndecidedPrograms(t *testing.T) {
 	}
 }
 
+// TestSecondSocketIsNone: the node does not touch what comes in the place of a second socket and is
+// none. It parts with the program, and leaves what has come to who may wait until it is closed.
+func TestSecondSocketIsNone(t *testing.T) {
+	closes := make(chan struct{}, 10)
+	c := start(t, setup{nodes: 1, before: func(n *Node) { n.programs.replies.closer.hold = func() { closes <- struct{}{} } }})
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	datagram, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, fd := range append(append(pipe[:], datagram[:]...), network) {
+			unix.Close(fd)
+		}
+	}()
+	for name, fd := range map[string]int{"a pipe": pipe[0], "a datagram socket": datagram[0], "a socket of the network": network} {
+		conn := c.members[0].dial()
+		if _, r := greet(t, conn, hello(0)); r != nil {
+			t.Fatal(r.Reason)
+		}
+		if err := conn.Write(attach.AppendTrap(nil, &attach.Trap{}), pipe[1], fd); err != nil {
+			t.Fatal(err)
+		}
+		closedBy(t, conn)
+		for range 2 { // the trap, too
+			select {
+			case <-closes:
+			case <-time.After(patience):
+				t.Fatalf("%s is not left to be closed", name)
+			}
+		}
+	}
+	c.members[0].join()
+	c.quiet()
+}
+
 func TestOtherUsersAreTurnedAway(t *testing.T) {
 	answer := func(uid uint32, err error) func(*Node) {
 		return func(n *Node) { n.programs.door.peer = func(int) (int, uint32, error) { return 1, uid, err } }

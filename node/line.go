@@ -50,7 +50,10 @@ func (p *program) openLine(log *zap.Logger) error {
 	if err != nil {
 		return nil // it has none
 	}
-	if err = unix.SetNonblock(fd, true); err == nil {
+	if err = isLocalSocket(fd); err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err == nil {
 		err = p.replies.poller.Add(fd, lineToken(p.id))
 	}
 	if err != nil {
@@ -61,6 +64,21 @@ func (p *program) openLine(log *zap.Logger) error {
 		log.Warn("a program does not read what the ranks of its job do: it is told no more of that, and counts as one that does not answer",
 			zap.Uint32("rank", p.rank), zap.Int("pid", p.pid), zap.Int("unread_bytes", unread))
 	}}
+	return nil
+}
+
+// isLocalSocket tells why a descriptor is no Unix stream socket. The kernel knows that by itself,
+// while it asks a file system whether a file is readable, say, and that may be the program's, and
+// not answer.
+func isLocalSocket(fd int) error {
+	for option, want := range map[int]int{unix.SO_DOMAIN: unix.AF_UNIX, unix.SO_TYPE: unix.SOCK_STREAM} {
+		switch is, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); {
+		case err != nil:
+			return err
+		case is != want:
+			return errors.New("it is a socket of another kind")
+		}
+	}
 	return nil
 }
 

@@ -63,7 +63,8 @@ func newNode(cfg Config) (*Node, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	table, choice, err := pagetable.Open(cfg.Trap, cfg.RegionBytes/uint64(os.Getpagesize()), 0)
+	closer := &closer{}
+	table, choice, err := pagetable.Open(cfg.Trap, pagetable.Config{Pages: cfg.RegionBytes / uint64(os.Getpagesize()), Discard: closer.close})
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
@@ -81,7 +82,7 @@ func newNode(cfg Config) (*Node, error) {
 		table.Close()
 		return nil, err
 	}
-	n.choice = choice
+	n.choice, n.programs.replies.closer = choice, closer
 	return n, nil
 }
 
@@ -146,7 +147,7 @@ func (n *Node) build(out *outbox) {
 	n.members, n.news = newMembers(&n.cfg), &news{}
 	n.calls = &calls{drive: d, meter: n.meter, log: log, quorum: q, intake: n.intake, names: names, survives: n.cfg.Survive,
 		open: map[protocol.Ticket]openCall{}}
-	n.programs = &programs{since: time.Now(), cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
+	n.programs = &programs{since: time.Now(), replies: replies{closer: &closer{}}, cfg: &n.cfg, log: log, drive: d, meter: n.meter, end: n.end, net: n.net, choice: &n.choice,
 		calls: n.calls, fetcher: n.fetcher, pins: n.pins, intake: n.intake, losses: n.losses, usage: n.usage, saver: n.saver, origins: n.origins, members: n.members,
 		byID: map[protocol.ClientID]*program{}}
 	n.pins.programs, n.calls.programs = n.programs, n.programs

@@ -71,7 +71,7 @@ const maxOut = 8 * attach.MaxFrame
 type replies struct {
 	poller *netio.Poller
 	put    bool // one was put on a control page since the last yield
-	closer closer
+	closer *closer
 }
 
 func (p *program) close() {

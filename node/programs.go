@@ -63,7 +63,7 @@ func (s *programs) newProgram(fd int) *program {
 	for s.lastID = (s.lastID + 1) & maxID; s.lastID == 0 || s.byID[s.lastID] != nil; {
 		s.lastID = (s.lastID + 1) & maxID
 	}
-	closer := &s.replies.closer
+	closer := s.replies.closer
 	return &program{
 		replies: &s.replies, id: s.lastID, fd: fd, pass: -1, files: files{closer: closer}, stream: attach.Stream{Discard: closer.close},
 		waiting: map[uint64]protocol.Ticket{}, called: map[uint64]string{}, fetches: map[uint64]*fetch{}, pins: map[uint64]*pin{},

@@ -26,7 +26,7 @@ type Choice struct {
 // a userfaultfd in any way, and else sigsegv. All programs of a node have the node's back end. They
 // run as the daemon's user on the daemon's machine, so they can usually open what it can. A program
 // that cannot is told so when it joins.
-func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
+func Open(trap string, cfg Config) (Table, Choice, error) {
 	c := Choice{Trap: trap, Reason: "asked for"}
 	switch trap {
 	case "", TrapAuto:
@@ -36,13 +36,13 @@ func Open(trap string, pages uint64, pageBytes int) (Table, Choice, error) {
 		return nil, c, fmt.Errorf("pagetable: trap back end %q; there are %q", trap, TrapNames)
 	}
 	if c.Trap == TrapSigsegv {
-		t, err := NewSigsegv(Config{Pages: pages, PageBytes: pageBytes})
+		t, err := NewSigsegv(cfg)
 		if err != nil {
 			return nil, c, err
 		}
 		return t, c, nil
 	}
-	t, err := NewUffd(Config{Pages: pages, PageBytes: pageBytes})
+	t, err := NewUffd(cfg)
 	if err != nil {
 		return nil, c, err
 	}

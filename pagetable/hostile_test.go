@@ -228,6 +228,57 @@ func strangeArea(t *testing.T, s *pagetable.Sigsegv, proc pagetable.ProcID) []by
 	return mem
 }
 
+// TestTrapOfOtherDescriptors: the trap of a program brings something else than a memory file and an
+// eventfd. What has come is left to who may wait until it is closed.
+func TestTrapOfOtherDescriptors(t *testing.T) {
+	left := 0
+	s, err := pagetable.NewSigsegv(pagetable.Config{Pages: 16, Discard: func(fds ...int) {
+		left += len(fds)
+		for _, fd := range fds {
+			if err := unix.Close(fd); err != nil {
+				t.Errorf("descriptor %d: %v", fd, err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	other := int(null.Fd())
+	events, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(events)
+	for name, brings := range map[string][]int{"no memory file": {other, events}, "no eventfd": {other, other}, "too few": {other}} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Sendmsg(pair[1], []byte{area.Version}, unix.UnixRights(brings...), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(pair[1])
+		left = 0
+		if err := s.Attach(1, pair[0], 0); err == nil || left != 1+len(brings) {
+			t.Errorf("%s: %d descriptors are left to be closed, of %d; the error is %v", name, left, 1+len(brings), err)
+		}
+	}
+	left = 0
+	copied, err := unix.Dup(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Attach(1, copied, 0); err == nil || left != 1 {
+		t.Errorf("no socket: %d descriptors are left to be closed; the error is %v", left, err)
+	}
+}
+
 // TestForeignMemory: a program that has something else than the region at its place loses its own
 // service, and nobody else's.
 func TestForeignMemory(t *testing.T) {

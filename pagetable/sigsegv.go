@@ -76,7 +76,7 @@ type segvWait struct {
 // range, the memory file cannot be had, or the kernel's settings for huge pages make pages present
 // that nobody asked for.
 func NewSigsegv(cfg Config) (*Sigsegv, error) {
-	st, err := newStore(cfg.Pages, cfg.PageBytes)
+	st, err := newStore(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,8 @@ func (s *Sigsegv) Attach(proc ProcID, fd int, base uintptr) error {
 	pr := &segvProgram{id: proc, sock: fd, events: -1}
 	err := s.attach(pr, base)
 	if err != nil {
-		pr.close()
+		s.discard(pr.fds()...)
+		pr.unmap()
 	}
 	return err
 }
@@ -121,11 +122,11 @@ func (s *Sigsegv) attach(pr *segvProgram, base uintptr) error {
 	case base%uintptr(os.Getpagesize()) != 0:
 		return fmt.Errorf("pagetable: attach program %d: its region starts at %#x, which is not a page boundary", pr.id, base)
 	}
-	file, err := pr.receive()
+	file, err := s.receive(pr)
 	if err != nil {
 		return fmt.Errorf("pagetable: attach program %d: %w", pr.id, err)
 	}
-	defer unix.Close(file)
+	defer s.discard(file)
 	if pr.area, err = area.Open(file, s.pages, uint64(s.pageBytes)); err != nil {
 		return fmt.Errorf("pagetable: attach program %d: %w", pr.id, err)
 	}
@@ -141,7 +142,7 @@ func (s *Sigsegv) attach(pr *segvProgram, base uintptr) error {
 
 // receive takes the area's file and the eventfd out of the socket. The program put them there
 // before it passed the socket on.
-func (pr *segvProgram) receive() (file int, err error) {
+func (s *Sigsegv) receive(pr *segvProgram) (file int, err error) {
 	if kind, err := unix.GetsockoptInt(pr.sock, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || kind != unix.AF_UNIX {
 		return -1, errors.Join(errors.New("the descriptor is not the socket of a sigsegv trap"), err)
 	}
@@ -157,28 +158,35 @@ func (pr *segvProgram) receive() (file int, err error) {
 		fds, err = unix.ParseUnixRights(&msgs[0])
 	}
 	if err != nil || n != 1 || byte1[0] != area.Version || len(fds) != 2 {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
+		s.discard(fds...)
 		return -1, errors.Join(fmt.Errorf("its trap socket brought %d descriptors and version %d, want 2 and %d", len(fds), byte1[0], area.Version), err)
 	}
 	pr.events = fds[1]
-	if is, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", pr.events)); err != nil || is != "anon_inode:[eventfd]" {
-		unix.Close(fds[0]) // reading from anything else could block
-		return -1, errors.Join(fmt.Errorf("its trap socket brought %q, want an eventfd", is), err)
+	if !isAnonymous(pr.events, "eventfd") { // reading from anything else could block
+		s.discard(fds[0])
+		return -1, errors.New("its trap socket brought no eventfd")
 	}
 	if err := unix.SetNonblock(pr.events, true); err != nil {
-		unix.Close(fds[0])
+		s.discard(fds[0])
 		return -1, fmt.Errorf("its eventfd: %w", err)
 	}
 	return fds[0], nil
 }
 
-func (pr *segvProgram) close() {
-	unix.Close(pr.sock)
-	if pr.events >= 0 {
-		unix.Close(pr.events)
+// fds are the program's descriptors.
+func (pr *segvProgram) fds() []int {
+	if pr.events < 0 {
+		return []int{pr.sock}
 	}
+	return []int{pr.sock, pr.events}
+}
+
+func (pr *segvProgram) close() {
+	closeAll(pr.fds()...)
+	pr.unmap()
+}
+
+func (pr *segvProgram) unmap() {
 	if pr.area != nil {
 		pr.area.Close()
 	}

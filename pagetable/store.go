@@ -14,6 +14,8 @@ type store struct {
 	mem    memfd
 	lost   PageSet // absent pages whose contents nobody has, see Table.Lose
 	closed bool
+	// discard closes descriptors of which nobody knows what they are: Config.Discard.
+	discard func(fds ...int)
 }
 
 // region is the dimensions of the pages together.
@@ -24,8 +26,8 @@ type region struct {
 
 // newStore makes the store of a table, checked. A page has the operating system's size if pageBytes
 // is 0.
-func newStore(pages uint64, pageBytes int) (store, error) {
-	osPage := os.Getpagesize()
+func newStore(cfg Config) (store, error) {
+	pages, pageBytes, osPage := cfg.Pages, cfg.PageBytes, os.Getpagesize()
 	if pageBytes == 0 {
 		pageBytes = osPage
 	}
@@ -47,7 +49,24 @@ func newStore(pages uint64, pageBytes int) (store, error) {
 		mem.close()
 		return store{}, err
 	}
-	return store{region: region{pages, uintptr(pageBytes)}, mem: mem}, nil
+	if cfg.Discard == nil {
+		cfg.Discard = closeAll
+	}
+	return store{region: region{pages, uintptr(pageBytes)}, mem: mem, discard: cfg.Discard}, nil
+}
+
+// closeAll closes descriptors at once.
+func closeAll(fds ...int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// isAnonymous reports whether a descriptor is one of the kernel's own kinds, such as an eventfd.
+// Other questions to a file are its file system's, which a program may serve and not answer.
+func isAnonymous(fd int, kind string) bool {
+	is, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && is == "anon_inode:["+kind+"]"
 }
 
 // PageBytes is the size of a page in bytes.

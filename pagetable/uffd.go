@@ -57,6 +57,9 @@ type Config struct {
 	// PageBytes is the size of a page: a power of two, from the operating system's up to
 	// MaxPageBytes. 0 is the operating system's.
 	PageBytes int
+	// Discard closes descriptors that programs have passed and that may not be what they should.
+	// Some file systems let wait for ever who closes, and it does not. nil: Attach closes them.
+	Discard func(fds ...int)
 }
 
 // Uffd is the Table over userfaultfd. A memfd holds the pages; a page is absent when it is a hole
@@ -79,7 +82,7 @@ var _ Table = (*Uffd)(nil)
 // the memory file cannot be had, or the kernel's settings for huge pages make pages present that
 // nobody asked for.
 func NewUffd(cfg Config) (*Uffd, error) {
-	st, err := newStore(cfg.Pages, cfg.PageBytes)
+	st, err := newStore(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -99,13 +102,12 @@ func (u *Uffd) WaitFD() int { return u.programs.epoll }
 // description of what is wrong with fd or base. What the program has not registered yet it may
 // register at any time later.
 func (u *Uffd) Attach(proc ProcID, fd int, base uintptr) error {
-	f := uffd.From(fd)
 	err := ErrClosed
 	if !u.closed {
-		err = u.programs.attach(proc, f, base)
+		err = u.programs.attach(proc, uffd.From(fd), base)
 	}
 	if err != nil {
-		f.Close()
+		u.discard(fd)
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func (s *programs) open(r region) error {
 	return err
 }
 
-// attach adds a program. Its caller closes f if there is an error.
+// attach adds a program. Its caller discards f if there is an error.
 func (s *programs) attach(proc ProcID, f *uffd.FD, base uintptr) error {
 	s.reap()
 	switch {
@@ -78,6 +78,9 @@ func (s *programs) attach(proc ProcID, f *uffd.FD, base uintptr) error {
 		return fmt.Errorf("%w: %d are attached, or were and have not ended", ErrTooMany, MaxPrograms)
 	case base%s.osPage != 0:
 		return fmt.Errorf("pagetable: attach program %d: its region starts at %#x, which is not a page boundary", proc, base)
+	}
+	if !isAnonymous(f.Sysfd(), "userfaultfd") {
+		return fmt.Errorf("pagetable: attach program %d: its descriptor is not a userfaultfd", proc)
 	}
 	if err := f.SetNonblock(); err != nil {
 		return fmt.Errorf("pagetable: attach program %d: %w", proc, err)
@@ -92,17 +95,13 @@ func (s *programs) attach(proc ProcID, f *uffd.FD, base uintptr) error {
 	return nil
 }
 
-// tryOut checks that f is a userfaultfd on which features are enabled, that the region lies in user
-// space, and that the address space still exists. It does so by operations that change nothing:
-// waking, when nobody can wait, and lifting the write protection that the pages of a program just
-// attached don't have, as none is mapped.
+// tryOut checks that features are enabled on f, that the region lies in user space, and that the
+// address space still exists. It does so by operations that change nothing: waking, when nobody can
+// wait, and lifting the write protection that the pages of a program just attached don't have, as
+// none is mapped.
 func (s *programs) tryOut(proc ProcID, f *uffd.FD, base uintptr) error {
 	regionBytes := uintptr(s.pages) * s.pageBytes
-	switch errno := f.Wake(base, regionBytes); errno {
-	case 0:
-	case unix.ENOTTY:
-		return fmt.Errorf("pagetable: attach program %d: descriptor is not a userfaultfd: %w", proc, errno)
-	default:
+	if errno := f.Wake(base, regionBytes); errno != 0 {
 		return fmt.Errorf("pagetable: attach program %d: no features are enabled on its userfaultfd, or its region %#x+%#x is not in user space: %w",
 			proc, base, regionBytes, errno)
 	}

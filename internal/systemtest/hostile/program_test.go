@@ -34,9 +34,8 @@ func resident(t *testing.T, p *testcluster.Process) int {
 	return pages * os.Getpagesize()
 }
 
-// attachAs attaches to a daemon as a program that then does as the test likes: with a trap that
-// works and is registered nowhere.
-func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
+// greet connects to a daemon and is welcomed.
+func greet(t *testing.T, socket string, rank int32) *attach.Conn {
 	t.Helper()
 	bare, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -59,6 +58,14 @@ func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
 		t.Fatal(err)
 	}
 	unix.Close(fd)
+	return c
+}
+
+// attachAs attaches to a daemon as a program that then does as the test likes: with a trap that
+// works and is registered nowhere.
+func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
+	t.Helper()
+	c := greet(t, socket, rank)
 	trap, err := uffd.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +74,7 @@ func attachAs(t *testing.T, socket string, rank int32) *attach.Conn {
 	if err := c.Write(attach.AppendTrap(nil, &attach.Trap{Features: uint64(trap.Features())}), trap.Sysfd()); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = c.ReadFrame(); err != nil || f.Kind != attach.KindReady {
+	if f, err := c.ReadFrame(); err != nil || f.Kind != attach.KindReady {
 		t.Fatalf("%v, %v", f.Kind, err)
 	}
 	// From here on it clears the flag that keeps reads of the descriptor from blocking, which it

@@ -1,0 +1,134 @@
+package hostile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"dsmd/internal/attach"
+	"dsmd/internal/sigsegv/area"
+	"dsmd/internal/systemtest/testcluster"
+)
+
+// Requests of FUSE, as in linux/fuse.h.
+const (
+	fuseLookup = 1
+	fuseOpen   = 14
+	fuseInit   = 26
+
+	fuseRequestHeader = 40 // bytes
+	fuseAnswerHeader  = 16
+)
+
+// mute mounts a file system that answers until a file is open, and then nothing any more. It
+// returns a descriptor of the file. While it is there this process starts no other: the kernel
+// closes the file in that, and waits for the file system.
+func mute(t *testing.T) int {
+	t.Helper()
+	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no file system of our own: /dev/fuse: %v", err)
+	}
+	dir, fd := t.TempDir(), -1
+	if err := unix.Mount("mute", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", dev, os.Getuid(), os.Getgid())); err != nil {
+		unix.Close(dev)
+		t.Skipf("no file system of our own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		unix.Unmount(dir, unix.MNT_DETACH)
+		unix.Close(dev) // which lets go whoever waits for it
+		unix.Close(fd)
+	})
+	go answerUntilOpen(dev)
+	if fd, err = unix.Open(dir+"/file", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// answerUntilOpen serves a file system with one file, until that is open.
+func answerUntilOpen(dev int) {
+	request := make([]byte, 1<<17)
+	for opcode := uint32(0); opcode != fuseOpen; {
+		n, err := unix.Read(dev, request)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n < fuseRequestHeader {
+			return
+		}
+		opcode = binary.NativeEndian.Uint32(request[4:])
+		var body []byte
+		put := func(fields ...any) {
+			for _, f := range fields {
+				body, _ = binary.Append(body, binary.NativeEndian, f)
+			}
+		}
+		failure := int32(0)
+		switch opcode {
+		case fuseInit: // the version, and the largest write
+			put([2]uint32{7, 31}, make([]byte, 12), uint32(1<<16), make([]byte, 40))
+		case fuseLookup: // node 2, for an hour, and its attributes
+			put([4]uint64{2, 0, 3600, 3600}, uint64(0))
+			put([6]uint64{2}, make([]byte, 12), uint32(unix.S_IFREG|0o600), uint32(1), make([]byte, 20))
+		case fuseOpen:
+			put([2]uint64{1, 0})
+		default:
+			failure = -int32(unix.ENOSYS)
+		}
+		answer := binary.NativeEndian.AppendUint32(nil, uint32(fuseAnswerHeader+len(body)))
+		answer = binary.NativeEndian.AppendUint32(answer, uint32(failure))
+		answer = append(answer, request[8:16]...) // which request it is
+		if _, err := unix.Write(dev, append(answer, body...)); err != nil {
+			return
+		}
+	}
+}
+
+// TestMuteFiles: a program passes files of its own file system, which does not answer, where its
+// daemon expects a trap or a second socket. The daemon turns it away, and serves others.
+func TestMuteFiles(t *testing.T) {
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(event) })
+	// holding is the socket of a sigsegv trap, with two descriptors.
+	holding := func(fds ...int) int {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
+		if err := unix.Sendmsg(pair[1], []byte{area.Version}, unix.UnixRights(fds...), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		return pair[0]
+	}
+	for trap, passes := range map[string]func(file int) [][]int{
+		"uffd": func(file int) [][]int { return [][]int{{file}, {event, file}} },
+		"sigsegv": func(file int) [][]int {
+			return [][]int{{file}, {holding(file, event)}, {holding(event, file)}, {holding(event, event), file}}
+		},
+	} {
+		t.Run(trap, func(t *testing.T) {
+			c := testcluster.Serve(t, 1, 1, "--trap", trap)
+			greet(t, c.Socket(0), 0).Close()
+			for _, fds := range passes(mute(t)) {
+				conn := greet(t, c.Socket(0), 0)
+				if err := conn.Write(attach.AppendTrap(nil, &attach.Trap{Sigsegv: trap == "sigsegv"}), fds...); err != nil {
+					t.Fatal(err)
+				}
+				if f, err := conn.ReadFrame(); err == nil && f.Kind != attach.KindRefuse {
+					t.Errorf("%d descriptors are answered with %v", len(fds), f.Kind)
+				}
+				conn.Close()
+				greet(t, c.Socket(0), 0).Close()
+			}
+			sound(t, c.Daemons[0])
+		})
+	}
+}

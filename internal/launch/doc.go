@@ -46,7 +46,7 @@
 //   - A guard, a tiny process in a session of its own, holds one end of a pipe and sees its end of
 //     file when that process dies in whatever way. It kills the groups it was told of, and then
 //     every process whose environment names one of the machine's sockets, which finds grandchildren
-//     too.
+//     too. One that is killed is replaced.
 //   - An agent kills everything when its connection ends, which the launcher's death brings about:
 //     the kernel then kills ssh. When the launcher's machine is gone the host's sshd has to notice
 //     it, and by default takes hours; the ends of a meeting's connection take seconds.

@@ -27,12 +27,15 @@ const (
 	// some milliseconds.
 	emptyPasses = 3
 	sweepPause  = 10 * time.Millisecond
+	// mostRenewals bounds how often a guard is replaced. One that nobody lets live is of no use.
+	mostRenewals = 100
 )
 
 // guard is the supervisor's side of the guard process.
 type guard struct {
-	cmd  *exec.Cmd
-	tell *os.File
+	cmd    *exec.Cmd
+	tell   *os.File
+	groups map[int]bool // that it knows
 }
 
 // startGuard starts the guard process of the programs that attach at some sockets. Its standard
@@ -43,7 +46,7 @@ func startGuard(line []string, sockets []string) (*guard, error) {
 		return nil, fmt.Errorf("launch: making a pipe for the guard: %w", explainLimit(err))
 	}
 	defer r.Close()
-	g := &guard{cmd: command(line), tell: w}
+	g := &guard{cmd: command(line), tell: w, groups: map[int]bool{}}
 	g.cmd.Args = append(g.cmd.Args, strings.Join(sockets, ","))
 	g.cmd.Stdin = r
 	// A session of its own: no signal of the terminal reaches it. Its outputs are /dev/null, so
@@ -59,10 +62,39 @@ func startGuard(line []string, sockets []string) (*guard, error) {
 
 // add names a process group that must not outlive the supervisor. A guard that is gone is no reason
 // to end the job: there are the parent-death signals.
-func (g *guard) add(group int) { _, _ = fmt.Fprintf(g.tell, "+%d\n", group) }
+func (g *guard) add(group int) {
+	g.groups[group] = true
+	_, _ = fmt.Fprintf(g.tell, "+%d\n", group)
+}
 
 // remove takes a group back, before its id can be given to a stranger.
-func (g *guard) remove(group int) { _, _ = fmt.Fprintf(g.tell, "-%d\n", group) }
+func (g *guard) remove(group int) {
+	delete(g.groups, group)
+	_, _ = fmt.Fprintf(g.tell, "-%d\n", group)
+}
+
+// renewGuard starts another guard in the place of one that has ended, because somebody has killed
+// it, say. Where that cannot be, the next death of a child is the next attempt.
+func (l *local) renewGuard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.guard == nil || l.renewals == 0 {
+		return
+	}
+	if pid, _, err := peekExit(unix.P_PID, l.guard.cmd.Process.Pid, unix.WNOHANG); pid == 0 || err != nil {
+		return
+	}
+	l.renewals--
+	g, err := startGuard(l.commands.Guard, l.endpoints.sockets())
+	if err != nil {
+		return
+	}
+	for group := range l.guard.groups {
+		g.add(group)
+	}
+	l.guard.dismiss()
+	l.guard = g
+}
 
 // dismiss ends the guard process without its doing anything.
 func (g *guard) dismiss() {

@@ -783,6 +783,37 @@ func TestKilledSupervisorLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// TestGuardIsReplaced: somebody kills the guard, again and again, and then the supervisor.
+func TestGuardIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := supervise(t, job{Nodes: 2, Program: play("family-session")})
+	s.ready(2)
+	s.awaitProcesses(6)
+	// another is the guard once it is another process.
+	another := func(than int) int {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			for _, pid := range s.job() {
+				if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); pid != than && bytes.Contains(line, []byte("play-guard")) {
+					return pid
+				}
+			}
+		}
+		t.Fatalf("no guard but process %d", than)
+		return 0
+	}
+	guard := another(0)
+	for range 3 {
+		if err := unix.Kill(guard, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		guard = another(guard)
+	}
+	everything := s.awaitProcesses(6)
+	s.signal(syscall.SIGKILL)
+	gone(t, everything)
+	gone(t, s.job())
+}
+
 // TestOrphansEndBeforeTheGuard: one child can be spared, and is gone after the second time.
 func TestOrphansEndBeforeTheGuard(t *testing.T) {
 	out, err := exec.Command(self, "play-parent").Output()

@@ -53,6 +53,8 @@ type local struct {
 
 	mu    sync.Mutex // taken before a process's
 	guard *guard     // guarded by mu; nil before open
+	// renewals is how many more guards may take the place of one that has ended. Guarded by mu.
+	renewals int
 	// processes: guarded by mu. A new process is added under the lock that it was started under.
 	processes []*process
 }
@@ -69,13 +71,14 @@ func newLocal(commands Commands, address string, post func(event), stdout, stder
 		deaths:  make(chan os.Signal, 1),
 		over:    make(chan struct{}),
 		hurried: make(chan struct{}),
-		kills:   oomKills(),
+		kills:   oomKills(), renewals: mostRenewals,
 	}
 	signal.Notify(l.deaths, syscall.SIGCHLD)
 	go func() {
 		for {
 			select {
 			case <-l.deaths:
+				l.renewGuard()
 				l.reapOrphans()
 			case <-l.over:
 				return

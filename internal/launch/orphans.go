@@ -50,6 +50,7 @@ func (l *local) isOwnLocked(pid int) bool {
 func (l *local) endOrphans(deadline time.Time) (left int) {
 	l.mu.Lock()
 	guard := l.guard
+	l.renewals = 0 // another one would not be spared
 	l.mu.Unlock()
 	if guard != nil {
 		endOrphans(deadline, guard.cmd.Process.Pid)

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
-	"dsmd/internal/sigsegv/area"
 	"dsmd/internal/systemtest/testcluster"
 )
 
@@ -17,6 +16,7 @@ import (
 const (
 	fuseLookup = 1
 	fuseOpen   = 14
+	fuseFlush  = 25
 	fuseInit   = 26
 
 	fuseRequestHeader = 40 // bytes
@@ -24,8 +24,7 @@ const (
 )
 
 // mute mounts a file system that answers until a file is open, and then nothing any more. It
-// returns a descriptor of the file. While it is there this process starts no other: the kernel
-// closes the file in that, and waits for the file system.
+// returns a descriptor of the file.
 func mute(t *testing.T) int {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -38,21 +37,29 @@ func mute(t *testing.T) int {
 		t.Skipf("no file system of our own: mount: %v", err)
 	}
 	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
 		unix.Close(dev) // which lets go whoever waits for it
 		unix.Close(fd)
 	})
-	go answerUntilOpen(dev)
-	if fd, err = unix.Open(dir+"/file", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+	go answerUntilFlush(dev)
+	fd, err = unix.Open(dir+"/file", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	unix.Unmount(dir, unix.MNT_DETACH) // the file stays open
+	if err != nil {
 		t.Fatal(err)
 	}
+	copied, err := unix.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(copied)
 	return fd
 }
 
-// answerUntilOpen serves a file system with one file, until that is open.
-func answerUntilOpen(dev int) {
+// answerUntilFlush serves a file system with one file, until that was opened and once closed. The
+// kernel learns by that that nobody need be asked who closes it. Else this process could not end,
+// whatever ends it: it would wait for itself.
+func answerUntilFlush(dev int) {
 	request := make([]byte, 1<<17)
-	for opcode := uint32(0); opcode != fuseOpen; {
+	for opcode := uint32(0); opcode != fuseFlush; {
 		n, err := unix.Read(dev, request)
 		if err == unix.EINTR {
 			continue
@@ -88,42 +95,25 @@ func answerUntilOpen(dev int) {
 	}
 }
 
-// TestMuteFiles: a program passes files of its own file system, which does not answer, where its
-// daemon expects a trap or a second socket. The daemon turns it away, and serves others.
+// TestMuteFiles: a program passes a file of its own file system, which does not answer, as its trap
+// or its second socket. Its daemon turns it away, and serves others.
 func TestMuteFiles(t *testing.T) {
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(event) })
-	// holding is the socket of a sigsegv trap, with two descriptors.
-	holding := func(fds ...int) int {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
-		if err := unix.Sendmsg(pair[1], []byte{area.Version}, unix.UnixRights(fds...), nil, 0); err != nil {
-			t.Fatal(err)
-		}
-		return pair[0]
-	}
-	for trap, passes := range map[string]func(file int) [][]int{
-		"uffd": func(file int) [][]int { return [][]int{{file}, {event, file}} },
-		"sigsegv": func(file int) [][]int {
-			return [][]int{{file}, {holding(file, event)}, {holding(event, file)}, {holding(event, event), file}}
-		},
-	} {
+	for _, trap := range []string{"uffd", "sigsegv"} {
 		t.Run(trap, func(t *testing.T) {
 			c := testcluster.Serve(t, 1, 1, "--trap", trap)
-			greet(t, c.Socket(0), 0).Close()
-			for _, fds := range passes(mute(t)) {
+			event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(event)
+			file := mute(t)
+			for what, fds := range map[string][]int{"trap": {file}, "second socket": {event, file}} {
 				conn := greet(t, c.Socket(0), 0)
 				if err := conn.Write(attach.AppendTrap(nil, &attach.Trap{Sigsegv: trap == "sigsegv"}), fds...); err != nil {
 					t.Fatal(err)
 				}
 				if f, err := conn.ReadFrame(); err == nil && f.Kind != attach.KindRefuse {
-					t.Errorf("%d descriptors are answered with %v", len(fds), f.Kind)
+					t.Errorf("the file as its %s is answered with %v", what, f.Kind)
 				}
 				conn.Close()
 				greet(t, c.Socket(0), 0).Close()

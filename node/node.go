@@ -140,7 +140,7 @@ func (n *Node) build(out *outbox) {
 	n.origins = &origins{intake: n.intake, bytes: uint64(d.exec.table.PageBytes()), self: protocol.NodeID(n.cfg.Self)}
 	d.exec.store.Origin, d.exec.store.Fetch = n.origins.location, n.origins.fetch
 	d.storage = &storage{drive: d, origins: n.origins, out: out, log: log, names: names, asks: map[uint32]*askRun{},
-		writes: map[uint32]farWrite{}, lives: map[transport.NodeID]int{}, down: map[transport.NodeID]error{}, reading: diskio.NewShares(mostReading)}
+		writes: map[uint32]farWrite{}, lives: map[transport.NodeID]int{}, down: map[transport.NodeID]error{}, reading: diskio.NewShares(mostReading), writing: map[transport.NodeID]int{}}
 	n.saver = &checkpointer{drive: d, origins: n.origins, storage: d.storage, pins: n.pins, table: d.exec.snaps, log: log, disk: newDiskQueue}
 	d.origins = n.origins
 	n.usage = &usage{drive: d, extents: &n.intake.extents, room: n.room}

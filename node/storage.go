@@ -44,8 +44,10 @@ type storage struct {
 	// What others have asked this node for.
 	io      *diskio.Queue // nil: nobody ever has
 	waiting []readRun     // in order; begun while their file may have more of reading
-	// reading divides the bytes that are read for others at a time.
+	// reading divides the bytes that are read for others at a time; writing is how many pages are
+	// being written for each.
 	reading diskio.Shares
+	writing map[transport.NodeID]int
 	// lives counts how often a peer was lost: what was begun for it before is for nobody.
 	lives map[transport.NodeID]int
 }
@@ -167,7 +169,7 @@ func (s *storage) frame(from transport.NodeID, control []byte, payload transport
 	case pageRead:
 		s.came(from, &f, payload)
 	case writePage:
-		s.store(from, &f, payload)
+		return s.store(from, &f, payload)
 	case pageWritten:
 		if w, is := s.writes[f.ticket]; is && transport.NodeID(w.node) == from {
 			delete(s.writes, f.ticket)
@@ -267,7 +269,8 @@ func (s *storage) end(peer transport.NodeID, why error) {
 	}
 }
 
-// errGreedy is why a peer is expelled that asks for more than it could have room for.
+// errGreedy is why a peer is expelled that asks for more than it could have room for, or has more
+// written than a checkpointer has on its way.
 var errGreedy = errors.New("node: a peer has asked for more pages of files than it may at a time")
 
 // want reads pages for another node, when their turn comes.
@@ -312,16 +315,21 @@ func (s *storage) more() {
 }
 
 // store writes a page for another node.
-func (s *storage) store(from transport.NodeID, f *storageFrame, payload transport.Payload) {
+func (s *storage) store(from transport.NodeID, f *storageFrame, payload transport.Payload) error {
+	// a successor has nothing on its way yet, but what its predecessor had may be
+	if s.writing[from] >= 2*inPlaceOnTheWay/s.drive.exec.table.PageBytes() {
+		return errGreedy
+	}
 	if payload != nil {
 		payload.Keep()
 	}
 	if v := s.begin(from, storageFrame{kind: pageWritten, ticket: f.ticket, page: f.page}, payload); v != nil {
-		s.reading.Take(v.FD, len(v.Buf))
+		s.writing[from]++
 		s.io.Submit(&v.Transfer)
 	} else if payload != nil {
 		payload.Release()
 	}
+	return nil
 }
 
 // begin prepares a transfer for another node, or answers why there is none. It takes payload over
@@ -393,7 +401,11 @@ func (s *storage) heard() bool {
 	list := s.io.Take()
 	for _, t := range list {
 		v := t.Owner.(*service)
-		s.reading.GiveBack(v.FD, len(v.Buf))
+		if v.Write {
+			s.writing[v.peer]--
+		} else {
+			s.reading.GiveBack(v.FD, len(v.Buf))
+		}
 		s.answer(v)
 		if v.own {
 			s.io.Recycle(v.Buf)

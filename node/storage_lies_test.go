@@ -327,3 +327,32 @@ func TestLateAnswers(t *testing.T) {
 		t.Errorf("%d are asked that are freed", len(s.asks))
 	}
 }
+
+// TestGreedyWriter: who has more written than a node has on its way is expelled.
+func TestGreedyWriter(t *testing.T) {
+	n := newPair(t).nodes[0]
+	s := n.drive.storage
+	first, file := pagetable.Page(0), laid(t, 16*4096, same)
+	n.drive.origins.list = []*origin{{first: first, end: first + 16, files: []*os.File{file}, fileBytes: 16 * 4096, written: true}}
+	const most = 2 * inPlaceOnTheWay / 4096
+	for i := range most {
+		if err := s.store(1, &storageFrame{kind: writePage, ticket: uint32(i), page: first + pagetable.Page(i%16), zeros: true}, nil); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+	if err := s.store(1, &storageFrame{kind: writePage, page: first, zeros: true}, nil); !errors.Is(err, errGreedy) {
+		t.Errorf("a page more than a node has on its way: %v", err)
+	}
+	if free := s.reading.Free(); free != mostReading {
+		t.Errorf("writes leave %d of %d bytes to reads", free, mostReading)
+	}
+	if err := s.store(2, &storageFrame{kind: writePage, page: first, zeros: true}, nil); err != nil {
+		t.Errorf("another peer: %v", err)
+	}
+	for s.writing[1]+s.writing[2] > 0 {
+		s.heard()
+	}
+	if err := s.store(1, &storageFrame{kind: writePage, page: first, zeros: true}, nil); err != nil {
+		t.Errorf("when all is written: %v", err)
+	}
+}

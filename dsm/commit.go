@@ -15,7 +15,8 @@ const MaxReplicas = attach.MaxReplicas
 // It is at k+1 nodes before the lock is given back, before the rank arrives at the barrier or
 // reduction, or before Commit returns. What another node has read survives as well. Of what a rank
 // on a lost node wrote after its last release, and nobody else has seen, some may be there and some
-// not. All programs must agree on k.
+// not. Memory that nobody has stored to is there as well, as long as no more than k nodes have been
+// lost in all. All programs must agree on k.
 //
 // It costs a copy of each page that was written, to k or k+1 nodes, before another node gets the
 // page, and at each release that follows, which waits for the copies. Where the daemons do not

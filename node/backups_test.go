@@ -13,6 +13,31 @@ import (
 // countersOfBackups are what moves only where memory is replicated.
 var countersOfBackups = []string{"commit_calls", "backups_sent", "backups", "backups_restored"}
 
+// TestUntouchedReplicatedMemory: replicated memory to which nobody has stored, or nobody but a node
+// that is lost and had not committed it, begins with zeros at those that are left, wherever its
+// homes were.
+func TestUntouchedReplicatedMemory(t *testing.T) {
+	c := start(t, surviving(3, sim.Options{}))
+	const pages = 6 * HomeStripe
+	var first pagetable.Page
+	for _, m := range c.members {
+		first = m.join().bindAs(replicatedCall("x", pages, 1))
+	}
+	lost, left := c.members[0].programs[0], c.members[1].programs[0]
+	for i := range pagetable.Page(pages) {
+		if i%2 == 0 {
+			lost.store(first+i, 8, 7)
+		}
+	}
+	c.sever(0)
+	c.recovered(1, 1, 2)
+	c.without(0)
+	for i := range pagetable.Page(pages) {
+		left.wantLoad(first+i, 8, 0)
+	}
+	c.quiet()
+}
+
 // TestReplicatedMemorySurvives: of nodes that keep backups one leaves and comes back, knowing
 // nothing, and then the one that has written is lost. What it had committed is there.
 func TestReplicatedMemorySurvives(t *testing.T) {

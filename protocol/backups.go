@@ -78,7 +78,12 @@ type backups struct {
 	// joinedSince says who may lack backups of which this node is the first: members that came in
 	// this epoch or later. 0: any.
 	joinedSince uint32
+	// lost is how many members were lost while this node was there; unknownLosses: it has come.
+	lost int
 }
+
+// unknownLosses is more than any memory survives.
+const unknownLosses = MaxReplicas + 1
 
 type replicated struct {
 	run
@@ -230,10 +235,25 @@ func (b *backups) onCommitAsked(m *Message) {
 // than by those that come: when members are lost, or begin to leave. What one kept that has left in
 // order was copied. One that is lost while it leaves may have been the first that keeps a page.
 func (b *backups) noteKeepers(before []NodeID, orderly bool) {
-	gone := slices.ContainsFunc(before, func(n NodeID) bool { return !b.isMember(n) })
-	if len(b.homeList()) < len(b.memberList()) || gone && !orderly {
+	gone := 0
+	for _, n := range before {
+		if !orderly && !b.isMember(n) {
+			gone++
+		}
+	}
+	b.lost = min(b.lost+gone, unknownLosses)
+	if len(b.homeList()) < len(b.memberList()) || gone > 0 {
 		b.joinedSince = 0
 	}
+}
+
+// neverCommitted reports whether a page that nobody has, nor a backup of it, was never committed:
+// because it is of memory that survives the loss of as many nodes as there were, one who kept its
+// backups would be left. Then nobody has seen what lost nodes may have stored to it, and it is as
+// good as untouched.
+func (b *backups) neverCommitted(id ObjectID, lost int) bool {
+	copies := b.copies(id)
+	return copies > 0 && lost <= copies
 }
 
 // lacksBackups reports whether a node may lack backups that it has to keep.
@@ -296,7 +316,7 @@ func (b *backups) clone(of *pages) backups {
 // appendState appends an encoding: see Engine.AppendState.
 func (b *backups) appendState(to []byte) []byte {
 	to = appendEach(to, b.runs, func(to []byte, r replicated) []byte { return appendNumbers(r.run.append(to), uint64(r.copies)) })
-	to = appendNumbers(appendEach(to, b.asked, appendCopying), uint64(b.joinedSince))
+	to = appendNumbers(appendEach(to, b.asked, appendCopying), uint64(b.joinedSince), uint64(b.lost))
 	return appendEach(to, slices.Sorted(slices.Values(b.kept)), func(to []byte, id ObjectID) []byte {
 		has := b.store[id]
 		return appendNumbers(to, uint64(id), uint64(has.epoch), uint64(has.commits), uint64(has.copies))

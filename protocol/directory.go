@@ -331,7 +331,7 @@ func (d *directory) applyHoldings(said reports, known map[ObjectID]bool) {
 			case tagBefore:
 				d.view.before = append(d.view.before, x.before)
 			case tagSuspect:
-				d.suspects = append(d.suspects, suspect{x.run, [][]NodeID{x.before}, x.after})
+				d.suspects = append(d.suspects, suspect{x.run, [][]NodeID{x.before}, x.after, unknownLosses})
 			case tagCame:
 				d.noteCome(x.owner, x.since)
 			}

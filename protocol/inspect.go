@@ -194,7 +194,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 	if e.recovery.marked != nil { // else all of it is as it was at first
 		b = e.evac.appendState(e.recovery.appendState(e.view.appendState(b)))
 		b = appendEach(b, e.dir.suspects, func(b []byte, s suspect) []byte {
-			return appendInts(appendEach(s.run.append(b), s.before, appendInts[NodeID]), s.after)
+			return appendNumbers(appendInts(appendEach(s.run.append(b), s.before, appendInts[NodeID]), s.after), uint64(s.lost))
 		})
 	}
 	return b

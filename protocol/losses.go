@@ -23,6 +23,11 @@ func (d *directory) lookForLoss(o *object) {
 // on: its owner is a node that is no member, and its copyset is empty. A lock can be taken, and if
 // a lost node may have held it, whoever takes it is told.
 func (d *directory) lose(o *object) {
+	if d.backups.neverCommitted(o.id, d.backups.lost) {
+		o.owner = NoNode
+		o.set(exclusiveFlag, false)
+		return
+	}
 	p, written := d.peek(o), o.is(exclusiveFlag|markedFlag)
 	switch {
 	case p != nil && p.mode == homeBusyExclusive && p.requester != NoNode:
@@ -52,7 +57,7 @@ func (d *directory) lostHome(id ObjectID) (NodeID, bool) {
 		if id.IsLock() != (s.count == 0) || !id.IsLock() && (id.Page() < s.first || id.Page() >= s.first+s.count) {
 			continue
 		}
-		if home, lost := d.cfg.homeLost(id, s.before, s.after); lost {
+		if home, lost := d.cfg.homeLost(id, s.before, s.after); lost && !d.backups.neverCommitted(id, s.lost) {
 			return home, true
 		}
 	}
@@ -64,7 +69,7 @@ func (d *directory) clearSuspects(first, count uint64) {
 	var out []suspect
 	for _, s := range d.suspects {
 		for _, left := range s.minus(run{first, count}) {
-			out = append(out, suspect{left, s.before, s.after})
+			out = append(out, suspect{left, s.before, s.after, s.lost})
 		}
 	}
 	d.suspects = out
@@ -78,11 +83,11 @@ func (d *directory) addSuspects(inUse [][]byte) {
 	}) {
 		return
 	}
-	d.suspects = append(d.suspects, suspect{run{}, slices.Clone(v.before), v.members})
+	d.suspects = append(d.suspects, suspect{run{}, slices.Clone(v.before), v.members, d.backups.lost})
 	for _, b := range inUse {
 		for ; len(b) > 0; b = b[16:] {
 			first, count, _ := DecodeRun(b[:16])
-			d.suspects = append(d.suspects, suspect{run{first, count}, slices.Clone(v.before), v.members})
+			d.suspects = append(d.suspects, suspect{run{first, count}, slices.Clone(v.before), v.members, d.backups.lost})
 		}
 	}
 }
@@ -115,4 +120,5 @@ type suspect struct {
 	run
 	before [][]NodeID // the views in which they had their homes
 	after  []NodeID
+	lost   int // how many nodes by then, as in backups
 }

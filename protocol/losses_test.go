@@ -82,7 +82,7 @@ func TestLostHomeTells(t *testing.T) {
 	lock, other, page := e.lockOf(0), e.lockOf(2), PageObject(3)
 	e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1, 2}}, nil)
 	views := [][]NodeID{{0, 1, 2}}
-	e.dir.suspects = []suspect{{run{}, views, []NodeID{1, 2}}, {run{2, 4}, views, []NodeID{1, 2}}}
+	e.dir.suspects = []suspect{{run{}, views, []NodeID{1, 2}, 1}, {run{2, 4}, views, []NodeID{1, 2}, 1}}
 	for _, c := range []struct {
 		id   ObjectID
 		lost bool

@@ -41,6 +41,9 @@ func newPages(in *env) *pages {
 	c := &pages{env: in}
 	c.requester.pages, c.holder.pages, c.dir.pages, c.locks.pages, c.pace.pages = c, c, c, c, c
 	c.commits.pages, c.backups.pages, c.reclaim.pages, c.evac.pages, c.multicasts.pages = c, c, c, c, c
+	if in.cfg.Outside {
+		c.backups.lost = unknownLosses
+	}
 	return c
 }
 

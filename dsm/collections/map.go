@@ -148,9 +148,9 @@ func (m *Map[K, V]) alloc(ctx context.Context, c *dsm.Cluster, name string, n in
 	return m.commitShare(ctx)
 }
 
-// commitShare commits this rank's share of the first pages, if they are replicated. A page that was
-// never committed is lost with the only node that has it, or with its home, though there is no key
-// on it.
+// commitShare commits this rank's share of the first pages, if they are replicated. When as many
+// nodes have been lost as the map survives, a page that was never committed is lost with the next
+// one, if that has it or is its home, though there is no key on it.
 func (m *Map[K, V]) commitShare(ctx context.Context) error {
 	if !m.c.replicated {
 		return nil

@@ -54,6 +54,32 @@ func meetLeft(t *testing.T, ctx context.Context, c *dsm.Cluster) {
 	}
 }
 
+// TestMapGrowsAfterLoss: a node is lost while a map that survives that is empty. All keys find room
+// that come then, also those for which pages are divided into ones that nobody had touched.
+func TestMapGrowsAfterLoss(t *testing.T) {
+	const keys = 2500
+	dsmtest.RunEach(t, []int{3}, func(t *testing.T, ctx context.Context, c *dsm.Cluster) {
+		m := kittest.Must[*collections.Map[int, int]](t)(collections.NewMap[int, int](ctx, c, "map", keys, dsm.Replicated(1)))
+		lastBarrier(t, ctx, c)
+		if c.Rank() == 0 {
+			dsmtest.LoseNode(t, c)
+		}
+		bereaved(t, ctx, c, 1)
+		for key := c.Rank() - 1; key < keys; key += c.Size() - 1 {
+			if err := m.Store(ctx, key, key); err != nil {
+				t.Fatalf("key %d: %v", key, err)
+			}
+		}
+		meetLeft(t, ctx, c)
+		for key := range keys {
+			if v, there, err := m.Load(ctx, key); v != key || !there || err != nil {
+				t.Fatalf("key %d is %d, %t, %v", key, v, there, err)
+			}
+		}
+		meetLeft(t, ctx, c)
+	}, "--survive")
+}
+
 // TestMapDeath: a program that dies while it changes a key has changed it or not, what it had
 // changed before stays, and others go on.
 func TestMapDeath(t *testing.T) {

@@ -167,7 +167,7 @@ func view(nodes []*Node) (epoch uint32, members, homes []protocol.NodeID) {
 func orderly(n *Node, nodes []*Node) bool {
 	epoch, _ := n.engine.Epoch()
 	return !slices.ContainsFunc(nodes, func(m *Node) bool {
-		return protocol.IsMember(n.engine, m.self) && (m.down && m.left != epoch || apart(nodes, m))
+		return protocol.IsMember(n.engine, m.self) && (m.down && (m.left == 0 || m.left != epoch) || apart(nodes, m))
 	})
 }
 
@@ -284,6 +284,8 @@ func (l *Ledger) checkLoss(r *Retirement, i int) *Violation {
 	switch {
 	case !l.mayBeLost(i):
 		return violated(RuleLost, "thread %d on node %d: %v is lost, and no node was that has had the page", r.Thread, r.Node, r.Op)
+	case r.Kind == RetireLost && l.replicas.mustBegin(i, l.config):
+		return violated(RuleReplica, "thread %d on node %d: %v is lost, and nobody has committed it", r.Thread, r.Node, r.Op)
 	case x.pages == nil || x.pages[i].floor == 0 || x.crashes > x.pages[i].until:
 		return nil
 	}
@@ -328,7 +330,7 @@ func checkForgotten(nodes []*Node, home *Node, ledger *Ledger, o protocol.Object
 	if entry, ok := home.engine.Entry(o); ok && entry.Backed {
 		return ledger.checkBackup(o, nodes[entry.Owner])
 	}
-	if !lost {
+	if !lost && !ledger.replicas.isUncommitted(slices.Index(ledger.pages, o)) {
 		return violated(RuleLost, "%v has seen %d writes and is on no node, and its home, node %d, takes it for untouched", o, ledger.Version(o), home.self)
 	}
 	return nil

@@ -157,6 +157,16 @@ func (x *replicaLedger) begin(i int, spare uint8) {
 	}
 }
 
+// isUncommitted reports whether nobody but lost nodes has seen anything of a replicated page, so
+// that it may begin anew when nobody has it.
+func (x *replicaLedger) isUncommitted(i int) bool { return x.pages != nil && x.pages[i].floor == 0 }
+
+// mustBegin reports whether it has to: whoever was there from the start, while nobody else left,
+// knows that no more nodes were lost than a page survives, and so that it was not committed.
+func (x *replicaLedger) mustBegin(i int, c *Config) bool {
+	return x.isUncommitted(i) && x.crashes <= c.Replicas && len(c.Join)+len(c.Leave) == 0
+}
+
 // tear notes which pages may go back because a node is lost.
 func (l *Ledger) tear(node protocol.NodeID) {
 	x := &l.replicas

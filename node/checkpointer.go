@@ -269,7 +269,7 @@ func (k *checkpointer) answerBegin() {
 	s := k.now
 	if s.by != nil {
 		if s.err != nil {
-			s.by.answer(&attach.Reply{Ticket: s.begun, Status: attach.StatusUnknown, Payload: errorText(s.err)})
+			s.by.answer(&attach.Reply{Ticket: s.begun, Status: attach.StatusUnknown, Payload: []byte(clip(s.err.Error()))})
 		} else {
 			s.by.answer(&attach.Reply{Ticket: s.begun})
 		}
@@ -312,7 +312,7 @@ func (k *checkpointer) finish() {
 	if s.by != nil && s.awaited != 0 {
 		r := attach.Reply{Ticket: s.awaited}
 		if err != nil {
-			r.Status, r.Payload = attach.StatusUnknown, errorText(err)
+			r.Status, r.Payload = attach.StatusUnknown, []byte(clip(err.Error()))
 		} else {
 			r.Payload = attach.AppendSaved(nil, attach.Saved{Slots: s.slots, Entries: uint64(len(s.entries) / attach.EntryBytes)})
 		}
@@ -486,10 +486,4 @@ func (k *checkpointer) closeQueue() {
 		k.log.Error("the queue of a checkpoint", zap.Error(err))
 	}
 	k.io = nil
-}
-
-// errorText is an error as a reply carries it.
-func errorText(err error) []byte {
-	text := err.Error()
-	return []byte(text[:min(len(text), 1<<10)])
 }

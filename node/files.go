@@ -104,5 +104,5 @@ func inMemory(fd int) error {
 
 // refuseCall answers a call that can't be done, with the reason.
 func (p *program) refuseCall(c *attach.Call, why error) {
-	p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusUnknown, Payload: errorText(why)})
+	p.answer(&attach.Reply{Ticket: c.Ticket, Status: attach.StatusUnknown, Payload: []byte(clip(why.Error()))})
 }

@@ -33,6 +33,10 @@ const (
 	// leaveTimeout bounds saying goodbye. Who does not hear it takes this node for dead, which is
 	// right too.
 	leaveTimeout = time.Second
+	// A node that waits until the cluster is complete says so after firstWaitSaid, and then after
+	// pauses that double up to longestWaitSaid.
+	firstWaitSaid   = 2 * time.Second
+	longestWaitSaid = time.Minute
 	// maxSends bounds the messages that are being sent at once; others are said again at a later
 	// tick.
 	maxSends = 16
@@ -151,10 +155,14 @@ func (g *Group) form(ctx context.Context) error {
 	seekCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	g.work.Go(func() { seeking <- g.seek(seekCtx) })
-	for {
+	for pause := firstWaitSaid; ; {
 		select {
 		case <-g.formed:
 			return g.outcome()
+		case <-time.After(pause):
+			pause = min(2*pause, longestWaitSaid)
+			status, _ := g.status()
+			g.log.Info("this node waits until the cluster is complete", zap.String("why", status))
 		case err := <-seeking:
 			if err != nil {
 				return err

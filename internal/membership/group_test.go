@@ -558,6 +558,13 @@ func TestTimeout(t *testing.T) {
 	waiting.said(t, l.gossip(7)+" does not answer")
 }
 
+// TestWaitIsSaid: a node that waits for others that are not there says so while it waits, and how
+// many it knows.
+func TestWaitIsSaid(t *testing.T) {
+	t.Parallel()
+	begin(t, newLAN().config(0, 3)).said(t, "1 of 3 nodes are known")
+}
+
 // TestEnded: a context that ends ends the wait.
 func TestEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -116,9 +116,9 @@ func newIncarnation() uint64 {
 
 // Connect connects this node to all others and waits until it is. Peers that are not there yet, or
 // that may accept this node later, are tried again, until Close. When ctx ends before all are
-// connected, the error says for each missing peer what is wrong with it. A peer that this node has
-// dialled and that can never fit ends Connect at once, with an error that wraps ErrRefused. Connect
-// is called once. Poll may run at the same time.
+// connected, the error says for each missing peer what is wrong with it. Until then the log says so
+// now and then. A peer that this node has dialled and that can never fit ends Connect at once, with
+// an error that wraps ErrRefused. Connect is called once. Poll may run at the same time.
 //
 // If one of the others has gone on without the former process of this node, Connect ends with
 // transport.ErrGoneOn, whoever has called whom: this node has to join. No node serves before it has
@@ -143,11 +143,11 @@ func (t *Transport) Connect(ctx context.Context) error {
 	if err := t.startConnecting(); err != nil {
 		return err
 	}
+	await(ctx, c)
 	select {
 	case <-c.complete:
 		return nil
-	case <-c.refused:
-	case <-ctx.Done():
+	default:
 	}
 	if c.ctx.Err() != nil {
 		return fmt.Errorf("tcp: connect node %d: %w", t.self, transport.ErrClosed)
@@ -201,21 +201,14 @@ func (c *connecting) stop() {
 // explain is the error of a Connect that did not reach all peers. ended is why it stopped, or nil
 // after a refusal.
 func (c *connecting) explain(ended error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refusal != nil {
-		return c.refusal
+	select {
+	case <-c.refused:
+		return c.refusal // it changes no more
+	default:
 	}
-	var missing []string
-	var causes []error
-	for i, s := range c.sessions {
-		if s != nil && !s.met {
-			missing = append(missing, fmt.Sprintf("node %d at %s: %v", i, c.addresses[i], s.reason))
-			causes = append(causes, s.reason)
-		}
-	}
+	missing, causes := c.missingPeers()
 	return &connectError{
-		text:   fmt.Sprintf("tcp: node %d is not connected to %s", c.mine.node, strings.Join(missing, "; ")),
+		text:   fmt.Sprintf("tcp: node %d is not connected to %s", c.self, strings.Join(missing, "; ")),
 		causes: append(causes, ended),
 	}
 }

@@ -109,6 +109,53 @@ func testEnd(t *testing.T, link emulated.Link, name string) {
 	})
 }
 
+// TestEndIsExplained: nodes that end because of another one tell why to those that have not noticed
+// that one's end, and so does one that was told to end. Whoever ends because of them names the
+// cause.
+func TestEndIsExplained(t *testing.T) {
+	for _, test := range []struct {
+		what string
+		end  func(one *Node, stop context.CancelFunc)
+		want []string
+	}{
+		{"it has lost another", func(one *Node, _ context.CancelFunc) { one.PeerFailed(2, errors.New("node 2 is\non fire")) },
+			[]string{": it has ended: ", "node 2 is; on fire (no program"}},
+		{"it was told to", func(_ *Node, stop context.CancelFunc) { stop() }, []string{"node 1: it has ended: it was told to"}},
+	} {
+		peers := make([]string, 3)
+		var configs []Config
+		for i := range peers {
+			cfg, l := real(t, i, peers)
+			peers[i] = l.Addr().String()
+			configs = append(configs, cfg)
+		}
+		ended, stops, nodes := make(chan error, 3), make([]context.CancelFunc, 3), make([]*Node, 3)
+		for i, cfg := range configs {
+			n, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.end.farewell = 0
+			ctx, stop := context.WithCancel(t.Context())
+			nodes[i], stops[i] = n, stop
+			defer stop()
+			go func() {
+				if err := n.Run(ctx); i == 0 {
+					ended <- err
+				}
+			}()
+		}
+		eventually(t, "node 1 serves", func() bool { return nodes[1].meter.count.sleeps.Load() > 0 })
+		test.end(nodes[1], stops[1])
+		err := <-ended
+		for _, want := range test.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: node 0 has ended with %v, want %q in it", test.what, err, want)
+			}
+		}
+	}
+}
+
 // TestEndWithoutPeers: a node whose peers never come up ends just the same.
 func TestEndWithoutPeers(t *testing.T) {
 	leavesNothing(t, func() {

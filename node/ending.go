@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"dsmd/internal/netio"
@@ -74,4 +75,12 @@ func (e *ending) tickIn(now time.Duration) time.Duration {
 		return netio.Forever
 	}
 	return max(0, e.goneAt+e.farewell-now)
+}
+
+// lastWords is what the other nodes are told, in one line, of why this one ends: with an error.
+func (e *ending) lastWords(why error) string {
+	if errors.Is(why, errIdle) && e.gone != nil { // which is about this node alone
+		why = e.gone
+	}
+	return strings.TrimPrefix(strings.ReplaceAll(why.Error(), "\n", "; "), "node: ")
 }

@@ -39,6 +39,9 @@ type network struct {
 	connect func(context.Context) error // connects to all peers
 	// belong is called when this node, which joins, was let in; nil: nobody wants to know.
 	belong func()
+	// explain sets what peers are told of why this node closes its transport; without it: it was
+	// told to. nil: nobody is told.
+	explain func(why string)
 	// memory is for how many bytes of pages a peer has room, as it has said when it connected; nil:
 	// peers don't say.
 	memory func(transport.NodeID) uint64
@@ -86,7 +89,7 @@ func openTransport(cfg *Config, device *rdma.Device, reason string, pageBytes, l
 		return nil, err
 	}
 	with := greeted{peers}
-	n := &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, memory: with.memory, reason: reason}
+	n := &network{Transport: peers, connect: peers.Connect, belong: peers.Belong, explain: peers.Explain, memory: with.memory, reason: reason}
 	if device == nil {
 		return n, nil
 	}

@@ -268,6 +268,9 @@ func (n *Node) close(why error) {
 	}
 	n.meter.unregister(n.cfg.Metrics)
 	n.drive.storage.close()
+	if n.net.explain != nil && why != nil {
+		n.net.explain(n.end.lastWords(why))
+	}
 	n.net.Close()
 	n.saver.end()
 	n.loop.table.Close()

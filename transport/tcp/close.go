@@ -16,6 +16,17 @@ const (
 	drainPause = time.Millisecond
 )
 
+// Explain sets what Close tells the peers of why this node ends: their PeerDown says so. At most
+// 512 bytes are told, and of these only what is printable ASCII is kept. Without it, or with "",
+// they are told that this node was told to end. It belongs to the reactor's goroutine, and does
+// nothing after Close.
+func (t *Transport) Explain(why string) {
+	if t.gate.Enter() {
+		t.why = why[:min(len(why), maxGoodbyeBytes)]
+		t.gate.Leave()
+	}
+}
+
 // Close implements transport.Transport. It may be called more than once; later calls return at
 // once.
 func (t *Transport) Close() error {
@@ -64,7 +75,7 @@ func (r *reactor) drain() {
 			}
 			if !greeted[i] {
 				greeted[i] = true
-				r.note(p, frameGoodbye)
+				r.note(p, frameGoodbye, r.why)
 			}
 			events := r.drainPeer(p)
 			if p.queue.unconfirmed() == 0 || p.state == peerLost {

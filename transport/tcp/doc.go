@@ -69,9 +69,9 @@
 // A frame is a header of sixteen bytes, the control part, and the page if there is one (frame.go):
 //
 //	kind            u32, little-endian: control, control and page, confirmation, goodbye
-//	control length  u32, 1 to transport.MaxControlBytes, or 0 for the last two kinds
+//	control length  u32, 1 to transport.MaxControlBytes; 0 of a confirmation, 0 to 512 of a goodbye
 //	confirmed       u64, how many bytes of the receiver's stream the sender has
-//	control
+//	control         of a goodbye: why the sender ends, as text; none: it was told to
 //	page
 //
 // Anything else ends the peer. The lengths are checked before anything is

@@ -21,9 +21,23 @@ const (
 	frameControl frameKind = iota // a control part
 	framePage                     // a control part and a page
 	frameAck                      // nothing: the header's confirmation is the message
-	frameGoodbye                  // nothing: the sender closes, and this is the last it says
+	frameGoodbye                  // why the sender closes, as text; this is the last it says
 	frameKinds                    // how many kinds there are
 )
+
+// maxGoodbyeBytes bounds why a node says that it closes.
+const maxGoodbyeBytes = 512
+
+// controlBytes bounds the length of the control part of frames of this kind.
+func (k frameKind) controlBytes() (least, most int) {
+	switch {
+	case k.carries():
+		return 1, transport.MaxControlBytes
+	case k == frameGoodbye:
+		return 0, maxGoodbyeBytes
+	}
+	return 0, 0
+}
 
 // carries reports whether frames of this kind have a control part and are for the Handler.
 func (k frameKind) carries() bool { return k <= framePage }
@@ -62,10 +76,7 @@ func decodeFrame(b []byte, pageBytes int) (frame, error) {
 		return frame{}, fmt.Errorf("%w: its kind is %d, and there are 0 to %d", ErrMalformed, kind, frameKinds-1)
 	}
 	f := frame{kind: frameKind(kind), confirmed: binary.LittleEndian.Uint64(b[8:])}
-	least, most := 1, transport.MaxControlBytes
-	if !f.kind.carries() {
-		least, most = 0, 0
-	}
+	least, most := f.kind.controlBytes()
 	if controlBytes < uint32(least) || controlBytes > uint32(most) {
 		return frame{}, fmt.Errorf("%w: it is of kind %d and announces a control part of %d bytes, allowed are %d to %d",
 			ErrMalformed, kind, controlBytes, least, most)

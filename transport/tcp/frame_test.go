@@ -24,6 +24,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(appendFrameHeader(nil, frameControl, 0, 0), uint8(3))
 	f.Add(append(appendFrameHeader(nil, frameAck, 0, 1<<63), good...), uint8(3))
 	f.Add(appendFrameHeader(nil, frameGoodbye, 0, 0), uint8(1))
+	f.Add(append(appendFrameHeader(nil, frameGoodbye, 3, 0), "why"...), uint8(1))
 	f.Add(appendFrameHeader(nil, frameAck, 1, 0), uint8(3))
 	f.Add(appendFrameHeader(nil, frameKinds, 1, 0), uint8(3))
 	f.Fuzz(func(t *testing.T, input []byte, piece uint8) {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"dsmd/transport"
 )
 
 // WireVersion is the version of everything that nodes say to each other through this package and of
 // what they put into the frames. Nodes of different versions refuse each other.
-const WireVersion = 22
+const WireVersion = 23
 
 // ErrRefused is wrapped by the errors of Connect when this node and a peer cannot work together:
 // they differ in version, cluster, number of nodes or page size. Trying again does not help.
@@ -237,8 +238,7 @@ func appendVerdict(b []byte, v verdict) []byte {
 	return append(b, text...)
 }
 
-// readVerdict reads what appendVerdict wrote, and not a byte more. Of the text only printable ASCII
-// is kept: it ends up in this node's log.
+// readVerdict reads what appendVerdict wrote, and not a byte more.
 func readVerdict(r io.Reader) (verdict, error) {
 	var buf [verdictPrefixBytes + maxVerdictBytes]byte
 	if _, err := io.ReadFull(r, buf[:verdictPrefixBytes]); err != nil {
@@ -255,10 +255,16 @@ func readVerdict(r io.Reader) (verdict, error) {
 	if _, err := io.ReadFull(r, text); err != nil {
 		return verdict{}, err
 	}
-	for i, c := range text {
+	return verdict{why: printable(text), later: buf[2] == 1}, nil
+}
+
+// printable is what a peer says, for this node's log: of anything but printable ASCII only that it
+// was there is kept.
+func printable(text []byte) string {
+	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
-			text[i] = '?'
+			return '?'
 		}
-	}
-	return verdict{why: string(text), later: buf[2] == 1}, nil
+		return c
+	}, string(text))
 }

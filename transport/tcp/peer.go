@@ -13,8 +13,9 @@ import (
 )
 
 var (
-	// errGoodbye is the reason of PeerDown when the peer has closed in order.
-	errGoodbye = errors.New("it has closed its transport")
+	// errGoodbye is the reason of PeerDown when the peer has closed in order. Behind it is why, in
+	// the words of the peer.
+	errGoodbye = errors.New("it has ended")
 	// errEnded is why a connection is made again that the other side, or something on the way, has
 	// ended.
 	errEnded = errors.New("the connection has ended")
@@ -87,7 +88,7 @@ func (r *reactor) adopt(news []arrival, h transport.Handler) {
 			}
 		case arrivedDoubt:
 			if p.state == peerUp {
-				r.note(p, frameAck) // If the connection is dead, the answer to this says so.
+				r.note(p, frameAck, "") // If the connection is dead, the answer to this says so.
 				r.flushPeer(p)
 			}
 		}
@@ -186,7 +187,7 @@ func (r *reactor) sever(p *peer, why error) {
 	}
 	r.unplug(p)
 	p.state = peerSevered
-	if !p.quiet {
+	if over := r.draining && p.queue.unconfirmed() == 0; !p.quiet && !over {
 		r.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again%s", p.id, why, p.rarely()))
 	}
 	r.connect.restore(p.id, p.call, p.pause)

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -124,7 +125,7 @@ func (r *reactor) deliver(p *peer, h transport.Handler, max int) int {
 		}
 		switch {
 		case f.kind == frameGoodbye:
-			r.farewell(p)
+			r.farewell(p, printable(f.control))
 		case f.kind == frameAck || r.draining:
 		default:
 			r.deliverFrame(p, h, f)
@@ -148,16 +149,16 @@ func (r *reactor) takeConfirmation(p *peer, confirmed uint64) bool {
 // confirm tells a peer what has come from it, when no frame has told it for long.
 func (r *reactor) confirm(p *peer) {
 	if p.received.Load()-p.told >= confirmEvery {
-		r.note(p, frameAck)
+		r.note(p, frameAck, "")
 		r.flushPeer(p)
 	}
 }
 
-// farewell answers a goodbye, which the peer waits for.
-func (r *reactor) farewell(p *peer) {
-	r.note(p, frameAck)
+// farewell answers a goodbye, which the peer waits for. It says why; "": it was told to end.
+func (r *reactor) farewell(p *peer, why string) {
+	r.note(p, frameAck, "")
 	r.flushPeer(p)
-	r.markLost(p, fmt.Errorf("tcp: node %d: %w", p.id, errGoodbye))
+	r.markLost(p, fmt.Errorf("tcp: node %d: %w: %s", p.id, errGoodbye, cmp.Or(why, "it was told to")))
 }
 
 // deliverFrame passes on a frame.

@@ -22,9 +22,10 @@ func (r *reactor) header(p *peer, kind frameKind, controlBytes int) {
 }
 
 // note queues a frame that is between the transports alone.
-func (r *reactor) note(p *peer, kind frameKind) {
-	r.header(p, kind, 0)
-	r.counts.QueuedBytes.Add(frameHeaderBytes)
+func (r *reactor) note(p *peer, kind frameKind, text string) {
+	r.header(p, kind, len(text))
+	p.queue.write([]byte(text))
+	r.counts.QueuedBytes.Add(int64(frameHeaderBytes + len(text)))
 	r.list(p)
 }
 

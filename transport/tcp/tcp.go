@@ -162,6 +162,7 @@ type reactor struct {
 	chunks  chunkPool
 	// draining is true when Close has begun: frames that come are thrown away.
 	draining bool
+	why      string // the goodbye says so; see Explain
 
 	pool   chassis.Pool
 	lender chassis.Lender // of the payloads for Handler.Frame

@@ -201,7 +201,11 @@ func TestBrokenPeer(t *testing.T) {
 		"LongAck":     {input: appendFrameHeader(nil, frameAck, 5, 0), is: ErrMalformed, reason: "control part of 5 bytes, allowed are 0 to 0"},
 		"ConfirmsTooMuch": {input: append(appendFrameHeader(nil, frameControl, 1, 1), 'x'), is: ErrMalformed,
 			reason: "it confirms 1 bytes, and 0 were sent"},
-		"Goodbye": {input: appendFrameHeader(nil, frameGoodbye, 0, 0), is: errGoodbye, reason: "node 1: it has closed"},
+		"Goodbye": {input: appendFrameHeader(nil, frameGoodbye, 0, 0), is: errGoodbye, reason: "node 1: it has ended: it was told to"},
+		"GoodbyeForAReason": {input: append(appendFrameHeader(nil, frameGoodbye, 7, 0), "b\x1b[1m\xc3\n"...), is: errGoodbye,
+			reason: "node 1: it has ended: b?[1m??"},
+		"LongGoodbye": {input: appendFrameHeader(nil, frameGoodbye, maxGoodbyeBytes+1, 0), is: ErrMalformed,
+			reason: "control part of 513 bytes, allowed are 0 to 512"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, peers := withRawPeers(t, 2)

@@ -193,6 +193,32 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
+// TestKilledDaemonIsNamed kills one of several daemons with programs. All others say which it was,
+// and so do their programs: also those that hear of another's end before they notice the cause.
+func TestKilledDaemonIsNamed(t *testing.T) {
+	t.Parallel()
+	const nodes = 4
+	c := serve(t, nodes, nodes)
+	var programs []*testcluster.Process
+	for i := range nodes {
+		programs = append(programs, join(t, c, i, i, nodes))
+	}
+	for _, p := range programs {
+		p.Do(t, "ok", "alloc data 3")
+	}
+	c.Daemons[1].Kill(t)
+	sayProgram, sayDaemon := map[int]string{}, map[int]string{}
+	for _, i := range []int{0, 2, 3} {
+		if status := c.Daemons[i].Wait(t); status != 1 {
+			t.Errorf("the daemon of node %d ended with status %d", i, status)
+		}
+		programs[i].Wait(t)
+		sayProgram[i], sayDaemon[i] = programs[i].Errors(), lastLine(c.Daemons[i])
+	}
+	nameCause(t, sayProgram, "node 1 is lost")
+	nameCause(t, sayDaemon, "node 1 is lost")
+}
+
 // mourner has shared memory and a grace: after the loss its calls return errors.
 var mourner = testcluster.Define("mourner", func(s *testcluster.Self) error {
 	c, err := dsm.Join(s.Ctx, dsm.WithLossGrace(time.Hour))
@@ -226,8 +252,8 @@ func TestLossGrace(t *testing.T) {
 	p.Succeed(t)
 }
 
-// TestDaemonEndsInOrder checks that a daemon which is asked to end does so with status 0, and that
-// its programs notice.
+// TestDaemonEndsInOrder checks that a daemon which is asked to end says so and ends with status 0,
+// and that its programs notice.
 func TestDaemonEndsInOrder(t *testing.T) {
 	c := serve(t, 1, 1)
 	p := join(t, c, 0, 0, 1)
@@ -236,17 +262,21 @@ func TestDaemonEndsInOrder(t *testing.T) {
 	if status := c.Daemons[0].Wait(t); status != 0 {
 		t.Errorf("the daemon ended with status %d", status)
 	}
+	if log := c.Daemons[0].Errors(); strings.Count(log, "this daemon was told to end") != 1 {
+		t.Error("it does not say, or not once, that it was told to")
+	}
 	if status := p.Wait(t); status != dsm.ExitLost {
 		t.Errorf("the program ended with status %d, want %s", status, strconv.Itoa(dsm.ExitLost))
 	}
 }
 
-// TestMissingPeer starts one daemon of two. A program can't join yet, and the daemon can be ended.
+// TestMissingPeer starts one daemon of two, which says what it waits for. A program can't join yet,
+// and the daemon can be ended.
 func TestMissingPeer(t *testing.T) {
 	uffdtest.Require(t)
 	// Nobody listens at port 1 of this machine, for which only root could.
 	c := testcluster.Alone(t, "--id", "0", "--peers", "127.0.0.1:0,127.0.0.1:1", "--ranks", "2", "--metrics", "127.0.0.1:0")
-	c.Daemons[0].AwaitLog(t, "metrics are served") // what it does before it looks for its peers
+	c.Daemons[0].AwaitLog(t, "waits for node 1 at 127.0.0.1:1: it has not connected yet")
 	early := c.Program(t, console, 0, 0)
 	c.Daemons[0].Signal(syscall.SIGTERM)
 	if line := early.Hear(t); !strings.HasPrefix(line, "error: dsm: Join: ") {

@@ -76,14 +76,22 @@ back by itself, as with --rejoin: its programs have ended, and it knows nothing 
 func serve(v *settings.Values, fds inherited) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// A second signal kills, should the first not suffice.
-	context.AfterFunc(ctx, stop)
-
 	log, err := newLogger(v)
 	if err != nil {
 		return fmt.Errorf("the log: %w", err)
 	}
 	defer func() { _ = log.Sync() }() // a terminal or pipe cannot be synced, and need not be
+	said := make(chan struct{})
+	unsaid := context.AfterFunc(ctx, func() {
+		stop() // A second signal kills, should the first not suffice.
+		log.Info("this daemon was told to end", zap.String("why", context.Cause(ctx).Error()))
+		close(said)
+	})
+	defer func() {
+		if !unsaid() {
+			<-said
+		}
+	}()
 	for returning := false; ; {
 		own := fds
 		if v.Return {

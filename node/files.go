@@ -71,6 +71,10 @@ func (f *files) takeTwo(a, b uint32) (fdA, fdB int, err error) {
 	return fdA, fdB, nil
 }
 
+// abandon leaves the files open until this process ends. So whoever has given the end of a pipe
+// learns of that.
+func (f *files) abandon() { clear(f.open) }
+
 // drop closes files that are not needed; 0 is none.
 func (f *files) drop(numbers ...uint32) error {
 	for _, n := range numbers {

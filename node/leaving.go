@@ -197,6 +197,7 @@ func (l *leaving) left() {
 	m, d := l.members, l.drain
 	m.log.Info("this node has left; all that it had is on the others")
 	if p := m.programs.byID[d.program]; p != nil {
+		p.files.abandon()
 		p.answer(&attach.Reply{Ticket: d.ticket})
 	}
 	m.end.stopped = true

@@ -132,21 +132,12 @@ func (r *rankStacks) ask(ctx context.Context) error {
 	defer c.Close()
 	defer c.Discard()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	from, to, err := os.Pipe()
+	from, file, err := givePipe(c, 1)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	err = c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpFile, Ticket: 1}), int(to.Fd()))
-	to.Close()
-	if err != nil {
-		return err
-	}
-	file, err := expect(c, attach.KindReply, attach.DecodeReply)
-	if err != nil {
-		return err
-	}
-	told, err := call(c, attach.Call{Op: attach.OpStacks, Ticket: 2, Object: uint64(file.Rank), Count: uint64(r.PID)}, attach.DecodeTell)
+	told, err := call(c, attach.Call{Op: attach.OpStacks, Ticket: 2, Object: uint64(file), Count: uint64(r.PID)}, attach.DecodeTell)
 	if err != nil {
 		return errors.New("it has ended just now")
 	}

@@ -276,6 +276,26 @@ func call[T any](c *attach.Conn, what attach.Call, decode func([]byte) (T, error
 	return decode(reply.Payload)
 }
 
+// givePipe gives a daemon the end of a pipe to which one writes (OpFile), by the only call that is
+// open. The caller closes the other end.
+func givePipe(c *attach.Conn, ticket uint64) (from *os.File, number uint32, err error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, 0, err
+	}
+	err = c.Write(attach.AppendCall(nil, &attach.Call{Op: attach.OpFile, Ticket: ticket}), int(to.Fd()))
+	to.Close()
+	var file attach.Reply
+	if err == nil {
+		file, err = expect(c, attach.KindReply, attach.DecodeReply)
+	}
+	if err != nil {
+		from.Close()
+		return nil, 0, err
+	}
+	return from, file.Rank, nil
+}
+
 // ownerOf is the user who runs the daemon at the other end.
 func ownerOf(c *attach.Conn) (user int, err error) {
 	outer := c.Socket(func(fd int) {

@@ -54,7 +54,8 @@ const (
 	OpLostRanks
 	// OpDrain: let the node leave the cluster, after it has handed over all that others need. Reply
 	// when it has left, and then the daemon ends; or StatusUnknown, with the reason why it does not
-	// leave as payload.
+	// leave as payload. When the node has left, files that the program has given (OpFile) stay open
+	// until the daemon's process has ended.
 	OpDrain
 	// OpCommit: send what was written on this node to replicated memory to the nodes that keep its
 	// backups. Reply when they have it: StatusOK.

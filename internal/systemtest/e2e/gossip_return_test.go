@@ -8,8 +8,8 @@ import (
 )
 
 // TestReturnToJoinedCluster: a daemon of a cluster whose nodes have found each other is killed, and
-// started again at once with --rejoin; then another one is drained and comes back too. Nothing that
-// the others had is lost.
+// started again at once with --rejoin; then another one is drained and comes back too, as soon as
+// that is done. Nothing that the others had is lost.
 func TestReturnToJoinedCluster(t *testing.T) {
 	t.Parallel()
 	l, c := joined(t, 3, "--survive")
@@ -34,11 +34,12 @@ func TestReturnToJoinedCluster(t *testing.T) {
 	second.Do(t, "ok", "fill data 2000")
 	stays.Do(t, "ok", "check data 2000")
 
+	leaves := c.Daemons[1]
 	if out, err := c.Drain(t, 1); err != nil {
 		t.Fatalf("dsmd drain: %v: %s", err, out)
 	}
-	c.Daemons[1].Succeed(t)
-	third := again(1)
+	third := again(1) // at once, where the other was
+	leaves.Succeed(t)
 	third.Do(t, "ok", "check data 2000")
 	third.Do(t, "ok", "fill data 3000")
 	for _, p := range []*testcluster.Process{stays, second} {

@@ -65,7 +65,10 @@ daemon, or none answers.
 
 OWNED are pages of which the node is the owner, COPIES those that it has only for reading. SPILLED
 are those of both that are not in memory, but in its spill file (--spill), or in the mapped file or
-checkpoint from which they came. Of each node the largest allocations are shown.`,
+checkpoint from which they came. Of each node the largest allocations are shown.
+
+A node without a quorum, whose programs wait because too few others are left or can be reached, is
+named under the table. MEMBERS is then how many there were before.`,
 		Example: `  dsmd status
   dsmd status --json | jq '.[].counters.faults_read'
   dsmd status --json | jq '.[].allocations[] | {name, owned_bytes}'`,
@@ -376,6 +379,9 @@ func printCluster(w io.Writer, list []daemonStatus) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := printNoQuorum(w, list); err != nil {
+		return err
+	}
 	if err := printPrograms(w, list); err != nil {
 		return err
 	}
@@ -383,6 +389,20 @@ func printCluster(w io.Writer, list []daemonStatus) error {
 		return err
 	}
 	return printContended(w, list)
+}
+
+// printNoQuorum names the daemons that grant nothing, and says what to do about it.
+func printNoQuorum(w io.Writer, list []daemonStatus) error {
+	for _, d := range list {
+		if d.Counters["no_quorum"] == 0 {
+			continue
+		}
+		const what = "node %d: it has no quorum: of the %d members it reaches too few, and its programs wait. If the others go on, end its programs and start its daemon anew with --rejoin; if nobody does, start all daemons anew without\n"
+		if _, err := fmt.Fprintf(w, what, d.Node, d.Counters["members"]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // memory is how much a daemon has for pages, of how much it may have.

@@ -36,6 +36,21 @@ node 0: pages of "few" were taken 1 times by other nodes that write beside this 
 	}
 }
 
+// TestStatusSaysWhoHasNoQuorum: that nothing is granted at a node is no matter of a counter that
+// the table has not.
+func TestStatusSaysWhoHasNoQuorum(t *testing.T) {
+	var out strings.Builder
+	if err := printStatus(&out, []daemonStatus{
+		{Socket: "/run/a", Node: 0, Counters: map[string]uint64{"members": 3}},
+		{Socket: "/run/b", Node: 1, Counters: map[string]uint64{"members": 3, "no_quorum": 1}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "no quorum") != 1 || !strings.Contains(got, "/run/b\nnode 1: it has no quorum: of the 3 members it reaches too few, and its programs wait. ") || !strings.Contains(got, "--rejoin") {
+		t.Errorf("got:\n%s", got)
+	}
+}
+
 // TestStatusSaysHowMuchIsUsed: of what a node may have for pages, if there is a limit.
 func TestStatusSaysHowMuchIsUsed(t *testing.T) {
 	var out strings.Builder

@@ -89,6 +89,7 @@ type node struct {
 	read, write, upgrade float64 // faults
 	in, out              float64 // bytes
 	used, limit          uint64  // bytes of memory; limit 0: there is none, and used is not known
+	noQuorum             bool    // its programs wait, because too few nodes are left
 }
 
 // Rates is what has happened between two samples.
@@ -152,6 +153,7 @@ func (r *Rates) addNode(was, now *Sample, over time.Duration) {
 	r.nodes = append(r.nodes, node{
 		job: now.job(""), node: now.Node, nodes: now.Nodes, read: rate("faults_read"), write: rate("faults_write"), upgrade: rate("faults_upgrade"),
 		in: rate("bytes_received"), out: rate("bytes_sent"), used: bytes("pages"), limit: bytes("pages_room"),
+		noQuorum: now.Counters["no_quorum"] > 0,
 	})
 }
 

@@ -111,6 +111,8 @@ func (m *model) View() tea.View {
 	for _, s := range m.rates.Silent[:min(len(m.rates.Silent), 2)] {
 		bottom = append([]string{"no answer: " + s}, bottom...)
 	}
+	notes := m.rates.notes(m.choice)
+	bottom = append(notes[:min(len(notes), 2)], bottom...)
 	room := max(m.height-len(lines)-len(bottom), 0)
 	body := m.body(room)
 	lines = append(lines, body[:min(len(body), room)]...)

@@ -94,6 +94,24 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestNoQuorum: a node at which nothing goes on is named, in the text and on the screen.
+func TestNoQuorum(t *testing.T) {
+	before, after := pair()
+	after[1].Counters["no_quorum"] = 1
+	const want = "no quorum: node 1 of 0123456789abcdef: too few nodes are left or can be reached, and its programs wait"
+	r := Between(before, after)
+	if text := r.Text(Choice{Node: -1}); !strings.HasSuffix(text, "\n\n"+want+"\n") || strings.Count(text, "no quorum") != 1 {
+		t.Errorf("the text is\n%s", text)
+	}
+	if text := r.Text(Choice{Node: 0}); strings.Contains(text, "no quorum") {
+		t.Errorf("of the other node:\n%s", text)
+	}
+	m := &model{choice: Choice{Node: -1}, rates: r, at: start, width: 120, height: 24}
+	if text := m.View().Content; !strings.Contains(text, "\n"+want+"\n") || strings.Count(text, "\n") != 23 {
+		t.Errorf("the screen is\n%s", text)
+	}
+}
+
 // TestLies: a daemon may be anybody's. What it says does nothing to the terminal, and no number
 // ends the program.
 func TestLies(t *testing.T) {

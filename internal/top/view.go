@@ -223,6 +223,16 @@ func (r *Rates) nodeTable(c Choice) table {
 	return t
 }
 
+// notes are what no table shows: nodes at which nothing goes on.
+func (r *Rates) notes(c Choice) (list []string) {
+	for _, x := range r.nodes {
+		if x.noQuorum && c.hasNode(&x) {
+			list = append(list, fmt.Sprintf("no quorum: node %d of %s: too few nodes are left or can be reached, and its programs wait", x.node, x.job))
+		}
+	}
+	return list
+}
+
 // lines are a table as text, the titles first, with at most so many rows; more says how many there
 // are besides.
 func (t *table) lines(most int) []string {
@@ -254,6 +264,9 @@ func (r *Rates) Text(c Choice) string {
 		if len(t.rows) > 0 {
 			parts = append(parts, strings.Join(t.lines(len(t.rows)), "\n")+"\n")
 		}
+	}
+	if notes := r.notes(c); len(notes) > 0 {
+		parts = append(parts, strings.Join(notes, "\n")+"\n")
 	}
 	return strings.Join(parts, "\n")
 }

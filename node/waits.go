@@ -75,19 +75,56 @@ type queue struct {
 	proc pagetable.ProcID // of the first of them, for which all are counted
 	running
 	first time.Duration // when the first of them came
-	last  uint32        // who has come last, and is not counted again
+	// who waits; the others are apart because there are mostly none
+	one    comer
+	others []comer
 }
 
-// join adds a thread. It returns false if that has come before.
+// comer is a thread that waits.
+type comer struct {
+	proc   pagetable.ProcID
+	thread uint32
+	seen   time.Duration // when it came last; a signal has it come again
+}
+
+// movedAfter tells threads from a goroutine that moves between them. Go interrupts a goroutine that
+// has run for 10 ms, and waiting for a page is running. So a thread that waits comes again every 10
+// to 20 ms, or its goroutine comes on another thread. Nobody tells us that the first one does not
+// wait any more.
+const movedAfter = 5 * time.Millisecond
+
+// join adds a thread. It returns false if that has come before, or for one that has.
 func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
+	c := comer{ev.Proc, ev.Thread, now}
+	if former := q.former(c); former != nil {
+		*former = c
+		return false
+	}
 	if q.threads == 0 {
-		q.proc, q.first = ev.Proc, now
-	} else if q.last == ev.Thread {
-		return false // the same fault again
+		q.proc, q.first, q.one = ev.Proc, now, c
+	} else {
+		q.others = append(q.others, c)
 	}
 	q.begin(now)
-	q.last = ev.Thread
 	return true
+}
+
+// former is the thread that waits as this one does: itself, or else one of its program that has not
+// come again for so long that its goroutine is taken to be here now. nil: there is none.
+func (q *queue) former(c comer) (former *comer) {
+	for i := range q.threads {
+		x := &q.one
+		if i > 0 {
+			x = &q.others[i-1]
+		}
+		switch {
+		case x.proc == c.proc && x.thread == c.thread:
+			return x
+		case x.proc == c.proc && c.seen-x.seen >= movedAfter && (former == nil || x.seen < former.seen):
+			former = x
+		}
+	}
+	return former
 }
 
 // asked notes that the node asks for the page of a fault now, or that it has before and is waited

@@ -3,6 +3,7 @@ package node
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
@@ -32,6 +33,39 @@ func threeOf(t *testing.T, h *heldMaps, window int) (c *cluster, b *asked, d, e 
 }
 
 func (m *member) memoryWaits() uint64 { return m.waits().All[attach.WaitMemory].Count }
+
+// TestGoroutineThatMoves: Go interrupts a goroutine that waits for a page, and it goes on on
+// another thread, where it waits for the same page. That is one wait. Threads that wait beside it,
+// and those of other programs, count as well.
+func TestGoroutineThatMoves(t *testing.T) {
+	const period = 20 * time.Millisecond // at which Go interrupts
+	var q queue
+	comes := func(proc pagetable.ProcID, thread uint32, now time.Duration) bool {
+		return q.join(&pagetable.Event{Proc: proc, Thread: thread}, now)
+	}
+	check := func(now time.Duration, threads uint64, waited time.Duration) {
+		t.Helper()
+		if got, want := q.until(now), (attach.Cost{Count: threads, Time: waited}); got != want {
+			t.Errorf("at %v: %+v, want %+v", now, got, want)
+		}
+	}
+	for i := range time.Duration(100) {
+		if counts := comes(1, 7+uint32(i*i%5), i*period); counts != (i == 0) {
+			t.Errorf("at %v it counts: %v", i*period, counts)
+		}
+	}
+	now := 100 * period
+	check(now, 1, now)
+	comes(1, 20, now-period+time.Millisecond) // another one, which comes between
+	check(now, 2, now+period-time.Millisecond)
+	comes(2, 30, now)
+	for i := range time.Duration(100) { // one that moves, and two that are only interrupted
+		comes(1, 7+uint32(i*i%5), now+i*period)
+		comes(1, 20, now+i*period+time.Millisecond)
+		comes(2, 30, now+i*period+7*time.Millisecond)
+	}
+	check(2*now, 3, 2*now+now+period-time.Millisecond+now)
+}
 
 // TestReadersBesideAnUpgrade: one thread waits until it may store to a page. One that loads from it
 // meanwhile waits until the page is in its program, and no longer.

@@ -45,7 +45,7 @@ type openCall struct {
 	op     attach.Op
 	access attach.Access // OpAcquire, OpRepair, OpTry
 	name   string        // OpBind: of the memory
-	waits  bool          // for a lock or barrier, as callWait has it
+	waits  bool          // for a lock, barrier or commit, as callWait has it
 	callWait
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
 	// place tells what the program does after this call from what it does after others: the object,
@@ -125,24 +125,29 @@ func (k *calls) ask(p *program, c *attach.Call) {
 // begin is a call from now on.
 func (k *calls) begin(p *program, c *attach.Call) openCall {
 	o := openCall{p: p, ticket: c.Ticket, op: c.Op, access: c.Access, name: c.Name, losses: c.Count}
-	if o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive; !o.waits {
+	if o.waits = c.Op.TakesLock() || c.Op == attach.OpArrive || c.Op == attach.OpCommit; !o.waits {
 		return o
 	}
 	o.place = c.Object ^ c.Site
-	kind := attach.WaitLock
+	o.callWait = callWait{proc: pagetable.ProcID(p.id), kind: attach.WaitLock, since: k.drive.clock.now}
+	name, told := p.called[c.Object]
 	switch {
+	case c.Op == attach.OpCommit:
+		o.kind, name, told = attach.WaitCommit, committed, true
 	case c.Op == attach.OpArrive && len(c.Payload) > 0:
-		kind = attach.WaitReduction
+		o.kind = attach.WaitReduction
 	case c.Op == attach.OpArrive:
-		kind = attach.WaitBarrier
+		o.kind = attach.WaitBarrier
 	}
-	o.callWait = callWait{proc: pagetable.ProcID(p.id), kind: kind, since: k.drive.clock.now}
-	if name, told := p.called[c.Object]; told {
-		o.entry = k.meter.tolls.ledger.entry(awaited{kind, name})
+	if told {
+		o.entry = k.meter.tolls.ledger.entry(awaited{o.kind, name})
 	}
 	k.meter.tolls.beginCall(o.callWait)
 	return o
 }
+
+// committed is what a commit is called among what is waited for: there is one of all memory.
+const committed = "replicated memory"
 
 // end notes that a call does not wait any more.
 func (k *calls) end(c *openCall) {
@@ -150,9 +155,10 @@ func (k *calls) end(c *openCall) {
 		return
 	}
 	waited := max(k.drive.clock.read()-c.since, 0)
-	if c.kind == attach.WaitLock {
+	switch c.kind {
+	case attach.WaitLock:
 		k.meter.count.lockNanos.Add(uint64(waited))
-	} else {
+	case attach.WaitBarrier, attach.WaitReduction:
 		k.meter.count.barrierNanos.Add(uint64(waited))
 	}
 	k.meter.tolls.endCall(c.callWait, waited)

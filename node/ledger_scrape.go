@@ -19,8 +19,8 @@ const othersName = "(other)"
 var (
 	// Not "job": Prometheus itself has a label of that name.
 	awaitedLabels   = []string{"kind", "dsm_job", "name"}
-	waitSecondsDesc = prometheus.NewDesc("dsmd_wait_seconds_total", "How long threads of this node have waited for pages of an allocation, a lock, a barrier or a reduction, summed over threads. A wait counts when it is over.", awaitedLabels, nil)
-	waitsDesc       = prometheus.NewDesc("dsmd_waits_total", "How often threads of this node have waited for pages of an allocation, a lock, a barrier or a reduction. What a program takes without its daemon is no wait.", awaitedLabels, nil)
+	waitSecondsDesc = prometheus.NewDesc("dsmd_wait_seconds_total", "How long threads of this node have waited for pages of an allocation, a lock, a barrier, a reduction or a commit, summed over threads. A wait counts when it is over.", awaitedLabels, nil)
+	waitsDesc       = prometheus.NewDesc("dsmd_waits_total", "How often threads of this node have waited for pages of an allocation, a lock, a barrier, a reduction or a commit. What a program takes without its daemon is no wait.", awaitedLabels, nil)
 	pagesTakenDesc  = prometheus.NewDesc("dsmd_pages_taken_total", "Pages of an allocation that a writer on another node took before any program here had synchronised: false sharing.", awaitedLabels[1:], nil)
 )
 

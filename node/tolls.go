@@ -8,9 +8,9 @@ import (
 	"dsmd/pagetable"
 )
 
-// tolls are how long threads wait for pages, locks and barriers: of each program, and for each of
-// them. Each thread counts, also where several wait for one page, or for one that was asked for
-// ahead of them.
+// tolls are how long threads wait for pages, locks, barriers and commits: of each program, and for
+// each of them. Each thread counts, also where several wait for one page, or for one that was asked
+// for ahead of them.
 type tolls struct {
 	extents *readahead.Extents
 	waiting *pageWaits // what is waited for now
@@ -61,7 +61,7 @@ func (t *tolls) of(proc pagetable.ProcID) *ownTolls {
 	return new(ownTolls)
 }
 
-// callWait is a call that waits for a lock or barrier.
+// callWait is a call that waits for a lock, barrier or commit.
 type callWait struct {
 	proc  pagetable.ProcID
 	kind  attach.WaitKind

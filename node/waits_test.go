@@ -2,6 +2,7 @@ package node
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -211,7 +212,7 @@ func TestStageOfAPageInAFile(t *testing.T) {
 }
 
 // TestStageOfACommit: a thread that stores to a page which is being copied to its backups waits for
-// that, and no node was asked for the page.
+// that, and no node was asked for the page. The commit is a wait as well.
 func TestStageOfACommit(t *testing.T) {
 	t.Parallel()
 	c := start(t, surviving(3, sim.Options{}))
@@ -225,6 +226,12 @@ func TestStageOfACommit(t *testing.T) {
 	b.sync()
 	store := b.access(page, true, func([]byte) {})
 	b.waitsFor(1, page, attach.PageBusy, uint32(homes.Home(protocol.PageObject(uint64(page)))))
+	w := c.members[1].waits()
+	if all := w.All[attach.WaitCommit]; all.Count != 1 || all.Time <= 0 || !slices.ContainsFunc(w.List, func(x attach.Awaited) bool {
+		return x.Kind == attach.WaitCommit && x.Name == "replicated memory" && x.Count == 1
+	}) {
+		t.Errorf("while the commit waits: %+v", w)
+	}
 	c.net.Resume(0, 1)
 	c.net.Resume(2, 1)
 	if r := b.prog.answer(committed); r.Status != attach.StatusOK {

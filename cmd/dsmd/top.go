@@ -39,15 +39,15 @@ func newTop() *cobra.Command {
 		Use:   "top [JOB]",
 		Short: "Show live what programs wait for, and what their nodes do",
 		Long: `Shows, again and again, what the programs of this machine wait for, and what their nodes do: each
-program, each allocation, lock, barrier and reduction that somebody has waited for, and each node,
-those that cost most first. It asks the same daemons as "dsmd status", or that at --socket. With JOB
-it shows one job alone:
+program, each allocation, lock, barrier, reduction and commit that somebody has waited for, and each
+node, those that cost most first. It asks the same daemons as "dsmd status", or that at --socket.
+With JOB it shows one job alone:
 
 ` + jobHelp + `
 
-TIME, PAGES, LOCKS, BARRIERS and REDUCTIONS are how long threads have waited, and COMPUTING how long
-they had a processor, as parts of the time since the last refresh. Two threads that wait all the
-time are 200%. EACH is how long one wait takes. TAKEN/s are pages that other nodes took while a
+TIME, PAGES, LOCKS, BARRIERS, REDUCTIONS and COMMITS are how long threads have waited, and COMPUTING
+how long they had a processor, as parts of the time since the last refresh. Two threads that wait
+all the time are 200%. A commit sends what was written to replicated memory to other nodes. EACH is how long one wait takes. TAKEN/s are pages that other nodes took while a
 program here wrote to them, without synchronising in between: false sharing. A lock that is taken
 again where it was costs nothing and is not counted.
 

@@ -27,7 +27,7 @@ type Programs struct {
 
 const (
 	// MaxAttached bounds the programs that one reply lists.
-	MaxAttached = 300
+	MaxAttached = 280
 	// MaxProgram bounds a program's name there, in bytes.
 	MaxProgram = 64
 

@@ -16,11 +16,12 @@ const (
 	WaitLock                      // a lock
 	WaitBarrier                   // a barrier
 	WaitReduction                 // a barrier to which each rank brings a value
+	WaitCommit                    // replicated memory to be where it survives losses
 
 	WaitKinds
 )
 
-var waitKindNames = [WaitKinds]string{WaitMemory: "memory", WaitLock: "lock", WaitBarrier: "barrier", WaitReduction: "reduction"}
+var waitKindNames = [WaitKinds]string{WaitMemory: "memory", WaitLock: "lock", WaitBarrier: "barrier", WaitReduction: "reduction", WaitCommit: "commit"}
 
 func (k WaitKind) String() string {
 	if k < WaitKinds {
@@ -41,7 +42,8 @@ func (c *Cost) Add(x Cost) {
 	c.Time += x.Time
 }
 
-// Awaited is an allocation, lock, barrier or reduction that threads of a node have waited for.
+// Awaited is an allocation, lock, barrier, reduction or commit that threads of a node have waited
+// for.
 type Awaited struct {
 	Kind WaitKind
 	// Job is "" where the programs name none, and where the name means the same in every job.
@@ -62,7 +64,7 @@ type Waits struct {
 
 const (
 	// MaxAwaited bounds what one reply lists of each kind.
-	MaxAwaited = 45
+	MaxAwaited = 36
 	// MaxCalled bounds a name that a daemon keeps for a lock or barrier, in bytes: with the name of
 	// a job before it, it is no longer than MaxName.
 	MaxCalled = MaxName - MaxJob - 2

@@ -48,7 +48,7 @@ func (r *rank) cost() (sum float64) {
 	return sum
 }
 
-// thing is an allocation, lock, barrier or reduction that threads have waited for.
+// thing is an allocation, lock, barrier, reduction or commit that threads have waited for.
 type thing struct {
 	job   Job
 	kind  attach.WaitKind

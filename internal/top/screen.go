@@ -124,18 +124,18 @@ func (m *model) View() tea.View {
 	return v
 }
 
-const helpText = `TIME, PAGES, LOCKS, BARRIERS and REDUCTIONS are how long threads have waited, and
-COMPUTING how long they had a processor, as parts of the time since the last
-refresh; at first, since the beginning. Two threads that wait all the time are
-200%. A thread that polls while it waits counts twice. A lock that is taken again
-where it was costs nothing and is not counted.
+const helpText = `TIME, PAGES, LOCKS, BARRIERS, REDUCTIONS and COMMITS are how long threads have
+waited, and COMPUTING how long they had a processor, as parts of the time since
+the last refresh; at first, since the beginning. Two threads that wait all the
+time are 200%. A thread that polls while it waits counts twice. A lock that is
+taken again where it was costs nothing and is not counted.
 
 EACH is how long one wait takes; waits that are not over count until now. TAKEN/s
 are pages that other nodes took while a program here wrote to them, without
 synchronising in between: false sharing. READ, WRITE and UPGRADE are faults.
 MEMORY is that of pages, and of the limit of the node (--memory).
 
-  s  sort by the next of: waits, pages, locks, barriers, reductions, computing, rank
+  s  sort by the next of: waits, pages, locks, barriers, reductions, commits, computing, rank
   j  show the next job alone, and after the last all of them
   n  show the next node alone, and after the last all of them
   p  pause, and go on

@@ -94,6 +94,20 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestCommits: who waits for replicated memory to be committed shows that, in a column of its own.
+func TestCommits(t *testing.T) {
+	before, after := pair()
+	after[1].Programs.Attached[0].Waits[attach.WaitCommit].Time = time.Second
+	text := Between(before, after).Text(Choice{Order: ByCommits, Node: -1})
+	const want = `  RANK  NODE  PID  COMPUTING  PAGES  LOCKS  BARRIERS  REDUCTIONS  COMMITS  PROGRAM
+   1/2     1   11      25.0%  50.0%  15.0%      0.0%        4.0%    50.0%  solve
+   0/2     0   10      25.0%   0.0%  15.0%      0.0%        4.0%     0.0%  solve
+`
+	if !strings.HasPrefix(text, want) {
+		t.Errorf("got:\n%s", text)
+	}
+}
+
 // TestNoQuorum: a node at which nothing goes on is named, in the text and on the screen.
 func TestNoQuorum(t *testing.T) {
 	before, after := pair()
@@ -196,7 +210,7 @@ func TestScreen(t *testing.T) {
 	if text := press("snj"); !strings.Contains(text, "job 0123456789abcdef, node 0  by pages") || strings.Contains(text, " 1/2") {
 		t.Errorf("one job and node:\n%s", text)
 	}
-	if text := press("nnjsssssss"); !strings.Contains(text, "all jobs, all nodes  by pages") {
+	if text := press("nnjssssssss"); !strings.Contains(text, "all jobs, all nodes  by pages") {
 		t.Errorf("all again:\n%s", text)
 	}
 	press("p")

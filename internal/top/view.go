@@ -23,11 +23,12 @@ const (
 	ByLocks      Order = "locks"
 	ByBarriers   Order = "barriers"
 	ByReductions Order = "reductions"
+	ByCommits    Order = "commits"
 	ByComputing  Order = "computing"
 	ByRank       Order = "rank"
 )
 
-var orders = []Order{ByWaits, ByPages, ByLocks, ByBarriers, ByReductions, ByComputing, ByRank}
+var orders = []Order{ByWaits, ByPages, ByLocks, ByBarriers, ByReductions, ByCommits, ByComputing, ByRank}
 
 // String and Set make an Order a flag.
 func (o *Order) String() string { return string(*o) }
@@ -54,7 +55,7 @@ func (o *Order) Words() (words []string) {
 
 // kindFirst is the kind of waits that an order puts first, if it does.
 func (o Order) kindFirst() (kind attach.WaitKind, is bool) {
-	at := slices.Index([]Order{ByPages, ByLocks, ByBarriers, ByReductions}, o)
+	at := slices.Index([]Order{ByPages, ByLocks, ByBarriers, ByReductions, ByCommits}, o)
 	return attach.WaitKind(max(at, 0)), at >= 0
 }
 
@@ -146,7 +147,7 @@ func (r *Rates) tables(c Choice) []table {
 }
 
 func (r *Rates) rankTable(c Choice) table {
-	t := table{titles: []string{"JOB", "RANK", "NODE", "PID", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "REDUCTIONS", "PROGRAM"}}
+	t := table{titles: []string{"JOB", "RANK", "NODE", "PID", "COMPUTING", "PAGES", "LOCKS", "BARRIERS", "REDUCTIONS"}}
 	ranks := slices.DeleteFunc(slices.Clone(r.ranks), func(x rank) bool { return !c.has(x.job, x.node) })
 	slices.SortFunc(ranks, func(a, b rank) int {
 		by := 0
@@ -161,13 +162,22 @@ func (r *Rates) rankTable(c Choice) table {
 		}
 		return cmp.Or(by, compareJobs(a.job, b.job), cmp.Compare(a.rank, b.rank), cmp.Compare(a.pid, b.pid))
 	})
+	kinds := attach.WaitCommit // that are shown, in the order of the titles
+	if slices.ContainsFunc(ranks, func(x rank) bool { return x.waits[attach.WaitCommit] > 0 }) {
+		kinds++
+		t.titles = append(t.titles, "COMMITS")
+	}
+	t.titles = append(t.titles, "PROGRAM")
 	for _, x := range ranks {
 		computing := "?"
 		if x.computing >= 0 {
 			computing = percent(x.computing)
 		}
-		t.rows = append(t.rows, []string{x.job.short(), fmt.Sprintf("%d/%d", x.rank, x.size), fmt.Sprint(x.node), fmt.Sprint(x.pid), computing,
-			percent(x.waits[attach.WaitMemory]), percent(x.waits[attach.WaitLock]), percent(x.waits[attach.WaitBarrier]), percent(x.waits[attach.WaitReduction]), x.program})
+		row := []string{x.job.short(), fmt.Sprintf("%d/%d", x.rank, x.size), fmt.Sprint(x.node), fmt.Sprint(x.pid), computing}
+		for _, waited := range x.waits[:kinds] {
+			row = append(row, percent(waited))
+		}
+		t.rows = append(t.rows, append(row, x.program))
 	}
 	return t
 }

@@ -62,7 +62,7 @@ func tellToLeave(ctx context.Context, w io.Writer, socket string) error {
 	reply, err := expect(c, attach.KindReply, attach.DecodeReply)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("node %d still leaves, and nobody waits for it any more: \"dsmd status\" shows when its daemon has ended", welcome.Node)
+		return fmt.Errorf("node %d still leaves, and nobody waits for it any more: \"dsmd status --socket %s\" shows when its daemon has ended", welcome.Node, socket)
 	case err != nil:
 		return fmt.Errorf("node %d, at %s: %w", welcome.Node, socket, err)
 	case reply.Status != attach.StatusOK:

@@ -144,9 +144,9 @@ func chooseJob(jobs []*job, text string) (*job, error) {
 	case len(jobs) == 0 && text == "":
 		return nil, errNoDaemon()
 	case len(jobs) == 0:
-		return nil, fmt.Errorf("no job %q runs on this machine, nor any other of yours: it has ended, or runs elsewhere: ask there", text)
+		return nil, fmt.Errorf("no job %q runs on this machine, nor any other of yours: it has ended, or runs elsewhere: ask there; or if its daemon %s", text, atAnother)
 	case len(meant) == 0:
-		return nil, fmt.Errorf("no job %q runs on this machine: it has ended, or runs elsewhere: ask there; those of yours that run here:%s", text, lines(jobs))
+		return nil, fmt.Errorf("no job %q runs on this machine: it has ended, or runs elsewhere: ask there; or if its daemon %s; those of yours that were found here:%s", text, atAnother, lines(jobs))
 	case text == "":
 		return nil, errors.New("several jobs run on this machine: name one of these" + lines(meant))
 	}

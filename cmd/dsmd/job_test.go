@@ -11,6 +11,7 @@ import (
 
 	"dsmd/internal/launch"
 	"dsmd/internal/patience"
+	"dsmd/internal/settings"
 	"dsmd/internal/top"
 )
 
@@ -48,9 +49,9 @@ func TestChooseJob(t *testing.T) {
 		{[]daemonStatus{a, b, idle}, "a", "\"a\" may be any of these jobs: write more of it, or the number of one\n  aa11: 1 of 2 ranks here, solve, for 0s\n  ab22: 1 of 1 ranks here, fill, for 7s"},
 		{[]daemonStatus{a, b, stays}, "fill", "ab22: 1 of 1 ranks here, fill, for 7s\n  /run/dsmd.sock/night: 1 of 1"},
 		{[]daemonStatus{a, more, b, idle}, "", "several jobs run on this machine: name one of these\n  aa11: 2 of 2 ranks here, solve, for 0s\n  ab22: "},
-		{[]daemonStatus{a, idle}, "c", "no job \"c\" runs on this machine: it has ended, or runs elsewhere: ask there; those of yours that run here:\n  aa11: 1 of 2 ranks here, solve, for 0s\n  /run/dsmd.sock: no program here"},
-		{nil, "c\x1b", `no job "c?" runs on this machine, nor any other of yours: it has ended`},
-		{nil, "", "no daemon of yours runs here"},
+		{[]daemonStatus{a, idle}, "c", "no job \"c\" runs on this machine: it has ended, or runs elsewhere: ask there; or if its daemon serves at another socket, name that by --socket; those of yours that were found here:\n  aa11: 1 of 2 ranks here, solve, for 0s\n  /run/dsmd.sock: no program here"},
+		{nil, "c\x1b", `no job "c?" runs on this machine, nor any other of yours: it has ended, or runs elsewhere: ask there; or if its daemon serves at another socket, name that by --socket`},
+		{nil, "", "no daemon of yours serves at the sockets of jobs (\"dsmd run\") or the default one, " + settings.DefaultSocket() + "; if one serves at another socket, name that by --socket"},
 	} {
 		chosen, err := chooseJob(jobsOf(test.here), test.text)
 		isError := strings.Contains(test.want, " ")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dsmd/internal/launch"
+	"dsmd/internal/settings"
 )
 
 // TestStacksSaysWhy: where there are no stacks, it says of what, where, and what to do.
@@ -22,8 +23,8 @@ func TestStacksSaysWhy(t *testing.T) {
 		text string
 		want []string
 	}{
-		"nobody":                     {nil, "", []string{"no daemon of yours runs here"}},
-		"no daemon at a socket":      {askAll([]string{none}), "", []string{"the daemon at " + none, "it has ended, or never ran"}},
+		"nobody":                     {nil, "", []string{"no daemon of yours serves at ", "--socket"}},
+		"no daemon at a socket":      {askAll([]string{none}), "", []string{"the daemon at " + none, "it has ended, or never ran, or serves at another socket", "or the default one, " + settings.DefaultSocket()}},
 		"a daemon that says nothing": {askAll([]string{hanging}), "", []string{"the daemon at " + hanging, "no answer within 300ms"}},
 		"a job that has ended":       {[]daemonStatus{program}, "cc", []string{`no job "cc" runs on this machine: it has ended`, "\n  aa: 1 of 1 ranks here, solve"}},
 		"a program without dsm":      {[]daemonStatus{idle}, "", []string{"no program is attached to the daemons of job bb", "does not use package dsm", "SIGQUIT"}},

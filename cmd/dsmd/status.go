@@ -58,10 +58,10 @@ func newStatus() *cobra.Command {
 		Short: "Show what the daemons on this machine are doing",
 		Long: `Asks the daemons on this machine for their counters, the programs that are attached, and how much
 of each allocation their nodes have: that at --socket, or else those of all jobs that run here
-("dsmd run"), job by job, and the one at the default socket. Those of other users answer only root,
-and are left out. A daemon that does not answer, because its job is ending or it is of another
-version, is named on standard error, and the others are shown. The exit status is 1 if there is no
-daemon, or none answers.
+("dsmd run"), job by job, and the one at the default socket. One that serves at another socket is
+not found without --socket. Those of other users answer only root, and are left out. A daemon that
+does not answer, because its job is ending or it is of another version, is named on standard error,
+and the others are shown. The exit status is 1 if there is no daemon, or none answers.
 
 OWNED are pages of which the node is the owner, COPIES those that it has only for reading. SPILLED
 are those of both that are not in memory, but in its spill file (--spill), or in the mapped file or
@@ -98,8 +98,16 @@ func askAll(sockets []string) []daemonStatus {
 }
 
 func errNoDaemon() error {
-	return fmt.Errorf("no daemon of yours runs here: start one with \"dsmd serve\", or a job with \"dsmd run\" (the default socket is %s)", settings.DefaultSocket())
+	return fmt.Errorf("no daemon of yours serves at %s; if one %s; else start one with \"dsmd serve\", or a job with \"dsmd run\"", searched(), atAnother)
 }
+
+// searched is where daemons are found that no --socket names.
+func searched() string {
+	return fmt.Sprintf("the sockets of jobs (\"dsmd run\") or the default one, %s", settings.DefaultSocket())
+}
+
+// atAnother is how to reach a daemon that is not found there.
+const atAnother = "serves at another socket, name that by --socket"
 
 // status prints what daemons have said, and to warnings which of them gave no answer.
 func status(w, warnings io.Writer, list []daemonStatus, asJSON bool) error {
@@ -198,7 +206,7 @@ func meetInTime(ctx context.Context, socket, command string) (*attach.Conn, atta
 func meet(ctx context.Context, socket string, user int, command string) (_ *attach.Conn, welcome attach.Welcome, err error) {
 	c, err := attach.Dial(ctx, socket)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		err = fmt.Errorf("%w: it has ended, or never ran; \"dsmd status\", without --socket, shows the daemons that run here", err)
+		err = fmt.Errorf("%w: it has ended, or never ran, or serves at another socket, which --socket names; \"dsmd status\", without --socket, shows the daemons at %s", err, searched())
 	}
 	if err != nil {
 		return nil, welcome, err

@@ -150,7 +150,7 @@ func (m *model) body(room int) []string {
 	case m.at.IsZero():
 		return []string{"asking the daemons of this machine ..."}
 	case len(m.rates.nodes) == 0:
-		return []string{"no daemon of yours answers here; they are shown as soon as one does"}
+		return []string{"no daemon of yours answers here; they are shown as soon as one does; who serves at", "a socket that is neither a job's nor the default one is named by --socket"}
 	}
 	return fit(m.rates.tables(m.choice), room)
 }

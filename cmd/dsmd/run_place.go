@@ -147,6 +147,8 @@ func variable(name string) (string, error) {
 	switch value, set := os.LookupEnv(key); {
 	case key == "":
 		return "", fmt.Errorf("%q: write NAME or NAME=VALUE", name)
+	case launch.Sets(key):
+		return "", fmt.Errorf("%s cannot be given: dsmd run sets it itself, always or where a flag asks for it", key)
 	case given:
 		return name, nil
 	case !set:

@@ -43,6 +43,9 @@ func TestPlacesThatMakeNoSense(t *testing.T) {
 		{[]string{"--hosts", "a", "--connect-timeout", "0s"}, "--connect-timeout 0s: want a time of more than 0"},
 		{[]string{"--hosts", "a", "--connect-timeout", "-5s"}, "--connect-timeout -5s: want a time of more than 0"},
 		{[]string{"--env", "=x"}, "NAME=VALUE"},
+		{[]string{"--env", "DSM_RANK=3"}, "--env: DSM_RANK cannot be given: dsmd run sets it itself"},
+		{[]string{"--env", "DSM_SIZE"}, "DSM_SIZE cannot be given"},
+		{[]string{"--env", "DSM_CHECKPOINT=/tmp"}, "DSM_CHECKPOINT cannot be given"},
 	} {
 		args := append(append([]string{"run"}, test.flags...), "--", "true")
 		status, stdout, stderr := finish(t, args...)

@@ -43,6 +43,12 @@ var ofOneJob = []string{
 	runstats.EnvStats, runstats.EnvProfile, runstats.EnvTrace, runstats.EnvWords,
 }
 
+// Sets reports whether a variable is one that programs get from Run, always or where a job asks for
+// it, and so nobody else can give them.
+func Sets(variable string) bool {
+	return slices.Contains(ofOneJob, variable) || slices.Contains([]string{EnvSocket, EnvRank, EnvSize, runstats.Env}, variable)
+}
+
 // inherited is the part of this process's environment that is for programs.
 func inherited() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {

@@ -160,6 +160,9 @@ func (r *runCheckpoints) goOn(argv, program []string, now time.Time) string {
 	case err != nil:
 		return fmt.Sprintf("the newest checkpoint cannot be used: %v", err)
 	}
+	if !r.isNew(m) && r.restore != "" {
+		return "this job has begun with a checkpoint (--restore), and has taken none: once the cause of the failure is gone, the same command begins there again"
+	}
 	which := "go on from the checkpoint of " + moment(m.Time, now)
 	if !r.isNew(m) {
 		which = "this job has taken no checkpoint; go on from that of " + moment(m.Time, now) + ", which was there before,"

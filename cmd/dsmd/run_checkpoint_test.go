@@ -148,6 +148,8 @@ func TestFailedJobSaysHowToGoOn(t *testing.T) {
 		` with: /proc/self/exe run --checkpoint '`+dir+`' --restore '`+dir+`' -- sh -c 'cp "$0"/*-000001* "$DSM_CHECKPOINT"; kill -9 $$' `+from)
 	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "sh", "-c", "kill -9 $$")
 	checkLastLine(t, status, stderr, "dsmd: this job has taken no checkpoint; go on from that of ", ", which was there before, with: /proc/self/exe run --checkpoint '"+dir+"' --restore '"+dir+"' -- sh -c 'kill -9 $$'")
+	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--restore", dir, "--", "sh", "-c", "kill -9 $$")
+	checkLastLine(t, status, stderr, "dsmd: this job has begun with a checkpoint (--restore), and has taken none: ", ", the same command begins there again")
 	status, _, stderr = finish(t, "run", "--checkpoint", dir, "--", "sh", "-c", `echo "{}" >"$DSM_CHECKPOINT"/checkpoint-000003.json; kill -9 $$`)
 	checkLastLine(t, status, stderr, "dsmd: the newest checkpoint cannot be used: ", "what could be tried is "+filepath.Join(dir, checkpoint.ManifestName(1)))
 }

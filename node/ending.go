@@ -77,9 +77,13 @@ func (e *ending) tickIn(now time.Duration) time.Duration {
 	return max(0, e.goneAt+e.farewell-now)
 }
 
-// lastWords is what the other nodes are told, in one line, of why this one ends: with an error.
+// lastWords is what the other nodes are told, in one line, of why this one ends; "" if it was told
+// to.
 func (e *ending) lastWords(why error) string {
-	if errors.Is(why, errIdle) && e.gone != nil { // which is about this node alone
+	switch {
+	case why == nil:
+		return ""
+	case errors.Is(why, errIdle) && e.gone != nil: // errIdle is about this node alone
 		why = e.gone
 	}
 	return strings.TrimPrefix(strings.ReplaceAll(why.Error(), "\n", "; "), "node: ")

@@ -39,8 +39,8 @@ type network struct {
 	connect func(context.Context) error // connects to all peers
 	// belong is called when this node, which joins, was let in; nil: nobody wants to know.
 	belong func()
-	// explain sets what peers are told of why this node closes its transport; without it: it was
-	// told to. nil: nobody is told.
+	// explain says that this node is about to close its transport, and why, for the peers; "": it
+	// was told to. nil: nobody is told.
 	explain func(why string)
 	// memory is for how many bytes of pages a peer has room, as it has said when it connected; nil:
 	// peers don't say.

@@ -263,14 +263,14 @@ func (n *Node) connect(ctx context.Context) error {
 // connections.
 func (n *Node) close(why error) {
 	n.programs.close(n.end.broken)
+	if n.net.explain != nil { // first, as who hears the farewell parts with this node at once
+		n.net.explain(n.end.lastWords(why))
+	}
 	if n.cfg.Farewell != nil {
 		n.cfg.Farewell(why)
 	}
 	n.meter.unregister(n.cfg.Metrics)
 	n.drive.storage.close()
-	if n.net.explain != nil && why != nil {
-		n.net.explain(n.end.lastWords(why))
-	}
 	n.net.Close()
 	n.saver.end()
 	n.loop.table.Close()

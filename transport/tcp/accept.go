@@ -120,8 +120,10 @@ func (c *connecting) welcomeCaller(raw net.Conn, known func()) {
 	if err == nil {
 		s, mine, theirs, err = c.answer(conn, sec, known)
 	}
+	cause := err // which does not name the caller's port
 	if err == nil {
 		err = c.handOver(raw, sec, s, mine, theirs)
+		cause = err
 	} else {
 		raw.Close()
 		if errors.Is(err, errAsked) {
@@ -140,7 +142,7 @@ func (c *connecting) welcomeCaller(raw net.Conn, known func()) {
 		c.turnedAway(err)
 		return
 	}
-	if s == nil || c.isNews(s, err) {
+	if s == nil || c.isNews(s, cause) {
 		c.log(err.Error())
 	}
 }

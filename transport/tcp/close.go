@@ -16,11 +16,12 @@ const (
 	drainPause = time.Millisecond
 )
 
-// Explain sets what Close tells the peers of why this node ends: their PeerDown says so. At most
-// 512 bytes are told, and of these only what is printable ASCII is kept. Without it, or with "",
-// they are told that this node was told to end. It belongs to the reactor's goroutine, and does
-// nothing after Close.
+// Explain says that Close follows, and why: the peers' PeerDown says so. At most 512 bytes are
+// told, and of these only what is printable ASCII is kept. Without it, or with "", they are told
+// that this node was told to end. From now on nothing is logged: the peers may part with this node
+// before it closes. It belongs to the reactor's goroutine, and tells nobody after Close.
 func (t *Transport) Explain(why string) {
+	t.ending.Store(true)
 	if t.gate.Enter() {
 		t.why = why[:min(len(why), maxGoodbyeBytes)]
 		t.gate.Leave()

@@ -187,7 +187,7 @@ func (r *reactor) sever(p *peer, why error) {
 	}
 	r.unplug(p)
 	p.state = peerSevered
-	if over := r.draining && p.queue.unconfirmed() == 0; !p.quiet && !over {
+	if !p.quiet {
 		r.log(fmt.Sprintf("tcp: node %d: %v; the connection is made again%s", p.id, why, p.rarely()))
 	}
 	r.connect.restore(p.id, p.call, p.pause)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"dsmd/internal/netio"
@@ -130,7 +131,8 @@ func (c *Config) check() error {
 // has goroutines of its own, which call, accept and shake hands; what they find out arrives at the
 // reactor as news.
 type Transport struct {
-	gate chassis.Gate
+	gate   chassis.Gate
+	ending atomic.Bool // nothing is logged any more; see Explain
 	reactor
 	connect connecting
 }
@@ -192,14 +194,18 @@ func newTransport(c Config) (*Transport, error) {
 	if c.MaxQueuedBytes == 0 {
 		c.MaxQueuedBytes = DefaultMaxQueuedBytes
 	}
-	if c.Log == nil {
-		c.Log = func(string) {}
-	}
 	t := &Transport{reactor: reactor{
-		self: c.Self, pageBytes: c.PageBytes, maxQueued: c.MaxQueuedBytes, log: c.Log, wait: wait,
+		self: c.Self, pageBytes: c.PageBytes, maxQueued: c.MaxQueuedBytes, wait: wait,
 		arrivals: &arrivals{wait: wait}, peers: make([]*peer, len(c.Peers)),
 		pool: chassis.Pool{Name: name, PageBytes: c.PageBytes, MaxSpare: maxSparePages},
 	}}
+	log := c.Log
+	c.Log = func(line string) {
+		if log != nil && !t.ending.Load() {
+			log(line)
+		}
+	}
+	t.log = c.Log
 	runtime.AddCleanup(t, (*chassis.Waiting).Close, wait)
 	t.lender.Pool, t.reactor.connect = &t.pool, &t.connect
 	for i := range t.peers {

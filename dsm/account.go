@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +25,9 @@ import (
 type account struct {
 	to     *os.File
 	closed atomic.Bool
-	counts bool // a record is wanted at the end
+	counts bool               // records are wanted
+	giveUp context.CancelFunc // ends tells
+	tells  sync.WaitGroup
 
 	began  time.Time
 	cpu    time.Duration // of this process, at the beginning
@@ -50,6 +54,10 @@ const accountPatience = 5 * time.Second
 // change it.
 var closePatience = 5 * time.Second
 
+// recordEvery is how often a rank says what it has measured so far. That counts if it is ended
+// before it leaves the cluster.
+const recordEvery = 5 * time.Second
+
 // openAccount begins an account, if `dsmd run` wants one and this process has none yet.
 func openAccount(ctx context.Context, c *Cluster) error {
 	text := os.Getenv(runstats.Env)
@@ -68,7 +76,7 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	unix.CloseOnExec(fd)
 	a := &account{
 		to: os.NewFile(uintptr(fd), runstats.Env), counts: os.Getenv(runstats.EnvStats) != "",
-		began: time.Now(), waits: map[item]*runstats.Item{},
+		giveUp: func() {}, began: time.Now(), waits: map[item]*runstats.Item{},
 	}
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()
@@ -82,8 +90,36 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	if a.tracer, err = openTracer(ctx, c, a.to, a.counts); err != nil {
 		return err
 	}
+	if a.counts {
+		telling, giveUp := context.WithCancel(context.Background())
+		a.giveUp = giveUp
+		a.tells.Go(func() { a.tell(telling, c, time.Tick(recordEvery)) })
+	}
 	c.account.Store(a)
 	return nil
+}
+
+// tell says what was measured so far, again and again, until ctx ends or the cluster is lost.
+func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.done:
+			return
+		case <-due:
+		}
+		asking, cancel := context.WithTimeout(ctx, accountPatience)
+		r := a.record(asking, c)
+		cancel()
+		if ctx.Err() != nil {
+			return // there will be a whole one
+		}
+		if r.Partial = true; a.tracer != nil && a.tracer.profile != nil {
+			a.tracer.profile.addTo(&r)
+		}
+		_, _ = a.to.Write(r.Encode()) // as for pieces
+	}
 }
 
 // allocated notes memory that is new to this rank.
@@ -134,27 +170,38 @@ func (a *account) close(c *Cluster) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
+	a.giveUp()
+	a.tells.Wait()
 	if !a.counts {
 		a.tracer.close(ctx, nil)
 		return a.to.Close()
 	}
-	r := runstats.Record{
-		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: processorTime() - a.cpu, Queue: max(0, queueTime()-a.queue),
-	}
-	a.mu.Lock()
-	for _, x := range a.waits {
-		r.Waits = append(r.Waits, *x)
-	}
-	a.mu.Unlock()
-	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
-		addCounters(&r, a.before, s.counters)
-	}
+	r := a.record(ctx, c)
 	a.tracer.close(ctx, &r)
 	_, err := a.to.Write(r.Encode())
 	if err = errors.Join(err, a.to.Close()); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("the account for --stats: %w", err)
 	}
 	return nil
+}
+
+// record is what was measured so far, without the profile.
+func (a *account) record(ctx context.Context, c *Cluster) runstats.Record {
+	r := runstats.Record{
+		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: processorTime() - a.cpu, Queue: max(0, queueTime()-a.queue),
+	}
+	all := map[item]runstats.Item{}
+	a.mu.Lock()
+	for of, x := range a.waits {
+		all[of] = *x
+	}
+	a.mu.Unlock()
+	c.attendant.waits.addTo(all, time.Now())
+	r.Waits = slices.Collect(maps.Values(all))
+	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
+		addCounters(&r, a.before, s.counters)
+	}
+	return r
 }
 
 // addCounters adds what the daemon has counted in between.

@@ -75,22 +75,23 @@ func callers(skip, depth int) []uintptr {
 	return stack[:runtime.Callers(skip+2, stack)]
 }
 
-// close ends the profile, and adds it to the record.
-func (p *profiler) close(r *runstats.Record) {
+// addTo adds what there is by now to a record.
+func (p *profiler) addTo(r *runstats.Record) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stacks.Waited() > 0 {
-		p.stacks.Scale(r.FaultWait)
+	stacks := p.stacks.Clone()
+	p.mu.Unlock()
+	if stacks.Waited() > 0 {
+		stacks.Scale(r.FaultWait)
 	} else { // the log is lost
 		var sum time.Duration
 		for _, x := range r.Memory {
-			p.stacks.Add(runstats.Waits{Kind: runstats.Memory, Name: x.Name, Count: int64(x.Count), Time: x.Time})
+			stacks.Add(runstats.Waits{Kind: runstats.Memory, Name: x.Name, Count: int64(x.Count), Time: x.Time})
 			sum += x.Time
 		}
-		p.stacks.Scale(min(sum, r.FaultWait)) // the rest is that of others at this node
+		stacks.Scale(min(sum, r.FaultWait)) // the rest is that of others at this node
 	}
 	var err error
-	if r.Profile, err = p.stacks.Profile(r.Rank); err != nil {
+	if r.Profile, err = stacks.Profile(r.Rank); err != nil {
 		r.Note = err.Error()
 	}
 }

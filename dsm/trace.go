@@ -142,7 +142,7 @@ func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	if t.profile == nil {
 		return
 	}
-	t.profile.close(r)
+	t.profile.addTo(r)
 	switch {
 	case r.Note != "":
 	case t.windows.givenUp():

@@ -191,7 +191,7 @@ func readPieces(r io.Reader, pid int) (all passedOn) {
 			all.err = fmt.Errorf("%s: %w, after the record: %v", lines.Bytes(), err, all.ended)
 			continue
 		case x.Record != nil:
-			all.ended = true
+			all.ended = !x.Record.Partial
 			continue
 		}
 		var b faultlog.Batch
@@ -243,6 +243,44 @@ func TestPieces(t *testing.T) {
 	if len(all.calls) != 1 || all.calls[0].Kind != runstats.Barrier || all.calls[0].Thread <= 0 || !strings.HasPrefix(all.calls[0].At, "testing.go:") ||
 		time.Since(time.Unix(0, all.calls[0].Began)) < all.calls[0].Waited {
 		t.Errorf("calls %+v", all.calls)
+	}
+}
+
+// TestRecordsOnTheWay: a rank says what it has measured before it leaves the cluster as well, with
+// what it waits for at that moment, and where. The last record is the whole one.
+func TestRecordsOnTheWay(t *testing.T) {
+	from := bufio.NewReader(accountPipe(t, runstats.EnvStats, runstats.EnvProfile))
+	next := func() *runstats.Record {
+		line, err := from.ReadBytes('\n')
+		x, bad := runstats.Decode(line)
+		if err != nil || bad != nil || x.Record == nil {
+			t.Fatalf("%s: %v, %v", line, err, bad)
+		}
+		return x.Record
+	}
+	c := newFake(t, 1).join()
+	queue := item{runstats.Lock, "queue"}
+	c.attendant.end(c.attendant.begin(&wait{item: queue}))
+	waits := c.attendant.begin(&wait{item: queue})
+	due := make(chan time.Time, 2)
+	due <- time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go c.account.Load().tell(ctx, c, due)
+	if r := next(); !r.Partial || len(r.Waits) != 1 || r.Waits[0].Name != "queue" || r.Waits[0].Count != 2 || r.Waits[0].Time <= 0 || len(r.Profile) == 0 {
+		t.Errorf("on the way: %+v", r)
+	}
+	c.attendant.end(waits)
+	cancel()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := next()
+	for r.Partial { // on a slow machine
+		r = next()
+	}
+	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || len(r.Profile) == 0 {
+		t.Errorf("at the end: %+v", r)
 	}
 }
 

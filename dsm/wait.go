@@ -69,6 +69,20 @@ func (o *waits) list(now time.Time) (list []runstats.Wait) {
 	return list
 }
 
+// addTo adds those that are no part of others, until now.
+func (o *waits) addTo(all map[item]runstats.Item, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for w := range o.open {
+		if w.uncounted {
+			continue
+		}
+		x := all[w.item]
+		x.Kind, x.Name, x.Count, x.Time = w.kind, w.name, x.Count+1, x.Time+now.Sub(w.began)
+		all[w.item] = x
+	}
+}
+
 // longest is since when the longest wait lasts; none: the zero time.
 func (o *waits) longest() (began time.Time) {
 	o.mu.Lock()

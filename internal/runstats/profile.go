@@ -56,6 +56,20 @@ type Stacks struct {
 // NewStacks makes an empty one.
 func NewStacks() *Stacks { return &Stacks{map[string]*Waits{}, map[string]*Waits{}} }
 
+// Clone is a copy, which can be changed apart.
+func (s *Stacks) Clone() *Stacks {
+	c := NewStacks()
+	for key, w := range s.by {
+		x := *w
+		c.by[key] = &x
+	}
+	for key, w := range s.all {
+		x := *w
+		c.all[key] = &x
+	}
+	return c
+}
+
 // Add adds waits.
 func (s *Stacks) Add(w Waits) {
 	if w.Kind == Memory {

@@ -1,17 +1,17 @@
 // Package runstats is where the time of a run went, and why a run does not move. A rank's library
-// writes to the descriptor that Env names: a Record of what it has measured, when it leaves the
-// cluster, and before that a Hang, when there is one, and, if somebody wants them, Pieces of what
-// happens. The launcher makes a Report of the records. Find and Because say, out of what each rank
-// waits for and has, who waits for whom.
+// writes to the descriptor that Env names: a Record of what it has measured, every few seconds and
+// when it leaves the cluster, a Hang, when there is one, and, if somebody wants them, Pieces of
+// what happens. The launcher makes a Report of the last records. Find and Because say, out of what
+// each rank waits for and has, who waits for whom.
 package runstats
 
 import (
 	"time"
 )
 
-// Env names the descriptor, a pipe, to which a rank writes lines, each a Statement: a
-// Hang, Pieces while it runs, if EnvTrace is set to anything, and a Record when it leaves the
-// cluster, if EnvStats is.
+// Env names the descriptor, a pipe, to which a rank writes lines, each a Statement: a Hang, Pieces
+// while it runs, if EnvTrace is set to anything, and if EnvStats is, Records of what it has
+// measured so far, the last when it leaves the cluster.
 const (
 	Env      = "DSM_REPORT_FD"
 	EnvStats = "DSM_STATS"
@@ -47,6 +47,9 @@ type Record struct {
 	Sent     uint64 `json:"bytes_sent"`
 	Received uint64 `json:"bytes_received"`
 	Memory   []Item `json:"memory"` // waits for the pages of allocations
+
+	// Partial: the rank went on after it. The last one of a rank counts.
+	Partial bool `json:"partial,omitempty"`
 
 	// Profile is where in the program it has waited, as pprof reads it, if somebody wants that.
 	Profile []byte `json:"profile,omitempty"`

@@ -21,6 +21,15 @@ func Report(records []Record, ranks int) (lines []string) {
 	if len(records) > 0 {
 		lines = append(byRank(records), costliest(records)...)
 	}
+	var partial []string
+	for i := range records {
+		if r := &records[i]; r.Partial {
+			partial = append(partial, fmt.Sprintf("rank %d", r.Rank))
+		}
+	}
+	if len(partial) > 0 {
+		lines = append(lines, "--stats knows nothing of the last seconds of those who have not left the cluster by Close: "+some(partial))
+	}
 	if missing := without(records, ranks); missing != "" {
 		lines = append(lines, "--stats knows nothing of those who have not left the cluster by Close: "+missing)
 	}
@@ -199,10 +208,15 @@ func without(records []Record, ranks int) string {
 			missing = append(missing, fmt.Sprintf("rank %d", rank))
 		}
 	}
-	if len(missing) > mostCostly {
-		missing = append(missing[:mostCostly], fmt.Sprintf("%d others", len(missing)-mostCostly))
+	return some(missing)
+}
+
+// some names the first of many.
+func some(names []string) string {
+	if len(names) > mostCostly {
+		names = append(names[:mostCostly:mostCostly], fmt.Sprintf("%d others", len(names)-mostCostly))
 	}
-	return strings.Join(missing, ", ")
+	return strings.Join(names, ", ")
 }
 
 // table lays rows of cells out in columns.

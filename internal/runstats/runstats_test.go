@@ -45,6 +45,12 @@ func TestReport(t *testing.T) {
 	if got := "\n" + strings.Join(Report(skewed(), 3), "\n") + "\n"; got != wantSkewed {
 		t.Errorf("%s\nwant%s", got, wantSkewed)
 	}
+	partial := skewed()
+	partial[0].Partial = true
+	const last = "--stats knows nothing of the last seconds of those who have not left the cluster by Close: rank 1"
+	if got := Report(partial, 2); got[len(got)-1] != last {
+		t.Errorf("where a rank was ended: %q, want %q", got[len(got)-1], last)
+	}
 	if got := Report(nil, 13); len(got) != 1 || !strings.HasSuffix(got[0], "rank 9, 3 others") {
 		t.Errorf("of nobody: %q", got)
 	}

@@ -499,6 +499,9 @@ func TestShares(t *testing.T) {
 	if s.Free() != most {
 		t.Errorf("%d of %d are left when all was given back", s.Free(), most)
 	}
+	if len(s.files)+len(s.disks) > 0 {
+		t.Errorf("what is remembered of %v would be taken for that of other files with these descriptors", s.files)
+	}
 }
 
 // TestEndsLeaveTheRest: the end of some reads leaves those alone that wait.

@@ -10,7 +10,7 @@ import "golang.org/x/sys/unix"
 // left even if several hang.
 type Shares struct {
 	free  int
-	files map[int]*share // by descriptor; a descriptor may be another file's by now
+	files map[int]*share // those that have something, by descriptor
 	disks map[uint64]int // what the files of each file system have
 }
 
@@ -28,13 +28,13 @@ func NewShares(most int) Shares {
 // Free is what nobody has.
 func (s *Shares) Free() int { return s.free }
 
+// of is the share of a file. That of one which has nothing is new: the descriptor may have been
+// another's before.
 func (s *Shares) of(fd int) *share {
-	f := s.files[fd]
-	if f == nil {
-		f = &share{disk: diskOf(fd)}
-		s.files[fd] = f
+	if f := s.files[fd]; f != nil {
+		return f
 	}
-	return f
+	return &share{disk: diskOf(fd)}
 }
 
 // May is whether a file may take some more.
@@ -46,9 +46,7 @@ func (s *Shares) May(fd int) bool {
 // Take takes n for a file, which stays open until it has given that back.
 func (s *Shares) Take(fd, n int) {
 	f := s.of(fd)
-	if f.has == 0 {
-		f.disk = diskOf(fd)
-	}
+	s.files[fd] = f
 	f.has += n
 	s.disks[f.disk] += n
 	s.free -= n
@@ -56,10 +54,16 @@ func (s *Shares) Take(fd, n int) {
 
 // GiveBack gives back n of what a file has.
 func (s *Shares) GiveBack(fd, n int) {
-	f := s.of(fd)
+	f := s.files[fd]
 	f.has -= n
 	s.disks[f.disk] -= n
 	s.free += n
+	if f.has == 0 {
+		delete(s.files, fd)
+	}
+	if s.disks[f.disk] == 0 {
+		delete(s.disks, f.disk)
+	}
 }
 
 // diskOf is the number of a file's file system, or 0. Nobody is asked for it who might hang.

@@ -163,7 +163,7 @@ func TestBarriersAsTrees(t *testing.T) {
 			if n < protocol.DefaultTreeFrom && with != without {
 				t.Errorf("%d nodes: %+v with trees, %+v without", n, with, without)
 			}
-			if n >= protocol.DefaultTreeFrom && (with.Micros >= without.Micros || with.Busiest >= without.Busiest || with.Bytes <= without.Bytes) {
+			if n >= protocol.DefaultTreeFrom && (with.Micros >= without.Micros || with.Busiest >= without.Busiest || with.Messages <= without.Messages) {
 				t.Errorf("%d nodes: %+v with trees, %+v without", n, with, without)
 			}
 		}

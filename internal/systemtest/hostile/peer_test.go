@@ -25,6 +25,9 @@ type traitor struct {
 
 const pageBytes = 4096
 
+// cluster is what nodes of three that are listed call theirs, with the settings on which they agree.
+const cluster = "default (region 64GiB, 3 ranks, transport auto, survive false)"
+
 // turn joins a cluster as its last node, with that node's listener.
 func turn(t *testing.T, c *testcluster.Cluster, l net.Listener) *traitor {
 	t.Helper()
@@ -33,7 +36,7 @@ func turn(t *testing.T, c *testcluster.Cluster, l net.Listener) *traitor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := tcp.New(tcp.Config{Self: transport.NodeID(len(peers) - 1), Listener: l, Peers: peers, Cluster: "default", PageBytes: pageBytes, Secret: secret})
+	n, err := tcp.New(tcp.Config{Self: transport.NodeID(len(peers) - 1), Listener: l, Peers: peers, Cluster: cluster, PageBytes: pageBytes, Secret: secret})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -270,7 +270,7 @@ func (b *barriers) forgetArrivals() { b.open, b.arrived = nil, 0 }
 // because a release would have come before the mark of its sender, also if it went through a tree
 // and astray there (see suspend), or its sender is lost (see openings.go).
 func (b *barriers) resume() {
-	b.openings.forget(b.env)
+	b.openings = nil
 	calls := b.calls
 	b.calls = nil
 	for _, c := range calls {

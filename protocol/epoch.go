@@ -173,7 +173,7 @@ func (e *Engine) resume() {
 	e.registry.leave()
 	e.names.resume()
 	e.barriers.resume()
-	v.phase, v.before, v.fresh, v.losses, e.recovery.pieces = running, nil, nil, false, nil
+	v.phase, v.before, v.fresh, v.losses, v.trees, e.recovery.pieces = running, nil, nil, false, false, nil
 	e.eachPending(func(o *object, p *pending) {
 		if p.want != None {
 			e.requester.ask(o, p, p.want)

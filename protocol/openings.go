@@ -10,6 +10,9 @@ import "slices"
 //
 // A barrier with more parties than mostNamed, or that is a tree, names nobody else. Of a release
 // that a lost home may have said nothing is known then.
+//
+// When a recovery is over all have heard what was said before it, and nobody remembers it: another
+// process that comes as one of the nodes may use its tickets again.
 
 // opening is a release of which this node has heard.
 type opening struct {
@@ -22,16 +25,15 @@ type opening struct {
 const (
 	// mostNamed is how many parties a release names, at most: 1.3 kB to each node.
 	mostNamed = 128
-	// mostOpenings and mostOpeningBytes bound what a node remembers. The last release is enough but
-	// where one is on its way so long that others meet many times meanwhile.
+	// mostOpenings and mostOpeningBytes bound what a node remembers: the last release of each
+	// barrier, and earlier ones of which somebody may not have heard.
 	mostOpenings, mostOpeningBytes = 64, 1 << 20
 )
 
 // isNamed reports whether a release of so many parties has named all of them, in each view since
 // the last recovery that was completed.
 func (e *env) isNamed(parties int) bool {
-	return parties <= mostNamed && (parties < e.cfg.TreeFrom ||
-		!slices.ContainsFunc(e.view.before, func(members []NodeID) bool { return len(e.orAll(members)) >= e.cfg.TreeFrom }))
+	return parties <= mostNamed && (parties < e.cfg.TreeFrom || !e.view.trees)
 }
 
 // sayOpen sends a BarrierOpen to each node that it names, but this one.
@@ -60,9 +62,12 @@ func (b *barriers) onOpen(m *Message) {
 	}
 	home := NoNode
 	for _, a := range to {
+		if a.node != b.cfg.Self {
+			continue
+		}
 		i := slices.IndexFunc(b.calls, func(c arrivalCall) bool { return c.ticket == a.ticket && c.object == m.Object })
-		if a.node != b.cfg.Self || i < 0 {
-			continue // somebody else's, or canceled meanwhile
+		if i < 0 {
+			continue // canceled meanwhile
 		}
 		c := b.calls[i]
 		if home = c.to; home == b.cfg.Self || home == NoNode {
@@ -80,8 +85,20 @@ func (b *barriers) onOpen(m *Message) {
 // openings are the last releases of which a node has heard, the oldest first.
 type openings []opening
 
+// add adds a release. An earlier one of the barrier is over if all whom it names have arrived
+// again.
 func (l *openings) add(o opening) {
-	all := append(*l, o)
+	to, _, _ := decodeBroadcast(o.releases)
+	all := slices.DeleteFunc(*l, func(x opening) bool {
+		if x.object != o.object {
+			return false
+		}
+		former, _, _ := decodeBroadcast(x.releases)
+		return !slices.ContainsFunc(former, func(f addressee) bool {
+			return !slices.ContainsFunc(to, func(a addressee) bool { return a.node == f.node })
+		})
+	})
+	all = append(all, o)
 	bytes, keep := 0, len(all)
 	for keep > 0 && len(all)-keep < mostOpenings && bytes+len(all[keep-1].releases) <= mostOpeningBytes {
 		keep--
@@ -98,9 +115,4 @@ func (l openings) repeat(in *env) {
 			in.sayOpen(o, to)
 		}
 	}
-}
-
-// forget forgets those of which all have heard, when a recovery is over.
-func (l *openings) forget(in *env) {
-	*l = slices.DeleteFunc(*l, func(o opening) bool { return !in.isMember(o.home) })
 }

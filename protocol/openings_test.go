@@ -13,14 +13,22 @@ func TestUnnamedParties(t *testing.T) {
 		parties  uint32
 		treeFrom int
 		named    bool
+		leaves   bool
 	}{
-		"all are named":          {parties: mostNamed, treeFrom: mostNamed + 1, named: true},
-		"too many":               {parties: mostNamed + 1, treeFrom: mostNamed + 2},
-		"a tree before the loss": {parties: 3, treeFrom: 3},
+		"all are named":           {parties: mostNamed, treeFrom: mostNamed + 1, named: true},
+		"too many":                {parties: mostNamed + 1, treeFrom: mostNamed + 2},
+		"a tree before the loss":  {parties: 3, treeFrom: 3},
+		"a tree while one leaves": {parties: 3, treeFrom: 3, leaves: true},
 	} {
-		e, barrier := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1, TreeFrom: test.treeFrom}), LockObject(0)
+		f := newFew(t, Config{Nodes: 3, Pages: 8, HomeStripe: 1, TreeFrom: test.treeFrom})
+		epoch := uint32(1)
+		if test.leaves {
+			f.enter(epoch, []NodeID{0, 1, 2}, []NodeID{0, 1})
+			epoch++
+		}
+		e, barrier := f.engines[1], LockObject(0)
 		e.Step(Event{Kind: EventArrive, Object: barrier, Client: 1, Ticket: 9, Parties: test.parties}, nil)
-		e.Step(Event{Kind: EventEpoch, Epoch: 1, Members: []NodeID{1}}, nil)
+		e.Step(Event{Kind: EventEpoch, Epoch: epoch, Members: []NodeID{1}}, nil)
 		if waits := e.barriers.waitsFor(barrier, 9); waits != test.named {
 			t.Errorf("%s: it waits on: %v", name, waits)
 		}
@@ -30,8 +38,9 @@ func TestUnnamedParties(t *testing.T) {
 // TestOpeningsAreBounded: a node remembers the last releases, and not much of them.
 func TestOpeningsAreBounded(t *testing.T) {
 	for _, result := range []int{1, MaxResult} {
-		e, barrier := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1}), LockObject(0)
+		e := New(Config{Self: 1, Nodes: 3, Pages: 8, HomeStripe: 1})
 		for i := range Ticket(3 * mostOpenings) {
+			barrier := LockObject(3 * uint64(i))
 			e.Step(Event{Kind: EventArrive, Object: barrier, Client: 1, Ticket: i, Parties: 2}, nil)
 			releases := appendBroadcast(nil, []addressee{{1, i}, {2, i}}, bytes.Repeat([]byte{byte(i)}, result))
 			if _, rejected := said(e, BarrierOpen{Releases: releases}.To(1, barrier).SentBy(0)); rejected {
@@ -46,6 +55,24 @@ func TestOpeningsAreBounded(t *testing.T) {
 		if n := len(e.barriers.openings); n > mostOpenings || bytes > mostOpeningBytes || n < min(mostOpenings, mostOpeningBytes/(result+24)) || last[len(last)-1] != 3*mostOpenings-1 {
 			t.Errorf("it remembers %d releases of %d bytes, the last with %d", n, bytes, last[len(last)-1])
 		}
+	}
+}
+
+// TestOpeningsThatAreOver: of a barrier a node remembers the last release, and an earlier one as
+// long as somebody may not have heard of it; and nothing when a recovery is over.
+func TestOpeningsThatAreOver(t *testing.T) {
+	e, barrier := New(Config{Self: 1, Nodes: 4, Pages: 8, HomeStripe: 1}), LockObject(0)
+	for i, others := range []NodeID{2, 2, 3, 3, 2} {
+		ticket := Ticket(i)
+		e.Step(Event{Kind: EventArrive, Object: barrier, Client: 1, Ticket: ticket, Parties: 2}, nil)
+		said(e, BarrierOpen{Releases: appendBroadcast(nil, []addressee{{1, ticket}, {others, ticket}}, nil)}.To(1, barrier).SentBy(0))
+		if want := []int{1, 1, 2, 2, 2}[i]; len(e.barriers.openings) != want {
+			t.Errorf("after %d releases it remembers %d, want %d", i+1, len(e.barriers.openings), want)
+		}
+	}
+	e.barriers.resume()
+	if n := len(e.barriers.openings); n > 0 {
+		t.Errorf("%d releases are remembered after a recovery, when others may come as nodes that they name", n)
 	}
 }
 

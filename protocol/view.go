@@ -30,6 +30,7 @@ type view struct {
 	came   []uint32
 	since  uint32 // what the allocator was asked in an epoch before this one it has forgotten
 	losses bool   // nodes were lost, or have left, since the last recovery that was completed
+	trees  bool   // barriers may have been trees until then, or since
 }
 
 // clone returns an independent copy.
@@ -41,7 +42,7 @@ func (v *view) clone() view {
 
 // appendState appends an encoding: see Engine.AppendState.
 func (v *view) appendState(b []byte) []byte {
-	b = append(appendNumbers(b, uint64(v.epoch), uint64(v.since)), byte(v.phase), bits(v.losses))
+	b = append(appendNumbers(b, uint64(v.epoch), uint64(v.since)), byte(v.phase), bits(v.losses, v.trees))
 	b = appendInts(appendInts(b, v.members), v.homes)
 	return appendInts(appendInts(appendEach(b, v.before, appendInts[NodeID]), v.fresh), v.came)
 }
@@ -53,6 +54,7 @@ func (v *view) changes() bool { return v.phase == running || v.phase == ready }
 // enter makes a view the one in force, in which a recovery begins.
 func (e *env) enter(epoch uint32, members, homes []NodeID) {
 	v := &e.view
+	v.trees = v.trees || e.usesTrees()
 	if before := e.memberList(); len(before) > 0 {
 		v.before = append(v.before, e.homeList())
 		v.losses = v.losses || slices.ContainsFunc(before, func(n NodeID) bool { return !isIn(members, n) })

@@ -25,7 +25,7 @@ type traitor struct {
 
 const pageBytes = 4096
 
-// cluster is what nodes of three that are listed call theirs, with the settings on which they agree.
+// cluster is what three nodes that are listed call theirs, with the settings on which they agree.
 const cluster = "default (region 64GiB, 3 ranks, transport auto, survive false)"
 
 // turn joins a cluster as its last node, with that node's listener.

@@ -110,10 +110,13 @@ func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
 		case <-due:
 		}
 		asking, cancel := context.WithTimeout(ctx, accountPatience)
-		r := a.record(asking, c)
+		r, whole := a.record(asking, c)
 		cancel()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return // there will be a whole one
+		case !whole:
+			continue // the one before says more
 		}
 		if r.Partial = true; a.tracer != nil && a.tracer.profile != nil {
 			a.tracer.profile.addTo(&r)
@@ -176,7 +179,7 @@ func (a *account) close(c *Cluster) error {
 		a.tracer.close(ctx, nil)
 		return a.to.Close()
 	}
-	r := a.record(ctx, c)
+	r, _ := a.record(ctx, c) // without the daemon there is still the rest
 	a.tracer.close(ctx, &r)
 	_, err := a.to.Write(r.Encode())
 	if err = errors.Join(err, a.to.Close()); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
@@ -185,9 +188,10 @@ func (a *account) close(c *Cluster) error {
 	return nil
 }
 
-// record is what was measured so far, without the profile.
-func (a *account) record(ctx context.Context, c *Cluster) runstats.Record {
-	r := runstats.Record{
+// record is what was measured so far, without the profile. It is not whole if the daemon does not
+// say what it has counted.
+func (a *account) record(ctx context.Context, c *Cluster) (r runstats.Record, whole bool) {
+	r = runstats.Record{
 		Rank: c.Rank(), Node: c.Node(), Wall: time.Since(a.began), CPU: processorTime() - a.cpu, Queue: max(0, queueTime()-a.queue),
 	}
 	all := map[item]runstats.Item{}
@@ -198,10 +202,11 @@ func (a *account) record(ctx context.Context, c *Cluster) runstats.Record {
 	a.mu.Unlock()
 	c.attendant.waits.addTo(all, time.Now())
 	r.Waits = slices.Collect(maps.Values(all))
-	if s, err := c.Stats(ctx); err == nil { // without the daemon there is still the rest
+	s, err := c.Stats(ctx)
+	if err == nil {
 		addCounters(&r, a.before, s.counters)
 	}
-	return r
+	return r, err == nil
 }
 
 // addCounters adds what the daemon has counted in between.

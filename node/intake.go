@@ -344,8 +344,8 @@ func (t *intake) park(ev *pagetable.Event, has, access protocol.Access, wasParke
 	as := parkedAs(ev)
 	known := t.known[as]
 	fresh = !known && !wasParked
-	if fresh || !t.meter.waits.areFor(ev.Page, has < access) {
-		t.meter.await(ev, has, access)
+	if !wasParked || !t.meter.waits.areFor(ev.Page, has < access) {
+		t.meter.await(ev, has, access) // also of one that is known: it has come again
 	}
 	switch {
 	case known:

@@ -110,7 +110,8 @@ func (q *queue) join(ev *pagetable.Event, now time.Duration) bool {
 }
 
 // former is the thread that waits as this one does: itself, or else one of its program that has not
-// come again for so long that its goroutine is taken to be here now. nil: there is none.
+// come again for so long that its goroutine is taken to be here now. nil: there is none. So the
+// count is a lower bound: threads that come again in turns, each long after the other, may be one.
 func (q *queue) former(c comer) (former *comer) {
 	for i := range q.threads {
 		x := &q.one

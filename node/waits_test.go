@@ -68,6 +68,27 @@ func TestGoroutineThatMoves(t *testing.T) {
 	check(2*now, 3, 2*now+now+period-time.Millisecond+now)
 }
 
+// TestThreadsThatAreParked: threads of a program that come one after the other to a page that may
+// not be asked for yet, and come again as Go interrupts them, are as many waits.
+func TestThreadsThatAreParked(t *testing.T) {
+	n := newPair(t).nodes[0]
+	n.intake.quorum.state = quorumLost
+	comes := func(thread uint32, at time.Duration) {
+		n.clock.now = at
+		n.intake.fault(&pagetable.Event{Kind: pagetable.Fault, Proc: 1, Thread: thread, Page: 1})
+	}
+	for i := range time.Duration(5) {
+		comes(7, i*12*time.Millisecond)
+		comes(8, i*12*time.Millisecond+2*time.Millisecond)
+		if i > 0 { // it has begun when the others had waited for long
+			comes(9, i*12*time.Millisecond+3*time.Millisecond)
+		}
+	}
+	if q := n.meter.waits.away[1]; q.threads != 3 {
+		t.Errorf("%d threads wait", q.threads)
+	}
+}
+
 // TestReadersBesideAnUpgrade: one thread waits until it may store to a page. One that loads from it
 // meanwhile waits until the page is in its program, and no longer.
 func TestReadersBesideAnUpgrade(t *testing.T) {

@@ -263,7 +263,7 @@ func Merge(records []Record) ([]byte, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("runstats: no rank has a profile: none has left the cluster by Close")
+		return nil, fmt.Errorf("runstats: no rank has a profile: none has left the cluster by Close, or has run for five seconds")
 	}
 	merged, err := profile.Merge(all)
 	if err != nil {

@@ -49,6 +49,16 @@ type setup struct {
 	before func(*Node)
 }
 
+// wrapOne has the transport of one node wrapped.
+func (s *setup) wrapOne(node int, wrap func(transport.Transport) transport.Transport) {
+	s.wrap = func(i int, peers transport.Transport) transport.Transport {
+		if i != node {
+			return peers
+		}
+		return wrap(peers)
+	}
+}
+
 // cluster is some nodes in this process, over a network in memory and with page tables in memory.
 type cluster struct {
 	testing.TB
@@ -163,6 +173,15 @@ func (m *member) ended() error {
 		m.Fatalf("node %d does not end:\n%s", m.node.cfg.Self, stacks[:runtime.Stack(stacks, true)])
 	}
 	return m.err
+}
+
+// end has the node end, as one that is told to.
+func (m *member) end() {
+	m.Helper()
+	m.cancel()
+	if err := m.ended(); err != nil {
+		m.Fatalf("a node that is told to end ends with %v", err)
+	}
 }
 
 // settle waits until nothing is under way on any node. Two rounds of questions with the same

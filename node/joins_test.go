@@ -204,22 +204,16 @@ func (k keeper) Frame(from transport.NodeID, control []byte, payload transport.P
 func TestNewcomerMeetsAll(t *testing.T) {
 	s := surviving(3, sim.Options{})
 	late := &unaware{}
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 1 {
-			return peers
-		}
+	s.wrapOne(1, func(peers transport.Transport) transport.Transport {
 		late.Transport = peers
 		return late
-	}
+	})
 	c := start(t, s)
 	c.lossy = true
 	writer := c.members[1].join()
 	first := writer.bind("x", 1)
 	writer.store(first, 8, 7)
-	c.members[2].cancel()
-	if err := c.members[2].ended(); err != nil {
-		t.Fatalf("a node that is told to end ends with %v", err)
-	}
+	c.members[2].end()
 	c.recovered(1, 0, 1)
 	c.comeBack(2, s)
 	eventually(t, "node 1 hears that a node asks to be let in", late.heard.Load)
@@ -276,27 +270,18 @@ func TestSuccessorMeetsPredecessor(t *testing.T) {
 	t.Parallel()
 	s := surviving(3, sim.Options{})
 	late := &ignorant{}
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 1 {
-			return peers
-		}
+	s.wrapOne(1, func(peers transport.Transport) transport.Transport {
 		late.Transport = peers
 		return late
-	}
+	})
 	c := start(t, s)
 	c.lossy = true
-	end := func(m *member) {
-		m.cancel()
-		if err := m.ended(); err != nil {
-			t.Fatalf("a node that is told to end ends with %v", err)
-		}
-	}
-	end(c.members[2])
+	c.members[2].end()
 	c.recovered(1, 0, 1)
 	late.is.Store(true)
 	predecessor := c.comeBack(2, s)
 	eventually(t, "node 0 has let it in", func() bool { return c.members[0].counter("epoch") == 2 })
-	end(predecessor)
+	predecessor.end()
 	process := c.comeBack(2, s).node.members.joins.process
 	eventually(t, "another asks node 1 to be let in", func() bool { return late.asker.Load() == process })
 	late.is.Store(false)
@@ -346,10 +331,7 @@ func TestNewcomerWaitsForOthers(t *testing.T) {
 	s.change = func(c *Config) { c.Survive, c.NoQuorum = true, noQuorumEnd }
 	c := start(t, s)
 	c.lossy = true
-	c.members[2].cancel()
-	if err := c.members[2].ended(); err != nil {
-		t.Fatalf("a node that is told to end ends with %v", err)
-	}
+	c.members[2].end()
 	c.recovered(1, 0, 1)
 	d := &inattentive{}
 	d.protocol.Store(true)
@@ -359,10 +341,7 @@ func TestNewcomerWaitsForOthers(t *testing.T) {
 	}})
 	c.inView(2, 0, 1, 2)
 	d.all.Store(true)
-	c.members[1].cancel()
-	if err := c.members[1].ended(); err != nil {
-		t.Fatalf("a node that is told to end ends with %v", err)
-	}
+	c.members[1].end()
 	eventually(t, "node 2 hears of the loss before anything else", func() bool { return !d.all.Load() })
 	d.protocol.Store(false)
 	c.inView(3, 0, 2)
@@ -404,12 +383,9 @@ func (h slowHandler) Frame(from transport.NodeID, control []byte, payload transp
 func TestLeaverIsHeardLate(t *testing.T) {
 	t.Parallel()
 	s := surviving(3, sim.Options{})
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 1 {
-			return peers
-		}
+	s.wrapOne(1, func(peers transport.Transport) transport.Transport {
 		return &slowToHear{reticent: reticent{Transport: peers}}
-	}
+	})
 	c := start(t, s)
 	c.drainNode(c.members[2])
 	c.without(2)
@@ -465,13 +441,10 @@ func (u *unheard) Send(to transport.NodeID, control []byte, payload transport.Pa
 func TestCutOffWhenHandedOver(t *testing.T) {
 	s := surviving(3, sim.Options{})
 	u := &unheard{said: make(chan struct{})}
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 2 {
-			return peers
-		}
+	s.wrapOne(2, func(peers transport.Transport) transport.Transport {
 		u.Transport = peers
 		return u
-	}
+	})
 	c := start(t, s)
 	m := c.members[2]
 	first := m.leaveBehind("x", 7)
@@ -505,13 +478,10 @@ func TestLostWhileLeaving(t *testing.T) {
 		}
 	}
 	d := &inattentive{}
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 2 {
-			return peers
-		}
+	s.wrapOne(2, func(peers transport.Transport) transport.Transport {
 		d.Transport = peers
 		return d
-	}
+	})
 	c := start(t, s)
 	m := c.members[2]
 	first := m.leaveBehind("x", 7)

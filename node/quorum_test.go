@@ -34,13 +34,10 @@ func busy(t *testing.T) (c *cluster, errand func(func(n *Node))) {
 	e := &errands{todo: make(chan func(), 1)}
 	s := surviving(2, sim.Options{})
 	s.ranks = 8
-	s.wrap = func(i int, peers transport.Transport) transport.Transport {
-		if i != 1 {
-			return peers
-		}
+	s.wrapOne(1, func(peers transport.Transport) transport.Transport {
 		e.Transport = peers
 		return e
-	}
+	})
 	c = start(t, s)
 	return c, func(do func(*Node)) {
 		t.Helper()

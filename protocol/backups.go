@@ -247,10 +247,10 @@ func (b *backups) noteKeepers(before []NodeID, orderly bool) {
 	}
 }
 
-// neverCommitted reports whether a page that nobody has, nor a backup of it, was never committed:
-// because it is of memory that survives the loss of as many nodes as there were, one who kept its
-// backups would be left. Then nobody has seen what lost nodes may have stored to it, and it is as
-// good as untouched.
+// neverCommitted reports whether a page was never committed, of which nobody has a copy or a backup
+// when so many nodes were lost. If its memory survives as many, a node that kept its backups is
+// left. What lost nodes may have stored to such a page nobody else has seen, so it is as good as
+// untouched.
 func (b *backups) neverCommitted(id ObjectID, lost int) bool {
 	copies := b.copies(id)
 	return copies > 0 && lost <= copies

@@ -235,12 +235,13 @@ func (s *State) sensible(from NodeID, m *message) error {
 	return fmt.Errorf("%w: node %d says %v for epoch %d with members %v; %s", ErrNonsense, from, m.kind, m.epoch, m.members, wrong)
 }
 
-// mostAhead is how many rounds, or epochs, there can be of which a member was not told: somebody
-// tries for days to make as many. Without a bound one message could leave no higher ones.
+// mostAhead is by how many rounds, or epochs, a message may be ahead of what this node has heard.
+// Nodes would have to try for days to get that far. Without a bound one lie could name the highest
+// ballot that there is, and none could follow it.
 const mostAhead = 1 << 16
 
-// isBallot reports whether a message can name its ballot: it is that of who asks for something, or
-// answers the one of this node, or refuses that for another one.
+// isBallot reports whether a message may name its ballot. Who asks for something names a ballot of
+// its own, who answers names this node's, and who refuses names any that it has promised.
 func (s *State) isBallot(from NodeID, m *message) bool {
 	by := s.self
 	switch m.kind {

@@ -271,8 +271,10 @@ func TestCommitOfHungSpill(t *testing.T) {
 	c.quiet()
 }
 
-// TestReadOfHungSpill: the node answers while another one waits for pages in its spill file. Not
-// parallel: all disks hang.
+// TestReadOfHungSpill: the node answers while another one waits for pages in its spill file. That
+// one has room for them: it would read again what it had to drop before its program has seen it,
+// and the reactor waits for the disk where a page in the file is read-only already. Not parallel:
+// all disks hang.
 func TestReadOfHungSpill(t *testing.T) {
 	const pages = 4 * leastRoom
 	c := startTight(t, setup{nodes: 2, pages: pages + HomeStripe, spill: true}, 0, 1)
@@ -282,6 +284,8 @@ func TestReadOfHungSpill(t *testing.T) {
 	if c.members[0].counter("pages_spilled") == 0 {
 		t.Fatal("no page is in the spill file")
 	}
+	c.members[1].node.SetMemory(2 * MinMemoryBytes)
+	eventually(t, "the reader has room", func() bool { return c.members[1].counter("pages_room") == 2*leastRoom })
 	hangs, goOn := hungDisk(t)
 	var reads []chan error
 	var got [64]uint64

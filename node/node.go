@@ -203,6 +203,11 @@ func (n *Node) openDescriptors() (err error) {
 
 func (n *Node) closeDescriptors() {
 	n.programs.door.close()
+	n.closeWaking()
+}
+
+// closeWaking closes what the reactor sleeps on.
+func (n *Node) closeWaking() {
 	n.news.wake.Close()
 	n.loop.poller.Close()
 }
@@ -260,7 +265,7 @@ func (n *Node) connect(ctx context.Context) error {
 }
 
 // close ends everything, in an order in which nobody is left to wonder: programs, other nodes,
-// connections.
+// connections. What is being read or written comes last, as a disk may never answer.
 func (n *Node) close(why error) {
 	n.programs.close(n.end.broken)
 	if n.net.explain != nil { // first, as who hears the farewell parts with this node at once
@@ -270,11 +275,12 @@ func (n *Node) close(why error) {
 		n.cfg.Farewell(why)
 	}
 	n.meter.unregister(n.cfg.Metrics)
-	n.drive.storage.close()
 	n.net.Close()
+	n.cfg.Socket.Close()
+	n.programs.door.close()
+	n.drive.storage.close()
 	n.saver.end()
 	n.loop.table.Close()
-	n.cfg.Socket.Close()
 	n.news.end()
-	n.closeDescriptors()
+	n.closeWaking()
 }

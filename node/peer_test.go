@@ -25,6 +25,7 @@ type rogue struct {
 	got  int
 	// files are what the node said about files.
 	files []storageFrame
+	down  error // why the node is lost
 }
 
 // Frame implements transport.Handler.
@@ -50,7 +51,11 @@ func (r *rogue) Frame(_ transport.NodeID, control []byte, payload transport.Payl
 func (r *rogue) PeerUp(transport.NodeID) {}
 
 // PeerDown implements transport.Handler.
-func (r *rogue) PeerDown(transport.NodeID, error) {}
+func (r *rogue) PeerDown(peer transport.NodeID, err error) {
+	if peer == 0 {
+		r.down = err
+	}
+}
 
 // among starts node 0 of three; the others are rogues.
 func among(t testing.TB) (*cluster, []*rogue) {

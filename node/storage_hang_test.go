@@ -1,7 +1,9 @@
 package node
 
 import (
+	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -110,4 +112,51 @@ func TestHungFileBesideSpill(t *testing.T) {
 		a.answer(reply)
 	}
 	c.quiet()
+}
+
+// TestEndWithHungFile: a node is told to end while a file does not answer that it reads for another
+// node, or for itself. The others are told at once, and no program can connect any more.
+func TestEndWithHungFile(t *testing.T) {
+	for name, asks := range map[string]func(p *prog, peer *rogue, hung, good pagetable.Page){
+		"for another node": func(p *prog, peer *rogue, hung, good pagetable.Page) {
+			for _, page := range []pagetable.Page{hung, good} {
+				peer.sayAbout(storageFrame{kind: readPages, page: page, count: 1}, false)
+			}
+			peer.hearAbout(1)
+		},
+		"for itself": func(p *prog, peer *rogue, hung, good pagetable.Page) {
+			p.access(hung, false, func([]byte) {})
+			p.wantPage(good, pageOf(0))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, rogues := among(t)
+			files, answer := filesThatHang(t, 1)
+			m, p := c.members[0], c.members[0].join()
+			var first []pagetable.Page // of each file
+			for i, file := range append(files, laid(t, 4096, same)) {
+				first = append(first, p.bind(string(rune('a'+i)), 1))
+				p.ok(p.beginsCall(first[i], 1, attach.Contents{Bytes: 4096, Readers: []uint16{0}}, file))
+			}
+			asks(p, rogues[0], first[0], first[1])
+			m.cancel()
+			for _, r := range rogues {
+				eventually(t, "the others are told", func() bool {
+					if _, err := r.net.Poll(r, 1); err != nil {
+						t.Fatal(err)
+					}
+					return r.down != nil
+				})
+			}
+			eventually(t, "programs can't connect", func() bool {
+				conn, err := net.Dial("unix", m.socket)
+				if err == nil {
+					conn.Close()
+				}
+				return errors.Is(err, unix.ECONNREFUSED)
+			})
+			answer()
+			m.ended()
+		})
+	}
 }

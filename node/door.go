@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"dsmd/internal/attach"
 	"dsmd/internal/netio"
@@ -21,7 +22,17 @@ type door struct {
 	// peer tells who has connected, as the kernel knows it. attach.Peer, but in tests of other
 	// users.
 	peer func(fd int) (pid int, uid uint32, err error)
+	take func(fd int) (int, error) // attach.Accept, but in tests
+
+	// fault is why programs have to wait, as the log says; "": none has to. The socket is watched
+	// again at retryAt; 0: it is watched.
+	fault   string
+	retryAt time.Duration
 }
+
+// doorPause is how long the socket is not watched when a program can neither be let in nor be
+// turned away: it would keep the reactor awake for as long as the program waits.
+const doorPause = 100 * time.Millisecond
 
 // newDoor makes a door, which is closed until open is called.
 func newDoor(poller *netio.Poller, socket *net.UnixListener) (*door, error) {
@@ -29,7 +40,7 @@ func newDoor(poller *netio.Poller, socket *net.UnixListener) (*door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: the socket for programs: %w", err)
 	}
-	d := &door{poller: poller, fd: fd, peer: attach.Peer}
+	d := &door{poller: poller, fd: fd, peer: attach.Peer, take: attach.Accept}
 	d.openSpare()
 	return d, nil
 }
@@ -85,37 +96,83 @@ func (d *door) closeSpare() {
 	}
 }
 
+// pause has programs wait for a while, because of an error that is none of theirs.
+func (d *door) pause(now time.Duration, why error, log *zap.Logger) {
+	if text := why.Error(); d.fault != text {
+		d.fault = text
+		log.Warn("programs that connect have to wait: the system does not let this daemon have their connections", zap.Error(why))
+	}
+	if d.retryAt == 0 {
+		if err := d.poller.Remove(d.fd); err != nil {
+			log.Error("the socket for programs", zap.Error(err))
+		}
+	}
+	d.retryAt = now + doorPause
+}
+
+// goOn notes that no program has to wait.
+func (d *door) goOn(log *zap.Logger) {
+	if d.fault != "" {
+		d.fault = ""
+		log.Info("programs that connect have to wait no longer")
+	}
+}
+
+// tick watches the socket again after a pause.
+func (d *door) tick(now time.Duration, log *zap.Logger) {
+	if d.retryAt == 0 || now < d.retryAt {
+		return
+	}
+	if d.spare < 0 {
+		d.openSpare()
+	}
+	if err := d.open(); err != nil {
+		d.pause(now, err, log)
+		return
+	}
+	d.retryAt = 0
+}
+
+// tickIn is for how long the reactor may sleep for the sake of tick.
+func (d *door) tickIn(now time.Duration) time.Duration {
+	if d.retryAt == 0 {
+		return netio.Forever
+	}
+	return max(0, d.retryAt-now)
+}
+
 // accept takes the programs that have connected.
 func (s *programs) accept() (any bool) {
 	for ; ; any = true {
-		fd, err := attach.Accept(s.door.fd)
+		fd, err := s.door.take(s.door.fd)
 		switch {
+		case err == nil:
+			s.add(fd)
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			if !s.acceptSpare() {
-				return any
-			}
+			err = s.acceptSpare()
+		}
+		switch {
+		case err == nil:
 		case errors.Is(err, unix.EAGAIN):
-			return any
-		case err != nil:
-			s.log.Warn("cannot accept a program", zap.Error(err))
+			s.door.goOn(s.log)
 			return any
 		default:
-			s.add(fd)
+			s.door.pause(s.drive.clock.now, err, s.log)
+			return any
 		}
 	}
 }
 
 // acceptSpare turns a program away when there is no descriptor left to accept it with, by giving up
-// a spare one for the moment. If the program were left to wait, its connection would keep the
-// reactor awake for as long as it waits.
-func (s *programs) acceptSpare() bool {
+// a spare one for the moment.
+func (s *programs) acceptSpare() error {
 	s.door.closeSpare()
-	fd, err := attach.Accept(s.door.fd)
+	fd, err := s.door.take(s.door.fd)
 	if err == nil {
 		s.turnAway(s.newProgram(fd), "this daemon has too many open files; raise the limit (ulimit -n) and start it again")
 	}
 	s.door.openSpare()
-	return err == nil
+	return err
 }
 
 // add takes in a program that has connected.

@@ -138,6 +138,7 @@ func (l *loop) look(check bool) bool {
 	busy = l.spare || busy
 	if check {
 		l.meter.log.tick(l.clock.now)
+		l.programs.door.tick(l.clock.now, l.log)
 		l.out.flush() // a peer that waits for a page need not wait for what epoll says as well
 		busy = l.serveReady(l.poller.Check()) || busy
 	}
@@ -175,6 +176,7 @@ func (l *loop) sleep() {
 	l.programs.inquiries.tick()
 	l.end.tick()
 	l.meter.log.tick(l.clock.now)
+	l.programs.door.tick(l.clock.now, l.log)
 	l.out.flush()
 }
 
@@ -184,6 +186,7 @@ func (l *loop) dueIn(now time.Duration) time.Duration {
 	in = sooner(in, sooner(l.drive.leases.timeout(now), l.pins.breaks.timeout(now)))
 	in = sooner(in, l.meter.log.tickIn(now))
 	in = sooner(in, l.programs.inquiries.tickIn(now))
+	in = sooner(in, l.programs.door.tickIn(now))
 	return sooner(in, l.room.tickIn(now))
 }
 

@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"dsmd/internal/attach"
+	"dsmd/pagetable"
 
 	"golang.org/x/sys/unix"
 )
@@ -597,5 +599,57 @@ func TestSilentConnections(t *testing.T) {
 	for _, conn := range silent {
 		conn.Close()
 	}
+	c.quiet()
+}
+
+// inventor is a table of which a program says that more and more of its threads have faulted.
+type inventor struct {
+	pagetable.Table
+	proc    pagetable.ProcID // the program; 0: none
+	invents *atomic.Bool
+	threads uint32
+}
+
+func (v *inventor) Attach(proc pagetable.ProcID, fd int, base uintptr) error {
+	if v.proc == 0 {
+		v.proc = proc
+	}
+	return v.Table.Attach(proc, fd, base)
+}
+
+func (v *inventor) Detach(proc pagetable.ProcID, clean bool) {
+	if v.proc == proc {
+		v.invents.Store(false)
+	}
+	v.Table.Detach(proc, clean)
+}
+
+func (v *inventor) Poll(events []pagetable.Event) (int, error) {
+	if !v.invents.Load() {
+		return v.Table.Poll(events)
+	}
+	for i := range events {
+		v.threads++
+		events[i] = pagetable.Event{Kind: pagetable.Fault, Proc: v.proc, Thread: v.threads, Page: pagetable.Page(v.threads % 8)}
+	}
+	return len(events), nil
+}
+
+// TestInventedThreads: a program whose threads wait in any number is cut off and told why. The node
+// keeps a bounded number of its faults, and forgets them. Others go on.
+func TestInventedThreads(t *testing.T) {
+	var invents atomic.Bool
+	c := start(t, setup{nodes: 1, ranks: 2,
+		before: func(n *Node) { n.intake.window.most = 0 },
+		table:  func(_ int, fake pagetable.Table) pagetable.Table { return &inventor{Table: fake, invents: &invents} },
+	})
+	m := c.members[0]
+	liar, witness := m.joinAs(0), m.joinAs(1)
+	invents.Store(true)
+	liar.access(0, false, func([]byte) {}) // wakes the reactor
+	eventually(t, "the program is cut off", func() bool { return m.counter("programs") == 1 })
+	liar.wantLost("more than 65536 of its threads wait")
+	witness.sync()
+	m.want(map[string]uint64{"faults_held_back": maxParked})
 	c.quiet()
 }

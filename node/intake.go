@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -25,32 +26,42 @@ type intake struct {
 	window     window
 	waiters    waiters
 
-	parked []pagetable.Event      // faults that wait until a page may be asked for, in order
-	known  map[parkedFault]bool   // what is in parked: a thread that waits is reported again
-	held   map[pagetable.Page]int // how many of them are on a page, if any
+	parked   []*pagetable.Event          // faults that wait until a page may be asked for, in order
+	known    map[parker]*pagetable.Event // what is in parked: a thread that waits is reported again
+	held     map[pagetable.Page]int      // how many of them are on a page, if any
+	parkedBy map[pagetable.ProcID]int    // how many of them are a program's, if any
 
 	// more is for which pages a thread needs more access than was asked for, and how much: the
 	// engine asks for it when that is here.
 	more map[pagetable.Page]protocol.Access
 }
 
-// parkedFault tells faults apart that are parked. Each thread waits for one page, so their number
-// is bounded by that of the threads.
-type parkedFault struct {
-	page   pagetable.Page
+// parker is whose fault is parked. A thread waits for one page at a time: one that comes for
+// another has left the first. Where it is not known who has come, page and write tell.
+type parker struct {
 	proc   pagetable.ProcID
 	thread uint32
+	page   pagetable.Page
 	write  bool
 }
 
-func parkedAs(ev *pagetable.Event) parkedFault {
-	return parkedFault{ev.Page, ev.Proc, ev.Thread, ev.Write}
+func parkerOf(ev *pagetable.Event) parker {
+	if ev.Thread == 0 {
+		return parker{ev.Proc, 0, ev.Page, ev.Write}
+	}
+	return parker{proc: ev.Proc, thread: ev.Thread}
 }
+
+// maxParked bounds the faults of a program that are parked, some 10 MB: under sigsegv a program can
+// invent threads. A program in Go has at most 10,000 by default.
+const maxParked = 1 << 16
+
+var errManyThreads = fmt.Errorf("more than %d of its threads wait for pages that may not be asked for yet", maxParked)
 
 func newIntake(d *driver, p *pins, q *quorum, predict bool) *intake {
 	t := &intake{drive: d, meter: d.exec.meter, quorum: q, pins: p,
-		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parkedFault]bool{},
-		held: map[pagetable.Page]int{}, more: map[pagetable.Page]protocol.Access{}}
+		window: newWindow(d.exec.table.PageBytes()), waiters: newWaiters(), known: map[parker]*pagetable.Event{},
+		held: map[pagetable.Page]int{}, parkedBy: map[pagetable.ProcID]int{}, more: map[pagetable.Page]protocol.Access{}}
 	t.predictor.intake = t
 	if predict {
 		t.predictor.trail = readahead.NewTrail()
@@ -194,10 +205,17 @@ func (t *intake) isParked(page pagetable.Page) bool { return t.held[page] > 0 }
 // abandon forgets who waits for a page if nothing will end that any more. Preconditions: no fault
 // on it is parked.
 func (t *intake) abandon(page pagetable.Page) {
-	if id := protocol.PageObject(uint64(page)); !t.drive.engine.Waiting(id) && protocol.Operation(t.drive.engine, id) == 0 {
+	if !t.isUnderWay(page) {
 		t.meter.forget(page)
 		delete(t.meter.waits.here, page)
 	}
+}
+
+// isUnderWay is whether something will come of a page: it was asked for, or the page table has
+// something to do with it.
+func (t *intake) isUnderWay(page pagetable.Page) bool {
+	id := protocol.PageObject(uint64(page))
+	return t.drive.engine.Waiting(id) || protocol.Operation(t.drive.engine, id) != 0
 }
 
 // woken ends the waits for a page that was mapped as it is, or lost. Who is parked, to get more
@@ -337,35 +355,55 @@ func (t *intake) mayGuess() bool {
 	return asked < min(2*t.window.ahead, t.window.most) && t.room.hasMuch()
 }
 
-// park keeps a fault until a page may be asked for, unless it is kept already. Its thread waits
-// from here on. One that was parked, and let in too early, is the first again. It returns whether
-// the fault is new.
+// park keeps a fault until a page may be asked for. Its thread waits from here on, and for nothing
+// else. One that was parked, and let in too early, is the first again. It returns whether the fault
+// is new.
 func (t *intake) park(ev *pagetable.Event, has, access protocol.Access, wasParked bool) (fresh bool) {
-	as := parkedAs(ev)
-	known := t.known[as]
-	fresh = !known && !wasParked
+	as := parkerOf(ev)
+	at := t.known[as]
+	if at == nil && t.parkedBy[ev.Proc] >= maxParked {
+		if p := t.pins.programs.byID[protocol.ClientID(ev.Proc)]; p != nil {
+			p.cutOff(errManyThreads)
+		}
+		return false
+	}
+	fresh = !wasParked && (at == nil || at.Page != ev.Page || at.Write != ev.Write)
 	if !wasParked || !t.meter.waits.areFor(ev.Page, has < access) {
 		t.meter.await(ev, has, access) // also of one that is known: it has come again
 	}
-	switch {
-	case known:
-		return false
-	case wasParked:
-		t.parked = slices.Insert(t.parked, 0, *ev)
-	default:
-		t.parked = append(t.parked, *ev)
+	if at != nil {
+		left := at.Page
+		*at = *ev
+		t.held[ev.Page]++
+		t.left(left)
+		return fresh
 	}
-	t.known[as] = true
+	at = new(*ev)
+	if wasParked {
+		t.parked = slices.Insert(t.parked, 0, at)
+	} else {
+		t.parked = append(t.parked, at)
+	}
+	t.known[as] = at
 	t.held[ev.Page]++
+	t.parkedBy[ev.Proc]++
 	return fresh
+}
+
+// left notes that a thread whose fault is parked does not wait for a page any more.
+func (t *intake) left(page pagetable.Page) {
+	drop(t.held, page)
+	if !t.isParked(page) && !t.isUnderWay(page) {
+		t.meter.settled(page)
+		t.abandon(page)
+	}
 }
 
 // unpark forgets that a fault is parked. The caller takes it from the list.
 func (t *intake) unpark(ev *pagetable.Event) {
-	delete(t.known, parkedAs(ev))
-	if t.held[ev.Page]--; t.held[ev.Page] == 0 {
-		delete(t.held, ev.Page)
-	}
+	delete(t.known, parkerOf(ev))
+	drop(t.held, ev.Page)
+	drop(t.parkedBy, ev.Proc)
 }
 
 // canLetIn is whether a parked fault can go on.
@@ -385,18 +423,19 @@ func (t *intake) letIn() (any bool) {
 // retry goes on with the first fault that is parked. Preconditions: there is one.
 func (t *intake) retry() {
 	ev := t.parked[0]
+	t.parked[0] = nil
 	t.parked = t.parked[1:]
-	t.unpark(&ev)
-	t.take(&ev, true)
+	t.unpark(ev)
+	t.take(ev, true)
 }
 
 // dropProgram forgets the faults of a program that has gone.
 func (t *intake) dropProgram(id protocol.ClientID) {
 	var pages []pagetable.Page
-	t.parked = slices.DeleteFunc(t.parked, func(ev pagetable.Event) bool {
+	t.parked = slices.DeleteFunc(t.parked, func(ev *pagetable.Event) bool {
 		mine := protocol.ClientID(ev.Proc) == id
 		if mine {
-			t.unpark(&ev)
+			t.unpark(ev)
 			pages = append(pages, ev.Page)
 		}
 		return mine
@@ -405,5 +444,12 @@ func (t *intake) dropProgram(id protocol.ClientID) {
 		if !t.isParked(page) {
 			t.abandon(page)
 		}
+	}
+}
+
+// drop counts one down, and forgets what is at none.
+func drop[K comparable](counts map[K]int, of K) {
+	if counts[of]--; counts[of] == 0 {
+		delete(counts, of)
 	}
 }

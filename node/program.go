@@ -142,13 +142,17 @@ func (p *program) watch(writable bool) {
 // maySee is whether the program may read of a fault: of its own ones, an observer of all.
 func (p *program) maySee(f *faultlog.Fault) bool { return !p.ranked || f.PID == uint32(p.pid) }
 
-// cutOff ends the conversation with the program from within. The next receive finds the socket
-// shut, and removes the program.
+// cutOff ends the conversation with the program from within, and tells it why, if it reads what it
+// is told. The next receive finds the socket shut, and removes the program.
 func (p *program) cutOff(why error) {
-	if p.cut == nil {
-		p.cut = why
-		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+	if p.cut != nil {
+		return
 	}
+	p.cut = why
+	if len(p.out) == 0 {
+		p.write(attach.AppendLost(nil, "the daemon has cut this program off: "+why.Error()), -1)
+	}
+	_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 }
 
 // errRefused ends the connection of a program that was told why.

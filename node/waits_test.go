@@ -169,6 +169,32 @@ func TestParkedAgain(t *testing.T) {
 	c.quiet()
 }
 
+// TestParkedThreadMoves: a thread that comes for another page does not wait for the first any more.
+// So no more faults are parked than there are threads, in whatever order goroutines take turns. How
+// long the first was waited for counts.
+func TestParkedThreadMoves(t *testing.T) {
+	const threads, goroutines = 3, 50
+	var in *intake
+	var parked, waited []int
+	c := start(t, setup{nodes: 1, before: func(n *Node) {
+		in = n.intake
+		in.window.most = 0
+		for turn := range goroutines * threads {
+			page := pagetable.Page(turn % goroutines)
+			in.fault(&pagetable.Event{Kind: pagetable.Fault, Page: page, Proc: 1, Thread: 7 + uint32(turn%threads), Write: turn%2 == 0})
+			parked, waited = append(parked, len(in.parked)), append(waited, len(in.meter.waits.away))
+		}
+		in.dropProgram(1)
+	}})
+	if got := max(slices.Max(parked), slices.Max(waited)); got != threads {
+		t.Errorf("of %d threads %d faults are parked, and pages waited for", threads, got)
+	}
+	if got := in.meter.count.parkedFaults.Load(); got != goroutines*threads {
+		t.Errorf("%d faults were parked, want %d", got, goroutines*threads)
+	}
+	c.quiet()
+}
+
 // TestStages: a page is said to have been asked for only where somebody was asked.
 func TestStages(t *testing.T) {
 	for _, x := range []struct {

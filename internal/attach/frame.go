@@ -53,7 +53,7 @@ const (
 	KindRefuse                  // daemon: you can't attach, and why. The last frame
 	KindReady                   // daemon: your trap is served; control page attached
 	KindReply                   // daemon: the answer to a call
-	KindLost                    // daemon: the cluster is broken, and why. The last frame
+	KindLost                    // daemon: the cluster is broken, or you are cut off, and why
 	KindAsk                     // either, on the second socket: a question
 	KindTell                    // either, on the second socket: an answer
 

@@ -22,12 +22,6 @@ type fallbacks struct {
 	asked map[pagetable.Page]*origin
 }
 
-// replace makes room for what an allocation begins anew with from now on, and returns where.
-func (b *fallbacks) replace(x *origin) *[]*origin {
-	b.list = slices.DeleteFunc(b.list, func(y *origin) bool { return y.first == x.first && !slices.Equal(y.ids, x.ids) })
-	return &b.list
-}
-
 // begin has lost pages begin anew with the contents of an ID. The error is the program's.
 func (b *fallbacks) begin(p *program, c *attach.Call) error {
 	if len(c.Payload) != 16 {

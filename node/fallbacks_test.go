@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +159,32 @@ func TestFallbackOfMemoryThatIsLetGo(t *testing.T) {
 		}
 		a.wantLoad(all[name], 0, 100)
 	}
+	c.without(2)
+	c.quiet()
+}
+
+// TestRefusedFallbackChangesNothing: what pages begin anew with stays when it was to be replaced by
+// what can't be read.
+func TestRefusedFallbackChangesNothing(t *testing.T) {
+	const pages = 4
+	c := start(t, surviving(3, sim.Options{}))
+	all := []*prog{c.members[0].join(), c.members[1].join(), c.members[2].join()}
+	page := share("x", pages, all...)
+	all[2].store(page, 0, 1)
+	for _, p := range all[:2] {
+		p.ok(p.fallback(page, pages, 8, 500))
+		p.fallsBack(8)
+		short := p.inMemory(nil, pages*attach.PlaceBytes-1)
+		what := attach.Contents{Files: 1, First: p.give(short), Table: p.give(short), ID: [16]byte{9}, Fallback: true}
+		r := p.do(attach.Call{Op: attach.OpContents, Object: uint64(page), Count: pages, Payload: attach.AppendContents(nil, &what)})
+		if r.Status != attach.StatusUnknown || !strings.Contains(string(r.Payload), "is shorter than") {
+			t.Errorf("a table that is too short is answered with %v %q", r.Status, r.Payload)
+		}
+	}
+	c.sever(2)
+	c.recovered(1, 0, 1)
+	all[0].wantLoad(page, 0, 500)
+	all[1].wantLoad(page, 0, 500)
 	c.without(2)
 	c.quiet()
 }

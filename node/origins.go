@@ -89,10 +89,14 @@ func (o *origins) add(p *program, c *attach.Call) error {
 	if what.Table != 0 {
 		x.beneath = o.beneath(x.first)
 	}
+	y := find(*list, x.first)
+	replaces := y == x.beneath
 	if what.Fallback {
-		list, x.givers = o.fallbacks.replace(x), map[*program]struct{}{p: {}}
+		list, x.givers = &o.fallbacks.list, map[*program]struct{}{p: {}}
+		y = find(*list, x.first)
+		replaces = y != nil && !slices.Equal(y.ids, x.ids)
 	}
-	if y := find(*list, x.first); y != nil && y != x.beneath {
+	if y != nil && !replaces {
 		maps.Copy(y.givers, x.givers) // another program of this node was earlier
 		p.answer(&attach.Reply{Ticket: c.Ticket})
 		return nil
@@ -103,7 +107,7 @@ func (o *origins) add(p *program, c *attach.Call) error {
 			return nil
 		}
 	}
-	*list = append(slices.DeleteFunc(*list, func(y *origin) bool { return y == x.beneath }), x)
+	*list = append(slices.DeleteFunc(*list, func(z *origin) bool { return z == y }), x)
 	slices.SortFunc(*list, func(a, b *origin) int { return cmp.Compare(a.first, b.first) })
 	p.answer(&attach.Reply{Ticket: c.Ticket})
 	return nil

@@ -58,20 +58,33 @@ var closePatience = 5 * time.Second
 // before it leaves the cluster.
 const recordEvery = 5 * time.Second
 
-// openAccount begins an account, if `dsmd run` wants one and this process has none yet.
-func openAccount(ctx context.Context, c *Cluster) error {
+// reportPipe is the descriptor by which `dsmd run` is told of this rank; -1: it does not listen, or
+// not any more.
+func reportPipe() (fd int, err error) {
 	text := os.Getenv(runstats.Env)
 	if text == "" {
-		return nil
+		return -1, nil
 	}
-	fd, err := strconv.Atoi(text)
+	fd, err = strconv.Atoi(text)
 	if err != nil || fd < 0 {
-		return fmt.Errorf("the environment has %s=%q, which is no descriptor; unset it, or start the program with `dsmd run`", runstats.Env, text)
+		return -1, fmt.Errorf("the environment has %s=%q, which is no descriptor; unset it, or start the program with `dsmd run`", runstats.Env, text)
 	}
-	os.Unsetenv(runstats.Env) // programs that this one starts are not ranks
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil // it is somebody else's, or was closed on the way
+		return -1, nil // it is somebody else's, or was closed on the way
+	}
+	return fd, nil
+}
+
+// openAccount begins an account, if `dsmd run` wants one and this process has none yet.
+func openAccount(ctx context.Context, c *Cluster) error {
+	fd, err := reportPipe()
+	if err != nil {
+		return err
+	}
+	os.Unsetenv(runstats.Env) // programs that this one starts are not ranks
+	if fd < 0 {
+		return nil
 	}
 	unix.CloseOnExec(fd)
 	a := &account{

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dsmd/internal/attach"
 	"dsmd/internal/callsite"
 	"dsmd/internal/controlpage"
@@ -352,5 +354,27 @@ func (a *attendant) say(h runstats.Hang) {
 		_, _ = account.to.Write(h.Encode())
 		return
 	}
-	fmt.Fprintf(os.Stderr, "dsm: %s\n", strings.Join(h.Lines, "\ndsm: "))
+	sayHere(h)
+}
+
+// sayHere says what hangs on standard error.
+func sayHere(h runstats.Hang) { fmt.Fprintf(os.Stderr, "dsm: %s\n", strings.Join(h.Lines, "\ndsm: ")) }
+
+// joinPatience is how long the daemon has not answered when Join says so. Only tests change it.
+var joinPatience = runstats.HangAfter
+
+// sayOverdue says that the daemon has not let this program in yet. Daemons do that when they are
+// all there. What they say themselves they say to their logs, which is not where a program's user
+// looks. All ranks of a job wait alike, so the launcher passes on what the first one says.
+func (j *joining) sayOverdue() {
+	who := "this program"
+	if j.rank != attach.NoRank {
+		who = fmt.Sprintf("rank %d", j.rank)
+	}
+	h := runstats.Hang{Key: "Join", Lines: []string{fmt.Sprintf("%s has waited %v for the daemon at %s, which waits for its peers, or is stuck; its log says for which, with --log-level info", who, joinPatience, j.socket)}}
+	if fd, err := reportPipe(); err == nil && fd >= 0 {
+		_, _ = unix.Write(fd, h.Encode()) // as in say
+		return
+	}
+	sayHere(h)
 }

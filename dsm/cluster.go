@@ -151,8 +151,9 @@ func fromEnvironment() (joining, error) {
 // It raises GOMAXPROCS, so that more goroutines than there are processors can wait for pages; see
 // WithProcs.
 //
-// It does not wait for the other ranks; Cluster.Barrier does. ctx bounds Join alone, not the life
-// of the Cluster.
+// It does not wait for the other ranks; Cluster.Barrier does. It does wait until all daemons are
+// there, and says so when that takes more than ten seconds. ctx bounds Join alone, not the life of
+// the Cluster.
 //
 // Errors: ErrNoDaemon, ErrRefused, ErrVersion, ErrAddressTaken, ErrNoSpace (no room for the
 // region's addresses), ErrNoTrap, and ctx's.
@@ -167,7 +168,9 @@ func Join(ctx context.Context, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, failure("Join", err)
 	}
+	overdue := time.AfterFunc(joinPatience, j.sayOverdue)
 	c, err := j.join(ctx)
+	overdue.Stop()
 	if err != nil {
 		return nil, failure("Join", err)
 	}

@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dsmd/internal/attach"
+	"dsmd/internal/runstats"
 	"dsmd/internal/uffd"
 )
 
@@ -196,6 +198,52 @@ func TestJoinCanceled(t *testing.T) {
 	wantError(t, err, context.Canceled, f.socket)
 	if _, err := Join(ctx, WithSocket(f.socket)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Join with a context that had ended: %v", err)
+	}
+}
+
+// TestJoinSaysThatItWaits: a program whose daemon does not let it in says so, to the launcher if
+// there is one, and goes on when it does.
+func TestJoinSaysThatItWaits(t *testing.T) {
+	defer func(before time.Duration) { joinPatience = before }(joinPatience)
+	joinPatience = 10 * time.Millisecond
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	for name, here := range map[string]bool{"to the launcher": false, "here": true} {
+		t.Run(name, func(t *testing.T) {
+			if here {
+				defer func(before *os.File) { os.Stderr = before }(os.Stderr)
+				os.Stderr = w
+			} else {
+				t.Setenv(runstats.Env, fmt.Sprint(w.Fd()))
+			}
+			silent := make(chan struct{})
+			f := newFake(t, 2, func(f *fake) { f.first = func(*attach.Conn) { <-silent } })
+			joined := make(chan error)
+			go func() {
+				_, err := Join(within(t), WithSocket(f.socket), WithRank(1))
+				joined <- err
+			}()
+			line, err := bufio.NewReader(r).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !here {
+				x, err := runstats.Decode([]byte(line))
+				if err != nil || x.Hang == nil || x.Hang.Key == "" || len(x.Hang.Lines) != 1 {
+					t.Fatalf("said %q: %v", line, err)
+				}
+				line = x.Hang.Lines[0]
+			}
+			if want := "rank 1 has waited 10ms for the daemon at " + f.socket + ", which waits for its peers"; !strings.Contains(line, want) {
+				t.Errorf("said %q, want %q", line, want)
+			}
+			close(silent)
+			wantError(t, <-joined, ErrNoDaemon)
+		})
 	}
 }
 

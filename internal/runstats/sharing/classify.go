@@ -15,6 +15,9 @@ const (
 	// sharedPart is which part of accesses goes to words of others where words are shared, as one
 	// of so many.
 	sharedStores, sharedLoads = 4, 2
+	// mostGap is how many words in a row are left out at most of a page that is written whole, and
+	// wholeGaps which part of it all of them are at most, as one of so many.
+	mostGap, wholeGaps = 4, 8
 )
 
 // finding is why a page travels.
@@ -89,6 +92,8 @@ func (p *page) classify(scanned func(node int) bool) *finding {
 		f.kind = True
 	case loads:
 		f.kind = Communication
+	case !f.known():
+		return nil
 	default:
 		f.kind = False
 	}
@@ -209,10 +214,13 @@ func (f *finding) onOthers(scanned func(node int) bool) (stores, loads bool) {
 				storesThere += uint64(x.count)
 			}
 		}
+		if f.writers() == 1 && len(p.words) > 0 {
+			continue // what it reads itself is not why others come
+		}
 		for _, x := range p.loads.at {
 			allLoads += uint64(x.count)
 			// Who goes through all of a page comes in at its first word, whatever it needs.
-			if f.othersAt(i, x.offset) || x.offset < wordBytes && scanned(p.node) {
+			if f.othersAt(i, x.offset) || f.inGap(x.offset/wordBytes) || x.offset < wordBytes && scanned(p.node) {
 				loadsThere += uint64(x.count)
 			}
 		}
@@ -223,6 +231,36 @@ func (f *finding) onOthers(scanned func(node int) bool) (stores, loads bool) {
 		all += faults
 	}
 	return stores, loadsThere > 0 && sharedLoads*loadsThere >= all
+}
+
+// known reports whether it is known what the nodes write that do. Of the first times that is known
+// only where they have faulted.
+func (f *finding) known() bool {
+	return f.writers() > 1 || !slices.ContainsFunc(f.parties, func(p party) bool { return len(p.words) > 0 && p.written == nil })
+}
+
+// inGap reports whether a word is one of a few that one node leaves out of a page which it writes
+// whole otherwise, as a stencil leaves out the edges of its grid. Who reads the page whole may come
+// in there: a copy begins with the last word.
+func (f *finding) inGap(word uint32) bool {
+	if f.writers() != 1 {
+		return false
+	}
+	width := uint32(f.bytes() / wordBytes)
+	isGap := func(w uint32) bool { return w < width && !f.others(-1, w) } // below 0 it wraps around
+	written, gap := uint32(0), uint32(0)
+	for w := range width {
+		if !isGap(w) {
+			written++
+		}
+	}
+	for w := word; isGap(w); w++ {
+		gap++
+	}
+	for w := word - 1; isGap(w); w-- {
+		gap++
+	}
+	return gap <= mostGap && wholeGaps*(width-written) <= width
 }
 
 // others reports whether a party other than the one given stores to a word.

@@ -54,7 +54,7 @@ type guard struct {
 
 // places are places of a page, by their offsets in bytes, with how often they have faulted.
 type places struct {
-	faults uint64 // at all places, also at those that are not kept
+	faults uint64 // at all places, also those that are not kept
 	at     []place
 }
 
@@ -116,10 +116,13 @@ func (p *page) fault(f *faultlog.Fault, rank, node int, lock string) {
 		return
 	}
 	if u := p.by(node); u != nil {
-		if f.Access == faultlog.Read {
+		switch {
+		case f.Access == faultlog.Read:
 			u.loads.add(f.Offset)
-		} else {
+		case f.Taker != faultlog.NoNode:
 			u.stores.add(f.Offset)
+		default: // that a node fills a page in is not why it comes back, wherever it begins
+			u.stores.faults++
 		}
 	}
 	if lock == "" {
@@ -204,6 +207,9 @@ func (u *user) changed(written []uint64, words int) (bytes int) {
 
 // seen takes a line at which the node accesses the page.
 func (u *user) seen(s *runstats.Site) {
+	if s.At == "" {
+		return // it was in the runtime, as when it copies
+	}
 	i := slices.IndexFunc(u.lines, func(l line) bool { return l.at == runstats.Short(s.At) && l.write == s.Write })
 	switch {
 	case i >= 0:

@@ -196,6 +196,33 @@ func TestKinds(t *testing.T) {
 				}
 			}
 		}, []string{`communication: 3 pages of "log"`, "  rank 0 writes log[100] ", "  rank 1 reads log[0] ", "  cost: ", "  cost: ", "  advice: none"}},
+		"a halo that is copied": {array("grid", 1), func(s *story) {
+			for range 50 { // a copy begins with the last word
+				s.turn(0, 100, faultlog.Upgrade, 8, words(1, 511)...)
+				s.turn(1, 100, faultlog.Read, 4088)
+			}
+		}, []string{"communication: ", "  rank 0 writes grid[1..510] ", "  rank 1 reads grid[511] ", "  cost: ", "  cost: ", "  advice: none"}},
+		"a header": {array("block", 1), func(s *story) {
+			for range 50 {
+				s.turn(0, 100, faultlog.Upgrade, 64, words(8, 512)...)
+				s.turn(1, 100, faultlog.Read, 0)
+			}
+		}, []string{"false sharing: ", "  rank 0 writes block[8..511] ", "  rank 1 reads block[0] ", "  cost: ", "  cost: ", "  advice: keep what is written apart"}},
+		"a halo of which little is known yet": {array("grid", 1), func(s *story) {
+			for range 3 {
+				s.turn(0, 100, faultlog.Upgrade, 8)
+				s.turn(1, 100, faultlog.Read, 4088)
+			}
+		}, []string{"no page went to and fro between nodes so often that it is known why: 6 faults"}},
+		"a halo that its reader has filled in": {array("grid", 1), func(s *story) {
+			s.turn(1, 100, faultlog.Write, 0)
+			for range 5 {
+				s.turn(0, 100, faultlog.Read, 0)
+				s.turn(0, 100, faultlog.Read, 4088)
+				s.turn(0, 100, faultlog.Upgrade, 8, words(1, 511)...)
+				s.turn(1, 100, faultlog.Read, 8)
+			}
+		}, []string{`communication: page 0 of "grid" ([]uint64): one node writes what others read`, "  rank 0 writes grid[1..510] (main.go:10), reads grid[0, 511] ", "  rank 1 reads grid[1] ", "  cost: ", "  cost: ", "  advice: none"}},
 		"innocents": {array("mine", 8), func(s *story) {
 			for page := range uint64(8) {
 				s.turn(0, 100+page, faultlog.Write, 0, words(0, 512)...)
@@ -208,7 +235,7 @@ func TestKinds(t *testing.T) {
 					}
 				}
 			}
-		}, []string{"no page went to and fro between nodes: 12 faults, which waited for 12ms"}},
+		}, []string{"no page went to and fro between nodes so often that it is known why: 12 faults, which waited for 12ms"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(test.memory)

@@ -13,7 +13,7 @@ import (
 // Text is the result for people, in lines without a newline at their end.
 func (s Sharing) Text() (lines []string) {
 	if len(s.Groups) == 0 {
-		lines = append(lines, fmt.Sprintf("no page went to and fro between nodes: %d faults, which waited for %v", s.Faults, runstats.Rounded(s.Waited)))
+		lines = append(lines, fmt.Sprintf("no page went to and fro between nodes so often that it is known why: %d faults, which waited for %v", s.Faults, runstats.Rounded(s.Waited)))
 	}
 	known := false
 	for i := range s.Groups {

@@ -193,7 +193,7 @@ func TestSharing(t *testing.T) {
 		"fields":   {`false sharing: page 0 of "bodies" ([]e2e.particle): `, "  rank 0 writes bodies[0..7].Place (@place)", "  rank 1 writes bodies[0..7].Speed (@speed)", "  advice: divide the struct"},
 		"reader":   {`false sharing: page 0 of "state" ([]uint64): one node writes, and others read other words; `, "  rank 0 writes state[150] (@writer)", "  rank 1 reads state[5] (@reader)", "  advice: keep what is written apart"},
 		"producer": {`communication: page 0 of "queue" ([]uint64): one node writes what others read; `, "  rank 0 writes queue[0..15] (@produce)", "  rank 1 reads queue[7] (@consume)", "  advice: none"},
-		"innocent": {"no page went to and fro between nodes: "},
+		"innocent": {"no page went to and fro between nodes"},
 	} {
 		if !slices.Contains(kinds, does) {
 			continue

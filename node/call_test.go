@@ -12,6 +12,9 @@ import (
 	"dsmd/pagetable"
 	"dsmd/protocol"
 	"dsmd/transport/sim"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // TestStatusNumbers: programs and engines number accesses and answers alike.
@@ -95,6 +98,34 @@ func TestLockOfDeadProgram(t *testing.T) {
 		c.members[1].want(map[string]uint64{"owner_deaths": 1})
 		c.quiet()
 	})
+}
+
+// TestLockOfDeadProgramIsNamed: the log says which lock passes on, by the name that the program
+// gave it, which is in a job. A lock that was not named has its hash.
+func TestLockOfDeadProgramIsNamed(t *testing.T) {
+	for _, test := range []struct{ job, name, want string }{{"", "orders", "orders"}, {"solve", "orders", "orders"}, {"", "", "lock:1e"}} {
+		t.Run(test.job+" "+test.name, func(t *testing.T) {
+			core, logs := observer.New(zap.WarnLevel)
+			c := start(t, setup{nodes: 1, ranks: 2, change: func(cfg *Config) { cfg.Log = zap.New(core) }})
+			const lock = 0x1e
+			join := func(m *member) *prog {
+				return m.joinWith(helloOf(test.job, min(2, uint32(len(test.job))), attach.NoRank))
+			}
+			a, b := join(c.members[0]), join(c.members[0])
+			a.acquire(lock, attach.Write)
+			if test.name != "" {
+				b.do(attach.Call{Op: attach.OpName, Object: lock, Name: test.name})
+			}
+			_, waiting := b.call(attach.Call{Op: attach.OpRepair, Object: lock, Access: attach.Write})
+			b.sync()
+			a.die()
+			b.answer(waiting)
+			all := logs.FilterMessage("a lock passes on whose holder died").All()
+			if len(all) != 1 || all[0].ContextMap()["lock"] != test.want {
+				t.Errorf("logged %v, want lock %q", all, test.want)
+			}
+		})
+	}
 }
 
 // TestLockIsNotRepaired: who does not repair does not get a lock whose holder died, in whichever

@@ -44,7 +44,7 @@ type openCall struct {
 	ticket uint64 // the program's
 	op     attach.Op
 	access attach.Access // OpAcquire, OpRepair, OpTry
-	name   string        // OpBind: of the memory
+	name   string        // of memory, or of what is waited for, with its job; "": not known
 	waits  bool          // for a lock, barrier or commit, as callWait has it
 	callWait
 	losses uint64 // OpArrive: how many ranks the program knows to be lost
@@ -140,6 +140,7 @@ func (k *calls) begin(p *program, c *attach.Call) openCall {
 		o.kind = attach.WaitBarrier
 	}
 	if told {
+		o.name = name
 		o.entry = k.meter.tolls.ledger.entry(awaited{o.kind, name})
 	}
 	k.meter.tolls.beginCall(o.callWait)
@@ -256,18 +257,10 @@ func (k *calls) complete(f *protocol.Effect) {
 		k.own.status, k.own.answered = f.Status, true
 		return
 	}
-	if f.Status == protocol.StatusOwnerDied {
-		k.meter.count.ownerDied.Add(1)
-		if id, lost := protocol.LostNode(f.Rank); lost {
-			k.log.Warn("a lock passes on that was at a node which is lost", zap.Stringer("lock", f.Object), zap.Uint16("peer", uint16(id)))
-		} else {
-			k.log.Warn("a lock passes on whose holder died", zap.Stringer("lock", f.Object), zap.Uint32("rank", f.Rank))
-		}
-	}
-	if f.Status == protocol.StatusUnrepaired {
-		k.log.Debug("a program does not get a lock whose holder died, as it does not repair", zap.Stringer("lock", f.Object))
-	}
 	c, ok := k.open[f.Ticket]
+	if f.Status == protocol.StatusOwnerDied || f.Status == protocol.StatusUnrepaired {
+		k.logDied(f, c.name)
+	}
 	if !ok {
 		return
 	}
@@ -278,6 +271,25 @@ func (k *calls) complete(f *protocol.Effect) {
 		return
 	}
 	k.answer(&c, f)
+}
+
+// logDied says that a call was answered with the death of a lock's holder. name is the lock's, with
+// its job; "": it is not known.
+func (k *calls) logDied(f *protocol.Effect, name string) {
+	lock := zap.Stringer("lock", f.Object)
+	if name != "" {
+		lock = zap.String("lock", plainName(name))
+	}
+	if f.Status == protocol.StatusUnrepaired {
+		k.log.Debug("a program does not get a lock whose holder died, as it does not repair", lock)
+		return
+	}
+	k.meter.count.ownerDied.Add(1)
+	if id, lost := protocol.LostNode(f.Rank); lost {
+		k.log.Warn("a lock passes on that was at a node which is lost", lock, zap.Uint16("peer", uint16(id)))
+	} else {
+		k.log.Warn("a lock passes on whose holder died", lock, zap.Uint32("rank", f.Rank))
+	}
 }
 
 // answer tells a program how its call has ended.

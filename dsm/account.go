@@ -131,9 +131,8 @@ func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
 		case !whole:
 			continue // the one before says more
 		}
-		if r.Partial = true; a.tracer != nil && a.tracer.profile != nil {
-			a.tracer.profile.addTo(&r)
-		}
+		r.Partial = true
+		a.tracer.addProfile(&r)
 		_, _ = a.to.Write(r.Encode()) // as for pieces
 	}
 }
@@ -213,7 +212,11 @@ func (a *account) record(ctx context.Context, c *Cluster) (r runstats.Record, wh
 		all[of] = *x
 	}
 	a.mu.Unlock()
-	c.attendant.waits.addTo(all, time.Now())
+	for _, w := range c.attendant.waits.counted(time.Now()) {
+		x := all[w.item]
+		x.Kind, x.Name, x.Count, x.Time = w.kind, w.name, x.Count+1, x.Time+w.waited
+		all[w.item] = x
+	}
 	r.Waits = slices.Collect(maps.Values(all))
 	s, err := c.Stats(ctx)
 	if err == nil {

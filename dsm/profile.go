@@ -63,7 +63,12 @@ func (p *profiler) cause(f *faultlog.Fault) string {
 func (p *profiler) waited(x item, d time.Duration, stack []uintptr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stacks.Add(runstats.Waits{Kind: x.kind, Name: x.name, Stack: stack, Count: 1, Time: d})
+	p.stacks.Add(x.waits(d, stack))
+}
+
+// waits is one wait in a call, as profiles have it.
+func (x item) waits(d time.Duration, stack []uintptr) runstats.Waits {
+	return runstats.Waits{Kind: x.kind, Name: x.name, Stack: stack, Count: 1, Time: d}
 }
 
 // maxDepth bounds the frames of a stack.
@@ -75,11 +80,14 @@ func callers(skip, depth int) []uintptr {
 	return stack[:runtime.Callers(skip+2, stack)]
 }
 
-// addTo adds what there is by now to a record.
+// addTo adds what there is by now to a record, with the waits in calls that have not ended.
 func (p *profiler) addTo(r *runstats.Record) {
 	p.mu.Lock()
 	stacks := p.stacks.Clone()
 	p.mu.Unlock()
+	for _, w := range p.c.attendant.waits.counted(time.Now()) {
+		stacks.Add(w.item.waits(w.waited, w.stack))
+	}
 	if stacks.Waited() > 0 {
 		stacks.Scale(r.FaultWait)
 	} else { // the log is lost

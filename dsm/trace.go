@@ -1,6 +1,7 @@
 package dsm
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"reflect"
@@ -41,6 +42,7 @@ type tracer struct {
 	fresh []*allocation // that no piece has; guarded by mu
 	calls []endedWait   // that no piece has; guarded by mu
 	lost  uint64        // for which there was no room; guarded by mu
+	lacks string        // what the profile lacks; guarded by mu
 }
 
 // endedWait is a wait in a call.
@@ -139,24 +141,41 @@ func (t *tracer) close(ctx context.Context, r *runstats.Record) {
 	t.giveUp()
 	t.read(ctx)
 	t.windows.close()
-	if t.profile == nil {
+	t.noteLacks()
+	t.addProfile(r)
+}
+
+// addProfile adds the profile to a record, if one is wanted, with what it lacks.
+func (t *tracer) addProfile(r *runstats.Record) {
+	if t == nil || t.profile == nil {
 		return
 	}
 	t.profile.addTo(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.Note = cmp.Or(r.Note, t.lacks)
+}
+
+// noteLacks notes what the profile lacks by now.
+func (t *tracer) noteLacks() {
+	lacks := ""
 	switch {
-	case r.Note != "":
 	case t.windows.givenUp():
-		r.Note = "waits for pages have no stacks in the profile: " + t.windows.err.Error()
+		lacks = "waits for pages have no stacks in the profile: " + t.windows.err.Error()
 	case t.windows.err != nil:
-		r.Note = "waits for pages have the line that waited in the profile, and not who has called it: " + t.windows.err.Error()
+		lacks = "waits for pages have the line that waited in the profile, and not who has called it: " + t.windows.err.Error()
 	case t.windows.lost || t.samples.lost:
-		r.Note = "some samples were lost, as there were more of them than the profile could take"
+		lacks = "some samples were lost, as there were more of them than the profile could take"
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lacks = lacks
 }
 
 // read takes what there is, and passes it on, in as many pieces as that needs. The log comes first:
 // the sample of a fault that has ended is there.
 func (t *tracer) read(ctx context.Context) {
+	defer t.noteLacks()
 	for more := true; more; {
 		var p runstats.Piece
 		more = false

@@ -19,6 +19,7 @@ import (
 	"dsmd/internal/perf"
 	"dsmd/internal/runstats"
 
+	"github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 )
 
@@ -267,8 +268,8 @@ func TestRecordsOnTheWay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go c.account.Load().tell(ctx, c, due)
-	if r := next(); !r.Partial || len(r.Waits) != 1 || r.Waits[0].Name != "queue" || r.Waits[0].Count != 2 || r.Waits[0].Time <= 0 || len(r.Profile) == 0 {
-		t.Errorf("on the way: %+v", r)
+	if r := next(); !r.Partial || len(r.Waits) != 1 || r.Waits[0].Name != "queue" || r.Waits[0].Count != 2 || r.Waits[0].Time <= 0 || profiled(t, r, "queue") != 2 {
+		t.Errorf("on the way: %+v, with %d waits in the profile", r, profiled(t, r, "queue"))
 	}
 	c.attendant.end(waits)
 	cancel()
@@ -279,8 +280,44 @@ func TestRecordsOnTheWay(t *testing.T) {
 	for r.Partial { // on a slow machine
 		r = next()
 	}
-	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || len(r.Profile) == 0 {
-		t.Errorf("at the end: %+v", r)
+	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || profiled(t, r, "queue") != 2 {
+		t.Errorf("at the end: %+v, with %d waits in the profile", r, profiled(t, r, "queue"))
+	}
+}
+
+// profiled is how many waits for something the profile of a record has, with where they were.
+func profiled(t *testing.T, r *runstats.Record, name string) (waits int64) {
+	p, err := profile.ParseData(r.Profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.Sample {
+		if s.Label["name"][0] == name && len(s.Location) > 1 {
+			waits += s.Value[0]
+		}
+	}
+	return waits
+}
+
+// TestLacksOnTheWay: what the profile lacks is said in every record that has one.
+func TestLacksOnTheWay(t *testing.T) {
+	c := newFake(t, 1).join()
+	for _, test := range []struct {
+		windows windows
+		want    string
+	}{
+		{windows{ways: []opener{nil}}, ""},
+		{windows{ways: []opener{nil}, lost: true}, "some samples were lost"},
+		{windows{ways: []opener{nil}, err: errors.New("not allowed")}, "and not who has called it: not allowed"},
+		{windows{err: errors.New("not allowed")}, "no stacks in the profile: not allowed"},
+	} {
+		tracer := &tracer{c: c, profile: newProfiler(c), broken: true, windows: &test.windows}
+		tracer.read(t.Context())
+		var r runstats.Record
+		tracer.addProfile(&r)
+		if len(r.Profile) == 0 || !strings.Contains(r.Note, test.want) || (r.Note == "") != (test.want == "") {
+			t.Errorf("said %q, want %q", r.Note, test.want)
+		}
 	}
 }
 

@@ -69,18 +69,16 @@ func (o *waits) list(now time.Time) (list []runstats.Wait) {
 	return list
 }
 
-// addTo adds those that are no part of others, until now.
-func (o *waits) addTo(all map[item]runstats.Item, now time.Time) {
+// counted are those that are part of the account, as if they ended now.
+func (o *waits) counted(now time.Time) (list []endedWait) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for w := range o.open {
-		if w.uncounted {
-			continue
+		if !w.uncounted {
+			list = append(list, endedWait{w, now.Sub(w.began)})
 		}
-		x := all[w.item]
-		x.Kind, x.Name, x.Count, x.Time = w.kind, w.name, x.Count+1, x.Time+now.Sub(w.began)
-		all[w.item] = x
 	}
+	return list
 }
 
 // longest is since when the longest wait lasts; none: the zero time.

@@ -111,7 +111,7 @@ func (s *supervisor) sayStats() {
 		s.notice("--profile: %v", err)
 		return
 	}
-	for _, note := range runstats.Notes(s.reports.counted) {
+	for _, note := range runstats.Notes(s.reports.counted, s.plan.ranks) {
 		s.notice("--profile: %s", note)
 	}
 	s.notice("the profile is in %s: look at it with `go tool pprof -http=: %s`", s.cfg.Profile, s.cfg.Profile)

@@ -276,12 +276,26 @@ func Merge(records []Record) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Notes are what the profiles of ranks lack, and whose, each once.
-func Notes(records []Record) (notes []string) {
+// Notes are what the profiles of a job of so many ranks lack, and whose, each once.
+func Notes(records []Record, ranks int) (notes []string) {
+	const byClose = ": the program has not left the cluster by Close"
+	of := map[int]*Record{}
+	for i := range records {
+		of[records[i].Rank] = &records[i]
+	}
 	by := map[string][]string{}
-	for _, r := range slices.SortedFunc(slices.Values(records), func(a, b Record) int { return cmp.Compare(a.Rank, b.Rank) }) {
+	for rank := range ranks {
+		note := func(text string) { by[text] = append(by[text], strconv.Itoa(rank)) }
+		r := of[rank]
+		if r == nil {
+			note("nothing is in the profile" + byClose)
+			continue
+		}
 		if r.Note != "" {
-			by[r.Note] = append(by[r.Note], strconv.Itoa(r.Rank))
+			note(r.Note)
+		}
+		if r.Partial {
+			note("the last seconds are not in the profile" + byClose)
 		}
 	}
 	for _, note := range slices.Sorted(maps.Keys(by)) {

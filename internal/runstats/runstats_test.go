@@ -267,7 +267,12 @@ func TestProfile(t *testing.T) {
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("the profile has %v, want %v", got, want)
 	}
-	if notes := Notes(append(records, Record{Rank: 7, Note: "is away"})); !slices.Equal(notes, []string{"rank 7: is away", "rank 0, 1: is short"}) {
+	records = append(records, Record{Rank: 3, Note: "is away", Partial: true})
+	if notes := Notes(records, 4); !slices.Equal(notes, []string{
+		"rank 3: is away", "rank 0, 1: is short",
+		"rank 2: nothing is in the profile: the program has not left the cluster by Close",
+		"rank 3: the last seconds are not in the profile: the program has not left the cluster by Close",
+	}) {
 		t.Errorf("notes %q", notes)
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"dsmd/internal/launch"
 )
@@ -53,6 +56,45 @@ func TestPlacesThatMakeNoSense(t *testing.T) {
 			t.Errorf("dsmd %q: status %d, %q, %q; want %q", args, status, stdout, stderr, test.says)
 		}
 	}
+}
+
+// TestCrowded: it is said once, when a job begins, that many programs share each processor.
+func TestCrowded(t *testing.T) {
+	onOneProcessor(t)
+	for _, test := range []struct{ nodes, program, says string }{
+		{"1:8", "true", ""},
+		{"1:9", "true", "9 programs run here, more than 8 for each processor: "},
+		{"3:3", "true", "9 programs run here, more than 8 for each processor: "},
+		{"1:9", "./is-not-there", "is-not-there"},
+	} {
+		_, _, stderr := finish(t, "run", "-n", test.nodes, "--", test.program)
+		if strings.Count(stderr, "dsmd: ") != min(1, len(test.says)) || !strings.Contains(stderr, test.says) {
+			t.Errorf("dsmd run -n %s -- %s: %q, want one line with %q", test.nodes, test.program, stderr, test.says)
+		}
+	}
+}
+
+// onOneProcessor has what the test starts run on one processor alone.
+func onOneProcessor(t *testing.T) {
+	var all, one unix.CPUSet
+	runtime.LockOSThread() // processes begin with what their thread may use
+	t.Cleanup(runtime.UnlockOSThread)
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.SchedSetaffinity(0, &all); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestFilesStayHere: --dir is for the programs. What else has a relative name is where dsmd run was

@@ -58,3 +58,15 @@ func divideProcessors(nodes int) ([]unix.CPUSet, error) {
 	}
 	return parts, nil
 }
+
+// crowdedAt is how many programs share a processor at least when that is said. Fewer are usual: who
+// tries out a program on several nodes seldom has as many processors.
+const crowdedAt = 8
+
+// sayCrowded says what it means that many programs run on this machine, with its processors.
+func sayCrowded(s *supervisor, processors int) {
+	if programs := s.plan.ranks; len(s.cfg.Hosts) == 0 && programs > crowdedAt*processors {
+		s.notice("%d programs run here, more than %d for each processor: whoever waits for another waits for a processor first, "+
+			"and how long this takes says nothing of a cluster (--stats shows such waits under NO CPU)", programs, crowdedAt)
+	}
+}

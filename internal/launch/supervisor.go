@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -231,6 +232,7 @@ func (s *supervisor) endDaemons() {
 func (s *supervisor) startAll() {
 	s.started, s.began = true, time.Now()
 	s.reports.trace.begin()
+	sayCrowded(s, runtime.NumCPU())
 	peers := make([]string, s.plan.nodes())
 	for _, m := range s.members {
 		for i, node := range m.place.nodes {

@@ -112,7 +112,10 @@ func openAccount(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// tell says what was measured so far, again and again, until ctx ends or the cluster is lost.
+// tell says what was measured so far, again and again, until ctx ends or the cluster is lost. It
+// says no more than a launcher has read, so that a suspended one finds room for the last record:
+// else Close would wait for it, as it does where Pieces fill the pipe, of which none supersedes
+// another.
 func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
 	for {
 		select {
@@ -121,6 +124,9 @@ func (a *account) tell(ctx context.Context, c *Cluster, due <-chan time.Time) {
 		case <-c.done:
 			return
 		case <-due:
+		}
+		if unread, err := unix.IoctlGetInt(int(a.to.Fd()), unix.TIOCINQ); err == nil && unread > 0 {
+			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, accountPatience)
 		r, whole := a.record(asking, c)

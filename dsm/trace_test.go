@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -282,6 +283,32 @@ func TestRecordsOnTheWay(t *testing.T) {
 	}
 	if len(r.Waits) != 1 || r.Waits[0].Count != 2 || profiled(t, r, "queue") != 2 {
 		t.Errorf("at the end: %+v, with %d waits in the profile", r, profiled(t, r, "queue"))
+	}
+}
+
+// TestRecordsThatNobodyReads: a launcher that is suspended finds the last record, and one from the
+// way. More would fill the pipe, and Close would wait for the launcher.
+func TestRecordsThatNobodyReads(t *testing.T) {
+	from := bufio.NewReader(accountPipe(t, runstats.EnvStats))
+	c := newFake(t, 1).join()
+	due := make(chan time.Time)
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan struct{})
+	go func() {
+		c.account.Load().tell(ctx, c, due)
+		close(told)
+	}()
+	for range 5 {
+		due <- time.Now() // what was due before is said
+	}
+	cancel()
+	<-told
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(from)
+	if lines := bytes.Count(text, []byte("\n")); err != nil || lines != 2 {
+		t.Errorf("%d records, want 2: %s, %v", lines, text, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -332,8 +333,12 @@ func (r *room) lookedInVain(now time.Duration) bool {
 		return false
 	}
 	r.over = true
+	var largest []string
+	for _, e := range r.drive.intake.extents.Largest(mostLargest) {
+		largest = append(largest, fmt.Sprintf("%s: %d pages", plainName(e.Name), e.End-e.First))
+	}
 	r.log.Warn("no node has room for more pages: this one takes more than it was told to (--memory); give it a directory for them (--spill), start nodes with more memory, or free what is not needed",
-		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most), zap.Strings("largest_allocations", r.drive.intake.extents.Largest(mostLargest)))
+		zap.Int("pages", r.queue.Len()), zap.Int("room", r.most), zap.Strings("largest_allocations", largest))
 	return false
 }
 

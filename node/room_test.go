@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -306,14 +305,18 @@ func TestOwnedPagesAreNotTaken(t *testing.T) {
 }
 
 // TestNoRoomAnywhere: programs write more than all nodes have room for. They go on, and their node
-// says so, once. When memory is freed, it parts with what is too much.
+// says so, once, and names memory as they do. When memory is freed, it parts with what is too much.
 func TestNoRoomAnywhere(t *testing.T) {
 	t.Parallel()
-	const pages = 3 * leastRoom / 2 // twice
+	const (
+		pages   = 3 * leastRoom / 2 // twice
+		ofAJob  = "\x00job\x00x"
+		private = "\x00\x00/y" // a mapped file of the job without a name
+	)
 	either(t, func(t *testing.T, async bool) {
 		c := startTight(t, setup{nodes: 2, pages: 2*pages + HomeStripe, async: async}, 0, 1)
 		a, b := c.members[0].join(), c.members[1].join()
-		x, y := share("x", pages, a, b), share("y", pages, a, b)
+		x, y := share(ofAJob, pages, a, b), share(private, pages, a, b)
 		a.number(x, pages)
 		a.number(y, pages)
 		for _, first := range []pagetable.Page{x, y} {
@@ -324,16 +327,17 @@ func TestNoRoomAnywhere(t *testing.T) {
 			t.Errorf("the node without room has said so %d times", n)
 		}
 		for _, line := range c.logs[0].FilterMessageSnippet("no node has room").All() {
-			if text := fmt.Sprint(line.ContextMap()["largest_allocations"]); !strings.Contains(text, fmt.Sprintf("%q: %d pages", "x", pages)) {
-				t.Errorf("it names %s as the largest allocations", text)
+			want := fmt.Sprintf("[x: %d pages /y: %d pages]", pages, pages)
+			if text := fmt.Sprint(line.ContextMap()["largest_allocations"]); text != want {
+				t.Errorf("it names %s as the largest allocations, want %s", text, want)
 			}
 		}
 		m := c.members[0]
 		if n := m.counter("pages"); n <= leastRoom {
 			t.Errorf("the node has %d pages, and there is no room for more than that on the other", n)
 		}
-		a.ok(unbindCall("x"))
-		b.ok(unbindCall("x"))
+		a.ok(unbindCall(ofAJob))
+		b.ok(unbindCall(ofAJob))
 		eventually(t, "the node has no more pages than it has room for", func() bool { return m.counter("pages") <= leastRoom })
 		a.wantNumbers(y, pages)
 		b.wantNumbers(y, pages)

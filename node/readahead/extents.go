@@ -2,7 +2,6 @@ package readahead
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sort"
 
@@ -62,13 +61,10 @@ func (x *Extents) Of(page pagetable.Page) Extent {
 	return Extent{First: page, End: page + 1}
 }
 
-// Largest are so many of the allocations with most pages, as text.
-func (x *Extents) Largest(most int) (list []string) {
+// Largest are so many of the allocations with most pages, those with more first.
+func (x *Extents) Largest(most int) []Extent {
 	all := slices.SortedStableFunc(slices.Values(x.list), func(a, b Extent) int { return cmp.Compare(b.End-b.First, a.End-a.First) })
-	for _, e := range all[:min(most, len(all))] {
-		list = append(list, fmt.Sprintf("%q: %d pages", e.Name, e.End-e.First))
-	}
-	return list
+	return all[:min(most, len(all))]
 }
 
 // From are the allocations that end after a page, in ascending order: all of them, from page 0 on.

@@ -185,8 +185,9 @@ func (s *programs) add(fd int) {
 		s.turnAway(p, "the daemon cannot tell whose process this is: "+err.Error())
 		return
 	case int(uid) != os.Geteuid() && uid != 0:
-		// Whoever attaches reads and writes the memory of everybody else in the job.
-		s.turnAway(p, fmt.Sprintf("this daemon belongs to user %d and you are user %d; run the program as the same user", os.Geteuid(), uid))
+		// Whoever attaches reads and writes the memory of everybody else in the job. There is no
+		// warning: "dsmd top" of any user asks all daemons of the machine, again and again.
+		sendAway(p, fmt.Sprintf("this daemon belongs to user %d and you are user %d; run the program as the same user", os.Geteuid(), uid))
 		return
 	case len(s.byID) >= maxPrograms && !s.makeRoom():
 		s.turnAway(p, fmt.Sprintf("%d programs are attached already", len(s.byID)))
@@ -216,9 +217,14 @@ func (s *programs) makeRoom() bool {
 	return true
 }
 
-// turnAway refuses a program that was not added.
+// turnAway refuses a program that was not added, and says so.
 func (s *programs) turnAway(p *program, reason string) {
 	s.log.Warn("program refused", zap.Int("pid", p.pid), zap.String("reason", reason))
+	sendAway(p, reason)
+}
+
+// sendAway tells a program that was not added why, and parts with it.
+func sendAway(p *program, reason string) {
 	// A fresh socket takes one small frame; if not, the program sees the end of the connection.
 	_, _ = attach.Send(p.fd, attach.AppendRefuse(nil, &attach.Refuse{Code: attach.RefuseOther, Reason: reason}), -1)
 	p.close()

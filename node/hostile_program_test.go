@@ -15,6 +15,8 @@ import (
 	"dsmd/internal/attach"
 	"dsmd/pagetable"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 )
 
@@ -138,20 +140,24 @@ func TestSecondSocketIsNone(t *testing.T) {
 	c.quiet()
 }
 
+// TestOtherUsersAreTurnedAway: and told why. No warning says so here: who looks at what runs on a
+// machine (dsmd top) asks all its daemons, again and again.
 func TestOtherUsersAreTurnedAway(t *testing.T) {
 	answer := func(uid uint32, err error) func(*Node) {
 		return func(n *Node) { n.programs.door.peer = func(int) (int, uint32, error) { return 1, uid, err } }
 	}
 	other := uint32(os.Geteuid() + 1)
 	for name, is := range map[string]struct {
-		before func(*Node)
-		reason string
+		before   func(*Node)
+		reason   string
+		warnings int
 	}{
-		"another user":   {answer(other, nil), fmt.Sprintf("you are user %d; run the program as the same user", other)},
-		"who can't tell": {answer(0, errors.New("no idea")), "no idea"},
+		"another user":   {answer(other, nil), fmt.Sprintf("you are user %d; run the program as the same user", other), 0},
+		"who can't tell": {answer(0, errors.New("no idea")), "no idea", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := start(t, setup{nodes: 1, before: is.before})
+			core, logs := observer.New(zap.WarnLevel)
+			c := start(t, setup{nodes: 1, before: is.before, change: func(cfg *Config) { cfg.Log = zap.New(core) }})
 			conn := c.members[0].dial()
 			f := read(t, conn)
 			r, err := attach.DecodeRefuse(f.Body)
@@ -161,6 +167,9 @@ func TestOtherUsersAreTurnedAway(t *testing.T) {
 			wantRefused(t, &r, attach.RefuseOther, is.reason)
 			closedBy(t, conn)
 			c.members[0].want(map[string]uint64{"programs": 0, "programs_seen": 0})
+			if logs.Len() != is.warnings {
+				t.Errorf("it warns %d times, want %d: %v", logs.Len(), is.warnings, logs.All())
+			}
 		})
 	}
 	t.Run("root", func(t *testing.T) {

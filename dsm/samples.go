@@ -163,9 +163,12 @@ func lineOf(pc uintptr) line {
 	return line{f.Function, fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line), isOwn(&f)}
 }
 
-// isOwn is whether a function is the program's, and not the kit's or of Go's library. In a program
-// that is built with -trimpath nothing tells the latter.
+// isOwn is whether a function is the program's, and not of this package, the kit's or of Go's
+// library. In a program that is built with -trimpath nothing tells the latter.
 func isOwn(f *runtime.Frame) bool {
+	if strings.HasPrefix(f.Function, thisPackage) {
+		return false
+	}
 	if in, ok := strings.CutPrefix(f.Function, kit); ok {
 		name, _, _ := strings.Cut(in, ".")
 		return strings.HasSuffix(name, "_test")
@@ -174,8 +177,10 @@ func isOwn(f *runtime.Frame) bool {
 	return library == "" || !strings.HasPrefix(f.File, library)
 }
 
-// kit begins the names of functions of the kit, which are the packages below this one.
-const kit = "dsmd/dsm/"
+const (
+	thisPackage = "dsmd/dsm." // begins the names of its functions
+	kit         = "dsmd/dsm/" // begins those of the kit, which are the packages below this one
+)
 
 // goLibrary is the directory of Go's library where this program was built; "": it was built with
 // -trimpath.

@@ -129,6 +129,7 @@ func TestOwnLines(t *testing.T) {
 		{"main.main", "/home/me/heat/main.go", true},
 		{"dsmd/dsmlike.F", "/home/me/dsmd/dsmlike/f.go", true},
 		{"dsmd/dsm/collections_test.TestMap", "/home/me/dsmd/dsm/collections/map_test.go", true},
+		{"dsmd/dsm.(*Mutex).Lock", "/home/me/dsmd/dsm/lock.go", false},
 		{"dsmd/dsm/collections.(*Map[...]).Get", "/home/me/dsmd/dsm/collections/map.go", false},
 		{"sync/atomic.(*Int64).Add", goLibrary() + "sync/atomic/type.go", false},
 	} {

@@ -94,11 +94,8 @@ func (o *waits) longest() (began time.Time) {
 }
 
 func (w *wait) stated(now time.Time) runstats.Wait {
-	return runstats.Wait{Kind: w.kind, Name: w.name, Object: w.object, For: now.Sub(w.began), At: w.site.Line(thisPackage), Parties: w.parties, Ranks: w.ranks}
+	return runstats.Wait{Kind: w.kind, Name: w.name, Object: w.object, For: now.Sub(w.began), At: w.site.Line(isOwn), Parties: w.parties, Ranks: w.ranks}
 }
-
-// thisPackage begins the names of functions that are the library's.
-const thisPackage = "dsmd/dsm."
 
 // give notes who is in the way; "": nobody knows.
 func (w *wait) give(why string) {

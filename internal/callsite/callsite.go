@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync/atomic"
 )
 
 // Near and Far are how many frames are noted. Each costs a nanosecond.
 const (
 	Near = 2
-	Far  = 8
+	Far  = 12
 )
 
 // Site is a place in the program. It is empty at first.
@@ -51,9 +50,9 @@ func (s *Site) Number() (n uint64) {
 	return n
 }
 
-// Line is the innermost line of a Site that is in no package whose path begins with one of those:
-// "main.go:41". It is "" if there is none.
-func (s *Site) Line(without ...string) string {
+// Line is the innermost line of a Site that is one of those asked for: "main.go:41". It is "" if
+// there is none.
+func (s *Site) Line(isOne func(*runtime.Frame) bool) string {
 	n := 0
 	for n < len(s.pcs) && s.pcs[n] != 0 {
 		n++
@@ -63,7 +62,7 @@ func (s *Site) Line(without ...string) string {
 	}
 	for frames := runtime.CallersFrames(s.pcs[:n]); ; {
 		f, more := frames.Next()
-		if f.Function != "" && !begins(f.Function, without) {
+		if f.Function != "" && isOne(&f) {
 			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
 		}
 		if !more {
@@ -90,13 +89,4 @@ func Expand(stack []uintptr) (all []uintptr) {
 		}
 	}
 	return all
-}
-
-func begins(function string, packages []string) bool {
-	for _, p := range packages {
-		if strings.HasPrefix(function, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -27,8 +28,12 @@ func noting(s *Site, at int64) { Note(s, at, Near) }
 // not, and a Site can be noted again.
 func TestLine(t *testing.T) {
 	var s Site
-	if s.Line() != "" {
-		t.Errorf("an empty site has the line %s", s.Line())
+	every := func(*runtime.Frame) bool { return true }
+	if got := s.Line(every); got != "" {
+		t.Errorf("an empty site has the line %s", got)
+	}
+	callers := func(f *runtime.Frame) bool {
+		return !slices.Contains([]string{"inlined", "outer", "noting"}, strings.TrimPrefix(f.Function, "dsmd/internal/callsite."))
 	}
 	for i := range int64(3) {
 		for name, note := range map[string]func() string{
@@ -38,13 +43,13 @@ func TestLine(t *testing.T) {
 		} {
 			want := note()
 			c := s.Load()
-			if got := c.Line("dsmd/internal/callsite.inlined", "dsmd/internal/callsite.outer", "dsmd/internal/callsite.noting"); got != want || c.At != i {
+			if got := c.Line(callers); got != want || c.At != i {
 				t.Errorf("%s: line %s at %d, want %s at %d", name, got, c.At, want, i)
 			}
 		}
 	}
-	if got := s.Line(""); got != "" {
-		t.Errorf("outside of everything there is the line %s", got)
+	if got := s.Line(func(*runtime.Frame) bool { return false }); got != "" {
+		t.Errorf("where no line is asked for there is %s", got)
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"dsmd/dsm"
+	"dsmd/dsm/collections"
+	"dsmd/dsm/collective"
+	"dsmd/dsm/dsync"
 	"dsmd/internal/systemtest/testcluster"
 	"dsmd/internal/uffd/uffdtest"
 )
@@ -42,11 +45,28 @@ var hanging = testcluster.Define("hanging", func(s *testcluster.Self) error {
 	case s.Args[0] == "elsewhere":
 		name := []string{"sum", "product"}[c.Rank()]
 		_, err = dsm.Reduce(s.Ctx, c, name, 1, dsm.Sum[int])
+	case s.Args[0] == "kits":
+		err = hangInKits(s.Ctx, c)
+	case s.Args[0] == "semaphore":
+		permits, e := dsync.NewSemaphore(s.Ctx, c, "permits", int64(c.Size()))
+		err = errors.Join(e, permits.Acquire(s.Ctx, 1), c.Barrier(s.Ctx), permits.Acquire(s.Ctx, 1))
 	default:
 		err = phase.Wait(s.Ctx)
 	}
 	return errors.Join(err, c.Close())
 })
+
+func hangInKits(ctx context.Context, c *dsm.Cluster) error {
+	if c.Rank() == 0 {
+		_, err := collective.Gather(ctx, c, "parts", 0, []int{0})
+		return err
+	}
+	counts, err := collections.NewMap[int, int](ctx, c, "counts", 1)
+	if err != nil {
+		return err
+	}
+	return counts.Combine(dsm.Sum[int]).FlushAll(ctx, c)
+}
 
 // hangs are what is said of each kind of hang, as patterns: times differ.
 var hangs = map[string][]string{
@@ -61,6 +81,9 @@ var hangs = map[string][]string{
 		`rank 0 waits in reduction "sum" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "product" \(hang_test.go:\d+\)`,
 		`ranks 0, 1 wait for each other`,
 	},
+	// the program's line, and not that of the package which waits for it
+	"kits":      {`rank 0 waits in reduction "parts" \(hang_test.go:\d+\) for rank 1 of 2, which waits in reduction "counts/flush" \(hang_test.go:\d+\)`},
+	"semaphore": {`rank 0 waits at barrier "dsync/permits/semaphore/2/0", where 1 of 2 parties are`},
 }
 
 // TestHang: when nothing moves, the launcher says who waits for what, at which line, and who has it
